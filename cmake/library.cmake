@@ -1,0 +1,36 @@
+# A folder of src/ is one library. Its link list is the dependency rule of the house:
+# tests/arch/includes.py checks every #include against these lists.
+function(millrace_library name)
+  cmake_parse_arguments(ARG "" "" "LINK;SYSTEM" ${ARGN})
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS *.cpp)
+  list(FILTER sources EXCLUDE REGEX "/fuzz/")
+  add_library(millrace_${name} STATIC ${sources})
+  target_include_directories(millrace_${name} PUBLIC ${CMAKE_SOURCE_DIR}/src)
+  list(TRANSFORM ARG_LINK PREPEND millrace_)
+  target_link_libraries(millrace_${name} PUBLIC ${ARG_LINK} ${ARG_SYSTEM})
+endfunction()
+
+# All *_test.cpp of a folder of tests/ become one GoogleTest program.
+function(millrace_test name)
+  cmake_parse_arguments(ARG "" "" "LINK" ${ARGN})
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS *.cpp)
+  list(FILTER sources EXCLUDE REGEX "/fuzz/")
+  add_executable(test_${name} ${sources})
+  list(TRANSFORM ARG_LINK PREPEND millrace_)
+  target_include_directories(test_${name} PRIVATE ${CMAKE_SOURCE_DIR}/tests)
+  target_compile_definitions(test_${name} PRIVATE MILLRACE_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
+  target_link_libraries(test_${name} PRIVATE ${ARG_LINK} GTest::gtest GTest::gtest_main)
+  add_test(NAME ${name} COMMAND test_${name})
+endfunction()
+
+# A fuzz target: one file with LLVMFuzzerTestOneInput, its seeds in the folder corpus/NAME beside it.
+function(millrace_fuzz name)
+  cmake_parse_arguments(ARG "" "SOURCE" "LINK" ${ARGN})
+  if(NOT MILLRACE_FUZZ)
+    return()
+  endif()
+  add_executable(fuzz_${name} ${ARG_SOURCE})
+  list(TRANSFORM ARG_LINK PREPEND millrace_)
+  target_link_libraries(fuzz_${name} PRIVATE ${ARG_LINK})
+  target_link_options(fuzz_${name} PRIVATE -fsanitize=fuzzer)
+endfunction()

@@ -1,0 +1,35 @@
+# What can be switched, and the flags every target shares.
+option(MILLRACE_TEXT "tokenizers and templates (needs PCRE2 and utf8proc)" ON)
+option(MILLRACE_TESTS "build the tests (needs GoogleTest)" ON)
+option(MILLRACE_FUZZ "build the libFuzzer targets (clang only)" OFF)
+option(MILLRACE_CUDA "build the CUDA backend (needs nvcc 13)" OFF)
+set(MILLRACE_SANITIZE "" CACHE STRING "sanitizers, as given to -fsanitize=")
+
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+if(NOT CMAKE_BUILD_TYPE)
+  set(CMAKE_BUILD_TYPE Release)
+endif()
+
+find_program(CCACHE ccache)
+if(CCACHE)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE})
+endif()
+
+# Results must not depend on the compiler's mood: no contraction of a*b+c behind our back (contract 1).
+add_compile_options(-Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion -Werror -ffp-contract=off)
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  # g++ 12 reports these inside the standard library when inlining std::string and std::variant at -O2 and above.
+  add_compile_options(-Wno-restrict -Wno-maybe-uninitialized -Wno-stringop-overflow -Wno-array-bounds)
+endif()
+if(MILLRACE_SANITIZE)
+  add_compile_options(-fsanitize=${MILLRACE_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
+  add_link_options(-fsanitize=${MILLRACE_SANITIZE})
+endif()
+
+find_package(Threads REQUIRED)
+find_package(fmt REQUIRED)
+find_path(BOOST_JSON_INCLUDE boost/json.hpp REQUIRED)

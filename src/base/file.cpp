@@ -1,0 +1,129 @@
+#include "base/file.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+namespace millrace {
+namespace {
+
+Error os_error(const std::filesystem::path& path, std::string_view what) {
+  int number = errno;
+  return error(number == ENOENT ? Code::not_found : Code::io, "{}: cannot {}: {}", path.string(), what, std::strerror(number));
+}
+
+struct OpenedFile {
+  int fd;
+  size_t size;
+};
+
+Result<OpenedFile> open_regular(const std::filesystem::path& path) {
+  int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return os_error(path, "open");
+  struct stat info = {};
+  if (::fstat(fd, &info) != 0) {
+    Error failure = os_error(path, "stat");
+    ::close(fd);
+    return failure;
+  }
+  if (!S_ISREG(info.st_mode)) {
+    ::close(fd);
+    return error(Code::invalid, "{}: is {}, not a file", path.string(), S_ISDIR(info.st_mode) ? "a directory" : "not a regular file");
+  }
+  return OpenedFile{fd, static_cast<size_t>(info.st_size)};
+}
+
+}  // namespace
+
+Result<std::shared_ptr<const MappedFile>> MappedFile::open(const std::filesystem::path& path) {
+  TRY(OpenedFile file, open_regular(path));
+  std::shared_ptr<MappedFile> mapped(new MappedFile());
+  mapped->path_ = path;
+  if (file.size > 0) {
+    void* data = ::mmap(nullptr, file.size, PROT_READ, MAP_PRIVATE, file.fd, 0);
+    if (data == MAP_FAILED) {
+      Error failure = os_error(path, "map");
+      ::close(file.fd);
+      return failure;
+    }
+    mapped->data_ = static_cast<const std::byte*>(data);
+    mapped->size_ = file.size;
+  }
+  ::close(file.fd);
+  return std::shared_ptr<const MappedFile>(std::move(mapped));
+}
+
+MappedFile::~MappedFile() {
+  if (data_ != nullptr) ::munmap(const_cast<std::byte*>(data_), size_);
+}
+
+Result<std::string> read_file(const std::filesystem::path& path, size_t max_bytes) {
+  TRY(OpenedFile file, open_regular(path));
+  if (file.size > max_bytes) {
+    ::close(file.fd);
+    return error(Code::invalid, "{}: {} bytes, more than the {} allowed for such a file", path.string(), file.size, max_bytes);
+  }
+  std::string text(file.size, '\0');
+  size_t got = 0;
+  while (got < text.size()) {
+    ssize_t count = ::read(file.fd, text.data() + got, text.size() - got);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) {
+      Error failure = os_error(path, "read");
+      ::close(file.fd);
+      return failure;
+    }
+    if (count == 0) break;
+    got += static_cast<size_t>(count);
+  }
+  text.resize(got);
+  ::close(file.fd);
+  return text;
+}
+
+Result<AtomicFile> AtomicFile::create(const std::filesystem::path& target) {
+  AtomicFile file;
+  file.target_ = target;
+  file.temporary_ = target.string() + "." + std::to_string(::getpid()) + ".tmp";
+  file.fd_ = ::open(file.temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  if (file.fd_ < 0) return os_error(file.temporary_, "create");
+  return file;
+}
+
+AtomicFile::AtomicFile(AtomicFile&& other) noexcept
+    : target_(std::move(other.target_)), temporary_(std::move(other.temporary_)), fd_(std::exchange(other.fd_, -1)), written_(other.written_) {}
+
+AtomicFile::~AtomicFile() {
+  if (fd_ >= 0) {
+    ::close(fd_);
+    ::unlink(temporary_.c_str());
+  }
+}
+
+Result<void> AtomicFile::write(std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    ssize_t count = ::write(fd_, bytes.data(), bytes.size());
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) return os_error(temporary_, "write");
+    bytes = bytes.subspan(static_cast<size_t>(count));
+    written_ += static_cast<uint64_t>(count);
+  }
+  return {};
+}
+
+Result<void> AtomicFile::commit() {
+  if (::fsync(fd_) != 0) return os_error(temporary_, "sync");
+  if (::close(std::exchange(fd_, -1)) != 0) return os_error(temporary_, "close");
+  if (::rename(temporary_.c_str(), target_.c_str()) != 0) {
+    Error failure = os_error(target_, "rename to");
+    ::unlink(temporary_.c_str());
+    return failure;
+  }
+  return {};
+}
+
+}  // namespace millrace
