@@ -1,0 +1,57 @@
+// Backend: a machine that keeps weights and runs Ops. Memory is taken from it under a named purpose and counted, so that the
+// sum of its purposes is every byte the model holds there (contract 2). Loading happens on one thread, before the first step;
+// afterwards only the engine thread touches it.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "backend/ops.h"
+#include "base/result.h"
+#include "tensor/dtype.h"
+
+namespace millrace {
+
+enum class Purpose : uint8_t { weights, kv, workspace, staging };
+inline constexpr int kPurposes = 4;
+std::string_view purpose_name(Purpose purpose);
+
+// A matrix as a file has it, rows one after the other. If `stays`, the bytes outlive the backend (a mapped file) and may be
+// used in place instead of copied.
+struct HostMatrix {
+  DType type = DType::f32;
+  int64_t rows = 0, cols = 0;
+  std::span<const std::byte> bytes;
+  bool stays = false;
+};
+
+// How a weight is used; it decides the layout it is packed in.
+enum class WeightUse : uint8_t { linear, table, table_and_linear };  // table: rows are looked up (embeddings)
+
+class Backend {
+ public:
+  virtual ~Backend() = default;
+
+  virtual std::string description() const = 0;  // "cpu: i8mm, 2 threads"
+
+  // What upload() will charge for such a matrix. Planning and taking agree to the byte.
+  virtual int64_t weight_bytes(DType type, int64_t rows, int64_t cols, WeightUse use) const = 0;
+  // Packs a matrix. The bias, if any, is float32 [rows].
+  virtual Result<Weight> upload(const HostMatrix& matrix, WeightUse use, std::span<const float> bias) = 0;
+  virtual Result<const float*> upload_vector(std::span<const float> values) = 0;  // norms, frequencies, slopes; weights purpose
+
+  // Zeroed, 64-byte aligned, freed with the backend. Refused with the numbers if it does not fit the limit.
+  virtual Result<std::byte*> allocate(Purpose purpose, int64_t bytes) = 0;
+  virtual int64_t used(Purpose purpose) const = 0;
+  virtual void set_limit(int64_t bytes) = 0;  // over all purposes
+
+  // The operations, over a workspace of the given size taken now (purpose workspace).
+  virtual Result<std::unique_ptr<Ops>> make_ops(int64_t workspace_bytes) = 0;
+};
+
+}  // namespace millrace

@@ -1,0 +1,117 @@
+// Ops: the seam between the network and the machine. The network (model/forward.cpp, its mixers and ffns) is written once as
+// eager calls on these operations; `reference`, `cpu`, `cuda` and `trace` interpret the same calls. One thread calls an Ops
+// at a time, and calls run in order.
+//
+// Contract 1, for every op of every backend: a row of the result depends on that row's inputs and on weight shapes only, bit
+// for bit. Not on the number of rows, their neighbours, chunking, page layout or threads.
+//
+// Activations are tensors of rows (tokens); weights are [outputs, inputs]. A backend must supply the primitives.
+// Compositions have a body made of primitives: that body is their meaning, and overriding it is the only way to fuse.
+#pragma once
+
+#include <cstdint>
+
+#include "backend/step.h"
+#include "tensor/tensor.h"
+
+namespace millrace {
+
+// A matrix of the model as its backend keeps it. `data` is in the backend's own layout.
+struct Weight {
+  DType type = DType::f32;        // format of the numbers
+  int64_t rows = 0, cols = 0;     // outputs, inputs
+  const std::byte* data = nullptr;
+  int64_t bytes = 0;              // what the backend reads of it in one pass
+  const float* bias = nullptr;    // [rows] or null
+  explicit operator bool() const { return data != nullptr; }
+};
+
+enum class NormKind : uint8_t { rms, layer };
+
+// Weight and bias are float32 on the backend; a zero-centred weight (Gemma) has had its one added at load.
+struct Norm {
+  NormKind kind = NormKind::rms;
+  float epsilon = 0;
+  const float* weight = nullptr;  // [width], or null for none
+  const float* bias = nullptr;    // [width], or null for none
+  int64_t width = 0;              // of weight: the part's width, or the row's
+};
+
+enum class Activation : uint8_t { silu, gelu, gelu_tanh, relu, relu_squared };
+
+// Rotary embedding. Frequencies are fixed at load and the same for every row.
+struct Rope {
+  const float* frequencies = nullptr;  // [dims / 2], radians a position
+  int32_t dims = 0;                    // leading dimensions of a head that turn; 0: no rotation
+  float magnitude = 1;                 // cos and sin are multiplied by it (YaRN)
+  bool neighbours = false;             // pairs are (2i, 2i+1) instead of (i, i + dims/2)
+};
+
+// Where the keys and values of one layer lie: pages of a store, addressed through the step's page tables.
+// K of position p, head h: base + page * page_stride + k_offset + ((h * page_tokens + p % page_tokens) * k_dim) values.
+struct KvView {
+  std::byte* base = nullptr;
+  int64_t page_stride = 0;  // bytes from page to page
+  int64_t k_offset = 0, v_offset = 0;
+  int32_t page_tokens = 0;
+  int32_t kv_heads = 0;
+  int32_t k_dim = 0, v_dim = 0;
+  DType type = DType::f32;
+  int32_t group = 0;  // index into Step::groups
+};
+
+struct Attention {
+  int32_t heads = 0;
+  float scale = 1;
+  int32_t window = 0;             // a row at position p sees positions > p - window only; 0: all
+  float softcap = 0;              // scores become softcap * tanh(score / softcap); 0: off
+  const float* slopes = nullptr;  // [heads] ALiBi: slope * (key position - row position) is added; null: none
+  const float* sinks = nullptr;   // [heads] a score that takes part in the softmax and has no value; null: none
+};
+
+// What happens to q, k and v between their products and attention.
+struct QkvFinish {
+  const Norm* q_norm = nullptr;  // null: none
+  const Norm* k_norm = nullptr;
+  bool norm_per_head = true;     // each head apart, or the whole row at once (OLMo 2)
+  Rope rope;
+  bool norm_after_rope = false;
+  float clip = 0;  // clamp to [-clip, clip] first; 0: off
+};
+
+class Ops {
+ public:
+  virtual ~Ops() = default;
+
+  // Starts a step: everything until the next begin belongs to it. The step must outlive the calls.
+  virtual void begin(const Step& step) = 0;
+  // Room for an activation, uninitialised, until the mark is restored. Never fails within the planned workspace.
+  virtual Tensor scratch(int64_t rows, int64_t cols) = 0;
+  virtual int64_t mark() = 0;
+  virtual void restore(int64_t mark) = 0;
+
+  // ---- primitives -------------------------------------------------------------------------------------------------
+  // out[r] = table[ids[r]] * scale, or added to out[r] if `add`. ids on the backend, [out.rows]; offset is added to each.
+  virtual void embed(const Weight& table, const int32_t* ids, int32_t offset, float scale, bool add, Tensor out) = 0;
+  // Rows are cut into `parts` equal parts normalised apart (heads); weight repeats per part or spans the row. May be in place.
+  virtual void norm(const Norm& norm, int32_t parts, Tensor in, Tensor out) = 0;
+  virtual void linear(const Weight& weight, Tensor in, Tensor out) = 0;  // out = in * weight^T + bias
+  virtual void activate(Activation activation, Tensor in, Tensor out) = 0;                // may be in place
+  virtual void glu(Activation activation, Tensor gate, Tensor up, Tensor out) = 0;        // act(gate) * up; may be in place
+  virtual void add(Tensor in, float scale, Tensor out) = 0;                               // out += scale * in
+  virtual void clamp(float limit, Tensor inout) = 0;                                      // to [-limit, limit]
+  virtual void rope(const Rope& rope, int32_t heads, Tensor inout) = 0;                   // position from the step
+  virtual void kv_store(Tensor k, Tensor v, const KvView& kv) = 0;                        // rounds to the cache's format
+  // Every row reads keys and values from the cache only, its own included, so how it got there cannot matter.
+  virtual void attend(const Attention& attention, Tensor q, const KvView& kv, Tensor out) = 0;
+  virtual void gather(const int32_t* rows, Tensor in, Tensor out) = 0;                    // out[i] = in[rows[i]]
+  virtual void finish_logits(float scale, float softcap, Tensor inout) = 0;               // x*scale, then softcap if > 0
+
+  // ---- compositions -----------------------------------------------------------------------------------------------
+  virtual void add_norm(Tensor in, float scale, Tensor inout, const Norm& norm, Tensor out);        // inout += ..; out = norm(inout)
+  virtual void linear_glu(const Weight& gate, const Weight& up, Activation activation, Tensor in, Tensor out);
+  virtual void linear_qkv(const Weight& q, const Weight& k, const Weight& v, Tensor in, Tensor q_out, Tensor k_out, Tensor v_out);
+  virtual void finish_qkv(const QkvFinish& finish, int32_t heads, Tensor q, Tensor k, Tensor v, const KvView& kv);  // ends in kv_store
+};
+
+}  // namespace millrace

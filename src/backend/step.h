@@ -1,0 +1,31 @@
+// Step: which tokens of which sequences one pass computes. A ragged batch: rows of one sequence are contiguous and ascend in
+// position; prefill chunks, single decodes and drafted windows are all just rows. The arrays live where the backend reads
+// them, at addresses that do not change between steps; the counts are upper bounds the host knows.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+namespace millrace {
+
+// Where the pages of each sequence are, for one group of cache layers that share page ids.
+struct PageTables {
+  const int32_t* pages = nullptr;  // pages[sequence * stride + position / page_tokens]
+  int32_t stride = 0;
+};
+
+struct Step {
+  int32_t rows = 0;       // tokens computed in this step
+  int32_t sequences = 0;  // they belong to
+  int32_t wanted = 0;     // rows whose logits are asked for
+
+  const int32_t* tokens = nullptr;       // [rows]
+  const int32_t* positions = nullptr;    // [rows] position within the sequence
+  const int32_t* visible = nullptr;      // [rows] the row sees cached positions [0, visible): position + 1 if causal
+  const int32_t* sequence = nullptr;     // [rows] index of the row's sequence
+  const int32_t* first_row = nullptr;    // [sequences + 1]
+  const int32_t* wanted_rows = nullptr;  // [wanted], ascending
+  std::span<const PageTables> groups;    // one per cache group
+};
+
+}  // namespace millrace
