@@ -1,0 +1,98 @@
+// What a layer keeps of the past, and how those needs are laid out over pages. Integers only: no memory, no formats.
+//
+// Each layer says what it keeps (CacheSpec). plan_layout() puts layers with equal needs into groups; a page belongs to
+// one group at a time and holds, for every layer of that group, a stretch of tokens (or one recurrent state). All pages
+// have the same size, so any group may take any free page of the one pool. Immutable after planning; any thread.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/result.h"
+
+namespace millrace {
+
+using PageId = int32_t;
+inline constexpr PageId kNoPage = -1;
+
+enum class CacheKind : uint8_t {
+  paged,      // keys and values of every token
+  windowed,   // keys and values of the last `window` tokens: a query at p reads positions > p - window
+  latent,     // one compressed vector of every token
+  recurrent,  // one state, whatever the length
+};
+
+// The need of one layer. `bytes` are per token (keys, values; a latent layer has only the first) or, if recurrent, per
+// state (two parts, such as convolution and scan).
+struct CacheSpec {
+  CacheKind kind = CacheKind::paged;
+  std::array<int64_t, 2> bytes = {0, 0};
+  int window = 0;  // of a windowed layer
+
+  friend bool operator==(const CacheSpec&, const CacheSpec&) = default;
+};
+
+// A copy of a page's bytes. Lists of copies are carried out in order.
+struct PageCopy {
+  PageId from = kNoPage;
+  PageId to = kNoPage;
+  friend bool operator==(const PageCopy&, const PageCopy&) = default;
+};
+
+// Layers with equal needs. The kind answers here: how many pages n tokens need, which of them a query still reads, and
+// where a prefix may end if it is to be reused.
+struct CacheGroup {
+  CacheSpec spec;
+  std::vector<int> layers;  // of the model, ascending
+  int page_tokens = 0;      // tokens a page holds; if recurrent, the distance of snapshots of the state
+  int64_t layer_bytes = 0;  // of one layer's part of a page
+
+  bool recurrent() const { return spec.kind == CacheKind::recurrent; }
+  bool windowed() const { return spec.kind == CacheKind::windowed; }
+
+  // Entries a page table needs for the first n tokens; leading ones may be empty (first_needed).
+  int pages_for(int tokens) const { return recurrent() ? tokens > 0 : (tokens + page_tokens - 1) / page_tokens; }
+  // The first entry that a query at `position` or later reads or writes. Earlier pages may be given back.
+  int first_needed(int position) const {
+    return windowed() && position >= spec.window ? (position - spec.window + 1) / page_tokens : 0;
+  }
+  // Pages held at once while computing tokens [begin, end).
+  int pages_held(int begin, int end) const { return end > begin ? pages_for(end) - first_needed(begin) : 0; }
+  // True if what is kept lets a sequence go on at any position (false: only where a state was kept).
+  bool resumes_anywhere() const { return !recurrent(); }
+};
+
+// A layer's place: which group, and where its two parts start inside a page of that group.
+struct LayerPlace {
+  int group = -1;  // -1: the layer keeps nothing
+  std::array<int64_t, 2> offsets = {0, 0};
+};
+
+struct CacheLayout {
+  int64_t page_bytes = 0;
+  int node_tokens = 0;  // tokens of a node of the prefix tree: the largest page_tokens, a multiple of all others
+  std::vector<CacheGroup> groups;
+  std::vector<LayerPlace> layers;  // one per layer of the model
+
+  // Pages a sequence of n tokens holds at its end if it shares nothing.
+  int pages_for(int tokens) const;
+  // The most pages it holds at any time on the way, computing at most `chunk` tokens a step.
+  int peak_pages_for(int tokens, int chunk) const;
+  bool resumes_anywhere() const;
+};
+
+struct LayoutOptions {
+  int page_tokens = 16;       // a power of two
+  int snapshot_tokens = 256;  // distance of recurrent snapshots; rounded up to whole nodes
+};
+
+// Parts inside a page start at multiples of this many bytes.
+inline constexpr int64_t kPageAlignment = 64;
+
+// Layers whose bytes are zero keep nothing (they read another layer's keys). Where needs differ, large groups are cut
+// into several so that pages of all groups have about the same size, and small ones hold more tokens a page.
+Result<CacheLayout> plan_layout(std::span<const CacheSpec> layers, const LayoutOptions& options = {});
+
+}  // namespace millrace

@@ -1,0 +1,141 @@
+#include "cache/store.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "base/checked.h"
+#include "tensor/tensor.h"
+
+namespace millrace {
+namespace {
+
+bool usable(DType type) {
+  return type == DType::f32 || type == DType::f16 || type == DType::bf16 || type == DType::q8_0;
+}
+
+constexpr int64_t kMaxStoreBytes = int64_t{1} << 46;
+
+}  // namespace
+
+Result<CacheSpec> spec_of(const KvShape& shape) {
+  CacheSpec spec;
+  if (shape.kv_heads == 0) return spec;
+  if (shape.kv_heads < 0 || shape.k_dim <= 0 || shape.v_dim < 0 || shape.window < 0)
+    return error(Code::invalid, "a cache of {} heads of {} and {} values with window {} makes no sense", shape.kv_heads,
+                 shape.k_dim, shape.v_dim, shape.window);
+  if (!usable(shape.type))
+    return error(Code::unsupported, "keys and values cannot be kept as {}: choose f32, f16, bf16 or q8_0",
+                 format(shape.type).name);
+  int group = format(shape.type).group;
+  if (shape.k_dim % group != 0 || shape.v_dim % group != 0)
+    return error(Code::unsupported, "heads of {} and {} values are no multiple of the {} that {} needs", shape.k_dim,
+                 shape.v_dim, group, format(shape.type).name);
+  spec.kind = shape.window > 0 ? CacheKind::windowed : shape.v_dim == 0 ? CacheKind::latent : CacheKind::paged;
+  spec.window = shape.window;
+  spec.bytes = {shape.kv_heads * bytes_of(shape.type, shape.k_dim), shape.kv_heads * bytes_of(shape.type, shape.v_dim)};
+  return spec;
+}
+
+Result<std::vector<CacheSpec>> specs_of(std::span<const KvShape> shapes) {
+  std::vector<CacheSpec> specs;
+  for (size_t layer = 0; layer < shapes.size(); ++layer) {
+    auto spec = spec_of(shapes[layer]);
+    if (!spec) return within(fmt::format("layer {}", layer), std::move(spec).error());
+    specs.push_back(*spec);
+  }
+  return specs;
+}
+
+Result<int64_t> Store::bytes_needed(const CacheLayout& layout, int pages) {
+  Checked bytes = Checked(layout.page_bytes) * Checked(pages);
+  if (pages < 1 || !bytes.within(kMaxStoreBytes))
+    return error(Code::invalid, "a cache of {} pages of {} bytes is out of range", pages, layout.page_bytes);
+  return static_cast<int64_t>(*bytes.get());
+}
+
+int Store::pages_within(const CacheLayout& layout, int64_t bytes) {
+  int64_t pages = bytes < 0 ? 0 : bytes / layout.page_bytes;
+  return static_cast<int>(std::min<int64_t>(pages, INT32_MAX));
+}
+
+Result<Store> Store::with_views(const CacheLayout& layout, std::span<const KvShape> shapes, int pages) {
+  Store store;
+  store.pages_ = pages;
+  store.page_bytes_ = layout.page_bytes;
+  if (shapes.size() != layout.layers.size())
+    return error(Code::internal, "{} layers have shapes, {} are laid out", shapes.size(), layout.layers.size());
+  for (size_t layer = 0; layer < shapes.size(); ++layer) {
+    const LayerPlace& place = layout.layers[layer];
+    TRY(CacheSpec spec, spec_of(shapes[layer]));
+    KvView view;
+    if (place.group >= 0) {
+      const CacheGroup& group = layout.groups[static_cast<size_t>(place.group)];
+      // A recurrent layer has no keys and values; its states are addressed through the layout.
+      if (!group.recurrent() && group.spec != spec)
+        return error(Code::internal, "layer {}: its shape is not what was laid out", layer);
+      if (!group.recurrent())
+        view = {nullptr,
+                layout.page_bytes,
+                place.offsets[0],
+                place.offsets[1],
+                group.page_tokens,
+                shapes[layer].kv_heads,
+                shapes[layer].k_dim,
+                shapes[layer].v_dim,
+                shapes[layer].type,
+                place.group};
+    }
+    store.views_.push_back(view);
+  }
+  return store;
+}
+
+Result<Store> Store::over(const CacheLayout& layout, std::span<const KvShape> shapes, int pages,
+                          std::span<std::byte> memory) {
+  TRY(int64_t bytes, bytes_needed(layout, pages));
+  if (memory.size() < static_cast<size_t>(bytes) || reinterpret_cast<uintptr_t>(memory.data()) % kPageAlignment != 0)
+    return error(Code::internal, "{} bytes at {} are no place for {} bytes of cache", memory.size(),
+                 static_cast<void*>(memory.data()), bytes);
+  TRY(Store store, with_views(layout, shapes, pages));
+  store.base_ = memory.data();
+  for (auto& view : store.views_)
+    if (view.kv_heads > 0) view.base = store.base_;
+  return store;
+}
+
+Result<Store> Store::create(const CacheLayout& layout, std::span<const KvShape> shapes, int pages, int64_t budget) {
+  TRY(int64_t bytes, bytes_needed(layout, pages));
+  if (bytes > budget)
+    return error(Code::no_memory, "{} pages of {} bytes need {} bytes, the budget is {}: take at most {} pages", pages,
+                 layout.page_bytes, bytes, budget, pages_within(layout, budget));
+  void* memory =
+      ::mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED)
+    return error(Code::no_memory, "the system has no {} bytes for the cache: {}", bytes, std::strerror(errno));
+  std::unique_ptr<std::byte, Unmap> own(static_cast<std::byte*>(memory), Unmap(static_cast<size_t>(bytes)));
+  TRY(Store store, over(layout, shapes, pages, {own.get(), static_cast<size_t>(bytes)}));
+  store.own_ = std::move(own);
+  return store;
+}
+
+void Store::Unmap::operator()(std::byte* memory) const { ::munmap(memory, bytes); }
+
+std::span<std::byte> Store::page(PageId page) const {
+  CHECK(page >= 0 && page < pages_, "page {} of {}", page, pages_);
+  return {base_ + page * page_bytes_, static_cast<size_t>(page_bytes_)};
+}
+
+void Store::copy(std::span<const PageCopy> copies) {
+  for (const auto& copy : copies) copy_from(*this, copy.from, copy.to);
+}
+
+void Store::copy_from(const Store& other, PageId from, PageId to) {
+  CHECK(other.page_bytes_ == page_bytes_, "copying pages of {} bytes to pages of {}", other.page_bytes_, page_bytes_);
+  std::span<std::byte> source = other.page(from);
+  if (source.data() != page(to).data()) std::memcpy(page(to).data(), source.data(), source.size());
+}
+
+}  // namespace millrace

@@ -1,0 +1,75 @@
+// Store: the bytes of pages. One region, planned before it is taken: page p starts at base + p * page_bytes, and inside
+// it every layer of the page's group has its part at a fixed offset, keys [kv_heads][page_tokens][k_dim], then values
+// [kv_heads][page_tokens][v_dim], each part starting at a multiple of 64 bytes. Which page belongs to whom is the
+// KvCache's matter. Engine thread only, except that views may be read by the workers of a step.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "backend/ops.h"
+#include "cache/spec.h"
+#include "tensor/dtype.h"
+
+namespace millrace {
+
+// The keys and values of one layer. kv_heads 0: the layer keeps none (it reads another layer's).
+struct KvShape {
+  int32_t kv_heads = 0;
+  int32_t k_dim = 0, v_dim = 0;  // v_dim 0: one latent vector
+  DType type = DType::f16;
+  int32_t window = 0;  // 0: sees everything
+
+  friend bool operator==(const KvShape&, const KvShape&) = default;
+};
+
+// What such a layer needs of the cache. The formats a cache may have: f32, f16, bf16, q8_0.
+Result<CacheSpec> spec_of(const KvShape& shape);
+Result<std::vector<CacheSpec>> specs_of(std::span<const KvShape> shapes);
+
+class Store {
+ public:
+  // What a store of so many pages takes, to the byte; bad if out of range.
+  static Result<int64_t> bytes_needed(const CacheLayout& layout, int pages);
+  // Pages that fit into so many bytes.
+  static int pages_within(const CacheLayout& layout, int64_t bytes);
+
+  // A store in host memory of its own, refused with the numbers if it needs more than `budget` bytes.
+  static Result<Store> create(const CacheLayout& layout, std::span<const KvShape> shapes, int pages, int64_t budget);
+  // A store over memory somebody else keeps (a backend's), zeroed, at least bytes_needed() long, 64-byte aligned.
+  static Result<Store> over(const CacheLayout& layout, std::span<const KvShape> shapes, int pages,
+                            std::span<std::byte> memory);
+
+  int pages() const { return pages_; }
+  int64_t page_bytes() const { return page_bytes_; }
+  int64_t bytes() const { return page_bytes_ * pages_; }
+  std::byte* base() const { return base_; }
+  std::span<std::byte> page(PageId page) const;
+
+  const KvView& view(int layer) const {
+    return views_[static_cast<size_t>(layer)];
+  }  // base is null if the layer keeps none
+
+  void copy(std::span<const PageCopy> copies);                 // within this store, in order
+  void copy_from(const Store& other, PageId from, PageId to);  // between stores of the same layout
+
+ private:
+  struct Unmap {
+    Unmap() : bytes(0) {}
+    explicit Unmap(size_t size) : bytes(size) {}
+    void operator()(std::byte* memory) const;
+    size_t bytes;
+  };
+  Store() = default;
+  static Result<Store> with_views(const CacheLayout& layout, std::span<const KvShape> shapes, int pages);
+
+  std::unique_ptr<std::byte, Unmap> own_;
+  std::byte* base_ = nullptr;
+  int pages_ = 0;
+  int64_t page_bytes_ = 0;
+  std::vector<KvView> views_;
+};
+
+}  // namespace millrace
