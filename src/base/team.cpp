@@ -1,0 +1,126 @@
+#include "base/team.h"
+
+#include <pthread.h>
+#include <sched.h>
+
+#include "base/check.h"
+
+namespace millrace {
+namespace {
+
+inline void relax() {
+#if defined(__aarch64__)
+  asm volatile("isb" ::: "memory");  // unlike yield, really waits (some tens of cycles)
+#elif defined(__x86_64__)
+  __builtin_ia32_pause();
+#endif
+}
+
+// Spinning longer than the gaps inside a step costs the neighbours; shorter, and a job pays for waking up.
+constexpr int kSpins = 4000;
+
+// Waits until `value` is no longer `old`: spins, then sleeps. The sleeper announces itself first, and whoever changes
+// the value looks for sleepers afterwards; both in one total order, so one of them sees the other.
+void await_change(std::atomic<uint32_t>& value, uint32_t old, std::atomic<uint32_t>& sleepers, int spins) {
+  for (int i = 0; i < spins; ++i) {
+    if (value.load(std::memory_order_acquire) != old) return;
+    relax();
+  }
+  sleepers.fetch_add(1, std::memory_order_seq_cst);
+  while (value.load(std::memory_order_seq_cst) == old) value.wait(old, std::memory_order_seq_cst);
+  sleepers.fetch_sub(1, std::memory_order_relaxed);
+}
+
+void wake(std::atomic<uint32_t>& value, std::atomic<uint32_t>& sleepers) {
+  if (sleepers.load(std::memory_order_seq_cst) > 0) value.notify_all();
+}
+
+std::vector<int> allowed_processors() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  std::vector<int> allowed;
+  if (sched_getaffinity(0, sizeof set, &set) != 0) return allowed;
+  for (int i = 0; i < CPU_SETSIZE; ++i) {
+    if (CPU_ISSET(i, &set)) allowed.push_back(i);
+  }
+  return allowed;
+}
+
+void pin_thread(std::thread& thread, int processor) {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  CPU_SET(processor, &set);
+  (void)pthread_setaffinity_np(thread.native_handle(), sizeof set, &set);  // a wish: running unpinned is still right
+}
+
+}  // namespace
+
+int Team::processors() {
+  size_t allowed = allowed_processors().size();
+  return allowed > 0 ? static_cast<int>(allowed) : 1;
+}
+
+Team::Team(int workers, bool pin) : workers_(workers) {
+  CHECK(workers >= 1, "a team of {} workers", workers);
+  std::vector<int> allowed = allowed_processors();
+  // With more workers than processors, spinning keeps the one we wait for from running.
+  spins_ = allowed.size() >= static_cast<size_t>(workers) ? kSpins : 0;
+  threads_.reserve(static_cast<size_t>(workers - 1));
+  for (int worker = 1; worker < workers; ++worker) {
+    threads_.emplace_back([this, worker] { work(worker); });
+    if (pin && !allowed.empty()) pin_thread(threads_.back(), allowed[static_cast<size_t>(worker) % allowed.size()]);
+  }
+}
+
+Team::~Team() {
+  stopping_ = true;
+  epoch_.fetch_add(1, std::memory_order_seq_cst);
+  wake(epoch_, sleepers_);
+  for (std::thread& thread : threads_) thread.join();
+}
+
+void Team::run_job(Job job, void* context) {
+  CHECK(!running_, "a job of a team started another");
+  if (workers_ == 1) {
+    job(context, 0, 1);
+    return;
+  }
+  running_ = true;
+  job_ = job;
+  context_ = context;
+  unfinished_.store(static_cast<uint32_t>(workers_ - 1), std::memory_order_relaxed);
+  epoch_.fetch_add(1, std::memory_order_seq_cst);
+  wake(epoch_, sleepers_);
+  job(context, 0, workers_);
+  for (uint32_t left = unfinished_.load(std::memory_order_acquire); left != 0;
+       left = unfinished_.load(std::memory_order_acquire)) {
+    await_change(unfinished_, left, sleepers_, spins_);
+  }
+  running_ = false;
+}
+
+void Team::work(int worker) {
+  uint32_t seen = 0;
+  for (;;) {
+    await_change(epoch_, seen, sleepers_, spins_);
+    ++seen;
+    if (stopping_) return;
+    job_(context_, worker, workers_);
+    unfinished_.fetch_sub(1, std::memory_order_seq_cst);
+    wake(unfinished_, sleepers_);
+  }
+}
+
+void Team::barrier() {
+  if (workers_ == 1) return;
+  uint32_t generation = generation_.load(std::memory_order_acquire);
+  if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == static_cast<uint32_t>(workers_)) {
+    arrived_.store(0, std::memory_order_relaxed);
+    generation_.fetch_add(1, std::memory_order_seq_cst);
+    wake(generation_, sleepers_);
+  } else {
+    await_change(generation_, generation, sleepers_, spins_);
+  }
+}
+
+}  // namespace millrace
