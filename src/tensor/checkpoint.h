@@ -23,10 +23,10 @@ namespace millrace {
 struct StoredTensor {
   std::string name;
   DType type = DType::f32;
-  std::vector<int64_t> shape;           // outermost first, as in Hugging Face files: [rows, cols]
-  std::span<const std::byte> bytes;     // into the mapped file
+  std::vector<int64_t> shape;        // outermost first, as in Hugging Face files: [rows, cols]
+  std::span<const std::byte> bytes;  // into the mapped file
 
-  int64_t values() const;               // product of the shape (checked when the file was opened)
+  int64_t values() const;  // product of the shape (checked when the file was opened)
 };
 
 class Checkpoint {
@@ -36,19 +36,21 @@ class Checkpoint {
   static Result<Checkpoint> open(const std::filesystem::path& path);
 
   Kind kind() const { return kind_; }
-  const std::filesystem::path& path() const { return path_; }      // as given
+  const std::filesystem::path& path() const { return path_; }  // as given
   std::span<const StoredTensor> tensors() const { return tensors_; }
   const StoredTensor* find(std::string_view name) const;
   uint64_t file_bytes() const { return file_bytes_; }
 
-  const Metadata& metadata() const { return metadata_; }           // GGUF; empty otherwise
+  const Metadata& metadata() const { return metadata_; }  // GGUF; empty otherwise
   uint32_t gguf_version() const { return gguf_version_; }
   // Hugging Face: the files beside the weights, null where absent.
   const Json& config() const { return config_; }
   const Json& generation_config() const { return generation_config_; }
   const Json& tokenizer_config() const { return tokenizer_config_; }
   const std::optional<std::filesystem::path>& tokenizer_json() const { return tokenizer_json_; }
-  const std::optional<std::string>& chat_template() const { return chat_template_; }  // from tokenizer_config, chat_template.jinja or GGUF
+  const std::optional<std::string>& chat_template() const {
+    return chat_template_;
+  }  // from tokenizer_config, chat_template.jinja or GGUF
 
  private:
   Kind kind_ = Kind::gguf;

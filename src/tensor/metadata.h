@@ -14,9 +14,24 @@
 
 namespace millrace {
 
-enum class MetaType : uint8_t { u8, i8, u16, i16, u32, i32, f32, boolean, string, array, u64, i64, f64 };  // GGUF's numbers
+enum class MetaType : uint8_t {
+  u8,
+  i8,
+  u16,
+  i16,
+  u32,
+  i32,
+  f32,
+  boolean,
+  string,
+  array,
+  u64,
+  i64,
+  f64
+};  // GGUF's numbers
 
-// An array of a scalar type or of strings (arrays of arrays are refused). Elements were checked when the file was parsed.
+// An array of a scalar type or of strings (arrays of arrays are refused). Elements were checked when the file was
+// parsed.
 class MetaArray {
  public:
   MetaArray() = default;

@@ -1,5 +1,5 @@
-// Tensor: a view of numbers somebody else owns, as rows of columns. In activations a row is a token; in weights a row is an
-// output. Vectors are one row. Copied by value; never owns, never allocates.
+// Tensor: a view of numbers somebody else owns, as rows of columns. In activations a row is a token; in weights a row
+// is an output. Vectors are one row. Copied by value; never owns, never allocates.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,9 @@ struct Tensor {
   int64_t stride = 0;  // bytes from one row to the next
 
   template <class T = float>
-  T* row(int64_t index) const { return reinterpret_cast<T*>(data + index * stride); }
+  T* row(int64_t index) const {
+    return reinterpret_cast<T*>(data + index * stride);
+  }
   explicit operator bool() const { return data != nullptr; }
 };
 

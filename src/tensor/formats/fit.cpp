@@ -1,0 +1,142 @@
+#include "tensor/formats/fit.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "tensor/half.h"
+
+namespace millrace::fit {
+namespace {
+
+// Sums run in eight lanes, added pairwise at the end: a fixed order that compilers can vectorise.
+constexpr int kLanes = 8;
+
+float total(const float (&lanes)[kLanes]) {
+  return ((lanes[0] + lanes[4]) + (lanes[2] + lanes[6])) + ((lanes[1] + lanes[5]) + (lanes[3] + lanes[7]));
+}
+
+float held_code(float value, float low, float high) {
+  const float held = value > low ? (value < high ? value : high) : low;
+  return static_cast<float>(static_cast<int>(held - low + 0.5f)) + low;
+}
+
+struct Sums {
+  float q = 0, q2 = 0, xq = 0;
+};
+
+// The codes that `scale` and `offset` give, as the sums a least-squares fit needs. count is a multiple of 8.
+Sums sums_of(const float* x, int count, float scale, float offset, float low, float high) {
+  float q1[kLanes] = {}, q2[kLanes] = {}, xq[kLanes] = {};
+  const float factor = inverse(scale);
+  for (int i = 0; i < count; i += kLanes) {
+    for (int lane = 0; lane < kLanes; ++lane) {
+      const float value = x[i + lane];
+      const float code = held_code((value - offset) * factor, low, high);
+      q1[lane] += code;
+      q2[lane] += code * code;
+      xq[lane] += value * code;
+    }
+  }
+  return {total(q1), total(q2), total(xq)};
+}
+
+float sum_of(const float* x, int count) {
+  float lanes[kLanes] = {};
+  for (int i = 0; i < count; i += kLanes) {
+    for (int lane = 0; lane < kLanes; ++lane) lanes[lane] += x[i + lane];
+  }
+  return total(lanes);
+}
+
+}  // namespace
+
+void load(const float* in, float* out, int count) {
+  constexpr float kHuge = 1e9f;
+  for (int i = 0; i < count; ++i) {
+    const float value = in[i];
+    const float number = value == value ? value : 0.0f;
+    out[i] = number > kHuge ? kHuge : number < -kHuge ? -kHuge : number;
+  }
+}
+
+uint16_t to_f16(float value) { return f32_to_f16(value > 65504.0f ? 65504.0f : value < -65504.0f ? -65504.0f : value); }
+
+float error(const float* x, int count, float scale, float offset, int low, int high) {
+  float lanes[kLanes] = {};
+  const float factor = inverse(scale), bound_low = static_cast<float>(low), bound_high = static_cast<float>(high);
+  for (int i = 0; i < count; i += kLanes) {
+    for (int lane = 0; lane < kLanes; ++lane) {
+      const float value = x[i + lane];
+      const float difference = value - (scale * held_code((value - offset) * factor, bound_low, bound_high) + offset);
+      lanes[lane] += difference * difference;
+    }
+  }
+  return total(lanes);
+}
+
+void codes(const float* x, int count, float scale, float offset, int low, int high, int8_t* out) {
+  const float factor = inverse(scale);
+  for (int i = 0; i < count; ++i) out[i] = static_cast<int8_t>(nearest((x[i] - offset) * factor, low, high));
+}
+
+float scale(const float* x, int count, int low, int high) {
+  float extreme = 0.0f;
+  for (int i = 0; i < count; ++i) {
+    if (std::fabs(x[i]) > std::fabs(extreme)) extreme = x[i];
+  }
+  if (extreme == 0.0f) return 0.0f;
+  // Codes being fixed, the best scale is xq / q2 and takes xq^2 / q2 off the error. Try placing the extreme number on,
+  // a little inside and a little outside of the last code on either side.
+  const float bound_low = static_cast<float>(low), bound_high = static_cast<float>(high);
+  float best = extreme / bound_low, best_gain = -1.0f;
+  for (const float last : {bound_low, bound_high}) {
+    const float outward = last < 0 ? -1.0f : 1.0f;
+    for (int step = -12; step <= 8; ++step) {
+      float candidate = extreme / (last + outward * 0.1f * static_cast<float>(step));
+      for (int round = 0; round < 2; ++round) {
+        const Sums sums = sums_of(x, count, candidate, 0.0f, bound_low, bound_high);
+        if (!(sums.q2 > 0.0f)) break;
+        const float gain = sums.xq / sums.q2 * sums.xq;
+        if (!(gain > best_gain)) break;
+        best_gain = gain;
+        best = candidate = sums.xq / sums.q2;
+      }
+    }
+  }
+  return best;
+}
+
+Affine affine(const float* x, int count, int high, bool below_zero) {
+  const auto [least, most] = std::minmax_element(x, x + count);
+  const float bottom = below_zero ? std::min(*least, 0.0f) : *least, top = *most;
+  if (!(top > bottom)) return {0.0f, bottom};
+  const float n = static_cast<float>(count), bound = static_cast<float>(high), sum_x = sum_of(x, count);
+  Affine best = {(top - bottom) / bound, bottom};
+  float best_error = error(x, count, best.scale, best.offset, 0, high);
+  // Start from ranges that reach a little beyond or fall short of the data, and let least squares and rounding take
+  // turns.
+  for (int step = -10; step <= 10; ++step) {
+    Affine now = {(top - bottom) / (bound + 0.1f * static_cast<float>(step)), bottom};
+    for (int round = 0; round < 3; ++round) {
+      const Sums sums = sums_of(x, count, now.scale, now.offset, 0.0f, bound);
+      const float determinant = n * sums.q2 - sums.q * sums.q;
+      if (!(determinant > 0.0f)) break;
+      now = {(n * sums.xq - sum_x * sums.q) / determinant, (sums.q2 * sum_x - sums.q * sums.xq) / determinant};
+      if (below_zero && now.offset > 0.0f) now = {sums.xq / sums.q2, 0.0f};
+      if (!(now.scale > 0.0f)) break;
+      const float error_now = error(x, count, now.scale, now.offset, 0, high);
+      if (!(error_now < best_error)) break;
+      best = now;
+      best_error = error_now;
+    }
+  }
+  return best;
+}
+
+uint16_t common_unit(const float* wanted, int count, int high) {
+  float most = 0.0f;
+  for (int i = 0; i < count; ++i) most = std::max(most, wanted[i]);
+  return to_f16(most / static_cast<float>(high));
+}
+
+}  // namespace millrace::fit

@@ -1,0 +1,31 @@
+// What the table in dtype.cpp points at: for each format, a function to float32 and, where there is one, a function
+// back. The contract of both stands in tensor/dtype.h, the bytes in formats/layout.h. Only dtype.cpp includes this.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace millrace::formats {
+
+using ToFloat = void(const std::byte* in, float* out, int64_t values);
+using FromFloat = void(const float* in, std::byte* out, int64_t values);
+
+// plain.cpp
+ToFloat f32_to_float, f16_to_float, bf16_to_float, f8_e4m3_to_float, f8_e5m2_to_float, f8_e8m0_to_float, f64_to_float;
+ToFloat i8_to_float, i16_to_float, i32_to_float, i64_to_float, u8_to_float, u16_to_float, u32_to_float, u64_to_float;
+ToFloat boolean_to_float;
+FromFloat f32_from_float, f16_from_float, bf16_from_float, f8_e4m3_from_float, f8_e5m2_from_float, f64_from_float;
+
+// q4.cpp, q5.cpp, q8_0.cpp: one scale, or scale and offset, for 32 values
+ToFloat q4_0_to_float, q4_1_to_float, q5_0_to_float, q5_1_to_float, q8_0_to_float;
+FromFloat q4_0_from_float, q4_1_from_float, q5_0_from_float, q5_1_from_float, q8_0_from_float;
+
+// q2_k.cpp, q3_k.cpp, q4_q5_k.cpp, q6_k.cpp: scales of scales for 256 values
+ToFloat q2_k_to_float, q3_k_to_float, q4_k_to_float, q5_k_to_float, q6_k_to_float;
+FromFloat q2_k_from_float, q3_k_from_float, q4_k_from_float, q5_k_from_float, q6_k_from_float;
+
+// iq4.cpp, iq2_xxs.cpp, mxfp4.cpp: codes that name entries of a table
+ToFloat iq4_nl_to_float, iq4_xs_to_float, iq2_xxs_to_float, mxfp4_to_float;
+FromFloat mxfp4_from_float;
+
+}  // namespace millrace::formats

@@ -1,0 +1,154 @@
+// The bytes of one group of each quantised format, exactly as they lie in a file. Every field is made of bytes, so a
+// group can be read at any address; numbers of two and four bytes are little-endian. In the formulas d and dmin are
+// float16 numbers, q an unsigned code as stored, x the value it stands for. Plain data; any thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "tensor/half.h"
+
+namespace millrace::layout {
+
+// ---- groups of 32
+// ------------------------------------------------------------------------------------------------------- Codes of four
+// bits: byte i holds value i in its low half and value i + 16 in its high half.
+
+struct Q4_0 {  // x = d * (q - 8)
+  uint8_t d[2];
+  uint8_t codes[16];
+};
+
+struct Q4_1 {  // x = d * q + m
+  uint8_t d[2], m[2];
+  uint8_t codes[16];
+};
+
+struct Q5_0 {  // x = d * (q - 16); bit i of `high` is bit 4 of value i
+  uint8_t d[2];
+  uint8_t high[4];
+  uint8_t codes[16];
+};
+
+struct Q5_1 {  // x = d * q + m
+  uint8_t d[2], m[2];
+  uint8_t high[4];
+  uint8_t codes[16];
+};
+
+struct Q8_0 {  // x = d * q, q signed
+  uint8_t d[2];
+  int8_t codes[32];
+};
+
+struct IQ4NL {  // x = d * kIQ4Values[q]
+  uint8_t d[2];
+  uint8_t codes[16];
+};
+
+struct MXFP4 {  // x = 2^(exponent - 128) * kFP4Values[q]
+  uint8_t exponent;
+  uint8_t codes[16];
+};
+
+// ---- groups of 256
+// ------------------------------------------------------------------------------------------------------
+
+struct Q2K {  // 16 subgroups of 16: x = d * (scale & 15) * q - dmin * (scale >> 4)
+  uint8_t scales[16];
+  uint8_t codes[64];  // two bits: byte 32 h + i holds values 128 h + i + {0, 32, 64, 96}, lowest bits first
+  uint8_t d[2], dmin[2];
+};
+
+struct Q3K {           // 16 subgroups of 16: x = d * (scale - 32) * (q - 4)
+  uint8_t high[32];    // bit 2 of the codes: bit k of byte i belongs to value 32 k + i
+  uint8_t codes[64];   // bits 0 and 1, placed as in Q2K
+  uint8_t scales[12];  // six bits each: low four of scale i in half i / 8 of byte i % 8, upper two in bits 2 (i / 4) of
+                       // byte 8 + i % 4
+  uint8_t d[2];
+};
+
+struct Q4K {  // 8 subgroups of 32: x = d * scale * q - dmin * minimum
+  uint8_t d[2], dmin[2];
+  uint8_t scales[12];  // see unpack_scales
+  uint8_t codes[128];  // byte 32 h + i holds value 64 h + i low and 64 h + 32 + i high
+};
+
+struct Q5K {  // as Q4K with a fifth bit: bit k of high[i] belongs to value 32 k + i
+  uint8_t d[2], dmin[2];
+  uint8_t scales[12];
+  uint8_t high[32];
+  uint8_t codes[128];
+};
+
+struct Q6K {           // 16 subgroups of 16: x = d * scale * (q - 32)
+  uint8_t codes[128];  // low four bits: byte 64 h + i holds value 128 h + i low and 128 h + 64 + i high, i < 64
+  uint8_t high[64];    // upper two: byte 32 h + i holds values 128 h + i + {0, 32, 64, 96}, lowest bits first
+  int8_t scales[16];
+  uint8_t d[2];
+};
+
+struct IQ4XS {  // 8 subgroups of 32: x = d * (scale - 32) * kIQ4Values[q]
+  uint8_t d[2];
+  uint8_t scales_high[2];  // upper two bits of scale i at bit 2 i
+  uint8_t scales_low[4];   // low four bits of scale i in half i % 2 of byte i / 2
+  uint8_t codes[128];      // per subgroup as in IQ4NL
+};
+
+// 8 subgroups of 32. Each has four bytes, each the number of an eight-value row of kIQ2Grid, then a 32-bit word: four
+// times seven sign bits (the eighth makes their number even), and on top a scale of four bits. x = d * (scale + 0.5) /
+// 4 * +-row.
+struct IQ2XXS {
+  uint8_t d[2];
+  uint8_t codes[64];
+};
+
+static_assert(sizeof(Q4_0) == 18 && sizeof(Q4_1) == 20 && sizeof(Q5_0) == 22 && sizeof(Q5_1) == 24 &&
+              sizeof(Q8_0) == 34);
+static_assert(sizeof(Q2K) == 84 && sizeof(Q3K) == 110 && sizeof(Q4K) == 144 && sizeof(Q5K) == 176 &&
+              sizeof(Q6K) == 210);
+static_assert(sizeof(IQ4NL) == 18 && sizeof(IQ4XS) == 136 && sizeof(IQ2XXS) == 66 && sizeof(MXFP4) == 17);
+
+// ---- what the codes of the table formats stand for
+// ----------------------------------------------------------------------
+
+inline constexpr int8_t kIQ4Values[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
+inline constexpr int8_t kFP4Values[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};  // twice E2M1
+extern const uint64_t kIQ2Grid[256];  // eight bytes each, the first value lowest; iq2_xxs.cpp
+
+// ---- reading and writing pieces
+// -----------------------------------------------------------------------------------------
+
+inline uint16_t load_u16(const uint8_t* bytes) { return static_cast<uint16_t>(bytes[0] | bytes[1] << 8); }
+inline uint32_t load_u32(const uint8_t* bytes) { return load_u16(bytes) | uint32_t{load_u16(bytes + 2)} << 16; }
+inline float load_f16(const uint8_t* bytes) { return f16_to_f32(load_u16(bytes)); }
+
+inline void store_u16(uint8_t* bytes, uint16_t value) {
+  bytes[0] = static_cast<uint8_t>(value);
+  bytes[1] = static_cast<uint8_t>(value >> 8);
+}
+inline void store_u32(uint8_t* bytes, uint32_t value) {
+  store_u16(bytes, static_cast<uint16_t>(value));
+  store_u16(bytes + 2, static_cast<uint16_t>(value >> 16));
+}
+
+// Q4K and Q5K: eight scales and eight minima of six bits in twelve bytes. The first four of each lie in the low bits of
+// bytes 0-3 and 4-7; of the last four, the low halves share bytes 8-11 and the upper two bits sit on top of bytes 0-7.
+inline void unpack_scales(const uint8_t (&packed)[12], uint8_t (&scales)[8], uint8_t (&minima)[8]) {
+  for (int i = 0; i < 4; ++i) {
+    scales[i] = packed[i] & 63;
+    minima[i] = packed[i + 4] & 63;
+    scales[i + 4] = static_cast<uint8_t>((packed[i + 8] & 15) | (packed[i] >> 6 << 4));
+    minima[i + 4] = static_cast<uint8_t>((packed[i + 8] >> 4) | (packed[i + 4] >> 6 << 4));
+  }
+}
+inline void pack_scales(const uint8_t (&scales)[8], const uint8_t (&minima)[8], uint8_t (&packed)[12]) {
+  for (int i = 0; i < 4; ++i) {
+    packed[i] = static_cast<uint8_t>(scales[i] | scales[i + 4] >> 4 << 6);
+    packed[i + 4] = static_cast<uint8_t>(minima[i] | minima[i + 4] >> 4 << 6);
+    packed[i + 8] = static_cast<uint8_t>((scales[i + 4] & 15) | (minima[i + 4] & 15) << 4);
+  }
+}
+
+}  // namespace millrace::layout
