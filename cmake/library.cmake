@@ -1,9 +1,19 @@
 # A folder of src/ is one library. Its link list is the dependency rule of the house:
 # tests/arch/includes.py checks every #include against these lists.
+#   LINK      folders it needs                     OPTIONAL  folders it uses where the build has them
+#   SYSTEM    libraries from outside               EXCLUDE   files of the folder that are not part of the library
 function(millrace_library name)
-  cmake_parse_arguments(ARG "" "" "LINK;SYSTEM" ${ARGN})
+  cmake_parse_arguments(ARG "" "" "LINK;OPTIONAL;SYSTEM;EXCLUDE" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS *.cpp)
   list(FILTER sources EXCLUDE REGEX "/fuzz/")
+  foreach(file ${ARG_EXCLUDE})
+    list(REMOVE_ITEM sources ${CMAKE_CURRENT_SOURCE_DIR}/${file})
+  endforeach()
+  foreach(folder ${ARG_OPTIONAL})
+    if(TARGET millrace_${folder})
+      list(APPEND ARG_LINK ${folder})
+    endif()
+  endforeach()
   add_library(millrace_${name} STATIC ${sources})
   target_include_directories(millrace_${name} PUBLIC ${CMAKE_SOURCE_DIR}/src)
   list(TRANSFORM ARG_LINK PREPEND millrace_)
