@@ -25,6 +25,30 @@ bool wants_color(std::string_view choice, bool is_tty) {
   return is_tty && term != nullptr && std::string_view(term) != "dumb";
 }
 
+// Bytes of the well-formed UTF-8 character the text begins with, 0 if it begins with none.
+size_t character_bytes(std::string_view text) {
+  auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
+  size_t count = byte(0) < 0x80   ? 1
+                 : byte(0) < 0xC2 ? 0
+                 : byte(0) < 0xE0 ? 2
+                 : byte(0) < 0xF0 ? 3
+                 : byte(0) < 0xF5 ? 4
+                                  : 0;
+  if (count > text.size()) return 0;
+  for (size_t i = 1; i < count; ++i) {
+    if ((byte(i) & 0xC0) != 0x80) return 0;
+  }
+  if (count == 3 && ((byte(0) == 0xE0 && byte(1) < 0xA0) || (byte(0) == 0xED && byte(1) >= 0xA0))) return 0;
+  if (count == 4 && ((byte(0) == 0xF0 && byte(1) < 0x90) || (byte(0) == 0xF4 && byte(1) >= 0x90))) return 0;
+  return count;
+}
+
+// C0, delete, and C1 (which UTF-8 writes as C2 80 to C2 9F).
+bool is_control(std::string_view character) {
+  auto first = static_cast<unsigned char>(character[0]);
+  return first < 0x20 || first == 0x7F || (first == 0xC2 && static_cast<unsigned char>(character[1]) < 0xA0);
+}
+
 }  // namespace
 
 Terminal::Terminal(std::string_view color, bool quiet)
@@ -46,7 +70,7 @@ void Terminal::write_line(std::string_view prefix, Style style, std::string_view
 void Terminal::fail(std::string_view message) const {
   std::string line(message);
   std::replace(line.begin(), line.end(), '\n', ' ');
-  write_line("millrace: ", Style::red, line);
+  write_line("millrace: ", Style::red, printable(line));
 }
 
 std::string Terminal::paint(bool on, Style style, std::string_view text) {
@@ -70,7 +94,8 @@ std::string human_bytes(uint64_t bytes) {
     value /= 1024;
     ++unit;
   }
-  return fmt::format("{:.{}f} {}", value, value < 9.995 ? 2 : 1, kUnits[unit]);
+  bool whole = value == static_cast<double>(static_cast<uint64_t>(value));
+  return fmt::format("{:.{}f} {}", value, whole ? 0 : (value < 9.995 ? 2 : 1), kUnits[unit]);
 }
 
 std::string human_count(uint64_t count) {
@@ -133,6 +158,30 @@ void Progress::draw(double seconds, uint64_t done) {
   std::fwrite(line.data(), 1, line.size(), stderr);
   std::fflush(stderr);
   drawn_ = true;
+}
+
+std::string printable(std::string_view text, bool lines) {
+  std::string out;
+  while (!text.empty()) {
+    size_t count = character_bytes(text);
+    bool keep = count > 0 && (!is_control(text.substr(0, count)) || (lines && (text[0] == '\n' || text[0] == '\t')));
+    count = std::max<size_t>(count, 1);
+    for (char c : text.substr(0, count)) {
+      out += keep ? std::string(1, c) : fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
+    }
+    text.remove_prefix(count);
+  }
+  return out;
+}
+
+std::string valid_utf8(std::string_view text) {
+  std::string out;
+  while (!text.empty()) {
+    size_t count = character_bytes(text);
+    out += count > 0 ? text.substr(0, count) : std::string_view("\xEF\xBF\xBD");
+    text.remove_prefix(std::max<size_t>(count, 1));
+  }
+  return out;
 }
 
 size_t width(std::string_view text) {

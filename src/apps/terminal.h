@@ -103,6 +103,13 @@ class Table {
   std::vector<std::vector<std::string>> rows_;
 };
 
+// Text from a file or a person as it may be shown: control characters and broken UTF-8 become \xNN, so that no file
+// name and no model can move the cursor or change colours. With `lines`, line breaks and tabs stay.
+std::string printable(std::string_view text, bool lines = false);
+
+// The same bytes with broken UTF-8 replaced by U+FFFD, for JSON.
+std::string valid_utf8(std::string_view text);
+
 // Number of characters a terminal shows for UTF-8 text, taking every character as one column wide.
 size_t width(std::string_view text);
 
