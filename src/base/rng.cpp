@@ -1,11 +1,22 @@
 #include "base/rng.h"
 
+#include <algorithm>
+
 namespace millrace {
+namespace {
+
+constexpr uint64_t kMultiplier0 = 0xD2511F53, kMultiplier1 = 0xCD9E8D57;
+constexpr uint32_t kWeyl0 = 0x9E3779B9, kWeyl1 = 0xBB67AE85;
+constexpr int kRounds = 10;
+
+double to_unit(uint32_t high, uint32_t low) {
+  return static_cast<double>((uint64_t{high} << 32 | low) >> 11) * 0x1.0p-53;
+}
+
+}  // namespace
 
 std::array<uint32_t, 4> philox(std::array<uint32_t, 2> key, std::array<uint32_t, 4> counter) {
-  constexpr uint64_t kMultiplier0 = 0xD2511F53, kMultiplier1 = 0xCD9E8D57;
-  constexpr uint32_t kWeyl0 = 0x9E3779B9, kWeyl1 = 0xBB67AE85;
-  for (int round = 0; round < 10; ++round) {
+  for (int round = 0; round < kRounds; ++round) {
     uint64_t product0 = kMultiplier0 * counter[0];
     uint64_t product1 = kMultiplier1 * counter[2];
     counter = {static_cast<uint32_t>(product1 >> 32) ^ counter[1] ^ key[0], static_cast<uint32_t>(product1),
@@ -19,8 +30,33 @@ std::array<uint32_t, 4> philox(std::array<uint32_t, 2> key, std::array<uint32_t,
 double uniform(const Draw& draw) {
   auto words = philox({static_cast<uint32_t>(draw.seed), static_cast<uint32_t>(draw.seed >> 32)},
                       {draw.position, draw.choice, draw.draw, 0});
-  uint64_t bits = (uint64_t{words[0]} << 32 | words[1]) >> 11;
-  return static_cast<double>(bits) * 0x1.0p-53;
+  return to_unit(words[0], words[1]);
+}
+
+// Philox on several counters side by side: the same numbers, in a form that vectorises.
+void uniforms(const Draw& first, std::span<double> out) {
+  constexpr size_t kLanes = 8;
+  for (size_t start = 0; start < out.size(); start += kLanes) {
+    uint32_t word0[kLanes], word1[kLanes], word2[kLanes], word3[kLanes];
+    for (size_t i = 0; i < kLanes; ++i) {
+      word0[i] = first.position, word1[i] = first.choice, word3[i] = 0;
+      word2[i] = first.draw + static_cast<uint32_t>(start + i);
+    }
+    uint32_t key0 = static_cast<uint32_t>(first.seed), key1 = static_cast<uint32_t>(first.seed >> 32);
+    for (int round = 0; round < kRounds; ++round) {
+      for (size_t i = 0; i < kLanes; ++i) {
+        uint64_t product0 = kMultiplier0 * word0[i], product1 = kMultiplier1 * word2[i];
+        word0[i] = static_cast<uint32_t>(product1 >> 32) ^ word1[i] ^ key0;
+        word1[i] = static_cast<uint32_t>(product1);
+        word2[i] = static_cast<uint32_t>(product0 >> 32) ^ word3[i] ^ key1;
+        word3[i] = static_cast<uint32_t>(product0);
+      }
+      key0 += kWeyl0;
+      key1 += kWeyl1;
+    }
+    size_t count = std::min(kLanes, out.size() - start);
+    for (size_t i = 0; i < count; ++i) out[start + i] = to_unit(word0[i], word1[i]);
+  }
 }
 
 }  // namespace millrace

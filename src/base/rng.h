@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <span>
 
 namespace millrace {
 
@@ -18,5 +19,8 @@ struct Draw {
 
 // Uniform in [0, 1), 53 bits.
 double uniform(const Draw& draw);
+
+// out[i] = uniform of draw number first.draw + i, many at once.
+void uniforms(const Draw& first, std::span<double> out);
 
 }  // namespace millrace

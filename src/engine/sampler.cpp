@@ -1,0 +1,348 @@
+#include "engine/sampler.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+#include "base/rng.h"
+#include "engine/sampler_penalty.h"
+
+namespace millrace {
+namespace {
+
+constexpr float kNever = -std::numeric_limits<float>::infinity();
+constexpr uint32_t kXtcDraw = 0xFFFFFFFF;  // token ids are below 2^31, so this number is nobody's
+constexpr size_t kFirstGuess = 128;        // how many candidates a search for a mass begins with
+
+}  // namespace
+
+// One pass through the steps. Candidates are either all of `logits_` that are above -infinity (`dense`), or the list.
+class SampleRun {
+ public:
+  SampleRun(const Sampling& sampling, SamplerScratch& scratch)
+      : s_(sampling), scratch_(scratch), list_(scratch.candidates_) {}
+
+  Result<void> adjust(std::span<const float> logits, std::span<const Token> context, std::span<const Token> banned_now);
+  void truncate(const Draw& draw);
+  void truncate_mirostat(double mu);
+  Token greedy() const { return largest_.id; }
+  Token race(Draw draw);
+  std::vector<TokenProbability> distribution() const;
+  double surprise(Token token) const;  // bits, under the tempered distribution before mirostat's truncation
+
+ private:
+  void keep_sigma();
+  void keep_top_k();
+  void keep_typical();
+  void keep_top_p();
+  void keep_min_p(float lowest);
+  void take_xtc(const Draw& draw);
+
+  double weight(float logit) const { return std::exp(static_cast<double>(logit - largest_.logit)); }
+  double tempered(float logit) const { return std::exp(static_cast<double>(logit - largest_.logit) / s_.temperature); }
+  double total() const;  // of weight over the candidates
+  size_t count_to_mass(double mass, double sum) const;
+  void sort();
+  template <class F>
+  void for_each(F body) const;
+
+  const Sampling& s_;
+  SamplerScratch& scratch_;
+  std::vector<Candidate>& list_;
+  bool dense_ = true;
+  bool sorted_ = false;
+  Candidate largest_;  // of the adjusted logits; weights are relative to it
+};
+
+Result<void> SampleRun::adjust(std::span<const float> logits, std::span<const Token> context,
+                               std::span<const Token> banned_now) {
+  CHECK(logits.size() == scratch_.logits_.size(), "{} logits, scratch for {}", logits.size(), scratch_.logits_.size());
+  TRY_VOID(find_largest(logits));  // NaN must not hide behind a ban
+  std::vector<float>& own = scratch_.logits_;
+  std::copy(logits.begin(), logits.end(), own.begin());
+  for (const LogitBias& bias : s_.bias) own[static_cast<size_t>(bias.token)] += bias.bias;
+  apply_penalties(s_, context, own, scratch_.counts_);
+  apply_dry(s_, context, own, scratch_.matches_, scratch_.repeats_);
+  // Banned last, which comes to the same as first, because nothing raises -infinity.
+  for (Token token : s_.banned) own[static_cast<size_t>(token)] = kNever;
+  for (Token token : banned_now) {
+    if (token >= 0 && token < scratch_.vocab()) own[static_cast<size_t>(token)] = kNever;
+  }
+  TRY(largest_, find_largest(own));
+  return {};
+}
+
+template <class F>
+void SampleRun::for_each(F body) const {
+  if (dense_) {
+    for (size_t id = 0; id < scratch_.logits_.size(); ++id) {
+      if (scratch_.logits_[id] > kNever) body(Candidate{static_cast<Token>(id), scratch_.logits_[id]});
+    }
+  } else {
+    for (const Candidate& candidate : list_) body(candidate);
+  }
+}
+
+double SampleRun::total() const {
+  if (dense_) return sum_weights(scratch_.logits_, largest_.logit, 1).weight;
+  double sum = 0;
+  for (const Candidate& candidate : list_) sum += weight(candidate.logit);
+  return sum;
+}
+
+void SampleRun::sort() {
+  if (!sorted_) std::sort(list_.begin(), list_.end(), likelier);
+  sorted_ = true;
+}
+
+void SampleRun::truncate(const Draw& draw) {
+  if (s_.top_n_sigma > 0) keep_sigma();
+  if (s_.top_k > 0) keep_top_k();
+  if (s_.typical < 1) keep_typical();
+  if (s_.top_p < 1) keep_top_p();
+  if (s_.min_p > 0) {
+    float top = largest_.logit;
+    if (!dense_) top = std::min_element(list_.begin(), list_.end(), likelier)->logit;
+    keep_min_p(static_cast<float>(top + std::log(s_.min_p)));
+  }
+  if (s_.xtc_probability > 0 && s_.xtc_threshold <= 0.5) take_xtc(draw);
+  // Typical and XTC may have removed the likeliest; weights far below the reference would vanish at low temperatures.
+  if (!dense_) largest_ = *std::min_element(list_.begin(), list_.end(), likelier);
+}
+
+// Keeps what is at or above `lowest`; the likeliest always is.
+void SampleRun::keep_min_p(float lowest) {
+  if (dense_) {
+    list_.clear();
+    for_each([&](const Candidate& candidate) {
+      if (candidate.logit >= lowest) list_.push_back(candidate);
+    });
+    dense_ = false;
+  } else {
+    std::erase_if(list_, [&](const Candidate& candidate) { return candidate.logit < lowest; });
+  }
+}
+
+void SampleRun::keep_sigma() {
+  double deviation = standard_deviation(scratch_.logits_);
+  keep_min_p(static_cast<float>(largest_.logit - s_.top_n_sigma * deviation));
+}
+
+void SampleRun::keep_top_k() {
+  size_t k = static_cast<size_t>(s_.top_k);
+  if (dense_) {
+    if (k >= scratch_.logits_.size()) return;
+    select_largest(scratch_.logits_, k, list_);
+    dense_ = false;
+    sorted_ = true;
+  } else if (k < list_.size()) {
+    sort();
+    list_.resize(k);
+  }
+}
+
+// How many candidates of the sorted list reach `mass` of `sum`; the list's size + 1 if all of them do not.
+size_t SampleRun::count_to_mass(double mass, double sum) const {
+  double wanted = mass * sum, so_far = 0;
+  for (size_t i = 0; i < list_.size(); ++i) {
+    so_far += weight(list_[i].logit);
+    if (so_far >= wanted) return i + 1;
+  }
+  return list_.size() + 1;
+}
+
+void SampleRun::keep_top_p() {
+  double sum = total();
+  if (!dense_) {
+    sort();
+    list_.resize(std::min(count_to_mass(s_.top_p, sum), list_.size()));
+    return;
+  }
+  // The mass is usually in few tokens: look at the likeliest, and at more only if that was not enough.
+  for (size_t guess = kFirstGuess;; guess *= 8) {
+    select_largest(scratch_.logits_, std::min(guess, scratch_.logits_.size()), list_);
+    size_t kept = count_to_mass(s_.top_p, sum);
+    if (kept > list_.size() && guess < scratch_.logits_.size()) continue;
+    list_.resize(std::min(kept, list_.size()));
+    break;
+  }
+  dense_ = false;
+  sorted_ = true;
+}
+
+// Locally typical sampling (Meister et al., 2022): tokens in order of how far their surprise is from the entropy.
+void SampleRun::keep_typical() {
+  WeightSums sums;
+  if (dense_) {
+    sums = sum_weights(scratch_.logits_, largest_.logit, 1);
+  } else {
+    for (const Candidate& candidate : list_) {
+      double w = weight(candidate.logit);
+      sums.weight += w;
+      sums.weighted_logit += w * static_cast<double>(candidate.logit - largest_.logit);
+    }
+  }
+  // surprise - entropy = (log Z - l) - (log Z - mean l) = mean l - l, with l relative to the largest.
+  double mean = sums.weighted_logit / sums.weight;
+  std::vector<float>& keys = scratch_.keys_;
+  std::fill(keys.begin(), keys.end(), kNever);
+  size_t left = 0;
+  for_each([&](const Candidate& candidate) {
+    keys[static_cast<size_t>(candidate.id)] =
+        -static_cast<float>(std::abs(mean - static_cast<double>(candidate.logit - largest_.logit)));
+    ++left;
+  });
+  double wanted = s_.typical * sums.weight;
+  for (size_t guess = kFirstGuess;; guess *= 8) {
+    select_largest(keys, std::min(guess, left), scratch_.selection_);
+    double so_far = 0;
+    size_t kept = 0;
+    list_.clear();
+    while (kept < scratch_.selection_.size() && so_far < wanted) {
+      Token id = scratch_.selection_[kept++].id;
+      list_.push_back({id, scratch_.logits_[static_cast<size_t>(id)]});
+      so_far += weight(list_.back().logit);
+    }
+    if (so_far >= wanted || guess >= left) break;
+  }
+  dense_ = false;
+  sorted_ = false;
+}
+
+void SampleRun::take_xtc(const Draw& draw) {
+  Draw coin = draw;
+  coin.draw = kXtcDraw;
+  if (uniform(coin) >= s_.xtc_probability) return;
+  // Probability >= threshold, as a bar on the logit.
+  double bar = std::log(s_.xtc_threshold * total());
+  auto above = [&](const Candidate& c) { return static_cast<double>(c.logit - largest_.logit) >= bar; };
+  bool found = false;
+  Candidate least;
+  for_each([&](const Candidate& candidate) {
+    if (above(candidate) && (!found || likelier(least, candidate))) least = candidate, found = true;
+  });
+  if (!found) return;
+  auto goes = [&](const Candidate& c) { return above(c) && c.id != least.id; };
+  if (dense_) {
+    for (size_t id = 0; id < scratch_.logits_.size(); ++id) {
+      if (goes({static_cast<Token>(id), scratch_.logits_[id]})) scratch_.logits_[id] = kNever;
+    }
+    largest_ = find_largest(scratch_.logits_).value();  // `least` is still there
+  } else {
+    std::erase_if(list_, goes);
+  }
+}
+
+void SampleRun::truncate_mirostat(double mu) {
+  // Surprise <= mu, as a bar on the logit: l / T >= log Z - mu * ln 2.
+  double inverse = 1 / s_.temperature;
+  double sum = sum_weights(scratch_.logits_, largest_.logit, static_cast<float>(inverse)).weight;
+  double bar = s_.temperature * (std::log(sum) - mu * std::log(2.0));
+  keep_min_p(std::min(largest_.logit, static_cast<float>(largest_.logit + bar)));
+}
+
+double SampleRun::surprise(Token token) const {
+  double inverse = 1 / s_.temperature;
+  double sum = sum_weights(scratch_.logits_, largest_.logit, static_cast<float>(inverse)).weight;
+  double below = static_cast<double>(scratch_.logits_[static_cast<size_t>(token)] - largest_.logit);
+  return (std::log(sum) - below * inverse) / std::log(2.0);
+}
+
+Token SampleRun::race(Draw draw) {
+  if (dense_) {
+    race_candidates(scratch_.logits_, largest_.logit, static_cast<float>(1 / s_.temperature), draw, list_);
+    dense_ = false;
+  }
+  double best = std::numeric_limits<double>::infinity();
+  Token winner = largest_.id;
+  for (const Candidate& candidate : list_) {
+    draw.draw = static_cast<uint32_t>(candidate.id);
+    double arrival = -std::log1p(-uniform(draw)) / tempered(candidate.logit);
+    if (arrival < best || (arrival == best && candidate.id < winner)) best = arrival, winner = candidate.id;
+  }
+  return winner;
+}
+
+std::vector<TokenProbability> SampleRun::distribution() const {
+  std::vector<TokenProbability> result;
+  double sum = 0;
+  for_each([&](const Candidate& candidate) {
+    double w = tempered(candidate.logit);
+    if (w > 0) result.push_back({candidate.id, w});
+    sum += w;
+  });
+  for (TokenProbability& entry : result) entry.probability /= sum;
+  std::sort(result.begin(), result.end(), [](const auto& a, const auto& b) { return a.id < b.id; });
+  return result;
+}
+
+SamplerScratch::SamplerScratch(int32_t vocab)
+    : logits_(static_cast<size_t>(vocab)), keys_(static_cast<size_t>(vocab)), counts_(static_cast<size_t>(vocab)) {}
+
+int64_t SamplerScratch::bytes() const {
+  size_t bytes = logits_.capacity() * sizeof(float) + keys_.capacity() * sizeof(float) +
+                 counts_.capacity() * sizeof(uint32_t) +
+                 (candidates_.capacity() + selection_.capacity()) * sizeof(Candidate) +
+                 matches_.capacity() * sizeof(int32_t) + repeats_.capacity() * sizeof(repeats_[0]);
+  return static_cast<int64_t>(bytes);
+}
+
+Sampler::Sampler(const Sampling& sampling, uint32_t choice)
+    : sampling_(sampling), choice_(choice), mirostat_mu_(2 * sampling.mirostat_tau) {
+  std::sort(sampling_.dry_breakers.begin(), sampling_.dry_breakers.end());
+}
+
+Result<Sampler> Sampler::create(const Sampling& sampling, int32_t vocab, uint32_t choice) {
+  TRY_VOID(check_sampling(sampling, vocab));
+  return Sampler(sampling, choice);
+}
+
+Result<Token> Sampler::sample(std::span<const float> logits, std::span<const Token> context, SamplerScratch& scratch,
+                              std::span<const Token> banned_now) {
+  const Sampling& s = sampling_;
+  SampleRun run(s, scratch);
+  Draw draw{s.seed, choice_, static_cast<uint32_t>(context.size()), 0};
+  TRY_VOID(run.adjust(logits, context, banned_now));
+  if (s.mirostat == 2 && s.temperature > 0) {
+    run.truncate_mirostat(mirostat_mu_);
+    Token token = run.race(draw);
+    mirostat_mu_ -= s.mirostat_eta * (run.surprise(token) - s.mirostat_tau);
+    return token;
+  }
+  // Only these two steps can remove the likeliest token.
+  bool top_stays = s.typical >= 1 && s.xtc_probability <= 0;
+  if (s.temperature <= 0 && (s.mirostat == 2 || top_stays)) return run.greedy();
+  run.truncate(draw);
+  return s.temperature <= 0 ? run.greedy() : run.race(draw);
+}
+
+Result<std::vector<TokenProbability>> Sampler::distribution(std::span<const float> logits,
+                                                            std::span<const Token> context, SamplerScratch& scratch,
+                                                            std::span<const Token> banned_now) const {
+  SampleRun run(sampling_, scratch);
+  Draw draw{sampling_.seed, choice_, static_cast<uint32_t>(context.size()), 0};
+  TRY_VOID(run.adjust(logits, context, banned_now));
+  if (sampling_.mirostat == 2) {
+    if (sampling_.temperature > 0) run.truncate_mirostat(mirostat_mu_);
+  } else {
+    run.truncate(draw);
+  }
+  if (sampling_.temperature <= 0) return std::vector<TokenProbability>{{run.greedy(), 1.0}};
+  return run.distribution();
+}
+
+Result<void> logprobs(std::span<const float> logits, Token chosen, size_t top, SamplerScratch& scratch, Logprobs& out) {
+  TRY(Candidate largest, find_largest(logits));
+  double log_sum = std::log(sum_weights(logits, largest.logit, 1).weight);
+  auto logprob = [&](float logit) { return static_cast<float>(static_cast<double>(logit - largest.logit) - log_sum); };
+  CHECK(chosen >= 0 && static_cast<size_t>(chosen) < logits.size(), "token {} of {}", chosen, logits.size());
+  out.chosen = logprob(logits[static_cast<size_t>(chosen)]);
+  out.top.clear();
+  if (top == 0) return {};
+  select_largest(logits, std::min(top, logits.size()), scratch.selection_);
+  for (const Candidate& candidate : scratch.selection_) out.top.push_back({candidate.id, logprob(candidate.logit)});
+  return {};
+}
+
+}  // namespace millrace

@@ -1,0 +1,91 @@
+// Sampler: chooses the next token of one sequence from its logits, by the steps of engine/sampling.h. Which token comes
+// out is a function of the logits, the context (prompt and answer so far), the parameters and the choice number only
+// (contract 1); with mirostat, of the surprises so far too.
+//
+// The draw is a race: token i of weight w_i arrives at time E_i / w_i, where E_i is exponential with the random number
+// named by (seed, choice, position, i), and the first to arrive is chosen. That is exactly a draw in proportion to the
+// weights, but it needs no sorting and no running sums, it is the same in any order of visiting, and two models that
+// mostly agree (a draft and its target) mostly choose the same token from the same numbers.
+//
+// A Sampler belongs to its sequence and is small. Buffers of the vocabulary's size live in a SamplerScratch, one per
+// thread that samples, shared by all sequences; nothing is allocated per token once it has grown.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/result.h"
+#include "base/token.h"
+#include "engine/sampler_scan.h"
+#include "engine/sampling.h"
+
+namespace millrace {
+
+struct Logprobs;
+
+class SamplerScratch {
+ public:
+  explicit SamplerScratch(int32_t vocab);
+  int32_t vocab() const { return static_cast<int32_t>(logits_.size()); }
+  int64_t bytes() const;
+
+ private:
+  friend class SampleRun;
+  friend Result<void> logprobs(std::span<const float>, Token, size_t, SamplerScratch&, Logprobs&);
+  std::vector<float> logits_;     // [vocab] after bias and penalties
+  std::vector<float> keys_;       // [vocab] another order to select by
+  std::vector<uint32_t> counts_;  // [vocab] zero between calls
+  std::vector<Candidate> candidates_;
+  std::vector<Candidate> selection_;
+  std::vector<int32_t> matches_;  // DRY
+  std::vector<std::pair<Token, int32_t>> repeats_;
+};
+
+struct TokenProbability {
+  Token id = 0;
+  double probability = 0;
+};
+
+class Sampler {
+ public:
+  // `choice` tells parallel answers to one prompt apart: they differ, and each repeats itself on a rerun.
+  static Result<Sampler> create(const Sampling& sampling, int32_t vocab, uint32_t choice = 0);
+
+  // The token at position context.size(). `banned_now` adds to the banned tokens for this call (end tokens before the
+  // least length). Fails if the logits are broken or nothing is left to choose.
+  Result<Token> sample(std::span<const float> logits, std::span<const Token> context, SamplerScratch& scratch,
+                       std::span<const Token> banned_now = {});
+
+  // The distribution sample() would draw from, by ascending id, tokens of probability zero left out; state is not
+  // changed.
+  Result<std::vector<TokenProbability>> distribution(std::span<const float> logits, std::span<const Token> context,
+                                                     SamplerScratch& scratch,
+                                                     std::span<const Token> banned_now = {}) const;
+
+  const Sampling& sampling() const { return sampling_; }
+  uint32_t choice() const { return choice_; }
+
+ private:
+  Sampler(const Sampling& sampling, uint32_t choice);
+  Sampling sampling_;
+  uint32_t choice_ = 0;
+  double mirostat_mu_ = 0;  // bits
+};
+
+// Log-probabilities as everything reports them: natural logarithms of the model's own distribution, softmax of the raw
+// logits, before bias, penalties, truncation and temperature.
+struct TokenLogprob {
+  Token id = 0;
+  float logprob = 0;
+};
+
+struct Logprobs {
+  float chosen = 0;
+  std::vector<TokenLogprob> top;  // likeliest first, ties to the lowest id
+};
+
+// Fills `out` (its room is reused) with the chosen token's and the `top` likeliest tokens'.
+Result<void> logprobs(std::span<const float> logits, Token chosen, size_t top, SamplerScratch& scratch, Logprobs& out);
+
+}  // namespace millrace
