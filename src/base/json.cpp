@@ -80,11 +80,43 @@ void write_pretty(const Json& value, std::string& out, size_t indent) {
   }
 }
 
+// JSON has no infinity and no NaN: outside of strings they become a number too large for a double, and null.
+std::string without_python_numbers(std::string_view text) {
+  std::string out;
+  out.reserve(text.size());
+  bool in_string = false;
+  while (!text.empty()) {
+    size_t taken = 1;
+    if (in_string && text[0] == '\\') {
+      taken = std::min<size_t>(text.size(), 2);
+    } else if (text[0] == '"') {
+      in_string = !in_string;
+    } else if (!in_string && text.starts_with("Infinity")) {
+      out += "1e999";
+      text.remove_prefix(8);
+      continue;
+    } else if (!in_string && text.starts_with("NaN")) {
+      out += "null";
+      text.remove_prefix(3);
+      continue;
+    }
+    out += text.substr(0, taken);
+    text.remove_prefix(taken);
+  }
+  return out;
+}
+
 }  // namespace
 
 Result<Json> parse_json(std::string_view text, const JsonLimits& limits) {
   if (text.size() > limits.max_bytes) {
     return error(Code::invalid, "JSON of {} bytes is larger than the limit of {}", text.size(), limits.max_bytes);
+  }
+  std::string rewritten;
+  if (limits.python_numbers &&
+      (text.find("Infinity") != std::string_view::npos || text.find("NaN") != std::string_view::npos)) {
+    rewritten = without_python_numbers(text);
+    text = rewritten;
   }
   bj::parse_options options;
   options.max_depth = limits.max_depth;

@@ -19,6 +19,7 @@ struct JsonLimits {
   size_t max_bytes = size_t{256} << 20;
   unsigned max_depth = 64;
   bool refuse_duplicate_keys = false;
+  bool python_numbers = false;  // also read Infinity and NaN (as null), which Python's json module writes
 };
 
 Result<Json> parse_json(std::string_view text, const JsonLimits& limits = {});

@@ -1,15 +1,18 @@
-// Checkpoint: a model as it lies on disk, whatever its layout: a GGUF file (or the first of its parts), a Hugging Face
+// Checkpoint: a model as it lies on disk, whatever its layout: a GGUF file (or any of its parts), a Hugging Face
 // directory, or one safetensors file. It maps files and checks that every byte is accounted for; it knows nothing of
 // architectures (model/load does). Open once, then read from any thread.
+//
+// What always holds after open(): every tensor's bytes lie within a mapped file, overlap no other tensor's, and are
+// exactly as many as shape and type say; rows are whole groups; no name occurs twice.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
 #include "base/file.h"
@@ -17,6 +20,7 @@
 #include "base/result.h"
 #include "tensor/dtype.h"
 #include "tensor/metadata.h"
+#include "tensor/tensor.h"
 
 namespace millrace {
 
@@ -24,40 +28,60 @@ struct StoredTensor {
   std::string name;
   DType type = DType::f32;
   std::vector<int64_t> shape;        // outermost first, as in Hugging Face files: [rows, cols]
-  std::span<const std::byte> bytes;  // into the mapped file
+  std::span<const std::byte> bytes;  // into the mapped file; any alignment
 
   int64_t values() const;  // product of the shape (checked when the file was opened)
+  int64_t rows() const;    // product of all dimensions but the last; 1 for vectors and scalars
+  int64_t cols() const;    // the last dimension; 1 for scalars
+  // The same numbers as rows() rows of cols() columns. The file is mapped read-only: never write through the view.
+  Tensor view() const;
 };
+
+// Rows [first, first + count) as float32, into count * cols() numbers. An error if the format is not readable.
+Result<void> read_rows(const StoredTensor& tensor, int64_t first, int64_t count, std::span<float> out);
+// All of it; for tensors that are known to be small.
+Result<std::vector<float>> read_floats(const StoredTensor& tensor);
 
 class Checkpoint {
  public:
   enum class Kind { gguf, hugging_face, safetensors };
 
+  // Decides by content what the path is. Errors say what was found instead, and what to do.
   static Result<Checkpoint> open(const std::filesystem::path& path);
 
   Kind kind() const { return kind_; }
-  const std::filesystem::path& path() const { return path_; }  // as given
-  std::span<const StoredTensor> tensors() const { return tensors_; }
+  const std::filesystem::path& path() const { return path_; }         // as given
+  std::span<const StoredTensor> tensors() const { return tensors_; }  // in file order
   const StoredTensor* find(std::string_view name) const;
-  uint64_t file_bytes() const { return file_bytes_; }
+  uint64_t file_bytes() const { return file_bytes_; }  // of all weight files together
+  size_t files() const { return files_.size(); }       // weight files: parts of a split GGUF, shards of safetensors
 
-  const Metadata& metadata() const { return metadata_; }  // GGUF; empty otherwise
+  const Metadata& metadata() const { return metadata_; }  // GGUF (of the first part); empty otherwise
   uint32_t gguf_version() const { return gguf_version_; }
   // Hugging Face: the files beside the weights, null where absent.
   const Json& config() const { return config_; }
   const Json& generation_config() const { return generation_config_; }
   const Json& tokenizer_config() const { return tokenizer_config_; }
   const std::optional<std::filesystem::path>& tokenizer_json() const { return tokenizer_json_; }
-  const std::optional<std::string>& chat_template() const {
-    return chat_template_;
-  }  // from tokenizer_config, chat_template.jinja or GGUF
+  // From chat_template.jinja, else tokenizer_config.json (the one named "default" if there are several), or from the
+  // GGUF.
+  const std::optional<std::string>& chat_template() const { return chat_template_; }
 
  private:
+  Result<void> open_file();
+  Result<void> open_gguf(std::shared_ptr<const MappedFile> file);
+  Result<void> add_gguf(std::shared_ptr<const MappedFile> file);
+  Result<void> add_gguf_parts(int64_t parts);
+  Result<void> open_directory();
+  Result<void> read_side_files();
+  Result<void> add_safetensors(const std::filesystem::path& file);
+  Result<void> index_names();
+
   Kind kind_ = Kind::gguf;
   std::filesystem::path path_;
   std::vector<std::shared_ptr<const MappedFile>> files_;
   std::vector<StoredTensor> tensors_;
-  std::unordered_map<std::string_view, size_t> by_name_;
+  std::vector<uint32_t> by_name_;  // indices of tensors_, sorted by name
   uint64_t file_bytes_ = 0;
   Metadata metadata_;
   uint32_t gguf_version_ = 0;
@@ -65,5 +89,9 @@ class Checkpoint {
   std::optional<std::filesystem::path> tokenizer_json_;
   std::optional<std::string> chat_template_;
 };
+
+// A sentence naming the quantisation that keeps us from using these weights as they are (GPTQ, scaled FP8, a GGUF type
+// that is not readable, ...) and what to use instead; nothing if there is none.
+std::optional<std::string> unsupported_quantisation(const Checkpoint& checkpoint);
 
 }  // namespace millrace

@@ -14,24 +14,15 @@
 
 namespace millrace {
 
-enum class MetaType : uint8_t {
-  u8,
-  i8,
-  u16,
-  i16,
-  u32,
-  i32,
-  f32,
-  boolean,
-  string,
-  array,
-  u64,
-  i64,
-  f64
-};  // GGUF's numbers
+// GGUF's numbers, in its order.
+// clang-format off
+enum class MetaType : uint8_t { u8, i8, u16, i16, u32, i32, f32, boolean, string, array, u64, i64, f64 };
+// clang-format on
 
-// An array of a scalar type or of strings (arrays of arrays are refused). Elements were checked when the file was
-// parsed.
+std::string_view meta_type_name(MetaType type);
+size_t meta_type_bytes(MetaType type);  // of one value; 0 for strings and arrays
+
+// An array of a scalar type or of strings (arrays of arrays are refused). Elements were checked when the file was read.
 class MetaArray {
  public:
   MetaArray() = default;
@@ -39,6 +30,7 @@ class MetaArray {
 
   MetaType type() const { return type_; }
   uint64_t size() const { return count_; }
+  std::span<const std::byte> bytes() const { return bytes_; }  // the elements as they lie in the file
   // Each gives an error if the elements are of another kind. Integers of any width widen; floats too.
   Result<std::vector<std::string_view>> strings() const;
   Result<std::vector<int64_t>> integers() const;

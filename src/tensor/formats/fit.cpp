@@ -2,22 +2,36 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
 #include "tensor/half.h"
 
 namespace millrace::fit {
 namespace {
 
-// Sums run in eight lanes, added pairwise at the end: a fixed order that compilers can vectorise.
+// Sums run in eight lanes, added in a fixed order at the end, so that a machine with vectors and one without agree. The
+// compilers' own vector type says so directly; left alone, they keep these loops scalar.
+using Four = float __attribute__((vector_size(16)));
+using FourInts = int32_t __attribute__((vector_size(16)));
 constexpr int kLanes = 8;
 
-float total(const float (&lanes)[kLanes]) {
-  return ((lanes[0] + lanes[4]) + (lanes[2] + lanes[6])) + ((lanes[1] + lanes[5]) + (lanes[3] + lanes[7]));
+Four load_four(const float* x) {
+  Four four;
+  std::memcpy(&four, x, sizeof(four));
+  return four;
 }
 
-float held_code(float value, float low, float high) {
-  const float held = value > low ? (value < high ? value : high) : low;
-  return static_cast<float>(static_cast<int>(held - low + 0.5f)) + low;
+float total(Four a, Four b) {
+  const Four four = a + b;
+  return (four[0] + four[2]) + (four[1] + four[3]);
+}
+
+// The code nearest to each number, as a float.
+Four held_codes(Four value, float low, float high) {
+  const Four least = {low, low, low, low}, most = {high, high, high, high};
+  const Four above = value > least ? value : least;
+  const Four held = above < most ? above : most;
+  return __builtin_convertvector(__builtin_convertvector(held - low + 0.5f, FourInts), Four) + low;
 }
 
 struct Sums {
@@ -26,26 +40,26 @@ struct Sums {
 
 // The codes that `scale` and `offset` give, as the sums a least-squares fit needs. count is a multiple of 8.
 Sums sums_of(const float* x, int count, float scale, float offset, float low, float high) {
-  float q1[kLanes] = {}, q2[kLanes] = {}, xq[kLanes] = {};
+  Four q1[2] = {}, q2[2] = {}, xq[2] = {};
   const float factor = inverse(scale);
   for (int i = 0; i < count; i += kLanes) {
-    for (int lane = 0; lane < kLanes; ++lane) {
-      const float value = x[i + lane];
-      const float code = held_code((value - offset) * factor, low, high);
-      q1[lane] += code;
-      q2[lane] += code * code;
-      xq[lane] += value * code;
+    for (int half = 0; half < 2; ++half) {
+      const Four value = load_four(x + i + half * 4);
+      const Four code = held_codes((value - offset) * factor, low, high);
+      q1[half] += code;
+      q2[half] += code * code;
+      xq[half] += value * code;
     }
   }
-  return {total(q1), total(q2), total(xq)};
+  return {total(q1[0], q1[1]), total(q2[0], q2[1]), total(xq[0], xq[1])};
 }
 
 float sum_of(const float* x, int count) {
-  float lanes[kLanes] = {};
+  Four sums[2] = {};
   for (int i = 0; i < count; i += kLanes) {
-    for (int lane = 0; lane < kLanes; ++lane) lanes[lane] += x[i + lane];
+    for (int half = 0; half < 2; ++half) sums[half] += load_four(x + i + half * 4);
   }
-  return total(lanes);
+  return total(sums[0], sums[1]);
 }
 
 }  // namespace
@@ -62,16 +76,16 @@ void load(const float* in, float* out, int count) {
 uint16_t to_f16(float value) { return f32_to_f16(value > 65504.0f ? 65504.0f : value < -65504.0f ? -65504.0f : value); }
 
 float error(const float* x, int count, float scale, float offset, int low, int high) {
-  float lanes[kLanes] = {};
+  Four sums[2] = {};
   const float factor = inverse(scale), bound_low = static_cast<float>(low), bound_high = static_cast<float>(high);
   for (int i = 0; i < count; i += kLanes) {
-    for (int lane = 0; lane < kLanes; ++lane) {
-      const float value = x[i + lane];
-      const float difference = value - (scale * held_code((value - offset) * factor, bound_low, bound_high) + offset);
-      lanes[lane] += difference * difference;
+    for (int half = 0; half < 2; ++half) {
+      const Four value = load_four(x + i + half * 4);
+      const Four difference = value - (scale * held_codes((value - offset) * factor, bound_low, bound_high) + offset);
+      sums[half] += difference * difference;
     }
   }
-  return total(lanes);
+  return total(sums[0], sums[1]);
 }
 
 void codes(const float* x, int count, float scale, float offset, int low, int high, int8_t* out) {
