@@ -1,6 +1,6 @@
-// Backend: a machine that keeps weights and runs Ops. Memory is taken from it under a named purpose and counted, so that the
-// sum of its purposes is every byte the model holds there (contract 2). Loading happens on one thread, before the first step;
-// afterwards only the engine thread touches it.
+// Backend: a machine that keeps weights and runs Ops. Memory is taken from it under a named purpose and counted, so
+// that the sum of its purposes is every byte the model holds there (contract 2). Loading happens on one thread, before
+// the first step; afterwards only the engine thread touches it.
 #pragma once
 
 #include <array>
@@ -21,8 +21,8 @@ enum class Purpose : uint8_t { weights, kv, workspace, staging };
 inline constexpr int kPurposes = 4;
 std::string_view purpose_name(Purpose purpose);
 
-// A matrix as a file has it, rows one after the other. If `stays`, the bytes outlive the backend (a mapped file) and may be
-// used in place instead of copied.
+// A matrix as a file has it, rows one after the other. If `stays`, the bytes outlive the backend (a mapped file) and
+// may be used in place instead of copied.
 struct HostMatrix {
   DType type = DType::f32;
   int64_t rows = 0, cols = 0;
@@ -41,16 +41,20 @@ class Backend {
 
   // What upload() will charge for such a matrix. Planning and taking agree to the byte.
   virtual int64_t weight_bytes(DType type, int64_t rows, int64_t cols, WeightUse use) const = 0;
-  // Packs a matrix. The bias, if any, is float32 [rows].
+  // Packs a matrix. The bias, if any, is float32 [rows] and charged as such.
   virtual Result<Weight> upload(const HostMatrix& matrix, WeightUse use, std::span<const float> bias) = 0;
-  virtual Result<const float*> upload_vector(std::span<const float> values) = 0;  // norms, frequencies, slopes; weights purpose
+  virtual Result<const float*> upload_vector(
+      std::span<const float> values) = 0;  // norms, frequencies, slopes; weights purpose
 
   // Zeroed, 64-byte aligned, freed with the backend. Refused with the numbers if it does not fit the limit.
   virtual Result<std::byte*> allocate(Purpose purpose, int64_t bytes) = 0;
   virtual int64_t used(Purpose purpose) const = 0;
   virtual void set_limit(int64_t bytes) = 0;  // over all purposes
 
-  // The operations, over a workspace of the given size taken now (purpose workspace).
+  // What make_ops charges on top of the planned workspace (its workers' own room). Known before loading.
+  virtual int64_t fixed_workspace() const = 0;
+  // The operations, over a workspace of the given size taken now (purpose workspace). The size comes from running the
+  // same calls under trace (TraceOps::workspace_bytes).
   virtual Result<std::unique_ptr<Ops>> make_ops(int64_t workspace_bytes) = 0;
 };
 

@@ -16,7 +16,8 @@ void Ops::linear_glu(const Weight& gate, const Weight& up, Activation activation
   restore(start);
 }
 
-void Ops::linear_qkv(const Weight& q, const Weight& k, const Weight& v, Tensor in, Tensor q_out, Tensor k_out, Tensor v_out) {
+void Ops::linear_qkv(const Weight& q, const Weight& k, const Weight& v, Tensor in, Tensor q_out, Tensor k_out,
+                     Tensor v_out) {
   linear(q, in, q_out);
   linear(k, in, k_out);
   linear(v, in, v_out);

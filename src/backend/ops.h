@@ -1,9 +1,9 @@
-// Ops: the seam between the network and the machine. The network (model/forward.cpp, its mixers and ffns) is written once as
-// eager calls on these operations; `reference`, `cpu`, `cuda` and `trace` interpret the same calls. One thread calls an Ops
-// at a time, and calls run in order.
+// Ops: the seam between the network and the machine. The network (model/forward.cpp, its mixers and ffns) is written
+// once as eager calls on these operations; `reference`, `cpu`, `cuda` and `trace` interpret the same calls. One thread
+// calls an Ops at a time, and calls run in order.
 //
-// Contract 1, for every op of every backend: a row of the result depends on that row's inputs and on weight shapes only, bit
-// for bit. Not on the number of rows, their neighbours, chunking, page layout or threads.
+// Contract 1, for every op of every backend: a row of the result depends on that row's inputs and on weight shapes
+// only, bit for bit. Not on the number of rows, their neighbours, chunking, page layout or threads.
 //
 // Activations are tensors of rows (tokens); weights are [outputs, inputs]. A backend must supply the primitives.
 // Compositions have a body made of primitives: that body is their meaning, and overriding it is the only way to fuse.
@@ -18,11 +18,12 @@ namespace millrace {
 
 // A matrix of the model as its backend keeps it. `data` is in the backend's own layout.
 struct Weight {
-  DType type = DType::f32;        // format of the numbers
-  int64_t rows = 0, cols = 0;     // outputs, inputs
+  DType type = DType::f32;     // format of the numbers
+  int64_t rows = 0, cols = 0;  // outputs, inputs
   const std::byte* data = nullptr;
-  int64_t bytes = 0;              // what the backend reads of it in one pass
-  const float* bias = nullptr;    // [rows] or null
+  int64_t bytes = 0;            // what the backend reads of it in one pass
+  const float* bias = nullptr;  // [rows] or null
+  uint8_t layout = 0;           // of the data; the backend's own numbering
   explicit operator bool() const { return data != nullptr; }
 };
 
@@ -73,7 +74,7 @@ struct Attention {
 struct QkvFinish {
   const Norm* q_norm = nullptr;  // null: none
   const Norm* k_norm = nullptr;
-  bool norm_per_head = true;     // each head apart, or the whole row at once (OLMo 2)
+  bool norm_per_head = true;  // each head apart, or the whole row at once (OLMo 2)
   Rope rope;
   bool norm_after_rope = false;
   float clip = 0;  // clamp to [-clip, clip] first; 0: off
@@ -91,27 +92,32 @@ class Ops {
   virtual void restore(int64_t mark) = 0;
 
   // ---- primitives -------------------------------------------------------------------------------------------------
-  // out[r] = table[ids[r]] * scale, or added to out[r] if `add`. ids on the backend, [out.rows]; offset is added to each.
+  // out[r] = table[ids[r]] * scale, or added to out[r] if `add`. ids on the backend, [out.rows]; offset is added to
+  // each.
   virtual void embed(const Weight& table, const int32_t* ids, int32_t offset, float scale, bool add, Tensor out) = 0;
-  // Rows are cut into `parts` equal parts normalised apart (heads); weight repeats per part or spans the row. May be in place.
+  // Rows are cut into `parts` equal parts normalised apart (heads); weight repeats per part or spans the row. May be in
+  // place.
   virtual void norm(const Norm& norm, int32_t parts, Tensor in, Tensor out) = 0;
-  virtual void linear(const Weight& weight, Tensor in, Tensor out) = 0;  // out = in * weight^T + bias
-  virtual void activate(Activation activation, Tensor in, Tensor out) = 0;                // may be in place
-  virtual void glu(Activation activation, Tensor gate, Tensor up, Tensor out) = 0;        // act(gate) * up; may be in place
-  virtual void add(Tensor in, float scale, Tensor out) = 0;                               // out += scale * in
-  virtual void clamp(float limit, Tensor inout) = 0;                                      // to [-limit, limit]
-  virtual void rope(const Rope& rope, int32_t heads, Tensor inout) = 0;                   // position from the step
-  virtual void kv_store(Tensor k, Tensor v, const KvView& kv) = 0;                        // rounds to the cache's format
+  virtual void linear(const Weight& weight, Tensor in, Tensor out) = 0;             // out = in * weight^T + bias
+  virtual void activate(Activation activation, Tensor in, Tensor out) = 0;          // may be in place
+  virtual void glu(Activation activation, Tensor gate, Tensor up, Tensor out) = 0;  // act(gate) * up; may be in place
+  virtual void add(Tensor in, float scale, Tensor out) = 0;                         // out += scale * in
+  virtual void clamp(float limit, Tensor inout) = 0;                                // to [-limit, limit]
+  virtual void rope(const Rope& rope, int32_t heads, Tensor inout) = 0;             // position from the step
+  virtual void kv_store(Tensor k, Tensor v, const KvView& kv) = 0;                  // rounds to the cache's format
   // Every row reads keys and values from the cache only, its own included, so how it got there cannot matter.
   virtual void attend(const Attention& attention, Tensor q, const KvView& kv, Tensor out) = 0;
-  virtual void gather(const int32_t* rows, Tensor in, Tensor out) = 0;                    // out[i] = in[rows[i]]
-  virtual void finish_logits(float scale, float softcap, Tensor inout) = 0;               // x*scale, then softcap if > 0
+  virtual void gather(const int32_t* rows, Tensor in, Tensor out) = 0;       // out[i] = in[rows[i]]
+  virtual void finish_logits(float scale, float softcap, Tensor inout) = 0;  // x*scale, then softcap if > 0
 
   // ---- compositions -----------------------------------------------------------------------------------------------
-  virtual void add_norm(Tensor in, float scale, Tensor inout, const Norm& norm, Tensor out);        // inout += ..; out = norm(inout)
+  virtual void add_norm(Tensor in, float scale, Tensor inout, const Norm& norm,
+                        Tensor out);  // inout += ..; out = norm(inout)
   virtual void linear_glu(const Weight& gate, const Weight& up, Activation activation, Tensor in, Tensor out);
-  virtual void linear_qkv(const Weight& q, const Weight& k, const Weight& v, Tensor in, Tensor q_out, Tensor k_out, Tensor v_out);
-  virtual void finish_qkv(const QkvFinish& finish, int32_t heads, Tensor q, Tensor k, Tensor v, const KvView& kv);  // ends in kv_store
+  virtual void linear_qkv(const Weight& q, const Weight& k, const Weight& v, Tensor in, Tensor q_out, Tensor k_out,
+                          Tensor v_out);
+  virtual void finish_qkv(const QkvFinish& finish, int32_t heads, Tensor q, Tensor k, Tensor v,
+                          const KvView& kv);  // ends in kv_store
 };
 
 }  // namespace millrace

@@ -1,6 +1,6 @@
-// Step: which tokens of which sequences one pass computes. A ragged batch: rows of one sequence are contiguous and ascend in
-// position; prefill chunks, single decodes and drafted windows are all just rows. The arrays live where the backend reads
-// them, at addresses that do not change between steps; the counts are upper bounds the host knows.
+// Step: which tokens of which sequences one pass computes. A ragged batch: rows of one sequence are contiguous and
+// ascend in position; prefill chunks, single decodes and drafted windows are all just rows. The arrays live where the
+// backend reads them, at addresses that do not change between steps; the counts are upper bounds the host knows.
 #pragma once
 
 #include <cstdint>

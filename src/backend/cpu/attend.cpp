@@ -1,0 +1,177 @@
+// Attention on the team. A tile is some rows of one sequence and the heads that share a kv head. Few tiles (decoding):
+// the chunks of each are computed apart by all workers and merged in order. Many tiles: a worker walks one tile's
+// chunks in order. Both sum the same chunks in the same order, so which way was taken cannot show.
+#include <algorithm>
+#include <limits>
+
+#include "backend/cpu/ops.h"
+#include "base/check.h"
+
+namespace millrace::cpu {
+
+namespace {
+
+int64_t window_begin(const Attention& attention, int64_t position) {
+  return attention.window > 0 ? std::max<int64_t>(0, position - attention.window + 1) : 0;
+}
+
+// The running softmax of one query, or a chunk's; laid out as [most, total, sums...].
+struct Partial {
+  float* values;
+  float& most() const { return values[0]; }
+  float& total() const { return values[1]; }
+  float* sums() const { return values + 2; }
+};
+
+int64_t entry_floats(int32_t v_dim) { return aligned((v_dim + 2) * static_cast<int64_t>(sizeof(float))) / 4; }
+
+// A sink takes part from the start: a score with no value.
+void start_partial(const Attention& attention, int32_t head, Partial partial, int32_t v_dim) {
+  partial.most() = attention.sinks != nullptr ? attention.sinks[head] : -std::numeric_limits<float>::infinity();
+  partial.total() = attention.sinks != nullptr ? 1.0f : 0.0f;
+  std::fill_n(partial.sums(), v_dim, 0.0f);
+}
+
+}  // namespace
+
+// One chunk of one tile into partials[query * entry].
+void CpuOps::attend_chunk(const Tile& tile, int64_t chunk, float* partials, int64_t entry, std::byte* scratch) const {
+  const KvView& kv = *tile.kv;
+  const Attention& attention = *tile.attention;
+  const std::byte *keys[kAttendChunk], *values[kAttendChunk];
+  const float* q[kAttendQueries];
+  int32_t head[kAttendQueries], position[kAttendQueries], begin[kAttendQueries], end[kAttendQueries];
+  float most[kAttendQueries], total[kAttendQueries];
+
+  int64_t first = chunk * kAttendChunk;
+  int32_t queries = 0;
+  for (int32_t r = tile.first_row; r < tile.first_row + tile.rows; ++r) {
+    for (int32_t h = tile.kv_head * tile.group(); h < (tile.kv_head + 1) * tile.group(); ++h, ++queries) {
+      q[queries] = tile.q.row(r) + int64_t{h} * kv.k_dim;
+      head[queries] = h;
+      position[queries] = step_->positions[r];
+      int64_t from = window_begin(attention, step_->positions[r]) - first, to = step_->visible[r] - first;
+      begin[queries] = static_cast<int32_t>(std::clamp<int64_t>(from, 0, kAttendChunk));
+      end[queries] = static_cast<int32_t>(std::clamp<int64_t>(to, 0, kAttendChunk));
+    }
+  }
+  const PageTables& tables = step_->groups[static_cast<size_t>(kv.group)];
+  const int32_t* pages = tables.pages + int64_t{tile.sequence} * tables.stride;
+  int64_t k_bytes = bytes_of(kv.type, kv.k_dim), v_bytes = bytes_of(kv.type, kv.v_dim);
+  int32_t positions = static_cast<int32_t>(std::min<int64_t>(kAttendChunk, tile.end - first));
+  for (int32_t j = 0; j < positions; ++j) {
+    int64_t p = first + j;
+    keys[j] = values[j] = nullptr;
+    if (p < tile.begin) continue;
+    int64_t slot = int64_t{tile.kv_head} * kv.page_tokens + p % kv.page_tokens;
+    const std::byte* page = kv.base + pages[p / kv.page_tokens] * kv.page_stride;
+    keys[j] = page + kv.k_offset + slot * k_bytes;
+    values[j] = page + kv.v_offset + slot * v_bytes;
+  }
+  AttendChunk call{kv.k_dim, kv.v_dim, positions, keys, values, &attention, first,        queries, q,
+                   head,     position, begin,     end,  most,   total,      partials + 2, entry,   scratch};
+  kernels_.attend[kv_type(kv.type)](call);
+  for (int32_t i = 0; i < queries; ++i) {
+    partials[i * entry] = most[i];
+    partials[i * entry + 1] = total[i];
+  }
+}
+
+void CpuOps::attend_tile(const Tile& tile, std::byte* scratch) const {
+  const KvView& kv = *tile.kv;
+  int64_t entry = entry_floats(kv.v_dim);
+  // The upper half of the scratch: what is running, and the chunk at hand.
+  float* running = reinterpret_cast<float*>(scratch + kWorkerBytes / 2);
+  float* fresh = running + tile.queries() * entry;
+  for (int32_t i = 0; i < tile.queries(); ++i) {
+    start_partial(*tile.attention, tile.kv_head * tile.group() + i % tile.group(), {running + i * entry}, kv.v_dim);
+  }
+  for (int64_t chunk = tile.first_chunk(); chunk < tile.end_chunk(); ++chunk) {
+    attend_chunk(tile, chunk, fresh, entry, scratch);
+    for (int32_t i = 0; i < tile.queries(); ++i) {
+      Partial to{running + i * entry}, from{fresh + i * entry};
+      kernels_.merge(from.most(), from.total(), from.sums(), &to.most(), &to.total(), to.sums(), kv.v_dim);
+    }
+  }
+  for (int32_t i = 0; i < tile.queries(); ++i) {
+    Partial of{running + i * entry};
+    int64_t head = tile.kv_head * tile.group() + i % tile.group();
+    kernels_.divide(of.sums(), of.total(), tile.out.row(tile.first_row + i / tile.group()) + head * kv.v_dim, kv.v_dim);
+  }
+}
+
+void CpuOps::attend_whole(std::span<const Tile> tiles) {
+  // The last rows see most: they come first, so that no worker starts a long tile when the others are done.
+  team_.each(static_cast<int64_t>(tiles.size()), [&](int64_t task, int worker) {
+    attend_tile(tiles[tiles.size() - 1 - static_cast<size_t>(task)], worker_scratch(worker));
+  });
+}
+
+// In rounds of as many chunks as the room for partials holds.
+void CpuOps::attend_split(std::span<const Tile> tiles) {
+  const KvView& kv = *tiles[0].kv;
+  int64_t entry = entry_floats(kv.v_dim), queries = 0, first = INT64_MAX, end = 0;
+  for (const Tile& tile : tiles) {
+    queries += tile.queries();
+    first = std::min(first, tile.first_chunk());
+    end = std::max(end, tile.end_chunk());
+  }
+  float* running = reinterpret_cast<float*>(fixed_ + team_.workers() * kWorkerBytes);
+  float* partials = running + queries * entry;
+  int64_t room = kPartialBytes / 4 / entry / queries - 1;  // chunks at a time
+  int64_t count = static_cast<int64_t>(tiles.size());
+  CHECK(room >= 1);
+  for (int64_t round = first; round < end || round == first; round += room) {
+    int64_t chunks = std::min(room, end - round);
+    team_.each(chunks * count, [&](int64_t task, int worker) {
+      const Tile& tile = tiles[static_cast<size_t>(task % count)];
+      int64_t chunk = round + task / count, before = 0;
+      if (chunk < tile.first_chunk() || chunk >= tile.end_chunk()) return;
+      for (int64_t i = 0; i < task % count; ++i) before += tiles[static_cast<size_t>(i)].queries();
+      attend_chunk(tile, chunk, partials + ((chunk - round) * queries + before) * entry, entry, worker_scratch(worker));
+    });
+    int64_t query = 0;
+    for (const Tile& tile : tiles) {
+      for (int32_t i = 0; i < tile.queries(); ++i, ++query) {
+        int32_t head = tile.kv_head * tile.group() + i % tile.group();
+        Partial to{running + query * entry};
+        if (round == first) start_partial(*tile.attention, head, to, kv.v_dim);
+        for (int64_t chunk = std::max(round, tile.first_chunk()); chunk < std::min(round + chunks, tile.end_chunk());
+             ++chunk) {
+          Partial from{partials + ((chunk - round) * queries + query) * entry};
+          kernels_.merge(from.most(), from.total(), from.sums(), &to.most(), &to.total(), to.sums(), kv.v_dim);
+        }
+        if (round + chunks < end) continue;
+        float* out = tile.out.row(tile.first_row + i / tile.group()) + int64_t{head} * kv.v_dim;
+        kernels_.divide(to.sums(), to.total(), out, kv.v_dim);
+      }
+    }
+  }
+}
+
+void CpuOps::attend(const Attention& attention, Tensor q, const KvView& kv, Tensor out) {
+  int32_t group = attention.heads / kv.kv_heads;
+  CHECK(group >= 1 && group <= kAttendQueries && kv.k_dim <= kHeadDim && kv.v_dim <= kHeadDim,
+        "{} heads, {} kv heads of {} and {}", attention.heads, kv.kv_heads, kv.k_dim, kv.v_dim);
+  int32_t tile_rows = kAttendQueries / group;
+  tiles_.clear();
+  for (int32_t s = 0; s < step_->sequences; ++s) {
+    for (int32_t row = step_->first_row[s]; row < step_->first_row[s + 1]; row += tile_rows) {
+      int32_t rows = std::min(tile_rows, step_->first_row[s + 1] - row);
+      int64_t begin = INT64_MAX, end = 0;
+      for (int32_t r = row; r < row + rows; ++r) {
+        begin = std::min(begin, window_begin(attention, step_->positions[r]));
+        end = std::max<int64_t>(end, step_->visible[r]);
+      }
+      for (int32_t head = 0; head < kv.kv_heads; ++head) {
+        tiles_.push_back({&attention, &kv, q, out, s, head, row, rows, std::min(begin, end), end});
+      }
+    }
+  }
+  bool few = team_.workers() > 1 && static_cast<int64_t>(tiles_.size()) < int64_t{4} * team_.workers();
+  int64_t queries = int64_t{q.rows} * attention.heads;
+  bool fits = queries * entry_floats(kv.v_dim) * static_cast<int64_t>(sizeof(float)) * 4 <= kPartialBytes;
+  few&& fits ? attend_split(tiles_) : attend_whole(tiles_);
+}
+
+}  // namespace millrace::cpu

@@ -1,0 +1,110 @@
+#include <cstring>
+
+#include "backend/cpu/cpu.h"
+#include "backend/cpu/ops.h"
+#include "backend/matrix.h"
+#include "backend/memory.h"
+
+namespace millrace {
+namespace cpu {
+namespace {
+
+class CpuBackend final : public Backend {
+ public:
+  CpuBackend(const CpuOptions& options, const Kernels& kernels)
+      : team_(options.threads > 0 ? options.threads : Team::processors(), options.pin),
+        kernels_(kernels),
+        activations_(options.activations) {}
+
+  std::string description() const override {
+    return fmt::format("cpu: {}, {} thread{}, {} activations", kernels_.name, team_.workers(),
+                       team_.workers() == 1 ? "" : "s", activations_ == Activations::fast ? "fast" : "float32");
+  }
+
+  int64_t weight_bytes(DType type, int64_t rows, int64_t cols, WeightUse use) const override {
+    const LinearKernel& kernel = kernel_of(type);
+    return packs(kernel, use) ? kernel.packed_bytes(rows, cols) : bytes_of(type, rows * cols);
+  }
+
+  Result<Weight> upload(const HostMatrix& matrix, WeightUse use, std::span<const float> bias) override {
+    TRY_VOID(check_matrix(matrix, bias));
+    const LinearKernel& kernel = kernel_of(matrix.type);
+    Weight weight{matrix.type,
+                  matrix.rows,
+                  matrix.cols,
+                  matrix.bytes.data(),
+                  weight_bytes(matrix.type, matrix.rows, matrix.cols, use),
+                  nullptr,
+                  kAsFile};
+    if (packs(kernel, use)) {
+      TRY(std::byte * place, memory_.take(Purpose::weights, weight.bytes));
+      pack(kernel, matrix, place);
+      weight.data = place;
+      weight.layout = kPacked;
+    } else if (matrix.stays) {
+      TRY_VOID(memory_.charge(Purpose::weights, weight.bytes));
+    } else {
+      TRY(std::byte * place, memory_.take(Purpose::weights, weight.bytes));
+      std::memcpy(place, matrix.bytes.data(), matrix.bytes.size());
+      weight.data = place;
+    }
+    if (!bias.empty()) {
+      TRY(weight.bias, upload_vector(bias));
+    }
+    return weight;
+  }
+
+  Result<const float*> upload_vector(std::span<const float> values) override {
+    TRY(std::byte * copy, memory_.take(Purpose::weights, static_cast<int64_t>(values.size_bytes())));
+    std::memcpy(copy, values.data(), values.size_bytes());
+    return reinterpret_cast<const float*>(copy);
+  }
+
+  Result<std::byte*> allocate(Purpose purpose, int64_t bytes) override { return memory_.take(purpose, bytes); }
+  int64_t used(Purpose purpose) const override { return memory_.used(purpose); }
+  void set_limit(int64_t bytes) override { memory_.set_limit(bytes); }
+  int64_t fixed_workspace() const override { return fixed_bytes(team_.workers()); }
+
+  Result<std::unique_ptr<Ops>> make_ops(int64_t workspace_bytes) override {
+    TRY(std::byte * place, memory_.take(Purpose::workspace, fixed_workspace() + workspace_bytes));
+    Arena arena(place + fixed_workspace(), workspace_bytes);
+    return std::unique_ptr<Ops>(std::make_unique<CpuOps>(team_, kernels_, activations_, arena, place));
+  }
+
+ private:
+  const LinearKernel& kernel_of(DType type) const {
+    return kernels_.linear[static_cast<size_t>(activations_)][static_cast<size_t>(type)];
+  }
+  static bool packs(const LinearKernel& kernel, WeightUse use) {
+    return use != WeightUse::table && kernel.pack != nullptr;
+  }
+
+  void pack(const LinearKernel& kernel, const HostMatrix& matrix, std::byte* place) {
+    constexpr int64_t kParts = 64;
+    int64_t tile = kernel.outputs_tile, tiles = (matrix.rows + tile - 1) / tile;
+    int64_t step = (tiles + kParts - 1) / kParts * tile;
+    team_.each((matrix.rows + step - 1) / step, [&](int64_t task, int) {
+      kernel.pack(matrix.bytes.data(), matrix.rows, matrix.cols, task * step, std::min(matrix.rows, (task + 1) * step),
+                  place);
+    });
+  }
+
+  Team team_;
+  Kernels kernels_;
+  Activations activations_;
+  Memory memory_;
+};
+
+}  // namespace
+}  // namespace cpu
+
+Result<std::unique_ptr<Backend>> make_cpu_backend(const CpuOptions& options) {
+  if (options.threads < 0 || options.threads > 1024) {
+    return error(Code::invalid, "{} threads; give a number from 1 to 1024, or 0 for one per processor",
+                 options.threads);
+  }
+  TRY(cpu::Kernels kernels, cpu::choose_kernels(options.isa));
+  return std::unique_ptr<Backend>(std::make_unique<cpu::CpuBackend>(options, kernels));
+}
+
+}  // namespace millrace

@@ -1,0 +1,121 @@
+// The kernel table of the CPU backend. A row of the table is one instruction set: a function that takes the row below
+// it and overrides the entries it does better (scalar -> neon -> i8mm, scalar -> avx2 -> avx512 -> amx). Each row lives
+// in a folder of its own (cpu/scalar, cpu/arm, cpu/x86) compiled with that folder's flags (backend/CMakeLists.txt), so
+// nothing outside a folder may call into it except through this table, and dispatch.cpp names the rows. To add one:
+// write the folder, declare its function in dispatch.cpp with the test for the machine, give the folder its flags.
+// Tests run every row the machine has.
+//
+// Rules for every entry, whatever its row (contract 1):
+// - a result depends on its own row and on weight shapes; the order of every sum is fixed by the entry, the format and
+// the
+//   number of inputs. How many rows or outputs are asked for at once must not show in the bits.
+// - workers call entries at the same time for different parts; entries keep no state and allocate nothing.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+#include "backend/cpu/cpu.h"
+#include "backend/ops.h"
+#include "tensor/dtype.h"
+
+namespace millrace::cpu {
+
+inline constexpr int64_t kWorkerBytes = int64_t{1} << 20;  // scratch of one worker, 64-byte aligned
+
+// A part of a product: outputs [begin, end) of all rows of `in`.
+struct LinearPart {
+  const Weight* weight;
+  Tensor in;                  // [rows, inputs] float32; not read by kernels that prepare their input
+  const std::byte* prepared;  // what `prepare` wrote, or null
+  int64_t prepared_rows;      // how many rows `prepare` was given in all (the layout may depend on it)
+  int64_t first_row, rows;    // rows of `in` and `out` to compute
+  Tensor out;                 // [rows, outputs] float32
+  int64_t begin, end;         // begin is a multiple of outputs_tile
+  std::byte* scratch;         // kWorkerBytes
+};
+
+// How weights of one format are kept and multiplied.
+struct LinearKernel {
+  // Parts must start at multiples of these; the last may be shorter.
+  int outputs_tile = 1, rows_tile = 1;
+
+  // Null: weights stay as the file has them. Otherwise packs rows [begin, end), begin a multiple of outputs_tile.
+  int64_t (*packed_bytes)(int64_t rows, int64_t cols) = nullptr;
+  void (*pack)(const std::byte* in, int64_t rows, int64_t cols, int64_t begin, int64_t end, std::byte* out) = nullptr;
+  // One row of a packed weight as float32, for tables that are multiplied by too.
+  void (*unpack_row)(const Weight& weight, int64_t row, float* out) = nullptr;
+
+  // Null: products read the float32 rows. Otherwise turns rows [begin, end) of the input, begin a multiple of
+  // rows_tile, into the form products read. prepared_bytes stays within the room memory.h grants.
+  int64_t (*prepared_bytes)(int64_t rows, int64_t cols) = nullptr;
+  void (*prepare)(Tensor in, int64_t begin, int64_t end, std::byte* out) = nullptr;
+
+  void (*product)(const LinearPart& part) = nullptr;
+};
+
+// Attention walks the cache in chunks of this many positions, aligned to position 0. A chunk is summed from nothing and
+// chunks are merged in order, so they may be computed by different workers.
+inline constexpr int32_t kAttendChunk = 128;
+inline constexpr int32_t kAttendQueries = 64;  // at once
+inline constexpr int32_t kHeadDim = 512;       // largest
+
+// Query vectors that share a kv head, against one chunk of the cache.
+struct AttendChunk {
+  int32_t k_dim, v_dim;
+  int32_t positions;               // of the chunk that any query sees the last of
+  const std::byte* const* keys;    // [positions] where each key lies; null for those nobody sees
+  const std::byte* const* values;  // [positions]
+  const Attention* attention;
+  int64_t first;  // position of the chunk's first
+
+  int32_t queries;
+  const float* const* q;    // [queries] each [k_dim]
+  const int32_t* head;      // [queries]
+  const int32_t* position;  // [queries] of the row
+  const int32_t* begin;     // [queries] sees [begin, end) of the chunk; empty if begin >= end
+  const int32_t* end;
+
+  // Results: the softmax of this chunk alone, as its largest score, its sum of exp(score - most), and that sum of
+  // values.
+  float* most;   // [queries]; -infinity if nothing was seen
+  float* total;  // [queries]
+  float* sums;   // [queries, sums_stride]
+  int64_t sums_stride;
+  std::byte* scratch;  // kWorkerBytes / 2
+};
+
+enum KvType : uint8_t { kKvF32, kKvF16, kKvBf16, kKvTypes };
+
+struct Kernels {
+  std::string_view name;
+
+  std::array<std::array<LinearKernel, kDTypes>, 2> linear;  // [Activations][DType]
+
+  // One part of a row. Weight and bias may be null. May be in place.
+  void (*norm)(const Norm& norm, const float* weight, const float* bias, const float* in, float* out, int64_t width);
+  void (*activate)(Activation activation, const float* in, float* out, int64_t count);
+  void (*glu)(Activation activation, const float* gate, const float* up, float* out, int64_t count);
+  void (*add)(const float* in, float scale, float* out, int64_t count);
+  void (*clamp)(float limit, float* inout, int64_t count);
+  void (*finish_logits)(float scale, float softcap, float* inout, int64_t count);
+  // Turns the leading dims of one head; cos and sin are [dims / 2].
+  void (*rotate)(const float* cos, const float* sin, int64_t dims, bool neighbours, float* head);
+
+  std::array<void (*)(const float* in, std::byte* out, int64_t count), kKvTypes> store;
+  std::array<void (*)(const AttendChunk& chunk), kKvTypes> attend;
+  // Merges the next chunk of one query into the running softmax (most, total, sums).
+  void (*merge)(float chunk_most, float chunk_total, const float* chunk_sums, float* most, float* total, float* sums,
+                int64_t count);
+  void (*divide)(const float* sums, float total, float* out, int64_t count);  // out = sums / total
+};
+
+// The rows. Each is defined in the folder of its name and only where that folder is built.
+void add_scalar(Kernels& kernels);
+
+// The table for an instruction set by name; an error that lists the names if this machine cannot run it.
+Result<Kernels> choose_kernels(std::string_view isa);
+
+}  // namespace millrace::cpu

@@ -1,0 +1,121 @@
+// Products on the team: which rows and outputs make a part, and what is multiplied together because it shares its
+// input.
+#include <algorithm>
+
+#include "backend/cpu/ops.h"
+#include "base/check.h"
+
+namespace millrace::cpu {
+namespace {
+
+constexpr int64_t kPartRows = 64;         // rows of a part: what stays in a core's cache beside the weights
+constexpr int64_t kPartBytes = 64 << 10;  // weight bytes of a part worth handing out
+constexpr int64_t kPartsPerWorker = 4;    // so that a worker held up does not hold up all
+
+int64_t up_to(int64_t value, int64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
+
+// Outputs of a part: enough bytes to be worth it, few enough that all workers have some.
+int64_t outputs_of_part(const Weight& weight, const LinearKernel& kernel, int64_t row_parts, int workers) {
+  int64_t even = weight.rows * row_parts / (workers * kPartsPerWorker);
+  int64_t enough = kPartBytes / std::max<int64_t>(1, weight.bytes / weight.rows);
+  return up_to(std::max<int64_t>(1, std::max(even, std::min(enough, weight.rows / workers))), kernel.outputs_tile);
+}
+
+}  // namespace
+
+const LinearKernel& CpuOps::kernel(const Weight& weight) const {
+  return kernels_.linear[static_cast<size_t>(activations_)][static_cast<size_t>(weight.type)];
+}
+
+const std::byte* CpuOps::prepare(const LinearKernel& kernel, Tensor in) {
+  if (kernel.prepare == nullptr) return nullptr;
+  std::byte* prepared = arena_.bytes(kernel.prepared_bytes(in.rows, in.cols));
+  int64_t tile = kernel.rows_tile, tiles = (in.rows + tile - 1) / tile;
+  each_row(tiles, tile * in.cols,
+           [&](int64_t t) { kernel.prepare(in, t * tile, std::min(in.rows, (t + 1) * tile), prepared); });
+  return prepared;
+}
+
+template <class F>
+void CpuOps::multiply(std::span<const Product> products, Tensor in, F&& finish) {
+  const LinearKernel& first = kernel(*products[0].weight);
+  int64_t start = mark();
+  const std::byte* prepared = prepare(first, in);
+  int64_t rows = up_to(kPartRows, first.rows_tile), row_parts = (in.rows + rows - 1) / rows;
+
+  // Parts are numbered product after product, outputs before rows.
+  constexpr size_t kMost = 3;
+  CHECK(products.size() <= kMost);
+  int64_t outputs[kMost], ends[kMost], parts = 0;
+  for (size_t i = 0; i < products.size(); ++i) {
+    const Weight& weight = *products[i].weight;
+    outputs[i] = outputs_of_part(weight, kernel(weight), row_parts, team_.workers());
+    parts += (weight.rows + outputs[i] - 1) / outputs[i] * row_parts;
+    ends[i] = parts;
+  }
+  team_.each(parts, [&](int64_t task, int worker) {
+    size_t i = 0;
+    int64_t within = task;
+    for (; task >= ends[i]; ++i) within = task - ends[i];
+    const Weight& weight = *products[i].weight;
+    LinearPart part{&weight,
+                    in,
+                    prepared,
+                    in.rows,
+                    within % row_parts * rows,
+                    0,
+                    products[i].out,
+                    within / row_parts * outputs[i],
+                    0,
+                    worker_scratch(worker)};
+    part.rows = std::min(rows, in.rows - part.first_row);
+    part.end = std::min(weight.rows, part.begin + outputs[i]);
+    kernel(weight).product(part);
+    finish(part);
+  });
+  restore(start);
+}
+
+void CpuOps::linear(const Weight& weight, Tensor in, Tensor out) {
+  CHECK(in.cols == weight.cols && out.cols == weight.rows, "a matrix of {} x {} from {} to {}", weight.rows,
+        weight.cols, in.cols, out.cols);
+  Product product{&weight, out};
+  multiply({&product, 1}, in, [](const LinearPart&) {});
+}
+
+void CpuOps::linear_qkv(const Weight& q, const Weight& k, const Weight& v, Tensor in, Tensor q_out, Tensor k_out,
+                        Tensor v_out) {
+  Product products[] = {{&q, q_out}, {&k, k_out}, {&v, v_out}};
+  // Products whose kernels read the input in the same form go together.
+  std::stable_sort(std::begin(products), std::end(products), [&](const Product& a, const Product& b) {
+    return reinterpret_cast<uintptr_t>(kernel(*a.weight).prepare) <
+           reinterpret_cast<uintptr_t>(kernel(*b.weight).prepare);
+  });
+  for (size_t begin = 0; begin < 3;) {
+    size_t end = begin + 1;
+    while (end < 3 && kernel(*products[end].weight).prepare == kernel(*products[begin].weight).prepare) ++end;
+    multiply({products + begin, end - begin}, in, [](const LinearPart&) {});
+    begin = end;
+  }
+}
+
+// A part of the gate is multiplied by the worker that has just computed the same part of `up`.
+void CpuOps::linear_glu(const Weight& gate, const Weight& up, Activation activation, Tensor in, Tensor out) {
+  if (gate.type != up.type || gate.layout != up.layout) return Ops::linear_glu(gate, up, activation, in, out);
+  int64_t start = mark();
+  Tensor gated = scratch(in.rows, gate.rows);
+  Product product{&gate, gated};
+  multiply({&product, 1}, in, [&](const LinearPart& part) {
+    LinearPart second = part;
+    second.weight = &up;
+    second.out = out;
+    kernel(up).product(second);
+    for (int64_t r = part.first_row; r < part.first_row + part.rows; ++r) {
+      kernels_.glu(activation, gated.row(r) + part.begin, out.row(r) + part.begin, out.row(r) + part.begin,
+                   part.end - part.begin);
+    }
+  });
+  restore(start);
+}
+
+}  // namespace millrace::cpu

@@ -1,0 +1,121 @@
+// The operations of the CPU backend: cut the work into parts, hand them to the team, call the kernel table. What is
+// here decides who computes what and never in which order anything is summed.
+#pragma once
+
+#include <algorithm>
+#include <span>
+#include <vector>
+
+#include "backend/cpu/kernels.h"
+#include "backend/memory.h"
+#include "backend/ops.h"
+#include "base/team.h"
+
+namespace millrace::cpu {
+
+enum Layout : uint8_t { kAsFile, kPacked };  // values of Weight::layout
+
+// Partial results of attention when one sequence's chunks are spread over workers.
+inline constexpr int64_t kPartialBytes = int64_t{4} << 20;
+inline int64_t fixed_bytes(int workers) { return workers * kWorkerBytes + kPartialBytes; }
+
+inline constexpr int64_t kWorthForking = 16384;  // values; below this one worker is done before the others have begun
+
+KvType kv_type(DType type);
+
+class CpuOps final : public Ops {
+ public:
+  // `fixed` is fixed_bytes(team.workers()) of scratch.
+  CpuOps(Team& team, const Kernels& kernels, Activations activations, Arena arena, std::byte* fixed);
+
+  void begin(const Step& step) override;
+  Tensor scratch(int64_t rows, int64_t cols) override { return arena_.rows(rows, cols); }
+  int64_t mark() override { return arena_.mark(); }
+  void restore(int64_t mark) override { arena_.restore(mark); }
+
+  void embed(const Weight& table, const int32_t* ids, int32_t offset, float scale, bool add, Tensor out) override;
+  void norm(const Norm& norm, int32_t parts, Tensor in, Tensor out) override;
+  void linear(const Weight& weight, Tensor in, Tensor out) override;
+  void activate(Activation activation, Tensor in, Tensor out) override;
+  void glu(Activation activation, Tensor gate, Tensor up, Tensor out) override;
+  void add(Tensor in, float scale, Tensor out) override;
+  void clamp(float limit, Tensor inout) override;
+  void rope(const Rope& rope, int32_t heads, Tensor inout) override;
+  void kv_store(Tensor k, Tensor v, const KvView& kv) override;
+  void attend(const Attention& attention, Tensor q, const KvView& kv, Tensor out) override;
+  void gather(const int32_t* rows, Tensor in, Tensor out) override;
+  void finish_logits(float scale, float softcap, Tensor inout) override;
+
+  void add_norm(Tensor in, float scale, Tensor inout, const Norm& norm, Tensor out) override;
+  void linear_glu(const Weight& gate, const Weight& up, Activation activation, Tensor in, Tensor out) override;
+  void linear_qkv(const Weight& q, const Weight& k, const Weight& v, Tensor in, Tensor q_out, Tensor k_out,
+                  Tensor v_out) override;
+  void finish_qkv(const QkvFinish& finish, int32_t heads, Tensor q, Tensor k, Tensor v, const KvView& kv) override;
+
+ private:
+  struct Product {
+    const Weight* weight;
+    Tensor out;
+  };
+  struct RopeTable {
+    Rope rope;
+    float* cos;  // [rows, dims / 2], times magnitude
+    float* sin;
+  };
+
+  struct Tile {  // some rows of one sequence, and the heads that share a kv head
+    const Attention* attention;
+    const KvView* kv;
+    Tensor q, out;
+    int32_t sequence, kv_head;
+    int32_t first_row, rows;
+    int64_t begin, end;  // positions that any of its rows sees
+
+    int32_t group() const { return attention->heads / kv->kv_heads; }
+    int32_t queries() const { return rows * group(); }
+    int64_t first_chunk() const { return begin / kAttendChunk; }
+    int64_t end_chunk() const { return (end + kAttendChunk - 1) / kAttendChunk; }
+  };
+
+  const LinearKernel& kernel(const Weight& weight) const;
+  std::byte* worker_scratch(int worker) const { return fixed_ + worker * kWorkerBytes; }
+  // Calls body(row) for all rows, on the team if `values` of work per row make it worth it.
+  template <class F>
+  void each_row(int64_t rows, int64_t values, F&& body) {
+    int64_t workers = team_.workers();
+    if (workers == 1 || rows == 1 || rows * values < kWorthForking) {
+      for (int64_t r = 0; r < rows; ++r) body(r);
+      return;
+    }
+    int64_t step = std::max<int64_t>(1, std::min(rows / (workers * 4), kWorthForking / std::max<int64_t>(1, values)));
+    team_.each((rows + step - 1) / step, [&](int64_t task, int) {
+      for (int64_t r = task * step; r < std::min(rows, (task + 1) * step); ++r) body(r);
+    });
+  }
+  // The products of one input, all kernels of which read it in the same form. `finish(rows, outputs)` follows each
+  // part.
+  template <class F>
+  void multiply(std::span<const Product> products, Tensor in, F&& finish);
+  const std::byte* prepare(const LinearKernel& kernel, Tensor in);
+
+  void norm_row(const Norm& norm, int32_t parts, const float* in, float* out, int64_t cols) const;
+  const RopeTable& rope_table(const Rope& rope, int64_t rows);
+  void rope_row(const RopeTable& table, int32_t heads, Tensor inout, int64_t row) const;
+  void store_row(Tensor k, Tensor v, const KvView& kv, int64_t row) const;
+  // Attention over the cache, in attend.cpp.
+  void attend_tile(const Tile& tile, std::byte* scratch) const;
+  void attend_chunk(const Tile& tile, int64_t chunk, float* partials, int64_t entry, std::byte* scratch) const;
+  void attend_whole(std::span<const Tile> tiles);
+  void attend_split(std::span<const Tile> tiles);
+
+  Team& team_;
+  const Kernels& kernels_;
+  Activations activations_;
+  Arena arena_;
+  std::byte* fixed_;
+  const Step* step_ = nullptr;
+  std::vector<RopeTable> rope_tables_;  // of this step
+  std::vector<Tile> tiles_;             // of the attention at hand; keeps its room
+};
+
+}  // namespace millrace::cpu

@@ -1,0 +1,144 @@
+// Everything that works on one row at a time.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <numbers>
+
+#include "backend/cpu/scalar/scalar.h"
+#include "tensor/half.h"
+
+namespace millrace::cpu {
+namespace {
+
+constexpr int kLanes = 16;
+
+// Sums term(i) over [0, count): value i in lane i % 16, lanes summed by halving.
+template <class Term>
+float lane_sum(int64_t count, Term term) {
+  float sum[kLanes] = {};
+  int64_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) {
+    for (int lane = 0; lane < kLanes; ++lane) sum[lane] += term(i + lane);
+  }
+  for (int lane = 0; i + lane < count; ++lane) sum[lane] += term(i + lane);
+  for (int width = kLanes / 2; width > 0; width /= 2) {
+    for (int lane = 0; lane < width; ++lane) sum[lane] += sum[lane + width];
+  }
+  return sum[0];
+}
+
+void norm(const Norm& norm, const float* weight, const float* bias, const float* in, float* out, int64_t width) {
+  float mean = 0;
+  if (norm.kind == NormKind::layer)
+    mean = lane_sum(width, [in](int64_t i) { return in[i]; }) / static_cast<float>(width);
+  float square = lane_sum(width, [in, mean](int64_t i) { return (in[i] - mean) * (in[i] - mean); });
+  float factor = 1 / std::sqrt(square / static_cast<float>(width) + norm.epsilon);
+  for (int64_t i = 0; i < width; ++i) {
+    float value = (in[i] - mean) * factor;
+    if (weight != nullptr) value *= weight[i];
+    if (bias != nullptr) value += bias[i];
+    out[i] = value;
+  }
+}
+
+template <Activation kind>
+float activated(float x) {
+  if constexpr (kind == Activation::silu) return x / (1 + std::exp(-x));
+  if constexpr (kind == Activation::gelu) return 0.5f * x * (1 + std::erf(x * std::numbers::sqrt2_v<float> * 0.5f));
+  if constexpr (kind == Activation::gelu_tanh) {
+    constexpr float kRoot = 0.79788456080286536f;  // sqrt(2 / pi)
+    return 0.5f * x * (1 + std::tanh(kRoot * (x + 0.044715f * x * x * x)));
+  }
+  if constexpr (kind == Activation::relu) return x > 0 ? x : 0;
+  return x > 0 ? x * x : 0;
+}
+
+// Calls f(activation as a constant).
+template <class F>
+void with_activation(Activation activation, F f) {
+  switch (activation) {
+    case Activation::silu:
+      return f([](float x) { return activated<Activation::silu>(x); });
+    case Activation::gelu:
+      return f([](float x) { return activated<Activation::gelu>(x); });
+    case Activation::gelu_tanh:
+      return f([](float x) { return activated<Activation::gelu_tanh>(x); });
+    case Activation::relu:
+      return f([](float x) { return activated<Activation::relu>(x); });
+    case Activation::relu_squared:
+      return f([](float x) { return activated<Activation::relu_squared>(x); });
+  }
+}
+
+void activate(Activation activation, const float* in, float* out, int64_t count) {
+  with_activation(activation, [=](auto function) {
+    for (int64_t i = 0; i < count; ++i) out[i] = function(in[i]);
+  });
+}
+
+void glu(Activation activation, const float* gate, const float* up, float* out, int64_t count) {
+  with_activation(activation, [=](auto function) {
+    for (int64_t i = 0; i < count; ++i) out[i] = function(gate[i]) * up[i];
+  });
+}
+
+void add(const float* in, float scale, float* out, int64_t count) {
+  for (int64_t i = 0; i < count; ++i) out[i] += scale * in[i];
+}
+
+void clamp(float limit, float* inout, int64_t count) {
+  for (int64_t i = 0; i < count; ++i) inout[i] = std::clamp(inout[i], -limit, limit);
+}
+
+void finish_logits(float scale, float softcap, float* inout, int64_t count) {
+  for (int64_t i = 0; i < count; ++i) {
+    float value = inout[i] * scale;
+    inout[i] = softcap > 0 ? softcap * std::tanh(value / softcap) : value;
+  }
+}
+
+void rotate(const float* cos, const float* sin, int64_t dims, bool neighbours, float* head) {
+  int64_t half = dims / 2;
+  for (int64_t i = 0; i < half; ++i) {
+    float* x = neighbours ? head + 2 * i : head + i;
+    float* y = neighbours ? x + 1 : x + half;
+    float a = *x, b = *y;
+    *x = a * cos[i] - b * sin[i];
+    *y = a * sin[i] + b * cos[i];
+  }
+}
+
+void store_f32(const float* in, std::byte* out, int64_t count) {
+  std::memcpy(out, in, static_cast<size_t>(count) * sizeof(float));
+}
+
+void store_f16(const float* in, std::byte* out, int64_t count) {
+  uint16_t* place = reinterpret_cast<uint16_t*>(out);
+  for (int64_t i = 0; i < count; ++i) place[i] = f32_to_f16(in[i]);
+}
+
+void store_bf16(const float* in, std::byte* out, int64_t count) {
+  uint16_t* place = reinterpret_cast<uint16_t*>(out);
+  for (int64_t i = 0; i < count; ++i) place[i] = f32_to_bf16(in[i]);
+}
+
+}  // namespace
+
+void add_scalar_rows(Kernels& kernels) {
+  kernels.norm = norm;
+  kernels.activate = activate;
+  kernels.glu = glu;
+  kernels.add = add;
+  kernels.clamp = clamp;
+  kernels.finish_logits = finish_logits;
+  kernels.rotate = rotate;
+  kernels.store = {store_f32, store_f16, store_bf16};
+}
+
+void add_scalar(Kernels& kernels) {
+  add_scalar_linear(kernels);
+  add_scalar_rows(kernels);
+  add_scalar_attend(kernels);
+}
+
+}  // namespace millrace::cpu

@@ -1,0 +1,224 @@
+#include "backend/reference/ops.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <numbers>
+
+#include "base/check.h"
+
+namespace millrace {
+namespace {
+
+double activated(Activation activation, double x) {
+  switch (activation) {
+    case Activation::silu:
+      return x / (1 + std::exp(-x));
+    case Activation::gelu:
+      return 0.5 * x * (1 + std::erf(x / std::numbers::sqrt2));
+    case Activation::gelu_tanh:
+      return 0.5 * x * (1 + std::tanh(std::sqrt(2 / std::numbers::pi) * (x + 0.044715 * x * x * x)));
+    case Activation::relu:
+      return std::max(x, 0.0);
+    case Activation::relu_squared:
+      return x > 0 ? x * x : 0;
+  }
+  return x;
+}
+
+void read_row(const Weight& weight, int64_t row, std::vector<float>& out) {
+  out.resize(static_cast<size_t>(weight.cols));
+  format(weight.type).to_float(weight.data + row * bytes_of(weight.type, weight.cols), out.data(), weight.cols);
+}
+
+void norm_part(const Norm& norm, const float* weight, const float* bias, const float* in, float* out, int64_t width) {
+  double mean = 0, square = 0;
+  if (norm.kind == NormKind::layer) {
+    for (int64_t i = 0; i < width; ++i) mean += in[i];
+    mean /= static_cast<double>(width);
+  }
+  for (int64_t i = 0; i < width; ++i) square += (in[i] - mean) * (in[i] - mean);
+  double factor = 1 / std::sqrt(square / static_cast<double>(width) + norm.epsilon);
+  for (int64_t i = 0; i < width; ++i) {
+    double value = (in[i] - mean) * factor;
+    if (weight != nullptr) value *= weight[i];
+    if (bias != nullptr) value += bias[i];
+    out[i] = static_cast<float>(value);
+  }
+}
+
+// One key or value of the cache as float32.
+struct CacheReader {
+  const Step& step;
+  const KvView& kv;
+  int32_t sequence, head;
+
+  std::byte* at(int64_t position, int64_t offset, int32_t dim) const {
+    const PageTables& tables = step.groups[static_cast<size_t>(kv.group)];
+    int64_t page = tables.pages[int64_t{sequence} * tables.stride + position / kv.page_tokens];
+    int64_t slot = int64_t{head} * kv.page_tokens + position % kv.page_tokens;
+    return kv.base + page * kv.page_stride + offset + bytes_of(kv.type, slot * dim);
+  }
+  void key(int64_t position, float* out) const {
+    format(kv.type).to_float(at(position, kv.k_offset, kv.k_dim), out, kv.k_dim);
+  }
+  void value(int64_t position, float* out) const {
+    format(kv.type).to_float(at(position, kv.v_offset, kv.v_dim), out, kv.v_dim);
+  }
+};
+
+// One row's one head: softmax over what it sees, then the mean of the values.
+void attend_head(const Attention& attention, const CacheReader& cache, int64_t row, int32_t head, const float* q,
+                 float* out) {
+  const KvView& kv = cache.kv;
+  int64_t position = cache.step.positions[row], end = cache.step.visible[row];
+  int64_t begin = attention.window > 0 ? std::max<int64_t>(0, position - attention.window + 1) : 0;
+  std::vector<float> read(static_cast<size_t>(std::max(kv.k_dim, kv.v_dim)));
+  std::vector<double> scores;
+  double most = attention.sinks != nullptr ? attention.sinks[head] : -INFINITY;
+  for (int64_t p = begin; p < end; ++p) {
+    cache.key(p, read.data());
+    double score = 0;
+    for (int32_t i = 0; i < kv.k_dim; ++i) score += static_cast<double>(q[i]) * read[static_cast<size_t>(i)];
+    score *= attention.scale;
+    if (attention.softcap > 0) score = attention.softcap * std::tanh(score / attention.softcap);
+    if (attention.slopes != nullptr) score += attention.slopes[head] * static_cast<double>(p - position);
+    scores.push_back(score);
+    most = std::max(most, score);
+  }
+  double total = attention.sinks != nullptr ? std::exp(attention.sinks[head] - most) : 0;
+  std::vector<double> sum(static_cast<size_t>(kv.v_dim), 0.0);
+  for (int64_t p = begin; p < end; ++p) {
+    double weight = std::exp(scores[static_cast<size_t>(p - begin)] - most);
+    total += weight;
+    cache.value(p, read.data());
+    for (size_t i = 0; i < sum.size(); ++i) sum[i] += weight * read[i];
+  }
+  for (size_t i = 0; i < sum.size(); ++i) out[i] = total > 0 ? static_cast<float>(sum[i] / total) : 0.0f;
+}
+
+}  // namespace
+
+void ReferenceOps::begin(const Step& step) {
+  step_ = &step;
+  arena_.begin_step();
+}
+
+void ReferenceOps::embed(const Weight& table, const int32_t* ids, int32_t offset, float scale, bool add, Tensor out) {
+  std::vector<float> values;
+  for (int64_t r = 0; r < out.rows; ++r) {
+    int64_t id = int64_t{ids[r]} + offset;
+    CHECK(id >= 0 && id < table.rows, "row {} of a table of {}", id, table.rows);
+    read_row(table, id, values);
+    for (int64_t i = 0; i < out.cols; ++i) {
+      float value = values[static_cast<size_t>(i)] * scale;
+      out.row(r)[i] = add ? out.row(r)[i] + value : value;
+    }
+  }
+}
+
+void ReferenceOps::norm(const Norm& norm, int32_t parts, Tensor in, Tensor out) {
+  int64_t width = in.cols / parts;
+  for (int64_t r = 0; r < in.rows; ++r) {
+    for (int64_t part = 0; part < parts; ++part) {
+      int64_t shift = norm.width == width ? 0 : part * width;  // the weight repeats per part, or spans the row
+      norm_part(norm, norm.weight != nullptr ? norm.weight + shift : nullptr,
+                norm.bias != nullptr ? norm.bias + shift : nullptr, in.row(r) + part * width, out.row(r) + part * width,
+                width);
+    }
+  }
+}
+
+void ReferenceOps::linear(const Weight& weight, Tensor in, Tensor out) {
+  std::vector<float> values;
+  for (int64_t n = 0; n < weight.rows; ++n) {
+    read_row(weight, n, values);
+    for (int64_t r = 0; r < in.rows; ++r) {
+      double sum = weight.bias != nullptr ? weight.bias[n] : 0;
+      for (int64_t k = 0; k < weight.cols; ++k)
+        sum += static_cast<double>(in.row(r)[k]) * values[static_cast<size_t>(k)];
+      out.row(r)[n] = static_cast<float>(sum);
+    }
+  }
+}
+
+void ReferenceOps::activate(Activation activation, Tensor in, Tensor out) {
+  for (int64_t r = 0; r < in.rows; ++r) {
+    for (int64_t i = 0; i < in.cols; ++i) out.row(r)[i] = static_cast<float>(activated(activation, in.row(r)[i]));
+  }
+}
+
+void ReferenceOps::glu(Activation activation, Tensor gate, Tensor up, Tensor out) {
+  for (int64_t r = 0; r < gate.rows; ++r) {
+    for (int64_t i = 0; i < gate.cols; ++i) {
+      out.row(r)[i] = static_cast<float>(activated(activation, gate.row(r)[i]) * up.row(r)[i]);
+    }
+  }
+}
+
+void ReferenceOps::add(Tensor in, float scale, Tensor out) {
+  for (int64_t r = 0; r < in.rows; ++r) {
+    for (int64_t i = 0; i < in.cols; ++i) out.row(r)[i] += scale * in.row(r)[i];
+  }
+}
+
+void ReferenceOps::clamp(float limit, Tensor inout) {
+  for (int64_t r = 0; r < inout.rows; ++r) {
+    for (int64_t i = 0; i < inout.cols; ++i) inout.row(r)[i] = std::clamp(inout.row(r)[i], -limit, limit);
+  }
+}
+
+void ReferenceOps::rope(const Rope& rope, int32_t heads, Tensor inout) {
+  int64_t width = inout.cols / heads, half = rope.dims / 2;
+  for (int64_t r = 0; r < inout.rows; ++r) {
+    for (int64_t pair = 0; pair < half; ++pair) {
+      double angle = static_cast<double>(step_->positions[r]) * rope.frequencies[pair];
+      double c = std::cos(angle) * rope.magnitude, s = std::sin(angle) * rope.magnitude;
+      for (int64_t head = 0; head < heads; ++head) {
+        float* x = inout.row(r) + head * width + (rope.neighbours ? 2 * pair : pair);
+        float* y = rope.neighbours ? x + 1 : x + half;
+        double a = *x, b = *y;
+        *x = static_cast<float>(a * c - b * s);
+        *y = static_cast<float>(a * s + b * c);
+      }
+    }
+  }
+}
+
+void ReferenceOps::kv_store(Tensor k, Tensor v, const KvView& kv) {
+  for (int64_t r = 0; r < k.rows; ++r) {
+    for (int32_t head = 0; head < kv.kv_heads; ++head) {
+      CacheReader cache{*step_, kv, step_->sequence[r], head};
+      int64_t p = step_->positions[r];
+      format(kv.type).from_float(k.row(r) + int64_t{head} * kv.k_dim, cache.at(p, kv.k_offset, kv.k_dim), kv.k_dim);
+      format(kv.type).from_float(v.row(r) + int64_t{head} * kv.v_dim, cache.at(p, kv.v_offset, kv.v_dim), kv.v_dim);
+    }
+  }
+}
+
+void ReferenceOps::attend(const Attention& attention, Tensor q, const KvView& kv, Tensor out) {
+  int32_t group = attention.heads / kv.kv_heads;
+  for (int64_t r = 0; r < q.rows; ++r) {
+    for (int32_t head = 0; head < attention.heads; ++head) {
+      CacheReader cache{*step_, kv, step_->sequence[r], head / group};
+      attend_head(attention, cache, r, head, q.row(r) + int64_t{head} * kv.k_dim,
+                  out.row(r) + int64_t{head} * kv.v_dim);
+    }
+  }
+}
+
+void ReferenceOps::gather(const int32_t* rows, Tensor in, Tensor out) {
+  for (int64_t i = 0; i < out.rows; ++i)
+    std::memcpy(out.row(i), in.row(rows[i]), static_cast<size_t>(in.cols) * sizeof(float));
+}
+
+void ReferenceOps::finish_logits(float scale, float softcap, Tensor inout) {
+  for (int64_t r = 0; r < inout.rows; ++r) {
+    for (int64_t i = 0; i < inout.cols; ++i) {
+      double value = static_cast<double>(inout.row(r)[i]) * scale;
+      inout.row(r)[i] = static_cast<float>(softcap > 0 ? softcap * std::tanh(value / softcap) : value);
+    }
+  }
+}
+
+}  // namespace millrace

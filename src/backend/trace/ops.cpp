@@ -1,0 +1,172 @@
+#include <algorithm>
+
+#include "backend/memory.h"
+#include "backend/trace/trace.h"
+
+namespace millrace {
+namespace {
+
+constexpr int64_t kFloat = sizeof(float);
+
+int64_t values(Tensor tensor) { return tensor.rows * tensor.cols; }
+
+// Per value: roughly what a vectorised version computes. They matter to nobody's roofline, but zero would be a lie.
+double activation_flops(Activation activation) {
+  switch (activation) {
+    case Activation::silu:
+      return 10;
+    case Activation::gelu:
+    case Activation::gelu_tanh:
+      return 14;
+    case Activation::relu:
+      return 1;
+    case Activation::relu_squared:
+      return 2;
+  }
+  return 1;
+}
+
+}  // namespace
+
+Cost& Cost::operator+=(const Cost& other) {
+  calls += other.calls;
+  weight_bytes += other.weight_bytes;
+  kv_bytes += other.kv_bytes;
+  activation_bytes += other.activation_bytes;
+  flops += other.flops;
+  return *this;
+}
+
+TraceSummary TraceOps::summary() const {
+  TraceSummary summary;
+  for (const TraceRecord& record : records_) {
+    summary.by_op[{std::string(record.op), record.type}] += record.cost;
+    summary.total += record.cost;
+  }
+  summary.workspace_bytes = workspace_bytes();
+  return summary;
+}
+
+void TraceOps::clear() {
+  records_.clear();
+  peak_ = top_;
+  peak_tables_ = tables_;
+}
+
+void TraceOps::begin(const Step& step) {
+  step_ = &step;
+  top_ = 0;
+  tables_ = 0;
+  frequency_sets_.clear();
+}
+
+Tensor TraceOps::scratch(int64_t rows, int64_t cols) {
+  int64_t stride = aligned(cols * kFloat);
+  // An address that is not null and distinct per place, so that callers may compare tensors; nothing lies there.
+  Tensor tensor{reinterpret_cast<std::byte*>(kAlignment + top_), DType::f32, rows, cols, stride};
+  top_ += rows * stride;
+  peak_ = std::max(peak_, top_);
+  return tensor;
+}
+
+void TraceOps::record(std::string_view op, DType type, int64_t rows, int64_t inputs, int64_t outputs, Cost cost) {
+  cost.calls = 1;
+  records_.push_back({op, type, rows, inputs, outputs, cost});
+}
+
+void TraceOps::elementwise(std::string_view op, Tensor in, Tensor out, int64_t tensors_moved, double flops_per_value) {
+  Cost cost;
+  cost.activation_bytes = tensors_moved * values(in) * kFloat;
+  cost.flops = flops_per_value * static_cast<double>(values(in));
+  record(op, DType::f32, out.rows, in.cols, out.cols, cost);
+}
+
+void TraceOps::embed(const Weight& table, const int32_t*, int32_t, float, bool add, Tensor out) {
+  Cost cost;
+  cost.weight_bytes = table.rows > 0 ? table.bytes / table.rows * out.rows : 0;
+  cost.activation_bytes = (add ? 2 : 1) * values(out) * kFloat;
+  cost.flops = static_cast<double>(values(out));
+  record("embed", table.type, out.rows, 1, out.cols, cost);
+}
+
+void TraceOps::norm(const Norm& norm, int32_t, Tensor in, Tensor out) {
+  elementwise("norm", in, out, 2, norm.kind == NormKind::layer ? 7 : 4);
+  Cost& cost = records_.back().cost;
+  cost.weight_bytes = norm.width * kFloat * ((norm.weight != nullptr ? 1 : 0) + (norm.bias != nullptr ? 1 : 0));
+}
+
+void TraceOps::linear(const Weight& weight, Tensor in, Tensor out) {
+  Cost cost;
+  cost.weight_bytes = weight.bytes + (weight.bias != nullptr ? weight.rows * kFloat : 0);
+  cost.activation_bytes = (values(in) + values(out)) * kFloat;
+  cost.flops = 2.0 * static_cast<double>(in.rows) * static_cast<double>(weight.rows) * static_cast<double>(weight.cols);
+  record("linear", weight.type, out.rows, weight.cols, weight.rows, cost);
+  // Backends keep the input in a form of their own while they multiply, in at most this much room. Rows may be padded
+  // to a tile of kRowPadding.
+  int64_t start = mark();
+  scratch((in.rows + kRowPadding - 1) / kRowPadding * kRowPadding, in.cols + kColumnPadding);
+  restore(start);
+}
+
+void TraceOps::activate(Activation activation, Tensor in, Tensor out) {
+  elementwise("activate", in, out, 2, activation_flops(activation));
+}
+
+void TraceOps::glu(Activation activation, Tensor gate, Tensor, Tensor out) {
+  elementwise("glu", gate, out, 3, activation_flops(activation) + 1);
+}
+
+void TraceOps::add(Tensor in, float, Tensor out) { elementwise("add", in, out, 3, 2); }
+
+void TraceOps::clamp(float, Tensor inout) { elementwise("clamp", inout, inout, 2, 2); }
+
+void TraceOps::rope(const Rope& rope, int32_t heads, Tensor inout) {
+  Cost cost;
+  double turned = static_cast<double>(inout.rows) * heads * rope.dims;
+  cost.activation_bytes = 2 * kFloat * inout.rows * heads * rope.dims;
+  cost.flops = 3 * turned;
+  record("rope", DType::f32, inout.rows, inout.cols, inout.cols, cost);
+  if (std::find(frequency_sets_.begin(), frequency_sets_.end(), rope.frequencies) != frequency_sets_.end()) return;
+  frequency_sets_.push_back(rope.frequencies);
+  tables_ += aligned(inout.rows * rope.dims * kFloat);  // cos and sin of every row, kept until the next step
+  peak_tables_ = std::max(peak_tables_, tables_);
+}
+
+void TraceOps::kv_store(Tensor k, Tensor v, const KvView& kv) {
+  Cost cost;
+  cost.kv_bytes = k.rows * kv.kv_heads * bytes_of(kv.type, kv.k_dim + kv.v_dim);
+  cost.activation_bytes = (values(k) + values(v)) * kFloat;
+  record("kv_store", kv.type, k.rows, k.cols + v.cols, 0, cost);
+}
+
+void TraceOps::attend(const Attention& attention, Tensor q, const KvView& kv, Tensor out) {
+  Cost cost;
+  double seen = 0;        // positions, summed over rows
+  int64_t positions = 0;  // read, each once per sequence
+  for (int32_t s = 0; s < step_->sequences; ++s) {
+    int64_t lowest = INT64_MAX, highest = 0;
+    for (int32_t r = step_->first_row[s]; r < step_->first_row[s + 1]; ++r) {
+      int64_t end = step_->visible[r];
+      int64_t begin =
+          attention.window > 0 ? std::max<int64_t>(0, int64_t{step_->positions[r]} - attention.window + 1) : 0;
+      begin = std::min(begin, end);
+      seen += static_cast<double>(end - begin);
+      lowest = std::min(lowest, begin);
+      highest = std::max(highest, end);
+    }
+    if (highest > lowest) positions += highest - lowest;
+  }
+  cost.flops = seen * attention.heads * (2.0 * (kv.k_dim + kv.v_dim) + 10);  // two products and an exponential
+  cost.kv_bytes = positions * kv.kv_heads * bytes_of(kv.type, kv.k_dim + kv.v_dim);
+  cost.activation_bytes = (values(q) + values(out)) * kFloat;
+  record("attend", kv.type, out.rows, q.cols, out.cols, cost);
+}
+
+void TraceOps::gather(const int32_t*, Tensor, Tensor out) { elementwise("gather", out, out, 2, 0); }
+
+void TraceOps::finish_logits(float scale, float softcap, Tensor inout) {
+  if (scale == 1 && softcap <= 0) return;
+  elementwise("finish_logits", inout, inout, 2, softcap > 0 ? 12 : 1);
+}
+
+}  // namespace millrace

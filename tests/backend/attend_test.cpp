@@ -1,0 +1,235 @@
+// The cache and attention: against the reference for every kind of attention, and bit for bit independent of company,
+// chunks, threads and pages.
+#include "backend/rig.h"
+
+namespace millrace::testing {
+namespace {
+
+struct Case {
+  std::string name;
+  int32_t heads;
+  CacheShape shape;
+  int32_t window = 0;
+  float softcap = 0;
+  bool alibi = false, sinks = false;
+};
+
+std::vector<Case> cases() {
+  std::vector<Case> all;
+  for (DType type : {DType::f32, DType::f16, DType::bf16}) {
+    std::string name(format(type).name);
+    all.push_back({name + " gqa", 9, {3, 64, 64, 16, type}});
+    all.push_back({name + " mqa", 8, {1, 128, 128, 32, type}});
+    all.push_back({name + " mha", 4, {4, 80, 80, 16, type}});
+    all.push_back({name + " odd", 6, {2, 19, 27, 5, type}});
+    all.push_back({name + " window", 4, {2, 64, 64, 16, type}, 37});
+    all.push_back({name + " window of more than a chunk", 4, {2, 32, 32, 16, type}, 150});
+    all.push_back({name + " softcap", 4, {2, 64, 64, 16, type}, 0, 5});
+    all.push_back({name + " alibi", 6, {3, 64, 64, 16, type}, 0, 0, true});
+    all.push_back({name + " sinks", 8, {2, 64, 64, 16, type}, 100, 0, false, true});
+  }
+  return all;
+}
+
+struct Scene {
+  Scene(const Case& c, int32_t tokens, uint32_t seed)
+      : kind(c),
+        random(seed),
+        q(tokens, int64_t{c.heads} * c.shape.k_dim, random),
+        k(tokens, int64_t{c.shape.kv_heads} * c.shape.k_dim, random),
+        v(tokens, int64_t{c.shape.kv_heads} * c.shape.v_dim, random),
+        slopes(random.normals(c.heads, 0.1f)),
+        sinks(random.normals(c.heads)) {
+    attention.heads = c.heads;
+    attention.scale = 1 / std::sqrt(static_cast<float>(c.shape.k_dim));
+    attention.window = c.window;
+    attention.softcap = c.softcap;
+    attention.slopes = c.alibi ? slopes.data() : nullptr;
+    attention.sinks = c.sinks ? sinks.data() : nullptr;
+  }
+
+  // Positions [0, tokens) of one sequence in the given chunks, each its own step.
+  Rows run(Machine& machine, const std::vector<int32_t>& chunks, uint32_t page_seed) {
+    int32_t tokens = static_cast<int32_t>(q.count), at = 0;
+    std::vector<Piece> whole = {{0, tokens}};
+    Batch pages(whole, kind.shape.page_tokens, page_seed);
+    Cache cache(kind.shape, pages.page_count);
+    Rows out(tokens, int64_t{kind.heads} * kind.shape.v_dim);
+    for (size_t i = 0; at < tokens; ++i) {
+      int32_t rows = std::min(tokens - at, chunks[i % chunks.size()]);
+      std::vector<Piece> piece = {{at, rows}};
+      Batch batch(piece, kind.shape.page_tokens, page_seed);
+      batch.tables = pages.tables;
+      Step step = batch.step();
+      machine.ops->begin(step);
+      machine.ops->kv_store(k.slice(at, rows), v.slice(at, rows), cache.view);
+      machine.ops->attend(attention, q.slice(at, rows), cache.view, out.slice(at, rows));
+      at += rows;
+    }
+    return out;
+  }
+
+  const Case& kind;
+  Random random;
+  Rows q, k, v;
+  std::vector<float> slopes, sinks;
+  Attention attention;
+};
+
+TEST(Attend, MatchesReference) {
+  for (const Case& c : cases()) {
+    Scene scene(c, 300, 3);
+    Machine oracle = reference();
+    Rows expected = scene.run(oracle, {300}, 1);
+    for (std::string_view isa : cpu_isas()) {
+      for (Activations mode : {Activations::float32, Activations::fast}) {
+        Machine machine = cpu(isa, 2, mode);
+        expect_close(scene.run(machine, {300}, 1), expected, mode == Activations::fast ? 2e-2f : 5e-6f,
+                     c.name + " " + std::string(isa));
+      }
+    }
+  }
+}
+
+TEST(Attend, ChunksThreadsAndPagesDoNotShow) {
+  for (const Case& c : cases()) {
+    Scene scene(c, 290, 4);
+    for (std::string_view isa : cpu_isas()) {
+      for (Activations mode : {Activations::float32, Activations::fast}) {
+        Machine one = cpu(isa, 1, mode), two = cpu(isa, 2, mode), four = cpu(isa, 4, mode);
+        Rows whole = scene.run(one, {290}, 1);
+        auto same = [&](const Rows& rows, const char* what) {
+          expect_same_bits(rows, whole, 0, 0, 290, c.name + " " + std::string(isa) + " " + what);
+        };
+        same(scene.run(one, {1}, 2), "token by token, other pages");
+        same(scene.run(two, {1}, 1), "token by token, two threads");
+        same(scene.run(two, {290}, 3), "two threads, other pages");
+        same(scene.run(four, {7, 1, 130, 2}, 5), "four threads, uneven chunks");
+      }
+    }
+  }
+}
+
+// The page's size is no part of the result either.
+TEST(Attend, PageSizeDoesNotShow) {
+  Case small{"pages of 8", 6, {2, 64, 64, 8, DType::f16}}, large{"pages of 100", 6, {2, 64, 64, 100, DType::f16}};
+  Scene a(small, 200, 5), b(large, 200, 5);
+  for (std::string_view isa : cpu_isas()) {
+    Machine machine = cpu(isa, 2);
+    expect_same_bits(a.run(machine, {200}, 1), b.run(machine, {3, 64}, 2), 0, 0, 200, std::string(isa));
+  }
+}
+
+// Several sequences in one step, against each of them alone.
+TEST(Attend, SequencesDoNotShow) {
+  Case c{"batch", 6, {2, 64, 64, 16, DType::bf16}, 90};
+  Random random(6);
+  std::vector<Piece> past = {{0, 200}, {0, 3}, {0, 129}, {0, 64}}, now = {{200, 1}, {3, 5}, {129, 1}, {64, 40}};
+  auto run = [&](Machine& machine, const std::vector<size_t>& chosen) {
+    std::vector<Piece> before, after, whole;
+    for (size_t s : chosen) {
+      before.push_back(past[s]);
+      after.push_back(now[s]);
+      whole.push_back({0, now[s].begin + now[s].rows});
+    }
+    Batch pages(whole, 16, 8), fill(before, 16, 8), batch(after, 16, 8);
+    fill.tables = batch.tables = pages.tables;
+    Cache cache(c.shape, pages.page_count);
+    Attention attention;
+    attention.heads = c.heads;
+    attention.scale = 0.125f;
+    attention.window = c.window;
+    Rows out(0, 0);
+    for (Batch* part : {&fill, &batch}) {
+      Step step = part->step();
+      Rows q(step.rows, 6 * 64), k(step.rows, 128), v(step.rows, 128);
+      for (int32_t r = 0; r < step.rows; ++r) {  // values named by sequence and position
+        size_t s = chosen[static_cast<size_t>(step.sequence[r])];
+        Random row(static_cast<uint32_t>(1000 * s) + static_cast<uint32_t>(step.positions[r]));
+        for (Rows* rows : {&q, &k, &v}) {
+          for (int64_t i = 0; i < rows->width; ++i) rows->row(r)[i] = row.normal();
+        }
+      }
+      out = Rows(step.rows, 6 * 64);
+      machine.ops->begin(step);
+      machine.ops->kv_store(k.tensor(), v.tensor(), cache.view);
+      machine.ops->attend(attention, q.tensor(), cache.view, out.tensor());
+    }
+    return out;
+  };
+  for (std::string_view isa : cpu_isas()) {
+    for (int threads : {1, 2, 4}) {
+      Machine machine = cpu(isa, threads, Activations::fast);
+      Rows together = run(machine, {0, 1, 2, 3});
+      int64_t at = 0;
+      for (size_t s = 0; s < now.size(); ++s) {
+        expect_same_bits(run(machine, {s}), together, 0, at, now[s].rows,
+                         std::string(isa) + " sequence " + std::to_string(s));
+        at += now[s].rows;
+      }
+    }
+  }
+}
+
+// A row that sees beyond its own position (a window computed whole) sees exactly what `visible` says.
+TEST(Attend, VisibleMayReachAhead) {
+  Case c{"ahead", 2, {1, 32, 32, 16, DType::f32}};
+  Scene scene(c, 20, 9);
+  auto run = [&](Machine& machine) {
+    std::vector<Piece> whole = {{0, 20}};
+    Batch batch(whole, 16, 1);
+    for (int32_t& visible : batch.visible) visible = 20;
+    Cache cache(c.shape, batch.page_count);
+    Rows out(20, 64);
+    Step step = batch.step();
+    machine.ops->begin(step);
+    machine.ops->kv_store(scene.k.tensor(), scene.v.tensor(), cache.view);
+    machine.ops->attend(scene.attention, scene.q.tensor(), cache.view, out.tensor());
+    return out;
+  };
+  Machine oracle = reference();
+  Rows expected = run(oracle);
+  for (std::string_view isa : cpu_isas()) {
+    Machine machine = cpu(isa);
+    expect_close(run(machine), expected, 5e-6f, std::string(isa));
+  }
+}
+
+TEST(FinishQkv, EqualsItsBody) {
+  Case c{"finish", 6, {2, 32, 32, 16, DType::f16}};
+  Random random(10);
+  std::vector<float> weight = random.normals(6 * 32), frequencies = random.normals(16);
+  for (int variant = 0; variant < 8; ++variant) {
+    bool per_head = (variant & 1) != 0;
+    Norm q_norm{NormKind::rms, 1e-6f, weight.data(), nullptr, per_head ? 32 : 192};
+    Norm k_norm{NormKind::rms, 1e-6f, weight.data(), nullptr, per_head ? 32 : 64};
+    QkvFinish finish;
+    finish.q_norm = &q_norm;
+    finish.k_norm = &k_norm;
+    finish.norm_per_head = per_head;
+    finish.norm_after_rope = (variant & 2) != 0;
+    finish.rope = {frequencies.data(), 32, 1, false};
+    finish.clip = (variant & 4) != 0 ? 0.9f : 0.0f;
+    std::vector<Piece> pieces = {{0, 33}};
+    for (std::string_view isa : cpu_isas()) {
+      Machine machine = cpu(isa);
+      Batch batch(pieces, 16, 2);
+      Step step = batch.step();
+      Scene fused(c, 33, 11), body(c, 33, 11), judged(c, 33, 11);
+      Cache fused_cache(c.shape, batch.page_count), body_cache(c.shape, batch.page_count),
+          judged_cache(c.shape, batch.page_count);
+      machine.ops->begin(step);
+      machine.ops->finish_qkv(finish, 6, fused.q.tensor(), fused.k.tensor(), fused.v.tensor(), fused_cache.view);
+      machine.ops->Ops::finish_qkv(finish, 6, body.q.tensor(), body.k.tensor(), body.v.tensor(), body_cache.view);
+      expect_same_bits(fused.q, body.q, 0, 0, 33, "q");
+      EXPECT_EQ(fused_cache.bytes, body_cache.bytes);
+      Machine oracle = reference();
+      oracle.ops->begin(step);
+      oracle.ops->finish_qkv(finish, 6, judged.q.tensor(), judged.k.tensor(), judged.v.tensor(), judged_cache.view);
+      expect_close(fused.q, judged.q, 2e-6f, "q against the reference");
+    }
+  }
+}
+
+}  // namespace
+}  // namespace millrace::testing

@@ -1,0 +1,203 @@
+// Products of every readable format and instruction set: against the reference, and bit for bit against themselves in
+// other company.
+#include <array>
+
+#include "backend/rig.h"
+
+namespace millrace::testing {
+namespace {
+
+std::vector<DType> readable_formats() {
+  std::vector<DType> types;
+  for (int i = 0; i < kDTypes; ++i) {
+    DType type = static_cast<DType>(i);
+    bool number = type == DType::f32 || type == DType::f16 || type == DType::bf16 || type == DType::f8_e4m3 ||
+                  type == DType::f8_e5m2;
+    if (format(type).readable() && (format(type).group > 1 || number)) types.push_back(type);
+  }
+  return types;
+}
+
+constexpr std::array kModes = {Activations::float32, Activations::fast};
+
+// Rounding of activations to int8 groups or bfloat16 moves an output by well under this share of the row's largest.
+float tolerance(Activations mode) { return mode == Activations::float32 ? 2e-6f : 2e-2f; }
+
+std::string name(DType type, std::string_view isa, Activations mode) {
+  return std::string(format(type).name) + " " + std::string(isa) + (mode == Activations::fast ? " fast" : " float32");
+}
+
+TEST(Linear, MatchesReferenceInEveryFormat) {
+  Random random(1);
+  for (DType type : readable_formats()) {
+    int64_t group = format(type).group;
+    for (auto [rows, groups, outputs] :
+         {std::array<int64_t, 3>{1, 1, 1}, {3, 2, 7}, {17, 3, 33}, {70, 1, 130}, {2, 9, 64}}) {
+      int64_t inputs = group > 1 ? group * groups : 37 * groups;
+      auto bytes = random_matrix(type, outputs, inputs, random);
+      std::vector<float> bias = rows % 2 == 1 ? random.normals(outputs) : std::vector<float>();
+      Rows in(rows, inputs, random), expected(rows, outputs);
+      Machine oracle = reference();
+      oracle.ops->linear(oracle.upload(type, outputs, inputs, bytes, bias), in.tensor(), expected.tensor());
+      for (std::string_view isa : cpu_isas()) {
+        for (Activations mode : kModes) {
+          Machine machine = cpu(isa, 2, mode);
+          Rows out(rows, outputs);
+          machine.ops->linear(machine.upload(type, outputs, inputs, bytes, bias), in.tensor(), out.tensor());
+          // A single output may cancel to nearly nothing, so errors are judged against the row, or its input if it is
+          // short.
+          float slack = outputs < 8 ? 30.0f : 3.0f;
+          expect_close(out, expected, tolerance(mode) * slack, name(type, isa, mode));
+        }
+      }
+    }
+  }
+}
+
+TEST(Linear, RowsDoNotDependOnTheirCompany) {
+  Random random(2);
+  for (DType type : readable_formats()) {
+    int64_t inputs = format(type).group > 1 ? format(type).group * 3 : 111, outputs = 75, rows = 37;
+    auto bytes = random_matrix(type, outputs, inputs, random);
+    std::vector<float> bias = random.normals(outputs);
+    Rows in(rows, inputs, random);
+    for (std::string_view isa : cpu_isas()) {
+      for (Activations mode : kModes) {
+        Machine one = cpu(isa, 1, mode);
+        Weight weight = one.upload(type, outputs, inputs, bytes, bias);
+        Rows together(rows, outputs);
+        one.ops->linear(weight, in.tensor(), together.tensor());
+        for (int64_t size : {1, 2, 3, 5, 8, 13}) {
+          Rows out(size, outputs);
+          for (int64_t first : {int64_t{0}, int64_t{7}, rows - size}) {
+            one.ops->linear(weight, in.slice(first, size), out.tensor());
+            expect_same_bits(out, together, 0, first, size, name(type, isa, mode));
+          }
+        }
+        for (int threads : {2, 4}) {
+          Machine many = cpu(isa, threads, mode);
+          Rows out(rows, outputs);
+          many.ops->linear(many.upload(type, outputs, inputs, bytes, bias), in.tensor(), out.tensor());
+          expect_same_bits(out, together, 0, 0, rows, name(type, isa, mode) + " threads");
+        }
+      }
+    }
+  }
+}
+
+TEST(Linear, CompositionsEqualTheirBodies) {
+  Random random(3);
+  for (DType type :
+       {DType::f32, DType::f16, DType::bf16, DType::q8_0, DType::q4_0, DType::q4_k, DType::q5_k, DType::q6_k}) {
+    int64_t inputs = 256, width = 90, rows = 5;
+    auto a = random_matrix(type, width, inputs, random), b = random_matrix(type, width, inputs, random);
+    auto c = random_matrix(DType::q6_k, 40, inputs, random);
+    Rows in(rows, inputs, random);
+    for (std::string_view isa : cpu_isas()) {
+      for (Activations mode : kModes) {
+        Machine machine = cpu(isa, 2, mode);
+        Ops& ops = *machine.ops;
+        Weight first = machine.upload(type, width, inputs, a), second = machine.upload(type, width, inputs, b);
+        Weight third = machine.upload(DType::q6_k, 40, inputs, c, random.normals(40));
+        Rows fused(rows, width), body(rows, width), q(rows, width), k(rows, width), v(rows, 40), q2(rows, width),
+            k2(rows, width), v2(rows, 40);
+        ops.linear_glu(first, second, Activation::silu, in.tensor(), fused.tensor());
+        ops.Ops::linear_glu(first, second, Activation::silu, in.tensor(), body.tensor());
+        expect_same_bits(fused, body, 0, 0, rows, "linear_glu " + name(type, isa, mode));
+        ops.linear_qkv(first, second, third, in.tensor(), q.tensor(), k.tensor(), v.tensor());
+        ops.Ops::linear_qkv(first, second, third, in.tensor(), q2.tensor(), k2.tensor(), v2.tensor());
+        expect_same_bits(q, q2, 0, 0, rows, "q");
+        expect_same_bits(k, k2, 0, 0, rows, "k");
+        expect_same_bits(v, v2, 0, 0, rows, "v");
+      }
+    }
+  }
+}
+
+TEST(Linear, TablesThatAreMultipliedToo) {
+  Random random(4);
+  for (DType type : readable_formats()) {
+    int64_t inputs = format(type).group > 1 ? format(type).group * 2 : 50, vocab = 61;
+    auto bytes = random_matrix(type, vocab, inputs, random);
+    std::vector<int32_t> ids = {0, 60, 31, 31, 5};
+    Machine oracle = reference();
+    Rows expected(5, inputs, random), start = expected;
+    oracle.ops->embed(oracle.upload(type, vocab, inputs, bytes), ids.data(), 0, 1.5f, true, expected.tensor());
+    for (std::string_view isa : cpu_isas()) {
+      for (Activations mode : kModes) {
+        for (WeightUse use : {WeightUse::table, WeightUse::table_and_linear}) {
+          Machine machine = cpu(isa, 2, mode);
+          Weight table = machine.upload(type, vocab, inputs, bytes, {}, use);
+          Rows out = start;
+          machine.ops->embed(table, ids.data(), 0, 1.5f, true, out.tensor());
+          expect_close(out, expected, 1e-6f, name(type, isa, mode));
+        }
+      }
+    }
+  }
+}
+
+TEST(Weights, ChargeWhatWasPlanned) {
+  Random random(5);
+  for (std::string_view isa : cpu_isas()) {
+    for (Activations mode : kModes) {
+      Machine machine = cpu(isa, 2, mode);
+      int64_t planned = 0;
+      EXPECT_EQ(machine.backend->used(Purpose::workspace), kWorkspace + machine.backend->fixed_workspace());
+      for (DType type : readable_formats()) {
+        for (WeightUse use : {WeightUse::linear, WeightUse::table, WeightUse::table_and_linear}) {
+          int64_t rows = random.integer(1, 90), cols = int64_t{format(type).group} * random.integer(1, 5);
+          auto bytes = random_matrix(type, rows, cols, random);
+          int64_t expected = machine.backend->weight_bytes(type, rows, cols, use);
+          Weight weight = machine.upload(type, rows, cols, bytes, {}, use);
+          planned += expected;
+          EXPECT_EQ(weight.bytes, expected);
+          EXPECT_EQ(machine.backend->used(Purpose::weights), planned) << format(type).name;
+        }
+      }
+    }
+  }
+}
+
+TEST(Weights, RefuseWhatCannotBe) {
+  for (bool on_cpu : {false, true}) {
+    Machine machine = on_cpu ? cpu("scalar") : reference();
+    std::vector<std::byte> bytes(1000);
+    auto refuse = [&](HostMatrix matrix, std::span<const float> bias, Code code) {
+      auto result = machine.backend->upload(matrix, WeightUse::linear, bias);
+      ASSERT_FALSE(result.ok());
+      EXPECT_EQ(result.error().code, code) << result.error().message;
+    };
+    std::span<const std::byte> view(bytes);
+    refuse({DType::q8_0, 2, 33, view.first(70), false}, {}, Code::invalid);
+    refuse({DType::q8_0, 2, 32, view.first(67), false}, {}, Code::corrupt);
+    refuse({DType::f32, INT64_MAX / 2, INT64_MAX / 2, view, false}, {}, Code::corrupt);
+    refuse({DType::q8_1, 1, 32, view.first(36), false}, {}, Code::unsupported);
+    std::vector<float> bias(3);
+    refuse({DType::f32, 2, 2, view.first(16), false}, bias, Code::invalid);
+    machine.backend->set_limit(machine.backend->used(Purpose::workspace) + 100);
+    EXPECT_TRUE(machine.backend->upload({DType::f32, 5, 5, view.first(100), false}, WeightUse::linear, {}).ok());
+    refuse({DType::f32, 1, 1, view.first(4), false}, {}, Code::no_memory);
+  }
+}
+
+TEST(Cpu, NamesItsInstructionSets) {
+  std::vector<std::string_view> isas = cpu_isas();
+  ASSERT_FALSE(isas.empty());
+  EXPECT_EQ(isas.front(), "scalar");
+  CpuOptions options;
+  options.isa = "abacus";
+  auto refused = make_cpu_backend(options);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_NE(refused.error().message.find("scalar"), std::string::npos);
+  for (std::string_view isa : isas) {
+    options.isa = isa;
+    options.threads = 1;
+    auto backend = make_cpu_backend(options);
+    ASSERT_TRUE(backend.ok());
+    EXPECT_NE((*backend)->description().find(isa), std::string::npos);
+  }
+}
+
+}  // namespace
+}  // namespace millrace::testing
