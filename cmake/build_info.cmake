@@ -3,7 +3,8 @@
 execute_process(COMMAND git -C ${SOURCE_DIR} rev-parse --short=10 HEAD
   OUTPUT_VARIABLE MILLRACE_COMMIT ERROR_QUIET OUTPUT_STRIP_TRAILING_WHITESPACE)
 if(MILLRACE_COMMIT)
-  execute_process(COMMAND git -C ${SOURCE_DIR} diff --quiet HEAD -- src cmake CMakeLists.txt RESULT_VARIABLE changed ERROR_QUIET)
+  execute_process(COMMAND git -C ${SOURCE_DIR} diff --quiet HEAD -- src cmake CMakeLists.txt
+    RESULT_VARIABLE changed ERROR_QUIET)
   if(changed)
     string(APPEND MILLRACE_COMMIT "+")
   endif()

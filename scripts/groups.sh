@@ -1,0 +1,171 @@
+# Sourced by ./test: the groups, and the ways a group runs its programs.
+
+# Folders of tests/ whose programs also run under ASan and UBSan: parsers, cache, engine, and what they stand on.
+sanitized_programs=(base tensor text backend cache model engine session apps)
+# Folders whose programs use several threads, for ThreadSanitizer.
+threaded_programs=(base backend engine session)
+fuzz_seconds=${MILLRACE_FUZZ_SECONDS:-4}
+fuzz_long_seconds=${MILLRACE_FUZZ_LONG_SECONDS:-120}
+
+# prepare PRESET FOLDER "TARGETS" FLAG...: configures and builds; a failure is counted once and ends the group.
+prepare() {
+  local preset=$1 folder=$2 targets=$3 log
+  shift 3
+  log=$logs/build-${folder##*/}.log
+  if ! configure "$preset" "$folder" "$@"; then
+    failed "configure $preset"
+    return 1
+  fi
+  # shellcheck disable=SC2086
+  if ! build "$folder" $targets 2> >(tee "$log" >&2); then
+    failed "build $preset (see ${log#"$root"/})"
+    return 1
+  fi
+}
+
+# The number a GoogleTest log states on its line of this kind ("PASSED", "FAILED", "SKIPPED"), 0 if it has none.
+gtest_count() {
+  local number
+  number=$(grep -oE "^\[ +$2 +\] [0-9]+ tests?" "$1" | grep -oE '[0-9]+' | tail -n 1)
+  echo "${number:-0}"
+}
+
+# run_program NAME SECONDS COMMAND...: one GoogleTest program; its own counts are added up. One that crashes or hangs
+# counts as a failure even if it had not printed one.
+run_program() {
+  local name=$1 seconds=$2 log=$logs/$1.log code=0
+  shift 2
+  timeout "$seconds" "$@" >"$log" 2>&1 || code=$?
+  local good bad missing
+  good=$(gtest_count "$log" PASSED) bad=$(gtest_count "$log" FAILED) missing=$(gtest_count "$log" SKIPPED)
+  if [ "$code" -ne 0 ] && [ "$bad" -eq 0 ]; then bad=1; fi
+  if [ "$code" -eq 0 ] && [ "$good" -eq 0 ] && [ "$missing" -eq 0 ]; then bad=1; fi # ran nothing
+  passed "$good"
+  [ "$missing" -eq 0 ] || skipped "$missing of $name" "$missing"
+  if [ "$bad" -gt 0 ]; then
+    failed "$bad of $name (exit code $code, see ${log#"$root"/})" "$bad"
+    grep -E '^\[  FAILED  \]|Failure$|ERROR: |runtime error:' "$log" | head -n 20
+    [ "$code" -lt 124 ] || tail -n 30 "$log"
+  fi
+  printf '   %-28s %5d passed %3d failed %3d skipped\n' "$name" "$good" "$bad" "$missing"
+}
+
+# run_lines NAME SECONDS COMMAND...: a script that prints a line "ok - WHAT", "not ok - WHAT" or "skip - WHAT" per test.
+run_lines() {
+  local name=$1 seconds=$2 log=$logs/$1.log code=0 good bad missing
+  shift 2
+  timeout "$seconds" "$@" >"$log" 2>&1 || code=$?
+  good=$(grep -c '^ok - ' "$log") bad=$(grep -c '^not ok - ' "$log") missing=$(grep -c '^skip - ' "$log")
+  if [ "$code" -ne 0 ] && [ "$bad" -eq 0 ]; then
+    bad=1
+    tail -n 20 "$log"
+  elif [ "$good" -eq 0 ] && [ "$bad" -eq 0 ]; then
+    bad=1
+  fi
+  passed "$good"
+  [ "$missing" -eq 0 ] || skipped "$missing of $name: $(sed -n 's/^skip - //p' "$log" | paste -sd ';')" "$missing"
+  if [ "$bad" -gt 0 ]; then
+    failed "$bad of $name (see ${log#"$root"/})" "$bad"
+    grep -A 6 '^not ok - ' "$log" | head -n 60
+  fi
+  printf '   %-28s %5d passed %3d failed %3d skipped\n' "$name" "$good" "$bad" "$missing"
+}
+
+# run_tests PREFIX FOLDER SECONDS NAME...: the test programs of these folders of tests/ that this build has.
+run_tests() {
+  local prefix=$1 folder=$2 seconds=$3 name
+  shift 3
+  for name in "$@"; do
+    local program=$folder/tests/$name/test_$name
+    [ ! -x "$program" ] || run_program "$prefix-$name" "$seconds" "$program"
+  done
+}
+
+# Folders of tests/ with a GoogleTest program.
+test_folders() { grep -l '^ *millrace_test(' tests/*/CMakeLists.txt | sed 's|^tests/||; s|/CMakeLists.txt$||'; }
+
+# The build targets of those of these folders that exist.
+targets_of() {
+  local name
+  for name in "$@"; do
+    if test_folders | grep -qx "$name"; then printf 'test_%s ' "$name"; fi
+  done
+}
+
+# run_fuzzers SECONDS: every fuzz target of build/fuzz from its seeds; what it finds is kept under build/fuzz/found.
+run_fuzzers() {
+  local seconds=$1 program name seeds work log
+  if ! command -v clang++ >/dev/null; then
+    say "test: clang++ is missing, so nothing is fuzzed"
+    skipped "fuzzing: no clang++"
+    return
+  fi
+  prepare fuzz "$root/build/fuzz" "" || return
+  mkdir -p build/fuzz/found
+  for program in $(find build/fuzz/tests -type f -name 'fuzz_*' -executable | sort); do
+    name=${program##*/fuzz_}
+    work=build/fuzz/work/$name
+    log=$logs/fuzz-$name.log
+    mkdir -p "$work"
+    seeds=$(find tests -type d -path "*corpus/$name" | head -n 1)
+    # shellcheck disable=SC2086
+    if timeout $((seconds * 3 + 60)) "$program" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 \
+      -print_final_stats=1 -artifact_prefix="build/fuzz/found/$name-" "$work" $seeds >"$log" 2>&1; then
+      passed
+      printf '   %-28s %s runs\n' "fuzz-$name" "$(sed -n 's/^stat::number_of_executed_units: *//p' "$log")"
+    else
+      failed "fuzz_$name (see ${log#"$root"/}; the input is in build/fuzz/found)"
+      tail -n 25 "$log"
+    fi
+  done
+}
+
+# The shape of the tree: include rules, file sizes, formatting, and that each of these rules can fail.
+group_tree() {
+  run_lines tree 120 python3 tests/arch/tree.py
+  run_lines tree-rules 120 python3 tests/arch/tree_test.py
+}
+
+group_release() {
+  # shellcheck disable=SC2046
+  prepare release "$root/build/release" "millrace $(targets_of $(test_folders))" -DMILLRACE_TESTS=ON || return
+  # shellcheck disable=SC2046
+  run_tests release build/release 600 $(test_folders)
+}
+
+# The program as a person meets it, in a shell.
+group_command_line() {
+  prepare release "$root/build/release" millrace -DMILLRACE_TESTS=ON || return
+  run_lines command-line 300 python3 tests/apps/command_line.py build/release/bin/millrace
+}
+
+group_sanitized() {
+  prepare asan "$root/build/asan" "$(targets_of "${sanitized_programs[@]}")" || return
+  export ASAN_OPTIONS=detect_leaks=1:allocator_may_return_null=1 UBSAN_OPTIONS=print_stacktrace=1
+  run_tests sanitized build/asan 900 "${sanitized_programs[@]}"
+}
+
+group_fuzz() { run_fuzzers "$fuzz_seconds"; }
+group_fuzz_long() { run_fuzzers "$fuzz_long_seconds"; }
+
+group_threads() {
+  prepare tsan "$root/build/tsan" "$(targets_of "${threaded_programs[@]}")" || return
+  export TSAN_OPTIONS=halt_on_error=1
+  run_tests threads build/tsan 1800 "${threaded_programs[@]}"
+}
+
+# The second compiler, on everything.
+group_clang() {
+  local targets
+  # shellcheck disable=SC2046
+  targets="millrace $(targets_of $(test_folders))"
+  prepare release "$root/build/clang" "$targets" -DCMAKE_CXX_COMPILER=clang++ -DMILLRACE_TESTS=ON || return
+  # shellcheck disable=SC2046
+  run_tests clang build/clang 600 $(test_folders)
+}
+
+# Every header compiles on its own.
+group_headers() {
+  configure release "$root/build/release" -DMILLRACE_TESTS=ON || return
+  run_lines headers 1200 python3 tests/arch/headers.py build/release/compile_commands.json
+}
