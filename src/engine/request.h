@@ -1,0 +1,45 @@
+// Request: what somebody wants generated, as the engine sees it: token ids in, token ids out. Text, stop strings and chat
+// belong to the session. Checked at submission; immutable afterwards, shared by its sequences.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/token.h"
+#include "cache/identity.h"
+#include "engine/sampling.h"
+
+namespace millrace {
+
+using RequestId = int64_t;
+
+// Latency wanted, in seconds; 0: none in particular.
+struct Targets {
+  double first_token = 0;  // from submission to the first token
+  double next_token = 0;   // from token to token, on average
+};
+
+struct Request {
+  std::vector<Token> prompt;       // at least one token
+  int max_tokens = 16;             // of each answer, at least one
+  int choices = 1;                 // answers to the one prompt; they share its pages
+  std::vector<Token> stop_tokens;  // each ends the answer (and is reported)
+  Sampling sampling;
+  int logprobs = -1;  // how many likely tokens to report beside each chosen one; -1: no log-probabilities at all
+
+  std::string tenant;  // whose fair share pays for it
+  Identity root;       // what may share its prefix: made from tenant and adapter by root_key()
+  int priority = 0;    // the larger first, where the policy looks at it
+  Targets targets;
+};
+
+enum class Finish : uint8_t {
+  none,       // not yet
+  stop,       // a stop token was chosen
+  length,     // max_tokens were chosen
+  cancelled,  // the caller went away
+  failed,     // the step could not give it a token; Event::error says why
+};
+
+}  // namespace millrace

@@ -1,0 +1,50 @@
+// Sequence: one answer in the making. It knows tokens (the prompt and what was chosen so far) and has computed some of them,
+// that is, their keys and values are in the cache; a step closes part of the gap. Prefill, a chunk of it, a decode, and going
+// on after a cached prefix are all the same thing. Owned by the scheduler, engine thread only; workers never see it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "cache/kv_cache.h"
+#include "engine/request.h"
+
+namespace millrace {
+
+struct Tenant;
+
+struct Sequence {
+  enum class State : uint8_t { waiting, running, finished };
+
+  int64_t id = 0;
+  RequestId request = 0;
+  int choice = 0;  // which of the request's answers
+  std::shared_ptr<const Request> asked;
+  Tenant* tenant = nullptr;
+  State state = State::waiting;
+
+  std::vector<Token> tokens;  // known
+  std::vector<Token> drafts;  // guessed to follow them; part of the step in flight
+  int pending = 0;            // chosen by a step in flight, so not known here yet
+  int computed = 0;           // tokens in the cache once every step planned so far is done
+  int committed = 0;          // tokens in the cache for certain
+  SequencePages pages;
+
+  int in_flight = 0;   // steps planned with it and not committed
+  int residence = 0;   // counts up whenever its pages are given back: what a step in flight wrote is gone
+  int attempt = 0;     // counts up when what a step in flight computes for it cannot be trusted
+
+  double arrived = 0;  // time of submission
+  int preemptions = 0;
+  int reused = 0;      // tokens its first start found in the cache
+  bool started = false;
+  std::vector<double> times;  // of its chosen tokens
+
+  int known() const { return static_cast<int>(tokens.size()); }
+  int remaining() const { return known() + pending - computed; }
+  int prompt() const { return static_cast<int>(asked->prompt.size()); }
+  int chosen() const { return known() - prompt(); }
+};
+
+}  // namespace millrace
