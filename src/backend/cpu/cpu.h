@@ -26,6 +26,13 @@ struct CpuOptions {
 // Instruction sets compiled in that this machine can run, from the plainest ("scalar") to the best.
 std::vector<std::string_view> cpu_isas();
 
+// What the instruction set multiplies and adds a second, on all workers at once; 0 where it has no such arithmetic.
+struct CpuPeaks {
+  std::string_view isa;
+  double int8 = 0, bf16 = 0, f32 = 0;
+};
+Result<CpuPeaks> measure_cpu_peaks(std::string_view isa, int threads);
+
 Result<std::unique_ptr<Backend>> make_cpu_backend(const CpuOptions& options);
 
 }  // namespace millrace

@@ -87,12 +87,20 @@ struct AttendChunk {
   std::byte* scratch;  // kWorkerBytes / 2
 };
 
+// A loop of nothing but multiplying and adding, to measure what an instruction set allows (ledger/machine).
+struct Peak {
+  double operations = 0;  // multiplications and additions of one round
+  void (*run)(int64_t rounds) = nullptr;
+};
+enum PeakKind : uint8_t { kPeakInt8, kPeakBf16, kPeakF32, kPeaks };
+
 enum KvType : uint8_t { kKvF32, kKvF16, kKvBf16, kKvTypes };
 
 struct Kernels {
   std::string_view name;
 
   std::array<std::array<LinearKernel, kDTypes>, 2> linear;  // [Activations][DType]
+  std::array<Peak, kPeaks> peaks;                           // null where the row has no such arithmetic
 
   // One part of a row. Weight and bias may be null. May be in place.
   void (*norm)(const Norm& norm, const float* weight, const float* bias, const float* in, float* out, int64_t width);

@@ -139,6 +139,7 @@ void add_scalar(Kernels& kernels) {
   add_scalar_linear(kernels);
   add_scalar_rows(kernels);
   add_scalar_attend(kernels);
+  add_scalar_peak(kernels);
 }
 
 }  // namespace millrace::cpu

@@ -8,5 +8,6 @@ namespace millrace::cpu {
 void add_scalar_linear(Kernels& kernels);
 void add_scalar_rows(Kernels& kernels);
 void add_scalar_attend(Kernels& kernels);
+void add_scalar_peak(Kernels& kernels);
 
 }  // namespace millrace::cpu
