@@ -1,0 +1,274 @@
+"""The program as a person meets it in a shell: help, suggestions, exit codes, streams, colours, bad input.
+
+Usage: command_line.py PROGRAM. Prints one line per test for ./test. Standard library only; needs nothing but the program.
+"""
+import json
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import fixtures  # noqa: E402
+
+PROGRAM = os.path.realpath(sys.argv[1])
+ROOT = os.path.realpath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
+
+
+class Run:
+    """One call of the program: its streams and exit code, with an environment that has nothing of the caller's."""
+
+    def __init__(self, *words, stdin=b"", env=None, cwd=None):
+        clean = {"PATH": os.environ.get("PATH", ""), "HOME": "/nonexistent", **(env or {})}
+        done = subprocess.run([PROGRAM, *words], input=stdin, capture_output=True, env=clean, cwd=cwd, timeout=60)
+        self.words, self.code = words, done.returncode
+        self.raw = done.stdout
+        self.out, self.err = done.stdout.decode("utf-8", "replace"), done.stderr.decode("utf-8", "replace")
+
+    def __str__(self):
+        return f"{' '.join(self.words)} -> {self.code}\nstdout: {self.out[:500]}\nstderr: {self.err[:500]}"
+
+
+def check(condition, what):
+    if not condition:
+        raise AssertionError(str(what))
+
+
+def fails_with_one_line(run, *parts, code=1):
+    check(run.code == code, f"exit code {code} expected: {run}")
+    check(run.out == "", f"nothing belongs on stdout: {run}")
+    check(run.err.startswith("millrace: ") and run.err.count("\n") == 1, f"one line on stderr expected: {run}")
+    for part in parts:
+        check(re.search(part, run.err), f"'{part}' expected in: {run}")
+
+
+def verbs():
+    """The verbs as the overview lists them, two-word ones included."""
+    return re.findall(r"^  (?:\x1b\[\d+m)?([a-z]+(?: [a-z]+)?)  ", Run().out, re.M)
+
+
+def test_no_arguments_print_help_with_examples():
+    for words in ((), ("--help",), ("-h",), ("help",)):
+        run = Run(*words)
+        check(run.code == 0 and run.err == "", run)
+        check(run.out.index("Examples") < run.out.index("Usage"), "examples come first")
+        check("millrace inspect" in run.out and "Look at models" in run.out, run)
+
+
+def test_every_verb_has_help_with_examples_first():
+    names = verbs()
+    check({"inspect", "doctor", "version", "completion"} <= set(names), names)
+    for name in names:
+        run = Run(*name.split(), "--help")
+        check(run.code == 0 and run.err == "", run)
+        check(run.out.startswith(f"millrace {name}: "), run)
+        check(run.out.index("Examples") < run.out.index("Usage"), f"examples come first: {run}")
+        check("--help" in run.out and "--color" in run.out, run)
+        check(Run("help", *name.split()).out == run.out, f"help {name} is {name} --help")
+        check(max(len(line) for line in run.out.splitlines()) <= 120, f"lines too long: {run}")
+
+
+def test_unknown_verbs_suggest_the_nearest():
+    fails_with_one_line(Run("inspetc"), "unknown verb 'inspetc'", "did you mean `millrace inspect`", code=2)
+    fails_with_one_line(Run("frobnicate"), "unknown verb", "millrace --help", code=2)
+    fails_with_one_line(Run("--frobnicate"), code=2)
+
+
+def test_unknown_flags_suggest_the_nearest():
+    fails_with_one_line(Run("inspect", "--tensosr"), "unknown flag --tensosr; did you mean --tensors", code=2)
+    fails_with_one_line(Run("inspect", "--qwerty"), "unknown flag --qwerty", "millrace inspect --help", code=2)
+
+
+def test_wrong_use_is_exit_code_2():
+    fails_with_one_line(Run("inspect", "a", "b"), "'b'", code=2)
+    fails_with_one_line(Run("inspect", "--model"), "needs a value: PATH", code=2)
+    fails_with_one_line(Run("completion"), "SHELL", code=2)
+    fails_with_one_line(Run("completion", "bahs"), "did you mean bash", code=2)
+    fails_with_one_line(Run("version", "--color", "sometimes"), "auto, always, never", code=2)
+    fails_with_one_line(Run("version", env={"MILLRACE_COLOR": "sometimes"}), "MILLRACE_COLOR", code=2)
+
+
+def test_version_in_words_and_json():
+    run = Run("version")
+    check(run.code == 0 and re.fullmatch(r"millrace \d+\.\d+\.\d+ \(.+\)\n", run.out), run)
+    check(Run("--version").out == run.out, "--version is version")
+    info = json.loads(Run("version", "--json").out)
+    check(re.fullmatch(r"\d+\.\d+\.\d+", info["version"]) and info["target"], info)
+    check(json.loads(Run("version", env={"MILLRACE_JSON": "1"}).out) == info, "MILLRACE_JSON is the twin of --json")
+
+
+def test_doctor_reports_every_part():
+    run = Run("doctor")
+    check(run.code == 0 and run.err == "", run)
+    rows = json.loads(Run("doctor", "--json").out)
+    check({"cpu", "memory", "gpu", "build"} <= {row["part"] for row in rows}, rows)
+    for row in rows:
+        check(row["found"] and row["what"] in run.out, row)
+
+
+def test_color_is_for_terminals():
+    def colored(**env):
+        return "\x1b[" in Run("doctor", env=env).out
+
+    check(not colored(), "a pipe gets no colours")
+    check(colored(CLICOLOR_FORCE="1") and colored(FORCE_COLOR="1"), "unless forced")
+    check(not colored(CLICOLOR_FORCE="1", NO_COLOR="1"), "NO_COLOR wins over that")
+    check("\x1b[" in Run("doctor", "--color", "always", env={"NO_COLOR": "1"}).out, "the flag wins over both")
+    check("\x1b[" not in Run("doctor", "--color=never", env={"CLICOLOR_FORCE": "1"}).out, "both ways")
+
+
+def on_terminal(*words, **env):
+    """What the program writes to a terminal."""
+    controller, terminal = pty.openpty()
+    child = subprocess.Popen([PROGRAM, *words], stdin=terminal, stdout=terminal, stderr=terminal,
+                             env={"TERM": "xterm", "PATH": os.environ.get("PATH", ""), **env})
+    os.close(terminal)
+    said = b""
+    while True:
+        try:
+            part = os.read(controller, 65536)
+        except OSError:  # Linux says so when the other side is closed
+            break
+        if not part:
+            break
+        said += part
+    child.wait(timeout=60)
+    os.close(controller)
+    return said.decode("utf-8", "replace")
+
+
+def test_a_terminal_gets_colors_unless_refused():
+    check("\x1b[" in on_terminal("doctor"), "colours on a terminal")
+    check("\x1b[" not in on_terminal("doctor", NO_COLOR="1"), "not with NO_COLOR")
+    check("\x1b[" not in on_terminal("doctor", TERM="dumb"), "not on a dumb one")
+
+
+def test_inspect_reads_gguf():
+    path = os.path.join(FOLDER, "small.gguf")
+    run = Run("inspect", path)
+    check(run.code == 0 and run.err == "", run)
+    for part in ("GGUF v3", "llama", "context +64 tokens", "vocabulary +3 tokens", "F32 +1 "):
+        check(re.search(part, run.out), f"{part}: {run}")
+    data = json.loads(Run("inspect", path, "--json").out)
+    check(data["parameters"] == 64 and data["context"] == 64 and data["types"][0]["type"] == "F32", data)
+    check("tensors" not in data, "tensors only when asked")
+    data = json.loads(Run("inspect", "--tensors", "--json", "--metadata", "-m", path).out)
+    check(data["tensors"] == [{"name": "token_embd.weight", "type": "F32", "shape": [2, 32], "bytes": 256}], data)
+    check(data["metadata"]["general.architecture"] == "llama", data)
+    check("token_embd.weight" in Run("inspect", path, "--tensors").out, "listed")
+
+
+def test_inspect_reads_hugging_face_and_safetensors():
+    data = json.loads(Run("inspect", os.path.join(FOLDER, "hf"), "--json").out)
+    check(data["architecture"] == "LlamaForCausalLM" and data["layers"] == 1 and data["vocabulary"] == 3, data)
+    data = json.loads(Run("inspect", os.path.join(FOLDER, "hf", "model.safetensors"), "--json").out)
+    check(data["format"] == "safetensors" and data["parameters"] == 6, data)
+
+
+def test_inspect_shows_no_escape_sequences_of_a_file():
+    run = Run("inspect", os.path.join(FOLDER, "escape.gguf"), "--metadata", "--tensors")
+    check(run.code == 0 and "\x1b" not in run.out and "\\x1b[31m" in run.out, run)
+
+
+def test_bad_input_says_what_it_is_and_what_to_do():
+    def inspect(name):
+        return Run("inspect", name, cwd=FOLDER)
+
+    fails_with_one_line(inspect("absent.gguf"), "absent.gguf: does not exist", "check the path")
+    fails_with_one_line(inspect("empty_folder"), "no config.json", "give a directory with config.json")
+    fails_with_one_line(inspect("cut.safetensors"), "incomplete", "download it again")
+    fails_with_one_line(inspect("cut.gguf"), "cut.gguf", "download it again")
+    fails_with_one_line(inspect("pointer.safetensors"), "Git LFS pointer", "git lfs pull")
+    fails_with_one_line(inspect("pickle.bin"), "pickle", "use the model's safetensors")
+    fails_with_one_line(inspect("zipped.bin"), "pickle", "use the model's safetensors")
+    fails_with_one_line(inspect("empty.gguf"), "is empty", "download it again")
+    fails_with_one_line(inspect("page.gguf"), "web page|HTML", "download")
+    fails_with_one_line(inspect("words.txt"), "words.txt", "text file")
+
+
+def test_a_full_disk_is_noticed():
+    if not os.path.exists("/dev/full"):
+        return
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run([PROGRAM, "doctor"], stdout=full, stderr=subprocess.PIPE, timeout=60)
+    check(done.returncode == 1 and b"cannot write the output" in done.stderr, done)
+
+
+def test_a_closed_pipe_is_quiet():
+    command = f"set -o pipefail; {PROGRAM} completion zsh | head -c 1 >/dev/null"
+    done = subprocess.run(["bash", "-c", command], stderr=subprocess.PIPE, timeout=60)
+    check(done.stderr == b"", done)
+
+
+def test_interrupt_is_exit_code_130():
+    # A full pipe that nobody reads keeps the program busy writing.
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    try:
+        while True:
+            os.write(writer, b"x" * 65536)
+    except BlockingIOError:
+        os.set_blocking(writer, True)
+    child = subprocess.Popen([PROGRAM, "doctor"], stdout=writer, stderr=subprocess.PIPE)
+    time.sleep(0.5)
+    child.send_signal(signal.SIGINT)
+    check(child.wait(timeout=60) == 130, f"exit code {child.returncode}")
+    os.close(reader)
+    os.close(writer)
+
+
+def test_completions_are_valid_and_complete():
+    for shell in ("bash", "zsh", "fish"):
+        script = Run("completion", shell)
+        check(script.code == 0, script)
+        for name in verbs():
+            check(all(word in script.out for word in name.split()), f"{shell} lacks {name}")
+    script = Run("completion", "bash").out
+
+    def complete(*words):
+        quoted = " ".join(f"'{word}'" for word in words)
+        text = f"{script}\nCOMP_WORDS=({quoted}); COMP_CWORD={len(words) - 1}; _millrace; printf '%s\\n' \"${{COMPREPLY[@]}}\""
+        return subprocess.run(["bash", "-c", text], capture_output=True, text=True, timeout=60).stdout.split()
+
+    check(complete("millrace", "ins") == ["inspect"], complete("millrace", "ins"))
+    check(complete("millrace", "inspect", "--ten") == ["--tensors"], "flags of a verb")
+    check(complete("millrace", "inspect", "--color", "") == ["auto", "always", "never"], "choices of a flag")
+    check("bash" in complete("millrace", "completion", "b"), "choices of an operand")
+
+
+def test_documents_name_only_verbs_that_exist():
+    known = {word for name in verbs() for word in (name, name.split()[0])} | {"help", "VERB", "ARGS"}
+    for name in ("README.md", "CONTRIBUTING.md", "docs/tour.md", "docs/architecture.md"):
+        path = os.path.join(ROOT, name)
+        text = open(path, encoding="utf-8").read() if os.path.exists(path) else ""
+        for word in re.findall(r"(?:`|\./|^ *)millrace ([a-zA-Z]+)", text, re.M):
+            check(word in known, f"{name} names a verb '{word}'")
+
+
+def main():
+    global FOLDER
+    broken = 0
+    with tempfile.TemporaryDirectory() as FOLDER:
+        fixtures.write_all(FOLDER)
+        for name, test in list(globals().items()):
+            if not name.startswith("test_"):
+                continue
+            title = name[len("test_"):].replace("_", " ")
+            try:
+                test()
+                print(f"ok - {title}")
+            except Exception:  # noqa: BLE001 - whatever it is, this test failed
+                broken += 1
+                print(f"not ok - {title}")
+                print("".join(f"  {line}\n" for line in traceback.format_exc().splitlines()[-8:]), end="")
+    return 1 if broken else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

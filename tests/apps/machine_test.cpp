@@ -1,0 +1,98 @@
+#include "apps/machine.h"
+
+#include <gtest/gtest.h>
+
+#include <unistd.h>
+
+#include <fstream>
+
+namespace millrace::apps {
+namespace {
+
+namespace fs = std::filesystem;
+
+// A machine made of files, as /proc, /sys and /dev would show it.
+class FakeMachine : public testing::Test {
+ protected:
+  void SetUp() override {
+    root_ = fs::temp_directory_path() / ("millrace-machine-" + std::to_string(::getpid()));
+    fs::create_directories(root_);
+  }
+  void TearDown() override { fs::remove_all(root_); }
+  void put(const std::string& name, const std::string& text) {
+    fs::create_directories((root_ / name).parent_path());
+    std::ofstream(root_ / name) << text;
+  }
+  fs::path root_;
+};
+
+TEST_F(FakeMachine, AnEmptyOneIsUnknown) {
+  Machine machine = probe_machine(root_);
+  EXPECT_EQ(machine.cpu, "unknown");
+  EXPECT_EQ(machine.processors, 0);
+  EXPECT_EQ(machine.memory, 0u);
+  EXPECT_EQ(machine.transparent_huge_pages, "unknown");
+  EXPECT_FALSE(machine.memory_limit);
+  EXPECT_FALSE(machine.cpu_quota);
+  EXPECT_TRUE(machine.gpus.empty());
+}
+
+TEST_F(FakeMachine, AnArmServerInAControlGroupOfVersion2) {
+  put("proc/cpuinfo",
+      "processor\t: 0\nFeatures\t: fp asimd asimddp i8mm crc32\nCPU implementer\t: 0x41\nCPU part\t: 0xd40\n\n"
+      "processor\t: 1\nFeatures\t: fp asimd\nCPU implementer\t: 0x41\nCPU part\t: 0xd40\n");
+  put("proc/meminfo", "MemTotal:       16384 kB\nMemAvailable:    8192 kB\nSwapTotal: 0 kB\n");
+  put("proc/self/cgroup", "0::/pod/inner\n");
+  put("sys/fs/cgroup/pod/memory.max", "4194304\n");
+  put("sys/fs/cgroup/pod/inner/memory.max", "max\n");
+  put("sys/fs/cgroup/pod/inner/cpu.max", "150000 100000\n");
+  put("sys/kernel/mm/transparent_hugepage/enabled", "always [madvise] never\n");
+  put("sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages", "0\n");
+  put("sys/kernel/mm/hugepages/hugepages-64kB/nr_hugepages", "0\n");
+  Machine machine = probe_machine(root_);
+  EXPECT_EQ(machine.cpu, "Neoverse-V1");
+  EXPECT_EQ(machine.processors, 2);
+  EXPECT_EQ(machine.cpu_features, (std::vector<std::string>{"asimd", "asimddp", "i8mm"}));
+  EXPECT_EQ(machine.memory, 16384u * 1024);
+  EXPECT_EQ(machine.memory_available, 8192u * 1024);
+  EXPECT_EQ(machine.memory_limit, 4194304u);
+  EXPECT_EQ(machine.cpu_quota, 1.5);
+  EXPECT_EQ(machine.transparent_huge_pages, "madvise");
+  EXPECT_EQ(machine.huge_page_sizes, (std::vector<uint64_t>{65536, 2097152}));
+}
+
+TEST_F(FakeMachine, AnX86ServerWithGpusInControlGroupsOfVersion1) {
+  put("proc/cpuinfo",
+      "processor : 0\nmodel name : Some Processor @ 2 GHz\nflags : fpu avx2 fma avx512_vnni amx_int8\n");
+  put("proc/meminfo", "MemTotal: 100000 kB\n");
+  put("proc/self/cgroup", "4:memory:/jobs/7\n2:cpu,cpuacct:/jobs\n");
+  put("sys/fs/cgroup/memory/jobs/7/memory.limit_in_bytes", "1048576\n");
+  put("sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n");
+  put("sys/fs/cgroup/cpu/jobs/cpu.cfs_quota_us", "-1\n");
+  put("sys/fs/cgroup/cpu/jobs/cpu.cfs_period_us", "100000\n");
+  put("proc/driver/nvidia/gpus/0000:01:00.0/information", "Model: \t\t NVIDIA H200\nIRQ: 12\n");
+  put("proc/driver/nvidia/version",
+      "NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.65.06  Sat Jul 1\nGCC version\n");
+  Machine machine = probe_machine(root_);
+  EXPECT_EQ(machine.cpu, "Some Processor @ 2 GHz");
+  EXPECT_EQ(machine.cpu_features, (std::vector<std::string>{"avx2", "fma", "avx512_vnni", "amx_int8"}));
+  EXPECT_EQ(machine.memory_limit, 1048576u);
+  EXPECT_FALSE(machine.cpu_quota);
+  ASSERT_EQ(machine.gpus.size(), 1u);
+  EXPECT_EQ(machine.gpus[0].name, "NVIDIA H200");
+  EXPECT_TRUE(machine.gpus[0].supported);
+  EXPECT_EQ(machine.gpu_driver, "580.65.06");
+}
+
+TEST_F(FakeMachine, AContainerShowsGpusAsDevicesOnly) {
+  put("dev/nvidia0", "");
+  put("dev/nvidia1", "");
+  put("dev/kfd", "");
+  Machine machine = probe_machine(root_);
+  ASSERT_EQ(machine.gpus.size(), 3u);
+  EXPECT_TRUE(machine.gpus[1].supported);
+  EXPECT_FALSE(machine.gpus[2].supported);
+}
+
+}  // namespace
+}  // namespace millrace::apps
