@@ -15,7 +15,7 @@ test_packages() { echo libgtest-dev clang libclang-rt-dev clang-format python3 x
 need_packages() {
   command -v dpkg-query >/dev/null || return 0 # not Debian: cmake will name what it does not find
   local present missing=() name
-  present=$(dpkg-query -W -f '${db:Status-Abbrev}${Package}\n' "$@" 2>/dev/null | sed -n 's/^ii *//p')
+  present=$(dpkg-query -W -f '${db:Status-Abbrev}${Package}\n' "$@" 2>/dev/null | sed -n 's/^ii *//p') || true
   for name in "$@"; do
     grep -qxF -- "$name" <<<"$present" || missing+=("$name")
   done
