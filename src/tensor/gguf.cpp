@@ -176,8 +176,9 @@ const T* find_twin(const std::vector<T>& items, Name name) {
 Result<std::vector<MetaEntry>> read_metadata(Cursor& cursor, uint64_t count) {
   if (count > cursor.left() / kMinEntry) {
     return error(Code::corrupt,
-                 "should hold {} metadata entries, but has only {} bytes behind byte {}; download it again", count,
-                 cursor.left(), cursor.at());
+                 "should hold {} metadata entries, but has only {} bytes behind byte {}; the download is incomplete or "
+                 "the file is damaged, download it again",
+                 count, cursor.left(), cursor.at());
   }
   std::vector<MetaEntry> entries;
   entries.reserve(std::min<uint64_t>(count, 4096));
@@ -266,7 +267,9 @@ Result<TensorInfo> read_tensor(Cursor& cursor) {
 
 Result<std::vector<TensorInfo>> read_tensors(Cursor& cursor, uint64_t count) {
   if (count > cursor.left() / kMinTensor) {
-    return error(Code::corrupt, "should hold {} tensors, but has only {} bytes behind byte {}; download it again",
+    return error(Code::corrupt,
+                 "should hold {} tensors, but has only {} bytes behind byte {}; the download is incomplete or the file "
+                 "is damaged, download it again",
                  count, cursor.left(), cursor.at());
   }
   std::vector<TensorInfo> infos;
