@@ -169,3 +169,38 @@ group_headers() {
   configure release "$root/build/release" -DMILLRACE_TESTS=ON || return
   run_lines headers 1200 python3 tests/arch/headers.py build/release/compile_commands.json
 }
+
+# The kernels of processors other than this one: our own binaries on older and newer members of this family, and binaries
+# of the other family, all under qemu-user. AVX-512 and AMX are not emulated by it and need real hardware.
+emulated_programs=(base tensor backend cache engine)
+group_emulated() {
+  local here other cross cpu
+  here=$(uname -m)
+  case $here in
+    aarch64) other=x86_64 cross=g++-x86-64-linux-gnu ;;
+    x86_64) other=aarch64 cross=g++-aarch64-linux-gnu ;;
+    *) skipped "emulation on $here" && return ;;
+  esac
+  if ! need_packages qemu-user "$cross"; then
+    skipped "emulation: no $cross or qemu-user"
+    return
+  fi
+  local aarch64_cpus="cortex-a72 neoverse-n1 max" x86_64_cpus="Nehalem max" cpus
+  prepare release "$root/build/release" "$(targets_of "${emulated_programs[@]}")" -DMILLRACE_TESTS=ON || return
+  cpus=${here}_cpus
+  for cpu in ${!cpus}; do emulate "$cpu" build/release "qemu-$here" -cpu "$cpu"; done
+  prepare release "$root/build/emulated" "$(targets_of "${emulated_programs[@]}")" \
+    -DCMAKE_TOOLCHAIN_FILE=cmake/cross.cmake -DMILLRACE_TEXT=OFF -DMILLRACE_TESTS=ON || return
+  cpus=${other}_cpus
+  for cpu in ${!cpus}; do emulate "$other-$cpu" build/emulated "qemu-$other" -cpu "$cpu" -L "/usr/$other-linux-gnu"; done
+}
+
+# emulate LABEL FOLDER EMULATOR...
+emulate() {
+  local label=$1 folder=$2 name program
+  shift 2
+  for name in "${emulated_programs[@]}"; do
+    program=$folder/tests/$name/test_$name
+    [ ! -x "$program" ] || run_program "emulated-$label-$name" 3600 "$@" "$program"
+  done
+}
