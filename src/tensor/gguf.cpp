@@ -181,7 +181,7 @@ Result<std::vector<MetaEntry>> read_metadata(Cursor& cursor, uint64_t count) {
                  count, cursor.left(), cursor.at());
   }
   std::vector<MetaEntry> entries;
-  entries.reserve(std::min<uint64_t>(count, 4096));
+  entries.reserve(std::min<uint64_t>(count, 64));
   for (uint64_t i = 0; i < count; ++i) {
     TRY(const std::string_view key, cursor.string("a metadata key", kMaxKey));
     if (key.empty()) return error(Code::corrupt, "metadata entry {} has no key", i);
@@ -273,7 +273,7 @@ Result<std::vector<TensorInfo>> read_tensors(Cursor& cursor, uint64_t count) {
                  count, cursor.left(), cursor.at());
   }
   std::vector<TensorInfo> infos;
-  infos.reserve(std::min<uint64_t>(count, 4096));
+  infos.reserve(std::min<uint64_t>(count, 64));
   for (uint64_t i = 0; i < count; ++i) {
     TRY(TensorInfo info, read_tensor(cursor));
     infos.push_back(std::move(info));
