@@ -108,7 +108,7 @@ std::string without_python_numbers(std::string_view text) {
 
 }  // namespace
 
-Result<Json> parse_json(std::string_view text, const JsonLimits& limits) {
+Result<Json> parse_json(std::string_view text, const JsonLimits& limits, bj::storage_ptr storage) {
   if (text.size() > limits.max_bytes) {
     return error(Code::invalid, "JSON of {} bytes is larger than the limit of {}", text.size(), limits.max_bytes);
   }
@@ -122,6 +122,7 @@ Result<Json> parse_json(std::string_view text, const JsonLimits& limits) {
   options.max_depth = limits.max_depth;
   bj::error_code failure;
   bj::parser parser({}, options);
+  parser.reset(std::move(storage));
   size_t used = parser.write(bj::string_view(text.data(), text.size()), failure);
   if (failure) return error(Code::invalid, "not valid JSON at byte {}: {}", used, failure.message());
   Json value = parser.release();

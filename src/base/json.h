@@ -22,7 +22,8 @@ struct JsonLimits {
   bool python_numbers = false;  // also read Infinity and NaN (as null), which Python's json module writes
 };
 
-Result<Json> parse_json(std::string_view text, const JsonLimits& limits = {});
+// With a storage (a monotonic one, say) the value lives in it and must not outlive it.
+Result<Json> parse_json(std::string_view text, const JsonLimits& limits = {}, boost::json::storage_ptr storage = {});
 std::string to_text(const Json& json);              // compact
 std::string to_pretty_text(const Json& json);       // two-space indent, keys in order
 

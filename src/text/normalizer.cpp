@@ -1,0 +1,146 @@
+#include "text/normalizer.h"
+
+#include "text/byte_level.h"
+
+namespace millrace {
+namespace {
+
+constexpr int kDepth = 8;
+constexpr size_t kMostSteps = 64;
+// A hostile file could grow a text without end by replacing nothing with something, step after step.
+constexpr size_t kMostGrowth = 64;
+
+bool is_space(uint32_t code) { return CategoryTable::get().in(code, kSpace); }
+
+// Keeps or maps characters one by one: map(code) gives the new one, or -1 for none.
+template <class Map>
+std::string map_characters(std::string_view text, bool* at_start, Map&& map) {
+  std::string out;
+  out.reserve(text.size());
+  size_t bytes = 0;
+  for (size_t at = 0; at < text.size(); at += bytes) {
+    int64_t code = map(code_at(text.data() + at, &bytes));
+    if (code >= 0) {
+      append_utf8(out, static_cast<uint32_t>(code));
+    } else if (out.empty()) {
+      *at_start = false;
+    }
+  }
+  return out;
+}
+
+// What Google's translation models did to control characters and odd spaces.
+int64_t map_nmt(uint32_t code) {
+  if ((code >= 1 && code <= 8) || code == 0xB || (code >= 0xE && code <= 0x1F) || code == 0x7F || code == 0x8F ||
+      code == 0x9F) {
+    return -1;
+  }
+  const bool space = code == 9 || code == 0xA || code == 0xC || code == 0xD || code == 0x1680 ||
+                     (code >= 0x200B && code <= 0x200F) || code == 0x2028 || code == 0x2029 || code == 0x2581 ||
+                     code == 0xFEFF || code == 0xFFFD;
+  return space ? ' ' : static_cast<int64_t>(code);
+}
+
+}  // namespace
+
+struct Normalizer::Runner {
+  std::string& text;
+  bool* at_start;
+  RegexScratch& scratch;
+
+  void operator()(NormalForm form) const { text = normalize(text, form); }
+  void operator()(const Prepend& prepend) const {
+    if (!text.empty()) text.insert(0, prepend.text);
+  }
+  void operator()(const Replace& replace) const {
+    std::string out;
+    out.reserve(text.size() + text.size() / 4);
+    const size_t most = text.size() * kMostGrowth + 4096;
+    for_each_part(text, replace.pattern, scratch, [&](size_t begin, size_t end, bool match) {
+      if (!match) {
+        out.append(text, begin, end - begin);
+      } else if (out.size() + replace.content.size() <= most) {
+        out += replace.content;
+      }
+    });
+    text = std::move(out);
+  }
+  void operator()(const Strip& strip) const {
+    size_t begin = 0, end = text.size(), bytes = 0;
+    while (strip.left && begin < end && is_space(code_at(text.data() + begin, &bytes))) begin += bytes;
+    while (strip.right && end > begin) {
+      size_t last = end - 1;
+      while (last > begin && !is_char_start(text[last])) --last;
+      if (!is_space(code_at(text.data() + last, &bytes))) break;
+      end = last;
+    }
+    if (begin > 0) *at_start = false;
+    text = text.substr(begin, end - begin);
+  }
+  void operator()(Lowercase) const { text = lowercase(text); }
+  void operator()(StripAccents) const {
+    text = map_characters(text, at_start,
+                          [](uint32_t code) -> int64_t { return is_combining_mark(code) ? -1 : int64_t{code}; });
+  }
+  void operator()(ByteLevel) const { text = to_byte_level(text); }
+  void operator()(Nmt) const { text = map_characters(text, at_start, map_nmt); }
+  void operator()(const Charsmap& charsmap) const { text = charsmap.by_grapheme(text); }
+};
+
+void Normalizer::run(std::string& text, bool* at_start, RegexScratch& scratch) const {
+  for (const Step& step : steps_) std::visit(Runner{text, at_start, scratch}, step);
+}
+
+Result<Normalizer> Normalizer::from_json(const Json& json) {
+  Normalizer normalizer;
+  if (!json.is_null()) TRY_VOID(normalizer.add_json(json, 0));
+  return normalizer;
+}
+
+Result<void> Normalizer::add_json(const Json& json, int depth) {
+  TRY(std::string type, get_string(json, "type", ""));
+  if (depth > kDepth || steps_.size() > kMostSteps)
+    return error(Code::unsupported, "the normalizer has too many steps");
+  if (byte_level_) return error(Code::unsupported, "the normalizer has a step after ByteLevel");
+  if (type == "Sequence") {
+    const Json* list = find(json, "normalizers");
+    if (list == nullptr || !list->is_array()) return error(Code::invalid, "a normalizer sequence has no 'normalizers'");
+    for (const Json& item : list->get_array()) TRY_VOID(add_json(item, depth + 1));
+  } else if (type == "NFC" || type == "NFD" || type == "NFKC" || type == "NFKD") {
+    add_form(type == "NFC"    ? NormalForm::nfc
+             : type == "NFD"  ? NormalForm::nfd
+             : type == "NFKC" ? NormalForm::nfkc
+                              : NormalForm::nfkd);
+  } else if (type == "Prepend") {
+    TRY(std::string text, get_string(json, "prepend", ""));
+    add_prepend(std::move(text));
+  } else if (type == "Replace") {
+    const Json* pattern_json = find(json, "pattern");
+    if (pattern_json == nullptr) return error(Code::invalid, "a Replace normalizer has no 'pattern'");
+    TRY(Pattern pattern, Pattern::from_json(*pattern_json));
+    TRY(std::string content, get_string(json, "content", ""));
+    add_replace(std::move(pattern), std::move(content));
+  } else if (type == "Strip") {
+    TRY(bool left, get_bool(json, "strip_left", true));
+    TRY(bool right, get_bool(json, "strip_right", true));
+    add(Strip{left, right}, "strip");
+  } else if (type == "Lowercase") {
+    add(Lowercase{}, "lowercase");
+  } else if (type == "StripAccents") {
+    add(StripAccents{}, "strip_accents");
+  } else if (type == "ByteLevel") {
+    add(ByteLevel{}, "byte_level");
+    byte_level_ = true;
+  } else if (type == "Nmt") {
+    add(Nmt{}, "nmt");
+  } else if (type == "Precompiled") {
+    TRY(std::string encoded, get_string(json, "precompiled_charsmap", ""));
+    TRY(Charsmap charsmap, Charsmap::from_base64(encoded));
+    add(std::move(charsmap), "charsmap");
+  } else {
+    return error(Code::unsupported, "the normalizer '{}' is not supported", type);
+  }
+  return {};
+}
+
+}  // namespace millrace

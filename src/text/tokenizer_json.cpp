@@ -1,0 +1,339 @@
+// Tokenizers from a tokenizer.json.
+#include <boost/json/monotonic_resource.hpp>
+
+#include <cmath>
+#include <limits>
+
+#include "text/byte_level.h"
+#include "text/tokenizer_parts.h"
+#include "text/unigram.h"
+
+namespace millrace {
+namespace {
+
+std::string_view view(const boost::json::string& text) { return {text.data(), text.size()}; }
+
+const Json& member(const Json& json, std::string_view key) {
+  static const Json kNull;
+  const Json* value = find(json, key);
+  return value == nullptr ? kNull : *value;
+}
+
+class Loader {
+ public:
+  Loader(const Json& file, const Json& config, const Json& generation)
+      : file_(file), config_(config), generation_(generation), parts_(std::make_unique<TokenizerParts>()) {}
+
+  Result<Tokenizer> run() {
+    if (!file_.is_object()) return error(Code::invalid, "a tokenizer.json should be an object");
+    TRY(parts_->normalizer, Normalizer::from_json(member(file_, "normalizer")));
+    TRY(parts_->pre, PreTokenizer::from_json(member(file_, "pre_tokenizer")));
+    TRY(parts_->decoder, Decoder::from_json(member(file_, "decoder")));
+    parts_->byte_level = parts_->pre.byte_level() || parts_->normalizer.byte_level();
+    if (parts_->pre.byte_level() && parts_->normalizer.byte_level()) {
+      return error(Code::unsupported, "both the normalizer and the pre-tokenizer are ByteLevel");
+    }
+    const Json& model = member(file_, "model");
+    TRY(std::string type, get_string(model, "type", ""));
+    if (type.empty())
+      type = find(model, "merges") != nullptr ? "BPE" : member(model, "vocab").is_array() ? "Unigram" : "";
+    if (type == "BPE") {
+      TRY_VOID(load_bpe(model));
+    } else if (type == "Unigram") {
+      TRY_VOID(load_unigram(model));
+    } else {
+      return error(Code::unsupported, "the tokenizer model '{}' is not supported; BPE and Unigram are", type);
+    }
+    TRY_VOID(load_post_processor(member(file_, "post_processor"), 0));
+    TRY_VOID(parts_->index_added());
+    TRY_VOID(load_special());
+    return TokenizerParts::finish(std::move(parts_));
+  }
+
+ private:
+  // The model's vocabulary is in `all`; adds what was added to it.
+  Result<void> load_added(Vocabulary& all) {
+    const Json& list = member(file_, "added_tokens");
+    if (list.is_null()) return {};
+    if (!list.is_array()) return error(Code::invalid, "'added_tokens' should be a list");
+    for (const Json& item : list.get_array()) {
+      AddedToken token;
+      TRY(token.text, get_string(item, "content", ""));
+      TRY(int64_t id, get_int(item, "id", -1));
+      TRY(token.special, get_bool(item, "special", false));
+      TRY(token.normalized, get_bool(item, "normalized", !token.special));
+      TRY(token.single_word, get_bool(item, "single_word", false));
+      TRY(token.left_strip, get_bool(item, "lstrip", false));
+      TRY(token.right_strip, get_bool(item, "rstrip", false));
+      if (token.text.empty()) continue;
+      token.id = all.find(token.text);
+      if (token.id == kNoToken) {
+        if (id < 0 || id >= kMostTokens) return error(Code::invalid, "added token '{}' has id {}", token.text, id);
+        token.id = static_cast<Token>(id);
+        TRY_VOID(all.add(token.text, token.id));
+      }
+      parts_->added.push_back(std::move(token));
+    }
+    return {};
+  }
+
+  Result<void> load_bpe(const Json& model) {
+    const Json& vocab = member(model, "vocab");
+    if (!vocab.is_object()) return error(Code::invalid, "the vocabulary of a BPE model should be an object");
+    auto all = std::make_shared<Vocabulary>();
+    all->reserve(vocab.get_object().size() + 1024, 0);
+    for (const auto& entry : vocab.get_object()) {
+      if (!entry.value().is_int64()) return error(Code::invalid, "token '{}' has no id", std::string_view(entry.key()));
+      const int64_t id = entry.value().get_int64();
+      if (id < 0 || id >= kMostTokens)
+        return error(Code::invalid, "token '{}' has id {}", std::string_view(entry.key()), id);
+      TRY_VOID(all->add(std::string_view(entry.key().data(), entry.key().size()), static_cast<Token>(id)));
+    }
+    const Token model_size = all->size();
+    TRY_VOID(load_bpe_options(model, *all));
+    TRY(PairTable pairs, load_merges(model, *all));
+    // What pieces are looked up in: bytes at byte level.
+    std::shared_ptr<Vocabulary> pieces = all;
+    if (parts_->byte_level) {
+      pieces = std::make_shared<Vocabulary>();
+      pieces->reserve(all->count(), 0);
+      std::string bytes;
+      for (Token id = 0; id < model_size; ++id) {
+        bytes.clear();
+        if (all->has(id) && append_from_byte_level(bytes, all->text(id))) TRY_VOID(pieces->add(bytes, id));
+      }
+    } else if (find(file_, "added_tokens") != nullptr) {
+      // Added tokens are no pieces: they get a vocabulary that has them too.
+      all = std::make_shared<Vocabulary>(*pieces);
+    }
+    TRY_VOID(load_added(*all));
+    if (parts_->pre.empty() && !parts_->byte_level && !parts_->bpe_options.ignore_merges) {
+      parts_->cutter = WordCutter(*pieces, "\xE2\x96\x81");
+    }
+    TRY(auto bpe, Bpe::build(pieces, all, std::move(pairs), ranks_, parts_->bpe_options));
+    parts_->vocabulary = std::move(all);
+    parts_->bpe = bpe.get();
+    parts_->model = std::move(bpe);
+    return {};
+  }
+
+  Result<void> load_bpe_options(const Json& model, const Vocabulary& vocabulary) {
+    BpeOptions& options = parts_->bpe_options;
+    options.byte_level = parts_->byte_level;
+    TRY(options.ignore_merges, get_bool(model, "ignore_merges", false));
+    TRY(options.byte_fallback, get_bool(model, "byte_fallback", false));
+    TRY(options.fuse_unknown, get_bool(model, "fuse_unk", false));
+    TRY(options.prefix, get_string(model, "continuing_subword_prefix", ""));
+    TRY(options.suffix, get_string(model, "end_of_word_suffix", ""));
+    TRY(std::string unknown, get_string(model, "unk_token", ""));
+    if (!unknown.empty()) {
+      options.unknown = vocabulary.find(unknown);
+      if (options.unknown == kNoToken)
+        return error(Code::invalid, "the unknown token '{}' is not in the vocabulary", unknown);
+    }
+    parts_->special.unknown = options.unknown;
+    return {};
+  }
+
+  // Merges are ["a b", ...] or [["a", "b"], ...].
+  Result<PairTable> load_merges(const Json& model, const Vocabulary& vocabulary) {
+    const Json& merges = member(model, "merges");
+    if (!merges.is_array()) return error(Code::invalid, "a BPE model has no merges");
+    PairTable pairs;
+    pairs.reserve(merges.get_array().size());
+    std::string joined;
+    uint32_t rank = 0;
+    for (const Json& merge : merges.get_array()) {
+      std::string_view left, right;
+      if (merge.is_string()) {
+        std::string_view both = view(merge.get_string());
+        if (both.starts_with("#version")) continue;
+        const size_t space = both.find(' ');
+        if (space == both.npos || both.find(' ', space + 1) != both.npos) {
+          return error(Code::invalid, "merge {} is '{}', not two tokens", rank, both);
+        }
+        left = both.substr(0, space), right = both.substr(space + 1);
+      } else if (merge.is_array() && merge.get_array().size() == 2 && merge.get_array()[0].is_string() &&
+                 merge.get_array()[1].is_string()) {
+        left = view(merge.get_array()[0].get_string()), right = view(merge.get_array()[1].get_string());
+      } else {
+        return error(Code::invalid, "merge {} is not two tokens", rank);
+      }
+      const size_t prefix = parts_->bpe_options.prefix.size();
+      if (right.size() < prefix) return error(Code::invalid, "merge {} lacks the prefix of continuing tokens", rank);
+      joined.assign(left).append(right.substr(prefix));
+      const Token from = vocabulary.find(left), with = vocabulary.find(right), to = vocabulary.find(joined);
+      if (from == kNoToken || with == kNoToken || to == kNoToken) {
+        return error(Code::invalid, "merge {} of '{}' and '{}' uses a token that is not in the vocabulary", rank, left,
+                     right);
+      }
+      pairs.add(from, with, {rank++, to}, true);
+    }
+    ranks_ = rank;
+    return pairs;
+  }
+
+  Result<void> load_unigram(const Json& model) {
+    const Json& vocab = member(model, "vocab");
+    if (!vocab.is_array()) return error(Code::invalid, "the vocabulary of a Unigram model should be a list");
+    if (vocab.get_array().size() > static_cast<size_t>(kMostTokens))
+      return error(Code::invalid, "the vocabulary is too large");
+    auto all = std::make_shared<Vocabulary>();
+    all->reserve(vocab.get_array().size() + 1024, 0);
+    std::vector<double> scores;
+    double lowest = std::numeric_limits<double>::infinity();
+    for (const Json& entry : vocab.get_array()) {
+      const bool pair = entry.is_array() && entry.get_array().size() == 2 && entry.get_array()[0].is_string() &&
+                        entry.get_array()[1].is_number();
+      if (!pair) return error(Code::invalid, "entry {} of the vocabulary is not a token and its score", scores.size());
+      TRY_VOID(all->add(view(entry.get_array()[0].get_string()), static_cast<Token>(scores.size())));
+      scores.push_back(entry.get_array()[1].to_number<double>());
+      lowest = std::min(lowest, scores.back());
+    }
+    UnigramOptions options;
+    TRY(int64_t unknown, get_int(model, "unk_id", -1));
+    TRY(options.byte_fallback, get_bool(model, "byte_fallback", false));
+    if (unknown >= static_cast<int64_t>(scores.size()))
+      return error(Code::invalid, "the unknown token has id {}", unknown);
+    options.unknown = static_cast<Token>(std::max<int64_t>(unknown, -1));
+    constexpr double kUnknownPenalty = 10;
+    parts_->scores.assign(scores.begin(), scores.end());
+    auto pieces = std::make_shared<Vocabulary>(*all);
+    TRY_VOID(load_added(*all));
+    const std::vector<bool> usable(scores.size(), true);
+    TRY(parts_->model, Unigram::build(std::move(pieces), std::move(scores), usable, lowest - kUnknownPenalty, options));
+    parts_->vocabulary = std::move(all);
+    parts_->kind = ModelKind::unigram;
+    parts_->special.unknown = options.unknown;
+    parts_->bpe_options.byte_fallback = options.byte_fallback;
+    return {};
+  }
+
+  Result<Token> token_named(const Json& json) const {
+    if (!json.is_string()) return error(Code::invalid, "the post-processor names no token");
+    Token id = parts_->vocabulary->find(view(json.get_string()));
+    if (id == kNoToken)
+      return error(Code::invalid, "the post-processor's token '{}' does not exist", view(json.get_string()));
+    return id;
+  }
+
+  Result<void> load_post_processor(const Json& json, int depth) {
+    if (json.is_null()) return {};
+    TRY(std::string type, get_string(json, "type", ""));
+    if (depth > 8) return error(Code::unsupported, "the post-processor has too many steps");
+    if (type == "Sequence") {
+      const Json& list = member(json, "processors");
+      if (!list.is_array()) return error(Code::invalid, "a post-processor sequence has no 'processors'");
+      for (const Json& item : list.get_array()) TRY_VOID(load_post_processor(item, depth + 1));
+    } else if (type == "TemplateProcessing") {
+      TRY_VOID(load_template(json));
+    } else if (type == "BertProcessing" || type == "RobertaProcessing") {
+      const Json &first = member(json, "cls"), &last = member(json, "sep");
+      if (!first.is_array() || first.get_array().empty() || !last.is_array() || last.get_array().empty()) {
+        return error(Code::invalid, "a {} post-processor needs 'cls' and 'sep'", type);
+      }
+      TRY(Token begin, token_named(first.get_array()[0]));
+      TRY(Token end, token_named(last.get_array()[0]));
+      parts_->prefix.insert(parts_->prefix.begin(), begin);
+      parts_->suffix.push_back(end);
+    } else if (type != "ByteLevel") {
+      return error(Code::unsupported, "the post-processor '{}' is not supported", type);
+    }
+    return {};
+  }
+
+  // Tokens before and after the text, by the template for one text.
+  Result<void> load_template(const Json& json) {
+    const Json& list = member(json, "single");
+    if (!list.is_array()) return error(Code::invalid, "a post-processor template has no 'single'");
+    std::vector<Token> before, after;
+    bool seen = false;
+    for (const Json& item : list.get_array()) {
+      if (find(item, "Sequence") != nullptr) {
+        seen = true;
+        continue;
+      }
+      const Json& name = member(member(item, "SpecialToken"), "id");
+      if (!name.is_string()) return error(Code::invalid, "a post-processor template has an unknown part");
+      const Json& ids = member(member(member(json, "special_tokens"), view(name.get_string())), "ids");
+      if (!ids.is_array())
+        return error(Code::invalid, "a post-processor template has no ids for '{}'", view(name.get_string()));
+      for (const Json& id : ids.get_array()) {
+        if (!id.is_int64() || id.get_int64() < 0 || id.get_int64() >= kMostTokens) {
+          return error(Code::invalid, "a post-processor template has an id that is none");
+        }
+        (seen ? after : before).push_back(static_cast<Token>(id.get_int64()));
+      }
+    }
+    parts_->prefix.insert(parts_->prefix.begin(), before.begin(), before.end());
+    parts_->suffix.insert(parts_->suffix.end(), after.begin(), after.end());
+    return {};
+  }
+
+  // A name in tokenizer_config.json is a string or an object with "content".
+  Token configured(std::string_view key) const {
+    const Json* value = find(config_, key);
+    if (value != nullptr && value->is_object()) value = find(*value, "content");
+    if (value == nullptr || !value->is_string()) return kNoToken;
+    return parts_->vocabulary->find(view(value->get_string()));
+  }
+
+  Result<void> load_special() {
+    SpecialTokens& special = parts_->special;
+    special.begin = configured("bos_token");
+    special.end = configured("eos_token");
+    special.pad = configured("pad_token");
+    special.separator = configured("sep_token");
+    special.mask = configured("mask_token");
+    if (Token unknown = configured("unk_token"); unknown != kNoToken) special.unknown = unknown;
+    if (special.begin == kNoToken && !parts_->prefix.empty()) special.begin = parts_->prefix.front();
+    if (special.end == kNoToken && !parts_->suffix.empty()) special.end = parts_->suffix.back();
+    adjust(parts_->prefix, special.begin, "add_bos_token", true);
+    adjust(parts_->suffix, special.end, "add_eos_token", false);
+    auto contains = [](const std::vector<Token>& list, Token id) {
+      return id != kNoToken && std::find(list.begin(), list.end(), id) != list.end();
+    };
+    special.add_begin = contains(parts_->prefix, special.begin);
+    special.add_end = contains(parts_->suffix, special.end);
+    const Json& ends = member(generation_, "eos_token_id");
+    auto add_end = [&](const Json& id) {
+      if (id.is_int64() &&
+          parts_->vocabulary->has(static_cast<Token>(std::clamp<int64_t>(id.get_int64(), -1, kMostTokens)))) {
+        parts_->ends.push_back(static_cast<Token>(id.get_int64()));
+      }
+    };
+    if (ends.is_array()) {
+      for (const Json& id : ends.get_array()) add_end(id);
+    } else {
+      add_end(ends);
+    }
+    if (special.end == kNoToken && !parts_->ends.empty()) special.end = parts_->ends.front();
+    if (!parts_->ends.empty() && special.end != kNoToken) parts_->ends.push_back(special.end);
+    find_special_by_text(*parts_);
+    return {};
+  }
+
+  // add_bos_token and add_eos_token overrule the post-processor where they are given.
+  void adjust(std::vector<Token>& list, Token id, std::string_view key, bool front) const {
+    const Json* wanted = find(config_, key);
+    if (wanted == nullptr || !wanted->is_bool() || id == kNoToken) return;
+    const bool there = std::find(list.begin(), list.end(), id) != list.end();
+    if (wanted->get_bool() && !there) list.insert(front ? list.begin() : list.end(), id);
+    if (!wanted->get_bool() && there) std::erase(list, id);
+  }
+
+  const Json &file_, &config_, &generation_;
+  std::unique_ptr<TokenizerParts> parts_;
+  uint32_t ranks_ = 0;
+};
+
+}  // namespace
+
+Result<Tokenizer> Tokenizer::from_json(std::string_view tokenizer_json, const Json& tokenizer_config,
+                                       const Json& generation_config) {
+  boost::json::monotonic_resource memory(tokenizer_json.size() + 4096);
+  TRY(Json file, parse_json(tokenizer_json, {}, &memory));
+  return Loader(file, tokenizer_config, generation_config).run();
+}
+
+}  // namespace millrace
