@@ -1,6 +1,7 @@
-// ModelSpec: an architecture as data. describe() of an architecture (model/archs) fills it from a model's configuration; slots(),
-// loading, forward(), trace and planning read it. Code exists once per kind of mixer and ffn, never per model: if a new model
-// needs a branch, it is a field here. Plain values, checked by check_spec() before anything is allocated.
+// ModelSpec: an architecture as data. describe() of an architecture (model/archs) fills it from a model's
+// configuration; slots(), loading, forward(), trace and planning read it. Code exists once per kind of mixer and ffn,
+// never per model: if a new model needs a branch, it is a field here. Plain values, checked by check_spec() before
+// anything is allocated.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +11,7 @@
 #include <vector>
 
 #include "backend/ops.h"
-#include "base/token.h"
+#include "base/result.h"
 
 namespace millrace {
 
@@ -27,39 +28,41 @@ struct RopeSpec {
   bool neighbours = false;
   float magnitude = 1;
   std::vector<float> frequencies;  // [dims / 2], every scaling applied
+
+  friend bool operator==(const RopeSpec&, const RopeSpec&) = default;
 };
 
 // Attention over keys and values of heads. MHA: kv_heads == heads; MQA: kv_heads == 1.
 struct GqaSpec {
   int32_t heads = 0, kv_heads = 0, head_dim = 0;
   float scale = 0;
-  int32_t window = 0;       // 0: sees everything
-  float softcap = 0;        // 0: off
-  bool causal = true;       // false: sees its whole pending window (diffusion)
-  bool alibi = false;
+  int32_t window = 0;        // 0: sees everything
+  float softcap = 0;         // 0: off
+  bool causal = true;        // false: sees its whole pending window (diffusion)
+  std::vector<float> alibi;  // the slope of each head, empty: none
   bool sinks = false;
-  int32_t rope = -1;        // index in ModelSpec::ropes, -1: no rotation
+  int32_t rope = -1;  // index in ModelSpec::ropes, -1: no rotation
   std::optional<NormSpec> qk_norm;
   bool qk_norm_per_head = true;
   bool qk_norm_whole_weight = false;  // a weight of its own for every head (StableLM)
   bool qk_norm_after_rope = false;
-  std::optional<NormSpec> out_norm;   // before the output product (BitNet)
+  std::optional<NormSpec> out_norm;  // before the output product (BitNet)
   float clip = 0;
   bool qkv_bias = false, out_bias = false;
-  int32_t kv_from = -1;     // reads keys and values of that earlier layer, has none of its own
+  int32_t kv_from = -1;  // reads keys and values of that earlier layer, has none of its own
 };
 
 // Multi-head latent attention: keys and values are stored as one latent vector and a shared rotary part.
 struct MlaSpec {
   int32_t heads = 0;
-  int32_t q_rank = 0;       // 0: q straight from the input
+  int32_t q_rank = 0;  // 0: q straight from the input
   int32_t kv_rank = 0;
   int32_t nope_dim = 0, rope_dim = 0, v_dim = 0;
   float scale = 0;
   int32_t rope = -1;
 };
 
-struct SsmSpec {            // Mamba family
+struct SsmSpec {  // Mamba family
   int32_t inner = 0, state = 0, conv = 0, heads = 0, groups = 0;
 };
 
@@ -79,8 +82,8 @@ struct DenseSpec {
 
 struct MoeSpec {
   int32_t experts = 0, chosen = 0;
-  int32_t width = 0;          // of one expert
-  int32_t shared_width = 0;   // of the experts every token passes, 0: none
+  int32_t width = 0;         // of one expert
+  int32_t shared_width = 0;  // of the experts every token passes, 0: none
   Activation activation = Activation::silu;
 };
 
@@ -91,27 +94,36 @@ struct LayerSpec {
   FfnSpec ffn;
   // Each norm may be absent: pre-norm, post-norm (OLMo 2), sandwich (Gemma 2) are choices of these four.
   std::optional<NormSpec> mixer_norm, mixer_post_norm, ffn_norm, ffn_post_norm;
-  bool parallel = false;        // x + mixer(norm(x)) + ffn(norm(x)): both read the layer's input
-  bool shared_norm = false;     // parallel, and the ffn reads the mixer's normed input (no ffn_norm of its own)
+  // The norms change the stream itself, instead of a copy of it: x = norm(x) before, x = norm(x + y) after (OPT 350M,
+  // BLOOM).
+  bool stream_norms = false;
+  bool parallel = false;     // x + mixer(norm(x)) + ffn(norm(x)): both read the layer's input
+  bool shared_norm = false;  // parallel, and the ffn reads the mixer's normed input (no ffn_norm of its own)
   float residual_scale = 1;
 };
 
 struct ModelSpec {
-  std::string architecture;     // our name of it
+  std::string architecture;  // our name of it
   int32_t vocab = 0, width = 0, context = 0;
   std::vector<LayerSpec> layers;
   std::vector<RopeSpec> ropes;
 
   float embed_scale = 1;
-  std::optional<NormSpec> embed_norm;   // BLOOM
-  int32_t embed_width = 0;              // of the table if it differs from width (OPT 350M projects in and out); 0: width
-  int32_t positions = 0;                // rows of a learned position table, 0: none
-  int32_t position_offset = 0;          // OPT counts from 2
+  std::optional<NormSpec> embed_norm;  // BLOOM
+  int32_t embed_width = 0;             // of the table if it differs from width (OPT 350M projects in and out); 0: width
+  int32_t positions = 0;               // rows of a learned position table, 0: none
+  int32_t position_offset = 0;         // OPT counts from 2
   std::optional<NormSpec> final_norm;
-  bool tied = false;                    // the head is the embedding table
+  bool tied = false;  // the head is the embedding table
   bool head_bias = false;
   float logit_scale = 1;
   float logit_softcap = 0;
+
+  int32_t head_width() const { return embed_width > 0 ? embed_width : width; }  // of the rows of table and head
 };
+
+// Every size positive and in range, heads divide, rotary dimensions even and within a head, parameters countable. The
+// error names what is wrong and what was found; nothing after it checks again.
+Result<void> check_spec(const ModelSpec& spec);
 
 }  // namespace millrace

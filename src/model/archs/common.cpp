@@ -1,0 +1,121 @@
+#include "model/archs/common.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace millrace {
+
+Sizes read_sizes(Config& config, ModelSpec& spec, Sizes usual) {
+  Sizes sizes = usual;
+  sizes.vocab = config.count("vocab_size", usual.vocab);
+  sizes.width = config.count("hidden_size", usual.width);
+  sizes.layers = config.count("num_hidden_layers", usual.layers);
+  sizes.heads = config.count("num_attention_heads", usual.heads);
+  sizes.ffn = config.count("intermediate_size", usual.ffn);
+  sizes.context = config.count("max_position_embeddings", usual.context);
+  sizes.tied = config.flag("tie_word_embeddings", usual.tied);
+  const bool own_kv = usual.kv_heads_key && !config.is_null("num_key_value_heads");
+  const int32_t usual_kv = own_kv && usual.kv_heads > 0 ? usual.kv_heads : sizes.heads;
+  sizes.kv_heads = own_kv ? config.count("num_key_value_heads", usual_kv) : sizes.heads;
+  const bool own_dim = usual.head_dim_key && !config.is_null("head_dim");
+  sizes.head_dim = own_dim ? config.count("head_dim", usual.head_dim > 0 ? usual.head_dim : sizes.width / sizes.heads)
+                           : sizes.width / sizes.heads;
+  const bool derived = !(own_dim && (config.has("head_dim") || usual.head_dim > 0));
+  if (derived && sizes.width % sizes.heads != 0) {
+    config.fail(error(Code::invalid, "'{}' is {}, which {} heads ('{}') cannot share evenly",
+                      config.name_of("hidden_size"), sizes.width, sizes.heads, config.name_of("num_attention_heads")));
+  }
+  if (sizes.heads % sizes.kv_heads != 0) {
+    config.fail(error(Code::invalid, "'{}' is {}, which does not divide the {} heads of '{}'",
+                      config.name_of("num_key_value_heads"), sizes.kv_heads, sizes.heads,
+                      config.name_of("num_attention_heads")));
+  }
+  constexpr int32_t kMaxLayers = 4096;  // before anything is made for each of them
+  if (sizes.layers > kMaxLayers) {
+    config.fail(error(Code::invalid, "'{}' is {}: expected at most {}", config.name_of("num_hidden_layers"),
+                      sizes.layers, kMaxLayers));
+    sizes.layers = 1;
+  }
+  spec.vocab = sizes.vocab;
+  spec.width = sizes.width;
+  spec.context = sizes.context;
+  spec.tied = sizes.tied;
+  return sizes;
+}
+
+NormSpec rms_norm(Config& config, std::string_view key, double usual) {
+  return {.kind = NormKind::rms, .epsilon = static_cast<float>(config.number(key, usual))};
+}
+
+NormSpec layer_norm(Config& config, std::string_view key, double usual, bool bias) {
+  return {.kind = NormKind::layer, .epsilon = static_cast<float>(config.number(key, usual)), .bias = bias};
+}
+
+Activation activation(Config& config, std::string_view key, std::string_view usual) {
+  struct Known {
+    std::string_view name;
+    Activation meaning;
+  };
+  static constexpr Known kKnown[] = {
+      {"silu", Activation::silu},           {"swish", Activation::silu},
+      {"gelu", Activation::gelu},           {"gelu_python", Activation::gelu},
+      {"gelu_new", Activation::gelu_tanh},  {"gelu_pytorch_tanh", Activation::gelu_tanh},
+      {"relu", Activation::relu},           {"gelu_python_tanh", Activation::gelu_tanh},
+      {"gelu_fast", Activation::gelu_tanh}, {"relu2", Activation::relu_squared},
+  };
+  const std::string name = config.text(key, usual);
+  for (const Known& known : kKnown) {
+    if (known.name == name) return known.meaning;
+  }
+  config.refuse(key, "expected silu, gelu, gelu_new, gelu_pytorch_tanh, relu or relu2");
+  return Activation::silu;
+}
+
+GqaSpec attention(const Sizes& sizes) {
+  return {.heads = sizes.heads,
+          .kv_heads = sizes.kv_heads,
+          .head_dim = sizes.head_dim,
+          .scale = static_cast<float>(1 / std::sqrt(static_cast<double>(sizes.head_dim)))};
+}
+
+DenseSpec gated_ffn(Config& config, const Sizes& sizes, std::string_view key, std::string_view usual) {
+  return {.width = sizes.ffn, .activation = activation(config, key, usual)};
+}
+
+DenseSpec plain_ffn(Config& config, const Sizes& sizes, std::string_view key, std::string_view usual) {
+  return {.width = sizes.ffn, .activation = activation(config, key, usual), .gated = false};
+}
+
+LayerSpec pre_norm_layer(GqaSpec gqa, DenseSpec ffn, NormSpec norm) {
+  return {.mixer = std::move(gqa), .ffn = ffn, .mixer_norm = norm, .ffn_norm = norm};
+}
+
+std::vector<float> alibi_slopes(int32_t heads) {
+  // Powers of 2^(-8/n) for the largest power of two n within the heads; the rest takes the odd powers for 2n.
+  int32_t whole = 1;
+  while (whole * 2 <= heads) whole *= 2;
+  std::vector<float> slopes;
+  const double base = std::exp2(-8.0 / whole), half = std::exp2(-4.0 / whole);
+  for (int32_t i = 1; i <= whole; ++i) slopes.push_back(static_cast<float>(std::pow(base, i)));
+  for (int32_t i = 0; i < heads - whole; ++i) slopes.push_back(static_cast<float>(std::pow(half, 2 * i + 1)));
+  return slopes;
+}
+
+std::vector<bool> sliding_layers(Config& config, int32_t layers, const std::function<bool(int32_t)>& otherwise) {
+  std::vector<bool> sliding(static_cast<size_t>(layers));
+  const std::vector<std::string> types = config.texts("layer_types", static_cast<size_t>(layers));
+  for (int32_t i = 0; i < layers; ++i) {
+    const auto index = static_cast<size_t>(i);
+    if (types.empty()) {
+      sliding[index] = otherwise(i);
+    } else if (types[index] == "sliding_attention" || types[index] == "full_attention") {
+      sliding[index] = types[index] == "sliding_attention";
+    } else {
+      config.refuse("layer_types",
+                    fmt::format("'{}' of layer {} is neither full_attention nor sliding_attention", types[index], i));
+    }
+  }
+  return sliding;
+}
+
+}  // namespace millrace

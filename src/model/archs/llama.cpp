@@ -1,0 +1,44 @@
+#include "model/archs/common.h"
+#include "model/archs/list.h"
+
+namespace millrace {
+namespace {
+
+void describe_llama(Config& config, ModelSpec& spec) {
+  const Sizes sizes =
+      read_sizes(config, spec, {.vocab = 32000, .width = 4096, .ffn = 11008, .layers = 32, .heads = 32});
+  const NormSpec norm = rms_norm(config, "rms_norm_eps", 1e-6);
+  GqaSpec gqa = attention(sizes);
+  gqa.qkv_bias = gqa.out_bias = config.flag("attention_bias", false);
+  gqa.rope = add_rope(config, spec, {.head_dim = sizes.head_dim});
+  DenseSpec ffn = gated_ffn(config, sizes);
+  ffn.up_bias = ffn.down_bias = config.flag("mlp_bias", false);
+  spec.layers.assign(static_cast<size_t>(sizes.layers), pre_norm_layer(gqa, ffn, norm));
+  spec.final_norm = norm;
+}
+
+constexpr TensorName kNames[] = {
+    {"token_embd", "model.embed_tokens"},
+    {"output_norm", "model.norm"},
+    {"output", "lm_head"},
+    {"blk.{}.attn_norm", "model.layers.{}.input_layernorm"},
+    {"blk.{}.attn_q", "model.layers.{}.self_attn.q_proj"},
+    {"blk.{}.attn_k", "model.layers.{}.self_attn.k_proj"},
+    {"blk.{}.attn_v", "model.layers.{}.self_attn.v_proj"},
+    {"blk.{}.attn_q_norm", "model.layers.{}.self_attn.q_norm"},
+    {"blk.{}.attn_k_norm", "model.layers.{}.self_attn.k_norm"},
+    {"blk.{}.attn_output", "model.layers.{}.self_attn.o_proj"},
+    {"blk.{}.ffn_norm", "model.layers.{}.post_attention_layernorm"},
+    {"blk.{}.ffn_gate", "model.layers.{}.mlp.gate_proj"},
+    {"blk.{}.ffn_up", "model.layers.{}.mlp.up_proj"},
+    {"blk.{}.ffn_down", "model.layers.{}.mlp.down_proj"},
+};
+
+}  // namespace
+
+std::span<const TensorName> llama_names() { return kNames; }
+
+extern const Architecture kLlama = {
+    .name = "llama", .describe = describe_llama, .gguf = {.name = "llama", .permuted = true}};
+
+}  // namespace millrace

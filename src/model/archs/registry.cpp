@@ -1,0 +1,165 @@
+#include <algorithm>
+#include <array>
+#include <string>
+#include <vector>
+
+#include "model/archs/list.h"
+
+namespace millrace {
+namespace {
+
+constexpr const Architecture* kAll[] = {
+    &kLlama,   &kMistral,  &kMinistral, &kQwen2,   &kQwen3,  &kGemma,      &kGemma2,       &kGemma3,
+    &kPhi,     &kPhi3,     &kGpt2,      &kGptNeox, &kOpt,    &kBloom,      &kFalcon,       &kStableLm,
+    &kOlmo,    &kOlmo2,    &kSmolLm3,   &kGranite, &kCohere, &kCohere2,    &kGlm,          &kGlm4,
+    &kExaone4, &kNemotron, &kSeedOss,   &kErnie45, &kBitNet, &kStarcoder2, &kHunyuanDense,
+};
+
+struct Alias {
+  std::string_view name, meaning;
+};
+
+// Model types whose language part is one of ours under another name.
+constexpr auto kAliases = std::to_array<Alias>({
+    {"gemma3", "gemma3_text"},
+    {"falcon2", "falcon"},
+});
+
+// What people have that is not built yet: why, and what comes nearest.
+struct Missing {
+  std::string_view name, why, nearest;
+};
+
+constexpr auto kMissing = std::to_array<Missing>({
+    {"mixtral", "mixture of experts", "mistral"},
+    {"phimoe", "mixture of experts", "phi3"},
+    {"qwen2_moe", "mixture of experts", "qwen2"},
+    {"qwen2moe", "mixture of experts", "qwen2"},
+    {"qwen3_moe", "mixture of experts", "qwen3"},
+    {"qwen3moe", "mixture of experts", "qwen3"},
+    {"qwen3_next", "linear attention and experts", "qwen3"},
+    {"qwen3next", "linear attention and experts", "qwen3"},
+    {"qwen3_5_text", "linear attention", "qwen3"},
+    {"qwen3_5", "linear attention", "qwen3"},
+    {"qwen35", "linear attention", "qwen3"},
+    {"qwen", "the first Qwen generation", "qwen2"},
+    {"qwen2_vl", "images", "qwen2"},
+    {"qwen2_5_vl", "images", "qwen2"},
+    {"qwen3_vl", "images", "qwen3"},
+    {"olmoe", "mixture of experts", "olmo2"},
+    {"olmo3", "windows and two sets of rotary frequencies", "olmo2"},
+    {"granitemoe", "mixture of experts", "granite"},
+    {"granitemoehybrid", "state space layers and experts", "granite"},
+    {"granitehybrid", "state space layers and experts", "granite"},
+    {"glm4_moe", "mixture of experts", "glm4"},
+    {"glm4moe", "mixture of experts", "glm4"},
+    {"ernie4_5_moe", "mixture of experts", "ernie4_5"},
+    {"ernie4_5-moe", "mixture of experts", "ernie4_5"},
+    {"hunyuan_v1_moe", "mixture of experts", "hunyuan_v1_dense"},
+    {"hunyuan-moe", "mixture of experts", "hunyuan_v1_dense"},
+    {"gpt_oss", "mixture of experts and attention sinks", "llama"},
+    {"gpt-oss", "mixture of experts and attention sinks", "llama"},
+    {"deepseek_v2", "latent attention and experts", "llama"},
+    {"deepseek_v3", "latent attention and experts", "llama"},
+    {"deepseek2", "latent attention and experts", "llama"},
+    {"deepseek", "mixture of experts", "llama"},
+    {"minicpm3", "latent attention", "llama"},
+    {"minicpm", "scaled residuals of its own", "llama"},
+    {"minimax", "linear attention and experts", "llama"},
+    {"minimax_m2", "mixture of experts", "llama"},
+    {"minimax-m2", "mixture of experts", "llama"},
+    {"llama4", "mixture of experts and chunked attention", "llama"},
+    {"llama4_text", "mixture of experts and chunked attention", "llama"},
+    {"mllama", "images", "llama"},
+    {"gemma3n", "per-layer embeddings", "gemma3_text"},
+    {"gemma3n_text", "per-layer embeddings", "gemma3_text"},
+    {"gemma4", "per-layer embeddings", "gemma3_text"},
+    {"gemma4_text", "per-layer embeddings", "gemma3_text"},
+    {"recurrent_gemma", "recurrent layers", "gemma2"},
+    {"mistral3", "images", "mistral"},
+    {"ministral3", "scores scaled by position", "ministral"},
+    {"jamba", "state space layers and experts", "llama"},
+    {"bamba", "state space layers", "llama"},
+    {"zamba2", "state space layers", "llama"},
+    {"falcon_h1", "state space layers", "falcon"},
+    {"falcon-h1", "state space layers", "falcon"},
+    {"falcon_mamba", "state space layers", "falcon"},
+    {"mamba", "state space layers", "llama"},
+    {"mamba2", "state space layers", "llama"},
+    {"nemotron_h", "state space layers", "nemotron"},
+    {"lfm2", "short convolutions", "llama"},
+    {"rwkv", "a recurrent network", "llama"},
+    {"gptj", "parallel halves of its own kind", "gpt_neox"},
+    {"gpt_bigcode", "the first StarCoder generation", "starcoder2"},
+    {"starcoder", "the first StarCoder generation", "starcoder2"},
+    {"mpt", "ALiBi with clipped qkv", "bloom"},
+    {"RefinedWeb", "a configuration from before transformers 4.31; save it again with a newer version", "falcon"},
+    {"RefinedWebModel", "a configuration from before transformers 4.31; save it again with a newer version", "falcon"},
+    {"bert", "an encoder", "gpt2"},
+    {"t5", "an encoder and a decoder", "gpt2"},
+});
+
+size_t distance(std::string_view a, std::string_view b) {
+  std::vector<size_t> row(b.size() + 1);
+  for (size_t j = 0; j <= b.size(); ++j) row[j] = j;
+  for (size_t i = 1; i <= a.size(); ++i) {
+    size_t corner = row[0];
+    row[0] = i;
+    for (size_t j = 1; j <= b.size(); ++j) {
+      const size_t changed = corner + (a[i - 1] != b[j - 1]);
+      corner = row[j];
+      row[j] = std::min({row[j] + 1, row[j - 1] + 1, changed});
+    }
+  }
+  return row[b.size()];
+}
+
+Error not_supported(std::string_view name) {
+  if (name.size() > 64) return error(Code::invalid, "the architecture's name has {} characters", name.size());
+  for (const Missing& missing : kMissing) {
+    if (missing.name == name) {
+      return error(Code::unsupported, "{} ({}) is not supported yet; the nearest that is: {}", name, missing.why,
+                   missing.nearest);
+    }
+  }
+  const auto* nearest = std::ranges::min(kAll, {}, [&](const Architecture* each) {
+    return std::min(distance(name, each->name), distance(name, each->gguf.name));
+  });
+  return error(Code::unsupported, "the architecture '{}' is not supported; the nearest name that is: {}", name,
+               nearest->name);
+}
+
+}  // namespace
+
+std::span<const Architecture* const> architectures() { return kAll; }
+
+Result<const Architecture*> find_architecture(std::string_view model_type) {
+  if (model_type.empty()) return error(Code::invalid, "it does not say which architecture it is ('model_type')");
+  const auto alias = std::ranges::find(kAliases, model_type, &Alias::name);
+  const std::string_view name = alias != kAliases.end() ? alias->meaning : model_type;
+  for (const Architecture* each : kAll) {
+    if (each->name == name) return each;
+  }
+  return not_supported(model_type);
+}
+
+Result<const Architecture*> find_gguf_architecture(std::string_view name) {
+  for (const Architecture* each : kAll) {
+    if (each->gguf.name == name && !name.empty()) return each;
+  }
+  return not_supported(name);
+}
+
+Result<ModelSpec> describe(Config& config) {
+  auto found = find_architecture(config.model_type());
+  if (!found.ok()) return within(config.origin(), std::move(found).error());
+  ModelSpec spec;
+  spec.architecture = (*found)->name;
+  (*found)->describe(config, spec);
+  TRY_VOID(config.status());
+  auto checked = check_spec(spec);
+  if (!checked.ok()) return within(config.origin(), std::move(checked).error());
+  return spec;
+}
+
+}  // namespace millrace

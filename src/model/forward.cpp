@@ -1,0 +1,177 @@
+#include "model/forward.h"
+
+#include <array>
+
+#include "backend/trace/trace.h"
+
+namespace millrace {
+namespace {
+
+const Norm* present(const std::optional<NormSpec>& spec, const Norm& norm) { return spec ? &norm : nullptr; }
+
+// The residual stream, and what the next half reads of it: a normed copy, or the stream itself.
+struct Stream {
+  Tensor x, copy;
+  Tensor in;
+};
+
+Tensor embed_tokens(Ops& ops, const ModelSpec& spec, const ModelWeights& weights, const Step& step) {
+  Tensor x = ops.scratch(step.rows, spec.width);
+  if (spec.embed_width > 0) {
+    const int64_t start = ops.mark();
+    Tensor narrow = ops.scratch(step.rows, spec.embed_width);
+    ops.embed(weights.embedding, step.tokens, 0, spec.embed_scale, false, narrow);
+    ops.linear(weights.project_in, narrow, x);
+    ops.restore(start);
+  } else {
+    ops.embed(weights.embedding, step.tokens, 0, spec.embed_scale, false, x);
+  }
+  if (spec.positions > 0) ops.embed(weights.positions, step.positions, spec.position_offset, 1, true, x);
+  if (spec.embed_norm) ops.norm(weights.embed_norm, 1, x, x);
+  return x;
+}
+
+void normalise(Ops& ops, const LayerSpec& layer, const Norm* norm, Stream& stream) {
+  stream.in = norm != nullptr && !layer.stream_norms ? stream.copy : stream.x;
+  if (norm != nullptr) ops.norm(*norm, 1, stream.x, stream.in);
+}
+
+// Adds what a half gave and prepares what the next half reads.
+void advance(Ops& ops, const LayerSpec& layer, const Norm* post, const Norm* next, Tensor y, Stream& stream) {
+  if (layer.stream_norms) {
+    ops.add(y, layer.residual_scale, stream.x);
+    if (post != nullptr) ops.norm(*post, 1, stream.x, stream.x);
+    return normalise(ops, layer, next, stream);
+  }
+  if (post != nullptr) ops.norm(*post, 1, y, y);
+  stream.in = next != nullptr ? stream.copy : stream.x;
+  if (next != nullptr) return ops.add_norm(y, layer.residual_scale, stream.x, *next, stream.copy);
+  ops.add(y, layer.residual_scale, stream.x);
+}
+
+// Everything of a layer after its mixer gave y. `next` is the norm of the layer that follows.
+void finish_layer(Ops& ops, const LayerSpec& layer, const LayerWeights& weights, const Norm* next, Tensor y,
+                  Stream& stream) {
+  const Norm* mixer_post = present(layer.mixer_post_norm, weights.mixer_post_norm);
+  const Norm* ffn_norm = present(layer.ffn_norm, weights.ffn_norm);
+  const Norm* ffn_post = present(layer.ffn_post_norm, weights.ffn_post_norm);
+  const auto& spec = std::get<DenseSpec>(layer.ffn);
+  const auto& ffn = std::get<DenseWeights>(weights.ffn);
+  if (!layer.parallel) {
+    advance(ops, layer, mixer_post, ffn_norm, y, stream);
+    run_dense(ops, spec, ffn, stream.in, y);
+    return advance(ops, layer, ffn_post, next, y, stream);
+  }
+  if (!layer.shared_norm) normalise(ops, layer, ffn_norm, stream);
+  Tensor z = ops.scratch(y.rows, y.cols);
+  run_dense(ops, spec, ffn, stream.in, z);
+  if (mixer_post != nullptr) ops.norm(*mixer_post, 1, y, y);
+  ops.add(y, layer.residual_scale, stream.x);
+  advance(ops, layer, ffn_post, next, z, stream);
+}
+
+// Only rows whose logits are asked for go on.
+Tensor wanted_rows(Ops& ops, const Step& step, Tensor all) {
+  Tensor some = ops.scratch(step.wanted, all.cols);
+  ops.gather(step.wanted_rows, all, some);
+  return some;
+}
+
+}  // namespace
+
+Tensor forward(Ops& ops, const Model& model, std::span<const KvView> kv, const Step& step, Tensor* hidden) {
+  const ModelSpec& spec = model.spec();
+  const ModelWeights& weights = model.weights();
+  ops.begin(step);
+  Stream stream = {.x = embed_tokens(ops, spec, weights, step), .copy = ops.scratch(step.rows, spec.width), .in = {}};
+  normalise(ops, spec.layers[0], present(spec.layers[0].mixer_norm, weights.layers[0].mixer_norm), stream);
+  for (size_t i = 0; i < spec.layers.size(); ++i) {
+    const LayerSpec& layer = spec.layers[i];
+    const bool last = i + 1 == spec.layers.size();
+    const int64_t start = ops.mark();
+    Tensor y = ops.scratch(step.rows, spec.width);
+    run_gqa(ops, std::get<GqaSpec>(layer.mixer), std::get<GqaWeights>(weights.layers[i].mixer), kv[i], stream.in, y);
+    if (last && step.wanted == 0) return {};
+    if (last && step.wanted < step.rows) {
+      const bool copied = stream.in.data == stream.copy.data;
+      stream.x = wanted_rows(ops, step, stream.x);
+      stream.copy = copied ? wanted_rows(ops, step, stream.copy) : ops.scratch(step.wanted, spec.width);
+      stream.in = copied ? stream.copy : stream.x;
+      y = wanted_rows(ops, step, y);
+    }
+    const Norm* next = last ? nullptr : present(spec.layers[i + 1].mixer_norm, weights.layers[i + 1].mixer_norm);
+    finish_layer(ops, layer, weights.layers[i], next, y, stream);
+    if (!last) ops.restore(start);
+  }
+  Tensor rows = stream.x;
+  if (spec.final_norm) ops.norm(weights.final_norm, 1, rows, rows);
+  if (hidden != nullptr) *hidden = rows;
+  if (spec.embed_width > 0) {
+    Tensor narrow = ops.scratch(rows.rows, spec.embed_width);
+    ops.linear(weights.project_out, rows, narrow);
+    rows = narrow;
+  }
+  Tensor logits = ops.scratch(step.wanted, spec.vocab);
+  ops.linear(weights.head, rows, logits);
+  if (spec.logit_scale != 1 || spec.logit_softcap > 0) ops.finish_logits(spec.logit_scale, spec.logit_softcap, logits);
+  return logits;
+}
+
+std::vector<KvShape> kv_shapes(const ModelSpec& spec, DType type) {
+  std::vector<KvShape> shapes;
+  for (const LayerSpec& layer : spec.layers) {
+    const auto& gqa = std::get<GqaSpec>(layer.mixer);
+    KvShape shape = {
+        .kv_heads = gqa.kv_heads, .k_dim = gqa.head_dim, .v_dim = gqa.head_dim, .type = type, .window = gqa.window};
+    if (gqa.kv_from >= 0) shape = {.type = type};
+    shapes.push_back(shape);
+  }
+  return shapes;
+}
+
+std::vector<KvView> kv_views(const ModelSpec& spec, const Store& store) {
+  std::vector<KvView> views;
+  for (size_t i = 0; i < spec.layers.size(); ++i) {
+    const int32_t from = std::get<GqaSpec>(spec.layers[i].mixer).kv_from;
+    views.push_back(store.view(from >= 0 ? from : static_cast<int>(i)));
+  }
+  return views;
+}
+
+int64_t workspace_bytes(const Model& model, int32_t max_rows, int32_t max_wanted) {
+  const ModelSpec& spec = model.spec();
+  std::vector<KvView> kv;
+  for (const KvShape& shape : kv_shapes(spec, DType::f32)) {
+    kv.push_back({.page_tokens = 16,
+                  .kv_heads = shape.kv_heads,
+                  .k_dim = shape.k_dim,
+                  .v_dim = shape.v_dim,
+                  .type = shape.type});
+  }
+  // One sequence from its start; what is visible does not change what is needed.
+  std::vector<int32_t> positions(static_cast<size_t>(max_rows)), visible = positions, zeros = positions;
+  for (int32_t i = 0; i < max_rows; ++i) {
+    positions[static_cast<size_t>(i)] = i;
+    visible[static_cast<size_t>(i)] = i + 1;
+  }
+  const std::array<int32_t, 2> first_row = {0, max_rows};
+  const std::array<PageTables, 1> groups = {};
+  TraceOps ops;
+  // The most rows wanted is not always the most room: rows that are not wanted are copied together first.
+  for (int32_t wanted : {max_wanted, std::min(max_wanted, std::max(max_rows - 1, 0))}) {
+    const Step step = {.rows = max_rows,
+                       .sequences = 1,
+                       .wanted = wanted,
+                       .tokens = zeros.data(),
+                       .positions = positions.data(),
+                       .visible = visible.data(),
+                       .sequence = zeros.data(),
+                       .first_row = first_row.data(),
+                       .wanted_rows = positions.data(),
+                       .groups = groups};
+    forward(ops, model, kv, step);
+  }
+  return ops.workspace_bytes();
+}
+
+}  // namespace millrace

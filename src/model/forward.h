@@ -1,0 +1,32 @@
+// The network: written once, as calls on Ops. A mixer or ffn is a function of its kind (model/mixers, model/ffns); what
+// differs between models is data in the spec. Nothing here allocates but scratch of the Ops, nothing depends on values.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "backend/ops.h"
+#include "cache/store.h"
+#include "model/model.h"
+
+namespace millrace {
+
+// One pass over the step's tokens: logits [wanted, vocab], in the Ops' scratch until the next step. `kv` has one view
+// per layer; layers that read another's keys have that layer's. If `hidden` is given it becomes the rows the head reads
+// [wanted, width]. A step that wants nothing only fills the cache.
+Tensor forward(Ops& ops, const Model& model, std::span<const KvView> kv, const Step& step, Tensor* hidden = nullptr);
+
+// What each layer keeps of the past; layers that read another's keys keep nothing.
+std::vector<KvShape> kv_shapes(const ModelSpec& spec, DType type);
+// The views forward() wants: the store's, or of the layer whose keys are read.
+std::vector<KvView> kv_views(const ModelSpec& spec, const Store& store);
+
+// Workspace that steps of up to so many rows and wanted rows need, found by running forward() under trace. Backends add
+// their fixed_workspace() themselves.
+int64_t workspace_bytes(const Model& model, int32_t max_rows, int32_t max_wanted);
+
+// The halves of a layer. `out` has the width of the model.
+void run_gqa(Ops& ops, const GqaSpec& spec, const GqaWeights& weights, const KvView& kv, Tensor in, Tensor out);
+void run_dense(Ops& ops, const DenseSpec& spec, const DenseWeights& weights, Tensor in, Tensor out);
+
+}  // namespace millrace

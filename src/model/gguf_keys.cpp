@@ -1,0 +1,276 @@
+#include "model/gguf_keys.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "tensor/dtype.h"
+
+namespace millrace {
+namespace {
+
+constexpr auto kKeys = std::to_array<GgufKey>({
+    {"vocab_size", "vocab_size"},
+    {"context_length", "max_position_embeddings"},
+    {"embedding_length", "hidden_size"},
+    {"block_count", "num_hidden_layers"},
+    {"feed_forward_length", "intermediate_size"},
+    {"hidden_activation", "hidden_act"},
+    {"use_parallel_residual", "use_parallel_residual"},
+    {"attention.head_count", "num_attention_heads"},
+    {"attention.head_count_kv", "num_key_value_heads"},
+    {"attention.key_length", "head_dim"},
+    {"attention.layer_norm_rms_epsilon", "rms_norm_eps"},
+    {"attention.layer_norm_epsilon", "layer_norm_eps"},
+    {"attention.sliding_window", "sliding_window"},
+    {"attention.clamp_kqv", "clip_qkv"},
+    {"attention.scale", "attention_multiplier"},
+    {"attention.rope_pattern", "no_rope_layers"},
+    {"attn_logit_softcapping", "attn_logit_softcapping"},
+    {"final_logit_softcapping", "final_logit_softcapping"},
+    {"logit_scale", "logit_scale"},
+    {"residual_scale", "residual_multiplier"},
+    {"embedding_scale", "embedding_multiplier"},
+    {"rope.dimension_count", "rotary_dims"},
+    {"rope.freq_base", "rope_theta"},
+    {"rope.freq_base_swa", "rope_local_base_freq"},
+    {"rope.scaling.original_context_length", "original_max_position_embeddings"},
+});
+
+// An array whose elements are all equal says one thing.
+Json as_json(const MetaArray& array) {
+  JsonArray out;
+  if (auto integers = array.integers(); integers.ok()) {
+    for (int64_t value : *integers) out.emplace_back(value);
+  } else if (auto floats = array.floats(); floats.ok()) {
+    for (float value : *floats) out.emplace_back(static_cast<double>(value));
+  }
+  const bool same =
+      !out.empty() && std::all_of(out.begin(), out.end(), [&](const Json& each) { return each == out.front(); });
+  return same && array.type() != MetaType::boolean ? Json(out.front()) : Json(std::move(out));
+}
+
+Json as_json(const MetaValue& value) {
+  return std::visit(
+      [](const auto& held) -> Json {
+        using T = std::decay_t<decltype(held)>;
+        if constexpr (std::is_same_v<T, MetaArray>) {
+          return as_json(held);
+        } else if constexpr (std::is_same_v<T, std::string_view>) {
+          return Json(boost::json::string(held));
+        } else {
+          return Json(held);
+        }
+      },
+      value);
+}
+
+Result<JsonArray> numbers_of(const StoredTensor& tensor) {
+  const Format& f = format(tensor.type);
+  if (!f.readable() || f.group != 1)
+    return error(Code::invalid, "tensor '{}' is {}: expected F32", tensor.name, f.name);
+  std::vector<float> values(static_cast<size_t>(tensor.values()));
+  f.to_float(tensor.bytes.data(), values.data(), tensor.values());
+  JsonArray out;
+  for (float value : values) out.emplace_back(static_cast<double>(value));
+  return out;
+}
+
+class Reader {
+ public:
+  Reader(const Checkpoint& checkpoint, std::string arch) : file_(checkpoint), arch_(std::move(arch)) {}
+
+  Result<Config> read() {
+    TRY(const Architecture* architecture, find_gguf_architecture(arch_));
+    for (const GgufKey& key : kKeys) {
+      const std::string name = fmt::format("{}.{}", arch_, key.gguf);
+      if (const MetaEntry* entry = file_.metadata().find(name)) set(key.config, as_json(entry->value), name);
+    }
+    values_["model_type"] = std::string(architecture->name);
+    TRY(const int64_t experts, file_.metadata().get_int(fmt::format("{}.expert_count", arch_), 0));
+    if (experts > 0) {
+      return error(Code::unsupported,
+                   "{} with {} experts is not supported yet; the nearest that is: {} without experts", arch_, experts,
+                   architecture->name);
+    }
+    TRY_VOID(require(
+        {"hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "max_position_embeddings"}));
+    read_tensors();
+    fill_in();
+    TRY_VOID(read_windows());
+    TRY_VOID(read_rope());
+    adjust();
+    return Config(file_.path().filename().string(), std::move(values_), std::move(names_));
+  }
+
+ private:
+  bool has(std::string_view key) const { return find(values_, key) != nullptr; }
+  bool there(std::string_view tensor) const { return file_.find(tensor) != nullptr; }
+  void set(std::string_view key, Json value, std::string name = {}) {
+    values_[key] = std::move(value);
+    if (!name.empty()) names_.insert_or_assign(std::string(key), std::move(name));
+  }
+  int64_t integer(std::string_view key) const {
+    const Json* found = find(values_, key);
+    if (found == nullptr) return 0;
+    if (found->is_uint64()) return static_cast<int64_t>(std::min(found->get_uint64(), uint64_t{INT32_MAX}));
+    return found->is_int64() ? found->get_int64() : 0;
+  }
+  std::string text(std::string_view key) const {
+    const MetaEntry* entry = file_.metadata().find(fmt::format("{}.{}", arch_, key));
+    const auto* held = entry != nullptr ? std::get_if<std::string_view>(&entry->value) : nullptr;
+    return held != nullptr ? std::string(*held) : std::string();
+  }
+  Result<double> number(std::string_view key, double otherwise) const {
+    return file_.metadata().get_number(fmt::format("{}.{}", arch_, key), otherwise);
+  }
+
+  Result<void> require(std::initializer_list<std::string_view> keys) const {
+    for (const GgufKey& key : kKeys) {
+      if (std::find(keys.begin(), keys.end(), key.config) != keys.end() && !has(key.config)) {
+        return error(Code::invalid, "the key '{}.{}' is missing", arch_, key.gguf);
+      }
+    }
+    return {};
+  }
+
+  // What the file tells by the tensors it has.
+  void read_tensors() {
+    const bool qkv_bias = there("blk.0.attn_q.bias") || there("blk.0.attn_qkv.bias");
+    for (std::string_view key : {"attention_bias", "use_bias", "use_qkv_bias", "bias"}) set(key, qkv_bias);
+    set("attention_out_bias", there("blk.0.attn_output.bias"));
+    set("mlp_bias", there("blk.0.ffn_up.bias"));
+    for (std::string_view key : {"qk_layernorm", "use_qk_norm"}) set(key, there("blk.0.attn_q_norm.weight"));
+    set("tie_word_embeddings", !there("output.weight"));
+    if (const StoredTensor* table = file_.find("token_embd.weight");
+        table != nullptr && table->shape.size() == 2 && !has("vocab_size")) {
+      set("vocab_size", table->shape[0]);
+    }
+    // Falcon: by its norms, and its qkv is always in one order.
+    set("new_decoder_architecture", true);
+    set("num_ln_in_parallel_attn", there("blk.0.attn_norm_2.weight") ? 2 : 1);
+  }
+
+  // Absent keys mean what they mean to llama.cpp, not what they mean in a config.json.
+  void fill_in() {
+    const int64_t heads = integer("num_attention_heads");
+    if (!has("num_key_value_heads")) set("num_key_value_heads", heads);
+    if (!has("head_dim") && heads > 0) set("head_dim", integer("hidden_size") / heads);
+    if (!has("rope_theta")) set("rope_theta", 10000.0);
+    if (const Json* epsilon = find(values_, "layer_norm_eps")) {
+      const Json value = *epsilon;
+      const std::string name = names_["layer_norm_eps"];
+      for (std::string_view key : {"layer_norm_epsilon", "norm_epsilon", "norm_eps"}) set(key, value, name);
+    }
+    if (const Json* act = find(values_, "hidden_act")) {
+      const Json value = *act;
+      set("hidden_activation", value, names_["hidden_act"]);
+    } else if (arch_ == "bitnet") {
+      set("hidden_act", "silu");
+    }
+  }
+
+  Result<void> read_windows() {
+    if (integer("sliding_window") <= 0) {
+      if (arch_ != "gemma2") values_["sliding_window"] = nullptr;
+      return {};
+    }
+    set("use_sliding_window", true);
+    set("max_window_layers", 0);
+    const std::string key = fmt::format("{}.attention.sliding_window_pattern", arch_);
+    const MetaEntry* entry = file_.metadata().find(key);
+    if (arch_ == "llama") values_["model_type"] = entry != nullptr ? "ministral" : "mistral";
+    if (entry == nullptr) return {};
+    const int64_t layers = std::clamp<int64_t>(integer("num_hidden_layers"), 0, 4096);
+    JsonArray types;
+    if (const auto* array = std::get_if<MetaArray>(&entry->value)) {
+      TRY(const std::vector<int64_t> sliding, array->integers());
+      for (int64_t here : sliding) types.emplace_back(here != 0 ? "sliding_attention" : "full_attention");
+    } else {
+      TRY(const int64_t period, file_.metadata().get_int(key, 0));
+      for (int64_t i = 0; i < layers; ++i) {
+        types.emplace_back(period <= 0 || i % period < period - 1 ? "sliding_attention" : "full_attention");
+      }
+    }
+    set("layer_types", std::move(types), key);
+    return {};
+  }
+
+  Result<void> read_rope() {
+    TRY(const double linear_key, number("rope.scale_linear", 1));
+    TRY(const double factor, number("rope.scaling.factor", linear_key));
+    TRY(const double attention, number("rope.scaling.attn_factor", 1));
+    const std::string type = text("rope.scaling.type");
+    JsonObject rope;
+    if (const StoredTensor* long_factors = file_.find("rope_factors_long.weight")) {
+      rope["rope_type"] = "longrope";
+      rope["attention_factor"] = attention;
+      TRY(JsonArray values, numbers_of(*long_factors));
+      rope["long_factor"] = std::move(values);
+      if (const StoredTensor* short_factors = file_.find("rope_factors_short.weight")) {
+        TRY(JsonArray shorter, numbers_of(*short_factors));
+        rope["short_factor"] = std::move(shorter);
+      }
+    } else if (type == "yarn") {
+      rope["rope_type"] = "yarn";
+      rope["factor"] = factor;
+      TRY(const double fast, number("rope.scaling.yarn_beta_fast", 32));
+      TRY(const double slow, number("rope.scaling.yarn_beta_slow", 1));
+      TRY(const double all, number("rope.scaling.yarn_log_multiplier", 0));
+      auto magnitude = [&](double scale) { return factor <= 1 ? 1 : 0.1 * scale * std::log(factor) + 1; };
+      rope["beta_fast"] = fast;
+      rope["beta_slow"] = slow;
+      rope["attention_factor"] = (all != 0 ? magnitude(1) / magnitude(all) : magnitude(1)) * attention;
+    } else if (const StoredTensor* factors = file_.find("rope_freqs.weight")) {
+      rope["rope_type"] = "factors";
+      TRY(JsonArray values, numbers_of(*factors));
+      for (Json& value : values) value = value.get_double() * factor;
+      rope["factors"] = std::move(values);
+    } else if (factor != 1 && type != "none") {
+      rope["rope_type"] = "linear";
+      rope["factor"] = factor;
+    }
+    if (!rope.empty()) set("rope_scaling", std::move(rope));
+    return {};
+  }
+
+  // Keys that mean another thing, or are worked out otherwise, in one architecture.
+  void adjust() {
+    if (arch_ == "granite" && has("logit_scale")) set("logits_scaling", values_["logit_scale"], names_["logit_scale"]);
+    if (arch_ == "gemma2" || arch_ == "gemma3") {
+      const Json* scale = find(values_, "attention_multiplier");
+      const double given = scale != nullptr && scale->is_number() ? scale->to_number<double>() : 0;
+      set("query_pre_attn_scalar", given > 0
+                                       ? 1 / (given * given)
+                                       : gemma_attention_scalar(integer("num_hidden_layers"), integer("hidden_size"),
+                                                                integer("num_attention_heads"), integer("head_dim")));
+    }
+    if (arch_ == "gemma3" && !has("rope_local_base_freq")) set("rope_local_base_freq", 10000.0);
+  }
+
+  const Checkpoint& file_;
+  std::string arch_;
+  JsonObject values_;
+  std::map<std::string, std::string, std::less<>> names_;
+};
+
+}  // namespace
+
+std::span<const GgufKey> gguf_keys() { return kKeys; }
+
+double gemma_attention_scalar(int64_t layers, int64_t width, int64_t heads, int64_t head_dim) {
+  const bool by_width = (layers == 46 || layers == 62) && heads > 0;
+  return static_cast<double>(by_width ? width / heads : head_dim);
+}
+
+Result<Config> config_from_gguf(const Checkpoint& checkpoint) {
+  const std::string file = checkpoint.path().filename().string();
+  auto arch = checkpoint.metadata().get_string("general.architecture", "");
+  if (!arch.ok()) return within(file, std::move(arch).error());
+  if (arch->empty()) return error(Code::invalid, "{}: the key 'general.architecture' is missing", file);
+  auto config = Reader(checkpoint, *arch).read();
+  if (!config.ok()) return within(file, std::move(config).error());
+  return config;
+}
+
+}  // namespace millrace

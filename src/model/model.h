@@ -1,0 +1,61 @@
+// Model: a spec with its weights on a backend, ready for forward(). Made on one thread, then immutable and read by the
+// engine thread. Its memory belongs to the backend, which must outlive it; so must the checkpoint it was loaded from,
+// whose mapped bytes may be used in place.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string_view>
+
+#include "backend/backend.h"
+#include "model/source.h"
+#include "model/spec.h"
+#include "model/weights.h"
+
+namespace millrace {
+
+struct LoadOptions {
+  int64_t context = 0;       // longest sequence that will be run; 0: as long as the model says
+  int64_t weight_limit = 0;  // bytes the weights may take; 0: whatever the backend's own limit allows
+  std::function<bool(int64_t done, int64_t total)> progress;  // bytes of weights; false stops the loading
+};
+
+// What the weights of a model take on a backend, known before anything is taken. Loading charges exactly this.
+struct WeightPlan {
+  int64_t matrices = 0;  // as the backend packs them
+  int64_t vectors = 0;   // norms, biases, rotary frequencies
+  int64_t parameters = 0;
+
+  int64_t bytes() const { return matrices + vectors; }
+};
+
+WeightPlan plan_weights(const ModelSource& source, const Backend& backend);
+WeightPlan plan_weights(const ModelSpec& spec, DType type, const Backend& backend);  // every matrix in one format
+
+class Model {
+ public:
+  static Result<std::unique_ptr<Model>> load(const Checkpoint& checkpoint, Backend& backend,
+                                             const LoadOptions& options = {});
+  static Result<std::unique_ptr<Model>> load(const ModelSource& source, Backend& backend,
+                                             const LoadOptions& options = {});
+  // A model of that shape without a file, for benchmarks: weights that keep activations in range, the same for a seed.
+  static Result<std::unique_ptr<Model>> random(const ModelSpec& spec, DType type, uint64_t seed, Backend& backend);
+  // Shapes only, for the trace backend: weights without numbers.
+  static Result<std::unique_ptr<Model>> outline(const ModelSpec& spec, DType type, Backend& trace);
+
+  const ModelSpec& spec() const { return spec_; }
+  const ModelWeights& weights() const { return weights_; }
+  int64_t weight_bytes() const { return plan_.bytes(); }
+  int64_t parameters() const { return plan_.parameters; }
+
+ private:
+  explicit Model(ModelSpec spec) : spec_(std::move(spec)) {}
+  Result<void> upload_constants(Backend& backend);
+
+  ModelSpec spec_;
+  ModelWeights weights_;
+  WeightPlan plan_;
+};
+
+}  // namespace millrace

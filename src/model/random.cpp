@@ -1,0 +1,122 @@
+#include <cmath>
+#include <cstring>
+
+#include "base/rng.h"
+#include "model/model.h"
+
+namespace millrace {
+namespace {
+
+// Rows to build matrices from. A matrix of billions of numbers is made of a few dozen different rows: quick to make,
+// and no kernel can tell.
+class RowPool {
+ public:
+  RowPool(DType type, uint64_t seed) : type_(type), seed_(seed) {}
+
+  std::vector<std::byte> matrix(int64_t rows, int64_t cols, uint32_t salt) {
+    const auto row_bytes = static_cast<size_t>(bytes_of(type_, cols));
+    std::vector<std::byte> pool(row_bytes * kRows);
+    std::vector<float> values(static_cast<size_t>(cols));
+    const double spread = std::sqrt(3.0 / static_cast<double>(cols));  // uniform numbers of variance 1 / cols
+    for (uint32_t r = 0; r < kRows; ++r) {
+      for (size_t c = 0; c < values.size(); ++c) {
+        const Draw draw = {.seed = seed_, .choice = salt, .position = r, .draw = static_cast<uint32_t>(c)};
+        values[c] = static_cast<float>((2 * uniform(draw) - 1) * spread);
+      }
+      format(type_).from_float(values.data(), &pool[r * row_bytes], cols);
+    }
+    std::vector<std::byte> out(static_cast<size_t>(rows) * row_bytes);
+    for (size_t r = 0; r < static_cast<size_t>(rows); ++r) {
+      std::memcpy(&out[r * row_bytes], &pool[(r * 31 + r / kRows) % kRows * row_bytes], row_bytes);
+    }
+    return out;
+  }
+
+ private:
+  static constexpr uint32_t kRows = 61;
+  DType type_;
+  uint64_t seed_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Model>> Model::random(const ModelSpec& spec, DType type, uint64_t seed, Backend& backend) {
+  TRY_VOID(check_spec(spec));
+  const Format& f = format(type);
+  if (f.from_float == nullptr) return error(Code::unsupported, "weights of format {} cannot be made", f.name);
+  std::unique_ptr<Model> model(new Model(spec));
+  model->plan_ = plan_weights(spec, type, backend);
+  RowPool pool(type, seed);
+  uint32_t salt = 0;
+  Result<void> failed;
+  auto fill = [&](const Slot& slot, Weight* matrix, Norm* norm) -> Result<void> {
+    const std::vector<float> zeros(slot.bias ? static_cast<size_t>(slot.bias_size()) : 0),
+        ones(static_cast<size_t>(slot.cols), 1.0f);
+    if (norm != nullptr) {
+      if (slot.weight) {
+        TRY(norm->weight, backend.upload_vector(ones));
+      }
+      if (slot.bias) {
+        TRY(norm->bias, backend.upload_vector(zeros));
+      }
+      return {};
+    }
+    if (!slot.weight) {
+      *matrix = model->weights_.embedding;
+      TRY(matrix->bias, backend.upload_vector(zeros));
+      return {};
+    }
+    if (slot.cols % f.group != 0) {
+      return error(Code::unsupported, "rows of {} numbers cannot be {}: expected a multiple of {}", slot.cols, f.name,
+                   f.group);
+    }
+    const std::vector<std::byte> bytes = pool.matrix(slot.rows, slot.cols, ++salt);
+    TRY(*matrix, backend.upload({.type = type, .rows = slot.rows, .cols = slot.cols, .bytes = bytes}, slot.use, zeros));
+    return {};
+  };
+  visit_slots(spec, model->weights_, [&](const Slot& slot, Weight* matrix, Norm* norm) {
+    if (!failed.ok()) return;
+    failed = fill(slot, matrix, norm);
+    if (!failed.ok()) failed = within(slot.name, std::move(failed).error());
+  });
+  TRY_VOID(std::move(failed));
+  if (!model->weights_.head) model->weights_.head = model->weights_.embedding;
+  TRY_VOID(model->upload_constants(backend));
+  return model;
+}
+
+Result<std::unique_ptr<Model>> Model::outline(const ModelSpec& spec, DType type, Backend& trace) {
+  TRY_VOID(check_spec(spec));
+  std::unique_ptr<Model> model(new Model(spec));
+  model->plan_ = plan_weights(spec, type, trace);
+  Result<void> failed;
+  auto place = [&](const Slot& slot, Weight* matrix, Norm* norm) -> Result<void> {
+    const std::vector<float> weight(static_cast<size_t>(norm != nullptr && slot.weight ? slot.cols : 0));
+    const std::vector<float> bias(slot.bias ? static_cast<size_t>(slot.bias_size()) : 0);
+    if (norm != nullptr) {
+      if (slot.weight) {
+        TRY(norm->weight, trace.upload_vector(weight));
+      }
+      if (slot.bias) {
+        TRY(norm->bias, trace.upload_vector(bias));
+      }
+      return {};
+    }
+    if (!slot.weight) {
+      *matrix = model->weights_.embedding;
+      TRY(matrix->bias, trace.upload_vector(bias));
+      return {};
+    }
+    TRY(*matrix, trace.upload({.type = type, .rows = slot.rows, .cols = slot.cols, .bytes = {}}, slot.use, bias));
+    return {};
+  };
+  visit_slots(spec, model->weights_, [&](const Slot& slot, Weight* matrix, Norm* norm) {
+    if (failed.ok()) failed = place(slot, matrix, norm);
+  });
+  TRY_VOID(std::move(failed));
+  if (!model->weights_.head) model->weights_.head = model->weights_.embedding;
+  TRY_VOID(model->upload_constants(trace));
+  return model;
+}
+
+}  // namespace millrace

@@ -1,0 +1,67 @@
+// ModelSource: a checkpoint read as a model. It knows the architecture, the spec, and where the file keeps each slot:
+// under which name, in which fused or transposed tensor, in which order of rows. Everything is found and checked when
+// it is opened; afterwards it only hands out numbers. The checkpoint must outlive it. Any thread, once open.
+#pragma once
+
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "backend/backend.h"
+#include "model/architecture.h"
+#include "model/slots.h"
+#include "tensor/checkpoint.h"
+
+namespace millrace {
+
+class ModelSource {
+ public:
+  // `context` is the longest sequence that will be run; 0: as long as the model says. Errors name the tensor or key,
+  // what was expected and what was found: missing, unexpected and misshapen tensors, keys out of range, unknown
+  // architectures.
+  static Result<ModelSource> open(const Checkpoint& checkpoint, int64_t context = 0);
+
+  const Checkpoint& checkpoint() const { return *checkpoint_; }
+  const Architecture& architecture() const { return *architecture_; }
+  const Config& config() const { return config_; }
+  const ModelSpec& spec() const { return spec_; }
+
+  // The slot's weight as [rows, cols], out of the mapped file where it lies so, else put into `room`.
+  Result<HostMatrix> matrix(const Slot& slot, std::vector<std::byte>& room) const;
+  Result<std::vector<float>> norm_weight(const Slot& slot) const;
+  Result<std::vector<float>> bias(const Slot& slot) const;  // empty if the slot has none
+  DType type_of(const Slot& slot) const;                    // of its weight in the file
+
+ private:
+  // Where a slot's numbers are.
+  struct Part {
+    std::string name;  // in the file; taken per head, {} stands for the head
+    Take take = Take::whole;
+    const StoredTensor* tensor = nullptr;  // the first of several if taken per head
+  };
+
+  const StoredTensor* find(const std::string& name) const;
+  Result<Part> locate(const Slot& slot, std::string_view suffix) const;
+  std::vector<Part> candidates(const Slot& slot) const;  // stems, the likeliest first
+  void settle_prefix();
+  Result<void> settle_head();
+  void settle_biases();
+  Result<void> check_shape(const Slot& slot, const Part& part, bool bias) const;
+  Result<void> check_all();
+  Result<void> check_unexpected(const std::unordered_map<const StoredTensor*, int>& used) const;
+  std::vector<int64_t> rows_of(const Slot& slot, Take take) const;  // of the stored tensor; empty: all in order
+  Result<std::vector<float>> floats(const Slot& slot, const Part& part, int64_t size) const;
+  const Part& part(const Slot& slot, std::string_view suffix) const;
+  bool is_gguf() const { return checkpoint_->kind() == Checkpoint::Kind::gguf; }
+  bool is_transposed(const Slot& slot) const;
+
+  const Checkpoint* checkpoint_ = nullptr;
+  const Architecture* architecture_ = nullptr;
+  Config config_;
+  ModelSpec spec_;
+  std::string strip_, put_;                      // what stands before names in this file: `put` instead of `strip`
+  bool head_is_table_ = false;                   // tied, and the file has only the head
+  std::unordered_map<std::string, Part> parts_;  // by tensor name: slot + .weight or .bias
+};
+
+}  // namespace millrace

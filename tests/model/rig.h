@@ -1,0 +1,162 @@
+// What tests of the model need: a model with a cache of its own that takes tokens and gives logits, and the goldens.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <memory>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "backend/cpu/cpu.h"
+#include "backend/reference/reference.h"
+#include "cache/spec.h"
+#include "cache/store.h"
+#include "model/forward.h"
+#include "model/model.h"
+#include "tensor/checkpoint.h"
+
+namespace millrace::testing {
+
+inline std::filesystem::path golden_folder() {
+  return std::filesystem::path(MILLRACE_SOURCE_DIR) / "tests/model/golden";
+}
+
+inline std::vector<std::string> golden_names() {
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(golden_folder()))
+    names.push_back(entry.path().filename().string());
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+// What another implementation computed: the logits of every input token, then 16 greedy tokens and how far ahead each
+// was.
+struct Golden {
+  std::vector<int32_t> input, greedy;
+  std::vector<float> logits, gap;
+
+  static Golden read(const std::filesystem::path& folder) {
+    auto file = Checkpoint::open(folder / "golden.safetensors");
+    EXPECT_TRUE(file.ok()) << file.error().message;
+    Golden golden;
+    auto copy = [&](std::string_view name, auto& out) {
+      const StoredTensor* tensor = file->find(name);
+      out.resize(static_cast<size_t>(tensor->values()));
+      std::memcpy(out.data(), tensor->bytes.data(), tensor->bytes.size());
+    };
+    copy("input_ids", golden.input);
+    copy("greedy", golden.greedy);
+    copy("logits", golden.logits);
+    copy("greedy_gap", golden.gap);
+    return golden;
+  }
+};
+
+// One model and room for several sequences. Pages are handed out in a scattered order, as a busy cache would.
+class Runner {
+ public:
+  Runner(const Model& model, Backend& backend, int sequences, int tokens, DType kv_type = DType::f32,
+         int page_tokens = 16)
+      : model_(model) {
+    const std::vector<KvShape> shapes = kv_shapes(model.spec(), kv_type);
+    layout_ = plan_layout(*specs_of(shapes), {.page_tokens = page_tokens}).value();
+    int pages = 0;
+    for (const CacheGroup& group : layout_.groups) pages += sequences * group.pages_for(tokens);
+    const int64_t bytes = *Store::bytes_needed(layout_, pages);
+    std::byte* memory = backend.allocate(Purpose::kv, bytes).value();
+    store_ = std::make_unique<Store>(Store::over(layout_, shapes, pages, {memory, static_cast<size_t>(bytes)}).value());
+    views_ = kv_views(model.spec(), *store_);
+    int next = 0;
+    for (const CacheGroup& group : layout_.groups) {
+      stride_.push_back(group.pages_for(tokens));
+      std::vector<int32_t> table(static_cast<size_t>(sequences * group.pages_for(tokens)));
+      for (int32_t& page : table) page = next++;
+      tables_.push_back(std::move(table));
+    }
+    for (auto& table : tables_) std::reverse(table.begin(), table.end());
+    const int rows = sequences * tokens;
+    ops_ = backend.make_ops(workspace_bytes(model, rows, rows)).value();
+  }
+
+  struct Work {
+    int sequence;
+    int begin;
+    std::vector<int32_t> tokens;
+  };
+
+  // Computes the rows of all works in one step; logits of every row, one after the other.
+  std::vector<float> step(const std::vector<Work>& works, Tensor* hidden = nullptr) {
+    std::vector<int32_t> tokens, positions, visible, sequence, first = {0}, wanted;
+    std::vector<PageTables> groups;
+    std::vector<std::vector<int32_t>> tables;
+    for (size_t g = 0; g < tables_.size(); ++g) {
+      std::vector<int32_t> table;
+      for (const Work& work : works) {
+        const auto begin = tables_[g].begin() + work.sequence * stride_[g];
+        table.insert(table.end(), begin, begin + stride_[g]);
+      }
+      tables.push_back(std::move(table));
+    }
+    for (size_t g = 0; g < tables.size(); ++g) groups.push_back({tables[g].data(), stride_[g]});
+    for (size_t s = 0; s < works.size(); ++s) {
+      for (size_t i = 0; i < works[s].tokens.size(); ++i) {
+        tokens.push_back(works[s].tokens[i]);
+        positions.push_back(works[s].begin + static_cast<int32_t>(i));
+        visible.push_back(positions.back() + 1);
+        sequence.push_back(static_cast<int32_t>(s));
+      }
+      first.push_back(static_cast<int32_t>(tokens.size()));
+    }
+    wanted.resize(tokens.size());
+    std::iota(wanted.begin(), wanted.end(), 0);
+    if (wanted_ > 0) wanted.erase(wanted.begin(), wanted.end() - wanted_);
+    const Step step = {.rows = static_cast<int32_t>(tokens.size()),
+                       .sequences = static_cast<int32_t>(works.size()),
+                       .wanted = static_cast<int32_t>(wanted.size()),
+                       .tokens = tokens.data(),
+                       .positions = positions.data(),
+                       .visible = visible.data(),
+                       .sequence = sequence.data(),
+                       .first_row = first.data(),
+                       .wanted_rows = wanted.data(),
+                       .groups = groups};
+    const Tensor logits = forward(*ops_, model_, views_, step, hidden);
+    std::vector<float> out;
+    for (int64_t r = 0; r < logits.rows; ++r) out.insert(out.end(), logits.row(r), logits.row(r) + logits.cols);
+    return out;
+  }
+
+  void want_last(int rows) { wanted_ = rows; }  // of the step; 0: all
+
+  std::vector<float> step(int sequence, int begin, std::vector<int32_t> tokens) {
+    return step({{sequence, begin, std::move(tokens)}});
+  }
+
+ private:
+  const Model& model_;
+  CacheLayout layout_;
+  std::unique_ptr<Store> store_;
+  std::vector<KvView> views_;
+  std::vector<int> stride_;
+  std::vector<std::vector<int32_t>> tables_;
+  std::unique_ptr<Ops> ops_;
+  int wanted_ = 0;
+};
+
+inline int32_t best(std::span<const float> logits) {
+  return static_cast<int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
+}
+
+// The tokens a model chooses after its input, one at a time through the cache.
+inline std::vector<int32_t> greedy(Runner& runner, std::vector<float> last, int position, int count) {
+  std::vector<int32_t> out;
+  for (int i = 0; i < count; ++i) {
+    out.push_back(best(last));
+    last = runner.step(0, position + i, {out.back()});
+  }
+  return out;
+}
+
+}  // namespace millrace::testing
