@@ -120,6 +120,11 @@ bool KvCache::adopt(SequencePages& sequence, FoundPrefix& found) {
   for (const auto& group : layout_.groups) copies += !group.recurrent() && end % group.page_tokens != 0;
   std::vector<PageId> fresh;
   bool all = here == found.path.size() + (found.partial != kNoNode) && take_pages(copies, fresh);
+  // Making room may have taken windowed pages or states out of these very nodes.
+  if (all && !usable(found, static_cast<int>(found.path.size()), found.partial_tokens)) {
+    for (PageId page : fresh) pool_.drop(page);
+    all = false;
+  }
   if (all) fill_tables(sequence, found, fresh);
   if (found.partial != kNoNode) tree_.unpin(found.partial);
   if (all) return true;
@@ -161,6 +166,23 @@ void KvCache::fill_tables(SequencePages& sequence, const FoundPrefix& found, std
   if (found.partial != kNoNode) tree_.touch(found.partial);
   sequence.path = found.path;
   sequence.state_at = end;
+  loosen_unneeded(sequence, end);
+}
+
+// Windowed pages and states of nodes that stay pinned for their other pages: the sequence does not read them.
+void KvCache::loosen_unneeded(const SequencePages& sequence, int begin) {
+  for (size_t index = 0; index < layout_.groups.size(); ++index) {
+    const CacheGroup& group = layout_.groups[index];
+    if (!group.windowed() && !group.recurrent()) continue;
+    auto [first, count] = tree_.slots(static_cast<int>(index));
+    for (NodeId id : sequence.path) {
+      const TreeNode& node = tree_.node(id);
+      for (int slot = first; slot < first + count; ++slot) {
+        bool read = group.windowed() && node.start / group.page_tokens + slot - first >= group.first_needed(begin);
+        if (!read && node.pages[static_cast<size_t>(slot)] != kNoPage) tree_.loosen(id, slot);
+      }
+    }
+  }
 }
 
 int KvCache::fork(const SequencePages& parent, SequencePages& child, int upto) {
@@ -374,7 +396,7 @@ void KvCache::release(SequencePages& sequence) {
   bool leaks = PLANTED(page_leaked);
   for (auto& table : sequence.tables) {
     for (PageId page : table.pages().subspan(0, table.pages().size() - (leaks && table.size() > 0)))
-      if (page != kNoPage) pool_.drop(page);
+      if (page != kNoPage && !pool_.drop(page) && PLANTED(page_freed_early)) pool_.drop(page);
     table.clear();
   }
   for (size_t index = sequence.path.size(); index-- > 0;) tree_.unpin(sequence.path[index]);

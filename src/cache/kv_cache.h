@@ -88,7 +88,10 @@ class KvCache {
   const CacheCounters& counters() const { return tree_.counters(); }
   void set_costs(const CacheCosts& costs) { tree_.set_costs(costs); }
   int room() const { return pool_.free() + tree_.evictable(); }  // pages that could be had now
-  int missing(const SequencePages& sequence, int upto) const;    // pages still to take to hold so many tokens
+  // Pages still to take at the most to compute so many tokens, `chunk` in a step.
+  int missing(const SequencePages& sequence, int upto, int chunk) const;
+  // Pages a sequence of so many tokens holds at the most, on its way there and alone.
+  int most_pages(int tokens, int chunk, bool checkpoints) const;
   KvUse use(const SequencePages& sequence, int computed) const;
 
   // Counts, sharing and queues are right, given every sequence that holds anything and how much of it is computed.
@@ -108,6 +111,7 @@ class KvCache {
   bool adopt(SequencePages& sequence, FoundPrefix& found);
   size_t hold(const FoundPrefix& found, int64_t owner);
   void fill_tables(SequencePages& sequence, const FoundPrefix& found, std::vector<PageId>& fresh);
+  void loosen_unneeded(const SequencePages& sequence, int begin);
   void leave_window(SequencePages& sequence, int begin);
   bool save_state(SequencePages& sequence, int begin);
   void plan_snapshot(SequencePages& sequence, int upto);

@@ -6,11 +6,17 @@
 
 namespace millrace {
 
-int KvCache::missing(const SequencePages& sequence, int upto) const {
+int KvCache::missing(const SequencePages& sequence, int upto, int chunk) const {
   int pages = 0;
-  for (size_t index = 0; index < layout_.groups.size(); ++index)
-    pages += std::max(0, layout_.groups[index].pages_for(upto) - sequence.tables[index].size());
+  for (size_t index = 0; index < layout_.groups.size(); ++index) {
+    const CacheGroup& group = layout_.groups[index];
+    pages += std::clamp(group.pages_for(upto) - sequence.tables[index].size(), 0, group.peak_pages_for(upto, chunk));
+  }
   return pages;
+}
+
+int KvCache::most_pages(int tokens, int chunk, bool checkpoints) const {
+  return layout_.peak_pages_for(tokens, chunk) + (checkpoints ? static_cast<int>(recurrent_.size()) : 0);
 }
 
 KvUse KvCache::use(const SequencePages& sequence, int computed) const {

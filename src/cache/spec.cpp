@@ -94,17 +94,16 @@ int CacheLayout::pages_for(int tokens) const {
   return pages;
 }
 
+int CacheGroup::peak_pages_for(int tokens, int chunk) const {
+  if (!windowed()) return pages_for(tokens);
+  // A chunk and the window before it may straddle page ends on both sides.
+  int64_t reach = std::min<int64_t>(tokens, int64_t{spec.window} - 1 + chunk);
+  return static_cast<int>(std::min<int64_t>(pages_for(tokens), (reach + page_tokens - 2) / page_tokens + 1));
+}
+
 int CacheLayout::peak_pages_for(int tokens, int chunk) const {
   int peak = 0;
-  for (const auto& group : groups) {
-    int most = group.pages_held(std::max(0, tokens - chunk), tokens);
-    // A windowed group holds most when a chunk and the window before it straddle page ends.
-    if (group.windowed()) {
-      int reach = std::min(tokens, group.spec.window - 1 + chunk);
-      most = std::min(group.pages_for(tokens), (reach + group.page_tokens - 2) / group.page_tokens + 1);
-    }
-    peak += most;
-  }
+  for (const auto& group : groups) peak += group.peak_pages_for(tokens, chunk);
   return peak;
 }
 

@@ -60,6 +60,8 @@ struct CacheGroup {
   }
   // Pages held at once while computing tokens [begin, end).
   int pages_held(int begin, int end) const { return end > begin ? pages_for(end) - first_needed(begin) : 0; }
+  // The most pages held at once on the way to so many tokens, computing at most `chunk` in a step.
+  int peak_pages_for(int tokens, int chunk) const;
   // True if what is kept lets a sequence go on at any position (false: only where a state was kept).
   bool resumes_anywhere() const { return !recurrent(); }
 };
@@ -78,7 +80,7 @@ struct CacheLayout {
 
   // Pages a sequence of n tokens holds at its end if it shares nothing.
   int pages_for(int tokens) const;
-  // The most pages it holds at any time on the way, computing at most `chunk` tokens a step.
+  // The most it holds at any time on the way, computing at most `chunk` tokens a step.
   int peak_pages_for(int tokens, int chunk) const;
   bool resumes_anywhere() const;
 };

@@ -1,5 +1,5 @@
-// Drafter: guesses how a sequence goes on. Guesses are just more tokens for a step to compute; the step keeps those that it
-// would have chosen itself, so a bad guess costs time and never changes an answer. Engine thread only.
+// Drafter: guesses how a sequence goes on. Guesses are just more tokens for a step to compute; the step keeps those
+// that it would have chosen itself, so a bad guess costs time and never changes an answer. Engine thread only.
 #pragma once
 
 #include <vector>

@@ -1,6 +1,6 @@
 // What passes between the scheduler and whoever runs the steps: a StepPlan out, Sampled back. Values. The pointers to
-// sequences are for launch() on the engine thread, which copies what the step needs; a step that runs elsewhere must not
-// follow them.
+// sequences are for launch() on the engine thread, which copies what the step needs; a step that runs elsewhere must
+// not follow them.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +15,8 @@
 
 namespace millrace {
 
-// Tokens [begin, begin + count) of a sequence are computed. The last `drafts` of them are its drafts, the others are known,
-// except that one right after the known ones may be the token the step before this one chooses.
+// Tokens [begin, begin + count) of a sequence are computed. The last `drafts` of them are its drafts, the others are
+// known, except that one right after the known ones may be the token the step before this one chooses.
 struct Work {
   Sequence* sequence = nullptr;
   int begin = 0;
@@ -33,8 +33,8 @@ struct StepPlan {
   std::vector<Work> work;
   std::vector<PageMove> moves;
   std::vector<PageCopy> snapshots;
-  int tokens = 0;         // rows of the step
-  int64_t context = 0;    // cached tokens its rows read, summed
+  int tokens = 0;       // rows of the step
+  int64_t context = 0;  // cached tokens its rows read, summed
 
   bool empty() const { return work.empty() && moves.empty(); }
 };
@@ -46,9 +46,9 @@ struct SampledRow {
 };
 
 struct Sampled {
-  std::vector<SampledRow> rows;        // one per work
-  std::vector<uint8_t> failed_moves;   // by move; may be empty: all worked
-  double seconds = 0;                  // how long the step took
+  std::vector<SampledRow> rows;       // one per work
+  std::vector<uint8_t> failed_moves;  // by move; may be empty: all worked
+  double seconds = 0;                 // how long the step took
 };
 
 // Something to tell whoever waits for a request.

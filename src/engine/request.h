@@ -1,5 +1,5 @@
-// Request: what somebody wants generated, as the engine sees it: token ids in, token ids out. Text, stop strings and chat
-// belong to the session. Checked at submission; immutable afterwards, shared by its sequences.
+// Request: what somebody wants generated, as the engine sees it: token ids in, token ids out. Text, stop strings and
+// chat belong to the session. Checked at submission; immutable afterwards, shared by its sequences.
 #pragma once
 
 #include <cstdint>

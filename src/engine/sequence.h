@@ -1,8 +1,10 @@
-// Sequence: one answer in the making. It knows tokens (the prompt and what was chosen so far) and has computed some of them,
-// that is, their keys and values are in the cache; a step closes part of the gap. Prefill, a chunk of it, a decode, and going
-// on after a cached prefix are all the same thing. Owned by the scheduler, engine thread only; workers never see it.
+// Sequence: one answer in the making. It knows tokens (the prompt and what was chosen so far) and has computed some of
+// them, that is, their keys and values are in the cache; a step closes part of the gap. Prefill, a chunk of it, a
+// decode, and going on after a cached prefix are all the same thing. Owned by the scheduler, engine thread only;
+// workers never see it.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -28,20 +30,24 @@ struct Sequence {
   std::vector<Token> drafts;  // guessed to follow them; part of the step in flight
   int pending = 0;            // chosen by a step in flight, so not known here yet
   int computed = 0;           // tokens in the cache once every step planned so far is done
-  int committed = 0;          // tokens in the cache for certain
+  int committed = 0;          // tokens in the cache for certain, once `confirmed`
+  bool confirmed = false;     // a step was committed since it took over what was cached, so that is there
   SequencePages pages;
 
-  int in_flight = 0;   // steps planned with it and not committed
-  int residence = 0;   // counts up whenever its pages are given back: what a step in flight wrote is gone
-  int attempt = 0;     // counts up when what a step in flight computes for it cannot be trusted
+  int in_flight = 0;  // steps planned with it and not committed
+  int residence = 0;  // counts up whenever its pages are given back: what a step in flight wrote is gone
+  int attempt = 0;    // counts up when what a step in flight computes for it cannot be trusted
 
-  double arrived = 0;  // time of submission
+  double arrived = 0;         // time of submission
+  bool yields = false;        // its tenant has more than its share: it is the first to go when room is needed
+  int64_t preempted_in = -1;  // the step in which it was last sent back to wait
   int preemptions = 0;
-  int reused = 0;      // tokens its first start found in the cache
+  int reused = 0;  // tokens its first start found in the cache
   bool started = false;
   std::vector<double> times;  // of its chosen tokens
 
   int known() const { return static_cast<int>(tokens.size()); }
+  int certain() const { return confirmed ? std::min(committed, known()) : 0; }  // tokens that may be offered to others
   int remaining() const { return known() + pending - computed; }
   int prompt() const { return static_cast<int>(asked->prompt.size()); }
   int chosen() const { return known() - prompt(); }

@@ -1,0 +1,178 @@
+#include "engine/hash_model.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+
+namespace millrace {
+namespace {
+
+constexpr uint64_t kPoison = 0xDEADDEADDEADDEAD;
+
+uint64_t mix(uint64_t a, uint64_t b) {
+  a = (a ^ b) * 0x9E3779B97F4A7C15;
+  return a ^ (a >> 29);
+}
+
+uint64_t start_of(const Identity& root, int position, Token token) {
+  uint64_t salt = 0;
+  for (size_t i = 0; i < 8; ++i) salt = salt << 8 | root.bytes[i];
+  return mix(mix(salt, static_cast<uint64_t>(position)), static_cast<uint64_t>(token) + 1);
+}
+
+uint64_t kept_in(uint64_t kept, int group) { return mix(kept, 0x1000 + static_cast<uint64_t>(group)); }
+
+}  // namespace
+
+uint64_t Dice::next() {
+  uint64_t z = state_ += 0x9E3779B97F4A7C15;
+  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9;
+  z = (z ^ (z >> 27)) * 0x94D049BB133111EB;
+  return z ^ (z >> 31);
+}
+
+HashModel::HashModel(const CacheLayout& layout, int pages, int second_pages, int vocab)
+    : layout_(layout), vocab_(vocab) {
+  page_cells_ = static_cast<size_t>(layout.node_tokens);
+  memory_.assign(page_cells_ * static_cast<size_t>(pages), kPoison);
+  second_.assign(page_cells_ * static_cast<size_t>(second_pages), kPoison);
+}
+
+size_t HashModel::place(int group, PageId page, int offset) const {
+  CHECK(page >= 0 && (static_cast<size_t>(page) + 1) * page_cells_ <= memory_.size(), "page {} of group {}", page,
+        group);
+  return static_cast<size_t>(page) * page_cells_ + static_cast<size_t>(offset);
+}
+
+void HashModel::move(const PageMove& move) {
+  auto page = [&](std::vector<uint64_t>& store, PageId id) {
+    return store.begin() + static_cast<ptrdiff_t>(page_cells_) * id;
+  };
+  auto from = page(move.kind == PageMove::Kind::in ? second_ : memory_, move.from);
+  auto to = page(move.kind == PageMove::Kind::out ? second_ : memory_, move.to);
+  std::copy_n(from, page_cells_, to);
+}
+
+Sampled HashModel::run(const StepPlan& plan, const HashFaults& faults, Dice& dice) {
+  Sampled sampled;
+  for (const PageMove& planned : plan.moves) {
+    bool failed = planned.kind != PageMove::Kind::copy && dice.chance(faults.failed_move);
+    if (!failed) move(planned);
+    sampled.failed_moves.push_back(failed);
+  }
+  for (const Work& work : plan.work) {
+    const Sequence& sequence = *work.sequence;
+    SampledRow row;
+    bool agreed = true;  // with every draft so far
+    for (int index = 0; index < work.count; ++index) {
+      int position = work.begin + index, draft = index - (work.count - work.drafts);
+      Token token = draft >= 0                    ? sequence.drafts[static_cast<size_t>(draft)]
+                    : position < sequence.known() ? sequence.tokens[static_cast<size_t>(position)]
+                                                  : chosen_[sequence.id];
+      uint64_t kept = compute(work, position, token);
+      if (!work.samples || draft < -1) continue;
+      if (draft >= 0) agreed = agreed && row.tokens.back() == token;
+      if (agreed) row.tokens.push_back(choose(kept, *sequence.asked, sequence.choice, position + 1));
+    }
+    if (work.samples && dice.chance(faults.broken_row)) row = {{}, {}, error(Code::internal, "broken row")};
+    if (!row.tokens.empty()) chosen_[sequence.id] = row.tokens.back();
+    sampled.rows.push_back(std::move(row));
+  }
+  for (const PageCopy& copy : plan.snapshots) move({PageMove::Kind::copy, copy.from, copy.to});
+  return sampled;
+}
+
+// Reads what every group keeps of the positions before, then writes its own.
+uint64_t HashModel::compute(const Work& work, int position, Token token) {
+  const SequencePages& pages = work.sequence->pages;
+  uint64_t kept = start_of(pages.root, position, token);
+  for (size_t index = 0; index < layout_.groups.size(); ++index) {
+    const CacheGroup& group = layout_.groups[index];
+    const PageTable& table = pages.tables[index];
+    int g = static_cast<int>(index);
+    if (group.recurrent()) {
+      kept = mix(kept, position == 0 ? 0 : cell(g, table[0], 0));
+      continue;
+    }
+    int first = group.windowed() ? std::max(0, position - group.spec.window + 1) : 0;
+    for (int before = first; before < position; ++before) {
+      PageSlot slot = table.at(before);
+      kept = mix(kept, cell(g, slot.page, slot.offset));
+    }
+  }
+  for (size_t index = 0; index < layout_.groups.size(); ++index) {
+    const PageTable& table = pages.tables[index];
+    bool recurrent = layout_.groups[index].recurrent();
+    PageSlot slot = recurrent ? PageSlot{table[0], 0} : table.at(position);
+    cell(static_cast<int>(index), slot.page, slot.offset) = kept_in(kept, static_cast<int>(index));
+  }
+  return kept;
+}
+
+Token HashModel::choose(uint64_t kept, const Request& request, int choice, int position) const {
+  uint64_t hash =
+      mix(mix(kept, request.sampling.seed), (static_cast<uint64_t>(choice) << 32) + static_cast<uint64_t>(position));
+  return static_cast<Token>(mix(hash, 7) % static_cast<uint64_t>(vocab_));
+}
+
+HashAnswer HashModel::alone(const Request& request, int choice) const {
+  HashAnswer answer;
+  answer.tokens = request.prompt;
+  for (size_t position = 0; position < answer.tokens.size(); ++position) {
+    int p = static_cast<int>(position);
+    uint64_t kept = start_of(request.root, p, answer.tokens[position]);
+    for (size_t index = 0; index < layout_.groups.size(); ++index) {
+      const CacheGroup& group = layout_.groups[index];
+      if (group.recurrent()) {
+        kept = mix(kept, p == 0 ? 0 : kept_in(answer.kept.back(), static_cast<int>(index)));
+        continue;
+      }
+      int first = group.windowed() ? std::max(0, p - group.spec.window + 1) : 0;
+      for (int before = first; before < p; ++before)
+        kept = mix(kept, kept_in(answer.kept[static_cast<size_t>(before)], static_cast<int>(index)));
+    }
+    answer.kept.push_back(kept);
+    bool prompt_ends = position + 1 == answer.tokens.size();
+    bool more = static_cast<int>(answer.tokens.size()) < static_cast<int>(request.prompt.size()) + request.max_tokens;
+    if (!prompt_ends || !more) continue;
+    Token last = answer.tokens.back();
+    bool stopped = answer.tokens.size() > request.prompt.size() &&
+                   std::find(request.stop_tokens.begin(), request.stop_tokens.end(), last) != request.stop_tokens.end();
+    if (!stopped) answer.tokens.push_back(choose(kept, request, choice, p + 1));
+  }
+  return answer;
+}
+
+Result<void> HashModel::compare(const SequencePages& pages, const HashAnswer& truth, int tokens) const {
+  for (size_t index = 0; index < layout_.groups.size(); ++index) {
+    const CacheGroup& group = layout_.groups[index];
+    const PageTable& table = pages.tables[index];
+    int g = static_cast<int>(index);
+    if (group.recurrent()) {
+      if (tokens == 0 || pages.state_at != tokens) continue;  // a step in flight has moved it on
+      if (memory_[place(g, table[0], 0)] != kept_in(truth.kept[static_cast<size_t>(tokens) - 1], g))
+        return error(Code::internal, "sequence {}: its state at {} is wrong", pages.owner, tokens);
+      continue;
+    }
+    for (int position = table.first() * group.page_tokens; position < tokens; ++position) {
+      PageSlot slot = table.at(position);
+      if (slot.page == kNoPage ||
+          memory_[place(g, slot.page, slot.offset)] != kept_in(truth.kept[static_cast<size_t>(position)], g))
+        return error(Code::internal, "sequence {}: position {} of group {} is wrong (page {})", pages.owner, position,
+                     g, slot.page);
+    }
+  }
+  return {};
+}
+
+void HashModel::poison_free(const KvCache& cache) {
+  auto poison = [&](std::vector<uint64_t>& store, const PagePool& pool) {
+    for (PageId page = 0; page < pool.pages(); ++page)
+      if (pool.holders(page) == 0)
+        std::fill_n(store.begin() + static_cast<ptrdiff_t>(page_cells_) * page, page_cells_, kPoison);
+  };
+  poison(memory_, cache.pool());
+  poison(second_, cache.second());
+}
+
+}  // namespace millrace

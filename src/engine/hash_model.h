@@ -1,0 +1,67 @@
+// HashModel: a model for tests whose answer depends on everything its cache holds. What it keeps of a token is a hash
+// of that token and of all it can read of those before it, in every group of the cache, and the next token is a hash of
+// that. So a page that is stale, mixed up, freed too early or somebody else's changes the answer at once. Pages that
+// nobody holds are poisoned. It runs StepPlans as an executor does, moves first and in order.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <vector>
+
+#include "cache/kv_cache.h"
+#include "engine/plan.h"
+#include "engine/request.h"
+
+namespace millrace {
+
+// Random numbers in order, from a seed. Never used for anything a user sees.
+class Dice {
+ public:
+  explicit Dice(uint64_t seed) : state_(seed) {}
+  uint64_t next();
+  int roll(int from, int to) {
+    return from + static_cast<int>(next() % static_cast<uint64_t>(to - from + 1));
+  }  // both ends
+  bool chance(double probability) { return static_cast<double>(next() >> 11) * 0x1.0p-53 < probability; }
+
+ private:
+  uint64_t state_;
+};
+
+// What a request gives when nothing else runs: all tokens of an answer, and what the model keeps of each.
+struct HashAnswer {
+  std::vector<Token> tokens;  // prompt and answer
+  std::vector<uint64_t> kept;
+};
+
+struct HashFaults {
+  double failed_move = 0;  // chance that a move to or from the second store fails
+  double broken_row = 0;   // chance that no token can be chosen
+};
+
+class HashModel {
+ public:
+  HashModel(const CacheLayout& layout, int pages, int second_pages, int vocab);
+
+  Sampled run(const StepPlan& plan, const HashFaults& faults, Dice& dice);
+  void poison_free(const KvCache& cache);
+  HashAnswer alone(const Request& request, int choice) const;
+
+  // What the cache must hold of the first `tokens` tokens of a sequence, compared with what it holds.
+  Result<void> compare(const SequencePages& pages, const HashAnswer& truth, int tokens) const;
+
+ private:
+  uint64_t& cell(int group, PageId page, int offset) { return memory_[place(group, page, offset)]; }
+  size_t place(int group, PageId page, int offset) const;
+  void move(const PageMove& move);
+  uint64_t compute(const Work& work, int position, Token token);
+  Token choose(uint64_t kept, const Request& request, int choice, int position) const;
+
+  CacheLayout layout_;
+  int vocab_;
+  size_t page_cells_ = 0;
+  std::vector<uint64_t> memory_, second_;
+  std::map<int64_t, Token> chosen_;  // last token chosen for each sequence, which the host may not know yet
+};
+
+}  // namespace millrace

@@ -1,0 +1,171 @@
+#include "engine/scheduler.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "cache/planted.h"
+
+namespace millrace {
+
+StepPlan Scheduler::next(double now) {
+  StepPlan plan;
+  plan.number = ++steps_;
+  out_of_pages_ = false;
+  order_running();
+  make_way(now);
+  Load seen = load(now);
+  int budget = std::clamp(policy_->budget(seen), std::min(seen.decodes, limits_.step_tokens), limits_.step_tokens);
+  int spare = budget - seen.decodes +
+              PLANTED(budget_exceeded);  // for prompts and drafts: a sequence that lacks one token gets it
+  // Those who are to stay longest come first, so whoever is preempted to make room has not been planned yet.
+  for (size_t index = 0; index < running_.size(); ++index) {
+    Sequence& sequence = *running_[index];
+    int lacked = sequence.remaining(), count = rows_for(sequence, spare);
+    if (count == 0) continue;
+    bool room = true;
+    while (!cache_.reserve(sequence.pages, sequence.computed, sequence.computed + count, !sequence.drafts.empty())) {
+      room = index + 1 < running_.size();
+      out_of_pages_ = true;
+      preempt(running_.size() - 1);
+      if (!room) break;
+    }
+    if (!room) break;
+    spare -= count - (lacked == 1);
+    plan_work(plan, sequence, count);
+  }
+  if (!out_of_pages_) admit(plan, spare, now);
+  plan.moves = cache_.take_moves();
+  plan.snapshots = cache_.take_snapshots();
+  if (PLANTED(copies_out_of_order)) std::reverse(plan.moves.begin(), plan.moves.end());
+  return plan;
+}
+
+std::vector<Event> Scheduler::commit(const StepPlan& plan, const Sampled& sampled, double now) {
+  CHECK(sampled.rows.size() == plan.work.size(), "{} results for {} works", sampled.rows.size(), plan.work.size());
+  std::vector<Event> events;
+  restart_failed(plan, sampled);
+  cache_.settle(plan.moves, sampled.failed_moves);
+  for (size_t index = 0; index < plan.work.size(); ++index) {
+    const Work& work = plan.work[index];
+    Sequence& sequence = *work.sequence;
+    --sequence.in_flight;
+    // It ended while the step ran, or what the step read was not there.
+    if (sequence.state == Sequence::State::finished || sequence.attempt != work.attempt) continue;
+    bool resident = sequence.residence == work.residence;
+    if (resident) {
+      sequence.committed = work.begin + work.count;
+      sequence.confirmed = true;
+    }
+    if (work.samples) land(sequence, work, sampled.rows[index], now, events);
+    if (resident && sequence.state == Sequence::State::running)
+      cache_.publish(sequence.pages, sequence.tokens, sequence.committed);
+  }
+  note_step(plan, sampled, now);
+  std::erase_if(ended_, [](const auto& sequence) { return sequence->in_flight == 0; });
+  return events;
+}
+
+// Rows a sequence gets of the next step: what it lacks, as far as the spare budget goes, and drafts where they help.
+int Scheduler::rows_for(Sequence& sequence, int spare) {
+  int lacks = sequence.remaining(), begin = sequence.computed;
+  sequence.drafts.clear();
+  if (lacks <= 0) return 0;
+  if (lacks > 1) {
+    // If another tenant waits that had less, it shall find its share of this step.
+    const Sequence* other = first_waiting_;
+    bool leave_some = other != nullptr && other != &sequence && other->tenant != sequence.tenant &&
+                      other->tenant->served < sequence.tenant->served;
+    int share = leave_some ? std::max(1, spare / active_tenants()) : spare;
+    return cache_.step_end(begin, begin + std::min({lacks, share, spare})) - begin;
+  }
+  if (drafter_ == nullptr || sequence.pending > 0) return 1;
+  int limit = std::min({spare, limits_.max_drafts, sequence.asked->max_tokens - sequence.chosen() - 1});
+  limit = cache_.step_end(begin, begin + 1 + std::max(0, limit)) - begin - 1;
+  if (limit > 0) drafter_->propose(sequence, limit, sequence.drafts);
+  if (static_cast<int>(sequence.drafts.size()) > std::max(0, limit))
+    sequence.drafts.resize(static_cast<size_t>(std::max(0, limit)));
+  return 1 + static_cast<int>(sequence.drafts.size());
+}
+
+void Scheduler::plan_work(StepPlan& plan, Sequence& sequence, int count) {
+  int drafts = static_cast<int>(sequence.drafts.size());
+  bool samples = count - drafts == sequence.remaining();
+  plan.work.push_back({&sequence, sequence.computed, count, drafts, samples, sequence.residence, sequence.attempt});
+  plan.tokens += count;
+  plan.context += int64_t{count} * sequence.computed + int64_t{count} * (count + 1) / 2;
+  sequence.computed += count + (PLANTED(chunk_skips_a_token) && !samples && sequence.remaining() > count + 1);
+  sequence.pending += samples;
+  ++sequence.in_flight;
+  sequence.tenant->served += count;
+  metrics_.drafted_tokens += drafts;
+}
+
+// The tokens a step chose for a sequence become known: the drafts it agreed with, and one more.
+void Scheduler::land(Sequence& sequence, const Work& work, const SampledRow& row, double now,
+                     std::vector<Event>& events) {
+  bool resident = sequence.residence == work.residence;
+  --sequence.pending;
+  if (row.error) {
+    events.push_back({sequence.request, sequence.choice, std::nullopt, std::nullopt, Finish::failed, row.error});
+    return finish(sequence, Finish::failed, now);
+  }
+  int accepted = static_cast<int>(row.tokens.size()) - 1;
+  CHECK(accepted >= 0 && accepted <= work.drafts, "{} tokens for {} drafts", row.tokens.size(), work.drafts);
+  if (!resident && PLANTED(preempted_token_lost)) return;
+  metrics_.accepted_drafts += accepted;
+  if (resident && accepted < work.drafts && !PLANTED(draft_kept)) {
+    sequence.computed = cache_.rollback(sequence.pages, work.begin + work.count - work.drafts + accepted);
+    sequence.committed = sequence.computed;
+  }
+  if (resident) sequence.drafts.clear();
+  Asked& asked = requests_.at(sequence.request);
+  if (sequence.chosen() == 0 && asked.first_token < 0) asked.first_token = now;
+  Finish how = Finish::none;
+  for (size_t index = 0; index < row.tokens.size() && how == Finish::none; ++index) {
+    Token token = row.tokens[index];
+    if (!sequence.times.empty()) metrics_.between_tokens.add(now - sequence.times.back());
+    sequence.tokens.push_back(token);
+    sequence.times.push_back(now);
+    const auto& stops = sequence.asked->stop_tokens;
+    if (std::find(stops.begin(), stops.end(), token) != stops.end())
+      how = Finish::stop;
+    else if (sequence.chosen() >= sequence.asked->max_tokens)
+      how = Finish::length;
+    Event event{sequence.request, sequence.choice, token, std::nullopt, how, std::nullopt};
+    if (index < row.logprobs.size()) event.logprobs = row.logprobs[index];
+    events.push_back(std::move(event));
+  }
+  if (how != Finish::none) finish(sequence, how, now);
+}
+
+void Scheduler::note_step(const StepPlan& plan, const Sampled& sampled, double now) {
+  ++metrics_.steps;
+  metrics_.computed_tokens += plan.tokens;
+  metrics_.step_seconds.add(sampled.seconds);
+  metrics_.step_tokens.add(plan.tokens);
+  metrics_.step_sequences.add(static_cast<double>(plan.work.size()));
+  metrics_.last_event = now;
+  if (!plan.work.empty()) {
+    step_time_.observe({plan.tokens, plan.context, static_cast<int>(plan.work.size())}, sampled.seconds);
+    const auto& costs = step_time_.coefficients();
+    if (step_time_.trained()) cache_.set_costs({costs.token, costs.context, limits_.page_move_seconds});
+  }
+  metrics_.running = static_cast<int>(running_.size());
+  metrics_.waiting = static_cast<int>(waiting_.size());
+  metrics_.pages_used = cache_.pool().used();
+  metrics_.pages_free = cache_.pool().free();
+  metrics_.pages_cached = cache_.tree().evictable();
+  metrics_.second_pages_used = cache_.second().used();
+  KvUse use;
+  for (const Sequence* sequence : running_) {
+    KvUse own = cache_.use(sequence->pages, sequence->computed);
+    use.reserved_bytes += own.reserved_bytes;
+    use.used_bytes += own.used_bytes;
+  }
+  metrics_.kv_reserved_bytes = use.reserved_bytes;
+  metrics_.kv_used_bytes = use.used_bytes;
+  if (use.reserved_bytes > 0)
+    metrics_.kv_waste_sum += 1 - static_cast<double>(use.used_bytes) / static_cast<double>(use.reserved_bytes);
+}
+
+}  // namespace millrace

@@ -1,0 +1,399 @@
+// Coming, waiting, starting, being sent back, ending: everything about the queues of the scheduler.
+#include <algorithm>
+
+#include "base/check.h"
+#include "cache/planted.h"
+#include "engine/scheduler.h"
+
+namespace millrace {
+
+Result<void> check_limits(const Limits& limits) {
+  auto positive = [](int value) { return value >= 1 && value <= 1 << 24; };
+  if (!positive(limits.step_tokens) || !positive(limits.max_sequences) || !positive(limits.max_waiting) ||
+      !positive(limits.max_choices) || !positive(limits.context))
+    return error(Code::invalid,
+                 "limits must be 1 to {}: {} tokens a step, {} sequences, {} waiting, {} choices, {} context", 1 << 24,
+                 limits.step_tokens, limits.max_sequences, limits.max_waiting, limits.max_choices, limits.context);
+  if (limits.max_drafts < 0 || !(limits.page_move_seconds >= 0))
+    return error(Code::invalid, "{} drafts and {} seconds a page are out of range", limits.max_drafts,
+                 limits.page_move_seconds);
+  if (limits.step_tokens < limits.max_sequences)
+    return error(Code::invalid, "{} tokens a step are too few for {} sequences at once: take as many at least",
+                 limits.step_tokens, limits.max_sequences);
+  return {};
+}
+
+Scheduler::Scheduler(const Limits& limits, KvCache& cache, std::unique_ptr<Policy> policy, Drafter* drafter)
+    : limits_(limits), cache_(cache), policy_(std::move(policy)), drafter_(drafter) {
+  CHECK(check_limits(limits).ok(), "limits were not checked");
+}
+
+Scheduler::~Scheduler() {
+  for (auto& [id, asked] : requests_)
+    for (auto& sequence : asked.answers) cache_.release(sequence->pages);
+}
+
+// ---- submission
+// ---------------------------------------------------------------------------------------------------------
+
+Result<void> Scheduler::admissible(const Request& request, double now) const {
+  if (request.prompt.empty() || request.max_tokens < 1)
+    return error(Code::invalid, "a prompt of {} tokens and {} to generate: both must be at least 1",
+                 request.prompt.size(), request.max_tokens);
+  if (request.choices < 1 || request.choices > limits_.max_choices)
+    return error(Code::invalid, "{} choices: ask for 1 to {}", request.choices, limits_.max_choices);
+  int64_t total = static_cast<int64_t>(request.prompt.size()) + request.max_tokens;
+  if (total > limits_.context)
+    return error(Code::invalid, "{} prompt tokens and {} to generate are {} tokens, the context has {}",
+                 request.prompt.size(), request.max_tokens, total, limits_.context);
+  int pages = cache_.most_pages(static_cast<int>(total), limits_.step_tokens, limits_.max_drafts > 0);
+  if (pages > cache_.pool().pages())
+    return error(Code::no_memory,
+                 "{} tokens need {} pages of cache, there are {} in all: shorten it or give the cache more memory",
+                 total, pages, cache_.pool().pages());
+  if (static_cast<int64_t>(waiting_.size()) + request.choices > limits_.max_waiting)
+    return error(Code::overloaded, "{} answers wait already, at most {} may: try again later", waiting_.size(),
+                 limits_.max_waiting);
+  if (auto wait = policy_->too_long(load(now), request))
+    return error(Code::overloaded,
+                 "the first token would take about {:.2f} s, {:.2f} s are allowed: try again in {:.0f} s", *wait,
+                 request.targets.first_token, std::max(1.0, *wait - request.targets.first_token));
+  return {};
+}
+
+Result<RequestId> Scheduler::submit(Request request, double now) {
+  if (metrics_.submitted++ == 0) metrics_.first_arrival = now;
+  if (auto allowed = admissible(request, now); !allowed) {
+    ++metrics_.refused;
+    return allowed.error();
+  }
+  RequestId id = next_request_++;
+  Asked& asked = requests_[id];
+  asked.request = std::make_shared<const Request>(std::move(request));
+  asked.arrived = now;
+  asked.open = asked.request->choices;
+  Tenant& owner = tenant(asked.request->tenant);
+  for (int choice = 0; choice < asked.open; ++choice) {
+    auto sequence = std::make_unique<Sequence>();
+    sequence->id = next_sequence_++;
+    sequence->request = id;
+    sequence->choice = choice;
+    sequence->asked = asked.request;
+    sequence->tenant = &owner;
+    sequence->tokens = asked.request->prompt;
+    sequence->pages = cache_.open(sequence->id, asked.request->root);
+    sequence->arrived = now;
+    ++owner.waiting;
+    waiting_.push_back(sequence.get());
+    asked.answers.push_back(std::move(sequence));
+  }
+  return id;
+}
+
+// A tenant that comes (back) starts level with whoever of the others had least, so absence earns nothing.
+Tenant& Scheduler::tenant(const std::string& name) {
+  double least = served_floor_;
+  bool any = false;
+  for (auto at = tenants_.begin(); at != tenants_.end();) {
+    const Tenant& other = at->second;
+    bool active = other.running + other.waiting > 0;
+    if (active) least = any ? std::min(least, other.served) : other.served;
+    any |= active;
+    // Whoever is away and would start level anyway need not be remembered.
+    at = !active && other.served <= least && at->first != name ? tenants_.erase(at) : std::next(at);
+  }
+  Tenant& found = tenants_[name];
+  found.name = name;
+  if (found.running + found.waiting == 0) found.served = std::max(found.served, least);
+  return found;
+}
+
+int Scheduler::active_tenants() const {
+  int active = 0;
+  for (const auto& [name, at] : tenants_) active += at.running + at.waiting > 0;
+  return std::max(1, active);
+}
+
+Load Scheduler::load(double now) const {
+  Load seen{.now = now, .limits = &limits_, .time = &step_time_, .running = running_};
+  seen.mean_seconds = mean_seconds_;
+  seen.waiting = static_cast<int>(waiting_.size());
+  for (const Sequence* sequence : running_) {
+    int lacks = sequence->remaining();
+    if (lacks == 1) {
+      ++seen.decodes;
+      seen.decode_context += sequence->computed;
+    }
+    if (sequence->chosen() == 0) seen.prompt_tokens += std::max(0, lacks);
+  }
+  for (const Sequence* sequence : waiting_) {
+    seen.prompt_tokens += sequence->choice == 0 ? sequence->remaining() : 1;
+    if (seen.longest_waiting == nullptr || sequence->arrived < seen.longest_waiting->arrived)
+      seen.longest_waiting = sequence;
+  }
+  return seen;
+}
+
+// ---- who runs
+// -----------------------------------------------------------------------------------------------------------
+
+// Those who are to stay longest first. The oldest sequence of a tenant never yields for the tenant's share, so the
+// oldest of all always goes on, and everybody ends.
+void Scheduler::order_running() {
+  int active = active_tenants();
+  for (auto& [name, at] : tenants_) at.pages = 0;
+  for (const Sequence* sequence : running_)
+    for (const auto& table : sequence->pages.tables) sequence->tenant->pages += table.size() - table.first();
+  for (auto& [name, at] : tenants_)
+    at.over_share =
+        active > 1 && (at.running > limits_.max_sequences / active || at.pages > cache_.pool().pages() / active);
+  auto older = [](const Sequence* a, const Sequence* b) {
+    return a->arrived != b->arrived ? a->arrived < b->arrived : a->id < b->id;
+  };
+  std::sort(running_.begin(), running_.end(), older);
+  std::vector<const Tenant*> seen;
+  for (Sequence* sequence : running_) {
+    bool first = std::find(seen.begin(), seen.end(), sequence->tenant) == seen.end();
+    if (first) seen.push_back(sequence->tenant);
+    sequence->yields = !first && sequence->tenant->over_share;
+  }
+  std::stable_sort(running_.begin(), running_.end(), [&](const Sequence* a, const Sequence* b) {
+    int first = policy_->rank(*a), second = policy_->rank(*b);
+    return first != second ? first > second : a->yields < b->yields;
+  });
+}
+
+// An answer to a prompt that another answer is computing waits for it, to share its pages.
+bool Scheduler::ready(const Sequence& sequence) const {
+  if (sequence.pending > 0 || sequence.preempted_in == steps_) return false;
+  if (sequence.choice == 0 || sequence.started) return true;
+  const Sequence& lead = *requests_.at(sequence.request).answers.front();
+  return lead.state == Sequence::State::finished || lead.chosen() > 0 || lead.certain() >= lead.prompt() - 1;
+}
+
+Sequence* Scheduler::first_waiting(double now) const {
+  Sequence* first = nullptr;
+  for (Sequence* sequence : waiting_) {
+    if (PLANTED(newest_starves) && sequence->id + 1 == next_sequence_) continue;
+    if (ready(*sequence) && (first == nullptr || policy_->before(*sequence, *first, now))) first = sequence;
+  }
+  return first;
+}
+
+bool Scheduler::has_room(const Sequence& sequence) const {
+  return static_cast<int>(running_.size()) < limits_.max_sequences &&
+         cache_.missing(sequence.pages, sequence.known() + 1, limits_.step_tokens) <= cache_.room();
+}
+
+// If the next to start finds no room because others have more than their share, or less rank, those go.
+void Scheduler::make_way(double now) {
+  Sequence* first = first_waiting(now);
+  first_waiting_ = first;
+  if (first == nullptr) return;
+  const Tenant& own = *first->tenant;
+  int active = active_tenants();
+  int pages = cache_.missing(first->pages, first->known() + 1, limits_.step_tokens);
+  bool within_share = own.running == 0 || (own.running < limits_.max_sequences / active &&
+                                           own.pages + pages <= cache_.pool().pages() / active);
+  while (!running_.empty() && !has_room(*first)) {
+    const Sequence& last = *running_.back();
+    bool for_share = last.yields && last.tenant != first->tenant && within_share;
+    if (!for_share && policy_->rank(*first) <= policy_->rank(last)) return;
+    preempt(running_.size() - 1);
+  }
+}
+
+void Scheduler::admit(StepPlan& plan, int& spare, double now) {
+  while (spare > 0 && static_cast<int>(running_.size()) < limits_.max_sequences) {
+    Sequence* sequence = first_waiting(now);
+    if (sequence == nullptr || !policy_->admits(load(now))) return;
+    int count = start(*sequence, spare, true);
+    // With nobody else to wait for, what it shares may be what stands in its way.
+    if (count == 0 && running_.empty()) count = start(*sequence, spare, false);
+    if (count == 0) return;
+    ++metrics_.prefix_lookups;
+    metrics_.prefix_hits += sequence->computed > 0;
+    if (!sequence->started) sequence->reused = sequence->computed;
+    Asked& asked = requests_.at(sequence->request);
+    if (asked.started < 0) asked.started = now;
+    sequence->started = true;
+    leave(*sequence);
+    sequence->state = Sequence::State::running;
+    ++sequence->tenant->running;
+    running_.push_back(sequence);
+    spare -= count;
+    plan_work(plan, *sequence, count);
+  }
+}
+
+// Takes over what is cached and reserves room for the first rows. Returns how many they are; 0: no room, nothing is
+// held.
+int Scheduler::start(Sequence& sequence, int spare, bool reuse) {
+  sequence.computed = sequence.committed = reuse ? take_over(sequence) : 0;
+  sequence.confirmed = false;
+  if (running_.empty() || has_room(sequence)) {
+    // Its first token comes out of the spare budget too: none was set aside for it.
+    int count = rows_for(sequence, spare - (sequence.remaining() == 1));
+    if (cache_.reserve(sequence.pages, sequence.computed, sequence.computed + count, !sequence.drafts.empty()))
+      return count;
+  }
+  cache_.release(sequence.pages);
+  sequence.computed = sequence.committed = 0;
+  return 0;
+}
+
+// From the answer that has the same prompt, or from whoever computed it before.
+int Scheduler::take_over(Sequence& sequence) {
+  const Sequence& lead = *requests_.at(sequence.request).answers.front();
+  int reused = 0;
+  if (&lead != &sequence && lead.state == Sequence::State::running && sequence.chosen() == 0 &&
+      lead.certain() >= lead.prompt() - 1)
+    reused = cache_.fork(lead.pages, sequence.pages, lead.prompt() - 1);
+  return reused > 0 ? reused : cache_.reuse_prefix(sequence.pages, sequence.tokens);
+}
+
+// ---- who leaves
+// ---------------------------------------------------------------------------------------------------------
+
+void Scheduler::leave(Sequence& sequence) {
+  bool was_running = sequence.state == Sequence::State::running;
+  auto& queue = was_running ? running_ : waiting_;
+  queue.erase(std::find(queue.begin(), queue.end(), &sequence));
+  --(was_running ? sequence.tenant->running : sequence.tenant->waiting);
+  if (first_waiting_ == &sequence) first_waiting_ = nullptr;
+  if (sequence.tenant->running + sequence.tenant->waiting == 0) served_floor_ = sequence.tenant->served;
+}
+
+// Its pages go to the tree, and it waits to go on. What a step in flight chooses for it still counts.
+void Scheduler::preempt(size_t index) {
+  Sequence& sequence = *running_[index];
+  cache_.retire(sequence.pages, sequence.tokens, sequence.certain());
+  leave(sequence);
+  sequence.state = Sequence::State::waiting;
+  ++sequence.tenant->waiting;
+  sequence.computed = sequence.committed = 0;
+  sequence.drafts.clear();
+  ++sequence.residence;
+  ++sequence.preemptions;
+  sequence.preempted_in = steps_;
+  waiting_.push_back(&sequence);
+}
+
+// Pages that did not come back from the second store: whoever was to read them starts over from its known tokens.
+void Scheduler::restart_failed(const StepPlan& plan, const Sampled& sampled) {
+  for (size_t index = 0; index < sampled.failed_moves.size(); ++index) {
+    const PageMove& move = plan.moves[index];
+    if (sampled.failed_moves[index] == 0 || move.kind != PageMove::Kind::in || PLANTED(failed_copy_ignored)) continue;
+    for (auto& [id, asked] : requests_) {
+      for (auto& sequence : asked.answers) {
+        if (sequence->id != move.owner || sequence->state == Sequence::State::finished) continue;
+        cache_.release(sequence->pages);
+        sequence->computed = sequence->committed = sequence->pending = 0;
+        sequence->drafts.clear();
+        ++sequence->residence;
+        ++sequence->attempt;
+        ++metrics_.restarts;
+        if (sequence->state == Sequence::State::waiting) continue;
+        leave(*sequence);
+        sequence->state = Sequence::State::waiting;
+        ++sequence->tenant->waiting;
+        waiting_.push_back(sequence.get());
+      }
+    }
+  }
+}
+
+void Scheduler::finish(Sequence& sequence, Finish how, double now) {
+  // What led to broken numbers is not offered to others.
+  if (how == Finish::failed || PLANTED(cancelled_keeps_pages)) {
+    if (how != Finish::cancelled) cache_.release(sequence.pages);
+  } else {
+    cache_.retire(sequence.pages, sequence.tokens, sequence.certain());
+  }
+  leave(sequence);
+  sequence.state = Sequence::State::finished;
+  Asked& asked = requests_.at(sequence.request);
+  if (asked.finish != Finish::cancelled && asked.finish != Finish::failed) asked.finish = how;
+  mean_seconds_ = mean_seconds_ == 0 ? now - sequence.arrived : 0.9 * mean_seconds_ + 0.1 * (now - sequence.arrived);
+  if (--asked.open > 0) return;
+  record(sequence.request, asked, now);
+  for (auto& answer : asked.answers)
+    if (answer->in_flight > 0) ended_.push_back(std::move(answer));  // their tenant may be forgotten before they are
+  requests_.erase(sequence.request);
+}
+
+bool Scheduler::cancel(RequestId request, double now) {
+  auto found = requests_.find(request);
+  if (found == requests_.end()) return false;
+  std::vector<Sequence*> open;
+  for (auto& answer : found->second.answers)
+    if (answer->state != Sequence::State::finished) open.push_back(answer.get());
+  for (Sequence* sequence : open) finish(*sequence, Finish::cancelled, now);
+  return true;
+}
+
+void Scheduler::record(RequestId id, const Asked& asked, double now) {
+  RequestRecord done{.id = id, .finish = asked.finish, .arrived = asked.arrived};
+  const Targets& targets = asked.request->targets;
+  double between = 0;
+  int gaps = 0;
+  for (const auto& answer : asked.answers) {
+    done.tokens_out += answer->chosen();
+    done.cached += answer->reused;
+    done.preemptions += answer->preemptions;
+    if (answer->times.size() < 2) continue;
+    between += answer->times.back() - answer->times.front();
+    gaps += static_cast<int>(answer->times.size()) - 1;
+  }
+  done.tokens_in = static_cast<int>(asked.request->prompt.size());
+  done.end_to_end = now - asked.arrived;
+  if (done.tokens_out > 0) {
+    done.queue = asked.started - asked.arrived;
+    done.first_token = asked.first_token - asked.arrived;
+    done.next_token = gaps > 0 ? between / gaps : 0;
+  }
+  done.on_time = (asked.finish == Finish::stop || asked.finish == Finish::length) &&
+                 (targets.first_token <= 0 || done.first_token <= targets.first_token) &&
+                 (targets.next_token <= 0 || done.next_token <= targets.next_token);
+  metrics_.add(done);
+  metrics_.last_event = now;
+  records_.push_back(done);
+}
+
+// ---- check
+// --------------------------------------------------------------------------------------------------------------
+
+std::vector<const Sequence*> Scheduler::sequences() const {
+  std::vector<const Sequence*> all;
+  for (const auto& [id, asked] : requests_)
+    for (const auto& sequence : asked.answers) all.push_back(sequence.get());
+  return all;
+}
+
+Result<void> Scheduler::check() const {
+  std::vector<KvCache::Holder> holders;
+  size_t waiting = 0, running = 0;
+  for (const Sequence* sequence : sequences()) {
+    waiting += sequence->state == Sequence::State::waiting;
+    running += sequence->state == Sequence::State::running;
+    bool holds = !sequence->pages.empty();
+    if (holds != (sequence->state == Sequence::State::running))
+      return error(Code::internal, "sequence {} {} pages in the wrong state", sequence->id, holds ? "holds" : "lacks");
+    if (sequence->committed > sequence->computed || sequence->pending < 0 || sequence->in_flight < 0)
+      return error(Code::internal, "sequence {} has {} committed, {} computed, {} pending, {} in flight", sequence->id,
+                   sequence->committed, sequence->computed, sequence->pending, sequence->in_flight);
+    if (holds) holders.push_back({&sequence->pages, sequence->committed});
+  }
+  if (waiting != waiting_.size() || running != running_.size())
+    return error(Code::internal, "{} wait and {} run, {} and {} are queued", waiting, running, waiting_.size(),
+                 running_.size());
+  for (const auto& [name, at] : tenants_) {
+    auto of_tenant = [&](const Sequence* sequence) { return sequence->tenant == &at; };
+    if (std::count_if(running_.begin(), running_.end(), of_tenant) != at.running ||
+        std::count_if(waiting_.begin(), waiting_.end(), of_tenant) != at.waiting)
+      return error(Code::internal, "tenant {} counts its sequences wrong", name);
+  }
+  return cache_.check(holders);
+}
+
+}  // namespace millrace

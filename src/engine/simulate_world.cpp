@@ -1,0 +1,117 @@
+#include "engine/simulate_world.h"
+
+#include <algorithm>
+#include <array>
+
+#include "base/check.h"
+
+namespace millrace {
+
+World::World(uint64_t seed) : dice(seed * 0x9E3779B97F4A7C15 + 1) {
+  longest = dice.roll(24, 80);
+  make_layout();
+  vocab = dice.roll(5, 60);
+  limits.context = 2 * longest;
+  limits.max_sequences = dice.roll(1, 12);
+  limits.step_tokens = limits.max_sequences + dice.roll(0, dice.chance(0.5) ? 8 : 60);
+  limits.max_waiting = dice.roll(8, 60);
+  limits.max_choices = 4;
+  limits.max_drafts = dice.chance(0.4) ? dice.roll(1, 4) : 0;
+  limits.page_move_seconds = dice.chance(0.3) ? 1.0 : 1e-6;
+  KvCache sized(layout, 0, 0);
+  int least = sized.most_pages(longest, limits.step_tokens, limits.max_drafts > 0);
+  pages = least + dice.roll(0, dice.chance(0.7) ? least : 4 * least);
+  second_pages = dice.chance(0.7) ? dice.roll(1, 2 * pages) : 0;
+  policy = std::array{"fcfs", "fcfs", "priority", "slo", "static"}[static_cast<size_t>(dice.roll(0, 4))];
+  overlap = dice.chance(0.5);
+  faults.failed_move = dice.chance(0.5) ? 0.05 : 0;
+  faults.broken_row = dice.chance(0.1) ? 0.002 : 0;
+  cancel_chance = dice.chance(0.5) ? 0.03 : 0.005;
+  arrival_chance = dice.chance(0.3) ? 0.5 : 0.12;
+  many_chance = dice.chance(0.5) ? 0.2 : 0.03;
+  slow_chance = dice.chance(0.3) ? 0.05 : 0;
+  tenants = dice.roll(1, 4);
+  least_requests = dice.roll(30, 50);
+  for (int count = dice.roll(1, 4); count > 0; --count) beginnings_.push_back(random_tokens(dice.roll(1, longest / 2)));
+}
+
+void World::make_layout() {
+  CacheSpec paged{CacheKind::paged, {64, 64}, 0}, latent{CacheKind::latent, {128, 0}, 0};
+  CacheSpec windowed{CacheKind::windowed, {64, 64}, dice.roll(1, 20)};
+  std::vector<CacheSpec> layers;
+  int kinds = dice.roll(0, 9);
+  LayoutOptions options{.page_tokens = 1 << dice.roll(0, 3), .snapshot_tokens = dice.roll(2, 12)};
+  CacheSpec recurrent{CacheKind::recurrent, {64, 128 * options.page_tokens}, 0};
+  if (kinds < 5) layers = {paged, paged};
+  if (kinds == 5) layers = {latent};
+  if (kinds == 6) layers = {paged, windowed};
+  if (kinds == 7) layers = {windowed, windowed};
+  if (kinds == 8) layers = {paged, recurrent, paged};
+  if (kinds == 9) layers = {recurrent, windowed, paged, windowed};
+  auto planned = plan_layout(layers, options);
+  CHECK(planned.ok(), "{}", planned.error().message);
+  layout = std::move(*planned);
+}
+
+std::vector<Token> World::random_tokens(int count) {
+  std::vector<Token> tokens;
+  for (; count > 0; --count) tokens.push_back(dice.roll(0, vocab - 1));
+  return tokens;
+}
+
+int World::arrivals(bool idle) {
+  if (dice.chance(0.02)) return dice.roll(2, 8);  // all at once
+  return idle || dice.chance(arrival_chance) ? 1 : 0;
+}
+
+Request World::request() {
+  Request made;
+  int tenant = dice.roll(0, tenants - 1);
+  int answer = dice.chance(0.1) ? 1 : dice.roll(1, std::max(1, longest / 2));
+  int room = std::max(1, longest - answer);
+  if (!stories_.empty() && dice.chance(0.25)) {
+    // Somebody goes on with what was answered before.
+    const Story& story = stories_[static_cast<size_t>(dice.roll(0, static_cast<int>(stories_.size()) - 1))];
+    made.prompt = story.tokens;
+    tenant = story.tenant;
+  } else if (dice.chance(0.7)) {
+    made.prompt = beginnings_[static_cast<size_t>(dice.roll(0, static_cast<int>(beginnings_.size()) - 1))];
+  }
+  std::vector<Token> more = random_tokens(dice.chance(0.2) ? 0 : dice.roll(0, room));
+  made.prompt.insert(made.prompt.end(), more.begin(), more.end());
+  if (static_cast<int>(made.prompt.size()) > room) made.prompt.resize(static_cast<size_t>(room));
+  if (made.prompt.empty()) made.prompt = random_tokens(1);
+  made.max_tokens = answer;
+  if (dice.chance(0.02)) made.max_tokens = limits.context;  // never fits
+  if (dice.chance(many_chance)) made.choices = dice.roll(2, limits.max_choices);
+  if (dice.chance(0.3)) made.stop_tokens = {0};
+  made.sampling.seed = dice.next() % 3;
+  made.tenant = fmt::format("tenant {}", tenant);
+  made.root.bytes[0] = static_cast<uint8_t>(tenant + 1);
+  made.priority = dice.roll(0, 2);
+  if (dice.chance(0.5)) made.targets = {dice.roll(1, 100) * 0.01, dice.roll(1, 100) * 1e-3};
+  return made;
+}
+
+double World::step_seconds(const StepPlan& plan) {
+  double seconds = 1e-3 + 1e-4 * plan.tokens + 1e-7 * static_cast<double>(plan.context) +
+                   1e-5 * static_cast<double>(plan.work.size());
+  return dice.chance(slow_chance) ? 100 * seconds : seconds;
+}
+
+void World::remember(const std::vector<Token>& tokens, const Request& request) {
+  if (stories_.size() > 8) stories_.erase(stories_.begin());
+  stories_.push_back({tokens, request.root.bytes[0] - 1});
+}
+
+void WorldDrafter::propose(const Sequence& sequence, int limit, std::vector<Token>& out) {
+  auto found = truth_.find(sequence.request);
+  if (found == truth_.end()) return;
+  const auto& tokens = found->second[static_cast<size_t>(sequence.choice)].tokens;
+  for (int count = world_.dice.roll(0, limit), at = sequence.known(); count > 0; --count, ++at) {
+    bool tells = at < static_cast<int>(tokens.size()) && world_.dice.chance(0.7);
+    out.push_back(tells ? tokens[static_cast<size_t>(at)] : world_.dice.roll(0, world_.vocab - 1));
+  }
+}
+
+}  // namespace millrace
