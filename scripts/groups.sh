@@ -1,3 +1,4 @@
+# shellcheck shell=bash disable=SC2154
 # Sourced by ./test: the groups, and the ways a group runs its programs.
 
 # Folders of tests/ whose programs also run under ASan and UBSan: parsers, cache, engine, and what they stand on.
@@ -185,6 +186,7 @@ group_emulated() {
     skipped "emulation: no $cross or qemu-user"
     return
   fi
+  # shellcheck disable=SC2034
   local aarch64_cpus="cortex-a72 neoverse-n1 max" x86_64_cpus="Nehalem max" cpus
   prepare release "$root/build/release" "$(targets_of "${emulated_programs[@]}")" -DMILLRACE_TESTS=ON || return
   cpus=${here}_cpus

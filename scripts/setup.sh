@@ -1,3 +1,4 @@
+# shellcheck shell=bash disable=SC2154
 # Sourced by ./millrace and ./test: Debian packages and building. Everything it says goes to stderr.
 
 say() { printf '%s\n' "$*" >&2; }

@@ -153,6 +153,11 @@ Error unknown_verb(std::span<const std::string> words) {
   return error(Code::invalid, "unknown verb '{}{}'; `millrace {}--help` lists the verbs", before, typed, before);
 }
 
+int wrong_use(const Arguments& arguments, std::string_view message) {
+  arguments.terminal().fail(message);
+  return kExitUsage;
+}
+
 std::string overview_help(const Terminal& terminal) {
   std::vector<const Verb*> list;
   for (const Verb& verb : verbs()) list.push_back(&verb);

@@ -27,6 +27,9 @@ bool is_family(std::string_view word);
 // What to say when the words name no verb.
 Error unknown_verb(std::span<const std::string> words);
 
+// What a verb returns when its flags contradict each other: prints the message and gives kExitUsage.
+int wrong_use(const Arguments& arguments, std::string_view message);
+
 // Help, as `millrace --help`, `millrace FAMILY` and `millrace VERB --help` print it.
 std::string overview_help(const Terminal& terminal);
 std::string family_help(const Terminal& terminal, std::string_view family);
