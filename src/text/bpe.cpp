@@ -20,7 +20,7 @@ constexpr size_t kTrimAfter = 1 << 16;
 }  // namespace
 
 void PairTable::reserve(size_t pairs) {
-  while (entries_.size() < pairs * 2) {
+  while (entries_.size() * 2 < pairs * 3) {
     if (count_ == 0) {
       entries_.resize(entries_.size() * 2);
       mask_ = entries_.size() - 1;
@@ -43,7 +43,7 @@ void PairTable::grow() {
 }
 
 void PairTable::add(Token left, Token right, Merge merge, bool replace) {
-  if (count_ * 2 >= entries_.size()) grow();
+  if (count_ * 3 >= entries_.size() * 2) grow();
   size_t at = slot(left, right);
   while (entries_[at].left != kNoToken && (entries_[at].left != left || entries_[at].right != right))
     at = (at + 1) & mask_;
@@ -79,6 +79,8 @@ Result<std::unique_ptr<Bpe>> Bpe::build(std::shared_ptr<const Vocabulary> vocabu
     const char text = static_cast<char>(byte);
     if (byte < 128 || bpe->options_.byte_level) bpe->byte_tokens_[byte] = bpe->vocabulary_->find({&text, 1});
   }
+  bpe->all_bytes_ = bpe->options_.byte_level && !bpe->marked_ &&
+                    std::count(bpe->byte_tokens_.begin(), bpe->byte_tokens_.end(), kNoToken) == 0;
   bpe->fallback_ = find_fallback(*bpe->named_);
   return bpe;
 }
@@ -95,6 +97,14 @@ bool Bpe::add_fallback(std::string_view symbol, uint32_t at, MergeSpace& space) 
 }
 
 void Bpe::add_symbols(std::string_view piece, MergeSpace& space) const {
+  if (all_bytes_) {
+    space.symbols.resize(piece.size());
+    for (size_t at = 0; at < piece.size(); ++at) {
+      space.symbols[at].token = byte_tokens_[static_cast<unsigned char>(piece[at])];
+      space.symbols[at].begin = static_cast<uint32_t>(at);
+    }
+    return;
+  }
   bool pending = false;  // an unknown token that may still grow
   uint32_t pending_at = 0;
   std::string marked;
@@ -137,7 +147,7 @@ void Bpe::encode(std::string_view piece, MergeSpace& space, std::vector<Token>& 
   add_symbols(piece, space);
   merge(space, ranks_,
         [this](const Symbol& left, const Symbol& right) { return pairs_.find(left.token, right.token); });
-  out.insert(out.end(), space.token.begin(), space.token.end());
+  for (const MergeSymbol& symbol : space.symbols) out.push_back(symbol.token);
   if (piece.size() > kTrimAfter) space.trim();
 }
 
@@ -176,13 +186,14 @@ void ScoreBpe::encode(std::string_view piece, MergeSpace& space, std::vector<Tok
     if (token == kNoToken) return Merge{};
     return Merge{ranks_[static_cast<size_t>(token)], token};
   });
-  for (size_t i = 0; i < space.token.size(); ++i) {
-    if (space.token[i] != kNoToken) {
-      out.push_back(space.token[i]);
+  for (size_t i = 0; i < space.symbols.size(); ++i) {
+    const MergeSymbol& symbol = space.symbols[i];
+    if (symbol.token != kNoToken) {
+      out.push_back(symbol.token);
       continue;
     }
-    const size_t end = i + 1 < space.begin.size() ? space.begin[i + 1] : piece.size();
-    for (size_t at = space.begin[i]; at < end; ++at) {
+    const size_t end = i + 1 < space.symbols.size() ? space.symbols[i + 1].begin : piece.size();
+    for (size_t at = symbol.begin; at < end; ++at) {
       Token token = fallback_[static_cast<unsigned char>(piece[at])];
       if (token == kNoToken) token = vocabulary_->find(piece.substr(at, 1));
       if (token == kNoToken) token = unknown_;

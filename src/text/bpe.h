@@ -25,6 +25,7 @@ class PairTable {
   };
   // A pair that is there already gets the new merge if `replace` is set.
   void add(Token left, Token right, Merge merge, bool replace);
+  void prefetch(Token left, Token right) const { __builtin_prefetch(&entries_[slot(left, right)], 1); }
   Merge find(Token left, Token right) const {
     for (size_t at = slot(left, right);; at = (at + 1) & mask_) {
       const Entry& entry = entries_[at];
@@ -77,6 +78,7 @@ class Bpe : public Model {
   uint32_t ranks_ = 0;
   BpeOptions options_;
   bool marked_ = false;                   // prefix or suffix is set
+  bool all_bytes_ = false;                // every byte is a symbol and a token
   std::array<Token, 256> byte_tokens_{};  // the token of each one-byte symbol (at byte level every symbol)
   std::array<Token, 256> fallback_{};     // <0x00> ...
 };

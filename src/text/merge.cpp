@@ -1,5 +1,6 @@
 #include "text/merge.h"
 
+#include <algorithm>
 #include <functional>
 
 namespace millrace {
@@ -14,26 +15,23 @@ void RankQueue::prepare(uint32_t ranks) {
   }
 }
 
-void RankQueue::push(uint32_t rank, uint32_t place) {
-  int32_t& index = bucket_of_[rank];
-  if (index < 0) {
-    if (free_.empty()) {
-      free_.push_back(static_cast<int32_t>(buckets_.size()));
-      buckets_.emplace_back();
-    }
-    index = free_.back();
-    free_.pop_back();
-    bits_[rank >> 6] |= uint64_t{1} << (rank & 63);
-    middle_[rank >> 12] |= uint64_t{1} << (rank >> 6 & 63);
-    top_[rank >> 18] |= uint64_t{1} << (rank >> 12 & 63);
+RankQueue::Bucket& RankQueue::open(uint32_t rank) {
+  if (free_.empty()) {
+    free_.push_back(static_cast<int32_t>(buckets_.size()));
+    buckets_.emplace_back();
   }
-  Bucket& bucket = buckets_[static_cast<size_t>(index)];
-  if (bucket.run.empty() || bucket.run.back() < place) {
-    bucket.run.push_back(place);
-  } else {
-    bucket.late.push_back(place);
-    std::push_heap(bucket.late.begin(), bucket.late.end(), std::greater<>());
-  }
+  const int32_t index = bucket_of_[rank] = free_.back();
+  free_.pop_back();
+  ++filled_;
+  bits_[rank >> 6] |= uint64_t{1} << (rank & 63);
+  middle_[rank >> 12] |= uint64_t{1} << (rank >> 6 & 63);
+  top_[rank >> 18] |= uint64_t{1} << (rank >> 12 & 63);
+  return buckets_[static_cast<size_t>(index)];
+}
+
+void RankQueue::push_late(Bucket& bucket, uint32_t place) {
+  bucket.late.push_back(place);
+  std::push_heap(bucket.late.begin(), bucket.late.end(), std::greater<>());
 }
 
 uint32_t RankQueue::lowest() const {
@@ -44,9 +42,7 @@ uint32_t RankQueue::lowest() const {
   return static_cast<uint32_t>(low << 6 | static_cast<size_t>(std::countr_zero(bits_[low])));
 }
 
-bool RankQueue::pop(uint32_t rank, uint32_t* place) {
-  const int32_t index = bucket_of_[rank];
-  Bucket& bucket = buckets_[static_cast<size_t>(index)];
+bool RankQueue::pop_late(Bucket& bucket, uint32_t rank, uint32_t* place) {
   const bool in_run = bucket.taken < bucket.run.size();
   if (!bucket.late.empty() && (!in_run || bucket.late.front() < bucket.run[bucket.taken])) {
     std::pop_heap(bucket.late.begin(), bucket.late.end(), std::greater<>());
@@ -60,8 +56,9 @@ bool RankQueue::pop(uint32_t rank, uint32_t* place) {
   }
   bucket.run.clear();
   bucket.taken = 0;
+  --filled_;
+  free_.push_back(bucket_of_[rank]);
   bucket_of_[rank] = -1;
-  free_.push_back(index);
   bits_[rank >> 6] &= ~(uint64_t{1} << (rank & 63));
   if (bits_[rank >> 6] == 0) middle_[rank >> 12] &= ~(uint64_t{1} << (rank >> 6 & 63));
   if (middle_[rank >> 12] == 0) top_[rank >> 18] &= ~(uint64_t{1} << (rank >> 12 & 63));
@@ -76,9 +73,7 @@ size_t RankQueue::bytes() const {
 
 void MergeSpace::trim() {
   constexpr size_t kKeep = 8 << 20;
-  const size_t symbols =
-      token.capacity() + begin.capacity() + rank.capacity() + next.capacity() + previous.capacity() + merged.capacity();
-  if (symbols * 4 + queue.bytes() > kKeep) *this = MergeSpace();
+  if (symbols.capacity() * sizeof(MergeSymbol) + queue.bytes() > kKeep) *this = MergeSpace();
 }
 
 }  // namespace millrace

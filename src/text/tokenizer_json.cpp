@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "text/byte_level.h"
+#include "text/merge_reader.h"
 #include "text/tokenizer_parts.h"
 #include "text/unigram.h"
 
@@ -135,42 +136,40 @@ class Loader {
     return {};
   }
 
-  // Merges are ["a b", ...] or [["a", "b"], ...].
+  // A merge is "a b" or ["a", "b"]. False for a line that is none ("#version ...").
+  static Result<bool> read_merge(const Json& merge, size_t index, std::string_view* left, std::string_view* right) {
+    if (merge.is_string()) {
+      std::string_view both = view(merge.get_string());
+      if (both.starts_with("#version")) return false;
+      const size_t space = both.find(' ');
+      if (space == both.npos || both.find(' ', space + 1) != both.npos) {
+        return error(Code::invalid, "merge {} is '{}', not two tokens", index, both);
+      }
+      *left = both.substr(0, space), *right = both.substr(space + 1);
+      return true;
+    }
+    const auto* two = merge.if_array();
+    if (two == nullptr || two->size() != 2 || !(*two)[0].is_string() || !(*two)[1].is_string()) {
+      return error(Code::invalid, "merge {} is not two tokens", index);
+    }
+    *left = view((*two)[0].get_string()), *right = view((*two)[1].get_string());
+    return true;
+  }
+
   Result<PairTable> load_merges(const Json& model, const Vocabulary& vocabulary) {
     const Json& merges = member(model, "merges");
     if (!merges.is_array()) return error(Code::invalid, "a BPE model has no merges");
-    PairTable pairs;
-    pairs.reserve(merges.get_array().size());
-    std::string joined;
-    uint32_t rank = 0;
-    for (const Json& merge : merges.get_array()) {
+    const auto& list = merges.get_array();
+    MergeReader reader(vocabulary, parts_->bpe_options.prefix.size(), true);
+    reader.reserve(list.size());
+    for (size_t i = 0; i < list.size(); ++i) {
       std::string_view left, right;
-      if (merge.is_string()) {
-        std::string_view both = view(merge.get_string());
-        if (both.starts_with("#version")) continue;
-        const size_t space = both.find(' ');
-        if (space == both.npos || both.find(' ', space + 1) != both.npos) {
-          return error(Code::invalid, "merge {} is '{}', not two tokens", rank, both);
-        }
-        left = both.substr(0, space), right = both.substr(space + 1);
-      } else if (merge.is_array() && merge.get_array().size() == 2 && merge.get_array()[0].is_string() &&
-                 merge.get_array()[1].is_string()) {
-        left = view(merge.get_array()[0].get_string()), right = view(merge.get_array()[1].get_string());
-      } else {
-        return error(Code::invalid, "merge {} is not two tokens", rank);
-      }
-      const size_t prefix = parts_->bpe_options.prefix.size();
-      if (right.size() < prefix) return error(Code::invalid, "merge {} lacks the prefix of continuing tokens", rank);
-      joined.assign(left).append(right.substr(prefix));
-      const Token from = vocabulary.find(left), with = vocabulary.find(right), to = vocabulary.find(joined);
-      if (from == kNoToken || with == kNoToken || to == kNoToken) {
-        return error(Code::invalid, "merge {} of '{}' and '{}' uses a token that is not in the vocabulary", rank, left,
-                     right);
-      }
-      pairs.add(from, with, {rank++, to}, true);
+      TRY(bool is_merge, read_merge(list[i], i, &left, &right));
+      if (is_merge) TRY_VOID(reader.add(left, right));
     }
-    ranks_ = rank;
-    return pairs;
+    TRY_VOID(reader.flush());
+    ranks_ = reader.ranks();
+    return reader.take();
   }
 
   Result<void> load_unigram(const Json& model) {

@@ -66,6 +66,27 @@ Token Vocabulary::find(std::string_view words) const {
   return slots_[slot_of(words, hash_bytes(words.data(), words.size(), seed_))].id;
 }
 
+void Vocabulary::find_all(std::span<const std::string_view> texts, std::span<Token> found) const {
+  constexpr size_t kAtOnce = 64;
+  uint64_t hash[kAtOnce];
+  const size_t mask = slots_.size() - 1;
+  for (size_t first = 0; first < texts.size(); first += kAtOnce) {
+    const size_t count = std::min(kAtOnce, texts.size() - first);
+    for (size_t i = 0; i < count; ++i) {
+      std::string_view words = texts[first + i];
+      hash[i] = hash_bytes(words.data(), words.size(), seed_);
+      __builtin_prefetch(&slots_[hash[i] & mask]);
+    }
+    for (size_t i = 0; i < count; ++i) {
+      if (Token id = slots_[hash[i] & mask].id; id != kNoToken) __builtin_prefetch(&spans_[static_cast<size_t>(id)]);
+    }
+    for (size_t i = 0; i < count; ++i) {
+      if (Token id = slots_[hash[i] & mask].id; id != kNoToken) __builtin_prefetch(text(id).data());
+    }
+    for (size_t i = 0; i < count; ++i) found[first + i] = slots_[slot_of(texts[first + i], hash[i])].id;
+  }
+}
+
 std::string_view Vocabulary::text(Token id) const {
   if (!has(id)) return {};
   const Place& place = spans_[static_cast<size_t>(id)];

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -59,6 +60,8 @@ class Vocabulary {
   // A text that is there already moves to the new id, as the later of two equal keys wins; an id keeps its first text.
   Result<void> add(std::string_view text, Token id);
 
+  // The same for many at once, which waits for memory once and not for each.
+  void find_all(std::span<const std::string_view> texts, std::span<Token> found) const;
   Token find(std::string_view text) const;  // kNoToken if absent
   std::string_view text(Token id) const;    // empty if there is none
   bool has(Token id) const {

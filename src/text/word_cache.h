@@ -1,7 +1,8 @@
-// WordCache: the tokens of short pieces seen before. A fixed number of places, each of one cache line, so its size is
-// bounded whatever the text; two pieces that want one place push each other out. One thread's.
+// WordCache: the tokens of short pieces seen before. A fixed number of places, so its size is bounded whatever the
+// text; pieces that want one place push each other out. One thread's.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <span>
@@ -13,35 +14,29 @@
 
 namespace millrace {
 
-class WordCache {
+// Places for words of one size class; kBytes and kTokens make an entry a power of two of bytes.
+template <size_t kBytes, size_t kTokens, size_t kEntries>
+class WordTable {
  public:
-  static constexpr size_t kLongestWord = 26, kMostTokens = 8;
+  WordTable() : entries_(kEntries) {}
 
-  WordCache() : entries_(kEntries) {}
-
-  // Appends the tokens of the word and returns true if they are known. *hash is for put().
-  bool get(std::string_view word, uint64_t* hash, std::vector<Token>& out) const {
-    if (word.size() > kLongestWord) return false;
-    *hash = hash_bytes(word.data(), word.size());
-    const size_t place = *hash & (kEntries - 1);
+  bool get(std::string_view word, uint64_t hash, std::vector<Token>& out) const {
+    const size_t place = hash & (kEntries - 1);
     for (size_t at : {place, place ^ 1}) {
       const Entry& entry = entries_[at];
-      if (entry.hash != static_cast<uint32_t>(*hash >> 32) || entry.size != word.size()) continue;
+      if (entry.hash != static_cast<uint32_t>(hash >> 32) || entry.size != word.size()) continue;
       if (std::memcmp(entry.word, word.data(), word.size()) != 0) continue;
-      if (entry.count == 1) {
-        out.push_back(entry.tokens[0]);
-      } else {
-        out.insert(out.end(), entry.tokens, entry.tokens + entry.count);
-      }
+      out.insert(out.end(), entry.tokens, entry.tokens + entry.count);
       return true;
     }
     return false;
   }
 
   void put(std::string_view word, uint64_t hash, std::span<const Token> tokens) {
-    if (word.size() > kLongestWord || tokens.size() > kMostTokens) return;
-    Entry& entry = entries_[hash & (kEntries - 1)];
-    if (entry.size != 0) entries_[(hash & (kEntries - 1)) ^ 1] = entry;
+    if (tokens.size() > kTokens) return;
+    const size_t place = hash & (kEntries - 1);
+    Entry& entry = entries_[place];
+    if (entry.size != 0) entries_[place ^ 1] = entry;
     entry.hash = static_cast<uint32_t>(hash >> 32);
     entry.size = static_cast<uint8_t>(word.size());
     entry.count = static_cast<uint8_t>(tokens.size());
@@ -50,15 +45,33 @@ class WordCache {
   }
 
  private:
-  static constexpr size_t kEntries = 1 << 14;
-  struct alignas(64) Entry {
+  struct Entry {
     uint32_t hash = 0;
     uint8_t size = 0, count = 0;  // size 0: empty
-    char word[kLongestWord];
-    Token tokens[kMostTokens];
+    char word[kBytes];
+    Token tokens[kTokens];
   };
-  static_assert(sizeof(Entry) == 64);
+  static_assert((sizeof(Entry) & (sizeof(Entry) - 1)) == 0 && (kEntries & (kEntries - 1)) == 0);
   std::vector<Entry> entries_;
+};
+
+class WordCache {
+ public:
+  // Appends the tokens of the word and returns true if they are known. *hash is for put().
+  bool get(std::string_view word, uint64_t* hash, std::vector<Token>& out) const {
+    if (word.size() > kLong) return false;
+    *hash = hash_bytes(word.data(), word.size());
+    return word.size() <= kShort ? short_.get(word, *hash, out) : long_.get(word, *hash, out);
+  }
+  void put(std::string_view word, uint64_t hash, std::span<const Token> tokens) {
+    if (word.size() > kLong) return;
+    word.size() <= kShort ? short_.put(word, hash, tokens) : long_.put(word, hash, tokens);
+  }
+
+ private:
+  static constexpr size_t kShort = 14, kLong = 58;
+  WordTable<kShort, 3, 1 << 16> short_;  // 2 MiB
+  WordTable<kLong, 16, 1 << 12> long_;   // 512 KiB
 };
 
 }  // namespace millrace
