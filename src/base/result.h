@@ -95,10 +95,11 @@ inline Error within(std::string_view what, Error inner) {
   auto name = (expression);                          \
   if (!name.ok()) return std::move(name).error();    \
   declaration = std::move(name).value()
-#define TRY_VOID(expression)                                        \
-  do {                                                              \
-    auto try_result = (expression);                                 \
-    if (!try_result.ok()) return std::move(try_result).error();     \
+#define TRY_VOID(expression) MILLRACE_TRY_VOID(MILLRACE_JOIN(try_void_, __COUNTER__), expression)
+#define MILLRACE_TRY_VOID(name, expression)           \
+  do {                                                \
+    auto name = (expression);                         \
+    if (!name.ok()) return std::move(name).error();   \
   } while (0)
 
 }  // namespace millrace
