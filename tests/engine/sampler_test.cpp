@@ -122,7 +122,7 @@ TEST(Sampler, EachStepMeansItsDefinition) {
     c.sampling.seed = 11;
     oracle::Distribution expected = oracle::distribution(c.sampling, logits, {}, false);
     expect_same(distribution_of(c.sampling, logits), expected, c.name);
-    constexpr int kDraws = 20'000;
+    constexpr int kDraws = 10'000;
     EXPECT_TRUE(oracle::fits(draw_many(c.sampling, logits, kDraws), expected, kDraws)) << c.name;
   }
 }
@@ -275,9 +275,9 @@ TEST(Sampler, ShiftingLogitsChangesNothing) {
 }
 
 TEST(Sampler, TopKKeepsExactlyK) {
-  std::vector<float> logits = oracle::random_logits(50'000, 79);
+  std::vector<float> logits = oracle::random_logits(5000, 79);
   for (size_t i = 0; i < logits.size(); i += 3) logits[i] = 4;  // thousands of equals at the bar
-  for (int32_t k : {1, 2, 16, 17, 40, 1000, 16'667, 49'999}) {
+  for (int32_t k : {1, 2, 16, 17, 40, 1000, 1667, 4999}) {
     oracle::Distribution p = distribution_of({.top_k = k}, logits);
     EXPECT_EQ(p.size(), static_cast<size_t>(k));
     expect_same(p, oracle::distribution({.top_k = k}, logits, {}, false), fmt::format("k {}", k));

@@ -1,0 +1,35 @@
+// What `run`, `chat` and their kin share on the command line: how the model is loaded and how tokens are chosen. The
+// names are the ones llama.cpp made familiar. Main thread.
+#pragma once
+
+#include <vector>
+
+#include "apps/cli.h"
+#include "base/result.h"
+#include "engine/sampling.h"
+#include "session/loaded_model.h"
+#include "tensor/dtype.h"
+
+namespace millrace::apps {
+
+// --backend --threads --kv-type --ubatch-size --memory-limit: where and how the model runs.
+std::vector<Flag> machine_flags();
+// --temp, --top-k ... --seed.
+std::vector<Flag> sampling_flags();
+// --predict, --min-tokens, --ignore-eos, --stop, --stop-token-ids.
+std::vector<Flag> stopping_flags();
+
+std::vector<Flag> joined(std::initializer_list<std::vector<Flag>> lists);
+
+// Loads the model that --model names, or the shipped one, saying so on stderr.
+Result<std::unique_ptr<LoadedModel>> load_model(const Arguments& arguments, int64_t context);
+
+Result<DType> kv_type(const Arguments& arguments);
+
+// A seed of -1 becomes a random one. Needs the model for token ids and for the texts DRY breaks at.
+Result<Sampling> sampling_of(const Arguments& arguments, const LoadedModel& model);
+
+// Token, then + - or =, then the bias: "15043+1.5", "15043-2", "15043=-inf" (which bans it).
+Result<void> add_bias(std::string_view text, Sampling& sampling);
+
+}  // namespace millrace::apps

@@ -1,0 +1,179 @@
+#include "engine/executor.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "base/checked.h"
+#include "model/forward.h"
+
+namespace millrace {
+namespace {
+
+constexpr int64_t kAlignment = 64;
+
+int64_t array_bytes(int64_t count) {
+  return (count * static_cast<int64_t>(sizeof(int32_t)) + kAlignment - 1) & -kAlignment;
+}
+
+// Entries a page table of one sequence may have.
+int32_t table_stride(const CacheGroup& group, int32_t context) { return std::max(1, group.pages_for(context)); }
+
+int64_t staging_bytes(const ExecutorOptions& options, const CacheLayout& layout) {
+  int64_t bytes = 4 * array_bytes(options.rows) + array_bytes(options.sequences + 1) + array_bytes(options.wanted);
+  for (const CacheGroup& group : layout.groups) {
+    bytes += array_bytes(int64_t{options.sequences} * table_stride(group, options.context));
+  }
+  return bytes;
+}
+
+Result<ExecutorOptions> settled(const ModelSpec& spec, ExecutorOptions options) {
+  if (options.context == 0) options.context = spec.context;
+  if (options.context < 1 || options.rows < 1 || options.sequences < 1 || options.wanted < 0 || options.pages < 0) {
+    return error(Code::invalid, "context {}, rows {} and sequences {} must each be at least 1", options.context,
+                 options.rows, options.sequences);
+  }
+  if (spec.positions > 0 && options.context > spec.positions) {
+    return error(Code::invalid,
+                 "a context of {} tokens, but the model knows {} positions only; ask for at most that many",
+                 options.context, spec.positions);
+  }
+  if (options.kv != DType::f32 && options.kv != DType::f16 && options.kv != DType::bf16) {
+    return error(Code::unsupported, "keys and values cannot be kept as {}; choose f32, f16 or bf16",
+                 format(options.kv).name);
+  }
+  options.rows = std::min(
+      options.rows, static_cast<int32_t>(std::min<int64_t>(int64_t{options.context} * options.sequences, 1 << 20)));
+  options.sequences = std::min(options.sequences, options.rows);
+  if (options.wanted == 0) options.wanted = options.sequences;
+  options.wanted = std::min(options.wanted, options.rows);
+  return options;
+}
+
+}  // namespace
+
+Result<Executor::Plan> Executor::plan(const Model& model, const Backend& backend, const ExecutorOptions& options) {
+  Plan plan;
+  TRY(plan.options, settled(model.spec(), options));
+  plan.shapes = kv_shapes(model.spec(), plan.options.kv);
+  TRY(auto specs, specs_of(plan.shapes));
+  TRY(plan.layout, plan_layout(specs, {.page_tokens = plan.options.page_tokens}));
+  if (plan.options.pages == 0) {
+    Checked pages =
+        Checked(plan.layout.peak_pages_for(plan.options.context, plan.options.rows)) * Checked(plan.options.sequences);
+    if (!pages.within(1 << 30)) {
+      return error(Code::no_memory, "{} sequences of {} tokens need too many pages; ask for fewer or a shorter context",
+                   plan.options.sequences, plan.options.context);
+    }
+    plan.options.pages = static_cast<int32_t>(*pages.get());
+  }
+  TRY(plan.kv_bytes, Store::bytes_needed(plan.layout, plan.options.pages));
+  plan.staging_bytes = millrace::staging_bytes(plan.options, plan.layout);
+  plan.workspace_bytes = workspace_bytes(model, plan.options.rows, plan.options.wanted) + backend.fixed_workspace();
+  return plan;
+}
+
+Result<std::unique_ptr<Executor>> Executor::create(const Model& model, Backend& backend,
+                                                   const ExecutorOptions& options) {
+  TRY(Plan plan, Executor::plan(model, backend, options));
+  auto refused = [&](Error failure) {
+    return within(
+        fmt::format("no room for a context of {} tokens and {} sequences (KV {} bytes, workspace {}, staging {}); "
+                    "ask for a shorter context (-c) or a smaller KV format",
+                    plan.options.context, plan.options.sequences, plan.kv_bytes, plan.workspace_bytes,
+                    plan.staging_bytes),
+        std::move(failure));
+  };
+  auto memory = backend.allocate(Purpose::kv, plan.kv_bytes);
+  if (!memory.ok()) return refused(memory.error());
+  TRY(Store store,
+      Store::over(plan.layout, plan.shapes, plan.options.pages, {*memory, static_cast<size_t>(plan.kv_bytes)}));
+  std::unique_ptr<Executor> executor(new Executor(model, plan, std::move(store)));
+  auto staging = executor->take_staging(backend);
+  if (!staging.ok()) return refused(staging.error());
+  auto ops = backend.make_ops(plan.workspace_bytes - backend.fixed_workspace());
+  if (!ops.ok()) return refused(ops.error());
+  executor->ops_ = std::move(*ops);
+  return executor;
+}
+
+Result<void> Executor::take_staging(Backend& backend) {
+  TRY(std::byte * memory, backend.allocate(Purpose::staging, plan_.staging_bytes));
+  auto array = [&](int64_t count) {
+    auto* start = reinterpret_cast<int32_t*>(memory);
+    memory += array_bytes(count);
+    return start;
+  };
+  const ExecutorOptions& o = plan_.options;
+  step_.tokens = tokens_ = array(o.rows);
+  step_.positions = positions_ = array(o.rows);
+  step_.visible = visible_ = array(o.rows);
+  step_.sequence = sequence_ = array(o.rows);
+  step_.first_row = first_row_ = array(o.sequences + 1);
+  step_.wanted_rows = wanted_rows_ = array(o.wanted);
+  for (const CacheGroup& group : plan_.layout.groups) {
+    int32_t stride = table_stride(group, o.context);
+    pages_.push_back(array(int64_t{o.sequences} * stride));
+    groups_.push_back({pages_.back(), stride});
+  }
+  step_.groups = groups_;
+  views_ = kv_views(model_.spec(), store_);
+  return {};
+}
+
+int32_t Executor::vocab() const { return model_.spec().vocab; }
+
+// Puts a chunk behind what is staged already.
+void Executor::stage(const Chunk& chunk, int32_t sequence) {
+  const int32_t count = static_cast<int32_t>(chunk.tokens.size());
+  const ExecutorOptions& o = plan_.options;
+  CHECK(count > 0 && step_.rows + count <= o.rows, "{} rows staged and {} more, of {}", step_.rows, count, o.rows);
+  CHECK(chunk.begin >= 0 && chunk.begin + count <= o.context, "positions {} to {} of {}", chunk.begin,
+        chunk.begin + count, o.context);
+  CHECK(chunk.tables.size() == groups_.size(), "{} page tables for {} groups", chunk.tables.size(), groups_.size());
+  for (int32_t i = 0; i < count; ++i) {
+    const int32_t row = step_.rows + i;
+    const Token token = chunk.tokens[static_cast<size_t>(i)];
+    CHECK(token >= 0 && token < vocab(), "token {} of {}", token, vocab());
+    tokens_[row] = token;
+    positions_[row] = chunk.begin + i;
+    visible_[row] = chunk.begin + i + 1;
+    sequence_[row] = sequence;
+    if (i < count - chunk.wanted) continue;
+    CHECK(step_.wanted < o.wanted, "logits of more than {} rows", o.wanted);
+    wanted_rows_[step_.wanted++] = row;
+  }
+  for (size_t group = 0; group < groups_.size(); ++group) {
+    std::span<const PageId> pages = chunk.tables[group].pages();
+    CHECK(static_cast<int32_t>(pages.size()) <= groups_[group].stride, "{} pages of {}", pages.size(),
+          groups_[group].stride);
+    CHECK(static_cast<int>(pages.size()) >= plan_.layout.groups[group].pages_for(chunk.begin + count),
+          "{} pages do not hold {} tokens", pages.size(), chunk.begin + count);
+    std::copy(pages.begin(), pages.end(), pages_[group] + int64_t{sequence} * groups_[group].stride);
+  }
+  step_.rows += count;
+  first_row_[sequence + 1] = step_.rows;
+}
+
+void Executor::carry_out(KvCache& cache) {
+  if (!cache.has_moves()) return;
+  for (const PageMove& move : cache.take_moves()) {
+    CHECK(move.kind == PageMove::Kind::copy, "there is no second store to move pages to");
+    const PageCopy copy{move.from, move.to};
+    store_.copy({&copy, 1});
+  }
+}
+
+Tensor Executor::run(std::span<const Chunk> chunks) {
+  CHECK(!chunks.empty() && static_cast<int32_t>(chunks.size()) <= plan_.options.sequences, "{} sequences of {}",
+        chunks.size(), plan_.options.sequences);
+  step_.rows = step_.wanted = 0;
+  step_.sequences = static_cast<int32_t>(chunks.size());
+  first_row_[0] = 0;
+  for (int32_t sequence = 0; sequence < step_.sequences; ++sequence)
+    stage(chunks[static_cast<size_t>(sequence)], sequence);
+  ++counters_.steps;
+  counters_.rows += step_.rows;
+  return forward(*ops_, model_, views_, step_);
+}
+
+}  // namespace millrace

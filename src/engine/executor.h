@@ -1,0 +1,98 @@
+// Executor: turns chunks of sequences into a Step and a Step into logits. It owns what steps need over and over (the
+// store of keys and values, the workspace, the arrays a Step points to), all planned and taken at create(), at
+// addresses that do not change: a step allocates nothing. It knows nothing of requests, time or who comes next; page
+// tables come from whoever keeps the cache. Engine thread only.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "backend/backend.h"
+#include "base/result.h"
+#include "base/token.h"
+#include "cache/kv_cache.h"
+#include "cache/page_table.h"
+#include "cache/spec.h"
+#include "cache/store.h"
+#include "model/model.h"
+#include "tensor/dtype.h"
+
+namespace millrace {
+
+struct ExecutorOptions {
+  int32_t context = 0;    // tokens of the longest sequence; 0: as many as the model was made for
+  int32_t rows = 512;     // tokens computed in one step, all sequences together
+  int32_t sequences = 1;  // that take part in one step
+  int32_t wanted = 0;     // rows whose logits one step may ask for; 0: one per sequence
+  int32_t pages = 0;      // of the store; 0: enough for every sequence to grow to the context
+  DType kv = DType::f16;  // f32, f16 or bf16
+  int32_t page_tokens = 16;
+};
+
+// Tokens of one sequence to compute in a step.
+struct Chunk {
+  std::span<const Token> tokens;      // at least one
+  int32_t begin = 0;                  // position of the first
+  std::span<const PageTable> tables;  // one per cache group, with room up to begin + tokens.size()
+  int32_t wanted = 1;                 // how many of the last of them give logits
+};
+
+class Executor {
+ public:
+  // What the options come to, before anything is taken.
+  struct Plan {
+    ExecutorOptions options;  // zeros filled in
+    CacheLayout layout;
+    std::vector<KvShape> shapes;
+    int64_t kv_bytes = 0, workspace_bytes = 0, staging_bytes = 0;
+    int64_t bytes() const { return kv_bytes + workspace_bytes + staging_bytes; }
+  };
+  static Result<Plan> plan(const Model& model, const Backend& backend, const ExecutorOptions& options);
+  // The model and the backend outlive the executor. Refused with the numbers if it does not fit the backend's limit.
+  static Result<std::unique_ptr<Executor>> create(const Model& model, Backend& backend, const ExecutorOptions& options);
+
+  const ExecutorOptions& options() const { return plan_.options; }
+  const CacheLayout& layout() const { return plan_.layout; }
+  const Plan& planned() const { return plan_; }
+  const Model& model() const { return model_; }
+  Store& store() { return store_; }
+  int32_t vocab() const;
+
+  // One pass. Logits come in the order of the chunks and of positions within them, [wanted rows, vocab], float32, valid
+  // until the next run. The chunks fit the options, and token ids are within the vocabulary: whoever plans steps sees
+  // to that.
+  Tensor run(std::span<const Chunk> chunks);
+
+  // Carries out the page moves a cache without a second store planned. Before run().
+  void carry_out(KvCache& cache);
+
+  struct Counters {
+    int64_t steps = 0, rows = 0;
+  };
+  const Counters& counters() const { return counters_; }
+
+ private:
+  Executor(const Model& model, Plan plan, Store store)
+      : model_(model), plan_(std::move(plan)), store_(std::move(store)) {}
+  Result<void> take_staging(Backend& backend);
+  void stage(const Chunk& chunk, int32_t sequence);
+
+  const Model& model_;
+  Plan plan_;
+  Store store_;
+  std::unique_ptr<Ops> ops_;
+  std::vector<KvView> views_;       // one per layer
+  std::vector<PageTables> groups_;  // what the step's groups point to
+
+  // Staging, at fixed addresses.
+  Step step_;
+  int32_t *tokens_ = nullptr, *positions_ = nullptr, *visible_ = nullptr, *sequence_ = nullptr, *first_row_ = nullptr,
+          *wanted_rows_ = nullptr;
+  std::vector<int32_t*> pages_;  // per group, [sequences * stride]
+  Counters counters_;
+};
+
+}  // namespace millrace

@@ -1,0 +1,55 @@
+// Golden logits: what another implementation computed for a model, stored beside it as golden.safetensors (input_ids
+// [tokens], logits [tokens, vocab], and perhaps greedy [n], the tokens it goes on with, and greedy_gap [n], how far
+// apart its two largest logits were there). The check runs the same tokens here and measures the distance. One thread.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "base/token.h"
+#include "engine/executor.h"
+#include "eval/divergence.h"
+#include "tensor/checkpoint.h"
+
+namespace millrace {
+
+struct Golden {
+  std::vector<Token> input;
+  std::vector<float> logits;  // [input, vocab]
+  int64_t vocab = 0;
+  std::vector<Token> greedy;
+  std::vector<float> gaps;
+
+  std::span<const float> row(size_t index) const {
+    return std::span(logits).subspan(index * static_cast<size_t>(vocab), static_cast<size_t>(vocab));
+  }
+};
+
+Result<Golden> read_golden(const std::filesystem::path& file);
+
+// How near is near enough depends on the arithmetic.
+enum class GoldenRule : uint8_t {
+  reference,  // largest difference <= 1e-3 of the largest |logit|; greedy tokens equal where the gap exceeds 0.1
+  float32,    // mean KL <= 1e-5; gap 0.1
+  reduced,    // activations or KV in fewer bits: mean KL <= 1e-3, max <= 5e-3; gap 0.4
+};
+
+struct GoldenResult {
+  LogitDistance distance;
+  int greedy = 0, equal = 0;  // tokens compared, and how many are the same
+  int first_difference = -1;  // index of the first that is not
+  float gap_there = 0;        // its stored gap
+  std::string failure;        // why it does not pass; empty: it passes
+  bool passed() const { return failure.empty(); }
+};
+
+// What an executor must hold for it.
+ExecutorOptions golden_options(const Golden& golden);
+
+// Greedy tokens are compared one by one after the stored ones, so that one difference does not hide the next.
+Result<GoldenResult> check_golden(Executor& executor, const Golden& golden, GoldenRule rule);
+
+}  // namespace millrace

@@ -1,0 +1,103 @@
+// Generator: one sequence at a time on an Executor, token ids in and out. It keeps the keys and values of what it
+// computed last, so a prompt that begins like the tokens before it (the next turn of a talk) computes only what is new.
+// One thread.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "base/token.h"
+#include "engine/executor.h"
+#include "engine/sampler.h"
+#include "engine/sampling.h"
+
+namespace millrace {
+
+struct GenerateOptions {
+  Sampling sampling = {};
+  uint32_t choice = 0;
+  int32_t max_tokens = -1;              // -1: as many as the context has room for
+  int32_t min_tokens = 0;               // before that many, no end and no stop token is chosen
+  std::vector<Token> end_tokens = {};   // of the model; each ends the answer and is not part of it
+  bool ignore_end = false;              // end tokens are never chosen
+  std::vector<Token> stop_tokens = {};  // of the caller; they end the answer even with ignore_end
+  int32_t logprobs = -1;                // how many likely tokens to report with each; -1: none at all
+};
+
+enum class Ending : uint8_t {
+  end_token,    // the model said it is done
+  stop_token,   // one of the caller's
+  stop_string,  // decided by whoever listens
+  length,       // max_tokens
+  context,      // the context is full
+  stopped,      // the listener had enough
+};
+std::string_view ending_name(Ending ending);  // "stop", "length", "length (context)", "stopped"
+
+struct GeneratedToken {
+  Token id = 0;
+  int32_t index = 0;                   // of the answer
+  const Logprobs* logprobs = nullptr;  // if asked for; valid during the call
+  bool last = false;                   // an end or stop token: not part of the answer
+};
+
+struct GenerateTimes {
+  double prompt_seconds = 0;  // until the first token was chosen: time to first token
+  double answer_seconds = 0;  // from the first token to the last
+  int32_t prompt_tokens = 0;  // of the prompt
+  int32_t reused_tokens = 0;  // of them, not computed again
+  int32_t answer_tokens = 0;  // chosen, an end token included
+
+  // Per token after the first.
+  double token_seconds() const { return answer_tokens > 1 ? answer_seconds / (answer_tokens - 1) : 0; }
+  GenerateTimes& operator+=(const GenerateTimes& other);
+};
+
+struct Generated {
+  std::vector<Token> tokens;  // without the end or stop token
+  Ending ending = Ending::length;
+  Token ended_by = -1;  // the end or stop token
+  GenerateTimes times;
+};
+
+class Generator {
+ public:
+  // What a listener answers: go on, stop because a stop string is complete, or stop because it wants no more.
+  enum class Reply : uint8_t { more, stop_string, enough };
+  using Listener = std::function<Reply(const GeneratedToken&)>;
+
+  // The executor outlives it and is used by nobody else meanwhile.
+  explicit Generator(Executor& executor);
+
+  // Refused with the counts if the prompt leaves no room in the context. `interrupted` is asked between steps of the
+  // prompt.
+  Result<Generated> generate(std::span<const Token> prompt, const GenerateOptions& options, const Listener& listener,
+                             const std::function<bool()>& interrupted = {});
+
+  void forget();  // the kept keys and values
+  int32_t kept() const { return static_cast<int32_t>(kept_.size()); }
+  int32_t context() const { return executor_.options().context; }
+
+ private:
+  Result<void> check(std::span<const Token> prompt) const;
+  int32_t reuse(std::span<const Token> prompt);
+  Result<Tensor> compute(std::span<const Token> tokens, const std::function<bool()>& interrupted);
+  Tensor run(std::span<const Token> tokens, int32_t wanted);
+  Result<GeneratedToken> choose(Tensor logits, std::span<const Token> known, int32_t index,
+                                const GenerateOptions& options, Sampler& sampler);
+
+  Executor& executor_;
+  KvCache cache_;
+  SequencePages pages_;
+  std::vector<Token> kept_;  // whose keys and values are in the cache
+  SamplerScratch scratch_;
+  std::vector<Token> banned_;
+  Logprobs report_;
+};
+
+}  // namespace millrace

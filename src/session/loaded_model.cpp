@@ -1,0 +1,106 @@
+#include "session/loaded_model.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "backend/reference/reference.h"
+
+namespace millrace {
+namespace {
+
+Result<std::unique_ptr<Backend>> make_backend(const LoadChoice& choice) {
+  if (choice.backend == "reference") return make_reference_backend();
+  if (choice.backend == "cpu") return make_cpu_backend(choice.cpu);
+  return error(Code::invalid, "no backend '{}'; there are cpu and reference", choice.backend);
+}
+
+// A key that is a token id or a list of them.
+void add_tokens(const Json& config, std::string_view key, std::vector<Token>& out) {
+  const Json* value = find(config, key);
+  if (value == nullptr) return;
+  auto add = [&](const Json& id) {
+    if (id.is_int64() && id.get_int64() >= 0 && id.get_int64() <= INT32_MAX)
+      out.push_back(static_cast<Token>(id.get_int64()));
+  };
+  add(*value);
+  if (const auto* list = value->if_array()) {
+    for (const Json& id : *list) add(id);
+  }
+}
+
+}  // namespace
+
+Result<std::unique_ptr<LoadedModel>> LoadedModel::load(const LoadChoice& choice) {
+  const auto start = std::chrono::steady_clock::now();
+  TRY(Checkpoint checkpoint, Checkpoint::open(choice.path));
+  std::unique_ptr<LoadedModel> loaded(new LoadedModel(std::move(checkpoint)));
+  TRY(loaded->backend_, make_backend(choice));
+  if (choice.memory_limit > 0) loaded->backend_->set_limit(choice.memory_limit);
+  auto model =
+      Model::load(loaded->checkpoint_, *loaded->backend_, {.context = choice.context, .progress = choice.progress});
+  if (!model.ok()) return within(choice.path.string(), model.error());
+  loaded->model_ = std::move(*model);
+  loaded->read_ends();
+  TRY_VOID(loaded->read_text());
+  std::sort(loaded->ends_.begin(), loaded->ends_.end());
+  loaded->ends_.erase(std::unique(loaded->ends_.begin(), loaded->ends_.end()), loaded->ends_.end());
+  loaded->load_seconds_ = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return loaded;
+}
+
+// What the model's own files say without a tokenizer's help.
+void LoadedModel::read_ends() {
+  add_tokens(checkpoint_.config(), "eos_token_id", ends_);
+  add_tokens(checkpoint_.generation_config(), "eos_token_id", ends_);
+  for (std::string_view key : {"eos", "eot", "eom"}) {
+    auto id = checkpoint_.metadata().get_int(fmt::format("tokenizer.ggml.{}_token_id", key), -1);
+    if (id.ok() && *id >= 0) ends_.push_back(static_cast<Token>(*id));
+  }
+  std::erase_if(ends_, [&](Token token) { return token >= vocab(); });
+}
+
+#if MILLRACE_SESSION_TEXT
+
+Result<void> LoadedModel::read_text() {
+  auto tokenizer = Tokenizer::open(checkpoint_);
+  if (!tokenizer.ok()) {
+    // Fine for a model run on token ids; whoever needs text reports this.
+    tokenizer_error_ = tokenizer.error().message;
+    return {};
+  }
+  tokenizer_ = std::move(*tokenizer);
+  if (tokenizer_->size() > vocab()) {
+    return error(Code::corrupt, "{}: the tokenizer has {} tokens, but the model's embedding has rows for {} only",
+                 checkpoint_.path().string(), tokenizer_->size(), vocab());
+  }
+  ends_.insert(ends_.end(), tokenizer_->ends().begin(), tokenizer_->ends().end());
+  const SpecialTokens& special = tokenizer_->special();
+  if (special.add_begin && special.begin >= 0) begin_ = special.begin;
+  return {};
+}
+
+std::vector<Token> LoadedModel::tokens_containing(std::span<const std::string> texts) const {
+  std::vector<Token> found;
+  for (Token id = 0; tokenizer_ && id < tokenizer_->size(); ++id) {
+    const std::string bytes = tokenizer_->token_bytes(id);
+    auto inside = [&](const std::string& text) { return bytes.find(text) != std::string::npos; };
+    if (std::any_of(texts.begin(), texts.end(), inside)) found.push_back(id);
+  }
+  return found;
+}
+
+#else
+
+Result<void> LoadedModel::read_text() {
+  tokenizer_error_ = "this build has no text support; give token ids (--ids)";
+  std::vector<Token> begin;
+  add_tokens(checkpoint_.config(), "bos_token_id", begin);
+  if (!begin.empty() && begin[0] < vocab()) begin_ = begin[0];
+  return {};
+}
+
+std::vector<Token> LoadedModel::tokens_containing(std::span<const std::string>) const { return {}; }
+
+#endif
+
+}  // namespace millrace

@@ -1,0 +1,77 @@
+// LoadedModel: everything a model file holds, ready to run: weights on a backend, the tokenizer, the chat template, and
+// which tokens end an answer. Loaded on one thread, then immutable except for its backend, which belongs to the engine
+// thread. A build without text has no tokenizer: token ids go in and out, everything else is the same.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "backend/backend.h"
+#include "backend/cpu/cpu.h"
+#include "base/result.h"
+#include "base/token.h"
+#include "model/model.h"
+#include "tensor/checkpoint.h"
+#if MILLRACE_SESSION_TEXT
+#include "text/tokenizer.h"
+#endif
+
+namespace millrace {
+
+struct LoadChoice {
+  std::filesystem::path path;
+  std::string backend = "cpu";  // or "reference"
+  CpuOptions cpu = {};
+  int64_t context = 0;       // longest sequence that will be run; 0: as long as the model says
+  int64_t memory_limit = 0;  // bytes over all purposes; 0: none
+  std::function<bool(int64_t done, int64_t total)> progress = {};
+};
+
+class LoadedModel {
+ public:
+  static Result<std::unique_ptr<LoadedModel>> load(const LoadChoice& choice);
+
+  const Checkpoint& checkpoint() const { return checkpoint_; }
+  const Model& model() const { return *model_; }
+  Backend& backend() { return *backend_; }
+  const Backend& backend() const { return *backend_; }
+  int32_t vocab() const { return model_->spec().vocab; }
+  int32_t context() const { return model_->spec().context; }
+  double load_seconds() const { return load_seconds_; }
+
+  std::optional<Token> begin_token() const { return begin_; }  // only if texts start with it
+  std::span<const Token> end_tokens() const { return ends_; }
+
+#if MILLRACE_SESSION_TEXT
+  // Null if the files have no tokenizer this build can read; tokenizer_error() says why.
+  const Tokenizer* tokenizer() const { return tokenizer_ ? &*tokenizer_ : nullptr; }
+#endif
+  const std::string& tokenizer_error() const { return tokenizer_error_; }
+
+  // Tokens whose text contains one of these, ascending. None without a tokenizer.
+  std::vector<Token> tokens_containing(std::span<const std::string> texts) const;
+
+ private:
+  explicit LoadedModel(Checkpoint checkpoint) : checkpoint_(std::move(checkpoint)) {}
+  Result<void> read_text();
+  void read_ends();
+
+  Checkpoint checkpoint_;  // outlives the model, whose weights may lie in its mapped files
+  std::unique_ptr<Backend> backend_;
+  std::unique_ptr<Model> model_;
+  std::optional<Token> begin_;
+  std::vector<Token> ends_;
+#if MILLRACE_SESSION_TEXT
+  std::optional<Tokenizer> tokenizer_;
+#endif
+  std::string tokenizer_error_;
+  double load_seconds_ = 0;
+};
+
+}  // namespace millrace
