@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 
+#include "model/rope.h"
 #include "tensor/dtype.h"
 
 namespace millrace {
@@ -66,11 +67,7 @@ Json as_json(const MetaValue& value) {
 }
 
 Result<JsonArray> numbers_of(const StoredTensor& tensor) {
-  const Format& f = format(tensor.type);
-  if (!f.readable() || f.group != 1)
-    return error(Code::invalid, "tensor '{}' is {}: expected F32", tensor.name, f.name);
-  std::vector<float> values(static_cast<size_t>(tensor.values()));
-  f.to_float(tensor.bytes.data(), values.data(), tensor.values());
+  TRY(const std::vector<float> values, read_floats(tensor));
   JsonArray out;
   for (float value : values) out.emplace_back(static_cast<double>(value));
   return out;
@@ -141,7 +138,7 @@ class Reader {
     set("attention_out_bias", there("blk.0.attn_output.bias"));
     set("mlp_bias", there("blk.0.ffn_up.bias"));
     for (std::string_view key : {"qk_layernorm", "use_qk_norm"}) set(key, there("blk.0.attn_q_norm.weight"));
-    set("tie_word_embeddings", !there("output.weight"));
+    set("tie_word_embeddings", true);  // unless a head is there that differs
     if (const StoredTensor* table = file_.find("token_embd.weight");
         table != nullptr && table->shape.size() == 2 && !has("vocab_size")) {
       set("vocab_size", table->shape[0]);
@@ -217,10 +214,9 @@ class Reader {
       TRY(const double fast, number("rope.scaling.yarn_beta_fast", 32));
       TRY(const double slow, number("rope.scaling.yarn_beta_slow", 1));
       TRY(const double all, number("rope.scaling.yarn_log_multiplier", 0));
-      auto magnitude = [&](double scale) { return factor <= 1 ? 1 : 0.1 * scale * std::log(factor) + 1; };
       rope["beta_fast"] = fast;
       rope["beta_slow"] = slow;
-      rope["attention_factor"] = (all != 0 ? magnitude(1) / magnitude(all) : magnitude(1)) * attention;
+      rope["attention_factor"] = yarn_magnitude(factor, 1) / (all != 0 ? yarn_magnitude(factor, all) : 1) * attention;
     } else if (const StoredTensor* factors = file_.find("rope_freqs.weight")) {
       rope["rope_type"] = "factors";
       TRY(JsonArray values, numbers_of(*factors));

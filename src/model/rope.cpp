@@ -27,134 +27,135 @@ Settings settings_of(const Config& config, const RopeChoice& choice) {
 class Frequencies {
  public:
   Frequencies(Config& config, Config& rope, int32_t dims, double theta, int32_t head_dim)
-      : config_(config), rope_(rope), dims_(dims), theta_(theta), head_dim_(head_dim) {}
+      : config_(config), rope_(rope), head_dim_(head_dim), trained_(config.count("max_position_embeddings", 2048)) {
+    out_.dims = dims;
+    out_.origin.theta = theta;
+    out_.frequencies = rotary_powers(theta, dims);
+  }
 
   RopeSpec compute(std::string_view type) {
-    if (type == "default") return plain();
-    if (type == "linear") return linear();
-    if (type == "dynamic") return dynamic();
-    if (type == "yarn") return yarn();
-    if (type == "longrope" || type == "su") return longrope();
-    if (type == "llama3") return llama3();
-    if (type == "factors") return divided(rope_.numbers("factors", size()), 1);
-    rope_.fail(error(Code::unsupported,
-                     "rope type '{}' is not supported: expected default, linear, dynamic, yarn, longrope or llama3",
-                     type));
-    return plain();
+    if (type == "linear")
+      linear();
+    else if (type == "dynamic")
+      dynamic();
+    else if (type == "yarn")
+      yarn();
+    else if (type == "longrope" || type == "su")
+      longrope();
+    else if (type == "llama3")
+      llama3();
+    else if (type == "factors")
+      divide("factors", rope_.numbers("factors", out_.frequencies.size()));
+    else if (type != "default") {
+      rope_.fail(error(Code::unsupported,
+                       "rope type '{}' is not supported: expected default, linear, dynamic, yarn, longrope or llama3",
+                       type));
+    }
+    return std::move(out_);
   }
 
  private:
-  size_t size() const { return static_cast<size_t>(dims_ / 2); }
-
-  // base^(-2i/dims), rounded where a float32 implementation rounds.
-  std::vector<float> powers(double base) const {
-    std::vector<float> out(size());
-    for (size_t i = 0; i < out.size(); ++i) {
-      const float exponent = static_cast<float>(2 * i) / static_cast<float>(dims_);
-      out[i] = 1.0f / static_cast<float>(std::pow(base, static_cast<double>(exponent)));
-    }
-    return out;
+  double required(std::string_view key) {
+    if (!rope_.has(key)) rope_.fail(error(Code::invalid, "'{}' is missing", rope_.name_of(key)));
+    return rope_.positive(key, 1);
   }
 
-  RopeSpec made(std::vector<float> frequencies, double magnitude = 1) const {
-    return {.dims = dims_, .magnitude = static_cast<float>(magnitude), .frequencies = std::move(frequencies)};
+  void divide(std::string_view type, const std::vector<float>& factors) {
+    out_.origin.type = type;
+    for (size_t i = 0; i < factors.size(); ++i) out_.frequencies[i] /= factors[i];
   }
 
-  RopeSpec plain() const { return made(powers(theta_)); }
-
-  RopeSpec divided(const std::vector<float>& factors, double magnitude) {
-    std::vector<float> out = powers(theta_);
-    for (size_t i = 0; i < factors.size() && i < out.size(); ++i) out[i] /= factors[i];
-    return made(std::move(out), magnitude);
-  }
-
-  RopeSpec linear() {
-    const auto factor = static_cast<float>(rope_.positive("factor", 1));
-    std::vector<float> out = powers(theta_);
-    for (float& frequency : out) frequency /= factor;
-    return made(std::move(out));
+  void linear() {
+    out_.origin.factor = required("factor");
+    divide("linear", std::vector<float>(out_.frequencies.size(), static_cast<float>(out_.origin.factor)));
   }
 
   // The base grows with the length beyond what the model was trained for; here with the longest length wanted.
-  RopeSpec dynamic() {
-    const double exponent = static_cast<double>(dims_) / std::max(1, dims_ - 2);
+  void dynamic() {
+    double grown = 0;
     if (rope_.has("alpha")) {  // HunYuan's form, whatever the length
-      return made(powers(
-          theta_ * std::pow(rope_.positive("alpha", 1), static_cast<double>(head_dim_) / std::max(1, head_dim_ - 2))));
+      grown = std::pow(rope_.positive("alpha", 1), static_cast<double>(head_dim_) / std::max(1, head_dim_ - 2));
+    } else {
+      const double factor = required("factor"),
+                   length = std::max(trained_, static_cast<double>(config_.wanted_context()));
+      grown = std::pow(factor * length / trained_ - (factor - 1),
+                       static_cast<double>(out_.dims) / std::max(1, out_.dims - 2));
     }
-    const double factor = rope_.positive("factor", 1);
-    const double trained = config_.count("max_position_embeddings", 2048);
-    const double length = std::max(trained, static_cast<double>(config_.wanted_context()));
-    return made(powers(theta_ * std::pow(factor * length / trained - (factor - 1), exponent)));
+    out_.origin.theta *= grown;
+    out_.frequencies = rotary_powers(out_.origin.theta, out_.dims);
   }
 
   double original_length() {
-    const int32_t trained = config_.count("max_position_embeddings", 2048);
-    return config_.has("original_max_position_embeddings") ? config_.count("original_max_position_embeddings", trained)
-                                                           : rope_.count("original_max_position_embeddings", trained);
+    const auto trained = static_cast<int64_t>(trained_);
+    out_.origin.original_context = config_.has("original_max_position_embeddings")
+                                       ? config_.count("original_max_position_embeddings", trained)
+                                       : rope_.count("original_max_position_embeddings", trained);
+    return out_.origin.original_context;
   }
 
-  RopeSpec yarn() {
+  void yarn() {
+    RopeOrigin& origin = out_.origin;
+    origin.type = "yarn";
     const double original = original_length();
-    const double factor = rope_.positive("factor", config_.count("max_position_embeddings", 2048) / original);
-    auto magnitude_of = [&](double scale) { return factor <= 1 ? 1.0 : 0.1 * scale * std::log(factor) + 1.0; };
+    origin.factor = rope_.positive("factor", trained_ / original);
+    origin.beta_fast = rope_.positive("beta_fast", 32);
+    origin.beta_slow = rope_.positive("beta_slow", 1);
+    origin.truncate = rope_.flag("truncate", true);
     const double all = rope_.number("mscale_all_dim", 0), one = rope_.number("mscale", 0);
-    const double usual = all != 0 && one != 0 ? magnitude_of(one) / magnitude_of(all) : magnitude_of(1);
-    const double magnitude = rope_.number("attention_factor", usual);
+    const double usual = all != 0 && one != 0 ? yarn_magnitude(origin.factor, one) / yarn_magnitude(origin.factor, all)
+                                              : yarn_magnitude(origin.factor, 1);
+    out_.magnitude = static_cast<float>(rope_.number("attention_factor", usual));
 
     // Dimensions that turn often keep their frequency, those that turn seldom are interpolated, with a ramp between.
     auto dimension = [&](double rotations) {
-      return dims_ * std::log(original / (rotations * 2 * std::numbers::pi)) / (2 * std::log(theta_));
+      return out_.dims * std::log(original / (rotations * 2 * std::numbers::pi)) / (2 * std::log(origin.theta));
     };
-    double low = dimension(rope_.positive("beta_fast", 32)), high = dimension(rope_.positive("beta_slow", 1));
-    if (rope_.flag("truncate", true)) low = std::floor(low), high = std::ceil(high);
-    low = std::max(low, 0.0), high = std::min(high, static_cast<double>(dims_ - 1));
+    double low = dimension(origin.beta_fast), high = dimension(origin.beta_slow);
+    if (origin.truncate) low = std::floor(low), high = std::ceil(high);
+    low = std::max(low, 0.0), high = std::min(high, static_cast<double>(out_.dims - 1));
     if (low == high) high += 0.001;
-
-    std::vector<float> out = powers(theta_);
-    for (size_t i = 0; i < out.size(); ++i) {
+    for (size_t i = 0; i < out_.frequencies.size(); ++i) {
       const auto ramp = static_cast<float>(std::clamp((static_cast<double>(i) - low) / (high - low), 0.0, 1.0));
-      out[i] = out[i] / static_cast<float>(factor) * ramp + out[i] * (1 - ramp);
+      float& frequency = out_.frequencies[i];
+      frequency = frequency / static_cast<float>(origin.factor) * ramp + frequency * (1 - ramp);
     }
-    return made(std::move(out), magnitude);
   }
 
-  RopeSpec longrope() {
+  void longrope() {
+    RopeOrigin& origin = out_.origin;
     const double original = original_length();
-    const double trained = config_.count("max_position_embeddings", 2048);
-    const double factor = rope_.positive("factor", trained / original);
-    const double usual = factor <= 1 || original <= 1 ? 1 : std::sqrt(1 + std::log(factor) / std::log(original));
-    const double length = config_.wanted_context() > 0 ? static_cast<double>(config_.wanted_context()) : trained;
-    const std::vector<float> factors = rope_.numbers(length > original ? "long_factor" : "short_factor", size());
-    if (factors.empty())
-      rope_.fail(
-          error(Code::invalid, "rope type longrope needs short_factor and long_factor, {} numbers each", size()));
-    return divided(factors, rope_.number("attention_factor", usual));
+    origin.factor = rope_.positive("factor", trained_ / original);
+    origin.long_factors = rope_.numbers("long_factor", out_.frequencies.size());
+    origin.short_factors = rope_.numbers("short_factor", out_.frequencies.size());
+    if (origin.long_factors.empty() || origin.short_factors.empty()) {
+      rope_.fail(error(Code::invalid, "rope type longrope needs short_factor and long_factor, {} numbers each",
+                       out_.frequencies.size()));
+    }
+    const double usual =
+        origin.factor <= 1 || original <= 1 ? 1 : std::sqrt(1 + std::log(origin.factor) / std::log(original));
+    out_.magnitude = static_cast<float>(rope_.number("attention_factor", usual));
+    const double length = config_.wanted_context() > 0 ? static_cast<double>(config_.wanted_context()) : trained_;
+    divide("longrope", length > original ? origin.long_factors : origin.short_factors);
   }
 
-  RopeSpec llama3() {
-    const double factor = rope_.positive("factor", 8), original = original_length();
-    const double low = rope_.positive("low_freq_factor", 1), high = rope_.positive("high_freq_factor", 4);
-    std::vector<float> out = powers(theta_);
-    for (float& frequency : out) {
-      const double length = 2 * std::numbers::pi / static_cast<double>(frequency);
+  void llama3() {
+    out_.origin.type = "llama3";
+    const double factor = out_.origin.factor = required("factor"), original = original_length();
+    const double low = required("low_freq_factor"), high = required("high_freq_factor");
+    for (float& frequency : out_.frequencies) {
+      const double plain = frequency, length = 2 * std::numbers::pi / plain;
       if (length < original / high) continue;
-      if (length > original / low) {
-        frequency /= static_cast<float>(factor);
-      } else {
-        const double smooth = high == low ? 0 : (original / length - low) / (high - low);
-        frequency = static_cast<float>((1 - smooth) * static_cast<double>(frequency) / factor +
-                                       smooth * static_cast<double>(frequency));
-      }
+      const double smooth = high == low ? 0 : (original / length - low) / (high - low);
+      frequency =
+          static_cast<float>(length > original / low ? plain / factor : (1 - smooth) * plain / factor + smooth * plain);
     }
-    return made(std::move(out));
   }
 
   Config& config_;
   Config& rope_;
-  int32_t dims_;
-  double theta_;
   int32_t head_dim_;
+  double trained_;
+  RopeSpec out_;
 };
 
 int32_t dims_of(Config& config, Config& rope, const RopeChoice& choice) {
@@ -170,6 +171,17 @@ int32_t dims_of(Config& config, Config& rope, const RopeChoice& choice) {
 }
 
 }  // namespace
+
+std::vector<float> rotary_powers(double theta, int32_t dims) {
+  std::vector<float> out(static_cast<size_t>(dims / 2));
+  for (size_t i = 0; i < out.size(); ++i) {
+    const float exponent = static_cast<float>(2 * i) / static_cast<float>(dims);
+    out[i] = 1.0f / static_cast<float>(std::pow(theta, static_cast<double>(exponent)));
+  }
+  return out;
+}
+
+double yarn_magnitude(double factor, double scale) { return factor <= 1 ? 1 : 0.1 * scale * std::log(factor) + 1; }
 
 int32_t add_rope(Config& config, ModelSpec& spec, const RopeChoice& choice) {
   Settings settings = settings_of(config, choice);

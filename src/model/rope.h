@@ -21,6 +21,11 @@ struct RopeChoice {
   bool scaled = true;  // false: the base alone (Gemma 3's local layers)
 };
 
+// theta^(-2i/dims), rounded where a float32 implementation rounds.
+std::vector<float> rotary_powers(double theta, int32_t dims);
+// What YaRN multiplies sines and cosines by for a stretch of `factor`, unless a file says otherwise.
+double yarn_magnitude(double factor, double scale);
+
 // Adds the frequencies to spec.ropes unless they are there, and returns their index; -1 if the configuration has no
 // rotation for that type of layer. Mistakes are noted in the config.
 int32_t add_rope(Config& config, ModelSpec& spec, const RopeChoice& choice);

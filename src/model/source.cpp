@@ -332,21 +332,15 @@ Result<HostMatrix> ModelSource::matrix(const Slot& slot, std::vector<std::byte>&
 }
 
 Result<std::vector<float>> ModelSource::floats(const Slot& slot, const Part& part, int64_t size) const {
-  const Format& f = format(part.tensor->type);
-  if (f.group != 1)
-    return error(Code::unsupported, "the tensor '{}' is a vector in format {}: expected plain numbers", part.name,
-                 f.name);
-  std::vector<float> stored(static_cast<size_t>(part.tensor->values()));
   if (part.take == Take::per_head) {
     std::vector<float> all;
     for (int32_t head = 0; head < slot.heads; ++head) {
-      const StoredTensor& tensor = *find(replaced(part.name, head));
-      format(tensor.type).to_float(tensor.bytes.data(), stored.data(), tensor.values());
-      all.insert(all.end(), stored.begin(), stored.end());
+      TRY(const std::vector<float> one, read_floats(*find(replaced(part.name, head))));
+      all.insert(all.end(), one.begin(), one.end());
     }
     return all;
   }
-  f.to_float(part.tensor->bytes.data(), stored.data(), part.tensor->values());
+  TRY(std::vector<float> stored, read_floats(*part.tensor));
   const std::vector<int64_t> rows = slot.kind == SlotKind::matrix ? rows_of(slot, part.take) : std::vector<int64_t>();
   if (rows.empty()) return stored;
   std::vector<float> out(static_cast<size_t>(size));

@@ -22,12 +22,26 @@ struct NormSpec {
   bool bias = false;
 };
 
+// Where rotary frequencies came from, for those who write them down again (convert, inspect); forward() never asks.
+struct RopeOrigin {
+  double theta = 10000;
+  std::string type = "default";  // linear, yarn, longrope, llama3, factors
+  double factor = 1;
+  int32_t original_context = 0;
+  double beta_fast = 32, beta_slow = 1;
+  bool truncate = true;
+  std::vector<float> long_factors, short_factors;
+
+  friend bool operator==(const RopeOrigin&, const RopeOrigin&) = default;
+};
+
 // A set of rotary frequencies; layers name one by its index in ModelSpec::ropes.
 struct RopeSpec {
   int32_t dims = 0;
   bool neighbours = false;
   float magnitude = 1;
   std::vector<float> frequencies;  // [dims / 2], every scaling applied
+  RopeOrigin origin;
 
   friend bool operator==(const RopeSpec&, const RopeSpec&) = default;
 };

@@ -31,7 +31,7 @@ TEST_P(GoldenTest, ReferenceGivesTheStoredLogits) {
     largest = std::max(largest, std::abs(golden.logits[i]));
     worst = std::max(worst, std::abs(logits[i] - golden.logits[i]));
   }
-  EXPECT_LE(worst, 1e-3f * largest) << "largest logit " << largest;
+  EXPECT_LE(worst, 2e-5f * largest) << "largest logit " << largest;
 
   const size_t vocab = static_cast<size_t>((*model)->spec().vocab);
   std::vector<float> last(logits.end() - static_cast<std::ptrdiff_t>(vocab), logits.end());

@@ -1,0 +1,331 @@
+#include "model/convert.h"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <cstring>
+
+#include "base/team.h"
+#include "model/rope.h"
+
+namespace millrace {
+namespace {
+
+struct NamedType {
+  std::string_view name;
+  FileType type;
+};
+
+constexpr auto kTypes = std::to_array<NamedType>({
+    {"F32", {DType::f32, false, 0}},
+    {"F16", {DType::f16, false, 1}},
+    {"BF16", {DType::bf16, false, 32}},
+    {"Q8_0", {DType::q8_0, false, 7}},
+    {"Q4_0", {DType::q4_0, false, 2}},
+    {"Q4_1", {DType::q4_1, false, 3}},
+    {"Q5_0", {DType::q5_0, false, 8}},
+    {"Q5_1", {DType::q5_1, false, 9}},
+    {"Q2_K", {DType::q2_k, false, 10}},
+    {"Q3_K", {DType::q3_k, false, 11}},
+    {"Q4_K", {DType::q4_k, false, 14}},
+    {"Q4_K_S", {DType::q4_k, false, 14}},
+    {"Q4_K_M", {DType::q4_k, true, 15}},
+    {"Q5_K", {DType::q5_k, false, 16}},
+    {"Q5_K_S", {DType::q5_k, false, 16}},
+    {"Q5_K_M", {DType::q5_k, true, 17}},
+    {"Q6_K", {DType::q6_k, false, 18}},
+});
+
+// One tensor of the result: slots one after the other, or numbers of its own.
+struct Piece {
+  std::string name;
+  DType type = DType::f32;
+  std::vector<int64_t> shape;
+  std::vector<Slot> slots;     // their rows follow each other
+  bool bias = false;           // takes the slots' biases
+  std::vector<float> numbers;  // instead of slots
+};
+
+bool is_plain(DType type) { return type == DType::f32 || type == DType::f16 || type == DType::bf16; }
+
+// A nearby format whose groups fit rows of that length.
+DType fitting(DType type, int64_t cols) {
+  if (cols % format(type).group == 0) return type;
+  DType other = DType::f16;
+  if (type == DType::q2_k || type == DType::q3_k) other = DType::q4_0;
+  if (type == DType::q4_k) other = DType::q5_0;
+  if (type == DType::q5_k) other = DType::q5_1;
+  if (type == DType::q6_k) other = DType::q8_0;
+  return cols % format(other).group == 0 ? other : DType::f16;
+}
+
+// Outer layers, and every third between, keep more.
+bool keeps_more(const ModelSpec& spec, const Slot& slot) {
+  const auto layers = static_cast<int32_t>(spec.layers.size());
+  const int32_t edge = layers / 8;
+  return slot.layer < edge || slot.layer >= 7 * layers / 8 || (slot.layer - edge) % 3 == 2;
+}
+
+class Converter {
+ public:
+  Converter(const ModelSource& source, const ConvertOptions& options)
+      : source_(source),
+        options_(options),
+        layout_(source.architecture().gguf),
+        team_(options.threads > 0 ? options.threads : Team::processors()) {}
+
+  Result<ConvertReport> run(const std::filesystem::path& target) {
+    TRY_VOID(list_pieces());
+    TRY_VOID(put_metadata(writer_, source_, options_));
+    ConvertReport report;
+    for (const Piece& piece : pieces_) {
+      TRY_VOID(writer_.add(piece.name, piece.type, piece.shape));
+      report.fallbacks += is_fallback(piece);
+    }
+    report.bytes = writer_.file_bytes();
+    report.parameters = parameters(source_.spec());
+    report.tensors = static_cast<int>(pieces_.size());
+    TRY_VOID(writer_.begin(target));
+    for (const Piece& piece : pieces_) {
+      auto written = write(piece);
+      if (!written.ok()) return within(piece.name, std::move(written).error());
+      done_ += static_cast<uint64_t>(bytes_of(piece.type, values_of(piece)));
+      if (options_.progress && !options_.progress(done_, report.bytes))
+        return error(Code::cancelled, "converting was stopped");
+    }
+    TRY_VOID(writer_.finish());
+    if (options_.progress) options_.progress(report.bytes, report.bytes);
+    return report;
+  }
+
+ private:
+  static int64_t values_of(const Piece& piece) {
+    int64_t values = 1;
+    for (int64_t each : piece.shape) values *= each;
+    return values;
+  }
+
+  bool is_fallback(const Piece& piece) const {
+    if (piece.slots.empty() || piece.bias || piece.slots.front().kind != SlotKind::matrix) return false;
+    Slot wide = piece.slots.front();
+    wide.cols = 256;  // fits every format
+    return piece.type != stored_type(source_.spec(), wide, options_.type);
+  }
+
+  // ---- which tensors there are -------------------------------------------------------------------------------------
+  std::string file_name(const Slot& slot, const std::vector<Slot>& all) const {
+    const std::string stem = slot.layer < 0 ? slot.name : slot.name.substr(slot.name.find('.', 4) + 1);
+    const bool two_norms =
+        std::any_of(all.begin(), all.end(), [](const Slot& each) { return each.name.ends_with(".ffn_norm"); });
+    for (const TensorName& name : layout_.names) {
+      if (!name.slot.ends_with("." + stem)) continue;
+      // Falcon: only with two norms is the second one the attention's.
+      if (name.file.ends_with("_norm_2") && !two_norms) continue;
+      return fmt::format("blk.{}{}", slot.layer, name.file.substr(name.file.rfind('.')));
+    }
+    return slot.name;
+  }
+
+  Result<void> list_pieces() {
+    const ModelSpec& spec = source_.spec();
+    const std::vector<Slot> all = slots(spec);
+    for (size_t i = 0; i < all.size(); ++i) {
+      const Slot& slot = all[i];
+      std::vector<Slot> parts = {slot};
+      std::string name = file_name(slot, all);
+      if (layout_.fused_qkv && slot.name.ends_with(".attn_q")) {
+        name = fmt::format("blk.{}.attn_qkv", slot.layer);
+        parts = {slot, all[i + 1], all[i + 2]};
+        i += 2;
+      } else if (layout_.fused_ffn && slot.name.ends_with(".ffn_gate")) {
+        name = fmt::format("blk.{}.ffn_up", slot.layer);
+        parts = {slot, all[i + 1]};
+        i += 1;
+      }
+      add_pieces(name, std::move(parts));
+    }
+    add_duplicate_head(all.front());
+    return add_rope_tensors();
+  }
+
+  void add_pieces(const std::string& name, std::vector<Slot> parts) {
+    const Slot& first = parts.front();
+    int64_t rows = 0, size = 0;
+    for (const Slot& part : parts) rows += part.rows, size += part.bias_size();
+    if (first.weight && first.kind == SlotKind::matrix) {
+      pieces_.push_back({.name = name + ".weight",
+                         .type = stored_type(source_.spec(), first, options_.type),
+                         .shape = {rows, first.cols},
+                         .slots = parts});
+    } else if (first.weight) {
+      // Norms with a weight for every head are two-dimensional in GGUF.
+      const auto* gqa = first.layer >= 0
+                            ? &std::get<GqaSpec>(source_.spec().layers[static_cast<size_t>(first.layer)].mixer)
+                            : nullptr;
+      const bool by_head = first.heads > 0 && gqa->qk_norm_whole_weight;
+      std::vector<int64_t> shape = {first.cols};
+      if (by_head) shape = {first.heads, first.cols / first.heads};
+      pieces_.push_back({.name = name + ".weight", .shape = std::move(shape), .slots = parts});
+    }
+    if (first.bias)
+      pieces_.push_back({.name = name + ".bias", .shape = {size}, .slots = std::move(parts), .bias = true});
+  }
+
+  // Some of llama.cpp's loaders insist on a head even where it is the table.
+  void add_duplicate_head(const Slot& table) {
+    static constexpr std::string_view kNeedHead[] = {"gptneox", "phi2", "olmo2", "stablelm", "nemotron"};
+    if (!source_.spec().tied ||
+        std::find(std::begin(kNeedHead), std::end(kNeedHead), layout_.name) == std::end(kNeedHead))
+      return;
+    Piece head = {.name = "output.weight",
+                  .type = stored_type(source_.spec(), table, options_.type),
+                  .shape = {table.rows, table.cols},
+                  .slots = {table}};
+    pieces_.push_back(std::move(head));
+  }
+
+  // Rotary factors lie beside the weights: of longrope both sets, of anything no key can say the quotient. A GGUF file
+  // has them already.
+  Result<void> add_rope_tensors() {
+    auto add = [&](std::string name, std::vector<float> numbers) {
+      const auto size = static_cast<int64_t>(numbers.size());
+      pieces_.push_back({.name = std::move(name), .shape = {size}, .numbers = std::move(numbers)});
+    };
+    if (source_.checkpoint().kind() == Checkpoint::Kind::gguf) {
+      for (const char* name : {"rope_factors_long.weight", "rope_factors_short.weight", "rope_freqs.weight"}) {
+        const StoredTensor* tensor = source_.checkpoint().find(name);
+        if (tensor == nullptr) continue;
+        TRY(std::vector<float> numbers, read_floats(*tensor));
+        add(name, std::move(numbers));
+      }
+      return {};
+    }
+    for (const RopeSpec& rope : source_.spec().ropes) {
+      const RopeOrigin& origin = rope.origin;
+      if (origin.type == "longrope") {
+        add("rope_factors_long.weight", origin.long_factors);
+        add("rope_factors_short.weight", origin.short_factors);
+        return {};
+      }
+      if (origin.type == "llama3" || origin.type == "factors" || (origin.type == "yarn" && !origin.truncate)) {
+        std::vector<float> factors = rotary_powers(origin.theta, rope.dims);
+        for (size_t i = 0; i < factors.size(); ++i) factors[i] /= rope.frequencies[i];
+        add("rope_freqs.weight", std::move(factors));
+        return {};
+      }
+    }
+    return {};
+  }
+
+  // ---- their bytes -------------------------------------------------------------------------------------------------
+  Result<void> write(const Piece& piece) {
+    if (!piece.numbers.empty()) return write_floats(piece.numbers);
+    for (const Slot& slot : piece.slots) {
+      if (piece.bias) {
+        TRY(std::vector<float> bias, source_.bias(slot));
+        if (slot.kind == SlotKind::matrix && slot.heads > 0 && layout_.permuted) bias = permuted(bias, slot);
+        TRY_VOID(write_floats(bias));
+      } else if (slot.kind == SlotKind::norm) {
+        TRY(const std::vector<float> weight, source_.norm_weight(slot));
+        TRY_VOID(write_floats(weight));
+      } else {
+        TRY_VOID(write_matrix(slot, piece.type));
+      }
+    }
+    return {};
+  }
+
+  Result<void> write_floats(const std::vector<float>& numbers) {
+    return writer_.write(std::as_bytes(std::span(numbers)));
+  }
+
+  // The row of the model that is row r of the file: pairs that turn together become neighbours.
+  int64_t model_row(const Slot& slot, int64_t r) const {
+    if (!layout_.permuted || slot.heads == 0) return r;
+    const int64_t dim = slot.rows / slot.heads, within = r % dim;
+    return r - within + (within % 2) * (dim / 2) + within / 2;
+  }
+
+  std::vector<float> permuted(const std::vector<float>& values, const Slot& slot) const {
+    std::vector<float> out(values.size());
+    for (size_t i = 0; i < out.size(); ++i)
+      out[i] = values[static_cast<size_t>(model_row(slot, static_cast<int64_t>(i)))];
+    return out;
+  }
+
+  Result<void> write_matrix(const Slot& slot, DType type) {
+    TRY(const HostMatrix matrix, source_.matrix(slot, room_));
+    const Format& from = format(matrix.type);
+    const Format& to = format(type);
+    const auto row_in = static_cast<size_t>(bytes_of(matrix.type, slot.cols)),
+               row_out = static_cast<size_t>(bytes_of(type, slot.cols));
+    // As many rows at a time as give every worker some and stay within a few megabytes.
+    const int64_t chunk = std::clamp<int64_t>((int64_t{4} << 20) / slot.cols, 1, slot.rows);
+    std::vector<std::byte> out(static_cast<size_t>(chunk) * row_out);
+    std::vector<std::vector<float>> numbers(static_cast<size_t>(team_.workers()),
+                                            std::vector<float>(static_cast<size_t>(slot.cols)));
+    for (int64_t first = 0; first < slot.rows; first += chunk) {
+      const int64_t count = std::min(chunk, slot.rows - first);
+      team_.each(count, [&](int64_t task, int worker) {
+        const std::byte* in = &matrix.bytes[static_cast<size_t>(model_row(slot, first + task)) * row_in];
+        std::byte* place = &out[static_cast<size_t>(task) * row_out];
+        if (matrix.type == type) {
+          std::memcpy(place, in, row_out);
+          return;
+        }
+        std::vector<float>& row = numbers[static_cast<size_t>(worker)];
+        from.to_float(in, row.data(), slot.cols);
+        to.from_float(row.data(), place, slot.cols);
+      });
+      TRY_VOID(writer_.write(std::span(out).first(static_cast<size_t>(count) * row_out)));
+    }
+    return {};
+  }
+
+  const ModelSource& source_;
+  const ConvertOptions& options_;
+  const GgufLayout& layout_;
+  Team team_;
+  GgufWriter writer_;
+  std::vector<Piece> pieces_;
+  std::vector<std::byte> room_;
+  uint64_t done_ = 0;
+};
+
+}  // namespace
+
+Result<FileType> FileType::parse(std::string_view name) {
+  std::string upper(name);
+  std::transform(upper.begin(), upper.end(), upper.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
+  std::vector<std::string_view> known;
+  for (const NamedType& each : kTypes) {
+    if (each.name == upper) return each.type;
+    known.push_back(each.name);
+  }
+  return error(Code::invalid, "'{}' is not a type a file can be converted to; expected one of {}", name,
+               fmt::join(known, ", "));
+}
+
+DType stored_type(const ModelSpec& spec, const Slot& slot, const FileType& type) {
+  if (slot.kind == SlotKind::norm || slot.name == "position_embd") return DType::f32;
+  DType chosen = type.type;
+  const bool is_head = slot.name == "output" || (slot.name == "token_embd" && spec.tied);
+  if (!is_plain(chosen) && chosen != DType::q8_0) {
+    if (is_head) chosen = DType::q6_k;
+    const bool sensitive = slot.name.ends_with(".attn_v") || slot.name.ends_with(".ffn_down");
+    if (type.mixed && sensitive && keeps_more(spec, slot)) chosen = DType::q6_k;
+  }
+  return fitting(chosen, slot.cols);
+}
+
+Result<ConvertReport> convert(const ModelSource& source, const std::filesystem::path& target,
+                              const ConvertOptions& options) {
+  if (source.architecture().gguf.name.empty()) {
+    return error(Code::unsupported, "GGUF has no name for the architecture {}, so it cannot be converted",
+                 source.spec().architecture);
+  }
+  return Converter(source, options).run(target);
+}
+
+}  // namespace millrace

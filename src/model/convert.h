@@ -1,0 +1,52 @@
+// Converting: a Hugging Face directory or a GGUF file in, a GGUF file out, with the matrices in another format. Names,
+// order of rows and metadata are those llama.cpp's loaders expect of the architecture, so the file runs there too, as
+// far as that program knows the architecture. Streams tensor by tensor; the result appears under its name only when
+// whole.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <string_view>
+
+#include "model/source.h"
+#include "tensor/gguf_writer.h"
+
+namespace millrace {
+
+// What `--type` can say. Most names give every matrix one format, but for the head, which bears little rounding; the _M
+// mixes keep more of the values' and the feed-forward part's matrices.
+struct FileType {
+  DType type = DType::f16;
+  bool mixed = false;
+  uint32_t number = 1;  // general.file_type
+
+  static Result<FileType> parse(std::string_view name);  // "F16", "q8_0", "Q4_K_M"
+};
+
+struct ConvertOptions {
+  FileType type;
+  std::string name;  // general.name; empty: from the path
+  std::function<Result<void>(GgufWriter& writer)>
+      tokenizer;  // puts the tokenizer's keys; none: the file says it has none
+  std::function<bool(uint64_t done, uint64_t total)> progress;  // bytes of the result; false stops
+  int threads = 0;                                              // 0: as many as processors
+};
+
+struct ConvertReport {
+  uint64_t bytes = 0;  // of the file
+  int64_t parameters = 0;
+  int tensors = 0;
+  int fallbacks = 0;  // matrices whose rows do not fit the format and got a nearby one
+};
+
+Result<ConvertReport> convert(const ModelSource& source, const std::filesystem::path& target,
+                              const ConvertOptions& options);
+
+// The format a slot's weight gets in a file of that type.
+DType stored_type(const ModelSpec& spec, const Slot& slot, const FileType& type);
+
+// The keys of a model that came from a Hugging Face directory; of one from GGUF, those it had.
+Result<void> put_metadata(GgufWriter& writer, const ModelSource& source, const ConvertOptions& options);
+
+}  // namespace millrace
