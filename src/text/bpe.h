@@ -52,12 +52,13 @@ struct BpeOptions {
   bool byte_level = false;     // pieces and the texts of tokens are byte strings
   bool ignore_merges = false;  // a piece that is a token is that token
   bool byte_fallback = false;  // tokens <0x00> to <0xFF> stand for the bytes of what is no token
+  bool newlines_whole = false; // a run of newlines that is a token is that token
   bool fuse_unknown = false;
   Token unknown = kNoToken;
   std::string prefix, suffix;  // of symbols that continue, or end, a word
 };
 
-class Bpe : public Model {
+class Bpe : public PieceModel {
  public:
   // `vocabulary` is keyed by what pieces consist of: bytes at byte level, else text. `named` is keyed as in the file.
   static Result<std::unique_ptr<Bpe>> build(std::shared_ptr<const Vocabulary> vocabulary,
@@ -84,7 +85,7 @@ class Bpe : public Model {
 };
 
 // SentencePiece's reading: any two neighbours whose texts together are a token may merge, the best score first.
-class ScoreBpe : public Model {
+class ScoreBpe : public PieceModel {
  public:
   // `scores` has one per id.
   static Result<std::unique_ptr<ScoreBpe>> build(std::shared_ptr<const Vocabulary> vocabulary,

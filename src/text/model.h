@@ -1,4 +1,4 @@
-// Model: turns one piece of text into tokens. The piece is what a pre-tokenizer made; models know nothing of special
+// PieceModel: turns one piece of text into tokens. The piece is what a pre-tokenizer made; models know nothing of special
 // tokens. Immutable once built; encode may be called from any thread, each with its own MergeSpace.
 #pragma once
 
@@ -10,9 +10,9 @@
 
 namespace millrace {
 
-class Model {
+class PieceModel {
  public:
-  virtual ~Model() = default;
+  virtual ~PieceModel() = default;
   // Appends the tokens of a piece that is not empty.
   virtual void encode(std::string_view piece, MergeSpace& space, std::vector<Token>& out) const = 0;
 };

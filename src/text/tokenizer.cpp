@@ -16,7 +16,7 @@ constexpr size_t kLongestPiece = 1u << 28;  // what a model gets at once; offset
 // Hands pieces to the model, by way of the cache.
 class ModelSink : public PieceSink {
  public:
-  ModelSink(const Model& model, TokenizerSpace& space, std::vector<Token>& out)
+  ModelSink(const PieceModel& model, TokenizerSpace& space, std::vector<Token>& out)
       : model_(model), space_(space), out_(out) {}
 
   void piece(std::string_view text) override {
@@ -34,7 +34,7 @@ class ModelSink : public PieceSink {
   }
 
  private:
-  const Model& model_;
+  const PieceModel& model_;
   TokenizerSpace& space_;
   std::vector<Token>& out_;
 };

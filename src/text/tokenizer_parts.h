@@ -34,7 +34,7 @@ enum class ModelKind : uint8_t { bpe, score_bpe, unigram, word_piece, word_level
 struct TokenizerParts {
   ModelKind kind = ModelKind::bpe;
   std::shared_ptr<const Vocabulary> vocabulary;  // all tokens, as the file writes them
-  std::unique_ptr<const Model> model;
+  std::unique_ptr<const PieceModel> model;
   Normalizer normalizer;
   PreTokenizer pre;
   WordCutter cutter;               // where there is no pre-tokenizer

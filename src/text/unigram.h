@@ -42,7 +42,7 @@ struct UnigramOptions {
   bool byte_fallback = false;
 };
 
-class Unigram : public Model {
+class Unigram : public PieceModel {
  public:
   // `scores` has one per id; tokens that are not `usable` never match (they are special or stand for bytes).
   static Result<std::unique_ptr<Unigram>> build(std::shared_ptr<const Vocabulary> vocabulary,
