@@ -31,7 +31,7 @@ void check(const std::string& what, const RowOp& op, int64_t cols, float deviati
     Machine one = cpu(isa, 1);
     one.ops->begin(step);
     op(*one.ops, in.tensor(), other.tensor(), together.tensor());
-    expect_close(together, expected, tolerance, name, 0.1f);  // gelu of -4 cancels to nearly nothing
+    expect_close(together, expected, tolerance, name, 0.2f);  // gelu of -4 cancels to nearly nothing
     for (int threads : {2, 4}) {
       Rows out = start;
       Machine many = cpu(isa, threads);

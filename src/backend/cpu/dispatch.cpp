@@ -1,6 +1,9 @@
 #include <cstdlib>
 
 #include "backend/cpu/kernels.h"
+#if defined(__aarch64__)
+#include "backend/cpu/arm/arm.h"
+#endif
 
 namespace millrace {
 namespace cpu {
@@ -15,6 +18,10 @@ struct Row {
 // From the plainest to the best; each row builds on all before it.
 constexpr Row kRows[] = {
     {"scalar", [] { return true; }, add_scalar},
+#if defined(__aarch64__)
+    {"neon", neon_runs_here, add_neon},
+    {"i8mm", i8mm_runs_here, add_i8mm},
+#endif
 };
 
 }  // namespace

@@ -1,0 +1,25 @@
+// The Arm rows of the kernel table. `neon`: Armv8.2 with dot products and half precision (Neoverse N1, Apple M1 and
+// later). `i8mm`: adds the int8 and bfloat16 matrix products and the widening half-precision product (Neoverse V1, N2
+// and later). Integer sums are exact, so both rows give the same bits for the same quantised weights.
+#pragma once
+
+#include "backend/cpu/kernels.h"
+
+namespace millrace::cpu {
+
+bool neon_runs_here();
+bool i8mm_runs_here();
+void add_neon(Kernels& kernels);
+void add_i8mm(Kernels& kernels);
+
+// The parts of the rows.
+void add_neon_rows(Kernels& kernels);
+void add_neon_attend(Kernels& kernels);
+void add_neon_float(Kernels& kernels);  // float32 arithmetic for every format; half-precision weights
+void add_neon_int8(Kernels& kernels);   // quantised weights
+void add_i8mm_float(Kernels& kernels);
+void add_i8mm_int8(Kernels& kernels);
+void add_i8mm_bf16(Kernels& kernels);
+void add_i8mm_attend(Kernels& kernels);
+
+}  // namespace millrace::cpu

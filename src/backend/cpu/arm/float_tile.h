@@ -1,0 +1,122 @@
+// Products in floating point as outer products: a panel holds eight outputs side by side for every input, so each input
+// of a row is multiplied into eight outputs at once. Every output has one accumulator and takes its inputs in ascending
+// order: the bits cannot depend on how many rows or panels are in flight. Panels: [inputs rounded up][8], zeros where
+// there is no output.
+#pragma once
+
+#include <algorithm>
+
+#include "backend/cpu/arm/simd.h"
+#include "backend/cpu/kernels.h"
+
+namespace millrace::cpu {
+namespace {
+
+constexpr int kPanel = 8;
+
+inline int64_t up_to(int64_t value, int64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
+
+// acc [Rows, Panels * 8] += a [Rows, count] x w. `count` inputs; the panels' inputs are padded to a multiple of 4.
+template <int Rows, int Panels>
+inline void multiply_f32(const float* a, int64_t a_stride, const float* w, int64_t panel_floats, int64_t count,
+                         float* acc) {
+  float32x4_t sum[Rows][Panels * 2];
+#pragma GCC unroll 8
+  for (int r = 0; r < Rows; ++r) {
+#pragma GCC unroll 8
+    for (int n = 0; n < Panels * 2; ++n) sum[r][n] = vld1q_f32(acc + (r * Panels * 2 + n) * 4);
+  }
+  for (int64_t k = 0; k < count; k += 4) {
+    float32x4_t x[Rows];
+#pragma GCC unroll 8
+    for (int r = 0; r < Rows; ++r) x[r] = load_some(a + r * a_stride + k, count - k);
+#pragma GCC unroll 4
+    for (int lane = 0; lane < 4; ++lane) {
+#pragma GCC unroll 8
+      for (int n = 0; n < Panels * 2; ++n) {
+        float32x4_t weights = vld1q_f32(w + (n / 2) * panel_floats + (k + lane) * kPanel + n % 2 * 4);
+#pragma GCC unroll 8
+        for (int r = 0; r < Rows; ++r) {
+          float value = lane == 0   ? vgetq_lane_f32(x[r], 0)
+                        : lane == 1 ? vgetq_lane_f32(x[r], 1)
+                        : lane == 2 ? vgetq_lane_f32(x[r], 2)
+                                    : vgetq_lane_f32(x[r], 3);
+          sum[r][n] = vfmaq_n_f32(sum[r][n], weights, value);
+        }
+      }
+    }
+  }
+#pragma GCC unroll 8
+  for (int r = 0; r < Rows; ++r) {
+#pragma GCC unroll 8
+    for (int n = 0; n < Panels * 2; ++n) vst1q_f32(acc + (r * Panels * 2 + n) * 4, sum[r][n]);
+  }
+}
+
+// sum += low or high half of w times lane of a: one rounding, whether or not the machine has the widening product.
+template <int lane>
+inline float32x4_t multiply_low(float32x4_t sum, float16x8_t w, float16x8_t a) {
+#ifdef __ARM_FEATURE_FP16_FML
+  return vfmlalq_laneq_low_f16(sum, w, a, lane);
+#else
+  float32x4_t half = vcvt_f32_f16(lane < 4 ? vget_low_f16(a) : vget_high_f16(a));
+  return vfmaq_laneq_f32(sum, vcvt_f32_f16(vget_low_f16(w)), half, lane % 4);
+#endif
+}
+template <int lane>
+inline float32x4_t multiply_high(float32x4_t sum, float16x8_t w, float16x8_t a) {
+#ifdef __ARM_FEATURE_FP16_FML
+  return vfmlalq_laneq_high_f16(sum, w, a, lane);
+#else
+  float32x4_t half = vcvt_f32_f16(lane < 4 ? vget_low_f16(a) : vget_high_f16(a));
+  return vfmaq_laneq_f32(sum, vcvt_f32_f16(vget_high_f16(w)), half, lane % 4);
+#endif
+}
+
+// One vector of inputs: 8 / Rows inputs of Rows rows, interleaved [input][row].
+template <int Rows, int Panels, int lane = 0>
+inline void multiply_lanes(float16x8_t a, const float16_t* const* w, int64_t k, float32x4_t (&sum)[Rows][Panels * 2]) {
+  if constexpr (lane < 8) {
+#pragma GCC unroll 8
+    for (int n = 0; n < Panels; ++n) {
+      float16x8_t weights = vld1q_f16(w[n] + (k + lane / Rows) * kPanel);
+      sum[lane % Rows][n * 2] = multiply_low<lane>(sum[lane % Rows][n * 2], weights, a);
+      sum[lane % Rows][n * 2 + 1] = multiply_high<lane>(sum[lane % Rows][n * 2 + 1], weights, a);
+    }
+    multiply_lanes<Rows, Panels, lane + 1>(a, w, k, sum);
+  }
+}
+
+// out [Rows, Panels * 8] = a x w, both float16. `count` is a multiple of 8.
+template <int Rows, int Panels>
+inline void multiply_f16(const float16_t* a, const float16_t* const* w, int64_t count, float* out) {
+  float32x4_t sum[Rows][Panels * 2];
+#pragma GCC unroll 8
+  for (int r = 0; r < Rows; ++r) {
+#pragma GCC unroll 8
+    for (int n = 0; n < Panels * 2; ++n) sum[r][n] = vdupq_n_f32(0);
+  }
+  for (int64_t k = 0; k < count; k += 8 / Rows, a += 8) multiply_lanes<Rows, Panels>(vld1q_f16(a), w, k, sum);
+#pragma GCC unroll 8
+  for (int r = 0; r < Rows; ++r) {
+#pragma GCC unroll 8
+    for (int n = 0; n < Panels * 2; ++n) vst1q_f32(out + (r * Panels * 2 + n) * 4, sum[r][n]);
+  }
+}
+
+// Writes a tile's sums, times a factor per row, with the bias, to where outputs exist.
+inline void write_outputs(const LinearPart& part, int64_t row, int64_t rows, int64_t output, int64_t outputs,
+                          const float* sums, int64_t sums_stride, const float* factors) {
+  const float* bias = part.weight->bias;
+  for (int64_t r = 0; r < rows; ++r) {
+    float factor = factors != nullptr ? factors[r] : 1.0f;
+    float* out = part.out.row(row + r) + output;
+    for (int64_t n = 0; n < outputs; ++n) {
+      float value = sums[r * sums_stride + n] * factor;
+      out[n] = bias != nullptr ? value + bias[output + n] : value;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace millrace::cpu

@@ -1,0 +1,293 @@
+// The formats of group256.h: how each packs a group of 256 inputs for eight outputs, and how its integers are had back.
+#pragma once
+
+#include "backend/cpu/arm/formats32.h"
+#include "backend/cpu/arm/group256.h"
+
+namespace millrace::cpu {
+namespace {
+
+// Eight scales of a byte each, signed or not, as int32.
+inline void load_scales(const std::byte* at, bool is_signed, int32x4_t (&out)[2]) {
+  int16x8_t wide =
+      is_signed ? vmovl_s8(vld1_s8(as<int8_t>(at))) : vreinterpretq_s16_u16(vmovl_u8(vld1_u8(as<uint8_t>(at))));
+  out[0] = vmovl_s16(vget_low_s16(wide));
+  out[1] = vmovl_s16(vget_high_s16(wide));
+}
+
+// What every format's panel has in common: [8 float16 factors]([8 float16 minimum factors])[scales: subgroups x 8]
+// ([minimums: halves x 4 pairs x 16]), then the codes.
+template <int halves, bool mins, bool signed_scales>
+struct SuperGroup {
+  static constexpr int kHalves = halves;
+  static constexpr bool kMins = mins;
+  static constexpr int kSubgroups = 8 * halves;
+  static constexpr int64_t kScales = mins ? 32 : 16, kMinimums = kScales + kSubgroups * 8;
+  static constexpr int64_t kCodes = kMinimums + (mins ? halves * 64 : 0);
+
+  static void factors(const std::byte* group, float32x4_t (&out)[2]) { load_eight_f16(group, out); }
+  static void minimum_factors(const std::byte* group, float32x4_t (&out)[2]) { load_eight_f16(group + 16, out); }
+  static void scales(const std::byte* group, int span, int half, int32x4_t (&out)[2]) {
+    load_scales(group + kScales + (span * halves + half) * 8, signed_scales, out);
+  }
+  static int8x16_t minimums(const std::byte* group, int pair, int half) {
+    return load_s8(group + kMinimums + (half * kPairs + pair) * 16);
+  }
+
+  static uint8_t& scale_at(std::byte* group, int n, int subgroup) { return byte_at(group + kScales, subgroup * 8 + n); }
+  static uint8_t scale_at(const std::byte* group, int n, int subgroup) {
+    return byte_at(group + kScales, subgroup * 8 + n);
+  }
+  static int64_t minimum_index(int n, int subgroup) {
+    return (subgroup / 8 * kPairs + n / 2) * 16 + n % 2 * 8 + subgroup % 8;
+  }
+  static uint8_t& minimum_at(std::byte* group, int n, int subgroup) {
+    return byte_at(group + kMinimums, minimum_index(n, subgroup));
+  }
+  static uint8_t minimum_at(const std::byte* group, int n, int subgroup) {
+    return byte_at(group + kMinimums, minimum_index(n, subgroup));
+  }
+};
+
+// Calls one(row's group, n) for the rows that exist, on a cleared panel.
+template <class Stored, class F>
+void pack_rows(const std::byte* const (&rows)[kPanel], std::byte* out, int64_t bytes, F one) {
+  std::memset(out, 0, static_cast<size_t>(bytes));
+  for (int n = 0; n < kPanel; ++n) {
+    if (rows[n] != nullptr) one(*as<Stored>(rows[n]), n);
+  }
+}
+
+// ---- Q4_K and Q5_K
+// ------------------------------------------------------------------------------------------------------
+
+inline uint8_t q4_k_code(const uint8_t* codes, int v) { return codes[v / 64 * 32 + v % 32] >> (v % 64 / 32 * 4) & 15; }
+inline void put_q4_k_code(uint8_t* codes, int v, uint8_t code) {
+  uint8_t& both = codes[v / 64 * 32 + v % 32];
+  both = static_cast<uint8_t>(both | code << (v % 64 / 32 * 4));
+}
+
+template <class Stored, bool fifth>
+struct Q45K : SuperGroup<1, true, false> {
+  static constexpr int64_t kBits = kCodes, kNibbles = kCodes + (fifth ? kSpans * kOneBitBytes : 0);
+  static constexpr int64_t kBytes = kNibbles + kSpans * kNibbleBytes, kFileBytes = sizeof(Stored);
+  static constexpr float kAfter = 1;
+
+  static void values(const std::byte* group, int span, int pair, int j, int8x16_t (&out)[2]) {
+    uint8x16_t both = nibbles(group + kNibbles + span * kNibbleBytes, pair, j);
+    uint8x16_t low = vandq_u8(both, vdupq_n_u8(15)), high = vshrq_n_u8(both, 4);
+    if constexpr (fifth) {
+      const std::byte* bits = group + kBits + span * kOneBitBytes;
+      low = vorrq_u8(low, vandq_u8(bit_mask(bits, pair, 2 * j), vdupq_n_u8(16)));
+      high = vorrq_u8(high, vandq_u8(bit_mask(bits, pair, 2 * j + 1), vdupq_n_u8(16)));
+    }
+    out[0] = vreinterpretq_s8_u8(low);
+    out[1] = vreinterpretq_s8_u8(high);
+  }
+  static void pack(const std::byte* const (&rows)[kPanel], std::byte* out) {
+    pack_rows<Stored>(rows, out, kBytes, [out](const Stored& from, int n) {
+      copy_two_bytes(out, n, from.d);
+      copy_two_bytes(out + 16, n, from.dmin);
+      uint8_t scale[8], minimum[8];
+      layout::unpack_scales(from.scales, scale, minimum);
+      for (int s = 0; s < 8; ++s) scale_at(out, n, s) = scale[s], minimum_at(out, n, s) = minimum[s];
+      for (int v = 0; v < kSuper; ++v) {
+        put_nibble(out + kNibbles + v / 32 * kNibbleBytes, n, v % 32, q4_k_code(from.codes, v));
+        if constexpr (fifth)
+          put_bit(out + kBits + v / 32 * kOneBitBytes, n, v % 32, (from.high[v % 32] >> v / 32 & 1) != 0);
+      }
+    });
+  }
+  static void unpack(const std::byte* group, int n, std::byte* out) {
+    auto& to = *as<Stored>(out);
+    std::memcpy(to.d, group + 2 * n, 2);
+    std::memcpy(to.dmin, group + 16 + 2 * n, 2);
+    uint8_t scale[8], minimum[8];
+    for (int s = 0; s < 8; ++s) scale[s] = scale_at(group, n, s), minimum[s] = minimum_at(group, n, s);
+    layout::pack_scales(scale, minimum, to.scales);
+    for (int v = 0; v < kSuper; ++v) {
+      put_q4_k_code(to.codes, v, get_nibble(group + kNibbles + v / 32 * kNibbleBytes, n, v % 32));
+      if constexpr (fifth) {
+        bool set = get_bit(group + kBits + v / 32 * kOneBitBytes, n, v % 32);
+        to.high[v % 32] = static_cast<uint8_t>(to.high[v % 32] | (set ? 1 : 0) << v / 32);
+      }
+    }
+  }
+};
+using Q4K = Q45K<layout::Q4K, false>;
+using Q5K = Q45K<layout::Q5K, true>;
+
+// ---- Q6_K
+// ---------------------------------------------------------------------------------------------------------------
+
+// The code less 32, six bits with its sign, stands at the top of a byte: four times the value. A nibble plane has bits
+// 2-5 of that byte, a plane of two bits its top.
+struct Q6K : SuperGroup<2, false, true> {
+  static constexpr int64_t kTwos = kCodes, kNibbles = kTwos + kSpans * kTwoBitBytes;
+  static constexpr int64_t kBytes = kNibbles + kSpans * kNibbleBytes, kFileBytes = sizeof(layout::Q6K);
+  static constexpr float kAfter = 0.25f;
+
+  static void values(const std::byte* group, int span, int pair, int j, int8x16_t (&out)[2]) {
+    const uint8x16_t top = vdupq_n_u8(0xc0), middle = vdupq_n_u8(0x3c);
+    uint8x16_t both = nibbles(group + kNibbles + span * kNibbleBytes, pair, j);
+    uint8x16_t twos = load_u8(group + kTwos + span * kTwoBitBytes + pair * 16);
+    // Step 0 finds its two bits in place, 2 six below; 1 and 3 four and two below (kTwoBitShift).
+    uint8x16_t even = j == 0 ? twos : vshlq_n_u8(twos, 6), odd = j == 0 ? vshlq_n_u8(twos, 4) : vshlq_n_u8(twos, 2);
+    out[0] = vreinterpretq_s8_u8(vbslq_u8(top, even, vshlq_n_u8(both, 2)));
+    out[1] = vreinterpretq_s8_u8(vbslq_u8(middle, vshrq_n_u8(both, 2), odd));
+  }
+  static uint8_t code(const layout::Q6K& from, int v) {
+    int h = v / 128, r = v % 128;
+    int low = from.codes[64 * h + r % 64] >> (r / 64 * 4) & 15, high = from.high[32 * h + r % 32] >> (r / 32 * 2) & 3;
+    return static_cast<uint8_t>(low | high << 4);
+  }
+  static void pack(const std::byte* const (&rows)[kPanel], std::byte* out) {
+    pack_rows<layout::Q6K>(rows, out, kBytes, [out](const layout::Q6K& from, int n) {
+      copy_two_bytes(out, n, from.d);
+      for (int s = 0; s < 16; ++s) scale_at(out, n, s) = static_cast<uint8_t>(from.scales[s]);
+      for (int v = 0; v < kSuper; ++v) {
+        uint8_t value = static_cast<uint8_t>(code(from, v) ^ 32);  // less 32, in six bits
+        put_nibble(out + kNibbles + v / 32 * kNibbleBytes, n, v % 32, value & 15);
+        put_two(out + kTwos + v / 32 * kTwoBitBytes, n, v % 32, value >> 4);
+      }
+    });
+  }
+  static void unpack(const std::byte* group, int n, std::byte* out) {
+    auto& to = *as<layout::Q6K>(out);
+    std::memcpy(to.d, group + 2 * n, 2);
+    for (int s = 0; s < 16; ++s) to.scales[s] = static_cast<int8_t>(scale_at(group, n, s));
+    for (int v = 0; v < kSuper; ++v) {
+      int low = get_nibble(group + kNibbles + v / 32 * kNibbleBytes, n, v % 32);
+      int high = get_two(group + kTwos + v / 32 * kTwoBitBytes, n, v % 32) ^ 2;
+      int h = v / 128, r = v % 128;
+      uint8_t &lows = to.codes[64 * h + r % 64], &highs = to.high[32 * h + r % 32];
+      lows = static_cast<uint8_t>(lows | low << (r / 64 * 4));
+      highs = static_cast<uint8_t>(highs | high << (r / 32 * 2));
+    }
+  }
+};
+
+// ---- Q2_K, Q3_K and IQ4_XS: packed a little wider than the file has them, as nibbles
+// -------------------------------------
+
+inline uint8_t two_bit_code(const uint8_t* codes, int v) {
+  return codes[v / 128 * 32 + v % 32] >> (v % 128 / 32 * 2) & 3;
+}
+inline void put_two_bit_code(uint8_t* codes, int v, int code) {
+  uint8_t& four = codes[v / 128 * 32 + v % 32];
+  four = static_cast<uint8_t>(four | code << (v % 128 / 32 * 2));
+}
+
+struct Q2K : SuperGroup<2, true, false> {
+  static constexpr int64_t kNibbles = kCodes, kBytes = kNibbles + kSpans * kNibbleBytes,
+                           kFileBytes = sizeof(layout::Q2K);
+  static constexpr float kAfter = 1;
+
+  static void values(const std::byte* group, int span, int pair, int j, int8x16_t (&out)[2]) {
+    uint8x16_t both = nibbles(group + kNibbles + span * kNibbleBytes, pair, j);
+    out[0] = vreinterpretq_s8_u8(vandq_u8(both, vdupq_n_u8(15)));
+    out[1] = vreinterpretq_s8_u8(vshrq_n_u8(both, 4));
+  }
+  static void pack(const std::byte* const (&rows)[kPanel], std::byte* out) {
+    pack_rows<layout::Q2K>(rows, out, kBytes, [out](const layout::Q2K& from, int n) {
+      copy_two_bytes(out, n, from.d);
+      copy_two_bytes(out + 16, n, from.dmin);
+      for (int s = 0; s < 16; ++s)
+        scale_at(out, n, s) = from.scales[s] & 15, minimum_at(out, n, s) = from.scales[s] >> 4;
+      for (int v = 0; v < kSuper; ++v)
+        put_nibble(out + kNibbles + v / 32 * kNibbleBytes, n, v % 32, two_bit_code(from.codes, v));
+    });
+  }
+  static void unpack(const std::byte* group, int n, std::byte* out) {
+    auto& to = *as<layout::Q2K>(out);
+    std::memcpy(to.d, group + 2 * n, 2);
+    std::memcpy(to.dmin, group + 16 + 2 * n, 2);
+    for (int s = 0; s < 16; ++s)
+      to.scales[s] = static_cast<uint8_t>(scale_at(group, n, s) | minimum_at(group, n, s) << 4);
+    for (int v = 0; v < kSuper; ++v)
+      put_two_bit_code(to.codes, v, get_nibble(group + kNibbles + v / 32 * kNibbleBytes, n, v % 32));
+  }
+};
+
+// The code less 4 as a signed nibble, as in Q4_0.
+struct Q3K : SuperGroup<2, false, true> {
+  static constexpr int64_t kNibbles = kCodes, kBytes = kNibbles + kSpans * kNibbleBytes,
+                           kFileBytes = sizeof(layout::Q3K);
+  static constexpr float kAfter = 1.0f / 16;
+
+  static void values(const std::byte* group, int span, int pair, int j, int8x16_t (&out)[2]) {
+    uint8x16_t both = nibbles(group + kNibbles + span * kNibbleBytes, pair, j);
+    out[0] = vreinterpretq_s8_u8(vshlq_n_u8(both, 4));
+    out[1] = vreinterpretq_s8_u8(vandq_u8(both, vdupq_n_u8(0xf0)));
+  }
+  static void pack(const std::byte* const (&rows)[kPanel], std::byte* out) {
+    pack_rows<layout::Q3K>(rows, out, kBytes, [out](const layout::Q3K& from, int n) {
+      copy_two_bytes(out, n, from.d);
+      for (int s = 0; s < 16; ++s) {
+        int scale = (from.scales[s % 8] >> (s / 8 * 4) & 15) | (from.scales[8 + s % 4] >> (s / 4 * 2) & 3) << 4;
+        scale_at(out, n, s) = static_cast<uint8_t>(scale - 32);
+      }
+      for (int v = 0; v < kSuper; ++v) {
+        int code = two_bit_code(from.codes, v) | (from.high[v % 32] >> v / 32 & 1) << 2;
+        put_nibble(out + kNibbles + v / 32 * kNibbleBytes, n, v % 32, static_cast<uint8_t>(code - 4));
+      }
+    });
+  }
+  static void unpack(const std::byte* group, int n, std::byte* out) {
+    auto& to = *as<layout::Q3K>(out);
+    std::memcpy(to.d, group + 2 * n, 2);
+    for (int s = 0; s < 16; ++s) {
+      int scale = static_cast<int8_t>(scale_at(group, n, s)) + 32;
+      to.scales[s % 8] = static_cast<uint8_t>(to.scales[s % 8] | (scale & 15) << (s / 8 * 4));
+      to.scales[8 + s % 4] = static_cast<uint8_t>(to.scales[8 + s % 4] | scale >> 4 << (s / 4 * 2));
+    }
+    for (int v = 0; v < kSuper; ++v) {
+      int code = (get_nibble(group + kNibbles + v / 32 * kNibbleBytes, n, v % 32) + 4) & 7;
+      put_two_bit_code(to.codes, v, code & 3);
+      to.high[v % 32] = static_cast<uint8_t>(to.high[v % 32] | code >> 2 << v / 32);
+    }
+  }
+};
+
+struct IQ4XS : SuperGroup<1, false, true> {
+  static constexpr int64_t kNibbles = kCodes, kBytes = kNibbles + kSpans * kNibbleBytes,
+                           kFileBytes = sizeof(layout::IQ4XS);
+  static constexpr float kAfter = 1;
+
+  static void values(const std::byte* group, int span, int pair, int j, int8x16_t (&out)[2]) {
+    int8x16_t table = vld1q_s8(layout::kIQ4Values);
+    uint8x16_t both = nibbles(group + kNibbles + span * kNibbleBytes, pair, j);
+    out[0] = vqtbl1q_s8(table, vandq_u8(both, vdupq_n_u8(15)));
+    out[1] = vqtbl1q_s8(table, vshrq_n_u8(both, 4));
+  }
+  static void pack(const std::byte* const (&rows)[kPanel], std::byte* out) {
+    pack_rows<layout::IQ4XS>(rows, out, kBytes, [out](const layout::IQ4XS& from, int n) {
+      copy_two_bytes(out, n, from.d);
+      for (int s = 0; s < 8; ++s) {
+        int scale = (from.scales_low[s / 2] >> (s % 2 * 4) & 15) | (layout::load_u16(from.scales_high) >> (2 * s) & 3)
+                                                                       << 4;
+        scale_at(out, n, s) = static_cast<uint8_t>(scale - 32);
+      }
+      for (int v = 0; v < kSuper; ++v) {
+        put_nibble(out + kNibbles + v / 32 * kNibbleBytes, n, v % 32, file_nibble(from.codes + v / 32 * 16, v % 32));
+      }
+    });
+  }
+  static void unpack(const std::byte* group, int n, std::byte* out) {
+    auto& to = *as<layout::IQ4XS>(out);
+    std::memcpy(to.d, group + 2 * n, 2);
+    int high = 0;
+    for (int s = 0; s < 8; ++s) {
+      int scale = static_cast<int8_t>(scale_at(group, n, s)) + 32;
+      to.scales_low[s / 2] = static_cast<uint8_t>(to.scales_low[s / 2] | (scale & 15) << (s % 2 * 4));
+      high |= scale >> 4 << (2 * s);
+    }
+    layout::store_u16(to.scales_high, static_cast<uint16_t>(high));
+    for (int v = 0; v < kSuper; ++v) {
+      put_file_nibble(to.codes + v / 32 * 16, v % 32, get_nibble(group + kNibbles + v / 32 * kNibbleBytes, n, v % 32));
+    }
+  }
+};
+
+}  // namespace
+}  // namespace millrace::cpu

@@ -1,0 +1,301 @@
+// Products of formats with a factor per 256 weights and small integer scales within (Q4_K, Q6_K, ...). Rows are
+// quantised to int8 in the same groups of 256. Per group and output, in integers: the sum over its subgroups of scale *
+// (sum of products), and where the format has minimums, of minimum * (sum of the row's integers). Then sum +=
+// float(first) * (the weights' factor * the row's), and sum -= float(second) * (the minimums' factor * the row's).
+//
+// Prepared rows, per tile of four and group: factors [2 pairs][4]; sums of the row's integers over 32 and over 16, as
+// SMMLA takes them, in a low part of six bits and the rest; integers [8 spans of 32][4 steps][2 pairs][16]. A wide
+// panel, per group: per span scales (int32) [1 or 2 halves][4 pairs][4] and integers [4 steps][4 pairs][16]; then
+// factors [4 pairs][4], and with minimums their factors and the minimums [1 or 2][4 pairs][16].
+#pragma once
+
+#include "backend/cpu/arm/int8_mma.h"
+
+namespace millrace::cpu {
+namespace {
+
+constexpr int64_t kSuper = 256;
+constexpr int kSpans = 8;      // of 32 inputs
+constexpr int kSpanSteps = 4;  // of eight inputs
+
+// Where things are in a tile's group of prepared rows.
+constexpr int64_t kSums32 = 32, kSums16 = kSums32 + 64, kRowValues = kSums16 + 128;
+constexpr int64_t kSuperRowBytes = kRowValues + kSpans * kSpanSteps * 32;
+constexpr int kLowBits = 6;
+
+inline int64_t super_prepared_bytes(int64_t rows, int64_t cols) {
+  return up_to(rows, kTileRows) / kTileRows * (cols / kSuper) * kSuperRowBytes;
+}
+
+// [low parts][high parts] of eight sums each of two rows, at out and out + distance.
+inline void store_sums(const int16_t* a, const int16_t* b, std::byte* out, int64_t distance) {
+  for (int i = 0; i < 8; ++i) {
+    as_bytes(out)[i] = static_cast<uint8_t>(a[i] & ((1 << kLowBits) - 1));
+    as_bytes(out)[8 + i] = static_cast<uint8_t>(b[i] & ((1 << kLowBits) - 1));
+    as_bytes(out + distance)[i] = static_cast<uint8_t>(a[i] >> kLowBits);
+    as_bytes(out + distance)[8 + i] = static_cast<uint8_t>(b[i] >> kLowBits);
+  }
+}
+
+inline void super_prepare(Tensor in, int64_t begin, int64_t end, std::byte* out) {
+  int64_t groups = in.cols / kSuper;
+  out += begin / kTileRows * groups * kSuperRowBytes;
+  for (int64_t g = 0; g < groups; ++g, out += kSuperRowBytes) {
+    alignas(16) int8_t q[kTileRows][kSuper] = {};
+    int16_t sums16[kTileRows][16] = {}, sums32[kTileRows][8] = {};
+    float factor[kTileRows] = {};
+    for (int64_t r = 0; r < end - begin; ++r) {
+      factor[r] = quantise(in.row(begin + r) + g * kSuper, kSuper, q[r]);
+      for (int i = 0; i < 16; ++i) sums16[r][i] = vaddlvq_s8(vld1q_s8(q[r] + 16 * i));
+      for (int i = 0; i < 8; ++i) sums32[r][i] = static_cast<int16_t>(sums16[r][2 * i] + sums16[r][2 * i + 1]);
+    }
+    for (int pair = 0; pair < 2; ++pair) {
+      int a = 2 * pair, b = a + 1;
+      store_f32(out + pair * 16, per_row(factor[a], factor[b]));
+      store_sums(sums32[a], sums32[b], out + kSums32 + pair * 16, 32);
+      for (int half = 0; half < 2; ++half)
+        store_sums(sums16[a] + 8 * half, sums16[b] + 8 * half, out + kSums16 + half * 64 + pair * 16, 32);
+      for (int64_t k = 0; k < kSpans * kSpanSteps; ++k) {
+        store_s8(out + kRowValues + (k * 2 + pair) * 16, vcombine_s8(vld1_s8(q[a] + 8 * k), vld1_s8(q[b] + 8 * k)));
+      }
+    }
+  }
+}
+
+// A format F has: kBytes of a packed panel's group, kFileBytes of a group in the file, kHalves (1: a scale per 32
+// inputs, 2: per 16), kMins; factors() and minimum_factors() of eight outputs; scales(): int32 of eight outputs for a
+// span and half; minimums(): of a pair of outputs for subgroups 8h..8h+7; values(): steps 2j and 2j+1 of a span and
+// pair, times a power of two that kAfter undoes; pack() eight rows' groups (null: zeros) and unpack() one of them.
+template <class F>
+struct Group256Linear {
+  static constexpr int64_t kSpanBytes = F::kHalves * 64 + kSpanSteps * 64;
+  static constexpr int64_t kWideFactors = kSpans * kSpanBytes;
+  static constexpr int64_t kWideMins = kWideFactors + 64;
+  static constexpr int64_t kWideBytes = kWideMins + (F::kMins ? 64 + F::kHalves * 64 : 0);
+  static constexpr int64_t kRowSums = F::kHalves == 2 ? kSums16 : kSums32;
+
+  static int64_t packed_bytes(int64_t rows, int64_t cols) {
+    return up_to(rows, kPanel) / kPanel * (cols / kSuper) * F::kBytes;
+  }
+
+  static void pack(const std::byte* in, int64_t rows, int64_t cols, int64_t begin, int64_t end, std::byte* out) {
+    int64_t groups = cols / kSuper, row_bytes = groups * F::kFileBytes;
+    for (int64_t n = begin; n < end; n += kPanel) {
+      std::byte* to = out + n / kPanel * groups * F::kBytes;
+      for (int64_t g = 0; g < groups; ++g, to += F::kBytes) {
+        const std::byte* from[kPanel];
+        for (int64_t i = 0; i < kPanel; ++i)
+          from[i] = n + i < rows ? in + (n + i) * row_bytes + g * F::kFileBytes : nullptr;
+        F::pack(from, to);
+      }
+    }
+  }
+
+  static void unpack_row(const Weight& weight, int64_t row, float* out) {
+    int64_t groups = weight.cols / kSuper;
+    const std::byte* from = weight.data + row / kPanel * groups * F::kBytes;
+    for (int64_t g = 0; g < groups; ++g, from += F::kBytes, out += kSuper) {
+      std::byte group[F::kFileBytes] = {};
+      F::unpack(from, static_cast<int>(row % kPanel), group);
+      format(weight.type).to_float(group, out, kSuper);
+    }
+  }
+
+  static void widen(const std::byte* packed, int64_t groups, std::byte* out) {
+    for (int64_t g = 0; g < groups; ++g, packed += F::kBytes, out += kWideBytes) {
+      for (int span = 0; span < kSpans; ++span) {
+        std::byte* to = out + span * kSpanBytes;
+        for (int half = 0; half < F::kHalves; ++half) {
+          int32x4_t scale[2];
+          F::scales(packed, span, half, scale);
+          for (int p = 0; p < kPairs; ++p)
+            store_f32(to + (half * kPairs + p) * 16, twice(vreinterpretq_f32_s32(scale[p / 2]), p % 2));
+        }
+        for (int p = 0; p < kPairs; ++p) {
+          for (int j = 0; j < 2; ++j) {
+            int8x16_t w[2];
+            F::values(packed, span, p, j, w);
+            store_s8(to + F::kHalves * 64 + (2 * j * kPairs + p) * 16, w[0]);
+            store_s8(to + F::kHalves * 64 + ((2 * j + 1) * kPairs + p) * 16, w[1]);
+          }
+        }
+      }
+      float32x4_t factor[2], least[2];
+      F::factors(packed, factor);
+      if constexpr (F::kMins) F::minimum_factors(packed, least);
+      for (int p = 0; p < kPairs; ++p) {
+        store_f32(out + kWideFactors + p * 16, twice(factor[p / 2], p % 2));
+        if constexpr (F::kMins) {
+          store_f32(out + kWideMins + p * 16, twice(least[p / 2], p % 2));
+          for (int half = 0; half < F::kHalves; ++half)
+            store_s8(out + kWideMins + 64 + (half * kPairs + p) * 16, F::minimums(packed, p, half));
+        }
+      }
+    }
+  }
+
+  // The sum of minimum * sum of the row's integers, of a pair of rows and a pair of outputs.
+  template <class Minimum>
+  static int32x4_t minimum_sums(const std::byte* rows, int row_pair, Minimum minimum) {
+    PairSum low, high;
+#pragma GCC unroll 2
+    for (int half = 0; half < F::kHalves; ++half) {
+      int8x16_t m = minimum(half);
+      low.add(load_s8(rows + kRowSums + half * 64 + row_pair * 16), m);
+      high.add(load_s8(rows + kRowSums + half * 64 + row_pair * 16 + 32), m);
+    }
+    return vaddq_s32(low.sums(), vshlq_n_s32(high.sums(), kLowBits));
+  }
+
+  // sums of a tile += rows x wide panel, over `groups`.
+  static void multiply(const std::byte* rows, const std::byte* panel, int64_t groups, float* sums) {
+    for (int64_t g = 0; g < groups; ++g, rows += kSuperRowBytes, panel += kWideBytes) {
+      int32x4_t whole[2][kPairs];
+#pragma GCC unroll 8
+      for (int i = 0; i < 2 * kPairs; ++i) whole[i / kPairs][i % kPairs] = vdupq_n_s32(0);
+      for (int span = 0; span < kSpans; ++span) {
+        const std::byte* values = rows + kRowValues + span * kSpanSteps * 32;
+        const std::byte* wide = panel + span * kSpanBytes;
+#pragma GCC unroll 2
+        for (int half = 0; half < F::kHalves; ++half) {
+          PairSum t[2][kPairs];
+#pragma GCC unroll 4
+          for (int k = half * 2; k < (F::kHalves == 2 ? half * 2 + 2 : kSpanSteps); ++k) {
+            int8x16_t a = load_s8(values + k * 32), b = load_s8(values + k * 32 + 16);
+#pragma GCC unroll 4
+            for (int p = 0; p < kPairs; ++p) {
+              int8x16_t w = load_s8(wide + F::kHalves * 64 + (k * kPairs + p) * 16);
+              t[0][p].add(a, w);
+              t[1][p].add(b, w);
+            }
+          }
+#pragma GCC unroll 4
+          for (int p = 0; p < kPairs; ++p) {
+            int32x4_t scale = vld1q_s32(reinterpret_cast<const int32_t*>(wide + (half * kPairs + p) * 16));
+            whole[0][p] = vmlaq_s32(whole[0][p], t[0][p].sums(), scale);
+            whole[1][p] = vmlaq_s32(whole[1][p], t[1][p].sums(), scale);
+          }
+        }
+      }
+#pragma GCC unroll 4
+      for (int p = 0; p < kPairs; ++p) {
+        float32x4_t factor = load_f32(panel + kWideFactors + p * 16);
+#pragma GCC unroll 2
+        for (int m = 0; m < 2; ++m) {
+          float32x4_t of_rows = load_f32(rows + m * 16), total = vld1q_f32(sums + (m * kPairs + p) * 4);
+          total = vfmaq_f32(total, vcvtq_f32_s32(whole[m][p]), vmulq_f32(factor, of_rows));
+          if constexpr (F::kMins) {
+            int32x4_t least = minimum_sums(
+                rows, m, [&](int half) { return load_s8(panel + kWideMins + 64 + (half * kPairs + p) * 16); });
+            total = vfmsq_f32(total, vcvtq_f32_s32(least), vmulq_f32(load_f32(panel + kWideMins + p * 16), of_rows));
+          }
+          vst1q_f32(sums + (m * kPairs + p) * 4, total);
+        }
+      }
+    }
+  }
+
+  // One group of one panel met by one row: total of eight outputs.
+  static void one_group(const std::byte* rows, const std::byte* group, float32x4_t (&total)[2]) {
+    int32x4_t whole[2] = {vdupq_n_s32(0), vdupq_n_s32(0)};
+#pragma GCC unroll 8
+    for (int span = 0; span < kSpans; ++span) {
+      const std::byte* values = rows + kRowValues + span * kSpanSteps * 32;
+      PairSum t[F::kHalves][kPairs];
+#pragma GCC unroll 4
+      for (int p = 0; p < kPairs; ++p) {
+#pragma GCC unroll 2
+        for (int j = 0; j < 2; ++j) {
+          int8x16_t w[2];
+          F::values(group, span, p, j, w);
+          t[F::kHalves == 2 ? j : 0][p].add(load_s8(values + 2 * j * 32), w[0]);
+          t[F::kHalves == 2 ? j : 0][p].add(load_s8(values + (2 * j + 1) * 32), w[1]);
+        }
+      }
+#pragma GCC unroll 2
+      for (int half = 0; half < F::kHalves; ++half) {
+        int32x4_t scale[2];
+        F::scales(group, span, half, scale);
+        whole[0] = vmlaq_s32(whole[0], first_row(t[half][0].sums(), t[half][1].sums()), scale[0]);
+        whole[1] = vmlaq_s32(whole[1], first_row(t[half][2].sums(), t[half][3].sums()), scale[1]);
+      }
+    }
+    float32x4_t factor[2], least[2];
+    F::factors(group, factor);
+    if constexpr (F::kMins) F::minimum_factors(group, least);
+    float of_row = *reinterpret_cast<const float*>(rows);
+#pragma GCC unroll 2
+    for (int i = 0; i < 2; ++i) {
+      total[i] = vfmaq_f32(total[i], vcvtq_f32_s32(whole[i]), vmulq_n_f32(factor[i], of_row));
+      if constexpr (F::kMins) {
+        int32x4_t a = minimum_sums(rows, 0, [&](int half) { return F::minimums(group, 2 * i, half); });
+        int32x4_t b = minimum_sums(rows, 0, [&](int half) { return F::minimums(group, 2 * i + 1, half); });
+        total[i] = vfmsq_f32(total[i], vcvtq_f32_s32(first_row(a, b)), vmulq_n_f32(least[i], of_row));
+      }
+    }
+  }
+
+  template <int Panels>
+  static void one_row(const LinearPart& part, int64_t row, int64_t output) {
+    int64_t groups = part.weight->cols / kSuper;
+    const std::byte* rows = part.prepared + row / kTileRows * groups * kSuperRowBytes;
+    const std::byte* packed = part.weight->data + output / kPanel * groups * F::kBytes;
+    float32x4_t total[Panels][2];
+#pragma GCC unroll 8
+    for (int i = 0; i < Panels * 2; ++i) total[i / 2][i % 2] = vdupq_n_f32(0);
+    for (int64_t g = 0; g < groups; ++g, rows += kSuperRowBytes, packed += F::kBytes) {
+#pragma GCC unroll 4
+      for (int n = 0; n < Panels; ++n) one_group(rows, packed + n * groups * F::kBytes, total[n]);
+    }
+#pragma GCC unroll 4
+    for (int n = 0; n < Panels; ++n) write_row(part, row, output + n * kPanel, total[n][0], total[n][1], F::kAfter);
+  }
+
+  static void many_rows(const LinearPart& part, int64_t output) {
+    constexpr int64_t kSegment = 16;  // groups: a wide panel of some 40 KiB, which stays in the first cache
+    int64_t groups = part.weight->cols / kSuper, tiles = up_to(part.rows, kTileRows) / kTileRows;
+    std::byte* wide = part.scratch;
+    float* sums = reinterpret_cast<float*>(part.scratch + kSegment * kWideBytes);  // [tiles, kTileFloats]
+    const std::byte* packed = part.weight->data + output / kPanel * groups * F::kBytes;
+    const std::byte* rows = part.prepared + part.first_row / kTileRows * groups * kSuperRowBytes;
+    std::fill_n(sums, tiles * kTileFloats, 0.0f);
+    for (int64_t g = 0; g < groups; g += kSegment) {
+      int64_t count = std::min(kSegment, groups - g);
+      widen(packed + g * F::kBytes, count, wide);
+      for (int64_t t = 0; t < tiles; ++t)
+        multiply(rows + (t * groups + g) * kSuperRowBytes, wide, count, sums + t * kTileFloats);
+    }
+    for (int64_t t = 0; t < tiles; ++t) {
+      int64_t row = t * kTileRows;
+      write_tile(part, sums + t * kTileFloats, part.first_row + row, std::min(kTileRows, part.rows - row), output,
+                 F::kAfter);
+    }
+  }
+
+  static void product(const LinearPart& part) {
+    constexpr int kStreams = 2;
+    int64_t output = part.begin;
+    if (part.rows == 1) {
+      for (; output + (kStreams - 1) * kPanel < part.end; output += kStreams * kPanel)
+        one_row<kStreams>(part, part.first_row, output);
+      for (; output < part.end; output += kPanel) one_row<1>(part, part.first_row, output);
+    }
+    for (; output < part.end; output += kPanel) many_rows(part, output);
+  }
+
+  static LinearKernel kernel() {
+    LinearKernel kernel;
+    kernel.outputs_tile = kPanel;
+    kernel.rows_tile = kTileRows;
+    kernel.packed_bytes = packed_bytes;
+    kernel.pack = pack;
+    kernel.unpack_row = unpack_row;
+    kernel.prepared_bytes = super_prepared_bytes;
+    kernel.prepare = super_prepare;
+    kernel.product = product;
+    return kernel;
+  }
+};
+
+}  // namespace
+}  // namespace millrace::cpu

@@ -1,0 +1,286 @@
+// Products of formats with a factor per 32 weights (Q8_0, Q4_0, ...). Rows are quantised to int8 in the same groups
+// of 32. Per group and output: sum += (integer sum * the weights' factor) * the row's factor, and where the format has
+// a minimum, sum += minimum * (the row's factor * the sum of its integers).
+//
+// Prepared rows, per tile of four and group: factors [2 pairs][4], integers [4 steps][2 pairs][16] and, with minimums,
+// sums [2 pairs][4]. A wide panel, per group: factors [4 pairs][4], (minimums [4 pairs][4],) integers [4 steps][4
+// pairs][16]. Packed weights are the format's own business: F::values() gives two steps of a pair of outputs at a time.
+#pragma once
+
+#include "backend/cpu/arm/int8_mma.h"
+
+namespace millrace::cpu {
+namespace {
+
+constexpr int64_t kGroup = 32;
+constexpr int kSteps = 4;  // of eight inputs, in a group
+
+template <bool mins>
+struct Group32 {
+  static constexpr int64_t kRowBytes = 32 + kSteps * 32 + (mins ? 32 : 0);   // of a tile, a group
+  static constexpr int64_t kWideBytes = 64 + (mins ? 64 : 0) + kSteps * 64;  // of a panel, a group
+  static constexpr int64_t kWideValues = mins ? 128 : 64;
+
+  static int64_t prepared_bytes(int64_t rows, int64_t cols) {
+    return up_to(rows, kTileRows) / kTileRows * (cols / kGroup) * kRowBytes;
+  }
+
+  static void prepare(Tensor in, int64_t begin, int64_t end, std::byte* out) {
+    int64_t groups = in.cols / kGroup;
+    out += begin / kTileRows * groups * kRowBytes;
+    for (int64_t g = 0; g < groups; ++g, out += kRowBytes) {
+      alignas(16) int8_t q[kTileRows][kGroup] = {};
+      float factor[kTileRows] = {}, sum[kTileRows] = {};
+      for (int64_t r = 0; r < end - begin; ++r) {
+        factor[r] = quantise(in.row(begin + r) + g * kGroup, kGroup, q[r]);
+        if (mins) sum[r] = factor[r] * static_cast<float>(vaddlvq_s8(vld1q_s8(q[r])) + vaddlvq_s8(vld1q_s8(q[r] + 16)));
+      }
+      for (int pair = 0; pair < 2; ++pair) {
+        store_f32(out + pair * 16, per_row(factor[2 * pair], factor[2 * pair + 1]));
+        if (mins) store_f32(out + 160 + pair * 16, per_row(sum[2 * pair], sum[2 * pair + 1]));
+        for (int k = 0; k < kSteps; ++k) {
+          int8x16_t both = vcombine_s8(vld1_s8(q[2 * pair] + 8 * k), vld1_s8(q[2 * pair + 1] + 8 * k));
+          store_s8(out + 32 + (k * 2 + pair) * 16, both);
+        }
+      }
+    }
+  }
+
+  // sums of a tile += rows x wide panel, over `groups`.
+  static void multiply(const std::byte* rows, const std::byte* panel, int64_t groups, float* sums) {
+    float32x4_t total[2][kPairs];
+#pragma GCC unroll 8
+    for (int i = 0; i < 2 * kPairs; ++i) total[i / kPairs][i % kPairs] = vld1q_f32(sums + 4 * i);
+    for (int64_t g = 0; g < groups; ++g, rows += kRowBytes, panel += kWideBytes) {
+      PairSum t[2][kPairs];
+#pragma GCC unroll 4
+      for (int k = 0; k < kSteps; ++k) {
+        int8x16_t a = load_s8(rows + 32 + k * 32), b = load_s8(rows + 48 + k * 32);
+#pragma GCC unroll 4
+        for (int p = 0; p < kPairs; ++p) {
+          int8x16_t w = load_s8(panel + kWideValues + (k * kPairs + p) * 16);
+          t[0][p].add(a, w);
+          t[1][p].add(b, w);
+        }
+      }
+#pragma GCC unroll 4
+      for (int p = 0; p < kPairs; ++p) {
+        float32x4_t factor = load_f32(panel + p * 16);
+#pragma GCC unroll 2
+        for (int m = 0; m < 2; ++m) {
+          float32x4_t scaled = vmulq_f32(vcvtq_f32_s32(t[m][p].sums()), factor);
+          total[m][p] = vfmaq_f32(total[m][p], scaled, load_f32(rows + m * 16));
+          if (mins) total[m][p] = vfmaq_f32(total[m][p], load_f32(panel + 64 + p * 16), load_f32(rows + 160 + m * 16));
+        }
+      }
+    }
+#pragma GCC unroll 8
+    for (int i = 0; i < 2 * kPairs; ++i) vst1q_f32(sums + 4 * i, total[i / kPairs][i % kPairs]);
+  }
+};
+
+// A format F has: kBytes of a packed panel's group, kFileBytes of a group in the file, kMins; factors() and minimums()
+// of eight outputs; values(): steps 2j and 2j+1 of pair p, times a power of two that kAfter undoes; pack() eight rows'
+// groups (null: zeros) and unpack() one of them.
+template <class F>
+struct Group32Linear {
+  using Form = Group32<F::kMins>;
+
+  static int64_t packed_bytes(int64_t rows, int64_t cols) {
+    return up_to(rows, kPanel) / kPanel * (cols / kGroup) * F::kBytes;
+  }
+
+  static void pack(const std::byte* in, int64_t rows, int64_t cols, int64_t begin, int64_t end, std::byte* out) {
+    int64_t groups = cols / kGroup, row_bytes = groups * F::kFileBytes;
+    for (int64_t n = begin; n < end; n += kPanel) {
+      std::byte* to = out + n / kPanel * groups * F::kBytes;
+      for (int64_t g = 0; g < groups; ++g, to += F::kBytes) {
+        const std::byte* from[kPanel];
+        for (int64_t i = 0; i < kPanel; ++i)
+          from[i] = n + i < rows ? in + (n + i) * row_bytes + g * F::kFileBytes : nullptr;
+        F::pack(from, to);
+      }
+    }
+  }
+
+  static void unpack_row(const Weight& weight, int64_t row, float* out) {
+    int64_t groups = weight.cols / kGroup;
+    const std::byte* from = weight.data + row / kPanel * groups * F::kBytes;
+    for (int64_t g = 0; g < groups; ++g, from += F::kBytes, out += kGroup) {
+      std::byte group[F::kFileBytes];
+      F::unpack(from, static_cast<int>(row % kPanel), group);
+      format(weight.type).to_float(group, out, kGroup);
+    }
+  }
+
+  static void widen(const std::byte* packed, int64_t groups, std::byte* out) {
+    for (int64_t g = 0; g < groups; ++g, packed += F::kBytes, out += Form::kWideBytes) {
+      float32x4_t factor[2], minimum[2];
+      F::factors(packed, factor);
+      if constexpr (F::kMins) F::minimums(packed, minimum);
+      for (int half = 0; half < 2; ++half) {
+        store_f32(out + half * 32, low_twice(factor[half]));
+        store_f32(out + half * 32 + 16, high_twice(factor[half]));
+        if constexpr (F::kMins) {
+          store_f32(out + 64 + half * 32, low_twice(minimum[half]));
+          store_f32(out + 64 + half * 32 + 16, high_twice(minimum[half]));
+        }
+      }
+      for (int p = 0; p < kPairs; ++p) {
+        for (int j = 0; j < 2; ++j) {
+          int8x16_t w[2];
+          F::values(packed, p, j, w);
+          store_s8(out + Form::kWideValues + (2 * j * kPairs + p) * 16, w[0]);
+          store_s8(out + Form::kWideValues + ((2 * j + 1) * kPairs + p) * 16, w[1]);
+        }
+      }
+    }
+  }
+
+  // One row, `Panels` panels at once.
+  template <int Panels>
+  static void one_row(const LinearPart& part, int64_t row, int64_t output) {
+    int64_t groups = part.weight->cols / kGroup;
+    const std::byte* rows = part.prepared + row / kTileRows * groups * Form::kRowBytes;
+    const std::byte* packed = part.weight->data + output / kPanel * groups * F::kBytes;
+    float32x4_t total[Panels][2];
+#pragma GCC unroll 8
+    for (int i = 0; i < Panels * 2; ++i) total[i / 2][i % 2] = vdupq_n_f32(0);
+    for (int64_t g = 0; g < groups; ++g, rows += Form::kRowBytes, packed += F::kBytes) {
+      int8x16_t a[kSteps];
+#pragma GCC unroll 4
+      for (int k = 0; k < kSteps; ++k) a[k] = load_s8(rows + 32 + k * 32);
+      float factor_of_row = *reinterpret_cast<const float*>(rows);
+#pragma GCC unroll 4
+      for (int n = 0; n < Panels; ++n) {
+        const std::byte* group = packed + n * groups * F::kBytes;
+        PairSum t[kPairs];
+#pragma GCC unroll 4
+        for (int p = 0; p < kPairs; ++p) {
+#pragma GCC unroll 2
+          for (int j = 0; j < 2; ++j) {
+            int8x16_t w[2];
+            F::values(group, p, j, w);
+            t[p].add(a[2 * j], w[0]);
+            t[p].add(a[2 * j + 1], w[1]);
+          }
+        }
+        float32x4_t factor[2];
+        F::factors(group, factor);
+#pragma GCC unroll 2
+        for (int half = 0; half < 2; ++half) {
+          float32x4_t sum = vcvtq_f32_s32(first_row(t[2 * half].sums(), t[2 * half + 1].sums()));
+          total[n][half] = vfmaq_n_f32(total[n][half], vmulq_f32(sum, factor[half]), factor_of_row);
+          if constexpr (F::kMins) {
+            float32x4_t minimum[2];
+            F::minimums(group, minimum);
+            total[n][half] = vfmaq_n_f32(total[n][half], minimum[half], *reinterpret_cast<const float*>(rows + 160));
+          }
+        }
+      }
+    }
+#pragma GCC unroll 4
+    for (int n = 0; n < Panels; ++n) write_row(part, row, output + n * kPanel, total[n][0], total[n][1], F::kAfter);
+  }
+
+  // A whole tile of up to four rows straight from the packed weights.
+  template <int RowPairs>
+  static void few_rows(const LinearPart& part, int64_t row, int64_t count, int64_t output) {
+    int64_t groups = part.weight->cols / kGroup;
+    const std::byte* rows = part.prepared + row / kTileRows * groups * Form::kRowBytes;
+    const std::byte* group = part.weight->data + output / kPanel * groups * F::kBytes;
+    float32x4_t total[RowPairs][kPairs];
+#pragma GCC unroll 8
+    for (int i = 0; i < RowPairs * kPairs; ++i) total[i / kPairs][i % kPairs] = vdupq_n_f32(0);
+    for (int64_t g = 0; g < groups; ++g, rows += Form::kRowBytes, group += F::kBytes) {
+      float32x4_t factor[2], minimum[2];
+      F::factors(group, factor);
+      if constexpr (F::kMins) F::minimums(group, minimum);
+#pragma GCC unroll 4
+      for (int p = 0; p < kPairs; ++p) {
+        PairSum t[RowPairs];
+#pragma GCC unroll 2
+        for (int j = 0; j < 2; ++j) {
+          int8x16_t w[2];
+          F::values(group, p, j, w);
+#pragma GCC unroll 2
+          for (int m = 0; m < RowPairs; ++m) {
+            t[m].add(load_s8(rows + 32 + (4 * j + m) * 16), w[0]);
+            t[m].add(load_s8(rows + 32 + (4 * j + 2 + m) * 16), w[1]);
+          }
+        }
+        float32x4_t of_pair = p % 2 == 0 ? low_twice(factor[p / 2]) : high_twice(factor[p / 2]);
+#pragma GCC unroll 2
+        for (int m = 0; m < RowPairs; ++m) {
+          float32x4_t scaled = vmulq_f32(vcvtq_f32_s32(t[m].sums()), of_pair);
+          total[m][p] = vfmaq_f32(total[m][p], scaled, load_f32(rows + m * 16));
+          if constexpr (F::kMins) {
+            float32x4_t least = p % 2 == 0 ? low_twice(minimum[p / 2]) : high_twice(minimum[p / 2]);
+            total[m][p] = vfmaq_f32(total[m][p], least, load_f32(rows + 160 + m * 16));
+          }
+        }
+      }
+    }
+    float sums[kTileFloats];
+#pragma GCC unroll 8
+    for (int i = 0; i < RowPairs * kPairs; ++i) vst1q_f32(sums + 4 * i, total[i / kPairs][i % kPairs]);
+    write_tile(part, sums, row, count, output, F::kAfter);
+  }
+
+  // Many rows: a segment of a panel is widened once and meets every tile of rows.
+  static void many_rows(const LinearPart& part, int64_t output) {
+    constexpr int64_t kSegment = 128;  // groups: a wide panel of 40 KiB, which stays in the first cache
+    int64_t groups = part.weight->cols / kGroup, tiles = up_to(part.rows, kTileRows) / kTileRows;
+    std::byte* wide = part.scratch;
+    float* sums = reinterpret_cast<float*>(part.scratch + kSegment * Form::kWideBytes);  // [tiles, kTileFloats]
+    const std::byte* packed = part.weight->data + output / kPanel * groups * F::kBytes;
+    const std::byte* rows = part.prepared + part.first_row / kTileRows * groups * Form::kRowBytes;
+    std::fill_n(sums, tiles * kTileFloats, 0.0f);
+    for (int64_t g = 0; g < groups; g += kSegment) {
+      int64_t count = std::min(kSegment, groups - g);
+      widen(packed + g * F::kBytes, count, wide);
+      for (int64_t t = 0; t < tiles; ++t)
+        Form::multiply(rows + (t * groups + g) * Form::kRowBytes, wide, count, sums + t * kTileFloats);
+    }
+    for (int64_t t = 0; t < tiles; ++t) {
+      int64_t row = t * kTileRows;
+      write_tile(part, sums + t * kTileFloats, part.first_row + row, std::min(kTileRows, part.rows - row), output,
+                 F::kAfter);
+    }
+  }
+
+  static void product(const LinearPart& part) {
+    constexpr int kStreams = 2;
+    int64_t output = part.begin;
+    if (part.rows == 1) {
+      for (; output + (kStreams - 1) * kPanel < part.end; output += kStreams * kPanel)
+        one_row<kStreams>(part, part.first_row, output);
+      for (; output < part.end; output += kPanel) one_row<1>(part, part.first_row, output);
+    }
+    for (; output < part.end; output += kPanel) {
+      if (part.rows <= 2) {
+        few_rows<1>(part, part.first_row, part.rows, output);
+      } else if (part.rows <= 4) {
+        few_rows<2>(part, part.first_row, part.rows, output);
+      } else {
+        many_rows(part, output);
+      }
+    }
+  }
+
+  static LinearKernel kernel() {
+    LinearKernel kernel;
+    kernel.outputs_tile = kPanel;
+    kernel.rows_tile = kTileRows;
+    kernel.packed_bytes = packed_bytes;
+    kernel.pack = pack;
+    kernel.unpack_row = unpack_row;
+    kernel.prepared_bytes = Form::prepared_bytes;
+    kernel.prepare = Form::prepare;
+    kernel.product = product;
+    return kernel;
+  }
+};
+
+}  // namespace
+}  // namespace millrace::cpu

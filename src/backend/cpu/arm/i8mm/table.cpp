@@ -1,0 +1,10 @@
+#include "backend/cpu/arm/arm.h"
+
+namespace millrace::cpu {
+
+void add_i8mm(Kernels& kernels) {
+  add_i8mm_float(kernels);
+  add_i8mm_int8(kernels);
+}
+
+}  // namespace millrace::cpu

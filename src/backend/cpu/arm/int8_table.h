@@ -1,0 +1,29 @@
+// The entries both Arm rows have for quantised weights, each compiled for its own instructions.
+#pragma once
+
+#include "backend/cpu/arm/formats256.h"
+#include "backend/cpu/arm/formats32.h"
+
+namespace millrace::cpu {
+namespace {
+
+inline void add_int8_entries(Kernels& kernels) {
+  auto& fast = kernels.linear[static_cast<size_t>(Activations::fast)];
+  auto entry = [&](DType type) -> LinearKernel& { return fast[static_cast<size_t>(type)]; };
+  entry(DType::q8_0) = Group32Linear<Q8_0>::kernel();
+  entry(DType::q4_0) = Group32Linear<Q4_0>::kernel();
+  entry(DType::q4_1) = Group32Linear<Q4_1>::kernel();
+  entry(DType::q5_0) = Group32Linear<Q5_0>::kernel();
+  entry(DType::q5_1) = Group32Linear<Q5_1>::kernel();
+  entry(DType::iq4_nl) = Group32Linear<IQ4NL>::kernel();
+  entry(DType::mxfp4) = Group32Linear<MXFP4>::kernel();
+  entry(DType::q2_k) = Group256Linear<Q2K>::kernel();
+  entry(DType::q3_k) = Group256Linear<Q3K>::kernel();
+  entry(DType::q4_k) = Group256Linear<Q4K>::kernel();
+  entry(DType::q5_k) = Group256Linear<Q5K>::kernel();
+  entry(DType::q6_k) = Group256Linear<Q6K>::kernel();
+  entry(DType::iq4_xs) = Group256Linear<IQ4XS>::kernel();
+}
+
+}  // namespace
+}  // namespace millrace::cpu

@@ -1,0 +1,8 @@
+#include "backend/cpu/arm/arm.h"
+#include "backend/cpu/arm/int8_table.h"
+
+namespace millrace::cpu {
+
+void add_neon_int8(Kernels& kernels) { add_int8_entries(kernels); }
+
+}  // namespace millrace::cpu

@@ -1,0 +1,69 @@
+// How codes of four, five and six bits lie in a packed panel: a plane of nibbles, and for wider codes a plane of one or
+// two more bits. A panel's group of 32 inputs has four steps of eight inputs and four pairs of outputs, a vector for
+// each; a byte of a vector is one code. Nibbles: one vector holds step 2j low and step 2j+1 high, vectors in the order
+// [j][pair].
+#pragma once
+
+#include "backend/cpu/arm/int8_mma.h"
+
+namespace millrace::cpu {
+namespace {
+
+constexpr int64_t kNibbleBytes = 128;  // of a panel's group
+constexpr int64_t kOneBitBytes = 32;
+constexpr int64_t kTwoBitBytes = 64;
+
+inline uint8_t& byte_at(std::byte* plane, int64_t index) { return reinterpret_cast<uint8_t*>(plane)[index]; }
+inline uint8_t byte_at(const std::byte* plane, int64_t index) { return reinterpret_cast<const uint8_t*>(plane)[index]; }
+
+// Where input i of output n is: its step, pair, and byte of the vector.
+struct Place {
+  Place(int n, int i) : step(i / 8), pair(n / 2), byte(n % 2 * 8 + i % 8) {}
+  int step, pair, byte;
+};
+
+inline void put_nibble(std::byte* plane, int n, int i, uint8_t code) {
+  Place at(n, i);
+  uint8_t& both = byte_at(plane, (at.step / 2 * kPairs + at.pair) * 16 + at.byte);
+  int shift = at.step % 2 * 4;
+  both = static_cast<uint8_t>((both & ~(15 << shift)) | (code & 15) << shift);
+}
+inline uint8_t get_nibble(const std::byte* plane, int n, int i) {
+  Place at(n, i);
+  return byte_at(plane, (at.step / 2 * kPairs + at.pair) * 16 + at.byte) >> (at.step % 2 * 4) & 15;
+}
+inline uint8x16_t nibbles(const std::byte* plane, int pair, int j) { return load_u8(plane + (j * kPairs + pair) * 16); }
+
+// One more bit: vectors [pair / 2], bit (pair % 2) * 4 + step.
+inline void put_bit(std::byte* plane, int n, int i, bool set) {
+  Place at(n, i);
+  uint8_t& eight = byte_at(plane, at.pair / 2 * 16 + at.byte);
+  int shift = at.pair % 2 * 4 + at.step;
+  eight = static_cast<uint8_t>((eight & ~(1 << shift)) | (set ? 1 : 0) << shift);
+}
+inline bool get_bit(const std::byte* plane, int n, int i) {
+  Place at(n, i);
+  return (byte_at(plane, at.pair / 2 * 16 + at.byte) >> (at.pair % 2 * 4 + at.step) & 1) != 0;
+}
+// All ones where the bit is set.
+inline uint8x16_t bit_mask(const std::byte* plane, int pair, int step) {
+  return vtstq_u8(load_u8(plane + pair / 2 * 16), vdupq_n_u8(static_cast<uint8_t>(1 << (pair % 2 * 4 + step))));
+}
+
+// Two more bits: vectors [pair]; step 0 in bits 6-7, step 1 in 2-3, step 2 in 0-1, step 3 in 4-5 (see Q6K::values).
+constexpr int kTwoBitShift[4] = {6, 2, 0, 4};
+inline void put_two(std::byte* plane, int n, int i, uint8_t bits) {
+  Place at(n, i);
+  uint8_t& four = byte_at(plane, at.pair * 16 + at.byte);
+  int shift = kTwoBitShift[at.step];
+  four = static_cast<uint8_t>((four & ~(3 << shift)) | (bits & 3) << shift);
+}
+inline uint8_t get_two(const std::byte* plane, int n, int i) {
+  Place at(n, i);
+  return byte_at(plane, at.pair * 16 + at.byte) >> kTwoBitShift[at.step] & 3;
+}
+
+inline void copy_two_bytes(std::byte* to, int n, const uint8_t* from) { std::memcpy(to + 2 * n, from, 2); }
+
+}  // namespace
+}  // namespace millrace::cpu
