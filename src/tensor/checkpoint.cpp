@@ -66,6 +66,10 @@ Error no_config(const fs::path& directory) {
                    directory.string(), name);
     }
   }
+  if (is_there(directory / "snapshots")) {
+    return error(Code::not_found, "{}: is a download cache: give one of the directories in {} that has a config.json",
+                 directory.string(), (directory / "snapshots").string());
+  }
   return error(
       Code::not_found,
       "{}: has no config.json, so it is no Hugging Face model: give a directory with config.json and *.safetensors, or "
@@ -135,12 +139,17 @@ std::optional<std::string> only_safetensors(const fs::path& directory) {
 Result<Checkpoint> Checkpoint::open(const fs::path& path) {
   std::error_code code;
   const fs::file_status status = fs::status(path, code);
-  if (!fs::exists(status)) {
+  if (status.type() == fs::file_type::not_found) {
     return error(
         Code::not_found,
         "{}: does not exist: check the path; models are opened from local files, so a model from a hub must be "
         "downloaded first",
         path.string());
+  }
+  if (!fs::status_known(status)) return error(Code::io, "{}: cannot be reached: {}", path.string(), code.message());
+  if (!fs::is_directory(status) && !fs::is_regular_file(status)) {
+    return error(Code::invalid, "{}: is neither a file nor a directory: give a GGUF file or a Hugging Face directory",
+                 path.string());
   }
   Checkpoint checkpoint;
   checkpoint.path_ = path;

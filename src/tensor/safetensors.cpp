@@ -291,6 +291,7 @@ Result<SafetensorsFile> parse_safetensors(std::span<const std::byte> file) {
 }
 
 Result<ShardIndex> parse_shard_index(std::string_view text) {
+  if (is_lfs_pointer(text)) return unknown_file(std::as_bytes(std::span(text.data(), text.size())));
   TRY(const Json json,
       parse_json(text, {.max_bytes = kMaxSafetensorsHeader, .max_depth = 8, .refuse_duplicate_keys = true}));
   const Json* map = find(json, "weight_map");

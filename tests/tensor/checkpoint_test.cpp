@@ -184,6 +184,9 @@ TEST(Checkpoint, OpensOneSafetensorsFile) {
 TEST(Checkpoint, DirectoriesThatAreNotModels) {
   const Folder folder;
   expect_refused(folder.path(), "has no config.json", Code::not_found);
+  fs::create_directory(folder.path() / "snapshots");
+  expect_refused(folder.path(), "is a download cache: give one of the directories in", Code::not_found);
+  fs::remove(folder.path() / "snapshots");
   folder.write("model-q4.gguf", whole_gguf());
   expect_refused(folder.path(), "holds model-q4.gguf: give the path of that file", Code::not_found);
   folder.write("config.json", kConfig);
@@ -226,6 +229,7 @@ TEST(Checkpoint, SideFilesMustBeRight) {
 TEST(Checkpoint, SaysWhatAFileIs) {
   const Folder folder;
   expect_refused(folder.path() / "absent.gguf", "does not exist: check the path", Code::not_found);
+  expect_refused("/dev/null", "is neither a file nor a directory", Code::invalid);
   expect_refused(folder.write("empty.gguf", ""), "is empty", Code::invalid);
   expect_refused(folder.write("a.bin", std::string_view("PK\x03\x04 archive/data.pkl", 22)), "pickle",
                  Code::unsupported);
