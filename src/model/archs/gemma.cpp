@@ -38,13 +38,11 @@ void describe_gemma(Config& config, ModelSpec& spec) {
   spec.layers.assign(static_cast<size_t>(sizes.layers), pre_norm_layer(gqa, ffn, *spec.final_norm));
 }
 
-// What generations 2 and 3 share: norms around both halves, softcaps, a scale of their own, windows on some layers.
-LayerSpec sandwich(Config& config, ModelSpec& spec, const Sizes& sizes, double logit_softcap,
-                   double attention_softcap) {
+// What generations 2 and 3 share: norms around both halves, capped logits, a scale of their own, windows on some layers.
+LayerSpec sandwich(Config& config, ModelSpec& spec, const Sizes& sizes, double logit_softcap) {
   GqaSpec gqa = attention(sizes);
   gqa.qkv_bias = gqa.out_bias = config.flag("attention_bias", false);
   gqa.scale = static_cast<float>(1 / std::sqrt(config.positive("query_pre_attn_scalar", 256)));
-  gqa.softcap = static_cast<float>(config.number_or_none("attn_logit_softcapping", attention_softcap));
   spec.logit_softcap = static_cast<float>(config.number_or_none("final_logit_softcapping", logit_softcap));
   LayerSpec layer =
       pre_norm_layer(gqa, gated_ffn(config, sizes, "hidden_activation", "gelu_pytorch_tanh"), *spec.final_norm);
@@ -63,8 +61,9 @@ void describe_gemma2(Config& config, ModelSpec& spec) {
                              .head_dim = 256,
                              .context = 8192,
                              .tied = true});
-  LayerSpec layer = sandwich(config, spec, sizes, 30, 50);
+  LayerSpec layer = sandwich(config, spec, sizes, 30);
   auto& gqa = std::get<GqaSpec>(layer.mixer);
+  gqa.softcap = static_cast<float>(config.number_or_none("attn_logit_softcapping", 50));
   gqa.rope = add_rope(config, spec, {.head_dim = sizes.head_dim});
   const int32_t window = config.count_or_none("sliding_window", 4096);
   for (bool sliding : sliding_layers(config, sizes.layers, [](int32_t i) { return i % 2 == 0; })) {
@@ -84,7 +83,7 @@ void describe_gemma3(Config& config, ModelSpec& spec) {
                              .head_dim = 256,
                              .context = 131072,
                              .tied = true});
-  LayerSpec layer = sandwich(config, spec, sizes, 0, 0);
+  LayerSpec layer = sandwich(config, spec, sizes, 0);
   auto& gqa = std::get<GqaSpec>(layer.mixer);
   gqa.qk_norm = spec.final_norm;
   const int32_t window = config.count_or_none("sliding_window", 4096);
