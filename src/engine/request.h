@@ -23,6 +23,7 @@ struct Targets {
 struct Request {
   std::vector<Token> prompt;       // at least one token
   int max_tokens = 16;             // of each answer, at least one
+  int min_tokens = 0;              // before so many, stop tokens are not chosen
   int choices = 1;                 // answers to the one prompt; they share its pages
   std::vector<Token> stop_tokens;  // each ends the answer (and is reported)
   Sampling sampling;

@@ -1,0 +1,259 @@
+#include "engine/engine.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+
+namespace millrace {
+namespace {
+
+constexpr size_t kMostRecords = 1 << 16;
+
+}  // namespace
+
+Result<std::unique_ptr<Engine>> Engine::create(const Model& model, Backend& backend, const EngineOptions& options) {
+  EngineOptions settled = options;
+  settled.executor.rows = options.limits.step_tokens;
+  settled.executor.sequences = options.limits.max_sequences;
+  TRY(auto executor, Executor::create(model, backend, settled.executor));
+  settled.executor = executor->options();
+  // The executor may have fewer rows than asked for where the whole context is shorter than a step.
+  settled.limits.step_tokens = std::min(settled.limits.step_tokens, settled.executor.rows);
+  settled.limits.max_sequences = std::min(settled.limits.max_sequences, settled.executor.sequences);
+  if (settled.limits.context == 0) settled.limits.context = settled.executor.context;
+  TRY_VOID(check_limits(settled.limits));
+  TRY(auto policy, make_policy(settled.policy));
+
+  std::unique_ptr<Engine> engine(new Engine(settled, std::move(executor)));
+  const CacheLayout& layout = engine->executor_->layout();
+  int second_pages = Store::pages_within(layout, settled.swap_bytes);
+  if (second_pages > 0) {
+    TRY(Store second, Store::create(layout, engine->executor_->planned().shapes, second_pages, settled.swap_bytes));
+    engine->second_.emplace(std::move(second));
+  }
+  engine->cache_ = std::make_unique<KvCache>(layout, settled.executor.pages, second_pages);
+  engine->scheduler_ = std::make_unique<Scheduler>(settled.limits, *engine->cache_, std::move(policy));
+  engine->runner_ = std::make_unique<Runner>(*engine->executor_, engine->second_ ? &*engine->second_ : nullptr);
+  engine->note_progress();
+  if (settled.overlap) engine->runner_thread_ = std::thread([e = engine.get()] { e->runner_loop(); });
+  engine->thread_ = std::thread([e = engine.get()] { e->loop(); });
+  return engine;
+}
+
+Engine::Engine(const EngineOptions& options, std::unique_ptr<Executor> executor)
+    : options_(options), executor_(std::move(executor)), start_(std::chrono::steady_clock::now()) {}
+
+Engine::~Engine() {
+  if (thread_.joinable()) {
+    {
+      std::lock_guard lock(mutex_);
+      inbox_.stopping = true;
+    }
+    arrived_.notify_one();
+    thread_.join();
+  }
+  if (runner_thread_.joinable()) {
+    {
+      std::lock_guard lock(turn_mutex_);
+      runner_stops_ = true;
+    }
+    turn_.notify_all();
+    runner_thread_.join();
+  }
+}
+
+double Engine::now() const { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count(); }
+
+RequestId Engine::submit(Request request, Listener listener) {
+  RequestId id = next_id_.fetch_add(1);
+  {
+    std::lock_guard lock(mutex_);
+    inbox_.items.push_back({id, std::move(request), std::move(listener), now()});
+  }
+  arrived_.notify_one();
+  return id;
+}
+
+void Engine::cancel(RequestId request) {
+  {
+    std::lock_guard lock(mutex_);
+    inbox_.items.push_back({request, std::nullopt, nullptr, now()});
+  }
+  arrived_.notify_one();
+}
+
+void Engine::loop() { options_.overlap ? run_overlapped() : run_in_turn(); }
+
+void Engine::run_in_turn() {
+  Flight flight;
+  while (take_inbox(scheduler_->idle())) {
+    plan(flight);
+    if (flight.plan.empty()) {
+      rest();
+      continue;
+    }
+    runner_->run(flight.launch, flight.sampled);
+    land(flight);
+  }
+}
+
+void Engine::run_overlapped() {
+  Flight flights[2];
+  Flight* before = nullptr;  // running
+  for (int64_t turn = 0; take_inbox(scheduler_->idle() && before == nullptr); ++turn) {
+    Flight* next = nullptr;
+    if (!scheduler_->idle()) {
+      plan(flights[turn % 2]);
+      if (!flights[turn % 2].plan.empty()) next = &flights[turn % 2];
+    }
+    std::unique_lock lock(turn_mutex_);
+    turn_.wait(lock, [&] { return running_ == nullptr; });  // the step before is done
+    running_ = next;
+    lock.unlock();
+    if (next != nullptr) turn_.notify_all();
+    if (before != nullptr) land(*before);
+    if (before == nullptr && next == nullptr) rest();
+    before = next;
+  }
+  std::unique_lock lock(turn_mutex_);
+  turn_.wait(lock, [&] { return running_ == nullptr; });
+}
+
+void Engine::runner_loop() {
+  std::unique_lock lock(turn_mutex_);
+  for (;;) {
+    turn_.wait(lock, [&] { return running_ != nullptr || runner_stops_; });
+    if (running_ == nullptr) return;
+    Flight* flight = running_;
+    lock.unlock();
+    runner_->run(flight->launch, flight->sampled);
+    lock.lock();
+    running_ = nullptr;
+    turn_.notify_all();
+  }
+}
+
+// Nothing could be planned though somebody waits: the clock or a new arrival must change that, not this thread.
+void Engine::rest() {
+  std::unique_lock lock(mutex_);
+  if (inbox_.items.empty() && !inbox_.stopping) arrived_.wait_for(lock, std::chrono::milliseconds(1));
+}
+
+bool Engine::take_inbox(bool wait) {
+  std::vector<Inbox::Item> items;
+  {
+    std::unique_lock lock(mutex_);
+    if (wait && inbox_.items.empty() && !inbox_.stopping) {
+      busy_seconds_ += busy_since_ > 0 ? now() - busy_since_ : 0;
+      busy_since_ = 0;
+      // Waking now and then shows that the engine is alive though nobody wants anything.
+      while (inbox_.items.empty() && !inbox_.stopping) {
+        shown_.last_progress = now();
+        arrived_.wait_for(lock, std::chrono::milliseconds(500));
+      }
+    }
+    if (inbox_.stopping) return false;
+    items.swap(inbox_.items);
+  }
+  if (busy_since_ == 0) busy_since_ = now();
+  for (Inbox::Item& item : items) admit(item);
+  return true;
+}
+
+void Engine::admit(Inbox::Item& item) {
+  if (!item.request) {
+    auto found = ids_.find(item.id);
+    if (found == ids_.end()) return;
+    RequestId inside = found->second;
+    scheduler_->cancel(inside, now());
+    open_.erase(inside);
+    ids_.erase(found);
+    ended_.push_back(inside);
+    return;
+  }
+  int choices = item.request->choices;
+  auto vocab = executor_->vocab();
+  auto outside = std::find_if(item.request->prompt.begin(), item.request->prompt.end(),
+                              [&](Token token) { return token < 0 || token >= vocab; });
+  Result<RequestId> submitted = RequestId{0};
+  if (outside != item.request->prompt.end()) {
+    submitted = error(Code::invalid, "the prompt has token {}, but the model knows 0 to {}", *outside, vocab - 1);
+  } else if (auto checked = check_sampling(item.request->sampling, vocab); !checked.ok()) {
+    submitted = checked.error();
+  } else {
+    submitted = scheduler_->submit(std::move(*item.request), item.arrived);
+  }
+  if (!submitted.ok()) {
+    Event refusal = {.request = item.id, .finish = Finish::failed, .error = submitted.error()};
+    item.listener({&refusal, 1});
+    return;
+  }
+  open_[*submitted] = {item.id, std::move(item.listener), choices};
+  ids_[item.id] = *submitted;
+}
+
+void Engine::plan(Flight& flight) {
+  flight.plan = scheduler_->next(now());
+  flight.launch.take(flight.plan);
+  flight.launch.forget.insert(flight.launch.forget.end(), ended_.begin(), ended_.end());
+  ended_.clear();
+}
+
+void Engine::land(Flight& flight) {
+  running_seconds_ += flight.sampled.seconds;
+  std::vector<Event> events = scheduler_->commit(flight.plan, flight.sampled, now());
+  tell(events);
+  note_progress();
+}
+
+// Each request hears of its events in one call.
+void Engine::tell(std::span<const Event> events) {
+  std::map<RequestId, std::vector<Event>> by_request;
+  for (const Event& event : events) by_request[event.request].push_back(event);
+  for (auto& [inside, list] : by_request) {
+    auto found = open_.find(inside);
+    if (found == open_.end()) continue;
+    Open& open = found->second;
+    for (Event& event : list) {
+      event.request = open.id;
+      if (event.finish != Finish::none) --open.unfinished;
+    }
+    if (open.unfinished > 0) {
+      open.listener(list);
+      continue;
+    }
+    Listener listener = std::move(open.listener);
+    ids_.erase(open.id);
+    open_.erase(found);
+    ended_.push_back(inside);
+    listener(list);
+  }
+}
+
+void Engine::note_progress() {
+  std::vector<RequestRecord> ended = scheduler_->take_records();
+  double time = now();
+  std::lock_guard lock(mutex_);
+  shown_.metrics = scheduler_->metrics();
+  shown_.last_progress = time;
+  shown_.outside_seconds = busy_seconds_ + (busy_since_ > 0 ? time - busy_since_ : 0) - running_seconds_;
+  shown_.pages = options_.executor.pages;
+  shown_.swap_bytes = second_ ? second_->bytes() : 0;
+  // Whoever wants records fetches them in time; nobody may make them grow without end.
+  if (records_.size() > kMostRecords) records_.erase(records_.begin(), records_.begin() + kMostRecords / 2);
+  records_.insert(records_.end(), ended.begin(), ended.end());
+}
+
+Engine::Snapshot Engine::snapshot() const {
+  std::lock_guard lock(mutex_);
+  Snapshot copy = shown_;
+  copy.now = now();
+  return copy;
+}
+
+std::vector<RequestRecord> Engine::take_records() {
+  std::lock_guard lock(mutex_);
+  return std::exchange(records_, {});
+}
+
+}  // namespace millrace

@@ -1,0 +1,136 @@
+// Engine: many requests, one model. It has a thread of its own that plans steps, has them run, and tells whoever waits.
+//
+//   Request  -> Sequence   submit    engine thread   admission: fits, or an honest refusal
+//   Sequence -> StepPlan   next      engine thread   host only, pure
+//   StepPlan -> Launch     take      engine thread   what the step needs, copied
+//   Launch   -> Sampled    run       runner          moves, forward, sampling
+//   Sampled  -> Event      commit    engine thread
+//   Event    -> listener   tell      engine thread   once a step and request
+//
+// With overlap the runner has a thread too: step n+1 is planned while step n computes, and what step n chose is told
+// while step n+1 computes. An answer's tokens are the same either way, and the same as if it ran alone (contract 1).
+//
+// submit() and cancel() may be called from any thread and return at once.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "engine/runner.h"
+#include "engine/scheduler.h"
+
+namespace millrace {
+
+struct EngineOptions {
+  ExecutorOptions executor;  // context, pages, KV format; rows and sequences follow from the limits
+  Limits limits;             // context 0: the executor's
+  std::string policy = "fcfs";
+  int64_t swap_bytes = 0;  // host memory for pages moved out; 0: evicted pages are dropped
+  bool overlap = true;
+};
+
+// Told what became of a request: the events of one step, in order. Called on the engine thread; it must not block and
+// must not call the engine's destructor. The last call has an event that finishes the last answer, or carries a
+// refusal.
+using Listener = std::function<void(std::span<const Event> events)>;
+
+class Engine {
+ public:
+  // The model and the backend outlive the engine. Everything is planned and taken here.
+  static Result<std::unique_ptr<Engine>> create(const Model& model, Backend& backend, const EngineOptions& options);
+  ~Engine();  // cancels what is open without telling
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  RequestId submit(Request request, Listener listener);
+  void cancel(RequestId request);  // nothing more is told about it; unknown ids are fine
+
+  struct Snapshot {
+    Metrics metrics;
+    double now = 0;              // seconds since the engine started
+    double last_progress = 0;    // when a step was last done or there was nothing to do
+    double outside_seconds = 0;  // spent between steps while there was work
+    int pages = 0;
+    int64_t swap_bytes = 0;
+  };
+  Snapshot snapshot() const;
+  std::vector<RequestRecord> take_records();  // of requests that ended since the last call
+
+  const EngineOptions& options() const { return options_; }
+  const Executor& executor() const { return *executor_; }
+
+ private:
+  struct Inbox {
+    struct Item {
+      RequestId id = 0;
+      std::optional<Request> request;  // none: cancel
+      Listener listener;
+      double arrived = 0;
+    };
+    std::vector<Item> items;
+    bool stopping = false;
+  };
+  struct Open {
+    RequestId id = 0;  // as the caller knows it
+    Listener listener;
+    int unfinished = 0;
+  };
+  struct Flight {  // a step on its way
+    StepPlan plan;
+    Launch launch;
+    Sampled sampled;
+  };
+
+  Engine(const EngineOptions& options, std::unique_ptr<Executor> executor);
+  double now() const;
+  void loop();
+  void run_in_turn();          // plan, run, tell
+  void run_overlapped();       // plan the next while the runner runs
+  bool take_inbox(bool wait);  // false: stop
+  void admit(Inbox::Item& item);
+  void plan(Flight& flight);
+  void land(Flight& flight);
+  void tell(std::span<const Event> events);
+  void note_progress();
+  void rest();
+  void runner_loop();
+
+  EngineOptions options_;
+  std::unique_ptr<Executor> executor_;
+  std::optional<Store> second_;
+  std::unique_ptr<KvCache> cache_;
+  std::unique_ptr<Scheduler> scheduler_;
+  std::unique_ptr<Runner> runner_;
+  std::chrono::steady_clock::time_point start_;
+
+  // Engine thread only.
+  std::map<RequestId, Open> open_;      // by the scheduler's id
+  std::map<RequestId, RequestId> ids_;  // the caller's to the scheduler's
+  std::vector<RequestId> ended_;        // to be forgotten by the runner
+  double busy_since_ = 0, running_seconds_ = 0, busy_seconds_ = 0;
+
+  mutable std::mutex mutex_;  // guards the four below
+  std::condition_variable arrived_;
+  Inbox inbox_;
+  Snapshot shown_;
+  std::vector<RequestRecord> records_;
+  std::atomic<RequestId> next_id_{1};
+
+  // Handing a step to the runner and back.
+  std::mutex turn_mutex_;
+  std::condition_variable turn_;
+  Flight* running_ = nullptr;
+  bool runner_stops_ = false;
+
+  std::thread runner_thread_, thread_;
+};
+
+}  // namespace millrace

@@ -1,0 +1,100 @@
+#include "engine/runner.h"
+
+#include <chrono>
+
+#include "base/check.h"
+
+namespace millrace {
+
+void Launch::take(const StepPlan& plan) {
+  if (items.size() < plan.work.size()) items.resize(plan.work.size());
+  used = plan.work.size();
+  for (size_t i = 0; i < used; ++i) {
+    const Work& work = plan.work[i];
+    Item& item = items[i];
+    item.asked = work.sequence->asked;
+    item.request = work.sequence->request;
+    item.choice = work.sequence->choice;
+    item.begin = work.begin;
+    item.count = work.count;
+    item.samples = work.samples;
+    item.tables = work.sequence->pages.tables;
+  }
+  moves = plan.moves;
+  snapshots = plan.snapshots;
+}
+
+Runner::Runner(Executor& executor, Store* second) : executor_(executor), second_(second), scratch_(executor.vocab()) {}
+
+Runner::Answer& Runner::answer(const Launch::Item& item) {
+  auto [found, fresh] = answers_.try_emplace({item.request, item.choice});
+  Answer& answer = found->second;
+  if (!fresh) return answer;
+  answer.tokens.reserve(item.asked->prompt.size() + static_cast<size_t>(item.asked->max_tokens));
+  answer.tokens = item.asked->prompt;
+  auto sampler = Sampler::create(item.asked->sampling, executor_.vocab(), static_cast<uint32_t>(item.choice));
+  if (sampler.ok()) {
+    answer.sampler = std::make_unique<Sampler>(std::move(*sampler));
+  } else {
+    answer.error = sampler.error();
+  }
+  return answer;
+}
+
+void Runner::choose(const Launch::Item& item, std::span<const float> logits, SampledRow& row) {
+  Answer& answer = this->answer(item);
+  const Request& asked = *item.asked;
+  // A step whose result was thrown away is repeated: what it chose last time is chosen again.
+  answer.tokens.resize(static_cast<size_t>(item.begin + item.count));
+  if (answer.error) {
+    row.error = answer.error;
+    return;
+  }
+  bool too_short = static_cast<int>(answer.tokens.size() - asked.prompt.size()) < asked.min_tokens;
+  std::span<const Token> banned_now;
+  if (too_short) banned_now = asked.stop_tokens;
+  auto token = answer.sampler->sample(logits, answer.tokens, scratch_, banned_now);
+  if (!token.ok()) {
+    row.error = token.error();
+    return;
+  }
+  answer.tokens.push_back(*token);
+  row.tokens.push_back(*token);
+  if (asked.logprobs < 0) return;
+  Logprobs report;
+  auto reported = logprobs(logits, *token, static_cast<size_t>(asked.logprobs), scratch_, report);
+  if (reported.ok()) row.logprobs.push_back(std::move(report));
+}
+
+void Runner::run(Launch& launch, Sampled& sampled) {
+  auto begin = std::chrono::steady_clock::now();
+  for (RequestId request : launch.forget) {
+    answers_.erase(answers_.lower_bound({request, 0}), answers_.lower_bound({request + 1, 0}));
+  }
+  launch.forget.clear();
+  sampled.rows.assign(launch.used, {});
+  carry_out(launch.moves, executor_.store(), second_, sampled.failed_moves);
+  chunks_.clear();
+  for (size_t i = 0; i < launch.used; ++i) {
+    const Launch::Item& item = launch.items[i];
+    std::span<const Token> tokens = answer(item).tokens;
+    CHECK(static_cast<int>(tokens.size()) >= item.begin + item.count, "tokens {} to {} of {}", item.begin,
+          item.begin + item.count, tokens.size());
+    chunks_.push_back({.tokens = tokens.subspan(static_cast<size_t>(item.begin), static_cast<size_t>(item.count)),
+                       .begin = item.begin,
+                       .tables = item.tables,
+                       .wanted = item.samples ? 1 : 0});
+  }
+  if (!chunks_.empty()) {
+    Tensor logits = executor_.run(chunks_);
+    int64_t row = 0;
+    for (size_t i = 0; i < launch.used; ++i) {
+      if (!launch.items[i].samples) continue;
+      choose(launch.items[i], {logits.row(row++), static_cast<size_t>(executor_.vocab())}, sampled.rows[i]);
+    }
+  }
+  executor_.store().copy(launch.snapshots);
+  sampled.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+}  // namespace millrace

@@ -1,0 +1,202 @@
+// The engine with a real (tiny) model under pressure: whatever is shared, evicted, moved out, recomputed or overlapped,
+// every answer has the bytes it has alone.
+#include "engine/engine.h"
+
+#include <gtest/gtest.h>
+
+#include <future>
+
+#include "backend/cpu/cpu.h"
+#include "base/rng.h"
+#include "tensor/checkpoint.h"
+
+namespace millrace {
+namespace {
+
+struct TinyModel {
+  Checkpoint checkpoint;
+  std::unique_ptr<Backend> backend;
+  std::unique_ptr<Model> model;
+
+  static TinyModel open(const char* name, int threads) {
+    TinyModel tiny;
+    auto path = std::filesystem::path(MILLRACE_SOURCE_DIR) / "tests/model/golden" / name;
+    tiny.checkpoint = Checkpoint::open(path).value();
+    tiny.backend = make_cpu_backend({.threads = threads}).value();
+    tiny.model = Model::load(tiny.checkpoint, *tiny.backend).value();
+    return tiny;
+  }
+};
+
+// Prompts of which many begin alike, some greedy, some sampled, some with several answers.
+std::vector<Request> requests(int count) {
+  std::vector<Request> all;
+  for (int i = 0; i < count; ++i) {
+    uint32_t n = static_cast<uint32_t>(i);
+    auto draw = [&](uint32_t what, int limit) {
+      return static_cast<int>(uniform({.seed = 3, .position = n, .draw = what}) * limit);
+    };
+    Request request;
+    int shared = draw(0, 3) == 0 ? 0 : 24 + 8 * draw(1, 3), own = 4 + draw(2, 40);
+    for (int t = 0; t < shared; ++t) request.prompt.push_back((t * 37 + 11) % 300 + 5);
+    for (int t = 0; t < own; ++t) request.prompt.push_back(5 + draw(100 + static_cast<uint32_t>(t), 300));
+    request.max_tokens = 4 + draw(3, 28);
+    request.choices = draw(4, 8) == 0 ? 3 : 1;
+    request.sampling.temperature = draw(5, 2) == 0 ? 0.0 : 1.0;
+    request.sampling.seed = n;
+    request.tenant = i % 5 == 0 ? "other" : "one";
+    all.push_back(request);
+  }
+  return all;
+}
+
+using Answers = std::map<std::pair<int, int>, std::vector<Token>>;  // request, choice
+
+class Collector {
+ public:
+  explicit Collector(int expected) : left_(expected) {}
+
+  Listener listener(int index, int choices) {
+    return [this, index, open = std::make_shared<int>(choices)](std::span<const Event> events) {
+      std::lock_guard lock(mutex_);
+      for (const Event& event : events) {
+        if (event.error) failures_.push_back(event.error->message);
+        if (event.token) answers_[{index, event.choice}].push_back(*event.token);
+        if (event.finish != Finish::none && (--*open == 0 || event.error)) {
+          if (--left_ == 0) done_.set_value();
+        }
+      }
+    };
+  }
+  Answers wait() {
+    done_.get_future().wait();
+    EXPECT_TRUE(failures_.empty()) << failures_.front();
+    return answers_;
+  }
+
+ private:
+  std::mutex mutex_;
+  int left_;
+  Answers answers_;
+  std::vector<std::string> failures_;
+  std::promise<void> done_;
+};
+
+Answers alone(TinyModel& tiny, const std::vector<Request>& all) {
+  EngineOptions options = {
+      .executor = {.context = 160}, .limits = {.step_tokens = 512, .max_sequences = 4}, .overlap = false};
+  Answers answers;
+  auto engine = Engine::create(*tiny.model, *tiny.backend, options).value();
+  for (size_t i = 0; i < all.size(); ++i) {
+    Request request = all[i];
+    request.root.bytes[0] = static_cast<uint8_t>(i);  // nothing is shared
+    request.root.bytes[1] = static_cast<uint8_t>(i >> 8);
+    Collector collector(1);
+    engine->submit(request, collector.listener(static_cast<int>(i), request.choices));
+    answers.merge(collector.wait());
+  }
+  return answers;
+}
+
+struct Pressure {
+  bool overlap;
+  int64_t swap_bytes;
+  const char* policy;
+};
+
+class EngineUnderPressure : public testing::TestWithParam<Pressure> {};
+
+TEST_P(EngineUnderPressure, AnswersAreThoseOfRunningAlone) {
+  constexpr int kRequests = 200;
+  TinyModel tiny = TinyModel::open("llama-gqa-rope3", 2);
+  std::vector<Request> all = requests(kRequests);
+  static const Answers expected = alone(tiny, all);
+  // Sixteen sequences of up to 130 tokens want some 110 pages of 16; they get half.
+  EngineOptions options = {.executor = {.context = 160, .pages = 52},
+                           .limits = {.step_tokens = 48, .max_sequences = 16, .page_move_seconds = 1e-6},
+                           .policy = GetParam().policy,
+                           .swap_bytes = GetParam().swap_bytes,
+                           .overlap = GetParam().overlap};
+  auto engine = Engine::create(*tiny.model, *tiny.backend, options).value();
+  Collector collector(kRequests);
+  for (int i = 0; i < kRequests; ++i) {
+    const Request& request = all[static_cast<size_t>(i)];
+    engine->submit(request, collector.listener(i, request.choices));
+  }
+  EXPECT_EQ(collector.wait(), expected);
+  Engine::Snapshot after = engine->snapshot();
+  EXPECT_GT(after.metrics.preemptions, 0);
+  EXPECT_GT(after.metrics.cached_tokens, 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Ways, EngineUnderPressure,
+                         testing::Values(Pressure{false, 0, "fcfs"}, Pressure{true, 0, "fcfs"},
+                                         Pressure{false, 1 << 20, "fcfs"}, Pressure{true, 1 << 20, "priority"}));
+
+TEST(Engine, RefusesWithTheNumbers) {
+  TinyModel tiny = TinyModel::open("llama-mha", 1);
+  auto engine =
+      Engine::create(*tiny.model, *tiny.backend, {.executor = {.context = 64}, .limits = {.max_sequences = 2}}).value();
+  auto refusal = [&](Request request) {
+    std::promise<std::string> message;
+    engine->submit(std::move(request), [&](std::span<const Event> events) {
+      message.set_value(events[0].error ? events[0].error->message : "accepted");
+    });
+    return message.get_future().get();
+  };
+  Request too_long = {.prompt = std::vector<Token>(60, 7), .max_tokens = 30};
+  EXPECT_NE(refusal(too_long).find("64"), std::string::npos);
+  Request no_such_token = {.prompt = {1, 99999}};
+  EXPECT_NE(refusal(no_such_token).find("99999"), std::string::npos);
+  Request no_such_temperature = {.prompt = {1}};
+  no_such_temperature.sampling.temperature = -1;
+  EXPECT_NE(refusal(no_such_temperature), "accepted");
+}
+
+TEST(Engine, CancelledRequestsGiveTheirPagesBack) {
+  TinyModel tiny = TinyModel::open("llama-mha", 1);
+  auto engine =
+      Engine::create(*tiny.model, *tiny.backend, {.executor = {.context = 256}, .limits = {.max_sequences = 8}})
+          .value();
+  std::vector<RequestId> ids;
+  std::atomic<int> tokens = 0;
+  for (int i = 0; i < 8; ++i) {
+    Request request = {.prompt = {1, 5 + i, 9}, .max_tokens = 200};
+    ids.push_back(engine->submit(request, [&](std::span<const Event>) { ++tokens; }));
+  }
+  while (tokens < 40) std::this_thread::yield();
+  for (RequestId id : ids) engine->cancel(id);
+  Collector last(1);
+  engine->submit({.prompt = {1, 2}, .max_tokens = 2}, last.listener(0, 1));
+  last.wait();
+  Engine::Snapshot after = engine->snapshot();
+  EXPECT_EQ(after.metrics.running, 0);
+  EXPECT_EQ(after.metrics.cancelled, 8);
+  EXPECT_EQ(after.metrics.pages_used, after.metrics.pages_cached);  // what is left belongs to the prefix tree
+}
+
+TEST(Engine, StopTokensWaitForTheLeastLength) {
+  TinyModel tiny = TinyModel::open("llama-mha", 1);
+  auto engine =
+      Engine::create(*tiny.model, *tiny.backend, {.executor = {.context = 64}, .limits = {.max_sequences = 1}}).value();
+  Request free = {.prompt = {1, 17, 45}, .max_tokens = 12};
+  free.sampling.temperature = 0;
+  Collector first(1);
+  engine->submit(free, first.listener(0, 1));
+  std::vector<Token> tokens = first.wait()[{0, 0}];
+  ASSERT_EQ(tokens.size(), 12u);
+  Request stopped = free;
+  stopped.stop_tokens = {tokens[2]};
+  Collector second(1);
+  engine->submit(stopped, second.listener(0, 1));
+  EXPECT_LE(second.wait().begin()->second.size(), 3u);
+  stopped.min_tokens = 6;
+  Collector third(1);
+  engine->submit(stopped, third.listener(0, 1));
+  std::vector<Token> longer = third.wait().begin()->second;
+  EXPECT_GE(longer.size(), 6u);
+  EXPECT_EQ(std::count(longer.begin(), longer.begin() + 6, tokens[2]), 0);
+}
+
+}  // namespace
+}  // namespace millrace
