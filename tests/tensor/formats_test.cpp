@@ -8,6 +8,7 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -230,6 +231,31 @@ TEST(Formats, PlainNumbersNarrow) {
   EXPECT_EQ(there_and_back(half, numbers), (std::vector<float>{1.0f, 2048.0f, INFINITY, -0.0f}));
   EXPECT_EQ(there_and_back(format(DType::bf16), {1.00390625f}), (std::vector<float>{1.0f}));
   EXPECT_EQ(there_and_back(format(DType::f8_e4m3), {500.0f}), (std::vector<float>{448.0f}));
+}
+
+// A model quantised on one machine is the model quantised on another: these are the bytes, whatever compiler and
+// processor.
+TEST(Formats, QuantiseToTheSameBytesEverywhere) {
+  const std::map<DType, uint64_t> wanted = {
+      {DType::q4_0, 0x15cf5b29414e1f2au}, {DType::q4_1, 0x3860de212a335dceu},  {DType::q5_0, 0x23e791b7f01d624au},
+      {DType::q5_1, 0x1949837f247985aau}, {DType::q8_0, 0x30d2169531d05eb8u},  {DType::q2_k, 0x84e8b0e607ba82fau},
+      {DType::q3_k, 0xd15d9f8d9b3b70acu}, {DType::q4_k, 0x750237e41338c038u},  {DType::q5_k, 0x3862ee1023235aebu},
+      {DType::q6_k, 0xb7bcdbcf792621cfu}, {DType::mxfp4, 0xe63cc0608893c03eu},
+  };
+  std::vector<float> numbers(8192);
+  for (uint32_t i = 0; i < numbers.size(); ++i) {  // no library function, so that the numbers are the same everywhere
+    double sum = -2.0;
+    for (uint32_t draw = 0; draw < 4; ++draw) sum += uniform({13, 0, i, draw});
+    numbers[i] = static_cast<float>(sum * (i / 1024 % 2 == 0 ? 0.02 : 3.0));
+  }
+  for (const Known& known : written()) {
+    const Format& f = format(known.type);
+    std::vector<std::byte> stored(static_cast<size_t>(bytes_of(f.type, 8192)));
+    f.from_float(numbers.data(), stored.data(), 8192);
+    uint64_t hash = 14695981039346656037u;
+    for (const std::byte byte : stored) hash = (hash ^ static_cast<uint64_t>(byte)) * 1099511628211u;
+    EXPECT_TRUE(wanted.contains(f.type) && wanted.at(f.type) == hash) << fmt::format("{} 0x{:016x}", f.name, hash);
+  }
 }
 
 // Rows may be quantised in any division: a group never looks at its neighbours.
