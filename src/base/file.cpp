@@ -85,11 +85,11 @@ Result<std::string> read_file(const std::filesystem::path& path, size_t max_byte
   return text;
 }
 
-Result<AtomicFile> AtomicFile::create(const std::filesystem::path& target) {
+Result<AtomicFile> AtomicFile::create(const std::filesystem::path& target, unsigned mode) {
   AtomicFile file;
   file.target_ = target;
   file.temporary_ = target.string() + "." + std::to_string(::getpid()) + ".tmp";
-  file.fd_ = ::open(file.temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  file.fd_ = ::open(file.temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, mode);
   if (file.fd_ < 0) return os_error(file.temporary_, "create");
   return file;
 }

@@ -35,7 +35,7 @@ Result<std::string> read_file(const std::filesystem::path& path, size_t max_byte
 // Writes to a temporary name beside the target; commit() syncs and renames, and without it nothing is left behind.
 class AtomicFile {
  public:
-  static Result<AtomicFile> create(const std::filesystem::path& target);
+  static Result<AtomicFile> create(const std::filesystem::path& target, unsigned mode = 0644);
   AtomicFile(AtomicFile&& other) noexcept;
   AtomicFile& operator=(AtomicFile&&) = delete;
   ~AtomicFile();

@@ -118,6 +118,7 @@ bool KvCache::adopt(SequencePages& sequence, FoundPrefix& found) {
   size_t here = hold(found, sequence.owner);
   int end = length(found), copies = static_cast<int>(recurrent_.size());
   for (const auto& group : layout_.groups) copies += !group.recurrent() && end % group.page_tokens != 0;
+  if (PLANTED(partial_page_shared)) copies = 0;
   std::vector<PageId> fresh;
   bool all = here == found.path.size() + (found.partial != kNoNode) && take_pages(copies, fresh);
   // Making room may have taken windowed pages or states out of these very nodes.
@@ -366,6 +367,9 @@ void KvCache::publish(SequencePages& sequence, std::span<const Token> tokens, in
 }
 
 void KvCache::retire(SequencePages& sequence, std::span<const Token> tokens, int computed) {
+  if (PLANTED(offered_too_much) && computed > 0 && computed % layout_.node_tokens != 0 &&
+      computed < static_cast<int>(tokens.size()))
+    ++computed;
   publish(sequence, tokens, computed);
   size_t known = sequence.path.size() * static_cast<size_t>(layout_.node_tokens);
   int rest = computed - static_cast<int>(known);
@@ -405,6 +409,26 @@ void KvCache::release(SequencePages& sequence) {
   for (auto& state : sequence.snapshots) drop_state(state);
   sequence.snapshots.clear();
   sequence.state_at = 0;
+}
+
+std::vector<PageId> KvCache::restore(const Identity& root, NodeId parent, std::span<const Token> tokens,
+                                     std::span<const uint8_t> present, NodeId& made) {
+  auto count = static_cast<int>(std::count(present.begin(), present.end(), 1));
+  std::vector<PageId> pages(static_cast<size_t>(count), kNoPage);
+  made = kNoNode;
+  if (count == 0 || count > pool_.free()) return pages;
+  made = tree_.extend(parent == kNoNode ? tree_.root(root) : parent, tokens);
+  if (made == kNoNode || tree_.node(made).away) return pages;
+  size_t next = 0;
+  for (size_t slot = 0; slot < present.size(); ++slot) {
+    if (present[slot] == 0) continue;
+    PageId& page = pages[next++];
+    if (tree_.node(made).pages[slot] != kNoPage) continue;
+    page = pool_.take();
+    tree_.put(made, static_cast<int>(slot), page);
+    pool_.drop(page);  // the tree alone holds it
+  }
+  return pages;
 }
 
 }  // namespace millrace

@@ -80,6 +80,12 @@ class KvCache {
   // before.
   void settle(std::span<const PageMove> moves, std::span<const uint8_t> failed) { tree_.settle(moves, failed); }
 
+  // Puts a node back that was saved: under `parent`, or the root if there is none. Returns for each slot present the
+  // page to be filled, or kNoPage where nothing is to be done. `made` is the node with these tokens, kNoNode if there
+  // is no room.
+  std::vector<PageId> restore(const Identity& root, NodeId parent, std::span<const Token> tokens,
+                              std::span<const uint8_t> present, NodeId& made);
+
   const CacheLayout& layout() const { return layout_; }
   const PagePool& pool() const { return pool_; }
   const PagePool& second() const { return second_; }

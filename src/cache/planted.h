@@ -17,7 +17,9 @@ enum class Bug {
   copies_out_of_order,    // the page copies of a step run in the wrong order
   budget_exceeded,        // a step takes one token more than its budget
   failed_copy_ignored,    // a page that did not come back from the second store counts as there
-  preempted_token_lost,   // a token that lands after its sequence was preempted is dropped
+  unsettled_found,        // a page whose copy is not known to have worked is shared
+  offered_too_much,       // a sequence that leaves offers one token more than it computed
+  pending_forgotten,      // a token that lands after its sequence was preempted still counts as on its way
   cancelled_keeps_pages,  // cancelling a running sequence gives its slot back but not its pages
   newest_starves,         // the last waiting request is never chosen
   window_too_short,       // a windowed page goes back one page too early

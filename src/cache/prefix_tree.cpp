@@ -46,7 +46,7 @@ FoundPrefix PrefixTree::find(const Identity& key, std::span<const Token> tokens)
         shared = static_cast<int>(std::min(child->first.size(), tokens.size()));
       if (shared > common) best = child->second, common = shared;
     }
-    if (best == kNoNode || node(best).unsettled > 0) return found;
+    if (best == kNoNode || (node(best).unsettled > 0 && !PLANTED(unsettled_found))) return found;
     if (common < layout_.node_tokens) {
       found.partial = best;
       found.partial_tokens = common;
@@ -178,16 +178,17 @@ void PrefixTree::leave_queue(NodeId id) {
   }
 }
 
+// Nobody uses it and nothing that would have to go first is below it.
+bool PrefixTree::may_go(const TreeNode& at) const {
+  return at.users == 0 && at.unsettled == 0 && (at.away ? at.children.empty() : at.children_here == 0);
+}
+
 void PrefixTree::join_queue(NodeId id) {
   const TreeNode& at = node(id);
-  if (at.parent == kNoNode || at.users > 0 || at.unsettled > 0) return;
+  if (at.parent == kNoNode || !may_go(at)) return;
   Order order{at.worth, at.used, id};
-  if (at.away) {
-    if (at.children.empty()) idle_away_.insert(order);
-  } else if (at.children_here == 0) {
-    idle_.insert(order);
-    roots_[static_cast<size_t>(at.root)].idle.insert(order);
-  }
+  (at.away ? idle_away_ : idle_).insert(order);
+  if (!at.away) roots_[static_cast<size_t>(at.root)].idle.insert(order);
 }
 
 void PrefixTree::touch(NodeId id) {

@@ -29,19 +29,6 @@
 
 namespace millrace {
 
-using NodeId = int32_t;
-inline constexpr NodeId kNoNode = -1;
-
-// Moving the bytes of a page, before a step. Moves are carried out in the order of their list.
-struct PageMove {
-  enum class Kind : uint8_t { copy, out, in };  // within the store; to the second store; back from it
-  Kind kind = Kind::copy;
-  PageId from = kNoPage, to = kNoPage;
-  int64_t owner = -1;     // the sequence that cannot go on if an `in` fails
-  NodeId node = kNoNode;  // whose page it is (out, in)
-  uint64_t birth = 0;     // of that node: ids are used again
-};
-
 // What decides between computing again and moving out and back, in seconds. Kept up to date by the scheduler.
 struct CacheCosts {
   double token = 1e-4;   // computing a token
@@ -129,8 +116,10 @@ class PrefixTree {
   int pages_of(const Identity& key) const;      // of the pool, held by one root
   int evictable() const { return evictable_; }  // pages that evict() could free, at least
 
-  // Everything that is said above holds; adds the tree's holdings to the counts per page.
-  Result<void> check(std::vector<int>& here, std::vector<int>& away) const;
+  // Everything that is said above holds, given the users of each node id below ids(); adds the tree's holdings to the
+  // counts per page.
+  Result<void> check(std::vector<int>& here, std::vector<int>& away, std::span<const int> users) const;
+  int ids() const { return static_cast<int>(nodes_.size()); }
 
  private:
   using Order = std::tuple<double, uint64_t, NodeId>;
@@ -166,6 +155,8 @@ class PrefixTree {
   void move_out(NodeId id);
   void count_pages(int root, int change);
   int pages_in(const TreeNode& node) const;
+  bool may_go(const TreeNode& node) const;
+  bool check_queue(const std::set<Order>& queue, bool away, int root) const;
   Result<void> check_node(NodeId id, std::vector<int>& here, std::vector<int>& away) const;
 
   const CacheLayout& layout_;

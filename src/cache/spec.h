@@ -41,6 +41,19 @@ struct PageCopy {
   friend bool operator==(const PageCopy&, const PageCopy&) = default;
 };
 
+using NodeId = int32_t;  // of the prefix tree
+inline constexpr NodeId kNoNode = -1;
+
+// Moving the bytes of a page before a step. Lists of moves are carried out in order.
+struct PageMove {
+  enum class Kind : uint8_t { copy, out, in };  // within the store; to the second store; back from it
+  Kind kind = Kind::copy;
+  PageId from = kNoPage, to = kNoPage;
+  int64_t owner = -1;     // the sequence that cannot go on if an `in` fails
+  NodeId node = kNoNode;  // whose page it is (out, in)
+  uint64_t birth = 0;     // of that node: ids are used again
+};
+
 // Layers with equal needs. The kind answers here: how many pages n tokens need, which of them a query still reads, and
 // where a prefix may end if it is to be reused.
 struct CacheGroup {

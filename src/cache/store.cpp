@@ -138,4 +138,23 @@ void Store::copy_from(const Store& other, PageId from, PageId to) {
   if (source.data() != page(to).data()) std::memcpy(page(to).data(), source.data(), source.size());
 }
 
+void carry_out(std::span<const PageMove> moves, Store& store, Store* second, std::vector<uint8_t>& failed) {
+  failed.assign(moves.size(), 0);
+  for (size_t index = 0; index < moves.size(); ++index) {
+    const PageMove& move = moves[index];
+    switch (move.kind) {
+      case PageMove::Kind::copy:
+        store.copy_from(store, move.from, move.to);
+        break;
+      case PageMove::Kind::out:
+        if (second != nullptr) second->copy_from(store, move.from, move.to);
+        break;
+      case PageMove::Kind::in:
+        if (second != nullptr) store.copy_from(*second, move.from, move.to);
+        break;
+    }
+    failed[index] = move.kind != PageMove::Kind::copy && second == nullptr;
+  }
+}
+
 }  // namespace millrace

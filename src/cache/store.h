@@ -72,4 +72,8 @@ class Store {
   std::vector<KvView> views_;
 };
 
+// Carries out the moves of a step in order; `second` may be null if none goes there. failed[i] is set where one could
+// not be done; in host memory none fails.
+void carry_out(std::span<const PageMove> moves, Store& store, Store* second, std::vector<uint8_t>& failed);
+
 }  // namespace millrace

@@ -46,6 +46,7 @@ class Static : public Policy {
  public:
   std::string_view name() const override { return "static"; }
   bool before(const Sequence& a, const Sequence& b, double) const override { return arrived_before(a, b); }
+  bool takes_turns() const override { return false; }
   // The batch is open until somebody in it has a token.
   bool admits(const Load& load) const override {
     return std::all_of(load.running.begin(), load.running.end(),

@@ -66,6 +66,8 @@ class Policy {
 
   // Does a start before b, both waiting?
   virtual bool before(const Sequence& a, const Sequence& b, double now) const = 0;
+  // Do tenants take turns, and yield to others what they have above their share?
+  virtual bool takes_turns() const { return true; }
   // Running sequences of smaller rank are preempted first, and for a waiting one of larger rank.
   virtual int rank(const Sequence&) const { return 0; }
   // Tokens of the next step. The scheduler sees to it that all decodes have room.

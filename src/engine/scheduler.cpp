@@ -104,14 +104,13 @@ void Scheduler::plan_work(StepPlan& plan, Sequence& sequence, int count) {
 void Scheduler::land(Sequence& sequence, const Work& work, const SampledRow& row, double now,
                      std::vector<Event>& events) {
   bool resident = sequence.residence == work.residence;
-  --sequence.pending;
+  if (resident || !PLANTED(pending_forgotten)) --sequence.pending;
   if (row.error) {
     events.push_back({sequence.request, sequence.choice, std::nullopt, std::nullopt, Finish::failed, row.error});
     return finish(sequence, Finish::failed, now);
   }
   int accepted = static_cast<int>(row.tokens.size()) - 1;
   CHECK(accepted >= 0 && accepted <= work.drafts, "{} tokens for {} drafts", row.tokens.size(), work.drafts);
-  if (!resident && PLANTED(preempted_token_lost)) return;
   metrics_.accepted_drafts += accepted;
   if (resident && accepted < work.drafts && !PLANTED(draft_kept)) {
     sequence.computed = cache_.rollback(sequence.pages, work.begin + work.count - work.drafts + accepted);

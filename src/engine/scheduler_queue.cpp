@@ -195,7 +195,7 @@ void Scheduler::make_way(double now) {
   int pages = cache_.missing(first->pages, first->known() + 1, limits_.step_tokens);
   bool within_share = own.running == 0 || (own.running < limits_.max_sequences / active &&
                                            own.pages + pages <= cache_.pool().pages() / active);
-  while (!running_.empty() && !has_room(*first)) {
+  while (!running_.empty() && !(has_room(*first) && policy_->admits(load(now)))) {
     const Sequence& last = *running_.back();
     bool for_share = last.yields && last.tenant != first->tenant && within_share;
     if (!for_share && policy_->rank(*first) <= policy_->rank(last)) return;
@@ -317,9 +317,9 @@ void Scheduler::finish(Sequence& sequence, Finish how, double now) {
   mean_seconds_ = mean_seconds_ == 0 ? now - sequence.arrived : 0.9 * mean_seconds_ + 0.1 * (now - sequence.arrived);
   if (--asked.open > 0) return;
   record(sequence.request, asked, now);
-  for (auto& answer : asked.answers)
-    if (answer->in_flight > 0) ended_.push_back(std::move(answer));  // their tenant may be forgotten before they are
-  requests_.erase(sequence.request);
+  // A step in flight, or the commit that is looking at one, still has them; their tenant may be forgotten before they are.
+  for (auto& answer : asked.answers) ended_.push_back(std::move(answer));
+  requests_.erase(requests_.find(sequence.request));
 }
 
 bool Scheduler::cancel(RequestId request, double now) {

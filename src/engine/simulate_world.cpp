@@ -8,7 +8,7 @@
 namespace millrace {
 
 World::World(uint64_t seed) : dice(seed * 0x9E3779B97F4A7C15 + 1) {
-  longest = dice.roll(24, 80);
+  longest = dice.roll(20, 60);
   make_layout();
   vocab = dice.roll(5, 60);
   limits.context = 2 * longest;
@@ -21,7 +21,7 @@ World::World(uint64_t seed) : dice(seed * 0x9E3779B97F4A7C15 + 1) {
   KvCache sized(layout, 0, 0);
   int least = sized.most_pages(longest, limits.step_tokens, limits.max_drafts > 0);
   pages = least + dice.roll(0, dice.chance(0.7) ? least : 4 * least);
-  second_pages = dice.chance(0.7) ? dice.roll(1, 2 * pages) : 0;
+  second_pages = dice.chance(0.7) ? dice.roll(1, pages) : 0;
   policy = std::array{"fcfs", "fcfs", "priority", "slo", "static"}[static_cast<size_t>(dice.roll(0, 4))];
   overlap = dice.chance(0.5);
   faults.failed_move = dice.chance(0.5) ? 0.05 : 0;
@@ -31,7 +31,7 @@ World::World(uint64_t seed) : dice(seed * 0x9E3779B97F4A7C15 + 1) {
   many_chance = dice.chance(0.5) ? 0.2 : 0.03;
   slow_chance = dice.chance(0.3) ? 0.05 : 0;
   tenants = dice.roll(1, 4);
-  least_requests = dice.roll(30, 50);
+  least_requests = dice.roll(30, 45);
   for (int count = dice.roll(1, 4); count > 0; --count) beginnings_.push_back(random_tokens(dice.roll(1, longest / 2)));
 }
 

@@ -1,0 +1,228 @@
+#include "cache/cache_file.h"
+
+#include <cstring>
+#include <map>
+
+#include "base/checked.h"
+#include "base/file.h"
+
+namespace millrace {
+namespace {
+
+constexpr std::string_view kMagic = "MRCACHE1";
+constexpr uint32_t kNoParent = 0xFFFFFFFF;
+constexpr size_t kDigestBytes = 32;
+
+// Takes bytes from the front; once too few were left, everything it gives is zero and it is not ok.
+class Reader {
+ public:
+  explicit Reader(std::span<const std::byte> bytes) : rest_(bytes) {}
+  bool ok() const { return ok_; }
+  size_t left() const { return rest_.size(); }
+  std::span<const std::byte> take(uint64_t count) {
+    if (count > rest_.size()) ok_ = false;
+    if (!ok_) return {};
+    auto taken = rest_.first(count);
+    rest_ = rest_.subspan(count);
+    return taken;
+  }
+  template <class T>
+  T number() {
+    uint64_t value = 0;
+    auto bytes = take(sizeof(T));
+    for (size_t i = bytes.size(); i-- > 0;) value = value << 8 | std::to_integer<uint64_t>(bytes[i]);
+    return static_cast<T>(value);
+  }
+  Identity identity() {
+    Identity read;
+    auto bytes = take(read.bytes.size());
+    if (!bytes.empty()) std::memcpy(read.bytes.data(), bytes.data(), bytes.size());
+    return read;
+  }
+
+ private:
+  std::span<const std::byte> rest_;
+  bool ok_ = true;
+};
+
+// Writes and digests.
+class Writer {
+ public:
+  explicit Writer(AtomicFile& file) : file_(file) {}
+  Result<void> bytes(std::span<const std::byte> data) {
+    digest_.add(data);
+    return file_.write(data);
+  }
+  template <class T>
+  Result<void> number(T value) {
+    std::array<std::byte, sizeof(T)> data;
+    for (size_t i = 0; i < sizeof(T); ++i) data[i] = static_cast<std::byte>(static_cast<uint64_t>(value) >> (8 * i));
+    return bytes(data);
+  }
+  Result<void> identity(const Identity& value) { return bytes(std::as_bytes(std::span(value.bytes))); }
+  Result<void> finish() {
+    Identity digest = digest_.finish();
+    return file_.write(std::as_bytes(std::span(digest.bytes)));
+  }
+
+ private:
+  AtomicFile& file_;
+  Digest digest_;
+};
+
+int slots_of(const KvCache& cache) {
+  auto [first, count] = cache.tree().slots(static_cast<int>(cache.layout().groups.size()) - 1);
+  return first + count;
+}
+
+Result<SavedNode> parse_node(Reader& reader, const SavedTree& tree) {
+  SavedNode node;
+  uint32_t parent = reader.number<uint32_t>();
+  node.parent = parent == kNoParent ? -1 : int64_t{parent};
+  if (node.parent < 0) node.root = reader.identity();
+  uint32_t tokens = reader.number<uint32_t>();
+  if (!reader.ok() || node.parent >= static_cast<int64_t>(tree.nodes.size()) || tokens < 1 ||
+      tokens > static_cast<uint32_t>(tree.node_tokens) || tokens > reader.left() / 4)
+    return error(Code::corrupt, "node {} is damaged", tree.nodes.size());
+  if (node.parent >= 0 &&
+      static_cast<int>(tree.nodes[static_cast<size_t>(node.parent)].tokens.size()) != tree.node_tokens)
+    return error(Code::corrupt, "node {} continues one that is not whole", tree.nodes.size());
+  for (uint32_t i = 0; i < tokens; ++i) node.tokens.push_back(reader.number<Token>());
+  uint64_t pages = 0;
+  for (std::byte flag : reader.take(static_cast<uint64_t>(tree.slots))) {
+    if (std::to_integer<int>(flag) > 1) return error(Code::corrupt, "node {} is damaged", tree.nodes.size());
+    node.present.push_back(std::to_integer<uint8_t>(flag));
+    pages += node.present.back();
+  }
+  Checked bytes = Checked(pages) * Checked(tree.page_bytes);
+  if (!reader.ok() || !bytes.within(reader.left()))
+    return error(Code::corrupt, "node {} is cut off", tree.nodes.size());
+  node.pages = reader.take(*bytes.get());
+  return node;
+}
+
+}  // namespace
+
+Identity cache_identity(const Identity& model, const CacheLayout& layout) {
+  Digest digest;
+  digest.add(kMagic);
+  digest.add(std::as_bytes(std::span(model.bytes)));
+  std::string text = fmt::format("{} {} {}", layout.page_bytes, layout.node_tokens, layout.layers.size());
+  for (const auto& group : layout.groups) {
+    text += fmt::format(" | {} {} {} {} {} {}:", static_cast<int>(group.spec.kind), group.spec.bytes[0],
+                        group.spec.bytes[1], group.spec.window, group.page_tokens, group.layer_bytes);
+    for (int layer : group.layers) text += fmt::format(" {}", layer);
+  }
+  digest.add(text);
+  return digest.finish();
+}
+
+Result<SavedTree> parse_cache_file(std::span<const std::byte> bytes) {
+  Reader reader(bytes);
+  SavedTree tree;
+  auto magic = reader.take(kMagic.size());
+  if (!reader.ok() || std::memcmp(magic.data(), kMagic.data(), kMagic.size()) != 0)
+    return error(Code::corrupt, "this is no cache of this version");
+  tree.identity = reader.identity();
+  uint64_t page_bytes = reader.number<uint64_t>();
+  uint32_t node_tokens = reader.number<uint32_t>(), slots = reader.number<uint32_t>();
+  uint64_t nodes = reader.number<uint64_t>();
+  // A node takes more than 12 bytes and one for each slot.
+  if (!reader.ok() || page_bytes > bytes.size() || node_tokens > 1 << 20 || slots > bytes.size() ||
+      nodes > reader.left() / 12)
+    return error(Code::corrupt, "its header promises more than {} bytes can hold", bytes.size());
+  tree.page_bytes = static_cast<int64_t>(page_bytes);
+  tree.node_tokens = static_cast<int>(node_tokens);
+  tree.slots = static_cast<int>(slots);
+  for (uint64_t index = 0; index < nodes; ++index) {
+    TRY(SavedNode node, parse_node(reader, tree));
+    tree.nodes.push_back(std::move(node));
+  }
+  if (reader.left() != kDigestBytes)
+    return error(Code::corrupt, "{} bytes are where its digest should be", reader.left());
+  return tree;
+}
+
+Result<CacheFileSummary> save_cache(const KvCache& cache, const Identity& model, const Store& store,
+                                    const Store* second, const std::filesystem::path& path) {
+  const PrefixTree& tree = cache.tree();
+  std::map<NodeId, uint32_t> index;  // of the nodes that are written
+  std::vector<NodeId> order;
+  for (NodeId id : tree.all()) {
+    const TreeNode& node = tree.node(id);
+    if (node.parent == kNoNode || node.unsettled > 0 || (node.away && second == nullptr)) continue;
+    if (tree.node(node.parent).parent != kNoNode && !index.contains(node.parent)) continue;
+    index.emplace(id, static_cast<uint32_t>(order.size()));
+    order.push_back(id);
+  }
+  TRY(AtomicFile file, AtomicFile::create(path, 0600));
+  Writer writer(file);
+  TRY_VOID(writer.bytes(std::as_bytes(std::span(kMagic))));
+  TRY_VOID(writer.identity(cache_identity(model, cache.layout())));
+  TRY_VOID(writer.number(static_cast<uint64_t>(store.page_bytes())));
+  TRY_VOID(writer.number(static_cast<uint32_t>(cache.layout().node_tokens)));
+  TRY_VOID(writer.number(static_cast<uint32_t>(slots_of(cache))));
+  TRY_VOID(writer.number(static_cast<uint64_t>(order.size())));
+  CacheFileSummary summary;
+  for (NodeId id : order) {
+    const TreeNode& node = tree.node(id);
+    bool first = tree.node(node.parent).parent == kNoNode;
+    TRY_VOID(writer.number(first ? kNoParent : index.at(node.parent)));
+    if (first) TRY_VOID(writer.identity(tree.key(node.root)));
+    TRY_VOID(writer.number(static_cast<uint32_t>(node.tokens.size())));
+    for (Token token : node.tokens) TRY_VOID(writer.number(static_cast<uint32_t>(token)));
+    for (PageId page : node.pages) TRY_VOID(writer.number(static_cast<uint8_t>(page != kNoPage)));
+    for (PageId page : node.pages) {
+      if (page == kNoPage) continue;
+      TRY_VOID(writer.bytes((node.away ? *second : store).page(page)));
+      ++summary.pages;
+    }
+    ++summary.nodes;
+    summary.tokens += static_cast<int64_t>(node.tokens.size());
+  }
+  TRY_VOID(writer.finish());
+  TRY_VOID(file.commit());
+  summary.bytes = static_cast<int64_t>(file.written());
+  return summary;
+}
+
+Result<CacheFileSummary> restore_cache(KvCache& cache, const Identity& model, Store& store,
+                                       const std::filesystem::path& path) {
+  TRY(auto file, MappedFile::open(path));
+  std::span<const std::byte> bytes = file->bytes();
+  auto parsed = parse_cache_file(bytes);
+  if (!parsed) return within(path.string(), parsed.error());
+  if (parsed->identity != cache_identity(model, cache.layout()) || parsed->page_bytes != store.page_bytes() ||
+      parsed->node_tokens != cache.layout().node_tokens || parsed->slots != slots_of(cache))
+    return error(Code::invalid, "{}: is the cache of another model or of pages of another shape; delete it",
+                 path.string());
+  Digest digest;
+  digest.add(bytes.first(bytes.size() - kDigestBytes));
+  Identity found = digest.finish();
+  if (std::memcmp(found.bytes.data(), bytes.last(kDigestBytes).data(), kDigestBytes) != 0)
+    return error(Code::corrupt, "{}: is damaged: its digest is wrong; delete it", path.string());
+
+  CacheFileSummary summary;
+  summary.bytes = static_cast<int64_t>(bytes.size());
+  std::vector<NodeId> made(parsed->nodes.size(), kNoNode);
+  for (size_t index = 0; index < parsed->nodes.size(); ++index) {
+    const SavedNode& saved = parsed->nodes[index];
+    NodeId parent = saved.parent < 0 ? kNoNode : made[static_cast<size_t>(saved.parent)];
+    if (saved.parent >= 0 && parent == kNoNode) continue;
+    std::vector<PageId> pages = cache.restore(saved.root, parent, saved.tokens, saved.present, made[index]);
+    int64_t filled = 0;
+    for (size_t page = 0; page < pages.size(); ++page) {
+      if (pages[page] == kNoPage) continue;
+      auto from =
+          saved.pages.subspan(page * static_cast<size_t>(store.page_bytes()), static_cast<size_t>(store.page_bytes()));
+      std::memcpy(store.page(pages[page]).data(), from.data(), from.size());
+      ++filled;
+    }
+    summary.pages += filled;
+    summary.nodes += filled > 0;
+    if (filled > 0) summary.tokens += static_cast<int64_t>(saved.tokens.size());
+  }
+  return summary;
+}
+
+}  // namespace millrace
