@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <cmath>
 #include <cstring>
 
 #include "base/team.h"
@@ -64,6 +65,29 @@ bool keeps_more(const ModelSpec& spec, const Slot& slot) {
   const auto layers = static_cast<int32_t>(spec.layers.size());
   const int32_t edge = layers / 8;
   return slot.layer < edge || slot.layer >= 7 * layers / 8 || (slot.layer - edge) % 3 == 2;
+}
+
+// What an architecture can be and llama.cpp's format has no word for.
+Result<void> check_sayable(const ModelSource& source) {
+  const ModelSpec& spec = source.spec();
+  const std::string_view gguf = source.architecture().gguf.name;
+  if (gguf.empty()) {
+    return error(Code::unsupported, "GGUF has no name for the architecture {}, so it cannot be converted",
+                 spec.architecture);
+  }
+  std::string_view what;
+  for (const LayerSpec& layer : spec.layers) {
+    const auto& gqa = std::get<GqaSpec>(layer.mixer);
+    if (layer.stream_norms) what = "norms on the residual stream";
+    if (gguf == "falcon" && !gqa.alibi.empty()) what = "ALiBi";
+    if (gguf == "falcon" && !layer.parallel) what = "halves in sequence";
+    const double usual = 1 / std::sqrt(static_cast<double>(gqa.head_dim));
+    if (gguf == "gpt2" && std::abs(gqa.scale / usual - 1) > 1e-6) what = "a scale of scores of its own";
+  }
+  if (what.empty()) return {};
+  return error(Code::unsupported,
+               "a GGUF file of the architecture {} cannot say that this model has {}, so it is not converted", gguf,
+               what);
 }
 
 class Converter {
@@ -321,10 +345,7 @@ DType stored_type(const ModelSpec& spec, const Slot& slot, const FileType& type)
 
 Result<ConvertReport> convert(const ModelSource& source, const std::filesystem::path& target,
                               const ConvertOptions& options) {
-  if (source.architecture().gguf.name.empty()) {
-    return error(Code::unsupported, "GGUF has no name for the architecture {}, so it cannot be converted",
-                 source.spec().architecture);
-  }
+  TRY_VOID(check_sayable(source));
   return Converter(source, options).run(target);
 }
 

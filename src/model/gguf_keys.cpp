@@ -222,6 +222,7 @@ class Reader {
       TRY(JsonArray values, numbers_of(*factors));
       for (Json& value : values) value = value.get_double() * factor;
       rope["factors"] = std::move(values);
+      rope["attention_factor"] = attention;
     } else if (factor != 1 && type != "none") {
       rope["rope_type"] = "linear";
       rope["factor"] = factor;

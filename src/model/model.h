@@ -51,6 +51,7 @@ class Model {
 
  private:
   explicit Model(ModelSpec spec) : spec_(std::move(spec)) {}
+  Result<void> fill(Backend& backend, const std::function<Result<HostMatrix>(const Slot& slot)>& make);
   Result<void> upload_constants(Backend& backend);
 
   ModelSpec spec_;

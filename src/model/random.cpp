@@ -40,19 +40,11 @@ class RowPool {
 
 }  // namespace
 
-Result<std::unique_ptr<Model>> Model::random(const ModelSpec& spec, DType type, uint64_t seed, Backend& backend) {
-  TRY_VOID(check_spec(spec));
-  const Format& f = format(type);
-  if (f.from_float == nullptr) return error(Code::unsupported, "weights of format {} cannot be made", f.name);
-  std::unique_ptr<Model> model(new Model(spec));
-  model->plan_ = plan_weights(spec, type, backend);
-  RowPool pool(type, seed);
-  uint32_t salt = 0;
-  Result<void> failed;
-  auto fill = [&](const Slot& slot, Weight* matrix, Norm* norm) -> Result<void> {
-    const std::vector<float> zeros(slot.bias ? static_cast<size_t>(slot.bias_size()) : 0),
-        ones(static_cast<size_t>(slot.cols), 1.0f);
+Result<void> Model::fill(Backend& backend, const std::function<Result<HostMatrix>(const Slot& slot)>& make) {
+  auto place = [&](const Slot& slot, Weight* matrix, Norm* norm) -> Result<void> {
+    const std::vector<float> zeros(slot.bias ? static_cast<size_t>(slot.bias_size()) : 0);
     if (norm != nullptr) {
+      const std::vector<float> ones(static_cast<size_t>(slot.cols), 1.0f);
       if (slot.weight) {
         TRY(norm->weight, backend.upload_vector(ones));
       }
@@ -61,27 +53,45 @@ Result<std::unique_ptr<Model>> Model::random(const ModelSpec& spec, DType type, 
       }
       return {};
     }
-    if (!slot.weight) {
-      *matrix = model->weights_.embedding;
+    if (!slot.weight) {  // a tied head with a bias of its own
+      *matrix = weights_.embedding;
       TRY(matrix->bias, backend.upload_vector(zeros));
       return {};
     }
-    if (slot.cols % f.group != 0) {
-      return error(Code::unsupported, "rows of {} numbers cannot be {}: expected a multiple of {}", slot.cols, f.name,
-                   f.group);
-    }
-    const std::vector<std::byte> bytes = pool.matrix(slot.rows, slot.cols, ++salt);
-    TRY(*matrix, backend.upload({.type = type, .rows = slot.rows, .cols = slot.cols, .bytes = bytes}, slot.use, zeros));
+    TRY(const HostMatrix made, make(slot));
+    TRY(*matrix, backend.upload(made, slot.use, zeros));
     return {};
   };
-  visit_slots(spec, model->weights_, [&](const Slot& slot, Weight* matrix, Norm* norm) {
+  Result<void> failed;
+  visit_slots(spec_, weights_, [&](const Slot& slot, Weight* matrix, Norm* norm) {
     if (!failed.ok()) return;
-    failed = fill(slot, matrix, norm);
+    failed = place(slot, matrix, norm);
     if (!failed.ok()) failed = within(slot.name, std::move(failed).error());
   });
   TRY_VOID(std::move(failed));
-  if (!model->weights_.head) model->weights_.head = model->weights_.embedding;
-  TRY_VOID(model->upload_constants(backend));
+  if (!weights_.head) weights_.head = weights_.embedding;
+  return upload_constants(backend);
+}
+
+Result<std::unique_ptr<Model>> Model::random(const ModelSpec& spec, DType type, uint64_t seed, Backend& backend) {
+  TRY_VOID(check_spec(spec));
+  const Format& f = format(type);
+  if (f.from_float == nullptr) return error(Code::unsupported, "weights of format {} cannot be made", f.name);
+  std::unique_ptr<Model> model(new Model(spec));
+  RowPool pool(type, seed);
+  uint32_t salt = 0;
+  std::vector<std::byte> bytes;
+  for (const Slot& slot : slots(spec)) {
+    if (slot.kind == SlotKind::matrix && slot.cols % f.group != 0) {
+      return error(Code::unsupported, "{}: rows of {} numbers cannot be {}: expected a multiple of {}", slot.name,
+                   slot.cols, f.name, f.group);
+    }
+  }
+  model->plan_ = plan_weights(spec, type, backend);
+  TRY_VOID(model->fill(backend, [&](const Slot& slot) -> Result<HostMatrix> {
+    bytes = pool.matrix(slot.rows, slot.cols, ++salt);
+    return HostMatrix{.type = type, .rows = slot.rows, .cols = slot.cols, .bytes = bytes};
+  }));
   return model;
 }
 
@@ -89,33 +99,9 @@ Result<std::unique_ptr<Model>> Model::outline(const ModelSpec& spec, DType type,
   TRY_VOID(check_spec(spec));
   std::unique_ptr<Model> model(new Model(spec));
   model->plan_ = plan_weights(spec, type, trace);
-  Result<void> failed;
-  auto place = [&](const Slot& slot, Weight* matrix, Norm* norm) -> Result<void> {
-    const std::vector<float> weight(static_cast<size_t>(norm != nullptr && slot.weight ? slot.cols : 0));
-    const std::vector<float> bias(slot.bias ? static_cast<size_t>(slot.bias_size()) : 0);
-    if (norm != nullptr) {
-      if (slot.weight) {
-        TRY(norm->weight, trace.upload_vector(weight));
-      }
-      if (slot.bias) {
-        TRY(norm->bias, trace.upload_vector(bias));
-      }
-      return {};
-    }
-    if (!slot.weight) {
-      *matrix = model->weights_.embedding;
-      TRY(matrix->bias, trace.upload_vector(bias));
-      return {};
-    }
-    TRY(*matrix, trace.upload({.type = type, .rows = slot.rows, .cols = slot.cols, .bytes = {}}, slot.use, bias));
-    return {};
-  };
-  visit_slots(spec, model->weights_, [&](const Slot& slot, Weight* matrix, Norm* norm) {
-    if (failed.ok()) failed = place(slot, matrix, norm);
-  });
-  TRY_VOID(std::move(failed));
-  if (!model->weights_.head) model->weights_.head = model->weights_.embedding;
-  TRY_VOID(model->upload_constants(trace));
+  TRY_VOID(model->fill(trace, [&](const Slot& slot) -> Result<HostMatrix> {
+    return HostMatrix{.type = type, .rows = slot.rows, .cols = slot.cols, .bytes = {}};
+  }));
   return model;
 }
 

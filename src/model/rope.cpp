@@ -45,7 +45,7 @@ class Frequencies {
     else if (type == "llama3")
       llama3();
     else if (type == "factors")
-      divide("factors", rope_.numbers("factors", out_.frequencies.size()));
+      factors();
     else if (type != "default") {
       rope_.fail(error(Code::unsupported,
                        "rope type '{}' is not supported: expected default, linear, dynamic, yarn, longrope or llama3",
@@ -63,6 +63,12 @@ class Frequencies {
   void divide(std::string_view type, const std::vector<float>& factors) {
     out_.origin.type = type;
     for (size_t i = 0; i < factors.size(); ++i) out_.frequencies[i] /= factors[i];
+  }
+
+  // What a GGUF file has instead of settings: the quotients themselves.
+  void factors() {
+    out_.magnitude = static_cast<float>(rope_.number("attention_factor", 1));
+    divide("factors", rope_.numbers("factors", out_.frequencies.size()));
   }
 
   void linear() {

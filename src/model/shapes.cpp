@@ -1,80 +1,97 @@
 #include "model/shapes.h"
 
-#include <algorithm>
+#include <array>
+#include <vector>
 
 #include "model/architecture.h"
 
 namespace millrace {
 namespace {
 
-struct Shape {
-  std::string_view name, alias;
-  std::string_view type;
-  int layers, width, ffn, heads, kv_heads, head_dim, vocab, context;
-  double theta;
-  bool tied;
-};
-
-constexpr Shape kShapes[] = {
-    {"stories-14m", "", "llama", 8, 384, 1024, 6, 2, 64, 4096, 2048, 1e4, true},
-    {"smollm2-135m", "", "llama", 30, 576, 1536, 9, 3, 64, 49152, 8192, 1e5, true},
-    {"smollm2-360m", "", "llama", 32, 960, 2560, 15, 5, 64, 49152, 8192, 1e5, true},
-    {"tinyllama-1.1b", "tinyllama", "llama", 22, 2048, 5632, 32, 4, 64, 32000, 2048, 1e4, false},
-    {"llama-3.2-1b", "llama-1b", "llama", 16, 2048, 8192, 32, 8, 64, 128256, 131072, 5e5, true},
-    {"llama-3.2-3b", "llama-3b", "llama", 28, 3072, 8192, 24, 8, 128, 128256, 131072, 5e5, true},
-    {"llama-2-7b", "", "llama", 32, 4096, 11008, 32, 32, 128, 32000, 4096, 1e4, false},
-    {"llama-3.1-8b", "llama-8b", "llama", 32, 4096, 14336, 32, 8, 128, 128256, 131072, 5e5, false},
-    {"llama-2-13b", "", "llama", 40, 5120, 13824, 40, 40, 128, 32000, 4096, 1e4, false},
-    {"llama-2-70b", "", "llama", 80, 8192, 28672, 64, 8, 128, 32000, 4096, 1e4, false},
-    {"llama-3.1-70b", "llama-70b", "llama", 80, 8192, 28672, 64, 8, 128, 128256, 131072, 5e5, false},
-    {"mistral-7b", "", "mistral", 32, 4096, 14336, 32, 8, 128, 32000, 32768, 1e4, false},
-    {"qwen2.5-0.5b", "", "qwen2", 24, 896, 4864, 14, 2, 64, 151936, 32768, 1e6, true},
-    {"qwen2.5-7b", "", "qwen2", 28, 3584, 18944, 28, 4, 128, 152064, 131072, 1e6, false},
-    {"qwen3-0.6b", "", "qwen3", 28, 1024, 3072, 16, 8, 128, 151936, 40960, 1e6, true},
-    {"qwen3-8b", "", "qwen3", 36, 4096, 12288, 32, 8, 128, 151936, 40960, 1e6, false},
-    {"gemma-2-2b", "", "gemma2", 26, 2304, 9216, 8, 4, 256, 256000, 8192, 1e4, true},
-};
+constexpr auto kShapes = std::to_array<NamedShape>({
+    {"smollm2-135m", "",
+     R"({"model_type":"llama","vocab_size":49152,"hidden_size":576,"intermediate_size":1536,"num_hidden_layers":30,
+         "num_attention_heads":9,"num_key_value_heads":3,"max_position_embeddings":8192,"rope_theta":100000,"rms_norm_eps":1e-5,
+         "tie_word_embeddings":true})"},
+    {"smollm2-360m", "",
+     R"({"model_type":"llama","vocab_size":49152,"hidden_size":960,"intermediate_size":2560,"num_hidden_layers":32,
+         "num_attention_heads":15,"num_key_value_heads":5,"max_position_embeddings":8192,"rope_theta":100000,"rms_norm_eps":1e-5,
+         "tie_word_embeddings":true})"},
+    {"smollm2-1.7b", "",
+     R"({"model_type":"llama","vocab_size":49152,"hidden_size":2048,"intermediate_size":8192,"num_hidden_layers":24,
+         "num_attention_heads":32,"num_key_value_heads":32,"max_position_embeddings":8192,"rope_theta":130000,"rms_norm_eps":1e-5,
+         "tie_word_embeddings":true})"},
+    {"tinyllama-1.1b", "tinyllama",
+     R"({"model_type":"llama","vocab_size":32000,"hidden_size":2048,"intermediate_size":5632,"num_hidden_layers":22,
+         "num_attention_heads":32,"num_key_value_heads":4,"max_position_embeddings":2048,"rms_norm_eps":1e-5})"},
+    {"llama-2-7b", "", R"({"model_type":"llama","max_position_embeddings":4096,"rms_norm_eps":1e-5})"},
+    {"llama-2-13b", "",
+     R"({"model_type":"llama","hidden_size":5120,"intermediate_size":13824,"num_hidden_layers":40,"num_attention_heads":40,
+         "max_position_embeddings":4096,"rms_norm_eps":1e-5})"},
+    {"llama-2-70b", "",
+     R"({"model_type":"llama","hidden_size":8192,"intermediate_size":28672,"num_hidden_layers":80,"num_attention_heads":64,
+         "num_key_value_heads":8,"max_position_embeddings":4096,"rms_norm_eps":1e-5})"},
+    {"llama-3.2-1b", "llama-1b",
+     R"({"model_type":"llama","vocab_size":128256,"hidden_size":2048,"intermediate_size":8192,"num_hidden_layers":16,
+         "num_attention_heads":32,"num_key_value_heads":8,"head_dim":64,"max_position_embeddings":131072,"rope_theta":500000,
+         "rms_norm_eps":1e-5,"tie_word_embeddings":true,
+         "rope_scaling":{"rope_type":"llama3","factor":32,"low_freq_factor":1,"high_freq_factor":4,"original_max_position_embeddings":8192}})"},
+    {"llama-3.2-3b", "llama-3b",
+     R"({"model_type":"llama","vocab_size":128256,"hidden_size":3072,"intermediate_size":8192,"num_hidden_layers":28,
+         "num_attention_heads":24,"num_key_value_heads":8,"head_dim":128,"max_position_embeddings":131072,"rope_theta":500000,
+         "rms_norm_eps":1e-5,"tie_word_embeddings":true,
+         "rope_scaling":{"rope_type":"llama3","factor":32,"low_freq_factor":1,"high_freq_factor":4,"original_max_position_embeddings":8192}})"},
+    {"llama-3.1-8b", "llama-8b",
+     R"({"model_type":"llama","vocab_size":128256,"hidden_size":4096,"intermediate_size":14336,"num_hidden_layers":32,
+         "num_attention_heads":32,"num_key_value_heads":8,"max_position_embeddings":131072,"rope_theta":500000,"rms_norm_eps":1e-5,
+         "rope_scaling":{"rope_type":"llama3","factor":8,"low_freq_factor":1,"high_freq_factor":4,"original_max_position_embeddings":8192}})"},
+    {"llama-3.1-70b", "llama-70b",
+     R"({"model_type":"llama","vocab_size":128256,"hidden_size":8192,"intermediate_size":28672,"num_hidden_layers":80,
+         "num_attention_heads":64,"num_key_value_heads":8,"max_position_embeddings":131072,"rope_theta":500000,"rms_norm_eps":1e-5,
+         "rope_scaling":{"rope_type":"llama3","factor":8,"low_freq_factor":1,"high_freq_factor":4,"original_max_position_embeddings":8192}})"},
+    {"mistral-7b", "",
+     R"({"model_type":"mistral","max_position_embeddings":32768,"sliding_window":4096,"rms_norm_eps":1e-5})"},
+    {"qwen2.5-0.5b", "",
+     R"({"model_type":"qwen2","hidden_size":896,"intermediate_size":4864,"num_hidden_layers":24,"num_attention_heads":14,
+         "num_key_value_heads":2,"rope_theta":1000000,"tie_word_embeddings":true})"},
+    {"qwen2.5-1.5b", "",
+     R"({"model_type":"qwen2","hidden_size":1536,"intermediate_size":8960,"num_hidden_layers":28,"num_attention_heads":12,
+         "num_key_value_heads":2,"rope_theta":1000000,"tie_word_embeddings":true})"},
+    {"qwen2.5-7b", "",
+     R"({"model_type":"qwen2","vocab_size":152064,"hidden_size":3584,"intermediate_size":18944,"num_hidden_layers":28,
+         "num_attention_heads":28,"num_key_value_heads":4,"rope_theta":1000000})"},
+    {"qwen3-0.6b", "",
+     R"({"model_type":"qwen3","hidden_size":1024,"intermediate_size":3072,"num_hidden_layers":28,"num_attention_heads":16,
+         "num_key_value_heads":8,"max_position_embeddings":40960,"rope_theta":1000000,"tie_word_embeddings":true})"},
+    {"qwen3-4b", "",
+     R"({"model_type":"qwen3","hidden_size":2560,"intermediate_size":9728,"num_hidden_layers":36,"num_attention_heads":32,
+         "num_key_value_heads":8,"max_position_embeddings":40960,"rope_theta":1000000,"tie_word_embeddings":true})"},
+    {"qwen3-8b", "",
+     R"({"model_type":"qwen3","hidden_size":4096,"intermediate_size":12288,"num_hidden_layers":36,"num_attention_heads":32,
+         "num_key_value_heads":8,"max_position_embeddings":40960,"rope_theta":1000000})"},
+    {"gemma-2-2b", "", R"({"model_type":"gemma2"})"},
+    {"gemma-3-1b", "",
+     R"({"model_type":"gemma3_text","vocab_size":262144,"hidden_size":1152,"intermediate_size":6912,"num_attention_heads":4,
+         "num_key_value_heads":1,"max_position_embeddings":32768,"sliding_window":512})"},
+    {"phi-3-mini", "", R"({"model_type":"phi3","max_position_embeddings":4096,"sliding_window":2047})"},
+    {"gpt2", "gpt2-124m", R"({"model_type":"gpt2"})"},
+    {"gpt2-xl", "", R"({"model_type":"gpt2","n_embd":1600,"n_layer":48,"n_head":25})"},
+});
 
 }  // namespace
 
-std::vector<std::string_view> shape_names() {
-  std::vector<std::string_view> names;
-  for (const Shape& shape : kShapes) names.push_back(shape.name);
-  return names;
-}
+std::span<const NamedShape> named_shapes() { return kShapes; }
 
-Result<Json> shape_config(std::string_view name) {
-  auto found = std::find_if(std::begin(kShapes), std::end(kShapes), [&](const Shape& shape) {
-    return shape.name == name || (!shape.alias.empty() && shape.alias == name);
-  });
-  if (found == std::end(kShapes)) {
-    return error(Code::not_found, "no shape is called '{}'; there are {}", name, fmt::join(shape_names(), ", "));
+Result<ModelSpec> named_shape(std::string_view name) {
+  std::vector<std::string_view> known;
+  for (const NamedShape& shape : kShapes) {
+    known.push_back(shape.name);
+    if (name.empty() || (shape.name != name && shape.alias != name)) continue;
+    TRY(const Json json, parse_json(shape.config));
+    TRY(Config config, Config::from_json(std::string(shape.name), json));
+    return describe(config);
   }
-  const Shape& s = *found;
-  JsonObject config = {{"model_type", std::string(s.type)},
-                       {"num_hidden_layers", s.layers},
-                       {"hidden_size", s.width},
-                       {"intermediate_size", s.ffn},
-                       {"num_attention_heads", s.heads},
-                       {"num_key_value_heads", s.kv_heads},
-                       {"head_dim", s.head_dim},
-                       {"vocab_size", s.vocab},
-                       {"max_position_embeddings", s.context},
-                       {"rope_theta", s.theta},
-                       {"tie_word_embeddings", s.tied}};
-  if (s.type == "gemma2") {
-    config["sliding_window"] = 4096;
-    config["query_pre_attn_scalar"] = s.head_dim;
-    config["attn_logit_softcapping"] = 50.0;
-    config["final_logit_softcapping"] = 30.0;
-  }
-  return Json(std::move(config));
-}
-
-Result<ModelSpec> shape_spec(std::string_view name) {
-  TRY(Json json, shape_config(name));
-  TRY(Config config, Config::from_json(fmt::format("shape {}", name), json));
-  return describe(config);
+  return error(Code::not_found, "there is no shape named '{}'; there are {}", name, fmt::join(known, ", "));
 }
 
 }  // namespace millrace

@@ -1,21 +1,21 @@
-// Shapes of well-known models by name, as the configuration values their makers published, so that benchmarks and plans
-// need no file. Immutable; any thread.
+// Well-known models by name, as configurations: for benchmarks and plans that need a model's shape and not its file.
 #pragma once
 
-#include <string>
+#include <span>
 #include <string_view>
-#include <vector>
 
-#include "base/json.h"
-#include "base/result.h"
 #include "model/spec.h"
 
 namespace millrace {
 
-std::vector<std::string_view> shape_names();
+struct NamedShape {
+  std::string_view name, alias;  // alias may be empty
+  std::string_view config;       // as its config.json has it, without what equals the defaults
+};
 
-// The configuration, or an error that lists the names. Aliases (llama-1b, llama-8b) are understood.
-Result<Json> shape_config(std::string_view name);
-Result<ModelSpec> shape_spec(std::string_view name);
+std::span<const NamedShape> named_shapes();
+
+// By name or alias; the error lists what there is.
+Result<ModelSpec> named_shape(std::string_view name);
 
 }  // namespace millrace

@@ -5,21 +5,37 @@
 
 namespace millrace {
 
+namespace {
+
+// Sizes are bounded before anything is made for each head, dimension or layer; check_spec() looks at the whole later.
+int32_t bounded(Config& config, std::string_view key, int64_t usual, int32_t max) {
+  const int32_t value = config.count(key, usual);
+  if (value <= max) return value;
+  config.fail(error(Code::invalid, "'{}' is {}: expected at most {}", config.name_of(key), value, max));
+  return 1;
+}
+
+constexpr int32_t kMaxLayers = 4096, kMaxHeads = 4096, kMaxHeadDim = 65536;
+constexpr int32_t kMaxWidth = 1 << 20, kMaxFfn = 1 << 23, kMaxVocab = 1 << 24, kMaxContext = 1 << 30;
+
+}  // namespace
+
 Sizes read_sizes(Config& config, ModelSpec& spec, Sizes usual) {
   Sizes sizes = usual;
-  sizes.vocab = config.count("vocab_size", usual.vocab);
-  sizes.width = config.count("hidden_size", usual.width);
-  sizes.layers = config.count("num_hidden_layers", usual.layers);
-  sizes.heads = config.count("num_attention_heads", usual.heads);
-  sizes.ffn = config.count("intermediate_size", usual.ffn);
-  sizes.context = config.count("max_position_embeddings", usual.context);
+  sizes.vocab = bounded(config, "vocab_size", usual.vocab, kMaxVocab);
+  sizes.width = bounded(config, "hidden_size", usual.width, kMaxWidth);
+  sizes.layers = bounded(config, "num_hidden_layers", usual.layers, kMaxLayers);
+  sizes.heads = bounded(config, "num_attention_heads", usual.heads, kMaxHeads);
+  sizes.ffn = bounded(config, "intermediate_size", usual.ffn, kMaxFfn);
+  sizes.context = bounded(config, "max_position_embeddings", usual.context, kMaxContext);
   sizes.tied = config.flag("tie_word_embeddings", usual.tied);
   const bool own_kv = usual.kv_heads_key && !config.is_null("num_key_value_heads");
   const int32_t usual_kv = own_kv && usual.kv_heads > 0 ? usual.kv_heads : sizes.heads;
-  sizes.kv_heads = own_kv ? config.count("num_key_value_heads", usual_kv) : sizes.heads;
+  sizes.kv_heads = own_kv ? bounded(config, "num_key_value_heads", usual_kv, kMaxHeads) : sizes.heads;
   const bool own_dim = usual.head_dim_key && !config.is_null("head_dim");
-  sizes.head_dim = own_dim ? config.count("head_dim", usual.head_dim > 0 ? usual.head_dim : sizes.width / sizes.heads)
-                           : sizes.width / sizes.heads;
+  const int32_t shared = std::max(1, sizes.width / sizes.heads),
+                usual_dim = usual.head_dim > 0 ? usual.head_dim : shared;
+  sizes.head_dim = own_dim ? bounded(config, "head_dim", usual_dim, kMaxHeadDim) : shared;
   const bool derived = !(own_dim && (config.has("head_dim") || usual.head_dim > 0));
   if (derived && sizes.width % sizes.heads != 0) {
     config.fail(error(Code::invalid, "'{}' is {}, which {} heads ('{}') cannot share evenly",
@@ -29,12 +45,6 @@ Sizes read_sizes(Config& config, ModelSpec& spec, Sizes usual) {
     config.fail(error(Code::invalid, "'{}' is {}, which does not divide the {} heads of '{}'",
                       config.name_of("num_key_value_heads"), sizes.kv_heads, sizes.heads,
                       config.name_of("num_attention_heads")));
-  }
-  constexpr int32_t kMaxLayers = 4096;  // before anything is made for each of them
-  if (sizes.layers > kMaxLayers) {
-    config.fail(error(Code::invalid, "'{}' is {}: expected at most {}", config.name_of("num_hidden_layers"),
-                      sizes.layers, kMaxLayers));
-    sizes.layers = 1;
   }
   spec.vocab = sizes.vocab;
   spec.width = sizes.width;

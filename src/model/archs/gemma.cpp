@@ -38,7 +38,8 @@ void describe_gemma(Config& config, ModelSpec& spec) {
   spec.layers.assign(static_cast<size_t>(sizes.layers), pre_norm_layer(gqa, ffn, *spec.final_norm));
 }
 
-// What generations 2 and 3 share: norms around both halves, capped logits, a scale of their own, windows on some layers.
+// What generations 2 and 3 share: norms around both halves, capped logits, a scale of their own, windows on some
+// layers.
 LayerSpec sandwich(Config& config, ModelSpec& spec, const Sizes& sizes, double logit_softcap) {
   GqaSpec gqa = attention(sizes);
   gqa.qkv_bias = gqa.out_bias = config.flag("attention_bias", false);
