@@ -118,7 +118,7 @@ Result<MetaArray> read_array(Cursor& cursor, std::string_view key) {
 }
 
 Result<MetaValue> read_value(Cursor& cursor, MetaType type, std::string_view key) {
-  const auto integer = [&]<class T>(T) -> Result<MetaValue> {
+  const auto scalar = [&]<class T>(T) -> Result<MetaValue> {
     TRY(const T number, cursor.number<T>("a metadata value"));
     if constexpr (std::is_floating_point_v<T>) return MetaValue(static_cast<double>(number));
     if constexpr (std::is_signed_v<T>) return MetaValue(static_cast<int64_t>(number));
@@ -126,25 +126,25 @@ Result<MetaValue> read_value(Cursor& cursor, MetaType type, std::string_view key
   };
   switch (type) {
     case MetaType::u8:
-      return integer(uint8_t{});
+      return scalar(uint8_t{});
     case MetaType::i8:
-      return integer(int8_t{});
+      return scalar(int8_t{});
     case MetaType::u16:
-      return integer(uint16_t{});
+      return scalar(uint16_t{});
     case MetaType::i16:
-      return integer(int16_t{});
+      return scalar(int16_t{});
     case MetaType::u32:
-      return integer(uint32_t{});
+      return scalar(uint32_t{});
     case MetaType::i32:
-      return integer(int32_t{});
+      return scalar(int32_t{});
     case MetaType::f32:
-      return integer(float{});
+      return scalar(float{});
     case MetaType::u64:
-      return integer(uint64_t{});
+      return scalar(uint64_t{});
     case MetaType::i64:
-      return integer(int64_t{});
+      return scalar(int64_t{});
     case MetaType::f64:
-      return integer(double{});
+      return scalar(double{});
     case MetaType::boolean: {
       TRY(const auto flag, cursor.number<uint8_t>("a metadata value"));
       if (flag > 1) return not_boolean(key, flag);
@@ -198,13 +198,13 @@ Result<std::vector<MetaEntry>> read_metadata(Cursor& cursor, uint64_t count) {
 Result<uint64_t> read_alignment(const Metadata& metadata) {
   const MetaEntry* entry = metadata.find("general.alignment");
   if (entry == nullptr) return kDefaultAlignment;
-  TRY(const int64_t alignment, metadata.get_int("general.alignment", 0));
-  if (alignment <= 0 || alignment > static_cast<int64_t>(kMaxAlignment) ||
-      !std::has_single_bit(static_cast<uint64_t>(alignment))) {
-    return error(Code::corrupt, "metadata 'general.alignment' is {}, but must be a power of two up to {}", alignment,
-                 kMaxAlignment);
+  const auto* number = std::get_if<uint64_t>(&entry->value);
+  if (entry->type != MetaType::u32 || number == nullptr || *number > kMaxAlignment || !std::has_single_bit(*number)) {
+    return error(Code::corrupt, "metadata 'general.alignment' must be a power of two up to {} of type u32, but is {}{}",
+                 kMaxAlignment, number == nullptr ? "" : fmt::format("{} of type ", *number),
+                 meta_type_name(entry->type));
   }
-  return static_cast<uint64_t>(alignment);
+  return *number;
 }
 
 struct TensorInfo {

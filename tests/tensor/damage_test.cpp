@@ -7,7 +7,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
-#include <functional>
+#include <ctime>
 #include <new>
 #include <string>
 
@@ -55,6 +55,13 @@ namespace millrace {
 namespace {
 
 using namespace test;
+
+// Of this thread: a busy machine must not look like a slow reader.
+std::chrono::nanoseconds processor_time() {
+  timespec now = {};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return std::chrono::seconds(now.tv_sec) + std::chrono::nanoseconds(now.tv_nsec);
+}
 
 struct Tally {
   size_t loaded = 0, refused = 0, worst_bytes = 0;
@@ -105,9 +112,9 @@ template <class Parse>
 void try_one(std::span<const std::byte> file, Parse parse, Tally& tally) {
   const size_t before = g_held;
   g_most = before;
-  const auto start = std::chrono::steady_clock::now();
+  const auto start = processor_time();
   const auto result = parse(file);
-  tally.worst_time = std::max(tally.worst_time, std::chrono::nanoseconds(std::chrono::steady_clock::now() - start));
+  tally.worst_time = std::max(tally.worst_time, processor_time() - start);
   tally.worst_bytes = std::max(tally.worst_bytes, g_most - before);
   ++(result.ok() ? tally.loaded : tally.refused);
   if (result.ok()) {
