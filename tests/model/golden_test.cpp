@@ -26,12 +26,7 @@ TEST_P(GoldenTest, ReferenceGivesTheStoredLogits) {
   Runner runner(**model, *backend, 1, tokens);
   const std::vector<float> logits = runner.step(0, 0, golden.input);
   ASSERT_EQ(logits.size(), golden.logits.size());
-  float largest = 0, worst = 0;
-  for (size_t i = 0; i < logits.size(); ++i) {
-    largest = std::max(largest, std::abs(golden.logits[i]));
-    worst = std::max(worst, std::abs(logits[i] - golden.logits[i]));
-  }
-  EXPECT_LE(worst, 2e-5f * largest) << "largest logit " << largest;
+  EXPECT_LE(testing::worst_difference(logits, golden.logits), 2e-5f);
 
   const size_t vocab = static_cast<size_t>((*model)->spec().vocab);
   std::vector<float> last(logits.end() - static_cast<std::ptrdiff_t>(vocab), logits.end());
@@ -43,11 +38,8 @@ TEST_P(GoldenTest, ReferenceGivesTheStoredLogits) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Architectures, GoldenTest, ::testing::ValuesIn(testing::golden_names()), [](const auto& each) {
-  std::string name = each.param;
-  std::replace(name.begin(), name.end(), '-', '_');
-  return name;
-});
+INSTANTIATE_TEST_SUITE_P(Architectures, GoldenTest,
+                         ::testing::ValuesIn(testing::folder_names(testing::golden_folder())), testing::test_name);
 
 }  // namespace
 }  // namespace millrace

@@ -23,12 +23,27 @@ inline std::filesystem::path golden_folder() {
   return std::filesystem::path(MILLRACE_SOURCE_DIR) / "tests/model/golden";
 }
 
-inline std::vector<std::string> golden_names() {
+inline std::vector<std::string> folder_names(const std::filesystem::path& folder) {
   std::vector<std::string> names;
-  for (const auto& entry : std::filesystem::directory_iterator(golden_folder()))
-    names.push_back(entry.path().filename().string());
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) names.push_back(entry.path().filename().string());
   std::sort(names.begin(), names.end());
   return names;
+}
+
+inline std::string test_name(const ::testing::TestParamInfo<std::string>& each) {
+  std::string name = each.param;
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
+}
+
+// The largest difference, as a part of the largest number expected.
+inline float worst_difference(std::span<const float> got, std::span<const float> expected) {
+  float largest = 0, worst = 0;
+  for (size_t i = 0; i < expected.size(); ++i) {
+    largest = std::max(largest, std::abs(expected[i]));
+    worst = std::max(worst, std::abs(got[i] - expected[i]));
+  }
+  return worst / largest;
 }
 
 // What another implementation computed: the logits of every input token, then 16 greedy tokens and how far ahead each
