@@ -45,7 +45,7 @@ Result<std::unique_ptr<Subject>> open_subject(const Arguments& arguments, int th
   CpuOptions options = {.threads = threads, .activations = exact ? Activations::float32 : Activations::fast};
   TRY(subject->backend, make_cpu_backend(options));
   if (auto shape = arguments.maybe_text("shape"); shape.has_value()) {
-    TRY(ModelSpec spec, shape_spec(*shape));
+    TRY(ModelSpec spec, named_shape(*shape));
     std::optional<DType> type = dtype_from_name(arguments.text("type"));
     if (!type || !format(*type).readable()) {
       return error(Code::invalid, "'{}' is no weight format; try Q8_0, Q4_0, Q4_K, BF16, F16 or F32",

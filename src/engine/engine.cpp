@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "base/check.h"
-
 namespace millrace {
 namespace {
 
@@ -12,36 +10,15 @@ constexpr size_t kMostRecords = 1 << 16;
 }  // namespace
 
 Result<std::unique_ptr<Engine>> Engine::create(const Model& model, Backend& backend, const EngineOptions& options) {
-  EngineOptions settled = options;
-  settled.executor.rows = options.limits.step_tokens;
-  settled.executor.sequences = options.limits.max_sequences;
-  TRY(auto executor, Executor::create(model, backend, settled.executor));
-  settled.executor = executor->options();
-  // The executor may have fewer rows than asked for where the whole context is shorter than a step.
-  settled.limits.step_tokens = std::min(settled.limits.step_tokens, settled.executor.rows);
-  settled.limits.max_sequences = std::min(settled.limits.max_sequences, settled.executor.sequences);
-  if (settled.limits.context == 0) settled.limits.context = settled.executor.context;
-  TRY_VOID(check_limits(settled.limits));
-  TRY(auto policy, make_policy(settled.policy));
-
-  std::unique_ptr<Engine> engine(new Engine(settled, std::move(executor)));
-  const CacheLayout& layout = engine->executor_->layout();
-  int second_pages = Store::pages_within(layout, settled.swap_bytes);
-  if (second_pages > 0) {
-    TRY(Store second, Store::create(layout, engine->executor_->planned().shapes, second_pages, settled.swap_bytes));
-    engine->second_.emplace(std::move(second));
-  }
-  engine->cache_ = std::make_unique<KvCache>(layout, settled.executor.pages, second_pages);
-  engine->scheduler_ = std::make_unique<Scheduler>(settled.limits, *engine->cache_, std::move(policy));
-  engine->runner_ = std::make_unique<Runner>(*engine->executor_, engine->second_ ? &*engine->second_ : nullptr);
+  TRY(EngineParts parts, EngineParts::create(model, backend, options));
+  std::unique_ptr<Engine> engine(new Engine(std::move(parts)));
   engine->note_progress();
-  if (settled.overlap) engine->runner_thread_ = std::thread([e = engine.get()] { e->runner_loop(); });
+  if (options.overlap) engine->runner_thread_ = std::thread([e = engine.get()] { e->runner_loop(); });
   engine->thread_ = std::thread([e = engine.get()] { e->loop(); });
   return engine;
 }
 
-Engine::Engine(const EngineOptions& options, std::unique_ptr<Executor> executor)
-    : options_(options), executor_(std::move(executor)), start_(std::chrono::steady_clock::now()) {}
+Engine::Engine(EngineParts parts) : parts_(std::move(parts)), start_(std::chrono::steady_clock::now()) {}
 
 Engine::~Engine() {
   if (thread_.joinable()) {
@@ -82,17 +59,17 @@ void Engine::cancel(RequestId request) {
   arrived_.notify_one();
 }
 
-void Engine::loop() { options_.overlap ? run_overlapped() : run_in_turn(); }
+void Engine::loop() { parts_.options.overlap ? run_overlapped() : run_in_turn(); }
 
 void Engine::run_in_turn() {
   Flight flight;
-  while (take_inbox(scheduler_->idle())) {
+  while (take_inbox(parts_.scheduler->idle())) {
     plan(flight);
     if (flight.plan.empty()) {
       rest();
       continue;
     }
-    runner_->run(flight.launch, flight.sampled);
+    parts_.runner->run(flight.launch, flight.sampled);
     land(flight);
   }
 }
@@ -100,9 +77,9 @@ void Engine::run_in_turn() {
 void Engine::run_overlapped() {
   Flight flights[2];
   Flight* before = nullptr;  // running
-  for (int64_t turn = 0; take_inbox(scheduler_->idle() && before == nullptr); ++turn) {
+  for (int64_t turn = 0; take_inbox(parts_.scheduler->idle() && before == nullptr); ++turn) {
     Flight* next = nullptr;
-    if (!scheduler_->idle()) {
+    if (!parts_.scheduler->idle()) {
       plan(flights[turn % 2]);
       if (!flights[turn % 2].plan.empty()) next = &flights[turn % 2];
     }
@@ -126,7 +103,7 @@ void Engine::runner_loop() {
     if (running_ == nullptr) return;
     Flight* flight = running_;
     lock.unlock();
-    runner_->run(flight->launch, flight->sampled);
+    parts_.runner->run(flight->launch, flight->sampled);
     lock.lock();
     running_ = nullptr;
     turn_.notify_all();
@@ -165,14 +142,14 @@ void Engine::admit(Inbox::Item& item) {
     auto found = ids_.find(item.id);
     if (found == ids_.end()) return;
     RequestId inside = found->second;
-    scheduler_->cancel(inside, now());
+    parts_.scheduler->cancel(inside, now());
     open_.erase(inside);
     ids_.erase(found);
     ended_.push_back(inside);
     return;
   }
   int choices = item.request->choices;
-  auto vocab = executor_->vocab();
+  auto vocab = parts_.executor->vocab();
   auto outside = std::find_if(item.request->prompt.begin(), item.request->prompt.end(),
                               [&](Token token) { return token < 0 || token >= vocab; });
   Result<RequestId> submitted = RequestId{0};
@@ -181,7 +158,7 @@ void Engine::admit(Inbox::Item& item) {
   } else if (auto checked = check_sampling(item.request->sampling, vocab); !checked.ok()) {
     submitted = checked.error();
   } else {
-    submitted = scheduler_->submit(std::move(*item.request), item.arrived);
+    submitted = parts_.scheduler->submit(std::move(*item.request), item.arrived);
   }
   if (!submitted.ok()) {
     Event refusal = {.request = item.id, .finish = Finish::failed, .error = submitted.error()};
@@ -193,7 +170,7 @@ void Engine::admit(Inbox::Item& item) {
 }
 
 void Engine::plan(Flight& flight) {
-  flight.plan = scheduler_->next(now());
+  flight.plan = parts_.scheduler->next(now());
   flight.launch.take(flight.plan);
   flight.launch.forget.insert(flight.launch.forget.end(), ended_.begin(), ended_.end());
   ended_.clear();
@@ -201,7 +178,7 @@ void Engine::plan(Flight& flight) {
 
 void Engine::land(Flight& flight) {
   running_seconds_ += flight.sampled.seconds;
-  std::vector<Event> events = scheduler_->commit(flight.plan, flight.sampled, now());
+  std::vector<Event> events = parts_.scheduler->commit(flight.plan, flight.sampled, now());
   tell(events);
   note_progress();
 }
@@ -231,14 +208,14 @@ void Engine::tell(std::span<const Event> events) {
 }
 
 void Engine::note_progress() {
-  std::vector<RequestRecord> ended = scheduler_->take_records();
+  std::vector<RequestRecord> ended = parts_.scheduler->take_records();
   double time = now();
   std::lock_guard lock(mutex_);
-  shown_.metrics = scheduler_->metrics();
+  shown_.metrics = parts_.scheduler->metrics();
   shown_.last_progress = time;
   shown_.outside_seconds = busy_seconds_ + (busy_since_ > 0 ? time - busy_since_ : 0) - running_seconds_;
-  shown_.pages = options_.executor.pages;
-  shown_.swap_bytes = second_ ? second_->bytes() : 0;
+  shown_.pages = parts_.options.executor.pages;
+  shown_.swap_bytes = parts_.second ? parts_.second->bytes() : 0;
   // Whoever wants records fetches them in time; nobody may make them grow without end.
   if (records_.size() > kMostRecords) records_.erase(records_.begin(), records_.begin() + kMostRecords / 2);
   records_.insert(records_.end(), ended.begin(), ended.end());

@@ -24,18 +24,9 @@
 #include <thread>
 #include <vector>
 
-#include "engine/runner.h"
-#include "engine/scheduler.h"
+#include "engine/parts.h"
 
 namespace millrace {
-
-struct EngineOptions {
-  ExecutorOptions executor;  // context, pages, KV format; rows and sequences follow from the limits
-  Limits limits;             // context 0: the executor's
-  std::string policy = "fcfs";
-  int64_t swap_bytes = 0;  // host memory for pages moved out; 0: evicted pages are dropped
-  bool overlap = true;
-};
 
 // Told what became of a request: the events of one step, in order. Called on the engine thread; it must not block and
 // must not call the engine's destructor. The last call has an event that finishes the last answer, or carries a
@@ -64,8 +55,8 @@ class Engine {
   Snapshot snapshot() const;
   std::vector<RequestRecord> take_records();  // of requests that ended since the last call
 
-  const EngineOptions& options() const { return options_; }
-  const Executor& executor() const { return *executor_; }
+  const EngineOptions& options() const { return parts_.options; }
+  const Executor& executor() const { return *parts_.executor; }
 
  private:
   struct Inbox {
@@ -89,7 +80,7 @@ class Engine {
     Sampled sampled;
   };
 
-  Engine(const EngineOptions& options, std::unique_ptr<Executor> executor);
+  explicit Engine(EngineParts parts);
   double now() const;
   void loop();
   void run_in_turn();          // plan, run, tell
@@ -103,12 +94,7 @@ class Engine {
   void rest();
   void runner_loop();
 
-  EngineOptions options_;
-  std::unique_ptr<Executor> executor_;
-  std::optional<Store> second_;
-  std::unique_ptr<KvCache> cache_;
-  std::unique_ptr<Scheduler> scheduler_;
-  std::unique_ptr<Runner> runner_;
+  EngineParts parts_;
   std::chrono::steady_clock::time_point start_;
 
   // Engine thread only.

@@ -9,6 +9,10 @@ namespace millrace {
 namespace {
 
 constexpr auto kShapes = std::to_array<NamedShape>({
+    {"stories-14m", "stories",
+     R"({"model_type":"llama","vocab_size":4096,"hidden_size":384,"intermediate_size":1024,"num_hidden_layers":8,
+         "num_attention_heads":6,"num_key_value_heads":2,"max_position_embeddings":2048,"rms_norm_eps":1e-5,
+         "tie_word_embeddings":true})"},
     {"smollm2-135m", "",
      R"({"model_type":"llama","vocab_size":49152,"hidden_size":576,"intermediate_size":1536,"num_hidden_layers":30,
          "num_attention_heads":9,"num_key_value_heads":3,"max_position_embeddings":8192,"rope_theta":100000,"rms_norm_eps":1e-5,

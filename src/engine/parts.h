@@ -1,0 +1,34 @@
+// EngineParts: what steps need, made together so that they agree: the executor with its store, the second store, the
+// cache's books, the scheduler and the runner. The Engine drives them with threads, a replay under a clock of its own.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "engine/runner.h"
+#include "engine/scheduler.h"
+
+namespace millrace {
+
+struct EngineOptions {
+  ExecutorOptions executor;  // context, pages, KV format; rows and sequences follow from the limits
+  Limits limits;             // context 0: the executor's
+  std::string policy = "fcfs";
+  int64_t swap_bytes = 0;  // host memory for pages moved out; 0: evicted pages are dropped
+  bool overlap = true;
+};
+
+struct EngineParts {
+  EngineOptions options;  // zeros filled in
+  std::unique_ptr<Executor> executor;
+  std::unique_ptr<Store> second;  // null if there is none
+  std::unique_ptr<KvCache> cache;
+  std::unique_ptr<Scheduler> scheduler;
+  std::unique_ptr<Runner> runner;
+
+  // The model and the backend outlive the parts. Everything is planned and taken here.
+  static Result<EngineParts> create(const Model& model, Backend& backend, const EngineOptions& options);
+};
+
+}  // namespace millrace
