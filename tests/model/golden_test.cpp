@@ -4,13 +4,13 @@
 namespace millrace {
 namespace {
 
-using testing::Golden;
-using testing::Runner;
+using test::Golden;
+using test::Runner;
 
 class GoldenTest : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(GoldenTest, ReferenceGivesTheStoredLogits) {
-  const auto folder = testing::golden_folder() / GetParam();
+  const auto folder = test::golden_folder() / GetParam();
   const Golden golden = Golden::read(folder);
   auto checkpoint = Checkpoint::open(folder);
   ASSERT_TRUE(checkpoint.ok()) << checkpoint.error().message;
@@ -26,20 +26,20 @@ TEST_P(GoldenTest, ReferenceGivesTheStoredLogits) {
   Runner runner(**model, *backend, 1, tokens);
   const std::vector<float> logits = runner.step(0, 0, golden.input);
   ASSERT_EQ(logits.size(), golden.logits.size());
-  EXPECT_LE(testing::worst_difference(logits, golden.logits), 2e-5f);
+  EXPECT_LE(test::worst_difference(logits, golden.logits), 2e-5f);
 
   const size_t vocab = static_cast<size_t>((*model)->spec().vocab);
   std::vector<float> last(logits.end() - static_cast<std::ptrdiff_t>(vocab), logits.end());
   for (size_t i = 0; i < golden.greedy.size(); ++i) {
     if (golden.gap[i] > 0.1f) {
-      ASSERT_EQ(testing::best(last), golden.greedy[i]) << "token " << i << ", gap " << golden.gap[i];
+      ASSERT_EQ(test::best(last), golden.greedy[i]) << "token " << i << ", gap " << golden.gap[i];
     }
     last = runner.step(0, static_cast<int>(golden.input.size() + i), {golden.greedy[i]});
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Architectures, GoldenTest,
-                         ::testing::ValuesIn(testing::folder_names(testing::golden_folder())), testing::test_name);
+INSTANTIATE_TEST_SUITE_P(Architectures, GoldenTest, ::testing::ValuesIn(test::folder_names(test::golden_folder())),
+                         test::test_name);
 
 }  // namespace
 }  // namespace millrace

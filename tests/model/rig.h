@@ -17,7 +17,7 @@
 #include "model/model.h"
 #include "tensor/checkpoint.h"
 
-namespace millrace::testing {
+namespace millrace::test {
 
 inline std::filesystem::path golden_folder() {
   return std::filesystem::path(MILLRACE_SOURCE_DIR) / "tests/model/golden";
@@ -25,7 +25,8 @@ inline std::filesystem::path golden_folder() {
 
 inline std::vector<std::string> folder_names(const std::filesystem::path& folder) {
   std::vector<std::string> names;
-  for (const auto& entry : std::filesystem::directory_iterator(folder)) names.push_back(entry.path().filename().string());
+  for (const auto& entry : std::filesystem::directory_iterator(folder))
+    names.push_back(entry.path().filename().string());
   std::sort(names.begin(), names.end());
   return names;
 }
@@ -126,7 +127,7 @@ class Runner {
     }
     wanted.resize(tokens.size());
     std::iota(wanted.begin(), wanted.end(), 0);
-    if (wanted_ > 0) wanted.erase(wanted.begin(), wanted.end() - wanted_);
+    if (wanted_ >= 0) wanted.erase(wanted.begin(), wanted.end() - wanted_);
     const Step step = {.rows = static_cast<int32_t>(tokens.size()),
                        .sequences = static_cast<int32_t>(works.size()),
                        .wanted = static_cast<int32_t>(wanted.size()),
@@ -143,7 +144,8 @@ class Runner {
     return out;
   }
 
-  void want_last(int rows) { wanted_ = rows; }  // of the step; 0: all
+  void want_last(int rows) { wanted_ = rows > 0 ? rows : -1; }  // of the step; 0: all
+  void want_none() { wanted_ = 0; }
 
   std::vector<float> step(int sequence, int begin, std::vector<int32_t> tokens) {
     return step({{sequence, begin, std::move(tokens)}});
@@ -157,7 +159,7 @@ class Runner {
   std::vector<int> stride_;
   std::vector<std::vector<int32_t>> tables_;
   std::unique_ptr<Ops> ops_;
-  int wanted_ = 0;
+  int wanted_ = -1;
 };
 
 inline int32_t best(std::span<const float> logits) {
@@ -174,4 +176,4 @@ inline std::vector<int32_t> greedy(Runner& runner, std::vector<float> last, int 
   return out;
 }
 
-}  // namespace millrace::testing
+}  // namespace millrace::test

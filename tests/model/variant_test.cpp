@@ -1,5 +1,6 @@
-// Switches of the configurations that the goldens leave at their usual place, against logits that transformers' own model
-// classes computed: old and new generations of keys, rotary scalings, biases, windows, tied heads, norms elsewhere.
+// Switches of the configurations that the goldens leave at their usual place, against logits that transformers' own
+// model classes computed: old and new generations of keys, rotary scalings, biases, windows, tied heads, norms
+// elsewhere.
 #include "model/rig.h"
 
 namespace millrace {
@@ -22,14 +23,14 @@ TEST_P(VariantTest, ReferenceGivesTheStoredLogits) {
   auto backend = make_reference_backend();
   auto model = Model::load(*checkpoint, *backend, {.context = static_cast<int64_t>(input.size())});
   ASSERT_TRUE(model.ok()) << model.error().message;
-  testing::Runner runner(**model, *backend, 1, static_cast<int>(input.size()), DType::f32, 4);
+  test::Runner runner(**model, *backend, 1, static_cast<int>(input.size()), DType::f32, 4);
   runner.want_last(static_cast<int>(golden->find("logits")->rows()));
   const std::vector<float> logits = runner.step(0, 0, input);
   ASSERT_EQ(logits.size(), expected.size());
-  EXPECT_LE(testing::worst_difference(logits, expected), 2e-5f);
+  EXPECT_LE(test::worst_difference(logits, expected), 2e-5f);
 }
 
-INSTANTIATE_TEST_SUITE_P(Switches, VariantTest, ::testing::ValuesIn(testing::folder_names(folder())), testing::test_name);
+INSTANTIATE_TEST_SUITE_P(Switches, VariantTest, ::testing::ValuesIn(test::folder_names(folder())), test::test_name);
 
 }  // namespace
 }  // namespace millrace

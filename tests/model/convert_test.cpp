@@ -1,0 +1,181 @@
+// Converting: what comes back out of a GGUF file is the model that went in, and the file is as llama.cpp lays it out.
+#include "model/convert.h"
+
+#include <cstring>
+
+#include "model/edit.h"
+
+namespace millrace {
+namespace {
+
+using test::Edited;
+using test::Golden;
+using test::Runner;
+
+std::vector<float> logits_of(const Checkpoint& checkpoint, const std::vector<int32_t>& input) {
+  auto backend = make_reference_backend();
+  auto model = Model::load(checkpoint, *backend, {.context = static_cast<int64_t>(input.size())});
+  EXPECT_TRUE(model.ok()) << model.error().message;
+  if (!model.ok()) return {};
+  return Runner(**model, *backend, 1, static_cast<int>(input.size())).step(0, 0, input);
+}
+
+Result<Checkpoint> converted(const Checkpoint& from, const std::filesystem::path& to, std::string_view type) {
+  TRY(const ModelSource source, ModelSource::open(from));
+  TRY(const FileType file_type, FileType::parse(type));
+  TRY_VOID([&]() -> Result<void> {
+    TRY(const ConvertReport report, convert(source, to, {.type = file_type, .threads = 1}));
+    EXPECT_EQ(report.bytes, std::filesystem::file_size(to));
+    return {};
+  }());
+  return Checkpoint::open(to);
+}
+
+class ConvertTest : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(ConvertTest, ThereAndBackIsTheSameModel) {
+  const auto folder = test::golden_folder() / GetParam();
+  const Golden golden = Golden::read(folder);
+  const test::Folder room;
+  auto original = Checkpoint::open(folder).value();
+  auto file = converted(original, room.path() / "f32.gguf", "F32");
+  if (GetParam() == "opt") {
+    EXPECT_EQ(file.error().message, "GGUF has no name for the architecture opt, so it cannot be converted");
+    return;
+  }
+  ASSERT_TRUE(file.ok()) << file.error().message;
+  EXPECT_LE(test::worst_difference(logits_of(*file, golden.input), golden.logits), 2e-5f);
+  auto half = converted(original, room.path() / "f16.gguf", "f16");
+  ASSERT_TRUE(half.ok()) << half.error().message;
+  EXPECT_LE(test::worst_difference(logits_of(*half, golden.input), golden.logits), 2e-5f);
+
+  // From GGUF to GGUF: the same bytes as straight from the original, and the same keys.
+  auto straight = converted(original, room.path() / "a.gguf", "Q8_0"),
+       round = converted(*file, room.path() / "b.gguf", "Q8_0");
+  ASSERT_TRUE(straight.ok() && round.ok());
+  ASSERT_EQ(straight->tensors().size(), round->tensors().size());
+  for (const StoredTensor& tensor : straight->tensors()) {
+    const StoredTensor* other = round->find(tensor.name);
+    ASSERT_NE(other, nullptr) << tensor.name;
+    EXPECT_EQ(tensor.type, other->type) << tensor.name;
+    EXPECT_TRUE(std::ranges::equal(tensor.bytes, other->bytes)) << tensor.name;
+  }
+  for (const MetaEntry& entry : straight->metadata().entries()) {
+    EXPECT_NE(round->metadata().find(entry.key), nullptr) << entry.key;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Architectures, ConvertTest, ::testing::ValuesIn(test::folder_names(test::golden_folder())),
+                         test::test_name);
+
+TEST(Convert, PutsRowsThatTurnTogetherSideBySide) {
+  const test::Folder room;
+  auto original = Checkpoint::open(test::golden_folder() / "llama-gqa-rope3").value();
+  auto file = converted(original, room.path() / "x.gguf", "BF16").value();
+  const StoredTensor& in = *original.find("model.layers.0.self_attn.k_proj.weight");  // 2 heads of 16
+  const StoredTensor& out = *file.find("blk.0.attn_k.weight");
+  const size_t row = 64 * 2;
+  for (size_t head = 0; head < 2; ++head) {
+    for (size_t i = 0; i < 16; ++i) {
+      const size_t from = head * 16 + i / 2 + (i % 2) * 8;
+      EXPECT_EQ(0, std::memcmp(&out.bytes[(head * 16 + i) * row], &in.bytes[from * row], row)) << head << " " << i;
+    }
+  }
+  const std::vector<float> factors = *read_floats(*file.find("rope_freqs.weight"));
+  EXPECT_EQ(factors.front(), 1.0f);  // the quickest pair is left alone, the slowest is stretched eightfold
+  EXPECT_NEAR(factors.back(), 8.0f, 1e-5);
+}
+
+TEST(Convert, ChoosesFormatsByUseAndByWhatFits) {
+  const test::Folder room;
+  auto original = Checkpoint::open(test::golden_folder() / "llama-mha").value();
+  const ModelSource source = ModelSource::open(original).value();
+  auto report = convert(source, room.path() / "x.gguf", {.type = *FileType::parse("Q4_K"), .threads = 1});
+  ASSERT_TRUE(report.ok());
+  EXPECT_EQ(report->fallbacks, 2 + 3 * 7);  // no row has 256 numbers
+  auto file = Checkpoint::open(room.path() / "x.gguf").value();
+  EXPECT_EQ(file.find("blk.1.ffn_down.weight")->type, DType::q5_0);
+  EXPECT_EQ(file.find("output.weight")->type, DType::q8_0);
+  EXPECT_EQ(file.find("output_norm.weight")->type, DType::f32);
+  EXPECT_EQ(file.metadata().get_int("general.file_type", 0).value(), 14);
+
+  ModelSpec spec = source.spec();
+  spec.layers.resize(1);
+  const FileType mixed = *FileType::parse("Q4_K_M");
+  auto type_of = [&](std::string name, int32_t layer, int64_t cols) {
+    return stored_type(spec, {.name = std::move(name), .layer = layer, .rows = 64, .cols = cols}, mixed);
+  };
+  EXPECT_EQ(type_of("blk.0.attn_v", 0, 512), DType::q6_k);
+  EXPECT_EQ(type_of("blk.0.attn_q", 0, 512), DType::q4_k);
+  EXPECT_EQ(type_of("output", -1, 512), DType::q6_k);
+  EXPECT_EQ(type_of("token_embd", -1, 512), DType::q4_k);
+  EXPECT_EQ(type_of("blk.0.attn_q", 0, 100), DType::f16);
+  EXPECT_NE(FileType::parse("Q9").error().message.find("Q8_0"), std::string::npos);
+}
+
+TEST(Convert, WritesTheKeysLoadersExpect) {
+  const test::Folder room;
+  auto file =
+      converted(Checkpoint::open(test::golden_folder() / "gemma2").value(), room.path() / "x.gguf", "F16").value();
+  const Metadata& keys = file.metadata();
+  EXPECT_EQ(keys.get_string("general.architecture", "").value(), "gemma2");
+  EXPECT_EQ(keys.get_string("general.name", "").value(), "gemma2");
+  EXPECT_EQ(keys.get_string("tokenizer.ggml.model", "").value(), "none");
+  EXPECT_EQ(keys.get_int("gemma2.block_count", 0).value(), 4);
+  EXPECT_EQ(keys.get_int("gemma2.attention.key_length", 0).value(), 32);
+  EXPECT_EQ(keys.get_int("gemma2.attention.sliding_window", 0).value(), 16);
+  EXPECT_EQ(keys.get_int("gemma2.attention.sliding_window_pattern", 0).value(), 2);
+  EXPECT_EQ(keys.get_number("gemma2.final_logit_softcapping", 0).value(), 30);
+  EXPECT_NEAR(keys.get_number("gemma2.attention.layer_norm_rms_epsilon", 0).value(), 1e-6, 1e-12);
+}
+
+TEST(Convert, TakesTheTokenizersKeysFromOutside) {
+  const test::Folder room;
+  auto original = Checkpoint::open(test::golden_folder() / "qwen2").value();
+  const ModelSource source = ModelSource::open(original).value();
+  ConvertOptions options = {.name = "A name", .threads = 1};
+  options.tokenizer = [](GgufWriter& writer) { return writer.put("tokenizer.ggml.model", "gpt2"); };
+  ASSERT_TRUE(convert(source, room.path() / "x.gguf", options).ok());
+  auto file = Checkpoint::open(room.path() / "x.gguf").value();
+  EXPECT_EQ(file.metadata().get_string("tokenizer.ggml.model", "").value(), "gpt2");
+  EXPECT_EQ(file.metadata().get_string("general.name", "").value(), "A name");
+}
+
+TEST(Convert, LeavesNothingBehindWhenStopped) {
+  const test::Folder room;
+  auto original = Checkpoint::open(test::golden_folder() / "qwen2").value();
+  const ModelSource source = ModelSource::open(original).value();
+  auto stopped =
+      convert(source, room.path() / "x.gguf", {.progress = [](uint64_t, uint64_t) { return false; }, .threads = 1});
+  EXPECT_EQ(stopped.error().code, Code::cancelled);
+  EXPECT_TRUE(std::filesystem::is_empty(room.path()));
+}
+
+TEST(Convert, RefusesWhatTheFormatCannotSay) {
+  const test::Folder room;
+  Edited bloom("bloom");
+  bloom.config["apply_residual_connection_post_layernorm"] = true;
+  const ModelSource source = bloom.source().value();
+  EXPECT_NE(convert(source, room.path() / "x.gguf", {}).error().message.find("norms on the residual stream"),
+            std::string::npos);
+}
+
+TEST(Gguf, NamesTheKeyThatIsMissingOrWrong) {
+  const test::Folder room;
+  GgufWriter writer;
+  ASSERT_TRUE(writer.put("general.architecture", "llama").ok());
+  ASSERT_TRUE(writer.put("llama.embedding_length", uint32_t{64}).ok());
+  ASSERT_TRUE(writer.begin(room.path() / "x.gguf").ok() && writer.finish().ok());
+  auto file = Checkpoint::open(room.path() / "x.gguf").value();
+  EXPECT_EQ(ModelSource::open(file).error().message, "x.gguf: the key 'llama.context_length' is missing");
+
+  GgufWriter moe;
+  ASSERT_TRUE(moe.put("general.architecture", "qwen3moe").ok());
+  ASSERT_TRUE(moe.begin(room.path() / "y.gguf").ok() && moe.finish().ok());
+  auto experts = Checkpoint::open(room.path() / "y.gguf").value();
+  EXPECT_EQ(ModelSource::open(experts).error().message,
+            "y.gguf: qwen3moe (mixture of experts) is not supported yet; the nearest that is: qwen3");
+}
+
+}  // namespace
+}  // namespace millrace
