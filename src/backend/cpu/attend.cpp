@@ -70,7 +70,7 @@ void CpuOps::attend_chunk(const Tile& tile, int64_t chunk, float* partials, int6
   }
   AttendChunk call{kv.k_dim, kv.v_dim, positions, keys, values, &attention, first,        queries, q,
                    head,     position, begin,     end,  most,   total,      partials + 2, entry,   scratch};
-  kernels_.attend[kv_type(kv.type)](call);
+  kernels_.attend[static_cast<size_t>(activations_)][kv_type(kv.type)](call);
   for (int32_t i = 0; i < queries; ++i) {
     partials[i * entry] = most[i];
     partials[i * entry + 1] = total[i];

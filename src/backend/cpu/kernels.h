@@ -113,7 +113,7 @@ struct Kernels {
   void (*rotate)(const float* cos, const float* sin, int64_t dims, bool neighbours, float* head);
 
   std::array<void (*)(const float* in, std::byte* out, int64_t count), kKvTypes> store;
-  std::array<void (*)(const AttendChunk& chunk), kKvTypes> attend;
+  std::array<std::array<void (*)(const AttendChunk& chunk), kKvTypes>, 2> attend;  // [Activations][KvType]
   // Merges the next chunk of one query into the running softmax (most, total, sums).
   void (*merge)(float chunk_most, float chunk_total, const float* chunk_sums, float* most, float* total, float* sums,
                 int64_t count);

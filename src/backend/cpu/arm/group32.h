@@ -68,8 +68,8 @@ struct Group32 {
         float32x4_t factor = load_f32(panel + p * 16);
 #pragma GCC unroll 2
         for (int m = 0; m < 2; ++m) {
-          float32x4_t scaled = vmulq_f32(vcvtq_f32_s32(t[m][p].sums()), factor);
-          total[m][p] = vfmaq_f32(total[m][p], scaled, load_f32(rows + m * 16));
+          float32x4_t both = vmulq_f32(factor, load_f32(rows + m * 16));
+          total[m][p] = vfmaq_f32(total[m][p], vcvtq_f32_s32(t[m][p].sums()), both);
           if (mins) total[m][p] = vfmaq_f32(total[m][p], load_f32(panel + 64 + p * 16), load_f32(rows + 160 + m * 16));
         }
       }
@@ -170,7 +170,7 @@ struct Group32Linear {
 #pragma GCC unroll 2
         for (int half = 0; half < 2; ++half) {
           float32x4_t sum = vcvtq_f32_s32(first_row(t[2 * half].sums(), t[2 * half + 1].sums()));
-          total[n][half] = vfmaq_n_f32(total[n][half], vmulq_f32(sum, factor[half]), factor_of_row);
+          total[n][half] = vfmaq_f32(total[n][half], sum, vmulq_n_f32(factor[half], factor_of_row));
           if constexpr (F::kMins) {
             float32x4_t minimum[2];
             F::minimums(group, minimum);
@@ -212,8 +212,8 @@ struct Group32Linear {
         float32x4_t of_pair = p % 2 == 0 ? low_twice(factor[p / 2]) : high_twice(factor[p / 2]);
 #pragma GCC unroll 2
         for (int m = 0; m < RowPairs; ++m) {
-          float32x4_t scaled = vmulq_f32(vcvtq_f32_s32(t[m].sums()), of_pair);
-          total[m][p] = vfmaq_f32(total[m][p], scaled, load_f32(rows + m * 16));
+          float32x4_t both = vmulq_f32(of_pair, load_f32(rows + m * 16));
+          total[m][p] = vfmaq_f32(total[m][p], vcvtq_f32_s32(t[m].sums()), both);
           if constexpr (F::kMins) {
             float32x4_t least = p % 2 == 0 ? low_twice(minimum[p / 2]) : high_twice(minimum[p / 2]);
             total[m][p] = vfmaq_f32(total[m][p], least, load_f32(rows + 160 + m * 16));

@@ -116,7 +116,7 @@ void divide(const float* sums, float total, float* out, int64_t count) {
 }  // namespace
 
 void add_scalar_attend(Kernels& kernels) {
-  kernels.attend = {attend<F32>, attend<F16>, attend<Bf16>};
+  for (auto& mode : kernels.attend) mode = {attend<F32>, attend<F16>, attend<Bf16>};
   kernels.merge = merge;
   kernels.divide = divide;
 }

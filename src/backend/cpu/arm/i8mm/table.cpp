@@ -5,6 +5,7 @@ namespace millrace::cpu {
 void add_i8mm(Kernels& kernels) {
   add_i8mm_float(kernels);
   add_i8mm_int8(kernels);
+  add_i8mm_bf16(kernels);
 }
 
 }  // namespace millrace::cpu

@@ -1,0 +1,132 @@
+// Attention in float32 whatever the cache's format: keys and values of a chunk are widened once for all queries. Scores
+// are sums of 16 lanes over the dimensions; values are added by ascending position.
+#include <algorithm>
+#include <cmath>
+
+#include "backend/cpu/arm/arm.h"
+#include "backend/cpu/arm/simd.h"
+#include "backend/cpu/arm/softmax.h"
+
+namespace millrace::cpu {
+namespace {
+
+int32_t up_to(int32_t value, int32_t multiple) { return (value + multiple - 1) / multiple * multiple; }
+
+template <KvType type>
+void widen(const std::byte* in, float* out, int32_t count) {
+  int32_t i = 0;
+  if constexpr (type == kKvF32) {
+    std::memcpy(out, in, static_cast<size_t>(count) * 4);
+    i = count;
+  } else if constexpr (type == kKvF16) {
+    for (; i + 4 <= count; i += 4) vst1q_f32(out + i, load_f16_as_f32(in + 2 * i));
+    for (; i < count; ++i) out[i] = static_cast<float>(reinterpret_cast<const float16_t*>(in)[i]);
+  } else {
+    const uint16_t* stored = reinterpret_cast<const uint16_t*>(in);
+    for (; i + 4 <= count; i += 4) vst1q_f32(out + i, vreinterpretq_f32_u32(vshll_n_u16(vld1_u16(stored + i), 16)));
+    for (; i < count; ++i) {
+      uint32_t bits = uint32_t{stored[i]} << 16;
+      std::memcpy(out + i, &bits, 4);
+    }
+  }
+}
+
+// What nobody sees, and what pads the last dimensions, is zero.
+template <KvType type>
+void widen_chunk(const std::byte* const* from, int32_t positions, int32_t dim, int32_t stride, float* out) {
+  for (int32_t j = 0; j < positions; ++j) {
+    std::fill_n(out + j * stride, stride, 0.0f);
+    if (from[j] != nullptr) widen<type>(from[j], out + j * stride, dim);
+  }
+}
+
+float dot(const float* q, const float* k, int32_t dim) {
+  float32x4_t sum[4] = {vdupq_n_f32(0), vdupq_n_f32(0), vdupq_n_f32(0), vdupq_n_f32(0)};
+  for (int32_t i = 0; i < dim; i += 16) {
+#pragma GCC unroll 4
+    for (int j = 0; j < 4; ++j) sum[j] = vfmaq_f32(sum[j], vld1q_f32(q + i + 4 * j), vld1q_f32(k + i + 4 * j));
+  }
+  return vaddvq_f32(vaddq_f32(vaddq_f32(sum[0], sum[2]), vaddq_f32(sum[1], sum[3])));
+}
+
+// Scores become exp(score - most); returns their sum.
+float exponentials(float* scores, int32_t columns, float most) {
+  float32x4_t sum = vdupq_n_f32(0);
+  for (int32_t j = 0; j < columns; j += 4) {
+    float32x4_t e = exp_f32(vsubq_f32(vld1q_f32(scores + j), vdupq_n_f32(most)));
+    vst1q_f32(scores + j, e);
+    sum = vaddq_f32(sum, e);
+  }
+  return vaddvq_f32(sum);
+}
+
+// sums [v_dim] = weights [positions] x values [positions, stride].
+void weigh(const float* weights, const float* values, int32_t positions, int32_t stride, int32_t v_dim, float* sums) {
+  for (int32_t i = 0; i < v_dim; i += 16) {
+    float32x4_t sum[4] = {vdupq_n_f32(0), vdupq_n_f32(0), vdupq_n_f32(0), vdupq_n_f32(0)};
+    for (int32_t j = 0; j < positions; ++j) {
+#pragma GCC unroll 4
+      for (int n = 0; n < 4; ++n) sum[n] = vfmaq_n_f32(sum[n], vld1q_f32(values + j * stride + i + 4 * n), weights[j]);
+    }
+    float out[16];
+#pragma GCC unroll 4
+    for (int n = 0; n < 4; ++n) vst1q_f32(out + 4 * n, sum[n]);
+    std::copy_n(out, std::min(16, v_dim - i), sums + i);
+  }
+}
+
+template <KvType type>
+void attend(const AttendChunk& chunk) {
+  int32_t k_stride = up_to(chunk.k_dim, 16), v_stride = up_to(chunk.v_dim, 16), columns = up_to(chunk.positions, 4);
+  float* widened = reinterpret_cast<float*>(chunk.scratch);  // [kAttendChunk, stride]
+  float* scores = widened + kAttendChunk * kHeadDim;         // [queries, kAttendChunk]
+  float* query = scores + kAttendQueries * kAttendChunk;     // [kHeadDim]
+  widen_chunk<type>(chunk.keys, chunk.positions, chunk.k_dim, k_stride, widened);
+  for (int32_t i = 0; i < chunk.queries; ++i) {
+    float* row = scores + i * kAttendChunk;
+    std::fill_n(row + chunk.positions, columns - chunk.positions, 0.0f);
+    std::fill_n(query + chunk.k_dim, k_stride - chunk.k_dim, 0.0f);
+    std::copy_n(chunk.q[i], chunk.k_dim, query);
+    for (int32_t j = 0; j < chunk.positions; ++j) row[j] = dot(query, widened + j * k_stride, k_stride);
+    chunk.most[i] = finish_scores(chunk, i, columns, row);
+    chunk.total[i] = chunk.begin[i] < chunk.end[i] ? exponentials(row, columns, chunk.most[i]) : 0.0f;
+  }
+  widen_chunk<type>(chunk.values, chunk.positions, chunk.v_dim, v_stride, widened);
+  for (int32_t i = 0; i < chunk.queries; ++i) {
+    float* sums = chunk.sums + i * chunk.sums_stride;
+    if (chunk.begin[i] >= chunk.end[i]) {
+      std::fill_n(sums, chunk.v_dim, 0.0f);
+    } else {
+      weigh(scores + i * kAttendChunk, widened, chunk.positions, v_stride, chunk.v_dim, sums);
+    }
+  }
+}
+
+static_assert((kAttendChunk * kHeadDim + kAttendQueries * kAttendChunk + kHeadDim) * sizeof(float) <= kWorkerBytes / 2);
+
+void merge(float chunk_most, float chunk_total, const float* chunk_sums, float* most, float* total, float* sums,
+           int64_t count) {
+  if (chunk_most == -std::numeric_limits<float>::infinity()) return;
+  float highest = std::max(*most, chunk_most);
+  float keep = exp_f32(*most - highest), take = exp_f32(chunk_most - highest);
+  map_floats(count, chunk_sums, sums, [=](float32x4_t x, int64_t i) {
+    return vfmaq_n_f32(vmulq_n_f32(load_some(sums + i, count - i), keep), x, take);
+  });
+  *total = std::fma(chunk_total, take, *total * keep);
+  *most = highest;
+}
+
+void divide(const float* sums, float total, float* out, int64_t count) {
+  float factor = total > 0 ? 1 / total : 0;
+  map_floats(count, sums, out, [=](float32x4_t x, int64_t) { return vmulq_n_f32(x, factor); });
+}
+
+}  // namespace
+
+void add_neon_attend(Kernels& kernels) {
+  for (auto& mode : kernels.attend) mode = {attend<kKvF32>, attend<kKvF16>, attend<kKvBf16>};
+  kernels.merge = merge;
+  kernels.divide = divide;
+}
+
+}  // namespace millrace::cpu
