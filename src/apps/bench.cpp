@@ -32,7 +32,7 @@ Verb bench_verb() {
   Verb verb = {
       .name = "bench",
       .summary = "measure prefill and generation, beside what the machine allows",
-      .group = "Measure",
+      .group = "Measure and check",
       .flags = bench_flags(),
       .examples = {{"bench", "the shipped model: prefill of 512 tokens, generation of 128"},
                    {"bench -m model.gguf -p 512,2048 -n 128 -d 0,4096", "several lengths, empty and deep cache"},

@@ -24,7 +24,7 @@ Verb bench_batch_verb() {
   Verb verb = {
       .name = "bench batch",
       .summary = "measure sequences that generate together",
-      .group = "Measure",
+      .group = "Measure and check",
       .flags = bench_flags(),
       .examples = {{"bench batch -m model.gguf", "1 to 32 sequences, 32 tokens each"},
                    {"bench batch -b 1,16 -d 1024 -n 64", "with 1024 tokens already in each cache"}},

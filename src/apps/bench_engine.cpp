@@ -185,7 +185,7 @@ Result<int> run(const Arguments& arguments) {
 Verb bench_engine_verb() {
   return {.name = "bench engine",
           .summary = "replay requests through the scheduler and the model",
-          .group = "Measure",
+          .group = "Measure and check",
           .flags = {model_flag(),
                     {.name = "shape",
                      .kind = Kind::text,

@@ -31,7 +31,7 @@ Result<int> run(const Arguments& arguments) {
 Verb simulate_verb() {
   return {.name = "simulate",
           .summary = "drive scheduler and cache from seeds, checking everything after every step",
-          .group = "Check",
+          .group = "Measure and check",
           .flags = {{.name = "seeds",
                      .kind = Kind::integer,
                      .value = "N",
