@@ -55,6 +55,7 @@ bool AddedTokens::accept(std::string_view text, size_t done, bool specials, Matc
     if (match.begin > 0 && is_word(code_at(text.data() + char_before(text, match.begin), &bytes), true)) return false;
     if (match.end < text.size() && is_word(code_at(text.data() + match.end, &bytes), true)) return false;
   }
+  if (token.left_strip && match.begin < done) match.begin = done;
   while (token.left_strip && match.begin > done) {
     size_t before = char_before(text, match.begin);
     if (!is_space(code_at(text.data() + before, &bytes))) break;

@@ -43,9 +43,9 @@ class AddedTokens {
       from = match.end;
       if (!accept(text, done, specials, match)) continue;
       if (match.begin > done) part(done, match.begin, kNoToken);
-      part(match.begin, match.end, match.token->id);
+      // White space that a token took along may hold the next one in Hugging Face's tokenizers; then it is empty.
+      if (match.begin < match.end) part(match.begin, match.end, match.token->id);
       done = match.end;
-      // White space a token took along may begin the next one in Hugging Face's tokenizers.
       if (skip_hidden_) from = done;
     }
     if (done < text.size()) part(done, text.size(), kNoToken);

@@ -136,7 +136,7 @@ void Bpe::add_symbols(std::string_view piece, MergeSpace& space) const {
 }
 
 void Bpe::encode(std::string_view piece, MergeSpace& space, std::vector<Token>& out) const {
-  if (options_.ignore_merges) {
+  if (options_.ignore_merges || (options_.newlines_whole && piece.find_first_not_of('\n') == piece.npos)) {
     if (Token token = vocabulary_->find(piece); token != kNoToken) {
       out.push_back(token);
       return;

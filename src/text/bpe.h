@@ -49,10 +49,10 @@ class PairTable {
 
 // How symbols that are no token are treated, and where tokens carry marks of their place in a word.
 struct BpeOptions {
-  bool byte_level = false;     // pieces and the texts of tokens are byte strings
-  bool ignore_merges = false;  // a piece that is a token is that token
-  bool byte_fallback = false;  // tokens <0x00> to <0xFF> stand for the bytes of what is no token
-  bool newlines_whole = false; // a run of newlines that is a token is that token
+  bool byte_level = false;      // pieces and the texts of tokens are byte strings
+  bool ignore_merges = false;   // a piece that is a token is that token
+  bool byte_fallback = false;   // tokens <0x00> to <0xFF> stand for the bytes of what is no token
+  bool newlines_whole = false;  // a run of newlines that is a token is that token
   bool fuse_unknown = false;
   Token unknown = kNoToken;
   std::string prefix, suffix;  // of symbols that continue, or end, a word

@@ -43,7 +43,6 @@ Result<Charsmap> Charsmap::from_base64(std::string_view text) {
 
 Result<Charsmap> Charsmap::from_bytes(std::string_view bytes) {
   Charsmap map;
-  map.bytes_ = bytes;
   if (bytes.empty()) return map;
   uint32_t trie_bytes = 0;
   if (bytes.size() >= 4) std::memcpy(&trie_bytes, bytes.data(), 4);

@@ -22,8 +22,6 @@ class Charsmap {
   // The replacement of the longest rule at the start of the text and how many bytes it covers (0: none does).
   std::string_view longest(std::string_view text, size_t* covered) const;
 
-  const std::string& bytes() const { return bytes_; }
-
  private:
   // Calls found(covered, offset of the replacement) for every rule at the start of the text, short ones first, until it
   // returns false.
@@ -32,7 +30,6 @@ class Charsmap {
   std::string_view replacement(uint32_t offset) const;
   bool replace_shortest(std::string_view text, std::string& out) const;
 
-  std::string bytes_;            // as in the file
   std::vector<uint32_t> units_;  // the trie
   std::string replacements_;     // zero-terminated
 };

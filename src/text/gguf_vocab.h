@@ -1,11 +1,12 @@
 // GgufVocab: a tokenizer as a GGUF file stores it under tokenizer.ggml.*, so that llama.cpp and we read the same thing.
-// A plain value; whoever writes files puts each field under the key beside it.
+// A plain value; put_vocab() writes each field under the key beside it.
 #pragma once
 
 #include <cstdint>
 #include <string>
 #include <vector>
 
+#include "base/result.h"
 #include "base/token.h"
 
 namespace millrace {
@@ -13,7 +14,7 @@ namespace millrace {
 enum class GgufTokenType : uint8_t { normal = 1, unknown = 2, control = 3, user_defined = 4, unused = 5, byte = 6 };
 
 struct GgufVocab {
-  std::string model;                // tokenizer.ggml.model: "gpt2", "llama", "t5" or "gemma4"
+  std::string model;                // tokenizer.ggml.model: "gpt2", "llama" or "gemma4"
   std::string pre;                  // tokenizer.ggml.pre: how text is split; empty: leave out
   std::vector<std::string> tokens;  // tokenizer.ggml.tokens, one per id, holes filled with [PADn]
   std::vector<float> scores;        // tokenizer.ggml.scores; empty: leave out
@@ -25,9 +26,12 @@ struct GgufVocab {
   bool add_bos = false;                            // tokenizer.ggml.add_bos_token
   bool add_eos = false;                            // tokenizer.ggml.add_eos_token
   bool add_space_prefix = false;                   // tokenizer.ggml.add_space_prefix
-  bool remove_extra_whitespaces = false;           // tokenizer.ggml.remove_extra_whitespaces
-  std::string precompiled_charsmap;  // tokenizer.ggml.precompiled_charsmap, an array of bytes; empty: leave out
   std::string normalizer;  // millrace.tokenizer.normalizer: "nfc"; empty: leave out. llama.cpp has no such step
 };
+
+class GgufWriter;
+
+// Everything but the chat template, which is not the tokenizer's.
+Result<void> put_vocab(GgufWriter& writer, const GgufVocab& vocab);
 
 }  // namespace millrace

@@ -1,5 +1,5 @@
-// PieceModel: turns one piece of text into tokens. The piece is what a pre-tokenizer made; models know nothing of special
-// tokens. Immutable once built; encode may be called from any thread, each with its own MergeSpace.
+// PieceModel: turns one piece of text into tokens. The piece is what a pre-tokenizer made; models know nothing of
+// special tokens. Immutable once built; encode may be called from any thread, each with its own MergeSpace.
 #pragma once
 
 #include <string_view>

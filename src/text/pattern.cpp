@@ -22,8 +22,9 @@ Pattern Pattern::literal(std::string_view text) {
   return pattern;
 }
 
-Pattern Pattern::characters(CharTest test) {
+Pattern Pattern::characters(std::string_view name, CharTest test) {
   Pattern pattern;
+  pattern.source_ = name;
   pattern.test_ = test;
   return pattern;
 }

@@ -19,13 +19,13 @@ class Pattern {
 
   static Result<Pattern> regex(std::string_view expression);
   static Pattern literal(std::string_view text);
-  static Pattern characters(CharTest test);  // each such character by itself
+  static Pattern characters(std::string_view name, CharTest test);  // each such character by itself
   static Pattern scanned(std::string_view name, Scanner scanner);
   // {"Regex": "..."} or {"String": "..."}
   static Result<Pattern> from_json(const Json& json);
 
   Span find(std::string_view text, size_t from, RegexScratch& scratch) const;
-  // As it stood in the file: "regex:..." or "string:...", for recognising it.
+  // For recognising it: "regex:...", "string:..." or the name of a kind of characters.
   const std::string& source() const { return source_; }
 
  private:

@@ -47,20 +47,18 @@ void PreTokenizer::add_split(Pattern pattern, Split how, bool invert) {
 }
 
 void PreTokenizer::add_byte_level(bool prefix_space, bool split_words) {
-  std::string before = signature_;
   if (prefix_space) {
+    note("prefix_space");
     Step step;
     step.kind = Kind::prefix_space;
     steps_.push_back(std::move(step));
+    last_split_ = SIZE_MAX;
   }
   if (split_words) {
     auto words = Pattern::regex(known_pattern("gpt-2"));
     CHECK(words.ok());
     add_split(std::move(words).value());
   }
-  signature_ = std::move(before);
-  note(fmt::format("byte_level{}{}", prefix_space ? " prefix" : "", split_words ? " words" : ""));
-  // Twice over, the characters for the bytes of the characters for the bytes: no model does that.
   byte_level_ = true;
   byte_level_step_ = steps_.size();
   Step step;
@@ -123,22 +121,18 @@ Result<void> PreTokenizer::add_json(const Json& json, int depth) {
     add_metaspace(std::move(mark), prefix ? scheme[0] : 'n', splits);
   } else if (type == "Digits") {
     TRY(bool individual, get_bool(json, "individual_digits", false));
-    add_split(Pattern::characters(is_number), individual ? Split::isolated : Split::contiguous);
-    note("digits");
+    add_split(Pattern::characters("digits", is_number), individual ? Split::isolated : Split::contiguous);
   } else if (type == "Punctuation") {
     TRY(std::string behavior, get_string(json, "behavior", "Isolated"));
     TRY(Split how, split_from_name(behavior));
-    add_split(Pattern::characters(is_split_punctuation), how);
-    note("punctuation");
+    add_split(Pattern::characters("punctuation", is_split_punctuation), how);
   } else if (type == "Whitespace") {
     add_split(Pattern::scanned("words", scan_words), Split::removed, true);
   } else if (type == "WhitespaceSplit") {
-    add_split(Pattern::characters(is_space), Split::removed);
-    note("spaces");
+    add_split(Pattern::characters("spaces", is_space), Split::removed);
   } else if (type == "BertPreTokenizer") {
-    add_split(Pattern::characters(is_space), Split::removed);
-    add_split(Pattern::characters(is_split_punctuation), Split::isolated);
-    note("bert");
+    add_split(Pattern::characters("spaces", is_space), Split::removed);
+    add_split(Pattern::characters("punctuation", is_split_punctuation), Split::isolated);
   } else if (type == "CharDelimiterSplit" || type == "Delimiter") {
     TRY(std::string delimiter, get_string(json, "delimiter", " "));
     add_split(Pattern::literal(delimiter), Split::removed);

@@ -35,8 +35,8 @@ class PreTokenizer {
   // The text is valid UTF-8; `at_start` says that it begins where the whole input begins.
   void run(std::string_view text, bool at_start, RegexScratch& scratch, PieceSink& sink) const;
 
-  // The steps in one line, for recognising well-known ones: "split:regex:... isolated|byte_level".
-  const std::string& signature() const { return signature_; }
+  // The steps in one line, for recognising well-known ones.
+  std::string signature() const { return byte_level_ ? signature_ + "|byte_level" : signature_; }
 
  private:
   enum class Kind : uint8_t { split, prefix_space, byte_chars, metaspace };

@@ -116,8 +116,10 @@ std::string newer(CharClass chars) {
   return out;
 }
 
-std::string word_set() {
-  return fmt::format("\\p{{L}}\\p{{M}}\\p{{Nd}}\\p{{Nl}}\\p{{Pc}}{}{}", kWordSymbols, newer(kWordClass));
+// \w. Outside of brackets Oniguruma also counts the superscripts and fractions of Latin-1.
+std::string word_set(bool in_brackets) {
+  return fmt::format("\\p{{L}}\\p{{M}}\\p{{Nd}}\\p{{Nl}}\\p{{Pc}}{}{}{}", kWordSymbols, newer(kWordClass),
+                     in_brackets ? "" : "\\xB2\\xB3\\xB9\\xBC-\\xBE");
 }
 
 // A set of characters: what stands inside brackets, plus whole expressions that match one character.
@@ -258,7 +260,7 @@ class Translator {
   Result<void> escape() {
     if (at_ + 1 >= in_.size()) return wrong("a backslash at its end");
     const char name = in_[at_ + 1];
-    TRY(std::optional<Set> set, named_set());
+    TRY(std::optional<Set> set, named_set(false));
     if (set) {
       atom(set->text());
       return {};
@@ -272,7 +274,7 @@ class Translator {
     switch (name) {
       case 'b':
       case 'B': {
-        const std::string word = "[" + word_set() + "]";
+        const std::string word = "[" + word_set(false) + "]";
         atom(name == 'b' ? fmt::format("(?:(?<={0})(?!{0})|(?<!{0})(?={0}))", word)
                          : fmt::format("(?:(?<={0})(?={0})|(?<!{0})(?!{0}))", word));
         return {};
@@ -338,7 +340,7 @@ class Translator {
   }
 
   // \s \d \w \h, their opposites, and \p{...}. Moves past them.
-  Result<std::optional<Set>> named_set() {
+  Result<std::optional<Set>> named_set(bool in_brackets) {
     const char name = in_[at_ + 1];
     const char kind = static_cast<char>(name | 32);
     Set set;
@@ -351,7 +353,7 @@ class Translator {
         set.inside = "\\p{Nd}" + newer(class_of(Nd));
         break;
       case 'w':
-        set.inside = word_set();
+        set.inside = word_set(in_brackets);
         break;
       case 'h':
         set.inside = "0-9A-Fa-f";
@@ -457,7 +459,7 @@ class Translator {
       return {};
     }
     if (in_[at_] == '\\' && at_ + 1 < in_.size()) {
-      TRY(std::optional<Set> named, named_set());
+      TRY(std::optional<Set> named, named_set(true));
       if (named) {
         add(set, *named);
         return {};

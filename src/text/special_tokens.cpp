@@ -53,7 +53,10 @@ void find_special_by_text(TokenizerParts& parts) {
   fill(special.fill_middle, kFillMiddle);
   if (!parts.ends.empty()) return;  // the model says itself
   for (std::string_view name : kEnds) {
-    if (Token id = vocabulary.find(name); id != kNoToken) parts.ends.push_back(id);
+    const Token id = vocabulary.find(name);
+    // Strike-through in HTML is an ordinary token in some vocabularies.
+    const bool ordinary = name == "</s>" && id != kNoToken && !parts.is_special[static_cast<size_t>(id)];
+    if (id != kNoToken && !ordinary) parts.ends.push_back(id);
   }
   for (Token id : {special.end, special.end_of_turn, special.end_of_message}) {
     if (id != kNoToken) parts.ends.push_back(id);

@@ -209,7 +209,7 @@ Detokenizer::Detokenizer(const Tokenizer& tokenizer, DecodeOptions options)
 
 void Detokenizer::push(Token token, std::string& out) {
   if (!parts_->vocabulary->has(token)) return;
-  if (skip_special_ && parts_->is_special[static_cast<size_t>(token)]) return;
+  if (skip_special_ && parts_->skipped(token)) return;
   stream_.push(parts_->shown_text(token), out);
 }
 

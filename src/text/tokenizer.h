@@ -67,8 +67,9 @@ class Tokenizer {
   std::span<const Token> ends() const;  // tokens that end an answer, sorted
   bool is_end(Token id) const;
 
-  // What a GGUF file says about this tokenizer; an error where it cannot say it.
-  Result<GgufVocab> gguf_vocab() const;
+  // What a GGUF file says about this tokenizer; an error where it cannot say it. A model with more rows in its
+  // embedding than the tokenizer has tokens gets the rest as unused ones.
+  Result<GgufVocab> gguf_vocab(Token model_tokens = 0) const;
 
  private:
   friend class Detokenizer;

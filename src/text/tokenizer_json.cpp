@@ -108,7 +108,9 @@ class Loader {
       all = std::make_shared<Vocabulary>(*pieces);
     }
     TRY_VOID(load_added(*all));
-    if (parts_->pre.empty() && !parts_->byte_level && !parts_->bpe_options.ignore_merges) {
+    const BpeOptions& options = parts_->bpe_options;
+    const bool by_place = options.ignore_merges || !options.prefix.empty() || !options.suffix.empty();
+    if (parts_->pre.empty() && !parts_->byte_level && !by_place) {
       parts_->cutter = WordCutter(*pieces, "\xE2\x96\x81");
     }
     TRY(auto bpe, Bpe::build(pieces, all, std::move(pairs), ranks_, parts_->bpe_options));

@@ -54,10 +54,14 @@ struct TokenizerParts {
   std::vector<float> scores;
   std::vector<uint8_t> gguf_types;
   std::string gguf_pre;
-  std::string charsmap;
 
   void encode_text(std::string_view text, bool at_start, TokenizerSpace& space, std::vector<Token>& out) const;
   std::string_view shown_text(Token id) const;
+  // Whether decoding may leave the token out. One that normalisation changes stays, as in Hugging Face's tokenizers.
+  bool skipped(Token id) const {
+    const auto index = static_cast<size_t>(id);
+    return is_special[index] && (index >= shown.size() || shown[index].empty());
+  }
   // Fills raw_added, normalized_added, is_special and shown from `added`.
   Result<void> index_added();
   std::unique_ptr<TokenizerSpace> take_space() const;
