@@ -65,17 +65,27 @@ void Generator::forget() {
   kept_.clear();
 }
 
+// Whether computing can go on after the first `tokens` of what is kept: pages that left a window are gone, and a
+// recurrent state stands at the end only.
+bool Generator::can_resume(int32_t tokens) const {
+  for (size_t i = 0; i < pages_.tables.size(); ++i) {
+    const CacheGroup& group = cache_.layout().groups[i];
+    if (group.recurrent() && tokens != kept()) return false;
+    if (!group.recurrent() && pages_.tables[i].first() > group.first_needed(tokens)) return false;
+  }
+  return true;
+}
+
 // Goes back to the longest beginning of the prompt that is computed already; its last token is computed anew, for its
 // logits.
 int32_t Generator::reuse(std::span<const Token> prompt) {
-  const size_t most = std::min(kept_.size(), prompt.size() - 1);
-  const size_t common = static_cast<size_t>(
-      std::mismatch(kept_.begin(), kept_.begin() + static_cast<ptrdiff_t>(most), prompt.begin()).first - kept_.begin());
-  if (common == 0) {
+  const auto most = kept_.begin() + static_cast<ptrdiff_t>(std::min(kept_.size(), prompt.size() - 1));
+  const auto common = static_cast<int32_t>(std::mismatch(kept_.begin(), most, prompt.begin()).first - kept_.begin());
+  if (common == 0 || !can_resume(common)) {
     forget();
     return 0;
   }
-  const int32_t from = cache_.rollback(pages_, static_cast<int>(common));
+  const int32_t from = cache_.rollback(pages_, common);
   kept_.resize(static_cast<size_t>(from));
   return from;
 }

@@ -85,6 +85,7 @@ class Generator {
 
  private:
   Result<void> check(std::span<const Token> prompt) const;
+  bool can_resume(int32_t tokens) const;
   int32_t reuse(std::span<const Token> prompt);
   Result<Tensor> compute(std::span<const Token> tokens, const std::function<bool()>& interrupted);
   Tensor run(std::span<const Token> tokens, int32_t wanted);
