@@ -17,9 +17,11 @@ void add_neon_rows(Kernels& kernels);
 void add_neon_attend(Kernels& kernels);
 void add_neon_float(Kernels& kernels);  // float32 arithmetic for every format; half-precision weights
 void add_neon_int8(Kernels& kernels);   // quantised weights
+void add_neon_peak(Kernels& kernels);
 void add_i8mm_float(Kernels& kernels);
 void add_i8mm_int8(Kernels& kernels);
 void add_i8mm_bf16(Kernels& kernels);
 void add_i8mm_attend(Kernels& kernels);
+void add_i8mm_peak(Kernels& kernels);
 
 }  // namespace millrace::cpu
