@@ -87,8 +87,7 @@ Error no_weights(const fs::path& directory) {
     if (name.ends_with(".safetensors")) {
       return error(Code::not_found,
                    "{}: holds several .safetensors files but no model.safetensors.index.json that says how they belong "
-                   "together: "
-                   "download the index too",
+                   "together: download the index too",
                    directory.string());
     }
     if ((name.starts_with("pytorch_model") && name.ends_with(".bin")) || name.ends_with(".pt") ||
