@@ -22,7 +22,7 @@ struct OpenedFile {
 };
 
 Result<OpenedFile> open_regular(const std::filesystem::path& path) {
-  int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // opening a pipe must not wait for a writer
   if (fd < 0) return os_error(path, "open");
   struct stat info = {};
   if (::fstat(fd, &info) != 0) {
