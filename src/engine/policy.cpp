@@ -59,8 +59,11 @@ class Slo : public Policy {
  public:
   std::string_view name() const override { return "slo"; }
 
-  bool before(const Sequence& a, const Sequence& b, double) const override {
+  // The nearest deadline first. Whoever has just missed it lets those go who can still meet theirs, but not for long.
+  bool before(const Sequence& a, const Sequence& b, double now) const override {
     if (a.tenant != b.tenant && a.tenant->served != b.tenant->served) return a.tenant->served < b.tenant->served;
+    bool late_a = just_missed(a, now), late_b = just_missed(b, now);
+    if (late_a != late_b) return late_b;
     double first = deadline(a), second = deadline(b);
     return first != second ? first < second : arrived_before(a, b);
   }
@@ -87,17 +90,23 @@ class Slo : public Policy {
   std::optional<double> too_long(const Load& load, const Request& request) const override {
     if (request.targets.first_token <= 0 || !load.time->trained()) return std::nullopt;
     double wait = predicted_wait(load, static_cast<double>(request.prompt.size()), request.targets.next_token);
-    if (wait <= request.targets.first_token) return std::nullopt;
+    if (wait <= kFirstMargin * request.targets.first_token) return std::nullopt;
     return wait;
   }
 
  private:
-  static constexpr double kMargin = 0.9;   // of a target is planned for; the rest is for what the estimate misses
-  static constexpr int kLeastPrompt = 16;  // prompt tokens a step, whatever the targets say
+  static constexpr double kMargin = 0.9;       // of a target is planned for; the rest is for what the estimate misses
+  static constexpr double kFirstMargin = 0.8;  // the same for first tokens: who comes later makes steps longer
+  static constexpr int kLeastPrompt = 16;      // prompt tokens a step, whatever the targets say
 
   static double deadline(const Sequence& sequence) {
     double target = sequence.asked->targets.first_token;
     return sequence.arrived + (target > 0 ? target : 60);
+  }
+
+  static bool just_missed(const Sequence& sequence, double now) {
+    double target = sequence.asked->targets.first_token, over = now - deadline(sequence);
+    return target > 0 && sequence.chosen() == 0 && over > 0 && over < 10 * target;
   }
 
   static double least_target(const Load& load) {

@@ -56,8 +56,8 @@ Result<void> Scheduler::admissible(const Request& request, double now) const {
                  limits_.max_waiting);
   if (auto wait = policy_->too_long(load(now), request))
     return error(Code::overloaded,
-                 "the first token would take about {:.2f} s, {:.2f} s are allowed: try again in {:.0f} s", *wait,
-                 request.targets.first_token, std::max(1.0, *wait - request.targets.first_token));
+                 "the first token would come in about {:.2f} s, too late to promise {:.2f} s: try again in {:.0f} s",
+                 *wait, request.targets.first_token, std::max(1.0, *wait - request.targets.first_token));
   return {};
 }
 
@@ -317,7 +317,8 @@ void Scheduler::finish(Sequence& sequence, Finish how, double now) {
   mean_seconds_ = mean_seconds_ == 0 ? now - sequence.arrived : 0.9 * mean_seconds_ + 0.1 * (now - sequence.arrived);
   if (--asked.open > 0) return;
   record(sequence.request, asked, now);
-  // A step in flight, or the commit that is looking at one, still has them; their tenant may be forgotten before they are.
+  // A step in flight, or the commit that is looking at one, still has them; their tenant may be forgotten before they
+  // are.
   for (auto& answer : asked.answers) ended_.push_back(std::move(answer));
   requests_.erase(requests_.find(sequence.request));
 }

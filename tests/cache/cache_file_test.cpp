@@ -91,6 +91,7 @@ class CacheFile : public testing::Test {
     return {text.begin(), text.end()};
   }
   void write(const std::vector<char>& bytes) {
+    std::filesystem::remove(path);
     std::ofstream(path, std::ios::binary).write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
   }
 };

@@ -1,0 +1,239 @@
+#include "engine/scheduler.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "engine/scheduler_harness.h"
+
+namespace millrace {
+namespace {
+
+const Limits kLimits{.step_tokens = 64, .max_sequences = 8, .max_waiting = 100, .max_choices = 8, .context = 2048};
+
+TEST(Scheduler, AnswersAreThoseOfRunningAlone) {
+  for (bool overlap : {false, true}) {
+    Harness engine(kLimits, 400);
+    engine.overlap = overlap;
+    std::vector<Request> requests;
+    for (int index = 0; index < 20; ++index)
+      requests.push_back(Harness::ask(5 + 13 * index % 90, 1 + 7 * index % 40, "a", index % 3));
+    std::vector<RequestId> ids;
+    for (const auto& request : requests) ids.push_back(engine.scheduler.submit(request, engine.now).value());
+    engine.run();
+    for (size_t index = 0; index < requests.size(); ++index) {
+      const Answer& answer = engine.answers[{ids[index], 0}];
+      EXPECT_EQ(answer.tokens, engine.alone(requests[index])) << index;
+      EXPECT_EQ(answer.finish, Finish::length);
+    }
+    EXPECT_TRUE(engine.scheduler.check().ok());
+  }
+}
+
+TEST(Scheduler, StopTokensEndAnAnswer) {
+  Harness engine(kLimits, 100);
+  Request request = Harness::ask(10, 30);
+  std::vector<Token> all = engine.alone(request);
+  request.stop_tokens = {all[7]};
+  size_t first = static_cast<size_t>(std::find(all.begin(), all.end(), all[7]) - all.begin());
+  RequestId id = engine.scheduler.submit(request, 0).value();
+  engine.run();
+  EXPECT_EQ(engine.answers[std::pair(id, 0)].tokens.size(), first + 1);
+  EXPECT_EQ(engine.answers[std::pair(id, 0)].finish, Finish::stop);
+}
+
+TEST(Scheduler, ALongPromptNeverStopsThoseWhoDecode) {
+  Harness engine(kLimits, 400);
+  std::vector<RequestId> streams;
+  for (int index = 0; index < 7; ++index)
+    streams.push_back(engine.scheduler.submit(Harness::ask(8, 200, "a", 10 * index), 0).value());
+  for (int count = 0; count < 5; ++count) engine.step();
+  RequestId late = engine.scheduler.submit(Harness::ask(1500, 5, "a", 5000), engine.now).value();
+  int64_t arrived = engine.steps;
+  while (engine.answers[std::pair(late, 0)].tokens.empty()) {
+    StepPlan plan = engine.step();
+    EXPECT_LE(plan.tokens, 64);
+  }
+  // 57 tokens of each step are left for the prompt.
+  EXPECT_EQ(engine.steps - arrived, (1500 + 56) / 57);
+  for (RequestId id : streams) {
+    const Answer& answer = engine.answers[std::pair(id, 0)];
+    for (size_t index = 1; index < answer.steps.size(); ++index)
+      EXPECT_EQ(answer.steps[index], answer.steps[index - 1] + 1);
+  }
+}
+
+TEST(Scheduler, WhatCanNeverFitIsRefusedWithTheNumbers) {
+  Harness engine(kLimits, 10);
+  auto too_many_pages = engine.scheduler.submit(Harness::ask(100, 100), 0);
+  ASSERT_FALSE(too_many_pages.ok());
+  EXPECT_EQ(too_many_pages.error().code, Code::no_memory);
+  EXPECT_EQ(too_many_pages.error().message,
+            "200 tokens need 13 pages of cache, there are 10 in all: shorten it or give the cache more memory");
+  auto too_long = engine.scheduler.submit(Harness::ask(2000, 100), 0);
+  ASSERT_FALSE(too_long.ok());
+  EXPECT_EQ(too_long.error().code, Code::invalid);
+  EXPECT_NE(too_long.error().message.find("2100 tokens, the context has 2048"), std::string::npos);
+  EXPECT_FALSE(engine.scheduler.submit(Harness::ask(0, 5), 0).ok());
+  EXPECT_FALSE(engine.scheduler.submit(Harness::ask(5, 0), 0).ok());
+  Request many = Harness::ask(5, 5);
+  many.choices = 9;
+  EXPECT_FALSE(engine.scheduler.submit(many, 0).ok());
+  EXPECT_TRUE(engine.scheduler.submit(Harness::ask(100, 60), 0).ok());
+  engine.run();
+  EXPECT_EQ(engine.scheduler.metrics().refused, 5);
+}
+
+TEST(Scheduler, TheQueueIsBounded) {
+  Harness engine(kLimits, 100);
+  for (int index = 0; index < 100; ++index) ASSERT_TRUE(engine.scheduler.submit(Harness::ask(5, 5), 0).ok());
+  auto refused = engine.scheduler.submit(Harness::ask(5, 5), 0);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().code, Code::overloaded);
+}
+
+TEST(Scheduler, SeveralAnswersShareOnePrompt) {
+  Harness engine(kLimits, 100);
+  Request request = Harness::ask(100, 10);
+  request.choices = 5;
+  RequestId id = engine.scheduler.submit(request, 0).value();
+  engine.run();
+  std::set<std::vector<Token>> different;
+  for (int choice = 0; choice < 5; ++choice) {
+    const Answer& answer = engine.answers[std::pair(id, choice)];
+    EXPECT_EQ(answer.tokens, engine.alone(request, choice));
+    different.insert(answer.tokens);
+  }
+  EXPECT_EQ(different.size(), 5u);
+  // The prompt once, its last token again for each other answer, and nine more tokens of each (the tenth is not
+  // computed).
+  EXPECT_EQ(engine.scheduler.metrics().computed_tokens, 100 + 4 + 5 * 9);
+  EXPECT_EQ(engine.cache.counters().copies, 4);
+}
+
+TEST(Scheduler, ASharedBeginningIsComputedOnce) {
+  Harness engine(kLimits, 400);
+  Request first = Harness::ask(1000, 4), second = Harness::ask(1000, 4);
+  second.prompt.resize(1010, 7);
+  ASSERT_TRUE(engine.scheduler.submit(first, 0).ok());
+  engine.run();
+  int64_t before = engine.scheduler.metrics().computed_tokens;
+  RequestId id = engine.scheduler.submit(second, engine.now).value();
+  engine.run();
+  EXPECT_EQ(engine.answers[std::pair(id, 0)].tokens, engine.alone(second));
+  EXPECT_EQ(engine.scheduler.metrics().computed_tokens - before, 10 + 3);
+  EXPECT_EQ(engine.scheduler.take_records().back().cached, 1000);
+}
+
+TEST(Scheduler, CancellingGivesTheRoomToOthersAtOnce) {
+  Limits limits = kLimits;
+  limits.max_sequences = 2;
+  for (bool overlap : {false, true}) {
+    Harness engine(limits, 100);
+    engine.overlap = overlap;
+    RequestId first = engine.scheduler.submit(Harness::ask(20, 500), 0).value();
+    RequestId second = engine.scheduler.submit(Harness::ask(20, 500, "a", 50), 0).value();
+    RequestId third = engine.scheduler.submit(Harness::ask(20, 5, "a", 90), 0).value();
+    for (int count = 0; count < 10; ++count) engine.step();
+    EXPECT_TRUE(engine.answers[std::pair(third, 0)].tokens.empty());
+    size_t had = engine.answers[std::pair(first, 0)].tokens.size();
+    EXPECT_TRUE(engine.scheduler.cancel(first, engine.now));
+    EXPECT_FALSE(engine.scheduler.cancel(first, engine.now));
+    EXPECT_TRUE(engine.scheduler.check().ok());
+    engine.step();
+    if (overlap) engine.step();
+    EXPECT_EQ(engine.answers[std::pair(third, 0)].tokens.size(), 1u);
+    EXPECT_EQ(engine.answers[std::pair(first, 0)].tokens.size(), had);
+    engine.scheduler.cancel(second, engine.now);
+    engine.run();
+    EXPECT_EQ(engine.scheduler.metrics().cancelled, 2);
+    EXPECT_EQ(engine.scheduler.metrics().finished, 1);
+    EXPECT_EQ(engine.cache.pool().free() + engine.cache.tree().evictable(), 100);
+  }
+}
+
+TEST(Scheduler, APoolFarTooSmallChangesNoAnswer) {
+  for (int second_pages : {0, 30}) {
+    Harness engine(kLimits, 14, "fcfs", second_pages);
+    std::vector<std::pair<RequestId, Request>> asked;
+    for (int index = 0; index < 12; ++index) {
+      Request request = Harness::ask(30 + index, 60, "a", 1000 * index);
+      asked.emplace_back(engine.scheduler.submit(request, 0).value(), request);
+    }
+    engine.run();
+    for (const auto& [id, request] : asked) EXPECT_EQ(engine.answers[std::pair(id, 0)].tokens, engine.alone(request));
+    EXPECT_GT(engine.scheduler.metrics().preemptions, 0);
+    EXPECT_EQ(engine.cache.counters().moved_in > 0, second_pages > 0);
+    EXPECT_TRUE(engine.scheduler.check().ok());
+  }
+}
+
+TEST(Scheduler, ABrokenRowEndsItsOwnAnswerOnly) {
+  Harness engine(kLimits, 100);
+  RequestId first = engine.scheduler.submit(Harness::ask(8, 10), 0).value();
+  Request other = Harness::ask(8, 10, "a", 50);
+  RequestId second = engine.scheduler.submit(other, 0).value();
+  StepPlan plan = engine.scheduler.next(0);
+  Sampled sampled = engine.model.run(plan, {}, engine.dice);
+  sampled.rows[0] = {{}, {}, error(Code::internal, "not a number")};
+  auto events = engine.scheduler.commit(plan, sampled, 0.1);
+  ASSERT_EQ(events.size(), 2u);
+  EXPECT_EQ(events[0].finish, Finish::failed);
+  EXPECT_EQ(events[0].error->message, "not a number");
+  engine.take(events);
+  engine.run();
+  EXPECT_EQ(engine.answers[std::pair(second, 0)].tokens, engine.alone(other));
+  EXPECT_EQ(engine.answers[std::pair(first, 0)].finish, Finish::failed);
+  EXPECT_EQ(engine.scheduler.metrics().failed, 1);
+}
+
+// Always wrong after the first token.
+struct HalfWrong : Drafter {
+  std::function<std::vector<Token>(const Sequence&)> truth;
+  void propose(const Sequence& sequence, int limit, std::vector<Token>& out) override {
+    std::vector<Token> all = truth(sequence);
+    size_t next = static_cast<size_t>(sequence.chosen());
+    for (int index = 0; index < limit; ++index) out.push_back(index == 0 && next < all.size() ? all[next] : 999999);
+  }
+};
+
+TEST(Scheduler, DraftsSaveStepsAndChangeNothing) {
+  HalfWrong drafter;
+  Limits limits = kLimits;
+  limits.max_drafts = 3;
+  Harness engine(limits, 100, "fcfs", 0, Harness::plain(4), &drafter);
+  Request request = Harness::ask(10, 40);
+  std::vector<Token> truth = engine.alone(request);
+  drafter.truth = [&](const Sequence&) { return truth; };
+  RequestId id = engine.scheduler.submit(request, 0).value();
+  engine.run();
+  EXPECT_EQ(engine.answers[std::pair(id, 0)].tokens, truth);
+  EXPECT_LE(engine.steps, 22);  // two tokens a step
+  EXPECT_GE(engine.scheduler.metrics().accepted_drafts, 19);
+  EXPECT_GT(engine.scheduler.metrics().drafted_tokens, engine.scheduler.metrics().accepted_drafts);
+}
+
+TEST(Scheduler, KvWasteIsLessThanAPageASequence) {
+  Harness engine(kLimits, 400);
+  for (int index = 0; index < 8; ++index)
+    ASSERT_TRUE(engine.scheduler.submit(Harness::ask(400 + index, 100, "a", 1000 * index), 0).ok());
+  engine.run();
+  EXPECT_GT(engine.scheduler.metrics().kv_waste(), 0);
+  EXPECT_LT(engine.scheduler.metrics().kv_waste(), 0.04);
+}
+
+TEST(Limits, AreChecked) {
+  EXPECT_TRUE(check_limits(kLimits).ok());
+  Limits few = kLimits;
+  few.step_tokens = 7;
+  EXPECT_FALSE(check_limits(few).ok());
+  for (auto member :
+       {&Limits::step_tokens, &Limits::max_sequences, &Limits::max_waiting, &Limits::context, &Limits::max_choices}) {
+    Limits bad = kLimits;
+    bad.*member = 0;
+    EXPECT_FALSE(check_limits(bad).ok());
+  }
+}
+
+}  // namespace
+}  // namespace millrace
