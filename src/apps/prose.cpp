@@ -10,61 +10,42 @@
 namespace millrace::apps {
 namespace {
 
-// The most frequent words of English, most frequent first.
-constexpr std::string_view kCommon[] = {
-    "the",    "of",    "and",     "to",    "a",      "in",      "that",  "is",    "was",   "he",      "for",     "it",
-    "with",   "as",    "his",     "on",    "be",     "at",      "by",    "I",     "this",  "had",     "not",     "are",
-    "but",    "from",  "or",      "have",  "an",     "they",    "which", "one",   "you",   "were",    "her",     "all",
-    "she",    "there", "would",   "their", "we",     "him",     "been",  "has",   "when",  "who",     "will",    "more",
-    "no",     "if",    "out",     "so",    "said",   "what",    "up",    "its",   "about", "into",    "than",    "them",
-    "can",    "only",  "other",   "new",   "some",   "could",   "time",  "these", "two",   "may",     "then",    "do",
-    "first",  "any",   "my",      "now",   "such",   "like",    "our",   "over",  "man",   "me",      "even",    "most",
-    "made",   "after", "also",    "did",   "many",   "before",  "must",  "years", "back",  "through", "where",   "much",
-    "your",   "way",   "well",    "down",  "should", "because", "each",  "just",  "those", "people",  "how",     "too",
-    "little", "state", "good",    "very",  "make",   "world",   "still", "own",   "see",   "men",     "work",    "long",
-    "get",    "here",  "between", "both",  "life",   "being",   "under", "never", "day",   "same",    "another", "know",
-    "while",  "last",  "might",   "us",    "great",  "old",     "year",  "off",   "come",  "since",   "against", "go",
-    "came",   "right", "used",    "take",  "three"};
-constexpr std::string_view kOnsets[] = {"b", "c", "d", "f",  "g",  "h",  "l",  "m",  "n",  "p",  "r",  "s",
-                                        "t", "v", "w", "st", "tr", "pr", "ch", "sh", "pl", "gr", "cl", "th"};
-constexpr std::string_view kCores[] = {"a", "e", "i", "o", "u", "ea", "ou", "ai", "ee", "io"};
-constexpr std::string_view kCodas[] = {"", "n", "r", "s", "t", "l", "m", "d", "nt", "st", "ck", "ng"};
-constexpr std::string_view kEndings[] = {"",   "",     "",     "s",    "ed",   "ing", "er",
-                                         "ly", "tion", "ment", "ness", "able", "al",  "ous"};
-constexpr size_t kRare = 60000;
+// About as many different words as a long book has.
+constexpr size_t kMostWords = 20000;
 
-// Words by rank: the common ones, then made-up ones that grow longer as they grow rarer.
-std::vector<std::string> vocabulary() {
-  std::vector<std::string> words(std::begin(kCommon), std::end(kCommon));
-  for (uint32_t index = 0; words.size() < kRare; ++index) {
-    auto random = philox({0, 1}, {index, 0, 0, 0});
-    auto more = philox({0, 2}, {index, 0, 0, 0});
-    std::string word;
-    size_t syllables = 1 + (index > 300 ? 1 : 0) + more[3] % 2;
-    for (size_t i = 0; i < syllables; ++i) {
-      word += kOnsets[(random[i] & 0xffff) % std::size(kOnsets)];
-      word += kCores[(random[i] >> 16) % std::size(kCores)];
-      word += kCodas[more[i % 3] % std::size(kCodas)];
-    }
-    word += kEndings[random[3] % std::size(kEndings)];
-    words.push_back(std::move(word));
+// The tokens that are a space and a word of small letters, in the order of their ids: vocabularies that were learned by
+// merging list words by frequency.
+std::vector<std::string> known_words(const Tokenizer& tokenizer) {
+  std::vector<std::string> words;
+  for (Token id = 0; id < tokenizer.size(); ++id) {
+    std::string text = tokenizer.token_bytes(id);
+    bool word = text.size() > 1 && text[0] == ' ';
+    word = word && std::all_of(text.begin() + 1, text.end(), [](char c) { return c >= 'a' && c <= 'z'; });
+    if (word) words.push_back(text.substr(1));
+    if (words.size() == kMostWords) break;
   }
+  if (words.empty()) words = {"a", "text", "of", "a", "few", "words"};
   return words;
 }
 
 }  // namespace
 
-std::string generated_prose(size_t bytes) {
-  const std::vector<std::string> words = vocabulary();
+std::string generated_prose(const Tokenizer& tokenizer, size_t bytes) {
+  const std::vector<std::string> words = known_words(tokenizer);
+  // Zipf's law, by inverting its continuous form: the word of rank r comes with a probability of about 1 / r.
+  auto pick = [&](uint32_t index, uint32_t draw) -> const std::string& {
+    double at = uniform({.seed = 1, .position = index, .draw = draw});
+    double rank = std::pow(static_cast<double>(words.size() + 1), at) - 1;
+    return words[std::min(static_cast<size_t>(rank), words.size() - 1)];
+  };
   std::string text;
-  size_t in_sentence = 0, sentence = 8;
+  uint32_t in_sentence = 0, sentence = 8;
   for (uint32_t index = 0; text.size() < bytes; ++index) {
-    // Zipf's law, by inverting its continuous form: rank r has probability about 1 / r.
-    double rank = std::pow(static_cast<double>(words.size()), uniform({.seed = 1, .position = index})) - 1;
     auto random = philox({7, 7}, {index, 0, 0, 0});
-    std::string word = words[std::min(static_cast<size_t>(rank), words.size() - 1)];
-    if (in_sentence == 0) word[0] = static_cast<char>(word[0] >= 'a' && word[0] <= 'z' ? word[0] - 32 : word[0]);
-    if (random[1] % 64 == 0) word = std::to_string(random[2] % 2000);
+    std::string word = pick(index, 0);
+    if (random[1] % 40 == 0) word += pick(index, 1);
+    if (in_sentence == 0) word[0] = static_cast<char>(word[0] - 'a' + 'A');
+    if (random[1] % 64 == 1) word = std::to_string(random[2] % 2000);
     text += word;
     if (++in_sentence == sentence) {
       text += random[0] % 12 == 0 ? ".\n\n" : (random[0] % 9 == 0 ? "? " : ". ");

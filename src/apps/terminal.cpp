@@ -140,9 +140,10 @@ void Progress::update(uint64_t done) {
 void Progress::draw(double seconds, uint64_t done) {
   double fraction = total_ == 0 ? 0 : std::min(1.0, static_cast<double>(done) / static_cast<double>(total_));
   auto amount = [&](uint64_t value) { return unit_ == Unit::bytes ? human_bytes(value) : human_count(value); };
-  std::string left = fraction > 0 ? human_seconds(seconds / fraction - seconds) + " left" : "";
-  std::string numbers = fmt::format("{:3.0f}%  {} of {}  {}/s  {}", fraction * 100, amount(done), amount(total_),
-                                    amount(static_cast<uint64_t>(static_cast<double>(done) / seconds)), left);
+  auto rate = static_cast<uint64_t>(static_cast<double>(done) / seconds);
+  std::string numbers = fmt::format("{:3.0f}%  {} of {}", fraction * 100, amount(done), amount(total_));
+  if (rate > 0) numbers += fmt::format("  {}/s", amount(rate));
+  if (fraction > 0) numbers += fmt::format("  {} left", human_seconds(seconds / fraction - seconds));
   if (!terminal_.err_is_tty()) {
     terminal_.note("{} {}", label_, numbers);
     return;
