@@ -75,7 +75,7 @@ Result<void> LoadedModel::read_text() {
   }
   ends_.insert(ends_.end(), tokenizer_->ends().begin(), tokenizer_->ends().end());
   const SpecialTokens& special = tokenizer_->special();
-  if (special.add_begin && special.begin >= 0) begin_ = special.begin;
+  if (special.wants_begin) begin_ = special.begin;
   return {};
 }
 

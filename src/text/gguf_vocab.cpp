@@ -148,7 +148,7 @@ class Exporter {
     out_.bos = special.begin, out_.eos = special.end, out_.eot = special.end_of_turn, out_.eom = special.end_of_message;
     out_.unk = special.unknown, out_.pad = special.pad, out_.sep = special.separator, out_.mask = special.mask;
     out_.fim_pre = special.fill_prefix, out_.fim_suf = special.fill_suffix, out_.fim_mid = special.fill_middle;
-    out_.add_bos = special.add_begin, out_.add_eos = special.add_end;
+    out_.add_bos = special.wants_begin, out_.add_eos = special.add_end;
   }
 
   static constexpr float kUnmerged = -1e6f;  // below every rank

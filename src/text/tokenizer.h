@@ -40,6 +40,9 @@ struct SpecialTokens {
   Token pad = -1, unknown = -1, separator = -1, mask = -1;
   Token fill_prefix = -1, fill_suffix = -1, fill_middle = -1;  // filling in the middle
   bool add_begin = false, add_end = false;                     // what add_special adds
+  // A text of its own had better start with `begin`: add_special adds it, or the files name it and have no rule about
+  // adding it, one way or the other.
+  bool wants_begin = false;
 };
 
 struct GgufVocab;

@@ -41,7 +41,8 @@ class Loader {
     TRY_VOID(load_added());
     TRY_VOID(parts_->index_added());
     SpecialTokens& special = parts_->special;
-    if (special.add_begin && special.begin != kNoToken) parts_->prefix.push_back(special.begin);
+    special.wants_begin = special.add_begin && special.begin != kNoToken;
+    if (special.wants_begin) parts_->prefix.push_back(special.begin);
     if (special.add_end && special.end != kNoToken) parts_->suffix.push_back(special.end);
     find_special_by_text(*parts_);
     return TokenizerParts::finish(std::move(parts_));

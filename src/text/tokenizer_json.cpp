@@ -295,6 +295,8 @@ class Loader {
       return id != kNoToken && std::find(list.begin(), list.end(), id) != list.end();
     };
     special.add_begin = contains(parts_->prefix, special.begin);
+    const bool no_rule = find(config_, "add_bos_token") == nullptr && find(file_, "post_processor") == nullptr;
+    special.wants_begin = special.add_begin || (special.begin != kNoToken && no_rule);
     special.add_end = contains(parts_->suffix, special.end);
     const Json& ends = member(generation_, "eos_token_id");
     auto add_end = [&](const Json& id) {
