@@ -86,7 +86,7 @@ void pack_keys(const std::byte* const* keys, int32_t blocks, int32_t k_dim, int3
     std::byte* to = out + j / kBlockKeys * steps * 64 + j % kBlockKeys * 8;
     for (int32_t s = 0; s < steps; ++s) {
       uint64_t four = 0;
-      std::memcpy(&four, keys[j] + s * 8, static_cast<size_t>(std::min(kStep, k_dim - s * kStep)) * 2);
+      std::memcpy(&four, keys[j] + s * 8, static_cast<size_t>(std::clamp(k_dim - s * kStep, 0, kStep)) * 2);
       std::memcpy(to + s * 64, &four, 8);
     }
   }
@@ -235,7 +235,10 @@ void softmax(const AttendChunk& chunk, int32_t query, int32_t columns, float* sc
 template <int Pairs>
 void total_weights(const AttendChunk& chunk, const std::byte* weights, int32_t positions, int32_t first,
                    int32_t count) {
-  const bfloat16x8_t ones = vreinterpretq_bf16_u16(vdupq_n_u16(0x3f80));
+  // g++ 12 makes a float16 1.0 of a constant bfloat16 1.0; it must not know that this is one.
+  uint16_t one = 0x3f80;
+  asm("" : "+r"(one));
+  const bfloat16x8_t ones = vreinterpretq_bf16_u16(vdupq_n_u16(one));
   float32x4_t sum[Pairs];
 #pragma GCC unroll 4
   for (int m = 0; m < Pairs; ++m) sum[m] = vdupq_n_f32(0);
