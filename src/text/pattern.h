@@ -42,6 +42,7 @@ class Pattern {
 // unless it directly follows the match before it.
 template <class Visit>
 void for_each_part(std::string_view text, const Pattern& pattern, RegexScratch& scratch, Visit&& visit) {
+  if (text.empty()) return;  // an empty text has no matches, not even empty ones
   size_t done = 0, from = 0, last_end = std::string_view::npos;
   while (from <= text.size()) {
     Span match = pattern.find(text, from, scratch);

@@ -34,6 +34,8 @@ constexpr std::string_view kWordSymbols =
     R"(\x{24B6}-\x{24E9}\x{1F130}-\x{1F149}\x{1F150}-\x{1F169}\x{1F170}-\x{1F189})";
 constexpr CharClass kWordClass = kLetter | kMark | class_of(Category::Nd, Category::Nl, Category::Pc);
 
+constexpr std::string_view kNewerHan = R"(\x{2B739}\x{2EBF0}-\x{2EE5D}\x{31350}-\x{323AF})";
+
 using enum Category;
 constexpr Named kNamed[] = {
     {"l", R"(\p{L})", kLetter},
@@ -84,11 +86,14 @@ constexpr Named kNamed[] = {
     {"co", R"(\p{Co})", 0},
     {"space", kSpaces, 0},
     {"whitespace", kSpaces, 0},
-    {"alpha", R"(\p{L}\p{Nl}\p{Mn}\p{Mc})", kLetter | class_of(Nl, Mn, Mc)},
-    {"alnum", R"(\p{L}\p{Nl}\p{Mn}\p{Mc}\p{Nd})", kLetter | class_of(Nl, Mn, Mc, Nd)},
-    {"upper", R"(\p{Lu})", class_of(Lu)},
-    {"lower", R"(\p{Ll})", class_of(Ll)},
-    {"punct", R"(\p{P}\p{S})", kPunctuation | kSymbol},
+    {"alpha", R"(\p{Alphabetic})", kLetter | class_of(Nl)},
+    {"alphabetic", R"(\p{Alphabetic})", kLetter | class_of(Nl)},
+    {"alnum", R"(\p{Alphabetic}\p{Nd})", kLetter | class_of(Nl, Nd)},
+    {"upper", R"(\p{Uppercase})", class_of(Lu)},
+    {"uppercase", R"(\p{Uppercase})", class_of(Lu)},
+    {"lower", R"(\p{Lowercase})", class_of(Ll)},
+    {"lowercase", R"(\p{Lowercase})", class_of(Ll)},
+    {"punct", R"(\p{P})", kPunctuation},
     {"xdigit", "0-9A-Fa-f", 0},
     {"cntrl", R"(\p{Cc})", 0},
     {"word", R"(\p{L}\p{M}\p{Nd}\p{Nl}\p{Pc})", kWordClass},
@@ -395,7 +400,7 @@ class Translator {
       if (named.name != plain) continue;
       Set set;
       set.inside = std::string(named.set) + newer(named.chars);
-      if (plain == "word" || plain == "alpha" || plain == "alnum") set.inside += kWordSymbols;
+      if (plain == "word") set.inside += kWordSymbols;
       return set;
     }
     for (std::string_view script : kScripts) {
@@ -405,6 +410,7 @@ class Translator {
       }
       Set set;
       set.inside = fmt::format("\\p{{sc:{}}}", script);
+      if (script == "Han") set.inside += kNewerHan;
       return set;
     }
     return wrong(fmt::format("the property '{}'", name));
@@ -446,6 +452,7 @@ class Translator {
         std::string_view name = in_.substr(at_ + 2, end - at_ - 2);
         const bool negated = !name.empty() && name[0] == '^';
         TRY(Set posix, property_set(negated ? name.substr(1) : name));
+        if (name.ends_with("punct")) posix.inside += "\\p{S}" + newer(kSymbol);  // in brackets symbols count too
         posix.negated = negated;
         add(set, posix);
         at_ = end + 2;

@@ -90,13 +90,14 @@ class Loader {
   }
 
   Result<void> load_ids(std::string_view model) {
-    const bool spm = model == "llama", t5 = model == "t5", gpt2 = model == "gpt2";
+    // Files that predate these keys are Llama's or T5's; in any other the tokens at these places are something else.
+    auto usual = [&](std::string_view text, Token id) { return vocabulary_->text(id) == text ? id : kNoToken; };
+    const bool spm = model == "llama", t5 = model == "t5";
     SpecialTokens& special = parts_->special;
-    // What llama.cpp falls back to is there only for files that predate these keys.
-    TRY(special.begin, id("bos", spm ? 1 : gpt2 ? 11 : -1));
-    TRY(special.end, id("eos", spm ? 2 : gpt2 ? 11 : t5 ? 1 : -1));
-    TRY(special.unknown, id("unknown", spm ? 0 : t5 ? 2 : -1));
-    TRY(special.pad, id("padding", t5 ? 0 : -1));
+    TRY(special.begin, id("bos", spm ? usual("<s>", 1) : kNoToken));
+    TRY(special.end, id("eos", spm || t5 ? usual("</s>", t5 ? 1 : 2) : kNoToken));
+    TRY(special.unknown, id("unknown", spm || t5 ? usual("<unk>", t5 ? 2 : 0) : kNoToken));
+    TRY(special.pad, id("padding", t5 ? usual("<pad>", 0) : kNoToken));
     TRY(special.end_of_turn, id("eot", -1));
     TRY(special.end_of_message, id("eom", -1));
     TRY(special.separator, id("seperator", -1));
