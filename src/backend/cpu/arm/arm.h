@@ -21,7 +21,10 @@ void add_neon_peak(Kernels& kernels);
 void add_i8mm_float(Kernels& kernels);
 void add_i8mm_int8(Kernels& kernels);
 void add_i8mm_bf16(Kernels& kernels);
-void add_i8mm_attend(Kernels& kernels);
+void add_i8mm_attend_bf16(Kernels& kernels);
+void add_i8mm_attend_f16(Kernels& kernels);
+
+void neon_attend_f16(const AttendChunk& chunk);  // float32 arithmetic over a float16 cache, any dimensions
 void add_i8mm_peak(Kernels& kernels);
 
 }  // namespace millrace::cpu

@@ -331,6 +331,8 @@ void attend(const AttendChunk& chunk) {
 
 }  // namespace
 
-void add_i8mm_attend(Kernels& kernels) { kernels.attend[static_cast<size_t>(Activations::fast)][kKvBf16] = attend; }
+void add_i8mm_attend_bf16(Kernels& kernels) {
+  kernels.attend[static_cast<size_t>(Activations::fast)][kKvBf16] = attend;
+}
 
 }  // namespace millrace::cpu

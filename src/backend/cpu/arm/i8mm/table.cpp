@@ -6,7 +6,8 @@ void add_i8mm(Kernels& kernels) {
   add_i8mm_float(kernels);
   add_i8mm_int8(kernels);
   add_i8mm_bf16(kernels);
-  add_i8mm_attend(kernels);
+  add_i8mm_attend_bf16(kernels);
+  add_i8mm_attend_f16(kernels);
   add_i8mm_peak(kernels);
 }
 

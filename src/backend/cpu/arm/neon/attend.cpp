@@ -123,6 +123,8 @@ void divide(const float* sums, float total, float* out, int64_t count) {
 
 }  // namespace
 
+void neon_attend_f16(const AttendChunk& chunk) { attend<kKvF16>(chunk); }
+
 void add_neon_attend(Kernels& kernels) {
   for (auto& mode : kernels.attend) mode = {attend<kKvF32>, attend<kKvF16>, attend<kKvBf16>};
   kernels.merge = merge;
