@@ -62,7 +62,7 @@ struct Verb {
   std::vector<Operand> operands = {};
   std::vector<Flag> flags = {};
   std::vector<Example> examples = {};
-  std::string_view notes = "";  // paragraphs below the flags in --help
+  std::string_view notes = "";  // below the flags in --help; a line break begins a new paragraph
   // Returns the exit code; an Error is printed as one line and ends with kExitFailure.
   Result<int> (*run)(const Arguments&) = nullptr;
 };

@@ -123,7 +123,7 @@ Verb convert_verb() {
                        {"convert model-f16.gguf model-q4.gguf --type Q4_K_M", "quantise a GGUF file"},
                        {"convert ./Llama-3.2-1B llama-1b.gguf", "without quantising"}},
           .notes =
-              "The result is written under a temporary name and renamed when it is whole, so an interrupted run\n"
+              "The result is written under a temporary name and renamed when it is whole, so an interrupted run "
               "leaves nothing behind. The files also run in llama.cpp, as far as it knows the architecture.",
           .run = run};
 }

@@ -104,7 +104,7 @@ Verb template_verb() {
                    {"template -m model.gguf --show", "see the template"}},
       .notes =
           "Prints exactly the text; a line break is added only on a terminal. With -m, the model's bos_token, "
-          "eos_token,\n"
+          "eos_token, "
           "pad_token and unk_token are variables too, unless the input sets them.",
       .run = run};
 }

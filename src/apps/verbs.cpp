@@ -200,7 +200,11 @@ std::string verb_help(const Terminal& terminal, const Verb& verb) {
   out += flags_help(terminal, verb.flags, verb.operands);
   out += "\n" + terminal.out_paint(Style::bold, "Flags of every verb") + "\n";
   out += flags_help(terminal, common_flags(), {});
-  if (!verb.notes.empty()) out += fmt::format("\n{}\n", verb.notes);
+  for (std::string_view rest = verb.notes; !rest.empty();) {
+    size_t end = std::min(rest.find('\n'), rest.size());
+    out += fmt::format("\n{}\n", wrapped(rest.substr(0, end), 0));
+    rest.remove_prefix(std::min(end + 1, rest.size()));
+  }
   return out;
 }
 

@@ -19,6 +19,7 @@ import fixtures  # noqa: E402
 
 PROGRAM = os.path.realpath(sys.argv[1])
 ROOT = os.path.realpath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
+SHIPPED = os.path.join(ROOT, "models", "stories.gguf")
 
 
 class Run:
@@ -240,6 +241,109 @@ def test_completions_are_valid_and_complete():
     check(complete("millrace", "inspect", "--ten") == ["--tensors"], "flags of a verb")
     check(complete("millrace", "inspect", "--color", "") == ["auto", "always", "never"], "choices of a flag")
     check("bash" in complete("millrace", "completion", "b"), "choices of an operand")
+
+
+def test_tokens_and_back():
+    text = "Once upon a time, there was a na\u00efve \U0001f438.\n"
+    ids = json.loads(Run("tokenize", "--text", text, "--json").out)
+    check(len(ids) > 5 and all(isinstance(item, int) for item in ids), ids)
+    check(Run("detokenize", "--ids", ",".join(map(str, ids))).raw == text.encode(), "exactly the text comes back")
+    check(Run("detokenize", stdin=json.dumps(ids).encode()).raw == text.encode(), "from a pipe too")
+    check(json.loads(Run("detokenize", "--json", "--ids", ",".join(map(str, ids))).out) == text, "as JSON")
+    check(json.loads(Run("tokenize", "--json", stdin=text.encode()).out) == ids, "text from a pipe")
+    check(json.loads(Run("tokenize", "--text", "", "--json").out) == [], "no text, no tokens")
+    plain = Run("tokenize", "--text", "Once upon")
+    check(re.match(r" *\d+  \"Once", plain.out) and plain.err.strip().endswith("tokens"), plain)
+
+
+def test_tokenize_takes_lines_of_json():
+    texts = ["a dragon", "", "two\nlines", "<|user|>hi"]
+    path = os.path.join(FOLDER, "texts.jsonl")
+    with open(path, "w") as file:
+        file.write("".join(json.dumps(text) + "\n" for text in texts))
+    lines = Run("tokenize", "--file", path, "--json").out.splitlines()
+    check(len(lines) == len(texts), lines)
+    for text, line in zip(texts, lines):
+        check(json.loads(line) == json.loads(Run("tokenize", "--json", "--text", text).out), text)
+    special = json.loads(Run("tokenize", "--file", path, "--json", "--special").out.splitlines()[3])
+    check(len(special) < len(json.loads(lines[3])), "--special reads <|user|> as one token")
+    begun = json.loads(Run("tokenize", "--json", "--add-special", "--text", "a").out)
+    check(begun[1:] == json.loads(Run("tokenize", "--json", "--text", "a").out), "--add-special puts one in front")
+    with open(path, "w") as file:
+        file.write('"good"\n{"not": "a string"}\n')
+    fails = Run("tokenize", "--file", path, "--json")
+    check(fails.code == 1 and "line 2" in fails.err, fails)
+
+
+def test_tokenize_refuses_contradictions():
+    fails_with_one_line(Run("tokenize", "--text", "a", "--file", "b"), "exclude each other", code=2)
+    fails_with_one_line(Run("tokenize", "--file", "absent.txt", cwd=FOLDER), "absent.txt")
+    fails_with_one_line(Run("tokenize", "-m", "hf", "--text", "a", cwd=FOLDER), "tokenizer")
+    fails_with_one_line(Run("detokenize", "--ids", "999999"), "999999 is no token")
+    fails_with_one_line(Run("detokenize", "--ids", "1,x"), "whole number", code=2)
+
+
+def test_template_prints_exactly_the_text():
+    files = {"t.jinja": "{% for m in messages %}[{{ m.role }}] {{ m.content }}\n{% endfor %}{{ extra | upper }}",
+             "chat.json": json.dumps({"messages": [{"role": "user", "content": "hi"}], "extra": "end"}),
+             "loop.jinja": "{% for a in range(99999) %}{% for b in range(99999) %}x{% endfor %}{% endfor %}",
+             "bad.jinja": "{% for %}", "list.json": "[]"}
+    for name, text in files.items():
+        with open(os.path.join(FOLDER, name), "w") as file:
+            file.write(text)
+
+    def template(*words, **more):
+        return Run("template", *words, cwd=FOLDER, **more)
+
+    check(template("--template", "t.jinja", "--input", "chat.json").raw == b"[user] hi\nEND", "rendered")
+    from_pipe = template("--template", "t.jinja", stdin=files["chat.json"].encode())
+    check(from_pipe.raw == b"[user] hi\nEND", from_pipe)
+    own = template("--input", "chat.json")
+    check(own.code == 0 and "<|user|>hi<|end|>" in own.out, own)
+    fails_with_one_line(template("--template", "bad.jinja", "--input", "chat.json"), "bad.jinja", "line 1")
+    fails_with_one_line(template("--template", "t.jinja", "--input", "list.json"), "JSON object")
+    fails_with_one_line(template("--template", "loop.jinja", "--input", "chat.json"), "loop.jinja")
+    fails_with_one_line(template("-m", "small.gguf", "--input", "chat.json"), "no chat template", "--template")
+
+
+def test_convert_writes_a_whole_file_or_none():
+    target = os.path.join(FOLDER, "out.gguf")
+    run = Run("convert", SHIPPED, target, "--type", "Q4_0")
+    check(run.code == 0 and run.out == "" and "parameters" in run.err, run)
+    before, after = (json.loads(Run("inspect", path, "--json").out) for path in (SHIPPED, target))
+    check(after["parameters"] == before["parameters"] and after["file_bytes"] < before["file_bytes"] * 0.8, after)
+    check("Q4_0" in [row["type"] for row in after["types"]], after)
+    check(after["chat_template"] and after["tokenizer"] == before["tokenizer"], after)
+    check([name for name in os.listdir(FOLDER) if ".tmp" in name] == [], "nothing temporary is left")
+    fails_with_one_line(Run("convert", SHIPPED, target), "already Q8_0", "--type")
+    fails_with_one_line(Run("convert", SHIPPED, SHIPPED, "--type", "F16"), "another name")
+    fails_with_one_line(Run("convert", SHIPPED, FOLDER, "--type", "F16"), "is a directory")
+    fails_with_one_line(Run("convert", SHIPPED, target, "--type", "Q9"), "'Q9'", "Q4_K_M")
+    fails_with_one_line(Run("convert", "pointer.safetensors", "x.gguf", cwd=FOLDER), "git lfs pull")
+
+
+def test_an_interrupted_convert_leaves_nothing():
+    target = os.path.join(FOLDER, "interrupted.gguf")
+    command = [PROGRAM, "convert", SHIPPED, target, "--type", "Q2_K", "--threads", "1"]
+    child = subprocess.Popen(command, stderr=subprocess.PIPE)
+    deadline = time.monotonic() + 30
+    while child.poll() is None and time.monotonic() < deadline:
+        if any(name.startswith("interrupted.gguf.") for name in os.listdir(FOLDER)):
+            child.send_signal(signal.SIGINT)
+            break
+        time.sleep(0.001)
+    code = child.wait(timeout=60)
+    left = [name for name in os.listdir(FOLDER) if name.startswith("interrupted.gguf")]
+    # On a fast machine it may have been done before the signal came.
+    check((code == 130 and left == []) or (code == 0 and left == ["interrupted.gguf"]), (code, left))
+    if left:
+        os.remove(target)
+
+
+def test_bench_tokenize_measures():
+    rows = json.loads(Run("bench", "tokenize", "--size", "64K", "--run", "16K", "--hostile", "-r", "1", "--json").out)
+    check(len(rows) > 5 and all(row["megabytes_per_second"] > 0 and row["tokens"] > 0 for row in rows), rows)
+    check(rows[0]["bytes"] == 65536 and rows[0]["times_prose"] == 1, rows[0])
 
 
 def test_documents_name_only_verbs_that_exist():
