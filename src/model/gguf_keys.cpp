@@ -177,6 +177,7 @@ class Reader {
     const std::string key = fmt::format("{}.attention.sliding_window_pattern", arch_);
     const MetaEntry* entry = file_.metadata().find(key);
     if (arch_ == "llama") values_["model_type"] = entry != nullptr ? "ministral" : "mistral";
+    if (arch_ == "olmo2") values_["model_type"] = "olmo3";
     if (entry == nullptr) return {};
     const int64_t layers = std::clamp<int64_t>(integer("num_hidden_layers"), 0, 4096);
     JsonArray types;
@@ -242,7 +243,10 @@ class Reader {
                                        : gemma_attention_scalar(integer("num_hidden_layers"), integer("hidden_size"),
                                                                 integer("num_attention_heads"), integer("head_dim")));
     }
+    // Its files say "parallel" even where it is not; the norm tells.
+    if (arch_ == "stablelm") set("use_parallel_residual", !there("blk.0.ffn_norm.weight"));
     if (arch_ == "gemma3" && !has("rope_local_base_freq")) set("rope_local_base_freq", 10000.0);
+    if (arch_ == "olmo2" && !has("rope_local_base_freq")) set("rope_local_base_freq", values_["rope_theta"]);
   }
 
   const Checkpoint& file_;

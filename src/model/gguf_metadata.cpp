@@ -130,7 +130,7 @@ class Keys {
     const RopeOrigin& origin = rope.origin;
     put("rope.dimension_count", rope.dims);
     put_number("rope.freq_base", origin.theta);
-    if (arch_ == "gemma3") put_number("rope.freq_base_swa", spec_.ropes.back().origin.theta);
+    if (arch_ == "gemma3" || spec_.ropes.size() > 1) put_number("rope.freq_base_swa", spec_.ropes.back().origin.theta);
     if (origin.original_context > 0) put("rope.scaling.original_context_length", origin.original_context);
     if (origin.type == "linear") {
       put_text("rope.scaling.type", "linear");

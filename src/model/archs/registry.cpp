@@ -9,10 +9,10 @@ namespace millrace {
 namespace {
 
 constexpr const Architecture* kAll[] = {
-    &kLlama,   &kMistral,  &kMinistral, &kQwen2,   &kQwen3,  &kGemma,      &kGemma2,       &kGemma3,
-    &kPhi,     &kPhi3,     &kGpt2,      &kGptNeox, &kOpt,    &kBloom,      &kFalcon,       &kStableLm,
-    &kOlmo,    &kOlmo2,    &kSmolLm3,   &kGranite, &kCohere, &kCohere2,    &kGlm,          &kGlm4,
-    &kExaone4, &kNemotron, &kSeedOss,   &kErnie45, &kBitNet, &kStarcoder2, &kHunyuanDense,
+    &kLlama, &kMistral, &kMinistral, &kQwen2,   &kQwen3,   &kGemma,  &kGemma2,     &kGemma3,
+    &kPhi,   &kPhi3,    &kGpt2,      &kGptNeox, &kOpt,     &kBloom,  &kFalcon,     &kStableLm,
+    &kOlmo,  &kOlmo2,   &kOlmo3,     &kSmolLm3, &kGranite, &kCohere, &kCohere2,    &kGlm,
+    &kGlm4,  &kExaone4, &kNemotron,  &kSeedOss, &kErnie45, &kBitNet, &kStarcoder2, &kHunyuanDense,
 };
 
 struct Alias {
@@ -47,7 +47,6 @@ constexpr auto kMissing = std::to_array<Missing>({
     {"qwen2_5_vl", "images", "qwen2"},
     {"qwen3_vl", "images", "qwen3"},
     {"olmoe", "mixture of experts", "olmo2"},
-    {"olmo3", "windows and two sets of rotary frequencies", "olmo2"},
     {"granitemoe", "mixture of experts", "granite"},
     {"granitemoehybrid", "state space layers and experts", "granite"},
     {"granitehybrid", "state space layers and experts", "granite"},
