@@ -110,13 +110,20 @@ TEST(Attend, ChunksThreadsAndPagesDoNotShow) {
   }
 }
 
-// The page's size is no part of the result either.
+// The page's size is no part of the result either, though it may decide how a page is laid out.
 TEST(Attend, PageSizeDoesNotShow) {
-  Case small{"pages of 8", 6, {2, 64, 64, 8, DType::f16}}, large{"pages of 100", 6, {2, 64, 64, 100, DType::f16}};
-  Scene a(small, 200, 5), b(large, 200, 5);
-  for (std::string_view isa : cpu_isas()) {
-    Machine machine = cpu(isa, 2);
-    expect_same_bits(a.run(machine, {200}, 1), b.run(machine, {3, 64, 1, 60}, 2), 0, 0, 200, std::string(isa));
+  for (DType type : {DType::f32, DType::f16, DType::bf16}) {
+    for (int32_t window : {0, 45}) {
+      Case small{"pages of 8", 6, {2, 64, 64, 8, type}, window},
+          large{"pages of 100", 6, {2, 64, 64, 100, type}, window};
+      Scene a(small, 200, 5), b(large, 200, 5);
+      for (std::string_view isa : cpu_isas()) {
+        for (Activations mode : {Activations::float32, Activations::fast}) {
+          Machine machine = cpu(isa, 2, mode);
+          expect_same_bits(a.run(machine, {200}, 1), b.run(machine, {3, 64, 1, 60}, 2), 0, 0, 200, std::string(isa));
+        }
+      }
+    }
   }
 }
 

@@ -59,17 +59,22 @@ void CpuOps::attend_chunk(const Tile& tile, int64_t chunk, float* partials, int6
   const int32_t* pages = tables.pages + int64_t{tile.sequence} * tables.stride;
   int64_t k_bytes = bytes_of(kv.type, kv.k_dim), v_bytes = bytes_of(kv.type, kv.v_dim);
   int32_t positions = static_cast<int32_t>(std::min<int64_t>(kAttendChunk, tile.end - first));
-  for (int32_t j = 0; j < positions; ++j) {
-    int64_t p = first + j;
-    keys[j] = values[j] = nullptr;
-    if (p < tile.begin) continue;
-    int64_t slot = int64_t{tile.kv_head} * kv.page_tokens + p % kv.page_tokens;
-    const std::byte* page = kv.base + pages[p / kv.page_tokens] * kv.page_stride;
-    keys[j] = page + kv.k_offset + slot * k_bytes;
-    values[j] = page + kv.v_offset + slot * v_bytes;
+  int32_t unseen = static_cast<int32_t>(std::clamp<int64_t>(tile.begin - first, 0, positions));
+  if (kv.page_tokens % kKvBlock == 0) unseen = unseen / kKvBlock * kKvBlock;
+  std::fill_n(keys, unseen, nullptr);
+  std::fill_n(values, unseen, nullptr);
+  for (int32_t j = unseen; j < positions;) {  // page by page
+    int64_t page = (first + j) / kv.page_tokens, within = (first + j) % kv.page_tokens;
+    const std::byte* base = kv.base + pages[page] * kv.page_stride;
+    const std::byte* key = base + kv.k_offset + (tile.kv_head * int64_t{kv.page_tokens} + within) * k_bytes;
+    const std::byte* value = base + kv.v_offset + (tile.kv_head * int64_t{kv.page_tokens} + within) * v_bytes;
+    for (; within < kv.page_tokens && j < positions; ++within, ++j, key += k_bytes, value += v_bytes) {
+      keys[j] = key;
+      values[j] = value;
+    }
   }
-  AttendChunk call{kv.k_dim, kv.v_dim, positions, keys, values, &attention, first,        queries, q,
-                   head,     position, begin,     end,  most,   total,      partials + 2, entry,   scratch};
+  AttendChunk call{&kv,  kv.k_dim, kv.v_dim, positions, keys, values, &attention,   first, queries, q,
+                   head, position, begin,    end,       most, total,  partials + 2, entry, scratch};
   kernels_.attend[static_cast<size_t>(activations_)][kv_type(kv.type)](call);
   for (int32_t i = 0; i < queries; ++i) {
     partials[i * entry] = most[i];

@@ -64,9 +64,10 @@ inline constexpr int32_t kHeadDim = 512;       // largest
 
 // Query vectors that share a kv head, against one chunk of the cache.
 struct AttendChunk {
+  const KvView* kv;
   int32_t k_dim, v_dim;
   int32_t positions;               // of the chunk that any query sees the last of
-  const std::byte* const* keys;    // [positions] where each key lies; null for those nobody sees
+  const std::byte* const* keys;    // [positions] where each key lies; null for those nobody sees (see kKvBlock)
   const std::byte* const* values;  // [positions]
   const Attention* attention;
   int64_t first;  // position of the chunk's first
@@ -94,6 +95,16 @@ struct Peak {
 };
 enum PeakKind : uint8_t { kPeakInt8, kPeakBf16, kPeakF32, kPeaks };
 
+// Pages whose tokens are a multiple of this may keep so many tokens interleaved: then a chunk's pointers at multiples
+// of it are where such a block starts, and a block of which anything is seen has no null pointers before that.
+inline constexpr int32_t kKvBlock = 8;
+
+struct KvPlace {
+  const KvView* kv;
+  std::byte *keys, *values;  // of one head in one page
+  int64_t within;            // which token of the page
+};
+
 enum KvType : uint8_t { kKvF32, kKvF16, kKvBf16, kKvTypes };
 
 struct Kernels {
@@ -112,7 +123,10 @@ struct Kernels {
   // Turns the leading dims of one head; cos and sin are [dims / 2].
   void (*rotate)(const float* cos, const float* sin, int64_t dims, bool neighbours, float* head);
 
-  std::array<void (*)(const float* in, std::byte* out, int64_t count), kKvTypes> store;
+  // Rounds one token's key and value of one head and puts them at place `within` of the head's part of a page. How
+  // tokens lie in that part is the business of `store` and `attend` of the same entry, as long as kKvBlock tokens stay
+  // together.
+  std::array<std::array<void (*)(const KvPlace& place, const float* k, const float* v), kKvTypes>, 2> store;
   std::array<std::array<void (*)(const AttendChunk& chunk), kKvTypes>, 2> attend;  // [Activations][KvType]
   // Merges the next chunk of one query into the running softmax (most, total, sums).
   void (*merge)(float chunk_most, float chunk_total, const float* chunk_sums, float* most, float* total, float* sums,

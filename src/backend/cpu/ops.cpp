@@ -139,15 +139,15 @@ void CpuOps::rope(const Rope& rope, int32_t heads, Tensor inout) {
 }
 
 void CpuOps::store_row(Tensor k, Tensor v, const KvView& kv, int64_t row) const {
-  auto store = kernels_.store[kv_type(kv.type)];
+  auto store = kernels_.store[static_cast<size_t>(activations_)][kv_type(kv.type)];
   const PageTables& tables = step_->groups[static_cast<size_t>(kv.group)];
   int64_t position = step_->positions[row];
   int64_t page = tables.pages[int64_t{step_->sequence[row]} * tables.stride + position / kv.page_tokens];
+  std::byte* base = kv.base + page * kv.page_stride;
   for (int64_t head = 0; head < kv.kv_heads; ++head) {
-    int64_t slot = head * kv.page_tokens + position % kv.page_tokens;
-    std::byte* base = kv.base + page * kv.page_stride;
-    store(k.row(row) + head * kv.k_dim, base + kv.k_offset + bytes_of(kv.type, slot * kv.k_dim), kv.k_dim);
-    store(v.row(row) + head * kv.v_dim, base + kv.v_offset + bytes_of(kv.type, slot * kv.v_dim), kv.v_dim);
+    KvPlace place{&kv, base + kv.k_offset + bytes_of(kv.type, head * kv.page_tokens * kv.k_dim),
+                  base + kv.v_offset + bytes_of(kv.type, head * kv.page_tokens * kv.v_dim), position % kv.page_tokens};
+    store(place, k.row(row) + head * kv.k_dim, v.row(row) + head * kv.v_dim);
   }
 }
 

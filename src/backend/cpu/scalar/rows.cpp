@@ -108,18 +108,25 @@ void rotate(const float* cos, const float* sin, int64_t dims, bool neighbours, f
   }
 }
 
-void store_f32(const float* in, std::byte* out, int64_t count) {
+void round_f32(const float* in, std::byte* out, int64_t count) {
   std::memcpy(out, in, static_cast<size_t>(count) * sizeof(float));
 }
 
-void store_f16(const float* in, std::byte* out, int64_t count) {
+void round_f16(const float* in, std::byte* out, int64_t count) {
   uint16_t* place = reinterpret_cast<uint16_t*>(out);
   for (int64_t i = 0; i < count; ++i) place[i] = f32_to_f16(in[i]);
 }
 
-void store_bf16(const float* in, std::byte* out, int64_t count) {
+void round_bf16(const float* in, std::byte* out, int64_t count) {
   uint16_t* place = reinterpret_cast<uint16_t*>(out);
   for (int64_t i = 0; i < count; ++i) place[i] = f32_to_bf16(in[i]);
+}
+
+// Token after token.
+template <auto round, int64_t bytes>
+void store(const KvPlace& place, const float* k, const float* v) {
+  round(k, place.keys + place.within * place.kv->k_dim * bytes, place.kv->k_dim);
+  round(v, place.values + place.within * place.kv->v_dim * bytes, place.kv->v_dim);
 }
 
 }  // namespace
@@ -132,7 +139,7 @@ void add_scalar_rows(Kernels& kernels) {
   kernels.clamp = clamp;
   kernels.finish_logits = finish_logits;
   kernels.rotate = rotate;
-  kernels.store = {store_f32, store_f16, store_bf16};
+  for (auto& mode : kernels.store) mode = {store<round_f32, 4>, store<round_f16, 2>, store<round_bf16, 2>};
 }
 
 void add_scalar(Kernels& kernels) {

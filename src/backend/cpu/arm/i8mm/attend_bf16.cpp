@@ -1,8 +1,11 @@
 // Attention over a bfloat16 cache with BFMMLA: queries and softmax weights are rounded to bfloat16, sums stay float32.
 // A product takes two queries, two keys and four dimensions; then two queries, four positions and two dimensions of the
 // values. Every score takes its dimensions in ascending order and every sum its positions in ascending fours, aligned
-// to the chunk, whichever way the operands got there: straight from the cache (few queries: it is read once anyway) or
-// packed first (many queries).
+// to the chunk.
+//
+// Pages keep tokens the way products take them, if their shape allows: keys of eight tokens as [dimensions / 4][8
+// tokens][4], values of four tokens as [dimensions / 2][2][4 tokens]. Then a chunk is read once, in the order it lies.
+// Other shapes are kept token after token and brought into that order in scratch; the bits are the same.
 #include <algorithm>
 
 #include "backend/cpu/arm/arm.h"
@@ -11,103 +14,161 @@
 namespace millrace::cpu {
 namespace {
 
-constexpr int32_t kStep = 4;        // dimensions or positions of a product
-constexpr int32_t kBlockKeys = 8;   // four pairs
-constexpr int32_t kFewQueries = 4;  // up to here the cache is read in place
+constexpr int32_t kStep = 4;              // dimensions, or positions, of a product
+constexpr int32_t kBlockKeys = kKvBlock;  // four pairs
+constexpr int32_t kAhead = 2;             // blocks asked for before they are needed
 
 int32_t up_to(int32_t value, int32_t multiple) { return (value + multiple - 1) / multiple * multiple; }
 
 bfloat16x8_t load_bf16(const std::byte* at) { return vld1q_bf16(reinterpret_cast<const bfloat16_t*>(at)); }
-uint64x2_t load_u64(const std::byte* at) {
-  return vreinterpretq_u64_u16(vld1q_u16(reinterpret_cast<const uint16_t*>(at)));
-}
-bfloat16x8_t as_bf16(uint64x2_t x) { return vreinterpretq_bf16_u64(x); }
-bfloat16x8_t as_bf16(uint32x4_t x) { return vreinterpretq_bf16_u32(x); }
-void store_bf16(std::byte* at, bfloat16x8_t x) { vst1q_bf16(reinterpret_cast<bfloat16_t*>(at), x); }
 void store_bf16(std::byte* at, bfloat16x4_t x) { vst1_bf16(reinterpret_cast<bfloat16_t*>(at), x); }
 
-alignas(64) constexpr std::byte kZeros[kHeadDim * 2] = {};
+bool interleaved(const KvView& kv) { return kv.page_tokens % kKvBlock == 0 && kv.k_dim % 8 == 0 && kv.v_dim % 8 == 0; }
+
+void store_kv(const KvPlace& place, const float* k, const float* v) {
+  const KvView& kv = *place.kv;
+  if (!interleaved(kv)) {
+    format(DType::bf16).from_float(k, place.keys + place.within * kv.k_dim * 2, kv.k_dim);
+    format(DType::bf16).from_float(v, place.values + place.within * kv.v_dim * 2, kv.v_dim);
+    return;
+  }
+  std::byte* keys = place.keys + place.within / kBlockKeys * kBlockKeys * kv.k_dim * 2 + place.within % kBlockKeys * 8;
+  for (int32_t i = 0; i < kv.k_dim; i += kStep) store_bf16(keys + i * 16, vcvt_bf16_f32(vld1q_f32(k + i)));
+  std::byte* values = place.values + place.within / kStep * kStep * kv.v_dim * 2 + place.within % kStep * 2;
+  for (int32_t i = 0; i < kv.v_dim; i += kStep) {
+    uint16x4_t four = vreinterpret_u16_bf16(vcvt_bf16_f32(vld1q_f32(v + i)));
+    uint16_t* to = reinterpret_cast<uint16_t*>(values + i * 8);
+    vst1_lane_u16(to, four, 0);
+    vst1_lane_u16(to + 4, four, 1);
+    vst1_lane_u16(to + 8, four, 2);
+    vst1_lane_u16(to + 12, four, 3);
+  }
+}
 
 // Room of the kernel in the worker's scratch.
 struct Room {
   explicit Room(std::byte* scratch)
       : queries(scratch),
-        weights(queries + kAttendQueries * kHeadDim * 2),
+        weights(queries + 8 * kHeadDim * 2),
         scores(reinterpret_cast<float*>(weights + kAttendQueries * kAttendChunk * 2)),
-        packed(reinterpret_cast<std::byte*>(scores + kAttendQueries * kAttendChunk)) {}
-  std::byte* queries;  // per block of queries: [steps][pairs][2][4]
+        keys(reinterpret_cast<std::byte*>(scores + 8 * kAttendChunk)),
+        values(keys + kAttendChunk * kHeadDim * 2) {}
+  std::byte* queries;  // of one block: [steps][pairs][2][4]
   std::byte* weights;  // per block of queries: [positions / 4][pairs][2][4]
-  float* scores;       // [queries][kAttendChunk]
-  std::byte* packed;   // keys or values
+  float* scores;       // of one block: [queries][kAttendChunk]
+  std::byte* keys;     // where the cache does not keep them so
+  std::byte* values;
   static constexpr int64_t kBytes =
-      kAttendQueries * kHeadDim * 2 + kAttendQueries * kAttendChunk * 6 + kAttendChunk * kHeadDim * 2;
+      8 * kHeadDim * 2 + kAttendQueries * kAttendChunk * 2 + 8 * kAttendChunk * 4 + 2 * kAttendChunk * kHeadDim * 2;
 };
 static_assert(Room::kBytes <= kWorkerBytes / 2);
 
-// Queries come in blocks of up to eight, four pairs; a block of fewer has one or two pairs.
-int32_t pairs_of(int32_t queries) { return queries > 4 ? 4 : queries > 2 ? 2 : 1; }
+// Where products find their operands.
+struct Operands {
+  const std::byte* keys[kAttendChunk / kBlockKeys];  // of eight positions: [steps][4 pairs][2][4]
+  const std::byte* values[kAttendChunk / kStep];     // of four positions: [dimensions / 2][2][4]
+  int32_t blocks, fours;
+  int32_t steps;  // of a key, even
+};
 
-void pack_queries(const AttendChunk& chunk, int32_t first, int32_t count, int32_t pairs, std::byte* out) {
-  int32_t steps = up_to(chunk.k_dim, kStep) / kStep;
+// ---- bringing a plain cache into order
+// --------------------------------------------------------------------------------------
+
+void arrange_keys(const AttendChunk& chunk, int32_t steps, std::byte* out, Operands& operands) {
+  for (int32_t block = 0; block < operands.blocks; ++block) {
+    std::byte* to = out + block * steps * 64;
+    operands.keys[block] = to;
+    std::memset(to, 0, static_cast<size_t>(steps) * 64);
+    for (int32_t i = 0; i < kBlockKeys; ++i) {
+      int32_t j = block * kBlockKeys + i;
+      if (j >= chunk.positions || chunk.keys[j] == nullptr) continue;
+      for (int32_t s = 0; s * kStep < chunk.k_dim; ++s) {
+        size_t count = static_cast<size_t>(std::min(kStep, chunk.k_dim - s * kStep));
+        std::memcpy(to + s * 64 + i * 8, chunk.keys[j] + s * 8, count * 2);
+      }
+    }
+  }
+}
+
+void arrange_values(const AttendChunk& chunk, std::byte* out, Operands& operands) {
+  int32_t dims = up_to(chunk.v_dim, 8);
+  for (int32_t four = 0; four < operands.fours; ++four, out += dims * 8) {
+    operands.values[four] = out;
+    std::memset(out, 0, static_cast<size_t>(dims) * 8);
+    for (int32_t i = 0; i < kStep; ++i) {
+      int32_t j = four * kStep + i;
+      if (j >= chunk.positions || chunk.values[j] == nullptr) continue;
+      for (int32_t d = 0; d < chunk.v_dim; ++d) std::memcpy(out + d * 8 + i * 2, chunk.values[j] + d * 2, 2);
+    }
+  }
+}
+
+// The last four positions with those that were never written, or are not of this chunk, made zero: a weight of zero
+// would not save a sum from what happens to lie there.
+void mask_last_four(const AttendChunk& chunk, std::byte* out, Operands& operands) {
+  int32_t last = operands.fours - 1;
+  uint64_t mask = ~uint64_t{0} >> (16 * (operands.fours * kStep - chunk.positions));
+  const std::byte* from = operands.values[last];
+  for (int32_t d = 0; d < chunk.v_dim; ++d) {
+    uint64_t four;
+    std::memcpy(&four, from + d * 8, 8);
+    four &= mask;
+    std::memcpy(out + d * 8, &four, 8);
+  }
+  operands.values[last] = out;
+}
+
+Operands find_operands(const AttendChunk& chunk, const Room& room) {
+  Operands operands;
+  operands.blocks = up_to(chunk.positions, kBlockKeys) / kBlockKeys;
+  operands.fours = up_to(chunk.positions, kStep) / kStep;
+  operands.steps = up_to(chunk.k_dim, 8) / kStep;
+  if (!interleaved(*chunk.kv)) {
+    arrange_keys(chunk, operands.steps, room.keys, operands);
+    arrange_values(chunk, room.values, operands);
+    return operands;
+  }
+  // What nobody sees at the front of the chunk is read from where the seen begins: any numbers will do, their weight is
+  // zero.
+  int32_t seen = 0;
+  while (chunk.keys[seen] == nullptr) seen += kBlockKeys;
+  for (int32_t i = 0; i < operands.blocks; ++i) operands.keys[i] = chunk.keys[std::max(seen, i * kBlockKeys)];
+  for (int32_t i = 0; i < operands.fours; ++i) operands.values[i] = chunk.values[std::max(seen, i * kStep)];
+  if (chunk.positions % kStep != 0) mask_last_four(chunk, room.values, operands);
+  return operands;
+}
+
+// ---- scores
+// -----------------------------------------------------------------------------------------------------------------
+
+// Queries come in blocks of up to eight, four pairs; a block of fewer has one or two pairs.
+void arrange_queries(const AttendChunk& chunk, int32_t first, int32_t count, int32_t pairs, int32_t steps,
+                     std::byte* out) {
   for (int32_t i = 0; i < pairs * 2; ++i) {
     for (int32_t s = 0; s < steps; ++s) {
       bfloat16x4_t four = vreinterpret_bf16_u16(vdup_n_u16(0));
-      if (i < count) four = vcvt_bf16_f32(load_some(chunk.q[first + i] + s * kStep, chunk.k_dim - s * kStep));
+      if (i < count && s * kStep < chunk.k_dim)
+        four = vcvt_bf16_f32(load_some(chunk.q[first + i] + s * kStep, chunk.k_dim - s * kStep));
       store_bf16(out + (s * pairs * 2 + i) * 8, four);
     }
   }
 }
 
-// ---- where products find keys: two steps (eight dimensions) of a pair of keys at a time
-// -------------------------------------
-
-struct KeysInPlace {
-  const std::byte* const* keys;
-  void pair(int32_t block, int n, int32_t step, bfloat16x8_t (&out)[2]) const {
-    const std::byte *a = keys[block * kBlockKeys + 2 * n], *b = keys[block * kBlockKeys + 2 * n + 1];
-    uint64x2_t x = load_u64(a + step * 8), y = load_u64(b + step * 8);
-    out[0] = as_bf16(vzip1q_u64(x, y));
-    out[1] = as_bf16(vzip2q_u64(x, y));
-  }
-};
-
-struct PackedKeys {  // per block: [steps][4 pairs][2][4]
-  const std::byte* packed;
-  int32_t steps;
-  void pair(int32_t block, int n, int32_t step, bfloat16x8_t (&out)[2]) const {
-    const std::byte* at = packed + ((block * steps + step) * 4 + n) * 16;
-    out[0] = load_bf16(at);
-    out[1] = load_bf16(at + 64);
-  }
-};
-
-void pack_keys(const std::byte* const* keys, int32_t blocks, int32_t k_dim, int32_t steps, std::byte* out) {
-  for (int32_t j = 0; j < blocks * kBlockKeys; ++j) {
-    std::byte* to = out + j / kBlockKeys * steps * 64 + j % kBlockKeys * 8;
-    for (int32_t s = 0; s < steps; ++s) {
-      uint64_t four = 0;
-      std::memcpy(&four, keys[j] + s * 8, static_cast<size_t>(std::clamp(k_dim - s * kStep, 0, kStep)) * 2);
-      std::memcpy(to + s * 64, &four, 8);
-    }
-  }
-}
-
-// scores [2 * Pairs queries][8 keys of a block]. `steps` is even.
-template <int Pairs, class Keys>
-void score_block(const Keys& keys, int32_t block, const std::byte* queries, int32_t steps, float* scores) {
+// scores [2 * Pairs queries][8 keys].
+template <int Pairs>
+void score_block(const std::byte* keys, const std::byte* queries, int32_t steps, float* scores) {
   float32x4_t sum[Pairs][4];
 #pragma GCC unroll 16
   for (int i = 0; i < Pairs * 4; ++i) sum[i / 4][i % 4] = vdupq_n_f32(0);
-  for (int32_t s = 0; s < steps; s += 2) {
-    bfloat16x8_t q[2][Pairs];
-#pragma GCC unroll 8
-    for (int i = 0; i < 2 * Pairs; ++i) q[i / Pairs][i % Pairs] = load_bf16(queries + (s * Pairs + i) * 16);
+  for (int32_t s = 0; s < steps; ++s, keys += 64, queries += Pairs * 16) {
+    bfloat16x8_t q[Pairs];
+#pragma GCC unroll 4
+    for (int m = 0; m < Pairs; ++m) q[m] = load_bf16(queries + m * 16);
 #pragma GCC unroll 4
     for (int n = 0; n < 4; ++n) {
-      bfloat16x8_t k[2];
-      keys.pair(block, n, s, k);
+      bfloat16x8_t k = load_bf16(keys + n * 16);
 #pragma GCC unroll 4
-      for (int m = 0; m < Pairs; ++m) sum[m][n] = vbfmmlaq_f32(vbfmmlaq_f32(sum[m][n], q[0][m], k[0]), q[1][m], k[1]);
+      for (int m = 0; m < Pairs; ++m) sum[m][n] = vbfmmlaq_f32(sum[m][n], q[m], k);
     }
   }
 #pragma GCC unroll 4
@@ -115,99 +176,14 @@ void score_block(const Keys& keys, int32_t block, const std::byte* queries, int3
 #pragma GCC unroll 2
     for (int n = 0; n < 4; n += 2) {
       float64x2_t a = vreinterpretq_f64_f32(sum[m][n]), b = vreinterpretq_f64_f32(sum[m][n + 1]);
-      vst1q_f32(scores + 2 * m * kAttendChunk + block * kBlockKeys + 2 * n, vreinterpretq_f32_f64(vzip1q_f64(a, b)));
-      vst1q_f32(scores + (2 * m + 1) * kAttendChunk + block * kBlockKeys + 2 * n,
-                vreinterpretq_f32_f64(vzip2q_f64(a, b)));
+      vst1q_f32(scores + 2 * m * kAttendChunk + 2 * n, vreinterpretq_f32_f64(vzip1q_f64(a, b)));
+      vst1q_f32(scores + (2 * m + 1) * kAttendChunk + 2 * n, vreinterpretq_f32_f64(vzip2q_f64(a, b)));
     }
   }
 }
-
-// ---- where products find values: four positions of eight dimensions at a time
-// -----------------------------------------------
-
-struct ValuesInPlace {
-  const std::byte* const* values;
-  void four(int32_t position, int32_t dim, bfloat16x8_t (&out)[4]) const {
-    uint16x8_t r[4];
-#pragma GCC unroll 4
-    for (int i = 0; i < 4; ++i) r[i] = vld1q_u16(reinterpret_cast<const uint16_t*>(values[position + i] + dim * 2));
-    uint32x4_t a = vreinterpretq_u32_u16(vzip1q_u16(r[0], r[1])), b = vreinterpretq_u32_u16(vzip1q_u16(r[2], r[3]));
-    uint32x4_t c = vreinterpretq_u32_u16(vzip2q_u16(r[0], r[1])), d = vreinterpretq_u32_u16(vzip2q_u16(r[2], r[3]));
-    out[0] = as_bf16(vzip1q_u32(a, b));
-    out[1] = as_bf16(vzip2q_u32(a, b));
-    out[2] = as_bf16(vzip1q_u32(c, d));
-    out[3] = as_bf16(vzip2q_u32(c, d));
-  }
-};
-
-struct PackedValues {  // per eight dimensions: [positions / 4][4 pairs][2][4]
-  const std::byte* packed;
-  int32_t fours;
-  void four(int32_t position, int32_t dim, bfloat16x8_t (&out)[4]) const {
-    const std::byte* at = packed + (dim / 8 * fours + position / 4) * 64;
-#pragma GCC unroll 4
-    for (int i = 0; i < 4; ++i) out[i] = load_bf16(at + 16 * i);
-  }
-};
-
-void pack_values(const std::byte* const* values, int32_t positions, int32_t v_dim, std::byte* out) {
-  for (int32_t dim = 0; dim < v_dim; dim += 8) {
-    for (int32_t p = 0; p < positions; p += 4, out += 64) {
-      alignas(16) std::byte rows[4][16] = {};
-      const std::byte* at[4];
-      for (int i = 0; i < 4; ++i) {
-        at[i] = values[p + i] + dim * 2;
-        if (dim + 8 > v_dim)
-          at[i] = static_cast<std::byte*>(std::memcpy(rows[i], at[i], static_cast<size_t>(v_dim - dim) * 2));
-      }
-      bfloat16x8_t four[4];
-      ValuesInPlace{at}.four(0, 0, four);
-      for (int i = 0; i < 4; ++i) store_bf16(out + 16 * i, four[i]);
-    }
-  }
-}
-
-// sums of 2 * Pairs queries for dimensions [dim, dim + 8).
-template <int Pairs, class Values>
-void weigh_block(const Values& values, const std::byte* weights, int32_t positions, int32_t dim,
-                 float32x4_t (&sum)[Pairs][4]) {
-#pragma GCC unroll 16
-  for (int i = 0; i < Pairs * 4; ++i) sum[i / 4][i % 4] = vdupq_n_f32(0);
-  for (int32_t p = 0; p < positions; p += 4, weights += Pairs * 16) {
-    bfloat16x8_t v[4];
-    values.four(p, dim, v);
-#pragma GCC unroll 4
-    for (int m = 0; m < Pairs; ++m) {
-      bfloat16x8_t w = load_bf16(weights + 16 * m);
-#pragma GCC unroll 4
-      for (int n = 0; n < 4; ++n) sum[m][n] = vbfmmlaq_f32(sum[m][n], w, v[n]);
-    }
-  }
-}
-
-template <int Pairs, class Values>
-void weigh(const AttendChunk& chunk, const Values& values, const std::byte* weights, int32_t positions, int32_t first,
-           int32_t count) {
-  for (int32_t dim = 0; dim < chunk.v_dim; dim += 8) {
-    float32x4_t sum[Pairs][4];
-    weigh_block<Pairs>(values, weights, positions, dim, sum);
-    float rows[2 * Pairs][8];
-#pragma GCC unroll 16
-    for (int i = 0; i < Pairs * 4; ++i) {
-      vst1_f32(rows[i / 4 * 2] + i % 4 * 2, vget_low_f32(sum[i / 4][i % 4]));
-      vst1_f32(rows[i / 4 * 2 + 1] + i % 4 * 2, vget_high_f32(sum[i / 4][i % 4]));
-    }
-    for (int32_t i = 0; i < count; ++i) {
-      std::copy_n(rows[i], std::min(8, chunk.v_dim - dim), chunk.sums + (first + i) * chunk.sums_stride + dim);
-    }
-  }
-}
-
-// ---- softmax
-// ----------------------------------------------------------------------------------------------------------------
 
 // 2^x for x <= 0 to 1e-4, far below what bfloat16 keeps; exactly 0 from -127 down.
-float32x4_t exp2_rough(float32x4_t x) {
+inline float32x4_t exp2_rough(float32x4_t x) {
   const float32x4_t magic = vdupq_n_f32(12582912.0f);  // adding it leaves round(x) in the low bits
   x = vmaxq_f32(x, vdupq_n_f32(-127.0f));
   float32x4_t shifted = vaddq_f32(x, magic);
@@ -220,21 +196,27 @@ float32x4_t exp2_rough(float32x4_t x) {
 }
 
 // A query's scores become weights in bfloat16, one half of a pair.
-void softmax(const AttendChunk& chunk, int32_t query, int32_t columns, float* scores, std::byte* weights,
-             int32_t pairs) {
+template <int Pairs>
+void softmax(const AttendChunk& chunk, int32_t query, int32_t columns, float* scores, std::byte* weights) {
   constexpr float kLog2e = 1.44269504f;
-  float most = finish_scores(chunk, query, columns, scores);
-  chunk.most[query] = most;
-  float offset = chunk.begin[query] < chunk.end[query] ? -most * kLog2e : 0.0f;
-  for (int32_t j = 0; j < columns; j += 4, weights += pairs * 16) {
-    store_bf16(weights, vcvt_bf16_f32(exp2_rough(vfmaq_n_f32(vdupq_n_f32(offset), vld1q_f32(scores + j), kLog2e))));
+  Scores of = finish_scores(chunk, query, columns, scores);
+  chunk.most[query] = of.most;
+  float factor = of.factor * kLog2e;
+  float32x4_t offset = vdupq_n_f32(of.most == kNothing ? 0.0f : -of.most * kLog2e);
+  for (int32_t j = 0; j < columns; j += 8, weights += Pairs * 32) {
+    float32x4_t a = exp2_rough(vfmaq_n_f32(offset, vld1q_f32(scores + j), factor));
+    float32x4_t b = exp2_rough(vfmaq_n_f32(offset, vld1q_f32(scores + j + 4), factor));
+    store_bf16(weights, vcvt_bf16_f32(a));
+    store_bf16(weights + Pairs * 16, vcvt_bf16_f32(b));
   }
 }
 
+// ---- values
+// -----------------------------------------------------------------------------------------------------------------
+
 // Sums of the weights as they were rounded.
 template <int Pairs>
-void total_weights(const AttendChunk& chunk, const std::byte* weights, int32_t positions, int32_t first,
-                   int32_t count) {
+void total_weights(const AttendChunk& chunk, const std::byte* weights, int32_t fours, int32_t first, int32_t count) {
   // g++ 12 makes a float16 1.0 of a constant bfloat16 1.0; it must not know that this is one.
   uint16_t one = 0x3f80;
   asm("" : "+r"(one));
@@ -242,7 +224,7 @@ void total_weights(const AttendChunk& chunk, const std::byte* weights, int32_t p
   float32x4_t sum[Pairs];
 #pragma GCC unroll 4
   for (int m = 0; m < Pairs; ++m) sum[m] = vdupq_n_f32(0);
-  for (int32_t p = 0; p < positions; p += 4, weights += Pairs * 16) {
+  for (int32_t i = 0; i < fours; ++i, weights += Pairs * 16) {
 #pragma GCC unroll 4
     for (int m = 0; m < Pairs; ++m) sum[m] = vbfmmlaq_f32(sum[m], load_bf16(weights + 16 * m), ones);
   }
@@ -255,25 +237,77 @@ void total_weights(const AttendChunk& chunk, const std::byte* weights, int32_t p
   std::copy_n(totals, count, chunk.total + first);
 }
 
+// sums [2 * Pairs queries][8 dimensions from dim].
+template <int Pairs>
+void weigh_block(const Operands& operands, const std::byte* weights, int32_t dim, float (&out)[2 * Pairs][8]) {
+  float32x4_t sum[Pairs][4];
+#pragma GCC unroll 16
+  for (int i = 0; i < Pairs * 4; ++i) sum[i / 4][i % 4] = vdupq_n_f32(0);
+  for (int32_t i = 0; i < operands.fours; ++i, weights += Pairs * 16) {
+    const std::byte* values = operands.values[i] + dim * 8;
+    bfloat16x8_t w[Pairs];
+#pragma GCC unroll 4
+    for (int m = 0; m < Pairs; ++m) w[m] = load_bf16(weights + 16 * m);
+#pragma GCC unroll 4
+    for (int n = 0; n < 4; ++n) {
+      bfloat16x8_t v = load_bf16(values + 16 * n);
+#pragma GCC unroll 4
+      for (int m = 0; m < Pairs; ++m) sum[m][n] = vbfmmlaq_f32(sum[m][n], w[m], v);
+    }
+  }
+#pragma GCC unroll 16
+  for (int i = 0; i < Pairs * 4; ++i) {
+    vst1_f32(out[i / 4 * 2] + i % 4 * 2, vget_low_f32(sum[i / 4][i % 4]));
+    vst1_f32(out[i / 4 * 2 + 1] + i % 4 * 2, vget_high_f32(sum[i / 4][i % 4]));
+  }
+}
+
+template <int Pairs>
+void weigh(const AttendChunk& chunk, const Operands& operands, const std::byte* weights, int32_t first, int32_t count) {
+  for (int32_t dim = 0; dim < chunk.v_dim; dim += 8) {
+    float rows[2 * Pairs][8];
+    weigh_block<Pairs>(operands, weights, dim, rows);
+    for (int32_t i = 0; i < count; ++i) {
+      float* to = chunk.sums + (first + i) * chunk.sums_stride + dim;
+      if (dim + 8 <= chunk.v_dim) {
+        vst1q_f32(to, vld1q_f32(rows[i]));
+        vst1q_f32(to + 4, vld1q_f32(rows[i] + 4));
+      } else {
+        std::copy_n(rows[i], chunk.v_dim - dim, to);
+      }
+    }
+  }
+}
+
 // ---- one chunk
 // --------------------------------------------------------------------------------------------------------------
 
-template <int Pairs, class Keys>
-void score_queries(const AttendChunk& chunk, const Keys& keys, const Room& room, int32_t first, int32_t count,
-                   int32_t blocks) {
-  int32_t steps = up_to(chunk.k_dim, 2 * kStep) / kStep;
+void prefetch(const std::byte* at, int32_t bytes) {
+  for (int32_t i = 0; i < bytes; i += 64) __builtin_prefetch(at + i);
+}
+
+template <int Pairs>
+void score_queries(const AttendChunk& chunk, const Operands& operands, const Room& room, int32_t first, int32_t count) {
   std::byte* weights = room.weights + first * kAttendChunk * 2;
-  float* scores = room.scores + first * kAttendChunk;
-  for (int32_t block = 0; block < blocks; ++block) score_block<Pairs>(keys, block, room.queries, steps, scores);
+  arrange_queries(chunk, first, count, Pairs, operands.steps, room.queries);
+  for (int32_t block = 0; block < operands.blocks; ++block) {
+    if (first ==
+        0) {  // the first queries bring the chunk near for all: keys some way ahead, values for when scores are done
+      if (block + kAhead < operands.blocks) prefetch(operands.keys[block + kAhead], operands.steps * 64);
+      for (int32_t i = 2 * block; i < std::min(2 * block + 2, operands.fours); ++i)
+        prefetch(operands.values[i], chunk.v_dim * 8);
+    }
+    score_block<Pairs>(operands.keys[block], room.queries, operands.steps, room.scores + block * kBlockKeys);
+  }
   for (int32_t i = 0; i < 2 * Pairs; ++i) {
     std::byte* half = weights + i * 8;
     if (i < count) {
-      softmax(chunk, first + i, blocks * kBlockKeys, scores + i * kAttendChunk, half, Pairs);
+      softmax<Pairs>(chunk, first + i, operands.blocks * kBlockKeys, room.scores + i * kAttendChunk, half);
     } else {
-      for (int32_t j = 0; j < blocks * kBlockKeys; j += 4) std::memset(half + j / 4 * Pairs * 16, 0, 8);
+      for (int32_t j = 0; j < operands.fours; ++j) std::memset(half + j * Pairs * 16, 0, 8);
     }
   }
-  total_weights<Pairs>(chunk, weights, blocks * kBlockKeys, first, count);
+  total_weights<Pairs>(chunk, weights, operands.fours, first, count);
 }
 
 // Calls f(first query, count, pairs as a constant) for every block of queries.
@@ -281,57 +315,32 @@ template <class F>
 void each_block(int32_t queries, F f) {
   for (int32_t first = 0; first < queries; first += 8) {
     int32_t count = std::min(8, queries - first);
-    switch (pairs_of(count)) {
-      case 1:
-        f(first, count, std::integral_constant<int, 1>());
-        break;
-      case 2:
-        f(first, count, std::integral_constant<int, 2>());
-        break;
-      default:
-        f(first, count, std::integral_constant<int, 4>());
-        break;
+    if (count > 4) {
+      f(first, count, std::integral_constant<int, 4>());
+    } else if (count > 2) {
+      f(first, count, std::integral_constant<int, 2>());
+    } else {
+      f(first, count, std::integral_constant<int, 1>());
     }
   }
 }
 
 void attend(const AttendChunk& chunk) {
   Room room(chunk.scratch);
-  const std::byte *keys[kAttendChunk], *values[kAttendChunk];
-  int32_t blocks = up_to(chunk.positions, kBlockKeys) / kBlockKeys, columns = blocks * kBlockKeys;
-  for (int32_t j = 0; j < columns; ++j) {
-    bool seen = j < chunk.positions && chunk.keys[j] != nullptr;
-    keys[j] = seen ? chunk.keys[j] : kZeros;
-    values[j] = seen ? chunk.values[j] : kZeros;
-  }
-  bool in_place = chunk.queries <= kFewQueries && chunk.k_dim % 8 == 0 && chunk.v_dim % 8 == 0;
-  int32_t steps = up_to(chunk.k_dim, 2 * kStep) / kStep;
-  if (!in_place) pack_keys(keys, blocks, chunk.k_dim, steps, room.packed);
+  Operands operands = find_operands(chunk, room);
+  for (int32_t i = 0; i < std::min(kAhead, operands.blocks); ++i) prefetch(operands.keys[i], operands.steps * 64);
   each_block(chunk.queries, [&](int32_t first, int32_t count, auto pairs) {
-    constexpr int kPairs = decltype(pairs)::value;
-    std::memset(room.queries, 0, static_cast<size_t>(steps * kPairs * 16));
-    pack_queries(chunk, first, count, kPairs, room.queries);
-    if (in_place) {
-      score_queries<kPairs>(chunk, KeysInPlace{keys}, room, first, count, blocks);
-    } else {
-      score_queries<kPairs>(chunk, PackedKeys{room.packed, steps}, room, first, count, blocks);
-    }
+    score_queries<decltype(pairs)::value>(chunk, operands, room, first, count);
   });
-  if (!in_place) pack_values(values, columns, chunk.v_dim, room.packed);
   each_block(chunk.queries, [&](int32_t first, int32_t count, auto pairs) {
-    constexpr int kPairs = decltype(pairs)::value;
-    const std::byte* weights = room.weights + first * kAttendChunk * 2;
-    if (in_place) {
-      weigh<kPairs>(chunk, ValuesInPlace{values}, weights, columns, first, count);
-    } else {
-      weigh<kPairs>(chunk, PackedValues{room.packed, columns / 4}, weights, columns, first, count);
-    }
+    weigh<decltype(pairs)::value>(chunk, operands, room.weights + first * kAttendChunk * 2, first, count);
   });
 }
 
 }  // namespace
 
 void add_i8mm_attend_bf16(Kernels& kernels) {
+  kernels.store[static_cast<size_t>(Activations::fast)][kKvBf16] = store_kv;
   kernels.attend[static_cast<size_t>(Activations::fast)][kKvBf16] = attend;
 }
 

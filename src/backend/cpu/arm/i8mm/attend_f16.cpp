@@ -85,15 +85,16 @@ float32x4_t exp2_f32(float32x4_t x) {
 
 void softmax(const AttendChunk& chunk, int32_t query, int32_t columns, float* scores, float16_t* weights) {
   constexpr float kLog2e = 1.44269504f;
-  float most = finish_scores(chunk, query, columns, scores);
-  float offset = chunk.begin[query] < chunk.end[query] ? -most * kLog2e : 0.0f;
-  float32x4_t sum = vdupq_n_f32(0);
-  for (int32_t j = 0; j < columns; j += 4) {
-    float32x4_t e = exp2_f32(vfmaq_n_f32(vdupq_n_f32(offset), vld1q_f32(scores + j), kLog2e));
-    vst1_f16(weights + j, vcvt_f16_f32(e));
-    sum = vaddq_f32(sum, e);
+  Scores of = finish_scores(chunk, query, columns, scores);
+  float factor = of.factor * kLog2e;
+  float32x4_t sum = vdupq_n_f32(0), offset = vdupq_n_f32(of.most == kNothing ? 0.0f : -of.most * kLog2e);
+  for (int32_t j = 0; j < columns; j += 8) {
+    float32x4_t a = exp2_f32(vfmaq_n_f32(offset, vld1q_f32(scores + j), factor));
+    float32x4_t b = exp2_f32(vfmaq_n_f32(offset, vld1q_f32(scores + j + 4), factor));
+    vst1q_f16(weights + j, vcvt_high_f16_f32(vcvt_f16_f32(a), b));
+    sum = vaddq_f32(vaddq_f32(sum, a), b);
   }
-  chunk.most[query] = most;
+  chunk.most[query] = of.most;
   chunk.total[query] = vaddvq_f32(sum);
 }
 

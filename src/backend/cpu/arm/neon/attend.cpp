@@ -49,11 +49,11 @@ float dot(const float* q, const float* k, int32_t dim) {
   return vaddvq_f32(vaddq_f32(vaddq_f32(sum[0], sum[2]), vaddq_f32(sum[1], sum[3])));
 }
 
-// Scores become exp(score - most); returns their sum.
-float exponentials(float* scores, int32_t columns, float most) {
-  float32x4_t sum = vdupq_n_f32(0);
+// Scores become exp(factor * score - most); returns their sum.
+float exponentials(float* scores, int32_t columns, Scores of) {
+  float32x4_t sum = vdupq_n_f32(0), offset = vdupq_n_f32(-of.most);
   for (int32_t j = 0; j < columns; j += 4) {
-    float32x4_t e = exp_f32(vsubq_f32(vld1q_f32(scores + j), vdupq_n_f32(most)));
+    float32x4_t e = exp_f32(vfmaq_n_f32(offset, vld1q_f32(scores + j), of.factor));
     vst1q_f32(scores + j, e);
     sum = vaddq_f32(sum, e);
   }
@@ -88,13 +88,14 @@ void attend(const AttendChunk& chunk) {
     std::fill_n(query + chunk.k_dim, k_stride - chunk.k_dim, 0.0f);
     std::copy_n(chunk.q[i], chunk.k_dim, query);
     for (int32_t j = 0; j < chunk.positions; ++j) row[j] = dot(query, widened + j * k_stride, k_stride);
-    chunk.most[i] = finish_scores(chunk, i, columns, row);
-    chunk.total[i] = chunk.begin[i] < chunk.end[i] ? exponentials(row, columns, chunk.most[i]) : 0.0f;
+    Scores finished = finish_scores(chunk, i, columns, row);
+    chunk.most[i] = finished.most;
+    chunk.total[i] = finished.most == kNothing ? 0.0f : exponentials(row, columns, finished);
   }
   widen_chunk<type>(chunk.values, chunk.positions, chunk.v_dim, v_stride, widened);
   for (int32_t i = 0; i < chunk.queries; ++i) {
     float* sums = chunk.sums + i * chunk.sums_stride;
-    if (chunk.begin[i] >= chunk.end[i]) {
+    if (chunk.most[i] == kNothing) {
       std::fill_n(sums, chunk.v_dim, 0.0f);
     } else {
       weigh(scores + i * kAttendChunk, widened, chunk.positions, v_stride, chunk.v_dim, sums);

@@ -140,11 +140,16 @@ void rotate(const float* cos, const float* sin, int64_t dims, bool neighbours, f
   }
 }
 
-void store_f16(const float* in, std::byte* out, int64_t count) {
+void round_f16(const float* in, std::byte* out, int64_t count) {
   float16_t* place = reinterpret_cast<float16_t*>(out);
   int64_t i = 0;
   for (; i + 4 <= count; i += 4) vst1_f16(place + i, vcvt_f16_f32(vld1q_f32(in + i)));
   for (; i < count; ++i) place[i] = static_cast<float16_t>(in[i]);
+}
+
+void store_f16(const KvPlace& place, const float* k, const float* v) {
+  round_f16(k, place.keys + place.within * place.kv->k_dim * 2, place.kv->k_dim);
+  round_f16(v, place.values + place.within * place.kv->v_dim * 2, place.kv->v_dim);
 }
 
 }  // namespace
@@ -157,7 +162,7 @@ void add_neon_rows(Kernels& kernels) {
   kernels.clamp = clamp;
   kernels.finish_logits = finish_logits;
   kernels.rotate = rotate;
-  kernels.store[kKvF16] = store_f16;
+  for (auto& mode : kernels.store) mode[kKvF16] = store_f16;
 }
 
 }  // namespace millrace::cpu
