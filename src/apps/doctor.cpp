@@ -1,13 +1,16 @@
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 
 #include "apps/build_info.h"
-#include "apps/machine.h"
+#include "apps/host.h"
 #include "apps/model_path.h"
 #include "apps/terminal.h"
 #include "apps/verbs.h"
+#include "backend/cpu/cpu.h"
 #include "base/json.h"
 #include "base/team.h"
+#include "ledger/machine.h"
 
 namespace millrace::apps {
 namespace {
@@ -20,69 +23,72 @@ struct Finding {
   std::string hint = "";
 };
 
-bool has(const Machine& machine, std::string_view feature) {
-  const auto& all = machine.cpu_features;
+bool has(const Host& host, std::string_view feature) {
+  const auto& all = host.cpu_features;
   return std::find(all.begin(), all.end(), feature) != all.end();
 }
 
 // Integer matrix products are what quantised models are made of.
-std::string cpu_hint(const Machine& machine) {
-  if (has(machine, "i8mm") || has(machine, "avx512_vnni") || has(machine, "avx_vnni") || has(machine, "amx_int8"))
-    return "";
-  if (has(machine, "asimddp")) return "no i8mm: prompts are read at about half the speed of newer Arm processors";
-  if (has(machine, "avx2")) return "no VNNI: quantised models run, but below what newer x86 processors reach";
+std::string cpu_hint(const Host& host) {
+  if (has(host, "i8mm") || has(host, "avx512_vnni") || has(host, "avx_vnni") || has(host, "amx_int8")) return "";
+  if (has(host, "asimddp")) return "no i8mm: prompts are read at about half the speed of newer Arm processors";
+  if (has(host, "avx2")) return "no VNNI: quantised models run, but below what newer x86 processors reach";
   return "no AVX2 and no dot-product instructions: only the plain kernels run here, expect low speed";
 }
 
-void examine_cpu(const Machine& machine, std::vector<Finding>& report) {
+void examine_cpu(const Host& host, std::vector<Finding>& report) {
   int usable = Team::processors();
-  report.push_back({"cpu", "model", machine.cpu});
-  report.push_back({"cpu", "features", fmt::format("{}", fmt::join(machine.cpu_features, " ")), cpu_hint(machine)});
-  Finding count = {"cpu", "processors", fmt::format("{} usable of {}", usable, machine.processors)};
-  if (machine.cpu_quota && *machine.cpu_quota + 0.01 < usable) {
-    count.found += fmt::format(", time for {:.1f}", *machine.cpu_quota);
+  report.push_back({"cpu", "model", processor_name()});
+  report.push_back({"cpu", "features", fmt::format("{}", fmt::join(host.cpu_features, " ")), cpu_hint(host)});
+  auto isas = cpu_isas();
+  std::string_view chosen = isas.back();
+  if (const char* wanted = std::getenv("MILLRACE_ISA"); wanted != nullptr && *wanted != '\0') chosen = wanted;
+  report.push_back({"cpu", "kernels", fmt::format("{} (can run {})", chosen, fmt::join(isas, ", ")),
+                    chosen == isas.back() ? "" : "MILLRACE_ISA holds it back from the best this processor can run"});
+  Finding count = {"cpu", "processors", fmt::format("{} usable of {}", usable, host.processors)};
+  if (host.cpu_quota && *host.cpu_quota + 0.01 < usable) {
+    count.found += fmt::format(", time for {:.1f}", *host.cpu_quota);
     count.hint = fmt::format("the control group allows {:.1f} processors of time: run with that many threads",
-                             std::max(1.0, std::floor(*machine.cpu_quota)));
+                             std::max(1.0, std::floor(*host.cpu_quota)));
   }
   report.push_back(count);
-  if (machine.numa_nodes && *machine.numa_nodes > 1) {
-    report.push_back({"cpu", "memory nodes", fmt::format("{}", *machine.numa_nodes),
+  if (host.numa_nodes && *host.numa_nodes > 1) {
+    report.push_back({"cpu", "memory nodes", fmt::format("{}", *host.numa_nodes),
                       "memory of another node is slower: `numactl --interleave=all millrace ...` spreads it evenly"});
   }
-  if (!machine.governor.empty()) {
-    bool slow = machine.governor == "powersave" || machine.governor == "conservative";
-    report.push_back({"cpu", "frequency governor", machine.governor,
+  if (!host.governor.empty()) {
+    bool slow = host.governor == "powersave" || host.governor == "conservative";
+    report.push_back({"cpu", "frequency governor", host.governor,
                       slow ? "`cpupower frequency-set -g performance` gives steadier speed" : ""});
   }
 }
 
-void examine_memory(const Machine& machine, std::vector<Finding>& report) {
-  Finding memory = {"memory", "total", human_bytes(machine.memory)};
-  if (machine.memory_limit) {
-    memory.found += fmt::format(", of which this control group may use {}", human_bytes(*machine.memory_limit));
+void examine_memory(const Host& host, std::vector<Finding>& report) {
+  Finding memory = {"memory", "total", human_bytes(host.memory)};
+  if (host.memory_limit) {
+    memory.found += fmt::format(", of which this control group may use {}", human_bytes(*host.memory_limit));
     memory.hint = "the limit counts, not the machine's memory: a model must fit in it with its cache";
   }
   report.push_back(memory);
-  bool tight = machine.memory_available * 10 < machine.memory;
-  report.push_back({"memory", "available", human_bytes(machine.memory_available),
+  bool tight = host.memory_available * 10 < host.memory;
+  report.push_back({"memory", "available", human_bytes(host.memory_available),
                     tight ? "less than a tenth is free: weights would be read from disk again and again" : ""});
-  report.push_back({"memory", "swap", machine.swap == 0 ? "none" : human_bytes(machine.swap)});
-  report.push_back({"memory", "page size", human_bytes(machine.page)});
-  bool never = machine.transparent_huge_pages == "never";
-  report.push_back({"memory", "huge pages on demand", machine.transparent_huge_pages,
+  report.push_back({"memory", "swap", host.swap == 0 ? "none" : human_bytes(host.swap)});
+  report.push_back({"memory", "page size", human_bytes(host.page)});
+  bool never = host.transparent_huge_pages == "never";
+  report.push_back({"memory", "huge pages on demand", host.transparent_huge_pages,
                     never ? "`echo madvise > /sys/kernel/mm/transparent_hugepage/enabled` (as root) saves address "
                             "translation, some percent of speed on large models"
                           : ""});
   std::vector<std::string> sizes;
-  for (uint64_t size : machine.huge_page_sizes) sizes.push_back(human_bytes(size));
+  for (uint64_t size : host.huge_page_sizes) sizes.push_back(human_bytes(size));
   report.push_back({"memory", "huge page sizes", sizes.empty() ? "none" : fmt::format("{}", fmt::join(sizes, ", "))});
-  report.push_back(
-      {"memory", "may be locked", machine.locked_limit ? human_bytes(*machine.locked_limit) : "all of it"});
+  report.push_back({"memory", "may be locked", host.locked_limit ? human_bytes(*host.locked_limit) : "all of it"});
 }
 
-void examine_gpus(const Machine& machine, std::vector<Finding>& report) {
-  if (machine.gpus.empty()) report.push_back({"gpu", "found", "none"});
-  for (const Gpu& gpu : machine.gpus) {
+void examine_gpus(const Host& host, std::vector<Finding>& report) {
+  if (host.gpus.empty()) report.push_back({"gpu", "found", "none"});
+  for (const Gpu& gpu : host.gpus) {
     Finding finding = {"gpu", "found", gpu.name};
     if (!gpu.supported) {
       finding.hint = "not supported: Millrace uses NVIDIA GPUs only";
@@ -91,7 +97,7 @@ void examine_gpus(const Machine& machine, std::vector<Finding>& report) {
     }
     report.push_back(finding);
   }
-  if (!machine.gpu_driver.empty()) report.push_back({"gpu", "driver", machine.gpu_driver});
+  if (!host.gpu_driver.empty()) report.push_back({"gpu", "driver", host.gpu_driver});
 }
 
 void examine_build(std::vector<Finding>& report) {
@@ -135,11 +141,11 @@ void print_text(const Terminal& terminal, const std::vector<Finding>& report) {
 }
 
 Result<int> run(const Arguments& arguments) {
-  Machine machine = probe_machine();
+  Host host = probe_host();
   std::vector<Finding> report;
-  examine_cpu(machine, report);
-  examine_memory(machine, report);
-  examine_gpus(machine, report);
+  examine_cpu(host, report);
+  examine_memory(host, report);
+  examine_gpus(host, report);
   examine_build(report);
   const Terminal& terminal = arguments.terminal();
   arguments.toggle("json") ? print_json(terminal, report) : print_text(terminal, report);

@@ -1,4 +1,4 @@
-#include "apps/machine.h"
+#include "apps/host.h"
 
 #include <sys/resource.h>
 #include <unistd.h>
@@ -51,19 +51,6 @@ std::map<std::string, std::string, std::less<>> fields_of(const std::string& tex
   return fields;
 }
 
-// Arm processors state numbers only; these are the ones language models are run on.
-std::string arm_name(const std::string& implementer, const std::string& part) {
-  static const std::map<std::pair<std::string_view, std::string_view>, std::string_view> kNames = {
-      {{"0x41", "0xd03"}, "Cortex-A53"},  {{"0x41", "0xd05"}, "Cortex-A55"},  {{"0x41", "0xd08"}, "Cortex-A72"},
-      {{"0x41", "0xd0b"}, "Cortex-A76"},  {{"0x41", "0xd0c"}, "Neoverse-N1"}, {{"0x41", "0xd40"}, "Neoverse-V1"},
-      {{"0x41", "0xd49"}, "Neoverse-N2"}, {{"0x41", "0xd4f"}, "Neoverse-V2"}, {{"0x41", "0xd84"}, "Neoverse-V3"},
-      {{"0x41", "0xd8e"}, "Neoverse-N3"}, {{"0xc0", "0xac3"}, "Ampere-1"},    {{"0xc0", "0xac4"}, "Ampere-1A"},
-      {{"0x61", "0x022"}, "Apple M1"},    {{"0x61", "0x032"}, "Apple M2"},
-  };
-  auto found = kNames.find({implementer, part});
-  return found != kNames.end() ? std::string(found->second) : "Arm implementer " + implementer + " part " + part;
-}
-
 bool matters(std::string_view feature) {
   static constexpr std::string_view kFeatures[] = {"asimd",       "asimdhp",     "asimddp",  "i8mm",     "bf16",
                                                    "sve",         "sve2",        "sme",      "avx",      "avx2",
@@ -72,30 +59,23 @@ bool matters(std::string_view feature) {
   return std::find(std::begin(kFeatures), std::end(kFeatures), feature) != std::end(kFeatures);
 }
 
-void probe_cpu(const fs::path& root, Machine& machine) {
+void probe_cpu(const fs::path& root, Host& host) {
   std::string text = slurp(root / "proc/cpuinfo");
   auto fields = fields_of(text);
-  if (auto name = fields.find("model name"); name != fields.end()) {
-    machine.cpu = name->second;
-  } else if (auto part = fields.find("CPU part"); part != fields.end()) {
-    machine.cpu = arm_name(fields["CPU implementer"], part->second);
-  } else {
-    machine.cpu = "unknown";
-  }
   std::istringstream lines(text);
-  for (std::string line; std::getline(lines, line);) machine.processors += line.starts_with("processor") ? 1 : 0;
+  for (std::string line; std::getline(lines, line);) host.processors += line.starts_with("processor") ? 1 : 0;
   std::istringstream words(fields.contains("flags") ? fields["flags"] : fields["Features"]);
   for (std::string word; words >> word;) {
-    if (matters(word)) machine.cpu_features.push_back(word);
+    if (matters(word)) host.cpu_features.push_back(word);
   }
-  machine.governor = trimmed(slurp(root / "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"));
+  host.governor = trimmed(slurp(root / "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"));
   int nodes = 0;
   std::error_code failure;
   for (const auto& entry : fs::directory_iterator(root / "sys/devices/system/node", failure)) {
     std::string name = entry.path().filename();
     nodes += name.starts_with("node") && name.size() > 4 && name[4] >= '0' && name[4] <= '9' ? 1 : 0;
   }
-  if (!failure && nodes > 0) machine.numa_nodes = nodes;
+  if (!failure && nodes > 0) host.numa_nodes = nodes;
 }
 
 // The folder of this process's control group and those above it; version 2 has one tree, version 1 one per controller.
@@ -119,19 +99,19 @@ std::vector<fs::path> group_folders(const fs::path& root, std::string_view contr
   return folders;
 }
 
-void probe_limits(const fs::path& root, Machine& machine) {
+void probe_limits(const fs::path& root, Host& host) {
   for (const fs::path& folder : group_folders(root, "memory")) {
     for (const char* file : {"memory.max", "memory.limit_in_bytes"}) {
       auto limit = to_number(slurp(folder / file));
-      if (limit && *limit < machine.memory && (!machine.memory_limit || *limit < *machine.memory_limit)) {
-        machine.memory_limit = limit;
+      if (limit && *limit < host.memory && (!host.memory_limit || *limit < *host.memory_limit)) {
+        host.memory_limit = limit;
       }
     }
   }
   auto take_quota = [&](std::optional<uint64_t> quota, std::optional<uint64_t> period) {
     if (!quota || !period || *period == 0) return;
     double share = static_cast<double>(*quota) / static_cast<double>(*period);
-    if (!machine.cpu_quota || share < *machine.cpu_quota) machine.cpu_quota = share;
+    if (!host.cpu_quota || share < *host.cpu_quota) host.cpu_quota = share;
   };
   for (const fs::path& folder : group_folders(root, "cpu")) {
     std::string text = slurp(folder / "cpu.max");  // "200000 100000" or "max 100000"
@@ -142,65 +122,65 @@ void probe_limits(const fs::path& root, Machine& machine) {
   }
   rlimit locked = {};
   if (::getrlimit(RLIMIT_MEMLOCK, &locked) == 0 && locked.rlim_cur != RLIM_INFINITY)
-    machine.locked_limit = locked.rlim_cur;
+    host.locked_limit = locked.rlim_cur;
 }
 
-void probe_memory(const fs::path& root, Machine& machine) {
+void probe_memory(const fs::path& root, Host& host) {
   auto fields = fields_of(slurp(root / "proc/meminfo"));
   auto kibibytes = [&](std::string_view key) -> uint64_t {
     auto found = fields.find(key);
     return found == fields.end() ? 0 : to_number(found->second).value_or(0) * 1024;
   };
-  machine.memory = kibibytes("MemTotal");
-  machine.memory_available = kibibytes("MemAvailable");
-  machine.swap = kibibytes("SwapTotal");
+  host.memory = kibibytes("MemTotal");
+  host.memory_available = kibibytes("MemAvailable");
+  host.swap = kibibytes("SwapTotal");
   long page = ::sysconf(_SC_PAGESIZE);
-  machine.page = page > 0 ? static_cast<uint64_t>(page) : 0;
+  host.page = page > 0 ? static_cast<uint64_t>(page) : 0;
 
   std::string modes = slurp(root / "sys/kernel/mm/transparent_hugepage/enabled");  // "always [madvise] never"
   size_t open = modes.find('['), close = modes.find(']');
   bool chosen = open != std::string::npos && close != std::string::npos && open < close;
-  machine.transparent_huge_pages = chosen ? modes.substr(open + 1, close - open - 1) : "unknown";
+  host.transparent_huge_pages = chosen ? modes.substr(open + 1, close - open - 1) : "unknown";
   std::error_code failure;
   for (const auto& entry : fs::directory_iterator(root / "sys/kernel/mm/hugepages", failure)) {
     std::string name = entry.path().filename();  // hugepages-2048kB
     if (!name.starts_with("hugepages-")) continue;
-    if (auto size = to_number(std::string_view(name).substr(10))) machine.huge_page_sizes.push_back(*size * 1024);
+    if (auto size = to_number(std::string_view(name).substr(10))) host.huge_page_sizes.push_back(*size * 1024);
   }
-  std::sort(machine.huge_page_sizes.begin(), machine.huge_page_sizes.end());
+  std::sort(host.huge_page_sizes.begin(), host.huge_page_sizes.end());
 }
 
-void probe_gpus(const fs::path& root, Machine& machine) {
+void probe_gpus(const fs::path& root, Host& host) {
   std::error_code failure;
   for (const auto& entry : fs::directory_iterator(root / "proc/driver/nvidia/gpus", failure)) {
     auto fields = fields_of(slurp(entry.path() / "information"));
     std::string name = fields.contains("Model") ? fields["Model"] : "NVIDIA GPU " + entry.path().filename().string();
-    machine.gpus.push_back({.name = name, .supported = true});
+    host.gpus.push_back({.name = name, .supported = true});
   }
-  if (machine.gpus.empty()) {  // containers often have the devices but not the /proc folder
+  if (host.gpus.empty()) {  // containers often have the devices but not the /proc folder
     for (int index = 0; fs::exists(root / ("dev/nvidia" + std::to_string(index)), failure); ++index) {
-      machine.gpus.push_back({.name = "NVIDIA GPU " + std::to_string(index), .supported = true});
+      host.gpus.push_back({.name = "NVIDIA GPU " + std::to_string(index), .supported = true});
     }
   }
-  if (fs::exists(root / "dev/kfd", failure)) machine.gpus.push_back({.name = "AMD GPU"});
+  if (fs::exists(root / "dev/kfd", failure)) host.gpus.push_back({.name = "AMD GPU"});
   std::string version =
       slurp(root / "proc/driver/nvidia/version");  // "NVRM version: NVIDIA ... Module  580.65.06  Sat ..."
   std::istringstream words(version.substr(0, version.find('\n')));
   for (std::string word; words >> word;) {
     bool numbers = word.find_first_not_of("0123456789.") == std::string::npos;
-    if (machine.gpu_driver.empty() && numbers && word.find('.') != std::string::npos) machine.gpu_driver = word;
+    if (host.gpu_driver.empty() && numbers && word.find('.') != std::string::npos) host.gpu_driver = word;
   }
 }
 
 }  // namespace
 
-Machine probe_machine(const fs::path& root) {
-  Machine machine;
-  probe_cpu(root, machine);
-  probe_memory(root, machine);
-  probe_limits(root, machine);
-  probe_gpus(root, machine);
-  return machine;
+Host probe_host(const fs::path& root) {
+  Host host;
+  probe_cpu(root, host);
+  probe_memory(root, host);
+  probe_limits(root, host);
+  probe_gpus(root, host);
+  return host;
 }
 
 }  // namespace millrace::apps

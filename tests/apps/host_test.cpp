@@ -1,4 +1,4 @@
-#include "apps/machine.h"
+#include "apps/host.h"
 
 #include <gtest/gtest.h>
 
@@ -12,10 +12,10 @@ namespace {
 namespace fs = std::filesystem;
 
 // A machine made of files, as /proc, /sys and /dev would show it.
-class FakeMachine : public testing::Test {
+class FakeHost : public testing::Test {
  protected:
   void SetUp() override {
-    root_ = fs::temp_directory_path() / ("millrace-machine-" + std::to_string(::getpid()));
+    root_ = fs::temp_directory_path() / ("millrace-host-" + std::to_string(::getpid()));
     fs::create_directories(root_);
   }
   void TearDown() override { fs::remove_all(root_); }
@@ -26,18 +26,17 @@ class FakeMachine : public testing::Test {
   fs::path root_;
 };
 
-TEST_F(FakeMachine, AnEmptyOneIsUnknown) {
-  Machine machine = probe_machine(root_);
-  EXPECT_EQ(machine.cpu, "unknown");
-  EXPECT_EQ(machine.processors, 0);
-  EXPECT_EQ(machine.memory, 0u);
-  EXPECT_EQ(machine.transparent_huge_pages, "unknown");
-  EXPECT_FALSE(machine.memory_limit);
-  EXPECT_FALSE(machine.cpu_quota);
-  EXPECT_TRUE(machine.gpus.empty());
+TEST_F(FakeHost, AnEmptyOneIsUnknown) {
+  Host host = probe_host(root_);
+  EXPECT_EQ(host.processors, 0);
+  EXPECT_EQ(host.memory, 0u);
+  EXPECT_EQ(host.transparent_huge_pages, "unknown");
+  EXPECT_FALSE(host.memory_limit);
+  EXPECT_FALSE(host.cpu_quota);
+  EXPECT_TRUE(host.gpus.empty());
 }
 
-TEST_F(FakeMachine, AnArmServerInAControlGroupOfVersion2) {
+TEST_F(FakeHost, AnArmServerInAControlGroupOfVersion2) {
   put("proc/cpuinfo",
       "processor\t: 0\nFeatures\t: fp asimd asimddp i8mm crc32\nCPU implementer\t: 0x41\nCPU part\t: 0xd40\n\n"
       "processor\t: 1\nFeatures\t: fp asimd\nCPU implementer\t: 0x41\nCPU part\t: 0xd40\n");
@@ -49,19 +48,18 @@ TEST_F(FakeMachine, AnArmServerInAControlGroupOfVersion2) {
   put("sys/kernel/mm/transparent_hugepage/enabled", "always [madvise] never\n");
   put("sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages", "0\n");
   put("sys/kernel/mm/hugepages/hugepages-64kB/nr_hugepages", "0\n");
-  Machine machine = probe_machine(root_);
-  EXPECT_EQ(machine.cpu, "Neoverse-V1");
-  EXPECT_EQ(machine.processors, 2);
-  EXPECT_EQ(machine.cpu_features, (std::vector<std::string>{"asimd", "asimddp", "i8mm"}));
-  EXPECT_EQ(machine.memory, 16384u * 1024);
-  EXPECT_EQ(machine.memory_available, 8192u * 1024);
-  EXPECT_EQ(machine.memory_limit, 4194304u);
-  EXPECT_EQ(machine.cpu_quota, 1.5);
-  EXPECT_EQ(machine.transparent_huge_pages, "madvise");
-  EXPECT_EQ(machine.huge_page_sizes, (std::vector<uint64_t>{65536, 2097152}));
+  Host host = probe_host(root_);
+  EXPECT_EQ(host.processors, 2);
+  EXPECT_EQ(host.cpu_features, (std::vector<std::string>{"asimd", "asimddp", "i8mm"}));
+  EXPECT_EQ(host.memory, 16384u * 1024);
+  EXPECT_EQ(host.memory_available, 8192u * 1024);
+  EXPECT_EQ(host.memory_limit, 4194304u);
+  EXPECT_EQ(host.cpu_quota, 1.5);
+  EXPECT_EQ(host.transparent_huge_pages, "madvise");
+  EXPECT_EQ(host.huge_page_sizes, (std::vector<uint64_t>{65536, 2097152}));
 }
 
-TEST_F(FakeMachine, AnX86ServerWithGpusInControlGroupsOfVersion1) {
+TEST_F(FakeHost, AnX86ServerWithGpusInControlGroupsOfVersion1) {
   put("proc/cpuinfo",
       "processor : 0\nmodel name : Some Processor @ 2 GHz\nflags : fpu avx2 fma avx512_vnni amx_int8\n");
   put("proc/meminfo", "MemTotal: 100000 kB\n");
@@ -73,25 +71,24 @@ TEST_F(FakeMachine, AnX86ServerWithGpusInControlGroupsOfVersion1) {
   put("proc/driver/nvidia/gpus/0000:01:00.0/information", "Model: \t\t NVIDIA H200\nIRQ: 12\n");
   put("proc/driver/nvidia/version",
       "NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.65.06  Sat Jul 1\nGCC version\n");
-  Machine machine = probe_machine(root_);
-  EXPECT_EQ(machine.cpu, "Some Processor @ 2 GHz");
-  EXPECT_EQ(machine.cpu_features, (std::vector<std::string>{"avx2", "fma", "avx512_vnni", "amx_int8"}));
-  EXPECT_EQ(machine.memory_limit, 1048576u);
-  EXPECT_FALSE(machine.cpu_quota);
-  ASSERT_EQ(machine.gpus.size(), 1u);
-  EXPECT_EQ(machine.gpus[0].name, "NVIDIA H200");
-  EXPECT_TRUE(machine.gpus[0].supported);
-  EXPECT_EQ(machine.gpu_driver, "580.65.06");
+  Host host = probe_host(root_);
+  EXPECT_EQ(host.cpu_features, (std::vector<std::string>{"avx2", "fma", "avx512_vnni", "amx_int8"}));
+  EXPECT_EQ(host.memory_limit, 1048576u);
+  EXPECT_FALSE(host.cpu_quota);
+  ASSERT_EQ(host.gpus.size(), 1u);
+  EXPECT_EQ(host.gpus[0].name, "NVIDIA H200");
+  EXPECT_TRUE(host.gpus[0].supported);
+  EXPECT_EQ(host.gpu_driver, "580.65.06");
 }
 
-TEST_F(FakeMachine, AContainerShowsGpusAsDevicesOnly) {
+TEST_F(FakeHost, AContainerShowsGpusAsDevicesOnly) {
   put("dev/nvidia0", "");
   put("dev/nvidia1", "");
   put("dev/kfd", "");
-  Machine machine = probe_machine(root_);
-  ASSERT_EQ(machine.gpus.size(), 3u);
-  EXPECT_TRUE(machine.gpus[1].supported);
-  EXPECT_FALSE(machine.gpus[2].supported);
+  Host host = probe_host(root_);
+  ASSERT_EQ(host.gpus.size(), 3u);
+  EXPECT_TRUE(host.gpus[1].supported);
+  EXPECT_FALSE(host.gpus[2].supported);
 }
 
 }  // namespace

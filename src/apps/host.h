@@ -15,8 +15,7 @@ struct Gpu {
   bool supported = false;  // by some build of Millrace: NVIDIA
 };
 
-struct Machine {
-  std::string cpu;                        // "Neoverse-V1", "AMD EPYC 9654 96-Core Processor"
+struct Host {
   int processors = 0;                     // online, of the machine
   std::vector<std::string> cpu_features;  // those that matter for the kernels, by the names /proc/cpuinfo gives
   std::optional<double> cpu_quota;        // processors' worth of time the control group allows
@@ -34,6 +33,6 @@ struct Machine {
   std::string gpu_driver;  // version, "" if none
 };
 
-Machine probe_machine(const std::filesystem::path& root = "/");
+Host probe_host(const std::filesystem::path& root = "/");
 
 }  // namespace millrace::apps
