@@ -29,7 +29,7 @@ KvUse KvCache::use(const SequencePages& sequence, int computed) const {
       use.used_bytes += bytes * table.size();
       continue;
     }
-    int64_t held = int64_t{table.held()} * group.page_tokens;
+    int64_t held = int64_t{table.size() - table.first()} * group.page_tokens;
     use.reserved_bytes += bytes * held;
     use.used_bytes += bytes * std::clamp<int64_t>(computed - int64_t{table.first()} * group.page_tokens, 0, held);
   }

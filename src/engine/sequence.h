@@ -19,31 +19,31 @@ struct Tenant;
 struct Sequence {
   enum class State : uint8_t { waiting, running, finished };
 
+  // What choosing among a thousand waiting ones reads stands together.
   int64_t id = 0;
-  RequestId request = 0;
-  int choice = 0;  // which of the request's answers
-  std::shared_ptr<const Request> asked;
   Tenant* tenant = nullptr;
+  double arrived = 0;         // time of submission
+  int64_t preempted_in = -1;  // the step in which it was last sent back to wait
   State state = State::waiting;
-
-  std::vector<Token> tokens;  // known
-  std::vector<Token> drafts;  // guessed to follow them; part of the step in flight
-  int pending = 0;            // chosen by a step in flight, so not known here yet
+  bool started = false;
+  bool yields = false;        // its tenant has more than its share: it is the first to go when room is needed
+  int choice = 0;             // which of the request's answers
+  int pending = 0;            // tokens chosen by a step in flight, so not known here yet
   int computed = 0;           // tokens in the cache once every step planned so far is done
+  std::vector<Token> tokens;  // known
+
+  RequestId request = 0;
+  std::shared_ptr<const Request> asked;
   int committed = 0;          // tokens in the cache for certain, once `confirmed`
   bool confirmed = false;     // a step was committed since it took over what was cached, so that is there
+  std::vector<Token> drafts;  // guessed to follow the known tokens; part of the step in flight
   SequencePages pages;
 
   int in_flight = 0;  // steps planned with it and not committed
   int residence = 0;  // counts up whenever its pages are given back: what a step in flight wrote is gone
   int attempt = 0;    // counts up when what a step in flight computes for it cannot be trusted
-
-  double arrived = 0;         // time of submission
-  bool yields = false;        // its tenant has more than its share: it is the first to go when room is needed
-  int64_t preempted_in = -1;  // the step in which it was last sent back to wait
   int preemptions = 0;
-  int reused = 0;  // tokens its first start found in the cache
-  bool started = false;
+  int reused = 0;             // tokens its first start found in the cache
   std::vector<double> times;  // of its chosen tokens
 
   int known() const { return static_cast<int>(tokens.size()); }
