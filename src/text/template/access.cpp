@@ -143,7 +143,7 @@ bool is_digits(std::string_view text) {
 
 Result<Value> find_attribute(Run& run, const Value& object, std::string_view name) {
   if (object.is(Type::space)) {
-    Value* found = object.as<Space>().find(name);
+    const Value* found = object.as<Space>().find(name);
     if (found == nullptr) return Value();
     return name.starts_with('_') ? unsafe(run, object, name) : *found;
   }
@@ -170,6 +170,7 @@ Result<Value> get_item(Run& run, const Value& object, const Value& key) {
   TRY(Value item, find_item(run, object, key));
   if (!item.is_missing()) return item;
   if (key.is_text()) {
+    TRY_VOID(run.move_bytes(text_of(key).size()));
     TRY(Value found, find_attribute(run, object, text_of(key)));
     if (!found.is_missing()) return found;
     return undefined_attribute(run, object, text_of(key));

@@ -31,7 +31,7 @@ Result<Arguments> Interpreter::evaluate_arguments(const CallArguments& node) {
       for (const auto& [name, ignored] : node.named) {
         if (name == text_of(key)) return fail("got multiple values for keyword argument '{}'", name);
       }
-      TRY_VOID(run_.move_bytes(text_of(key).size()));
+      TRY_VOID(run_.step(1 + node.named.size() / 8 + text_of(key).size() / 512));
       arguments.named.emplace_back(text_of(key), value);
     }
   }
@@ -64,7 +64,7 @@ Result<Value> Interpreter::call(const Value& callee, Arguments arguments) {
 
 Result<Value> Interpreter::call_macro(const Macro& macro, Arguments arguments) {
   const MacroNode& node = *macro.node;
-  auto frame = run_.heap.make_ringed<Activation>(node.slots * sizeof(Value), node.slots, macro.closure);
+  TRY(Ref<Activation> frame, make_frame(node.slots, macro.closure));
   TRY_VOID(bind_macro(node, arguments, *frame));
   TRY(std::string text, run_macro_body(node, frame));
   return run_.heap.text(std::move(text));
@@ -74,6 +74,7 @@ Result<Value> Interpreter::call_macro(const Macro& macro, Arguments arguments) {
 Result<void> Interpreter::bind_macro(const MacroNode& node, Arguments& arguments, Activation& frame) {
   const size_t count = node.parameters.size();
   const size_t given = std::min(arguments.positional.size(), count);
+  TRY_VOID(run_.step((count - given) * (1 + arguments.named.size()) / 8));
   bool found_caller = given == count && node.names_caller;
   for (size_t i = 0; i < count; ++i) {
     const auto& parameter = node.parameters[i];
@@ -103,7 +104,7 @@ Result<void> Interpreter::bind_macro(const MacroNode& node, Arguments& arguments
 
 Result<std::string> Interpreter::run_macro_body(const MacroNode& node, const Ref<Activation>& frame) {
   Ref<Activation> caller_frame = std::exchange(frame_, frame);
-  enter_scope(node.scope);
+  TRY_VOID(enter_scope(node.scope));
   for (const auto& parameter : node.parameters) {
     Value& value = frame->slots[parameter.place.slot];
     if (!value.is_missing()) continue;
@@ -133,7 +134,7 @@ Result<Value> Interpreter::call_loop(const Loop& loop, Arguments arguments) {
 Result<std::string> Interpreter::run_recursive_loop(const For& node, const Value& iterable, int64_t depth,
                                                     Ref<Activation> closure) {
   ENTER_LEVEL(run_);
-  auto frame = run_.heap.make_ringed<Activation>(node.function_slots * sizeof(Value), node.function_slots, closure);
+  TRY(Ref<Activation> frame, make_frame(node.function_slots, closure));
   Ref<Activation> outer_frame = std::exchange(frame_, frame);
   std::string text;
   std::string* outer_out = std::exchange(out_, &text);

@@ -211,6 +211,12 @@ void append_lower(std::string& out, char32_t c, std::string_view text, size_t at
   }
 }
 
+bool is_ascii(std::string_view text) {
+  unsigned char all = 0;
+  for (char c : text) all |= static_cast<unsigned char>(c);
+  return all < 0x80;
+}
+
 // Applies a mapping to every code point: f(out, code point, first byte, byte behind).
 template <class F>
 std::string map_code_points(std::string_view text, F f) {
@@ -247,10 +253,20 @@ bool is_upper_text(std::string_view text) {
 }
 
 std::string upper(std::string_view text) {
+  if (is_ascii(text)) {
+    std::string out(text);
+    for (char& c : out) c = c >= 'a' && c <= 'z' ? static_cast<char>(c - 32) : c;
+    return out;
+  }
   return map_code_points(text, [](std::string& out, char32_t c, size_t, size_t) { append_upper(out, c); });
 }
 
 std::string lower(std::string_view text) {
+  if (is_ascii(text)) {
+    std::string out(text);
+    for (char& c : out) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c;
+    return out;
+  }
   return map_code_points(
       text, [&](std::string& out, char32_t c, size_t at, size_t after) { append_lower(out, c, text, at, after); });
 }

@@ -48,10 +48,10 @@ Interpreter::Interpreter(const Program& program, const JsonObject& variables, co
 Result<std::string> Interpreter::render() {
   std::string text;
   out_ = &text;
-  frame_ = run_.heap.make_ringed<Activation>(program_.slots * sizeof(Value), program_.slots, Ref<Activation>());
   auto run_all = [&]() -> Result<void> {
+    TRY(frame_, make_frame(program_.slots, {}));
     TRY_VOID(load_globals());
-    enter_scope(program_.scope);
+    TRY_VOID(enter_scope(program_.scope));
     TRY_VOID(execute(program_.body));
     return {};
   };
@@ -80,7 +80,13 @@ Activation& Interpreter::frame_at(uint32_t hops) const {
   return *frame;
 }
 
-void Interpreter::enter_scope(const Scope& scope) {
+Result<Ref<Activation>> Interpreter::make_frame(uint32_t slots, const Ref<Activation>& parent) {
+  TRY_VOID(run_.step(1 + slots / 8));
+  return run_.heap.make_ringed<Activation>(slots * sizeof(Value), slots, parent);
+}
+
+Result<void> Interpreter::enter_scope(const Scope& scope) {
+  TRY_VOID(run_.step(scope.loads.size() / 4));
   for (const Load& load : scope.loads) {
     Value& slot = frame_->slots[load.slot];
     switch (load.action) {
@@ -97,12 +103,14 @@ void Interpreter::enter_scope(const Scope& scope) {
         break;
     }
   }
+  return {};
 }
 
-void Interpreter::enter_scope_of(const Scope& scope, const Ref<Activation>& frame) {
+Result<void> Interpreter::enter_scope_of(const Scope& scope, const Ref<Activation>& frame) {
   Ref<Activation> outer = std::exchange(frame_, frame);
-  enter_scope(scope);
+  TRY_VOID(enter_scope(scope));
   frame_ = std::move(outer);
+  return {};
 }
 
 void Interpreter::leave_scope(const Scope& scope) {
@@ -149,12 +157,7 @@ Result<void> Interpreter::assign(const Target& target, Value value) {
     case Target::Kind::attribute: {
       const Value& space = frame_at(target.place.hops).slots[target.place.slot];
       if (!space.is(Type::space)) return fail("cannot assign attribute on non-namespace object");
-      auto& attributes = space.as<Space>();
-      if (Value* found = attributes.find(target.attribute)) {
-        *found = std::move(value);
-      } else {
-        attributes.attributes.emplace_back(target.attribute, std::move(value));
-      }
+      space.as<Space>().set(target.attribute, std::move(value));
       return {};
     }
     case Target::Kind::tuple:
@@ -219,7 +222,7 @@ Result<Interpreter::Flow> Interpreter::execute(const Body& body) {
 }
 
 [[gnu::noinline]] Result<Interpreter::Flow> Interpreter::execute_node(const SetCapture& node) {
-  enter_scope(node.scope);
+  TRY_VOID(enter_scope(node.scope));
   std::string text;
   TRY(Flow flow, capture(node.body, text));
   if (flow != Flow::normal) return flow;
@@ -230,7 +233,7 @@ Result<Interpreter::Flow> Interpreter::execute(const Body& body) {
 }
 
 [[gnu::noinline]] Result<Interpreter::Flow> Interpreter::execute_node(const FilterStatement& node) {
-  enter_scope(node.scope);
+  TRY_VOID(enter_scope(node.scope));
   std::string text;
   TRY(Flow flow, capture(node.body, text));
   if (flow != Flow::normal) return flow;
@@ -241,7 +244,7 @@ Result<Interpreter::Flow> Interpreter::execute(const Body& body) {
 }
 
 [[gnu::noinline]] Result<Interpreter::Flow> Interpreter::execute_node(const With& node) {
-  enter_scope(node.scope);
+  TRY_VOID(enter_scope(node.scope));
   for (const auto& [target, value_node] : node.assignments) {
     TRY(Value value, evaluate(*value_node));
     TRY_VOID(assign(target, std::move(value)));
@@ -274,7 +277,7 @@ Result<Interpreter::Flow> Interpreter::execute(const Body& body) {
 }
 
 [[gnu::noinline]] Result<Interpreter::Flow> Interpreter::execute_node(const Generation& node) {
-  auto frame = run_.heap.make_ringed<Activation>(node.body.slots * sizeof(Value), node.body.slots, frame_);
+  TRY(Ref<Activation> frame, make_frame(node.body.slots, frame_));
   Arguments none;
   TRY_VOID(bind_macro(node.body, none, *frame));
   TRY(std::string text, run_macro_body(node.body, frame));
@@ -299,8 +302,8 @@ Result<Interpreter::Flow> Interpreter::run_loop(const For& node, const Value& it
   TRY(Ref<Iterator> iterator, iterate(run_, iterable));
   Value counted = iterable;
   if (node.condition != nullptr) {
-    auto frame = run_.heap.make_ringed<Activation>(node.condition_slots * sizeof(Value), node.condition_slots, closure);
-    enter_scope_of(node.condition_scope, frame);
+    TRY(Ref<Activation> frame, make_frame(node.condition_slots, closure));
+    TRY_VOID(enter_scope_of(node.condition_scope, frame));
     counted = run_.heap.make<ConditionIterator>(0, *this, node, iterator, frame);
     iterator = Ref<Iterator>(&counted.as<Iterator>());
   }
@@ -317,7 +320,7 @@ Result<Interpreter::Flow> Interpreter::run_loop(const For& node, const Value& it
   TRY(Flow flow, run_loop_items(node, *iterator, loop.get(), completed));
   leave_scope(node.body_scope);
   if (flow != Flow::normal || completed) return flow;
-  enter_scope(node.otherwise_scope);
+  TRY_VOID(enter_scope(node.otherwise_scope));
   TRY(flow, execute(node.otherwise));
   if (flow == Flow::normal) leave_scope(node.otherwise_scope);
   return flow;
@@ -331,7 +334,7 @@ Result<Interpreter::Flow> Interpreter::run_loop_items(const For& node, Iterator&
     if (item.is_missing()) return Flow::normal;
     TRY_VOID(assign(node.target, std::move(item)));
     if (loop != nullptr) frame_->slots[node.loop_place.slot] = Value(static_cast<Object*>(loop));
-    enter_scope(node.body_scope);
+    TRY_VOID(enter_scope(node.body_scope));
     TRY(Flow flow, execute(node.body));
     if (flow == Flow::break_loop) return Flow::normal;
     completed = completed || flow == Flow::normal;

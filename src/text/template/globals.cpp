@@ -69,8 +69,9 @@ Result<Value> name_space(Run& run, const Value&, Arguments& arguments) {
   auto made = run.heap.make_ringed<Space>(0);
   for (const auto& [key, value] : unique.as<Dict>().entries) {
     TRY(std::string name, to_str(run, key));
-    TRY_VOID(run.room_for((made->attributes.size() + 1) * 64));
-    made->attributes.emplace_back(std::move(name), value);
+    constexpr uint64_t kAttributeBytes = 160;
+    TRY_VOID(run.room_for((made->attributes.size() + 1) * kAttributeBytes));
+    made->set(name, value);
   }
   return Value(made);
 }

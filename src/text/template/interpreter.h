@@ -17,7 +17,7 @@ class Interpreter {
 
   // For the iterator behind `{% for ... if ... %}`, which runs while others are at work.
   Result<bool> evaluate_condition(const For& loop, const Ref<Activation>& frame, const Value& item, Value& rebuilt);
-  void enter_scope_of(const Scope& scope, const Ref<Activation>& frame);
+  Result<void> enter_scope_of(const Scope& scope, const Ref<Activation>& frame);
 
  private:
   enum class Flow : uint8_t { normal, break_loop, continue_loop };
@@ -78,9 +78,10 @@ class Interpreter {
   Result<Value> apply_filters(const ExpressionPtr& filter, std::string captured);
 
   // Variables
-  void enter_scope(const Scope& scope);
+  Result<void> enter_scope(const Scope& scope);
   void leave_scope(const Scope& scope);
   Activation& frame_at(uint32_t hops) const;
+  Result<Ref<Activation>> make_frame(uint32_t slots, const Ref<Activation>& parent);
   Result<void> load_globals();
 
   Run run_;

@@ -97,10 +97,13 @@ class JsonWriter {
     }
   }
 
-  void write_newline() {
-    if (!style_.indent) return;
+  Result<void> write_newline() {
+    if (!style_.indent) return {};
+    TRY_VOID(run_.move_bytes(level_ * style_.indent->size()));
+    TRY_VOID(run_.room_for(out.size() + level_ * style_.indent->size()));
     out += '\n';
     for (size_t i = 0; i < level_; ++i) out += *style_.indent;
+    return {};
   }
 
   Result<void> write_items(const Values& items) {
@@ -109,11 +112,11 @@ class JsonWriter {
     ++level_;
     for (size_t i = 0; i < items.size(); ++i) {
       if (i > 0) out += style_.item_separator;
-      write_newline();
+      TRY_VOID(write_newline());
       TRY_VOID(write(items[i]));
     }
     --level_;
-    write_newline();
+    TRY_VOID(write_newline());
     out += ']';
     return {};
   }
@@ -135,13 +138,13 @@ class JsonWriter {
     ++level_;
     for (size_t i = 0; i < entries.size(); ++i) {
       if (i > 0) out += style_.item_separator;
-      write_newline();
+      TRY_VOID(write_newline());
       TRY_VOID(write_key(entries[i].first));
       out += style_.key_separator;
       TRY_VOID(write(entries[i].second));
     }
     --level_;
-    write_newline();
+    TRY_VOID(write_newline());
     out += '}';
     return {};
   }

@@ -234,6 +234,8 @@ class Lexer {
         if (!is_identifier_part(next_code_point(source_, after))) break;
         next = after;
       }
+      constexpr size_t kMaxNameBytes = 4096;
+      if (next - position_ > kMaxNameBytes) return fail(fmt::format("a name is longer than {} bytes", kMaxNameBytes));
       push(Token::name, source_.substr(position_, next - position_));
       advance(next - position_);
       return {};

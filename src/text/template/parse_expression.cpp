@@ -416,6 +416,9 @@ Result<void> Parser::parse_call_argument(CallArguments& arguments, uint32_t line
     if (arguments.star_star != nullptr) return invalid();
     std::string name = next().text;
     next();
+    if (arguments.named.size() >= limits_.names) {
+      return fail_at(line, fmt::format("more than {} keyword arguments", limits_.names));
+    }
     for (const auto& [other, ignored] : arguments.named) {
       if (other == name) return fail_at(line, fmt::format("keyword argument repeated: {}", name));
     }

@@ -146,6 +146,7 @@ Result<StatementPtr> Parser::parse_statement() {
   TRY_VOID(check_nesting());
   const uint32_t line = current().line;
   const std::string tag = current().text;
+  if (open_tags_.size() >= limits_.tags) return fail(fmt::format("tags nest deeper than {} levels", limits_.tags));
   open_tags_.push_back(tag);
   TRY(StatementPtr parsed, dispatch_statement(tag));
   open_tags_.pop_back();
@@ -257,6 +258,7 @@ Result<void> Parser::parse_signature(MacroNode& macro) {
     if (!macro.parameters.empty()) TRY_VOID(expect(Token::comma));
     MacroNode::Parameter parameter;
     parameter.line = current().line;
+    if (macro.parameters.size() >= limits_.names) return fail(fmt::format("more than {} parameters", limits_.names));
     TRY(parameter.name, expect_name());
     for (const auto& other : macro.parameters) {
       if (other.name == parameter.name) return fail(fmt::format("duplicate parameter '{}'", parameter.name));

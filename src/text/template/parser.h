@@ -8,9 +8,11 @@
 namespace millrace::jinja {
 
 struct ParseLimits {
-  size_t source_bytes = size_t{4} << 20;
-  uint32_t nesting = 200;     // of parentheses, tags and prefix operators
+  size_t source_bytes = size_t{1} << 20;
+  uint32_t tags = 100;        // within tags
+  uint32_t nesting = 200;     // of parentheses, prefix operators and tags
   uint32_t tree_depth = 400;  // of an expression, chains of operators included
+  size_t names = 1000;        // of parameters of a macro, or of keyword arguments of a call
 };
 
 Result<Program> parse(std::string_view source, const ParseLimits& limits);

@@ -1,4 +1,4 @@
-// Python's `text % arguments`.
+// Text formatting with the percent sign: `text % arguments`, as Python does it. A pure function of its arguments.
 #pragma once
 
 #include "text/template/run.h"

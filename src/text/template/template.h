@@ -20,15 +20,15 @@ namespace millrace {
 // at most about 2 MiB for the default.
 struct RenderLimits {
   uint64_t steps = 20'000'000;             // a step is about 50 ns: a node evaluated, an item visited, some bytes moved
-  size_t output_bytes = size_t{64} << 20;  // of text being put together
-  size_t memory_bytes = size_t{256} << 20;  // of values alive at once
+  size_t output_bytes = size_t{32} << 20;  // of text being put together
+  size_t memory_bytes = size_t{128} << 20;  // of values alive at once
   uint32_t depth = 1000;                    // of evaluations within evaluations
   int64_t range_items = 100'000;            // of range(), as in Jinja's sandbox
 };
 
 class Template {
  public:
-  // Errors carry the line. Templates above 4 MiB, or nested deeper than Jinja's own compiler accepts, are refused.
+  // Errors carry the line. Templates above 1 MiB, or nested deeper than Jinja's own compiler accepts, are refused.
   static Result<Template> parse(std::string_view source);
 
   // The members of `variables` (an object) are the template's variables. `now` is what strftime_now() tells.

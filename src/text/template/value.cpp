@@ -69,11 +69,18 @@ std::string Undefined::message() const {
   return fmt::format("'{}' has no attribute '{}'", object_type, name);
 }
 
-Value* Space::find(std::string_view name) {
-  for (auto& [key, value] : attributes) {
-    if (key == name) return &value;
+const Value* Space::find(std::string_view name) const {
+  auto found = index_.find(name);
+  return found == index_.end() ? nullptr : &attributes[found->second].second;
+}
+
+void Space::set(std::string_view name, Value value) {
+  auto [entry, is_new] = index_.try_emplace(std::string(name), attributes.size());
+  if (is_new) {
+    attributes.emplace_back(name, std::move(value));
+  } else {
+    attributes[entry->second].second = std::move(value);
   }
-  return nullptr;
 }
 
 Heap::~Heap() {

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <map>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -216,8 +217,13 @@ struct Undefined : Object {
 struct Space : Object {
   Space() : Object(Type::space) {}
   void let_go() override { attributes.clear(); }
-  Value* find(std::string_view name);
-  std::vector<std::pair<std::string, Value>> attributes;
+  const Value* find(std::string_view name) const;
+  void set(std::string_view name, Value value);
+
+  std::vector<std::pair<std::string, Value>> attributes;  // in the order in which they were first set
+
+ private:
+  std::map<std::string, size_t, std::less<>> index_;
 };
 
 struct Cycler : Object {
