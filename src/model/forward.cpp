@@ -139,6 +139,7 @@ std::vector<KvView> kv_views(const ModelSpec& spec, const Store& store) {
 }
 
 int64_t workspace_bytes(const Model& model, int32_t max_rows, int32_t max_wanted) {
+  CHECK(max_rows > 0 && max_wanted >= 0, "a workspace for {} rows of which {} are wanted", max_rows, max_wanted);
   const ModelSpec& spec = model.spec();
   std::vector<KvView> kv;
   for (const KvShape& shape : kv_shapes(spec, DType::f32)) {
@@ -158,7 +159,7 @@ int64_t workspace_bytes(const Model& model, int32_t max_rows, int32_t max_wanted
   const std::array<PageTables, 1> groups = {};
   TraceOps ops;
   // The most rows wanted is not always the most room: rows that are not wanted are copied together first.
-  for (int32_t wanted : {max_wanted, std::min(max_wanted, std::max(max_rows - 1, 0))}) {
+  for (int32_t wanted : {std::min(max_wanted, max_rows), std::min(max_wanted, max_rows - 1)}) {
     const Step step = {.rows = max_rows,
                        .sequences = 1,
                        .wanted = wanted,

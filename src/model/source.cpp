@@ -37,6 +37,25 @@ bool is_needless(std::string_view name) {
   return name == "rope_freqs.weight" || name == "rope_factors_long.weight" || name == "rope_factors_short.weight";
 }
 
+// Rows of the slot out of the columns of the tensor, a square tile at a time so that both sides stay in the cache.
+template <class T>
+void transpose(const StoredTensor& tensor, const Slot& slot, const std::vector<int64_t>& rows, std::byte* out) {
+  constexpr int64_t kTile = 32;
+  const std::byte* in = tensor.bytes.data();
+  const int64_t stored_cols = tensor.shape[1];
+  for (int64_t r0 = 0; r0 < slot.rows; r0 += kTile) {
+    for (int64_t c0 = 0; c0 < slot.cols; c0 += kTile) {
+      for (int64_t r = r0; r < std::min(r0 + kTile, slot.rows); ++r) {
+        const int64_t from = rows.empty() ? r : rows[static_cast<size_t>(r)];
+        for (int64_t c = c0; c < std::min(c0 + kTile, slot.cols); ++c) {
+          std::memcpy(out + (r * slot.cols + c) * static_cast<int64_t>(sizeof(T)),
+                      in + (c * stored_cols + from) * static_cast<int64_t>(sizeof(T)), sizeof(T));
+        }
+      }
+    }
+  }
+}
+
 bool is_query_or_key(const Slot& slot) { return slot.kind == SlotKind::matrix && slot.heads > 0; }
 
 }  // namespace
@@ -228,7 +247,7 @@ Result<void> ModelSource::check_all() {
           return error(Code::unsupported, "the tensor '{}' has format {}, which cannot be read", each.tensor->name,
                        f.name);
         }
-        if (is_transposed(slot) && f.group != 1) {
+        if (!bias && is_transposed(slot) && (f.group != 1 || (f.group_bytes != 2 && f.group_bytes != 4))) {
           return error(Code::unsupported, "the tensor '{}' has format {}, which cannot be transposed",
                        each.tensor->name, f.name);
         }
@@ -304,15 +323,10 @@ Result<HostMatrix> ModelSource::matrix(const Slot& slot, std::vector<std::byte>&
   const std::vector<int64_t> rows = rows_of(slot, part.take);
   const auto row_bytes = static_cast<size_t>(bytes_of(tensor.type, slot.cols));
   if (is_transposed(slot)) {
-    const auto size = static_cast<size_t>(format(tensor.type).group_bytes);
-    const auto stored_cols = static_cast<size_t>(tensor.shape[1]);
     room.resize(static_cast<size_t>(slot.rows) * row_bytes);
-    for (size_t r = 0; r < static_cast<size_t>(slot.rows); ++r) {
-      const size_t from = rows.empty() ? r : static_cast<size_t>(rows[r]);
-      for (size_t c = 0; c < static_cast<size_t>(slot.cols); ++c) {
-        std::memcpy(&room[r * row_bytes + c * size], &tensor.bytes[(c * stored_cols + from) * size], size);
-      }
-    }
+    const auto size = static_cast<size_t>(format(tensor.type).group_bytes);
+    if (size == 2) transpose<uint16_t>(tensor, slot, rows, room.data());
+    if (size == 4) transpose<uint32_t>(tensor, slot, rows, room.data());
     out.bytes = room;
     return out;
   }
