@@ -19,6 +19,22 @@ constexpr size_t kTrimAfter = 1 << 16;
 
 }  // namespace
 
+CharTokens::CharTokens(const Vocabulary& vocabulary) : tokens_(0x10000, kNoToken) {
+  for (Token id = 0; id < vocabulary.size(); ++id) {
+    std::string_view text = vocabulary.text(id);
+    size_t bytes = 0;
+    if (text.empty() || text.size() > 3 || text.size() != char_bytes(text[0])) continue;
+    const uint32_t code = code_at(text.data(), &bytes);
+    if (vocabulary.find(text) == id) tokens_[code] = id;
+  }
+}
+
+Token CharTokens::find(std::string_view text, const Vocabulary& vocabulary) const {
+  if (text.size() > 3) return vocabulary.find(text);
+  size_t bytes = 0;
+  return tokens_[code_at(text.data(), &bytes)];
+}
+
 void PairTable::reserve(size_t pairs) {
   while (entries_.size() * 2 < pairs * 3) {
     if (count_ == 0) {
@@ -75,10 +91,11 @@ Result<std::unique_ptr<Bpe>> Bpe::build(std::shared_ptr<const Vocabulary> vocabu
   bpe->options_ = std::move(options);
   bpe->marked_ = !bpe->options_.prefix.empty() || !bpe->options_.suffix.empty();
   bpe->byte_tokens_.fill(kNoToken);
-  for (unsigned byte = 0; byte < 256; ++byte) {
+  for (unsigned byte = 0; byte < 256 && bpe->options_.byte_level; ++byte) {
     const char text = static_cast<char>(byte);
-    if (byte < 128 || bpe->options_.byte_level) bpe->byte_tokens_[byte] = bpe->vocabulary_->find({&text, 1});
+    bpe->byte_tokens_[byte] = bpe->vocabulary_->find({&text, 1});
   }
+  if (!bpe->options_.byte_level) bpe->char_tokens_ = CharTokens(*bpe->vocabulary_);
   bpe->all_bytes_ = bpe->options_.byte_level && !bpe->marked_ &&
                     std::count(bpe->byte_tokens_.begin(), bpe->byte_tokens_.end(), kNoToken) == 0;
   bpe->fallback_ = find_fallback(*bpe->named_);
@@ -118,7 +135,8 @@ void Bpe::add_symbols(std::string_view piece, MergeSpace& space) const {
       symbol = marked;
       token = vocabulary_->find(symbol);
     } else {
-      token = bytes == 1 ? byte_tokens_[static_cast<unsigned char>(piece[at])] : vocabulary_->find(symbol);
+      token = options_.byte_level ? byte_tokens_[static_cast<unsigned char>(piece[at])]
+                                  : char_tokens_.find(symbol, *vocabulary_);
     }
     const auto place = static_cast<uint32_t>(at);
     if (token != kNoToken) {
@@ -167,6 +185,7 @@ Result<std::unique_ptr<ScoreBpe>> ScoreBpe::build(std::shared_ptr<const Vocabula
   }
   bpe->rank_count_ = static_cast<uint32_t>(order.size());
   bpe->fallback_ = find_fallback(*vocabulary);
+  bpe->char_tokens_ = CharTokens(*vocabulary);
   bpe->vocabulary_ = std::move(vocabulary);
   bpe->unknown_ = unknown;
   return bpe;
@@ -177,7 +196,7 @@ void ScoreBpe::encode(std::string_view piece, MergeSpace& space, std::vector<Tok
   space.end = static_cast<uint32_t>(piece.size());
   for (size_t at = 0, bytes = 0; at < piece.size(); at += bytes) {
     bytes = char_bytes(piece[at]);
-    space.add(vocabulary_->find(piece.substr(at, bytes)), static_cast<uint32_t>(at));
+    space.add(char_tokens_.find(piece.substr(at, bytes), *vocabulary_), static_cast<uint32_t>(at));
   }
   merge(space, rank_count_, [&](const Symbol& left, const Symbol& right) {
     const size_t size = right.end - left.begin;

@@ -15,6 +15,18 @@
 
 namespace millrace {
 
+// The tokens of single characters: a table for all below U+10000, the vocabulary for the rest.
+class CharTokens {
+ public:
+  CharTokens() = default;
+  explicit CharTokens(const Vocabulary& vocabulary);
+  // The token of the character that is all of `text`, kNoToken if it is none.
+  Token find(std::string_view text, const Vocabulary& vocabulary) const;
+
+ private:
+  std::vector<Token> tokens_;
+};
+
 // What two neighbouring tokens become, by pair of ids.
 class PairTable {
  public:
@@ -80,7 +92,8 @@ class Bpe : public PieceModel {
   BpeOptions options_;
   bool marked_ = false;                   // prefix or suffix is set
   bool all_bytes_ = false;                // every byte is a symbol and a token
-  std::array<Token, 256> byte_tokens_{};  // the token of each one-byte symbol (at byte level every symbol)
+  std::array<Token, 256> byte_tokens_{};  // at byte level, the token of each symbol
+  CharTokens char_tokens_;                // else
   std::array<Token, 256> fallback_{};     // <0x00> ...
 };
 
@@ -99,10 +112,11 @@ class ScoreBpe : public PieceModel {
   std::vector<uint32_t> ranks_;  // by id: place of its score among all scores, best first
   uint32_t rank_count_ = 0;
   Token unknown_ = kNoToken;
+  CharTokens char_tokens_;
   std::array<Token, 256> fallback_{};
 };
 
-// Where a text without a pre-tokenizer may be cut in front of a space mark without changing what a BPE model makes of
+// Where a piece may be cut in front of a space mark without changing what a BPE model makes of
 // it: everywhere except after the characters that stand before a mark inside some token. Cutting makes pieces that
 // repeat.
 class WordCutter {
@@ -115,10 +129,13 @@ class WordCutter {
   template <class Piece>
   void cut(std::string_view text, Piece&& piece) const {
     size_t start = 0;
-    for (size_t at = text.find(mark_, 1); at != text.npos; at = text.find(mark_, at + mark_.size())) {
-      if (!cuts_after(text.substr(start, at - start))) continue;
-      piece(text.substr(start, at - start));
-      start = at;
+    for (size_t at = text.find(mark_, 1); at != text.npos; at = text.find(mark_, at)) {
+      if (cuts_after(text.substr(start, at - start))) {
+        piece(text.substr(start, at - start));
+        start = at;
+      }
+      // Nothing is cut inside a run of marks.
+      while (text.compare(at, mark_.size(), mark_) == 0) at += mark_.size();
     }
     if (start < text.size()) piece(text.substr(start));
   }

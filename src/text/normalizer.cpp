@@ -56,13 +56,19 @@ struct Normalizer::Runner {
     std::string out;
     out.reserve(text.size() + text.size() / 4);
     const size_t most = text.size() * kMostGrowth + 4096;
-    for_each_part(text, replace.pattern, scratch, [&](size_t begin, size_t end, bool match) {
+    auto add = [&](size_t begin, size_t end, bool match) {
       if (!match) {
         out.append(text, begin, end - begin);
       } else if (out.size() + replace.content.size() <= most) {
         out += replace.content;
       }
-    });
+    };
+    const std::string& literal = replace.pattern.literal_text();
+    if (literal.size() == 1) {  // spaces, mostly
+      for (char c : text) c == literal[0] ? add(0, 0, true) : out.push_back(c);
+    } else {
+      for_each_part(text, replace.pattern, scratch, add);
+    }
     text = std::move(out);
   }
   void operator()(const Strip& strip) const {

@@ -25,6 +25,7 @@ class Pattern {
   static Result<Pattern> from_json(const Json& json);
 
   Span find(std::string_view text, size_t from, RegexScratch& scratch) const;
+  const std::string& literal_text() const { return literal_; }  // empty if it is no literal
   // For recognising it: "regex:...", "string:..." or the name of a kind of characters.
   const std::string& source() const { return source_; }
 

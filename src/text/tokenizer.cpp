@@ -16,10 +16,16 @@ constexpr size_t kLongestPiece = 1u << 28;  // what a model gets at once; offset
 // Hands pieces to the model, by way of the cache.
 class ModelSink : public PieceSink {
  public:
-  ModelSink(const PieceModel& model, TokenizerSpace& space, std::vector<Token>& out)
-      : model_(model), space_(space), out_(out) {}
+  ModelSink(const TokenizerParts& parts, TokenizerSpace& space, std::vector<Token>& out)
+      : model_(*parts.model), cutter_(parts.cutter), space_(space), out_(out) {}
 
   void piece(std::string_view text) override {
+    if (!cutter_.enabled()) return word(text);
+    cutter_.cut(text, [this](std::string_view part) { word(part); });
+  }
+
+ private:
+  void word(std::string_view text) {
     uint64_t hash = 0;
     if (space_.cache.get(text, &hash, out_)) return;
     while (text.size() > kLongestPiece) {
@@ -33,8 +39,8 @@ class ModelSink : public PieceSink {
     space_.cache.put(text, hash, std::span(out_).subspan(before));
   }
 
- private:
   const PieceModel& model_;
+  const WordCutter& cutter_;
   TokenizerSpace& space_;
   std::vector<Token>& out_;
 };
@@ -113,12 +119,10 @@ void TokenizerParts::encode_text(std::string_view text, bool at_start, Tokenizer
     normalizer.run(space.text, &at_start, space.regex);
     text = space.text;
   }
-  ModelSink sink(*model, space, out);
+  ModelSink sink(*this, space, out);
   auto encode_part = [&](std::string_view part, bool first) {
     if (!pre.empty()) {
       pre.run(part, first, space.regex, sink);
-    } else if (cutter.enabled()) {
-      cutter.cut(part, [&](std::string_view piece) { sink.piece(piece); });
     } else if (!part.empty()) {
       sink.piece(part);
     }

@@ -110,7 +110,7 @@ class Loader {
     TRY_VOID(load_added(*all));
     const BpeOptions& options = parts_->bpe_options;
     const bool by_place = options.ignore_merges || !options.prefix.empty() || !options.suffix.empty();
-    if (parts_->pre.empty() && !parts_->byte_level && !by_place) {
+    if (!parts_->byte_level && !by_place) {
       parts_->cutter = WordCutter(*pieces, "\xE2\x96\x81");
     }
     TRY(auto bpe, Bpe::build(pieces, all, std::move(pairs), ranks_, parts_->bpe_options));

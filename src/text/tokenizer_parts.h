@@ -37,7 +37,7 @@ struct TokenizerParts {
   std::unique_ptr<const PieceModel> model;
   Normalizer normalizer;
   PreTokenizer pre;
-  WordCutter cutter;               // where there is no pre-tokenizer
+  WordCutter cutter;               // of BPE over characters
   AddedTokens raw_added;           // looked for in the text as given
   AddedTokens normalized_added;    // looked for after normalisation
   std::vector<AddedToken> added;   // all of them
