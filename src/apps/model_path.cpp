@@ -8,7 +8,7 @@ namespace {
 namespace fs = std::filesystem;
 
 // The name under which the default model is shipped; others may lie beside it.
-constexpr const char* kShippedName = "stories.gguf";
+constexpr const char* kShippedName = "stories-14m-q8_0.gguf";
 
 std::optional<fs::path> in_folder(const fs::path& folder) {
   std::error_code ignored;

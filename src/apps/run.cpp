@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cstdio>
 
 #include "apps/input.h"
 #include "apps/interrupt.h"
@@ -9,6 +10,7 @@
 #include "apps/verbs.h"
 #include "base/json.h"
 #include "session/answer.h"
+#include "session/chat_prompt.h"
 #include "session/generator.h"
 
 namespace millrace::apps {
@@ -35,7 +37,12 @@ Result<std::vector<Token>> prompt_tokens(const Arguments& arguments, const Loade
     return tokens;
   }
   TRY(std::string text, prompt_text(arguments));
-  return raw_prompt(model, text);
+  if (!arguments.toggle("chat")) return raw_prompt(model, text);
+  std::vector<Message> messages;
+  if (arguments.given("system")) messages.push_back({"system", arguments.text("system")});
+  messages.push_back({"user", std::move(text)});
+  TRY(ChatPrompt prompt, chat_prompt(model, messages));
+  return std::move(prompt.tokens);
 }
 
 // Everything one run produced, for --json.
@@ -62,18 +69,6 @@ Json logprobs_json(const LoadedModel& model, const GeneratedToken& token) {
   return out;
 }
 
-GenerateOptions generate_options(const Arguments& arguments, const LoadedModel& model, const Sampling& sampling) {
-  GenerateOptions options;
-  options.sampling = sampling;
-  options.max_tokens = static_cast<int32_t>(arguments.integer("predict"));
-  options.min_tokens = static_cast<int32_t>(arguments.integer("min-tokens"));
-  options.ignore_end = arguments.toggle("ignore-eos");
-  options.end_tokens.assign(model.end_tokens().begin(), model.end_tokens().end());
-  for (int64_t id : arguments.integers("stop-token-ids")) options.stop_tokens.push_back(static_cast<Token>(id));
-  options.logprobs = arguments.given("logprobs") ? static_cast<int32_t>(arguments.integer("logprobs")) : -1;
-  return options;
-}
-
 // As asked for, or long enough for prompt and answer.
 int32_t context_of(const Arguments& arguments, const LoadedModel& model, size_t prompt) {
   if (arguments.integer("ctx-size") > 0) return static_cast<int32_t>(arguments.integer("ctx-size"));
@@ -91,6 +86,7 @@ Result<Generated> stream(const Arguments& arguments, const LoadedModel& model, G
   auto show = [&] {
     transcript.text += piece;
     if (!json && !ids) terminal.write_out(piece);
+    if (!json) std::fflush(stdout);  // as it comes, also into a pipe
     piece.clear();
   };
   Interruptible scope;
@@ -142,7 +138,8 @@ Result<int> run(const Arguments& arguments) {
   }
   TRY(auto executor, Executor::create(loaded->model(), loaded->backend(), wanted));
   Generator generator(*executor);
-  const GenerateOptions options = generate_options(arguments, *loaded, sampling);
+  GenerateOptions options = generate_options(arguments, *loaded, sampling);
+  if (arguments.given("logprobs")) options.logprobs = static_cast<int32_t>(arguments.integer("logprobs"));
   Transcript transcript;
   TRY(Generated generated, stream(arguments, *loaded, generator, prompt, options, transcript));
   if (arguments.toggle("json")) {

@@ -5,8 +5,8 @@
 #include <limits>
 #include <random>
 
+#include "apps/host.h"
 #include "apps/interrupt.h"
-#include "apps/machine.h"
 #include "apps/model_path.h"
 #include "apps/terminal.h"
 
@@ -222,9 +222,8 @@ Result<std::unique_ptr<LoadedModel>> load_model(const Arguments& arguments, int6
   choice.cpu.threads = static_cast<int>(arguments.integer("threads"));
   choice.memory_limit = arguments.integer("memory-limit");
   if (choice.memory_limit == 0) {
-    const Machine machine = probe_machine();
-    choice.memory_limit =
-        static_cast<int64_t>(std::min(machine.memory_available, machine.memory_limit.value_or(UINT64_MAX)) / 2 * 2);
+    const Host host = probe_host();
+    choice.memory_limit = static_cast<int64_t>(std::min(host.memory_available, host.memory_limit.value_or(INT64_MAX)));
   }
   std::optional<Progress> progress;
   Interruptible scope;
@@ -236,6 +235,17 @@ Result<std::unique_ptr<LoadedModel>> load_model(const Arguments& arguments, int6
   auto loaded = LoadedModel::load(choice);
   if (!loaded.ok() && Interruptible::interrupted()) return interrupted_error();
   return loaded;
+}
+
+GenerateOptions generate_options(const Arguments& arguments, const LoadedModel& model, const Sampling& sampling) {
+  GenerateOptions options;
+  options.sampling = sampling;
+  options.max_tokens = static_cast<int32_t>(arguments.integer("predict"));
+  options.min_tokens = static_cast<int32_t>(arguments.integer("min-tokens"));
+  options.ignore_end = arguments.toggle("ignore-eos");
+  options.end_tokens.assign(model.end_tokens().begin(), model.end_tokens().end());
+  for (int64_t id : arguments.integers("stop-token-ids")) options.stop_tokens.push_back(static_cast<Token>(id));
+  return options;
 }
 
 }  // namespace millrace::apps

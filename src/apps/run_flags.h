@@ -7,6 +7,7 @@
 #include "apps/cli.h"
 #include "base/result.h"
 #include "engine/sampling.h"
+#include "session/generator.h"
 #include "session/loaded_model.h"
 #include "tensor/dtype.h"
 
@@ -28,6 +29,9 @@ Result<DType> kv_type(const Arguments& arguments);
 
 // A seed of -1 becomes a random one. Needs the model for token ids and for the texts DRY breaks at.
 Result<Sampling> sampling_of(const Arguments& arguments, const LoadedModel& model);
+
+// What stopping_flags() and the sampling come to.
+GenerateOptions generate_options(const Arguments& arguments, const LoadedModel& model, const Sampling& sampling);
 
 // Token, then + - or =, then the bias: "15043+1.5", "15043-2", "15043=-inf" (which bans it).
 Result<void> add_bias(std::string_view text, Sampling& sampling);

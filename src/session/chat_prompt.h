@@ -1,0 +1,28 @@
+// The prompt of a talk: messages rendered by the model's own chat template, ready for an answer. Any thread.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "base/token.h"
+#include "session/loaded_model.h"
+
+namespace millrace {
+
+struct Message {
+  std::string role;  // "system", "user", "assistant"
+  std::string content;
+};
+
+struct ChatPrompt {
+  std::string text;           // control tokens written out
+  std::vector<Token> tokens;  // after the begin token, if the model wants one and the template forgets it
+};
+
+// An error if the model has no template, or if the template refuses the messages.
+Result<std::string> render_chat(const LoadedModel& model, std::span<const Message> messages);
+Result<ChatPrompt> chat_prompt(const LoadedModel& model, std::span<const Message> messages);
+
+}  // namespace millrace
