@@ -1,5 +1,5 @@
-# Toolchain for tests under emulation: builds for the other of our two processors, with Debian's cross compiler, and runs
-# the programs with qemu-user. Only what stands below text/ is built this way: it needs nothing but headers.
+# Toolchain for tests under emulation: builds for the other of our two processors with Debian's cross compiler. Only
+# what stands below text/ is built this way: it needs nothing but headers.
 #   cmake --preset release -B build/emulated -DCMAKE_TOOLCHAIN_FILE=cmake/cross.cmake -DMILLRACE_TEXT=OFF
 if(CMAKE_HOST_SYSTEM_PROCESSOR STREQUAL "x86_64")
   set(CMAKE_SYSTEM_PROCESSOR aarch64)

@@ -33,7 +33,7 @@ endif()
 
 find_package(Threads REQUIRED)
 if(MILLRACE_CROSS)
-  # Debian installs libraries for one processor, but headers serve all: link them where no system header lies beside them.
+  # Debian installs libraries for one processor, but headers serve all: link them away from the system's own.
   set(headers ${CMAKE_BINARY_DIR}/headers)
   file(MAKE_DIRECTORY ${headers})
   foreach(name fmt boost)

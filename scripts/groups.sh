@@ -101,7 +101,7 @@ run_fuzzers() {
     skipped "fuzzing: no clang++"
     return
   fi
-  prepare fuzz "$root/build/fuzz" "" || return
+  prepare fuzz "$root/build/fuzz" fuzzers || return
   mkdir -p build/fuzz/found
   for program in $(find build/fuzz/tests -type f -name 'fuzz_*' -executable | sort); do
     name=${program##*/fuzz_}
@@ -171,8 +171,8 @@ group_headers() {
   run_lines headers 1200 python3 tests/arch/headers.py build/release/compile_commands.json
 }
 
-# The kernels of processors other than this one: our own binaries on older and newer members of this family, and binaries
-# of the other family, all under qemu-user. AVX-512 and AMX are not emulated by it and need real hardware.
+# The kernels of processors other than this one: our own binaries on older and newer members of this family, and
+# binaries of the other family, all under qemu-user. AVX-512 and AMX are not emulated by it and need real hardware.
 emulated_programs=(base tensor backend cache engine)
 group_emulated() {
   local here other cross cpu
@@ -194,7 +194,9 @@ group_emulated() {
   prepare release "$root/build/emulated" "$(targets_of "${emulated_programs[@]}")" \
     -DCMAKE_TOOLCHAIN_FILE=cmake/cross.cmake -DMILLRACE_TEXT=OFF -DMILLRACE_TESTS=ON || return
   cpus=${other}_cpus
-  for cpu in ${!cpus}; do emulate "$other-$cpu" build/emulated "qemu-$other" -cpu "$cpu" -L "/usr/$other-linux-gnu"; done
+  for cpu in ${!cpus}; do
+    emulate "$other-$cpu" build/emulated "qemu-$other" -cpu "$cpu" -L "/usr/$other-linux-gnu"
+  done
 }
 
 # emulate LABEL FOLDER EMULATOR...

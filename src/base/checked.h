@@ -1,5 +1,5 @@
-// Checked: the one type for sizes, counts and offsets that come from outside. Arithmetic on it never wraps: once something
-// overflowed, the value stays bad and get() says so. Compare with what is there before allocating anything.
+// Checked: the one type for sizes, counts and offsets that come from outside. Arithmetic on it never wraps: once
+// something overflowed, the value stays bad and get() says so. Compare with what is there before allocating anything.
 #pragma once
 
 #include <compare>
@@ -42,7 +42,8 @@ class Checked {
 
  private:
   template <class F>
-  constexpr Checked(Checked a, Checked b, F overflows) : ok_(a.ok_ && b.ok_ && !overflows(a.value_, b.value_, &value_)) {}
+  constexpr Checked(Checked a, Checked b, F overflows)
+      : ok_(a.ok_ && b.ok_ && !overflows(a.value_, b.value_, &value_)) {}
 
   uint64_t value_ = 0;
   bool ok_ = true;

@@ -13,7 +13,8 @@ namespace {
 
 Error os_error(const std::filesystem::path& path, std::string_view what) {
   int number = errno;
-  return error(number == ENOENT ? Code::not_found : Code::io, "{}: cannot {}: {}", path.string(), what, std::strerror(number));
+  return error(number == ENOENT ? Code::not_found : Code::io, "{}: cannot {}: {}", path.string(), what,
+               std::strerror(number));
 }
 
 struct OpenedFile {
@@ -32,7 +33,8 @@ Result<OpenedFile> open_regular(const std::filesystem::path& path) {
   }
   if (!S_ISREG(info.st_mode)) {
     ::close(fd);
-    return error(Code::invalid, "{}: is {}, not a file", path.string(), S_ISDIR(info.st_mode) ? "a directory" : "not a regular file");
+    return error(Code::invalid, "{}: is {}, not a file", path.string(),
+                 S_ISDIR(info.st_mode) ? "a directory" : "not a regular file");
   }
   return OpenedFile{fd, static_cast<size_t>(info.st_size)};
 }
@@ -65,7 +67,8 @@ Result<std::string> read_file(const std::filesystem::path& path, size_t max_byte
   TRY(OpenedFile file, open_regular(path));
   if (file.size > max_bytes) {
     ::close(file.fd);
-    return error(Code::invalid, "{}: {} bytes, more than the {} allowed for such a file", path.string(), file.size, max_bytes);
+    return error(Code::invalid, "{}: {} bytes, more than the {} allowed for such a file", path.string(), file.size,
+                 max_bytes);
   }
   std::string text(file.size, '\0');
   size_t got = 0;
@@ -95,7 +98,10 @@ Result<AtomicFile> AtomicFile::create(const std::filesystem::path& target, unsig
 }
 
 AtomicFile::AtomicFile(AtomicFile&& other) noexcept
-    : target_(std::move(other.target_)), temporary_(std::move(other.temporary_)), fd_(std::exchange(other.fd_, -1)), written_(other.written_) {}
+    : target_(std::move(other.target_)),
+      temporary_(std::move(other.temporary_)),
+      fd_(std::exchange(other.fd_, -1)),
+      written_(other.written_) {}
 
 AtomicFile::~AtomicFile() {
   if (fd_ >= 0) {

@@ -7,8 +7,8 @@ namespace {
 
 namespace bj = boost::json;
 
-// Counts keys while a text is scanned, without building anything. Boost keeps the last of two equal keys, so a text has a
-// duplicate exactly if it has more keys than the parsed value.
+// Counts keys while a text is scanned, without building anything. Boost keeps the last of two equal keys, so a text has
+// a duplicate exactly if it has more keys than the parsed value.
 struct KeyCounter {
   static constexpr size_t max_object_size = size_t(-1);
   static constexpr size_t max_array_size = size_t(-1);
@@ -130,7 +130,8 @@ Result<Json> parse_json(std::string_view text, const JsonLimits& limits, bj::sto
     bj::basic_parser<KeyCounter> counter(options);
     bj::error_code ignored;
     counter.write_some(false, text.data(), used, ignored);
-    if (counter.handler().keys != count_keys(value)) return error(Code::invalid, "the JSON has a key twice in one object");
+    if (counter.handler().keys != count_keys(value))
+      return error(Code::invalid, "the JSON has a key twice in one object");
   }
   return value;
 }

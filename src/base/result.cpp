@@ -7,15 +7,24 @@ namespace millrace {
 
 std::string_view code_name(Code code) {
   switch (code) {
-    case Code::invalid: return "invalid";
-    case Code::not_found: return "not found";
-    case Code::unsupported: return "unsupported";
-    case Code::corrupt: return "corrupt";
-    case Code::no_memory: return "no memory";
-    case Code::overloaded: return "overloaded";
-    case Code::cancelled: return "cancelled";
-    case Code::io: return "io";
-    case Code::internal: return "internal";
+    case Code::invalid:
+      return "invalid";
+    case Code::not_found:
+      return "not found";
+    case Code::unsupported:
+      return "unsupported";
+    case Code::corrupt:
+      return "corrupt";
+    case Code::no_memory:
+      return "no memory";
+    case Code::overloaded:
+      return "overloaded";
+    case Code::cancelled:
+      return "cancelled";
+    case Code::io:
+      return "io";
+    case Code::internal:
+      return "internal";
   }
   return "unknown";
 }

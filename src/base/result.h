@@ -1,5 +1,6 @@
-// Result: a value or an Error a person can act on. Everything a file, a prompt or a client can cause comes back this way
-// (contract 3); CHECK in base/check.h is for our own mistakes only. Values, no threads, no allocation beyond the message.
+// Result: a value or an Error a person can act on. Everything a file, a prompt or a client can cause comes back this
+// way (contract 3); CHECK in base/check.h is for our own mistakes only. Values, no threads, no allocation beyond the
+// message.
 #pragma once
 
 #include <fmt/format.h>
@@ -91,15 +92,15 @@ inline Error within(std::string_view what, Error inner) {
 
 // TRY(auto x, f()) declares x from f()'s value, or returns its error. TRY_VOID(f()) where there is no value to keep.
 #define TRY(declaration, expression) MILLRACE_TRY(MILLRACE_JOIN(try_result_, __COUNTER__), declaration, expression)
-#define MILLRACE_TRY(name, declaration, expression)  \
-  auto name = (expression);                          \
-  if (!name.ok()) return std::move(name).error();    \
+#define MILLRACE_TRY(name, declaration, expression) \
+  auto name = (expression);                         \
+  if (!name.ok()) return std::move(name).error();   \
   declaration = std::move(name).value()
 #define TRY_VOID(expression) MILLRACE_TRY_VOID(MILLRACE_JOIN(try_void_, __COUNTER__), expression)
-#define MILLRACE_TRY_VOID(name, expression)           \
-  do {                                                \
-    auto name = (expression);                         \
-    if (!name.ok()) return std::move(name).error();   \
+#define MILLRACE_TRY_VOID(name, expression)         \
+  do {                                              \
+    auto name = (expression);                       \
+    if (!name.ok()) return std::move(name).error(); \
   } while (0)
 
 }  // namespace millrace

@@ -1,5 +1,5 @@
-// Philox4x32-10: random numbers as a pure function of a key and a counter (Salmon et al., 2011). A draw is named by (seed,
-// choice, position, draw), so a result never depends on how many numbers somebody else has drawn (contract 1).
+// Philox4x32-10: random numbers as a pure function of a key and a counter (Salmon et al., 2011). A draw is named by
+// (seed, choice, position, draw), so a result never depends on how many numbers somebody else has drawn (contract 1).
 #pragma once
 
 #include <array>

@@ -55,8 +55,7 @@ std::pair<NodeId, int> KvCache::slot_of(std::span<const NodeId> path, NodeId par
   return {node < static_cast<int>(path.size()) ? path[static_cast<size_t>(node)] : partial, slot};
 }
 
-// ---- finding and taking over a prefix
-// ---------------------------------------------------------------------------------
+// ---- finding and taking over a prefix ----
 
 int KvCache::length(const FoundPrefix& found) const {
   return static_cast<int>(found.path.size()) * layout_.node_tokens + found.partial_tokens;
@@ -100,6 +99,13 @@ int KvCache::reuse_prefix(SequencePages& sequence, std::span<const Token> tokens
     trim(found);
     if (length(found) == 0) return 0;
   } while (!adopt(sequence, found));
+  return length(found);
+}
+
+int KvCache::cached(const Identity& root, std::span<const Token> tokens) const {
+  if (tokens.size() < 2) return 0;
+  FoundPrefix found = tree_.find(root, tokens.first(tokens.size() - 1));
+  trim(found);
   return length(found);
 }
 
@@ -219,8 +225,7 @@ int KvCache::fork(const SequencePages& parent, SequencePages& child, int upto) {
   return upto;
 }
 
-// ---- room to compute
-// ----------------------------------------------------------------------------------------------------
+// ---- room to compute ----
 
 void KvCache::leave_window(SequencePages& sequence, int begin) {
   for (size_t index = 0; index < layout_.groups.size(); ++index) {
@@ -305,8 +310,7 @@ int KvCache::rollback(SequencePages& sequence, int upto) {
   return upto;
 }
 
-// ---- making known and giving back
-// -----------------------------------------------------------------------------------------
+// ---- making known and giving back ----
 
 // Puts the states that stand at the end of a node into it.
 void KvCache::put_states(const SequencePages& sequence, NodeId id, bool working) {

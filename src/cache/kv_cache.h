@@ -56,6 +56,7 @@ class KvCache {
   // Takes over what is cached of the tokens, at most all but the last (something must be computed to go on). Returns
   // how many tokens need not be computed. The sequence must hold nothing.
   int reuse_prefix(SequencePages& sequence, std::span<const Token> tokens);
+  int cached(const Identity& root, std::span<const Token> tokens) const;  // how many that would be now
   // Room to compute [begin, upto), everything before `begin` being computed. With `checkpoint`, rollback() may go back
   // to `begin`. False: no room; what was taken stays taken, so that the next call needs less.
   bool reserve(SequencePages& sequence, int begin, int upto, bool checkpoint = false);

@@ -164,7 +164,7 @@ void PrefixTree::remove(NodeId id) {
   for (size_t index = below.size(); index-- > 0;) erase_node(below[index]);
 }
 
-// ---- who may be evicted ---------------------------------------------------------------------------------------------
+// ---- who may be evicted ----
 
 void PrefixTree::leave_queue(NodeId id) {
   const TreeNode& at = node(id);

@@ -87,10 +87,10 @@ class Slo : public Policy {
     return static_cast<int>(load.running.size()) < most_sequences(load, least_target(load));
   }
 
-  std::optional<double> too_long(const Load& load, const Request& request) const override {
-    if (request.targets.first_token <= 0 || !load.time->trained()) return std::nullopt;
-    double wait = predicted_wait(load, static_cast<double>(request.prompt.size()), request.targets.next_token);
-    if (wait <= kFirstMargin * request.targets.first_token) return std::nullopt;
+  std::optional<double> too_long(const Load& load, const Targets& targets, int tokens) const override {
+    if (targets.first_token <= 0 || !load.time->trained()) return std::nullopt;
+    double wait = predicted_wait(load, tokens, targets.next_token);
+    if (wait <= kFirstMargin * targets.first_token) return std::nullopt;
     return wait;
   }
 

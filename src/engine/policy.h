@@ -74,8 +74,8 @@ class Policy {
   virtual int budget(const Load& load) const { return load.limits->step_tokens; }
   // May another sequence start now?
   virtual bool admits(const Load&) const { return true; }
-  // Seconds a request would wait, if that is too long for it; it is refused then.
-  virtual std::optional<double> too_long(const Load&, const Request&) const { return std::nullopt; }
+  // Seconds a request with so many tokens to compute would wait, if that is too long for it; it is refused then.
+  virtual std::optional<double> too_long(const Load&, const Targets&, int /*tokens*/) const { return std::nullopt; }
 };
 
 // "fcfs", "priority", "slo", "static"

@@ -33,8 +33,7 @@ Scheduler::~Scheduler() {
     for (auto& sequence : asked.answers) cache_.release(sequence->pages);
 }
 
-// ---- submission
-// ---------------------------------------------------------------------------------------------------------
+// ---- submission ----
 
 Result<void> Scheduler::admissible(const Request& request, double now) const {
   if (request.prompt.empty() || request.max_tokens < 1)
@@ -54,7 +53,8 @@ Result<void> Scheduler::admissible(const Request& request, double now) const {
   if (static_cast<int64_t>(waiting_.size()) + request.choices > limits_.max_waiting)
     return error(Code::overloaded, "{} answers wait already, at most {} may: try again later", waiting_.size(),
                  limits_.max_waiting);
-  if (auto wait = policy_->too_long(load(now), request))
+  int uncached = static_cast<int>(request.prompt.size()) - cache_.cached(request.root, request.prompt);
+  if (auto wait = policy_->too_long(load(now), request.targets, uncached))
     return error(Code::overloaded,
                  "the first token would come in about {:.2f} s, too late to promise {:.2f} s: try again in {:.0f} s",
                  *wait, request.targets.first_token, std::max(1.0, *wait - request.targets.first_token));
@@ -92,19 +92,19 @@ Result<RequestId> Scheduler::submit(Request request, double now) {
 
 // A tenant that comes (back) starts level with whoever of the others had least, so absence earns nothing.
 Tenant& Scheduler::tenant(const std::string& name) {
+  auto active = [](const Tenant& at) { return at.running + at.waiting > 0; };
   double least = served_floor_;
   bool any = false;
-  for (auto at = tenants_.begin(); at != tenants_.end();) {
-    const Tenant& other = at->second;
-    bool active = other.running + other.waiting > 0;
-    if (active) least = any ? std::min(least, other.served) : other.served;
-    any |= active;
-    // Whoever is away and would start level anyway need not be remembered.
-    at = !active && other.served <= least && at->first != name ? tenants_.erase(at) : std::next(at);
+  for (const auto& [other, at] : tenants_) {
+    if (!active(at)) continue;
+    least = any ? std::min(least, at.served) : at.served;
+    any = true;
   }
+  // Whoever is away and would start level anyway need not be remembered.
+  std::erase_if(tenants_, [&](const auto& at) { return !active(at.second) && at.second.served <= least; });
   Tenant& found = tenants_[name];
   found.name = name;
-  if (found.running + found.waiting == 0) found.served = std::max(found.served, least);
+  if (!active(found)) found.served = std::max(found.served, least);
   return found;
 }
 
@@ -134,8 +134,7 @@ Load Scheduler::load(double now) const {
   return seen;
 }
 
-// ---- who runs
-// -----------------------------------------------------------------------------------------------------------
+// ---- who runs ----
 
 // Those who are to stay longest first. The oldest sequence of a tenant never yields for the tenant's share, so the
 // oldest of all always goes on, and everybody ends.
@@ -252,8 +251,7 @@ int Scheduler::take_over(Sequence& sequence) {
   return reused > 0 ? reused : cache_.reuse_prefix(sequence.pages, sequence.tokens);
 }
 
-// ---- who leaves
-// ---------------------------------------------------------------------------------------------------------
+// ---- who leaves ----
 
 void Scheduler::leave(Sequence& sequence) {
   bool was_running = sequence.state == Sequence::State::running;
@@ -361,8 +359,7 @@ void Scheduler::record(RequestId id, const Asked& asked, double now) {
   records_.push_back(done);
 }
 
-// ---- check
-// --------------------------------------------------------------------------------------------------------------
+// ---- check ----
 
 std::vector<const Sequence*> Scheduler::sequences() const {
   std::vector<const Sequence*> all;

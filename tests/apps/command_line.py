@@ -1,6 +1,6 @@
 """The program as a person meets it in a shell: help, suggestions, exit codes, streams, colours, bad input.
 
-Usage: command_line.py PROGRAM. Prints one line per test for ./test. Standard library only; needs nothing but the program.
+Usage: command_line.py PROGRAM. Prints one line per test for ./test. Standard library only.
 """
 import json
 import os
@@ -19,7 +19,7 @@ import fixtures  # noqa: E402
 
 PROGRAM = os.path.realpath(sys.argv[1])
 ROOT = os.path.realpath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
-SHIPPED = os.path.join(ROOT, "models", "stories.gguf")
+SHIPPED = os.path.join(ROOT, "models", "stories-14m-q8_0.gguf")
 
 
 class Run:
@@ -234,7 +234,8 @@ def test_completions_are_valid_and_complete():
 
     def complete(*words):
         quoted = " ".join(f"'{word}'" for word in words)
-        text = f"{script}\nCOMP_WORDS=({quoted}); COMP_CWORD={len(words) - 1}; _millrace; printf '%s\\n' \"${{COMPREPLY[@]}}\""
+        typed = f"COMP_WORDS=({quoted}); COMP_CWORD={len(words) - 1}"
+        text = f"{script}\n{typed}; _millrace; printf '%s\\n' \"${{COMPREPLY[@]}}\""
         return subprocess.run(["bash", "-c", text], capture_output=True, text=True, timeout=60).stdout.split()
 
     check(complete("millrace", "ins") == ["inspect"], complete("millrace", "ins"))
@@ -356,7 +357,8 @@ def test_documents_name_only_verbs_that_exist():
 
 
 def main():
-    global FOLDER
+    global FOLDER, SHIPPED
+    SHIPPED = json.loads(Run("inspect", "--json").out)["path"]  # the model that is used when none is named
     broken = 0
     with tempfile.TemporaryDirectory() as FOLDER:
         fixtures.write_all(FOLDER)

@@ -157,7 +157,8 @@ def rule_functions_fit_a_screen(tree):
     """clang-format puts the brace that ends a function of namespace scope alone into the first column.
 
     A verb's table of flags is data and may be longer."""
-    opener = re.compile(r"^(?!Verb \w+_verb\(\) \{|namespace|struct|class|enum|union|extern|using|#|//|\}|static_assert)\S.*\)[^=;]*\{$")
+    others = r"Verb \w+_verb\(\) \{|namespace|struct|class|enum|union|extern|using|#|//|\}|static_assert"
+    opener = re.compile(rf"^(?!{others})\S.*\)[^=;]*\{{$")
     for name in tree.ending(".cpp", ".h", ".cu", under=("src/",)):
         start = None
         for number, line in enumerate(tree.text(name).splitlines(), 1):

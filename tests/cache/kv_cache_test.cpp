@@ -49,7 +49,8 @@ struct Fixture {
   }
   int cached(const std::vector<Token>& known, uint8_t tenant = 1) {
     SequencePages sequence = cache.open(next++, root(tenant));
-    int count = cache.reuse_prefix(sequence, known);
+    int before = cache.cached(root(tenant), known), count = cache.reuse_prefix(sequence, known);
+    EXPECT_EQ(before, count);
     cache.release(sequence);
     settle();
     return count;

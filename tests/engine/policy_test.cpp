@@ -115,8 +115,7 @@ TEST(Policies, AreFoundByName) {
   EXPECT_FALSE(make_policy("best").ok());
 }
 
-// ---- latency targets
-// ----------------------------------------------------------------------------------------------------
+// ---- latency targets ----
 
 struct Outcome {
   double goodput = 0, throughput = 0, refused = 0;

@@ -11,6 +11,8 @@ namespace millrace::cpu {
 
 namespace {
 
+constexpr int64_t kLongestRun = 8;  // chunks of one task
+
 int64_t window_begin(const Attention& attention, int64_t position) {
   return attention.window > 0 ? std::max<int64_t>(0, position - attention.window + 1) : 0;
 }
@@ -34,8 +36,27 @@ void start_partial(const Attention& attention, int32_t head, Partial partial, in
 
 }  // namespace
 
-// One chunk of one tile into partials[query * entry].
-void CpuOps::attend_chunk(const Tile& tile, int64_t chunk, float* partials, int64_t entry, std::byte* scratch) const {
+// Where a chunk of a tile lies.
+void CpuOps::look_ahead(const Tile& tile, int64_t chunk, Ahead& ahead) const {
+  const KvView& kv = *tile.kv;
+  if (kv.page_tokens < kKvBlock) return;
+  const PageTables& tables = step_->groups[static_cast<size_t>(kv.group)];
+  const int32_t* pages = tables.pages + int64_t{tile.sequence} * tables.stride;
+  int64_t begin = std::max(tile.begin, chunk * kAttendChunk), end = std::min(tile.end, (chunk + 1) * kAttendChunk);
+  for (int64_t p = begin; p < end;) {
+    int64_t within = p % kv.page_tokens, count = std::min(end - p, kv.page_tokens - within);
+    const std::byte* base = kv.base + pages[p / kv.page_tokens] * kv.page_stride;
+    int64_t slot = tile.kv_head * int64_t{kv.page_tokens} + within;
+    ahead.add(base + kv.k_offset + bytes_of(kv.type, slot * kv.k_dim), bytes_of(kv.type, count * kv.k_dim));
+    ahead.add(base + kv.v_offset + bytes_of(kv.type, slot * kv.v_dim), bytes_of(kv.type, count * kv.v_dim));
+    p += count;
+  }
+}
+
+// One chunk of one tile into partials[query * entry]. The same worker goes on with the next chunk if that is before
+// end_chunk.
+void CpuOps::attend_chunk(const Tile& tile, int64_t chunk, int64_t end_chunk, float* partials, int64_t entry,
+                          std::byte* scratch) const {
   const KvView& kv = *tile.kv;
   const Attention& attention = *tile.attention;
   const std::byte *keys[kAttendChunk], *values[kAttendChunk];
@@ -73,8 +94,10 @@ void CpuOps::attend_chunk(const Tile& tile, int64_t chunk, float* partials, int6
       values[j] = value;
     }
   }
+  Ahead ahead;
+  if (chunk + 1 < end_chunk) look_ahead(tile, chunk + 1, ahead);
   AttendChunk call{&kv,  kv.k_dim, kv.v_dim, positions, keys, values, &attention,   first, queries, q,
-                   head, position, begin,    end,       most, total,  partials + 2, entry, scratch};
+                   head, position, begin,    end,       most, total,  partials + 2, entry, scratch, &ahead};
   kernels_.attend[static_cast<size_t>(activations_)][kv_type(kv.type)](call);
   for (int32_t i = 0; i < queries; ++i) {
     partials[i * entry] = most[i];
@@ -92,7 +115,7 @@ void CpuOps::attend_tile(const Tile& tile, std::byte* scratch) const {
     start_partial(*tile.attention, tile.kv_head * tile.group() + i % tile.group(), {running + i * entry}, kv.v_dim);
   }
   for (int64_t chunk = tile.first_chunk(); chunk < tile.end_chunk(); ++chunk) {
-    attend_chunk(tile, chunk, fresh, entry, scratch);
+    attend_chunk(tile, chunk, tile.end_chunk(), fresh, entry, scratch);
     for (int32_t i = 0; i < tile.queries(); ++i) {
       Partial to{running + i * entry}, from{fresh + i * entry};
       kernels_.merge(from.most(), from.total(), from.sums(), &to.most(), &to.total(), to.sums(), kv.v_dim);
@@ -128,12 +151,19 @@ void CpuOps::attend_split(std::span<const Tile> tiles) {
   CHECK(room >= 1);
   for (int64_t round = first; round < end || round == first; round += room) {
     int64_t chunks = std::min(room, end - round);
-    team_.each(chunks * count, [&](int64_t task, int worker) {
+    // A task is a run of chunks of one tile, so that a worker can look ahead.
+    int64_t run = std::clamp<int64_t>(chunks * count / (int64_t{4} * team_.workers()), 1, kLongestRun);
+    int64_t runs = (chunks + run - 1) / run;
+    team_.each(runs * count, [&](int64_t task, int worker) {
       const Tile& tile = tiles[static_cast<size_t>(task % count)];
-      int64_t chunk = round + task / count, before = 0;
-      if (chunk < tile.first_chunk() || chunk >= tile.end_chunk()) return;
+      int64_t before = 0;
       for (int64_t i = 0; i < task % count; ++i) before += tiles[static_cast<size_t>(i)].queries();
-      attend_chunk(tile, chunk, partials + ((chunk - round) * queries + before) * entry, entry, worker_scratch(worker));
+      int64_t run_begin = std::max(round + task / count * run, tile.first_chunk());
+      int64_t run_end = std::min(std::min(round + (task / count + 1) * run, round + chunks), tile.end_chunk());
+      for (int64_t chunk = run_begin; chunk < run_end; ++chunk) {
+        float* place = partials + ((chunk - round) * queries + before) * entry;
+        attend_chunk(tile, chunk, run_end, place, entry, worker_scratch(worker));
+      }
     });
     int64_t query = 0;
     for (const Tile& tile : tiles) {

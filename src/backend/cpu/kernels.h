@@ -62,6 +62,33 @@ inline constexpr int32_t kAttendChunk = 128;
 inline constexpr int32_t kAttendQueries = 64;  // at once
 inline constexpr int32_t kHeadDim = 512;       // largest
 
+// Pages whose tokens are a multiple of this may keep so many tokens interleaved: then a chunk's pointers at multiples
+// of it are where such a block starts, and a block of which anything is seen has no null pointers before that.
+inline constexpr int32_t kKvBlock = 8;
+
+// What of the cache is read next. Pages are short runs of memory, too short for the machine to see what follows, so
+// kernels ask for some lines of it now and then while they compute.
+struct Ahead {
+  static constexpr int kRuns = 2 * (kAttendChunk / kKvBlock + 1);
+  const std::byte *begins[kRuns], *ends[kRuns];
+  int count = 0, next = 0;
+  const std::byte *at = nullptr, *end = nullptr;  // of the run at hand
+
+  void add(const std::byte* begin, int64_t bytes) {
+    if (count < kRuns) begins[count] = begin, ends[count++] = begin + bytes;
+  }
+  // Four lines, into the second cache: the first has too few places for lines under way. Little at a time, or the
+  // machine waits.
+  void fetch() {
+    if (at >= end) {
+      if (next == count) return;
+      at = begins[next], end = ends[next++];
+    }
+    for (int i = 0; i < 4; ++i) __builtin_prefetch(at + i * 64, 0, 2);
+    at += 256;
+  }
+};
+
 // Query vectors that share a kv head, against one chunk of the cache.
 struct AttendChunk {
   const KvView* kv;
@@ -86,6 +113,7 @@ struct AttendChunk {
   float* sums;   // [queries, sums_stride]
   int64_t sums_stride;
   std::byte* scratch;  // kWorkerBytes / 2
+  Ahead* ahead;
 };
 
 // A loop of nothing but multiplying and adding, to measure what an instruction set allows (ledger/machine).
@@ -94,10 +122,6 @@ struct Peak {
   void (*run)(int64_t rounds) = nullptr;
 };
 enum PeakKind : uint8_t { kPeakInt8, kPeakBf16, kPeakF32, kPeaks };
-
-// Pages whose tokens are a multiple of this may keep so many tokens interleaved: then a chunk's pointers at multiples
-// of it are where such a block starts, and a block of which anything is seen has no null pointers before that.
-inline constexpr int32_t kKvBlock = 8;
 
 struct KvPlace {
   const KvView* kv;

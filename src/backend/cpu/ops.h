@@ -104,7 +104,9 @@ class CpuOps final : public Ops {
   void store_row(Tensor k, Tensor v, const KvView& kv, int64_t row) const;
   // Attention over the cache, in attend.cpp.
   void attend_tile(const Tile& tile, std::byte* scratch) const;
-  void attend_chunk(const Tile& tile, int64_t chunk, float* partials, int64_t entry, std::byte* scratch) const;
+  void attend_chunk(const Tile& tile, int64_t chunk, int64_t end_chunk, float* partials, int64_t entry,
+                    std::byte* scratch) const;
+  void look_ahead(const Tile& tile, int64_t chunk, Ahead& ahead) const;
   void attend_whole(std::span<const Tile> tiles);
   void attend_split(std::span<const Tile> tiles);
 

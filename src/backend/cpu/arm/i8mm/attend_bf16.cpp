@@ -16,7 +16,6 @@ namespace {
 
 constexpr int32_t kStep = 4;              // dimensions, or positions, of a product
 constexpr int32_t kBlockKeys = kKvBlock;  // four pairs
-constexpr int32_t kAhead = 2;             // blocks asked for before they are needed
 
 int32_t up_to(int32_t value, int32_t multiple) { return (value + multiple - 1) / multiple * multiple; }
 
@@ -156,11 +155,12 @@ void arrange_queries(const AttendChunk& chunk, int32_t first, int32_t count, int
 
 // scores [2 * Pairs queries][8 keys].
 template <int Pairs>
-void score_block(const std::byte* keys, const std::byte* queries, int32_t steps, float* scores) {
+void score_block(const std::byte* keys, const std::byte* queries, int32_t steps, Ahead& ahead, float* scores) {
   float32x4_t sum[Pairs][4];
 #pragma GCC unroll 16
   for (int i = 0; i < Pairs * 4; ++i) sum[i / 4][i % 4] = vdupq_n_f32(0);
   for (int32_t s = 0; s < steps; ++s, keys += 64, queries += Pairs * 16) {
+    if (s % 4 == 0) ahead.fetch();
     bfloat16x8_t q[Pairs];
 #pragma GCC unroll 4
     for (int m = 0; m < Pairs; ++m) q[m] = load_bf16(queries + m * 16);
@@ -239,12 +239,14 @@ void total_weights(const AttendChunk& chunk, const std::byte* weights, int32_t f
 
 // sums [2 * Pairs queries][8 dimensions from dim].
 template <int Pairs>
-void weigh_block(const Operands& operands, const std::byte* weights, int32_t dim, float (&out)[2 * Pairs][8]) {
+void weigh_block(const Operands& operands, const std::byte* weights, int32_t dim, Ahead& ahead,
+                 float (&out)[2 * Pairs][8]) {
   float32x4_t sum[Pairs][4];
 #pragma GCC unroll 16
   for (int i = 0; i < Pairs * 4; ++i) sum[i / 4][i % 4] = vdupq_n_f32(0);
   for (int32_t i = 0; i < operands.fours; ++i, weights += Pairs * 16) {
     const std::byte* values = operands.values[i] + dim * 8;
+    if (i % 4 == 0) ahead.fetch();
     bfloat16x8_t w[Pairs];
 #pragma GCC unroll 4
     for (int m = 0; m < Pairs; ++m) w[m] = load_bf16(weights + 16 * m);
@@ -266,7 +268,7 @@ template <int Pairs>
 void weigh(const AttendChunk& chunk, const Operands& operands, const std::byte* weights, int32_t first, int32_t count) {
   for (int32_t dim = 0; dim < chunk.v_dim; dim += 8) {
     float rows[2 * Pairs][8];
-    weigh_block<Pairs>(operands, weights, dim, rows);
+    weigh_block<Pairs>(operands, weights, dim, *chunk.ahead, rows);
     for (int32_t i = 0; i < count; ++i) {
       float* to = chunk.sums + (first + i) * chunk.sums_stride + dim;
       if (dim + 8 <= chunk.v_dim) {
@@ -282,22 +284,13 @@ void weigh(const AttendChunk& chunk, const Operands& operands, const std::byte* 
 // ---- one chunk
 // --------------------------------------------------------------------------------------------------------------
 
-void prefetch(const std::byte* at, int32_t bytes) {
-  for (int32_t i = 0; i < bytes; i += 64) __builtin_prefetch(at + i);
-}
-
 template <int Pairs>
 void score_queries(const AttendChunk& chunk, const Operands& operands, const Room& room, int32_t first, int32_t count) {
   std::byte* weights = room.weights + first * kAttendChunk * 2;
   arrange_queries(chunk, first, count, Pairs, operands.steps, room.queries);
   for (int32_t block = 0; block < operands.blocks; ++block) {
-    if (first ==
-        0) {  // the first queries bring the chunk near for all: keys some way ahead, values for when scores are done
-      if (block + kAhead < operands.blocks) prefetch(operands.keys[block + kAhead], operands.steps * 64);
-      for (int32_t i = 2 * block; i < std::min(2 * block + 2, operands.fours); ++i)
-        prefetch(operands.values[i], chunk.v_dim * 8);
-    }
-    score_block<Pairs>(operands.keys[block], room.queries, operands.steps, room.scores + block * kBlockKeys);
+    score_block<Pairs>(operands.keys[block], room.queries, operands.steps, *chunk.ahead,
+                       room.scores + block * kBlockKeys);
   }
   for (int32_t i = 0; i < 2 * Pairs; ++i) {
     std::byte* half = weights + i * 8;
@@ -328,7 +321,6 @@ void each_block(int32_t queries, F f) {
 void attend(const AttendChunk& chunk) {
   Room room(chunk.scratch);
   Operands operands = find_operands(chunk, room);
-  for (int32_t i = 0; i < std::min(kAhead, operands.blocks); ++i) prefetch(operands.keys[i], operands.steps * 64);
   each_block(chunk.queries, [&](int32_t first, int32_t count, auto pairs) {
     score_queries<decltype(pairs)::value>(chunk, operands, room, first, count);
   });

@@ -127,6 +127,7 @@ void weigh(const AttendChunk& chunk, const std::byte* const* values, int32_t col
     float16x8_t w[Queries];
 #pragma GCC unroll 4
     for (int m = 0; m < Queries; ++m) w[m] = vld1q_f16(weights + m * kAttendChunk + j);
+    chunk.ahead->fetch();
     add_positions<Queries, Vectors>(w, values + j, dim, sum);
   }
 #pragma GCC unroll 4
@@ -166,6 +167,7 @@ void attend(const AttendChunk& chunk) {
     constexpr int kCount = decltype(count)::value;
     float* scores = room.scores + first * kAttendChunk;
     for (int32_t j = 0; j < columns; j += 4) {
+      for (int i = 0; i < 2; ++i) chunk.ahead->fetch();
       score_keys<kCount>(keys + j, room.queries + first * chunk.k_dim, chunk.k_dim, undo + first, scores + j);
     }
     for (int m = 0; m < kCount; ++m) {
