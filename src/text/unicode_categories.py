@@ -47,7 +47,8 @@ def ranges(table):
 
 
 def main():
-    print("// Made by unicode_categories.py from UnicodeData.txt, Unicode 16.0.0. Each number is the first code point of a range")
+    print("// Made by unicode_categories.py from UnicodeData.txt, Unicode 16.0.0. Each number is the first code "
+          "point of a range")
     print("// times 32, plus its category as numbered in unicode.h (31: Lu and Ll in turn).")
     print('#include "text/unicode.h"\n')
     print("namespace millrace {\n")

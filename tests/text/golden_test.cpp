@@ -4,8 +4,8 @@
 #include <cstdio>
 
 #include "tensor/checkpoint.h"
-#include "test_data.h"
 #include "text/detokenizer.h"
+#include "text/test_data.h"
 #include "text/tokenizer.h"
 
 namespace millrace {

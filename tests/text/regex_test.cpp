@@ -2,9 +2,9 @@
 
 #include <gtest/gtest.h>
 
-#include "test_data.h"
 #include "text/pattern.h"
 #include "text/scanner.h"
+#include "text/test_data.h"
 #include "text/unicode.h"
 
 namespace millrace {

@@ -7,9 +7,9 @@
 #include <thread>
 
 #include "tensor/gguf_writer.h"
-#include "test_data.h"
 #include "text/detokenizer.h"
 #include "text/gguf_vocab.h"
+#include "text/test_data.h"
 #include "text/unicode.h"
 
 namespace millrace {

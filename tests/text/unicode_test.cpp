@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "test_data.h"
+#include "text/test_data.h"
 
 namespace millrace {
 namespace {
