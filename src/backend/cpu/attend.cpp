@@ -89,10 +89,10 @@ void CpuOps::attend_chunk(const Tile& tile, int64_t chunk, int64_t end_chunk, fl
     const std::byte* base = kv.base + pages[page] * kv.page_stride;
     const std::byte* key = base + kv.k_offset + (tile.kv_head * int64_t{kv.page_tokens} + within) * k_bytes;
     const std::byte* value = base + kv.v_offset + (tile.kv_head * int64_t{kv.page_tokens} + within) * v_bytes;
-    for (; within < kv.page_tokens && j < positions; ++within, ++j, key += k_bytes, value += v_bytes) {
-      keys[j] = key;
-      values[j] = value;
-    }
+    int32_t count = static_cast<int32_t>(std::min<int64_t>(kv.page_tokens - within, positions - j));
+    for (int32_t i = 0; i < count; ++i) keys[j + i] = key + i * k_bytes;
+    for (int32_t i = 0; i < count; ++i) values[j + i] = value + i * v_bytes;
+    j += count;
   }
   Ahead ahead;
   if (chunk + 1 < end_chunk) look_ahead(tile, chunk + 1, ahead);

@@ -153,28 +153,32 @@ void arrange_queries(const AttendChunk& chunk, int32_t first, int32_t count, int
   }
 }
 
-// scores [2 * Pairs queries][8 keys].
-template <int Pairs>
-void score_block(const std::byte* keys, const std::byte* queries, int32_t steps, Ahead& ahead, float* scores) {
-  float32x4_t sum[Pairs][4];
+// scores [2 * Pairs queries][8 * Blocks keys].
+template <int Pairs, int Blocks>
+void score_blocks(const std::byte* const* keys, const std::byte* queries, int32_t steps, Ahead& ahead, float* scores) {
+  const std::byte* at[Blocks];
+  for (int b = 0; b < Blocks; ++b) at[b] = keys[b];
+  float32x4_t sum[Pairs][4 * Blocks];
 #pragma GCC unroll 16
-  for (int i = 0; i < Pairs * 4; ++i) sum[i / 4][i % 4] = vdupq_n_f32(0);
-  for (int32_t s = 0; s < steps; ++s, keys += 64, queries += Pairs * 16) {
-    if (s % 4 == 0) ahead.fetch();
+  for (int i = 0; i < Pairs * 4 * Blocks; ++i) sum[i / (4 * Blocks)][i % (4 * Blocks)] = vdupq_n_f32(0);
+  for (int32_t s = 0; s < steps; ++s, queries += Pairs * 16) {
+    if (s % 4 == 0) {
+      for (int b = 0; b < Blocks; ++b) ahead.fetch();
+    }
     bfloat16x8_t q[Pairs];
 #pragma GCC unroll 4
     for (int m = 0; m < Pairs; ++m) q[m] = load_bf16(queries + m * 16);
-#pragma GCC unroll 4
-    for (int n = 0; n < 4; ++n) {
-      bfloat16x8_t k = load_bf16(keys + n * 16);
+#pragma GCC unroll 8
+    for (int n = 0; n < 4 * Blocks; ++n) {
+      bfloat16x8_t k = load_bf16(at[n / 4] + s * 64 + n % 4 * 16);
 #pragma GCC unroll 4
       for (int m = 0; m < Pairs; ++m) sum[m][n] = vbfmmlaq_f32(sum[m][n], q[m], k);
     }
   }
 #pragma GCC unroll 4
   for (int m = 0; m < Pairs; ++m) {
-#pragma GCC unroll 2
-    for (int n = 0; n < 4; n += 2) {
+#pragma GCC unroll 4
+    for (int n = 0; n < 4 * Blocks; n += 2) {
       float64x2_t a = vreinterpretq_f64_f32(sum[m][n]), b = vreinterpretq_f64_f32(sum[m][n + 1]);
       vst1q_f32(scores + 2 * m * kAttendChunk + 2 * n, vreinterpretq_f32_f64(vzip1q_f64(a, b)));
       vst1q_f32(scores + (2 * m + 1) * kAttendChunk + 2 * n, vreinterpretq_f32_f64(vzip2q_f64(a, b)));
@@ -237,48 +241,47 @@ void total_weights(const AttendChunk& chunk, const std::byte* weights, int32_t f
   std::copy_n(totals, count, chunk.total + first);
 }
 
-// sums [2 * Pairs queries][8 dimensions from dim].
-template <int Pairs>
-void weigh_block(const Operands& operands, const std::byte* weights, int32_t dim, Ahead& ahead,
-                 float (&out)[2 * Pairs][8]) {
-  float32x4_t sum[Pairs][4];
+// sums of 2 * Pairs queries, 8 * Eights dimensions from dim.
+template <int Pairs, int Eights>
+void weigh_dims(const AttendChunk& chunk, const Operands& operands, const std::byte* weights, int32_t first,
+                int32_t count, int32_t dim) {
+  constexpr int kVectors = 4 * Eights;
+  float32x4_t sum[Pairs][kVectors];
 #pragma GCC unroll 16
-  for (int i = 0; i < Pairs * 4; ++i) sum[i / 4][i % 4] = vdupq_n_f32(0);
+  for (int i = 0; i < Pairs * kVectors; ++i) sum[i / kVectors][i % kVectors] = vdupq_n_f32(0);
   for (int32_t i = 0; i < operands.fours; ++i, weights += Pairs * 16) {
     const std::byte* values = operands.values[i] + dim * 8;
-    if (i % 4 == 0) ahead.fetch();
+    if (i % 4 == 0) {
+      for (int b = 0; b < Eights; ++b) chunk.ahead->fetch();
+    }
     bfloat16x8_t w[Pairs];
 #pragma GCC unroll 4
     for (int m = 0; m < Pairs; ++m) w[m] = load_bf16(weights + 16 * m);
-#pragma GCC unroll 4
-    for (int n = 0; n < 4; ++n) {
+#pragma GCC unroll 8
+    for (int n = 0; n < kVectors; ++n) {
       bfloat16x8_t v = load_bf16(values + 16 * n);
 #pragma GCC unroll 4
       for (int m = 0; m < Pairs; ++m) sum[m][n] = vbfmmlaq_f32(sum[m][n], w[m], v);
     }
   }
+  float rows[2 * Pairs][8 * Eights];
 #pragma GCC unroll 16
-  for (int i = 0; i < Pairs * 4; ++i) {
-    vst1_f32(out[i / 4 * 2] + i % 4 * 2, vget_low_f32(sum[i / 4][i % 4]));
-    vst1_f32(out[i / 4 * 2 + 1] + i % 4 * 2, vget_high_f32(sum[i / 4][i % 4]));
+  for (int i = 0; i < Pairs * kVectors; ++i) {
+    vst1_f32(rows[i / kVectors * 2] + i % kVectors * 2, vget_low_f32(sum[i / kVectors][i % kVectors]));
+    vst1_f32(rows[i / kVectors * 2 + 1] + i % kVectors * 2, vget_high_f32(sum[i / kVectors][i % kVectors]));
+  }
+  for (int32_t i = 0; i < count; ++i) {
+    std::copy_n(rows[i], std::min(8 * Eights, chunk.v_dim - dim), chunk.sums + (first + i) * chunk.sums_stride + dim);
   }
 }
 
 template <int Pairs>
 void weigh(const AttendChunk& chunk, const Operands& operands, const std::byte* weights, int32_t first, int32_t count) {
-  for (int32_t dim = 0; dim < chunk.v_dim; dim += 8) {
-    float rows[2 * Pairs][8];
-    weigh_block<Pairs>(operands, weights, dim, *chunk.ahead, rows);
-    for (int32_t i = 0; i < count; ++i) {
-      float* to = chunk.sums + (first + i) * chunk.sums_stride + dim;
-      if (dim + 8 <= chunk.v_dim) {
-        vst1q_f32(to, vld1q_f32(rows[i]));
-        vst1q_f32(to + 4, vld1q_f32(rows[i] + 4));
-      } else {
-        std::copy_n(rows[i], chunk.v_dim - dim, to);
-      }
-    }
+  int32_t dim = 0;
+  if constexpr (Pairs <= 2) {  // few queries: more dimensions at once
+    for (; dim + 16 <= chunk.v_dim; dim += 16) weigh_dims<Pairs, 2>(chunk, operands, weights, first, count, dim);
   }
+  for (; dim < chunk.v_dim; dim += 8) weigh_dims<Pairs, 1>(chunk, operands, weights, first, count, dim);
 }
 
 // ---- one chunk
@@ -288,9 +291,16 @@ template <int Pairs>
 void score_queries(const AttendChunk& chunk, const Operands& operands, const Room& room, int32_t first, int32_t count) {
   std::byte* weights = room.weights + first * kAttendChunk * 2;
   arrange_queries(chunk, first, count, Pairs, operands.steps, room.queries);
-  for (int32_t block = 0; block < operands.blocks; ++block) {
-    score_block<Pairs>(operands.keys[block], room.queries, operands.steps, *chunk.ahead,
-                       room.scores + block * kBlockKeys);
+  int32_t block = 0;
+  if constexpr (Pairs <= 2) {  // few queries: more keys at once
+    for (; block + 2 <= operands.blocks; block += 2) {
+      score_blocks<Pairs, 2>(operands.keys + block, room.queries, operands.steps, *chunk.ahead,
+                             room.scores + block * kBlockKeys);
+    }
+  }
+  for (; block < operands.blocks; ++block) {
+    score_blocks<Pairs, 1>(operands.keys + block, room.queries, operands.steps, *chunk.ahead,
+                           room.scores + block * kBlockKeys);
   }
   for (int32_t i = 0; i < 2 * Pairs; ++i) {
     std::byte* half = weights + i * 8;
