@@ -26,24 +26,23 @@ constexpr std::string_view kHelp =
     "A line that ends in \\ goes on in the next; \"\"\" starts and ends a text of several lines.\n"
     "Ctrl-C stops an answer and keeps the talk.";
 
-struct Chat {
+struct Talk {
   const Arguments& arguments;
   const Terminal& terminal;
   const LoadedModel& model;
   Conversation conversation;
   GenerateOptions options;
   std::vector<std::string> stops;
-  JsonArray turns;  // with --json
 };
 
-void show_stats(const Chat& chat) {
+void show_stats(const Talk& chat) {
   const GenerateTimes& times = chat.conversation.times();
   chat.terminal.note("talk    {} turns, {} tokens, seed {}", chat.conversation.turns(), chat.conversation.tokens(),
                      chat.options.sampling.seed);
   report(chat.terminal, chat.model, times, "all turns");
 }
 
-void save(const Chat& chat, std::string_view file) {
+void save(const Talk& chat, std::string_view file) {
   while (file.starts_with(' ')) file.remove_prefix(1);
   if (file.empty()) {
     chat.terminal.note("/save needs a file name");
@@ -65,7 +64,7 @@ void save(const Chat& chat, std::string_view file) {
 enum class Next : uint8_t { ask, again, leave };
 
 // What starts with a slash is for us, not for the model.
-Next command(Chat& chat, const std::string& text) {
+Next command(Talk& chat, const std::string& text) {
   if (text.empty()) return Next::again;
   if (text[0] != '/') return Next::ask;
   const std::string word = text.substr(0, text.find(' '));
@@ -86,7 +85,7 @@ Next command(Chat& chat, const std::string& text) {
 }
 
 // One question and its answer. Whatever goes wrong with it, the talk goes on; an error that will come again ends it.
-Result<void> answer(Chat& chat, std::string question) {
+Result<void> answer(Talk& chat, std::string question) {
   const bool json = chat.arguments.toggle("json");
   Interruptible scope;
   bool started = false;
@@ -137,13 +136,12 @@ Result<int> run(const Arguments& arguments) {
   TRY(wanted.kv, kv_type(arguments));
   TRY(auto executor, Executor::create(loaded->model(), loaded->backend(), wanted));
   Generator generator(*executor);
-  Chat chat{arguments,
+  Talk chat{arguments,
             terminal,
             *loaded,
             Conversation(*loaded, generator, arguments.text("system")),
             generate_options(arguments, *loaded, sampling),
-            arguments.texts("stop"),
-            {}};
+            arguments.texts("stop")};
   ChatInput input;
   if (input.interactive()) terminal.note("{}", "Say something; /help lists commands, /exit leaves.");
   if (arguments.given("prompt")) {

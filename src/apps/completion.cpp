@@ -73,7 +73,8 @@ std::string bash_script() {
       for (const std::string& spelling : words_of(flag)) {
         std::string offer = flag.choices.empty() ? (flag.kind == Kind::path ? "compgen -f" : "true")
                                                  : fmt::format("compgen -W '{}'", replaced(flag.choices, '|', " "));
-        out += fmt::format("    '{} {}') COMPREPLY=($({} -- \"$word\")); return;;\n", verb.name, spelling, offer);
+        out += fmt::format("    '{} {}') mapfile -t COMPREPLY < <({} -- \"$word\"); return;;\n", verb.name, spelling,
+                           offer);
       }
     }
   }
@@ -89,9 +90,8 @@ std::string bash_script() {
     out += fmt::format("    '{}') offer='{}';;\n", verb.name, fmt::join(words, " "));
   }
   out += "  esac\n  COMPREPLY=($(compgen -W \"$offer\" -- \"$word\"))\n";
-  out +=
-      "  [[ $word == -* ]] || COMPREPLY+=($(compgen -f -- \"$word\"))\n}\ncomplete -o filenames -F _millrace millrace "
-      "./millrace\n";
+  out += "  [[ $word == -* ]] || mapfile -t -O ${#COMPREPLY[@]} COMPREPLY < <(compgen -f -- \"$word\")\n}\n";
+  out += "complete -o filenames -F _millrace millrace ./millrace\n";
   return out;
 }
 

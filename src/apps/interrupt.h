@@ -20,7 +20,10 @@ class Interruptible {
   void clear();  // the job has heeded it and goes on (a chat stops an answer, not itself)
 };
 
-// What a job returns when it was stopped so; main turns it into exit code 130 without a message.
+// What a job returns when it was stopped so; main turns it into an exit code without a message.
 Error interrupted_error();
+
+// 128 and the number of the signal that was raised, as shells have it.
+int interrupted_exit_code();
 
 }  // namespace millrace::apps

@@ -26,7 +26,7 @@ int run_verb(const Verb& verb, const Arguments& arguments, const Terminal& termi
   try {
     Result<int> outcome = verb.run(arguments);
     if (outcome.ok()) return *outcome;
-    if (outcome.error().code == Code::cancelled && Interruptible::interrupted()) return kExitInterrupted;
+    if (outcome.error().code == Code::cancelled && Interruptible::interrupted()) return interrupted_exit_code();
     terminal.fail(outcome.error().message);
   } catch (const std::bad_alloc&) {
     terminal.fail("out of memory; close other programs or use a smaller model (`millrace doctor` shows what there is)");
@@ -62,6 +62,10 @@ int dispatch(std::vector<std::string> words) {
     }
     return usage_failure(terminal, unknown_verb(words));
   }
+  // `bench tokenise`: bench is a verb of its own, but takes no operand, so a sub-verb was meant.
+  bool more = words.size() > found.words && !words[found.words].starts_with('-');
+  if (more && found.verb->operands.empty() && is_family(found.verb->name))
+    return usage_failure(terminal, unknown_verb(words));
   words.erase(words.begin(), words.begin() + static_cast<std::ptrdiff_t>(found.words));
   if (asks_for_help(words)) {
     terminal.write_out(verb_help(terminal, *found.verb));

@@ -205,6 +205,13 @@ std::string verb_help(const Terminal& terminal, const Verb& verb) {
     out += fmt::format("\n{}\n", wrapped(rest.substr(0, end), 0));
     rest.remove_prefix(std::min(end + 1, rest.size()));
   }
+  if (is_family(verb.name)) {
+    std::vector<const Verb*> list;
+    for (const Verb& other : verbs()) {
+      if (other.name.starts_with(fmt::format("{} ", verb.name))) list.push_back(&other);
+    }
+    out += "\n" + verb_list(terminal, list);
+  }
   return out;
 }
 

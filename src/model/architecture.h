@@ -38,6 +38,7 @@ struct GgufLayout {
   bool permuted = false;                   // rows of q and k are in the order of neighbouring rotary pairs
   bool fused_qkv = false;                  // one attn_qkv: q, k, v
   bool fused_ffn = false;                  // one ffn_up: gate, up
+  bool biased = false;                     // always has every bias; elsewhere the tensors tell
   std::span<const TensorName> names = {};  // where they differ from the slots' own
 };
 

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstring>
 
-#include "base/checked.h"
 #include "model/gguf_keys.h"
 
 namespace millrace {
@@ -109,8 +108,9 @@ void ModelSource::settle_prefix() {
   }
 }
 
-// GGUF says with its tensors which products have biases.
+// GGUF says with its tensors which products have biases, where the architecture leaves that open.
 void ModelSource::settle_biases() {
+  if (architecture_->gguf.biased) return;
   for (LayerSpec& layer : spec_.layers) {
     auto& gqa = std::get<GqaSpec>(layer.mixer);
     auto& ffn = std::get<DenseSpec>(layer.ffn);

@@ -62,6 +62,17 @@ void LoadedModel::read_ends() {
 #if MILLRACE_SESSION_TEXT
 
 Result<void> LoadedModel::read_text() {
+  TRY_VOID(read_tokenizer());
+  auto chat = ChatTemplate::open(checkpoint_, tokenizer());
+  if (chat.ok()) {
+    chat_template_ = std::move(*chat);
+  } else {
+    chat_error_ = chat.error().message;
+  }
+  return {};
+}
+
+Result<void> LoadedModel::read_tokenizer() {
   auto tokenizer = Tokenizer::open(checkpoint_);
   if (!tokenizer.ok()) {
     // Fine for a model run on token ids; whoever needs text reports this.
@@ -92,7 +103,7 @@ std::vector<Token> LoadedModel::tokens_containing(std::span<const std::string> t
 #else
 
 Result<void> LoadedModel::read_text() {
-  tokenizer_error_ = "this build has no text support; give token ids (--ids)";
+  tokenizer_error_ = chat_error_ = "this build has no text support; give token ids (--ids)";
   std::vector<Token> begin;
   add_tokens(checkpoint_.config(), "bos_token_id", begin);
   if (!begin.empty() && begin[0] < vocab()) begin_ = begin[0];

@@ -19,6 +19,7 @@
 #include "model/model.h"
 #include "tensor/checkpoint.h"
 #if MILLRACE_SESSION_TEXT
+#include "text/chat.h"
 #include "text/tokenizer.h"
 #endif
 
@@ -51,7 +52,10 @@ class LoadedModel {
 #if MILLRACE_SESSION_TEXT
   // Null if the files have no tokenizer this build can read; tokenizer_error() says why.
   const Tokenizer* tokenizer() const { return tokenizer_ ? &*tokenizer_ : nullptr; }
+  // Null if the model has none, or none that can be understood; chat_error() says which.
+  const ChatTemplate* chat_template() const { return chat_template_ ? &*chat_template_ : nullptr; }
 #endif
+  const std::string& chat_error() const { return chat_error_; }
   const std::string& tokenizer_error() const { return tokenizer_error_; }
 
   // Tokens whose text contains one of these, ascending. None without a tokenizer.
@@ -60,6 +64,9 @@ class LoadedModel {
  private:
   explicit LoadedModel(Checkpoint checkpoint) : checkpoint_(std::move(checkpoint)) {}
   Result<void> read_text();
+#if MILLRACE_SESSION_TEXT
+  Result<void> read_tokenizer();
+#endif
   void read_ends();
 
   Checkpoint checkpoint_;  // outlives the model, whose weights may lie in its mapped files
@@ -69,8 +76,9 @@ class LoadedModel {
   std::vector<Token> ends_;
 #if MILLRACE_SESSION_TEXT
   std::optional<Tokenizer> tokenizer_;
+  std::optional<ChatTemplate> chat_template_;
 #endif
-  std::string tokenizer_error_;
+  std::string tokenizer_error_, chat_error_;
   double load_seconds_ = 0;
 };
 

@@ -79,6 +79,7 @@ def test_unknown_verbs_suggest_the_nearest():
     fails_with_one_line(Run("inspetc"), "unknown verb 'inspetc'", "did you mean `millrace inspect`", code=2)
     fails_with_one_line(Run("frobnicate"), "unknown verb", "millrace --help", code=2)
     fails_with_one_line(Run("--frobnicate"), code=2)
+    fails_with_one_line(Run("bench", "tokenise"), "did you mean `millrace bench tokenize`", code=2)
 
 
 def test_unknown_flags_suggest_the_nearest():
@@ -242,6 +243,7 @@ def test_completions_are_valid_and_complete():
     check(complete("millrace", "inspect", "--ten") == ["--tensors"], "flags of a verb")
     check(complete("millrace", "inspect", "--color", "") == ["auto", "always", "never"], "choices of a flag")
     check("bash" in complete("millrace", "completion", "b"), "choices of an operand")
+    check("tokenize" in complete("millrace", "bench", "to"), "the second word of a verb")
 
 
 def test_tokens_and_back():

@@ -4,8 +4,8 @@
 
 #include <deque>
 
-#include "test_data.h"
 #include "text/charsmap.h"
+#include "text/test_data.h"
 
 namespace millrace {
 namespace {

@@ -45,7 +45,9 @@ constexpr TensorName kNames[] = {
 
 }  // namespace
 
-extern const Architecture kBloom = {
-    .name = "bloom", .describe = describe_bloom, .names = kNames, .gguf = {.name = "bloom", .fused_qkv = true}};
+extern const Architecture kBloom = {.name = "bloom",
+                                    .describe = describe_bloom,
+                                    .names = kNames,
+                                    .gguf = {.name = "bloom", .fused_qkv = true, .biased = true}};
 
 }  // namespace millrace

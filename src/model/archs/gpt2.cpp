@@ -54,6 +54,6 @@ extern const Architecture kGpt2 = {.name = "gpt2",
                                    .describe = describe_gpt2,
                                    .names = kNames,
                                    .transposed = true,
-                                   .gguf = {.name = "gpt2", .fused_qkv = true}};
+                                   .gguf = {.name = "gpt2", .fused_qkv = true, .biased = true}};
 
 }  // namespace millrace

@@ -59,7 +59,7 @@ constexpr TensorName kPhi3Names[] = {
 }  // namespace
 
 extern const Architecture kPhi = {
-    .name = "phi", .describe = describe_phi, .names = kPhiNames, .gguf = {.name = "phi2"}};
+    .name = "phi", .describe = describe_phi, .names = kPhiNames, .gguf = {.name = "phi2", .biased = true}};
 extern const Architecture kPhi3 = {.name = "phi3",
                                    .describe = describe_phi3,
                                    .names = kPhi3Names,
