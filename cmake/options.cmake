@@ -26,6 +26,9 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   # g++ 12 reports these inside the standard library when inlining std::string and std::variant at -O2 and above.
   add_compile_options(-Wno-restrict -Wno-maybe-uninitialized -Wno-stringop-overflow -Wno-array-bounds)
 endif()
+if(MILLRACE_FUZZ)
+  add_compile_options(-fsanitize=fuzzer-no-link)  # tests and fuzz targets share one build of the libraries
+endif()
 if(MILLRACE_SANITIZE)
   add_compile_options(-fsanitize=${MILLRACE_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
   add_link_options(-fsanitize=${MILLRACE_SANITIZE})

@@ -93,29 +93,24 @@ targets_of() {
   done
 }
 
-# run_fuzzers SECONDS: every fuzz target of build/fuzz from its seeds; what it finds is kept under build/fuzz/found.
+# run_fuzzers SECONDS: every fuzz target of build/asan from its seeds; what it finds is kept under build/found.
 run_fuzzers() {
   local seconds=$1 program name seeds work log
-  if ! command -v clang++ >/dev/null; then
-    say "test: clang++ is missing, so nothing is fuzzed"
-    skipped "fuzzing: no clang++"
-    return
-  fi
-  prepare fuzz "$root/build/fuzz" fuzzers || return
-  mkdir -p build/fuzz/found
-  for program in $(find build/fuzz/tests -type f -name 'fuzz_*' -executable | sort); do
+  prepare asan "$root/build/asan" fuzzers || return
+  mkdir -p build/found
+  for program in $(find build/asan/tests -type f -name 'fuzz_*' -executable | sort); do
     name=${program##*/fuzz_}
-    work=build/fuzz/work/$name
+    work=build/found/work/$name
     log=$logs/fuzz-$name.log
     mkdir -p "$work"
     seeds=$(find tests -type d -path "*corpus/$name" | head -n 1)
     # shellcheck disable=SC2086
     if timeout $((seconds * 3 + 60)) "$program" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 \
-      -print_final_stats=1 -artifact_prefix="build/fuzz/found/$name-" "$work" $seeds >"$log" 2>&1; then
+      -print_final_stats=1 -artifact_prefix="build/found/$name-" "$work" $seeds >"$log" 2>&1; then
       passed
       printf '   %-28s %s runs\n' "fuzz-$name" "$(sed -n 's/^stat::number_of_executed_units: *//p' "$log")"
     else
-      failed "fuzz_$name (see ${log#"$root"/}; the input is in build/fuzz/found)"
+      failed "fuzz_$name (see ${log#"$root"/}; the input is in build/found)"
       tail -n 25 "$log"
     fi
   done

@@ -106,6 +106,7 @@ Result<void> answer(Talk& chat, std::string question) {
   if (!json && !text.ends_with('\n')) chat.terminal.write_out("\n");
   std::fflush(stdout);
   if (Interruptible::interrupted()) {
+    if (interrupted_exit_code() != kExitInterrupted) return interrupted_error();  // not Ctrl-C: asked to end
     scope.clear();
     chat.terminal.note("(stopped)");
     return {};
@@ -153,7 +154,7 @@ Result<int> run(const Arguments& arguments) {
     if (next == Next::again) continue;
     auto answered = answer(chat, *text);
     if (answered.ok()) continue;
-    if (!input.interactive()) return answered.error();
+    if (!input.interactive() || answered.error().code == Code::cancelled) return answered.error();
     terminal.warn("{}", answered.error().message);
   }
   if (!arguments.toggle("json")) show_stats(chat);

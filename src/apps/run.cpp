@@ -149,7 +149,7 @@ Result<int> run(const Arguments& arguments) {
     if (sampling.temperature > 0) terminal.note("seed    {}", sampling.seed);
     report(terminal, *loaded, generated.times, ending_name(generated.ending));
   }
-  return Interruptible::interrupted() ? kExitInterrupted : kExitOk;
+  return Interruptible::interrupted() ? interrupted_exit_code() : kExitOk;
 }
 
 }  // namespace

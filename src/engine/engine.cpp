@@ -179,8 +179,8 @@ void Engine::plan(Flight& flight) {
 void Engine::land(Flight& flight) {
   running_seconds_ += flight.sampled.seconds;
   std::vector<Event> events = parts_.scheduler->commit(flight.plan, flight.sampled, now());
+  note_progress();  // first, so that whoever hears of an end finds it counted
   tell(events);
-  note_progress();
 }
 
 // Each request hears of its events in one call.

@@ -46,6 +46,8 @@ void counted_delete(void* pointer) {
 
 void* operator new(size_t bytes) { return counted_new(bytes); }
 void* operator new[](size_t bytes) { return counted_new(bytes); }
+void* operator new(size_t bytes, const std::nothrow_t&) noexcept { return counted_new(bytes); }
+void* operator new[](size_t bytes, const std::nothrow_t&) noexcept { return counted_new(bytes); }
 void operator delete(void* pointer) noexcept { counted_delete(pointer); }
 void operator delete[](void* pointer) noexcept { counted_delete(pointer); }
 void operator delete(void* pointer, size_t) noexcept { counted_delete(pointer); }
