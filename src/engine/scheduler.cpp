@@ -130,7 +130,7 @@ void Scheduler::land(Sequence& sequence, const Work& work, const SampledRow& row
       how = Finish::stop;
     else if (sequence.chosen() >= sequence.asked->max_tokens)
       how = Finish::length;
-    Event event{sequence.request, sequence.choice, token, std::nullopt, how, std::nullopt};
+    Event event{sequence.request, sequence.choice, token, std::nullopt, how, std::nullopt, sequence.reused};
     if (index < row.logprobs.size()) event.logprobs = row.logprobs[index];
     events.push_back(std::move(event));
   }

@@ -1,0 +1,51 @@
+#include "server/workers.h"
+
+#include <algorithm>
+
+namespace millrace {
+
+Workers::Workers(int threads) {
+  for (int i = 0; i < std::max(threads, 1); ++i) threads_.emplace_back([this] { work(); });
+}
+
+void Workers::stop() {
+  std::deque<std::function<void()>> dropped;
+  {
+    std::lock_guard lock(mutex_);
+    stopping_ = true;
+    dropped.swap(tasks_);
+  }
+  arrived_.notify_all();
+  for (std::thread& thread : threads_) thread.join();
+  threads_.clear();
+}
+
+void Workers::post(std::function<void()> task) {
+  {
+    std::lock_guard lock(mutex_);
+    if (stopping_) return;
+    tasks_.push_back(std::move(task));
+  }
+  arrived_.notify_one();
+}
+
+size_t Workers::waiting() const {
+  std::lock_guard lock(mutex_);
+  return tasks_.size();
+}
+
+void Workers::work() {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    arrived_.wait(lock, [&] { return stopping_ || !tasks_.empty(); });
+    if (stopping_) return;
+    std::function<void()> task = std::move(tasks_.front());
+    tasks_.pop_front();
+    lock.unlock();
+    task();
+    task = nullptr;  // what it holds is let go without the lock
+    lock.lock();
+  }
+}
+
+}  // namespace millrace
