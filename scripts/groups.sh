@@ -203,3 +203,27 @@ emulate() {
     [ ! -x "$program" ] || run_program "emulated-$label-$name" 3600 "$@" "$program"
   done
 }
+
+# node_tree FOLDER: its packages exactly as its lockfile has them.
+node_tree() {
+  (cd "$1" && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error) >"$logs/npm-${1//\//-}.log" 2>&1
+}
+
+# The page's bundle is what its source gives, byte for byte.
+group_page() {
+  if ! need_node || ! node_tree web; then
+    skipped "page: no Node 20.19 or newer, or no packages from npm"
+    return
+  fi
+  run_lines page 300 bash tests/web/bundle.sh
+}
+
+# The page in a real browser, against the real server.
+group_browser() {
+  if ! need_packages chromium || ! need_node || ! node_tree tests/web; then
+    skipped "browser: no Chromium, no Node 20.19 or newer, or no packages from npm"
+    return
+  fi
+  prepare release "$root/build/release" millrace -DMILLRACE_TESTS=ON || return
+  run_lines browser 900 node tests/web/browser.mjs build/release/bin/millrace
+}

@@ -49,8 +49,9 @@ Result<Address> resolve(const ServeTarget& target) {
 
 std::string request_text(const ServeTarget& target, std::string_view method, const std::string& path,
                          std::string_view body) {
+  const bool number = target.host.find(':') != std::string::npos;  // an address of the newer kind
   std::string text = fmt::format("{} {}{} HTTP/1.1\r\nHost: {}:{}\r\nAccept: */*\r\n", method, target.prefix, path,
-                                 target.host, target.port);
+                                 number ? "[" + target.host + "]" : target.host, target.port);
   for (const auto& [name, value] : target.headers) text += fmt::format("{}: {}\r\n", name, value);
   if (method == "POST") text += fmt::format("Content-Type: application/json\r\nContent-Length: {}\r\n", body.size());
   text += "\r\n";
