@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <numbers>
 
 #include "base/rng.h"
 
@@ -31,7 +32,7 @@ double gamma_gap(double shape, uint64_t seed, uint32_t index) {
   }
   double d = raised - 1.0 / 3, c = 1 / std::sqrt(9 * d);
   for (;;) {
-    double normal = std::sqrt(-2 * std::log(1 - number())) * std::cos(2 * M_PI * number());
+    double normal = std::sqrt(-2 * std::log(1 - number())) * std::cos(2 * std::numbers::pi * number());
     double v = std::pow(1 + c * normal, 3);
     if (v <= 0) continue;
     if (std::log(1 - number()) < 0.5 * normal * normal + d - d * v + d * std::log(v)) return boost * d * v / shape;

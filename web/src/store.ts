@@ -24,13 +24,12 @@ export class Store<T> {
 
 export function useStore<T>(store: Store<T>): T {
   const [, again] = useState(0);
+  const shown = store.value;
   useEffect(() => {
-    const seen = store.value;
-    const stop = store.watch(() => again((n) => n + 1));
-    if (store.value !== seen) again((n) => n + 1);
-    return stop;
+    if (store.value !== shown) again((n) => n + 1); // it changed after this was rendered and before anybody watched
+    return store.watch(() => again((n) => n + 1));
   }, [store]);
-  return store.value;
+  return shown;
 }
 
 // localStorage may be absent (blocked) or full; the page then works without memory.
