@@ -183,7 +183,7 @@ Result<Plan> plan_of(const Arguments& arguments) {
   TRY(plan.pace, pace_of(arguments));
   TRY(plan.extra, extra_of(arguments));
   TRY(plan.target, target_of(arguments));
-  plan.model = arguments.text("model");
+  plan.model = arguments.text("served-model-name");
   int vocab = static_cast<int>(arguments.integer("vocab"));
   if (plan.model.empty() || vocab == 0) {
     auto served = ask_models(plan.target);
@@ -433,10 +433,14 @@ constexpr Flag list(std::string_view name, std::string_view value, std::string_v
 std::vector<Flag> server_flags() {
   return {text("base-url", "URL", "", "", "the server, http://HOST:PORT"),
           text("host", "HOST", "127.0.0.1", "", "where no --base-url is given"),
-          whole("port", "8000", 1, 65535, "where no --base-url is given"),
+          whole("port", "8080", 1, 65535, "where no --base-url is given"),
           text("backend", "NAME", "openai", "openai|vllm|openai-chat", "completions, or chat completions"),
           text("endpoint", "PATH", "", "", "instead of the backend's usual one"),
-          text("model", "NAME", "", "", "as the API knows it; the server's first if absent"),
+          {.name = "served-model-name",
+           .alias = "--model",
+           .kind = Kind::text,
+           .value = "NAME",
+           .help = "as the API knows it; the server's first if absent"},
           list("header", "KEY=VALUE", "", Many::repeated, "sent with each request; OPENAI_API_KEY is sent as well")};
 }
 

@@ -46,7 +46,10 @@ TEST(ServeLoad, SmallVocabulariesAreNoTrouble) {
 }
 
 // Mean and variation of the gaps of a gamma process.
-std::pair<double, double> gaps(double rate, double burstiness) {
+struct Gaps {
+  double mean, variation;
+};
+Gaps gaps(double rate, double burstiness) {
   std::vector<Arrival> arrivals(20000);
   pace(arrivals, {.rate = rate, .burstiness = burstiness, .seed = 5});
   double sum = 0, squares = 0, before = 0;
