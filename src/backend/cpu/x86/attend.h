@@ -144,7 +144,7 @@ void find_keys(const AttendChunk& chunk, int32_t blocks, Stored* room, const Sto
     int32_t begin = b * kKeys, end = begin + kKeys < chunk.positions ? begin + kKeys : chunk.positions, j = begin;
     while (j < end && chunk.keys[j] == nullptr) ++j;
     out[b] = nullptr;
-    if (j == end) continue;
+    if (j >= end) continue;
     if (side_by_side(*chunk.kv)) {
       out[b] = reinterpret_cast<const Stored*>(chunk.keys[j]) - (j - begin) * chunk.k_dim;
       continue;
