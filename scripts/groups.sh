@@ -2,9 +2,9 @@
 # Sourced by ./test: the groups, and the ways a group runs its programs.
 
 # Folders of tests/ whose programs also run under ASan and UBSan: parsers, cache, engine, and what they stand on.
-sanitized_programs=(base tensor text backend cache model engine session apps)
+sanitized_programs=(base tensor text backend cache model engine session server apps)
 # Folders whose programs use several threads, for ThreadSanitizer.
-threaded_programs=(base backend engine session)
+threaded_programs=(base backend engine session server)
 fuzz_seconds=${MILLRACE_FUZZ_SECONDS:-4}
 fuzz_long_seconds=${MILLRACE_FUZZ_LONG_SECONDS:-120}
 
@@ -135,6 +135,50 @@ group_command_line() {
   run_lines command-line 300 python3 tests/apps/command_line.py build/release/bin/millrace
 }
 
+# Real clients from npm, at the versions of their lockfile, against a server of our own.
+group_clients() {
+  prepare release "$root/build/release" millrace -DMILLRACE_TESTS=ON || return
+  if ! command -v npm >/dev/null && ! need_packages nodejs npm; then
+    failed "clients: no Node"
+    return
+  fi
+  local folder=tests/clients log=$logs/npm-clients.log
+  if ! cmp -s $folder/package-lock.json $folder/node_modules/.installed; then
+    if ! npm_ci $folder >"$log" 2>&1; then
+      failed "clients: npm ci (see ${log#"$root"/})"
+      tail -n 20 "$log"
+      return
+    fi
+    cp $folder/package-lock.json $folder/node_modules/.installed
+  fi
+  run_lines clients 600 python3 $folder/run.py build/release/bin/millrace
+}
+
+# npm_ci FOLDER: what its lockfile names; the registry may need to be asked more than once.
+npm_ci() {
+  local try
+  for try in 1 2 3 4; do
+    if (cd "$1" && npm ci --ignore-scripts --no-audit --no-fund --prefer-offline); then return 0; fi
+    sleep $((try * 5))
+  done
+  return 1
+}
+
+# Clients that misbehave, beside streams that must not notice.
+group_faults() {
+  prepare release "$root/build/release" millrace -DMILLRACE_TESTS=ON || return
+  run_lines faults 900 python3 tests/server/faults.py build/release/bin/millrace
+}
+
+# The same with thousands of them, under AddressSanitizer too, and the metrics as Prometheus' own tool reads them.
+group_faults_long() {
+  prepare release "$root/build/release" millrace -DMILLRACE_TESTS=ON || return
+  need_packages prometheus || skipped "promtool: no package prometheus"
+  run_lines faults-long 3600 python3 tests/server/faults.py build/release/bin/millrace --full
+  prepare asan "$root/build/asan" millrace || return
+  run_lines faults-sanitized 3600 python3 tests/server/faults.py build/asan/bin/millrace
+}
+
 group_sanitized() {
   prepare asan "$root/build/asan" "$(targets_of "${sanitized_programs[@]}")" || return
   export ASAN_OPTIONS=detect_leaks=1:allocator_may_return_null=1 UBSAN_OPTIONS=print_stacktrace=1
@@ -204,14 +248,9 @@ emulate() {
   done
 }
 
-# node_tree FOLDER: its packages exactly as its lockfile has them.
-node_tree() {
-  (cd "$1" && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error) >"$logs/npm-${1//\//-}.log" 2>&1
-}
-
 # The page's bundle is what its source gives, byte for byte.
 group_page() {
-  if ! need_node || ! node_tree web; then
+  if ! need_node || ! npm_ci web >"$logs/npm-page.log" 2>&1; then
     skipped "page: no Node 20.19 or newer, or no packages from npm"
     return
   fi
@@ -220,7 +259,7 @@ group_page() {
 
 # The page in a real browser, against the real server.
 group_browser() {
-  if ! need_packages chromium || ! need_node || ! node_tree tests/web; then
+  if ! need_packages chromium || ! need_node || ! npm_ci tests/web >"$logs/npm-browser.log" 2>&1; then
     skipped "browser: no Chromium, no Node 20.19 or newer, or no packages from npm"
     return
   fi

@@ -196,24 +196,36 @@ class Connection : public ConnectionHandle, public std::enable_shared_from_this<
     co_return !closed_;
   }
 
+  // A co_await stands alone in its statement everywhere here: g++ 12 compiles one inside && or ?: wrongly.
   asio::awaitable<void> run() {
-    if constexpr (kTls) {
-      bool done = false;
-      stream_.async_handshake(asio::ssl::stream_base::server,
-                              [self = this->shared_from_this(), &done](error_code failure) {
-                                done = true;
-                                if (failure) self->closed_ = true;
-                                self->wake();
-                              });
-      const auto deadline = Clock::now() + seconds(setting_.limits.header_seconds);
-      while (!done) {
-        if (Clock::now() >= deadline && !closed_) close();
-        co_await sleep_until(closed_ ? Clock::time_point::max() : deadline);
-      }
-    }
-    while (!closed_ && co_await serve_one()) {
-    }
+    if (kTls) co_await handshake();
+    for (bool more = !closed_; more && !closed_;) more = co_await serve_one();
     co_await finish();
+  }
+
+  asio::awaitable<void> handshake() {
+    if constexpr (kTls) {
+      done_ = false;
+      stream_.async_handshake(asio::ssl::stream_base::server, [self = this->shared_from_this()](error_code failure) {
+        if (failure) self->closed_ = true;
+        self->note_done();
+      });
+      co_await wait_done(setting_.limits.header_seconds);
+    }
+    co_return;
+  }
+
+  void note_done() {
+    done_ = true;
+    wake();
+  }
+  // Waits for note_done(). After the time is up the connection is closed, which makes it come.
+  asio::awaitable<void> wait_done(double patience) {
+    const auto deadline = Clock::now() + seconds(patience);
+    while (!done_) {
+      if (Clock::now() >= deadline && !closed_) close();
+      co_await sleep_until(closed_ ? Clock::time_point::max() : deadline);
+    }
   }
 
   // One request and its answer. False: the connection is to end.
@@ -222,24 +234,39 @@ class Connection : public ConnectionHandle, public std::enable_shared_from_this<
     parser->header_limit(static_cast<uint32_t>(setting_.limits.header_bytes));
     parser->body_limit(setting_.limits.body_bytes);
     parser->eager(true);
-    idle_ = true;
-    const bool first_byte =
-        in_.size() > 0 || co_await read_more(Clock::now() + seconds(setting_.limits.idle_seconds), kReadBytes);
-    idle_ = false;
-    if (!first_byte) co_return false;
-    int refused = 0;
-    if (!co_await read_head(*parser, refused)) co_return refused != 0 && co_await refuse(refused);
-    if (refused = check_head(*parser); refused != 0) co_return co_await refuse(refused);
-    keep_alive_ = parser->keep_alive() && !*setting_.closing;
-    chunked_ = parser->get().version() >= 11;
-    head_only_ = parser->get().method_string() == "HEAD";
-    if (!parser->is_done() && boost::beast::iequals(parser->get()["Expect"], "100-continue") &&
-        !co_await write("HTTP/1.1 100 Continue\r\n\r\n"))
-      co_return false;
-    if (!co_await read_body(*parser, refused)) co_return refused != 0 && co_await refuse(refused);
+    bool there = in_.size() > 0;
+    if (!there) {
+      idle_ = true;
+      there = co_await read_more(Clock::now() + seconds(setting_.limits.idle_seconds), kReadBytes);
+      idle_ = false;
+    }
+    if (!there) co_return false;
+    const int refused = co_await read_request(*parser);
+    if (refused > 0) co_await refuse(refused);
+    if (refused != 0) co_return false;
     HttpRequest request = request_of(*parser);
     parser.reset();
-    co_return co_await answer(std::move(request));
+    const bool more = co_await answer(std::move(request));
+    co_return more;
+  }
+
+  // 0: it is there; -1: the client went away; else the status to refuse it with.
+  asio::awaitable<int> read_request(Parser& parser) {
+    int refused = 0;
+    const bool head = co_await read_head(parser, refused);
+    if (!head) co_return refused != 0 ? refused : -1;
+    refused = check_head(parser);
+    if (refused != 0) co_return refused;
+    keep_alive_ = parser.keep_alive() && !*setting_.closing;
+    chunked_ = parser.get().version() >= 11;
+    head_only_ = parser.get().method_string() == "HEAD";
+    if (!parser.is_done() && boost::beast::iequals(parser.get()["Expect"], "100-continue")) {
+      const bool written = co_await write("HTTP/1.1 100 Continue\r\n\r\n");
+      if (!written) co_return -1;
+    }
+    const bool body = co_await read_body(parser, refused);
+    if (!body) co_return refused != 0 ? refused : -1;
+    co_return 0;
   }
 
   // The status that says what is wrong with the bytes, 0 if they only end too early.
@@ -275,7 +302,8 @@ class Connection : public ConnectionHandle, public std::enable_shared_from_this<
         refused = 431;
         co_return false;
       }
-      if (co_await read_more(deadline, kReadBytes)) continue;
+      const bool more = co_await read_more(deadline, kReadBytes);
+      if (more) continue;
       if (!closed_) refused = 408;
       co_return false;
     }
@@ -288,7 +316,8 @@ class Connection : public ConnectionHandle, public std::enable_shared_from_this<
       if (parser.is_done()) co_return true;
       if (in_.size() > 0 && feed_again(parser, refused)) continue;
       if (refused != 0) co_return false;
-      if (co_await read_more(deadline, kBodyReadBytes)) continue;
+      const bool more = co_await read_more(deadline, kBodyReadBytes);
+      if (more) continue;
       if (!closed_) refused = 408;
       co_return false;
     }
@@ -334,15 +363,15 @@ class Connection : public ConnectionHandle, public std::enable_shared_from_this<
   }
 
   // What cannot be read as a request is answered and ends the connection: where the next one begins is not known.
-  asio::awaitable<bool> refuse(int status) {
+  asio::awaitable<void> refuse(int status) {
     keep_alive_ = false;
     head_only_ = false;
     std::string message = status == 413   ? fmt::format("the body is larger than {} bytes", setting_.limits.body_bytes)
                           : status == 431 ? "the headers are too large or too many"
                           : status == 408 ? "the request did not come in time"
                                           : "this is no request this server can read";
-    co_await write_whole(error_answer({.status = status, .message = std::move(message), .code = "bad_request"}));
-    co_return false;
+    HttpAnswer answer = error_answer({.status = status, .message = std::move(message), .code = "bad_request"});
+    co_await write_whole(std::move(answer));
   }
 
   void end_reply() {
@@ -367,7 +396,8 @@ class Connection : public ConnectionHandle, public std::enable_shared_from_this<
       co_await sleep_until(Clock::time_point::max());
     }
     bool good = false;
-    if (!closed_) good = seen.streaming ? co_await write_stream() : co_await write_whole(reply_->take_head());
+    if (!closed_ && seen.streaming) good = co_await write_stream();
+    if (!closed_ && !seen.streaming) good = co_await write_whole(reply_->take_head());
     reply_->close(!good);
     reply_.reset();
     co_return good&& keep_alive_;
@@ -390,12 +420,11 @@ class Connection : public ConnectionHandle, public std::enable_shared_from_this<
   asio::awaitable<bool> write_whole(HttpAnswer answer) {
     const std::string_view body = answer.fixed.empty() ? std::string_view(answer.body) : answer.fixed;
     std::string head = head_of(answer, body.size());
-    if (head_only_) co_return co_await write(head);
-    if (body.size() <= kKeptBytes) {  // one packet rather than two
-      head += body;
-      co_return co_await write(head);
-    }
-    co_return co_await write(head) && co_await write(body);
+    const bool together = body.size() <= kKeptBytes;  // one packet rather than two
+    if (together && !head_only_) head += body;
+    bool written = co_await write(head);
+    if (written && !together && !head_only_) written = co_await write(body);
+    co_return written;
   }
 
   // Puts a chunk's frame around what was appended to `out` after `begin`.
@@ -420,7 +449,8 @@ class Connection : public ConnectionHandle, public std::enable_shared_from_this<
       frame(out, begin);
       if (ended && chunked_) out += "0\r\n\r\n";
       if (!out.empty()) {
-        if (!co_await write(out)) co_return false;
+        const bool written = co_await write(out);
+        if (!written) co_return false;
         last_write = Clock::now();
         out.clear();
         if (out.capacity() > kKeptBytes) out.shrink_to_fit();
@@ -437,25 +467,22 @@ class Connection : public ConnectionHandle, public std::enable_shared_from_this<
   // Lets the client read what was sent before the connection goes: what it still sends is read for a moment, since
   // closing with unread input would take back the answer.
   asio::awaitable<void> finish() {
-    if (closed_) co_return close();
+    if (closed_) {
+      close();
+      co_return;
+    }
     if constexpr (kTls) {
-      bool done = false;
-      const auto deadline = Clock::now() + seconds(1);
-      stream_.async_shutdown([self = this->shared_from_this(), &done](error_code) {
-        done = true;
-        self->wake();
-      });
-      while (!done) {
-        if (Clock::now() >= deadline && !closed_) close();
-        co_await sleep_until(closed_ ? Clock::time_point::max() : deadline);
-      }
+      done_ = false;
+      stream_.async_shutdown([self = this->shared_from_this()](error_code) { self->note_done(); });
+      co_await wait_done(1);
     } else {
       error_code ignored;
       lowest().shutdown(asio::socket_base::shutdown_send, ignored);
       const auto deadline = Clock::now() + seconds(2);
-      for (size_t drained = 0; drained < (size_t{1} << 20); drained += kBodyReadBytes) {
+      bool more = true;
+      for (size_t drained = 0; more && drained < (size_t{1} << 20); drained += kBodyReadBytes) {
         in_.consume(in_.size());
-        if (!co_await read_more(deadline, kBodyReadBytes)) break;
+        more = co_await read_more(deadline, kBodyReadBytes);
       }
     }
     close();
@@ -467,7 +494,7 @@ class Connection : public ConnectionHandle, public std::enable_shared_from_this<
   std::function<void(ConnectionHandle*)> at_end_;
   boost::beast::flat_buffer in_;
   std::shared_ptr<Reply> reply_;
-  bool reading_ = false, writing_ = false, closed_ = false, idle_ = false;
+  bool reading_ = false, writing_ = false, closed_ = false, idle_ = false, done_ = false;
   bool keep_alive_ = false, chunked_ = true, head_only_ = false;
 };
 

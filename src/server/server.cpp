@@ -26,6 +26,7 @@ using Acceptor = asio::basic_socket_acceptor<asio::generic::stream_protocol>;
 namespace {
 
 constexpr int kSpareFiles = 64;  // for the model, logs and the like
+constexpr int kSendBytes = 64 << 10;
 
 // As many connections as the process may have open files, up to the number asked for.
 int possible_connections(int wanted) {
@@ -158,7 +159,8 @@ void Server::State::accept(Acceptor& acceptor, bool local) {
 
 void Server::State::take(StreamSocket socket, bool local) {
   if (static_cast<int>(connections.size()) >= most_connections) return;  // the destructor closes it
-  error_code ignored;
+  // The kernel's buffer would grow to megabytes for a client that does not read.
+  ::setsockopt(socket.native_handle(), SOL_SOCKET, SO_SNDBUF, &kSendBytes, sizeof(kSendBytes));
   if (!local) {
     const int yes = 1;
     ::setsockopt(socket.native_handle(), IPPROTO_TCP, TCP_NODELAY, &yes, sizeof(yes));

@@ -51,6 +51,11 @@ void Service::serve(ServedModel model) {
   model_.store(owned_model_.get());
 }
 
+Metrics Service::metrics() const {
+  const ServedModel* served = model();
+  return served == nullptr ? Metrics() : served->engine->snapshot().metrics;
+}
+
 void Service::drain() { draining_.store(true); }
 
 void Service::fail_all(std::string_view why) {

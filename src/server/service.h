@@ -63,6 +63,7 @@ class Service {
   // Ends what is open, each with an error the client can read.
   void fail_all(std::string_view why);
   int open() const { return open_.load(); }
+  Metrics metrics() const;  // of the engine; empty without one
 
   struct Counters {
     std::atomic<int64_t> requests = 0, refused = 0, client_errors = 0, server_errors = 0, disconnects = 0;
