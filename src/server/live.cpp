@@ -146,6 +146,7 @@ JsonObject LiveView::look(const Engine::Snapshot& snapshot, std::span<const Page
                      {"ttft_ms", spread(seen_.front().first_token, m.first_token)},
                      {"itl_ms", spread(seen_.front().between_tokens, m.between_tokens)},
                      {"limit", limit(snapshot, floor, token_bytes)},
+                     {"limit_known", static_cast<bool>(floor)},
                      {"pages", pages_json(snapshot, pages)},
                      {"kv_bytes", JsonObject{{"reserved", m.kv_reserved_bytes}, {"used", m.kv_used_bytes}}}};
   before_ = m;

@@ -88,6 +88,7 @@ TEST(LiveView, WithoutAFloorThereIsNoLimit) {
   view.look(after(1, 1), {}, {}, 8);
   JsonObject json = view.look(after(50, 3), {}, {}, 8);
   EXPECT_TRUE(json.at("limit").is_null());
+  EXPECT_FALSE(json.at("limit_known").as_bool());
   EXPECT_EQ(json.at("pages").at("free").as_int64(), 3);
 }
 

@@ -181,6 +181,7 @@ export interface Live {
   ttft_ms: Percentiles;
   itl_ms: Percentiles;
   limit: number | null;
+  limit_known: boolean;
   pages: { total: number; used: number; shared: number; cached: number; free: number; per_cell: number; map: string };
   kv_bytes: { reserved: number; used: number };
 }

@@ -144,6 +144,11 @@ function recent(samples: Sample[], of: (sample: Sample) => number | null, end = 
   return values.length > 0 ? values.reduce((a, b) => a + b, 0) / values.length : 0;
 }
 
+function limitNote(now: Live): string {
+  if (!now.limit_known) return 'millrace bench measures it once';
+  return now.limit === null ? 'shown while steps run' : `a step takes ${duration(now.step.ms)}`;
+}
+
 function Tiles({ now, samples }: { now: Live; samples: Sample[] }) {
   const limit = now.limit;
   return (
@@ -153,7 +158,7 @@ function Tiles({ now, samples }: { now: Live; samples: Sample[] }) {
         note={`${count(now.cached_tokens)} more from the cache`} />
       <Tile name="Requests" value={count(now.running)} unit="running" note={`${count(now.waiting)} waiting, ${count(now.finished)} done`} />
       <Tile name="Machine's limit" value={limit === null ? '–' : `${(limit * 100).toFixed(0)} %`}
-        note={limit === null ? 'shown while steps run' : `a step takes ${duration(now.step.ms)}`}>
+        note={limitNote(now)}>
         <meter min={0} max={1} value={limit ?? 0} aria-label="Share of the machine's limit" />
       </Tile>
     </dl>
