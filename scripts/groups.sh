@@ -2,7 +2,7 @@
 # Sourced by ./test: the groups, and the ways a group runs its programs.
 
 # Folders of tests/ whose programs also run under ASan and UBSan: parsers, cache, engine, and what they stand on.
-sanitized_programs=(base tensor text backend cache model engine session server apps)
+sanitized_programs=(base tensor text backend cache model engine session server apps bench)
 # Folders whose programs use several threads, for ThreadSanitizer.
 threaded_programs=(base backend engine session server)
 fuzz_seconds=${MILLRACE_FUZZ_SECONDS:-4}
