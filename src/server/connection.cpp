@@ -32,6 +32,25 @@ Clock::duration seconds(double value) {
   return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(value));
 }
 
+// What a body takes of the room for all bodies, given back when it goes.
+class BodyCharge {
+ public:
+  explicit BodyCharge(std::atomic<int64_t>& total) : total_(total) {}
+  ~BodyCharge() { total_.fetch_sub(bytes_); }
+  BodyCharge(const BodyCharge&) = delete;
+  BodyCharge& operator=(const BodyCharge&) = delete;
+  // False if there is no room for so many.
+  bool grow_to(int64_t bytes, int64_t most) {
+    const int64_t before = total_.fetch_add(bytes - bytes_);
+    const int64_t more = std::exchange(bytes_, bytes);
+    return before + bytes - more <= most;
+  }
+
+ private:
+  std::atomic<int64_t>& total_;
+  int64_t bytes_ = 0;
+};
+
 // The answer to one request on its way from whoever gives it to the connection. Any thread; the wake function is
 // called at most once between two looks.
 class Reply : public Exchange, public std::enable_shared_from_this<Reply> {
@@ -311,8 +330,13 @@ class Connection : public ConnectionHandle, public std::enable_shared_from_this<
 
   asio::awaitable<bool> read_body(Parser& parser, int& refused) {
     const auto deadline = Clock::now() + seconds(setting_.limits.body_seconds);
+    charge_ = std::make_shared<BodyCharge>(setting_.service->counters().body_bytes);
     for (;;) {
       if (!feed(parser, refused)) co_return false;
+      if (!charge_->grow_to(static_cast<int64_t>(parser.get().body().capacity()), setting_.limits.all_bodies_bytes)) {
+        refused = 503;
+        co_return false;
+      }
       if (parser.is_done()) co_return true;
       if (in_.size() > 0 && feed_again(parser, refused)) continue;
       if (refused != 0) co_return false;
@@ -340,7 +364,7 @@ class Connection : public ConnectionHandle, public std::enable_shared_from_this<
     return target.starts_with('/') || target.starts_with("http://") || target.starts_with("https://") ? 0 : 400;
   }
 
-  HttpRequest request_of(Parser& parser) const {
+  HttpRequest request_of(Parser& parser) {
     auto& message = parser.get();
     HttpRequest request;
     request.method = std::string(message.method_string());
@@ -357,6 +381,7 @@ class Connection : public ConnectionHandle, public std::enable_shared_from_this<
       request.headers.emplace_back(std::move(name), std::string(field.value()));
     }
     request.body = std::move(message.body());
+    request.charge = std::move(charge_);
     request.secure = kTls;
     request.local = setting_.local;
     return request;
@@ -369,6 +394,7 @@ class Connection : public ConnectionHandle, public std::enable_shared_from_this<
     std::string message = status == 413   ? fmt::format("the body is larger than {} bytes", setting_.limits.body_bytes)
                           : status == 431 ? "the headers are too large or too many"
                           : status == 408 ? "the request did not come in time"
+                          : status == 503 ? "too many large requests are being read: try again later"
                                           : "this is no request this server can read";
     HttpAnswer answer = error_answer({.status = status, .message = std::move(message), .code = "bad_request"});
     co_await write_whole(std::move(answer));
@@ -400,6 +426,7 @@ class Connection : public ConnectionHandle, public std::enable_shared_from_this<
     if (!closed_ && !seen.streaming) good = co_await write_whole(reply_->take_head());
     reply_->close(!good);
     reply_.reset();
+    keep_alive_ = keep_alive_ && !*setting_.closing;
     co_return good&& keep_alive_;
   }
 
@@ -438,13 +465,18 @@ class Connection : public ConnectionHandle, public std::enable_shared_from_this<
     if (!chunked_) keep_alive_ = false;  // its end is told by closing
     const std::shared_ptr<Job> job = reply_->job();
     std::string out = head_of(reply_->take_head(), std::nullopt);
-    if (head_only_ || !job) co_return false;
+    if (head_only_) {
+      const bool written = co_await write(out);
+      co_return written;
+    }
+    CHECK(job != nullptr, "a stream without a job");
     const double period = job->period();
     auto last_write = Clock::now();
     bool ended = false;
     while (!closed_) {
       const size_t begin = out.size();
       ended = job->pull(out) == Job::Pull::end;
+      ended = ended || (period > 0 && *setting_.closing);  // a view without an end
       if (out.empty() && Clock::now() - last_write >= seconds(setting_.limits.ping_seconds)) out += ": ping\n\n";
       frame(out, begin);
       if (ended && chunked_) out += "0\r\n\r\n";
@@ -493,6 +525,7 @@ class Connection : public ConnectionHandle, public std::enable_shared_from_this<
   ConnectionSetting setting_;
   std::function<void(ConnectionHandle*)> at_end_;
   boost::beast::flat_buffer in_;
+  std::shared_ptr<BodyCharge> charge_;
   std::shared_ptr<Reply> reply_;
   bool reading_ = false, writing_ = false, closed_ = false, idle_ = false, done_ = false;
   bool keep_alive_ = false, chunked_ = true, head_only_ = false;

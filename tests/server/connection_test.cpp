@@ -6,6 +6,7 @@
 #include <regex>
 #include <set>
 
+#include "base/file.h"
 #include "server/rig.h"
 
 namespace millrace {
@@ -381,6 +382,13 @@ TEST(Metrics, AreWhatPrometheusReads) {
   }
   EXPECT_EQ(values["millrace_time_to_first_token_seconds_count"], 1);
   EXPECT_EQ(values["millrace_generation_tokens_total"], 2);
+  // What the dashboard and the alerts look at is there.
+  for (const char* name : {"docs/grafana.json", "docs/operations.md"}) {
+    const std::string document = read_file(std::filesystem::path(MILLRACE_SOURCE_DIR) / name).value();
+    const std::regex metric("millrace_[a-z0-9_]*[a-z]");
+    for (std::sregex_iterator it(document.begin(), document.end(), metric), end; it != end; ++it)
+      EXPECT_TRUE(values.contains(it->str())) << it->str() << " in " << name;
+  }
 }
 
 }  // namespace
