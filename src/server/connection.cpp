@@ -23,10 +23,12 @@ using boost::system::error_code;
 using Clock = std::chrono::steady_clock;
 using Parser = http::request_parser<http::string_body>;
 
-constexpr size_t kReadBytes = 4096;       // asked for at once while a head or an answer is awaited
+constexpr size_t kReadBytes = 4096;       // asked for at once while a head is awaited
+constexpr size_t kWatchBytes = 512;       // and while an answer is: hardly ever anything comes
 constexpr size_t kBodyReadBytes = 65536;  // and while a body comes
 constexpr size_t kAheadBytes = 16384;     // a client may send of its next request before it has this answer
-constexpr size_t kKeptBytes = 16384;      // of room a connection keeps between answers
+constexpr int64_t kSmallBody = 65536;
+constexpr size_t kKeptBytes = 16384;  // of room a connection keeps between answers
 
 Clock::duration seconds(double value) {
   return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(value));
@@ -167,15 +169,18 @@ class Connection : public ConnectionHandle, public std::enable_shared_from_this<
     co_await timer_.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
   }
 
+  // What comes lands beside the input and joins it on arrival: a read may be open while the input is being used.
   void start_read(size_t bytes) {
     if (reading_ || closed_) return;
     reading_ = true;
-    stream_.async_read_some(in_.prepare(bytes), [self = this->shared_from_this()](error_code failure, size_t count) {
-      self->reading_ = false;
-      self->in_.commit(count);
-      if (failure) self->closed_ = true;
-      self->wake();
-    });
+    landing_.resize(bytes);
+    stream_.async_read_some(
+        asio::buffer(landing_), [self = this->shared_from_this()](error_code failure, size_t count) {
+          self->reading_ = false;
+          self->in_.commit(asio::buffer_copy(self->in_.prepare(count), asio::buffer(self->landing_)));
+          if (failure) self->closed_ = true;
+          self->wake();
+        });
   }
 
   // Waits for more input. False: the connection has ended or the time is up.
@@ -265,6 +270,8 @@ class Connection : public ConnectionHandle, public std::enable_shared_from_this<
     if (refused != 0) co_return false;
     HttpRequest request = request_of(*parser);
     parser.reset();
+    if (in_.size() == 0) in_.shrink_to_fit();
+    if (!reading_) landing_ = {};
     const bool more = co_await answer(std::move(request));
     co_return more;
   }
@@ -333,7 +340,9 @@ class Connection : public ConnectionHandle, public std::enable_shared_from_this<
     charge_ = std::make_shared<BodyCharge>(setting_.service->counters().body_bytes);
     for (;;) {
       if (!feed(parser, refused)) co_return false;
-      if (!charge_->grow_to(static_cast<int64_t>(parser.get().body().capacity()), setting_.limits.all_bodies_bytes)) {
+      // Small bodies are always taken, so that large ones cannot shut everybody out.
+      const auto bytes = static_cast<int64_t>(parser.get().body().size());
+      if (!charge_->grow_to(bytes, setting_.limits.all_bodies_bytes) && bytes > kSmallBody) {
         refused = 503;
         co_return false;
       }
@@ -418,7 +427,7 @@ class Connection : public ConnectionHandle, public std::enable_shared_from_this<
       seen = reply_->look();
       if (seen.answered) break;
       // Reading on is how a client that goes away is noticed.
-      if (in_.size() < kAheadBytes) start_read(kReadBytes);
+      if (in_.size() < kAheadBytes) start_read(kWatchBytes);
       co_await sleep_until(Clock::time_point::max());
     }
     bool good = false;
@@ -427,7 +436,8 @@ class Connection : public ConnectionHandle, public std::enable_shared_from_this<
     reply_->close(!good);
     reply_.reset();
     keep_alive_ = keep_alive_ && !*setting_.closing;
-    co_return good&& keep_alive_;
+    if (!good) keep_alive_ = false;
+    co_return keep_alive_;
   }
 
   std::string head_of(const HttpAnswer& answer, std::optional<size_t> length) const {
@@ -490,7 +500,7 @@ class Connection : public ConnectionHandle, public std::enable_shared_from_this<
       if (ended) co_return true;
       const auto until =
           period > 0 ? Clock::now() + seconds(period) : last_write + seconds(setting_.limits.ping_seconds);
-      if (in_.size() < kAheadBytes) start_read(1024);
+      if (in_.size() < kAheadBytes) start_read(kWatchBytes);
       while (!closed_ && Clock::now() < until && !reply_->look().ready) co_await sleep_until(until);
     }
     co_return false;
@@ -525,6 +535,7 @@ class Connection : public ConnectionHandle, public std::enable_shared_from_this<
   ConnectionSetting setting_;
   std::function<void(ConnectionHandle*)> at_end_;
   boost::beast::flat_buffer in_;
+  std::vector<char> landing_;
   std::shared_ptr<BodyCharge> charge_;
   std::shared_ptr<Reply> reply_;
   bool reading_ = false, writing_ = false, closed_ = false, idle_ = false, done_ = false;
