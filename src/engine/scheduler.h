@@ -41,8 +41,8 @@ class Scheduler {
   ~Scheduler();
 
   Result<RequestId> submit(Request request, double now);
-  // Its answers end now and nothing more is said about them; the one named, if any, as one that stopped by itself, since
-  // whoever listens has all it wants of it. False if there was none to end.
+  // Its answers end now and nothing more is said about them; the one named, if any, as one that stopped by itself,
+  // since whoever listens has all it wants of it. False if there was none to end.
   bool cancel(RequestId request, double now, int choice = -1);
   StepPlan next(double now);
   std::vector<Event> commit(const StepPlan& plan, const Sampled& sampled, double now);
