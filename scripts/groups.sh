@@ -170,11 +170,17 @@ group_faults() {
   run_lines faults 900 python3 tests/server/faults.py build/release/bin/millrace
 }
 
-# The same with thousands of them, under AddressSanitizer too, and the metrics as Prometheus' own tool reads them.
+# The same with thousands of them, under AddressSanitizer too, the metrics as Prometheus' own tool reads them, and two
+# servers behind HAProxy.
 group_faults_long() {
   prepare release "$root/build/release" millrace -DMILLRACE_TESTS=ON || return
   need_packages prometheus || skipped "promtool: no package prometheus"
   run_lines faults-long 3600 python3 tests/server/faults.py build/release/bin/millrace --full
+  if need_packages haproxy; then
+    run_lines replicas 600 python3 tests/server/replicas.py build/release/bin/millrace
+  else
+    skipped "replicas: no package haproxy"
+  fi
   prepare asan "$root/build/asan" millrace || return
   run_lines faults-sanitized 3600 python3 tests/server/faults.py build/asan/bin/millrace
 }

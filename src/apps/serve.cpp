@@ -26,12 +26,16 @@ class Signals {
     ::signal(SIGPIPE, SIG_IGN);  // whoever stops reading our log does not end the server
   }
   ~Signals() {
-    done_.store(true);
-    if (thread_.joinable()) thread_.join();
+    stop();
     ::pthread_sigmask(SIG_SETMASK, &before_, nullptr);
   }
   void start(Server& server, const Terminal& terminal) {
     thread_ = std::thread([this, &server, &terminal] { wait(server, terminal); });
+  }
+  // Before the server goes.
+  void stop() {
+    done_.store(true);
+    if (thread_.joinable()) thread_.join();
   }
   bool raised() const { return count_.load() > 0; }
 
@@ -94,6 +98,7 @@ Result<int> run(const Arguments& arguments) {
   });
   server->run();
   loader.join();
+  signals.stop();
   if (!loaded.ok() && !signals.raised()) return loaded.error();
   terminal.note("stopped");
   return kExitOk;

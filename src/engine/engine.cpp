@@ -143,6 +143,10 @@ void Engine::drop(const Inbox::Item& item) {
   if (found == ids_.end()) return;
   RequestId inside = found->second;
   const bool any = parts_.scheduler->cancel(inside, now(), item.choice);
+  {
+    std::lock_guard lock(mutex_);  // perhaps no step comes that would show it
+    shown_.metrics = parts_.scheduler->metrics();
+  }
   if (item.choice >= 0 && (!any || --open_[inside].unfinished > 0)) return;
   open_.erase(inside);
   ids_.erase(found);

@@ -44,7 +44,8 @@ class Engine {
 
   // With `tell_admission` the listener is called once without events as soon as the request is in the queue.
   RequestId submit(Request request, Listener listener, bool tell_admission = false);
-  // Nothing more is told about the request, or about the one answer named; unknown ids are fine.
+  // Nothing more is told about the request; unknown ids are fine. If one answer is named, only that one ends, and it
+  // counts as stopped: its listener has found what it was waiting for.
   void cancel(RequestId request, int choice = -1);
 
   struct Snapshot {

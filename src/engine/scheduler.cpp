@@ -137,6 +137,15 @@ void Scheduler::land(Sequence& sequence, const Work& work, const SampledRow& row
   if (how != Finish::none) finish(sequence, how, now);
 }
 
+void Scheduler::note_now() {
+  metrics_.running = static_cast<int>(running_.size());
+  metrics_.waiting = static_cast<int>(waiting_.size());
+  metrics_.pages_used = cache_.pool().used();
+  metrics_.pages_free = cache_.pool().free();
+  metrics_.pages_cached = cache_.tree().evictable();
+  metrics_.second_pages_used = cache_.second().used();
+}
+
 void Scheduler::note_step(const StepPlan& plan, const Sampled& sampled, double now) {
   ++metrics_.steps;
   metrics_.computed_tokens += plan.tokens;
@@ -149,12 +158,7 @@ void Scheduler::note_step(const StepPlan& plan, const Sampled& sampled, double n
     const auto& costs = step_time_.coefficients();
     if (step_time_.trained()) cache_.set_costs({costs.token, costs.context, limits_.page_move_seconds});
   }
-  metrics_.running = static_cast<int>(running_.size());
-  metrics_.waiting = static_cast<int>(waiting_.size());
-  metrics_.pages_used = cache_.pool().used();
-  metrics_.pages_free = cache_.pool().free();
-  metrics_.pages_cached = cache_.tree().evictable();
-  metrics_.second_pages_used = cache_.second().used();
+  note_now();
   KvUse use;
   for (const Sequence* sequence : running_) {
     KvUse own = cache_.use(sequence->pages, sequence->computed);

@@ -329,7 +329,8 @@ bool Scheduler::cancel(RequestId request, double now, int choice) {
   for (auto& answer : found->second.answers)
     if (answer->state != Sequence::State::finished && (choice < 0 || answer->choice == choice))
       open.push_back(answer.get());
-  for (Sequence* sequence : open) finish(*sequence, Finish::cancelled, now);
+  for (Sequence* sequence : open) finish(*sequence, choice < 0 ? Finish::cancelled : Finish::stop, now);
+  note_now();
   return !open.empty();
 }
 

@@ -23,14 +23,35 @@ using boost::system::error_code;
 using Clock = std::chrono::steady_clock;
 using Parser = http::request_parser<http::string_body>;
 
-constexpr size_t kReadBytes = 4096;       // asked for at once while a head or an answer is awaited
+constexpr size_t kReadBytes = 4096;       // asked for at once while a head is awaited
+constexpr size_t kWatchBytes = 512;       // and while an answer is: hardly ever anything comes
 constexpr size_t kBodyReadBytes = 65536;  // and while a body comes
 constexpr size_t kAheadBytes = 16384;     // a client may send of its next request before it has this answer
-constexpr size_t kKeptBytes = 16384;      // of room a connection keeps between answers
+constexpr int64_t kSmallBody = 65536;
+constexpr size_t kKeptBytes = 16384;  // of room a connection keeps between answers
 
 Clock::duration seconds(double value) {
   return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(value));
 }
+
+// What a body takes of the room for all bodies, given back when it goes.
+class BodyCharge {
+ public:
+  explicit BodyCharge(std::atomic<int64_t>& total) : total_(total) {}
+  ~BodyCharge() { total_.fetch_sub(bytes_); }
+  BodyCharge(const BodyCharge&) = delete;
+  BodyCharge& operator=(const BodyCharge&) = delete;
+  // False if there is no room for so many.
+  bool grow_to(int64_t bytes, int64_t most) {
+    const int64_t before = total_.fetch_add(bytes - bytes_);
+    const int64_t more = std::exchange(bytes_, bytes);
+    return before + bytes - more <= most;
+  }
+
+ private:
+  std::atomic<int64_t>& total_;
+  int64_t bytes_ = 0;
+};
 
 // The answer to one request on its way from whoever gives it to the connection. Any thread; the wake function is
 // called at most once between two looks.
@@ -148,15 +169,18 @@ class Connection : public ConnectionHandle, public std::enable_shared_from_this<
     co_await timer_.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
   }
 
+  // What comes lands beside the input and joins it on arrival: a read may be open while the input is being used.
   void start_read(size_t bytes) {
     if (reading_ || closed_) return;
     reading_ = true;
-    stream_.async_read_some(in_.prepare(bytes), [self = this->shared_from_this()](error_code failure, size_t count) {
-      self->reading_ = false;
-      self->in_.commit(count);
-      if (failure) self->closed_ = true;
-      self->wake();
-    });
+    landing_.resize(bytes);
+    stream_.async_read_some(
+        asio::buffer(landing_), [self = this->shared_from_this()](error_code failure, size_t count) {
+          self->reading_ = false;
+          self->in_.commit(asio::buffer_copy(self->in_.prepare(count), asio::buffer(self->landing_)));
+          if (failure) self->closed_ = true;
+          self->wake();
+        });
   }
 
   // Waits for more input. False: the connection has ended or the time is up.
@@ -246,6 +270,8 @@ class Connection : public ConnectionHandle, public std::enable_shared_from_this<
     if (refused != 0) co_return false;
     HttpRequest request = request_of(*parser);
     parser.reset();
+    if (in_.size() == 0) in_.shrink_to_fit();
+    if (!reading_) landing_ = {};
     const bool more = co_await answer(std::move(request));
     co_return more;
   }
@@ -311,8 +337,15 @@ class Connection : public ConnectionHandle, public std::enable_shared_from_this<
 
   asio::awaitable<bool> read_body(Parser& parser, int& refused) {
     const auto deadline = Clock::now() + seconds(setting_.limits.body_seconds);
+    charge_ = std::make_shared<BodyCharge>(setting_.service->counters().body_bytes);
     for (;;) {
       if (!feed(parser, refused)) co_return false;
+      // Small bodies are always taken, so that large ones cannot shut everybody out.
+      const auto bytes = static_cast<int64_t>(parser.get().body().size());
+      if (!charge_->grow_to(bytes, setting_.limits.all_bodies_bytes) && bytes > kSmallBody) {
+        refused = 503;
+        co_return false;
+      }
       if (parser.is_done()) co_return true;
       if (in_.size() > 0 && feed_again(parser, refused)) continue;
       if (refused != 0) co_return false;
@@ -340,7 +373,7 @@ class Connection : public ConnectionHandle, public std::enable_shared_from_this<
     return target.starts_with('/') || target.starts_with("http://") || target.starts_with("https://") ? 0 : 400;
   }
 
-  HttpRequest request_of(Parser& parser) const {
+  HttpRequest request_of(Parser& parser) {
     auto& message = parser.get();
     HttpRequest request;
     request.method = std::string(message.method_string());
@@ -357,6 +390,7 @@ class Connection : public ConnectionHandle, public std::enable_shared_from_this<
       request.headers.emplace_back(std::move(name), std::string(field.value()));
     }
     request.body = std::move(message.body());
+    request.charge = std::move(charge_);
     request.secure = kTls;
     request.local = setting_.local;
     return request;
@@ -369,6 +403,7 @@ class Connection : public ConnectionHandle, public std::enable_shared_from_this<
     std::string message = status == 413   ? fmt::format("the body is larger than {} bytes", setting_.limits.body_bytes)
                           : status == 431 ? "the headers are too large or too many"
                           : status == 408 ? "the request did not come in time"
+                          : status == 503 ? "too many large requests are being read: try again later"
                                           : "this is no request this server can read";
     HttpAnswer answer = error_answer({.status = status, .message = std::move(message), .code = "bad_request"});
     co_await write_whole(std::move(answer));
@@ -392,7 +427,7 @@ class Connection : public ConnectionHandle, public std::enable_shared_from_this<
       seen = reply_->look();
       if (seen.answered) break;
       // Reading on is how a client that goes away is noticed.
-      if (in_.size() < kAheadBytes) start_read(kReadBytes);
+      if (in_.size() < kAheadBytes) start_read(kWatchBytes);
       co_await sleep_until(Clock::time_point::max());
     }
     bool good = false;
@@ -400,7 +435,9 @@ class Connection : public ConnectionHandle, public std::enable_shared_from_this<
     if (!closed_ && !seen.streaming) good = co_await write_whole(reply_->take_head());
     reply_->close(!good);
     reply_.reset();
-    co_return good&& keep_alive_;
+    keep_alive_ = keep_alive_ && !*setting_.closing;
+    if (!good) keep_alive_ = false;
+    co_return keep_alive_;
   }
 
   std::string head_of(const HttpAnswer& answer, std::optional<size_t> length) const {
@@ -438,13 +475,18 @@ class Connection : public ConnectionHandle, public std::enable_shared_from_this<
     if (!chunked_) keep_alive_ = false;  // its end is told by closing
     const std::shared_ptr<Job> job = reply_->job();
     std::string out = head_of(reply_->take_head(), std::nullopt);
-    if (head_only_ || !job) co_return false;
+    if (head_only_) {
+      const bool written = co_await write(out);
+      co_return written;
+    }
+    CHECK(job != nullptr, "a stream without a job");
     const double period = job->period();
     auto last_write = Clock::now();
     bool ended = false;
     while (!closed_) {
       const size_t begin = out.size();
       ended = job->pull(out) == Job::Pull::end;
+      ended = ended || (period > 0 && *setting_.closing);  // a view without an end
       if (out.empty() && Clock::now() - last_write >= seconds(setting_.limits.ping_seconds)) out += ": ping\n\n";
       frame(out, begin);
       if (ended && chunked_) out += "0\r\n\r\n";
@@ -458,7 +500,7 @@ class Connection : public ConnectionHandle, public std::enable_shared_from_this<
       if (ended) co_return true;
       const auto until =
           period > 0 ? Clock::now() + seconds(period) : last_write + seconds(setting_.limits.ping_seconds);
-      if (in_.size() < kAheadBytes) start_read(1024);
+      if (in_.size() < kAheadBytes) start_read(kWatchBytes);
       while (!closed_ && Clock::now() < until && !reply_->look().ready) co_await sleep_until(until);
     }
     co_return false;
@@ -493,6 +535,8 @@ class Connection : public ConnectionHandle, public std::enable_shared_from_this<
   ConnectionSetting setting_;
   std::function<void(ConnectionHandle*)> at_end_;
   boost::beast::flat_buffer in_;
+  std::vector<char> landing_;
+  std::shared_ptr<BodyCharge> charge_;
   std::shared_ptr<Reply> reply_;
   bool reading_ = false, writing_ = false, closed_ = false, idle_ = false, done_ = false;
   bool keep_alive_ = false, chunked_ = true, head_only_ = false;

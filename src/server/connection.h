@@ -20,11 +20,12 @@ struct ConnectionLimits {
   size_t header_bytes = 32 << 10;
   int headers = 100;
   size_t body_bytes = size_t{16} << 20;
-  double header_seconds = 10;  // for a whole header, once its first byte is there
-  double body_seconds = 60;    // for a whole body
-  double idle_seconds = 75;    // between requests
-  double write_seconds = 30;   // without the client taking a byte
-  double ping_seconds = 15;    // of silence, then a stream gets a comment
+  int64_t all_bodies_bytes = int64_t{256} << 20;  // over all connections, until they are read
+  double header_seconds = 10;                     // for a whole header, once its first byte is there
+  double body_seconds = 60;                       // for a whole body
+  double idle_seconds = 75;                       // between requests
+  double write_seconds = 30;                      // without the client taking a byte
+  double ping_seconds = 15;                       // of silence, then a stream gets a comment
 };
 
 using StreamSocket = boost::asio::generic::stream_protocol::socket;

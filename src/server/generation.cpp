@@ -29,9 +29,23 @@ Generation::Generation(Setting setting, Asked asked) : setting_(std::move(settin
 }
 
 void Generation::begin() {
-  auto failure = prepare();
-  if (failure) return fail(*failure);
-  submit();
+  guarded([this] {
+    auto failure = prepare();
+    if (failure) return fail(*failure);
+    submit();
+  });
+}
+
+// What is thrown (for want of memory, most likely) ends this request and no other.
+void Generation::guarded(const std::function<void()>& task) {
+  try {
+    task();
+  } catch (const std::exception&) {
+    fail({.status = 500,
+          .message = "the server could not finish this request: try again later",
+          .type = "server_error",
+          .code = "internal_error"});
+  }
 }
 
 Result<std::vector<Token>> Generation::tokens_of_prompt(const Prompt& prompt) const {
@@ -41,6 +55,7 @@ Result<std::vector<Token>> Generation::tokens_of_prompt(const Prompt& prompt) co
 
 std::optional<ApiError> Generation::prepare() {
   const LoadedModel& model = *setting_.model->loaded;
+  if (auto failure = check_bytes()) return failure;
   if (asked_.kind == kChat) {
     auto prompt = chat_prompt(model, asked_.messages, asked_.chat);
     if (!prompt.ok()) {
@@ -84,6 +99,22 @@ std::optional<ApiError> Generation::prepare() {
   begun_.resize(choices_.size());
   told_.resize(choices_.size());
   return {};
+}
+
+// Texts that cannot fit by far are refused before anybody spends time on cutting them into tokens.
+std::optional<ApiError> Generation::check_bytes() const {
+  constexpr size_t kTokenBytes = 128;  // longer than tokens are
+  const auto most = static_cast<size_t>(setting_.model->engine->options().limits.context) * kTokenBytes;
+  size_t longest = 0;
+  for (const Message& message : asked_.messages) longest += message.content.size();
+  for (const Prompt& prompt : asked_.prompts)
+    if (const auto* text = std::get_if<std::string>(&prompt)) longest = std::max(longest, text->size());
+  if (longest <= most) return {};
+  ApiError failure = bad_field(asked_.kind == kChat ? "messages" : "prompt", "");
+  failure.code = "context_length_exceeded";
+  failure.message = fmt::format("a text of {} bytes does not fit a context of {} tokens: shorten it", longest,
+                                setting_.model->engine->options().limits.context);
+  return failure;
 }
 
 // Every prompt with its answer fits the context; an answer without a length gets all that is left.
@@ -144,7 +175,7 @@ void Generation::hear(size_t part, std::span<const Event> events) {
   if (events.empty()) heard_.push_back({part, Event{.choice = -1}});
   for (const Event& event : events) heard_.push_back({part, event});
   if (std::exchange(scheduled_, true)) return;
-  setting_.stream_workers->post([self = shared_from_this()] { self->work(); });
+  setting_.stream_workers->post([self = shared_from_this()] { self->guarded([&] { self->work(); }); });
 }
 
 void Generation::take(const Heard& heard) {

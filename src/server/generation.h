@@ -82,7 +82,9 @@ class Generation : public Job, public std::enable_shared_from_this<Generation> {
   };
 
   std::optional<ApiError> prepare();
+  std::optional<ApiError> check_bytes() const;
   std::optional<ApiError> check_room();
+  void guarded(const std::function<void()>& task);
   Result<std::vector<Token>> tokens_of_prompt(const Prompt& prompt) const;
   void submit();
   void hear(size_t part, std::span<const Event> events);

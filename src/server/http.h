@@ -5,6 +5,7 @@
 // thread: whole, or as a stream that the connection pulls from the attached Job as fast as the client reads.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -19,8 +20,9 @@ struct HttpRequest {
   std::string query;                                         // after it
   std::vector<std::pair<std::string, std::string>> headers;  // names in small letters, in the order they came
   std::string body;
-  bool secure = false;  // came over TLS
-  bool local = false;   // came over a unix socket, which has no host name
+  std::shared_ptr<void> charge;  // what the body takes of the room for bodies; let go together with it
+  bool secure = false;           // came over TLS
+  bool local = false;            // came over a unix socket, which has no host name
 
   // The value of a header; empty if it is absent. The first one, where there are several.
   std::string_view header(std::string_view name) const {

@@ -65,7 +65,7 @@ Result<std::unique_ptr<asio::ssl::context>> make_tls(const ServerOptions& option
 
 struct Server::State {
   explicit State(ServerOptions given)
-      : options(std::move(given)), service(std::move(options.service)), grace(io), retry(io) {}
+      : options(std::move(given)), service(std::move(options.service)), grace(io), retry(io), last(io) {}
 
   ServerOptions options;
   asio::io_context io{1};
@@ -73,7 +73,7 @@ struct Server::State {
   std::unique_ptr<asio::ssl::context> tls;
   std::vector<std::unique_ptr<Acceptor>> acceptors;
   std::map<ConnectionHandle*, std::shared_ptr<ConnectionHandle>> connections;
-  asio::steady_timer grace, retry;
+  asio::steady_timer grace, retry, last;
   std::filesystem::path bound_path;  // of the unix socket, removed at the end
   int most_connections = 0;
   int port = 0;
@@ -176,6 +176,7 @@ void Server::State::take(StreamSocket socket, bool local) {
   auto connection = start_connection(std::move(socket), setting, [this](ConnectionHandle* ended) {
     service.counters().connections.store(static_cast<int64_t>(connections.size()) - 1);
     connections.erase(ended);
+    if (connections.empty()) last.cancel();
   });
   connections.emplace(connection.get(), connection);
   service.counters().connections.store(static_cast<int64_t>(connections.size()));
@@ -198,7 +199,7 @@ void Server::State::look_whether_done(std::chrono::steady_clock::time_point dead
   });
 }
 
-// Streams end with an error the client can read; what is not written within a second is cut off.
+// Streams end with an error the client can read; what is not written within five seconds is cut off.
 void Server::State::end_all() {
   closing = true;
   for (auto& acceptor : acceptors) {
@@ -210,8 +211,9 @@ void Server::State::end_all() {
   std::vector<std::shared_ptr<ConnectionHandle>> all;
   for (auto& [key, connection] : connections) all.push_back(connection);
   for (auto& connection : all) connection->close_idle();
-  grace.expires_after(std::chrono::seconds(connections.empty() ? 0 : 1));
-  grace.async_wait([this](error_code) {
+  grace.cancel();
+  last.expires_after(std::chrono::seconds(connections.empty() ? 0 : 5));
+  last.async_wait([this](error_code) {
     std::vector<std::shared_ptr<ConnectionHandle>> left;
     for (auto& [key, connection] : connections) left.push_back(connection);
     for (auto& connection : left) connection->close();
@@ -253,7 +255,16 @@ std::string Server::url() const {
                      six ? "]" : "", state_->port);
 }
 
-void Server::run() { state_->io.run(); }
+// What is thrown while one connection is served (for want of memory, most likely) ends that connection's turn only.
+void Server::run() {
+  for (bool more = true; more;) {
+    try {
+      state_->io.run();
+      more = false;
+    } catch (const std::exception&) {
+    }
+  }
+}
 
 void Server::drain() {
   asio::post(state_->io, [state = state_.get()] { state->begin_drain(); });

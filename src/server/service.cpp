@@ -20,6 +20,15 @@ bool same_text(std::string_view a, std::string_view b) {
   return std::equal(a.begin(), a.end(), b.begin(), b.end(), [&](char x, char y) { return small(x) == small(y); });
 }
 
+// A body can be too large for the memory there is; that is its own misfortune.
+std::optional<ApiError> read_guarded(std::string_view body, Body kind, const BodyLimits& limits, Asked& out) {
+  try {
+    return read_asked(body, kind, limits, out);
+  } catch (const std::exception&) {
+    return ApiError{.status = 500, .message = "there is no memory to read this request", .type = "server_error"};
+  }
+}
+
 // As it may stand in a line of a log: no control characters, no quotes, not too long.
 std::string plain_word(std::string_view text) {
   std::string out;
@@ -30,7 +39,9 @@ std::string plain_word(std::string_view text) {
 }  // namespace
 
 Service::Service(ServiceOptions options)
-    : options_(std::move(options)), stream_workers_(1), prepare_workers_(options_.prepare_threads) {
+    : options_(std::move(options)),
+      stream_workers_(1, "stream-text"),
+      prepare_workers_(options_.prepare_threads, "prepare-text") {
   CHECK(RAND_bytes(secret_.data(), static_cast<int>(secret_.size())) == 1, "no random numbers");
 }
 
@@ -139,13 +150,17 @@ void Service::log_request(const HttpRequest& request, int status, double seconds
   options_.log(line);
 }
 
+ApiError Service::too_much() const {
+  return {.status = 429,
+          .message = "too many requests wait to be read: try again later",
+          .type = "rate_limit_error",
+          .code = "overloaded",
+          .retry_after = wait_expected()};
+}
+
 void Service::prepare(std::function<void()> task, Exchange& exchange) {
   if (prepare_workers_.waiting() < options_.most_preparing) return prepare_workers_.post(std::move(task));
-  exchange.answer(error_answer({.status = 429,
-                                .message = "too many requests wait to be read: try again later",
-                                .type = "rate_limit_error",
-                                .code = "overloaded",
-                                .retry_after = wait_expected()}));
+  exchange.answer(error_answer(too_much()));
 }
 
 bool Service::answer_file(const HttpRequest& request, Exchange& exchange) const {
@@ -198,6 +213,7 @@ void Service::handle(HttpRequest request, std::shared_ptr<Exchange> exchange) {
 void Service::generate(Body kind, HttpRequest request, std::shared_ptr<Exchange> exchange, const Visitor& visitor) {
   const double began = now();
   if (auto failure = check_ready()) return exchange->answer(error_answer(*failure));
+  if (prepare_workers_.waiting() >= options_.most_preparing) return exchange->answer(error_answer(too_much()));
   if (auto failure = limiter_.enter(visitor.tenant, visitor.limits, began))
     return exchange->answer(error_answer(*failure));
   open_.fetch_add(1);
@@ -210,8 +226,9 @@ void Service::generate(Body kind, HttpRequest request, std::shared_ptr<Exchange>
   };
   prepare_workers_.post([this, kind, shared, exchange, visitor, at_end] {
     Asked asked;
-    auto failure = read_asked(shared->body, kind, options_.body, asked);
+    auto failure = read_guarded(shared->body, kind, options_.body, asked);
     shared->body = {};  // read; what is open for long keeps no more than it must
+    shared->charge.reset();
     const ServedModel* served = model();
     if (!failure && !asked.model.empty() && asked.model != served->name)
       failure = ApiError{

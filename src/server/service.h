@@ -42,8 +42,7 @@ struct ServiceOptions {
   std::string version = "unknown";
   int prepare_threads = 2;
   size_t most_preparing = 1024;  // requests that wait to be tokenized
-  bool log_prompts = false;
-  double stuck_seconds = 30;  // without progress for so long, the engine is not healthy
+  double stuck_seconds = 30;     // without progress for so long, the engine is not healthy
   std::function<void(std::string_view line)> log = {};
 };
 
@@ -66,8 +65,8 @@ class Service {
   Metrics metrics() const;  // of the engine; empty without one
 
   struct Counters {
-    std::atomic<int64_t> requests = 0, refused = 0, client_errors = 0, server_errors = 0, disconnects = 0;
-    std::atomic<int64_t> slow_clients = 0, connections = 0;  // written by the listener
+    std::atomic<int64_t> requests = 0, disconnects = 0;
+    std::atomic<int64_t> slow_clients = 0, connections = 0, body_bytes = 0;  // written by connections
   };
   Counters& counters() { return counters_; }
 
@@ -85,6 +84,7 @@ class Service {
   const ServedModel* model() const { return model_.load(); }
   double now() const;
   double wait_expected() const;
+  ApiError too_much() const;
   void log_request(const HttpRequest& request, int status, double seconds, const Usage& usage) const;
   bool answer_file(const HttpRequest& request, Exchange& exchange) const;
   void generate(Body kind, HttpRequest request, std::shared_ptr<Exchange> exchange, const Visitor& visitor);

@@ -1,11 +1,17 @@
 #include "server/workers.h"
 
+#include <pthread.h>
+
 #include <algorithm>
+#include <exception>
 
 namespace millrace {
 
-Workers::Workers(int threads) {
-  for (int i = 0; i < std::max(threads, 1); ++i) threads_.emplace_back([this] { work(); });
+Workers::Workers(int threads, const char* name) {
+  for (int i = 0; i < std::max(threads, 1); ++i) {
+    threads_.emplace_back([this] { work(); });
+    ::pthread_setname_np(threads_.back().native_handle(), name);
+  }
 }
 
 void Workers::stop() {
@@ -42,7 +48,11 @@ void Workers::work() {
     std::function<void()> task = std::move(tasks_.front());
     tasks_.pop_front();
     lock.unlock();
-    task();
+    try {
+      task();
+    } catch (const std::exception&) {
+      // Out of memory, most likely. Tasks that owe somebody an answer give it themselves; the worker goes on.
+    }
     task = nullptr;  // what it holds is let go without the lock
     lock.lock();
   }

@@ -13,7 +13,8 @@ namespace millrace {
 
 class Workers {
  public:
-  explicit Workers(int threads);
+  // The name is what the operating system shows for the threads; at most 15 characters.
+  Workers(int threads, const char* name);
   ~Workers() { stop(); }
   Workers(const Workers&) = delete;
   Workers& operator=(const Workers&) = delete;

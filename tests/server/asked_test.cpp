@@ -157,11 +157,15 @@ TEST(Asked, EveryFieldHoldsItsRange) {
         auto failure = failure_for(fmt::format("{:.17g}", edge));
         // Other rules may refuse it (n beyond the choices of a request, min_tokens beyond max_tokens), but never its
         // range.
-        if (failure) EXPECT_EQ(failure->message.find("must be between"), std::string::npos) << failure->message;
+        if (failure) {
+          EXPECT_EQ(failure->message.find("must be between"), std::string::npos) << failure->message;
+        }
         ++tried;
       }
       EXPECT_FALSE(failure_for("null")) << field.name;
-      if (field.shape == Shape::integer) EXPECT_TRUE(failure_for("1.5")) << field.name;
+      if (field.shape == Shape::integer) {
+        EXPECT_TRUE(failure_for("1.5")) << field.name;
+      }
     }
   }
   EXPECT_GT(tried, 800);
@@ -266,7 +270,9 @@ TEST(Schema, DocumentsWhatItChecks) {
   for (const Field& field : fields()) {
     EXPECT_FALSE(field.help.empty()) << field.name;
     EXPECT_NE(field.bodies, 0U) << field.name;
-    if (!field.otherwise.empty()) EXPECT_TRUE(parse_json(field.otherwise).ok()) << field.name;
+    if (!field.otherwise.empty()) {
+      EXPECT_TRUE(parse_json(field.otherwise).ok()) << field.name;
+    }
   }
 }
 

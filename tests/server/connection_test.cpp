@@ -6,6 +6,7 @@
 #include <regex>
 #include <set>
 
+#include "base/file.h"
 #include "server/rig.h"
 
 namespace millrace {
@@ -115,7 +116,9 @@ TEST(Http, WhatCannotBeReadIsRefused) {
     client.send(one.bytes);
     const Response response = client.answer();
     EXPECT_EQ(response.status, one.status) << one.bytes.substr(0, 100);
-    if (response.status != 0) EXPECT_TRUE(parse_json(response.body).ok()) << response.body;
+    if (response.status != 0) {
+      EXPECT_TRUE(parse_json(response.body).ok()) << response.body;
+    }
     EXPECT_TRUE(client.ended());
   }
   std::string many = "GET /health HTTP/1.1\r\n" + host;
@@ -169,10 +172,11 @@ TEST(Http, AClientThatLeavesStopsItsWork) {
     const bool stream = i % 2 == 0;
     client.ask("POST", "/v1/completions",
                stream ? std::string(kLong) : R"({"prompt":[1],"max_tokens":500,"ignore_eos":true})");
-    if (stream)
+    if (stream) {
       EXPECT_TRUE(client.read_until("data: "));
-    else
+    } else {
       EXPECT_TRUE(eventually([&] { return rig.metrics().running > 0; }));
+    }
     i % 4 < 2 ? client.close() : client.reset();
     EXPECT_TRUE(eventually([&] { return rig.quiet(); })) << i;
   }
@@ -363,9 +367,13 @@ TEST(Metrics, AreWhatPrometheusReads) {
     ASSERT_TRUE(std::regex_match(line, parts, sample)) << line;
     const std::string name = parts[1];
     EXPECT_TRUE(name == helped || (types[helped] == "histogram" && name.starts_with(helped + "_"))) << line;
-    if (types[helped] == "counter") EXPECT_TRUE(name.ends_with("_total")) << line;
+    if (types[helped] == "counter") {
+      EXPECT_TRUE(name.ends_with("_total")) << line;
+    }
     const double value = std::stod(parts[4]);
-    if (name.ends_with("_bucket")) EXPECT_GE(value, values[name]) << line;  // they only grow
+    if (name.ends_with("_bucket")) {
+      EXPECT_GE(value, values[name]) << line;  // they only grow
+    }
     values[name] = value;
   }
   for (const auto& [name, type] : types) {
@@ -374,6 +382,13 @@ TEST(Metrics, AreWhatPrometheusReads) {
   }
   EXPECT_EQ(values["millrace_time_to_first_token_seconds_count"], 1);
   EXPECT_EQ(values["millrace_generation_tokens_total"], 2);
+  // What the dashboard and the alerts look at is there.
+  for (const char* name : {"docs/grafana.json", "docs/operations.md"}) {
+    const std::string document = read_file(std::filesystem::path(MILLRACE_SOURCE_DIR) / name).value();
+    const std::regex metric("millrace_[a-z0-9_]*[a-z]");
+    for (std::sregex_iterator it(document.begin(), document.end(), metric), end; it != end; ++it)
+      EXPECT_TRUE(values.contains(it->str())) << it->str() << " in " << name;
+  }
 }
 
 }  // namespace

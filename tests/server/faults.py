@@ -22,7 +22,7 @@ import time
 
 BACKGROUND = 8
 PATIENCE = 300  # seconds; only reached when something is wrong
-SMALL = {"disconnects": 60, "stalled": 40, "idle": 300, "bodies": 150, "overload": 60}
+SMALL = {"disconnects": 60, "stalled": 40, "idle": 300, "bodies": 150, "overload": 120}
 LARGE = {"disconnects": 2000, "stalled": 1000, "idle": 5000, "bodies": 5000, "overload": 600}
 
 
@@ -206,7 +206,7 @@ async def stalled_readers(server, count, _rng):
         sock.setblocking(False)
         await asyncio.get_running_loop().sock_connect(sock, (server.host, server.port))
         await asyncio.get_running_loop().sock_sendall(
-            sock, request("/v1/completions", {**story(index % 64, 40), "logprobs": 5}))
+            sock, request("/v1/completions", {**story(index % 64, 120), "logprobs": 20}))
         writers.append(sock)
     grown = server.memory()
     said = await server.quiet() if count <= 100 else None
@@ -268,7 +268,7 @@ async def broken_bodies(server, count, rng):
 async def overload(server, count, _rng):
     """Five times what the queue takes: whoever is refused is told when to come back, whoever is let in is served."""
     async def one(seed):
-        return await server.fetch(request("/v1/completions", {**story(seed % 64, 8), "stream": False}))
+        return await server.fetch(request("/v1/completions", {**story(seed % 64, 100), "stream": False}))
 
     answers = await asyncio.gather(*(one(seed) for seed in range(count)))
     statuses = sorted({status for status, _ in answers})
@@ -292,7 +292,7 @@ class Report:
 async def all_faults(program, counts, report, seed):
     # A queue that overload() fills: five times as many come as may run and wait.
     server = Server(program, "-np", "16", "--max-waiting", str(max(8, counts["overload"] // 5 - 16)), "-c", "512",
-                    "--write-timeout", "20", "--max-connections", "8192")
+                    "--write-timeout", "5", "--max-connections", "8192")
     try:
         await server.start()
         background = Background(server)
@@ -327,20 +327,23 @@ def check_metrics(answer, report):
 
 async def signals(program, report):
     """The first SIGTERM lets streams end, the second ends them with an error."""
-    for count, ending in ((1, b"data: [DONE]\n\n"), (2, b"shutting_down")):
-        server = Server(program, "-c", "512")
+    for count, ending in ((1, b"data: [DONE]"), (2, b"shutting_down")):
+        server = Server(program, "-c", "512", "-np", "1")
         try:
             await server.start()
-            reader, writer = await server.connect()
-            writer.write(request("/v1/completions", story(1, 300 if count == 1 else 480)))
-            await reader.readuntil(b"data: ")
-            for _ in range(count):
+            streams = [await server.connect() for _ in range(2 if count == 1 else 16)]
+            for _, writer in streams:
+                writer.write(request("/v1/completions", story(1, 200 if count == 1 else 480)))
+            await asyncio.gather(*(asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), PATIENCE) for reader, _ in streams))
+            server.process.send_signal(signal.SIGTERM)
+            while "draining" not in server.said() and server.process.poll() is None:
+                await asyncio.sleep(0.01)
+            if count == 2:
                 server.process.send_signal(signal.SIGTERM)
-                await asyncio.sleep(0.5 if count == 2 else 0)  # a second one at once would be the same signal
-            rest = await asyncio.wait_for(reader.read(), PATIENCE)
+            rest = await asyncio.gather(*(asyncio.wait_for(reader.read(), PATIENCE) for reader, _ in streams))
             code = server.process.wait(timeout=PATIENCE)
-            good = code == 0 and (ending in rest or (count == 2 and b"[DONE]" in rest))
-            report.say(f"SIGTERM x {count}", None if good else f"exit code {code}, {rest[-300:]!r}")
+            good = code == 0 and ending in rest[-1] and all(b"0\r\n\r\n" in one for one in rest)
+            report.say(f"SIGTERM x {count}", None if good else f"exit code {code}, {rest[-1][-300:]!r}")
         finally:
             if server.process.poll() is None:
                 server.process.kill()

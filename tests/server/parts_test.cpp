@@ -77,7 +77,9 @@ TEST(Writing, QuotesEveryTextSoThatJsonReadsItBack) {
       append_quoted(quoted, text);
       auto parsed = parse_json(quoted);
       ASSERT_TRUE(parsed.ok()) << first << " " << second;
-      if (first < 0x80 && second < 0x80) EXPECT_EQ(std::string(parsed->get_string()), text);
+      if (first < 0x80 && second < 0x80) {
+        EXPECT_EQ(std::string(parsed->get_string()), text);
+      }
     }
   }
   std::string quoted;

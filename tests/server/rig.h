@@ -242,6 +242,8 @@ class Rig {
 // A path into JSON: at(json, "choices", 0, "text").
 inline const Json& at(const Json& json) { return json; }
 template <class... Rest>
+const Json& at(const Json& json, int index, Rest... rest);
+template <class... Rest>
 const Json& at(const Json& json, std::string_view key, Rest... rest) {
   static const Json none;
   const Json* found = find(json, key);
