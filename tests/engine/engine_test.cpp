@@ -195,7 +195,7 @@ TEST(Engine, OneAnswerCanBeCancelled) {
       request,
       [&](std::span<const Event> events) {
         std::lock_guard lock(mutex);
-        if (calls++ == 0) EXPECT_TRUE(events.empty());  // it is in the queue
+        EXPECT_EQ(events.empty(), calls++ == 0);  // first it hears that it is in the queue
         for (const Event& event : events) {
           if (event.token) heard[event.choice].push_back(*event.token);
           if (event.choice == 1 && heard[1].size() == 5) engine->cancel(id, 1);
