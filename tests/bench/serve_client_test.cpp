@@ -143,15 +143,20 @@ TEST(ServeClient, AClosedConnectionIsReplaced) {
 }
 
 TEST(ServeClient, NobodyThereIsAnErrorOfEachRequest) {
-  ServeTarget target;
-  {
-    FakeServer gone([](const std::string&) { return ""; });
-    target = gone.target();
-  }
+  // A port that is taken, so that nobody else gets it, and that nobody listens on.
+  int taken = ::socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof address;
+  ASSERT_EQ(::bind(taken, reinterpret_cast<sockaddr*>(&address), size), 0);
+  ::getsockname(taken, reinterpret_cast<sockaddr*>(&address), &size);
+  ServeTarget target = *parse_target(fmt::format("http://127.0.0.1:{}", ntohs(address.sin_port)));
   auto outcome = run_load(target, bodies(2), {});
   ASSERT_TRUE(outcome.ok());
   for (const ServeRecord& record : outcome->records) EXPECT_NE(record.error.find("cannot connect"), std::string::npos);
   EXPECT_FALSE(get_text(target, "/v1/models").ok());
+  ::close(taken);
 }
 
 TEST(ServeClient, CanBeStopped) {
