@@ -30,6 +30,8 @@ struct Plan {
   ServeGoals goals;
   ServeShown shown;
   bool own_times = false;
+  int vocab = 0;
+  uint64_t seed = 0;
 };
 
 Result<std::optional<double>> rate_of(std::string_view text) {
@@ -86,10 +88,9 @@ Result<Served> ask_models(const ServeTarget& target) {
   return served;
 }
 
-Result<std::vector<Arrival>> arrivals_of(const Arguments& arguments, int vocab) {
+Result<std::vector<Arrival>> arrivals_of(const Arguments& arguments, int vocab, uint64_t seed) {
   std::string name = arguments.text("dataset-name");
   auto whole = [&](std::string_view flag) { return static_cast<int>(arguments.integer(flag)); };
-  auto seed = static_cast<uint64_t>(arguments.integer("seed"));
   if (name == "timed_trace") {
     return read_trace(arguments.text("dataset-path"), {.context = whole("max-model-len"),
                                                        .vocab = vocab,
@@ -178,6 +179,7 @@ Result<Plan> plan_of(const Arguments& arguments) {
   Plan plan;
   for (const std::string& goal : arguments.texts("goodput")) TRY_VOID(add_goal(plan.goals, goal));
   for (const std::string& word : arguments.operands("KEY:MS")) TRY_VOID(add_goal(plan.goals, word));
+  for (const std::string& item : arguments.texts("metadata")) TRY_VOID(key_value(item));
   TRY(plan.shown, shown_of(arguments));
   plan.shown.goodput = plan.goals.any();
   TRY(plan.pace, pace_of(arguments));
@@ -191,7 +193,9 @@ Result<Plan> plan_of(const Arguments& arguments) {
     if (served.ok() && plan.model.empty()) plan.model = served->model;
     if (served.ok() && vocab == 0) vocab = served->vocab;
   }
-  TRY(plan.arrivals, arrivals_of(arguments, std::max(2, vocab > 0 ? vocab : 1000)));
+  plan.vocab = std::max(2, vocab > 0 ? vocab : 1000);
+  plan.seed = static_cast<uint64_t>(arguments.integer("seed"));
+  TRY(plan.arrivals, arrivals_of(arguments, plan.vocab, plan.seed));
   plan.own_times = arguments.text("dataset-name") == "timed_trace" && !plan.pace.rate;
   plan.run.chat = arguments.text("backend") == "openai-chat";
   plan.run.endpoint = arguments.text("endpoint");
@@ -252,12 +256,14 @@ void tell_failures(const Terminal& terminal, const std::vector<ServeRecord>& rec
   if (told > 10) terminal.warn("and {} more", told - 10);
 }
 
+// With prompts that are not measured, for a server may remember them.
 Result<void> warm_up(const Arguments& arguments, const Plan& plan) {
   auto count = static_cast<size_t>(arguments.integer("num-warmups"));
-  if (count == 0 || plan.arrivals.empty()) return {};
+  if (count == 0) return {};
+  TRY(auto others, arrivals_of(arguments, plan.vocab, ~plan.seed));
   std::vector<ServeRequest> requests;
   bool words = arguments.text("prompt-format") == "text";
-  for (size_t i = 0; i < count; ++i) requests.push_back({0, body_of(plan, plan.arrivals[0], words)});
+  for (size_t i = 0; i < count; ++i) requests.push_back({0, body_of(plan, others[i % others.size()], words)});
   TRY(ServeOutcome outcome, run_load(plan.target, requests, plan.run));
   for (const ServeRecord& record : outcome.records) {
     if (!record.ok) return error(Code::io, "a warm-up request failed: {}", record.error);
@@ -333,7 +339,10 @@ Result<std::optional<std::pair<ServePace, Measured>>> sweep(const Arguments& arg
   TRY(double best, highest_rate(plan.pace.rate.value_or(1), wanted, 0.1, [&](double rate) -> Result<double> {
         ServePace how = plan.pace;
         how.rate = rate;
-        TRY(Measured measured, measure(arguments, plan, how, fmt::format("{:.3g} req/s", rate)));
+        // Other prompts at each rate, for a server may remember those of the last.
+        Plan turn = plan;
+        TRY(turn.arrivals, arrivals_of(arguments, plan.vocab, plan.seed + seen.size()));
+        TRY(Measured measured, measure(arguments, turn, how, fmt::format("{:.3g} req/s", rate)));
         double share = measured.report.attainment();
         arguments.terminal().note(
             "{:8.3f} req/s: {:5.1f} % of {} requests met the goals, {:.1f} tok/s, TTFT p50 {:.0f} ms", rate,
