@@ -92,6 +92,18 @@ function useStickyEnd(mark: unknown, id: string) {
     const box = scroller.current;
     if (box && sticks.current) box.scrollTop = box.scrollHeight;
   }, [mark]);
+  // Opening the settings or turning a phone makes lines break elsewhere.
+  useEffect(() => {
+    const box = scroller.current;
+    const inside = box?.firstElementChild;
+    if (!box || !inside) return;
+    const observer = new ResizeObserver(() => {
+      if (sticks.current) box.scrollTop = box.scrollHeight;
+    });
+    observer.observe(inside);
+    observer.observe(box);
+    return () => observer.disconnect();
+  }, [id]);
   const scrolled = () => {
     const box = scroller.current;
     if (!box) return;
