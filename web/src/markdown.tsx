@@ -2,9 +2,9 @@
 // harmless scheme, and nothing else. One pass over the lines; inline marks are matched within a line's text with bounded
 // look-ahead, so the time is linear. An open fence at the end is code still being written.
 import type { ComponentChildren, VNode } from 'preact';
-import { useState } from 'preact/hooks';
-import { memo } from './memo';
+import { useCopy } from './copy';
 import { CopyIcon } from './icons';
+import { memo } from './memo';
 
 const kDeepest = 6; // quotes and lists inside each other
 const kLongestMark = 4000; // characters an inline mark may span
@@ -125,16 +125,7 @@ function lines(text: string[], depth: number): Inline {
 }
 
 function Code({ text, language }: { text: string; language: string }) {
-  const [copied, setCopied] = useState(false);
-  const copy = async () => {
-    try {
-      await navigator.clipboard.writeText(text);
-      setCopied(true);
-      setTimeout(() => setCopied(false), 1500);
-    } catch {
-      setCopied(false);
-    }
-  };
+  const { copied, copy } = useCopy(text);
   return (
     <figure class="code">
       <figcaption>

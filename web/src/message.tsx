@@ -1,6 +1,7 @@
 // One turn: a question that can be edited, or an answer with its figures and what can be done with it.
 import { useLayoutEffect, useRef, useState } from 'preact/hooks';
 import { regenerate, type Stats, type Turn } from './chats';
+import { useCopy } from './copy';
 import { AgainIcon, CopyIcon, EditIcon, TokensIcon } from './icons';
 import { Markdown } from './markdown';
 import { memo } from './memo';
@@ -87,16 +88,7 @@ function Question({ turn, editing, onEdit, onEdited }: Props) {
 }
 
 function Deeds({ chat, turn, tokens, onTokens }: { chat: string; turn: Turn; tokens: boolean; onTokens: () => void }) {
-  const [copied, setCopied] = useState(false);
-  const copy = async () => {
-    try {
-      await navigator.clipboard.writeText(turn.content);
-      setCopied(true);
-      setTimeout(() => setCopied(false), 1500);
-    } catch {
-      setCopied(false);
-    }
-  };
+  const { copied, copy } = useCopy(turn.content);
   return (
     <div class="deeds">
       <button type="button" class="quiet small" onClick={copy}>
