@@ -1,5 +1,6 @@
 #include "server/service.h"
 
+#include <malloc.h>
 #include <openssl/rand.h>
 
 #include <algorithm>
@@ -60,6 +61,10 @@ double Service::now() const { return std::chrono::duration<double>(Clock::now() 
 void Service::serve(ServedModel model) {
   owned_model_ = std::make_unique<ServedModel>(std::move(model));
   model_.store(owned_model_.get());
+}
+
+void Service::tidy() {
+  prepare_workers_.post([] { ::malloc_trim(0); });
 }
 
 Metrics Service::metrics() const {

@@ -62,6 +62,7 @@ class Service {
   // Ends what is open, each with an error the client can read.
   void fail_all(std::string_view why);
   int open() const { return open_.load(); }
+  void tidy();              // gives memory that a crowd has left back to the system, when a worker has time
   Metrics metrics() const;  // of the engine; empty without one
 
   struct Counters {

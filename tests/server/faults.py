@@ -10,6 +10,7 @@ import json
 import os
 import random
 import re
+import resource
 import shutil
 import signal
 import ssl
@@ -117,7 +118,7 @@ async def read_answer(reader):
 def story(seed, tokens=60):
     """A body whose answer depends on its seed and nothing else."""
     return {"prompt": [1, 403 + seed, 407, 261], "seed": seed, "temperature": 0.9, "max_tokens": tokens,
-            "ignore_eos": True, "stream": True, "return_token_ids": True}
+            "ignore_eos": True, "stream": True, "return_token_ids": True, "user": "background"}
 
 
 def tokens_of(body):
@@ -206,7 +207,7 @@ async def stalled_readers(server, count, _rng):
         sock.setblocking(False)
         await asyncio.get_running_loop().sock_connect(sock, (server.host, server.port))
         await asyncio.get_running_loop().sock_sendall(
-            sock, request("/v1/completions", {**story(index % 64, 120), "logprobs": 20}))
+            sock, request("/v1/completions", {**story(index % 64, 250), "logprobs": 20, "user": "stalled"}))
         writers.append(sock)
     # They are cut off one after another; what is left are the streams beside them.
     grown, deadline, values = server.memory(), time.monotonic() + PATIENCE, {"http_generations": count}
@@ -222,18 +223,24 @@ async def stalled_readers(server, count, _rng):
 
 
 async def idle_streams(server, count, _rng):
-    """Streams that are open and say nothing for long, and connections that never ask."""
+    """Streams that are open and have nothing to say for long, since they all wait for their turn, and connections that
+    never ask. They are all one user's, who gets no more than his share."""
     connections = []
-    for index in range(count):
-        reader, writer = await server.connect(limit=2048)
-        connections.append(writer)
-        if index % 2 == 0:
-            writer.write(b"GET /live HTTP/1.1\r\nHost: localhost\r\n\r\n" if index % 100 == 0 else
-                         b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    ask = request("/v1/completions", {**story(5, 400), "user": "crowd"})
+    for start in range(0, count, 50):
+        opened = [await server.connect(limit=4096) for _ in range(start, min(count, start + 50))]
+        for _, writer in opened[::2]:
+            writer.write(ask)
+        heads = await asyncio.gather(*(asyncio.wait_for(reader.readline(), PATIENCE) for reader, _ in opened[::2]))
+        connections += opened
+        if any(b" 200 " not in head for head in heads):
+            return f"not all were let in: {heads}"
+    grown = server.memory() - server.start_memory
+    print(f"  {count} connections, half of them open streams: {grown / count / 1024:.1f} KiB each")
     status, _ = await server.fetch(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
-    for writer in connections:
-        writer.close()
-    return None if status == 200 else f"/health says {status}"
+    for _, writer in connections:
+        reset(writer)
+    return None if status == 200 and grown < 300 << 20 else f"/health says {status}, {grown} bytes more"
 
 
 def bad_bodies(rng):
@@ -323,7 +330,7 @@ async def faults_on(program, flags, faults, counts, report, seed):
 
 
 async def all_faults(program, counts, report, seed):
-    await faults_on(program, ["--max-waiting", "4096"], FAULTS, counts, report, seed)
+    await faults_on(program, ["--max-waiting", "8192"], FAULTS, counts, report, seed)
     # Five times as many come as may run and wait.
     waiting = str(counts["overload"] // 5 - 16)
     await faults_on(program, ["--max-waiting", waiting], [("overload", overload)], counts, report, seed)
@@ -442,6 +449,8 @@ def main():
     parser.add_argument("--full", action="store_true")
     parser.add_argument("--seed", type=int, default=1)
     chosen = parser.parse_args()
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     report = Report()
     asyncio.run(other_doors(chosen.program, report))
     asyncio.run(signals(chosen.program, report))
