@@ -1,6 +1,8 @@
 // The formats of group256.h: how each packs a group of 256 inputs of one output, and how its codes are had back.
 #pragma once
 
+#include <bit>
+
 #include "backend/cpu/x86/formats32.h"
 #include "backend/cpu/x86/group256.h"
 
@@ -96,7 +98,7 @@ struct Q6K : SuperGroup<2, false, true, 32> {  // codes per span: [two bits][nib
   }
 };
 
-// ---- Q2_K, Q3_K and IQ4_XS: packed a little wider than the file has them, as nibbles
+// ---- Q2_K, Q3_K, IQ4_XS and IQ2_XXS: packed a little wider than the file has them, as nibbles
 // -------------------------------------
 
 inline uint8_t two_bit_code(const uint8_t* codes, int v) {
@@ -204,6 +206,58 @@ struct IQ4XS : SuperGroup<1, false, true, 128> {
   }
 };
 
+// Grid rows written out: a nibble is the level (8, 25 or 43) and the sign. A step of the file is (scale + 1/2) / 4.
+struct IQ2XXS : SuperGroup<1, false, false, 64> {
+  static constexpr int64_t kBytes = kCodes + kSpans * kNibbleBytes, kFileBytes = sizeof(layout::IQ2XXS);
+  static constexpr bool kWide = false;
+  static constexpr float kUnit = 1.0f / 8;
+  alignas(16) static constexpr int8_t kValues[16] = {8, 25, 43, 0, 0, 0, 0, 0, -8, -25, -43, 0, 0, 0, 0, 0};
+
+  static Bytes values(const std::byte* group, int span, int step) {
+    return look_up(shifted_table(kValues, kOffset), nibbles(group + kCodes + span * kNibbleBytes, step));
+  }
+  static void pack(const std::byte* in, int n, std::byte* out) {
+    const auto& from = *as<layout::IQ2XXS>(in);
+    copy_half(out, n, from.d);
+    for (int s = 0; s < kSpans; ++s) {
+      const uint8_t* numbers = from.codes + s * 8;
+      uint32_t word = layout::load_u32(numbers + 4);
+      scale_at(out, n, s) = static_cast<uint8_t>(2 * (word >> 28) + 1);
+      for (int v = 0; v < 32; ++v) {
+        uint32_t seven = word >> (v / 8 * 7) & 127u;
+        uint32_t signs = seven | (static_cast<uint32_t>(std::popcount(seven)) & 1u) << 7;
+        uint64_t value = layout::kIQ2Grid[numbers[v / 8]] >> (v % 8 * 8) & 255u;
+        int level = value == 8 ? 0 : value == 25 ? 1 : 2;
+        put_nibble(out + kCodes + s * kNibbleBytes, n, v, level | static_cast<int>(signs >> (v % 8) & 1u) << 3);
+      }
+    }
+  }
+  static uint8_t number_of(uint64_t row) {
+    for (int i = 0; i < 256; ++i) {
+      if (layout::kIQ2Grid[i] == row) return static_cast<uint8_t>(i);
+    }
+    return 0;
+  }
+  static void unpack(const std::byte* group, int n, std::byte* out) {
+    auto& to = *as<layout::IQ2XXS>(out);
+    copy_half_back(group, n, to.d);
+    for (int s = 0; s < kSpans; ++s) {
+      uint8_t* numbers = to.codes + s * 8;
+      uint32_t word = static_cast<uint32_t>(scale_at(group, n, s) / 2) << 28;
+      for (int k = 0; k < 4; ++k) {
+        uint64_t row = 0;
+        for (int i = 0; i < 8; ++i) {
+          int code = get_nibble(group + kCodes + s * kNibbleBytes, n, 8 * k + i);
+          row |= static_cast<uint64_t>(kValues[code & 3]) << (8 * i);
+          if (i < 7) word |= static_cast<uint32_t>(code >> 3) << (7 * k + i);
+        }
+        numbers[k] = number_of(row);
+      }
+      layout::store_u32(numbers + 4, word);
+    }
+  }
+};
+
 // ---- the entries every x86 row has for quantised weights, each compiled for its own instructions
 // --------------------------------
 
@@ -223,6 +277,7 @@ inline void add_int8_entries(Kernels& kernels) {
   entry(DType::q5_k) = Group256Linear<Q5K>::kernel();
   entry(DType::q6_k) = Group256Linear<Q6K>::kernel();
   entry(DType::iq4_xs) = Group256Linear<IQ4XS>::kernel();
+  entry(DType::iq2_xxs) = Group256Linear<IQ2XXS>::kernel();
 }
 
 }  // namespace

@@ -67,6 +67,7 @@ template <int halves, bool mins, bool signed_scales, int offset>
 struct SuperGroup {
   static constexpr int kHalves = halves, kOffset = offset, kSubgroups = kSpans * halves;
   static constexpr bool kMins = mins, kSignedScales = signed_scales;
+  static constexpr float kUnit = 1;  // what a scale of one stands for; a power of two
   static constexpr int64_t kScales = mins ? 64 : 32, kMinimums = kScales + kSubgroups * kPanel;
   static constexpr int64_t kCodes = (kMinimums + (mins ? kSubgroups * kPanel : 0) + 63) / 64 * 64;
 
@@ -83,8 +84,8 @@ template <class F>
 struct PackedSuper {
   PackedSuper(const Weight& weight, int64_t output, int64_t group)
       : at(weight.data + (output / kPanel * (weight.cols / kSuper) + group) * F::kBytes) {}
-  Floats factors() const { return load_f16(at); }
-  Floats taken_factors() const { return F::kMins ? load_f16(at + 32) : load_f16(at) * splat(F::kOffset); }
+  Floats factors() const { return load_f16(at) * splat(F::kUnit); }
+  Floats taken_factors() const { return F::kMins ? load_f16(at + 32) : factors() * splat(F::kOffset); }
   Floats scales(int subgroup) const {
     const std::byte* pair = at + F::kScales + subgroup / 2 * 32;
     if constexpr (F::kSignedScales) {
@@ -129,7 +130,8 @@ struct Group256Linear {
   static constexpr int kSubSteps = kSteps / F::kHalves;
   static constexpr bool kTakes = F::kMins || (F::kOffset != 0 && !(F::kWide && kSignedDots));
   using Wide = WideSuper<F>;
-  static constexpr int64_t kSegment = 8;  // groups of a wide panel at a time: some 40 KiB
+  static constexpr int64_t kSegment =
+      2;  // groups of a wide panel at a time: some 10 KiB, which stay in the first cache
 
   static int64_t packed_bytes(int64_t rows, int64_t cols) {
     return up_to(rows, kPanel) / kPanel * (cols / kSuper) * F::kBytes;
@@ -171,47 +173,61 @@ struct Group256Linear {
     return total;
   }
 
-  // total [Rows] += rows from first_row of the tile x panel, over `groups`.
+  // total += the group at hand of rows from first_row of the tile x panel.
   template <int Rows, class Panel>
-  static void multiply(SuperRows rows, int64_t first_row, Panel panel, int64_t groups, Floats (&total)[Rows]) {
-    for (int64_t g = 0; g < groups; ++g, rows.next(), panel.next()) {
-      Floats part[Rows];
+  static void multiply_group(const SuperRows& rows, int64_t first_row, const Panel& panel, Floats (&total)[Rows]) {
+    Floats part[Rows];
 #pragma GCC unroll 8
-      for (int r = 0; r < Rows; ++r) part[r] = splat(0);
-      for (int span = 0; span < kSpans; ++span) {
+    for (int r = 0; r < Rows; ++r) part[r] = splat(0);
+    for (int span = 0; span < kSpans; ++span) {
 #pragma GCC unroll 2
-        for (int half = 0; half < F::kHalves; ++half) {
-          Ints sum[Rows];
+      for (int half = 0; half < F::kHalves; ++half) {
+        Ints sum[Rows];
 #pragma GCC unroll 8
-          for (int r = 0; r < Rows; ++r) sum[r] = splat_int(0);
+        for (int r = 0; r < Rows; ++r) sum[r] = splat_int(0);
 #pragma GCC unroll 8
-          for (int s = half * kSubSteps; s < (half + 1) * kSubSteps; ++s) {
-            Bytes w = panel.values(span, s);
+        for (int s = half * kSubSteps; s < (half + 1) * kSubSteps; ++s) {
+          Bytes w = panel.values(span, s);
 #pragma GCC unroll 8
-            for (int r = 0; r < Rows; ++r)
-              sum[r] = dot<F::kWide>(sum[r], w, rows.integers(first_row + r, span) + 4 * s);
-          }
-          Floats scale = panel.scales(F::kHalves == 2 ? 2 * span + half : span);
-#pragma GCC unroll 8
-          for (int r = 0; r < Rows; ++r) part[r] = fma(to_floats(sum[r]), scale, part[r]);
+          for (int r = 0; r < Rows; ++r) sum[r] = dot<F::kWide>(sum[r], w, rows.integers(first_row + r, span) + 4 * s);
         }
-      }
+        Floats scale = panel.scales(F::kHalves == 2 ? 2 * span + half : span);
 #pragma GCC unroll 8
-      for (int r = 0; r < Rows; ++r) total[r] = finish(rows, first_row + r, panel, part[r], total[r]);
+        for (int r = 0; r < Rows; ++r) part[r] = fma(to_floats(sum[r]), scale, part[r]);
+      }
+    }
+#pragma GCC unroll 8
+    for (int r = 0; r < Rows; ++r) total[r] = finish(rows, first_row + r, panel, part[r], total[r]);
+  }
+
+  // `Rows` rows straight from the packed weights, several panels as streams of their own.
+  template <int Rows, int Panels>
+  static void some_panels(const LinearPart& part, const std::byte* tile, int64_t room, int64_t row, int64_t output) {
+    int64_t groups = part.weight->cols / kSuper;
+    Floats total[Panels][Rows];
+#pragma GCC unroll 8
+    for (int i = 0; i < Panels * Rows; ++i) total[i / Rows][i % Rows] = splat(0);
+    PackedSuper<F> first(*part.weight, output, 0);
+    SuperRows rows(tile, room, 0);
+    for (int64_t g = 0; g < groups; ++g, rows.next(), first.next()) {
+#pragma GCC unroll 4
+      for (int p = 0; p < Panels; ++p) {
+        PackedSuper<F> panel = first;
+        panel.at += p * groups * F::kBytes;
+        multiply_group<Rows>(rows, 0, panel, total[p]);
+      }
+    }
+    for (int64_t r = 0; r < least(Rows, part.first_row + part.rows - row); ++r) {
+      for (int p = 0; p < Panels; ++p) write_row(part, row + r, output + p * kPanel, total[p][r]);
     }
   }
 
-  template <int Rows>
+  template <int Rows, int Panels>
   static void few_rows(const LinearPart& part, const std::byte* tile, int64_t room, int64_t row) {
-    for (int64_t output = part.begin; output < part.end; output += kPanel) {
-      Floats total[Rows];
-#pragma GCC unroll 8
-      for (int r = 0; r < Rows; ++r) total[r] = splat(0);
-      multiply<Rows>(SuperRows(tile, room, 0), 0, PackedSuper<F>(*part.weight, output, 0), part.weight->cols / kSuper,
-                     total);
-      for (int64_t r = 0; r < least(Rows, part.first_row + part.rows - row); ++r)
-        write_row(part, row + r, output, total[r]);
-    }
+    int64_t output = part.begin;
+    for (; output + (Panels - 1) * kPanel < part.end; output += Panels * kPanel)
+      some_panels<Rows, Panels>(part, tile, room, row, output);
+    for (; output < part.end; output += kPanel) some_panels<Rows, 1>(part, tile, room, row, output);
   }
 
   static void widen(PackedSuper<F> panel, int64_t groups, std::byte* out) {
@@ -237,7 +253,9 @@ struct Group256Linear {
       Floats total[kRows];
 #pragma GCC unroll 8
       for (int r = 0; r < kRows; ++r) total[r] = load(sums + (row + r) * kPanel);
-      multiply<kRows>(SuperRows(tile, room, group), row, Wide{wide}, groups, total);
+      SuperRows rows(tile, room, group);
+      Wide panel{wide};
+      for (int64_t g = 0; g < groups; ++g, rows.next(), panel.next()) multiply_group<kRows>(rows, row, panel, total);
 #pragma GCC unroll 8
       for (int r = 0; r < kRows; ++r) store(sums + (row + r) * kPanel, total[r]);
     }
@@ -261,61 +279,74 @@ struct Group256Linear {
     subgroup_sums<3, 6, 7>(rows, codes, subgroup + 3, out + 768);
   }
 
-  // The same sums by tiles. Integer sums of four subgroups are under way while those of the four before are scaled.
-  static void multiply_amx(const std::byte* tile, int64_t group, const std::byte* wide, int64_t groups, float* sums) {
+  // The same sums by tiles, for several panels' segments that follow one another: integer sums of four subgroups are
+  // under way while those of the four before are scaled. sums: [panels][16 rows][16], panels at a distance.
+  static void multiply_amx(const std::byte* tile, int64_t group, const std::byte* wide, int64_t panels, int64_t groups,
+                           float* sums, int64_t sums_next) {
     alignas(64) int32_t ring[2][4 * 256];
     constexpr int kFours = F::kSubgroups / 4;
-    SuperRows rows(tile, kTileRows, group);
-    Wide panel{wide};
-    four_sums(rows.at, panel.at + Wide::kCodes, 0, ring[0]);
-    for (int64_t g = 0; g < groups; ++g, rows.next(), panel.next()) {
-      Floats part[kTileRows];
+    const SuperRows begin(tile, kTileRows, group);
+    four_sums(begin.at, wide + Wide::kCodes, 0, ring[0]);
+    for (int64_t p = 0; p < panels; ++p, wide += kSegment * Wide::kBytes, sums += sums_next) {
+      SuperRows rows = begin;
+      Wide panel{wide};
+      for (int64_t g = 0; g < groups; ++g, rows.next(), panel.next()) {
+        Floats part[kTileRows];
 #pragma GCC unroll 16
-      for (int r = 0; r < kTileRows; ++r) part[r] = splat(0);
-      for (int four = 0; four < kFours; ++four) {
-        if (four + 1 < kFours) {
-          four_sums(rows.at, panel.at + Wide::kCodes, 4 * (four + 1), ring[(four + 1) % 2]);
-        } else if (g + 1 < groups) {
-          four_sums(rows.at + kTileRows * kSuperRow, panel.at + Wide::kBytes + Wide::kCodes, 0, ring[0]);
-        }
-        const int32_t* from = ring[four % 2];
-        for (int i = 0; i < 4; ++i, from += 256) {
-          Floats scale = panel.scales(4 * four + i);
+        for (int r = 0; r < kTileRows; ++r) part[r] = splat(0);
+        for (int four = 0; four < kFours; ++four) {
+          if (four + 1 < kFours) {
+            four_sums(rows.at, panel.at + Wide::kCodes, 4 * (four + 1), ring[(four + 1) % 2]);
+          } else if (g + 1 < groups) {
+            four_sums(rows.at + kTileRows * kSuperRow, panel.at + Wide::kBytes + Wide::kCodes, 0, ring[0]);
+          } else if (p + 1 < panels) {
+            four_sums(begin.at, wide + kSegment * Wide::kBytes + Wide::kCodes, 0, ring[0]);
+          }
+          const int32_t* from = ring[four % 2];
+          for (int i = 0; i < 4; ++i, from += 256) {
+            Floats scale = panel.scales(4 * four + i);
 #pragma GCC unroll 16
-          for (int r = 0; r < kTileRows; ++r) {
-            Ints whole{_mm512_load_si512(from + r * kPanel)};
-            part[r] = fma(to_floats(whole), scale, part[r]);
+            for (int r = 0; r < kTileRows; ++r) {
+              Ints whole{_mm512_load_si512(from + r * kPanel)};
+              part[r] = fma(to_floats(whole), scale, part[r]);
+            }
           }
         }
-      }
 #pragma GCC unroll 16
-      for (int r = 0; r < kTileRows; ++r)
-        store(sums + r * kPanel, finish(rows, r, panel, part[r], load(sums + r * kPanel)));
+        for (int r = 0; r < kTileRows; ++r)
+          store(sums + r * kPanel, finish(rows, r, panel, part[r], load(sums + r * kPanel)));
+      }
     }
   }
   static_assert(F::kSubgroups / 4 % 2 == 0);  // so that a group starts where the ring does
 #endif
 
-  // Many rows: a segment of a panel is widened once and meets every tile of rows.
+  // Many rows: a segment of some panels is widened once and meets every tile of rows.
   static void many_rows(const LinearPart& part, int64_t output) {
     int64_t groups = part.weight->cols / kSuper, tiles = up_to(part.rows, kTileRows) / kTileRows;
-    std::byte* wide = part.scratch;
-    float* sums = reinterpret_cast<float*>(part.scratch + kSegment * Wide::kBytes);  // [tiles][16 rows][16]
-    std::memset(sums, 0, static_cast<size_t>(tiles * kTileRows * kPanel) * 4);
+    int64_t panels = least(kManyPanels, (part.end - output + kPanel - 1) / kPanel);
+    constexpr int64_t kWideBytes = kSegment * Wide::kBytes, kSumsNext = kTileRows * kPanel;
+    std::byte* wide = part.scratch;                                                   // [panels][kSegment]
+    float* sums = reinterpret_cast<float*>(part.scratch + kManyPanels * kWideBytes);  // [tiles][kManyPanels][16][16]
+    std::memset(sums, 0, static_cast<size_t>(tiles * kManyPanels * kSumsNext) * 4);
     for (int64_t g = 0; g < groups; g += kSegment) {
       int64_t count = least(kSegment, groups - g);
-      widen(PackedSuper<F>(*part.weight, output, g), count, wide);
+      for (int64_t p = 0; p < panels; ++p)
+        widen(PackedSuper<F>(*part.weight, output + p * kPanel, g), count, wide + p * kWideBytes);
       for (int64_t t = 0; t < tiles; ++t) {
         int64_t row = part.first_row + t * kTileRows;
         const std::byte* tile = part.prepared + row * groups * kSuperRow;
+        float* to = sums + t * kManyPanels * kSumsNext;
 #ifdef __AMX_INT8__
-        multiply_amx(tile, g, wide, count, sums + t * kTileRows * kPanel);
+        multiply_amx(tile, g, wide, panels, count, to, kSumsNext);
 #else
-        multiply_tile(tile, tile_room(part.prepared_rows - row), g, wide, count, sums + t * kTileRows * kPanel);
+        int64_t room = tile_room(part.prepared_rows - row);
+        for (int64_t p = 0; p < panels; ++p)
+          multiply_tile(tile, room, g, wide + p * kWideBytes, count, to + p * kSumsNext);
 #endif
       }
     }
-    for (int64_t r = 0; r < part.rows; ++r) write_row(part, part.first_row + r, output, load(sums + r * kPanel));
+    write_tiles(part, output, panels, sums);
   }
 
   // The last tile of all rows may have less room than the others; it goes apart if it has room for few.
@@ -333,14 +364,14 @@ struct Group256Linear {
       for (int tile : {5, 7}) shapes.set(tile, kSubSteps, 64);
       Tiles tiles(shapes);
 #endif
-      for (int64_t output = part.begin; output < part.end; output += kPanel) many_rows(whole, output);
+      for (int64_t output = part.begin; output < part.end; output += kManyPanels * kPanel) many_rows(whole, output);
     }
     if (!few) return;
     const std::byte* tile = part.prepared + last * (part.weight->cols / kSuper) * kSuperRow;
-    if (room == 1) return few_rows<1>(part, tile, room, last);
-    if (room == 2) return few_rows<2>(part, tile, room, last);
-    if (room == 4) return few_rows<4>(part, tile, room, last);
-    if constexpr (kFew == 8) few_rows<8>(part, tile, room, last);
+    if (room == 1) return few_rows<1, 2>(part, tile, room, last);
+    if (room == 2) return few_rows<2, 2>(part, tile, room, last);
+    if (room == 4) return few_rows<4, 1>(part, tile, room, last);
+    if constexpr (kFew == 8) few_rows<8, 1>(part, tile, room, last);
   }
   static constexpr int64_t kFew = kMostRows;  // rows that meet the packed weights directly
 
@@ -348,6 +379,7 @@ struct Group256Linear {
     LinearKernel kernel;
     kernel.outputs_tile = kPanel;
     kernel.rows_tile = kTileRows;
+    kernel.part_rows = kPartRows;
     kernel.packed_bytes = packed_bytes;
     kernel.pack = pack;
     kernel.unpack_row = unpack_row;

@@ -18,7 +18,7 @@ namespace {
 constexpr int64_t kGroup = 32;
 constexpr int64_t kRowGroup = kGroup + 8;  // bytes of a row's group
 constexpr int64_t kWideGroup = 128 + kSpanCodes;
-constexpr int64_t kWideSegment = 32;  // groups of a wide panel at a time: 20 KiB, which stay in the first cache
+constexpr int64_t kWideSegment = 16;  // groups of a wide panel at a time: 10 KiB, which stay in the first cache
 
 template <int offset, bool mins>
 struct Group32Rows {
@@ -207,44 +207,55 @@ struct Group32Linear {
     if (groups > 3) group_sums<3, 6, 7>(rows + 3 * kRowsStride, codes + 3 * codes_stride, out + 768);
   }
 
-  // The same sums by tiles. Integer sums of four groups are under way while those of the four before are scaled.
-  static void multiply_amx(const std::byte* tile, int64_t group, const std::byte* wide, const std::byte* codes,
-                           int64_t codes_stride, int64_t groups, float* sums) {
+  // The same sums by tiles, for several panels' segments that follow one another: integer sums of four groups are under
+  // way while those of the four before are scaled. sums: [panels][16 rows][16], panels at a distance.
+  static void multiply_amx(const std::byte* tile, int64_t group, const std::byte* wide, int64_t panels, int64_t groups,
+                           float* sums, int64_t sums_next) {
     alignas(64) int32_t ring[2][4 * 256];
-    RowCursor rows(tile, kTileRows, group);
-    const std::byte* ahead = rows.at;
-    Floats total[kTileRows];
+    constexpr int64_t kFourRows = 4 * kTileRows * kRowGroup, kFourWide = 4 * kWideGroup;
+    const RowCursor begin(tile, kTileRows, group);
+    int turn = 0;
+    four_sums(begin.at, wide + 128, kWideGroup, least(4, groups), ring[0]);
+    for (int64_t p = 0; p < panels; ++p, wide += kWideSegment * kWideGroup, sums += sums_next) {
+      RowCursor rows = begin;
+      Floats total[kTileRows];
 #pragma GCC unroll 16
-    for (int r = 0; r < kTileRows; ++r) total[r] = load(sums + r * kPanel);
-    four_sums(ahead, codes, codes_stride, least(4, groups), ring[0]);
-    for (int64_t g = 0; g < groups; g += 4) {
-      if (g + 4 < groups) {
-        ahead += 4 * kTileRows * kRowGroup;
-        four_sums(ahead, codes + (g + 4) * codes_stride, codes_stride, least(4, groups - g - 4), ring[(g / 4 + 1) % 2]);
-      }
-      const int32_t* from = ring[g / 4 % 2];
-      for (int64_t i = 0; i < least(4, groups - g); ++i, rows.next(), from += 256, wide += kWideGroup) {
-        Floats factor = load(reinterpret_cast<const float*>(wide));
+      for (int r = 0; r < kTileRows; ++r) total[r] = load(sums + r * kPanel);
+      const std::byte* of_panel = wide;
+      for (int64_t g = 0; g < groups; g += 4, turn ^= 1) {
+        if (g + 4 < groups) {
+          four_sums(rows.at + kFourRows, of_panel + kFourWide + 128, kWideGroup, least(4, groups - g - 4),
+                    ring[turn ^ 1]);
+        } else if (p + 1 < panels) {
+          four_sums(begin.at, wide + kWideSegment * kWideGroup + 128, kWideGroup, least(4, groups), ring[turn ^ 1]);
+        }
+        const int32_t* from = ring[turn];
+        for (int64_t i = 0; i < least(4, groups - g); ++i, rows.next(), from += 256, of_panel += kWideGroup) {
+          Floats factor = load(reinterpret_cast<const float*>(of_panel));
 #pragma GCC unroll 16
-        for (int r = 0; r < kTileRows; ++r) {
-          Ints whole{_mm512_load_si512(from + r * kPanel)};
-          total[r] = fma(to_floats(whole), factor * splat(rows.factors()[r]), total[r]);
-          if constexpr (F::kMins)
-            total[r] = fma(load(reinterpret_cast<const float*>(wide + 64)), splat(rows.sums()[r]), total[r]);
+          for (int r = 0; r < kTileRows; ++r) {
+            Ints whole{_mm512_load_si512(from + r * kPanel)};
+            total[r] = fma(to_floats(whole), factor * splat(rows.factors()[r]), total[r]);
+            if constexpr (F::kMins)
+              total[r] = fma(load(reinterpret_cast<const float*>(of_panel + 64)), splat(rows.sums()[r]), total[r]);
+          }
         }
       }
-    }
 #pragma GCC unroll 16
-    for (int r = 0; r < kTileRows; ++r) store(sums + r * kPanel, total[r]);
+      for (int r = 0; r < kTileRows; ++r) store(sums + r * kPanel, total[r]);
+    }
   }
 #endif
 
-  // Many rows: a segment of a panel is widened once and meets every tile of rows.
+  // Many rows: a segment of some panels is widened once and meets every tile of rows. Outputs are written in runs of
+  // several panels, because rows that are a power of two apart share few places in a cache.
   static void many_rows(const LinearPart& part, int64_t output) {
     int64_t groups = part.weight->cols / kGroup, tiles = up_to(part.rows, kTileRows) / kTileRows;
-    std::byte* wide = part.scratch;
-    float* sums = reinterpret_cast<float*>(part.scratch + kWideSegment * kWideGroup);  // [tiles][16 rows][16]
-    std::memset(sums, 0, static_cast<size_t>(tiles * kTileRows * kPanel) * 4);
+    int64_t panels = least(kManyPanels, (part.end - output + kPanel - 1) / kPanel);
+    constexpr int64_t kWideBytes = kWideSegment * kWideGroup, kSumsNext = kTileRows * kPanel;
+    std::byte* wide = part.scratch;                                                   // [panels][kWideSegment]
+    float* sums = reinterpret_cast<float*>(part.scratch + kManyPanels * kWideBytes);  // [tiles][kManyPanels][16][16]
+    std::memset(sums, 0, static_cast<size_t>(tiles * kManyPanels * kSumsNext) * 4);
 #ifdef __AMX_INT8__
     constexpr int kTaken = F::kOffset;
 #else
@@ -252,19 +263,22 @@ struct Group32Linear {
 #endif
     for (int64_t g = 0; g < groups; g += kWideSegment) {
       int64_t count = least(kWideSegment, groups - g);
-      widen(PackedPanel<F>(*part.weight, output, g), count, kTaken, wide);
+      for (int64_t p = 0; p < panels; ++p)
+        widen(PackedPanel<F>(*part.weight, output + p * kPanel, g), count, kTaken, wide + p * kWideBytes);
       for (int64_t t = 0; t < tiles; ++t) {
         int64_t row = part.first_row + t * kTileRows;
         const std::byte* tile = part.prepared + row * groups * kRowGroup;
+        float* to = sums + t * kManyPanels * kSumsNext;
 #ifdef __AMX_INT8__
-        multiply_amx(tile, g, wide, wide + 128, kWideGroup, count, sums + t * kTileRows * kPanel);
+        multiply_amx(tile, g, wide, panels, count, to, kSumsNext);
 #else
         int64_t room = tile_room(part.prepared_rows - row);
-        multiply_tile(tile, room, g, wide, count, sums + t * kTileRows * kPanel);
+        for (int64_t p = 0; p < panels; ++p)
+          multiply_tile(tile, room, g, wide + p * kWideBytes, count, to + p * kSumsNext);
 #endif
       }
     }
-    for (int64_t r = 0; r < part.rows; ++r) write_row(part, part.first_row + r, output, load(sums + r * kPanel));
+    write_tiles(part, output, panels, sums);
   }
 
   template <int Rows, int Panels>
@@ -290,7 +304,7 @@ struct Group32Linear {
       for (int tile : {5, 7}) shapes.set(tile, kSteps, 64);
       Tiles tiles(shapes);
 #endif
-      for (int64_t output = part.begin; output < part.end; output += kPanel) many_rows(whole, output);
+      for (int64_t output = part.begin; output < part.end; output += kManyPanels * kPanel) many_rows(whole, output);
     }
     if (!few) return;
     const std::byte* tile = part.prepared + last * (part.weight->cols / kGroup) * kRowGroup;
@@ -305,6 +319,7 @@ struct Group32Linear {
     LinearKernel kernel;
     kernel.outputs_tile = kPanel;
     kernel.rows_tile = kTileRows;
+    kernel.part_rows = kPartRows;
     kernel.packed_bytes = packed_bytes;
     kernel.pack = pack;
     kernel.unpack_row = unpack_row;

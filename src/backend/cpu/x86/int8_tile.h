@@ -24,6 +24,13 @@ constexpr int kMostRows = 8;  // at once
 constexpr int kMostRows = 4;
 #endif
 
+#ifdef __AMX_INT8__
+constexpr int kPartRows = 256;  // tiles are quick enough that reading weights again would show
+#else
+constexpr int kPartRows = 64;
+#endif
+constexpr int64_t kManyPanels = 4;  // whose sums are under way together
+
 inline int64_t tile_room(int64_t rows) {
   return rows >= kTileRows ? kTileRows : static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(rows)));
 }
@@ -50,6 +57,15 @@ inline void write_row(const LinearPart& part, int64_t row, int64_t output, Float
   int64_t outputs = least(kPanel, part.end - output);
   if (bias != nullptr) sums = sums + load_some(bias + output, outputs);
   store_some(part.out.row(row) + output, sums, outputs);
+}
+
+// Writes sums [tiles][kManyPanels][16 rows][16], row by row.
+inline void write_tiles(const LinearPart& part, int64_t output, int64_t panels, const float* sums) {
+  for (int64_t r = 0; r < part.rows; ++r) {
+    const float* from = sums + (r / kTileRows * kManyPanels * kTileRows + r % kTileRows) * kPanel;
+    for (int64_t p = 0; p < panels; ++p)
+      write_row(part, part.first_row + r, output + p * kPanel, load(from + p * kTileRows * kPanel));
+  }
 }
 
 // ---- planes of codes: a panel's span of 32 inputs is eight steps

@@ -252,6 +252,7 @@ LinearKernel kernel_of() {
   LinearKernel kernel;
   kernel.outputs_tile = kPanel;
   kernel.rows_tile = kTileRows;
+  kernel.part_rows = 256;
   kernel.packed_bytes = packed_bytes;
   kernel.pack = pack;
   kernel.unpack_row = unpack_row;
