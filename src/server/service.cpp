@@ -76,13 +76,14 @@ void Service::drain() { draining_.store(true); }
 
 void Service::fail_all(std::string_view why) {
   draining_.store(true);
+  const ApiError ending{.status = 503, .message = std::string(why), .type = "server_error", .code = "shutting_down"};
   std::set<std::shared_ptr<Generation>> open;
   {
     std::lock_guard lock(mutex_);
+    ending_ = ending;
     open = generations_;
   }
-  for (const auto& generation : open)
-    generation->fail({.status = 503, .message = std::string(why), .type = "server_error", .code = "shutting_down"});
+  for (const auto& generation : open) generation->fail(ending);
 }
 
 // A page of somebody else, open in a browser on this machine, must not reach us: neither under a name of its own that
@@ -260,11 +261,14 @@ void Service::generate(Body kind, HttpRequest request, std::shared_ptr<Exchange>
     };
     auto generation = std::make_shared<Generation>(std::move(setting), std::move(asked));
     *holder = generation;
+    std::optional<ApiError> ending;
     {
       std::lock_guard lock(mutex_);
       generations_.insert(generation);
+      ending = ending_;
     }
     exchange->attach(generation);
+    if (ending) return generation->fail(*ending);
     generation->begin();
   });
 }

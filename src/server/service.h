@@ -101,8 +101,9 @@ class Service {
   Counters counters_;
   Limiter limiter_;
 
-  std::mutex mutex_;  // guards generations_
+  std::mutex mutex_;  // guards the two below
   std::set<std::shared_ptr<Generation>> generations_;
+  std::optional<ApiError> ending_;  // what everybody who is open is told
 
   Workers stream_workers_;
   Workers prepare_workers_;  // last: joined first, while everything they use is there
