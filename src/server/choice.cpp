@@ -1,6 +1,17 @@
 #include "server/choice.h"
 
+#include <algorithm>
+
 namespace millrace {
+namespace {
+
+size_t characters(std::string_view text) {
+  return static_cast<size_t>(std::count_if(text.begin(), text.end(), [](char byte) {
+    return (static_cast<unsigned char>(byte) & 0xC0) != 0x80;  // all but those that go on with one
+  }));
+}
+
+}  // namespace
 
 Result<Choice> Choice::create(const LoadedModel& model, const Asked& asked) {
   TRY(Answer answer, Answer::create(model, asked.stops, asked.kind == kCompletion));
@@ -18,7 +29,7 @@ void Choice::clear() {
 void Choice::end(std::string_view reason) {
   const size_t before = text_.size();
   answer_.finish(text_);
-  offset_ += text_.size() - before;
+  offset_ += characters(std::string_view(text_).substr(before));
   reason_ = reason;
 }
 
@@ -41,7 +52,7 @@ bool Choice::take(const Event& event) {
     if (event.logprobs) logprobs_.push_back({*event.token, *event.logprobs, offset_});
     const size_t before = text_.size();
     const bool stopped = answer_.push(*event.token, text_);
-    offset_ += text_.size() - before;
+    offset_ += characters(std::string_view(text_).substr(before));
     if (stopped) {
       end("stop");
       return event.finish == Finish::none;

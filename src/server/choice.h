@@ -20,7 +20,7 @@ namespace millrace {
 struct ShownLogprobs {
   Token token = 0;
   Logprobs values;
-  size_t offset = 0;  // of its text in the answer, in characters as far as was known
+  size_t offset = 0;  // characters of the answer that were certain before it
 };
 
 class Choice {

@@ -319,10 +319,18 @@ class Connection : public ConnectionHandle, public std::enable_shared_from_this<
     return true;
   }
 
+  // Some clients end a body with one line break too many. True: something else follows.
+  bool skip_empty_lines() {
+    auto front = [&] { return *static_cast<const char*>(in_.data().data()); };
+    while (in_.size() > 0 && (front() == '\r' || front() == '\n')) in_.consume(1);
+    return in_.size() > 0;
+  }
+
   asio::awaitable<bool> read_head(Parser& parser, int& refused) {
     const auto deadline = Clock::now() + seconds(setting_.limits.header_seconds);
-    for (;;) {
-      if (!feed(parser, refused)) co_return false;
+    for (bool begun = false;;) {
+      begun = begun || skip_empty_lines();
+      if (begun && !feed(parser, refused)) co_return false;
       if (parser.is_header_done()) co_return true;
       if (in_.size() > setting_.limits.header_bytes) {
         refused = 431;
@@ -400,6 +408,7 @@ class Connection : public ConnectionHandle, public std::enable_shared_from_this<
   asio::awaitable<void> refuse(int status) {
     keep_alive_ = false;
     head_only_ = false;
+    refused_ = true;
     std::string message = status == 413   ? fmt::format("the body is larger than {} bytes", setting_.limits.body_bytes)
                           : status == 431 ? "the headers are too large or too many"
                           : status == 408 ? "the request did not come in time"
@@ -506,7 +515,7 @@ class Connection : public ConnectionHandle, public std::enable_shared_from_this<
     co_return false;
   }
 
-  // Lets the client read what was sent before the connection goes: what it still sends is read for a moment, since
+  // Lets the client read what was sent before the connection goes: if it still sends, that is read for a moment, since
   // closing with unread input would take back the answer.
   asio::awaitable<void> finish() {
     if (closed_) {
@@ -521,7 +530,7 @@ class Connection : public ConnectionHandle, public std::enable_shared_from_this<
       error_code ignored;
       lowest().shutdown(asio::socket_base::shutdown_send, ignored);
       const auto deadline = Clock::now() + seconds(2);
-      bool more = true;
+      bool more = refused_ || in_.size() > 0;
       for (size_t drained = 0; more && drained < (size_t{1} << 20); drained += kBodyReadBytes) {
         in_.consume(in_.size());
         more = co_await read_more(deadline, kBodyReadBytes);
@@ -539,7 +548,7 @@ class Connection : public ConnectionHandle, public std::enable_shared_from_this<
   std::shared_ptr<BodyCharge> charge_;
   std::shared_ptr<Reply> reply_;
   bool reading_ = false, writing_ = false, closed_ = false, idle_ = false, done_ = false;
-  bool keep_alive_ = false, chunked_ = true, head_only_ = false;
+  bool keep_alive_ = false, chunked_ = true, head_only_ = false, refused_ = false;
 };
 
 }  // namespace

@@ -27,6 +27,7 @@ namespace {
 
 constexpr int kSpareFiles = 64;  // for the model, logs and the like
 constexpr int kSendBytes = 64 << 10;
+constexpr size_t kCrowd = 256;  // connections whose memory is worth giving back
 
 // As many connections as the process may have open files, up to the number asked for.
 int possible_connections(int wanted) {
@@ -78,6 +79,7 @@ struct Server::State {
   int most_connections = 0;
   int port = 0;
   bool closing = false;
+  size_t crowd = 0;  // most connections since memory was last given back
 
   Result<void> listen_tcp();
   Result<void> listen_unix();
@@ -177,8 +179,13 @@ void Server::State::take(StreamSocket socket, bool local) {
     service.counters().connections.store(static_cast<int64_t>(connections.size()) - 1);
     connections.erase(ended);
     if (connections.empty()) last.cancel();
+    if (connections.size() * 2 < crowd && crowd > kCrowd) {
+      crowd = connections.size();
+      service.tidy();
+    }
   });
   connections.emplace(connection.get(), connection);
+  crowd = std::max(crowd, connections.size());
   service.counters().connections.store(static_cast<int64_t>(connections.size()));
 }
 

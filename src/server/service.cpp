@@ -1,5 +1,6 @@
 #include "server/service.h"
 
+#include <malloc.h>
 #include <openssl/rand.h>
 
 #include <algorithm>
@@ -62,6 +63,10 @@ void Service::serve(ServedModel model) {
   model_.store(owned_model_.get());
 }
 
+void Service::tidy() {
+  prepare_workers_.post([] { ::malloc_trim(0); });
+}
+
 Metrics Service::metrics() const {
   const ServedModel* served = model();
   return served == nullptr ? Metrics() : served->engine->snapshot().metrics;
@@ -71,13 +76,14 @@ void Service::drain() { draining_.store(true); }
 
 void Service::fail_all(std::string_view why) {
   draining_.store(true);
+  const ApiError ending{.status = 503, .message = std::string(why), .type = "server_error", .code = "shutting_down"};
   std::set<std::shared_ptr<Generation>> open;
   {
     std::lock_guard lock(mutex_);
+    ending_ = ending;
     open = generations_;
   }
-  for (const auto& generation : open)
-    generation->fail({.status = 503, .message = std::string(why), .type = "server_error", .code = "shutting_down"});
+  for (const auto& generation : open) generation->fail(ending);
 }
 
 // A page of somebody else, open in a browser on this machine, must not reach us: neither under a name of its own that
@@ -255,11 +261,14 @@ void Service::generate(Body kind, HttpRequest request, std::shared_ptr<Exchange>
     };
     auto generation = std::make_shared<Generation>(std::move(setting), std::move(asked));
     *holder = generation;
+    std::optional<ApiError> ending;
     {
       std::lock_guard lock(mutex_);
       generations_.insert(generation);
+      ending = ending_;
     }
     exchange->attach(generation);
+    if (ending) return generation->fail(*ending);
     generation->begin();
   });
 }

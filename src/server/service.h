@@ -62,6 +62,7 @@ class Service {
   // Ends what is open, each with an error the client can read.
   void fail_all(std::string_view why);
   int open() const { return open_.load(); }
+  void tidy();              // gives memory that a crowd has left back to the system, when a worker has time
   Metrics metrics() const;  // of the engine; empty without one
 
   struct Counters {
@@ -100,8 +101,9 @@ class Service {
   Counters counters_;
   Limiter limiter_;
 
-  std::mutex mutex_;  // guards generations_
+  std::mutex mutex_;  // guards the two below
   std::set<std::shared_ptr<Generation>> generations_;
+  std::optional<ApiError> ending_;  // what everybody who is open is told
 
   Workers stream_workers_;
   Workers prepare_workers_;  // last: joined first, while everything they use is there

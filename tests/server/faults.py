@@ -10,6 +10,7 @@ import json
 import os
 import random
 import re
+import resource
 import shutil
 import signal
 import ssl
@@ -117,7 +118,7 @@ async def read_answer(reader):
 def story(seed, tokens=60):
     """A body whose answer depends on its seed and nothing else."""
     return {"prompt": [1, 403 + seed, 407, 261], "seed": seed, "temperature": 0.9, "max_tokens": tokens,
-            "ignore_eos": True, "stream": True, "return_token_ids": True}
+            "ignore_eos": True, "stream": True, "return_token_ids": True, "user": "background"}
 
 
 def tokens_of(body):
@@ -206,10 +207,15 @@ async def stalled_readers(server, count, _rng):
         sock.setblocking(False)
         await asyncio.get_running_loop().sock_connect(sock, (server.host, server.port))
         await asyncio.get_running_loop().sock_sendall(
-            sock, request("/v1/completions", {**story(index % 64, 120), "logprobs": 20}))
+            sock, request("/v1/completions", {**story(index % 64, 250), "logprobs": 20, "user": "stalled"}))
         writers.append(sock)
-    grown = server.memory()
-    said = await server.quiet() if count <= 100 else None
+    # They are cut off one after another; what is left are the streams beside them.
+    grown, deadline, values = server.memory(), time.monotonic() + PATIENCE, {"http_generations": count}
+    while values["http_generations"] > BACKGROUND and time.monotonic() < deadline:
+        values = await server.metrics()
+        grown = max(grown, server.memory())
+        await asyncio.sleep(0.1)
+    said = None if values.get("http_slow_clients_total", 0) > 0 else f"nobody was cut off: {values}"
     for sock in writers:
         sock.close()
     grown -= server.start_memory
@@ -217,18 +223,24 @@ async def stalled_readers(server, count, _rng):
 
 
 async def idle_streams(server, count, _rng):
-    """Streams that are open and say nothing for long, and connections that never ask."""
+    """Streams that are open and have nothing to say for long, since they all wait for their turn, and connections that
+    never ask. They are all one user's, who gets no more than his share."""
     connections = []
-    for index in range(count):
-        reader, writer = await server.connect(limit=2048)
-        connections.append(writer)
-        if index % 2 == 0:
-            writer.write(b"GET /live HTTP/1.1\r\nHost: localhost\r\n\r\n" if index % 100 == 0 else
-                         b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    ask = request("/v1/completions", {**story(5, 400), "user": "crowd"})
+    for start in range(0, count, 50):
+        opened = [await server.connect(limit=4096) for _ in range(start, min(count, start + 50))]
+        for _, writer in opened[::2]:
+            writer.write(ask)
+        heads = await asyncio.gather(*(asyncio.wait_for(reader.readline(), PATIENCE) for reader, _ in opened[::2]))
+        connections += opened
+        if any(b" 200 " not in head for head in heads):
+            return f"not all were let in: {heads}"
+    grown = server.memory() - server.start_memory
+    print(f"  {count} connections, half of them open streams: {grown / count / 1024:.1f} KiB each")
     status, _ = await server.fetch(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
-    for writer in connections:
-        writer.close()
-    return None if status == 200 else f"/health says {status}"
+    for _, writer in connections:
+        reset(writer)
+    return None if status == 200 and grown < 300 << 20 else f"/health says {status}, {grown} bytes more"
 
 
 def bad_bodies(rng):
@@ -278,7 +290,7 @@ async def overload(server, count, _rng):
 
 
 FAULTS = [("disconnects", disconnects), ("stalled", stalled_readers), ("idle", idle_streams),
-          ("bodies", broken_bodies), ("overload", overload)]
+          ("bodies", broken_bodies)]
 
 
 class Report:
@@ -289,24 +301,24 @@ class Report:
         print(f"not ok - {what}\n  {wrong}" if wrong is not None else f"ok - {what}", flush=True)
 
 
-async def all_faults(program, counts, report, seed):
-    # A queue that overload() fills: five times as many come as may run and wait.
-    server = Server(program, "-np", "16", "--max-waiting", str(max(8, counts["overload"] // 5 - 16)), "-c", "512",
-                    "--write-timeout", "5", "--max-connections", "8192")
+async def faults_on(program, flags, faults, counts, report, seed):
+    """These faults one after another on one server."""
+    server = Server(program, "-np", "16", "-c", "512", "--write-timeout", "5", "--max-connections", "8192", *flags)
     try:
         await server.start()
         background = Background(server)
         await background.learn()
         await server.quiet()
         server.start_memory = server.memory()
-        for name, fault in FAULTS:
+        for name, fault in faults:
             began = time.monotonic()
             wrong = await background.during(fault(server, counts[name], random.Random(seed)))
             wrong = wrong or await server.quiet()
-            if wrong is None and server.memory() > server.start_memory + (64 << 20):
-                wrong = f"{server.memory() - server.start_memory} bytes more than at the start"
+            more = server.memory() - server.start_memory
+            if wrong is None and more > 64 << 20:
+                wrong = f"{more} bytes more than at the start"
             print(f"  {name}: {time.monotonic() - began:.1f} s, {background.rounds} streams beside it, "
-                  f"{(server.memory() - server.start_memory) >> 10} KiB more than at the start")
+                  f"{more >> 10} KiB more than at the start")
             report.say(f"{counts[name]} {name}: other streams unchanged, pages free, memory flat", wrong)
         check_metrics(await server.fetch(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n"), report)
         code = server.stop()
@@ -315,6 +327,13 @@ async def all_faults(program, counts, report, seed):
         if server.process.poll() is None:
             server.process.kill()
             server.process.wait()
+
+
+async def all_faults(program, counts, report, seed):
+    await faults_on(program, ["--max-waiting", "8192"], FAULTS, counts, report, seed)
+    # Five times as many come as may run and wait.
+    waiting = str(counts["overload"] // 5 - 16)
+    await faults_on(program, ["--max-waiting", waiting], [("overload", overload)], counts, report, seed)
 
 
 def check_metrics(answer, report):
@@ -430,6 +449,8 @@ def main():
     parser.add_argument("--full", action="store_true")
     parser.add_argument("--seed", type=int, default=1)
     chosen = parser.parse_args()
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     report = Report()
     asyncio.run(other_doors(chosen.program, report))
     asyncio.run(signals(chosen.program, report))

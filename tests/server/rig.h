@@ -120,7 +120,7 @@ class Client {
       response.complete = in_.size() >= length;
       response.body = in_.substr(0, length);
       in_.erase(0, std::min(length, in_.size()));
-    } else if (response.headers["transfer-encoding"] == "chunked") {
+    } else if (response.headers.contains("transfer-encoding")) {
       read_chunks(response);
     } else {
       while (more()) {
