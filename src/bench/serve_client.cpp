@@ -104,12 +104,8 @@ class Load {
 
   // Sends a request on a connection that is free, or a new one.
   void begin(size_t request, bool again) {
-    std::unique_ptr<Line> line;
-    if (!idle_.empty() && !again) {
-      line = std::move(idle_.back());
-      idle_.pop_back();
-      line->used_before = true;
-    } else {
+    std::unique_ptr<Line> line = again ? nullptr : take_idle();
+    if (!line) {
       line = std::make_unique<Line>();
       if (auto made = open_socket(*line); !made.ok()) {
         fail(request, made.error().message);
@@ -129,6 +125,19 @@ class Load {
     if (lines_.size() <= static_cast<size_t>(fd)) lines_.resize(static_cast<size_t>(fd) + 1);
     lines_[static_cast<size_t>(fd)] = std::move(line);
     if (here.connected) send_more(here);
+  }
+
+  // A kept connection that the server has not ended in the meantime: its event came when nobody waited for one.
+  std::unique_ptr<Line> take_idle() {
+    while (!idle_.empty()) {
+      std::unique_ptr<Line> line = std::move(idle_.back());
+      idle_.pop_back();
+      char byte = 0;
+      if (::recv(line->socket.fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) >= 0 || errno != EAGAIN) continue;
+      line->used_before = true;
+      return line;
+    }
+    return nullptr;
   }
 
   Result<void> open_socket(Line& line) {

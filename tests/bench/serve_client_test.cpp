@@ -18,7 +18,8 @@ namespace {
 class FakeServer {
  public:
   using Reply = std::function<std::string(const std::string& body)>;
-  explicit FakeServer(Reply reply) : reply_(std::move(reply)) {
+  explicit FakeServer(Reply reply, bool ends_silently = false)
+      : reply_(std::move(reply)), ends_silently_(ends_silently) {
     listener_ = ::socket(AF_INET, SOCK_STREAM, 0);
     sockaddr_in address = {};
     address.sin_family = AF_INET;
@@ -62,6 +63,7 @@ class FakeServer {
         in.erase(0, wanted);
         if (out.empty()) break;
         if (::send(fd, out.data(), out.size(), MSG_NOSIGNAL) < 0) break;
+        if (ends_silently_) ::shutdown(fd, SHUT_RDWR);  // what comes after is neither read nor refused
         continue;
       }
       char buffer[4096];
@@ -73,6 +75,7 @@ class FakeServer {
   }
 
   Reply reply_;
+  bool ends_silently_;
   int listener_ = -1;
   int port_ = 0;
   std::atomic<int> connections_ = 0;
@@ -140,6 +143,16 @@ TEST(ServeClient, AClosedConnectionIsReplaced) {
   ASSERT_TRUE(outcome.ok());
   for (const ServeRecord& record : outcome->records) EXPECT_TRUE(record.ok) << record.error;
   EXPECT_EQ(server.connections(), 6);
+}
+
+TEST(ServeClient, AConnectionThatEndedWithoutAWordIsReplaced) {
+  FakeServer server([](const std::string& body) { return streamed(body); }, true);
+  auto outcome = run_load(server.target(), bodies(20), {.max_concurrency = 2, .timeout = 60, .keep_text = true});
+  ASSERT_TRUE(outcome.ok());
+  for (size_t i = 0; i < 20; ++i) {
+    EXPECT_TRUE(outcome->records[i].ok) << outcome->records[i].error;
+    EXPECT_EQ(outcome->records[i].text, fmt::format("n{}", i));
+  }
 }
 
 TEST(ServeClient, NobodyThereIsAnErrorOfEachRequest) {
