@@ -341,7 +341,8 @@ TEST(Http, LiveTellsWhatTheEngineDoes) {
   const Json json =
       parse_json(std::string_view(client.unread()).substr(begin, client.unread().find("\n\n", begin) - begin)).value();
   EXPECT_GT(at(json, "pages", "total").get_int64(), 0);
-  EXPECT_EQ(at(json, "limits", "context"), Json(512));
+  EXPECT_EQ(at(json, "pages", "per_cell"), Json(1));
+  EXPECT_EQ(at(json, "model"), Json("stories"));
 }
 
 // Prometheus' text format, strictly: each family once, with help and type before its samples, names and numbers as
