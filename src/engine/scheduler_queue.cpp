@@ -115,7 +115,7 @@ int Scheduler::active_tenants() const {
 }
 
 Load Scheduler::load(double now) const {
-  Load seen{.now = now, .limits = &limits_, .time = &step_time_, .running = running_};
+  Load seen{.now = now, .limits = &limits_, .time = &step_time_, .running = running_, .queue = waiting_};
   seen.mean_seconds = mean_seconds_;
   seen.waiting = static_cast<int>(waiting_.size());
   for (const Sequence* sequence : running_) {
