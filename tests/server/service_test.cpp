@@ -19,8 +19,10 @@ class Recorder : public Exchange {
     std::lock_guard lock(mutex_);
     job_ = std::move(job);
   }
+  // Whoever has its answer lets the job go, as a connection does.
   void answer(HttpAnswer answer) override {
-    tell([&] { answer_ = std::move(answer); });
+    std::shared_ptr<Job> done;
+    tell([&] { answer_ = std::move(answer), done = std::move(job_); });
   }
   void stream(HttpAnswer head) override {
     tell([&] { answer_ = std::move(head); });
