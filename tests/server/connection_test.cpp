@@ -352,7 +352,7 @@ TEST(Metrics, AreWhatPrometheusReads) {
   EXPECT_EQ(rig.post("/v1/completions", kShort).status, 200);
   const Response response = rig.get("/metrics");
   EXPECT_TRUE(response.headers.at("content-type").starts_with("text/plain; version=0.0.4"));
-  const std::regex sample(R"re(^([a-z_]+)(\{([a-z_]+="[^"\\]*",?)+\})? (-?[0-9.e+-]+)$)re");
+  const std::regex sample(R"re(^([a-z_][a-z0-9_]*)(\{([a-z_]+="[^"\\]*",?)+\})? (-?[0-9.e+-]+)$)re");
   std::map<std::string, std::string> types;
   std::map<std::string, double> values;
   std::string text = response.body, helped;
