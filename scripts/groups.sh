@@ -2,7 +2,7 @@
 # Sourced by ./test: the groups, and the ways a group runs its programs.
 
 # Folders of tests/ whose programs also run under ASan and UBSan: parsers, cache, engine, and what they stand on.
-sanitized_programs=(base tensor text backend cache model engine session server apps)
+sanitized_programs=(base tensor text backend cache model engine session server apps bench)
 # Folders whose programs use several threads, for ThreadSanitizer.
 threaded_programs=(base backend engine session server)
 fuzz_seconds=${MILLRACE_FUZZ_SECONDS:-4}
@@ -257,4 +257,23 @@ emulate() {
     program=$folder/tests/$name/test_$name
     [ ! -x "$program" ] || run_program "emulated-$label-$name" 3600 "$@" "$program"
   done
+}
+
+# The page's bundle is what its source gives, byte for byte.
+group_page() {
+  if ! need_node || ! npm_ci web >"$logs/npm-page.log" 2>&1; then
+    skipped "page: no Node 20.19 or newer, or no packages from npm"
+    return
+  fi
+  run_lines page 300 bash tests/web/bundle.sh
+}
+
+# The page in a real browser, against the real server.
+group_browser() {
+  if ! need_packages chromium || ! need_node || ! npm_ci tests/web >"$logs/npm-browser.log" 2>&1; then
+    skipped "browser: no Chromium, no Node 20.19 or newer, or no packages from npm"
+    return
+  fi
+  prepare release "$root/build/release" millrace -DMILLRACE_TESTS=ON || return
+  run_lines browser 900 node tests/web/browser.mjs build/release/bin/millrace
 }

@@ -74,3 +74,23 @@ build() {
   shift
   ninja -C "$folder" -j "$(build_jobs)" "$@" >&2
 }
+
+# need_node: Node 20.19 or newer on PATH, with npm. Debian 12's own is older; then one from npm is put into build/node.
+need_node() {
+  local own=$root/build/node/node_modules/.bin kind
+  PATH=$own:$PATH
+  node_is_new && return 0
+  command -v npm >/dev/null || need_packages nodejs npm || return 1
+  node_is_new && return 0
+  case $(uname -m) in aarch64) kind=arm64 ;; *) kind=x64 ;; esac
+  mkdir -p "$own"
+  npm install --prefix "$root/build/node" --no-save --no-audit --no-fund --loglevel=error \
+    "node-linux-$kind@24.22.0" >&2 || return 1
+  ln -sf "../node-linux-$kind/bin/node" "$own/node"
+  hash -r
+  node_is_new
+}
+node_is_new() {
+  node -e 'const [a, b] = process.versions.node.split("."); process.exit(a > 20 || (a == 20 && b >= 19) ? 0 : 1)' \
+    2>/dev/null
+}

@@ -7,9 +7,11 @@
 #include "apps/host.h"
 #include "apps/model_path.h"
 #include "apps/run_flags.h"
+#include "apps/serve_limit.h"
 #include "apps/terminal.h"
 #include "base/file.h"
 #include "engine/executor.h"
+#include "server/page.h"
 
 namespace millrace::apps {
 namespace {
@@ -99,6 +101,7 @@ std::vector<Flag> listening_flags() {
       seconds("ping", "15", "of silence, then an open stream gets a comment line"),
       seconds("grace", "30", "for open answers after the first SIGTERM"),
       {.name = "log-requests", .otherwise = "true", .help = "a line for each request, without what it says"},
+      {.name = "page", .alias = "--webui", .otherwise = "true", .help = "the page at /, for browsers"},
   };
 }
 
@@ -157,6 +160,7 @@ Result<ServerOptions> server_options(const Arguments& arguments) {
   service.body.bytes = static_cast<size_t>(std::max<int64_t>(arguments.integer("max-body"), 1024));
   service.body.choices = static_cast<int>(arguments.integer("max-choices"));
   service.version = std::string(kBuildInfo.version) + "+" + std::string(kBuildInfo.commit);
+  if (arguments.toggle("page")) service.files = page_files();
   if (arguments.toggle("log-requests"))
     service.log = [terminal = &arguments.terminal()](std::string_view line) { terminal->note("{}", line); };
   return options;
@@ -200,6 +204,7 @@ Result<ServedModel> served_model(const Arguments& arguments, const std::function
   served.fingerprint = fmt::format("fp_{:02x}", fmt::join(std::span(identity.bytes).first(6), ""));
   served.created =
       std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
+  if (choice.backend == "cpu") served.floor = step_floor(loaded->model(), options.executor.kv, choice.cpu.threads);
   served.loaded = std::move(loaded);
   return served;
 }

@@ -137,6 +137,7 @@ bool Engine::take_inbox(bool wait) {
       // Waking now and then shows that the engine is alive though nobody wants anything.
       while (inbox_.items.empty() && !inbox_.stopping) {
         shown_.last_progress = now();
+        if (pages_wanted_.exchange(false)) pages_shown_ = page_states(*parts_.cache);
         arrived_.wait_for(lock, std::chrono::milliseconds(500));
       }
     }
@@ -228,7 +229,10 @@ void Engine::tell(std::span<const Event> events) {
 void Engine::note_progress() {
   std::vector<RequestRecord> ended = parts_.scheduler->take_records();
   double time = now();
+  std::vector<PageState> pages;
+  if (pages_wanted_.exchange(false)) pages = page_states(*parts_.cache);
   std::lock_guard lock(mutex_);
+  if (!pages.empty()) pages_shown_ = std::move(pages);
   shown_.metrics = parts_.scheduler->metrics();
   shown_.last_progress = time;
   shown_.outside_seconds = busy_seconds_ + (busy_since_ > 0 ? time - busy_since_ : 0) - running_seconds_;
@@ -244,6 +248,12 @@ Engine::Snapshot Engine::snapshot() const {
   Snapshot copy = shown_;
   copy.now = now();
   return copy;
+}
+
+std::vector<PageState> Engine::watch_pages() {
+  pages_wanted_.store(true);
+  std::lock_guard lock(mutex_);
+  return pages_shown_;
 }
 
 std::vector<RequestRecord> Engine::take_records() {

@@ -24,6 +24,7 @@
 #include <thread>
 #include <vector>
 
+#include "engine/page_states.h"
 #include "engine/parts.h"
 
 namespace millrace {
@@ -57,6 +58,9 @@ class Engine {
   };
   Snapshot snapshot() const;
   std::vector<RequestRecord> take_records();  // of requests that ended since the last call
+  // What each page was there for when the engine last looked, and a wish that it look again soon: it does so after its
+  // next step, once a wish, so that nobody watching costs nothing. Empty until it has looked.
+  std::vector<PageState> watch_pages();
 
   const EngineOptions& options() const { return parts_.options; }
   const Executor& executor() const { return *parts_.executor; }
@@ -112,11 +116,13 @@ class Engine {
   std::vector<RequestId> ended_;        // to be forgotten by the runner
   double busy_since_ = 0, running_seconds_ = 0, busy_seconds_ = 0;
 
-  mutable std::mutex mutex_;  // guards the four below
+  mutable std::mutex mutex_;  // guards the five below
   std::condition_variable arrived_;
   Inbox inbox_;
   Snapshot shown_;
   std::vector<RequestRecord> records_;
+  std::vector<PageState> pages_shown_;
+  std::atomic<bool> pages_wanted_{false};
   std::atomic<RequestId> next_id_{1};
 
   // Handing a step to the runner and back.

@@ -123,6 +123,8 @@ Result<Machine> measure_machine(const MachineOptions& options) {
   if (!options.remeasure) {
     if (auto cached = read_cache(machine); cached.ok()) return cached;
   }
+  if (options.known_only)
+    return error(Code::not_found, "this machine was not measured yet: `millrace bench` does that");
   TRY(CpuPeaks peaks, measure_cpu_peaks(machine.isa, machine.threads));
   machine.int8_operations = peaks.int8;
   machine.bf16_operations = peaks.bf16;

@@ -26,6 +26,7 @@ struct MachineOptions {
   int threads = 0;       // 0: as many as processors
   std::string_view isa;  // empty: as the cpu backend chooses
   bool remeasure = false;
+  bool known_only = false;  // an error instead of measuring, for whoever must not disturb what else is running
 };
 
 // From the cache, or measured now and written there. A cache that cannot be written is no error.

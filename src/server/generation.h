@@ -24,6 +24,13 @@
 
 namespace millrace {
 
+// A step as steps were on average of late.
+struct MeanStep {
+  double sequences = 0;  // that got a token
+  double tokens = 0;     // computed, those of prompts included
+  double context = 0;    // tokens cached of a sequence
+};
+
 // A model that answers. It outlives what its generations do, and is gone before the workers are.
 struct ServedModel {
   std::string name;  // as clients know it
@@ -31,6 +38,8 @@ struct ServedModel {
   std::shared_ptr<LoadedModel> loaded;
   std::unique_ptr<Engine> engine;
   int64_t created = 0;  // when it was loaded, seconds since 1970
+  // The least seconds this machine could take for a step; none if the machine was never measured.
+  std::function<double(const MeanStep& step)> floor = {};
 };
 
 // How it ended, for limits, counters and the log.

@@ -121,7 +121,8 @@ HttpAnswer Routes::models(const Service& service) {
                               {"object", "model"},
                               {"created", served->created},
                               {"owned_by", "millrace"},
-                              {"max_model_len", served->engine->options().limits.context}});
+                              {"max_model_len", served->engine->options().limits.context},
+                              {"meta", JsonObject{{"n_vocab", served->engine->executor().vocab()}}}});
   }
   return json_answer(JsonObject{{"object", "list"}, {"data", std::move(list)}});
 }

@@ -58,6 +58,14 @@ JsonObject shape_json(const Field& field) {
   return {};
 }
 
+std::string range_text(const Field& field) {
+  const bool ranged = field.shape == Shape::integer || field.shape == Shape::number || field.shape == Shape::bias;
+  constexpr double kMany = 1 << 30;
+  if (!ranged || (field.most >= kMany && field.least <= -kMany)) return "";
+  if (field.most >= kMany) return fmt::format("{:.10g} or more", field.least);
+  return fmt::format("{:.10g} to {:.10g}", field.least, field.most);
+}
+
 std::string_view shape_name(Shape shape) {
   switch (shape) {
     case Shape::boolean:
@@ -111,8 +119,7 @@ std::string schema_markdown(Body kind) {
   std::string out = "| field | type | range | default | |\n|---|---|---|---|---|\n";
   for (const Field& field : fields()) {
     if ((field.bodies & kind) == 0 || field.standing == Standing::absent) continue;
-    const bool ranged = field.shape == Shape::integer || field.shape == Shape::number || field.shape == Shape::bias;
-    const std::string range = ranged ? fmt::format("{:g} to {:g}", field.least, field.most) : "";
+    const std::string range = range_text(field);
     const std::string otherwise = field.otherwise.empty() ? "" : fmt::format("`{}`", field.otherwise);
     out += fmt::format("| `{}` | {} | {} | {} | {}{} |\n", field.name, shape_name(field.shape), range, otherwise,
                        field.standing == Standing::ignored ? "taken and ignored: " : "", field.help);

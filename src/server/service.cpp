@@ -186,8 +186,8 @@ bool Service::answer_file(const HttpRequest& request, Exchange& exchange) const 
     }
     answer.headers.emplace_back("Cache-Control", "no-cache");
     answer.headers.emplace_back("Content-Security-Policy",
-                                "default-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; "
-                                "frame-ancestors 'none'; base-uri 'none'; form-action 'none'");
+                                "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
+                                "connect-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'");
     exchange.answer(std::move(answer));
     return true;
   }

@@ -2,6 +2,7 @@
 
 Usage: command_line.py PROGRAM. Prints one line per test for ./test. Standard library only.
 """
+import http.server
 import json
 import os
 import pty
@@ -10,6 +11,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import traceback
 
@@ -347,6 +349,69 @@ def test_bench_tokenize_measures():
     rows = json.loads(Run("bench", "tokenize", "--size", "64K", "--run", "16K", "--hostile", "-r", "1", "--json").out)
     check(len(rows) > 5 and all(row["megabytes_per_second"] > 0 and row["tokens"] > 0 for row in rows), rows)
     check(rows[0]["bytes"] == 65536 and rows[0]["times_prose"] == 1, rows[0])
+
+
+class FakeOpenAi(http.server.BaseHTTPRequestHandler):
+    """Answers every completion with as many tokens as were asked for, and refuses every prompt of seven tokens."""
+    protocol_version = "HTTP/1.1"
+    bodies = []
+
+    def log_message(self, *_):
+        pass
+
+    def reply(self, status, kind, body):
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def do_GET(self):
+        self.reply(200, "application/json", b'{"data": [{"id": "fake/one", "meta": {"n_vocab": 50}}]}')
+
+    def do_POST(self):
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.bodies.append(body)
+        if len(body["prompt"]) == 7:
+            return self.reply(429, "application/json", b'{"error": {"message": "too many"}}')
+        count = body["max_tokens"]
+        parts = [{"choices": [{"text": " a", "finish_reason": None}]}] * count
+        parts.append({"choices": [], "usage": {"prompt_tokens": len(body["prompt"]), "completion_tokens": count}})
+        text = "".join(f"data: {json.dumps(part)}\n\n" for part in parts) + "data: [DONE]\n\n"
+        return self.reply(200, "text/event-stream", text.encode())
+
+
+def test_bench_serve_measures_any_server():
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), FakeOpenAi)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    url = f"http://127.0.0.1:{server.server_port}"
+    load = ("bench", "serve", "--base-url", url, "--num-prompts", "6", "--random-output-len", "5")
+    FakeOpenAi.bodies.clear()
+    run = Run(*load, "--random-input-len", "9", "--goodput", "ttft:60000", "e2el:60000")
+    check(run.code == 0 and "Serving Benchmark Result" in run.out, run)
+    for line in (r"Successful requests: +6 ", r"Total input tokens: +54 ", r"Total generated tokens: +30 ",
+                 r"Request goodput \(req/s\): +\d", r"P99 ITL \(ms\): +\d"):
+        check(re.search(line, run.out), f"'{line}' expected in: {run}")
+    body = FakeOpenAi.bodies[0]
+    check(body["model"] == "fake/one" and body["ignore_eos"] and body["stream"], body)
+    check(all(0 <= token < 50 for token in body["prompt"]), body["prompt"])
+    run = Run(*load, "--random-input-len", "9", "--save-result", "--save-detailed", "--result-dir", FOLDER,
+              "--result-filename", "serve.json", "--metadata", "run=1", "--max-concurrency", "2")
+    saved = json.load(open(os.path.join(FOLDER, "serve.json"), encoding="utf-8"))
+    check(run.code == 0 and saved["completed"] == 6 and saved["run"] == "1" and saved["request_rate"] == "inf", saved)
+    check(saved["output_lens"] == [5] * 6 and len(saved["itls"][0]) == 4 and saved["max_concurrency"] == 2, saved)
+    run = Run(*load, "--random-input-len", "7")
+    check(run.code == 1 and "429: too many" in run.err and "Failed requests:                         6" in run.out, run)
+    server.shutdown()
+    server.server_close()
+
+
+def test_bench_serve_refuses_what_makes_no_sense():
+    fails_with_one_line(Run("bench", "serve", "--sweep"), "--goodput", code=2)
+    fails_with_one_line(Run("bench", "serve", "ttft:3"), "ttft:3", code=2)
+    fails_with_one_line(Run("bench", "serve", "--dataset-name", "timed_trace"), "--dataset-path", code=2)
+    fails_with_one_line(Run("bench", "serve", "--request-rate", "fast"), "fast")
+    fails_with_one_line(Run("bench", "serve", "--base-url", "https://127.0.0.1"), "plain HTTP")
 
 
 def test_documents_name_only_verbs_that_exist():

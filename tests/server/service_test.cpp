@@ -23,7 +23,7 @@ class Recorder : public Exchange {
     tell([&] { answer_ = std::move(answer); });
   }
   void stream(HttpAnswer head) override {
-    tell([&] { answer_ = std::move(head), streams_ = true; });
+    tell([&] { answer_ = std::move(head); });
   }
   void ready() override {
     tell([&] { ++ready_; });
@@ -72,7 +72,6 @@ class Recorder : public Exchange {
   std::optional<HttpAnswer> answer_;
   std::shared_ptr<Job> job_;
   int ready_ = 0;
-  bool streams_ = false;
 };
 
 HttpRequest completion(std::string body) {
