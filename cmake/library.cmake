@@ -50,6 +50,7 @@ function(millrace_test name)
   list(TRANSFORM ARG_LINK PREPEND millrace_)
   target_include_directories(test_${name} PRIVATE ${CMAKE_SOURCE_DIR}/tests)
   target_compile_definitions(test_${name} PRIVATE MILLRACE_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
+  target_compile_options(test_${name} PRIVATE -O1)  # a quarter less to compile; what is tested keeps its own flags
   target_link_libraries(test_${name} PRIVATE ${ARG_LINK} GTest::gtest GTest::gtest_main)
   add_test(NAME ${name} COMMAND test_${name})
 endfunction()

@@ -312,7 +312,8 @@ void Scheduler::finish(Sequence& sequence, Finish how, double now) {
   sequence.state = Sequence::State::finished;
   Asked& asked = requests_.at(sequence.request);
   if (asked.finish != Finish::cancelled && asked.finish != Finish::failed) asked.finish = how;
-  mean_seconds_ = mean_seconds_ == 0 ? now - sequence.arrived : 0.9 * mean_seconds_ + 0.1 * (now - sequence.arrived);
+  if (double stayed = now - asked.started; asked.started >= 0 && how != Finish::cancelled)
+    mean_seconds_ = mean_seconds_ == 0 ? stayed : 0.9 * mean_seconds_ + 0.1 * stayed;
   if (--asked.open > 0) return;
   record(sequence.request, asked, now);
   // A step in flight, or the commit that is looking at one, still has them; their tenant may be forgotten before they
@@ -386,7 +387,7 @@ Result<void> Scheduler::check() const {
     return error(Code::internal, "{} wait and {} run, {} and {} are queued", waiting, running, waiting_.size(),
                  running_.size());
   for (const auto& [name, at] : tenants_) {
-    auto of_tenant = [&](const Sequence* sequence) { return sequence->tenant == &at; };
+    auto of_tenant = [mine = &at](const Sequence* sequence) { return sequence->tenant == mine; };
     if (std::count_if(running_.begin(), running_.end(), of_tenant) != at.running ||
         std::count_if(waiting_.begin(), waiting_.end(), of_tenant) != at.waiting)
       return error(Code::internal, "tenant {} counts its sequences wrong", name);

@@ -3,6 +3,8 @@
 #include "backend/cpu/kernels.h"
 #if defined(__aarch64__)
 #include "backend/cpu/arm/arm.h"
+#elif defined(__x86_64__)
+#include "backend/cpu/x86/x86.h"
 #endif
 
 namespace millrace {
@@ -21,6 +23,10 @@ constexpr Row kRows[] = {
 #if defined(__aarch64__)
     {"neon", neon_runs_here, add_neon},
     {"i8mm", i8mm_runs_here, add_i8mm},
+#elif defined(__x86_64__)
+    {"avx2", avx2_runs_here, add_avx2},
+    {"avx512", avx512_runs_here, add_avx512},
+    {"amx", amx_runs_here, add_amx},
 #endif
 };
 

@@ -41,6 +41,8 @@ struct LinearPart {
 struct LinearKernel {
   // Parts must start at multiples of these; the last may be shorter.
   int outputs_tile = 1, rows_tile = 1;
+  // Rows of a part: what stays in a core's second cache beside the weights. Weights are read once for each such part.
+  int part_rows = 64;
 
   // Null: weights stay as the file has them. Otherwise packs rows [begin, end), begin a multiple of outputs_tile.
   int64_t (*packed_bytes)(int64_t rows, int64_t cols) = nullptr;

@@ -8,7 +8,6 @@
 namespace millrace::cpu {
 namespace {
 
-constexpr int64_t kPartRows = 64;         // rows of a part: what stays in a core's cache beside the weights
 constexpr int64_t kPartBytes = 64 << 10;  // weight bytes of a part worth handing out
 constexpr int64_t kPartsPerWorker = 4;    // so that a worker held up does not hold up all
 
@@ -41,7 +40,7 @@ void CpuOps::multiply(std::span<const Product> products, Tensor in, F&& finish) 
   const LinearKernel& first = kernel(*products[0].weight);
   int64_t start = mark();
   const std::byte* prepared = prepare(first, in);
-  int64_t rows = up_to(kPartRows, first.rows_tile), row_parts = (in.rows + rows - 1) / rows;
+  int64_t rows = up_to(first.part_rows, first.rows_tile), row_parts = (in.rows + rows - 1) / rows;
 
   // Parts are numbered product after product, outputs before rows.
   constexpr size_t kMost = 3;

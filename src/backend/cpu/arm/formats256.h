@@ -1,6 +1,9 @@
 // The formats of group256.h: how each packs a group of 256 inputs for eight outputs, and how its integers are had back.
 #pragma once
 
+#include <algorithm>
+#include <bit>
+
 #include "backend/cpu/arm/formats32.h"
 #include "backend/cpu/arm/group256.h"
 
@@ -167,7 +170,7 @@ struct Q6K : SuperGroup<2, false, true> {
   }
 };
 
-// ---- Q2_K, Q3_K and IQ4_XS: packed a little wider than the file has them, as nibbles
+// ---- Q2_K, Q3_K, IQ4_XS and IQ2_XXS: packed a little wider than the file has them, as nibbles
 // -------------------------------------
 
 inline uint8_t two_bit_code(const uint8_t* codes, int v) {
@@ -285,6 +288,57 @@ struct IQ4XS : SuperGroup<1, false, true> {
     layout::store_u16(to.scales_high, static_cast<uint16_t>(high));
     for (int v = 0; v < kSuper; ++v) {
       put_file_nibble(to.codes + v / 32 * 16, v % 32, get_nibble(group + kNibbles + v / 32 * kNibbleBytes, n, v % 32));
+    }
+  }
+};
+
+// Grid rows written out: a nibble is the level (8, 25 or 43) and the sign. A step of the file is (scale + 1/2) / 4.
+struct IQ2XXS : SuperGroup<1, false, false> {
+  static constexpr int64_t kNibbles = kCodes, kBytes = kNibbles + kSpans * kNibbleBytes,
+                           kFileBytes = sizeof(layout::IQ2XXS);
+  static constexpr float kAfter = 1.0f / 8;
+  alignas(16) static constexpr int8_t kValues[16] = {8, 25, 43, 0, 0, 0, 0, 0, -8, -25, -43, 0, 0, 0, 0, 0};
+
+  static void values(const std::byte* group, int span, int pair, int j, int8x16_t (&out)[2]) {
+    int8x16_t table = vld1q_s8(kValues);
+    uint8x16_t both = nibbles(group + kNibbles + span * kNibbleBytes, pair, j);
+    out[0] = vqtbl1q_s8(table, vandq_u8(both, vdupq_n_u8(15)));
+    out[1] = vqtbl1q_s8(table, vshrq_n_u8(both, 4));
+  }
+  static void pack(const std::byte* const (&rows)[kPanel], std::byte* out) {
+    pack_rows<layout::IQ2XXS>(rows, out, kBytes, [out](const layout::IQ2XXS& from, int n) {
+      copy_two_bytes(out, n, from.d);
+      for (int s = 0; s < kSpans; ++s) {
+        const uint8_t* numbers = from.codes + s * 8;
+        uint32_t word = layout::load_u32(numbers + 4);
+        scale_at(out, n, s) = static_cast<uint8_t>(2 * (word >> 28) + 1);
+        for (int v = 0; v < 32; ++v) {
+          uint32_t seven = word >> (v / 8 * 7) & 127u;
+          uint32_t signs = seven | (static_cast<uint32_t>(std::popcount(seven)) & 1u) << 7;
+          uint64_t value = layout::kIQ2Grid[numbers[v / 8]] >> (v % 8 * 8) & 255u;
+          int level = value == 8 ? 0 : value == 25 ? 1 : 2;
+          int code = level | static_cast<int>(signs >> (v % 8) & 1u) << 3;
+          put_nibble(out + kNibbles + s * kNibbleBytes, n, v, static_cast<uint8_t>(code));
+        }
+      }
+    });
+  }
+  static void unpack(const std::byte* group, int n, std::byte* out) {
+    auto& to = *as<layout::IQ2XXS>(out);
+    std::memcpy(to.d, group + 2 * n, 2);
+    for (int s = 0; s < kSpans; ++s) {
+      uint8_t* numbers = to.codes + s * 8;
+      uint32_t word = static_cast<uint32_t>(scale_at(group, n, s) / 2) << 28;
+      for (int k = 0; k < 4; ++k) {
+        uint64_t row = 0;
+        for (int i = 0; i < 8; ++i) {
+          int code = get_nibble(group + kNibbles + s * kNibbleBytes, n, 8 * k + i);
+          row |= static_cast<uint64_t>(kValues[code & 3]) << (8 * i);
+          if (i < 7) word |= static_cast<uint32_t>(code >> 3) << (7 * k + i);
+        }
+        numbers[k] = static_cast<uint8_t>(std::find(layout::kIQ2Grid, layout::kIQ2Grid + 256, row) - layout::kIQ2Grid);
+      }
+      layout::store_u32(numbers + 4, word);
     }
   }
 };

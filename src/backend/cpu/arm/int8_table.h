@@ -23,6 +23,7 @@ inline void add_int8_entries(Kernels& kernels) {
   entry(DType::q5_k) = Group256Linear<Q5K>::kernel();
   entry(DType::q6_k) = Group256Linear<Q6K>::kernel();
   entry(DType::iq4_xs) = Group256Linear<IQ4XS>::kernel();
+  entry(DType::iq2_xxs) = Group256Linear<IQ2XXS>::kernel();
 }
 
 }  // namespace

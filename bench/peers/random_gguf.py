@@ -1,0 +1,137 @@
+#!/usr/bin/env python3
+"""Writes a GGUF file with random weights of a known Llama shape directly in a weight format, for timing several engines.
+
+  bench/peers/random_gguf.py llama-3.2-1b Q4_K /tmp/llama-1b-q4_k.gguf
+
+Nothing is quantised: codes are random, scales such that weights have the spread of trained ones. A megabyte of groups is
+made and repeated, so a file is written at the disk's speed. All matrices have the one format; there is no tokenizer.
+"""
+import math
+import random
+import struct
+import sys
+
+from random_model import SHAPES, bf16_tables
+
+# number in the file, values of a group, bytes of a group
+FORMATS = {"F32": (0, 1, 4), "F16": (1, 1, 2), "Q4_0": (2, 32, 18), "Q8_0": (8, 32, 34), "Q4_K": (12, 256, 144),
+           "Q5_K": (13, 256, 176), "Q6_K": (14, 256, 210), "BF16": (30, 1, 2)}
+ALIGNMENT = 32
+
+
+def half(value):
+    return struct.pack("<e", value)
+
+
+def group(source, name, deviation):
+    """One group of random codes."""
+    noise = source.randbytes
+    if name == "Q8_0":
+        return half(deviation / 73) + noise(32)
+    if name == "Q4_0":
+        return half(deviation / 4.6) + noise(16)
+    if name in ("Q4_K", "Q5_K"):  # scales and minima of 32 on average
+        most = 15 if name == "Q4_K" else 31
+        d = deviation / (32 * most * 0.29)
+        return half(d) + half(d * most / 2) + noise(12) + (noise(32) if name == "Q5_K" else b"") + noise(128)
+    return noise(128 + 64 + 16) + half(deviation / (64 * 18))  # Q6_K
+
+
+def some_groups(name, deviation):
+    """About a megabyte of groups."""
+    source = random.Random(3)
+    if name in ("BF16", "F16", "F32"):
+        low, high = bf16_tables(deviation)
+        if name == "BF16":
+            table = [bytes((a, b)) for a, b in zip(low, high)]
+        else:
+            code = "<e" if name == "F16" else "<f"
+            table = [struct.pack(code, struct.unpack("<f", bytes((0, 0, a, b)))[0]) for a, b in zip(low, high)]
+        return b"".join(table[byte] for byte in source.randbytes(1 << 19))
+    size = FORMATS[name][2]
+    return b"".join(group(source, name, deviation) for _ in range((1 << 20) // size))
+
+
+def text(value):
+    data = value.encode()
+    return struct.pack("<Q", len(data)) + data
+
+
+def metadata(shape):
+    layers, width, ffn, heads, kv_heads, head, vocab, context, theta, _ = shape
+    yield "general.architecture", "llama"
+    yield "tokenizer.ggml.model", "none"
+    for key, value in (("context_length", context), ("embedding_length", width), ("block_count", layers),
+                       ("feed_forward_length", ffn), ("attention.head_count", heads),
+                       ("attention.head_count_kv", kv_heads), ("rope.dimension_count", head), ("vocab_size", vocab)):
+        yield "llama." + key, value
+    yield "llama.rope.freq_base", theta
+    yield "llama.attention.layer_norm_rms_epsilon", 1e-5
+
+
+def tensors(shape):
+    """Name, outputs (0: a vector), inputs."""
+    layers, width, ffn, heads, kv_heads, head, vocab, _, _, tied = shape
+    yield "token_embd.weight", vocab, width
+    for i in range(layers):
+        base = f"blk.{i}."
+        yield base + "attn_norm.weight", 0, width
+        yield base + "attn_q.weight", heads * head, width
+        yield base + "attn_k.weight", kv_heads * head, width
+        yield base + "attn_v.weight", kv_heads * head, width
+        yield base + "attn_output.weight", width, heads * head
+        yield base + "ffn_norm.weight", 0, width
+        yield base + "ffn_gate.weight", ffn, width
+        yield base + "ffn_up.weight", ffn, width
+        yield base + "ffn_down.weight", width, ffn
+    yield "output_norm.weight", 0, width
+    if not tied:
+        yield "output.weight", vocab, width
+
+
+def up_to(value, multiple):
+    return (value + multiple - 1) // multiple * multiple
+
+
+def main():
+    if len(sys.argv) != 4 or sys.argv[1] not in SHAPES or sys.argv[2] not in FORMATS:
+        sys.exit(f"usage: random_gguf.py {{{','.join(SHAPES)}}} {{{','.join(FORMATS)}}} FILE")
+    shape, name = SHAPES[sys.argv[1]], sys.argv[2]
+    number, values, size = FORMATS[name]
+    head, at, runs = b"", 0, []
+    listed = list(tensors(shape))
+    for tensor, outputs, inputs in listed:
+        vector = outputs == 0
+        if not vector and inputs % values != 0:
+            sys.exit(f"{tensor}: rows of {inputs} do not divide into groups of {values}")
+        count = inputs if vector else outputs * inputs
+        length = count * 4 if vector else count // values * size
+        dims = (inputs,) if vector else (inputs, outputs)
+        head += text(tensor) + struct.pack("<I", len(dims)) + b"".join(struct.pack("<Q", d) for d in dims)
+        head += struct.pack("<IQ", 0 if vector else number, at)
+        runs.append((vector, length))
+        at += up_to(length, ALIGNMENT)
+    pairs = b""
+    entries = list(metadata(shape))
+    for key, value in entries:
+        if isinstance(value, str):
+            pairs += text(key) + struct.pack("<I", 8) + text(value)
+        elif isinstance(value, float):
+            pairs += text(key) + struct.pack("<If", 6, value)
+        else:
+            pairs += text(key) + struct.pack("<II", 4, value)
+    front = struct.pack("<4sIQQ", b"GGUF", 3, len(listed), len(entries)) + pairs + head
+    some = some_groups(name, 1 / math.sqrt(shape[1]))
+    with open(sys.argv[3], "wb") as file:
+        file.write(front + bytes(up_to(len(front), ALIGNMENT) - len(front)))
+        for vector, length in runs:
+            data = struct.pack("<f", 1.0) * (length // 4) if vector else some
+            left = length
+            while left > 0:
+                file.write(data[:left])
+                left -= min(left, len(data))
+            file.write(bytes(up_to(length, ALIGNMENT) - length))
+
+
+if __name__ == "__main__":
+    main()

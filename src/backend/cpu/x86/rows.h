@@ -1,0 +1,139 @@
+// Everything that works on one row at a time, sixteen values at once.
+#pragma once
+
+#include <cmath>
+
+#include "backend/cpu/kernels.h"
+#include "backend/cpu/x86/simd.h"
+
+namespace millrace::cpu {
+namespace {
+
+// Sums term(sum, i, how many of [i, i + 16) exist): vector j in accumulator j % 4, then by halving.
+template <class Term>
+float vector_sum(int64_t count, Term term) {
+  Floats sum[4] = {splat(0), splat(0), splat(0), splat(0)};
+  int64_t i = 0;
+  for (; i + 4 * kLanes <= count; i += 4 * kLanes) {
+    for (int j = 0; j < 4; ++j) sum[j] = term(sum[j], i + kLanes * j, kLanes);
+  }
+  for (int j = 0; i + kLanes * j < count; ++j) sum[j] = term(sum[j], i + kLanes * j, count - i - kLanes * j);
+  return sum_lanes((sum[0] + sum[2]) + (sum[1] + sum[3]));
+}
+
+inline void norm_row(const Norm& norm, const float* weight, const float* bias, const float* in, float* out,
+                     int64_t width) {
+  float mean = 0;
+  if (norm.kind == NormKind::layer) {
+    float sum = vector_sum(
+        width, [in](Floats s, int64_t i, int64_t left) { return s + load_some(in + i, least(left, kLanes)); });
+    mean = sum / static_cast<float>(width);
+  }
+  const float steps[kLanes] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+  float square = vector_sum(width, [&](Floats s, int64_t i, int64_t left) {
+    Floats x = load_some(in + i, least(left, kLanes)) - splat(mean);
+    // What does not exist must not count as 0 - mean.
+    if (left < kLanes) x = where_less(load(steps), splat(static_cast<float>(left)), x, splat(0));
+    return fma(x, x, s);
+  });
+  float factor = 1 / std::sqrt(square / static_cast<float>(width) + norm.epsilon);
+  map_floats(width, in, out, [=](Floats x, int64_t i, int64_t left) {
+    x = (x - splat(mean)) * splat(factor);
+    if (weight != nullptr) x = x * load_some(weight + i, left);
+    if (bias != nullptr) x = x + load_some(bias + i, left);
+    return x;
+  });
+}
+
+template <Activation kind>
+Floats activated(Floats x) {
+  const Floats one = splat(1), half = splat(0.5f);
+  if constexpr (kind == Activation::silu) return x / (one + exp_f32(splat(0) - x));
+  if constexpr (kind == Activation::gelu) return (half * x) * (one + erf_f32(x * splat(0.70710678f)));
+  if constexpr (kind == Activation::gelu_tanh) {
+    Floats inner = fma(x * x * x, splat(0.044715f), x) * splat(0.79788456f);  // sqrt(2 / pi)
+    return (half * x) * (one + tanh_f32(inner));
+  }
+  Floats positive = larger(splat(0), x);
+  if constexpr (kind == Activation::relu) return positive;
+  return positive * positive;
+}
+
+// Calls f(activation as a function of vectors).
+template <class F>
+void with_activation(Activation activation, F f) {
+  switch (activation) {
+    case Activation::silu:
+      return f([](Floats x) { return activated<Activation::silu>(x); });
+    case Activation::gelu:
+      return f([](Floats x) { return activated<Activation::gelu>(x); });
+    case Activation::gelu_tanh:
+      return f([](Floats x) { return activated<Activation::gelu_tanh>(x); });
+    case Activation::relu:
+      return f([](Floats x) { return activated<Activation::relu>(x); });
+    case Activation::relu_squared:
+      return f([](Floats x) { return activated<Activation::relu_squared>(x); });
+  }
+}
+
+inline void activate_row(Activation activation, const float* in, float* out, int64_t count) {
+  with_activation(activation, [=](auto function) {
+    map_floats(count, in, out, [=](Floats x, int64_t, int64_t) { return function(x); });
+  });
+}
+
+inline void glu_row(Activation activation, const float* gate, const float* up, float* out, int64_t count) {
+  with_activation(activation, [=](auto function) {
+    map_floats(count, gate, out,
+               [=](Floats x, int64_t i, int64_t left) { return function(x) * load_some(up + i, left); });
+  });
+}
+
+inline void add_row(const float* in, float scale, float* out, int64_t count) {
+  map_floats(count, in, out,
+             [=](Floats x, int64_t i, int64_t left) { return fma(x, splat(scale), load_some(out + i, left)); });
+}
+
+inline void clamp_row(float limit, float* inout, int64_t count) {
+  map_floats(count, inout, inout,
+             [=](Floats x, int64_t, int64_t) { return smaller(splat(limit), larger(splat(-limit), x)); });
+}
+
+inline void finish_logits_row(float scale, float softcap, float* inout, int64_t count) {
+  map_floats(count, inout, inout, [=](Floats x, int64_t, int64_t) {
+    x = x * splat(scale);
+    return softcap > 0 ? tanh_f32(x / splat(softcap)) * splat(softcap) : x;
+  });
+}
+
+// The same arithmetic for both kinds of pairs: neighbours are few enough to go one by one.
+inline void rotate_head(const float* cos, const float* sin, int64_t dims, bool neighbours, float* head) {
+  int64_t half = dims / 2, i = 0;
+  if (!neighbours) {
+    for (; i + kLanes <= half; i += kLanes) {
+      Floats a = load(head + i), b = load(head + half + i), c = load(cos + i), s = load(sin + i);
+      store(head + i, fnma(b, s, a * c));
+      store(head + half + i, fma(a, s, b * c));
+    }
+  }
+  for (; i < half; ++i) {
+    float* x = neighbours ? head + 2 * i : head + i;
+    float* y = neighbours ? x + 1 : x + half;
+    float a = *x, b = *y;
+    *x = std::fma(-b, sin[i], a * cos[i]);
+    *y = std::fma(a, sin[i], b * cos[i]);
+  }
+}
+
+inline void add_row_entries(Kernels& kernels) {
+  kernels.norm = norm_row;
+  kernels.activate = activate_row;
+  kernels.glu = glu_row;
+  kernels.add = add_row;
+  kernels.clamp = clamp_row;
+  kernels.finish_logits = finish_logits_row;
+  kernels.rotate = rotate_head;
+}
+
+}  // namespace
+}  // namespace millrace::cpu

@@ -1,0 +1,228 @@
+#include "bench/op.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+
+#include "base/checked.h"
+#include "base/rng.h"
+#include "tensor/half.h"
+
+namespace millrace {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+Tensor rows_of(std::vector<float>& values, int64_t rows, int64_t cols) {
+  return {reinterpret_cast<std::byte*>(values.data()), DType::f32, rows, cols, cols * 4};
+}
+
+std::vector<float> noise(int64_t count, uint32_t choice) {
+  std::vector<float> values(static_cast<size_t>(count));
+  for (size_t i = 0; i < values.size(); ++i)
+    values[i] = static_cast<float>(uniform({.seed = 11, .choice = choice, .position = static_cast<uint32_t>(i)}) - 0.5);
+  return values;
+}
+
+// What is called again and again: `call(i)` is the i-th call, on the i-th copy of what does not fit the caches.
+struct Work {
+  std::function<void(Ops&, int64_t)> call;
+  int64_t copies = 1;
+  Step step;
+};
+
+int64_t copies_for(int64_t bytes, int64_t footprint) {
+  return std::clamp<int64_t>(footprint / std::max<int64_t>(bytes, 1) + 1, 1, 4096);
+}
+
+// Everything a test needs stays here while it runs.
+class Bench {
+ public:
+  Bench(Backend& backend, const OpTest& test, const OpBenchOptions& options)
+      : backend_(backend), test_(test), options_(options) {}
+
+  Result<Work> prepare() {
+    switch (test_.kind) {
+      case OpTest::Kind::linear:
+        return linear();
+      case OpTest::Kind::attend:
+        return attend();
+      case OpTest::Kind::norm:
+        return norm();
+      case OpTest::Kind::glu:
+        return glu();
+    }
+    return error(Code::invalid, "no such operation");
+  }
+
+ private:
+  Result<Work> linear() {
+    if (test_.outputs < 1 || test_.inputs < 1 || test_.inputs % format(test_.type).group != 0)
+      return error(Code::invalid, "a product of {}x{}: {} needs inputs in groups of {}", test_.outputs, test_.inputs,
+                   format(test_.type).name, format(test_.type).group);
+    if (!(Checked(test_.outputs) * Checked(test_.inputs)).within(uint64_t{1} << 36))
+      return error(Code::invalid, "a product of {}x{} is too large to try", test_.outputs, test_.inputs);
+    std::vector<std::byte> bytes(static_cast<size_t>(bytes_of(test_.type, test_.outputs * test_.inputs)));
+    fill(bytes);
+    Work work;
+    int64_t each = backend_.weight_bytes(test_.type, test_.outputs, test_.inputs, WeightUse::linear);
+    work.copies = copies_for(each, options_.footprint);
+    for (int64_t i = 0; i < work.copies; ++i) {
+      TRY(Weight weight,
+          backend_.upload({test_.type, test_.outputs, test_.inputs, bytes, false}, WeightUse::linear, {}));
+      weights_.push_back(weight);
+    }
+    in_ = noise(test_.rows * test_.inputs, 1);
+    out_.resize(static_cast<size_t>(test_.rows * test_.outputs));
+    work.call = [this](Ops& ops, int64_t i) {
+      ops.linear(weights_[static_cast<size_t>(i)], rows_of(in_, test_.rows, test_.inputs),
+                 rows_of(out_, test_.rows, test_.outputs));
+    };
+    return work;
+  }
+
+  // Random codes are as good as any: time does not depend on values, as long as they are finite.
+  void fill(std::vector<std::byte>& bytes) {
+    const Format& f = format(test_.type);
+    std::vector<float> values = noise(f.group == 1 ? 4096 : f.group * 64, 2);
+    std::vector<std::byte> pattern(static_cast<size_t>(bytes_of(test_.type, static_cast<int64_t>(values.size()))));
+    if (f.from_float != nullptr) f.from_float(values.data(), pattern.data(), static_cast<int64_t>(values.size()));
+    for (size_t at = 0; at < bytes.size(); at += pattern.size())
+      std::memcpy(bytes.data() + at, pattern.data(), std::min(pattern.size(), bytes.size() - at));
+  }
+
+  Result<Work> attend() {
+    constexpr int32_t kPageTokens = 16;
+    if (test_.kv_heads < 1 || test_.heads % test_.kv_heads != 0 || test_.dim < 1)
+      return error(Code::invalid, "{} heads do not share {} heads of keys and values evenly", test_.heads,
+                   test_.kv_heads);
+    int32_t length = test_.depth + test_.rows, pages = (length + kPageTokens - 1) / kPageTokens;
+    int64_t half = bytes_of(test_.type, int64_t{test_.kv_heads} * kPageTokens * test_.dim);
+    Work work;
+    work.copies = copies_for(2 * half * pages, options_.footprint);
+    TRY(std::byte * base, backend_.allocate(Purpose::kv, work.copies * pages * 2 * half));
+    view_ = {base, 2 * half, 0, half, kPageTokens, test_.kv_heads, test_.dim, test_.dim, test_.type, 0};
+    // Pages of one sequence lie all over the pool, as they do after a while.
+    int64_t all = work.copies * pages;
+    for (int64_t i = 0; i < all; ++i) page_ids_.push_back(static_cast<int32_t>(i));
+    for (size_t i = page_ids_.size(); i > 1; --i) {
+      double draw = uniform({.seed = 13, .position = static_cast<uint32_t>(i)});
+      std::swap(page_ids_[i - 1], page_ids_[static_cast<size_t>(draw * static_cast<double>(i))]);
+    }
+    for (int32_t i = 0; i < test_.rows; ++i) {
+      positions_.push_back(test_.depth + i);
+      visible_.push_back(test_.depth + i + 1);
+      sequence_.push_back(0);
+    }
+    first_row_ = {0, test_.rows};
+    in_ = noise(int64_t{test_.rows} * test_.heads * test_.dim, 3);
+    out_.resize(in_.size());
+    tables_ = {page_ids_.data(), pages};
+    work.step = step();
+    work.call = [this, pages](Ops& ops, int64_t i) {
+      tables_ = {page_ids_.data() + i * pages, pages};
+      Step now = step();
+      ops.begin(now);
+      Attention attention = {.heads = test_.heads, .scale = 0.125f};
+      ops.attend(attention, rows_of(in_, test_.rows, int64_t{test_.heads} * test_.dim), view_,
+                 rows_of(out_, test_.rows, int64_t{test_.heads} * test_.dim));
+    };
+    return work;
+  }
+
+  Result<Work> norm() {
+    in_ = noise(test_.rows * test_.inputs, 4);
+    out_.resize(in_.size());
+    gain_ = noise(test_.inputs, 5);
+    Work work;
+    work.call = [this](Ops& ops, int64_t) {
+      Norm norm = {NormKind::rms, 1e-5f, gain_.data(), nullptr, test_.inputs};
+      ops.norm(norm, 1, rows_of(in_, test_.rows, test_.inputs), rows_of(out_, test_.rows, test_.inputs));
+    };
+    return work;
+  }
+
+  Result<Work> glu() {
+    in_ = noise(test_.rows * test_.inputs, 6);
+    gain_ = noise(test_.rows * test_.inputs, 7);
+    out_.resize(in_.size());
+    Work work;
+    work.call = [this](Ops& ops, int64_t) {
+      ops.glu(Activation::silu, rows_of(in_, test_.rows, test_.inputs), rows_of(gain_, test_.rows, test_.inputs),
+              rows_of(out_, test_.rows, test_.inputs));
+    };
+    return work;
+  }
+
+  Step step() const {
+    return {.rows = test_.rows,
+            .sequences = 1,
+            .positions = positions_.data(),
+            .visible = visible_.data(),
+            .sequence = sequence_.data(),
+            .first_row = first_row_.data(),
+            .groups = {&tables_, 1}};
+  }
+
+  Backend& backend_;
+  OpTest test_;
+  OpBenchOptions options_;
+  std::vector<Weight> weights_;
+  std::vector<float> in_, out_, gain_;
+  std::vector<int32_t> page_ids_, positions_, visible_, sequence_, first_row_;
+  PageTables tables_;
+  KvView view_;
+};
+
+}  // namespace
+
+std::string OpTest::name() const {
+  switch (kind) {
+    case Kind::linear:
+      return fmt::format("linear {}x{}", outputs, inputs);
+    case Kind::attend:
+      return fmt::format("attend {}/{}x{} @ d{}", heads, kv_heads, dim, depth);
+    case Kind::norm:
+      return fmt::format("norm {}", inputs);
+    case Kind::glu:
+      return fmt::format("glu {}", inputs);
+  }
+  return "?";
+}
+
+double OpResult::median_seconds() const {
+  std::vector<double> sorted = seconds;
+  std::sort(sorted.begin(), sorted.end());
+  size_t half = sorted.size() / 2;
+  return sorted.size() % 2 == 1 ? sorted[half] : (sorted[half - 1] + sorted[half]) / 2;
+}
+
+Result<OpResult> run_op_test(Backend& backend, const OpTest& test, const Machine& machine,
+                             const OpBenchOptions& options) {
+  if (test.rows < 1) return error(Code::invalid, "an operation needs at least one row");
+  Bench bench(backend, test, options);
+  TRY(Work work, bench.prepare());
+  TraceOps trace;
+  trace.begin(work.step);
+  work.call(trace, 0);
+  TRY(std::unique_ptr<Ops> ops, backend.make_ops(trace.workspace_bytes()));
+  ops->begin(work.step);
+  OpResult result = {.test = test, .floor = floor_of(trace.records(), machine, options.fast)};
+  // As many calls as take long enough to time, after a first round that does not count.
+  int64_t calls = 1, next = 0;
+  for (int round = -1; round < options.repetitions;) {
+    if (options.go_on && !options.go_on()) return error(Code::cancelled, "stopped");
+    auto begin = Clock::now();
+    for (int64_t i = 0; i < calls; ++i, next = (next + 1) % work.copies) work.call(*ops, next);
+    double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
+    if (round < 0 && seconds < options.least_seconds && calls < int64_t{1} << 24) {
+      calls *= 2;
+      continue;
+    }
+    if (round >= 0) result.seconds.push_back(seconds / static_cast<double>(calls));
+    ++round;
+  }
+  return result;
+}
+
+}  // namespace millrace

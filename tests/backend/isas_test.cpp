@@ -1,0 +1,54 @@
+// Which rows of the kernel table the tests of this folder covered: every row compiled in is named, and one this machine
+// cannot run is reported as skipped, so that nobody takes a short run for a whole one.
+#include <algorithm>
+
+#include "backend/rig.h"
+
+namespace millrace::testing {
+namespace {
+
+class Isa : public ::testing::TestWithParam<const char*> {};
+
+#if defined(__aarch64__)
+constexpr const char* kIsas[] = {"scalar", "neon", "i8mm"};
+#elif defined(__x86_64__)
+constexpr const char* kIsas[] = {"scalar", "avx2", "avx512", "amx"};
+#else
+constexpr const char* kIsas[] = {"scalar"};
+#endif
+
+TEST_P(Isa, RunsHere) {
+  std::vector<std::string_view> here = cpu_isas();
+  if (std::find(here.begin(), here.end(), GetParam()) == here.end())
+    GTEST_SKIP() << "this machine has no " << GetParam() << ": its kernels were not tested";
+  CpuOptions options;
+  options.threads = 1;
+  options.isa = GetParam();
+  auto backend = make_cpu_backend(options);
+  ASSERT_TRUE(backend.ok()) << backend.error().message;
+  auto peaks = measure_cpu_peaks(GetParam(), 1);
+  ASSERT_TRUE(peaks.ok()) << peaks.error().message;
+  EXPECT_EQ(peaks->isa, GetParam());
+  EXPECT_GT(peaks->f32, 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Rows, Isa, ::testing::ValuesIn(kIsas), [](const auto& row) { return std::string(row.param); });
+
+// Rows that sum integers exactly, in the same order of floats, must agree bit for bit.
+TEST(Isas, AmxAgreesWithAvx512) {
+  std::vector<std::string_view> here = cpu_isas();
+  if (std::find(here.begin(), here.end(), "amx") == here.end()) GTEST_SKIP() << "this machine has no amx";
+  Random random(21);
+  for (DType type : {DType::q8_0, DType::q4_0, DType::q5_1, DType::q4_k, DType::q5_k, DType::q6_k, DType::iq4_xs}) {
+    int64_t inputs = 1024, outputs = 200, rows = 83;
+    auto bytes = random_matrix(type, outputs, inputs, random);
+    Rows in(rows, inputs, random), a(rows, outputs), b(rows, outputs);
+    Machine tiles = cpu("amx", 2, Activations::fast), vectors = cpu("avx512", 2, Activations::fast);
+    tiles.ops->linear(tiles.upload(type, outputs, inputs, bytes), in.tensor(), a.tensor());
+    vectors.ops->linear(vectors.upload(type, outputs, inputs, bytes), in.tensor(), b.tensor());
+    expect_same_bits(a, b, 0, 0, rows, std::string(format(type).name));
+  }
+}
+
+}  // namespace
+}  // namespace millrace::testing
