@@ -29,14 +29,14 @@ class Scale {
       low_ = axis.from_zero ? std::min(0.0, low) : low;
       high_ = high;
       if (high_ <= low_) high_ = low_ + 1;
-      ticks_ = linear_ticks();
-      if (axis.ticks.empty()) high_ = std::max(high_, ticks_.back());
     }
     if (!axis.ticks.empty()) {
       ticks_ = axis.ticks;
-    } else if (axis.logarithmic) {
-      ticks_ = logarithmic_ticks();
+    } else {
+      ticks_ = axis.logarithmic ? logarithmic_ticks() : linear_ticks();
     }
+    // Upwards there is room to the next round number; sideways the last point may end the chart.
+    if (!axis.logarithmic && to < from) high_ = std::max(high_, ticks_.back());
   }
 
   bool shows(double value) const { return std::isfinite(value) && (!axis_.logarithmic || value > 0); }

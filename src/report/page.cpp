@@ -123,9 +123,9 @@ std::string short_bytes(double bytes) {
 std::string short_seconds(double seconds) {
   if (seconds == 0) return "0 s";
   const double size = std::abs(seconds);
-  if (size < 1e-6) return short_number(seconds * 1e9) + " ns";
-  if (size < 1e-3) return short_number(seconds * 1e6) + " µs";
-  if (size < 1) return short_number(seconds * 1e3) + " ms";
+  if (size < 0.9995e-6) return short_number(seconds * 1e9) + " ns";
+  if (size < 0.9995e-3) return short_number(seconds * 1e6) + " µs";
+  if (size < 0.9995) return short_number(seconds * 1e3) + " ms";
   if (size < 600) return short_number(seconds) + " s";
   return size < 36000 ? short_number(seconds / 60) + " min" : short_number(seconds / 3600) + " h";
 }
