@@ -177,6 +177,10 @@ Result<PlanReport> make_report(const Arguments& arguments) {
   TRY(report.memory, planner.memory(report.batch, report.context));
   TRY(report.fitting_sequences, planner.sequences_that_fit(report.context));
   TRY(report.fitting_context, planner.context_that_fits(report.batch));
+  for (int32_t length = 1024; length <= report.model_context && length <= (1 << 20); length *= 4) {
+    TRY(const int32_t sequences, planner.sequences_that_fit(length));
+    report.fitting.emplace_back(length, sequences);
+  }
   report.prefill = planner.prefill(report.prompt);
   report.prefill_ops = planner.prefill_ops(report.prompt);
   TRY(report.load, planner.load(report.batch, report.prompt, report.output));

@@ -139,12 +139,14 @@ void add_frontier(Page& page, const PlanReport& r) {
   page.table(columns, rows);
 }
 
-std::string fitting_text(const PlanReport& r) {
-  if (r.fitting_sequences == 0)
+std::string room_text(const PlanReport& r) {
+  if (r.fitting_sequences == 0) {
     return fmt::format("Not one sequence of {} tokens fits: use fewer bits, a shorter context or more devices.",
                        r.context);
-  return fmt::format("{} sequences of {} tokens fit{}.", r.fitting_sequences, r.context,
-                     r.fitting_context > 0 ? fmt::format(", or {} of up to {}", r.batch, r.fitting_context) : "");
+  }
+  std::string text = fmt::format("There is room for {} sequences of {} tokens", r.fitting_sequences, r.context);
+  if (r.fitting_context > 0) text += fmt::format(", or {} of up to {}", r.batch, r.fitting_context);
+  return text + (r.fitting.empty() ? "." : fmt::format("; by length: {}.", fitting_text(r)));
 }
 
 }  // namespace
@@ -169,7 +171,7 @@ std::string plan_page(const PlanReport& r) {
     figures.push_back({fmt::format("{:.3g}", r.cost(r.load.served_rate)), "a million tokens",
                        fmt::format("at {} a device and hour", r.price)});
   page.figures(figures);
-  page.section(r.ranks > 1 ? "Memory of each device" : "Memory", fitting_text(r));
+  page.section(r.ranks > 1 ? "Memory of each device" : "Memory", room_text(r));
   page.chart(memory_chart(r),
              "Every byte a device holds, by number of sequences at once; the dashed line is what it has.");
   page.section(

@@ -50,6 +50,7 @@ void print_memory(const Terminal& terminal, const PlanReport& r) {
          fmt::format("of up to {} tokens{}", r.fitting_context,
                      r.fitting_context == r.model_context ? " (all the model was made for)" : ""));
   }
+  if (!r.fitting.empty()) line(terminal, "by length", "", fitting_text(r));
   line(terminal, "scores, stored", short_bytes(r.scores.stored),
        fmt::format("a layer, if attention kept them; {} with a running maximum", short_bytes(r.scores.running)));
 }
@@ -192,6 +193,12 @@ JsonObject load_json(const PlanReport& r, const LoadPlan& p) {
 
 }  // namespace
 
+std::string fitting_text(const PlanReport& r) {
+  std::vector<std::string> parts;
+  for (const auto& [length, sequences] : r.fitting) parts.push_back(fmt::format("{} of {}", sequences, length));
+  return fmt::format("{}", fmt::join(parts, ", "));
+}
+
 void print_plan(const Terminal& terminal, const PlanReport& r) {
   terminal.print("{}  {} parameters, weights {}, keys and values {}\n",
                  terminal.out_paint(Style::bold, printable(r.model)), short_number(static_cast<double>(r.parameters)),
@@ -210,7 +217,9 @@ void print_plan(const Terminal& terminal, const PlanReport& r) {
 
 Json plan_json(const PlanReport& r) {
   const Ceilings& c = r.hardware.ceilings;
-  JsonArray frontier, attention;
+  JsonArray frontier, attention, fitting;
+  for (const auto& [length, sequences] : r.fitting)
+    fitting.push_back(JsonObject{{"context", length}, {"sequences", sequences}});
   for (const LoadPlan& p : r.frontier) frontier.push_back(load_json(r, p));
   for (const PlanReport::Attention& each : r.attention)
     attention.push_back(JsonObject{{"name", each.name}, {"kv_bytes", each.bytes}, {"own", each.own}});
@@ -235,6 +244,7 @@ Json plan_json(const PlanReport& r) {
                     {"memory", memory_json(r.memory)},
                     {"sequences_that_fit", r.fitting_sequences},
                     {"context_that_fits", r.fitting_context},
+                    {"sequences_by_context", std::move(fitting)},
                     {"prefill", pass_json(r.prefill, r.prefill_ops)},
                     {"decode", pass_json(r.decode, r.decode_ops)},
                     {"load", load_json(r, r.load)},

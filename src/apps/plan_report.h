@@ -25,6 +25,7 @@ struct PlanReport {
 
   MemoryPlan memory;
   int32_t fitting_sequences = 0, fitting_context = 0;
+  std::vector<std::pair<int32_t, int32_t>> fitting;  // lengths, and how many sequences of each there is room for
   PassPlan prefill, decode;
   std::vector<OpPlan> prefill_ops, decode_ops;
   LoadPlan load;
@@ -49,6 +50,7 @@ struct PlanReport {
   }
 };
 
+std::string fitting_text(const PlanReport& report);  // "63 of 1024, 15 of 4096"
 void print_plan(const Terminal& terminal, const PlanReport& report);
 Json plan_json(const PlanReport& report);
 std::string plan_page(const PlanReport& report);

@@ -30,7 +30,7 @@ p{max-width:75ch;margin:10px 0}
 .figure i{display:block;font-style:normal;color:var(--soft);font-size:12.5px;margin-top:2px}
 figure{margin:14px 0 8px;background:var(--card);border:1px solid var(--line);border-radius:10px;padding:16px 16px 10px;break-inside:avoid}
 figcaption{color:var(--soft);font-size:13.5px;margin-top:8px}
-.pair{display:grid;grid-template-columns:repeat(auto-fit,minmax(400px,1fr));gap:14px}
+.pair{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(400px,100%),1fr));gap:14px}
 .pair figure{margin:8px 0}
 .scroll{overflow-x:auto;background:var(--card);border:1px solid var(--line);border-radius:10px;margin:14px 0 8px}
 table{border-collapse:collapse;width:100%;font-size:14px;font-variant-numeric:tabular-nums}
