@@ -2,9 +2,9 @@
 # Sourced by ./test: the groups, and the ways a group runs its programs.
 
 # Folders of tests/ whose programs also run under ASan and UBSan: parsers, cache, engine, and what they stand on.
-sanitized_programs=(base tensor text backend cache model engine session apps)
+sanitized_programs=(base tensor text backend cache model engine session server apps)
 # Folders whose programs use several threads, for ThreadSanitizer.
-threaded_programs=(base backend engine session)
+threaded_programs=(base backend engine session server)
 fuzz_seconds=${MILLRACE_FUZZ_SECONDS:-4}
 fuzz_long_seconds=${MILLRACE_FUZZ_LONG_SECONDS:-120}
 
@@ -133,6 +133,61 @@ group_release() {
 group_command_line() {
   prepare release "$root/build/release" millrace -DMILLRACE_TESTS=ON || return
   run_lines command-line 300 python3 tests/apps/command_line.py build/release/bin/millrace
+}
+
+# Real clients from npm, at the versions of their lockfile, against a server of our own.
+group_clients() {
+  prepare release "$root/build/release" millrace -DMILLRACE_TESTS=ON || return
+  if ! command -v npm >/dev/null && ! need_packages nodejs npm; then
+    failed "clients: no Node"
+    return
+  fi
+  local folder=tests/clients log=$logs/npm-clients.log
+  if ! cmp -s $folder/package-lock.json $folder/node_modules/.installed; then
+    if ! npm_ci $folder >"$log" 2>&1; then
+      tail -n 20 "$log"
+      # Without the registry there are no clients to test with; a lockfile it contradicts is our mistake.
+      if grep -qE 'ENOTFOUND|EAI_AGAIN|ECONNREFUSED|ECONNRESET|ETIMEDOUT|E50[0-9]' "$log"; then
+        skipped "clients: the npm registry cannot be reached (see ${log#"$root"/})"
+      else
+        failed "clients: npm ci (see ${log#"$root"/})"
+      fi
+      return
+    fi
+    cp $folder/package-lock.json $folder/node_modules/.installed
+  fi
+  run_lines clients 600 python3 $folder/run.py build/release/bin/millrace
+}
+
+# npm_ci FOLDER: what its lockfile names; the registry may need to be asked more than once.
+npm_ci() {
+  local try
+  for try in 1 2 3 4; do
+    if (cd "$1" && npm ci --ignore-scripts --no-audit --no-fund --prefer-offline); then return 0; fi
+    sleep $((try * 5))
+  done
+  return 1
+}
+
+# Clients that misbehave, beside streams that must not notice.
+group_faults() {
+  prepare release "$root/build/release" millrace -DMILLRACE_TESTS=ON || return
+  run_lines faults 900 python3 tests/server/faults.py build/release/bin/millrace
+}
+
+# The same with thousands of them, under AddressSanitizer too, the metrics as Prometheus' own tool reads them, and two
+# servers behind HAProxy.
+group_faults_long() {
+  prepare release "$root/build/release" millrace -DMILLRACE_TESTS=ON || return
+  need_packages prometheus || skipped "promtool: no package prometheus"
+  run_lines faults-long 3600 python3 tests/server/faults.py build/release/bin/millrace --full
+  if need_packages haproxy; then
+    run_lines replicas 600 python3 tests/server/replicas.py build/release/bin/millrace
+  else
+    skipped "replicas: no package haproxy"
+  fi
+  prepare asan "$root/build/asan" millrace || return
+  run_lines faults-sanitized 3600 python3 tests/server/faults.py build/asan/bin/millrace
 }
 
 group_sanitized() {

@@ -41,20 +41,20 @@ Engine::~Engine() {
 
 double Engine::now() const { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count(); }
 
-RequestId Engine::submit(Request request, Listener listener) {
+RequestId Engine::submit(Request request, Listener listener, bool tell_admission) {
   RequestId id = next_id_.fetch_add(1);
   {
     std::lock_guard lock(mutex_);
-    inbox_.items.push_back({id, std::move(request), std::move(listener), now()});
+    inbox_.items.push_back({id, std::move(request), std::move(listener), now(), tell_admission});
   }
   arrived_.notify_one();
   return id;
 }
 
-void Engine::cancel(RequestId request) {
+void Engine::cancel(RequestId request, int choice) {
   {
     std::lock_guard lock(mutex_);
-    inbox_.items.push_back({request, std::nullopt, nullptr, now()});
+    inbox_.items.push_back({request, std::nullopt, nullptr, now(), false, choice});
   }
   arrived_.notify_one();
 }
@@ -137,17 +137,23 @@ bool Engine::take_inbox(bool wait) {
   return true;
 }
 
-void Engine::admit(Inbox::Item& item) {
-  if (!item.request) {
-    auto found = ids_.find(item.id);
-    if (found == ids_.end()) return;
-    RequestId inside = found->second;
-    parts_.scheduler->cancel(inside, now());
-    open_.erase(inside);
-    ids_.erase(found);
-    ended_.push_back(inside);
-    return;
+void Engine::drop(const Inbox::Item& item) {
+  auto found = ids_.find(item.id);
+  if (found == ids_.end()) return;
+  RequestId inside = found->second;
+  const bool any = parts_.scheduler->cancel(inside, now(), item.choice);
+  {
+    std::lock_guard lock(mutex_);  // perhaps no step comes that would show it
+    shown_.metrics = parts_.scheduler->metrics();
   }
+  if (item.choice >= 0 && (!any || --open_[inside].unfinished > 0)) return;
+  open_.erase(inside);
+  ids_.erase(found);
+  ended_.push_back(inside);
+}
+
+void Engine::admit(Inbox::Item& item) {
+  if (!item.request) return drop(item);
   int choices = item.request->choices;
   auto vocab = parts_.executor->vocab();
   auto outside = std::find_if(item.request->prompt.begin(), item.request->prompt.end(),
@@ -165,6 +171,7 @@ void Engine::admit(Inbox::Item& item) {
     item.listener({&refusal, 1});
     return;
   }
+  if (item.tell_admission) item.listener({});
   open_[*submitted] = {item.id, std::move(item.listener), choices};
   ids_[item.id] = *submitted;
 }

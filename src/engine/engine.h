@@ -41,8 +41,11 @@ class Engine {
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  RequestId submit(Request request, Listener listener);
-  void cancel(RequestId request);  // nothing more is told about it; unknown ids are fine
+  // With `tell_admission` the listener is called once without events as soon as the request is in the queue.
+  RequestId submit(Request request, Listener listener, bool tell_admission = false);
+  // Nothing more is told about the request; unknown ids are fine. If one answer is named, only that one ends, and it
+  // counts as stopped: its listener has found what it was waiting for.
+  void cancel(RequestId request, int choice = -1);
 
   struct Snapshot {
     Metrics metrics;
@@ -65,6 +68,8 @@ class Engine {
       std::optional<Request> request;  // none: cancel
       Listener listener;
       double arrived = 0;
+      bool tell_admission = false;
+      int choice = -1;  // to cancel; -1: all
     };
     std::vector<Item> items;
     bool stopping = false;
@@ -87,6 +92,7 @@ class Engine {
   void run_overlapped();       // plan the next while the runner runs
   bool take_inbox(bool wait);  // false: stop
   void admit(Inbox::Item& item);
+  void drop(const Inbox::Item& item);
   void plan(Flight& flight);
   void land(Flight& flight);
   void tell(std::span<const Event> events);

@@ -59,6 +59,7 @@ struct Event {
   std::optional<Logprobs> logprobs;
   Finish finish = Finish::none;  // not none: the last event of this answer
   std::optional<Error> error;
+  int cached = 0;  // prompt tokens that were found in the cache when it started
 };
 
 }  // namespace millrace

@@ -149,18 +149,24 @@ class Slo : public Policy {
   }
 
   // Prompts ahead and its own, at the pace the decodes leave; and, if all places are taken, the time until enough are
-  // free.
+  // free. Those in the queue who have just missed their target let it pass, so they do not count.
   static double predicted_wait(const Load& load, double prompt, double next_target) {
     double target = std::min(least_target(load), next_target > 0 ? next_target : INFINITY);
     int places = most_sequences(load, target), here = static_cast<int>(load.running.size()) + load.waiting;
+    double ahead = static_cast<double>(load.prompt_tokens);
+    for (const Sequence* sequence : load.queue) {
+      if (!just_missed(*sequence, load.now)) continue;
+      --here;
+      ahead -= sequence->choice == 0 ? sequence->remaining() : 1;
+    }
     double spent = load.time->predict({load.decodes, load.decode_context, static_cast<int>(load.running.size())});
     double token = std::max(1e-12, load.time->coefficients().token);
     double rows = load.limits->step_tokens - load.decodes;
     if (std::isfinite(target))
       rows = std::min(rows, std::max<double>(kLeastPrompt, (kMargin * target - spent) / token));
     rows = std::max(rows, 1.0);
-    double steps = std::ceil((static_cast<double>(load.prompt_tokens) + prompt) / rows);
-    double wait = (static_cast<double>(load.prompt_tokens) + prompt) * token + steps * spent;
+    double steps = std::ceil((ahead + prompt) / rows);
+    double wait = (ahead + prompt) * token + steps * spent;
     if (here >= places && load.mean_seconds > 0) wait += (here - places + 1) * load.mean_seconds / places;
     return wait;
   }

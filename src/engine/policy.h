@@ -4,8 +4,7 @@
 //   fcfs      in order of arrival
 //   priority  larger priority first; waiting long counts as priority, so nobody waits for ever
 //   slo       steps only as long as running requests can bear (Targets::next_token), no more sequences than that
-//   allows, and
-//             whoever cannot get a first token in time is told so at once
+//             allows, and whoever cannot get a first token in time is told so at once
 //   static    classical static batching, for comparison: a batch is formed, and nobody joins until all of it has ended
 //
 // In all but static, tenants take turns by tokens served: whoever had fewer goes first, so a thousand requests of one
@@ -51,6 +50,7 @@ struct Load {
   const Limits* limits = nullptr;
   const StepTime* time = nullptr;
   std::span<Sequence* const> running;
+  std::span<Sequence* const> queue;
   int waiting = 0;
   int64_t prompt_tokens = 0;   // to be computed before everybody here has a first token
   int decodes = 0;             // running sequences that need one token a step

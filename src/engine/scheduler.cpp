@@ -130,11 +130,20 @@ void Scheduler::land(Sequence& sequence, const Work& work, const SampledRow& row
       how = Finish::stop;
     else if (sequence.chosen() >= sequence.asked->max_tokens)
       how = Finish::length;
-    Event event{sequence.request, sequence.choice, token, std::nullopt, how, std::nullopt};
+    Event event{sequence.request, sequence.choice, token, std::nullopt, how, std::nullopt, sequence.reused};
     if (index < row.logprobs.size()) event.logprobs = row.logprobs[index];
     events.push_back(std::move(event));
   }
   if (how != Finish::none) finish(sequence, how, now);
+}
+
+void Scheduler::note_now() {
+  metrics_.running = static_cast<int>(running_.size());
+  metrics_.waiting = static_cast<int>(waiting_.size());
+  metrics_.pages_used = cache_.pool().used();
+  metrics_.pages_free = cache_.pool().free();
+  metrics_.pages_cached = cache_.tree().evictable();
+  metrics_.second_pages_used = cache_.second().used();
 }
 
 void Scheduler::note_step(const StepPlan& plan, const Sampled& sampled, double now) {
@@ -149,12 +158,7 @@ void Scheduler::note_step(const StepPlan& plan, const Sampled& sampled, double n
     const auto& costs = step_time_.coefficients();
     if (step_time_.trained()) cache_.set_costs({costs.token, costs.context, limits_.page_move_seconds});
   }
-  metrics_.running = static_cast<int>(running_.size());
-  metrics_.waiting = static_cast<int>(waiting_.size());
-  metrics_.pages_used = cache_.pool().used();
-  metrics_.pages_free = cache_.pool().free();
-  metrics_.pages_cached = cache_.tree().evictable();
-  metrics_.second_pages_used = cache_.second().used();
+  note_now();
   KvUse use;
   for (const Sequence* sequence : running_) {
     KvUse own = cache_.use(sequence->pages, sequence->computed);

@@ -41,8 +41,9 @@ class Scheduler {
   ~Scheduler();
 
   Result<RequestId> submit(Request request, double now);
-  // Its answers end now and nothing more is said about them. False if there is no such request (any more).
-  bool cancel(RequestId request, double now);
+  // Its answers end now and nothing more is said about them; the one named, if any, as one that stopped by itself,
+  // since whoever listens has all it wants of it. False if there was none to end.
+  bool cancel(RequestId request, double now, int choice = -1);
   StepPlan next(double now);
   std::vector<Event> commit(const StepPlan& plan, const Sampled& sampled, double now);
 
@@ -70,6 +71,7 @@ class Scheduler {
   int rows_for(Sequence& sequence, int spare);
   void plan_work(StepPlan& plan, Sequence& sequence, int count);
   void land(Sequence& sequence, const Work& work, const SampledRow& row, double now, std::vector<Event>& events);
+  void note_now();
   void note_step(const StepPlan& plan, const Sampled& sampled, double now);
 
   // scheduler_queue.cpp

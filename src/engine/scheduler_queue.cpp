@@ -115,7 +115,7 @@ int Scheduler::active_tenants() const {
 }
 
 Load Scheduler::load(double now) const {
-  Load seen{.now = now, .limits = &limits_, .time = &step_time_, .running = running_};
+  Load seen{.now = now, .limits = &limits_, .time = &step_time_, .running = running_, .queue = waiting_};
   seen.mean_seconds = mean_seconds_;
   seen.waiting = static_cast<int>(waiting_.size());
   for (const Sequence* sequence : running_) {
@@ -322,14 +322,16 @@ void Scheduler::finish(Sequence& sequence, Finish how, double now) {
   requests_.erase(requests_.find(sequence.request));
 }
 
-bool Scheduler::cancel(RequestId request, double now) {
+bool Scheduler::cancel(RequestId request, double now, int choice) {
   auto found = requests_.find(request);
   if (found == requests_.end()) return false;
   std::vector<Sequence*> open;
   for (auto& answer : found->second.answers)
-    if (answer->state != Sequence::State::finished) open.push_back(answer.get());
-  for (Sequence* sequence : open) finish(*sequence, Finish::cancelled, now);
-  return true;
+    if (answer->state != Sequence::State::finished && (choice < 0 || answer->choice == choice))
+      open.push_back(answer.get());
+  for (Sequence* sequence : open) finish(*sequence, choice < 0 ? Finish::cancelled : Finish::stop, now);
+  note_now();
+  return !open.empty();
 }
 
 void Scheduler::record(RequestId id, const Asked& asked, double now) {

@@ -5,12 +5,16 @@ namespace millrace {
 #if MILLRACE_SESSION_TEXT
 namespace {
 
-Result<std::string> render(const ChatTemplate& chat_template, std::span<const Message> messages) {
+Result<std::string> render(const ChatTemplate& chat_template, std::span<const Message> messages,
+                           const ChatOptions& options) {
   JsonArray list;
   for (const Message& message : messages) {
     list.push_back(JsonObject{{"role", message.role}, {"content", message.content}});
   }
-  return chat_template.render({.messages = std::move(list)}, {}, local_now());
+  Chat chat{.messages = std::move(list)};
+  chat.add_generation_prompt = options.begin_answer;
+  chat.variables = options.variables;
+  return chat_template.render(chat, {}, local_now());
 }
 
 // For templates that know no system message: what it says goes in front of the first thing the user says.
@@ -22,7 +26,8 @@ std::vector<Message> without_system(std::span<const Message> messages) {
 
 }  // namespace
 
-Result<std::string> render_chat(const LoadedModel& model, std::span<const Message> messages) {
+Result<std::string> render_chat(const LoadedModel& model, std::span<const Message> messages,
+                                const ChatOptions& options) {
   const std::string path = model.checkpoint().path().string();
   if (model.tokenizer() == nullptr) {
     return error(Code::unsupported, "{}: no chat without a tokenizer: {}", path, model.tokenizer_error());
@@ -32,15 +37,16 @@ Result<std::string> render_chat(const LoadedModel& model, std::span<const Messag
   }
   TRY(ChatAbilities abilities, model.chat_template()->abilities(false));
   const bool has_system = messages.size() > 1 && messages[0].role == "system";
-  auto text = has_system && !abilities.system ? render(*model.chat_template(), without_system(messages))
-                                              : render(*model.chat_template(), messages);
+  auto text = has_system && !abilities.system ? render(*model.chat_template(), without_system(messages), options)
+                                              : render(*model.chat_template(), messages, options);
   if (!text.ok()) return within(fmt::format("{}: chat template", path), text.error());
   return text;
 }
 
-Result<ChatPrompt> chat_prompt(const LoadedModel& model, std::span<const Message> messages) {
+Result<ChatPrompt> chat_prompt(const LoadedModel& model, std::span<const Message> messages,
+                               const ChatOptions& options) {
   ChatPrompt prompt;
-  TRY(prompt.text, render_chat(model, messages));
+  TRY(prompt.text, render_chat(model, messages, options));
   prompt.tokens = model.tokenizer()->encode(prompt.text, {.parse_special = true});
   const SpecialTokens& special = model.tokenizer()->special();
   if (special.add_begin && special.begin >= 0 && (prompt.tokens.empty() || prompt.tokens[0] != special.begin)) {
@@ -51,11 +57,11 @@ Result<ChatPrompt> chat_prompt(const LoadedModel& model, std::span<const Message
 
 #else
 
-Result<std::string> render_chat(const LoadedModel& model, std::span<const Message>) {
+Result<std::string> render_chat(const LoadedModel& model, std::span<const Message>, const ChatOptions&) {
   return error(Code::unsupported, "no chat without text: {}", model.tokenizer_error());
 }
 
-Result<ChatPrompt> chat_prompt(const LoadedModel& model, std::span<const Message>) {
+Result<ChatPrompt> chat_prompt(const LoadedModel& model, std::span<const Message>, const ChatOptions&) {
   return error(Code::unsupported, "no chat without text: {}", model.tokenizer_error());
 }
 

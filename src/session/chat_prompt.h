@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "base/json.h"
 #include "base/result.h"
 #include "base/token.h"
 #include "session/loaded_model.h"
@@ -21,8 +22,15 @@ struct ChatPrompt {
   std::vector<Token> tokens;  // after the begin token, if the model wants one and the template forgets it
 };
 
+struct ChatOptions {
+  JsonObject variables = {};  // further ones for the template, such as enable_thinking
+  bool begin_answer = true;   // end the prompt with the beginning of the assistant's answer
+};
+
 // An error if the model has no template, or if the template refuses the messages.
-Result<std::string> render_chat(const LoadedModel& model, std::span<const Message> messages);
-Result<ChatPrompt> chat_prompt(const LoadedModel& model, std::span<const Message> messages);
+Result<std::string> render_chat(const LoadedModel& model, std::span<const Message> messages,
+                                const ChatOptions& options = {});
+Result<ChatPrompt> chat_prompt(const LoadedModel& model, std::span<const Message> messages,
+                               const ChatOptions& options = {});
 
 }  // namespace millrace

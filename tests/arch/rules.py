@@ -249,7 +249,7 @@ def rule_tests_mirror_the_source(tree):
     folders = {name.split("/")[1] for name in tree.files if name.startswith("src/") and name.count("/") > 1}
     for name in tree.files:
         parts = name.split("/")
-        if parts[0] == "tests" and len(parts) > 2 and parts[1] not in folders | {"arch", "data", "planted"}:
+        if parts[0] == "tests" and len(parts) > 2 and parts[1] not in folders | {"arch", "clients", "data", "planted"}:
             yield f"{name} tests no folder of src/"
 
 

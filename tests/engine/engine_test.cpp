@@ -175,6 +175,48 @@ TEST(Engine, CancelledRequestsGiveTheirPagesBack) {
   EXPECT_EQ(after.metrics.pages_used, after.metrics.pages_cached);  // what is left belongs to the prefix tree
 }
 
+// One answer of several ends; the others go on as if nothing had happened, and the pages are told free without a step.
+TEST(Engine, OneAnswerCanBeCancelled) {
+  TinyModel tiny = TinyModel::open("llama-mha", 1);
+  auto engine =
+      Engine::create(*tiny.model, *tiny.backend, {.executor = {.context = 256}, .limits = {.max_sequences = 8}})
+          .value();
+  Request request = {.prompt = {1, 5, 9}, .max_tokens = 100, .choices = 3};
+  Collector whole(1);
+  engine->submit(request, whole.listener(0, 3));
+  const Answers expected = whole.wait();
+  std::mutex mutex;
+  std::map<int, std::vector<Token>> heard;
+  int calls = 0;
+  std::promise<void> done;
+  std::atomic<RequestId> id = 0;
+  int open = 2;
+  id = engine->submit(
+      request,
+      [&](std::span<const Event> events) {
+        std::lock_guard lock(mutex);
+        EXPECT_EQ(events.empty(), calls++ == 0);  // first it hears that it is in the queue
+        for (const Event& event : events) {
+          if (event.token) heard[event.choice].push_back(*event.token);
+          if (event.choice == 1 && heard[1].size() == 5) engine->cancel(id, 1);
+          if (event.choice != 1 && event.finish != Finish::none && --open == 0) done.set_value();
+        }
+      },
+      true);
+  done.get_future().wait();
+  EXPECT_EQ(heard[0], expected.at({0, 0}));
+  EXPECT_EQ(heard[2], expected.at({0, 2}));
+  EXPECT_LT(heard[1].size(), 100u);
+  EXPECT_EQ(engine->snapshot().metrics.cancelled, 0);
+  RequestId other = engine->submit({.prompt = {1, 2}, .max_tokens = 250}, [](std::span<const Event>) {});
+  engine->cancel(other);
+  const auto quiet = [&] {
+    const Metrics m = engine->snapshot().metrics;
+    return m.running == 0 && m.waiting == 0 && m.pages_used == m.pages_cached;
+  };
+  while (!quiet()) std::this_thread::yield();
+}
+
 TEST(Engine, StopTokensWaitForTheLeastLength) {
   TinyModel tiny = TinyModel::open("llama-mha", 1);
   auto engine =

@@ -30,7 +30,10 @@ struct KvF16 {
   using Stored = uint16_t;
   static constexpr KvType kType = kKvF16;
   static Floats get(const uint16_t* at) { return load_f16(reinterpret_cast<const std::byte*>(at)); }
-  static uint16_t round(float x) { return static_cast<uint16_t>(_cvtss_sh(x, _MM_FROUND_TO_NEAREST_INT)); }
+  static uint16_t round(float x) {
+    __m128i half = _mm_cvtps_ph(_mm_set_ss(x), _MM_FROUND_TO_NEAREST_INT);
+    return static_cast<uint16_t>(_mm_cvtsi128_si32(half));
+  }
 };
 struct KvBf16 {
   using Stored = uint16_t;

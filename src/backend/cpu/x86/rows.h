@@ -106,22 +106,31 @@ inline void finish_logits_row(float scale, float softcap, float* inout, int64_t 
   });
 }
 
-// The same arithmetic for both kinds of pairs: neighbours are few enough to go one by one.
+// Pairs lie half the dimensions apart, or side by side; then they are brought into vectors first.
 inline void rotate_head(const float* cos, const float* sin, int64_t dims, bool neighbours, float* head) {
-  int64_t half = dims / 2, i = 0;
-  if (!neighbours) {
-    for (; i + kLanes <= half; i += kLanes) {
-      Floats a = load(head + i), b = load(head + half + i), c = load(cos + i), s = load(sin + i);
-      store(head + i, fnma(b, s, a * c));
-      store(head + half + i, fma(a, s, b * c));
+  int64_t half = dims / 2;
+  for (int64_t i = 0; i < half; i += kLanes) {
+    int64_t count = least(kLanes, half - i);
+    float first[kLanes] = {}, second[kLanes] = {};
+    for (int64_t j = 0; neighbours && j < count; ++j) {
+      first[j] = head[2 * (i + j)];
+      second[j] = head[2 * (i + j) + 1];
     }
-  }
-  for (; i < half; ++i) {
-    float* x = neighbours ? head + 2 * i : head + i;
-    float* y = neighbours ? x + 1 : x + half;
-    float a = *x, b = *y;
-    *x = std::fma(-b, sin[i], a * cos[i]);
-    *y = std::fma(a, sin[i], b * cos[i]);
+    Floats a = neighbours ? load(first) : load_some(head + i, count);
+    Floats b = neighbours ? load(second) : load_some(head + half + i, count);
+    Floats c = load_some(cos + i, count), s = load_some(sin + i, count);
+    Floats turned = fnma(b, s, a * c), other = fma(a, s, b * c);
+    if (!neighbours) {
+      store_some(head + i, turned, count);
+      store_some(head + half + i, other, count);
+      continue;
+    }
+    store(first, turned);
+    store(second, other);
+    for (int64_t j = 0; j < count; ++j) {
+      head[2 * (i + j)] = first[j];
+      head[2 * (i + j) + 1] = second[j];
+    }
   }
 }
 

@@ -1,0 +1,207 @@
+#include "apps/serve_flags.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "apps/build_info.h"
+#include "apps/host.h"
+#include "apps/model_path.h"
+#include "apps/run_flags.h"
+#include "apps/terminal.h"
+#include "base/file.h"
+#include "engine/executor.h"
+
+namespace millrace::apps {
+namespace {
+
+constexpr int32_t kUsualContext = 4096;
+
+Flag integer(std::string_view name, std::string_view alias, std::string_view otherwise, double least, double most,
+             std::string_view help) {
+  return {.name = name,
+          .alias = alias,
+          .kind = Kind::integer,
+          .value = "N",
+          .otherwise = otherwise,
+          .least = least,
+          .most = most,
+          .help = help};
+}
+
+Flag seconds(std::string_view name, std::string_view otherwise, std::string_view help) {
+  return {.name = name,
+          .kind = Kind::number,
+          .value = "SECONDS",
+          .otherwise = otherwise,
+          .least = 0.1,
+          .most = 86400,
+          .help = help};
+}
+
+Flag text(std::string_view name, Kind kind, std::string_view value, std::string_view help) {
+  return {.name = name, .kind = kind, .value = value, .help = help};
+}
+
+Result<Keys> keys_of(const Arguments& arguments) {
+  Keys keys;
+  if (auto key = arguments.maybe_text("api-key")) TRY_VOID(keys.add("default", *key));
+  if (auto path = arguments.maybe_text("api-key-file")) {
+    TRY(std::string lines, read_file(*path, 1 << 20));
+    if (auto added = keys.add_lines(lines); !added.ok()) return within(*path, added.error());
+    if (keys.empty()) return error(Code::invalid, "{}: there is no key in it", *path);
+  }
+  return keys;
+}
+
+// Pages for every sequence to grow to the context, or as many as half of the memory that is left gives.
+Result<int32_t> pages_of(const Arguments& arguments, const LoadedModel& model, const ExecutorOptions& wanted,
+                         int64_t memory_limit) {
+  TRY(Executor::Plan plan, Executor::plan(model.model(), model.backend(), wanted));
+  const int64_t each = std::max<int64_t>(1, plan.kv_bytes / std::max(1, plan.options.pages));
+  int64_t used = 0;
+  for (int purpose = 0; purpose < kPurposes; ++purpose) used += model.backend().used(static_cast<Purpose>(purpose));
+  int64_t room = arguments.integer("kv-size");
+  if (room == 0) room = (memory_limit - used - plan.workspace_bytes - plan.staging_bytes) / 2;
+  const int64_t pages = std::min<int64_t>(plan.options.pages, room / each);
+  if (pages < 1)
+    return error(Code::no_memory, "{} of memory hold no page of the cache, which needs {}; see --kv-size",
+                 human_bytes(static_cast<uint64_t>(std::max<int64_t>(room, 0))),
+                 human_bytes(static_cast<uint64_t>(each)));
+  return static_cast<int32_t>(pages);
+}
+
+}  // namespace
+
+std::vector<Flag> listening_flags() {
+  return {
+      {.name = "host",
+       .kind = Kind::text,
+       .value = "ADDRESS",
+       .otherwise = "127.0.0.1",
+       .help = "address to listen on; others than this machine need a key; 'none': only --unix-socket"},
+      integer("port", "", "8080", 0, 65535, "port to listen on; 0: any free one"),
+      text("unix-socket", Kind::path, "PATH", "listen on this unix socket too"),
+      text("ssl-cert-file", Kind::path, "FILE", "certificate chain for TLS, in PEM"),
+      text("ssl-key-file", Kind::path, "FILE", "its private key, in PEM"),
+      text("api-key", Kind::text, "KEY", "a key clients must show; better in MILLRACE_API_KEY or --api-key-file"),
+      text("api-key-file", Kind::path, "FILE", "keys, one tenant a line: NAME KEY [rpm=N] [tpm=N] [concurrent=N]"),
+      {.name = "allowed-host",
+       .kind = Kind::text,
+       .value = "NAME",
+       .many = Many::commas,
+       .help = "further names this server may be called by"},
+      integer("max-connections", "", "8192", 1, 1 << 20, "connections at once"),
+      {.name = "max-body", .kind = Kind::bytes, .value = "BYTES", .otherwise = "16M", .help = "largest request body"},
+      integer("max-choices", "", "32", 1, 128, "answers to one request, over all its prompts"),
+      seconds("read-timeout", "60", "for a request's body; its header has ten"),
+      seconds("write-timeout", "30", "a client that reads nothing for so long is cut off"),
+      seconds("idle-timeout", "75", "between requests of a connection"),
+      seconds("ping", "15", "of silence, then an open stream gets a comment line"),
+      seconds("grace", "30", "for open answers after the first SIGTERM"),
+      {.name = "log-requests", .otherwise = "true", .help = "a line for each request, without what it says"},
+  };
+}
+
+std::vector<Flag> engine_flags() {
+  return {
+      text("alias", Kind::text, "NAME", "what clients call the model; without it, the name of its file"),
+      integer("ctx-size", "-c --ctx --max-model-len", "0", 0, 1 << 30,
+              "tokens of prompt and answer together; 0: the model's, at most 4096"),
+      integer("parallel", "-np --max-num-seqs", "16", 1, 4096, "sequences computed together"),
+      integer("batch-size", "-b --max-num-batched-tokens", "256", 1, 65536, "tokens of a step"),
+      integer("max-waiting", "", "1024", 1, 1 << 20, "answers in the queue; more are refused with 429"),
+      {.name = "policy",
+       .kind = Kind::text,
+       .value = "NAME",
+       .otherwise = "fcfs",
+       .choices = "fcfs|priority|slo",
+       .help = "who goes first"},
+      {.name = "kv-size",
+       .kind = Kind::bytes,
+       .value = "BYTES",
+       .otherwise = "0",
+       .help = "memory for the cache; 0: enough for all, at most half of what is left"},
+      {.name = "swap", .kind = Kind::bytes, .value = "BYTES", .otherwise = "0", .help = "memory for pages moved out"},
+  };
+}
+
+Result<ServerOptions> server_options(const Arguments& arguments) {
+  ServerOptions options;
+  options.host = arguments.text("host");
+  if (options.host == "none") options.host.clear();
+  options.port = static_cast<int>(arguments.integer("port"));
+  options.unix_socket = arguments.text("unix-socket");
+  options.certificate = arguments.text("ssl-cert-file");
+  options.private_key = arguments.text("ssl-key-file");
+  options.connections = static_cast<int>(arguments.integer("max-connections"));
+  options.body_seconds = arguments.number("read-timeout");
+  options.write_seconds = arguments.number("write-timeout");
+  options.idle_seconds = arguments.number("idle-timeout");
+  options.ping_seconds = arguments.number("ping");
+  options.grace_seconds = arguments.number("grace");
+  ServiceOptions& service = options.service;
+  TRY(service.keys, keys_of(arguments));
+  const bool loopback = options.host.empty() || Server::is_loopback(options.host);
+  if (!loopback && service.keys.empty())
+    return error(
+        Code::invalid,
+        "{} can be reached by others, so there must be a key: set MILLRACE_API_KEY or --api-key-file, or listen "
+        "on 127.0.0.1",
+        options.host);
+  service.hosts = arguments.texts("allowed-host");
+  // Whoever has a key cannot be a page that somebody else put into a browser, so any name will do then.
+  if (!service.hosts.empty() || service.keys.empty()) {
+    for (std::string_view name : {"localhost", "127.0.0.1", "[::1]"}) service.hosts.emplace_back(name);
+    service.hosts.push_back(options.host.find(':') == std::string::npos ? options.host : "[" + options.host + "]");
+  }
+  service.body.bytes = static_cast<size_t>(std::max<int64_t>(arguments.integer("max-body"), 1024));
+  service.body.choices = static_cast<int>(arguments.integer("max-choices"));
+  service.version = std::string(kBuildInfo.version) + "+" + std::string(kBuildInfo.commit);
+  if (arguments.toggle("log-requests"))
+    service.log = [terminal = &arguments.terminal()](std::string_view line) { terminal->note("{}", line); };
+  return options;
+}
+
+Result<ServedModel> served_model(const Arguments& arguments, const std::function<bool()>& go_on) {
+  TRY(auto path, model_path(arguments));
+  LoadChoice choice{.path = path, .backend = arguments.text("backend"), .context = arguments.integer("ctx-size")};
+  choice.cpu.threads = static_cast<int>(arguments.integer("threads"));
+  choice.memory_limit = arguments.integer("memory-limit");
+  if (choice.memory_limit == 0) {
+    const Host host = probe_host();
+    choice.memory_limit = static_cast<int64_t>(std::min(host.memory_available, host.memory_limit.value_or(INT64_MAX)));
+  }
+  choice.progress = [&](int64_t, int64_t) { return go_on(); };
+  TRY(auto loaded, LoadedModel::load(choice));
+
+  EngineOptions options;
+  const auto asked = static_cast<int32_t>(arguments.integer("ctx-size"));
+  options.executor.context = asked > 0 ? asked : std::min(loaded->context(), kUsualContext);
+  TRY(options.executor.kv, kv_type(arguments));
+  options.limits.max_sequences = static_cast<int>(arguments.integer("parallel"));
+  options.limits.step_tokens =
+      std::max(static_cast<int>(arguments.integer("batch-size")), options.limits.max_sequences);
+  options.limits.max_waiting = static_cast<int>(arguments.integer("max-waiting"));
+  options.limits.max_choices = 128;
+  options.executor.rows = options.limits.step_tokens;
+  options.executor.sequences = options.limits.max_sequences;
+  TRY(options.executor.pages, pages_of(arguments, *loaded, options.executor, choice.memory_limit));
+  options.policy = arguments.text("policy");
+  options.swap_bytes = arguments.integer("swap");
+  ServedModel served;
+  TRY(served.engine, Engine::create(loaded->model(), loaded->backend(), options));
+  served.name = arguments.maybe_text("alias").value_or(valid_utf8(path.stem().string()));
+  // The same file, build and cache format give the same answers.
+  Digest digest;
+  digest.add_sized(path.filename().string());
+  digest.add_sized(kBuildInfo.commit);
+  digest.add_sized(arguments.text("kv-type"));
+  const Identity identity = digest.finish();
+  served.fingerprint = fmt::format("fp_{:02x}", fmt::join(std::span(identity.bytes).first(6), ""));
+  served.created =
+      std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
+  served.loaded = std::move(loaded);
+  return served;
+}
+
+}  // namespace millrace::apps

@@ -1,0 +1,305 @@
+#include "server/generation.h"
+
+#include <algorithm>
+#include <chrono>
+#include <random>
+
+namespace millrace {
+namespace {
+
+// Unique enough that a log can be searched for it; nobody relies on it being secret.
+std::string fresh_id(Body kind) {
+  static thread_local std::mt19937_64 generator{std::random_device{}()};
+  return fmt::format("{}-{:016x}{:016x}", kind == kChat ? "chatcmpl" : "cmpl", generator(), generator());
+}
+
+int64_t seconds_now() {
+  return std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+}  // namespace
+
+Generation::Generation(Setting setting, Asked asked) : setting_(std::move(setting)), asked_(std::move(asked)) {
+  stamp_ = {.kind = asked_.kind,
+            .id = fresh_id(asked_.kind),
+            .created = seconds_now(),
+            .model = setting_.model->name,
+            .fingerprint = setting_.model->fingerprint,
+            .include_usage = asked_.include_usage};
+}
+
+void Generation::begin() {
+  guarded([this] {
+    auto failure = prepare();
+    if (failure) return fail(*failure);
+    submit();
+  });
+}
+
+// What is thrown (for want of memory, most likely) ends this request and no other.
+void Generation::guarded(const std::function<void()>& task) {
+  try {
+    task();
+  } catch (const std::exception&) {
+    fail({.status = 500,
+          .message = "the server could not finish this request: try again later",
+          .type = "server_error",
+          .code = "internal_error"});
+  }
+}
+
+Result<std::vector<Token>> Generation::tokens_of_prompt(const Prompt& prompt) const {
+  if (const auto* ids = std::get_if<std::vector<Token>>(&prompt)) return *ids;
+  return raw_prompt(*setting_.model->loaded, std::get<std::string>(prompt));
+}
+
+std::optional<ApiError> Generation::prepare() {
+  const LoadedModel& model = *setting_.model->loaded;
+  if (auto failure = check_bytes()) return failure;
+  if (asked_.kind == kChat) {
+    auto prompt = chat_prompt(model, asked_.messages, asked_.chat);
+    if (!prompt.ok()) {
+      ApiError failure = from_error(prompt.error());
+      failure.param = "messages";
+      // Where the model lies is nobody's business.
+      const std::string path = model.checkpoint().path().string() + ": ";
+      if (failure.message.starts_with(path)) failure.message.erase(0, path.size());
+      return failure;
+    }
+    parts_.push_back({.tokens = std::move(prompt->tokens)});
+  }
+  for (const Prompt& prompt : asked_.prompts) {
+    auto tokens = tokens_of_prompt(prompt);
+    if (!tokens.ok()) return from_error(tokens.error());
+    parts_.push_back({.tokens = std::move(*tokens)});
+  }
+  if (auto failure = check_room()) return failure;
+
+  Request& request = asked_.request;
+  if (request.sampling.dry_multiplier > 0) request.sampling.dry_breakers = model.tokens_containing(asked_.dry_breakers);
+  auto& ends = asked_.ignore_end ? request.sampling.banned : request.stop_tokens;
+  ends.insert(ends.end(), model.end_tokens().begin(), model.end_tokens().end());
+  for (Token token : request.stop_tokens)
+    if (token >= model.vocab()) return bad_field("stop_token_ids", fmt::format("there is no token {}", token));
+  if (auto checked = check_sampling(request.sampling, model.vocab()); !checked.ok()) return from_error(checked.error());
+  request.tenant = setting_.tenant;
+  request.root = setting_.root;
+
+#if MILLRACE_SESSION_TEXT
+  asked_.return_ids |= model.tokenizer() == nullptr;
+#else
+  asked_.return_ids = true;
+#endif
+  std::lock_guard lock(mutex_);
+  for (size_t i = 0; i < parts_.size() * static_cast<size_t>(request.choices); ++i) {
+    auto choice = Choice::create(model, asked_);
+    if (!choice.ok()) return from_error(choice.error());
+    choices_.push_back(std::move(*choice));
+  }
+  begun_.resize(choices_.size());
+  told_.resize(choices_.size());
+  return {};
+}
+
+// Texts that cannot fit by far are refused before anybody spends time on cutting them into tokens.
+std::optional<ApiError> Generation::check_bytes() const {
+  constexpr size_t kTokenBytes = 128;  // longer than tokens are
+  const auto most = static_cast<size_t>(setting_.model->engine->options().limits.context) * kTokenBytes;
+  size_t longest = 0;
+  for (const Message& message : asked_.messages) longest += message.content.size();
+  for (const Prompt& prompt : asked_.prompts)
+    if (const auto* text = std::get_if<std::string>(&prompt)) longest = std::max(longest, text->size());
+  if (longest <= most) return {};
+  ApiError failure = bad_field(asked_.kind == kChat ? "messages" : "prompt", "");
+  failure.code = "context_length_exceeded";
+  failure.message = fmt::format("a text of {} bytes does not fit a context of {} tokens: shorten it", longest,
+                                setting_.model->engine->options().limits.context);
+  return failure;
+}
+
+// Every prompt with its answer fits the context; an answer without a length gets all that is left.
+std::optional<ApiError> Generation::check_room() {
+  const int context = setting_.model->engine->options().limits.context;
+  size_t longest = 0;
+  for (const Part& part : parts_) {
+    if (part.tokens.empty())
+      return bad_field(asked_.kind == kChat ? "messages" : "prompt", "the prompt has no tokens; it needs at least one");
+    for (Token token : part.tokens) {
+      if (token < setting_.model->loaded->vocab()) continue;
+      return bad_field("prompt", fmt::format("the prompt has token {}, but the model knows 0 to {}", token,
+                                             setting_.model->loaded->vocab() - 1));
+    }
+    longest = std::max(longest, part.tokens.size());
+  }
+  const int64_t room = context - static_cast<int64_t>(longest);
+  if (room < std::max(asked_.max_tokens, 1)) {
+    ApiError failure = bad_field(asked_.kind == kChat ? "messages" : "prompt", "");
+    failure.code = "context_length_exceeded";
+    failure.message = fmt::format("the context has {} tokens, but the prompt has {}", context, longest);
+    if (asked_.max_tokens > 0 && room > 0)
+      failure.message += fmt::format(" and {} are to be generated: ask for at most {}", asked_.max_tokens, room);
+    else
+      failure.message += ", which leaves no room for an answer: shorten it";
+    return failure;
+  }
+  asked_.request.max_tokens = asked_.max_tokens > 0 ? asked_.max_tokens : static_cast<int>(room);
+  asked_.request.min_tokens = std::min(asked_.request.min_tokens, asked_.request.max_tokens);
+  return {};
+}
+
+void Generation::submit() {
+#if MILLRACE_SESSION_TEXT
+  const Tokenizer* tokenizer = setting_.model->loaded->tokenizer();
+  for (size_t i = 0; asked_.echo && tokenizer != nullptr && i < choices_.size(); ++i) {
+    const size_t part = i / static_cast<size_t>(asked_.request.choices);
+    const auto* text = std::get_if<std::string>(&asked_.prompts[part]);
+    choices_[i].put_in_front(text != nullptr ? *text : tokenizer->decode(parts_[part].tokens));
+  }
+#endif
+  std::unique_lock lock(mutex_);
+  if (ended_) return;
+  if (gone_) return finish(lock, 499, true);
+  auto self = shared_from_this();
+  for (size_t i = 0; i < parts_.size(); ++i) {
+    Request request = asked_.request;
+    request.prompt = parts_[i].tokens;
+    parts_[i].id = setting_.model->engine->submit(
+        std::move(request), [self, i](std::span<const Event> events) { self->hear(i, events); }, true);
+  }
+  submitted_ = true;
+}
+
+// Engine thread. No event at all: the request is in the queue.
+void Generation::hear(size_t part, std::span<const Event> events) {
+  std::lock_guard lock(inbox_mutex_);
+  if (events.empty()) heard_.push_back({part, Event{.choice = -1}});
+  for (const Event& event : events) heard_.push_back({part, event});
+  if (std::exchange(scheduled_, true)) return;
+  setting_.stream_workers->post([self = shared_from_this()] { self->guarded([&] { self->work(); }); });
+}
+
+void Generation::take(const Heard& heard) {
+  if (heard.event.choice < 0) return;
+  const auto index = heard.part * static_cast<size_t>(asked_.request.choices) + static_cast<size_t>(heard.event.choice);
+  Choice& choice = choices_[index];
+  if (choice.take(heard.event)) setting_.model->engine->cancel(parts_[heard.part].id, heard.event.choice);
+  if (!choice.error() || failure_) return;
+  failure_ = from_error(*choice.error());
+  if (failure_->status == 429) failure_->retry_after = setting_.wait_expected();
+}
+
+void Generation::work() {
+  std::vector<Heard> heard;
+  {
+    std::lock_guard inbox(inbox_mutex_);
+    scheduled_ = false;
+    heard.swap(heard_);
+  }
+  std::unique_lock lock(mutex_);
+  if (ended_ || gone_) return;
+  for (const Heard& one : heard) take(one);
+  if (failure_ && !streaming_) {
+    ApiError failure = *failure_;
+    lock.unlock();
+    return fail(failure);
+  }
+  if (asked_.stream) {
+    const bool first = !std::exchange(streaming_, true);
+    lock.unlock();
+    if (first)
+      setting_.exchange->stream({.content_type = "text/event-stream", .headers = {{"Cache-Control", "no-cache"}}});
+    setting_.exchange->ready();
+    return;
+  }
+  if (std::all_of(choices_.begin(), choices_.end(), [](const Choice& choice) { return choice.done(); }))
+    answer_whole(lock);
+}
+
+Usage Generation::usage() const {
+  Usage sum;
+  if (!submitted_) return sum;
+  for (const Part& part : parts_) sum.prompt += static_cast<int64_t>(part.tokens.size());
+  for (size_t i = 0; i < choices_.size(); ++i) {
+    sum.completion += choices_[i].tokens();
+    if (i % static_cast<size_t>(asked_.request.choices) == 0) sum.cached += choices_[i].cached();
+  }
+  return sum;
+}
+
+void Generation::answer_whole(std::unique_lock<std::mutex>& lock) {
+  std::string list;
+  for (size_t i = 0; i < choices_.size(); ++i) {
+    if (i > 0) list += ',';
+    list += choice_json(*setting_.model->loaded, asked_.kind, choices_[i], i);
+  }
+  HttpAnswer answer{.body = answer_json(stamp_, list, usage())};
+  finish(lock, 200, false);
+  setting_.exchange->answer(std::move(answer));
+}
+
+void Generation::fail(const ApiError& failure) {
+  std::unique_lock lock(mutex_);
+  if (ended_) return;
+  cancel_parts();
+  if (streaming_) {  // the status is sent: the stream ends with the error
+    failure_ = failure;
+    lock.unlock();
+    setting_.exchange->ready();
+    return;
+  }
+  finish(lock, failure.status, false);
+  setting_.exchange->answer(error_answer(failure));
+}
+
+Job::Pull Generation::pull(std::string& out) {
+  std::unique_lock lock(mutex_);
+  if (ended_) return Pull::end;
+  if (failure_) {
+    append_error_event(out, *failure_);
+    append_done_event(out);
+    cancel_parts();
+    finish(lock, failure_->status, false);
+    return Pull::end;
+  }
+  bool all = true;
+  for (size_t i = 0; i < choices_.size(); ++i) {
+    Choice& choice = choices_[i];
+    if (told_[i] != 0) continue;
+    all &= choice.done();
+    if (choice.empty() && !choice.done()) continue;
+    if (asked_.kind == kChat && begun_[i] == 0) append_role_event(out, stamp_, i);
+    begun_[i] = 1;
+    append_choice_event(out, *setting_.model->loaded, stamp_, choice, i);
+    choice.clear();
+    told_[i] = choice.done();
+  }
+  if (!all || choices_.empty()) return Pull::more;
+  if (asked_.include_usage) append_usage_event(out, stamp_, usage());
+  append_done_event(out);
+  finish(lock, 200, false);
+  return Pull::end;
+}
+
+void Generation::cancel_parts() {
+  if (!submitted_) return;
+  for (const Part& part : parts_) setting_.model->engine->cancel(part.id);
+}
+
+void Generation::gone() {
+  std::unique_lock lock(mutex_);
+  if (ended_ || gone_) return;
+  gone_ = true;
+  cancel_parts();
+  if (submitted_) finish(lock, 499, true);  // else submit() will
+}
+
+// Told once, without the lock.
+void Generation::finish(std::unique_lock<std::mutex>& lock, int status, bool cancelled) {
+  ended_ = true;
+  const Ended ended{.status = status, .cancelled = cancelled, .usage = usage()};
+  auto tell = std::exchange(setting_.at_end, nullptr);
+  lock.unlock();
+  if (tell) tell(ended);
+}
+
+}  // namespace millrace

@@ -1,0 +1,107 @@
+// Generation: one request for answers from the moment its body is read until the client has everything or is gone.
+//
+//   begin    prepare worker   prompt rendered and tokenized, given to the engine
+//   hear     engine thread    events put aside, a stream worker woken once for all that wait
+//   work     stream worker    tokens to text, stop strings; a whole answer is built and sent here
+//   pull     I/O thread       events of a stream written, as much as came since the last time
+//   gone     I/O thread       the engine is told to stop; its pages are free within a step
+//
+// Kept alive by whoever may still call it.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "engine/engine.h"
+#include "server/asked.h"
+#include "server/choice.h"
+#include "server/http.h"
+#include "server/workers.h"
+#include "server/writing.h"
+
+namespace millrace {
+
+// A model that answers. It outlives what its generations do, and is gone before the workers are.
+struct ServedModel {
+  std::string name;  // as clients know it
+  std::string fingerprint;
+  std::shared_ptr<LoadedModel> loaded;
+  std::unique_ptr<Engine> engine;
+  int64_t created = 0;  // when it was loaded, seconds since 1970
+};
+
+// How it ended, for limits, counters and the log.
+struct Ended {
+  int status = 200;
+  bool cancelled = false;
+  Usage usage;
+};
+
+class Generation : public Job, public std::enable_shared_from_this<Generation> {
+ public:
+  struct Setting {
+    const ServedModel* model = nullptr;
+    Workers* stream_workers = nullptr;
+    std::shared_ptr<Exchange> exchange;
+    std::string tenant;                     // whose fair share pays
+    Identity root;                          // what may share its prefix
+    std::function<double()> wait_expected;  // seconds until somebody who comes now gets a turn
+    std::function<void(const Ended&)> at_end;
+  };
+
+  Generation(Setting setting, Asked asked);
+
+  // Renders, tokenizes, checks and submits. Answers with an error if that fails.
+  void begin();
+  // Ends it with an error, as when the server stops.
+  void fail(const ApiError& failure);
+
+  Pull pull(std::string& out) override;
+  void gone() override;
+
+ private:
+  struct Part {  // one prompt; its answers are choices [first, first + n)
+    std::vector<Token> tokens;
+    RequestId id = 0;
+  };
+  struct Heard {
+    size_t part = 0;
+    Event event;
+  };
+
+  std::optional<ApiError> prepare();
+  std::optional<ApiError> check_bytes() const;
+  std::optional<ApiError> check_room();
+  void guarded(const std::function<void()>& task);
+  Result<std::vector<Token>> tokens_of_prompt(const Prompt& prompt) const;
+  void submit();
+  void hear(size_t part, std::span<const Event> events);
+  void work();
+  void take(const Heard& heard);
+  void finish(std::unique_lock<std::mutex>& lock, int status, bool cancelled);
+  void cancel_parts();
+  void answer_whole(std::unique_lock<std::mutex>& lock);
+  Usage usage() const;
+
+  Setting setting_;
+  Asked asked_;
+  Stamp stamp_;
+  std::vector<Part> parts_;
+
+  std::mutex inbox_mutex_;  // guards the two below, so that the engine never waits for text
+  std::vector<Heard> heard_;
+  bool scheduled_ = false;  // a stream worker will look
+
+  std::mutex mutex_;  // guards all below
+  std::vector<Choice> choices_;
+  std::vector<uint8_t> begun_, told_;  // by choice: its role is sent, its end is sent
+  bool submitted_ = false;             // the engine knows all parts; they do not change any more
+  bool streaming_ = false;             // the head of the stream is on its way
+  bool ended_ = false, gone_ = false;
+  std::optional<ApiError> failure_;
+};
+
+}  // namespace millrace

@@ -1,0 +1,126 @@
+#include "server/metrics_text.h"
+
+#include <iterator>
+#include <span>
+
+namespace millrace {
+namespace {
+
+// Writes families of one metric each, with its help and type before its samples.
+class Page {
+ public:
+  explicit Page(std::string labels) : labels_(std::move(labels)) {}
+
+  void counter(std::string_view name, std::string_view help, double value) {
+    head(name, help, "counter");
+    line(name, labels_, value);
+  }
+  void gauge(std::string_view name, std::string_view help, double value) {
+    head(name, help, "gauge");
+    line(name, labels_, value);
+  }
+  // A counter told apart by one more label.
+  void counters(std::string_view name, std::string_view help, std::string_view label,
+                std::span<const std::pair<std::string_view, int64_t>> values) {
+    head(name, help, "counter");
+    for (const auto& [value, count] : values) {
+      std::string all = labels_;
+      if (!all.empty()) all += ',';
+      line(name, all + fmt::format("{}=\"{}\"", label, value), static_cast<double>(count));
+    }
+  }
+  void histogram(std::string_view name, std::string_view help, const Histogram& values, std::span<const double> edges) {
+    head(name, help, "histogram");
+    const std::string comma = labels_.empty() ? "" : ",";
+    for (double edge : edges) {
+      line(fmt::format("{}_bucket", name), fmt::format("{}{}le=\"{}\"", labels_, comma, edge),
+           static_cast<double>(values.at_most(edge)));
+    }
+    line(fmt::format("{}_bucket", name), fmt::format("{}{}le=\"+Inf\"", labels_, comma),
+         static_cast<double>(values.count()));
+    line(fmt::format("{}_sum", name), labels_, values.sum());
+    line(fmt::format("{}_count", name), labels_, static_cast<double>(values.count()));
+  }
+  std::string take() { return std::move(text_); }
+
+ private:
+  void head(std::string_view name, std::string_view help, std::string_view type) {
+    fmt::format_to(std::back_inserter(text_), "# HELP millrace_{} {}\n# TYPE millrace_{} {}\n", name, help, name, type);
+  }
+  void line(std::string_view name, std::string_view labels, double value) {
+    fmt::format_to(std::back_inserter(text_), "millrace_{}", name);
+    if (!labels.empty()) fmt::format_to(std::back_inserter(text_), "{{{}}}", labels);
+    fmt::format_to(std::back_inserter(text_), " {}\n", value);
+  }
+  std::string labels_, text_;
+};
+
+constexpr double kLatencies[] = {0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5,
+                                 0.75,  1,      2.5,   5,    7.5,   10,   30,  60,   120};
+constexpr double kShort[] = {0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075,
+                             0.1,    0.15,  0.2,    0.3,   0.5,  1,     2.5,  5};
+constexpr double kCounts[] = {1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096};
+
+// A label's value may hold anything but needs these escaped.
+std::string label_text(std::string_view text) {
+  std::string out;
+  for (char c : text) {
+    if (c == '\\' || c == '"') out += '\\';
+    out += c == '\n' ? ' ' : c;
+  }
+  return out;
+}
+
+void engine_page(Page& page, const Engine::Snapshot& snapshot) {
+  const Metrics& m = snapshot.metrics;
+  page.gauge("num_requests_running", "Sequences that run now.", m.running);
+  page.gauge("num_requests_waiting", "Sequences that wait now.", m.waiting);
+  page.gauge("kv_cache_usage_perc", "Pages held by running sequences, of all (0 to 1).",
+             snapshot.pages > 0 ? static_cast<double>(m.pages_used - m.pages_cached) / snapshot.pages : 0);
+  page.gauge("kv_cache_pages", "Pages there are.", snapshot.pages);
+  page.gauge("kv_cache_pages_used", "Pages that hold something.", m.pages_used);
+  page.gauge("kv_cache_pages_cached", "Pages kept for whoever begins alike.", m.pages_cached);
+  page.gauge("seconds_since_progress", "Since the engine last finished a step or had nothing to do.",
+             snapshot.now - snapshot.last_progress);
+  page.counter("prompt_tokens_total", "Prompt tokens of requests that ended.", static_cast<double>(m.tokens_in));
+  page.counter("generation_tokens_total", "Tokens generated.", static_cast<double>(m.tokens_out));
+  page.counter("prompt_tokens_cached_total", "Prompt tokens found in the cache.", static_cast<double>(m.cached_tokens));
+  page.counter("prefix_cache_queries_total", "Prompts looked up in the prefix cache.",
+               static_cast<double>(m.prefix_lookups));
+  page.counter("prefix_cache_hits_total", "Prompts that began like one before.", static_cast<double>(m.prefix_hits));
+  page.counter("num_preemptions_total", "Sequences sent back to wait for want of room.",
+               static_cast<double>(m.preemptions));
+  const std::pair<std::string_view, int64_t> ends[] = {
+      {"finished", m.finished}, {"cancelled", m.cancelled}, {"refused", m.refused}, {"failed", m.failed}};
+  page.counters("request_total", "Requests by how they ended.", "outcome", ends);
+  page.counter("steps_total", "Steps computed.", static_cast<double>(m.steps));
+  page.histogram("time_to_first_token_seconds", "From arrival to the first token.", m.first_token, kLatencies);
+  page.histogram("inter_token_latency_seconds", "From token to token.", m.between_tokens, kShort);
+  page.histogram("request_queue_time_seconds", "From arrival to the first step.", m.queue, kLatencies);
+  page.histogram("e2e_request_latency_seconds", "From arrival to the last token.", m.end_to_end, kLatencies);
+  page.histogram("iteration_tokens", "Tokens computed in a step.", m.step_tokens, kCounts);
+  page.histogram("iteration_sequences", "Sequences in a step.", m.step_sequences, kCounts);
+  page.histogram("iteration_seconds", "Length of a step.", m.step_seconds, kShort);
+}
+
+}  // namespace
+
+std::string metrics_text(const ServedModel* model, const Service::Counters& counters, int open) {
+  std::string text;
+  if (model != nullptr) {
+    Page page(fmt::format("model_name=\"{}\"", label_text(model->name)));
+    engine_page(page, model->engine->snapshot());
+    text = page.take();
+  }
+  Page page("");
+  page.counter("http_requests_total", "Requests read.", static_cast<double>(counters.requests.load()));
+  page.counter("http_disconnects_total", "Clients that left before their answer.",
+               static_cast<double>(counters.disconnects.load()));
+  page.counter("http_slow_clients_total", "Clients cut off because they did not read.",
+               static_cast<double>(counters.slow_clients.load()));
+  page.gauge("http_connections", "Connections open.", static_cast<double>(counters.connections.load()));
+  page.gauge("http_generations", "Requests for answers that are open.", open);
+  return text + page.take();
+}
+
+}  // namespace millrace

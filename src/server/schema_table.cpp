@@ -1,0 +1,108 @@
+// The table itself. One field a line; its order is the order of the documentation.
+#include "server/schema.h"
+#include "session/stop_strings.h"
+
+namespace millrace {
+namespace {
+
+constexpr double kMany = 1 << 30;
+using enum Shape;
+
+constexpr Field kFields[] = {
+    {"model", kGenerate | kTokenize | kDetokenize | kTemplate, text, 0, 512, "",
+     "name of the model, as /v1/models lists it; without it, the one that is loaded"},
+    {"messages", kChat | kTokenize | kTemplate, messages, 1, 4096, "",
+     "the talk so far: objects with `role` (system, developer, user, assistant) and `content` (a text, or parts of "
+     "type text)"},
+    {"prompt", kCompletion | kTokenize, prompt, 0, 0, "",
+     "the text to continue, or token ids, or a list of either; every entry gets its own answers"},
+    {"content", kTokenize, text, 0, 0, "", "the text to cut into tokens; another name of `prompt`"},
+    {"tokens", kDetokenize, tokens, 0, kMany, "", "token ids to turn into text", Standing::used, true},
+    {"add_special", kTokenize, boolean, 0, 0, "true", "add the begin and end tokens the model wants"},
+    {"with_pieces", kTokenize, boolean, 0, 0, "false", "give the text of every token beside its id"},
+
+    {"stream", kGenerate, boolean, 0, 0, "false", "send the answer as it comes, as server-sent events"},
+    {"stream_options", kGenerate, object, 0, 0, "",
+     "`include_usage`: one more event at the end, with the counts of tokens"},
+    {"max_tokens", kGenerate, integer, 1, kMany, "",
+     "most tokens of each answer; without it 16 for a completion, and what the context has room for in a chat"},
+    {"max_completion_tokens", kChat, integer, 1, kMany, "",
+     "the newer name of `max_tokens`; it wins if both are given"},
+    {"min_tokens", kGenerate, integer, 0, kMany, "0", "no end before so many tokens"},
+    {"n", kGenerate, integer, 1, 128, "1", "answers to the one prompt; they share its cache"},
+    {"best_of", kCompletion, integer, 1, 128, "", "only the value of `n` is taken: there is no choosing among answers"},
+    {"echo", kCompletion, boolean, 0, 0, "false", "put the prompt in front of the answer"},
+    {"stop", kGenerate, texts, 0, 16, "", "up to 16 texts that end an answer and are not part of it"},
+    {"stop_token_ids", kGenerate, tokens, 0, 1024, "", "tokens that end an answer"},
+    {"ignore_eos", kGenerate, boolean, 0, 0, "false", "never choose the model's own end tokens"},
+    {"return_token_ids", kGenerate, boolean, 0, 0, "false",
+     "`token_ids` beside the text of each choice; always so where the model has no tokenizer"},
+
+    {"temperature", kGenerate, number, 0, 100, "1", "0 always takes the likeliest token"},
+    {"top_p", kGenerate, number, 0, 1, "1", "keep the likeliest tokens up to this probability"},
+    {"top_k", kGenerate, integer, -1, kMany, "0", "keep the k likeliest tokens; 0 or -1: all"},
+    {"min_p", kGenerate, number, 0, 1, "0", "keep tokens at least this likely compared with the likeliest"},
+    {"typical_p", kGenerate, number, 0, 1, "1", "keep the most typical tokens up to this probability"},
+    {"top_n_sigma", kGenerate, number, -1, 100, "0",
+     "keep logits within so many standard deviations of the largest; 0 or -1: all"},
+    {"xtc_probability", kGenerate, number, 0, 1, "0", "how often XTC removes the likeliest tokens"},
+    {"xtc_threshold", kGenerate, number, 0, 1, "0.1", "XTC: of tokens at least this likely only the last stays"},
+    {"presence_penalty", kGenerate, number, -100, 100, "0", "taken from the logit of a token that was seen"},
+    {"frequency_penalty", kGenerate, number, -100, 100, "0", "taken for every time it was seen"},
+    {"repetition_penalty", kGenerate, number, 0.01, 100, "1", "divides the logits of tokens seen"},
+    {"repeat_penalty", kGenerate, number, 0.01, 100, "1", "another name of `repetition_penalty`"},
+    {"repeat_last_n", kGenerate, integer, -1, kMany, "-1", "tokens the three penalties look back over; -1: all"},
+    {"dry_multiplier", kGenerate, number, 0, 100, "0", "strength of the penalty on continued repetitions"},
+    {"dry_base", kGenerate, number, 1, 100, "1.75", "DRY: growth of the penalty with the length of the repetition"},
+    {"dry_allowed_length", kGenerate, integer, 1, kMany, "2", "DRY: shorter repetitions are free"},
+    {"dry_penalty_last_n", kGenerate, integer, -1, kMany, "-1", "DRY: tokens looked back over; -1: all"},
+    {"dry_sequence_breakers", kGenerate, texts, 0, 32, R"(["\n", ":", "\"", "*"])",
+     "DRY: no repetition reaches across these texts"},
+    {"mirostat", kGenerate, integer, 0, 2, "0", "2: keep the surprise of the text steady; 1 is not built"},
+    {"mirostat_tau", kGenerate, number, 0.01, 100, "5", "mirostat: the surprise aimed at, in bits"},
+    {"mirostat_eta", kGenerate, number, 0.0001, 1, "0.1", "mirostat: how fast it is steered there"},
+    {"logit_bias", kGenerate, bias, -1000, 1000, "", "token ids and what is added to their logits; at most 1024"},
+    {"seed", kGenerate, integer, -9e18, 9e18, "", "the same seed gives the same answer; without it, or -1: a new one"},
+    {"logprobs", kChat, boolean, 0, 0, "false", "report the log-probability of each token"},
+    {"logprobs", kCompletion, integer, 0, 20, "", "report log-probabilities of each token and of so many others there"},
+    {"top_logprobs", kChat, integer, 0, 20, "0", "with `logprobs`: how many likely tokens to report at each place"},
+
+    {"chat_template_kwargs", kChat | kTokenize | kTemplate, object, 0, 0, "",
+     "further variables for the model's chat template, such as enable_thinking"},
+    {"add_generation_prompt", kChat | kTokenize | kTemplate, boolean, 0, 0, "true",
+     "let the template begin the assistant's answer"},
+
+    {"priority", kGenerate, integer, -1000000, 1000000, "0", "the larger first, with --policy priority"},
+    {"ttft_ms", kGenerate, number, 0, 1e9, "0",
+     "time wanted until the first token; with --policy slo a request that cannot have it is refused with 429 at once"},
+    {"tpot_ms", kGenerate, number, 0, 1e9, "0", "time wanted from token to token"},
+    {"cache_salt", kGenerate, text, 0, 256, "", "prompts share cached prefixes only with those of the same salt"},
+    {"user", kGenerate, text, 0, 512, "", "who it is for; where there are no keys, users take turns by tokens served"},
+
+    {"store", kChat, any, 0, 0, "", "nothing is stored", Standing::ignored},
+    {"metadata", kGenerate, any, 0, 0, "", "kept by nobody", Standing::ignored},
+    {"service_tier", kGenerate, any, 0, 0, "", "there is one", Standing::ignored},
+    {"safety_identifier", kGenerate, any, 0, 0, "", "not looked at", Standing::ignored},
+    {"prompt_cache_key", kGenerate, any, 0, 0, "", "the cache finds equal prefixes by itself", Standing::ignored},
+    {"prompt_cache_retention", kGenerate, any, 0, 0, "", "decided by the cache", Standing::ignored},
+    {"parallel_tool_calls", kChat, any, 0, 0, "", "without tools there is nothing to it", Standing::ignored},
+
+    {"tools", kChat | kTokenize | kTemplate, any, 0, 0, "", "tool calls", Standing::absent},
+    {"tool_choice", kChat, any, 0, 0, "", "tool calls", Standing::absent},
+    {"functions", kChat, any, 0, 0, "", "function calls", Standing::absent},
+    {"function_call", kChat, any, 0, 0, "", "function calls", Standing::absent},
+    {"response_format", kGenerate, any, 0, 0, "", "answers bound to a format", Standing::absent},
+    {"modalities", kChat, any, 0, 0, "", "answers other than text", Standing::absent},
+    {"audio", kChat, any, 0, 0, "", "spoken answers", Standing::absent},
+    {"prediction", kChat, any, 0, 0, "", "predicted answers", Standing::absent},
+    {"reasoning_effort", kChat, any, 0, 0, "", "reasoning effort", Standing::absent},
+    {"verbosity", kChat, any, 0, 0, "", "verbosity", Standing::absent},
+    {"web_search_options", kChat, any, 0, 0, "", "web search", Standing::absent},
+    {"suffix", kCompletion, any, 0, 0, "", "filling in the middle", Standing::absent},
+};
+
+}  // namespace
+
+std::span<const Field> fields() { return kFields; }
+
+}  // namespace millrace

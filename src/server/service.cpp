@@ -1,0 +1,276 @@
+#include "server/service.h"
+
+#include <malloc.h>
+#include <openssl/rand.h>
+
+#include <algorithm>
+
+#include "server/routes.h"
+
+namespace millrace {
+namespace {
+
+// The name in a Host header, without the port.
+std::string_view host_name(std::string_view host) {
+  if (host.starts_with('[')) return host.substr(0, std::min(host.find(']') + 1, host.size()));
+  return host.substr(0, host.find(':'));
+}
+
+bool same_text(std::string_view a, std::string_view b) {
+  auto small = [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; };
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [&](char x, char y) { return small(x) == small(y); });
+}
+
+// A body can be too large for the memory there is; that is its own misfortune.
+std::optional<ApiError> read_guarded(std::string_view body, Body kind, const BodyLimits& limits, Asked& out) {
+  try {
+    return read_asked(body, kind, limits, out);
+  } catch (const std::exception&) {
+    return ApiError{.status = 500, .message = "there is no memory to read this request", .type = "server_error"};
+  }
+}
+
+// As it may stand in a line of a log: no control characters, no quotes, not too long.
+std::string plain_word(std::string_view text) {
+  std::string out;
+  for (char c : text.substr(0, 200)) out += c > ' ' && c < 0x7F && c != '"' ? c : '?';
+  return out;
+}
+
+}  // namespace
+
+Service::Service(ServiceOptions options)
+    : options_(std::move(options)),
+      stream_workers_(1, "stream-text"),
+      prepare_workers_(options_.prepare_threads, "prepare-text") {
+  CHECK(RAND_bytes(secret_.data(), static_cast<int>(secret_.size())) == 1, "no random numbers");
+}
+
+// Everything that is open ends first, so that no worker needs the engine any more; what the engine still says goes to
+// workers that have stopped.
+Service::~Service() {
+  fail_all("the server is shutting down");
+  prepare_workers_.stop();
+  fail_all("the server is shutting down");
+  stream_workers_.stop();
+  owned_model_.reset();
+}
+
+double Service::now() const { return std::chrono::duration<double>(Clock::now() - start_).count(); }
+
+void Service::serve(ServedModel model) {
+  owned_model_ = std::make_unique<ServedModel>(std::move(model));
+  model_.store(owned_model_.get());
+}
+
+void Service::tidy() {
+  prepare_workers_.post([] { ::malloc_trim(0); });
+}
+
+Metrics Service::metrics() const {
+  const ServedModel* served = model();
+  return served == nullptr ? Metrics() : served->engine->snapshot().metrics;
+}
+
+void Service::drain() { draining_.store(true); }
+
+void Service::fail_all(std::string_view why) {
+  draining_.store(true);
+  const ApiError ending{.status = 503, .message = std::string(why), .type = "server_error", .code = "shutting_down"};
+  std::set<std::shared_ptr<Generation>> open;
+  {
+    std::lock_guard lock(mutex_);
+    ending_ = ending;
+    open = generations_;
+  }
+  for (const auto& generation : open) generation->fail(ending);
+}
+
+// A page of somebody else, open in a browser on this machine, must not reach us: neither under a name of its own that
+// points here (the Host is checked) nor by posting across (the Origin is).
+std::optional<ApiError> Service::check_origin(const HttpRequest& request) const {
+  const std::string_view host = request.header("host");
+  if (!options_.hosts.empty() && !request.local) {
+    const std::string_view name = host_name(host);
+    const bool known = std::any_of(options_.hosts.begin(), options_.hosts.end(),
+                                   [&](const std::string& allowed) { return same_text(allowed, name); });
+    if (!known)
+      return ApiError{.status = 421,
+                      .message = "this server does not answer to that host name; see --allowed-host",
+                      .code = "unknown_host"};
+  }
+  const std::string_view origin = request.header("origin");
+  if (origin.empty() || request.method == "GET" || request.method == "HEAD") return {};
+  const size_t scheme = origin.find("://");
+  if (scheme == std::string_view::npos || !same_text(origin.substr(scheme + 3), host))
+    return ApiError{
+        .status = 403, .message = "requests from pages of other origins are refused", .code = "cross_origin"};
+  return {};
+}
+
+std::optional<ApiError> Service::check_key(const HttpRequest& request, Visitor& visitor) const {
+  if (options_.keys.empty()) return {};
+  const Keys::Entry* entry = options_.keys.find(request.header("authorization"));
+  if (entry == nullptr)
+    return ApiError{.status = 401,
+                    .message = "a valid key is needed: Authorization: Bearer KEY",
+                    .type = "authentication_error",
+                    .code = "invalid_api_key"};
+  visitor = {entry->name, entry->limits};
+  return {};
+}
+
+std::optional<ApiError> Service::check_ready() const {
+  if (draining_.load())
+    return ApiError{.status = 503,
+                    .message = "the server is shutting down",
+                    .type = "server_error",
+                    .code = "shutting_down",
+                    .retry_after = 5};
+  if (model() == nullptr)
+    return ApiError{.status = 503,
+                    .message = "the model is being loaded",
+                    .type = "server_error",
+                    .code = "model_loading",
+                    .retry_after = 2};
+  return {};
+}
+
+// Those waiting, each as long as requests took of late, over the places there are.
+double Service::wait_expected() const {
+  const ServedModel* served = model();
+  if (served == nullptr) return 1;
+  const Engine::Snapshot snapshot = served->engine->snapshot();
+  const Metrics& m = snapshot.metrics;
+  const double service = std::max(0.0, m.end_to_end.mean() - m.queue.mean());
+  const int places = std::max(1, served->engine->options().limits.max_sequences);
+  return std::max(1.0, (m.waiting + 1) * service / places);
+}
+
+void Service::log_request(const HttpRequest& request, int status, double seconds, const Usage& usage) const {
+  if (!options_.log) return;
+  std::string line =
+      fmt::format("{} {} {} {:.1f} ms", plain_word(request.method), plain_word(request.path), status, seconds * 1000);
+  if (usage.completion > 0)
+    line += fmt::format(", {} + {} tokens, {} cached", usage.prompt, usage.completion, usage.cached);
+  options_.log(line);
+}
+
+ApiError Service::too_much() const {
+  return {.status = 429,
+          .message = "too many requests wait to be read: try again later",
+          .type = "rate_limit_error",
+          .code = "overloaded",
+          .retry_after = wait_expected()};
+}
+
+void Service::prepare(std::function<void()> task, Exchange& exchange) {
+  if (prepare_workers_.waiting() < options_.most_preparing) return prepare_workers_.post(std::move(task));
+  exchange.answer(error_answer(too_much()));
+}
+
+bool Service::answer_file(const HttpRequest& request, Exchange& exchange) const {
+  if (request.method != "GET" && request.method != "HEAD") return false;
+  const std::string_view path = request.path == "/" ? "/index.html" : std::string_view(request.path);
+  for (const StaticFile& file : options_.files) {
+    if (file.path != path) continue;
+    HttpAnswer answer{.content_type = std::string(file.content_type), .fixed = file.bytes};
+    if (!file.encoding.empty()) answer.headers.emplace_back("Content-Encoding", file.encoding);
+    if (!file.tag.empty()) {
+      const std::string tag = fmt::format("\"{}\"", file.tag);
+      answer.headers.emplace_back("ETag", tag);
+      if (request.header("if-none-match") == tag) {
+        answer.status = 304;
+        answer.fixed = {};
+      }
+    }
+    answer.headers.emplace_back("Cache-Control", "no-cache");
+    answer.headers.emplace_back("Content-Security-Policy",
+                                "default-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; "
+                                "frame-ancestors 'none'; base-uri 'none'; form-action 'none'");
+    exchange.answer(std::move(answer));
+    return true;
+  }
+  return false;
+}
+
+void Service::handle(HttpRequest request, std::shared_ptr<Exchange> exchange) {
+  counters_.requests.fetch_add(1);
+  auto refuse = [&](const ApiError& failure) {
+    log_request(request, failure.status, 0, {});
+    exchange->answer(error_answer(failure));
+  };
+  if (auto failure = check_origin(request)) return refuse(*failure);
+  if (answer_file(request, *exchange)) return;
+  const Routes::Found found = Routes::find(request);
+  const bool open = found.route != nullptr && found.route->open;
+  Visitor visitor;
+  if (!open) {
+    if (auto failure = check_key(request, visitor)) return refuse(*failure);
+  }
+  if (found.route == nullptr) {
+    ApiError failure{.status = found.other_method ? 405 : 404, .code = "not_found"};
+    failure.message = found.other_method ? "this path does not take that method" : "there is no such path";
+    return refuse(failure);
+  }
+  Routes::answer(*this, *found.route, std::move(request), std::move(exchange), visitor);
+}
+
+void Service::generate(Body kind, HttpRequest request, std::shared_ptr<Exchange> exchange, const Visitor& visitor) {
+  const double began = now();
+  if (auto failure = check_ready()) return exchange->answer(error_answer(*failure));
+  if (prepare_workers_.waiting() >= options_.most_preparing) return exchange->answer(error_answer(too_much()));
+  if (auto failure = limiter_.enter(visitor.tenant, visitor.limits, began))
+    return exchange->answer(error_answer(*failure));
+  open_.fetch_add(1);
+  auto shared = std::make_shared<HttpRequest>(std::move(request));
+  auto at_end = [this, visitor, shared, began](const Ended& ended) {
+    limiter_.leave(visitor.tenant, visitor.limits, ended.usage.prompt + ended.usage.completion, now());
+    if (ended.cancelled) counters_.disconnects.fetch_add(1);
+    log_request(*shared, ended.status, now() - began, ended.usage);
+    open_.fetch_sub(1);
+  };
+  prepare_workers_.post([this, kind, shared, exchange, visitor, at_end] {
+    Asked asked;
+    auto failure = read_guarded(shared->body, kind, options_.body, asked);
+    shared->body = {};  // read; what is open for long keeps no more than it must
+    shared->charge.reset();
+    const ServedModel* served = model();
+    if (!failure && !asked.model.empty() && asked.model != served->name)
+      failure = ApiError{
+          .status = 404,
+          .message = fmt::format("there is no model '{}'; /v1/models lists what there is", shortened(asked.model)),
+          .param = "model",
+          .code = "model_not_found"};
+    if (failure) {
+      at_end({.status = failure->status});
+      return exchange->answer(error_answer(*failure));
+    }
+    Generation::Setting setting{.model = served, .stream_workers = &stream_workers_, .exchange = exchange};
+    // Without keys people are told apart by what they say; with keys, nobody gets more by using more names.
+    setting.tenant = options_.keys.empty() ? asked.user : visitor.tenant;
+    setting.root = root_key(secret_, visitor.tenant, asked.salt);
+    setting.wait_expected = [this] { return wait_expected(); };
+    auto holder = std::make_shared<std::weak_ptr<Generation>>();
+    setting.at_end = [this, at_end, holder](const Ended& ended) {
+      {
+        std::lock_guard lock(mutex_);
+        generations_.erase(holder->lock());
+      }
+      at_end(ended);
+    };
+    auto generation = std::make_shared<Generation>(std::move(setting), std::move(asked));
+    *holder = generation;
+    std::optional<ApiError> ending;
+    {
+      std::lock_guard lock(mutex_);
+      generations_.insert(generation);
+      ending = ending_;
+    }
+    exchange->attach(generation);
+    if (ending) return generation->fail(*ending);
+    generation->begin();
+  });
+}
+
+}  // namespace millrace

@@ -1,0 +1,228 @@
+#include "server/writing.h"
+
+#include <cmath>
+#include <iterator>
+
+namespace millrace {
+namespace {
+
+// Length of the valid UTF-8 character at the front of the text, 0 if there is none.
+size_t character(std::string_view text) {
+  auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
+  const unsigned char first = byte(0);
+  if (first < 0x80) return 1;
+  const size_t length = first >= 0xF0 ? 4 : first >= 0xE0 ? 3 : 2;
+  if (first < 0xC2 || first > 0xF4 || text.size() < length) return 0;
+  for (size_t i = 1; i < length; ++i)
+    if ((byte(i) & 0xC0) != 0x80) return 0;
+  if (first == 0xE0 && byte(1) < 0xA0) return 0;  // longer than need be
+  if (first == 0xED && byte(1) > 0x9F) return 0;  // half of a surrogate pair
+  if (first == 0xF0 && byte(1) < 0x90) return 0;
+  if (first == 0xF4 && byte(1) > 0x8F) return 0;  // beyond the last character
+  return length;
+}
+
+// JSON has no infinities; a token that cannot be chosen gets what OpenAI gives it.
+void append_number(std::string& out, float value) {
+  fmt::format_to(std::back_inserter(out), "{}", std::isfinite(value) ? value : -9999.0F);
+}
+
+std::string token_text(const LoadedModel& model, Token token) {
+#if MILLRACE_SESSION_TEXT
+  if (model.tokenizer() != nullptr) return model.tokenizer()->token_bytes(token);
+#else
+  static_cast<void>(model);
+#endif
+  return fmt::format("token_id:{}", token);
+}
+
+// "token": ..., "logprob": ..., "bytes": [...]
+void append_token(std::string& out, const LoadedModel& model, Token token, float logprob) {
+  const std::string bytes = token_text(model, token);
+  out += R"("token":)";
+  append_quoted(out, bytes);
+  out += R"(,"logprob":)";
+  append_number(out, logprob);
+  out += R"(,"bytes":[)";
+  bool first = true;
+  for (char byte : bytes) {
+    fmt::format_to(std::back_inserter(out), "{}{}", first ? "" : ",", static_cast<unsigned char>(byte));
+    first = false;
+  }
+  out += ']';
+}
+
+void append_chat_logprobs(std::string& out, const LoadedModel& model, const Choice& choice) {
+  out += R"({"content":[)";
+  bool first = true;
+  for (const ShownLogprobs& one : choice.logprobs()) {
+    out += first ? "{" : ",{";
+    first = false;
+    append_token(out, model, one.token, one.values.chosen);
+    out += R"(,"top_logprobs":[)";
+    for (size_t i = 0; i < one.values.top.size(); ++i) {
+      out += i == 0 ? "{" : ",{";
+      append_token(out, model, one.values.top[i].id, one.values.top[i].logprob);
+      out += '}';
+    }
+    out += "]}";
+  }
+  out += R"(],"refusal":null})";
+}
+
+// The older shape: parallel lists.
+void append_completion_logprobs(std::string& out, const LoadedModel& model, const Choice& choice) {
+  std::string tokens, numbers, tops, offsets;
+  for (const ShownLogprobs& one : choice.logprobs()) {
+    if (!tokens.empty()) {
+      for (std::string* list : {&tokens, &numbers, &tops, &offsets}) *list += ',';
+    }
+    append_quoted(tokens, token_text(model, one.token));
+    append_number(numbers, one.values.chosen);
+    fmt::format_to(std::back_inserter(offsets), "{}", one.offset);
+    tops += '{';
+    for (size_t i = 0; i < one.values.top.size(); ++i) {
+      if (i > 0) tops += ',';
+      append_quoted(tops, token_text(model, one.values.top[i].id));
+      tops += ':';
+      append_number(tops, one.values.top[i].logprob);
+    }
+    tops += '}';
+  }
+  fmt::format_to(std::back_inserter(out),
+                 R"({{"tokens":[{}],"token_logprobs":[{}],"top_logprobs":[{}],"text_offset":[{}]}})", tokens, numbers,
+                 tops, offsets);
+}
+
+// "logprobs": ..., "finish_reason": ..., and the ids if they were asked for
+void append_tail(std::string& out, const LoadedModel& model, Body kind, const Choice& choice) {
+  out += R"(,"logprobs":)";
+  if (choice.logprobs().empty()) {
+    out += "null";
+  } else if (kind == kChat) {
+    append_chat_logprobs(out, model, choice);
+  } else {
+    append_completion_logprobs(out, model, choice);
+  }
+  if (!choice.ids().empty())
+    fmt::format_to(std::back_inserter(out), R"(,"token_ids":[{}])", fmt::join(choice.ids(), ","));
+  out += R"(,"finish_reason":)";
+  if (choice.done()) {
+    append_quoted(out, choice.finish_reason());
+  } else {
+    out += "null";
+  }
+}
+
+// {"id": ..., "model": ...
+void append_stamp(std::string& out, const Stamp& stamp, std::string_view object) {
+  fmt::format_to(std::back_inserter(out), R"({{"id":"{}","object":"{}","created":{},"model":)", stamp.id, object,
+                 stamp.created);
+  append_quoted(out, stamp.model);
+  fmt::format_to(std::back_inserter(out), R"(,"system_fingerprint":"{}")", stamp.fingerprint);
+}
+
+std::string_view event_object(Body kind) { return kind == kChat ? "chat.completion.chunk" : "text_completion"; }
+
+void begin_event(std::string& out, const Stamp& stamp) {
+  out += "data: ";
+  append_stamp(out, stamp, event_object(stamp.kind));
+  if (stamp.include_usage) out += R"(,"usage":null)";
+}
+
+}  // namespace
+
+void append_quoted(std::string& out, std::string_view text) {
+  out += '"';
+  while (!text.empty()) {
+    const auto first = static_cast<unsigned char>(text[0]);
+    if (first == '"' || first == '\\') {
+      out += '\\';
+      out += text[0];
+    } else if (first == '\n') {
+      out += "\\n";
+    } else if (first < 0x20 || first == 0x7F) {
+      fmt::format_to(std::back_inserter(out), "\\u{:04x}", first);
+    } else if (const size_t length = character(text); length > 0) {
+      out += text.substr(0, length);
+      text.remove_prefix(length);
+      continue;
+    } else {
+      out += "\xEF\xBF\xBD";
+    }
+    text.remove_prefix(1);
+  }
+  out += '"';
+}
+
+Json usage_json(const Usage& usage) {
+  return JsonObject{{"prompt_tokens", usage.prompt},
+                    {"completion_tokens", usage.completion},
+                    {"total_tokens", usage.prompt + usage.completion},
+                    {"prompt_tokens_details", JsonObject{{"cached_tokens", usage.cached}}}};
+}
+
+std::string choice_json(const LoadedModel& model, Body kind, const Choice& choice, size_t index) {
+  std::string out = fmt::format(R"({{"index":{},)", index);
+  if (kind == kChat) {
+    out += R"("message":{"role":"assistant","content":)";
+    append_quoted(out, choice.text());
+    out += R"(,"refusal":null})";
+  } else {
+    out += R"("text":)";
+    append_quoted(out, choice.text());
+  }
+  append_tail(out, model, kind, choice);
+  out += '}';
+  return out;
+}
+
+std::string answer_json(const Stamp& stamp, std::string_view choices, const Usage& usage) {
+  std::string out;
+  append_stamp(out, stamp, stamp.kind == kChat ? "chat.completion" : "text_completion");
+  fmt::format_to(std::back_inserter(out), R"(,"choices":[{}],"usage":{}}})", choices, to_text(usage_json(usage)));
+  return out;
+}
+
+void append_role_event(std::string& out, const Stamp& stamp, size_t index) {
+  begin_event(out, stamp);
+  fmt::format_to(std::back_inserter(out),
+                 R"(,"choices":[{{"index":{},"delta":{{"role":"assistant","content":""}},"logprobs":null,)"
+                 R"("finish_reason":null}}]}})",
+                 index);
+  out += "\n\n";
+}
+
+void append_choice_event(std::string& out, const LoadedModel& model, const Stamp& stamp, const Choice& choice,
+                         size_t index) {
+  begin_event(out, stamp);
+  fmt::format_to(std::back_inserter(out), R"(,"choices":[{{"index":{},)", index);
+  if (stamp.kind == kChat) {
+    out += R"("delta":{)";
+    if (!choice.text().empty() || !choice.done()) {
+      out += R"("content":)";
+      append_quoted(out, choice.text());
+    }
+    out += '}';
+  } else {
+    out += R"("text":)";
+    append_quoted(out, choice.text());
+  }
+  append_tail(out, model, stamp.kind, choice);
+  out += "}]}\n\n";
+}
+
+void append_usage_event(std::string& out, const Stamp& stamp, const Usage& usage) {
+  out += "data: ";
+  append_stamp(out, stamp, event_object(stamp.kind));
+  fmt::format_to(std::back_inserter(out), R"(,"choices":[],"usage":{}}})", to_text(usage_json(usage)));
+  out += "\n\n";
+}
+
+void append_error_event(std::string& out, const ApiError& failure) {
+  out += "data: " + to_text(error_json(failure)) + "\n\n";
+}
+
+void append_done_event(std::string& out) { out += "data: [DONE]\n\n"; }
+
+}  // namespace millrace

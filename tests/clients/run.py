@@ -1,0 +1,55 @@
+"""Runs the npm clients of this folder against a server of its own: run.py MILLRACE [NODE]. Prints a line per check.
+
+Standard library only. Needs node_modules, which scripts/groups.sh installs from the lockfile.
+"""
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+KEY = "sk-clients-0123456789"
+
+
+def start(program, log):
+    """A server on a free port, once it is ready; its process and its address."""
+    server = subprocess.Popen([program, "serve", "--port", "0"], stderr=log, stdin=subprocess.DEVNULL,
+                              env={**os.environ, "MILLRACE_API_KEY": KEY})
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline and server.poll() is None:
+        with open(log.name, encoding="utf-8", errors="replace") as said:
+            address = next((line.split()[1] for line in said if line.startswith("serving ")), None)
+        if address is not None:
+            try:
+                urllib.request.urlopen(address + "/ready", timeout=10).close()
+                return server, address
+            except OSError:
+                pass
+        time.sleep(0.1)
+    return server, None
+
+
+def main():
+    program, node = sys.argv[1], sys.argv[2] if len(sys.argv) > 2 else "node"
+    with tempfile.NamedTemporaryFile("w", suffix=".log") as log:
+        server, address = start(program, log)
+        try:
+            if address is None:
+                print("not ok - the server starts")
+                return 1
+            done = subprocess.run([node, "clients.mjs", address + "/v1", KEY], cwd=HERE, timeout=300)
+        finally:
+            server.send_signal(signal.SIGTERM)
+            code = server.wait(timeout=60)
+        print("ok - the server drains" if code == 0 else f"not ok - the server drains: exit code {code}")
+        if code != 0 or done.returncode != 0:
+            with open(log.name, encoding="utf-8", errors="replace") as said:
+                print(said.read())
+        return 0 if code == 0 and done.returncode == 0 else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,34 @@
+// Bodies of requests, as a client may send them: reading must end in a request or in an error that can be shown.
+#include <cstddef>
+#include <cstdint>
+
+#include "server/asked.h"
+#include "server/writing.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace millrace;
+  if (size < 1) return 0;
+  constexpr Body kKinds[] = {kChat, kCompletion, kTokenize, kDetokenize, kTemplate};
+  const Body kind = kKinds[data[0] % 5];
+  const std::string_view body(reinterpret_cast<const char*>(data) + 1, size - 1);
+  std::optional<ApiError> failure;
+  if ((kind & kGenerate) != 0) {
+    Asked asked;
+    failure = read_asked(body, kind, {}, asked);
+    CHECK(failure || (asked.request.choices >= 1 && asked.request.choices <= 128), "choices out of range");
+    CHECK(failure || check_sampling(asked.request.sampling, 1 << 30).ok(), "sampling out of range");
+  } else {
+    JsonObject object;
+    failure = read_body(body, kind, {}, object);
+    if (!failure && find(object, "messages") != nullptr) messages_of(object);
+  }
+  if (failure) {
+    // What is said about it is JSON again, whatever of it is shown back.
+    const HttpAnswer answer = error_answer(*failure);
+    CHECK(answer.status >= 400 && parse_json(answer.body).ok(), "an error that is no JSON: {}", answer.body);
+  }
+  std::string quoted;
+  append_quoted(quoted, body);
+  CHECK(parse_json(quoted).ok(), "a text was quoted wrongly");
+  return 0;
+}
