@@ -66,7 +66,7 @@ Result<void> run_choices(Run& run, const std::vector<ChoiceItem>& items) {
     for (size_t index : indices) {
       const ChoiceItem& item = items[index];
       const auto scores = std::span(scored.texts).subspan(first, item.choices.size());
-      const Choice choice = choose(item, scores);
+      const Picked choice = pick(item, scores);
       JsonArray surprises;
       for (const TextScore& score : scores) surprises.push_back(score.surprise);
       TRY_VOID(run.journal.add(static_cast<int64_t>(index), {{"plain", choice.plain == item.answer},

@@ -154,8 +154,8 @@ std::vector<ScoredText> choice_texts(const ChoiceItem& item, const Encode& encod
   return texts;
 }
 
-Choice choose(const ChoiceItem& item, std::span<const TextScore> scores) {
-  Choice best;
+Picked pick(const ChoiceItem& item, std::span<const TextScore> scores) {
+  Picked best;
   auto each = [&](size_t i) {
     const double length = static_cast<double>(code_points(item.choices[i]).size());
     return -scores[i].surprise / std::max(1.0, length);

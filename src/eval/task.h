@@ -46,11 +46,11 @@ using Encode = std::function<std::vector<Token>(std::string_view text)>;
 std::vector<ScoredText> choice_texts(const ChoiceItem& item, const Encode& encode, std::optional<Token> begin,
                                      int32_t context);
 
-struct Choice {
+struct Picked {
   size_t plain = 0;       // the likeliest
   size_t normalised = 0;  // the likeliest a character
 };
-Choice choose(const ChoiceItem& item, std::span<const TextScore> scores);
+Picked pick(const ChoiceItem& item, std::span<const TextScore> scores);
 
 // What was answered so far. The first line says what was asked of whom; a file that says something else is refused.
 class Journal {

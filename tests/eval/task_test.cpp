@@ -65,8 +65,8 @@ TEST(Task, TextsScoreOnlyTheChoice) {
 TEST(Task, LongChoicesAreNotPunished) {
   const ChoiceItem item = {.context = "", .choices = {" no", " certainly"}, .answer = 0};
   const std::vector<TextScore> scores = {{.tokens = 1, .surprise = 2}, {.tokens = 3, .surprise = 3}};
-  EXPECT_EQ(choose(item, scores).plain, 0u);
-  EXPECT_EQ(choose(item, scores).normalised, 1u);
+  EXPECT_EQ(pick(item, scores).plain, 0u);
+  EXPECT_EQ(pick(item, scores).normalised, 1u);
 }
 
 TEST(Task, AJournalGoesOnWhereItWas) {
