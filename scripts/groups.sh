@@ -1,8 +1,10 @@
 # shellcheck shell=bash disable=SC2154
 # Sourced by ./test: the groups, and the ways a group runs its programs.
 
-# Folders of tests/ whose programs also run under ASan and UBSan: parsers, cache, engine, and what they stand on.
-sanitized_programs=(base tensor text backend cache model engine session server apps bench)
+# Folders of tests/ whose programs also run under ASan and UBSan: parsers, cache, engine, server, and what they stand on;
+# the others only in --full.
+sanitized_programs=(base tensor text backend cache model engine session server)
+sanitized_rest=(apps bench eval plan report)
 # Folders whose programs use several threads, for ThreadSanitizer.
 threaded_programs=(base backend engine session server)
 fuzz_seconds=${MILLRACE_FUZZ_SECONDS:-4}
@@ -194,6 +196,12 @@ group_sanitized() {
   prepare asan "$root/build/asan" "$(targets_of "${sanitized_programs[@]}")" || return
   export ASAN_OPTIONS=detect_leaks=1:allocator_may_return_null=1 UBSAN_OPTIONS=print_stacktrace=1
   run_tests sanitized build/asan 900 "${sanitized_programs[@]}"
+}
+
+group_sanitized_rest() {
+  prepare asan "$root/build/asan" "$(targets_of "${sanitized_rest[@]}")" || return
+  export ASAN_OPTIONS=detect_leaks=1:allocator_may_return_null=1 UBSAN_OPTIONS=print_stacktrace=1
+  run_tests sanitized build/asan 900 "${sanitized_rest[@]}"
 }
 
 group_fuzz() { run_fuzzers "$fuzz_seconds"; }

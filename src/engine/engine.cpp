@@ -76,36 +76,47 @@ void Engine::run_in_turn() {
 
 void Engine::run_overlapped() {
   Flight flights[2];
-  Flight* before = nullptr;  // running
+  Flight* before = nullptr;  // queued or running
   for (int64_t turn = 0; take_inbox(parts_.scheduler->idle() && before == nullptr); ++turn) {
     Flight* next = nullptr;
     if (!parts_.scheduler->idle()) {
       plan(flights[turn % 2]);
       if (!flights[turn % 2].plan.empty()) next = &flights[turn % 2];
     }
-    std::unique_lock lock(turn_mutex_);
-    turn_.wait(lock, [&] { return running_ == nullptr; });  // the step before is done
-    running_ = next;
-    lock.unlock();
-    if (next != nullptr) turn_.notify_all();
-    if (before != nullptr) land(*before);
+    if (next != nullptr) queue(*next);  // the runner goes on with it without waiting for this thread
+    if (before != nullptr) {
+      await(*before);
+      land(*before);
+    }
     if (before == nullptr && next == nullptr) rest();
     before = next;
   }
+  if (before != nullptr) await(*before);
+}
+
+void Engine::queue(Flight& flight) {
   std::unique_lock lock(turn_mutex_);
-  turn_.wait(lock, [&] { return running_ == nullptr; });
+  turn_.wait(lock, [&] { return queued_ == nullptr; });
+  flight.done = false;
+  queued_ = &flight;
+  turn_.notify_all();
+}
+
+void Engine::await(Flight& flight) {
+  std::unique_lock lock(turn_mutex_);
+  turn_.wait(lock, [&] { return flight.done; });
 }
 
 void Engine::runner_loop() {
   std::unique_lock lock(turn_mutex_);
   for (;;) {
-    turn_.wait(lock, [&] { return running_ != nullptr || runner_stops_; });
-    if (running_ == nullptr) return;
-    Flight* flight = running_;
+    turn_.wait(lock, [&] { return queued_ != nullptr || runner_stops_; });
+    if (queued_ == nullptr) return;
+    Flight* flight = std::exchange(queued_, nullptr);
     lock.unlock();
     parts_.runner->run(flight->launch, flight->sampled);
     lock.lock();
-    running_ = nullptr;
+    flight->done = true;
     turn_.notify_all();
   }
 }

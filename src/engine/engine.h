@@ -87,6 +87,7 @@ class Engine {
     StepPlan plan;
     Launch launch;
     Sampled sampled;
+    bool done = false;  // overlapped only; guarded by turn_mutex_
   };
 
   explicit Engine(EngineParts parts);
@@ -102,6 +103,8 @@ class Engine {
   void tell(std::span<const Event> events);
   void note_progress();
   void rest();
+  void queue(Flight& flight);  // behind the one that runs
+  void await(Flight& flight);
   void runner_loop();
 
   EngineParts parts_;
@@ -125,7 +128,7 @@ class Engine {
   // Handing a step to the runner and back.
   std::mutex turn_mutex_;
   std::condition_variable turn_;
-  Flight* running_ = nullptr;
+  Flight* queued_ = nullptr;
   bool runner_stops_ = false;
 
   std::thread runner_thread_, thread_;

@@ -51,6 +51,12 @@ Result<ExecutorOptions> settled(const ModelSpec& spec, ExecutorOptions options) 
 
 }  // namespace
 
+Result<int64_t> Executor::staging_bytes(const ModelSpec& spec, const CacheLayout& layout,
+                                        const ExecutorOptions& options) {
+  TRY(const ExecutorOptions all, settled(spec, options));
+  return millrace::staging_bytes(all, layout);
+}
+
 Result<Executor::Plan> Executor::plan(const Model& model, const Backend& backend, const ExecutorOptions& options) {
   Plan plan;
   TRY(plan.options, settled(model.spec(), options));

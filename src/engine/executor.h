@@ -51,6 +51,9 @@ class Executor {
     int64_t bytes() const { return kv_bytes + workspace_bytes + staging_bytes; }
   };
   static Result<Plan> plan(const Model& model, const Backend& backend, const ExecutorOptions& options);
+  // What a step's arrays take, for settings with nothing left open but the pages.
+  static Result<int64_t> staging_bytes(const ModelSpec& spec, const CacheLayout& layout,
+                                       const ExecutorOptions& options);
   // The model and the backend outlive the executor. Refused with the numbers if it does not fit the backend's limit.
   static Result<std::unique_ptr<Executor>> create(const Model& model, Backend& backend, const ExecutorOptions& options);
 

@@ -60,5 +60,7 @@ Result<const Architecture*> find_gguf_architecture(std::string_view name);
 
 // The spec of a configuration, checked.
 Result<ModelSpec> describe(Config& config);
+// The same, and also of architectures that can only be planned (check_runnable refuses them).
+Result<ModelSpec> describe_for_plan(Config& config);
 
 }  // namespace millrace

@@ -11,8 +11,9 @@ constexpr auto kFloat = static_cast<int64_t>(sizeof(float));
 int64_t constant_bytes(const ModelSpec& spec) {
   int64_t values = 0;
   for (const RopeSpec& rope : spec.ropes) values += static_cast<int64_t>(rope.frequencies.size());
-  for (const LayerSpec& layer : spec.layers)
-    values += static_cast<int64_t>(std::get<GqaSpec>(layer.mixer).alibi.size());
+  for (const LayerSpec& layer : spec.layers) {
+    if (const auto* gqa = std::get_if<GqaSpec>(&layer.mixer)) values += static_cast<int64_t>(gqa->alibi.size());
+  }
   return values * kFloat;
 }
 
@@ -52,6 +53,10 @@ WeightPlan plan_weights(const ModelSource& source, const Backend& backend) {
   return plan(source.spec(), backend, [&](const Slot& slot) { return source.type_of(slot); });
 }
 
+WeightPlan plan_weights(const ModelSpec& spec, const TypeOf& type_of, const Backend& backend) {
+  return plan(spec, backend, type_of);
+}
+
 WeightPlan plan_weights(const ModelSpec& spec, DType type, const Backend& backend) {
   return plan(spec, backend, [&](const Slot&) { return type; });
 }
@@ -64,6 +69,10 @@ Result<void> Model::upload_constants(Backend& backend) {
         {.frequencies = frequencies, .dims = rope.dims, .magnitude = rope.magnitude, .neighbours = rope.neighbours});
   }
   for (size_t i = 0; i < spec_.layers.size(); ++i) {
+    if (const auto* mla = std::get_if<MlaSpec>(&spec_.layers[i].mixer)) {
+      std::get<MlaWeights>(weights_.layers[i].mixer).rope = ropes[static_cast<size_t>(mla->rope)];
+      continue;
+    }
     const auto& gqa = std::get<GqaSpec>(spec_.layers[i].mixer);
     auto& weights = std::get<GqaWeights>(weights_.layers[i].mixer);
     if (gqa.rope >= 0) weights.rope = ropes[static_cast<size_t>(gqa.rope)];
@@ -103,6 +112,7 @@ Result<std::unique_ptr<Model>> Model::load(const ModelSource& source, Backend& b
     }
     TRY(const HostMatrix matrix, source.matrix(slot, room));
     TRY(place, backend.upload(matrix, slot.use, bias));
+    if (place.data != matrix.bytes.data()) source.done_with(slot);
     done += place.bytes;
     return {};
   };

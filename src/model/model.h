@@ -32,6 +32,8 @@ struct WeightPlan {
 
 WeightPlan plan_weights(const ModelSource& source, const Backend& backend);
 WeightPlan plan_weights(const ModelSpec& spec, DType type, const Backend& backend);  // every matrix in one format
+using TypeOf = std::function<DType(const Slot& slot)>;                               // the format of each matrix
+WeightPlan plan_weights(const ModelSpec& spec, const TypeOf& type_of, const Backend& backend);
 
 class Model {
  public:
@@ -43,6 +45,7 @@ class Model {
   static Result<std::unique_ptr<Model>> random(const ModelSpec& spec, DType type, uint64_t seed, Backend& backend);
   // Shapes only, for the trace backend: weights without numbers.
   static Result<std::unique_ptr<Model>> outline(const ModelSpec& spec, DType type, Backend& trace);
+  static Result<std::unique_ptr<Model>> outline(const ModelSpec& spec, const TypeOf& type_of, Backend& trace);
 
   const ModelSpec& spec() const { return spec_; }
   const ModelWeights& weights() const { return weights_; }

@@ -75,6 +75,7 @@ Result<void> Model::fill(Backend& backend, const std::function<Result<HostMatrix
 
 Result<std::unique_ptr<Model>> Model::random(const ModelSpec& spec, DType type, uint64_t seed, Backend& backend) {
   TRY_VOID(check_spec(spec));
+  TRY_VOID(check_runnable(spec));
   const Format& f = format(type);
   if (f.from_float == nullptr) return error(Code::unsupported, "weights of format {} cannot be made", f.name);
   std::unique_ptr<Model> model(new Model(spec));
@@ -95,14 +96,19 @@ Result<std::unique_ptr<Model>> Model::random(const ModelSpec& spec, DType type, 
   return model;
 }
 
-Result<std::unique_ptr<Model>> Model::outline(const ModelSpec& spec, DType type, Backend& trace) {
+Result<std::unique_ptr<Model>> Model::outline(const ModelSpec& spec, const TypeOf& type_of, Backend& trace) {
   TRY_VOID(check_spec(spec));
   std::unique_ptr<Model> model(new Model(spec));
-  model->plan_ = plan_weights(spec, type, trace);
+  model->plan_ = plan_weights(spec, type_of, trace);
   TRY_VOID(model->fill(trace, [&](const Slot& slot) -> Result<HostMatrix> {
-    return HostMatrix{.type = type, .rows = slot.rows, .cols = slot.cols, .bytes = {}};
+    return HostMatrix{.type = type_of(slot), .rows = slot.rows, .cols = slot.cols, .bytes = {}};
   }));
   return model;
+}
+
+Result<std::unique_ptr<Model>> Model::outline(const ModelSpec& spec, DType type, Backend& trace) {
+  return outline(
+      spec, [type](const Slot&) { return type; }, trace);
 }
 
 }  // namespace millrace

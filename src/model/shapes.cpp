@@ -55,6 +55,12 @@ constexpr auto kShapes = std::to_array<NamedShape>({
          "rope_scaling":{"rope_type":"llama3","factor":8,"low_freq_factor":1,"high_freq_factor":4,"original_max_position_embeddings":8192}})"},
     {"mistral-7b", "",
      R"({"model_type":"mistral","max_position_embeddings":32768,"sliding_window":4096,"rms_norm_eps":1e-5})"},
+    {"mixtral-8x7b", "mixtral", R"({"model_type":"mixtral"})"},
+    {"deepseek-v2-lite", "",
+     R"({"model_type":"deepseek_v2","hidden_size":2048,"intermediate_size":10944,"moe_intermediate_size":1408,
+         "num_hidden_layers":27,"num_attention_heads":16,"n_routed_experts":64,"q_lora_rank":null})"},
+    {"deepseek-v2", "", R"({"model_type":"deepseek_v2"})"},
+    {"deepseek-v3", "deepseek-r1", R"({"model_type":"deepseek_v3"})"},
     {"qwen2.5-0.5b", "",
      R"({"model_type":"qwen2","hidden_size":896,"intermediate_size":4864,"num_hidden_layers":24,"num_attention_heads":14,
          "num_key_value_heads":2,"rope_theta":1000000,"tie_word_embeddings":true})"},
@@ -93,7 +99,7 @@ Result<ModelSpec> named_shape(std::string_view name) {
     if (name.empty() || (shape.name != name && shape.alias != name)) continue;
     TRY(const Json json, parse_json(shape.config));
     TRY(Config config, Config::from_json(std::string(shape.name), json));
-    return describe(config);
+    return describe_for_plan(config);
   }
   return error(Code::not_found, "there is no shape named '{}'; there are {}", name, fmt::join(known, ", "));
 }

@@ -73,10 +73,18 @@ class Walk {
 
   void layer(const LayerSpec& spec, LayerWeights& weights) {
     norm("attn_norm", spec_.width, spec.mixer_norm, weights.mixer_norm);
-    mixer(std::get<GqaSpec>(spec.mixer), std::get<GqaWeights>(weights.mixer));
+    if (const auto* mla = std::get_if<MlaSpec>(&spec.mixer)) {
+      mixer(*mla, weights.mixer.emplace<MlaWeights>());
+    } else {
+      mixer(std::get<GqaSpec>(spec.mixer), std::get<GqaWeights>(weights.mixer));
+    }
     norm("post_attention_norm", spec_.width, spec.mixer_post_norm, weights.mixer_post_norm);
     norm("ffn_norm", spec_.width, spec.ffn_norm, weights.ffn_norm);
-    ffn(std::get<DenseSpec>(spec.ffn), std::get<DenseWeights>(weights.ffn));
+    if (const auto* moe = std::get_if<MoeSpec>(&spec.ffn)) {
+      ffn(*moe, weights.ffn.emplace<MoeWeights>());
+    } else {
+      ffn(std::get<DenseSpec>(spec.ffn), std::get<DenseWeights>(weights.ffn));
+    }
     norm("post_ffw_norm", spec_.width, spec.ffn_post_norm, weights.ffn_post_norm);
   }
 
@@ -101,6 +109,33 @@ class Walk {
     matrix("ffn_up", dense.width, spec_.width, weights.up, inner);
     norm("ffn_sub_norm", dense.width, dense.inner_norm, weights.inner_norm);
     matrix("ffn_down", spec_.width, dense.width, weights.down, {.bias = dense.down_bias, .shard = Shard::cols});
+  }
+
+  void mixer(const MlaSpec& mla, MlaWeights& weights) {
+    const int64_t heads = mla.heads, source = mla.q_rank > 0 ? mla.q_rank : spec_.width;
+    if (mla.q_rank > 0) {
+      matrix("attn_q_a", mla.q_rank, spec_.width, weights.q_down, {});
+      norm("attn_q_a_norm", mla.q_rank, mla.norm, weights.q_norm);
+    }
+    matrix("attn_q_nope", heads * mla.nope_dim, source, weights.q_nope, {.shard = Shard::rows, .heads = mla.heads});
+    matrix("attn_q_rope", heads * mla.rope_dim, source, weights.q_rope, {.shard = Shard::rows, .heads = mla.heads});
+    matrix("attn_kv_a_mqa", mla.kv_rank + mla.rope_dim, spec_.width, weights.kv_down, {});
+    norm("attn_kv_a_norm", mla.kv_rank, mla.norm, weights.kv_norm);
+    matrix("attn_k_b", heads * mla.kv_rank, mla.nope_dim, weights.k_up, {.shard = Shard::rows});
+    matrix("attn_v_b", heads * mla.v_dim, mla.kv_rank, weights.v_up, {.shard = Shard::rows});
+    matrix("attn_output", spec_.width, heads * mla.v_dim, weights.out, {.shard = Shard::cols});
+  }
+
+  void ffn(const MoeSpec& moe, MoeWeights& weights) {
+    const int64_t experts = moe.experts, width = spec_.width;
+    matrix("ffn_gate_inp", experts, width, weights.router, {});
+    matrix("ffn_gate_exps", experts * moe.width, width, weights.gate, {.shard = Shard::rows});
+    matrix("ffn_up_exps", experts * moe.width, width, weights.up, {.shard = Shard::rows});
+    matrix("ffn_down_exps", experts * width, moe.width, weights.down, {.shard = Shard::cols});
+    if (moe.shared_width == 0) return;
+    matrix("ffn_gate_shexp", moe.shared_width, width, weights.shared_gate, {.shard = Shard::rows});
+    matrix("ffn_up_shexp", moe.shared_width, width, weights.shared_up, {.shard = Shard::rows});
+    matrix("ffn_down_shexp", width, moe.shared_width, weights.shared_down, {.shard = Shard::cols});
   }
 
   const ModelSpec& spec_;

@@ -1,5 +1,8 @@
 #include "model/source.h"
 
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstring>
 
@@ -343,6 +346,14 @@ Result<HostMatrix> ModelSource::matrix(const Slot& slot, std::vector<std::byte>&
   }
   out.bytes = room;
   return out;
+}
+
+void ModelSource::done_with(const Slot& slot) const {
+  const std::span<const std::byte> bytes = part(slot, ".weight").tensor->bytes;
+  const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE)), start = reinterpret_cast<uintptr_t>(bytes.data());
+  const uintptr_t first = (start + page - 1) / page * page, end = (start + bytes.size()) / page * page;
+  // Checkpoints are mapped files, so pages that are read again come from the file.
+  if (end > first) (void)madvise(reinterpret_cast<void*>(first), end - first, MADV_DONTNEED);
 }
 
 Result<std::vector<float>> ModelSource::floats(const Slot& slot, const Part& part, int64_t size) const {

@@ -28,6 +28,8 @@ class ModelSource {
 
   // The slot's weight as [rows, cols], out of the mapped file where it lies so, else put into `room`.
   Result<HostMatrix> matrix(const Slot& slot, std::vector<std::byte>& room) const;
+  // The slot's weight was copied and its place in the file will not be read soon: the system may have the memory back.
+  void done_with(const Slot& slot) const;
   Result<std::vector<float>> norm_weight(const Slot& slot) const;
   Result<std::vector<float>> bias(const Slot& slot) const;  // empty if the slot has none
   DType type_of(const Slot& slot) const;                    // of its weight in the file

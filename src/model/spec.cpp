@@ -1,5 +1,6 @@
 #include "model/spec.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "base/checked.h"
@@ -69,19 +70,51 @@ Result<void> check_gqa(const ModelSpec& spec, const GqaSpec& gqa, int32_t layer)
   return check_norm(gqa.out_norm);
 }
 
-Result<void> check_layer(const ModelSpec& spec, int32_t index) {
-  const LayerSpec& layer = spec.layers[static_cast<size_t>(index)];
-  const auto* gqa = std::get_if<GqaSpec>(&layer.mixer);
-  const auto* dense = std::get_if<DenseSpec>(&layer.ffn);
-  if (gqa == nullptr)
-    return error(Code::unsupported, "its mixer is not attention with keys and values, which is all that is built");
-  if (dense == nullptr) return error(Code::unsupported, "its feed-forward part has experts, which are not built");
+Result<void> check_mla(const ModelSpec& spec, const MlaSpec& mla) {
+  TRY_VOID(in_range("the number of attention heads", mla.heads, kMaxWidth));
+  TRY_VOID(in_range("the rank of keys and values (kv_lora_rank)", mla.kv_rank, kMaxWidth));
+  TRY_VOID(in_range("the part of a head that does not turn", mla.nope_dim, kMaxWidth));
+  TRY_VOID(in_range("the part of a head that turns", mla.rope_dim, kMaxWidth));
+  TRY_VOID(in_range("the width of a head's values", mla.v_dim, kMaxWidth));
+  const int64_t widest = std::max({int64_t{mla.kv_rank}, int64_t{mla.nope_dim}, int64_t{mla.v_dim}}) + mla.rope_dim;
+  TRY_VOID(in_range("heads * rank", mla.heads * widest, kMaxWidth));
+  if (mla.q_rank < 0 || mla.q_rank > kMaxWidth)
+    return error(Code::invalid, "the rank of queries is {}: expected 0 (none) to {}", mla.q_rank, kMaxWidth);
+  if (mla.rope < 0 || mla.rope >= static_cast<int32_t>(spec.ropes.size()) ||
+      spec.ropes[static_cast<size_t>(mla.rope)].dims != mla.rope_dim) {
+    return error(Code::invalid, "latent attention needs rotary frequencies for its {} dimensions", mla.rope_dim);
+  }
+  return check_norm(mla.norm);
+}
+
+Result<void> check_moe(const MoeSpec& moe) {
+  TRY_VOID(in_range("the number of experts", moe.experts, kMaxLayers));
+  TRY_VOID(in_range("the experts of a token", moe.chosen, moe.experts));
+  TRY_VOID(in_range("the width of all experts", int64_t{moe.experts} * moe.width, kMaxWidth * 8));
+  if (moe.shared_width < 0 || moe.shared_width > kMaxWidth)
+    return error(Code::invalid, "the width of shared experts is {}: expected 0 (none) to {}", moe.shared_width,
+                 kMaxWidth);
+  return {};
+}
+
+Result<void> check_mixer(const ModelSpec& spec, const MixerSpec& mixer, int32_t index) {
+  if (const auto* mla = std::get_if<MlaSpec>(&mixer)) return check_mla(spec, *mla);
+  const auto* gqa = std::get_if<GqaSpec>(&mixer);
+  if (gqa == nullptr) return error(Code::unsupported, "its mixer is not attention, which is all that is built");
   if (!gqa->causal) return error(Code::unsupported, "its attention is not causal, which is not built");
   if (gqa->sinks) return error(Code::unsupported, "its attention has sinks, which are not built");
-  TRY_VOID(check_gqa(spec, *gqa, index));
-  TRY_VOID(in_range("the feed-forward width", dense->width, kMaxWidth * 8));
-  for (const auto* norm :
-       {&layer.mixer_norm, &layer.mixer_post_norm, &layer.ffn_norm, &layer.ffn_post_norm, &dense->inner_norm}) {
+  return check_gqa(spec, *gqa, index);
+}
+
+Result<void> check_layer(const ModelSpec& spec, int32_t index) {
+  const LayerSpec& layer = spec.layers[static_cast<size_t>(index)];
+  TRY_VOID(check_mixer(spec, layer.mixer, index));
+  if (const auto* moe = std::get_if<MoeSpec>(&layer.ffn)) TRY_VOID(check_moe(*moe));
+  if (const auto* dense = std::get_if<DenseSpec>(&layer.ffn)) {
+    TRY_VOID(in_range("the feed-forward width", dense->width, kMaxWidth * 8));
+    TRY_VOID(check_norm(dense->inner_norm));
+  }
+  for (const auto* norm : {&layer.mixer_norm, &layer.mixer_post_norm, &layer.ffn_norm, &layer.ffn_post_norm}) {
     TRY_VOID(check_norm(*norm));
   }
   if (!std::isfinite(layer.residual_scale))
@@ -109,6 +142,18 @@ Result<void> check_spec(const ModelSpec& spec) {
   for (size_t i = 0; i < spec.layers.size(); ++i) {
     auto checked = check_layer(spec, static_cast<int32_t>(i));
     if (!checked.ok()) return within(fmt::format("layer {}", i), std::move(checked).error());
+  }
+  return {};
+}
+
+Result<void> check_runnable(const ModelSpec& spec) {
+  for (const LayerSpec& layer : spec.layers) {
+    const bool mla = std::holds_alternative<MlaSpec>(layer.mixer), moe = std::holds_alternative<MoeSpec>(layer.ffn);
+    if (!mla && !moe) continue;
+    return error(Code::unsupported, "{} has {}, which can be planned but not run yet", spec.architecture,
+                 mla && moe ? "latent attention and experts"
+                 : mla      ? "latent attention"
+                            : "experts");
   }
   return {};
 }

@@ -74,6 +74,7 @@ struct MlaSpec {
   int32_t nope_dim = 0, rope_dim = 0, v_dim = 0;
   float scale = 0;
   int32_t rope = -1;
+  NormSpec norm;  // of both latents
 };
 
 struct SsmSpec {  // Mamba family
@@ -135,6 +136,9 @@ struct ModelSpec {
 
   int32_t head_width() const { return embed_width > 0 ? embed_width : width; }  // of the rows of table and head
 };
+
+// Whether backends can compute it. What they cannot (latent attention, experts) can be traced and planned.
+Result<void> check_runnable(const ModelSpec& spec);
 
 // Every size positive and in range, heads divide, rotary dimensions even and within a head, parameters countable. The
 // error names what is wrong and what was found; nothing after it checks again.

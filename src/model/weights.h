@@ -16,14 +16,34 @@ struct GqaWeights {
   Rope rope;                      // dims 0: none
 };
 
+// Rows of q_rope, k_up and v_up are those of one head after the other.
+struct MlaWeights {
+  Weight q_down;   // [q_rank, width]; empty: queries come straight from the input
+  Weight q_nope;   // [heads * nope_dim, q_rank or width]
+  Weight q_rope;   // [heads * rope_dim, q_rank or width]
+  Weight kv_down;  // [kv_rank + rope_dim, width]
+  Weight k_up;     // [heads * kv_rank, nope_dim]: queries are brought to the latent instead of keys out of it
+  Weight v_up;     // [heads * v_dim, kv_rank]
+  Weight out;      // [width, heads * v_dim]
+  Norm q_norm, kv_norm;
+  Rope rope;
+};
+
 struct DenseWeights {
   Weight gate, up, down;  // gate empty if there is none
   Norm inner_norm;
 };
 
+// The matrices of all experts lie one after the other: expert e has rows [e, e + 1) * width of gate and up.
+struct MoeWeights {
+  Weight router;                               // [experts, width of the model]
+  Weight gate, up, down;                       // down: rows [e, e + 1) * width of the model
+  Weight shared_gate, shared_up, shared_down;  // empty if no expert is shared
+};
+
 struct LayerWeights {
-  std::variant<GqaWeights> mixer;
-  std::variant<DenseWeights> ffn;
+  std::variant<GqaWeights, MlaWeights> mixer;
+  std::variant<DenseWeights, MoeWeights> ffn;
   Norm mixer_norm, mixer_post_norm, ffn_norm, ffn_post_norm;
 };
 

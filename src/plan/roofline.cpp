@@ -5,20 +5,36 @@
 #include "model/forward.h"
 
 namespace millrace {
-namespace {
-
-// Operations a second the machine has for a product with such weights.
-double arithmetic(const TraceRecord& record, const Machine& machine, bool fast) {
-  if (fast && record.op == "linear") {
-    if (format(record.type).group > 1 && machine.int8_operations > 0) return machine.int8_operations;
-    if (record.type == DType::bf16 && machine.bf16_operations > 0) return machine.bf16_operations;
+double Ceilings::operations(const TraceRecord& record) const {
+  if (record.op == "attend") return attend;
+  if (record.op != "linear") return f32;
+  switch (record.type) {
+    case DType::f32:
+      return f32;
+    case DType::f16:
+      return f16;
+    case DType::bf16:
+      return bf16;
+    case DType::f8_e4m3:
+    case DType::f8_e5m2:
+      return f8;
+    default:
+      return grouped;
   }
-  return machine.f32_operations;
 }
 
-}  // namespace
+Ceilings ceilings_of(const Machine& machine, bool fast) {
+  auto or_f32 = [&](double operations) { return fast && operations > 0 ? operations : machine.f32_operations; };
+  return {.read_bytes = machine.read_bytes,
+          .grouped = or_f32(machine.int8_operations),
+          .f8 = machine.f32_operations,
+          .f16 = machine.f32_operations,
+          .bf16 = or_f32(machine.bf16_operations),
+          .f32 = machine.f32_operations,
+          .attend = machine.f32_operations};
+}
 
-std::vector<TraceRecord> trace_pass(const Model& model, DType kv, std::span<const PassRows> sequences) {
+void run_pass(Ops& ops, const Model& model, DType kv, std::span<const PassRows> sequences) {
   std::vector<int32_t> tokens, positions, visible, sequence, first_row = {0}, wanted_rows;
   for (size_t s = 0; s < sequences.size(); ++s) {
     const PassRows& rows = sequences[s];
@@ -47,9 +63,24 @@ std::vector<TraceRecord> trace_pass(const Model& model, DType kv, std::span<cons
                .first_row = first_row.data(),
                .wanted_rows = wanted_rows.data(),
                .groups = {&none, 1}};
-  TraceOps ops;
   forward(ops, model, views, step);
+}
+
+std::vector<TraceRecord> trace_pass(const Model& model, DType kv, std::span<const PassRows> sequences) {
+  TraceOps ops;
+  run_pass(ops, model, kv, sequences);
   return ops.records();
+}
+
+void count_costs(CallOps& timed, const Model& model, DType kv) {
+  for (size_t i = 0; i < timed.steps().size(); ++i) {
+    std::vector<PassRows> rows;
+    for (const SequenceRows& each : timed.steps()[i].sequences)
+      rows.push_back({.begin = each.begin, .count = each.count, .wanted = each.wanted});
+    CallOps counted(nullptr);
+    run_pass(counted, model, kv, rows);
+    timed.adopt(i, counted);
+  }
 }
 
 Floor& Floor::operator+=(const Floor& other) {
@@ -62,11 +93,15 @@ Floor& Floor::operator+=(const Floor& other) {
 }
 
 Floor floor_of(std::span<const TraceRecord> records, const Machine& machine, bool fast) {
+  return floor_of(records, ceilings_of(machine, fast));
+}
+
+Floor floor_of(std::span<const TraceRecord> records, const Ceilings& ceilings) {
   Floor floor;
   for (const TraceRecord& record : records) {
     double bytes = static_cast<double>(record.cost.weight_bytes + record.cost.kv_bytes);
-    double moving = bytes / machine.read_bytes;
-    double computing = record.cost.flops / arithmetic(record, machine, fast);
+    double moving = bytes / ceilings.read_bytes;
+    double computing = record.cost.flops / ceilings.operations(record);
     (moving >= computing ? floor.memory_seconds : floor.compute_seconds) += std::max(moving, computing);
     floor.seconds += std::max(moving, computing);
     floor.bytes += bytes;

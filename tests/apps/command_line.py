@@ -53,7 +53,7 @@ def fails_with_one_line(run, *parts, code=1):
 
 def verbs():
     """The verbs as the overview lists them, two-word ones included."""
-    return re.findall(r"^  (?:\x1b\[\d+m)?([a-z]+(?: [a-z]+)?)  ", Run().out, re.M)
+    return re.findall(r"^  (?:\x1b\[\d+m)?([a-z]+(?: [a-z0-9]+)?)  ", Run().out, re.M)
 
 
 def test_no_arguments_print_help_with_examples():
@@ -412,6 +412,41 @@ def test_bench_serve_refuses_what_makes_no_sense():
     fails_with_one_line(Run("bench", "serve", "--dataset-name", "timed_trace"), "--dataset-path", code=2)
     fails_with_one_line(Run("bench", "serve", "--request-rate", "fast"), "fast")
     fails_with_one_line(Run("bench", "serve", "--base-url", "https://127.0.0.1"), "plain HTTP")
+
+
+def test_plan_answers_and_refuses():
+    words = ("plan", "--shape", "llama-2-7b", "--hw", "h100")
+    report = json.loads(Run(*words, "--weights", "F16", "--ctx", "2048", "--json").out)
+    check(report["memory"]["kv"] == 1 << 30 and abs(report["memory"]["weights"] / 13.5e9 - 1) < 0.01, report["memory"])
+    check(report["decode"]["bound"] == "memory" and report["frontier"][-1]["batch"] > 8, report["frontier"])
+    fails_with_one_line(Run("plan", "--shape", "llama-2-7b", "--hw", "h900"), "h100", "json")
+    fails_with_one_line(Run("plan", "--shape", "lama", "--hw", "h100"), "llama-2-7b")
+    fails_with_one_line(Run(*words, "--kv-heads", "0"), "at least 1")
+    fails_with_one_line(Run(*words, "--kv-heads", "7"), "divisor of 32")
+    fails_with_one_line(Run(*words, "--tp", "3"), "divisor")
+    fails_with_one_line(Run(*words, "--batch", "-1"), "between 1 and", code=2)
+    fails_with_one_line(Run(*words, "--ctx", "10", "--prompt", "9", "--output", "2"), "--ctx 11")
+    page = os.path.join(FOLDER, "plan.html")
+    check(Run(*words, "--price", "2", "--html", page).code == 0, "a page")
+    text = open(page, encoding="utf-8").read()
+    check(text.startswith("<!doctype html>") and text.count("<svg") >= 4 and "http" not in text, "in one file")
+    check(not re.search(r"\b(nan|inf)\b", text), "only numbers")
+
+
+def test_eval_compares_files_line_by_line():
+    paths = [os.path.join(FOLDER, name) for name in ("one.txt", "two.txt", "short.txt")]
+    texts = ("The dog bit the man.\nA cat sat.\n", "The dog had bit the man.\nA cat sat.\n", "x\n")
+    for path, text in zip(paths, texts):
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text)
+    for verb in ("bleu", "chrf", "rouge", "f1", "em"):
+        same = json.loads(Run("eval", verb, paths[0], paths[0], "--json").out)
+        other = json.loads(Run("eval", verb, paths[0], paths[1], "--json").out)
+        if verb == "rouge":
+            same, other = same["rouge2"], other["rouge2"]
+        check(abs(same["score"] - (100 if verb in ("bleu", "chrf") else 1)) < 1e-9, same)
+        check(other["score"] < same["score"] and other["low"] <= other["score"] <= other["high"], other)
+        fails_with_one_line(Run("eval", verb, paths[0], paths[2]), "1 lines", "has 2")
 
 
 def test_documents_name_only_verbs_that_exist():

@@ -10,14 +10,18 @@ namespace {
 
 constexpr int64_t kPartBytes = 64 << 10;  // weight bytes of a part worth handing out
 constexpr int64_t kPartsPerWorker = 4;    // so that a worker held up does not hold up all
+constexpr int64_t kRowsPerRead = 8;       // rows after which a weight read once is bound by arithmetic
 
 int64_t up_to(int64_t value, int64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
 
-// Outputs of a part: enough bytes to be worth it, few enough that all workers have some.
-int64_t outputs_of_part(const Weight& weight, const LinearKernel& kernel, int64_t row_parts, int workers) {
-  int64_t even = weight.rows * row_parts / (workers * kPartsPerWorker);
-  int64_t enough = kPartBytes / std::max<int64_t>(1, weight.bytes / weight.rows);
-  return up_to(std::max<int64_t>(1, std::max(even, std::min(enough, weight.rows / workers))), kernel.outputs_tile);
+// Outputs of a part: enough work to be worth it, and as many parts for one worker as for another. A weight met by
+// several rows is as much work as several weights, until arithmetic has hidden the reading of it.
+int64_t outputs_of_part(const Weight& weight, const LinearKernel& kernel, int64_t rows, int64_t row_parts,
+                        int workers) {
+  int64_t work = weight.bytes * std::min<int64_t>(rows, kRowsPerRead) / kPartBytes;
+  int64_t parts = std::clamp<int64_t>(work, workers, workers * kPartsPerWorker) / workers * workers;
+  int64_t across = std::max<int64_t>(1, (parts + row_parts - 1) / row_parts);
+  return up_to((weight.rows + across - 1) / across, kernel.outputs_tile);
 }
 
 }  // namespace
@@ -48,7 +52,7 @@ void CpuOps::multiply(std::span<const Product> products, Tensor in, F&& finish) 
   int64_t outputs[kMost], ends[kMost], parts = 0;
   for (size_t i = 0; i < products.size(); ++i) {
     const Weight& weight = *products[i].weight;
-    outputs[i] = outputs_of_part(weight, kernel(weight), row_parts, team_.workers());
+    outputs[i] = outputs_of_part(weight, kernel(weight), in.rows, row_parts, team_.workers());
     parts += (weight.rows + outputs[i] - 1) / outputs[i] * row_parts;
     ends[i] = parts;
   }

@@ -156,7 +156,8 @@ void TraceOps::attend(const Attention& attention, Tensor q, const KvView& kv, Te
     }
     if (highest > lowest) positions += highest - lowest;
   }
-  cost.flops = seen * attention.heads * (2.0 * (kv.k_dim + kv.v_dim) + 10);  // two products and an exponential
+  // Two products and an exponential. The widths are those of queries and results: a latent is key and value in one.
+  cost.flops = seen * (2.0 * static_cast<double>(q.cols + out.cols) + 10.0 * attention.heads);
   cost.kv_bytes = positions * kv.kv_heads * bytes_of(kv.type, kv.k_dim + kv.v_dim);
   cost.activation_bytes = (values(q) + values(out)) * kFloat;
   record("attend", kv.type, out.rows, q.cols, out.cols, cost);

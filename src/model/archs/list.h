@@ -9,4 +9,7 @@ extern const Architecture kLlama, kMistral, kMinistral, kQwen2, kQwen3, kGemma, 
     kGptNeox, kOpt, kBloom, kFalcon, kStarcoder2, kStableLm, kOlmo, kOlmo2, kOlmo3, kSmolLm3, kGranite, kCohere,
     kCohere2, kGlm, kGlm4, kExaone4, kNemotron, kSeedOss, kErnie45, kHunyuanDense, kBitNet;
 
+// Described for plans; no backend computes them yet.
+extern const Architecture kMixtral, kDeepSeek2, kDeepSeek3;
+
 }  // namespace millrace

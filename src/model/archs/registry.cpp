@@ -15,6 +15,8 @@ constexpr const Architecture* kAll[] = {
     &kGlm4,  &kExaone4, &kNemotron,  &kSeedOss, &kErnie45, &kBitNet, &kStarcoder2, &kHunyuanDense,
 };
 
+constexpr const Architecture* kPlanned[] = {&kMixtral, &kDeepSeek2, &kDeepSeek3};
+
 struct Alias {
   std::string_view name, meaning;
 };
@@ -128,6 +130,16 @@ Error not_supported(std::string_view name) {
                nearest->name);
 }
 
+Result<ModelSpec> describe_as(const Architecture& architecture, Config& config) {
+  ModelSpec spec;
+  spec.architecture = architecture.name;
+  architecture.describe(config, spec);
+  TRY_VOID(config.status());
+  auto checked = check_spec(spec);
+  if (!checked.ok()) return within(config.origin(), std::move(checked).error());
+  return spec;
+}
+
 }  // namespace
 
 std::span<const Architecture* const> architectures() { return kAll; }
@@ -149,16 +161,17 @@ Result<const Architecture*> find_gguf_architecture(std::string_view name) {
   return not_supported(name);
 }
 
+Result<ModelSpec> describe_for_plan(Config& config) {
+  for (const Architecture* each : kPlanned) {
+    if (each->name == config.model_type()) return describe_as(*each, config);
+  }
+  return describe(config);
+}
+
 Result<ModelSpec> describe(Config& config) {
   auto found = find_architecture(config.model_type());
   if (!found.ok()) return within(config.origin(), std::move(found).error());
-  ModelSpec spec;
-  spec.architecture = (*found)->name;
-  (*found)->describe(config, spec);
-  TRY_VOID(config.status());
-  auto checked = check_spec(spec);
-  if (!checked.ok()) return within(config.origin(), std::move(checked).error());
-  return spec;
+  return describe_as(**found, config);
 }
 
 }  // namespace millrace

@@ -183,16 +183,18 @@ struct Group32Linear {
     for (int n = 0; n < Panels; ++n) write_row(part, row, output + n * kPanel, total[n][0], total[n][1], F::kAfter);
   }
 
-  // A whole tile of up to four rows straight from the packed weights.
+  // One or two tiles of rows straight from the packed weights.
   template <int RowPairs>
   static void few_rows(const LinearPart& part, int64_t row, int64_t count, int64_t output) {
+    constexpr int kTiles = (RowPairs + 1) / 2;
     int64_t groups = part.weight->cols / kGroup;
-    const std::byte* rows = part.prepared + row / kTileRows * groups * Form::kRowBytes;
+    const std::byte* rows[kTiles];
+    for (int t = 0; t < kTiles; ++t) rows[t] = part.prepared + (row / kTileRows + t) * groups * Form::kRowBytes;
     const std::byte* group = part.weight->data + output / kPanel * groups * F::kBytes;
     float32x4_t total[RowPairs][kPairs];
-#pragma GCC unroll 8
+#pragma GCC unroll 16
     for (int i = 0; i < RowPairs * kPairs; ++i) total[i / kPairs][i % kPairs] = vdupq_n_f32(0);
-    for (int64_t g = 0; g < groups; ++g, rows += Form::kRowBytes, group += F::kBytes) {
+    for (int64_t g = 0; g < groups; ++g, group += F::kBytes) {
       float32x4_t factor[2], minimum[2];
       F::factors(group, factor);
       if constexpr (F::kMins) F::minimums(group, minimum);
@@ -203,28 +205,33 @@ struct Group32Linear {
         for (int j = 0; j < 2; ++j) {
           int8x16_t w[2];
           F::values(group, p, j, w);
-#pragma GCC unroll 2
+#pragma GCC unroll 4
           for (int m = 0; m < RowPairs; ++m) {
-            t[m].add(load_s8(rows + 32 + (4 * j + m) * 16), w[0]);
-            t[m].add(load_s8(rows + 32 + (4 * j + 2 + m) * 16), w[1]);
+            t[m].add(load_s8(rows[m / 2] + 32 + (4 * j + m % 2) * 16), w[0]);
+            t[m].add(load_s8(rows[m / 2] + 32 + (4 * j + 2 + m % 2) * 16), w[1]);
           }
         }
         float32x4_t of_pair = p % 2 == 0 ? low_twice(factor[p / 2]) : high_twice(factor[p / 2]);
-#pragma GCC unroll 2
+#pragma GCC unroll 4
         for (int m = 0; m < RowPairs; ++m) {
-          float32x4_t both = vmulq_f32(of_pair, load_f32(rows + m * 16));
+          float32x4_t both = vmulq_f32(of_pair, load_f32(rows[m / 2] + m % 2 * 16));
           total[m][p] = vfmaq_f32(total[m][p], vcvtq_f32_s32(t[m].sums()), both);
           if constexpr (F::kMins) {
             float32x4_t least = p % 2 == 0 ? low_twice(minimum[p / 2]) : high_twice(minimum[p / 2]);
-            total[m][p] = vfmaq_f32(total[m][p], least, load_f32(rows + 160 + m * 16));
+            total[m][p] = vfmaq_f32(total[m][p], least, load_f32(rows[m / 2] + 160 + m % 2 * 16));
           }
         }
       }
+#pragma GCC unroll 2
+      for (int t = 0; t < kTiles; ++t) rows[t] += Form::kRowBytes;
     }
-    float sums[kTileFloats];
-#pragma GCC unroll 8
+    float sums[kTiles * kTileFloats];
+#pragma GCC unroll 16
     for (int i = 0; i < RowPairs * kPairs; ++i) vst1q_f32(sums + 4 * i, total[i / kPairs][i % kPairs]);
-    write_tile(part, sums, row, count, output, F::kAfter);
+    for (int t = 0; t < kTiles; ++t) {
+      int64_t first = t * kTileRows;
+      write_tile(part, sums + t * kTileFloats, row + first, std::min(kTileRows, count - first), output, F::kAfter);
+    }
   }
 
   // Many rows: a segment of a panel is widened once and meets every tile of rows.
@@ -262,6 +269,8 @@ struct Group32Linear {
         few_rows<1>(part, part.first_row, part.rows, output);
       } else if (part.rows <= 4) {
         few_rows<2>(part, part.first_row, part.rows, output);
+      } else if (part.rows <= 8) {
+        few_rows<4>(part, part.first_row, part.rows, output);
       } else {
         many_rows(part, output);
       }
