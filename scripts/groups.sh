@@ -1,8 +1,8 @@
 # shellcheck shell=bash disable=SC2154
 # Sourced by ./test: the groups, and the ways a group runs its programs.
 
-# Folders of tests/ whose programs also run under ASan and UBSan: parsers, cache, engine, server, and what they stand on;
-# the others only in --full.
+# Folders of tests/ whose programs also run under ASan and UBSan: parsers, cache, engine, server, and what they stand on
+# (the others only in --full).
 sanitized_programs=(base tensor text backend cache model engine session server)
 sanitized_rest=(apps bench eval plan report)
 # Folders whose programs use several threads, for ThreadSanitizer.
