@@ -11,7 +11,7 @@ build_packages() {
   echo g++ cmake ninja-build ccache git pkg-config "$boost" libfmt-dev libpcre2-dev libutf8proc-dev libedit-dev \
     libssl-dev
 }
-test_packages() { echo libgtest-dev clang libclang-rt-dev clang-format python3 xz-utils; }
+test_packages() { echo libgtest-dev clang libclang-rt-dev clang-format python3 xz-utils openssl; }
 
 # need_packages NAME...: installs those that are missing, through sudo unless we are root. Nothing is missing: no word.
 need_packages() {
