@@ -85,6 +85,7 @@ struct Group32 {
 template <class F>
 struct Group32Linear {
   using Form = Group32<F::kMins>;
+  static constexpr int64_t kDirectRows = 16;  // up to so many, widening a panel costs more than it saves
 
   static int64_t packed_bytes(int64_t rows, int64_t cols) {
     return up_to(rows, kPanel) / kPanel * (cols / kGroup) * F::kBytes;
@@ -257,7 +258,7 @@ struct Group32Linear {
   }
 
   static void product(const LinearPart& part) {
-    constexpr int kStreams = 2;
+    constexpr int kStreams = 4;
     int64_t output = part.begin;
     if (part.rows == 1) {
       for (; output + (kStreams - 1) * kPanel < part.end; output += kStreams * kPanel)
@@ -265,14 +266,20 @@ struct Group32Linear {
       for (; output < part.end; output += kPanel) one_row<1>(part, part.first_row, output);
     }
     for (; output < part.end; output += kPanel) {
-      if (part.rows <= 2) {
-        few_rows<1>(part, part.first_row, part.rows, output);
-      } else if (part.rows <= 4) {
-        few_rows<2>(part, part.first_row, part.rows, output);
-      } else if (part.rows <= 8) {
-        few_rows<4>(part, part.first_row, part.rows, output);
-      } else {
+      if (part.rows > kDirectRows) {
         many_rows(part, output);
+        continue;
+      }
+      // The panel comes from memory for the first rows and from the first cache for the others.
+      for (int64_t r = 0; r < part.rows; r += 8) {
+        int64_t row = part.first_row + r, count = std::min<int64_t>(8, part.rows - r);
+        if (count <= 2) {
+          few_rows<1>(part, row, count, output);
+        } else if (count <= 4) {
+          few_rows<2>(part, row, count, output);
+        } else {
+          few_rows<4>(part, row, count, output);
+        }
       }
     }
   }
