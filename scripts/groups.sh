@@ -3,11 +3,11 @@
 
 # Folders of tests/ whose programs also run under ASan and UBSan: parsers, cache, engine, server, and what they stand on
 # (the others only in --full).
-sanitized_programs=(base tensor text backend cache model engine session server)
-sanitized_rest=(apps bench eval plan report)
+sanitized_programs=(base tensor text cache model engine server)
+sanitized_rest=(backend session apps bench eval plan report)
 # Folders whose programs use several threads, for ThreadSanitizer.
 threaded_programs=(base backend engine session server)
-fuzz_seconds=${MILLRACE_FUZZ_SECONDS:-4}
+fuzz_seconds=${MILLRACE_FUZZ_SECONDS:-3}
 fuzz_long_seconds=${MILLRACE_FUZZ_LONG_SECONDS:-120}
 
 # prepare PRESET FOLDER "TARGETS" FLAG...: configures and builds; a failure is counted once and ends the group.

@@ -104,7 +104,8 @@ TEST(Rows, Elementwise) {
     check(
         "clamp", [](Ops& ops, Tensor in, Tensor, Tensor out) { ops.clamp(0.8f, out), ops.add(in, 0, out); }, cols, 1,
         0);
-    for (auto [scale, softcap] : {std::array{0.3f, 0.0f}, {1.0f, 30.0f}, {2.0f, 1.5f}, {1.0f, 0.0f}}) {
+    for (std::array finish : {std::array{0.3f, 0.0f}, {1.0f, 30.0f}, {2.0f, 1.5f}, {1.0f, 0.0f}}) {
+      float scale = finish[0], softcap = finish[1];
       check(
           "finish_logits", [&](Ops& ops, Tensor, Tensor, Tensor out) { ops.finish_logits(scale, softcap, out); }, cols,
           1, 2e-6f);
