@@ -70,6 +70,7 @@ class Collector {
   }
   Answers wait() {
     done_.get_future().wait();
+    std::lock_guard lock(mutex_);  // the listener has let go of everything here
     EXPECT_TRUE(failures_.empty()) << failures_.front();
     return answers_;
   }
