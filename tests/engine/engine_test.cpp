@@ -112,8 +112,8 @@ TEST_P(EngineUnderPressure, AnswersAreThoseOfRunningAlone) {
   TinyModel tiny = TinyModel::open("llama-gqa-rope3", 2);
   std::vector<Request> all = requests(kRequests);
   static const Answers expected = alone(tiny, all);
-  // Sixteen sequences of up to 130 tokens want some 110 pages of 16; they get half.
-  EngineOptions options = {.executor = {.context = 160, .pages = 52},
+  // Sixteen sequences of up to 130 tokens want some 110 pages of 16; they get little more than a third.
+  EngineOptions options = {.executor = {.context = 160, .pages = 40},
                            .limits = {.step_tokens = 48, .max_sequences = 16, .page_move_seconds = 1e-6},
                            .policy = GetParam().policy,
                            .swap_bytes = GetParam().swap_bytes,
