@@ -20,12 +20,13 @@ if(CCACHE)
 endif()
 
 # Results must not depend on the compiler's mood: no contraction of a*b+c behind our back (contract 1).
-add_compile_options(-Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion -Werror -ffp-contract=off)
-add_compile_options(-Wno-missing-field-initializers)  # members left out have defaults
+set(flags -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion -Werror -ffp-contract=off
+  -Wno-missing-field-initializers)  # members left out have defaults
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   # g++ 12 reports these inside the standard library when inlining std::string and std::variant at -O2 and above.
-  add_compile_options(-Wno-restrict -Wno-maybe-uninitialized -Wno-stringop-overflow -Wno-array-bounds)
+  list(APPEND flags -Wno-restrict -Wno-maybe-uninitialized -Wno-stringop-overflow -Wno-array-bounds)
 endif()
+add_compile_options("$<$<COMPILE_LANGUAGE:CXX>:${flags}>")
 if(MILLRACE_FUZZ)
   add_compile_options(-fsanitize=fuzzer-no-link)  # tests and fuzz targets share one build of the libraries
 endif()

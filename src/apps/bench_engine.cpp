@@ -2,12 +2,14 @@
 
 #include "apps/interrupt.h"
 #include "apps/model_path.h"
+#include "apps/run_flags.h"
 #include "apps/terminal.h"
 #include "apps/verbs.h"
 #include "backend/cpu/cpu.h"
 #include "base/json.h"
 #include "bench/replay.h"
 #include "model/shapes.h"
+#include "session/device.h"
 
 namespace millrace::apps {
 namespace {
@@ -26,7 +28,8 @@ struct Subject {
 
 Result<std::unique_ptr<Subject>> open_subject(const Arguments& arguments) {
   auto subject = std::make_unique<Subject>();
-  TRY(subject->backend, make_cpu_backend({.threads = static_cast<int>(arguments.integer("threads"))}));
+  TRY(subject->backend,
+      open_device(arguments.text("device"), {.threads = static_cast<int>(arguments.integer("threads"))}));
   if (auto shape = arguments.maybe_text("shape"); shape.has_value()) {
     TRY(ModelSpec spec, named_shape(*shape));
     std::optional<DType> type = dtype_from_name(arguments.text("type"));
@@ -312,6 +315,7 @@ Verb bench_engine_verb() {
                      .value = "BYTES",
                      .otherwise = "0",
                      .help = "memory for pages moved out of the pool"},
+                    device_flag(),
                     {.name = "threads",
                      .alias = "-t",
                      .kind = Kind::integer,

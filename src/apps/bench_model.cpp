@@ -6,11 +6,13 @@
 
 #include "apps/interrupt.h"
 #include "apps/model_path.h"
+#include "apps/run_flags.h"
 #include "apps/terminal.h"
 #include "backend/cpu/cpu.h"
 #include "base/json.h"
 #include "base/team.h"
 #include "model/shapes.h"
+#include "session/device.h"
 
 namespace millrace::apps {
 namespace {
@@ -43,7 +45,7 @@ Result<std::unique_ptr<Subject>> open_subject(const Arguments& arguments, int th
   auto subject = std::make_unique<Subject>();
   bool exact = arguments.text("activations") == "float32";
   CpuOptions options = {.threads = threads, .activations = exact ? Activations::float32 : Activations::fast};
-  TRY(subject->backend, make_cpu_backend(options));
+  TRY(subject->backend, open_device(arguments.text("device"), options));
   if (auto shape = arguments.maybe_text("shape"); shape.has_value()) {
     TRY(ModelSpec spec, named_shape(*shape));
     std::optional<DType> type = dtype_from_name(arguments.text("type"));
@@ -148,7 +150,8 @@ Result<void> measure(const Arguments& arguments, const std::vector<StepTest>& te
                      std::vector<Row>& rows) {
   const Terminal& terminal = arguments.terminal();
   TRY(auto subject, open_subject(arguments, threads));
-  TRY(Machine machine, measure_machine({.threads = threads, .remeasure = arguments.toggle("remeasure")}));
+  TRY(Machine machine,
+      measure_device(arguments.text("device"), {.threads = threads, .remeasure = arguments.toggle("remeasure")}));
   std::optional<DType> kv = dtype_from_name(arguments.text("kv"));
   TRY(auto executor, Executor::create(*subject->model, *subject->backend,
                                       options_for(tests, static_cast<int32_t>(arguments.integer("ubatch-size")), *kv)));
@@ -181,6 +184,7 @@ std::vector<Flag> bench_flags() {
        .value = "NAME",
        .help = "random weights of a known shape instead of a file"},
       {.name = "type", .kind = Kind::text, .value = "FORMAT", .otherwise = "Q8_0", .help = "weight format for --shape"},
+      device_flag(),
       {.name = "threads",
        .alias = "-t",
        .kind = Kind::integer,

@@ -17,7 +17,7 @@ namespace {
 Result<std::unique_ptr<LoadedModel>> load_variant(const Arguments& arguments, const LoadedModel& base) {
   LoadChoice choice = {.path = base.checkpoint().path(), .context = arguments.integer("ctx")};
   if (arguments.given("variant")) choice.path = arguments.text("variant");
-  choice.backend = arguments.given("variant-backend") ? arguments.text("variant-backend") : arguments.text("backend");
+  choice.device = arguments.given("variant-backend") ? arguments.text("variant-backend") : arguments.text("device");
   choice.cpu.threads = static_cast<int>(arguments.integer("threads"));
   if (arguments.given("variant-activations") && arguments.text("variant-activations") == "float32")
     choice.cpu.activations = Activations::float32;

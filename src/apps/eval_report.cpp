@@ -32,7 +32,7 @@ struct Entry {
 };
 
 Result<std::unique_ptr<LoadedModel>> load_file(const Arguments& arguments, const std::string& path) {
-  LoadChoice choice = {.path = path, .backend = arguments.text("backend"), .context = arguments.integer("ctx")};
+  LoadChoice choice = {.path = path, .device = arguments.text("device"), .context = arguments.integer("ctx")};
   choice.cpu.threads = static_cast<int>(arguments.integer("threads"));
   return LoadedModel::load(choice);
 }

@@ -52,14 +52,18 @@ uint64_t random_seed() {
 
 }  // namespace
 
+Flag device_flag() {
+  return {.name = "device",
+          .alias = "--backend",
+          .kind = Kind::text,
+          .value = "NAME",
+          .otherwise = "cpu",
+          .help = "what computes: cpu, cuda, cuda:NUMBER, auto (a GPU if there is one) or reference"};
+}
+
 std::vector<Flag> machine_flags() {
   return {
-      {.name = "backend",
-       .kind = Kind::text,
-       .value = "NAME",
-       .otherwise = "cpu",
-       .choices = "cpu|reference",
-       .help = "what computes"},
+      device_flag(),
       integer("threads", "-t", "0", 0, 1024, "worker threads; 0: one for every processor"),
       {.name = "kv-type",
        .alias = "--kv --cache-type-k -ctk --kv-cache-dtype",
@@ -218,7 +222,7 @@ Result<std::unique_ptr<LoadedModel>> load_model(const Arguments& arguments, int6
   TRY(auto path, model_path(arguments));
   if (!arguments.given("model"))
     terminal.note("using the shipped model {} (choose another with -m)", path.filename().string());
-  LoadChoice choice{.path = path, .backend = arguments.text("backend"), .context = context};
+  LoadChoice choice{.path = path, .device = arguments.text("device"), .context = context};
   choice.cpu.threads = static_cast<int>(arguments.integer("threads"));
   choice.memory_limit = arguments.integer("memory-limit");
   if (choice.memory_limit == 0) {

@@ -13,7 +13,10 @@
 
 namespace millrace::apps {
 
-// --backend --threads --kv-type --ubatch-size --memory-limit: where and how the model runs.
+// --device: which machine computes.
+Flag device_flag();
+
+// --device --threads --kv-type --ubatch-size --memory-limit: where and how the model runs.
 std::vector<Flag> machine_flags();
 // --temp, --top-k ... --seed.
 std::vector<Flag> sampling_flags();

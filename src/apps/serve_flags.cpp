@@ -168,7 +168,7 @@ Result<ServerOptions> server_options(const Arguments& arguments) {
 
 Result<ServedModel> served_model(const Arguments& arguments, const std::function<bool()>& go_on) {
   TRY(auto path, model_path(arguments));
-  LoadChoice choice{.path = path, .backend = arguments.text("backend"), .context = arguments.integer("ctx-size")};
+  LoadChoice choice{.path = path, .device = arguments.text("device"), .context = arguments.integer("ctx-size")};
   choice.cpu.threads = static_cast<int>(arguments.integer("threads"));
   choice.memory_limit = arguments.integer("memory-limit");
   if (choice.memory_limit == 0) {
@@ -204,7 +204,7 @@ Result<ServedModel> served_model(const Arguments& arguments, const std::function
   served.fingerprint = fmt::format("fp_{:02x}", fmt::join(std::span(identity.bytes).first(6), ""));
   served.created =
       std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
-  if (choice.backend == "cpu") served.floor = step_floor(loaded->model(), options.executor.kv, choice.cpu.threads);
+  if (choice.device == "cpu") served.floor = step_floor(loaded->model(), options.executor.kv, choice.cpu.threads);
   served.loaded = std::move(loaded);
   return served;
 }

@@ -56,8 +56,10 @@ Result<int> run(const Arguments& arguments) {
   std::vector<Line> lines;
   std::optional<CacheOutcome> expected;
   size_t tokens = 0;
+  const std::string device = arguments.text("device");
   for (int threads : {1, 2, 4}) {
-    LoadChoice choice{.path = path};
+    if (threads > 1 && device != "cpu") break;  // nobody else has threads to vary
+    LoadChoice choice{.path = path, .device = device};
     choice.cpu.threads = threads;
     TRY(auto loaded, LoadedModel::load(choice));
     TRY(std::vector<Token> prompt, prompt_of(arguments, *loaded));
@@ -104,6 +106,7 @@ Verb verify_cache_verb() {
           .summary = "check that cached, chunked and batched computing give the same bits",
           .group = "Measure and check",
           .flags = {model_flag(),
+                    device_flag(),
                     {.name = "prompt",
                      .alias = "-p",
                      .kind = Kind::text,

@@ -66,6 +66,11 @@ std::vector<Precision> precisions(const Arguments& arguments) {
   const DType kv_type = kv ? dtype_from_name(*kv).value_or(DType::f16) : DType::f16;
   const std::string kv_name(format(kv_type).name);
   std::vector<Precision> all;
+  if (backend.starts_with("cuda")) {
+    all.push_back({fmt::format("{}: 16-bit activations, KV {}", backend, kv_name), backend, Activations::fast, kv_type,
+                   GoldenRule::reduced});
+    return all;
+  }
   if (backend != "cpu") {
     all.push_back({"reference: float32, KV F32", "reference", Activations::float32, DType::f32, GoldenRule::reference});
   }
@@ -79,7 +84,7 @@ std::vector<Precision> precisions(const Arguments& arguments) {
 }
 
 Result<GoldenResult> check(const Case& one, const Golden& golden, const Precision& precision, int threads) {
-  LoadChoice choice{.path = one.model, .backend = precision.backend};
+  LoadChoice choice{.path = one.model, .device = precision.backend};
   choice.cpu.threads = threads;
   choice.cpu.activations = precision.activations;
   ExecutorOptions options = golden_options(golden);
@@ -185,11 +190,12 @@ Verb verify_golden_verb() {
                         .many = true,
                         .help = "a model directory with golden.safetensors, or a folder of such directories"}},
           .flags = {{.name = "backend",
+                     .alias = "--device",
                      .kind = Kind::text,
                      .value = "NAME",
                      .otherwise = "all",
-                     .choices = "reference|cpu|all",
-                     .help = "what computes"},
+                     .choices = "reference|cpu|cuda|all",
+                     .help = "what computes; all: reference and cpu"},
                     {.name = "kv",
                      .kind = Kind::text,
                      .value = "TYPE",

@@ -6,6 +6,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <span>
 #include <string>
@@ -56,6 +57,17 @@ class Backend {
   // The operations, over a workspace of the given size taken now (purpose workspace). The size comes from running the
   // same calls under trace (TraceOps::workspace_bytes).
   virtual Result<std::unique_ptr<Ops>> make_ops(int64_t workspace_bytes) = 0;
+
+  // ---- of a machine whose memory the host does not read and write
+  virtual bool apart() const { return false; }
+  // What allocate(staging, bytes) charges: the host's arrays may have a twin.
+  virtual int64_t staging_bytes(int64_t bytes) const { return bytes; }
+  // Host memory that results are fetched into (Ops::fetch), charged as staging.
+  virtual Result<std::byte*> allocate_results(int64_t bytes) { return allocate(Purpose::staging, bytes); }
+  // Copies where at least one side is the backend's; done when it returns.
+  virtual void copy(std::byte* to, const std::byte* from, int64_t bytes) {
+    std::memcpy(to, from, static_cast<size_t>(bytes));
+  }
 };
 
 }  // namespace millrace

@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "backend/step.h"
 #include "tensor/tensor.h"
@@ -90,6 +91,14 @@ class Ops {
   virtual Tensor scratch(int64_t rows, int64_t cols) = 0;
   virtual int64_t mark() = 0;
   virtual void restore(int64_t mark) = 0;
+
+  // Does what an earlier step of the same counts did, with this step's arrays, and gives what that gave; null if there
+  // is no such step to go by, and the calls are to be made.
+  virtual Tensor repeat(const Step&) { return {}; }
+  // Waits for the step and brings a result's rows to the host, densely, and where each row's largest number is (the
+  // lowest place of equals; -1 if the row has none). Either may be null. Says what went wrong, or nothing. Only of a
+  // backend that is apart.
+  virtual std::string fetch(Tensor rows, float* numbers, int32_t* best);
 
   // ---- primitives -------------------------------------------------------------------------------------------------
   // out[r] = table[ids[r]] * scale, or added to out[r] if `add`. ids on the backend, [out.rows]; offset is added to

@@ -164,6 +164,7 @@ Result<CacheFileSummary> save_cache(const KvCache& cache, const Identity& model,
   TRY_VOID(writer.number(static_cast<uint32_t>(slots_of(cache))));
   TRY_VOID(writer.number(static_cast<uint64_t>(order.size())));
   CacheFileSummary summary;
+  std::vector<std::byte> room(static_cast<size_t>(store.page_bytes()));
   for (NodeId id : order) {
     const TreeNode& node = tree.node(id);
     bool first = tree.node(node.parent).parent == kNoNode;
@@ -174,7 +175,9 @@ Result<CacheFileSummary> save_cache(const KvCache& cache, const Identity& model,
     for (PageId page : node.pages) TRY_VOID(writer.number(static_cast<uint8_t>(page != kNoPage)));
     for (PageId page : node.pages) {
       if (page == kNoPage) continue;
-      TRY_VOID(writer.bytes((node.away ? *second : store).page(page)));
+      const Store& holder = node.away ? *second : store;
+      holder.read(holder.page(page).data(), room);
+      TRY_VOID(writer.bytes(room));
       ++summary.pages;
     }
     ++summary.nodes;
@@ -215,7 +218,7 @@ Result<CacheFileSummary> restore_cache(KvCache& cache, const Identity& model, St
       if (pages[page] == kNoPage) continue;
       auto from =
           saved.pages.subspan(page * static_cast<size_t>(store.page_bytes()), static_cast<size_t>(store.page_bytes()));
-      std::memcpy(store.page(pages[page]).data(), from.data(), from.size());
+      store.write(from, store.page(pages[page]).data());
       ++filled;
     }
     summary.pages += filled;

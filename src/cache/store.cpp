@@ -94,13 +94,14 @@ Result<Store> Store::with_views(const CacheLayout& layout, std::span<const KvSha
 }
 
 Result<Store> Store::over(const CacheLayout& layout, std::span<const KvShape> shapes, int pages,
-                          std::span<std::byte> memory) {
+                          std::span<std::byte> memory, Copier copier) {
   TRY(int64_t bytes, bytes_needed(layout, pages));
   if (memory.size() < static_cast<size_t>(bytes) || reinterpret_cast<uintptr_t>(memory.data()) % kPageAlignment != 0)
     return error(Code::internal, "{} bytes at {} are no place for {} bytes of cache", memory.size(),
                  static_cast<void*>(memory.data()), bytes);
   TRY(Store store, with_views(layout, shapes, pages));
   store.base_ = memory.data();
+  store.copier_ = std::move(copier);
   for (auto& view : store.views_)
     if (view.kv_heads > 0) view.base = store.base_;
   return store;
@@ -135,7 +136,20 @@ void Store::copy(std::span<const PageCopy> copies) {
 void Store::copy_from(const Store& other, PageId from, PageId to) {
   CHECK(other.page_bytes_ == page_bytes_, "copying pages of {} bytes to pages of {}", other.page_bytes_, page_bytes_);
   std::span<std::byte> source = other.page(from);
-  if (source.data() != page(to).data()) std::memcpy(page(to).data(), source.data(), source.size());
+  if (source.data() == page(to).data()) return;
+  const Copier& copier = copier_ ? copier_ : other.copier_;
+  if (copier) return copier(page(to).data(), source.data(), page_bytes_);
+  std::memcpy(page(to).data(), source.data(), source.size());
+}
+
+void Store::read(const std::byte* from, std::span<std::byte> to) const {
+  if (copier_) return copier_(to.data(), from, static_cast<int64_t>(to.size()));
+  std::memcpy(to.data(), from, to.size());
+}
+
+void Store::write(std::span<const std::byte> from, std::byte* to) const {
+  if (copier_) return copier_(to, from.data(), static_cast<int64_t>(from.size()));
+  std::memcpy(to, from.data(), from.size());
 }
 
 void carry_out(std::span<const PageMove> moves, Store& store, Store* second, std::vector<uint8_t>& failed) {

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -39,14 +40,20 @@ class Store {
   // A store in host memory of its own, refused with the numbers if it needs more than `budget` bytes.
   static Result<Store> create(const CacheLayout& layout, std::span<const KvShape> shapes, int pages, int64_t budget);
   // A store over memory somebody else keeps (a backend's), zeroed, at least bytes_needed() long, 64-byte aligned.
+  // `copier` moves bytes to and from it where the host cannot; none: as host memory.
+  using Copier = std::function<void(std::byte* to, const std::byte* from, int64_t bytes)>;
   static Result<Store> over(const CacheLayout& layout, std::span<const KvShape> shapes, int pages,
-                            std::span<std::byte> memory);
+                            std::span<std::byte> memory, Copier copier = {});
 
   int pages() const { return pages_; }
   int64_t page_bytes() const { return page_bytes_; }
   int64_t bytes() const { return page_bytes_ * pages_; }
   std::byte* base() const { return base_; }
-  std::span<std::byte> page(PageId page) const;
+  std::span<std::byte> page(PageId page) const;  // not to be touched if the store is apart()
+  bool apart() const { return copier_ != nullptr; }
+  // Part of this store to host memory, and back.
+  void read(const std::byte* from, std::span<std::byte> to) const;
+  void write(std::span<const std::byte> from, std::byte* to) const;
 
   const KvView& view(int layer) const {
     return views_[static_cast<size_t>(layer)];
@@ -67,6 +74,7 @@ class Store {
 
   std::unique_ptr<std::byte, Unmap> own_;
   std::byte* base_ = nullptr;
+  Copier copier_;
   int pages_ = 0;
   int64_t page_bytes_ = 0;
   std::vector<KvView> views_;

@@ -1,6 +1,8 @@
 #include "engine/executor.h"
 
 #include <algorithm>
+#include <cstdio>
+#include <limits>
 
 #include "base/check.h"
 #include "base/checked.h"
@@ -18,12 +20,22 @@ int64_t array_bytes(int64_t count) {
 // Entries a page table of one sequence may have.
 int32_t table_stride(const CacheGroup& group, int32_t context) { return std::max(1, group.pages_for(context)); }
 
-int64_t staging_bytes(const ExecutorOptions& options, const CacheLayout& layout) {
+int64_t arrays_bytes(const ExecutorOptions& options, const CacheLayout& layout) {
   int64_t bytes = 4 * array_bytes(options.rows) + array_bytes(options.sequences + 1) + array_bytes(options.wanted);
   for (const CacheGroup& group : layout.groups) {
     bytes += array_bytes(int64_t{options.sequences} * table_stride(group, options.context));
   }
   return bytes;
+}
+
+int64_t results_bytes(const ExecutorOptions& options, const ModelSpec& spec) {
+  return int64_t{options.wanted} * spec.vocab * static_cast<int64_t>(sizeof(float));
+}
+
+// The arrays of a step, and logits on the host where they are computed elsewhere.
+int64_t staging_bytes(const ModelSpec& spec, const ExecutorOptions& options, const CacheLayout& layout,
+                      const Backend& backend) {
+  return backend.staging_bytes(arrays_bytes(options, layout)) + (backend.apart() ? results_bytes(options, spec) : 0);
 }
 
 Result<ExecutorOptions> settled(const ModelSpec& spec, ExecutorOptions options) {
@@ -52,9 +64,9 @@ Result<ExecutorOptions> settled(const ModelSpec& spec, ExecutorOptions options) 
 }  // namespace
 
 Result<int64_t> Executor::staging_bytes(const ModelSpec& spec, const CacheLayout& layout,
-                                        const ExecutorOptions& options) {
+                                        const ExecutorOptions& options, const Backend& backend) {
   TRY(const ExecutorOptions all, settled(spec, options));
-  return millrace::staging_bytes(all, layout);
+  return millrace::staging_bytes(spec, all, layout, backend);
 }
 
 Result<Executor::Plan> Executor::plan(const Model& model, const Backend& backend, const ExecutorOptions& options) {
@@ -73,7 +85,7 @@ Result<Executor::Plan> Executor::plan(const Model& model, const Backend& backend
     plan.options.pages = static_cast<int32_t>(*pages.get());
   }
   TRY(plan.kv_bytes, Store::bytes_needed(plan.layout, plan.options.pages));
-  plan.staging_bytes = millrace::staging_bytes(plan.options, plan.layout);
+  plan.staging_bytes = millrace::staging_bytes(model.spec(), plan.options, plan.layout, backend);
   plan.workspace_bytes = workspace_bytes(model, plan.options.rows, plan.options.wanted) + backend.fixed_workspace();
   return plan;
 }
@@ -91,9 +103,13 @@ Result<std::unique_ptr<Executor>> Executor::create(const Model& model, Backend& 
   };
   auto memory = backend.allocate(Purpose::kv, plan.kv_bytes);
   if (!memory.ok()) return refused(memory.error());
-  TRY(Store store,
-      Store::over(plan.layout, plan.shapes, plan.options.pages, {*memory, static_cast<size_t>(plan.kv_bytes)}));
-  std::unique_ptr<Executor> executor(new Executor(model, plan, std::move(store)));
+  Store::Copier copier;
+  if (backend.apart()) {
+    copier = [&backend](std::byte* to, const std::byte* from, int64_t bytes) { backend.copy(to, from, bytes); };
+  }
+  TRY(Store store, Store::over(plan.layout, plan.shapes, plan.options.pages,
+                               {*memory, static_cast<size_t>(plan.kv_bytes)}, std::move(copier)));
+  std::unique_ptr<Executor> executor(new Executor(model, plan, std::move(store), backend.apart()));
   auto staging = executor->take_staging(backend);
   if (!staging.ok()) return refused(staging.error());
   auto ops = backend.make_ops(plan.workspace_bytes - backend.fixed_workspace());
@@ -103,7 +119,12 @@ Result<std::unique_ptr<Executor>> Executor::create(const Model& model, Backend& 
 }
 
 Result<void> Executor::take_staging(Backend& backend) {
-  TRY(std::byte * memory, backend.allocate(Purpose::staging, plan_.staging_bytes));
+  if (apart_) {
+    TRY(std::byte * results, backend.allocate_results(results_bytes(plan_.options, model_.spec())));
+    results_ = reinterpret_cast<float*>(results);
+    best_.resize(static_cast<size_t>(plan_.options.wanted));
+  }
+  TRY(std::byte * memory, backend.allocate(Purpose::staging, arrays_bytes(plan_.options, plan_.layout)));
   auto array = [&](int64_t count) {
     auto* start = reinterpret_cast<int32_t*>(memory);
     memory += array_bytes(count);
@@ -169,7 +190,7 @@ void Executor::carry_out(KvCache& cache) {
   }
 }
 
-Tensor Executor::run(std::span<const Chunk> chunks) {
+Tensor Executor::pass(std::span<const Chunk> chunks) {
   CHECK(!chunks.empty() && static_cast<int32_t>(chunks.size()) <= plan_.options.sequences, "{} sequences of {}",
         chunks.size(), plan_.options.sequences);
   step_.rows = step_.wanted = 0;
@@ -179,7 +200,31 @@ Tensor Executor::run(std::span<const Chunk> chunks) {
     stage(chunks[static_cast<size_t>(sequence)], sequence);
   ++counters_.steps;
   counters_.rows += step_.rows;
-  return forward(*ops_, model_, views_, step_);
+  Tensor logits = ops_->repeat(step_);
+  return logits ? logits : forward(*ops_, model_, views_, step_);
+}
+
+// A machine that failed gives rows that say so: whoever samples them ends its own answer with an error.
+void Executor::fail(const std::string& failure, Tensor logits) {
+  std::fprintf(stderr, "%s\n", failure.c_str());
+  std::fill_n(results_, logits.rows * logits.cols, std::numeric_limits<float>::quiet_NaN());
+  std::fill(best_.begin(), best_.end(), -1);
+}
+
+Tensor Executor::run(std::span<const Chunk> chunks) {
+  Tensor logits = pass(chunks);
+  if (!apart_) return logits;
+  logits.cols = vocab();
+  if (std::string failure = ops_->fetch(logits, results_, nullptr); !failure.empty()) fail(failure, logits);
+  return {reinterpret_cast<std::byte*>(results_), DType::f32, logits.rows, logits.cols,
+          logits.cols * static_cast<int64_t>(sizeof(float))};
+}
+
+std::span<const int32_t> Executor::run_best(std::span<const Chunk> chunks) {
+  CHECK(apart_, "this backend's logits are read where they are");
+  const Tensor logits = pass(chunks);
+  if (std::string failure = ops_->fetch(logits, nullptr, best_.data()); !failure.empty()) fail(failure, logits);
+  return std::span(best_).first(static_cast<size_t>(logits.rows));
 }
 
 }  // namespace millrace

@@ -52,8 +52,8 @@ class Executor {
   };
   static Result<Plan> plan(const Model& model, const Backend& backend, const ExecutorOptions& options);
   // What a step's arrays take, for settings with nothing left open but the pages.
-  static Result<int64_t> staging_bytes(const ModelSpec& spec, const CacheLayout& layout,
-                                       const ExecutorOptions& options);
+  static Result<int64_t> staging_bytes(const ModelSpec& spec, const CacheLayout& layout, const ExecutorOptions& options,
+                                       const Backend& backend);
   // The model and the backend outlive the executor. Refused with the numbers if it does not fit the backend's limit.
   static Result<std::unique_ptr<Executor>> create(const Model& model, Backend& backend, const ExecutorOptions& options);
 
@@ -68,6 +68,10 @@ class Executor {
   // until the next run. The chunks fit the options, and token ids are within the vocabulary: whoever plans steps sees
   // to that.
   Tensor run(std::span<const Chunk> chunks);
+  // The same where only the place of each row's largest logit is wanted (-1: it has none), which a machine apart can
+  // find by itself, without bringing all logits here. Only if picks().
+  bool picks() const { return apart_; }
+  std::span<const int32_t> run_best(std::span<const Chunk> chunks);
 
   // Carries out the page moves a cache without a second store planned. Before run().
   void carry_out(KvCache& cache);
@@ -78,14 +82,19 @@ class Executor {
   const Counters& counters() const { return counters_; }
 
  private:
-  Executor(const Model& model, Plan plan, Store store)
-      : model_(model), plan_(std::move(plan)), store_(std::move(store)) {}
+  Executor(const Model& model, Plan plan, Store store, bool apart)
+      : model_(model), plan_(std::move(plan)), store_(std::move(store)), apart_(apart) {}
   Result<void> take_staging(Backend& backend);
+  Tensor pass(std::span<const Chunk> chunks);
+  void fail(const std::string& failure, Tensor logits);
   void stage(const Chunk& chunk, int32_t sequence);
 
   const Model& model_;
   Plan plan_;
   Store store_;
+  bool apart_;
+  float* results_ = nullptr;   // [wanted, vocab] on the host, if the machine is apart
+  std::vector<int32_t> best_;  // [wanted]
   std::unique_ptr<Ops> ops_;
   std::vector<KvView> views_;       // one per layer
   std::vector<PageTables> groups_;  // what the step's groups point to

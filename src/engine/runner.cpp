@@ -66,6 +66,30 @@ void Runner::choose(const Launch::Item& item, std::span<const float> logits, Sam
   if (reported.ok()) row.logprobs.push_back(std::move(report));
 }
 
+// Whether every answer of the step takes the largest logit as it is.
+bool Runner::all_greedy(const Launch& launch) {
+  for (size_t i = 0; i < launch.used; ++i) {
+    const Launch::Item& item = launch.items[i];
+    if (!item.samples) continue;
+    const Answer& answer = this->answer(item);
+    const bool too_short =
+        item.begin + item.count - static_cast<int>(item.asked->prompt.size()) < item.asked->min_tokens;
+    if (answer.error || item.asked->logprobs >= 0 || too_short || !takes_largest(item.asked->sampling)) return false;
+  }
+  return true;
+}
+
+void Runner::take_best(const Launch::Item& item, int32_t best, SampledRow& row) {
+  Answer& answer = this->answer(item);
+  answer.tokens.resize(static_cast<size_t>(item.begin + item.count));
+  if (best < 0) {
+    row.error = Error{Code::internal, "the model gave no number for any token"};
+    return;
+  }
+  answer.tokens.push_back(best);
+  row.tokens.push_back(best);
+}
+
 void Runner::run(Launch& launch, Sampled& sampled) {
   auto begin = std::chrono::steady_clock::now();
   for (RequestId request : launch.forget) {
@@ -85,7 +109,13 @@ void Runner::run(Launch& launch, Sampled& sampled) {
                        .tables = item.tables,
                        .wanted = item.samples ? 1 : 0});
   }
-  if (!chunks_.empty()) {
+  if (!chunks_.empty() && executor_.picks() && all_greedy(launch)) {
+    std::span<const int32_t> best = executor_.run_best(chunks_);
+    size_t row = 0;
+    for (size_t i = 0; i < launch.used; ++i) {
+      if (launch.items[i].samples) take_best(launch.items[i], best[row++], sampled.rows[i]);
+    }
+  } else if (!chunks_.empty()) {
     Tensor logits = executor_.run(chunks_);
     int64_t row = 0;
     for (size_t i = 0; i < launch.used; ++i) {

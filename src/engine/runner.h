@@ -52,6 +52,8 @@ class Runner {
   };
   Answer& answer(const Launch::Item& item);
   void choose(const Launch::Item& item, std::span<const float> logits, SampledRow& row);
+  bool all_greedy(const Launch& launch);
+  void take_best(const Launch::Item& item, int32_t best, SampledRow& row);
 
   Executor& executor_;
   Store* second_;

@@ -62,4 +62,10 @@ Result<void> check_sampling(const Sampling& s, int32_t vocab) {
   return {};
 }
 
+bool takes_largest(const Sampling& s) {
+  const bool unpunished = s.penalty_window == 0 || (s.repetition == 1 && s.presence == 0 && s.frequency == 0);
+  return s.temperature <= 0 && s.typical >= 1 && s.xtc_probability <= 0 && unpunished && s.dry_multiplier <= 0 &&
+         s.bias.empty() && s.banned.empty();
+}
+
 }  // namespace millrace

@@ -67,4 +67,7 @@ struct Sampling {
 // Refuses values outside the ranges above, and token ids outside [0, vocab), naming the parameter.
 Result<void> check_sampling(const Sampling& sampling, int32_t vocab);
 
+// Whether the token is always the one of the largest logit, as the model gave them.
+bool takes_largest(const Sampling& sampling);
+
 }  // namespace millrace

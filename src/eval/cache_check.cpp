@@ -1,6 +1,7 @@
 #include "eval/cache_check.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <random>
 
@@ -81,7 +82,11 @@ void flip_stored_bit(Executor& executor, const SequencePages& pages, int32_t pos
     const int64_t value_bytes = bytes_of(view.type, 1);
     std::byte* value =
         view.base + slot.page * view.page_stride + view.v_offset + int64_t{slot.offset} * view.v_dim * value_bytes;
-    value[value_bytes - 1] ^= std::byte{0x02};  // little-endian: high in the mantissa, or low in the exponent
+    std::array<std::byte, 8> bits;
+    const std::span<std::byte> number = std::span(bits).first(static_cast<size_t>(value_bytes));
+    executor.store().read(value, number);
+    number.back() ^= std::byte{0x02};  // little-endian: high in the mantissa, or low in the exponent
+    executor.store().write(number, value);
     return;
   }
 }

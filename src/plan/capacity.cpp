@@ -59,7 +59,7 @@ Result<MemoryPlan> Planner::memory(int32_t batch, int32_t context) {
   if (workspace == 0) workspace = workspace_bytes(*model_, rows, batch) + backend_->fixed_workspace();
   plan.workspace = workspace;
   TRY(plan.kv, store_bytes(layout_, batch, context, rows));
-  TRY(plan.staging, Executor::staging_bytes(model_->spec(), layout_, settings));
+  TRY(plan.staging, Executor::staging_bytes(model_->spec(), layout_, settings, *backend_));
   return plan;
 }
 

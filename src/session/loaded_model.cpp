@@ -3,16 +3,10 @@
 #include <algorithm>
 #include <chrono>
 
-#include "backend/reference/reference.h"
+#include "session/device.h"
 
 namespace millrace {
 namespace {
-
-Result<std::unique_ptr<Backend>> make_backend(const LoadChoice& choice) {
-  if (choice.backend == "reference") return make_reference_backend();
-  if (choice.backend == "cpu") return make_cpu_backend(choice.cpu);
-  return error(Code::invalid, "no backend '{}'; there are cpu and reference", choice.backend);
-}
 
 // A key that is a token id or a list of them.
 void add_tokens(const Json& config, std::string_view key, std::vector<Token>& out) {
@@ -34,7 +28,7 @@ Result<std::unique_ptr<LoadedModel>> LoadedModel::load(const LoadChoice& choice)
   const auto start = std::chrono::steady_clock::now();
   TRY(Checkpoint checkpoint, Checkpoint::open(choice.path));
   std::unique_ptr<LoadedModel> loaded(new LoadedModel(std::move(checkpoint)));
-  TRY(loaded->backend_, make_backend(choice));
+  TRY(loaded->backend_, open_device(choice.device, choice.cpu));
   if (choice.memory_limit > 0) loaded->backend_->set_limit(choice.memory_limit);
   auto model =
       Model::load(loaded->checkpoint_, *loaded->backend_, {.context = choice.context, .progress = choice.progress});

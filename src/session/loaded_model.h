@@ -27,7 +27,7 @@ namespace millrace {
 
 struct LoadChoice {
   std::filesystem::path path;
-  std::string backend = "cpu";  // or "reference"
+  std::string device = "cpu";  // as open_device (device.h) takes it
   CpuOptions cpu = {};
   int64_t context = 0;       // longest sequence that will be run; 0: as long as the model says
   int64_t memory_limit = 0;  // bytes over all purposes; 0: none

@@ -18,7 +18,7 @@ struct Rig {
 
   explicit Rig(const char* name, ExecutorOptions options = {}, const char* backend = "cpu") {
     const auto folder = std::filesystem::path(MILLRACE_SOURCE_DIR) / "tests/model/golden" / name;
-    LoadChoice choice{.path = folder, .backend = backend};
+    LoadChoice choice{.path = folder, .device = backend};
     choice.cpu.threads = 1;
     choice.cpu.activations = Activations::float32;
     loaded = LoadedModel::load(choice).value();
@@ -192,7 +192,7 @@ TEST(LoadedModel, KnowsEndTokensWithoutATokenizer) {
   EXPECT_EQ(std::vector<Token>(rig.loaded->end_tokens().begin(), rig.loaded->end_tokens().end()),
             std::vector<Token>{2});
   EXPECT_FALSE(LoadedModel::load({.path = "/nowhere/model.gguf"}).ok());
-  EXPECT_FALSE(LoadedModel::load({.path = rig.loaded->checkpoint().path(), .backend = "abacus"}).ok());
+  EXPECT_FALSE(LoadedModel::load({.path = rig.loaded->checkpoint().path(), .device = "abacus"}).ok());
 }
 
 TEST(Executor, RefusesWhatDoesNotFit) {

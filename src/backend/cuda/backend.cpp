@@ -1,0 +1,143 @@
+#include <cstdlib>
+#include <memory>
+
+#include "backend/cuda/cuda.h"
+#include "backend/cuda/ops.h"
+#include "backend/cuda/weights.h"
+#include "backend/matrix.h"
+#include "base/team.h"
+
+namespace millrace {
+namespace cuda {
+namespace {
+
+constexpr int64_t kRoomBytes = int64_t{64} << 20;  // for weights on their way, while loading
+
+class CudaBackend final : public Backend {
+ public:
+  CudaBackend(const CudaOptions& options, std::string name) : options_(options), name_(std::move(name)) {}
+  ~CudaBackend() override {
+    if (room_ != nullptr) cudaFree(room_);
+    if (stream_ != nullptr) cudaStreamDestroy(stream_);
+  }
+
+  Result<void> open() {
+    TRY_VOID(checked(cudaSetDevice(options_.device), "choosing the GPU"));
+    return checked(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "a stream");
+  }
+
+  std::string description() const override { return fmt::format("cuda: {}", name_); }
+
+  int64_t weight_bytes(DType type, int64_t rows, int64_t cols, WeightUse use) const override {
+    return kept_as(type, rows, cols, use).bytes;
+  }
+
+  Result<Weight> upload(const HostMatrix& matrix, WeightUse use, std::span<const float> bias) override {
+    TRY_VOID(check_matrix(matrix, bias));
+    const Kept kept = kept_as(matrix.type, matrix.rows, matrix.cols, use);
+    TRY(std::byte * place, memory_.take(Purpose::weights, kept.bytes));
+    if (room_ == nullptr) {
+      TRY_VOID(checked(cudaMalloc(&room_, kRoomBytes), "room for loading"));
+      team_ = std::make_unique<Team>(Team::processors());
+    }
+    TRY_VOID(bring(matrix, kept, place, {static_cast<std::byte*>(room_), kRoomBytes}, *team_, stream_));
+    if (kept.layout == kTiles) (kept.type == DType::f16 ? f16_bytes_ : bf16_bytes_) += kept.bytes;
+    Weight weight{kept.type, matrix.rows, matrix.cols, place, kept.bytes, nullptr, kept.layout};
+    if (!bias.empty()) {
+      TRY(weight.bias, upload_vector(bias));
+    }
+    return weight;
+  }
+
+  Result<const float*> upload_vector(std::span<const float> values) override {
+    TRY(std::byte * place, memory_.take(Purpose::weights, static_cast<int64_t>(values.size_bytes())));
+    TRY_VOID(
+        checked(cudaMemcpy(place, values.data(), values.size_bytes(), cudaMemcpyHostToDevice), "bringing numbers"));
+    return reinterpret_cast<const float*>(place);
+  }
+
+  // Staging is the host's; its twin on the device is brought up to date at the beginning of every step.
+  Result<std::byte*> allocate(Purpose purpose, int64_t bytes) override {
+    if (purpose != Purpose::staging) return memory_.take(purpose, bytes);
+    TRY(std::byte * host, memory_.take_host(purpose, bytes));
+    TRY(std::byte * device, memory_.take(purpose, bytes));
+    staging_.push_back({host, device, bytes});
+    return host;
+  }
+  int64_t used(Purpose purpose) const override { return memory_.used(purpose); }
+  void set_limit(int64_t bytes) override { memory_.set_limit(bytes); }
+  int64_t fixed_workspace() const override { return kFixedBytes; }
+
+  bool apart() const override { return true; }
+  int64_t staging_bytes(int64_t bytes) const override { return 2 * bytes; }
+  Result<std::byte*> allocate_results(int64_t bytes) override { return memory_.take_host(Purpose::staging, bytes); }
+  void copy(std::byte* to, const std::byte* from, int64_t bytes) override {
+    cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyDefault, stream_);
+    cudaStreamSynchronize(stream_);
+  }
+
+  Result<std::unique_ptr<Ops>> make_ops(int64_t workspace_bytes) override {
+    TRY(std::byte * place, memory_.take(Purpose::workspace, kFixedBytes + workspace_bytes));
+    if (plan_ == nullptr) {
+      void* memory = nullptr;
+      TRY_VOID(checked(cudaMallocHost(&memory, 4 * kMostSequences * sizeof(int32_t)), "pinned memory"));
+      plan_ = std::shared_ptr<void>(memory, [](void* pinned) { cudaFreeHost(pinned); });
+    }
+    if (room_ != nullptr) cudaFree(room_), room_ = nullptr;
+    team_.reset();
+    CudaOps::Parts parts = {.stream = stream_,
+                            .arena = Arena(place + kFixedBytes, workspace_bytes),
+                            .fixed = place,
+                            .plan_host = static_cast<int32_t*>(plan_.get()),
+                            .staging = &staging_,
+                            .half = f16_bytes_ > bf16_bytes_ ? Form::f16 : Form::bf16,
+                            .graphs = options_.graphs};
+    return std::unique_ptr<Ops>(std::make_unique<CudaOps>(std::move(parts)));
+  }
+
+ private:
+  CudaOptions options_;
+  std::string name_;
+  cudaStream_t stream_ = nullptr;
+  void* room_ = nullptr;
+  std::shared_ptr<void> plan_;
+  std::unique_ptr<Team> team_;
+  std::vector<Staging> staging_;
+  int64_t f16_bytes_ = 0, bf16_bytes_ = 0;
+  DeviceMemory memory_;
+};
+
+}  // namespace
+}  // namespace cuda
+
+bool cuda_built() { return true; }
+
+std::vector<CudaDevice> cuda_devices() {
+  int count = 0;
+  if (cudaGetDeviceCount(&count) != cudaSuccess) {
+    cudaGetLastError();
+    return {};
+  }
+  std::vector<CudaDevice> devices;
+  for (int i = 0; i < count; ++i) {
+    cudaDeviceProp properties;
+    if (cudaGetDeviceProperties(&properties, i) != cudaSuccess) continue;
+    devices.push_back({properties.name, static_cast<int64_t>(properties.totalGlobalMem)});
+  }
+  return devices;
+}
+
+Result<std::unique_ptr<Backend>> make_cuda_backend(const CudaOptions& options) {
+  const std::vector<CudaDevice> devices = cuda_devices();
+  if (options.device < 0 || options.device >= static_cast<int>(devices.size())) {
+    return error(Code::not_found, "GPU {} of {}: there is none such; use --device cpu", options.device, devices.size());
+  }
+  CudaOptions settled = options;
+  if (const char* graphs = std::getenv("MILLRACE_CUDA_GRAPHS"); graphs != nullptr && graphs[0] == '0')
+    settled.graphs = false;
+  auto backend = std::make_unique<cuda::CudaBackend>(settled, devices[static_cast<size_t>(options.device)].name);
+  TRY_VOID(backend->open());
+  return std::unique_ptr<Backend>(std::move(backend));
+}
+
+}  // namespace millrace

@@ -1,0 +1,61 @@
+#include "backend/cuda/device.h"
+
+#include <algorithm>
+
+namespace millrace::cuda {
+
+Result<void> checked(cudaError_t status, std::string_view what) {
+  if (status == cudaSuccess) return {};
+  return error(status == cudaErrorMemoryAllocation ? Code::no_memory : Code::internal, "CUDA: {}: {}", what,
+               cudaGetErrorString(status));
+}
+
+DeviceMemory::~DeviceMemory() {
+  for (void* memory : device_) cudaFree(memory);
+  for (void* memory : host_) cudaFreeHost(memory);
+}
+
+Result<void> DeviceMemory::charge(Purpose purpose, int64_t bytes) {
+  int64_t taken = 0;
+  for (int64_t one : used_) taken += one;
+  if (bytes > limit_ - taken) {
+    return error(Code::no_memory,
+                 "{} bytes for {} do not fit: {} of {} bytes are taken; allow more memory or ask for less", bytes,
+                 purpose_name(purpose), taken, limit_);
+  }
+  used_[static_cast<size_t>(purpose)] += bytes;
+  return {};
+}
+
+Result<std::byte*> DeviceMemory::take(Purpose purpose, int64_t bytes) {
+  TRY_VOID(charge(purpose, bytes));
+  void* memory = nullptr;
+  const auto length = static_cast<size_t>(bytes > 0 ? bytes : 1);
+  if (cudaMalloc(&memory, length) != cudaSuccess) {
+    cudaGetLastError();
+    used_[static_cast<size_t>(purpose)] -= bytes;
+    size_t free = 0, total = 0;
+    cudaMemGetInfo(&free, &total);
+    return error(Code::no_memory, "the GPU has no {} bytes for {}: {} of {} bytes are free", bytes,
+                 purpose_name(purpose), free, total);
+  }
+  device_.push_back(memory);
+  TRY_VOID(checked(cudaMemset(memory, 0, length), "clearing memory"));
+  return static_cast<std::byte*>(memory);
+}
+
+Result<std::byte*> DeviceMemory::take_host(Purpose purpose, int64_t bytes) {
+  TRY_VOID(charge(purpose, bytes));
+  void* memory = nullptr;
+  const auto length = static_cast<size_t>(bytes > 0 ? bytes : 1);
+  if (cudaMallocHost(&memory, length) != cudaSuccess) {
+    cudaGetLastError();
+    used_[static_cast<size_t>(purpose)] -= bytes;
+    return error(Code::no_memory, "the system has no {} bytes of pinned memory for {}", bytes, purpose_name(purpose));
+  }
+  host_.push_back(memory);
+  std::fill_n(static_cast<char*>(memory), length, '\0');
+  return static_cast<std::byte*>(memory);
+}
+
+}  // namespace millrace::cuda

@@ -1,0 +1,135 @@
+// What the kernels of the CUDA backend are called with. Every function only queues work on the stream; errors of a
+// launch are kept by the stream's owner (device.h). The host side includes this without the CUDA compiler.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+#include "backend/ops.h"
+
+namespace millrace::cuda {
+
+// How the numbers of an activation lie in its room. The room is always that of float32 rows; the halves fill its
+// beginning.
+enum class Form : uint8_t { f32, bf16, f16 };
+
+struct View {
+  void* data = nullptr;
+  int64_t stride = 0;  // bytes from row to row
+  int32_t rows = 0, cols = 0;
+  Form form = Form::f32;
+};
+
+// The step's arrays on the device.
+struct DeviceStep {
+  int32_t rows = 0, sequences = 0;
+  const int32_t* positions = nullptr;
+  const int32_t* visible = nullptr;
+  const int32_t* sequence = nullptr;
+  const int32_t* first_row = nullptr;
+  const int32_t* pages = nullptr;  // of the cache group in question
+  int32_t page_stride = 0;         // entries a sequence has
+};
+
+// ---- rows.cu
+void embed(cudaStream_t stream, const Weight& table, const int32_t* ids, int32_t offset, float scale, bool add,
+           View out);
+void norm(cudaStream_t stream, const Norm& norm, int32_t parts, View in, View out);
+// stream_rows += scale * in; out = norm of it.
+void add_norm(cudaStream_t stream, View in, float scale, View stream_rows, const Norm& norm, View out);
+void activate(cudaStream_t stream, Activation activation, View in, View out);
+void glu(cudaStream_t stream, Activation activation, View gate, View up, View out);
+void add(cudaStream_t stream, View in, float scale, View out);
+void clamp(cudaStream_t stream, float limit, View inout);
+void gather(cudaStream_t stream, const int32_t* rows, View in, View out);
+void finish_logits(cudaStream_t stream, float scale, float softcap, View inout);
+void convert(cudaStream_t stream, View in, View out);  // between forms
+void add_bias(cudaStream_t stream, const float* bias, View inout);
+void argmax(cudaStream_t stream, View logits, int32_t* best);
+
+// ---- turn.cu
+// cos and sin of every row's angles, times the magnitude: [rows][dims / 2][2].
+void rope_table(cudaStream_t stream, const Rope& rope, const int32_t* positions, int32_t rows, float* table);
+void rope(cudaStream_t stream, const Rope& rope, const float* table, int32_t heads, View inout);
+void kv_store(cudaStream_t stream, const DeviceStep& step, View k, View v, const KvView& kv);
+// rope of q and k, then kv_store, in one pass. `table` is null if nothing turns.
+void finish_qkv(cudaStream_t stream, const DeviceStep& step, const Rope& rope, const float* table, int32_t heads,
+                View q, View k, View v, const KvView& kv);
+
+// ---- few_rows.cu
+// Up to three products of one input of at most kFewRows rows, weights packed (packed.h) in bfloat16 or float16.
+inline constexpr int32_t kFewRows = 8;
+struct FewRows {
+  struct Part {
+    const std::byte* weights = nullptr;
+    const float* bias = nullptr;
+    float* out = nullptr;
+    int64_t out_stride = 0;  // values
+    int32_t rows = 0;        // outputs
+    int64_t partial_at = 0;  // where its outputs begin among the slices'; filled in by many_rows
+  };
+  Part parts[3];
+  int32_t count = 0;
+  bool half = false;  // float16 instead of bfloat16
+  int32_t cols = 0;   // inputs
+  View in;
+  // The first two parts are gate and up of a unit; what comes out is act(gate) * up, in `out` of the first part.
+  bool gated = false;
+  Activation activation = Activation::silu;
+  Form out_form = Form::f32;  // of gated results
+  // Set: the first part is also added to this, times scale.
+  float* residual = nullptr;
+  int64_t residual_stride = 0;
+  float residual_scale = 1;
+  // Set: the input is the norm of `in`, also written to `normed`.
+  const Norm* norm = nullptr;
+  View normed;
+};
+bool few_rows_fit(int32_t rows, int32_t cols, bool norm);  // with a norm to compute first
+void few_rows(cudaStream_t stream, const FewRows& work);
+
+// ---- many_rows.cu
+// The same of any number of rows; `in` is in 16 bits already, and norm is not used.
+struct ManyRows : FewRows {
+  float* partials = nullptr;  // room for slices, if the work is to be split that way
+  int64_t partial_stride = 0;
+};
+void many_rows(cudaStream_t stream, const ManyRows& work, int64_t partial_room);
+
+// ---- any_rows.cu: any number of rows, one warp for each result; float32 weights and odd shapes.
+void any_rows(cudaStream_t stream, const Weight& weight, int64_t row_bytes, View in, View out);
+
+// ---- attend_any.cu: any width and cache; one warp for each row's head.
+void attend_any(cudaStream_t stream, const DeviceStep& step, const Attention& attention, View q, const KvView& kv,
+                View out);
+
+// ---- attend.cu: heads of 64 and 128 in a 16-bit cache.
+bool attend_fits(const Attention& attention, const KvView& kv);
+// Sequences of one row have their key range split over the machine; others go tile by tile.
+struct AttendPlan {
+  bool shorts = false;                  // sequences of one row are split; else they go with the long ones
+  const int32_t* first_item = nullptr;  // [sequences + 1] chunks of split sequences before each one
+  int64_t longest = 0;                  // chunks of the longest split sequence, at most
+  int64_t long_queries = 0;             // sequences that go tile by tile
+  int64_t long_rows = 0;                // their rows
+  float* partials = nullptr;            // attend_partial_floats() of room
+};
+int32_t attend_chunks(int32_t visible);
+int64_t attend_partial_floats(int64_t chunks, int32_t heads, int32_t dim);
+void attend(cudaStream_t stream, const DeviceStep& step, const Attention& attention, View q, const KvView& kv, View out,
+            const AttendPlan& plan);
+
+// ---- pack.cu
+// 16-bit rows, one after the other, into tiles; first_row is a multiple of sixteen.
+void pack_tiles(cudaStream_t stream, const std::byte* from, int64_t first_row, int64_t rows, int64_t cols,
+                std::byte* to);
+
+// ---- peaks.cu: seconds (median of a few) that reading so many bytes takes, or a number of matrix products.
+double seconds_to_read(const std::byte* memory, int64_t bytes, int processors);
+struct Multiplying {
+  double seconds, operations;
+};
+Multiplying seconds_to_multiply(float* memory, int processors);
+
+}  // namespace millrace::cuda

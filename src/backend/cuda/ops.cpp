@@ -1,0 +1,447 @@
+#include "backend/cuda/ops.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include <fmt/format.h>
+
+#include "backend/cuda/packed.h"
+#include "backend/cuda/weights.h"
+#include "base/check.h"
+
+namespace millrace::cuda {
+namespace {
+
+constexpr int32_t kFusedNormRows = 2;  // from there on a kernel of its own is quicker than every thread group doing it
+
+int32_t narrow(int64_t value) { return static_cast<int32_t>(value); }
+
+bool by_tiles(const Weight& weight) { return weight.layout == kTiles; }
+
+FewRows::Part part_of(const Weight& weight, Tensor out) {
+  return {.weights = weight.data,
+          .bias = weight.bias,
+          .out = reinterpret_cast<float*>(out.data),
+          .out_stride = out.stride / static_cast<int64_t>(sizeof(float)),
+          .rows = narrow(weight.rows)};
+}
+
+}  // namespace
+
+CudaOps::CudaOps(Parts parts) : parts_(std::move(parts)) {
+  plan_device_ = reinterpret_cast<int32_t*>(parts_.fixed + kPartialBytes);
+  best_device_ = plan_device_ + kMostSequences + 64;
+  plan_.partials = reinterpret_cast<float*>(parts_.fixed);
+}
+
+CudaOps::~CudaOps() {
+  for (auto& [key, one] : recorded_) cudaGraphExecDestroy(one.graph);
+}
+
+// ---- steps ----------------------------------------------------------------------------------------------------------
+
+bool CudaOps::plain(const Step& step) const {
+  return parts_.graphs && step.rows == step.sequences && step.wanted == step.rows && step.rows <= kMostSequences;
+}
+
+// Which sequences are split over the machine: those of one row, if their partial results find room.
+void CudaOps::plan_attention(const Step& step) {
+  int32_t* first_item = parts_.plan_host;
+  int64_t chunks = 0;
+  plan_.long_queries = plan_.long_rows = plan_.longest = 0;
+  const bool countable = step.sequences < kMostSequences;
+  for (int32_t s = 0; s < step.sequences; ++s) {
+    const int32_t first = step.first_row[s], rows = step.first_row[s + 1] - first;
+    if (countable) first_item[s] = narrow(chunks);
+    if (rows == 1 && countable) {
+      chunks += attend_chunks(step.visible[first]);
+      plan_.longest = std::max<int64_t>(plan_.longest, attend_chunks(step.visible[first]));
+    } else {
+      ++plan_.long_queries;
+      plan_.long_rows += rows;
+    }
+  }
+  if (countable) first_item[step.sequences] = narrow(chunks);
+  plan_.shorts = countable && chunks > 0;
+  plan_.first_item = plan_device_;
+  split_chunks_ = chunks;
+}
+
+void CudaOps::begin(const Step& step) {
+  step_ = &step;
+  parts_.arena.begin_step();
+  rooms_.clear();
+  tables_.clear();
+  held_.reset();
+  held_norm_.reset();
+  best_queued_ = false;
+  recording_ = plain(step);
+  if (recording_) {
+    const cudaError_t status = cudaStreamBeginCapture(parts_.stream, cudaStreamCaptureModeThreadLocal);
+    if (status != cudaSuccess) recording_ = false;
+  }
+  plan_attention(step);
+  for (const Staging& staging : *parts_.staging) {
+    cudaMemcpyAsync(staging.device, staging.host, static_cast<size_t>(staging.bytes), cudaMemcpyHostToDevice,
+                    parts_.stream);
+  }
+  const size_t bytes = static_cast<size_t>(std::min(step.sequences, kMostSequences - 1) + 1) * sizeof(int32_t);
+  cudaMemcpyAsync(plan_device_, parts_.plan_host, bytes, cudaMemcpyHostToDevice, parts_.stream);
+}
+
+Tensor CudaOps::repeat(const Step& step) {
+  if (!plain(step)) return {};
+  auto found = recorded_.find({step.rows, step.wanted});
+  if (found == recorded_.end()) return {};
+  recording_ = false;
+  best_queued_ = true;
+  plan_attention(step);
+  const cudaError_t status = cudaGraphLaunch(found->second.graph, parts_.stream);
+  if (failure_ == cudaSuccess) failure_ = status;
+  return found->second.result;
+}
+
+void CudaOps::queue_best(Tensor rows) {
+  if (rows.rows == 0 || rows.rows > kMostSequences) return;
+  argmax(parts_.stream, view(rows), best_device_);
+  cudaMemcpyAsync(parts_.plan_host + kMostSequences + 64, best_device_,
+                  static_cast<size_t>(rows.rows) * sizeof(int32_t), cudaMemcpyDeviceToHost, parts_.stream);
+}
+
+std::string CudaOps::fetch(Tensor rows, float* numbers, int32_t* best) {
+  flush();
+  if (recording_) {
+    queue_best(rows);
+    cudaGraph_t graph = nullptr;
+    cudaGraphExec_t exec = nullptr;
+    cudaError_t status = cudaStreamEndCapture(parts_.stream, &graph);
+    if (status == cudaSuccess) status = cudaGraphInstantiate(&exec, graph, 0);
+    if (graph != nullptr) cudaGraphDestroy(graph);
+    if (status == cudaSuccess) {
+      recorded_[{step_->rows, step_->wanted}] = {exec, rows};
+      status = cudaGraphLaunch(exec, parts_.stream);
+    }
+    if (failure_ == cudaSuccess) failure_ = status;
+    recording_ = false;
+  } else if (best != nullptr && !best_queued_) {
+    queue_best(rows);
+  }
+  if (numbers != nullptr && rows.rows > 0) {
+    cudaMemcpy2DAsync(numbers, static_cast<size_t>(rows.cols) * sizeof(float), rows.data,
+                      static_cast<size_t>(rows.stride), static_cast<size_t>(rows.cols) * sizeof(float),
+                      static_cast<size_t>(rows.rows), cudaMemcpyDeviceToHost, parts_.stream);
+  }
+  const cudaError_t status = cudaStreamSynchronize(parts_.stream), launched = cudaGetLastError();
+  if (failure_ == cudaSuccess) failure_ = status != cudaSuccess ? status : launched;
+  if (best != nullptr) std::copy_n(parts_.plan_host + kMostSequences + 64, rows.rows, best);
+  return failure_ == cudaSuccess ? "" : fmt::format("CUDA: a step failed: {}", cudaGetErrorString(failure_));
+}
+
+// ---- where activations lie
+// --------------------------------------------------------------------------------------------
+
+Tensor CudaOps::scratch(int64_t rows, int64_t cols) {
+  if (held_) flush();  // its input may have been given back already, and this could be the same place
+  Tensor tensor = parts_.arena.rows(rows, cols);
+  rooms_.push_back({tensor.data, tensor.stride, std::max<int64_t>(1, rows * tensor.stride), Form::f32});
+  return tensor;
+}
+
+void CudaOps::restore(int64_t mark) {
+  parts_.arena.restore(mark);
+  const Tensor here = parts_.arena.rows(0, 0);
+  while (!rooms_.empty() && rooms_.back().base >= here.data) rooms_.pop_back();
+}
+
+CudaOps::Room* CudaOps::room_of(const std::byte* data) {
+  for (auto room = rooms_.rbegin(); room != rooms_.rend(); ++room) {
+    if (data >= room->base && data < room->base + room->bytes) return &*room;
+  }
+  return nullptr;
+}
+
+View CudaOps::view(Tensor tensor) {
+  View seen = {tensor.data, tensor.stride, narrow(tensor.rows), narrow(tensor.cols), Form::f32};
+  const Room* room = room_of(tensor.data);
+  if (room == nullptr || room->form == Form::f32) return seen;
+  const int64_t offset = tensor.data - room->base, row = offset / room->stride, col = offset % room->stride / 4;
+  seen.data = room->base + row * room->stride + col * 2;
+  seen.form = room->form;
+  return seen;
+}
+
+View CudaOps::result(Tensor tensor, Form form) {
+  Room* room = room_of(tensor.data);
+  const bool whole = room != nullptr && room->base == tensor.data && room->stride == tensor.stride &&
+                     tensor.cols * 4 > room->stride - kAlignment;
+  if (room != nullptr) room->form = whole ? form : Form::f32;
+  return view(tensor);
+}
+
+template <class T>
+const T* CudaOps::on_device(const T* host) const {
+  const auto* at = reinterpret_cast<const std::byte*>(host);
+  for (const Staging& staging : *parts_.staging) {
+    if (at >= staging.host && at < staging.host + staging.bytes)
+      return reinterpret_cast<const T*>(staging.device + (at - staging.host));
+  }
+  return host;
+}
+
+DeviceStep CudaOps::device_step(const KvView* kv) const {
+  DeviceStep step = {.rows = step_->rows,
+                     .sequences = step_->sequences,
+                     .positions = on_device(step_->positions),
+                     .visible = on_device(step_->visible),
+                     .sequence = on_device(step_->sequence),
+                     .first_row = on_device(step_->first_row)};
+  if (kv != nullptr) {
+    const PageTables& tables = step_->groups[static_cast<size_t>(kv->group)];
+    step.pages = on_device(tables.pages);
+    step.page_stride = tables.stride;
+  }
+  return step;
+}
+
+// ---- products
+// -----------------------------------------------------------------------------------------------------------
+
+void CudaOps::multiply(FewRows work, Tensor in, std::optional<View> seen, const Residual* residual) {
+  const Form form = work.half ? Form::f16 : Form::bf16;
+  if (residual != nullptr) {
+    work.residual = reinterpret_cast<float*>(residual->to.data);
+    work.residual_stride = residual->to.stride / static_cast<int64_t>(sizeof(float));
+    work.residual_scale = residual->scale;
+  }
+  const int32_t rows = narrow(in.rows);
+  if (few_rows_fit(rows, work.cols, false)) {
+    if (held_norm_ && same(held_norm_->out, in) && few_rows_fit(rows, work.cols, true)) {
+      work.norm = &held_norm_->norm;
+      work.in = view(held_norm_->in);
+      work.normed = result(held_norm_->out, form);
+      few_rows(parts_.stream, work);
+      held_norm_.reset();
+      return;
+    }
+    flush_norm();
+    work.in = seen ? *seen : view(in);
+    return few_rows(parts_.stream, work);
+  }
+  flush_norm();
+  const int64_t start = parts_.arena.mark();
+  work.in = seen ? *seen : view(in);
+  if (work.in.form != form) {
+    const Tensor room = parts_.arena.rows(in.rows, in.cols);
+    const View converted = {room.data, room.stride, rows, narrow(in.cols), form};
+    convert(parts_.stream, work.in, converted);
+    work.in = converted;
+  }
+  ManyRows many;
+  static_cast<FewRows&>(many) = work;
+  many.partials = plan_.partials;
+  many_rows(parts_.stream, many, kPartialBytes / static_cast<int64_t>(sizeof(float)));
+  parts_.arena.restore(start);
+}
+
+void CudaOps::run_linear(const Weight& weight, Tensor in, std::optional<View> seen, Tensor out,
+                         const Residual* residual) {
+  result(out, Form::f32);
+  if (by_tiles(weight)) {
+    const FewRows work = {
+        .parts = {part_of(weight, out)}, .count = 1, .half = weight.type == DType::f16, .cols = narrow(weight.cols)};
+    return multiply(work, in, seen, residual);
+  }
+  flush_norm();
+  any_rows(parts_.stream, weight, weight.bytes / weight.rows, seen ? *seen : view(in), view(out));
+  if (residual != nullptr) cuda::add(parts_.stream, view(out), residual->scale, view(residual->to));
+}
+
+void CudaOps::flush_norm() {
+  if (!held_norm_) return;
+  const HeldNorm held = *held_norm_;
+  held_norm_.reset();
+  const View in = view(held.in);
+  cuda::norm(parts_.stream, held.norm, 1, in, result(held.out, parts_.half));
+}
+
+void CudaOps::run_held(const Residual* residual) {
+  const Held held = *held_;
+  held_.reset();
+  run_linear(held.weight, held.in, held.seen, held.out, residual);
+}
+
+void CudaOps::flush() {
+  if (held_) run_held(nullptr);
+  flush_norm();
+}
+
+void CudaOps::linear(const Weight& weight, Tensor in, Tensor out) {
+  if (held_) flush();
+  if (held_norm_ && same(held_norm_->out, in)) {
+    held_ = Held{weight, in, out, std::nullopt};
+    return;
+  }
+  const View seen = view(in);
+  held_ = Held{weight, in, out, seen};
+  // A copy in another form needs room, which the input's may overlap once it is given back: not later, then.
+  if (by_tiles(weight) && seen.form != (weight.type == DType::f16 ? Form::f16 : Form::bf16)) flush();
+}
+
+void CudaOps::linear_qkv(const Weight& q, const Weight& k, const Weight& v, Tensor in, Tensor q_out, Tensor k_out,
+                         Tensor v_out) {
+  if (held_) flush();
+  if (!by_tiles(q) || !by_tiles(k) || !by_tiles(v) || q.type != k.type || q.type != v.type) {
+    run_linear(q, in, std::nullopt, q_out, nullptr);
+    run_linear(k, in, std::nullopt, k_out, nullptr);
+    return run_linear(v, in, std::nullopt, v_out, nullptr);
+  }
+  for (const Tensor& out : {q_out, k_out, v_out}) result(out, Form::f32);
+  multiply({.parts = {part_of(q, q_out), part_of(k, k_out), part_of(v, v_out)},
+            .count = 3,
+            .half = q.type == DType::f16,
+            .cols = narrow(q.cols)},
+           in, std::nullopt, nullptr);
+}
+
+void CudaOps::linear_glu(const Weight& gate, const Weight& up, Activation activation, Tensor in, Tensor out) {
+  if (held_) flush();
+  if (!by_tiles(gate) || !by_tiles(up) || gate.type != up.type) {
+    flush_norm();
+    const int64_t start = mark();
+    Tensor gated = scratch(in.rows, gate.rows);
+    run_linear(gate, in, std::nullopt, gated, nullptr);
+    run_linear(up, in, std::nullopt, out, nullptr);
+    const View other = view(out);
+    cuda::glu(parts_.stream, activation, view(gated), other, other);
+    return restore(start);
+  }
+  const View to = result(out, gate.type == DType::f16 ? Form::f16 : Form::bf16);
+  multiply({.parts = {part_of(gate, out), part_of(up, out)},
+            .count = 2,
+            .half = gate.type == DType::f16,
+            .cols = narrow(gate.cols),
+            .gated = true,
+            .activation = activation,
+            .out_form = to.form},
+           in, std::nullopt, nullptr);
+}
+
+// ---- everything else
+// --------------------------------------------------------------------------------------------------------
+
+void CudaOps::embed(const Weight& table, const int32_t* ids, int32_t offset, float scale, bool add, Tensor out) {
+  flush();
+  cuda::embed(parts_.stream, table, on_device(ids), offset, scale, add, add ? view(out) : result(out, Form::f32));
+}
+
+void CudaOps::norm(const Norm& norm, int32_t parts, Tensor in, Tensor out) {
+  flush();
+  const View from = view(in);
+  const bool in_place = in.data == out.data;
+  if (parts == 1 && !in_place && in.rows <= kFusedNormRows && from.form == Form::f32) {
+    held_norm_ = HeldNorm{norm, in, out};
+    return;
+  }
+  cuda::norm(parts_.stream, norm, parts, from,
+             in_place ? view(out) : result(out, parts == 1 ? parts_.half : Form::f32));
+}
+
+void CudaOps::add_norm(Tensor in, float scale, Tensor inout, const Norm& norm, Tensor out) {
+  if (held_ && same(held_->out, in)) {
+    const Residual residual = {inout, scale};
+    run_held(&residual);
+    return this->norm(norm, 1, inout, out);
+  }
+  flush();
+  const View from = view(in), stream = view(inout);
+  cuda::add_norm(parts_.stream, from, scale, stream, norm, result(out, parts_.half));
+}
+
+void CudaOps::add(Tensor in, float scale, Tensor out) {
+  if (held_ && same(held_->out, in)) {
+    const Residual residual = {out, scale};
+    return run_held(&residual);
+  }
+  flush();
+  cuda::add(parts_.stream, view(in), scale, view(out));
+}
+
+void CudaOps::activate(Activation activation, Tensor in, Tensor out) {
+  flush();
+  const View from = view(in);
+  cuda::activate(parts_.stream, activation, from, in.data == out.data ? from : result(out, Form::f32));
+}
+
+void CudaOps::glu(Activation activation, Tensor gate, Tensor up, Tensor out) {
+  flush();
+  const View first = view(gate), second = view(up);
+  const bool in_place = out.data == gate.data || out.data == up.data;
+  cuda::glu(parts_.stream, activation, first, second, in_place ? view(out) : result(out, Form::f32));
+}
+
+void CudaOps::clamp(float limit, Tensor inout) {
+  flush();
+  cuda::clamp(parts_.stream, limit, view(inout));
+}
+
+const float* CudaOps::rope_table(const Rope& rope) {
+  for (const Table& table : tables_) {
+    if (table.rope.frequencies == rope.frequencies && table.rope.magnitude == rope.magnitude) return table.numbers;
+  }
+  auto* numbers = reinterpret_cast<float*>(
+      parts_.arena.until_next_step(int64_t{step_->rows} * rope.dims * static_cast<int64_t>(sizeof(float))));
+  cuda::rope_table(parts_.stream, rope, on_device(step_->positions), step_->rows, numbers);
+  tables_.push_back({rope, numbers});
+  return numbers;
+}
+
+void CudaOps::rope(const Rope& rope, int32_t heads, Tensor inout) {
+  flush();
+  cuda::rope(parts_.stream, rope, rope_table(rope), heads, view(inout));
+}
+
+void CudaOps::kv_store(Tensor k, Tensor v, const KvView& kv) {
+  flush();
+  cuda::kv_store(parts_.stream, device_step(&kv), view(k), view(v), kv);
+}
+
+void CudaOps::finish_qkv(const QkvFinish& finish, int32_t heads, Tensor q, Tensor k, Tensor v, const KvView& kv) {
+  if (finish.q_norm != nullptr || finish.k_norm != nullptr || finish.clip > 0 || finish.rope.dims == 0)
+    return Ops::finish_qkv(finish, heads, q, k, v, kv);
+  flush();
+  cuda::finish_qkv(parts_.stream, device_step(&kv), finish.rope, rope_table(finish.rope), heads, view(q), view(k),
+                   view(v), kv);
+}
+
+void CudaOps::attend(const Attention& attention, Tensor q, const KvView& kv, Tensor out) {
+  flush();
+  const View from = view(q), to = result(out, parts_.half);
+  const DeviceStep step = device_step(&kv);
+  if (!attend_fits(attention, kv)) return attend_any(parts_.stream, step, attention, from, kv, to);
+  AttendPlan plan = plan_;
+  int64_t chunks = split_chunks_;
+  if (recording_) {  // the same launches serve longer sequences later
+    plan.longest = attend_chunks(step.page_stride * kv.page_tokens);
+    chunks = step.sequences * plan.longest;
+  }
+  const bool fits = attend_partial_floats(chunks, attention.heads, kv.k_dim) * 4 <= kPartialBytes;
+  if (!fits) {
+    plan.shorts = false;
+    plan.long_queries = step_->sequences;
+    plan.long_rows = step_->rows;
+  }
+  cuda::attend(parts_.stream, step, attention, from, kv, to, plan);
+}
+
+void CudaOps::gather(const int32_t* rows, Tensor in, Tensor out) {
+  flush();
+  const View from = view(in);
+  cuda::gather(parts_.stream, on_device(rows), from, result(out, from.form));
+}
+
+void CudaOps::finish_logits(float scale, float softcap, Tensor inout) {
+  flush();
+  cuda::finish_logits(parts_.stream, scale, softcap, view(inout));
+}
+
+}  // namespace millrace::cuda

@@ -1,0 +1,127 @@
+// The operations of the CUDA backend: decides which kernel computes what, in which form activations lie, and joins
+// calls that one kernel can do together. Calls only queue work; fetch() waits for it. A step of single tokens is
+// recorded the first time a number of sequences is seen, and replayed from then on.
+//
+// Two kinds of call are held back until the next one shows what it is for: a product whose result is added to the
+// stream right away, and a norm whose result is the next product's input. flush() does what is held back.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <vector>
+
+#include "backend/cuda/device.h"
+#include "backend/cuda/kernels.h"
+#include "backend/memory.h"
+#include "backend/ops.h"
+
+namespace millrace::cuda {
+
+inline constexpr int64_t kPartialBytes = int64_t{256} << 20;  // of attention's chunks and of products' slices
+inline constexpr int32_t kMostSequences = 4096;
+inline constexpr int64_t kFixedBytes = kPartialBytes + kMostSequences * 16;
+
+class CudaOps final : public Ops {
+ public:
+  struct Parts {
+    cudaStream_t stream = nullptr;
+    Arena arena;
+    std::byte* fixed = nullptr;    // kFixedBytes on the device
+    int32_t* plan_host = nullptr;  // kMostSequences + 1 integers and as many best tokens, known to the device
+    const std::vector<Staging>* staging = nullptr;
+    Form half = Form::bf16;  // of activations between products
+    bool graphs = true;
+  };
+  explicit CudaOps(Parts parts);
+  ~CudaOps() override;
+
+  void begin(const Step& step) override;
+  Tensor scratch(int64_t rows, int64_t cols) override;
+  int64_t mark() override { return parts_.arena.mark(); }
+  void restore(int64_t mark) override;
+
+  Tensor repeat(const Step& step) override;
+  std::string fetch(Tensor rows, float* numbers, int32_t* best) override;
+
+  void embed(const Weight& table, const int32_t* ids, int32_t offset, float scale, bool add, Tensor out) override;
+  void norm(const Norm& norm, int32_t parts, Tensor in, Tensor out) override;
+  void linear(const Weight& weight, Tensor in, Tensor out) override;
+  void activate(Activation activation, Tensor in, Tensor out) override;
+  void glu(Activation activation, Tensor gate, Tensor up, Tensor out) override;
+  void add(Tensor in, float scale, Tensor out) override;
+  void clamp(float limit, Tensor inout) override;
+  void rope(const Rope& rope, int32_t heads, Tensor inout) override;
+  void kv_store(Tensor k, Tensor v, const KvView& kv) override;
+  void attend(const Attention& attention, Tensor q, const KvView& kv, Tensor out) override;
+  void gather(const int32_t* rows, Tensor in, Tensor out) override;
+  void finish_logits(float scale, float softcap, Tensor inout) override;
+
+  void add_norm(Tensor in, float scale, Tensor inout, const Norm& norm, Tensor out) override;
+  void linear_glu(const Weight& gate, const Weight& up, Activation activation, Tensor in, Tensor out) override;
+  void linear_qkv(const Weight& q, const Weight& k, const Weight& v, Tensor in, Tensor q_out, Tensor k_out,
+                  Tensor v_out) override;
+  void finish_qkv(const QkvFinish& finish, int32_t heads, Tensor q, Tensor k, Tensor v, const KvView& kv) override;
+
+ private:
+  struct Room {  // an activation's place and what lies in it
+    std::byte* base;
+    int64_t stride, bytes;
+    Form form;
+  };
+  struct Held {  // a product that may yet get a residual
+    Weight weight;
+    Tensor in, out;
+    std::optional<View> seen;  // the input, unless it is a norm that is held back too
+  };
+  struct HeldNorm {
+    Norm norm;
+    Tensor in, out;
+  };
+  struct Recorded {
+    cudaGraphExec_t graph = nullptr;
+    Tensor result;
+  };
+
+  Room* room_of(const std::byte* data);
+  View view(Tensor tensor);
+  View result(Tensor tensor, Form form);  // the same, about to be written in this form (float32 if it is part of a row)
+  DeviceStep device_step(const KvView* kv) const;
+  template <class T>
+  const T* on_device(const T* host) const;
+  bool same(Tensor a, Tensor b) const { return a.data == b.data && a.rows == b.rows && a.cols == b.cols; }
+
+  void flush();
+  void flush_norm();
+  struct Residual {
+    Tensor to;
+    float scale = 1;
+  };
+  // Products of one input by tiles. Takes up a norm held back for it.
+  void multiply(FewRows work, Tensor in, std::optional<View> seen, const Residual* residual);
+  void run_linear(const Weight& weight, Tensor in, std::optional<View> seen, Tensor out, const Residual* residual);
+  void run_held(const Residual* residual);
+  const float* rope_table(const Rope& rope);
+  void plan_attention(const Step& step);
+  bool plain(const Step& step) const;
+  void queue_best(Tensor rows);
+
+  Parts parts_;
+  const Step* step_ = nullptr;
+  std::vector<Room> rooms_;
+  std::optional<Held> held_;
+  std::optional<HeldNorm> held_norm_;
+  struct Table {
+    Rope rope;
+    float* numbers;
+  };
+  std::vector<Table> tables_;
+  AttendPlan plan_;
+  int64_t split_chunks_ = 0;  // of the sequences that are split
+  int32_t* plan_device_ = nullptr;
+  int32_t* best_device_ = nullptr;
+  bool recording_ = false, best_queued_ = false;
+  std::map<std::pair<int32_t, int32_t>, Recorded> recorded_;  // by rows and wanted
+  cudaError_t failure_ = cudaSuccess;
+};
+
+}  // namespace millrace::cuda

@@ -1,0 +1,229 @@
+#include "backend/cuda/packed.h"
+#include "backend/cuda/quantised.cuh"
+#include "backend/cuda/rows.cuh"
+
+namespace millrace::cuda {
+namespace {
+
+unsigned count(int64_t value) { return static_cast<unsigned>(value); }
+
+__global__ void embed_kernel(Weight table, int64_t row_bytes, const int32_t* ids, int32_t offset, float scale, bool add,
+                             bool tiles, View out) {
+  let_next_start();
+  wait_for_previous();
+  const int64_t row = blockIdx.x;
+  const std::byte* source = table.data + (int64_t{ids[row]} + offset) * row_bytes;
+  for (int i = threadIdx.x; i < out.cols; i += blockDim.x) {
+    float value;
+    if (tiles) {
+      const int64_t place = packed_place(int64_t{ids[row]} + offset, i, (table.cols + kTile - 1) / kTile) * 2;
+      value = stored_value(table.type, table.data + place, 1, 0) * scale;
+    } else {
+      value = stored_value(table.type, source, static_cast<int>(table.cols), i) * scale;
+    }
+    if (add) value += read(out, row, i);
+    write(out, row, i, value);
+  }
+}
+
+struct NormParts {
+  NormKind kind;
+  float epsilon;
+  const float *weight, *bias;
+  int width, parts;
+  bool repeats;  // weight and bias are a part's, not the row's
+};
+
+__global__ void __launch_bounds__(kRowThreads) norm_kernel(NormParts norm, View in, View out) {
+  __shared__ float room[8];
+  let_next_start();
+  wait_for_previous();
+  const int64_t row = blockIdx.x / norm.parts;
+  const int part = static_cast<int>(blockIdx.x % norm.parts), first = part * norm.width;
+  const int shift = norm.repeats ? 0 : first;
+  extern __shared__ __align__(16) float staged[];
+  if (in.form == Form::f32) {
+    stage_row(reinterpret_cast<const float*>(static_cast<const char*>(in.data) + row * in.stride) + first, norm.width,
+              staged);
+  } else {
+    for (int i = threadIdx.x; i < norm.width; i += kRowThreads) staged[i] = read(in, row, first + i);
+    rows_sync();
+  }
+  const float2 factors = norm_factors(norm.kind, norm.epsilon, norm.width, room, [&](int i) { return staged[i]; });
+  for (int i = threadIdx.x; i < norm.width; i += kRowThreads) {
+    write(out, row, first + i, normed(staged[i], factors, norm.weight, norm.bias, shift + i));
+  }
+}
+
+__global__ void __launch_bounds__(kRowThreads)
+    add_norm_kernel(View in, float scale, View rows, NormParts norm, View out) {
+  __shared__ float room[8];
+  let_next_start();
+  wait_for_previous();
+  const int64_t row = blockIdx.x;
+  extern __shared__ __align__(16) float staged[];
+#pragma unroll 8
+  for (int i = threadIdx.x; i < norm.width; i += kRowThreads) {
+    const float value = read(rows, row, i) + scale * read(in, row, i);
+    staged[i] = value;
+    write(rows, row, i, value);
+  }
+  rows_sync();
+  const float2 factors = norm_factors(norm.kind, norm.epsilon, norm.width, room, [&](int i) { return staged[i]; });
+  for (int i = threadIdx.x; i < norm.width; i += kRowThreads)
+    write(out, row, i, normed(staged[i], factors, norm.weight, norm.bias, i));
+}
+
+// Numbers one by one: grid (columns / 256, rows).
+template <class F>
+__global__ void each_kernel(int32_t cols, F body) {
+  let_next_start();
+  wait_for_previous();
+  const int col = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
+  for (int64_t row = blockIdx.y; row < body.rows(); row += gridDim.y) {
+    if (col < cols) body(row, col);
+  }
+}
+
+template <class F>
+void each(cudaStream_t stream, const View& shape, F body) {
+  if (shape.rows == 0 || shape.cols == 0) return;
+  const dim3 grid(count((shape.cols + 255) / 256), count(shape.rows < 32768 ? shape.rows : 32768));
+  launch(stream, each_kernel<F>, grid, 256, 0, shape.cols, body);
+}
+
+struct Activate {
+  Activation activation;
+  View in, out;
+  __device__ int rows() const { return out.rows; }
+  __device__ void operator()(int64_t row, int col) const {
+    write(out, row, col, activated(activation, read(in, row, col)));
+  }
+};
+struct Glu {
+  Activation activation;
+  View gate, up, out;
+  __device__ int rows() const { return out.rows; }
+  __device__ void operator()(int64_t row, int col) const {
+    write(out, row, col, activated(activation, read(gate, row, col)) * read(up, row, col));
+  }
+};
+struct Add {
+  View in, out;
+  float scale;
+  __device__ int rows() const { return out.rows; }
+  __device__ void operator()(int64_t row, int col) const {
+    write(out, row, col, read(out, row, col) + scale * read(in, row, col));
+  }
+};
+struct Clamp {
+  View inout;
+  float limit;
+  __device__ int rows() const { return inout.rows; }
+  __device__ void operator()(int64_t row, int col) const {
+    write(inout, row, col, fminf(fmaxf(read(inout, row, col), -limit), limit));
+  }
+};
+struct Gather {
+  const int32_t* source;
+  View in, out;
+  __device__ int rows() const { return out.rows; }
+  __device__ void operator()(int64_t row, int col) const { write(out, row, col, read(in, source[row], col)); }
+};
+struct FinishLogits {
+  View inout;
+  float scale, softcap;
+  __device__ int rows() const { return inout.rows; }
+  __device__ void operator()(int64_t row, int col) const {
+    const float value = read(inout, row, col) * scale;
+    write(inout, row, col, softcap > 0 ? softcap * tanhf(value / softcap) : value);
+  }
+};
+struct Convert {
+  View in, out;
+  __device__ int rows() const { return out.rows; }
+  __device__ void operator()(int64_t row, int col) const { write(out, row, col, read(in, row, col)); }
+};
+struct AddBias {
+  const float* bias;
+  View inout;
+  __device__ int rows() const { return inout.rows; }
+  __device__ void operator()(int64_t row, int col) const { write(inout, row, col, read(inout, row, col) + bias[col]); }
+};
+
+// The largest number's place, the lowest of equals; one thread group a row.
+__global__ void __launch_bounds__(1024) argmax_kernel(View logits, int32_t* best) {
+  __shared__ float values[32];
+  __shared__ int places[32];
+  let_next_start();
+  wait_for_previous();
+  const float* row = reinterpret_cast<const float*>(static_cast<const char*>(logits.data) + blockIdx.x * logits.stride);
+  float value = -INFINITY;
+  int place = INT_MAX;
+  for (int i = threadIdx.x; i < logits.cols; i += 1024) {
+    if (isnan(row[i])) value = INFINITY, place = -1;  // no largest number: -1, the lowest of all places
+    if (row[i] > value || place == INT_MAX) value = row[i], place = i;
+  }
+  auto better = [](float a, int i, float b, int j) { return b > a || (b == a && j < i); };
+  for (int step = 16; step > 0; step /= 2) {
+    const float other = __shfl_xor_sync(~0u, value, step);
+    const int there = __shfl_xor_sync(~0u, place, step);
+    if (better(value, place, other, there)) value = other, place = there;
+  }
+  if (threadIdx.x % 32 == 0) values[threadIdx.x / 32] = value, places[threadIdx.x / 32] = place;
+  __syncthreads();
+  if (threadIdx.x != 0) return;
+  for (int i = 1; i < 32; ++i) {
+    if (better(value, place, values[i], places[i])) value = values[i], place = places[i];
+  }
+  best[blockIdx.x] = place;
+}
+
+size_t row_bytes(int64_t cols) {
+  static const bool prepared = [] { return prepare(norm_kernel, 200 << 10) && prepare(add_norm_kernel, 200 << 10); }();
+  static_cast<void>(prepared);
+  return static_cast<size_t>(cols) * sizeof(float);
+}
+
+NormParts parts_of(const Norm& norm, int32_t parts, int32_t cols) {
+  const int width = cols / parts;
+  return {norm.kind, norm.epsilon, norm.weight, norm.bias, width, parts, norm.width == width};
+}
+
+}  // namespace
+
+void embed(cudaStream_t stream, const Weight& table, const int32_t* ids, int32_t offset, float scale, bool add,
+           View out) {
+  launch(stream, embed_kernel, count(out.rows), 256, 0, table, table.bytes / table.rows, ids, offset, scale, add,
+         table.layout == kTiles, out);
+}
+
+void norm(cudaStream_t stream, const Norm& norm, int32_t parts, View in, View out) {
+  const NormParts cut = parts_of(norm, parts, in.cols);
+  launch(stream, norm_kernel, count(int64_t{in.rows} * parts), kRowThreads, row_bytes(cut.width), cut, in, out);
+}
+
+void add_norm(cudaStream_t stream, View in, float scale, View stream_rows, const Norm& norm, View out) {
+  launch(stream, add_norm_kernel, count(in.rows), kRowThreads, row_bytes(in.cols), in, scale, stream_rows,
+         parts_of(norm, 1, in.cols), out);
+}
+
+void activate(cudaStream_t stream, Activation activation, View in, View out) {
+  each(stream, out, Activate{activation, in, out});
+}
+void glu(cudaStream_t stream, Activation activation, View gate, View up, View out) {
+  each(stream, out, Glu{activation, gate, up, out});
+}
+void add(cudaStream_t stream, View in, float scale, View out) { each(stream, out, Add{in, out, scale}); }
+void clamp(cudaStream_t stream, float limit, View inout) { each(stream, inout, Clamp{inout, limit}); }
+void gather(cudaStream_t stream, const int32_t* rows, View in, View out) { each(stream, out, Gather{rows, in, out}); }
+void finish_logits(cudaStream_t stream, float scale, float softcap, View inout) {
+  each(stream, inout, FinishLogits{inout, scale, softcap});
+}
+void convert(cudaStream_t stream, View in, View out) { each(stream, out, Convert{in, out}); }
+void add_bias(cudaStream_t stream, const float* bias, View inout) { each(stream, inout, AddBias{bias, inout}); }
+void argmax(cudaStream_t stream, View logits, int32_t* best) {
+  launch(stream, argmax_kernel, count(logits.rows), 1024, 0, logits, best);
+}
+
+}  // namespace millrace::cuda

@@ -1,0 +1,120 @@
+// What kernels share: reading and writing activations in any form, sums over a thread group, activations.
+#pragma once
+
+#include "backend/cuda/kernels.h"
+#include "backend/cuda/ptx.cuh"
+
+namespace millrace::cuda {
+
+inline constexpr int kRowThreads = 256;  // of every kernel that sums over a row: part of the meaning of its bits
+
+__device__ inline float read(const View& view, int64_t row, int64_t col) {
+  const char* at = static_cast<const char*>(view.data) + row * view.stride;
+  if (view.form == Form::f32) return reinterpret_cast<const float*>(at)[col];
+  if (view.form == Form::bf16) return __bfloat162float(reinterpret_cast<const __nv_bfloat16*>(at)[col]);
+  return __half2float(reinterpret_cast<const __half*>(at)[col]);
+}
+
+__device__ inline void write(const View& view, int64_t row, int64_t col, float value) {
+  char* at = static_cast<char*>(view.data) + row * view.stride;
+  if (view.form == Form::f32) {
+    reinterpret_cast<float*>(at)[col] = value;
+  } else if (view.form == Form::bf16) {
+    reinterpret_cast<__nv_bfloat16*>(at)[col] = __float2bfloat16_rn(value);
+  } else {
+    reinterpret_cast<__half*>(at)[col] = __float2half_rn(value);
+  }
+}
+
+__device__ inline void rows_sync() { __syncthreads(); }
+
+// A row of float32 numbers to shared memory, by kRowThreads threads with as many reads under way as there can be.
+__device__ inline void stage_row(const float* from, int cols, float* staged) {
+  if (cols % 4 == 0 && reinterpret_cast<uintptr_t>(from) % 16 == 0) {
+#pragma unroll 4
+    for (int i = threadIdx.x; i < cols / 4; i += kRowThreads)
+      reinterpret_cast<float4*>(staged)[i] = reinterpret_cast<const float4*>(from)[i];
+  } else {
+#pragma unroll 8
+    for (int i = threadIdx.x; i < cols; i += kRowThreads) staged[i] = from[i];
+  }
+  rows_sync();
+}
+
+// Sum over kRowThreads threads, the same for all of them, in an order that never changes.
+__device__ inline float group_sum(float value, float* room) {
+#pragma unroll
+  for (int step = 16; step > 0; step /= 2) value += __shfl_xor_sync(~0u, value, step);
+  rows_sync();
+  if (threadIdx.x % 32 == 0) room[threadIdx.x / 32] = value;
+  rows_sync();
+  return ((room[0] + room[1]) + (room[2] + room[3])) + ((room[4] + room[5]) + (room[6] + room[7]));
+}
+
+__device__ inline float activated(Activation activation, float x) {
+  switch (activation) {
+    case Activation::silu:
+      return __fdividef(x, 1 + __expf(-x));
+    case Activation::gelu:
+      return 0.5f * x * (1 + erff(x * 0.70710678f));
+    case Activation::gelu_tanh:
+      return 0.5f * x * (1 + tanhf(0.79788456f * (x + 0.044715f * x * x * x)));
+    case Activation::relu:
+      return fmaxf(x, 0);
+    case Activation::relu_squared:
+      return x > 0 ? x * x : 0;
+  }
+  return x;
+}
+
+// What a row is multiplied with (and, for the layer norm, moved by) before weight and bias. value(i) reads number i.
+template <class F>
+__device__ float2 norm_factors(NormKind kind, float epsilon, int width, float* room, F&& value) {
+  float mean = 0, square = 0;
+  if (kind == NormKind::layer) {
+#pragma unroll 8
+    for (int i = threadIdx.x; i < width; i += kRowThreads) mean += value(i);
+    mean = group_sum(mean, room) / static_cast<float>(width);
+  }
+#pragma unroll 8
+  for (int i = threadIdx.x; i < width; i += kRowThreads) {
+    const float v = value(i) - mean;
+    square += v * v;
+  }
+  square = group_sum(square, room);
+  return {mean, rsqrtf(square / static_cast<float>(width) + epsilon)};
+}
+
+__device__ inline float normed(float value, float2 factors, const float* weight, const float* bias, int i) {
+  float result = (value - factors.x) * factors.y;
+  if (weight != nullptr) result *= weight[i];
+  if (bias != nullptr) result += bias[i];
+  return result;
+}
+
+// Gives a kernel all the shared memory there is, so that the next one finds room beside it on the same multiprocessor;
+// `bytes` is the most it will ask for itself.
+template <class... P>
+bool prepare(void (*kernel)(P...), int bytes) {
+  cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+  cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared);
+  return true;
+}
+
+// Queues a kernel that may start while the one before still runs (ptx.cuh says how they wait).
+template <class... P, class... A>
+void launch(cudaStream_t stream, void (*kernel)(P...), dim3 grid, int threads, size_t shared, A&&... arguments) {
+  cudaLaunchConfig_t config = {};
+  config.gridDim = grid;
+  config.blockDim = static_cast<unsigned>(threads);
+  config.dynamicSmemBytes = shared;
+  config.stream = stream;
+  cudaLaunchAttribute early = {};
+  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  early.val.programmaticStreamSerializationAllowed = 1;
+  config.attrs = &early;
+  config.numAttrs = 1;
+  cudaLaunchKernelEx(&config, kernel, P(arguments)...);
+}
+
+}  // namespace millrace::cuda

@@ -1,0 +1,48 @@
+#include "session/device.h"
+
+#include <charconv>
+
+#include "backend/cuda/cuda.h"
+#include "backend/reference/reference.h"
+
+namespace millrace {
+namespace {
+
+// The GPU's number, or -1 if the name is not one of a GPU.
+Result<int> gpu_of(std::string_view name) {
+  if (name == "auto") return cuda_devices().empty() ? -1 : 0;
+  if (name == "cuda") return 0;
+  if (!name.starts_with("cuda:")) return -1;
+  const std::string_view digits = name.substr(5);
+  int number = -1;
+  const auto [end, failure] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
+  if (failure != std::errc() || end != digits.data() + digits.size() || number < 0)
+    return error(Code::invalid, "device '{}': give cuda or cuda:NUMBER", name);
+  return number;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Backend>> open_device(std::string_view name, const CpuOptions& cpu) {
+  TRY(const int gpu, gpu_of(name));
+  if (gpu >= 0) return make_cuda_backend({.device = gpu});
+  if (name == "reference") return make_reference_backend();
+  if (name == "cpu" || name == "auto") return make_cpu_backend(cpu);
+  return error(Code::invalid, "no device '{}'; there are cpu, cuda, cuda:NUMBER, auto and reference", name);
+}
+
+Result<Machine> measure_device(std::string_view name, const MachineOptions& cpu) {
+  TRY(const int gpu, gpu_of(name));
+  if (gpu < 0) return measure_machine(cpu);
+  TRY(const CudaPeaks peaks, measure_cuda_peaks(gpu));
+  // All products and attention go through the same matrix instructions there.
+  return Machine{.processor = peaks.name,
+                 .isa = "cuda",
+                 .threads = 1,
+                 .read_bytes = peaks.read_bytes,
+                 .int8_operations = peaks.bf16_operations,
+                 .bf16_operations = peaks.bf16_operations,
+                 .f32_operations = peaks.bf16_operations};
+}
+
+}  // namespace millrace

@@ -1,0 +1,18 @@
+// Which machine computes, by the name people give it: cpu, cuda, cuda:1, auto (a GPU if there is one), reference.
+#pragma once
+
+#include <memory>
+#include <string_view>
+
+#include "backend/backend.h"
+#include "backend/cpu/cpu.h"
+#include "ledger/machine.h"
+
+namespace millrace {
+
+Result<std::unique_ptr<Backend>> open_device(std::string_view name, const CpuOptions& cpu);
+
+// What that machine does at most, measured; of the CPU it is kept (ledger/machine.h).
+Result<Machine> measure_device(std::string_view name, const MachineOptions& cpu);
+
+}  // namespace millrace
