@@ -102,7 +102,7 @@ run_fuzzers() {
   mkdir -p build/found
   for program in $(find build/asan/tests -type f -name 'fuzz_*' -executable | sort); do
     name=${program##*/fuzz_}
-    work=build/found/work/$name
+    work=build/found/corpus/$name
     log=$logs/fuzz-$name.log
     mkdir -p "$work"
     seeds=$(find tests -type d -path "*corpus/$name" | head -n 1)

@@ -29,6 +29,7 @@ constexpr size_t kBodyReadBytes = 65536;  // and while a body comes
 constexpr size_t kAheadBytes = 16384;     // a client may send of its next request before it has this answer
 constexpr int64_t kSmallBody = 65536;
 constexpr size_t kKeptBytes = 16384;  // of room a connection keeps between answers
+constexpr double kTurnSeconds = 2;    // for whoever is told that there are too many to ask, and then to read it
 
 Clock::duration seconds(double value) {
   return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(value));
@@ -220,11 +221,29 @@ class Connection : public ConnectionHandle, public std::enable_shared_from_this<
     co_return !closed_;
   }
 
-  // A co_await stands alone in its statement everywhere here: g++ 12 compiles one inside && or ?: wrongly.
+  // A co_await stands alone in its statement everywhere here, without anything made for it in the same statement: g++
+  // 12 compiles one inside && or ?: wrongly, and destroys some temporaries of its arguments twice.
   asio::awaitable<void> run() {
     if (kTls) co_await handshake();
-    for (bool more = !closed_; more && !closed_;) more = co_await serve_one();
+    if (setting_.full) {
+      co_await turn_away();
+    } else {
+      for (bool more = !closed_; more && !closed_;) more = co_await serve_one();
+    }
     co_await finish();
+  }
+
+  // Once the client asks for something, whatever it is; one that does not ask in time gets no answer.
+  asio::awaitable<void> turn_away() {
+    const bool asked = co_await read_more(Clock::now() + seconds(kTurnSeconds), kReadBytes);
+    if (!asked) co_return;
+    refused_ = true;
+    HttpAnswer answer = error_answer({.status = 503,
+                                      .message = "this server has all the connections it may have: try again later",
+                                      .type = "server_error",
+                                      .code = "overloaded",
+                                      .retry_after = 1});
+    co_await write_whole(std::move(answer));
   }
 
   asio::awaitable<void> handshake() {
@@ -529,7 +548,7 @@ class Connection : public ConnectionHandle, public std::enable_shared_from_this<
     } else {
       error_code ignored;
       lowest().shutdown(asio::socket_base::shutdown_send, ignored);
-      const auto deadline = Clock::now() + seconds(2);
+      const auto deadline = Clock::now() + seconds(kTurnSeconds);
       bool more = refused_ || in_.size() > 0;
       for (size_t drained = 0; more && drained < (size_t{1} << 20); drained += kBodyReadBytes) {
         in_.consume(in_.size());

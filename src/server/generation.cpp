@@ -41,10 +41,7 @@ void Generation::guarded(const std::function<void()>& task) {
   try {
     task();
   } catch (const std::exception&) {
-    fail({.status = 500,
-          .message = "the server could not finish this request: try again later",
-          .type = "server_error",
-          .code = "internal_error"});
+    fail(unfinished());
   }
 }
 

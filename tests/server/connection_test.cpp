@@ -216,6 +216,42 @@ TEST(Http, TooManyWaitAndTheRestIsToldWhenToComeBack) {
   EXPECT_EQ(at(refused.json(), "error", "type"), Json("rate_limit_error"));
 }
 
+// Beyond the most connections there may be, whoever asks is told to come back; how many are told at once is bounded,
+// and those whose turn it is do not notice.
+TEST(Http, TooManyConnectionsAreToldSo) {
+  ServerOptions options;
+  options.connections = 2;
+  Rig rig(std::move(options));
+  Client first(rig.port()), second(rig.port());
+  for (Client* client : {&first, &second}) {
+    client->ask("GET", "/health", "");
+    EXPECT_EQ(client->answer().status, 200);
+  }
+  for (int i = 0; i < 3; ++i) {
+    Client third(rig.port());
+    third.ask("POST", "/v1/completions", kShort);
+    const Response refused = third.answer();
+    EXPECT_EQ(refused.status, 503) << refused.body;
+    EXPECT_EQ(refused.headers.at("retry-after"), "1");
+    EXPECT_EQ(refused.headers.at("connection"), "close");
+    EXPECT_EQ(at(refused.json(), "error", "code"), Json("overloaded"));
+    EXPECT_TRUE(third.ended());
+  }
+  {
+    std::vector<std::unique_ptr<Client>> crowd;
+    for (int i = 0; i < 200; ++i) crowd.push_back(std::make_unique<Client>(rig.port()));
+    int told = 0;
+    for (auto& client : crowd) client->ask("GET", "/health", "");
+    for (auto& client : crowd) told += client->answer().status == 503;
+    EXPECT_GE(told, 1);
+    first.ask("POST", "/v1/completions", kShort);
+    EXPECT_EQ(first.answer().status, 200);
+  }
+  EXPECT_EQ(rig.server().service().counters().connections.load(), 2);
+  second.close();
+  EXPECT_TRUE(eventually([&] { return rig.get("/health").status == 200; }));
+}
+
 TEST(Http, EveryRouteButTheOpenOnesNeedsTheKey) {
   ServerOptions options;
   ASSERT_TRUE(options.service.keys.add_lines("# who\nalice sk-alice-0001 rpm=1000\nbob sk-bob-00002").ok());
@@ -275,7 +311,7 @@ TEST(Http, OtherHostsAndOriginsAreRefused) {
   for (std::string_view host : {"localhost", "localhost:8080", "127.0.0.1", "LOCALHOST:1"})
     EXPECT_EQ(status("POST", host, ""), 200) << host;
   for (std::string_view host :
-       {"evil.example", "localhost.evil.example", "evil.example:8080", "[::2]", "127.0.0.2", ""})
+       {"evil.example", "localhost.evil.example", "evil.example:8080", "[::2]", "[localhost", "[", "127.0.0.2", ""})
     EXPECT_EQ(status("POST", host, ""), 421) << host;
   EXPECT_EQ(status("POST", "localhost:80", "Origin: http://localhost:80\r\n"), 200);
   EXPECT_EQ(status("POST", "localhost:80", "Origin: https://evil.example\r\n"), 403);
