@@ -388,7 +388,7 @@ TEST(Metrics, AreWhatPrometheusReads) {
   EXPECT_EQ(rig.post("/v1/completions", kShort).status, 200);
   const Response response = rig.get("/metrics");
   EXPECT_TRUE(response.headers.at("content-type").starts_with("text/plain; version=0.0.4"));
-  const std::regex sample(R"re(^([a-z_][a-z0-9_]*)(\{([a-z_]+="[^"\\]*",?)+\})? (-?[0-9.e+-]+)$)re");
+  const std::regex sample(R"re(^([a-z_][a-z0-9_:]*)(\{([a-z_]+="[^"\\]*",?)+\})? (-?[0-9.e+-]+)$)re");
   std::map<std::string, std::string> types;
   std::map<std::string, double> values;
   std::string text = response.body, helped;
@@ -423,14 +423,16 @@ TEST(Metrics, AreWhatPrometheusReads) {
     if (type != "histogram") continue;
     EXPECT_EQ(values[name + "_bucket"], values[name + "_count"]) << name;  // the last is +Inf
   }
-  EXPECT_EQ(values["millrace_time_to_first_token_seconds_count"], 1);
-  EXPECT_EQ(values["millrace_generation_tokens_total"], 2);
+  EXPECT_EQ(values["vllm:time_to_first_token_seconds_count"], 1);
+  EXPECT_EQ(values["vllm:generation_tokens_total"], 2);
+  EXPECT_EQ(values["vllm:prompt_tokens_total"], 2);
+  EXPECT_EQ(values["vllm:prefix_cache_queries_total"], 2);
   // What the dashboard and the alerts look at is there.
   for (const char* name : {"docs/grafana.json", "docs/operations.md"}) {
     const std::string document = read_file(std::filesystem::path(MILLRACE_SOURCE_DIR) / name).value();
-    const std::regex metric("millrace_[a-z0-9_]*[a-z]");
+    const std::regex metric("(millrace_|vllm:)[a-z0-9_]*[a-z]");
     for (std::sregex_iterator it(document.begin(), document.end(), metric), end; it != end; ++it)
-      EXPECT_TRUE(values.contains(it->str())) << it->str() << " in " << name;
+      EXPECT_TRUE(values.contains(it->str()) || types.contains(it->str())) << it->str() << " in " << name;
   }
 }
 

@@ -78,7 +78,7 @@ class Server:
         _, body = await self.fetch(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")
         values = {}
         for line in body.decode().splitlines():
-            found = re.match(r"millrace_(\w+)(?:\{[^}]*\})? (\S+)$", line)
+            found = re.match(r"(?:millrace_|vllm:)(\w+)(?:\{[^}]*\})? (\S+)$", line)
             if found and "_bucket" not in found.group(1):
                 values[found.group(1)] = float(found.group(2))
         return values
@@ -341,7 +341,10 @@ def check_metrics(answer, report):
     if shutil.which("promtool") is None:
         return
     said = subprocess.run(["promtool", "check", "metrics"], input=answer[1], capture_output=True)
-    report.say("promtool finds nothing", None if said.returncode == 0 else said.stderr.decode() + said.stdout.decode())
+    remarks = (said.stderr + said.stdout).decode().splitlines()
+    # 3: only remarks on style. vLLM's names are as they are; ours follow every rule.
+    wrong = [line for line in remarks if not line.startswith("vllm:")]
+    report.say("promtool finds nothing", None if said.returncode in (0, 3) and not wrong else "\n".join(remarks))
 
 
 async def signals(program, report):

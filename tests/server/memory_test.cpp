@@ -22,12 +22,13 @@ void* take(size_t bytes) {
 
 }  // namespace
 
-void* operator new(size_t bytes) { return take(bytes); }
-void* operator new[](size_t bytes) { return take(bytes); }
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete[](void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, size_t) noexcept { std::free(memory); }
-void operator delete[](void* memory, size_t) noexcept { std::free(memory); }
+// Not inlined, or g++ sees through them and takes new and free for a pair that does not match.
+[[gnu::noinline]] void* operator new(size_t bytes) { return take(bytes); }
+[[gnu::noinline]] void* operator new[](size_t bytes) { return take(bytes); }
+[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete[](void* memory) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory, size_t) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete[](void* memory, size_t) noexcept { std::free(memory); }
 
 namespace millrace {
 namespace {
