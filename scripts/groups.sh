@@ -95,9 +95,9 @@ targets_of() {
   done
 }
 
-# run_fuzzers SECONDS: every fuzz target of build/asan from its seeds; what it finds is kept under build/found.
+# run_fuzzers SECONDS: every fuzz target of build/asan from its seeds, with the words of its dictionary if it has one; what it finds is kept under build/found.
 run_fuzzers() {
-  local seconds=$1 program name seeds work log
+  local seconds=$1 program name seeds work log words
   prepare asan "$root/build/asan" fuzzers || return
   mkdir -p build/found
   for program in $(find build/asan/tests -type f -name 'fuzz_*' -executable | sort); do
@@ -106,8 +106,10 @@ run_fuzzers() {
     log=$logs/fuzz-$name.log
     mkdir -p "$work"
     seeds=$(find tests -type d -path "*corpus/$name" | head -n 1)
+    words=
+    [ ! -e "$seeds.dict" ] || words=-dict=$seeds.dict
     # shellcheck disable=SC2086
-    if timeout $((seconds * 3 + 60)) "$program" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 \
+    if timeout $((seconds * 3 + 60)) "$program" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 $words \
       -print_final_stats=1 -artifact_prefix="build/found/$name-" "$work" $seeds >"$log" 2>&1; then
       passed
       printf '   %-28s %s runs\n' "fuzz-$name" "$(sed -n 's/^stat::number_of_executed_units: *//p' "$log")"
@@ -182,6 +184,7 @@ group_faults() {
 group_faults_long() {
   prepare release "$root/build/release" millrace -DMILLRACE_TESTS=ON || return
   need_packages prometheus || skipped "promtool: no package prometheus"
+  need_packages slowhttptest || say "test: no package slowhttptest"
   run_lines faults-long 3600 python3 tests/server/faults.py build/release/bin/millrace --full
   if need_packages haproxy; then
     run_lines replicas 600 python3 tests/server/replicas.py build/release/bin/millrace

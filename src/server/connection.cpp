@@ -12,7 +12,9 @@
 #include <boost/beast/http/parser.hpp>
 #include <boost/beast/http/string_body.hpp>
 
-#include <mutex>
+#include <algorithm>
+
+#include "server/reply.h"
 
 namespace millrace {
 namespace {
@@ -28,8 +30,9 @@ constexpr size_t kWatchBytes = 512;       // and while an answer is: hardly ever
 constexpr size_t kBodyReadBytes = 65536;  // and while a body comes
 constexpr size_t kAheadBytes = 16384;     // a client may send of its next request before it has this answer
 constexpr int64_t kSmallBody = 65536;
-constexpr size_t kKeptBytes = 16384;  // of room a connection keeps between answers
-constexpr double kTurnSeconds = 2;    // for whoever is told that there are too many to ask, and then to read it
+constexpr size_t kKeptBytes = 16384;               // of room a connection keeps between answers
+constexpr size_t kDrainedBytes = size_t{1} << 20;  // of what a client still sends after it was refused
+constexpr double kTurnSeconds = 2;  // for whoever is told that there are too many to ask, and then to read it
 
 Clock::duration seconds(double value) {
   return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(value));
@@ -52,78 +55,6 @@ class BodyCharge {
  private:
   std::atomic<int64_t>& total_;
   int64_t bytes_ = 0;
-};
-
-// The answer to one request on its way from whoever gives it to the connection. Any thread; the wake function is
-// called at most once between two looks.
-class Reply : public Exchange, public std::enable_shared_from_this<Reply> {
- public:
-  explicit Reply(std::function<void()> wake) : wake_(std::move(wake)) {}
-
-  void attach(std::shared_ptr<Job> job) override {
-    std::unique_lock lock(mutex_);
-    if (closed_) {
-      lock.unlock();
-      job->gone();
-      return;
-    }
-    job_ = std::move(job);
-  }
-  void answer(HttpAnswer answer) override {
-    std::lock_guard lock(mutex_);
-    if (head_) return;
-    head_ = std::move(answer);
-    signal();
-  }
-  void stream(HttpAnswer head) override {
-    std::lock_guard lock(mutex_);
-    if (head_) return;
-    head_ = std::move(head);
-    streaming_ = true;
-    signal();
-  }
-  void ready() override {
-    std::lock_guard lock(mutex_);
-    ready_ = true;
-    signal();
-  }
-
-  // I/O thread.
-  struct Seen {
-    bool answered = false, streaming = false, ready = false;
-  };
-  Seen look() {
-    std::lock_guard lock(mutex_);
-    signalled_ = false;
-    return {head_.has_value(), streaming_, std::exchange(ready_, false)};
-  }
-  HttpAnswer take_head() {
-    std::lock_guard lock(mutex_);
-    return std::move(*head_);
-  }
-  std::shared_ptr<Job> job() {
-    std::lock_guard lock(mutex_);
-    return job_;
-  }
-  // Nothing more will be looked at. `gone`: the client did not get everything.
-  void close(bool gone) {
-    std::unique_lock lock(mutex_);
-    if (std::exchange(closed_, true)) return;
-    std::shared_ptr<Job> job = std::move(job_);
-    wake_ = nullptr;
-    lock.unlock();
-    if (gone && job) job->gone();
-  }
-
- private:
-  void signal() {
-    if (!closed_ && wake_ && !std::exchange(signalled_, true)) wake_();
-  }
-  std::mutex mutex_;
-  std::function<void()> wake_;
-  std::optional<HttpAnswer> head_;
-  std::shared_ptr<Job> job_;
-  bool streaming_ = false, ready_ = false, closed_ = false, signalled_ = false;
 };
 
 // `Stream` is a socket, or TLS over one.
@@ -314,25 +245,43 @@ class Connection : public ConnectionHandle, public std::enable_shared_from_this<
     co_return 0;
   }
 
-  // The status that says what is wrong with the bytes, 0 if they only end too early.
-  static int status_of(const error_code& failure) {
+  // The status that says what is wrong with the bytes.
+  int status_of(const error_code& failure) const {
     if (failure == http::error::header_limit) return 431;
     if (failure == http::error::body_limit) return 413;
-    if (failure == http::error::bad_version) return 505;
+    if (failure == http::error::bad_version) return names_a_version() ? 505 : 400;
     return 400;
+  }
+
+  // Whether the request line, which is still there, ends as that of some version of HTTP does.
+  bool names_a_version() const {
+    std::string_view line(static_cast<const char*>(in_.data().data()), in_.size());
+    line = line.substr(0, line.find("\r\n"));
+    if (std::count(line.begin(), line.end(), ' ') != 2) return false;
+    const std::string_view version = line.substr(line.rfind(' ') + 1);
+    auto digit = [&](size_t at) { return version[at] >= '0' && version[at] <= '9'; };
+    return version.size() == 8 && version.starts_with("HTTP/") && digit(5) && version[6] == '.' && digit(7);
+  }
+
+  // Beast asserts that whoever has seen a last chunk's first line comes back with the whole of it. At least its five
+  // bytes follow whatever begins with a zero, so there is no harm in waiting for them.
+  bool may_be_half_of_the_end(const Parser& parser) const {
+    if (!parser.is_header_done() || !parser.chunked() || in_.size() >= std::string_view("0\r\n\r\n").size())
+      return false;
+    return *static_cast<const char*>(in_.data().data()) == '0';
   }
 
   // Feeds what has come to the parser. False: it is no HTTP, and `refused` says what to answer.
   bool feed(Parser& parser, int& refused) {
-    while (in_.size() > 0 && !parser.is_done()) {
+    while (in_.size() > 0 && !parser.is_done() && !may_be_half_of_the_end(parser)) {
       error_code failure;
       const bool had_header = parser.is_header_done();
       const size_t used = parser.put(in_.data(), failure);
-      in_.consume(used);
       if (failure && failure != http::error::need_more) {
         refused = status_of(failure);
         return false;
       }
+      in_.consume(used);
       if (failure == http::error::need_more || used == 0 || had_header != parser.is_header_done()) break;
     }
     return true;
@@ -550,7 +499,8 @@ class Connection : public ConnectionHandle, public std::enable_shared_from_this<
       lowest().shutdown(asio::socket_base::shutdown_send, ignored);
       const auto deadline = Clock::now() + seconds(kTurnSeconds);
       bool more = refused_ || in_.size() > 0;
-      for (size_t drained = 0; more && drained < (size_t{1} << 20); drained += kBodyReadBytes) {
+      for (size_t drained = 0; more && drained < kDrainedBytes;) {
+        drained += in_.size();
         in_.consume(in_.size());
         more = co_await read_more(deadline, kBodyReadBytes);
       }

@@ -61,6 +61,28 @@ TEST(Http, BodiesInChunksAndAfterContinue) {
   EXPECT_EQ(client.answer().status, 200);
 }
 
+// Cut anywhere, also where Beast's parser does not expect it: between the two line breaks that end the last chunk.
+TEST(Http, ChunksMayBeCutAnywhere) {
+  Rig rig;
+  const std::string head = "POST /tokenize HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n";
+  Client other(rig.port());
+  for (const auto& [body, status] : {std::pair<std::string, int>{"0\r\n\r\n", 400},
+                                     {"000;a=b\r\nX: y\r\n\r\n", 400},
+                                     {"f\r\n{\"content\":\"0\"}\r\n0\r\n\r\n", 200}}) {
+    for (size_t cut = 1; cut < body.size(); ++cut) {
+      Client client(rig.port());
+      client.send(head + body.substr(0, cut));
+      // By the time somebody else has two answers the server has read what was sent before.
+      for (int i = 0; i < 2; ++i) {
+        other.ask("GET", "/health", "");
+        ASSERT_EQ(other.answer().status, 200);
+      }
+      client.send(body.substr(cut));
+      EXPECT_EQ(client.answer().status, status) << body << cut;
+    }
+  }
+}
+
 TEST(Http, OldClientsGetTheirStreamToo) {
   Rig rig;
   Client client(rig.port());
