@@ -95,7 +95,8 @@ targets_of() {
   done
 }
 
-# run_fuzzers SECONDS: every fuzz target of build/asan from its seeds, with the words of its dictionary if it has one; what it finds is kept under build/found.
+# run_fuzzers SECONDS: every fuzz target of build/asan from its seeds, with the words of corpus/NAME.dict if there is one;
+# what it finds is kept under build/found.
 run_fuzzers() {
   local seconds=$1 program name seeds work log words
   prepare asan "$root/build/asan" fuzzers || return
