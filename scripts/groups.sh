@@ -95,7 +95,7 @@ targets_of() {
   done
 }
 
-# run_fuzzers SECONDS: every fuzz target of build/asan from its seeds, with the words of corpus/NAME.dict if there is one;
+# run_fuzzers SECONDS: every fuzz target of build/asan from its seeds, with the words of corpus/NAME.dict if any;
 # what it finds is kept under build/found.
 run_fuzzers() {
   local seconds=$1 program name seeds work log words

@@ -65,6 +65,8 @@ class Connection : public ConnectionHandle, public std::enable_shared_from_this<
       : stream_(std::move(stream)), timer_(stream_.get_executor()), setting_(setting), at_end_(std::move(at_end)) {}
 
   void start() {
+    error_code ignored;
+    lowest().non_blocking(true, ignored);
     asio::co_spawn(
         stream_.get_executor(), [self = this->shared_from_this()] { return self->run(); },
         [self = this->shared_from_this()](std::exception_ptr) {
@@ -126,8 +128,19 @@ class Connection : public ConnectionHandle, public std::enable_shared_from_this<
     co_return in_.size() > before;
   }
 
+  // Takes from the text what the socket has room for, which is nearly always all of it and needs no waiting.
+  void write_at_once(std::string_view& text) {
+    if constexpr (!kTls) {
+      if (closed_) return;
+      error_code failure;
+      text.remove_prefix(stream_.write_some(asio::buffer(text.data(), text.size()), failure));
+      closed_ = closed_ || (failure && failure != asio::error::would_block && failure != asio::error::try_again);
+    }
+  }
+
   // Writes all of it. False: the connection has ended, or the client took nothing for too long.
   asio::awaitable<bool> write(std::string_view text) {
+    write_at_once(text);
     while (!text.empty() && !closed_) {
       const auto deadline = Clock::now() + seconds(setting_.limits.write_seconds);
       writing_ = true;

@@ -52,6 +52,7 @@ double Service::now() const { return std::chrono::duration<double>(Clock::now() 
 
 void Service::serve(ServedModel model) {
   owned_model_ = std::make_unique<ServedModel>(std::move(model));
+  owned_model_->engine->when_told([this] { mail_.send(); });
   model_.store(owned_model_.get());
 }
 
@@ -262,7 +263,7 @@ std::optional<ApiError> Service::open_generation(Body kind, HttpRequest& request
         .message = fmt::format("there is no model '{}'; /v1/models lists what there is", shortened(asked.model)),
         .param = "model",
         .code = "model_not_found"};
-  Generation::Setting setting{.model = served, .stream_workers = &stream_workers_, .exchange = exchange};
+  Generation::Setting setting{.model = served, .mail = &mail_, .exchange = exchange};
   // Without keys people are told apart by what they say; with keys, nobody gets more by using more names.
   setting.tenant = options_.keys.empty() ? asked.user : visitor.tenant;
   setting.root = root_key(secret_, visitor.tenant, asked.salt);

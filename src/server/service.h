@@ -111,6 +111,7 @@ class Service {
   std::optional<ApiError> ending_;  // what everybody who is open is told
 
   Workers stream_workers_;
+  StepMail mail_{stream_workers_};
   Workers prepare_workers_;  // last: joined first, while everything they use is there
 };
 
