@@ -220,7 +220,6 @@ class Connection : public ConnectionHandle, public std::enable_shared_from_this<
     auto parser = std::make_unique<Parser>();
     parser->header_limit(static_cast<uint32_t>(setting_.limits.header_bytes));
     parser->body_limit(setting_.limits.body_bytes);
-    parser->eager(true);
     bool there = in_.size() > 0;
     if (!there) {
       idle_ = true;
@@ -228,10 +227,10 @@ class Connection : public ConnectionHandle, public std::enable_shared_from_this<
       idle_ = false;
     }
     if (!there) co_return false;
-    const int refused = co_await read_request(*parser);
+    HttpRequest request;
+    const int refused = co_await read_request(*parser, request);
     if (refused > 0) co_await refuse(refused);
     if (refused != 0) co_return false;
-    HttpRequest request = request_of(*parser);
     parser.reset();
     if (in_.size() == 0) in_.shrink_to_fit();
     if (!reading_) landing_ = {};
@@ -240,7 +239,7 @@ class Connection : public ConnectionHandle, public std::enable_shared_from_this<
   }
 
   // 0: it is there; -1: the client went away; else the status to refuse it with.
-  asio::awaitable<int> read_request(Parser& parser) {
+  asio::awaitable<int> read_request(Parser& parser, HttpRequest& request) {
     int refused = 0;
     const bool head = co_await read_head(parser, refused);
     if (!head) co_return refused != 0 ? refused : -1;
@@ -249,12 +248,17 @@ class Connection : public ConnectionHandle, public std::enable_shared_from_this<
     keep_alive_ = parser.keep_alive() && !*setting_.closing;
     chunked_ = parser.get().version() >= 11;
     head_only_ = parser.get().method_string() == "HEAD";
+    // Beast puts what comes in trailers among the headers, so those are taken before the body is read.
+    request = request_of(parser);
+    parser.eager(true);
     if (!parser.is_done() && boost::beast::iequals(parser.get()["Expect"], "100-continue")) {
       const bool written = co_await write("HTTP/1.1 100 Continue\r\n\r\n");
       if (!written) co_return -1;
     }
     const bool body = co_await read_body(parser, refused);
     if (!body) co_return refused != 0 ? refused : -1;
+    request.body = std::move(parser.get().body());
+    request.charge = std::move(charge_);
     co_return 0;
   }
 
@@ -362,8 +366,8 @@ class Connection : public ConnectionHandle, public std::enable_shared_from_this<
     return target.starts_with('/') || target.starts_with("http://") || target.starts_with("https://") ? 0 : 400;
   }
 
-  HttpRequest request_of(Parser& parser) {
-    auto& message = parser.get();
+  HttpRequest request_of(const Parser& parser) const {
+    const auto& message = parser.get();
     HttpRequest request;
     request.method = std::string(message.method_string());
     std::string_view target(message.target().data(), message.target().size());
@@ -378,8 +382,6 @@ class Connection : public ConnectionHandle, public std::enable_shared_from_this<
       for (char& c : name) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c;
       request.headers.emplace_back(std::move(name), std::string(field.value()));
     }
-    request.body = std::move(message.body());
-    request.charge = std::move(charge_);
     request.secure = kTls;
     request.local = setting_.local;
     return request;

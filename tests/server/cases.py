@@ -73,6 +73,8 @@ FRAMES = [
     (_post(_CHUNKED, b"000F\r\n" + _BODY + b"\r\n0\r\n\r\n"), [200]),
     (_post(_CHUNKED, b"f\r\n" + _BODY + b"\r\n0\r\nX: y\r\n\r\n") + _get(), [200, 200]),
     (_post(b"tRANSFER-eNCODING: CHUNKED\r\n", _ONE_CHUNK), [200]), (_post(b"Content-Length: 015\r\n", _BODY), [200]),
+    # what comes in trailers is no header
+    (_post(_CHUNKED, b"f\r\n" + _BODY + b"\r\n0\r\nHost: x\r\nOrigin: http://x\r\n\r\n") + _get(), [200, 200]),
     # request lines
     (b"\r\n\r\nGET\r\n\r\n", [400]), (b"GET /health\r\n\r\n", [400]),
     (b" GET /health HTTP/1.1\r\n" + _HOST + b"\r\n", [400]), (b"GET  /health HTTP/1.1\r\n" + _HOST + b"\r\n", [400]),
