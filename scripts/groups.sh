@@ -95,19 +95,22 @@ targets_of() {
   done
 }
 
-# run_fuzzers SECONDS: every fuzz target of build/asan from its seeds; what it finds is kept under build/found.
+# run_fuzzers SECONDS: every fuzz target of build/asan from its seeds, with the words of corpus/NAME.dict if any;
+# what it finds is kept under build/found.
 run_fuzzers() {
-  local seconds=$1 program name seeds work log
+  local seconds=$1 program name seeds work log words
   prepare asan "$root/build/asan" fuzzers || return
   mkdir -p build/found
   for program in $(find build/asan/tests -type f -name 'fuzz_*' -executable | sort); do
     name=${program##*/fuzz_}
-    work=build/found/work/$name
+    work=build/found/corpus/$name
     log=$logs/fuzz-$name.log
     mkdir -p "$work"
     seeds=$(find tests -type d -path "*corpus/$name" | head -n 1)
+    words=
+    [ ! -e "$seeds.dict" ] || words=-dict=$seeds.dict
     # shellcheck disable=SC2086
-    if timeout $((seconds * 3 + 60)) "$program" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 \
+    if timeout $((seconds * 3 + 60)) "$program" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 $words \
       -print_final_stats=1 -artifact_prefix="build/found/$name-" "$work" $seeds >"$log" 2>&1; then
       passed
       printf '   %-28s %s runs\n' "fuzz-$name" "$(sed -n 's/^stat::number_of_executed_units: *//p' "$log")"
@@ -144,21 +147,27 @@ group_clients() {
     failed "clients: no Node"
     return
   fi
-  local folder=tests/clients log=$logs/npm-clients.log
-  if ! cmp -s $folder/package-lock.json $folder/node_modules/.installed; then
-    if ! npm_ci $folder >"$log" 2>&1; then
-      tail -n 20 "$log"
-      # Without the registry there are no clients to test with; a lockfile it contradicts is our mistake.
-      if grep -qE 'ENOTFOUND|EAI_AGAIN|ECONNREFUSED|ECONNRESET|ETIMEDOUT|E50[0-9]' "$log"; then
-        skipped "clients: the npm registry cannot be reached (see ${log#"$root"/})"
-      else
-        failed "clients: npm ci (see ${log#"$root"/})"
-      fi
-      return
-    fi
-    cp $folder/package-lock.json $folder/node_modules/.installed
+  npm_ready clients tests/clients || return
+  run_lines clients 600 python3 tests/clients/run.py build/release/bin/millrace
+}
+
+# npm_ready NAME FOLDER: has what the folder's lockfile names installed. Without the registry there is nothing to test
+# with, and the group NAME is skipped; a lockfile it contradicts is our mistake.
+npm_ready() {
+  local name=$1 folder=$2 log=$logs/npm-$1.log
+  if cmp -s "$folder/package-lock.json" "$folder/node_modules/.installed"; then return 0; fi
+  if npm_ci "$folder" >"$log" 2>&1; then
+    mkdir -p "$folder/node_modules"
+    cp "$folder/package-lock.json" "$folder/node_modules/.installed"
+    return 0
   fi
-  run_lines clients 600 python3 $folder/run.py build/release/bin/millrace
+  tail -n 20 "$log"
+  if grep -qE 'ENOTFOUND|EAI_AGAIN|ECONNREFUSED|ECONNRESET|ETIMEDOUT|E50[0-9]' "$log"; then
+    skipped "$name: the npm registry cannot be reached (see ${log#"$root"/})"
+  else
+    failed "$name: npm ci (see ${log#"$root"/})"
+  fi
+  return 1
 }
 
 # npm_ci FOLDER: what its lockfile names; the registry may need to be asked more than once.
@@ -182,6 +191,7 @@ group_faults() {
 group_faults_long() {
   prepare release "$root/build/release" millrace -DMILLRACE_TESTS=ON || return
   need_packages prometheus || skipped "promtool: no package prometheus"
+  need_packages slowhttptest || say "test: no package slowhttptest"
   run_lines faults-long 3600 python3 tests/server/faults.py build/release/bin/millrace --full
   if need_packages haproxy; then
     run_lines replicas 600 python3 tests/server/replicas.py build/release/bin/millrace
@@ -269,19 +279,21 @@ emulate() {
 
 # The page's bundle is what its source gives, byte for byte.
 group_page() {
-  if ! need_node || ! npm_ci web >"$logs/npm-page.log" 2>&1; then
-    skipped "page: no Node 20.19 or newer, or no packages from npm"
+  if ! need_node; then
+    skipped "page: no Node 20.19 or newer"
     return
   fi
+  npm_ready page web || return
   run_lines page 300 bash tests/web/bundle.sh
 }
 
 # The page in a real browser, against the real server.
 group_browser() {
-  if ! need_packages chromium || ! need_node || ! npm_ci tests/web >"$logs/npm-browser.log" 2>&1; then
-    skipped "browser: no Chromium, no Node 20.19 or newer, or no packages from npm"
+  if ! need_packages chromium || ! need_node; then
+    skipped "browser: no Chromium, or no Node 20.19 or newer"
     return
   fi
+  npm_ready browser tests/web || return
   prepare release "$root/build/release" millrace -DMILLRACE_TESTS=ON || return
   run_lines browser 900 node tests/web/browser.mjs build/release/bin/millrace
 }

@@ -4,13 +4,13 @@
 #include <memory>
 #include <optional>
 
+#include "apps/flags.h"
 #include "apps/interrupt.h"
 #include "apps/model_path.h"
 #include "apps/run_flags.h"
 #include "apps/terminal.h"
 #include "backend/cpu/cpu.h"
 #include "base/json.h"
-#include "base/team.h"
 #include "model/shapes.h"
 #include "session/device.h"
 
@@ -48,14 +48,10 @@ Result<std::unique_ptr<Subject>> open_subject(const Arguments& arguments, int th
   TRY(subject->backend, open_device(arguments.text("device"), options));
   if (auto shape = arguments.maybe_text("shape"); shape.has_value()) {
     TRY(ModelSpec spec, named_shape(*shape));
-    std::optional<DType> type = dtype_from_name(arguments.text("type"));
-    if (!type || !format(*type).readable()) {
-      return error(Code::invalid, "'{}' is no weight format; try Q8_0, Q4_0, Q4_K, BF16, F16 or F32",
-                   arguments.text("type"));
-    }
+    TRY(const DType type, weight_format(arguments.text("type")));
     subject->name = *shape;
-    subject->type = format(*type).name;
-    TRY(subject->model, Model::random(spec, *type, 1, *subject->backend));
+    subject->type = format(type).name;
+    TRY(subject->model, Model::random(spec, type, 1, *subject->backend));
     return subject;
   }
   TRY(std::filesystem::path path, model_path(arguments));
@@ -177,69 +173,27 @@ Result<void> measure(const Arguments& arguments, const std::vector<StepTest>& te
 }  // namespace
 
 std::vector<Flag> bench_flags() {
-  return {
-      model_flag(),
-      {.name = "shape",
-       .kind = Kind::text,
-       .value = "NAME",
-       .help = "random weights of a known shape instead of a file"},
-      {.name = "type", .kind = Kind::text, .value = "FORMAT", .otherwise = "Q8_0", .help = "weight format for --shape"},
-      device_flag(),
-      {.name = "threads",
-       .alias = "-t",
-       .kind = Kind::integer,
-       .value = "N",
-       .otherwise = "0",
-       .many = Many::commas,
-       .least = 0,
-       .most = 1024,
-       .help = "numbers of threads; 0: as many as processors"},
-      {.name = "repetitions",
-       .alias = "-r",
-       .kind = Kind::integer,
-       .value = "N",
-       .otherwise = "5",
-       .least = 1,
-       .most = 1000,
-       .help = "times each test runs"},
-      {.name = "kv",
-       .alias = "-ctk --cache-type",
-       .kind = Kind::text,
-       .value = "TYPE",
-       .otherwise = "f16",
-       .choices = "f16|bf16|f32",
-       .help = "format of keys and values"},
-      {.name = "activations",
-       .kind = Kind::text,
-       .value = "HOW",
-       .otherwise = "fast",
-       .choices = "fast|float32",
-       .help = "arithmetic of products"},
-      {.name = "ubatch-size",
-       .alias = "-ub",
-       .kind = Kind::integer,
-       .value = "N",
-       .otherwise = "512",
-       .least = 1,
-       .most = 65536,
-       .help = "most tokens of one pass"},
-      {.name = "warmup", .otherwise = "true", .help = "one run before the first that counts"},
-      {.name = "remeasure", .help = "measure the machine's ceilings again"},
-      {.name = "output",
-       .alias = "-o",
-       .kind = Kind::text,
-       .value = "FORM",
-       .otherwise = "md",
-       .choices = "md|csv|json",
-       .help = "a table, CSV or JSON"}};
+  Flag kv = text_flag("kv", "TYPE", "f16", "f16|bf16|f32", "format of keys and values");
+  kv.alias = "-ctk --cache-type";
+  Flag output = text_flag("output", "FORM", "md", "md|csv|json", "a table, CSV or JSON");
+  output.alias = "-o";
+  return joined({{model_flag(),
+                  text_flag("shape", "NAME", "", "", "random weights of a known shape instead of a file"),
+                  text_flag("type", "FORMAT", "Q8_0", "", "weight format for --shape"),
+                  device_flag(),
+                  kv,
+                  integer_flag("ubatch-size", "-ub", "512", 1, 65536, "most tokens of one pass"),
+                  {.name = "warmup", .otherwise = "true", .help = "one run before the first that counts"}},
+                 timing_flags(),
+                 {output}});
 }
 
 Result<int> run_bench(const Arguments& arguments, const std::vector<StepTest>& tests) {
   Interruptible interruptible;
   const Terminal& terminal = arguments.terminal();
   std::vector<Row> rows;
-  for (int64_t threads : arguments.integers("threads")) {
-    auto measured = measure(arguments, tests, threads > 0 ? static_cast<int>(threads) : Team::processors(), rows);
+  for (int threads : thread_counts(arguments)) {
+    auto measured = measure(arguments, tests, threads, rows);
     if (!measured.ok() && Interruptible::interrupted()) return interrupted_error();
     TRY_VOID(std::move(measured));
   }

@@ -1,12 +1,12 @@
 #include <charconv>
 #include <optional>
 
+#include "apps/flags.h"
 #include "apps/interrupt.h"
 #include "apps/terminal.h"
 #include "apps/verbs.h"
 #include "backend/cpu/cpu.h"
 #include "base/json.h"
-#include "base/team.h"
 #include "bench/op.h"
 
 namespace millrace::apps {
@@ -35,13 +35,6 @@ Result<std::vector<int64_t>> numbers(std::string_view text, std::string_view bet
     if (!last) text.remove_prefix(1);
   }
   return found;
-}
-
-Result<DType> weight_format(const std::string& name) {
-  std::optional<DType> type = dtype_from_name(name);
-  if (!type || !format(*type).readable())
-    return error(Code::invalid, "'{}' is no weight format; try Q8_0, Q4_0, Q4_K, BF16, F16 or F32", name);
-  return *type;
 }
 
 Result<std::vector<OpTest>> tests_of(const Arguments& arguments) {
@@ -151,9 +144,8 @@ Result<int> run(const Arguments& arguments) {
   if (isas == std::vector<std::string>{"all"}) isas.assign(cpu_isas().begin(), cpu_isas().end());
   std::vector<Row> rows;
   for (const std::string& isa : isas) {
-    for (int64_t threads : arguments.integers("threads")) {
-      auto measured =
-          measure(arguments, tests, isa, threads > 0 ? static_cast<int>(threads) : Team::processors(), rows);
+    for (int threads : thread_counts(arguments)) {
+      auto measured = measure(arguments, tests, isa, threads, rows);
       if (!measured.ok() && Interruptible::interrupted()) return interrupted_error();
       TRY_VOID(std::move(measured));
     }
@@ -171,100 +163,31 @@ Result<int> run(const Arguments& arguments) {
 }  // namespace
 
 Verb bench_op_verb() {
-  return {.name = "bench op",
-          .summary = "measure one operation by itself, beside what the machine allows",
-          .group = "Measure and check",
-          .flags = {{.name = "op",
-                     .kind = Kind::text,
-                     .value = "NAMES",
-                     .otherwise = "linear",
-                     .choices = "linear|attend|norm|glu",
-                     .many = Many::commas,
-                     .help = "which operations"},
-                    {.name = "type",
-                     .kind = Kind::text,
-                     .value = "FORMATS",
-                     .otherwise = "Q8_0,Q4_0,Q4_K,Q6_K,BF16,F16,F32",
-                     .many = Many::commas,
-                     .help = "weight formats (linear)"},
-                    {.name = "size",
-                     .kind = Kind::text,
-                     .value = "OxI",
-                     .otherwise = "2048x2048",
-                     .many = Many::commas,
-                     .help = "outputs and inputs"},
-                    {.name = "rows",
-                     .kind = Kind::integer,
-                     .value = "N",
-                     .otherwise = "1,16,512",
-                     .many = Many::commas,
-                     .least = 1,
-                     .most = 65536,
-                     .help = "tokens at once"},
-                    {.name = "heads",
-                     .kind = Kind::text,
-                     .value = "H/KVxD",
-                     .otherwise = "32/8x64",
-                     .help = "heads, heads of keys and values, width (attend)"},
-                    {.name = "kv",
-                     .kind = Kind::text,
-                     .value = "TYPE",
-                     .otherwise = "f16",
-                     .choices = "f16|bf16|f32",
-                     .help = "format of keys and values (attend)"},
-                    {.name = "depth",
-                     .alias = "-d",
-                     .kind = Kind::integer,
-                     .value = "N",
-                     .otherwise = "4096",
-                     .many = Many::commas,
-                     .least = 0,
-                     .most = 1 << 20,
-                     .help = "tokens already in the cache (attend)"},
-                    {.name = "isa",
-                     .kind = Kind::text,
-                     .value = "NAMES",
-                     .many = Many::commas,
-                     .help = "instruction sets, or all; the best if not given"},
-                    {.name = "activations",
-                     .kind = Kind::text,
-                     .value = "HOW",
-                     .otherwise = "fast",
-                     .choices = "fast|float32",
-                     .help = "arithmetic of products"},
-                    {.name = "threads",
-                     .alias = "-t",
-                     .kind = Kind::integer,
-                     .value = "N",
-                     .otherwise = "0",
-                     .many = Many::commas,
-                     .least = 0,
-                     .most = 1024,
-                     .help = "numbers of threads; 0: as many as processors"},
-                    {.name = "repetitions",
-                     .alias = "-r",
-                     .kind = Kind::integer,
-                     .value = "N",
-                     .otherwise = "5",
-                     .least = 1,
-                     .most = 1000,
-                     .help = "times each test runs"},
-                    {.name = "remeasure", .help = "measure the machine's ceilings again"},
-                    {.name = "output",
-                     .alias = "-o",
-                     .kind = Kind::text,
-                     .value = "FORM",
-                     .otherwise = "md",
-                     .choices = "md|json",
-                     .help = "a table or JSON"}},
-          .examples = {{"bench op", "a square product in every common format, for 1, 16 and 512 tokens"},
-                       {"bench op --op attend --heads 32/8x64 -d 1024,8192 --rows 1", "attention while generating"},
-                       {"bench op --type Q4_K --size 8192x2048 --isa all", "every instruction set of this machine"}},
-          .notes =
-              "Weights and cache are copied until they exceed 256 MB and met in turn, so they come from memory as they "
-              "do in a model. norm and glu move activations only, which the floor counts as free: their limit is "
-              "arithmetic.",
-          .run = run};
+  Flag output = text_flag("output", "FORM", "md", "md|json", "a table or JSON");
+  output.alias = "-o";
+  return {
+      .name = "bench op",
+      .summary = "measure one operation by itself, beside what the machine allows",
+      .group = "Measure and check",
+      .flags = joined(
+          {{by_commas(text_flag("op", "NAMES", "linear", "linear|attend|norm|glu", "which operations")),
+            by_commas(text_flag("type", "FORMATS", "Q8_0,Q4_0,Q4_K,Q6_K,BF16,F16,F32", "", "weight formats (linear)")),
+            by_commas(text_flag("size", "OxI", "2048x2048", "", "outputs and inputs")),
+            by_commas(integer_flag("rows", "", "1,16,512", 1, 65536, "tokens at once")),
+            text_flag("heads", "H/KVxD", "32/8x64", "", "heads, heads of keys and values, width (attend)"),
+            text_flag("kv", "TYPE", "f16", "f16|bf16|f32", "format of keys and values (attend)"),
+            by_commas(integer_flag("depth", "-d", "4096", 0, 1 << 20, "tokens already in the cache (attend)")),
+            by_commas(text_flag("isa", "NAMES", "", "", "instruction sets, or all; the best if not given"))},
+           timing_flags(),
+           {output}}),
+      .examples = {{"bench op", "a square product in every common format, for 1, 16 and 512 tokens"},
+                   {"bench op --op attend --heads 32/8x64 -d 1024,8192 --rows 1", "attention while generating"},
+                   {"bench op --type Q4_K --size 8192x2048 --isa all", "every instruction set of this machine"}},
+      .notes =
+          "Weights and cache are copied until they exceed 256 MB and met in turn, so they come from memory as they "
+          "do in a model. norm and glu move activations only, which the floor counts as free: their limit is "
+          "arithmetic.",
+      .run = run};
 }
 
 }  // namespace millrace::apps

@@ -10,6 +10,7 @@
 #include <map>
 #include <optional>
 
+#include "apps/flags.h"
 #include "apps/interrupt.h"
 #include "apps/terminal.h"
 #include "apps/verbs.h"
@@ -409,42 +410,25 @@ Result<int> run(const Arguments& arguments) {
   return done;
 }
 
-// Tables of flags, by what they are about.
-constexpr Flag whole(std::string_view name, std::string_view otherwise, double least, double most,
-                     std::string_view help) {
-  return {.name = name,
-          .kind = Kind::integer,
-          .value = "N",
-          .otherwise = otherwise,
-          .least = least,
-          .most = most,
-          .help = help};
+// Tables of flags, by what they are about. None has another spelling.
+Flag whole(std::string_view name, std::string_view otherwise, double least, double most, std::string_view help) {
+  return integer_flag(name, "", otherwise, least, most, help);
 }
-constexpr Flag number(std::string_view name, std::string_view otherwise, double least, double most,
-                      std::string_view help) {
-  return {.name = name,
-          .kind = Kind::number,
-          .value = "X",
-          .otherwise = otherwise,
-          .least = least,
-          .most = most,
-          .help = help};
+Flag number(std::string_view name, std::string_view otherwise, double least, double most, std::string_view help) {
+  return number_flag(name, "", otherwise, least, most, help);
 }
-constexpr Flag text(std::string_view name, std::string_view value, std::string_view otherwise, std::string_view choices,
-                    std::string_view help) {
-  return {.name = name, .kind = Kind::text, .value = value, .otherwise = otherwise, .choices = choices, .help = help};
-}
-constexpr Flag list(std::string_view name, std::string_view value, std::string_view otherwise, Many many,
-                    std::string_view help) {
-  return {.name = name, .kind = Kind::text, .value = value, .otherwise = otherwise, .many = many, .help = help};
+Flag list(std::string_view name, std::string_view value, std::string_view otherwise, Many many, std::string_view help) {
+  Flag flag = text_flag(name, value, otherwise, "", help);
+  flag.many = many;
+  return flag;
 }
 
 std::vector<Flag> server_flags() {
-  return {text("base-url", "URL", "", "", "the server, http://HOST:PORT"),
-          text("host", "HOST", "127.0.0.1", "", "where no --base-url is given"),
+  return {text_flag("base-url", "URL", "", "", "the server, http://HOST:PORT"),
+          text_flag("host", "HOST", "127.0.0.1", "", "where no --base-url is given"),
           whole("port", "8080", 1, 65535, "where no --base-url is given"),
-          text("backend", "NAME", "openai", "openai|vllm|openai-chat", "completions, or chat completions"),
-          text("endpoint", "PATH", "", "", "instead of the backend's usual one"),
+          text_flag("backend", "NAME", "openai", "openai|vllm|openai-chat", "completions, or chat completions"),
+          text_flag("endpoint", "PATH", "", "", "instead of the backend's usual one"),
           {.name = "served-model-name",
            .alias = "--model",
            .kind = Kind::text,
@@ -454,32 +438,31 @@ std::vector<Flag> server_flags() {
 }
 
 std::vector<Flag> workload_flags() {
-  return {
-      text("dataset-name", "NAME", "random", "random|prefix_repetition|timed_trace", "what is asked"),
-      {.name = "dataset-path", .kind = Kind::path, .value = "FILE", .help = "a trace (Azure CSV, Mooncake JSON lines)"},
-      whole("num-prompts", "1000", 1, 1e7, "requests in all"),
-      whole("input-len", "", 1, 1 << 24, "prompt tokens, for any workload"),
-      whole("output-len", "", 1, 1 << 24, "tokens to generate, for any workload"),
-      whole("random-input-len", "1024", 1, 1 << 24, "prompt tokens"),
-      whole("random-output-len", "128", 1, 1 << 24, "tokens to generate"),
-      whole("random-prefix-len", "0", 0, 1 << 24, "tokens all prompts begin with, besides"),
-      number("random-range-ratio", "0", 0, 0.999, "lengths vary by this share"),
-      whole("prefix-repetition-prefix-len", "256", 0, 1 << 24, "tokens shared by a group"),
-      whole("prefix-repetition-suffix-len", "256", 1, 1 << 24, "tokens of one's own"),
-      whole("prefix-repetition-num-prefixes", "10", 1, 1 << 24, "groups"),
-      whole("prefix-repetition-output-len", "128", 1, 1 << 24, "tokens to generate"),
-      number("speed", "1", 1e-6, 1e6, "a trace's requests come so many times as fast"),
-      whole("max-model-len", "2048", 4, 1 << 24, "a trace's lengths shrink to fit this context"),
-      text("prompt-format", "FORMAT", "tokens", "tokens|text", "send token ids, or words"),
-      whole("vocab", "0", 0, 1 << 30, "draw token ids below this; 0: ask the server"),
-      whole("seed", "0", 0, 9e15, "of prompts and arrivals")};
+  return {text_flag("dataset-name", "NAME", "random", "random|prefix_repetition|timed_trace", "what is asked"),
+          path_flag("dataset-path", "FILE", "a trace (Azure CSV, Mooncake JSON lines)"),
+          whole("num-prompts", "1000", 1, 1e7, "requests in all"),
+          whole("input-len", "", 1, 1 << 24, "prompt tokens, for any workload"),
+          whole("output-len", "", 1, 1 << 24, "tokens to generate, for any workload"),
+          whole("random-input-len", "1024", 1, 1 << 24, "prompt tokens"),
+          whole("random-output-len", "128", 1, 1 << 24, "tokens to generate"),
+          whole("random-prefix-len", "0", 0, 1 << 24, "tokens all prompts begin with, besides"),
+          number("random-range-ratio", "0", 0, 0.999, "lengths vary by this share"),
+          whole("prefix-repetition-prefix-len", "256", 0, 1 << 24, "tokens shared by a group"),
+          whole("prefix-repetition-suffix-len", "256", 1, 1 << 24, "tokens of one's own"),
+          whole("prefix-repetition-num-prefixes", "10", 1, 1 << 24, "groups"),
+          whole("prefix-repetition-output-len", "128", 1, 1 << 24, "tokens to generate"),
+          number("speed", "1", 1e-6, 1e6, "a trace's requests come so many times as fast"),
+          whole("max-model-len", "2048", 4, 1 << 24, "a trace's lengths shrink to fit this context"),
+          text_flag("prompt-format", "FORMAT", "tokens", "tokens|text", "send token ids, or words"),
+          whole("vocab", "0", 0, 1 << 30, "draw token ids below this; 0: ask the server"),
+          whole("seed", "0", 0, 9e15, "of prompts and arrivals")};
 }
 
 std::vector<Flag> load_flags() {
-  return {text("request-rate", "X", "inf", "", "requests a second; inf: all at once"),
+  return {text_flag("request-rate", "X", "inf", "", "requests a second; inf: all at once"),
           number("burstiness", "1", 1e-3, 1e9, "1: Poisson; below: in bursts; above: more even"),
           whole("max-concurrency", "", 1, 1e6, "requests open at a time"),
-          text("ramp-up-strategy", "NAME", "", "linear|exponential", "raise the rate on the way"),
+          text_flag("ramp-up-strategy", "NAME", "", "linear|exponential", "raise the rate on the way"),
           number("ramp-up-start-rps", "0", 0, 1e6, "where the ramp begins"),
           number("ramp-up-end-rps", "0", 0, 1e6, "where the ramp ends"),
           whole("num-warmups", "0", 0, 1e6, "requests before the measured ones"),
@@ -492,7 +475,7 @@ std::vector<Flag> load_flags() {
           number("presence-penalty", "", -10, 10, "for tokens already there"),
           number("repetition-penalty", "", 0, 10, "as a factor"),
           whole("logprobs", "", 0, 100, "ask for so many alternatives"),
-          text("extra-body", "JSON", "", "", "more fields of each request")};
+          text_flag("extra-body", "JSON", "", "", "more fields of each request")};
 }
 
 std::vector<Flag> result_flags() {
@@ -504,9 +487,9 @@ std::vector<Flag> result_flags() {
           {.name = "save-result", .help = "write a JSON file"},
           {.name = "append-result", .help = "add to the file instead of replacing it"},
           {.name = "save-detailed", .help = "with the times of each request"},
-          {.name = "result-dir", .kind = Kind::path, .value = "FOLDER", .help = "where the file goes"},
-          {.name = "result-filename", .kind = Kind::path, .value = "FILE", .help = "its name"},
-          text("label", "TEXT", "", "", "what its name begins with"),
+          path_flag("result-dir", "FOLDER", "where the file goes"),
+          path_flag("result-filename", "FILE", "its name"),
+          text_flag("label", "TEXT", "", "", "what its name begins with"),
           list("metadata", "KEY=VALUE", "", Many::repeated, "written into the file"),
           {.name = "json", .help = "print the JSON"}};
 }
@@ -514,16 +497,12 @@ std::vector<Flag> result_flags() {
 }  // namespace
 
 Verb bench_serve_verb() {
-  std::vector<Flag> flags = server_flags();
-  for (auto* more : {workload_flags, load_flags, result_flags}) {
-    for (Flag& flag : more()) flags.push_back(flag);
-  }
   return {
       .name = "bench serve",
       .summary = "load any OpenAI server and measure it",
       .group = "Measure and check",
       .operands = {{.name = "KEY:MS", .required = false, .many = true, .help = "more goals of --goodput"}},
-      .flags = std::move(flags),
+      .flags = joined({server_flags(), workload_flags(), load_flags(), result_flags()}),
       .examples = {{"bench serve --base-url http://127.0.0.1:8080 --num-prompts 64 --max-concurrency 16",
                     "sixteen clients, one request after another"},
                    {"bench serve --request-rate 4 --goodput ttft:500 tpot:50 --percentile-metrics ttft,tpot,e2el",

@@ -1,10 +1,10 @@
 #include <algorithm>
 
+#include "apps/flags.h"
 #include "apps/host.h"
 #include "apps/model_path.h"
 #include "apps/plan_check.h"
 #include "apps/plan_report.h"
-#include "apps/run_flags.h"
 #include "apps/terminal.h"
 #include "apps/verbs.h"
 #include "backend/cpu/cpu.h"
@@ -217,36 +217,14 @@ Result<int> run(const Arguments& arguments) {
 
 constexpr double kMany = 1 << 24;
 
-Flag count(std::string_view name, std::string_view alias, std::string_view otherwise, double least, double most,
-           std::string_view help) {
-  return {.name = name,
-          .alias = alias,
-          .kind = Kind::integer,
-          .value = "N",
-          .otherwise = otherwise,
-          .least = least,
-          .most = most,
-          .help = help};
-}
-
-Flag number(std::string_view name, std::string_view otherwise, double most, std::string_view help) {
-  return {
-      .name = name, .kind = Kind::number, .value = "X", .otherwise = otherwise, .least = 0, .most = most, .help = help};
-}
-
 std::vector<Flag> subject_flags() {
   return {
       model_flag(),
-      {.name = "shape", .kind = Kind::text, .value = "NAME", .help = "a well-known model by name, no file needed"},
-      {.name = "hw",
-       .kind = Kind::text,
-       .value = "NAME",
-       .otherwise = "this",
-       .help = "this (measured), h100, h200, a100, l40s, rtx4090, graviton3, graviton4, spr, epyc, or a .json file"},
-      {.name = "weights",
-       .kind = Kind::text,
-       .value = "FORMAT",
-       .help = "F16, BF16, F8, Q8_0, Q4_K_M ...; else as the file has them, BF16 for a shape"},
+      text_flag("shape", "NAME", "", "", "a well-known model by name, no file needed"),
+      text_flag("hw", "NAME", "this", "",
+                "this (measured), h100, h200, a100, l40s, rtx4090, graviton3, graviton4, spr, epyc, or a .json file"),
+      text_flag("weights", "FORMAT", "", "",
+                "F16, BF16, F8, Q8_0, Q4_K_M ...; else as the file has them, BF16 for a shape"),
       {.name = "kv",
        .alias = "--kv-type",
        .kind = Kind::text,
@@ -254,30 +232,28 @@ std::vector<Flag> subject_flags() {
        .otherwise = "f16",
        .choices = "f32|f16|bf16|q8|q8_0",
        .help = "format of keys and values"},
-      count("kv-heads", "", "", -kMany, kMany, "as if the model had so many key/value heads")};
+      integer_flag("kv-heads", "", "", -kMany, kMany, "as if the model had so many key/value heads")};
 }
 
 std::vector<Flag> load_flags() {
-  Flag lengths =
-      count("lengths", "", "", 1, kMany, "answers of these lengths: what pages waste and what batches leave idle");
-  lengths.many = Many::commas;
-  return {count("batch", "-b", "1", 1, 65536, "sequences at once"),
-          count("ctx", "-c --ctx-size", "0", 0, kMany, "tokens each may grow to; 0: prompt and answer"),
-          count("prompt", "-p", "1024", 1, kMany, "tokens of a prompt"),
-          count("output", "-n", "256", 1, kMany, "tokens of an answer"),
-          count("tensor-parallel", "--tp", "1", 1, 1024, "devices each copy of the model is cut over"),
-          count("replicas", "", "1", 1, 1 << 20, "copies of the model, each on devices of its own"),
-          number("price", "", 1e9, "of one device and hour"),
-          count("ubatch-size", "-ub", "512", 1, 1 << 20, "prompt tokens of one pass"),
-          count("page-tokens", "", "16", 1, 4096, "tokens of a page of the cache"),
-          lengths,
-          number("accept", "", 1, "drafted tokens: the probability that one is accepted"),
-          count("draft", "", "4", 0, 1024, "drafted tokens a pass"),
-          number("draft-cost", "0.1", 1e6, "of a drafted token, in passes of the model"),
-          count("threads", "-t", "0", 0, 1024, "for --hw this and --check; 0: one for every processor"),
+  return {integer_flag("batch", "-b", "1", 1, 65536, "sequences at once"),
+          integer_flag("ctx", "-c --ctx-size", "0", 0, kMany, "tokens each may grow to; 0: prompt and answer"),
+          integer_flag("prompt", "-p", "1024", 1, kMany, "tokens of a prompt"),
+          integer_flag("output", "-n", "256", 1, kMany, "tokens of an answer"),
+          integer_flag("tensor-parallel", "--tp", "1", 1, 1024, "devices each copy of the model is cut over"),
+          integer_flag("replicas", "", "1", 1, 1 << 20, "copies of the model, each on devices of its own"),
+          number_flag("price", "", "", 0, 1e9, "of one device and hour"),
+          integer_flag("ubatch-size", "-ub", "512", 1, 1 << 20, "prompt tokens of one pass"),
+          integer_flag("page-tokens", "", "16", 1, 4096, "tokens of a page of the cache"),
+          by_commas(integer_flag("lengths", "", "", 1, kMany,
+                                 "answers of these lengths: what pages waste and what batches leave idle")),
+          number_flag("accept", "", "", 0, 1, "drafted tokens: the probability that one is accepted"),
+          integer_flag("draft", "", "4", 0, 1024, "drafted tokens a pass"),
+          number_flag("draft-cost", "", "0.1", 0, 1e6, "of a drafted token, in passes of the model"),
+          integer_flag("threads", "-t", "0", 0, 1024, "for --hw this and --check; 0: one for every processor"),
           {.name = "check", .help = "run the model here and print what was predicted beside what was measured"},
           {.name = "json", .help = "as one JSON object"},
-          {.name = "html", .kind = Kind::path, .value = "FILE", .help = "write a page with charts"}};
+          path_flag("html", "FILE", "write a page with charts")};
 }
 
 }  // namespace

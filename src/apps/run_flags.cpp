@@ -5,37 +5,12 @@
 #include <limits>
 #include <random>
 
-#include "apps/host.h"
 #include "apps/interrupt.h"
 #include "apps/model_path.h"
 #include "apps/terminal.h"
 
 namespace millrace::apps {
 namespace {
-
-Flag number(std::string_view name, std::string_view alias, std::string_view otherwise, double least, double most,
-            std::string_view help) {
-  return {.name = name,
-          .alias = alias,
-          .kind = Kind::number,
-          .value = "X",
-          .otherwise = otherwise,
-          .least = least,
-          .most = most,
-          .help = help};
-}
-
-Flag integer(std::string_view name, std::string_view alias, std::string_view otherwise, double least, double most,
-             std::string_view help) {
-  return {.name = name,
-          .alias = alias,
-          .kind = Kind::integer,
-          .value = "N",
-          .otherwise = otherwise,
-          .least = least,
-          .most = most,
-          .help = help};
-}
 
 constexpr double kMany = 1 << 30;
 
@@ -64,7 +39,7 @@ Flag device_flag() {
 std::vector<Flag> machine_flags() {
   return {
       device_flag(),
-      integer("threads", "-t", "0", 0, 1024, "worker threads; 0: one for every processor"),
+      integer_flag("threads", "-t", "0", 0, 1024, "worker threads; 0: one for every processor"),
       {.name = "kv-type",
        .alias = "--kv --cache-type-k -ctk --kv-cache-dtype",
        .kind = Kind::text,
@@ -72,7 +47,7 @@ std::vector<Flag> machine_flags() {
        .otherwise = "f16",
        .choices = "f32|f16|bf16",
        .help = "numbers that keys and values are kept in"},
-      integer("ubatch-size", "-ub --chunk", "512", 1, 1 << 20, "tokens computed in one step"),
+      integer_flag("ubatch-size", "-ub --chunk", "512", 1, 1 << 20, "tokens computed in one step"),
       {.name = "memory-limit",
        .kind = Kind::bytes,
        .value = "BYTES",
@@ -83,32 +58,33 @@ std::vector<Flag> machine_flags() {
 
 std::vector<Flag> sampling_flags() {
   return {
-      number("temp", "--temperature", "0.8", 0, 100, "temperature; 0 always takes the likeliest token"),
-      integer("top-k", "", "40", 0, kMany, "keep the N likeliest tokens; 0: all"),
-      number("top-p", "", "0.95", 0, 1, "keep the likeliest tokens up to this probability; 1: all"),
-      number("min-p", "", "0.05", 0, 1, "keep tokens at least this likely compared with the likeliest; 0: all"),
-      number("typical", "--typical-p", "1", 0, 1, "keep the most typical tokens up to this probability; 1: all"),
-      number("top-nsigma", "--top-n-sigma", "0", -1, 100,
-             "keep logits within this many standard deviations of the largest; 0: all"),
-      number("xtc-probability", "", "0", 0, 1, "how often XTC removes the likeliest tokens; 0: never"),
-      number("xtc-threshold", "", "0.1", 0, 1, "XTC: of the tokens at least this likely only the least likely stays"),
-      number("repeat-penalty", "--repetition-penalty", "1", 0, 100, "divides the logits of tokens seen; 1: off"),
-      integer("repeat-last-n", "", "64", -1, kMany, "tokens the penalties look back over; 0: none, -1: all"),
-      number("presence-penalty", "", "0", -100, 100, "taken from the logit of a token seen"),
-      number("frequency-penalty", "", "0", -100, 100, "taken from the logit each time a token was seen"),
-      number("dry-multiplier", "", "0", 0, 100, "strength of the penalty on continued repetitions (DRY); 0: off"),
-      number("dry-base", "", "1.75", 1, 100, "DRY: growth of the penalty with the length of the repetition"),
-      integer("dry-allowed-length", "", "2", 1, kMany, "DRY: repetitions shorter than this are free"),
-      integer("dry-penalty-last-n", "", "-1", -1, kMany, "DRY: tokens looked back over; -1: all"),
+      number_flag("temp", "--temperature", "0.8", 0, 100, "temperature; 0 always takes the likeliest token"),
+      integer_flag("top-k", "", "40", 0, kMany, "keep the N likeliest tokens; 0: all"),
+      number_flag("top-p", "", "0.95", 0, 1, "keep the likeliest tokens up to this probability; 1: all"),
+      number_flag("min-p", "", "0.05", 0, 1, "keep tokens at least this likely compared with the likeliest; 0: all"),
+      number_flag("typical", "--typical-p", "1", 0, 1, "keep the most typical tokens up to this probability; 1: all"),
+      number_flag("top-nsigma", "--top-n-sigma", "0", -1, 100,
+                  "keep logits within this many standard deviations of the largest; 0: all"),
+      number_flag("xtc-probability", "", "0", 0, 1, "how often XTC removes the likeliest tokens; 0: never"),
+      number_flag("xtc-threshold", "", "0.1", 0, 1,
+                  "XTC: of the tokens at least this likely only the least likely stays"),
+      number_flag("repeat-penalty", "--repetition-penalty", "1", 0, 100, "divides the logits of tokens seen; 1: off"),
+      integer_flag("repeat-last-n", "", "64", -1, kMany, "tokens the penalties look back over; 0: none, -1: all"),
+      number_flag("presence-penalty", "", "0", -100, 100, "taken from the logit of a token seen"),
+      number_flag("frequency-penalty", "", "0", -100, 100, "taken from the logit each time a token was seen"),
+      number_flag("dry-multiplier", "", "0", 0, 100, "strength of the penalty on continued repetitions (DRY); 0: off"),
+      number_flag("dry-base", "", "1.75", 1, 100, "DRY: growth of the penalty with the length of the repetition"),
+      integer_flag("dry-allowed-length", "", "2", 1, kMany, "DRY: repetitions shorter than this are free"),
+      integer_flag("dry-penalty-last-n", "", "-1", -1, kMany, "DRY: tokens looked back over; -1: all"),
       {.name = "dry-sequence-breaker",
        .kind = Kind::text,
        .value = "TEXT",
        .many = Many::repeated,
        .help =
            "DRY: no repetition reaches across this text; replaces the usual newline : \" *, and 'none' leaves none"},
-      integer("mirostat", "", "0", 0, 2, "2: keep the surprise of the text steady (version 2); 0: off"),
-      number("mirostat-ent", "", "5", 0, 100, "mirostat: the surprise aimed at, in bits"),
-      number("mirostat-lr", "", "0.1", 0, 1, "mirostat: how fast it is steered there"),
+      integer_flag("mirostat", "", "0", 0, 2, "2: keep the surprise of the text steady (version 2); 0: off"),
+      number_flag("mirostat-ent", "", "5", 0, 100, "mirostat: the surprise aimed at, in bits"),
+      number_flag("mirostat-lr", "", "0.1", 0, 1, "mirostat: how fast it is steered there"),
       {.name = "logit-bias",
        .alias = "-l",
        .kind = Kind::text,
@@ -122,15 +98,15 @@ std::vector<Flag> sampling_flags() {
        .least = 0,
        .most = kMany,
        .help = "tokens never to choose"},
-      integer("seed", "-s", "-1", -1, 9e18, "the same seed gives the same text; -1: a new one each time"),
+      integer_flag("seed", "-s", "-1", -1, 9e18, "the same seed gives the same text; -1: a new one each time"),
   };
 }
 
 std::vector<Flag> stopping_flags() {
   return {
-      integer("predict", "-n --n-predict --max-tokens", "-1", -1, kMany,
-              "most tokens of an answer; -1: until the context is full"),
-      integer("min-tokens", "", "0", 0, kMany, "no end before so many tokens"),
+      integer_flag("predict", "-n --n-predict --max-tokens", "-1", -1, kMany,
+                   "most tokens of an answer; -1: until the context is full"),
+      integer_flag("min-tokens", "", "0", 0, kMany, "no end before so many tokens"),
       {.name = "ignore-eos", .help = "never choose an end token"},
       {.name = "stop",
        .alias = "-r --reverse-prompt",
@@ -146,12 +122,6 @@ std::vector<Flag> stopping_flags() {
        .most = kMany,
        .help = "end the answer at these tokens"},
   };
-}
-
-std::vector<Flag> joined(std::initializer_list<std::vector<Flag>> lists) {
-  std::vector<Flag> all;
-  for (const std::vector<Flag>& list : lists) all.insert(all.end(), list.begin(), list.end());
-  return all;
 }
 
 Result<DType> kv_type(const Arguments& arguments) {
@@ -224,11 +194,7 @@ Result<std::unique_ptr<LoadedModel>> load_model(const Arguments& arguments, int6
     terminal.note("using the shipped model {} (choose another with -m)", path.filename().string());
   LoadChoice choice{.path = path, .device = arguments.text("device"), .context = context};
   choice.cpu.threads = static_cast<int>(arguments.integer("threads"));
-  choice.memory_limit = arguments.integer("memory-limit");
-  if (choice.memory_limit == 0) {
-    const Host host = probe_host();
-    choice.memory_limit = static_cast<int64_t>(std::min(host.memory_available, host.memory_limit.value_or(INT64_MAX)));
-  }
+  choice.memory_limit = memory_limit(arguments);
   std::optional<Progress> progress;
   Interruptible scope;
   choice.progress = [&](int64_t done, int64_t total) {

@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "apps/cli.h"
+#include "apps/flags.h"
 #include "base/result.h"
 #include "engine/sampling.h"
 #include "session/generator.h"
@@ -22,8 +22,6 @@ std::vector<Flag> machine_flags();
 std::vector<Flag> sampling_flags();
 // --predict, --min-tokens, --ignore-eos, --stop, --stop-token-ids.
 std::vector<Flag> stopping_flags();
-
-std::vector<Flag> joined(std::initializer_list<std::vector<Flag>> lists);
 
 // Loads the model that --model names, or the shipped one, saying so on stderr.
 Result<std::unique_ptr<LoadedModel>> load_model(const Arguments& arguments, int64_t context);

@@ -4,7 +4,6 @@
 #include <chrono>
 
 #include "apps/build_info.h"
-#include "apps/host.h"
 #include "apps/model_path.h"
 #include "apps/run_flags.h"
 #include "apps/serve_limit.h"
@@ -18,30 +17,10 @@ namespace {
 
 constexpr int32_t kUsualContext = 4096;
 
-Flag integer(std::string_view name, std::string_view alias, std::string_view otherwise, double least, double most,
-             std::string_view help) {
-  return {.name = name,
-          .alias = alias,
-          .kind = Kind::integer,
-          .value = "N",
-          .otherwise = otherwise,
-          .least = least,
-          .most = most,
-          .help = help};
-}
-
 Flag seconds(std::string_view name, std::string_view otherwise, std::string_view help) {
-  return {.name = name,
-          .kind = Kind::number,
-          .value = "SECONDS",
-          .otherwise = otherwise,
-          .least = 0.1,
-          .most = 86400,
-          .help = help};
-}
-
-Flag text(std::string_view name, Kind kind, std::string_view value, std::string_view help) {
-  return {.name = name, .kind = kind, .value = value, .help = help};
+  Flag flag = number_flag(name, "", otherwise, 0.1, 86400, help);
+  flag.value = "SECONDS";
+  return flag;
 }
 
 Result<Keys> keys_of(const Arguments& arguments) {
@@ -57,13 +36,13 @@ Result<Keys> keys_of(const Arguments& arguments) {
 
 // Pages for every sequence to grow to the context, or as many as half of the memory that is left gives.
 Result<int32_t> pages_of(const Arguments& arguments, const LoadedModel& model, const ExecutorOptions& wanted,
-                         int64_t memory_limit) {
+                         int64_t memory) {
   TRY(Executor::Plan plan, Executor::plan(model.model(), model.backend(), wanted));
   const int64_t each = std::max<int64_t>(1, plan.kv_bytes / std::max(1, plan.options.pages));
   int64_t used = 0;
   for (int purpose = 0; purpose < kPurposes; ++purpose) used += model.backend().used(static_cast<Purpose>(purpose));
   int64_t room = arguments.integer("kv-size");
-  if (room == 0) room = (memory_limit - used - plan.workspace_bytes - plan.staging_bytes) / 2;
+  if (room == 0) room = (memory - used - plan.workspace_bytes - plan.staging_bytes) / 2;
   const int64_t pages = std::min<int64_t>(plan.options.pages, room / each);
   if (pages < 1)
     return error(Code::no_memory, "{} of memory hold no page of the cache, which needs {}; see --kv-size",
@@ -76,25 +55,18 @@ Result<int32_t> pages_of(const Arguments& arguments, const LoadedModel& model, c
 
 std::vector<Flag> listening_flags() {
   return {
-      {.name = "host",
-       .kind = Kind::text,
-       .value = "ADDRESS",
-       .otherwise = "127.0.0.1",
-       .help = "address to listen on; others than this machine need a key; 'none': only --unix-socket"},
-      integer("port", "", "8080", 0, 65535, "port to listen on; 0: any free one"),
-      text("unix-socket", Kind::path, "PATH", "listen on this unix socket too"),
-      text("ssl-cert-file", Kind::path, "FILE", "certificate chain for TLS, in PEM"),
-      text("ssl-key-file", Kind::path, "FILE", "its private key, in PEM"),
-      text("api-key", Kind::text, "KEY", "a key clients must show; better in MILLRACE_API_KEY or --api-key-file"),
-      text("api-key-file", Kind::path, "FILE", "keys, one tenant a line: NAME KEY [rpm=N] [tpm=N] [concurrent=N]"),
-      {.name = "allowed-host",
-       .kind = Kind::text,
-       .value = "NAME",
-       .many = Many::commas,
-       .help = "further names this server may be called by"},
-      integer("max-connections", "", "8192", 1, 1 << 20, "connections at once"),
+      text_flag("host", "ADDRESS", "127.0.0.1", "",
+                "address to listen on; others than this machine need a key; 'none': only --unix-socket"),
+      integer_flag("port", "", "8080", 0, 65535, "port to listen on; 0: any free one"),
+      path_flag("unix-socket", "PATH", "listen on this unix socket too"),
+      path_flag("ssl-cert-file", "FILE", "certificate chain for TLS, in PEM"),
+      path_flag("ssl-key-file", "FILE", "its private key, in PEM"),
+      text_flag("api-key", "KEY", "", "", "a key clients must show; better in MILLRACE_API_KEY or --api-key-file"),
+      path_flag("api-key-file", "FILE", "keys, one tenant a line: NAME KEY [rpm=N] [tpm=N] [concurrent=N]"),
+      by_commas(text_flag("allowed-host", "NAME", "", "", "further names this server may be called by")),
+      integer_flag("max-connections", "", "8192", 1, 1 << 20, "connections at once"),
       {.name = "max-body", .kind = Kind::bytes, .value = "BYTES", .otherwise = "16M", .help = "largest request body"},
-      integer("max-choices", "", "32", 1, 128, "answers to one request, over all its prompts"),
+      integer_flag("max-choices", "", "32", 1, 128, "answers to one request, over all its prompts"),
       seconds("read-timeout", "60", "for a request's body; its header has ten"),
       seconds("write-timeout", "30", "a client that reads nothing for so long is cut off"),
       seconds("idle-timeout", "75", "between requests of a connection"),
@@ -107,18 +79,13 @@ std::vector<Flag> listening_flags() {
 
 std::vector<Flag> engine_flags() {
   return {
-      text("alias", Kind::text, "NAME", "what clients call the model; without it, the name of its file"),
-      integer("ctx-size", "-c --ctx --max-model-len", "0", 0, 1 << 30,
-              "tokens of prompt and answer together; 0: the model's, at most 4096"),
-      integer("parallel", "-np --max-num-seqs", "16", 1, 4096, "sequences computed together"),
-      integer("batch-size", "-b --max-num-batched-tokens", "256", 1, 65536, "tokens of a step"),
-      integer("max-waiting", "", "1024", 1, 1 << 20, "answers in the queue; more are refused with 429"),
-      {.name = "policy",
-       .kind = Kind::text,
-       .value = "NAME",
-       .otherwise = "fcfs",
-       .choices = "fcfs|priority|slo",
-       .help = "who goes first"},
+      text_flag("alias", "NAME", "", "", "what clients call the model; without it, the name of its file"),
+      integer_flag("ctx-size", "-c --ctx --max-model-len", "0", 0, 1 << 30,
+                   "tokens of prompt and answer together; 0: the model's, at most 4096"),
+      integer_flag("parallel", "-np --max-num-seqs", "16", 1, 4096, "sequences computed together"),
+      integer_flag("batch-size", "-b --max-num-batched-tokens", "256", 1, 65536, "tokens of a step"),
+      integer_flag("max-waiting", "", "1024", 1, 1 << 20, "answers in the queue; more are refused with 429"),
+      text_flag("policy", "NAME", "fcfs", "fcfs|priority|slo", "who goes first"),
       {.name = "kv-size",
        .kind = Kind::bytes,
        .value = "BYTES",
@@ -170,11 +137,7 @@ Result<ServedModel> served_model(const Arguments& arguments, const std::function
   TRY(auto path, model_path(arguments));
   LoadChoice choice{.path = path, .device = arguments.text("device"), .context = arguments.integer("ctx-size")};
   choice.cpu.threads = static_cast<int>(arguments.integer("threads"));
-  choice.memory_limit = arguments.integer("memory-limit");
-  if (choice.memory_limit == 0) {
-    const Host host = probe_host();
-    choice.memory_limit = static_cast<int64_t>(std::min(host.memory_available, host.memory_limit.value_or(INT64_MAX)));
-  }
+  choice.memory_limit = memory_limit(arguments);
   choice.progress = [&](int64_t, int64_t) { return go_on(); };
   TRY(auto loaded, LoadedModel::load(choice));
 

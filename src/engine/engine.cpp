@@ -146,6 +146,7 @@ bool Engine::take_inbox(bool wait) {
   }
   if (busy_since_ == 0) busy_since_ = now();
   for (Inbox::Item& item : items) admit(item);
+  if (told_ && !items.empty()) told_();
   return true;
 }
 
@@ -200,6 +201,7 @@ void Engine::land(Flight& flight) {
   std::vector<Event> events = parts_.scheduler->commit(flight.plan, flight.sampled, now());
   note_progress();  // first, so that whoever hears of an end finds it counted
   tell(events);
+  if (told_) told_();
 }
 
 // Each request hears of its events in one call.

@@ -44,6 +44,9 @@ class Engine {
 
   // With `tell_admission` the listener is called once without events as soon as the request is in the queue.
   RequestId submit(Request request, Listener listener, bool tell_admission = false);
+  // Called on the engine thread when all listeners of a step have been told, and after admissions: what they put aside
+  // can be passed on at once. Set it before the first request.
+  void when_told(std::function<void()> told) { told_ = std::move(told); }
   // Nothing more is told about the request; unknown ids are fine. If one answer is named, only that one ends, and it
   // counts as stopped: its listener has found what it was waiting for.
   void cancel(RequestId request, int choice = -1);
@@ -108,6 +111,7 @@ class Engine {
   void runner_loop();
 
   EngineParts parts_;
+  std::function<void()> told_;
   std::chrono::steady_clock::time_point start_;
 
   // Engine thread only.

@@ -42,6 +42,8 @@ int64_t Histogram::at_most(double value) const {
 
 void Metrics::add(const RequestRecord& record) {
   (record.finish == Finish::cancelled ? cancelled : record.finish == Finish::failed ? failed : finished) += 1;
+  stopped += record.finish == Finish::stop;
+  at_length += record.finish == Finish::length;
   on_time += record.on_time;
   tokens_in += record.tokens_in;
   tokens_out += record.tokens_out;

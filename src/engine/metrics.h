@@ -52,11 +52,15 @@ struct RequestRecord {
 struct Metrics {
   // requests
   int64_t submitted = 0, refused = 0, finished = 0, cancelled = 0, failed = 0, on_time = 0;
-  int64_t tokens_in = 0, tokens_out = 0, cached_tokens = 0, preemptions = 0, restarts = 0;
+  int64_t stopped = 0, at_length = 0;                                                       // of those finished, by how
+  int64_t tokens_in = 0, tokens_out = 0, cached_tokens = 0, preemptions = 0, restarts = 0;  // once they have ended
   Histogram queue, first_token, between_tokens, next_token, end_to_end;
   // steps
   int64_t steps = 0, computed_tokens = 0;
   int64_t prefix_lookups = 0, prefix_hits = 0;
+  // by answer, as it happens: prompts looked up, and which of their tokens were found; prompts whose first token came,
+  // and the tokens chosen
+  int64_t prefix_asked_tokens = 0, prefix_found_tokens = 0, prompt_tokens = 0, generated_tokens = 0;
   int64_t drafted_tokens = 0, accepted_drafts = 0;
   Histogram step_seconds, step_tokens, step_sequences;
   // now

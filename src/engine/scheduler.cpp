@@ -119,12 +119,14 @@ void Scheduler::land(Sequence& sequence, const Work& work, const SampledRow& row
   if (resident) sequence.drafts.clear();
   Asked& asked = requests_.at(sequence.request);
   if (sequence.chosen() == 0 && asked.first_token < 0) asked.first_token = now;
+  if (sequence.chosen() == 0) metrics_.prompt_tokens += static_cast<int64_t>(sequence.asked->prompt.size());
   Finish how = Finish::none;
   for (size_t index = 0; index < row.tokens.size() && how == Finish::none; ++index) {
     Token token = row.tokens[index];
     if (!sequence.times.empty()) metrics_.between_tokens.add(now - sequence.times.back());
     sequence.tokens.push_back(token);
     sequence.times.push_back(now);
+    ++metrics_.generated_tokens;
     const auto& stops = sequence.asked->stop_tokens;
     if (std::find(stops.begin(), stops.end(), token) != stops.end())
       how = Finish::stop;

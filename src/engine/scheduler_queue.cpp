@@ -212,7 +212,11 @@ void Scheduler::admit(StepPlan& plan, int& spare, double now) {
     if (count == 0) return;
     ++metrics_.prefix_lookups;
     metrics_.prefix_hits += sequence->computed > 0;
-    if (!sequence->started) sequence->reused = sequence->computed;
+    if (!sequence->started) {
+      sequence->reused = sequence->computed;
+      metrics_.prefix_asked_tokens += static_cast<int64_t>(sequence->asked->prompt.size());
+      metrics_.prefix_found_tokens += sequence->reused;
+    }
     Asked& asked = requests_.at(sequence->request);
     if (asked.started < 0) asked.started = now;
     sequence->started = true;

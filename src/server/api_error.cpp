@@ -13,6 +13,13 @@ ApiError not_built(std::string_view field, std::string message) {
   return {.message = std::move(message), .param = std::string(field), .code = "unsupported_parameter"};
 }
 
+ApiError unfinished() {
+  return {.status = 500,
+          .message = "the server could not finish this request: try again later",
+          .type = "server_error",
+          .code = "internal_error"};
+}
+
 ApiError from_error(const Error& failure) {
   switch (failure.code) {
     case Code::invalid:

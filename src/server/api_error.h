@@ -25,6 +25,8 @@ struct ApiError {
 ApiError bad_field(std::string_view field, std::string message);
 // Understood, but not built.
 ApiError not_built(std::string_view field, std::string message);
+// Something was thrown on the way, for want of memory most likely.
+ApiError unfinished();
 // What an Error of the layers below means to a client.
 ApiError from_error(const Error& failure);
 

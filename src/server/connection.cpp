@@ -12,7 +12,9 @@
 #include <boost/beast/http/parser.hpp>
 #include <boost/beast/http/string_body.hpp>
 
-#include <mutex>
+#include <algorithm>
+
+#include "server/reply.h"
 
 namespace millrace {
 namespace {
@@ -28,7 +30,9 @@ constexpr size_t kWatchBytes = 512;       // and while an answer is: hardly ever
 constexpr size_t kBodyReadBytes = 65536;  // and while a body comes
 constexpr size_t kAheadBytes = 16384;     // a client may send of its next request before it has this answer
 constexpr int64_t kSmallBody = 65536;
-constexpr size_t kKeptBytes = 16384;  // of room a connection keeps between answers
+constexpr size_t kKeptBytes = 16384;               // of room a connection keeps between answers
+constexpr size_t kDrainedBytes = size_t{1} << 20;  // of what a client still sends after it was refused
+constexpr double kTurnSeconds = 2;  // for whoever is told that there are too many to ask, and then to read it
 
 Clock::duration seconds(double value) {
   return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(value));
@@ -53,78 +57,6 @@ class BodyCharge {
   int64_t bytes_ = 0;
 };
 
-// The answer to one request on its way from whoever gives it to the connection. Any thread; the wake function is
-// called at most once between two looks.
-class Reply : public Exchange, public std::enable_shared_from_this<Reply> {
- public:
-  explicit Reply(std::function<void()> wake) : wake_(std::move(wake)) {}
-
-  void attach(std::shared_ptr<Job> job) override {
-    std::unique_lock lock(mutex_);
-    if (closed_) {
-      lock.unlock();
-      job->gone();
-      return;
-    }
-    job_ = std::move(job);
-  }
-  void answer(HttpAnswer answer) override {
-    std::lock_guard lock(mutex_);
-    if (head_) return;
-    head_ = std::move(answer);
-    signal();
-  }
-  void stream(HttpAnswer head) override {
-    std::lock_guard lock(mutex_);
-    if (head_) return;
-    head_ = std::move(head);
-    streaming_ = true;
-    signal();
-  }
-  void ready() override {
-    std::lock_guard lock(mutex_);
-    ready_ = true;
-    signal();
-  }
-
-  // I/O thread.
-  struct Seen {
-    bool answered = false, streaming = false, ready = false;
-  };
-  Seen look() {
-    std::lock_guard lock(mutex_);
-    signalled_ = false;
-    return {head_.has_value(), streaming_, std::exchange(ready_, false)};
-  }
-  HttpAnswer take_head() {
-    std::lock_guard lock(mutex_);
-    return std::move(*head_);
-  }
-  std::shared_ptr<Job> job() {
-    std::lock_guard lock(mutex_);
-    return job_;
-  }
-  // Nothing more will be looked at. `gone`: the client did not get everything.
-  void close(bool gone) {
-    std::unique_lock lock(mutex_);
-    if (std::exchange(closed_, true)) return;
-    std::shared_ptr<Job> job = std::move(job_);
-    wake_ = nullptr;
-    lock.unlock();
-    if (gone && job) job->gone();
-  }
-
- private:
-  void signal() {
-    if (!closed_ && wake_ && !std::exchange(signalled_, true)) wake_();
-  }
-  std::mutex mutex_;
-  std::function<void()> wake_;
-  std::optional<HttpAnswer> head_;
-  std::shared_ptr<Job> job_;
-  bool streaming_ = false, ready_ = false, closed_ = false, signalled_ = false;
-};
-
 // `Stream` is a socket, or TLS over one.
 template <class Stream>
 class Connection : public ConnectionHandle, public std::enable_shared_from_this<Connection<Stream>> {
@@ -133,6 +65,8 @@ class Connection : public ConnectionHandle, public std::enable_shared_from_this<
       : stream_(std::move(stream)), timer_(stream_.get_executor()), setting_(setting), at_end_(std::move(at_end)) {}
 
   void start() {
+    error_code ignored;
+    lowest().non_blocking(true, ignored);
     asio::co_spawn(
         stream_.get_executor(), [self = this->shared_from_this()] { return self->run(); },
         [self = this->shared_from_this()](std::exception_ptr) {
@@ -194,8 +128,19 @@ class Connection : public ConnectionHandle, public std::enable_shared_from_this<
     co_return in_.size() > before;
   }
 
+  // Takes from the text what the socket has room for, which is nearly always all of it and needs no waiting.
+  void write_at_once(std::string_view& text) {
+    if constexpr (!kTls) {
+      if (closed_) return;
+      error_code failure;
+      text.remove_prefix(stream_.write_some(asio::buffer(text.data(), text.size()), failure));
+      closed_ = closed_ || (failure && failure != asio::error::would_block && failure != asio::error::try_again);
+    }
+  }
+
   // Writes all of it. False: the connection has ended, or the client took nothing for too long.
   asio::awaitable<bool> write(std::string_view text) {
+    write_at_once(text);
     while (!text.empty() && !closed_) {
       const auto deadline = Clock::now() + seconds(setting_.limits.write_seconds);
       writing_ = true;
@@ -220,11 +165,29 @@ class Connection : public ConnectionHandle, public std::enable_shared_from_this<
     co_return !closed_;
   }
 
-  // A co_await stands alone in its statement everywhere here: g++ 12 compiles one inside && or ?: wrongly.
+  // A co_await stands alone in its statement everywhere here, without anything made for it in the same statement: g++
+  // 12 compiles one inside && or ?: wrongly, and destroys some temporaries of its arguments twice.
   asio::awaitable<void> run() {
     if (kTls) co_await handshake();
-    for (bool more = !closed_; more && !closed_;) more = co_await serve_one();
+    if (setting_.full) {
+      co_await turn_away();
+    } else {
+      for (bool more = !closed_; more && !closed_;) more = co_await serve_one();
+    }
     co_await finish();
+  }
+
+  // Once the client asks for something, whatever it is; one that does not ask in time gets no answer.
+  asio::awaitable<void> turn_away() {
+    const bool asked = co_await read_more(Clock::now() + seconds(kTurnSeconds), kReadBytes);
+    if (!asked) co_return;
+    refused_ = true;
+    HttpAnswer answer = error_answer({.status = 503,
+                                      .message = "this server has all the connections it may have: try again later",
+                                      .type = "server_error",
+                                      .code = "overloaded",
+                                      .retry_after = 1});
+    co_await write_whole(std::move(answer));
   }
 
   asio::awaitable<void> handshake() {
@@ -257,7 +220,6 @@ class Connection : public ConnectionHandle, public std::enable_shared_from_this<
     auto parser = std::make_unique<Parser>();
     parser->header_limit(static_cast<uint32_t>(setting_.limits.header_bytes));
     parser->body_limit(setting_.limits.body_bytes);
-    parser->eager(true);
     bool there = in_.size() > 0;
     if (!there) {
       idle_ = true;
@@ -265,10 +227,10 @@ class Connection : public ConnectionHandle, public std::enable_shared_from_this<
       idle_ = false;
     }
     if (!there) co_return false;
-    const int refused = co_await read_request(*parser);
+    HttpRequest request;
+    const int refused = co_await read_request(*parser, request);
     if (refused > 0) co_await refuse(refused);
     if (refused != 0) co_return false;
-    HttpRequest request = request_of(*parser);
     parser.reset();
     if (in_.size() == 0) in_.shrink_to_fit();
     if (!reading_) landing_ = {};
@@ -277,7 +239,7 @@ class Connection : public ConnectionHandle, public std::enable_shared_from_this<
   }
 
   // 0: it is there; -1: the client went away; else the status to refuse it with.
-  asio::awaitable<int> read_request(Parser& parser) {
+  asio::awaitable<int> read_request(Parser& parser, HttpRequest& request) {
     int refused = 0;
     const bool head = co_await read_head(parser, refused);
     if (!head) co_return refused != 0 ? refused : -1;
@@ -286,34 +248,57 @@ class Connection : public ConnectionHandle, public std::enable_shared_from_this<
     keep_alive_ = parser.keep_alive() && !*setting_.closing;
     chunked_ = parser.get().version() >= 11;
     head_only_ = parser.get().method_string() == "HEAD";
+    // Beast puts what comes in trailers among the headers, so those are taken before the body is read.
+    request = request_of(parser);
+    parser.eager(true);
     if (!parser.is_done() && boost::beast::iequals(parser.get()["Expect"], "100-continue")) {
       const bool written = co_await write("HTTP/1.1 100 Continue\r\n\r\n");
       if (!written) co_return -1;
     }
     const bool body = co_await read_body(parser, refused);
     if (!body) co_return refused != 0 ? refused : -1;
+    request.body = std::move(parser.get().body());
+    request.charge = std::move(charge_);
     co_return 0;
   }
 
-  // The status that says what is wrong with the bytes, 0 if they only end too early.
-  static int status_of(const error_code& failure) {
+  // The status that says what is wrong with the bytes.
+  int status_of(const error_code& failure) const {
     if (failure == http::error::header_limit) return 431;
     if (failure == http::error::body_limit) return 413;
-    if (failure == http::error::bad_version) return 505;
+    if (failure == http::error::bad_version) return names_a_version() ? 505 : 400;
     return 400;
+  }
+
+  // Whether the request line, which is still there, ends as that of some version of HTTP does.
+  bool names_a_version() const {
+    std::string_view line(static_cast<const char*>(in_.data().data()), in_.size());
+    line = line.substr(0, line.find("\r\n"));
+    if (std::count(line.begin(), line.end(), ' ') != 2) return false;
+    const std::string_view version = line.substr(line.rfind(' ') + 1);
+    auto digit = [&](size_t at) { return version[at] >= '0' && version[at] <= '9'; };
+    return version.size() == 8 && version.starts_with("HTTP/") && digit(5) && version[6] == '.' && digit(7);
+  }
+
+  // Beast asserts that whoever has seen a last chunk's first line comes back with the whole of it. At least its five
+  // bytes follow whatever begins with a zero, so there is no harm in waiting for them.
+  bool may_be_half_of_the_end(const Parser& parser) const {
+    if (!parser.is_header_done() || !parser.chunked() || in_.size() >= std::string_view("0\r\n\r\n").size())
+      return false;
+    return *static_cast<const char*>(in_.data().data()) == '0';
   }
 
   // Feeds what has come to the parser. False: it is no HTTP, and `refused` says what to answer.
   bool feed(Parser& parser, int& refused) {
-    while (in_.size() > 0 && !parser.is_done()) {
+    while (in_.size() > 0 && !parser.is_done() && !may_be_half_of_the_end(parser)) {
       error_code failure;
       const bool had_header = parser.is_header_done();
       const size_t used = parser.put(in_.data(), failure);
-      in_.consume(used);
       if (failure && failure != http::error::need_more) {
         refused = status_of(failure);
         return false;
       }
+      in_.consume(used);
       if (failure == http::error::need_more || used == 0 || had_header != parser.is_header_done()) break;
     }
     return true;
@@ -381,8 +366,8 @@ class Connection : public ConnectionHandle, public std::enable_shared_from_this<
     return target.starts_with('/') || target.starts_with("http://") || target.starts_with("https://") ? 0 : 400;
   }
 
-  HttpRequest request_of(Parser& parser) {
-    auto& message = parser.get();
+  HttpRequest request_of(const Parser& parser) const {
+    const auto& message = parser.get();
     HttpRequest request;
     request.method = std::string(message.method_string());
     std::string_view target(message.target().data(), message.target().size());
@@ -397,8 +382,6 @@ class Connection : public ConnectionHandle, public std::enable_shared_from_this<
       for (char& c : name) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c;
       request.headers.emplace_back(std::move(name), std::string(field.value()));
     }
-    request.body = std::move(message.body());
-    request.charge = std::move(charge_);
     request.secure = kTls;
     request.local = setting_.local;
     return request;
@@ -529,9 +512,10 @@ class Connection : public ConnectionHandle, public std::enable_shared_from_this<
     } else {
       error_code ignored;
       lowest().shutdown(asio::socket_base::shutdown_send, ignored);
-      const auto deadline = Clock::now() + seconds(2);
+      const auto deadline = Clock::now() + seconds(kTurnSeconds);
       bool more = refused_ || in_.size() > 0;
-      for (size_t drained = 0; more && drained < (size_t{1} << 20); drained += kBodyReadBytes) {
+      for (size_t drained = 0; more && drained < kDrainedBytes;) {
+        drained += in_.size();
         in_.consume(in_.size());
         more = co_await read_more(deadline, kBodyReadBytes);
       }

@@ -34,6 +34,7 @@ struct ConnectionSetting {
   Service* service = nullptr;
   ConnectionLimits limits;
   bool local = false;                        // a unix socket
+  bool full = false;                         // there are connections enough: it is told so, and no more
   const bool* closing = nullptr;             // the server drains: no further request on this connection
   boost::asio::ssl::context* tls = nullptr;  // null: plain
 };

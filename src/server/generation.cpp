@@ -26,6 +26,7 @@ Generation::Generation(Setting setting, Asked asked) : setting_(std::move(settin
             .model = setting_.model->name,
             .fingerprint = setting_.model->fingerprint,
             .include_usage = asked_.include_usage};
+  stamp_.event = event_opening(stamp_);
 }
 
 void Generation::begin() {
@@ -41,10 +42,7 @@ void Generation::guarded(const std::function<void()>& task) {
   try {
     task();
   } catch (const std::exception&) {
-    fail({.status = 500,
-          .message = "the server could not finish this request: try again later",
-          .type = "server_error",
-          .code = "internal_error"});
+    fail(unfinished());
   }
 }
 
@@ -174,8 +172,21 @@ void Generation::hear(size_t part, std::span<const Event> events) {
   std::lock_guard lock(inbox_mutex_);
   if (events.empty()) heard_.push_back({part, Event{.choice = -1}});
   for (const Event& event : events) heard_.push_back({part, event});
-  if (std::exchange(scheduled_, true)) return;
-  setting_.stream_workers->post([self = shared_from_this()] { self->guarded([&] { self->work(); }); });
+  if (!std::exchange(scheduled_, true)) setting_.mail->add(shared_from_this());
+}
+
+void StepMail::send() {
+  if (heard_.empty()) return;
+  workers_.post([heard = std::exchange(heard_, {})]() mutable {
+    std::erase_if(heard, [](const std::shared_ptr<Generation>& one) { return !one->work(); });
+    for (const auto& one : heard) one->exchange().ready();
+  });
+}
+
+bool Generation::work() {
+  bool ready = false;
+  guarded([&] { ready = read_heard(); });
+  return ready;
 }
 
 void Generation::take(const Heard& heard) {
@@ -188,7 +199,7 @@ void Generation::take(const Heard& heard) {
   if (failure_->status == 429) failure_->retry_after = setting_.wait_expected();
 }
 
-void Generation::work() {
+bool Generation::read_heard() {
   std::vector<Heard> heard;
   {
     std::lock_guard inbox(inbox_mutex_);
@@ -196,23 +207,24 @@ void Generation::work() {
     heard.swap(heard_);
   }
   std::unique_lock lock(mutex_);
-  if (ended_ || gone_) return;
+  if (ended_ || gone_) return false;
   for (const Heard& one : heard) take(one);
   if (failure_ && !streaming_) {
     ApiError failure = *failure_;
     lock.unlock();
-    return fail(failure);
+    fail(failure);
+    return false;
   }
   if (asked_.stream) {
     const bool first = !std::exchange(streaming_, true);
     lock.unlock();
     if (first)
       setting_.exchange->stream({.content_type = "text/event-stream", .headers = {{"Cache-Control", "no-cache"}}});
-    setting_.exchange->ready();
-    return;
+    return true;
   }
   if (std::all_of(choices_.begin(), choices_.end(), [](const Choice& choice) { return choice.done(); }))
     answer_whole(lock);
+  return false;
 }
 
 Usage Generation::usage() const {

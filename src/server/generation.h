@@ -1,7 +1,7 @@
 // Generation: one request for answers from the moment its body is read until the client has everything or is gone.
 //
 //   begin    prepare worker   prompt rendered and tokenized, given to the engine
-//   hear     engine thread    events put aside, a stream worker woken once for all that wait
+//   hear     engine thread    events put aside, until all requests of the step have heard theirs
 //   work     stream worker    tokens to text, stop strings; a whole answer is built and sent here
 //   pull     I/O thread       events of a stream written, as much as came since the last time
 //   gone     I/O thread       the engine is told to stop; its pages are free within a step
@@ -49,11 +49,26 @@ struct Ended {
   Usage usage;
 };
 
+class Generation;
+
+// Carries what the requests of a step have heard to the stream worker and from there to the I/O thread: each is woken
+// once a step, not once a request. Engine thread. It outlives the engine and must not outlive the workers.
+class StepMail {
+ public:
+  explicit StepMail(Workers& workers) : workers_(workers) {}
+  void add(std::shared_ptr<Generation> generation) { heard_.push_back(std::move(generation)); }
+  void send();  // at the end of a step
+
+ private:
+  Workers& workers_;
+  std::vector<std::shared_ptr<Generation>> heard_;
+};
+
 class Generation : public Job, public std::enable_shared_from_this<Generation> {
  public:
   struct Setting {
     const ServedModel* model = nullptr;
-    Workers* stream_workers = nullptr;
+    StepMail* mail = nullptr;
     std::shared_ptr<Exchange> exchange;
     std::string tenant;                     // whose fair share pays
     Identity root;                          // what may share its prefix
@@ -65,6 +80,9 @@ class Generation : public Job, public std::enable_shared_from_this<Generation> {
 
   // Renders, tokenizes, checks and submits. Answers with an error if that fails.
   void begin();
+  // Reads what was heard. True: there is something to pull, which the exchange is to be told. Stream worker.
+  bool work();
+  Exchange& exchange() { return *setting_.exchange; }
   // Ends it with an error, as when the server stops.
   void fail(const ApiError& failure);
 
@@ -88,7 +106,7 @@ class Generation : public Job, public std::enable_shared_from_this<Generation> {
   Result<std::vector<Token>> tokens_of_prompt(const Prompt& prompt) const;
   void submit();
   void hear(size_t part, std::span<const Event> events);
-  void work();
+  bool read_heard();
   void take(const Heard& heard);
   void finish(std::unique_lock<std::mutex>& lock, int status, bool cancelled);
   void cancel_parts();
@@ -102,7 +120,7 @@ class Generation : public Job, public std::enable_shared_from_this<Generation> {
 
   std::mutex inbox_mutex_;  // guards the two below, so that the engine never waits for text
   std::vector<Heard> heard_;
-  bool scheduled_ = false;  // a stream worker will look
+  bool scheduled_ = false;  // it is in the mail
 
   std::mutex mutex_;  // guards all below
   std::vector<Choice> choices_;

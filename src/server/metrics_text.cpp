@@ -45,10 +45,10 @@ class Page {
 
  private:
   void head(std::string_view name, std::string_view help, std::string_view type) {
-    fmt::format_to(std::back_inserter(text_), "# HELP millrace_{} {}\n# TYPE millrace_{} {}\n", name, help, name, type);
+    fmt::format_to(std::back_inserter(text_), "# HELP {} {}\n# TYPE {} {}\n", name, help, name, type);
   }
   void line(std::string_view name, std::string_view labels, double value) {
-    fmt::format_to(std::back_inserter(text_), "millrace_{}", name);
+    fmt::format_to(std::back_inserter(text_), "{}", name);
     if (!labels.empty()) fmt::format_to(std::back_inserter(text_), "{{{}}}", labels);
     fmt::format_to(std::back_inserter(text_), " {}\n", value);
   }
@@ -71,36 +71,46 @@ std::string label_text(std::string_view text) {
   return out;
 }
 
-void engine_page(Page& page, const Engine::Snapshot& snapshot) {
+// What vLLM has a name for and means the same by: dashboards and autoscalers made for it find it here.
+void shared_names(Page& page, const Engine::Snapshot& snapshot) {
   const Metrics& m = snapshot.metrics;
-  page.gauge("num_requests_running", "Sequences that run now.", m.running);
-  page.gauge("num_requests_waiting", "Sequences that wait now.", m.waiting);
-  page.gauge("kv_cache_usage_perc", "Pages held by running sequences, of all (0 to 1).",
+  page.gauge("vllm:num_requests_running", "Sequences that run now.", m.running);
+  page.gauge("vllm:num_requests_waiting", "Sequences that wait now.", m.waiting);
+  page.gauge("vllm:kv_cache_usage_perc", "Pages held by running sequences, of all (0 to 1).",
              snapshot.pages > 0 ? static_cast<double>(m.pages_used - m.pages_cached) / snapshot.pages : 0);
-  page.gauge("kv_cache_pages", "Pages there are.", snapshot.pages);
-  page.gauge("kv_cache_pages_used", "Pages that hold something.", m.pages_used);
-  page.gauge("kv_cache_pages_cached", "Pages kept for whoever begins alike.", m.pages_cached);
-  page.gauge("seconds_since_progress", "Since the engine last finished a step or had nothing to do.",
-             snapshot.now - snapshot.last_progress);
-  page.counter("prompt_tokens_total", "Prompt tokens of requests that ended.", static_cast<double>(m.tokens_in));
-  page.counter("generation_tokens_total", "Tokens generated.", static_cast<double>(m.tokens_out));
-  page.counter("prompt_tokens_cached_total", "Prompt tokens found in the cache.", static_cast<double>(m.cached_tokens));
-  page.counter("prefix_cache_queries_total", "Prompts looked up in the prefix cache.",
-               static_cast<double>(m.prefix_lookups));
-  page.counter("prefix_cache_hits_total", "Prompts that began like one before.", static_cast<double>(m.prefix_hits));
-  page.counter("num_preemptions_total", "Sequences sent back to wait for want of room.",
+  page.counter("vllm:prompt_tokens_total", "Prompt tokens of answers that began.",
+               static_cast<double>(m.prompt_tokens));
+  page.counter("vllm:generation_tokens_total", "Tokens generated.", static_cast<double>(m.generated_tokens));
+  page.counter("vllm:prefix_cache_queries_total", "Prompt tokens looked up in the prefix cache.",
+               static_cast<double>(m.prefix_asked_tokens));
+  page.counter("vllm:prefix_cache_hits_total", "Prompt tokens found there.",
+               static_cast<double>(m.prefix_found_tokens));
+  page.counter("vllm:num_preemptions_total", "Sequences sent back to wait for want of room.",
                static_cast<double>(m.preemptions));
   const std::pair<std::string_view, int64_t> ends[] = {
-      {"finished", m.finished}, {"cancelled", m.cancelled}, {"refused", m.refused}, {"failed", m.failed}};
-  page.counters("request_total", "Requests by how they ended.", "outcome", ends);
-  page.counter("steps_total", "Steps computed.", static_cast<double>(m.steps));
-  page.histogram("time_to_first_token_seconds", "From arrival to the first token.", m.first_token, kLatencies);
-  page.histogram("inter_token_latency_seconds", "From token to token.", m.between_tokens, kShort);
-  page.histogram("request_queue_time_seconds", "From arrival to the first step.", m.queue, kLatencies);
-  page.histogram("e2e_request_latency_seconds", "From arrival to the last token.", m.end_to_end, kLatencies);
-  page.histogram("iteration_tokens", "Tokens computed in a step.", m.step_tokens, kCounts);
-  page.histogram("iteration_sequences", "Sequences in a step.", m.step_sequences, kCounts);
-  page.histogram("iteration_seconds", "Length of a step.", m.step_seconds, kShort);
+      {"stop", m.stopped}, {"length", m.at_length}, {"abort", m.cancelled}, {"error", m.failed}};
+  page.counters("vllm:request_success_total", "Requests by how they ended.", "finished_reason", ends);
+  page.histogram("vllm:time_to_first_token_seconds", "From arrival to the first token.", m.first_token, kLatencies);
+  page.histogram("vllm:inter_token_latency_seconds", "From token to token.", m.between_tokens, kShort);
+  page.histogram("vllm:request_time_per_output_token_seconds", "The same, as the mean of each request.", m.next_token,
+                 kShort);
+  page.histogram("vllm:request_queue_time_seconds", "From arrival to the first step.", m.queue, kLatencies);
+  page.histogram("vllm:e2e_request_latency_seconds", "From arrival to the last token.", m.end_to_end, kLatencies);
+  page.histogram("vllm:iteration_tokens_total", "Tokens computed in a step.", m.step_tokens, kCounts);
+}
+
+void own_names(Page& page, const Engine::Snapshot& snapshot) {
+  const Metrics& m = snapshot.metrics;
+  page.gauge("millrace_kv_cache_pages", "Pages there are.", snapshot.pages);
+  page.gauge("millrace_kv_cache_pages_used", "Pages that hold something.", m.pages_used);
+  page.gauge("millrace_kv_cache_pages_cached", "Pages kept for whoever begins alike.", m.pages_cached);
+  page.gauge("millrace_seconds_since_progress", "Since the engine last finished a step or had nothing to do.",
+             snapshot.now - snapshot.last_progress);
+  page.counter("millrace_requests_refused_total", "Requests the queue had no room for, or that could not be on time.",
+               static_cast<double>(m.refused));
+  page.counter("millrace_steps_total", "Steps computed.", static_cast<double>(m.steps));
+  page.histogram("millrace_step_sequences", "Sequences in a step.", m.step_sequences, kCounts);
+  page.histogram("millrace_step_seconds", "Length of a step.", m.step_seconds, kShort);
 }
 
 }  // namespace
@@ -109,17 +119,19 @@ std::string metrics_text(const ServedModel* model, const Service::Counters& coun
   std::string text;
   if (model != nullptr) {
     Page page(fmt::format("model_name=\"{}\"", label_text(model->name)));
-    engine_page(page, model->engine->snapshot());
+    const Engine::Snapshot snapshot = model->engine->snapshot();
+    shared_names(page, snapshot);
+    own_names(page, snapshot);
     text = page.take();
   }
   Page page("");
-  page.counter("http_requests_total", "Requests read.", static_cast<double>(counters.requests.load()));
-  page.counter("http_disconnects_total", "Clients that left before their answer.",
+  page.counter("millrace_http_requests_total", "Requests read.", static_cast<double>(counters.requests.load()));
+  page.counter("millrace_http_disconnects_total", "Clients that left before their answer.",
                static_cast<double>(counters.disconnects.load()));
-  page.counter("http_slow_clients_total", "Clients cut off because they did not read.",
+  page.counter("millrace_http_slow_clients_total", "Clients cut off because they did not read.",
                static_cast<double>(counters.slow_clients.load()));
-  page.gauge("http_connections", "Connections open.", static_cast<double>(counters.connections.load()));
-  page.gauge("http_generations", "Requests for answers that are open.", open);
+  page.gauge("millrace_http_connections", "Connections open.", static_cast<double>(counters.connections.load()));
+  page.gauge("millrace_http_generations", "Requests for answers that are open.", open);
   return text + page.take();
 }
 

@@ -84,14 +84,13 @@ void Routes::answer(Service& service, const Route& route, HttpRequest request, s
                              .body = metrics_text(service.model(), service.counters_, service.open())});
   if (path == "/live") return start_live(*service.model(), std::move(exchange));
   auto shared = std::make_shared<HttpRequest>(std::move(request));
-  auto* exchange_now = exchange.get();
   service.prepare(
-      [&service, path, shared, exchange] {
-        exchange->answer(path == "/tokenize"     ? tokenize(service, *shared)
-                         : path == "/detokenize" ? detokenize(service, *shared)
-                                                 : apply_template(service, *shared));
+      [&service, path, shared] {
+        return path == "/tokenize"     ? tokenize(service, *shared)
+               : path == "/detokenize" ? detokenize(service, *shared)
+                                       : apply_template(service, *shared);
       },
-      *exchange_now);
+      std::move(exchange));
 }
 
 HttpAnswer Routes::health(const Service& service) {

@@ -25,7 +25,8 @@ using Acceptor = asio::basic_socket_acceptor<asio::generic::stream_protocol>;
 
 namespace {
 
-constexpr int kSpareFiles = 64;  // for the model, logs and the like
+constexpr int kTurnedAway = 64;                // at once, beyond all connections: told that the server is full
+constexpr int kSpareFiles = 64 + kTurnedAway;  // for the model, logs and the like
 constexpr int kSendBytes = 64 << 10;
 constexpr size_t kCrowd = 256;  // connections whose memory is worth giving back
 
@@ -76,7 +77,7 @@ struct Server::State {
   std::map<ConnectionHandle*, std::shared_ptr<ConnectionHandle>> connections;
   asio::steady_timer grace, retry, last;
   std::filesystem::path bound_path;  // of the unix socket, removed at the end
-  int most_connections = 0;
+  int most_connections = 0, turned_away = 0;
   int port = 0;
   bool closing = false;
   size_t crowd = 0;  // most connections since memory was last given back
@@ -85,6 +86,8 @@ struct Server::State {
   Result<void> listen_unix();
   void accept(Acceptor& acceptor, bool local);
   void take(StreamSocket socket, bool local);
+  void at_end(ConnectionHandle* ended, bool full);
+  void count();
   void begin_drain();
   void look_whether_done(std::chrono::steady_clock::time_point deadline);
   void end_all();
@@ -160,7 +163,8 @@ void Server::State::accept(Acceptor& acceptor, bool local) {
 }
 
 void Server::State::take(StreamSocket socket, bool local) {
-  if (static_cast<int>(connections.size()) >= most_connections) return;  // the destructor closes it
+  const bool full = static_cast<int>(connections.size()) - turned_away >= most_connections;
+  if (full && turned_away >= kTurnedAway) return;  // the destructor closes it
   // The kernel's buffer would grow to megabytes for a client that does not read.
   ::setsockopt(socket.native_handle(), SOL_SOCKET, SO_SNDBUF, &kSendBytes, sizeof(kSendBytes));
   if (!local) {
@@ -168,25 +172,34 @@ void Server::State::take(StreamSocket socket, bool local) {
     ::setsockopt(socket.native_handle(), IPPROTO_TCP, TCP_NODELAY, &yes, sizeof(yes));
   }
   ConnectionSetting setting{
-      .service = &service, .local = local, .closing = &closing, .tls = local ? nullptr : tls.get()};
+      .service = &service, .local = local, .full = full, .closing = &closing, .tls = local ? nullptr : tls.get()};
   setting.limits.body_bytes = options.service.body.bytes;
   setting.limits.header_seconds = options.header_seconds;
   setting.limits.body_seconds = options.body_seconds;
   setting.limits.idle_seconds = options.idle_seconds;
   setting.limits.write_seconds = options.write_seconds;
   setting.limits.ping_seconds = options.ping_seconds;
-  auto connection = start_connection(std::move(socket), setting, [this](ConnectionHandle* ended) {
-    service.counters().connections.store(static_cast<int64_t>(connections.size()) - 1);
-    connections.erase(ended);
-    if (connections.empty()) last.cancel();
-    if (connections.size() * 2 < crowd && crowd > kCrowd) {
-      crowd = connections.size();
-      service.tidy();
-    }
-  });
+  auto connection =
+      start_connection(std::move(socket), setting, [this, full](ConnectionHandle* ended) { at_end(ended, full); });
   connections.emplace(connection.get(), connection);
   crowd = std::max(crowd, connections.size());
-  service.counters().connections.store(static_cast<int64_t>(connections.size()));
+  turned_away += full;
+  count();
+}
+
+void Server::State::at_end(ConnectionHandle* ended, bool full) {
+  connections.erase(ended);
+  turned_away -= full;
+  count();
+  if (connections.empty()) last.cancel();
+  if (connections.size() * 2 < crowd && crowd > kCrowd) {
+    crowd = connections.size();
+    service.tidy();
+  }
+}
+
+void Server::State::count() {
+  service.counters().connections.store(static_cast<int64_t>(connections.size()) - turned_away);
 }
 
 void Server::State::begin_drain() {

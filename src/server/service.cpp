@@ -10,24 +10,16 @@
 namespace millrace {
 namespace {
 
-// The name in a Host header, without the port.
+// The name in a Host header, without the port; empty if it is none.
 std::string_view host_name(std::string_view host) {
-  if (host.starts_with('[')) return host.substr(0, std::min(host.find(']') + 1, host.size()));
-  return host.substr(0, host.find(':'));
+  if (!host.starts_with('[')) return host.substr(0, host.find(':'));
+  const size_t end = host.find(']');
+  return end == std::string_view::npos ? std::string_view() : host.substr(0, end + 1);
 }
 
 bool same_text(std::string_view a, std::string_view b) {
   auto small = [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; };
   return std::equal(a.begin(), a.end(), b.begin(), b.end(), [&](char x, char y) { return small(x) == small(y); });
-}
-
-// A body can be too large for the memory there is; that is its own misfortune.
-std::optional<ApiError> read_guarded(std::string_view body, Body kind, const BodyLimits& limits, Asked& out) {
-  try {
-    return read_asked(body, kind, limits, out);
-  } catch (const std::exception&) {
-    return ApiError{.status = 500, .message = "there is no memory to read this request", .type = "server_error"};
-  }
 }
 
 // As it may stand in a line of a log: no control characters, no quotes, not too long.
@@ -60,6 +52,7 @@ double Service::now() const { return std::chrono::duration<double>(Clock::now() 
 
 void Service::serve(ServedModel model) {
   owned_model_ = std::make_unique<ServedModel>(std::move(model));
+  owned_model_->engine->when_told([this] { mail_.send(); });
   model_.store(owned_model_.get());
 }
 
@@ -164,9 +157,15 @@ ApiError Service::too_much() const {
           .retry_after = wait_expected()};
 }
 
-void Service::prepare(std::function<void()> task, Exchange& exchange) {
-  if (prepare_workers_.waiting() < options_.most_preparing) return prepare_workers_.post(std::move(task));
-  exchange.answer(error_answer(too_much()));
+void Service::prepare(std::function<HttpAnswer()> task, std::shared_ptr<Exchange> exchange) {
+  if (prepare_workers_.waiting() >= options_.most_preparing) return exchange->answer(error_answer(too_much()));
+  prepare_workers_.post([task = std::move(task), exchange = std::move(exchange)] {
+    try {
+      exchange->answer(task());
+    } catch (const std::exception&) {
+      exchange->answer(error_answer(unfinished()));
+    }
+  });
 }
 
 bool Service::answer_file(const HttpRequest& request, Exchange& exchange) const {
@@ -231,46 +230,62 @@ void Service::generate(Body kind, HttpRequest request, std::shared_ptr<Exchange>
     open_.fetch_sub(1);
   };
   prepare_workers_.post([this, kind, shared, exchange, visitor, at_end] {
-    Asked asked;
-    auto failure = read_guarded(shared->body, kind, options_.body, asked);
-    shared->body = {};  // read; what is open for long keeps no more than it must
-    shared->charge.reset();
-    const ServedModel* served = model();
-    if (!failure && !asked.model.empty() && asked.model != served->name)
-      failure = ApiError{
-          .status = 404,
-          .message = fmt::format("there is no model '{}'; /v1/models lists what there is", shortened(asked.model)),
-          .param = "model",
-          .code = "model_not_found"};
+    std::shared_ptr<Generation> generation;
+    std::optional<ApiError> failure;
+    try {
+      failure = open_generation(kind, *shared, exchange, visitor, at_end, generation);
+    } catch (const std::exception&) {
+      failure = unfinished();
+    }
     if (failure) {
       at_end({.status = failure->status});
       return exchange->answer(error_answer(*failure));
     }
-    Generation::Setting setting{.model = served, .stream_workers = &stream_workers_, .exchange = exchange};
-    // Without keys people are told apart by what they say; with keys, nobody gets more by using more names.
-    setting.tenant = options_.keys.empty() ? asked.user : visitor.tenant;
-    setting.root = root_key(secret_, visitor.tenant, asked.salt);
-    setting.wait_expected = [this] { return wait_expected(); };
-    auto holder = std::make_shared<std::weak_ptr<Generation>>();
-    setting.at_end = [this, at_end, holder](const Ended& ended) {
-      {
-        std::lock_guard lock(mutex_);
-        generations_.erase(holder->lock());
-      }
-      at_end(ended);
-    };
-    auto generation = std::make_shared<Generation>(std::move(setting), std::move(asked));
-    *holder = generation;
-    std::optional<ApiError> ending;
-    {
-      std::lock_guard lock(mutex_);
-      generations_.insert(generation);
-      ending = ending_;
-    }
     exchange->attach(generation);
-    if (ending) return generation->fail(*ending);
+    if (auto ending = told_to_end()) return generation->fail(*ending);
     generation->begin();
   });
+}
+
+// Reads the body and makes what answers it. Only if both succeed is it the generation that says when it ends.
+std::optional<ApiError> Service::open_generation(Body kind, HttpRequest& request,
+                                                 const std::shared_ptr<Exchange>& exchange, const Visitor& visitor,
+                                                 const std::function<void(const Ended&)>& at_end,
+                                                 std::shared_ptr<Generation>& generation) {
+  Asked asked;
+  if (auto failure = read_asked(request.body, kind, options_.body, asked)) return failure;
+  request.body = {};  // read; what is open for long keeps no more than it must
+  request.charge.reset();
+  const ServedModel* served = model();
+  if (!asked.model.empty() && asked.model != served->name)
+    return ApiError{
+        .status = 404,
+        .message = fmt::format("there is no model '{}'; /v1/models lists what there is", shortened(asked.model)),
+        .param = "model",
+        .code = "model_not_found"};
+  Generation::Setting setting{.model = served, .mail = &mail_, .exchange = exchange};
+  // Without keys people are told apart by what they say; with keys, nobody gets more by using more names.
+  setting.tenant = options_.keys.empty() ? asked.user : visitor.tenant;
+  setting.root = root_key(secret_, visitor.tenant, asked.salt);
+  setting.wait_expected = [this] { return wait_expected(); };
+  auto holder = std::make_shared<std::weak_ptr<Generation>>();
+  setting.at_end = [this, at_end, holder](const Ended& ended) {
+    {
+      std::lock_guard lock(mutex_);
+      generations_.erase(holder->lock());
+    }
+    at_end(ended);
+  };
+  generation = std::make_shared<Generation>(std::move(setting), std::move(asked));
+  *holder = generation;
+  std::lock_guard lock(mutex_);
+  generations_.insert(generation);
+  return {};
+}
+
+std::optional<ApiError> Service::told_to_end() {
+  std::lock_guard lock(mutex_);
+  return ending_;
 }
 
 }  // namespace millrace

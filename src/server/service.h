@@ -89,7 +89,12 @@ class Service {
   void log_request(const HttpRequest& request, int status, double seconds, const Usage& usage) const;
   bool answer_file(const HttpRequest& request, Exchange& exchange) const;
   void generate(Body kind, HttpRequest request, std::shared_ptr<Exchange> exchange, const Visitor& visitor);
-  void prepare(std::function<void()> task, Exchange& exchange);
+  std::optional<ApiError> open_generation(Body kind, HttpRequest& request, const std::shared_ptr<Exchange>& exchange,
+                                          const Visitor& visitor, const std::function<void(const Ended&)>& at_end,
+                                          std::shared_ptr<Generation>& generation);
+  std::optional<ApiError> told_to_end();
+  // Answers with what the task gives on a worker, or why there is nothing.
+  void prepare(std::function<HttpAnswer()> task, std::shared_ptr<Exchange> exchange);
 
   ServiceOptions options_;
   Clock::time_point start_ = Clock::now();
@@ -106,6 +111,7 @@ class Service {
   std::optional<ApiError> ending_;  // what everybody who is open is told
 
   Workers stream_workers_;
+  StepMail mail_{stream_workers_};
   Workers prepare_workers_;  // last: joined first, while everything they use is there
 };
 

@@ -124,10 +124,17 @@ void append_stamp(std::string& out, const Stamp& stamp, std::string_view object)
 
 std::string_view event_object(Body kind) { return kind == kChat ? "chat.completion.chunk" : "text_completion"; }
 
-void begin_event(std::string& out, const Stamp& stamp) {
-  out += "data: ";
-  append_stamp(out, stamp, event_object(stamp.kind));
-  if (stamp.include_usage) out += R"(,"usage":null)";
+void begin_event(std::string& out, const Stamp& stamp, size_t index) {
+  out += stamp.event;
+  out += fmt::format_int(index).c_str();
+}
+
+// Bytes at the front of the text that stand for themselves in a JSON string and need no look at their neighbours.
+size_t plain_bytes(std::string_view text) {
+  size_t count = 0;
+  while (count < text.size() && text[count] >= 0x20 && text[count] < 0x7F && text[count] != '"' && text[count] != '\\')
+    ++count;
+  return count;
 }
 
 }  // namespace
@@ -135,6 +142,11 @@ void begin_event(std::string& out, const Stamp& stamp) {
 void append_quoted(std::string& out, std::string_view text) {
   out += '"';
   while (!text.empty()) {
+    if (const size_t plain = plain_bytes(text); plain > 0) {
+      out += text.substr(0, plain);
+      text.remove_prefix(plain);
+      continue;
+    }
     const auto first = static_cast<unsigned char>(text[0]);
     if (first == '"' || first == '\\') {
       out += '\\';
@@ -153,6 +165,13 @@ void append_quoted(std::string& out, std::string_view text) {
     text.remove_prefix(1);
   }
   out += '"';
+}
+
+std::string event_opening(const Stamp& stamp) {
+  std::string out = "data: ";
+  append_stamp(out, stamp, event_object(stamp.kind));
+  if (stamp.include_usage) out += R"(,"usage":null)";
+  return out + R"(,"choices":[{"index":)";
 }
 
 Json usage_json(const Usage& usage) {
@@ -185,27 +204,23 @@ std::string answer_json(const Stamp& stamp, std::string_view choices, const Usag
 }
 
 void append_role_event(std::string& out, const Stamp& stamp, size_t index) {
-  begin_event(out, stamp);
-  fmt::format_to(std::back_inserter(out),
-                 R"(,"choices":[{{"index":{},"delta":{{"role":"assistant","content":""}},"logprobs":null,)"
-                 R"("finish_reason":null}}]}})",
-                 index);
+  begin_event(out, stamp, index);
+  out += R"(,"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null}]})";
   out += "\n\n";
 }
 
 void append_choice_event(std::string& out, const LoadedModel& model, const Stamp& stamp, const Choice& choice,
                          size_t index) {
-  begin_event(out, stamp);
-  fmt::format_to(std::back_inserter(out), R"(,"choices":[{{"index":{},)", index);
+  begin_event(out, stamp, index);
   if (stamp.kind == kChat) {
-    out += R"("delta":{)";
+    out += R"(,"delta":{)";
     if (!choice.text().empty() || !choice.done()) {
       out += R"("content":)";
       append_quoted(out, choice.text());
     }
     out += '}';
   } else {
-    out += R"("text":)";
+    out += R"(,"text":)";
     append_quoted(out, choice.text());
   }
   append_tail(out, model, stamp.kind, choice);

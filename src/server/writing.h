@@ -19,7 +19,10 @@ struct Stamp {
   std::string model;
   std::string fingerprint;
   bool include_usage = false;
+  std::string event = {};  // what every event of a stream begins with; see event_opening
 };
+
+std::string event_opening(const Stamp& stamp);
 
 struct Usage {
   int64_t prompt = 0, completion = 0, cached = 0;

@@ -61,6 +61,28 @@ TEST(Http, BodiesInChunksAndAfterContinue) {
   EXPECT_EQ(client.answer().status, 200);
 }
 
+// Cut anywhere, also where Beast's parser does not expect it: between the two line breaks that end the last chunk.
+TEST(Http, ChunksMayBeCutAnywhere) {
+  Rig rig;
+  const std::string head = "POST /tokenize HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n";
+  Client other(rig.port());
+  for (const auto& [body, status] : {std::pair<std::string, int>{"0\r\n\r\n", 400},
+                                     {"000;a=b\r\nX: y\r\n\r\n", 400},
+                                     {"f\r\n{\"content\":\"0\"}\r\n0\r\n\r\n", 200}}) {
+    for (size_t cut = 1; cut < body.size(); ++cut) {
+      Client client(rig.port());
+      client.send(head + body.substr(0, cut));
+      // By the time somebody else has two answers the server has read what was sent before.
+      for (int i = 0; i < 2; ++i) {
+        other.ask("GET", "/health", "");
+        ASSERT_EQ(other.answer().status, 200);
+      }
+      client.send(body.substr(cut));
+      EXPECT_EQ(client.answer().status, status) << body << cut;
+    }
+  }
+}
+
 TEST(Http, OldClientsGetTheirStreamToo) {
   Rig rig;
   Client client(rig.port());
@@ -216,6 +238,42 @@ TEST(Http, TooManyWaitAndTheRestIsToldWhenToComeBack) {
   EXPECT_EQ(at(refused.json(), "error", "type"), Json("rate_limit_error"));
 }
 
+// Beyond the most connections there may be, whoever asks is told to come back; how many are told at once is bounded,
+// and those whose turn it is do not notice.
+TEST(Http, TooManyConnectionsAreToldSo) {
+  ServerOptions options;
+  options.connections = 2;
+  Rig rig(std::move(options));
+  Client first(rig.port()), second(rig.port());
+  for (Client* client : {&first, &second}) {
+    client->ask("GET", "/health", "");
+    EXPECT_EQ(client->answer().status, 200);
+  }
+  for (int i = 0; i < 3; ++i) {
+    Client third(rig.port());
+    third.ask("POST", "/v1/completions", kShort);
+    const Response refused = third.answer();
+    EXPECT_EQ(refused.status, 503) << refused.body;
+    EXPECT_EQ(refused.headers.at("retry-after"), "1");
+    EXPECT_EQ(refused.headers.at("connection"), "close");
+    EXPECT_EQ(at(refused.json(), "error", "code"), Json("overloaded"));
+    EXPECT_TRUE(third.ended());
+  }
+  {
+    std::vector<std::unique_ptr<Client>> crowd;
+    for (int i = 0; i < 200; ++i) crowd.push_back(std::make_unique<Client>(rig.port()));
+    int told = 0;
+    for (auto& client : crowd) client->ask("GET", "/health", "");
+    for (auto& client : crowd) told += client->answer().status == 503;
+    EXPECT_GE(told, 1);
+    first.ask("POST", "/v1/completions", kShort);
+    EXPECT_EQ(first.answer().status, 200);
+  }
+  EXPECT_EQ(rig.server().service().counters().connections.load(), 2);
+  second.close();
+  EXPECT_TRUE(eventually([&] { return rig.get("/health").status == 200; }));
+}
+
 TEST(Http, EveryRouteButTheOpenOnesNeedsTheKey) {
   ServerOptions options;
   ASSERT_TRUE(options.service.keys.add_lines("# who\nalice sk-alice-0001 rpm=1000\nbob sk-bob-00002").ok());
@@ -275,7 +333,7 @@ TEST(Http, OtherHostsAndOriginsAreRefused) {
   for (std::string_view host : {"localhost", "localhost:8080", "127.0.0.1", "LOCALHOST:1"})
     EXPECT_EQ(status("POST", host, ""), 200) << host;
   for (std::string_view host :
-       {"evil.example", "localhost.evil.example", "evil.example:8080", "[::2]", "127.0.0.2", ""})
+       {"evil.example", "localhost.evil.example", "evil.example:8080", "[::2]", "[localhost", "[", "127.0.0.2", ""})
     EXPECT_EQ(status("POST", host, ""), 421) << host;
   EXPECT_EQ(status("POST", "localhost:80", "Origin: http://localhost:80\r\n"), 200);
   EXPECT_EQ(status("POST", "localhost:80", "Origin: https://evil.example\r\n"), 403);
@@ -352,7 +410,7 @@ TEST(Metrics, AreWhatPrometheusReads) {
   EXPECT_EQ(rig.post("/v1/completions", kShort).status, 200);
   const Response response = rig.get("/metrics");
   EXPECT_TRUE(response.headers.at("content-type").starts_with("text/plain; version=0.0.4"));
-  const std::regex sample(R"re(^([a-z_][a-z0-9_]*)(\{([a-z_]+="[^"\\]*",?)+\})? (-?[0-9.e+-]+)$)re");
+  const std::regex sample(R"re(^([a-z_][a-z0-9_:]*)(\{([a-z_]+="[^"\\]*",?)+\})? (-?[0-9.e+-]+)$)re");
   std::map<std::string, std::string> types;
   std::map<std::string, double> values;
   std::string text = response.body, helped;
@@ -387,14 +445,16 @@ TEST(Metrics, AreWhatPrometheusReads) {
     if (type != "histogram") continue;
     EXPECT_EQ(values[name + "_bucket"], values[name + "_count"]) << name;  // the last is +Inf
   }
-  EXPECT_EQ(values["millrace_time_to_first_token_seconds_count"], 1);
-  EXPECT_EQ(values["millrace_generation_tokens_total"], 2);
+  EXPECT_EQ(values["vllm:time_to_first_token_seconds_count"], 1);
+  EXPECT_EQ(values["vllm:generation_tokens_total"], 2);
+  EXPECT_EQ(values["vllm:prompt_tokens_total"], 2);
+  EXPECT_EQ(values["vllm:prefix_cache_queries_total"], 2);
   // What the dashboard and the alerts look at is there.
   for (const char* name : {"docs/grafana.json", "docs/operations.md"}) {
     const std::string document = read_file(std::filesystem::path(MILLRACE_SOURCE_DIR) / name).value();
-    const std::regex metric("millrace_[a-z0-9_]*[a-z]");
+    const std::regex metric("(millrace_|vllm:)[a-z0-9_]*[a-z]");
     for (std::sregex_iterator it(document.begin(), document.end(), metric), end; it != end; ++it)
-      EXPECT_TRUE(values.contains(it->str())) << it->str() << " in " << name;
+      EXPECT_TRUE(values.contains(it->str()) || types.contains(it->str())) << it->str() << " in " << name;
   }
 }
 
