@@ -26,6 +26,7 @@ inline void put_file_nibble(uint8_t* codes, int i, uint8_t code) {
 
 struct Q8_0 {  // [8 float16][4 steps][4 pairs][16]
   static constexpr int64_t kBytes = 16 + 256, kFileBytes = sizeof(layout::Q8_0);
+  static constexpr int64_t kWideValues = 16;
   static constexpr bool kMins = false;
   static constexpr float kAfter = 1;
 
@@ -56,6 +57,7 @@ struct Q8_0 {  // [8 float16][4 steps][4 pairs][16]
 template <class Stored>
 struct Nibbles {
   static constexpr int64_t kBytes = 16 + kNibbleBytes, kFileBytes = sizeof(Stored);
+  static constexpr int64_t kWideValues = -1;
   static constexpr bool kMins = false;
 
   static void factors(const std::byte* group, float32x4_t (&out)[2]) { load_eight_f16(group, out); }
@@ -101,6 +103,7 @@ struct IQ4NL : Nibbles<layout::IQ4NL> {
 
 struct Q4_1 {  // [8 float16][8 float16 minimums][nibbles]
   static constexpr int64_t kBytes = 32 + kNibbleBytes, kFileBytes = sizeof(layout::Q4_1);
+  static constexpr int64_t kWideValues = -1;
   static constexpr bool kMins = true;
   static constexpr float kAfter = 1;
 
@@ -135,6 +138,7 @@ struct FiveBits {  // [8 float16]([8 float16 minimums])[bits][nibbles]
   static constexpr bool kMins = !signed_code;
   static constexpr int64_t kBits = kMins ? 32 : 16, kNibbles = kBits + kOneBitBytes;
   static constexpr int64_t kBytes = kNibbles + kNibbleBytes, kFileBytes = sizeof(Stored);
+  static constexpr int64_t kWideValues = -1;
   static constexpr float kAfter = 1;
 
   static void factors(const std::byte* group, float32x4_t (&out)[2]) { load_eight_f16(group, out); }
@@ -176,6 +180,7 @@ using Q5_1 = FiveBits<layout::Q5_1, false>;
 
 struct MXFP4 {  // [8 exponents][nibbles]
   static constexpr int64_t kBytes = 8 + kNibbleBytes, kFileBytes = sizeof(layout::MXFP4);
+  static constexpr int64_t kWideValues = -1;
   static constexpr bool kMins = false;
   static constexpr float kAfter = 1;
 
