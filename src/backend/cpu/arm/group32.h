@@ -54,11 +54,15 @@ struct Group32 {
   }
 
   // sums of a tile += rows x wide panel, over `groups`.
-  static void multiply(const std::byte* rows, const WidePanel& panel, int64_t groups, float* sums) {
+  static void multiply(const std::byte* rows, const WidePanel& panel, int64_t groups, float* sums,
+                       const std::byte* ahead) {
 #ifdef __ARM_FEATURE_MATMUL_INT8
     if constexpr (!mins)
-      return multiply_group32_tile(rows, kRowBytes, panel.values, panel.value_bytes, panel.factors, groups, sums);
+      return multiply_group32_tile(rows, kRowBytes, panel.values, panel.value_bytes, panel.factors, groups, sums,
+                                   ahead);
+
 #endif
+    (void)ahead;
     const std::byte *values = panel.values, *factors = panel.factors;
     float32x4_t total[2][kPairs];
 #pragma GCC unroll 8
@@ -278,8 +282,12 @@ struct Group32Linear {
     for (int64_t g = 0; g < groups; g += kSegment) {
       int64_t count = std::min(kSegment, groups - g);
       WidePanel panel = widen(packed + g * F::kBytes, count, part.scratch);
-      for (int64_t t = 0; t < tiles; ++t)
-        Form::multiply(rows + (t * groups + g) * Form::kRowBytes, panel, count, sums + t * kTileFloats);
+      // Meanwhile the memory brings the same segment of the panel after this one, a part with every tile.
+      const std::byte* ahead = packed + (groups + g) * F::kBytes;
+      for (int64_t t = 0; t < tiles; ++t, ahead += count * kTileAhead) {
+        Form::multiply(rows + (t * groups + g) * Form::kRowBytes, panel, count, sums + t * kTileFloats,
+                       t * kTileAhead < F::kBytes ? ahead : panel.factors);
+      }
     }
     for (int64_t t = 0; t < tiles; ++t) {
       int64_t row = t * kTileRows;

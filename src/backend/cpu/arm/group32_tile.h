@@ -9,6 +9,8 @@
 namespace millrace::cpu {
 namespace {
 
+constexpr int64_t kTileAhead = 128;  // bytes of memory asked for with every group
+
 #ifdef __ARM_FEATURE_MATMUL_INT8
 
 // Registers: v0-7 sums [row pair][output pair], v8-15 integer sums of the group at hand, v16-23 those of the group
@@ -38,9 +40,11 @@ namespace {
   MILLRACE_MMLA(11, 28, 27) MILLRACE_MMLA(15, 29, 27)
 
 // sums of a tile += rows x panel, over `groups` (at least one). Rows are as Group32 prepares them, `row_bytes` a group;
-// values [4 steps][4 pairs][16], `value_bytes` from group to group; factors [4 pairs][4].
+// values [4 steps][4 pairs][16], `value_bytes` from group to group; factors [4 pairs][4]. Asks the memory for what lies
+// at `ahead`, kTileAhead bytes a group.
 inline void multiply_group32_tile(const std::byte* rows, int64_t row_bytes, const std::byte* values,
-                                  int64_t value_bytes, const std::byte* factors, int64_t groups, float* sums) {
+                                  int64_t value_bytes, const std::byte* factors, int64_t groups, float* sums,
+                                  const std::byte* ahead) {
   const std::byte* row_factors = rows;
   asm volatile(
       "ldp q0, q1, [%[sums]]\n"
@@ -59,6 +63,7 @@ inline void multiply_group32_tile(const std::byte* rows, int64_t row_bytes, cons
       "subs %[groups], %[groups], #1\n"
       "b.eq 2f\n"
       "1:\n"
+      "prfm pldl2keep, [%[ahead]]\n"
       MILLRACE_LOAD_STEP(32, 0)
       MILLRACE_RESTART(16, 8, 28, 24) MILLRACE_RESTART(20, 12, 29, 24)
       MILLRACE_RESTART(17, 9, 28, 25) MILLRACE_RESTART(21, 13, 29, 25)
@@ -67,6 +72,7 @@ inline void multiply_group32_tile(const std::byte* rows, int64_t row_bytes, cons
       MILLRACE_LOAD_STEP(64, 64)
       "ldp q30, q31, [%[row_factors]]\n"
       MILLRACE_STEP_AND(0, 0, 4, 16, 20)
+      "prfm pldl2keep, [%[ahead], #64]\n"
       MILLRACE_LOAD_STEP(96, 128)
       MILLRACE_STEP_AND(1, 1, 5, 17, 21)
       "ldr q24, [%[factors], #32]\n"
@@ -77,6 +83,7 @@ inline void multiply_group32_tile(const std::byte* rows, int64_t row_bytes, cons
       "add %[values], %[values], %[value_bytes]\n"
       "add %[row_factors], %[row_factors], %[row_bytes]\n"
       "add %[factors], %[factors], #64\n"
+      "add %[ahead], %[ahead], #128\n"
       "subs %[groups], %[groups], #1\n"
       "b.ne 1b\n"
       // The last group has none after it.
@@ -95,7 +102,7 @@ inline void multiply_group32_tile(const std::byte* rows, int64_t row_bytes, cons
       "stp q4, q5, [%[sums], #64]\n"
       "stp q6, q7, [%[sums], #96]\n"
       : [rows] "+&r"(rows), [values] "+&r"(values), [groups] "+&r"(groups), [row_factors] "+&r"(row_factors),
-        [factors] "+&r"(factors)
+        [factors] "+&r"(factors), [ahead] "+&r"(ahead)
       : [sums] "r"(sums), [row_bytes] "r"(row_bytes), [value_bytes] "r"(value_bytes)
       : "cc", "memory", "v0", "v1", "v2", "v3", "v4", "v5", "v6", "v7", "v8", "v9", "v10", "v11", "v12", "v13", "v14",
         "v15", "v16", "v17", "v18", "v19", "v20", "v21", "v22", "v23", "v24", "v25", "v26", "v27", "v28", "v29", "v30",
