@@ -24,6 +24,7 @@ template <int halves, bool mins, bool signed_scales>
 struct SuperGroup {
   static constexpr int kHalves = halves;
   static constexpr bool kMins = mins;
+  static constexpr bool kSplits = false;
   static constexpr int kSubgroups = 8 * halves;
   static constexpr int64_t kScales = mins ? 32 : 16, kMinimums = kScales + kSubgroups * 8;
   static constexpr int64_t kCodes = kMinimums + (mins ? halves * 64 : 0);
@@ -64,21 +65,34 @@ void pack_rows(const std::byte* const (&rows)[kPanel], std::byte* out, int64_t b
 // ---- Q4_K and Q5_K
 // ------------------------------------------------------------------------------------------------------
 
-inline uint8_t q4_k_code(const uint8_t* codes, int v) { return codes[v / 64 * 32 + v % 32] >> (v % 64 / 32 * 4) & 15; }
-inline void put_q4_k_code(uint8_t* codes, int v, uint8_t code) {
-  uint8_t& both = codes[v / 64 * 32 + v % 32];
-  both = static_cast<uint8_t>(both | code << (v % 64 / 32 * 4));
-}
-
+// Codes as the file pairs them: a byte has a code of an even span low and of the odd span after it high. Vectors
+// [pair of spans][step][pair of outputs]; scales [pair of spans][output][even, odd span]: what a split row wants.
 template <class Stored, bool fifth>
 struct Q45K : SuperGroup<1, true, false> {
   static constexpr int64_t kBits = kCodes, kNibbles = kCodes + (fifth ? kSpans * kOneBitBytes : 0);
   static constexpr int64_t kBytes = kNibbles + kSpans * kNibbleBytes, kFileBytes = sizeof(Stored);
   static constexpr float kAfter = 1;
+  static constexpr bool kSplits = !fifth;
 
+#ifdef __ARM_FEATURE_MATMUL_INT8
+  static void multiply_row(const std::byte* row, const std::byte* group, float* totals, const std::byte* ahead) {
+    static_assert(kScales == 32 && kMinimums == 96 && (fifth || kNibbles == 160));
+    multiply_q4_k_row(row, group, totals, ahead);
+  }
+#endif
+  static int64_t scale_index(int n, int subgroup) { return kScales + subgroup / 2 * 16 + 2 * n + subgroup % 2; }
+  static void scales(const std::byte* group, int span, int, int32x4_t (&out)[2]) {
+    uint8x16_t both = load_u8(group + kScales + span / 2 * 16);
+    uint16x8_t wide = vmovl_u8(vget_low_u8(span % 2 == 0 ? vuzp1q_u8(both, both) : vuzp2q_u8(both, both)));
+    out[0] = vreinterpretq_s32_u32(vmovl_u16(vget_low_u16(wide)));
+    out[1] = vreinterpretq_s32_u32(vmovl_u16(vget_high_u16(wide)));
+  }
+  static uint8x16_t span_nibbles(const std::byte* group, int span, int pair, int step) {
+    uint8x16_t both = load_u8(group + kNibbles + ((span / 2 * kSpanSteps + step) * kPairs + pair) * 16);
+    return span % 2 == 0 ? vandq_u8(both, vdupq_n_u8(15)) : vshrq_n_u8(both, 4);
+  }
   static void values(const std::byte* group, int span, int pair, int j, int8x16_t (&out)[2]) {
-    uint8x16_t both = nibbles(group + kNibbles + span * kNibbleBytes, pair, j);
-    uint8x16_t low = vandq_u8(both, vdupq_n_u8(15)), high = vshrq_n_u8(both, 4);
+    uint8x16_t low = span_nibbles(group, span, pair, 2 * j), high = span_nibbles(group, span, pair, 2 * j + 1);
     if constexpr (fifth) {
       const std::byte* bits = group + kBits + span * kOneBitBytes;
       low = vorrq_u8(low, vandq_u8(bit_mask(bits, pair, 2 * j), vdupq_n_u8(16)));
@@ -87,16 +101,20 @@ struct Q45K : SuperGroup<1, true, false> {
     out[0] = vreinterpretq_s8_u8(low);
     out[1] = vreinterpretq_s8_u8(high);
   }
+  // Eight codes of one step of two spans, as they lie in the file and in a panel.
+  static std::byte* step_at(std::byte* group, int n, int spans, int step) {
+    return group + kNibbles + ((spans * kSpanSteps + step) * kPairs + n / 2) * 16 + n % 2 * 8;
+  }
   static void pack(const std::byte* const (&rows)[kPanel], std::byte* out) {
     pack_rows<Stored>(rows, out, kBytes, [out](const Stored& from, int n) {
       copy_two_bytes(out, n, from.d);
       copy_two_bytes(out + 16, n, from.dmin);
       uint8_t scale[8], minimum[8];
       layout::unpack_scales(from.scales, scale, minimum);
-      for (int s = 0; s < 8; ++s) scale_at(out, n, s) = scale[s], minimum_at(out, n, s) = minimum[s];
-      for (int v = 0; v < kSuper; ++v) {
-        put_nibble(out + kNibbles + v / 32 * kNibbleBytes, n, v % 32, q4_k_code(from.codes, v));
-        if constexpr (fifth)
+      for (int s = 0; s < 8; ++s) byte_at(out, scale_index(n, s)) = scale[s], minimum_at(out, n, s) = minimum[s];
+      for (int i = 0; i < 16; ++i) std::memcpy(step_at(out, n, i / 4, i % 4), from.codes + 8 * i, 8);
+      if constexpr (fifth) {
+        for (int v = 0; v < kSuper; ++v)
           put_bit(out + kBits + v / 32 * kOneBitBytes, n, v % 32, (from.high[v % 32] >> v / 32 & 1) != 0);
       }
     });
@@ -106,11 +124,12 @@ struct Q45K : SuperGroup<1, true, false> {
     std::memcpy(to.d, group + 2 * n, 2);
     std::memcpy(to.dmin, group + 16 + 2 * n, 2);
     uint8_t scale[8], minimum[8];
-    for (int s = 0; s < 8; ++s) scale[s] = scale_at(group, n, s), minimum[s] = minimum_at(group, n, s);
+    for (int s = 0; s < 8; ++s) scale[s] = byte_at(group, scale_index(n, s)), minimum[s] = minimum_at(group, n, s);
     layout::pack_scales(scale, minimum, to.scales);
-    for (int v = 0; v < kSuper; ++v) {
-      put_q4_k_code(to.codes, v, get_nibble(group + kNibbles + v / 32 * kNibbleBytes, n, v % 32));
-      if constexpr (fifth) {
+    for (int i = 0; i < 16; ++i)
+      std::memcpy(to.codes + 8 * i, step_at(const_cast<std::byte*>(group), n, i / 4, i % 4), 8);
+    if constexpr (fifth) {
+      for (int v = 0; v < kSuper; ++v) {
         bool set = get_bit(group + kBits + v / 32 * kOneBitBytes, n, v % 32);
         to.high[v % 32] = static_cast<uint8_t>(to.high[v % 32] | (set ? 1 : 0) << v / 32);
       }

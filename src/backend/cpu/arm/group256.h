@@ -9,6 +9,7 @@
 // factors [4 pairs][4], and with minimums their factors and the minimums [1 or 2][4 pairs][16].
 #pragma once
 
+#include "backend/cpu/arm/group256_row.h"
 #include "backend/cpu/arm/int8_mma.h"
 
 namespace millrace::cpu {
@@ -23,8 +24,9 @@ constexpr int64_t kSums32 = 32, kSums16 = kSums32 + 64, kRowValues = kSums16 + 1
 constexpr int64_t kSuperRowBytes = kRowValues + kSpans * kSpanSteps * 32;
 constexpr int kLowBits = 6;
 
+// A row that comes alone is prepared in both forms: a tile, then split.
 inline int64_t super_prepared_bytes(int64_t rows, int64_t cols) {
-  return up_to(rows, kTileRows) / kTileRows * (cols / kSuper) * kSuperRowBytes;
+  return cols / kSuper * (up_to(rows, kTileRows) / kTileRows * kSuperRowBytes + (rows == 1 ? kSplitBytes : 0));
 }
 
 // [low parts][high parts] of eight sums each of two rows, at out and out + distance.
@@ -40,7 +42,8 @@ inline void store_sums(const int16_t* a, const int16_t* b, std::byte* out, int64
 inline void super_prepare(Tensor in, int64_t begin, int64_t end, std::byte* out) {
   int64_t groups = in.cols / kSuper;
   out += begin / kTileRows * groups * kSuperRowBytes;
-  for (int64_t g = 0; g < groups; ++g, out += kSuperRowBytes) {
+  std::byte* split = out + groups * kSuperRowBytes;
+  for (int64_t g = 0; g < groups; ++g, out += kSuperRowBytes, split += kSplitBytes) {
     alignas(16) int8_t q[kTileRows][kSuper] = {};
     int16_t sums16[kTileRows][16] = {}, sums32[kTileRows][8] = {};
     float factor[kTileRows] = {};
@@ -59,13 +62,15 @@ inline void super_prepare(Tensor in, int64_t begin, int64_t end, std::byte* out)
         store_s8(out + kRowValues + (k * 2 + pair) * 16, vcombine_s8(vld1_s8(q[a] + 8 * k), vld1_s8(q[b] + 8 * k)));
       }
     }
+    if (in.rows == 1) store_split(factor[0], q[0], as_bytes(out + kSums32), as_bytes(out + kSums32 + 32), split);
   }
 }
 
 // A format F has: kBytes of a packed panel's group, kFileBytes of a group in the file, kHalves (1: a scale per 32
 // inputs, 2: per 16), kMins; factors() and minimum_factors() of eight outputs; scales(): int32 of eight outputs for a
 // span and half; minimums(): of a pair of outputs for subgroups 8h..8h+7; values(): steps 2j and 2j+1 of a span and
-// pair, times a power of two that kAfter undoes; pack() eight rows' groups (null: zeros) and unpack() one of them.
+// pair, times a power of two that kAfter undoes; kSplits, and if so multiply_row(), a group with a split row; pack()
+// eight rows' groups (null: zeros) and unpack() one of them.
 template <class F>
 struct Group256Linear {
   static constexpr int64_t kSpanBytes = F::kHalves * 64 + kSpanSteps * 64;
@@ -251,6 +256,20 @@ struct Group256Linear {
     for (int n = 0; n < Panels; ++n) write_row(part, row, output + n * kPanel, total[n][0], total[n][1], F::kAfter);
   }
 
+#ifdef __ARM_FEATURE_MATMUL_INT8
+  // One row prepared split. Panels follow one another in memory, and so do their groups: one stream, asked for early.
+  static void split_row(const LinearPart& part, int64_t output) {
+    constexpr int64_t kAhead = 8;  // groups
+    int64_t groups = part.weight->cols / kSuper;
+    const std::byte* row = part.prepared + groups * kSuperRowBytes;
+    const std::byte* packed = part.weight->data + output / kPanel * groups * F::kBytes;
+    float totals[kPanel] = {};
+    for (int64_t g = 0; g < groups; ++g, row += kSplitBytes, packed += F::kBytes)
+      F::multiply_row(row, packed, totals, packed + kAhead * F::kBytes);
+    write_row(part, part.first_row, output, vld1q_f32(totals), vld1q_f32(totals + 4), F::kAfter);
+  }
+#endif
+
   static void many_rows(const LinearPart& part, int64_t output) {
     constexpr int64_t kSegment = 16;  // groups: a wide panel of some 40 KiB, which stays in the first cache
     int64_t groups = part.weight->cols / kSuper, tiles = up_to(part.rows, kTileRows) / kTileRows;
@@ -275,6 +294,13 @@ struct Group256Linear {
   static void product(const LinearPart& part) {
     constexpr int kStreams = 2;
     int64_t output = part.begin;
+#ifdef __ARM_FEATURE_MATMUL_INT8
+    if constexpr (F::kSplits) {
+      if (part.prepared_rows == 1) {
+        for (; output < part.end; output += kPanel) split_row(part, output);
+      }
+    }
+#endif
     if (part.rows == 1) {
       for (; output + (kStreams - 1) * kPanel < part.end; output += kStreams * kPanel)
         one_row<kStreams>(part, part.first_row, output);
