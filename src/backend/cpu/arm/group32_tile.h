@@ -9,7 +9,7 @@
 namespace millrace::cpu {
 namespace {
 
-constexpr int64_t kTileAhead = 128;  // bytes of memory asked for with every group
+constexpr int64_t kTileAhead = 192;  // bytes of memory asked for with every group
 
 #ifdef __ARM_FEATURE_MATMUL_INT8
 
@@ -24,6 +24,7 @@ constexpr int64_t kTileAhead = 128;  // bytes of memory asked for with every gro
   "ldp q28, q29, [%[rows], #" #row_offset "]\n" \
   "ldp q24, q25, [%[values], #" #offset "]\n"   \
   "ldp q26, q27, [%[values], #" #offset " + 32]\n"
+#define MILLRACE_FETCH(offset) "prfm pldl2keep, [%[ahead], #" #offset "]\n"
 #define MILLRACE_STEP                                                                             \
   MILLRACE_MMLA(8, 28, 24)                                                                        \
   MILLRACE_MMLA(12, 29, 24) MILLRACE_MMLA(9, 28, 25) MILLRACE_MMLA(13, 29, 25) MILLRACE_MMLA(10, 28, 26) \
@@ -54,26 +55,25 @@ inline void multiply_group32_tile(const std::byte* rows, int64_t row_bytes, cons
       // The first group has none before it.
       MILLRACE_CLEAR(8) MILLRACE_CLEAR(9) MILLRACE_CLEAR(10) MILLRACE_CLEAR(11)
       MILLRACE_CLEAR(12) MILLRACE_CLEAR(13) MILLRACE_CLEAR(14) MILLRACE_CLEAR(15)
-      MILLRACE_LOAD_STEP(32, 0) MILLRACE_STEP
-      MILLRACE_LOAD_STEP(64, 64) MILLRACE_STEP
-      MILLRACE_LOAD_STEP(96, 128) MILLRACE_STEP
+      MILLRACE_FETCH(0) MILLRACE_LOAD_STEP(32, 0) MILLRACE_STEP
+      MILLRACE_FETCH(64) MILLRACE_LOAD_STEP(64, 64) MILLRACE_STEP
+      MILLRACE_FETCH(128) MILLRACE_LOAD_STEP(96, 128) MILLRACE_STEP
       MILLRACE_LOAD_STEP(128, 192) MILLRACE_STEP
+      "add %[ahead], %[ahead], #192\n"
       "add %[rows], %[rows], %[row_bytes]\n"
       "add %[values], %[values], %[value_bytes]\n"
       "subs %[groups], %[groups], #1\n"
       "b.eq 2f\n"
       "1:\n"
-      "prfm pldl2keep, [%[ahead]]\n"
-      MILLRACE_LOAD_STEP(32, 0)
+      MILLRACE_FETCH(0) MILLRACE_LOAD_STEP(32, 0)
       MILLRACE_RESTART(16, 8, 28, 24) MILLRACE_RESTART(20, 12, 29, 24)
       MILLRACE_RESTART(17, 9, 28, 25) MILLRACE_RESTART(21, 13, 29, 25)
       MILLRACE_RESTART(18, 10, 28, 26) MILLRACE_RESTART(22, 14, 29, 26)
       MILLRACE_RESTART(19, 11, 28, 27) MILLRACE_RESTART(23, 15, 29, 27)
-      MILLRACE_LOAD_STEP(64, 64)
+      MILLRACE_FETCH(64) MILLRACE_LOAD_STEP(64, 64)
       "ldp q30, q31, [%[row_factors]]\n"
       MILLRACE_STEP_AND(0, 0, 4, 16, 20)
-      "prfm pldl2keep, [%[ahead], #64]\n"
-      MILLRACE_LOAD_STEP(96, 128)
+      MILLRACE_FETCH(128) MILLRACE_LOAD_STEP(96, 128)
       MILLRACE_STEP_AND(1, 1, 5, 17, 21)
       "ldr q24, [%[factors], #32]\n"
       MILLRACE_BOTH(25, 24, 30) MILLRACE_BOTH(24, 24, 31) MILLRACE_FMLA(2, 18, 25) MILLRACE_FMLA(6, 22, 24)
@@ -83,7 +83,7 @@ inline void multiply_group32_tile(const std::byte* rows, int64_t row_bytes, cons
       "add %[values], %[values], %[value_bytes]\n"
       "add %[row_factors], %[row_factors], %[row_bytes]\n"
       "add %[factors], %[factors], #64\n"
-      "add %[ahead], %[ahead], #128\n"
+      "add %[ahead], %[ahead], #192\n"
       "subs %[groups], %[groups], #1\n"
       "b.ne 1b\n"
       // The last group has none after it.
@@ -115,6 +115,7 @@ inline void multiply_group32_tile(const std::byte* rows, int64_t row_bytes, cons
 #undef MILLRACE_BOTH
 #undef MILLRACE_FMLA
 #undef MILLRACE_LOAD_STEP
+#undef MILLRACE_FETCH
 #undef MILLRACE_STEP
 #undef MILLRACE_RESTART
 #undef MILLRACE_STEP_AND
