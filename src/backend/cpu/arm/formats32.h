@@ -27,6 +27,7 @@ inline void put_file_nibble(uint8_t* codes, int i, uint8_t code) {
 struct Q8_0 {  // [8 float16][4 steps][4 pairs][16]
   static constexpr int64_t kBytes = 16 + 256, kFileBytes = sizeof(layout::Q8_0);
   static constexpr int64_t kWideValues = 16;
+  static constexpr LoneRow kLoneRow = LoneRow::bytes;
   static constexpr bool kMins = false;
   static constexpr float kAfter = 1;
 
@@ -58,52 +59,58 @@ template <class Stored>
 struct Nibbles {
   static constexpr int64_t kBytes = 16 + kNibbleBytes, kFileBytes = sizeof(Stored);
   static constexpr int64_t kWideValues = -1;
+  static constexpr LoneRow kLoneRow = LoneRow::plain;
   static constexpr bool kMins = false;
 
   static void factors(const std::byte* group, float32x4_t (&out)[2]) { load_eight_f16(group, out); }
-  static void pack_codes(const std::byte* const (&rows)[kPanel], std::byte* out, uint8_t flip) {
+  static void pack_codes(const std::byte* const (&rows)[kPanel], std::byte* out, const uint8_t (&flip)[2]) {
     std::memset(out, 0, kBytes);
     for (int n = 0; n < kPanel; ++n) {
       if (rows[n] == nullptr) continue;
       const auto& from = *as<Stored>(rows[n]);
       copy_two_bytes(out, n, from.d);
-      for (int i = 0; i < kGroup; ++i) put_nibble(out + 16, n, i, file_nibble(from.codes, i) ^ flip);
+      for (int i = 0; i < kGroup; ++i) put_nibble(out + 16, n, i, file_nibble(from.codes, i) ^ flip[i / 8 % 2]);
     }
   }
-  static void unpack_codes(const std::byte* group, int n, std::byte* out, uint8_t flip) {
+  static void unpack_codes(const std::byte* group, int n, std::byte* out, const uint8_t (&flip)[2]) {
     auto& to = *as<Stored>(out);
     std::memcpy(to.d, group + 2 * n, 2);
-    for (int i = 0; i < kGroup; ++i) put_file_nibble(to.codes, i, get_nibble(group + 16, n, i) ^ flip);
+    for (int i = 0; i < kGroup; ++i) put_file_nibble(to.codes, i, get_nibble(group + 16, n, i) ^ flip[i / 8 % 2]);
   }
 };
 
-// The code less 8 as a signed nibble: shifted to the top of a byte it is 16 times the value, sign and all.
+// High nibbles hold the code less 8 with its sign: at the top of a byte they are 16 times the value. Low ones hold the
+// code itself, which is what a split row wants (group32_row.h).
 struct Q4_0 : Nibbles<layout::Q4_0> {
   static constexpr float kAfter = 1.0f / 16;
+  static constexpr LoneRow kLoneRow = LoneRow::split;
+  static constexpr uint8_t kFlip[2] = {0, 8};  // of steps that lie low, and high
   static void values(const std::byte* group, int pair, int j, int8x16_t (&out)[2]) {
     uint8x16_t both = nibbles(group + 16, pair, j);
-    out[0] = vreinterpretq_s8_u8(vshlq_n_u8(both, 4));
+    out[0] = vreinterpretq_s8_u8(veorq_u8(vshlq_n_u8(both, 4), vdupq_n_u8(0x80)));
     out[1] = vreinterpretq_s8_u8(vandq_u8(both, vdupq_n_u8(0xf0)));
   }
-  static void pack(const std::byte* const (&rows)[kPanel], std::byte* out) { pack_codes(rows, out, 8); }
-  static void unpack(const std::byte* group, int n, std::byte* out) { unpack_codes(group, n, out, 8); }
+  static void pack(const std::byte* const (&rows)[kPanel], std::byte* out) { pack_codes(rows, out, kFlip); }
+  static void unpack(const std::byte* group, int n, std::byte* out) { unpack_codes(group, n, out, kFlip); }
 };
 
 struct IQ4NL : Nibbles<layout::IQ4NL> {
   static constexpr float kAfter = 1;
+  static constexpr uint8_t kFlip[2] = {0, 0};
   static void values(const std::byte* group, int pair, int j, int8x16_t (&out)[2]) {
     int8x16_t table = vld1q_s8(layout::kIQ4Values);
     uint8x16_t both = nibbles(group + 16, pair, j);
     out[0] = vqtbl1q_s8(table, vandq_u8(both, vdupq_n_u8(15)));
     out[1] = vqtbl1q_s8(table, vshrq_n_u8(both, 4));
   }
-  static void pack(const std::byte* const (&rows)[kPanel], std::byte* out) { pack_codes(rows, out, 0); }
-  static void unpack(const std::byte* group, int n, std::byte* out) { unpack_codes(group, n, out, 0); }
+  static void pack(const std::byte* const (&rows)[kPanel], std::byte* out) { pack_codes(rows, out, kFlip); }
+  static void unpack(const std::byte* group, int n, std::byte* out) { unpack_codes(group, n, out, kFlip); }
 };
 
 struct Q4_1 {  // [8 float16][8 float16 minimums][nibbles]
   static constexpr int64_t kBytes = 32 + kNibbleBytes, kFileBytes = sizeof(layout::Q4_1);
   static constexpr int64_t kWideValues = -1;
+  static constexpr LoneRow kLoneRow = LoneRow::plain;
   static constexpr bool kMins = true;
   static constexpr float kAfter = 1;
 
@@ -139,6 +146,7 @@ struct FiveBits {  // [8 float16]([8 float16 minimums])[bits][nibbles]
   static constexpr int64_t kBits = kMins ? 32 : 16, kNibbles = kBits + kOneBitBytes;
   static constexpr int64_t kBytes = kNibbles + kNibbleBytes, kFileBytes = sizeof(Stored);
   static constexpr int64_t kWideValues = -1;
+  static constexpr LoneRow kLoneRow = LoneRow::plain;
   static constexpr float kAfter = 1;
 
   static void factors(const std::byte* group, float32x4_t (&out)[2]) { load_eight_f16(group, out); }
@@ -181,6 +189,7 @@ using Q5_1 = FiveBits<layout::Q5_1, false>;
 struct MXFP4 {  // [8 exponents][nibbles]
   static constexpr int64_t kBytes = 8 + kNibbleBytes, kFileBytes = sizeof(layout::MXFP4);
   static constexpr int64_t kWideValues = -1;
+  static constexpr LoneRow kLoneRow = LoneRow::plain;
   static constexpr bool kMins = false;
   static constexpr float kAfter = 1;
 

@@ -8,6 +8,7 @@
 // pair of outputs at a time.
 #pragma once
 
+#include "backend/cpu/arm/group32_row.h"
 #include "backend/cpu/arm/group32_tile.h"
 #include "backend/cpu/arm/int8_mma.h"
 
@@ -28,14 +29,16 @@ struct Group32 {
   static constexpr int64_t kRowBytes = 32 + kSteps * 32 + (mins ? 32 : 0);   // of a tile, a group
   static constexpr int64_t kFactorBytes = mins ? 128 : 64;                   // of a wide panel, a group
 
+  // A row that comes alone is prepared in both forms: a tile, then split.
   static int64_t prepared_bytes(int64_t rows, int64_t cols) {
-    return up_to(rows, kTileRows) / kTileRows * (cols / kGroup) * kRowBytes;
+    return cols / kGroup * (up_to(rows, kTileRows) / kTileRows * kRowBytes + (rows == 1 ? kSplit32Bytes : 0));
   }
 
   static void prepare(Tensor in, int64_t begin, int64_t end, std::byte* out) {
     int64_t groups = in.cols / kGroup;
     out += begin / kTileRows * groups * kRowBytes;
-    for (int64_t g = 0; g < groups; ++g, out += kRowBytes) {
+    std::byte* split = out + groups * kRowBytes;
+    for (int64_t g = 0; g < groups; ++g, out += kRowBytes, split += kSplit32Bytes) {
       alignas(16) int8_t q[kTileRows][kGroup] = {};
       float factor[kTileRows] = {}, sum[kTileRows] = {};
       for (int64_t r = 0; r < end - begin; ++r) {
@@ -50,6 +53,7 @@ struct Group32 {
           store_s8(out + 32 + (k * 2 + pair) * 16, both);
         }
       }
+      if (in.rows == 1) store_split32(factor[0], q[0], split);
     }
   }
 
@@ -102,6 +106,9 @@ inline void look_ahead(const std::byte* at) {
 #pragma GCC unroll 8
   for (int64_t line = 0; line < bytes; line += 64) __builtin_prefetch(at + line, 0, 2);
 }
+
+// How a row that comes alone is multiplied: as any other, as Q4_0's split row, or as Q8_0's.
+enum class LoneRow : uint8_t { plain, split, bytes };
 
 // A format F has: kBytes of a packed panel's group, kFileBytes of a group in the file, kMins; factors() and minimums()
 // of eight outputs; values(): steps 2j and 2j+1 of pair p, times a power of two that kAfter undoes; kWideValues, where
@@ -221,6 +228,22 @@ struct Group32Linear {
     for (int n = 0; n < Panels; ++n) write_row(part, row, output + n * kPanel, total[n][0], total[n][1], F::kAfter);
   }
 
+#ifdef __ARM_FEATURE_MATMUL_INT8
+  // One row alone, by the format's own loop. Panels follow one another in memory: one stream, asked for early.
+  static void lone_row(const LinearPart& part, int64_t output) {
+    constexpr int64_t kAhead = 12 << 10;  // bytes
+    int64_t groups = part.weight->cols / kGroup;
+    const std::byte* packed = part.weight->data + output / kPanel * groups * F::kBytes;
+    float totals[kPanel];
+    if constexpr (F::kLoneRow == LoneRow::split) {
+      multiply_q4_0_row(part.prepared + groups * Form::kRowBytes, packed, groups, kAhead, totals);
+    } else {
+      multiply_q8_0_row(part.prepared, Form::kRowBytes, packed, groups, kAhead, totals);
+    }
+    write_row(part, part.first_row, output, vld1q_f32(totals), vld1q_f32(totals + 4), F::kAfter);
+  }
+#endif
+
   // One or two tiles of rows straight from the packed weights.
   template <int RowPairs>
   static void few_rows(const LinearPart& part, int64_t row, int64_t count, int64_t output) {
@@ -299,6 +322,13 @@ struct Group32Linear {
   static void product(const LinearPart& part) {
     constexpr int kStreams = 4;
     int64_t output = part.begin;
+#ifdef __ARM_FEATURE_MATMUL_INT8
+    if constexpr (F::kLoneRow != LoneRow::plain) {
+      if (part.prepared_rows == 1) {
+        for (; output < part.end; output += kPanel) lone_row(part, output);
+      }
+    }
+#endif
     if (part.rows == 1) {
       for (; output + (kStreams - 1) * kPanel < part.end; output += kStreams * kPanel)
         one_row<kStreams>(part, part.first_row, output);
