@@ -24,9 +24,10 @@ constexpr int64_t kSums32 = 32, kSums16 = kSums32 + 64, kRowValues = kSums16 + 1
 constexpr int64_t kSuperRowBytes = kRowValues + kSpans * kSpanSteps * 32;
 constexpr int kLowBits = 6;
 
-// A row that comes alone is prepared in both forms: a tile, then split.
+// A row that comes alone is prepared in all forms: a tile, split, in thirds.
 inline int64_t super_prepared_bytes(int64_t rows, int64_t cols) {
-  return cols / kSuper * (up_to(rows, kTileRows) / kTileRows * kSuperRowBytes + (rows == 1 ? kSplitBytes : 0));
+  return cols / kSuper * (up_to(rows, kTileRows) / kTileRows * kSuperRowBytes +
+                          (rows == 1 ? kSplitBytes + kThirdsBytes : 0));
 }
 
 // [low parts][high parts] of eight sums each of two rows, at out and out + distance.
@@ -42,7 +43,7 @@ inline void store_sums(const int16_t* a, const int16_t* b, std::byte* out, int64
 inline void super_prepare(Tensor in, int64_t begin, int64_t end, std::byte* out) {
   int64_t groups = in.cols / kSuper;
   out += begin / kTileRows * groups * kSuperRowBytes;
-  std::byte* split = out + groups * kSuperRowBytes;
+  std::byte *split = out + groups * kSuperRowBytes, *thirds = split + groups * kSplitBytes;
   for (int64_t g = 0; g < groups; ++g, out += kSuperRowBytes, split += kSplitBytes) {
     alignas(16) int8_t q[kTileRows][kSuper] = {};
     int16_t sums16[kTileRows][16] = {}, sums32[kTileRows][8] = {};
@@ -62,15 +63,18 @@ inline void super_prepare(Tensor in, int64_t begin, int64_t end, std::byte* out)
         store_s8(out + kRowValues + (k * 2 + pair) * 16, vcombine_s8(vld1_s8(q[a] + 8 * k), vld1_s8(q[b] + 8 * k)));
       }
     }
-    if (in.rows == 1) store_split(factor[0], q[0], as_bytes(out + kSums32), as_bytes(out + kSums32 + 32), split);
+    if (in.rows == 1) {
+      store_split(factor[0], q[0], as_bytes(out + kSums32), as_bytes(out + kSums32 + 32), split);
+      store_thirds(factor[0], q[0], thirds + g * kThirdsBytes);
+    }
   }
 }
 
 // A format F has: kBytes of a packed panel's group, kFileBytes of a group in the file, kHalves (1: a scale per 32
 // inputs, 2: per 16), kMins; factors() and minimum_factors() of eight outputs; scales(): int32 of eight outputs for a
 // span and half; minimums(): of a pair of outputs for subgroups 8h..8h+7; values(): steps 2j and 2j+1 of a span and
-// pair, times a power of two that kAfter undoes; kSplits, and if so multiply_row(), a group with a split row; pack()
-// eight rows' groups (null: zeros) and unpack() one of them.
+// pair, times a power of two that kAfter undoes; kSplits, and if so kSplitRow, where split rows of
+// its kind begin, kSplitRowBytes of a group, and multiply_row(), a group with such a row; pack() eight rows' groups (null: zeros) and unpack() one of them.
 template <class F>
 struct Group256Linear {
   static constexpr int64_t kSpanBytes = F::kHalves * 64 + kSpanSteps * 64;
@@ -261,10 +265,10 @@ struct Group256Linear {
   static void split_row(const LinearPart& part, int64_t output) {
     constexpr int64_t kAhead = 8;  // groups
     int64_t groups = part.weight->cols / kSuper;
-    const std::byte* row = part.prepared + groups * kSuperRowBytes;
+    const std::byte* row = part.prepared + groups * (kSuperRowBytes + F::kSplitRow);
     const std::byte* packed = part.weight->data + output / kPanel * groups * F::kBytes;
     float totals[kPanel] = {};
-    for (int64_t g = 0; g < groups; ++g, row += kSplitBytes, packed += F::kBytes)
+    for (int64_t g = 0; g < groups; ++g, row += F::kSplitRowBytes, packed += F::kBytes)
       F::multiply_row(row, packed, totals, packed + kAhead * F::kBytes);
     write_row(part, part.first_row, output, vld1q_f32(totals), vld1q_f32(totals + 4), F::kAfter);
   }
