@@ -10,6 +10,7 @@
 #pragma once
 
 #include "backend/cpu/arm/group256_row.h"
+#include "backend/cpu/arm/group256_tile.h"
 #include "backend/cpu/arm/int8_mma.h"
 
 namespace millrace::cpu {
@@ -110,8 +111,10 @@ struct Group256Linear {
     }
   }
 
-  static void widen(const std::byte* packed, int64_t groups, std::byte* out) {
+  // Widens `groups` of a panel, and asks the memory for those that lie `ahead` bytes on.
+  static void widen(const std::byte* packed, int64_t groups, int64_t ahead, std::byte* out) {
     for (int64_t g = 0; g < groups; ++g, packed += F::kBytes, out += kWideBytes) {
+      for (int64_t line = 0; line < F::kBytes; line += 64) __builtin_prefetch(packed + ahead + line, 0, 2);
       for (int span = 0; span < kSpans; ++span) {
         std::byte* to = out + span * kSpanBytes;
         for (int half = 0; half < F::kHalves; ++half) {
@@ -156,43 +159,50 @@ struct Group256Linear {
     return vaddq_s32(low.sums(), vshlq_n_s32(high.sums(), kLowBits));
   }
 
+  // Subgroups times their scales, of a tile's rows and a group of a wide panel: [2 row pairs][4 output pairs].
+  static void scaled_sums(const std::byte* values, const std::byte* wide, int32x4_t (&whole)[2 * kPairs]) {
+#pragma GCC unroll 8
+    for (int i = 0; i < 2 * kPairs; ++i) whole[i] = vdupq_n_s32(0);
+    for (int span = 0; span < kSpans; ++span, values += kSpanSteps * 32, wide += kSpanBytes) {
+#pragma GCC unroll 2
+      for (int half = 0; half < F::kHalves; ++half) {
+        PairSum t[2][kPairs];
+#pragma GCC unroll 4
+        for (int k = half * 2; k < (F::kHalves == 2 ? half * 2 + 2 : kSpanSteps); ++k) {
+          int8x16_t a = load_s8(values + k * 32), b = load_s8(values + k * 32 + 16);
+#pragma GCC unroll 4
+          for (int p = 0; p < kPairs; ++p) {
+            int8x16_t w = load_s8(wide + F::kHalves * 64 + (k * kPairs + p) * 16);
+            t[0][p].add(a, w);
+            t[1][p].add(b, w);
+          }
+        }
+#pragma GCC unroll 4
+        for (int p = 0; p < kPairs; ++p) {
+          int32x4_t scale = vld1q_s32(reinterpret_cast<const int32_t*>(wide + (half * kPairs + p) * 16));
+          whole[p] = vmlaq_s32(whole[p], t[0][p].sums(), scale);
+          whole[kPairs + p] = vmlaq_s32(whole[kPairs + p], t[1][p].sums(), scale);
+        }
+      }
+    }
+  }
+
   // sums of a tile += rows x wide panel, over `groups`.
   static void multiply(const std::byte* rows, const std::byte* panel, int64_t groups, float* sums) {
     for (int64_t g = 0; g < groups; ++g, rows += kSuperRowBytes, panel += kWideBytes) {
-      int32x4_t whole[2][kPairs];
-#pragma GCC unroll 8
-      for (int i = 0; i < 2 * kPairs; ++i) whole[i / kPairs][i % kPairs] = vdupq_n_s32(0);
-      for (int span = 0; span < kSpans; ++span) {
-        const std::byte* values = rows + kRowValues + span * kSpanSteps * 32;
-        const std::byte* wide = panel + span * kSpanBytes;
-#pragma GCC unroll 2
-        for (int half = 0; half < F::kHalves; ++half) {
-          PairSum t[2][kPairs];
-#pragma GCC unroll 4
-          for (int k = half * 2; k < (F::kHalves == 2 ? half * 2 + 2 : kSpanSteps); ++k) {
-            int8x16_t a = load_s8(values + k * 32), b = load_s8(values + k * 32 + 16);
-#pragma GCC unroll 4
-            for (int p = 0; p < kPairs; ++p) {
-              int8x16_t w = load_s8(wide + F::kHalves * 64 + (k * kPairs + p) * 16);
-              t[0][p].add(a, w);
-              t[1][p].add(b, w);
-            }
-          }
-#pragma GCC unroll 4
-          for (int p = 0; p < kPairs; ++p) {
-            int32x4_t scale = vld1q_s32(reinterpret_cast<const int32_t*>(wide + (half * kPairs + p) * 16));
-            whole[0][p] = vmlaq_s32(whole[0][p], t[0][p].sums(), scale);
-            whole[1][p] = vmlaq_s32(whole[1][p], t[1][p].sums(), scale);
-          }
-        }
-      }
+      int32x4_t whole[2 * kPairs];
+#ifdef __ARM_FEATURE_MATMUL_INT8
+      multiply_group256_tile<F::kHalves>(rows + kRowValues, panel, reinterpret_cast<int32_t*>(whole));
+#else
+      scaled_sums(rows + kRowValues, panel, whole);
+#endif
 #pragma GCC unroll 4
       for (int p = 0; p < kPairs; ++p) {
         float32x4_t factor = load_f32(panel + kWideFactors + p * 16);
 #pragma GCC unroll 2
         for (int m = 0; m < 2; ++m) {
           float32x4_t of_rows = load_f32(rows + m * 16), total = vld1q_f32(sums + (m * kPairs + p) * 4);
-          total = vfmaq_f32(total, vcvtq_f32_s32(whole[m][p]), vmulq_f32(factor, of_rows));
+          total = vfmaq_f32(total, vcvtq_f32_s32(whole[m * kPairs + p]), vmulq_f32(factor, of_rows));
           if constexpr (F::kMins) {
             int32x4_t least = minimum_sums(
                 rows, m, [&](int half) { return load_s8(panel + kWideMins + 64 + (half * kPairs + p) * 16); });
@@ -284,7 +294,7 @@ struct Group256Linear {
     std::fill_n(sums, tiles * kTileFloats, 0.0f);
     for (int64_t g = 0; g < groups; g += kSegment) {
       int64_t count = std::min(kSegment, groups - g);
-      widen(packed + g * F::kBytes, count, wide);
+      widen(packed + g * F::kBytes, count, groups * F::kBytes, wide);
       for (int64_t t = 0; t < tiles; ++t)
         multiply(rows + (t * groups + g) * kSuperRowBytes, wide, count, sums + t * kTileFloats);
     }
