@@ -190,12 +190,15 @@ struct Group256Linear {
   // sums of a tile += rows x wide panel, over `groups`.
   static void multiply(const std::byte* rows, const std::byte* panel, int64_t groups, float* sums) {
     for (int64_t g = 0; g < groups; ++g, rows += kSuperRowBytes, panel += kWideBytes) {
-      int32x4_t whole[2 * kPairs];
 #ifdef __ARM_FEATURE_MATMUL_INT8
-      multiply_group256_tile<F::kHalves>(rows + kRowValues, panel, reinterpret_cast<int32_t*>(whole));
-#else
-      scaled_sums(rows + kRowValues, panel, whole);
+      if constexpr (F::kHalves == 1 || !F::kMins) {
+        static_assert(kSums32 == 32);
+        multiply_group256_tile<F::kHalves, F::kMins>(rows, kRowValues, panel, sums);
+        continue;
+      }
 #endif
+      int32x4_t whole[2 * kPairs];
+      scaled_sums(rows + kRowValues, panel, whole);
 #pragma GCC unroll 4
       for (int p = 0; p < kPairs; ++p) {
         float32x4_t factor = load_f32(panel + kWideFactors + p * 16);
