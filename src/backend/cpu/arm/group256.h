@@ -276,13 +276,13 @@ struct Group256Linear {
 #ifdef __ARM_FEATURE_MATMUL_INT8
   // One row prepared split. Panels follow one another in memory, and so do their groups: one stream, asked for early.
   static void split_row(const LinearPart& part, int64_t output) {
-    constexpr int64_t kAhead = 8;  // groups
-    int64_t groups = part.weight->cols / kSuper;
+    int64_t groups = part.weight->cols / kSuper, begin = output / kPanel * groups * F::kBytes;
+    int64_t ahead = bytes_ahead(*part.weight, begin + groups * F::kBytes);
     const std::byte* row = part.prepared + groups * (kSuperRowBytes + F::kSplitRow);
-    const std::byte* packed = part.weight->data + output / kPanel * groups * F::kBytes;
+    const std::byte* packed = part.weight->data + begin;
     float totals[kPanel] = {};
     for (int64_t g = 0; g < groups; ++g, row += F::kSplitRowBytes, packed += F::kBytes)
-      F::multiply_row(row, packed, totals, packed + kAhead * F::kBytes);
+      F::multiply_row(row, packed, totals, packed + ahead);
     write_row(part, part.first_row, output, vld1q_f32(totals), vld1q_f32(totals + 4), F::kAfter);
   }
 #endif
@@ -297,7 +297,7 @@ struct Group256Linear {
     std::fill_n(sums, tiles * kTileFloats, 0.0f);
     for (int64_t g = 0; g < groups; g += kSegment) {
       int64_t count = std::min(kSegment, groups - g);
-      widen(packed + g * F::kBytes, count, groups * F::kBytes, wide);
+      widen(packed + g * F::kBytes, count, output + kPanel < part.weight->rows ? groups * F::kBytes : 0, wide);
       for (int64_t t = 0; t < tiles; ++t)
         multiply(rows + (t * groups + g) * kSuperRowBytes, wide, count, sums + t * kTileFloats);
     }

@@ -59,7 +59,7 @@ struct Group32 {
 
   // sums of a tile += rows x wide panel, over `groups`.
   static void multiply(const std::byte* rows, const WidePanel& panel, int64_t groups, float* sums,
-                       const std::byte* ahead) {
+                       TileAhead ahead) {
 #ifdef __ARM_FEATURE_MATMUL_INT8
     if constexpr (!mins)
       return multiply_group32_tile(rows, kRowBytes, panel.values, panel.value_bytes, panel.factors, groups, sums,
@@ -231,14 +231,14 @@ struct Group32Linear {
 #ifdef __ARM_FEATURE_MATMUL_INT8
   // One row alone, by the format's own loop. Panels follow one another in memory: one stream, asked for early.
   static void lone_row(const LinearPart& part, int64_t output) {
-    constexpr int64_t kAhead = 12 << 10;  // bytes
-    int64_t groups = part.weight->cols / kGroup;
-    const std::byte* packed = part.weight->data + output / kPanel * groups * F::kBytes;
+    int64_t groups = part.weight->cols / kGroup, begin = output / kPanel * groups * F::kBytes;
+    const std::byte* packed = part.weight->data + begin;
+    int64_t ahead = bytes_ahead(*part.weight, begin + groups * F::kBytes);
     float totals[kPanel];
     if constexpr (F::kLoneRow == LoneRow::split) {
-      multiply_q4_0_row(part.prepared + groups * Form::kRowBytes, packed, groups, kAhead, totals);
+      multiply_q4_0_row(part.prepared + groups * Form::kRowBytes, packed, groups, ahead, totals);
     } else {
-      multiply_q8_0_row(part.prepared, Form::kRowBytes, packed, groups, kAhead, totals);
+      multiply_q8_0_row(part.prepared, Form::kRowBytes, packed, groups, ahead, totals);
     }
     write_row(part, part.first_row, output, vld1q_f32(totals), vld1q_f32(totals + 4), F::kAfter);
   }
@@ -305,11 +305,13 @@ struct Group32Linear {
     for (int64_t g = 0; g < groups; g += kSegment) {
       int64_t count = std::min(kSegment, groups - g);
       WidePanel panel = widen(packed + g * F::kBytes, count, part.scratch);
-      // Meanwhile the memory brings the same segment of the panel after this one, a part with every tile.
-      const std::byte* ahead = packed + (groups + g) * F::kBytes;
-      for (int64_t t = 0; t < tiles; ++t, ahead += count * kTileAhead) {
-        Form::multiply(rows + (t * groups + g) * Form::kRowBytes, panel, count, sums + t * kTileFloats,
-                       t * kTileAhead < F::kBytes ? ahead : panel.factors);
+      // Meanwhile the memory brings the same segment of the panel after this one, a part with each of the first tiles.
+      const std::byte* next = packed + (groups + g) * F::kBytes;
+      for (int64_t t = 0; t < tiles; ++t) {
+        const std::byte* tile = rows + (t * groups + g) * Form::kRowBytes;
+        bool useful = output + kPanel < part.weight->rows && t * kTileAhead < F::kBytes;
+        TileAhead ahead = useful ? TileAhead{next + t * count * kTileAhead, kTileAhead} : TileAhead{tile, 0};
+        Form::multiply(tile, panel, count, sums + t * kTileFloats, ahead);
       }
     }
     for (int64_t t = 0; t < tiles; ++t) {

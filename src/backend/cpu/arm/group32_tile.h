@@ -9,7 +9,13 @@
 namespace millrace::cpu {
 namespace {
 
-constexpr int64_t kTileAhead = 192;  // bytes of memory asked for with every group
+// What a tile asks the memory for while it computes: three lines at `at` with every group, then `bytes` further. Only
+// what exists may be asked for: a request for memory that nobody has touched yet takes longer than a whole group.
+struct TileAhead {
+  const std::byte* at;
+  int64_t bytes;  // kTileAhead, or 0 to stay
+};
+constexpr int64_t kTileAhead = 192;
 
 #ifdef __ARM_FEATURE_MATMUL_INT8
 
@@ -41,11 +47,11 @@ constexpr int64_t kTileAhead = 192;  // bytes of memory asked for with every gro
   MILLRACE_MMLA(11, 28, 27) MILLRACE_MMLA(15, 29, 27)
 
 // sums of a tile += rows x panel, over `groups` (at least one). Rows are as Group32 prepares them, `row_bytes` a group;
-// values [4 steps][4 pairs][16], `value_bytes` from group to group; factors [4 pairs][4]. Asks the memory for what lies
-// at `ahead`, kTileAhead bytes a group.
+// values [4 steps][4 pairs][16], `value_bytes` from group to group; factors [4 pairs][4].
 inline void multiply_group32_tile(const std::byte* rows, int64_t row_bytes, const std::byte* values,
                                   int64_t value_bytes, const std::byte* factors, int64_t groups, float* sums,
-                                  const std::byte* ahead) {
+                                  TileAhead next) {
+  const std::byte* ahead = next.at;
   const std::byte* row_factors = rows;
   asm volatile(
       "ldp q0, q1, [%[sums]]\n"
@@ -59,7 +65,7 @@ inline void multiply_group32_tile(const std::byte* rows, int64_t row_bytes, cons
       MILLRACE_FETCH(64) MILLRACE_LOAD_STEP(64, 64) MILLRACE_STEP
       MILLRACE_FETCH(128) MILLRACE_LOAD_STEP(96, 128) MILLRACE_STEP
       MILLRACE_LOAD_STEP(128, 192) MILLRACE_STEP
-      "add %[ahead], %[ahead], #192\n"
+      "add %[ahead], %[ahead], %[ahead_bytes]\n"
       "add %[rows], %[rows], %[row_bytes]\n"
       "add %[values], %[values], %[value_bytes]\n"
       "subs %[groups], %[groups], #1\n"
@@ -83,7 +89,7 @@ inline void multiply_group32_tile(const std::byte* rows, int64_t row_bytes, cons
       "add %[values], %[values], %[value_bytes]\n"
       "add %[row_factors], %[row_factors], %[row_bytes]\n"
       "add %[factors], %[factors], #64\n"
-      "add %[ahead], %[ahead], #192\n"
+      "add %[ahead], %[ahead], %[ahead_bytes]\n"
       "subs %[groups], %[groups], #1\n"
       "b.ne 1b\n"
       // The last group has none after it.
@@ -103,7 +109,8 @@ inline void multiply_group32_tile(const std::byte* rows, int64_t row_bytes, cons
       "stp q6, q7, [%[sums], #96]\n"
       : [rows] "+&r"(rows), [values] "+&r"(values), [groups] "+&r"(groups), [row_factors] "+&r"(row_factors),
         [factors] "+&r"(factors), [ahead] "+&r"(ahead)
-      : [sums] "r"(sums), [row_bytes] "r"(row_bytes), [value_bytes] "r"(value_bytes)
+      : [sums] "r"(sums), [row_bytes] "r"(row_bytes), [value_bytes] "r"(value_bytes),
+        [ahead_bytes] "r"(next.bytes)
       : "cc", "memory", "v0", "v1", "v2", "v3", "v4", "v5", "v6", "v7", "v8", "v9", "v10", "v11", "v12", "v13", "v14",
         "v15", "v16", "v17", "v18", "v19", "v20", "v21", "v22", "v23", "v24", "v25", "v26", "v27", "v28", "v29", "v30",
         "v31");
