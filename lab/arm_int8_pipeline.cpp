@@ -19,11 +19,14 @@ namespace {
 #define C(t, d) "scvtf v" #t ".4s, v" #d ".4s\n"
 #define M(w, a, s) "fmul v" #s ".4s, v" #w ".4s, v" #a ".4s\n"
 #define A(t, f, s) "fmla v" #t ".4s, v" #f ".4s, v" #s ".4s\n"
-#define STEP_LOADS(w, r)                           \
-  "ldp q28, q29, [%[rows], #" #r "]\n"             \
-  "ldp q24, q25, [%[panel], #" #w "]\n"            \
+#define STEP_LOADS(w, r)          \
+  "ldp q28, q29, [%[rows], #" #r  \
+  "]\n"                           \
+  "ldp q24, q25, [%[panel], #" #w \
+  "]\n"                           \
   "ldp q26, q27, [%[panel], #" #w " + 32]\n"
-#define STEP_PLAIN S(8, 28, 24) S(12, 29, 24) S(9, 28, 25) S(13, 29, 25) S(10, 28, 26) S(14, 29, 26) S(11, 28, 27) S(15, 29, 27)
+#define STEP_PLAIN \
+  S(8, 28, 24) S(12, 29, 24) S(9, 28, 25) S(13, 29, 25) S(10, 28, 26) S(14, 29, 26) S(11, 28, 27) S(15, 29, 27)
 
 __attribute__((noinline)) void pipelined(const std::byte* rows, const std::byte* panel, int64_t groups, float* sums,
                                          int64_t panel_stride, const std::byte* factors, int64_t factor_stride) {
@@ -132,8 +135,8 @@ void measure(const char* name, int tokens, int inputs, int together, int segment
     best = std::min(best, seconds() - begin);
   }
   double rate = 2.0 * tokens * outputs * inputs / best / 1e9;
-  std::printf("%-12s %4d x %5d, %d panels, %3d groups %6.1f GOP/s  %4.1f %%\n", name, tokens, inputs, together, segment, rate,
-              rate / 6.656);
+  std::printf("%-12s %4d x %5d, %d panels, %3d groups %6.1f GOP/s  %4.1f %%\n", name, tokens, inputs, together, segment,
+              rate, rate / 6.656);
 }
 
 }  // namespace

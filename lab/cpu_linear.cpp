@@ -1,8 +1,9 @@
 // Products of the CPU backend by format, shape and number of rows. Build, after the library:
-//   g++ -std=c++20 -O2 -Isrc lab/cpu_linear.cpp build/release/src/{backend/libmillrace_backend,tensor/libmillrace_tensor,base/libmillrace_base}.a -lfmt -lpthread
+//   g++ -std=c++20 -O2 -Isrc lab/cpu_linear.cpp
+//   build/release/src/{backend/libmillrace_backend,tensor/libmillrace_tensor,base/libmillrace_base}.a -lfmt -lpthread
 //   a.out [threads] [isa] [format,format,...] [outputs inputs [rows]]
-// Weights rotate through copies larger than the last cache, as the layers of a model do. Best of many passes: the machine may be
-// shared, and a preempted pass says nothing about a kernel.
+// Weights rotate through copies larger than the last cache, as the layers of a model do. Best of many passes: the
+// machine may be shared, and a preempted pass says nothing about a kernel.
 #include <time.h>
 
 #include <chrono>
@@ -62,13 +63,14 @@ void measure(Backend& backend, DType type, const Options& options) {
       // A few products at a time: long enough for the clock, short enough to slip between other people's time slices.
       int64_t count = std::max<int64_t>(1, std::min<int64_t>(copies, 24 / rows));
       double begin = now();
-      for (int64_t i = 0; i < count; ++i) ops->linear(weights[static_cast<size_t>((pass * count + i) % copies)], in, out);
+      for (int64_t i = 0; i < count; ++i)
+        ops->linear(weights[static_cast<size_t>((pass * count + i) % copies)], in, out);
       best = std::min(best, (now() - begin) / static_cast<double>(count));
     }
     double gbs = static_cast<double>(weights[0].bytes) / best * 1e-9;
     double gops = 2.0 * static_cast<double>(rows * outputs * inputs) / best * 1e-9;
-    std::printf("%-6s %5ld x %-5ld rows %4ld  %9.1f us  %6.1f GB/s of weights  %7.1f GOP/s\n", std::string(format(type).name).c_str(),
-                outputs, inputs, rows, best * 1e6, gbs, gops);
+    std::printf("%-6s %5ld x %-5ld rows %4ld  %9.1f us  %6.1f GB/s of weights  %7.1f GOP/s\n",
+                std::string(format(type).name).c_str(), outputs, inputs, rows, best * 1e6, gbs, gops);
     std::fflush(stdout);
   }
 }

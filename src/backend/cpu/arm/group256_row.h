@@ -8,11 +8,11 @@
 // high (kLowBits); then for each pair of spans and step [a (8), 0 (8)][-a (8), c (8)], a of the first span, c of the
 // second.
 //
-// Six bits go the same way, four codes in three bytes: of four subgroups of 16, the first three have a code u each in the
-// upper six bits of their byte and two bits of the fourth's below: b = 4 u + y, y = b & 3. The fourth's sum is that of
-// its three pairs of bits, each with its weight, taken together once a group. A row split in this way ("thirds") is, per
-// group: its factor; per 64 inputs, what the last bits' sums start from [2][0, start] and for each of the three and its
-// two steps [a (8), 0 (8)][-a (8), d (8)], d of the fourth.
+// Six bits go the same way, four codes in three bytes: of four subgroups of 16, the first three have a code u each in
+// the upper six bits of their byte and two bits of the fourth's below: b = 4 u + y, y = b & 3. The fourth's sum is that
+// of its three pairs of bits, each with its weight, taken together once a group. A row split in this way ("thirds") is,
+// per group: its factor; per 64 inputs, what the last bits' sums start from [2][0, start] and for each of the three and
+// its two steps [a (8), 0 (8)][-a (8), d (8)], d of the fourth.
 #pragma once
 
 #include "backend/cpu/arm/int8_mma.h"
@@ -69,28 +69,31 @@ alignas(16) inline constexpr uint32_t kSplitConstants[6][4] = {
 
 // v0-3 sums of the group, v4-7 of a pair of spans, [output][low, high] of a pair of outputs; v8-11 indices, v12 mask,
 // v13 scales, v16-19 codes of four pairs of outputs, v20-23 their high nibbles, v24-25 the row.
-#define MILLRACE_STEP(offset, row_offset)                                           \
-  "ldp q24, q25, [%[row], #" #row_offset "]\n"                                      \
-  "ldp q16, q17, [%[codes], #" #offset "]\n"                                        \
-  "ldp q18, q19, [%[codes], #" #offset " + 32]\n"                                   \
-  "usmmla v4.4s, v16.16b, v24.16b\n"                                                \
-  "and v20.16b, v16.16b, v12.16b\n"                                                 \
-  "usmmla v5.4s, v17.16b, v24.16b\n"                                                \
-  "and v21.16b, v17.16b, v12.16b\n"                                                 \
-  "usmmla v6.4s, v18.16b, v24.16b\n"                                                \
-  "and v22.16b, v18.16b, v12.16b\n"                                                 \
-  "usmmla v7.4s, v19.16b, v24.16b\n"                                                \
-  "and v23.16b, v19.16b, v12.16b\n"                                                 \
-  "usmmla v4.4s, v20.16b, v25.16b\n"                                                \
-  "usmmla v5.4s, v21.16b, v25.16b\n"                                                \
-  "usmmla v6.4s, v22.16b, v25.16b\n"                                                \
+#define MILLRACE_STEP(offset, row_offset) \
+  "ldp q24, q25, [%[row], #" #row_offset  \
+  "]\n"                                   \
+  "ldp q16, q17, [%[codes], #" #offset    \
+  "]\n"                                   \
+  "ldp q18, q19, [%[codes], #" #offset    \
+  " + 32]\n"                              \
+  "usmmla v4.4s, v16.16b, v24.16b\n"      \
+  "and v20.16b, v16.16b, v12.16b\n"       \
+  "usmmla v5.4s, v17.16b, v24.16b\n"      \
+  "and v21.16b, v17.16b, v12.16b\n"       \
+  "usmmla v6.4s, v18.16b, v24.16b\n"      \
+  "and v22.16b, v18.16b, v12.16b\n"       \
+  "usmmla v7.4s, v19.16b, v24.16b\n"      \
+  "and v23.16b, v19.16b, v12.16b\n"       \
+  "usmmla v4.4s, v20.16b, v25.16b\n"      \
+  "usmmla v5.4s, v21.16b, v25.16b\n"      \
+  "usmmla v6.4s, v22.16b, v25.16b\n"      \
   "usmmla v7.4s, v23.16b, v25.16b\n"
 #define MILLRACE_CLEAR4(a, b, c, d) \
   "movi v" #a ".4s, #0\nmovi v" #b ".4s, #0\nmovi v" #c ".4s, #0\nmovi v" #d ".4s, #0\n"
 #define MILLRACE_FETCH(offset) "prfm pldl2keep, [%[ahead], #" #offset "]\n"
 // A pair of spans; row_offset is where its row begins.
-#define MILLRACE_SPANS(pair, row_offset)                                            \
-  MILLRACE_CLEAR4(4, 5, 6, 7)                                                       \
+#define MILLRACE_SPANS(pair, row_offset) \
+  MILLRACE_CLEAR4(4, 5, 6, 7)            \
   "ldr q13, [%[group], #32 + 16 * " #pair "]\n"                                     \
   MILLRACE_FETCH(0) MILLRACE_STEP(0, row_offset)                                    \
   MILLRACE_FETCH(64) MILLRACE_STEP(64, row_offset + 32)                             \
@@ -171,34 +174,59 @@ inline void multiply_q4_k_row(const std::byte* row, const std::byte* group, floa
 
 // v0-11 sums of the group [third][pair of outputs], lanes [output][third, fourth]; v12-15 of a subgroup; v16-19 codes,
 // v20-23 their lowest bits, v24-25 the row, v26-29 scales of a chunk's subgroups, v31 mask.
-#define MILLRACE_STEP(offset, row_offset)           \
-  "ldp q24, q25, [%[row], #" #row_offset "]\n"      \
-  "ldp q16, q17, [%[codes], #" #offset "]\n"        \
-  "ldp q18, q19, [%[codes], #" #offset " + 32]\n"   \
-  "smmla v12.4s, v16.16b, v24.16b\n"                \
-  "and v20.16b, v16.16b, v31.16b\n"                 \
-  "smmla v13.4s, v17.16b, v24.16b\n"                \
-  "and v21.16b, v17.16b, v31.16b\n"                 \
-  "smmla v14.4s, v18.16b, v24.16b\n"                \
-  "and v22.16b, v18.16b, v31.16b\n"                 \
-  "smmla v15.4s, v19.16b, v24.16b\n"                \
-  "and v23.16b, v19.16b, v31.16b\n"                 \
-  "smmla v12.4s, v20.16b, v25.16b\n"                \
-  "smmla v13.4s, v21.16b, v25.16b\n"                \
-  "smmla v14.4s, v22.16b, v25.16b\n"                \
+#define MILLRACE_STEP(offset, row_offset) \
+  "ldp q24, q25, [%[row], #" #row_offset  \
+  "]\n"                                   \
+  "ldp q16, q17, [%[codes], #" #offset    \
+  "]\n"                                   \
+  "ldp q18, q19, [%[codes], #" #offset    \
+  " + 32]\n"                              \
+  "smmla v12.4s, v16.16b, v24.16b\n"      \
+  "and v20.16b, v16.16b, v31.16b\n"       \
+  "smmla v13.4s, v17.16b, v24.16b\n"      \
+  "and v21.16b, v17.16b, v31.16b\n"       \
+  "smmla v14.4s, v18.16b, v24.16b\n"      \
+  "and v22.16b, v18.16b, v31.16b\n"       \
+  "smmla v15.4s, v19.16b, v24.16b\n"      \
+  "and v23.16b, v19.16b, v31.16b\n"       \
+  "smmla v12.4s, v20.16b, v25.16b\n"      \
+  "smmla v13.4s, v21.16b, v25.16b\n"      \
+  "smmla v14.4s, v22.16b, v25.16b\n"      \
   "smmla v15.4s, v23.16b, v25.16b\n"
 // A subgroup's sums times its scales and the fourth's (v29), into four of v0-11.
-#define MILLRACE_SCALE(scales, a, b, c, d)          \
-  "zip1 v30.8h, v" #scales ".8h, v29.8h\n"          \
-  "zip2 v24.8h, v" #scales ".8h, v29.8h\n"          \
-  "sxtl v20.4s, v30.4h\n"                           \
-  "sxtl2 v21.4s, v30.8h\n"                          \
-  "sxtl v22.4s, v24.4h\n"                           \
-  "sxtl2 v23.4s, v24.8h\n"                          \
-  "mla v" #a ".4s, v12.4s, v20.4s\n"                \
-  "mla v" #b ".4s, v13.4s, v21.4s\n"                \
-  "mla v" #c ".4s, v14.4s, v22.4s\n"                \
+#define MILLRACE_SCALE(scales, a, b, c, d) \
+  "zip1 v30.8h, v" #scales                 \
+  ".8h, v29.8h\n"                          \
+  "zip2 v24.8h, v" #scales                 \
+  ".8h, v29.8h\n"                          \
+  "sxtl v20.4s, v30.4h\n"                  \
+  "sxtl2 v21.4s, v30.8h\n"                 \
+  "sxtl v22.4s, v24.4h\n"                  \
+  "sxtl2 v23.4s, v24.8h\n"                 \
+  "mla v" #a                               \
+  ".4s, v12.4s, v20.4s\n"                  \
+  "mla v" #b                               \
+  ".4s, v13.4s, v21.4s\n"                  \
+  "mla v" #c                               \
+  ".4s, v14.4s, v22.4s\n"                  \
   "mla v" #d ".4s, v15.4s, v23.4s\n"
+
+// The three parts of the fourth's sums with their weights (v12-14), then outputs 0-3 and 4-7 in v0 and v2.
+#define MILLRACE_JOIN           \
+  "mul v0.4s, v0.4s, v12.4s\n"  \
+  "mul v1.4s, v1.4s, v12.4s\n"  \
+  "mul v2.4s, v2.4s, v12.4s\n"  \
+  "mul v3.4s, v3.4s, v12.4s\n"  \
+  "mla v0.4s, v4.4s, v13.4s\n"  \
+  "mla v1.4s, v5.4s, v13.4s\n"  \
+  "mla v2.4s, v6.4s, v13.4s\n"  \
+  "mla v3.4s, v7.4s, v13.4s\n"  \
+  "mla v0.4s, v8.4s, v14.4s\n"  \
+  "mla v1.4s, v9.4s, v14.4s\n"  \
+  "mla v2.4s, v10.4s, v14.4s\n" \
+  "mla v3.4s, v11.4s, v14.4s\n" \
+  "addp v0.4s, v0.4s, v1.4s\n"  \
+  "addp v2.4s, v2.4s, v3.4s\n"
 
 // totals of a panel's eight outputs += one group of Q6_K x a row split in thirds.
 inline void multiply_q6_k_row(const std::byte* row, const std::byte* group, float* totals, const std::byte* ahead) {
@@ -238,20 +266,7 @@ inline void multiply_q6_k_row(const std::byte* row, const std::byte* group, floa
       "b.ne 1b\n"
       "ldp q12, q13, [%[weights]]\n"
       "ldr q14, [%[weights], #32]\n"
-      "mul v0.4s, v0.4s, v12.4s\n"
-      "mul v1.4s, v1.4s, v12.4s\n"
-      "mul v2.4s, v2.4s, v12.4s\n"
-      "mul v3.4s, v3.4s, v12.4s\n"
-      "mla v0.4s, v4.4s, v13.4s\n"
-      "mla v1.4s, v5.4s, v13.4s\n"
-      "mla v2.4s, v6.4s, v13.4s\n"
-      "mla v3.4s, v7.4s, v13.4s\n"
-      "mla v0.4s, v8.4s, v14.4s\n"
-      "mla v1.4s, v9.4s, v14.4s\n"
-      "mla v2.4s, v10.4s, v14.4s\n"
-      "mla v3.4s, v11.4s, v14.4s\n"
-      "addp v0.4s, v0.4s, v1.4s\n"
-      "addp v2.4s, v2.4s, v3.4s\n"
+      MILLRACE_JOIN
       "ldr q20, [%[group]]\n"
       "ldr s24, [%[row_factor]]\n"
       "fcvtl v22.4s, v20.4h\n"
@@ -273,6 +288,7 @@ inline void multiply_q6_k_row(const std::byte* row, const std::byte* group, floa
 
 #undef MILLRACE_STEP
 #undef MILLRACE_SCALE
+#undef MILLRACE_JOIN
 #undef MILLRACE_CLEAR4
 #undef MILLRACE_FETCH
 

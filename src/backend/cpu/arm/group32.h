@@ -26,8 +26,8 @@ struct WidePanel {
 
 template <bool mins>
 struct Group32 {
-  static constexpr int64_t kRowBytes = 32 + kSteps * 32 + (mins ? 32 : 0);   // of a tile, a group
-  static constexpr int64_t kFactorBytes = mins ? 128 : 64;                   // of a wide panel, a group
+  static constexpr int64_t kRowBytes = 32 + kSteps * 32 + (mins ? 32 : 0);  // of a tile, a group
+  static constexpr int64_t kFactorBytes = mins ? 128 : 64;                  // of a wide panel, a group
 
   // A row that comes alone is prepared in both forms: a tile, then split.
   static int64_t prepared_bytes(int64_t rows, int64_t cols) {
@@ -58,8 +58,7 @@ struct Group32 {
   }
 
   // sums of a tile += rows x wide panel, over `groups`.
-  static void multiply(const std::byte* rows, const WidePanel& panel, int64_t groups, float* sums,
-                       TileAhead ahead) {
+  static void multiply(const std::byte* rows, const WidePanel& panel, int64_t groups, float* sums, TileAhead ahead) {
 #ifdef __ARM_FEATURE_MATMUL_INT8
     if constexpr (!mins)
       return multiply_group32_tile(rows, kRowBytes, panel.values, panel.value_bytes, panel.factors, groups, sums,
@@ -90,7 +89,8 @@ struct Group32 {
         for (int m = 0; m < 2; ++m) {
           float32x4_t both = vmulq_f32(factor, load_f32(rows + m * 16));
           total[m][p] = vfmaq_f32(total[m][p], vcvtq_f32_s32(t[m][p].sums()), both);
-          if (mins) total[m][p] = vfmaq_f32(total[m][p], load_f32(factors + 64 + p * 16), load_f32(rows + 160 + m * 16));
+          if (mins)
+            total[m][p] = vfmaq_f32(total[m][p], load_f32(factors + 64 + p * 16), load_f32(rows + 160 + m * 16));
         }
       }
     }
@@ -117,9 +117,9 @@ enum class LoneRow : uint8_t { plain, split, bytes };
 template <class F>
 struct Group32Linear {
   using Form = Group32<F::kMins>;
-  static constexpr int64_t kDirectRows = 4;     // up to so many, widening a panel costs more than it saves
-  static constexpr int64_t kSegment = 128;      // groups: a wide panel of 40 KiB, which stays in the first cache
-  static constexpr int64_t kValueBytes = 256;   // of a wide panel, a group
+  static constexpr int64_t kDirectRows = 4;    // up to so many, widening a panel costs more than it saves
+  static constexpr int64_t kSegment = 128;     // groups: a wide panel of 40 KiB, which stays in the first cache
+  static constexpr int64_t kValueBytes = 256;  // of a wide panel, a group
   static constexpr int64_t kWideBytes = kSegment * (Form::kFactorBytes + kValueBytes);
 
   static int64_t packed_bytes(int64_t rows, int64_t cols) {

@@ -1,11 +1,11 @@
 // One row against packed weights of group32.h, as assembly for machines with i8mm. A matrix instruction multiplies two
-// rows; where there is only one, the second place is put to use in Q4_0, as group256_row.h explains: with b = l + 16 h a
-// vector of bytes and x = b & 0xf0, [a; 0] b + [-a; a] x = [a l; 16 a h], low and high nibbles being of different
+// rows; where there is only one, the second place is put to use in Q4_0, as group256_row.h explains: with b = l + 16 h
+// a vector of bytes and x = b & 0xf0, [a; 0] b + [-a; a] x = [a l; 16 a h], low and high nibbles being of different
 // outputs.
 //
 // Such a row is prepared apart ("split"), per group of 32: its factor four times; what the sums of low and high nibbles
-// start from [2][low, high], for low nibbles that stand for themselves less 8; then for each step [a (8), 0 (8)][-a (8),
-// a (8)].
+// start from [2][low, high], for low nibbles that stand for themselves less 8; then for each step [a (8), 0 (8)][-a
+// (8), a (8)].
 #pragma once
 
 #include "backend/cpu/arm/int8_mma.h"
@@ -29,20 +29,22 @@ inline void store_split32(float factor, const int8_t* q, std::byte* out) {
 
 #ifdef __ARM_FEATURE_MATMUL_INT8
 
-// totals of a panel's eight outputs, 16-fold, = Q4_0 groups x a split row. Panels follow one another in memory: asks for
-// what lies `ahead` bytes on. v0-1 totals of outputs 0 4 1 5 and 2 6 3 7, v4-5 integer sums,
-// v12 mask, v16-17 codes, v20-21 their high nibbles, v24-25 the row.
+// totals of a panel's eight outputs, 16-fold, = Q4_0 groups x a split row. Panels follow one another in memory: asks
+// for what lies `ahead` bytes on. v0-1 totals of outputs 0 4 1 5 and 2 6 3 7, v4-5 integer sums, v12 mask, v16-17
+// codes, v20-21 their high nibbles, v24-25 the row.
 inline void multiply_q4_0_row(const std::byte* row, const std::byte* group, int64_t groups, int64_t ahead,
                               float* totals) {
   alignas(16) static constexpr float kWeights[4] = {16, 1, 16, 1};
-#define MILLRACE_STEP(offset, row_offset)           \
-  "ldp q24, q25, [%[row], #" #row_offset "]\n"      \
-  "ldp q16, q17, [%[group], #" #offset "]\n"        \
-  "and v20.16b, v16.16b, v12.16b\n"                 \
-  "and v21.16b, v17.16b, v12.16b\n"                 \
-  "smmla v4.4s, v16.16b, v24.16b\n"                 \
-  "smmla v5.4s, v17.16b, v24.16b\n"                 \
-  "smmla v4.4s, v20.16b, v25.16b\n"                 \
+#define MILLRACE_STEP(offset, row_offset) \
+  "ldp q24, q25, [%[row], #" #row_offset  \
+  "]\n"                                   \
+  "ldp q16, q17, [%[group], #" #offset    \
+  "]\n"                                   \
+  "and v20.16b, v16.16b, v12.16b\n"       \
+  "and v21.16b, v17.16b, v12.16b\n"       \
+  "smmla v4.4s, v16.16b, v24.16b\n"       \
+  "smmla v5.4s, v17.16b, v24.16b\n"       \
+  "smmla v4.4s, v20.16b, v25.16b\n"       \
   "smmla v5.4s, v21.16b, v25.16b\n"
   asm volatile(
       "movi v0.4s, #0\n"
@@ -91,12 +93,17 @@ inline void multiply_q4_0_row(const std::byte* row, const std::byte* group, int6
 // totals of a panel's eight outputs = Q8_0 groups x the first row of a prepared tile (`row_bytes` a group).
 inline void multiply_q8_0_row(const std::byte* row, int64_t row_bytes, const std::byte* group, int64_t groups,
                               int64_t ahead, float* totals) {
-#define MILLRACE_STEP(offset, step)                         \
-  "ldp q16, q17, [%[group], #" #offset "]\n"                \
-  "ldp q18, q19, [%[group], #" #offset " + 32]\n"           \
-  "smmla v4.4s, v" #step ".16b, v16.16b\n"                  \
-  "smmla v5.4s, v" #step ".16b, v17.16b\n"                  \
-  "smmla v6.4s, v" #step ".16b, v18.16b\n"                  \
+#define MILLRACE_STEP(offset, step)    \
+  "ldp q16, q17, [%[group], #" #offset \
+  "]\n"                                \
+  "ldp q18, q19, [%[group], #" #offset \
+  " + 32]\n"                           \
+  "smmla v4.4s, v" #step               \
+  ".16b, v16.16b\n"                    \
+  "smmla v5.4s, v" #step               \
+  ".16b, v17.16b\n"                    \
+  "smmla v6.4s, v" #step               \
+  ".16b, v18.16b\n"                    \
   "smmla v7.4s, v" #step ".16b, v19.16b\n"
   asm volatile(
       "movi v0.4s, #0\n"

@@ -26,25 +26,29 @@ constexpr int64_t kTileAhead = 192;
 #define MILLRACE_FLOAT(to, from) "scvtf v" #to ".4s, v" #from ".4s\n"
 #define MILLRACE_BOTH(to, a, b) "fmul v" #to ".4s, v" #a ".4s, v" #b ".4s\n"
 #define MILLRACE_FMLA(sum, a, b) "fmla v" #sum ".4s, v" #a ".4s, v" #b ".4s\n"
-#define MILLRACE_LOAD_STEP(row_offset, offset)  \
-  "ldp q28, q29, [%[rows], #" #row_offset "]\n" \
-  "ldp q24, q25, [%[values], #" #offset "]\n"   \
+#define MILLRACE_LOAD_STEP(row_offset, offset) \
+  "ldp q28, q29, [%[rows], #" #row_offset      \
+  "]\n"                                        \
+  "ldp q24, q25, [%[values], #" #offset        \
+  "]\n"                                        \
   "ldp q26, q27, [%[values], #" #offset " + 32]\n"
 #define MILLRACE_FETCH(offset) "prfm pldl2keep, [%[ahead], #" #offset "]\n"
-#define MILLRACE_STEP                                                                             \
-  MILLRACE_MMLA(8, 28, 24)                                                                        \
-  MILLRACE_MMLA(12, 29, 24) MILLRACE_MMLA(9, 28, 25) MILLRACE_MMLA(13, 29, 25) MILLRACE_MMLA(10, 28, 26) \
-      MILLRACE_MMLA(14, 29, 26) MILLRACE_MMLA(11, 28, 27) MILLRACE_MMLA(15, 29, 27)
+#define MILLRACE_STEP       \
+  MILLRACE_MMLA(8, 28, 24)  \
+  MILLRACE_MMLA(12, 29, 24) \
+  MILLRACE_MMLA(9, 28, 25)  \
+  MILLRACE_MMLA(13, 29, 25) \
+  MILLRACE_MMLA(10, 28, 26) MILLRACE_MMLA(14, 29, 26) MILLRACE_MMLA(11, 28, 27) MILLRACE_MMLA(15, 29, 27)
 // The first product of a sum, after the group before has been taken from it.
 #define MILLRACE_RESTART(before, sum, row, weight) \
   MILLRACE_FLOAT(before, sum) MILLRACE_CLEAR(sum) MILLRACE_MMLA(sum, row, weight)
 // A step, and output pair `p` of the group before.
-#define MILLRACE_STEP_AND(p, sum0, sum1, before0, before1)                                                 \
-  MILLRACE_MMLA(8, 28, 24)                                                                                 \
-  MILLRACE_MMLA(12, 29, 24) "ldr q24, [%[factors], #" #p " * 16]\n" MILLRACE_MMLA(9, 28, 25)               \
-  MILLRACE_MMLA(13, 29, 25) MILLRACE_BOTH(25, 24, 30) MILLRACE_BOTH(24, 24, 31) MILLRACE_MMLA(10, 28, 26)  \
-  MILLRACE_MMLA(14, 29, 26) MILLRACE_FMLA(sum0, before0, 25) MILLRACE_FMLA(sum1, before1, 24)              \
-  MILLRACE_MMLA(11, 28, 27) MILLRACE_MMLA(15, 29, 27)
+#define MILLRACE_STEP_AND(p, sum0, sum1, before0, before1)                                                             \
+  MILLRACE_MMLA(8, 28, 24)                                                                                             \
+  MILLRACE_MMLA(12, 29, 24)                                                                                            \
+  "ldr q24, [%[factors], #" #p " * 16]\n" MILLRACE_MMLA(9, 28, 25) MILLRACE_MMLA(13, 29, 25) MILLRACE_BOTH(25, 24, 30) \
+      MILLRACE_BOTH(24, 24, 31) MILLRACE_MMLA(10, 28, 26) MILLRACE_MMLA(14, 29, 26) MILLRACE_FMLA(sum0, before0, 25)   \
+          MILLRACE_FMLA(sum1, before1, 24) MILLRACE_MMLA(11, 28, 27) MILLRACE_MMLA(15, 29, 27)
 
 // sums of a tile += rows x panel, over `groups` (at least one). Rows are as Group32 prepares them, `row_bytes` a group;
 // values [4 steps][4 pairs][16], `value_bytes` from group to group; factors [4 pairs][4].
