@@ -24,6 +24,7 @@ template <int halves, bool mins, bool signed_scales>
 struct SuperGroup {
   static constexpr int kHalves = halves;
   static constexpr bool kMins = mins;
+  static constexpr bool kSplits = false;
   static constexpr int kSubgroups = 8 * halves;
   static constexpr int64_t kScales = mins ? 32 : 16, kMinimums = kScales + kSubgroups * 8;
   static constexpr int64_t kCodes = kMinimums + (mins ? halves * 64 : 0);
@@ -64,21 +65,35 @@ void pack_rows(const std::byte* const (&rows)[kPanel], std::byte* out, int64_t b
 // ---- Q4_K and Q5_K
 // ------------------------------------------------------------------------------------------------------
 
-inline uint8_t q4_k_code(const uint8_t* codes, int v) { return codes[v / 64 * 32 + v % 32] >> (v % 64 / 32 * 4) & 15; }
-inline void put_q4_k_code(uint8_t* codes, int v, uint8_t code) {
-  uint8_t& both = codes[v / 64 * 32 + v % 32];
-  both = static_cast<uint8_t>(both | code << (v % 64 / 32 * 4));
-}
-
+// Codes as the file pairs them: a byte has a code of an even span low and of the odd span after it high. Vectors
+// [pair of spans][step][pair of outputs]; scales [pair of spans][output][even, odd span]: what a split row wants.
 template <class Stored, bool fifth>
 struct Q45K : SuperGroup<1, true, false> {
   static constexpr int64_t kBits = kCodes, kNibbles = kCodes + (fifth ? kSpans * kOneBitBytes : 0);
   static constexpr int64_t kBytes = kNibbles + kSpans * kNibbleBytes, kFileBytes = sizeof(Stored);
   static constexpr float kAfter = 1;
+  static constexpr bool kSplits = !fifth;
+  static constexpr int64_t kSplitRow = 0, kSplitRowBytes = kSplitBytes;
 
+#ifdef __ARM_FEATURE_MATMUL_INT8
+  static void multiply_row(const std::byte* row, const std::byte* group, float* totals, const std::byte* ahead) {
+    static_assert(kScales == 32 && kMinimums == 96 && (fifth || kNibbles == 160));
+    multiply_q4_k_row(row, group, totals, ahead);
+  }
+#endif
+  static int64_t scale_index(int n, int subgroup) { return kScales + subgroup / 2 * 16 + 2 * n + subgroup % 2; }
+  static void scales(const std::byte* group, int span, int, int32x4_t (&out)[2]) {
+    uint8x16_t both = load_u8(group + kScales + span / 2 * 16);
+    uint16x8_t wide = vmovl_u8(vget_low_u8(span % 2 == 0 ? vuzp1q_u8(both, both) : vuzp2q_u8(both, both)));
+    out[0] = vreinterpretq_s32_u32(vmovl_u16(vget_low_u16(wide)));
+    out[1] = vreinterpretq_s32_u32(vmovl_u16(vget_high_u16(wide)));
+  }
+  static uint8x16_t span_nibbles(const std::byte* group, int span, int pair, int step) {
+    uint8x16_t both = load_u8(group + kNibbles + ((span / 2 * kSpanSteps + step) * kPairs + pair) * 16);
+    return span % 2 == 0 ? vandq_u8(both, vdupq_n_u8(15)) : vshrq_n_u8(both, 4);
+  }
   static void values(const std::byte* group, int span, int pair, int j, int8x16_t (&out)[2]) {
-    uint8x16_t both = nibbles(group + kNibbles + span * kNibbleBytes, pair, j);
-    uint8x16_t low = vandq_u8(both, vdupq_n_u8(15)), high = vshrq_n_u8(both, 4);
+    uint8x16_t low = span_nibbles(group, span, pair, 2 * j), high = span_nibbles(group, span, pair, 2 * j + 1);
     if constexpr (fifth) {
       const std::byte* bits = group + kBits + span * kOneBitBytes;
       low = vorrq_u8(low, vandq_u8(bit_mask(bits, pair, 2 * j), vdupq_n_u8(16)));
@@ -87,16 +102,20 @@ struct Q45K : SuperGroup<1, true, false> {
     out[0] = vreinterpretq_s8_u8(low);
     out[1] = vreinterpretq_s8_u8(high);
   }
+  // Eight codes of one step of two spans, as they lie in the file and in a panel.
+  static std::byte* step_at(std::byte* group, int n, int spans, int step) {
+    return group + kNibbles + ((spans * kSpanSteps + step) * kPairs + n / 2) * 16 + n % 2 * 8;
+  }
   static void pack(const std::byte* const (&rows)[kPanel], std::byte* out) {
     pack_rows<Stored>(rows, out, kBytes, [out](const Stored& from, int n) {
       copy_two_bytes(out, n, from.d);
       copy_two_bytes(out + 16, n, from.dmin);
       uint8_t scale[8], minimum[8];
       layout::unpack_scales(from.scales, scale, minimum);
-      for (int s = 0; s < 8; ++s) scale_at(out, n, s) = scale[s], minimum_at(out, n, s) = minimum[s];
-      for (int v = 0; v < kSuper; ++v) {
-        put_nibble(out + kNibbles + v / 32 * kNibbleBytes, n, v % 32, q4_k_code(from.codes, v));
-        if constexpr (fifth)
+      for (int s = 0; s < 8; ++s) byte_at(out, scale_index(n, s)) = scale[s], minimum_at(out, n, s) = minimum[s];
+      for (int i = 0; i < 16; ++i) std::memcpy(step_at(out, n, i / 4, i % 4), from.codes + 8 * i, 8);
+      if constexpr (fifth) {
+        for (int v = 0; v < kSuper; ++v)
           put_bit(out + kBits + v / 32 * kOneBitBytes, n, v % 32, (from.high[v % 32] >> v / 32 & 1) != 0);
       }
     });
@@ -106,11 +125,12 @@ struct Q45K : SuperGroup<1, true, false> {
     std::memcpy(to.d, group + 2 * n, 2);
     std::memcpy(to.dmin, group + 16 + 2 * n, 2);
     uint8_t scale[8], minimum[8];
-    for (int s = 0; s < 8; ++s) scale[s] = scale_at(group, n, s), minimum[s] = minimum_at(group, n, s);
+    for (int s = 0; s < 8; ++s) scale[s] = byte_at(group, scale_index(n, s)), minimum[s] = minimum_at(group, n, s);
     layout::pack_scales(scale, minimum, to.scales);
-    for (int v = 0; v < kSuper; ++v) {
-      put_q4_k_code(to.codes, v, get_nibble(group + kNibbles + v / 32 * kNibbleBytes, n, v % 32));
-      if constexpr (fifth) {
+    for (int i = 0; i < 16; ++i)
+      std::memcpy(to.codes + 8 * i, step_at(const_cast<std::byte*>(group), n, i / 4, i % 4), 8);
+    if constexpr (fifth) {
+      for (int v = 0; v < kSuper; ++v) {
         bool set = get_bit(group + kBits + v / 32 * kOneBitBytes, n, v % 32);
         to.high[v % 32] = static_cast<uint8_t>(to.high[v % 32] | (set ? 1 : 0) << v / 32);
       }
@@ -123,21 +143,39 @@ using Q5K = Q45K<layout::Q5K, true>;
 // ---- Q6_K
 // ---------------------------------------------------------------------------------------------------------------
 
-// The code less 32, six bits with its sign, stands at the top of a byte: four times the value. A nibble plane has bits
-// 2-5 of that byte, a plane of two bits its top.
+// Of four subgroups, a chunk, the first three have a byte a code: the code less 32, six bits with its sign, at the top
+// (four times the value), and below it two bits of the fourth's code, the uppermost with the first. Vectors [chunk]
+// [third][step][pair of outputs]: what a row split in thirds wants.
 struct Q6K : SuperGroup<2, false, true> {
-  static constexpr int64_t kTwos = kCodes, kNibbles = kTwos + kSpans * kTwoBitBytes;
-  static constexpr int64_t kBytes = kNibbles + kSpans * kNibbleBytes, kFileBytes = sizeof(layout::Q6K);
+  static constexpr int64_t kBytes = kCodes + 4 * 3 * 2 * kPairs * 16, kFileBytes = sizeof(layout::Q6K);
   static constexpr float kAfter = 0.25f;
+  static constexpr bool kSplits = true;
+  static constexpr int64_t kSplitRow = kSplitBytes, kSplitRowBytes = kThirdsBytes;
 
+#ifdef __ARM_FEATURE_MATMUL_INT8
+  static void multiply_row(const std::byte* row, const std::byte* group, float* totals, const std::byte* ahead) {
+    static_assert(kScales == 16 && kCodes == 144);
+    multiply_q6_k_row(row, group, totals, ahead);
+  }
+#endif
+  // Eight bytes of a third's step.
+  static int64_t place(int chunk, int third, int step, int n) {
+    return kCodes + (((chunk * 3 + third) * 2 + step) * kPairs + n / 2) * 16 + n % 2 * 8;
+  }
   static void values(const std::byte* group, int span, int pair, int j, int8x16_t (&out)[2]) {
-    const uint8x16_t top = vdupq_n_u8(0xc0), middle = vdupq_n_u8(0x3c);
-    uint8x16_t both = nibbles(group + kNibbles + span * kNibbleBytes, pair, j);
-    uint8x16_t twos = load_u8(group + kTwos + span * kTwoBitBytes + pair * 16);
-    // Step 0 finds its two bits in place, 2 six below; 1 and 3 four and two below (kTwoBitShift).
-    uint8x16_t even = j == 0 ? twos : vshlq_n_u8(twos, 6), odd = j == 0 ? vshlq_n_u8(twos, 4) : vshlq_n_u8(twos, 2);
-    out[0] = vreinterpretq_s8_u8(vbslq_u8(top, even, vshlq_n_u8(both, 2)));
-    out[1] = vreinterpretq_s8_u8(vbslq_u8(middle, vshrq_n_u8(both, 2), odd));
+    int chunk = span / 2, subgroup = span % 2 * 2 + j;
+    for (int step = 0; step < 2; ++step) {
+      uint8x16_t bytes;
+      if (subgroup < 3) {
+        bytes = vandq_u8(load_u8(group + place(chunk, subgroup, step, 2 * pair)), vdupq_n_u8(0xfc));
+      } else {
+        bytes = vshlq_n_u8(load_u8(group + place(chunk, 2, step, 2 * pair)), 2);
+        bytes = vsliq_n_u8(bytes, load_u8(group + place(chunk, 1, step, 2 * pair)), 4);
+        bytes = vsliq_n_u8(bytes, load_u8(group + place(chunk, 0, step, 2 * pair)), 6);
+        bytes = veorq_u8(bytes, vdupq_n_u8(0x80));  // less 32
+      }
+      out[step] = vreinterpretq_s8_u8(bytes);
+    }
   }
   static uint8_t code(const layout::Q6K& from, int v) {
     int h = v / 128, r = v % 128;
@@ -148,24 +186,33 @@ struct Q6K : SuperGroup<2, false, true> {
     pack_rows<layout::Q6K>(rows, out, kBytes, [out](const layout::Q6K& from, int n) {
       copy_two_bytes(out, n, from.d);
       for (int s = 0; s < 16; ++s) scale_at(out, n, s) = static_cast<uint8_t>(from.scales[s]);
-      for (int v = 0; v < kSuper; ++v) {
-        uint8_t value = static_cast<uint8_t>(code(from, v) ^ 32);  // less 32, in six bits
-        put_nibble(out + kNibbles + v / 32 * kNibbleBytes, n, v % 32, value & 15);
-        put_two(out + kTwos + v / 32 * kTwoBitBytes, n, v % 32, value >> 4);
+      for (int i = 0; i < 4 * 16; ++i) {
+        int chunk = i / 16, within = i % 16, v = chunk * 64 + within, fourth = code(from, v + 48);
+        for (int third = 0; third < 3; ++third) {
+          byte_at(out, place(chunk, third, within / 8, n) + within % 8) =
+              static_cast<uint8_t>((code(from, v + 16 * third) ^ 32) << 2 | (fourth >> (4 - 2 * third) & 3));
+        }
       }
     });
+  }
+  static void put_code(layout::Q6K& to, int v, int code) {
+    int h = v / 128, r = v % 128;
+    uint8_t &lows = to.codes[64 * h + r % 64], &highs = to.high[32 * h + r % 32];
+    lows = static_cast<uint8_t>(lows | (code & 15) << (r / 64 * 4));
+    highs = static_cast<uint8_t>(highs | code >> 4 << (r / 32 * 2));
   }
   static void unpack(const std::byte* group, int n, std::byte* out) {
     auto& to = *as<layout::Q6K>(out);
     std::memcpy(to.d, group + 2 * n, 2);
     for (int s = 0; s < 16; ++s) to.scales[s] = static_cast<int8_t>(scale_at(group, n, s));
-    for (int v = 0; v < kSuper; ++v) {
-      int low = get_nibble(group + kNibbles + v / 32 * kNibbleBytes, n, v % 32);
-      int high = get_two(group + kTwos + v / 32 * kTwoBitBytes, n, v % 32) ^ 2;
-      int h = v / 128, r = v % 128;
-      uint8_t &lows = to.codes[64 * h + r % 64], &highs = to.high[32 * h + r % 32];
-      lows = static_cast<uint8_t>(lows | low << (r / 64 * 4));
-      highs = static_cast<uint8_t>(highs | high << (r / 32 * 2));
+    for (int i = 0; i < 4 * 16; ++i) {
+      int chunk = i / 16, within = i % 16, v = chunk * 64 + within, fourth = 0;
+      for (int third = 0; third < 3; ++third) {
+        uint8_t byte = byte_at(group, place(chunk, third, within / 8, n) + within % 8);
+        put_code(to, v + 16 * third, byte >> 2 ^ 32);
+        fourth |= (byte & 3) << (4 - 2 * third);
+      }
+      put_code(to, v + 48, fourth);
     }
   }
 };

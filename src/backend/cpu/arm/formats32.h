@@ -26,6 +26,8 @@ inline void put_file_nibble(uint8_t* codes, int i, uint8_t code) {
 
 struct Q8_0 {  // [8 float16][4 steps][4 pairs][16]
   static constexpr int64_t kBytes = 16 + 256, kFileBytes = sizeof(layout::Q8_0);
+  static constexpr int64_t kWideValues = 16;
+  static constexpr LoneRow kLoneRow = LoneRow::bytes;
   static constexpr bool kMins = false;
   static constexpr float kAfter = 1;
 
@@ -56,35 +58,74 @@ struct Q8_0 {  // [8 float16][4 steps][4 pairs][16]
 template <class Stored>
 struct Nibbles {
   static constexpr int64_t kBytes = 16 + kNibbleBytes, kFileBytes = sizeof(Stored);
+  static constexpr int64_t kWideValues = -1;
+  static constexpr LoneRow kLoneRow = LoneRow::plain;
   static constexpr bool kMins = false;
 
   static void factors(const std::byte* group, float32x4_t (&out)[2]) { load_eight_f16(group, out); }
-  static void pack_codes(const std::byte* const (&rows)[kPanel], std::byte* out, uint8_t flip) {
+  static void pack_codes(const std::byte* const (&rows)[kPanel], std::byte* out) {
     std::memset(out, 0, kBytes);
     for (int n = 0; n < kPanel; ++n) {
       if (rows[n] == nullptr) continue;
       const auto& from = *as<Stored>(rows[n]);
       copy_two_bytes(out, n, from.d);
-      for (int i = 0; i < kGroup; ++i) put_nibble(out + 16, n, i, file_nibble(from.codes, i) ^ flip);
+      for (int i = 0; i < kGroup; ++i) put_nibble(out + 16, n, i, file_nibble(from.codes, i));
     }
   }
-  static void unpack_codes(const std::byte* group, int n, std::byte* out, uint8_t flip) {
+  static void unpack_codes(const std::byte* group, int n, std::byte* out) {
     auto& to = *as<Stored>(out);
     std::memcpy(to.d, group + 2 * n, 2);
-    for (int i = 0; i < kGroup; ++i) put_file_nibble(to.codes, i, get_nibble(group + 16, n, i) ^ flip);
+    for (int i = 0; i < kGroup; ++i) put_file_nibble(to.codes, i, get_nibble(group + 16, n, i));
   }
 };
 
-// The code less 8 as a signed nibble: shifted to the top of a byte it is 16 times the value, sign and all.
-struct Q4_0 : Nibbles<layout::Q4_0> {
+// A vector has a step of a pair of outputs low and of the pair two after it high, vectors [step][2 pairs]. High nibbles
+// hold the code less 8 with its sign: at the top of a byte they are 16 times the value. Low ones hold the code itself:
+// what a split row wants (group32_row.h), and so are the factors in the order 0 4 1 5 2 6 3 7.
+struct Q4_0 {
+  static constexpr int64_t kBytes = 16 + kNibbleBytes, kFileBytes = sizeof(layout::Q4_0);
+  static constexpr int64_t kWideValues = -1;
+  static constexpr LoneRow kLoneRow = LoneRow::split;
+  static constexpr bool kMins = false;
   static constexpr float kAfter = 1.0f / 16;
-  static void values(const std::byte* group, int pair, int j, int8x16_t (&out)[2]) {
-    uint8x16_t both = nibbles(group + 16, pair, j);
-    out[0] = vreinterpretq_s8_u8(vshlq_n_u8(both, 4));
-    out[1] = vreinterpretq_s8_u8(vandq_u8(both, vdupq_n_u8(0xf0)));
+
+  static void factors(const std::byte* group, float32x4_t (&out)[2]) {
+    float32x4_t mixed[2];
+    load_eight_f16(group, mixed);
+    out[0] = vuzp1q_f32(mixed[0], mixed[1]);
+    out[1] = vuzp2q_f32(mixed[0], mixed[1]);
   }
-  static void pack(const std::byte* const (&rows)[kPanel], std::byte* out) { pack_codes(rows, out, 8); }
-  static void unpack(const std::byte* group, int n, std::byte* out) { unpack_codes(group, n, out, 8); }
+  static int8x16_t step(const std::byte* group, int pair, int k) {
+    uint8x16_t both = load_u8(group + 16 + (2 * k + pair % 2) * 16);
+    return vreinterpretq_s8_u8(pair < 2 ? veorq_u8(vshlq_n_u8(both, 4), vdupq_n_u8(0x80))
+                                        : vandq_u8(both, vdupq_n_u8(0xf0)));
+  }
+  static void values(const std::byte* group, int pair, int j, int8x16_t (&out)[2]) {
+    out[0] = step(group, pair, 2 * j);
+    out[1] = step(group, pair, 2 * j + 1);
+  }
+
+  static int factor_place(int n) { return n % 4 * 2 + n / 4; }
+  static int64_t byte_place(int n, int i) { return 16 + (i / 8 * 2 + n / 2 % 2) * 16 + n % 2 * 8 + i % 8; }
+  static void pack(const std::byte* const (&rows)[kPanel], std::byte* out) {
+    std::memset(out, 0, kBytes);
+    for (int n = 0; n < kPanel; ++n) {
+      for (int i = 0; i < kGroup; ++i) {
+        uint8_t code = rows[n] != nullptr ? file_nibble(as<layout::Q4_0>(rows[n])->codes, i) : uint8_t{8};
+        uint8_t& both = byte_at(out, byte_place(n, i));
+        both = static_cast<uint8_t>(both | (n < 4 ? code : (code ^ 8) << 4));
+      }
+      if (rows[n] != nullptr) copy_two_bytes(out, factor_place(n), as<layout::Q4_0>(rows[n])->d);
+    }
+  }
+  static void unpack(const std::byte* group, int n, std::byte* out) {
+    auto& to = *as<layout::Q4_0>(out);
+    std::memcpy(to.d, group + 2 * factor_place(n), 2);
+    for (int i = 0; i < kGroup; ++i) {
+      uint8_t both = byte_at(group, byte_place(n, i));
+      put_file_nibble(to.codes, i, static_cast<uint8_t>(n < 4 ? both & 15 : both >> 4 ^ 8));
+    }
+  }
 };
 
 struct IQ4NL : Nibbles<layout::IQ4NL> {
@@ -95,12 +136,14 @@ struct IQ4NL : Nibbles<layout::IQ4NL> {
     out[0] = vqtbl1q_s8(table, vandq_u8(both, vdupq_n_u8(15)));
     out[1] = vqtbl1q_s8(table, vshrq_n_u8(both, 4));
   }
-  static void pack(const std::byte* const (&rows)[kPanel], std::byte* out) { pack_codes(rows, out, 0); }
-  static void unpack(const std::byte* group, int n, std::byte* out) { unpack_codes(group, n, out, 0); }
+  static void pack(const std::byte* const (&rows)[kPanel], std::byte* out) { pack_codes(rows, out); }
+  static void unpack(const std::byte* group, int n, std::byte* out) { unpack_codes(group, n, out); }
 };
 
 struct Q4_1 {  // [8 float16][8 float16 minimums][nibbles]
   static constexpr int64_t kBytes = 32 + kNibbleBytes, kFileBytes = sizeof(layout::Q4_1);
+  static constexpr int64_t kWideValues = -1;
+  static constexpr LoneRow kLoneRow = LoneRow::plain;
   static constexpr bool kMins = true;
   static constexpr float kAfter = 1;
 
@@ -135,6 +178,8 @@ struct FiveBits {  // [8 float16]([8 float16 minimums])[bits][nibbles]
   static constexpr bool kMins = !signed_code;
   static constexpr int64_t kBits = kMins ? 32 : 16, kNibbles = kBits + kOneBitBytes;
   static constexpr int64_t kBytes = kNibbles + kNibbleBytes, kFileBytes = sizeof(Stored);
+  static constexpr int64_t kWideValues = -1;
+  static constexpr LoneRow kLoneRow = LoneRow::plain;
   static constexpr float kAfter = 1;
 
   static void factors(const std::byte* group, float32x4_t (&out)[2]) { load_eight_f16(group, out); }
@@ -176,6 +221,8 @@ using Q5_1 = FiveBits<layout::Q5_1, false>;
 
 struct MXFP4 {  // [8 exponents][nibbles]
   static constexpr int64_t kBytes = 8 + kNibbleBytes, kFileBytes = sizeof(layout::MXFP4);
+  static constexpr int64_t kWideValues = -1;
+  static constexpr LoneRow kLoneRow = LoneRow::plain;
   static constexpr bool kMins = false;
   static constexpr float kAfter = 1;
 

@@ -9,6 +9,8 @@
 // factors [4 pairs][4], and with minimums their factors and the minimums [1 or 2][4 pairs][16].
 #pragma once
 
+#include "backend/cpu/arm/group256_row.h"
+#include "backend/cpu/arm/group256_tile.h"
 #include "backend/cpu/arm/int8_mma.h"
 
 namespace millrace::cpu {
@@ -23,8 +25,10 @@ constexpr int64_t kSums32 = 32, kSums16 = kSums32 + 64, kRowValues = kSums16 + 1
 constexpr int64_t kSuperRowBytes = kRowValues + kSpans * kSpanSteps * 32;
 constexpr int kLowBits = 6;
 
+// A row that comes alone is prepared in all forms: a tile, split, in thirds.
 inline int64_t super_prepared_bytes(int64_t rows, int64_t cols) {
-  return up_to(rows, kTileRows) / kTileRows * (cols / kSuper) * kSuperRowBytes;
+  return cols / kSuper *
+         (up_to(rows, kTileRows) / kTileRows * kSuperRowBytes + (rows == 1 ? kSplitBytes + kThirdsBytes : 0));
 }
 
 // [low parts][high parts] of eight sums each of two rows, at out and out + distance.
@@ -40,7 +44,8 @@ inline void store_sums(const int16_t* a, const int16_t* b, std::byte* out, int64
 inline void super_prepare(Tensor in, int64_t begin, int64_t end, std::byte* out) {
   int64_t groups = in.cols / kSuper;
   out += begin / kTileRows * groups * kSuperRowBytes;
-  for (int64_t g = 0; g < groups; ++g, out += kSuperRowBytes) {
+  std::byte *split = out + groups * kSuperRowBytes, *thirds = split + groups * kSplitBytes;
+  for (int64_t g = 0; g < groups; ++g, out += kSuperRowBytes, split += kSplitBytes) {
     alignas(16) int8_t q[kTileRows][kSuper] = {};
     int16_t sums16[kTileRows][16] = {}, sums32[kTileRows][8] = {};
     float factor[kTileRows] = {};
@@ -59,13 +64,19 @@ inline void super_prepare(Tensor in, int64_t begin, int64_t end, std::byte* out)
         store_s8(out + kRowValues + (k * 2 + pair) * 16, vcombine_s8(vld1_s8(q[a] + 8 * k), vld1_s8(q[b] + 8 * k)));
       }
     }
+    if (in.rows == 1) {
+      store_split(factor[0], q[0], as_bytes(out + kSums32), as_bytes(out + kSums32 + 32), split);
+      store_thirds(factor[0], q[0], thirds + g * kThirdsBytes);
+    }
   }
 }
 
 // A format F has: kBytes of a packed panel's group, kFileBytes of a group in the file, kHalves (1: a scale per 32
 // inputs, 2: per 16), kMins; factors() and minimum_factors() of eight outputs; scales(): int32 of eight outputs for a
 // span and half; minimums(): of a pair of outputs for subgroups 8h..8h+7; values(): steps 2j and 2j+1 of a span and
-// pair, times a power of two that kAfter undoes; pack() eight rows' groups (null: zeros) and unpack() one of them.
+// pair, times a power of two that kAfter undoes; kSplits, and if so kSplitRow, where split rows of
+// its kind begin, kSplitRowBytes of a group, and multiply_row(), a group with such a row; pack() eight rows' groups
+// (null: zeros) and unpack() one of them.
 template <class F>
 struct Group256Linear {
   static constexpr int64_t kSpanBytes = F::kHalves * 64 + kSpanSteps * 64;
@@ -101,8 +112,10 @@ struct Group256Linear {
     }
   }
 
-  static void widen(const std::byte* packed, int64_t groups, std::byte* out) {
+  // Widens `groups` of a panel, and asks the memory for those that lie `ahead` bytes on.
+  static void widen(const std::byte* packed, int64_t groups, int64_t ahead, std::byte* out) {
     for (int64_t g = 0; g < groups; ++g, packed += F::kBytes, out += kWideBytes) {
+      for (int64_t line = 0; line < F::kBytes; line += 64) __builtin_prefetch(packed + ahead + line, 0, 2);
       for (int span = 0; span < kSpans; ++span) {
         std::byte* to = out + span * kSpanBytes;
         for (int half = 0; half < F::kHalves; ++half) {
@@ -147,43 +160,53 @@ struct Group256Linear {
     return vaddq_s32(low.sums(), vshlq_n_s32(high.sums(), kLowBits));
   }
 
+  // Subgroups times their scales, of a tile's rows and a group of a wide panel: [2 row pairs][4 output pairs].
+  static void scaled_sums(const std::byte* values, const std::byte* wide, int32x4_t (&whole)[2 * kPairs]) {
+#pragma GCC unroll 8
+    for (int i = 0; i < 2 * kPairs; ++i) whole[i] = vdupq_n_s32(0);
+    for (int span = 0; span < kSpans; ++span, values += kSpanSteps * 32, wide += kSpanBytes) {
+#pragma GCC unroll 2
+      for (int half = 0; half < F::kHalves; ++half) {
+        PairSum t[2][kPairs];
+#pragma GCC unroll 4
+        for (int k = half * 2; k < (F::kHalves == 2 ? half * 2 + 2 : kSpanSteps); ++k) {
+          int8x16_t a = load_s8(values + k * 32), b = load_s8(values + k * 32 + 16);
+#pragma GCC unroll 4
+          for (int p = 0; p < kPairs; ++p) {
+            int8x16_t w = load_s8(wide + F::kHalves * 64 + (k * kPairs + p) * 16);
+            t[0][p].add(a, w);
+            t[1][p].add(b, w);
+          }
+        }
+#pragma GCC unroll 4
+        for (int p = 0; p < kPairs; ++p) {
+          int32x4_t scale = vld1q_s32(reinterpret_cast<const int32_t*>(wide + (half * kPairs + p) * 16));
+          whole[p] = vmlaq_s32(whole[p], t[0][p].sums(), scale);
+          whole[kPairs + p] = vmlaq_s32(whole[kPairs + p], t[1][p].sums(), scale);
+        }
+      }
+    }
+  }
+
   // sums of a tile += rows x wide panel, over `groups`.
   static void multiply(const std::byte* rows, const std::byte* panel, int64_t groups, float* sums) {
     for (int64_t g = 0; g < groups; ++g, rows += kSuperRowBytes, panel += kWideBytes) {
-      int32x4_t whole[2][kPairs];
-#pragma GCC unroll 8
-      for (int i = 0; i < 2 * kPairs; ++i) whole[i / kPairs][i % kPairs] = vdupq_n_s32(0);
-      for (int span = 0; span < kSpans; ++span) {
-        const std::byte* values = rows + kRowValues + span * kSpanSteps * 32;
-        const std::byte* wide = panel + span * kSpanBytes;
-#pragma GCC unroll 2
-        for (int half = 0; half < F::kHalves; ++half) {
-          PairSum t[2][kPairs];
-#pragma GCC unroll 4
-          for (int k = half * 2; k < (F::kHalves == 2 ? half * 2 + 2 : kSpanSteps); ++k) {
-            int8x16_t a = load_s8(values + k * 32), b = load_s8(values + k * 32 + 16);
-#pragma GCC unroll 4
-            for (int p = 0; p < kPairs; ++p) {
-              int8x16_t w = load_s8(wide + F::kHalves * 64 + (k * kPairs + p) * 16);
-              t[0][p].add(a, w);
-              t[1][p].add(b, w);
-            }
-          }
-#pragma GCC unroll 4
-          for (int p = 0; p < kPairs; ++p) {
-            int32x4_t scale = vld1q_s32(reinterpret_cast<const int32_t*>(wide + (half * kPairs + p) * 16));
-            whole[0][p] = vmlaq_s32(whole[0][p], t[0][p].sums(), scale);
-            whole[1][p] = vmlaq_s32(whole[1][p], t[1][p].sums(), scale);
-          }
-        }
+#ifdef __ARM_FEATURE_MATMUL_INT8
+      if constexpr (F::kHalves == 1 || !F::kMins) {
+        static_assert(kSums32 == 32);
+        multiply_group256_tile<F::kHalves, F::kMins>(rows, kRowValues, panel, sums);
+        continue;
       }
+#endif
+      int32x4_t whole[2 * kPairs];
+      scaled_sums(rows + kRowValues, panel, whole);
 #pragma GCC unroll 4
       for (int p = 0; p < kPairs; ++p) {
         float32x4_t factor = load_f32(panel + kWideFactors + p * 16);
 #pragma GCC unroll 2
         for (int m = 0; m < 2; ++m) {
           float32x4_t of_rows = load_f32(rows + m * 16), total = vld1q_f32(sums + (m * kPairs + p) * 4);
-          total = vfmaq_f32(total, vcvtq_f32_s32(whole[m][p]), vmulq_f32(factor, of_rows));
+          total = vfmaq_f32(total, vcvtq_f32_s32(whole[m * kPairs + p]), vmulq_f32(factor, of_rows));
           if constexpr (F::kMins) {
             int32x4_t least = minimum_sums(
                 rows, m, [&](int half) { return load_s8(panel + kWideMins + 64 + (half * kPairs + p) * 16); });
@@ -251,6 +274,20 @@ struct Group256Linear {
     for (int n = 0; n < Panels; ++n) write_row(part, row, output + n * kPanel, total[n][0], total[n][1], F::kAfter);
   }
 
+#ifdef __ARM_FEATURE_MATMUL_INT8
+  // One row prepared split. Panels follow one another in memory, and so do their groups: one stream, asked for early.
+  static void split_row(const LinearPart& part, int64_t output) {
+    int64_t groups = part.weight->cols / kSuper, begin = output / kPanel * groups * F::kBytes;
+    int64_t ahead = bytes_ahead(*part.weight, begin + groups * F::kBytes);
+    const std::byte* row = part.prepared + groups * (kSuperRowBytes + F::kSplitRow);
+    const std::byte* packed = part.weight->data + begin;
+    float totals[kPanel] = {};
+    for (int64_t g = 0; g < groups; ++g, row += F::kSplitRowBytes, packed += F::kBytes)
+      F::multiply_row(row, packed, totals, packed + ahead);
+    write_row(part, part.first_row, output, vld1q_f32(totals), vld1q_f32(totals + 4), F::kAfter);
+  }
+#endif
+
   static void many_rows(const LinearPart& part, int64_t output) {
     constexpr int64_t kSegment = 16;  // groups: a wide panel of some 40 KiB, which stays in the first cache
     int64_t groups = part.weight->cols / kSuper, tiles = up_to(part.rows, kTileRows) / kTileRows;
@@ -261,7 +298,7 @@ struct Group256Linear {
     std::fill_n(sums, tiles * kTileFloats, 0.0f);
     for (int64_t g = 0; g < groups; g += kSegment) {
       int64_t count = std::min(kSegment, groups - g);
-      widen(packed + g * F::kBytes, count, wide);
+      widen(packed + g * F::kBytes, count, output + kPanel < part.weight->rows ? groups * F::kBytes : 0, wide);
       for (int64_t t = 0; t < tiles; ++t)
         multiply(rows + (t * groups + g) * kSuperRowBytes, wide, count, sums + t * kTileFloats);
     }
@@ -275,6 +312,13 @@ struct Group256Linear {
   static void product(const LinearPart& part) {
     constexpr int kStreams = 2;
     int64_t output = part.begin;
+#ifdef __ARM_FEATURE_MATMUL_INT8
+    if constexpr (F::kSplits) {
+      if (part.prepared_rows == 1) {
+        for (; output < part.end; output += kPanel) split_row(part, output);
+      }
+    }
+#endif
     if (part.rows == 1) {
       for (; output + (kStreams - 1) * kPanel < part.end; output += kStreams * kPanel)
         one_row<kStreams>(part, part.first_row, output);

@@ -3,10 +3,13 @@
 // a minimum, sum += minimum * (the row's factor * the sum of its integers).
 //
 // Prepared rows, per tile of four and group: factors [2 pairs][4], integers [4 steps][2 pairs][16] and, with minimums,
-// sums [2 pairs][4]. A wide panel, per group: factors [4 pairs][4], (minimums [4 pairs][4],) integers [4 steps][4
-// pairs][16]. Packed weights are the format's own business: F::values() gives two steps of a pair of outputs at a time.
+// sums [2 pairs][4]. A wide panel, per group: factors [4 pairs][4] and, with minimums, those [4 pairs][4]; apart from
+// them integers [4 steps][4 pairs][16]. Packed weights are the format's own business: F::values() gives two steps of a
+// pair of outputs at a time.
 #pragma once
 
+#include "backend/cpu/arm/group32_row.h"
+#include "backend/cpu/arm/group32_tile.h"
 #include "backend/cpu/arm/int8_mma.h"
 
 namespace millrace::cpu {
@@ -15,20 +18,27 @@ namespace {
 constexpr int64_t kGroup = 32;
 constexpr int kSteps = 4;  // of eight inputs, in a group
 
+struct WidePanel {
+  const std::byte* values;
+  int64_t value_bytes;  // from group to group
+  const std::byte* factors;
+};
+
 template <bool mins>
 struct Group32 {
-  static constexpr int64_t kRowBytes = 32 + kSteps * 32 + (mins ? 32 : 0);   // of a tile, a group
-  static constexpr int64_t kWideBytes = 64 + (mins ? 64 : 0) + kSteps * 64;  // of a panel, a group
-  static constexpr int64_t kWideValues = mins ? 128 : 64;
+  static constexpr int64_t kRowBytes = 32 + kSteps * 32 + (mins ? 32 : 0);  // of a tile, a group
+  static constexpr int64_t kFactorBytes = mins ? 128 : 64;                  // of a wide panel, a group
 
+  // A row that comes alone is prepared in both forms: a tile, then split.
   static int64_t prepared_bytes(int64_t rows, int64_t cols) {
-    return up_to(rows, kTileRows) / kTileRows * (cols / kGroup) * kRowBytes;
+    return cols / kGroup * (up_to(rows, kTileRows) / kTileRows * kRowBytes + (rows == 1 ? kSplit32Bytes : 0));
   }
 
   static void prepare(Tensor in, int64_t begin, int64_t end, std::byte* out) {
     int64_t groups = in.cols / kGroup;
     out += begin / kTileRows * groups * kRowBytes;
-    for (int64_t g = 0; g < groups; ++g, out += kRowBytes) {
+    std::byte* split = out + groups * kRowBytes;
+    for (int64_t g = 0; g < groups; ++g, out += kRowBytes, split += kSplit32Bytes) {
       alignas(16) int8_t q[kTileRows][kGroup] = {};
       float factor[kTileRows] = {}, sum[kTileRows] = {};
       for (int64_t r = 0; r < end - begin; ++r) {
@@ -43,34 +53,44 @@ struct Group32 {
           store_s8(out + 32 + (k * 2 + pair) * 16, both);
         }
       }
+      if (in.rows == 1) store_split32(factor[0], q[0], split);
     }
   }
 
   // sums of a tile += rows x wide panel, over `groups`.
-  static void multiply(const std::byte* rows, const std::byte* panel, int64_t groups, float* sums) {
+  static void multiply(const std::byte* rows, const WidePanel& panel, int64_t groups, float* sums, TileAhead ahead) {
+#ifdef __ARM_FEATURE_MATMUL_INT8
+    if constexpr (!mins)
+      return multiply_group32_tile(rows, kRowBytes, panel.values, panel.value_bytes, panel.factors, groups, sums,
+                                   ahead);
+
+#endif
+    (void)ahead;
+    const std::byte *values = panel.values, *factors = panel.factors;
     float32x4_t total[2][kPairs];
 #pragma GCC unroll 8
     for (int i = 0; i < 2 * kPairs; ++i) total[i / kPairs][i % kPairs] = vld1q_f32(sums + 4 * i);
-    for (int64_t g = 0; g < groups; ++g, rows += kRowBytes, panel += kWideBytes) {
+    for (int64_t g = 0; g < groups; ++g, rows += kRowBytes, values += panel.value_bytes, factors += kFactorBytes) {
       PairSum t[2][kPairs];
 #pragma GCC unroll 4
       for (int k = 0; k < kSteps; ++k) {
         int8x16_t a = load_s8(rows + 32 + k * 32), b = load_s8(rows + 48 + k * 32);
 #pragma GCC unroll 4
         for (int p = 0; p < kPairs; ++p) {
-          int8x16_t w = load_s8(panel + kWideValues + (k * kPairs + p) * 16);
+          int8x16_t w = load_s8(values + (k * kPairs + p) * 16);
           t[0][p].add(a, w);
           t[1][p].add(b, w);
         }
       }
 #pragma GCC unroll 4
       for (int p = 0; p < kPairs; ++p) {
-        float32x4_t factor = load_f32(panel + p * 16);
+        float32x4_t factor = load_f32(factors + p * 16);
 #pragma GCC unroll 2
         for (int m = 0; m < 2; ++m) {
           float32x4_t both = vmulq_f32(factor, load_f32(rows + m * 16));
           total[m][p] = vfmaq_f32(total[m][p], vcvtq_f32_s32(t[m][p].sums()), both);
-          if (mins) total[m][p] = vfmaq_f32(total[m][p], load_f32(panel + 64 + p * 16), load_f32(rows + 160 + m * 16));
+          if (mins)
+            total[m][p] = vfmaq_f32(total[m][p], load_f32(factors + 64 + p * 16), load_f32(rows + 160 + m * 16));
         }
       }
     }
@@ -87,13 +107,20 @@ inline void look_ahead(const std::byte* at) {
   for (int64_t line = 0; line < bytes; line += 64) __builtin_prefetch(at + line, 0, 2);
 }
 
+// How a row that comes alone is multiplied: as any other, as Q4_0's split row, or as Q8_0's.
+enum class LoneRow : uint8_t { plain, split, bytes };
+
 // A format F has: kBytes of a packed panel's group, kFileBytes of a group in the file, kMins; factors() and minimums()
-// of eight outputs; values(): steps 2j and 2j+1 of pair p, times a power of two that kAfter undoes; pack() eight rows'
+// of eight outputs; values(): steps 2j and 2j+1 of pair p, times a power of two that kAfter undoes; kWideValues, where
+// in a packed group all values lie as a wide panel has them, or negative; pack() eight rows'
 // groups (null: zeros) and unpack() one of them.
 template <class F>
 struct Group32Linear {
   using Form = Group32<F::kMins>;
-  static constexpr int64_t kDirectRows = 16;  // up to so many, widening a panel costs more than it saves
+  static constexpr int64_t kDirectRows = 4;    // up to so many, widening a panel costs more than it saves
+  static constexpr int64_t kSegment = 128;     // groups: a wide panel of 40 KiB, which stays in the first cache
+  static constexpr int64_t kValueBytes = 256;  // of a wide panel, a group
+  static constexpr int64_t kWideBytes = kSegment * (Form::kFactorBytes + kValueBytes);
 
   static int64_t packed_bytes(int64_t rows, int64_t cols) {
     return up_to(rows, kPanel) / kPanel * (cols / kGroup) * F::kBytes;
@@ -122,28 +149,36 @@ struct Group32Linear {
     }
   }
 
-  static void widen(const std::byte* packed, int64_t groups, std::byte* out) {
-    for (int64_t g = 0; g < groups; ++g, packed += F::kBytes, out += Form::kWideBytes) {
+  // Widens `groups` of a panel into `out`, room for kSegment of them; values that lie as the tile takes them stay.
+  static WidePanel widen(const std::byte* packed, int64_t groups, std::byte* out) {
+    std::byte *factors = out, *values = out + kSegment * Form::kFactorBytes;
+    WidePanel panel{F::kWideValues >= 0 ? packed + F::kWideValues : values,
+                    F::kWideValues >= 0 ? F::kBytes : kValueBytes, factors};
+    for (int64_t g = 0; g < groups; ++g, packed += F::kBytes, factors += Form::kFactorBytes) {
       float32x4_t factor[2], minimum[2];
       F::factors(packed, factor);
       if constexpr (F::kMins) F::minimums(packed, minimum);
       for (int half = 0; half < 2; ++half) {
-        store_f32(out + half * 32, low_twice(factor[half]));
-        store_f32(out + half * 32 + 16, high_twice(factor[half]));
+        store_f32(factors + half * 32, low_twice(factor[half]));
+        store_f32(factors + half * 32 + 16, high_twice(factor[half]));
         if constexpr (F::kMins) {
-          store_f32(out + 64 + half * 32, low_twice(minimum[half]));
-          store_f32(out + 64 + half * 32 + 16, high_twice(minimum[half]));
+          store_f32(factors + 64 + half * 32, low_twice(minimum[half]));
+          store_f32(factors + 64 + half * 32 + 16, high_twice(minimum[half]));
         }
       }
-      for (int p = 0; p < kPairs; ++p) {
-        for (int j = 0; j < 2; ++j) {
-          int8x16_t w[2];
-          F::values(packed, p, j, w);
-          store_s8(out + Form::kWideValues + (2 * j * kPairs + p) * 16, w[0]);
-          store_s8(out + Form::kWideValues + ((2 * j + 1) * kPairs + p) * 16, w[1]);
+      if constexpr (F::kWideValues < 0) {
+        for (int p = 0; p < kPairs; ++p) {
+          for (int j = 0; j < 2; ++j) {
+            int8x16_t w[2];
+            F::values(packed, p, j, w);
+            store_s8(values + (2 * j * kPairs + p) * 16, w[0]);
+            store_s8(values + ((2 * j + 1) * kPairs + p) * 16, w[1]);
+          }
         }
+        values += kValueBytes;
       }
     }
+    return panel;
   }
 
   // One row, `Panels` panels at once.
@@ -192,6 +227,22 @@ struct Group32Linear {
 #pragma GCC unroll 4
     for (int n = 0; n < Panels; ++n) write_row(part, row, output + n * kPanel, total[n][0], total[n][1], F::kAfter);
   }
+
+#ifdef __ARM_FEATURE_MATMUL_INT8
+  // One row alone, by the format's own loop. Panels follow one another in memory: one stream, asked for early.
+  static void lone_row(const LinearPart& part, int64_t output) {
+    int64_t groups = part.weight->cols / kGroup, begin = output / kPanel * groups * F::kBytes;
+    const std::byte* packed = part.weight->data + begin;
+    int64_t ahead = bytes_ahead(*part.weight, begin + groups * F::kBytes);
+    float totals[kPanel];
+    if constexpr (F::kLoneRow == LoneRow::split) {
+      multiply_q4_0_row(part.prepared + groups * Form::kRowBytes, packed, groups, ahead, totals);
+    } else {
+      multiply_q8_0_row(part.prepared, Form::kRowBytes, packed, groups, ahead, totals);
+    }
+    write_row(part, part.first_row, output, vld1q_f32(totals), vld1q_f32(totals + 4), F::kAfter);
+  }
+#endif
 
   // One or two tiles of rows straight from the packed weights.
   template <int RowPairs>
@@ -246,18 +297,22 @@ struct Group32Linear {
 
   // Many rows: a segment of a panel is widened once and meets every tile of rows.
   static void many_rows(const LinearPart& part, int64_t output) {
-    constexpr int64_t kSegment = 128;  // groups: a wide panel of 40 KiB, which stays in the first cache
     int64_t groups = part.weight->cols / kGroup, tiles = up_to(part.rows, kTileRows) / kTileRows;
-    std::byte* wide = part.scratch;
-    float* sums = reinterpret_cast<float*>(part.scratch + kSegment * Form::kWideBytes);  // [tiles, kTileFloats]
+    float* sums = reinterpret_cast<float*>(part.scratch + kWideBytes);  // [tiles, kTileFloats]
     const std::byte* packed = part.weight->data + output / kPanel * groups * F::kBytes;
     const std::byte* rows = part.prepared + part.first_row / kTileRows * groups * Form::kRowBytes;
     std::fill_n(sums, tiles * kTileFloats, 0.0f);
     for (int64_t g = 0; g < groups; g += kSegment) {
       int64_t count = std::min(kSegment, groups - g);
-      widen(packed + g * F::kBytes, count, wide);
-      for (int64_t t = 0; t < tiles; ++t)
-        Form::multiply(rows + (t * groups + g) * Form::kRowBytes, wide, count, sums + t * kTileFloats);
+      WidePanel panel = widen(packed + g * F::kBytes, count, part.scratch);
+      // Meanwhile the memory brings the same segment of the panel after this one, a part with each of the first tiles.
+      const std::byte* next = packed + (groups + g) * F::kBytes;
+      for (int64_t t = 0; t < tiles; ++t) {
+        const std::byte* tile = rows + (t * groups + g) * Form::kRowBytes;
+        bool useful = output + kPanel < part.weight->rows && t * kTileAhead < F::kBytes;
+        TileAhead ahead = useful ? TileAhead{next + t * count * kTileAhead, kTileAhead} : TileAhead{tile, 0};
+        Form::multiply(tile, panel, count, sums + t * kTileFloats, ahead);
+      }
     }
     for (int64_t t = 0; t < tiles; ++t) {
       int64_t row = t * kTileRows;
@@ -269,26 +324,25 @@ struct Group32Linear {
   static void product(const LinearPart& part) {
     constexpr int kStreams = 4;
     int64_t output = part.begin;
+#ifdef __ARM_FEATURE_MATMUL_INT8
+    if constexpr (F::kLoneRow != LoneRow::plain) {
+      if (part.prepared_rows == 1) {
+        for (; output < part.end; output += kPanel) lone_row(part, output);
+      }
+    }
+#endif
     if (part.rows == 1) {
       for (; output + (kStreams - 1) * kPanel < part.end; output += kStreams * kPanel)
         one_row<kStreams>(part, part.first_row, output);
       for (; output < part.end; output += kPanel) one_row<1>(part, part.first_row, output);
     }
     for (; output < part.end; output += kPanel) {
-      if (part.rows > kDirectRows) {
+      if (part.rows <= 2) {
+        few_rows<1>(part, part.first_row, part.rows, output);
+      } else if (part.rows <= kDirectRows) {
+        few_rows<2>(part, part.first_row, part.rows, output);
+      } else {
         many_rows(part, output);
-        continue;
-      }
-      // The panel comes from memory for the first rows and from the first cache for the others.
-      for (int64_t r = 0; r < part.rows; r += 8) {
-        int64_t row = part.first_row + r, count = std::min<int64_t>(8, part.rows - r);
-        if (count <= 2) {
-          few_rows<1>(part, row, count, output);
-        } else if (count <= 4) {
-          few_rows<2>(part, row, count, output);
-        } else {
-          few_rows<4>(part, row, count, output);
-        }
       }
     }
   }

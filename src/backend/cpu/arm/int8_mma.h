@@ -112,6 +112,13 @@ inline void write_tile(const LinearPart& part, const float* sums, int64_t row, i
   }
 }
 
+// How far on the loops of one row ask for what they read next, given where in the weight the panel at hand ends: not at
+// all where that would be beyond the weight, for asking in vain takes long.
+inline int64_t bytes_ahead(const Weight& weight, int64_t end) {
+  constexpr int64_t kFar = 12 << 10;
+  return end + kFar <= weight.bytes ? kFar : 0;
+}
+
 // Writes one row's eight sums of a panel.
 inline void write_row(const LinearPart& part, int64_t row, int64_t output, float32x4_t low, float32x4_t high,
                       float after) {

@@ -1,5 +1,5 @@
-// How codes of four, five and six bits lie in a packed panel: a plane of nibbles, and for wider codes a plane of one or
-// two more bits. A panel's group of 32 inputs has four steps of eight inputs and four pairs of outputs, a vector for
+// How codes of four and five bits lie in a packed panel: a plane of nibbles, and for wider codes a plane of one more
+// bit. A panel's group of 32 inputs has four steps of eight inputs and four pairs of outputs, a vector for
 // each; a byte of a vector is one code. Nibbles: one vector holds step 2j low and step 2j+1 high, vectors in the order
 // [j][pair].
 #pragma once
@@ -11,7 +11,6 @@ namespace {
 
 constexpr int64_t kNibbleBytes = 128;  // of a panel's group
 constexpr int64_t kOneBitBytes = 32;
-constexpr int64_t kTwoBitBytes = 64;
 
 inline uint8_t& byte_at(std::byte* plane, int64_t index) { return reinterpret_cast<uint8_t*>(plane)[index]; }
 inline uint8_t byte_at(const std::byte* plane, int64_t index) { return reinterpret_cast<const uint8_t*>(plane)[index]; }
@@ -48,19 +47,6 @@ inline bool get_bit(const std::byte* plane, int n, int i) {
 // All ones where the bit is set.
 inline uint8x16_t bit_mask(const std::byte* plane, int pair, int step) {
   return vtstq_u8(load_u8(plane + pair / 2 * 16), vdupq_n_u8(static_cast<uint8_t>(1 << (pair % 2 * 4 + step))));
-}
-
-// Two more bits: vectors [pair]; step 0 in bits 6-7, step 1 in 2-3, step 2 in 0-1, step 3 in 4-5 (see Q6K::values).
-constexpr int kTwoBitShift[4] = {6, 2, 0, 4};
-inline void put_two(std::byte* plane, int n, int i, uint8_t bits) {
-  Place at(n, i);
-  uint8_t& four = byte_at(plane, at.pair * 16 + at.byte);
-  int shift = kTwoBitShift[at.step];
-  four = static_cast<uint8_t>((four & ~(3 << shift)) | (bits & 3) << shift);
-}
-inline uint8_t get_two(const std::byte* plane, int n, int i) {
-  Place at(n, i);
-  return byte_at(plane, at.pair * 16 + at.byte) >> kTwoBitShift[at.step] & 3;
 }
 
 inline void copy_two_bytes(std::byte* to, int n, const uint8_t* from) { std::memcpy(to + 2 * n, from, 2); }
