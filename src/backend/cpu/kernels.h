@@ -71,7 +71,7 @@ inline constexpr int32_t kKvBlock = 8;
 // What of the cache is read next. Pages are short runs of memory, too short for the machine to see what follows, so
 // kernels ask for some lines of it now and then while they compute.
 struct Ahead {
-  static constexpr int64_t kFetched = 256;  // bytes
+  static constexpr int64_t kFetched = 512;  // bytes
   static constexpr int kRuns = 2 * (kAttendChunk / kKvBlock + 1);
   const std::byte *begins[kRuns], *ends[kRuns];
   int count = 0, next = 0;

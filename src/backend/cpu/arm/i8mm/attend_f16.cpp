@@ -159,13 +159,15 @@ template <int Queries, int Vectors>
 
 // scores [Queries][8 * Eights].
 template <int Queries, int Eights>
-void score_eights(const float16_t* const* keys, const float16_t* q, int32_t dim, float* scores) {
+void score_eights(const float16_t* const* keys, const float16_t* q, int32_t dim, Ahead& ahead, int32_t fetches,
+                  float* scores) {
   float32x4_t sums[Queries][Eights * 2];
   clear(sums);
   const float16_t* at[Eights];
 #pragma GCC unroll 8
   for (int n = 0; n < Eights; ++n) at[n] = keys[n];
   for (int32_t i = 0; i < dim; i += kEight) {
+    for (int32_t n = 0; n < fetches; ++n) ahead.fetch();
     float16x8_t vectors[Queries];
 #pragma GCC unroll 4
     for (int m = 0; m < Queries; ++m) vectors[m] = vld1q_f16(q + m * dim + i);
@@ -296,21 +298,23 @@ void each_tile(int32_t queries, F f) {
   }
 }
 
+// Sixteen sums or more under way, and no more than there are registers.
+constexpr int32_t eights_at_once(int queries) { return queries == 4 ? 2 : 4; }
 constexpr int32_t dims_at_once(int queries) { return kEight * (queries == 1 ? 8 : queries == 4 ? 2 : 4); }
 
 template <int Queries>
 void score_tile(const AttendChunk& chunk, const Operands& operands, const Room& room, int32_t first, int32_t fetches) {
-  constexpr int kAtOnce = Queries == 4 ? 2 : 4;
+  constexpr int kAtOnce = eights_at_once(Queries);
   float units[Queries];
   for (int m = 0; m < Queries; ++m)
     units[m] = round_query(chunk.q[first + m], chunk.k_dim, room.queries + m * chunk.k_dim);
+  auto score = [&](int32_t j, auto eights) {
+    score_eights<Queries, decltype(eights)::value>(operands.keys + j, room.queries, chunk.k_dim, *chunk.ahead, fetches,
+                                                   room.scores + j * kEight);
+  };
   int32_t j = 0;
-  for (; j + kAtOnce <= operands.eights; j += kAtOnce) {
-    for (int32_t i = 0; i < fetches * kAtOnce; ++i) chunk.ahead->fetch();
-    score_eights<Queries, kAtOnce>(operands.keys + j, room.queries, chunk.k_dim, room.scores + j * kEight);
-  }
-  for (; j < operands.eights; ++j)
-    score_eights<Queries, 1>(operands.keys + j, room.queries, chunk.k_dim, room.scores + j * kEight);
+  for (; j + kAtOnce <= operands.eights; j += kAtOnce) score(j, std::integral_constant<int, kAtOnce>());
+  for (; j < operands.eights; ++j) score(j, std::integral_constant<int, 1>());
   int32_t columns = (operands.eights * kEight + kWide - 1) / kWide * kWide;
   Scores of[Queries];
   for (int m = 0; m < Queries; ++m)
@@ -335,13 +339,13 @@ void attend(const AttendChunk& chunk) {
   if (!whole_vectors(*chunk.kv)) return neon_attend_f16(chunk);
   Room room(chunk.scratch);
   Operands operands = find_operands(chunk, room);
-  // What comes next is asked for evenly: so much for every eight positions of a tile and of a pass over its values.
-  int64_t passes = 0;
+  // What comes next is asked for evenly, a little in every turn of the innermost loops.
+  int64_t turns = 0;
   each_tile(chunk.queries, [&](int32_t, auto count) {
-    passes += 1 + (chunk.v_dim + dims_at_once(count) - 1) / dims_at_once(count);
+    turns += operands.eights / eights_at_once(count) * (chunk.k_dim / kEight);
+    turns += operands.eights * (chunk.v_dim / dims_at_once(count));
   });
-  int64_t turns = passes * operands.eights;
-  int32_t fetches = static_cast<int32_t>((chunk.ahead->fetches + turns - 1) / turns);
+  int32_t fetches = static_cast<int32_t>((chunk.ahead->fetches + turns - 1) / std::max<int64_t>(1, turns));
   each_tile(chunk.queries, [&](int32_t first, auto count) {
     score_tile<decltype(count)::value>(chunk, operands, room, first, fetches);
   });
