@@ -158,6 +158,9 @@ struct Kernels {
   // together.
   std::array<std::array<void (*)(const KvPlace& place, const float* k, const float* v), kKvTypes>, 2> store;
   std::array<std::array<void (*)(const AttendChunk& chunk), kKvTypes>, 2> attend;  // [Activations][KvType]
+  // True: where tokens of a page and dimensions are multiples of kKvBlock, `attend` reads pointers at multiples of it
+  // only; the others are not set.
+  std::array<std::array<bool, kKvTypes>, 2> attend_by_blocks = {};
   // Merges the next chunk of one query into the running softmax (most, total, sums).
   void (*merge)(float chunk_most, float chunk_total, const float* chunk_sums, float* most, float* total, float* sums,
                 int64_t count);
