@@ -1,6 +1,9 @@
-// Attention on the team. A tile is some rows of one sequence and the heads that share a kv head. Few tiles (decoding):
-// the chunks of each are computed apart by all workers and merged in order. Many tiles: a worker walks one tile's
-// chunks in order. Both sum the same chunks in the same order, so which way was taken cannot show.
+// Attention on the team. A tile is some rows of one sequence and some kv heads with the heads that share them. Few
+// tiles (decoding): the chunks of each are computed apart by all workers and merged in order. Many tiles: a worker
+// walks one tile's chunks in order. Both sum the same chunks in the same order, so which way was taken cannot show.
+//
+// A page keeps one head after another, a few kilobytes each. A machine that sees a run of memory being read fetches
+// what lies behind it, so rows that are few take all kv heads of a chunk before they go on: what was fetched is needed.
 #include <algorithm>
 #include <limits>
 
@@ -12,6 +15,9 @@ namespace millrace::cpu {
 namespace {
 
 constexpr int64_t kLongestRun = 8;  // chunks of one task
+constexpr int64_t kTogether =
+    256 << 10;                          // bytes of a chunk, all kv heads of a tile: they and the next in a second cache
+constexpr int64_t kTasksPerWorker = 4;  // so that a worker held up does not hold up all
 
 int64_t window_begin(const Attention& attention, int64_t position) {
   return attention.window > 0 ? std::max<int64_t>(0, position - attention.window + 1) : 0;
@@ -25,38 +31,36 @@ struct Partial {
   float* sums() const { return values + 2; }
 };
 
-int64_t entry_floats(int32_t v_dim) { return aligned((v_dim + 2) * static_cast<int64_t>(sizeof(float))) / 4; }
-
-// A sink takes part from the start: a score with no value.
-void start_partial(const Attention& attention, int32_t head, Partial partial, int32_t v_dim) {
-  partial.most() = attention.sinks != nullptr ? attention.sinks[head] : -std::numeric_limits<float>::infinity();
-  partial.total() = attention.sinks != nullptr ? 1.0f : 0.0f;
-  std::fill_n(partial.sums(), v_dim, 0.0f);
+bool whole_blocks(const KvView& kv) {
+  return kv.page_tokens % kKvBlock == 0 && kv.k_dim % kKvBlock == 0 && kv.v_dim % kKvBlock == 0;
 }
+
+int64_t entry_floats(int32_t v_dim) { return aligned((v_dim + 2) * static_cast<int64_t>(sizeof(float))) / 4; }
 
 }  // namespace
 
-// Where a chunk of a tile lies.
-void CpuOps::look_ahead(const Tile& tile, int64_t chunk, Ahead& ahead) const {
+// Where a chunk of one kv head of a tile lies.
+void CpuOps::look_ahead(const Tile& tile, int32_t index, int64_t chunk, Ahead& ahead) const {
   const KvView& kv = *tile.kv;
   if (kv.page_tokens < kKvBlock) return;
   const PageTables& tables = step_->groups[static_cast<size_t>(kv.group)];
   const int32_t* pages = tables.pages + int64_t{tile.sequence} * tables.stride;
+  int64_t k_bytes = bytes_of(kv.type, kv.k_dim), v_bytes = bytes_of(kv.type, kv.v_dim);
   int64_t begin = std::max(tile.begin, chunk * kAttendChunk), end = std::min(tile.end, (chunk + 1) * kAttendChunk);
-  for (int64_t p = begin; p < end;) {
-    int64_t within = p % kv.page_tokens, count = std::min(end - p, kv.page_tokens - within);
-    const std::byte* base = kv.base + pages[p / kv.page_tokens] * kv.page_stride;
-    int64_t slot = tile.kv_head * int64_t{kv.page_tokens} + within;
-    ahead.add(base + kv.k_offset + bytes_of(kv.type, slot * kv.k_dim), bytes_of(kv.type, count * kv.k_dim));
-    ahead.add(base + kv.v_offset + bytes_of(kv.type, slot * kv.v_dim), bytes_of(kv.type, count * kv.v_dim));
+  int64_t page = begin / kv.page_tokens, within = begin % kv.page_tokens;
+  for (int64_t p = begin; p < end; ++page, within = 0) {
+    int64_t count = std::min(end - p, kv.page_tokens - within);
+    const std::byte* base = kv.base + pages[page] * kv.page_stride;
+    int64_t slot = (tile.first_head + index) * int64_t{kv.page_tokens} + within;
+    ahead.add(base + kv.k_offset + slot * k_bytes, count * k_bytes);
+    ahead.add(base + kv.v_offset + slot * v_bytes, count * v_bytes);
     p += count;
   }
 }
 
-// One chunk of one tile into partials[query * entry]. The same worker goes on with the next chunk if that is before
-// end_chunk.
-void CpuOps::attend_chunk(const Tile& tile, int64_t chunk, int64_t end_chunk, float* partials, int64_t entry,
-                          std::byte* scratch) const {
+// One chunk of one kv head of a tile into the partials of its queries.
+void CpuOps::attend_head(const Tile& tile, int32_t index, int64_t chunk, Ahead& ahead, float* partials,
+                         std::byte* scratch) const {
   const KvView& kv = *tile.kv;
   const Attention& attention = *tile.attention;
   const std::byte *keys[kAttendChunk], *values[kAttendChunk];
@@ -64,14 +68,14 @@ void CpuOps::attend_chunk(const Tile& tile, int64_t chunk, int64_t end_chunk, fl
   int32_t head[kAttendQueries], position[kAttendQueries], begin[kAttendQueries], end[kAttendQueries];
   float most[kAttendQueries], total[kAttendQueries];
 
-  int64_t first = chunk * kAttendChunk;
-  int32_t queries = 0;
+  int64_t first = chunk * kAttendChunk, entry = entry_floats(kv.v_dim);
+  int32_t queries = 0, kv_head = tile.first_head + index;
   for (int32_t r = tile.first_row; r < tile.first_row + tile.rows; ++r) {
-    for (int32_t h = tile.kv_head * tile.group(); h < (tile.kv_head + 1) * tile.group(); ++h, ++queries) {
+    int64_t from = window_begin(attention, step_->positions[r]) - first, to = step_->visible[r] - first;
+    for (int32_t h = kv_head * tile.group(); h < (kv_head + 1) * tile.group(); ++h, ++queries) {
       q[queries] = tile.q.row(r) + int64_t{h} * kv.k_dim;
       head[queries] = h;
       position[queries] = step_->positions[r];
-      int64_t from = window_begin(attention, step_->positions[r]) - first, to = step_->visible[r] - first;
       begin[queries] = static_cast<int32_t>(std::clamp<int64_t>(from, 0, kAttendChunk));
       end[queries] = static_cast<int32_t>(std::clamp<int64_t>(to, 0, kAttendChunk));
     }
@@ -84,18 +88,17 @@ void CpuOps::attend_chunk(const Tile& tile, int64_t chunk, int64_t end_chunk, fl
   if (kv.page_tokens % kKvBlock == 0) unseen = unseen / kKvBlock * kKvBlock;
   std::fill_n(keys, unseen, nullptr);
   std::fill_n(values, unseen, nullptr);
-  for (int32_t j = unseen; j < positions;) {  // page by page
-    int64_t page = (first + j) / kv.page_tokens, within = (first + j) % kv.page_tokens;
+  int32_t step =
+      kernels_.attend_by_blocks[static_cast<size_t>(activations_)][kv_type(kv.type)] && whole_blocks(kv) ? kKvBlock : 1;
+  int64_t page = (first + unseen) / kv.page_tokens, within = (first + unseen) % kv.page_tokens;
+  for (int32_t j = unseen; j < positions; ++page, within = 0) {
     const std::byte* base = kv.base + pages[page] * kv.page_stride;
-    const std::byte* key = base + kv.k_offset + (tile.kv_head * int64_t{kv.page_tokens} + within) * k_bytes;
-    const std::byte* value = base + kv.v_offset + (tile.kv_head * int64_t{kv.page_tokens} + within) * v_bytes;
+    const std::byte* key = base + kv.k_offset + (kv_head * int64_t{kv.page_tokens} + within) * k_bytes;
+    const std::byte* value = base + kv.v_offset + (kv_head * int64_t{kv.page_tokens} + within) * v_bytes;
     int32_t count = static_cast<int32_t>(std::min<int64_t>(kv.page_tokens - within, positions - j));
-    for (int32_t i = 0; i < count; ++i) keys[j + i] = key + i * k_bytes;
-    for (int32_t i = 0; i < count; ++i) values[j + i] = value + i * v_bytes;
+    for (int32_t i = 0; i < count; i += step) keys[j + i] = key + i * k_bytes, values[j + i] = value + i * v_bytes;
     j += count;
   }
-  Ahead ahead;
-  if (chunk + 1 < end_chunk) look_ahead(tile, chunk + 1, ahead);
   AttendChunk call{&kv,  kv.k_dim, kv.v_dim, positions, keys, values, &attention,   first, queries, q,
                    head, position, begin,    end,       most, total,  partials + 2, entry, scratch, &ahead};
   kernels_.attend[static_cast<size_t>(activations_)][kv_type(kv.type)](call);
@@ -105,28 +108,73 @@ void CpuOps::attend_chunk(const Tile& tile, int64_t chunk, int64_t end_chunk, fl
   }
 }
 
-void CpuOps::attend_tile(const Tile& tile, std::byte* scratch) const {
-  const KvView& kv = *tile.kv;
-  int64_t entry = entry_floats(kv.v_dim);
-  // The upper half of the scratch: what is running, and the chunk at hand.
-  float* running = reinterpret_cast<float*>(scratch + kWorkerBytes / 2);
-  float* fresh = running + tile.queries() * entry;
-  for (int32_t i = 0; i < tile.queries(); ++i) {
-    start_partial(*tile.attention, tile.kv_head * tile.group() + i % tile.group(), {running + i * entry}, kv.v_dim);
-  }
-  for (int64_t chunk = tile.first_chunk(); chunk < tile.end_chunk(); ++chunk) {
-    attend_chunk(tile, chunk, tile.end_chunk(), fresh, entry, scratch);
-    for (int32_t i = 0; i < tile.queries(); ++i) {
-      Partial to{running + i * entry}, from{fresh + i * entry};
-      kernels_.merge(from.most(), from.total(), from.sums(), &to.most(), &to.total(), to.sums(), kv.v_dim);
+// One chunk of one tile into the partials of its queries. The same worker probably goes on with another chunk, of the
+// same tile or another; null: with none.
+void CpuOps::attend_chunk(const Tile& tile, int64_t chunk, const Tile* next_tile, int64_t next_chunk, float* partials,
+                          std::byte* scratch) const {
+  int64_t stride = tile.head_queries() * entry_floats(tile.kv->v_dim);
+  for (int32_t index = 0; index < tile.heads; ++index) {
+    Ahead ahead;
+    if (index + 1 < tile.heads) {
+      look_ahead(tile, index + 1, chunk, ahead);
+    } else if (next_tile != nullptr) {
+      look_ahead(*next_tile, 0, next_chunk, ahead);
     }
-  }
-  for (int32_t i = 0; i < tile.queries(); ++i) {
-    Partial of{running + i * entry};
-    int64_t head = tile.kv_head * tile.group() + i % tile.group();
-    kernels_.divide(of.sums(), of.total(), tile.out.row(tile.first_row + i / tile.group()) + head * kv.v_dim, kv.v_dim);
+    attend_head(tile, index, chunk, ahead, partials + index * stride, scratch);
   }
 }
+
+// A sink takes part from the start: a score with no value.
+void CpuOps::start_query(const Tile& tile, int32_t query, float* running) const {
+  Partial partial{running};
+  const float* sinks = tile.attention->sinks;
+  partial.most() = sinks != nullptr ? sinks[tile.head(query)] : -std::numeric_limits<float>::infinity();
+  partial.total() = sinks != nullptr ? 1.0f : 0.0f;
+  std::fill_n(partial.sums(), tile.kv->v_dim, 0.0f);
+}
+
+void CpuOps::finish_query(const Tile& tile, int32_t query, const float* running) const {
+  float* out = tile.out.row(tile.row(query)) + int64_t{tile.head(query)} * tile.kv->v_dim;
+  kernels_.divide(running + 2, running[1], out, tile.kv->v_dim);
+}
+
+// Queries [first, end) of a tile take in the next chunk or run.
+void CpuOps::merge(const Tile& tile, int32_t first, int32_t end, const float* partials, float* running) const {
+  int64_t entry = entry_floats(tile.kv->v_dim);
+  for (int32_t query = first; query < end; ++query) {
+    const float* from = partials + query * entry;
+    Partial to{running + query * entry};
+    kernels_.merge(from[0], from[1], from + 2, &to.most(), &to.total(), to.sums(), tile.kv->v_dim);
+  }
+}
+
+// The chunks of one run into the partials of the tile's queries: the first as it is, the others merged into it. The
+// upper half of the scratch holds the chunk at hand.
+void CpuOps::attend_run(const Tile& tile, int64_t run, const Tile* next_tile, int64_t next_chunk, float* partials,
+                        std::byte* scratch) const {
+  float* fresh = reinterpret_cast<float*>(scratch + kWorkerBytes / 2);
+  int64_t first = tile.first_chunk(run), end = tile.end_chunk(run);
+  for (int64_t chunk = first; chunk < end; ++chunk) {
+    bool last = chunk + 1 == end;
+    attend_chunk(tile, chunk, last ? next_tile : &tile, last ? next_chunk : chunk + 1,
+                 chunk == first ? partials : fresh, scratch);
+    if (chunk != first) merge(tile, 0, tile.queries(), fresh, partials);
+  }
+}
+
+void CpuOps::attend_tile(const Tile& tile, std::byte* scratch) const {
+  int64_t floats = tile.queries() * entry_floats(tile.kv->v_dim);
+  float* running = reinterpret_cast<float*>(scratch + kWorkerBytes / 2) + floats;
+  float* partials = running + floats;
+  for (int32_t i = 0; i < tile.queries(); ++i) start_query(tile, i, running + i * entry_floats(tile.kv->v_dim));
+  for (int64_t run = tile.first_run(); run < tile.end_run(); ++run) {
+    bool last = run + 1 == tile.end_run();
+    attend_run(tile, run, last ? nullptr : &tile, (run + 1) * kAttendRun, partials, scratch);
+    merge(tile, 0, tile.queries(), partials, running);
+  }
+  for (int32_t i = 0; i < tile.queries(); ++i) finish_query(tile, i, running + i * entry_floats(tile.kv->v_dim));
+}
+static_assert(3 * kAttendQueries * (kHeadDim + 16) * sizeof(float) <= kWorkerBytes / 2);
 
 void CpuOps::attend_whole(std::span<const Tile> tiles) {
   // The last rows see most: they come first, so that no worker starts a long tile when the others are done.
@@ -135,50 +183,73 @@ void CpuOps::attend_whole(std::span<const Tile> tiles) {
   });
 }
 
-// In rounds of as many chunks as the room for partials holds.
-void CpuOps::attend_split(std::span<const Tile> tiles) {
-  const KvView& kv = *tiles[0].kv;
-  int64_t entry = entry_floats(kv.v_dim), queries = 0, first = INT64_MAX, end = 0;
+// A task is a run of a tile, or where there are too few of them a chunk. In rounds of as many as the room for partials
+// holds, whole runs at a time.
+void CpuOps::attend_split(std::span<const Tile> tiles, bool runs) {
+  int64_t entry = entry_floats(tiles[0].kv->v_dim), queries = 0, first = INT64_MAX, end = 0;
   for (const Tile& tile : tiles) {
     queries += tile.queries();
-    first = std::min(first, tile.first_chunk());
-    end = std::max(end, tile.end_chunk());
+    first = std::min(first, tile.first_run());
+    end = std::max(end, tile.end_run());
   }
+  int64_t per_run = runs ? 1 : kAttendRun, count = static_cast<int64_t>(tiles.size()), stride = queries * entry;
   float* running = reinterpret_cast<float*>(fixed_ + team_.workers() * kWorkerBytes);
-  float* partials = running + queries * entry;
-  int64_t room = kPartialBytes / 4 / entry / queries - 1;  // chunks at a time
-  int64_t count = static_cast<int64_t>(tiles.size());
+  float* partials = running + stride;
+  int64_t room = (kPartialBytes / 4 / stride - 1) / per_run;  // runs at a time
   CHECK(room >= 1);
+  // Tasks [0, steps * count) of a round: step by step, each of all tiles.
+  auto step_of = [&](const Tile& tile, int64_t at) {  // its chunks, perhaps none
+    if (runs) return std::pair(tile.first_chunk(at), tile.end_chunk(at));
+    bool seen = at >= tile.first_chunk() && at < tile.end_chunk();
+    return std::pair(at, seen ? at + 1 : at);
+  };
   for (int64_t round = first; round < end || round == first; round += room) {
-    int64_t chunks = std::min(room, end - round);
-    // A task is a run of chunks of one tile, so that a worker can look ahead.
-    int64_t run = std::clamp<int64_t>(chunks * count / (int64_t{4} * team_.workers()), 1, kLongestRun);
-    int64_t runs = (chunks + run - 1) / run;
-    team_.each(runs * count, [&](int64_t task, int worker) {
+    int64_t begin = round * per_run, steps = std::min(room, end - round) * per_run;
+    team_.each(steps * count, [&](int64_t task, int worker) {
       const Tile& tile = tiles[static_cast<size_t>(task % count)];
-      int64_t before = 0;
-      for (int64_t i = 0; i < task % count; ++i) before += tiles[static_cast<size_t>(i)].queries();
-      int64_t run_begin = std::max(round + task / count * run, tile.first_chunk());
-      int64_t run_end = std::min(std::min(round + (task / count + 1) * run, round + chunks), tile.end_chunk());
-      for (int64_t chunk = run_begin; chunk < run_end; ++chunk) {
-        float* place = partials + ((chunk - round) * queries + before) * entry;
-        attend_chunk(tile, chunk, run_end, place, entry, worker_scratch(worker));
-      }
+      int64_t at = begin + task / count;
+      auto [from, to] = step_of(tile, at);
+      if (from >= to) return;
+      // Tasks go to whoever is free, so the next of this worker is about as many further as there are workers.
+      int64_t later = task + team_.workers();
+      const Tile* next = later < steps * count ? &tiles[static_cast<size_t>(later % count)] : nullptr;
+      int64_t next_chunk = next != nullptr ? step_of(*next, begin + later / count).first : 0;
+      float* place = partials + task / count * stride + (tile.first_query) * entry;
+      runs ? attend_run(tile, at, next, next_chunk, place, worker_scratch(worker))
+           : attend_chunk(tile, from, next, next_chunk, place, worker_scratch(worker));
     });
-    int64_t query = 0;
     for (const Tile& tile : tiles) {
-      for (int32_t i = 0; i < tile.queries(); ++i, ++query) {
-        int32_t head = tile.kv_head * tile.group() + i % tile.group();
-        Partial to{running + query * entry};
-        if (round == first) start_partial(*tile.attention, head, to, kv.v_dim);
-        for (int64_t chunk = std::max(round, tile.first_chunk()); chunk < std::min(round + chunks, tile.end_chunk());
-             ++chunk) {
-          Partial from{partials + ((chunk - round) * queries + query) * entry};
-          kernels_.merge(from.most(), from.total(), from.sums(), &to.most(), &to.total(), to.sums(), kv.v_dim);
-        }
-        if (round + chunks < end) continue;
-        float* out = tile.out.row(tile.first_row + i / tile.group()) + int64_t{head} * kv.v_dim;
-        kernels_.divide(to.sums(), to.total(), out, kv.v_dim);
+      float *mine = running + tile.first_query * entry, *run = partials + tile.first_query * entry;
+      for (int32_t i = 0; round == first && i < tile.queries(); ++i) start_query(tile, i, mine + i * entry);
+      for (int64_t r = std::max(round, tile.first_run()); r < std::min(round + room, tile.end_run()); ++r) {
+        int64_t from = runs ? r : tile.first_chunk(r), to = runs ? r + 1 : tile.end_chunk(r);
+        float* sum = run + (from - begin) * stride;  // the first chunk of the run takes in the others
+        for (int64_t c = from + 1; c < to; ++c) merge(tile, 0, tile.queries(), run + (c - begin) * stride, sum);
+        merge(tile, 0, tile.queries(), sum, mine);
+      }
+      for (int32_t i = 0; round + room >= end && i < tile.queries(); ++i) finish_query(tile, i, mine + i * entry);
+    }
+  }
+}
+
+// Tiles of at most `heads` kv heads.
+void CpuOps::add_tiles(const Attention& attention, Tensor q, const KvView& kv, Tensor out, int32_t heads) {
+  int32_t group = attention.heads / kv.kv_heads, most_rows = kAttendQueries / group;
+  int32_t queries = 0;
+  tiles_.clear();
+  for (int32_t s = 0; s < step_->sequences; ++s) {
+    for (int32_t row = step_->first_row[s]; row < step_->first_row[s + 1]; row += most_rows) {
+      int32_t rows = std::min(most_rows, step_->first_row[s + 1] - row);
+      int64_t begin = INT64_MAX, end = 0;
+      for (int32_t r = row; r < row + rows; ++r) {
+        begin = std::min(begin, window_begin(attention, step_->positions[r]));
+        end = std::max<int64_t>(end, step_->visible[r]);
+      }
+      int32_t together = std::clamp(kAttendQueries / (rows * group), 1, heads);
+      for (int32_t head = 0; head < kv.kv_heads; head += together) {
+        tiles_.push_back({&attention, &kv, q, out, s, head, std::min(together, kv.kv_heads - head), row, rows, queries,
+                          std::min(begin, end), end});
+        queries += tiles_.back().queries();
       }
     }
   }
@@ -188,25 +259,20 @@ void CpuOps::attend(const Attention& attention, Tensor q, const KvView& kv, Tens
   int32_t group = attention.heads / kv.kv_heads;
   CHECK(group >= 1 && group <= kAttendQueries && kv.k_dim <= kHeadDim && kv.v_dim <= kHeadDim,
         "{} heads, {} kv heads of {} and {}", attention.heads, kv.kv_heads, kv.k_dim, kv.v_dim);
-  int32_t tile_rows = kAttendQueries / group;
-  tiles_.clear();
-  for (int32_t s = 0; s < step_->sequences; ++s) {
-    for (int32_t row = step_->first_row[s]; row < step_->first_row[s + 1]; row += tile_rows) {
-      int32_t rows = std::min(tile_rows, step_->first_row[s + 1] - row);
-      int64_t begin = INT64_MAX, end = 0;
-      for (int32_t r = row; r < row + rows; ++r) {
-        begin = std::min(begin, window_begin(attention, step_->positions[r]));
-        end = std::max<int64_t>(end, step_->visible[r]);
-      }
-      for (int32_t head = 0; head < kv.kv_heads; ++head) {
-        tiles_.push_back({&attention, &kv, q, out, s, head, row, rows, std::min(begin, end), end});
-      }
-    }
-  }
-  bool few = team_.workers() > 1 && static_cast<int64_t>(tiles_.size()) < int64_t{4} * team_.workers();
+  int64_t head_bytes = bytes_of(kv.type, int64_t{kAttendChunk} * (kv.k_dim + kv.v_dim));
+  int64_t tasks = kTasksPerWorker * team_.workers();
+  auto runs = [&] {
+    int64_t sum = 0;
+    for (const Tile& tile : tiles_) sum += tile.end_run() - tile.first_run();
+    return sum;
+  };
+  add_tiles(attention, q, kv, out, static_cast<int32_t>(std::clamp<int64_t>(kTogether / head_bytes, 1, kv.kv_heads)));
+  if (team_.workers() > 1 && runs() < tasks) add_tiles(attention, q, kv, out, 1);  // too little for all workers
+  bool few = team_.workers() > 1 && static_cast<int64_t>(tiles_.size()) < tasks;
   int64_t queries = int64_t{q.rows} * attention.heads;
-  bool fits = queries * entry_floats(kv.v_dim) * static_cast<int64_t>(sizeof(float)) * 4 <= kPartialBytes;
-  few&& fits ? attend_split(tiles_) : attend_whole(tiles_);
+  bool fits =
+      queries * entry_floats(kv.v_dim) * static_cast<int64_t>(sizeof(float)) * (kAttendRun + 2) <= kPartialBytes;
+  few&& fits ? attend_split(tiles_, runs() >= tasks) : attend_whole(tiles_);
 }
 
 }  // namespace millrace::cpu

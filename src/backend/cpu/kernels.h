@@ -58,9 +58,11 @@ struct LinearKernel {
   void (*product)(const LinearPart& part) = nullptr;
 };
 
-// Attention walks the cache in chunks of this many positions, aligned to position 0. A chunk is summed from nothing and
-// chunks are merged in order, so they may be computed by different workers.
+// Attention walks the cache in chunks of this many positions, aligned to position 0, and so many chunks are a run. A
+// chunk is summed from nothing, a run from its chunks in order, the whole from its runs in order; so chunks and runs
+// may be computed by different workers.
 inline constexpr int32_t kAttendChunk = 128;
+inline constexpr int32_t kAttendRun = 4;
 inline constexpr int32_t kAttendQueries = 64;  // at once
 inline constexpr int32_t kHeadDim = 512;       // largest
 
@@ -71,23 +73,20 @@ inline constexpr int32_t kKvBlock = 8;
 // What of the cache is read next. Pages are short runs of memory, too short for the machine to see what follows, so
 // kernels ask for some lines of it now and then while they compute.
 struct Ahead {
-  static constexpr int kRuns = 2 * (kAttendChunk / kKvBlock + 1);
-  const std::byte *begins[kRuns], *ends[kRuns];
-  int count = 0, next = 0;
-  const std::byte *at = nullptr, *end = nullptr;  // of the run at hand
+  static constexpr int32_t kPiece = 512;  // bytes
+  static constexpr int32_t kMost = 2 * kAttendChunk * kHeadDim * static_cast<int32_t>(sizeof(float)) / kPiece;
+  const std::byte* pieces[kMost];
+  int32_t count = 0, next = 0;
 
   void add(const std::byte* begin, int64_t bytes) {
-    if (count < kRuns) begins[count] = begin, ends[count++] = begin + bytes;
+    for (int64_t at = 0; at < bytes && count < kMost; at += kPiece) pieces[count++] = begin + at;
   }
-  // Four lines, into the second cache: the first has too few places for lines under way. Little at a time, or the
-  // machine waits.
+  // The next piece, into the second cache: the first has too few places for lines under way. A piece now and then, or
+  // the machine waits.
   void fetch() {
-    if (at >= end) {
-      if (next == count) return;
-      at = begins[next], end = ends[next++];
-    }
-    for (int i = 0; i < 4; ++i) __builtin_prefetch(at + i * 64, 0, 2);
-    at += 256;
+    if (next == count) return;
+    const std::byte* piece = pieces[next++];
+    for (int32_t at = 0; at < kPiece; at += 64) __builtin_prefetch(piece + at, 0, 2);
   }
 };
 
@@ -154,6 +153,9 @@ struct Kernels {
   // together.
   std::array<std::array<void (*)(const KvPlace& place, const float* k, const float* v), kKvTypes>, 2> store;
   std::array<std::array<void (*)(const AttendChunk& chunk), kKvTypes>, 2> attend;  // [Activations][KvType]
+  // True: where tokens of a page and dimensions are multiples of kKvBlock, `attend` reads pointers at multiples of it
+  // only; the others are not set.
+  std::array<std::array<bool, kKvTypes>, 2> attend_by_blocks = {};
   // Merges the next chunk of one query into the running softmax (most, total, sums).
   void (*merge)(float chunk_most, float chunk_total, const float* chunk_sums, float* most, float* total, float* sums,
                 int64_t count);
