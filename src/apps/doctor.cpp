@@ -8,6 +8,7 @@
 #include "apps/terminal.h"
 #include "apps/verbs.h"
 #include "backend/cpu/cpu.h"
+#include "backend/cuda/cuda.h"
 #include "base/json.h"
 #include "base/team.h"
 #include "ledger/machine.h"
@@ -34,6 +35,19 @@ std::string cpu_hint(const Host& host) {
   if (has(host, "asimddp")) return "no i8mm: prompts are read at about half the speed of newer Arm processors";
   if (has(host, "avx2")) return "no VNNI: quantised models run, but below what newer x86 processors reach";
   return "no AVX2 and no dot-product instructions: only the plain kernels run here, expect low speed";
+}
+
+void examine_gpus(std::vector<Finding>& report) {
+  if (!cuda_built()) {
+    report.push_back({"gpu", "cuda", "not in this build"});
+    return;
+  }
+  const std::vector<CudaDevice> devices = cuda_devices();
+  if (devices.empty()) report.push_back({"gpu", "cuda", "no GPU, or no driver for one"});
+  for (size_t i = 0; i < devices.size(); ++i) {
+    report.push_back({"gpu", fmt::format("cuda:{}", i),
+                      fmt::format("{}, {}", devices[i].name, human_bytes(static_cast<uint64_t>(devices[i].memory)))});
+  }
 }
 
 void examine_cpu(const Host& host, std::vector<Finding>& report) {
@@ -144,6 +158,7 @@ Result<int> run(const Arguments& arguments) {
   Host host = probe_host();
   std::vector<Finding> report;
   examine_cpu(host, report);
+  examine_gpus(report);
   examine_memory(host, report);
   examine_gpus(host, report);
   examine_build(report);
