@@ -9,5 +9,5 @@ target_sources(millrace_backend PRIVATE ${kernels})
 set_target_properties(millrace_backend PROPERTIES CUDA_ARCHITECTURES 90a)
 # No contraction of a * b + c, as on the host: fused and single kernels must round alike.
 target_compile_options(millrace_backend PRIVATE "$<$<COMPILE_LANGUAGE:CUDA>:--fmad=false>")
-target_compile_definitions(millrace_backend PUBLIC MILLRACE_CUDA=1)
+target_compile_definitions(millrace_backend PRIVATE MILLRACE_CUDA=1)
 target_link_libraries(millrace_backend PUBLIC CUDA::cudart_static)

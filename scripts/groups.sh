@@ -134,6 +134,32 @@ group_release() {
   run_tests release build/release 600 $(test_folders)
 }
 
+# The CUDA backend: compiled where nvcc is, run where a GPU is.
+group_cuda() {
+  if ! command -v nvcc >/dev/null; then
+    skipped "cuda: no nvcc here, nothing was compiled"
+    return
+  fi
+  prepare cuda "$root/build/cuda" millrace -DMILLRACE_TESTS=OFF || return
+  passed
+  if ! nvidia-smi -L >/dev/null 2>&1; then
+    skipped "cuda: compiled, but there is no GPU to run it on"
+    return
+  fi
+  local program=build/cuda/bin/millrace name=cuda-golden
+  if timeout 600 "$program" verify golden tests/model/golden --backend cuda >"$logs/$name.log" 2>&1; then
+    passed
+  else
+    failed "$name (see build/test-logs/$name.log)"
+  fi
+  name=cuda-cache
+  if timeout 600 "$program" verify cache --device cuda >"$logs/$name.log" 2>&1; then
+    passed
+  else
+    failed "$name (see build/test-logs/$name.log)"
+  fi
+}
+
 # The program as a person meets it, in a shell.
 group_command_line() {
   prepare release "$root/build/release" millrace -DMILLRACE_TESTS=ON || return
