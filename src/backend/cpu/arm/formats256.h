@@ -24,7 +24,7 @@ template <int halves, bool mins, bool signed_scales>
 struct SuperGroup {
   static constexpr int kHalves = halves;
   static constexpr bool kMins = mins;
-  static constexpr bool kSplits = false;
+  static constexpr int64_t kSplits = 0;
   static constexpr int kSubgroups = 8 * halves;
   static constexpr int64_t kScales = mins ? 32 : 16, kMinimums = kScales + kSubgroups * 8;
   static constexpr int64_t kCodes = kMinimums + (mins ? halves * 64 : 0);
@@ -72,7 +72,7 @@ struct Q45K : SuperGroup<1, true, false> {
   static constexpr int64_t kBits = kCodes, kNibbles = kCodes + (fifth ? kSpans * kOneBitBytes : 0);
   static constexpr int64_t kBytes = kNibbles + kSpans * kNibbleBytes, kFileBytes = sizeof(Stored);
   static constexpr float kAfter = 1;
-  static constexpr bool kSplits = !fifth;
+  static constexpr int64_t kSplits = fifth ? 0 : 3;
   static constexpr int64_t kSplitRow = 0, kSplitRowBytes = kSplitBytes;
 
 #ifdef __ARM_FEATURE_MATMUL_INT8
@@ -149,7 +149,7 @@ using Q5K = Q45K<layout::Q5K, true>;
 struct Q6K : SuperGroup<2, false, true> {
   static constexpr int64_t kBytes = kCodes + 4 * 3 * 2 * kPairs * 16, kFileBytes = sizeof(layout::Q6K);
   static constexpr float kAfter = 0.25f;
-  static constexpr bool kSplits = true;
+  static constexpr int64_t kSplits = 2;
   static constexpr int64_t kSplitRow = kSplitBytes, kSplitRowBytes = kThirdsBytes;
 
 #ifdef __ARM_FEATURE_MATMUL_INT8

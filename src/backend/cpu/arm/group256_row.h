@@ -212,7 +212,7 @@ inline void multiply_q4_k_row(const std::byte* row, const std::byte* group, floa
   "mla v" #d ".4s, v15.4s, v23.4s\n"
 
 // The three parts of the fourth's sums with their weights (v12-14), then outputs 0-3 and 4-7 in v0 and v2.
-#define MILLRACE_JOIN           \
+#define MILLRACE_WEIGH          \
   "mul v0.4s, v0.4s, v12.4s\n"  \
   "mul v1.4s, v1.4s, v12.4s\n"  \
   "mul v2.4s, v2.4s, v12.4s\n"  \
@@ -266,7 +266,7 @@ inline void multiply_q6_k_row(const std::byte* row, const std::byte* group, floa
       "b.ne 1b\n"
       "ldp q12, q13, [%[weights]]\n"
       "ldr q14, [%[weights], #32]\n"
-      MILLRACE_JOIN
+      MILLRACE_WEIGH
       "ldr q20, [%[group]]\n"
       "ldr s24, [%[row_factor]]\n"
       "fcvtl v22.4s, v20.4h\n"
@@ -288,7 +288,7 @@ inline void multiply_q6_k_row(const std::byte* row, const std::byte* group, floa
 
 #undef MILLRACE_STEP
 #undef MILLRACE_SCALE
-#undef MILLRACE_JOIN
+#undef MILLRACE_WEIGH
 #undef MILLRACE_CLEAR4
 #undef MILLRACE_FETCH
 
