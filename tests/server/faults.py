@@ -1,4 +1,4 @@
-"""The server under clients that misbehave: faults.py MILLRACE [--full]. Prints a line per check.
+"""The server under clients that misbehave: faults.py MILLRACE [--full] [--only NAME]. Prints a line per check.
 
 In every fault eight background streams run along and must stay, byte for byte, what they were on a quiet server;
 afterwards nothing runs, no page is held but by the prefix cache, and memory is back where it was. Standard library
@@ -211,7 +211,7 @@ async def stalled_readers(server, count, _rng):
         sock.setblocking(False)
         await asyncio.get_running_loop().sock_connect(sock, (server.host, server.port))
         await asyncio.get_running_loop().sock_sendall(
-            sock, request("/v1/completions", {**story(index % 64, 250), "logprobs": 20, "user": "stalled"}))
+            sock, request("/v1/completions", {**story(index % 64, 120), "logprobs": 20, "user": "stalled"}))
         writers.append(sock)
     # They are cut off one after another; what is left are the streams beside them.
     grown, deadline, values = server.memory(), time.monotonic() + PATIENCE, {"http_generations": count}
@@ -397,13 +397,17 @@ async def faults_on(program, flags, faults, counts, report, seed):
             server.process.wait()
 
 
-async def all_faults(program, counts, report, seed):
+async def all_faults(program, counts, report, seed, only=None):
     faults = list(FAULTS)
     if "slowhttptest" in counts and shutil.which("slowhttptest"):
         faults.append(("slowhttptest", slow_tool))
     elif "slowhttptest" in counts:
         print("skip - slowhttptest is not installed")
-    await faults_on(program, ["--max-waiting", "8192"], faults, counts, report, seed)
+    faults = [fault for fault in faults if only in (None, fault[0])]
+    if faults:
+        await faults_on(program, ["--max-waiting", "8192"], faults, counts, report, seed)
+    if only not in (None, "overload"):
+        return
     # Five times as many come as may run and wait.
     waiting = str(counts["overload"] // 5 - 16)
     await faults_on(program, ["--max-waiting", waiting], [("overload", overload)], counts, report, seed)
@@ -524,10 +528,15 @@ def main():
     parser.add_argument("program")
     parser.add_argument("--full", action="store_true")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--only", help="one fault by its name, such as idle; nothing else runs")
     chosen = parser.parse_args()
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     report = Report()
+    if chosen.only:
+        counts = LARGE if chosen.full else {**SMALL, "slowhttptest": 200}
+        asyncio.run(all_faults(chosen.program, counts, report, chosen.seed, only=chosen.only))
+        return 0 if report.failures == 0 else 1
     asyncio.run(other_doors(chosen.program, report))
     asyncio.run(signals(chosen.program, report))
     batch(chosen.program, report)
