@@ -1,6 +1,9 @@
-// Attention on the team. A tile is some rows of one sequence and the heads that share a kv head. Few tiles (decoding):
-// the chunks of each are computed apart by all workers and merged in order. Many tiles: a worker walks one tile's
-// chunks in order. Both sum the same chunks in the same order, so which way was taken cannot show.
+// Attention on the team. A tile is some rows of one sequence and some kv heads with the heads that share them. Few
+// tiles (decoding): the chunks of each are computed apart by all workers and merged in order. Many tiles: a worker
+// walks one tile's chunks in order. Both sum the same chunks in the same order, so which way was taken cannot show.
+//
+// A page keeps one head after another, a few kilobytes each. A machine that sees a run of memory being read fetches
+// what lies behind it, so rows that are few take all kv heads of a chunk before they go on: what was fetched is needed.
 #include <algorithm>
 #include <limits>
 
@@ -12,6 +15,9 @@ namespace millrace::cpu {
 namespace {
 
 constexpr int64_t kLongestRun = 8;  // chunks of one task
+constexpr int64_t kTogether =
+    256 << 10;                          // bytes of a chunk, all kv heads of a tile: they and the next in a second cache
+constexpr int64_t kTasksPerWorker = 4;  // so that a worker held up does not hold up all
 
 int64_t window_begin(const Attention& attention, int64_t position) {
   return attention.window > 0 ? std::max<int64_t>(0, position - attention.window + 1) : 0;
@@ -27,17 +33,10 @@ struct Partial {
 
 int64_t entry_floats(int32_t v_dim) { return aligned((v_dim + 2) * static_cast<int64_t>(sizeof(float))) / 4; }
 
-// A sink takes part from the start: a score with no value.
-void start_partial(const Attention& attention, int32_t head, Partial partial, int32_t v_dim) {
-  partial.most() = attention.sinks != nullptr ? attention.sinks[head] : -std::numeric_limits<float>::infinity();
-  partial.total() = attention.sinks != nullptr ? 1.0f : 0.0f;
-  std::fill_n(partial.sums(), v_dim, 0.0f);
-}
-
 }  // namespace
 
-// Where a chunk of a tile lies.
-void CpuOps::look_ahead(const Tile& tile, int64_t chunk, Ahead& ahead) const {
+// Where a chunk of one kv head of a tile lies.
+void CpuOps::look_ahead(const Tile& tile, int32_t index, int64_t chunk, Ahead& ahead) const {
   const KvView& kv = *tile.kv;
   if (kv.page_tokens < kKvBlock) return;
   const PageTables& tables = step_->groups[static_cast<size_t>(kv.group)];
@@ -46,17 +45,16 @@ void CpuOps::look_ahead(const Tile& tile, int64_t chunk, Ahead& ahead) const {
   for (int64_t p = begin; p < end;) {
     int64_t within = p % kv.page_tokens, count = std::min(end - p, kv.page_tokens - within);
     const std::byte* base = kv.base + pages[p / kv.page_tokens] * kv.page_stride;
-    int64_t slot = tile.kv_head * int64_t{kv.page_tokens} + within;
+    int64_t slot = (tile.first_head + index) * int64_t{kv.page_tokens} + within;
     ahead.add(base + kv.k_offset + bytes_of(kv.type, slot * kv.k_dim), bytes_of(kv.type, count * kv.k_dim));
     ahead.add(base + kv.v_offset + bytes_of(kv.type, slot * kv.v_dim), bytes_of(kv.type, count * kv.v_dim));
     p += count;
   }
 }
 
-// One chunk of one tile into partials[query * entry]. The same worker goes on with the next chunk if that is before
-// end_chunk.
-void CpuOps::attend_chunk(const Tile& tile, int64_t chunk, int64_t end_chunk, float* partials, int64_t entry,
-                          std::byte* scratch) const {
+// One chunk of one kv head of a tile into partials[query of the head * entry].
+void CpuOps::attend_head(const Tile& tile, int32_t index, int64_t chunk, Ahead& ahead, float* partials, int64_t entry,
+                         std::byte* scratch) const {
   const KvView& kv = *tile.kv;
   const Attention& attention = *tile.attention;
   const std::byte *keys[kAttendChunk], *values[kAttendChunk];
@@ -65,13 +63,13 @@ void CpuOps::attend_chunk(const Tile& tile, int64_t chunk, int64_t end_chunk, fl
   float most[kAttendQueries], total[kAttendQueries];
 
   int64_t first = chunk * kAttendChunk;
-  int32_t queries = 0;
+  int32_t queries = 0, kv_head = tile.first_head + index;
   for (int32_t r = tile.first_row; r < tile.first_row + tile.rows; ++r) {
-    for (int32_t h = tile.kv_head * tile.group(); h < (tile.kv_head + 1) * tile.group(); ++h, ++queries) {
+    int64_t from = window_begin(attention, step_->positions[r]) - first, to = step_->visible[r] - first;
+    for (int32_t h = kv_head * tile.group(); h < (kv_head + 1) * tile.group(); ++h, ++queries) {
       q[queries] = tile.q.row(r) + int64_t{h} * kv.k_dim;
       head[queries] = h;
       position[queries] = step_->positions[r];
-      int64_t from = window_begin(attention, step_->positions[r]) - first, to = step_->visible[r] - first;
       begin[queries] = static_cast<int32_t>(std::clamp<int64_t>(from, 0, kAttendChunk));
       end[queries] = static_cast<int32_t>(std::clamp<int64_t>(to, 0, kAttendChunk));
     }
@@ -87,15 +85,13 @@ void CpuOps::attend_chunk(const Tile& tile, int64_t chunk, int64_t end_chunk, fl
   for (int32_t j = unseen; j < positions;) {  // page by page
     int64_t page = (first + j) / kv.page_tokens, within = (first + j) % kv.page_tokens;
     const std::byte* base = kv.base + pages[page] * kv.page_stride;
-    const std::byte* key = base + kv.k_offset + (tile.kv_head * int64_t{kv.page_tokens} + within) * k_bytes;
-    const std::byte* value = base + kv.v_offset + (tile.kv_head * int64_t{kv.page_tokens} + within) * v_bytes;
+    const std::byte* key = base + kv.k_offset + (kv_head * int64_t{kv.page_tokens} + within) * k_bytes;
+    const std::byte* value = base + kv.v_offset + (kv_head * int64_t{kv.page_tokens} + within) * v_bytes;
     int32_t count = static_cast<int32_t>(std::min<int64_t>(kv.page_tokens - within, positions - j));
     for (int32_t i = 0; i < count; ++i) keys[j + i] = key + i * k_bytes;
     for (int32_t i = 0; i < count; ++i) values[j + i] = value + i * v_bytes;
     j += count;
   }
-  Ahead ahead;
-  if (chunk + 1 < end_chunk) look_ahead(tile, chunk + 1, ahead);
   AttendChunk call{&kv,  kv.k_dim, kv.v_dim, positions, keys, values, &attention,   first, queries, q,
                    head, position, begin,    end,       most, total,  partials + 2, entry, scratch, &ahead};
   kernels_.attend[static_cast<size_t>(activations_)][kv_type(kv.type)](call);
@@ -105,27 +101,58 @@ void CpuOps::attend_chunk(const Tile& tile, int64_t chunk, int64_t end_chunk, fl
   }
 }
 
+// One chunk of one tile into partials[query * entry]. The same worker goes on with the next chunk if that is before
+// end_chunk.
+void CpuOps::attend_chunk(const Tile& tile, int64_t chunk, int64_t end_chunk, float* partials, int64_t entry,
+                          std::byte* scratch) const {
+  for (int32_t index = 0; index < tile.heads; ++index) {
+    Ahead ahead;
+    if (index + 1 < tile.heads) {
+      look_ahead(tile, index + 1, chunk, ahead);
+    } else if (chunk + 1 < end_chunk) {
+      look_ahead(tile, 0, chunk + 1, ahead);
+    }
+    attend_head(tile, index, chunk, ahead, partials + index * tile.head_queries() * entry, entry, scratch);
+  }
+}
+
+// A sink takes part from the start: a score with no value.
+void CpuOps::start_query(const Tile& tile, int32_t query, float* running) const {
+  Partial partial{running};
+  const float* sinks = tile.attention->sinks;
+  partial.most() = sinks != nullptr ? sinks[tile.head(query)] : -std::numeric_limits<float>::infinity();
+  partial.total() = sinks != nullptr ? 1.0f : 0.0f;
+  std::fill_n(partial.sums(), tile.kv->v_dim, 0.0f);
+}
+
+void CpuOps::finish_query(const Tile& tile, int32_t query, const float* running) const {
+  float* out = tile.out.row(tile.row(query)) + int64_t{tile.head(query)} * tile.kv->v_dim;
+  kernels_.divide(running + 2, running[1], out, tile.kv->v_dim);
+}
+
+// Queries [first, end) of a tile take in the next chunks, in order.
+void CpuOps::merge_chunks(const Tile& tile, int32_t first, int32_t end, int64_t chunks, const float* partials,
+                          int64_t stride, float* running, int64_t entry) const {
+  for (int64_t chunk = 0; chunk < chunks; ++chunk) {
+    for (int32_t query = first; query < end; ++query) {
+      const float* from = partials + chunk * stride + query * entry;
+      Partial to{running + query * entry};
+      kernels_.merge(from[0], from[1], from + 2, &to.most(), &to.total(), to.sums(), tile.kv->v_dim);
+    }
+  }
+}
+
 void CpuOps::attend_tile(const Tile& tile, std::byte* scratch) const {
-  const KvView& kv = *tile.kv;
-  int64_t entry = entry_floats(kv.v_dim);
+  int64_t entry = entry_floats(tile.kv->v_dim);
   // The upper half of the scratch: what is running, and the chunk at hand.
   float* running = reinterpret_cast<float*>(scratch + kWorkerBytes / 2);
   float* fresh = running + tile.queries() * entry;
-  for (int32_t i = 0; i < tile.queries(); ++i) {
-    start_partial(*tile.attention, tile.kv_head * tile.group() + i % tile.group(), {running + i * entry}, kv.v_dim);
-  }
+  for (int32_t i = 0; i < tile.queries(); ++i) start_query(tile, i, running + i * entry);
   for (int64_t chunk = tile.first_chunk(); chunk < tile.end_chunk(); ++chunk) {
     attend_chunk(tile, chunk, tile.end_chunk(), fresh, entry, scratch);
-    for (int32_t i = 0; i < tile.queries(); ++i) {
-      Partial to{running + i * entry}, from{fresh + i * entry};
-      kernels_.merge(from.most(), from.total(), from.sums(), &to.most(), &to.total(), to.sums(), kv.v_dim);
-    }
+    merge_chunks(tile, 0, tile.queries(), 1, fresh, 0, running, entry);
   }
-  for (int32_t i = 0; i < tile.queries(); ++i) {
-    Partial of{running + i * entry};
-    int64_t head = tile.kv_head * tile.group() + i % tile.group();
-    kernels_.divide(of.sums(), of.total(), tile.out.row(tile.first_row + i / tile.group()) + head * kv.v_dim, kv.v_dim);
-  }
+  for (int32_t i = 0; i < tile.queries(); ++i) finish_query(tile, i, running + i * entry);
 }
 
 void CpuOps::attend_whole(std::span<const Tile> tiles) {
@@ -147,38 +174,59 @@ void CpuOps::attend_split(std::span<const Tile> tiles) {
   float* running = reinterpret_cast<float*>(fixed_ + team_.workers() * kWorkerBytes);
   float* partials = running + queries * entry;
   int64_t room = kPartialBytes / 4 / entry / queries - 1;  // chunks at a time
-  int64_t count = static_cast<int64_t>(tiles.size());
+  int64_t count = static_cast<int64_t>(tiles.size()), stride = queries * entry;
   CHECK(room >= 1);
+  auto queries_before = [&](int64_t index) {
+    int64_t before = 0;
+    for (int64_t i = 0; i < index; ++i) before += tiles[static_cast<size_t>(i)].queries();
+    return before;
+  };
   for (int64_t round = first; round < end || round == first; round += room) {
     int64_t chunks = std::min(room, end - round);
     // A task is a run of chunks of one tile, so that a worker can look ahead.
-    int64_t run = std::clamp<int64_t>(chunks * count / (int64_t{4} * team_.workers()), 1, kLongestRun);
+    int64_t run = std::clamp<int64_t>(chunks * count / (kTasksPerWorker * team_.workers()), 1, kLongestRun);
     int64_t runs = (chunks + run - 1) / run;
     team_.each(runs * count, [&](int64_t task, int worker) {
       const Tile& tile = tiles[static_cast<size_t>(task % count)];
-      int64_t before = 0;
-      for (int64_t i = 0; i < task % count; ++i) before += tiles[static_cast<size_t>(i)].queries();
+      int64_t before = queries_before(task % count);
       int64_t run_begin = std::max(round + task / count * run, tile.first_chunk());
       int64_t run_end = std::min(std::min(round + (task / count + 1) * run, round + chunks), tile.end_chunk());
       for (int64_t chunk = run_begin; chunk < run_end; ++chunk) {
-        float* place = partials + ((chunk - round) * queries + before) * entry;
+        float* place = partials + (chunk - round) * stride + before * entry;
         attend_chunk(tile, chunk, run_end, place, entry, worker_scratch(worker));
       }
     });
-    int64_t query = 0;
-    for (const Tile& tile : tiles) {
-      for (int32_t i = 0; i < tile.queries(); ++i, ++query) {
-        int32_t head = tile.kv_head * tile.group() + i % tile.group();
-        Partial to{running + query * entry};
-        if (round == first) start_partial(*tile.attention, head, to, kv.v_dim);
-        for (int64_t chunk = std::max(round, tile.first_chunk()); chunk < std::min(round + chunks, tile.end_chunk());
-             ++chunk) {
-          Partial from{partials + ((chunk - round) * queries + query) * entry};
-          kernels_.merge(from.most(), from.total(), from.sums(), &to.most(), &to.total(), to.sums(), kv.v_dim);
-        }
-        if (round + chunks < end) continue;
-        float* out = tile.out.row(tile.first_row + i / tile.group()) + int64_t{head} * kv.v_dim;
-        kernels_.divide(to.sums(), to.total(), out, kv.v_dim);
+    team_.each(count * team_.workers(), [&](int64_t task, int) {  // the queries of a tile, shared out
+      int64_t index = task / team_.workers(), share = task % team_.workers();
+      const Tile& tile = tiles[static_cast<size_t>(index)];
+      int64_t before = queries_before(index), begin = std::max(round, tile.first_chunk());
+      int64_t taken = std::max<int64_t>(0, std::min(round + chunks, tile.end_chunk()) - begin);
+      int32_t from = static_cast<int32_t>(tile.queries() * share / team_.workers());
+      int32_t to = static_cast<int32_t>(tile.queries() * (share + 1) / team_.workers());
+      float* mine = running + before * entry;
+      for (int32_t i = from; round == first && i < to; ++i) start_query(tile, i, mine + i * entry);
+      merge_chunks(tile, from, to, taken, partials + (begin - round) * stride + before * entry, stride, mine, entry);
+      for (int32_t i = from; round + chunks >= end && i < to; ++i) finish_query(tile, i, mine + i * entry);
+    });
+  }
+}
+
+// Tiles of at most `heads` kv heads.
+void CpuOps::add_tiles(const Attention& attention, Tensor q, const KvView& kv, Tensor out, int32_t heads) {
+  int32_t group = attention.heads / kv.kv_heads, most_rows = kAttendQueries / group;
+  tiles_.clear();
+  for (int32_t s = 0; s < step_->sequences; ++s) {
+    for (int32_t row = step_->first_row[s]; row < step_->first_row[s + 1]; row += most_rows) {
+      int32_t rows = std::min(most_rows, step_->first_row[s + 1] - row);
+      int64_t begin = INT64_MAX, end = 0;
+      for (int32_t r = row; r < row + rows; ++r) {
+        begin = std::min(begin, window_begin(attention, step_->positions[r]));
+        end = std::max<int64_t>(end, step_->visible[r]);
+      }
+      int32_t together = std::clamp(kAttendQueries / (rows * group), 1, heads);
+      for (int32_t head = 0; head < kv.kv_heads; head += together) {
+        tiles_.push_back({&attention, &kv, q, out, s, head, std::min(together, kv.kv_heads - head), row, rows,
+                          std::min(begin, end), end});
       }
     }
   }
@@ -188,22 +236,12 @@ void CpuOps::attend(const Attention& attention, Tensor q, const KvView& kv, Tens
   int32_t group = attention.heads / kv.kv_heads;
   CHECK(group >= 1 && group <= kAttendQueries && kv.k_dim <= kHeadDim && kv.v_dim <= kHeadDim,
         "{} heads, {} kv heads of {} and {}", attention.heads, kv.kv_heads, kv.k_dim, kv.v_dim);
-  int32_t tile_rows = kAttendQueries / group;
-  tiles_.clear();
-  for (int32_t s = 0; s < step_->sequences; ++s) {
-    for (int32_t row = step_->first_row[s]; row < step_->first_row[s + 1]; row += tile_rows) {
-      int32_t rows = std::min(tile_rows, step_->first_row[s + 1] - row);
-      int64_t begin = INT64_MAX, end = 0;
-      for (int32_t r = row; r < row + rows; ++r) {
-        begin = std::min(begin, window_begin(attention, step_->positions[r]));
-        end = std::max<int64_t>(end, step_->visible[r]);
-      }
-      for (int32_t head = 0; head < kv.kv_heads; ++head) {
-        tiles_.push_back({&attention, &kv, q, out, s, head, row, rows, std::min(begin, end), end});
-      }
-    }
-  }
-  bool few = team_.workers() > 1 && static_cast<int64_t>(tiles_.size()) < int64_t{4} * team_.workers();
+  int64_t head_bytes = bytes_of(kv.type, int64_t{kAttendChunk} * (kv.k_dim + kv.v_dim));
+  int64_t tasks = kTasksPerWorker * team_.workers(), chunks = 0;
+  add_tiles(attention, q, kv, out, static_cast<int32_t>(std::clamp<int64_t>(kTogether / head_bytes, 1, kv.kv_heads)));
+  for (const Tile& tile : tiles_) chunks += tile.end_chunk() - tile.first_chunk();
+  if (team_.workers() > 1 && chunks < tasks) add_tiles(attention, q, kv, out, 1);  // too little for all workers
+  bool few = team_.workers() > 1 && static_cast<int64_t>(tiles_.size()) < tasks;
   int64_t queries = int64_t{q.rows} * attention.heads;
   bool fits = queries * entry_floats(kv.v_dim) * static_cast<int64_t>(sizeof(float)) * 4 <= kPartialBytes;
   few&& fits ? attend_split(tiles_) : attend_whole(tiles_);

@@ -71,13 +71,17 @@ inline constexpr int32_t kKvBlock = 8;
 // What of the cache is read next. Pages are short runs of memory, too short for the machine to see what follows, so
 // kernels ask for some lines of it now and then while they compute.
 struct Ahead {
+  static constexpr int64_t kFetched = 512;  // bytes
   static constexpr int kRuns = 2 * (kAttendChunk / kKvBlock + 1);
   const std::byte *begins[kRuns], *ends[kRuns];
   int count = 0, next = 0;
   const std::byte *at = nullptr, *end = nullptr;  // of the run at hand
+  int64_t fetches = 0;                            // how often there is something to fetch
 
   void add(const std::byte* begin, int64_t bytes) {
-    if (count < kRuns) begins[count] = begin, ends[count++] = begin + bytes;
+    if (count == kRuns) return;
+    begins[count] = begin, ends[count++] = begin + bytes;
+    fetches += (bytes + kFetched - 1) / kFetched;
   }
   // Four lines, into the second cache: the first has too few places for lines under way. Little at a time, or the
   // machine waits.
@@ -86,8 +90,8 @@ struct Ahead {
       if (next == count) return;
       at = begins[next], end = ends[next++];
     }
-    for (int i = 0; i < 4; ++i) __builtin_prefetch(at + i * 64, 0, 2);
-    at += 256;
+    for (int64_t i = 0; i < kFetched; i += 64) __builtin_prefetch(at + i, 0, 2);
+    at += kFetched;
   }
 };
 

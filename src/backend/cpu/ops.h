@@ -63,16 +63,21 @@ class CpuOps final : public Ops {
     float* sin;
   };
 
-  struct Tile {  // some rows of one sequence, and the heads that share a kv head
+  struct Tile {  // some rows of one sequence, and the heads of some kv heads; queries are numbered by kv head, row,
+                 // head
     const Attention* attention;
     const KvView* kv;
     Tensor q, out;
-    int32_t sequence, kv_head;
+    int32_t sequence;
+    int32_t first_head, heads;  // kv heads
     int32_t first_row, rows;
     int64_t begin, end;  // positions that any of its rows sees
 
     int32_t group() const { return attention->heads / kv->kv_heads; }
-    int32_t queries() const { return rows * group(); }
+    int32_t head_queries() const { return rows * group(); }  // of one kv head
+    int32_t queries() const { return heads * head_queries(); }
+    int32_t row(int32_t query) const { return first_row + query / group() % rows; }
+    int32_t head(int32_t query) const { return (first_head + query / head_queries()) * group() + query % group(); }
     int64_t first_chunk() const { return begin / kAttendChunk; }
     int64_t end_chunk() const { return (end + kAttendChunk - 1) / kAttendChunk; }
   };
@@ -103,10 +108,17 @@ class CpuOps final : public Ops {
   void rope_row(const RopeTable& table, int32_t heads, Tensor inout, int64_t row) const;
   void store_row(Tensor k, Tensor v, const KvView& kv, int64_t row) const;
   // Attention over the cache, in attend.cpp.
-  void attend_tile(const Tile& tile, std::byte* scratch) const;
+  void add_tiles(const Attention& attention, Tensor q, const KvView& kv, Tensor out, int32_t heads);
   void attend_chunk(const Tile& tile, int64_t chunk, int64_t end_chunk, float* partials, int64_t entry,
                     std::byte* scratch) const;
-  void look_ahead(const Tile& tile, int64_t chunk, Ahead& ahead) const;
+  void attend_head(const Tile& tile, int32_t index, int64_t chunk, Ahead& ahead, float* partials, int64_t entry,
+                   std::byte* scratch) const;
+  void look_ahead(const Tile& tile, int32_t index, int64_t chunk, Ahead& ahead) const;
+  void merge_chunks(const Tile& tile, int32_t first, int32_t end, int64_t chunks, const float* partials, int64_t stride,
+                    float* running, int64_t entry) const;
+  void start_query(const Tile& tile, int32_t query, float* running) const;
+  void finish_query(const Tile& tile, int32_t query, const float* running) const;
+  void attend_tile(const Tile& tile, std::byte* scratch) const;
   void attend_whole(std::span<const Tile> tiles);
   void attend_split(std::span<const Tile> tiles);
 

@@ -24,7 +24,10 @@ void add_i8mm_bf16(Kernels& kernels);
 void add_i8mm_attend_bf16(Kernels& kernels);
 void add_i8mm_attend_f16(Kernels& kernels);
 
-void neon_attend_f16(const AttendChunk& chunk);  // float32 arithmetic over a float16 cache, any dimensions
 void add_i8mm_peak(Kernels& kernels);
+
+// A float16 cache of any shape, token after token: float32 arithmetic.
+void neon_store_f16(const KvPlace& place, const float* k, const float* v);
+void neon_attend_f16(const AttendChunk& chunk);
 
 }  // namespace millrace::cpu

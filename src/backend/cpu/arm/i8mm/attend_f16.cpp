@@ -1,6 +1,10 @@
 // Attention over a float16 cache with the widening product: queries and softmax weights are rounded to float16,
-// products are exact and sums float32. A score has four lanes over the dimensions; a sum of values has one accumulator
-// per dimension and takes positions in ascending order.
+// products are exact and sums float32. A score takes its dimensions in ascending order, a sum of values its positions,
+// one accumulator each.
+//
+// Both are one kind of product: of two times eight numbers in memory with one number each of some vectors. So pages
+// keep keys of eight tokens as [dimensions][8 tokens], if their shape allows, and values token after token. Other
+// shapes are kept token after token and brought into that order in scratch; the bits are the same.
 #include <algorithm>
 #include <bit>
 
@@ -10,32 +14,104 @@
 namespace millrace::cpu {
 namespace {
 
-constexpr int32_t kBlock = 8;  // positions, and values of a vector
+constexpr int32_t kEight = kKvBlock;  // tokens kept together, and values of a vector
+constexpr int32_t kEights = kAttendChunk / kEight;
+constexpr int32_t kTileQueries = 4;  // most queries at a time
 
-int32_t up_to(int32_t value, int32_t multiple) { return (value + multiple - 1) / multiple * multiple; }
-
-alignas(64) constexpr std::byte kZeros[kHeadDim * 2] = {};
+alignas(64) constexpr std::byte kZeros[kEight * kHeadDim * 2] = {};
 
 const float16_t* as_f16(const std::byte* at) { return reinterpret_cast<const float16_t*>(at); }
+float16_t* as_f16(std::byte* at) { return reinterpret_cast<float16_t*>(at); }
+
+bool whole_vectors(const KvView& kv) { return kv.k_dim % kEight == 0 && kv.v_dim % kEight == 0; }
+bool interleaved(const KvView& kv) { return kv.page_tokens % kEight == 0 && whole_vectors(kv); }
+
+void store_kv(const KvPlace& place, const float* k, const float* v) {
+  const KvView& kv = *place.kv;
+  if (!interleaved(kv)) return neon_store_f16(place, k, v);
+  float16_t* keys = as_f16(place.keys) + place.within / kEight * kEight * kv.k_dim + place.within % kEight;
+  for (int32_t i = 0; i < kv.k_dim; i += 4) {
+    float16x4_t four = vcvt_f16_f32(vld1q_f32(k + i));
+    vst1_lane_f16(keys + i * kEight, four, 0);
+    vst1_lane_f16(keys + (i + 1) * kEight, four, 1);
+    vst1_lane_f16(keys + (i + 2) * kEight, four, 2);
+    vst1_lane_f16(keys + (i + 3) * kEight, four, 3);
+  }
+  float16_t* values = as_f16(place.values) + place.within * kv.v_dim;
+  for (int32_t i = 0; i < kv.v_dim; i += 4) vst1_f16(values + i, vcvt_f16_f32(vld1q_f32(v + i)));
+}
 
 struct Room {
   explicit Room(std::byte* scratch)
-      : queries(reinterpret_cast<float16_t*>(scratch)),
-        weights(queries + kAttendQueries * kHeadDim),
-        scores(reinterpret_cast<float*>(weights + kAttendQueries * kAttendChunk)) {}
-  float16_t* queries;  // [queries][k_dim]
+      : queries(as_f16(scratch)),
+        weights(queries + kTileQueries * kHeadDim),
+        scores(reinterpret_cast<float*>(weights + kAttendQueries * kAttendChunk)),
+        keys(as_f16(reinterpret_cast<std::byte*>(scores + kTileQueries * kAttendChunk))),
+        values(keys + kAttendChunk * kHeadDim) {}
+  float16_t* queries;  // of one tile: [queries][k_dim]
   float16_t* weights;  // [queries][kAttendChunk]
-  float* scores;       // [queries][kAttendChunk]
-  static constexpr int64_t kBytes = kAttendQueries * kHeadDim * 2 + kAttendQueries * kAttendChunk * 6;
+  float* scores;       // of one tile: [queries][kAttendChunk]
+  float16_t* keys;     // where the cache does not keep them so
+  float16_t* values;
+  static constexpr int64_t kBytes = kTileQueries * kHeadDim * 2 + kAttendQueries * kAttendChunk * 2 +
+                                    kTileQueries * kAttendChunk * 4 + 2 * kAttendChunk * kHeadDim * 2;
 };
 static_assert(Room::kBytes <= kWorkerBytes / 2);
+
+// Where products find their operands.
+struct Operands {
+  const float16_t* keys[kEights];    // of eight positions: [k_dim][8]
+  const float16_t* values[kEights];  // of eight positions: [8][v_dim]
+  int32_t eights;
+};
+
+void arrange(const AttendChunk& chunk, const Room& room, Operands& operands) {
+  for (int32_t j = 0; j < operands.eights * kEight; ++j) {
+    bool seen = j < chunk.positions && chunk.keys[j] != nullptr;
+    const float16_t* key = as_f16(seen ? chunk.keys[j] : kZeros);
+    float16_t* to = room.keys + j / kEight * kEight * chunk.k_dim + j % kEight;
+    for (int32_t i = 0; i < chunk.k_dim; ++i) to[i * kEight] = key[i];
+    std::memcpy(room.values + j * chunk.v_dim, seen ? chunk.values[j] : kZeros, static_cast<size_t>(chunk.v_dim) * 2);
+  }
+  for (int32_t i = 0; i < operands.eights; ++i) {
+    operands.keys[i] = room.keys + i * kEight * chunk.k_dim;
+    operands.values[i] = room.values + i * kEight * chunk.v_dim;
+  }
+}
+
+Operands find_operands(const AttendChunk& chunk, const Room& room) {
+  Operands operands;
+  operands.eights = (chunk.positions + kEight - 1) / kEight;
+  if (!interleaved(*chunk.kv)) {
+    arrange(chunk, room, operands);
+    return operands;
+  }
+  for (int32_t i = 0; i < operands.eights; ++i) {
+    bool seen = chunk.keys[i * kEight] != nullptr;
+    operands.keys[i] = as_f16(seen ? chunk.keys[i * kEight] : kZeros);
+    operands.values[i] = as_f16(seen ? chunk.values[i * kEight] : kZeros);
+  }
+  // Values that were never written, or are not of this chunk, are made zero: a weight of zero would not save a sum from
+  // what happens to lie there.
+  int32_t left = chunk.positions % kEight;
+  if (left != 0) {
+    const float16_t*& last = operands.values[operands.eights - 1];
+    float16_t* end = std::copy_n(last, left * chunk.v_dim, room.values);
+    std::fill_n(end, (kEight - left) * chunk.v_dim, float16_t{0});
+    last = room.values;
+  }
+  return operands;
+}
 
 // Rounds a query to float16 after bringing its largest value to [2^7, 2^8); returns the power of two that undoes it.
 // From there nothing overflows, and what is lost is below 2^-11 of each value unless it is below 2^-21 of the largest.
 float round_query(const float* q, int32_t dim, float16_t* out) {
-  float32x4_t most = vdupq_n_f32(0);
-  for (int32_t i = 0; i < dim; i += 4) most = vmaxq_f32(most, vabsq_f32(vld1q_f32(q + i)));
-  uint32_t exponent = std::bit_cast<uint32_t>(vmaxvq_f32(most)) >> 23;
+  float32x4_t most[2] = {vdupq_n_f32(0), vdupq_n_f32(0)};
+  for (int32_t i = 0; i < dim; i += 8) {
+    most[0] = vmaxq_f32(most[0], vabsq_f32(vld1q_f32(q + i)));
+    most[1] = vmaxq_f32(most[1], vabsq_f32(vld1q_f32(q + i + 4)));
+  }
+  uint32_t exponent = std::bit_cast<uint32_t>(vmaxvq_f32(vmaxq_f32(most[0], most[1]))) >> 23;
   float factor = 1, undo = 1;
   if (exponent >= 16 && exponent < 240) {
     factor = std::bit_cast<float>((127 + 134 - exponent) << 23);
@@ -45,146 +121,244 @@ float round_query(const float* q, int32_t dim, float16_t* out) {
   return undo;
 }
 
-// scores [Queries][4 keys], each times its query's factor.
-template <int Queries>
-void score_keys(const std::byte* const* keys, const float16_t* q, int32_t dim, const float* undo, float* scores) {
-  float32x4_t sum[Queries][4];
-#pragma GCC unroll 16
-  for (int i = 0; i < Queries * 4; ++i) sum[i / 4][i % 4] = vdupq_n_f32(0);
-  for (int32_t i = 0; i < dim; i += kBlock) {
-    float16x8_t k[4];
+// ---- the product
+// ------------------------------------------------------------------------------------------------------------
+
+// A zero made by an instruction that costs nothing; g++ 12 copies one instead, which does.
+inline float32x4_t zero() {
+  float32x4_t x;
+  asm volatile("movi %0.4s, #0" : "=w"(x));
+  return x;
+}
+
+// sums[m][n] += vectors[m] lane * the n-th eight, for lanes from `lane` on. The next lane's eights lie `step` further.
+template <int Queries, int Vectors, int lane = 0>
+[[gnu::always_inline]] inline void add_lanes(const float16x8_t (&vectors)[Queries],
+                                             const float16_t* const (&eights)[Vectors], int64_t step,
+                                             float32x4_t (&sums)[Queries][Vectors * 2]) {
+  if constexpr (lane < kEight) {
+    asm volatile("" ::: "memory");  // g++ 12 would load for all lanes first, and has no registers for that
+#pragma GCC unroll 8
+    for (int n = 0; n < Vectors; ++n) {
+      float16x8_t x = vld1q_f16(eights[n] + lane * step);
 #pragma GCC unroll 4
-    for (int n = 0; n < 4; ++n) k[n] = vld1q_f16(as_f16(keys[n]) + i);
-#pragma GCC unroll 4
-    for (int m = 0; m < Queries; ++m) {
-      float16x8_t x = vld1q_f16(q + m * dim + i);
-#pragma GCC unroll 4
-      for (int n = 0; n < 4; ++n) sum[m][n] = vfmlalq_high_f16(vfmlalq_low_f16(sum[m][n], x, k[n]), x, k[n]);
+      for (int m = 0; m < Queries; ++m) {
+        sums[m][2 * n] = vfmlalq_laneq_low_f16(sums[m][2 * n], x, vectors[m], lane);
+        sums[m][2 * n + 1] = vfmlalq_laneq_high_f16(sums[m][2 * n + 1], x, vectors[m], lane);
+      }
     }
+    add_lanes<Queries, Vectors, lane + 1>(vectors, eights, step, sums);
+  }
+}
+
+template <int Queries, int Vectors>
+[[gnu::always_inline]] inline void clear(float32x4_t (&sums)[Queries][Vectors]) {
+#pragma GCC unroll 32
+  for (int i = 0; i < Queries * Vectors; ++i) sums[i / Vectors][i % Vectors] = zero();
+}
+
+// scores [Queries][8 * Eights].
+template <int Queries, int Eights>
+void score_eights(const float16_t* const* keys, const float16_t* q, int32_t dim, Ahead& ahead, int32_t fetches,
+                  float* scores) {
+  float32x4_t sums[Queries][Eights * 2];
+  clear(sums);
+  const float16_t* at[Eights];
+#pragma GCC unroll 8
+  for (int n = 0; n < Eights; ++n) at[n] = keys[n];
+  for (int32_t i = 0; i < dim; i += kEight) {
+    for (int32_t n = 0; n < fetches; ++n) ahead.fetch();
+    float16x8_t vectors[Queries];
+#pragma GCC unroll 4
+    for (int m = 0; m < Queries; ++m) vectors[m] = vld1q_f16(q + m * dim + i);
+    add_lanes<Queries, Eights>(vectors, at, kEight, sums);
+#pragma GCC unroll 8
+    for (int n = 0; n < Eights; ++n) at[n] += kEight * kEight;
   }
 #pragma GCC unroll 4
   for (int m = 0; m < Queries; ++m) {
-    float32x4_t four = vpaddq_f32(vpaddq_f32(sum[m][0], sum[m][1]), vpaddq_f32(sum[m][2], sum[m][3]));
-    vst1q_f32(scores + m * kAttendChunk, vmulq_n_f32(four, undo[m]));
-  }
-}
-
-// 2^x for x <= 0 to 3e-6; exactly 0 from -127 down.
-float32x4_t exp2_f32(float32x4_t x) {
-  const float32x4_t magic = vdupq_n_f32(12582912.0f);  // adding it leaves round(x) in the low bits
-  x = vmaxq_f32(x, vdupq_n_f32(-127.0f));
-  float32x4_t shifted = vaddq_f32(x, magic);
-  float32x4_t r = vsubq_f32(x, vsubq_f32(shifted, magic));
-  float32x4_t p = vfmaq_f32(vdupq_n_f32(5.59064134e-2f), r, vdupq_n_f32(9.58283641e-3f));
-  p = vfmaq_f32(vdupq_n_f32(2.40240988e-1f), r, p);
-  p = vfmaq_f32(vdupq_n_f32(6.93124195e-1f), r, p);
-  p = vfmaq_f32(vdupq_n_f32(1.0f), r, p);
-  int32x4_t bits = vaddq_s32(vreinterpretq_s32_f32(p), vshlq_n_s32(vreinterpretq_s32_f32(shifted), 23));
-  return vreinterpretq_f32_s32(bits);
-}
-
-void softmax(const AttendChunk& chunk, int32_t query, int32_t columns, float* scores, float16_t* weights) {
-  constexpr float kLog2e = 1.44269504f;
-  Scores of = finish_scores(chunk, query, columns, scores);
-  float factor = of.factor * kLog2e;
-  float32x4_t sum = vdupq_n_f32(0), offset = vdupq_n_f32(of.most == kNothing ? 0.0f : -of.most * kLog2e);
-  for (int32_t j = 0; j < columns; j += 8) {
-    float32x4_t a = exp2_f32(vfmaq_n_f32(offset, vld1q_f32(scores + j), factor));
-    float32x4_t b = exp2_f32(vfmaq_n_f32(offset, vld1q_f32(scores + j + 4), factor));
-    vst1q_f16(weights + j, vcvt_high_f16_f32(vcvt_f16_f32(a), b));
-    sum = vaddq_f32(vaddq_f32(sum, a), b);
-  }
-  chunk.most[query] = of.most;
-  chunk.total[query] = vaddvq_f32(sum);
-}
-
-// One vector of eight positions' weights for each query, over 8 * Vectors dimensions.
-template <int Queries, int Vectors, int lane = 0>
-inline void add_positions(const float16x8_t (&w)[Queries], const std::byte* const* values, int32_t dim,
-                          float32x4_t (&sum)[Queries][Vectors * 2]) {
-  if constexpr (lane < kBlock) {
-#pragma GCC unroll 4
-    for (int n = 0; n < Vectors; ++n) {
-      float16x8_t v = vld1q_f16(as_f16(values[lane]) + dim + n * kBlock);
-#pragma GCC unroll 4
-      for (int m = 0; m < Queries; ++m) {
-        sum[m][2 * n] = vfmlalq_laneq_low_f16(sum[m][2 * n], v, w[m], lane);
-        sum[m][2 * n + 1] = vfmlalq_laneq_high_f16(sum[m][2 * n + 1], v, w[m], lane);
-      }
-    }
-    add_positions<Queries, Vectors, lane + 1>(w, values, dim, sum);
+#pragma GCC unroll 16
+    for (int n = 0; n < Eights * 2; ++n) vst1q_f32(scores + m * kAttendChunk + 4 * n, sums[m][n]);
   }
 }
 
 // sums [Queries] of dimensions [dim, dim + 8 * Vectors).
 template <int Queries, int Vectors>
-void weigh(const AttendChunk& chunk, const std::byte* const* values, int32_t columns, const float16_t* weights,
-           int32_t first, int32_t dim) {
-  float32x4_t sum[Queries][Vectors * 2];
-#pragma GCC unroll 16
-  for (int i = 0; i < Queries * Vectors * 2; ++i) sum[i / (Vectors * 2)][i % (Vectors * 2)] = vdupq_n_f32(0);
-  for (int32_t j = 0; j < columns; j += kBlock) {
-    float16x8_t w[Queries];
+void weigh(const AttendChunk& chunk, const Operands& operands, const float16_t* weights, int32_t first, int32_t dim,
+           int32_t fetches) {
+  float32x4_t sums[Queries][Vectors * 2];
+  clear(sums);
+  for (int32_t j = 0; j < operands.eights; ++j) {
+    for (int32_t i = 0; i < fetches; ++i) chunk.ahead->fetch();
+    const float16_t* at[Vectors];
+#pragma GCC unroll 8
+    for (int n = 0; n < Vectors; ++n) at[n] = operands.values[j] + dim + n * kEight;
+    float16x8_t vectors[Queries];
 #pragma GCC unroll 4
-    for (int m = 0; m < Queries; ++m) w[m] = vld1q_f16(weights + m * kAttendChunk + j);
-    chunk.ahead->fetch();
-    add_positions<Queries, Vectors>(w, values + j, dim, sum);
+    for (int m = 0; m < Queries; ++m) vectors[m] = vld1q_f16(weights + m * kAttendChunk + j * kEight);
+    add_lanes<Queries, Vectors>(vectors, at, chunk.v_dim, sums);
   }
 #pragma GCC unroll 4
   for (int m = 0; m < Queries; ++m) {
     float* out = chunk.sums + (first + m) * chunk.sums_stride + dim;
-#pragma GCC unroll 4
-    for (int n = 0; n < Vectors * 2; ++n) vst1q_f32(out + 4 * n, sum[m][n]);
+#pragma GCC unroll 16
+    for (int n = 0; n < Vectors * 2; ++n) vst1q_f32(out + 4 * n, sums[m][n]);
   }
 }
 
-// Calls f(first query, number of queries as a constant): four at a time, then two, then one.
-template <class F>
-void each_block(int32_t queries, F f) {
-  int32_t first = 0;
-  for (; first + 4 <= queries; first += 4) f(first, std::integral_constant<int, 4>());
-  if (first + 2 <= queries) {
-    f(first, std::integral_constant<int, 2>());
-    first += 2;
+// ---- softmax
+// ----------------------------------------------------------------------------------------------------------------
+
+// A constant that an instruction adds to and overwrites comes from memory: loads are free here, copies are not.
+inline float32x4_t reload(const float32x4_t& constant) {
+  float32x4_t x;
+  asm volatile("ldr %q0, %1" : "=w"(x) : "m"(constant));
+  return x;
+}
+
+constexpr int32_t kWide = 32;  // scores at a time: their chains of instructions hide each other's latency
+
+// 2^x for x <= 0 to 3e-6; exactly 0 from -127 down.
+struct Exp2 {
+  float32x4_t least = vdupq_n_f32(-127.0f);
+  float32x4_t magic = vdupq_n_f32(12582912.0f);  // adding it leaves round(x) in the low bits
+  float32x4_t c[5] = {vdupq_n_f32(1.0f), vdupq_n_f32(6.93124195e-1f), vdupq_n_f32(2.40240988e-1f),
+                      vdupq_n_f32(5.59064134e-2f), vdupq_n_f32(9.58283641e-3f)};
+
+  template <int Count>
+  [[gnu::always_inline]] void operator()(float32x4_t (&x)[Count]) const {
+    float32x4_t shifted[Count], p[Count];
+#pragma GCC unroll 8
+    for (int i = 0; i < Count; ++i) x[i] = vmaxq_f32(x[i], least);
+#pragma GCC unroll 8
+    for (int i = 0; i < Count; ++i) shifted[i] = vaddq_f32(x[i], magic);
+#pragma GCC unroll 8
+    for (int i = 0; i < Count; ++i) x[i] = vsubq_f32(x[i], vsubq_f32(shifted[i], magic));
+#pragma GCC unroll 8
+    for (int i = 0; i < Count; ++i) p[i] = vfmaq_f32(reload(c[3]), x[i], c[4]);
+#pragma GCC unroll 3
+    for (int k = 2; k >= 0; --k) {
+#pragma GCC unroll 8
+      for (int i = 0; i < Count; ++i) p[i] = vfmaq_f32(reload(c[k]), x[i], p[i]);
+    }
+#pragma GCC unroll 8
+    for (int i = 0; i < Count; ++i) {
+      int32x4_t power = vshlq_n_s32(vreinterpretq_s32_f32(shifted[i]), 23);
+      x[i] = vreinterpretq_f32_s32(vaddq_s32(vreinterpretq_s32_f32(p[i]), power));
+    }
   }
-  if (first < queries) f(first, std::integral_constant<int, 1>());
+};
+
+// Weights of one query from its scores, both [columns], a multiple of kWide.
+void exponentials(const AttendChunk& chunk, int32_t query, int32_t columns, Scores of, const float* scores,
+                  float16_t* weights) {
+  constexpr float kLog2e = 1.44269504f;
+  constexpr int kVectors = kWide / 4;
+  const Exp2 exp2;
+  const float32x4_t factor = vdupq_n_f32(of.factor * kLog2e);
+  const float32x4_t offset = vdupq_n_f32(of.most == kNothing ? 0.0f : -of.most * kLog2e);
+  float32x4_t sum = vdupq_n_f32(0);
+  for (int32_t j = 0; j < columns; j += kWide) {
+    float32x4_t x[kVectors];
+#pragma GCC unroll 8
+    for (int i = 0; i < kVectors; ++i) x[i] = vfmaq_f32(reload(offset), vld1q_f32(scores + j + 4 * i), factor);
+    exp2(x);
+#pragma GCC unroll 4
+    for (int i = 0; i < kVectors; i += 2)
+      vst1q_f16(weights + j + 4 * i, vcvt_high_f16_f32(vcvt_f16_f32(x[i]), x[i + 1]));
+#pragma GCC unroll 8
+    for (int i = 0; i < kVectors; ++i) sum = vaddq_f32(sum, x[i]);
+  }
+  chunk.most[query] = of.most;
+  chunk.total[query] = vaddvq_f32(sum);
+}
+
+// ---- one chunk
+// --------------------------------------------------------------------------------------------------------------
+
+// Calls f(first query, number of queries as a constant): four at a time; the last six and five as threes and a two, so
+// that there are always enough sums under way.
+template <class F>
+void each_tile(int32_t queries, F f) {
+  for (int32_t first = 0; first < queries;) {
+    int32_t left = queries - first;
+    if (left == 4 || left > 6) {
+      f(first, std::integral_constant<int, 4>());
+      first += 4;
+    } else if (left >= 3) {
+      f(first, std::integral_constant<int, 3>());
+      first += 3;
+    } else if (left == 2) {
+      f(first, std::integral_constant<int, 2>());
+      first += 2;
+    } else {
+      f(first, std::integral_constant<int, 1>());
+      first += 1;
+    }
+  }
+}
+
+// Sixteen sums or more under way, and no more than there are registers.
+constexpr int32_t eights_at_once(int queries) { return queries == 4 ? 2 : 4; }
+constexpr int32_t dims_at_once(int queries) { return kEight * (queries == 1 ? 8 : queries == 4 ? 2 : 4); }
+
+template <int Queries>
+void score_tile(const AttendChunk& chunk, const Operands& operands, const Room& room, int32_t first, int32_t fetches) {
+  constexpr int kAtOnce = eights_at_once(Queries);
+  float units[Queries];
+  for (int m = 0; m < Queries; ++m)
+    units[m] = round_query(chunk.q[first + m], chunk.k_dim, room.queries + m * chunk.k_dim);
+  auto score = [&](int32_t j, auto eights) {
+    score_eights<Queries, decltype(eights)::value>(operands.keys + j, room.queries, chunk.k_dim, *chunk.ahead, fetches,
+                                                   room.scores + j * kEight);
+  };
+  int32_t j = 0;
+  for (; j + kAtOnce <= operands.eights; j += kAtOnce) score(j, std::integral_constant<int, kAtOnce>());
+  for (; j < operands.eights; ++j) score(j, std::integral_constant<int, 1>());
+  int32_t columns = (operands.eights * kEight + kWide - 1) / kWide * kWide;
+  Scores of[Queries];
+  for (int m = 0; m < Queries; ++m)
+    of[m] = finish_scores(chunk, first + m, columns, room.scores + m * kAttendChunk, units[m]);
+  for (int m = 0; m < Queries; ++m) {
+    exponentials(chunk, first + m, columns, of[m], room.scores + m * kAttendChunk,
+                 room.weights + (first + m) * kAttendChunk);
+  }
+}
+
+template <int Queries>
+void weigh_tile(const AttendChunk& chunk, const Operands& operands, const Room& room, int32_t first, int32_t fetches) {
+  constexpr int kVectors = dims_at_once(Queries) / kEight;
+  const float16_t* weights = room.weights + first * kAttendChunk;
+  int32_t dim = 0;
+  for (; dim + kVectors * kEight <= chunk.v_dim; dim += kVectors * kEight)
+    weigh<Queries, kVectors>(chunk, operands, weights, first, dim, fetches);
+  for (; dim < chunk.v_dim; dim += kEight) weigh<Queries, 1>(chunk, operands, weights, first, dim, fetches);
 }
 
 void attend(const AttendChunk& chunk) {
-  if (chunk.k_dim % kBlock != 0 || chunk.v_dim % kBlock != 0) return neon_attend_f16(chunk);
+  if (!whole_vectors(*chunk.kv)) return neon_attend_f16(chunk);
   Room room(chunk.scratch);
-  const std::byte *keys[kAttendChunk], *values[kAttendChunk];
-  int32_t columns = up_to(chunk.positions, kBlock);
-  for (int32_t j = 0; j < columns; ++j) {
-    bool seen = j < chunk.positions && chunk.keys[j] != nullptr;
-    keys[j] = seen ? chunk.keys[j] : kZeros;
-    values[j] = seen ? chunk.values[j] : kZeros;
-  }
-  float undo[kAttendQueries];
-  for (int32_t i = 0; i < chunk.queries; ++i)
-    undo[i] = round_query(chunk.q[i], chunk.k_dim, room.queries + i * chunk.k_dim);
-  each_block(chunk.queries, [&](int32_t first, auto count) {
-    constexpr int kCount = decltype(count)::value;
-    float* scores = room.scores + first * kAttendChunk;
-    for (int32_t j = 0; j < columns; j += 4) {
-      for (int i = 0; i < 2; ++i) chunk.ahead->fetch();
-      score_keys<kCount>(keys + j, room.queries + first * chunk.k_dim, chunk.k_dim, undo + first, scores + j);
-    }
-    for (int m = 0; m < kCount; ++m) {
-      softmax(chunk, first + m, columns, scores + m * kAttendChunk, room.weights + (first + m) * kAttendChunk);
-    }
+  Operands operands = find_operands(chunk, room);
+  // What comes next is asked for evenly, a little in every turn of the innermost loops.
+  int64_t turns = 0;
+  each_tile(chunk.queries, [&](int32_t, auto count) {
+    turns += operands.eights / eights_at_once(count) * (chunk.k_dim / kEight);
+    turns += operands.eights * (chunk.v_dim / dims_at_once(count));
   });
-  each_block(chunk.queries, [&](int32_t first, auto count) {
-    constexpr int kCount = decltype(count)::value;
-    const float16_t* weights = room.weights + first * kAttendChunk;
-    int32_t dim = 0;
-    for (; dim + 16 <= chunk.v_dim; dim += 16) weigh<kCount, 2>(chunk, values, columns, weights, first, dim);
-    if (dim < chunk.v_dim) weigh<kCount, 1>(chunk, values, columns, weights, first, dim);
+  int32_t fetches = static_cast<int32_t>((chunk.ahead->fetches + turns - 1) / std::max<int64_t>(1, turns));
+  each_tile(chunk.queries, [&](int32_t first, auto count) {
+    score_tile<decltype(count)::value>(chunk, operands, room, first, fetches);
+  });
+  each_tile(chunk.queries, [&](int32_t first, auto count) {
+    weigh_tile<decltype(count)::value>(chunk, operands, room, first, fetches);
   });
 }
 
 }  // namespace
 
-void add_i8mm_attend_f16(Kernels& kernels) { kernels.attend[static_cast<size_t>(Activations::fast)][kKvF16] = attend; }
+void add_i8mm_attend_f16(Kernels& kernels) {
+  kernels.store[static_cast<size_t>(Activations::fast)][kKvF16] = store_kv;
+  kernels.attend[static_cast<size_t>(Activations::fast)][kKvF16] = attend;
+}
 
 }  // namespace millrace::cpu

@@ -147,12 +147,12 @@ void round_f16(const float* in, std::byte* out, int64_t count) {
   for (; i < count; ++i) place[i] = static_cast<float16_t>(in[i]);
 }
 
-void store_f16(const KvPlace& place, const float* k, const float* v) {
+}  // namespace
+
+void neon_store_f16(const KvPlace& place, const float* k, const float* v) {
   round_f16(k, place.keys + place.within * place.kv->k_dim * 2, place.kv->k_dim);
   round_f16(v, place.values + place.within * place.kv->v_dim * 2, place.kv->v_dim);
 }
-
-}  // namespace
 
 void add_neon_rows(Kernels& kernels) {
   kernels.norm = norm;
@@ -162,7 +162,7 @@ void add_neon_rows(Kernels& kernels) {
   kernels.clamp = clamp;
   kernels.finish_logits = finish_logits;
   kernels.rotate = rotate;
-  for (auto& mode : kernels.store) mode[kKvF16] = store_f16;
+  for (auto& mode : kernels.store) mode[kKvF16] = neon_store_f16;
 }
 
 }  // namespace millrace::cpu
