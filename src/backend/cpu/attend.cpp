@@ -31,6 +31,10 @@ struct Partial {
   float* sums() const { return values + 2; }
 };
 
+bool whole_blocks(const KvView& kv) {
+  return kv.page_tokens % kKvBlock == 0 && kv.k_dim % kKvBlock == 0 && kv.v_dim % kKvBlock == 0;
+}
+
 int64_t entry_floats(int32_t v_dim) { return aligned((v_dim + 2) * static_cast<int64_t>(sizeof(float))) / 4; }
 
 }  // namespace
@@ -82,14 +86,15 @@ void CpuOps::attend_head(const Tile& tile, int32_t index, int64_t chunk, Ahead& 
   if (kv.page_tokens % kKvBlock == 0) unseen = unseen / kKvBlock * kKvBlock;
   std::fill_n(keys, unseen, nullptr);
   std::fill_n(values, unseen, nullptr);
+  int32_t step =
+      kernels_.attend_by_blocks[static_cast<size_t>(activations_)][kv_type(kv.type)] && whole_blocks(kv) ? kKvBlock : 1;
   for (int32_t j = unseen; j < positions;) {  // page by page
     int64_t page = (first + j) / kv.page_tokens, within = (first + j) % kv.page_tokens;
     const std::byte* base = kv.base + pages[page] * kv.page_stride;
     const std::byte* key = base + kv.k_offset + (kv_head * int64_t{kv.page_tokens} + within) * k_bytes;
     const std::byte* value = base + kv.v_offset + (kv_head * int64_t{kv.page_tokens} + within) * v_bytes;
     int32_t count = static_cast<int32_t>(std::min<int64_t>(kv.page_tokens - within, positions - j));
-    for (int32_t i = 0; i < count; ++i) keys[j + i] = key + i * k_bytes;
-    for (int32_t i = 0; i < count; ++i) values[j + i] = value + i * v_bytes;
+    for (int32_t i = 0; i < count; i += step) keys[j + i] = key + i * k_bytes, values[j + i] = value + i * v_bytes;
     j += count;
   }
   AttendChunk call{&kv,  kv.k_dim, kv.v_dim, positions, keys, values, &attention,   first, queries, q,

@@ -83,15 +83,21 @@ struct Ahead {
     begins[count] = begin, ends[count++] = begin + bytes;
     fetches += (bytes + kFetched - 1) / kFetched;
   }
-  // Four lines, into the second cache: the first has too few places for lines under way. Little at a time, or the
-  // machine waits.
-  void fetch() {
+  // The next so many bytes, or `otherwise` where there are no more. Whoever takes them asks for their lines, into the
+  // second cache (the first has too few places for lines under way), a line now and then, or the machine waits.
+  const std::byte* take(const std::byte* otherwise) {
     if (at >= end) {
-      if (next == count) return;
+      if (next == count) return otherwise;
       at = begins[next], end = ends[next++];
     }
-    for (int64_t i = 0; i < kFetched; i += 64) __builtin_prefetch(at + i, 0, 2);
+    const std::byte* taken = at;
     at += kFetched;
+    return taken;
+  }
+  static void fetch_line(const std::byte* taken, int line) { __builtin_prefetch(taken + line * 64, 0, 2); }
+  void fetch() {
+    const std::byte* taken = take(nullptr);
+    for (int line = 0; taken != nullptr && line < kFetched / 64; ++line) fetch_line(taken, line);
   }
 };
 
@@ -158,6 +164,9 @@ struct Kernels {
   // together.
   std::array<std::array<void (*)(const KvPlace& place, const float* k, const float* v), kKvTypes>, 2> store;
   std::array<std::array<void (*)(const AttendChunk& chunk), kKvTypes>, 2> attend;  // [Activations][KvType]
+  // True: where tokens of a page and dimensions are multiples of kKvBlock, `attend` reads pointers at multiples of it
+  // only; the others are not set.
+  std::array<std::array<bool, kKvTypes>, 2> attend_by_blocks = {};
   // Merges the next chunk of one query into the running softmax (most, total, sums).
   void (*merge)(float chunk_most, float chunk_total, const float* chunk_sums, float* most, float* total, float* sums,
                 int64_t count);

@@ -2,9 +2,10 @@
 // products are exact and sums float32. A score takes its dimensions in ascending order, a sum of values its positions,
 // one accumulator each.
 //
-// Both are one kind of product: of two times eight numbers in memory with one number each of some vectors. So pages
-// keep keys of eight tokens as [dimensions][8 tokens], if their shape allows, and values token after token. Other
-// shapes are kept token after token and brought into that order in scratch; the bits are the same.
+// Both are one kind of product: of vectors that lie in memory with one number each of some other vectors. Pages keep
+// up to 32 tokens together, if their shape allows, such that both read memory in the order it lies: keys as
+// [dimensions][tokens], values as [dimensions / 32][tokens][32]. Other shapes are kept token after token and brought
+// into such an order in scratch; the bits are the same.
 #include <algorithm>
 #include <bit>
 
@@ -14,11 +15,10 @@
 namespace millrace::cpu {
 namespace {
 
-constexpr int32_t kEight = kKvBlock;  // tokens kept together, and values of a vector
+constexpr int32_t kEight = kKvBlock;  // positions, or dimensions, of a vector
 constexpr int32_t kEights = kAttendChunk / kEight;
+constexpr int32_t kMostTogether = 32;
 constexpr int32_t kTileQueries = 4;  // most queries at a time
-
-alignas(64) constexpr std::byte kZeros[kEight * kHeadDim * 2] = {};
 
 const float16_t* as_f16(const std::byte* at) { return reinterpret_cast<const float16_t*>(at); }
 float16_t* as_f16(std::byte* at) { return reinterpret_cast<float16_t*>(at); }
@@ -26,19 +26,36 @@ float16_t* as_f16(std::byte* at) { return reinterpret_cast<float16_t*>(at); }
 bool whole_vectors(const KvView& kv) { return kv.k_dim % kEight == 0 && kv.v_dim % kEight == 0; }
 bool interleaved(const KvView& kv) { return kv.page_tokens % kEight == 0 && whole_vectors(kv); }
 
+// How tokens that are kept together lie. Key: dim * tokens + token. Value: slab * tokens * width + token * width + dim
+// within its slab of `width`.
+struct Order {
+  int32_t tokens, width;
+  int64_t value(int32_t token, int32_t dim) const {
+    return int64_t{dim / width} * tokens * width + token * width + dim % width;
+  }
+};
+
+Order order_of(const KvView& kv) {
+  int32_t tokens = kMostTogether;
+  while (kv.page_tokens % tokens != 0) tokens /= 2;
+  return {tokens, kv.v_dim % 32 == 0 ? 32 : kv.v_dim};
+}
+
 void store_kv(const KvPlace& place, const float* k, const float* v) {
   const KvView& kv = *place.kv;
   if (!interleaved(kv)) return neon_store_f16(place, k, v);
-  float16_t* keys = as_f16(place.keys) + place.within / kEight * kEight * kv.k_dim + place.within % kEight;
-  for (int32_t i = 0; i < kv.k_dim; i += 4) {
+  Order order = order_of(kv);
+  int32_t token = static_cast<int32_t>(place.within % order.tokens);
+  float16_t* keys = as_f16(place.keys) + (place.within - token) * kv.k_dim + token;
+  for (int32_t i = 0; i < kv.k_dim; i += 4, keys += 4 * order.tokens) {
     float16x4_t four = vcvt_f16_f32(vld1q_f32(k + i));
-    vst1_lane_f16(keys + i * kEight, four, 0);
-    vst1_lane_f16(keys + (i + 1) * kEight, four, 1);
-    vst1_lane_f16(keys + (i + 2) * kEight, four, 2);
-    vst1_lane_f16(keys + (i + 3) * kEight, four, 3);
+    vst1_lane_f16(keys, four, 0);
+    vst1_lane_f16(keys + order.tokens, four, 1);
+    vst1_lane_f16(keys + 2 * order.tokens, four, 2);
+    vst1_lane_f16(keys + 3 * order.tokens, four, 3);
   }
-  float16_t* values = as_f16(place.values) + place.within * kv.v_dim;
-  for (int32_t i = 0; i < kv.v_dim; i += 4) vst1_f16(values + i, vcvt_f16_f32(vld1q_f32(v + i)));
+  float16_t* values = as_f16(place.values) + (place.within - token) * kv.v_dim;
+  for (int32_t i = 0; i < kv.v_dim; i += 4) vst1_f16(values + order.value(token, i), vcvt_f16_f32(vld1q_f32(v + i)));
 }
 
 struct Room {
@@ -58,48 +75,57 @@ struct Room {
 };
 static_assert(Room::kBytes <= kWorkerBytes / 2);
 
-// Where products find their operands.
+// Where products find their operands: eights [first, end) of the chunk's positions, of which somebody sees something.
 struct Operands {
-  const float16_t* keys[kEights];    // of eight positions: [k_dim][8]
-  const float16_t* values[kEights];  // of eight positions: [8][v_dim]
-  int32_t eights;
+  const float16_t* keys[kEights];    // dimension 0
+  const float16_t* values[kEights];  // of the first of the eight, dimension 0
+  Order order;
+  int32_t first, end;
 };
 
 void arrange(const AttendChunk& chunk, const Room& room, Operands& operands) {
-  for (int32_t j = 0; j < operands.eights * kEight; ++j) {
+  operands.order = {kEight, chunk.v_dim};
+  for (int32_t j = operands.first * kEight; j < operands.end * kEight; ++j) {
     bool seen = j < chunk.positions && chunk.keys[j] != nullptr;
-    const float16_t* key = as_f16(seen ? chunk.keys[j] : kZeros);
-    float16_t* to = room.keys + j / kEight * kEight * chunk.k_dim + j % kEight;
-    for (int32_t i = 0; i < chunk.k_dim; ++i) to[i * kEight] = key[i];
-    std::memcpy(room.values + j * chunk.v_dim, seen ? chunk.values[j] : kZeros, static_cast<size_t>(chunk.v_dim) * 2);
+    float16_t* key = room.keys + j / kEight * kEight * chunk.k_dim + j % kEight;
+    float16_t* value = room.values + j * chunk.v_dim;
+    for (int32_t i = 0; i < chunk.k_dim; ++i) key[i * kEight] = seen ? as_f16(chunk.keys[j])[i] : float16_t{0};
+    for (int32_t i = 0; i < chunk.v_dim; ++i) value[i] = seen ? as_f16(chunk.values[j])[i] : float16_t{0};
   }
-  for (int32_t i = 0; i < operands.eights; ++i) {
+  for (int32_t i = operands.first; i < operands.end; ++i) {
     operands.keys[i] = room.keys + i * kEight * chunk.k_dim;
     operands.values[i] = room.values + i * kEight * chunk.v_dim;
   }
 }
 
+// Values that were never written, or are not of this chunk, are made zero: a weight of zero would not save a sum from
+// what happens to lie there.
+void mask_last_eight(const AttendChunk& chunk, const Room& room, Operands& operands) {
+  const float16_t*& last = operands.values[operands.end - 1];
+  const Order& order = operands.order;
+  int32_t left = chunk.positions % kEight * order.width, all = kEight * order.width;
+  for (int64_t at = 0; at < int64_t{chunk.v_dim} * order.tokens; at += order.tokens * order.width) {
+    std::copy_n(last + at, left, room.values + at);
+    std::fill_n(room.values + at + left, all - left, float16_t{0});
+  }
+  last = room.values;
+}
+
 Operands find_operands(const AttendChunk& chunk, const Room& room) {
   Operands operands;
-  operands.eights = (chunk.positions + kEight - 1) / kEight;
+  operands.end = (chunk.positions + kEight - 1) / kEight;
+  operands.first = std::min(operands.end, *std::min_element(chunk.begin, chunk.begin + chunk.queries) / kEight);
   if (!interleaved(*chunk.kv)) {
     arrange(chunk, room, operands);
     return operands;
   }
-  for (int32_t i = 0; i < operands.eights; ++i) {
-    bool seen = chunk.keys[i * kEight] != nullptr;
-    operands.keys[i] = as_f16(seen ? chunk.keys[i * kEight] : kZeros);
-    operands.values[i] = as_f16(seen ? chunk.values[i * kEight] : kZeros);
+  operands.order = order_of(*chunk.kv);
+  for (int32_t i = operands.first; i < operands.end; ++i) {  // pointers are to tokens one after another
+    int32_t token = i * kEight % operands.order.tokens;
+    operands.keys[i] = as_f16(chunk.keys[i * kEight]) - token * chunk.k_dim + token;
+    operands.values[i] = as_f16(chunk.values[i * kEight]) - token * chunk.v_dim + token * operands.order.width;
   }
-  // Values that were never written, or are not of this chunk, are made zero: a weight of zero would not save a sum from
-  // what happens to lie there.
-  int32_t left = chunk.positions % kEight;
-  if (left != 0) {
-    const float16_t*& last = operands.values[operands.eights - 1];
-    float16_t* end = std::copy_n(last, left * chunk.v_dim, room.values);
-    std::fill_n(end, (kEight - left) * chunk.v_dim, float16_t{0});
-    last = room.values;
-  }
+  if (chunk.positions % kEight != 0 && operands.first < operands.end) mask_last_eight(chunk, room, operands);
   return operands;
 }
 
@@ -135,9 +161,10 @@ inline float32x4_t zero() {
 template <int Queries, int Vectors, int lane = 0>
 [[gnu::always_inline]] inline void add_lanes(const float16x8_t (&vectors)[Queries],
                                              const float16_t* const (&eights)[Vectors], int64_t step,
-                                             float32x4_t (&sums)[Queries][Vectors * 2]) {
+                                             const std::byte* ahead, float32x4_t (&sums)[Queries][Vectors * 2]) {
   if constexpr (lane < kEight) {
     asm volatile("" ::: "memory");  // g++ 12 would load for all lanes first, and has no registers for that
+    Ahead::fetch_line(ahead, lane);
 #pragma GCC unroll 8
     for (int n = 0; n < Vectors; ++n) {
       float16x8_t x = vld1q_f16(eights[n] + lane * step);
@@ -147,7 +174,7 @@ template <int Queries, int Vectors, int lane = 0>
         sums[m][2 * n + 1] = vfmlalq_laneq_high_f16(sums[m][2 * n + 1], x, vectors[m], lane);
       }
     }
-    add_lanes<Queries, Vectors, lane + 1>(vectors, eights, step, sums);
+    add_lanes<Queries, Vectors, lane + 1>(vectors, eights, step, ahead, sums);
   }
 }
 
@@ -159,21 +186,22 @@ template <int Queries, int Vectors>
 
 // scores [Queries][8 * Eights].
 template <int Queries, int Eights>
-void score_eights(const float16_t* const* keys, const float16_t* q, int32_t dim, Ahead& ahead, int32_t fetches,
-                  float* scores) {
+void score_eights(const float16_t* const* keys, int32_t tokens, const float16_t* q, int32_t dim, Ahead& ahead,
+                  int32_t fetches, float* scores) {
   float32x4_t sums[Queries][Eights * 2];
   clear(sums);
   const float16_t* at[Eights];
 #pragma GCC unroll 8
   for (int n = 0; n < Eights; ++n) at[n] = keys[n];
   for (int32_t i = 0; i < dim; i += kEight) {
-    for (int32_t n = 0; n < fetches; ++n) ahead.fetch();
+    for (int32_t n = 1; n < fetches; ++n) ahead.fetch();
+    const std::byte* next = ahead.take(reinterpret_cast<const std::byte*>(q));
     float16x8_t vectors[Queries];
 #pragma GCC unroll 4
     for (int m = 0; m < Queries; ++m) vectors[m] = vld1q_f16(q + m * dim + i);
-    add_lanes<Queries, Eights>(vectors, at, kEight, sums);
+    add_lanes<Queries, Eights>(vectors, at, tokens, next, sums);
 #pragma GCC unroll 8
-    for (int n = 0; n < Eights; ++n) at[n] += kEight * kEight;
+    for (int n = 0; n < Eights; ++n) at[n] += kEight * tokens;
   }
 #pragma GCC unroll 4
   for (int m = 0; m < Queries; ++m) {
@@ -188,15 +216,19 @@ void weigh(const AttendChunk& chunk, const Operands& operands, const float16_t* 
            int32_t fetches) {
   float32x4_t sums[Queries][Vectors * 2];
   clear(sums);
-  for (int32_t j = 0; j < operands.eights; ++j) {
-    for (int32_t i = 0; i < fetches; ++i) chunk.ahead->fetch();
+  int64_t places[Vectors];
+#pragma GCC unroll 8
+  for (int n = 0; n < Vectors; ++n) places[n] = operands.order.value(0, dim + n * kEight);
+  for (int32_t j = operands.first; j < operands.end; ++j) {
+    for (int32_t i = 1; i < fetches; ++i) chunk.ahead->fetch();
+    const std::byte* next = chunk.ahead->take(reinterpret_cast<const std::byte*>(weights));
     const float16_t* at[Vectors];
 #pragma GCC unroll 8
-    for (int n = 0; n < Vectors; ++n) at[n] = operands.values[j] + dim + n * kEight;
+    for (int n = 0; n < Vectors; ++n) at[n] = operands.values[j] + places[n];
     float16x8_t vectors[Queries];
 #pragma GCC unroll 4
     for (int m = 0; m < Queries; ++m) vectors[m] = vld1q_f16(weights + m * kAttendChunk + j * kEight);
-    add_lanes<Queries, Vectors>(vectors, at, chunk.v_dim, sums);
+    add_lanes<Queries, Vectors>(vectors, at, operands.order.width, next, sums);
   }
 #pragma GCC unroll 4
   for (int m = 0; m < Queries; ++m) {
@@ -309,13 +341,13 @@ void score_tile(const AttendChunk& chunk, const Operands& operands, const Room& 
   for (int m = 0; m < Queries; ++m)
     units[m] = round_query(chunk.q[first + m], chunk.k_dim, room.queries + m * chunk.k_dim);
   auto score = [&](int32_t j, auto eights) {
-    score_eights<Queries, decltype(eights)::value>(operands.keys + j, room.queries, chunk.k_dim, *chunk.ahead, fetches,
-                                                   room.scores + j * kEight);
+    score_eights<Queries, decltype(eights)::value>(operands.keys + j, operands.order.tokens, room.queries, chunk.k_dim,
+                                                   *chunk.ahead, fetches, room.scores + j * kEight);
   };
-  int32_t j = 0;
-  for (; j + kAtOnce <= operands.eights; j += kAtOnce) score(j, std::integral_constant<int, kAtOnce>());
-  for (; j < operands.eights; ++j) score(j, std::integral_constant<int, 1>());
-  int32_t columns = (operands.eights * kEight + kWide - 1) / kWide * kWide;
+  int32_t j = operands.first;
+  for (; j + kAtOnce <= operands.end; j += kAtOnce) score(j, std::integral_constant<int, kAtOnce>());
+  for (; j < operands.end; ++j) score(j, std::integral_constant<int, 1>());
+  int32_t columns = (operands.end * kEight + kWide - 1) / kWide * kWide;
   Scores of[Queries];
   for (int m = 0; m < Queries; ++m)
     of[m] = finish_scores(chunk, first + m, columns, room.scores + m * kAttendChunk, units[m]);
@@ -342,8 +374,8 @@ void attend(const AttendChunk& chunk) {
   // What comes next is asked for evenly, a little in every turn of the innermost loops.
   int64_t turns = 0;
   each_tile(chunk.queries, [&](int32_t, auto count) {
-    turns += operands.eights / eights_at_once(count) * (chunk.k_dim / kEight);
-    turns += operands.eights * (chunk.v_dim / dims_at_once(count));
+    turns += (operands.end - operands.first) / eights_at_once(count) * (chunk.k_dim / kEight);
+    turns += (operands.end - operands.first) * (chunk.v_dim / dims_at_once(count));
   });
   int32_t fetches = static_cast<int32_t>((chunk.ahead->fetches + turns - 1) / std::max<int64_t>(1, turns));
   each_tile(chunk.queries, [&](int32_t first, auto count) {
@@ -359,6 +391,7 @@ void attend(const AttendChunk& chunk) {
 void add_i8mm_attend_f16(Kernels& kernels) {
   kernels.store[static_cast<size_t>(Activations::fast)][kKvF16] = store_kv;
   kernels.attend[static_cast<size_t>(Activations::fast)][kKvF16] = attend;
+  kernels.attend_by_blocks[static_cast<size_t>(Activations::fast)][kKvF16] = true;
 }
 
 }  // namespace millrace::cpu

@@ -109,7 +109,9 @@ void merge(float chunk_most, float chunk_total, const float* chunk_sums, float* 
            int64_t count) {
   if (chunk_most == -std::numeric_limits<float>::infinity()) return;
   float highest = std::max(*most, chunk_most);
-  float keep = exp_f32(*most - highest), take = exp_f32(chunk_most - highest);
+  float apart[4] = {*most - highest, chunk_most - highest};
+  vst1q_f32(apart, exp_f32(vld1q_f32(apart)));
+  float keep = apart[0], take = apart[1];
   map_floats(count, chunk_sums, sums, [=](float32x4_t x, int64_t i) {
     return vfmaq_n_f32(vmulq_n_f32(load_some(sums + i, count - i), keep), x, take);
   });
