@@ -56,8 +56,8 @@ void CpuOps::look_ahead(const Tile& tile, int32_t index, int64_t chunk, Ahead& a
   }
 }
 
-// One chunk of one kv head of a tile into partials[query of the head * entry].
-void CpuOps::attend_head(const Tile& tile, int32_t index, int64_t chunk, Ahead& ahead, float* partials, int64_t entry,
+// One chunk of one kv head of a tile into the partials of its queries.
+void CpuOps::attend_head(const Tile& tile, int32_t index, int64_t chunk, Ahead& ahead, float* partials,
                          std::byte* scratch) const {
   const KvView& kv = *tile.kv;
   const Attention& attention = *tile.attention;
@@ -66,7 +66,7 @@ void CpuOps::attend_head(const Tile& tile, int32_t index, int64_t chunk, Ahead& 
   int32_t head[kAttendQueries], position[kAttendQueries], begin[kAttendQueries], end[kAttendQueries];
   float most[kAttendQueries], total[kAttendQueries];
 
-  int64_t first = chunk * kAttendChunk;
+  int64_t first = chunk * kAttendChunk, entry = entry_floats(kv.v_dim);
   int32_t queries = 0, kv_head = tile.first_head + index;
   for (int32_t r = tile.first_row; r < tile.first_row + tile.rows; ++r) {
     int64_t from = window_begin(attention, step_->positions[r]) - first, to = step_->visible[r] - first;
@@ -106,18 +106,19 @@ void CpuOps::attend_head(const Tile& tile, int32_t index, int64_t chunk, Ahead& 
   }
 }
 
-// One chunk of one tile into partials[query * entry]. The same worker goes on with the next chunk if that is before
-// end_chunk.
-void CpuOps::attend_chunk(const Tile& tile, int64_t chunk, int64_t end_chunk, float* partials, int64_t entry,
+// One chunk of one tile into the partials of its queries. The same worker probably goes on with another chunk, of the
+// same tile or another; null: with none.
+void CpuOps::attend_chunk(const Tile& tile, int64_t chunk, const Tile* next_tile, int64_t next_chunk, float* partials,
                           std::byte* scratch) const {
+  int64_t stride = tile.head_queries() * entry_floats(tile.kv->v_dim);
   for (int32_t index = 0; index < tile.heads; ++index) {
     Ahead ahead;
     if (index + 1 < tile.heads) {
       look_ahead(tile, index + 1, chunk, ahead);
-    } else if (chunk + 1 < end_chunk) {
-      look_ahead(tile, 0, chunk + 1, ahead);
+    } else if (next_tile != nullptr) {
+      look_ahead(*next_tile, 0, next_chunk, ahead);
     }
-    attend_head(tile, index, chunk, ahead, partials + index * tile.head_queries() * entry, entry, scratch);
+    attend_head(tile, index, chunk, ahead, partials + index * stride, scratch);
   }
 }
 
@@ -135,30 +136,43 @@ void CpuOps::finish_query(const Tile& tile, int32_t query, const float* running)
   kernels_.divide(running + 2, running[1], out, tile.kv->v_dim);
 }
 
-// Queries [first, end) of a tile take in the next chunks, in order.
-void CpuOps::merge_chunks(const Tile& tile, int32_t first, int32_t end, int64_t chunks, const float* partials,
-                          int64_t stride, float* running, int64_t entry) const {
-  for (int64_t chunk = 0; chunk < chunks; ++chunk) {
-    for (int32_t query = first; query < end; ++query) {
-      const float* from = partials + chunk * stride + query * entry;
-      Partial to{running + query * entry};
-      kernels_.merge(from[0], from[1], from + 2, &to.most(), &to.total(), to.sums(), tile.kv->v_dim);
-    }
+// Queries [first, end) of a tile take in the next chunk or run.
+void CpuOps::merge(const Tile& tile, int32_t first, int32_t end, const float* partials, float* running) const {
+  int64_t entry = entry_floats(tile.kv->v_dim);
+  for (int32_t query = first; query < end; ++query) {
+    const float* from = partials + query * entry;
+    Partial to{running + query * entry};
+    kernels_.merge(from[0], from[1], from + 2, &to.most(), &to.total(), to.sums(), tile.kv->v_dim);
+  }
+}
+
+// The chunks of one run into the partials of the tile's queries: the first as it is, the others merged into it. The
+// upper half of the scratch holds the chunk at hand.
+void CpuOps::attend_run(const Tile& tile, int64_t run, const Tile* next_tile, int64_t next_chunk, float* partials,
+                        std::byte* scratch) const {
+  float* fresh = reinterpret_cast<float*>(scratch + kWorkerBytes / 2);
+  int64_t first = tile.first_chunk(run), end = tile.end_chunk(run);
+  for (int64_t chunk = first; chunk < end; ++chunk) {
+    bool last = chunk + 1 == end;
+    attend_chunk(tile, chunk, last ? next_tile : &tile, last ? next_chunk : chunk + 1,
+                 chunk == first ? partials : fresh, scratch);
+    if (chunk != first) merge(tile, 0, tile.queries(), fresh, partials);
   }
 }
 
 void CpuOps::attend_tile(const Tile& tile, std::byte* scratch) const {
-  int64_t entry = entry_floats(tile.kv->v_dim);
-  // The upper half of the scratch: what is running, and the chunk at hand.
-  float* running = reinterpret_cast<float*>(scratch + kWorkerBytes / 2);
-  float* fresh = running + tile.queries() * entry;
-  for (int32_t i = 0; i < tile.queries(); ++i) start_query(tile, i, running + i * entry);
-  for (int64_t chunk = tile.first_chunk(); chunk < tile.end_chunk(); ++chunk) {
-    attend_chunk(tile, chunk, tile.end_chunk(), fresh, entry, scratch);
-    merge_chunks(tile, 0, tile.queries(), 1, fresh, 0, running, entry);
+  int64_t floats = tile.queries() * entry_floats(tile.kv->v_dim);
+  float* running = reinterpret_cast<float*>(scratch + kWorkerBytes / 2) + floats;
+  float* partials = running + floats;
+  for (int32_t i = 0; i < tile.queries(); ++i) start_query(tile, i, running + i * entry_floats(tile.kv->v_dim));
+  for (int64_t run = tile.first_run(); run < tile.end_run(); ++run) {
+    bool last = run + 1 == tile.end_run();
+    attend_run(tile, run, last ? nullptr : &tile, (run + 1) * kAttendRun, partials, scratch);
+    merge(tile, 0, tile.queries(), partials, running);
   }
-  for (int32_t i = 0; i < tile.queries(); ++i) finish_query(tile, i, running + i * entry);
+  for (int32_t i = 0; i < tile.queries(); ++i) finish_query(tile, i, running + i * entry_floats(tile.kv->v_dim));
 }
+static_assert(3 * kAttendQueries * (kHeadDim + 16) * sizeof(float) <= kWorkerBytes / 2);
 
 void CpuOps::attend_whole(std::span<const Tile> tiles) {
   // The last rows see most: they come first, so that no worker starts a long tile when the others are done.
@@ -167,58 +181,59 @@ void CpuOps::attend_whole(std::span<const Tile> tiles) {
   });
 }
 
-// In rounds of as many chunks as the room for partials holds.
-void CpuOps::attend_split(std::span<const Tile> tiles) {
-  const KvView& kv = *tiles[0].kv;
-  int64_t entry = entry_floats(kv.v_dim), queries = 0, first = INT64_MAX, end = 0;
+// A task is a run of a tile, or where there are too few of them a chunk. In rounds of as many as the room for partials
+// holds, whole runs at a time.
+void CpuOps::attend_split(std::span<const Tile> tiles, bool runs) {
+  int64_t entry = entry_floats(tiles[0].kv->v_dim), queries = 0, first = INT64_MAX, end = 0;
   for (const Tile& tile : tiles) {
     queries += tile.queries();
-    first = std::min(first, tile.first_chunk());
-    end = std::max(end, tile.end_chunk());
+    first = std::min(first, tile.first_run());
+    end = std::max(end, tile.end_run());
   }
+  int64_t per_run = runs ? 1 : kAttendRun, count = static_cast<int64_t>(tiles.size()), stride = queries * entry;
   float* running = reinterpret_cast<float*>(fixed_ + team_.workers() * kWorkerBytes);
-  float* partials = running + queries * entry;
-  int64_t room = kPartialBytes / 4 / entry / queries - 1;  // chunks at a time
-  int64_t count = static_cast<int64_t>(tiles.size()), stride = queries * entry;
+  float* partials = running + stride;
+  int64_t room = (kPartialBytes / 4 / stride - 1) / per_run;  // runs at a time
   CHECK(room >= 1);
-  auto queries_before = [&](int64_t index) {
-    int64_t before = 0;
-    for (int64_t i = 0; i < index; ++i) before += tiles[static_cast<size_t>(i)].queries();
-    return before;
+  // Tasks [0, steps * count) of a round: step by step, each of all tiles.
+  auto step_of = [&](const Tile& tile, int64_t at) {  // its chunks, perhaps none
+    if (runs) return std::pair(tile.first_chunk(at), tile.end_chunk(at));
+    bool seen = at >= tile.first_chunk() && at < tile.end_chunk();
+    return std::pair(at, seen ? at + 1 : at);
   };
   for (int64_t round = first; round < end || round == first; round += room) {
-    int64_t chunks = std::min(room, end - round);
-    // A task is a run of chunks of one tile, so that a worker can look ahead.
-    int64_t run = std::clamp<int64_t>(chunks * count / (kTasksPerWorker * team_.workers()), 1, kLongestRun);
-    int64_t runs = (chunks + run - 1) / run;
-    team_.each(runs * count, [&](int64_t task, int worker) {
+    int64_t begin = round * per_run, steps = std::min(room, end - round) * per_run;
+    team_.each(steps * count, [&](int64_t task, int worker) {
       const Tile& tile = tiles[static_cast<size_t>(task % count)];
-      int64_t before = queries_before(task % count);
-      int64_t run_begin = std::max(round + task / count * run, tile.first_chunk());
-      int64_t run_end = std::min(std::min(round + (task / count + 1) * run, round + chunks), tile.end_chunk());
-      for (int64_t chunk = run_begin; chunk < run_end; ++chunk) {
-        float* place = partials + (chunk - round) * stride + before * entry;
-        attend_chunk(tile, chunk, run_end, place, entry, worker_scratch(worker));
+      int64_t at = begin + task / count;
+      auto [from, to] = step_of(tile, at);
+      if (from >= to) return;
+      // Tasks go to whoever is free, so the next of this worker is about as many further as there are workers.
+      int64_t later = task + team_.workers();
+      const Tile* next = later < steps * count ? &tiles[static_cast<size_t>(later % count)] : nullptr;
+      int64_t next_chunk = next != nullptr ? step_of(*next, begin + later / count).first : 0;
+      float* place = partials + task / count * stride + (tile.first_query) * entry;
+      runs ? attend_run(tile, at, next, next_chunk, place, worker_scratch(worker))
+           : attend_chunk(tile, from, next, next_chunk, place, worker_scratch(worker));
+    });
+    for (const Tile& tile : tiles) {
+      float *mine = running + tile.first_query * entry, *run = partials + tile.first_query * entry;
+      for (int32_t i = 0; round == first && i < tile.queries(); ++i) start_query(tile, i, mine + i * entry);
+      for (int64_t r = std::max(round, tile.first_run()); r < std::min(round + room, tile.end_run()); ++r) {
+        int64_t from = runs ? r : tile.first_chunk(r), to = runs ? r + 1 : tile.end_chunk(r);
+        float* sum = run + (from - begin) * stride;  // the first chunk of the run takes in the others
+        for (int64_t c = from + 1; c < to; ++c) merge(tile, 0, tile.queries(), run + (c - begin) * stride, sum);
+        merge(tile, 0, tile.queries(), sum, mine);
       }
-    });
-    team_.each(count * team_.workers(), [&](int64_t task, int) {  // the queries of a tile, shared out
-      int64_t index = task / team_.workers(), share = task % team_.workers();
-      const Tile& tile = tiles[static_cast<size_t>(index)];
-      int64_t before = queries_before(index), begin = std::max(round, tile.first_chunk());
-      int64_t taken = std::max<int64_t>(0, std::min(round + chunks, tile.end_chunk()) - begin);
-      int32_t from = static_cast<int32_t>(tile.queries() * share / team_.workers());
-      int32_t to = static_cast<int32_t>(tile.queries() * (share + 1) / team_.workers());
-      float* mine = running + before * entry;
-      for (int32_t i = from; round == first && i < to; ++i) start_query(tile, i, mine + i * entry);
-      merge_chunks(tile, from, to, taken, partials + (begin - round) * stride + before * entry, stride, mine, entry);
-      for (int32_t i = from; round + chunks >= end && i < to; ++i) finish_query(tile, i, mine + i * entry);
-    });
+      for (int32_t i = 0; round + room >= end && i < tile.queries(); ++i) finish_query(tile, i, mine + i * entry);
+    }
   }
 }
 
 // Tiles of at most `heads` kv heads.
 void CpuOps::add_tiles(const Attention& attention, Tensor q, const KvView& kv, Tensor out, int32_t heads) {
   int32_t group = attention.heads / kv.kv_heads, most_rows = kAttendQueries / group;
+  int32_t queries = 0;
   tiles_.clear();
   for (int32_t s = 0; s < step_->sequences; ++s) {
     for (int32_t row = step_->first_row[s]; row < step_->first_row[s + 1]; row += most_rows) {
@@ -230,8 +245,9 @@ void CpuOps::add_tiles(const Attention& attention, Tensor q, const KvView& kv, T
       }
       int32_t together = std::clamp(kAttendQueries / (rows * group), 1, heads);
       for (int32_t head = 0; head < kv.kv_heads; head += together) {
-        tiles_.push_back({&attention, &kv, q, out, s, head, std::min(together, kv.kv_heads - head), row, rows,
+        tiles_.push_back({&attention, &kv, q, out, s, head, std::min(together, kv.kv_heads - head), row, rows, queries,
                           std::min(begin, end), end});
+        queries += tiles_.back().queries();
       }
     }
   }
@@ -242,14 +258,19 @@ void CpuOps::attend(const Attention& attention, Tensor q, const KvView& kv, Tens
   CHECK(group >= 1 && group <= kAttendQueries && kv.k_dim <= kHeadDim && kv.v_dim <= kHeadDim,
         "{} heads, {} kv heads of {} and {}", attention.heads, kv.kv_heads, kv.k_dim, kv.v_dim);
   int64_t head_bytes = bytes_of(kv.type, int64_t{kAttendChunk} * (kv.k_dim + kv.v_dim));
-  int64_t tasks = kTasksPerWorker * team_.workers(), chunks = 0;
+  int64_t tasks = kTasksPerWorker * team_.workers();
+  auto runs = [&] {
+    int64_t sum = 0;
+    for (const Tile& tile : tiles_) sum += tile.end_run() - tile.first_run();
+    return sum;
+  };
   add_tiles(attention, q, kv, out, static_cast<int32_t>(std::clamp<int64_t>(kTogether / head_bytes, 1, kv.kv_heads)));
-  for (const Tile& tile : tiles_) chunks += tile.end_chunk() - tile.first_chunk();
-  if (team_.workers() > 1 && chunks < tasks) add_tiles(attention, q, kv, out, 1);  // too little for all workers
+  if (team_.workers() > 1 && runs() < tasks) add_tiles(attention, q, kv, out, 1);  // too little for all workers
   bool few = team_.workers() > 1 && static_cast<int64_t>(tiles_.size()) < tasks;
   int64_t queries = int64_t{q.rows} * attention.heads;
-  bool fits = queries * entry_floats(kv.v_dim) * static_cast<int64_t>(sizeof(float)) * 4 <= kPartialBytes;
-  few&& fits ? attend_split(tiles_) : attend_whole(tiles_);
+  bool fits =
+      queries * entry_floats(kv.v_dim) * static_cast<int64_t>(sizeof(float)) * (kAttendRun + 2) <= kPartialBytes;
+  few&& fits ? attend_split(tiles_, runs() >= tasks) : attend_whole(tiles_);
 }
 
 }  // namespace millrace::cpu

@@ -58,9 +58,11 @@ struct LinearKernel {
   void (*product)(const LinearPart& part) = nullptr;
 };
 
-// Attention walks the cache in chunks of this many positions, aligned to position 0. A chunk is summed from nothing and
-// chunks are merged in order, so they may be computed by different workers.
+// Attention walks the cache in chunks of this many positions, aligned to position 0, and so many chunks are a run. A
+// chunk is summed from nothing, a run from its chunks in order, the whole from its runs in order; so chunks and runs
+// may be computed by different workers.
 inline constexpr int32_t kAttendChunk = 128;
+inline constexpr int32_t kAttendRun = 4;
 inline constexpr int32_t kAttendQueries = 64;  // at once
 inline constexpr int32_t kHeadDim = 512;       // largest
 

@@ -71,7 +71,8 @@ class CpuOps final : public Ops {
     int32_t sequence;
     int32_t first_head, heads;  // kv heads
     int32_t first_row, rows;
-    int64_t begin, end;  // positions that any of its rows sees
+    int32_t first_query;  // queries of the tiles before
+    int64_t begin, end;   // positions that any of its rows sees
 
     int32_t group() const { return attention->heads / kv->kv_heads; }
     int32_t head_queries() const { return rows * group(); }  // of one kv head
@@ -80,6 +81,10 @@ class CpuOps final : public Ops {
     int32_t head(int32_t query) const { return (first_head + query / head_queries()) * group() + query % group(); }
     int64_t first_chunk() const { return begin / kAttendChunk; }
     int64_t end_chunk() const { return (end + kAttendChunk - 1) / kAttendChunk; }
+    int64_t first_run() const { return first_chunk() / kAttendRun; }
+    int64_t end_run() const { return (end_chunk() + kAttendRun - 1) / kAttendRun; }
+    int64_t first_chunk(int64_t run) const { return std::max(first_chunk(), run * kAttendRun); }
+    int64_t end_chunk(int64_t run) const { return std::min(end_chunk(), (run + 1) * kAttendRun); }
   };
 
   const LinearKernel& kernel(const Weight& weight) const;
@@ -109,18 +114,19 @@ class CpuOps final : public Ops {
   void store_row(Tensor k, Tensor v, const KvView& kv, int64_t row) const;
   // Attention over the cache, in attend.cpp.
   void add_tiles(const Attention& attention, Tensor q, const KvView& kv, Tensor out, int32_t heads);
-  void attend_chunk(const Tile& tile, int64_t chunk, int64_t end_chunk, float* partials, int64_t entry,
-                    std::byte* scratch) const;
-  void attend_head(const Tile& tile, int32_t index, int64_t chunk, Ahead& ahead, float* partials, int64_t entry,
+  void attend_head(const Tile& tile, int32_t index, int64_t chunk, Ahead& ahead, float* partials,
                    std::byte* scratch) const;
-  void look_ahead(const Tile& tile, int32_t index, int64_t chunk, Ahead& ahead) const;
-  void merge_chunks(const Tile& tile, int32_t first, int32_t end, int64_t chunks, const float* partials, int64_t stride,
-                    float* running, int64_t entry) const;
-  void start_query(const Tile& tile, int32_t query, float* running) const;
-  void finish_query(const Tile& tile, int32_t query, const float* running) const;
+  void attend_chunk(const Tile& tile, int64_t chunk, const Tile* next_tile, int64_t next_chunk, float* partials,
+                    std::byte* scratch) const;
+  void attend_run(const Tile& tile, int64_t run, const Tile* next_tile, int64_t next_chunk, float* partials,
+                  std::byte* scratch) const;
   void attend_tile(const Tile& tile, std::byte* scratch) const;
   void attend_whole(std::span<const Tile> tiles);
-  void attend_split(std::span<const Tile> tiles);
+  void attend_split(std::span<const Tile> tiles, bool runs);
+  void look_ahead(const Tile& tile, int32_t index, int64_t chunk, Ahead& ahead) const;
+  void merge(const Tile& tile, int32_t first, int32_t end, const float* partials, float* running) const;
+  void start_query(const Tile& tile, int32_t query, float* running) const;
+  void finish_query(const Tile& tile, int32_t query, const float* running) const;
 
   Team& team_;
   const Kernels& kernels_;
