@@ -45,13 +45,15 @@ void CpuOps::look_ahead(const Tile& tile, int32_t index, int64_t chunk, Ahead& a
   if (kv.page_tokens < kKvBlock) return;
   const PageTables& tables = step_->groups[static_cast<size_t>(kv.group)];
   const int32_t* pages = tables.pages + int64_t{tile.sequence} * tables.stride;
+  int64_t k_bytes = bytes_of(kv.type, kv.k_dim), v_bytes = bytes_of(kv.type, kv.v_dim);
   int64_t begin = std::max(tile.begin, chunk * kAttendChunk), end = std::min(tile.end, (chunk + 1) * kAttendChunk);
-  for (int64_t p = begin; p < end;) {
-    int64_t within = p % kv.page_tokens, count = std::min(end - p, kv.page_tokens - within);
-    const std::byte* base = kv.base + pages[p / kv.page_tokens] * kv.page_stride;
+  int64_t page = begin / kv.page_tokens, within = begin % kv.page_tokens;
+  for (int64_t p = begin; p < end; ++page, within = 0) {
+    int64_t count = std::min(end - p, kv.page_tokens - within);
+    const std::byte* base = kv.base + pages[page] * kv.page_stride;
     int64_t slot = (tile.first_head + index) * int64_t{kv.page_tokens} + within;
-    ahead.add(base + kv.k_offset + bytes_of(kv.type, slot * kv.k_dim), bytes_of(kv.type, count * kv.k_dim));
-    ahead.add(base + kv.v_offset + bytes_of(kv.type, slot * kv.v_dim), bytes_of(kv.type, count * kv.v_dim));
+    ahead.add(base + kv.k_offset + slot * k_bytes, count * k_bytes);
+    ahead.add(base + kv.v_offset + slot * v_bytes, count * v_bytes);
     p += count;
   }
 }
@@ -88,8 +90,8 @@ void CpuOps::attend_head(const Tile& tile, int32_t index, int64_t chunk, Ahead& 
   std::fill_n(values, unseen, nullptr);
   int32_t step =
       kernels_.attend_by_blocks[static_cast<size_t>(activations_)][kv_type(kv.type)] && whole_blocks(kv) ? kKvBlock : 1;
-  for (int32_t j = unseen; j < positions;) {  // page by page
-    int64_t page = (first + j) / kv.page_tokens, within = (first + j) % kv.page_tokens;
+  int64_t page = (first + unseen) / kv.page_tokens, within = (first + unseen) % kv.page_tokens;
+  for (int32_t j = unseen; j < positions; ++page, within = 0) {
     const std::byte* base = kv.base + pages[page] * kv.page_stride;
     const std::byte* key = base + kv.k_offset + (kv_head * int64_t{kv.page_tokens} + within) * k_bytes;
     const std::byte* value = base + kv.v_offset + (kv_head * int64_t{kv.page_tokens} + within) * v_bytes;

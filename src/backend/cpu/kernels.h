@@ -73,33 +73,20 @@ inline constexpr int32_t kKvBlock = 8;
 // What of the cache is read next. Pages are short runs of memory, too short for the machine to see what follows, so
 // kernels ask for some lines of it now and then while they compute.
 struct Ahead {
-  static constexpr int64_t kFetched = 512;  // bytes
-  static constexpr int kRuns = 2 * (kAttendChunk / kKvBlock + 1);
-  const std::byte *begins[kRuns], *ends[kRuns];
-  int count = 0, next = 0;
-  const std::byte *at = nullptr, *end = nullptr;  // of the run at hand
-  int64_t fetches = 0;                            // how often there is something to fetch
+  static constexpr int32_t kPiece = 512;  // bytes
+  static constexpr int32_t kMost = 2 * kAttendChunk * kHeadDim * static_cast<int32_t>(sizeof(float)) / kPiece;
+  const std::byte* pieces[kMost];
+  int32_t count = 0, next = 0;
 
   void add(const std::byte* begin, int64_t bytes) {
-    if (count == kRuns) return;
-    begins[count] = begin, ends[count++] = begin + bytes;
-    fetches += (bytes + kFetched - 1) / kFetched;
+    for (int64_t at = 0; at < bytes && count < kMost; at += kPiece) pieces[count++] = begin + at;
   }
-  // The next so many bytes, or `otherwise` where there are no more. Whoever takes them asks for their lines, into the
-  // second cache (the first has too few places for lines under way), a line now and then, or the machine waits.
-  const std::byte* take(const std::byte* otherwise) {
-    if (at >= end) {
-      if (next == count) return otherwise;
-      at = begins[next], end = ends[next++];
-    }
-    const std::byte* taken = at;
-    at += kFetched;
-    return taken;
-  }
-  static void fetch_line(const std::byte* taken, int line) { __builtin_prefetch(taken + line * 64, 0, 2); }
+  // The next piece, into the second cache: the first has too few places for lines under way. A piece now and then, or
+  // the machine waits.
   void fetch() {
-    const std::byte* taken = take(nullptr);
-    for (int line = 0; taken != nullptr && line < kFetched / 64; ++line) fetch_line(taken, line);
+    if (next == count) return;
+    const std::byte* piece = pieces[next++];
+    for (int32_t at = 0; at < kPiece; at += 64) __builtin_prefetch(piece + at, 0, 2);
   }
 };
 

@@ -161,10 +161,9 @@ inline float32x4_t zero() {
 template <int Queries, int Vectors, int lane = 0>
 [[gnu::always_inline]] inline void add_lanes(const float16x8_t (&vectors)[Queries],
                                              const float16_t* const (&eights)[Vectors], int64_t step,
-                                             const std::byte* ahead, float32x4_t (&sums)[Queries][Vectors * 2]) {
+                                             float32x4_t (&sums)[Queries][Vectors * 2]) {
   if constexpr (lane < kEight) {
     asm volatile("" ::: "memory");  // g++ 12 would load for all lanes first, and has no registers for that
-    Ahead::fetch_line(ahead, lane);
 #pragma GCC unroll 8
     for (int n = 0; n < Vectors; ++n) {
       float16x8_t x = vld1q_f16(eights[n] + lane * step);
@@ -174,7 +173,7 @@ template <int Queries, int Vectors, int lane = 0>
         sums[m][2 * n + 1] = vfmlalq_laneq_high_f16(sums[m][2 * n + 1], x, vectors[m], lane);
       }
     }
-    add_lanes<Queries, Vectors, lane + 1>(vectors, eights, step, ahead, sums);
+    add_lanes<Queries, Vectors, lane + 1>(vectors, eights, step, sums);
   }
 }
 
@@ -194,12 +193,11 @@ void score_eights(const float16_t* const* keys, int32_t tokens, const float16_t*
 #pragma GCC unroll 8
   for (int n = 0; n < Eights; ++n) at[n] = keys[n];
   for (int32_t i = 0; i < dim; i += kEight) {
-    for (int32_t n = 1; n < fetches; ++n) ahead.fetch();
-    const std::byte* next = ahead.take(reinterpret_cast<const std::byte*>(q));
+    for (int32_t n = 0; n < fetches; ++n) ahead.fetch();
     float16x8_t vectors[Queries];
 #pragma GCC unroll 4
     for (int m = 0; m < Queries; ++m) vectors[m] = vld1q_f16(q + m * dim + i);
-    add_lanes<Queries, Eights>(vectors, at, tokens, next, sums);
+    add_lanes<Queries, Eights>(vectors, at, tokens, sums);
 #pragma GCC unroll 8
     for (int n = 0; n < Eights; ++n) at[n] += kEight * tokens;
   }
@@ -220,15 +218,14 @@ void weigh(const AttendChunk& chunk, const Operands& operands, const float16_t* 
 #pragma GCC unroll 8
   for (int n = 0; n < Vectors; ++n) places[n] = operands.order.value(0, dim + n * kEight);
   for (int32_t j = operands.first; j < operands.end; ++j) {
-    for (int32_t i = 1; i < fetches; ++i) chunk.ahead->fetch();
-    const std::byte* next = chunk.ahead->take(reinterpret_cast<const std::byte*>(weights));
+    for (int32_t i = 0; i < fetches; ++i) chunk.ahead->fetch();
     const float16_t* at[Vectors];
 #pragma GCC unroll 8
     for (int n = 0; n < Vectors; ++n) at[n] = operands.values[j] + places[n];
     float16x8_t vectors[Queries];
 #pragma GCC unroll 4
     for (int m = 0; m < Queries; ++m) vectors[m] = vld1q_f16(weights + m * kAttendChunk + j * kEight);
-    add_lanes<Queries, Vectors>(vectors, at, operands.order.width, next, sums);
+    add_lanes<Queries, Vectors>(vectors, at, operands.order.width, sums);
   }
 #pragma GCC unroll 4
   for (int m = 0; m < Queries; ++m) {
@@ -377,7 +374,7 @@ void attend(const AttendChunk& chunk) {
     turns += (operands.end - operands.first) / eights_at_once(count) * (chunk.k_dim / kEight);
     turns += (operands.end - operands.first) * (chunk.v_dim / dims_at_once(count));
   });
-  int32_t fetches = static_cast<int32_t>((chunk.ahead->fetches + turns - 1) / std::max<int64_t>(1, turns));
+  int32_t fetches = static_cast<int32_t>((chunk.ahead->count + turns - 1) / std::max<int64_t>(1, turns));
   each_tile(chunk.queries, [&](int32_t first, auto count) {
     score_tile<decltype(count)::value>(chunk, operands, room, first, fetches);
   });

@@ -112,9 +112,13 @@ void merge(float chunk_most, float chunk_total, const float* chunk_sums, float* 
   float apart[4] = {*most - highest, chunk_most - highest};
   vst1q_f32(apart, exp_f32(vld1q_f32(apart)));
   float keep = apart[0], take = apart[1];
-  map_floats(count, chunk_sums, sums, [=](float32x4_t x, int64_t i) {
-    return vfmaq_n_f32(vmulq_n_f32(load_some(sums + i, count - i), keep), x, take);
-  });
+  int64_t i = 0;
+  for (; i + 8 <= count; i += 8) {
+    float32x4_t a = vmulq_n_f32(vld1q_f32(sums + i), keep), b = vmulq_n_f32(vld1q_f32(sums + i + 4), keep);
+    vst1q_f32(sums + i, vfmaq_n_f32(a, vld1q_f32(chunk_sums + i), take));
+    vst1q_f32(sums + i + 4, vfmaq_n_f32(b, vld1q_f32(chunk_sums + i + 4), take));
+  }
+  for (; i < count; ++i) sums[i] = std::fma(chunk_sums[i], take, sums[i] * keep);
   *total = std::fma(chunk_total, take, *total * keep);
   *most = highest;
 }
