@@ -137,6 +137,12 @@ group_command_line() {
   run_lines command-line 300 python3 tests/apps/command_line.py build/release/bin/millrace
 }
 
+# Every weight format on every instruction set this machine has: the same bits however a token is computed.
+group_exact() {
+  prepare release "$root/build/release" millrace -DMILLRACE_TESTS=ON || return
+  run_lines exact 1500 python3 tests/apps/exact.py build/release/bin/millrace
+}
+
 # Real clients from npm, at the versions of their lockfile, against a server of our own.
 group_clients() {
   prepare release "$root/build/release" millrace -DMILLRACE_TESTS=ON || return
