@@ -4,9 +4,9 @@
   tests/apps/exact.py build/release/bin/millrace            # one line a test
   tests/apps/exact.py build/release/bin/millrace --table    # formats by instruction sets
 
-Each test computes the same tokens in one pass, token by token and in uneven chunks, alone and in company, with 1, 2 and 4
-threads; all logits must be the same to the last bit. The model is a small random one whose rows suit every format. The
-planted fault must be found, or the check proves nothing.
+Each test computes the same tokens in one pass, token by token and in uneven chunks, alone and in company, with 1, 2 and
+4 threads; all logits must be the same to the last bit. The model is a small random one whose rows suit every format.
+A planted fault must be found, or the check proves nothing.
 """
 import json
 import os

@@ -37,8 +37,7 @@ inline void shape_scores(const AttendChunk& chunk, int32_t query, int32_t column
 struct Scores {
   float factor, most;
 };
-inline Scores finish_scores(const AttendChunk& chunk, int32_t query, int32_t columns, float* scores,
-                            float unit = 1) {
+inline Scores finish_scores(const AttendChunk& chunk, int32_t query, int32_t columns, float* scores, float unit = 1) {
   bool plain = is_plain(*chunk.attention);
   if (!plain) shape_scores(chunk, query, columns, unit, scores);
   int32_t begin = std::min(chunk.begin[query], columns), end = std::max(begin, std::min(chunk.end[query], columns));
