@@ -14,9 +14,8 @@ namespace millrace::cpu {
 
 namespace {
 
-constexpr int64_t kLongestRun = 8;  // chunks of one task
-constexpr int64_t kTogether =
-    256 << 10;                          // bytes of a chunk, all kv heads of a tile: they and the next in a second cache
+// Bytes of a chunk, all kv heads of a tile: they and the next stay in a second cache.
+constexpr int64_t kTogether = 256 << 10;
 constexpr int64_t kTasksPerWorker = 4;  // so that a worker held up does not hold up all
 
 int64_t window_begin(const Attention& attention, int64_t position) {
