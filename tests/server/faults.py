@@ -211,7 +211,7 @@ async def stalled_readers(server, count, _rng):
         sock.setblocking(False)
         await asyncio.get_running_loop().sock_connect(sock, (server.host, server.port))
         await asyncio.get_running_loop().sock_sendall(
-            sock, request("/v1/completions", {**story(index % 64, 120), "logprobs": 20, "user": "stalled"}))
+            sock, request("/v1/completions", {**story(index % 64, 250), "logprobs": 20, "user": "stalled"}))
         writers.append(sock)
     # They are cut off one after another; what is left are the streams beside them.
     grown, deadline, values = server.memory(), time.monotonic() + PATIENCE, {"http_generations": count}
