@@ -369,6 +369,10 @@ class Report:
         print(f"not ok - {what}\n  {wrong}" if wrong is not None else f"ok - {what}", flush=True)
 
 
+# Keys and values of 16 x 512 tokens of the shipped model: taken at the start, resident once they were used.
+POOL = 16 * 512 * 4096
+
+
 async def faults_on(program, flags, faults, counts, report, seed):
     """These faults one after another on one server."""
     server = Server(program, "-np", "16", "-c", "512", "--write-timeout", "5", "--max-connections", "8192", *flags)
@@ -383,7 +387,7 @@ async def faults_on(program, flags, faults, counts, report, seed):
             wrong = await background.during(fault(server, counts[name], random.Random(seed)))
             wrong = wrong or await server.quiet()
             more = server.memory() - server.start_memory
-            if wrong is None and more > 64 << 20:
+            if wrong is None and more > POOL + (64 << 20):
                 wrong = f"{more} bytes more than at the start"
             print(f"  {name}: {time.monotonic() - began:.1f} s, {background.rounds} streams beside it, "
                   f"{more >> 10} KiB more than at the start")
