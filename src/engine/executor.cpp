@@ -72,6 +72,9 @@ Result<int64_t> Executor::staging_bytes(const ModelSpec& spec, const CacheLayout
 Result<Executor::Plan> Executor::plan(const Model& model, const Backend& backend, const ExecutorOptions& options) {
   Plan plan;
   TRY(plan.options, settled(model.spec(), options));
+  if (backend.apart() && plan.options.kv == DType::f32) {
+    return error(Code::unsupported, "{} keeps keys and values in 16 bits; choose f16 or bf16", backend.description());
+  }
   plan.shapes = kv_shapes(model.spec(), plan.options.kv);
   TRY(auto specs, specs_of(plan.shapes));
   TRY(plan.layout, plan_layout(specs, {.page_tokens = plan.options.page_tokens}));

@@ -88,6 +88,7 @@ Result<std::unique_ptr<Model>> Model::load(const Checkpoint& checkpoint, Backend
 }
 
 Result<std::unique_ptr<Model>> Model::load(const ModelSource& source, Backend& backend, const LoadOptions& options) {
+  TRY_VOID(check_runnable(source.spec()));
   std::unique_ptr<Model> model(new Model(source.spec()));
   model->plan_ = plan_weights(source, backend);
   if (options.weight_limit > 0 && model->plan_.bytes() > options.weight_limit) {

@@ -147,7 +147,16 @@ Result<void> check_spec(const ModelSpec& spec) {
 }
 
 Result<void> check_runnable(const ModelSpec& spec) {
+  // What every backend's attention has room for.
+  constexpr int32_t kMostHeadDim = 512, kMostGroup = 64;
   for (const LayerSpec& layer : spec.layers) {
+    const auto* gqa = std::get_if<GqaSpec>(&layer.mixer);
+    if (gqa != nullptr && (gqa->head_dim > kMostHeadDim || gqa->heads / gqa->kv_heads > kMostGroup)) {
+      return error(Code::unsupported,
+                   "heads of {} numbers, {} of them for each key/value head: heads of at most {} and groups of at most "
+                   "{} can be run",
+                   gqa->head_dim, gqa->heads / gqa->kv_heads, kMostHeadDim, kMostGroup);
+    }
     const bool mla = std::holds_alternative<MlaSpec>(layer.mixer), moe = std::holds_alternative<MoeSpec>(layer.ffn);
     if (!mla && !moe) continue;
     return error(Code::unsupported, "{} has {}, which can be planned but not run yet", spec.architecture,

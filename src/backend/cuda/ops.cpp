@@ -38,7 +38,7 @@ CudaOps::~CudaOps() {
   for (auto& [key, one] : recorded_) cudaGraphExecDestroy(one.graph);
 }
 
-// ---- steps ----------------------------------------------------------------------------------------------------------
+// ---- steps
 
 bool CudaOps::plain(const Step& step) const {
   return parts_.graphs && step.rows == step.sequences && step.wanted == step.rows && step.rows <= kMostSequences;
@@ -110,6 +110,8 @@ void CudaOps::queue_best(Tensor rows) {
 
 std::string CudaOps::fetch(Tensor rows, float* numbers, int32_t* best) {
   flush();
+  if (best != nullptr && rows.rows > kMostSequences)
+    return fmt::format("the best of {} rows was asked for, of at most {}", rows.rows, kMostSequences);
   if (recording_) {
     queue_best(rows);
     cudaGraph_t graph = nullptr;
@@ -138,7 +140,6 @@ std::string CudaOps::fetch(Tensor rows, float* numbers, int32_t* best) {
 }
 
 // ---- where activations lie
-// --------------------------------------------------------------------------------------------
 
 Tensor CudaOps::scratch(int64_t rows, int64_t cols) {
   if (held_) flush();  // its input may have been given back already, and this could be the same place
@@ -204,7 +205,6 @@ DeviceStep CudaOps::device_step(const KvView* kv) const {
 }
 
 // ---- products
-// -----------------------------------------------------------------------------------------------------------
 
 void CudaOps::multiply(FewRows work, Tensor in, std::optional<View> seen, const Residual* residual) {
   const Form form = work.half ? Form::f16 : Form::bf16;
@@ -327,7 +327,6 @@ void CudaOps::linear_glu(const Weight& gate, const Weight& up, Activation activa
 }
 
 // ---- everything else
-// --------------------------------------------------------------------------------------------------------
 
 void CudaOps::embed(const Weight& table, const int32_t* ids, int32_t offset, float scale, bool add, Tensor out) {
   flush();
