@@ -5,6 +5,7 @@
 
 #include "apps/host.h"
 #include "base/team.h"
+#include "session/device.h"
 
 namespace millrace::apps {
 
@@ -71,6 +72,7 @@ Result<DType> weight_format(std::string_view name) {
 
 int64_t memory_limit(const Arguments& arguments) {
   if (const int64_t chosen = arguments.integer("memory-limit"); chosen != 0) return chosen;
+  if (const int64_t gpu = gpu_memory(arguments.text("device")); gpu > 0) return gpu;
   const Host host = probe_host();
   return static_cast<int64_t>(std::min(host.memory_available, host.memory_limit.value_or(INT64_MAX)));
 }

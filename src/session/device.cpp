@@ -23,6 +23,13 @@ Result<int> gpu_of(std::string_view name) {
 
 }  // namespace
 
+int64_t gpu_memory(std::string_view name) {
+  const auto gpu = gpu_of(name);
+  const std::vector<CudaDevice> devices = gpu.ok() && *gpu >= 0 ? cuda_devices() : std::vector<CudaDevice>();
+  return gpu.ok() && *gpu >= 0 && *gpu < static_cast<int>(devices.size()) ? devices[static_cast<size_t>(*gpu)].memory
+                                                                          : 0;
+}
+
 Result<std::unique_ptr<Backend>> open_device(std::string_view name, const CpuOptions& cpu) {
   TRY(const int gpu, gpu_of(name));
   if (gpu >= 0) return make_cuda_backend({.device = gpu});

@@ -10,6 +10,9 @@
 
 namespace millrace {
 
+// Memory of the GPU of that name; 0 if it is none.
+int64_t gpu_memory(std::string_view name);
+
 Result<std::unique_ptr<Backend>> open_device(std::string_view name, const CpuOptions& cpu);
 
 // What that machine does at most, measured; of the CPU it is kept (ledger/machine.h).

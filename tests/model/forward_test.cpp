@@ -131,6 +131,19 @@ TEST(Forward, RandomModelsAreTheSameForASeedAndStayInRange) {
   for (float value : logits[0]) EXPECT_TRUE(std::isfinite(value) && std::abs(value) < 100) << value;
   auto backend = make_reference_backend();
   EXPECT_NE(Model::random(spec, DType::q4_k, 1, *backend).error().message.find("multiple of 256"), std::string::npos);
+
+  // Heads that attention has no room for: as wide as no kernel is, or more of them to a key/value head.
+  auto refused = [&](int32_t heads, int32_t kv_heads, int32_t head_dim) {
+    ModelSpec other = spec;
+    for (LayerSpec& layer : other.layers) {
+      auto& gqa = std::get<GqaSpec>(layer.mixer);
+      gqa.heads = heads, gqa.kv_heads = kv_heads, gqa.head_dim = head_dim;
+    }
+    return check_runnable(other);
+  };
+  EXPECT_TRUE(refused(64, 1, 512).ok());
+  EXPECT_EQ(refused(2, 1, 520).error().code, Code::unsupported);
+  EXPECT_EQ(refused(71, 1, 64).error().code, Code::unsupported);
 }
 
 TEST(Load, IsRefusedBeforeAnythingIsTaken) {

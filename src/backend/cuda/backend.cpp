@@ -66,7 +66,7 @@ class CudaBackend final : public Backend {
   }
   int64_t used(Purpose purpose) const override { return memory_.used(purpose); }
   void set_limit(int64_t bytes) override { memory_.set_limit(bytes); }
-  int64_t fixed_workspace() const override { return kFixedBytes; }
+  int64_t fixed_workspace() const override { return kFixedBytes + kPinnedBytes; }
 
   bool apart() const override { return true; }
   int64_t staging_bytes(int64_t bytes) const override { return 2 * bytes; }
@@ -78,17 +78,13 @@ class CudaBackend final : public Backend {
 
   Result<std::unique_ptr<Ops>> make_ops(int64_t workspace_bytes) override {
     TRY(std::byte * place, memory_.take(Purpose::workspace, kFixedBytes + workspace_bytes));
-    if (plan_ == nullptr) {
-      void* memory = nullptr;
-      TRY_VOID(checked(cudaMallocHost(&memory, 4 * kMostSequences * sizeof(int32_t)), "pinned memory"));
-      plan_ = std::shared_ptr<void>(memory, [](void* pinned) { cudaFreeHost(pinned); });
-    }
+    TRY(std::byte * pinned, memory_.take_host(Purpose::workspace, kPinnedBytes));
     if (room_ != nullptr) cudaFree(room_), room_ = nullptr;
     team_.reset();
     CudaOps::Parts parts = {.stream = stream_,
                             .arena = Arena(place + kFixedBytes, workspace_bytes),
                             .fixed = place,
-                            .plan_host = static_cast<int32_t*>(plan_.get()),
+                            .plan_host = reinterpret_cast<int32_t*>(pinned),
                             .staging = &staging_,
                             .half = f16_bytes_ > bf16_bytes_ ? Form::f16 : Form::bf16,
                             .graphs = options_.graphs};
@@ -100,7 +96,6 @@ class CudaBackend final : public Backend {
   std::string name_;
   cudaStream_t stream_ = nullptr;
   void* room_ = nullptr;
-  std::shared_ptr<void> plan_;
   std::unique_ptr<Team> team_;
   std::vector<Staging> staging_;
   int64_t f16_bytes_ = 0, bf16_bytes_ = 0;

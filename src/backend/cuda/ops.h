@@ -20,6 +20,7 @@ namespace millrace::cuda {
 inline constexpr int64_t kPartialBytes = int64_t{256} << 20;  // of attention's chunks and of products' slices
 inline constexpr int32_t kMostSequences = 4096;
 inline constexpr int64_t kFixedBytes = kPartialBytes + kMostSequences * 16;
+inline constexpr int64_t kPinnedBytes = kMostSequences * 16;  // of the host: plans of steps, and best tokens
 
 class CudaOps final : public Ops {
  public:
