@@ -432,16 +432,6 @@ __global__ void __launch_bounds__(D)
   write(out, row, head * D + d, sum * last_factor(most, total, attention.sinks, head));
 }
 
-int multiprocessors() {
-  static const int found = [] {
-    int device = 0, number = 0;
-    cudaGetDevice(&device);
-    cudaDeviceGetAttribute(&number, cudaDevAttrMultiProcessorCount, device);
-    return number > 0 ? number : 1;
-  }();
-  return found;
-}
-
 template <class T, int D>
 void start(cudaStream_t stream, const DeviceStep& step, const Attention& attention, const View& q, const KvView& kv,
            const View& out, const AttendPlan& plan) {

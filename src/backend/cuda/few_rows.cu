@@ -212,16 +212,6 @@ __global__ void __launch_bounds__(kThreads, 2) few_rows_kernel(FewRows work, Nor
   }
 }
 
-int multiprocessors() {
-  static const int found = [] {
-    int device = 0, number = 0;
-    cudaGetDevice(&device);
-    cudaDeviceGetAttribute(&number, cudaDevAttrMultiProcessorCount, device);
-    return number > 0 ? number : 1;
-  }();
-  return found;
-}
-
 // Inputs; for the norm two rows of float32 numbers.
 int64_t input_bytes(int64_t rows, int64_t cols, bool norm) {
   return rows * input_pitch(static_cast<int>(cols)) + (norm ? cols * 8 : 0) + 64;

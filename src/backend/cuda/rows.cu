@@ -5,8 +5,6 @@
 namespace millrace::cuda {
 namespace {
 
-unsigned count(int64_t value) { return static_cast<unsigned>(value); }
-
 __global__ void embed_kernel(Weight table, int64_t row_bytes, const int32_t* ids, int32_t offset, float scale, bool add,
                              bool tiles, View out) {
   let_next_start();

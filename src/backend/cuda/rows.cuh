@@ -92,6 +92,18 @@ __device__ inline float normed(float value, float2 factors, const float* weight,
   return result;
 }
 
+inline int multiprocessors() {
+  static const int found = [] {
+    int device = 0, number = 0;
+    cudaGetDevice(&device);
+    cudaDeviceGetAttribute(&number, cudaDevAttrMultiProcessorCount, device);
+    return number > 0 ? number : 1;
+  }();
+  return found;
+}
+
+inline unsigned count(int64_t value) { return static_cast<unsigned>(value); }  // of thread groups
+
 // Gives a kernel all the shared memory there is, so that the next one finds room beside it on the same multiprocessor;
 // `bytes` is the most it will ask for itself.
 template <class... P>

@@ -111,8 +111,6 @@ __global__ void __launch_bounds__(32 * kHeadsTogether)
   for (int i = lane; i < kv.v_dim; i += 32) keep(kv.type, value, i, read(v, row, head * kv.v_dim + i));
 }
 
-unsigned count(int64_t value) { return static_cast<unsigned>(value); }
-
 }  // namespace
 
 void rope_table(cudaStream_t stream, const Rope& rope, const int32_t* positions, int32_t rows, float* table) {
