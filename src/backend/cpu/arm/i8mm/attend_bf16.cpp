@@ -344,6 +344,7 @@ void attend(const AttendChunk& chunk) {
 void add_i8mm_attend_bf16(Kernels& kernels) {
   kernels.store[static_cast<size_t>(Activations::fast)][kKvBf16] = store_kv;
   kernels.attend[static_cast<size_t>(Activations::fast)][kKvBf16] = attend;
+  kernels.fastest_kv = DType::bf16;
 }
 
 }  // namespace millrace::cpu
