@@ -53,7 +53,7 @@ std::vector<Flag> machine_flags() {
        .kind = Kind::text,
        .value = "TYPE",
        .otherwise = "auto",
-       .choices = std::string(kKvTypes),
+       .choices = kKvTypes,
        .help = "numbers that keys and values are kept in; auto: bf16 where that is faster and the weights are not F16 "
                "or F32, else f16"},
       integer_flag("ubatch-size", "-ub --chunk", "512", 1, 1 << 20, "tokens computed in one step"),
