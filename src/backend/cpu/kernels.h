@@ -43,6 +43,9 @@ struct LinearKernel {
   int outputs_tile = 1, rows_tile = 1;
   // Rows of a part: what stays in a core's second cache beside the weights. Weights are read once for each such part.
   int part_rows = 64;
+  // Rows of few inputs may be more, up to kMostPartRows, as long as rows x inputs stay below this; 0: they may not.
+  int64_t part_values = 0;
+  static constexpr int64_t kMostPartRows = 192;
 
   // Null: weights stay as the file has them. Otherwise packs rows [begin, end), begin a multiple of outputs_tile.
   int64_t (*packed_bytes)(int64_t rows, int64_t cols) = nullptr;

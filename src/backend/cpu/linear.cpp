@@ -21,7 +21,15 @@ int64_t outputs_of_part(const Weight& weight, const LinearKernel& kernel, int64_
   int64_t work = weight.bytes * std::min<int64_t>(rows, kRowsPerRead) / kPartBytes;
   int64_t parts = std::clamp<int64_t>(work, workers, workers * kPartsPerWorker) / workers * workers;
   int64_t across = std::max<int64_t>(1, (parts + row_parts - 1) / row_parts);
+  while (across * row_parts % workers != 0) ++across;
   return up_to((weight.rows + across - 1) / across, kernel.outputs_tile);
+}
+
+// Parts of about the same number of rows, as few as stay in a core's second cache.
+int64_t parts_of_rows(const LinearKernel& kernel, Tensor in) {
+  int64_t most = std::clamp<int64_t>(kernel.part_values / in.cols, kernel.part_rows,
+                                     std::max<int64_t>(kernel.part_rows, LinearKernel::kMostPartRows));
+  return std::max<int64_t>(1, (in.rows + most - 1) / most);
 }
 
 }  // namespace
@@ -44,7 +52,8 @@ void CpuOps::multiply(std::span<const Product> products, Tensor in, F&& finish) 
   const LinearKernel& first = kernel(*products[0].weight);
   int64_t start = mark();
   const std::byte* prepared = prepare(first, in);
-  int64_t rows = up_to(first.part_rows, first.rows_tile), row_parts = (in.rows + rows - 1) / rows;
+  int64_t row_parts = parts_of_rows(first, in), rows = up_to((in.rows + row_parts - 1) / row_parts, first.rows_tile);
+  row_parts = (in.rows + rows - 1) / rows;
 
   // Parts are numbered product after product, outputs before rows.
   constexpr size_t kMost = 3;
