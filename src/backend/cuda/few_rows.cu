@@ -12,8 +12,10 @@ namespace {
 
 constexpr int kWarps = 8;
 constexpr int kThreads = 32 * kWarps;
-constexpr int kMostStages = 24;          // of a warp
-constexpr int kSharedBytes = 110 << 10;  // half of what there is, so that the next kernel finds room
+constexpr int kMostStages = 24;         // of a stream
+constexpr int kHalfShared = 110 << 10;  // half of what there is, so that the next kernel finds room
+constexpr int kAllShared = 220 << 10;   // for inputs that are too large for that
+constexpr int kHelped = kWarps / 2;     // so many streams have a warp of their own that asks for weights
 static_assert(kThreads == kRowThreads);
 
 // A row of inputs in shared memory: in every 32, what a lane needs for two steps lies together. Rows start half a bank
@@ -81,56 +83,81 @@ __device__ void bring_input(const Products& work, const Norm& norm, bool has_nor
   }
 }
 
-// How a warp's panels are read: in stages of kInputs inputs, and what multiplying with one of them is. `inputs` is the
-// lane's place in its row; `steps` sixteens of inputs are there.
+// 64 inputs of a panel on their way through a warp's registers: four steps of sixteen.
 template <class T>
 struct Halves {
   using Number = T;
-  static constexpr int kInputs = 2 * kChunkInputs, kBytes = 2 * kChunkBytes;
   static constexpr Unit kUnit = {kChunkInputs, kChunkBytes};
+  static constexpr int kLeastGroups = 2, kMostGroups = 4;  // of a stage
+  uint4 weights[4];
 
-  __device__ static void take(float (&sums)[4], const char* stage, int steps, const uint4* inputs, bool filled,
-                              int lane) {
-    const uint32_t from =
-        shared_address(stage) + static_cast<uint32_t>(lane % 8 * 16 + lane / 8 % 2 * 1024 + lane / 16 * 128);
-    uint4 weights[8], both[4] = {};
+  __device__ void load(const char* stage, int group, int lane) {
+    const uint32_t from = shared_address(stage) + static_cast<uint32_t>(group * kChunkBytes + lane % 8 * 16 +
+                                                                        lane / 8 % 2 * 1024 + lane / 16 * 128);
 #pragma unroll
-    for (int i = 0; i < 8; ++i) {
-      if (i < steps) weights[i] = load_matrices(from + static_cast<uint32_t>(i / 4 * kChunkBytes + i % 4 * 256));
-      if (i < steps && i % 2 == 0 && filled) both[i / 2] = inputs[i / 2 * 4];
-    }
-    __syncwarp();  // keeps the reads in front
-#pragma unroll
-    for (int i = 0; i < 8; ++i) {
-      if (i < steps)
-        multiply<T>(sums, weights[i], i % 2 != 0 ? both[i / 2].z : both[i / 2].x,
-                    i % 2 != 0 ? both[i / 2].w : both[i / 2].y);
-    }
+    for (int i = 0; i < 4; ++i) weights[i] = load_matrices(from + static_cast<uint32_t>(i) * 256);
   }
+  __device__ uint4 step(int i) const { return weights[i]; }
 };
 
-template <DType Type, int Units>
+template <DType Type>
 struct Quantised {
   using Number = __nv_bfloat16;
   static constexpr Unit kUnit = unit_of(Type);
-  static constexpr int kInputs = Units * kUnit.inputs, kBytes = Units * kUnit.bytes;
+  static constexpr int kLeastGroups = Type == DType::q8_0 ? 4 : 8, kMostGroups = 8;
+  static constexpr int kSteps = Unpack<Type>::kSteps, kParts = 4 / kSteps;
+  Unpack<Type> parts[kParts];
 
-  __device__ static void take(float (&sums)[4], const char* stage, int steps, const uint4* inputs, bool filled,
-                              int lane) {
-    constexpr int kSteps = Unpack<Type>::kSteps, kParts = 16 / kSteps;
-#pragma unroll 4
-    for (int part = 0; part < Units * kParts; ++part) {
-      if (part * kSteps >= steps) break;
-      const Unpack<Type> numbers(stage + part / kParts * kUnit.bytes, part % kParts, lane);
+  __device__ void load(const char* stage, int group, int lane) {
 #pragma unroll
-      for (int i = 0; i < kSteps; i += 2) {
-        const uint4 both = filled ? inputs[(part * kSteps + i) / 2 * 4] : uint4{};
-        multiply<Number>(sums, numbers.step(i), both.x, both.y);
-        multiply<Number>(sums, numbers.step(i + 1), both.z, both.w);
-      }
+    for (int i = 0; i < kParts; ++i) parts[i].load(stage + group / 4 * kUnit.bytes, group % 4 * kParts + i, lane);
+  }
+  __device__ uint4 step(int i) const { return parts[i / kSteps].step(i % kSteps); }
+};
+
+// The same with the inputs: in[0] has two steps' operands, in[1] the next two's.
+template <class Format>
+struct Group {
+  Format weights;
+  uint4 in[2];
+
+  __device__ void load(const char* stage, int group, const uint4* inputs, int lane) {
+    weights.load(stage, group, lane);
+#pragma unroll
+    for (int i = 0; i < 2; ++i) in[i] = inputs[(group * 2 + i) * 4];
+  }
+  __device__ void multiply_into(float (&sums)[4]) const {
+    using T = typename Format::Number;
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      multiply<T>(sums, weights.step(2 * i), in[i].x, in[i].y);
+      multiply<T>(sums, weights.step(2 * i + 1), in[i].z, in[i].w);
     }
   }
 };
+
+// A stage of weights: what comes next is read while this is multiplied.
+template <class Format, int Groups>
+__device__ void take_whole(float (&sums)[4], const char* stage, const uint4* inputs, int lane) {
+  Group<Format> two[2];
+  two[0].load(stage, 0, inputs, lane);
+#pragma unroll
+  for (int i = 0; i < Groups; ++i) {
+    if (i + 1 < Groups) two[(i + 1) % 2].load(stage, i + 1, inputs, lane);
+    __syncwarp();  // keeps the reads in front
+    two[i % 2].multiply_into(sums);
+  }
+}
+template <class Format>
+__device__ void take(float (&sums)[4], const char* stage, int groups, const uint4* inputs, int lane) {
+  if (groups == Format::kMostGroups) return take_whole<Format, Format::kMostGroups>(sums, stage, inputs, lane);
+  if (groups == Format::kLeastGroups) return take_whole<Format, Format::kLeastGroups>(sums, stage, inputs, lane);
+  for (int i = 0; i < groups; ++i) {
+    Group<Format> one;
+    one.load(stage, i, inputs, lane);
+    one.multiply_into(sums);
+  }
+}
 
 // Which panel of which part a unit of work (and, of gated ones, a side) is.
 struct Place {
@@ -148,45 +175,40 @@ __device__ inline Place place_of(const Products& work, int unit, int side) {
   return at;
 }
 
-// How the work is cut: a thread group has every gridDim.x-th unit, `streams` of its warps take turns with those.
+// How the work is cut: a thread group has every gridDim.x-th unit, its streams (a warp each) take turns with those.
+// Stages are so many groups of 64 inputs.
 struct Cut {
-  int units, streams, stages;
+  int units, streams, stages, groups, stage_bytes;
 };
 
-// What a warp asks memory for next.
+// What a stream asks memory for next.
 template <class Format, bool Gated>
-struct Stream {
+struct Asking {
   const Products& work;
   Cut cut;
   int unit, side = 0, input = 0;
   const std::byte* from = nullptr;
 
-  __device__ Stream(const Products& all, const Cut& how, int warp)
-      : work(all), cut(how), unit(static_cast<int>(blockIdx.x) + warp * static_cast<int>(gridDim.x)) {}
+  __device__ Asking(const Products& all, const Cut& how, int stream)
+      : work(all), cut(how), unit(static_cast<int>(blockIdx.x) + stream * static_cast<int>(gridDim.x)) {}
 
   __device__ bool done() const { return unit >= cut.units; }
-  __device__ void next_segment() {
-    input = 0;
-    if (Gated && side == 0) {
-      side = 1;
-    } else {
-      side = 0;
-      unit += cut.streams * static_cast<int>(gridDim.x);
-    }
-  }
-  __device__ void ask(uint32_t to, uint32_t barrier) {  // by one lane
+  __device__ void next(uint32_t to, uint32_t barrier) {  // by one lane
     if (input == 0) {
       const Place at = place_of<Gated>(work, unit, side);
       const int units = (work.cols + Format::kUnit.inputs - 1) / Format::kUnit.inputs;
       from = work.parts[at.part].weights + int64_t{at.panel} * units * Format::kUnit.bytes;
     }
     const int left = (work.cols - input + Format::kUnit.inputs - 1) / Format::kUnit.inputs * Format::kUnit.bytes;
-    const uint32_t bytes = static_cast<uint32_t>(left < Format::kBytes ? left : Format::kBytes);
-    barrier_expect(barrier, bytes);
-    copy_bytes(to, from, bytes, barrier);
+    const int bytes = left < cut.stage_bytes ? left : cut.stage_bytes;
+    barrier_expect(barrier, static_cast<uint32_t>(bytes));
+    copy_bytes(to, from, static_cast<uint32_t>(bytes), barrier);
     from += bytes;
-    input += Format::kInputs;
-    if (input >= work.cols) next_segment();
+    input += cut.groups * kChunkInputs;
+    if (input < work.cols) return;
+    input = 0;
+    side = Gated && side == 0 ? 1 : 0;
+    if (side == 0) unit += cut.streams * static_cast<int>(gridDim.x);
   }
 };
 
@@ -207,11 +229,57 @@ __device__ void finish(const Products& work, const Place& at, int side, const fl
       }
       const View out = {work.parts[0].out, work.parts[0].out_stride * 4, work.in.rows, part.rows, work.out_form};
       write(out, token, row, activated(work.activation, gate[i]) * value);
-    } else {
-      part.out[token * part.out_stride + row] = value;
-      if (work.residual == nullptr) continue;
+    } else if (work.residual != nullptr) {
       float* to = work.residual + token * work.residual_stride + row;
       *to = *to + work.residual_scale * value;
+    } else {
+      part.out[token * part.out_stride + row] = value;
+    }
+  }
+}
+
+// A stream's ring: of every stage a barrier that it is full and, where another warp asks, one that it is free.
+struct Ring {
+  char* stages;
+  uint32_t barriers;
+  int stage_bytes, count, stage = 0;
+  uint32_t round = 0;
+
+  __device__ char* at() const { return stages + stage * stage_bytes; }
+  __device__ uint32_t full() const { return barriers + static_cast<uint32_t>(stage) * 16; }
+  __device__ uint32_t free() const { return full() + 8; }
+  __device__ void next() {
+    if (++stage == count) stage = 0, round ^= 1;
+  }
+};
+
+template <class Format, bool Gated>
+__device__ void multiply_stream(const Products& work, const Cut& cut, Ring ring, Asking<Format, Gated>& ahead,
+                                int stream, const char* inputs, bool helped) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  // Lanes beyond the last row compute the first one again; nobody asks for it.
+  const int row = lane / 4 < work.in.rows ? lane / 4 : 0;
+  const uint4* mine = reinterpret_cast<const uint4*>(inputs + row * input_pitch(work.cols)) + lane % 4;
+  const int groups = whole(work.cols) / kChunkInputs;
+  float gate[4] = {};
+  for (int unit = static_cast<int>(blockIdx.x) + stream * static_cast<int>(gridDim.x); unit < cut.units;
+       unit += cut.streams * static_cast<int>(gridDim.x)) {
+#pragma unroll 1
+    for (int side = 0; side < (Gated ? 2 : 1); ++side) {
+      float sums[4] = {};
+      for (int group = 0; group < groups; group += cut.groups) {
+        barrier_wait(ring.full(), ring.round);
+        take<Format>(sums, ring.at(), min(cut.groups, groups - group), mine + group * 8, lane);
+        __syncwarp();
+        if (lane == 0) {
+          if (helped)
+            barrier_arrive(ring.free());
+          else if (!ahead.done())
+            ahead.next(shared_address(ring.at()), ring.full());
+        }
+        ring.next();
+      }
+      finish<Gated>(work, place_of<Gated>(work, unit, side), side, sums, gate, lane);
     }
   }
 }
@@ -219,53 +287,38 @@ __device__ void finish(const Products& work, const Place& at, int side, const fl
 template <class Format, bool Gated>
 __global__ void __launch_bounds__(kThreads, 2)
     few_rows_kernel(const __grid_constant__ Products work, const __grid_constant__ Norm norm, bool has_norm, Cut cut) {
-  using T = typename Format::Number;
   extern __shared__ __align__(128) char shared[];
   __shared__ float room[kWarps];
-  __shared__ __align__(8) uint64_t barriers[kWarps * kMostStages];
+  __shared__ __align__(16) uint64_t barriers[kWarps * kMostStages * 2];
   let_next_start();
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
-  const bool streams = warp < cut.streams;
-  char* ring = shared + warp * cut.stages * Format::kBytes;
-  const uint32_t full = shared_address(barriers + warp * kMostStages);
-  Stream<Format, Gated> ahead(work, cut, warp);
-  if (streams && lane == 0) {
-    for (int i = 0; i < cut.stages; ++i) barrier_begin(full + static_cast<uint32_t>(i) * 8, 1);
+  const bool helped = cut.streams <= kHelped;
+  const int stream = helped ? warp % kHelped : warp;
+  const bool mine = stream < cut.streams, asks = mine && lane == 0 && (!helped || warp >= kHelped);
+  Ring ring = {shared + stream * cut.stages * cut.stage_bytes, shared_address(barriers + stream * kMostStages * 2),
+               cut.stage_bytes, cut.stages};
+  Asking<Format, Gated> ahead(work, cut, stream);
+  if (asks) {
+    for (int i = 0; i < cut.stages; ++i) {
+      barrier_begin(ring.barriers + static_cast<uint32_t>(i) * 16, 1);
+      barrier_begin(ring.barriers + static_cast<uint32_t>(i) * 16 + 8, 1);
+    }
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-    for (int i = 0; i < cut.stages && !ahead.done(); ++i)
-      ahead.ask(shared_address(ring + i * Format::kBytes), full + static_cast<uint32_t>(i) * 8);
+    for (Ring early = ring; early.round == 0 && !ahead.done(); early.next())
+      ahead.next(shared_address(early.at()), early.full());
   }
-  char* inputs = shared + cut.streams * cut.stages * Format::kBytes;
+  char* inputs = shared + cut.streams * cut.stages * cut.stage_bytes;
   float* staged = reinterpret_cast<float*>(inputs + work.in.rows * input_pitch(work.cols));
   float* weight = staged + work.cols;  // of the norm: fixed at load, so there before the kernel in front is done
   if (has_norm && norm.weight != nullptr) stage_row(norm.weight, work.cols, weight);
   wait_for_previous();
-  bring_input<T>(work, norm, has_norm, inputs, weight, staged, room);
+  bring_input<typename Format::Number>(work, norm, has_norm, inputs, weight, staged, room);
   __syncthreads();
-  if (!streams) return;
-
-  const bool filled = lane / 4 < work.in.rows;
-  const uint4* mine =
-      reinterpret_cast<const uint4*>(inputs + (filled ? lane / 4 : 0) * input_pitch(work.cols)) + lane % 4;
-  const int steps = whole(work.cols) / 16;
-  float gate[4] = {};
-  int stage = 0;
-  uint32_t round = 0;
-  for (int unit = static_cast<int>(blockIdx.x) + warp * static_cast<int>(gridDim.x); unit < cut.units;
-       unit += cut.streams * static_cast<int>(gridDim.x)) {
-#pragma unroll 1
-    for (int side = 0; side < (Gated ? 2 : 1); ++side) {
-      float sums[4] = {};
-      for (int step = 0; step < steps; step += Format::kInputs / 16) {
-        const uint32_t barrier = full + static_cast<uint32_t>(stage) * 8;
-        barrier_wait(barrier, round);
-        Format::take(sums, ring + stage * Format::kBytes, steps - step, mine + step / 2 * 4, filled, lane);
-        __syncwarp();
-        if (lane == 0 && !ahead.done()) ahead.ask(shared_address(ring + stage * Format::kBytes), barrier);
-        if (++stage == cut.stages) stage = 0, round ^= 1;
-      }
-      finish<Gated>(work, place_of<Gated>(work, unit, side), side, sums, gate, lane);
-    }
+  if (!mine) return;
+  if (!helped || warp < kHelped) return multiply_stream<Format, Gated>(work, cut, ring, ahead, stream, inputs, helped);
+  for (; asks && !ahead.done(); ring.next()) {
+    barrier_wait(ring.free(), ring.round);
+    ahead.next(shared_address(ring.at()), ring.full());
   }
 }
 
@@ -273,23 +326,26 @@ __global__ void __launch_bounds__(kThreads, 2)
 int64_t input_bytes(int64_t rows, int64_t cols, bool norm) {
   return rows * input_pitch(static_cast<int>(cols)) + (norm ? cols * 8 : 0) + 64;
 }
-constexpr int64_t kLeastRing = 40 << 10;
+constexpr int64_t kLeastRing = 64 << 10;
 
 template <class Format, bool Gated>
 void start(cudaStream_t stream, const Products& work) {
-  static const bool prepared = prepare(few_rows_kernel<Format, Gated>, kSharedBytes);
+  static const bool prepared = prepare(few_rows_kernel<Format, Gated>, kAllShared);
   static_cast<void>(prepared);
   Cut cut = {};
   for (int i = 0; i < (Gated ? 1 : work.count); ++i) cut.units += (work.parts[i].rows + kPanel - 1) / kPanel;
   const int grid = cut.units < multiprocessors() ? cut.units : multiprocessors();
   const int of_one = (cut.units + grid - 1) / grid, rounds = (of_one + kWarps - 1) / kWarps;
   cut.streams = (of_one + rounds - 1) / rounds;
+  cut.groups = cut.streams <= kHelped ? Format::kMostGroups : Format::kLeastGroups;
+  cut.stage_bytes = cut.groups * kChunkInputs / Format::kUnit.inputs * Format::kUnit.bytes;
   const int64_t other = input_bytes(work.in.rows, work.cols, work.norm != nullptr);
-  const int64_t fit = (kSharedBytes - other) / (cut.streams * Format::kBytes);
+  const int64_t all = other + kLeastRing <= kHalfShared ? kHalfShared : kAllShared;
+  const int64_t fit = (all - other) / (cut.streams * cut.stage_bytes);
   cut.stages = static_cast<int>(fit < kMostStages ? fit : kMostStages);
   const Norm none;
   launch(stream, few_rows_kernel<Format, Gated>, static_cast<unsigned>(grid), kThreads,
-         static_cast<size_t>(other + cut.streams * cut.stages * Format::kBytes), work,
+         static_cast<size_t>(other + cut.streams * cut.stages * cut.stage_bytes), work,
          work.norm != nullptr ? *work.norm : none, work.norm != nullptr, cut);
 }
 
@@ -301,7 +357,7 @@ void start_either(cudaStream_t stream, const Products& work) {
 }  // namespace
 
 bool few_rows_fit(int32_t rows, int32_t cols, bool norm) {
-  return rows <= kFewRows && input_bytes(rows, cols, norm) + kLeastRing <= kSharedBytes;
+  return rows <= kFewRows && input_bytes(rows, cols, norm) + kLeastRing <= kAllShared;
 }
 
 void few_rows(cudaStream_t stream, const Products& work) {
@@ -309,11 +365,11 @@ void few_rows(cudaStream_t stream, const Products& work) {
     case DType::f16:
       return start_either<Halves<__half>>(stream, work);
     case DType::q8_0:
-      return start_either<Quantised<DType::q8_0, 1>>(stream, work);
+      return start_either<Quantised<DType::q8_0>>(stream, work);
     case DType::q4_0:
-      return start_either<Quantised<DType::q4_0, 2>>(stream, work);
+      return start_either<Quantised<DType::q4_0>>(stream, work);
     case DType::q4_k:
-      return start_either<Quantised<DType::q4_k, 2>>(stream, work);
+      return start_either<Quantised<DType::q4_k>>(stream, work);
     default:
       return start_either<Halves<__nv_bfloat16>>(stream, work);
   }

@@ -4,6 +4,7 @@
 #include <cuda.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "backend/cuda/packed.h"
 #include "backend/cuda/products.cuh"
@@ -15,12 +16,13 @@ namespace {
 constexpr int kRingBytes = 200 << 10;
 constexpr int kRowGroup = 16;  // tiles of rows that go through all the outputs together
 
+// Groups of 64 rows by so many outputs.
 template <int Groups, int Outputs>
 struct Sizes {
   static constexpr int kRows = 64 * Groups;
   static constexpr int kInputBytes = kRows * 128, kWeightBytes = Outputs * 128;
   static constexpr int kStageBytes = kInputBytes + kWeightBytes;
-  static constexpr int kStages = std::min(12, kRingBytes / kStageBytes);
+  static constexpr int kStages = std::min(16, kRingBytes / kStageBytes);
   static constexpr int kShared = kStages * kStageBytes + 1024;
   static constexpr int kThreads = Groups * 128 + 32;
 };
@@ -28,6 +30,7 @@ struct Sizes {
 struct Tiles {
   int rows = 0, outputs = 0;  // how many there are
   int chunks = 0;             // of inputs
+  int box_rows = 0;           // rows a copy of inputs brings
 };
 struct Maps {
   CUtensorMap inputs, weights[3];
@@ -39,8 +42,8 @@ struct Tile {
 template <int Groups, int Outputs, bool Gated>
 __device__ Tile tile_of(const Products& work, const Tiles& tiles, int number) {
   const int before = number / (kRowGroup * tiles.outputs) * kRowGroup, in = number % (kRowGroup * tiles.outputs);
-  const int together = min(kRowGroup, tiles.rows - before);
-  Tile tile = {(before + in % together) * 64 * Groups, 0, in / together};
+  const int rows = min(kRowGroup, tiles.rows - before);
+  Tile tile = {(before + in % rows) * 64 * Groups, 0, in / rows};
   if constexpr (!Gated) {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
@@ -83,22 +86,23 @@ __device__ void ask_weights(const Maps& maps, const Tile& tile, int chunk, const
 template <int Groups, int Outputs, bool Gated>
 __device__ void bring(const Products& work, const Tiles& tiles, const Maps& maps, Ring<Sizes<Groups, Outputs>> ring) {
   using Size = Sizes<Groups, Outputs>;
-  const int count = tiles.rows * tiles.outputs;
-  const Tile first = tile_of<Groups, Outputs, Gated>(work, tiles, static_cast<int>(blockIdx.x));
+  const int first_number = static_cast<int>(blockIdx.x), count = tiles.rows * tiles.outputs;
+  const Tile first = tile_of<Groups, Outputs, Gated>(work, tiles, first_number);
+  const uint32_t bytes = static_cast<uint32_t>(tiles.box_rows * 128 + Size::kWeightBytes);
   const int early = min(Size::kStages, tiles.chunks);
   Ring<Size> start = ring;
   for (int chunk = 0; chunk < early; ++chunk, start.next()) {
-    barrier_expect(start.full(), Size::kStageBytes);
+    barrier_expect(start.full(), bytes);
     ask_weights<Size, Gated>(maps, first, chunk, start);
   }
   wait_for_previous();
   asm volatile("fence.proxy.async;" ::: "memory");
-  for (int number = static_cast<int>(blockIdx.x); number < count; number += static_cast<int>(gridDim.x)) {
+  for (int number = first_number; number < count; number += static_cast<int>(gridDim.x)) {
     const Tile tile = tile_of<Groups, Outputs, Gated>(work, tiles, number);
     for (int chunk = 0; chunk < tiles.chunks; ++chunk, ring.next()) {
-      if (number != static_cast<int>(blockIdx.x) || chunk >= early) {
+      if (number != first_number || chunk >= early) {
         barrier_wait(ring.free(), ring.round ^ 1);
-        barrier_expect(ring.full(), Size::kStageBytes);
+        barrier_expect(ring.full(), bytes);
         ask_weights<Size, Gated>(maps, tile, chunk, ring);
       }
       copy_box(ring.at(), maps.inputs, chunk * kChunkInputs, tile.first_row, ring.full());
@@ -106,70 +110,103 @@ __device__ void bring(const Products& work, const Tiles& tiles, const Maps& maps
   }
 }
 
-// Two neighbouring outputs of a row: bias, and the stream if the result is added to it.
-__device__ inline void put(const Products& work, const Products::Part& to, int64_t token, int output, float2 value) {
-  if (to.bias != nullptr)
-    value = {value.x + to.bias[output], value.y + (output + 1 < to.rows ? to.bias[output + 1] : 0)};
-  float* place = to.out + token * to.out_stride + output;
-  float* also = work.residual != nullptr ? work.residual + token * work.residual_stride + output : nullptr;
-  if (output + 1 < to.rows && to.out_stride % 2 == 0 && (also == nullptr || work.residual_stride % 2 == 0)) {
-    *reinterpret_cast<float2*>(place) = value;
-    if (also == nullptr) return;
-    const float2 old = *reinterpret_cast<const float2*>(also);
-    *reinterpret_cast<float2*>(also) = {old.x + work.residual_scale * value.x, old.y + work.residual_scale * value.y};
-    return;
-  }
-  place[0] = value.x;
-  if (also != nullptr) also[0] = also[0] + work.residual_scale * value.x;
-  if (output + 1 >= to.rows) return;
-  place[1] = value.y;
-  if (also != nullptr) also[1] = also[1] + work.residual_scale * value.y;
-}
-
-template <int Outputs>
-__device__ void finish(const Products& work, const Tile& tile, const float (&sums)[Outputs / 2]) {
-  const int thread = static_cast<int>(threadIdx.x), lane = thread % 32, g = lane / 4, t = lane % 4;
-  const Products::Part& to = work.parts[tile.part];
+// Sums of one row: sums[4j + first] and its neighbour are outputs 8j and 8j + 1 from `output` on.
+template <int Sums>
+__device__ void put_row(const Products& work, const Products::Part& to, int64_t token, int output, int first,
+                        const float (&sums)[Sums]) {
+  constexpr int kPairs = Sums / 4, kBatch = kPairs % 32 == 0 ? 32 : kPairs;
+  float* place = work.residual != nullptr ? work.residual + token * work.residual_stride + output
+                                          : to.out + token * to.out_stride + output;
+  const bool together = to.rows - output >= Sums * 2 && reinterpret_cast<uintptr_t>(place) % 8 == 0;
+  if (!together) {
 #pragma unroll
-  for (int i = 0; i < 2; ++i) {
-    const int token = tile.first_row + thread / 32 * 16 + g + 8 * i;
-    if (token >= work.in.rows) continue;
+    for (int j = 0; j < kPairs; ++j) {
 #pragma unroll
-    for (int j = 0; j < Outputs / 8; ++j) {
-      const int output = tile.first_output + j * 8 + 2 * t;
-      if (output < to.rows) put(work, to, token, output, {sums[4 * j + 2 * i], sums[4 * j + 2 * i + 1]});
+      for (int k = 0; k < 2; ++k) {
+        if (output + 8 * j + k >= to.rows) continue;
+        float* one = place + 8 * j + k;
+        const float value = sums[4 * j + first + k];
+        *one = work.residual != nullptr ? *one + work.residual_scale * value : value;
+      }
+    }
+  } else if (work.residual == nullptr) {
+#pragma unroll
+    for (int j = 0; j < kPairs; ++j)
+      *reinterpret_cast<float2*>(place + 8 * j) = {sums[4 * j + first], sums[4 * j + first + 1]};
+  } else {
+#pragma unroll
+    for (int batch = 0; batch < kPairs; batch += kBatch) {  // all reads before the first write
+      float2 old[kBatch];
+#pragma unroll
+      for (int j = 0; j < kBatch; ++j) old[j] = *reinterpret_cast<const float2*>(place + 8 * (batch + j));
+#pragma unroll
+      for (int j = 0; j < kBatch; ++j) {
+        const int at = 4 * (batch + j) + first;
+        *reinterpret_cast<float2*>(place + 8 * (batch + j)) = {old[j].x + work.residual_scale * sums[at],
+                                                               old[j].y + work.residual_scale * sums[at + 1]};
+      }
     }
   }
 }
 
+template <int Sums>
+__device__ void add_bias(const Products::Part& part, int output, float* sums) {
+  if (part.bias == nullptr) return;
+#pragma unroll
+  for (int i = 0; i < Sums; ++i) {
+    const int at = output + i / 4 * 8 + i % 2;
+    if (at < part.rows) sums[i] += part.bias[at];
+  }
+}
+
+template <int Outputs>
+__device__ void finish(const Products& work, const Tile& tile, float (&sums)[Outputs / 2]) {
+  const int thread = static_cast<int>(threadIdx.x), lane = thread % 32;
+  const Products::Part& to = work.parts[tile.part];
+  const int output = tile.first_output + lane % 4 * 2;
+  if (output >= to.rows) return;
+  add_bias<Outputs / 2>(to, output, sums);
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const int token = tile.first_row + thread / 32 * 16 + lane / 4 + 8 * i;
+    if (token < work.in.rows) put_row(work, to, token, output, 2 * i, sums);
+  }
+}
+
+__device__ __noinline__ float activated_rarely(Activation activation, float x) { return activated(activation, x); }
+
 // act(gate) * up: the second half of a thread's sums belongs to the first.
 template <int Outputs>
-__device__ void finish_gated(const Products& work, const Tile& tile, const float (&sums)[Outputs / 2]) {
-  const int thread = static_cast<int>(threadIdx.x), lane = thread % 32, g = lane / 4, t = lane % 4;
-  const int rows = work.parts[0].rows;
+__device__ void finish_gated(const Products& work, const Tile& tile, float (&sums)[Outputs / 2]) {
+  constexpr int kHalf = Outputs / 4;
+  const int thread = static_cast<int>(threadIdx.x), lane = thread % 32, rows = work.parts[0].rows;
+  const int output = tile.first_output + lane % 4 * 2;
+  if (output >= rows) return;
+  add_bias<kHalf>(work.parts[0], output, sums);
+  add_bias<kHalf>(work.parts[1], output, sums + kHalf);
+  if (work.activation == Activation::silu) {
+#pragma unroll
+    for (int i = 0; i < kHalf; ++i) sums[i] = activated(Activation::silu, sums[i]) * sums[kHalf + i];
+  } else {
+#pragma unroll
+    for (int i = 0; i < kHalf; ++i) sums[i] = activated_rarely(work.activation, sums[i]) * sums[kHalf + i];
+  }
   const View out = {work.parts[0].out, work.parts[0].out_stride * 4, work.in.rows, rows, work.out_form};
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
-    const int token = tile.first_row + thread / 32 * 16 + g + 8 * i;
+    const int token = tile.first_row + thread / 32 * 16 + lane / 4 + 8 * i;
     if (token >= work.in.rows) continue;
+    if (rows - output >= Outputs / 2 && out.form == Form::bf16) {
+      auto* place = reinterpret_cast<__nv_bfloat162*>(static_cast<char*>(out.data) + token * out.stride) + output / 2;
 #pragma unroll
-    for (int j = 0; j < Outputs / 16; ++j) {
-      const int output = tile.first_output + j * 8 + 2 * t;
-      float values[2];
+      for (int j = 0; j < kHalf / 4; ++j)
+        place[4 * j] = __floats2bfloat162_rn(sums[4 * j + 2 * i], sums[4 * j + 2 * i + 1]);
+      continue;
+    }
 #pragma unroll
-      for (int k = 0; k < 2; ++k) {
-        float gate = sums[4 * j + 2 * i + k], up = sums[Outputs / 4 + 4 * j + 2 * i + k];
-        if (output + k < rows) {
-          if (work.parts[0].bias != nullptr) gate += work.parts[0].bias[output + k];
-          if (work.parts[1].bias != nullptr) up += work.parts[1].bias[output + k];
-        }
-        values[k] = activated(work.activation, gate) * up;
-      }
-      if (output + 1 < rows) {
-        write_pair(out, token, output, values[0], values[1]);
-      } else if (output < rows) {
-        write(out, token, output, values[0]);
-      }
+    for (int j = 0; j < kHalf / 2; ++j) {
+      const int at = output + j / 2 * 8 + j % 2;
+      if (at < rows) write(out, token, at, sums[j / 2 * 4 + 2 * i + j % 2]);
     }
   }
 }
@@ -181,8 +218,7 @@ __device__ void multiply(Ring<Size>& ring, int chunks, float (&sums)[Sums]) {
   const uint32_t mine = threadIdx.x / 128 * 8192;
   uint32_t to_free = 0;
   auto give_back = [&] {
-    if (threadIdx.x % 128 == 0 && to_free != 0)
-      asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(to_free) : "memory");
+    if (threadIdx.x % 128 == 0 && to_free != 0) barrier_arrive(to_free);
   };
   for (int chunk = 0; chunk < chunks; ++chunk, ring.next()) {
     barrier_wait(ring.full(), ring.round);
@@ -216,21 +252,21 @@ __global__ void __launch_bounds__(Groups * 128 + 32, 1)
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
   }
   __syncthreads();
-  if (threadIdx.x >= Groups * 128) {
-    if (threadIdx.x == Groups * 128) bring<Groups, Outputs, Gated>(work, tiles, maps, ring);
-    return;
-  }
-  wait_for_previous();
-  for (int number = static_cast<int>(blockIdx.x); number < tiles.rows * tiles.outputs;
-       number += static_cast<int>(gridDim.x)) {
-    float sums[Outputs / 2];
-    multiply<T, Size>(ring, tiles.chunks, sums);
-    const Tile tile = tile_of<Groups, Outputs, Gated>(work, tiles, number);
-    if constexpr (Gated) {
-      finish_gated<Outputs>(work, tile, sums);
-    } else {
-      finish<Outputs>(work, tile, sums);
+  if (threadIdx.x < Groups * 128) {
+    wait_for_previous();
+    for (int number = static_cast<int>(blockIdx.x); number < tiles.rows * tiles.outputs;
+         number += static_cast<int>(gridDim.x)) {
+      float sums[Outputs / 2];
+      multiply<T, Size>(ring, tiles.chunks, sums);
+      const Tile tile = tile_of<Groups, Outputs, Gated>(work, tiles, number);
+      if constexpr (Gated) {
+        finish_gated<Outputs>(work, tile, sums);
+      } else {
+        finish<Outputs>(work, tile, sums);
+      }
     }
+  } else if (threadIdx.x == Groups * 128) {
+    bring<Groups, Outputs, Gated>(work, tiles, maps, ring);
   }
 }
 
@@ -287,11 +323,12 @@ cudaError_t start(cudaStream_t stream, const Products& work) {
   if (encoder() == nullptr) return cudaErrorNotSupported;
   const Tiles tiles = {.rows = (work.in.rows + Size::kRows - 1) / Size::kRows,
                        .outputs = tiles_across(work, Outputs),
-                       .chunks = (work.cols + kChunkInputs - 1) / kChunkInputs};
+                       .chunks = (work.cols + kChunkInputs - 1) / kChunkInputs,
+                       .box_rows = std::min(Size::kRows, (work.in.rows + 7) / 8 * 8)};
   Maps maps;
   View in = work.in;
   in.cols = work.cols;
-  bool fine = map_inputs(maps.inputs, in, Size::kRows);
+  bool fine = map_inputs(maps.inputs, in, tiles.box_rows);
   for (int i = 0; i < work.count; ++i)
     fine = fine && map_weights(maps.weights[i], work.parts[i], tiles.chunks, Gated ? Outputs / 2 : Outputs);
   if (!fine) return cudaErrorInvalidValue;
@@ -301,25 +338,45 @@ cudaError_t start(cudaStream_t stream, const Products& work) {
   return cudaSuccess;
 }
 
-template <class T, int Groups>
-cudaError_t start_with(cudaStream_t stream, const Products& work) {
-  const int down = (work.in.rows + 64 * Groups - 1) / (64 * Groups), enough = multiprocessors() * 9 / 10;
-  auto fills = [&](int outputs) { return down * tiles_across(work, outputs) >= enough; };
-  if (work.gated) {
-    if (Groups == 2 && fills(256)) return start<T, Groups, 256, true>(stream, work);
-    return fills(128) ? start<T, Groups, 128, true>(stream, work) : start<T, Groups, 64, true>(stream, work);
+// About how long a width of tiles takes, in nanoseconds: what binds it (the second cache, a multiprocessor's way to it,
+// memory, the matrix units; bytes and operations a nanosecond as measured) and the end of each round.
+double cost(const Products& work, int rows_of_tile, int outputs) {
+  const int sides = work.gated ? 2 : 1;
+  const double down = (work.in.rows + rows_of_tile - 1) / rows_of_tile, across = tiles_across(work, outputs);
+  const double rounds = std::ceil(down * across / multiprocessors());
+  const double bytes = 2.0 * work.cols * (std::min(rows_of_tile, (work.in.rows + 7) / 8 * 8) + outputs);
+  double weights = 0;
+  for (int i = 0; i < work.count; ++i) weights += 2.0 * work.cols * work.parts[i].rows;
+  const double cache = down * across * bytes / 9000, way = rounds * bytes / 110, memory = weights / 4200;
+  const double multiply = rounds * 2.0 * rows_of_tile * outputs * work.cols / 7200;
+  return std::max({cache, way, memory, multiply}) + rounds * (1000 + 20.0 * outputs / sides);
+}
+
+// The first of the widths that costs least.
+template <class T, int Groups, bool Gated, int First, int... Others>
+cudaError_t start_best(cudaStream_t stream, const Products& work) {
+  if constexpr (sizeof...(Others) == 0) {
+    return start<T, Groups, First, Gated>(stream, work);
+  } else {
+    const double here = cost(work, 64 * Groups, First);
+    if (((here <= cost(work, 64 * Groups, Others)) && ...)) return start<T, Groups, First, Gated>(stream, work);
+    return start_best<T, Groups, Gated, Others...>(stream, work);
   }
-  if (Groups == 2 && fills(256)) return start<T, Groups, 256, false>(stream, work);
-  if (fills(128)) return start<T, Groups, 128, false>(stream, work);
-  return fills(64) ? start<T, Groups, 64, false>(stream, work) : start<T, Groups, 32, false>(stream, work);
+}
+
+template <class T>
+cudaError_t start_with(cudaStream_t stream, const Products& work) {
+  if (work.in.rows <= 64)
+    return work.gated ? start_best<T, 1, true, 224, 128, 64>(stream, work)
+                      : start_best<T, 1, false, 256, 128, 64, 48, 32>(stream, work);
+  return work.gated ? start_best<T, 2, true, 256, 128>(stream, work)
+                    : start_best<T, 2, false, 256, 128, 64>(stream, work);
 }
 
 }  // namespace
 
 cudaError_t many_rows(cudaStream_t stream, const Products& work) {
-  const bool few = work.in.rows <= 64;
-  if (work.type == DType::f16) return few ? start_with<__half, 1>(stream, work) : start_with<__half, 2>(stream, work);
-  return few ? start_with<__nv_bfloat16, 1>(stream, work) : start_with<__nv_bfloat16, 2>(stream, work);
+  return work.type == DType::f16 ? start_with<__half>(stream, work) : start_with<__nv_bfloat16>(stream, work);
 }
 
 }  // namespace millrace::cuda

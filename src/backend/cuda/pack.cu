@@ -97,7 +97,8 @@ __global__ void widen_kernel(const char* from, int64_t panels, int64_t cols, cha
 #pragma unroll
     for (int step = 0; step < 4; ++step) {
       const int at = static_cast<int>(chunk % 4) * 4 + step;
-      const Unpack<Type> numbers(unit, at / Unpack<Type>::kSteps, lane);
+      Unpack<Type> numbers;
+      numbers.load(unit, at / Unpack<Type>::kSteps, lane);
       const uint4 operand = numbers.step(at % Unpack<Type>::kSteps);
       char* place = chunk_to + step * 256 + g * 16 + t * 4;
       *reinterpret_cast<uint32_t*>(place) = operand.x;

@@ -34,7 +34,9 @@ __device__ inline uint64_t weights_at(uint32_t shared) {
       "+f"(d[i + 7])
 #define MILLRACE_SUMS_16(i) MILLRACE_SUMS_8(i), MILLRACE_SUMS_8(i + 8)
 #define MILLRACE_SUMS_32(i) MILLRACE_SUMS_16(i), MILLRACE_SUMS_16(i + 16)
+#define MILLRACE_SUMS_24(i) MILLRACE_SUMS_16(i), MILLRACE_SUMS_8(i + 16)
 #define MILLRACE_SUMS_64(i) MILLRACE_SUMS_32(i), MILLRACE_SUMS_32(i + 32)
+#define MILLRACE_SUMS_112(i) MILLRACE_SUMS_64(i), MILLRACE_SUMS_32(i + 64), MILLRACE_SUMS_16(i + 96)
 #define MILLRACE_SUMS_128(i) MILLRACE_SUMS_64(i), MILLRACE_SUMS_64(i + 64)
 #define MILLRACE_NAMES_0 "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15"
 #define MILLRACE_NAMES_16 "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31"
@@ -45,10 +47,11 @@ __device__ inline uint64_t weights_at(uint32_t shared) {
 #define MILLRACE_NAMES_96 "%96,%97,%98,%99,%100,%101,%102,%103,%104,%105,%106,%107,%108,%109,%110,%111"
 #define MILLRACE_NAMES_112 "%112,%113,%114,%115,%116,%117,%118,%119,%120,%121,%122,%123,%124,%125,%126,%127"
 #define MILLRACE_NAMES_OF_16 MILLRACE_NAMES_0
+#define MILLRACE_NAMES_OF_24 MILLRACE_NAMES_OF_16 ",%16,%17,%18,%19,%20,%21,%22,%23"
 #define MILLRACE_NAMES_OF_32 MILLRACE_NAMES_OF_16 "," MILLRACE_NAMES_16
 #define MILLRACE_NAMES_OF_64 MILLRACE_NAMES_OF_32 "," MILLRACE_NAMES_32 "," MILLRACE_NAMES_48
-#define MILLRACE_NAMES_OF_128 \
-  MILLRACE_NAMES_OF_64 "," MILLRACE_NAMES_64 "," MILLRACE_NAMES_80 "," MILLRACE_NAMES_96 "," MILLRACE_NAMES_112
+#define MILLRACE_NAMES_OF_112 MILLRACE_NAMES_OF_64 "," MILLRACE_NAMES_64 "," MILLRACE_NAMES_80 "," MILLRACE_NAMES_96
+#define MILLRACE_NAMES_OF_128 MILLRACE_NAMES_OF_112 "," MILLRACE_NAMES_112
 
 // One instruction; the operands behind the sums (S of them) are number S, S + 1 and S + 2.
 #define MILLRACE_PRODUCT(OUTPUTS, FORMAT, S, FIRST, SECOND, KEEP)                                             \
@@ -66,8 +69,10 @@ __device__ inline uint64_t weights_at(uint32_t shared) {
       MILLRACE_PRODUCT(OUTPUTS, "bf16", S, FIRST, SECOND, KEEP);                                              \
   }
 MILLRACE_PRODUCT_OF(32, 16, "%16", "%17", "%18")
+MILLRACE_PRODUCT_OF(48, 24, "%24", "%25", "%26")
 MILLRACE_PRODUCT_OF(64, 32, "%32", "%33", "%34")
 MILLRACE_PRODUCT_OF(128, 64, "%64", "%65", "%66")
+MILLRACE_PRODUCT_OF(224, 112, "%112", "%113", "%114")
 MILLRACE_PRODUCT_OF(256, 128, "%128", "%129", "%130")
 // clang-format on
 

@@ -64,6 +64,9 @@ __device__ inline void barrier_begin(uint32_t barrier, int arrivals) {
 __device__ inline void barrier_expect(uint32_t barrier, uint32_t bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
 }
+__device__ inline void barrier_arrive(uint32_t barrier) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
 __device__ inline void barrier_wait(uint32_t barrier, uint32_t parity) {
   asm volatile(
       "{\n.reg .pred done;\nagain:\n"
@@ -93,7 +96,6 @@ __device__ inline void copy_box(uint32_t to, const CUtensorMap& map, int col, in
       "l"(&map), "r"(col), "r"(row), "r"(sheet), "r"(barrier)
       : "memory");
 }
-
 // Sixteen bytes from memory to shared memory, `bytes` of them read (0 or 16) and the rest zero.
 __device__ inline void copy_16(uint32_t to, const void* from, int bytes) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");

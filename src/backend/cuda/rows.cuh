@@ -26,18 +26,6 @@ __device__ inline void write(const View& view, int64_t row, int64_t col, float v
   }
 }
 
-// Two neighbours; col and the row's distances are even.
-__device__ inline void write_pair(const View& view, int64_t row, int64_t col, float first, float second) {
-  char* at = static_cast<char*>(view.data) + row * view.stride;
-  if (view.form == Form::f32) {
-    reinterpret_cast<float2*>(at)[col / 2] = {first, second};
-  } else if (view.form == Form::bf16) {
-    reinterpret_cast<__nv_bfloat162*>(at)[col / 2] = __floats2bfloat162_rn(first, second);
-  } else {
-    reinterpret_cast<__half2*>(at)[col / 2] = __floats2half2_rn(first, second);
-  }
-}
-
 __device__ inline void rows_sync() { __syncthreads(); }
 
 // A row of float32 numbers to shared memory, by kRowThreads threads with as many reads under way as there can be.

@@ -23,15 +23,15 @@ __device__ inline int lane_input(int lane, int i) { return lane % 4 * 2 + i / 4 
 template <DType Type>
 struct Unpack;
 
-// Load::kSteps sixteens of inputs at a time; part p of a unit has its sixteens p * kSteps and following.
+// kSteps sixteens of inputs at a time; part p of a unit has its sixteens p * kSteps and following.
 template <>
 struct Unpack<DType::q8_0> {
   static constexpr int kSteps = 2;
   uint4 numbers;
   float low, high;  // factors of outputs g and g + 8
 
-  __device__ Unpack(const char* unit, int part, int lane)
-      : numbers(reinterpret_cast<const uint4*>(unit)[part * 32 + lane]) {
+  __device__ void load(const char* unit, int part, int lane) {
+    numbers = reinterpret_cast<const uint4*>(unit)[part * 32 + lane];
     const uint32_t both = *reinterpret_cast<const uint32_t*>(unit + 4096 + part * 32 + lane / 4 * 4);
     const float2 factors = __half22float2(*reinterpret_cast<const __half2*>(&both));
     low = factors.x, high = factors.y;
@@ -59,8 +59,8 @@ struct Unpack<DType::q4_0> {
   uint4 numbers;
   uint32_t factors[2];  // of the two groups of 32
 
-  __device__ Unpack(const char* unit, int part, int lane)
-      : numbers(reinterpret_cast<const uint4*>(unit)[part * 32 + lane]) {
+  __device__ void load(const char* unit, int part, int lane) {
+    numbers = reinterpret_cast<const uint4*>(unit)[part * 32 + lane];
 #pragma unroll
     for (int i = 0; i < 2; ++i)
       factors[i] = *reinterpret_cast<const uint32_t*>(unit + 2048 + (part * 2 + i) * 32 + lane / 4 * 4);
@@ -82,8 +82,8 @@ struct Unpack<DType::q4_k> {
   uint4 numbers;
   uint2 factors[2];  // and what is added
 
-  __device__ Unpack(const char* unit, int part, int lane)
-      : numbers(reinterpret_cast<const uint4*>(unit)[part * 32 + lane]) {
+  __device__ void load(const char* unit, int part, int lane) {
+    numbers = reinterpret_cast<const uint4*>(unit)[part * 32 + lane];
 #pragma unroll
     for (int i = 0; i < 2; ++i)
       factors[i] = *reinterpret_cast<const uint2*>(unit + 2048 + (part * 2 + i) * 64 + lane / 4 * 8);
@@ -109,7 +109,8 @@ __device__ float unpacked(const Weight& weight, int64_t row, int64_t col) {
   const int step = static_cast<int>(col % kUnit.inputs) / 16;
   const std::byte* unit =
       weight.data + row / kPanel * panel_bytes(Type, weight.cols) + col / kUnit.inputs * kUnit.bytes;
-  const Unpack<Type> numbers(reinterpret_cast<const char*>(unit), step / Unpack<Type>::kSteps, lane);
+  Unpack<Type> numbers;
+  numbers.load(reinterpret_cast<const char*>(unit), step / Unpack<Type>::kSteps, lane);
   const uint4 operand = numbers.step(step % Unpack<Type>::kSteps);
   const bool high = row % kPanel >= 8;
   const uint32_t pair = c < 8 ? (high ? operand.y : operand.x) : (high ? operand.w : operand.z);
