@@ -1,7 +1,7 @@
 // Attention for heads of 64 and 128 numbers in a 16-bit cache. Positions are cut into chunks of kChunk at fixed places;
 // a chunk is gone through in order, 32 positions at a time, with running maxima; chunks are then merged in order. Rows
 // of a long piece go through all their chunks in one thread group; a single row has each chunk computed by a warp of
-// its own and merged by a second kernel. Both do the same arithmetic for a row, so who computed it cannot be seen.
+// its own, and the last of them merges. Both do the same arithmetic for a row, so who computed it cannot be seen.
 #include <algorithm>
 #include <type_traits>
 
@@ -362,74 +362,116 @@ __device__ void write_partial(const Head<T, D>& head, int group, float* to) {
   }
 }
 
-// One warp for a sequence's kv head and every gridDim.x-th of its chunks.
+constexpr int kMergedHeads = 4;  // of a kv head, merged at the same time: eight lanes each
+
+// All chunks of a sequence's kv head, in order. The warp that finished last does it.
+template <int D>
+__device__ void merge_chunks(const Attention& attention, const float* partials, int chunks, int first_head, int group,
+                             int64_t row, const View& out) {
+  constexpr int kMine = D / 8;  // numbers of a lane
+  const int lane = static_cast<int>(threadIdx.x), part = lane % 8;
+  for (int head = lane / 8; head < (group + kMergedHeads - 1) / kMergedHeads * kMergedHeads; head += kMergedHeads) {
+    const bool real = head < group;
+    const int64_t stride = int64_t{attention.heads} * (D + 2);
+    const float* from = partials + int64_t{first_head + (real ? head : 0)} * (D + 2);
+    float most = -INFINITY, total = 0, sums[kMine] = {};
+#pragma unroll 2
+    for (int i = 0; i < chunks; ++i, from += stride) {
+      const float2 both = __ldcg(reinterpret_cast<const float2*>(from));
+      float2 values[kMine / 2];
+#pragma unroll
+      for (int j = 0; j < kMine / 2; ++j) values[j] = __ldcg(reinterpret_cast<const float2*>(from + 2) + part + j * 8);
+      const Merge factors = merge(most, total, both.x, both.y);
+#pragma unroll
+      for (int j = 0; j < kMine / 2; ++j) {
+        sums[2 * j] = sums[2 * j] * factors.of_all + values[j].x * factors.of_chunk;
+        sums[2 * j + 1] = sums[2 * j + 1] * factors.of_all + values[j].y * factors.of_chunk;
+      }
+    }
+    if (!real) continue;
+    const int number = first_head + head;
+    const float factor = last_factor(most, total, attention.sinks, number);
+#pragma unroll
+    for (int j = 0; j < kMine; ++j) write(out, row, number * D + (part + j / 2 * 8) * 2 + j % 2, sums[j] * factor);
+  }
+}
+
+// One warp for a sequence's kv head and every gridDim.x-th of its chunks. Keys and values of earlier steps are asked
+// for before the kernel in front has ended, and so is what the step's arrays say: only queries and the newest position
+// depend on it.
 template <class T, int D>
-__global__ void __launch_bounds__(32) short_kernel(DeviceStep step, Attention attention, View q_view, KvView kv,
-                                                   const int32_t* first_item, float* partials) {
+__global__ void __launch_bounds__(32)
+    short_kernel(const __grid_constant__ DeviceStep step, const __grid_constant__ Attention attention,
+                 const __grid_constant__ View q_view, const __grid_constant__ KvView kv, const int32_t* first_item,
+                 float* partials, unsigned* finished, const __grid_constant__ View out) {
   using H = Head<T, D>;
   extern __shared__ __align__(128) char shared[];
   let_next_start();
-  wait_for_previous();
   const int lane = static_cast<int>(threadIdx.x), g = lane / 4, stride = static_cast<int>(gridDim.x);
   const int sequence = static_cast<int>(blockIdx.y), kv_head = static_cast<int>(blockIdx.z);
   const int group = attention.heads / kv.kv_heads, item = first_item[sequence];
   const int chunks = first_item[sequence + 1] - item, row = step.first_row[sequence];
-  const int mine = (chunks - static_cast<int>(blockIdx.x) + stride - 1) / stride;
-  if (mine <= 0) return;
-  const int end = step.visible[row];
-  const Sight sight[2] = {sight_of(step, attention, g, group, row, group, kv_head),
-                          sight_of(step, attention, g + 8, group, row, group, kv_head)};
+  const int mine = (chunks - static_cast<int>(blockIdx.x) + stride - 1) / stride, tiles = mine * kTilesOfChunk;
+  if (mine <= 0) return wait_for_previous();
+  const int end = step.visible[row], known = min(end, step.positions[row]);
   const Pages pages(step, kv, sequence, kv_head);
   const uint32_t ring = shared_address(shared);
   auto first_of = [&](int tile) {
     return (static_cast<int>(blockIdx.x) + tile / kTilesOfChunk * stride) * kChunk + tile % kTilesOfChunk * kKeys;
   };
   auto fetch = [&](int tile) {
-    if (tile < mine * kTilesOfChunk) {
-      const uint32_t to = ring + static_cast<uint32_t>(tile % kShortStages * 2 * H::kTileBytes);
-      fetch_tile<D, 32>(pages, first_of(tile), end, to, to + H::kTileBytes, lane);
-    }
-    copies_end();
+    if (tile >= tiles) return;
+    const uint32_t to = ring + static_cast<uint32_t>(tile % kShortStages * 2 * H::kTileBytes);
+    fetch_tile<D, 32>(pages, first_of(tile), end, to, to + H::kTileBytes, lane);
   };
-  fetch(0);
+  bool early[kShortStages];
+#pragma unroll
+  for (int i = 0; i < kShortStages; ++i) {
+    early[i] = first_of(i) + kKeys <= known;
+    if (early[i]) fetch(i);
+    copies_end();
+  }
+  wait_for_previous();
+#pragma unroll
+  for (int i = 0; i < kShortStages; ++i) {
+    if (!early[i]) fetch(i);
+  }
+  copies_end();
+  const Sight sight[2] = {sight_of(step, attention, g, group, row, group, kv_head),
+                          sight_of(step, attention, g + 8, group, row, group, kv_head)};
   uint4 q[D / 16];
   read_queries<T, D>(q, q_view, 0, group, row, group, kv_head);
   H head;
   head.clear();
-  for (int tile = 0; tile < mine * kTilesOfChunk; ++tile) {
-    fetch(tile + 1);
-    copies_wait<1>();
+  for (int tile = 0; tile < tiles; ++tile) {
+    if (tile == 0 && early[0])
+      copies_wait<2>();
+    else if (tile == 0)
+      copies_wait<0>();
+    else
+      copies_wait<1>();
     __syncwarp();
     const uint32_t keys = ring + static_cast<uint32_t>(tile % kShortStages * 2 * H::kTileBytes);
     take_tile<T, D>(head, q, keys, keys + H::kTileBytes, first_of(tile), sight, attention.scale, attention.softcap);
     __syncwarp();
+    fetch(tile + kShortStages);
+    copies_end();
     if ((tile + 1) % kTilesOfChunk != 0) continue;
     close_chunk(head);
     const int64_t number = item + static_cast<int>(blockIdx.x) + tile / kTilesOfChunk * stride;
     write_partial<T, D>(head, group, partials + (number * attention.heads + kv_head * group) * (D + 2));
     head.clear();
   }
-}
-
-template <int D>
-__global__ void __launch_bounds__(D)
-    merge_kernel(DeviceStep step, Attention attention, const int32_t* first_item, const float* partials, View out) {
-  let_next_start();
-  wait_for_previous();
-  const int sequence = static_cast<int>(blockIdx.x), head = static_cast<int>(blockIdx.y),
-            d = static_cast<int>(threadIdx.x);
-  const int begin = first_item[sequence], end = first_item[sequence + 1];
-  if (begin == end) return;  // not a single row
-  const int64_t row = step.first_row[sequence], stride = int64_t{attention.heads} * (D + 2);
-  const float* from = partials + begin * stride + head * (D + 2);
-  float most = -INFINITY, total = 0, sum = 0;
-#pragma unroll 4
-  for (int i = begin; i < end; ++i, from += stride) {
-    const float chunk_most = from[0], chunk_total = from[1], value = from[2 + d];
-    const Merge factors = merge(most, total, chunk_most, chunk_total);
-    sum = sum * factors.of_all + value * factors.of_chunk;
-  }
-  write(out, row, head * D + d, sum * last_factor(most, total, attention.sinks, head));
+  __threadfence();
+  __syncwarp();
+  unsigned* counter = finished + sequence * kv.kv_heads + kv_head;
+  unsigned before = lane == 0 ? atomicAdd(counter, static_cast<unsigned>(mine)) : 0;
+  before = __shfl_sync(~0u, before, 0);
+  if (before + static_cast<unsigned>(mine) != static_cast<unsigned>(chunks)) return;
+  if (lane == 0) *counter = 0;
+  __threadfence();
+  merge_chunks<D>(attention, partials + int64_t{item} * attention.heads * (D + 2), chunks, kv_head * group, group, row,
+                  out);
 }
 
 template <class T, int D>
@@ -445,9 +487,8 @@ void start(cudaStream_t stream, const DeviceStep& step, const Attention& attenti
     const int64_t across = std::max<int64_t>(1, std::min(fit, plan.longest));
     const dim3 grid(static_cast<unsigned>(across), static_cast<unsigned>(step.sequences),
                     static_cast<unsigned>(kv.kv_heads));
-    launch(stream, short_kernel<T, D>, grid, 32, kShortBytes, step, attention, q, kv, plan.first_item, plan.partials);
-    launch(stream, merge_kernel<D>, dim3(static_cast<unsigned>(step.sequences), static_cast<unsigned>(attention.heads)),
-           D, 0, step, attention, plan.first_item, static_cast<const float*>(plan.partials), out);
+    launch(stream, short_kernel<T, D>, grid, 32, kShortBytes, step, attention, q, kv, plan.first_item, plan.partials,
+           plan.finished, out);
   }
   if (plan.long_queries > 0) {
     const int group = attention.heads / kv.kv_heads;

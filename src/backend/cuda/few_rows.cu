@@ -12,10 +12,10 @@ namespace {
 
 constexpr int kWarps = 8;
 constexpr int kThreads = 32 * kWarps;
-constexpr int kMostStages = 24;         // of a stream
-constexpr int kHalfShared = 110 << 10;  // half of what there is, so that the next kernel finds room
-constexpr int kAllShared = 220 << 10;   // for inputs that are too large for that
-constexpr int kHelped = kWarps / 2;     // so many streams have a warp of their own that asks for weights
+constexpr int kMostStages = 24;        // of a stream
+constexpr int kHalfShared = 88 << 10;  // less than half of what there is, so that the next kernels find room
+constexpr int kAllShared = 220 << 10;  // for inputs that are too large for that
+constexpr int kHelped = kWarps / 2;    // so many streams have a warp of their own that asks for weights
 static_assert(kThreads == kRowThreads);
 
 // A row of inputs in shared memory: in every 32, what a lane needs for two steps lies together. Rows start half a bank
@@ -42,16 +42,48 @@ __device__ void multiply(float (&sums)[4], const uint4& weights, uint32_t b0, ui
     multiply_add(sums, weights, b0, b1);
 }
 
+// The norm of a row, in registers: what norm_kernel computes, to the bit. `weights` were read before.
+constexpr int kNormEach = 32;  // numbers of a thread
 template <class T>
-__device__ void bring_input(const Products& work, const Norm& norm, bool has_norm, char* inputs, const float* weight,
-                            float* staged, float* room) {
+__device__ void bring_normed(const Products& work, const Norm& norm, int row, const float (&weights)[kNormEach],
+                             char* to, float* room) {
+  const int cols = work.cols;
+  const float* from = reinterpret_cast<const float*>(static_cast<const char*>(work.in.data) + row * work.in.stride);
+  float values[kNormEach];
+#pragma unroll
+  for (int j = 0; j < kNormEach; ++j) {
+    const int i = static_cast<int>(threadIdx.x) + j * kThreads;
+    values[j] = i < cols ? from[i] : 0.0f;
+  }
+  float2 factors = {0, 0};
+  if (norm.kind == NormKind::layer) {
+#pragma unroll
+    for (int j = 0; j < kNormEach; ++j) factors.x += values[j];
+    factors.x = group_sum(factors.x, room) / static_cast<float>(cols);
+  }
+#pragma unroll
+  for (int j = 0; j < kNormEach; ++j) {
+    const float v = values[j] - factors.x;
+    if (static_cast<int>(threadIdx.x) + j * kThreads < cols) factors.y += v * v;
+  }
+  factors.y = rsqrtf(group_sum(factors.y, room) / static_cast<float>(cols) + norm.epsilon);
+#pragma unroll
+  for (int j = 0; j < kNormEach; ++j) {
+    const int i = static_cast<int>(threadIdx.x) + j * kThreads;
+    if (i >= cols) continue;
+    float value = (values[j] - factors.x) * factors.y;
+    if (norm.weight != nullptr) value *= weights[j];
+    if (norm.bias != nullptr) value += norm.bias[i];
+    reinterpret_cast<T*>(to)[input_place(i)] = as<T>(value);
+    if (blockIdx.x == 0) write(work.normed, row, i, value);
+  }
+}
+
+template <class T>
+__device__ void bring_input(const Products& work, char* inputs) {
   const int cols = work.cols, rows = work.in.rows, pitch = input_pitch(cols);
   const char* from = static_cast<const char*>(work.in.data);
-  for (int i = threadIdx.x; i < rows * kChunkInputs; i += kThreads) {  // what the last chunk has beyond the row
-    const int col = cols + i % kChunkInputs;
-    if (col < whole(cols)) reinterpret_cast<T*>(inputs + i / kChunkInputs * pitch)[input_place(col)] = as<T>(0);
-  }
-  if (!has_norm && work.in.form == (std::is_same_v<T, __half> ? Form::f16 : Form::bf16)) {
+  if (work.in.form == (std::is_same_v<T, __half> ? Form::f16 : Form::bf16)) {
 #pragma unroll 8
     for (int i = threadIdx.x; i < rows * (cols / 8); i += kThreads) {
       const int row = i / (cols / 8), eighth = i % (cols / 8);
@@ -65,21 +97,32 @@ __device__ void bring_input(const Products& work, const Norm& norm, bool has_nor
     return;
   }
   for (int row = 0; row < rows; ++row) {
-    T* to = reinterpret_cast<T*>(inputs + row * pitch);
-    if (!has_norm) {
 #pragma unroll 8
-      for (int i = threadIdx.x; i < cols; i += kThreads) to[input_place(i)] = as<T>(read(work.in, row, i));
-      continue;
+    for (int i = threadIdx.x; i < cols; i += kThreads)
+      reinterpret_cast<T*>(inputs + row * pitch)[input_place(i)] = as<T>(read(work.in, row, i));
+  }
+}
+
+// Inputs, normed first if need be, and zeros in what the last chunk has beyond them. Waits for the kernel in front.
+template <class T, bool Normed>
+__device__ void prepare_input(const Products& work, const Norm& norm, char* inputs, float* room) {
+  const int cols = work.cols, pitch = input_pitch(cols);
+  for (int i = threadIdx.x; i < work.in.rows * kChunkInputs; i += kThreads) {
+    const int col = cols + i % kChunkInputs;
+    if (col < whole(cols)) reinterpret_cast<T*>(inputs + i / kChunkInputs * pitch)[input_place(col)] = as<T>(0);
+  }
+  if constexpr (Normed) {
+    float weights[kNormEach];
+#pragma unroll
+    for (int j = 0; j < kNormEach; ++j) {
+      const int i = static_cast<int>(threadIdx.x) + j * kThreads;
+      weights[j] = norm.weight != nullptr && i < cols ? norm.weight[i] : 0.0f;
     }
-    stage_row(reinterpret_cast<const float*>(from + row * work.in.stride), cols, staged);
-    const float2 factors = norm_factors(norm.kind, norm.epsilon, cols, room, [&](int i) { return staged[i]; });
-#pragma unroll 8
-    for (int i = threadIdx.x; i < cols; i += kThreads) {
-      const float value = normed(staged[i], factors, norm.weight != nullptr ? weight : nullptr, norm.bias, i);
-      to[input_place(i)] = as<T>(value);
-      if (blockIdx.x == 0) write(work.normed, row, i, value);
-    }
-    rows_sync();
+    wait_for_previous();
+    for (int row = 0; row < work.in.rows; ++row) bring_normed<T>(work, norm, row, weights, inputs + row * pitch, room);
+  } else {
+    wait_for_previous();
+    bring_input<T>(work, inputs);
   }
 }
 
@@ -284,9 +327,9 @@ __device__ void multiply_stream(const Products& work, const Cut& cut, Ring ring,
   }
 }
 
-template <class Format, bool Gated>
+template <class Format, bool Gated, bool Normed>
 __global__ void __launch_bounds__(kThreads, 2)
-    few_rows_kernel(const __grid_constant__ Products work, const __grid_constant__ Norm norm, bool has_norm, Cut cut) {
+    few_rows_kernel(const __grid_constant__ Products work, const __grid_constant__ Norm norm, Cut cut) {
   extern __shared__ __align__(128) char shared[];
   __shared__ float room[kWarps];
   __shared__ __align__(16) uint64_t barriers[kWarps * kMostStages * 2];
@@ -308,11 +351,7 @@ __global__ void __launch_bounds__(kThreads, 2)
       ahead.next(shared_address(early.at()), early.full());
   }
   char* inputs = shared + cut.streams * cut.stages * cut.stage_bytes;
-  float* staged = reinterpret_cast<float*>(inputs + work.in.rows * input_pitch(work.cols));
-  float* weight = staged + work.cols;  // of the norm: fixed at load, so there before the kernel in front is done
-  if (has_norm && norm.weight != nullptr) stage_row(norm.weight, work.cols, weight);
-  wait_for_previous();
-  bring_input<typename Format::Number>(work, norm, has_norm, inputs, weight, staged, room);
+  prepare_input<typename Format::Number, Normed>(work, norm, inputs, room);
   __syncthreads();
   if (!mine) return;
   if (!helped || warp < kHelped) return multiply_stream<Format, Gated>(work, cut, ring, ahead, stream, inputs, helped);
@@ -322,15 +361,12 @@ __global__ void __launch_bounds__(kThreads, 2)
   }
 }
 
-// Inputs; for the norm two rows of float32 numbers.
-int64_t input_bytes(int64_t rows, int64_t cols, bool norm) {
-  return rows * input_pitch(static_cast<int>(cols)) + (norm ? cols * 8 : 0) + 64;
-}
-constexpr int64_t kLeastRing = 64 << 10;
+int64_t input_bytes(int64_t rows, int64_t cols) { return rows * input_pitch(static_cast<int>(cols)) + 64; }
+constexpr int64_t kLeastRing = 60 << 10;
 
-template <class Format, bool Gated>
+template <class Format, bool Gated, bool Normed>
 void start(cudaStream_t stream, const Products& work) {
-  static const bool prepared = prepare(few_rows_kernel<Format, Gated>, kAllShared);
+  static const bool prepared = prepare(few_rows_kernel<Format, Gated, Normed>, kAllShared);
   static_cast<void>(prepared);
   Cut cut = {};
   for (int i = 0; i < (Gated ? 1 : work.count); ++i) cut.units += (work.parts[i].rows + kPanel - 1) / kPanel;
@@ -339,25 +375,28 @@ void start(cudaStream_t stream, const Products& work) {
   cut.streams = (of_one + rounds - 1) / rounds;
   cut.groups = cut.streams <= kHelped ? Format::kMostGroups : Format::kLeastGroups;
   cut.stage_bytes = cut.groups * kChunkInputs / Format::kUnit.inputs * Format::kUnit.bytes;
-  const int64_t other = input_bytes(work.in.rows, work.cols, work.norm != nullptr);
+  const int64_t other = input_bytes(work.in.rows, work.cols);
   const int64_t all = other + kLeastRing <= kHalfShared ? kHalfShared : kAllShared;
   const int64_t fit = (all - other) / (cut.streams * cut.stage_bytes);
   cut.stages = static_cast<int>(fit < kMostStages ? fit : kMostStages);
   const Norm none;
-  launch(stream, few_rows_kernel<Format, Gated>, static_cast<unsigned>(grid), kThreads,
+  launch(stream, few_rows_kernel<Format, Gated, Normed>, static_cast<unsigned>(grid), kThreads,
          static_cast<size_t>(other + cut.streams * cut.stages * cut.stage_bytes), work,
-         work.norm != nullptr ? *work.norm : none, work.norm != nullptr, cut);
+         work.norm != nullptr ? *work.norm : none, cut);
 }
 
 template <class Format>
 void start_either(cudaStream_t stream, const Products& work) {
-  return work.gated ? start<Format, true>(stream, work) : start<Format, false>(stream, work);
+  if (work.norm != nullptr)
+    return work.gated ? start<Format, true, true>(stream, work) : start<Format, false, true>(stream, work);
+  return work.gated ? start<Format, true, false>(stream, work) : start<Format, false, false>(stream, work);
 }
 
 }  // namespace
 
 bool few_rows_fit(int32_t rows, int32_t cols, bool norm) {
-  return rows <= kFewRows && input_bytes(rows, cols, norm) + kLeastRing <= kAllShared;
+  return rows <= kFewRows && input_bytes(rows, cols) + kLeastRing <= kAllShared &&
+         (!norm || cols <= kNormEach * kThreads);
 }
 
 void few_rows(cudaStream_t stream, const Products& work) {

@@ -107,6 +107,7 @@ struct AttendPlan {
   int64_t long_queries = 0;             // sequences that go tile by tile
   int64_t long_rows = 0;                // their rows
   float* partials = nullptr;            // attend_partial_floats() of room
+  unsigned* finished = nullptr;         // [sequences][kv heads], zero before and after
 };
 int32_t attend_chunks(int32_t visible);
 int64_t attend_partial_floats(int64_t chunks, int32_t heads, int32_t dim);

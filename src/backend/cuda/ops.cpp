@@ -30,7 +30,8 @@ Products::Part part_of(const Weight& weight, Tensor out) {
 }  // namespace
 
 CudaOps::CudaOps(Parts parts) : parts_(std::move(parts)) {
-  plan_device_ = reinterpret_cast<int32_t*>(parts_.fixed + kPartialBytes);
+  plan_.finished = reinterpret_cast<unsigned*>(parts_.fixed + kPartialBytes);
+  plan_device_ = reinterpret_cast<int32_t*>(parts_.fixed + kPartialBytes + kFinishedBytes);
   best_device_ = plan_device_ + kMostSequences + 64;
   plan_.partials = reinterpret_cast<float*>(parts_.fixed);
 }
@@ -455,7 +456,8 @@ void CudaOps::attend(const Attention& attention, Tensor q, const KvView& kv, Ten
     plan.longest = attend_chunks(step.page_stride * kv.page_tokens);
     chunks = step.sequences * plan.longest;
   }
-  const bool fits = attend_partial_floats(chunks, attention.heads, kv.k_dim) * 4 <= kPartialBytes;
+  const bool fits = attend_partial_floats(chunks, attention.heads, kv.k_dim) * 4 <= kPartialBytes &&
+                    int64_t{step.sequences} * kv.kv_heads * 4 <= kFinishedBytes;
   if (!fits) {
     plan.shorts = false;
     plan.long_queries = step_->sequences;
