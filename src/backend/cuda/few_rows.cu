@@ -1,7 +1,7 @@
-// Products of at most eight rows, at the speed of memory. A warp takes a panel of sixteen outputs (of gated products
-// its two halves) from the first input to the last; its weights come in stretches of a few kilobytes through a ring of
-// its own in shared memory, so many ahead that memory never waits. The first ring full is asked for before the kernel
-// in front has ended: weights do not depend on it.
+// Products of at most eight rows, at the speed of memory. A warp takes a panel of sixteen outputs or, quantised, half
+// of one (of gated products its two sides) from the first input to the last; its weights come in stretches of a few
+// kilobytes through a ring of its own in shared memory, so many ahead that memory never waits. The first ring full is
+// asked for before the kernel in front has ended: weights do not depend on it.
 #include <type_traits>
 
 #include "backend/cuda/rows.cuh"
@@ -126,36 +126,42 @@ __device__ void prepare_input(const Products& work, const Norm& norm, char* inpu
   }
 }
 
-// 64 inputs of a panel on their way through a warp's registers: four steps of sixteen.
+// A chunk of a panel on its way through a warp's registers: four steps of sixteen inputs. How lanes' sums belong to
+// outputs and rows depends on which operand the weights are.
 template <class T>
 struct Halves {
   using Number = T;
-  static constexpr Unit kUnit = {kChunkInputs, kChunkBytes};
-  static constexpr int kLeastGroups = 2, kMostGroups = 4;  // of a stage
+  static constexpr int kOutputs = 16, kBytes = kChunkBytes;
+  static constexpr int kLeastGroups = 2, kMostGroups = 4;  // chunks of a stage
   uint4 weights[4];
 
-  __device__ void load(const char* stage, int group, int lane) {
-    const uint32_t from = shared_address(stage) + static_cast<uint32_t>(group * kChunkBytes + lane % 8 * 16 +
-                                                                        lane / 8 % 2 * 1024 + lane / 16 * 128);
+  __device__ void load(const char* chunk, int lane) {
+    const uint32_t from =
+        shared_address(chunk) + static_cast<uint32_t>(lane % 8 * 16 + lane / 8 % 2 * 1024 + lane / 16 * 128);
 #pragma unroll
     for (int i = 0; i < 4; ++i) weights[i] = load_matrices(from + static_cast<uint32_t>(i) * 256);
   }
-  __device__ uint4 step(int i) const { return weights[i]; }
+  __device__ void multiply_into(float (&sums)[4], int i, uint32_t first, uint32_t second) const {
+    multiply<T>(sums, weights[i], first, second);
+  }
+  __device__ static int row_of(int lane, int i) { return lane % 4 * 2 + i % 2; }
+  __device__ static int output_of(int lane, int i) { return lane / 4 + i / 2 * 8; }
 };
 
 template <DType Type>
 struct Quantised {
   using Number = __nv_bfloat16;
-  static constexpr Unit kUnit = unit_of(Type);
-  static constexpr int kLeastGroups = Type == DType::q8_0 ? 4 : 8, kMostGroups = 8;
-  static constexpr int kSteps = Unpack<Type>::kSteps, kParts = 4 / kSteps;
-  Unpack<Type> parts[kParts];
+  static constexpr int kOutputs = 8, kBytes = chunk_bytes(Type);
+  static constexpr int kLeastGroups = Type == DType::q8_0 ? 4 : 8, kMostGroups = 2 * kLeastGroups;
+  Unpack<Type> weights;
 
-  __device__ void load(const char* stage, int group, int lane) {
-#pragma unroll
-    for (int i = 0; i < kParts; ++i) parts[i].load(stage + group / 4 * kUnit.bytes, group % 4 * kParts + i, lane);
+  __device__ void load(const char* chunk, int lane) { weights.load(chunk, lane); }
+  __device__ void multiply_into(float (&sums)[4], int i, uint32_t first, uint32_t second) const {
+    const uint2 operand = weights.step(i);
+    multiply<Number>(sums, {first, 0, second, 0}, operand.x, operand.y);
   }
-  __device__ uint4 step(int i) const { return parts[i / kSteps].step(i % kSteps); }
+  __device__ static int row_of(int lane, int i) { return lane / 4 + i / 2 * 8; }
+  __device__ static int output_of(int lane, int i) { return lane % 4 * 2 + i % 2; }
 };
 
 // The same with the inputs: in[0] has two steps' operands, in[1] the next two's.
@@ -165,16 +171,15 @@ struct Group {
   uint4 in[2];
 
   __device__ void load(const char* stage, int group, const uint4* inputs, int lane) {
-    weights.load(stage, group, lane);
+    weights.load(stage + group * Format::kBytes, lane);
 #pragma unroll
     for (int i = 0; i < 2; ++i) in[i] = inputs[(group * 2 + i) * 4];
   }
   __device__ void multiply_into(float (&sums)[4]) const {
-    using T = typename Format::Number;
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      multiply<T>(sums, weights.step(2 * i), in[i].x, in[i].y);
-      multiply<T>(sums, weights.step(2 * i + 1), in[i].z, in[i].w);
+      weights.multiply_into(sums, 2 * i, in[i].x, in[i].y);
+      weights.multiply_into(sums, 2 * i + 1, in[i].z, in[i].w);
     }
   }
 };
@@ -206,13 +211,13 @@ __device__ void take(float (&sums)[4], const char* stage, int groups, const uint
 struct Place {
   int part, panel;
 };
-template <bool Gated>
+template <class Format, bool Gated>
 __device__ inline Place place_of(const Products& work, int unit, int side) {
   if constexpr (Gated) return {side, unit};
   Place at = {0, unit};
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
-    const int panels = (work.parts[i].rows + kPanel - 1) / kPanel;
+    const int panels = (work.parts[i].rows + Format::kOutputs - 1) / Format::kOutputs;
     if (at.part == i && i + 1 < work.count && at.panel >= panels) at.panel -= panels, at.part = i + 1;
   }
   return at;
@@ -238,11 +243,10 @@ struct Asking {
   __device__ bool done() const { return unit >= cut.units; }
   __device__ void next(uint32_t to, uint32_t barrier) {  // by one lane
     if (input == 0) {
-      const Place at = place_of<Gated>(work, unit, side);
-      const int units = (work.cols + Format::kUnit.inputs - 1) / Format::kUnit.inputs;
-      from = work.parts[at.part].weights + int64_t{at.panel} * units * Format::kUnit.bytes;
+      const Place at = place_of<Format, Gated>(work, unit, side);
+      from = work.parts[at.part].weights + int64_t{at.panel} * chunks_of(work.cols) * Format::kBytes;
     }
-    const int left = (work.cols - input + Format::kUnit.inputs - 1) / Format::kUnit.inputs * Format::kUnit.bytes;
+    const int left = static_cast<int>(chunks_of(work.cols - input)) * Format::kBytes;
     const int bytes = left < cut.stage_bytes ? left : cut.stage_bytes;
     barrier_expect(barrier, static_cast<uint32_t>(bytes));
     copy_bytes(to, from, static_cast<uint32_t>(bytes), barrier);
@@ -255,14 +259,14 @@ struct Asking {
   }
 };
 
-// Where sums go: lane 4g + t has outputs g and g + 8 of rows 2t and 2t + 1.
-template <bool Gated>
+// Where sums go.
+template <class Format, bool Gated>
 __device__ void finish(const Products& work, const Place& at, int side, const float (&sums)[4], float (&gate)[4],
                        int lane) {
   const Products::Part& part = work.parts[at.part];
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
-    const int token = lane % 4 * 2 + i % 2, row = at.panel * kPanel + lane / 4 + i / 2 * 8;
+    const int token = Format::row_of(lane, i), row = at.panel * Format::kOutputs + Format::output_of(lane, i);
     if (token >= work.in.rows || row >= part.rows) continue;
     const float value = part.bias != nullptr ? sums[i] + part.bias[row] : sums[i];
     if constexpr (Gated) {
@@ -322,7 +326,7 @@ __device__ void multiply_stream(const Products& work, const Cut& cut, Ring ring,
         }
         ring.next();
       }
-      finish<Gated>(work, place_of<Gated>(work, unit, side), side, sums, gate, lane);
+      finish<Format, Gated>(work, place_of<Format, Gated>(work, unit, side), side, sums, gate, lane);
     }
   }
 }
@@ -369,12 +373,13 @@ void start(cudaStream_t stream, const Products& work) {
   static const bool prepared = prepare(few_rows_kernel<Format, Gated, Normed>, kAllShared);
   static_cast<void>(prepared);
   Cut cut = {};
-  for (int i = 0; i < (Gated ? 1 : work.count); ++i) cut.units += (work.parts[i].rows + kPanel - 1) / kPanel;
+  for (int i = 0; i < (Gated ? 1 : work.count); ++i)
+    cut.units += (work.parts[i].rows + Format::kOutputs - 1) / Format::kOutputs;
   const int grid = cut.units < multiprocessors() ? cut.units : multiprocessors();
   const int of_one = (cut.units + grid - 1) / grid, rounds = (of_one + kWarps - 1) / kWarps;
   cut.streams = (of_one + rounds - 1) / rounds;
   cut.groups = cut.streams <= kHelped ? Format::kMostGroups : Format::kLeastGroups;
-  cut.stage_bytes = cut.groups * kChunkInputs / Format::kUnit.inputs * Format::kUnit.bytes;
+  cut.stage_bytes = cut.groups * Format::kBytes;
   const int64_t other = input_bytes(work.in.rows, work.cols);
   const int64_t all = other + kLeastRing <= kHalfShared ? kHalfShared : kAllShared;
   const int64_t fit = (all - other) / (cut.streams * cut.stage_bytes);

@@ -268,7 +268,7 @@ void CudaOps::multiply(Products work, Tensor in, std::optional<View> seen, const
     convert(parts_.stream, work.in, converted);
     work.in = converted;
   }
-  if (unit_of(work.type).inputs != kChunkInputs) {
+  if (packs_quantised(work.type)) {
     multiply_widened(work);
   } else {
     note(many_rows(parts_.stream, work));
