@@ -32,6 +32,12 @@ struct Head {
   }
 };
 
+__device__ inline float power_of_two(float x) {
+  float result;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
+  return result;
+}
+
 template <class T>
 __device__ void product(float (&sums)[4], const uint4& a, uint32_t b0, uint32_t b1) {
   if constexpr (std::is_same_v<T, __half>)
@@ -55,6 +61,8 @@ __device__ uint32_t two(float low, float high) {
 struct Sight {
   int begin, end, position;
   float slope;
+
+  __device__ bool all(int first) const { return begin <= first && first + kKeys <= end && slope == 0; }
 };
 
 // One tile of keys and values in shared memory for sixteen query rows.
@@ -75,17 +83,29 @@ __device__ void take_tile(Head<T, D>& head, const uint4 (&q)[D / 16], uint32_t k
     }
   }
   float higher[2] = {head.most[0], head.most[1]};
+  const bool plain = softcap <= 0 && sight[0].all(first) && sight[1].all(first);
+  if (__all_sync(~0u, plain)) {
 #pragma unroll
-  for (int j = 0; j < kKeys / 8; ++j) {
+    for (int j = 0; j < kKeys / 8; ++j) {
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const Sight& see = sight[i / 2];
-      const int position = first + j * 8 + 2 * t + i % 2;
-      float score = scores[j][i] * scale;
-      if (softcap > 0) score = softcap * tanhf(score / softcap);
-      score = (score + see.slope * static_cast<float>(position - see.position)) * kLog2e;
-      scores[j][i] = position >= see.begin && position < see.end ? score : -INFINITY;
-      higher[i / 2] = fmaxf(higher[i / 2], scores[j][i]);
+      for (int i = 0; i < 4; ++i) {
+        scores[j][i] = scores[j][i] * scale * kLog2e;
+        higher[i / 2] = fmaxf(higher[i / 2], scores[j][i]);
+      }
+    }
+  } else {
+#pragma unroll
+    for (int j = 0; j < kKeys / 8; ++j) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const Sight& see = sight[i / 2];
+        const int position = first + j * 8 + 2 * t + i % 2;
+        float score = scores[j][i] * scale;
+        if (softcap > 0) score = softcap * tanhf(score / softcap);
+        score = (score + see.slope * static_cast<float>(position - see.position)) * kLog2e;
+        scores[j][i] = position >= see.begin && position < see.end ? score : -INFINITY;
+        higher[i / 2] = fmaxf(higher[i / 2], scores[j][i]);
+      }
     }
   }
   float factor[2], base[2];
@@ -94,7 +114,7 @@ __device__ void take_tile(Head<T, D>& head, const uint4 (&q)[D / 16], uint32_t k
     higher[i] = fmaxf(higher[i], __shfl_xor_sync(~0u, higher[i], 1));
     higher[i] = fmaxf(higher[i], __shfl_xor_sync(~0u, higher[i], 2));
     base[i] = higher[i] == -INFINITY ? 0.0f : higher[i];
-    factor[i] = exp2f(head.most[i] - base[i]);  // 0 where nothing was seen before
+    factor[i] = power_of_two(head.most[i] - base[i]);  // 0 where nothing was seen before
     head.most[i] = higher[i];
     head.total[i] *= factor[i];
   }
@@ -102,7 +122,7 @@ __device__ void take_tile(Head<T, D>& head, const uint4 (&q)[D / 16], uint32_t k
   for (int j = 0; j < kKeys / 8; ++j) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      scores[j][i] = exp2f(scores[j][i] - base[i / 2]);
+      scores[j][i] = power_of_two(scores[j][i] - base[i / 2]);
       head.total[i / 2] += scores[j][i];
     }
   }
@@ -145,7 +165,7 @@ struct Merge {
 // What both sides are multiplied with when a chunk joins what came before.
 __device__ inline Merge merge(float& most, float& total, float chunk_most, float chunk_total) {
   const float higher = fmaxf(most, chunk_most), base = higher == -INFINITY ? 0.0f : higher;
-  const Merge factors = {exp2f(most - base), exp2f(chunk_most - base)};
+  const Merge factors = {power_of_two(most - base), power_of_two(chunk_most - base)};
   most = higher;
   total = total * factors.of_all + chunk_total * factors.of_chunk;
   return factors;
@@ -272,7 +292,6 @@ __global__ void __launch_bounds__(kLongWarps * 32, 1)
     long_kernel(DeviceStep step, Attention attention, View q_view, KvView kv, View out, bool singles) {
   using H = Head<T, D>;
   extern __shared__ __align__(128) char shared[];
-  let_next_start();
   wait_for_previous();
   const int group = attention.heads / kv.kv_heads, kv_head = static_cast<int>(blockIdx.y);
   const int tile = static_cast<int>(gridDim.x - 1 - blockIdx.x);  // the longest come last in a piece: start with them
@@ -406,7 +425,6 @@ __global__ void __launch_bounds__(32)
                  float* partials, unsigned* finished, const __grid_constant__ View out) {
   using H = Head<T, D>;
   extern __shared__ __align__(128) char shared[];
-  let_next_start();
   const int lane = static_cast<int>(threadIdx.x), g = lane / 4, stride = static_cast<int>(gridDim.x);
   const int sequence = static_cast<int>(blockIdx.y), kv_head = static_cast<int>(blockIdx.z);
   const int group = attention.heads / kv.kv_heads, item = first_item[sequence];
@@ -482,8 +500,8 @@ void start(cudaStream_t stream, const DeviceStep& step, const Attention& attenti
   static const bool prepared = prepare(long_kernel<T, D>, kLongBytes) && prepare(short_kernel<T, D>, kShortBytes);
   static_cast<void>(prepared);
   if (plan.shorts) {
-    // As many warps as fit at once, or one for each chunk.
-    const int64_t pairs = int64_t{step.sequences} * kv.kv_heads, fit = (multiprocessors() * 6 + pairs - 1) / pairs;
+    // Four times as many warps as fit at once, so that all end together, or one for each chunk.
+    const int64_t pairs = int64_t{step.sequences} * kv.kv_heads, fit = (multiprocessors() * 24 + pairs - 1) / pairs;
     const int64_t across = std::max<int64_t>(1, std::min(fit, plan.longest));
     const dim3 grid(static_cast<unsigned>(across), static_cast<unsigned>(step.sequences),
                     static_cast<unsigned>(kv.kv_heads));

@@ -12,10 +12,11 @@ namespace {
 
 constexpr int kWarps = 8;
 constexpr int kThreads = 32 * kWarps;
-constexpr int kMostStages = 24;        // of a stream
-constexpr int kHalfShared = 88 << 10;  // less than half of what there is, so that the next kernels find room
-constexpr int kAllShared = 220 << 10;  // for inputs that are too large for that
-constexpr int kHelped = kWarps / 2;    // so many streams have a warp of their own that asks for weights
+constexpr int kMostStages = 24;       // of a stream
+constexpr int kFewShared = 88 << 10;  // for few streams, and for many: what two kernels need together must fit, so that
+constexpr int kManyShared = 116 << 10;  // weights of the next come while this one ends
+constexpr int kAllShared = 220 << 10;   // for inputs that are too large for that
+constexpr int kHelped = kWarps / 2;     // so many streams have a warp of their own that asks for weights
 static_assert(kThreads == kRowThreads);
 
 // A row of inputs in shared memory: in every 32, what a lane needs for two steps lies together. Rows start half a bank
@@ -42,42 +43,7 @@ __device__ void multiply(float (&sums)[4], const uint4& weights, uint32_t b0, ui
     multiply_add(sums, weights, b0, b1);
 }
 
-// The norm of a row, in registers: what norm_kernel computes, to the bit. `weights` were read before.
-constexpr int kNormEach = 32;  // numbers of a thread
-template <class T>
-__device__ void bring_normed(const Products& work, const Norm& norm, int row, const float (&weights)[kNormEach],
-                             char* to, float* room) {
-  const int cols = work.cols;
-  const float* from = reinterpret_cast<const float*>(static_cast<const char*>(work.in.data) + row * work.in.stride);
-  float values[kNormEach];
-#pragma unroll
-  for (int j = 0; j < kNormEach; ++j) {
-    const int i = static_cast<int>(threadIdx.x) + j * kThreads;
-    values[j] = i < cols ? from[i] : 0.0f;
-  }
-  float2 factors = {0, 0};
-  if (norm.kind == NormKind::layer) {
-#pragma unroll
-    for (int j = 0; j < kNormEach; ++j) factors.x += values[j];
-    factors.x = group_sum(factors.x, room) / static_cast<float>(cols);
-  }
-#pragma unroll
-  for (int j = 0; j < kNormEach; ++j) {
-    const float v = values[j] - factors.x;
-    if (static_cast<int>(threadIdx.x) + j * kThreads < cols) factors.y += v * v;
-  }
-  factors.y = rsqrtf(group_sum(factors.y, room) / static_cast<float>(cols) + norm.epsilon);
-#pragma unroll
-  for (int j = 0; j < kNormEach; ++j) {
-    const int i = static_cast<int>(threadIdx.x) + j * kThreads;
-    if (i >= cols) continue;
-    float value = (values[j] - factors.x) * factors.y;
-    if (norm.weight != nullptr) value *= weights[j];
-    if (norm.bias != nullptr) value += norm.bias[i];
-    reinterpret_cast<T*>(to)[input_place(i)] = as<T>(value);
-    if (blockIdx.x == 0) write(work.normed, row, i, value);
-  }
-}
+constexpr int kNormEach = 32;  // numbers of a thread, where a norm comes first
 
 template <class T>
 __device__ void bring_input(const Products& work, char* inputs) {
@@ -112,14 +78,16 @@ __device__ void prepare_input(const Products& work, const Norm& norm, char* inpu
     if (col < whole(cols)) reinterpret_cast<T*>(inputs + i / kChunkInputs * pitch)[input_place(col)] = as<T>(0);
   }
   if constexpr (Normed) {
-    float weights[kNormEach];
-#pragma unroll
-    for (int j = 0; j < kNormEach; ++j) {
-      const int i = static_cast<int>(threadIdx.x) + j * kThreads;
-      weights[j] = norm.weight != nullptr && i < cols ? norm.weight[i] : 0.0f;
-    }
+    NormedRow<kNormEach> numbers(norm.kind, norm.epsilon, cols, norm.weight);
     wait_for_previous();
-    for (int row = 0; row < work.in.rows; ++row) bring_normed<T>(work, norm, row, weights, inputs + row * pitch, room);
+    for (int row = 0; row < work.in.rows; ++row) {
+      numbers.run(
+          norm.bias, room, [&](int i) { return read(work.in, row, i); },
+          [&](int i, float value) {
+            reinterpret_cast<T*>(inputs + row * pitch)[input_place(i)] = as<T>(value);
+            if (blockIdx.x == 0) write(work.normed, row, i, value);
+          });
+    }
   } else {
     wait_for_previous();
     bring_input<T>(work, inputs);
@@ -132,7 +100,7 @@ template <class T>
 struct Halves {
   using Number = T;
   static constexpr int kOutputs = 16, kBytes = kChunkBytes;
-  static constexpr int kLeastGroups = 2, kMostGroups = 4;  // chunks of a stage
+  static constexpr int kRun = 2, kLeastGroups = 2, kMostGroups = 4;  // chunks: unrolled, of a stage
   uint4 weights[4];
 
   __device__ void load(const char* chunk, int lane) {
@@ -152,7 +120,7 @@ template <DType Type>
 struct Quantised {
   using Number = __nv_bfloat16;
   static constexpr int kOutputs = 8, kBytes = chunk_bytes(Type);
-  static constexpr int kLeastGroups = Type == DType::q8_0 ? 4 : 8, kMostGroups = 2 * kLeastGroups;
+  static constexpr int kRun = 4, kLeastGroups = Type == DType::q8_0 ? 8 : 16, kMostGroups = 2 * kLeastGroups;
   Unpack<Type> weights;
 
   __device__ void load(const char* chunk, int lane) { weights.load(chunk, lane); }
@@ -185,25 +153,18 @@ struct Group {
 };
 
 // A stage of weights: what comes next is read while this is multiplied.
-template <class Format, int Groups>
-__device__ void take_whole(float (&sums)[4], const char* stage, const uint4* inputs, int lane) {
-  Group<Format> two[2];
-  two[0].load(stage, 0, inputs, lane);
-#pragma unroll
-  for (int i = 0; i < Groups; ++i) {
-    if (i + 1 < Groups) two[(i + 1) % 2].load(stage, i + 1, inputs, lane);
-    __syncwarp();  // keeps the reads in front
-    two[i % 2].multiply_into(sums);
-  }
-}
 template <class Format>
 __device__ void take(float (&sums)[4], const char* stage, int groups, const uint4* inputs, int lane) {
-  if (groups == Format::kMostGroups) return take_whole<Format, Format::kMostGroups>(sums, stage, inputs, lane);
-  if (groups == Format::kLeastGroups) return take_whole<Format, Format::kLeastGroups>(sums, stage, inputs, lane);
-  for (int i = 0; i < groups; ++i) {
-    Group<Format> one;
-    one.load(stage, i, inputs, lane);
-    one.multiply_into(sums);
+  Group<Format> two[2];
+  two[0].load(stage, 0, inputs, lane);
+  for (int first = 0; first < groups; first += Format::kRun) {
+#pragma unroll
+    for (int i = 0; i < Format::kRun; ++i) {  // an even number
+      const int next = first + i + 1;
+      if (next < groups) two[(i + 1) % 2].load(stage, next, inputs, lane);
+      __syncwarp();  // keeps the reads in front
+      if (next <= groups) two[i % 2].multiply_into(sums);
+    }
   }
 }
 
@@ -259,9 +220,19 @@ struct Asking {
   }
 };
 
-// Where sums go.
+// What the stream of a panel's outputs was before; read long before it is needed.
+template <class Format>
+__device__ void read_residual(const Products& work, const Place& at, float (&kept)[4], int lane) {
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const int token = Format::row_of(lane, i), row = at.panel * Format::kOutputs + Format::output_of(lane, i);
+    if (token < work.in.rows && row < work.parts[0].rows) kept[i] = work.residual[token * work.residual_stride + row];
+  }
+}
+
+// Where sums go. `kept` has the stream, or the gate's side.
 template <class Format, bool Gated>
-__device__ void finish(const Products& work, const Place& at, int side, const float (&sums)[4], float (&gate)[4],
+__device__ void finish(const Products& work, const Place& at, int side, const float (&sums)[4], float (&kept)[4],
                        int lane) {
   const Products::Part& part = work.parts[at.part];
 #pragma unroll
@@ -271,14 +242,13 @@ __device__ void finish(const Products& work, const Place& at, int side, const fl
     const float value = part.bias != nullptr ? sums[i] + part.bias[row] : sums[i];
     if constexpr (Gated) {
       if (side == 0) {
-        gate[i] = value;
+        kept[i] = value;
         continue;
       }
       const View out = {work.parts[0].out, work.parts[0].out_stride * 4, work.in.rows, part.rows, work.out_form};
-      write(out, token, row, activated(work.activation, gate[i]) * value);
+      write(out, token, row, activated(work.activation, kept[i]) * value);
     } else if (work.residual != nullptr) {
-      float* to = work.residual + token * work.residual_stride + row;
-      *to = *to + work.residual_scale * value;
+      work.residual[token * work.residual_stride + row] = kept[i] + work.residual_scale * value;
     } else {
       part.out[token * part.out_stride + row] = value;
     }
@@ -308,11 +278,13 @@ __device__ void multiply_stream(const Products& work, const Cut& cut, Ring ring,
   const int row = lane / 4 < work.in.rows ? lane / 4 : 0;
   const uint4* mine = reinterpret_cast<const uint4*>(inputs + row * input_pitch(work.cols)) + lane % 4;
   const int groups = whole(work.cols) / kChunkInputs;
-  float gate[4] = {};
+  float kept[4] = {};
   for (int unit = static_cast<int>(blockIdx.x) + stream * static_cast<int>(gridDim.x); unit < cut.units;
        unit += cut.streams * static_cast<int>(gridDim.x)) {
 #pragma unroll 1
     for (int side = 0; side < (Gated ? 2 : 1); ++side) {
+      const Place at = place_of<Format, Gated>(work, unit, side);
+      if (!Gated && work.residual != nullptr) read_residual<Format>(work, at, kept, lane);
       float sums[4] = {};
       for (int group = 0; group < groups; group += cut.groups) {
         barrier_wait(ring.full(), ring.round);
@@ -326,7 +298,7 @@ __device__ void multiply_stream(const Products& work, const Cut& cut, Ring ring,
         }
         ring.next();
       }
-      finish<Format, Gated>(work, place_of<Format, Gated>(work, unit, side), side, sums, gate, lane);
+      finish<Format, Gated>(work, at, side, sums, kept, lane);
     }
   }
 }
@@ -337,7 +309,6 @@ __global__ void __launch_bounds__(kThreads, 2)
   extern __shared__ __align__(128) char shared[];
   __shared__ float room[kWarps];
   __shared__ __align__(16) uint64_t barriers[kWarps * kMostStages * 2];
-  let_next_start();
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
   const bool helped = cut.streams <= kHelped;
   const int stream = helped ? warp % kHelped : warp;
@@ -381,7 +352,8 @@ void start(cudaStream_t stream, const Products& work) {
   cut.groups = cut.streams <= kHelped ? Format::kMostGroups : Format::kLeastGroups;
   cut.stage_bytes = cut.groups * Format::kBytes;
   const int64_t other = input_bytes(work.in.rows, work.cols);
-  const int64_t all = other + kLeastRing <= kHalfShared ? kHalfShared : kAllShared;
+  const int64_t together = cut.streams <= kHelped ? kFewShared : kManyShared;
+  const int64_t all = other + kLeastRing <= together ? together : kAllShared;
   const int64_t fit = (all - other) / (cut.streams * cut.stage_bytes);
   cut.stages = static_cast<int>(fit < kMostStages ? fit : kMostStages);
   const Norm none;

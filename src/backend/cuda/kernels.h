@@ -35,6 +35,7 @@ struct DeviceStep {
 // ---- rows.cu
 void embed(cudaStream_t stream, const Weight& table, const int32_t* ids, int32_t offset, float scale, bool add,
            View out);
+inline constexpr int32_t kWidestNorm = 32768;
 void norm(cudaStream_t stream, const Norm& norm, int32_t parts, View in, View out);
 // stream_rows += scale * in; out = norm of it.
 void add_norm(cudaStream_t stream, View in, float scale, View stream_rows, const Norm& norm, View out);

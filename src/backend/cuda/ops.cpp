@@ -368,6 +368,7 @@ void CudaOps::embed(const Weight& table, const int32_t* ids, int32_t offset, flo
 
 void CudaOps::norm(const Norm& norm, int32_t parts, Tensor in, Tensor out) {
   flush();
+  if (in.cols / parts > kWidestNorm) return note(cudaErrorInvalidValue);
   const View from = view(in);
   const bool in_place = in.data == out.data;
   if (parts == 1 && !in_place && in.rows <= kFusedNormRows && from.form == Form::f32) {
@@ -385,6 +386,7 @@ void CudaOps::add_norm(Tensor in, float scale, Tensor inout, const Norm& norm, T
     return this->norm(norm, 1, inout, out);
   }
   flush();
+  if (in.cols > kWidestNorm) return note(cudaErrorInvalidValue);
   const View from = view(in), stream = view(inout);
   cuda::add_norm(parts_.stream, from, scale, stream, norm, result(out, parts_.half));
 }

@@ -69,7 +69,6 @@ __global__ void pack_quantised_kernel(DType type, const std::byte* from, int64_t
 // A warp for each chunk of eight outputs.
 template <DType Type>
 __global__ void widen_kernel(const char* from, int64_t panels, int64_t cols, char* to) {
-  let_next_start();
   wait_for_previous();
   const int64_t chunks = chunks_of(cols), stride = int64_t{gridDim.x} * (blockDim.x / 32);
   const int lane = static_cast<int>(threadIdx.x) % 32;

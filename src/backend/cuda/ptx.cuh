@@ -9,10 +9,13 @@
 
 namespace millrace::cuda {
 
-// Lets the next kernel of the stream start its preparations, and waits until the one before has ended and its results
-// can be read. Every kernel calls both, in this order: what is read before wait() must not depend on other kernels.
-__device__ inline void let_next_start() { asm volatile("griddepcontrol.launch_dependents;"); }
-__device__ inline void wait_for_previous() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+// Waits until the kernel before has ended and its results can be read, and lets the next one start its preparations.
+// Every kernel calls it, once: what is read before must not depend on other kernels. Letting the next one start at once
+// would be of no use: kernels of three steps later would take the room of those in between (docs/gpu.md).
+__device__ inline void wait_for_previous() {
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+  asm volatile("griddepcontrol.launch_dependents;");
+}
 
 // Sixteen bytes of something read once (weights).
 __device__ inline uint4 load_once(const void* address) {
