@@ -182,11 +182,11 @@ class Connection : public ConnectionHandle, public std::enable_shared_from_this<
     const bool asked = co_await read_more(Clock::now() + seconds(kTurnSeconds), kReadBytes);
     if (!asked) co_return;
     refused_ = true;
-    HttpAnswer answer = error_answer({.status = 503,
-                                      .message = "this server has all the connections it may have: try again later",
-                                      .type = "server_error",
-                                      .code = "overloaded",
-                                      .retry_after = 1});
+    HttpAnswer answer = error_answer(come_again({.status = 503,
+                                                 .message = "this server has all the connections it may have",
+                                                 .type = "server_error",
+                                                 .code = "overloaded"},
+                                                1));
     co_await write_whole(std::move(answer));
   }
 

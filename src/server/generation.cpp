@@ -196,7 +196,7 @@ void Generation::take(const Heard& heard) {
   if (choice.take(heard.event)) setting_.model->engine->cancel(parts_[heard.part].id, heard.event.choice);
   if (!choice.error() || failure_) return;
   failure_ = from_error(*choice.error());
-  if (failure_->status == 429) failure_->retry_after = setting_.wait_expected();
+  if (failure_->status == 429) failure_ = come_again(*std::move(failure_), setting_.wait_expected());
 }
 
 bool Generation::read_heard() {

@@ -354,7 +354,8 @@ async def overload(server, count, _rng):
     statuses = sorted({status for status, _ in answers})
     if not set(statuses) <= {200, 429} or 200 not in statuses or 429 not in statuses:
         return f"statuses {statuses}"
-    return None
+    untold = [body for status, body in answers if status == 429 and b"try again in about " not in body]
+    return f"not told when to come again: {untold[0]!r}" if untold else None
 
 
 FAULTS = [("disconnects", disconnects), ("stalled", stalled_readers), ("idle", idle_streams),
@@ -463,7 +464,8 @@ async def other_doors(program, report):
         if made.returncode != 0:
             report.say("a certificate can be made", made.stderr.decode())
             return
-        server = Server(program, "--ssl-cert-file", cert, "--ssl-key-file", key, "--unix-socket", door)
+        server = Server(program, "--ssl-cert-file", cert, "--ssl-key-file", key, "--unix-socket", door,
+                        "--alias", "wheel", "-c", "300")
         try:
             await server.start()
             context = ssl.create_default_context(cafile=cert)
@@ -477,6 +479,12 @@ async def other_doors(program, report):
             writer.close()
             same = status == 200 and tokens_of(secure) and tokens_of(secure) == tokens_of(local)
             report.say("TLS and the unix socket give the same answer", None if same else f"{secure[-200:]!r}")
+            reader, writer = await asyncio.open_unix_connection(door)
+            writer.write(b"GET /v1/models HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            model = json.loads((await read_answer(reader))[1])["data"][0]
+            writer.close()
+            named = (model["id"], model["max_model_len"]) == ("wheel", 300)
+            report.say("the model has the name and the context it was given", None if named else f"{model}")
             plain = await server.connect()
             plain[1].write(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
             report.say("plain HTTP on the TLS port gets nothing",
