@@ -267,6 +267,14 @@ group_clang() {
   run_tests clang build/clang 600 $(test_folders)
 }
 
+# Without tokenizers and templates everything goes by token ids, the server too.
+group_no_text() {
+  # shellcheck disable=SC2046
+  prepare release "$root/build/no_text" "millrace $(targets_of session server engine)" \
+    -DMILLRACE_TEXT=OFF -DMILLRACE_TESTS=ON || return
+  run_tests no-text build/no_text 600 session server engine
+}
+
 # Every header compiles on its own.
 group_headers() {
   configure release "$root/build/release" -DMILLRACE_TESTS=ON || return
