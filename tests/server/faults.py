@@ -499,6 +499,18 @@ async def other_doors(program, report):
                           env={name: value for name, value in os.environ.items() if name != "MILLRACE_API_KEY"})
     told = bare.returncode == 1 and b"key" in bare.stderr
     report.say("a bind others can reach needs a key", None if told else bare.stderr)
+    with tempfile.NamedTemporaryFile("w", suffix=".keys") as keys:
+        keys.write("# who\nalice sk-0123456789 rpm=100\n")
+        keys.flush()
+        server = Server(program, "--host", "0.0.0.0", "--api-key-file", keys.name)
+        try:
+            await server.start()
+            ask = "GET /v1/models HTTP/1.1\r\nHost: anything\r\n{}\r\n"
+            statuses = [(await server.fetch(ask.format(header).encode()))[0] for header in (
+                "", "Authorization: Bearer sk-9876543210\r\n", "Authorization: Bearer sk-0123456789\r\n")]
+            report.say("and takes one from a file", None if statuses == [401, 401, 200] else f"{statuses}")
+        finally:
+            server.stop()
 
 
 def batch(program, report):

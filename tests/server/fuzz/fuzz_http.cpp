@@ -25,6 +25,7 @@ constexpr auto kPatience = std::chrono::seconds(60);
 // What answers, made once for all inputs.
 struct World {
   boost::asio::io_context io{1};
+  std::shared_ptr<Doorbell> doorbell = std::make_shared<Doorbell>(io.get_executor());
   Service service{{.body = {.bytes = 4096, .depth = 8, .choices = 2}, .hosts = {"localhost"}}};
   bool closing = false;
 
@@ -96,7 +97,7 @@ std::string answers_to(std::string_view bytes, size_t step) {
   World& all = world();
   Wire wire;
   StreamSocket socket(all.io, boost::asio::generic::stream_protocol(AF_UNIX, 0), wire.server_end());
-  ConnectionSetting setting{.service = &all.service, .closing = &all.closing};
+  ConnectionSetting setting{.service = &all.service, .doorbell = all.doorbell, .closing = &all.closing};
   setting.limits.header_bytes = 2048;
   setting.limits.headers = 20;
   setting.limits.body_bytes = 4096;
