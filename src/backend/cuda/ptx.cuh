@@ -1,6 +1,7 @@
 // The few instructions of the machine that CUDA C++ has no words for. Device code only.
 #pragma once
 
+#include <cuda.h>
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
@@ -57,11 +58,14 @@ __device__ inline uint4 load_matrices_turned(uint32_t address) {
 }
 
 // A barrier in shared memory that counts bytes of copies under way.
-__device__ inline void barrier_begin(uint32_t barrier) {
-  asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(barrier));
+__device__ inline void barrier_begin(uint32_t barrier, int arrivals) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals));
 }
 __device__ inline void barrier_expect(uint32_t barrier, uint32_t bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
+}
+__device__ inline void barrier_arrive(uint32_t barrier) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
 __device__ inline void barrier_wait(uint32_t barrier, uint32_t parity) {
   asm volatile(
@@ -77,7 +81,21 @@ __device__ inline void copy_bytes(uint32_t to, const void* from, uint32_t bytes,
                "l"(from), "r"(bytes), "r"(barrier)
                : "memory");
 }
-
+// Copies a box of a matrix, or of a stack of them, as its map says.
+__device__ inline void copy_box(uint32_t to, const CUtensorMap& map, int col, int row, uint32_t barrier) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];" ::
+          "r"(to),
+      "l"(&map), "r"(col), "r"(row), "r"(barrier)
+      : "memory");
+}
+__device__ inline void copy_box(uint32_t to, const CUtensorMap& map, int col, int row, int sheet, uint32_t barrier) {
+  asm volatile(
+      "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4}], "
+      "[%5];" ::"r"(to),
+      "l"(&map), "r"(col), "r"(row), "r"(sheet), "r"(barrier)
+      : "memory");
+}
 // Sixteen bytes from memory to shared memory, `bytes` of them read (0 or 16) and the rest zero.
 __device__ inline void copy_16(uint32_t to, const void* from, int bytes) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");

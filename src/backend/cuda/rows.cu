@@ -1,24 +1,18 @@
-#include "backend/cuda/packed.h"
 #include "backend/cuda/quantised.cuh"
 #include "backend/cuda/rows.cuh"
+#include "backend/cuda/unpack.cuh"
 
 namespace millrace::cuda {
 namespace {
 
-__global__ void embed_kernel(Weight table, int64_t row_bytes, const int32_t* ids, int32_t offset, float scale, bool add,
-                             bool tiles, View out) {
+__global__ void embed_kernel(Weight table, const int32_t* ids, int32_t offset, float scale, bool add, View out) {
   let_next_start();
   wait_for_previous();
   const int64_t row = blockIdx.x;
-  const std::byte* source = table.data + (int64_t{ids[row]} + offset) * row_bytes;
+  const int64_t number = int64_t{ids[row]} + offset, row_bytes = table.bytes / table.rows;
   for (int i = threadIdx.x; i < out.cols; i += blockDim.x) {
-    float value;
-    if (tiles) {
-      const int64_t place = packed_place(int64_t{ids[row]} + offset, i, (table.cols + kTile - 1) / kTile) * 2;
-      value = stored_value(table.type, table.data + place, 1, 0) * scale;
-    } else {
-      value = stored_value(table.type, source, static_cast<int>(table.cols), i) * scale;
-    }
+    float value = scale * (table.layout == kPanels ? packed_value(table, number, i)
+                                                   : stored_value(table.type, table.data + number * row_bytes, i));
     if (add) value += read(out, row, i);
     write(out, row, i, value);
   }
@@ -192,8 +186,7 @@ NormParts parts_of(const Norm& norm, int32_t parts, int32_t cols) {
 
 void embed(cudaStream_t stream, const Weight& table, const int32_t* ids, int32_t offset, float scale, bool add,
            View out) {
-  launch(stream, embed_kernel, count(out.rows), 256, 0, table, table.bytes / table.rows, ids, offset, scale, add,
-         table.layout == kTiles, out);
+  launch(stream, embed_kernel, count(out.rows), 256, 0, table, ids, offset, scale, add, out);
 }
 
 void norm(cudaStream_t stream, const Norm& norm, int32_t parts, View in, View out) {
