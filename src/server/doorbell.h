@@ -3,8 +3,7 @@
 // connections are woken on the I/O thread. Kept alive by whoever may still ring.
 #pragma once
 
-#include <boost/asio/any_io_executor.hpp>
-
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <utility>
@@ -21,16 +20,31 @@ class Sleeper {
 
 class Doorbell : public std::enable_shared_from_this<Doorbell> {
  public:
-  explicit Doorbell(boost::asio::any_io_executor executor) : executor_(std::move(executor)) {}
+  // `post` has a task done on the I/O thread, later.
+  explicit Doorbell(std::function<void(std::function<void()> task)> post) : post_(std::move(post)) {}
   void ring(std::weak_ptr<Sleeper> sleeper);
 
+  // While one lives, bells rung on its thread are not heard; they ring once when it goes. They do not nest.
+  class Together {
+   public:
+    Together();
+    ~Together();
+    Together(const Together&) = delete;
+    Together& operator=(const Together&) = delete;
+
+   private:
+    friend class Doorbell;
+    std::shared_ptr<Doorbell> held_;
+  };
+
  private:
+  void call();
   void wake_all();
 
-  const boost::asio::any_io_executor executor_;
+  const std::function<void(std::function<void()> task)> post_;
   std::mutex mutex_;  // guards the two below
   std::vector<std::weak_ptr<Sleeper>> named_;
-  bool rung_ = false;
+  bool called_ = false;
 };
 
 }  // namespace millrace

@@ -4,6 +4,8 @@
 #include <chrono>
 #include <random>
 
+#include "server/doorbell.h"
+
 namespace millrace {
 namespace {
 
@@ -179,6 +181,7 @@ void StepMail::send() {
   if (heard_.empty()) return;
   workers_.post([heard = std::exchange(heard_, {})]() mutable {
     std::erase_if(heard, [](const std::shared_ptr<Generation>& one) { return !one->work(); });
+    const Doorbell::Together once;
     for (const auto& one : heard) one->exchange().ready();
   });
 }

@@ -71,7 +71,8 @@ struct Server::State {
 
   ServerOptions options;
   asio::io_context io{1};
-  std::shared_ptr<Doorbell> doorbell = std::make_shared<Doorbell>(io.get_executor());
+  std::shared_ptr<Doorbell> doorbell =
+      std::make_shared<Doorbell>([this](std::function<void()> task) { asio::post(io, std::move(task)); });
   Service service;
   std::unique_ptr<asio::ssl::context> tls;
   std::vector<std::unique_ptr<Acceptor>> acceptors;
