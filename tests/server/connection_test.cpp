@@ -236,6 +236,8 @@ TEST(Http, TooManyWaitAndTheRestIsToldWhenToComeBack) {
   EXPECT_EQ(refused.status, 429) << refused.body;
   EXPECT_GE(std::stoi(refused.headers.at("retry-after")), 1);
   EXPECT_EQ(at(refused.json(), "error", "type"), Json("rate_limit_error"));
+  const std::string predicted = fmt::format("try again in about {} s", refused.headers.at("retry-after"));
+  EXPECT_NE(refused.body.find(predicted), std::string::npos) << refused.body;
 }
 
 // Beyond the most connections there may be, whoever asks is told to come back; how many are told at once is bounded,

@@ -65,6 +65,7 @@ TEST(Limiter, ChargesTokensAndCountsWhoIsOpen) {
   auto later = limiter.enter("a", limits, 0);
   ASSERT_TRUE(later);
   EXPECT_NEAR(*later->retry_after, 60.1, 0.2);
+  EXPECT_NE(later->message.find("try again in about 61 s"), std::string::npos) << later->message;
   EXPECT_TRUE(limiter.enter("a", limits, 59));
   EXPECT_FALSE(limiter.enter("a", limits, 61));
 }
