@@ -73,14 +73,15 @@ __device__ void take_tile(Head<T, D>& head, const uint4 (&q)[D / 16], uint32_t k
   const int lane = static_cast<int>(threadIdx.x) % 32, t = lane % 4;
   float scores[kKeys / 8][4] = {};
 #pragma unroll
-  for (int j = 0; j < kKeys / 8; ++j) {
+  for (int k = 0; k < D / 32; ++k) {  // keys in the inner loop: their sums do not wait for each other
+    uint4 b[kKeys / 8];
 #pragma unroll
-    for (int k = 0; k < D / 32; ++k) {
-      const uint4 b =
-          load_matrices(keys + static_cast<uint32_t>((j * 8 + lane % 8) * H::kPitch + k * 64 + lane / 8 * 16));
-      product<T>(scores[j], q[2 * k], b.x, b.y);
-      product<T>(scores[j], q[2 * k + 1], b.z, b.w);
-    }
+    for (int j = 0; j < kKeys / 8; ++j)
+      b[j] = load_matrices(keys + static_cast<uint32_t>((j * 8 + lane % 8) * H::kPitch + k * 64 + lane / 8 * 16));
+#pragma unroll
+    for (int j = 0; j < kKeys / 8; ++j) product<T>(scores[j], q[2 * k], b[j].x, b[j].y);
+#pragma unroll
+    for (int j = 0; j < kKeys / 8; ++j) product<T>(scores[j], q[2 * k + 1], b[j].z, b[j].w);
   }
   float higher[2] = {head.most[0], head.most[1]};
   const bool plain = softcap <= 0 && sight[0].all(first) && sight[1].all(first);
@@ -189,6 +190,7 @@ struct Pages {
   int64_t stride;         // of pages
   int64_t to_values;      // from a key to its value
   int32_t tokens, shift;  // shift: log2 of tokens, or -1
+  int32_t row_bytes;      // of a key
 
   __device__ Pages(const DeviceStep& step, const KvView& kv, int sequence, int head)
       : pages(step.pages + int64_t{sequence} * step.page_stride),
@@ -196,10 +198,16 @@ struct Pages {
         stride(kv.page_stride),
         to_values(kv.v_offset - kv.k_offset),
         tokens(kv.page_tokens),
-        shift(-1) {
+        shift(-1),
+        row_bytes(kv.k_dim * 2) {
     for (int i = 0; i < 16; ++i) {
       if (1 << i == tokens) shift = i;
     }
+  }
+  // Where a position's key lies. Pages that have left the window are as good as any: nobody sees them.
+  __device__ const std::byte* at(int position) const {
+    const int2 place = of(position);
+    return keys + int64_t{max(pages[place.x], 0)} * stride + int64_t{place.y} * row_bytes;
   }
   // Page number and place within it.
   __device__ int2 of(int position) const {
@@ -213,9 +221,22 @@ struct Pages {
 template <int D, int Threads>
 __device__ void fetch_tile(const Pages& pages, int first, int end, uint32_t keys, uint32_t values, int thread) {
   constexpr int kPieces = D / 8, kPitch = D * 2 + 16;
+  if (pages.tokens % 16 == 0 && first + kKeys <= end) {  // sixteen positions lie one after the other
+    constexpr int kRows = Threads / kPieces;             // brought at a time
+    const std::byte* low = pages.at(first) + thread * 16;
+    const std::byte* high = pages.at(first + 16) + thread * 16 - 16 * D * 2;
+    const uint32_t to = static_cast<uint32_t>(thread / kPieces * kPitch + thread % kPieces * 16);
+#pragma unroll
+    for (int i = 0; i < kKeys * kPieces / Threads; ++i) {
+      const std::byte* from = ((kRows <= 16 ? i * kRows : thread / kPieces) < 16 ? low : high) + i * Threads * 16;
+      copy_16(keys + to + static_cast<uint32_t>(i * kRows * kPitch), from, 16);
+      copy_16(values + to + static_cast<uint32_t>(i * kRows * kPitch), from + pages.to_values, 16);
+    }
+    return;
+  }
   const int looked_up = first + thread % 32, known = looked_up < end ? looked_up : 0;
   const int2 mine = pages.of(known);
-  const int64_t place = int64_t{pages.pages[mine.x]} * pages.stride + int64_t{mine.y} * (D * 2);
+  const int64_t place = int64_t{max(pages.pages[mine.x], 0)} * pages.stride + int64_t{mine.y} * (D * 2);
 #pragma unroll
   for (int i = 0; i < kKeys * kPieces / Threads; ++i) {
     const int piece = thread + i * Threads, key = piece / kPieces, part = piece % kPieces;
@@ -500,8 +521,8 @@ void start(cudaStream_t stream, const DeviceStep& step, const Attention& attenti
   static const bool prepared = prepare(long_kernel<T, D>, kLongBytes) && prepare(short_kernel<T, D>, kShortBytes);
   static_cast<void>(prepared);
   if (plan.shorts) {
-    // Four times as many warps as fit at once, so that all end together, or one for each chunk.
-    const int64_t pairs = int64_t{step.sequences} * kv.kv_heads, fit = (multiprocessors() * 24 + pairs - 1) / pairs;
+    // As many warps as fit at once, or one for each chunk.
+    const int64_t pairs = int64_t{step.sequences} * kv.kv_heads, fit = (multiprocessors() * 6 + pairs - 1) / pairs;
     const int64_t across = std::max<int64_t>(1, std::min(fit, plan.longest));
     const dim3 grid(static_cast<unsigned>(across), static_cast<unsigned>(step.sequences),
                     static_cast<unsigned>(kv.kv_heads));

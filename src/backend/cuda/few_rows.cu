@@ -12,11 +12,9 @@ namespace {
 
 constexpr int kWarps = 8;
 constexpr int kThreads = 32 * kWarps;
-constexpr int kMostStages = 24;       // of a stream
-constexpr int kFewShared = 88 << 10;  // for few streams, and for many: what two kernels need together must fit, so that
-constexpr int kManyShared = 116 << 10;  // weights of the next come while this one ends
-constexpr int kAllShared = 220 << 10;   // for inputs that are too large for that
-constexpr int kHelped = kWarps / 2;     // so many streams have a warp of their own that asks for weights
+constexpr int kMostStages = 24;      // of a stream
+constexpr int kShared = 220 << 10;   // a deep ring gains more than room for the next kernel would
+constexpr int kHelped = kWarps / 2;  // so many streams have a warp of their own that asks for weights
 static_assert(kThreads == kRowThreads);
 
 // A row of inputs in shared memory: in every 32, what a lane needs for two steps lies together. Rows start half a bank
@@ -99,37 +97,52 @@ __device__ void prepare_input(const Products& work, const Norm& norm, char* inpu
 template <class T>
 struct Halves {
   using Number = T;
-  static constexpr int kOutputs = 16, kBytes = kChunkBytes;
-  static constexpr int kRun = 2, kLeastGroups = 2, kMostGroups = 4;  // chunks: unrolled, of a stage
+  static constexpr int kBytes = kChunkBytes;
+  static constexpr int kLeastGroups = 2, kMostGroups = 4;  // chunks of a stage
   uint4 weights[4];
 
+  struct Sums {
+    float all[4] = {};
+    __device__ float value(int i) const { return all[i]; }
+  };
   __device__ void load(const char* chunk, int lane) {
     const uint32_t from =
         shared_address(chunk) + static_cast<uint32_t>(lane % 8 * 16 + lane / 8 % 2 * 1024 + lane / 16 * 128);
 #pragma unroll
     for (int i = 0; i < 4; ++i) weights[i] = load_matrices(from + static_cast<uint32_t>(i) * 256);
   }
-  __device__ void multiply_into(float (&sums)[4], int i, uint32_t first, uint32_t second) const {
-    multiply<T>(sums, weights[i], first, second);
+  __device__ void multiply_into(Sums& sums, int i, uint32_t first, uint32_t second) const {
+    multiply<T>(sums.all, weights[i], first, second);
   }
   __device__ static int row_of(int lane, int i) { return lane % 4 * 2 + i % 2; }
   __device__ static int output_of(int lane, int i) { return lane / 4 + i / 2 * 8; }
 };
 
+// Inputs are the first operand here, so that each half of the panel has a chain of its own.
 template <DType Type>
 struct Quantised {
   using Number = __nv_bfloat16;
-  static constexpr int kOutputs = 8, kBytes = chunk_bytes(Type);
-  static constexpr int kRun = 4, kLeastGroups = Type == DType::q8_0 ? 8 : 16, kMostGroups = 2 * kLeastGroups;
-  Unpack<Type> weights;
+  static constexpr int kBytes = chunk_bytes(Type);
+  static constexpr int kLeastGroups = Type == DType::q8_0 ? 4 : 8, kMostGroups = 8;
+  Unpack<Type> weights[2];
 
-  __device__ void load(const char* chunk, int lane) { weights.load(chunk, lane); }
-  __device__ void multiply_into(float (&sums)[4], int i, uint32_t first, uint32_t second) const {
-    const uint2 operand = weights.step(i);
-    multiply<Number>(sums, {first, 0, second, 0}, operand.x, operand.y);
+  struct Sums {
+    float halves[2][4] = {};
+    __device__ float value(int i) const { return halves[i / 2][i % 2]; }
+  };
+  __device__ void load(const char* chunk, int lane) {
+    weights[0].load(chunk, lane);
+    weights[1].load(chunk + kBytes / 2, lane);
   }
-  __device__ static int row_of(int lane, int i) { return lane / 4 + i / 2 * 8; }
-  __device__ static int output_of(int lane, int i) { return lane % 4 * 2 + i % 2; }
+  __device__ void multiply_into(Sums& sums, int i, uint32_t first, uint32_t second) const {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const uint2 operand = weights[half].step(i);
+      multiply<Number>(sums.halves[half], {first, 0, second, 0}, operand.x, operand.y);
+    }
+  }
+  __device__ static int row_of(int lane, int) { return lane / 4; }
+  __device__ static int output_of(int lane, int i) { return i / 2 * 8 + lane % 4 * 2 + i % 2; }
 };
 
 // The same with the inputs: in[0] has two steps' operands, in[1] the next two's.
@@ -143,7 +156,7 @@ struct Group {
 #pragma unroll
     for (int i = 0; i < 2; ++i) in[i] = inputs[(group * 2 + i) * 4];
   }
-  __device__ void multiply_into(float (&sums)[4]) const {
+  __device__ void multiply_into(typename Format::Sums& sums) const {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       weights.multiply_into(sums, 2 * i, in[i].x, in[i].y);
@@ -152,19 +165,27 @@ struct Group {
   }
 };
 
-// A stage of weights: what comes next is read while this is multiplied.
-template <class Format>
-__device__ void take(float (&sums)[4], const char* stage, int groups, const uint4* inputs, int lane) {
+// A stage of weights: what comes next is read while this is multiplied. Unrolled, because one warp has little else to
+// do while it waits for its own instructions.
+template <class Format, int Groups>
+__device__ void take_whole(typename Format::Sums& sums, const char* stage, const uint4* inputs, int lane) {
   Group<Format> two[2];
   two[0].load(stage, 0, inputs, lane);
-  for (int first = 0; first < groups; first += Format::kRun) {
 #pragma unroll
-    for (int i = 0; i < Format::kRun; ++i) {  // an even number
-      const int next = first + i + 1;
-      if (next < groups) two[(i + 1) % 2].load(stage, next, inputs, lane);
-      __syncwarp();  // keeps the reads in front
-      if (next <= groups) two[i % 2].multiply_into(sums);
-    }
+  for (int i = 0; i < Groups; ++i) {
+    if (i + 1 < Groups) two[(i + 1) % 2].load(stage, i + 1, inputs, lane);
+    __syncwarp();  // keeps the reads in front
+    two[i % 2].multiply_into(sums);
+  }
+}
+template <class Format>
+__device__ void take(typename Format::Sums& sums, const char* stage, int groups, const uint4* inputs, int lane) {
+  if (groups == Format::kMostGroups) return take_whole<Format, Format::kMostGroups>(sums, stage, inputs, lane);
+  if (groups == Format::kLeastGroups) return take_whole<Format, Format::kLeastGroups>(sums, stage, inputs, lane);
+  for (int i = 0; i < groups; ++i) {
+    Group<Format> one;
+    one.load(stage, i, inputs, lane);
+    one.multiply_into(sums);
   }
 }
 
@@ -172,13 +193,13 @@ __device__ void take(float (&sums)[4], const char* stage, int groups, const uint
 struct Place {
   int part, panel;
 };
-template <class Format, bool Gated>
+template <bool Gated>
 __device__ inline Place place_of(const Products& work, int unit, int side) {
   if constexpr (Gated) return {side, unit};
   Place at = {0, unit};
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
-    const int panels = (work.parts[i].rows + Format::kOutputs - 1) / Format::kOutputs;
+    const int panels = (work.parts[i].rows + kPanel - 1) / kPanel;
     if (at.part == i && i + 1 < work.count && at.panel >= panels) at.panel -= panels, at.part = i + 1;
   }
   return at;
@@ -204,7 +225,7 @@ struct Asking {
   __device__ bool done() const { return unit >= cut.units; }
   __device__ void next(uint32_t to, uint32_t barrier) {  // by one lane
     if (input == 0) {
-      const Place at = place_of<Format, Gated>(work, unit, side);
+      const Place at = place_of<Gated>(work, unit, side);
       from = work.parts[at.part].weights + int64_t{at.panel} * chunks_of(work.cols) * Format::kBytes;
     }
     const int left = static_cast<int>(chunks_of(work.cols - input)) * Format::kBytes;
@@ -225,21 +246,21 @@ template <class Format>
 __device__ void read_residual(const Products& work, const Place& at, float (&kept)[4], int lane) {
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
-    const int token = Format::row_of(lane, i), row = at.panel * Format::kOutputs + Format::output_of(lane, i);
+    const int token = Format::row_of(lane, i), row = at.panel * kPanel + Format::output_of(lane, i);
     if (token < work.in.rows && row < work.parts[0].rows) kept[i] = work.residual[token * work.residual_stride + row];
   }
 }
 
 // Where sums go. `kept` has the stream, or the gate's side.
 template <class Format, bool Gated>
-__device__ void finish(const Products& work, const Place& at, int side, const float (&sums)[4], float (&kept)[4],
-                       int lane) {
+__device__ void finish(const Products& work, const Place& at, int side, const typename Format::Sums& sums,
+                       float (&kept)[4], int lane) {
   const Products::Part& part = work.parts[at.part];
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
-    const int token = Format::row_of(lane, i), row = at.panel * Format::kOutputs + Format::output_of(lane, i);
+    const int token = Format::row_of(lane, i), row = at.panel * kPanel + Format::output_of(lane, i);
     if (token >= work.in.rows || row >= part.rows) continue;
-    const float value = part.bias != nullptr ? sums[i] + part.bias[row] : sums[i];
+    const float value = part.bias != nullptr ? sums.value(i) + part.bias[row] : sums.value(i);
     if constexpr (Gated) {
       if (side == 0) {
         kept[i] = value;
@@ -283,9 +304,9 @@ __device__ void multiply_stream(const Products& work, const Cut& cut, Ring ring,
        unit += cut.streams * static_cast<int>(gridDim.x)) {
 #pragma unroll 1
     for (int side = 0; side < (Gated ? 2 : 1); ++side) {
-      const Place at = place_of<Format, Gated>(work, unit, side);
+      const Place at = place_of<Gated>(work, unit, side);
       if (!Gated && work.residual != nullptr) read_residual<Format>(work, at, kept, lane);
-      float sums[4] = {};
+      typename Format::Sums sums;
       for (int group = 0; group < groups; group += cut.groups) {
         barrier_wait(ring.full(), ring.round);
         take<Format>(sums, ring.at(), min(cut.groups, groups - group), mine + group * 8, lane);
@@ -341,20 +362,17 @@ constexpr int64_t kLeastRing = 60 << 10;
 
 template <class Format, bool Gated, bool Normed>
 void start(cudaStream_t stream, const Products& work) {
-  static const bool prepared = prepare(few_rows_kernel<Format, Gated, Normed>, kAllShared);
+  static const bool prepared = prepare(few_rows_kernel<Format, Gated, Normed>, kShared);
   static_cast<void>(prepared);
   Cut cut = {};
-  for (int i = 0; i < (Gated ? 1 : work.count); ++i)
-    cut.units += (work.parts[i].rows + Format::kOutputs - 1) / Format::kOutputs;
+  for (int i = 0; i < (Gated ? 1 : work.count); ++i) cut.units += (work.parts[i].rows + kPanel - 1) / kPanel;
   const int grid = cut.units < multiprocessors() ? cut.units : multiprocessors();
   const int of_one = (cut.units + grid - 1) / grid, rounds = (of_one + kWarps - 1) / kWarps;
   cut.streams = (of_one + rounds - 1) / rounds;
   cut.groups = cut.streams <= kHelped ? Format::kMostGroups : Format::kLeastGroups;
   cut.stage_bytes = cut.groups * Format::kBytes;
   const int64_t other = input_bytes(work.in.rows, work.cols);
-  const int64_t together = cut.streams <= kHelped ? kFewShared : kManyShared;
-  const int64_t all = other + kLeastRing <= together ? together : kAllShared;
-  const int64_t fit = (all - other) / (cut.streams * cut.stage_bytes);
+  const int64_t fit = (kShared - other) / (cut.streams * cut.stage_bytes);
   cut.stages = static_cast<int>(fit < kMostStages ? fit : kMostStages);
   const Norm none;
   launch(stream, few_rows_kernel<Format, Gated, Normed>, static_cast<unsigned>(grid), kThreads,
@@ -372,8 +390,7 @@ void start_either(cudaStream_t stream, const Products& work) {
 }  // namespace
 
 bool few_rows_fit(int32_t rows, int32_t cols, bool norm) {
-  return rows <= kFewRows && input_bytes(rows, cols) + kLeastRing <= kAllShared &&
-         (!norm || cols <= kNormEach * kThreads);
+  return rows <= kFewRows && input_bytes(rows, cols) + kLeastRing <= kShared && (!norm || cols <= kNormEach * kThreads);
 }
 
 void few_rows(cudaStream_t stream, const Products& work) {

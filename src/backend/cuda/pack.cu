@@ -54,19 +54,20 @@ __device__ uint32_t packed_factors(DType type, const std::byte* row, int64_t fir
 // A thread for each four bytes.
 __global__ void pack_quantised_kernel(DType type, const std::byte* from, int64_t row_bytes, int64_t rows, int64_t cols,
                                       uint32_t* to) {
-  const int words = chunk_bytes(type) / 4, integers = type == DType::q8_0 ? 128 : 64;
+  const int words = chunk_bytes(type) / 8, integers = type == DType::q8_0 ? 128 : 64;  // of half a chunk
   const int64_t chunks = chunks_of(cols), count = panels_of(rows) * 2 * chunks * words;
   for (int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < count; i += int64_t{gridDim.x} * blockDim.x) {
     const int word = static_cast<int>(i % words), place = word - integers;
     const int output = word < integers ? word / (integers / 8) : type == DType::q4_k ? place / 2 : place;
-    const int64_t row = i / words / chunks * 8 + output, first_col = i / words % chunks * kChunkInputs;
+    const int64_t half = i / words, row = half / 2 / chunks * kPanel + half % 2 * 8 + output;
+    const int64_t first_col = half / 2 % chunks * kChunkInputs;
     const std::byte* source = row < rows ? from + row * row_bytes : nullptr;
     to[i] = word < integers ? packed_integers(type, source, first_col, cols, word)
                             : packed_factors(type, source, first_col, cols, type == DType::q4_k && place % 2 == 1);
   }
 }
 
-// A warp for each chunk of eight outputs.
+// A warp for each half of a chunk.
 template <DType Type>
 __global__ void widen_kernel(const char* from, int64_t panels, int64_t cols, char* to) {
   wait_for_previous();
@@ -74,9 +75,8 @@ __global__ void widen_kernel(const char* from, int64_t panels, int64_t cols, cha
   const int lane = static_cast<int>(threadIdx.x) % 32;
   for (int64_t i = int64_t{blockIdx.x} * (blockDim.x / 32) + threadIdx.x / 32; i < panels * 2 * chunks; i += stride) {
     Unpack<Type> numbers;
-    numbers.load(from + i * chunk_bytes(Type), lane);
-    const int64_t half = i / chunks;
-    char* place = to + (half / 2 * chunks + i % chunks) * kChunkBytes + half % 2 * 1024 + lane * 4;
+    numbers.load(from + i * (chunk_bytes(Type) / 2), lane);
+    char* place = to + i * (kChunkBytes / 2) + lane * 4;
 #pragma unroll
     for (int step = 0; step < 4; ++step) {
       const uint2 operand = numbers.step(step);

@@ -3,8 +3,9 @@
 // Sixteen outputs are a panel; its inputs follow one another in chunks of 64, zeros beyond the last.
 //   16-bit numbers: 2 KB a chunk: outputs 0..7, then 8..15; in each, eight inputs of eight outputs (16 bytes an output)
 //     are 128 bytes in a row, as both kinds of matrix instructions read them from shared memory.
-//   quantised: outputs 0..7 with all their chunks, then 8..15. Of a chunk first the small integers, for every lane of a
-//     warp what it puts into its registers (unpack.cuh), then what they are multiplied with, for every 32 inputs.
+//   quantised: outputs 0..7, then 8..15; of each first the small integers, for every lane of a warp what it puts into
+//   its
+//     registers (unpack.cuh), then what they are multiplied with, for every 32 inputs.
 //
 // A product is one chain of additions over the inputs, sixteen at a time, from a float32 zero: mma.sync and wgmma agree
 // on every bit of it. Quantised numbers become bfloat16 on the way. How many rows are multiplied at a time changes who
@@ -36,17 +37,14 @@ inline constexpr int kChunkBytes = 2048;  // of 16-bit numbers
 MILLRACE_ON_BOTH constexpr bool packs_quantised(DType type) {
   return type == DType::q8_0 || type == DType::q4_0 || type == DType::q4_k;
 }
-// Bytes of a chunk: of sixteen outputs, of quantised ones eight.
 MILLRACE_ON_BOTH constexpr int chunk_bytes(DType type) {
-  if (type == DType::q8_0) return 512 + 32;
-  if (type == DType::q4_0) return 256 + 32;
-  return type == DType::q4_k ? 256 + 64 : kChunkBytes;
+  if (type == DType::q8_0) return 2 * (512 + 32);
+  if (type == DType::q4_0) return 2 * (256 + 32);
+  return type == DType::q4_k ? 2 * (256 + 64) : kChunkBytes;
 }
 MILLRACE_ON_BOTH constexpr int64_t chunks_of(int64_t inputs) { return (inputs + kChunkInputs - 1) / kChunkInputs; }
 MILLRACE_ON_BOTH constexpr int64_t panels_of(int64_t outputs) { return (outputs + kPanel - 1) / kPanel; }
-MILLRACE_ON_BOTH constexpr int64_t panel_bytes(DType type, int64_t cols) {
-  return chunks_of(cols) * chunk_bytes(type) * (packs_quantised(type) ? 2 : 1);
-}
+MILLRACE_ON_BOTH constexpr int64_t panel_bytes(DType type, int64_t cols) { return chunks_of(cols) * chunk_bytes(type); }
 constexpr int64_t packed_bytes(DType type, int64_t rows, int64_t cols) {
   return panels_of(rows) * panel_bytes(type, cols);
 }

@@ -28,16 +28,15 @@ __device__ inline uint4 load_once(const void* address) {
 
 // sums (16 x 8) += weights (16 x 16) * inputs (16 x 8), bfloat16 into float32.
 __device__ inline void multiply_add(float (&sums)[4], const uint4& weights, uint32_t inputs0, uint32_t inputs1) {
-  asm volatile(
-      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
       : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
       : "r"(weights.x), "r"(weights.y), "r"(weights.z), "r"(weights.w), "r"(inputs0), "r"(inputs1));
 }
 
 __device__ inline void multiply_add_f16(float (&sums)[4], const uint4& weights, uint32_t inputs0, uint32_t inputs1) {
-  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-               : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
-               : "r"(weights.x), "r"(weights.y), "r"(weights.z), "r"(weights.w), "r"(inputs0), "r"(inputs1));
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+      : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
+      : "r"(weights.x), "r"(weights.y), "r"(weights.z), "r"(weights.w), "r"(inputs0), "r"(inputs1));
 }
 
 __device__ inline uint32_t shared_address(const void* pointer) {

@@ -1,5 +1,5 @@
-// A quantised chunk of eight outputs (packed.h) as operands of matrix instructions: lane 4g + t of a warp has, of every
-// sixteen inputs, numbers 2t, 2t + 1 and 2t + 8, 2t + 9 of output g.
+// Half a quantised chunk, eight outputs (packed.h), as operands of matrix instructions: lane 4g + t of a warp has, of
+// every sixteen inputs, numbers 2t, 2t + 1 and 2t + 8, 2t + 9 of output g.
 //   Q8_0  sixteen bytes a lane, with 128 added; two float16 factors an output; multiplied in float32, rounded once
 //   Q4_0  eight bytes a lane; the factors rounded to bfloat16
 //   Q4_K  the same, and what is taken off, negative, beside the factors
@@ -89,9 +89,10 @@ struct Unpack<DType::q4_k> {
 template <DType Type>
 __device__ float unpacked(const Weight& weight, int64_t row, int64_t col) {
   const int c = static_cast<int>(col % 16), lane = static_cast<int>(row % 8) * 4 + c % 8 / 2;
-  const int64_t chunk = row / 8 * chunks_of(weight.cols) + col / kChunkInputs;
+  const int64_t chunk = row / kPanel * chunks_of(weight.cols) + col / kChunkInputs;
   Unpack<Type> numbers;
-  numbers.load(reinterpret_cast<const char*>(weight.data) + chunk * chunk_bytes(Type), lane);
+  numbers.load(reinterpret_cast<const char*>(weight.data) + (chunk * 2 + row % kPanel / 8) * (chunk_bytes(Type) / 2),
+               lane);
   const uint2 operand = numbers.step(static_cast<int>(col % kChunkInputs) / 16);
   const uint32_t pair = c < 8 ? operand.x : operand.y;
   return __uint_as_float(c % 2 == 0 ? pair << 16 : pair & 0xFFFF0000u);
