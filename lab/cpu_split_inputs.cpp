@@ -6,6 +6,8 @@
 //   build/release/src/{backend/libmillrace_backend,tensor/libmillrace_tensor,base/libmillrace_base}.a -lfmt -lpthread
 //   a.out [threads] [format,format,...]
 // Weights rotate through copies larger than the last cache. The two ways take turns; best of many.
+#include <sched.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -76,7 +78,7 @@ struct Bench {
   std::vector<std::byte*> scratch, prepared;
   std::vector<float*> sums;
 
-  Bench(int workers, const LinearKernel& chosen) : team(workers), kernel(chosen) {
+  Bench(int workers, const LinearKernel& chosen) : team(workers, true), kernel(chosen) {
     for (int i = 0; i < workers; ++i) {
       scratch.push_back(memory(cpu::kWorkerBytes));
       prepared.push_back(memory(1 << 20));
@@ -120,10 +122,13 @@ struct Bench {
   }
 };
 
-void measure(DType type, int workers) {
+void measure(DType type, int workers, const cpu_set_t& first) {
   const cpu::Kernels kernels = cpu::choose_kernels("").value();
   const LinearKernel& kernel = kernels.linear[static_cast<size_t>(Activations::fast)][static_cast<size_t>(type)];
-  Bench bench(workers, kernel);
+  cpu_set_t all;
+  sched_getaffinity(0, sizeof(all), &all);
+  Bench bench(workers, kernel);  // its threads may use all processors, this one only the first
+  sched_setaffinity(0, sizeof(first), &first);
   auto* in = reinterpret_cast<float*>(memory(1 << 16));
   auto* out = reinterpret_cast<float*>(memory(1 << 18));
   for (int i = 0; i < 1 << 14; ++i) in[i] = static_cast<float>(i % 201) * 1e-2f - 1;
@@ -164,16 +169,21 @@ void measure(DType type, int workers) {
   }
   std::printf("%-5s all products of a step  %8.2f ms  %8.2f ms  %+5.1f %%\n", std::string(format(type).name).c_str(),
               step_outputs * 1e3, step_inputs * 1e3, (step_inputs / step_outputs - 1) * 100);
+  sched_setaffinity(0, sizeof(all), &all);
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
   const int workers = argc > 1 ? std::atoi(argv[1]) : 2;
+  // Two workers that the system puts on one core for a while would spoil even the best of many.
+  cpu_set_t first;
+  CPU_ZERO(&first);
+  CPU_SET(0, &first);
   std::string formats = argc > 2 ? argv[2] : "Q8_0,Q4_0,Q4_K,BF16,F16";
   for (char* name = std::strtok(formats.data(), ","); name != nullptr; name = std::strtok(nullptr, ",")) {
     const auto type = dtype_from_name(name);
     if (!type) return std::fprintf(stderr, "no such format\n"), 1;
-    measure(*type, workers);
+    measure(*type, workers, first);
   }
 }
