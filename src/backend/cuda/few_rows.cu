@@ -1,7 +1,7 @@
-// Products of at most eight rows, at the speed of memory. A warp takes a panel of sixteen outputs or, quantised, half
-// of one (of gated products its two sides) from the first input to the last; its weights come in stretches of a few
-// kilobytes through a ring of its own in shared memory, so many ahead that memory never waits. The first ring full is
-// asked for before the kernel in front has ended: weights do not depend on it.
+// Products of at most eight rows, at the speed of memory. A warp takes a panel of sixteen outputs (of gated products
+// its two sides) from the first input to the last; its weights come in stretches of a few kilobytes through a ring of
+// its own in shared memory, so many ahead that memory never waits. The first ring full is asked for before the kernel
+// in front has ended: weights do not depend on it.
 #include <type_traits>
 
 #include "backend/cuda/rows.cuh"

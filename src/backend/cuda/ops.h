@@ -3,7 +3,8 @@
 // recorded the first time a number of sequences is seen, and replayed from then on.
 //
 // Two kinds of call are held back until the next one shows what it is for: a product whose result is added to the
-// stream right away, and a norm whose result is the next product's input. flush() does what is held back.
+// stream right away (it then exists in the stream only: models do not read it again), and a norm whose result is the
+// next product's input. flush() does what is held back.
 #pragma once
 
 #include <map>
