@@ -306,7 +306,7 @@ int main(int argc, char** argv) {
   if (argc > 1 && std::strcmp(argv[1], "bits") == 0) return fine ? 0 : 1;
   const Memory at;
   for (const Shape& shape : kShapes)
-    for (int rows : {1, 4, 8, 16, 48, 64, 128, 256, 2048, 8192})
+    for (int rows : {1, 8, 16, 64, 128, 256, 2048})
       if (shape.n < 100000 || rows <= 256) speed(DType::bf16, shape, rows, at);
   for (DType type : {DType::q8_0, DType::q4_0, DType::q4_k})
     for (const Shape& shape : kShapes)

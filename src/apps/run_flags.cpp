@@ -8,6 +8,7 @@
 #include "apps/interrupt.h"
 #include "apps/model_path.h"
 #include "apps/terminal.h"
+#include "session/device.h"
 
 namespace millrace::apps {
 namespace {
@@ -36,6 +37,12 @@ Flag device_flag() {
           .help = "what computes: cpu, cuda, cuda:NUMBER, auto (a GPU if there is one) or reference"};
 }
 
+int32_t step_rows(const Arguments& arguments, std::string_view flag, int32_t on_cpu) {
+  const auto asked = static_cast<int32_t>(arguments.integer(flag));
+  if (asked > 0) return asked;
+  return gpu_memory(arguments.text("device")) > 0 ? 2048 : on_cpu;
+}
+
 std::vector<Flag> machine_flags() {
   return {
       device_flag(),
@@ -47,7 +54,7 @@ std::vector<Flag> machine_flags() {
        .otherwise = "f16",
        .choices = "f32|f16|bf16",
        .help = "numbers that keys and values are kept in"},
-      integer_flag("ubatch-size", "-ub --chunk", "512", 1, 1 << 20, "tokens computed in one step"),
+      integer_flag("ubatch-size", "-ub --chunk", "0", 0, 1 << 20, "tokens computed in one step; 0: 512, on a GPU 2048"),
       {.name = "memory-limit",
        .kind = Kind::bytes,
        .value = "BYTES",

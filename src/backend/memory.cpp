@@ -11,6 +11,9 @@ namespace millrace {
 namespace {
 
 constexpr int64_t kHugePage = int64_t{2} << 20;
+// Weights smaller than a few huge pages come from regions of many. What stays free is never written, so it takes
+// addresses, not memory.
+constexpr int64_t kShared = 16 * kHugePage, kSmall = 4 * kHugePage;
 
 }  // namespace
 
@@ -49,18 +52,39 @@ Result<void> Memory::charge(Purpose purpose, int64_t bytes) {
   return {};
 }
 
+// Huge pages mean fewer faults while memory is first written and fewer translations to look up while it is read; they
+// start at multiples of their size.
+Result<std::byte*> Memory::map(int64_t bytes) {
+  bool huge = bytes >= kHugePage;
+  size_t length = static_cast<size_t>(bytes + (huge ? kHugePage : 0));
+  void* address = mmap(nullptr, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (address == MAP_FAILED) return error(Code::no_memory, "{}", strerror(errno));
+  regions_.push_back({address, length});
+  if (!huge) return static_cast<std::byte*>(address);
+  uintptr_t start = (reinterpret_cast<uintptr_t>(address) + kHugePage - 1) / kHugePage * kHugePage;
+  (void)madvise(reinterpret_cast<void*>(start), static_cast<size_t>(bytes), MADV_HUGEPAGE);
+  return reinterpret_cast<std::byte*>(start);
+}
+
 Result<std::byte*> Memory::take(Purpose purpose, int64_t bytes) {
   TRY_VOID(charge(purpose, bytes));
-  size_t length = static_cast<size_t>(aligned(bytes > 0 ? bytes : 1));
-  void* address = mmap(nullptr, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (address == MAP_FAILED) {
-    used_[static_cast<size_t>(purpose)] -= bytes;
-    return error(Code::no_memory, "the system refused {} bytes for {}: {}", bytes, purpose_name(purpose),
-                 strerror(errno));
+  int64_t length = aligned(bytes > 0 ? bytes : 1);
+  bool shares = purpose == Purpose::weights && length < kSmall;
+  if (!shares || length > shared_left_) {
+    Result<std::byte*> place = map(shares ? kShared : length);
+    if (!place) {
+      used_[static_cast<size_t>(purpose)] -= bytes;
+      return error(Code::no_memory, "the system refused {} bytes for {}: {}", bytes, purpose_name(purpose),
+                   place.error().message);
+    }
+    if (!shares) return *place;
+    shared_ = *place;
+    shared_left_ = kShared;
   }
-  if (bytes >= kHugePage) (void)madvise(address, length, MADV_HUGEPAGE);  // fewer faults while it is first written
-  regions_.push_back({address, length});
-  return static_cast<std::byte*>(address);
+  std::byte* place = shared_;
+  shared_ += length;
+  shared_left_ -= length;
+  return place;
 }
 
 Tensor Arena::rows(int64_t rows, int64_t cols) {

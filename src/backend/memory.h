@@ -40,9 +40,13 @@ class Memory {
     void* address;
     size_t bytes;
   };
+  Result<std::byte*> map(int64_t bytes);
+
   std::array<int64_t, kPurposes> used_{};
   int64_t limit_ = INT64_MAX;
   std::vector<Region> regions_;
+  std::byte* shared_ = nullptr;  // what is left of a region that small pieces share
+  int64_t shared_left_ = 0;
 };
 
 // A stack of activations from below, and what lives until the next step from above. Rows start on cache lines.

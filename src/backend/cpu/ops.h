@@ -19,7 +19,8 @@ enum Layout : uint8_t { kAsFile, kPacked };  // values of Weight::layout
 inline constexpr int64_t kPartialBytes = int64_t{4} << 20;
 inline int64_t fixed_bytes(int workers) { return workers * kWorkerBytes + kPartialBytes; }
 
-inline constexpr int64_t kWorthForking = 16384;  // values; below this one worker is done before the others have begun
+inline constexpr int64_t kWorthForking = 4096;  // values; below this one worker is done before the others have begun
+inline constexpr int64_t kWorthTaking = 16384;  // values; what a worker takes at a time where there are many
 
 KvType kv_type(DType type);
 
@@ -97,7 +98,7 @@ class CpuOps final : public Ops {
       for (int64_t r = 0; r < rows; ++r) body(r);
       return;
     }
-    int64_t step = std::max<int64_t>(1, std::min(rows / (workers * 4), kWorthForking / std::max<int64_t>(1, values)));
+    int64_t step = std::max<int64_t>(1, std::min(rows / (workers * 4), kWorthTaking / std::max<int64_t>(1, values)));
     team_.each((rows + step - 1) / step, [&](int64_t task, int) {
       for (int64_t r = task * step; r < std::min(rows, (task + 1) * step); ++r) body(r);
     });

@@ -6,7 +6,6 @@ namespace millrace::cuda {
 namespace {
 
 __global__ void any_rows_kernel(Weight weight, View in, View out) {
-  let_next_start();
   wait_for_previous();
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int64_t output = int64_t{blockIdx.y} * (blockDim.x / 32) + threadIdx.x / 32, row = blockIdx.x;

@@ -1,7 +1,7 @@
-// Products of at most eight rows, at the speed of memory. A warp takes a panel of sixteen outputs (of gated products
-// its two halves) from the first input to the last; its weights come in stretches of a few kilobytes through a ring of
-// its own in shared memory, so many ahead that memory never waits. The first ring full is asked for before the kernel
-// in front has ended: weights do not depend on it.
+// Products of at most eight rows, at the speed of memory. A warp takes a panel of sixteen outputs or, quantised, half
+// of one (of gated products its two sides) from the first input to the last; its weights come in stretches of a few
+// kilobytes through a ring of its own in shared memory, so many ahead that memory never waits. The first ring full is
+// asked for before the kernel in front has ended: weights do not depend on it.
 #include <type_traits>
 
 #include "backend/cuda/rows.cuh"
@@ -12,10 +12,9 @@ namespace {
 
 constexpr int kWarps = 8;
 constexpr int kThreads = 32 * kWarps;
-constexpr int kMostStages = 24;         // of a stream
-constexpr int kHalfShared = 110 << 10;  // half of what there is, so that the next kernel finds room
-constexpr int kAllShared = 220 << 10;   // for inputs that are too large for that
-constexpr int kHelped = kWarps / 2;     // so many streams have a warp of their own that asks for weights
+constexpr int kMostStages = 24;      // of a stream
+constexpr int kShared = 220 << 10;   // a deep ring gains more than room for the next kernel would
+constexpr int kHelped = kWarps / 2;  // so many streams have a warp of their own that asks for weights
 static_assert(kThreads == kRowThreads);
 
 // A row of inputs in shared memory: in every 32, what a lane needs for two steps lies together. Rows start half a bank
@@ -42,16 +41,13 @@ __device__ void multiply(float (&sums)[4], const uint4& weights, uint32_t b0, ui
     multiply_add(sums, weights, b0, b1);
 }
 
+constexpr int kNormEach = 32;  // numbers of a thread, where a norm comes first
+
 template <class T>
-__device__ void bring_input(const Products& work, const Norm& norm, bool has_norm, char* inputs, const float* weight,
-                            float* staged, float* room) {
+__device__ void bring_input(const Products& work, char* inputs) {
   const int cols = work.cols, rows = work.in.rows, pitch = input_pitch(cols);
   const char* from = static_cast<const char*>(work.in.data);
-  for (int i = threadIdx.x; i < rows * kChunkInputs; i += kThreads) {  // what the last chunk has beyond the row
-    const int col = cols + i % kChunkInputs;
-    if (col < whole(cols)) reinterpret_cast<T*>(inputs + i / kChunkInputs * pitch)[input_place(col)] = as<T>(0);
-  }
-  if (!has_norm && work.in.form == (std::is_same_v<T, __half> ? Form::f16 : Form::bf16)) {
+  if (work.in.form == (std::is_same_v<T, __half> ? Form::f16 : Form::bf16)) {
 #pragma unroll 8
     for (int i = threadIdx.x; i < rows * (cols / 8); i += kThreads) {
       const int row = i / (cols / 8), eighth = i % (cols / 8);
@@ -65,54 +61,88 @@ __device__ void bring_input(const Products& work, const Norm& norm, bool has_nor
     return;
   }
   for (int row = 0; row < rows; ++row) {
-    T* to = reinterpret_cast<T*>(inputs + row * pitch);
-    if (!has_norm) {
 #pragma unroll 8
-      for (int i = threadIdx.x; i < cols; i += kThreads) to[input_place(i)] = as<T>(read(work.in, row, i));
-      continue;
-    }
-    stage_row(reinterpret_cast<const float*>(from + row * work.in.stride), cols, staged);
-    const float2 factors = norm_factors(norm.kind, norm.epsilon, cols, room, [&](int i) { return staged[i]; });
-#pragma unroll 8
-    for (int i = threadIdx.x; i < cols; i += kThreads) {
-      const float value = normed(staged[i], factors, norm.weight != nullptr ? weight : nullptr, norm.bias, i);
-      to[input_place(i)] = as<T>(value);
-      if (blockIdx.x == 0) write(work.normed, row, i, value);
-    }
-    rows_sync();
+    for (int i = threadIdx.x; i < cols; i += kThreads)
+      reinterpret_cast<T*>(inputs + row * pitch)[input_place(i)] = as<T>(read(work.in, row, i));
   }
 }
 
-// 64 inputs of a panel on their way through a warp's registers: four steps of sixteen.
+// Inputs, normed first if need be, and zeros in what the last chunk has beyond them. Waits for the kernel in front.
+template <class T, bool Normed>
+__device__ void prepare_input(const Products& work, const Norm& norm, char* inputs, float* room) {
+  const int cols = work.cols, pitch = input_pitch(cols);
+  for (int i = threadIdx.x; i < work.in.rows * kChunkInputs; i += kThreads) {
+    const int col = cols + i % kChunkInputs;
+    if (col < whole(cols)) reinterpret_cast<T*>(inputs + i / kChunkInputs * pitch)[input_place(col)] = as<T>(0);
+  }
+  if constexpr (Normed) {
+    NormedRow<kNormEach> numbers(norm.kind, norm.epsilon, cols, norm.weight);
+    wait_for_previous();
+    for (int row = 0; row < work.in.rows; ++row) {
+      numbers.run(
+          norm.bias, room, [&](int i) { return read(work.in, row, i); },
+          [&](int i, float value) {
+            reinterpret_cast<T*>(inputs + row * pitch)[input_place(i)] = as<T>(value);
+            if (blockIdx.x == 0) write(work.normed, row, i, value);
+          });
+    }
+  } else {
+    wait_for_previous();
+    bring_input<T>(work, inputs);
+  }
+}
+
+// A chunk of a panel on its way through a warp's registers: four steps of sixteen inputs. How lanes' sums belong to
+// outputs and rows depends on which operand the weights are.
 template <class T>
 struct Halves {
   using Number = T;
-  static constexpr Unit kUnit = {kChunkInputs, kChunkBytes};
-  static constexpr int kLeastGroups = 2, kMostGroups = 4;  // of a stage
+  static constexpr int kBytes = kChunkBytes;
+  static constexpr int kLeastGroups = 2, kMostGroups = 4;  // chunks of a stage
   uint4 weights[4];
 
-  __device__ void load(const char* stage, int group, int lane) {
-    const uint32_t from = shared_address(stage) + static_cast<uint32_t>(group * kChunkBytes + lane % 8 * 16 +
-                                                                        lane / 8 % 2 * 1024 + lane / 16 * 128);
+  struct Sums {
+    float all[4] = {};
+    __device__ float value(int i) const { return all[i]; }
+  };
+  __device__ void load(const char* chunk, int lane) {
+    const uint32_t from =
+        shared_address(chunk) + static_cast<uint32_t>(lane % 8 * 16 + lane / 8 % 2 * 1024 + lane / 16 * 128);
 #pragma unroll
     for (int i = 0; i < 4; ++i) weights[i] = load_matrices(from + static_cast<uint32_t>(i) * 256);
   }
-  __device__ uint4 step(int i) const { return weights[i]; }
+  __device__ void multiply_into(Sums& sums, int i, uint32_t first, uint32_t second) const {
+    multiply<T>(sums.all, weights[i], first, second);
+  }
+  __device__ static int row_of(int lane, int i) { return lane % 4 * 2 + i % 2; }
+  __device__ static int output_of(int lane, int i) { return lane / 4 + i / 2 * 8; }
 };
 
+// Inputs are the first operand here, so that each half of the panel has a chain of its own.
 template <DType Type>
 struct Quantised {
   using Number = __nv_bfloat16;
-  static constexpr Unit kUnit = unit_of(Type);
+  static constexpr int kBytes = chunk_bytes(Type);
   static constexpr int kLeastGroups = Type == DType::q8_0 ? 4 : 8, kMostGroups = 8;
-  static constexpr int kSteps = Unpack<Type>::kSteps, kParts = 4 / kSteps;
-  Unpack<Type> parts[kParts];
+  Unpack<Type> weights[2];
 
-  __device__ void load(const char* stage, int group, int lane) {
-#pragma unroll
-    for (int i = 0; i < kParts; ++i) parts[i].load(stage + group / 4 * kUnit.bytes, group % 4 * kParts + i, lane);
+  struct Sums {
+    float halves[2][4] = {};
+    __device__ float value(int i) const { return halves[i / 2][i % 2]; }
+  };
+  __device__ void load(const char* chunk, int lane) {
+    weights[0].load(chunk, lane);
+    weights[1].load(chunk + kBytes / 2, lane);
   }
-  __device__ uint4 step(int i) const { return parts[i / kSteps].step(i % kSteps); }
+  __device__ void multiply_into(Sums& sums, int i, uint32_t first, uint32_t second) const {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const uint2 operand = weights[half].step(i);
+      multiply<Number>(sums.halves[half], {first, 0, second, 0}, operand.x, operand.y);
+    }
+  }
+  __device__ static int row_of(int lane, int) { return lane / 4; }
+  __device__ static int output_of(int lane, int i) { return i / 2 * 8 + lane % 4 * 2 + i % 2; }
 };
 
 // The same with the inputs: in[0] has two steps' operands, in[1] the next two's.
@@ -122,23 +152,23 @@ struct Group {
   uint4 in[2];
 
   __device__ void load(const char* stage, int group, const uint4* inputs, int lane) {
-    weights.load(stage, group, lane);
+    weights.load(stage + group * Format::kBytes, lane);
 #pragma unroll
     for (int i = 0; i < 2; ++i) in[i] = inputs[(group * 2 + i) * 4];
   }
-  __device__ void multiply_into(float (&sums)[4]) const {
-    using T = typename Format::Number;
+  __device__ void multiply_into(typename Format::Sums& sums) const {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      multiply<T>(sums, weights.step(2 * i), in[i].x, in[i].y);
-      multiply<T>(sums, weights.step(2 * i + 1), in[i].z, in[i].w);
+      weights.multiply_into(sums, 2 * i, in[i].x, in[i].y);
+      weights.multiply_into(sums, 2 * i + 1, in[i].z, in[i].w);
     }
   }
 };
 
-// A stage of weights: what comes next is read while this is multiplied.
+// A stage of weights: what comes next is read while this is multiplied. Unrolled, because one warp has little else to
+// do while it waits for its own instructions.
 template <class Format, int Groups>
-__device__ void take_whole(float (&sums)[4], const char* stage, const uint4* inputs, int lane) {
+__device__ void take_whole(typename Format::Sums& sums, const char* stage, const uint4* inputs, int lane) {
   Group<Format> two[2];
   two[0].load(stage, 0, inputs, lane);
 #pragma unroll
@@ -149,7 +179,7 @@ __device__ void take_whole(float (&sums)[4], const char* stage, const uint4* inp
   }
 }
 template <class Format>
-__device__ void take(float (&sums)[4], const char* stage, int groups, const uint4* inputs, int lane) {
+__device__ void take(typename Format::Sums& sums, const char* stage, int groups, const uint4* inputs, int lane) {
   if (groups == Format::kMostGroups) return take_whole<Format, Format::kMostGroups>(sums, stage, inputs, lane);
   if (groups == Format::kLeastGroups) return take_whole<Format, Format::kLeastGroups>(sums, stage, inputs, lane);
   for (int i = 0; i < groups; ++i) {
@@ -196,10 +226,9 @@ struct Asking {
   __device__ void next(uint32_t to, uint32_t barrier) {  // by one lane
     if (input == 0) {
       const Place at = place_of<Gated>(work, unit, side);
-      const int units = (work.cols + Format::kUnit.inputs - 1) / Format::kUnit.inputs;
-      from = work.parts[at.part].weights + int64_t{at.panel} * units * Format::kUnit.bytes;
+      from = work.parts[at.part].weights + int64_t{at.panel} * chunks_of(work.cols) * Format::kBytes;
     }
-    const int left = (work.cols - input + Format::kUnit.inputs - 1) / Format::kUnit.inputs * Format::kUnit.bytes;
+    const int left = static_cast<int>(chunks_of(work.cols - input)) * Format::kBytes;
     const int bytes = left < cut.stage_bytes ? left : cut.stage_bytes;
     barrier_expect(barrier, static_cast<uint32_t>(bytes));
     copy_bytes(to, from, static_cast<uint32_t>(bytes), barrier);
@@ -212,26 +241,35 @@ struct Asking {
   }
 };
 
-// Where sums go: lane 4g + t has outputs g and g + 8 of rows 2t and 2t + 1.
-template <bool Gated>
-__device__ void finish(const Products& work, const Place& at, int side, const float (&sums)[4], float (&gate)[4],
-                       int lane) {
+// What the stream of a panel's outputs was before; read long before it is needed.
+template <class Format>
+__device__ void read_residual(const Products& work, const Place& at, float (&kept)[4], int lane) {
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const int token = Format::row_of(lane, i), row = at.panel * kPanel + Format::output_of(lane, i);
+    if (token < work.in.rows && row < work.parts[0].rows) kept[i] = work.residual[token * work.residual_stride + row];
+  }
+}
+
+// Where sums go. `kept` has the stream, or the gate's side.
+template <class Format, bool Gated>
+__device__ void finish(const Products& work, const Place& at, int side, const typename Format::Sums& sums,
+                       float (&kept)[4], int lane) {
   const Products::Part& part = work.parts[at.part];
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
-    const int token = lane % 4 * 2 + i % 2, row = at.panel * kPanel + lane / 4 + i / 2 * 8;
+    const int token = Format::row_of(lane, i), row = at.panel * kPanel + Format::output_of(lane, i);
     if (token >= work.in.rows || row >= part.rows) continue;
-    const float value = part.bias != nullptr ? sums[i] + part.bias[row] : sums[i];
+    const float value = part.bias != nullptr ? sums.value(i) + part.bias[row] : sums.value(i);
     if constexpr (Gated) {
       if (side == 0) {
-        gate[i] = value;
+        kept[i] = value;
         continue;
       }
       const View out = {work.parts[0].out, work.parts[0].out_stride * 4, work.in.rows, part.rows, work.out_form};
-      write(out, token, row, activated(work.activation, gate[i]) * value);
+      write(out, token, row, activated(work.activation, kept[i]) * value);
     } else if (work.residual != nullptr) {
-      float* to = work.residual + token * work.residual_stride + row;
-      *to = *to + work.residual_scale * value;
+      work.residual[token * work.residual_stride + row] = kept[i] + work.residual_scale * value;
     } else {
       part.out[token * part.out_stride + row] = value;
     }
@@ -261,12 +299,14 @@ __device__ void multiply_stream(const Products& work, const Cut& cut, Ring ring,
   const int row = lane / 4 < work.in.rows ? lane / 4 : 0;
   const uint4* mine = reinterpret_cast<const uint4*>(inputs + row * input_pitch(work.cols)) + lane % 4;
   const int groups = whole(work.cols) / kChunkInputs;
-  float gate[4] = {};
+  float kept[4] = {};
   for (int unit = static_cast<int>(blockIdx.x) + stream * static_cast<int>(gridDim.x); unit < cut.units;
        unit += cut.streams * static_cast<int>(gridDim.x)) {
 #pragma unroll 1
     for (int side = 0; side < (Gated ? 2 : 1); ++side) {
-      float sums[4] = {};
+      const Place at = place_of<Gated>(work, unit, side);
+      if (!Gated && work.residual != nullptr) read_residual<Format>(work, at, kept, lane);
+      typename Format::Sums sums;
       for (int group = 0; group < groups; group += cut.groups) {
         barrier_wait(ring.full(), ring.round);
         take<Format>(sums, ring.at(), min(cut.groups, groups - group), mine + group * 8, lane);
@@ -279,18 +319,17 @@ __device__ void multiply_stream(const Products& work, const Cut& cut, Ring ring,
         }
         ring.next();
       }
-      finish<Gated>(work, place_of<Gated>(work, unit, side), side, sums, gate, lane);
+      finish<Format, Gated>(work, at, side, sums, kept, lane);
     }
   }
 }
 
-template <class Format, bool Gated>
+template <class Format, bool Gated, bool Normed>
 __global__ void __launch_bounds__(kThreads, 2)
-    few_rows_kernel(const __grid_constant__ Products work, const __grid_constant__ Norm norm, bool has_norm, Cut cut) {
+    few_rows_kernel(const __grid_constant__ Products work, const __grid_constant__ Norm norm, Cut cut) {
   extern __shared__ __align__(128) char shared[];
   __shared__ float room[kWarps];
   __shared__ __align__(16) uint64_t barriers[kWarps * kMostStages * 2];
-  let_next_start();
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
   const bool helped = cut.streams <= kHelped;
   const int stream = helped ? warp % kHelped : warp;
@@ -308,11 +347,7 @@ __global__ void __launch_bounds__(kThreads, 2)
       ahead.next(shared_address(early.at()), early.full());
   }
   char* inputs = shared + cut.streams * cut.stages * cut.stage_bytes;
-  float* staged = reinterpret_cast<float*>(inputs + work.in.rows * input_pitch(work.cols));
-  float* weight = staged + work.cols;  // of the norm: fixed at load, so there before the kernel in front is done
-  if (has_norm && norm.weight != nullptr) stage_row(norm.weight, work.cols, weight);
-  wait_for_previous();
-  bring_input<typename Format::Number>(work, norm, has_norm, inputs, weight, staged, room);
+  prepare_input<typename Format::Number, Normed>(work, norm, inputs, room);
   __syncthreads();
   if (!mine) return;
   if (!helped || warp < kHelped) return multiply_stream<Format, Gated>(work, cut, ring, ahead, stream, inputs, helped);
@@ -322,15 +357,12 @@ __global__ void __launch_bounds__(kThreads, 2)
   }
 }
 
-// Inputs; for the norm two rows of float32 numbers.
-int64_t input_bytes(int64_t rows, int64_t cols, bool norm) {
-  return rows * input_pitch(static_cast<int>(cols)) + (norm ? cols * 8 : 0) + 64;
-}
-constexpr int64_t kLeastRing = 64 << 10;
+int64_t input_bytes(int64_t rows, int64_t cols) { return rows * input_pitch(static_cast<int>(cols)) + 64; }
+constexpr int64_t kLeastRing = 60 << 10;
 
-template <class Format, bool Gated>
+template <class Format, bool Gated, bool Normed>
 void start(cudaStream_t stream, const Products& work) {
-  static const bool prepared = prepare(few_rows_kernel<Format, Gated>, kAllShared);
+  static const bool prepared = prepare(few_rows_kernel<Format, Gated, Normed>, kShared);
   static_cast<void>(prepared);
   Cut cut = {};
   for (int i = 0; i < (Gated ? 1 : work.count); ++i) cut.units += (work.parts[i].rows + kPanel - 1) / kPanel;
@@ -338,26 +370,27 @@ void start(cudaStream_t stream, const Products& work) {
   const int of_one = (cut.units + grid - 1) / grid, rounds = (of_one + kWarps - 1) / kWarps;
   cut.streams = (of_one + rounds - 1) / rounds;
   cut.groups = cut.streams <= kHelped ? Format::kMostGroups : Format::kLeastGroups;
-  cut.stage_bytes = cut.groups * kChunkInputs / Format::kUnit.inputs * Format::kUnit.bytes;
-  const int64_t other = input_bytes(work.in.rows, work.cols, work.norm != nullptr);
-  const int64_t all = other + kLeastRing <= kHalfShared ? kHalfShared : kAllShared;
-  const int64_t fit = (all - other) / (cut.streams * cut.stage_bytes);
+  cut.stage_bytes = cut.groups * Format::kBytes;
+  const int64_t other = input_bytes(work.in.rows, work.cols);
+  const int64_t fit = (kShared - other) / (cut.streams * cut.stage_bytes);
   cut.stages = static_cast<int>(fit < kMostStages ? fit : kMostStages);
   const Norm none;
-  launch(stream, few_rows_kernel<Format, Gated>, static_cast<unsigned>(grid), kThreads,
+  launch(stream, few_rows_kernel<Format, Gated, Normed>, static_cast<unsigned>(grid), kThreads,
          static_cast<size_t>(other + cut.streams * cut.stages * cut.stage_bytes), work,
-         work.norm != nullptr ? *work.norm : none, work.norm != nullptr, cut);
+         work.norm != nullptr ? *work.norm : none, cut);
 }
 
 template <class Format>
 void start_either(cudaStream_t stream, const Products& work) {
-  return work.gated ? start<Format, true>(stream, work) : start<Format, false>(stream, work);
+  if (work.norm != nullptr)
+    return work.gated ? start<Format, true, true>(stream, work) : start<Format, false, true>(stream, work);
+  return work.gated ? start<Format, true, false>(stream, work) : start<Format, false, false>(stream, work);
 }
 
 }  // namespace
 
 bool few_rows_fit(int32_t rows, int32_t cols, bool norm) {
-  return rows <= kFewRows && input_bytes(rows, cols, norm) + kLeastRing <= kAllShared;
+  return rows <= kFewRows && input_bytes(rows, cols) + kLeastRing <= kShared && (!norm || cols <= kNormEach * kThreads);
 }
 
 void few_rows(cudaStream_t stream, const Products& work) {

@@ -35,6 +35,7 @@ struct DeviceStep {
 // ---- rows.cu
 void embed(cudaStream_t stream, const Weight& table, const int32_t* ids, int32_t offset, float scale, bool add,
            View out);
+inline constexpr int32_t kWidestNorm = 32768;
 void norm(cudaStream_t stream, const Norm& norm, int32_t parts, View in, View out);
 // stream_rows += scale * in; out = norm of it.
 void add_norm(cudaStream_t stream, View in, float scale, View stream_rows, const Norm& norm, View out);
@@ -107,6 +108,7 @@ struct AttendPlan {
   int64_t long_queries = 0;             // sequences that go tile by tile
   int64_t long_rows = 0;                // their rows
   float* partials = nullptr;            // attend_partial_floats() of room
+  unsigned* finished = nullptr;         // [sequences][kv heads], zero before and after
 };
 int32_t attend_chunks(int32_t visible);
 int64_t attend_partial_floats(int64_t chunks, int32_t heads, int32_t dim);

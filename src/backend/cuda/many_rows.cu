@@ -242,7 +242,6 @@ __global__ void __launch_bounds__(Groups * 128 + 32, 1)
   using Size = Sizes<Groups, Outputs>;
   extern __shared__ char raw[];
   __shared__ __align__(16) uint64_t barriers[2 * Size::kStages];
-  let_next_start();
   Ring<Size> ring = {(shared_address(raw) + 1023) & ~1023u, shared_address(barriers)};
   if (threadIdx.x == 0) {
     for (uint32_t i = 0; i < Size::kStages; ++i) {
@@ -347,7 +346,7 @@ double cost(const Products& work, int rows_of_tile, int outputs) {
   const double bytes = 2.0 * work.cols * (std::min(rows_of_tile, (work.in.rows + 7) / 8 * 8) + outputs);
   double weights = 0;
   for (int i = 0; i < work.count; ++i) weights += 2.0 * work.cols * work.parts[i].rows;
-  const double cache = down * across * bytes / 9000, way = rounds * bytes / 110, memory = weights / 4200;
+  const double cache = down * across * bytes / 9000, way = rounds * bytes / 75, memory = weights / 4200;
   const double multiply = rounds * 2.0 * rows_of_tile * outputs * work.cols / 7200;
   return std::max({cache, way, memory, multiply}) + rounds * (1000 + 20.0 * outputs / sides);
 }
@@ -370,7 +369,7 @@ cudaError_t start_with(cudaStream_t stream, const Products& work) {
     return work.gated ? start_best<T, 1, true, 224, 128, 64>(stream, work)
                       : start_best<T, 1, false, 256, 128, 64, 48, 32>(stream, work);
   return work.gated ? start_best<T, 2, true, 256, 128>(stream, work)
-                    : start_best<T, 2, false, 256, 128, 64>(stream, work);
+                    : start_best<T, 2, false, 256, 128, 64, 32>(stream, work);
 }
 
 }  // namespace

@@ -30,7 +30,8 @@ Products::Part part_of(const Weight& weight, Tensor out) {
 }  // namespace
 
 CudaOps::CudaOps(Parts parts) : parts_(std::move(parts)) {
-  plan_device_ = reinterpret_cast<int32_t*>(parts_.fixed + kPartialBytes);
+  plan_.finished = reinterpret_cast<unsigned*>(parts_.fixed + kPartialBytes);
+  plan_device_ = reinterpret_cast<int32_t*>(parts_.fixed + kPartialBytes + kFinishedBytes);
   best_device_ = plan_device_ + kMostSequences + 64;
   plan_.partials = reinterpret_cast<float*>(parts_.fixed);
 }
@@ -267,7 +268,7 @@ void CudaOps::multiply(Products work, Tensor in, std::optional<View> seen, const
     convert(parts_.stream, work.in, converted);
     work.in = converted;
   }
-  if (unit_of(work.type).inputs != kChunkInputs) {
+  if (packs_quantised(work.type)) {
     multiply_widened(work);
   } else {
     note(many_rows(parts_.stream, work));
@@ -367,6 +368,7 @@ void CudaOps::embed(const Weight& table, const int32_t* ids, int32_t offset, flo
 
 void CudaOps::norm(const Norm& norm, int32_t parts, Tensor in, Tensor out) {
   flush();
+  if (in.cols / parts > kWidestNorm) return note(cudaErrorInvalidValue);
   const View from = view(in);
   const bool in_place = in.data == out.data;
   if (parts == 1 && !in_place && in.rows <= kFusedNormRows && from.form == Form::f32) {
@@ -384,6 +386,7 @@ void CudaOps::add_norm(Tensor in, float scale, Tensor inout, const Norm& norm, T
     return this->norm(norm, 1, inout, out);
   }
   flush();
+  if (in.cols > kWidestNorm) return note(cudaErrorInvalidValue);
   const View from = view(in), stream = view(inout);
   cuda::add_norm(parts_.stream, from, scale, stream, norm, result(out, parts_.half));
 }
@@ -455,7 +458,8 @@ void CudaOps::attend(const Attention& attention, Tensor q, const KvView& kv, Ten
     plan.longest = attend_chunks(step.page_stride * kv.page_tokens);
     chunks = step.sequences * plan.longest;
   }
-  const bool fits = attend_partial_floats(chunks, attention.heads, kv.k_dim) * 4 <= kPartialBytes;
+  const bool fits = attend_partial_floats(chunks, attention.heads, kv.k_dim) * 4 <= kPartialBytes &&
+                    int64_t{step.sequences} * kv.kv_heads * 4 <= kFinishedBytes;
   if (!fits) {
     plan.shorts = false;
     plan.long_queries = step_->sequences;

@@ -20,7 +20,8 @@ namespace millrace::cuda {
 inline constexpr int64_t kPartialBytes = int64_t{256}
                                          << 20;  // of attention's chunks, or of quantised weights made bfloat16
 inline constexpr int32_t kMostSequences = 4096;
-inline constexpr int64_t kFixedBytes = kPartialBytes + kMostSequences * 16;
+inline constexpr int64_t kFinishedBytes = int64_t{kMostSequences} * 128 * 4;  // attention's counters
+inline constexpr int64_t kFixedBytes = kPartialBytes + kFinishedBytes + kMostSequences * 16;
 inline constexpr int64_t kPinnedBytes = kMostSequences * 16;  // of the host: plans of steps, and best tokens
 
 class CudaOps final : public Ops {

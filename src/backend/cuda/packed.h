@@ -1,12 +1,11 @@
 // How the device keeps weights for products, and what a product means there.
 //
-// Sixteen outputs are a panel; its inputs follow one another in units, each a stretch of memory by itself:
-//   16-bit numbers: 64 inputs, 2 KB: outputs 0..7, then 8..15; in each, eight inputs of eight outputs (16 bytes an
-//     output) are 128 bytes in a row, as both kinds of matrix instructions read them from shared memory;
-//   quantised: 256 inputs. First the small integers, for every lane of a warp what it puts into its registers
-//   (unpack.cuh),
-//     then what they are multiplied with, for every 32 inputs.
-// Outputs and inputs are padded with zeros to whole panels and units.
+// Sixteen outputs are a panel; its inputs follow one another in chunks of 64, zeros beyond the last.
+//   16-bit numbers: 2 KB a chunk: outputs 0..7, then 8..15; in each, eight inputs of eight outputs (16 bytes an output)
+//     are 128 bytes in a row, as both kinds of matrix instructions read them from shared memory.
+//   quantised: outputs 0..7, then 8..15; of each first the small integers, for every lane of a warp what it puts into
+//   its
+//     registers (unpack.cuh), then what they are multiplied with, for every 32 inputs.
 //
 // A product is one chain of additions over the inputs, sixteen at a time, from a float32 zero: mma.sync and wgmma agree
 // on every bit of it. Quantised numbers become bfloat16 on the way. How many rows are multiplied at a time changes who
@@ -31,42 +30,28 @@ enum Layout : uint8_t {
   kPanels  // as above
 };
 
-inline constexpr int kPanel = 16;        // outputs
-inline constexpr int kChunkInputs = 64;  // of a unit of 16-bit numbers
-inline constexpr int kChunkBytes = 2048;
+inline constexpr int kPanel = 16;  // outputs
+inline constexpr int kChunkInputs = 64;
+inline constexpr int kChunkBytes = 2048;  // of 16-bit numbers
 
-struct Unit {
-  int inputs = 0, bytes = 0;
-};
-MILLRACE_ON_BOTH constexpr Unit unit_of(DType type) {
-  switch (type) {
-    case DType::bf16:
-    case DType::f16:
-      return {kChunkInputs, kChunkBytes};
-    case DType::q8_0:
-      return {256, 4096 + 256};
-    case DType::q4_0:
-      return {256, 2048 + 256};
-    case DType::q4_k:
-      return {256, 2048 + 512};
-    default:
-      return {};
-  }
+MILLRACE_ON_BOTH constexpr bool packs_quantised(DType type) {
+  return type == DType::q8_0 || type == DType::q4_0 || type == DType::q4_k;
 }
-
+MILLRACE_ON_BOTH constexpr int chunk_bytes(DType type) {
+  if (type == DType::q8_0) return 2 * (512 + 32);
+  if (type == DType::q4_0) return 2 * (256 + 32);
+  return type == DType::q4_k ? 2 * (256 + 64) : kChunkBytes;
+}
+MILLRACE_ON_BOTH constexpr int64_t chunks_of(int64_t inputs) { return (inputs + kChunkInputs - 1) / kChunkInputs; }
 MILLRACE_ON_BOTH constexpr int64_t panels_of(int64_t outputs) { return (outputs + kPanel - 1) / kPanel; }
-MILLRACE_ON_BOTH constexpr int64_t panel_bytes(DType type, int64_t cols) {
-  const Unit unit = unit_of(type);
-  return (cols + unit.inputs - 1) / unit.inputs * unit.bytes;
-}
+MILLRACE_ON_BOTH constexpr int64_t panel_bytes(DType type, int64_t cols) { return chunks_of(cols) * chunk_bytes(type); }
 constexpr int64_t packed_bytes(DType type, int64_t rows, int64_t cols) {
   return panels_of(rows) * panel_bytes(type, cols);
 }
 
 // Where 16-bit number (row, col) lies, counted in numbers.
 MILLRACE_ON_BOTH constexpr int64_t packed_place(int64_t row, int64_t col, int64_t cols) {
-  const int64_t chunks = (cols + kChunkInputs - 1) / kChunkInputs;
-  return (row / kPanel * chunks + col / kChunkInputs) * (kChunkBytes / 2) + row % kPanel / 8 * 512 +
+  return (row / kPanel * chunks_of(cols) + col / kChunkInputs) * (kChunkBytes / 2) + row % kPanel / 8 * 512 +
          col % kChunkInputs / 8 * 64 + row % 8 * 8 + col % 8;
 }
 

@@ -9,10 +9,13 @@
 
 namespace millrace::cuda {
 
-// Lets the next kernel of the stream start its preparations, and waits until the one before has ended and its results
-// can be read. Every kernel calls both, in this order: what is read before wait() must not depend on other kernels.
-__device__ inline void let_next_start() { asm volatile("griddepcontrol.launch_dependents;"); }
-__device__ inline void wait_for_previous() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+// Waits until the kernel before has ended and its results can be read, and lets the next one start its preparations.
+// Every kernel calls it, once: what is read before must not depend on other kernels. Letting the next one start at once
+// would be of no use: kernels of three steps later would take the room of those in between (docs/gpu.md).
+__device__ inline void wait_for_previous() {
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+  asm volatile("griddepcontrol.launch_dependents;");
+}
 
 // Sixteen bytes of something read once (weights).
 __device__ inline uint4 load_once(const void* address) {
@@ -25,16 +28,15 @@ __device__ inline uint4 load_once(const void* address) {
 
 // sums (16 x 8) += weights (16 x 16) * inputs (16 x 8), bfloat16 into float32.
 __device__ inline void multiply_add(float (&sums)[4], const uint4& weights, uint32_t inputs0, uint32_t inputs1) {
-  asm volatile(
-      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
       : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
       : "r"(weights.x), "r"(weights.y), "r"(weights.z), "r"(weights.w), "r"(inputs0), "r"(inputs1));
 }
 
 __device__ inline void multiply_add_f16(float (&sums)[4], const uint4& weights, uint32_t inputs0, uint32_t inputs1) {
-  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-               : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
-               : "r"(weights.x), "r"(weights.y), "r"(weights.z), "r"(weights.w), "r"(inputs0), "r"(inputs1));
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+      : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
+      : "r"(weights.x), "r"(weights.y), "r"(weights.z), "r"(weights.w), "r"(inputs0), "r"(inputs1));
 }
 
 __device__ inline uint32_t shared_address(const void* pointer) {

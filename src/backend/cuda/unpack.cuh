@@ -1,9 +1,9 @@
-// Quantised units of a panel (packed.h) as operands of matrix instructions: lane 4g + t of a warp has of every sixteen
-// inputs numbers 2t, 2t + 1 of outputs g and g + 8, then 2t + 8, 2t + 9 of both.
-//   Q8_0  sixteen bytes a lane and 32 inputs; float16 factors of outputs g and g + 8; multiplied in float32, rounded
-//   once Q4_0  sixteen bytes a lane and 64 inputs; the factors rounded to bfloat16 Q4_K  the same, and what is taken
-//   off, negative, beside the factors
-// A word of four-bit numbers has those of eight places: place i / 2 from bit 16 (i % 2) + 4 (i / 2) on.
+// Half a quantised chunk, eight outputs (packed.h), as operands of matrix instructions: lane 4g + t of a warp has, of
+// every sixteen inputs, numbers 2t, 2t + 1 and 2t + 8, 2t + 9 of output g.
+//   Q8_0  sixteen bytes a lane, with 128 added; two float16 factors an output; multiplied in float32, rounded once
+//   Q4_0  eight bytes a lane; the factors rounded to bfloat16
+//   Q4_K  the same, and what is taken off, negative, beside the factors
+// A word of four-bit numbers has those of four pairs: pair i from bit 4i and from bit 16 + 4i on.
 #pragma once
 
 #include "backend/cuda/packed.h"
@@ -16,104 +16,85 @@ __device__ inline __nv_bfloat162 as_pair(uint32_t bits) { return *reinterpret_ca
 __device__ inline uint32_t as_bits(__nv_bfloat162 pair) { return *reinterpret_cast<const uint32_t*>(&pair); }
 __device__ inline uint32_t round_pair(float low, float high) { return as_bits(__floats2bfloat162_rn(low, high)); }
 
-// Which input and output number i (of eight) of a lane's place is, within sixteen of each.
-__device__ inline int lane_output(int lane, int i) { return lane / 4 + i / 2 % 2 * 8; }
-__device__ inline int lane_input(int lane, int i) { return lane % 4 * 2 + i / 4 * 8 + i % 2; }
-
+// step(i) gives the operands of the chunk's sixteen inputs number i.
 template <DType Type>
 struct Unpack;
 
-// kSteps sixteens of inputs at a time; part p of a unit has its sixteens p * kSteps and following.
 template <>
 struct Unpack<DType::q8_0> {
-  static constexpr int kSteps = 2;
   uint4 numbers;
-  float low, high;  // factors of outputs g and g + 8
+  float factors[2];
 
-  __device__ void load(const char* unit, int part, int lane) {
-    numbers = reinterpret_cast<const uint4*>(unit)[part * 32 + lane];
-    const uint32_t both = *reinterpret_cast<const uint32_t*>(unit + 4096 + part * 32 + lane / 4 * 4);
-    const float2 factors = __half22float2(*reinterpret_cast<const __half2*>(&both));
-    low = factors.x, high = factors.y;
+  __device__ void load(const char* chunk, int lane) {
+    numbers = reinterpret_cast<const uint4*>(chunk)[lane];
+    const uint32_t both = reinterpret_cast<const uint32_t*>(chunk + 512)[lane / 4];
+    const float2 wide = __half22float2(*reinterpret_cast<const __half2*>(&both));
+    factors[0] = wide.x, factors[1] = wide.y;
   }
-  __device__ static float number(uint32_t four, int i) {  // bytes are stored with 128 added
-    return __uint_as_float(__byte_perm(four, 0x4B000000u, 0x7540u + static_cast<uint32_t>(i))) - 8388736.0f;
+  __device__ static float number(uint32_t four, uint32_t i) {
+    return __uint_as_float(__byte_perm(four, 0x4B000000u, 0x7540u + i)) - 8388736.0f;
   }
-  __device__ uint4 step(int i) const {
-    const uint32_t first = i == 0 ? numbers.x : numbers.z, second = i == 0 ? numbers.y : numbers.w;
-    return {round_pair(number(first, 0) * low, number(first, 1) * low),
-            round_pair(number(first, 2) * high, number(first, 3) * high),
-            round_pair(number(second, 0) * low, number(second, 1) * low),
-            round_pair(number(second, 2) * high, number(second, 3) * high)};
+  __device__ uint2 step(int i) const {
+    const uint32_t four = i == 0 ? numbers.x : i == 1 ? numbers.y : i == 2 ? numbers.z : numbers.w;
+    const float factor = factors[i / 2];
+    return {round_pair(number(four, 0) * factor, number(four, 1) * factor),
+            round_pair(number(four, 2) * factor, number(four, 3) * factor)};
   }
 };
 
 // Two four-bit numbers as bfloat16 with 128 added, which is their bits below those of 128.
-__device__ inline __nv_bfloat162 nibbles(uint32_t word, int i) {
-  return as_pair((word >> (4 * i) & 0x000F000Fu) | 0x43004300u);
+__device__ inline __nv_bfloat162 nibbles(uint32_t word, int pair) {
+  return as_pair((word >> (4 * pair) & 0x000F000Fu) | 0x43004300u);
+}
+__device__ inline __nv_bfloat162 both_halves(uint32_t two, int which) {
+  return as_pair(__byte_perm(two, 0, which == 0 ? 0x1010 : 0x3232));
 }
 
 template <>
 struct Unpack<DType::q4_0> {
-  static constexpr int kSteps = 4;
-  uint4 numbers;
-  uint32_t factors[2];  // of the two groups of 32
+  uint2 numbers;
+  uint32_t factors;
 
-  __device__ void load(const char* unit, int part, int lane) {
-    numbers = reinterpret_cast<const uint4*>(unit)[part * 32 + lane];
-#pragma unroll
-    for (int i = 0; i < 2; ++i)
-      factors[i] = *reinterpret_cast<const uint32_t*>(unit + 2048 + (part * 2 + i) * 32 + lane / 4 * 4);
+  __device__ void load(const char* chunk, int lane) {
+    numbers = reinterpret_cast<const uint2*>(chunk)[lane];
+    factors = reinterpret_cast<const uint32_t*>(chunk + 256)[lane / 4];
   }
-  __device__ uint4 step(int i) const {
-    const uint32_t word = i == 0 ? numbers.x : i == 1 ? numbers.y : i == 2 ? numbers.z : numbers.w;
-    const __nv_bfloat162 low = as_pair(__byte_perm(factors[i / 2], 0, 0x1010)),
-                         high = as_pair(__byte_perm(factors[i / 2], 0, 0x3232)), middle = as_pair(0x43084308u);
-    auto value = [&](int place, __nv_bfloat162 factor) {
-      return as_bits(__hmul2(__hsub2(nibbles(word, place), middle), factor));
-    };
-    return {value(0, low), value(1, high), value(2, low), value(3, high)};
+  __device__ uint2 step(int i) const {
+    const uint32_t word = i < 2 ? numbers.x : numbers.y;
+    const __nv_bfloat162 factor = both_halves(factors, i / 2), middle = as_pair(0x43084308u);
+    return {as_bits(__hmul2(__hsub2(nibbles(word, i % 2 * 2), middle), factor)),
+            as_bits(__hmul2(__hsub2(nibbles(word, i % 2 * 2 + 1), middle), factor))};
   }
 };
 
 template <>
 struct Unpack<DType::q4_k> {
-  static constexpr int kSteps = 4;
-  uint4 numbers;
-  uint2 factors[2];  // and what is added
+  uint2 numbers;
+  uint2 factors;  // and what is added
 
-  __device__ void load(const char* unit, int part, int lane) {
-    numbers = reinterpret_cast<const uint4*>(unit)[part * 32 + lane];
-#pragma unroll
-    for (int i = 0; i < 2; ++i)
-      factors[i] = *reinterpret_cast<const uint2*>(unit + 2048 + (part * 2 + i) * 64 + lane / 4 * 8);
+  __device__ void load(const char* chunk, int lane) {
+    numbers = reinterpret_cast<const uint2*>(chunk)[lane];
+    factors = reinterpret_cast<const uint2*>(chunk + 256)[lane / 4];
   }
-  __device__ uint4 step(int i) const {
-    const uint32_t word = i == 0 ? numbers.x : i == 1 ? numbers.y : i == 2 ? numbers.z : numbers.w;
-    const uint2 two = factors[i / 2];
-    const __nv_bfloat162 low = as_pair(__byte_perm(two.x, 0, 0x1010)), high = as_pair(__byte_perm(two.x, 0, 0x3232)),
-                         low_add = as_pair(__byte_perm(two.y, 0, 0x1010)),
-                         high_add = as_pair(__byte_perm(two.y, 0, 0x3232)), base = as_pair(0x43004300u);
-    auto value = [&](int place, __nv_bfloat162 factor, __nv_bfloat162 add) {
-      return as_bits(__hfma2(__hsub2(nibbles(word, place), base), factor, add));
-    };
-    return {value(0, low, low_add), value(1, high, high_add), value(2, low, low_add), value(3, high, high_add)};
+  __device__ uint2 step(int i) const {
+    const uint32_t word = i < 2 ? numbers.x : numbers.y;
+    const __nv_bfloat162 factor = both_halves(factors.x, i / 2), add = both_halves(factors.y, i / 2),
+                         base = as_pair(0x43004300u);
+    return {as_bits(__hfma2(__hsub2(nibbles(word, i % 2 * 2), base), factor, add)),
+            as_bits(__hfma2(__hsub2(nibbles(word, i % 2 * 2 + 1), base), factor, add))};
   }
 };
 
 // Number (row, col) of weights in panels.
 template <DType Type>
 __device__ float unpacked(const Weight& weight, int64_t row, int64_t col) {
-  constexpr Unit kUnit = unit_of(Type);
   const int c = static_cast<int>(col % 16), lane = static_cast<int>(row % 8) * 4 + c % 8 / 2;
-  const int step = static_cast<int>(col % kUnit.inputs) / 16;
-  const std::byte* unit =
-      weight.data + row / kPanel * panel_bytes(Type, weight.cols) + col / kUnit.inputs * kUnit.bytes;
+  const int64_t chunk = row / kPanel * chunks_of(weight.cols) + col / kChunkInputs;
   Unpack<Type> numbers;
-  numbers.load(reinterpret_cast<const char*>(unit), step / Unpack<Type>::kSteps, lane);
-  const uint4 operand = numbers.step(step % Unpack<Type>::kSteps);
-  const bool high = row % kPanel >= 8;
-  const uint32_t pair = c < 8 ? (high ? operand.y : operand.x) : (high ? operand.w : operand.z);
+  numbers.load(reinterpret_cast<const char*>(weight.data) + (chunk * 2 + row % kPanel / 8) * (chunk_bytes(Type) / 2),
+               lane);
+  const uint2 operand = numbers.step(static_cast<int>(col % kChunkInputs) / 16);
+  const uint32_t pair = c < 8 ? operand.x : operand.y;
   return __uint_as_float(c % 2 == 0 ? pair << 16 : pair & 0xFFFF0000u);
 }
 __device__ inline float packed_value(const Weight& weight, int64_t row, int64_t col) {

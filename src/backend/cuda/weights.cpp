@@ -8,15 +8,11 @@
 #include "base/check.h"
 
 namespace millrace::cuda {
-namespace {
-
-bool quantised(DType type) { return type == DType::q8_0 || type == DType::q4_0 || type == DType::q4_k; }
-
-}  // namespace
+namespace {}  // namespace
 
 Kept kept_as(DType type, int64_t rows, int64_t cols, WeightUse use) {
   if (type == DType::f32) return {type, kRows, bytes_of(type, rows * cols)};
-  const DType kept = quantised(type) || type == DType::f16 ? type : DType::bf16;
+  const DType kept = packs_quantised(type) || type == DType::f16 ? type : DType::bf16;
   if (use == WeightUse::table || cols % 8 != 0) return {kept, kRows, bytes_of(kept, rows * cols)};
   return {kept, kPanels, packed_bytes(kept, rows, cols)};
 }

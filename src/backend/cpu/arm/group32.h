@@ -57,19 +57,17 @@ struct Group32 {
     }
   }
 
-  // sums of a tile += rows x wide panel, over `groups`.
-  static void multiply(const std::byte* rows, const WidePanel& panel, int64_t groups, float* sums, TileAhead ahead) {
+  // total of a tile += rows x wide panel, over `groups`.
+  static void multiply(const std::byte* rows, const WidePanel& panel, int64_t groups, TileAhead ahead,
+                       TileSums& total) {
 #ifdef __ARM_FEATURE_MATMUL_INT8
-    if constexpr (!mins)
-      return multiply_group32_tile(rows, kRowBytes, panel.values, panel.value_bytes, panel.factors, groups, sums,
-                                   ahead);
-
+    if constexpr (!mins) {
+      static_assert(kRowBytes == kTile32Bytes);
+      return multiply_group32_tile(rows, panel.values, panel.value_bytes, panel.factors, groups, total, ahead);
+    }
 #endif
     (void)ahead;
     const std::byte *values = panel.values, *factors = panel.factors;
-    float32x4_t total[2][kPairs];
-#pragma GCC unroll 8
-    for (int i = 0; i < 2 * kPairs; ++i) total[i / kPairs][i % kPairs] = vld1q_f32(sums + 4 * i);
     for (int64_t g = 0; g < groups; ++g, rows += kRowBytes, values += panel.value_bytes, factors += kFactorBytes) {
       PairSum t[2][kPairs];
 #pragma GCC unroll 4
@@ -87,15 +85,13 @@ struct Group32 {
         float32x4_t factor = load_f32(factors + p * 16);
 #pragma GCC unroll 2
         for (int m = 0; m < 2; ++m) {
+          float32x4_t& sum = total[m * kPairs + p];
           float32x4_t both = vmulq_f32(factor, load_f32(rows + m * 16));
-          total[m][p] = vfmaq_f32(total[m][p], vcvtq_f32_s32(t[m][p].sums()), both);
-          if (mins)
-            total[m][p] = vfmaq_f32(total[m][p], load_f32(factors + 64 + p * 16), load_f32(rows + 160 + m * 16));
+          sum = vfmaq_f32(sum, vcvtq_f32_s32(t[m][p].sums()), both);
+          if (mins) sum = vfmaq_f32(sum, load_f32(factors + 64 + p * 16), load_f32(rows + 160 + m * 16));
         }
       }
     }
-#pragma GCC unroll 8
-    for (int i = 0; i < 2 * kPairs; ++i) vst1q_f32(sums + 4 * i, total[i / kPairs][i % kPairs]);
   }
 };
 
@@ -159,11 +155,11 @@ struct Group32Linear {
       F::factors(packed, factor);
       if constexpr (F::kMins) F::minimums(packed, minimum);
       for (int half = 0; half < 2; ++half) {
-        store_f32(factors + half * 32, low_twice(factor[half]));
-        store_f32(factors + half * 32 + 16, high_twice(factor[half]));
+        store_twice(factors + half * 32, vget_low_f32(factor[half]));
+        store_twice(factors + half * 32 + 16, vget_high_f32(factor[half]));
         if constexpr (F::kMins) {
-          store_f32(factors + 64 + half * 32, low_twice(minimum[half]));
-          store_f32(factors + 64 + half * 32 + 16, high_twice(minimum[half]));
+          store_twice(factors + 64 + half * 32, vget_low_f32(minimum[half]));
+          store_twice(factors + 64 + half * 32 + 16, vget_high_f32(minimum[half]));
         }
       }
       if constexpr (F::kWideValues < 0) {
@@ -301,7 +297,6 @@ struct Group32Linear {
     float* sums = reinterpret_cast<float*>(part.scratch + kWideBytes);  // [tiles, kTileFloats]
     const std::byte* packed = part.weight->data + output / kPanel * groups * F::kBytes;
     const std::byte* rows = part.prepared + part.first_row / kTileRows * groups * Form::kRowBytes;
-    std::fill_n(sums, tiles * kTileFloats, 0.0f);
     for (int64_t g = 0; g < groups; g += kSegment) {
       int64_t count = std::min(kSegment, groups - g);
       WidePanel panel = widen(packed + g * F::kBytes, count, part.scratch);
@@ -311,13 +306,19 @@ struct Group32Linear {
         const std::byte* tile = rows + (t * groups + g) * Form::kRowBytes;
         bool useful = output + kPanel < part.weight->rows && t * kTileAhead < F::kBytes;
         TileAhead ahead = useful ? TileAhead{next + t * count * kTileAhead, kTileAhead} : TileAhead{tile, 0};
-        Form::multiply(tile, panel, count, sums + t * kTileFloats, ahead);
+        TileSums total;
+#pragma GCC unroll 8
+        for (int i = 0; i < 2 * kPairs; ++i)
+          total[i] = g == 0 ? vdupq_n_f32(0) : vld1q_f32(sums + t * kTileFloats + 4 * i);
+        Form::multiply(tile, panel, count, ahead, total);
+        if (g + count == groups) {
+          int64_t row = t * kTileRows;
+          write_sums(part, total, part.first_row + row, std::min(kTileRows, part.rows - row), output, F::kAfter);
+          continue;
+        }
+#pragma GCC unroll 8
+        for (int i = 0; i < 2 * kPairs; ++i) vst1q_f32(sums + t * kTileFloats + 4 * i, total[i]);
       }
-    }
-    for (int64_t t = 0; t < tiles; ++t) {
-      int64_t row = t * kTileRows;
-      write_tile(part, sums + t * kTileFloats, part.first_row + row, std::min(kTileRows, part.rows - row), output,
-                 F::kAfter);
     }
   }
 

@@ -1,7 +1,8 @@
 // The tile of group32.h written as assembly for machines with i8mm: four rows by eight outputs over any number of
 // groups. Compilers keep the sums of such a loop in memory; here everything stays in registers, and a group's float
 // arithmetic is spread over the matrix products of the group after it, so that the one port that converts integers is
-// never waited for. The order of every sum is that of the plain loop: the same bits.
+// never waited for. The order of every sum is that of the plain loop: the same bits. Sums come and go in registers:
+// with few groups, a way through memory for each tile would take a tenth of the time.
 #pragma once
 
 #include "backend/cpu/arm/int8_mma.h"
@@ -19,13 +20,13 @@ constexpr int64_t kTileAhead = 192;
 
 #ifdef __ARM_FEATURE_MATMUL_INT8
 
-// Registers: v0-7 sums [row pair][output pair], v8-15 integer sums of the group at hand, v16-23 those of the group
-// before as float, v24-27 weights, v28-29 rows, v30-31 factors of the rows.
+// Registers: %[s0]-%[s7] (the compiler's choice) sums [row pair][output pair], v8-15 integer sums of the group at hand,
+// v16-23 those of the group before as float, v24-27 weights, v28-29 rows, v30-31 factors of the rows.
 #define MILLRACE_MMLA(sum, row, weight) "smmla v" #sum ".4s, v" #row ".16b, v" #weight ".16b\n"
 #define MILLRACE_CLEAR(sum) "movi v" #sum ".4s, #0\n"
 #define MILLRACE_FLOAT(to, from) "scvtf v" #to ".4s, v" #from ".4s\n"
 #define MILLRACE_BOTH(to, a, b) "fmul v" #to ".4s, v" #a ".4s, v" #b ".4s\n"
-#define MILLRACE_FMLA(sum, a, b) "fmla v" #sum ".4s, v" #a ".4s, v" #b ".4s\n"
+#define MILLRACE_FMLA(sum, a, b) "fmla %[s" #sum "].4s, v" #a ".4s, v" #b ".4s\n"
 #define MILLRACE_LOAD_STEP(row_offset, offset) \
   "ldp q28, q29, [%[rows], #" #row_offset      \
   "]\n"                                        \
@@ -50,18 +51,15 @@ constexpr int64_t kTileAhead = 192;
       MILLRACE_BOTH(24, 24, 31) MILLRACE_MMLA(10, 28, 26) MILLRACE_MMLA(14, 29, 26) MILLRACE_FMLA(sum0, before0, 25)   \
           MILLRACE_FMLA(sum1, before1, 24) MILLRACE_MMLA(11, 28, 27) MILLRACE_MMLA(15, 29, 27)
 
-// sums of a tile += rows x panel, over `groups` (at least one). Rows are as Group32 prepares them, `row_bytes` a group;
-// values [4 steps][4 pairs][16], `value_bytes` from group to group; factors [4 pairs][4].
-inline void multiply_group32_tile(const std::byte* rows, int64_t row_bytes, const std::byte* values,
-                                  int64_t value_bytes, const std::byte* factors, int64_t groups, float* sums,
-                                  TileAhead next) {
+constexpr int64_t kTile32Bytes = 160;  // of a tile of rows, a group
+
+// sums of a tile += rows x panel, over `groups` (at least one). Rows are as Group32 prepares them, kTile32Bytes a
+// group; values [4 steps][4 pairs][16], `value_bytes` from group to group; factors [4 pairs][4].
+inline void multiply_group32_tile(const std::byte* rows, const std::byte* values, int64_t value_bytes,
+                                  const std::byte* factors, int64_t groups, float32x4_t (&sums)[8], TileAhead next) {
+  static_assert(kTile32Bytes == 160);
   const std::byte* ahead = next.at;
-  const std::byte* row_factors = rows;
   asm volatile(
-      "ldp q0, q1, [%[sums]]\n"
-      "ldp q2, q3, [%[sums], #32]\n"
-      "ldp q4, q5, [%[sums], #64]\n"
-      "ldp q6, q7, [%[sums], #96]\n"
       // The first group has none before it.
       MILLRACE_CLEAR(8) MILLRACE_CLEAR(9) MILLRACE_CLEAR(10) MILLRACE_CLEAR(11)
       MILLRACE_CLEAR(12) MILLRACE_CLEAR(13) MILLRACE_CLEAR(14) MILLRACE_CLEAR(15)
@@ -70,7 +68,7 @@ inline void multiply_group32_tile(const std::byte* rows, int64_t row_bytes, cons
       MILLRACE_FETCH(128) MILLRACE_LOAD_STEP(96, 128) MILLRACE_STEP
       MILLRACE_LOAD_STEP(128, 192) MILLRACE_STEP
       "add %[ahead], %[ahead], %[ahead_bytes]\n"
-      "add %[rows], %[rows], %[row_bytes]\n"
+      "add %[rows], %[rows], #160\n"
       "add %[values], %[values], %[value_bytes]\n"
       "subs %[groups], %[groups], #1\n"
       "b.eq 2f\n"
@@ -81,7 +79,7 @@ inline void multiply_group32_tile(const std::byte* rows, int64_t row_bytes, cons
       MILLRACE_RESTART(18, 10, 28, 26) MILLRACE_RESTART(22, 14, 29, 26)
       MILLRACE_RESTART(19, 11, 28, 27) MILLRACE_RESTART(23, 15, 29, 27)
       MILLRACE_FETCH(64) MILLRACE_LOAD_STEP(64, 64)
-      "ldp q30, q31, [%[row_factors]]\n"
+      "ldp q30, q31, [%[rows], #-160]\n"
       MILLRACE_STEP_AND(0, 0, 4, 16, 20)
       MILLRACE_FETCH(128) MILLRACE_LOAD_STEP(96, 128)
       MILLRACE_STEP_AND(1, 1, 5, 17, 21)
@@ -89,16 +87,15 @@ inline void multiply_group32_tile(const std::byte* rows, int64_t row_bytes, cons
       MILLRACE_BOTH(25, 24, 30) MILLRACE_BOTH(24, 24, 31) MILLRACE_FMLA(2, 18, 25) MILLRACE_FMLA(6, 22, 24)
       MILLRACE_LOAD_STEP(128, 192)
       MILLRACE_STEP_AND(3, 3, 7, 19, 23)
-      "add %[rows], %[rows], %[row_bytes]\n"
+      "add %[rows], %[rows], #160\n"
       "add %[values], %[values], %[value_bytes]\n"
-      "add %[row_factors], %[row_factors], %[row_bytes]\n"
       "add %[factors], %[factors], #64\n"
       "add %[ahead], %[ahead], %[ahead_bytes]\n"
       "subs %[groups], %[groups], #1\n"
       "b.ne 1b\n"
       // The last group has none after it.
       "2:\n"
-      "ldp q30, q31, [%[row_factors]]\n"
+      "ldp q30, q31, [%[rows], #-160]\n"
       "ldp q24, q25, [%[factors]]\n"
       "ldp q26, q27, [%[factors], #32]\n"
       MILLRACE_FLOAT(8, 8) MILLRACE_FLOAT(9, 9) MILLRACE_FLOAT(10, 10) MILLRACE_FLOAT(11, 11)
@@ -107,17 +104,12 @@ inline void multiply_group32_tile(const std::byte* rows, int64_t row_bytes, cons
       MILLRACE_BOTH(20, 24, 31) MILLRACE_BOTH(21, 25, 31) MILLRACE_BOTH(22, 26, 31) MILLRACE_BOTH(23, 27, 31)
       MILLRACE_FMLA(0, 8, 16) MILLRACE_FMLA(1, 9, 17) MILLRACE_FMLA(2, 10, 18) MILLRACE_FMLA(3, 11, 19)
       MILLRACE_FMLA(4, 12, 20) MILLRACE_FMLA(5, 13, 21) MILLRACE_FMLA(6, 14, 22) MILLRACE_FMLA(7, 15, 23)
-      "stp q0, q1, [%[sums]]\n"
-      "stp q2, q3, [%[sums], #32]\n"
-      "stp q4, q5, [%[sums], #64]\n"
-      "stp q6, q7, [%[sums], #96]\n"
-      : [rows] "+&r"(rows), [values] "+&r"(values), [groups] "+&r"(groups), [row_factors] "+&r"(row_factors),
-        [factors] "+&r"(factors), [ahead] "+&r"(ahead)
-      : [sums] "r"(sums), [row_bytes] "r"(row_bytes), [value_bytes] "r"(value_bytes),
-        [ahead_bytes] "r"(next.bytes)
-      : "cc", "memory", "v0", "v1", "v2", "v3", "v4", "v5", "v6", "v7", "v8", "v9", "v10", "v11", "v12", "v13", "v14",
-        "v15", "v16", "v17", "v18", "v19", "v20", "v21", "v22", "v23", "v24", "v25", "v26", "v27", "v28", "v29", "v30",
-        "v31");
+      : [s0] "+w"(sums[0]), [s1] "+w"(sums[1]), [s2] "+w"(sums[2]), [s3] "+w"(sums[3]), [s4] "+w"(sums[4]),
+        [s5] "+w"(sums[5]), [s6] "+w"(sums[6]), [s7] "+w"(sums[7]), [rows] "+&r"(rows), [values] "+&r"(values),
+        [groups] "+&r"(groups), [factors] "+&r"(factors), [ahead] "+&r"(ahead)
+      : [value_bytes] "r"(value_bytes), [ahead_bytes] "r"(next.bytes)
+      : "cc", "memory", "v8", "v9", "v10", "v11", "v12", "v13", "v14", "v15", "v16", "v17", "v18", "v19", "v20", "v21",
+        "v22", "v23", "v24", "v25", "v26", "v27", "v28", "v29", "v30", "v31");
 }
 
 #undef MILLRACE_MMLA

@@ -49,6 +49,11 @@ inline void store_u8(std::byte* at, uint8x16_t value) { vst1q_u8(reinterpret_cas
 inline void store_s8(std::byte* at, int8x16_t value) { vst1q_s8(reinterpret_cast<int8_t*>(at), value); }
 inline void store_f32(std::byte* at, float32x4_t value) { vst1q_f32(reinterpret_cast<float*>(at), value); }
 
+inline void store_twice(std::byte* at, float32x2_t value) {
+  vst1_f32(reinterpret_cast<float*>(at), value);
+  vst1_f32(reinterpret_cast<float*>(at) + 2, value);
+}
+
 // The first row's sums of two pairs of outputs.
 inline int32x4_t first_row(int32x4_t a, int32x4_t b) {
   return vreinterpretq_s32_s64(vzip1q_s64(vreinterpretq_s64_s32(a), vreinterpretq_s64_s32(b)));
@@ -109,6 +114,39 @@ inline void write_tile(const LinearPart& part, const float* sums, int64_t row, i
       float value = from[n / 2 * 4 + n % 2] * after;
       out[n] = bias != nullptr ? value + bias[output + n] : value;
     }
+  }
+}
+
+// The same sums in registers.
+using TileSums = float32x4_t[2 * kPairs];
+
+// Each row's outputs [4 * half, 4 * half + 4): what the two vectors of a row pair have in common.
+inline float32x4_t of_first_row(float32x4_t a, float32x4_t b) {
+  return vreinterpretq_f32_f64(vzip1q_f64(vreinterpretq_f64_f32(a), vreinterpretq_f64_f32(b)));
+}
+inline float32x4_t of_second_row(float32x4_t a, float32x4_t b) {
+  return vreinterpretq_f32_f64(vzip2q_f64(vreinterpretq_f64_f32(a), vreinterpretq_f64_f32(b)));
+}
+
+inline void write_sums(const LinearPart& part, const TileSums& sums, int64_t row, int64_t rows, int64_t output,
+                       float after) {
+  if (rows < kTileRows || part.end - output < kPanel) {
+    float stored[kTileFloats];
+    for (int i = 0; i < 2 * kPairs; ++i) vst1q_f32(stored + 4 * i, sums[i]);
+    return write_tile(part, stored, row, rows, output, after);
+  }
+  const float* bias = part.weight->bias;
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) {  // pair of rows, half of the outputs
+    int pair = i / 2, half = i % 2;
+    float32x4_t a = sums[pair * kPairs + 2 * half], b = sums[pair * kPairs + 2 * half + 1];
+    float32x4_t first = vmulq_n_f32(of_first_row(a, b), after), second = vmulq_n_f32(of_second_row(a, b), after);
+    if (bias != nullptr) {
+      float32x4_t more = vld1q_f32(bias + output + 4 * half);
+      first = vaddq_f32(first, more), second = vaddq_f32(second, more);
+    }
+    vst1q_f32(part.out.row(row + 2 * pair) + output + 4 * half, first);
+    vst1q_f32(part.out.row(row + 2 * pair + 1) + output + 4 * half, second);
   }
 }
 
