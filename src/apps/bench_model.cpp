@@ -26,7 +26,7 @@ struct Subject {
 };
 
 struct Row {
-  std::string model, type, isa, description;
+  std::string model, type, kv, isa, description;
   int threads = 0;
   int64_t bytes = 0, parameters = 0;
   StepResult result;
@@ -65,6 +65,7 @@ Result<std::unique_ptr<Subject>> open_subject(const Arguments& arguments, int th
 void print_markdown(const Terminal& terminal, const std::vector<Row>& rows) {
   Table table({{"model"},
                {"type"},
+               {"kv"},
                {"size"},
                {"params"},
                {"threads", Table::Align::right},
@@ -79,7 +80,7 @@ void print_markdown(const Terminal& terminal, const std::vector<Row>& rows) {
   for (const Row& row : rows) {
     const StepResult& r = row.result;
     double tokens = static_cast<double>(r.test.tokens()), seconds = r.median_seconds();
-    table.row({row.model, row.type, human_bytes(static_cast<uint64_t>(row.bytes)),
+    table.row({row.model, row.type, row.kv, human_bytes(static_cast<uint64_t>(row.bytes)),
                human_count(static_cast<uint64_t>(row.parameters)), fmt::format("{}", row.threads), r.test.name(),
                fmt::format("{:.2f} ± {:.2f}", r.mean_rate(), r.deviation()),
                fmt::format("{:.2f}", r.floor.bytes / tokens / 1e6), fmt::format("{:.1f}", r.floor.flops / tokens / 1e6),
@@ -98,6 +99,7 @@ JsonObject row_json(const Row& row) {
   for (double s : r.seconds) samples.push_back(s);
   return {{"model", row.model},
           {"type", row.type},
+          {"kv", row.kv},
           {"model_bytes", row.bytes},
           {"model_params", row.parameters},
           {"backend", row.description},
@@ -148,9 +150,9 @@ Result<void> measure(const Arguments& arguments, const std::vector<StepTest>& te
   TRY(auto subject, open_subject(arguments, threads));
   TRY(Machine machine,
       measure_device(arguments.text("device"), {.threads = threads, .remeasure = arguments.toggle("remeasure")}));
-  std::optional<DType> kv = dtype_from_name(arguments.text("kv"));
+  const DType kv = kv_type(arguments.text("kv"), *subject->model, *subject->backend);
   TRY(auto executor, Executor::create(*subject->model, *subject->backend,
-                                      options_for(tests, step_rows(arguments, "ubatch-size", 512), *kv)));
+                                      options_for(tests, step_rows(arguments, "ubatch-size", 512), kv)));
   int total = static_cast<int>(tests.size() * static_cast<size_t>(arguments.integer("repetitions")));
   Progress progress(terminal, fmt::format("{} threads", threads), static_cast<uint64_t>(total), Progress::Unit::count);
   int before = 0;
@@ -164,8 +166,9 @@ Result<void> measure(const Arguments& arguments, const std::vector<StepTest>& te
                                 }};
     TRY(StepResult result, run_step_test(*executor, test, machine, options));
     before += options.repetitions;
-    rows.push_back({subject->name, subject->type, machine.isa, subject->backend->description(), threads,
-                    subject->model->weight_bytes(), subject->model->parameters(), std::move(result), machine});
+    rows.push_back({subject->name, subject->type, std::string(format(kv).name), machine.isa,
+                    subject->backend->description(), threads, subject->model->weight_bytes(),
+                    subject->model->parameters(), std::move(result), machine});
   }
   return {};
 }
@@ -173,7 +176,8 @@ Result<void> measure(const Arguments& arguments, const std::vector<StepTest>& te
 }  // namespace
 
 std::vector<Flag> bench_flags() {
-  Flag kv = text_flag("kv", "TYPE", "f16", "f16|bf16|f32", "format of keys and values");
+  Flag kv = text_flag("kv", "TYPE", "auto", kKvTypes,
+                      "format of keys and values; auto: bf16 where that is faster and the weights are not F16 or F32");
   kv.alias = "-ctk --cache-type";
   Flag output = text_flag("output", "FORM", "md", "md|csv|json", "a table, CSV or JSON");
   output.alias = "-o";

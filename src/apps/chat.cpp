@@ -134,7 +134,7 @@ Result<int> run(const Arguments& arguments) {
   wanted.context = static_cast<int32_t>(arguments.integer("ctx-size"));
   if (wanted.context == 0) wanted.context = std::min(loaded->context(), kUsualContext);
   wanted.rows = step_rows(arguments, "ubatch-size", 512);
-  TRY(wanted.kv, kv_type(arguments));
+  wanted.kv = kv_type(arguments, *loaded);
   TRY(auto executor, Executor::create(loaded->model(), loaded->backend(), wanted));
   Generator generator(*executor);
   Talk chat{arguments,

@@ -82,7 +82,7 @@ Result<int> run(const Arguments& arguments) {
   TRY(const std::vector<ScoredText> texts, scored_texts(arguments, *base, text));
   ExecutorOptions options = scoring_options(texts, base->vocab());
   options.sequences = 1;
-  TRY(options.kv, kv_type(arguments));
+  options.kv = kv_type(arguments, *base);
   TRY(auto first, Executor::create(base->model(), base->backend(), options));
   if (arguments.given("variant-kv")) options.kv = *dtype_from_name(arguments.text("variant-kv"));
   TRY(auto second, Executor::create(variant->model(), variant->backend(), options));

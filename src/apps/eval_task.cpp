@@ -49,7 +49,7 @@ Result<void> run_choices(Run& run, const std::vector<ChoiceItem>& items) {
   options.context = context;
   options.rows = options.wanted = std::clamp<int32_t>((64 << 20) / (4 * run.model.vocab()), 32, 512);
   options.sequences = 8;
-  TRY(options.kv, kv_type(run.arguments));
+  options.kv = kv_type(run.arguments, run.model);
   TRY(auto executor, Executor::create(run.model.model(), run.model.backend(), options));
   Progress progress(run.arguments.terminal(), "answering", items.size(), Progress::Unit::count);
   for (size_t i = 0; i < items.size();) {
@@ -88,7 +88,7 @@ Result<void> run_problems(Run& run, const std::vector<WordProblem>& items) {
       before += "Question: " + examples[i].question + "\nAnswer: " + examples[i].solution + "\n\n";
   }
   ExecutorOptions wanted = {.context = run.model.context()};
-  TRY(wanted.kv, kv_type(run.arguments));
+  wanted.kv = kv_type(run.arguments, run.model);
   TRY(auto executor, Executor::create(run.model.model(), run.model.backend(), wanted));
   Generator generator(*executor);
   GenerateOptions options;
@@ -165,7 +165,7 @@ Result<int> run(const Arguments& arguments) {
                                {"data", valid_utf8(arguments.text("data"))},
                                {"questions", choices.size() + problems.size()},
                                {"shots", arguments.given("examples") ? arguments.integer("shots") : 0},
-                               {"kv", arguments.text("kv-type")}};
+                               {"kv", format(kv_type(arguments, *loaded)).name}};
   TRY(Journal journal, Journal::open(arguments.text("output"), identity));
   if (!journal.done().empty()) arguments.terminal().note("{} answered before", journal.done().size());
   Interruptible scope;

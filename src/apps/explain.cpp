@@ -85,7 +85,7 @@ Result<void> measure_growth(const Arguments& arguments, LoadedModel& model, Expl
     tests.push_back({.generated = 4, .depth = length - 4});
   }
   if (tests.empty()) return {};
-  TRY(const DType kv, kv_type(arguments));
+  const DType kv = kv_type(arguments, model);
   TRY(auto executor, Executor::create(model.model(), model.backend(),
                                       options_for(tests, step_rows(arguments, "ubatch-size", 512), kv)));
   Progress progress(arguments.terminal(), "measuring growth", tests.size(), Progress::Unit::count);
@@ -119,7 +119,7 @@ Result<int> run(const Arguments& arguments) {
     const int64_t needed = static_cast<int64_t>(prompt.size()) + std::max<int64_t>(2, predict) + 1;
     options.context = static_cast<int32_t>(std::min<int64_t>(options.context, needed));
   }
-  TRY(options.kv, kv_type(arguments));
+  options.kv = kv_type(arguments, *loaded);
   TRY(auto executor, Executor::create(loaded->model(), timed, options));
   auto done = run_request(arguments, *loaded, *executor, *timed.calls(), report);
   if (done.ok() && !Interruptible::interrupted()) {

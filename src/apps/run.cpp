@@ -131,7 +131,7 @@ Result<int> run(const Arguments& arguments) {
   ExecutorOptions wanted;
   wanted.context = context_of(arguments, *loaded, prompt.size());
   wanted.rows = step_rows(arguments, "ubatch-size", 512);
-  TRY(wanted.kv, kv_type(arguments));
+  wanted.kv = kv_type(arguments, *loaded);
   if (wanted.context > loaded->context()) {
     terminal.warn("a context of {} tokens, but the model was made for {}: text beyond that may be poor", wanted.context,
                   loaded->context());

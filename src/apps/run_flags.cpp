@@ -8,6 +8,7 @@
 #include "apps/interrupt.h"
 #include "apps/model_path.h"
 #include "apps/terminal.h"
+#include "backend/cpu/cpu.h"
 #include "session/device.h"
 
 namespace millrace::apps {
@@ -24,6 +25,13 @@ const std::vector<std::string>& usual_breakers() {
 uint64_t random_seed() {
   std::random_device device;
   return uint64_t{device()} & 0x7FFFFFFF;  // short enough to be typed again
+}
+
+// Weights as precise as a float16 cache, or more: a bfloat16 one would lose more than they did.
+bool exact_weights(const Model& model) {
+  if (model.weights().layers.empty()) return true;
+  const auto* mixer = std::get_if<GqaWeights>(&model.weights().layers.front().mixer);
+  return mixer == nullptr || mixer->q.type == DType::f16 || mixer->q.type == DType::f32;
 }
 
 }  // namespace
@@ -51,9 +59,10 @@ std::vector<Flag> machine_flags() {
        .alias = "--kv --cache-type-k -ctk --kv-cache-dtype",
        .kind = Kind::text,
        .value = "TYPE",
-       .otherwise = "f16",
-       .choices = "f32|f16|bf16",
-       .help = "numbers that keys and values are kept in"},
+       .otherwise = "auto",
+       .choices = kKvTypes,
+       .help = "numbers that keys and values are kept in; auto: bf16 where that is faster and the weights are not F16 "
+               "or F32, else f16"},
       integer_flag("ubatch-size", "-ub --chunk", "0", 0, 1 << 20, "tokens computed in one step; 0: 512, on a GPU 2048"),
       {.name = "memory-limit",
        .kind = Kind::bytes,
@@ -131,10 +140,15 @@ std::vector<Flag> stopping_flags() {
   };
 }
 
-Result<DType> kv_type(const Arguments& arguments) {
-  auto type = dtype_from_name(arguments.text("kv-type"));
+DType kv_type(const std::string& name, const Model& model, const Backend& backend) {
+  if (name == "auto") return exact_weights(model) ? DType::f16 : fastest_kv(backend);
+  auto type = dtype_from_name(name);
   CHECK(type.has_value(), "the table has only names of formats");
   return *type;
+}
+
+DType kv_type(const Arguments& arguments, const LoadedModel& loaded) {
+  return kv_type(arguments.text("kv-type"), loaded.model(), loaded.backend());
 }
 
 Result<void> add_bias(std::string_view text, Sampling& sampling) {

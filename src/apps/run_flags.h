@@ -29,7 +29,11 @@ std::vector<Flag> stopping_flags();
 // Loads the model that --model names, or the shipped one, saying so on stderr.
 Result<std::unique_ptr<LoadedModel>> load_model(const Arguments& arguments, int64_t context);
 
-Result<DType> kv_type(const Arguments& arguments);
+// What a format of keys and values by name comes to; `auto` is the fastest that costs no more than the weights have
+// lost already: bf16 where the machine multiplies matrices of it, unless the weights are F16 or F32; else f16.
+inline constexpr std::string_view kKvTypes = "auto|f16|bf16|f32";
+DType kv_type(const std::string& name, const Model& model, const Backend& backend);
+DType kv_type(const Arguments& arguments, const LoadedModel& loaded);  // of --kv-type
 
 // A seed of -1 becomes a random one. Needs the model for token ids and for the texts DRY breaks at.
 Result<Sampling> sampling_of(const Arguments& arguments, const LoadedModel& model);

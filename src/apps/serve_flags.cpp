@@ -145,7 +145,7 @@ Result<ServedModel> served_model(const Arguments& arguments, const std::function
   EngineOptions options;
   const auto asked = static_cast<int32_t>(arguments.integer("ctx-size"));
   options.executor.context = asked > 0 ? asked : std::min(loaded->context(), kUsualContext);
-  TRY(options.executor.kv, kv_type(arguments));
+  options.executor.kv = kv_type(arguments, *loaded);
   options.limits.max_sequences = static_cast<int>(arguments.integer("parallel"));
   options.limits.step_tokens = std::max(step_rows(arguments, "batch-size", 256), options.limits.max_sequences);
   options.limits.max_waiting = static_cast<int>(arguments.integer("max-waiting"));
@@ -162,7 +162,7 @@ Result<ServedModel> served_model(const Arguments& arguments, const std::function
   Digest digest;
   digest.add_sized(path.filename().string());
   digest.add_sized(kBuildInfo.commit);
-  digest.add_sized(arguments.text("kv-type"));
+  digest.add_sized(format(options.executor.kv).name);
   const Identity identity = digest.finish();
   served.fingerprint = fmt::format("fp_{:02x}", fmt::join(std::span(identity.bytes).first(6), ""));
   served.created =

@@ -51,7 +51,7 @@ Result<int> run(const Arguments& arguments) {
   const Terminal& terminal = arguments.terminal();
   const bool plant = arguments.toggle("plant");
   TRY(auto path, model_path(arguments));
-  TRY(DType kv, kv_type(arguments));
+  const DType kv = *dtype_from_name(arguments.text("kv-type"));
   const int32_t page_tokens = static_cast<int32_t>(arguments.integer("page-tokens"));
   std::vector<Line> lines;
   std::optional<CacheOutcome> expected;

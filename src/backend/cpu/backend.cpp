@@ -64,6 +64,7 @@ class CpuBackend final : public Backend {
   int64_t used(Purpose purpose) const override { return memory_.used(purpose); }
   void set_limit(int64_t bytes) override { memory_.set_limit(bytes); }
   int64_t fixed_workspace() const override { return fixed_bytes(team_.workers()); }
+  DType fastest_kv() const { return activations_ == Activations::fast ? kernels_.fastest_kv : DType::f16; }
 
   Result<std::unique_ptr<Ops>> make_ops(int64_t workspace_bytes) override {
     TRY(std::byte * place, memory_.take(Purpose::workspace, fixed_workspace() + workspace_bytes));
@@ -105,6 +106,11 @@ Result<std::unique_ptr<Backend>> make_cpu_backend(const CpuOptions& options) {
   }
   TRY(cpu::Kernels kernels, cpu::choose_kernels(options.isa));
   return std::unique_ptr<Backend>(std::make_unique<cpu::CpuBackend>(options, kernels));
+}
+
+DType fastest_kv(const Backend& backend) {
+  const auto* on_cpu = dynamic_cast<const cpu::CpuBackend*>(&backend);
+  return on_cpu != nullptr ? on_cpu->fastest_kv() : DType::f16;
 }
 
 }  // namespace millrace

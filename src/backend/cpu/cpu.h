@@ -35,4 +35,8 @@ Result<CpuPeaks> measure_cpu_peaks(std::string_view isa, int threads);
 
 Result<std::unique_ptr<Backend>> make_cpu_backend(const CpuOptions& options);
 
+// The format of 16 bits that attention is fastest with on this backend: bf16 where it is a CPU that multiplies matrices
+// of them, f16 on all others.
+DType fastest_kv(const Backend& backend);
+
 }  // namespace millrace

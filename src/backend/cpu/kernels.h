@@ -156,6 +156,7 @@ struct Kernels {
   // True: where tokens of a page and dimensions are multiples of kKvBlock, `attend` reads pointers at multiples of it
   // only; the others are not set.
   std::array<std::array<bool, kKvTypes>, 2> attend_by_blocks = {};
+  DType fastest_kv = DType::f16;  // of the formats of 16 bits, with fast activations
   // Merges the next chunk of one query into the running softmax (most, total, sums).
   void (*merge)(float chunk_most, float chunk_total, const float* chunk_sums, float* most, float* total, float* sums,
                 int64_t count);

@@ -177,20 +177,25 @@ struct Q6K : SuperGroup<2, false, true> {
       out[step] = vreinterpretq_s8_u8(bytes);
     }
   }
-  static uint8_t code(const layout::Q6K& from, int v) {
-    int h = v / 128, r = v % 128;
-    int low = from.codes[64 * h + r % 64] >> (r / 64 * 4) & 15, high = from.high[32 * h + r % 32] >> (r / 32 * 2) & 3;
-    return static_cast<uint8_t>(low | high << 4);
+  // Codes of a subgroup of 16.
+  static uint8x16_t codes(const layout::Q6K& from, int chunk, int subgroup) {
+    uint8x16_t low = vld1q_u8(from.codes + chunk / 2 * 64 + subgroup * 16);
+    uint8x16_t high = vld1q_u8(from.high + chunk / 2 * 32 + subgroup % 2 * 16);
+    low = vshlq_u8(low, vdupq_n_s8(static_cast<int8_t>(chunk % 2 * -4)));
+    high = vshlq_u8(high, vdupq_n_s8(static_cast<int8_t>(chunk % 2 * -4 + subgroup / 2 * -2)));
+    return vandq_u8(vsliq_n_u8(low, high, 4), vdupq_n_u8(63));
   }
   static void pack(const std::byte* const (&rows)[kPanel], std::byte* out) {
     pack_rows<layout::Q6K>(rows, out, kBytes, [out](const layout::Q6K& from, int n) {
       copy_two_bytes(out, n, from.d);
       for (int s = 0; s < 16; ++s) scale_at(out, n, s) = static_cast<uint8_t>(from.scales[s]);
-      for (int i = 0; i < 4 * 16; ++i) {
-        int chunk = i / 16, within = i % 16, v = chunk * 64 + within, fourth = code(from, v + 48);
+      for (int chunk = 0; chunk < 4; ++chunk) {
+        uint8x16_t fourth = codes(from, chunk, 3);
         for (int third = 0; third < 3; ++third) {
-          byte_at(out, place(chunk, third, within / 8, n) + within % 8) =
-              static_cast<uint8_t>((code(from, v + 16 * third) ^ 32) << 2 | (fourth >> (4 - 2 * third) & 3));
+          uint8x16_t two = vandq_u8(vshlq_u8(fourth, vdupq_n_s8(static_cast<int8_t>(2 * third - 4))), vdupq_n_u8(3));
+          uint8x16_t both = vsliq_n_u8(two, veorq_u8(codes(from, chunk, third), vdupq_n_u8(32)), 2);
+          vst1_u8(as_bytes(out + place(chunk, third, 0, n)), vget_low_u8(both));
+          vst1_u8(as_bytes(out + place(chunk, third, 1, n)), vget_high_u8(both));
         }
       }
     });

@@ -108,13 +108,20 @@ struct Q4_0 {
   static int factor_place(int n) { return n % 4 * 2 + n / 4; }
   static int64_t byte_place(int n, int i) { return 16 + (i / 8 * 2 + n / 2 % 2) * 16 + n % 2 * 8 + i % 8; }
   static void pack(const std::byte* const (&rows)[kPanel], std::byte* out) {
-    std::memset(out, 0, kBytes);
+    std::memset(out, 0, 16);
+    // Codes of inputs [0, 16) low and [16, 32) high, as in the file; rows that do not exist are of zeros.
+    auto codes = [&](int n) {
+      return rows[n] != nullptr ? vld1q_u8(as<layout::Q4_0>(rows[n])->codes) : vdupq_n_u8(0x88);
+    };
+    for (int n = 0; n < kPanel / 2; ++n) {
+      uint8x16_t low = codes(n), high = veorq_u8(codes(n + 4), vdupq_n_u8(0x88));
+      uint8x16_t first = vsliq_n_u8(low, high, 4), second = vsriq_n_u8(high, low, 4);
+      vst1_u8(as_bytes(out + byte_place(n, 0)), vget_low_u8(first));
+      vst1_u8(as_bytes(out + byte_place(n, 8)), vget_high_u8(first));
+      vst1_u8(as_bytes(out + byte_place(n, 16)), vget_low_u8(second));
+      vst1_u8(as_bytes(out + byte_place(n, 24)), vget_high_u8(second));
+    }
     for (int n = 0; n < kPanel; ++n) {
-      for (int i = 0; i < kGroup; ++i) {
-        uint8_t code = rows[n] != nullptr ? file_nibble(as<layout::Q4_0>(rows[n])->codes, i) : uint8_t{8};
-        uint8_t& both = byte_at(out, byte_place(n, i));
-        both = static_cast<uint8_t>(both | (n < 4 ? code : (code ^ 8) << 4));
-      }
       if (rows[n] != nullptr) copy_two_bytes(out, factor_place(n), as<layout::Q4_0>(rows[n])->d);
     }
   }

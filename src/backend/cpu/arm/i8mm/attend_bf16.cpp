@@ -4,7 +4,8 @@
 // to the chunk.
 //
 // Pages keep tokens the way products take them, if their shape allows: keys of eight tokens as [dimensions / 4][8
-// tokens][4], values of four tokens as [dimensions / 2][2][4 tokens]. Then a chunk is read once, in the order it lies.
+// tokens][4], values of up to 32 tokens as [dimensions / 16][tokens / 4][8][2 dimensions][4 tokens]. Then a chunk is
+// read once, in the order it lies.
 // Other shapes are kept token after token and brought into that order in scratch; the bits are the same.
 #include <algorithm>
 
@@ -24,6 +25,18 @@ void store_bf16(std::byte* at, bfloat16x4_t x) { vst1_bf16(reinterpret_cast<bflo
 
 bool interleaved(const KvView& kv) { return kv.page_tokens % kKvBlock == 0 && kv.k_dim % 8 == 0 && kv.v_dim % 8 == 0; }
 
+// How values lie in a page: so many tokens together, so many dimensions of four tokens one after another.
+struct Order {
+  int32_t tokens = kStep, width = kHeadDim;
+  // From the first dimension of four tokens to another of the same, and to the next four; in bytes.
+  int64_t dimension(int32_t dim) const { return int64_t{dim / width * width} * tokens * 2 + dim % width * 8; }
+  int64_t four() const { return width * 8; }
+};
+
+Order order_of(const KvView& kv) {
+  return {kv.page_tokens % 32 == 0 ? 32 : kv.page_tokens % 16 == 0 ? 16 : 8, kv.v_dim % 16 == 0 ? 16 : 8};
+}
+
 void store_kv(const KvPlace& place, const float* k, const float* v) {
   const KvView& kv = *place.kv;
   if (!interleaved(kv)) {
@@ -33,10 +46,13 @@ void store_kv(const KvPlace& place, const float* k, const float* v) {
   }
   std::byte* keys = place.keys + place.within / kBlockKeys * kBlockKeys * kv.k_dim * 2 + place.within % kBlockKeys * 8;
   for (int32_t i = 0; i < kv.k_dim; i += kStep) store_bf16(keys + i * 16, vcvt_bf16_f32(vld1q_f32(k + i)));
-  std::byte* values = place.values + place.within / kStep * kStep * kv.v_dim * 2 + place.within % kStep * 2;
+  const Order order = order_of(kv);
+  int64_t token = place.within % order.tokens;
+  std::byte* values =
+      place.values + (place.within - token) * kv.v_dim * 2 + token / kStep * order.four() + token % kStep * 2;
   for (int32_t i = 0; i < kv.v_dim; i += kStep) {
     uint16x4_t four = vreinterpret_u16_bf16(vcvt_bf16_f32(vld1q_f32(v + i)));
-    uint16_t* to = reinterpret_cast<uint16_t*>(values + i * 8);
+    uint16_t* to = reinterpret_cast<uint16_t*>(values + order.dimension(i));
     vst1_lane_u16(to, four, 0);
     vst1_lane_u16(to + 4, four, 1);
     vst1_lane_u16(to + 8, four, 2);
@@ -65,7 +81,8 @@ static_assert(Room::kBytes <= kWorkerBytes / 2);
 // Where products find their operands.
 struct Operands {
   const std::byte* keys[kAttendChunk / kBlockKeys];  // of eight positions: [steps][4 pairs][2][4]
-  const std::byte* values[kAttendChunk / kStep];     // of four positions: [dimensions / 2][2][4]
+  const std::byte* values[kAttendChunk / kStep];     // of four positions, dimension 0
+  Order order;
   int32_t blocks, fours;
   int32_t steps;  // of a key, even
 };
@@ -110,9 +127,9 @@ void mask_last_four(const AttendChunk& chunk, std::byte* out, Operands& operands
   const std::byte* from = operands.values[last];
   for (int32_t d = 0; d < chunk.v_dim; ++d) {
     uint64_t four;
-    std::memcpy(&four, from + d * 8, 8);
+    std::memcpy(&four, from + operands.order.dimension(d), 8);
     four &= mask;
-    std::memcpy(out + d * 8, &four, 8);
+    std::memcpy(out + operands.order.dimension(d), &four, 8);
   }
   operands.values[last] = out;
 }
@@ -132,7 +149,12 @@ Operands find_operands(const AttendChunk& chunk, const Room& room) {
   int32_t seen = 0;
   while (chunk.keys[seen] == nullptr) seen += kBlockKeys;
   for (int32_t i = 0; i < operands.blocks; ++i) operands.keys[i] = chunk.keys[std::max(seen, i * kBlockKeys)];
-  for (int32_t i = 0; i < operands.fours; ++i) operands.values[i] = chunk.values[std::max(seen, i * kStep)];
+  operands.order = order_of(*chunk.kv);
+  for (int32_t i = 0; i < operands.fours; ++i) {  // pointers are to tokens one after another
+    int32_t position = std::max(seen, i * kStep), eight = position / kKvBlock * kKvBlock;
+    int32_t together = eight % operands.order.tokens, within = position % operands.order.tokens;
+    operands.values[i] = chunk.values[eight] - together * chunk.v_dim * 2 + within / kStep * operands.order.four();
+  }
   if (chunk.positions % kStep != 0) mask_last_four(chunk, room.values, operands);
   return operands;
 }
@@ -162,9 +184,7 @@ void score_blocks(const std::byte* const* keys, const std::byte* queries, int32_
 #pragma GCC unroll 16
   for (int i = 0; i < Pairs * 4 * Blocks; ++i) sum[i / (4 * Blocks)][i % (4 * Blocks)] = vdupq_n_f32(0);
   for (int32_t s = 0; s < steps; ++s, queries += Pairs * 16) {
-    if (s % 4 == 0) {
-      for (int b = 0; b < Blocks; ++b) ahead.fetch();
-    }
+    if (s % 4 == 0) ahead.fetch();
     bfloat16x8_t q[Pairs];
 #pragma GCC unroll 4
     for (int m = 0; m < Pairs; ++m) q[m] = load_bf16(queries + m * 16);
@@ -246,14 +266,13 @@ template <int Pairs, int Eights>
 void weigh_dims(const AttendChunk& chunk, const Operands& operands, const std::byte* weights, int32_t first,
                 int32_t count, int32_t dim) {
   constexpr int kVectors = 4 * Eights;
+  int64_t place = operands.order.dimension(dim);
   float32x4_t sum[Pairs][kVectors];
 #pragma GCC unroll 16
   for (int i = 0; i < Pairs * kVectors; ++i) sum[i / kVectors][i % kVectors] = vdupq_n_f32(0);
   for (int32_t i = 0; i < operands.fours; ++i, weights += Pairs * 16) {
-    const std::byte* values = operands.values[i] + dim * 8;
-    if (i % 4 == 0) {
-      for (int b = 0; b < Eights; ++b) chunk.ahead->fetch();
-    }
+    const std::byte* values = operands.values[i] + place;
+    if (i % 4 == 0) chunk.ahead->fetch();
     bfloat16x8_t w[Pairs];
 #pragma GCC unroll 4
     for (int m = 0; m < Pairs; ++m) w[m] = load_bf16(weights + 16 * m);
@@ -264,14 +283,24 @@ void weigh_dims(const AttendChunk& chunk, const Operands& operands, const std::b
       for (int m = 0; m < Pairs; ++m) sum[m][n] = vbfmmlaq_f32(sum[m][n], w[m], v);
     }
   }
-  float rows[2 * Pairs][8 * Eights];
-#pragma GCC unroll 16
-  for (int i = 0; i < Pairs * kVectors; ++i) {
-    vst1_f32(rows[i / kVectors * 2] + i % kVectors * 2, vget_low_f32(sum[i / kVectors][i % kVectors]));
-    vst1_f32(rows[i / kVectors * 2 + 1] + i % kVectors * 2, vget_high_f32(sum[i / kVectors][i % kVectors]));
+  alignas(16) float rows[2 * Pairs][8 * Eights];
+#pragma GCC unroll 4
+  for (int m = 0; m < Pairs; ++m) {
+#pragma GCC unroll 8
+    for (int n = 0; n < kVectors; n += 2) {
+      float64x2_t a = vreinterpretq_f64_f32(sum[m][n]), b = vreinterpretq_f64_f32(sum[m][n + 1]);
+      vst1q_f32(rows[2 * m] + 2 * n, vreinterpretq_f32_f64(vzip1q_f64(a, b)));
+      vst1q_f32(rows[2 * m + 1] + 2 * n, vreinterpretq_f32_f64(vzip2q_f64(a, b)));
+    }
   }
   for (int32_t i = 0; i < count; ++i) {
-    std::copy_n(rows[i], std::min(8 * Eights, chunk.v_dim - dim), chunk.sums + (first + i) * chunk.sums_stride + dim);
+    float* out = chunk.sums + (first + i) * chunk.sums_stride + dim;
+    if (dim + 8 * Eights > chunk.v_dim) {
+      std::copy_n(rows[i], chunk.v_dim - dim, out);
+      continue;
+    }
+#pragma GCC unroll 4
+    for (int n = 0; n < 8 * Eights; n += 4) vst1q_f32(out + n, vld1q_f32(rows[i] + n));
   }
 }
 
@@ -279,7 +308,8 @@ template <int Pairs>
 void weigh(const AttendChunk& chunk, const Operands& operands, const std::byte* weights, int32_t first, int32_t count) {
   int32_t dim = 0;
   if constexpr (Pairs <= 2) {  // few queries: more dimensions at once
-    for (; dim + 16 <= chunk.v_dim; dim += 16) weigh_dims<Pairs, 2>(chunk, operands, weights, first, count, dim);
+    for (; operands.order.width % 16 == 0 && dim + 16 <= chunk.v_dim; dim += 16)
+      weigh_dims<Pairs, 2>(chunk, operands, weights, first, count, dim);
   }
   for (; dim < chunk.v_dim; dim += 8) weigh_dims<Pairs, 1>(chunk, operands, weights, first, count, dim);
 }
@@ -344,6 +374,8 @@ void attend(const AttendChunk& chunk) {
 void add_i8mm_attend_bf16(Kernels& kernels) {
   kernels.store[static_cast<size_t>(Activations::fast)][kKvBf16] = store_kv;
   kernels.attend[static_cast<size_t>(Activations::fast)][kKvBf16] = attend;
+  kernels.attend_by_blocks[static_cast<size_t>(Activations::fast)][kKvBf16] = true;
+  kernels.fastest_kv = DType::bf16;
 }
 
 }  // namespace millrace::cpu
