@@ -267,25 +267,42 @@ group_clang() {
   run_tests clang build/clang 600 $(test_folders)
 }
 
-# Every header compiles on its own.
-group_headers() {
-  configure release "$root/build/release" -DMILLRACE_TESTS=ON || return
-  run_lines headers 1200 python3 tests/arch/headers.py build/release/compile_commands.json
+# Without tokenizers and templates everything goes by token ids, the server too.
+group_no_text() {
+  # shellcheck disable=SC2046
+  prepare release "$root/build/no_text" "millrace $(targets_of session server engine)" \
+    -DMILLRACE_TEXT=OFF -DMILLRACE_TESTS=ON || return
+  run_tests no-text build/no_text 600 session server engine
 }
+
+# Every header compiles on its own, those of the other processor's kernels with a compiler for it.
+group_headers() {
+  local databases=(build/release/compile_commands.json)
+  configure release "$root/build/release" -DMILLRACE_TESTS=ON || return
+  if cross_ready && configure_cross; then databases+=(build/emulated/compile_commands.json); fi
+  run_lines headers 1200 python3 tests/arch/headers.py "${databases[@]}"
+}
+
+# The other family of processors, as an emulator calls it, and Debian's compiler for it.
+other_processor() { case $(uname -m) in aarch64) echo x86_64 ;; x86_64) echo aarch64 ;; esac; }
+cross_ready() {
+  case $(other_processor) in
+    x86_64) need_packages g++-x86-64-linux-gnu ;;
+    aarch64) need_packages g++-aarch64-linux-gnu ;;
+    *) return 1 ;;
+  esac
+}
+cross_flags=(-DCMAKE_TOOLCHAIN_FILE=cmake/cross.cmake -DMILLRACE_TEXT=OFF -DMILLRACE_TESTS=ON)
+configure_cross() { configure release "$root/build/emulated" "${cross_flags[@]}"; }
 
 # The kernels of processors other than this one: our own binaries on older and newer members of this family, and
 # binaries of the other family, all under qemu-user. AVX-512 and AMX are not emulated by it and need real hardware.
 emulated_programs=(base tensor backend cache engine)
 group_emulated() {
-  local here other cross cpu
-  here=$(uname -m)
-  case $here in
-    aarch64) other=x86_64 cross=g++-x86-64-linux-gnu ;;
-    x86_64) other=aarch64 cross=g++-aarch64-linux-gnu ;;
-    *) skipped "emulation on $here" && return ;;
-  esac
-  if ! need_packages qemu-user "$cross"; then
-    skipped "emulation: no $cross or qemu-user"
+  local here other cpu
+  here=$(uname -m) other=$(other_processor)
+  if ! cross_ready || ! need_packages qemu-user; then
+    skipped "emulation: no qemu-user, or no compiler for another processor than $here"
     return
   fi
   # shellcheck disable=SC2034
@@ -293,8 +310,7 @@ group_emulated() {
   prepare release "$root/build/release" "$(targets_of "${emulated_programs[@]}")" -DMILLRACE_TESTS=ON || return
   cpus=${here}_cpus
   for cpu in ${!cpus}; do emulate "$cpu" build/release "qemu-$here" -cpu "$cpu"; done
-  prepare release "$root/build/emulated" "$(targets_of "${emulated_programs[@]}")" \
-    -DCMAKE_TOOLCHAIN_FILE=cmake/cross.cmake -DMILLRACE_TEXT=OFF -DMILLRACE_TESTS=ON || return
+  prepare release "$root/build/emulated" "$(targets_of "${emulated_programs[@]}")" "${cross_flags[@]}" || return
   cpus=${other}_cpus
   for cpu in ${!cpus}; do
     emulate "$other-$cpu" build/emulated "qemu-$other" -cpu "$cpu" -L "/usr/$other-linux-gnu"

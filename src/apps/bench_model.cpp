@@ -152,7 +152,7 @@ Result<void> measure(const Arguments& arguments, const std::vector<StepTest>& te
       measure_device(arguments.text("device"), {.threads = threads, .remeasure = arguments.toggle("remeasure")}));
   const DType kv = kv_type(arguments.text("kv"), *subject->model, *subject->backend);
   TRY(auto executor, Executor::create(*subject->model, *subject->backend,
-                                      options_for(tests, static_cast<int32_t>(arguments.integer("ubatch-size")), kv)));
+                                      options_for(tests, step_rows(arguments, "ubatch-size", 512), kv)));
   int total = static_cast<int>(tests.size() * static_cast<size_t>(arguments.integer("repetitions")));
   Progress progress(terminal, fmt::format("{} threads", threads), static_cast<uint64_t>(total), Progress::Unit::count);
   int before = 0;
@@ -186,7 +186,7 @@ std::vector<Flag> bench_flags() {
                   text_flag("type", "FORMAT", "Q8_0", "", "weight format for --shape"),
                   device_flag(),
                   kv,
-                  integer_flag("ubatch-size", "-ub", "512", 1, 65536, "most tokens of one pass"),
+                  integer_flag("ubatch-size", "-ub", "0", 0, 65536, "most tokens of one pass; 0: 512, on a GPU 2048"),
                   {.name = "warmup", .otherwise = "true", .help = "one run before the first that counts"}},
                  timing_flags(),
                  {output}});

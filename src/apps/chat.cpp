@@ -133,7 +133,7 @@ Result<int> run(const Arguments& arguments) {
   ExecutorOptions wanted;
   wanted.context = static_cast<int32_t>(arguments.integer("ctx-size"));
   if (wanted.context == 0) wanted.context = std::min(loaded->context(), kUsualContext);
-  wanted.rows = static_cast<int32_t>(arguments.integer("ubatch-size"));
+  wanted.rows = step_rows(arguments, "ubatch-size", 512);
   wanted.kv = kv_type(arguments, *loaded);
   TRY(auto executor, Executor::create(loaded->model(), loaded->backend(), wanted));
   Generator generator(*executor);

@@ -21,7 +21,7 @@ Result<int> run(const Arguments& arguments) {
   TRY(std::vector<ScoredText> texts, scored_texts(arguments, *loaded, text));
   ExecutorOptions options = scoring_options(texts, loaded->vocab());
   options.kv = kv_type(arguments, *loaded);
-  options.wanted = options.rows = std::min(options.rows, static_cast<int32_t>(arguments.integer("ubatch-size")));
+  options.wanted = options.rows = std::min(options.rows, step_rows(arguments, "ubatch-size", 512));
   if (options.context > loaded->context()) {
     terminal.warn("texts of up to {} tokens, but the model was made for {}", options.context, loaded->context());
   }

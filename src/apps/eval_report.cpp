@@ -40,9 +40,8 @@ Result<std::unique_ptr<LoadedModel>> load_file(const Arguments& arguments, const
 Result<void> measure_speed(const Arguments& arguments, LoadedModel& model, const Machine& machine, Entry& entry) {
   const int32_t most = std::min(512, model.context() / 2);
   const std::vector<StepTest> tests = {{.prompt = most}, {.generated = 32, .depth = most}};
-  TRY(auto executor,
-      Executor::create(model.model(), model.backend(),
-                       options_for(tests, static_cast<int32_t>(arguments.integer("ubatch-size")), entry.kv)));
+  TRY(auto executor, Executor::create(model.model(), model.backend(),
+                                      options_for(tests, step_rows(arguments, "ubatch-size", 512), entry.kv)));
   for (const StepTest& test : tests) {
     TRY(const StepResult result, run_step_test(*executor, test, machine, {.repetitions = 3, .progress = [](int, int) {
                                                                             return !Interruptible::interrupted();

@@ -87,7 +87,7 @@ Result<void> measure_growth(const Arguments& arguments, LoadedModel& model, Expl
   if (tests.empty()) return {};
   const DType kv = kv_type(arguments, model);
   TRY(auto executor, Executor::create(model.model(), model.backend(),
-                                      options_for(tests, static_cast<int32_t>(arguments.integer("ubatch-size")), kv)));
+                                      options_for(tests, step_rows(arguments, "ubatch-size", 512), kv)));
   Progress progress(arguments.terminal(), "measuring growth", tests.size(), Progress::Unit::count);
   uint64_t done = 0;
   for (const StepTest& test : tests) {
@@ -113,7 +113,7 @@ Result<int> run(const Arguments& arguments) {
   report.handover = handover_seconds(report.machine.threads);
   TimedBackend timed(loaded->backend());
   TRY(const std::vector<Token> prompt, tokenise(arguments, *loaded));
-  ExecutorOptions options = {.rows = static_cast<int32_t>(arguments.integer("ubatch-size"))};
+  ExecutorOptions options = {.rows = step_rows(arguments, "ubatch-size", 512)};
   options.context = loaded->context();
   if (const int64_t predict = arguments.integer("predict"); predict >= 0) {
     const int64_t needed = static_cast<int64_t>(prompt.size()) + std::max<int64_t>(2, predict) + 1;

@@ -130,7 +130,7 @@ Result<int> run(const Arguments& arguments) {
   TRY(std::vector<Token> prompt, prompt_tokens(arguments, *loaded));
   ExecutorOptions wanted;
   wanted.context = context_of(arguments, *loaded, prompt.size());
-  wanted.rows = static_cast<int32_t>(arguments.integer("ubatch-size"));
+  wanted.rows = step_rows(arguments, "ubatch-size", 512);
   wanted.kv = kv_type(arguments, *loaded);
   if (wanted.context > loaded->context()) {
     terminal.warn("a context of {} tokens, but the model was made for {}: text beyond that may be poor", wanted.context,

@@ -9,6 +9,7 @@
 #include "apps/model_path.h"
 #include "apps/terminal.h"
 #include "backend/cpu/cpu.h"
+#include "session/device.h"
 
 namespace millrace::apps {
 namespace {
@@ -44,6 +45,12 @@ Flag device_flag() {
           .help = "what computes: cpu, cuda, cuda:NUMBER, auto (a GPU if there is one) or reference"};
 }
 
+int32_t step_rows(const Arguments& arguments, std::string_view flag, int32_t on_cpu) {
+  const auto asked = static_cast<int32_t>(arguments.integer(flag));
+  if (asked > 0) return asked;
+  return gpu_memory(arguments.text("device")) > 0 ? 2048 : on_cpu;
+}
+
 std::vector<Flag> machine_flags() {
   return {
       device_flag(),
@@ -56,7 +63,7 @@ std::vector<Flag> machine_flags() {
        .choices = kKvTypes,
        .help = "numbers that keys and values are kept in; auto: bf16 where that is faster and the weights are not F16 "
                "or F32, else f16"},
-      integer_flag("ubatch-size", "-ub --chunk", "512", 1, 1 << 20, "tokens computed in one step"),
+      integer_flag("ubatch-size", "-ub --chunk", "0", 0, 1 << 20, "tokens computed in one step; 0: 512, on a GPU 2048"),
       {.name = "memory-limit",
        .kind = Kind::bytes,
        .value = "BYTES",

@@ -83,7 +83,8 @@ std::vector<Flag> engine_flags() {
       integer_flag("ctx-size", "-c --ctx --max-model-len", "0", 0, 1 << 30,
                    "tokens of prompt and answer together; 0: the model's, at most 4096"),
       integer_flag("parallel", "-np --max-num-seqs", "16", 1, 4096, "sequences computed together"),
-      integer_flag("batch-size", "-b --max-num-batched-tokens", "256", 1, 65536, "tokens of a step"),
+      integer_flag("batch-size", "-b --max-num-batched-tokens", "0", 0, 65536,
+                   "tokens of a step; 0: 256, on a GPU 2048"),
       integer_flag("max-waiting", "", "1024", 1, 1 << 20, "answers in the queue; more are refused with 429"),
       text_flag("policy", "NAME", "fcfs", "fcfs|priority|slo", "who goes first"),
       {.name = "kv-size",
@@ -146,8 +147,7 @@ Result<ServedModel> served_model(const Arguments& arguments, const std::function
   options.executor.context = asked > 0 ? asked : std::min(loaded->context(), kUsualContext);
   options.executor.kv = kv_type(arguments, *loaded);
   options.limits.max_sequences = static_cast<int>(arguments.integer("parallel"));
-  options.limits.step_tokens =
-      std::max(static_cast<int>(arguments.integer("batch-size")), options.limits.max_sequences);
+  options.limits.step_tokens = std::max(step_rows(arguments, "batch-size", 256), options.limits.max_sequences);
   options.limits.max_waiting = static_cast<int>(arguments.integer("max-waiting"));
   options.limits.max_choices = 128;
   options.executor.rows = options.limits.step_tokens;

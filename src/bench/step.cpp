@@ -66,7 +66,10 @@ class Runner {
     std::vector<Chunk> chunks(static_cast<size_t>(test_.sequences));
     for (int32_t at = begin; at < begin + count; ++at) {
       for (int32_t s = 0; s < test_.sequences; ++s) chunks[static_cast<size_t>(s)] = chunk(s, at, 1, 1);
-      executor_.run(chunks);
+      if (executor_.picks())  // as a server does it: the next tokens come back, not the logits
+        executor_.run_best(chunks);
+      else
+        executor_.run(chunks);
       if (passes != nullptr) passes->emplace_back(static_cast<size_t>(test_.sequences), PassRows{.begin = at});
     }
   }

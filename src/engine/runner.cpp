@@ -41,23 +41,24 @@ Runner::Answer& Runner::answer(const Launch::Item& item) {
   return answer;
 }
 
+// The step after this one may be planned already and continue from the token that should have come: it gets one, and
+// what it makes of it is thrown away with the answer.
+void Runner::fail(Answer& answer, Error why, SampledRow& row) {
+  answer.tokens.push_back(0);
+  row.error = std::move(why);
+}
+
 void Runner::choose(const Launch::Item& item, std::span<const float> logits, SampledRow& row) {
   Answer& answer = this->answer(item);
   const Request& asked = *item.asked;
   // A step whose result was thrown away is repeated: what it chose last time is chosen again.
   answer.tokens.resize(static_cast<size_t>(item.begin + item.count));
-  if (answer.error) {
-    row.error = answer.error;
-    return;
-  }
+  if (answer.error) return fail(answer, *answer.error, row);
   bool too_short = static_cast<int>(answer.tokens.size() - asked.prompt.size()) < asked.min_tokens;
   std::span<const Token> banned_now;
   if (too_short) banned_now = asked.stop_tokens;
   auto token = answer.sampler->sample(logits, answer.tokens, scratch_, banned_now);
-  if (!token.ok()) {
-    row.error = token.error();
-    return;
-  }
+  if (!token.ok()) return fail(answer, token.error(), row);
   answer.tokens.push_back(*token);
   row.tokens.push_back(*token);
   if (asked.logprobs < 0) return;
@@ -82,10 +83,7 @@ bool Runner::all_greedy(const Launch& launch) {
 void Runner::take_best(const Launch::Item& item, int32_t best, SampledRow& row) {
   Answer& answer = this->answer(item);
   answer.tokens.resize(static_cast<size_t>(item.begin + item.count));
-  if (best < 0) {
-    row.error = Error{Code::internal, "the model gave no number for any token"};
-    return;
-  }
+  if (best < 0) return fail(answer, Error{Code::internal, "the model gave no number for any token"}, row);
   answer.tokens.push_back(best);
   row.tokens.push_back(best);
 }

@@ -52,6 +52,7 @@ class Runner {
   };
   Answer& answer(const Launch::Item& item);
   void choose(const Launch::Item& item, std::span<const float> logits, SampledRow& row);
+  void fail(Answer& answer, Error why, SampledRow& row);
   bool all_greedy(const Launch& launch);
   void take_best(const Launch::Item& item, int32_t best, SampledRow& row);
 

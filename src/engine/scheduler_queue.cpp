@@ -51,13 +51,11 @@ Result<void> Scheduler::admissible(const Request& request, double now) const {
                  "{} tokens need {} pages of cache, there are {} in all: shorten it or give the cache more memory",
                  total, pages, cache_.pool().pages());
   if (static_cast<int64_t>(waiting_.size()) + request.choices > limits_.max_waiting)
-    return error(Code::overloaded, "{} answers wait already, at most {} may: try again later", waiting_.size(),
-                 limits_.max_waiting);
+    return error(Code::overloaded, "{} answers wait already, at most {} may", waiting_.size(), limits_.max_waiting);
   int uncached = static_cast<int>(request.prompt.size()) - cache_.cached(request.root, request.prompt);
   if (auto wait = policy_->too_long(load(now), request.targets, uncached))
-    return error(Code::overloaded,
-                 "the first token would come in about {:.2f} s, too late to promise {:.2f} s: try again in {:.0f} s",
-                 *wait, request.targets.first_token, std::max(1.0, *wait - request.targets.first_token));
+    return error(Code::overloaded, "the first token would come in about {:.2f} s, too late to promise {:.2f} s", *wait,
+                 request.targets.first_token);
   return {};
 }
 

@@ -4,6 +4,12 @@
 #include <cmath>
 
 namespace millrace {
+namespace {
+
+// Whole seconds, as Retry-After has them; whoever waits longer than an hour may as well ask in between.
+double whole_seconds(double wait) { return std::clamp(std::ceil(wait), 1.0, 3600.0); }
+
+}  // namespace
 
 ApiError bad_field(std::string_view field, std::string message) {
   return {.message = std::move(message), .param = std::string(field), .code = "invalid_value"};
@@ -38,6 +44,12 @@ ApiError from_error(const Error& failure) {
   }
 }
 
+ApiError come_again(ApiError failure, double wait_seconds) {
+  failure.message += fmt::format("; try again in about {:.0f} s", whole_seconds(wait_seconds));
+  failure.retry_after = wait_seconds;
+  return failure;
+}
+
 std::string_view shortened(std::string_view text) {
   constexpr size_t kShown = 64;
   if (text.size() <= kShown) return text;
@@ -57,8 +69,7 @@ Json error_json(const ApiError& failure) {
 HttpAnswer error_answer(const ApiError& failure) {
   HttpAnswer answer{.status = failure.status, .body = to_text(error_json(failure))};
   if (failure.retry_after) {
-    const double seconds = std::clamp(std::ceil(*failure.retry_after), 1.0, 3600.0);
-    answer.headers.emplace_back("Retry-After", fmt::format("{:.0f}", seconds));
+    answer.headers.emplace_back("Retry-After", fmt::format("{:.0f}", whole_seconds(*failure.retry_after)));
   }
   if (failure.status == 401) answer.headers.emplace_back("WWW-Authenticate", "Bearer");
   return answer;

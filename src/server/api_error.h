@@ -30,6 +30,9 @@ ApiError unfinished();
 // What an Error of the layers below means to a client.
 ApiError from_error(const Error& failure);
 
+// The error with a time to come again: in its text for people, in Retry-After for programs, the same in both.
+ApiError come_again(ApiError failure, double wait_seconds);
+
 // What a client sent, short enough to be shown back to it: cut between characters.
 std::string_view shortened(std::string_view text);
 

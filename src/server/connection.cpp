@@ -3,7 +3,6 @@
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
-#include <boost/asio/post.hpp>
 #include <boost/asio/redirect_error.hpp>
 #include <boost/asio/ssl/stream.hpp>
 #include <boost/asio/steady_timer.hpp>
@@ -84,6 +83,7 @@ class Connection : public ConnectionHandle, public std::enable_shared_from_this<
   void close_idle() override {
     if (idle_) close();
   }
+  void wake() override { timer_.cancel(); }
 
  private:
   static constexpr bool kTls = !std::is_same_v<Stream, StreamSocket>;
@@ -93,8 +93,6 @@ class Connection : public ConnectionHandle, public std::enable_shared_from_this<
     else
       return stream_;
   }
-
-  void wake() { timer_.cancel(); }
 
   // Sleeps until somebody wakes it or the time has come; whoever calls looks again at what it waits for.
   asio::awaitable<void> sleep_until(Clock::time_point deadline) {
@@ -182,11 +180,11 @@ class Connection : public ConnectionHandle, public std::enable_shared_from_this<
     const bool asked = co_await read_more(Clock::now() + seconds(kTurnSeconds), kReadBytes);
     if (!asked) co_return;
     refused_ = true;
-    HttpAnswer answer = error_answer({.status = 503,
-                                      .message = "this server has all the connections it may have: try again later",
-                                      .type = "server_error",
-                                      .code = "overloaded",
-                                      .retry_after = 1});
+    HttpAnswer answer = error_answer(come_again({.status = 503,
+                                                 .message = "this server has all the connections it may have",
+                                                 .type = "server_error",
+                                                 .code = "overloaded"},
+                                                1));
     co_await write_whole(std::move(answer));
   }
 
@@ -407,12 +405,8 @@ class Connection : public ConnectionHandle, public std::enable_shared_from_this<
   }
 
   asio::awaitable<bool> answer(HttpRequest request) {
-    std::weak_ptr<Connection> weak = this->weak_from_this();
-    reply_ = std::make_shared<Reply>([weak, executor = stream_.get_executor()] {
-      asio::post(executor, [weak] {
-        if (auto self = weak.lock()) self->wake();
-      });
-    });
+    reply_ = std::make_shared<Reply>(
+        [doorbell = setting_.doorbell, weak = this->weak_from_this()] { doorbell->ring(weak); });
     setting_.service->handle(std::move(request), reply_);
     Reply::Seen seen;
     while (!closed_) {

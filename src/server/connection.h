@@ -12,6 +12,7 @@
 #include <functional>
 #include <memory>
 
+#include "server/doorbell.h"
 #include "server/service.h"
 
 namespace millrace {
@@ -32,7 +33,8 @@ using StreamSocket = boost::asio::generic::stream_protocol::socket;
 
 struct ConnectionSetting {
   Service* service = nullptr;
-  ConnectionLimits limits;
+  std::shared_ptr<Doorbell> doorbell;
+  ConnectionLimits limits = {};
   bool local = false;                        // a unix socket
   bool full = false;                         // there are connections enough: it is told so, and no more
   const bool* closing = nullptr;             // the server drains: no further request on this connection
@@ -40,9 +42,8 @@ struct ConnectionSetting {
 };
 
 // What the listener keeps of a connection.
-class ConnectionHandle {
+class ConnectionHandle : public Sleeper {
  public:
-  virtual ~ConnectionHandle() = default;
   virtual void close() = 0;       // now
   virtual void close_idle() = 0;  // if it waits for a request
 };

@@ -4,6 +4,8 @@
 #include <chrono>
 #include <random>
 
+#include "server/doorbell.h"
+
 namespace millrace {
 namespace {
 
@@ -179,6 +181,7 @@ void StepMail::send() {
   if (heard_.empty()) return;
   workers_.post([heard = std::exchange(heard_, {})]() mutable {
     std::erase_if(heard, [](const std::shared_ptr<Generation>& one) { return !one->work(); });
+    const Doorbell::Together once;
     for (const auto& one : heard) one->exchange().ready();
   });
 }
@@ -196,7 +199,7 @@ void Generation::take(const Heard& heard) {
   if (choice.take(heard.event)) setting_.model->engine->cancel(parts_[heard.part].id, heard.event.choice);
   if (!choice.error() || failure_) return;
   failure_ = from_error(*choice.error());
-  if (failure_->status == 429) failure_->retry_after = setting_.wait_expected();
+  if (failure_->status == 429) failure_ = come_again(*std::move(failure_), setting_.wait_expected());
 }
 
 bool Generation::read_heard() {

@@ -6,12 +6,8 @@ namespace millrace {
 namespace {
 
 ApiError too_many(std::string message, double wait) {
-  message += fmt::format("; try again in {:.0f} s", std::max(1.0, wait));
-  return {.status = 429,
-          .message = std::move(message),
-          .type = "rate_limit_error",
-          .code = "rate_limit_exceeded",
-          .retry_after = wait};
+  return come_again(
+      {.status = 429, .message = std::move(message), .type = "rate_limit_error", .code = "rate_limit_exceeded"}, wait);
 }
 
 }  // namespace

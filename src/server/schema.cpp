@@ -1,7 +1,7 @@
 #include "server/schema.h"
 
+#include <algorithm>
 #include <cmath>
-#include <limits>
 
 namespace millrace {
 namespace {
@@ -66,8 +66,6 @@ Failure check_text(const Field& field, const Json& value) {
   return {};
 }
 
-constexpr size_t kLongestStop = 256;
-
 Failure check_texts(const Field& field, const Json& value) {
   auto one = [&](const Json& text) -> Failure {
     if (!text.is_string()) return wrong_kind(field, "a text or a list of texts", text);
@@ -88,7 +86,7 @@ Failure check_texts(const Field& field, const Json& value) {
 }
 
 bool is_token(const Json& value) {
-  return value.is_int64() && value.get_int64() >= 0 && value.get_int64() <= std::numeric_limits<int32_t>::max();
+  return value.is_int64() && value.get_int64() >= 0 && value.get_int64() <= kLargestToken;
 }
 
 Failure check_tokens(const Field& field, const Json& value) {
@@ -102,15 +100,13 @@ Failure check_tokens(const Field& field, const Json& value) {
   return {};
 }
 
-constexpr size_t kMostPrompts = 128;
-
 Failure check_prompt(const Field& field, const Json& value) {
   if (value.is_string()) return {};
   const auto* list = value.if_array();
   if (list == nullptr) return wrong_kind(field, "a text, token ids, or a list of either", value);
   if (list->empty()) return bad_field(field.name, fmt::format("'{}' is an empty list", field.name));
   Field ids = field;
-  ids.most = 1 << 30;
+  ids.most = kMostTokens;
   if (list->front().is_number()) return check_tokens(ids, value);
   if (list->size() > kMostPrompts)
     return bad_field(field.name, fmt::format("'{}' has {} prompts, at most {} are taken in one request", field.name,
@@ -127,19 +123,17 @@ Failure check_prompt(const Field& field, const Json& value) {
 Failure check_bias(const Field& field, const Json& value) {
   const auto* object = value.if_object();
   if (object == nullptr) return wrong_kind(field, "an object of token ids and numbers", value);
-  if (object->size() > 1024)
+  if (object->size() > kMostBiases)
     return bad_field(field.name,
-                     fmt::format("'{}' has {} entries, at most 1024 are taken", field.name, object->size()));
+                     fmt::format("'{}' has {} entries, at most {} are taken", field.name, object->size(), kMostBiases));
   for (const auto& member : *object) {
     const std::string_view key(member.key().data(), member.key().size());
-    if (key.empty() || key.size() > 9 || key.find_first_not_of("0123456789") != std::string_view::npos)
+    if (key.empty() || key.size() > kLongestTokenKey || key.find_first_not_of("0123456789") != std::string_view::npos)
       return bad_field(field.name, fmt::format("'{}' has a key that is no token id", field.name));
     if (auto failure = check_number(field, member.value())) return failure;
   }
   return {};
 }
-
-constexpr size_t kMostParts = 1024;
 
 Failure check_content(const Field& field, const Json& content, size_t index) {
   auto fail = [&](std::string message) {
@@ -177,7 +171,7 @@ Failure check_message(const Field& field, const Json& message, size_t index) {
       return not_built(name + "." + std::string(key), fmt::format("'{}' in a message is not built", key));
   if (says == "tool" || says == "function")
     return not_built(name + ".role", fmt::format("the role '{}' is not built: there are no tool calls", says));
-  if (says != "system" && says != "developer" && says != "user" && says != "assistant")
+  if (std::find(std::begin(kRoles), std::end(kRoles), says) == std::end(kRoles))
     return bad_field(name + ".role",
                      fmt::format("'{}' is no role: there are system, developer, user and assistant", shortened(says)));
   const Json* content = object->if_contains("content");

@@ -4,6 +4,7 @@
 // Constant; any thread.
 #pragma once
 
+#include <limits>
 #include <optional>
 #include <span>
 #include <string>
@@ -55,6 +56,16 @@ struct Field {
   Standing standing = Standing::used;
   bool required = false;
 };
+
+// What holds for every field of a shape, whatever its range.
+inline constexpr size_t kLongestStop = 256;    // bytes of one of several texts
+inline constexpr size_t kMostPrompts = 128;    // of one request
+inline constexpr size_t kMostBiases = 1024;    // tokens whose logits are changed
+inline constexpr size_t kMostParts = 1024;     // of one message's content
+inline constexpr size_t kLongestTokenKey = 9;  // digits of a token id that is a key
+inline constexpr int64_t kLargestToken = std::numeric_limits<int32_t>::max();
+inline constexpr int64_t kMostTokens = 1 << 30;  // of a prompt, before anybody asks what the context has room for
+inline constexpr std::string_view kRoles[] = {"system", "developer", "user", "assistant"};
 
 std::span<const Field> fields();
 

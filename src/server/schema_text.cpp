@@ -4,8 +4,32 @@
 namespace millrace {
 namespace {
 
-JsonObject token_json() { return {{"type", "integer"}, {"minimum", 0}}; }
-JsonObject list_json(Json items) { return {{"type", "array"}, {"items", std::move(items)}}; }
+JsonObject token_json() { return {{"type", "integer"}, {"minimum", 0}, {"maximum", kLargestToken}}; }
+JsonObject list_json(Json items, size_t least, size_t most) {
+  return {{"type", "array"}, {"items", std::move(items)}, {"minItems", least}, {"maxItems", most}};
+}
+
+JsonObject message_json() {
+  const JsonObject text = {{"type", "string"}};
+  const JsonObject part = {{"type", "object"},
+                           {"required", JsonArray{"type", "text"}},
+                           {"properties", {{"type", {{"enum", JsonArray{"text"}}}}, {"text", text}}}};
+  JsonArray roles;
+  for (std::string_view role : kRoles) roles.emplace_back(role);
+  return {{"type", "object"},
+          {"required", JsonArray{"role", "content"}},
+          {"properties",
+           {{"role", {{"enum", std::move(roles)}}},
+            {"content", {{"anyOf", JsonArray{text, JsonObject{{"type", "null"}}, list_json(part, 0, kMostParts)}}}}}}};
+}
+
+JsonObject prompt_json() {
+  const JsonObject text = {{"type", "string"}};
+  const JsonObject tokens = list_json(token_json(), 0, kMostTokens),
+                   some_tokens = list_json(token_json(), 1, kMostTokens);
+  return {
+      {"anyOf", JsonArray{text, list_json(text, 1, kMostPrompts), some_tokens, list_json(tokens, 1, kMostPrompts)}}};
+}
 
 JsonObject number_json(const Field& field, std::string_view type) {
   JsonObject out = {{"type", type}};
@@ -34,21 +58,21 @@ JsonObject shape_json(const Field& field) {
       return out;
     }
     case Shape::texts: {
-      JsonObject list = list_json(text);
-      list["maxItems"] = static_cast<int64_t>(field.most);
-      return {{"anyOf", JsonArray{text, list}}};
+      const JsonObject one = {{"type", "string"}, {"minLength", 1}, {"maxLength", kLongestStop}};
+      return {{"anyOf", JsonArray{one, list_json(one, 0, static_cast<size_t>(field.most))}}};
     }
     case Shape::tokens:
-      return list_json(token_json());
+      return list_json(token_json(), 0, static_cast<size_t>(field.most));
     case Shape::prompt:
-      return {{"anyOf", JsonArray{text, list_json(text), list_json(token_json()), list_json(list_json(token_json()))}}};
+      return prompt_json();
     case Shape::messages:
-      return list_json(JsonObject{{"type", "object"},
-                                  {"required", JsonArray{"role", "content"}},
-                                  {"properties", {{"role", text}, {"content", JsonObject()}}}});
+      return list_json(message_json(), 1, static_cast<size_t>(field.most));
     case Shape::bias: {
       JsonObject value = number_json(field, "number");
-      return {{"type", "object"}, {"additionalProperties", std::move(value)}};
+      return {{"type", "object"},
+              {"propertyNames", {{"pattern", fmt::format("^[0-9]{{1,{}}}$", kLongestTokenKey)}}},
+              {"additionalProperties", std::move(value)},
+              {"maxProperties", kMostBiases}};
     }
     case Shape::object:
       return {{"type", "object"}};

@@ -71,6 +71,8 @@ struct Server::State {
 
   ServerOptions options;
   asio::io_context io{1};
+  std::shared_ptr<Doorbell> doorbell =
+      std::make_shared<Doorbell>([this](std::function<void()> task) { asio::post(io, std::move(task)); });
   Service service;
   std::unique_ptr<asio::ssl::context> tls;
   std::vector<std::unique_ptr<Acceptor>> acceptors;
@@ -171,8 +173,12 @@ void Server::State::take(StreamSocket socket, bool local) {
     const int yes = 1;
     ::setsockopt(socket.native_handle(), IPPROTO_TCP, TCP_NODELAY, &yes, sizeof(yes));
   }
-  ConnectionSetting setting{
-      .service = &service, .local = local, .full = full, .closing = &closing, .tls = local ? nullptr : tls.get()};
+  ConnectionSetting setting{.service = &service,
+                            .doorbell = doorbell,
+                            .local = local,
+                            .full = full,
+                            .closing = &closing,
+                            .tls = local ? nullptr : tls.get()};
   setting.limits.body_bytes = options.service.body.bytes;
   setting.limits.header_seconds = options.header_seconds;
   setting.limits.body_seconds = options.body_seconds;

@@ -150,11 +150,9 @@ void Service::log_request(const HttpRequest& request, int status, double seconds
 }
 
 ApiError Service::too_much() const {
-  return {.status = 429,
-          .message = "too many requests wait to be read: try again later",
-          .type = "rate_limit_error",
-          .code = "overloaded",
-          .retry_after = wait_expected()};
+  return come_again(
+      {.status = 429, .message = "too many requests wait to be read", .type = "rate_limit_error", .code = "overloaded"},
+      wait_expected());
 }
 
 void Service::prepare(std::function<HttpAnswer()> task, std::shared_ptr<Exchange> exchange) {

@@ -154,6 +154,28 @@ TEST(Engine, RefusesWithTheNumbers) {
   EXPECT_NE(refusal(no_such_temperature), "accepted");
 }
 
+// An answer for which no token is left ends with an error of its own, although the step after it is planned by then;
+// the one beside it has the bytes it has alone.
+TEST(Engine, AnAnswerWithoutATokenEndsAlone) {
+  TinyModel tiny = TinyModel::open("llama-gqa-rope3", 2);
+  Request good{.prompt = {5, 6, 7}, .max_tokens = 24};
+  good.sampling.temperature = 0;
+  const Answers expected = alone(tiny, {good});
+  Request none = good;
+  none.min_tokens = none.max_tokens;
+  for (Token token = 0; token < tiny.model->spec().vocab; ++token) none.stop_tokens.push_back(token);
+  for (bool overlap : {false, true}) {
+    EngineOptions options = {.executor = {.context = 160}, .limits = {.max_sequences = 4}, .overlap = overlap};
+    auto engine = Engine::create(*tiny.model, *tiny.backend, options).value();
+    Collector collector(1);
+    engine->submit(good, collector.listener(0, 1));
+    std::promise<std::optional<Error>> told;
+    engine->submit(none, [&](std::span<const Event> events) { told.set_value(events.back().error); });
+    EXPECT_TRUE(told.get_future().get().has_value()) << overlap;
+    EXPECT_EQ(collector.wait(), expected) << overlap;
+  }
+}
+
 TEST(Engine, CancelledRequestsGiveTheirPagesBack) {
   TinyModel tiny = TinyModel::open("llama-mha", 1);
   auto engine =

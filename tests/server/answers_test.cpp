@@ -1,6 +1,7 @@
 // What the server answers, over a real connection, against what the session gives for the same tokens.
 #include <gtest/gtest.h>
 
+#include "server/openapi.h"
 #include "server/rig.h"
 #include "session/answer.h"
 #include "session/chat_prompt.h"
@@ -55,12 +56,22 @@ TEST(Answers, HealthReadyModelsVersion) {
   EXPECT_EQ(at(rig.get("/v1/models").json(), "data", 0, "id"), Json("stories"));
   EXPECT_EQ(rig.get("/version").status, 200);
   const Json api = rig.get("/openapi.json").json();
+  EXPECT_EQ(to_text(api), to_text(openapi_json("unknown")));
   for (const Route& route : routes()) EXPECT_NE(find(at(api, "paths"), route.path), nullptr) << route.path;
   EXPECT_EQ(rig.get("/nowhere").status, 404);
   EXPECT_EQ(rig.get("/v1/completions").status, 405);
   const Response head = rig.fetch("HEAD", "/health");
   EXPECT_EQ(head.status, 200);
   EXPECT_TRUE(head.body.empty());
+}
+
+TEST(Answers, AnEngineThatStandsStillIsNotHealthy) {
+  ServerOptions options;
+  options.service.stuck_seconds = -1;  // as if it had stood for longer than it may
+  Rig rig(std::move(options));
+  const Response response = rig.get("/health");
+  EXPECT_EQ(response.status, 503);
+  EXPECT_EQ(at(response.json(), "status"), Json("stuck"));
 }
 
 TEST(Answers, WhileLoadingEverybodyIsToldToWait) {
@@ -93,16 +104,20 @@ TEST(Answers, AStreamIsTheWholeAnswerInParts) {
   std::map<int64_t, std::string> text, ids;
   std::map<int64_t, int> ends;
   std::string id;
+  Json created;
   for (size_t i = 0; i + 1 < events.size(); ++i) {
     const Json event = parse_json(events[i]).value();
-    if (i == 0) id = text_of(at(event, "id"));
+    if (i == 0) id = text_of(at(event, "id")), created = at(event, "created");
     EXPECT_EQ(text_of(at(event, "id")), id);
     if (i + 2 == events.size()) {
       EXPECT_TRUE(at(event, "choices").get_array().empty());
       EXPECT_EQ(at(event, "usage", "completion_tokens"), Json(32));
-      EXPECT_EQ(at(event, "usage"), at(whole, "usage").is_object() ? at(event, "usage") : Json());
+      for (const char* count : {"prompt_tokens", "completion_tokens", "total_tokens"})
+        EXPECT_EQ(at(event, "usage", count), at(whole, "usage", count));
       continue;
     }
+    EXPECT_TRUE(event.at("usage").is_null());  // there, but only the last one has counts
+    EXPECT_EQ(at(event, "created"), created);
     const int64_t index = at(event, "choices", 0, "index").get_int64();
     text[index] += text_of(at(event, "choices", 0, "text"));
     if (const Json* list = find(at(event, "choices", 0), "token_ids"))
@@ -210,6 +225,9 @@ TEST(Answers, AStopStringEndsTheAnswerAndTheWork) {
   const std::string free =
       text_of(at(rig.post("/v1/completions", "{" + ask + R"(,"max_tokens":40})").json(), "choices", 0, "text"));
   const std::string stop = free.substr(free.size() / 2, 5);
+  const Json pieces = rig.post("/tokenize", fmt::format(R"({{"content":"{}","with_pieces":true}})", stop)).json();
+  for (const Json& token : at(pieces, "tokens").get_array())
+    EXPECT_EQ(text_of(at(token, "piece")).find(stop), std::string::npos) << "it lies within one token";
   const std::string expected = free.substr(0, free.find(stop));
   for (std::string_view stream : {"false", "true"}) {
     const Response response =

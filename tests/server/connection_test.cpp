@@ -64,11 +64,12 @@ TEST(Http, BodiesInChunksAndAfterContinue) {
 // Cut anywhere, also where Beast's parser does not expect it: between the two line breaks that end the last chunk.
 TEST(Http, ChunksMayBeCutAnywhere) {
   Rig rig;
-  const std::string head = "POST /tokenize HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n";
+  const std::string head = "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n";
+  const std::string_view ask = R"({"prompt":[1],"max_tokens":1})";
   Client other(rig.port());
   for (const auto& [body, status] : {std::pair<std::string, int>{"0\r\n\r\n", 400},
                                      {"000;a=b\r\nX: y\r\n\r\n", 400},
-                                     {"f\r\n{\"content\":\"0\"}\r\n0\r\n\r\n", 200}}) {
+                                     {fmt::format("{:x}\r\n{}\r\n0\r\n\r\n", ask.size(), ask), 200}}) {
     for (size_t cut = 1; cut < body.size(); ++cut) {
       Client client(rig.port());
       client.send(head + body.substr(0, cut));
@@ -236,6 +237,8 @@ TEST(Http, TooManyWaitAndTheRestIsToldWhenToComeBack) {
   EXPECT_EQ(refused.status, 429) << refused.body;
   EXPECT_GE(std::stoi(refused.headers.at("retry-after")), 1);
   EXPECT_EQ(at(refused.json(), "error", "type"), Json("rate_limit_error"));
+  const std::string predicted = fmt::format("try again in about {} s", refused.headers.at("retry-after"));
+  EXPECT_NE(refused.body.find(predicted), std::string::npos) << refused.body;
 }
 
 // Beyond the most connections there may be, whoever asks is told to come back; how many are told at once is bounded,

@@ -93,7 +93,8 @@ TEST(Memory, ARequestThatFindsNoneIsAnswered) {
   }
   EXPECT_TRUE(testing::eventually([&] { return service.open() == 0; }));
   auto after = std::make_shared<OneAnswer>();
-  service.handle({.method = "POST", .path = "/tokenize", .body = R"({"content":"hello"})", .local = true}, after);
+  const char* small = R"({"prompt":[1],"max_tokens":1})";
+  service.handle({.method = "POST", .path = "/v1/completions", .body = small, .local = true}, after);
   EXPECT_EQ(after->wait().status, 200);
 }
 

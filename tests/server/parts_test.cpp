@@ -1,6 +1,7 @@
-// Parts that need neither a socket nor a model: keys, limits, quoting.
+// Parts that need neither a socket nor a model: keys, limits, the doorbell, quoting.
 #include <gtest/gtest.h>
 
+#include "server/doorbell.h"
 #include "server/keys.h"
 #include "server/limiter.h"
 #include "server/writing.h"
@@ -65,8 +66,57 @@ TEST(Limiter, ChargesTokensAndCountsWhoIsOpen) {
   auto later = limiter.enter("a", limits, 0);
   ASSERT_TRUE(later);
   EXPECT_NEAR(*later->retry_after, 60.1, 0.2);
+  EXPECT_NE(later->message.find("try again in about 61 s"), std::string::npos) << later->message;
   EXPECT_TRUE(limiter.enter("a", limits, 59));
   EXPECT_FALSE(limiter.enter("a", limits, 61));
+}
+
+TEST(Doorbell, CallsOnceForAllWhoAreNamed) {
+  struct Counter : Sleeper {
+    void wake() override { ++woken; }
+    int woken = 0;
+  };
+  std::vector<std::function<void()>> posted;
+  bool full = false;
+  auto doorbell = std::make_shared<Doorbell>([&](std::function<void()> task) {
+    if (full) throw std::bad_alloc();
+    posted.push_back(std::move(task));
+  });
+  auto io = [&] {  // what the I/O thread does when it comes
+    for (auto& task : std::exchange(posted, {})) task();
+  };
+  auto a = std::make_shared<Counter>(), b = std::make_shared<Counter>(), gone = std::make_shared<Counter>();
+  doorbell->ring(a);
+  doorbell->ring(b);
+  EXPECT_EQ(posted.size(), 1U);
+  io();
+  EXPECT_EQ(a->woken + b->woken, 2);
+  {
+    const Doorbell::Together once;
+    doorbell->ring(a);
+    doorbell->ring(gone);
+    doorbell->ring(b);
+    EXPECT_TRUE(posted.empty());
+    gone.reset();
+  }
+  EXPECT_EQ(posted.size(), 1U);
+  io();
+  EXPECT_EQ(a->woken, 2);
+  EXPECT_EQ(b->woken, 2);
+  { const Doorbell::Together nobody; }
+  EXPECT_TRUE(posted.empty());
+  // Whoever was named while no call could be made is woken by the next.
+  full = true;
+  {
+    const Doorbell::Together once;
+    doorbell->ring(a);
+  }
+  EXPECT_THROW(doorbell->ring(a), std::bad_alloc);
+  full = false;
+  doorbell->ring(b);
+  io();
+  EXPECT_GE(a->woken, 3);
+  EXPECT_EQ(b->woken, 3);
 }
 
 TEST(Writing, QuotesEveryTextSoThatJsonReadsItBack) {

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <condition_variable>
 
 #include "server/rig.h"
@@ -111,6 +112,37 @@ TEST(Service, ClientsMayLeaveAtAnyMoment) {
     const Metrics m = service.metrics();
     return m.running == 0 && m.waiting == 0 && m.pages_used == m.pages_cached;
   }));
+}
+
+// A line a request with what it cost, and nothing of what was said, also where it was refused.
+TEST(Service, LogsCountsAndNeverWhatWasSaid) {
+  std::mutex mutex;
+  std::string log;
+  ServiceOptions options;
+  options.log = [&](std::string_view line) {
+    std::lock_guard lock(mutex);
+    log += std::string(line) + "\n";
+  };
+  {
+    Service service(std::move(options));
+    service.serve(testing::served_model());
+    for (const char* body :
+         {R"({"prompt":[1,403,407,419],"max_tokens":3,"ignore_eos":true,"user":"secret"})",
+          R"({"prompt":[1],"stop":["secret"],"temperature":"secret"})", R"({"prompt":[1],"secret":1})", "secret"}) {
+      auto one = std::make_shared<Recorder>();
+      service.handle(completion(body), one);
+      one->wait();
+    }
+    auto elsewhere = std::make_shared<Recorder>();
+    service.handle({.method = "GET", .path = "/a\nb \"c", .query = "secret", .local = true}, elsewhere);
+    EXPECT_EQ(elsewhere->wait().status, 404);
+    EXPECT_TRUE(testing::eventually([&] { return service.open() == 0; }));
+  }
+  EXPECT_EQ(log.find("secret"), std::string::npos) << log;
+  EXPECT_EQ(std::count(log.begin(), log.end(), '\n'), 5) << log;
+  EXPECT_NE(log.find("POST /v1/completions 200"), std::string::npos) << log;
+  EXPECT_NE(log.find(", 4 + 3 tokens, 0 cached"), std::string::npos) << log;
+  EXPECT_NE(log.find("GET /a?b??c 404"), std::string::npos) << log;
 }
 
 // Everybody who waits is told, and the service goes while the engine works.

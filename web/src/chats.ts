@@ -287,8 +287,9 @@ async function write(id: string, turn: string, body: Record<string, unknown>, co
       end = { state: 'stopped' };
       announcement.set('Answer stopped.');
     } else {
-      const wait = problem instanceof ApiError && problem.retryAfter > 0 ? ` Try again in ${problem.retryAfter} s.` : '';
-      const error = (problem instanceof Error ? problem.message : String(problem)) + wait;
+      const said = problem instanceof Error ? problem.message : String(problem);
+      const wait = problem instanceof ApiError && !/try again/i.test(said) ? problem.retryAfter : 0;
+      const error = wait > 0 ? `${said} Try again in ${wait} s.` : said;
       end = { state: 'failed', error };
       announcement.set(`The answer failed: ${error}`);
     }

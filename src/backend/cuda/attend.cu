@@ -1,7 +1,7 @@
 // Attention for heads of 64 and 128 numbers in a 16-bit cache. Positions are cut into chunks of kChunk at fixed places;
 // a chunk is gone through in order, 32 positions at a time, with running maxima; chunks are then merged in order. Rows
 // of a long piece go through all their chunks in one thread group; a single row has each chunk computed by a warp of
-// its own and merged by a second kernel. Both do the same arithmetic for a row, so who computed it cannot be seen.
+// its own, and the last of them merges. Both do the same arithmetic for a row, so who computed it cannot be seen.
 #include <algorithm>
 #include <type_traits>
 
@@ -32,6 +32,12 @@ struct Head {
   }
 };
 
+__device__ inline float power_of_two(float x) {
+  float result;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
+  return result;
+}
+
 template <class T>
 __device__ void product(float (&sums)[4], const uint4& a, uint32_t b0, uint32_t b1) {
   if constexpr (std::is_same_v<T, __half>)
@@ -55,6 +61,8 @@ __device__ uint32_t two(float low, float high) {
 struct Sight {
   int begin, end, position;
   float slope;
+
+  __device__ bool all(int first) const { return begin <= first && first + kKeys <= end && slope == 0; }
 };
 
 // One tile of keys and values in shared memory for sixteen query rows.
@@ -65,27 +73,40 @@ __device__ void take_tile(Head<T, D>& head, const uint4 (&q)[D / 16], uint32_t k
   const int lane = static_cast<int>(threadIdx.x) % 32, t = lane % 4;
   float scores[kKeys / 8][4] = {};
 #pragma unroll
-  for (int j = 0; j < kKeys / 8; ++j) {
+  for (int k = 0; k < D / 32; ++k) {  // keys in the inner loop: their sums do not wait for each other
+    uint4 b[kKeys / 8];
 #pragma unroll
-    for (int k = 0; k < D / 32; ++k) {
-      const uint4 b =
-          load_matrices(keys + static_cast<uint32_t>((j * 8 + lane % 8) * H::kPitch + k * 64 + lane / 8 * 16));
-      product<T>(scores[j], q[2 * k], b.x, b.y);
-      product<T>(scores[j], q[2 * k + 1], b.z, b.w);
-    }
+    for (int j = 0; j < kKeys / 8; ++j)
+      b[j] = load_matrices(keys + static_cast<uint32_t>((j * 8 + lane % 8) * H::kPitch + k * 64 + lane / 8 * 16));
+#pragma unroll
+    for (int j = 0; j < kKeys / 8; ++j) product<T>(scores[j], q[2 * k], b[j].x, b[j].y);
+#pragma unroll
+    for (int j = 0; j < kKeys / 8; ++j) product<T>(scores[j], q[2 * k + 1], b[j].z, b[j].w);
   }
   float higher[2] = {head.most[0], head.most[1]};
+  const bool plain = softcap <= 0 && sight[0].all(first) && sight[1].all(first);
+  if (__all_sync(~0u, plain)) {
 #pragma unroll
-  for (int j = 0; j < kKeys / 8; ++j) {
+    for (int j = 0; j < kKeys / 8; ++j) {
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const Sight& see = sight[i / 2];
-      const int position = first + j * 8 + 2 * t + i % 2;
-      float score = scores[j][i] * scale;
-      if (softcap > 0) score = softcap * tanhf(score / softcap);
-      score = (score + see.slope * static_cast<float>(position - see.position)) * kLog2e;
-      scores[j][i] = position >= see.begin && position < see.end ? score : -INFINITY;
-      higher[i / 2] = fmaxf(higher[i / 2], scores[j][i]);
+      for (int i = 0; i < 4; ++i) {
+        scores[j][i] = scores[j][i] * scale * kLog2e;
+        higher[i / 2] = fmaxf(higher[i / 2], scores[j][i]);
+      }
+    }
+  } else {
+#pragma unroll
+    for (int j = 0; j < kKeys / 8; ++j) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const Sight& see = sight[i / 2];
+        const int position = first + j * 8 + 2 * t + i % 2;
+        float score = scores[j][i] * scale;
+        if (softcap > 0) score = softcap * tanhf(score / softcap);
+        score = (score + see.slope * static_cast<float>(position - see.position)) * kLog2e;
+        scores[j][i] = position >= see.begin && position < see.end ? score : -INFINITY;
+        higher[i / 2] = fmaxf(higher[i / 2], scores[j][i]);
+      }
     }
   }
   float factor[2], base[2];
@@ -94,7 +115,7 @@ __device__ void take_tile(Head<T, D>& head, const uint4 (&q)[D / 16], uint32_t k
     higher[i] = fmaxf(higher[i], __shfl_xor_sync(~0u, higher[i], 1));
     higher[i] = fmaxf(higher[i], __shfl_xor_sync(~0u, higher[i], 2));
     base[i] = higher[i] == -INFINITY ? 0.0f : higher[i];
-    factor[i] = exp2f(head.most[i] - base[i]);  // 0 where nothing was seen before
+    factor[i] = power_of_two(head.most[i] - base[i]);  // 0 where nothing was seen before
     head.most[i] = higher[i];
     head.total[i] *= factor[i];
   }
@@ -102,7 +123,7 @@ __device__ void take_tile(Head<T, D>& head, const uint4 (&q)[D / 16], uint32_t k
   for (int j = 0; j < kKeys / 8; ++j) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      scores[j][i] = exp2f(scores[j][i] - base[i / 2]);
+      scores[j][i] = power_of_two(scores[j][i] - base[i / 2]);
       head.total[i / 2] += scores[j][i];
     }
   }
@@ -145,7 +166,7 @@ struct Merge {
 // What both sides are multiplied with when a chunk joins what came before.
 __device__ inline Merge merge(float& most, float& total, float chunk_most, float chunk_total) {
   const float higher = fmaxf(most, chunk_most), base = higher == -INFINITY ? 0.0f : higher;
-  const Merge factors = {exp2f(most - base), exp2f(chunk_most - base)};
+  const Merge factors = {power_of_two(most - base), power_of_two(chunk_most - base)};
   most = higher;
   total = total * factors.of_all + chunk_total * factors.of_chunk;
   return factors;
@@ -169,6 +190,7 @@ struct Pages {
   int64_t stride;         // of pages
   int64_t to_values;      // from a key to its value
   int32_t tokens, shift;  // shift: log2 of tokens, or -1
+  int32_t row_bytes;      // of a key
 
   __device__ Pages(const DeviceStep& step, const KvView& kv, int sequence, int head)
       : pages(step.pages + int64_t{sequence} * step.page_stride),
@@ -176,10 +198,16 @@ struct Pages {
         stride(kv.page_stride),
         to_values(kv.v_offset - kv.k_offset),
         tokens(kv.page_tokens),
-        shift(-1) {
+        shift(-1),
+        row_bytes(kv.k_dim * 2) {
     for (int i = 0; i < 16; ++i) {
       if (1 << i == tokens) shift = i;
     }
+  }
+  // Where a position's key lies. Pages that have left the window are as good as any: nobody sees them.
+  __device__ const std::byte* at(int position) const {
+    const int2 place = of(position);
+    return keys + int64_t{max(pages[place.x], 0)} * stride + int64_t{place.y} * row_bytes;
   }
   // Page number and place within it.
   __device__ int2 of(int position) const {
@@ -193,9 +221,22 @@ struct Pages {
 template <int D, int Threads>
 __device__ void fetch_tile(const Pages& pages, int first, int end, uint32_t keys, uint32_t values, int thread) {
   constexpr int kPieces = D / 8, kPitch = D * 2 + 16;
+  if (pages.tokens % 16 == 0 && first + kKeys <= end) {  // sixteen positions lie one after the other
+    constexpr int kRows = Threads / kPieces;             // brought at a time
+    const std::byte* low = pages.at(first) + thread * 16;
+    const std::byte* high = pages.at(first + 16) + thread * 16 - 16 * D * 2;
+    const uint32_t to = static_cast<uint32_t>(thread / kPieces * kPitch + thread % kPieces * 16);
+#pragma unroll
+    for (int i = 0; i < kKeys * kPieces / Threads; ++i) {
+      const std::byte* from = ((kRows <= 16 ? i * kRows : thread / kPieces) < 16 ? low : high) + i * Threads * 16;
+      copy_16(keys + to + static_cast<uint32_t>(i * kRows * kPitch), from, 16);
+      copy_16(values + to + static_cast<uint32_t>(i * kRows * kPitch), from + pages.to_values, 16);
+    }
+    return;
+  }
   const int looked_up = first + thread % 32, known = looked_up < end ? looked_up : 0;
   const int2 mine = pages.of(known);
-  const int64_t place = int64_t{pages.pages[mine.x]} * pages.stride + int64_t{mine.y} * (D * 2);
+  const int64_t place = int64_t{max(pages.pages[mine.x], 0)} * pages.stride + int64_t{mine.y} * (D * 2);
 #pragma unroll
   for (int i = 0; i < kKeys * kPieces / Threads; ++i) {
     const int piece = thread + i * Threads, key = piece / kPieces, part = piece % kPieces;
@@ -272,7 +313,6 @@ __global__ void __launch_bounds__(kLongWarps * 32, 1)
     long_kernel(DeviceStep step, Attention attention, View q_view, KvView kv, View out, bool singles) {
   using H = Head<T, D>;
   extern __shared__ __align__(128) char shared[];
-  let_next_start();
   wait_for_previous();
   const int group = attention.heads / kv.kv_heads, kv_head = static_cast<int>(blockIdx.y);
   const int tile = static_cast<int>(gridDim.x - 1 - blockIdx.x);  // the longest come last in a piece: start with them
@@ -362,74 +402,115 @@ __device__ void write_partial(const Head<T, D>& head, int group, float* to) {
   }
 }
 
-// One warp for a sequence's kv head and every gridDim.x-th of its chunks.
+constexpr int kMergedHeads = 4;  // of a kv head, merged at the same time: eight lanes each
+
+// All chunks of a sequence's kv head, in order. The warp that finished last does it.
+template <int D>
+__device__ void merge_chunks(const Attention& attention, const float* partials, int chunks, int first_head, int group,
+                             int64_t row, const View& out) {
+  constexpr int kMine = D / 8;  // numbers of a lane
+  const int lane = static_cast<int>(threadIdx.x), part = lane % 8;
+  for (int head = lane / 8; head < (group + kMergedHeads - 1) / kMergedHeads * kMergedHeads; head += kMergedHeads) {
+    const bool real = head < group;
+    const int64_t stride = int64_t{attention.heads} * (D + 2);
+    const float* from = partials + int64_t{first_head + (real ? head : 0)} * (D + 2);
+    float most = -INFINITY, total = 0, sums[kMine] = {};
+#pragma unroll 2
+    for (int i = 0; i < chunks; ++i, from += stride) {
+      const float2 both = __ldcg(reinterpret_cast<const float2*>(from));
+      float2 values[kMine / 2];
+#pragma unroll
+      for (int j = 0; j < kMine / 2; ++j) values[j] = __ldcg(reinterpret_cast<const float2*>(from + 2) + part + j * 8);
+      const Merge factors = merge(most, total, both.x, both.y);
+#pragma unroll
+      for (int j = 0; j < kMine / 2; ++j) {
+        sums[2 * j] = sums[2 * j] * factors.of_all + values[j].x * factors.of_chunk;
+        sums[2 * j + 1] = sums[2 * j + 1] * factors.of_all + values[j].y * factors.of_chunk;
+      }
+    }
+    if (!real) continue;
+    const int number = first_head + head;
+    const float factor = last_factor(most, total, attention.sinks, number);
+#pragma unroll
+    for (int j = 0; j < kMine; ++j) write(out, row, number * D + (part + j / 2 * 8) * 2 + j % 2, sums[j] * factor);
+  }
+}
+
+// One warp for a sequence's kv head and every gridDim.x-th of its chunks. Keys and values of earlier steps are asked
+// for before the kernel in front has ended, and so is what the step's arrays say: only queries and the newest position
+// depend on it.
 template <class T, int D>
-__global__ void __launch_bounds__(32) short_kernel(DeviceStep step, Attention attention, View q_view, KvView kv,
-                                                   const int32_t* first_item, float* partials) {
+__global__ void __launch_bounds__(32)
+    short_kernel(const __grid_constant__ DeviceStep step, const __grid_constant__ Attention attention,
+                 const __grid_constant__ View q_view, const __grid_constant__ KvView kv, const int32_t* first_item,
+                 float* partials, unsigned* finished, const __grid_constant__ View out) {
   using H = Head<T, D>;
   extern __shared__ __align__(128) char shared[];
-  let_next_start();
-  wait_for_previous();
   const int lane = static_cast<int>(threadIdx.x), g = lane / 4, stride = static_cast<int>(gridDim.x);
   const int sequence = static_cast<int>(blockIdx.y), kv_head = static_cast<int>(blockIdx.z);
   const int group = attention.heads / kv.kv_heads, item = first_item[sequence];
   const int chunks = first_item[sequence + 1] - item, row = step.first_row[sequence];
-  const int mine = (chunks - static_cast<int>(blockIdx.x) + stride - 1) / stride;
-  if (mine <= 0) return;
-  const int end = step.visible[row];
-  const Sight sight[2] = {sight_of(step, attention, g, group, row, group, kv_head),
-                          sight_of(step, attention, g + 8, group, row, group, kv_head)};
+  const int mine = (chunks - static_cast<int>(blockIdx.x) + stride - 1) / stride, tiles = mine * kTilesOfChunk;
+  if (mine <= 0) return wait_for_previous();
+  const int end = step.visible[row], known = min(end, step.positions[row]);
   const Pages pages(step, kv, sequence, kv_head);
   const uint32_t ring = shared_address(shared);
   auto first_of = [&](int tile) {
     return (static_cast<int>(blockIdx.x) + tile / kTilesOfChunk * stride) * kChunk + tile % kTilesOfChunk * kKeys;
   };
   auto fetch = [&](int tile) {
-    if (tile < mine * kTilesOfChunk) {
-      const uint32_t to = ring + static_cast<uint32_t>(tile % kShortStages * 2 * H::kTileBytes);
-      fetch_tile<D, 32>(pages, first_of(tile), end, to, to + H::kTileBytes, lane);
-    }
-    copies_end();
+    if (tile >= tiles) return;
+    const uint32_t to = ring + static_cast<uint32_t>(tile % kShortStages * 2 * H::kTileBytes);
+    fetch_tile<D, 32>(pages, first_of(tile), end, to, to + H::kTileBytes, lane);
   };
-  fetch(0);
+  bool early[kShortStages];
+#pragma unroll
+  for (int i = 0; i < kShortStages; ++i) {
+    early[i] = first_of(i) + kKeys <= known;
+    if (early[i]) fetch(i);
+    copies_end();
+  }
+  wait_for_previous();
+#pragma unroll
+  for (int i = 0; i < kShortStages; ++i) {
+    if (!early[i]) fetch(i);
+  }
+  copies_end();
+  const Sight sight[2] = {sight_of(step, attention, g, group, row, group, kv_head),
+                          sight_of(step, attention, g + 8, group, row, group, kv_head)};
   uint4 q[D / 16];
   read_queries<T, D>(q, q_view, 0, group, row, group, kv_head);
   H head;
   head.clear();
-  for (int tile = 0; tile < mine * kTilesOfChunk; ++tile) {
-    fetch(tile + 1);
-    copies_wait<1>();
+  for (int tile = 0; tile < tiles; ++tile) {
+    if (tile == 0 && early[0])
+      copies_wait<2>();
+    else if (tile == 0)
+      copies_wait<0>();
+    else
+      copies_wait<1>();
     __syncwarp();
     const uint32_t keys = ring + static_cast<uint32_t>(tile % kShortStages * 2 * H::kTileBytes);
     take_tile<T, D>(head, q, keys, keys + H::kTileBytes, first_of(tile), sight, attention.scale, attention.softcap);
     __syncwarp();
+    fetch(tile + kShortStages);
+    copies_end();
     if ((tile + 1) % kTilesOfChunk != 0) continue;
     close_chunk(head);
     const int64_t number = item + static_cast<int>(blockIdx.x) + tile / kTilesOfChunk * stride;
     write_partial<T, D>(head, group, partials + (number * attention.heads + kv_head * group) * (D + 2));
     head.clear();
   }
-}
-
-template <int D>
-__global__ void __launch_bounds__(D)
-    merge_kernel(DeviceStep step, Attention attention, const int32_t* first_item, const float* partials, View out) {
-  let_next_start();
-  wait_for_previous();
-  const int sequence = static_cast<int>(blockIdx.x), head = static_cast<int>(blockIdx.y),
-            d = static_cast<int>(threadIdx.x);
-  const int begin = first_item[sequence], end = first_item[sequence + 1];
-  if (begin == end) return;  // not a single row
-  const int64_t row = step.first_row[sequence], stride = int64_t{attention.heads} * (D + 2);
-  const float* from = partials + begin * stride + head * (D + 2);
-  float most = -INFINITY, total = 0, sum = 0;
-#pragma unroll 4
-  for (int i = begin; i < end; ++i, from += stride) {
-    const float chunk_most = from[0], chunk_total = from[1], value = from[2 + d];
-    const Merge factors = merge(most, total, chunk_most, chunk_total);
-    sum = sum * factors.of_all + value * factors.of_chunk;
-  }
-  write(out, row, head * D + d, sum * last_factor(most, total, attention.sinks, head));
+  __threadfence();
+  __syncwarp();
+  unsigned* counter = finished + sequence * kv.kv_heads + kv_head;
+  unsigned before = lane == 0 ? atomicAdd(counter, static_cast<unsigned>(mine)) : 0;
+  before = __shfl_sync(~0u, before, 0);
+  if (before + static_cast<unsigned>(mine) != static_cast<unsigned>(chunks)) return;
+  if (lane == 0) *counter = 0;
+  __threadfence();
+  merge_chunks<D>(attention, partials + int64_t{item} * attention.heads * (D + 2), chunks, kv_head * group, group, row,
+                  out);
 }
 
 template <class T, int D>
@@ -445,9 +526,8 @@ void start(cudaStream_t stream, const DeviceStep& step, const Attention& attenti
     const int64_t across = std::max<int64_t>(1, std::min(fit, plan.longest));
     const dim3 grid(static_cast<unsigned>(across), static_cast<unsigned>(step.sequences),
                     static_cast<unsigned>(kv.kv_heads));
-    launch(stream, short_kernel<T, D>, grid, 32, kShortBytes, step, attention, q, kv, plan.first_item, plan.partials);
-    launch(stream, merge_kernel<D>, dim3(static_cast<unsigned>(step.sequences), static_cast<unsigned>(attention.heads)),
-           D, 0, step, attention, plan.first_item, static_cast<const float*>(plan.partials), out);
+    launch(stream, short_kernel<T, D>, grid, 32, kShortBytes, step, attention, q, kv, plan.first_item, plan.partials,
+           plan.finished, out);
   }
   if (plan.long_queries > 0) {
     const int group = attention.heads / kv.kv_heads;

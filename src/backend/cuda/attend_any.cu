@@ -12,7 +12,6 @@ __device__ inline float kept(DType type, const std::byte* at, int i) {
 }
 
 __global__ void attend_any_kernel(DeviceStep step, Attention attention, View q, KvView kv, View out) {
-  let_next_start();
   wait_for_previous();
   const int lane = static_cast<int>(threadIdx.x);
   const int64_t row = blockIdx.x;

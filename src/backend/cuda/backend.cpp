@@ -41,7 +41,7 @@ class CudaBackend final : public Backend {
       team_ = std::make_unique<Team>(Team::processors());
     }
     TRY_VOID(bring(matrix, kept, place, {static_cast<std::byte*>(room_), kRoomBytes}, *team_, stream_));
-    if (kept.layout == kTiles) (kept.type == DType::f16 ? f16_bytes_ : bf16_bytes_) += kept.bytes;
+    if (kept.layout == kPanels) (kept.type == DType::f16 ? f16_bytes_ : bf16_bytes_) += kept.bytes;
     Weight weight{kept.type, matrix.rows, matrix.cols, place, kept.bytes, nullptr, kept.layout};
     if (!bias.empty()) {
       TRY(weight.bias, upload_vector(bias));

@@ -35,6 +35,7 @@ struct DeviceStep {
 // ---- rows.cu
 void embed(cudaStream_t stream, const Weight& table, const int32_t* ids, int32_t offset, float scale, bool add,
            View out);
+inline constexpr int32_t kWidestNorm = 32768;
 void norm(cudaStream_t stream, const Norm& norm, int32_t parts, View in, View out);
 // stream_rows += scale * in; out = norm of it.
 void add_norm(cudaStream_t stream, View in, float scale, View stream_rows, const Norm& norm, View out);
@@ -57,22 +58,20 @@ void kv_store(cudaStream_t stream, const DeviceStep& step, View k, View v, const
 void finish_qkv(cudaStream_t stream, const DeviceStep& step, const Rope& rope, const float* table, int32_t heads,
                 View q, View k, View v, const KvView& kv);
 
-// ---- few_rows.cu
-// Up to three products of one input of at most kFewRows rows, weights packed (packed.h) in bfloat16 or float16.
-inline constexpr int32_t kFewRows = 8;
-struct FewRows {
+// ---- few_rows.cu, many_rows.cu
+// Up to three products of one input with weights in panels (packed.h).
+struct Products {
   struct Part {
     const std::byte* weights = nullptr;
     const float* bias = nullptr;
     float* out = nullptr;
     int64_t out_stride = 0;  // values
     int32_t rows = 0;        // outputs
-    int64_t partial_at = 0;  // where its outputs begin among the slices'; filled in by many_rows
   };
   Part parts[3];
   int32_t count = 0;
-  bool half = false;  // float16 instead of bfloat16
-  int32_t cols = 0;   // inputs
+  DType type = DType::bf16;  // of the weights
+  int32_t cols = 0;          // inputs
   View in;
   // The first two parts are gate and up of a unit; what comes out is act(gate) * up, in `out` of the first part.
   bool gated = false;
@@ -82,23 +81,18 @@ struct FewRows {
   float* residual = nullptr;
   int64_t residual_stride = 0;
   float residual_scale = 1;
-  // Set: the input is the norm of `in`, also written to `normed`.
+  // Set: the input is the norm of `in`, also written to `normed`. few_rows only.
   const Norm* norm = nullptr;
   View normed;
 };
+inline constexpr int32_t kFewRows = 8;
 bool few_rows_fit(int32_t rows, int32_t cols, bool norm);  // with a norm to compute first
-void few_rows(cudaStream_t stream, const FewRows& work);
-
-// ---- many_rows.cu
-// The same of any number of rows; `in` is in 16 bits already, and norm is not used.
-struct ManyRows : FewRows {
-  float* partials = nullptr;  // room for slices, if the work is to be split that way
-  int64_t partial_stride = 0;
-};
-void many_rows(cudaStream_t stream, const ManyRows& work, int64_t partial_room);
+void few_rows(cudaStream_t stream, const Products& work);
+// Any number of rows; weights and `in` are bfloat16, or both float16.
+cudaError_t many_rows(cudaStream_t stream, const Products& work);
 
 // ---- any_rows.cu: any number of rows, one warp for each result; float32 weights and odd shapes.
-void any_rows(cudaStream_t stream, const Weight& weight, int64_t row_bytes, View in, View out);
+void any_rows(cudaStream_t stream, const Weight& weight, View in, View out);
 
 // ---- attend_any.cu: any width and cache; one warp for each row's head.
 void attend_any(cudaStream_t stream, const DeviceStep& step, const Attention& attention, View q, const KvView& kv,
@@ -114,6 +108,7 @@ struct AttendPlan {
   int64_t long_queries = 0;             // sequences that go tile by tile
   int64_t long_rows = 0;                // their rows
   float* partials = nullptr;            // attend_partial_floats() of room
+  unsigned* finished = nullptr;         // [sequences][kv heads], zero before and after
 };
 int32_t attend_chunks(int32_t visible);
 int64_t attend_partial_floats(int64_t chunks, int32_t heads, int32_t dim);
@@ -121,9 +116,10 @@ void attend(cudaStream_t stream, const DeviceStep& step, const Attention& attent
             const AttendPlan& plan);
 
 // ---- pack.cu
-// 16-bit rows, one after the other, into tiles; first_row is a multiple of sixteen.
-void pack_tiles(cudaStream_t stream, const std::byte* from, int64_t first_row, int64_t rows, int64_t cols,
-                std::byte* to);
+// Rows as a file has them (16-bit or quantised) into panels.
+void pack(cudaStream_t stream, DType type, const std::byte* from, int64_t rows, int64_t cols, std::byte* to);
+// Quantised panels into panels of bfloat16.
+void widen(cudaStream_t stream, DType type, const std::byte* from, int64_t panels, int64_t cols, std::byte* to);
 
 // ---- peaks.cu: seconds (median of a few) that reading so many bytes takes, or a number of matrix products.
 double seconds_to_read(const std::byte* memory, int64_t bytes, int processors);

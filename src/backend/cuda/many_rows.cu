@@ -1,9 +1,10 @@
-// Products of any number of rows. A thread group takes 128 outputs (of gated products: 64 of each half) for 64 or 128
-// rows: two times four warps multiply, eight more bring the inputs; both they and the weights come through a ring in
-// shared memory. Sums are those of packed.h. Where that would leave multiprocessors idle, slices go to thread groups of
-// their own and are added, in order, by a second kernel.
+// Products of any number of rows. A thread group takes 64 or 128 rows by so many outputs that all multiprocessors have
+// something to do; one thread asks for inputs and weights, a ring of stages of 64 inputs ahead, and four warps for
+// every 64 rows multiply. Sums are the chain of packed.h.
+#include <cuda.h>
+
 #include <algorithm>
-#include <type_traits>
+#include <cmath>
 
 #include "backend/cuda/packed.h"
 #include "backend/cuda/products.cuh"
@@ -12,360 +13,369 @@
 namespace millrace::cuda {
 namespace {
 
-constexpr int kUsers = 256;                    // threads that multiply: two times four warps
-constexpr int kFillers = 256;                  // threads that bring inputs
-constexpr int kChunkTiles = 4;                 // tiles of inputs in a stage
-constexpr int kWarpBytes = kChunkTiles * 512;  // of weights in a stage: a warp's
-constexpr int kWeightBytes = 8 * kWarpBytes;   // of eight warps
+constexpr int kRingBytes = 200 << 10;
+constexpr int kRowGroup = 16;  // tiles of rows that go through all the outputs together
 
-template <int Tokens>
+// Groups of 64 rows by so many outputs.
+template <int Groups, int Outputs>
 struct Sizes {
-  static constexpr int kInputBytes = Tokens * 128;
-  static constexpr int kStageBytes = kWeightBytes + kInputBytes;
-  static constexpr int kStages = Tokens == 64 ? 8 : 6;
+  static constexpr int kRows = 64 * Groups;
+  static constexpr int kInputBytes = kRows * 128, kWeightBytes = Outputs * 128;
+  static constexpr int kStageBytes = kInputBytes + kWeightBytes;
+  static constexpr int kStages = std::min(16, kRingBytes / kStageBytes);
   static constexpr int kShared = kStages * kStageBytes + 1024;
+  static constexpr int kThreads = Groups * 128 + 32;
 };
 
-// What a thread group computes: outputs from `tile` (of sixteen) on of a part, slices [first_slice, end_slice).
-struct Task {
-  int part, tile, first_token, first_slice, end_slice, k_tiles;
+struct Tiles {
+  int rows = 0, outputs = 0;  // how many there are
+  int chunks = 0;             // of inputs
+  int box_rows = 0;           // rows a copy of inputs brings
+};
+struct Maps {
+  CUtensorMap inputs, weights[3];
 };
 
-// A chunk of inputs: kChunkTiles tiles of a slice, or what is left of it.
-struct Place {
-  int slice, begin, end;
-
-  __device__ static Place first(const Task& task, int slice) {
-    return {slice, slice_begin(task.k_tiles, slice), slice_begin(task.k_tiles, slice + 1)};
-  }
-  __device__ void next(const Task& task) {
-    begin += kChunkTiles;
-    while (begin >= end && slice < task.end_slice) *this = first(task, slice + 1);
-  }
+struct Tile {
+  int first_row, part, first_output;
 };
-
-template <int Tokens, bool Gated>
-__device__ Task task_of(const ManyRows& work) {
-  Task task = {.part = 0,
-               .tile = static_cast<int>(blockIdx.y) * (Gated ? 4 : 8),
-               .first_token = static_cast<int>(blockIdx.x) * Tokens,
-               .first_slice = 0,
-               .end_slice = kSlices,
-               .k_tiles = (work.cols + 15) / 16};
+template <int Groups, int Outputs, bool Gated>
+__device__ Tile tile_of(const Products& work, const Tiles& tiles, int number) {
+  const int before = number / (kRowGroup * tiles.outputs) * kRowGroup, in = number % (kRowGroup * tiles.outputs);
+  const int rows = min(kRowGroup, tiles.rows - before);
+  Tile tile = {(before + in % rows) * 64 * Groups, 0, in / rows};
   if constexpr (!Gated) {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      const int tiles = (work.parts[i].rows + 127) / 128 * 8;
-      if (task.part == i && i + 1 < work.count && task.tile >= tiles) task.tile -= tiles, task.part = i + 1;
+      const int count = (work.parts[i].rows + Outputs - 1) / Outputs;
+      if (tile.part == i && i + 1 < work.count && tile.first_output >= count)
+        tile.first_output -= count, tile.part = i + 1;
     }
   }
-  if (work.partials != nullptr) {
-    task.first_slice = static_cast<int>(blockIdx.z);
-    task.end_slice = task.first_slice + 1;
-  }
-  return task;
+  tile.first_output *= Gated ? Outputs / 2 : Outputs;
+  return tile;
 }
 
-// A chunk's weights for one warp: what its sixteen outputs have for it lies together. Asked for by one lane.
-__device__ inline void fetch_weights(const std::byte* row_tile, const Task& task, const Place& place, uint32_t to,
-                                     uint32_t barrier) {
-  const int left = task.k_tiles - place.begin;
-  const uint32_t bytes = static_cast<uint32_t>(left < kChunkTiles ? left : kChunkTiles) * 512;
-  barrier_expect(barrier, row_tile != nullptr ? bytes : 0);
-  if (row_tile != nullptr) copy_bytes(to, row_tile + int64_t{place.begin} * 512, bytes, barrier);
-}
-
-// A chunk's inputs, a row's sixteenths turned by its number as matrix instructions want them. Past the end of the slice
-// they are zero: whatever weights lie there, nothing is added.
-template <int Tokens>
-__device__ void fetch_inputs(const ManyRows& work, const Task& task, const Place& place, uint32_t to) {
-  const int thread = static_cast<int>(threadIdx.x) - kUsers, eighth = thread % 8, col = place.begin * 16 + eighth * 8;
-  const bool inside = col < work.cols && col < place.end * 16;
-  const int first = task.first_token + thread / 8;
-  const char* at = static_cast<const char*>(work.in.data) + (inside ? first * work.in.stride + col * 2 : 0);
-  const uint32_t place_of = to + static_cast<uint32_t>(thread / 8 * 128 + ((eighth ^ thread / 8 % 8) * 16));
-#pragma unroll
-  for (int i = 0; i < Tokens * 8 / kFillers; ++i) {
-    constexpr int kRows = kFillers / 8;  // brought at a time
-    const bool real = inside && first + i * kRows < work.in.rows;
-    copy_16(place_of + static_cast<uint32_t>(i * kRows * 128), real ? at + i * kRows * work.in.stride : work.in.data,
-            real ? 16 : 0);
-  }
-}
-
-__device__ inline uint4 load_16(uint32_t shared) {
-  uint4 value;
-  asm volatile("ld.shared.v4.u32 {%0,%1,%2,%3}, [%4];"
-               : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
-               : "r"(shared));
-  return value;
-}
-
-// act(gate) * up: the second four warps hand their half over through shared memory, which nobody needs any more.
-template <int Tokens>
-__device__ void finish_gated(const ManyRows& work, const Task& task, const float (&sums)[Tokens / 2], float* room) {
-  const int thread = static_cast<int>(threadIdx.x), lane = thread % 32, warp = thread / 32 % 4, g = lane / 4,
-            t = lane % 4;
-  auto users_meet = [] { asm volatile("bar.sync 1, 256;" ::: "memory"); };
-  users_meet();
-  if (thread >= 128) {
-#pragma unroll
-    for (int i = 0; i < Tokens / 2; ++i) room[i * 128 + thread % 128] = sums[i];
-  }
-  users_meet();
-  if (thread >= 128) return;
-  const View out = {work.parts[0].out, work.parts[0].out_stride * 4, work.in.rows, work.parts[0].rows, work.out_form};
-#pragma unroll
-  for (int i = 0; i < Tokens / 2; ++i) {
-    const int token = task.first_token + i / 4 * 8 + 2 * t + i % 2, row = (task.tile + warp) * 16 + g + i % 4 / 2 * 8;
-    if (token >= work.in.rows || row >= work.parts[0].rows) continue;
-    float gate = sums[i], up = room[i * 128 + thread];
-    if (work.parts[0].bias != nullptr) gate += work.parts[0].bias[row];
-    if (work.parts[1].bias != nullptr) up += work.parts[1].bias[row];
-    write(out, token, row, activated(work.activation, gate) * up);
-  }
-}
-
-// Bias, and the stream if the result is added to it.
-__device__ inline void put(const ManyRows& work, const FewRows::Part& to, int64_t token, int row, float value) {
-  if (to.bias != nullptr) value += to.bias[row];
-  to.out[token * to.out_stride + row] = value;
-  if (work.residual != nullptr) {
-    float* also = work.residual + token * work.residual_stride + row;
-    *also = *also + work.residual_scale * value;
-  }
-}
-
-template <int Tokens>
-__device__ void finish(const ManyRows& work, const Task& task, const float (&sums)[Tokens / 2]) {
-  const int thread = static_cast<int>(threadIdx.x), lane = thread % 32, g = lane / 4, t = lane % 4;
-  const FewRows::Part& to = work.parts[task.part];
-#pragma unroll
-  for (int i = 0; i < Tokens / 2; ++i) {
-    const int token = task.first_token + i / 4 * 8 + 2 * t + i % 2;
-    const int row = (task.tile + thread / 32) * 16 + g + i % 4 / 2 * 8;
-    if (token >= work.in.rows || row >= to.rows) continue;
-    if (work.partials == nullptr) {
-      put(work, to, token, row, sums[i]);
-    } else {
-      work.partials[(int64_t{task.first_slice} * work.in.rows + token) * work.partial_stride + to.partial_at + row] =
-          sums[i];
-    }
-  }
-}
-
-// The ring. Of every stage one barrier is passed when the inputs are there and one when both halves are done with them;
-// weights are each warp's own matter, with a barrier for each warp and stage.
-template <int Tokens>
+template <class Size>
 struct Ring {
-  static constexpr int kStages = Sizes<Tokens>::kStages;
-  uint32_t stages, barriers;
+  uint32_t stages, barriers;  // of every stage one that it is full, one that it is free
   int stage = 0;
   uint32_t round = 0;
 
-  __device__ uint32_t at() const { return stages + static_cast<uint32_t>(stage * Sizes<Tokens>::kStageBytes); }
-  __device__ uint32_t full() const { return barriers + static_cast<uint32_t>(stage) * 80; }
-  __device__ uint32_t empty() const { return full() + 8; }
-  __device__ uint32_t weights_full(int warp) const { return full() + 16 + static_cast<uint32_t>(warp) * 8; }
+  __device__ uint32_t at() const { return stages + static_cast<uint32_t>(stage * Size::kStageBytes); }
+  __device__ uint32_t full() const { return barriers + static_cast<uint32_t>(stage) * 16; }
+  __device__ uint32_t free() const { return full() + 8; }
   __device__ void next() {
-    if (++stage == kStages) stage = 0, round ^= 1;
-  }
-  __device__ void begin() const {
-    for (int i = 0; i < kStages; ++i) {
-      const uint32_t barrier = barriers + static_cast<uint32_t>(i) * 80;
-      asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(kFillers));
-      asm volatile("mbarrier.init.shared::cta.b64 [%0], 2;" ::"r"(barrier + 8));
-      for (uint32_t warp = 0; warp < 8; ++warp) barrier_begin(barrier + 16 + warp * 8);
-    }
-    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    if (++stage == Size::kStages) stage = 0, round ^= 1;
   }
 };
 
-template <int Tokens>
-__device__ void bring_inputs(const ManyRows& work, const Task& task, Ring<Tokens> ring) {
-  wait_for_previous();
-  for (Place place = Place::first(task, task.first_slice); place.slice < task.end_slice; place.next(task)) {
-    if (place.begin >= place.end) continue;  // a slice without inputs
-    barrier_wait(ring.empty(), ring.round ^ 1);
-    fetch_inputs<Tokens>(work, task, place, ring.at() + kWeightBytes);
-    asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(ring.full()) : "memory");
-    ring.next();
+template <class Size, bool Gated>
+__device__ void ask_weights(const Maps& maps, const Tile& tile, int chunk, const Ring<Size>& ring) {
+  const uint32_t to = ring.at() + Size::kInputBytes;
+  const int panel = tile.first_output / kPanel;
+  if constexpr (Gated) {
+    copy_box(to, maps.weights[0], 0, chunk * 4, panel, ring.full());
+    copy_box(to + Size::kWeightBytes / 2, maps.weights[1], 0, chunk * 4, panel, ring.full());
+  } else {
+    copy_box(to, maps.weights[tile.part], 0, chunk * 4, panel, ring.full());
   }
-  asm volatile("cp.async.wait_all;" ::: "memory");
 }
 
-// Multiplies what the ring brings. Weights do not depend on the kernel in front: a ring full of them is asked for at
-// once.
-template <class T, int Tokens, bool Gated>
-__device__ void multiply(const ManyRows& work, const Task& task, Ring<Tokens> ring, float (&sums)[Tokens / 2]) {
-  const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
-  const FewRows::Part& part = work.parts[Gated ? warp / 4 : task.part];
-  const int tile = task.tile + (Gated ? warp % 4 : warp);
-  const std::byte* row_tile = tile * 16 < part.rows ? part.weights + int64_t{tile} * task.k_tiles * 512 : nullptr;
-  Place ahead = Place::first(task, task.first_slice);
-  Ring<Tokens> early = ring;
-  auto fetch = [&] {
-    while (ahead.slice < task.end_slice && ahead.begin >= ahead.end) ahead.next(task);
-    if (ahead.slice >= task.end_slice) return;
-    if (lane == 0)
-      fetch_weights(row_tile, task, ahead, early.at() + static_cast<uint32_t>(warp * kWarpBytes),
-                    early.weights_full(warp));
-    early.next();
-    ahead.next(task);
+// The thread that asks. Weights of the first ring full do not wait for the kernel in front.
+template <int Groups, int Outputs, bool Gated>
+__device__ void bring(const Products& work, const Tiles& tiles, const Maps& maps, Ring<Sizes<Groups, Outputs>> ring) {
+  using Size = Sizes<Groups, Outputs>;
+  const int first_number = static_cast<int>(blockIdx.x), count = tiles.rows * tiles.outputs;
+  const Tile first = tile_of<Groups, Outputs, Gated>(work, tiles, first_number);
+  const uint32_t bytes = static_cast<uint32_t>(tiles.box_rows * 128 + Size::kWeightBytes);
+  const int early = min(Size::kStages, tiles.chunks);
+  Ring<Size> start = ring;
+  for (int chunk = 0; chunk < early; ++chunk, start.next()) {
+    barrier_expect(start.full(), bytes);
+    ask_weights<Size, Gated>(maps, first, chunk, start);
+  }
+  wait_for_previous();
+  asm volatile("fence.proxy.async;" ::: "memory");
+  for (int number = first_number; number < count; number += static_cast<int>(gridDim.x)) {
+    const Tile tile = tile_of<Groups, Outputs, Gated>(work, tiles, number);
+    for (int chunk = 0; chunk < tiles.chunks; ++chunk, ring.next()) {
+      if (number != first_number || chunk >= early) {
+        barrier_wait(ring.free(), ring.round ^ 1);
+        barrier_expect(ring.full(), bytes);
+        ask_weights<Size, Gated>(maps, tile, chunk, ring);
+      }
+      copy_box(ring.at(), maps.inputs, chunk * kChunkInputs, tile.first_row, ring.full());
+    }
+  }
+}
+
+// Sums of one row: sums[4j + first] and its neighbour are outputs 8j and 8j + 1 from `output` on.
+template <int Sums>
+__device__ void put_row(const Products& work, const Products::Part& to, int64_t token, int output, int first,
+                        const float (&sums)[Sums]) {
+  constexpr int kPairs = Sums / 4, kBatch = kPairs % 32 == 0 ? 32 : kPairs;
+  float* place = work.residual != nullptr ? work.residual + token * work.residual_stride + output
+                                          : to.out + token * to.out_stride + output;
+  const bool together = to.rows - output >= Sums * 2 && reinterpret_cast<uintptr_t>(place) % 8 == 0;
+  if (!together) {
+#pragma unroll
+    for (int j = 0; j < kPairs; ++j) {
+#pragma unroll
+      for (int k = 0; k < 2; ++k) {
+        if (output + 8 * j + k >= to.rows) continue;
+        float* one = place + 8 * j + k;
+        const float value = sums[4 * j + first + k];
+        *one = work.residual != nullptr ? *one + work.residual_scale * value : value;
+      }
+    }
+  } else if (work.residual == nullptr) {
+#pragma unroll
+    for (int j = 0; j < kPairs; ++j)
+      *reinterpret_cast<float2*>(place + 8 * j) = {sums[4 * j + first], sums[4 * j + first + 1]};
+  } else {
+#pragma unroll
+    for (int batch = 0; batch < kPairs; batch += kBatch) {  // all reads before the first write
+      float2 old[kBatch];
+#pragma unroll
+      for (int j = 0; j < kBatch; ++j) old[j] = *reinterpret_cast<const float2*>(place + 8 * (batch + j));
+#pragma unroll
+      for (int j = 0; j < kBatch; ++j) {
+        const int at = 4 * (batch + j) + first;
+        *reinterpret_cast<float2*>(place + 8 * (batch + j)) = {old[j].x + work.residual_scale * sums[at],
+                                                               old[j].y + work.residual_scale * sums[at + 1]};
+      }
+    }
+  }
+}
+
+template <int Sums>
+__device__ void add_bias(const Products::Part& part, int output, float* sums) {
+  if (part.bias == nullptr) return;
+#pragma unroll
+  for (int i = 0; i < Sums; ++i) {
+    const int at = output + i / 4 * 8 + i % 2;
+    if (at < part.rows) sums[i] += part.bias[at];
+  }
+}
+
+template <int Outputs>
+__device__ void finish(const Products& work, const Tile& tile, float (&sums)[Outputs / 2]) {
+  const int thread = static_cast<int>(threadIdx.x), lane = thread % 32;
+  const Products::Part& to = work.parts[tile.part];
+  const int output = tile.first_output + lane % 4 * 2;
+  if (output >= to.rows) return;
+  add_bias<Outputs / 2>(to, output, sums);
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const int token = tile.first_row + thread / 32 * 16 + lane / 4 + 8 * i;
+    if (token < work.in.rows) put_row(work, to, token, output, 2 * i, sums);
+  }
+}
+
+__device__ __noinline__ float activated_rarely(Activation activation, float x) { return activated(activation, x); }
+
+// act(gate) * up: the second half of a thread's sums belongs to the first.
+template <int Outputs>
+__device__ void finish_gated(const Products& work, const Tile& tile, float (&sums)[Outputs / 2]) {
+  constexpr int kHalf = Outputs / 4;
+  const int thread = static_cast<int>(threadIdx.x), lane = thread % 32, rows = work.parts[0].rows;
+  const int output = tile.first_output + lane % 4 * 2;
+  if (output >= rows) return;
+  add_bias<kHalf>(work.parts[0], output, sums);
+  add_bias<kHalf>(work.parts[1], output, sums + kHalf);
+  if (work.activation == Activation::silu) {
+#pragma unroll
+    for (int i = 0; i < kHalf; ++i) sums[i] = activated(Activation::silu, sums[i]) * sums[kHalf + i];
+  } else {
+#pragma unroll
+    for (int i = 0; i < kHalf; ++i) sums[i] = activated_rarely(work.activation, sums[i]) * sums[kHalf + i];
+  }
+  const View out = {work.parts[0].out, work.parts[0].out_stride * 4, work.in.rows, rows, work.out_form};
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const int token = tile.first_row + thread / 32 * 16 + lane / 4 + 8 * i;
+    if (token >= work.in.rows) continue;
+    if (rows - output >= Outputs / 2 && out.form == Form::bf16) {
+      auto* place = reinterpret_cast<__nv_bfloat162*>(static_cast<char*>(out.data) + token * out.stride) + output / 2;
+#pragma unroll
+      for (int j = 0; j < kHalf / 4; ++j)
+        place[4 * j] = __floats2bfloat162_rn(sums[4 * j + 2 * i], sums[4 * j + 2 * i + 1]);
+      continue;
+    }
+#pragma unroll
+    for (int j = 0; j < kHalf / 2; ++j) {
+      const int at = output + j / 2 * 8 + j % 2;
+      if (at < rows) write(out, token, at, sums[j / 2 * 4 + 2 * i + j % 2]);
+    }
+  }
+}
+
+// What a group of four warps does with a tile: chunk after chunk, a stage given back when the next one's products have
+// been started.
+template <class T, class Size, int Sums>
+__device__ void multiply(Ring<Size>& ring, int chunks, float (&sums)[Sums]) {
+  const uint32_t mine = threadIdx.x / 128 * 8192;
+  uint32_t to_free = 0;
+  auto give_back = [&] {
+    if (threadIdx.x % 128 == 0 && to_free != 0) barrier_arrive(to_free);
   };
-  for (int i = 0; i < Ring<Tokens>::kStages; ++i) fetch();
-  float slice[Tokens / 2];
-  for (int number = task.first_slice; number < task.end_slice; ++number) {
-    const int tiles = slice_begin(task.k_tiles, number + 1) - slice_begin(task.k_tiles, number);
-    const int chunks = (tiles + kChunkTiles - 1) / kChunkTiles;
-    for (int chunk = 0; chunk < chunks; ++chunk) {
-      uint4 weights[kChunkTiles];
-      barrier_wait(ring.weights_full(warp), ring.round);
+  for (int chunk = 0; chunk < chunks; ++chunk, ring.next()) {
+    barrier_wait(ring.full(), ring.round);
+    const uint64_t inputs = inputs_at(ring.at() + mine), weights = weights_at(ring.at() + Size::kInputBytes);
+    products_begin();
 #pragma unroll
-      for (int k = 0; k < kChunkTiles; ++k)
-        weights[k] = load_16(ring.at() + static_cast<uint32_t>(warp * kWarpBytes + (k * 32 + lane) * 16));
-      barrier_wait(ring.full(), ring.round);
-      asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-      const uint64_t inputs = inputs_at(ring.at() + kWeightBytes);
-      products_begin();
-#pragma unroll
-      for (int k = 0; k < kChunkTiles; ++k)
-        Product<T, Tokens>::run(slice, weights[k], inputs + static_cast<uint64_t>(k) * 2, chunk + k);
-      products_end();
-      __syncwarp();
-      fetch();  // into the place just read, while the product is computed
-      products_finished<0>();
-      if (threadIdx.x % 128 == 0)
-        asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(ring.empty()) : "memory");
-      ring.next();
-    }
-    if (chunks == 0) continue;
-#pragma unroll
-    for (int i = 0; i < Tokens / 2; ++i) sums[i] += slice[i];
+    for (int k = 0; k < 4; ++k)
+      multiply_add<T>(sums, inputs + static_cast<uint64_t>(k) * 2, weights + static_cast<uint64_t>(k) * 16, chunk + k);
+    products_end();
+    products_finished<1>();
+    give_back();
+    to_free = ring.free();
   }
+  products_finished<0>();
+  give_back();
 }
 
-template <class T, int Tokens, bool Gated>
-__global__ void __launch_bounds__(kUsers + kFillers, 1) many_rows_kernel(ManyRows work) {
+template <class T, int Groups, int Outputs, bool Gated>
+__global__ void __launch_bounds__(Groups * 128 + 32, 1)
+    many_rows_kernel(const __grid_constant__ Products work, const __grid_constant__ Maps maps, Tiles tiles) {
+  using Size = Sizes<Groups, Outputs>;
   extern __shared__ char raw[];
-  __shared__ __align__(16) uint64_t barriers[10 * Sizes<Tokens>::kStages];
-  let_next_start();
-  const uint32_t start = (shared_address(raw) + 1023) & ~1023u;
-  const Ring<Tokens> ring = {start, shared_address(barriers)};
-  if (threadIdx.x == 0) ring.begin();
-  const Task task = task_of<Tokens, Gated>(work);
-  // Where a slice ends within a chunk, weights are read that never came: they must be numbers.
-  const uint32_t ragged =
-      task.k_tiles % (kSlices * kChunkTiles) != 0 ? Sizes<Tokens>::kStages * Sizes<Tokens>::kStageBytes : 0;
-  for (uint32_t i = threadIdx.x * 4; i < ragged; i += (kUsers + kFillers) * 4)
-    *reinterpret_cast<uint32_t*>(raw + (start - shared_address(raw)) + i) = 0;
-  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-  __syncthreads();
-  if (threadIdx.x >= kUsers) {
-    asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
-    bring_inputs<Tokens>(work, task, ring);
-  } else {
-    asm volatile("setmaxnreg.inc.sync.aligned.u32 208;");
-    float sums[Tokens / 2] = {};
-    multiply<T, Tokens, Gated>(work, task, ring, sums);
-    wait_for_previous();
-    if constexpr (Gated) {
-      finish_gated<Tokens>(work, task, sums, reinterpret_cast<float*>(raw + (start - shared_address(raw))));
-    } else {
-      finish<Tokens>(work, task, sums);
+  __shared__ __align__(16) uint64_t barriers[2 * Size::kStages];
+  Ring<Size> ring = {(shared_address(raw) + 1023) & ~1023u, shared_address(barriers)};
+  if (threadIdx.x == 0) {
+    for (uint32_t i = 0; i < Size::kStages; ++i) {
+      barrier_begin(ring.barriers + i * 16, 1);
+      barrier_begin(ring.barriers + i * 16 + 8, Groups);
     }
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+  }
+  __syncthreads();
+  if (threadIdx.x < Groups * 128) {
+    wait_for_previous();
+    for (int number = static_cast<int>(blockIdx.x); number < tiles.rows * tiles.outputs;
+         number += static_cast<int>(gridDim.x)) {
+      float sums[Outputs / 2];
+      multiply<T, Size>(ring, tiles.chunks, sums);
+      const Tile tile = tile_of<Groups, Outputs, Gated>(work, tiles, number);
+      if constexpr (Gated) {
+        finish_gated<Outputs>(work, tile, sums);
+      } else {
+        finish<Outputs>(work, tile, sums);
+      }
+    }
+  } else if (threadIdx.x == Groups * 128) {
+    bring<Groups, Outputs, Gated>(work, tiles, maps, ring);
   }
 }
 
-// Adds slices: grid (outputs / 256, rows, parts).
-__global__ void add_slices_kernel(ManyRows work) {
-  let_next_start();
-  wait_for_previous();
-  const FewRows::Part& to = work.parts[blockIdx.z];
-  const int row = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
-  const int64_t token = blockIdx.y;
-  if (row >= to.rows) return;
-  const float* from = work.partials + token * work.partial_stride + to.partial_at + row;
-  float value = 0;
-#pragma unroll
-  for (int i = 0; i < kSlices; ++i) value += from[i * work.in.rows * work.partial_stride];
-  put(work, to, token, row, value);
+// ---- host side
+
+using Encode = CUresult (*)(CUtensorMap*, CUtensorMapDataType, cuuint32_t, void*, const cuuint64_t*, const cuuint64_t*,
+                            const cuuint32_t*, const cuuint32_t*, CUtensorMapInterleave, CUtensorMapSwizzle,
+                            CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
+Encode encoder() {
+  static const Encode found = [] {
+    void* entry = nullptr;
+    cudaDriverEntryPointQueryResult status = cudaDriverEntryPointSymbolNotFound;
+    if (cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &entry, 12000, cudaEnableDefault, &status) !=
+        cudaSuccess)
+      return Encode{nullptr};
+    return status == cudaDriverEntryPointSuccess ? reinterpret_cast<Encode>(entry) : Encode{nullptr};
+  }();
+  return found;
 }
 
-// act(gate) * up of slices: the second part's outputs follow the first's.
-__global__ void add_gated_slices_kernel(ManyRows work) {
-  let_next_start();
-  wait_for_previous();
-  const int row = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
-  const int64_t token = blockIdx.y;
-  if (row >= work.parts[0].rows) return;
-  float values[2];
-#pragma unroll
-  for (int part = 0; part < 2; ++part) {
-    const float* from = work.partials + token * work.partial_stride + work.parts[part].partial_at + row;
-    float value = 0;
-#pragma unroll
-    for (int i = 0; i < kSlices; ++i) value += from[i * work.in.rows * work.partial_stride];
-    if (work.parts[part].bias != nullptr) value += work.parts[part].bias[row];
-    values[part] = value;
+// Rows of inputs: boxes of 64 numbers of so many rows, zeros beyond the end.
+bool map_inputs(CUtensorMap& map, const View& in, int rows) {
+  const cuuint64_t sizes[2] = {static_cast<cuuint64_t>(in.cols), static_cast<cuuint64_t>(in.rows)};
+  const cuuint64_t strides[1] = {static_cast<cuuint64_t>(in.stride)};
+  const cuuint32_t box[2] = {kChunkInputs, static_cast<cuuint32_t>(rows)}, steps[2] = {1, 1};
+  return encoder()(&map, CU_TENSOR_MAP_DATA_TYPE_UINT16, 2, in.data, sizes, strides, box, steps,
+                   CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+                   CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
+}
+// Panels: boxes of one chunk of so many of them.
+bool map_weights(CUtensorMap& map, const Products::Part& part, int chunks, int outputs) {
+  const cuuint64_t sizes[3] = {256, static_cast<cuuint64_t>(chunks) * 4, static_cast<cuuint64_t>(panels_of(part.rows))};
+  const cuuint64_t strides[2] = {512, static_cast<cuuint64_t>(chunks) * kChunkBytes};
+  const cuuint32_t box[3] = {256, 4, static_cast<cuuint32_t>(outputs / kPanel)}, steps[3] = {1, 1, 1};
+  return encoder()(&map, CU_TENSOR_MAP_DATA_TYPE_UINT16, 3, const_cast<std::byte*>(part.weights), sizes, strides, box,
+                   steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_NONE, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+                   CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
+}
+
+int tiles_across(const Products& work, int outputs) {
+  int count = 0;
+  for (int i = 0; i < (work.gated ? 1 : work.count); ++i) {
+    const int each = work.gated ? outputs / 2 : outputs;
+    count += (work.parts[i].rows + each - 1) / each;
   }
-  const View out = {work.parts[0].out, work.parts[0].out_stride * 4, work.in.rows, work.parts[0].rows, work.out_form};
-  write(out, token, row, activated(work.activation, values[0]) * values[1]);
+  return count;
 }
 
-template <class T, int Tokens, bool Gated>
-void start(cudaStream_t stream, const ManyRows& work, dim3 grid) {
-  static const bool prepared = prepare(many_rows_kernel<T, Tokens, Gated>, Sizes<Tokens>::kShared);
+template <class T, int Groups, int Outputs, bool Gated>
+cudaError_t start(cudaStream_t stream, const Products& work) {
+  using Size = Sizes<Groups, Outputs>;
+  static const bool prepared = prepare(many_rows_kernel<T, Groups, Outputs, Gated>, Size::kShared);
   static_cast<void>(prepared);
-  launch(stream, many_rows_kernel<T, Tokens, Gated>, grid, kUsers + kFillers, Sizes<Tokens>::kShared, work);
+  if (encoder() == nullptr) return cudaErrorNotSupported;
+  const Tiles tiles = {.rows = (work.in.rows + Size::kRows - 1) / Size::kRows,
+                       .outputs = tiles_across(work, Outputs),
+                       .chunks = (work.cols + kChunkInputs - 1) / kChunkInputs,
+                       .box_rows = std::min(Size::kRows, (work.in.rows + 7) / 8 * 8)};
+  Maps maps;
+  View in = work.in;
+  in.cols = work.cols;
+  bool fine = map_inputs(maps.inputs, in, tiles.box_rows);
+  for (int i = 0; i < work.count; ++i)
+    fine = fine && map_weights(maps.weights[i], work.parts[i], tiles.chunks, Gated ? Outputs / 2 : Outputs);
+  if (!fine) return cudaErrorInvalidValue;
+  const int grid = std::min(multiprocessors(), tiles.rows * tiles.outputs);
+  launch(stream, many_rows_kernel<T, Groups, Outputs, Gated>, static_cast<unsigned>(grid), Size::kThreads,
+         Size::kShared, work, maps, tiles);
+  return cudaSuccess;
 }
 
-template <class T, int Tokens>
-void start_with(cudaStream_t stream, ManyRows work, int64_t room) {
-  const unsigned across = static_cast<unsigned>((work.in.rows + Tokens - 1) / Tokens);
-  unsigned down = 0;
-  int64_t outputs = 0;
-  for (int i = 0; i < work.count; ++i) {
-    work.parts[i].partial_at = outputs;
-    outputs += work.parts[i].rows;
-    down += static_cast<unsigned>((work.parts[i].rows + 127) / 128);
-  }
-  if (work.gated) down = static_cast<unsigned>((work.parts[0].rows + 63) / 64);
-  const bool split = across * down < 120 && kSlices * work.in.rows * outputs <= room;
-  if (!split) {
-    work.partials = nullptr;
-    if (work.gated) return start<T, Tokens, true>(stream, work, dim3(across, down));
-    return start<T, Tokens, false>(stream, work, dim3(across, down));
-  }
-  work.partial_stride = outputs;
-  ManyRows plain = work;
-  plain.gated = false;
-  if (work.gated) {
-    down = 0;
-    for (int i = 0; i < work.count; ++i) down += static_cast<unsigned>((work.parts[i].rows + 127) / 128);
-  }
-  start<T, Tokens, false>(stream, plain, dim3(across, down, kSlices));
-  unsigned widest = 0;
-  for (int i = 0; i < work.count; ++i)
-    widest = std::max(widest, static_cast<unsigned>((work.parts[i].rows + 255) / 256));
-  if (work.gated) {
-    launch(stream, add_gated_slices_kernel, dim3(widest, static_cast<unsigned>(work.in.rows)), 256, 0, work);
+// About how long a width of tiles takes, in nanoseconds: what binds it (the second cache, a multiprocessor's way to it,
+// memory, the matrix units; bytes and operations a nanosecond as measured) and the end of each round.
+double cost(const Products& work, int rows_of_tile, int outputs) {
+  const int sides = work.gated ? 2 : 1;
+  const double down = (work.in.rows + rows_of_tile - 1) / rows_of_tile, across = tiles_across(work, outputs);
+  const double rounds = std::ceil(down * across / multiprocessors());
+  const double bytes = 2.0 * work.cols * (std::min(rows_of_tile, (work.in.rows + 7) / 8 * 8) + outputs);
+  double weights = 0;
+  for (int i = 0; i < work.count; ++i) weights += 2.0 * work.cols * work.parts[i].rows;
+  const double cache = down * across * bytes / 9000, way = rounds * bytes / 75, memory = weights / 4200;
+  const double multiply = rounds * 2.0 * rows_of_tile * outputs * work.cols / 7200;
+  return std::max({cache, way, memory, multiply}) + rounds * (1000 + 20.0 * outputs / sides);
+}
+
+// The first of the widths that costs least.
+template <class T, int Groups, bool Gated, int First, int... Others>
+cudaError_t start_best(cudaStream_t stream, const Products& work) {
+  if constexpr (sizeof...(Others) == 0) {
+    return start<T, Groups, First, Gated>(stream, work);
   } else {
-    launch(stream, add_slices_kernel,
-           dim3(widest, static_cast<unsigned>(work.in.rows), static_cast<unsigned>(work.count)), 256, 0, work);
+    const double here = cost(work, 64 * Groups, First);
+    if (((here <= cost(work, 64 * Groups, Others)) && ...)) return start<T, Groups, First, Gated>(stream, work);
+    return start_best<T, Groups, Gated, Others...>(stream, work);
   }
+}
+
+template <class T>
+cudaError_t start_with(cudaStream_t stream, const Products& work) {
+  if (work.in.rows <= 64)
+    return work.gated ? start_best<T, 1, true, 224, 128, 64>(stream, work)
+                      : start_best<T, 1, false, 256, 128, 64, 48, 32>(stream, work);
+  return work.gated ? start_best<T, 2, true, 256, 128>(stream, work)
+                    : start_best<T, 2, false, 256, 128, 64, 32>(stream, work);
 }
 
 }  // namespace
 
-void many_rows(cudaStream_t stream, const ManyRows& work, int64_t partial_room) {
-  const bool few = work.in.rows <= 64;
-  if (work.half) {
-    return few ? start_with<__half, 64>(stream, work, partial_room)
-               : start_with<__half, 128>(stream, work, partial_room);
-  }
-  return few ? start_with<__nv_bfloat16, 64>(stream, work, partial_room)
-             : start_with<__nv_bfloat16, 128>(stream, work, partial_room);
+cudaError_t many_rows(cudaStream_t stream, const Products& work) {
+  return work.type == DType::f16 ? start_with<__half>(stream, work) : start_with<__nv_bfloat16>(stream, work);
 }
 
 }  // namespace millrace::cuda

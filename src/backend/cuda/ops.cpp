@@ -16,9 +16,10 @@ constexpr int32_t kFusedNormRows = 2;  // from there on a kernel of its own is q
 
 int32_t narrow(int64_t value) { return static_cast<int32_t>(value); }
 
-bool by_tiles(const Weight& weight) { return weight.layout == kTiles; }
+bool in_panels(const Weight& weight) { return weight.layout == kPanels; }
+Form form_of(const Weight& weight) { return weight.type == DType::f16 ? Form::f16 : Form::bf16; }
 
-FewRows::Part part_of(const Weight& weight, Tensor out) {
+Products::Part part_of(const Weight& weight, Tensor out) {
   return {.weights = weight.data,
           .bias = weight.bias,
           .out = reinterpret_cast<float*>(out.data),
@@ -29,7 +30,8 @@ FewRows::Part part_of(const Weight& weight, Tensor out) {
 }  // namespace
 
 CudaOps::CudaOps(Parts parts) : parts_(std::move(parts)) {
-  plan_device_ = reinterpret_cast<int32_t*>(parts_.fixed + kPartialBytes);
+  plan_.finished = reinterpret_cast<unsigned*>(parts_.fixed + kPartialBytes);
+  plan_device_ = reinterpret_cast<int32_t*>(parts_.fixed + kPartialBytes + kFinishedBytes);
   best_device_ = plan_device_ + kMostSequences + 64;
   plan_.partials = reinterpret_cast<float*>(parts_.fixed);
 }
@@ -206,8 +208,38 @@ DeviceStep CudaOps::device_step(const KvView* kv) const {
 
 // ---- products
 
-void CudaOps::multiply(FewRows work, Tensor in, std::optional<View> seen, const Residual* residual) {
-  const Form form = work.half ? Form::f16 : Form::bf16;
+// Quantised weights of many rows are widened first, as much at a time as there is room for.
+void CudaOps::multiply_widened(Products work) {
+  const int64_t wide = panel_bytes(DType::bf16, work.cols), narrow_bytes = panel_bytes(work.type, work.cols);
+  const int64_t most = kPartialBytes / wide / (work.gated ? 2 : 1);  // panels
+  auto* room = reinterpret_cast<std::byte*>(plan_.partials);
+  const Products whole = work;
+  work.type = DType::bf16;
+  for (int32_t i = 0; i < (work.gated ? 1 : whole.count); ++i) {
+    work.count = whole.gated ? 2 : 1;
+    for (int64_t first = 0; first < panels_of(whole.parts[i].rows); first += most) {
+      const int64_t panels = std::min(most, panels_of(whole.parts[i].rows) - first), output = first * kPanel;
+      for (int32_t side = 0; side < work.count; ++side) {
+        Products::Part part = whole.parts[i + side];
+        std::byte* to = room + side * panels * wide;
+        widen(parts_.stream, whole.type, part.weights + first * narrow_bytes, panels, work.cols, to);
+        part.weights = to;
+        part.rows = std::min<int32_t>(narrow(panels * kPanel), part.rows - narrow(output));
+        if (part.bias != nullptr) part.bias += output;
+        if (part.out != nullptr)
+          part.out = work.gated && work.out_form != Form::f32
+                         ? reinterpret_cast<float*>(reinterpret_cast<uint16_t*>(part.out) + output)
+                         : part.out + output;
+        work.parts[side] = part;
+      }
+      if (whole.residual != nullptr) work.residual = whole.residual + output;
+      note(many_rows(parts_.stream, work));
+    }
+  }
+}
+
+void CudaOps::multiply(Products work, Tensor in, std::optional<View> seen, const Residual* residual) {
+  const Form form = work.type == DType::f16 ? Form::f16 : Form::bf16;
   if (residual != nullptr) {
     work.residual = reinterpret_cast<float*>(residual->to.data);
     work.residual_stride = residual->to.stride / static_cast<int64_t>(sizeof(float));
@@ -236,23 +268,24 @@ void CudaOps::multiply(FewRows work, Tensor in, std::optional<View> seen, const 
     convert(parts_.stream, work.in, converted);
     work.in = converted;
   }
-  ManyRows many;
-  static_cast<FewRows&>(many) = work;
-  many.partials = plan_.partials;
-  many_rows(parts_.stream, many, kPartialBytes / static_cast<int64_t>(sizeof(float)));
+  if (packs_quantised(work.type)) {
+    multiply_widened(work);
+  } else {
+    note(many_rows(parts_.stream, work));
+  }
   parts_.arena.restore(start);
 }
 
 void CudaOps::run_linear(const Weight& weight, Tensor in, std::optional<View> seen, Tensor out,
                          const Residual* residual) {
   result(out, Form::f32);
-  if (by_tiles(weight)) {
-    const FewRows work = {
-        .parts = {part_of(weight, out)}, .count = 1, .half = weight.type == DType::f16, .cols = narrow(weight.cols)};
+  if (in_panels(weight)) {
+    const Products work = {
+        .parts = {part_of(weight, out)}, .count = 1, .type = weight.type, .cols = narrow(weight.cols)};
     return multiply(work, in, seen, residual);
   }
   flush_norm();
-  any_rows(parts_.stream, weight, weight.bytes / weight.rows, seen ? *seen : view(in), view(out));
+  any_rows(parts_.stream, weight, seen ? *seen : view(in), view(out));
   if (residual != nullptr) cuda::add(parts_.stream, view(out), residual->scale, view(residual->to));
 }
 
@@ -284,13 +317,13 @@ void CudaOps::linear(const Weight& weight, Tensor in, Tensor out) {
   const View seen = view(in);
   held_ = Held{weight, in, out, seen};
   // A copy in another form needs room, which the input's may overlap once it is given back: not later, then.
-  if (by_tiles(weight) && seen.form != (weight.type == DType::f16 ? Form::f16 : Form::bf16)) flush();
+  if (in_panels(weight) && seen.form != form_of(weight)) flush();
 }
 
 void CudaOps::linear_qkv(const Weight& q, const Weight& k, const Weight& v, Tensor in, Tensor q_out, Tensor k_out,
                          Tensor v_out) {
   if (held_) flush();
-  if (!by_tiles(q) || !by_tiles(k) || !by_tiles(v) || q.type != k.type || q.type != v.type) {
+  if (!in_panels(q) || !in_panels(k) || !in_panels(v) || q.type != k.type || q.type != v.type) {
     run_linear(q, in, std::nullopt, q_out, nullptr);
     run_linear(k, in, std::nullopt, k_out, nullptr);
     return run_linear(v, in, std::nullopt, v_out, nullptr);
@@ -298,14 +331,14 @@ void CudaOps::linear_qkv(const Weight& q, const Weight& k, const Weight& v, Tens
   for (const Tensor& out : {q_out, k_out, v_out}) result(out, Form::f32);
   multiply({.parts = {part_of(q, q_out), part_of(k, k_out), part_of(v, v_out)},
             .count = 3,
-            .half = q.type == DType::f16,
+            .type = q.type,
             .cols = narrow(q.cols)},
            in, std::nullopt, nullptr);
 }
 
 void CudaOps::linear_glu(const Weight& gate, const Weight& up, Activation activation, Tensor in, Tensor out) {
   if (held_) flush();
-  if (!by_tiles(gate) || !by_tiles(up) || gate.type != up.type) {
+  if (!in_panels(gate) || !in_panels(up) || gate.type != up.type) {
     flush_norm();
     const int64_t start = mark();
     Tensor gated = scratch(in.rows, gate.rows);
@@ -315,10 +348,10 @@ void CudaOps::linear_glu(const Weight& gate, const Weight& up, Activation activa
     cuda::glu(parts_.stream, activation, view(gated), other, other);
     return restore(start);
   }
-  const View to = result(out, gate.type == DType::f16 ? Form::f16 : Form::bf16);
+  const View to = result(out, form_of(gate));
   multiply({.parts = {part_of(gate, out), part_of(up, out)},
             .count = 2,
-            .half = gate.type == DType::f16,
+            .type = gate.type,
             .cols = narrow(gate.cols),
             .gated = true,
             .activation = activation,
@@ -335,6 +368,7 @@ void CudaOps::embed(const Weight& table, const int32_t* ids, int32_t offset, flo
 
 void CudaOps::norm(const Norm& norm, int32_t parts, Tensor in, Tensor out) {
   flush();
+  if (in.cols / parts > kWidestNorm) return note(cudaErrorInvalidValue);
   const View from = view(in);
   const bool in_place = in.data == out.data;
   if (parts == 1 && !in_place && in.rows <= kFusedNormRows && from.form == Form::f32) {
@@ -352,6 +386,7 @@ void CudaOps::add_norm(Tensor in, float scale, Tensor inout, const Norm& norm, T
     return this->norm(norm, 1, inout, out);
   }
   flush();
+  if (in.cols > kWidestNorm) return note(cudaErrorInvalidValue);
   const View from = view(in), stream = view(inout);
   cuda::add_norm(parts_.stream, from, scale, stream, norm, result(out, parts_.half));
 }
@@ -423,7 +458,8 @@ void CudaOps::attend(const Attention& attention, Tensor q, const KvView& kv, Ten
     plan.longest = attend_chunks(step.page_stride * kv.page_tokens);
     chunks = step.sequences * plan.longest;
   }
-  const bool fits = attend_partial_floats(chunks, attention.heads, kv.k_dim) * 4 <= kPartialBytes;
+  const bool fits = attend_partial_floats(chunks, attention.heads, kv.k_dim) * 4 <= kPartialBytes &&
+                    int64_t{step.sequences} * kv.kv_heads * 4 <= kFinishedBytes;
   if (!fits) {
     plan.shorts = false;
     plan.long_queries = step_->sequences;

@@ -3,7 +3,8 @@
 // recorded the first time a number of sequences is seen, and replayed from then on.
 //
 // Two kinds of call are held back until the next one shows what it is for: a product whose result is added to the
-// stream right away, and a norm whose result is the next product's input. flush() does what is held back.
+// stream right away (it then exists in the stream only: models do not read it again), and a norm whose result is the
+// next product's input. flush() does what is held back.
 #pragma once
 
 #include <map>
@@ -17,9 +18,11 @@
 
 namespace millrace::cuda {
 
-inline constexpr int64_t kPartialBytes = int64_t{256} << 20;  // of attention's chunks and of products' slices
+inline constexpr int64_t kPartialBytes = int64_t{256}
+                                         << 20;  // of attention's chunks, or of quantised weights made bfloat16
 inline constexpr int32_t kMostSequences = 4096;
-inline constexpr int64_t kFixedBytes = kPartialBytes + kMostSequences * 16;
+inline constexpr int64_t kFinishedBytes = int64_t{kMostSequences} * 128 * 4;  // attention's counters
+inline constexpr int64_t kFixedBytes = kPartialBytes + kFinishedBytes + kMostSequences * 16;
 inline constexpr int64_t kPinnedBytes = kMostSequences * 16;  // of the host: plans of steps, and best tokens
 
 class CudaOps final : public Ops {
@@ -97,8 +100,12 @@ class CudaOps final : public Ops {
     Tensor to;
     float scale = 1;
   };
-  // Products of one input by tiles. Takes up a norm held back for it.
-  void multiply(FewRows work, Tensor in, std::optional<View> seen, const Residual* residual);
+  // Products of one input with panels. Takes up a norm held back for it.
+  void multiply(Products work, Tensor in, std::optional<View> seen, const Residual* residual);
+  void multiply_widened(Products work);
+  void note(cudaError_t status) {
+    if (failure_ == cudaSuccess) failure_ = status;
+  }
   void run_linear(const Weight& weight, Tensor in, std::optional<View> seen, Tensor out, const Residual* residual);
   void run_held(const Residual* residual);
   const float* rope_table(const Rope& rope);

@@ -1,15 +1,20 @@
-// How the device keeps 16-bit weights for products, and what a product means there.
+// How the device keeps weights for products, and what a product means there.
 //
-// Sixteen outputs by sixteen inputs are a tile of 512 bytes: lane 4g + t of a warp finds in its sixteen bytes the
-// inputs 2t, 2t + 1 of output g, the same of output g + 8, then inputs 2t + 8, 2t + 9 of both, which is how matrix
-// instructions want them. The tiles of sixteen outputs follow one another. Outputs and inputs are padded with zeros to
-// whole tiles.
+// Sixteen outputs are a panel; its inputs follow one another in chunks of 64, zeros beyond the last.
+//   16-bit numbers: 2 KB a chunk: outputs 0..7, then 8..15; in each, eight inputs of eight outputs (16 bytes an output)
+//     are 128 bytes in a row, as both kinds of matrix instructions read them from shared memory.
+//   quantised: outputs 0..7, then 8..15; of each first the small integers, for every lane of a warp what it puts into
+//   its
+//     registers (unpack.cuh), then what they are multiplied with, for every 32 inputs.
 //
-// A product is the sum of kSlices sums, added in order; slice s has the tiles [slice_begin(s), slice_begin(s + 1)) of
-// the inputs, added in order. How many rows are multiplied at a time changes who computes what, never this.
+// A product is one chain of additions over the inputs, sixteen at a time, from a float32 zero: mma.sync and wgmma agree
+// on every bit of it. Quantised numbers become bfloat16 on the way. How many rows are multiplied at a time changes who
+// computes what, never this.
 #pragma once
 
 #include <cstdint>
+
+#include "tensor/dtype.h"
 
 #if defined(__CUDACC__)
 #define MILLRACE_ON_BOTH __host__ __device__
@@ -21,26 +26,33 @@ namespace millrace::cuda {
 
 // Values of Weight::layout.
 enum Layout : uint8_t {
-  kRows,    // rows as in the file: tables, and products by any_rows
-  kTiles,   // 16-bit numbers in tiles (packed.h)
-  kRecords  // quantised rows, small integers first (quantised.cuh)
+  kRows,   // rows as in the file: tables, and products by any_rows
+  kPanels  // as above
 };
 
-inline constexpr int kTile = 16;
-inline constexpr int kSlices = 8;
+inline constexpr int kPanel = 16;  // outputs
+inline constexpr int kChunkInputs = 64;
+inline constexpr int kChunkBytes = 2048;  // of 16-bit numbers
 
-MILLRACE_ON_BOTH constexpr int slice_begin(int k_tiles, int slice) {
-  return static_cast<int>(static_cast<int64_t>(k_tiles) * slice / kSlices);
+MILLRACE_ON_BOTH constexpr bool packs_quantised(DType type) {
+  return type == DType::q8_0 || type == DType::q4_0 || type == DType::q4_k;
+}
+MILLRACE_ON_BOTH constexpr int chunk_bytes(DType type) {
+  if (type == DType::q8_0) return 2 * (512 + 32);
+  if (type == DType::q4_0) return 2 * (256 + 32);
+  return type == DType::q4_k ? 2 * (256 + 64) : kChunkBytes;
+}
+MILLRACE_ON_BOTH constexpr int64_t chunks_of(int64_t inputs) { return (inputs + kChunkInputs - 1) / kChunkInputs; }
+MILLRACE_ON_BOTH constexpr int64_t panels_of(int64_t outputs) { return (outputs + kPanel - 1) / kPanel; }
+MILLRACE_ON_BOTH constexpr int64_t panel_bytes(DType type, int64_t cols) { return chunks_of(cols) * chunk_bytes(type); }
+constexpr int64_t packed_bytes(DType type, int64_t rows, int64_t cols) {
+  return panels_of(rows) * panel_bytes(type, cols);
 }
 
-constexpr int64_t tiles_of(int64_t numbers) { return (numbers + kTile - 1) / kTile; }
-constexpr int64_t packed_bytes(int64_t rows, int64_t cols) { return tiles_of(rows) * tiles_of(cols) * 512; }
-
-// Where number (row, col) lies, counted in 16-bit numbers.
-MILLRACE_ON_BOTH constexpr int64_t packed_place(int64_t row, int64_t col, int64_t k_tiles) {
-  const int64_t r = row % kTile, c = col % kTile;
-  const int64_t lane = r % 8 * 4 + c % 8 / 2;
-  return ((row / kTile * k_tiles + col / kTile) * 32 + lane) * 8 + c / 8 * 4 + r / 8 * 2 + c % 2;
+// Where 16-bit number (row, col) lies, counted in numbers.
+MILLRACE_ON_BOTH constexpr int64_t packed_place(int64_t row, int64_t col, int64_t cols) {
+  return (row / kPanel * chunks_of(cols) + col / kChunkInputs) * (kChunkBytes / 2) + row % kPanel / 8 * 512 +
+         col % kChunkInputs / 8 * 64 + row % 8 * 8 + col % 8;
 }
 
 }  // namespace millrace::cuda

@@ -1,6 +1,7 @@
 // The few instructions of the machine that CUDA C++ has no words for. Device code only.
 #pragma once
 
+#include <cuda.h>
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
@@ -8,10 +9,13 @@
 
 namespace millrace::cuda {
 
-// Lets the next kernel of the stream start its preparations, and waits until the one before has ended and its results
-// can be read. Every kernel calls both, in this order: what is read before wait() must not depend on other kernels.
-__device__ inline void let_next_start() { asm volatile("griddepcontrol.launch_dependents;"); }
-__device__ inline void wait_for_previous() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+// Waits until the kernel before has ended and its results can be read, and lets the next one start its preparations.
+// Every kernel calls it, once: what is read before must not depend on other kernels. Letting the next one start at once
+// would be of no use: kernels of three steps later would take the room of those in between (docs/gpu.md).
+__device__ inline void wait_for_previous() {
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+  asm volatile("griddepcontrol.launch_dependents;");
+}
 
 // Sixteen bytes of something read once (weights).
 __device__ inline uint4 load_once(const void* address) {
@@ -24,16 +28,15 @@ __device__ inline uint4 load_once(const void* address) {
 
 // sums (16 x 8) += weights (16 x 16) * inputs (16 x 8), bfloat16 into float32.
 __device__ inline void multiply_add(float (&sums)[4], const uint4& weights, uint32_t inputs0, uint32_t inputs1) {
-  asm volatile(
-      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
       : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
       : "r"(weights.x), "r"(weights.y), "r"(weights.z), "r"(weights.w), "r"(inputs0), "r"(inputs1));
 }
 
 __device__ inline void multiply_add_f16(float (&sums)[4], const uint4& weights, uint32_t inputs0, uint32_t inputs1) {
-  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-               : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
-               : "r"(weights.x), "r"(weights.y), "r"(weights.z), "r"(weights.w), "r"(inputs0), "r"(inputs1));
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+      : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
+      : "r"(weights.x), "r"(weights.y), "r"(weights.z), "r"(weights.w), "r"(inputs0), "r"(inputs1));
 }
 
 __device__ inline uint32_t shared_address(const void* pointer) {
@@ -57,11 +60,14 @@ __device__ inline uint4 load_matrices_turned(uint32_t address) {
 }
 
 // A barrier in shared memory that counts bytes of copies under way.
-__device__ inline void barrier_begin(uint32_t barrier) {
-  asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(barrier));
+__device__ inline void barrier_begin(uint32_t barrier, int arrivals) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals));
 }
 __device__ inline void barrier_expect(uint32_t barrier, uint32_t bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
+}
+__device__ inline void barrier_arrive(uint32_t barrier) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
 __device__ inline void barrier_wait(uint32_t barrier, uint32_t parity) {
   asm volatile(
@@ -77,7 +83,21 @@ __device__ inline void copy_bytes(uint32_t to, const void* from, uint32_t bytes,
                "l"(from), "r"(bytes), "r"(barrier)
                : "memory");
 }
-
+// Copies a box of a matrix, or of a stack of them, as its map says.
+__device__ inline void copy_box(uint32_t to, const CUtensorMap& map, int col, int row, uint32_t barrier) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];" ::
+          "r"(to),
+      "l"(&map), "r"(col), "r"(row), "r"(barrier)
+      : "memory");
+}
+__device__ inline void copy_box(uint32_t to, const CUtensorMap& map, int col, int row, int sheet, uint32_t barrier) {
+  asm volatile(
+      "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4}], "
+      "[%5];" ::"r"(to),
+      "l"(&map), "r"(col), "r"(row), "r"(sheet), "r"(barrier)
+      : "memory");
+}
 // Sixteen bytes from memory to shared memory, `bytes` of them read (0 or 16) and the rest zero.
 __device__ inline void copy_16(uint32_t to, const void* from, int bytes) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");

@@ -1,11 +1,4 @@
-// How the device keeps rows of weights: plain numbers as in the file; quantised rows with all their small integers
-// first, then their factors, so that both can be read in sixteen bytes. Rows are padded to sixteen bytes. The host
-// writes this layout (weights.cpp), kernels and embed read it.
-//   Q8_0: int8 [cols], f16 scale [cols / 32]
-//   Q4_0: nibbles [cols / 2], f16 scale [cols / 32]; value (q - 8) * scale
-//   Q4_K: nibbles [cols / 2], uint8 scale and minimum [cols / 32][2], f16 d and dmin [cols / 256][2];
-//         value d * scale * q - dmin * minimum
-// The nibbles of a group of 32 lie in 16 bytes: byte 4t + i (t < 4, i < 4) holds number 8t + i low and 8t + 4 + i high.
+// Rows of weights as the file has them, number by number: for tables, and for packing.
 #pragma once
 
 #include "backend/cuda/ptx.cuh"
@@ -15,13 +8,34 @@ namespace millrace::cuda {
 
 __device__ inline float half_at(const std::byte* at) { return __half2float(*reinterpret_cast<const __half*>(at)); }
 
-__device__ inline int nibble(const std::byte* row, int i) {
-  const int in_group = i % 32, byte = static_cast<int>(row[i / 32 * 16 + in_group / 8 * 4 + in_group % 4]);
-  return in_group % 8 < 4 ? byte & 15 : byte >> 4;
+// Of the eight groups of 32 of a Q4_K group of 256: what its numbers are multiplied with, and what is taken off.
+__device__ inline float2 scale_and_minimum(const std::byte* super, int group) {
+  const std::byte* packed = super + 4;  // twelve bytes: eight scales and minimums of six bits
+  auto at = [&](int i) { return static_cast<int>(packed[i]); };
+  int scale, minimum;
+  if (group < 4) {
+    scale = at(group) & 63;
+    minimum = at(group + 4) & 63;
+  } else {
+    scale = (at(group + 4) & 15) | (at(group - 4) >> 6) << 4;
+    minimum = at(group + 4) >> 4 | (at(group) >> 6) << 4;
+  }
+  return {half_at(super) * static_cast<float>(scale), half_at(super + 2) * static_cast<float>(minimum)};
+}
+
+// The small integer that stands for number i of a row.
+__device__ inline int stored_integer(DType type, const std::byte* row, int i) {
+  if (type == DType::q8_0) return static_cast<int8_t>(row[i / 32 * 34 + 2 + i % 32]);
+  if (type == DType::q4_0) {
+    const int byte = static_cast<int>(row[i / 32 * 18 + 2 + i % 16]);
+    return i % 32 < 16 ? byte & 15 : byte >> 4;
+  }
+  const int byte = static_cast<int>(row[i / 256 * 144 + 16 + i % 256 / 64 * 32 + i % 32]);
+  return i % 64 < 32 ? byte & 15 : byte >> 4;
 }
 
 // Number i of a row, exactly what the format defines.
-__device__ inline float stored_value(DType type, const std::byte* row, int cols, int i) {
+__device__ inline float stored_value(DType type, const std::byte* row, int i) {
   switch (type) {
     case DType::f32:
       return reinterpret_cast<const float*>(row)[i];
@@ -30,15 +44,12 @@ __device__ inline float stored_value(DType type, const std::byte* row, int cols,
     case DType::bf16:
       return __bfloat162float(reinterpret_cast<const __nv_bfloat16*>(row)[i]);
     case DType::q8_0:
-      return half_at(row + cols + i / 32 * 2) * static_cast<float>(reinterpret_cast<const int8_t*>(row)[i]);
+      return half_at(row + i / 32 * 34) * static_cast<float>(stored_integer(type, row, i));
     case DType::q4_0:
-      return half_at(row + cols / 2 + i / 32 * 2) * static_cast<float>(nibble(row, i) - 8);
+      return half_at(row + i / 32 * 18) * static_cast<float>(stored_integer(type, row, i) - 8);
     case DType::q4_k: {
-      const std::byte* fine = row + cols / 2 + i / 32 * 2;
-      const std::byte* coarse = row + cols / 2 + cols / 16 + i / 256 * 4;
-      const float scale = half_at(coarse) * static_cast<float>(static_cast<int>(fine[0]));
-      const float minimum = half_at(coarse + 2) * static_cast<float>(static_cast<int>(fine[1]));
-      return scale * static_cast<float>(nibble(row, i)) - minimum;
+      const float2 factors = scale_and_minimum(row + i / 256 * 144, i % 256 / 32);
+      return factors.x * static_cast<float>(stored_integer(type, row, i)) - factors.y;
     }
     default:
       return 0;

@@ -1,24 +1,19 @@
-#include "backend/cuda/packed.h"
+#include <type_traits>
+
 #include "backend/cuda/quantised.cuh"
 #include "backend/cuda/rows.cuh"
+#include "backend/cuda/unpack.cuh"
 
 namespace millrace::cuda {
 namespace {
 
-__global__ void embed_kernel(Weight table, int64_t row_bytes, const int32_t* ids, int32_t offset, float scale, bool add,
-                             bool tiles, View out) {
-  let_next_start();
+__global__ void embed_kernel(Weight table, const int32_t* ids, int32_t offset, float scale, bool add, View out) {
   wait_for_previous();
   const int64_t row = blockIdx.x;
-  const std::byte* source = table.data + (int64_t{ids[row]} + offset) * row_bytes;
+  const int64_t number = int64_t{ids[row]} + offset, row_bytes = table.bytes / table.rows;
   for (int i = threadIdx.x; i < out.cols; i += blockDim.x) {
-    float value;
-    if (tiles) {
-      const int64_t place = packed_place(int64_t{ids[row]} + offset, i, (table.cols + kTile - 1) / kTile) * 2;
-      value = stored_value(table.type, table.data + place, 1, 0) * scale;
-    } else {
-      value = stored_value(table.type, source, static_cast<int>(table.cols), i) * scale;
-    }
+    float value = scale * (table.layout == kPanels ? packed_value(table, number, i)
+                                                   : stored_value(table.type, table.data + number * row_bytes, i));
     if (add) value += read(out, row, i);
     write(out, row, i, value);
   }
@@ -32,50 +27,48 @@ struct NormParts {
   bool repeats;  // weight and bias are a part's, not the row's
 };
 
+template <int Each>
 __global__ void __launch_bounds__(kRowThreads) norm_kernel(NormParts norm, View in, View out) {
   __shared__ float room[8];
-  let_next_start();
-  wait_for_previous();
   const int64_t row = blockIdx.x / norm.parts;
   const int part = static_cast<int>(blockIdx.x % norm.parts), first = part * norm.width;
   const int shift = norm.repeats ? 0 : first;
-  extern __shared__ __align__(16) float staged[];
-  if (in.form == Form::f32) {
-    stage_row(reinterpret_cast<const float*>(static_cast<const char*>(in.data) + row * in.stride) + first, norm.width,
-              staged);
-  } else {
-    for (int i = threadIdx.x; i < norm.width; i += kRowThreads) staged[i] = read(in, row, first + i);
-    rows_sync();
-  }
-  const float2 factors = norm_factors(norm.kind, norm.epsilon, norm.width, room, [&](int i) { return staged[i]; });
-  for (int i = threadIdx.x; i < norm.width; i += kRowThreads) {
-    write(out, row, first + i, normed(staged[i], factors, norm.weight, norm.bias, shift + i));
-  }
+  NormedRow<Each> numbers(norm.kind, norm.epsilon, norm.width, norm.weight != nullptr ? norm.weight + shift : nullptr);
+  wait_for_previous();
+  numbers.run(
+      norm.bias != nullptr ? norm.bias + shift : nullptr, room, [&](int i) { return read(in, row, first + i); },
+      [&](int i, float value) { write(out, row, first + i, value); });
 }
 
+template <int Each>
 __global__ void __launch_bounds__(kRowThreads)
     add_norm_kernel(View in, float scale, View rows, NormParts norm, View out) {
   __shared__ float room[8];
-  let_next_start();
-  wait_for_previous();
   const int64_t row = blockIdx.x;
-  extern __shared__ __align__(16) float staged[];
-#pragma unroll 8
-  for (int i = threadIdx.x; i < norm.width; i += kRowThreads) {
-    const float value = read(rows, row, i) + scale * read(in, row, i);
-    staged[i] = value;
-    write(rows, row, i, value);
-  }
-  rows_sync();
-  const float2 factors = norm_factors(norm.kind, norm.epsilon, norm.width, room, [&](int i) { return staged[i]; });
-  for (int i = threadIdx.x; i < norm.width; i += kRowThreads)
-    write(out, row, i, normed(staged[i], factors, norm.weight, norm.bias, i));
+  NormedRow<Each> numbers(norm.kind, norm.epsilon, norm.width, norm.weight);
+  wait_for_previous();
+  numbers.run(
+      norm.bias, room,
+      [&](int i) {
+        const float value = read(rows, row, i) + scale * read(in, row, i);
+        write(rows, row, i, value);
+        return value;
+      },
+      [&](int i, float value) { write(out, row, i, value); });
+}
+
+// By how many numbers a thread has.
+template <class F>
+void by_width(int width, F&& start) {
+  if (width <= kRowThreads) return start(std::integral_constant<int, 1>{});
+  if (width <= 16 * kRowThreads) return start(std::integral_constant<int, 16>{});
+  if (width <= 32 * kRowThreads) return start(std::integral_constant<int, 32>{});
+  start(std::integral_constant<int, kWidestNorm / kRowThreads>{});
 }
 
 // Numbers one by one: grid (columns / 256, rows).
 template <class F>
 __global__ void each_kernel(int32_t cols, F body) {
-  let_next_start();
   wait_for_previous();
   const int col = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
   for (int64_t row = blockIdx.y; row < body.rows(); row += gridDim.y) {
@@ -153,7 +146,6 @@ struct AddBias {
 __global__ void __launch_bounds__(1024) argmax_kernel(View logits, int32_t* best) {
   __shared__ float values[32];
   __shared__ int places[32];
-  let_next_start();
   wait_for_previous();
   const float* row = reinterpret_cast<const float*>(static_cast<const char*>(logits.data) + blockIdx.x * logits.stride);
   float value = -INFINITY;
@@ -177,12 +169,6 @@ __global__ void __launch_bounds__(1024) argmax_kernel(View logits, int32_t* best
   best[blockIdx.x] = place;
 }
 
-size_t row_bytes(int64_t cols) {
-  static const bool prepared = [] { return prepare(norm_kernel, 200 << 10) && prepare(add_norm_kernel, 200 << 10); }();
-  static_cast<void>(prepared);
-  return static_cast<size_t>(cols) * sizeof(float);
-}
-
 NormParts parts_of(const Norm& norm, int32_t parts, int32_t cols) {
   const int width = cols / parts;
   return {norm.kind, norm.epsilon, norm.weight, norm.bias, width, parts, norm.width == width};
@@ -192,18 +178,21 @@ NormParts parts_of(const Norm& norm, int32_t parts, int32_t cols) {
 
 void embed(cudaStream_t stream, const Weight& table, const int32_t* ids, int32_t offset, float scale, bool add,
            View out) {
-  launch(stream, embed_kernel, count(out.rows), 256, 0, table, table.bytes / table.rows, ids, offset, scale, add,
-         table.layout == kTiles, out);
+  launch(stream, embed_kernel, count(out.rows), 256, 0, table, ids, offset, scale, add, out);
 }
 
 void norm(cudaStream_t stream, const Norm& norm, int32_t parts, View in, View out) {
   const NormParts cut = parts_of(norm, parts, in.cols);
-  launch(stream, norm_kernel, count(int64_t{in.rows} * parts), kRowThreads, row_bytes(cut.width), cut, in, out);
+  by_width(cut.width, [&](auto each) {
+    launch(stream, norm_kernel<each()>, count(int64_t{in.rows} * parts), kRowThreads, 0, cut, in, out);
+  });
 }
 
 void add_norm(cudaStream_t stream, View in, float scale, View stream_rows, const Norm& norm, View out) {
-  launch(stream, add_norm_kernel, count(in.rows), kRowThreads, row_bytes(in.cols), in, scale, stream_rows,
-         parts_of(norm, 1, in.cols), out);
+  by_width(in.cols, [&](auto each) {
+    launch(stream, add_norm_kernel<each()>, count(in.rows), kRowThreads, 0, in, scale, stream_rows,
+           parts_of(norm, 1, in.cols), out);
+  });
 }
 
 void activate(cudaStream_t stream, Activation activation, View in, View out) {

@@ -28,19 +28,6 @@ __device__ inline void write(const View& view, int64_t row, int64_t col, float v
 
 __device__ inline void rows_sync() { __syncthreads(); }
 
-// A row of float32 numbers to shared memory, by kRowThreads threads with as many reads under way as there can be.
-__device__ inline void stage_row(const float* from, int cols, float* staged) {
-  if (cols % 4 == 0 && reinterpret_cast<uintptr_t>(from) % 16 == 0) {
-#pragma unroll 4
-    for (int i = threadIdx.x; i < cols / 4; i += kRowThreads)
-      reinterpret_cast<float4*>(staged)[i] = reinterpret_cast<const float4*>(from)[i];
-  } else {
-#pragma unroll 8
-    for (int i = threadIdx.x; i < cols; i += kRowThreads) staged[i] = from[i];
-  }
-  rows_sync();
-}
-
 // Sum over kRowThreads threads, the same for all of them, in an order that never changes.
 __device__ inline float group_sum(float value, float* room) {
 #pragma unroll
@@ -67,30 +54,48 @@ __device__ inline float activated(Activation activation, float x) {
   return x;
 }
 
-// What a row is multiplied with (and, for the layer norm, moved by) before weight and bias. value(i) reads number i.
-template <class F>
-__device__ float2 norm_factors(NormKind kind, float epsilon, int width, float* room, F&& value) {
-  float mean = 0, square = 0;
-  if (kind == NormKind::layer) {
-#pragma unroll 8
-    for (int i = threadIdx.x; i < width; i += kRowThreads) mean += value(i);
-    mean = group_sum(mean, room) / static_cast<float>(width);
-  }
-#pragma unroll 8
-  for (int i = threadIdx.x; i < width; i += kRowThreads) {
-    const float v = value(i) - mean;
-    square += v * v;
-  }
-  square = group_sum(square, room);
-  return {mean, rsqrtf(square / static_cast<float>(width) + epsilon)};
-}
+// The norm of a row (or a part of one) by kRowThreads threads, each with every kRowThreads-th number in registers, at
+// most Each of them. Weights may be read before the row is there.
+template <int Each>
+struct NormedRow {
+  NormKind kind;
+  float epsilon;
+  int width;
+  float values[Each], weights[Each];
 
-__device__ inline float normed(float value, float2 factors, const float* weight, const float* bias, int i) {
-  float result = (value - factors.x) * factors.y;
-  if (weight != nullptr) result *= weight[i];
-  if (bias != nullptr) result += bias[i];
-  return result;
-}
+  __device__ NormedRow(NormKind norm_kind, float norm_epsilon, int numbers, const float* weight)
+      : kind(norm_kind), epsilon(norm_epsilon), width(numbers) {
+    each([&](int j, int i) { weights[j] = weight != nullptr ? weight[i] : 1.0f; });
+  }
+  template <class F>
+  __device__ void each(F&& body) {
+#pragma unroll
+    for (int j = 0; j < Each; ++j) {
+      const int i = static_cast<int>(threadIdx.x) + j * kRowThreads;
+      if (i < width) body(j, i);
+    }
+  }
+  // get(i) is number i; put(i, value) takes the normed one. room: eight numbers in shared memory.
+  template <class Get, class Put>
+  __device__ void run(const float* bias, float* room, Get&& get, Put&& put) {
+    each([&](int j, int i) { values[j] = get(i); });
+    float mean = 0, square = 0;
+    if (kind == NormKind::layer) {
+      each([&](int j, int) { mean += values[j]; });
+      mean = group_sum(mean, room) / static_cast<float>(width);
+    }
+    each([&](int j, int) {
+      const float v = values[j] - mean;
+      square += v * v;
+    });
+    const float factor = rsqrtf(group_sum(square, room) / static_cast<float>(width) + epsilon);
+    each([&](int j, int i) {
+      float value = (values[j] - mean) * factor * weights[j];
+      if (bias != nullptr) value += bias[i];
+      put(i, value);
+    });
+  }
+};
 
 inline int multiprocessors() {
   static const int found = [] {

@@ -5,7 +5,6 @@ namespace {
 
 __global__ void table_kernel(const float* frequencies, float magnitude, int half, const int32_t* positions, int rows,
                              float2* table) {
-  let_next_start();
   wait_for_previous();
   const int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
   if (i >= int64_t{rows} * half) return;
@@ -27,7 +26,6 @@ __device__ inline float2 turned(float2 angle, float a, float b) {
 }
 
 __global__ void rope_kernel(Turn turn, const float2* table, int heads, View inout) {
-  let_next_start();
   wait_for_previous();
   const int64_t row = blockIdx.x;
   const int i = static_cast<int>(blockIdx.y * blockDim.x + threadIdx.x);
@@ -57,7 +55,6 @@ __device__ inline std::byte* slot(const DeviceStep& step, const KvView& kv, int6
 }
 
 __global__ void store_kernel(DeviceStep step, View k, View v, KvView kv) {
-  let_next_start();
   wait_for_previous();
   const int64_t row = blockIdx.x;
   const int head = static_cast<int>(blockIdx.y);
@@ -73,7 +70,6 @@ constexpr int kHeadsTogether = 8;
 // A thread group for each row and kHeadsTogether heads, 32 threads a head: those of q, then of k, then of v.
 __global__ void __launch_bounds__(32 * kHeadsTogether)
     finish_kernel(DeviceStep step, Turn turn, const float2* table, int heads, View q, View k, View v, KvView kv) {
-  let_next_start();
   const int64_t row = blockIdx.x;
   const int lane = static_cast<int>(threadIdx.x) % 32;
   int head = static_cast<int>(blockIdx.y * kHeadsTogether + threadIdx.x / 32);

@@ -6,6 +6,7 @@
 // input says how.
 #include <boost/asio/generic/stream_protocol.hpp>
 #include <boost/asio/io_context.hpp>
+#include <boost/asio/post.hpp>
 
 #include <sys/socket.h>
 #include <unistd.h>
@@ -25,6 +26,8 @@ constexpr auto kPatience = std::chrono::seconds(60);
 // What answers, made once for all inputs.
 struct World {
   boost::asio::io_context io{1};
+  std::shared_ptr<Doorbell> doorbell =
+      std::make_shared<Doorbell>([this](std::function<void()> task) { boost::asio::post(io, std::move(task)); });
   Service service{{.body = {.bytes = 4096, .depth = 8, .choices = 2}, .hosts = {"localhost"}}};
   bool closing = false;
 
@@ -96,7 +99,7 @@ std::string answers_to(std::string_view bytes, size_t step) {
   World& all = world();
   Wire wire;
   StreamSocket socket(all.io, boost::asio::generic::stream_protocol(AF_UNIX, 0), wire.server_end());
-  ConnectionSetting setting{.service = &all.service, .closing = &all.closing};
+  ConnectionSetting setting{.service = &all.service, .doorbell = all.doorbell, .closing = &all.closing};
   setting.limits.header_bytes = 2048;
   setting.limits.headers = 20;
   setting.limits.body_bytes = 4096;

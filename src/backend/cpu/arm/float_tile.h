@@ -57,7 +57,7 @@ inline void multiply_f32(const float* a, int64_t a_stride, const float* w, int64
 template <int lane>
 inline float32x4_t multiply_low(float32x4_t sum, float16x8_t w, float16x8_t a) {
 #ifdef __ARM_FEATURE_FP16_FML
-  return vfmlalq_laneq_low_f16(sum, w, a, lane);
+  return widening_low<lane>(sum, w, a);
 #else
   float32x4_t half = vcvt_f32_f16(lane < 4 ? vget_low_f16(a) : vget_high_f16(a));
   return vfmaq_laneq_f32(sum, vcvt_f32_f16(vget_low_f16(w)), half, lane % 4);
@@ -66,7 +66,7 @@ inline float32x4_t multiply_low(float32x4_t sum, float16x8_t w, float16x8_t a) {
 template <int lane>
 inline float32x4_t multiply_high(float32x4_t sum, float16x8_t w, float16x8_t a) {
 #ifdef __ARM_FEATURE_FP16_FML
-  return vfmlalq_laneq_high_f16(sum, w, a, lane);
+  return widening_high<lane>(sum, w, a);
 #else
   float32x4_t half = vcvt_f32_f16(lane < 4 ? vget_low_f16(a) : vget_high_f16(a));
   return vfmaq_laneq_f32(sum, vcvt_f32_f16(vget_high_f16(w)), half, lane % 4);

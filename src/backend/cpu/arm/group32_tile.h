@@ -1,8 +1,8 @@
 // The tile of group32.h written as assembly for machines with i8mm: four rows by eight outputs over any number of
 // groups. Compilers keep the sums of such a loop in memory; here everything stays in registers, and a group's float
 // arithmetic is spread over the matrix products of the group after it, so that the one port that converts integers is
-// never waited for. The order of every sum is that of the plain loop: the same bits. Sums come and go in registers: with
-// few groups, a way through memory for each tile would take a tenth of the time.
+// never waited for. The order of every sum is that of the plain loop: the same bits. Sums come and go in registers:
+// with few groups, a way through memory for each tile would take a tenth of the time.
 #pragma once
 
 #include "backend/cpu/arm/int8_mma.h"
@@ -20,8 +20,8 @@ constexpr int64_t kTileAhead = 192;
 
 #ifdef __ARM_FEATURE_MATMUL_INT8
 
-// Registers: %[s0]-%[s7] (the compiler's choice) sums [row pair][output pair], v8-15 integer sums of the group at hand, v16-23 those of the group
-// before as float, v24-27 weights, v28-29 rows, v30-31 factors of the rows.
+// Registers: %[s0]-%[s7] (the compiler's choice) sums [row pair][output pair], v8-15 integer sums of the group at hand,
+// v16-23 those of the group before as float, v24-27 weights, v28-29 rows, v30-31 factors of the rows.
 #define MILLRACE_MMLA(sum, row, weight) "smmla v" #sum ".4s, v" #row ".16b, v" #weight ".16b\n"
 #define MILLRACE_CLEAR(sum) "movi v" #sum ".4s, #0\n"
 #define MILLRACE_FLOAT(to, from) "scvtf v" #to ".4s, v" #from ".4s\n"
@@ -53,8 +53,8 @@ constexpr int64_t kTileAhead = 192;
 
 constexpr int64_t kTile32Bytes = 160;  // of a tile of rows, a group
 
-// sums of a tile += rows x panel, over `groups` (at least one). Rows are as Group32 prepares them, kTile32Bytes a group;
-// values [4 steps][4 pairs][16], `value_bytes` from group to group; factors [4 pairs][4].
+// sums of a tile += rows x panel, over `groups` (at least one). Rows are as Group32 prepares them, kTile32Bytes a
+// group; values [4 steps][4 pairs][16], `value_bytes` from group to group; factors [4 pairs][4].
 inline void multiply_group32_tile(const std::byte* rows, const std::byte* values, int64_t value_bytes,
                                   const std::byte* factors, int64_t groups, float32x4_t (&sums)[8], TileAhead next) {
   static_assert(kTile32Bytes == 160);

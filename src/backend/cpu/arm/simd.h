@@ -25,6 +25,29 @@ inline void map_floats(int64_t count, const float* in, float* out, F function) {
   }
 }
 
+#ifdef __ARM_FEATURE_FP16_FML
+// sum += low or high half of w times lane of a. The instruction reaches registers 0 to 15 for `a`, which clang 14 does
+// not know of its own intrinsics: it names any register, and the assembler drops a bit of it.
+template <int lane>
+[[gnu::always_inline]] inline float32x4_t widening_low(float32x4_t sum, float16x8_t w, float16x8_t a) {
+#ifdef __clang__
+  asm("fmlal %0.4s, %1.4h, %2.h[%3]" : "+w"(sum) : "w"(w), "x"(a), "i"(lane));
+  return sum;
+#else
+  return vfmlalq_laneq_low_f16(sum, w, a, lane);
+#endif
+}
+template <int lane>
+[[gnu::always_inline]] inline float32x4_t widening_high(float32x4_t sum, float16x8_t w, float16x8_t a) {
+#ifdef __clang__
+  asm("fmlal2 %0.4s, %1.4h, %2.h[%3]" : "+w"(sum) : "w"(w), "x"(a), "i"(lane));
+  return sum;
+#else
+  return vfmlalq_laneq_high_f16(sum, w, a, lane);
+#endif
+}
+#endif
+
 // Four floats from `in`, of which only `count` exist.
 inline float32x4_t load_some(const float* in, int64_t count) {
   if (count >= 4) return vld1q_f32(in);

@@ -169,8 +169,8 @@ template <int Queries, int Vectors, int lane = 0>
       float16x8_t x = vld1q_f16(eights[n] + lane * step);
 #pragma GCC unroll 4
       for (int m = 0; m < Queries; ++m) {
-        sums[m][2 * n] = vfmlalq_laneq_low_f16(sums[m][2 * n], x, vectors[m], lane);
-        sums[m][2 * n + 1] = vfmlalq_laneq_high_f16(sums[m][2 * n + 1], x, vectors[m], lane);
+        sums[m][2 * n] = widening_low<lane>(sums[m][2 * n], x, vectors[m]);
+        sums[m][2 * n + 1] = widening_high<lane>(sums[m][2 * n + 1], x, vectors[m]);
       }
     }
     add_lanes<Queries, Vectors, lane + 1>(vectors, eights, step, sums);

@@ -1,0 +1,315 @@
+// few_rows and many_rows alone: the same bits however many rows there are, and how fast for the matrices of a model.
+//   nvcc -std=c++20 -O3 --fmad=false -gencode=arch=compute_90a,code=sm_90a -Isrc lab/cuda_products.cu
+//   src/backend/cuda/{few_rows,many_rows,pack}.cu -o products && ./products
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <vector>
+
+#include "backend/cuda/kernels.h"
+#include "backend/cuda/packed.h"
+#include "backend/cuda/ptx.cuh"
+
+using namespace millrace;
+using namespace millrace::cuda;
+#define MUST(call)                                                                  \
+  do {                                                                              \
+    auto status_ = (call);                                                          \
+    if (static_cast<int>(status_) != 0) {                                           \
+      std::printf("%s:%d: %s gives %d\n", __FILE__, __LINE__, #call, (int)status_); \
+      std::exit(1);                                                                 \
+    }                                                                               \
+  } while (0)
+
+cudaStream_t stream;
+uint64_t state = 88172645463325252ull;
+uint32_t chance() {
+  state ^= state << 13, state ^= state >> 7, state ^= state << 17;
+  return static_cast<uint32_t>(state >> 16);
+}
+uint16_t bf16(float value) {
+  uint32_t bits;
+  std::memcpy(&bits, &value, 4);
+  return static_cast<uint16_t>((bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
+}
+uint16_t small_half(DType type) {
+  const float value = (static_cast<int>(chance() % 2001) - 1000) / 1000.0f;
+  if (type != DType::f16) return bf16(value);
+  const __half half = __float2half(value);
+  uint16_t bits;
+  std::memcpy(&bits, &half, 2);
+  return bits;
+}
+int64_t row_bytes(DType type, int64_t cols) {
+  if (type == DType::q8_0) return cols / 32 * 34;
+  if (type == DType::q4_0) return cols / 32 * 18;
+  if (type == DType::q4_k) return cols / 256 * 144;
+  return cols * 2;
+}
+// A file's rows, random but with sensible factors, and what they mean.
+std::vector<std::byte> random_rows(DType type, int64_t rows, int64_t cols, std::vector<float>* meaning) {
+  std::vector<std::byte> bytes(static_cast<size_t>(rows * row_bytes(type, cols)));
+  for (auto& byte : bytes) byte = static_cast<std::byte>(chance());
+  const __half factor = __float2half(0.01f), less = __float2half(0.02f);
+  const int group = type == DType::q8_0 ? 34 : type == DType::q4_0 ? 18 : type == DType::q4_k ? 144 : 0;
+  if (group == 0) {
+    auto* halves = reinterpret_cast<uint16_t*>(bytes.data());
+    for (int64_t i = 0; i < rows * cols; ++i) halves[i] = small_half(type);
+  }
+  for (size_t i = 0; group != 0 && i < bytes.size(); i += static_cast<size_t>(group)) {
+    std::memcpy(&bytes[i], &factor, 2);
+    if (type == DType::q4_k) std::memcpy(&bytes[i + 2], &less, 2);
+  }
+  if (meaning != nullptr) {
+    meaning->resize(static_cast<size_t>(rows * cols));
+    for (int64_t r = 0; r < rows; ++r) {
+      const std::byte* row = bytes.data() + r * row_bytes(type, cols);
+      auto at = [&](int64_t i) { return static_cast<int>(row[i]); };
+      for (int64_t c = 0; c < cols; ++c) {
+        float value = 0;
+        if (type == DType::q8_0) value = 0.01f * static_cast<float>(static_cast<int8_t>(row[c / 32 * 34 + 2 + c % 32]));
+        if (type == DType::q4_0) {
+          const int byte = at(c / 32 * 18 + 2 + c % 16);
+          value = 0.01f * static_cast<float>((c % 32 < 16 ? byte & 15 : byte >> 4) - 8);
+        }
+        if (type == DType::q4_k) {
+          const int64_t super = c / 256 * 144, group32 = c % 256 / 32;
+          const int byte = at(super + 16 + c % 256 / 64 * 32 + c % 32), q = c % 64 < 32 ? byte & 15 : byte >> 4;
+          int scale, minimum;
+          if (group32 < 4) {
+            scale = at(super + 4 + group32) & 63, minimum = at(super + 8 + group32) & 63;
+          } else {
+            scale = (at(super + 8 + group32) & 15) | (at(super + group32) >> 6) << 4;
+            minimum = at(super + 8 + group32) >> 4 | (at(super + 4 + group32) >> 6) << 4;
+          }
+          value = 0.01f * static_cast<float>(scale * q) - 0.02f * static_cast<float>(minimum);
+        }
+        if (group == 0) {
+          const uint16_t half = reinterpret_cast<const uint16_t*>(row)[c];
+          __half number;
+          std::memcpy(&number, &half, 2);
+          const uint32_t wide = uint32_t{half} << 16;
+          std::memcpy(&value, &wide, 4);
+          if (type == DType::f16) value = __half2float(number);
+        }
+        (*meaning)[static_cast<size_t>(r * cols + c)] = value;
+      }
+    }
+  }
+  return bytes;
+}
+template <class T>
+T* on_device(const std::vector<T>& values) {
+  T* place;
+  MUST(cudaMalloc(&place, values.size() * sizeof(T)));
+  MUST(cudaMemcpy(place, values.data(), values.size() * sizeof(T), cudaMemcpyHostToDevice));
+  return place;
+}
+
+// Every way of computing the same rows.
+bool check(DType type, int n, int k, bool gated) {
+  const int rows = 300, parts = gated ? 2 : 1;
+  const bool adds = !gated && k != 512;
+  std::vector<float> meaning;
+  Products work = {.count = parts, .type = type, .cols = k, .gated = gated, .out_form = Form::f32};
+  std::byte* panels[2];
+  std::byte* wide[2];
+  const int64_t bytes = packed_bytes(type, n, k);
+  for (int i = 0; i < parts; ++i) {
+    std::byte* raw = on_device(random_rows(type, n, k, i == 0 ? &meaning : nullptr));
+    MUST(cudaMalloc(&panels[i], bytes));
+    MUST(cudaMalloc(&wide[i], packed_bytes(DType::bf16, n, k)));
+    pack(stream, type, raw, n, k, panels[i]);
+    if (type != DType::bf16 && type != DType::f16) widen(stream, type, panels[i], panels_of(n), k, wide[i]);
+    MUST(cudaStreamSynchronize(stream));
+    cudaFree(raw);
+  }
+  std::vector<uint16_t> in(static_cast<size_t>(rows * k));
+  for (auto& value : in) value = small_half(type);
+  std::vector<float> stream_rows(static_cast<size_t>(rows * n));
+  for (auto& value : stream_rows) value = static_cast<float>(chance() % 100) / 10;
+  uint16_t* inputs = on_device(in);
+  float* residual = on_device(stream_rows);
+  float* out;
+  MUST(cudaMalloc(&out, sizeof(float) * static_cast<size_t>(rows * n)));
+  auto run = [&](int first, int count, bool few) {
+    Products one = work;
+    const Form form = type == DType::f16 ? Form::f16 : Form::bf16;
+    one.in = {inputs + int64_t{first} * k, int64_t{k} * 2, count, k, form};
+    MUST(cudaMemcpy(residual, stream_rows.data(), stream_rows.size() * 4, cudaMemcpyHostToDevice));
+    const bool as_wide = !few && type != DType::bf16 && type != DType::f16;
+    for (int i = 0; i < parts; ++i)
+      one.parts[i] = {.weights = as_wide ? wide[i] : panels[i], .out = out, .out_stride = n, .rows = n};
+    if (as_wide) one.type = DType::bf16;
+    if (adds) one.residual = residual + int64_t{first} * n, one.residual_stride = n, one.residual_scale = 0.5f;
+    if (few)
+      few_rows(stream, one);
+    else
+      MUST(many_rows(stream, one));
+    MUST(cudaStreamSynchronize(stream));
+    MUST(cudaGetLastError());
+    std::vector<float> results(static_cast<size_t>(count * n));
+    MUST(cudaMemcpy(results.data(), adds ? residual + int64_t{first} * n : out, results.size() * 4,
+                    cudaMemcpyDeviceToHost));
+    return results;
+  };
+  const std::vector<float> all = run(0, rows, false);
+  int64_t wrong = 0;
+  auto compare = [&](int first, int count, bool few) {
+    const std::vector<float> some = run(first, count, few);
+    for (int64_t i = 0; i < int64_t{count} * n; ++i)
+      wrong += std::memcmp(&some[static_cast<size_t>(i)], &all[static_cast<size_t>(int64_t{first} * n + i)], 4) != 0;
+  };
+  for (int first : {0, 77}) {
+    for (int count : {1, 2, 5, 8})
+      if (few_rows_fit(count, k, false)) compare(first, count, true);
+    for (int count : {1, 9, 17, 40, 64, 65, 129, 200}) compare(first, count, false);
+  }
+  double worst = 0;
+  if (!gated) {
+    for (int r = 0; r < rows; r += 37) {
+      for (int o = 0; o < n; o += 29) {
+        double sum = 0, size = 0;
+        for (int i = 0; i < k; ++i) {
+          const uint16_t half = in[static_cast<size_t>(r * k + i)];
+          float x;
+          const uint32_t bits = uint32_t{half} << 16;
+          std::memcpy(&x, &bits, 4);
+          if (type == DType::f16) {
+            __half number;
+            std::memcpy(&number, &half, 2);
+            x = __half2float(number);
+          }
+          const double product = double{x} * meaning[static_cast<size_t>(int64_t{o} * k + i)];
+          sum += product, size += std::abs(product);
+        }
+        const size_t at = static_cast<size_t>(int64_t{r} * n + o);
+        const double expected = adds ? stream_rows[at] + 0.5 * sum : sum;
+        worst = std::max(worst, std::abs(all[at] - expected) / size);
+      }
+    }
+  }
+  std::printf("type %d  %5d x %5d%s: %ld different, error %.1e of the sum of sizes\n", static_cast<int>(type), n, k,
+              gated ? " gated" : "", static_cast<long>(wrong), worst);
+  for (int i = 0; i < parts; ++i) cudaFree(panels[i]), cudaFree(wide[i]);
+  cudaFree(inputs), cudaFree(residual), cudaFree(out);
+  return wrong == 0 && worst < 2e-3;
+}
+
+double time_graph(const std::function<void()>& body, int rounds = 15) {
+  cudaGraph_t graph;
+  cudaGraphExec_t exec;
+  MUST(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+  body();
+  MUST(cudaStreamEndCapture(stream, &graph));
+  MUST(cudaGraphInstantiate(&exec, graph, 0));
+  std::vector<float> times;
+  cudaEvent_t a, b;
+  MUST(cudaEventCreate(&a));
+  MUST(cudaEventCreate(&b));
+  for (int i = 0; i < rounds + 3; ++i) {
+    MUST(cudaEventRecord(a, stream));
+    MUST(cudaGraphLaunch(exec, stream));
+    MUST(cudaEventRecord(b, stream));
+    MUST(cudaStreamSynchronize(stream));
+    float ms;
+    MUST(cudaEventElapsedTime(&ms, a, b));
+    if (i >= 3) times.push_back(ms);
+  }
+  std::sort(times.begin(), times.end());
+  MUST(cudaGraphExecDestroy(exec));
+  MUST(cudaGraphDestroy(graph));
+  return times[times.size() / 2] * 1e3;
+}
+
+struct Shape {
+  const char* name;
+  int n, k;
+  bool gated;
+};
+
+constexpr Shape kShapes[] = {{"qkv", 6144, 4096, false},     {"o", 4096, 4096, false},
+                             {"gate-up", 14336, 4096, true}, {"down", 4096, 14336, false},
+                             {"head", 128256, 4096, false},  {"1B-o", 2048, 2048, false},
+                             {"1B-gu", 8192, 2048, true},    {"1B-down", 2048, 8192, false}};
+constexpr int64_t kRoom = int64_t{3} << 30;
+
+struct Memory {
+  std::byte *weights, *inputs;
+  float* out;
+  Memory() {
+    MUST(cudaMalloc(&weights, static_cast<size_t>(kRoom)));
+    MUST(cudaMalloc(&inputs, size_t{8192} * 14336 * 2));
+    MUST(cudaMalloc(&out, size_t{8192} * 28672 * 8));
+    MUST(cudaMemset(weights, 0x11, static_cast<size_t>(kRoom)));
+    MUST(cudaMemset(inputs, 0x12, size_t{8192} * 14336 * 2));
+  }
+};
+
+// One product over and over, its weights somewhere else each time.
+void speed(DType type, const Shape& shape, int rows, const Memory& at) {
+  const auto& [memory, inputs, out] = at;
+  const int64_t bytes = packed_bytes(type, shape.n, shape.k) * (shape.gated ? 2 : 1);
+  const int64_t copies = std::min<int64_t>(kRoom / bytes, std::max<int64_t>(2, (int64_t{1} << 29) / bytes));
+  const bool few = few_rows_fit(rows, shape.k, false);
+  if (!few && type != DType::bf16) return;
+  auto body = [&] {
+    for (int64_t i = 0; i < copies; ++i) {
+      Products work = {
+          .count = shape.gated ? 2 : 1, .type = type, .cols = shape.k, .gated = shape.gated, .out_form = Form::bf16};
+      for (int side = 0; side < work.count; ++side)
+        work.parts[side] = {
+            .weights = memory + i * bytes + side * bytes / 2, .out = out, .out_stride = shape.n, .rows = shape.n};
+      work.in = {inputs, int64_t{shape.k} * 2, rows, shape.k, Form::bf16};
+      if (!shape.gated) work.residual = out + int64_t{rows} * shape.n, work.residual_stride = shape.n;
+      if (few)
+        few_rows(stream, work);
+      else
+        MUST(many_rows(stream, work));
+    }
+  };
+  const double us = time_graph(body) / static_cast<double>(copies);
+  const double flops = 2.0 * rows * shape.n * shape.k * (shape.gated ? 2 : 1);
+  std::printf("%-8s type %d rows %5d: %8.1f us  %6.0f GB/s  %6.1f TFLOP/s\n", shape.name, static_cast<int>(type), rows,
+              us, static_cast<double>(bytes) / us / 1e3, flops / us / 1e6);
+}
+
+int one_product(char** argv) {
+  const Memory at;
+  for (const Shape& shape : kShapes) {
+    if (std::strcmp(shape.name, argv[1]) == 0)
+      speed(static_cast<DType>(std::atoi(argv[3])), shape, std::atoi(argv[2]), at);
+  }
+  return 0;
+}
+
+int main(int argc, char** argv) {
+  MUST(cudaStreamCreate(&stream));
+  if (argc > 3) return one_product(argv);  // NAME ROWS TYPE, for a profiler
+  bool fine = true;
+  for (DType type : {DType::bf16, DType::f16, DType::q8_0, DType::q4_0, DType::q4_k}) {
+    for (bool gated : {false, true}) {
+      fine = check(type, 256, 512, gated) && fine;
+      fine = check(type, 1008, 1536, gated) && fine;
+      fine = check(type, 4096, 256, gated) && fine;
+      if (type != DType::q4_k) fine = check(type, 50, 96, gated) && fine;
+    }
+  }
+  fine = check(DType::bf16, 512, 14336, false) && fine;
+  fine = check(DType::bf16, 6144, 4096, false) && fine;
+  std::printf(fine ? "bits: equal\n" : "bits: DIFFERENT\n");
+  if (argc > 1 && std::strcmp(argv[1], "bits") == 0) return fine ? 0 : 1;
+  const Memory at;
+  for (const Shape& shape : kShapes)
+    for (int rows : {1, 8, 16, 64, 128, 256, 2048})
+      if (shape.n < 100000 || rows <= 256) speed(DType::bf16, shape, rows, at);
+  for (DType type : {DType::q8_0, DType::q4_0, DType::q4_k})
+    for (const Shape& shape : kShapes)
+      for (int rows : {1, 8}) speed(type, shape, rows, at);
+  return fine ? 0 : 1;
+}

@@ -1,0 +1,53 @@
+// The layout of weights on a GPU, as far as it can be checked without one: every number has a place of its own, and all
+// places lie within what the ledger is told.
+#include "backend/cuda/packed.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+namespace millrace::cuda {
+namespace {
+
+TEST(Packed, EveryNumberHasItsOwnPlace) {
+  struct Shape {
+    int64_t rows, cols;
+  };
+  for (const Shape shape : {Shape{16, 64}, Shape{17, 72}, Shape{50, 96}, Shape{128, 576}}) {
+    const int64_t bytes = packed_bytes(DType::bf16, shape.rows, shape.cols);
+    std::vector<int> taken(static_cast<size_t>(bytes / 2));
+    for (int64_t row = 0; row < shape.rows; ++row) {
+      for (int64_t col = 0; col < shape.cols; ++col) {
+        const int64_t place = packed_place(row, col, shape.cols);
+        ASSERT_GE(place, 0);
+        ASSERT_LT(place, bytes / 2) << row << ", " << col << " of " << shape.rows << " x " << shape.cols;
+        EXPECT_EQ(taken[static_cast<size_t>(place)]++, 0) << row << ", " << col;
+      }
+    }
+  }
+}
+
+// Matrix instructions read eight inputs of eight outputs from 128 bytes in a row.
+TEST(Packed, EightByEightLieTogether) {
+  for (int64_t row = 0; row < 8; ++row) {
+    for (int64_t col = 0; col < 8; ++col) {
+      EXPECT_EQ(packed_place(row, col, 128), row * 8 + col);
+      EXPECT_EQ(packed_place(row, 8 + col, 128), 64 + row * 8 + col);
+      EXPECT_EQ(packed_place(8 + row, col, 128), 512 + row * 8 + col);
+      EXPECT_EQ(packed_place(row, 64 + col, 128), 1024 + row * 8 + col);
+    }
+  }
+}
+
+// Bits a weight: what decides how fast one sequence can be.
+TEST(Packed, QuantisedWeightsTakeFewBytes) {
+  const int64_t numbers = 4096 * 4096;
+  EXPECT_EQ(packed_bytes(DType::bf16, 4096, 4096) * 8 / numbers, 16);
+  EXPECT_DOUBLE_EQ(static_cast<double>(packed_bytes(DType::q8_0, 4096, 4096)) * 8 / numbers, 8.5);
+  EXPECT_DOUBLE_EQ(static_cast<double>(packed_bytes(DType::q4_0, 4096, 4096)) * 8 / numbers, 4.5);
+  EXPECT_DOUBLE_EQ(static_cast<double>(packed_bytes(DType::q4_k, 4096, 4096)) * 8 / numbers, 5);
+  EXPECT_EQ(packed_bytes(DType::q8_0, 1, 32), panel_bytes(DType::q8_0, 64)) << "padded to a panel and a chunk";
+}
+
+}  // namespace
+}  // namespace millrace::cuda
