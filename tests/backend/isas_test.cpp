@@ -34,6 +34,19 @@ TEST_P(Isa, RunsHere) {
 
 INSTANTIATE_TEST_SUITE_P(Rows, Isa, ::testing::ValuesIn(kIsas), [](const auto& row) { return std::string(row.param); });
 
+// What --kv auto comes to, by machine.
+TEST(Isas, CacheFormatFollowsTheMatrixInstructions) {
+  for (const std::string_view isa : cpu_isas()) {
+    for (const Activations activations : {Activations::fast, Activations::float32}) {
+      auto backend = make_cpu_backend({.threads = 1, .isa = isa, .activations = activations});
+      ASSERT_TRUE(backend.ok()) << backend.error().message;
+      const bool rounds = isa == "i8mm" && activations == Activations::fast;
+      EXPECT_EQ(fastest_kv(**backend), rounds ? DType::bf16 : DType::f16) << isa;
+    }
+  }
+  EXPECT_EQ(fastest_kv(*make_reference_backend()), DType::f16);
+}
+
 // Rows that sum integers exactly, in the same order of floats, must agree bit for bit.
 TEST(Isas, AmxAgreesWithAvx512) {
   std::vector<std::string_view> here = cpu_isas();
