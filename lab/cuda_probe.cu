@@ -3,26 +3,20 @@
 // programmatic dependent launch.
 //   nvcc -std=c++20 -O3 -gencode=arch=compute_90a,code=sm_90a -Isrc lab/cuda_probe.cu -lcublasLt -o probe && ./probe
 #include <cublasLt.h>
-#include <cuda_runtime.h>
 
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <functional>
 #include <vector>
 
 #include "backend/cuda/ptx.cuh"
+#include "cuda_lab.cuh"
 
 using namespace millrace::cuda;
-#define MUST(call)                                                                  \
-  do {                                                                              \
-    auto status_ = (call);                                                          \
-    if (static_cast<int>(status_) != 0) {                                           \
-      std::printf("%s:%d: %s gives %d\n", __FILE__, __LINE__, #call, (int)status_); \
-      std::exit(1);                                                                 \
-    }                                                                               \
-  } while (0)
+
+// Lets the next kernel start its preparations at once, which the backend does not do (docs/gpu.md).
+__device__ void let_next_start() { asm volatile("griddepcontrol.launch_dependents;"); }
 
 // ---- 1. one chain of products, three instructions ------------------------------------------------------------------
 // weights [64, K], inputs [N, K] row-major bfloat16; out [N, 64].
@@ -172,30 +166,6 @@ void launch(cudaStream_t stream, bool early, void (*kernel)(P...), int grid, int
   attribute.val.programmaticStreamSerializationAllowed = 1;
   config.attrs = &attribute, config.numAttrs = early ? 1 : 0;
   MUST(cudaLaunchKernelEx(&config, kernel, P(arguments)...));
-}
-
-double time_graph(cudaStream_t stream, const std::function<void()>& body, int rounds = 20) {
-  cudaGraph_t graph;
-  cudaGraphExec_t exec;
-  MUST(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
-  body();
-  MUST(cudaStreamEndCapture(stream, &graph));
-  MUST(cudaGraphInstantiate(&exec, graph, 0));
-  std::vector<float> times;
-  cudaEvent_t a, b;
-  MUST(cudaEventCreate(&a));
-  MUST(cudaEventCreate(&b));
-  for (int i = 0; i < rounds + 3; ++i) {
-    MUST(cudaEventRecord(a, stream));
-    MUST(cudaGraphLaunch(exec, stream));
-    MUST(cudaEventRecord(b, stream));
-    MUST(cudaStreamSynchronize(stream));
-    float ms;
-    MUST(cudaEventElapsedTime(&ms, a, b));
-    if (i >= 3) times.push_back(ms);
-  }
-  std::sort(times.begin(), times.end());
-  return times[times.size() / 2] * 1e3;
 }
 
 int main() {

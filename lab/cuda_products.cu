@@ -1,30 +1,21 @@
 // few_rows and many_rows alone: the same bits however many rows there are, and how fast for the matrices of a model.
 //   nvcc -std=c++20 -O3 --fmad=false -gencode=arch=compute_90a,code=sm_90a -Isrc lab/cuda_products.cu
 //   src/backend/cuda/{few_rows,many_rows,pack}.cu -o products && ./products
-#include <cuda_runtime.h>
 
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <functional>
 #include <vector>
 
 #include "backend/cuda/kernels.h"
 #include "backend/cuda/packed.h"
 #include "backend/cuda/ptx.cuh"
+#include "cuda_lab.cuh"
 
 using namespace millrace;
 using namespace millrace::cuda;
-#define MUST(call)                                                                  \
-  do {                                                                              \
-    auto status_ = (call);                                                          \
-    if (static_cast<int>(status_) != 0) {                                           \
-      std::printf("%s:%d: %s gives %d\n", __FILE__, __LINE__, #call, (int)status_); \
-      std::exit(1);                                                                 \
-    }                                                                               \
-  } while (0)
 
 cudaStream_t stream;
 uint64_t state = 88172645463325252ull;
@@ -201,32 +192,6 @@ bool check(DType type, int n, int k, bool gated) {
   return wrong == 0 && worst < 2e-3;
 }
 
-double time_graph(const std::function<void()>& body, int rounds = 15) {
-  cudaGraph_t graph;
-  cudaGraphExec_t exec;
-  MUST(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
-  body();
-  MUST(cudaStreamEndCapture(stream, &graph));
-  MUST(cudaGraphInstantiate(&exec, graph, 0));
-  std::vector<float> times;
-  cudaEvent_t a, b;
-  MUST(cudaEventCreate(&a));
-  MUST(cudaEventCreate(&b));
-  for (int i = 0; i < rounds + 3; ++i) {
-    MUST(cudaEventRecord(a, stream));
-    MUST(cudaGraphLaunch(exec, stream));
-    MUST(cudaEventRecord(b, stream));
-    MUST(cudaStreamSynchronize(stream));
-    float ms;
-    MUST(cudaEventElapsedTime(&ms, a, b));
-    if (i >= 3) times.push_back(ms);
-  }
-  std::sort(times.begin(), times.end());
-  MUST(cudaGraphExecDestroy(exec));
-  MUST(cudaGraphDestroy(graph));
-  return times[times.size() / 2] * 1e3;
-}
-
 struct Shape {
   const char* name;
   int n, k;
@@ -273,7 +238,7 @@ void speed(DType type, const Shape& shape, int rows, const Memory& at) {
         MUST(many_rows(stream, work));
     }
   };
-  const double us = time_graph(body) / static_cast<double>(copies);
+  const double us = time_graph(stream, body) / static_cast<double>(copies);
   const double flops = 2.0 * rows * shape.n * shape.k * (shape.gated ? 2 : 1);
   std::printf("%-8s type %d rows %5d: %8.1f us  %6.0f GB/s  %6.1f TFLOP/s\n", shape.name, static_cast<int>(type), rows,
               us, static_cast<double>(bytes) / us / 1e3, flops / us / 1e6);

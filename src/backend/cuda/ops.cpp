@@ -212,6 +212,7 @@ DeviceStep CudaOps::device_step(const KvView* kv) const {
 void CudaOps::multiply_widened(Products work) {
   const int64_t wide = panel_bytes(DType::bf16, work.cols), narrow_bytes = panel_bytes(work.type, work.cols);
   const int64_t most = kPartialBytes / wide / (work.gated ? 2 : 1);  // panels
+  if (most == 0) return note(cudaErrorInvalidValue);                 // millions of inputs
   auto* room = reinterpret_cast<std::byte*>(plan_.partials);
   const Products whole = work;
   work.type = DType::bf16;

@@ -1,14 +1,11 @@
 #include "backend/cuda/weights.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "backend/cuda/kernels.h"
 #include "backend/cuda/packed.h"
-#include "base/check.h"
 
 namespace millrace::cuda {
-namespace {}  // namespace
 
 Kept kept_as(DType type, int64_t rows, int64_t cols, WeightUse use) {
   if (type == DType::f32) return {type, kRows, bytes_of(type, rows * cols)};
