@@ -161,7 +161,7 @@ void start_either(cudaStream_t stream, const Products& work) {
 }  // namespace
 
 bool few_rows_fit(int32_t rows, int32_t cols, bool norm) {
-  return rows <= kFewRows && input_bytes(rows, cols) + kLeastRing <= kShared && (!norm || cols <= kNormEach * kThreads);
+  return rows <= kFewRows && input_bytes(rows, cols) + kLeastRing <= kShared && (!norm || cols <= kWidestInput);
 }
 
 void few_rows(cudaStream_t stream, const Products& work) {

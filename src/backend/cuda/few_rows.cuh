@@ -37,67 +37,92 @@ __device__ void multiply(float (&sums)[4], const uint4& weights, uint32_t b0, ui
     multiply_add(sums, weights, b0, b1);
 }
 
-inline constexpr int kNormEach = 32;  // numbers of a thread, where a norm comes first
+inline constexpr int kNormEach = 8;  // times four numbers of a thread, where a norm comes first
+inline constexpr int kWidestInput = kNormEach * 4 * kThreads;
 
 template <class T>
 __device__ void bring_input(const Products& work, char* inputs) {
-  const int cols = work.cols, rows = work.in.rows, pitch = input_pitch(cols);
-  const char* from = static_cast<const char*>(work.in.data);
-  if (work.in.form == (std::is_same_v<T, __half> ? Form::f16 : Form::bf16)) {
-#pragma unroll 8
-    for (int i = threadIdx.x; i < rows * (cols / 8); i += kThreads) {
-      const int row = i / (cols / 8), eighth = i % (cols / 8);
-      const uint4 eight = __ldcg(reinterpret_cast<const uint4*>(from + row * work.in.stride) + eighth);
-      uint32_t* pairs = reinterpret_cast<uint32_t*>(inputs + row * pitch) + input_place(eighth * 8) / 2;
-      pairs[0] = eight.x;
-      pairs[4] = eight.y;
-      pairs[8] = eight.z;
-      pairs[12] = eight.w;
+  const int cols = work.cols;
+  for (int row = 0; row < work.in.rows; ++row) {
+    const char* from = static_cast<const char*>(work.in.data) + row * work.in.stride;
+    char* to = inputs + row * input_pitch(cols);
+    if (work.in.form == (std::is_same_v<T, __half> ? Form::f16 : Form::bf16)) {
+#pragma unroll 4
+      for (int i = threadIdx.x; i < cols / 8; i += kThreads) {
+        const uint4 eight = __ldcg(reinterpret_cast<const uint4*>(from) + i);
+        uint32_t* pairs = reinterpret_cast<uint32_t*>(to) + input_place(i * 8) / 2;
+        pairs[0] = eight.x;
+        pairs[4] = eight.y;
+        pairs[8] = eight.z;
+        pairs[12] = eight.w;
+      }
+    } else {
+#pragma unroll 2
+      for (int i = threadIdx.x; i < cols; i += kThreads)
+        reinterpret_cast<T*>(to)[input_place(i)] = as<T>(read_fresh(work.in, row, i));
     }
-    return;
   }
-  for (int row = 0; row < rows; ++row) {
-#pragma unroll 8
-    for (int i = threadIdx.x; i < cols; i += kThreads)
-      reinterpret_cast<T*>(inputs + row * pitch)[input_place(i)] = as<T>(read_fresh(work.in, row, i));
-  }
+}
+
+template <class T>
+__device__ uint32_t as_two(float low, float high) {
+  const T two[2] = {as<T>(low), as<T>(high)};
+  return *reinterpret_cast<const uint32_t*>(two);
 }
 
 // Rows that are normed first are float32.
 template <class T, int Each, class Wait>
-__device__ void norm_input(const Products& work, const Norm& norm, char* inputs, float* room, Wait&& wait) {
-  NormedRow<Each> numbers(norm.kind, norm.epsilon, work.cols, norm.weight);
-  // Which part is written for others: each thread group has one, or the first has all.
-  const int part = gridDim.x >= Each ? static_cast<int>(blockIdx.x) : blockIdx.x == 0 ? -1 : Each;
+__device__ __noinline__ void norm_input(const Products& work, const Norm& norm, char* inputs, float* room, Wait wait) {
+  NormedRow<Each, true> numbers(norm.kind, norm.epsilon, work.cols, norm.weight);
   wait();
+#pragma unroll 1
   for (int row = 0; row < work.in.rows; ++row) {
     const auto* from = reinterpret_cast<const float*>(static_cast<const char*>(work.in.data) + row * work.in.stride);
+    char* to = inputs + row * input_pitch(work.cols);
     numbers.run(
-        norm.bias, room, [&](int i) { return __ldcg(from + i); },
-        [&](int i, float value) {
-          reinterpret_cast<T*>(inputs + row * input_pitch(work.cols))[input_place(i)] = as<T>(value);
-          if (part < 0 || i / kThreads == part) write(work.normed, row, i, value);
+        norm.bias, room, [&](int i, int) { return __ldcg(reinterpret_cast<const float4*>(from + i)); },
+        [&](int i, const float4& four, int) {
+          uint32_t* pairs = reinterpret_cast<uint32_t*>(to) + input_place(i) / 2;
+          pairs[0] = as_two<T>(four.x, four.y);
+          pairs[4] = as_two<T>(four.z, four.w);
         });
   }
 }
 
+// What the norm came to, for others that read it: each thread group writes a part. After all threads have normed.
+template <class T>
+__device__ void write_normed(const Products& work, const char* inputs) {
+  for (int row = 0; row < work.in.rows; ++row) {
+    auto* to = reinterpret_cast<uint32_t*>(static_cast<char*>(work.normed.data) + row * work.normed.stride);
+    const auto* pairs = reinterpret_cast<const uint32_t*>(inputs + row * input_pitch(work.cols));
+    for (int i = static_cast<int>(blockIdx.x * kThreads + threadIdx.x); i < work.cols / 2;
+         i += static_cast<int>(gridDim.x) * kThreads)
+      to[i] = pairs[input_place(2 * i) / 2];
+  }
+}
+
 // Inputs, normed first if need be, and zeros in what the last chunk has beyond them. wait() returns when they can be
-// read.
+// read; all threads may use what is there afterwards.
 template <class T, bool Normed, class Wait>
 __device__ void prepare_input(const Products& work, const Norm& norm, char* inputs, float* room, Wait&& wait) {
   const int cols = work.cols, pitch = input_pitch(cols);
-  for (int i = threadIdx.x; i < work.in.rows * kChunkInputs; i += kThreads) {
-    const int col = cols + i % kChunkInputs;
-    if (col < whole(cols)) reinterpret_cast<T*>(inputs + i / kChunkInputs * pitch)[input_place(col)] = as<T>(0);
+  if (cols % kChunkInputs != 0) {
+    for (int i = threadIdx.x; i < work.in.rows * kChunkInputs; i += kThreads) {
+      const int col = cols + i % kChunkInputs;
+      if (col < whole(cols)) reinterpret_cast<T*>(inputs + i / kChunkInputs * pitch)[input_place(col)] = as<T>(0);
+    }
   }
   if constexpr (Normed) {
-    if (cols <= kNormEach / 2 * kThreads)
-      norm_input<T, kNormEach / 2>(work, norm, inputs, room, wait);
+    if (cols <= kWidestInput / 2)
+      norm_input<T, kNormEach / 2, std::decay_t<Wait>>(work, norm, inputs, room, wait);
     else
-      norm_input<T, kNormEach>(work, norm, inputs, room, wait);
+      norm_input<T, kNormEach, std::decay_t<Wait>>(work, norm, inputs, room, wait);
+    rows_sync();
+    write_normed<T>(work, inputs);
   } else {
     wait();
     bring_input<T>(work, inputs);
+    rows_sync();
   }
 }
 
@@ -232,18 +257,17 @@ template <class Format, bool Gated>
 __device__ __forceinline__ void finish(const Products& work, const Place& at, int side,
                                        const typename Format::Sums& sums, float (&kept)[4], int lane) {
   const Products::Part& part = work.parts[at.part];
+  const View gated = {work.parts[0].out, work.parts[0].out_stride * 4, work.in.rows, part.rows, work.out_form};
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
     const int token = Format::row_of(lane, i), row = at.panel * kPanel + Format::output_of(lane, i);
     if (token >= work.in.rows || row >= part.rows) continue;
     const float value = part.bias != nullptr ? sums.value(i) + part.bias[row] : sums.value(i);
     if constexpr (Gated) {
-      if (side == 0) {
+      if (side == 0)
         kept[i] = value;
-        continue;
-      }
-      const View out = {work.parts[0].out, work.parts[0].out_stride * 4, work.in.rows, part.rows, work.out_form};
-      write(out, token, row, activated(work.activation, kept[i]) * value);
+      else
+        write(gated, token, row, activated(work.activation, kept[i]) * value);
     } else if (work.residual != nullptr) {
       work.residual[token * work.residual_stride + row] = kept[i] + work.residual_scale * value;
     } else {

@@ -260,12 +260,12 @@ void CudaOps::multiply(Products work, Tensor in, std::optional<View> seen, const
   const int32_t rows = narrow(in.rows);
   if (few_rows_fit(rows, work.cols, false)) {
     HeldNorm norm;
-    if (held_norm_ && same(held_norm_->out, in) && few_rows_fit(rows, work.cols, true)) {
+    if (held_norm_ && same(held_norm_->out, in) && few_rows_fit(rows, work.cols, true)) work.normed = result(in, form);
+    if (held_norm_ && work.normed.data != nullptr && work.normed.form == form) {
       norm = *held_norm_;
       held_norm_.reset();
       work.norm = &norm.norm;
       work.in = view(norm.in);
-      work.normed = result(norm.out, form);
     } else {
       flush_norm();
       work.in = seen ? *seen : view(in);
@@ -344,6 +344,7 @@ cudaStream_t CudaOps::stream() {
 bool CudaOps::collect(const Task& task) {
   const int64_t kept = tasks_kept_ + static_cast<int64_t>(tasks_.size()) + 1;
   if (kept * static_cast<int64_t>(sizeof(Task)) > kProgramBytes) return false;
+  if (program_mixes(tasks_.data(), narrow(static_cast<int64_t>(tasks_.size())), task)) stream();
   tasks_.push_back(task);
   return true;
 }

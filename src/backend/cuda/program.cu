@@ -202,36 +202,17 @@ __device__ __forceinline__ void multiply_units(const Task& task, const Slots& sl
   }
 }
 
-// Formats are functions of their own: each has the registers it needs.
 template <class Format>
-__device__ __noinline__ Turnstile multiply_task(const Task& task, Slots slots, Turnstile at, char* inputs, float* room,
-                                                Waiting wait) {
+__device__ __forceinline__ void multiply_task(const Task& task, const Slots& slots, Turnstile& at, char* inputs,
+                                              float* room, const Waiting& wait) {
   if (task.normed)
     prepare_input<typename Format::Number, true>(task.work, task.norm, inputs, room, wait);
   else
     prepare_input<typename Format::Number, false>(task.work, task.norm, inputs, room, wait);
-  rows_sync();
   if (task.work.gated)
     multiply_units<Format, true>(task, slots, at, inputs);
   else
     multiply_units<Format, false>(task, slots, at, inputs);
-  return at;
-}
-
-__device__ inline Turnstile multiply_any(const Task& task, const Slots& slots, Turnstile at, char* inputs, float* room,
-                                         const Waiting& wait) {
-  switch (task.work.type) {
-    case DType::f16:
-      return multiply_task<Halves<__half>>(task, slots, at, inputs, room, wait);
-    case DType::q8_0:
-      return multiply_task<Quantised<DType::q8_0>>(task, slots, at, inputs, room, wait);
-    case DType::q4_0:
-      return multiply_task<Quantised<DType::q4_0>>(task, slots, at, inputs, room, wait);
-    case DType::q4_k:
-      return multiply_task<Quantised<DType::q4_k>>(task, slots, at, inputs, room, wait);
-    default:
-      return multiply_task<Halves<__nv_bfloat16>>(task, slots, at, inputs, room, wait);
-  }
 }
 
 // ---- attention
@@ -427,6 +408,8 @@ constexpr int kTaskWords = sizeof(Task) / 4;
 static_assert(sizeof(Task) % 16 == 0 || sizeof(Task) % 4 == 0);
 constexpr int kWordsEach = (kTaskWords + kThreads - 1) / kThreads;
 
+// For weights of one format, and bfloat16 beside them.
+template <class Format>
 __global__ void __launch_bounds__(kProgramThreads, 1)
     program_kernel(const Task* tasks, int count, int slot_count, int slot_bytes, int most, unsigned* arrived) {
   extern __shared__ __align__(128) char shared[];
@@ -453,10 +436,12 @@ __global__ void __launch_bounds__(kProgramThreads, 1)
     }
     const Waiting wait = {arrived, static_cast<unsigned>(i * grid)};
     const Task& task = *reinterpret_cast<const Task*>(words[i % 2]);
-    if (task.kind == Task::Kind::products)
-      at = multiply_any(task, slots, at, area, room, wait);
-    else
+    if (task.kind == Task::Kind::attend)
       attend_task(task.attend, area, wait);
+    else if (task.work.type == DType::bf16)
+      multiply_task<Halves<__nv_bfloat16>>(task, slots, at, area, room, wait);
+    else
+      multiply_task<Format>(task, slots, at, area, room, wait);
 #pragma unroll
     for (int j = 0; j < kWordsEach; ++j) {
       if (i + 1 < count && thread + j * kThreads < kTaskWords) words[(i + 1) % 2][thread + j * kThreads] = next[j];
@@ -480,11 +465,30 @@ int64_t attend_area() {
   return kAttendWarps * std::max(kAttendBytes<__nv_bfloat16, 128>, kAttendBytes<__nv_bfloat16, 64>);
 }
 
+template <class Format>
+void start(cudaStream_t stream, const Task* tasks, int32_t count, const Task* place, unsigned* arrived) {
+  static const bool prepared = prepare(program_kernel<Format>, kSharedBytes);
+  static_cast<void>(prepared);
+  int64_t area = 0;
+  int slot_bytes = 1024;
+  for (int32_t i = 0; i < count; ++i) {
+    const bool products = tasks[i].kind == Task::Kind::products;
+    area = std::max(area, products ? inputs_of(tasks[i].work) : attend_area());
+    if (products) slot_bytes = std::max(slot_bytes, tasks[i].stage_bytes);
+  }
+  area = (area + 127) / 128 * 128;
+  slot_bytes = (slot_bytes + 127) / 128 * 128;
+  const int slots = static_cast<int>(std::min<int64_t>(kMostSlots, (kSharedBytes - area) / slot_bytes));
+  launch(stream, program_kernel<Format>, static_cast<unsigned>(multiprocessors()), kProgramThreads,
+         static_cast<size_t>(area + int64_t{slots} * slot_bytes), place, count, slots, slot_bytes,
+         std::min(slots, std::max(2, kFlightBytes / slot_bytes)), arrived);
+}
+
 }  // namespace
 
 bool program_takes(const Products& work) {
   return work.in.rows <= kProgramRows && inputs_of(work) + kLeastRingBytes <= kSharedBytes &&
-         (work.norm == nullptr || work.cols <= kNormEach * kThreads);
+         (work.norm == nullptr || work.cols <= kWidestInput);
 }
 
 Task task_of(const Products& work) {
@@ -502,22 +506,32 @@ Task task_of(const Products& work) {
 
 Task task_of(const Attending& attend) { return {.kind = Task::Kind::attend, .attend = attend}; }
 
-void run_program(cudaStream_t stream, const Task* tasks, int32_t count, const Task* place, unsigned* arrived) {
-  static const bool prepared = prepare(program_kernel, kSharedBytes);
-  static_cast<void>(prepared);
-  int64_t area = 0;
-  int slot_bytes = 1024;
+bool program_mixes(const Task* tasks, int32_t count, const Task& next) {
+  if (next.kind != Task::Kind::products || next.work.type == DType::bf16) return false;
   for (int32_t i = 0; i < count; ++i) {
-    const bool products = tasks[i].kind == Task::Kind::products;
-    area = std::max(area, products ? inputs_of(tasks[i].work) : attend_area());
-    if (products) slot_bytes = std::max(slot_bytes, tasks[i].stage_bytes);
+    const DType other = tasks[i].work.type;
+    if (tasks[i].kind == Task::Kind::products && other != DType::bf16 && other != next.work.type) return true;
   }
-  area = (area + 127) / 128 * 128;
-  slot_bytes = (slot_bytes + 127) / 128 * 128;
-  const int slots = static_cast<int>(std::min<int64_t>(kMostSlots, (kSharedBytes - area) / slot_bytes));
-  launch(stream, program_kernel, static_cast<unsigned>(multiprocessors()), kProgramThreads,
-         static_cast<size_t>(area + int64_t{slots} * slot_bytes), place, count, slots, slot_bytes,
-         std::min(slots, std::max(2, kFlightBytes / slot_bytes)), arrived);
+  return false;
+}
+
+void run_program(cudaStream_t stream, const Task* tasks, int32_t count, const Task* place, unsigned* arrived) {
+  for (int32_t i = 0; i < count; ++i) {
+    if (tasks[i].kind != Task::Kind::products) continue;
+    switch (tasks[i].work.type) {
+      case DType::f16:
+        return start<Halves<__half>>(stream, tasks, count, place, arrived);
+      case DType::q8_0:
+        return start<Quantised<DType::q8_0>>(stream, tasks, count, place, arrived);
+      case DType::q4_0:
+        return start<Quantised<DType::q4_0>>(stream, tasks, count, place, arrived);
+      case DType::q4_k:
+        return start<Quantised<DType::q4_k>>(stream, tasks, count, place, arrived);
+      default:
+        break;
+    }
+  }
+  start<Halves<__nv_bfloat16>>(stream, tasks, count, place, arrived);
 }
 
 }  // namespace millrace::cuda

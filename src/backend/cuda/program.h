@@ -37,6 +37,8 @@ struct Task {
 bool program_takes(const Products& work);
 Task task_of(const Products& work);
 Task task_of(const Attending& attend);
+// Whether a program of these tasks cannot go on with this one: it has weights of one format, and bfloat16 beside them.
+bool program_mixes(const Task* tasks, int32_t count, const Task& next);
 // `tasks` lie on the device at `place` by the time the kernel runs. `arrived`: zero before and after.
 void run_program(cudaStream_t stream, const Task* tasks, int32_t count, const Task* place, unsigned* arrived);
 
