@@ -30,7 +30,7 @@ __device__ T as(float value) {
 }
 
 template <class T>
-__device__ void multiply(float (&sums)[4], const uint4& weights, uint32_t b0, uint32_t b1) {
+__device__ __forceinline__ void multiply(float (&sums)[4], const uint4& weights, uint32_t b0, uint32_t b1) {
   if constexpr (std::is_same_v<T, __half>)
     multiply_add_f16(sums, weights, b0, b1);
   else
@@ -139,13 +139,13 @@ struct Halves {
     float all[4] = {};
     __device__ float value(int i) const { return all[i]; }
   };
-  __device__ void load(const char* chunk, int lane) {
+  __device__ __forceinline__ void load(const char* chunk, int lane) {
     const uint32_t from =
         shared_address(chunk) + static_cast<uint32_t>(lane % 8 * 16 + lane / 8 % 2 * 1024 + lane / 16 * 128);
 #pragma unroll
     for (int i = 0; i < 4; ++i) weights[i] = load_matrices(from + static_cast<uint32_t>(i) * 256);
   }
-  __device__ void multiply_into(Sums& sums, int i, uint32_t first, uint32_t second) const {
+  __device__ __forceinline__ void multiply_into(Sums& sums, int i, uint32_t first, uint32_t second) const {
     multiply<T>(sums.all, weights[i], first, second);
   }
   __device__ static int row_of(int lane, int i) { return lane % 4 * 2 + i % 2; }
@@ -164,11 +164,11 @@ struct Quantised {
     float halves[2][4] = {};
     __device__ float value(int i) const { return halves[i / 2][i % 2]; }
   };
-  __device__ void load(const char* chunk, int lane) {
+  __device__ __forceinline__ void load(const char* chunk, int lane) {
     weights[0].load(chunk, lane);
     weights[1].load(chunk + kBytes / 2, lane);
   }
-  __device__ void multiply_into(Sums& sums, int i, uint32_t first, uint32_t second) const {
+  __device__ __forceinline__ void multiply_into(Sums& sums, int i, uint32_t first, uint32_t second) const {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const uint2 operand = weights[half].step(i);
@@ -185,12 +185,12 @@ struct Group {
   Format weights;
   uint4 in[2];
 
-  __device__ void load(const char* stage, int group, const uint4* inputs, int lane) {
+  __device__ __forceinline__ void load(const char* stage, int group, const uint4* inputs, int lane) {
     weights.load(stage + group * Format::kBytes, lane);
 #pragma unroll
     for (int i = 0; i < 2; ++i) in[i] = inputs[(group * 2 + i) * 4];
   }
-  __device__ void multiply_into(typename Format::Sums& sums) const {
+  __device__ __forceinline__ void multiply_into(typename Format::Sums& sums) const {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       weights.multiply_into(sums, 2 * i, in[i].x, in[i].y);

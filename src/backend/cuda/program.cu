@@ -16,7 +16,7 @@ constexpr int kMostStreams = 2 * kWarps;  // panels at a time
 constexpr int kSharedBytes = 224 << 10;
 constexpr int kAttendWarps = 2;  // of a thread group
 constexpr int kLeastRingBytes = 96 << 10;
-constexpr int kFlightBytes = 40 << 10;  // on their way at a time
+constexpr int kFlightBytes = 112 << 10;  // on their way at a time
 
 __device__ inline unsigned load_arrived(const unsigned* counter) {
   unsigned value;
@@ -85,6 +85,10 @@ __device__ void ask(const Task* tasks, int count, const Slots& slots, int most, 
   for (int i = 0; i < count; ++i) {
     const Task& task = tasks[i];
     if (task.kind != Task::Kind::products) continue;
+    if (task.normed && task.norm.weight != nullptr) {  // what is read in between comes late
+      for (int line = lane * 32; line < task.work.cols; line += 32 * 32)
+        asm volatile("prefetch.global.L2 [%0];" ::"l"(task.norm.weight + line));
+    }
     const int sides = task.work.gated ? 2 : 1, mine = units_here(task);
     const int bytes = static_cast<int>(panel_bytes(task.work.type, task.work.cols)), stage = task.stage_bytes;
     for (int first = 0; first < mine; first += task.streams) {
@@ -113,54 +117,46 @@ __device__ void ask(const Task* tasks, int count, const Slots& slots, int most, 
   }
 }
 
-// A stretch of a panel's stages on its way through a warp: what comes next is read before this is multiplied, over the
-// ends of stages too, so that the chain of additions never waits for shared memory.
+// A panel's stages on their way through a warp: what comes next is read before this is multiplied, over the ends of
+// stages too, so that the chain of additions never waits for shared memory. Multiplies the stage at `at`, whose first
+// chunk is in `even` already, and leaves the first chunk of the warp's next one, `step` stages further, there.
 template <class Format>
-struct Flow {
-  const Slots& slots;
-  const uint4* inputs;  // of the warp's rows
-  int lane, chunks, stage_chunks;
-  Turnstile at;
-  int chunk = 0;  // the stage's first
-  Group<Format> two[2];
-
-  __device__ void begin() {
+__device__ __forceinline__ void take_stage(const Slots& slots, Turnstile& at, int step, int here, const uint4* inputs,
+                                           const uint4* next_inputs, int lane, Group<Format>& even,
+                                           typename Format::Sums& sums) {
+  constexpr int kWhole = Format::kMostGroups;
+  const char* stage = slots.at(at.slot);
+  const uint32_t free = slots.free(at.slot);
+  Group<Format> odd;
+  at.advance(step, slots.count);
+  auto next = [&] {
+    if (next_inputs == nullptr) return;
     barrier_wait(slots.full(at.slot), at.parity);
-    two[0].load(slots.at(at.slot), 0, inputs, lane);
-  }
-  // Multiplies the stage and leaves the first chunk of the next one, which is `step` stages further, in two[0].
-  __device__ __forceinline__ void take(typename Format::Sums& sums, int step, int next_chunk) {
-    constexpr int kWhole = Format::kMostGroups;
-    const char* stage = slots.at(at.slot);
-    const uint4* in = inputs + chunk * 8;
-    const int here = min(stage_chunks, chunks - chunk), slot = at.slot;
-    at.advance(step, slots.count);
-    if (here == kWhole) {
+    even.load(slots.at(at.slot), 0, next_inputs, lane);
+  };
+  if (here == kWhole) {
 #pragma unroll
-      for (int i = 0; i < kWhole; ++i) {
-        if (i + 1 < kWhole)
-          two[(i + 1) % 2].load(stage, i + 1, in, lane);
-        else
-          next(next_chunk);
-        two[i % 2].multiply_into(sums);
-      }
-    } else {
-      for (int i = 0; i < here; ++i) {
-        if (i > 0) two[0].load(stage, i, in, lane);
-        two[0].multiply_into(sums);
-      }
-      next(next_chunk);
+    for (int i = 0; i < kWhole; i += 2) {
+      odd.load(stage, i + 1, inputs, lane);
+      even.multiply_into(sums);
+      if (i + 2 < kWhole)
+        even.load(stage, i + 2, inputs, lane);
+      else
+        next();
+      odd.multiply_into(sums);
     }
-    __syncwarp();
-    if (lane == 0) barrier_arrive(slots.free(slot));
-    chunk = next_chunk;
+  } else {  // the last of a panel, if at all
+    even.multiply_into(sums);
+#pragma unroll 1
+    for (int i = 1; i < here; ++i) {
+      odd.load(stage, i, inputs, lane);
+      odd.multiply_into(sums);
+    }
+    next();
   }
-  __device__ __forceinline__ void next(int next_chunk) {
-    if (next_chunk >= chunks) return;
-    barrier_wait(slots.full(at.slot), at.parity);
-    two[0].load(slots.at(at.slot), 0, inputs + next_chunk * 8, lane);
-  }
-};
+  __syncwarp();
+  if (lane == 0) barrier_arrive(free);
+}
 
 // A warp's panels of a task. `at`: where the task's stages begin; moved behind them.
 template <class Format, bool Gated>
@@ -183,17 +179,19 @@ __device__ __forceinline__ void multiply_units(const Task& task, const Slots& sl
       float kept[4] = {};
       if (!Gated && work.residual != nullptr) read_residual<Format>(work, place, kept, lane);
       typename Format::Sums sums, other;
-      Flow<Format> flow = {slots, in, lane, chunks, task.stage_chunks, at};
-      flow.at.advance(warp * kSides, slots.count);
-      flow.begin();
-      for (int i = 0; i < stages; ++i) {
-        const int chunk = flow.chunk;
-        if constexpr (Gated) {
-          flow.take(sums, 1, chunk);
-          flow.take(other, together - 1, chunk + task.stage_chunks);
-        } else {
-          flow.take(sums, together, chunk + task.stage_chunks);
-        }
+      Turnstile here = at;
+      here.advance(warp * kSides, slots.count);
+      barrier_wait(slots.full(here.slot), here.parity);
+      Group<Format> first_chunk;
+      first_chunk.load(slots.at(here.slot), 0, in, lane);
+#pragma unroll 1
+      for (int chunk = 0; chunk < chunks; chunk += task.stage_chunks) {
+        const int now = min(task.stage_chunks, chunks - chunk);
+        const uint4* from = in + chunk * 8;
+        const uint4* next = chunk + now < chunks ? from + now * 8 : nullptr;
+        if constexpr (Gated) take_stage<Format>(slots, here, 1, now, from, from, lane, first_chunk, sums);
+        take_stage<Format>(slots, here, Gated ? together - 1 : together, now, from, next, lane, first_chunk,
+                           Gated ? other : sums);
       }
       finish<Format, Gated>(work, place, 0, sums, kept, lane);
       if constexpr (Gated) finish<Format, Gated>(work, {1, unit}, 1, other, kept, lane);
