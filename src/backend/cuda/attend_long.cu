@@ -317,8 +317,7 @@ __device__ ChunkSums weigh(float (&scores)[kChunk / 2], uint32_t (&weights)[kChu
     quarters[q][1] = lanes[2] + lanes[3];
   }
 #pragma unroll
-  for (int r = 0; r < 2; ++r)
-    sums.total[r] = (quarters[0][r] + quarters[1][r]) + (quarters[2][r] + quarters[3][r]);
+  for (int r = 0; r < 2; ++r) sums.total[r] = (quarters[0][r] + quarters[1][r]) + (quarters[2][r] + quarters[3][r]);
   return sums;
 }
 

@@ -12,7 +12,7 @@ namespace {
 
 constexpr int kWarps = 4;  // that compute
 constexpr int kThreads = kWarps * 32 + 32;
-constexpr int kName = 1;       // of the barrier among warps that compute
+constexpr int kName = 1;        // of the barrier among warps that compute
 constexpr int kShareFrom = 48;  // written chunks from which on joining them is shared
 
 template <int D>
@@ -20,7 +20,7 @@ struct Sizes {
   static constexpr int kEntryBytes = kChunk * D * 2;  // keys or values of a chunk
   static constexpr int kEntries = D == 128 ? 6 : 10;
   static constexpr int kShared = kEntries * kEntryBytes + 1024;
-  static constexpr int kPitch = D + 4;  // floats of a written row: values, maximum, sum
+  static constexpr int kPitch = D + 4;   // floats of a written row: values, maximum, sum
   static constexpr int kTiles = D / 32;  // of eight numbers, a warp's
 };
 
@@ -204,8 +204,7 @@ struct Computer {
     float scores[kQuarter / 8][4] = {};
     uint32_t rows[kQuarter / 8];
 #pragma unroll
-    for (int j = 0; j < kQuarter / 8; ++j)
-      rows[j] = keys + position_at<D>(warp() * kQuarter + j * 8 + lane() % 8, run);
+    for (int j = 0; j < kQuarter / 8; ++j) rows[j] = keys + position_at<D>(warp() * kQuarter + j * 8 + lane() % 8, run);
 #pragma unroll
     for (int k = 0; k < D / 32; ++k) {
       const int piece = k * 4 + lane() / 8;
@@ -279,8 +278,8 @@ struct Computer {
 
   // This warp's quarter of the numbers.
   __device__ void multiply_values(uint32_t values) {
-    const uint32_t weights = shared_address(exchange.weights) +
-                             static_cast<uint32_t>(lane() % 16 * Exchange::kPitch + lane() / 16 * 16);
+    const uint32_t weights =
+        shared_address(exchange.weights) + static_cast<uint32_t>(lane() % 16 * Exchange::kPitch + lane() / 16 * 16);
 #pragma unroll
     for (int n = 0; n < Size::kTiles; ++n) {
 #pragma unroll
@@ -324,8 +323,8 @@ __device__ void write_rows(float* to, int group, const float (&most)[2], const f
 template <int D>
 struct Joiner {
   using Size = Sizes<D>;
-  static constexpr int kBatch = 128;                             // chunks brought at a time
-  static constexpr int kRoom = kBatch * 144, kRooms = 2;         // 32 values, then maximum and sum
+  static constexpr int kBatch = 128;                      // chunks brought at a time
+  static constexpr int kRoom = kBatch * 144, kRooms = 2;  // 32 values, then maximum and sum
   static_assert(kWarps * kRooms * kRoom <= Size::kEntries * Size::kEntryBytes);
   const float* from;  // the kv head's first row in the first chunk
   int64_t stride;     // floats from chunk to chunk
@@ -402,8 +401,8 @@ struct Joiner {
 // A sequence's kv head of which this thread group computed some chunks.
 struct Cut {
   Place place;
-  bool share;   // the joining
-  bool joins;   // this thread group does, all of it
+  bool share;  // the joining
+  bool joins;  // this thread group does, all of it
 };
 
 __device__ inline unsigned read_counter(const unsigned* counter) {
@@ -428,8 +427,7 @@ struct Stretch {
 
   __device__ int group() const { return attention.heads / kv.kv_heads; }
   __device__ float* written(const Place& place, int chunk) const {
-    return partials +
-           (int64_t{place.first_item + chunk} * attention.heads + place.kv_head * group()) * Size::kPitch;
+    return partials + (int64_t{place.first_item + chunk} * attention.heads + place.kv_head * group()) * Size::kPitch;
   }
   __device__ int64_t first_of(const Place& place) const {
     return int64_t{place.first_item} * work.kv_heads + int64_t{place.kv_head} * place.chunks;
@@ -437,7 +435,8 @@ struct Stretch {
   // The first chunk that is not joined by the thread group that has the first one seen.
   __device__ int joined_until(const Place& place, int first_seen) const {
     const int64_t first = first_of(place);
-    return static_cast<int>(min(share_begin(all, owner_of(all, first + first_seen) + 1) - first, int64_t{place.chunks}));
+    return static_cast<int>(
+        min(share_begin(all, owner_of(all, first + first_seen) + 1) - first, int64_t{place.chunks}));
   }
 
   __device__ void put(const Place& place, int row, const float (&base)[2], const float (&total)[2],
