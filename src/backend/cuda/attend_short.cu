@@ -5,12 +5,12 @@
 // by the thread group that finishes last, or by all of them if there are many.
 #include <algorithm>
 
-#include "backend/cuda/attend.cuh"
+#include "backend/cuda/attend_join.cuh"
 
 namespace millrace::cuda {
 namespace {
 
-constexpr int kWarps = 4;  // that compute
+constexpr int kWarps = kJoiners;  // that compute
 constexpr int kThreads = kWarps * 32 + 32;
 constexpr int kName = 1;        // of the barrier among warps that compute
 constexpr int kShareFrom = 48;  // written chunks from which on joining them is shared
@@ -20,7 +20,7 @@ struct Sizes {
   static constexpr int kEntryBytes = kChunk * D * 2;  // keys or values of a chunk
   static constexpr int kEntries = D == 128 ? 6 : 10;
   static constexpr int kShared = kEntries * kEntryBytes + 1024;
-  static constexpr int kPitch = D + 4;   // floats of a written row: values, maximum, sum
+  static_assert(kWarps * Joiner<D>::kRooms * Joiner<D>::kRoom <= kEntries * kEntryBytes);
   static constexpr int kTiles = D / 32;  // of eight numbers, a warp's
 };
 
@@ -310,7 +310,7 @@ __device__ void write_rows(float* to, int group, const float (&most)[2], const f
   for (int r = 0; r < 2; ++r) {
     const int head = lane / 4 + 8 * r;
     if (head >= group) continue;
-    float* row = to + head * Sizes<D>::kPitch;
+    float* row = to + head * kWrittenPitch<D>;
     if (t == 0 && warp == 0) *reinterpret_cast<float2*>(row + D) = {most[r], total[r]};
 #pragma unroll
     for (int n = 0; n < Sizes<D>::kTiles; ++n)
@@ -319,84 +319,6 @@ __device__ void write_rows(float* to, int group, const float (&most)[2], const f
 }
 
 // ---- joining what was written
-
-template <int D>
-struct Joiner {
-  using Size = Sizes<D>;
-  static constexpr int kBatch = 128;                      // chunks brought at a time
-  static constexpr int kRoom = kBatch * 144, kRooms = 2;  // 32 values, then maximum and sum
-  static_assert(kWarps * kRooms * kRoom <= Size::kEntries * Size::kEntryBytes);
-  const float* from;  // the kv head's first row in the first chunk
-  int64_t stride;     // floats from chunk to chunk
-  int records;        // the first is what was joined already
-  uint32_t rooms;     // of this warp
-  const char* seen_rooms;
-
-  __device__ void bring(int unit, int batch, int room) const {
-    const int lane = static_cast<int>(threadIdx.x) % 32, first = batch * kBatch, count = min(kBatch, records - first);
-    const float* row = from + int64_t{unit / (D / 32)} * Size::kPitch;
-    const uint32_t to = rooms + static_cast<uint32_t>(room * kRoom);
-    for (int i = lane / 8; i < count; i += 4)
-      copy_16(to + static_cast<uint32_t>(i * 128 + lane % 8 * 16),
-              row + (first + i) * stride + unit % (D / 32) * 32 + lane % 8 * 4, 16);
-    for (int i = lane; i < count; i += 32)
-      copy_16(to + static_cast<uint32_t>(kBatch * 128 + i * 16), row + (first + i) * stride + D, 16);
-  }
-
-  // Joins a batch to one number of a row; 32 maxima are looked at together. The arithmetic is join()'s.
-  __device__ void take(int batch, int room, float& base, float& total, float& sum) const {
-    const int lane = static_cast<int>(threadIdx.x) % 32, count = min(kBatch, records - batch * kBatch);
-    const char* values = seen_rooms + room * kRoom;
-    for (int first = 0; first < count; first += 32) {
-      const int here = min(32, count - first);
-      float2 mine = {-INFINITY, 0};
-      if (lane < here) mine = *reinterpret_cast<const float2*>(values + kBatch * 128 + (first + lane) * 16);
-      const float* column = reinterpret_cast<const float*>(values + first * 128) + lane;
-      for (int done = 0; done < here;) {
-        const unsigned far = __ballot_sync(~0u, lane >= done && rebases(base, mine.x));
-        const int next = far != 0 ? __ffs(static_cast<int>(far)) - 1 : here;
-        const float share = mine.x == -INFINITY ? 0.0f : power_of_two(mine.x - base);
-#pragma unroll 8
-        for (; done < next; ++done) {
-          const float factor = __shfl_sync(~0u, share, done);
-          total = fmaf(__shfl_sync(~0u, mine.y, done), factor, total);
-          sum = fmaf(column[done * 32], factor, sum);
-        }
-        if (far == 0) break;
-        const float most = __shfl_sync(~0u, mine.x, next), factor = power_of_two(base - most);
-        base = most;
-        total = fmaf(__shfl_sync(~0u, mine.y, next), 1.0f, total * factor);
-        sum = fmaf(column[next * 32], 1.0f, sum * factor);
-        done = next + 1;
-      }
-    }
-  }
-
-  // Every `of`-th unit of 32 numbers from `part` on, shared among the warps.
-  __device__ void run(int part, int of, int group, const Attention& attention, int kv_head, int row, const View& out) {
-    const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
-    const int units = group * (D / 32), batches = (records + kBatch - 1) / kBatch;
-    const int mine = (units - part + of - 1) / of, jobs = (mine - warp + kWarps - 1) / kWarps * batches;
-    auto unit_of = [&](int job) { return part + (warp + job / batches * kWarps) * of; };
-    float base = -INFINITY, total = 0, sum = 0;
-    if (jobs > 0) bring(unit_of(0), 0, 0);
-    copies_end();
-    for (int job = 0; job < jobs; ++job) {
-      __syncwarp();
-      if (job + 1 < jobs) bring(unit_of(job + 1), (job + 1) % batches, (job + 1) % kRooms);
-      copies_end();
-      copies_wait<1>();
-      __syncwarp();
-      take(job % batches, job % kRooms, base, total, sum);
-      if ((job + 1) % batches != 0) continue;
-      const int unit = unit_of(job), number = kv_head * group + unit / (D / 32);
-      write(out, row, number * D + unit % (D / 32) * 32 + lane,
-            sum * last_factor(base, total, attention.sinks, number));
-      base = -INFINITY, total = 0, sum = 0;
-    }
-    copies_wait<0>();
-  }
-};
 
 // A sequence's kv head of which this thread group computed some chunks.
 struct Cut {
@@ -427,7 +349,8 @@ struct Stretch {
 
   __device__ int group() const { return attention.heads / kv.kv_heads; }
   __device__ float* written(const Place& place, int chunk) const {
-    return partials + (int64_t{place.first_item + chunk} * attention.heads + place.kv_head * group()) * Size::kPitch;
+    return partials +
+           (int64_t{place.first_item + chunk} * attention.heads + place.kv_head * group()) * kWrittenPitch<D>;
   }
   __device__ int64_t first_of(const Place& place) const {
     return int64_t{place.first_item} * work.kv_heads + int64_t{place.kv_head} * place.chunks;
@@ -488,8 +411,8 @@ struct Stretch {
     const int row = step.first_row[place.sequence];
     const int until = joined_until(place, row_begin(step, attention, row) / kChunk);
     const uint32_t mine = static_cast<uint32_t>(threadIdx.x) / 32 * Joiner<D>::kRooms * Joiner<D>::kRoom;
-    Joiner<D> joiner = {written(place, until - 1), int64_t{attention.heads} * Size::kPitch, place.chunks - until + 1,
-                        ring + mine, seen_ring + mine};
+    Joiner<D> joiner = {written(place, until - 1), int64_t{attention.heads} * kWrittenPitch<D>,
+                        place.chunks - until + 1, ring + mine, seen_ring + mine};
     joiner.run(part, of, group(), attention, place.kv_head, row, out);
     group_sync(kName, kWarps * 32);
   }
