@@ -36,7 +36,7 @@ void attend_short(cudaStream_t stream, const DeviceStep& step, const Attention& 
                   const KvView& kv, const View& out, const KvMaps& maps, const AttendPlan& plan);
 
 // Scores that are more than products times a factor.
-inline bool shapes_scores(const Attention& attention) {
+__host__ __device__ inline bool shapes_scores(const Attention& attention) {
   return attention.softcap > 0 || attention.slopes != nullptr || !(attention.scale > 0);
 }
 
@@ -131,7 +131,7 @@ __device__ inline void group_arrive(int name, int threads) {
 
 // A place in a ring of Stages, and how often it went round.
 template <int Stages>
-struct Turn {
+struct RingPlace {
   int stage = 0;
   uint32_t round = 0;
   __device__ void next() {

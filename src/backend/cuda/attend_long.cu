@@ -13,10 +13,6 @@ namespace {
 constexpr int kGroups = 2;  // of four warps that multiply
 constexpr int kQueries = 64 * kGroups;
 constexpr int kThreads = 128 * kGroups + 128;
-#ifndef MILLRACE_ATTEND_TURNS
-#define MILLRACE_ATTEND_TURNS 1
-#endif
-constexpr bool kTurns = MILLRACE_ATTEND_TURNS;
 
 // Names of barriers among warps; 0 is everybody's.
 constexpr int kTurnName = 1, kGroupName = 3;
@@ -137,10 +133,10 @@ __device__ void bring(const DeviceStep& step, const Attention& attention, const 
   using Size = Sizes<D>;
   const int warp = static_cast<int>(threadIdx.x) / 32 % 4, lane = static_cast<int>(threadIdx.x) % 32;
   const int group = attention.heads / kv.kv_heads, all = work.tiles * kv.kv_heads;
-  Turn<Size::kStages> keys, values;
+  RingPlace<Size::kStages> keys, values;
   wait_for_previous();
   fence_copies();
-  for (Turn<2> turn;; turn.next()) {
+  for (RingPlace<2> turn;; turn.next()) {
     const uint32_t full = shared_address(&barriers.tile_full[turn.stage]);
     if (warp == 0) {
       barrier_wait(shared_address(&barriers.tile_free[turn.stage]), turn.round ^ 1);
@@ -367,14 +363,14 @@ __device__ void attend_tiles(const DeviceStep& step, const Attention& attention,
   const int group = attention.heads / kv.kv_heads;
   const float factor = Shaped ? kLog2e : attention.scale * kLog2e;
   const uint32_t queries = shared + static_cast<uint32_t>(mine * Size::kQueryBytes);
-  Turn<Size::kStages> value;  // keys are one ahead within a tile
+  RingPlace<Size::kStages> value;  // keys are one ahead within a tile
   auto keys_at = [&](int stage) { return shared + static_cast<uint32_t>(Size::kKeysAt + stage * Size::kStageBytes); };
   auto free_keys = [&](int stage) {
     if (thread == 0) barrier_arrive(shared_address(&barriers.keys_free[stage]));
   };
   wait_for_previous();
-  if (kTurns && mine == 1) group_arrive(kTurnName, 256);  // the first group begins
-  for (Turn<2> turn;; turn.next()) {
+  if (mine == 1) group_arrive(kTurnName, 256);  // the first group begins
+  for (RingPlace<2> turn;; turn.next()) {
     barrier_wait(shared_address(&barriers.tile_full[turn.stage]), turn.round);
     const Tile& tile = tiles[turn.stage];
     group_sync(kGroupName + mine, 128);  // all are done with their last queries
@@ -414,14 +410,14 @@ __device__ void attend_tiles(const DeviceStep& step, const Attention& attention,
         clear_values<D>(values, tile.end - first);
         group_sync(kGroupName + mine, 128);
       }
-      if (kTurns) group_sync(kTurnName + mine, 256);
+      group_sync(kTurnName + mine, 256);
       products_begin();
       const uint64_t from = values_at(values, Size::kHalfBytes);
 #pragma unroll
       for (int k = 0; k < kChunk / 16; ++k)
         add_weighted<T>(sums, weights + 4 * k, from + static_cast<uint64_t>(k * 128), k);
       products_end();
-      Turn<Size::kStages> key = value;
+      RingPlace<Size::kStages> key = value;
       key.next();
       if (first < last) {
         barrier_wait(shared_address(&barriers.keys_full[key.stage]), key.round);
@@ -429,7 +425,7 @@ __device__ void attend_tiles(const DeviceStep& step, const Attention& attention,
         multiply_keys<T, D>(scores, queries, keys_at(key.stage));
       }
       products_end();
-      if (kTurns) group_arrive(kTurnName + (mine ^ 1), 256);
+      group_arrive(kTurnName + (mine ^ 1), 256);
       Factors factors[2];
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
