@@ -56,9 +56,11 @@ struct Joiner {
     const int lane = static_cast<int>(threadIdx.x) % 32, first = batch * kBatch, count = min(kBatch, records - first);
     const float* row = from + int64_t{unit / (D / 32)} * kWrittenPitch<D>;
     const uint32_t to = rooms + static_cast<uint32_t>(room * kRoom);
+#pragma unroll 2
     for (int i = lane / 8; i < count; i += 4)
       copy_16(to + static_cast<uint32_t>(i * 128 + lane % 8 * 16),
               row + (first + i) * stride + unit % (D / 32) * 32 + lane % 8 * 4, 16);
+#pragma unroll 1
     for (int i = lane; i < count; i += 32)
       copy_16(to + static_cast<uint32_t>(kBatch * 128 + i * 16), row + (first + i) * stride + D, 16);
   }
@@ -70,12 +72,12 @@ struct Joiner {
     const int mine = (units - part + of - 1) / of, jobs = (mine - warp + kJoiners - 1) / kJoiners * batches;
     auto unit_of = [&](int job) { return part + (warp + job / batches * kJoiners) * of; };
     float base = -INFINITY, total = 0, sum = 0;
-    if (jobs > 0) bring(unit_of(0), 0, 0);
-    copies_end();
-    for (int job = 0; job < jobs; ++job) {
+#pragma unroll 1
+    for (int job = -1; job < jobs; ++job) {  // one is brought ahead
       __syncwarp();
       if (job + 1 < jobs) bring(unit_of(job + 1), (job + 1) % batches, (job + 1) % kRooms);
       copies_end();
+      if (job < 0) continue;
       copies_wait<1>();
       __syncwarp();
       const char* room = seen_rooms + job % kRooms * kRoom;

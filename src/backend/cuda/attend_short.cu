@@ -37,10 +37,10 @@ struct Work {
   const int32_t* first_item;
   int sequences, kv_heads;
 
-  __device__ int64_t all() const { return int64_t{first_item[sequences]} * kv_heads; }
+  __device__ int all() const { return first_item[sequences] * kv_heads; }
   // The lanes of a warp look together.
-  __device__ Place find(int64_t number) const {
-    const int lane = static_cast<int>(threadIdx.x) % 32, item = static_cast<int>(number / kv_heads);
+  __device__ Place find(int number) const {
+    const int lane = static_cast<int>(threadIdx.x) % 32, item = number / kv_heads;
     int low = 0, span = sequences;
     while (span > 1) {
       const int step = (span + 31) / 32, probe = min(low + (lane + 1) * step, sequences);
@@ -49,7 +49,7 @@ struct Work {
       span = step;
     }
     Place place = {low, 0, 0, first_item[low + 1] - first_item[low], first_item[low]};
-    const int within = static_cast<int>(number - int64_t{place.first_item} * kv_heads);
+    const int within = number - place.first_item * kv_heads;
     place.kv_head = within / max(place.chunks, 1);
     place.chunk = within % max(place.chunks, 1);
     return place;
@@ -67,39 +67,56 @@ struct Work {
   }
 };
 
-// Where a team's stretch begins; teams beyond the number of chunks have none. Every thread group has one before any has
-// two.
-__device__ inline int64_t team_number(int team) { return blockIdx.x + int64_t{team} * gridDim.x; }
-__device__ inline int64_t share_begin(int64_t all, int64_t number) {
-  const int64_t shares = min(all, int64_t{gridDim.x} * kTeams);
-  return number < shares ? all * number / shares : all;
-}
-// The team that has an item.
-__device__ inline int owner_of(int64_t all, int64_t item) {
-  int64_t number = item * min(all, int64_t{gridDim.x} * kTeams) / all;
-  while (share_begin(all, number + 1) <= item) ++number;
-  return static_cast<int>(number);
-}
+// How chunks are shared out: a stretch for each team, the first `longer` of them a chunk longer. Every thread group has
+// one before any has two; with fewer chunks than teams the last have none.
+struct Shares {
+  int all, teams, each, longer;
+
+  __device__ explicit Shares(int chunks)
+      : all(chunks), teams(max(1, min(chunks, static_cast<int>(gridDim.x) * kTeams))) {
+    each = all / teams;
+    longer = all - each * teams;
+  }
+  __device__ static int number(int team) { return static_cast<int>(blockIdx.x) + team * static_cast<int>(gridDim.x); }
+  __device__ int begin(int number) const { return number < teams ? number * each + min(number, longer) : all; }
+  __device__ int owner(int chunk) const {
+    const int of_longer = longer * (each + 1);
+    return chunk < of_longer ? chunk / (each + 1) : longer + (chunk - of_longer) / each;
+  }
+};
 
 __device__ inline int row_begin(const DeviceStep& step, const Attention& attention, int row) {
   return attention.window > 0 ? max(0, step.positions[row] - attention.window + 1) : 0;
 }
 
-// ---- the warp that asks
+// Brings what everybody reads first nearer, all of it at the same time: each would otherwise wait for the one before.
+__device__ inline void touch(const int32_t* at) {
+  asm volatile("{\n.reg .b32 unused;\nld.global.b32 unused, [%0];\n}" ::"l"(at));
+}
+__device__ inline void touch_first(const DeviceStep& step, const int32_t* first_item) {
+  const int lane = static_cast<int>(threadIdx.x) % 32, row = min(lane, step.rows - 1);
+  touch(first_item + min(lane, step.sequences));
+  touch(step.first_row + min(lane, step.sequences));
+  touch(step.positions + row);
+  touch(step.visible + row);
+  touch(step.pages + min(lane * 8, step.page_stride - 1));
+}
+
+// ---- the warps that ask
 
 template <int D>
 __device__ void bring(const DeviceStep& step, const Attention& attention, const KvView& kv, const KvMaps& maps,
                       const Work& work, int team, uint32_t ring, uint64_t* full, uint64_t* free) {
   using Size = Sizes<D>;
   const int lane = static_cast<int>(threadIdx.x) % 32, shift = 31 - __clz(kv.page_tokens);
-  const int64_t all = work.all(), me = team_number(team);
-  const int64_t first = share_begin(all, me), last = share_begin(all, me + 1);
+  const Shares shares(work.all());
+  const int me = Shares::number(team), first = shares.begin(me), last = shares.begin(me + 1);
   bool waited = false;
   if (first < last) {
     Place place = work.find(first);
     RingPlace<Size::kEntries> turn;
     int sequence = -1, end = 0, known = 0, begin = 0;
-    for (int64_t number = first; number < last; ++number, work.next(place)) {
+    for (int number = first; number < last; ++number, work.next(place)) {
       if (place.sequence != sequence) {
         sequence = place.sequence;
         const int row = step.first_row[sequence];
@@ -158,6 +175,7 @@ __device__ void bring_queries(uint32_t to, const View& view, int64_t row, int gr
 template <int D>
 __device__ void clear_values(uint32_t values, int from, int run, int thread) {
   constexpr int kPieces = D / 8;
+#pragma unroll 1
   for (int i = from * kPieces + thread; i < kChunk * kPieces; i += kTeamThreads) {
     const uint32_t place =
         values + position_at<D>(i / kPieces, run) + static_cast<uint32_t>(i % kPieces / 8 * run * 128 + i % 8 * 16);
@@ -193,25 +211,22 @@ struct Stretch {
   unsigned* finished;
   unsigned* before;  // two counters as they were, in shared memory
   Four& team;
-  int64_t all, me;
-  int thread;
+  const Shares& shares;
+  int me, thread, group;
 
-  __device__ int group() const { return attention.heads / kv.kv_heads; }
   __device__ float* written(const Place& place, int chunk) const {
-    return partials +
-           (int64_t{place.first_item + chunk} * attention.heads + place.kv_head * group()) * kWrittenPitch<D>;
+    return partials + (int64_t{place.first_item + chunk} * attention.heads + place.kv_head * group) * kWrittenPitch<D>;
   }
-  __device__ int64_t first_of(const Place& place) const {
-    return int64_t{place.first_item} * work.kv_heads + int64_t{place.kv_head} * place.chunks;
+  __device__ int first_of(const Place& place) const {
+    return place.first_item * work.kv_heads + place.kv_head * place.chunks;
   }
   __device__ unsigned* counter(const Place& place) const {
     return finished + place.sequence * kv.kv_heads + place.kv_head;
   }
   // The first chunk that is not joined by the team that has the first one seen.
   __device__ int joined_until(const Place& place, int first_seen) const {
-    const int64_t first = first_of(place);
-    return static_cast<int>(
-        min(share_begin(all, owner_of(all, first + first_seen) + 1) - first, int64_t{place.chunks}));
+    const int first = first_of(place);
+    return min(shares.begin(shares.owner(first + first_seen) + 1) - first, place.chunks);
   }
 
   // This warp's numbers of the group's rows, at `to` for the first head.
@@ -221,7 +236,7 @@ struct Stretch {
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       const int head = Four::lane() / 4 + 8 * r;
-      if (head >= group()) continue;
+      if (head >= group) continue;
       float* row = to + head * kWrittenPitch<D>;
       if (t == 0 && team.warp == 0) *reinterpret_cast<float2*>(row + D) = {most[r], total[r]};
 #pragma unroll
@@ -235,8 +250,8 @@ struct Stretch {
     char* to = static_cast<char*>(out.data) + row * out.stride;
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      const int head = Four::lane() / 4 + 8 * r, number = place.kv_head * group() + head;
-      if (head >= group()) continue;
+      const int head = Four::lane() / 4 + 8 * r, number = place.kv_head * group + head;
+      if (head >= group) continue;
       const float last = last_factor(base[r], total[r], attention.sinks, number);
       const int col = number * D + team.warp * Four::kNumbers + Four::lane() % 4 * 2;
 #pragma unroll
@@ -274,8 +289,8 @@ struct Stretch {
     if (!share && !joins) return;
     int part = 0, of = 1;
     if (share) {
-      const int first = owner_of(all, first_of(place)), last = owner_of(all, first_of(place) + place.chunks - 1);
-      part = static_cast<int>(me) - first, of = last - first + 1;
+      const int first = shares.owner(first_of(place)), last = shares.owner(first_of(place) + place.chunks - 1);
+      part = me - first, of = last - first + 1;
       const unsigned chunks = static_cast<unsigned>(place.chunks);
       if (thread == 0) {
         while (read_counter(counter(place)) < chunks) __nanosleep(100);
@@ -289,12 +304,12 @@ struct Stretch {
     const uint32_t mine = static_cast<uint32_t>(team.warp * Joiner<D>::kRooms * Joiner<D>::kRoom);
     Joiner<D> joiner = {written(place, until - 1), int64_t{attention.heads} * kWrittenPitch<D>,
                         place.chunks - until + 1, ring + mine, seen_ring + mine};
-    joiner.run(part, of, group(), attention, place.kv_head, cut.row, out);
+    joiner.run(part, of, group, attention, place.kv_head, cut.row, out);
     team.sync();
   }
 
   __device__ void run(uint32_t ring, const char* seen_ring, uint64_t* full, uint64_t* free) {
-    const int64_t first = share_begin(all, me), last = share_begin(all, me + 1);
+    const int first = shares.begin(me), last = shares.begin(me + 1);
     if (first >= last) return;
     const int g = Four::lane() / 4;
     RingPlace<Size::kEntries> turn;
@@ -302,8 +317,8 @@ struct Stretch {
     Place place = work.find(first);
     int sequence = -1, row = 0;
     Sight sight[2] = {};
-    for (int64_t number = first; number < last;) {  // one kv head of a sequence after the other
-      const int from = place.chunk, to = static_cast<int>(min(int64_t{place.chunks}, from + (last - number)));
+    for (int number = first; number < last;) {  // one kv head of a sequence after the other
+      const int from = place.chunk, to = min(place.chunks, from + (last - number));
       if (place.sequence != sequence) {
         sequence = place.sequence;
         row = step.first_row[sequence];
@@ -314,9 +329,9 @@ struct Stretch {
       if (Shaped && attention.slopes != nullptr) {
 #pragma unroll
         for (int r = 0; r < 2; ++r)
-          sight[r].slope = g + 8 * r < group() ? attention.slopes[place.kv_head * group() + g + 8 * r] : 0.0f;
+          sight[r].slope = g + 8 * r < group ? attention.slopes[place.kv_head * group + g + 8 * r] : 0.0f;
       }
-      bring_queries<T, D>(team.queries, q, row, group(), place.kv_head, thread);
+      bring_queries<T, D>(team.queries, q, row, group, place.kv_head, thread);
       team.sync();
       const int first_seen = sight[0].begin / kChunk;
       const bool joins = from <= first_seen;
@@ -390,20 +405,26 @@ __global__ void __launch_bounds__(kThreads, 1)
   __shared__ unsigned before[kTeams][2];
   const uint32_t rings = (shared_address(raw) + 1023) & ~1023u;
   const int thread = static_cast<int>(threadIdx.x);
+  if (thread / 32 == kTeams * kWarps) {
+    touch_first(step, first_item);
+    if (thread % 32 < 2)
+      asm volatile("prefetch.tensormap [%0];" ::"l"(thread % 32 == 0 ? &maps.keys : &maps.values) : "memory");
+  }
   if (thread < kTeams * Size::kEntries) {
     barrier_begin(shared_address(&full[0][thread]), 1);
     barrier_begin(shared_address(&free[0][thread]), kWarps);
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
   }
-  for (int i = thread; i < kTeams * Four::kQueryBytes / 4; i += kThreads)
-    reinterpret_cast<uint32_t*>(queries[0])[i] = 0;
+#pragma unroll 1
+  for (int i = thread; i < kTeams * Four::kQueryBytes / 16; i += kThreads)
+    reinterpret_cast<uint4*>(queries[0])[i] = {0, 0, 0, 0};
   __syncthreads();
   const Work work = {first_item, step.sequences, kv.kv_heads};
   const bool asks = thread >= kTeams * kTeamThreads;
   const int number = asks ? thread / 32 - kTeams * kWarps : thread / kTeamThreads;
   const uint32_t ring = rings + static_cast<uint32_t>(number * Size::kRingBytes);
   if (asks) return bring<D>(step, attention, kv, maps, work, number, ring, full[number], free[number]);
-  const int64_t all = work.all();
+  const Shares shares(work.all());
   wait_for_previous();
   Four team = {
       exchange[number], shared_address(queries[number]), 1 + number, maps.run, thread / 32 % kWarps, {}, {}, {}};
@@ -417,9 +438,10 @@ __global__ void __launch_bounds__(kThreads, 1)
                                    finished,
                                    before[number],
                                    team,
-                                   all,
-                                   team_number(number),
-                                   thread % kTeamThreads};
+                                   shares,
+                                   Shares::number(number),
+                                   thread % kTeamThreads,
+                                   attention.heads / kv.kv_heads};
   stretch.run(ring, raw + (ring - shared_address(raw)), full[number], free[number]);
 }
 

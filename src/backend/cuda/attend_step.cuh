@@ -18,7 +18,7 @@ inline constexpr int kAttendAreaBytes =
     2 * kAttendRoom + static_cast<int>(sizeof(Exchange<kAttendWarps>)) + Team<__half, 128, kAttendWarps>::kQueryBytes;
 static_assert(kAttendAreaBytes <= 80 << 10);
 
-// What a chunk came to for 32 numbers of a head: they, the chunk's maximum and sum, and two that nobody uses.
+// What a chunk came to for 32 numbers of a head: they, the chunk's maximum and sum, and two zeros.
 inline constexpr int kRecordBytes = kRecordFloats * 4;
 inline constexpr unsigned kNotYet = ~0u;
 
@@ -35,6 +35,7 @@ struct StepAttention {
   const Attending& task;
   char* area;
   Eight team;
+  int group, grid, all;  // all: chunks of all kv heads
   // Each lane knows a sequence. Its row has the same number.
   int known_until, known_position, known_end;
 
@@ -42,7 +43,7 @@ struct StepAttention {
     int number = -1;  // among all chunks of all kv heads
     int sequence, kv_head, chunk, record;
     int begin, end, newest;  // positions seen; the one that is new
-    const std::byte* place;  // of the key that this lane knows
+    std::byte* place;        // of the key that this lane knows; lane 16 knows the new one's
     __device__ int start() const { return chunk * kChunk; }
     __device__ bool has_newest() const { return newest / kChunk == chunk; }
   };
@@ -58,12 +59,14 @@ struct StepAttention {
              {},
              {},
              {}} {
-    const int lane = Eight::lane(), mine = min(lane, task.step.sequences - 1);
+    const int mine = min(Eight::lane(), task.step.sequences - 1);
     known_until = task.first_item[mine + 1];
     known_position = task.step.positions[mine];
     known_end = task.step.visible[mine];
+    group = task.attention.heads / task.kv.kv_heads;
+    grid = static_cast<int>(gridDim.x);
+    all = __shfl_sync(~0u, known_until, 31) * task.kv.kv_heads;
   }
-  __device__ int group() const { return task.attention.heads / task.kv.kv_heads; }
   __device__ uint32_t keys() const { return shared_address(area); }
   __device__ uint32_t values() const { return keys() + kAttendRoom; }
   __device__ int first_item(int sequence) const {
@@ -74,32 +77,35 @@ struct StepAttention {
     return task.attention.window > 0 ? max(0, newest - task.attention.window + 1) : 0;
   }
 
-  // The next chunk that is seen, from `number` on. Asks where its pages are.
+  // The next chunk that is seen, from `number` on. Looks up where its pages are.
   __device__ Item find(int number) const {
-    const int all = __shfl_sync(~0u, known_until, task.step.sequences - 1) * task.kv.kv_heads;
     Item at;
-    for (; number < all; number += static_cast<int>(gridDim.x)) {
+#pragma unroll 1
+    for (; number < all; number += grid) {
       at.record = number / task.kv.kv_heads;
       at.kv_head = number - at.record * task.kv.kv_heads;
       at.sequence = __popc(__ballot_sync(~0u, Eight::lane() < task.step.sequences && known_until <= at.record));
       at.chunk = at.record - first_item(at.sequence);
       at.newest = __shfl_sync(~0u, known_position, at.sequence);
-      at.end = __shfl_sync(~0u, known_end, at.sequence);
       at.begin = begin_of(at.newest);
       if (at.start() + kChunk <= at.begin) continue;
       at.number = number;
-      const int lane = Eight::lane() % 16;
-      at.place = key_of(at, at.start() + lane / kOfWarp * kTogether + team.warp * kOfWarp + lane % kOfWarp);
       break;
     }
+    if (at.number < 0) return at;
+    at.end = __shfl_sync(~0u, known_end, at.sequence);
+    const KvView& kv = task.kv;
+    const int lane = Eight::lane();
+    int position = at.start() + lane / kOfWarp * kTogether + team.warp * kOfWarp + lane % kOfWarp;
+    position = min(lane < 16 ? position : at.newest, at.end - 1);
+    const int shift = 31 - __clz(kv.page_tokens);
+    const int page = max(task.step.pages[at.sequence * task.step.page_stride + (position >> shift)], 0);
+    const int row = at.kv_head * kv.page_tokens + (position & (kv.page_tokens - 1));
+    at.place = kv.base + page * kv.page_stride + kv.k_offset + row * (D * 2);
     return at;
   }
-  __device__ std::byte* key_of(const Item& at, int position) const {
-    const KvView& kv = task.kv;
-    const int shift = 31 - __clz(kv.page_tokens), seen = min(position, at.end - 1);
-    const int page = max(task.step.pages[int64_t{at.sequence} * task.step.page_stride + (seen >> shift)], 0);
-    return kv.base + int64_t{page} * kv.page_stride + kv.k_offset +
-           (int64_t{at.kv_head} * kv.page_tokens + (seen & (kv.page_tokens - 1))) * D * 2;
+  __device__ static std::byte* known_by(const Item& at, int lane) {
+    return reinterpret_cast<std::byte*>(__shfl_sync(~0u, reinterpret_cast<uint64_t>(at.place), lane));
   }
   __device__ int64_t to_values() const { return task.kv.v_offset - task.kv.k_offset; }
   __device__ static uint32_t piece_at(int position, int piece) {
@@ -114,9 +120,8 @@ struct StepAttention {
     to += piece_at(position, piece);
 #pragma unroll 2
     for (int i = 0; i < kChunk / kTogether; ++i) {
-      const auto from = __shfl_sync(~0u, reinterpret_cast<uint64_t>(at.place), i * kOfWarp + Eight::lane() / kPieces);
-      if (position != newest)
-        copy_16(to, reinterpret_cast<const char*>(from) + offset + piece * 16, position < known ? 16 : 0);
+      const std::byte* from = known_by(at, i * kOfWarp + Eight::lane() / kPieces);
+      if (position != newest) copy_16(to, from + offset + piece * 16, position < known ? 16 : 0);
       position += kTogether;
       to += kTogether * 128;
     }
@@ -132,15 +137,15 @@ struct StepAttention {
     float2 angle;
   };
   __device__ Pair read_pair(const Item& at, int unit) const {
-    const int pair = unit % kSegments * 32 + Eight::lane(), heads = group();
+    const int pair = unit % kSegments * 32 + Eight::lane();
     Pair p;
     p.what = unit / kSegments;
-    p.turns = task.finish && p.what <= heads && pair < task.half;
+    p.turns = task.finish && p.what <= group && pair < task.half;
     const Turn turn = {task.half, task.neighbours};
     p.x = p.turns ? turn.first(pair) : 2 * pair;
     p.y = p.turns ? turn.second(pair) : 2 * pair + 1;
-    const View& view = p.what < heads ? task.q : p.what == heads ? task.k : task.v;
-    const int col = (p.what < heads ? at.kv_head * heads + p.what : at.kv_head) * D;
+    const View& view = p.what < group ? task.q : p.what == group ? task.k : task.v;
+    const int col = (p.what < group ? at.kv_head * group + p.what : at.kv_head) * D;
     p.a = read_fresh(view, at.sequence, col + p.x);
     p.b = read_fresh(view, at.sequence, col + p.y);
     if (p.turns) p.angle = __ldcg(reinterpret_cast<const float2*>(task.table) + at.sequence * task.half + pair);
@@ -152,8 +157,8 @@ struct StepAttention {
     const uint32_t both = two<T>(to.x, to.y);
     uint32_t first = team.queries + static_cast<uint32_t>(p.what * Eight::kQueryPitch + p.x * 2);
     uint32_t second = team.queries + static_cast<uint32_t>(p.what * Eight::kQueryPitch + p.y * 2);
-    if (p.what >= group()) {
-      const bool value = p.what > group();
+    if (p.what >= group) {
+      const bool value = p.what > group;
       auto* kept = reinterpret_cast<uint16_t*>(newest + (value ? to_values() : 0));
       kept[p.x] = static_cast<uint16_t>(both);
       kept[p.y] = static_cast<uint16_t>(both >> 16);
@@ -166,17 +171,21 @@ struct StepAttention {
     asm volatile("st.shared.u16 [%0], %1;" ::"r"(second), "h"(static_cast<uint16_t>(both >> 16)) : "memory");
   }
   // Queries, and what is new; two units a warp are read at the same time.
-  __device__ void bring_new(const Item& at, std::byte* newest) const {
-    const bool keeps = task.finish && newest != nullptr;
-    const int units = (group() + (keeps ? 2 : 0)) * kSegments;
+  __device__ void bring_new(const Item& at) const {
+    const bool has_newest = at.has_newest(), finish = task.finish;
+    std::byte* newest = known_by(at, 16);
+    const int units = (group + (finish && has_newest ? 2 : 0)) * kSegments;
 #pragma unroll 1
     for (int unit = team.warp; unit < units; unit += 2 * kAttendWarps) {
-      const Pair one = read_pair(at, unit), other = read_pair(at, min(unit + kAttendWarps, units - 1));
+      const bool two_units = unit + kAttendWarps < units;
+      Pair other;
+      const Pair one = read_pair(at, unit);
+      if (two_units) other = read_pair(at, unit + kAttendWarps);
       put_pair(at, one, newest);
-      if (unit + kAttendWarps < units) put_pair(at, other, newest);
+      if (two_units) put_pair(at, other, newest);
     }
     const int thread = static_cast<int>(threadIdx.x), piece = thread % kPieces;
-    if (!task.finish && newest != nullptr && thread < 2 * kPieces) {
+    if (!finish && has_newest && thread < 2 * kPieces) {
       const bool value = thread >= kPieces;
       copy_16((value ? values() : keys()) + piece_at(at.newest % kChunk, piece),
               newest + (value ? to_values() : 0) + piece * 16, 16);
@@ -187,58 +196,56 @@ struct StepAttention {
   __device__ float* record_of(int item, int head, int segment) const {
     return task.partials + ((int64_t{item} * task.attention.heads + head) * kRecords + segment) * kRecordFloats;
   }
-  __device__ static void tell(float* to, float a, float b) {
-    asm volatile("st.relaxed.gpu.global.v2.b32 [%0], {%1,%2};" ::"l"(to), "r"(min(__float_as_uint(a), kNotYet - 1)),
-                 "r"(min(__float_as_uint(b), kNotYet - 1))
-                 : "memory");
-  }
+  __device__ static uint32_t said(float value) { return min(__float_as_uint(value), kNotYet - 1); }
 
-  // Before the call keys and values are on their way; leaves those of `next` on their way.
-  __device__ void compute(const Item& at, const Item& next, std::byte* newest) {
-    const int lane = Eight::lane(), g = lane / 4, t = lane % 4, heads = group();
-    const bool shapes = shapes_scores(task.attention);
-    bring_new(at, newest);
+  __device__ void weigh(const Item& at) {
+    const int g = Eight::lane() / 4;
     Sight sight[2];
     sight[0] = {at.begin, at.end, at.newest, 0};
     sight[1] = sight[0];
     if (task.attention.slopes != nullptr) {
-      sight[0].slope = task.attention.slopes[at.kv_head * heads + min(g, heads - 1)];
-      sight[1].slope = task.attention.slopes[at.kv_head * heads + min(g + 8, heads - 1)];
+      sight[0].slope = task.attention.slopes[at.kv_head * group + min(g, group - 1)];
+      sight[1].slope = task.attention.slopes[at.kv_head * group + min(g + 8, group - 1)];
     }
-    copies_wait<0>();
-    team.sync();
     team.multiply_keys(keys());
-    team.weigh(at.start(), sight, task.attention, shapes);
-    if (next.number >= 0) fetch(next, 0, keys());
-    team.multiply_values(values());
-    if (team.warp < Eight::kSumming) {
+    team.weigh(at.start(), sight, task.attention, shapes_scores(task.attention));
+  }
+  __device__ void tell_sums(const Item& at) const {
+    if (team.warp >= Eight::kSumming) return;
+    const int g = Eight::lane() / 4, t = Eight::lane() % 4, first = team.warp * Eight::kNumbers;
+    float* to = record_of(at.record, at.kv_head * group + g, first / 32) + first % 32 + 2 * t;
 #pragma unroll
-      for (int r = 0; r < 2; ++r) {
-        if (g + 8 * r >= heads) continue;
-        const int first = team.warp * Eight::kNumbers;
-        float* to = record_of(at.record, at.kv_head * heads + g + 8 * r, first / 32) + first % 32 + 2 * t;
+    for (int r = 0; r < 2; ++r) {
+      if (g + 8 * r >= group) break;
 #pragma unroll
-        for (int n = 0; n < Eight::kTiles; ++n) tell(to + n * 8, team.sums[n][2 * r], team.sums[n][2 * r + 1]);
-      }
+      for (int n = 0; n < Eight::kTiles; ++n)
+        asm volatile("st.relaxed.gpu.global.v2.b32 [%0], {%1,%2};" ::"l"(to + n * 8), "r"(said(team.sums[n][2 * r])),
+                     "r"(said(team.sums[n][2 * r + 1]))
+                     : "memory");
+      to += 8 * kRecords * kRecordFloats;
     }
-    team.sync();
-    if (next.number >= 0) fetch(next, to_values(), values());
-    if (team.warp < 2 && team.warp * 8 < heads) {  // a lane for each record of a head
-      const int r = team.warp, head = g + 8 * r;
-      const float total = team.total(r);
-      if (head < heads && t < kRecords)
-        tell(record_of(at.record, at.kv_head * heads + head, t) + 32, r == 0 ? team.most[0] : team.most[1], total);
-    }
+  }
+  // Two warps have eight heads each, a lane for each record of a head.
+  __device__ void tell_total(const Item& at) const {
+    const int r = team.warp, head = Eight::lane() / 4 + 8 * r, t = Eight::lane() % 4;
+    if (r >= 2 || 8 * r >= group) return;
+    const float total = team.total(r);
+    if (head >= group || t >= kRecords) return;
+    asm volatile("st.relaxed.gpu.global.v4.b32 [%0], {%1,%2,%3,%3};" ::"l"(
+                     record_of(at.record, at.kv_head * group + head, t) + 32),
+                 "r"(said(r == 0 ? team.most[0] : team.most[1])), "r"(said(total)), "r"(0)
+                 : "memory");
   }
 
   // 32 numbers of a head, from all its chunks: every warp of the machine has some.
   __device__ void join_all() const {
     const int lane = Eight::lane(), of_row = task.attention.heads * kRecords;
-    const int units = of_row * task.step.sequences, grid = static_cast<int>(gridDim.x);
+    const int sequences = task.step.sequences, units = of_row * sequences;
     char* room = area + team.warp * (2 * kAttendRoom / kAttendWarps);
 #pragma unroll 1
     for (int unit = static_cast<int>(blockIdx.x) + team.warp * grid; unit < units; unit += kAttendWarps * grid) {
-      const int row = unit / of_row, head = (unit - row * of_row) / kRecords, segment = unit % kRecords;
+      const int row = sequences == 1 ? 0 : unit / of_row, head = (unit - row * of_row) / kRecords,
+                segment = unit % kRecords;
       const int first = first_item(row) + begin_of(__shfl_sync(~0u, known_position, row)) / kChunk;
       const int last = __shfl_sync(~0u, known_until, row);
       float base = -INFINITY, total = 0, sum = 0;
@@ -272,43 +279,55 @@ struct StepAttention {
   }
   // Something that has not been written yet.
   __device__ static bool lacks(const char* room, int count) {
-    const int lane = Eight::lane();
     bool found = false;
-#pragma unroll 4
-    for (int i = 0; i < count; ++i)
-      found |= *reinterpret_cast<const unsigned*>(room + i * kRecordBytes + lane * 4) == kNotYet;
-    for (int i = lane; i < count; i += 32) {
-      const uint2 both = *reinterpret_cast<const uint2*>(room + i * kRecordBytes + 128);
-      found |= both.x == kNotYet || both.y == kNotYet;
+#pragma unroll 1
+    for (int i = Eight::lane(); i < count * (kRecordBytes / 16); i += 32) {
+      const uint4 four = *reinterpret_cast<const uint4*>(room + i * 16);
+      found |= max(max(four.x, four.y), max(four.z, four.w)) == kNotYet;
     }
     return found;
   }
 
+  // While a chunk is computed the next one's keys and values are brought. The first time round there is none yet.
   template <class Wait>
   __device__ void run(const Wait& wait) {
-    Item at = find(static_cast<int>(blockIdx.x));
-    std::byte* newest = nullptr;
-    if (at.number >= 0) {
-      fetch(at, 0, keys());
-      fetch(at, to_values(), values());
-      if (at.has_newest()) newest = key_of(at, at.newest);
-      // Rows beyond the group's heads stay zero.
-      for (int i = static_cast<int>(threadIdx.x); i < Eight::kQueryBytes / 4; i += kAttendThreads)
-        asm volatile("st.shared.b32 [%0], %1;" ::"r"(team.queries + static_cast<uint32_t>(i * 4)), "r"(0) : "memory");
-    }
-    wait();
-    if (at.number >= 0) {
-      team.sync();
+    clear_queries();
+    Item at;
+    int number = static_cast<int>(blockIdx.x);
 #pragma unroll 1
-      while (at.number >= 0) {
-        const Item next = find(at.number + static_cast<int>(gridDim.x));
-        compute(at, next, newest);
-        at = next;
-        newest = at.number >= 0 && at.has_newest() ? key_of(at, at.newest) : nullptr;
+    for (bool first = true;; first = false) {
+      const Item next = find(number);
+      if (!first) {
+        bring_new(at);
+        copies_wait<0>();
+        team.sync();
+        weigh(at);
       }
-      team.sync();
+      if (next.number >= 0) fetch(next, 0, keys());
+      if (!first) {
+        team.multiply_values(values());
+        tell_sums(at);
+        team.sync();
+      }
+      if (next.number >= 0) fetch(next, to_values(), values());
+      if (first) {
+        wait();
+        team.sync();
+      } else {
+        tell_total(at);
+      }
+      if (next.number < 0) break;
+      at = next;
+      number = at.number + grid;
     }
     join_all();
+  }
+  // Rows beyond the group's heads stay zero.
+  __device__ void clear_queries() const {
+#pragma unroll 1
+    for (int i = static_cast<int>(threadIdx.x); i < Eight::kQueryBytes / 16; i += kAttendThreads)
+      asm volatile("st.shared.v4.b32 [%0], {%1,%1,%1,%1};" ::"r"(team.queries + static_cast<uint32_t>(i * 16)), "r"(0)
+                   : "memory");
   }
 };
 
