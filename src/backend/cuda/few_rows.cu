@@ -95,6 +95,10 @@ __device__ void multiply_stream(const Products& work, const Cut& cut, Ring ring,
   }
 }
 
+struct Previous {
+  __device__ void operator()() const { wait_for_previous(); }
+};
+
 template <class Format, bool Gated, bool Normed>
 __global__ void __launch_bounds__(kThreads, 2)
     few_rows_kernel(const __grid_constant__ Products work, const __grid_constant__ Norm norm, Cut cut) {
@@ -118,8 +122,7 @@ __global__ void __launch_bounds__(kThreads, 2)
       ahead.next(shared_address(early.at()), early.full());
   }
   char* inputs = shared + cut.streams * cut.stages * cut.stage_bytes;
-  prepare_input<typename Format::Number, Normed>(work, norm, inputs, room, wait_for_previous);
-  __syncthreads();
+  prepare_input<typename Format::Number, Normed>(work, norm, inputs, room, Previous{});
   if (!mine) return;
   if (!helped || warp < kHelped) return multiply_stream<Format, Gated>(work, cut, ring, ahead, stream, inputs, helped);
   for (; asks && !ahead.done(); ring.next()) {

@@ -37,6 +37,8 @@ CudaOps::CudaOps(Parts parts) : parts_(std::move(parts)) {
   std::byte* programs = parts_.fixed + kPartialBytes + kFinishedBytes + kPlanBytes;
   task_room_ = reinterpret_cast<Task*>(programs);
   arrived_ = reinterpret_cast<unsigned*>(programs + kProgramBytes);
+  step_partials_ = reinterpret_cast<float*>(programs + kProgramBytes + 256);
+  note(cudaMemsetAsync(step_partials_, 0xFF, kStepBytes, parts_.stream));
 }
 
 CudaOps::~CudaOps() {
@@ -505,15 +507,14 @@ void CudaOps::attend(const Attention& attention, Tensor q, const KvView& kv, Ten
   }
   const bool fits = attend_partial_floats(chunks, attention.heads, kv.k_dim) * 4 <= kPartialBytes &&
                     int64_t{step.sequences} * kv.kv_heads * 4 <= kFinishedBytes;
-  if (collecting() && fits) {
+  if (collecting() && attend_step_floats(chunks, attention.heads, kv.k_dim) * 4 <= kStepBytes) {
     Attending task = {.step = step,
                       .attention = attention,
                       .q = from,
                       .out = to,
                       .kv = kv,
                       .first_item = plan.first_item,
-                      .partials = plan.partials,
-                      .finished = plan.finished};
+                      .partials = step_partials_};
     if (finish) {
       task.k = view(finish->k);
       task.v = view(finish->v);

@@ -25,7 +25,8 @@ inline constexpr int32_t kMostSequences = 4096;
 inline constexpr int64_t kFinishedBytes = int64_t{kMostSequences} * 128 * 4;  // attention's counters
 inline constexpr int64_t kPlanBytes = kMostSequences * 16;                    // first items and best tokens
 inline constexpr int64_t kProgramBytes = int64_t{4} << 20;                    // tasks of recorded steps
-inline constexpr int64_t kFixedBytes = kPartialBytes + kFinishedBytes + kPlanBytes + kProgramBytes + 256;
+inline constexpr int64_t kStepBytes = int64_t{64} << 20;                      // of attention's chunks within a program
+inline constexpr int64_t kFixedBytes = kPartialBytes + kFinishedBytes + kPlanBytes + kProgramBytes + 256 + kStepBytes;
 inline constexpr int64_t kPinnedBytes = kMostSequences * 16;  // of the host: plans of steps, and best tokens
 
 class CudaOps final : public Ops {
@@ -143,6 +144,7 @@ class CudaOps final : public Ops {
   Task* task_room_ = nullptr;      // kProgramBytes
   int64_t tasks_kept_ = 0;
   unsigned* arrived_ = nullptr;
+  float* step_partials_ = nullptr;  // kStepBytes, all bits set between steps
   struct Table {
     Rope rope;
     float* numbers;

@@ -2,10 +2,8 @@
 // between tasks all of them wait for each other. Beside its eight working warps each has one that only asks for
 // weights, task after task, as fast as its ring in shared memory empties: it never waits for results, so memory is busy
 // while others wait, read inputs or attend.
-#include "backend/cuda/attend_chunk.cuh"
+#include "backend/cuda/attend_step.cuh"
 #include "backend/cuda/few_rows.cuh"
-#include "backend/cuda/program.h"
-#include "backend/cuda/turn.cuh"
 
 namespace millrace::cuda {
 namespace {
@@ -14,7 +12,6 @@ constexpr int kProgramThreads = kThreads + 32;
 constexpr int kMostSlots = 32;
 constexpr int kMostStreams = 2 * kWarps;  // panels at a time
 constexpr int kSharedBytes = 224 << 10;
-constexpr int kAttendWarps = 2;  // of a thread group
 constexpr int kLeastRingBytes = 96 << 10;
 constexpr int kFlightBytes = 112 << 10;  // on their way at a time
 
@@ -213,193 +210,6 @@ __device__ __forceinline__ void multiply_task(const Task& task, const Slots& slo
     multiply_units<Format, false>(task, slots, at, inputs);
 }
 
-// ---- attention
-
-constexpr int kTilesOfChunk = kChunk / kKeys;
-constexpr int kStages = 2;
-template <class T, int D>
-constexpr int kQueryBytes = 16 * Head<T, D>::kPitch;
-template <class T, int D>
-constexpr int kAttendBytes = kStages * 2 * Head<T, D>::kTileBytes + kQueryBytes<T, D>;  // of a warp
-
-// One warp's share: every so many-th chunk of all sequences and kv heads.
-template <class T, int D>
-struct Chunks {
-  using H = Head<T, D>;
-  const Attending& task;
-  uint32_t room;
-  int lane, first, stride, count;  // of items
-
-  struct Item {
-    int sequence, kv_head, chunk, number;  // number: of the chunk among all
-  };
-
-  __device__ Chunks(const Attending& attend, char* area)
-      : task(attend),
-        room(shared_address(area) + threadIdx.x / 32 * kAttendBytes<T, D>),
-        lane(static_cast<int>(threadIdx.x) % 32),
-        first(static_cast<int>(blockIdx.x + threadIdx.x / 32 * gridDim.x)),
-        stride(static_cast<int>(gridDim.x) * kAttendWarps) {
-    const int items = task.first_item[task.step.sequences] * task.kv.kv_heads;
-    count = items > first ? (items - first + stride - 1) / stride : 0;
-  }
-  __device__ Item item(int i) const {
-    const int all = first + i * stride, number = all / task.kv.kv_heads;
-    int sequence = 0;
-    while (number >= task.first_item[sequence + 1]) ++sequence;
-    return {sequence, all % task.kv.kv_heads, number - task.first_item[sequence], number};
-  }
-  __device__ int group() const { return task.attention.heads / task.kv.kv_heads; }
-  __device__ uint32_t keys_at(int tile) const {
-    return room + static_cast<uint32_t>(tile % kStages * 2 * H::kTileBytes);
-  }
-  __device__ uint32_t queries_at() const { return room + kStages * 2 * H::kTileBytes; }
-
-  __device__ static const float* row_of(const View& view, int row) {  // products leave float32
-    return reinterpret_cast<const float*>(static_cast<const char*>(view.data) + row * view.stride);
-  }
-
-  // Keeps the newest key and value.
-  __device__ void keep_newest(const Item& at, int row) const {
-    const Turn turn = {task.half, task.neighbours};
-    const float2* table = reinterpret_cast<const float2*>(task.table) + int64_t{row} * turn.half;
-    const float* k = row_of(task.k, row) + at.kv_head * D;
-    const float* v = row_of(task.v, row) + at.kv_head * D;
-    std::byte* key = slot(task.step, task.kv, row, at.kv_head, task.kv.k_offset, D);
-    std::byte* value = slot(task.step, task.kv, row, at.kv_head, task.kv.v_offset, D);
-#pragma unroll 2
-    for (int pair = lane; pair < turn.half; pair += 32) {
-      const int x = turn.first(pair), y = turn.second(pair);
-      const float2 to = turned(table[pair], __ldcg(k + x), __ldcg(k + y));
-      keep(task.kv.type, key, x, to.x);
-      keep(task.kv.type, key, y, to.y);
-    }
-    for (int i = 2 * turn.half + lane; i < D; i += 32) keep(task.kv.type, key, i, __ldcg(k + i));
-#pragma unroll
-    for (int i = 0; i < D; i += 32) keep(task.kv.type, value, i + lane, __ldcg(v + i + lane));
-    __threadfence();
-    __syncwarp();
-  }
-
-  // Brings a tile: before results of other tasks can be read only if none of its positions is new.
-  __device__ bool fetch(int tile, bool ready) const {
-    if (tile >= count * kTilesOfChunk) return true;
-    const Item at = item(tile / kTilesOfChunk);
-    const int row = task.step.first_row[at.sequence], end = task.step.visible[row];
-    const int newest = task.step.positions[row], from = at.chunk * kChunk + tile % kTilesOfChunk * kKeys;
-    if (!ready && from + kKeys > min(end, newest)) return false;
-    if (task.finish && newest >= from && newest < from + kKeys) keep_newest(at, row);
-    fetch_tile<D, 32>(Pages(task.step, task.kv, at.sequence, at.kv_head), from, end, keys_at(tile),
-                      keys_at(tile) + H::kTileBytes, lane);
-    return true;
-  }
-
-  __device__ void put_query(int head, int dim, float value) const {
-    const T half = as<T>(value);
-    asm volatile("st.shared.u16 [%0], %1;" ::"r"(queries_at() + static_cast<uint32_t>(head * H::kPitch + dim * 2)),
-                 "h"(*reinterpret_cast<const uint16_t*>(&half))
-                 : "memory");
-  }
-  __device__ void read_turned(uint4 (&q)[D / 16], const Item& at, int row) const {
-    const int heads = group(), half = task.finish ? task.half : 0;
-    const float* from = row_of(task.q, row) + at.kv_head * heads * D;
-    const Turn turn = {half, task.neighbours};
-    const float2* table = reinterpret_cast<const float2*>(task.table) + int64_t{row} * half;
-#pragma unroll 4
-    for (int i = lane; i < heads * half; i += 32) {
-      const int head = i / half, pair = i % half, x = turn.first(pair), y = turn.second(pair);
-      const float2 to = turned(table[pair], __ldcg(from + head * D + x), __ldcg(from + head * D + y));
-      put_query(head, x, to.x);
-      put_query(head, y, to.y);
-    }
-    const int rest = D - 2 * half;
-    for (int i = lane; i < heads * rest; i += 32) {
-      const int head = i / rest, dim = 2 * half + i % rest;
-      put_query(head, dim, __ldcg(from + head * D + dim));
-    }
-    for (int i = lane; i < (16 - heads) * D; i += 32) put_query(heads + i / D, i % D, 0);
-    __syncwarp();
-#pragma unroll
-    for (int k = 0; k < D / 16; ++k)
-      q[k] = load_matrices(queries_at() + static_cast<uint32_t>(lane % 16 * H::kPitch + k * 32 + lane / 16 * 16));
-    __syncwarp();
-  }
-
-  __device__ void close(const Item& at, int row) const {
-    const int64_t partial = int64_t{task.attention.heads} * (D + 2);
-    __threadfence();
-    __syncwarp();
-    unsigned* counter = task.finished + at.sequence * task.kv.kv_heads + at.kv_head;
-    unsigned before = lane == 0 ? atomicAdd(counter, 1u) : 0;
-    before = __shfl_sync(~0u, before, 0);
-    const int chunks = task.first_item[at.sequence + 1] - task.first_item[at.sequence];
-    if (before + 1 != static_cast<unsigned>(chunks)) return;
-    if (lane == 0) *counter = 0;
-    __threadfence();
-    merge_chunks<D>(task.attention, task.partials + task.first_item[at.sequence] * partial, chunks,
-                    at.kv_head * group(), group(), row, task.out);
-  }
-
-  __device__ void run(const Waiting& wait) const {
-    bool early[kStages];
-#pragma unroll
-    for (int i = 0; i < kStages; ++i) {
-      early[i] = fetch(i, false);
-      copies_end();
-    }
-    wait();
-#pragma unroll
-    for (int i = 0; i < kStages; ++i) {
-      if (!early[i]) fetch(i, true);
-    }
-    copies_end();
-    const int g = lane / 4;
-    for (int i = 0; i < count; ++i) {
-      const Item at = item(i);
-      const int row = task.step.first_row[at.sequence];
-      uint4 q[D / 16];
-      read_turned(q, at, row);
-      const Sight sight[2] = {sight_of(task.step, task.attention, g, group(), row, group(), at.kv_head),
-                              sight_of(task.step, task.attention, g + 8, group(), row, group(), at.kv_head)};
-      H head;
-      head.clear();
-      for (int tile = i * kTilesOfChunk; tile < (i + 1) * kTilesOfChunk; ++tile) {
-        if (tile == 0)
-          copies_wait<0>();
-        else
-          copies_wait<1>();
-        __syncwarp();
-        const int from = at.chunk * kChunk + tile % kTilesOfChunk * kKeys;
-        take_tile<T, D>(head, q, keys_at(tile), keys_at(tile) + H::kTileBytes, from, sight, task.attention.scale,
-                        task.attention.softcap);
-        __syncwarp();
-        fetch(tile + kStages, true);
-        copies_end();
-      }
-      close_chunk(head);
-      write_partial<T, D>(head, group(),
-                          task.partials + (int64_t{at.number} * task.attention.heads + at.kv_head * group()) * (D + 2));
-      close(at, row);
-    }
-    copies_wait<0>();
-  }
-};
-
-template <class T, int D>
-__device__ __noinline__ void attend_chunks_of(const Attending& task, char* area, Waiting wait) {
-  Chunks<T, D>(task, area).run(wait);
-}
-
-__device__ inline void attend_task(const Attending& task, char* area, const Waiting& wait) {
-  if (threadIdx.x / 32 >= kAttendWarps) return wait();
-  if (task.kv.type == DType::f16) {
-    if (task.kv.k_dim == 64) return attend_chunks_of<__half, 64>(task, area, wait);
-    return attend_chunks_of<__half, 128>(task, area, wait);
-  }
-  if (task.kv.k_dim == 64) return attend_chunks_of<__nv_bfloat16, 64>(task, area, wait);
-  attend_chunks_of<__nv_bfloat16, 128>(task, area, wait);
-}
-
 // ---- the kernel
 
 constexpr int kTaskWords = sizeof(Task) / 4;
@@ -459,10 +269,6 @@ int stage_chunks(DType type) {
   return packs_quantised(type) ? Quantised<DType::q8_0>::kMostGroups : Halves<__half>::kMostGroups;
 }
 
-int64_t attend_area() {
-  return kAttendWarps * std::max(kAttendBytes<__nv_bfloat16, 128>, kAttendBytes<__nv_bfloat16, 64>);
-}
-
 template <class Format>
 void start(cudaStream_t stream, const Task* tasks, int32_t count, const Task* place, unsigned* arrived) {
   static const bool prepared = prepare(program_kernel<Format>, kSharedBytes);
@@ -471,7 +277,7 @@ void start(cudaStream_t stream, const Task* tasks, int32_t count, const Task* pl
   int slot_bytes = 1024;
   for (int32_t i = 0; i < count; ++i) {
     const bool products = tasks[i].kind == Task::Kind::products;
-    area = std::max(area, products ? inputs_of(tasks[i].work) : attend_area());
+    area = std::max(area, products ? inputs_of(tasks[i].work) : int64_t{kAttendAreaBytes});
     if (products) slot_bytes = std::max(slot_bytes, tasks[i].stage_bytes);
   }
   area = (area + 127) / 128 * 128;

@@ -19,9 +19,12 @@ struct Attending {
   int32_t half = 0;                     // pairs of a head that turn
   const float* table = nullptr;         // of angles
   const int32_t* first_item = nullptr;  // as in AttendPlan
-  float* partials = nullptr;
-  unsigned* finished = nullptr;
+  float* partials = nullptr;            // attend_step_floats() of room, all bits set before and after
 };
+inline constexpr int32_t kRecordFloats = 36;  // of 32 numbers of a head's chunk
+constexpr int64_t attend_step_floats(int64_t chunks, int32_t heads, int32_t dim) {
+  return chunks * heads * (dim / 32) * kRecordFloats;
+}
 
 struct Task {
   enum class Kind : uint8_t { products, attend };
