@@ -1,7 +1,6 @@
 // Attention alone: the same bits for a row however it is computed, close to exact arithmetic, and how fast.
 //   nvcc -std=c++20 -O3 --fmad=false -gencode=arch=compute_90a,code=sm_90a -Isrc lab/cuda_attend.cu
-//   src/backend/cuda/attend{,_any,_long,_short}.cu src/backend/cuda/turn.cu -o attend_lab
-//   ./attend_lab [bits|prefill|decode|task]
+//   src/backend/cuda/attend{,_any,_long,_short}.cu -o attend_lab && ./attend_lab [bits|prefill|decode]
 
 #include <unistd.h>
 
@@ -11,7 +10,6 @@
 #include <random>
 #include <string>
 
-#include "backend/cuda/attend_step.cuh"
 #include "backend/cuda/kernels.h"
 #include "backend/cuda/rows.cuh"
 #include "cuda_lab.cuh"
@@ -115,44 +113,6 @@ __global__ void exact(DeviceStep step, Attention attention, View q, KvView kv, d
   out[(int64_t{row} * attention.heads + head) * kv.k_dim + d] = sum / total;
 }
 
-// Attention as a task of a larger kernel: the kernel around it. `cycles`: from the end of waiting to the end of the
-// task, the most of all thread groups.
-struct Previous {
-  long long* since;
-  __device__ void operator()() const {
-    wait_for_previous();
-    if (threadIdx.x == 0) *since = clock64();
-  }
-};
-__global__ void __launch_bounds__(kAttendThreads + 32, 1)
-    task_kernel(const __grid_constant__ Attending task, unsigned long long* cycles) {
-  extern __shared__ __align__(128) char area[];
-  __shared__ long long since;
-  __shared__ __align__(16) uint32_t words[sizeof(Attending) / 4];  // tasks lie in shared memory there
-  if (threadIdx.x >= kAttendThreads) return wait_for_previous();
-  for (size_t i = threadIdx.x; i < sizeof(Attending) / 4; i += kAttendThreads)
-    words[i] = reinterpret_cast<const uint32_t*>(&task)[i];
-  group_sync(3, kAttendThreads);
-  attend_task(*reinterpret_cast<const Attending*>(words), area, Previous{&since});
-  group_sync(3, kAttendThreads);
-  if (threadIdx.x == 0 && cycles != nullptr) atomicMax(cycles, static_cast<unsigned long long>(clock64() - since));
-}
-void run_task(const Attending& task, int groups, unsigned long long* cycles) {
-  static const bool prepared = prepare(task_kernel, kAttendAreaBytes);
-  static_cast<void>(prepared);
-  launch(stream, task_kernel, static_cast<unsigned>(groups), kAttendThreads + 32, kAttendAreaBytes, task, cycles);
-}
-// Keys and values of the rows' own positions, or something else put there.
-__global__ void newest(DeviceStep step, KvView kv, uint16_t* to, bool spoil) {
-  const int row = static_cast<int>(blockIdx.x), head = static_cast<int>(blockIdx.y);
-  const int32_t* pages = step.pages + int64_t{step.sequence[row]} * step.page_stride;
-  for (int i = static_cast<int>(threadIdx.x); i < 2 * kv.k_dim; i += static_cast<int>(blockDim.x)) {
-    uint16_t* at = place_of(kv, pages, step.positions[row], head, i >= kv.k_dim) + i % kv.k_dim;
-    to[(int64_t{row} * kv.kv_heads + head) * 2 * kv.k_dim + i] = *at;
-    if (spoil) *at = 0x7FFF;
-  }
-}
-
 struct Piece {
   int cached, rows;
 };
@@ -216,79 +176,6 @@ struct OnDevice {
 int64_t compared = 0, different = 0, left_counters = 0;
 double worst = 0;
 
-template <class T>
-std::vector<T> from_device(const T* at, int64_t size) {
-  std::vector<T> result(static_cast<size_t>(size));
-  MUST(cudaMemcpy(result.data(), at, result.size() * sizeof(T), cudaMemcpyDeviceToHost));
-  return result;
-}
-
-// The same rows as tasks, up to four at a time. Where nothing is turned or kept on the way, results are known; else
-// finish_qkv and the kernel for single rows tell.
-struct TaskCheck {
-  const KvView& kv;
-  const Attention& attention;
-  int groups;
-  int64_t wrong = 0, left = 0;
-
-  std::vector<float> run(Attending task, const OnDevice& at, const std::string& name) {
-    const int64_t cols = int64_t{attention.heads} * kv.k_dim, numbers = at.step.rows * cols;
-    const int64_t room = attend_step_floats(at.chunks, attention.heads, kv.k_dim);
-    Array<float> partials(room), out(numbers);
-    MUST(cudaMemset(partials.at, 0xFF, static_cast<size_t>(room) * 4));
-    task.step = at.step, task.attention = attention, task.kv = kv;
-    task.out = {out.at, cols * 4, at.step.rows, static_cast<int32_t>(cols), Form::f32};
-    task.first_item = at.first_item.at, task.partials = partials.at;
-    run_task(task, groups, nullptr);
-    wait_done(name.c_str());
-    for (uint32_t word : from_device(reinterpret_cast<const uint32_t*>(partials.at), room)) left += word != ~0u;
-    return from_device(out.at, numbers);
-  }
-  void compare(const std::vector<float>& a, const float* b) {
-    for (size_t i = 0; i < a.size(); ++i) wrong += std::memcmp(&a[i], b + i, 4) != 0;
-    compared += 1;
-  }
-
-  void finished_rows(const Batch& batch, int dims, bool neighbours, const std::string& name) {
-    const OnDevice at(batch);
-    const int32_t rows = at.step.rows, wide = attention.heads * kv.k_dim, narrow = kv.kv_heads * kv.k_dim;
-    Array<float> q(rows * wide), k(rows * narrow), v(rows * narrow), turned_q(rows * wide), out(rows * wide);
-    fill_floats<<<64, 256, 0, stream>>>(q.at, rows * wide, 3, dice());
-    fill_floats<<<64, 256, 0, stream>>>(k.at, rows * narrow, 1, dice());
-    fill_floats<<<64, 256, 0, stream>>>(v.at, rows * narrow, 1, dice());
-    MUST(cudaMemcpyAsync(turned_q.at, q.at, static_cast<size_t>(rows * wide) * 4, cudaMemcpyDeviceToDevice, stream));
-    std::vector<float> frequencies(static_cast<size_t>(std::max(1, dims / 2)));
-    for (size_t i = 0; i < frequencies.size(); ++i) frequencies[i] = std::pow(10000.0f, -2.0f * i / dims);
-    const Array<float> on_device(frequencies);
-    const Rope rope = {on_device.at, dims, 1, neighbours};
-    Array<float> table(std::max<int64_t>(1, rows * dims));
-    if (dims > 0) rope_table(stream, rope, at.step.positions, rows, table.at);
-    auto view = [&](float* data, int32_t cols) { return View{data, int64_t{cols} * 4, rows, cols, Form::f32}; };
-    const int64_t kept = int64_t{rows} * kv.kv_heads * 2 * kv.k_dim;
-    Array<uint16_t> expected(kept), got(kept);
-    const dim3 grid(static_cast<unsigned>(rows), static_cast<unsigned>(kv.kv_heads));
-    finish_qkv(stream, at.step, rope, table.at, attention.heads, view(turned_q.at, wide), view(k.at, narrow),
-               view(v.at, narrow), kv);
-    Array<float> partials(attend_partial_floats(at.chunks, attention.heads, kv.k_dim));
-    Array<unsigned> finished(int64_t{rows} * kv.kv_heads);
-    MUST(cudaMemsetAsync(finished.at, 0, static_cast<size_t>(rows) * kv.kv_heads * 4, stream));
-    attend(stream, at.step, attention, view(turned_q.at, wide), kv, view(out.at, wide),
-           at.plan(true, partials.at, finished.at));
-    wait_done("finish");
-    newest<<<grid, 128, 0, stream>>>(at.step, kv, expected.at, true);
-    wait_done("spoil");
-    Attending task;
-    task.q = view(q.at, wide), task.k = view(k.at, narrow), task.v = view(v.at, narrow);
-    task.finish = true, task.neighbours = neighbours, task.half = dims / 2, task.table = table.at;
-    const std::vector<float> result = run(task, at, name + ", task that finishes");
-    newest<<<grid, 128, 0, stream>>>(at.step, kv, got.at, false);
-    wait_done("kept");
-    compare(result, from_device(out.at, rows * wide).data());
-    const auto one = from_device(expected.at, kept), other = from_device(got.at, kept);
-    for (size_t i = 0; i < one.size(); ++i) wrong += one[i] != other[i];
-  }
-};
-
 void check(DType type, int dim, int kv_heads, int group, int page, const Attention& shape, float size,
            const std::vector<Piece>& pieces, const std::string& name) {
   const int heads = kv_heads * group;
@@ -349,7 +236,7 @@ void check(DType type, int dim, int kv_heads, int group, int page, const Attenti
     return result;
   };
   const std::vector<float> split = run(rows_step, true, 0, "every row a sequence");
-  int64_t wrong[6] = {};
+  int64_t wrong[4] = {};
   auto compare = [&](const std::vector<float>& other, int first, int way) {
     for (size_t i = 0; i < other.size(); ++i)
       wrong[way] += std::memcmp(&other[i], &split[static_cast<size_t>(first * cols) + i], 4) != 0;
@@ -366,31 +253,6 @@ void check(DType type, int dim, int kv_heads, int group, int page, const Attenti
     compare(run(step, true, row, "a row alone"), row, 2);
     compare(run(step, false, row, "a row alone, as a tile"), row, 3);
   }
-  for (int groups : {multiprocessors(), 5}) {
-    TaskCheck tasks = {kv, attention, groups};
-    for (int some = 1; some <= 4; ++some) {
-      Batch batch(stride), last(stride);
-      std::vector<int> chosen;
-      for (int i = 0; i < some; ++i) {
-        const int row = static_cast<int>(dice() % static_cast<unsigned>(rows));
-        chosen.push_back(row);
-        batch.add(together.positions[static_cast<size_t>(row)], 1,
-                  &order[static_cast<size_t>(together.sequence[static_cast<size_t>(row)] * stride)]);
-      }
-      const OnDevice step(batch);
-      Array<float> some_q(some * cols);
-      for (int i = 0; i < some; ++i)
-        MUST(cudaMemcpy(some_q.at + i * cols, q.at + chosen[static_cast<size_t>(i)] * cols,
-                        static_cast<size_t>(cols) * 4, cudaMemcpyDeviceToDevice));
-      Attending task;
-      task.q = view(some_q.at, 0, some);
-      const std::vector<float> result = tasks.run(task, step, name + ", task");
-      for (int i = 0; i < some; ++i)
-        tasks.compare({result.begin() + i * cols, result.begin() + (i + 1) * cols},
-                      &split[static_cast<size_t>(chosen[static_cast<size_t>(i)] * cols)]);
-    }
-    wrong[4] += tasks.wrong, left_counters += tasks.left;
-  }
   Array<double> reference(numbers), room(int64_t{rows} * heads * longest);
   exact<<<dim3(static_cast<unsigned>(rows), static_cast<unsigned>(heads)), static_cast<unsigned>(dim), 0, stream>>>(
       pieces_step.step, attention, view(q.at, 0, rows), kv, reference.at, room.at, longest);
@@ -404,32 +266,15 @@ void check(DType type, int dim, int kv_heads, int group, int page, const Attenti
     if (!(here <= error)) error = std::isnan(here) ? 1e9 : here;
     if (!(here <= 0.02) && first_bad < 0) first_bad = static_cast<int64_t>(i);
   }
-  // Last, for it changes what the cache holds of the newest positions.
-  for (int groups : {multiprocessors(), 5}) {
-    TaskCheck tasks = {kv, attention, groups};
-    for (int some = 1; some <= std::min(4, count); ++some) {
-      Batch batch(stride);
-      const int start = static_cast<int>(dice() % static_cast<unsigned>(count));
-      for (int i = 0; i < some; ++i) {
-        const int s = (start + i) % count;
-        const Piece& p = pieces[static_cast<size_t>(s)];
-        batch.add(p.cached + p.rows - 1, 1, &order[static_cast<size_t>(s * stride)]);
-      }
-      tasks.finished_rows(batch, some == 3 ? dim / 2 - 8 : some == 4 ? 0 : dim, some % 2 == 0, name);
-    }
-    wrong[5] += tasks.wrong, left_counters += tasks.left;
-  }
   worst = std::max(worst, error);
-  int64_t all = 0;
-  for (int64_t one : wrong) all += one;
-  different += all;
+  different += wrong[0] + wrong[1] + wrong[2] + wrong[3];
   static int told = 0;
-  if ((all > 0 || error > 0.02) && told++ < 12)
+  if ((wrong[0] + wrong[1] + wrong[2] + wrong[3] > 0 || error > 0.02) && told++ < 12)
     std::printf(
-        "  %s: different %ld in pieces, %ld as tiles, %ld alone, %ld alone as tiles, %ld as tasks, %ld as tasks that "
-        "finish; error %.1e (first: row %ld, number %ld)\n",
-        name.c_str(), (long)wrong[0], (long)wrong[1], (long)wrong[2], (long)wrong[3], (long)wrong[4], (long)wrong[5],
-        error, (long)(first_bad / cols), (long)(first_bad % cols));
+        "  %s: different %ld in pieces, %ld as tiles, %ld alone, %ld alone as tiles; error %.1e (first: row %ld, "
+        "number %ld)\n",
+        name.c_str(), (long)wrong[0], (long)wrong[1], (long)wrong[2], (long)wrong[3], error, (long)(first_bad / cols),
+        (long)(first_bad % cols));
 }
 
 bool bits() {
@@ -470,9 +315,8 @@ bool bits() {
   return true;
 }
 
-// One layer after the other, each with keys and values of its own. Set `cycles`: as tasks that turn and keep on the
-// way; gets the median of layers.
-double layers_us(int sequences, int cached, int rows, int page, int rounds, unsigned long long* cycles = nullptr) {
+// One layer after the other, each with keys and values of its own.
+double layers_us(int sequences, int cached, int rows, int page, int rounds) {
   const int kv_heads = 8, heads = 32, dim = 128;
   const int64_t side = int64_t{kv_heads} * page * dim * 2;
   const int32_t stride = (cached + rows + page - 1) / page;
@@ -495,25 +339,10 @@ double layers_us(int sequences, int cached, int rows, int page, int rounds, unsi
   MUST(cudaMemset(finished.at, 0, static_cast<size_t>(sequences) * kv_heads * 4));
   wait_done("filling");
   Attention attention = {.heads = heads, .scale = 1 / std::sqrt(128.0f)};
-  const int64_t records = attend_step_floats(step.chunks, heads, dim);
-  Array<float> step_partials(cycles != nullptr ? records : 1), table(sequences * dim);
-  if (cycles != nullptr) MUST(cudaMemset(step_partials.at, 0xFF, static_cast<size_t>(records) * 4));
-  fill_floats<<<1, 256, 0, stream>>>(table.at, sequences * dim, 1, 7);
-  Array<unsigned long long> most(layers);
-  MUST(cudaMemset(most.at, 0, static_cast<size_t>(layers) * 8));
   auto body = [&] {
     for (int i = 0; i < layers; ++i) {
       const KvView kv = {
           pool.at, side * 2 * layers, i * side * 2, i * side * 2 + side, page, kv_heads, dim, dim, DType::bf16, 0};
-      if (cycles != nullptr) {
-        const View new_kv = {q.at, cols * 4, sequences, kv_heads * dim, Form::f32};
-        const View all = {q.at, cols * 4, sequences, static_cast<int32_t>(cols), Form::f32};
-        const View to = {out.at, cols * 4, sequences, static_cast<int32_t>(cols), Form::bf16};
-        run_task({step.step, attention, all, new_kv, new_kv, to, kv, true, false, dim / 2, table.at, step.first_item.at,
-                  step_partials.at, nullptr},
-                 multiprocessors(), most.at + i);
-        continue;
-      }
       attend(stream, step.step, attention, {q.at, cols * 4, step.step.rows, static_cast<int32_t>(cols), Form::f32}, kv,
              {out.at, cols * 4, step.step.rows, static_cast<int32_t>(cols), Form::bf16},
              step.plan(true, partials.at, finished.at));
@@ -521,16 +350,7 @@ double layers_us(int sequences, int cached, int rows, int page, int rounds, unsi
   };
   body();
   wait_done("first layers");
-  const double us = time_graph(stream, body, rounds) / layers;
-  if (cycles != nullptr) {
-    MUST(cudaMemset(most.at, 0, static_cast<size_t>(layers) * 8));
-    body();
-    wait_done("last layers");
-    std::vector<unsigned long long> each = from_device(most.at, layers);
-    std::sort(each.begin(), each.end());
-    *cycles = each[each.size() / 2];
-  }
-  return us;
+  return time_graph(stream, body, rounds) / layers;
 }
 
 void prefill() {
@@ -561,26 +381,12 @@ void decode() {
   }
 }
 
-void task() {
-  for (int page : {16, 64}) {
-    std::printf("task, pages of %d:", page);
-    for (const Piece& p : {Piece{1024, 1}, Piece{1024, 2}, Piece{1024, 4}, Piece{8191, 1}, Piece{65535, 1}}) {
-      unsigned long long cycles = 0;
-      const double us = layers_us(p.rows, p.cached, 1, page, 15, &cycles);
-      std::printf("  %d x %d: %.1f us, %llu cycles", p.rows, p.cached + 1, us, cycles);
-    }
-    std::printf("\n");
-    std::fflush(stdout);
-  }
-}
-
 int main(int argc, char** argv) {
   MUST(cudaStreamCreate(&stream));
   const std::string only = argc > 1 ? argv[1] : "";
   bool fine = true;
   if (only.empty() || only == "bits") fine = bits();
   if (only.empty() || only == "decode") decode();
-  if (only.empty() || only == "task") task();
   if (only.empty() || only == "prefill") prefill();
   std::printf(fine ? "fine\n" : "NOT FINE\n");
   return fine ? 0 : 1;

@@ -140,8 +140,4 @@ int main() {
   measure<1, true, false>("one chunk ahead, in order");
   measure<1, false, true>("one chunk ahead, barriers");
   measure<1, true, true>("one chunk ahead, barriers, in order");
-  measure<3, false, false>("three chunks ahead");
-  measure<3, true, false>("three chunks ahead, in order");
-  measure<3, false, true>("three ahead, barriers");
-  measure<3, true, true>("three ahead, barriers, in order");
 }
