@@ -65,7 +65,7 @@ __global__ void __launch_bounds__(288, 1) chain_kernel(float* out, int64_t* cycl
 #pragma unroll 1
     for (int s = 0; s < kStages; ++s) {
       if (Barriers) barrier_wait(shared_address(barriers) + static_cast<uint32_t>(s % kSlots * 16), 1);
-      take_whole<Halves<__nv_bfloat16>, 4>(all, shared + s % kSlots * kSlotBytes, inputs + s * 32, lane);
+      take<Halves<__nv_bfloat16>>(all, shared + s % kSlots * kSlotBytes, 4, inputs + s * 32, lane);
       __syncwarp();
       if (Barriers && lane == 0) barrier_arrive(shared_address(barriers) + static_cast<uint32_t>(s % kSlots * 16 + 8));
     }
