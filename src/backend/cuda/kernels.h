@@ -70,8 +70,9 @@ struct Products {
   };
   Part parts[3];
   int32_t count = 0;
-  DType type = DType::bf16;  // of the weights
-  int32_t cols = 0;          // inputs
+  DType type = DType::bf16;        // of the weights
+  bool weights_just_made = false;  // by the kernel in front: they cannot be read before it has ended
+  int32_t cols = 0;                // inputs
   View in;
   // The first two parts are gate and up of a unit; what comes out is act(gate) * up, in `out` of the first part.
   bool gated = false;

@@ -82,14 +82,14 @@ __device__ void ask_weights(const Maps& maps, const Tile& tile, int chunk, const
   }
 }
 
-// The thread that asks. Weights of the first ring full do not wait for the kernel in front.
+// The thread that asks. Weights of the first ring full do not wait for the kernel in front, unless it makes them.
 template <int Groups, int Outputs, bool Gated>
 __device__ void bring(const Products& work, const Tiles& tiles, const Maps& maps, Ring<Sizes<Groups, Outputs>> ring) {
   using Size = Sizes<Groups, Outputs>;
   const int first_number = static_cast<int>(blockIdx.x), count = tiles.rows * tiles.outputs;
   const Tile first = tile_of<Groups, Outputs, Gated>(work, tiles, first_number);
   const uint32_t bytes = static_cast<uint32_t>(tiles.box_rows * 128 + Size::kWeightBytes);
-  const int early = min(Size::kStages, tiles.chunks);
+  const int early = work.weights_just_made ? 0 : min(Size::kStages, tiles.chunks);
   Ring<Size> start = ring;
   for (int chunk = 0; chunk < early; ++chunk, start.next()) {
     barrier_expect(start.full(), bytes);

@@ -36,8 +36,9 @@ __global__ void __launch_bounds__(kRowThreads) norm_kernel(NormParts norm, View 
   NormedRow<Each> numbers(norm.kind, norm.epsilon, norm.width, norm.weight != nullptr ? norm.weight + shift : nullptr);
   wait_for_previous();
   numbers.run(
-      norm.bias != nullptr ? norm.bias + shift : nullptr, room, [&](int i) { return read(in, row, first + i); },
-      [&](int i, float value) { write(out, row, first + i, value); });
+      norm.bias != nullptr ? norm.bias + shift : nullptr, room,
+      [&](int i, int left) { return read_four(in, row, first + i, left); },
+      [&](int i, const float4& four, int left) { write_four(out, row, first + i, four, left); });
 }
 
 template <int Each>
@@ -49,21 +50,22 @@ __global__ void __launch_bounds__(kRowThreads)
   wait_for_previous();
   numbers.run(
       norm.bias, room,
-      [&](int i) {
-        const float value = read(rows, row, i) + scale * read(in, row, i);
-        write(rows, row, i, value);
-        return value;
+      [&](int i, int left) {
+        const float4 a = read_four(rows, row, i, left), b = read_four(in, row, i, left);
+        const float4 sum = {a.x + scale * b.x, a.y + scale * b.y, a.z + scale * b.z, a.w + scale * b.w};
+        write_four(rows, row, i, sum, left);
+        return sum;
       },
-      [&](int i, float value) { write(out, row, i, value); });
+      [&](int i, const float4& four, int left) { write_four(out, row, i, four, left); });
 }
 
-// By how many numbers a thread has.
+// By how many times four numbers a thread has.
 template <class F>
 void by_width(int width, F&& start) {
-  if (width <= kRowThreads) return start(std::integral_constant<int, 1>{});
-  if (width <= 16 * kRowThreads) return start(std::integral_constant<int, 16>{});
-  if (width <= 32 * kRowThreads) return start(std::integral_constant<int, 32>{});
-  start(std::integral_constant<int, kWidestNorm / kRowThreads>{});
+  if (width <= 4 * kRowThreads) return start(std::integral_constant<int, 1>{});
+  if (width <= 16 * kRowThreads) return start(std::integral_constant<int, 4>{});
+  if (width <= 32 * kRowThreads) return start(std::integral_constant<int, 8>{});
+  start(std::integral_constant<int, kWidestNorm / kRowThreads / 4>{});
 }
 
 // Numbers one by one: grid (columns / 256, rows).

@@ -15,6 +15,14 @@ __device__ inline float read(const View& view, int64_t row, int64_t col) {
   return __half2float(reinterpret_cast<const __half*>(at)[col]);
 }
 
+// The same of what other thread groups of a kernel that still runs have written.
+__device__ inline float read_fresh(const View& view, int64_t row, int64_t col) {
+  const char* at = static_cast<const char*>(view.data) + row * view.stride;
+  if (view.form == Form::f32) return __ldcg(reinterpret_cast<const float*>(at) + col);
+  const unsigned short half = __ldcg(reinterpret_cast<const unsigned short*>(at) + col);
+  return view.form == Form::bf16 ? __uint_as_float(uint32_t{half} << 16) : __half2float(__ushort_as_half(half));
+}
+
 __device__ inline void write(const View& view, int64_t row, int64_t col, float value) {
   char* at = static_cast<char*>(view.data) + row * view.stride;
   if (view.form == Form::f32) {
@@ -26,7 +34,8 @@ __device__ inline void write(const View& view, int64_t row, int64_t col, float v
   }
 }
 
-__device__ inline void rows_sync() { __syncthreads(); }
+// All kRowThreads threads that work on a row; a kernel may have others beside them.
+__device__ inline void rows_sync() { asm volatile("barrier.sync 1, %0;" ::"n"(kRowThreads) : "memory"); }
 
 // Sum over kRowThreads threads, the same for all of them, in an order that never changes.
 __device__ inline float group_sum(float value, float* room) {
@@ -53,46 +62,97 @@ __device__ inline float activated(Activation activation, float x) {
   }
   return x;
 }
+// Four neighbouring numbers of a row, or the `left` that there are and zeros.
+__device__ inline float4 read_four(const float* from, int left) {
+  if (left >= 4 && reinterpret_cast<uintptr_t>(from) % 16 == 0) return *reinterpret_cast<const float4*>(from);
+  float4 four = {from[0], 0, 0, 0};
+  if (left > 1) four.y = from[1];
+  if (left > 2) four.z = from[2];
+  if (left > 3) four.w = from[3];
+  return four;
+}
+__device__ inline float4 read_four(const View& view, int64_t row, int64_t col, int left) {
+  if (view.form == Form::f32)
+    return read_four(reinterpret_cast<const float*>(static_cast<const char*>(view.data) + row * view.stride) + col,
+                     left);
+  float4 four = {read(view, row, col), 0, 0, 0};
+  if (left > 1) four.y = read(view, row, col + 1);
+  if (left > 2) four.z = read(view, row, col + 2);
+  if (left > 3) four.w = read(view, row, col + 3);
+  return four;
+}
+__device__ inline void write_four(const View& view, int64_t row, int64_t col, const float4& four, int left) {
+  write(view, row, col, four.x);
+  if (left > 1) write(view, row, col + 1, four.y);
+  if (left > 2) write(view, row, col + 2, four.z);
+  if (left > 3) write(view, row, col + 3, four.w);
+}
 
-// The norm of a row (or a part of one) by kRowThreads threads, each with every kRowThreads-th number in registers, at
-// most Each of them. Weights may be read before the row is there.
-template <int Each>
+// The norm of a row (or a part of one) by kRowThreads threads, each with every kRowThreads-th four numbers in
+// registers, at most Each times. Weights may be read before the row is there. Few instructions on purpose: they are
+// gone through once, and fetching them takes longer than executing them.
+// Even: the row and its weights are so many whole fours, and lie on multiples of sixteen bytes.
+template <int Each, bool Even = false>
 struct NormedRow {
+  static constexpr bool kHeld = Each <= 8;  // weights too
   NormKind kind;
   float epsilon;
   int width;
-  float values[Each], weights[Each];
+  const float* weight;
+  float4 values[Each], weights[kHeld ? Each : 1];
 
-  __device__ NormedRow(NormKind norm_kind, float norm_epsilon, int numbers, const float* weight)
-      : kind(norm_kind), epsilon(norm_epsilon), width(numbers) {
-    each([&](int j, int i) { weights[j] = weight != nullptr ? weight[i] : 1.0f; });
+  __device__ NormedRow(NormKind norm_kind, float norm_epsilon, int numbers, const float* norm_weight)
+      : kind(norm_kind), epsilon(norm_epsilon), width(numbers), weight(norm_weight) {
+    if constexpr (kHeld) each([&](int j, int i) { weights[j] = weight_at(i); });
+  }
+  __device__ static float4 four_at(const float* from, int left) {
+    if constexpr (Even) return *reinterpret_cast<const float4*>(from);
+    return read_four(from, left);
+  }
+  __device__ float4 weight_at(int i) const {
+    return weight != nullptr ? four_at(weight + i, width - i) : make_float4(1, 1, 1, 1);
   }
   template <class F>
   __device__ void each(F&& body) {
 #pragma unroll
     for (int j = 0; j < Each; ++j) {
-      const int i = static_cast<int>(threadIdx.x) + j * kRowThreads;
+      const int i = (static_cast<int>(threadIdx.x) + j * kRowThreads) * 4;
       if (i < width) body(j, i);
     }
   }
-  // get(i) is number i; put(i, value) takes the normed one. room: eight numbers in shared memory.
+  __device__ void take_mean(float mean) {
+    each([&](int j, int i) {
+      float4& v = values[j];
+      v.x -= mean;
+      v.y = Even || width - i > 1 ? v.y - mean : 0;
+      v.z = Even || width - i > 2 ? v.z - mean : 0;
+      v.w = Even || width - i > 3 ? v.w - mean : 0;
+    });
+  }
+  // get(i, left) are numbers i to i + 3, or as many as are left; put(i, four, left) takes the normed ones. room: eight
+  // numbers in shared memory.
   template <class Get, class Put>
   __device__ void run(const float* bias, float* room, Get&& get, Put&& put) {
-    each([&](int j, int i) { values[j] = get(i); });
-    float mean = 0, square = 0;
+    each([&](int j, int i) { values[j] = get(i, width - i); });
     if (kind == NormKind::layer) {
-      each([&](int j, int) { mean += values[j]; });
-      mean = group_sum(mean, room) / static_cast<float>(width);
+      float sum = 0;
+      each([&](int j, int) { sum += (values[j].x + values[j].y) + (values[j].z + values[j].w); });
+      take_mean(group_sum(sum, room) / static_cast<float>(width));
     }
+    float square = 0;
     each([&](int j, int) {
-      const float v = values[j] - mean;
-      square += v * v;
+      const float4& v = values[j];
+      square += (v.x * v.x + v.y * v.y) + (v.z * v.z + v.w * v.w);
     });
     const float factor = rsqrtf(group_sum(square, room) / static_cast<float>(width) + epsilon);
     each([&](int j, int i) {
-      float value = (values[j] - mean) * factor * weights[j];
-      if (bias != nullptr) value += bias[i];
-      put(i, value);
+      const float4 v = values[j], w = kHeld ? weights[kHeld ? j : 0] : weight_at(i);
+      float4 normed = {v.x * factor * w.x, v.y * factor * w.y, v.z * factor * w.z, v.w * factor * w.w};
+      if (bias != nullptr) {
+        const float4 add = four_at(bias + i, width - i);
+        normed = {normed.x + add.x, normed.y + add.y, normed.z + add.z, normed.w + add.w};
+      }
+      put(i, normed, width - i);
     });
   }
 };

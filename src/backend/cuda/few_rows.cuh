@@ -1,0 +1,279 @@
+// What kernels for products of at most eight rows share: inputs in shared memory, normed first if need be, chunks of
+// weights on their way through a warp's registers, and where sums go. kThreads threads, a warp for a panel.
+#pragma once
+
+#include <type_traits>
+
+#include "backend/cuda/rows.cuh"
+#include "backend/cuda/unpack.cuh"
+
+namespace millrace::cuda {
+
+inline constexpr int kWarps = 8;
+inline constexpr int kThreads = 32 * kWarps;
+static_assert(kThreads == kRowThreads);
+
+// A row of inputs in shared memory: in every 32, what a lane needs for two steps lies together. Rows start half a bank
+// row apart.
+__host__ __device__ constexpr int whole(int cols) { return (cols + kChunkInputs - 1) / kChunkInputs * kChunkInputs; }
+__host__ __device__ constexpr int input_pitch(int cols) { return whole(cols) * 2 + 64; }
+__device__ inline int input_place(int k) {
+  return (k & ~31) + (k % 8 / 2) * 8 + k % 32 / 16 * 4 + k % 16 / 8 * 2 + k % 2;
+}
+
+template <class T>
+__device__ T as(float value) {
+  if constexpr (std::is_same_v<T, __half>)
+    return __float2half_rn(value);
+  else
+    return __float2bfloat16_rn(value);
+}
+
+template <class T>
+__device__ void multiply(float (&sums)[4], const uint4& weights, uint32_t b0, uint32_t b1) {
+  if constexpr (std::is_same_v<T, __half>)
+    multiply_add_f16(sums, weights, b0, b1);
+  else
+    multiply_add(sums, weights, b0, b1);
+}
+
+inline constexpr int kNormEach = 8;  // times four numbers of a thread, where a norm comes first
+inline constexpr int kWidestInput = kNormEach * 4 * kThreads;
+
+template <class T>
+__device__ void bring_input(const Products& work, char* inputs) {
+  const int cols = work.cols;
+  for (int row = 0; row < work.in.rows; ++row) {
+    const char* from = static_cast<const char*>(work.in.data) + row * work.in.stride;
+    char* to = inputs + row * input_pitch(cols);
+    if (work.in.form == (std::is_same_v<T, __half> ? Form::f16 : Form::bf16)) {
+#pragma unroll 4
+      for (int i = threadIdx.x; i < cols / 8; i += kThreads) {
+        const uint4 eight = __ldcg(reinterpret_cast<const uint4*>(from) + i);
+        uint32_t* pairs = reinterpret_cast<uint32_t*>(to) + input_place(i * 8) / 2;
+        pairs[0] = eight.x;
+        pairs[4] = eight.y;
+        pairs[8] = eight.z;
+        pairs[12] = eight.w;
+      }
+    } else {
+#pragma unroll 2
+      for (int i = threadIdx.x; i < cols; i += kThreads)
+        reinterpret_cast<T*>(to)[input_place(i)] = as<T>(read_fresh(work.in, row, i));
+    }
+  }
+}
+
+template <class T>
+__device__ uint32_t as_two(float low, float high) {
+  const T two[2] = {as<T>(low), as<T>(high)};
+  return *reinterpret_cast<const uint32_t*>(two);
+}
+
+// Rows that are normed first are float32.
+template <class T, int Each, class Wait>
+__device__ __noinline__ void norm_input(const Products& work, const Norm& norm, char* inputs, float* room, Wait wait) {
+  NormedRow<Each, true> numbers(norm.kind, norm.epsilon, work.cols, norm.weight);
+  wait();
+#pragma unroll 1
+  for (int row = 0; row < work.in.rows; ++row) {
+    const auto* from = reinterpret_cast<const float*>(static_cast<const char*>(work.in.data) + row * work.in.stride);
+    char* to = inputs + row * input_pitch(work.cols);
+    numbers.run(
+        norm.bias, room, [&](int i, int) { return __ldcg(reinterpret_cast<const float4*>(from + i)); },
+        [&](int i, const float4& four, int) {
+          uint32_t* pairs = reinterpret_cast<uint32_t*>(to) + input_place(i) / 2;
+          pairs[0] = as_two<T>(four.x, four.y);
+          pairs[4] = as_two<T>(four.z, four.w);
+        });
+  }
+}
+
+// What the norm came to, for others that read it: each thread group writes a part. After all threads have normed.
+template <class T>
+__device__ void write_normed(const Products& work, const char* inputs) {
+  for (int row = 0; row < work.in.rows; ++row) {
+    auto* to = reinterpret_cast<uint32_t*>(static_cast<char*>(work.normed.data) + row * work.normed.stride);
+    const auto* pairs = reinterpret_cast<const uint32_t*>(inputs + row * input_pitch(work.cols));
+    for (int i = static_cast<int>(blockIdx.x * kThreads + threadIdx.x); i < work.cols / 2;
+         i += static_cast<int>(gridDim.x) * kThreads)
+      to[i] = pairs[input_place(2 * i) / 2];
+  }
+}
+
+// Inputs, normed first if need be, and zeros in what the last chunk has beyond them. wait() returns when they can be
+// read; all threads may use what is there afterwards.
+template <class T, bool Normed, class Wait>
+__device__ void prepare_input(const Products& work, const Norm& norm, char* inputs, float* room, Wait&& wait) {
+  const int cols = work.cols, pitch = input_pitch(cols);
+  if (cols % kChunkInputs != 0) {
+    for (int i = threadIdx.x; i < work.in.rows * kChunkInputs; i += kThreads) {
+      const int col = cols + i % kChunkInputs;
+      if (col < whole(cols)) reinterpret_cast<T*>(inputs + i / kChunkInputs * pitch)[input_place(col)] = as<T>(0);
+    }
+  }
+  if constexpr (Normed) {
+    if (cols <= kWidestInput / 2)
+      norm_input<T, kNormEach / 2, std::decay_t<Wait>>(work, norm, inputs, room, wait);
+    else
+      norm_input<T, kNormEach, std::decay_t<Wait>>(work, norm, inputs, room, wait);
+    rows_sync();
+    write_normed<T>(work, inputs);
+  } else {
+    wait();
+    bring_input<T>(work, inputs);
+    rows_sync();
+  }
+}
+
+// A chunk of a panel on its way through a warp's registers: four steps of sixteen inputs. How lanes' sums belong to
+// outputs and rows depends on which operand the weights are.
+template <class T>
+struct Halves {
+  using Number = T;
+  static constexpr int kBytes = kChunkBytes;
+  static constexpr int kLeastGroups = 2, kMostGroups = 4;  // chunks of a stage
+  uint4 weights[4];
+
+  struct Sums {
+    float all[4] = {};
+    __device__ float value(int i) const { return all[i]; }
+  };
+  __device__ void load(const char* chunk, int lane) {
+    const uint32_t from =
+        shared_address(chunk) + static_cast<uint32_t>(lane % 8 * 16 + lane / 8 % 2 * 1024 + lane / 16 * 128);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) weights[i] = load_matrices(from + static_cast<uint32_t>(i) * 256);
+  }
+  __device__ void multiply_into(Sums& sums, int i, uint32_t first, uint32_t second) const {
+    multiply<T>(sums.all, weights[i], first, second);
+  }
+  __device__ static int row_of(int lane, int i) { return lane % 4 * 2 + i % 2; }
+  __device__ static int output_of(int lane, int i) { return lane / 4 + i / 2 * 8; }
+};
+
+// Inputs are the first operand here, so that each half of the panel has a chain of its own.
+template <DType Type>
+struct Quantised {
+  using Number = __nv_bfloat16;
+  static constexpr int kBytes = chunk_bytes(Type);
+  static constexpr int kLeastGroups = Type == DType::q8_0 ? 4 : 8, kMostGroups = 8;
+  Unpack<Type> weights[2];
+
+  struct Sums {
+    float halves[2][4] = {};
+    __device__ float value(int i) const { return halves[i / 2][i % 2]; }
+  };
+  __device__ void load(const char* chunk, int lane) {
+    weights[0].load(chunk, lane);
+    weights[1].load(chunk + kBytes / 2, lane);
+  }
+  __device__ void multiply_into(Sums& sums, int i, uint32_t first, uint32_t second) const {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const uint2 operand = weights[half].step(i);
+      multiply<Number>(sums.halves[half], {first, 0, second, 0}, operand.x, operand.y);
+    }
+  }
+  __device__ static int row_of(int lane, int) { return lane / 4; }
+  __device__ static int output_of(int lane, int i) { return i / 2 * 8 + lane % 4 * 2 + i % 2; }
+};
+
+// The same with the inputs: in[0] has two steps' operands, in[1] the next two's.
+template <class Format>
+struct Group {
+  Format weights;
+  uint4 in[2];
+
+  __device__ void load(const char* stage, int group, const uint4* inputs, int lane) {
+    weights.load(stage + group * Format::kBytes, lane);
+#pragma unroll
+    for (int i = 0; i < 2; ++i) in[i] = inputs[(group * 2 + i) * 4];
+  }
+  __device__ void multiply_into(typename Format::Sums& sums) const {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      weights.multiply_into(sums, 2 * i, in[i].x, in[i].y);
+      weights.multiply_into(sums, 2 * i + 1, in[i].z, in[i].w);
+    }
+  }
+};
+
+// A stage of weights: what comes next is read while this is multiplied. Unrolled, because one warp has little else to
+// do while it waits for its own instructions.
+template <class Format, int Groups>
+__device__ __forceinline__ void take_whole(typename Format::Sums& sums, const char* stage, const uint4* inputs,
+                                           int lane) {
+  Group<Format> two[2];
+  two[0].load(stage, 0, inputs, lane);
+#pragma unroll
+  for (int i = 0; i < Groups; ++i) {
+    if (i + 1 < Groups) two[(i + 1) % 2].load(stage, i + 1, inputs, lane);
+    __syncwarp();  // keeps the reads in front
+    two[i % 2].multiply_into(sums);
+  }
+}
+template <class Format>
+__device__ __forceinline__ void take(typename Format::Sums& sums, const char* stage, int groups, const uint4* inputs,
+                                     int lane) {
+  if (groups == Format::kMostGroups) return take_whole<Format, Format::kMostGroups>(sums, stage, inputs, lane);
+  if (groups == Format::kLeastGroups) return take_whole<Format, Format::kLeastGroups>(sums, stage, inputs, lane);
+  for (int i = 0; i < groups; ++i) {
+    Group<Format> one;
+    one.load(stage, i, inputs, lane);
+    one.multiply_into(sums);
+  }
+}
+
+// Which panel of which part a unit of work (and, of gated ones, a side) is.
+struct Place {
+  int part, panel;
+};
+template <bool Gated>
+__device__ inline Place place_of(const Products& work, int unit, int side) {
+  if constexpr (Gated) return {side, unit};
+  Place at = {0, unit};
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const int panels = (work.parts[i].rows + kPanel - 1) / kPanel;
+    if (at.part == i && i + 1 < work.count && at.panel >= panels) at.panel -= panels, at.part = i + 1;
+  }
+  return at;
+}
+
+// What the stream of a panel's outputs was before; read long before it is needed.
+template <class Format>
+__device__ __forceinline__ void read_residual(const Products& work, const Place& at, float (&kept)[4], int lane) {
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const int token = Format::row_of(lane, i), row = at.panel * kPanel + Format::output_of(lane, i);
+    if (token < work.in.rows && row < work.parts[0].rows)
+      kept[i] = __ldcg(work.residual + token * work.residual_stride + row);
+  }
+}
+
+// Where sums go. `kept` has the stream, or the gate's side.
+template <class Format, bool Gated>
+__device__ __forceinline__ void finish(const Products& work, const Place& at, int side,
+                                       const typename Format::Sums& sums, float (&kept)[4], int lane) {
+  const Products::Part& part = work.parts[at.part];
+  const View gated = {work.parts[0].out, work.parts[0].out_stride * 4, work.in.rows, part.rows, work.out_form};
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const int token = Format::row_of(lane, i), row = at.panel * kPanel + Format::output_of(lane, i);
+    if (token >= work.in.rows || row >= part.rows) continue;
+    const float value = part.bias != nullptr ? sums.value(i) + part.bias[row] : sums.value(i);
+    if constexpr (Gated) {
+      if (side == 0)
+        kept[i] = value;
+      else
+        write(gated, token, row, activated(work.activation, kept[i]) * value);
+    } else if (work.residual != nullptr) {
+      work.residual[token * work.residual_stride + row] = kept[i] + work.residual_scale * value;
+    } else {
+      part.out[token * part.out_stride + row] = value;
+    }
+  }
+}
+
+}  // namespace millrace::cuda
