@@ -167,13 +167,22 @@ Operands find_operands(const AttendChunk& chunk, const Room& room) {
 // Queries come in blocks of up to eight, four pairs; a block of fewer has one or two pairs.
 void arrange_queries(const AttendChunk& chunk, int32_t first, int32_t count, int32_t pairs, int32_t steps,
                      std::byte* out) {
+  const bfloat16x4_t none = vreinterpret_bf16_u16(vdup_n_u16(0));
+  const int64_t apart = int64_t{pairs} * 16;  // from step to step
+  const int32_t whole = chunk.k_dim / kStep;
   for (int32_t i = 0; i < pairs * 2; ++i) {
-    for (int32_t s = 0; s < steps; ++s) {
-      bfloat16x4_t four = vreinterpret_bf16_u16(vdup_n_u16(0));
-      if (i < count && s * kStep < chunk.k_dim)
-        four = vcvt_bf16_f32(load_some(chunk.q[first + i] + s * kStep, chunk.k_dim - s * kStep));
-      store_bf16(out + (s * pairs * 2 + i) * 8, four);
+    std::byte* to = out + i * 8;
+    int32_t s = 0;
+    if (i < count) {
+      const float* q = chunk.q[first + i];
+      for (; s + 2 <= whole; s += 2, to += 2 * apart) {
+        store_bf16(to, vcvt_bf16_f32(vld1q_f32(q + s * kStep)));
+        store_bf16(to + apart, vcvt_bf16_f32(vld1q_f32(q + (s + 1) * kStep)));
+      }
+      for (; s * kStep < chunk.k_dim; ++s, to += apart)
+        store_bf16(to, vcvt_bf16_f32(load_some(q + s * kStep, chunk.k_dim - s * kStep)));
     }
+    for (; s < steps; ++s, to += apart) store_bf16(to, none);
   }
 }
 
