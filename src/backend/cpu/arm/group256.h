@@ -351,6 +351,7 @@ struct Group256Linear {
     LinearKernel kernel;
     kernel.outputs_tile = kPanel;
     kernel.rows_tile = kTileRows;
+    kernel.part_values = 400 << 10;
     kernel.packed_bytes = packed_bytes;
     kernel.pack = pack;
     kernel.unpack_row = unpack_row;
