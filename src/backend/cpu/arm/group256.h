@@ -122,8 +122,9 @@ struct Group256Linear {
     }
   }
 
-  // Widens `groups` of a panel, and asks the memory for those that lie `ahead` bytes on.
-  static void widen(const std::byte* packed, int64_t groups, int64_t ahead, std::byte* out) {
+  // Widens `groups` of a panel, and asks the memory for those that lie `ahead` bytes on. A function of its own: inside
+  // another, g++ 12 runs out of registers.
+  [[gnu::noinline]] static void widen(const std::byte* packed, int64_t groups, int64_t ahead, std::byte* out) {
     for (int64_t g = 0; g < groups; ++g, packed += F::kBytes, out += kWideBytes) {
       for (int64_t line = 0; line < F::kBytes; line += 64) __builtin_prefetch(packed + ahead + line, 0, 2);
       int32x4_t next[2] = {vdupq_n_s32(0), vdupq_n_s32(0)};
@@ -306,15 +307,16 @@ struct Group256Linear {
 #endif
 
   static void many_rows(const LinearPart& part, int64_t output) {
-    constexpr int64_t kSegment = 16;  // groups: a wide panel of some 40 KiB, which stays in the first cache
+    constexpr int64_t kSegment = 12;  // groups: some 30 KiB of a wide panel, which stay in the first cache
     int64_t groups = part.weight->cols / kSuper, tiles = up_to(part.rows, kTileRows) / kTileRows;
     std::byte* wide = part.scratch;
     float* sums = reinterpret_cast<float*>(part.scratch + kSegment * kWideBytes);  // [tiles, kTileFloats]
     const std::byte* packed = part.weight->data + output / kPanel * groups * F::kBytes;
     const std::byte* rows = part.prepared + part.first_row / kTileRows * groups * kSuperRowBytes;
     std::fill_n(sums, tiles * kTileFloats, 0.0f);
-    for (int64_t g = 0; g < groups; g += kSegment) {
-      int64_t count = std::min(kSegment, groups - g);
+    const int64_t segment = equal_parts(groups, kSegment);
+    for (int64_t g = 0; g < groups; g += segment) {
+      int64_t count = std::min(segment, groups - g);
       widen(packed + g * F::kBytes, count, output + kPanel < part.weight->rows ? groups * F::kBytes : 0, wide);
       for (int64_t t = 0; t < tiles; ++t)
         multiply(rows + (t * groups + g) * kSuperRowBytes, wide, count, sums + t * kTileFloats);

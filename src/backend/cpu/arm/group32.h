@@ -141,7 +141,7 @@ template <class F>
 struct Group32Linear {
   using Form = Group32<F::kMins>;
   static constexpr int64_t kDirectRows = 4;    // up to so many, widening a panel costs more than it saves
-  static constexpr int64_t kSegment = 128;     // groups: a wide panel of 40 KiB, which stays in the first cache
+  static constexpr int64_t kSegment = 96;      // groups: 30 KiB of a wide panel, which stay in the first cache
   static constexpr int64_t kValueBytes = 256;  // of a wide panel, a group
   static constexpr int64_t kWideBytes = kSegment * (Form::kFactorBytes + kValueBytes);
 
@@ -324,8 +324,9 @@ struct Group32Linear {
     float* sums = reinterpret_cast<float*>(part.scratch + kWideBytes);  // [tiles, kTileFloats]
     const std::byte* packed = part.weight->data + output / kPanel * groups * F::kBytes;
     const std::byte* rows = part.prepared + part.first_row / kTileRows * groups * Form::kRowBytes;
-    for (int64_t g = 0; g < groups; g += kSegment) {
-      int64_t count = std::min(kSegment, groups - g);
+    const int64_t segment = equal_parts(groups, kSegment);
+    for (int64_t g = 0; g < groups; g += segment) {
+      int64_t count = std::min(segment, groups - g);
       WidePanel panel = widen(packed + g * F::kBytes, count, part.scratch);
       // Meanwhile the memory brings the same segment of the panel after this one, a part with each of the first tiles.
       const std::byte* next = packed + (groups + g) * F::kBytes;

@@ -20,6 +20,12 @@ constexpr int kPairs = kPanel / 2;
 
 inline int64_t up_to(int64_t value, int64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
 
+// The size of parts that are about equal and at most `most`.
+inline int64_t equal_parts(int64_t count, int64_t most) {
+  int64_t parts = (count + most - 1) / most;
+  return (count + parts - 1) / parts;
+}
+
 // Sums of two rows with two outputs. sums() is [row 0 output 0, row 0 output 1, row 1 output 0, row 1 output 1].
 #ifdef __ARM_FEATURE_MATMUL_INT8
 struct PairSum {
