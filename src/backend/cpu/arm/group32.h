@@ -41,27 +41,26 @@ struct Group32 {
   }
 
   static void prepare(Tensor in, int64_t begin, int64_t end, std::byte* out) {
-    static constexpr float kZeros[kGroup] = {};
+    const int64_t count = end - begin;  // rows that exist; the others are zero
     int64_t groups = in.cols / kGroup;
     out += begin / kTileRows * groups * kRowBytes;
     std::byte* split = out + groups * kRowBytes;
     for (int64_t g = 0; g < groups; ++g, out += kRowBytes, split += kSplit32Bytes) {
-      const float* row[kTileRows];
       float32x4_t most[kTileRows];
+      auto row = [&](int64_t r) { return in.row(begin + r) + g * kGroup; };
 #pragma GCC unroll 4
-      for (int64_t r = 0; r < kTileRows; ++r) {
-        row[r] = begin + r < end ? in.row(begin + r) + g * kGroup : kZeros;
-        most[r] = largest_of(row[r], kGroup);
-      }
+      for (int64_t r = 0; r < kTileRows; ++r) most[r] = r < count ? largest_of(row(r), kGroup) : vdupq_n_f32(0);
       float32x4_t largest = vpmaxq_f32(vpmaxq_f32(most[0], most[1]), vpmaxq_f32(most[2], most[3]));
       float32x4_t inverse = inverse_factors(largest), factor = vdivq_f32(largest, vdupq_n_f32(127.0f));
       int8x16_t q[kTileRows][2];
-      for (int half = 0; half < 2; ++half) {
-        q[0][half] = round_sixteen(row[0] + 16 * half, vdupq_laneq_f32(inverse, 0));
-        q[1][half] = round_sixteen(row[1] + 16 * half, vdupq_laneq_f32(inverse, 1));
-        q[2][half] = round_sixteen(row[2] + 16 * half, vdupq_laneq_f32(inverse, 2));
-        q[3][half] = round_sixteen(row[3] + 16 * half, vdupq_laneq_f32(inverse, 3));
-      }
+      auto round_row = [&](int64_t r, float32x4_t by) {
+        q[r][0] = r < count ? round_sixteen(row(r), by) : vdupq_n_s8(0);
+        q[r][1] = r < count ? round_sixteen(row(r) + 16, by) : vdupq_n_s8(0);
+      };
+      round_row(0, vdupq_laneq_f32(inverse, 0));
+      round_row(1, vdupq_laneq_f32(inverse, 1));
+      round_row(2, vdupq_laneq_f32(inverse, 2));
+      round_row(3, vdupq_laneq_f32(inverse, 3));
       store_pairs(factor, out);
 #pragma GCC unroll 4
       for (int i = 0; i < 4; ++i) {  // pair of rows, half of the group
