@@ -103,16 +103,18 @@ namespace {
                : [tile] "r"(tile), [sums] "r"(sums)                                                                \
                : "memory", "v0", "v1", "v2", "v3", "v4", "v5", "v6", "v7", "v8", "v9", "v10", "v11", "v12", "v13", \
                  "v14", "v15", "v16", "v17", "v18", "v19", "v24", "v25", "v26", "v27", "v28", "v29")
-#define MILLRACE_ONE_SCALE                                                                                        \
-  MILLRACE_LOAD_STEP(0, 64)                                                                                       \
-  MILLRACE_FIRST_STEP(MILLRACE_AGAIN)                                                                             \
-  MILLRACE_LOAD_STEP(32, 128) MILLRACE_STEP MILLRACE_LOAD_STEP(64, 192) MILLRACE_STEP MILLRACE_LOAD_STEP(96, 256) \
+#define MILLRACE_ONE_SCALE                                                            \
+  MILLRACE_LOAD_STEP(0, 64)                                                           \
+  MILLRACE_FIRST_STEP(MILLRACE_AGAIN)                                                 \
+  MILLRACE_LOAD_STEP(32, 128)                                                         \
+  MILLRACE_STEP MILLRACE_LOAD_STEP(64, 192) MILLRACE_STEP MILLRACE_LOAD_STEP(96, 256) \
       MILLRACE_STEP MILLRACE_LOAD_SCALES(0)
-#define MILLRACE_TWO_SCALES                                                                     \
-  MILLRACE_LOAD_STEP(0, 128)                                                                    \
-  MILLRACE_FIRST_STEP(MILLRACE_ON)                                                              \
-  MILLRACE_LOAD_STEP(32, 192) MILLRACE_STEP MILLRACE_LOAD_SCALES(0) MILLRACE_LOAD_STEP(64, 256) \
-      MILLRACE_FIRST_STEP(MILLRACE_ON) MILLRACE_LOAD_STEP(96, 320) MILLRACE_STEP MILLRACE_LOAD_SCALES(64)
+#define MILLRACE_TWO_SCALES                                                                          \
+  MILLRACE_LOAD_STEP(0, 128)                                                                         \
+  MILLRACE_FIRST_STEP(MILLRACE_ON)                                                                   \
+  MILLRACE_LOAD_STEP(32, 192)                                                                        \
+  MILLRACE_STEP MILLRACE_LOAD_SCALES(0) MILLRACE_LOAD_STEP(64, 256) MILLRACE_FIRST_STEP(MILLRACE_ON) \
+      MILLRACE_LOAD_STEP(96, 320) MILLRACE_STEP MILLRACE_LOAD_SCALES(64)
 #define MILLRACE_FACTORS           \
   MILLRACE_FLOATS(0, 0, 4, 0, 64)  \
   MILLRACE_STORE(0, 64)            \

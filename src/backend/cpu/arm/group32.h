@@ -41,7 +41,12 @@ struct Group32 {
   }
 
   static void prepare(Tensor in, int64_t begin, int64_t end, std::byte* out) {
-    const int64_t count = end - begin;  // rows that exist; the others are zero
+    end - begin == kTileRows ? prepare_tile<true>(in, begin, end, out) : prepare_tile<false>(in, begin, end, out);
+  }
+
+  template <bool whole>
+  static void prepare_tile(Tensor in, int64_t begin, int64_t end, std::byte* out) {
+    auto exists = [&](int64_t r) { return whole || begin + r < end; };  // rows that do not are zero
     int64_t groups = in.cols / kGroup;
     out += begin / kTileRows * groups * kRowBytes;
     std::byte* split = out + groups * kRowBytes;
@@ -49,13 +54,13 @@ struct Group32 {
       float32x4_t most[kTileRows];
       auto row = [&](int64_t r) { return in.row(begin + r) + g * kGroup; };
 #pragma GCC unroll 4
-      for (int64_t r = 0; r < kTileRows; ++r) most[r] = r < count ? largest_of(row(r), kGroup) : vdupq_n_f32(0);
+      for (int64_t r = 0; r < kTileRows; ++r) most[r] = exists(r) ? largest_of(row(r), kGroup) : vdupq_n_f32(0);
       float32x4_t largest = vpmaxq_f32(vpmaxq_f32(most[0], most[1]), vpmaxq_f32(most[2], most[3]));
       float32x4_t inverse = inverse_factors(largest), factor = vdivq_f32(largest, vdupq_n_f32(127.0f));
       int8x16_t q[kTileRows][2];
       auto round_row = [&](int64_t r, float32x4_t by) {
-        q[r][0] = r < count ? round_sixteen(row(r), by) : vdupq_n_s8(0);
-        q[r][1] = r < count ? round_sixteen(row(r) + 16, by) : vdupq_n_s8(0);
+        q[r][0] = exists(r) ? round_sixteen(row(r), by) : vdupq_n_s8(0);
+        q[r][1] = exists(r) ? round_sixteen(row(r) + 16, by) : vdupq_n_s8(0);
       };
       round_row(0, vdupq_laneq_f32(inverse, 0));
       round_row(1, vdupq_laneq_f32(inverse, 1));
