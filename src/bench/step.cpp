@@ -152,6 +152,9 @@ Result<StepResult> run_step_test(Executor& executor, const StepTest& test, const
     auto begin = Clock::now();
     runner.prefill(test.depth, test.depth + test.prompt, first ? &passes : nullptr);
     runner.generate(test.depth + test.prompt, test.generated, first ? &passes : nullptr);
+    if (const Executor::Counters& done = executor.counters(); done.failed > 0) {
+      return error(Code::internal, "{} of {} steps failed: there is no speed to tell", done.failed, done.steps);
+    }
     if (round >= 0) result.seconds.push_back(std::chrono::duration<double>(Clock::now() - begin).count());
   }
   for (const auto& pass : passes) {

@@ -210,6 +210,7 @@ Tensor Executor::pass(std::span<const Chunk> chunks) {
 // A machine that failed gives rows that say so: whoever samples them ends its own answer with an error.
 void Executor::fail(const std::string& failure, Tensor logits) {
   std::fprintf(stderr, "%s\n", failure.c_str());
+  ++counters_.failed;
   std::fill_n(results_, logits.rows * logits.cols, std::numeric_limits<float>::quiet_NaN());
   std::fill(best_.begin(), best_.end(), -1);
 }

@@ -78,6 +78,7 @@ class Executor {
 
   struct Counters {
     int64_t steps = 0, rows = 0;
+    int64_t failed = 0;  // steps that a machine apart did not get through
   };
   const Counters& counters() const { return counters_; }
 

@@ -87,8 +87,7 @@ class CudaBackend final : public Backend {
                             .plan_host = reinterpret_cast<int32_t*>(pinned),
                             .staging = &staging_,
                             .half = f16_bytes_ > bf16_bytes_ ? Form::f16 : Form::bf16,
-                            .graphs = options_.graphs,
-                            .programs = options_.programs};
+                            .graphs = options_.graphs};
     return std::unique_ptr<Ops>(std::make_unique<CudaOps>(std::move(parts)));
   }
 
@@ -131,8 +130,6 @@ Result<std::unique_ptr<Backend>> make_cuda_backend(const CudaOptions& options) {
   CudaOptions settled = options;
   if (const char* graphs = std::getenv("MILLRACE_CUDA_GRAPHS"); graphs != nullptr && graphs[0] == '0')
     settled.graphs = false;
-  if (const char* programs = std::getenv("MILLRACE_CUDA_PROGRAMS"); programs != nullptr)
-    settled.programs = programs[0] != '0';
   auto backend = std::make_unique<cuda::CudaBackend>(settled, devices[static_cast<size_t>(options.device)].name);
   TRY_VOID(backend->open());
   return std::unique_ptr<Backend>(std::move(backend));

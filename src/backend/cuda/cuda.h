@@ -14,8 +14,7 @@ namespace millrace {
 
 struct CudaOptions {
   int device = 0;
-  bool graphs = true;     // steps of single tokens are recorded once and replayed; MILLRACE_CUDA_GRAPHS=0 turns it off
-  bool programs = false;  // steps of a few tokens as one kernel; MILLRACE_CUDA_PROGRAMS=1 turns it on
+  bool graphs = true;  // steps of single tokens are recorded once and replayed; MILLRACE_CUDA_GRAPHS=0 turns it off
 };
 
 struct CudaDevice {

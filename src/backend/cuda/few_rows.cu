@@ -8,6 +8,7 @@ namespace millrace::cuda {
 namespace {
 
 constexpr int kMostStages = 24;      // of a stream
+constexpr int kFirstStages = 6;      // asked for before anything else
 constexpr int kShared = 220 << 10;   // a deep ring gains more than room for the next kernel would
 constexpr int kHelped = kWarps / 2;  // so many streams have a warp of their own that asks for weights
 
@@ -76,7 +77,7 @@ __device__ void multiply_stream(const Products& work, const Cut& cut, Ring ring,
 #pragma unroll 1
     for (int side = 0; side < (Gated ? 2 : 1); ++side) {
       const Place at = place_of<Gated>(work, unit, side);
-      if (!Gated && work.residual != nullptr) read_residual<Format>(work, at, kept, lane);
+      if (!Gated && work.residual != nullptr) read_residual(work, at, kept, lane);
       typename Format::Sums sums;
       for (int group = 0; group < groups; group += cut.groups) {
         barrier_wait(ring.full(), ring.round);
@@ -95,6 +96,10 @@ __device__ void multiply_stream(const Products& work, const Cut& cut, Ring ring,
   }
 }
 
+struct Previous {
+  __device__ void operator()() const { wait_for_previous(); }
+};
+
 template <class Format, bool Gated, bool Normed>
 __global__ void __launch_bounds__(kThreads, 2)
     few_rows_kernel(const __grid_constant__ Products work, const __grid_constant__ Norm norm, Cut cut) {
@@ -104,22 +109,25 @@ __global__ void __launch_bounds__(kThreads, 2)
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
   const bool helped = cut.streams <= kHelped;
   const int stream = helped ? warp % kHelped : warp;
-  const bool mine = stream < cut.streams, asks = mine && lane == 0 && (!helped || warp >= kHelped);
-  Ring ring = {shared + stream * cut.stages * cut.stage_bytes, shared_address(barriers + stream * kMostStages * 2),
-               cut.stage_bytes, cut.stages};
+  const bool mine = stream < cut.streams, asking = mine && (!helped || warp >= kHelped), asks = asking && lane == 0;
+  const Ring whole_ring = {shared + stream * cut.stages * cut.stage_bytes,
+                           shared_address(barriers + stream * kMostStages * 2), cut.stage_bytes, cut.stages};
+  Ring ring = whole_ring, early = whole_ring;
   Asking<Format, Gated> ahead(work, cut, stream);
-  if (asks) {
-    for (int i = 0; i < cut.stages; ++i) {
-      barrier_begin(ring.barriers + static_cast<uint32_t>(i) * 16, 1);
-      barrier_begin(ring.barriers + static_cast<uint32_t>(i) * 16 + 8, 1);
-    }
+  if (asking) {
+    for (int i = lane; i < 2 * cut.stages; i += 32) barrier_begin(ring.barriers + static_cast<uint32_t>(i) * 8, 1);
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-    for (Ring early = ring; early.round == 0 && !ahead.done(); early.next())
-      ahead.next(shared_address(early.at()), early.full());
+    __syncwarp();
   }
+  // The first ring full: some before inputs are seen to, which all threads take part in, and the rest after.
+  auto fill = [&](int most) {
+    for (; asks && most > 0 && early.round == 0 && !ahead.done(); early.next(), --most)
+      ahead.next(shared_address(early.at()), early.full());
+  };
+  fill(kFirstStages);
   char* inputs = shared + cut.streams * cut.stages * cut.stage_bytes;
-  prepare_input<typename Format::Number, Normed>(work, norm, inputs, room, wait_for_previous);
-  __syncthreads();
+  prepare_input<typename Format::Number, Normed>(work, norm, inputs, room, Previous{});
+  fill(kMostStages);
   if (!mine) return;
   if (!helped || warp < kHelped) return multiply_stream<Format, Gated>(work, cut, ring, ahead, stream, inputs, helped);
   for (; asks && !ahead.done(); ring.next()) {

@@ -30,7 +30,7 @@ __device__ T as(float value) {
 }
 
 template <class T>
-__device__ void multiply(float (&sums)[4], const uint4& weights, uint32_t b0, uint32_t b1) {
+__device__ __forceinline__ void multiply(float (&sums)[4], const uint4& weights, uint32_t b0, uint32_t b1) {
   if constexpr (std::is_same_v<T, __half>)
     multiply_add_f16(sums, weights, b0, b1);
   else
@@ -49,7 +49,7 @@ __device__ void bring_input(const Products& work, char* inputs) {
     if (work.in.form == (std::is_same_v<T, __half> ? Form::f16 : Form::bf16)) {
 #pragma unroll 4
       for (int i = threadIdx.x; i < cols / 8; i += kThreads) {
-        const uint4 eight = __ldcg(reinterpret_cast<const uint4*>(from) + i);
+        const uint4 eight = reinterpret_cast<const uint4*>(from)[i];
         uint32_t* pairs = reinterpret_cast<uint32_t*>(to) + input_place(i * 8) / 2;
         pairs[0] = eight.x;
         pairs[4] = eight.y;
@@ -59,7 +59,7 @@ __device__ void bring_input(const Products& work, char* inputs) {
     } else {
 #pragma unroll 2
       for (int i = threadIdx.x; i < cols; i += kThreads)
-        reinterpret_cast<T*>(to)[input_place(i)] = as<T>(read_fresh(work.in, row, i));
+        reinterpret_cast<T*>(to)[input_place(i)] = as<T>(read(work.in, row, i));
     }
   }
 }
@@ -72,7 +72,8 @@ __device__ uint32_t as_two(float low, float high) {
 
 // Rows that are normed first are float32.
 template <class T, int Each, class Wait>
-__device__ __noinline__ void norm_input(const Products& work, const Norm& norm, char* inputs, float* room, Wait wait) {
+__device__ __forceinline__ void norm_input(const Products& work, const Norm& norm, char* inputs, float* room,
+                                           Wait wait) {
   NormedRow<Each, true> numbers(norm.kind, norm.epsilon, work.cols, norm.weight);
   wait();
 #pragma unroll 1
@@ -80,7 +81,7 @@ __device__ __noinline__ void norm_input(const Products& work, const Norm& norm, 
     const auto* from = reinterpret_cast<const float*>(static_cast<const char*>(work.in.data) + row * work.in.stride);
     char* to = inputs + row * input_pitch(work.cols);
     numbers.run(
-        norm.bias, room, [&](int i, int) { return __ldcg(reinterpret_cast<const float4*>(from + i)); },
+        norm.bias, room, [&](int i, int) { return *reinterpret_cast<const float4*>(from + i); },
         [&](int i, const float4& four, int) {
           uint32_t* pairs = reinterpret_cast<uint32_t*>(to) + input_place(i) / 2;
           pairs[0] = as_two<T>(four.x, four.y);
@@ -114,20 +115,20 @@ __device__ void prepare_input(const Products& work, const Norm& norm, char* inpu
   }
   if constexpr (Normed) {
     if (cols <= kWidestInput / 2)
-      norm_input<T, kNormEach / 2, std::decay_t<Wait>>(work, norm, inputs, room, wait);
+      norm_input<T, kNormEach / 2>(work, norm, inputs, room, wait);
     else
-      norm_input<T, kNormEach, std::decay_t<Wait>>(work, norm, inputs, room, wait);
-    rows_sync();
+      norm_input<T, kNormEach>(work, norm, inputs, room, wait);
+    __syncthreads();
     write_normed<T>(work, inputs);
   } else {
     wait();
     bring_input<T>(work, inputs);
-    rows_sync();
+    __syncthreads();
   }
 }
 
-// A chunk of a panel on its way through a warp's registers: four steps of sixteen inputs. How lanes' sums belong to
-// outputs and rows depends on which operand the weights are.
+// A chunk of a panel on its way through a warp's registers: four steps of sixteen inputs. Weights are the first
+// operand.
 template <class T>
 struct Halves {
   using Number = T;
@@ -139,44 +140,37 @@ struct Halves {
     float all[4] = {};
     __device__ float value(int i) const { return all[i]; }
   };
-  __device__ void load(const char* chunk, int lane) {
+  __device__ __forceinline__ void load(const char* chunk, int lane) {
     const uint32_t from =
         shared_address(chunk) + static_cast<uint32_t>(lane % 8 * 16 + lane / 8 % 2 * 1024 + lane / 16 * 128);
 #pragma unroll
     for (int i = 0; i < 4; ++i) weights[i] = load_matrices(from + static_cast<uint32_t>(i) * 256);
   }
-  __device__ void multiply_into(Sums& sums, int i, uint32_t first, uint32_t second) const {
+  __device__ __forceinline__ void multiply_into(Sums& sums, int i, uint32_t first, uint32_t second) const {
     multiply<T>(sums.all, weights[i], first, second);
   }
-  __device__ static int row_of(int lane, int i) { return lane % 4 * 2 + i % 2; }
-  __device__ static int output_of(int lane, int i) { return lane / 4 + i / 2 * 8; }
 };
 
-// Inputs are the first operand here, so that each half of the panel has a chain of its own.
+// Which row and output of its panel a lane's sum number i is.
+__device__ inline int row_of(int lane, int i) { return lane % 4 * 2 + i % 2; }
+__device__ inline int output_of(int lane, int i) { return lane / 4 + i / 2 * 8; }
+
 template <DType Type>
 struct Quantised {
   using Number = __nv_bfloat16;
+  using Sums = Halves<Number>::Sums;
   static constexpr int kBytes = chunk_bytes(Type);
   static constexpr int kLeastGroups = Type == DType::q8_0 ? 4 : 8, kMostGroups = 8;
   Unpack<Type> weights[2];
 
-  struct Sums {
-    float halves[2][4] = {};
-    __device__ float value(int i) const { return halves[i / 2][i % 2]; }
-  };
-  __device__ void load(const char* chunk, int lane) {
+  __device__ __forceinline__ void load(const char* chunk, int lane) {
     weights[0].load(chunk, lane);
     weights[1].load(chunk + kBytes / 2, lane);
   }
-  __device__ void multiply_into(Sums& sums, int i, uint32_t first, uint32_t second) const {
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const uint2 operand = weights[half].step(i);
-      multiply<Number>(sums.halves[half], {first, 0, second, 0}, operand.x, operand.y);
-    }
+  __device__ __forceinline__ void multiply_into(Sums& sums, int i, uint32_t first, uint32_t second) const {
+    const uint2 low = weights[0].step(i), high = weights[1].step(i);
+    multiply<Number>(sums.all, {low.x, high.x, low.y, high.y}, first, second);
   }
-  __device__ static int row_of(int lane, int) { return lane / 4; }
-  __device__ static int output_of(int lane, int i) { return i / 2 * 8 + lane % 4 * 2 + i % 2; }
 };
 
 // The same with the inputs: in[0] has two steps' operands, in[1] the next two's.
@@ -185,12 +179,12 @@ struct Group {
   Format weights;
   uint4 in[2];
 
-  __device__ void load(const char* stage, int group, const uint4* inputs, int lane) {
+  __device__ __forceinline__ void load(const char* stage, int group, const uint4* inputs, int lane) {
     weights.load(stage + group * Format::kBytes, lane);
 #pragma unroll
     for (int i = 0; i < 2; ++i) in[i] = inputs[(group * 2 + i) * 4];
   }
-  __device__ void multiply_into(typename Format::Sums& sums) const {
+  __device__ __forceinline__ void multiply_into(typename Format::Sums& sums) const {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       weights.multiply_into(sums, 2 * i, in[i].x, in[i].y);
@@ -199,30 +193,21 @@ struct Group {
   }
 };
 
-// A stage of weights: what comes next is read while this is multiplied. Unrolled, because one warp has little else to
-// do while it waits for its own instructions.
-template <class Format, int Groups>
-__device__ __forceinline__ void take_whole(typename Format::Sums& sums, const char* stage, const uint4* inputs,
-                                           int lane) {
-  Group<Format> two[2];
-  two[0].load(stage, 0, inputs, lane);
-#pragma unroll
-  for (int i = 0; i < Groups; ++i) {
-    if (i + 1 < Groups) two[(i + 1) % 2].load(stage, i + 1, inputs, lane);
-    __syncwarp();  // keeps the reads in front
-    two[i % 2].multiply_into(sums);
-  }
-}
+// A stage of weights: what comes next is read while this is multiplied. A loop of few instructions: longer ones are
+// slower than what they gain (lab/README.md).
 template <class Format>
 __device__ __forceinline__ void take(typename Format::Sums& sums, const char* stage, int groups, const uint4* inputs,
                                      int lane) {
-  if (groups == Format::kMostGroups) return take_whole<Format, Format::kMostGroups>(sums, stage, inputs, lane);
-  if (groups == Format::kLeastGroups) return take_whole<Format, Format::kLeastGroups>(sums, stage, inputs, lane);
-  for (int i = 0; i < groups; ++i) {
-    Group<Format> one;
-    one.load(stage, i, inputs, lane);
-    one.multiply_into(sums);
+  Group<Format> even, odd;
+  even.load(stage, 0, inputs, lane);
+#pragma unroll 1
+  for (int i = 0; i + 1 < groups; i += 2) {
+    odd.load(stage, i + 1, inputs, lane);
+    even.multiply_into(sums);
+    if (i + 2 < groups) even.load(stage, i + 2, inputs, lane);
+    odd.multiply_into(sums);
   }
+  if (groups % 2 == 1) even.multiply_into(sums);
 }
 
 // Which panel of which part a unit of work (and, of gated ones, a side) is.
@@ -242,13 +227,11 @@ __device__ inline Place place_of(const Products& work, int unit, int side) {
 }
 
 // What the stream of a panel's outputs was before; read long before it is needed.
-template <class Format>
-__device__ __forceinline__ void read_residual(const Products& work, const Place& at, float (&kept)[4], int lane) {
+__device__ inline void read_residual(const Products& work, const Place& at, float (&kept)[4], int lane) {
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
-    const int token = Format::row_of(lane, i), row = at.panel * kPanel + Format::output_of(lane, i);
-    if (token < work.in.rows && row < work.parts[0].rows)
-      kept[i] = __ldcg(work.residual + token * work.residual_stride + row);
+    const int token = row_of(lane, i), row = at.panel * kPanel + output_of(lane, i);
+    if (token < work.in.rows && row < work.parts[0].rows) kept[i] = work.residual[token * work.residual_stride + row];
   }
 }
 
@@ -260,7 +243,7 @@ __device__ __forceinline__ void finish(const Products& work, const Place& at, in
   const View gated = {work.parts[0].out, work.parts[0].out_stride * 4, work.in.rows, part.rows, work.out_form};
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
-    const int token = Format::row_of(lane, i), row = at.panel * kPanel + Format::output_of(lane, i);
+    const int token = row_of(lane, i), row = at.panel * kPanel + output_of(lane, i);
     if (token >= work.in.rows || row >= part.rows) continue;
     const float value = part.bias != nullptr ? sums.value(i) + part.bias[row] : sums.value(i);
     if constexpr (Gated) {

@@ -34,9 +34,6 @@ CudaOps::CudaOps(Parts parts) : parts_(std::move(parts)) {
   plan_device_ = reinterpret_cast<int32_t*>(parts_.fixed + kPartialBytes + kFinishedBytes);
   best_device_ = plan_device_ + kMostSequences + 64;
   plan_.partials = reinterpret_cast<float*>(parts_.fixed);
-  std::byte* programs = parts_.fixed + kPartialBytes + kFinishedBytes + kPlanBytes;
-  task_room_ = reinterpret_cast<Task*>(programs);
-  arrived_ = reinterpret_cast<unsigned*>(programs + kProgramBytes);
 }
 
 CudaOps::~CudaOps() {
@@ -79,21 +76,19 @@ void CudaOps::begin(const Step& step) {
   tables_.clear();
   held_.reset();
   held_norm_.reset();
-  held_finish_.reset();
-  tasks_.clear();
-  programs_.clear();
   best_queued_ = false;
   recording_ = plain(step);
   if (recording_) {
-    const cudaError_t status = cudaStreamBeginCapture(stream(), cudaStreamCaptureModeThreadLocal);
+    const cudaError_t status = cudaStreamBeginCapture(parts_.stream, cudaStreamCaptureModeThreadLocal);
     if (status != cudaSuccess) recording_ = false;
   }
   plan_attention(step);
   for (const Staging& staging : *parts_.staging) {
-    cudaMemcpyAsync(staging.device, staging.host, static_cast<size_t>(staging.bytes), cudaMemcpyHostToDevice, stream());
+    cudaMemcpyAsync(staging.device, staging.host, static_cast<size_t>(staging.bytes), cudaMemcpyHostToDevice,
+                    parts_.stream);
   }
   const size_t bytes = static_cast<size_t>(std::min(step.sequences, kMostSequences - 1) + 1) * sizeof(int32_t);
-  cudaMemcpyAsync(plan_device_, parts_.plan_host, bytes, cudaMemcpyHostToDevice, stream());
+  cudaMemcpyAsync(plan_device_, parts_.plan_host, bytes, cudaMemcpyHostToDevice, parts_.stream);
 }
 
 Tensor CudaOps::repeat(const Step& step) {
@@ -103,16 +98,16 @@ Tensor CudaOps::repeat(const Step& step) {
   recording_ = false;
   best_queued_ = true;
   plan_attention(step);
-  const cudaError_t status = cudaGraphLaunch(found->second.graph, stream());
+  const cudaError_t status = cudaGraphLaunch(found->second.graph, parts_.stream);
   if (failure_ == cudaSuccess) failure_ = status;
   return found->second.result;
 }
 
 void CudaOps::queue_best(Tensor rows) {
   if (rows.rows == 0 || rows.rows > kMostSequences) return;
-  argmax(stream(), view(rows), best_device_);
+  argmax(parts_.stream, view(rows), best_device_);
   cudaMemcpyAsync(parts_.plan_host + kMostSequences + 64, best_device_,
-                  static_cast<size_t>(rows.rows) * sizeof(int32_t), cudaMemcpyDeviceToHost, stream());
+                  static_cast<size_t>(rows.rows) * sizeof(int32_t), cudaMemcpyDeviceToHost, parts_.stream);
 }
 
 std::string CudaOps::fetch(Tensor rows, float* numbers, int32_t* best) {
@@ -123,29 +118,24 @@ std::string CudaOps::fetch(Tensor rows, float* numbers, int32_t* best) {
     queue_best(rows);
     cudaGraph_t graph = nullptr;
     cudaGraphExec_t exec = nullptr;
-    cudaError_t status = cudaStreamEndCapture(stream(), &graph);
+    cudaError_t status = cudaStreamEndCapture(parts_.stream, &graph);
     if (status == cudaSuccess) status = cudaGraphInstantiate(&exec, graph, 0);
     if (graph != nullptr) cudaGraphDestroy(graph);
-    recording_ = false;
-    for (const Program& program : programs_) {
-      if (status != cudaSuccess) break;
-      status = cudaMemcpyAsync(program.place, program.tasks.data(), program.tasks.size() * sizeof(Task),
-                               cudaMemcpyHostToDevice, stream());
-    }
     if (status == cudaSuccess) {
       recorded_[{step_->rows, step_->wanted}] = {exec, rows};
-      status = cudaGraphLaunch(exec, stream());
+      status = cudaGraphLaunch(exec, parts_.stream);
     }
     if (failure_ == cudaSuccess) failure_ = status;
+    recording_ = false;
   } else if (best != nullptr && !best_queued_) {
     queue_best(rows);
   }
   if (numbers != nullptr && rows.rows > 0) {
     cudaMemcpy2DAsync(numbers, static_cast<size_t>(rows.cols) * sizeof(float), rows.data,
                       static_cast<size_t>(rows.stride), static_cast<size_t>(rows.cols) * sizeof(float),
-                      static_cast<size_t>(rows.rows), cudaMemcpyDeviceToHost, stream());
+                      static_cast<size_t>(rows.rows), cudaMemcpyDeviceToHost, parts_.stream);
   }
-  const cudaError_t status = cudaStreamSynchronize(stream()), launched = cudaGetLastError();
+  const cudaError_t status = cudaStreamSynchronize(parts_.stream), launched = cudaGetLastError();
   if (failure_ == cudaSuccess) failure_ = status != cudaSuccess ? status : launched;
   if (best != nullptr) std::copy_n(parts_.plan_host + kMostSequences + 64, rows.rows, best);
   return failure_ == cudaSuccess ? "" : fmt::format("CUDA: a step failed: {}", cudaGetErrorString(failure_));
@@ -234,7 +224,7 @@ void CudaOps::multiply_widened(Products work) {
       for (int32_t side = 0; side < work.count; ++side) {
         Products::Part part = whole.parts[i + side];
         std::byte* to = room + side * panels * wide;
-        widen(stream(), whole.type, part.weights + first * narrow_bytes, panels, work.cols, to);
+        widen(parts_.stream, whole.type, part.weights + first * narrow_bytes, panels, work.cols, to);
         part.weights = to;
         part.rows = std::min<int32_t>(narrow(panels * kPanel), part.rows - narrow(output));
         if (part.bias != nullptr) part.bias += output;
@@ -245,7 +235,7 @@ void CudaOps::multiply_widened(Products work) {
         work.parts[side] = part;
       }
       if (whole.residual != nullptr) work.residual = whole.residual + output;
-      note(many_rows(stream(), work));
+      note(many_rows(parts_.stream, work));
     }
   }
 }
@@ -259,19 +249,17 @@ void CudaOps::multiply(Products work, Tensor in, std::optional<View> seen, const
   }
   const int32_t rows = narrow(in.rows);
   if (few_rows_fit(rows, work.cols, false)) {
-    HeldNorm norm;
     if (held_norm_ && same(held_norm_->out, in) && few_rows_fit(rows, work.cols, true)) work.normed = result(in, form);
     if (held_norm_ && work.normed.data != nullptr && work.normed.form == form) {
-      norm = *held_norm_;
+      const HeldNorm norm = *held_norm_;
       held_norm_.reset();
       work.norm = &norm.norm;
       work.in = view(norm.in);
-    } else {
-      flush_norm();
-      work.in = seen ? *seen : view(in);
+      return few_rows(parts_.stream, work);
     }
-    if (collecting() && program_takes(work) && collect(task_of(work))) return;
-    return few_rows(stream(), work);
+    flush_norm();
+    work.in = seen ? *seen : view(in);
+    return few_rows(parts_.stream, work);
   }
   flush_norm();
   const int64_t start = parts_.arena.mark();
@@ -279,13 +267,13 @@ void CudaOps::multiply(Products work, Tensor in, std::optional<View> seen, const
   if (work.in.form != form) {
     const Tensor room = parts_.arena.rows(in.rows, in.cols);
     const View converted = {room.data, room.stride, rows, narrow(in.cols), form};
-    convert(stream(), work.in, converted);
+    convert(parts_.stream, work.in, converted);
     work.in = converted;
   }
   if (packs_quantised(work.type)) {
     multiply_widened(work);
   } else {
-    note(many_rows(stream(), work));
+    note(many_rows(parts_.stream, work));
   }
   parts_.arena.restore(start);
 }
@@ -299,8 +287,8 @@ void CudaOps::run_linear(const Weight& weight, Tensor in, std::optional<View> se
     return multiply(work, in, seen, residual);
   }
   flush_norm();
-  any_rows(stream(), weight, seen ? *seen : view(in), view(out));
-  if (residual != nullptr) cuda::add(stream(), view(out), residual->scale, view(residual->to));
+  any_rows(parts_.stream, weight, seen ? *seen : view(in), view(out));
+  if (residual != nullptr) cuda::add(parts_.stream, view(out), residual->scale, view(residual->to));
 }
 
 void CudaOps::flush_norm() {
@@ -308,7 +296,7 @@ void CudaOps::flush_norm() {
   const HeldNorm held = *held_norm_;
   held_norm_.reset();
   const View in = view(held.in);
-  cuda::norm(stream(), held.norm, 1, in, result(held.out, parts_.half));
+  cuda::norm(parts_.stream, held.norm, 1, in, result(held.out, parts_.half));
 }
 
 void CudaOps::run_held(const Residual* residual) {
@@ -317,36 +305,9 @@ void CudaOps::run_held(const Residual* residual) {
   run_linear(held.weight, held.in, held.seen, held.out, residual);
 }
 
-void CudaOps::flush_finish() {
-  if (!held_finish_) return;
-  const HeldFinish held = *held_finish_;
-  held_finish_.reset();
-  cuda::finish_qkv(stream(), device_step(&held.kv), held.rope, rope_table(held.rope), held.heads, view(held.q),
-                   view(held.k), view(held.v), held.kv);
-}
-
 void CudaOps::flush() {
   if (held_) run_held(nullptr);
   flush_norm();
-  flush_finish();
-}
-
-cudaStream_t CudaOps::stream() {
-  if (tasks_.empty()) return parts_.stream;
-  Task* place = task_room_ + tasks_kept_;
-  tasks_kept_ += static_cast<int64_t>(tasks_.size());
-  run_program(parts_.stream, tasks_.data(), narrow(static_cast<int64_t>(tasks_.size())), place, arrived_);
-  programs_.push_back({place, std::move(tasks_)});
-  tasks_.clear();
-  return parts_.stream;
-}
-
-bool CudaOps::collect(const Task& task) {
-  const int64_t kept = tasks_kept_ + static_cast<int64_t>(tasks_.size()) + 1;
-  if (kept * static_cast<int64_t>(sizeof(Task)) > kProgramBytes) return false;
-  if (program_mixes(tasks_.data(), narrow(static_cast<int64_t>(tasks_.size())), task)) stream();
-  tasks_.push_back(task);
-  return true;
 }
 
 void CudaOps::linear(const Weight& weight, Tensor in, Tensor out) {
@@ -386,7 +347,7 @@ void CudaOps::linear_glu(const Weight& gate, const Weight& up, Activation activa
     run_linear(gate, in, std::nullopt, gated, nullptr);
     run_linear(up, in, std::nullopt, out, nullptr);
     const View other = view(out);
-    cuda::glu(stream(), activation, view(gated), other, other);
+    cuda::glu(parts_.stream, activation, view(gated), other, other);
     return restore(start);
   }
   const View to = result(out, form_of(gate));
@@ -404,7 +365,7 @@ void CudaOps::linear_glu(const Weight& gate, const Weight& up, Activation activa
 
 void CudaOps::embed(const Weight& table, const int32_t* ids, int32_t offset, float scale, bool add, Tensor out) {
   flush();
-  cuda::embed(stream(), table, on_device(ids), offset, scale, add, add ? view(out) : result(out, Form::f32));
+  cuda::embed(parts_.stream, table, on_device(ids), offset, scale, add, add ? view(out) : result(out, Form::f32));
 }
 
 void CudaOps::norm(const Norm& norm, int32_t parts, Tensor in, Tensor out) {
@@ -412,11 +373,12 @@ void CudaOps::norm(const Norm& norm, int32_t parts, Tensor in, Tensor out) {
   if (in.cols / parts > kWidestNorm) return note(cudaErrorInvalidValue);
   const View from = view(in);
   const bool in_place = in.data == out.data;
-  if (parts == 1 && !in_place && in.rows <= (collecting() ? kProgramRows : kFusedNormRows) && from.form == Form::f32) {
+  if (parts == 1 && !in_place && in.rows <= kFusedNormRows && from.form == Form::f32) {
     held_norm_ = HeldNorm{norm, in, out};
     return;
   }
-  cuda::norm(stream(), norm, parts, from, in_place ? view(out) : result(out, parts == 1 ? parts_.half : Form::f32));
+  cuda::norm(parts_.stream, norm, parts, from,
+             in_place ? view(out) : result(out, parts == 1 ? parts_.half : Form::f32));
 }
 
 void CudaOps::add_norm(Tensor in, float scale, Tensor inout, const Norm& norm, Tensor out) {
@@ -427,8 +389,8 @@ void CudaOps::add_norm(Tensor in, float scale, Tensor inout, const Norm& norm, T
   }
   flush();
   if (in.cols > kWidestNorm) return note(cudaErrorInvalidValue);
-  const View from = view(in), sum = view(inout);
-  cuda::add_norm(stream(), from, scale, sum, norm, result(out, parts_.half));
+  const View from = view(in), stream = view(inout);
+  cuda::add_norm(parts_.stream, from, scale, stream, norm, result(out, parts_.half));
 }
 
 void CudaOps::add(Tensor in, float scale, Tensor out) {
@@ -437,25 +399,25 @@ void CudaOps::add(Tensor in, float scale, Tensor out) {
     return run_held(&residual);
   }
   flush();
-  cuda::add(stream(), view(in), scale, view(out));
+  cuda::add(parts_.stream, view(in), scale, view(out));
 }
 
 void CudaOps::activate(Activation activation, Tensor in, Tensor out) {
   flush();
   const View from = view(in);
-  cuda::activate(stream(), activation, from, in.data == out.data ? from : result(out, Form::f32));
+  cuda::activate(parts_.stream, activation, from, in.data == out.data ? from : result(out, Form::f32));
 }
 
 void CudaOps::glu(Activation activation, Tensor gate, Tensor up, Tensor out) {
   flush();
   const View first = view(gate), second = view(up);
   const bool in_place = out.data == gate.data || out.data == up.data;
-  cuda::glu(stream(), activation, first, second, in_place ? view(out) : result(out, Form::f32));
+  cuda::glu(parts_.stream, activation, first, second, in_place ? view(out) : result(out, Form::f32));
 }
 
 void CudaOps::clamp(float limit, Tensor inout) {
   flush();
-  cuda::clamp(stream(), limit, view(inout));
+  cuda::clamp(parts_.stream, limit, view(inout));
 }
 
 const float* CudaOps::rope_table(const Rope& rope) {
@@ -464,7 +426,6 @@ const float* CudaOps::rope_table(const Rope& rope) {
   }
   auto* numbers = reinterpret_cast<float*>(
       parts_.arena.until_next_step(int64_t{step_->rows} * rope.dims * static_cast<int64_t>(sizeof(float))));
-  // Depends on nothing but the step: it goes in front of the tasks collected so far.
   cuda::rope_table(parts_.stream, rope, on_device(step_->positions), step_->rows, numbers);
   tables_.push_back({rope, numbers});
   return numbers;
@@ -472,31 +433,27 @@ const float* CudaOps::rope_table(const Rope& rope) {
 
 void CudaOps::rope(const Rope& rope, int32_t heads, Tensor inout) {
   flush();
-  cuda::rope(stream(), rope, rope_table(rope), heads, view(inout));
+  cuda::rope(parts_.stream, rope, rope_table(rope), heads, view(inout));
 }
 
 void CudaOps::kv_store(Tensor k, Tensor v, const KvView& kv) {
   flush();
-  cuda::kv_store(stream(), device_step(&kv), view(k), view(v), kv);
+  cuda::kv_store(parts_.stream, device_step(&kv), view(k), view(v), kv);
 }
 
 void CudaOps::finish_qkv(const QkvFinish& finish, int32_t heads, Tensor q, Tensor k, Tensor v, const KvView& kv) {
   if (finish.q_norm != nullptr || finish.k_norm != nullptr || finish.clip > 0 || finish.rope.dims == 0)
     return Ops::finish_qkv(finish, heads, q, k, v, kv);
   flush();
-  rope_table(finish.rope);  // before what may be collected
-  held_finish_ = HeldFinish{finish.rope, heads, q, k, v, kv};
-  if (!collecting()) flush_finish();
+  cuda::finish_qkv(parts_.stream, device_step(&kv), finish.rope, rope_table(finish.rope), heads, view(q), view(k),
+                   view(v), kv);
 }
 
 void CudaOps::attend(const Attention& attention, Tensor q, const KvView& kv, Tensor out) {
-  std::optional<HeldFinish> finish;
-  if (held_finish_ && same(held_finish_->q, q) && held_finish_->kv.base == kv.base && attend_fits(attention, kv))
-    finish.swap(held_finish_);
   flush();
   const View from = view(q), to = result(out, parts_.half);
   const DeviceStep step = device_step(&kv);
-  if (!attend_fits(attention, kv)) return attend_any(stream(), step, attention, from, kv, to);
+  if (!attend_fits(attention, kv)) return attend_any(parts_.stream, step, attention, from, kv, to);
   AttendPlan plan = plan_;
   int64_t chunks = split_chunks_;
   if (recording_) {  // the same launches serve longer sequences later
@@ -505,46 +462,23 @@ void CudaOps::attend(const Attention& attention, Tensor q, const KvView& kv, Ten
   }
   const bool fits = attend_partial_floats(chunks, attention.heads, kv.k_dim) * 4 <= kPartialBytes &&
                     int64_t{step.sequences} * kv.kv_heads * 4 <= kFinishedBytes;
-  if (collecting() && fits) {
-    Attending task = {.step = step,
-                      .attention = attention,
-                      .q = from,
-                      .out = to,
-                      .kv = kv,
-                      .first_item = plan.first_item,
-                      .partials = plan.partials,
-                      .finished = plan.finished};
-    if (finish) {
-      task.k = view(finish->k);
-      task.v = view(finish->v);
-      task.finish = true;
-      task.neighbours = finish->rope.neighbours;
-      task.half = finish->rope.dims / 2;
-      task.table = rope_table(finish->rope);
-    }
-    if (collect(task_of(task))) return;
-  }
-  if (finish) {
-    held_finish_ = finish;
-    flush_finish();
-  }
   if (!fits) {
     plan.shorts = false;
     plan.long_queries = step_->sequences;
     plan.long_rows = step_->rows;
   }
-  cuda::attend(stream(), step, attention, from, kv, to, plan);
+  cuda::attend(parts_.stream, step, attention, from, kv, to, plan);
 }
 
 void CudaOps::gather(const int32_t* rows, Tensor in, Tensor out) {
   flush();
   const View from = view(in);
-  cuda::gather(stream(), on_device(rows), from, result(out, from.form));
+  cuda::gather(parts_.stream, on_device(rows), from, result(out, from.form));
 }
 
 void CudaOps::finish_logits(float scale, float softcap, Tensor inout) {
   flush();
-  cuda::finish_logits(stream(), scale, softcap, view(inout));
+  cuda::finish_logits(parts_.stream, scale, softcap, view(inout));
 }
 
 }  // namespace millrace::cuda

@@ -13,7 +13,6 @@
 
 #include "backend/cuda/device.h"
 #include "backend/cuda/kernels.h"
-#include "backend/cuda/program.h"
 #include "backend/memory.h"
 #include "backend/ops.h"
 
@@ -23,9 +22,7 @@ inline constexpr int64_t kPartialBytes = int64_t{256}
                                          << 20;  // of attention's chunks, or of quantised weights made bfloat16
 inline constexpr int32_t kMostSequences = 4096;
 inline constexpr int64_t kFinishedBytes = int64_t{kMostSequences} * 128 * 4;  // attention's counters
-inline constexpr int64_t kPlanBytes = kMostSequences * 16;                    // first items and best tokens
-inline constexpr int64_t kProgramBytes = int64_t{4} << 20;                    // tasks of recorded steps
-inline constexpr int64_t kFixedBytes = kPartialBytes + kFinishedBytes + kPlanBytes + kProgramBytes + 256;
+inline constexpr int64_t kFixedBytes = kPartialBytes + kFinishedBytes + kMostSequences * 16;
 inline constexpr int64_t kPinnedBytes = kMostSequences * 16;  // of the host: plans of steps, and best tokens
 
 class CudaOps final : public Ops {
@@ -38,7 +35,6 @@ class CudaOps final : public Ops {
     const std::vector<Staging>* staging = nullptr;
     Form half = Form::bf16;  // of activations between products
     bool graphs = true;
-    bool programs = true;
   };
   explicit CudaOps(Parts parts);
   ~CudaOps() override;
@@ -85,12 +81,6 @@ class CudaOps final : public Ops {
     Norm norm;
     Tensor in, out;
   };
-  struct HeldFinish {  // of q, k and v, which attention can do on its way
-    Rope rope;
-    int32_t heads;
-    Tensor q, k, v;
-    KvView kv;
-  };
   struct Recorded {
     cudaGraphExec_t graph = nullptr;
     Tensor result;
@@ -106,11 +96,6 @@ class CudaOps final : public Ops {
 
   void flush();
   void flush_norm();
-  void flush_finish();
-  // Where kernels are queued, behind the tasks collected so far.
-  cudaStream_t stream();
-  bool collecting() const { return recording_ && parts_.programs && step_->rows <= kProgramRows; }
-  bool collect(const Task& task);  // false if there is no room for it
   struct Residual {
     Tensor to;
     float scale = 1;
@@ -133,16 +118,6 @@ class CudaOps final : public Ops {
   std::vector<Room> rooms_;
   std::optional<Held> held_;
   std::optional<HeldNorm> held_norm_;
-  std::optional<HeldFinish> held_finish_;
-  std::vector<Task> tasks_;  // that become one kernel when another one is queued
-  struct Program {
-    Task* place;
-    std::vector<Task> tasks;
-  };
-  std::vector<Program> programs_;  // of the step being recorded
-  Task* task_room_ = nullptr;      // kProgramBytes
-  int64_t tasks_kept_ = 0;
-  unsigned* arrived_ = nullptr;
   struct Table {
     Rope rope;
     float* numbers;

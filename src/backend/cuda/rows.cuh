@@ -15,14 +15,6 @@ __device__ inline float read(const View& view, int64_t row, int64_t col) {
   return __half2float(reinterpret_cast<const __half*>(at)[col]);
 }
 
-// The same of what other thread groups of a kernel that still runs have written.
-__device__ inline float read_fresh(const View& view, int64_t row, int64_t col) {
-  const char* at = static_cast<const char*>(view.data) + row * view.stride;
-  if (view.form == Form::f32) return __ldcg(reinterpret_cast<const float*>(at) + col);
-  const unsigned short half = __ldcg(reinterpret_cast<const unsigned short*>(at) + col);
-  return view.form == Form::bf16 ? __uint_as_float(uint32_t{half} << 16) : __half2float(__ushort_as_half(half));
-}
-
 __device__ inline void write(const View& view, int64_t row, int64_t col, float value) {
   char* at = static_cast<char*>(view.data) + row * view.stride;
   if (view.form == Form::f32) {
@@ -34,16 +26,13 @@ __device__ inline void write(const View& view, int64_t row, int64_t col, float v
   }
 }
 
-// All kRowThreads threads that work on a row; a kernel may have others beside them.
-__device__ inline void rows_sync() { asm volatile("barrier.sync 1, %0;" ::"n"(kRowThreads) : "memory"); }
-
 // Sum over kRowThreads threads, the same for all of them, in an order that never changes.
 __device__ inline float group_sum(float value, float* room) {
 #pragma unroll
   for (int step = 16; step > 0; step /= 2) value += __shfl_xor_sync(~0u, value, step);
-  rows_sync();
+  __syncthreads();
   if (threadIdx.x % 32 == 0) room[threadIdx.x / 32] = value;
-  rows_sync();
+  __syncthreads();
   return ((room[0] + room[1]) + (room[2] + room[3])) + ((room[4] + room[5]) + (room[6] + room[7]));
 }
 

@@ -25,7 +25,7 @@ struct Unpack<DType::q8_0> {
   uint4 numbers;
   float factors[2];
 
-  __device__ void load(const char* chunk, int lane) {
+  __device__ __forceinline__ void load(const char* chunk, int lane) {
     numbers = reinterpret_cast<const uint4*>(chunk)[lane];
     const uint32_t both = reinterpret_cast<const uint32_t*>(chunk + 512)[lane / 4];
     const float2 wide = __half22float2(*reinterpret_cast<const __half2*>(&both));
@@ -34,7 +34,7 @@ struct Unpack<DType::q8_0> {
   __device__ static float number(uint32_t four, uint32_t i) {
     return __uint_as_float(__byte_perm(four, 0x4B000000u, 0x7540u + i)) - 8388736.0f;
   }
-  __device__ uint2 step(int i) const {
+  __device__ __forceinline__ uint2 step(int i) const {
     const uint32_t four = i == 0 ? numbers.x : i == 1 ? numbers.y : i == 2 ? numbers.z : numbers.w;
     const float factor = factors[i / 2];
     return {round_pair(number(four, 0) * factor, number(four, 1) * factor),
@@ -55,11 +55,11 @@ struct Unpack<DType::q4_0> {
   uint2 numbers;
   uint32_t factors;
 
-  __device__ void load(const char* chunk, int lane) {
+  __device__ __forceinline__ void load(const char* chunk, int lane) {
     numbers = reinterpret_cast<const uint2*>(chunk)[lane];
     factors = reinterpret_cast<const uint32_t*>(chunk + 256)[lane / 4];
   }
-  __device__ uint2 step(int i) const {
+  __device__ __forceinline__ uint2 step(int i) const {
     const uint32_t word = i < 2 ? numbers.x : numbers.y;
     const __nv_bfloat162 factor = both_halves(factors, i / 2), middle = as_pair(0x43084308u);
     return {as_bits(__hmul2(__hsub2(nibbles(word, i % 2 * 2), middle), factor)),
@@ -72,11 +72,11 @@ struct Unpack<DType::q4_k> {
   uint2 numbers;
   uint2 factors;  // and what is added
 
-  __device__ void load(const char* chunk, int lane) {
+  __device__ __forceinline__ void load(const char* chunk, int lane) {
     numbers = reinterpret_cast<const uint2*>(chunk)[lane];
     factors = reinterpret_cast<const uint2*>(chunk + 256)[lane / 4];
   }
-  __device__ uint2 step(int i) const {
+  __device__ __forceinline__ uint2 step(int i) const {
     const uint32_t word = i < 2 ? numbers.x : numbers.y;
     const __nv_bfloat162 factor = both_halves(factors.x, i / 2), add = both_halves(factors.y, i / 2),
                          base = as_pair(0x43004300u);

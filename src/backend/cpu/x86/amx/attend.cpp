@@ -12,7 +12,6 @@
 namespace millrace::cpu {
 namespace {
 
-constexpr int64_t kTileBytes = 1024;
 constexpr int32_t kTileRows = 16, kStep = 32;  // dimensions, or positions, of a product
 
 struct Room {

@@ -2,8 +2,9 @@
 // by tiles, 32 inputs at a time; every sum has one accumulator and takes its inputs in ascending order. A float16
 // weight is the exact sum of two bfloat16 numbers, which are multiplied one after the other.
 //
-// Packed: per panel of sixteen outputs [steps of 32 inputs][16 pairs of inputs][16 outputs][2]. Prepared: per tile of
-// sixteen rows [steps][room][32], where the last tile has room for its rows rounded up to 1, 2, 4 or 8.
+// Packed: per panel of sixteen outputs [steps of 32 inputs][16 pairs of inputs], each [16 outputs][2] of bfloat16 or
+// [2][16 outputs] of float16. Prepared: per tile of sixteen rows [steps][room][32], where the last tile has room for
+// its rows rounded up to 1, 2, 4 or 8.
 #include <bit>
 
 #include "backend/cpu/x86/amx/tile.h"
@@ -14,36 +15,13 @@ namespace millrace::cpu {
 namespace {
 
 constexpr int kPanel = kLanes;
-constexpr int64_t kTileRows = 16, kStep = 32, kTileBytes = 1024;
+constexpr int64_t kTileRows = 16, kStep = 32;
 constexpr int64_t kSegment = 8;     // steps: what four tiles of rows have of them stays in the first cache
 constexpr int64_t kManyPanels = 4;  // outputs whose sums are under way
 
 int64_t steps_of(int64_t cols) { return (cols + kStep - 1) / kStep; }
 int64_t tile_room(int64_t rows) {
   return rows >= kTileRows ? kTileRows : static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(rows)));
-}
-
-// ---- packing, the same for both formats
-// --------------------------------------------------------------------------------------
-
-int64_t packed_bytes(int64_t rows, int64_t cols) { return up_to(rows, kPanel) / kPanel * steps_of(cols) * kTileBytes; }
-
-int64_t place_of(int64_t output, int64_t input) { return (input / 2 * kPanel + output % kPanel) * 4 + input % 2 * 2; }
-
-void pack(const std::byte* in, int64_t rows, int64_t cols, int64_t begin, int64_t end, std::byte* out) {
-  int64_t panel_bytes = steps_of(cols) * kTileBytes;
-  for (int64_t panel = begin; panel < end; panel += kPanel) {
-    std::byte* to = out + panel / kPanel * panel_bytes;
-    std::memset(to, 0, static_cast<size_t>(panel_bytes));
-    for (int64_t n = panel; n < least(panel + kPanel, rows); ++n) {
-      for (int64_t k = 0; k < cols; ++k) std::memcpy(to + place_of(n, k), in + (n * cols + k) * 2, 2);
-    }
-  }
-}
-
-void unpack_row(const Weight& weight, int64_t row, float* out) {
-  const std::byte* panel = weight.data + row / kPanel * steps_of(weight.cols) * kTileBytes;
-  for (int64_t k = 0; k < weight.cols; ++k) format(weight.type).to_float(panel + place_of(row, k), out + k, 1);
 }
 
 int64_t prepared_bytes(int64_t rows, int64_t cols) { return up_to(rows, kTileRows) * steps_of(cols) * kStep * 2; }
@@ -73,25 +51,65 @@ void prepare(Tensor in, int64_t begin, int64_t end, std::byte* out) {
 
 struct Bf16 {
   static constexpr int kParts = 1;
+  static void ask(const std::byte* packed) {  // of weights read once, early enough
+    for (int line = 0; line < kTileBytes; line += 64) __builtin_prefetch(packed + 4096 + line, 0, 2);
+  }
+  static int64_t place_of(int64_t output, int64_t input) {
+    return (input / 2 * kPanel + output % kPanel) * 4 + input % 2 * 2;
+  }
   static const std::byte* tile(const std::byte* packed, std::byte*) { return packed; }
 };
 
 struct F16 {
   static constexpr int kParts = 2;
-  // Upper parts, then lower, of a tile.
-  static const std::byte* tile(const std::byte* packed, std::byte* room) {
+  static void ask(const std::byte* packed) {
+    for (int line = 0; line < kTileBytes; line += 64) __builtin_prefetch(packed + 2048 + line, 0, 3);
+  }
+  static int64_t place_of(int64_t output, int64_t input) { return (input * kPanel + output % kPanel) * 2; }
+  // The upper halves of two vectors, side by side in each lane.
+  static __m512i upper_halves(Floats a, Floats b) {
     const __m512i top = _mm512_set1_epi32(static_cast<int>(0xffff0000u));
+    __m512i low = _mm512_srli_epi32(_mm512_castps_si512(a.v), 16);
+    return _mm512_ternarylogic_epi32(low, _mm512_castps_si512(b.v), top, 0xf8);  // a | (b & c)
+  }
+  static Floats without_top(Floats x) {
+    const __m512i top = _mm512_set1_epi32(static_cast<int>(0xffff0000u));
+    return x - Floats{_mm512_castsi512_ps(_mm512_and_si512(_mm512_castps_si512(x.v), top))};
+  }
+  // Upper parts, then lower, of a tile. Neither has more than the eight bits of a bfloat16.
+  static const std::byte* tile(const std::byte* packed, std::byte* room) {
 #pragma GCC unroll 4
     for (int i = 0; i < 16; ++i) {
       Floats a = load_f16(packed + i * 64), b = load_f16(packed + i * 64 + 32);
-      Floats a_top{_mm512_castsi512_ps(_mm512_and_si512(_mm512_castps_si512(a.v), top))};
-      Floats b_top{_mm512_castsi512_ps(_mm512_and_si512(_mm512_castps_si512(b.v), top))};
-      _mm512_store_si512(room + i * 64, (__m512i)_mm512_cvtne2ps_pbh(b_top.v, a_top.v));
-      _mm512_store_si512(room + kTileBytes + i * 64, (__m512i)_mm512_cvtne2ps_pbh((b - b_top).v, (a - a_top).v));
+      _mm512_store_si512(room + i * 64, upper_halves(a, b));
+      _mm512_store_si512(room + kTileBytes + i * 64, upper_halves(without_top(a), without_top(b)));
     }
     return room;
   }
 };
+
+// ---- packing
+// ------------------------------------------------------------------------------------------------------------
+
+int64_t packed_bytes(int64_t rows, int64_t cols) { return up_to(rows, kPanel) / kPanel * steps_of(cols) * kTileBytes; }
+
+template <class F>
+void pack(const std::byte* in, int64_t rows, int64_t cols, int64_t begin, int64_t end, std::byte* out) {
+  int64_t panel_bytes = steps_of(cols) * kTileBytes;
+  for (int64_t panel = begin; panel < end; panel += kPanel) {
+    std::byte* to = out + panel / kPanel * panel_bytes;
+    std::memset(to, 0, static_cast<size_t>(panel_bytes));
+    for (int64_t n = panel; n < least(panel + kPanel, rows); ++n) {
+      for (int64_t k = 0; k < cols; ++k) std::memcpy(to + F::place_of(n, k), in + (n * cols + k) * 2, 2);
+    }
+  }
+}
+
+template <class F>
+void unpack_row(const Weight& weight, int64_t row, float* out) {
+  const std::byte* panel = weight.data + row / kPanel * steps_of(weight.cols) * kTileBytes;
+  for (int64_t k = 0; k < weight.cols; ++k) format(weight.type).to_float(panel + F::place_of(row, k), out + k, 1);
+}
 
 void write_row(const LinearPart& part, int64_t row, int64_t output, const float* sums) {
   const float* bias = part.weight->bias;
@@ -106,6 +124,7 @@ void write_row(const LinearPart& part, int64_t row, int64_t output, const float*
 
 template <class F, int panel>
 void few_step(const std::byte* packed, std::byte* room) {
+  F::ask(packed);
   const std::byte* tile = F::tile(packed, room);
   tile_load<5 + panel % 3>(tile, 64);
   tile_dot_bf16<panel, 4, 5 + panel % 3>();
@@ -254,8 +273,8 @@ LinearKernel kernel_of() {
   kernel.rows_tile = kTileRows;
   kernel.part_rows = 256;
   kernel.packed_bytes = packed_bytes;
-  kernel.pack = pack;
-  kernel.unpack_row = unpack_row;
+  kernel.pack = pack<F>;
+  kernel.unpack_row = unpack_row<F>;
   kernel.prepared_bytes = prepared_bytes;
   kernel.prepare = prepare;
   kernel.product = product<F>;

@@ -9,6 +9,8 @@
 namespace millrace::cpu {
 namespace {
 
+constexpr int64_t kTileBytes = 1024;
+
 // Which shape each of the eight tiles has.
 struct alignas(64) TileShapes {
   uint8_t palette = 1, start_row = 0, reserved[14] = {};

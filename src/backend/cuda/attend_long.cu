@@ -1,0 +1,517 @@
+// Attention of pieces of many rows: a thread group takes 128 query rows of a kv head (rows of the piece times heads of
+// the group), four warps for every 64 of them, and goes through all the chunks they see. Four more warps ask for keys
+// and values ahead of them, across tiles. The two groups of warps take turns at the matrix units: one computes powers
+// while the other multiplies. A group's next scores are under way while its values are summed.
+#include <algorithm>
+
+#include "backend/cuda/attend.cuh"
+#include "backend/cuda/products.cuh"
+
+namespace millrace::cuda {
+namespace {
+
+constexpr int kGroups = 2;  // of four warps that multiply
+constexpr int kQueries = 64 * kGroups;
+constexpr int kThreads = 128 * kGroups + 128;
+
+// Names of barriers among warps; 0 is everybody's.
+constexpr int kTurnName = 1, kGroupName = 3;
+
+template <int D>
+struct Sizes {
+  static constexpr int kHalves = D / 64;
+  static constexpr int kStages = D == 128 ? 3 : 6;
+  static constexpr int kHalfBytes = kChunk * 128;           // 64 numbers of a chunk's keys or values
+  static constexpr int kStageBytes = kHalfBytes * kHalves;  // of keys or of values
+  static constexpr int kQueryBytes = 64 * D * 2;            // of a group
+  static constexpr int kKeysAt = kGroups * kQueryBytes, kValuesAt = kKeysAt + kStages * kStageBytes;
+  static constexpr int kShared = kValuesAt + kStages * kStageBytes + 1024;
+};
+
+// A tile's place, found by the warp that draws tickets.
+struct Tile {
+  int sequence, first_row, rows, first_query, kv_head;
+  int first_chunk, chunks, end;
+};
+
+template <int Stages>
+struct Barriers {
+  uint64_t keys_full[Stages], keys_free[Stages], values_full[Stages], values_free[Stages];
+  uint64_t tile_full[2], tile_free[2];
+};
+
+// sums (64 x N) = weights (64 x 16, in registers) * values (16 x N, a position a row), + sums if they are kept.
+// clang-format off
+#define MILLRACE_WEIGHTED(OUTPUTS, FORMAT, S, A0, A1, A2, A3, B, KEEP)                                        \
+  asm volatile("{\n.reg .pred keep;\nsetp.ne.b32 keep, " KEEP ", 0;\n"                                       \
+               "wgmma.mma_async.sync.aligned.m64n" #OUTPUTS "k16.f32." FORMAT "." FORMAT " {"                  \
+               MILLRACE_NAMES_OF_##S "}, {" A0 "," A1 "," A2 "," A3 "}, " B ", keep, 1, 1, 1;\n}"              \
+               : MILLRACE_SUMS_##S(0)                                                                         \
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(values), "r"(keep))
+#define MILLRACE_WEIGHTED_OF(OUTPUTS, S, A0, A1, A2, A3, B, KEEP)                                             \
+  template <class T>                                                                                          \
+  __device__ inline void add_weighted(float (&d)[S], const uint32_t* a, uint64_t values, int keep) {          \
+    if constexpr (std::is_same_v<T, __half>)                                                                  \
+      MILLRACE_WEIGHTED(OUTPUTS, "f16", S, A0, A1, A2, A3, B, KEEP);                                          \
+    else                                                                                                      \
+      MILLRACE_WEIGHTED(OUTPUTS, "bf16", S, A0, A1, A2, A3, B, KEEP);                                         \
+  }
+MILLRACE_WEIGHTED_OF(64, 32, "%32", "%33", "%34", "%35", "%36", "%37")
+MILLRACE_WEIGHTED_OF(128, 64, "%64", "%65", "%66", "%67", "%68", "%69")
+// clang-format on
+
+// Says where values lie: 16 positions of 128 bytes a row, eight rows a unit, the next 64 numbers half_bytes further.
+__device__ inline uint64_t values_at(uint32_t shared, uint32_t half_bytes) {
+  return (uint64_t{shared} >> 4 & 0x3FFF) | uint64_t{half_bytes >> 4} << 16 | uint64_t{64} << 32 | uint64_t{1} << 62;
+}
+
+// ---- the warps that ask
+
+// Which sequence a tile belongs to: tiles of all sequences with more than one row follow one another.
+__device__ inline Tile find_tile(const DeviceStep& step, const Attention& attention, const LongWork& work, int tile,
+                                 int group) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  int before = 0;
+  for (int s = 0; s < step.sequences; s += 32) {
+    int rows = 0;
+    if (s + lane < step.sequences) rows = step.first_row[s + lane + 1] - step.first_row[s + lane];
+    const int tiles = rows > 1 || work.singles ? (rows * group + kQueries - 1) / kQueries : 0;
+    int up_to = tiles;
+#pragma unroll
+    for (int d = 1; d < 32; d *= 2) {
+      const int other = __shfl_up_sync(~0u, up_to, d);
+      if (lane >= d) up_to += other;
+    }
+    const unsigned found = __ballot_sync(~0u, before + up_to > tile);
+    if (found != 0) {
+      const int which = __ffs(static_cast<int>(found)) - 1;
+      const int start = before + __shfl_sync(~0u, up_to - tiles, which);
+      Tile result = {};
+      result.rows = __shfl_sync(~0u, rows, which);
+      result.sequence = s + which;
+      result.first_row = step.first_row[s + which];
+      result.first_query = (tile - start) * kQueries;
+      // Positions ascend with rows, so the last query's sight ends last and the first one's begins first.
+      const int last = min(result.first_query + kQueries, result.rows * group) - 1;
+      result.end = step.visible[result.first_row + last / group];
+      if (attention.window > 0) {
+        const int begin = step.positions[result.first_row + result.first_query / group] - attention.window + 1;
+        result.first_chunk = max(0, begin) / kChunk;
+      }
+      result.chunks = max(1, (result.end + kChunk - 1) / kChunk - result.first_chunk);
+      return result;
+    }
+    before += __shfl_sync(~0u, up_to, 31);
+  }
+  Tile none = {};
+  none.sequence = -1;
+  return none;
+}
+
+// Asks for this warp's share of a chunk's boxes, each lane for one. Positions from `end` on are not asked for.
+template <int D>
+__device__ void ask(const CUtensorMap& map, int run, const KvView& kv, const int32_t* pages, int kv_head, int first,
+                    int end, uint32_t to, uint32_t barrier) {
+  using Size = Sizes<D>;
+  const int warp = static_cast<int>(threadIdx.x) / 32 % 4, lane = static_cast<int>(threadIdx.x) % 32;
+  const int number = lane * 4 + warp, half = number % Size::kHalves, position = number / Size::kHalves * run;
+  const bool real = position < kChunk && first + position < end;
+  const unsigned all = __ballot_sync(~0u, real);
+  if (lane == 0) barrier_expect(barrier, static_cast<uint32_t>(__popc(all) * run * 128));
+  __syncwarp();
+  if (real) {
+    const int shift = 31 - __clz(kv.page_tokens), at = first + position;
+    const int page = max(pages[at >> shift], 0), row = kv_head * kv.page_tokens + (at & (kv.page_tokens - 1));
+    copy_box(to + static_cast<uint32_t>(half * Size::kHalfBytes + position * 128), map, 0, row, half, page, barrier);
+  }
+  __syncwarp();
+}
+
+template <int D>
+__device__ void bring(const DeviceStep& step, const Attention& attention, const KvView& kv, const KvMaps& maps,
+                      const LongWork& work, uint32_t shared, Barriers<Sizes<D>::kStages>& barriers, Tile* tiles) {
+  using Size = Sizes<D>;
+  const int warp = static_cast<int>(threadIdx.x) / 32 % 4, lane = static_cast<int>(threadIdx.x) % 32;
+  const int group = attention.heads / kv.kv_heads, all = work.tiles * kv.kv_heads;
+  RingPlace<Size::kStages> keys, values;
+  wait_for_previous();
+  fence_copies();
+  for (RingPlace<2> turn;; turn.next()) {
+    const uint32_t full = shared_address(&barriers.tile_full[turn.stage]);
+    if (warp == 0) {
+      barrier_wait(shared_address(&barriers.tile_free[turn.stage]), turn.round ^ 1);
+      Tile found = {};
+      found.sequence = -1;
+      for (;;) {
+        int ticket = 0;
+        if (lane == 0) ticket = static_cast<int>(atomicAdd(work.ticket, 1u));
+        ticket = __shfl_sync(~0u, ticket, 0);
+        if (ticket >= all) {  // each thread group sees this once, and the last of them leaves the counter at zero
+          if (lane == 0 && ticket == all + static_cast<int>(gridDim.x) - 1) *work.ticket = 0;
+          break;
+        }
+        // The longest come last in a piece: start with them. One kv head after the other, for the second cache.
+        found = find_tile(step, attention, work, work.tiles - 1 - ticket % work.tiles, group);
+        found.kv_head = ticket / work.tiles;
+        if (found.sequence >= 0) break;
+      }
+      if (lane == 0) {
+        tiles[turn.stage] = found;
+        barrier_arrive(full);
+      }
+    }
+    barrier_wait(full, turn.round);
+    const int sequence = tiles[turn.stage].sequence, kv_head = tiles[turn.stage].kv_head, end = tiles[turn.stage].end;
+    const int first = tiles[turn.stage].first_chunk * kChunk, chunks = tiles[turn.stage].chunks;
+    __syncwarp();
+    if (lane == 0) barrier_arrive(shared_address(&barriers.tile_free[turn.stage]));
+    if (sequence < 0) return;
+    const int32_t* pages = step.pages + int64_t{sequence} * step.page_stride;
+    for (int i = 0; i <= chunks; ++i) {  // values are needed one chunk later than keys
+      if (i < chunks) {
+        barrier_wait(shared_address(&barriers.keys_free[keys.stage]), keys.round ^ 1);
+        ask<D>(maps.keys, maps.run, kv, pages, kv_head, first + i * kChunk, end,
+               shared + static_cast<uint32_t>(Size::kKeysAt + keys.stage * Size::kStageBytes),
+               shared_address(&barriers.keys_full[keys.stage]));
+        keys.next();
+      }
+      if (i > 0) {
+        barrier_wait(shared_address(&barriers.values_free[values.stage]), values.round ^ 1);
+        ask<D>(maps.values, maps.run, kv, pages, kv_head, first + (i - 1) * kChunk, end,
+               shared + static_cast<uint32_t>(Size::kValuesAt + values.stage * Size::kStageBytes),
+               shared_address(&barriers.values_full[values.stage]));
+        values.next();
+      }
+    }
+  }
+}
+
+// ---- the warps that multiply
+
+// A group's 64 queries into shared memory. Query i of a tile is row i / group of the piece, head i % group of the kv
+// head.
+template <class T, int D>
+__device__ void put_queries(const View& view, const Tile& tile, int group, int first_query, uint32_t to) {
+  constexpr int kPieces = D / 8;
+  const int thread = static_cast<int>(threadIdx.x) % 128;
+  const bool whole = view.form == Form::f32 && (reinterpret_cast<uintptr_t>(view.data) | view.stride) % 16 == 0;
+#pragma unroll 4
+  for (int i = 0; i < 64 * kPieces / 128; ++i) {
+    const int piece = thread + i * 128, at = piece / kPieces, part = piece % kPieces, query = first_query + at;
+    uint4 packed = {};
+    if (query < tile.rows * group) {
+      const int64_t row = tile.first_row + query / group;
+      const int col = (tile.kv_head * group + query % group) * D + part * 8;
+      float values[8];
+      if (whole) {
+        const auto* from = reinterpret_cast<const float4*>(static_cast<const char*>(view.data) + row * view.stride);
+        *reinterpret_cast<float4*>(values) = from[col / 4];
+        *reinterpret_cast<float4*>(values + 4) = from[col / 4 + 1];
+      } else {
+#pragma unroll
+        for (int j = 0; j < 8; ++j) values[j] = read(view, row, col + j);
+      }
+      packed = {two<T>(values[0], values[1]), two<T>(values[2], values[3]), two<T>(values[4], values[5]),
+                two<T>(values[6], values[7])};
+    }
+    const uint32_t place = to + static_cast<uint32_t>(part / 8 * 8192 + at * 128 + ((part % 8) ^ (at % 8)) * 16);
+    asm volatile("st.shared.v4.b32 [%0], {%1,%2,%3,%4};" ::"r"(place), "r"(packed.x), "r"(packed.y), "r"(packed.z),
+                 "r"(packed.w)
+                 : "memory");
+  }
+}
+
+// Positions that nobody sees may hold anything: zeros instead. Every group does it, to be sure that it has been done.
+template <int D>
+__device__ void clear_values(uint32_t values, int from) {
+  const int thread = static_cast<int>(threadIdx.x) % 128;
+  constexpr int kPieces = D / 8;
+  for (int i = from * kPieces + thread; i < kChunk * kPieces; i += 128) {
+    const uint32_t place =
+        values + static_cast<uint32_t>(i % kPieces / 8 * Sizes<D>::kHalfBytes + i / kPieces * 128 + i % 8 * 16);
+    asm volatile("st.shared.v4.b32 [%0], {%1,%1,%1,%1};" ::"r"(place), "r"(0) : "memory");
+  }
+  fence_copies();
+}
+
+template <class T, int D>
+__device__ void multiply_keys(float (&scores)[kChunk / 2], uint32_t queries, uint32_t keys) {
+  const uint64_t from = inputs_at(queries), with = inputs_at(keys);
+#pragma unroll
+  for (int k = 0; k < D / 16; ++k) {
+    const uint64_t step = static_cast<uint64_t>(k % 4 * 2);
+    multiply_add<T>(scores, from + static_cast<uint64_t>(k / 4 * 512) + step,
+                    with + static_cast<uint64_t>(k / 4 * (Sizes<D>::kHalfBytes / 16)) + step, k);
+  }
+}
+
+struct ChunkSums {
+  float most[2], total[2];  // rows g and g + 8; totals still spread over four lanes
+};
+
+// Takes out the scores of positions that a row does not see, and shapes them where models do.
+template <bool Shaped>
+__device__ void shape_scores(float (&scores)[kChunk / 2], int first, bool plain, const Sight (&sight)[2],
+                             const Attention& attention) {
+  const int t = static_cast<int>(threadIdx.x) % 4;
+  if constexpr (Shaped) {
+#pragma unroll
+    for (int i = 0; i < kChunk / 2; ++i)
+      scores[i] = shaped(scores[i], attention, sight[i % 4 / 2], first + i / 4 * 8 + 2 * t + i % 2);
+  }
+  if (!plain) {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const int begin = sight[r].begin - first - 2 * t, end = sight[r].end - first - 2 * t;
+#pragma unroll
+      for (int j = 0; j < kChunk / 8; ++j) {
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+          const int at = 8 * j + i;
+          if (at < begin || at >= end) scores[4 * j + 2 * r + i] = -INFINITY;
+        }
+      }
+    }
+  }
+}
+
+// Scores into weights. scores[4j + i] is row g + i / 2 * 8, position first + 8j + 2t + i % 2.
+template <class T>
+__device__ ChunkSums weigh(float (&scores)[kChunk / 2], uint32_t (&weights)[kChunk / 4], float factor) {
+  float high[4] = {scores[0], scores[1], scores[2], scores[3]};
+#pragma unroll
+  for (int i = 4; i < kChunk / 2; ++i) high[i % 4] = fmaxf(high[i % 4], scores[i]);
+  ChunkSums sums;
+  float less[2];
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    float most = fmaxf(high[2 * r], high[2 * r + 1]);
+    most = fmaxf(most, __shfl_xor_sync(~0u, most, 1));
+    most = fmaxf(most, __shfl_xor_sync(~0u, most, 2));
+    sums.most[r] = most * factor;
+    less[r] = most == -INFINITY ? 0.0f : -sums.most[r];
+  }
+  float quarters[4][2];
+#pragma unroll
+  for (int q = 0; q < 4; ++q) {
+    float lanes[4];
+#pragma unroll
+    for (int j = 0; j < kQuarter / 8; ++j) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        float& score = scores[q * (kQuarter / 2) + 4 * j + i];
+        score = power_of_two(fmaf(score, factor, less[i / 2]));
+        lanes[i] = j == 0 ? score : lanes[i] + score;
+      }
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        const int at = q * (kQuarter / 2) + 4 * j + 2 * i;
+        weights[at / 2] = two<T>(scores[at], scores[at + 1]);
+      }
+    }
+    quarters[q][0] = lanes[0] + lanes[1];
+    quarters[q][1] = lanes[2] + lanes[3];
+  }
+#pragma unroll
+  for (int r = 0; r < 2; ++r) sums.total[r] = (quarters[0][r] + quarters[1][r]) + (quarters[2][r] + quarters[3][r]);
+  return sums;
+}
+
+template <int D>
+__device__ void put_results(const View& out, const Attention& attention, const Tile& tile, int group, int query,
+                            const float (&base)[2], const float (&total)[2], const float (&all)[D / 2]) {
+  const int t = static_cast<int>(threadIdx.x) % 4;
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    const int mine = query + 8 * r;
+    if (mine >= tile.rows * group) continue;
+    const int number = tile.kv_head * group + mine % group;
+    const int64_t row = tile.first_row + mine / group;
+    const float factor = last_factor(base[r], total[r], attention.sinks, number);
+    if (out.form == Form::bf16 && (reinterpret_cast<uintptr_t>(out.data) | out.stride) % 4 == 0) {
+      auto* place = reinterpret_cast<uint32_t*>(static_cast<char*>(out.data) + row * out.stride) + number * D / 2 + t;
+#pragma unroll
+      for (int n = 0; n < D / 8; ++n)
+        place[n * 4] = two<__nv_bfloat16>(all[4 * n + 2 * r] * factor, all[4 * n + 2 * r + 1] * factor);
+    } else {
+#pragma unroll
+      for (int n = 0; n < D / 8; ++n) {
+#pragma unroll
+        for (int j = 0; j < 2; ++j) write(out, row, number * D + n * 8 + 2 * t + j, all[4 * n + 2 * r + j] * factor);
+      }
+    }
+  }
+}
+
+// A chunk's sums join what came before.
+template <int D>
+__device__ void join_chunk(float (&all)[D / 2], const float (&sums)[D / 2], const Factors (&factors)[2]) {
+  if (__any_sync(~0u, factors[0].of_all != 1 || factors[1].of_all != 1)) {
+#pragma unroll
+    for (int i = 0; i < D / 2; ++i) all[i] *= factors[i % 4 / 2].of_all;
+  }
+#pragma unroll
+  for (int i = 0; i < D / 2; ++i) all[i] = fmaf(sums[i], factors[i % 4 / 2].of_chunk, all[i]);
+}
+
+template <class T, int D, bool Shaped>
+__device__ void attend_tiles(const DeviceStep& step, const Attention& attention, const View& q, const KvView& kv,
+                             const View& out, uint32_t shared, Barriers<Sizes<D>::kStages>& barriers,
+                             const Tile* tiles) {
+  using Size = Sizes<D>;
+  const int thread = static_cast<int>(threadIdx.x) % 128, mine = static_cast<int>(threadIdx.x) / 128;
+  const int group = attention.heads / kv.kv_heads;
+  const float factor = Shaped ? kLog2e : attention.scale * kLog2e;
+  const uint32_t queries = shared + static_cast<uint32_t>(mine * Size::kQueryBytes);
+  RingPlace<Size::kStages> value;  // keys are one ahead within a tile
+  auto keys_at = [&](int stage) { return shared + static_cast<uint32_t>(Size::kKeysAt + stage * Size::kStageBytes); };
+  auto free_keys = [&](int stage) {
+    if (thread == 0) barrier_arrive(shared_address(&barriers.keys_free[stage]));
+  };
+  wait_for_previous();
+  if (mine == 1) group_arrive(kTurnName, 256);  // the first group begins
+  for (RingPlace<2> turn;; turn.next()) {
+    barrier_wait(shared_address(&barriers.tile_full[turn.stage]), turn.round);
+    const Tile& tile = tiles[turn.stage];
+    group_sync(kGroupName + mine, 128);  // all are done with their last queries
+    if (tile.sequence < 0) return;
+    const int first_query = tile.first_query + mine * 64;
+    put_queries<T, D>(q, tile, group, first_query, queries);
+    fence_copies();
+    group_sync(kGroupName + mine, 128);
+    auto sight = [&](int i) {
+      const int query = tile.first_query + mine * 64 + thread / 32 * 16 + thread % 32 / 4 + 8 * i;
+      return sight_of(step, attention, query, tile.rows * group, tile.first_row, group, tile.kv_head);
+    };
+    const int seen_by_all = __reduce_min_sync(~0u, min(sight(0).end, sight(1).end)) - kChunk;
+    const int seen_from = __reduce_max_sync(~0u, max(sight(0).begin, sight(1).begin));
+    int first = tile.first_chunk * kChunk;
+    const int last = first + (tile.chunks - 1) * kChunk;
+    float scores[kChunk / 2], sums[D / 2], all[D / 2], base[2] = {-INFINITY, -INFINITY}, total[2] = {};
+    uint32_t weights[kChunk / 4];
+#pragma unroll
+    for (float& value_sum : all) value_sum = 0;
+    barrier_wait(shared_address(&barriers.keys_full[value.stage]), value.round);
+    products_begin();
+    multiply_keys<T, D>(scores, queries, keys_at(value.stage));
+    products_end();
+    products_finished<0>();
+    free_keys(value.stage);
+    for (;;) {
+      const bool plain = first >= seen_from && first <= seen_by_all;
+      if (Shaped || !plain) {
+        const Sight both[2] = {sight(0), sight(1)};
+        shape_scores<Shaped>(scores, first, plain, both, attention);
+      }
+      ChunkSums chunk = weigh<T>(scores, weights, factor);
+      const uint32_t values = shared + static_cast<uint32_t>(Size::kValuesAt + value.stage * Size::kStageBytes);
+      barrier_wait(shared_address(&barriers.values_full[value.stage]), value.round);
+      if (first == last && first + kChunk > tile.end) {
+        clear_values<D>(values, tile.end - first);
+        group_sync(kGroupName + mine, 128);
+      }
+      group_sync(kTurnName + mine, 256);
+      products_begin();
+      const uint64_t from = values_at(values, Size::kHalfBytes);
+#pragma unroll
+      for (int k = 0; k < kChunk / 16; ++k)
+        add_weighted<T>(sums, weights + 4 * k, from + static_cast<uint64_t>(k * 128), k);
+      products_end();
+      RingPlace<Size::kStages> key = value;
+      key.next();
+      if (first < last) {
+        barrier_wait(shared_address(&barriers.keys_full[key.stage]), key.round);
+        products_begin();
+        multiply_keys<T, D>(scores, queries, keys_at(key.stage));
+      }
+      products_end();
+      group_arrive(kTurnName + (mine ^ 1), 256);
+      Factors factors[2];
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        chunk.total[r] += __shfl_xor_sync(~0u, chunk.total[r], 1);
+        chunk.total[r] += __shfl_xor_sync(~0u, chunk.total[r], 2);
+        factors[r] = join(base[r], total[r], chunk.most[r], chunk.total[r]);
+      }
+      products_finished<1>();
+      if (thread == 0) barrier_arrive(shared_address(&barriers.values_free[value.stage]));
+      value = key;
+      join_chunk<D>(all, sums, factors);
+      products_finished<0>();
+      if (first == last) break;
+      free_keys(value.stage);
+      first += kChunk;
+    }
+    put_results<D>(out, attention, tile, group, tile.first_query + mine * 64 + thread / 32 * 16 + thread % 32 / 4, base,
+                   total, all);
+    group_sync(kGroupName + mine, 128);
+    if (thread == 0) barrier_arrive(shared_address(&barriers.tile_free[turn.stage]));
+  }
+}
+
+template <class T, int D, bool Shaped>
+__global__ void __launch_bounds__(kThreads, 1)
+    long_kernel(const __grid_constant__ DeviceStep step, const __grid_constant__ Attention attention,
+                const __grid_constant__ View q, const __grid_constant__ KvView kv, const __grid_constant__ View out,
+                const __grid_constant__ KvMaps maps, const __grid_constant__ LongWork work) {
+  using Size = Sizes<D>;
+  extern __shared__ char raw[];
+  __shared__ Barriers<Size::kStages> barriers;
+  __shared__ Tile tiles[2];
+  const uint32_t shared = (shared_address(raw) + 1023) & ~1023u;
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < Size::kStages; ++i) {
+      barrier_begin(shared_address(&barriers.keys_full[i]), 4);
+      barrier_begin(shared_address(&barriers.values_full[i]), 4);
+      barrier_begin(shared_address(&barriers.keys_free[i]), kGroups);
+      barrier_begin(shared_address(&barriers.values_free[i]), kGroups);
+    }
+    for (int i = 0; i < 2; ++i) {
+      barrier_begin(shared_address(&barriers.tile_full[i]), 1);
+      barrier_begin(shared_address(&barriers.tile_free[i]), kGroups + 4);
+    }
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+  }
+  __syncthreads();
+  if (threadIdx.x < kGroups * 128) {
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 240;");
+    attend_tiles<T, D, Shaped>(step, attention, q, kv, out, shared, barriers, tiles);
+  } else {
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 24;");
+    bring<D>(step, attention, kv, maps, work, shared, barriers, tiles);
+  }
+}
+
+template <class T, int D, bool Shaped>
+void start(cudaStream_t stream, const DeviceStep& step, const Attention& attention, const View& q, const KvView& kv,
+           const View& out, const KvMaps& maps, const AttendPlan& plan) {
+  static const bool prepared = prepare(long_kernel<T, D, Shaped>, Sizes<D>::kShared);
+  static_cast<void>(prepared);
+  const int64_t group = attention.heads / kv.kv_heads;
+  // Each sequence may have one tile that is not full.
+  const int64_t tiles = plan.long_rows * group / kQueries + plan.long_queries;
+  const LongWork work = {plan.finished, static_cast<int32_t>(tiles), !plan.shorts};
+  const unsigned grid = count(std::min<int64_t>(multiprocessors(), tiles * kv.kv_heads));
+  launch(stream, long_kernel<T, D, Shaped>, grid, kThreads, Sizes<D>::kShared, step, attention, q, kv, out, maps, work);
+}
+
+template <class T, int D>
+void start(cudaStream_t stream, const DeviceStep& step, const Attention& attention, const View& q, const KvView& kv,
+           const View& out, const KvMaps& maps, const AttendPlan& plan) {
+  return shapes_scores(attention) ? start<T, D, true>(stream, step, attention, q, kv, out, maps, plan)
+                                  : start<T, D, false>(stream, step, attention, q, kv, out, maps, plan);
+}
+
+}  // namespace
+
+void attend_long(cudaStream_t stream, const DeviceStep& step, const Attention& attention, const View& q,
+                 const KvView& kv, const View& out, const KvMaps& maps, const AttendPlan& plan) {
+  if (kv.type == DType::f16) {
+    return kv.k_dim == 64 ? start<__half, 64>(stream, step, attention, q, kv, out, maps, plan)
+                          : start<__half, 128>(stream, step, attention, q, kv, out, maps, plan);
+  }
+  return kv.k_dim == 64 ? start<__nv_bfloat16, 64>(stream, step, attention, q, kv, out, maps, plan)
+                        : start<__nv_bfloat16, 128>(stream, step, attention, q, kv, out, maps, plan);
+}
+
+}  // namespace millrace::cuda
