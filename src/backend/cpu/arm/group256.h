@@ -89,6 +89,10 @@ struct Group256Linear {
   static constexpr int64_t kWideFactors = kSpans * kSpanBytes;
   static constexpr int64_t kWideMins = kWideFactors + 64;
   static constexpr int64_t kWideBytes = kWideMins + (F::kMins ? 64 + F::kHalves * 64 : 0);
+  // Sums of subgroups may go on without starting from zero, if scales are kept as their difference to the next: with s
+  // the scales and t the sums, s0 t0 + s1 t1 + s2 t2 = (s0 - s1) t0 + (s1 - s2) (t0 + t1) + s2 (t0 + t1 + t2), exact in
+  // integers. Worth it where subgroups are short.
+  static constexpr bool kRunning = F::kHalves == 2;
   static constexpr int64_t kRowSums = F::kHalves == 2 ? kSums16 : kSums32;
 
   static int64_t packed_bytes(int64_t rows, int64_t cols) {
@@ -118,17 +122,23 @@ struct Group256Linear {
     }
   }
 
-  // Widens `groups` of a panel, and asks the memory for those that lie `ahead` bytes on.
-  static void widen(const std::byte* packed, int64_t groups, int64_t ahead, std::byte* out) {
+  // Widens `groups` of a panel, and asks the memory for those that lie `ahead` bytes on. A function of its own: inside
+  // another, g++ 12 runs out of registers.
+  [[gnu::noinline]] static void widen(const std::byte* packed, int64_t groups, int64_t ahead, std::byte* out) {
     for (int64_t g = 0; g < groups; ++g, packed += F::kBytes, out += kWideBytes) {
       for (int64_t line = 0; line < F::kBytes; line += 64) __builtin_prefetch(packed + ahead + line, 0, 2);
-      for (int span = 0; span < kSpans; ++span) {
+      int32x4_t next[2] = {vdupq_n_s32(0), vdupq_n_s32(0)};
+      for (int span = kSpans - 1; span >= 0; --span) {
         std::byte* to = out + span * kSpanBytes;
-        for (int half = 0; half < F::kHalves; ++half) {
+        for (int half = F::kHalves - 1; half >= 0; --half) {
           int32x4_t scale[2];
           F::scales(packed, span, half, scale);
-          for (int p = 0; p < kPairs; ++p)
-            store_f32(to + (half * kPairs + p) * 16, twice(vreinterpretq_f32_s32(scale[p / 2]), p % 2));
+          for (int i = 0; i < 2; ++i) {
+            float32x4_t less = vreinterpretq_f32_s32(vsubq_s32(scale[i], next[i]));
+            store_f32(to + (half * kPairs + 2 * i) * 16, low_twice(less));
+            store_f32(to + (half * kPairs + 2 * i + 1) * 16, high_twice(less));
+            if (kRunning) next[i] = scale[i];
+          }
         }
         for (int p = 0; p < kPairs; ++p) {
           for (int j = 0; j < 2; ++j) {
@@ -170,10 +180,12 @@ struct Group256Linear {
   static void scaled_sums(const std::byte* values, const std::byte* wide, int32x4_t (&whole)[2 * kPairs]) {
 #pragma GCC unroll 8
     for (int i = 0; i < 2 * kPairs; ++i) whole[i] = vdupq_n_s32(0);
+    PairSum t[2][kPairs];
     for (int span = 0; span < kSpans; ++span, values += kSpanSteps * 32, wide += kSpanBytes) {
 #pragma GCC unroll 2
       for (int half = 0; half < F::kHalves; ++half) {
-        PairSum t[2][kPairs];
+#pragma GCC unroll 8
+        for (int i = 0; !kRunning && i < 2 * kPairs; ++i) t[i / kPairs][i % kPairs] = PairSum();
 #pragma GCC unroll 4
         for (int k = half * 2; k < (F::kHalves == 2 ? half * 2 + 2 : kSpanSteps); ++k) {
           int8x16_t a = load_s8(values + k * 32), b = load_s8(values + k * 32 + 16);
@@ -295,15 +307,16 @@ struct Group256Linear {
 #endif
 
   static void many_rows(const LinearPart& part, int64_t output) {
-    constexpr int64_t kSegment = 16;  // groups: a wide panel of some 40 KiB, which stays in the first cache
+    constexpr int64_t kSegment = 12;  // groups: some 30 KiB of a wide panel, which stay in the first cache
     int64_t groups = part.weight->cols / kSuper, tiles = up_to(part.rows, kTileRows) / kTileRows;
     std::byte* wide = part.scratch;
     float* sums = reinterpret_cast<float*>(part.scratch + kSegment * kWideBytes);  // [tiles, kTileFloats]
     const std::byte* packed = part.weight->data + output / kPanel * groups * F::kBytes;
     const std::byte* rows = part.prepared + part.first_row / kTileRows * groups * kSuperRowBytes;
     std::fill_n(sums, tiles * kTileFloats, 0.0f);
-    for (int64_t g = 0; g < groups; g += kSegment) {
-      int64_t count = std::min(kSegment, groups - g);
+    const int64_t segment = equal_parts(groups, kSegment);
+    for (int64_t g = 0; g < groups; g += segment) {
+      int64_t count = std::min(segment, groups - g);
       widen(packed + g * F::kBytes, count, output + kPanel < part.weight->rows ? groups * F::kBytes : 0, wide);
       for (int64_t t = 0; t < tiles; ++t)
         multiply(rows + (t * groups + g) * kSuperRowBytes, wide, count, sums + t * kTileFloats);
@@ -340,6 +353,7 @@ struct Group256Linear {
     LinearKernel kernel;
     kernel.outputs_tile = kPanel;
     kernel.rows_tile = kTileRows;
+    kernel.part_values = 400 << 10;
     kernel.packed_bytes = packed_bytes;
     kernel.pack = pack;
     kernel.unpack_row = unpack_row;

@@ -10,8 +10,8 @@ namespace {
 
 #ifdef __ARM_FEATURE_MATMUL_INT8
 
-// v0-7 scaled sums [row pair][output pair], v8-15 sums of the subgroup at hand, v16-19 scales of the one before,
-// v24-27 weights, v28-29 rows.
+// v0-7 scaled sums [row pair][output pair], v8-15 sums of the subgroup at hand (and those before), v16-19 scales of the
+// one before, v24-27 weights, v28-29 rows.
 #define MILLRACE_MMLA(sum, row, weight) "smmla v" #sum ".4s, v" #row ".16b, v" #weight ".16b\n"
 #define MILLRACE_LOAD_STEP(row_offset, offset) \
   "ldp q28, q29, [%[rows], #" #row_offset      \
@@ -26,16 +26,20 @@ namespace {
   MILLRACE_MMLA(13, 29, 25) \
   MILLRACE_MMLA(10, 28, 26) MILLRACE_MMLA(14, 29, 26) MILLRACE_MMLA(11, 28, 27) MILLRACE_MMLA(15, 29, 27)
 #define MILLRACE_SCALE(whole, sum, scale) "mla v" #whole ".4s, v" #sum ".4s, v" #scale ".4s\n"
-// The first product of a sum, after the subgroup before has been taken from it.
-#define MILLRACE_RESTART(whole, sum, scale, row, weight) \
-  MILLRACE_SCALE(whole, sum, scale) "movi v" #sum ".4s, #0\n" MILLRACE_MMLA(sum, row, weight)
-#define MILLRACE_FIRST_STEP           \
-  MILLRACE_RESTART(0, 8, 16, 28, 24)  \
-  MILLRACE_RESTART(4, 12, 16, 29, 24) \
-  MILLRACE_RESTART(1, 9, 17, 28, 25)  \
-  MILLRACE_RESTART(5, 13, 17, 29, 25) \
-  MILLRACE_RESTART(2, 10, 18, 28, 26) \
-  MILLRACE_RESTART(6, 14, 18, 29, 26) MILLRACE_RESTART(3, 11, 19, 28, 27) MILLRACE_RESTART(7, 15, 19, 29, 27)
+// The first product of a subgroup, after the subgroup before has been scaled. With one scale sums start anew, with two
+// they go on (see Group256Linear::kRunning).
+#define MILLRACE_AGAIN(sum) "movi v" #sum ".4s, #0\n"
+#define MILLRACE_ON(sum)
+#define MILLRACE_START(start, whole, sum, scale, row, weight) \
+  MILLRACE_SCALE(whole, sum, scale) start(sum) MILLRACE_MMLA(sum, row, weight)
+#define MILLRACE_FIRST_STEP(start)         \
+  MILLRACE_START(start, 0, 8, 16, 28, 24)  \
+  MILLRACE_START(start, 4, 12, 16, 29, 24) \
+  MILLRACE_START(start, 1, 9, 17, 28, 25)  \
+  MILLRACE_START(start, 5, 13, 17, 29, 25) \
+  MILLRACE_START(start, 2, 10, 18, 28, 26) \
+  MILLRACE_START(start, 6, 14, 18, 29, 26) \
+  MILLRACE_START(start, 3, 11, 19, 28, 27) MILLRACE_START(start, 7, 15, 19, 29, 27)
 #define MILLRACE_LOAD_SCALES(offset)  \
   "ldp q16, q17, [%[wide], #" #offset \
   "]\n"                               \
@@ -99,14 +103,18 @@ namespace {
                : [tile] "r"(tile), [sums] "r"(sums)                                                                \
                : "memory", "v0", "v1", "v2", "v3", "v4", "v5", "v6", "v7", "v8", "v9", "v10", "v11", "v12", "v13", \
                  "v14", "v15", "v16", "v17", "v18", "v19", "v24", "v25", "v26", "v27", "v28", "v29")
-#define MILLRACE_ONE_SCALE                                                                  \
-  MILLRACE_LOAD_STEP(0, 64)                                                                 \
-  MILLRACE_FIRST_STEP MILLRACE_LOAD_STEP(32, 128) MILLRACE_STEP MILLRACE_LOAD_STEP(64, 192) \
-      MILLRACE_STEP MILLRACE_LOAD_STEP(96, 256) MILLRACE_STEP MILLRACE_LOAD_SCALES(0)
-#define MILLRACE_TWO_SCALES                                                                                         \
-  MILLRACE_LOAD_STEP(0, 128)                                                                                        \
-  MILLRACE_FIRST_STEP MILLRACE_LOAD_STEP(32, 192) MILLRACE_STEP MILLRACE_LOAD_SCALES(0) MILLRACE_LOAD_STEP(64, 256) \
-      MILLRACE_FIRST_STEP MILLRACE_LOAD_STEP(96, 320) MILLRACE_STEP MILLRACE_LOAD_SCALES(64)
+#define MILLRACE_ONE_SCALE                                                            \
+  MILLRACE_LOAD_STEP(0, 64)                                                           \
+  MILLRACE_FIRST_STEP(MILLRACE_AGAIN)                                                 \
+  MILLRACE_LOAD_STEP(32, 128)                                                         \
+  MILLRACE_STEP MILLRACE_LOAD_STEP(64, 192) MILLRACE_STEP MILLRACE_LOAD_STEP(96, 256) \
+      MILLRACE_STEP MILLRACE_LOAD_SCALES(0)
+#define MILLRACE_TWO_SCALES                                                                          \
+  MILLRACE_LOAD_STEP(0, 128)                                                                         \
+  MILLRACE_FIRST_STEP(MILLRACE_ON)                                                                   \
+  MILLRACE_LOAD_STEP(32, 192)                                                                        \
+  MILLRACE_STEP MILLRACE_LOAD_SCALES(0) MILLRACE_LOAD_STEP(64, 256) MILLRACE_FIRST_STEP(MILLRACE_ON) \
+      MILLRACE_LOAD_STEP(96, 320) MILLRACE_STEP MILLRACE_LOAD_SCALES(64)
 #define MILLRACE_FACTORS           \
   MILLRACE_FLOATS(0, 0, 4, 0, 64)  \
   MILLRACE_STORE(0, 64)            \
@@ -139,7 +147,9 @@ inline void multiply_group256_tile(const std::byte* tile, int64_t values, const 
 #undef MILLRACE_LOAD_STEP
 #undef MILLRACE_STEP
 #undef MILLRACE_SCALE
-#undef MILLRACE_RESTART
+#undef MILLRACE_AGAIN
+#undef MILLRACE_ON
+#undef MILLRACE_START
 #undef MILLRACE_FIRST_STEP
 #undef MILLRACE_LOAD_SCALES
 #undef MILLRACE_CLEAR4

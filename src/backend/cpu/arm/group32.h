@@ -29,31 +29,62 @@ struct Group32 {
   static constexpr int64_t kRowBytes = 32 + kSteps * 32 + (mins ? 32 : 0);  // of a tile, a group
   static constexpr int64_t kFactorBytes = mins ? 128 : 64;                  // of a wide panel, a group
 
+  // Numbers of four rows as they meet the sums of two pairs.
+  static void store_pairs(float32x4_t rows, std::byte* out) {
+    store_f32(out, vzip1q_f32(rows, rows));
+    store_f32(out + 16, vzip2q_f32(rows, rows));
+  }
+
   // A row that comes alone is prepared in both forms: a tile, then split.
   static int64_t prepared_bytes(int64_t rows, int64_t cols) {
     return cols / kGroup * (up_to(rows, kTileRows) / kTileRows * kRowBytes + (rows == 1 ? kSplit32Bytes : 0));
   }
 
   static void prepare(Tensor in, int64_t begin, int64_t end, std::byte* out) {
+    end - begin == kTileRows ? prepare_tile<true>(in, begin, end, out) : prepare_tile<false>(in, begin, end, out);
+  }
+
+  template <bool whole>
+  static void prepare_tile(Tensor in, int64_t begin, int64_t end, std::byte* out) {
+    auto exists = [&](int64_t r) { return whole || begin + r < end; };  // rows that do not are zero
     int64_t groups = in.cols / kGroup;
     out += begin / kTileRows * groups * kRowBytes;
     std::byte* split = out + groups * kRowBytes;
     for (int64_t g = 0; g < groups; ++g, out += kRowBytes, split += kSplit32Bytes) {
-      alignas(16) int8_t q[kTileRows][kGroup] = {};
-      float factor[kTileRows] = {}, sum[kTileRows] = {};
-      for (int64_t r = 0; r < end - begin; ++r) {
-        factor[r] = quantise(in.row(begin + r) + g * kGroup, kGroup, q[r]);
-        if (mins) sum[r] = factor[r] * static_cast<float>(vaddlvq_s8(vld1q_s8(q[r])) + vaddlvq_s8(vld1q_s8(q[r] + 16)));
+      float32x4_t most[kTileRows];
+      auto row = [&](int64_t r) { return in.row(begin + r) + g * kGroup; };
+#pragma GCC unroll 4
+      for (int64_t r = 0; r < kTileRows; ++r) most[r] = exists(r) ? largest_of(row(r), kGroup) : vdupq_n_f32(0);
+      float32x4_t largest = vpmaxq_f32(vpmaxq_f32(most[0], most[1]), vpmaxq_f32(most[2], most[3]));
+      float32x4_t inverse = inverse_factors(largest), factor = vdivq_f32(largest, vdupq_n_f32(127.0f));
+      int8x16_t q[kTileRows][2];
+      auto round_row = [&](int64_t r, float32x4_t by) {
+        q[r][0] = exists(r) ? round_sixteen(row(r), by) : vdupq_n_s8(0);
+        q[r][1] = exists(r) ? round_sixteen(row(r) + 16, by) : vdupq_n_s8(0);
+      };
+      round_row(0, vdupq_laneq_f32(inverse, 0));
+      round_row(1, vdupq_laneq_f32(inverse, 1));
+      round_row(2, vdupq_laneq_f32(inverse, 2));
+      round_row(3, vdupq_laneq_f32(inverse, 3));
+      store_pairs(factor, out);
+#pragma GCC unroll 4
+      for (int i = 0; i < 4; ++i) {  // pair of rows, half of the group
+        int pair = i / 2, half = i % 2;
+        int64x2_t a = vreinterpretq_s64_s8(q[2 * pair][half]), b = vreinterpretq_s64_s8(q[2 * pair + 1][half]);
+        store_s8(out + 32 + (4 * half + pair) * 16, vreinterpretq_s8_s64(vzip1q_s64(a, b)));
+        store_s8(out + 32 + (4 * half + 2 + pair) * 16, vreinterpretq_s8_s64(vzip2q_s64(a, b)));
       }
-      for (int pair = 0; pair < 2; ++pair) {
-        store_f32(out + pair * 16, per_row(factor[2 * pair], factor[2 * pair + 1]));
-        if (mins) store_f32(out + 160 + pair * 16, per_row(sum[2 * pair], sum[2 * pair + 1]));
-        for (int k = 0; k < kSteps; ++k) {
-          int8x16_t both = vcombine_s8(vld1_s8(q[2 * pair] + 8 * k), vld1_s8(q[2 * pair + 1] + 8 * k));
-          store_s8(out + 32 + (k * 2 + pair) * 16, both);
-        }
+      if constexpr (mins) {
+        float sum[kTileRows];
+        for (int r = 0; r < kTileRows; ++r) sum[r] = static_cast<float>(vaddlvq_s8(q[r][0]) + vaddlvq_s8(q[r][1]));
+        store_pairs(vmulq_f32(factor, vld1q_f32(sum)), out + 160);
       }
-      if (in.rows == 1) store_split32(factor[0], q[0], split);
+      if (in.rows == 1) {
+        alignas(16) int8_t alone[kGroup];
+        vst1q_s8(alone, q[0][0]);
+        vst1q_s8(alone + 16, q[0][1]);
+        store_split32(vgetq_lane_f32(factor, 0), alone, split);
+      }
     }
   }
 
@@ -114,7 +145,7 @@ template <class F>
 struct Group32Linear {
   using Form = Group32<F::kMins>;
   static constexpr int64_t kDirectRows = 4;    // up to so many, widening a panel costs more than it saves
-  static constexpr int64_t kSegment = 128;     // groups: a wide panel of 40 KiB, which stays in the first cache
+  static constexpr int64_t kSegment = 96;      // groups: 30 KiB of a wide panel, which stay in the first cache
   static constexpr int64_t kValueBytes = 256;  // of a wide panel, a group
   static constexpr int64_t kWideBytes = kSegment * (Form::kFactorBytes + kValueBytes);
 
@@ -297,8 +328,9 @@ struct Group32Linear {
     float* sums = reinterpret_cast<float*>(part.scratch + kWideBytes);  // [tiles, kTileFloats]
     const std::byte* packed = part.weight->data + output / kPanel * groups * F::kBytes;
     const std::byte* rows = part.prepared + part.first_row / kTileRows * groups * Form::kRowBytes;
-    for (int64_t g = 0; g < groups; g += kSegment) {
-      int64_t count = std::min(kSegment, groups - g);
+    const int64_t segment = equal_parts(groups, kSegment);
+    for (int64_t g = 0; g < groups; g += segment) {
+      int64_t count = std::min(segment, groups - g);
       WidePanel panel = widen(packed + g * F::kBytes, count, part.scratch);
       // Meanwhile the memory brings the same segment of the panel after this one, a part with each of the first tiles.
       const std::byte* next = packed + (groups + g) * F::kBytes;

@@ -1,8 +1,9 @@
 // The tile of group32.h written as assembly for machines with i8mm: four rows by eight outputs over any number of
 // groups. Compilers keep the sums of such a loop in memory; here everything stays in registers, and a group's float
-// arithmetic is spread over the matrix products of the group after it, so that the one port that converts integers is
-// never waited for. The order of every sum is that of the plain loop: the same bits. Sums come and go in registers:
-// with few groups, a way through memory for each tile would take a tenth of the time.
+// arithmetic goes with the matrix products of the group after it. The order of instructions was searched for by
+// measuring (lab/arm_tile_order.cpp): results of float multiplications and of matrix products stand in each other's
+// way, so each kind had better come in a row. The order of every sum is that of the plain loop: the same bits. Sums
+// come and go in registers: with few groups, a way through memory for each tile would take a tenth of the time.
 #pragma once
 
 #include "backend/cpu/arm/int8_mma.h"
@@ -20,8 +21,9 @@ constexpr int64_t kTileAhead = 192;
 
 #ifdef __ARM_FEATURE_MATMUL_INT8
 
-// Registers: %[s0]-%[s7] (the compiler's choice) sums [row pair][output pair], v8-15 integer sums of the group at hand,
-// v16-23 those of the group before as float, v24-27 weights, v28-29 rows, v30-31 factors of the rows.
+// Registers: %[s0]-%[s7] (the compiler's choice) sums [row pair][output pair], v8-15 integer sums of the group at hand;
+// in the loop v16-17 those of the group before as float, v18-19 factors of its rows, v20-21 those of its outputs and
+// their products, v22-27 weights, v28-31 rows.
 #define MILLRACE_MMLA(sum, row, weight) "smmla v" #sum ".4s, v" #row ".16b, v" #weight ".16b\n"
 #define MILLRACE_CLEAR(sum) "movi v" #sum ".4s, #0\n"
 #define MILLRACE_FLOAT(to, from) "scvtf v" #to ".4s, v" #from ".4s\n"
@@ -40,16 +42,8 @@ constexpr int64_t kTileAhead = 192;
   MILLRACE_MMLA(9, 28, 25)  \
   MILLRACE_MMLA(13, 29, 25) \
   MILLRACE_MMLA(10, 28, 26) MILLRACE_MMLA(14, 29, 26) MILLRACE_MMLA(11, 28, 27) MILLRACE_MMLA(15, 29, 27)
-// The first product of a sum, after the group before has been taken from it.
-#define MILLRACE_RESTART(before, sum, row, weight) \
-  MILLRACE_FLOAT(before, sum) MILLRACE_CLEAR(sum) MILLRACE_MMLA(sum, row, weight)
-// A step, and output pair `p` of the group before.
-#define MILLRACE_STEP_AND(p, sum0, sum1, before0, before1)                                                             \
-  MILLRACE_MMLA(8, 28, 24)                                                                                             \
-  MILLRACE_MMLA(12, 29, 24)                                                                                            \
-  "ldr q24, [%[factors], #" #p " * 16]\n" MILLRACE_MMLA(9, 28, 25) MILLRACE_MMLA(13, 29, 25) MILLRACE_BOTH(25, 24, 30) \
-      MILLRACE_BOTH(24, 24, 31) MILLRACE_MMLA(10, 28, 26) MILLRACE_MMLA(14, 29, 26) MILLRACE_FMLA(sum0, before0, 25)   \
-          MILLRACE_FMLA(sum1, before1, 24) MILLRACE_MMLA(11, 28, 27) MILLRACE_MMLA(15, 29, 27)
+#define MILLRACE_LOAD(from, offset, to) "ldr q" #to ", [%[" #from "], #" #offset "]\n"
+#define MILLRACE_LOAD2(from, offset, to, and_to) "ldp q" #to ", q" #and_to ", [%[" #from "], #" #offset "]\n"
 
 constexpr int64_t kTile32Bytes = 160;  // of a tile of rows, a group
 
@@ -73,20 +67,30 @@ inline void multiply_group32_tile(const std::byte* rows, const std::byte* values
       "subs %[groups], %[groups], #1\n"
       "b.eq 2f\n"
       "1:\n"
-      MILLRACE_FETCH(0) MILLRACE_LOAD_STEP(32, 0)
-      MILLRACE_RESTART(16, 8, 28, 24) MILLRACE_RESTART(20, 12, 29, 24)
-      MILLRACE_RESTART(17, 9, 28, 25) MILLRACE_RESTART(21, 13, 29, 25)
-      MILLRACE_RESTART(18, 10, 28, 26) MILLRACE_RESTART(22, 14, 29, 26)
-      MILLRACE_RESTART(19, 11, 28, 27) MILLRACE_RESTART(23, 15, 29, 27)
-      MILLRACE_FETCH(64) MILLRACE_LOAD_STEP(64, 64)
-      "ldp q30, q31, [%[rows], #-160]\n"
-      MILLRACE_STEP_AND(0, 0, 4, 16, 20)
-      MILLRACE_FETCH(128) MILLRACE_LOAD_STEP(96, 128)
-      MILLRACE_STEP_AND(1, 1, 5, 17, 21)
-      "ldr q24, [%[factors], #32]\n"
-      MILLRACE_BOTH(25, 24, 30) MILLRACE_BOTH(24, 24, 31) MILLRACE_FMLA(2, 18, 25) MILLRACE_FMLA(6, 22, 24)
-      MILLRACE_LOAD_STEP(128, 192)
-      MILLRACE_STEP_AND(3, 3, 7, 19, 23)
+      MILLRACE_LOAD2(rows, -160, 18, 19) MILLRACE_LOAD(factors, 0, 20) MILLRACE_FLOAT(16, 8) MILLRACE_FETCH(0)
+      MILLRACE_FLOAT(17, 12) MILLRACE_LOAD2(values, 0, 22, 23) MILLRACE_BOTH(21, 20, 18)
+      MILLRACE_FMLA(0, 16, 21) MILLRACE_BOTH(20, 20, 19) MILLRACE_LOAD2(rows, 32, 28, 29)
+      MILLRACE_LOAD2(values, 32, 24, 25) MILLRACE_FMLA(4, 17, 20) MILLRACE_FLOAT(17, 13)
+      MILLRACE_LOAD(factors, 16, 20) MILLRACE_FLOAT(16, 9) MILLRACE_CLEAR(8) MILLRACE_MMLA(8, 28, 22)
+      MILLRACE_CLEAR(9) MILLRACE_MMLA(9, 28, 23) MILLRACE_BOTH(21, 20, 18) MILLRACE_BOTH(20, 20, 19)
+      MILLRACE_FMLA(5, 17, 20) MILLRACE_LOAD(factors, 32, 20) MILLRACE_FMLA(1, 16, 21) MILLRACE_CLEAR(12)
+      MILLRACE_FLOAT(16, 10) MILLRACE_CLEAR(10) MILLRACE_MMLA(10, 28, 24) MILLRACE_MMLA(12, 29, 22)
+      MILLRACE_BOTH(21, 20, 18) MILLRACE_BOTH(20, 20, 19) MILLRACE_LOAD2(rows, 64, 30, 31)
+      MILLRACE_FLOAT(17, 14) MILLRACE_CLEAR(13) MILLRACE_FETCH(64) MILLRACE_MMLA(13, 29, 23)
+      MILLRACE_FMLA(2, 16, 21) MILLRACE_FMLA(6, 17, 20) MILLRACE_FLOAT(17, 15) MILLRACE_LOAD(factors, 48, 20)
+      MILLRACE_FLOAT(16, 11) MILLRACE_CLEAR(15) MILLRACE_CLEAR(11) MILLRACE_LOAD2(values, 64, 26, 27)
+      MILLRACE_LOAD2(values, 96, 22, 23) MILLRACE_MMLA(11, 28, 25) MILLRACE_MMLA(15, 29, 25) MILLRACE_CLEAR(14)
+      MILLRACE_MMLA(14, 29, 24) MILLRACE_LOAD2(values, 128, 24, 25) MILLRACE_MMLA(10, 30, 22)
+      MILLRACE_MMLA(9, 30, 27) MILLRACE_BOTH(21, 20, 18) MILLRACE_BOTH(20, 20, 19) MILLRACE_MMLA(8, 30, 26)
+      MILLRACE_MMLA(11, 30, 23) MILLRACE_LOAD2(rows, 96, 28, 29) MILLRACE_MMLA(13, 31, 27)
+      MILLRACE_MMLA(12, 31, 26) MILLRACE_MMLA(15, 31, 23) MILLRACE_MMLA(14, 31, 22)
+      MILLRACE_LOAD2(values, 160, 26, 27) MILLRACE_MMLA(14, 29, 26) MILLRACE_FETCH(128)
+      MILLRACE_LOAD2(values, 192, 22, 23) MILLRACE_MMLA(8, 28, 24) MILLRACE_MMLA(12, 29, 24)
+      MILLRACE_MMLA(9, 28, 25) MILLRACE_FMLA(7, 17, 20) MILLRACE_MMLA(10, 28, 26) MILLRACE_MMLA(15, 29, 27)
+      MILLRACE_LOAD2(rows, 128, 30, 31) MILLRACE_MMLA(8, 30, 22) MILLRACE_MMLA(13, 29, 25)
+      MILLRACE_MMLA(13, 31, 23) MILLRACE_MMLA(11, 28, 27) MILLRACE_MMLA(12, 31, 22) MILLRACE_FMLA(3, 16, 21)
+      MILLRACE_LOAD2(values, 224, 24, 25) MILLRACE_MMLA(10, 30, 24) MILLRACE_MMLA(15, 31, 25)
+      MILLRACE_MMLA(9, 30, 23) MILLRACE_MMLA(14, 31, 24) MILLRACE_MMLA(11, 30, 25)
       "add %[rows], %[rows], #160\n"
       "add %[values], %[values], %[value_bytes]\n"
       "add %[factors], %[factors], #64\n"
@@ -120,8 +124,8 @@ inline void multiply_group32_tile(const std::byte* rows, const std::byte* values
 #undef MILLRACE_LOAD_STEP
 #undef MILLRACE_FETCH
 #undef MILLRACE_STEP
-#undef MILLRACE_RESTART
-#undef MILLRACE_STEP_AND
+#undef MILLRACE_LOAD
+#undef MILLRACE_LOAD2
 
 #endif
 

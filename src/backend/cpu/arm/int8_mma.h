@@ -20,6 +20,12 @@ constexpr int kPairs = kPanel / 2;
 
 inline int64_t up_to(int64_t value, int64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
 
+// The size of parts that are about equal and at most `most`.
+inline int64_t equal_parts(int64_t count, int64_t most) {
+  int64_t parts = (count + most - 1) / most;
+  return (count + parts - 1) / parts;
+}
+
 // Sums of two rows with two outputs. sums() is [row 0 output 0, row 0 output 1, row 1 output 0, row 1 output 1].
 #ifdef __ARM_FEATURE_MATMUL_INT8
 struct PairSum {
@@ -78,19 +84,38 @@ inline void load_eight_f16(const std::byte* at, float32x4_t (&out)[2]) {
   out[1] = vcvt_f32_f16(vget_high_f16(half));
 }
 
+// 16 values times `inverse`, rounded to int8; none is beyond 127 then. Adding the constant leaves the integer, ties to
+// even, in the low byte: quicker than converting and narrowing.
+inline int8x16_t round_sixteen(const float* in, float32x4_t inverse) {
+  const float32x4_t magic = vdupq_n_f32(12582912.0f);
+  uint16x8_t q[4];
+#pragma GCC unroll 4
+  for (int j = 0; j < 4; ++j) q[j] = vreinterpretq_u16_f32(vaddq_f32(vmulq_f32(vld1q_f32(in + 4 * j), inverse), magic));
+  return vreinterpretq_s8_u8(
+      vuzp1q_u8(vreinterpretq_u8_u16(vuzp1q_u16(q[0], q[1])), vreinterpretq_u8_u16(vuzp1q_u16(q[2], q[3]))));
+}
+
+// What int8 values are had by: 127 over the largest, or nothing if all are zero.
+inline float32x4_t inverse_factors(float32x4_t largest) {
+  uint32x4_t some = vcgtzq_f32(largest);
+  return vreinterpretq_f32_u32(vandq_u32(some, vreinterpretq_u32_f32(vdivq_f32(vdupq_n_f32(127.0f), largest))));
+}
+
+inline float32x4_t largest_of(const float* in, int64_t count) {
+  float32x4_t most[4] = {vdupq_n_f32(0), vdupq_n_f32(0), vdupq_n_f32(0), vdupq_n_f32(0)};
+#pragma GCC unroll 2
+  for (int64_t i = 0; i < count; i += 16) {
+#pragma GCC unroll 4
+    for (int j = 0; j < 4; ++j) most[j] = vmaxq_f32(most[j], vabsq_f32(vld1q_f32(in + i + 4 * j)));
+  }
+  return vmaxq_f32(vmaxq_f32(most[0], most[1]), vmaxq_f32(most[2], most[3]));
+}
+
 // Quantises `count` values (a multiple of 16) to int8 by their largest; returns the factor that undoes it.
 inline float quantise(const float* in, int64_t count, int8_t* out) {
-  float32x4_t most = vdupq_n_f32(0);
-  for (int64_t i = 0; i < count; i += 4) most = vmaxq_f32(most, vabsq_f32(vld1q_f32(in + i)));
-  float largest = vmaxvq_f32(most);
-  float32x4_t inverse = vdupq_n_f32(largest > 0 ? 127.0f / largest : 0.0f);
-  for (int64_t i = 0; i < count; i += 16) {
-    int32x4_t q[4];
-    for (int j = 0; j < 4; ++j) q[j] = vcvtnq_s32_f32(vmulq_f32(vld1q_f32(in + i + 4 * j), inverse));
-    int16x8_t low = vcombine_s16(vqmovn_s32(q[0]), vqmovn_s32(q[1])),
-              high = vcombine_s16(vqmovn_s32(q[2]), vqmovn_s32(q[3]));
-    vst1q_s8(out + i, vcombine_s8(vqmovn_s16(low), vqmovn_s16(high)));
-  }
+  float largest = vmaxvq_f32(largest_of(in, count));
+  float32x4_t inverse = inverse_factors(vdupq_n_f32(largest));
+  for (int64_t i = 0; i < count; i += 16) vst1q_s8(out + i, round_sixteen(in + i, inverse));
   return largest / 127.0f;
 }
 

@@ -150,10 +150,12 @@ Operands find_operands(const AttendChunk& chunk, const Room& room) {
   while (chunk.keys[seen] == nullptr) seen += kBlockKeys;
   for (int32_t i = 0; i < operands.blocks; ++i) operands.keys[i] = chunk.keys[std::max(seen, i * kBlockKeys)];
   operands.order = order_of(*chunk.kv);
-  for (int32_t i = 0; i < operands.fours; ++i) {  // pointers are to tokens one after another
-    int32_t position = std::max(seen, i * kStep), eight = position / kKvBlock * kKvBlock;
-    int32_t together = eight % operands.order.tokens, within = position % operands.order.tokens;
-    operands.values[i] = chunk.values[eight] - together * chunk.v_dim * 2 + within / kStep * operands.order.four();
+  const int32_t mask = operands.order.tokens - 1;  // tokens together are a power of two
+  const int64_t four = operands.order.four(), token = int64_t{chunk.v_dim} * 2;
+  for (int32_t i = 0; i < operands.fours; i += 2) {  // pointers are to tokens one after another
+    int32_t eight = std::max(seen, i * kStep), together = eight & mask;
+    operands.values[i] = chunk.values[eight] - together * token + together / kStep * four;
+    operands.values[i + 1] = operands.values[i] + (i * kStep >= seen ? four : 0);
   }
   if (chunk.positions % kStep != 0) mask_last_four(chunk, room.values, operands);
   return operands;
@@ -165,13 +167,22 @@ Operands find_operands(const AttendChunk& chunk, const Room& room) {
 // Queries come in blocks of up to eight, four pairs; a block of fewer has one or two pairs.
 void arrange_queries(const AttendChunk& chunk, int32_t first, int32_t count, int32_t pairs, int32_t steps,
                      std::byte* out) {
+  const bfloat16x4_t none = vreinterpret_bf16_u16(vdup_n_u16(0));
+  const int64_t apart = int64_t{pairs} * 16;  // from step to step
+  const int32_t whole = chunk.k_dim / kStep;
   for (int32_t i = 0; i < pairs * 2; ++i) {
-    for (int32_t s = 0; s < steps; ++s) {
-      bfloat16x4_t four = vreinterpret_bf16_u16(vdup_n_u16(0));
-      if (i < count && s * kStep < chunk.k_dim)
-        four = vcvt_bf16_f32(load_some(chunk.q[first + i] + s * kStep, chunk.k_dim - s * kStep));
-      store_bf16(out + (s * pairs * 2 + i) * 8, four);
+    std::byte* to = out + i * 8;
+    int32_t s = 0;
+    if (i < count) {
+      const float* q = chunk.q[first + i];
+      for (; s + 2 <= whole; s += 2, to += 2 * apart) {
+        store_bf16(to, vcvt_bf16_f32(vld1q_f32(q + s * kStep)));
+        store_bf16(to + apart, vcvt_bf16_f32(vld1q_f32(q + (s + 1) * kStep)));
+      }
+      for (; s * kStep < chunk.k_dim; ++s, to += apart)
+        store_bf16(to, vcvt_bf16_f32(load_some(q + s * kStep, chunk.k_dim - s * kStep)));
     }
+    for (; s < steps; ++s, to += apart) store_bf16(to, none);
   }
 }
 
@@ -206,17 +217,36 @@ void score_blocks(const std::byte* const* keys, const std::byte* queries, int32_
   }
 }
 
-// 2^x for x <= 0 to 1e-4, far below what bfloat16 keeps; exactly 0 from -127 down.
-inline float32x4_t exp2_rough(float32x4_t x) {
+// 2^x for x <= 0 to 1e-4, far below what bfloat16 keeps; exactly 0 from -127 down. Several vectors step by step: each
+// step alone would wait for the last.
+template <int Vectors>
+[[gnu::always_inline]] inline void exp2_rough(float32x4_t (&x)[Vectors]) {
   const float32x4_t magic = vdupq_n_f32(12582912.0f);  // adding it leaves round(x) in the low bits
-  x = vmaxq_f32(x, vdupq_n_f32(-127.0f));
-  float32x4_t shifted = vaddq_f32(x, magic);
-  float32x4_t r = vsubq_f32(x, vsubq_f32(shifted, magic));
-  float32x4_t p = vfmaq_f32(vdupq_n_f32(0.24221063f), r, vdupq_n_f32(0.05500869f));
-  p = vfmaq_f32(vdupq_n_f32(0.69328292f), r, p);
-  p = vfmaq_f32(vdupq_n_f32(1.0f), r, p);
-  int32x4_t bits = vaddq_s32(vreinterpretq_s32_f32(p), vshlq_n_s32(vreinterpretq_s32_f32(shifted), 23));
-  return vreinterpretq_f32_s32(bits);
+  float32x4_t shifted[Vectors], p[Vectors];
+#define MILLRACE_EACH _Pragma("GCC unroll 8") for (int i = 0; i < Vectors; ++i)
+  MILLRACE_EACH x[i] = vmaxq_f32(x[i], vdupq_n_f32(-127.0f));
+  MILLRACE_EACH shifted[i] = vaddq_f32(x[i], magic);
+  MILLRACE_EACH x[i] = vsubq_f32(x[i], vsubq_f32(shifted[i], magic));
+  MILLRACE_EACH p[i] = vfmaq_f32(vdupq_n_f32(0.24221063f), x[i], vdupq_n_f32(0.05500869f));
+  MILLRACE_EACH p[i] = vfmaq_f32(vdupq_n_f32(0.69328292f), x[i], p[i]);
+  MILLRACE_EACH p[i] = vfmaq_f32(vdupq_n_f32(1.0f), x[i], p[i]);
+  MILLRACE_EACH {
+    int32x4_t bits = vaddq_s32(vreinterpretq_s32_f32(p[i]), vshlq_n_s32(vreinterpretq_s32_f32(shifted[i]), 23));
+    x[i] = vreinterpretq_f32_s32(bits);
+  }
+#undef MILLRACE_EACH
+}
+
+// The next 4 * Vectors scores.
+template <int Pairs, int Vectors>
+[[gnu::always_inline]] inline void weights_of(const float* scores, float factor, float32x4_t offset,
+                                              std::byte* weights) {
+  float32x4_t x[Vectors];
+#pragma GCC unroll 8
+  for (int i = 0; i < Vectors; ++i) x[i] = vfmaq_n_f32(offset, vld1q_f32(scores + 4 * i), factor);
+  exp2_rough(x);
+#pragma GCC unroll 8
+  for (int i = 0; i < Vectors; ++i) store_bf16(weights + i * Pairs * 16, vcvt_bf16_f32(x[i]));
 }
 
 // A query's scores become weights in bfloat16, one half of a pair.
@@ -227,12 +257,9 @@ void softmax(const AttendChunk& chunk, int32_t query, int32_t columns, float* sc
   chunk.most[query] = of.most;
   float factor = of.factor * kLog2e;
   float32x4_t offset = vdupq_n_f32(of.most == kNothing ? 0.0f : -of.most * kLog2e);
-  for (int32_t j = 0; j < columns; j += 8, weights += Pairs * 32) {
-    float32x4_t a = exp2_rough(vfmaq_n_f32(offset, vld1q_f32(scores + j), factor));
-    float32x4_t b = exp2_rough(vfmaq_n_f32(offset, vld1q_f32(scores + j + 4), factor));
-    store_bf16(weights, vcvt_bf16_f32(a));
-    store_bf16(weights + Pairs * 16, vcvt_bf16_f32(b));
-  }
+  int32_t j = 0;
+  for (; j + 32 <= columns; j += 32) weights_of<Pairs, 8>(scores + j, factor, offset, weights + j * Pairs * 4);
+  for (; j < columns; j += 8) weights_of<Pairs, 2>(scores + j, factor, offset, weights + j * Pairs * 4);
 }
 
 // ---- values

@@ -107,7 +107,14 @@ static_assert((kAttendChunk * kHeadDim + kAttendQueries * kAttendChunk + kHeadDi
 
 void merge(float chunk_most, float chunk_total, const float* chunk_sums, float* most, float* total, float* sums,
            int64_t count) {
-  if (chunk_most == -std::numeric_limits<float>::infinity()) return;
+  constexpr float kNone = -std::numeric_limits<float>::infinity();
+  if (chunk_most == kNone) return;
+  if (*most == kNone) {  // the first: taken as it is
+    std::copy_n(chunk_sums, count, sums);
+    *total = chunk_total;
+    *most = chunk_most;
+    return;
+  }
   float highest = std::max(*most, chunk_most);
   float apart[4] = {*most - highest, chunk_most - highest};
   vst1q_f32(apart, exp_f32(vld1q_f32(apart)));
