@@ -4,23 +4,10 @@
 
 #include <algorithm>
 
+#include "backend/cuda/tensor_map.cuh"
+
 namespace millrace::cuda {
 namespace {
-
-using Encode = CUresult (*)(CUtensorMap*, CUtensorMapDataType, cuuint32_t, void*, const cuuint64_t*, const cuuint64_t*,
-                            const cuuint32_t*, const cuuint32_t*, CUtensorMapInterleave, CUtensorMapSwizzle,
-                            CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
-Encode encoder() {
-  static const Encode found = [] {
-    void* entry = nullptr;
-    cudaDriverEntryPointQueryResult status = cudaDriverEntryPointSymbolNotFound;
-    if (cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &entry, 12000, cudaEnableDefault, &status) !=
-        cudaSuccess)
-      return Encode{nullptr};
-    return status == cudaDriverEntryPointSuccess ? reinterpret_cast<Encode>(entry) : Encode{nullptr};
-  }();
-  return found;
-}
 
 // Pages as rows of 64 numbers, positions of all heads, halves of a head, pages. How many pages there are is not known
 // here, and nobody asks for one that is not there.

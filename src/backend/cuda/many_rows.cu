@@ -9,6 +9,7 @@
 #include "backend/cuda/packed.h"
 #include "backend/cuda/products.cuh"
 #include "backend/cuda/rows.cuh"
+#include "backend/cuda/tensor_map.cuh"
 
 namespace millrace::cuda {
 namespace {
@@ -270,21 +271,6 @@ __global__ void __launch_bounds__(Groups * 128 + 32, 1)
 }
 
 // ---- host side
-
-using Encode = CUresult (*)(CUtensorMap*, CUtensorMapDataType, cuuint32_t, void*, const cuuint64_t*, const cuuint64_t*,
-                            const cuuint32_t*, const cuuint32_t*, CUtensorMapInterleave, CUtensorMapSwizzle,
-                            CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
-Encode encoder() {
-  static const Encode found = [] {
-    void* entry = nullptr;
-    cudaDriverEntryPointQueryResult status = cudaDriverEntryPointSymbolNotFound;
-    if (cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &entry, 12000, cudaEnableDefault, &status) !=
-        cudaSuccess)
-      return Encode{nullptr};
-    return status == cudaDriverEntryPointSuccess ? reinterpret_cast<Encode>(entry) : Encode{nullptr};
-  }();
-  return found;
-}
 
 // Rows of inputs: boxes of 64 numbers of so many rows, zeros beyond the end.
 bool map_inputs(CUtensorMap& map, const View& in, int rows) {
