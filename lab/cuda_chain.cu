@@ -60,7 +60,7 @@ __global__ void __launch_bounds__(288, 1) chain_kernel(float* out, int64_t* cycl
   float sums[4] = {};
   const int64_t begin = clock64();
   if constexpr (Generic) {  // as few_rows does it
-    Halves<__nv_bfloat16>::Sums all;
+    Sums all;
     const uint4* inputs = reinterpret_cast<const uint4*>(shared + kSlots * kSlotBytes) + lane % 4;
 #pragma unroll 1
     for (int s = 0; s < kStages; ++s) {

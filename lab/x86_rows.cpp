@@ -5,6 +5,7 @@
 #include "backend/cpu/x86/amx/tile.h"
 #include "backend/cpu/x86/simd.h"
 #include "x86_lab.h"
+#include "x86_split.h"
 
 namespace millrace::cpu {
 namespace {
@@ -83,28 +84,6 @@ void group32(const std::byte* from, int64_t bytes, int thread) {
 }
 
 // Sixteen bits by tiles of one row, four panels. Mode 0: bfloat16; 1: float16 by conversions; 2: float16 by shifts.
-template <int mode>
-void split(const std::byte* from, std::byte* to) {
-  const __m512i top = _mm512_set1_epi32(static_cast<int>(0xffff0000u));
-#pragma GCC unroll 4
-  for (int i = 0; i < 16; ++i) {
-    Floats a = load_f16(from + i * 64), b = load_f16(from + i * 64 + 32);
-    Floats a_top{_mm512_castsi512_ps(_mm512_and_si512(_mm512_castps_si512(a.v), top))};
-    Floats b_top{_mm512_castsi512_ps(_mm512_and_si512(_mm512_castps_si512(b.v), top))};
-    if constexpr (mode == 1) {
-      _mm512_store_si512(to + i * 64, (__m512i)_mm512_cvtne2ps_pbh(b_top.v, a_top.v));
-      _mm512_store_si512(to + kTile + i * 64, (__m512i)_mm512_cvtne2ps_pbh((b - b_top).v, (a - a_top).v));
-    } else {
-      auto pair = [&](Floats x, Floats y) {
-        return _mm512_ternarylogic_epi32(_mm512_srli_epi32(_mm512_castps_si512(x.v), 16), _mm512_castps_si512(y.v), top,
-                                         0xF8);
-      };
-      _mm512_store_si512(to + i * 64, pair(a, b));
-      _mm512_store_si512(to + kTile + i * 64, pair(a - a_top, b - b_top));
-    }
-  }
-}
-
 template <int mode, Hint hint, int ahead>
 void sixteen(const std::byte* from, int64_t bytes, int thread) {
   constexpr int64_t kSteps = kInputs / 32, kPanel = kSteps * kTile;
@@ -124,7 +103,7 @@ void sixteen(const std::byte* from, int64_t bytes, int thread) {
           tile_load<5 + p % 3>(tile, 64);
           tile_dot_bf16<p, 4, 5 + p % 3>();
         } else {
-          split<mode>(tile, room + 2 * p * kTile);
+          split_f16<mode - 1>(tile, room + 2 * p * kTile);
           tile_load<5 + p % 3>(room + 2 * p * kTile, 64);
           tile_dot_bf16<p, 4, 5 + p % 3>();
           tile_load<5 + p % 3>(room + 2 * p * kTile + kTile, 64);

@@ -63,31 +63,6 @@ TEST(Isas, AmxAgreesWithAvx512) {
   }
 }
 
-// Tiles and dot products sum the same integers exactly: rows that go through the ones must have the bits of the others,
-// over many groups and wherever a row stands among tiles.
-TEST(Isas, TilesAgreeWithDotProducts) {
-  std::vector<std::string_view> here = cpu_isas();
-  if (std::find(here.begin(), here.end(), "amx") == here.end()) GTEST_SKIP() << "this machine has no amx";
-  Random random(21);
-  for (DType type : {DType::q8_0, DType::q4_0, DType::q4_1, DType::q5_0, DType::q5_1, DType::iq4_nl, DType::mxfp4,
-                     DType::q2_k, DType::q3_k, DType::q4_k, DType::q5_k, DType::q6_k, DType::iq4_xs, DType::iq2_xxs}) {
-    int64_t inputs = 1280, outputs = 215, rows = 95;
-    auto bytes = random_matrix(type, outputs, inputs, random);
-    Rows in(rows, inputs, random);
-    for (int64_t i = 0; i < inputs; ++i) in.row(5)[i] *= 1e-30f, in.row(6)[i] *= 1e20f, in.row(40)[i] = 0;
-    Machine machine = cpu("amx", 2, Activations::fast);
-    Weight weight = machine.upload(type, outputs, inputs, bytes);
-    Rows all(rows, outputs);
-    machine.ops->linear(weight, in.tensor(), all.tensor());
-    for (auto [first, count] :
-         {std::pair<int64_t, int64_t>{0, 16}, {3, 3}, {5, 1}, {6, 2}, {37, 8}, {40, 55}, {79, 16}}) {
-      Rows some(count, outputs);
-      machine.ops->linear(weight, in.slice(first, count), some.tensor());
-      expect_same_bits(some, all, 0, first, count, std::string(format(type).name));
-    }
-  }
-}
-
 // Sums over more inputs than any kernel takes at a time are put down and taken up again: a row by itself, which is not
 // interrupted, must have the bits it has among others.
 TEST(Isas, LongSumsMayBeInterrupted) {

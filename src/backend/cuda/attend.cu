@@ -39,13 +39,13 @@ bool attend_fits(const Attention& attention, const KvView& kv) {
 int32_t attend_chunks(int32_t visible) { return (visible + kChunk - 1) / kChunk; }
 int64_t attend_partial_floats(int64_t chunks, int32_t heads, int32_t dim) { return chunks * heads * (dim + 4); }
 
-void attend(cudaStream_t stream, const DeviceStep& step, const Attention& attention, View q, const KvView& kv, View out,
-            const AttendPlan& plan) {
+cudaError_t attend(cudaStream_t stream, const DeviceStep& step, const Attention& attention, View q, const KvView& kv,
+                   View out, const AttendPlan& plan) {
   KvMaps whole, halves;
-  if (!map_kv(whole, kv, kv.k_dim / 64) || !map_kv(halves, kv, 1))  // a driver that knows nothing of maps
-    return attend_any(stream, step, attention, q, kv, out);
+  if (!map_kv(whole, kv, kv.k_dim / 64) || !map_kv(halves, kv, 1)) return cudaErrorNotSupported;
   if (plan.shorts) attend_short(stream, step, attention, q, kv, out, whole, plan);
   if (plan.long_queries > 0) attend_long(stream, step, attention, q, kv, out, halves, plan);
+  return cudaSuccess;
 }
 
 }  // namespace millrace::cuda

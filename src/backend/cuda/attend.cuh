@@ -40,6 +40,29 @@ __host__ __device__ inline bool shapes_scores(const Attention& attention) {
   return attention.softcap > 0 || attention.slopes != nullptr || !(attention.scale > 0);
 }
 
+// Calls start with the kind of heads there are: numbers of the cache, width, and whether scores are shaped.
+template <class T, int D, bool Shaped>
+struct HeadKind {};
+template <class F>
+void by_head(const Attention& attention, const KvView& kv, F&& start) {
+  auto shaped = [&]<class T, int D>(HeadKind<T, D, false> plain) {
+    if (shapes_scores(attention))
+      start(HeadKind<T, D, true>{});
+    else
+      start(plain);
+  };
+  auto wide = [&]<class T>(HeadKind<T, 64, false> narrow) {
+    if (kv.k_dim == 64)
+      shaped(narrow);
+    else
+      shaped(HeadKind<T, 128, false>{});
+  };
+  if (kv.type == DType::f16)
+    wide(HeadKind<__half, 64, false>{});
+  else
+    wide(HeadKind<__nv_bfloat16, 64, false>{});
+}
+
 __device__ inline float power_of_two(float x) {
   float result;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));

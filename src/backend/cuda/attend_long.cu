@@ -495,23 +495,13 @@ void start(cudaStream_t stream, const DeviceStep& step, const Attention& attenti
   launch(stream, long_kernel<T, D, Shaped>, grid, kThreads, Sizes<D>::kShared, step, attention, q, kv, out, maps, work);
 }
 
-template <class T, int D>
-void start(cudaStream_t stream, const DeviceStep& step, const Attention& attention, const View& q, const KvView& kv,
-           const View& out, const KvMaps& maps, const AttendPlan& plan) {
-  return shapes_scores(attention) ? start<T, D, true>(stream, step, attention, q, kv, out, maps, plan)
-                                  : start<T, D, false>(stream, step, attention, q, kv, out, maps, plan);
-}
-
 }  // namespace
 
 void attend_long(cudaStream_t stream, const DeviceStep& step, const Attention& attention, const View& q,
                  const KvView& kv, const View& out, const KvMaps& maps, const AttendPlan& plan) {
-  if (kv.type == DType::f16) {
-    return kv.k_dim == 64 ? start<__half, 64>(stream, step, attention, q, kv, out, maps, plan)
-                          : start<__half, 128>(stream, step, attention, q, kv, out, maps, plan);
-  }
-  return kv.k_dim == 64 ? start<__nv_bfloat16, 64>(stream, step, attention, q, kv, out, maps, plan)
-                        : start<__nv_bfloat16, 128>(stream, step, attention, q, kv, out, maps, plan);
+  by_head(attention, kv, [&]<class T, int D, bool Shaped>(HeadKind<T, D, Shaped>) {
+    start<T, D, Shaped>(stream, step, attention, q, kv, out, maps, plan);
+  });
 }
 
 }  // namespace millrace::cuda

@@ -11,7 +11,8 @@
 namespace millrace::cuda {
 namespace {
 
-constexpr int kWarps = kJoiners;  // of a team
+constexpr int kWarps = kTeamWarps;
+static_assert(kWarps == kJoiners);
 constexpr int kTeamThreads = kWarps * 32;
 constexpr int kTeams = 2;
 constexpr int kThreads = kTeams * (kTeamThreads + 32);
@@ -166,7 +167,7 @@ __device__ void bring_queries(uint32_t to, const View& view, int64_t row, int gr
       four = {read(view, row, col), read(view, row, col + 1), read(view, row, col + 2), read(view, row, col + 3)};
     }
     asm volatile("st.shared.v2.b32 [%0], {%1,%2};" ::"r"(
-                     to + static_cast<uint32_t>(i / D * Team<T, D, kWarps>::kQueryPitch + i % D * 2)),
+                     to + static_cast<uint32_t>(i / D * Team<T, D>::kQueryPitch + i % D * 2)),
                  "r"(two<T>(four.x, four.y)), "r"(two<T>(four.z, four.w))
                  : "memory");
   }
@@ -200,7 +201,7 @@ __device__ inline unsigned read_counter(const unsigned* counter) {
 template <class T, int D, bool Shaped>
 struct Stretch {
   using Size = Sizes<D>;
-  using Four = Team<T, D, kWarps>;
+  using Four = Team<T, D>;
   const DeviceStep& step;
   const Attention& attention;
   const KvView& kv;
@@ -397,10 +398,10 @@ __global__ void __launch_bounds__(kThreads, 1)
                  const __grid_constant__ View q, const __grid_constant__ KvView kv, const __grid_constant__ View out,
                  const __grid_constant__ KvMaps maps, const int32_t* first_item, float* partials, unsigned* finished) {
   using Size = Sizes<D>;
-  using Four = Team<T, D, kWarps>;
+  using Four = Team<T, D>;
   extern __shared__ char raw[];
   __shared__ uint64_t full[kTeams][Size::kEntries], free[kTeams][Size::kEntries];
-  __shared__ Exchange<kWarps> exchange[kTeams];
+  __shared__ Exchange exchange[kTeams];
   __shared__ __align__(16) char queries[kTeams][Four::kQueryBytes];
   __shared__ unsigned before[kTeams][2];
   const uint32_t rings = (shared_address(raw) + 1023) & ~1023u;
@@ -455,23 +456,13 @@ void start(cudaStream_t stream, const DeviceStep& step, const Attention& attenti
          Sizes<D>::kShared, step, attention, q, kv, out, maps, plan.first_item, plan.partials, plan.finished);
 }
 
-template <class T, int D>
-void start(cudaStream_t stream, const DeviceStep& step, const Attention& attention, const View& q, const KvView& kv,
-           const View& out, const KvMaps& maps, const AttendPlan& plan) {
-  return shapes_scores(attention) ? start<T, D, true>(stream, step, attention, q, kv, out, maps, plan)
-                                  : start<T, D, false>(stream, step, attention, q, kv, out, maps, plan);
-}
-
 }  // namespace
 
 void attend_short(cudaStream_t stream, const DeviceStep& step, const Attention& attention, const View& q,
                   const KvView& kv, const View& out, const KvMaps& maps, const AttendPlan& plan) {
-  if (kv.type == DType::f16) {
-    return kv.k_dim == 64 ? start<__half, 64>(stream, step, attention, q, kv, out, maps, plan)
-                          : start<__half, 128>(stream, step, attention, q, kv, out, maps, plan);
-  }
-  return kv.k_dim == 64 ? start<__nv_bfloat16, 64>(stream, step, attention, q, kv, out, maps, plan)
-                        : start<__nv_bfloat16, 128>(stream, step, attention, q, kv, out, maps, plan);
+  by_head(attention, kv, [&]<class T, int D, bool Shaped>(HeadKind<T, D, Shaped>) {
+    start<T, D, Shaped>(stream, step, attention, q, kv, out, maps, plan);
+  });
 }
 
 }  // namespace millrace::cuda

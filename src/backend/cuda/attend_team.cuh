@@ -1,4 +1,4 @@
-// A chunk of a single row, computed by a team of four or eight warps: first each has its share of the positions, for
+// A chunk of a single row, computed by a team of four warps: first each has its share of the positions, for
 // all the heads that share keys, then each its share of a head's numbers. Loops are loops where they can be: what runs
 // once costs what reading its instructions costs. The arithmetic is that of attend.cuh. Device code.
 #pragma once
@@ -7,14 +7,14 @@
 
 namespace millrace::cuda {
 
+inline constexpr int kTeamWarps = 4;
+
 // What the warps of a team tell each other, in shared memory.
-template <int Warps>
 struct Exchange {
   static constexpr int kPitch = kChunk * 2 + 16;
   __align__(16) char weights[16 * kPitch];
-  __align__(16) float most[16][Warps];
+  __align__(16) float most[16][kTeamWarps];
   float totals[4][16][4];
-  float4 halves[Warps > 4 ? 4 : 1][32];  // sums of the first half of a quarter
 };
 
 template <class T>
@@ -31,17 +31,15 @@ __device__ uint32_t position_at(int position, int run) {
   return static_cast<uint32_t>((position & ~(run - 1)) * D * 2 + (position & (run - 1)) * 128);
 }
 
-template <class T, int D, int Warps>
+template <class T, int D>
 struct Team {
-  static_assert(Warps == 4 || Warps == 8);
-  static constexpr int kThreads = Warps * 32;
-  static constexpr int kKeys = kChunk / Warps, kKeyTiles = kKeys / 8;  // positions of a warp
-  static constexpr int kSumming = Warps < D / 16 ? Warps : D / 16;     // warps with a share of the numbers
-  static constexpr int kNumbers = D / kSumming, kTiles = kNumbers / 8;
+  static constexpr int kThreads = kTeamWarps * 32;
+  static constexpr int kKeys = kQuarter, kKeyTiles = kKeys / 8;  // positions of a warp
+  static constexpr int kNumbers = D / kTeamWarps, kTiles = kNumbers / 8;
   static constexpr int kQueryPitch = D * 2 + 16;
   static constexpr int kQueryBytes = 16 * kQueryPitch;
 
-  Exchange<Warps>& exchange;
+  Exchange& exchange;
   uint32_t queries;     // a row for each head that shares the keys, zeros up to the sixteenth
   int name, run, warp;  // name: of the team's barrier
   float scores[kKeyTiles][4], sums[kTiles][4];
@@ -117,50 +115,28 @@ struct Team {
     float less[2];
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      float all = -INFINITY;
-#pragma unroll
-      for (int w = 0; w < Warps; w += 4) {
-        const float4 four = *reinterpret_cast<const float4*>(&exchange.most[g + 8 * r][w]);
-        all = fmaxf(all, fmaxf(fmaxf(four.x, four.y), fmaxf(four.z, four.w)));
-      }
+      const float4 four = *reinterpret_cast<const float4*>(exchange.most[g + 8 * r]);
+      const float all = fmaxf(fmaxf(four.x, four.y), fmaxf(four.z, four.w));
       most[r] = all * factor;
       less[r] = all == -INFINITY ? 0.0f : -most[r];
     }
-    char* to = exchange.weights + g * Exchange<Warps>::kPitch + (warp * kKeys + 2 * t) * 2;
-    float4 lanes;
+    char* to = exchange.weights + g * Exchange::kPitch + (warp * kKeys + 2 * t) * 2;
+    float lanes[4];
 #pragma unroll
     for (int j = 0; j < kKeyTiles; ++j) {
 #pragma unroll
-      for (int i = 0; i < 4; ++i) scores[j][i] = power_of_two(fmaf(scores[j][i], factor, less[i / 2]));
-      add(lanes, j, j == 0);
+      for (int i = 0; i < 4; ++i) {
+        scores[j][i] = power_of_two(fmaf(scores[j][i], factor, less[i / 2]));
+        lanes[i] = j == 0 ? scores[j][i] : lanes[i] + scores[j][i];
+      }
       *reinterpret_cast<uint32_t*>(to + j * 16) = two<T>(scores[j][0], scores[j][1]);
-      *reinterpret_cast<uint32_t*>(to + 8 * Exchange<Warps>::kPitch + j * 16) = two<T>(scores[j][2], scores[j][3]);
+      *reinterpret_cast<uint32_t*>(to + 8 * Exchange::kPitch + j * 16) = two<T>(scores[j][2], scores[j][3]);
     }
-    if (Warps == 4)
-      put_totals(lanes);
-    else if (warp % 2 == 0)
-      exchange.halves[warp / 2][lane()] = lanes;
+    exchange.totals[warp][g][t] = lanes[0] + lanes[1];
+    exchange.totals[warp][g + 8][t] = lanes[2] + lanes[3];
     sync();
-    if (Warps == 8 && warp % 2 == 1) {  // goes on where the quarter's first half ended
-      lanes = exchange.halves[warp / 2][lane()];
-#pragma unroll
-      for (int j = 0; j < kKeyTiles; ++j) add(lanes, j, false);
-      put_totals(lanes);
-    }
   }
-  __device__ void add(float4& lanes, int j, bool begins) const {
-    const float* s = scores[j];
-    if (begins)
-      lanes = {s[0], s[1], s[2], s[3]};
-    else
-      lanes = {lanes.x + s[0], lanes.y + s[1], lanes.z + s[2], lanes.w + s[3]};
-  }
-  __device__ void put_totals(const float4& lanes) const {
-    const int quarter = warp * 4 / Warps, g = lane() / 4, t = lane() % 4;
-    exchange.totals[quarter][g][t] = lanes.x + lanes.y;
-    exchange.totals[quarter][g + 8][t] = lanes.z + lanes.w;
-  }
-  // Sum of the chunk's weights, row g + 8 r. A team of eight has to meet first.
+  // Sum of the chunk's weights, row g + 8 r.
   __device__ float total(int r) const {
     auto quarter = [&](int w) { return exchange.totals[w][lane() / 4 + 8 * r][lane() % 4]; };
     float all = (quarter(0) + quarter(1)) + (quarter(2) + quarter(3));
@@ -171,14 +147,13 @@ struct Team {
 
   // This warp's share of the numbers.
   __device__ void multiply_values(uint32_t values) {
-    if (warp >= kSumming) return;
 #pragma unroll
     for (int n = 0; n < kTiles; ++n) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) sums[n][i] = 0;
     }
-    uint32_t weights = shared_address(exchange.weights) +
-                       static_cast<uint32_t>(lane() % 16 * Exchange<Warps>::kPitch + lane() / 16 * 16);
+    uint32_t weights =
+        shared_address(exchange.weights) + static_cast<uint32_t>(lane() % 16 * Exchange::kPitch + lane() / 16 * 16);
     const uint32_t row = values + position_at<D>(lane() % 16, run);
     uint32_t pieces[kTiles / 2];
 #pragma unroll
@@ -186,7 +161,7 @@ struct Team {
       const int piece = warp * kTiles + n * 2 + lane() / 16;
       pieces[n] = row + static_cast<uint32_t>(piece / 8 * run * 128 + ((piece % 8) ^ (lane() % 8)) * 16);
     }
-#pragma unroll(Warps == 4 ? 4 : 2)
+#pragma unroll 4
     for (int k = 0; k < kChunk / 16; ++k) {
       const uint4 p = load_matrices(weights + static_cast<uint32_t>(k * 32));
       const uint32_t here = position_at<D>(k * 16, run);

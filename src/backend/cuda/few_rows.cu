@@ -78,7 +78,7 @@ __device__ void multiply_stream(const Products& work, const Cut& cut, Ring ring,
     for (int side = 0; side < (Gated ? 2 : 1); ++side) {
       const Place at = place_of<Gated>(work, unit, side);
       if (!Gated && work.residual != nullptr) read_residual(work, at, kept, lane);
-      typename Format::Sums sums;
+      Sums sums;
       for (int group = 0; group < groups; group += cut.groups) {
         barrier_wait(ring.full(), ring.round);
         take<Format>(sums, ring.at(), min(cut.groups, groups - group), mine + group * 8, lane);
@@ -91,14 +91,10 @@ __device__ void multiply_stream(const Products& work, const Cut& cut, Ring ring,
         }
         ring.next();
       }
-      finish<Format, Gated>(work, at, side, sums, kept, lane);
+      finish<Gated>(work, at, side, sums, kept, lane);
     }
   }
 }
-
-struct Previous {
-  __device__ void operator()() const { wait_for_previous(); }
-};
 
 template <class Format, bool Gated, bool Normed>
 __global__ void __launch_bounds__(kThreads, 2)
@@ -126,7 +122,7 @@ __global__ void __launch_bounds__(kThreads, 2)
   };
   fill(kFirstStages);
   char* inputs = shared + cut.streams * cut.stages * cut.stage_bytes;
-  prepare_input<typename Format::Number, Normed>(work, norm, inputs, room, Previous{});
+  prepare_input<typename Format::Number, Normed>(work, norm, inputs, room);
   fill(kMostStages);
   if (!mine) return;
   if (!helped || warp < kHelped) return multiply_stream<Format, Gated>(work, cut, ring, ahead, stream, inputs, helped);

@@ -1,4 +1,4 @@
-// What kernels for products of at most eight rows share: inputs in shared memory, normed first if need be, chunks of
+// The parts of few_rows.cu, which the lab measures too: inputs in shared memory, normed first if need be, chunks of
 // weights on their way through a warp's registers, and where sums go. kThreads threads, a warp for a panel.
 #pragma once
 
@@ -71,11 +71,10 @@ __device__ uint32_t as_two(float low, float high) {
 }
 
 // Rows that are normed first are float32.
-template <class T, int Each, class Wait>
-__device__ __forceinline__ void norm_input(const Products& work, const Norm& norm, char* inputs, float* room,
-                                           Wait wait) {
+template <class T, int Each>
+__device__ __forceinline__ void norm_input(const Products& work, const Norm& norm, char* inputs, float* room) {
   NormedRow<Each, true> numbers(norm.kind, norm.epsilon, work.cols, norm.weight);
-  wait();
+  wait_for_previous();
 #pragma unroll 1
   for (int row = 0; row < work.in.rows; ++row) {
     const auto* from = reinterpret_cast<const float*>(static_cast<const char*>(work.in.data) + row * work.in.stride);
@@ -102,10 +101,10 @@ __device__ void write_normed(const Products& work, const char* inputs) {
   }
 }
 
-// Inputs, normed first if need be, and zeros in what the last chunk has beyond them. wait() returns when they can be
-// read; all threads may use what is there afterwards.
-template <class T, bool Normed, class Wait>
-__device__ void prepare_input(const Products& work, const Norm& norm, char* inputs, float* room, Wait&& wait) {
+// Inputs, normed first if need be, and zeros in what the last chunk has beyond them. Waits for the kernel in front; all
+// threads may use what is there afterwards.
+template <class T, bool Normed>
+__device__ void prepare_input(const Products& work, const Norm& norm, char* inputs, float* room) {
   const int cols = work.cols, pitch = input_pitch(cols);
   if (cols % kChunkInputs != 0) {
     for (int i = threadIdx.x; i < work.in.rows * kChunkInputs; i += kThreads) {
@@ -115,17 +114,22 @@ __device__ void prepare_input(const Products& work, const Norm& norm, char* inpu
   }
   if constexpr (Normed) {
     if (cols <= kWidestInput / 2)
-      norm_input<T, kNormEach / 2>(work, norm, inputs, room, wait);
+      norm_input<T, kNormEach / 2>(work, norm, inputs, room);
     else
-      norm_input<T, kNormEach>(work, norm, inputs, room, wait);
+      norm_input<T, kNormEach>(work, norm, inputs, room);
     __syncthreads();
     write_normed<T>(work, inputs);
   } else {
-    wait();
+    wait_for_previous();
     bring_input<T>(work, inputs);
     __syncthreads();
   }
 }
+
+// What a lane has of a panel's outputs.
+struct Sums {
+  float all[4] = {};
+};
 
 // A chunk of a panel on its way through a warp's registers: four steps of sixteen inputs. Weights are the first
 // operand.
@@ -135,11 +139,6 @@ struct Halves {
   static constexpr int kBytes = kChunkBytes;
   static constexpr int kLeastGroups = 2, kMostGroups = 4;  // chunks of a stage
   uint4 weights[4];
-
-  struct Sums {
-    float all[4] = {};
-    __device__ float value(int i) const { return all[i]; }
-  };
   __device__ __forceinline__ void load(const char* chunk, int lane) {
     const uint32_t from =
         shared_address(chunk) + static_cast<uint32_t>(lane % 8 * 16 + lane / 8 % 2 * 1024 + lane / 16 * 128);
@@ -158,7 +157,6 @@ __device__ inline int output_of(int lane, int i) { return lane / 4 + i / 2 * 8; 
 template <DType Type>
 struct Quantised {
   using Number = __nv_bfloat16;
-  using Sums = Halves<Number>::Sums;
   static constexpr int kBytes = chunk_bytes(Type);
   static constexpr int kLeastGroups = Type == DType::q8_0 ? 4 : 8, kMostGroups = 8;
   Unpack<Type> weights[2];
@@ -184,7 +182,7 @@ struct Group {
 #pragma unroll
     for (int i = 0; i < 2; ++i) in[i] = inputs[(group * 2 + i) * 4];
   }
-  __device__ __forceinline__ void multiply_into(typename Format::Sums& sums) const {
+  __device__ __forceinline__ void multiply_into(Sums& sums) const {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       weights.multiply_into(sums, 2 * i, in[i].x, in[i].y);
@@ -196,8 +194,7 @@ struct Group {
 // A stage of weights: what comes next is read while this is multiplied. A loop of few instructions: longer ones are
 // slower than what they gain (lab/README.md).
 template <class Format>
-__device__ __forceinline__ void take(typename Format::Sums& sums, const char* stage, int groups, const uint4* inputs,
-                                     int lane) {
+__device__ __forceinline__ void take(Sums& sums, const char* stage, int groups, const uint4* inputs, int lane) {
   Group<Format> even, odd;
   even.load(stage, 0, inputs, lane);
 #pragma unroll 1
@@ -236,16 +233,16 @@ __device__ inline void read_residual(const Products& work, const Place& at, floa
 }
 
 // Where sums go. `kept` has the stream, or the gate's side.
-template <class Format, bool Gated>
-__device__ __forceinline__ void finish(const Products& work, const Place& at, int side,
-                                       const typename Format::Sums& sums, float (&kept)[4], int lane) {
+template <bool Gated>
+__device__ __forceinline__ void finish(const Products& work, const Place& at, int side, const Sums& sums,
+                                       float (&kept)[4], int lane) {
   const Products::Part& part = work.parts[at.part];
   const View gated = {work.parts[0].out, work.parts[0].out_stride * 4, work.in.rows, part.rows, work.out_form};
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
     const int token = row_of(lane, i), row = at.panel * kPanel + output_of(lane, i);
     if (token >= work.in.rows || row >= part.rows) continue;
-    const float value = part.bias != nullptr ? sums.value(i) + part.bias[row] : sums.value(i);
+    const float value = part.bias != nullptr ? sums.all[i] + part.bias[row] : sums.all[i];
     if constexpr (Gated) {
       if (side == 0)
         kept[i] = value;

@@ -113,8 +113,8 @@ struct AttendPlan {
 };
 int32_t attend_chunks(int32_t visible);
 int64_t attend_partial_floats(int64_t chunks, int32_t heads, int32_t dim);
-void attend(cudaStream_t stream, const DeviceStep& step, const Attention& attention, View q, const KvView& kv, View out,
-            const AttendPlan& plan);
+cudaError_t attend(cudaStream_t stream, const DeviceStep& step, const Attention& attention, View q, const KvView& kv,
+                   View out, const AttendPlan& plan);
 
 // ---- pack.cu
 // Rows as a file has them (16-bit or quantised) into panels.

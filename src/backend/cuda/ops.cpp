@@ -467,7 +467,7 @@ void CudaOps::attend(const Attention& attention, Tensor q, const KvView& kv, Ten
     plan.long_queries = step_->sequences;
     plan.long_rows = step_->rows;
   }
-  cuda::attend(parts_.stream, step, attention, from, kv, to, plan);
+  note(cuda::attend(parts_.stream, step, attention, from, kv, to, plan));
 }
 
 void CudaOps::gather(const int32_t* rows, Tensor in, Tensor out) {
