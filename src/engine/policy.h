@@ -29,7 +29,7 @@ struct Limits {
   int step_tokens =
       512;  // rows of a step at most; at least max_sequences, so that every running sequence gets its token
   int max_sequences = 64;        // running at once
-  int max_waiting = 1024;        // answers in the queue; more are refused
+  int max_waiting = 1024;        // answers in the queue beyond those with a place to run; more are refused
   int max_choices = 64;          // answers to one prompt
   int context = 0;               // tokens of prompt and answer together
   int max_drafts = 0;            // guessed tokens a sequence and step

@@ -50,8 +50,11 @@ Result<void> Scheduler::admissible(const Request& request, double now) const {
     return error(Code::no_memory,
                  "{} tokens need {} pages of cache, there are {} in all: shorten it or give the cache more memory",
                  total, pages, cache_.pool().pages());
-  if (static_cast<int64_t>(waiting_.size()) + request.choices > limits_.max_waiting)
-    return error(Code::overloaded, "{} answers wait already, at most {} may", waiting_.size(), limits_.max_waiting);
+  // Whoever finds a free place only waits for the next step: a burst is not refused while places are free.
+  if (std::ssize(running_) + std::ssize(waiting_) + request.choices >
+      int64_t{limits_.max_sequences} + limits_.max_waiting)
+    return error(Code::overloaded, "{} answers run and {} wait already, at most {} may run and {} wait",
+                 running_.size(), waiting_.size(), limits_.max_sequences, limits_.max_waiting);
   int uncached = static_cast<int>(request.prompt.size()) - cache_.cached(request.root, request.prompt);
   if (auto wait = policy_->too_long(load(now), request.targets, uncached))
     return error(Code::overloaded, "the first token would come in about {:.2f} s, too late to promise {:.2f} s", *wait,
