@@ -3,9 +3,9 @@
 // a minimum, sum += minimum * (the row's factor * the sum of its integers).
 //
 // Prepared rows, per tile of four and group: factors [2 pairs][4], integers [4 steps][2 pairs][16] and, with minimums,
-// sums [2 pairs][4]. A wide panel, per group: factors [4 pairs][4] and, with minimums, those [4 pairs][4]; apart from
-// them integers [4 steps][4 pairs][16]. Packed weights are the format's own business: F::values() gives two steps of a
-// pair of outputs at a time.
+// sums [2 pairs][4]. Tiles lie segment by segment (RowPlaces), in the order many rows meet a panel. A wide panel, per
+// group: factors [4 pairs][4] and, with minimums, those [4 pairs][4]; apart from them integers [4 steps][4 pairs][16].
+// Packed weights are the format's own business: F::values() gives two steps of a pair of outputs at a time.
 #pragma once
 
 #include "backend/cpu/arm/group32_row.h"
@@ -17,6 +17,23 @@ namespace {
 
 constexpr int64_t kGroup = 32;
 constexpr int kSteps = 4;  // of eight inputs, in a group
+
+// Groups of a panel that meet all rows before the next do: 20 KiB of a wide panel, which stay in the first cache.
+constexpr int64_t kSegment32 = 64;
+
+// Where prepared rows lie: [segments][tiles][groups of the segment].
+struct RowPlaces {
+  RowPlaces(int64_t rows, int64_t cols, int64_t tile_bytes)
+      : groups(cols / kGroup),
+        segment(equal_parts(groups, kSegment32)),
+        tiles(up_to(rows, kTileRows) / kTileRows),
+        bytes(tile_bytes) {}
+  int64_t groups, segment, tiles, bytes;
+
+  int64_t end(int64_t begin) const { return std::min(groups, begin + segment); }
+  // Of a tile, where the segment that begins with group `begin` begins.
+  int64_t at(int64_t tile, int64_t begin) const { return (begin * tiles + tile * (end(begin) - begin)) * bytes; }
+};
 
 struct WidePanel {
   const std::byte* values;
@@ -47,10 +64,10 @@ struct Group32 {
   template <bool whole>
   static void prepare_tile(Tensor in, int64_t begin, int64_t end, std::byte* out) {
     auto exists = [&](int64_t r) { return whole || begin + r < end; };  // rows that do not are zero
-    int64_t groups = in.cols / kGroup;
-    out += begin / kTileRows * groups * kRowBytes;
-    std::byte* split = out + groups * kRowBytes;
-    for (int64_t g = 0; g < groups; ++g, out += kRowBytes, split += kSplit32Bytes) {
+    const RowPlaces places(in.rows, in.cols, kRowBytes);
+    std::byte *split = out + places.groups * kRowBytes, *tiles = out;
+    for (int64_t g = 0; g < places.groups; ++g, out += kRowBytes, split += kSplit32Bytes) {
+      if (g % places.segment == 0) out = tiles + places.at(begin / kTileRows, g);
       float32x4_t most[kTileRows];
       auto row = [&](int64_t r) { return in.row(begin + r) + g * kGroup; };
 #pragma GCC unroll 4
@@ -89,12 +106,12 @@ struct Group32 {
   }
 
   // total of a tile += rows x wide panel, over `groups`.
-  static void multiply(const std::byte* rows, const WidePanel& panel, int64_t groups, TileAhead ahead,
+  static void multiply(const std::byte* rows, const WidePanel& panel, int64_t groups, const std::byte* ahead,
                        TileSums& total) {
 #ifdef __ARM_FEATURE_MATMUL_INT8
     if constexpr (!mins) {
       static_assert(kRowBytes == kTile32Bytes);
-      return multiply_group32_tile(rows, panel.values, panel.value_bytes, panel.factors, groups, total, ahead);
+      return multiply_group32_tile(rows, panel.values, panel.value_bytes, panel.factors, groups, ahead, total);
     }
 #endif
     (void)ahead;
@@ -145,9 +162,12 @@ template <class F>
 struct Group32Linear {
   using Form = Group32<F::kMins>;
   static constexpr int64_t kDirectRows = 4;    // up to so many, widening a panel costs more than it saves
-  static constexpr int64_t kSegment = 96;      // groups: 30 KiB of a wide panel, which stay in the first cache
   static constexpr int64_t kValueBytes = 256;  // of a wide panel, a group
-  static constexpr int64_t kWideBytes = kSegment * (Form::kFactorBytes + kValueBytes);
+  static constexpr int64_t kWideBytes = kSegment32 * (Form::kFactorBytes + kValueBytes);
+
+  static RowPlaces rows_of(const LinearPart& part) {
+    return RowPlaces(part.prepared_rows, part.weight->cols, Form::kRowBytes);
+  }
 
   static int64_t packed_bytes(int64_t rows, int64_t cols) {
     return up_to(rows, kPanel) / kPanel * (cols / kGroup) * F::kBytes;
@@ -176,9 +196,9 @@ struct Group32Linear {
     }
   }
 
-  // Widens `groups` of a panel into `out`, room for kSegment of them; values that lie as the tile takes them stay.
+  // Widens `groups` of a panel into `out`, room for kSegment32 of them; values that lie as the tile takes them stay.
   static WidePanel widen(const std::byte* packed, int64_t groups, std::byte* out) {
-    std::byte *factors = out, *values = out + kSegment * Form::kFactorBytes;
+    std::byte *factors = out, *values = out + kSegment32 * Form::kFactorBytes;
     WidePanel panel{F::kWideValues >= 0 ? packed + F::kWideValues : values,
                     F::kWideValues >= 0 ? F::kBytes : kValueBytes, factors};
     for (int64_t g = 0; g < groups; ++g, packed += F::kBytes, factors += Form::kFactorBytes) {
@@ -186,11 +206,11 @@ struct Group32Linear {
       F::factors(packed, factor);
       if constexpr (F::kMins) F::minimums(packed, minimum);
       for (int half = 0; half < 2; ++half) {
-        store_twice(factors + half * 32, vget_low_f32(factor[half]));
-        store_twice(factors + half * 32 + 16, vget_high_f32(factor[half]));
+        store_f32(factors + half * 32, low_twice(factor[half]));
+        store_f32(factors + half * 32 + 16, high_twice(factor[half]));
         if constexpr (F::kMins) {
-          store_twice(factors + 64 + half * 32, vget_low_f32(minimum[half]));
-          store_twice(factors + 64 + half * 32 + 16, vget_high_f32(minimum[half]));
+          store_f32(factors + 64 + half * 32, low_twice(minimum[half]));
+          store_f32(factors + 64 + half * 32 + 16, high_twice(minimum[half]));
         }
       }
       if constexpr (F::kWideValues < 0) {
@@ -211,13 +231,15 @@ struct Group32Linear {
   // One row, `Panels` panels at once.
   template <int Panels>
   static void one_row(const LinearPart& part, int64_t row, int64_t output) {
-    int64_t groups = part.weight->cols / kGroup;
-    const std::byte* rows = part.prepared + row / kTileRows * groups * Form::kRowBytes;
+    const RowPlaces places = rows_of(part);
+    const int64_t groups = places.groups;
+    const std::byte* rows = nullptr;
     const std::byte* packed = part.weight->data + output / kPanel * groups * F::kBytes;
     float32x4_t total[Panels][2];
 #pragma GCC unroll 8
     for (int i = 0; i < Panels * 2; ++i) total[i / 2][i % 2] = vdupq_n_f32(0);
     for (int64_t g = 0; g < groups; ++g, rows += Form::kRowBytes, packed += F::kBytes) {
+      if (g % places.segment == 0) rows = part.prepared + places.at(row / kTileRows, g);
       int8x16_t a[kSteps];
 #pragma GCC unroll 4
       for (int k = 0; k < kSteps; ++k) a[k] = load_s8(rows + 32 + k * 32);
@@ -275,14 +297,16 @@ struct Group32Linear {
   template <int RowPairs>
   static void few_rows(const LinearPart& part, int64_t row, int64_t count, int64_t output) {
     constexpr int kTiles = (RowPairs + 1) / 2;
-    int64_t groups = part.weight->cols / kGroup;
+    const RowPlaces places = rows_of(part);
+    const int64_t groups = places.groups;
     const std::byte* rows[kTiles];
-    for (int t = 0; t < kTiles; ++t) rows[t] = part.prepared + (row / kTileRows + t) * groups * Form::kRowBytes;
     const std::byte* group = part.weight->data + output / kPanel * groups * F::kBytes;
     float32x4_t total[RowPairs][kPairs];
 #pragma GCC unroll 16
     for (int i = 0; i < RowPairs * kPairs; ++i) total[i / kPairs][i % kPairs] = vdupq_n_f32(0);
     for (int64_t g = 0; g < groups; ++g, group += F::kBytes) {
+      for (int t = 0; t < kTiles && g % places.segment == 0; ++t)
+        rows[t] = part.prepared + places.at(row / kTileRows + t, g);
       float32x4_t factor[2], minimum[2];
       F::factors(group, factor);
       if constexpr (F::kMins) F::minimums(group, minimum);
@@ -324,26 +348,25 @@ struct Group32Linear {
 
   // Many rows: a segment of a panel is widened once and meets every tile of rows.
   static void many_rows(const LinearPart& part, int64_t output) {
-    int64_t groups = part.weight->cols / kGroup, tiles = up_to(part.rows, kTileRows) / kTileRows;
+    const RowPlaces places = rows_of(part);
+    const int64_t first = part.first_row / kTileRows, tiles = up_to(part.rows, kTileRows) / kTileRows;
     float* sums = reinterpret_cast<float*>(part.scratch + kWideBytes);  // [tiles, kTileFloats]
-    const std::byte* packed = part.weight->data + output / kPanel * groups * F::kBytes;
-    const std::byte* rows = part.prepared + part.first_row / kTileRows * groups * Form::kRowBytes;
-    const int64_t segment = equal_parts(groups, kSegment);
-    for (int64_t g = 0; g < groups; g += segment) {
-      int64_t count = std::min(segment, groups - g);
+    const std::byte* packed = part.weight->data + output / kPanel * places.groups * F::kBytes;
+    const bool last = output + kPanel >= part.weight->rows;
+    for (int64_t g = 0; g < places.groups; g = places.end(g)) {
+      const int64_t count = places.end(g) - g;
       WidePanel panel = widen(packed + g * F::kBytes, count, part.scratch);
       // Meanwhile the memory brings the same segment of the panel after this one, a part with each of the first tiles.
-      const std::byte* next = packed + (groups + g) * F::kBytes;
+      const std::byte* next = packed + (places.groups + g) * F::kBytes;
       for (int64_t t = 0; t < tiles; ++t) {
-        const std::byte* tile = rows + (t * groups + g) * Form::kRowBytes;
-        bool useful = output + kPanel < part.weight->rows && t * kTileAhead < F::kBytes;
-        TileAhead ahead = useful ? TileAhead{next + t * count * kTileAhead, kTileAhead} : TileAhead{tile, 0};
+        const bool useful = !last && t * kTileAhead < F::kBytes;
         TileSums total;
 #pragma GCC unroll 8
         for (int i = 0; i < 2 * kPairs; ++i)
           total[i] = g == 0 ? vdupq_n_f32(0) : vld1q_f32(sums + t * kTileFloats + 4 * i);
-        Form::multiply(tile, panel, count, ahead, total);
-        if (g + count == groups) {
+        Form::multiply(part.prepared + places.at(first + t, g), panel, count,
+                       useful ? next + t * count * kTileAhead : nullptr, total);
+        if (g + count == places.groups) {
           int64_t row = t * kTileRows;
           write_sums(part, total, part.first_row + row, std::min(kTileRows, part.rows - row), output, F::kAfter);
           continue;

@@ -11,13 +11,8 @@
 namespace millrace::cpu {
 namespace {
 
-// What a tile asks the memory for while it computes: three lines at `at` with every group, then `bytes` further. Only
-// what exists may be asked for: a request for memory that nobody has touched yet takes longer than a whole group.
-struct TileAhead {
-  const std::byte* at;
-  int64_t bytes;  // kTileAhead, or 0 to stay
-};
-constexpr int64_t kTileAhead = 192;
+constexpr int64_t kTile32Bytes = 160;  // of a tile of rows, a group
+constexpr int64_t kTileAhead = 192;    // asked for with every group
 
 #ifdef __ARM_FEATURE_MATMUL_INT8
 
@@ -35,7 +30,6 @@ constexpr int64_t kTileAhead = 192;
   "ldp q24, q25, [%[values], #" #offset        \
   "]\n"                                        \
   "ldp q26, q27, [%[values], #" #offset " + 32]\n"
-#define MILLRACE_FETCH(offset) "prfm pldl2keep, [%[ahead], #" #offset "]\n"
 #define MILLRACE_STEP       \
   MILLRACE_MMLA(8, 28, 24)  \
   MILLRACE_MMLA(12, 29, 24) \
@@ -44,76 +38,85 @@ constexpr int64_t kTileAhead = 192;
   MILLRACE_MMLA(10, 28, 26) MILLRACE_MMLA(14, 29, 26) MILLRACE_MMLA(11, 28, 27) MILLRACE_MMLA(15, 29, 27)
 #define MILLRACE_LOAD(from, offset, to) "ldr q" #to ", [%[" #from "], #" #offset "]\n"
 #define MILLRACE_LOAD2(from, offset, to, and_to) "ldp q" #to ", q" #and_to ", [%[" #from "], #" #offset "]\n"
+#define MILLRACE_FETCH(offset) "prfm pldl2keep, [%[ahead], #" #offset "]\n"
+#define MILLRACE_FETCHED "add %[ahead], %[ahead], #192\n"
+#define MILLRACE_NOTHING(offset)
 
-constexpr int64_t kTile32Bytes = 160;  // of a tile of rows, a group
+// The first group has none before it, the last none after it.
+#define MILLRACE_TILE(FETCH, FETCHED) \
+  asm volatile(\
+      MILLRACE_CLEAR(8) MILLRACE_CLEAR(9) MILLRACE_CLEAR(10) MILLRACE_CLEAR(11)\
+      MILLRACE_CLEAR(12) MILLRACE_CLEAR(13) MILLRACE_CLEAR(14) MILLRACE_CLEAR(15)\
+      FETCH(0) MILLRACE_LOAD_STEP(32, 0) MILLRACE_STEP\
+      FETCH(64) MILLRACE_LOAD_STEP(64, 64) MILLRACE_STEP\
+      FETCH(128) MILLRACE_LOAD_STEP(96, 128) MILLRACE_STEP\
+      MILLRACE_LOAD_STEP(128, 192) MILLRACE_STEP\
+      FETCHED\
+      "add %[rows], %[rows], #160\n"\
+      "add %[values], %[values], %[value_bytes]\n"\
+      "subs %[groups], %[groups], #1\n"\
+      "b.eq 2f\n"\
+      "1:\n"\
+      MILLRACE_LOAD2(rows, -160, 18, 19) MILLRACE_LOAD(factors, 0, 20) MILLRACE_FLOAT(16, 8) FETCH(0)\
+      MILLRACE_FLOAT(17, 12) MILLRACE_LOAD2(values, 0, 22, 23) MILLRACE_BOTH(21, 20, 18)\
+      MILLRACE_FMLA(0, 16, 21) MILLRACE_BOTH(20, 20, 19) MILLRACE_LOAD2(rows, 32, 28, 29)\
+      MILLRACE_LOAD2(values, 32, 24, 25) MILLRACE_FMLA(4, 17, 20) MILLRACE_FLOAT(17, 13)\
+      MILLRACE_LOAD(factors, 16, 20) MILLRACE_FLOAT(16, 9) MILLRACE_CLEAR(8) MILLRACE_MMLA(8, 28, 22)\
+      MILLRACE_CLEAR(9) MILLRACE_MMLA(9, 28, 23) MILLRACE_BOTH(21, 20, 18) MILLRACE_BOTH(20, 20, 19)\
+      MILLRACE_FMLA(5, 17, 20) MILLRACE_LOAD(factors, 32, 20) MILLRACE_FMLA(1, 16, 21) MILLRACE_CLEAR(12)\
+      MILLRACE_FLOAT(16, 10) MILLRACE_CLEAR(10) MILLRACE_MMLA(10, 28, 24) MILLRACE_MMLA(12, 29, 22)\
+      MILLRACE_BOTH(21, 20, 18) MILLRACE_BOTH(20, 20, 19) MILLRACE_LOAD2(rows, 64, 30, 31)\
+      MILLRACE_FLOAT(17, 14) MILLRACE_CLEAR(13) FETCH(64) MILLRACE_MMLA(13, 29, 23)\
+      MILLRACE_FMLA(2, 16, 21) MILLRACE_FMLA(6, 17, 20) MILLRACE_FLOAT(17, 15) MILLRACE_LOAD(factors, 48, 20)\
+      MILLRACE_FLOAT(16, 11) MILLRACE_CLEAR(15) MILLRACE_CLEAR(11) MILLRACE_LOAD2(values, 64, 26, 27)\
+      MILLRACE_LOAD2(values, 96, 22, 23) MILLRACE_MMLA(11, 28, 25) MILLRACE_MMLA(15, 29, 25) MILLRACE_CLEAR(14)\
+      MILLRACE_MMLA(14, 29, 24) MILLRACE_LOAD2(values, 128, 24, 25) MILLRACE_MMLA(10, 30, 22)\
+      MILLRACE_MMLA(9, 30, 27) MILLRACE_BOTH(21, 20, 18) MILLRACE_BOTH(20, 20, 19) MILLRACE_MMLA(8, 30, 26)\
+      MILLRACE_MMLA(11, 30, 23) MILLRACE_LOAD2(rows, 96, 28, 29) MILLRACE_MMLA(13, 31, 27)\
+      MILLRACE_MMLA(12, 31, 26) MILLRACE_MMLA(15, 31, 23) MILLRACE_MMLA(14, 31, 22)\
+      MILLRACE_LOAD2(values, 160, 26, 27) MILLRACE_MMLA(14, 29, 26) FETCH(128)\
+      MILLRACE_LOAD2(values, 192, 22, 23) MILLRACE_MMLA(8, 28, 24) MILLRACE_MMLA(12, 29, 24)\
+      MILLRACE_MMLA(9, 28, 25) MILLRACE_FMLA(7, 17, 20) MILLRACE_MMLA(10, 28, 26) MILLRACE_MMLA(15, 29, 27)\
+      MILLRACE_LOAD2(rows, 128, 30, 31) MILLRACE_MMLA(8, 30, 22) MILLRACE_MMLA(13, 29, 25)\
+      MILLRACE_MMLA(13, 31, 23) MILLRACE_MMLA(11, 28, 27) MILLRACE_MMLA(12, 31, 22) MILLRACE_FMLA(3, 16, 21)\
+      MILLRACE_LOAD2(values, 224, 24, 25) MILLRACE_MMLA(10, 30, 24) MILLRACE_MMLA(15, 31, 25)\
+      MILLRACE_MMLA(9, 30, 23) MILLRACE_MMLA(14, 31, 24) MILLRACE_MMLA(11, 30, 25)\
+      "add %[rows], %[rows], #160\n"\
+      "add %[values], %[values], %[value_bytes]\n"\
+      "add %[factors], %[factors], #64\n"\
+      FETCHED\
+      "subs %[groups], %[groups], #1\n"\
+      "b.ne 1b\n"\
+      "2:\n"\
+      "ldp q30, q31, [%[rows], #-160]\n"\
+      "ldp q24, q25, [%[factors]]\n"\
+      "ldp q26, q27, [%[factors], #32]\n"\
+      MILLRACE_FLOAT(8, 8) MILLRACE_FLOAT(9, 9) MILLRACE_FLOAT(10, 10) MILLRACE_FLOAT(11, 11)\
+      MILLRACE_FLOAT(12, 12) MILLRACE_FLOAT(13, 13) MILLRACE_FLOAT(14, 14) MILLRACE_FLOAT(15, 15)\
+      MILLRACE_BOTH(16, 24, 30) MILLRACE_BOTH(17, 25, 30) MILLRACE_BOTH(18, 26, 30) MILLRACE_BOTH(19, 27, 30)\
+      MILLRACE_BOTH(20, 24, 31) MILLRACE_BOTH(21, 25, 31) MILLRACE_BOTH(22, 26, 31) MILLRACE_BOTH(23, 27, 31)\
+      MILLRACE_FMLA(0, 8, 16) MILLRACE_FMLA(1, 9, 17) MILLRACE_FMLA(2, 10, 18) MILLRACE_FMLA(3, 11, 19)\
+      MILLRACE_FMLA(4, 12, 20) MILLRACE_FMLA(5, 13, 21) MILLRACE_FMLA(6, 14, 22) MILLRACE_FMLA(7, 15, 23)\
+      : [s0] "+w"(sums[0]), [s1] "+w"(sums[1]), [s2] "+w"(sums[2]), [s3] "+w"(sums[3]), [s4] "+w"(sums[4]),\
+        [s5] "+w"(sums[5]), [s6] "+w"(sums[6]), [s7] "+w"(sums[7]), [rows] "+&r"(rows), [values] "+&r"(values),\
+        [groups] "+&r"(groups), [factors] "+&r"(factors), [ahead] "+&r"(ahead)\
+      : [value_bytes] "r"(value_bytes)\
+      : "cc", "memory", "v8", "v9", "v10", "v11", "v12", "v13", "v14", "v15", "v16", "v17", "v18", "v19", "v20", "v21",\
+        "v22", "v23", "v24", "v25", "v26", "v27", "v28", "v29", "v30", "v31");
 
 // sums of a tile += rows x panel, over `groups` (at least one). Rows are as Group32 prepares them, kTile32Bytes a
-// group; values [4 steps][4 pairs][16], `value_bytes` from group to group; factors [4 pairs][4].
+// group; values [4 steps][4 pairs][16], `value_bytes` from group to group; factors [4 pairs][4]. Meanwhile asks the
+// memory for groups x kTileAhead bytes from `ahead` on, if that is not null. Only what exists may be asked for: a
+// request for memory that nobody has touched yet takes longer than a whole group.
 inline void multiply_group32_tile(const std::byte* rows, const std::byte* values, int64_t value_bytes,
-                                  const std::byte* factors, int64_t groups, float32x4_t (&sums)[8], TileAhead next) {
-  static_assert(kTile32Bytes == 160);
-  const std::byte* ahead = next.at;
-  asm volatile(
-      // The first group has none before it.
-      MILLRACE_CLEAR(8) MILLRACE_CLEAR(9) MILLRACE_CLEAR(10) MILLRACE_CLEAR(11)
-      MILLRACE_CLEAR(12) MILLRACE_CLEAR(13) MILLRACE_CLEAR(14) MILLRACE_CLEAR(15)
-      MILLRACE_FETCH(0) MILLRACE_LOAD_STEP(32, 0) MILLRACE_STEP
-      MILLRACE_FETCH(64) MILLRACE_LOAD_STEP(64, 64) MILLRACE_STEP
-      MILLRACE_FETCH(128) MILLRACE_LOAD_STEP(96, 128) MILLRACE_STEP
-      MILLRACE_LOAD_STEP(128, 192) MILLRACE_STEP
-      "add %[ahead], %[ahead], %[ahead_bytes]\n"
-      "add %[rows], %[rows], #160\n"
-      "add %[values], %[values], %[value_bytes]\n"
-      "subs %[groups], %[groups], #1\n"
-      "b.eq 2f\n"
-      "1:\n"
-      MILLRACE_LOAD2(rows, -160, 18, 19) MILLRACE_LOAD(factors, 0, 20) MILLRACE_FLOAT(16, 8) MILLRACE_FETCH(0)
-      MILLRACE_FLOAT(17, 12) MILLRACE_LOAD2(values, 0, 22, 23) MILLRACE_BOTH(21, 20, 18)
-      MILLRACE_FMLA(0, 16, 21) MILLRACE_BOTH(20, 20, 19) MILLRACE_LOAD2(rows, 32, 28, 29)
-      MILLRACE_LOAD2(values, 32, 24, 25) MILLRACE_FMLA(4, 17, 20) MILLRACE_FLOAT(17, 13)
-      MILLRACE_LOAD(factors, 16, 20) MILLRACE_FLOAT(16, 9) MILLRACE_CLEAR(8) MILLRACE_MMLA(8, 28, 22)
-      MILLRACE_CLEAR(9) MILLRACE_MMLA(9, 28, 23) MILLRACE_BOTH(21, 20, 18) MILLRACE_BOTH(20, 20, 19)
-      MILLRACE_FMLA(5, 17, 20) MILLRACE_LOAD(factors, 32, 20) MILLRACE_FMLA(1, 16, 21) MILLRACE_CLEAR(12)
-      MILLRACE_FLOAT(16, 10) MILLRACE_CLEAR(10) MILLRACE_MMLA(10, 28, 24) MILLRACE_MMLA(12, 29, 22)
-      MILLRACE_BOTH(21, 20, 18) MILLRACE_BOTH(20, 20, 19) MILLRACE_LOAD2(rows, 64, 30, 31)
-      MILLRACE_FLOAT(17, 14) MILLRACE_CLEAR(13) MILLRACE_FETCH(64) MILLRACE_MMLA(13, 29, 23)
-      MILLRACE_FMLA(2, 16, 21) MILLRACE_FMLA(6, 17, 20) MILLRACE_FLOAT(17, 15) MILLRACE_LOAD(factors, 48, 20)
-      MILLRACE_FLOAT(16, 11) MILLRACE_CLEAR(15) MILLRACE_CLEAR(11) MILLRACE_LOAD2(values, 64, 26, 27)
-      MILLRACE_LOAD2(values, 96, 22, 23) MILLRACE_MMLA(11, 28, 25) MILLRACE_MMLA(15, 29, 25) MILLRACE_CLEAR(14)
-      MILLRACE_MMLA(14, 29, 24) MILLRACE_LOAD2(values, 128, 24, 25) MILLRACE_MMLA(10, 30, 22)
-      MILLRACE_MMLA(9, 30, 27) MILLRACE_BOTH(21, 20, 18) MILLRACE_BOTH(20, 20, 19) MILLRACE_MMLA(8, 30, 26)
-      MILLRACE_MMLA(11, 30, 23) MILLRACE_LOAD2(rows, 96, 28, 29) MILLRACE_MMLA(13, 31, 27)
-      MILLRACE_MMLA(12, 31, 26) MILLRACE_MMLA(15, 31, 23) MILLRACE_MMLA(14, 31, 22)
-      MILLRACE_LOAD2(values, 160, 26, 27) MILLRACE_MMLA(14, 29, 26) MILLRACE_FETCH(128)
-      MILLRACE_LOAD2(values, 192, 22, 23) MILLRACE_MMLA(8, 28, 24) MILLRACE_MMLA(12, 29, 24)
-      MILLRACE_MMLA(9, 28, 25) MILLRACE_FMLA(7, 17, 20) MILLRACE_MMLA(10, 28, 26) MILLRACE_MMLA(15, 29, 27)
-      MILLRACE_LOAD2(rows, 128, 30, 31) MILLRACE_MMLA(8, 30, 22) MILLRACE_MMLA(13, 29, 25)
-      MILLRACE_MMLA(13, 31, 23) MILLRACE_MMLA(11, 28, 27) MILLRACE_MMLA(12, 31, 22) MILLRACE_FMLA(3, 16, 21)
-      MILLRACE_LOAD2(values, 224, 24, 25) MILLRACE_MMLA(10, 30, 24) MILLRACE_MMLA(15, 31, 25)
-      MILLRACE_MMLA(9, 30, 23) MILLRACE_MMLA(14, 31, 24) MILLRACE_MMLA(11, 30, 25)
-      "add %[rows], %[rows], #160\n"
-      "add %[values], %[values], %[value_bytes]\n"
-      "add %[factors], %[factors], #64\n"
-      "add %[ahead], %[ahead], %[ahead_bytes]\n"
-      "subs %[groups], %[groups], #1\n"
-      "b.ne 1b\n"
-      // The last group has none after it.
-      "2:\n"
-      "ldp q30, q31, [%[rows], #-160]\n"
-      "ldp q24, q25, [%[factors]]\n"
-      "ldp q26, q27, [%[factors], #32]\n"
-      MILLRACE_FLOAT(8, 8) MILLRACE_FLOAT(9, 9) MILLRACE_FLOAT(10, 10) MILLRACE_FLOAT(11, 11)
-      MILLRACE_FLOAT(12, 12) MILLRACE_FLOAT(13, 13) MILLRACE_FLOAT(14, 14) MILLRACE_FLOAT(15, 15)
-      MILLRACE_BOTH(16, 24, 30) MILLRACE_BOTH(17, 25, 30) MILLRACE_BOTH(18, 26, 30) MILLRACE_BOTH(19, 27, 30)
-      MILLRACE_BOTH(20, 24, 31) MILLRACE_BOTH(21, 25, 31) MILLRACE_BOTH(22, 26, 31) MILLRACE_BOTH(23, 27, 31)
-      MILLRACE_FMLA(0, 8, 16) MILLRACE_FMLA(1, 9, 17) MILLRACE_FMLA(2, 10, 18) MILLRACE_FMLA(3, 11, 19)
-      MILLRACE_FMLA(4, 12, 20) MILLRACE_FMLA(5, 13, 21) MILLRACE_FMLA(6, 14, 22) MILLRACE_FMLA(7, 15, 23)
-      : [s0] "+w"(sums[0]), [s1] "+w"(sums[1]), [s2] "+w"(sums[2]), [s3] "+w"(sums[3]), [s4] "+w"(sums[4]),
-        [s5] "+w"(sums[5]), [s6] "+w"(sums[6]), [s7] "+w"(sums[7]), [rows] "+&r"(rows), [values] "+&r"(values),
-        [groups] "+&r"(groups), [factors] "+&r"(factors), [ahead] "+&r"(ahead)
-      : [value_bytes] "r"(value_bytes), [ahead_bytes] "r"(next.bytes)
-      : "cc", "memory", "v8", "v9", "v10", "v11", "v12", "v13", "v14", "v15", "v16", "v17", "v18", "v19", "v20", "v21",
-        "v22", "v23", "v24", "v25", "v26", "v27", "v28", "v29", "v30", "v31");
+                                  const std::byte* factors, int64_t groups, const std::byte* ahead,
+                                  float32x4_t (&sums)[8]) {
+  static_assert(kTile32Bytes == 160 && kTileAhead == 192);
+  if (ahead != nullptr) {
+    MILLRACE_TILE(MILLRACE_FETCH, MILLRACE_FETCHED)
+  } else {
+    MILLRACE_TILE(MILLRACE_NOTHING, )
+  }
 }
 
 #undef MILLRACE_MMLA
@@ -122,10 +125,13 @@ inline void multiply_group32_tile(const std::byte* rows, const std::byte* values
 #undef MILLRACE_BOTH
 #undef MILLRACE_FMLA
 #undef MILLRACE_LOAD_STEP
-#undef MILLRACE_FETCH
 #undef MILLRACE_STEP
 #undef MILLRACE_LOAD
 #undef MILLRACE_LOAD2
+#undef MILLRACE_FETCH
+#undef MILLRACE_FETCHED
+#undef MILLRACE_NOTHING
+#undef MILLRACE_TILE
 
 #endif
 
