@@ -6,6 +6,9 @@
 
 #include "backend/cpu/arm/formats32.h"
 #include "backend/cpu/arm/group256.h"
+#ifndef MILLRACE_DIRECT
+#define MILLRACE_DIRECT 192
+#endif
 
 namespace millrace::cpu {
 namespace {
@@ -24,7 +27,8 @@ template <int halves, bool mins, bool signed_scales>
 struct SuperGroup {
   static constexpr int kHalves = halves;
   static constexpr bool kMins = mins;
-  static constexpr int64_t kSplits = 0;
+  static constexpr bool kSplits = false;
+  static constexpr int64_t kDirectRows = 0;
   static constexpr int kSubgroups = 8 * halves;
   static constexpr int64_t kScales = mins ? 32 : 16, kMinimums = kScales + kSubgroups * 8;
   static constexpr int64_t kCodes = kMinimums + (mins ? halves * 64 : 0);
@@ -72,13 +76,19 @@ struct Q45K : SuperGroup<1, true, false> {
   static constexpr int64_t kBits = kCodes, kNibbles = kCodes + (fifth ? kSpans * kOneBitBytes : 0);
   static constexpr int64_t kBytes = kNibbles + kSpans * kNibbleBytes, kFileBytes = sizeof(Stored);
   static constexpr float kAfter = 1;
-  static constexpr int64_t kSplits = fifth ? 0 : 3;
+  static constexpr bool kSplits = !fifth;
+  static constexpr int64_t kDirectRows = fifth ? 0 : MILLRACE_DIRECT;
   static constexpr int64_t kSplitRow = 0, kSplitRowBytes = kSplitBytes;
 
 #ifdef __ARM_FEATURE_MATMUL_INT8
   static void multiply_row(const std::byte* row, const std::byte* group, float* totals, const std::byte* ahead) {
     static_assert(kScales == 32 && kMinimums == 96 && (fifth || kNibbles == 160));
     multiply_q4_k_row(row, group, totals, ahead);
+  }
+  template <int pairs>
+  static void multiply_tile(const std::byte* tile, int64_t values, const std::byte* group, float* sums,
+                            const std::byte* ahead) {
+    multiply_q4_k_tile<pairs>(tile, values, group, sums, ahead);
   }
 #endif
   static int64_t scale_index(int n, int subgroup) { return kScales + subgroup / 2 * 16 + 2 * n + subgroup % 2; }
@@ -149,7 +159,7 @@ using Q5K = Q45K<layout::Q5K, true>;
 struct Q6K : SuperGroup<2, false, true> {
   static constexpr int64_t kBytes = kCodes + 4 * 3 * 2 * kPairs * 16, kFileBytes = sizeof(layout::Q6K);
   static constexpr float kAfter = 0.25f;
-  static constexpr int64_t kSplits = 2;
+  static constexpr bool kSplits = true;
   static constexpr int64_t kSplitRow = kSplitBytes, kSplitRowBytes = kThirdsBytes;
 
 #ifdef __ARM_FEATURE_MATMUL_INT8

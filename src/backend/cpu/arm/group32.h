@@ -278,18 +278,24 @@ struct Group32Linear {
   }
 
 #ifdef __ARM_FEATURE_MATMUL_INT8
-  // One row alone, by the format's own loop. Panels follow one another in memory: one stream, asked for early.
-  static void lone_row(const LinearPart& part, int64_t output) {
-    int64_t groups = part.weight->cols / kGroup, begin = output / kPanel * groups * F::kBytes;
+  // One row alone, by the format's own loop; returns the output after those it has computed. Panels follow one another
+  // in memory: one stream, asked for early.
+  static int64_t lone_row(const LinearPart& part, int64_t output) {
+    constexpr int64_t kMost = F::kLoneRow == LoneRow::split ? 16 : 1;  // panels at a time
+    int64_t groups = part.weight->cols / kGroup, panel_bytes = groups * F::kBytes;
+    int64_t begin = output / kPanel * panel_bytes, panels = std::min(kMost, up_to(part.end - output, kPanel) / kPanel);
+    if (bytes_ahead(*part.weight, begin + panels * panel_bytes) == 0) panels = 1;
+    int64_t ahead = bytes_ahead(*part.weight, begin + panels * panel_bytes);
     const std::byte* packed = part.weight->data + begin;
-    int64_t ahead = bytes_ahead(*part.weight, begin + groups * F::kBytes);
-    float totals[kPanel];
+    float totals[kMost * kPanel];
     if constexpr (F::kLoneRow == LoneRow::split) {
-      multiply_q4_0_row(part.prepared + groups * Form::kRowBytes, packed, groups, ahead, totals);
+      multiply_q4_0_row(part.prepared + groups * Form::kRowBytes, packed, groups, panels, ahead, totals);
     } else {
       multiply_q8_0_row(part.prepared, Form::kRowBytes, packed, groups, ahead, totals);
     }
-    write_row(part, part.first_row, output, vld1q_f32(totals), vld1q_f32(totals + 4), F::kAfter);
+    for (const float* t = totals; t < totals + panels * kPanel; t += kPanel, output += kPanel)
+      write_row(part, part.first_row, output, vld1q_f32(t), vld1q_f32(t + 4), F::kAfter);
+    return output;
   }
 #endif
 
@@ -383,7 +389,7 @@ struct Group32Linear {
 #ifdef __ARM_FEATURE_MATMUL_INT8
     if constexpr (F::kLoneRow != LoneRow::plain) {
       if (part.prepared_rows == 1) {
-        for (; output < part.end; output += kPanel) lone_row(part, output);
+        while (output < part.end) output = lone_row(part, output);
       }
     }
 #endif

@@ -183,6 +183,11 @@ inline void write_row(const LinearPart& part, int64_t row, int64_t output, float
   const float* bias = part.weight->bias;
   int64_t outputs = std::min<int64_t>(kPanel, part.end - output);
   float* out = part.out.row(row) + output;
+  if (outputs == kPanel && bias == nullptr) {
+    vst1q_f32(out, vmulq_n_f32(low, after));
+    vst1q_f32(out + 4, vmulq_n_f32(high, after));
+    return;
+  }
   float sums[kPanel];
   vst1q_f32(sums, vmulq_n_f32(low, after));
   vst1q_f32(sums + 4, vmulq_n_f32(high, after));
