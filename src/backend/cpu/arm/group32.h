@@ -254,13 +254,13 @@ struct Group32Linear {
         }
       }
       if constexpr (F::kWideValues < 0) {
-        for (int p = 0; p < kPairs; ++p) {
-          for (int j = 0; j < 2; ++j) {
-            int8x16_t w[2];
-            F::values(packed, p, j, w);
-            store_s8(values + (2 * j * kPairs + p) * 16, w[0]);
-            store_s8(values + ((2 * j + 1) * kPairs + p) * 16, w[1]);
-          }
+#pragma GCC unroll 2
+        for (int j = 0; j < 2; ++j) {
+          int8x16_t w[kPairs][2];
+#pragma GCC unroll 4
+          for (int p = 0; p < kPairs; ++p) F::values(packed, p, j, w[p]);
+#pragma GCC unroll 8
+          for (int i = 0; i < 2 * kPairs; ++i) store_s8(values + (2 * j * kPairs + i) * 16, w[i % kPairs][i / kPairs]);
         }
         values += kValueBytes;
       }
