@@ -6,9 +6,6 @@
 
 #include "backend/cpu/arm/formats32.h"
 #include "backend/cpu/arm/group256.h"
-#ifndef MILLRACE_DIRECT
-#define MILLRACE_DIRECT 192
-#endif
 
 namespace millrace::cpu {
 namespace {
@@ -77,7 +74,7 @@ struct Q45K : SuperGroup<1, true, false> {
   static constexpr int64_t kBytes = kNibbles + kSpans * kNibbleBytes, kFileBytes = sizeof(Stored);
   static constexpr float kAfter = 1;
   static constexpr bool kSplits = !fifth;
-  static constexpr int64_t kDirectRows = fifth ? 0 : MILLRACE_DIRECT;
+  static constexpr int64_t kDirectRows = fifth ? 0 : 12;
   static constexpr int64_t kSplitRow = 0, kSplitRowBytes = kSplitBytes;
 
 #ifdef __ARM_FEATURE_MATMUL_INT8
@@ -160,12 +157,18 @@ struct Q6K : SuperGroup<2, false, true> {
   static constexpr int64_t kBytes = kCodes + 4 * 3 * 2 * kPairs * 16, kFileBytes = sizeof(layout::Q6K);
   static constexpr float kAfter = 0.25f;
   static constexpr bool kSplits = true;
+  static constexpr int64_t kDirectRows = 8;
   static constexpr int64_t kSplitRow = kSplitBytes, kSplitRowBytes = kThirdsBytes;
 
 #ifdef __ARM_FEATURE_MATMUL_INT8
   static void multiply_row(const std::byte* row, const std::byte* group, float* totals, const std::byte* ahead) {
     static_assert(kScales == 16 && kCodes == 144);
     multiply_q6_k_row(row, group, totals, ahead);
+  }
+  template <int pairs>
+  static void multiply_tile(const std::byte* tile, int64_t values, const std::byte* group, float* sums,
+                            const std::byte* ahead) {
+    multiply_q6_k_tile<pairs>(tile, values, group, sums, ahead);
   }
 #endif
   // Eight bytes of a third's step.

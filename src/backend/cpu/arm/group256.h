@@ -30,8 +30,7 @@ constexpr int kLowBits = 6;
 constexpr int64_t kAllSplitBytes = kSplitBytes + kThirdsBytes;
 
 inline int64_t super_prepared_bytes(int64_t rows, int64_t cols) {
-  return cols / kSuper *
-         (up_to(rows, kTileRows) / kTileRows * kSuperRowBytes + (rows == 1 ? kAllSplitBytes : 0));
+  return cols / kSuper * (up_to(rows, kTileRows) / kTileRows * kSuperRowBytes + (rows == 1 ? kAllSplitBytes : 0));
 }
 
 // [low parts][high parts] of eight sums each of two rows, at out and out + distance.
@@ -79,9 +78,9 @@ inline void super_prepare(Tensor in, int64_t begin, int64_t end, std::byte* out)
 // inputs, 2: per 16), kMins; factors() and minimum_factors() of eight outputs; scales(): int32 of eight outputs for a
 // span and half; minimums(): of a pair of outputs for subgroups 8h..8h+7; values(): steps 2j and 2j+1 of a span and
 // pair, times a power of two that kAfter undoes; kSplits: a row alone is faster split, and then kSplitRow, where split
-// rows of its kind begin, kSplitRowBytes of a group, and multiply_row(), a group with such a row; kDirectRows, up to how
-// many rows are faster straight from packed weights, and if any multiply_tile(), a group with a tile of rows; pack()
-// eight rows' groups (null: zeros) and unpack() one of them.
+// rows of its kind begin, kSplitRowBytes of a group, and multiply_row(), a group with such a row; kDirectRows, up to
+// how many rows are faster straight from packed weights, and if any multiply_tile(), a group with a tile of rows;
+// pack() eight rows' groups (null: zeros) and unpack() one of them.
 template <class F>
 struct Group256Linear {
   static constexpr int64_t kSpanBytes = F::kHalves * 64 + kSpanSteps * 64;
