@@ -120,32 +120,41 @@ struct Group256Linear {
     }
   }
 
+  // Scales and integers of a group's spans.
+  static void widen_spans(const std::byte* packed, std::byte* out) {
+    int32x4_t next[2] = {vdupq_n_s32(0), vdupq_n_s32(0)};
+    for (int span = kSpans - 1; span >= 0; --span) {
+      std::byte* to = out + span * kSpanBytes;
+      for (int half = F::kHalves - 1; half >= 0; --half) {
+        int32x4_t scale[2];
+        F::scales(packed, span, half, scale);
+        for (int i = 0; i < 2; ++i) {
+          float32x4_t less = vreinterpretq_f32_s32(vsubq_s32(scale[i], next[i]));
+          store_f32(to + (half * kPairs + 2 * i) * 16, low_twice(less));
+          store_f32(to + (half * kPairs + 2 * i + 1) * 16, high_twice(less));
+          if (kRunning) next[i] = scale[i];
+        }
+      }
+      for (int p = 0; p < kPairs; ++p) {
+        for (int j = 0; j < 2; ++j) {
+          int8x16_t w[2];
+          F::values(packed, span, p, j, w);
+          store_s8(to + F::kHalves * 64 + (2 * j * kPairs + p) * 16, w[0]);
+          store_s8(to + F::kHalves * 64 + ((2 * j + 1) * kPairs + p) * 16, w[1]);
+        }
+      }
+    }
+  }
+
   // Widens `groups` of a panel, and asks the memory for those that lie `ahead` bytes on. A function of its own: inside
   // another, g++ 12 runs out of registers.
   [[gnu::noinline]] static void widen(const std::byte* packed, int64_t groups, int64_t ahead, std::byte* out) {
     for (int64_t g = 0; g < groups; ++g, packed += F::kBytes, out += kWideBytes) {
       for (int64_t line = 0; line < F::kBytes; line += 64) __builtin_prefetch(packed + ahead + line, 0, 2);
-      int32x4_t next[2] = {vdupq_n_s32(0), vdupq_n_s32(0)};
-      for (int span = kSpans - 1; span >= 0; --span) {
-        std::byte* to = out + span * kSpanBytes;
-        for (int half = F::kHalves - 1; half >= 0; --half) {
-          int32x4_t scale[2];
-          F::scales(packed, span, half, scale);
-          for (int i = 0; i < 2; ++i) {
-            float32x4_t less = vreinterpretq_f32_s32(vsubq_s32(scale[i], next[i]));
-            store_f32(to + (half * kPairs + 2 * i) * 16, low_twice(less));
-            store_f32(to + (half * kPairs + 2 * i + 1) * 16, high_twice(less));
-            if (kRunning) next[i] = scale[i];
-          }
-        }
-        for (int p = 0; p < kPairs; ++p) {
-          for (int j = 0; j < 2; ++j) {
-            int8x16_t w[2];
-            F::values(packed, span, p, j, w);
-            store_s8(to + F::kHalves * 64 + (2 * j * kPairs + p) * 16, w[0]);
-            store_s8(to + F::kHalves * 64 + ((2 * j + 1) * kPairs + p) * 16, w[1]);
-          }
-        }
+      if constexpr (F::kWidens) {
+        F::widen_spans(packed, out);
+      } else {
+        widen_spans(packed, out);
       }
       float32x4_t factor[2], least[2];
       F::factors(packed, factor);

@@ -9,6 +9,25 @@
 namespace millrace::cpu {
 namespace {
 
+// Q4_K: indices that make four words, twice two, of the scales of a pair of outputs: [pair][even span, odd span].
+#define MILLRACE_INDICES(i) \
+  { 0xffffff00u + (i), 0xffffff02u + (i), 0xffffff00u + (i), 0xffffff02u + (i) }
+alignas(16) inline constexpr uint32_t kPairScales[8][4] = {
+    MILLRACE_INDICES(0), MILLRACE_INDICES(1), MILLRACE_INDICES(4),  MILLRACE_INDICES(5),
+    MILLRACE_INDICES(8), MILLRACE_INDICES(9), MILLRACE_INDICES(12), MILLRACE_INDICES(13)};
+#undef MILLRACE_INDICES
+
+// Q6_K: indices that make four words, twice two, of eight scales extended to 16 bits, of which the second byte is the
+// sign.
+#define MILLRACE_INDICES(i)                                                                            \
+  {                                                                                                    \
+    0x01010100u + 0x01010101u * (i), 0x03030302u + 0x01010101u * (i), 0x01010100u + 0x01010101u * (i), \
+        0x03030302u + 0x01010101u * (i)                                                                \
+  }
+alignas(16) inline constexpr uint32_t kSignedScales[4][4] = {MILLRACE_INDICES(0), MILLRACE_INDICES(4),
+                                                             MILLRACE_INDICES(8), MILLRACE_INDICES(12)};
+#undef MILLRACE_INDICES
+
 #ifdef __ARM_FEATURE_MATMUL_INT8
 
 // What is left out for a single pair of rows.
@@ -39,14 +58,6 @@ namespace {
 #define MILLRACE_STORE(second, p) "str q9, [%[sums], #16 * " #p "]\n" second("str q10, [%[sums], #64 + 16 * " #p "]\n")
 
 // ---- Q4_K
-
-// Indices that make four words, twice two, of the scales of a pair of outputs: [pair][even span, odd span].
-#define MILLRACE_INDICES(i) \
-  { 0xffffff00u + (i), 0xffffff02u + (i), 0xffffff00u + (i), 0xffffff02u + (i) }
-alignas(16) inline constexpr uint32_t kPairScales[8][4] = {
-    MILLRACE_INDICES(0), MILLRACE_INDICES(1), MILLRACE_INDICES(4),  MILLRACE_INDICES(5),
-    MILLRACE_INDICES(8), MILLRACE_INDICES(9), MILLRACE_INDICES(12), MILLRACE_INDICES(13)};
-#undef MILLRACE_INDICES
 
 // v0-7 scaled sums, v8-15 sums of an even span and v16-23 of the odd one after it, v24-25 rows of the first and v26-27
 // of the second, v28-29 codes, v30 mask.
@@ -155,16 +166,6 @@ inline void multiply_q4_k_tile(const std::byte* tile, int64_t values, const std:
 #undef MILLRACE_GROUP
 
 // ---- Q6_K
-
-// Indices that make four words, twice two, of eight scales extended to 16 bits, of which the second byte is the sign.
-#define MILLRACE_INDICES(i)                                                                            \
-  {                                                                                                    \
-    0x01010100u + 0x01010101u * (i), 0x03030302u + 0x01010101u * (i), 0x01010100u + 0x01010101u * (i), \
-        0x03030302u + 0x01010101u * (i)                                                                \
-  }
-alignas(16) inline constexpr uint32_t kSignedScales[4][4] = {MILLRACE_INDICES(0), MILLRACE_INDICES(4),
-                                                             MILLRACE_INDICES(8), MILLRACE_INDICES(12)};
-#undef MILLRACE_INDICES
 
 // v0-7 scaled sums, v8-15 sums of a subgroup, v16-17 codes of two pairs of outputs, v18-19 and v22-23 what they are
 // made of, v20-21 scales of two subgroups, v24-25 rows, v26-29 indices, v30-31 masks.
