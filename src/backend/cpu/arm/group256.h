@@ -30,8 +30,7 @@ constexpr int kLowBits = 6;
 constexpr int64_t kAllSplitBytes = kSplitBytes + kThirdsBytes;
 
 inline int64_t super_prepared_bytes(int64_t rows, int64_t cols) {
-  return cols / kSuper *
-         (up_to(rows, kTileRows) / kTileRows * kSuperRowBytes + (rows == 1 ? kAllSplitBytes : 0));
+  return cols / kSuper * (up_to(rows, kTileRows) / kTileRows * kSuperRowBytes + (rows == 1 ? kAllSplitBytes : 0));
 }
 
 // [low parts][high parts] of eight sums each of two rows, at out and out + distance.
@@ -79,9 +78,9 @@ inline void super_prepare(Tensor in, int64_t begin, int64_t end, std::byte* out)
 // inputs, 2: per 16), kMins; factors() and minimum_factors() of eight outputs; scales(): int32 of eight outputs for a
 // span and half; minimums(): of a pair of outputs for subgroups 8h..8h+7; values(): steps 2j and 2j+1 of a span and
 // pair, times a power of two that kAfter undoes; kSplits: a row alone is faster split, and then kSplitRow, where split
-// rows of its kind begin, kSplitRowBytes of a group, and multiply_row(), a group with such a row; kDirectRows, up to how
-// many rows are faster straight from packed weights, and if any multiply_tile(), a group with a tile of rows; pack()
-// eight rows' groups (null: zeros) and unpack() one of them.
+// rows of its kind begin, kSplitRowBytes of a group, and multiply_row(), a group with such a row; kDirectRows, up to
+// how many rows are faster straight from packed weights, and if any multiply_tile(), a group with a tile of rows;
+// pack() eight rows' groups (null: zeros) and unpack() one of them.
 template <class F>
 struct Group256Linear {
   static constexpr int64_t kSpanBytes = F::kHalves * 64 + kSpanSteps * 64;
@@ -121,32 +120,41 @@ struct Group256Linear {
     }
   }
 
+  // Scales and integers of a group's spans.
+  static void widen_spans(const std::byte* packed, std::byte* out) {
+    int32x4_t next[2] = {vdupq_n_s32(0), vdupq_n_s32(0)};
+    for (int span = kSpans - 1; span >= 0; --span) {
+      std::byte* to = out + span * kSpanBytes;
+      for (int half = F::kHalves - 1; half >= 0; --half) {
+        int32x4_t scale[2];
+        F::scales(packed, span, half, scale);
+        for (int i = 0; i < 2; ++i) {
+          float32x4_t less = vreinterpretq_f32_s32(vsubq_s32(scale[i], next[i]));
+          store_f32(to + (half * kPairs + 2 * i) * 16, low_twice(less));
+          store_f32(to + (half * kPairs + 2 * i + 1) * 16, high_twice(less));
+          if (kRunning) next[i] = scale[i];
+        }
+      }
+      for (int p = 0; p < kPairs; ++p) {
+        for (int j = 0; j < 2; ++j) {
+          int8x16_t w[2];
+          F::values(packed, span, p, j, w);
+          store_s8(to + F::kHalves * 64 + (2 * j * kPairs + p) * 16, w[0]);
+          store_s8(to + F::kHalves * 64 + ((2 * j + 1) * kPairs + p) * 16, w[1]);
+        }
+      }
+    }
+  }
+
   // Widens `groups` of a panel, and asks the memory for those that lie `ahead` bytes on. A function of its own: inside
   // another, g++ 12 runs out of registers.
   [[gnu::noinline]] static void widen(const std::byte* packed, int64_t groups, int64_t ahead, std::byte* out) {
     for (int64_t g = 0; g < groups; ++g, packed += F::kBytes, out += kWideBytes) {
       for (int64_t line = 0; line < F::kBytes; line += 64) __builtin_prefetch(packed + ahead + line, 0, 2);
-      int32x4_t next[2] = {vdupq_n_s32(0), vdupq_n_s32(0)};
-      for (int span = kSpans - 1; span >= 0; --span) {
-        std::byte* to = out + span * kSpanBytes;
-        for (int half = F::kHalves - 1; half >= 0; --half) {
-          int32x4_t scale[2];
-          F::scales(packed, span, half, scale);
-          for (int i = 0; i < 2; ++i) {
-            float32x4_t less = vreinterpretq_f32_s32(vsubq_s32(scale[i], next[i]));
-            store_f32(to + (half * kPairs + 2 * i) * 16, low_twice(less));
-            store_f32(to + (half * kPairs + 2 * i + 1) * 16, high_twice(less));
-            if (kRunning) next[i] = scale[i];
-          }
-        }
-        for (int p = 0; p < kPairs; ++p) {
-          for (int j = 0; j < 2; ++j) {
-            int8x16_t w[2];
-            F::values(packed, span, p, j, w);
-            store_s8(to + F::kHalves * 64 + (2 * j * kPairs + p) * 16, w[0]);
-            store_s8(to + F::kHalves * 64 + ((2 * j + 1) * kPairs + p) * 16, w[1]);
-          }
-        }
+      if constexpr (F::kWidens) {
+        F::widen_spans(packed, out);
+      } else {
+        widen_spans(packed, out);
       }
       float32x4_t factor[2], least[2];
       F::factors(packed, factor);
