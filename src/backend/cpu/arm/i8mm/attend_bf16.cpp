@@ -10,6 +10,7 @@
 #include <algorithm>
 
 #include "backend/cpu/arm/arm.h"
+#include "backend/cpu/arm/i8mm/bfmmla.h"
 #include "backend/cpu/arm/softmax.h"
 
 namespace millrace::cpu {
@@ -249,10 +250,11 @@ template <int Pairs, int Vectors>
   for (int i = 0; i < Vectors; ++i) store_bf16(weights + i * Pairs * 16, vcvt_bf16_f32(x[i]));
 }
 
+constexpr float kLog2e = 1.44269504f;
+
 // A query's scores become weights in bfloat16, one half of a pair.
 template <int Pairs>
 void softmax(const AttendChunk& chunk, int32_t query, int32_t columns, float* scores, std::byte* weights) {
-  constexpr float kLog2e = 1.44269504f;
   Scores of = finish_scores(chunk, query, columns, scores);
   chunk.most[query] = of.most;
   float factor = of.factor * kLog2e;
@@ -265,13 +267,17 @@ void softmax(const AttendChunk& chunk, int32_t query, int32_t columns, float* sc
 // ---- values
 // -----------------------------------------------------------------------------------------------------------------
 
-// Sums of the weights as they were rounded.
-template <int Pairs>
-void total_weights(const AttendChunk& chunk, const std::byte* weights, int32_t fours, int32_t first, int32_t count) {
+bfloat16x8_t bf16_ones() {
   // g++ 12 makes a float16 1.0 of a constant bfloat16 1.0; it must not know that this is one.
   uint16_t one = 0x3f80;
   asm("" : "+r"(one));
-  const bfloat16x8_t ones = vreinterpretq_bf16_u16(vdupq_n_u16(one));
+  return vreinterpretq_bf16_u16(vdupq_n_u16(one));
+}
+
+// Sums of the weights as they were rounded.
+template <int Pairs>
+void total_weights(const AttendChunk& chunk, const std::byte* weights, int32_t fours, int32_t first, int32_t count) {
+  const bfloat16x8_t ones = bf16_ones();
   float32x4_t sum[Pairs];
 #pragma GCC unroll 4
   for (int m = 0; m < Pairs; ++m) sum[m] = vdupq_n_f32(0);
@@ -385,7 +391,123 @@ void each_block(int32_t queries, F f) {
   }
 }
 
+// ---- one chunk of few queries
+// -----------------------------------------------------------------------------------------------
+
+// Three or four queries that see all of a chunk whose pages keep sixteen tokens together: what decoding is made of. The
+// same sums in the same order as below, in fewer steps.
+bool is_few(const AttendChunk& chunk) {
+  const KvView& kv = *chunk.kv;
+  bool all = chunk.positions == kAttendChunk && is_plain(*chunk.attention);
+  for (int32_t i = 0; i < chunk.queries && all; ++i) all = chunk.begin[i] <= 0 && chunk.end[i] >= kAttendChunk;
+  return all && chunk.queries >= 3 && chunk.queries <= 4 && kv.page_tokens % 16 == 0 && kv.k_dim % 16 == 0 &&
+         kv.v_dim % 16 == 0;
+}
+
+// The first queries' rows of [pair][columns / 2].
+template <int Queries>
+[[gnu::always_inline]] inline void rows_of(const Sums& sums, float32x4_t (&rows)[Queries][4]) {
+#pragma GCC unroll 4
+  for (int i = 0; i < Queries; ++i) {
+#pragma GCC unroll 4
+    for (int n = 0; n < 4; ++n) {
+      float64x2_t a = vreinterpretq_f64_f32(sums.of[i / 2][2 * n]);
+      float64x2_t b = vreinterpretq_f64_f32(sums.of[i / 2][2 * n + 1]);
+      rows[i][n] = vreinterpretq_f32_f64(i % 2 == 0 ? vzip1q_f64(a, b) : vzip2q_f64(a, b));
+    }
+  }
+}
+
+// scores [Queries][kAttendChunk], and the largest of each.
+template <int Queries>
+void score_few(const AttendChunk& chunk, const std::byte* queries, const std::byte* const* pieces, float* scores) {
+  float32x4_t most[Queries];
+  const int32_t steps = chunk.k_dim / kStep;
+  for (int32_t j = 0; j < kAttendChunk; j += 16, pieces += steps / 4) {
+    float32x4_t rows[Queries][4];
+    rows_of(score_sixteen(chunk.keys[j], chunk.keys[j + kBlockKeys], queries, steps, pieces), rows);
+#pragma GCC unroll 4
+    for (int i = 0; i < Queries; ++i) {
+#pragma GCC unroll 4
+      for (int n = 0; n < 4; ++n) vst1q_f32(scores + i * kAttendChunk + j + 4 * n, rows[i][n]);
+      float32x4_t largest = vmaxq_f32(vmaxq_f32(rows[i][0], rows[i][1]), vmaxq_f32(rows[i][2], rows[i][3]));
+      most[i] = j == 0 ? largest : vmaxq_f32(most[i], largest);
+    }
+  }
+#pragma GCC unroll 4
+  for (int i = 0; i < Queries; ++i) chunk.most[i] = vmaxvq_f32(most[i]) * chunk.attention->scale;
+}
+
+// Weights of all queries, and their totals, eight positions at a time.
+template <int Queries>
+void softmax_few(const AttendChunk& chunk, const float* scores, std::byte* weights) {
+  constexpr int kPairs = 2;
+  float factor = chunk.attention->scale * kLog2e;
+  const bfloat16x8_t ones = bf16_ones();
+  float32x4_t offset[Queries], sum[kPairs] = {vdupq_n_f32(0), vdupq_n_f32(0)};
+#pragma GCC unroll 4
+  for (int i = 0; i < Queries; ++i) offset[i] = vdupq_n_f32(chunk.most[i] == kNothing ? 0.0f : -chunk.most[i] * kLog2e);
+  for (int32_t j = 0; j < kAttendChunk; j += 8, weights += 2 * kPairs * 16) {
+    float32x4_t x[2 * Queries];
+#pragma GCC unroll 8
+    for (int i = 0; i < 2 * Queries; ++i)
+      x[i] = vfmaq_n_f32(offset[i / 2], vld1q_f32(scores + i / 2 * kAttendChunk + j + i % 2 * 4), factor);
+    exp2_rough(x);
+#pragma GCC unroll 4
+    for (int i = 0; i < 2 * kPairs; ++i) {  // [four][pair]
+      const int m = i % kPairs, four = i / kPairs;
+      bfloat16x8_t pair = vcvtq_low_bf16_f32(x[4 * m + four]);
+      if (2 * m + 1 < Queries) pair = vcvtq_high_bf16_f32(pair, x[(4 * m + 2 + four) % (2 * Queries)]);
+      vst1q_bf16(reinterpret_cast<bfloat16_t*>(weights + i * 16), pair);
+      sum[m] = vbfmmlaq_f32(sum[m], pair, ones);
+    }
+  }
+#pragma GCC unroll 4
+  for (int i = 0; i < Queries; ++i)
+    chunk.total[i] = i % 2 == 0 ? vgetq_lane_f32(sum[i / 2], 0) : vgetq_lane_f32(sum[i / 2], 2);
+}
+
+template <int Queries>
+void weigh_few(const AttendChunk& chunk, const std::byte* weights, const std::byte* const* pieces) {
+  constexpr int32_t kRuns = kAttendChunk / 16;
+  const Order order = order_of(*chunk.kv);
+  const std::byte* values[kRuns];
+  for (int32_t i = 0; i < kRuns; ++i) {  // pointers are to tokens one after another
+    int32_t together = i * 16 & (order.tokens - 1);
+    values[i] = chunk.values[i * 16] - int64_t{together} * chunk.v_dim * 2 + together / kStep * order.four();
+  }
+  for (int32_t dim = 0; dim < chunk.v_dim; dim += 16, pieces += kRuns) {
+    float32x4_t rows[Queries][4];
+    rows_of(weigh_sixteen(values, order.dimension(dim), kRuns, weights, pieces), rows);
+#pragma GCC unroll 4
+    for (int i = 0; i < Queries; ++i) {
+#pragma GCC unroll 4
+      for (int n = 0; n < 4; ++n) vst1q_f32(chunk.sums + i * chunk.sums_stride + dim + 4 * n, rows[i][n]);
+    }
+  }
+}
+
+// As many pieces as the loops ask for; where less is needed next, lines that are near already.
+const std::byte* const* pieces_of(const AttendChunk& chunk) {
+  Ahead& ahead = *chunk.ahead;
+  int32_t first = ahead.next;
+  ahead.next = first + (chunk.k_dim + chunk.v_dim) * kAttendChunk * 2 / Ahead::kPiece;
+  while (ahead.count < ahead.next) ahead.pieces[ahead.count++] = chunk.keys[0];
+  return ahead.pieces + first;
+}
+
+template <int Queries>
+void attend_few(const AttendChunk& chunk) {
+  Room room(chunk.scratch);
+  arrange_queries(chunk, 0, Queries, 2, chunk.k_dim / kStep, room.queries);
+  const std::byte* const* pieces = pieces_of(chunk);
+  score_few<Queries>(chunk, room.queries, pieces, room.scores);
+  softmax_few<Queries>(chunk, room.scores, room.weights);
+  weigh_few<Queries>(chunk, room.weights, pieces + chunk.k_dim * kAttendChunk * 2 / Ahead::kPiece);
+}
+
 void attend(const AttendChunk& chunk) {
+  if (is_few(chunk)) return chunk.queries == 3 ? attend_few<3>(chunk) : attend_few<4>(chunk);
   Room room(chunk.scratch);
   Operands operands = find_operands(chunk, room);
   each_block(chunk.queries, [&](int32_t first, int32_t count, auto pairs) {
