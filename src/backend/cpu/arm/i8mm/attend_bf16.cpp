@@ -400,8 +400,8 @@ bool is_few(const AttendChunk& chunk) {
   const KvView& kv = *chunk.kv;
   bool all = chunk.positions == kAttendChunk && is_plain(*chunk.attention);
   for (int32_t i = 0; i < chunk.queries && all; ++i) all = chunk.begin[i] <= 0 && chunk.end[i] >= kAttendChunk;
-  return all && chunk.queries >= 3 && chunk.queries <= 4 && kv.page_tokens % 16 == 0 && kv.k_dim % 16 == 0 &&
-         kv.v_dim % 16 == 0;
+  return all && chunk.queries >= 3 && chunk.queries <= 4 && kv.page_tokens % 16 == 0 && kv.k_dim % 64 == 0 &&
+         kv.v_dim % 64 == 0;
 }
 
 // The first queries' rows of [pair][columns / 2].
@@ -423,7 +423,7 @@ template <int Queries>
 void score_few(const AttendChunk& chunk, const std::byte* queries, const std::byte* const* pieces, float* scores) {
   float32x4_t most[Queries];
   const int32_t steps = chunk.k_dim / kStep;
-  for (int32_t j = 0; j < kAttendChunk; j += 16, pieces += steps / 4) {
+  for (int32_t j = 0; j < kAttendChunk; j += 16, pieces += steps / 16 * 3) {
     float32x4_t rows[Queries][4];
     rows_of(score_sixteen(chunk.keys[j], chunk.keys[j + kBlockKeys], queries, steps, pieces), rows);
 #pragma GCC unroll 4
@@ -440,7 +440,8 @@ void score_few(const AttendChunk& chunk, const std::byte* queries, const std::by
 
 // Weights of all queries, and their totals, eight positions at a time.
 template <int Queries>
-void softmax_few(const AttendChunk& chunk, const float* scores, std::byte* weights) {
+void softmax_few(const AttendChunk& chunk, const float* scores, const std::byte* const* pieces, std::byte* weights) {
+  const int32_t more = (chunk.k_dim + chunk.v_dim) / 128;
   constexpr int kPairs = 2;
   float factor = chunk.attention->scale * kLog2e;
   const bfloat16x8_t ones = bf16_ones();
@@ -452,6 +453,10 @@ void softmax_few(const AttendChunk& chunk, const float* scores, std::byte* weigh
 #pragma GCC unroll 8
     for (int i = 0; i < 2 * Queries; ++i)
       x[i] = vfmaq_n_f32(offset[i / 2], vld1q_f32(scores + i / 2 * kAttendChunk + j + i % 2 * 4), factor);
+    for (int32_t i = 0; i < more; ++i, ++pieces) {
+#pragma GCC unroll 8
+      for (int32_t at = 0; at < Ahead::kPiece; at += 64) __builtin_prefetch(*pieces + at, 0, 2);
+    }
     exp2_rough(x);
 #pragma GCC unroll 4
     for (int i = 0; i < 2 * kPairs; ++i) {  // [four][pair]
@@ -476,7 +481,7 @@ void weigh_few(const AttendChunk& chunk, const std::byte* weights, const std::by
     int32_t together = i * 16 & (order.tokens - 1);
     values[i] = chunk.values[i * 16] - int64_t{together} * chunk.v_dim * 2 + together / kStep * order.four();
   }
-  for (int32_t dim = 0; dim < chunk.v_dim; dim += 16, pieces += kRuns) {
+  for (int32_t dim = 0; dim < chunk.v_dim; dim += 16, pieces += kRuns / 4 * 3) {
     float32x4_t rows[Queries][4];
     rows_of(weigh_sixteen(values, order.dimension(dim), kRuns, weights, pieces), rows);
 #pragma GCC unroll 4
@@ -502,8 +507,10 @@ void attend_few(const AttendChunk& chunk) {
   arrange_queries(chunk, 0, Queries, 2, chunk.k_dim / kStep, room.queries);
   const std::byte* const* pieces = pieces_of(chunk);
   score_few<Queries>(chunk, room.queries, pieces, room.scores);
-  softmax_few<Queries>(chunk, room.scores, room.weights);
-  weigh_few<Queries>(chunk, room.weights, pieces + chunk.k_dim * kAttendChunk * 2 / Ahead::kPiece);
+  pieces += chunk.k_dim / 64 * 24;
+  softmax_few<Queries>(chunk, room.scores, pieces, room.weights);
+  pieces += (chunk.k_dim + chunk.v_dim) / 128 * 16;
+  weigh_few<Queries>(chunk, room.weights, pieces);
 }
 
 void attend(const AttendChunk& chunk) {

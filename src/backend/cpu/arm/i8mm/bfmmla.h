@@ -37,14 +37,15 @@ static_assert(Ahead::kPiece == 512);
   "bfmmla %[a7].4s, v16.8h, v25.8h\n"    \
   "bfmmla %[b7].4s, v17.8h, v25.8h\n"
 
-#define MILLRACE_STEP(pairs, eight, at, other, from, line) \
-  "ldp q16, q17, [%[pair], #" #pairs "]\n"                 \
-  "ldp q18, q19, [%[" #eight "], #" #at "]\n"              \
-  "ldp q20, q21, [%[" #eight "], #" #at " + 32]\n"         \
-  "ldp q22, q23, [%[" #other "], #" #from "]\n"            \
-  "ldp q24, q25, [%[" #other "], #" #from " + 32]\n"       \
-  "prfm pldl2keep, [%[line], #" #line "]\n"                \
-  "prfm pldl2keep, [%[line], #" #line " + 64]\n" MILLRACE_MULTIPLY
+#define MILLRACE_STEP(pairs, eight, at, other, from) \
+  "ldp q16, q17, [%[pair], #" #pairs "]\n"           \
+  "ldp q18, q19, [%[" #eight "], #" #at "]\n"        \
+  "ldp q20, q21, [%[" #eight "], #" #at " + 32]\n"   \
+  "ldp q22, q23, [%[" #other "], #" #from "]\n"      \
+  "ldp q24, q25, [%[" #other "], #" #from " + 32]\n" MILLRACE_MULTIPLY
+
+#define MILLRACE_PIECE "ldr %[line], [%[pieces]], #8\n"
+#define MILLRACE_LINE(at) "prfm pldl2keep, [%[line], #" #at "]\n"
 
 #define MILLRACE_NONE                                                                                             \
   "movi %[a0].4s, #0\nmovi %[a1].4s, #0\nmovi %[a2].4s, #0\nmovi %[a3].4s, #0\nmovi %[a4].4s, #0\nmovi %[a5].4s, " \
@@ -68,15 +69,26 @@ static_assert(Ahead::kPiece == 512);
   asm volatile(
       MILLRACE_NONE
       "1:\n"
-      "ldr %[line], [%[pieces]], #8\n"
-      MILLRACE_STEP(0, first, 0, second, 0, 0)
-      MILLRACE_STEP(32, first, 64, second, 64, 128)
-      MILLRACE_STEP(64, first, 128, second, 128, 256)
-      MILLRACE_STEP(96, first, 192, second, 192, 384)
-      "add %[pair], %[pair], #128\n"
-      "add %[first], %[first], #256\n"
-      "add %[second], %[second], #256\n"
-      "subs %[steps], %[steps], #4\n"
+      MILLRACE_PIECE MILLRACE_LINE(0) MILLRACE_LINE(64) MILLRACE_STEP(0, first, 0, second, 0)
+      MILLRACE_LINE(128) MILLRACE_STEP(32, first, 64, second, 64)
+      MILLRACE_LINE(192) MILLRACE_LINE(256) MILLRACE_STEP(64, first, 128, second, 128)
+      MILLRACE_LINE(320) MILLRACE_STEP(96, first, 192, second, 192)
+      MILLRACE_LINE(384) MILLRACE_LINE(448) MILLRACE_STEP(128, first, 256, second, 256)
+      MILLRACE_PIECE MILLRACE_LINE(0) MILLRACE_STEP(160, first, 320, second, 320)
+      MILLRACE_LINE(64) MILLRACE_LINE(128) MILLRACE_STEP(192, first, 384, second, 384)
+      MILLRACE_LINE(192) MILLRACE_STEP(224, first, 448, second, 448)
+      MILLRACE_LINE(256) MILLRACE_LINE(320) MILLRACE_STEP(256, first, 512, second, 512)
+      MILLRACE_LINE(384) MILLRACE_STEP(288, first, 576, second, 576)
+      MILLRACE_LINE(448) MILLRACE_PIECE MILLRACE_LINE(0) MILLRACE_STEP(320, first, 640, second, 640)
+      MILLRACE_LINE(64) MILLRACE_STEP(352, first, 704, second, 704)
+      MILLRACE_LINE(128) MILLRACE_LINE(192) MILLRACE_STEP(384, first, 768, second, 768)
+      MILLRACE_LINE(256) MILLRACE_STEP(416, first, 832, second, 832)
+      MILLRACE_LINE(320) MILLRACE_LINE(384) MILLRACE_STEP(448, first, 896, second, 896)
+      MILLRACE_LINE(448) MILLRACE_STEP(480, first, 960, second, 960)
+      "add %[pair], %[pair], #512\n"
+      "add %[first], %[first], #1024\n"
+      "add %[second], %[second], #1024\n"
+      "subs %[steps], %[steps], #16\n"
       "b.gt 1b\n"
       : MILLRACE_SUMS(sums), [first] "+&r"(first), [second] "+&r"(second), [pair] "+&r"(pairs), [steps] "+&r"(steps),
         [pieces] "+&r"(pieces), [line] "=&r"(line)
@@ -95,14 +107,31 @@ static_assert(Ahead::kPiece == 512);
       MILLRACE_NONE
       "1:\n"
       "ldr %[run], [%[values]], #8\n"
-      "ldr %[line], [%[pieces]], #8\n"
       "add %[run], %[run], %[place]\n"
-      MILLRACE_STEP(0, run, 0, run, 64, 0)
-      MILLRACE_STEP(32, run, 128, run, 192, 128)
-      MILLRACE_STEP(64, run, 256, run, 320, 256)
-      MILLRACE_STEP(96, run, 384, run, 448, 384)
-      "add %[pair], %[pair], #128\n"
-      "subs %[runs], %[runs], #1\n"
+      MILLRACE_PIECE MILLRACE_LINE(0) MILLRACE_LINE(64) MILLRACE_STEP(0, run, 0, run, 64)
+      MILLRACE_LINE(128) MILLRACE_STEP(32, run, 128, run, 192)
+      MILLRACE_LINE(192) MILLRACE_LINE(256) MILLRACE_STEP(64, run, 256, run, 320)
+      MILLRACE_LINE(320) MILLRACE_STEP(96, run, 384, run, 448)
+      "ldr %[run], [%[values]], #8\n"
+      "add %[run], %[run], %[place]\n"
+      MILLRACE_LINE(384) MILLRACE_LINE(448) MILLRACE_STEP(128, run, 0, run, 64)
+      MILLRACE_PIECE MILLRACE_LINE(0) MILLRACE_STEP(160, run, 128, run, 192)
+      MILLRACE_LINE(64) MILLRACE_LINE(128) MILLRACE_STEP(192, run, 256, run, 320)
+      MILLRACE_LINE(192) MILLRACE_STEP(224, run, 384, run, 448)
+      "ldr %[run], [%[values]], #8\n"
+      "add %[run], %[run], %[place]\n"
+      MILLRACE_LINE(256) MILLRACE_LINE(320) MILLRACE_STEP(256, run, 0, run, 64)
+      MILLRACE_LINE(384) MILLRACE_STEP(288, run, 128, run, 192)
+      MILLRACE_LINE(448) MILLRACE_PIECE MILLRACE_LINE(0) MILLRACE_STEP(320, run, 256, run, 320)
+      MILLRACE_LINE(64) MILLRACE_STEP(352, run, 384, run, 448)
+      "ldr %[run], [%[values]], #8\n"
+      "add %[run], %[run], %[place]\n"
+      MILLRACE_LINE(128) MILLRACE_LINE(192) MILLRACE_STEP(384, run, 0, run, 64)
+      MILLRACE_LINE(256) MILLRACE_STEP(416, run, 128, run, 192)
+      MILLRACE_LINE(320) MILLRACE_LINE(384) MILLRACE_STEP(448, run, 256, run, 320)
+      MILLRACE_LINE(448) MILLRACE_STEP(480, run, 384, run, 448)
+      "add %[pair], %[pair], #512\n"
+      "subs %[runs], %[runs], #4\n"
       "b.gt 1b\n"
       : MILLRACE_SUMS(sums), [run] "=&r"(run), [values] "+&r"(values), [pair] "+&r"(pairs), [runs] "+&r"(runs),
         [pieces] "+&r"(pieces), [line] "=&r"(line)
@@ -113,6 +142,8 @@ static_assert(Ahead::kPiece == 512);
 
 #undef MILLRACE_MULTIPLY
 #undef MILLRACE_STEP
+#undef MILLRACE_PIECE
+#undef MILLRACE_LINE
 #undef MILLRACE_NONE
 #undef MILLRACE_SUMS
 #undef MILLRACE_TAKEN
