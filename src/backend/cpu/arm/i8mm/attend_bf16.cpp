@@ -10,33 +10,13 @@
 #include <algorithm>
 
 #include "backend/cpu/arm/arm.h"
-#include "backend/cpu/arm/i8mm/bfmmla.h"
+#include "backend/cpu/arm/i8mm/attend_bf16.h"
 #include "backend/cpu/arm/softmax.h"
 
 namespace millrace::cpu {
 namespace {
 
-constexpr int32_t kStep = 4;              // dimensions, or positions, of a product
-constexpr int32_t kBlockKeys = kKvBlock;  // four pairs
-
 int32_t up_to(int32_t value, int32_t multiple) { return (value + multiple - 1) / multiple * multiple; }
-
-bfloat16x8_t load_bf16(const std::byte* at) { return vld1q_bf16(reinterpret_cast<const bfloat16_t*>(at)); }
-void store_bf16(std::byte* at, bfloat16x4_t x) { vst1_bf16(reinterpret_cast<bfloat16_t*>(at), x); }
-
-bool interleaved(const KvView& kv) { return kv.page_tokens % kKvBlock == 0 && kv.k_dim % 8 == 0 && kv.v_dim % 8 == 0; }
-
-// How values lie in a page: so many tokens together, so many dimensions of four tokens one after another.
-struct Order {
-  int32_t tokens = kStep, width = kHeadDim;
-  // From the first dimension of four tokens to another of the same, and to the next four; in bytes.
-  int64_t dimension(int32_t dim) const { return int64_t{dim / width * width} * tokens * 2 + dim % width * 8; }
-  int64_t four() const { return width * 8; }
-};
-
-Order order_of(const KvView& kv) {
-  return {kv.page_tokens % 32 == 0 ? 32 : kv.page_tokens % 16 == 0 ? 16 : 8, kv.v_dim % 16 == 0 ? 16 : 8};
-}
 
 void store_kv(const KvPlace& place, const float* k, const float* v) {
   const KvView& kv = *place.kv;
@@ -218,26 +198,6 @@ void score_blocks(const std::byte* const* keys, const std::byte* queries, int32_
   }
 }
 
-// 2^x for x <= 0 to 1e-4, far below what bfloat16 keeps; exactly 0 from -127 down. Several vectors step by step: each
-// step alone would wait for the last.
-template <int Vectors>
-[[gnu::always_inline]] inline void exp2_rough(float32x4_t (&x)[Vectors]) {
-  const float32x4_t magic = vdupq_n_f32(12582912.0f);  // adding it leaves round(x) in the low bits
-  float32x4_t shifted[Vectors], p[Vectors];
-#define MILLRACE_EACH _Pragma("GCC unroll 8") for (int i = 0; i < Vectors; ++i)
-  MILLRACE_EACH x[i] = vmaxq_f32(x[i], vdupq_n_f32(-127.0f));
-  MILLRACE_EACH shifted[i] = vaddq_f32(x[i], magic);
-  MILLRACE_EACH x[i] = vsubq_f32(x[i], vsubq_f32(shifted[i], magic));
-  MILLRACE_EACH p[i] = vfmaq_f32(vdupq_n_f32(0.24221063f), x[i], vdupq_n_f32(0.05500869f));
-  MILLRACE_EACH p[i] = vfmaq_f32(vdupq_n_f32(0.69328292f), x[i], p[i]);
-  MILLRACE_EACH p[i] = vfmaq_f32(vdupq_n_f32(1.0f), x[i], p[i]);
-  MILLRACE_EACH {
-    int32x4_t bits = vaddq_s32(vreinterpretq_s32_f32(p[i]), vshlq_n_s32(vreinterpretq_s32_f32(shifted[i]), 23));
-    x[i] = vreinterpretq_f32_s32(bits);
-  }
-#undef MILLRACE_EACH
-}
-
 // The next 4 * Vectors scores.
 template <int Pairs, int Vectors>
 [[gnu::always_inline]] inline void weights_of(const float* scores, float factor, float32x4_t offset,
@@ -249,8 +209,6 @@ template <int Pairs, int Vectors>
 #pragma GCC unroll 8
   for (int i = 0; i < Vectors; ++i) store_bf16(weights + i * Pairs * 16, vcvt_bf16_f32(x[i]));
 }
-
-constexpr float kLog2e = 1.44269504f;
 
 // A query's scores become weights in bfloat16, one half of a pair.
 template <int Pairs>
@@ -266,13 +224,6 @@ void softmax(const AttendChunk& chunk, int32_t query, int32_t columns, float* sc
 
 // ---- values
 // -----------------------------------------------------------------------------------------------------------------
-
-bfloat16x8_t bf16_ones() {
-  // g++ 12 makes a float16 1.0 of a constant bfloat16 1.0; it must not know that this is one.
-  uint16_t one = 0x3f80;
-  asm("" : "+r"(one));
-  return vreinterpretq_bf16_u16(vdupq_n_u16(one));
-}
 
 // Sums of the weights as they were rounded.
 template <int Pairs>
@@ -391,130 +342,7 @@ void each_block(int32_t queries, F f) {
   }
 }
 
-// ---- one chunk of few queries
-// -----------------------------------------------------------------------------------------------
-
-// Three or four queries that see all of a chunk whose pages keep sixteen tokens together: what decoding is made of. The
-// same sums in the same order as below, in fewer steps.
-bool is_few(const AttendChunk& chunk) {
-  const KvView& kv = *chunk.kv;
-  bool all = chunk.positions == kAttendChunk && is_plain(*chunk.attention);
-  for (int32_t i = 0; i < chunk.queries && all; ++i) all = chunk.begin[i] <= 0 && chunk.end[i] >= kAttendChunk;
-  return all && chunk.queries >= 3 && chunk.queries <= 4 && kv.page_tokens % 16 == 0 && kv.k_dim % 64 == 0 &&
-         kv.v_dim % 64 == 0;
-}
-
-// The first queries' rows of [pair][columns / 2].
-template <int Queries>
-[[gnu::always_inline]] inline void rows_of(const Sums& sums, float32x4_t (&rows)[Queries][4]) {
-#pragma GCC unroll 4
-  for (int i = 0; i < Queries; ++i) {
-#pragma GCC unroll 4
-    for (int n = 0; n < 4; ++n) {
-      float64x2_t a = vreinterpretq_f64_f32(sums.of[i / 2][2 * n]);
-      float64x2_t b = vreinterpretq_f64_f32(sums.of[i / 2][2 * n + 1]);
-      rows[i][n] = vreinterpretq_f32_f64(i % 2 == 0 ? vzip1q_f64(a, b) : vzip2q_f64(a, b));
-    }
-  }
-}
-
-// scores [Queries][kAttendChunk], and the largest of each.
-template <int Queries>
-void score_few(const AttendChunk& chunk, const std::byte* queries, const std::byte* const* pieces, float* scores) {
-  float32x4_t most[Queries];
-  const int32_t steps = chunk.k_dim / kStep;
-  for (int32_t j = 0; j < kAttendChunk; j += 16, pieces += steps / 16 * 3) {
-    float32x4_t rows[Queries][4];
-    rows_of(score_sixteen(chunk.keys[j], chunk.keys[j + kBlockKeys], queries, steps, pieces), rows);
-#pragma GCC unroll 4
-    for (int i = 0; i < Queries; ++i) {
-#pragma GCC unroll 4
-      for (int n = 0; n < 4; ++n) vst1q_f32(scores + i * kAttendChunk + j + 4 * n, rows[i][n]);
-      float32x4_t largest = vmaxq_f32(vmaxq_f32(rows[i][0], rows[i][1]), vmaxq_f32(rows[i][2], rows[i][3]));
-      most[i] = j == 0 ? largest : vmaxq_f32(most[i], largest);
-    }
-  }
-#pragma GCC unroll 4
-  for (int i = 0; i < Queries; ++i) chunk.most[i] = vmaxvq_f32(most[i]) * chunk.attention->scale;
-}
-
-// Weights of all queries, and their totals, eight positions at a time.
-template <int Queries>
-void softmax_few(const AttendChunk& chunk, const float* scores, const std::byte* const* pieces, std::byte* weights) {
-  const int32_t more = (chunk.k_dim + chunk.v_dim) / 128;
-  constexpr int kPairs = 2;
-  float factor = chunk.attention->scale * kLog2e;
-  const bfloat16x8_t ones = bf16_ones();
-  float32x4_t offset[Queries], sum[kPairs] = {vdupq_n_f32(0), vdupq_n_f32(0)};
-#pragma GCC unroll 4
-  for (int i = 0; i < Queries; ++i) offset[i] = vdupq_n_f32(chunk.most[i] == kNothing ? 0.0f : -chunk.most[i] * kLog2e);
-  for (int32_t j = 0; j < kAttendChunk; j += 8, weights += 2 * kPairs * 16) {
-    float32x4_t x[2 * Queries];
-#pragma GCC unroll 8
-    for (int i = 0; i < 2 * Queries; ++i)
-      x[i] = vfmaq_n_f32(offset[i / 2], vld1q_f32(scores + i / 2 * kAttendChunk + j + i % 2 * 4), factor);
-    for (int32_t i = 0; i < more; ++i, ++pieces) {
-#pragma GCC unroll 8
-      for (int32_t at = 0; at < Ahead::kPiece; at += 64) __builtin_prefetch(*pieces + at, 0, 2);
-    }
-    exp2_rough(x);
-#pragma GCC unroll 4
-    for (int i = 0; i < 2 * kPairs; ++i) {  // [four][pair]
-      const int m = i % kPairs, four = i / kPairs;
-      bfloat16x8_t pair = vcvtq_low_bf16_f32(x[4 * m + four]);
-      if (2 * m + 1 < Queries) pair = vcvtq_high_bf16_f32(pair, x[(4 * m + 2 + four) % (2 * Queries)]);
-      vst1q_bf16(reinterpret_cast<bfloat16_t*>(weights + i * 16), pair);
-      sum[m] = vbfmmlaq_f32(sum[m], pair, ones);
-    }
-  }
-#pragma GCC unroll 4
-  for (int i = 0; i < Queries; ++i)
-    chunk.total[i] = i % 2 == 0 ? vgetq_lane_f32(sum[i / 2], 0) : vgetq_lane_f32(sum[i / 2], 2);
-}
-
-template <int Queries>
-void weigh_few(const AttendChunk& chunk, const std::byte* weights, const std::byte* const* pieces) {
-  constexpr int32_t kRuns = kAttendChunk / 16;
-  const Order order = order_of(*chunk.kv);
-  const std::byte* values[kRuns];
-  for (int32_t i = 0; i < kRuns; ++i) {  // pointers are to tokens one after another
-    int32_t together = i * 16 & (order.tokens - 1);
-    values[i] = chunk.values[i * 16] - int64_t{together} * chunk.v_dim * 2 + together / kStep * order.four();
-  }
-  for (int32_t dim = 0; dim < chunk.v_dim; dim += 16, pieces += kRuns / 4 * 3) {
-    float32x4_t rows[Queries][4];
-    rows_of(weigh_sixteen(values, order.dimension(dim), kRuns, weights, pieces), rows);
-#pragma GCC unroll 4
-    for (int i = 0; i < Queries; ++i) {
-#pragma GCC unroll 4
-      for (int n = 0; n < 4; ++n) vst1q_f32(chunk.sums + i * chunk.sums_stride + dim + 4 * n, rows[i][n]);
-    }
-  }
-}
-
-// As many pieces as the loops ask for; where less is needed next, lines that are near already.
-const std::byte* const* pieces_of(const AttendChunk& chunk) {
-  Ahead& ahead = *chunk.ahead;
-  int32_t first = ahead.next;
-  ahead.next = first + (chunk.k_dim + chunk.v_dim) * kAttendChunk * 2 / Ahead::kPiece;
-  while (ahead.count < ahead.next) ahead.pieces[ahead.count++] = chunk.keys[0];
-  return ahead.pieces + first;
-}
-
-template <int Queries>
-void attend_few(const AttendChunk& chunk) {
-  Room room(chunk.scratch);
-  arrange_queries(chunk, 0, Queries, 2, chunk.k_dim / kStep, room.queries);
-  const std::byte* const* pieces = pieces_of(chunk);
-  score_few<Queries>(chunk, room.queries, pieces, room.scores);
-  pieces += chunk.k_dim / 64 * 24;
-  softmax_few<Queries>(chunk, room.scores, pieces, room.weights);
-  pieces += (chunk.k_dim + chunk.v_dim) / 128 * 16;
-  weigh_few<Queries>(chunk, room.weights, pieces);
-}
-
 void attend(const AttendChunk& chunk) {
-  if (is_few(chunk)) return chunk.queries == 3 ? attend_few<3>(chunk) : attend_few<4>(chunk);
   Room room(chunk.scratch);
   Operands operands = find_operands(chunk, room);
   each_block(chunk.queries, [&](int32_t first, int32_t count, auto pairs) {
@@ -531,6 +359,7 @@ void add_i8mm_attend_bf16(Kernels& kernels) {
   kernels.store[static_cast<size_t>(Activations::fast)][kKvBf16] = store_kv;
   kernels.attend[static_cast<size_t>(Activations::fast)][kKvBf16] = attend;
   kernels.attend_by_blocks[static_cast<size_t>(Activations::fast)][kKvBf16] = true;
+  kernels.attend_few[static_cast<size_t>(Activations::fast)][kKvBf16] = i8mm_attend_few_bf16;
   kernels.fastest_kv = DType::bf16;
 }
 

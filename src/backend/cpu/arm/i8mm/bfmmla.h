@@ -17,43 +17,55 @@ struct Sums {
   float32x4_t of[2][8];
 };
 
+// Pieces asked for while sixteen steps are computed.
+constexpr int32_t kPiecesPerSixteen = 3;
 static_assert(Ahead::kPiece == 512);
 
-#define MILLRACE_MULTIPLY                \
-  "bfmmla %[a0].4s, v16.8h, v18.8h\n"    \
-  "bfmmla %[b0].4s, v17.8h, v18.8h\n"    \
-  "bfmmla %[a1].4s, v16.8h, v19.8h\n"    \
-  "bfmmla %[b1].4s, v17.8h, v19.8h\n"    \
-  "bfmmla %[a2].4s, v16.8h, v20.8h\n"    \
-  "bfmmla %[b2].4s, v17.8h, v20.8h\n"    \
-  "bfmmla %[a3].4s, v16.8h, v21.8h\n"    \
-  "bfmmla %[b3].4s, v17.8h, v21.8h\n"    \
-  "bfmmla %[a4].4s, v16.8h, v22.8h\n"    \
-  "bfmmla %[b4].4s, v17.8h, v22.8h\n"    \
-  "bfmmla %[a5].4s, v16.8h, v23.8h\n"    \
-  "bfmmla %[b5].4s, v17.8h, v23.8h\n"    \
-  "bfmmla %[a6].4s, v16.8h, v24.8h\n"    \
-  "bfmmla %[b6].4s, v17.8h, v24.8h\n"    \
-  "bfmmla %[a7].4s, v16.8h, v25.8h\n"    \
+// One piece, into the second cache.
+inline void ask_for(const std::byte* piece) {
+#pragma GCC unroll 8
+  for (int32_t at = 0; at < Ahead::kPiece; at += 64) __builtin_prefetch(piece + at, 0, 2);
+}
+
+#define MILLRACE_MULTIPLY             \
+  "bfmmla %[a0].4s, v16.8h, v18.8h\n" \
+  "bfmmla %[b0].4s, v17.8h, v18.8h\n" \
+  "bfmmla %[a1].4s, v16.8h, v19.8h\n" \
+  "bfmmla %[b1].4s, v17.8h, v19.8h\n" \
+  "bfmmla %[a2].4s, v16.8h, v20.8h\n" \
+  "bfmmla %[b2].4s, v17.8h, v20.8h\n" \
+  "bfmmla %[a3].4s, v16.8h, v21.8h\n" \
+  "bfmmla %[b3].4s, v17.8h, v21.8h\n" \
+  "bfmmla %[a4].4s, v16.8h, v22.8h\n" \
+  "bfmmla %[b4].4s, v17.8h, v22.8h\n" \
+  "bfmmla %[a5].4s, v16.8h, v23.8h\n" \
+  "bfmmla %[b5].4s, v17.8h, v23.8h\n" \
+  "bfmmla %[a6].4s, v16.8h, v24.8h\n" \
+  "bfmmla %[b6].4s, v17.8h, v24.8h\n" \
+  "bfmmla %[a7].4s, v16.8h, v25.8h\n" \
   "bfmmla %[b7].4s, v17.8h, v25.8h\n"
 
 #define MILLRACE_STEP(pairs, eight, at, other, from) \
-  "ldp q16, q17, [%[pair], #" #pairs "]\n"           \
-  "ldp q18, q19, [%[" #eight "], #" #at "]\n"        \
-  "ldp q20, q21, [%[" #eight "], #" #at " + 32]\n"   \
-  "ldp q22, q23, [%[" #other "], #" #from "]\n"      \
+  "ldp q16, q17, [%[pair], #" #pairs                 \
+  "]\n"                                              \
+  "ldp q18, q19, [%[" #eight "], #" #at              \
+  "]\n"                                              \
+  "ldp q20, q21, [%[" #eight "], #" #at              \
+  " + 32]\n"                                         \
+  "ldp q22, q23, [%[" #other "], #" #from            \
+  "]\n"                                              \
   "ldp q24, q25, [%[" #other "], #" #from " + 32]\n" MILLRACE_MULTIPLY
 
 #define MILLRACE_PIECE "ldr %[line], [%[pieces]], #8\n"
 #define MILLRACE_LINE(at) "prfm pldl2keep, [%[line], #" #at "]\n"
 
-#define MILLRACE_NONE                                                                                             \
+#define MILLRACE_NONE                                                                                              \
   "movi %[a0].4s, #0\nmovi %[a1].4s, #0\nmovi %[a2].4s, #0\nmovi %[a3].4s, #0\nmovi %[a4].4s, #0\nmovi %[a5].4s, " \
   "#0\nmovi %[a6].4s, #0\nmovi %[a7].4s, #0\nmovi %[b0].4s, #0\nmovi %[b1].4s, #0\nmovi %[b2].4s, #0\nmovi "       \
   "%[b3].4s, #0\nmovi %[b4].4s, #0\nmovi %[b5].4s, #0\nmovi %[b6].4s, #0\nmovi %[b7].4s, #0\n"
 
-#define MILLRACE_SUMS(sums)                                                                                      \
-  [a0] "=&w"(sums.of[0][0]), [a1] "=&w"(sums.of[0][1]), [a2] "=&w"(sums.of[0][2]), [a3] "=&w"(sums.of[0][3]),    \
+#define MILLRACE_SUMS(sums)                                                                                       \
+  [a0] "=&w"(sums.of[0][0]), [a1] "=&w"(sums.of[0][1]), [a2] "=&w"(sums.of[0][2]), [a3] "=&w"(sums.of[0][3]),     \
       [a4] "=&w"(sums.of[0][4]), [a5] "=&w"(sums.of[0][5]), [a6] "=&w"(sums.of[0][6]), [a7] "=&w"(sums.of[0][7]), \
       [b0] "=&w"(sums.of[1][0]), [b1] "=&w"(sums.of[1][1]), [b2] "=&w"(sums.of[1][2]), [b3] "=&w"(sums.of[1][3]), \
       [b4] "=&w"(sums.of[1][4]), [b5] "=&w"(sums.of[1][5]), [b6] "=&w"(sums.of[1][6]), [b7] "=&w"(sums.of[1][7])
