@@ -2,8 +2,8 @@
 //   g++ -std=c++20 -O2 -Isrc lab/cpu_attend.cpp
 //     build/release/src/{backend/libmillrace_backend,tensor/libmillrace_tensor,base/libmillrace_base}.a -lfmt -lpthread
 //   a.out [threads] [isa] [heads kv_heads head_dim] [format] [depth rows]
-// Layers rotate through caches larger than the last cache of the machine. Best of many passes; with one thread,
-// processor time.
+// Layers rotate through caches larger than the last cache of the machine, and a page has all layers, as the engine keeps
+// them. Best of many passes; with one thread, processor time. LAB_PAGE: tokens of a page, 16 unless told.
 #include <time.h>
 
 #include <algorithm>
@@ -34,7 +34,7 @@ struct Shape {
 };
 
 void measure(Backend& backend, DType type, const Shape& shape, int32_t depth, int32_t rows) {
-  constexpr int32_t kPage = 32;
+  const int32_t kPage = std::getenv("LAB_PAGE") != nullptr ? std::atoi(std::getenv("LAB_PAGE")) : 16;
   int32_t pages = (depth + rows + kPage - 1) / kPage;
   int64_t page_bytes = bytes_of(type, int64_t{2} * shape.kv_heads * kPage * shape.dim);
   int64_t span = std::getenv("LAB_NEAR") != nullptr ? 1 : int64_t{96} << 20;  // LAB_NEAR: one layer over and over
@@ -74,8 +74,8 @@ void measure(Backend& backend, DType type, const Shape& shape, int32_t depth, in
   attention.scale = 0.125f;
   double best = 1e9, start = wall();
   for (int pass = 0; pass < 400 && (pass < 3 || wall() - start < 1.0); ++pass) {
-    KvView kv{store.data() + pass % layers * pages * page_bytes,
-              page_bytes,
+    KvView kv{store.data() + pass % layers * page_bytes,
+              layers * page_bytes,
               0,
               page_bytes / 2,
               kPage,

@@ -107,10 +107,58 @@ void CpuOps::attend_head(const Tile& tile, int32_t index, int64_t chunk, Ahead& 
   }
 }
 
+// Chunks [first, end) of a tile of one row that sees all of them, merged into the partials of its queries. False: there
+// is no kernel for that, and nothing was done.
+bool CpuOps::attend_few(const Tile& tile, int64_t first, int64_t end, const Tile* next_tile, int64_t next_chunk,
+                        float* partials, std::byte* scratch) const {
+  const KvView& kv = *tile.kv;
+  auto few = kernels_.attend_few[static_cast<size_t>(activations_)][kv_type(kv.type)];
+  if (few == nullptr || kAttendChunk % kv.page_tokens != 0) return false;
+  const PageTables& tables = step_->groups[static_cast<size_t>(kv.group)];
+  auto pages = [&](const Tile& of, int64_t chunk) {
+    return tables.pages + int64_t{of.sequence} * tables.stride + chunk * (kAttendChunk / kv.page_tokens);
+  };
+  // A chunk that is not there to its end has pages that may not be named.
+  if (next_tile != nullptr && (next_chunk + 1) * kAttendChunk > next_tile->end) next_tile = nullptr;
+  int64_t entry = entry_floats(kv.v_dim);
+  int32_t group = tile.group();
+  for (int32_t index = 0; index < tile.heads; ++index) {
+    int32_t head = tile.first_head + index;
+    AttendRun run{&kv,
+                  tile.attention,
+                  head,
+                  static_cast<int32_t>(end - first),
+                  pages(tile, first),
+                  nullptr,
+                  0,
+                  group,
+                  tile.q.row(tile.first_row) + int64_t{head} * group * kv.k_dim,
+                  partials + index * group * entry,
+                  entry,
+                  scratch};
+    if (index + 1 < tile.heads) {
+      run.next_pages = run.pages, run.next_head = head + 1;
+    } else if (next_tile != nullptr) {
+      run.next_pages = pages(*next_tile, next_chunk), run.next_head = next_tile->first_head;
+    }
+    if (!few(run)) return false;
+  }
+  return true;
+}
+
+// Where the chunks of [first, end) that all rows see whole end, if it begins with such chunks.
+int64_t CpuOps::seen_whole(const Tile& tile, int64_t first, int64_t end) const {
+  if (tile.rows > 1 || tile.begin > first * kAttendChunk) return first;
+  return std::clamp(tile.end / kAttendChunk, first, end);
+}
+
 // One chunk of one tile into the partials of its queries. The same worker probably goes on with another chunk, of the
 // same tile or another; null: with none.
 void CpuOps::attend_chunk(const Tile& tile, int64_t chunk, const Tile* next_tile, int64_t next_chunk, float* partials,
                           std::byte* scratch) const {
+  if (seen_whole(tile, chunk, chunk + 1) > chunk &&
+      attend_few(tile, chunk, chunk + 1, next_tile, next_chunk, partials, scratch))
+    return;
   int64_t stride = tile.head_queries() * entry_floats(tile.kv->v_dim);
   for (int32_t index = 0; index < tile.heads; ++index) {
     Ahead ahead;
@@ -152,8 +200,11 @@ void CpuOps::merge(const Tile& tile, int32_t first, int32_t end, const float* pa
 void CpuOps::attend_run(const Tile& tile, int64_t run, const Tile* next_tile, int64_t next_chunk, float* partials,
                         std::byte* scratch) const {
   float* fresh = reinterpret_cast<float*>(scratch + kWorkerBytes / 2);
-  int64_t first = tile.first_chunk(run), end = tile.end_chunk(run);
-  for (int64_t chunk = first; chunk < end; ++chunk) {
+  int64_t first = tile.first_chunk(run), end = tile.end_chunk(run), whole = seen_whole(tile, first, end);
+  bool more = whole < end;
+  bool few = whole > first &&
+             attend_few(tile, first, whole, more ? &tile : next_tile, more ? whole : next_chunk, partials, scratch);
+  for (int64_t chunk = few ? whole : first; chunk < end; ++chunk) {
     bool last = chunk + 1 == end;
     attend_chunk(tile, chunk, last ? next_tile : &tile, last ? next_chunk : chunk + 1,
                  chunk == first ? partials : fresh, scratch);

@@ -120,6 +120,25 @@ struct AttendChunk {
   Ahead* ahead;
 };
 
+// The queries of one row that share a kv head, against whole chunks that follow each other, all of which the row sees:
+// what decoding is made of.
+struct AttendRun {
+  const KvView* kv;
+  const Attention* attention;
+  int32_t kv_head, chunks;
+  const int32_t* pages;  // from the first chunk on, which starts with a page
+  // The chunk this worker probably reads next; null: none.
+  const int32_t* next_pages;
+  int32_t next_head;
+
+  int32_t queries;
+  const float* q;  // [queries, k_dim]
+  // Result: the chunks merged in order (see `merge`); of each query its largest score, its total and its sums.
+  float* partials;  // [queries, stride]
+  int64_t stride;
+  std::byte* scratch;  // kWorkerBytes / 2
+};
+
 // A loop of nothing but multiplying and adding, to measure what an instruction set allows (ledger/machine).
 struct Peak {
   double operations = 0;  // multiplications and additions of one round
@@ -159,6 +178,8 @@ struct Kernels {
   // True: where tokens of a page and dimensions are multiples of kKvBlock, `attend` reads pointers at multiples of it
   // only; the others are not set.
   std::array<std::array<bool, kKvTypes>, 2> attend_by_blocks = {};
+  // Null, or does what `attend` and `merge` would do to the bit; false: not for this shape, and nothing was done.
+  std::array<std::array<bool (*)(const AttendRun& run), kKvTypes>, 2> attend_few = {};
   DType fastest_kv = DType::f16;  // of the formats of 16 bits, with fast activations
   // Merges the next chunk of one query into the running softmax (most, total, sums).
   void (*merge)(float chunk_most, float chunk_total, const float* chunk_sums, float* most, float* total, float* sums,

@@ -122,6 +122,9 @@ class CpuOps final : public Ops {
   void attend_run(const Tile& tile, int64_t run, const Tile* next_tile, int64_t next_chunk, float* partials,
                   std::byte* scratch) const;
   void attend_tile(const Tile& tile, std::byte* scratch) const;
+  bool attend_few(const Tile& tile, int64_t first, int64_t end, const Tile* next_tile, int64_t next_chunk,
+                  float* partials, std::byte* scratch) const;
+  int64_t seen_whole(const Tile& tile, int64_t first, int64_t end) const;
   void attend_whole(std::span<const Tile> tiles);
   void attend_split(std::span<const Tile> tiles, bool runs);
   void look_ahead(const Tile& tile, int32_t index, int64_t chunk, Ahead& ahead) const;

@@ -50,25 +50,37 @@ inline void store_split32(float factor, const int8_t* q, std::byte* out) {
 #define MILLRACE_FIRST(step) MILLRACE_STEP(0, 0, step, 24, 25, 16, 17, 20, 21, 4, 5)
 #define MILLRACE_SECOND(step) MILLRACE_STEP(160, 144, step, 26, 27, 18, 19, 22, 23, 6, 7)
 #define MILLRACE_FETCH(offset) "prfm pldl2keep, [%[ahead], #" #offset "]\n"
+// A run of eight groups, four times two, has one factor of the row.
+#define MILLRACE_START_RUN \
+  "movi v0.4s, #0\n"       \
+  "movi v1.4s, #0\n"       \
+  "mov %[run], #4\n"
+#define MILLRACE_END_RUN(row_at) \
+  "ldr q29, [%[row], #" #row_at  \
+  "]\n"                          \
+  "fmla v8.4s, v0.4s, v29.4s\n"  \
+  "fmla v9.4s, v1.4s, v29.4s\n"
 
 // totals of `panels` panels' eight outputs each, 16-fold, = Q4_0 groups x a split row. Panels follow one another in
 // memory: asks for what lies `ahead` bytes on. Sums of a group wait for each other, so two groups go side by side. v0-1
-// totals of outputs 0 4 1 5 and 2 6 3 7.
+// those of the
+// run at hand and v8-9 totals, of outputs 0 4 1 5 and 2 6 3 7.
 inline void multiply_q4_0_row(const std::byte* split, const std::byte* group, int64_t groups, int64_t panels,
                               int64_t ahead, float* totals) {
   alignas(16) static constexpr float kWeights[4] = {16, 1, 16, 1};
   const std::byte* row = split;
-  int64_t left = groups;
+  int64_t left = groups, run;
   asm volatile(
       "movi v12.16b, #0xf0\n"
       "ldr q13, [%[weights]]\n"
       "add %[ahead], %[group], %[ahead]\n"
       "1:\n"
-      "movi v0.4s, #0\n"
-      "movi v1.4s, #0\n"
+      MILLRACE_START_RUN
+      "movi v8.4s, #0\n"
+      "movi v9.4s, #0\n"
       "mov %[row], %[split]\n"
       "subs %[left], %[groups], #2\n"
-      "b.lt 3f\n"
+      "b.lt 4f\n"
       "2:\n"
       MILLRACE_FETCH(0)
       "ldr q4, [%[row], #16]\n"
@@ -78,27 +90,20 @@ inline void multiply_q4_0_row(const std::byte* split, const std::byte* group, in
       MILLRACE_FIRST(0) MILLRACE_SECOND(0)
       MILLRACE_FETCH(64)
       "ldr q28, [%[group]]\n"
-      "ldr q29, [%[row]]\n"
       "fcvtl v30.4s, v28.4h\n"
       "fcvtl2 v31.4s, v28.8h\n"
       MILLRACE_FIRST(1) MILLRACE_SECOND(1)
       MILLRACE_FETCH(128)
-      "fmul v30.4s, v30.4s, v29.4s\n"
-      "fmul v31.4s, v31.4s, v29.4s\n"
       MILLRACE_FIRST(2) MILLRACE_SECOND(2)
       MILLRACE_FETCH(192)
       "ldr q28, [%[group], #144]\n"
-      "ldr q29, [%[row], #160]\n"
       "fcvtl v2.4s, v28.4h\n"
       "fcvtl2 v3.4s, v28.8h\n"
       MILLRACE_FIRST(3) MILLRACE_SECOND(3)
       MILLRACE_FETCH(256)
-      "fmul v2.4s, v2.4s, v29.4s\n"
-      "fmul v3.4s, v3.4s, v29.4s\n"
       "add %[row], %[row], #320\n"
       "add %[group], %[group], #288\n"
       "add %[ahead], %[ahead], #288\n"
-      "subs %[left], %[left], #2\n"
       "scvtf v4.4s, v4.4s\n"
       "scvtf v5.4s, v5.4s\n"
       "scvtf v6.4s, v6.4s\n"
@@ -107,38 +112,47 @@ inline void multiply_q4_0_row(const std::byte* split, const std::byte* group, in
       "fmla v1.4s, v5.4s, v31.4s\n"
       "fmla v0.4s, v6.4s, v2.4s\n"
       "fmla v1.4s, v7.4s, v3.4s\n"
-      "b.ge 2b\n"
+      "subs %[run], %[run], #1\n"
+      "b.ne 3f\n"
+      MILLRACE_END_RUN(-160)
+      MILLRACE_START_RUN
       "3:\n"
-      "tbz %[groups], #0, 4f\n"
+      "subs %[left], %[left], #2\n"
+      "b.ge 2b\n"
+      "4:\n"
+      "tbz %[groups], #0, 5f\n"
       MILLRACE_FETCH(0) MILLRACE_FETCH(64) MILLRACE_FETCH(128)
       "ldr q4, [%[row], #16]\n"
       "ldr q5, [%[row], #16]\n"
       MILLRACE_FIRST(0) MILLRACE_FIRST(1) MILLRACE_FIRST(2) MILLRACE_FIRST(3)
       "ldr q28, [%[group]]\n"
-      "ldr q29, [%[row]]\n"
       "fcvtl v30.4s, v28.4h\n"
       "fcvtl2 v31.4s, v28.8h\n"
-      "fmul v30.4s, v30.4s, v29.4s\n"
-      "fmul v31.4s, v31.4s, v29.4s\n"
       "scvtf v4.4s, v4.4s\n"
       "scvtf v5.4s, v5.4s\n"
       "fmla v0.4s, v4.4s, v30.4s\n"
       "fmla v1.4s, v5.4s, v31.4s\n"
       "add %[group], %[group], #144\n"
       "add %[ahead], %[ahead], #144\n"
-      "4:\n"
+      MILLRACE_END_RUN(0)
+      "b 6f\n"
+      "5:\n"
+      "cmp %[run], #4\n"
+      "b.eq 6f\n"
+      MILLRACE_END_RUN(-160)
+      "6:\n"
       // Low nibbles count 16 times; then outputs in their order.
-      "fmul v0.4s, v0.4s, v13.4s\n"
-      "fmul v1.4s, v1.4s, v13.4s\n"
+      "fmul v0.4s, v8.4s, v13.4s\n"
+      "fmul v1.4s, v9.4s, v13.4s\n"
       "uzp1 v2.4s, v0.4s, v1.4s\n"
       "uzp2 v3.4s, v0.4s, v1.4s\n"
       "stp q2, q3, [%[totals]], #32\n"
       "subs %[panels], %[panels], #1\n"
       "b.gt 1b\n"
       : [row] "+&r"(row), [group] "+&r"(group), [left] "+&r"(left), [panels] "+&r"(panels), [ahead] "+&r"(ahead),
-        [totals] "+&r"(totals)
+        [totals] "+&r"(totals), [run] "=&r"(run)
       : [split] "r"(split), [groups] "r"(groups), [weights] "r"(kWeights)
-      : "cc", "memory", "v0", "v1", "v2", "v3", "v4", "v5", "v6", "v7", "v12", "v13", "v16", "v17", "v18", "v19", "v20",
+      : "cc", "memory", "v0", "v1", "v2", "v3", "v4", "v5", "v6", "v7", "v8", "v9", "v12", "v13", "v16", "v17", "v18", "v19", "v20",
         "v21", "v22", "v23", "v24", "v25", "v26", "v27", "v28", "v29", "v30", "v31");
 }
 
@@ -146,6 +160,8 @@ inline void multiply_q4_0_row(const std::byte* split, const std::byte* group, in
 #undef MILLRACE_FIRST
 #undef MILLRACE_SECOND
 #undef MILLRACE_FETCH
+#undef MILLRACE_START_RUN
+#undef MILLRACE_END_RUN
 
 // totals of a panel's eight outputs = Q8_0 groups x the first row of a prepared tile (`row_bytes` a group).
 inline void multiply_q8_0_row(const std::byte* row, int64_t row_bytes, const std::byte* group, int64_t groups,

@@ -10,32 +10,13 @@
 #include <algorithm>
 
 #include "backend/cpu/arm/arm.h"
+#include "backend/cpu/arm/i8mm/attend_bf16.h"
 #include "backend/cpu/arm/softmax.h"
 
 namespace millrace::cpu {
 namespace {
 
-constexpr int32_t kStep = 4;              // dimensions, or positions, of a product
-constexpr int32_t kBlockKeys = kKvBlock;  // four pairs
-
 int32_t up_to(int32_t value, int32_t multiple) { return (value + multiple - 1) / multiple * multiple; }
-
-bfloat16x8_t load_bf16(const std::byte* at) { return vld1q_bf16(reinterpret_cast<const bfloat16_t*>(at)); }
-void store_bf16(std::byte* at, bfloat16x4_t x) { vst1_bf16(reinterpret_cast<bfloat16_t*>(at), x); }
-
-bool interleaved(const KvView& kv) { return kv.page_tokens % kKvBlock == 0 && kv.k_dim % 8 == 0 && kv.v_dim % 8 == 0; }
-
-// How values lie in a page: so many tokens together, so many dimensions of four tokens one after another.
-struct Order {
-  int32_t tokens = kStep, width = kHeadDim;
-  // From the first dimension of four tokens to another of the same, and to the next four; in bytes.
-  int64_t dimension(int32_t dim) const { return int64_t{dim / width * width} * tokens * 2 + dim % width * 8; }
-  int64_t four() const { return width * 8; }
-};
-
-Order order_of(const KvView& kv) {
-  return {kv.page_tokens % 32 == 0 ? 32 : kv.page_tokens % 16 == 0 ? 16 : 8, kv.v_dim % 16 == 0 ? 16 : 8};
-}
 
 void store_kv(const KvPlace& place, const float* k, const float* v) {
   const KvView& kv = *place.kv;
@@ -217,26 +198,6 @@ void score_blocks(const std::byte* const* keys, const std::byte* queries, int32_
   }
 }
 
-// 2^x for x <= 0 to 1e-4, far below what bfloat16 keeps; exactly 0 from -127 down. Several vectors step by step: each
-// step alone would wait for the last.
-template <int Vectors>
-[[gnu::always_inline]] inline void exp2_rough(float32x4_t (&x)[Vectors]) {
-  const float32x4_t magic = vdupq_n_f32(12582912.0f);  // adding it leaves round(x) in the low bits
-  float32x4_t shifted[Vectors], p[Vectors];
-#define MILLRACE_EACH _Pragma("GCC unroll 8") for (int i = 0; i < Vectors; ++i)
-  MILLRACE_EACH x[i] = vmaxq_f32(x[i], vdupq_n_f32(-127.0f));
-  MILLRACE_EACH shifted[i] = vaddq_f32(x[i], magic);
-  MILLRACE_EACH x[i] = vsubq_f32(x[i], vsubq_f32(shifted[i], magic));
-  MILLRACE_EACH p[i] = vfmaq_f32(vdupq_n_f32(0.24221063f), x[i], vdupq_n_f32(0.05500869f));
-  MILLRACE_EACH p[i] = vfmaq_f32(vdupq_n_f32(0.69328292f), x[i], p[i]);
-  MILLRACE_EACH p[i] = vfmaq_f32(vdupq_n_f32(1.0f), x[i], p[i]);
-  MILLRACE_EACH {
-    int32x4_t bits = vaddq_s32(vreinterpretq_s32_f32(p[i]), vshlq_n_s32(vreinterpretq_s32_f32(shifted[i]), 23));
-    x[i] = vreinterpretq_f32_s32(bits);
-  }
-#undef MILLRACE_EACH
-}
-
 // The next 4 * Vectors scores.
 template <int Pairs, int Vectors>
 [[gnu::always_inline]] inline void weights_of(const float* scores, float factor, float32x4_t offset,
@@ -252,7 +213,6 @@ template <int Pairs, int Vectors>
 // A query's scores become weights in bfloat16, one half of a pair.
 template <int Pairs>
 void softmax(const AttendChunk& chunk, int32_t query, int32_t columns, float* scores, std::byte* weights) {
-  constexpr float kLog2e = 1.44269504f;
   Scores of = finish_scores(chunk, query, columns, scores);
   chunk.most[query] = of.most;
   float factor = of.factor * kLog2e;
@@ -268,10 +228,7 @@ void softmax(const AttendChunk& chunk, int32_t query, int32_t columns, float* sc
 // Sums of the weights as they were rounded.
 template <int Pairs>
 void total_weights(const AttendChunk& chunk, const std::byte* weights, int32_t fours, int32_t first, int32_t count) {
-  // g++ 12 makes a float16 1.0 of a constant bfloat16 1.0; it must not know that this is one.
-  uint16_t one = 0x3f80;
-  asm("" : "+r"(one));
-  const bfloat16x8_t ones = vreinterpretq_bf16_u16(vdupq_n_u16(one));
+  const bfloat16x8_t ones = bf16_ones();
   float32x4_t sum[Pairs];
 #pragma GCC unroll 4
   for (int m = 0; m < Pairs; ++m) sum[m] = vdupq_n_f32(0);
@@ -402,6 +359,7 @@ void add_i8mm_attend_bf16(Kernels& kernels) {
   kernels.store[static_cast<size_t>(Activations::fast)][kKvBf16] = store_kv;
   kernels.attend[static_cast<size_t>(Activations::fast)][kKvBf16] = attend;
   kernels.attend_by_blocks[static_cast<size_t>(Activations::fast)][kKvBf16] = true;
+  kernels.attend_few[static_cast<size_t>(Activations::fast)][kKvBf16] = i8mm_attend_few_bf16;
   kernels.fastest_kv = DType::bf16;
 }
 
