@@ -85,6 +85,33 @@ TEST(Linear, RowsDoNotDependOnTheirCompany) {
   }
 }
 
+// Kernels have ways of their own for one row, for a few and for many, each with loops over groups that end unevenly.
+TEST(Linear, FewRowsOfAnyLengthEqualMany) {
+  Random random(21);
+  const int64_t rows = 26, outputs = 19;
+  for (DType type : readable_formats()) {
+    const int64_t group = format(type).group;
+    if (group == 1) continue;
+    for (int64_t groups : {int64_t{7}, int64_t{9}, 16384 / group / 7}) {
+      const int64_t inputs = groups * group;
+      auto bytes = random_matrix(type, outputs, inputs, random);
+      Rows in(rows, inputs, random);
+      for (std::string_view isa : cpu_isas()) {
+        Machine machine = cpu(isa, 1, Activations::fast);
+        Weight weight = machine.upload(type, outputs, inputs, bytes, {});
+        Rows together(rows, outputs);
+        machine.ops->linear(weight, in.tensor(), together.tensor());
+        for (int64_t size : {1, 2, 3, 4, 6, 7, 12}) {
+          Rows out(size, outputs);
+          machine.ops->linear(weight, in.slice(5, size), out.tensor());
+          expect_same_bits(out, together, 0, 5, size,
+                           name(type, isa, Activations::fast) + " groups " + std::to_string(groups));
+        }
+      }
+    }
+  }
+}
+
 TEST(Linear, CompositionsEqualTheirBodies) {
   Random random(3);
   for (DType type :

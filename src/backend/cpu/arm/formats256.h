@@ -68,14 +68,16 @@ void pack_rows(const std::byte* const (&rows)[kPanel], std::byte* out, int64_t b
 // ------------------------------------------------------------------------------------------------------
 
 // Codes as the file pairs them: a byte has a code of an even span low and of the odd span after it high. Vectors
-// [pair of spans][step][pair of outputs]; scales [pair of spans][output][even, odd span]: what a split row wants.
+// [pair of spans][step][pair of outputs]; scales [pair of spans][output][even, odd span]: what a split row wants. Fifth
+// bits: vectors [pair of spans][step], from the top bit down [pair of outputs][even, odd span].
 template <class Stored, bool fifth>
 struct Q45K : SuperGroup<1, true, false> {
   static constexpr int64_t kBits = kCodes, kNibbles = kCodes + (fifth ? kSpans * kOneBitBytes : 0);
+  static_assert(kBits == 160);
   static constexpr int64_t kBytes = kNibbles + kSpans * kNibbleBytes, kFileBytes = sizeof(Stored);
   static constexpr float kAfter = 1;
   static constexpr bool kSplits = !fifth;
-  static constexpr int64_t kDirectRows = fifth ? 0 : 4;
+  static constexpr int64_t kDirectRows = fifth ? 4 : 12;
   static constexpr int64_t kSplitRow = 0, kSplitRowBytes = kSplitBytes;
 
 #ifdef __ARM_FEATURE_MATMUL_INT8
@@ -86,7 +88,7 @@ struct Q45K : SuperGroup<1, true, false> {
   template <int pairs>
   static void multiply_tile(const std::byte* tile, int64_t values, const std::byte* group, float* sums,
                             const std::byte* ahead) {
-    multiply_q4_k_tile<pairs>(tile, values, group, sums, ahead);
+    multiply_q45_k_tile<pairs, fifth>(tile, values, group, sums, ahead);
   }
 #endif
   static int64_t scale_index(int n, int subgroup) { return kScales + subgroup / 2 * 16 + 2 * n + subgroup % 2; }
@@ -123,13 +125,16 @@ struct Q45K : SuperGroup<1, true, false> {
   static void values(const std::byte* group, int span, int pair, int j, int8x16_t (&out)[2]) {
     uint8x16_t low = span_nibbles(group, span, pair, 2 * j), high = span_nibbles(group, span, pair, 2 * j + 1);
     if constexpr (fifth) {
-      const std::byte* bits = group + kBits + span * kOneBitBytes;
-      low = vorrq_u8(low, vandq_u8(bit_mask(bits, pair, 2 * j), vdupq_n_u8(16)));
-      high = vorrq_u8(high, vandq_u8(bit_mask(bits, pair, 2 * j + 1), vdupq_n_u8(16)));
+      uint8x16_t bit = vdupq_n_u8(fifth_bit(2 * pair, span));
+      low = vorrq_u8(low, vandq_u8(vtstq_u8(load_u8(group + bits_at(span, 2 * j)), bit), vdupq_n_u8(16)));
+      high = vorrq_u8(high, vandq_u8(vtstq_u8(load_u8(group + bits_at(span, 2 * j + 1)), bit), vdupq_n_u8(16)));
     }
     out[0] = vreinterpretq_s8_u8(low);
     out[1] = vreinterpretq_s8_u8(high);
   }
+  // The vector of a step's fifth bits, and which of its bits is an output's.
+  static int64_t bits_at(int span, int step) { return kBits + (span / 2 * kSpanSteps + step) * 16; }
+  static uint8_t fifth_bit(int n, int span) { return static_cast<uint8_t>(128 >> (n / 2 * 2 + span % 2)); }
   // Eight codes of one step of two spans, as they lie in the file and in a panel.
   static std::byte* step_at(std::byte* group, int n, int spans, int step) {
     return group + kNibbles + ((spans * kSpanSteps + step) * kPairs + n / 2) * 16 + n % 2 * 8;
@@ -143,8 +148,10 @@ struct Q45K : SuperGroup<1, true, false> {
       for (int s = 0; s < 8; ++s) byte_at(out, scale_index(n, s)) = scale[s], minimum_at(out, n, s) = minimum[s];
       for (int i = 0; i < 16; ++i) std::memcpy(step_at(out, n, i / 4, i % 4), from.codes + 8 * i, 8);
       if constexpr (fifth) {
-        for (int v = 0; v < kSuper; ++v)
-          put_bit(out + kBits + v / 32 * kOneBitBytes, n, v % 32, (from.high[v % 32] >> v / 32 & 1) != 0);
+        for (int v = 0; v < kSuper; ++v) {
+          uint8_t bit = (from.high[v % 32] >> v / 32 & 1) != 0 ? fifth_bit(n, v / 32) : 0;
+          byte_at(out, bits_at(v / 32, v % 32 / 8) + n % 2 * 8 + v % 8) |= bit;
+        }
       }
     });
   }
@@ -159,7 +166,7 @@ struct Q45K : SuperGroup<1, true, false> {
       std::memcpy(to.codes + 8 * i, step_at(const_cast<std::byte*>(group), n, i / 4, i % 4), 8);
     if constexpr (fifth) {
       for (int v = 0; v < kSuper; ++v) {
-        bool set = get_bit(group + kBits + v / 32 * kOneBitBytes, n, v % 32);
+        bool set = (byte_at(group, bits_at(v / 32, v % 32 / 8) + n % 2 * 8 + v % 8) & fifth_bit(n, v / 32)) != 0;
         to.high[v % 32] = static_cast<uint8_t>(to.high[v % 32] | (set ? 1 : 0) << v / 32);
       }
     }

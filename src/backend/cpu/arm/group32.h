@@ -10,6 +10,7 @@
 // Packed weights are the format's own business: F::values() gives two steps of a pair of outputs at a time.
 #pragma once
 
+#include "backend/cpu/arm/group32_few.h"
 #include "backend/cpu/arm/group32_row.h"
 #include "backend/cpu/arm/group32_tile.h"
 #include "backend/cpu/arm/int8_mma.h"
@@ -339,6 +340,25 @@ struct Group32Linear {
   }
 #endif
 
+#ifdef __ARM_FEATURE_MATMUL_INT8
+  // Up to four rows of Q4_0.
+  static void few_rows_of_nibbles(const LinearPart& part, int64_t row, int64_t count, int64_t output) {
+    const RowPlaces places = rows_of(part);
+    const int64_t begin = output / kPanel * places.groups * F::kBytes;
+    const int64_t ahead = bytes_ahead(*part.weight, begin + places.groups * F::kBytes);
+    const std::byte* group = part.weight->data + begin;
+    float sums[kTileFloats] = {};
+    for (int64_t g = 0; g < places.groups; g = places.end(g)) {
+      const std::byte *rows = part.prepared + places.at(row / kTileRows, g), *packed = group + g * F::kBytes;
+      const int64_t groups = places.end(g) - g;
+      count <= 2 ? multiply_q4_0_few<1>(rows, packed, groups, packed + ahead, sums)
+                 : multiply_q4_0_few<2>(rows, packed, groups, packed + ahead, sums);
+    }
+    for (int i = 0; i < kTileFloats; ++i) sums[i] *= i % 16 < 8 ? 16.0f : 1.0f;  // low nibbles
+    write_tile(part, sums, row, count, output, F::kAfter);
+  }
+#endif
+
   // Up to four rows straight from the packed weights.
   template <int RowPairs>
   static void few_rows(const LinearPart& part, int64_t row, int64_t count, int64_t output) {
@@ -436,6 +456,12 @@ struct Group32Linear {
         one_row<kStreams>(part, part.first_row, output);
       for (; output < part.end; output += kPanel) one_row<1>(part, part.first_row, output);
     }
+#ifdef __ARM_FEATURE_MATMUL_INT8
+    if constexpr (F::kLoneRow == LoneRow::split) {
+      for (; part.rows <= kDirectRows && output < part.end; output += kPanel)
+        few_rows_of_nibbles(part, part.first_row, part.rows, output);
+    }
+#endif
     for (; output < part.end; output += kPanel) {
       if (part.rows <= 2) {
         few_rows<1>(part, part.first_row, part.rows, output);
