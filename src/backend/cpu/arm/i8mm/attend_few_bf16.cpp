@@ -127,13 +127,14 @@ float32x4_t weigh_scores(const AttendRun& run, float32x4_t most, const std::byte
 #pragma GCC unroll 4
   for (int i = 0; i < Queries; ++i) offset[i] = vdupq_n_f32(offsets[i]);
   std::byte* weights = room.weights;
+  const Exp2Constants constants;
   for (int32_t j = 0; j < kAttendChunk; j += 8, weights += 2 * kPairs * 16) {
     float32x4_t x[2 * Queries];
 #pragma GCC unroll 8
     for (int i = 0; i < 2 * Queries; ++i)
-      x[i] = vfmaq_n_f32(offset[i / 2], vld1q_f32(room.scores[i / 2] + j + i % 2 * 4), factor);
+      x[i] = vfmaq_n_f32(again(offset[i / 2]), vld1q_f32(room.scores[i / 2] + j + i % 2 * 4), factor);
     for (int32_t i = 0; i < more; ++i) ask_for(*pieces++);
-    exp2_rough(x);
+    exp2_rough(constants, x);
 #pragma GCC unroll 4
     for (int i = 0; i < 2 * kPairs; ++i) {  // [four][pair]
       const int m = i % kPairs, four = i / kPairs;
