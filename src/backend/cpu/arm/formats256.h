@@ -24,7 +24,9 @@ template <int halves, bool mins, bool signed_scales>
 struct SuperGroup {
   static constexpr int kHalves = halves;
   static constexpr bool kMins = mins;
-  static constexpr int64_t kSplits = 0;
+  static constexpr bool kSplits = false;
+  static constexpr int64_t kDirectRows = 0;
+  static constexpr bool kWidens = false;
   static constexpr int kSubgroups = 8 * halves;
   static constexpr int64_t kScales = mins ? 32 : 16, kMinimums = kScales + kSubgroups * 8;
   static constexpr int64_t kCodes = kMinimums + (mins ? halves * 64 : 0);
@@ -72,13 +74,19 @@ struct Q45K : SuperGroup<1, true, false> {
   static constexpr int64_t kBits = kCodes, kNibbles = kCodes + (fifth ? kSpans * kOneBitBytes : 0);
   static constexpr int64_t kBytes = kNibbles + kSpans * kNibbleBytes, kFileBytes = sizeof(Stored);
   static constexpr float kAfter = 1;
-  static constexpr int64_t kSplits = fifth ? 0 : 3;
+  static constexpr bool kSplits = !fifth;
+  static constexpr int64_t kDirectRows = fifth ? 0 : 4;
   static constexpr int64_t kSplitRow = 0, kSplitRowBytes = kSplitBytes;
 
 #ifdef __ARM_FEATURE_MATMUL_INT8
   static void multiply_row(const std::byte* row, const std::byte* group, float* totals, const std::byte* ahead) {
     static_assert(kScales == 32 && kMinimums == 96 && (fifth || kNibbles == 160));
     multiply_q4_k_row(row, group, totals, ahead);
+  }
+  template <int pairs>
+  static void multiply_tile(const std::byte* tile, int64_t values, const std::byte* group, float* sums,
+                            const std::byte* ahead) {
+    multiply_q4_k_tile<pairs>(tile, values, group, sums, ahead);
   }
 #endif
   static int64_t scale_index(int n, int subgroup) { return kScales + subgroup / 2 * 16 + 2 * n + subgroup % 2; }
@@ -87,6 +95,26 @@ struct Q45K : SuperGroup<1, true, false> {
     uint16x8_t wide = vmovl_u8(vget_low_u8(span % 2 == 0 ? vuzp1q_u8(both, both) : vuzp2q_u8(both, both)));
     out[0] = vreinterpretq_s32_u32(vmovl_u16(vget_low_u16(wide)));
     out[1] = vreinterpretq_s32_u32(vmovl_u16(vget_high_u16(wide)));
+  }
+  static constexpr bool kWidens = !fifth;
+  // Two spans at a time, as their codes lie together.
+  static void widen_spans(const std::byte* group, std::byte* out) {
+    constexpr int64_t kSpanBytes = 64 + kSpanSteps * 64;
+    const std::byte* codes = group + kNibbles;
+    for (int j = 0; j < kSpans / 2; ++j, out += 2 * kSpanBytes) {
+      uint8x16_t scale = load_u8(group + kScales + j * 16);
+#pragma GCC unroll 4
+      for (int p = 0; p < kPairs; ++p) {
+        store_u8(out + p * 16, vqtbl1q_u8(scale, vreinterpretq_u8_u32(vld1q_u32(kPairScales[2 * p]))));
+        store_u8(out + kSpanBytes + p * 16, vqtbl1q_u8(scale, vreinterpretq_u8_u32(vld1q_u32(kPairScales[2 * p + 1]))));
+      }
+#pragma GCC unroll 16
+      for (int i = 0; i < kSpanSteps * kPairs; ++i, codes += 16) {
+        uint8x16_t both = load_u8(codes);
+        store_u8(out + 64 + i * 16, vandq_u8(both, vdupq_n_u8(15)));
+        store_u8(out + kSpanBytes + 64 + i * 16, vshrq_n_u8(both, 4));
+      }
+    }
   }
   static uint8x16_t span_nibbles(const std::byte* group, int span, int pair, int step) {
     uint8x16_t both = load_u8(group + kNibbles + ((span / 2 * kSpanSteps + step) * kPairs + pair) * 16);
@@ -149,13 +177,19 @@ using Q5K = Q45K<layout::Q5K, true>;
 struct Q6K : SuperGroup<2, false, true> {
   static constexpr int64_t kBytes = kCodes + 4 * 3 * 2 * kPairs * 16, kFileBytes = sizeof(layout::Q6K);
   static constexpr float kAfter = 0.25f;
-  static constexpr int64_t kSplits = 2;
+  static constexpr bool kSplits = true;
+  static constexpr int64_t kDirectRows = 8;
   static constexpr int64_t kSplitRow = kSplitBytes, kSplitRowBytes = kThirdsBytes;
 
 #ifdef __ARM_FEATURE_MATMUL_INT8
   static void multiply_row(const std::byte* row, const std::byte* group, float* totals, const std::byte* ahead) {
     static_assert(kScales == 16 && kCodes == 144);
     multiply_q6_k_row(row, group, totals, ahead);
+  }
+  template <int pairs>
+  static void multiply_tile(const std::byte* tile, int64_t values, const std::byte* group, float* sums,
+                            const std::byte* ahead) {
+    multiply_q6_k_tile<pairs>(tile, values, group, sums, ahead);
   }
 #endif
   // Eight bytes of a third's step.

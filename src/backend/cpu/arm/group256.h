@@ -9,6 +9,7 @@
 // factors [4 pairs][4], and with minimums their factors and the minimums [1 or 2][4 pairs][16].
 #pragma once
 
+#include "backend/cpu/arm/group256_few.h"
 #include "backend/cpu/arm/group256_row.h"
 #include "backend/cpu/arm/group256_tile.h"
 #include "backend/cpu/arm/int8_mma.h"
@@ -25,13 +26,11 @@ constexpr int64_t kSums32 = 32, kSums16 = kSums32 + 64, kRowValues = kSums16 + 1
 constexpr int64_t kSuperRowBytes = kRowValues + kSpans * kSpanSteps * 32;
 constexpr int kLowBits = 6;
 
-// Up to so many rows are prepared in all forms: tiles, then row after row split and in thirds.
-constexpr int64_t kSplitRows = 3;
+// A row that comes alone is prepared in all forms: a tile, then split, then in thirds.
 constexpr int64_t kAllSplitBytes = kSplitBytes + kThirdsBytes;
 
 inline int64_t super_prepared_bytes(int64_t rows, int64_t cols) {
-  return cols / kSuper *
-         (up_to(rows, kTileRows) / kTileRows * kSuperRowBytes + (rows <= kSplitRows ? rows * kAllSplitBytes : 0));
+  return cols / kSuper * (up_to(rows, kTileRows) / kTileRows * kSuperRowBytes + (rows == 1 ? kAllSplitBytes : 0));
 }
 
 // [low parts][high parts] of eight sums each of two rows, at out and out + distance.
@@ -67,11 +66,10 @@ inline void super_prepare(Tensor in, int64_t begin, int64_t end, std::byte* out)
         store_s8(out + kRowValues + (k * 2 + pair) * 16, vcombine_s8(vld1_s8(q[a] + 8 * k), vld1_s8(q[b] + 8 * k)));
       }
     }
-    for (int64_t r = 0; in.rows <= kSplitRows && r < in.rows; ++r) {
-      std::byte* to = split + r * groups * kAllSplitBytes;
-      const uint8_t* low = as_bytes(out + kSums32 + r / 2 * 16 + r % 2 * 8);
-      store_split(factor[r], q[r], low, low + 32, to + g * kSplitBytes);
-      store_thirds(factor[r], q[r], to + groups * kSplitBytes + g * kThirdsBytes);
+    if (in.rows == 1) {
+      const uint8_t* low = as_bytes(out + kSums32);
+      store_split(factor[0], q[0], low, low + 32, split + g * kSplitBytes);
+      store_thirds(factor[0], q[0], split + groups * kSplitBytes + g * kThirdsBytes);
     }
   }
 }
@@ -79,10 +77,10 @@ inline void super_prepare(Tensor in, int64_t begin, int64_t end, std::byte* out)
 // A format F has: kBytes of a packed panel's group, kFileBytes of a group in the file, kHalves (1: a scale per 32
 // inputs, 2: per 16), kMins; factors() and minimum_factors() of eight outputs; scales(): int32 of eight outputs for a
 // span and half; minimums(): of a pair of outputs for subgroups 8h..8h+7; values(): steps 2j and 2j+1 of a span and
-// pair, times a power of two that kAfter undoes; kSplits, how many rows are
-// faster split, and if any kSplitRow, where split rows of
-// its kind begin, kSplitRowBytes of a group, and multiply_row(), a group with such a row; pack() eight rows' groups
-// (null: zeros) and unpack() one of them.
+// pair, times a power of two that kAfter undoes; kSplits: a row alone is faster split, and then kSplitRow, where split
+// rows of its kind begin, kSplitRowBytes of a group, and multiply_row(), a group with such a row; kDirectRows, up to
+// how many rows are faster straight from packed weights, and if any multiply_tile(), a group with a tile of rows;
+// pack() eight rows' groups (null: zeros) and unpack() one of them.
 template <class F>
 struct Group256Linear {
   static constexpr int64_t kSpanBytes = F::kHalves * 64 + kSpanSteps * 64;
@@ -122,32 +120,41 @@ struct Group256Linear {
     }
   }
 
+  // Scales and integers of a group's spans.
+  static void widen_spans(const std::byte* packed, std::byte* out) {
+    int32x4_t next[2] = {vdupq_n_s32(0), vdupq_n_s32(0)};
+    for (int span = kSpans - 1; span >= 0; --span) {
+      std::byte* to = out + span * kSpanBytes;
+      for (int half = F::kHalves - 1; half >= 0; --half) {
+        int32x4_t scale[2];
+        F::scales(packed, span, half, scale);
+        for (int i = 0; i < 2; ++i) {
+          float32x4_t less = vreinterpretq_f32_s32(vsubq_s32(scale[i], next[i]));
+          store_f32(to + (half * kPairs + 2 * i) * 16, low_twice(less));
+          store_f32(to + (half * kPairs + 2 * i + 1) * 16, high_twice(less));
+          if (kRunning) next[i] = scale[i];
+        }
+      }
+      for (int p = 0; p < kPairs; ++p) {
+        for (int j = 0; j < 2; ++j) {
+          int8x16_t w[2];
+          F::values(packed, span, p, j, w);
+          store_s8(to + F::kHalves * 64 + (2 * j * kPairs + p) * 16, w[0]);
+          store_s8(to + F::kHalves * 64 + ((2 * j + 1) * kPairs + p) * 16, w[1]);
+        }
+      }
+    }
+  }
+
   // Widens `groups` of a panel, and asks the memory for those that lie `ahead` bytes on. A function of its own: inside
   // another, g++ 12 runs out of registers.
   [[gnu::noinline]] static void widen(const std::byte* packed, int64_t groups, int64_t ahead, std::byte* out) {
     for (int64_t g = 0; g < groups; ++g, packed += F::kBytes, out += kWideBytes) {
       for (int64_t line = 0; line < F::kBytes; line += 64) __builtin_prefetch(packed + ahead + line, 0, 2);
-      int32x4_t next[2] = {vdupq_n_s32(0), vdupq_n_s32(0)};
-      for (int span = kSpans - 1; span >= 0; --span) {
-        std::byte* to = out + span * kSpanBytes;
-        for (int half = F::kHalves - 1; half >= 0; --half) {
-          int32x4_t scale[2];
-          F::scales(packed, span, half, scale);
-          for (int i = 0; i < 2; ++i) {
-            float32x4_t less = vreinterpretq_f32_s32(vsubq_s32(scale[i], next[i]));
-            store_f32(to + (half * kPairs + 2 * i) * 16, low_twice(less));
-            store_f32(to + (half * kPairs + 2 * i + 1) * 16, high_twice(less));
-            if (kRunning) next[i] = scale[i];
-          }
-        }
-        for (int p = 0; p < kPairs; ++p) {
-          for (int j = 0; j < 2; ++j) {
-            int8x16_t w[2];
-            F::values(packed, span, p, j, w);
-            store_s8(to + F::kHalves * 64 + (2 * j * kPairs + p) * 16, w[0]);
-            store_s8(to + F::kHalves * 64 + ((2 * j + 1) * kPairs + p) * 16, w[1]);
-          }
-        }
+      if constexpr (F::kWidens) {
+        F::widen_spans(packed, out);
+      } else {
+        widen_spans(packed, out);
       }
       float32x4_t factor[2], least[2];
       F::factors(packed, factor);
@@ -294,15 +301,33 @@ struct Group256Linear {
 
 #ifdef __ARM_FEATURE_MATMUL_INT8
   // A row prepared split. Panels follow one another in memory, and so do their groups: one stream, asked for early.
-  static void split_row(const LinearPart& part, int64_t r, int64_t output) {
+  static void split_row(const LinearPart& part, int64_t output) {
     int64_t groups = part.weight->cols / kSuper, begin = output / kPanel * groups * F::kBytes;
     int64_t ahead = bytes_ahead(*part.weight, begin + groups * F::kBytes);
-    const std::byte* row = part.prepared + groups * (kSuperRowBytes + r * kAllSplitBytes + F::kSplitRow);
+    const std::byte* row = part.prepared + groups * (kSuperRowBytes + F::kSplitRow);
     const std::byte* packed = part.weight->data + begin;
     float totals[kPanel] = {};
     for (int64_t g = 0; g < groups; ++g, row += F::kSplitRowBytes, packed += F::kBytes)
       F::multiply_row(row, packed, totals, packed + ahead);
-    write_row(part, r, output, vld1q_f32(totals), vld1q_f32(totals + 4), F::kAfter);
+    write_row(part, part.first_row, output, vld1q_f32(totals), vld1q_f32(totals + 4), F::kAfter);
+  }
+
+  // A panel straight from packed weights, tile after tile. The first brings it from memory.
+  static void direct_rows(const LinearPart& part, int64_t output) {
+    int64_t groups = part.weight->cols / kSuper, begin = output / kPanel * groups * F::kBytes;
+    int64_t ahead = bytes_ahead(*part.weight, begin + groups * F::kBytes);
+    for (int64_t row = 0; row < part.rows; row += kTileRows) {
+      int64_t count = std::min(kTileRows, part.rows - row);
+      const std::byte* tile = part.prepared + (part.first_row + row) / kTileRows * groups * kSuperRowBytes;
+      const std::byte* packed = part.weight->data + begin;
+      float sums[kTileFloats] = {};
+      for (int64_t g = 0; g < groups; ++g, tile += kSuperRowBytes, packed += F::kBytes) {
+        const std::byte* next = packed + (row == 0 ? ahead : 0);
+        count <= 2 ? F::template multiply_tile<1>(tile, kRowValues, packed, sums, next)
+                   : F::template multiply_tile<2>(tile, kRowValues, packed, sums, next);
+      }
+      write_tile(part, sums, part.first_row + row, count, output, F::kAfter);
+    }
   }
 #endif
 
@@ -332,12 +357,15 @@ struct Group256Linear {
     constexpr int kStreams = 2;
     int64_t output = part.begin;
 #ifdef __ARM_FEATURE_MATMUL_INT8
-    if constexpr (F::kSplits > 0) {
-      static_assert(F::kSplits <= kSplitRows);
-      if (part.prepared_rows <= F::kSplits) {
-        for (; output < part.end; output += kPanel) {
-          for (int64_t r = 0; r < part.rows; ++r) split_row(part, r, output);
-        }
+    if constexpr (F::kSplits) {
+      if (part.prepared_rows == 1) {
+        for (; output < part.end; output += kPanel) split_row(part, output);
+      }
+    }
+    if constexpr (F::kDirectRows > 0) {
+      static_assert(kSums32 == 32);
+      if (part.rows <= F::kDirectRows) {
+        for (; output < part.end; output += kPanel) direct_rows(part, output);
       }
     }
 #endif

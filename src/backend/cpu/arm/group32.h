@@ -1,11 +1,13 @@
 // Products of formats with a factor per 32 weights (Q8_0, Q4_0, ...). Rows are quantised to int8 in the same groups
 // of 32. Per group and output: sum += (integer sum * the weights' factor) * the row's factor, and where the format has
-// a minimum, sum += minimum * (the row's factor * the sum of its integers).
+// a minimum, sum += minimum * (the row's factor * the sum of its integers). Where weights have so few bits that it does
+// not show (docs/performance.md), eight groups of a row share a factor: run += integer sum * the weights' factor, and
+// after eight groups sum += run * the row's factor, which is a multiplication less.
 //
 // Prepared rows, per tile of four and group: factors [2 pairs][4], integers [4 steps][2 pairs][16] and, with minimums,
-// sums [2 pairs][4]. A wide panel, per group: factors [4 pairs][4] and, with minimums, those [4 pairs][4]; apart from
-// them integers [4 steps][4 pairs][16]. Packed weights are the format's own business: F::values() gives two steps of a
-// pair of outputs at a time.
+// sums [2 pairs][4]. Tiles lie segment by segment (RowPlaces), in the order many rows meet a panel. A wide panel, per
+// group: factors [4 pairs][4] and, with minimums, those [4 pairs][4]; apart from them integers [4 steps][4 pairs][16].
+// Packed weights are the format's own business: F::values() gives two steps of a pair of outputs at a time.
 #pragma once
 
 #include "backend/cpu/arm/group32_row.h"
@@ -18,14 +20,54 @@ namespace {
 constexpr int64_t kGroup = 32;
 constexpr int kSteps = 4;  // of eight inputs, in a group
 
+// Groups of a panel that meet all rows before the next do: 20 KiB of a wide panel, which stay in the first cache.
+constexpr int64_t kSegment32 = 64;
+
+// Where prepared rows lie: [segments][tiles][groups of the segment].
+struct RowPlaces {
+  RowPlaces(int64_t rows, int64_t cols, int64_t tile_bytes)
+      : groups(cols / kGroup),
+        segment(up_to(equal_parts(groups, kSegment32), kSharedGroups)),
+        tiles(up_to(rows, kTileRows) / kTileRows),
+        bytes(tile_bytes) {}
+  int64_t groups, segment, tiles, bytes;
+
+  int64_t end(int64_t begin) const { return std::min(groups, begin + segment); }
+  // Where a group of a tile lies; those of a segment follow one another.
+  int64_t at(int64_t tile, int64_t group) const {
+    int64_t begin = group - group % segment;
+    return (begin * tiles + tile * (end(begin) - begin) + group - begin) * bytes;
+  }
+};
+
 struct WidePanel {
   const std::byte* values;
   int64_t value_bytes;  // from group to group
   const std::byte* factors;
 };
 
-template <bool mins>
+// A sum of two rows with two outputs over groups.
+template <bool shared>
+struct GroupSum {
+  float32x4_t total = vdupq_n_f32(0), run = vdupq_n_f32(0);
+
+  void add(int32x4_t sums, float32x4_t of_outputs, float32x4_t of_rows) {
+    float32x4_t sum = vcvtq_f32_s32(sums);
+    if constexpr (shared) {
+      run = vfmaq_f32(run, sum, of_outputs);
+    } else {
+      total = vfmaq_f32(total, sum, vmulq_f32(of_outputs, of_rows));
+    }
+  }
+  void end_run(float32x4_t of_rows) {
+    total = vfmaq_f32(total, run, of_rows);
+    run = vdupq_n_f32(0);
+  }
+};
+
+template <bool mins, bool shared>
 struct Group32 {
+  static_assert(!mins || !shared);
   static constexpr int64_t kRowBytes = 32 + kSteps * 32 + (mins ? 32 : 0);  // of a tile, a group
   static constexpr int64_t kFactorBytes = mins ? 128 : 64;                  // of a wide panel, a group
 
@@ -47,16 +89,20 @@ struct Group32 {
   template <bool whole>
   static void prepare_tile(Tensor in, int64_t begin, int64_t end, std::byte* out) {
     auto exists = [&](int64_t r) { return whole || begin + r < end; };  // rows that do not are zero
-    int64_t groups = in.cols / kGroup;
-    out += begin / kTileRows * groups * kRowBytes;
-    std::byte* split = out + groups * kRowBytes;
-    for (int64_t g = 0; g < groups; ++g, out += kRowBytes, split += kSplit32Bytes) {
-      float32x4_t most[kTileRows];
+    const RowPlaces places(in.rows, in.cols, kRowBytes);
+    std::byte *split = out + places.groups * kRowBytes, *tiles = out;
+    float32x4_t inverse = vdupq_n_f32(0), factor = inverse;
+    for (int64_t g = 0; g < places.groups; ++g, out += kRowBytes, split += kSplit32Bytes) {
+      if (g % places.segment == 0) out = tiles + places.at(begin / kTileRows, g);
       auto row = [&](int64_t r) { return in.row(begin + r) + g * kGroup; };
+      if (!shared || g % kSharedGroups == 0) {
+        const int64_t count = shared ? std::min(kSharedGroups, places.groups - g) * kGroup : kGroup;
+        float32x4_t most[kTileRows];
 #pragma GCC unroll 4
-      for (int64_t r = 0; r < kTileRows; ++r) most[r] = exists(r) ? largest_of(row(r), kGroup) : vdupq_n_f32(0);
-      float32x4_t largest = vpmaxq_f32(vpmaxq_f32(most[0], most[1]), vpmaxq_f32(most[2], most[3]));
-      float32x4_t inverse = inverse_factors(largest), factor = vdivq_f32(largest, vdupq_n_f32(127.0f));
+        for (int64_t r = 0; r < kTileRows; ++r) most[r] = exists(r) ? largest_of(row(r), count) : vdupq_n_f32(0);
+        float32x4_t largest = vpmaxq_f32(vpmaxq_f32(most[0], most[1]), vpmaxq_f32(most[2], most[3]));
+        inverse = inverse_factors(largest), factor = vdivq_f32(largest, vdupq_n_f32(127.0f));
+      }
       int8x16_t q[kTileRows][2];
       auto round_row = [&](int64_t r, float32x4_t by) {
         q[r][0] = exists(r) ? round_sixteen(row(r), by) : vdupq_n_s8(0);
@@ -89,17 +135,26 @@ struct Group32 {
   }
 
   // total of a tile += rows x wide panel, over `groups`.
-  static void multiply(const std::byte* rows, const WidePanel& panel, int64_t groups, TileAhead ahead,
+  static void multiply(const std::byte* rows, const WidePanel& panel, int64_t groups, const std::byte* ahead,
                        TileSums& total) {
 #ifdef __ARM_FEATURE_MATMUL_INT8
-    if constexpr (!mins) {
+    if constexpr (shared) {
+      float totals[kTileFloats];
+      for (int i = 0; i < 2 * kPairs; ++i) vst1q_f32(totals + 4 * i, total[i]);
+      multiply_shared_tile(rows, panel.values, panel.value_bytes, panel.factors, groups, ahead, totals);
+      for (int i = 0; i < 2 * kPairs; ++i) total[i] = vld1q_f32(totals + 4 * i);
+      return;
+    } else if constexpr (!mins) {
       static_assert(kRowBytes == kTile32Bytes);
-      return multiply_group32_tile(rows, panel.values, panel.value_bytes, panel.factors, groups, total, ahead);
+      return multiply_group32_tile(rows, panel.values, panel.value_bytes, panel.factors, groups, ahead, total);
     }
 #endif
     (void)ahead;
     const std::byte *values = panel.values, *factors = panel.factors;
+    GroupSum<shared> sums[2][kPairs];
+    for (int i = 0; i < 2 * kPairs; ++i) sums[i / kPairs][i % kPairs].total = total[i];
     for (int64_t g = 0; g < groups; ++g, rows += kRowBytes, values += panel.value_bytes, factors += kFactorBytes) {
+      const bool ends = shared && (g % kSharedGroups == kSharedGroups - 1 || g == groups - 1);
       PairSum t[2][kPairs];
 #pragma GCC unroll 4
       for (int k = 0; k < kSteps; ++k) {
@@ -116,13 +171,14 @@ struct Group32 {
         float32x4_t factor = load_f32(factors + p * 16);
 #pragma GCC unroll 2
         for (int m = 0; m < 2; ++m) {
-          float32x4_t& sum = total[m * kPairs + p];
-          float32x4_t both = vmulq_f32(factor, load_f32(rows + m * 16));
-          sum = vfmaq_f32(sum, vcvtq_f32_s32(t[m][p].sums()), both);
-          if (mins) sum = vfmaq_f32(sum, load_f32(factors + 64 + p * 16), load_f32(rows + 160 + m * 16));
+          GroupSum<shared>& sum = sums[m][p];
+          sum.add(t[m][p].sums(), factor, load_f32(rows + m * 16));
+          if (mins) sum.total = vfmaq_f32(sum.total, load_f32(factors + 64 + p * 16), load_f32(rows + 160 + m * 16));
+          if (ends) sum.end_run(load_f32(rows + m * 16));
         }
       }
     }
+    for (int i = 0; i < 2 * kPairs; ++i) total[i] = sums[i / kPairs][i % kPairs].total;
   }
 };
 
@@ -137,17 +193,21 @@ inline void look_ahead(const std::byte* at) {
 // How a row that comes alone is multiplied: as any other, as Q4_0's split row, or as Q8_0's.
 enum class LoneRow : uint8_t { plain, split, bytes };
 
-// A format F has: kBytes of a packed panel's group, kFileBytes of a group in the file, kMins; factors() and minimums()
-// of eight outputs; values(): steps 2j and 2j+1 of pair p, times a power of two that kAfter undoes; kWideValues, where
-// in a packed group all values lie as a wide panel has them, or negative; pack() eight rows'
-// groups (null: zeros) and unpack() one of them.
+// A format F has: kBytes of a packed panel's group, kFileBytes of a group in the file, kMins, kShared; factors() and
+// minimums() of eight outputs; values(): steps 2j and 2j+1 of pair p, times a power of two that kAfter undoes;
+// kWideValues, where in a packed group all values lie as a wide panel has them, or negative; pack() eight rows' groups
+// (null: zeros) and unpack() one of them.
 template <class F>
 struct Group32Linear {
-  using Form = Group32<F::kMins>;
+  using Form = Group32<F::kMins, F::kShared>;
+  using Sum = GroupSum<F::kShared>;
   static constexpr int64_t kDirectRows = 4;    // up to so many, widening a panel costs more than it saves
-  static constexpr int64_t kSegment = 96;      // groups: 30 KiB of a wide panel, which stay in the first cache
   static constexpr int64_t kValueBytes = 256;  // of a wide panel, a group
-  static constexpr int64_t kWideBytes = kSegment * (Form::kFactorBytes + kValueBytes);
+  static constexpr int64_t kWideBytes = kSegment32 * (Form::kFactorBytes + kValueBytes);
+
+  static RowPlaces rows_of(const LinearPart& part) {
+    return RowPlaces(part.prepared_rows, part.weight->cols, Form::kRowBytes);
+  }
 
   static int64_t packed_bytes(int64_t rows, int64_t cols) {
     return up_to(rows, kPanel) / kPanel * (cols / kGroup) * F::kBytes;
@@ -176,9 +236,9 @@ struct Group32Linear {
     }
   }
 
-  // Widens `groups` of a panel into `out`, room for kSegment of them; values that lie as the tile takes them stay.
+  // Widens `groups` of a panel into `out`, room for kSegment32 of them; values that lie as the tile takes them stay.
   static WidePanel widen(const std::byte* packed, int64_t groups, std::byte* out) {
-    std::byte *factors = out, *values = out + kSegment * Form::kFactorBytes;
+    std::byte *factors = out, *values = out + kSegment32 * Form::kFactorBytes;
     WidePanel panel{F::kWideValues >= 0 ? packed + F::kWideValues : values,
                     F::kWideValues >= 0 ? F::kBytes : kValueBytes, factors};
     for (int64_t g = 0; g < groups; ++g, packed += F::kBytes, factors += Form::kFactorBytes) {
@@ -186,21 +246,21 @@ struct Group32Linear {
       F::factors(packed, factor);
       if constexpr (F::kMins) F::minimums(packed, minimum);
       for (int half = 0; half < 2; ++half) {
-        store_twice(factors + half * 32, vget_low_f32(factor[half]));
-        store_twice(factors + half * 32 + 16, vget_high_f32(factor[half]));
+        store_f32(factors + half * 32, low_twice(factor[half]));
+        store_f32(factors + half * 32 + 16, high_twice(factor[half]));
         if constexpr (F::kMins) {
-          store_twice(factors + 64 + half * 32, vget_low_f32(minimum[half]));
-          store_twice(factors + 64 + half * 32 + 16, vget_high_f32(minimum[half]));
+          store_f32(factors + 64 + half * 32, low_twice(minimum[half]));
+          store_f32(factors + 64 + half * 32 + 16, high_twice(minimum[half]));
         }
       }
       if constexpr (F::kWideValues < 0) {
-        for (int p = 0; p < kPairs; ++p) {
-          for (int j = 0; j < 2; ++j) {
-            int8x16_t w[2];
-            F::values(packed, p, j, w);
-            store_s8(values + (2 * j * kPairs + p) * 16, w[0]);
-            store_s8(values + ((2 * j + 1) * kPairs + p) * 16, w[1]);
-          }
+#pragma GCC unroll 2
+        for (int j = 0; j < 2; ++j) {
+          int8x16_t w[kPairs][2];
+#pragma GCC unroll 4
+          for (int p = 0; p < kPairs; ++p) F::values(packed, p, j, w[p]);
+#pragma GCC unroll 8
+          for (int i = 0; i < 2 * kPairs; ++i) store_s8(values + (2 * j * kPairs + i) * 16, w[i % kPairs][i / kPairs]);
         }
         values += kValueBytes;
       }
@@ -211,13 +271,13 @@ struct Group32Linear {
   // One row, `Panels` panels at once.
   template <int Panels>
   static void one_row(const LinearPart& part, int64_t row, int64_t output) {
-    int64_t groups = part.weight->cols / kGroup;
-    const std::byte* rows = part.prepared + row / kTileRows * groups * Form::kRowBytes;
+    const RowPlaces places = rows_of(part);
+    const int64_t groups = places.groups;
     const std::byte* packed = part.weight->data + output / kPanel * groups * F::kBytes;
-    float32x4_t total[Panels][2];
-#pragma GCC unroll 8
-    for (int i = 0; i < Panels * 2; ++i) total[i / 2][i % 2] = vdupq_n_f32(0);
-    for (int64_t g = 0; g < groups; ++g, rows += Form::kRowBytes, packed += F::kBytes) {
+    Sum total[Panels][2];
+    for (int64_t g = 0; g < groups; ++g, packed += F::kBytes) {
+      const std::byte* rows = part.prepared + places.at(row / kTileRows, g);
+      const bool ends = F::kShared && (g % kSharedGroups == kSharedGroups - 1 || g == groups - 1);
       int8x16_t a[kSteps];
 #pragma GCC unroll 4
       for (int k = 0; k < kSteps; ++k) a[k] = load_s8(rows + 32 + k * 32);
@@ -241,109 +301,116 @@ struct Group32Linear {
         F::factors(group, factor);
 #pragma GCC unroll 2
         for (int half = 0; half < 2; ++half) {
-          float32x4_t sum = vcvtq_f32_s32(first_row(t[2 * half].sums(), t[2 * half + 1].sums()));
-          total[n][half] = vfmaq_f32(total[n][half], sum, vmulq_n_f32(factor[half], factor_of_row));
+          Sum& sum = total[n][half];
+          sum.add(first_row(t[2 * half].sums(), t[2 * half + 1].sums()), factor[half], vdupq_n_f32(factor_of_row));
+          if (ends) sum.end_run(vdupq_n_f32(factor_of_row));
           if constexpr (F::kMins) {
             float32x4_t minimum[2];
             F::minimums(group, minimum);
-            total[n][half] = vfmaq_n_f32(total[n][half], minimum[half], *reinterpret_cast<const float*>(rows + 160));
+            sum.total = vfmaq_n_f32(sum.total, minimum[half], *reinterpret_cast<const float*>(rows + 160));
           }
         }
       }
     }
 #pragma GCC unroll 4
-    for (int n = 0; n < Panels; ++n) write_row(part, row, output + n * kPanel, total[n][0], total[n][1], F::kAfter);
+    for (int n = 0; n < Panels; ++n)
+      write_row(part, row, output + n * kPanel, total[n][0].total, total[n][1].total, F::kAfter);
   }
 
 #ifdef __ARM_FEATURE_MATMUL_INT8
-  // One row alone, by the format's own loop. Panels follow one another in memory: one stream, asked for early.
-  static void lone_row(const LinearPart& part, int64_t output) {
-    int64_t groups = part.weight->cols / kGroup, begin = output / kPanel * groups * F::kBytes;
+  // One row alone, by the format's own loop; returns the output after those it has computed. Panels follow one another
+  // in memory: one stream, asked for early.
+  static int64_t lone_row(const LinearPart& part, int64_t output) {
+    constexpr int64_t kMost = F::kLoneRow == LoneRow::split ? 16 : 1;  // panels at a time
+    int64_t groups = part.weight->cols / kGroup, panel_bytes = groups * F::kBytes;
+    int64_t begin = output / kPanel * panel_bytes, panels = std::min(kMost, up_to(part.end - output, kPanel) / kPanel);
+    if (bytes_ahead(*part.weight, begin + panels * panel_bytes) == 0) panels = 1;
+    int64_t ahead = bytes_ahead(*part.weight, begin + panels * panel_bytes);
     const std::byte* packed = part.weight->data + begin;
-    int64_t ahead = bytes_ahead(*part.weight, begin + groups * F::kBytes);
-    float totals[kPanel];
+    float totals[kMost * kPanel];
     if constexpr (F::kLoneRow == LoneRow::split) {
-      multiply_q4_0_row(part.prepared + groups * Form::kRowBytes, packed, groups, ahead, totals);
+      multiply_q4_0_row(part.prepared + groups * Form::kRowBytes, packed, groups, panels, ahead, totals);
     } else {
       multiply_q8_0_row(part.prepared, Form::kRowBytes, packed, groups, ahead, totals);
     }
-    write_row(part, part.first_row, output, vld1q_f32(totals), vld1q_f32(totals + 4), F::kAfter);
+    for (const float* t = totals; t < totals + panels * kPanel; t += kPanel, output += kPanel)
+      write_row(part, part.first_row, output, vld1q_f32(t), vld1q_f32(t + 4), F::kAfter);
+    return output;
   }
 #endif
 
-  // One or two tiles of rows straight from the packed weights.
+  // Up to four rows straight from the packed weights.
   template <int RowPairs>
   static void few_rows(const LinearPart& part, int64_t row, int64_t count, int64_t output) {
-    constexpr int kTiles = (RowPairs + 1) / 2;
-    int64_t groups = part.weight->cols / kGroup;
-    const std::byte* rows[kTiles];
-    for (int t = 0; t < kTiles; ++t) rows[t] = part.prepared + (row / kTileRows + t) * groups * Form::kRowBytes;
-    const std::byte* group = part.weight->data + output / kPanel * groups * F::kBytes;
-    float32x4_t total[RowPairs][kPairs];
-#pragma GCC unroll 16
-    for (int i = 0; i < RowPairs * kPairs; ++i) total[i / kPairs][i % kPairs] = vdupq_n_f32(0);
-    for (int64_t g = 0; g < groups; ++g, group += F::kBytes) {
-      float32x4_t factor[2], minimum[2];
-      F::factors(group, factor);
-      if constexpr (F::kMins) F::minimums(group, minimum);
+    const RowPlaces places = rows_of(part);
+    const std::byte* group = part.weight->data + output / kPanel * places.groups * F::kBytes;
+    Sum total[RowPairs][kPairs];
+    for (int64_t g = 0; g < places.groups;) {
+      const std::byte* rows = part.prepared + places.at(row / kTileRows, g);
+      const int64_t end = F::kShared ? std::min(places.groups, g + kSharedGroups) : places.end(g);
+      for (; g < end; ++g, rows += Form::kRowBytes, group += F::kBytes) few_rows_group(rows, group, total);
+      if constexpr (F::kShared) {
+#pragma GCC unroll 8
+        for (int i = 0; i < RowPairs * kPairs; ++i)
+          total[i / kPairs][i % kPairs].end_run(load_f32(rows - Form::kRowBytes + i / kPairs * 16));
+      }
+    }
+    float sums[kTileFloats];
+#pragma GCC unroll 8
+    for (int i = 0; i < RowPairs * kPairs; ++i) vst1q_f32(sums + 4 * i, total[i / kPairs][i % kPairs].total);
+    write_tile(part, sums, row, count, output, F::kAfter);
+  }
+
+  template <int RowPairs>
+  [[gnu::always_inline]] static void few_rows_group(const std::byte* rows, const std::byte* group,
+                                                    Sum (&total)[RowPairs][kPairs]) {
+    float32x4_t factor[2], minimum[2];
+    F::factors(group, factor);
+    if constexpr (F::kMins) F::minimums(group, minimum);
 #pragma GCC unroll 4
-      for (int p = 0; p < kPairs; ++p) {
-        PairSum t[RowPairs];
+    for (int p = 0; p < kPairs; ++p) {
+      PairSum t[RowPairs];
 #pragma GCC unroll 2
-        for (int j = 0; j < 2; ++j) {
-          int8x16_t w[2];
-          F::values(group, p, j, w);
-#pragma GCC unroll 4
-          for (int m = 0; m < RowPairs; ++m) {
-            t[m].add(load_s8(rows[m / 2] + 32 + (4 * j + m % 2) * 16), w[0]);
-            t[m].add(load_s8(rows[m / 2] + 32 + (4 * j + 2 + m % 2) * 16), w[1]);
-          }
-        }
-        float32x4_t of_pair = p % 2 == 0 ? low_twice(factor[p / 2]) : high_twice(factor[p / 2]);
-#pragma GCC unroll 4
+      for (int j = 0; j < 2; ++j) {
+        int8x16_t w[2];
+        F::values(group, p, j, w);
+#pragma GCC unroll 2
         for (int m = 0; m < RowPairs; ++m) {
-          float32x4_t both = vmulq_f32(of_pair, load_f32(rows[m / 2] + m % 2 * 16));
-          total[m][p] = vfmaq_f32(total[m][p], vcvtq_f32_s32(t[m].sums()), both);
-          if constexpr (F::kMins) {
-            float32x4_t least = p % 2 == 0 ? low_twice(minimum[p / 2]) : high_twice(minimum[p / 2]);
-            total[m][p] = vfmaq_f32(total[m][p], least, load_f32(rows[m / 2] + 160 + m % 2 * 16));
-          }
+          t[m].add(load_s8(rows + 32 + (4 * j + m) * 16), w[0]);
+          t[m].add(load_s8(rows + 32 + (4 * j + 2 + m) * 16), w[1]);
         }
       }
 #pragma GCC unroll 2
-      for (int t = 0; t < kTiles; ++t) rows[t] += Form::kRowBytes;
-    }
-    float sums[kTiles * kTileFloats];
-#pragma GCC unroll 16
-    for (int i = 0; i < RowPairs * kPairs; ++i) vst1q_f32(sums + 4 * i, total[i / kPairs][i % kPairs]);
-    for (int t = 0; t < kTiles; ++t) {
-      int64_t first = t * kTileRows;
-      write_tile(part, sums + t * kTileFloats, row + first, std::min(kTileRows, count - first), output, F::kAfter);
+      for (int m = 0; m < RowPairs; ++m) {
+        Sum& sum = total[m][p];
+        sum.add(t[m].sums(), twice(factor[p / 2], p % 2), load_f32(rows + m * 16));
+        if constexpr (F::kMins)
+          sum.total = vfmaq_f32(sum.total, twice(minimum[p / 2], p % 2), load_f32(rows + 160 + m * 16));
+      }
     }
   }
 
   // Many rows: a segment of a panel is widened once and meets every tile of rows.
   static void many_rows(const LinearPart& part, int64_t output) {
-    int64_t groups = part.weight->cols / kGroup, tiles = up_to(part.rows, kTileRows) / kTileRows;
+    const RowPlaces places = rows_of(part);
+    const int64_t first = part.first_row / kTileRows, tiles = up_to(part.rows, kTileRows) / kTileRows;
     float* sums = reinterpret_cast<float*>(part.scratch + kWideBytes);  // [tiles, kTileFloats]
-    const std::byte* packed = part.weight->data + output / kPanel * groups * F::kBytes;
-    const std::byte* rows = part.prepared + part.first_row / kTileRows * groups * Form::kRowBytes;
-    const int64_t segment = equal_parts(groups, kSegment);
-    for (int64_t g = 0; g < groups; g += segment) {
-      int64_t count = std::min(segment, groups - g);
+    const std::byte* packed = part.weight->data + output / kPanel * places.groups * F::kBytes;
+    const bool last = output + kPanel >= part.weight->rows;
+    for (int64_t g = 0; g < places.groups; g = places.end(g)) {
+      const int64_t count = places.end(g) - g;
       WidePanel panel = widen(packed + g * F::kBytes, count, part.scratch);
       // Meanwhile the memory brings the same segment of the panel after this one, a part with each of the first tiles.
-      const std::byte* next = packed + (groups + g) * F::kBytes;
+      const std::byte* next = packed + (places.groups + g) * F::kBytes;
       for (int64_t t = 0; t < tiles; ++t) {
-        const std::byte* tile = rows + (t * groups + g) * Form::kRowBytes;
-        bool useful = output + kPanel < part.weight->rows && t * kTileAhead < F::kBytes;
-        TileAhead ahead = useful ? TileAhead{next + t * count * kTileAhead, kTileAhead} : TileAhead{tile, 0};
+        const bool useful = !last && t * kTileAhead < F::kBytes;
         TileSums total;
 #pragma GCC unroll 8
         for (int i = 0; i < 2 * kPairs; ++i)
           total[i] = g == 0 ? vdupq_n_f32(0) : vld1q_f32(sums + t * kTileFloats + 4 * i);
-        Form::multiply(tile, panel, count, ahead, total);
-        if (g + count == groups) {
+        Form::multiply(part.prepared + places.at(first + t, g), panel, count,
+                       useful ? next + t * count * kTileAhead : nullptr, total);
+        if (g + count == places.groups) {
           int64_t row = t * kTileRows;
           write_sums(part, total, part.first_row + row, std::min(kTileRows, part.rows - row), output, F::kAfter);
           continue;
@@ -360,7 +427,7 @@ struct Group32Linear {
 #ifdef __ARM_FEATURE_MATMUL_INT8
     if constexpr (F::kLoneRow != LoneRow::plain) {
       if (part.prepared_rows == 1) {
-        for (; output < part.end; output += kPanel) lone_row(part, output);
+        while (output < part.end) output = lone_row(part, output);
       }
     }
 #endif

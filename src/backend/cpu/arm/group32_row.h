@@ -29,66 +29,139 @@ inline void store_split32(float factor, const int8_t* q, std::byte* out) {
 
 #ifdef __ARM_FEATURE_MATMUL_INT8
 
-// totals of a panel's eight outputs, 16-fold, = Q4_0 groups x a split row. Panels follow one another in memory: asks
-// for what lies `ahead` bytes on. v0-1 totals of outputs 0 4 1 5 and 2 6 3 7, v4-5 integer sums, v12 mask, v16-17
-// codes, v20-21 their high nibbles, v24-25 the row.
-inline void multiply_q4_0_row(const std::byte* row, const std::byte* group, int64_t groups, int64_t ahead,
-                              float* totals) {
+// Steps of two groups, one after the other in memory, against a split row. v4-5 and v6-7 integer sums of the two, v12
+// mask, v16-19 codes, v20-23 their high nibbles, v24-27 the row.
+#define MILLRACE_STEP(row_at, group_at, step, low, high, c0, c1, x0, x1, sum0, sum1) \
+  "ldp q" #low ", q" #high ", [%[row], #" #row_at " + 32 + 32 * " #step              \
+  "]\n"                                                                              \
+  "ldp q" #c0 ", q" #c1 ", [%[group], #" #group_at " + 16 + 32 * " #step             \
+  "]\n"                                                                              \
+  "and v" #x0 ".16b, v" #c0                                                          \
+  ".16b, v12.16b\n"                                                                  \
+  "and v" #x1 ".16b, v" #c1                                                          \
+  ".16b, v12.16b\n"                                                                  \
+  "smmla v" #sum0 ".4s, v" #c0 ".16b, v" #low                                        \
+  ".16b\n"                                                                           \
+  "smmla v" #sum1 ".4s, v" #c1 ".16b, v" #low                                        \
+  ".16b\n"                                                                           \
+  "smmla v" #sum0 ".4s, v" #x0 ".16b, v" #high                                       \
+  ".16b\n"                                                                           \
+  "smmla v" #sum1 ".4s, v" #x1 ".16b, v" #high ".16b\n"
+#define MILLRACE_FIRST(step) MILLRACE_STEP(0, 0, step, 24, 25, 16, 17, 20, 21, 4, 5)
+#define MILLRACE_SECOND(step) MILLRACE_STEP(160, 144, step, 26, 27, 18, 19, 22, 23, 6, 7)
+#define MILLRACE_FETCH(offset) "prfm pldl2keep, [%[ahead], #" #offset "]\n"
+// A run of eight groups, four times two, has one factor of the row.
+#define MILLRACE_START_RUN \
+  "movi v0.4s, #0\n"       \
+  "movi v1.4s, #0\n"       \
+  "mov %[run], #4\n"
+#define MILLRACE_END_RUN(row_at) \
+  "ldr q29, [%[row], #" #row_at  \
+  "]\n"                          \
+  "fmla v8.4s, v0.4s, v29.4s\n"  \
+  "fmla v9.4s, v1.4s, v29.4s\n"
+
+// totals of `panels` panels' eight outputs each, 16-fold, = Q4_0 groups x a split row. Panels follow one another in
+// memory: asks for what lies `ahead` bytes on. Sums of a group wait for each other, so two groups go side by side. v0-1
+// those of the
+// run at hand and v8-9 totals, of outputs 0 4 1 5 and 2 6 3 7.
+inline void multiply_q4_0_row(const std::byte* split, const std::byte* group, int64_t groups, int64_t panels,
+                              int64_t ahead, float* totals) {
   alignas(16) static constexpr float kWeights[4] = {16, 1, 16, 1};
-#define MILLRACE_STEP(offset, row_offset) \
-  "ldp q24, q25, [%[row], #" #row_offset  \
-  "]\n"                                   \
-  "ldp q16, q17, [%[group], #" #offset    \
-  "]\n"                                   \
-  "and v20.16b, v16.16b, v12.16b\n"       \
-  "and v21.16b, v17.16b, v12.16b\n"       \
-  "smmla v4.4s, v16.16b, v24.16b\n"       \
-  "smmla v5.4s, v17.16b, v24.16b\n"       \
-  "smmla v4.4s, v20.16b, v25.16b\n"       \
-  "smmla v5.4s, v21.16b, v25.16b\n"
+  const std::byte* row = split;
+  int64_t left = groups, run;
   asm volatile(
-      "movi v0.4s, #0\n"
-      "movi v1.4s, #0\n"
       "movi v12.16b, #0xf0\n"
+      "ldr q13, [%[weights]]\n"
       "add %[ahead], %[group], %[ahead]\n"
       "1:\n"
-      "prfm pldl2keep, [%[ahead]]\n"
+      MILLRACE_START_RUN
+      "movi v8.4s, #0\n"
+      "movi v9.4s, #0\n"
+      "mov %[row], %[split]\n"
+      "subs %[left], %[groups], #2\n"
+      "b.lt 4f\n"
+      "2:\n"
+      MILLRACE_FETCH(0)
       "ldr q4, [%[row], #16]\n"
       "ldr q5, [%[row], #16]\n"
-      MILLRACE_STEP(16, 32)
-      "prfm pldl2keep, [%[ahead], #64]\n"
-      MILLRACE_STEP(48, 64)
+      "ldr q6, [%[row], #176]\n"
+      "ldr q7, [%[row], #176]\n"
+      MILLRACE_FIRST(0) MILLRACE_SECOND(0)
+      MILLRACE_FETCH(64)
       "ldr q28, [%[group]]\n"
-      "ldr q29, [%[row]]\n"
       "fcvtl v30.4s, v28.4h\n"
       "fcvtl2 v31.4s, v28.8h\n"
-      MILLRACE_STEP(80, 96)
-      "prfm pldl2keep, [%[ahead], #128]\n"
-      "fmul v30.4s, v30.4s, v29.4s\n"
-      "fmul v31.4s, v31.4s, v29.4s\n"
-      MILLRACE_STEP(112, 128)
-      "add %[row], %[row], #160\n"
-      "add %[group], %[group], #144\n"
-      "add %[ahead], %[ahead], #144\n"
-      "subs %[groups], %[groups], #1\n"
+      MILLRACE_FIRST(1) MILLRACE_SECOND(1)
+      MILLRACE_FETCH(128)
+      MILLRACE_FIRST(2) MILLRACE_SECOND(2)
+      MILLRACE_FETCH(192)
+      "ldr q28, [%[group], #144]\n"
+      "fcvtl v2.4s, v28.4h\n"
+      "fcvtl2 v3.4s, v28.8h\n"
+      MILLRACE_FIRST(3) MILLRACE_SECOND(3)
+      MILLRACE_FETCH(256)
+      "add %[row], %[row], #320\n"
+      "add %[group], %[group], #288\n"
+      "add %[ahead], %[ahead], #288\n"
+      "scvtf v4.4s, v4.4s\n"
+      "scvtf v5.4s, v5.4s\n"
+      "scvtf v6.4s, v6.4s\n"
+      "scvtf v7.4s, v7.4s\n"
+      "fmla v0.4s, v4.4s, v30.4s\n"
+      "fmla v1.4s, v5.4s, v31.4s\n"
+      "fmla v0.4s, v6.4s, v2.4s\n"
+      "fmla v1.4s, v7.4s, v3.4s\n"
+      "subs %[run], %[run], #1\n"
+      "b.ne 3f\n"
+      MILLRACE_END_RUN(-160)
+      MILLRACE_START_RUN
+      "3:\n"
+      "subs %[left], %[left], #2\n"
+      "b.ge 2b\n"
+      "4:\n"
+      "tbz %[groups], #0, 5f\n"
+      MILLRACE_FETCH(0) MILLRACE_FETCH(64) MILLRACE_FETCH(128)
+      "ldr q4, [%[row], #16]\n"
+      "ldr q5, [%[row], #16]\n"
+      MILLRACE_FIRST(0) MILLRACE_FIRST(1) MILLRACE_FIRST(2) MILLRACE_FIRST(3)
+      "ldr q28, [%[group]]\n"
+      "fcvtl v30.4s, v28.4h\n"
+      "fcvtl2 v31.4s, v28.8h\n"
       "scvtf v4.4s, v4.4s\n"
       "scvtf v5.4s, v5.4s\n"
       "fmla v0.4s, v4.4s, v30.4s\n"
       "fmla v1.4s, v5.4s, v31.4s\n"
-      "b.ne 1b\n"
+      "add %[group], %[group], #144\n"
+      "add %[ahead], %[ahead], #144\n"
+      MILLRACE_END_RUN(0)
+      "b 6f\n"
+      "5:\n"
+      "cmp %[run], #4\n"
+      "b.eq 6f\n"
+      MILLRACE_END_RUN(-160)
+      "6:\n"
       // Low nibbles count 16 times; then outputs in their order.
-      "ldr q13, [%[weights]]\n"
-      "fmul v0.4s, v0.4s, v13.4s\n"
-      "fmul v1.4s, v1.4s, v13.4s\n"
+      "fmul v0.4s, v8.4s, v13.4s\n"
+      "fmul v1.4s, v9.4s, v13.4s\n"
       "uzp1 v2.4s, v0.4s, v1.4s\n"
       "uzp2 v3.4s, v0.4s, v1.4s\n"
-      "stp q2, q3, [%[totals]]\n"
-      : [row] "+&r"(row), [group] "+&r"(group), [groups] "+&r"(groups), [ahead] "+&r"(ahead)
-      : [totals] "r"(totals), [weights] "r"(kWeights)
-      : "cc", "memory", "v0", "v1", "v2", "v3", "v4", "v5", "v12", "v13", "v16", "v17", "v20", "v21", "v24", "v25",
-        "v28", "v29", "v30", "v31");
-#undef MILLRACE_STEP
+      "stp q2, q3, [%[totals]], #32\n"
+      "subs %[panels], %[panels], #1\n"
+      "b.gt 1b\n"
+      : [row] "+&r"(row), [group] "+&r"(group), [left] "+&r"(left), [panels] "+&r"(panels), [ahead] "+&r"(ahead),
+        [totals] "+&r"(totals), [run] "=&r"(run)
+      : [split] "r"(split), [groups] "r"(groups), [weights] "r"(kWeights)
+      : "cc", "memory", "v0", "v1", "v2", "v3", "v4", "v5", "v6", "v7", "v8", "v9", "v12", "v13", "v16", "v17", "v18", "v19", "v20",
+        "v21", "v22", "v23", "v24", "v25", "v26", "v27", "v28", "v29", "v30", "v31");
 }
+
+#undef MILLRACE_STEP
+#undef MILLRACE_FIRST
+#undef MILLRACE_SECOND
+#undef MILLRACE_FETCH
+#undef MILLRACE_START_RUN
+#undef MILLRACE_END_RUN
 
 // totals of a panel's eight outputs = Q8_0 groups x the first row of a prepared tile (`row_bytes` a group).
 inline void multiply_q8_0_row(const std::byte* row, int64_t row_bytes, const std::byte* group, int64_t groups,

@@ -55,11 +55,6 @@ inline void store_u8(std::byte* at, uint8x16_t value) { vst1q_u8(reinterpret_cas
 inline void store_s8(std::byte* at, int8x16_t value) { vst1q_s8(reinterpret_cast<int8_t*>(at), value); }
 inline void store_f32(std::byte* at, float32x4_t value) { vst1q_f32(reinterpret_cast<float*>(at), value); }
 
-inline void store_twice(std::byte* at, float32x2_t value) {
-  vst1_f32(reinterpret_cast<float*>(at), value);
-  vst1_f32(reinterpret_cast<float*>(at) + 2, value);
-}
-
 // The first row's sums of two pairs of outputs.
 inline int32x4_t first_row(int32x4_t a, int32x4_t b) {
   return vreinterpretq_s32_s64(vzip1q_s64(vreinterpretq_s64_s32(a), vreinterpretq_s64_s32(b)));
@@ -188,6 +183,11 @@ inline void write_row(const LinearPart& part, int64_t row, int64_t output, float
   const float* bias = part.weight->bias;
   int64_t outputs = std::min<int64_t>(kPanel, part.end - output);
   float* out = part.out.row(row) + output;
+  if (outputs == kPanel && bias == nullptr) {
+    vst1q_f32(out, vmulq_n_f32(low, after));
+    vst1q_f32(out + 4, vmulq_n_f32(high, after));
+    return;
+  }
   float sums[kPanel];
   vst1q_f32(sums, vmulq_n_f32(low, after));
   vst1q_f32(sums + 4, vmulq_n_f32(high, after));
