@@ -363,12 +363,17 @@ struct Group32Linear {
   template <int RowPairs>
   static void few_rows(const LinearPart& part, int64_t row, int64_t count, int64_t output) {
     const RowPlaces places = rows_of(part);
-    const std::byte* group = part.weight->data + output / kPanel * places.groups * F::kBytes;
+    const int64_t begin = output / kPanel * places.groups * F::kBytes;
+    const int64_t ahead = bytes_ahead(*part.weight, begin + places.groups * F::kBytes);
+    const std::byte* group = part.weight->data + begin;
     Sum total[RowPairs][kPairs];
     for (int64_t g = 0; g < places.groups;) {
       const std::byte* rows = part.prepared + places.at(row / kTileRows, g);
       const int64_t end = F::kShared ? std::min(places.groups, g + kSharedGroups) : places.end(g);
-      for (; g < end; ++g, rows += Form::kRowBytes, group += F::kBytes) few_rows_group(rows, group, total);
+      for (; g < end; ++g, rows += Form::kRowBytes, group += F::kBytes) {
+        look_ahead<F::kBytes>(group + ahead);
+        few_rows_group(rows, group, total);
+      }
       if constexpr (F::kShared) {
 #pragma GCC unroll 8
         for (int i = 0; i < RowPairs * kPairs; ++i)
