@@ -200,12 +200,12 @@ void score_blocks(const std::byte* const* keys, const std::byte* queries, int32_
 
 // The next 4 * Vectors scores.
 template <int Pairs, int Vectors>
-[[gnu::always_inline]] inline void weights_of(const float* scores, float factor, float32x4_t offset,
-                                              std::byte* weights) {
+[[gnu::always_inline]] inline void weights_of(const Exp2Constants& constants, const float* scores, float factor,
+                                              const float32x4_t& offset, std::byte* weights) {
   float32x4_t x[Vectors];
 #pragma GCC unroll 8
-  for (int i = 0; i < Vectors; ++i) x[i] = vfmaq_n_f32(offset, vld1q_f32(scores + 4 * i), factor);
-  exp2_rough(x);
+  for (int i = 0; i < Vectors; ++i) x[i] = vfmaq_n_f32(again(offset), vld1q_f32(scores + 4 * i), factor);
+  exp2_rough(constants, x);
 #pragma GCC unroll 8
   for (int i = 0; i < Vectors; ++i) store_bf16(weights + i * Pairs * 16, vcvt_bf16_f32(x[i]));
 }
@@ -216,10 +216,12 @@ void softmax(const AttendChunk& chunk, int32_t query, int32_t columns, float* sc
   Scores of = finish_scores(chunk, query, columns, scores);
   chunk.most[query] = of.most;
   float factor = of.factor * kLog2e;
+  const Exp2Constants constants;
   float32x4_t offset = vdupq_n_f32(of.most == kNothing ? 0.0f : -of.most * kLog2e);
   int32_t j = 0;
-  for (; j + 32 <= columns; j += 32) weights_of<Pairs, 8>(scores + j, factor, offset, weights + j * Pairs * 4);
-  for (; j < columns; j += 8) weights_of<Pairs, 2>(scores + j, factor, offset, weights + j * Pairs * 4);
+  for (; j + 32 <= columns; j += 32)
+    weights_of<Pairs, 8>(constants, scores + j, factor, offset, weights + j * Pairs * 4);
+  for (; j < columns; j += 8) weights_of<Pairs, 2>(constants, scores + j, factor, offset, weights + j * Pairs * 4);
 }
 
 // ---- values

@@ -12,9 +12,9 @@ constexpr int32_t kRuns = kAttendChunk / 16;  // of sixteen tokens, in a chunk
 constexpr int32_t kPairs = 2;
 constexpr int32_t kMostPieces = 4 * kHeadDim * kAttendChunk / Ahead::kPiece;
 
-// Where the runs of a chunk lie.
+// Where the runs of a chunk lie, and what is read after them.
 struct Runs {
-  const std::byte *keys[kRuns], *values[kRuns];
+  const std::byte *keys[kRuns + 1], *values[kRuns + 1];
 };
 
 Runs find_runs(const KvView& kv, const int32_t* pages, int32_t head) {
@@ -29,6 +29,8 @@ Runs find_runs(const KvView& kv, const int32_t* pages, int32_t head) {
       runs.values[i] = page + values + n / together * together * 32 * kv.v_dim + n % together * 512;
     }
   }
+  runs.keys[kRuns] = runs.values[0];
+  runs.values[kRuns] = runs.values[0] + order_of(kv).dimension(16);  // the next dimensions
   return runs;
 }
 
@@ -99,7 +101,7 @@ float32x4_t score(const AttendRun& run, const Runs& runs, const std::byte* const
   const int32_t dims = run.kv->k_dim;
   for (int32_t r = 0; r < kRuns; ++r, pieces += dims / 64 * kPiecesPerSixteen) {
     float32x4_t rows[Queries][4];
-    rows_of(score_sixteen(runs.keys[r], runs.keys[r] + 16 * dims, room.queries, dims / kStep, pieces), rows);
+    rows_of(score_sixteen(runs.keys[r], runs.keys[r + 1], 16 * dims, room.queries, dims / kStep, pieces), rows);
 #pragma GCC unroll 4
     for (int i = 0; i < Queries; ++i) {
 #pragma GCC unroll 4
@@ -125,13 +127,14 @@ float32x4_t weigh_scores(const AttendRun& run, float32x4_t most, const std::byte
 #pragma GCC unroll 4
   for (int i = 0; i < Queries; ++i) offset[i] = vdupq_n_f32(offsets[i]);
   std::byte* weights = room.weights;
+  const Exp2Constants constants;
   for (int32_t j = 0; j < kAttendChunk; j += 8, weights += 2 * kPairs * 16) {
     float32x4_t x[2 * Queries];
 #pragma GCC unroll 8
     for (int i = 0; i < 2 * Queries; ++i)
-      x[i] = vfmaq_n_f32(offset[i / 2], vld1q_f32(room.scores[i / 2] + j + i % 2 * 4), factor);
+      x[i] = vfmaq_n_f32(again(offset[i / 2]), vld1q_f32(room.scores[i / 2] + j + i % 2 * 4), factor);
     for (int32_t i = 0; i < more; ++i) ask_for(*pieces++);
-    exp2_rough(x);
+    exp2_rough(constants, x);
 #pragma GCC unroll 4
     for (int i = 0; i < 2 * kPairs; ++i) {  // [four][pair]
       const int m = i % kPairs, four = i / kPairs;
