@@ -36,7 +36,7 @@ inline Order order_of(const KvView& kv) {
 constexpr float kLog2e = 1.44269504f;
 
 // A constant that the next instruction overwrites, from memory: a copy from another register would take a place of the
-// arithmetic, and both compilers prefer copies.
+// arithmetic, and g++ prefers copies.
 [[gnu::always_inline]] inline float32x4_t again(const float32x4_t& constant) {
   float32x4_t value;
   asm volatile("ldr %q0, %1" : "=w"(value) : "m"(constant));
