@@ -1,8 +1,8 @@
 // Products with bfloat16 weights. Rows are rounded to bfloat16 (as such models were trained) and multiplied with
 // BFMMLA, which takes a pair of rows, a pair of outputs and four inputs at a time; every pair of sums has one
 // accumulator and takes its inputs in ascending order. Packed: per panel of eight outputs [steps of 4 inputs][4
-// pairs][2][4]. Prepared: per tile of eight rows [steps][pairs][2][4], as many pairs as there are rows, rounded up to
-// 1, 2 or 4.
+// pairs][2][4]. Prepared: [segments][tiles of eight rows][steps of the segment][pairs][2][4], in the order a panel
+// meets them, with as many pairs as there are rows, rounded up to 1, 2 or 4.
 #include <algorithm>
 #include <bit>
 
@@ -50,29 +50,43 @@ void unpack_row(const Weight& weight, int64_t row, float* out) {
 int64_t row_pairs(int64_t rows) {
   return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(std::min(rows, kTileRows) + 1) / 2));
 }
-int64_t tile_bytes(int64_t cols) { return steps_of(cols) * kTileRows * 8; }
-int64_t prepared_bytes(int64_t rows, int64_t cols) { return up_to(rows, kTileRows) / kTileRows * tile_bytes(cols); }
+int64_t prepared_bytes(int64_t rows, int64_t cols) { return up_to(rows, kTileRows) * steps_of(cols) * 8; }
+
+// Where a tile of prepared rows has the segment that begins with `step`, and how many steps there are in it.
+struct Segment {
+  Segment(int64_t rows, int64_t cols, int64_t tile, int64_t step)
+      : count(std::min(kSegment, steps_of(cols) - step)),
+        offset((step * (up_to(rows, kTileRows) / kTileRows) + tile * count) * kTileRows * 8) {}
+  int64_t count, offset;
+};
 
 void prepare(Tensor in, int64_t begin, int64_t end, std::byte* out) {
   int64_t pairs = row_pairs(in.rows - begin), steps = steps_of(in.cols);
-  out += begin / kTileRows * tile_bytes(in.cols);
-  for (int64_t r = 0; r < pairs * 2; ++r) {
-    for (int64_t s = 0; s < steps; ++s) {
-      bfloat16x4_t four = vreinterpret_bf16_u16(vdup_n_u16(0));
-      if (begin + r < end) four = vcvt_bf16_f32(load_some(in.row(begin + r) + s * kStep, in.cols - s * kStep));
-      vst1_bf16(reinterpret_cast<bfloat16_t*>(out + s * pairs * 16 + r * 8), four);
+  for (int64_t first = 0; first < steps; first += kSegment) {
+    const Segment segment(in.rows, in.cols, begin / kTileRows, first);
+    for (int64_t r = 0; r < pairs * 2; ++r) {
+      std::byte* to = out + segment.offset + r * 8;
+      for (int64_t s = first; s < first + segment.count; ++s, to += pairs * 16) {
+        bfloat16x4_t four = vreinterpret_bf16_u16(vdup_n_u16(0));
+        if (begin + r < end) four = vcvt_bf16_f32(load_some(in.row(begin + r) + s * kStep, in.cols - s * kStep));
+        vst1_bf16(reinterpret_cast<bfloat16_t*>(to), four);
+      }
     }
   }
 }
 
-// sums [RowPairs][Panels * 4 pairs][4] += rows x panels, over `steps`.
-template <int RowPairs, int Panels>
-void multiply(const std::byte* rows, const std::byte* packed, int64_t panel_bytes, int64_t steps, float* sums) {
+// sums [RowPairs][Panels * 4 pairs][4] += rows x panels, over `steps`; asks the memory for what lies `ahead` bytes on,
+// if that is not 0.
+template <int RowPairs, int Panels, bool asks>
+void multiply_steps(const std::byte* rows, const std::byte* packed, int64_t panel_bytes, int64_t steps, int64_t ahead,
+                    float* sums) {
   constexpr int kOutputs = Panels * kPairs;
   float32x4_t total[RowPairs][kOutputs];
 #pragma GCC unroll 16
   for (int i = 0; i < RowPairs * kOutputs; ++i) total[i / kOutputs][i % kOutputs] = vld1q_f32(sums + 4 * i);
   for (int64_t s = 0; s < steps; ++s, rows += RowPairs * 16, packed += kStepBytes) {
+#pragma GCC unroll 4
+    for (int n = 0; asks && n < Panels; ++n) __builtin_prefetch(packed + n * panel_bytes + ahead, 0, 2);
     bfloat16x8_t a[RowPairs];
 #pragma GCC unroll 4
     for (int m = 0; m < RowPairs; ++m) a[m] = vld1q_bf16(reinterpret_cast<const bfloat16_t*>(rows + m * 16));
@@ -86,6 +100,19 @@ void multiply(const std::byte* rows, const std::byte* packed, int64_t panel_byte
   }
 #pragma GCC unroll 16
   for (int i = 0; i < RowPairs * kOutputs; ++i) vst1q_f32(sums + 4 * i, total[i / kOutputs][i % kOutputs]);
+}
+
+template <int RowPairs, int Panels>
+void multiply(const std::byte* rows, const std::byte* packed, int64_t panel_bytes, int64_t steps, int64_t ahead,
+              float* sums) {
+  ahead != 0 ? multiply_steps<RowPairs, Panels, true>(rows, packed, panel_bytes, steps, ahead, sums)
+             : multiply_steps<RowPairs, Panels, false>(rows, packed, panel_bytes, steps, 0, sums);
+}
+
+// From panels at hand to those after them, or 0 if there are none: memory that does not exist must not be asked for.
+int64_t to_next(const LinearPart& part, int64_t output, int64_t panels, int64_t panel_bytes) {
+  bool exist = output + (2 * panels - 1) * kPanel < part.weight->rows;
+  return exist ? panels * panel_bytes : 0;
 }
 
 // Writes sums [pairs of rows][pairs][4] to the rows and outputs that exist.
@@ -102,22 +129,28 @@ void write_sums(const LinearPart& part, const float* sums, int64_t pairs, int64_
   }
 }
 
-// Few rows: several panels at once, straight through all inputs.
+// Few rows: several panels at once, straight through all inputs. Four panels are streams enough for one pair of rows.
+template <int RowPairs, int Panels>
+void few_rows_panels(const LinearPart& part, int64_t row, int64_t rows, int64_t output) {
+  const int64_t steps = steps_of(part.weight->cols), panel_bytes = steps * kStepBytes;
+  const int64_t ahead = RowPairs == 1 ? 0 : to_next(part, output, Panels, panel_bytes);
+  const std::byte* panels = part.weight->data + output / kPanel * panel_bytes;
+  float sums[RowPairs * Panels * kPairs * 4] = {};
+  for (int64_t s = 0; s < steps; s += kSegment) {
+    const Segment segment(part.prepared_rows, part.weight->cols, row / kTileRows, s);
+    multiply<RowPairs, Panels>(part.prepared + segment.offset, panels + s * kStepBytes, panel_bytes, segment.count,
+                               ahead, sums);
+  }
+  write_sums(part, sums, Panels * kPairs, row, rows, output);
+}
+
 template <int RowPairs>
 void few_rows(const LinearPart& part, int64_t row, int64_t rows) {
   constexpr int kPanels = RowPairs == 1 ? 4 : 2;
-  int64_t steps = steps_of(part.weight->cols), panel_bytes = steps * kStepBytes, output = part.begin;
-  const std::byte* tile = part.prepared + row / kTileRows * tile_bytes(part.weight->cols);
-  for (; output + (kPanels - 1) * kPanel < part.end; output += kPanels * kPanel) {
-    float sums[RowPairs * kPanels * kPairs * 4] = {};
-    multiply<RowPairs, kPanels>(tile, part.weight->data + output / kPanel * panel_bytes, panel_bytes, steps, sums);
-    write_sums(part, sums, kPanels * kPairs, row, rows, output);
-  }
-  for (; output < part.end; output += kPanel) {
-    float sums[RowPairs * kPairs * 4] = {};
-    multiply<RowPairs, 1>(tile, part.weight->data + output / kPanel * panel_bytes, panel_bytes, steps, sums);
-    write_sums(part, sums, kPairs, row, rows, output);
-  }
+  int64_t output = part.begin;
+  for (; output + (kPanels - 1) * kPanel < part.end; output += kPanels * kPanel)
+    few_rows_panels<RowPairs, kPanels>(part, row, rows, output);
+  for (; output < part.end; output += kPanel) few_rows_panels<RowPairs, 1>(part, row, rows, output);
 }
 
 // Whole tiles: a segment of a panel meets them all before the next.
@@ -125,15 +158,15 @@ void whole_tiles(const LinearPart& part, int64_t tiles) {
   constexpr int64_t kSums = kTileRows * kPanel;
   int64_t steps = steps_of(part.weight->cols), panel_bytes = steps * kStepBytes;
   float* sums = reinterpret_cast<float*>(part.scratch);  // [tiles, kSums]
-  const std::byte* rows = part.prepared + part.first_row / kTileRows * tile_bytes(part.weight->cols);
   for (int64_t output = part.begin; output < part.end; output += kPanel) {
     const std::byte* panel = part.weight->data + output / kPanel * panel_bytes;
+    const int64_t ahead = to_next(part, output, 1, panel_bytes);
     std::fill_n(sums, tiles * kSums, 0.0f);
     for (int64_t s = 0; s < steps; s += kSegment) {
-      int64_t count = std::min(kSegment, steps - s);
       for (int64_t t = 0; t < tiles; ++t) {
-        multiply<4, 1>(rows + (t * steps + s) * kTileRows * 8, panel + s * kStepBytes, panel_bytes, count,
-                       sums + t * kSums);
+        const Segment segment(part.prepared_rows, part.weight->cols, part.first_row / kTileRows + t, s);
+        multiply<4, 1>(part.prepared + segment.offset, panel + s * kStepBytes, panel_bytes, segment.count,
+                       t == 0 ? ahead : 0, sums + t * kSums);
       }
     }
     for (int64_t t = 0; t < tiles; ++t) {
