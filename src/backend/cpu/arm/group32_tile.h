@@ -44,16 +44,20 @@ constexpr int64_t kSharedGroups = 8;   // of a row, with one factor, where the w
 #define MILLRACE_FETCHED "add %[ahead], %[ahead], #192\n"
 #define MILLRACE_NOTHING(offset)
 
+// clang-format off
 // The first group's products: there is none before it.
-#define MILLRACE_FIRST_GROUP(FETCH, FETCHED)                                                                         \
-  MILLRACE_CLEAR(8)                                                                                                  \
-  MILLRACE_CLEAR(9)                                                                                                  \
-  MILLRACE_CLEAR(10) MILLRACE_CLEAR(11) MILLRACE_CLEAR(12) MILLRACE_CLEAR(13) MILLRACE_CLEAR(14) MILLRACE_CLEAR(15)  \
-      FETCH(0) MILLRACE_LOAD_STEP(32, 0) MILLRACE_STEP FETCH(64) MILLRACE_LOAD_STEP(64, 64) MILLRACE_STEP FETCH(128) \
-          MILLRACE_LOAD_STEP(96, 128) MILLRACE_STEP MILLRACE_LOAD_STEP(128, 192) MILLRACE_STEP FETCHED               \
-      "add %[rows], %[rows], #160\n"                                                                                 \
-      "add %[values], %[values], %[value_bytes]\n"                                                                   \
-      "subs %[groups], %[groups], #1\n"
+#define MILLRACE_FIRST_GROUP(FETCH, FETCHED) \
+  MILLRACE_CLEAR(8) MILLRACE_CLEAR(9) MILLRACE_CLEAR(10) MILLRACE_CLEAR(11) \
+  MILLRACE_CLEAR(12) MILLRACE_CLEAR(13) MILLRACE_CLEAR(14) MILLRACE_CLEAR(15) \
+  FETCH(0) MILLRACE_LOAD_STEP(32, 0) MILLRACE_STEP \
+  FETCH(64) MILLRACE_LOAD_STEP(64, 64) MILLRACE_STEP \
+  FETCH(128) MILLRACE_LOAD_STEP(96, 128) MILLRACE_STEP \
+  MILLRACE_LOAD_STEP(128, 192) MILLRACE_STEP \
+  FETCHED \
+  "add %[rows], %[rows], #160\n" \
+  "add %[values], %[values], %[value_bytes]\n" \
+  "subs %[groups], %[groups], #1\n"
+// clang-format on
 
 // The last group has none after it.
 #define MILLRACE_TILE(FETCH, FETCHED) \
