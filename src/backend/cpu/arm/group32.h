@@ -427,14 +427,14 @@ struct Group32Linear {
       WidePanel panel = widen(packed + g * F::kBytes, count, part.scratch);
       // Meanwhile the memory brings the same segment of the panel after this one, a part with each of the first tiles.
       const std::byte* next = packed + (places.groups + g) * F::kBytes;
-      for (int64_t t = 0; t < tiles; ++t) {
+      const std::byte* rows = part.prepared + places.at(first, g);
+      for (int64_t t = 0; t < tiles; ++t, rows += count * Form::kRowBytes) {
         const bool useful = !last && t * kTileAhead < F::kBytes;
         TileSums total;
 #pragma GCC unroll 8
         for (int i = 0; i < 2 * kPairs; ++i)
           total[i] = g == 0 ? vdupq_n_f32(0) : vld1q_f32(sums + t * kTileFloats + 4 * i);
-        Form::multiply(part.prepared + places.at(first + t, g), panel, count,
-                       useful ? next + t * count * kTileAhead : nullptr, total);
+        Form::multiply(rows, panel, count, useful ? next + t * count * kTileAhead : nullptr, total);
         if (g + count == places.groups) {
           int64_t row = t * kTileRows;
           write_sums(part, total, part.first_row + row, std::min(kTileRows, part.rows - row), output, F::kAfter);

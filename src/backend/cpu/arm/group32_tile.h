@@ -116,9 +116,9 @@ constexpr int64_t kSharedGroups = 8;   // of a row, with one factor, where the w
 // group; values [4 steps][4 pairs][16], `value_bytes` from group to group; factors [4 pairs][4]. Meanwhile asks the
 // memory for groups x kTileAhead bytes from `ahead` on, if that is not null. Only what exists may be asked for: a
 // request for memory that nobody has touched yet takes longer than a whole group.
-inline void multiply_group32_tile(const std::byte* rows, const std::byte* values, int64_t value_bytes,
-                                  const std::byte* factors, int64_t groups, const std::byte* ahead,
-                                  float32x4_t (&sums)[8]) {
+[[gnu::always_inline]] inline void multiply_group32_tile(const std::byte* rows, const std::byte* values,
+                                                         int64_t value_bytes, const std::byte* factors, int64_t groups,
+                                                         const std::byte* ahead, float32x4_t (&sums)[8]) {
   static_assert(kTile32Bytes == 160 && kTileAhead == 192);
   if (ahead != nullptr) {
     MILLRACE_TILE(MILLRACE_FETCH, MILLRACE_FETCHED)
