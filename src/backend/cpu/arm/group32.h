@@ -34,11 +34,8 @@ struct RowPlaces {
   int64_t groups, segment, tiles, bytes;
 
   int64_t end(int64_t begin) const { return std::min(groups, begin + segment); }
-  // Where a group of a tile lies; those of a segment follow one another.
-  int64_t at(int64_t tile, int64_t group) const {
-    int64_t begin = group - group % segment;
-    return (begin * tiles + tile * (end(begin) - begin) + group - begin) * bytes;
-  }
+  // Of a tile, where the segment that begins with group `begin` lies; its groups follow one another.
+  int64_t at(int64_t tile, int64_t begin) const { return (begin * tiles + tile * (end(begin) - begin)) * bytes; }
 };
 
 struct WidePanel {
@@ -93,8 +90,8 @@ struct Group32 {
     const RowPlaces places(in.rows, in.cols, kRowBytes);
     std::byte *split = out + places.groups * kRowBytes, *tiles = out;
     float32x4_t inverse = vdupq_n_f32(0), factor = inverse;
-    for (int64_t g = 0; g < places.groups; ++g, out += kRowBytes, split += kSplit32Bytes) {
-      if (g % places.segment == 0) out = tiles + places.at(begin / kTileRows, g);
+    for (int64_t g = 0, next = 0; g < places.groups; ++g, out += kRowBytes, split += kSplit32Bytes) {
+      if (g == next) out = tiles + places.at(begin / kTileRows, g), next = places.end(g);
       auto row = [&](int64_t r) { return in.row(begin + r) + g * kGroup; };
       if (!shared || g % kSharedGroups == 0) {
         const int64_t count = shared ? std::min(kSharedGroups, places.groups - g) * kGroup : kGroup;
@@ -206,10 +203,6 @@ struct Group32Linear {
   static constexpr int64_t kValueBytes = 256;  // of a wide panel, a group
   static constexpr int64_t kWideBytes = kSegment32 * (Form::kFactorBytes + kValueBytes);
 
-  static RowPlaces rows_of(const LinearPart& part) {
-    return RowPlaces(part.prepared_rows, part.weight->cols, Form::kRowBytes);
-  }
-
   static int64_t packed_bytes(int64_t rows, int64_t cols) {
     return up_to(rows, kPanel) / kPanel * (cols / kGroup) * F::kBytes;
   }
@@ -271,13 +264,13 @@ struct Group32Linear {
 
   // One row, `Panels` panels at once.
   template <int Panels>
-  static void one_row(const LinearPart& part, int64_t row, int64_t output) {
-    const RowPlaces places = rows_of(part);
+  static void one_row(const LinearPart& part, const RowPlaces& places, int64_t row, int64_t output) {
     const int64_t groups = places.groups;
+    const std::byte* rows = nullptr;
     const std::byte* packed = part.weight->data + output / kPanel * groups * F::kBytes;
     Sum total[Panels][2];
-    for (int64_t g = 0; g < groups; ++g, packed += F::kBytes) {
-      const std::byte* rows = part.prepared + places.at(row / kTileRows, g);
+    for (int64_t g = 0, next = 0; g < groups; ++g, packed += F::kBytes, rows += Form::kRowBytes) {
+      if (g == next) rows = part.prepared + places.at(row / kTileRows, g), next = places.end(g);
       const bool ends = F::kShared && (g % kSharedGroups == kSharedGroups - 1 || g == groups - 1);
       int8x16_t a[kSteps];
 #pragma GCC unroll 4
@@ -342,8 +335,8 @@ struct Group32Linear {
 
 #ifdef __ARM_FEATURE_MATMUL_INT8
   // Up to four rows of Q4_0.
-  static void few_rows_of_nibbles(const LinearPart& part, int64_t row, int64_t count, int64_t output) {
-    const RowPlaces places = rows_of(part);
+  static void few_rows_of_nibbles(const LinearPart& part, const RowPlaces& places, int64_t row, int64_t count,
+                                  int64_t output) {
     const int64_t begin = output / kPanel * places.groups * F::kBytes;
     const int64_t ahead = bytes_ahead(*part.weight, begin + places.groups * F::kBytes);
     const std::byte* group = part.weight->data + begin;
@@ -361,15 +354,15 @@ struct Group32Linear {
 
   // Up to four rows straight from the packed weights.
   template <int RowPairs>
-  static void few_rows(const LinearPart& part, int64_t row, int64_t count, int64_t output) {
-    const RowPlaces places = rows_of(part);
+  static void few_rows(const LinearPart& part, const RowPlaces& places, int64_t row, int64_t count, int64_t output) {
     const int64_t begin = output / kPanel * places.groups * F::kBytes;
     const int64_t ahead = bytes_ahead(*part.weight, begin + places.groups * F::kBytes);
     const std::byte* group = part.weight->data + begin;
     Sum total[RowPairs][kPairs];
-    for (int64_t g = 0; g < places.groups;) {
-      const std::byte* rows = part.prepared + places.at(row / kTileRows, g);
-      const int64_t end = F::kShared ? std::min(places.groups, g + kSharedGroups) : places.end(g);
+    const std::byte* rows = nullptr;
+    for (int64_t g = 0, next = 0; g < places.groups;) {
+      if (g == next) rows = part.prepared + places.at(row / kTileRows, g), next = places.end(g);
+      const int64_t end = F::kShared ? std::min(places.groups, g + kSharedGroups) : next;
       for (; g < end; ++g, rows += Form::kRowBytes, group += F::kBytes) {
         look_ahead<F::kBytes>(group + ahead);
         few_rows_group(rows, group, total);
@@ -416,8 +409,7 @@ struct Group32Linear {
   }
 
   // Many rows: a segment of a panel is widened once and meets every tile of rows.
-  static void many_rows(const LinearPart& part, int64_t output) {
-    const RowPlaces places = rows_of(part);
+  static void many_rows(const LinearPart& part, const RowPlaces& places, int64_t output) {
     const int64_t first = part.first_row / kTileRows, tiles = up_to(part.rows, kTileRows) / kTileRows;
     float* sums = reinterpret_cast<float*>(part.scratch + kWideBytes);  // [tiles, kTileFloats]
     const std::byte* packed = part.weight->data + output / kPanel * places.groups * F::kBytes;
@@ -448,6 +440,7 @@ struct Group32Linear {
 
   static void product(const LinearPart& part) {
     constexpr int kStreams = 4;
+    const RowPlaces places(part.prepared_rows, part.weight->cols, Form::kRowBytes);
     int64_t output = part.begin;
 #ifdef __ARM_FEATURE_MATMUL_INT8
     if constexpr (F::kLoneRow != LoneRow::plain) {
@@ -458,22 +451,22 @@ struct Group32Linear {
 #endif
     if (part.rows == 1) {
       for (; output + (kStreams - 1) * kPanel < part.end; output += kStreams * kPanel)
-        one_row<kStreams>(part, part.first_row, output);
-      for (; output < part.end; output += kPanel) one_row<1>(part, part.first_row, output);
+        one_row<kStreams>(part, places, part.first_row, output);
+      for (; output < part.end; output += kPanel) one_row<1>(part, places, part.first_row, output);
     }
 #ifdef __ARM_FEATURE_MATMUL_INT8
     if constexpr (F::kLoneRow == LoneRow::split) {
       for (; part.rows <= kDirectRows && output < part.end; output += kPanel)
-        few_rows_of_nibbles(part, part.first_row, part.rows, output);
+        few_rows_of_nibbles(part, places, part.first_row, part.rows, output);
     }
 #endif
     for (; output < part.end; output += kPanel) {
       if (part.rows <= 2) {
-        few_rows<1>(part, part.first_row, part.rows, output);
+        few_rows<1>(part, places, part.first_row, part.rows, output);
       } else if (part.rows <= kDirectRows) {
-        few_rows<2>(part, part.first_row, part.rows, output);
+        few_rows<2>(part, places, part.first_row, part.rows, output);
       } else {
-        many_rows(part, output);
+        many_rows(part, places, output);
       }
     }
   }
