@@ -11,9 +11,9 @@ namespace millrace {
 namespace {
 
 constexpr int64_t kHugePage = int64_t{2} << 20;
-// Weights come from regions of many huge pages unless they are very large: the end of one by itself would lie on small
-// pages. What stays free is never written, so it takes addresses, not memory.
-constexpr int64_t kShared = 128 * kHugePage, kSmall = 32 * kHugePage;
+// Weights come from regions of many huge pages unless they are large: the end of one by itself lies on small pages,
+// which is much of a small one. What stays free is never written, so it takes addresses, not memory.
+constexpr int64_t kShared = 32 * kHugePage, kSmall = 8 * kHugePage;
 
 }  // namespace
 

@@ -4,6 +4,7 @@
 // many pairs of rows there are, 1 or 2.
 #pragma once
 
+#include "backend/cpu/arm/assembly.h"
 #include "backend/cpu/arm/int8_mma.h"
 
 namespace millrace::cpu {
@@ -27,13 +28,6 @@ alignas(16) inline constexpr uint32_t kSignedScales[4][4] = {
 
 #ifdef __ARM_FEATURE_MATMUL_INT8
 
-// What is left out for a single pair of rows.
-#define MILLRACE_BOTH(text) text
-#define MILLRACE_ONE(text)
-#define MILLRACE_CLEAR4(a, b, c, d) \
-  "movi v" #a ".4s, #0\nmovi v" #b ".4s, #0\nmovi v" #c ".4s, #0\nmovi v" #d ".4s, #0\n"
-#define MILLRACE_FETCH(offset) "prfm pldl2keep, [%[ahead], #" #offset "]\n"
-#define MILLRACE_MMLA(sum, row, weight) "smmla v" #sum ".4s, v" #row ".16b, v" #weight ".16b\n"
 #define MILLRACE_MLA(whole, sum, scale) "mla v" #whole ".4s, v" #sum ".4s, v" #scale ".4s\n"
 #define MILLRACE_WRITES                                                                                             \
   "cc", "memory", "v0", "v1", "v2", "v3", "v4", "v5", "v6", "v7", "v8", "v9", "v10", "v11", "v12", "v13", "v14",    \
@@ -159,13 +153,13 @@ inline void multiply_q45_k_tile(const std::byte* tile, int64_t values, const std
   const std::byte *rows = tile + values, *scales = group + 32, *bits = group + 160, *codes = bits + (fifth ? 256 : 0);
   int64_t spans = 4;  // pairs of them
   if constexpr (fifth && pairs == 2) {
-    MILLRACE_GROUP(MILLRACE_BOTH, MILLRACE_LOAD_BITS, MILLRACE_FIVE_BITS, 360, 320);
+    MILLRACE_GROUP(MILLRACE_TWO_PAIRS, MILLRACE_LOAD_BITS, MILLRACE_FIVE_BITS, 360, 320);
   } else if constexpr (fifth) {
-    MILLRACE_GROUP(MILLRACE_ONE, MILLRACE_LOAD_BITS, MILLRACE_FIVE_BITS, 360, 320);
+    MILLRACE_GROUP(MILLRACE_ONE_PAIR, MILLRACE_LOAD_BITS, MILLRACE_FIVE_BITS, 360, 320);
   } else if constexpr (pairs == 2) {
-    MILLRACE_GROUP(MILLRACE_BOTH, MILLRACE_NO_BITS, MILLRACE_FOUR_BITS, 296, 288);
+    MILLRACE_GROUP(MILLRACE_TWO_PAIRS, MILLRACE_NO_BITS, MILLRACE_FOUR_BITS, 296, 288);
   } else {
-    MILLRACE_GROUP(MILLRACE_ONE, MILLRACE_NO_BITS, MILLRACE_FOUR_BITS, 296, 288);
+    MILLRACE_GROUP(MILLRACE_ONE_PAIR, MILLRACE_NO_BITS, MILLRACE_FOUR_BITS, 296, 288);
   }
 }
 
@@ -261,9 +255,9 @@ inline void multiply_q6_k_tile(const std::byte* tile, int64_t values, const std:
   const std::byte *rows = tile + values, *codes = group + 144, *scales = group + 16;
   int64_t chunks = 4;
   if constexpr (pairs == 2) {
-    MILLRACE_GROUP(MILLRACE_BOTH);
+    MILLRACE_GROUP(MILLRACE_TWO_PAIRS);
   } else {
-    MILLRACE_GROUP(MILLRACE_ONE);
+    MILLRACE_GROUP(MILLRACE_ONE_PAIR);
   }
 }
 
@@ -276,11 +270,6 @@ inline void multiply_q6_k_tile(const std::byte* tile, int64_t values, const std:
 #undef MILLRACE_FINISH
 #undef MILLRACE_GROUP
 
-#undef MILLRACE_BOTH
-#undef MILLRACE_ONE
-#undef MILLRACE_CLEAR4
-#undef MILLRACE_FETCH
-#undef MILLRACE_MMLA
 #undef MILLRACE_MLA
 #undef MILLRACE_WRITES
 #undef MILLRACE_FLOATS

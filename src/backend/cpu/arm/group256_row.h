@@ -15,6 +15,7 @@
 // its two steps [a (8), 0 (8)][-a (8), d (8)], d of the fourth.
 #pragma once
 
+#include "backend/cpu/arm/assembly.h"
 #include "backend/cpu/arm/int8_mma.h"
 
 namespace millrace::cpu {
@@ -88,9 +89,6 @@ alignas(16) inline constexpr uint32_t kSplitConstants[6][4] = {
   "usmmla v5.4s, v21.16b, v25.16b\n"      \
   "usmmla v6.4s, v22.16b, v25.16b\n"      \
   "usmmla v7.4s, v23.16b, v25.16b\n"
-#define MILLRACE_CLEAR4(a, b, c, d) \
-  "movi v" #a ".4s, #0\nmovi v" #b ".4s, #0\nmovi v" #c ".4s, #0\nmovi v" #d ".4s, #0\n"
-#define MILLRACE_FETCH(offset) "prfm pldl2keep, [%[ahead], #" #offset "]\n"
 // A pair of spans; row_offset is where its row begins.
 #define MILLRACE_SPANS(pair, row_offset) \
   MILLRACE_CLEAR4(4, 5, 6, 7)            \
@@ -289,8 +287,6 @@ inline void multiply_q6_k_row(const std::byte* row, const std::byte* group, floa
 #undef MILLRACE_STEP
 #undef MILLRACE_SCALE
 #undef MILLRACE_WEIGH
-#undef MILLRACE_CLEAR4
-#undef MILLRACE_FETCH
 
 #endif
 

@@ -3,6 +3,7 @@
 // are multiplied and added as in the plain loop: the same bits.
 #pragma once
 
+#include "backend/cpu/arm/assembly.h"
 #include "backend/cpu/arm/int8_mma.h"
 
 namespace millrace::cpu {
@@ -12,7 +13,6 @@ namespace {
 
 // v0-7 scaled sums [row pair][output pair], v8-15 sums of the subgroup at hand (and those before), v16-19 scales of the
 // one before, v24-27 weights, v28-29 rows.
-#define MILLRACE_MMLA(sum, row, weight) "smmla v" #sum ".4s, v" #row ".16b, v" #weight ".16b\n"
 #define MILLRACE_LOAD_STEP(row_offset, offset) \
   "ldp q28, q29, [%[rows], #" #row_offset      \
   "]\n"                                        \
@@ -44,8 +44,6 @@ namespace {
   "ldp q16, q17, [%[wide], #" #offset \
   "]\n"                               \
   "ldp q18, q19, [%[wide], #" #offset " + 32]\n"
-#define MILLRACE_CLEAR4(a, b, c, d) \
-  "movi v" #a ".4s, #0\nmovi v" #b ".4s, #0\nmovi v" #c ".4s, #0\nmovi v" #d ".4s, #0\n"
 // Of pair p of outputs: sums += float(whole) * (the panel's factors * the rows').
 #define MILLRACE_FLOATS(p, whole0, whole1, sums0, sums1) \
   "ldr q8, [%[wide], #" #p                               \
@@ -143,7 +141,6 @@ inline void multiply_group256_tile(const std::byte* tile, int64_t values, const 
   }
 }
 
-#undef MILLRACE_MMLA
 #undef MILLRACE_LOAD_STEP
 #undef MILLRACE_STEP
 #undef MILLRACE_SCALE
@@ -152,7 +149,6 @@ inline void multiply_group256_tile(const std::byte* tile, int64_t values, const 
 #undef MILLRACE_START
 #undef MILLRACE_FIRST_STEP
 #undef MILLRACE_LOAD_SCALES
-#undef MILLRACE_CLEAR4
 #undef MILLRACE_FLOATS
 #undef MILLRACE_MINIMUMS
 #undef MILLRACE_STORE

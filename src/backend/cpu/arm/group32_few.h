@@ -4,6 +4,7 @@
 // They stand for themselves less 8, which is a product of the rows with a constant.
 #pragma once
 
+#include "backend/cpu/arm/assembly.h"
 #include "backend/cpu/arm/int8_mma.h"
 
 namespace millrace::cpu {
@@ -13,13 +14,6 @@ namespace {
 
 // clang-format off
 
-// What is left out for a single pair of rows.
-#define MILLRACE_BOTH(text) text
-#define MILLRACE_ONE(text)
-#define MILLRACE_CLEAR4(a, b, c, d) \
-  "movi v" #a ".4s, #0\nmovi v" #b ".4s, #0\nmovi v" #c ".4s, #0\nmovi v" #d ".4s, #0\n"
-#define MILLRACE_FETCH(offset) "prfm pldl2keep, [%[ahead], #" #offset "]\n"
-#define MILLRACE_MMLA(sum, row, weight) "smmla v" #sum ".4s, v" #row ".16b, v" #weight ".16b\n"
 // v8-9 and v10-11 sums of bytes of two vectors, v12-13 and v14-15 of their high nibbles, v16 and v17 of the constant,
 // each of one pair of rows and of the other; v18-19 bytes, v20-21 high nibbles, v22-23 rows, v28 constant, v29 mask.
 #define MILLRACE_STEP(second, step)                                          \
@@ -44,7 +38,7 @@ namespace {
                "ldr q28, [%[eight]]\n"                                                                               \
                "1:\n"                                                                                                \
                MILLRACE_CLEAR4(0, 1, 2, 3) second(MILLRACE_CLEAR4(4, 5, 6, 7))                                       \
-               "cmp %[groups], #8\n"                                                                                 \
+               "cmp %[groups], %[shared]\n"                                                                             \
                "csel %[run], %[groups], %[shared], lt\n"                                                             \
                "sub %[groups], %[groups], %[run]\n"                                                                  \
                "2:\n"                                                                                                \
@@ -93,7 +87,7 @@ namespace {
                "cbnz %[groups], 1b\n"                                                                                \
                : [rows] "+&r"(rows), [group] "+&r"(group), [groups] "+&r"(groups), [ahead] "+&r"(ahead),             \
                  [run] "=&r"(run)                                                                                    \
-               : [totals] "r"(totals), [eight] "r"(kLessEight), [shared] "r"(kShared)                                \
+               : [totals] "r"(totals), [eight] "r"(kLessEight), [shared] "r"(kSharedGroups)                                \
                : "cc", "memory", "v0", "v1", "v2", "v3", "v4", "v5", "v6", "v7", "v8", "v9", "v10", "v11", "v12",    \
                  "v13", "v14", "v15", "v16", "v17", "v18", "v19", "v20", "v21", "v22", "v23", "v24", "v25", "v26",   \
                  "v27", "v28", "v29")
@@ -104,21 +98,15 @@ namespace {
 template <int pairs>
 inline void multiply_q4_0_few(const std::byte* rows, const std::byte* group, int64_t groups, const std::byte* ahead,
                               float* totals) {
-  constexpr int64_t kShared = 8;
   int64_t run;
   alignas(16) static constexpr int8_t kLessEight[16] = {-8, -8, -8, -8, -8, -8, -8, -8, -8, -8, -8, -8, -8, -8, -8, -8};
   if constexpr (pairs == 2) {
-    MILLRACE_FEW(MILLRACE_BOTH);
+    MILLRACE_FEW(MILLRACE_TWO_PAIRS);
   } else {
-    MILLRACE_FEW(MILLRACE_ONE);
+    MILLRACE_FEW(MILLRACE_ONE_PAIR);
   }
 }
 
-#undef MILLRACE_BOTH
-#undef MILLRACE_ONE
-#undef MILLRACE_CLEAR4
-#undef MILLRACE_FETCH
-#undef MILLRACE_MMLA
 #undef MILLRACE_STEP
 #undef MILLRACE_LESS
 #undef MILLRACE_ADD

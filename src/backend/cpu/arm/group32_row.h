@@ -8,6 +8,7 @@
 // (8), a (8)].
 #pragma once
 
+#include "backend/cpu/arm/assembly.h"
 #include "backend/cpu/arm/int8_mma.h"
 
 namespace millrace::cpu {
@@ -44,7 +45,6 @@ inline void store_split32(float factor, const int8_t* q, std::byte* out) {
   "smmla v" #sum1 ".4s, v" #x1 ".16b, v" #high ".16b\n"
 #define MILLRACE_FIRST(step) MILLRACE_STEP(0, 0, step, 24, 25, 16, 17, 20, 21, 4, 5)
 #define MILLRACE_SECOND(step) MILLRACE_STEP(160, 144, step, 26, 27, 18, 19, 22, 23, 6, 7)
-#define MILLRACE_FETCH(offset) "prfm pldl2keep, [%[ahead], #" #offset "]\n"
 
 // totals of `panels` panels' eight outputs each, 16-fold, = Q4_0 groups x a split row. Panels follow one another in
 // memory: asks for what lies `ahead` bytes on. A run of up to eight groups has one factor of the row. Sums of a group
@@ -145,7 +145,6 @@ inline void multiply_q4_0_row(const std::byte* split, const std::byte* group, in
 #undef MILLRACE_STEP
 #undef MILLRACE_FIRST
 #undef MILLRACE_SECOND
-#undef MILLRACE_FETCH
 
 // clang-format on
 

@@ -6,6 +6,7 @@
 // come and go in registers: with few groups, a way through memory for each tile would take a tenth of the time.
 #pragma once
 
+#include "backend/cpu/arm/assembly.h"
 #include "backend/cpu/arm/int8_mma.h"
 
 namespace millrace::cpu {
@@ -13,14 +14,12 @@ namespace {
 
 constexpr int64_t kTile32Bytes = 160;  // of a tile of rows, a group
 constexpr int64_t kTileAhead = 192;    // asked for with every group
-constexpr int64_t kSharedGroups = 8;   // of a row, with one factor, where the weights are of few bits
 
 #ifdef __ARM_FEATURE_MATMUL_INT8
 
 // Registers: %[s0]-%[s7] (the compiler's choice) sums [row pair][output pair], v8-15 integer sums of the group at hand;
 // in the loop v16-17 those of the group before as float, v18-19 factors of its rows, v20-21 those of its outputs and
 // their products, v22-27 weights, v28-31 rows.
-#define MILLRACE_MMLA(sum, row, weight) "smmla v" #sum ".4s, v" #row ".16b, v" #weight ".16b\n"
 #define MILLRACE_CLEAR(sum) "movi v" #sum ".4s, #0\n"
 #define MILLRACE_FLOAT(to, from) "scvtf v" #to ".4s, v" #from ".4s\n"
 #define MILLRACE_BOTH(to, a, b) "fmul v" #to ".4s, v" #a ".4s, v" #b ".4s\n"
@@ -40,7 +39,6 @@ constexpr int64_t kSharedGroups = 8;   // of a row, with one factor, where the w
   MILLRACE_MMLA(10, 28, 26) MILLRACE_MMLA(14, 29, 26) MILLRACE_MMLA(11, 28, 27) MILLRACE_MMLA(15, 29, 27)
 #define MILLRACE_LOAD(from, offset, to) "ldr q" #to ", [%[" #from "], #" #offset "]\n"
 #define MILLRACE_LOAD2(from, offset, to, and_to) "ldp q" #to ", q" #and_to ", [%[" #from "], #" #offset "]\n"
-#define MILLRACE_FETCH(offset) "prfm pldl2keep, [%[ahead], #" #offset "]\n"
 #define MILLRACE_FETCHED "add %[ahead], %[ahead], #192\n"
 #define MILLRACE_NOTHING(offset)
 
@@ -211,7 +209,6 @@ inline void multiply_shared_tile(const std::byte* rows, const std::byte* values,
   }
 }
 
-#undef MILLRACE_MMLA
 #undef MILLRACE_ADD
 #undef MILLRACE_TAKE_RUN
 #undef MILLRACE_SHARED_TILE
@@ -224,7 +221,6 @@ inline void multiply_shared_tile(const std::byte* rows, const std::byte* values,
 #undef MILLRACE_STEP
 #undef MILLRACE_LOAD
 #undef MILLRACE_LOAD2
-#undef MILLRACE_FETCH
 #undef MILLRACE_FETCHED
 #undef MILLRACE_NOTHING
 #undef MILLRACE_TILE

@@ -17,6 +17,7 @@ namespace {
 constexpr int64_t kTileRows = 4;
 constexpr int kPanel = 8;
 constexpr int kPairs = kPanel / 2;
+constexpr int64_t kSharedGroups = 8;  // groups of 32 of a row with one factor, where weights are of few bits
 
 inline int64_t up_to(int64_t value, int64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
 
