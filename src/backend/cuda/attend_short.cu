@@ -331,11 +331,12 @@ struct Stretch {
 
   // Says how many chunks have been written, of both ends of the stretch. True for those that this team joins alone.
   __device__ void publish(const Cut (&cuts)[2], bool (&joins)[2]) {
-    __threadfence();
     team.sync();
     if (thread < 2) {
       const Cut& cut = thread == 0 ? cuts[0] : cuts[1];
+      __threadfence();
       if (cut.count > 0) before[thread] = atomicAdd(counter(cut.place), static_cast<unsigned>(cut.count));
+      __threadfence();
     }
     team.sync();
 #pragma unroll
@@ -359,11 +360,11 @@ struct Stretch {
         while (read_counter(counter(place)) < chunks) __nanosleep(100);
         if (atomicAdd(counter(place), 1u) == chunks + static_cast<unsigned>(of) - 1) *counter(place) = 0;
       }
+      __threadfence();
+      team.sync();
     } else if (thread == 0) {
       *counter(place) = 0;
     }
-    __threadfence();
-    team.sync();
     const uint32_t mine = static_cast<uint32_t>(team.warp * Joiner<D>::kRooms * Joiner<D>::kRoom);
     Joiner<D> joiner = {written(place, until - 1), int64_t{attention.heads} * kWrittenPitch<D>,
                         place.chunks - until + 1, ring + mine, seen_ring + mine};
@@ -373,22 +374,25 @@ struct Stretch {
 
   __device__ void run(uint32_t ring, const char* seen_ring, uint64_t* full, uint64_t* free) {
     const int first = shares.begin(me), last = shares.begin(me + 1);
-    if (first >= last) return;
+    if (first >= last) return wait_for_previous();
     const int g = Four::lane() / 4;
     RingPlace<Size::kEntries> turn;
     Cut cuts[2] = {};
     Place place = work.find(first);
     int sequence = -1, row = 0;
     Sight sight[2] = {};
+    auto look = [&] {
+      sequence = place.sequence;
+      row = step.first_row[sequence];
+      const int position = step.positions[row];
+      sight[0] = {attention.window > 0 ? max(0, position - attention.window + 1) : 0, step.visible[row], position, 0};
+      sight[1] = sight[0];
+    };
+    look();  // the step's arrays were there before the kernel in front
+    wait_for_previous();
     for (int number = first; number < last;) {  // one kv head of a sequence after the other
       const int from = place.chunk, to = min(place.chunks, from + (last - number));
-      if (place.sequence != sequence) {
-        sequence = place.sequence;
-        row = step.first_row[sequence];
-        const int position = step.positions[row];
-        sight[0] = {attention.window > 0 ? max(0, position - attention.window + 1) : 0, step.visible[row], position, 0};
-        sight[1] = sight[0];
-      }
+      if (place.sequence != sequence) look();
       if (Shaped && attention.slopes != nullptr) {
 #pragma unroll
         for (int r = 0; r < 2; ++r)
@@ -501,7 +505,6 @@ __global__ void __launch_bounds__(kThreads, 1)
     return;
   }
   const Shares shares(work.all());
-  wait_for_previous();
   Four team = {
       exchange[number], shared_address(queries[number]), 1 + number, maps.run, thread / 32 % kWarps, {}, {}, {}};
   Stretch<T, D, Shaped> stretch = {step,
