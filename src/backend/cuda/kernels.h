@@ -73,6 +73,7 @@ struct Products {
   DType type = DType::bf16;        // of the weights
   bool weights_just_made = false;  // by the kernel in front: they cannot be read before it has ended
   int32_t cols = 0;                // inputs
+  int32_t segments = 1;            // of the inputs (packed.h)
   View in;
   // The first two parts are gate and up of a unit; what comes out is act(gate) * up, in `out` of the first part.
   bool gated = false;

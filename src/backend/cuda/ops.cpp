@@ -235,7 +235,7 @@ void CudaOps::multiply_widened(Products work) {
         work.parts[side] = part;
       }
       if (whole.residual != nullptr) work.residual = whole.residual + output;
-      note(many_rows(parts_.stream, work));
+      note(parts_.family->many_rows(parts_.stream, work));
     }
   }
 }
@@ -248,18 +248,20 @@ void CudaOps::multiply(Products work, Tensor in, std::optional<View> seen, const
     work.residual_scale = residual->scale;
   }
   const int32_t rows = narrow(in.rows);
-  if (few_rows_fit(rows, work.cols, false)) {
-    if (held_norm_ && same(held_norm_->out, in) && few_rows_fit(rows, work.cols, true)) work.normed = result(in, form);
+  const Family& family = *parts_.family;
+  if (family.few_rows_fit(rows, work.cols, false)) {
+    if (held_norm_ && same(held_norm_->out, in) && family.few_rows_fit(rows, work.cols, true))
+      work.normed = result(in, form);
     if (held_norm_ && work.normed.data != nullptr && work.normed.form == form) {
       const HeldNorm norm = *held_norm_;
       held_norm_.reset();
       work.norm = &norm.norm;
       work.in = view(norm.in);
-      return few_rows(parts_.stream, work);
+      return parts_.family->few_rows(parts_.stream, work);
     }
     flush_norm();
     work.in = seen ? *seen : view(in);
-    return few_rows(parts_.stream, work);
+    return parts_.family->few_rows(parts_.stream, work);
   }
   flush_norm();
   const int64_t start = parts_.arena.mark();
@@ -273,7 +275,7 @@ void CudaOps::multiply(Products work, Tensor in, std::optional<View> seen, const
   if (packs_quantised(work.type)) {
     multiply_widened(work);
   } else {
-    note(many_rows(parts_.stream, work));
+    note(parts_.family->many_rows(parts_.stream, work));
   }
   parts_.arena.restore(start);
 }
@@ -467,7 +469,7 @@ void CudaOps::attend(const Attention& attention, Tensor q, const KvView& kv, Ten
     plan.long_queries = step_->sequences;
     plan.long_rows = step_->rows;
   }
-  note(cuda::attend(parts_.stream, step, attention, from, kv, to, plan));
+  note(parts_.family->attend(parts_.stream, step, attention, from, kv, to, plan));
 }
 
 void CudaOps::gather(const int32_t* rows, Tensor in, Tensor out) {

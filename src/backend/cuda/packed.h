@@ -49,6 +49,11 @@ constexpr int64_t packed_bytes(DType type, int64_t rows, int64_t cols) {
   return panels_of(rows) * panel_bytes(type, cols);
 }
 
+// Chunks of a segment; the last one may have fewer.
+constexpr int segment_chunks(int64_t inputs, int segments) {
+  return static_cast<int>((chunks_of(inputs) + segments - 1) / segments);
+}
+
 // Where 16-bit number (row, col) lies, counted in numbers.
 MILLRACE_ON_BOTH constexpr int64_t packed_place(int64_t row, int64_t col, int64_t cols) {
   return (row / kPanel * chunks_of(cols) + col / kChunkInputs) * (kChunkBytes / 2) + row % kPanel / 8 * 512 +
