@@ -16,8 +16,11 @@ void few_rows(cudaStream_t stream, const Products& work);
 // ---- many_rows.cu: any number of rows; weights and `in` are bfloat16, or both float16.
 cudaError_t many_rows(cudaStream_t stream, const Products& work);
 
-// ---- attend.cu: heads of 64 and 128 in a 16-bit cache.
+// ---- attend_long.cu, attend_short.cu: heads of 64 and 128 in a 16-bit cache.
 cudaError_t attend(cudaStream_t stream, const DeviceStep& step, const Attention& attention, View q, const KvView& kv,
                    View out, const AttendPlan& plan);
+// Its part for sequences of one row.
+void attend_short(cudaStream_t stream, const DeviceStep& step, const Attention& attention, const View& q,
+                  const KvView& kv, const View& out, const AttendPlan& plan);
 
 }  // namespace millrace::cuda::portable
