@@ -118,7 +118,12 @@ bool check(DType type, int n, int k, bool gated) {
   const int rows = 300, parts = gated ? 2 : 1;
   const bool adds = !gated && k != 512;
   std::vector<float> meaning;
-  Products work = {.count = parts, .type = type, .cols = k, .gated = gated, .out_form = Form::f32};
+  Products work = {.count = parts,
+                   .type = type,
+                   .cols = k,
+                   .segments = segments_of(n, k),
+                   .gated = gated,
+                   .out_form = Form::f32};
   std::byte* panels[2];
   std::byte* wide[2];
   const int64_t bytes = packed_bytes(type, n, k);
@@ -214,6 +219,7 @@ constexpr Shape kShapes[] = {{"qkv", 6144, 4096, false},     {"o", 4096, 4096, f
                              {"head", 128256, 4096, false},  {"1B-o", 2048, 2048, false},
                              {"1B-gu", 8192, 2048, true},    {"1B-down", 2048, 8192, false}};
 constexpr int64_t kRoom = int64_t{3} << 30;
+bool whole_chains = false;  // no segments, to see what they gain or cost
 
 struct Memory {
   std::byte *weights, *inputs;
@@ -236,8 +242,12 @@ void speed(DType type, const Shape& shape, int rows, const Memory& at) {
   if (!few && type != DType::bf16) return;
   auto body = [&] {
     for (int64_t i = 0; i < copies; ++i) {
-      Products work = {
-          .count = shape.gated ? 2 : 1, .type = type, .cols = shape.k, .gated = shape.gated, .out_form = Form::bf16};
+      Products work = {.count = shape.gated ? 2 : 1,
+                       .type = type,
+                       .cols = shape.k,
+                       .segments = whole_chains ? 1 : segments_of(shape.n, shape.k),
+                       .gated = shape.gated,
+                       .out_form = Form::bf16};
       for (int side = 0; side < work.count; ++side)
         work.parts[side] = {
             .weights = memory + i * bytes + side * bytes / 2, .out = out, .out_stride = shape.n, .rows = shape.n};
@@ -281,6 +291,7 @@ int main(int argc, char** argv) {
   fine = check(DType::bf16, 6144, 4096, false) && fine;
   std::printf(fine ? "bits: equal\n" : "bits: DIFFERENT\n");
   if (argc > 1 && std::strcmp(argv[1], "bits") == 0) return fine ? 0 : 1;
+  whole_chains = argc > 1 && std::strcmp(argv[1], "whole") == 0;
   const Memory at;
   for (const Shape& shape : kShapes)
     for (int rows : {1, 8, 16, 64, 128, 256, 2048})

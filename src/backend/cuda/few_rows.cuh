@@ -224,30 +224,30 @@ __device__ inline Place place_of(const Products& work, int unit, int side) {
 }
 
 // What the stream of a panel's outputs was before; read long before it is needed.
-__device__ inline void read_residual(const Products& work, const Place& at, float (&kept)[4], int lane) {
+__device__ inline void read_residual(const Products& work, int panel, float (&kept)[4], int lane) {
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
-    const int token = row_of(lane, i), row = at.panel * kPanel + output_of(lane, i);
+    const int token = row_of(lane, i), row = panel * kPanel + output_of(lane, i);
     if (token < work.in.rows && row < work.parts[0].rows) kept[i] = work.residual[token * work.residual_stride + row];
   }
 }
 
-// Where sums go. `kept` has the stream, or the gate's side.
+// Where a unit's sums go; a gate's come first. `kept` has the stream, if there is one.
 template <bool Gated>
-__device__ __forceinline__ void finish(const Products& work, const Place& at, int side, const Sums& sums,
-                                       float (&kept)[4], int lane) {
+__device__ __forceinline__ void finish(const Products& work, int unit, const Sums (&sums)[Gated ? 2 : 1],
+                                       const float (&kept)[4], int lane) {
+  const Place at = place_of<Gated>(work, unit, 0);
   const Products::Part& part = work.parts[at.part];
-  const View gated = {work.parts[0].out, work.parts[0].out_stride * 4, work.in.rows, part.rows, work.out_form};
+  auto with_bias = [&](float value, const float* bias, int row) { return bias != nullptr ? value + bias[row] : value; };
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
     const int token = row_of(lane, i), row = at.panel * kPanel + output_of(lane, i);
     if (token >= work.in.rows || row >= part.rows) continue;
-    const float value = part.bias != nullptr ? sums.all[i] + part.bias[row] : sums.all[i];
+    const float value = with_bias(sums[0].all[i], part.bias, row);
     if constexpr (Gated) {
-      if (side == 0)
-        kept[i] = value;
-      else
-        write(gated, token, row, activated(work.activation, kept[i]) * value);
+      const View to = {part.out, part.out_stride * 4, work.in.rows, part.rows, work.out_form};
+      const float up = with_bias(sums[1].all[i], work.parts[1].bias, row);
+      write(to, token, row, activated(work.activation, value) * up);
     } else if (work.residual != nullptr) {
       work.residual[token * work.residual_stride + row] = kept[i] + work.residual_scale * value;
     } else {

@@ -77,7 +77,9 @@ void CudaOps::begin(const Step& step) {
   held_.reset();
   held_norm_.reset();
   best_queued_ = false;
-  recording_ = plain(step);
+  passed_before_.swap(passed_);
+  passed_.clear();
+  recording_ = plain(step) && !passed_before_.empty();
   if (recording_) {
     const cudaError_t status = cudaStreamBeginCapture(parts_.stream, cudaStreamCaptureModeThreadLocal);
     if (status != cudaSuccess) recording_ = false;
@@ -240,6 +242,27 @@ void CudaOps::multiply_widened(Products work) {
   }
 }
 
+// The one after this product in the step before, if this one was there at all.
+Products::Next CudaOps::coming(const Products& work) {
+  Passed here;
+  for (int32_t i = 0; i < work.count; ++i) {
+    here.weights.weights[i] = work.parts[i].weights;
+    here.weights.panels[i] = narrow(panels_of(work.parts[i].rows));
+  }
+  here.weights.panel_bytes = panel_bytes(work.type, work.cols);
+  passed_.push_back(here);
+  const size_t number = passed_.size() - 1;
+  if (number >= passed_before_.size() || passed_before_[number].weights.weights[0] != work.parts[0].weights) return {};
+  Products::Next next = passed_before_[(number + 1) % passed_before_.size()].weights;
+  static const int near_kb = getenv("AHEAD") ? atoi(getenv("AHEAD")) : 96, far_kb = getenv("FAR") ? atoi(getenv("FAR")) : 256;
+  const int64_t all = next.panels[0] + next.panels[1] + next.panels[2];
+  const int64_t room = int64_t{passed_before_[number].attended ? far_kb : near_kb} * 132 * 1024;
+  next.units = narrow(std::min<int64_t>(all, 132 * 8));
+  next.each = narrow(std::min<int64_t>(next.panel_bytes, next.units > 0 ? room / next.units : 0) / 1024 * 1024);
+  if (next.each == 0) next.units = 0;
+  return next;
+}
+
 void CudaOps::multiply(Products work, Tensor in, std::optional<View> seen, const Residual* residual) {
   const Form form = work.type == DType::f16 ? Form::f16 : Form::bf16;
   if (residual != nullptr) {
@@ -248,6 +271,11 @@ void CudaOps::multiply(Products work, Tensor in, std::optional<View> seen, const
     work.residual_scale = residual->scale;
   }
   const int32_t rows = narrow(in.rows);
+  int64_t outputs = 0;
+  for (int32_t i = 0; i < (work.gated ? 1 : work.count); ++i) outputs += work.parts[i].rows;
+  static const bool seg = getenv("SEG") == nullptr;
+  work.segments = seg ? segments_of(outputs, work.cols) : 1;
+  work.next = coming(work);
   const Family& family = *parts_.family;
   if (family.few_rows_fit(rows, work.cols, false)) {
     if (held_norm_ && same(held_norm_->out, in) && family.few_rows_fit(rows, work.cols, true))
@@ -453,6 +481,7 @@ void CudaOps::finish_qkv(const QkvFinish& finish, int32_t heads, Tensor q, Tenso
 
 void CudaOps::attend(const Attention& attention, Tensor q, const KvView& kv, Tensor out) {
   flush();
+  if (!passed_.empty()) passed_.back().attended = true;
   const View from = view(q), to = result(out, parts_.half);
   const DeviceStep step = device_step(&kv);
   if (!attend_fits(attention, kv)) return attend_any(parts_.stream, step, attention, from, kv, to);
