@@ -12,7 +12,7 @@
 namespace millrace::cuda {
 
 struct Family {
-  const char* name;
+  std::string_view name;
   decltype(&cuda::few_rows_fit) few_rows_fit;
   decltype(&cuda::few_rows) few_rows;
   decltype(&cuda::many_rows) many_rows;

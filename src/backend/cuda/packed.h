@@ -53,9 +53,7 @@ constexpr int64_t packed_bytes(DType type, int64_t rows, int64_t cols) {
 // How many segments a product has, by what is multiplied in one go: all outputs that share an input, one side of a
 // gate. A matter of bits: never of rows, batches or machines.
 inline constexpr int kSegments = 4;
-constexpr int segments_of(int64_t outputs, int64_t inputs) {
-  return outputs <= 6144 && inputs >= 1024 ? kSegments : 1;
-}
+constexpr int segments_of(int64_t outputs, int64_t inputs) { return outputs <= 6144 && inputs >= 1024 ? kSegments : 1; }
 // Chunks of a segment; the last one may have fewer.
 constexpr int segment_chunks(int64_t inputs, int segments) {
   return static_cast<int>((chunks_of(inputs) + segments - 1) / segments);
