@@ -121,7 +121,7 @@ bool check(DType type, int n, int k, bool gated) {
   Products work = {.count = parts,
                    .type = type,
                    .cols = k,
-                   .segments = segments_of(n, k),
+                   .segments = segments_of(type, n, k),
                    .gated = gated,
                    .out_form = Form::f32};
   std::byte* panels[2];
@@ -245,7 +245,7 @@ void speed(DType type, const Shape& shape, int rows, const Memory& at) {
       Products work = {.count = shape.gated ? 2 : 1,
                        .type = type,
                        .cols = shape.k,
-                       .segments = whole_chains ? 1 : segments_of(shape.n, shape.k),
+                       .segments = whole_chains ? 1 : segments_of(type, shape.n, shape.k),
                        .gated = shape.gated,
                        .out_form = Form::bf16};
       for (int side = 0; side < work.count; ++side)
@@ -289,6 +289,10 @@ int main(int argc, char** argv) {
   }
   fine = check(DType::bf16, 512, 14336, false) && fine;
   fine = check(DType::bf16, 6144, 4096, false) && fine;
+  for (DType type : {DType::f16, DType::q8_0, DType::q4_0, DType::q4_k}) {
+    fine = check(type, 1024, 2048, false) && fine;
+    fine = check(type, 304, 1280, true) && fine;
+  }
   std::printf(fine ? "bits: equal\n" : "bits: DIFFERENT\n");
   if (argc > 1 && std::strcmp(argv[1], "bits") == 0) return fine ? 0 : 1;
   whole_chains = argc > 1 && std::strcmp(argv[1], "whole") == 0;

@@ -1,8 +1,6 @@
-// Attention of sequences of one row. All their chunks, in the order of sequence, kv head, position, are shared out
-// evenly: two teams of four warps on every multiprocessor take a stretch each, so that one computes while the other
-// waits. For each team a warp asks for keys and values ahead, through a ring. What begins with a sequence's first chunk
-// is joined on the way; other chunks are written down, and joined in the end by the team that finishes last, or by all
-// of them if there are many.
+// Attention of sequences of one row on Hopper: two teams of four warps on every multiprocessor take a stretch of all
+// chunks each (attend_stretch.cuh), so that one computes while the other waits. For each team a warp asks for keys and
+// values ahead, through a ring.
 #include <algorithm>
 
 #include "backend/cuda/attend_stretch.cuh"
@@ -13,7 +11,7 @@ namespace {
 constexpr int kWarps = kTeamWarps;
 constexpr int kTeams = 2;
 constexpr int kThreads = kTeams * (kTeamThreads + 32);
-constexpr int kBatch = 64;
+constexpr int kBatch = 64;  // chunks joined at a time
 
 template <int D>
 struct Sizes {
@@ -49,7 +47,7 @@ __device__ inline void touch_first(const DeviceStep& step, const int32_t* first_
 
 template <int D>
 __device__ void bring(const DeviceStep& step, const Attention& attention, const KvView& kv, const KvMaps& maps,
-                      const ChunkList& work, int team, uint32_t ring, uint64_t* full, uint64_t* free) {
+                      const ChunkList& work, bool fresh, int team, uint32_t ring, uint64_t* full, uint64_t* free) {
   using Size = Sizes<D>;
   const int lane = static_cast<int>(threadIdx.x) % 32, shift = 31 - __clz(kv.page_tokens);
   const ChunkShares shares(work.all(), teams());
@@ -63,7 +61,8 @@ __device__ void bring(const DeviceStep& step, const Attention& attention, const 
       if (place.sequence != sequence) {
         sequence = place.sequence;
         const int row = step.first_row[sequence];
-        end = step.visible[row], known = min(end, step.positions[row]), begin = row_begin(step, attention, row);
+        end = step.visible[row], begin = row_begin(step, attention, row);
+        known = fresh ? end + kChunk : min(end, step.positions[row]);
       }
       const int start = place.chunk * kChunk, at = start + lane * maps.run;
       if (start + kChunk <= begin) continue;
@@ -95,28 +94,13 @@ __device__ void bring(const DeviceStep& step, const Attention& attention, const 
 
 // ---- the teams
 
-template <int D>
-__device__ void clear_values(uint32_t values, int from, int run, int thread) {
-  constexpr int kPieces = D / 8;
-#pragma unroll 1
-  for (int i = from * kPieces + thread; i < kChunk * kPieces; i += kTeamThreads) {
-    const uint32_t place =
-        values + position_at<D>(i / kPieces, run) + static_cast<uint32_t>(i % kPieces / 8 * run * 128 + i % 8 * 16);
-    asm volatile("st.shared.v4.b32 [%0], {%1,%1,%1,%1};" ::"r"(place), "r"(0) : "memory");
-  }
-  fence_copies();  // the next copy comes after
-}
-
 // What the warp that asks has brought.
 template <class T, int D>
 struct Brought {
-  static constexpr int kJoinBatch = kBatch;
-  using Four = Team<T, D>;
   using Size = Sizes<D>;
-  const Four& team;
+  static constexpr int kJoinBatch = kBatch;
   uint32_t ring;
   uint64_t *full, *free;
-  int thread;
   RingPlace<Size::kEntries> turn = {};
 
   __device__ void begin(const ChunkPlace&, int, int, int) {}
@@ -126,18 +110,11 @@ struct Brought {
   }
   __device__ void keys_read() {
     __syncwarp();
-    if (Four::lane() == 0) barrier_arrive(shared_address(&free[turn.stage]));
+    if (threadIdx.x % 32 == 0) barrier_arrive(shared_address(&free[turn.stage]));
     turn.next();
   }
   __device__ void keys_free() {}
-  __device__ uint32_t values(int seen) {
-    const uint32_t at = keys();
-    if (seen < kChunk) {
-      clear_values<D>(at, seen, team.run, thread);
-      team.sync();
-    }
-    return at;
-  }
+  __device__ uint32_t values() { return keys(); }
   __device__ void values_read() { keys_read(); }
 };
 
@@ -145,7 +122,8 @@ template <class T, int D, bool Shaped>
 __global__ void __launch_bounds__(kThreads, 1)
     short_kernel(const __grid_constant__ DeviceStep step, const __grid_constant__ Attention attention,
                  const __grid_constant__ View q, const __grid_constant__ KvView kv, const __grid_constant__ View out,
-                 const __grid_constant__ KvMaps maps, const int32_t* first_item, float* partials, unsigned* finished) {
+                 const __grid_constant__ KvMaps maps, const __grid_constant__ AttendPlan::Fresh fresh,
+                 const int32_t* first_item, float* partials, unsigned* finished) {
   using Size = Sizes<D>;
   using Four = Team<T, D>;
   extern __shared__ char raw[];
@@ -173,7 +151,10 @@ __global__ void __launch_bounds__(kThreads, 1)
   const bool asks = thread >= kTeams * kTeamThreads;
   const int number = asks ? thread / 32 - kTeams * kWarps : thread / kTeamThreads;
   const uint32_t ring = rings + static_cast<uint32_t>(number * Size::kRingBytes);
-  if (asks) return bring<D>(step, attention, kv, maps, work, number, ring, full[number], free[number]);
+  if (asks) {
+    bring<D>(step, attention, kv, maps, work, fresh.table != nullptr, number, ring, full[number], free[number]);
+    return;
+  }
   const ChunkShares shares(work.all(), teams());
   wait_for_previous();
   Four team = {
@@ -184,6 +165,7 @@ __global__ void __launch_bounds__(kThreads, 1)
                                                   q,
                                                   out,
                                                   work,
+                                                  fresh,
                                                   partials,
                                                   finished,
                                                   before[number],
@@ -192,7 +174,7 @@ __global__ void __launch_bounds__(kThreads, 1)
                                                   number_of(number),
                                                   thread % kTeamThreads,
                                                   attention.heads / kv.kv_heads};
-  Brought<T, D> brought = {team, ring, full[number], free[number], thread % kTeamThreads};
+  Brought<T, D> brought = {ring, full[number], free[number]};
   stretch.run(brought, ring, raw + (ring - shared_address(raw)));
 }
 
@@ -203,7 +185,8 @@ void start(cudaStream_t stream, const DeviceStep& step, const Attention& attenti
   static_cast<void>(prepared);
   const int64_t most = std::max<int64_t>(1, plan.longest) * step.sequences * kv.kv_heads;
   launch(stream, short_kernel<T, D, Shaped>, count(std::min<int64_t>(multiprocessors(), most)), kThreads,
-         Sizes<D>::kShared, step, attention, q, kv, out, maps, plan.first_item, plan.partials, plan.finished);
+         Sizes<D>::kShared, step, attention, q, kv, out, maps, plan.fresh, plan.first_item, plan.partials,
+         plan.finished);
 }
 
 }  // namespace

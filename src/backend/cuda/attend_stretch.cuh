@@ -2,11 +2,13 @@
 // (portable/attend_short.cu): all chunks, in the order of sequence, kv head, position, are shared out evenly. What
 // begins with a sequence's first chunk is joined on the way; other chunks are written down, and joined in the end by
 // the team that finishes last, or by all of them if there are many: they wait for one another, so all teams must be
-// running. Device code.
+// running. The team that has a row's newest position turns its key and puts it and the value into the cache, if that
+// has not been done. Device code.
 #pragma once
 
 #include "backend/cuda/attend_join.cuh"
 #include "backend/cuda/attend_team.cuh"
+#include "backend/cuda/turn.cuh"
 
 namespace millrace::cuda {
 
@@ -69,16 +71,42 @@ struct ChunkShares {
   }
 };
 
+// Numbers i to i + 3 of a head, turned; rows that are turned here are float32.
+__device__ inline float4 turned_four(const float* head, int i, const AttendPlan::Fresh& fresh, int row) {
+  const float4 four = *reinterpret_cast<const float4*>(head + i);
+  if (i >= 2 * fresh.pairs) return four;
+  const float2* angles = reinterpret_cast<const float2*>(fresh.table) + row * fresh.pairs;
+  if (fresh.neighbours) {
+    const float4 two = *reinterpret_cast<const float4*>(angles + i / 2);
+    const float2 first = turned({two.x, two.y}, four.x, four.y), second = turned({two.z, two.w}, four.z, four.w);
+    return {first.x, first.y, second.x, second.y};
+  }
+  const bool low = i < fresh.pairs;
+  const int pair = low ? i : i - fresh.pairs;
+  const float4 other = *reinterpret_cast<const float4*>(head + (low ? i + fresh.pairs : pair));
+  const float4 one = *reinterpret_cast<const float4*>(angles + pair);
+  const float4 next = *reinterpret_cast<const float4*>(angles + pair + 2);
+  auto side = [&](float2 angle, float mine, float its) {
+    const float2 both = turned(angle, low ? mine : its, low ? its : mine);
+    return low ? both.x : both.y;
+  };
+  return {side({one.x, one.y}, four.x, other.x), side({one.z, one.w}, four.y, other.y),
+          side({next.x, next.y}, four.z, other.z), side({next.z, next.w}, four.w, other.w)};
+}
+
 // Queries of a kv head: row i is head i of the group.
 template <class T, int D>
-__device__ void bring_queries(uint32_t to, const View& view, int64_t row, int group, int kv_head, int thread) {
-  const char* from = static_cast<const char*>(view.data) + row * view.stride;
+__device__ void bring_queries(uint32_t to, const View& view, int row, int group, int kv_head,
+                              const AttendPlan::Fresh& fresh, int thread) {
+  const auto* from = reinterpret_cast<const float*>(static_cast<const char*>(view.data) + row * view.stride);
 #pragma unroll 1
   for (int i = thread * 4; i < group * D; i += kTeamThreads * 4) {
     const int col = kv_head * group * D + i;
     float4 four;
-    if (view.form == Form::f32) {
-      four = *reinterpret_cast<const float4*>(from + int64_t{col} * 4);
+    if (fresh.table != nullptr) {
+      four = turned_four(from + (col - i % D), i % D, fresh, row);
+    } else if (view.form == Form::f32) {
+      four = *reinterpret_cast<const float4*>(from + col);
     } else {
       four = {read(view, row, col), read(view, row, col + 1), read(view, row, col + 2), read(view, row, col + 3)};
     }
@@ -87,6 +115,50 @@ __device__ void bring_queries(uint32_t to, const View& view, int64_t row, int gr
                  "r"(two<T>(four.x, four.y)), "r"(two<T>(four.z, four.w))
                  : "memory");
   }
+}
+
+// The newest position's key (the team's first half) and value (the second): four numbers a thread.
+template <class T, int D>
+struct Newest {
+  int side, i;  // which four numbers; i < 0: none
+  uint2 numbers = {};
+
+  __device__ explicit Newest(int thread) : side(thread / (kTeamThreads / 2)), i(thread % (kTeamThreads / 2) * 4) {
+    if (i >= D) i = -1;
+  }
+  // Reads, turns and puts into the cache.
+  __device__ void bring(const DeviceStep& step, const KvView& kv, const AttendPlan::Fresh& fresh, int row,
+                        int kv_head) {
+    if (i < 0) return;
+    const auto* data = static_cast<const char*>(side == 0 ? fresh.k.data : fresh.v.data);
+    const int64_t stride = side == 0 ? fresh.k.stride : fresh.v.stride;
+    const float* head = reinterpret_cast<const float*>(data + row * stride) + kv_head * D;
+    const float4 four = side == 0 ? turned_four(head, i, fresh, row) : *reinterpret_cast<const float4*>(head + i);
+    numbers = {two<T>(four.x, four.y), two<T>(four.z, four.w)};
+    std::byte* to = slot(step, kv, row, kv_head, side == 0 ? kv.k_offset : kv.v_offset, D);
+    *reinterpret_cast<uint2*>(to + i * 2) = numbers;
+  }
+  // Puts them where a copy brought what was in the cache before.
+  __device__ void place(int which, uint32_t entry, int position, int run) const {
+    if (i < 0 || side != which) return;
+    const int piece = i / 8;
+    const uint32_t to = entry + position_at<D>(position, run) +
+                        static_cast<uint32_t>(piece / 8 * run * 128 + (piece % 8 ^ position % 8) * 16 + i % 8 * 2);
+    asm volatile("st.shared.v2.b32 [%0], {%1,%2};" ::"r"(to), "r"(numbers.x), "r"(numbers.y) : "memory");
+    fence_copies();  // the next copy comes after
+  }
+};
+
+template <int D>
+__device__ void clear_values(uint32_t values, int from, int run, int thread) {
+  constexpr int kPieces = D / 8;
+#pragma unroll 1
+  for (int i = from * kPieces + thread; i < kChunk * kPieces; i += kTeamThreads) {
+    const uint32_t place =
+        values + position_at<D>(i / kPieces, run) + static_cast<uint32_t>(i % kPieces / 8 * run * 128 + i % 8 * 16);
+    asm volatile("st.shared.v4.b32 [%0], {%1,%1,%1,%1};" ::"r"(place), "r"(0) : "memory");
+  }
+  fence_copies();  // the next copy comes after
 }
 
 // A sequence's kv head of which this team computed some chunks.
@@ -104,7 +176,7 @@ __device__ inline unsigned read_counter(const unsigned* counter) {
 
 // Feed brings chunks to shared memory, for a team and called by all its threads:
 //   begin(place, first, to, end)  these chunks of a kv head come next, of which positions before `end` are seen
-//   keys(), values(seen)          where the next ones lie, once they do; of values those not seen are zero
+//   keys(), values()              where the next ones lie, once they do
 //   keys_read(), values_read()    this warp has read them
 //   keys_free()                   all warps have
 //   kJoinBatch                    chunks joined at a time
@@ -118,6 +190,7 @@ struct Stretch {
   const View& q;
   const View& out;
   const ChunkList& work;
+  const AttendPlan::Fresh& fresh;
   float* partials;
   unsigned* finished;
   unsigned* before;  // two counters as they were, in shared memory
@@ -242,18 +315,32 @@ struct Stretch {
         for (int r = 0; r < 2; ++r)
           sight[r].slope = g + 8 * r < group ? attention.slopes[place.kv_head * group + g + 8 * r] : 0.0f;
       }
-      bring_queries<T, D>(team.queries, q, row, group, place.kv_head, thread);
+      bring_queries<T, D>(team.queries, q, row, group, place.kv_head, fresh, thread);
+      const bool newest = fresh.table != nullptr && to == place.chunks;
+      Newest<T, D> latest(thread);
+      if (newest) latest.bring(step, kv, fresh, row, place.kv_head);
       team.sync();
       const int first_seen = sight[0].begin / kChunk;
       const bool joins = from <= first_seen;
       float base[2] = {-INFINITY, -INFINITY}, total[2] = {}, sums[Four::kTiles][4] = {};
       feed.begin(place, max(from, first_seen), to, sight[0].end);
       for (int chunk = max(from, first_seen); chunk < to; ++chunk) {
-        team.multiply_keys(feed.keys());
+        const bool last_one = newest && chunk + 1 == place.chunks;
+        const uint32_t keys = feed.keys();
+        if (last_one) {
+          latest.place(0, keys, sight[0].position - chunk * kChunk, team.run);
+          team.sync();
+        }
+        team.multiply_keys(keys);
         feed.keys_read();
         team.weigh(chunk * kChunk, sight, attention, Shaped);
         feed.keys_free();
-        team.multiply_values(feed.values(min(kChunk, sight[0].end - chunk * kChunk)));
+        const uint32_t values = feed.values();
+        if (last_one) latest.place(1, values, sight[0].position - chunk * kChunk, team.run);
+        if ((chunk + 1) * kChunk > sight[0].end)
+          clear_values<D>(values, sight[0].end - chunk * kChunk, team.run, thread);
+        if (last_one || (chunk + 1) * kChunk > sight[0].end) team.sync();
+        team.multiply_values(values);
         feed.values_read();
         const float one[2] = {team.total(0), team.total(1)};
         if (joins) {

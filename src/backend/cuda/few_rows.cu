@@ -68,10 +68,7 @@ struct Asking {
     copy_bytes(to, from, static_cast<uint32_t>(groups * Format::kBytes), barrier);
     from += groups * Format::kBytes;
     left -= groups;
-    if (left > 0) return;
-    const int stream = task.number % cut.streams;
-    task.number += cut.streams;
-    if (done()) ask_next(work.next, stream, cut.streams);
+    if (left == 0) task.number += cut.streams;
   }
 };
 
@@ -138,6 +135,7 @@ __device__ void multiply_stream(const Products& work, const Cut& cut, Ring ring,
   const uint4* mine = reinterpret_cast<const uint4*>(inputs + row * input_pitch(work.cols)) + lane % 4;
   const int all = static_cast<int>(chunks_of(work.cols));
   float kept[4] = {};
+  bool asked = false;
   for (Task task = {stream}; task.unit(cut) < cut.units; task.number += cut.streams) {
     if (!Gated && work.residual != nullptr) read_residual(work, task.unit(cut), kept, lane);
     Sums sums[1];
@@ -149,6 +147,7 @@ __device__ void multiply_stream(const Products& work, const Cut& cut, Ring ring,
       if (lane == 0 && !ahead.done()) ahead.next(shared_address(ring.at()), ring.full());
       ring.next();
     }
+    if (!asked && lane == 0 && ahead.done()) asked = true, ask_next(work.next, stream, cut.streams);
     if (Gated || cut.task_bits > 0) {
       hand_in<Gated>(work, cut, parts, task, sums[0], kept, lane);
     } else {
@@ -158,11 +157,11 @@ __device__ void multiply_stream(const Products& work, const Cut& cut, Ring ring,
 }
 
 template <class Format, bool Gated, bool Normed>
-__global__ void __launch_bounds__(kThreads, 2)
+__global__ void __launch_bounds__(32 * Format::kWarps, 1)
     few_rows_kernel(const __grid_constant__ Products work, const __grid_constant__ Norm norm, Cut cut) {
   extern __shared__ __align__(128) char shared[];
-  __shared__ float room[kWarps];
-  __shared__ __align__(16) uint64_t barriers[kWarps * kMostStages];
+  __shared__ float room[kRowThreads / 32];
+  __shared__ __align__(16) uint64_t barriers[Format::kWarps * kMostStages];
   const int lane = static_cast<int>(threadIdx.x) % 32, stream = static_cast<int>(threadIdx.x) / 32;
   const bool mine = stream < cut.streams, asks = mine && lane == 0;
   const Ring ring = {shared + stream * cut.stages * cut.stage_bytes, shared_address(barriers + stream * kMostStages),
@@ -185,7 +184,7 @@ __global__ void __launch_bounds__(kThreads, 2)
   const Parts parts = {reinterpret_cast<float*>(inputs + work.in.rows * input_pitch(work.cols) + 64) + units,
                        reinterpret_cast<int*>(inputs + work.in.rows * input_pitch(work.cols) + 64)};
   if (Gated || cut.task_bits > 0)
-    for (int i = static_cast<int>(threadIdx.x); i < units; i += kThreads) parts.counts[i] = 0;
+    for (int i = static_cast<int>(threadIdx.x); i < units; i += 32 * Format::kWarps) parts.counts[i] = 0;
   prepare_input<typename Format::Number, Normed>(work, norm, inputs, room);
   fill(kMostStages);
   if (mine) multiply_stream<Format, Gated>(work, cut, ring, ahead, stream, inputs, parts);
@@ -211,16 +210,18 @@ void start(cudaStream_t stream, const Products& work) {
   cut.segment = segment_chunks(work.cols, work.segments);
   const int grid = cut.units < multiprocessors() ? cut.units : multiprocessors();
   const int units = (cut.units + grid - 1) / grid, tasks = units << cut.task_bits;
-  const int rounds = (tasks + kWarps - 1) / kWarps;
+  const int rounds = (tasks + Format::kWarps - 1) / Format::kWarps;
   cut.streams = (tasks + rounds - 1) / rounds;
-  cut.groups = cut.streams <= kWarps / 2 ? Format::kMostGroups : Format::kLeastGroups;
-  cut.stage_bytes = cut.groups * Format::kBytes;
+  cut.groups = cut.streams <= Format::kWarps / 2 ? Format::kMostGroups : Format::kLeastGroups;
   int64_t other = input_bytes(work.in.rows, work.cols);
   if (cut.task_bits > 0) other += (int64_t{units} + int64_t{tasks} * work.in.rows * kPanel) * 4;
-  const int64_t fit = (kShared - other) / (cut.streams * cut.stage_bytes);
+  auto fitting = [&] { return (kShared - other) / (cut.streams * cut.groups * Format::kBytes); };
+  while (cut.groups > 1 && fitting() < 3) cut.groups /= 2;
+  cut.stage_bytes = cut.groups * Format::kBytes;
+  const int64_t fit = fitting();
   cut.stages = static_cast<int>(fit < kMostStages ? fit : kMostStages);
   const Norm none;
-  launch(stream, few_rows_kernel<Format, Gated, Normed>, static_cast<unsigned>(grid), kThreads,
+  launch(stream, few_rows_kernel<Format, Gated, Normed>, static_cast<unsigned>(grid), 32 * Format::kWarps,
          static_cast<size_t>(other + cut.streams * cut.stages * cut.stage_bytes), work,
          work.norm != nullptr ? *work.norm : none, cut);
 }

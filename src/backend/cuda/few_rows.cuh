@@ -1,5 +1,5 @@
 // The parts of few_rows.cu, which the lab measures too: inputs in shared memory, normed first if need be, chunks of
-// weights on their way through a warp's registers, and where sums go. kThreads threads, a warp for a panel.
+// weights on their way through a warp's registers, and where sums go. kRowThreads threads or more, a warp for a panel.
 #pragma once
 
 #include <type_traits>
@@ -8,10 +8,6 @@
 #include "backend/cuda/unpack.cuh"
 
 namespace millrace::cuda {
-
-inline constexpr int kWarps = 8;
-inline constexpr int kThreads = 32 * kWarps;
-static_assert(kThreads == kRowThreads);
 
 // A row of inputs in shared memory: in every 32, what a lane needs for two steps lies together. Rows start half a bank
 // row apart.
@@ -38,7 +34,7 @@ __device__ __forceinline__ void multiply(float (&sums)[4], const uint4& weights,
 }
 
 inline constexpr int kNormEach = 8;  // times four numbers of a thread, where a norm comes first
-inline constexpr int kWidestInput = kNormEach * 4 * kThreads;
+inline constexpr int kWidestInput = kNormEach * 4 * kRowThreads;
 
 template <class T>
 __device__ void bring_input(const Products& work, char* inputs) {
@@ -48,7 +44,7 @@ __device__ void bring_input(const Products& work, char* inputs) {
     char* to = inputs + row * input_pitch(cols);
     if (work.in.form == (std::is_same_v<T, __half> ? Form::f16 : Form::bf16)) {
 #pragma unroll 4
-      for (int i = threadIdx.x; i < cols / 8; i += kThreads) {
+      for (int i = threadIdx.x; i < cols / 8; i += static_cast<int>(blockDim.x)) {
         const uint4 eight = reinterpret_cast<const uint4*>(from)[i];
         uint32_t* pairs = reinterpret_cast<uint32_t*>(to) + input_place(i * 8) / 2;
         pairs[0] = eight.x;
@@ -58,7 +54,7 @@ __device__ void bring_input(const Products& work, char* inputs) {
       }
     } else {
 #pragma unroll 2
-      for (int i = threadIdx.x; i < cols; i += kThreads)
+      for (int i = threadIdx.x; i < cols; i += static_cast<int>(blockDim.x))
         reinterpret_cast<T*>(to)[input_place(i)] = as<T>(read(work.in, row, i));
     }
   }
@@ -95,8 +91,8 @@ __device__ void write_normed(const Products& work, const char* inputs) {
   for (int row = 0; row < work.in.rows; ++row) {
     auto* to = reinterpret_cast<uint32_t*>(static_cast<char*>(work.normed.data) + row * work.normed.stride);
     const auto* pairs = reinterpret_cast<const uint32_t*>(inputs + row * input_pitch(work.cols));
-    for (int i = static_cast<int>(blockIdx.x * kThreads + threadIdx.x); i < work.cols / 2;
-         i += static_cast<int>(gridDim.x) * kThreads)
+    for (int i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x); i < work.cols / 2;
+         i += static_cast<int>(gridDim.x * blockDim.x))
       to[i] = pairs[input_place(2 * i) / 2];
   }
 }
@@ -107,16 +103,19 @@ template <class T, bool Normed>
 __device__ void prepare_input(const Products& work, const Norm& norm, char* inputs, float* room) {
   const int cols = work.cols, pitch = input_pitch(cols);
   if (cols % kChunkInputs != 0) {
-    for (int i = threadIdx.x; i < work.in.rows * kChunkInputs; i += kThreads) {
+    for (int i = threadIdx.x; i < work.in.rows * kChunkInputs; i += static_cast<int>(blockDim.x)) {
       const int col = cols + i % kChunkInputs;
       if (col < whole(cols)) reinterpret_cast<T*>(inputs + i / kChunkInputs * pitch)[input_place(col)] = as<T>(0);
     }
   }
   if constexpr (Normed) {
-    if (cols <= kWidestInput / 2)
+    if (threadIdx.x >= kRowThreads) {
+      wait_for_previous();
+    } else if (cols <= kWidestInput / 2) {
       norm_input<T, kNormEach / 2>(work, norm, inputs, room);
-    else
+    } else {
       norm_input<T, kNormEach>(work, norm, inputs, room);
+    }
     __syncthreads();
     write_normed<T>(work, inputs);
   } else {
@@ -137,6 +136,7 @@ template <class T>
 struct Halves {
   using Number = T;
   static constexpr int kBytes = kChunkBytes;
+  static constexpr int kWarps = 8;
   static constexpr int kLeastGroups = 2, kMostGroups = 4;  // chunks of a stage
   uint4 weights[4];
   __device__ __forceinline__ void load(const char* chunk, int lane) {
@@ -158,7 +158,8 @@ template <DType Type>
 struct Quantised {
   using Number = __nv_bfloat16;
   static constexpr int kBytes = chunk_bytes(Type);
-  static constexpr int kLeastGroups = Type == DType::q8_0 ? 4 : 8, kMostGroups = 8;
+  static constexpr int kWarps = 16;  // unpacking is many instructions
+  static constexpr int kLeastGroups = 4, kMostGroups = 8;
   Unpack<Type> weights[2];
 
   __device__ __forceinline__ void load(const char* chunk, int lane) {

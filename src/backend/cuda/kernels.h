@@ -119,7 +119,16 @@ struct AttendPlan {
   int64_t long_rows = 0;                // their rows
   float* partials = nullptr;            // attend_partial_floats() of room
   unsigned* finished = nullptr;         // [sequences][kv heads], zero before and after
+  // Set: the rows' queries and keys are not turned yet and their keys and values not in the cache; attention sees to
+  // both. Only if all sequences are split and each row sees itself last.
+  struct Fresh {
+    const float* table = nullptr;  // of rope_table()
+    int32_t pairs = 0;
+    bool neighbours = false;
+    View k, v;
+  } fresh;
 };
+bool attend_turns(const Rope& rope);  // `fresh` may be used
 int32_t attend_chunks(int32_t visible);
 int64_t attend_partial_floats(int64_t chunks, int32_t heads, int32_t dim);
 cudaError_t attend(cudaStream_t stream, const DeviceStep& step, const Attention& attention, View q, const KvView& kv,

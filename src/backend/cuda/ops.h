@@ -83,6 +83,12 @@ class CudaOps final : public Ops {
     Norm norm;
     Tensor in, out;
   };
+  struct HeldFinish {  // what attention may do itself
+    Rope rope;
+    int32_t heads;
+    Tensor q, k, v;
+    KvView kv;
+  };
   struct Recorded {
     cudaGraphExec_t graph = nullptr;
     Tensor result;
@@ -98,6 +104,7 @@ class CudaOps final : public Ops {
 
   void flush();
   void flush_norm();
+  void flush_finish();
   struct Residual {
     Tensor to;
     float scale = 1;
@@ -121,6 +128,7 @@ class CudaOps final : public Ops {
   std::vector<Room> rooms_;
   std::optional<Held> held_;
   std::optional<HeldNorm> held_norm_;
+  std::optional<HeldFinish> held_finish_;
   // The products of this step and of the last one, in their order: what came next will come next again.
   struct Passed {
     Products::Next weights;
@@ -136,7 +144,7 @@ class CudaOps final : public Ops {
   int64_t split_chunks_ = 0;  // of the sequences that are split
   int32_t* plan_device_ = nullptr;
   int32_t* best_device_ = nullptr;
-  bool recording_ = false, best_queued_ = false;
+  bool recording_ = false, best_queued_ = false, sees_itself_last_ = false;
   std::map<std::pair<int32_t, int32_t>, Recorded> recorded_;  // by rows and wanted
   cudaError_t failure_ = cudaSuccess;
 };

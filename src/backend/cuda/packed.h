@@ -50,13 +50,17 @@ constexpr int64_t packed_bytes(DType type, int64_t rows, int64_t cols) {
   return panels_of(rows) * panel_bytes(type, cols);
 }
 
-// How many segments a product has, by what is multiplied in one go: all outputs that share an input, one side of a
-// gate. A matter of bits: never of rows, batches or machines.
-inline constexpr int kSegments = 4;
-constexpr int segments_of(int64_t outputs, int64_t inputs) { return outputs <= 6144 && inputs >= 1024 ? kSegments : 1; }
 // Chunks of a segment; the last one may have fewer.
 constexpr int segment_chunks(int64_t inputs, int segments) {
   return static_cast<int>((chunks_of(inputs) + segments - 1) / segments);
+}
+// How many segments a product has, by what is multiplied in one go: all outputs that share an input, or one side of a
+// gate. Quantised weights need more warps to unpack them. A matter of bits: never of rows, batches or machines.
+constexpr int segments_of(DType type, int64_t outputs, int64_t inputs) {
+  if (outputs > 6144 || inputs < 1024) return 1;
+  int segments = packs_quantised(type) ? 8 : 4;
+  while ((segments - 1) * segment_chunks(inputs, segments) >= chunks_of(inputs)) segments /= 2;  // none is empty
+  return segments;
 }
 
 // Where 16-bit number (row, col) lies, counted in numbers.

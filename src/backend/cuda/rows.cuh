@@ -26,13 +26,14 @@ __device__ inline void write(const View& view, int64_t row, int64_t col, float v
   }
 }
 
-// Sum over kRowThreads threads, the same for all of them, in an order that never changes.
+// Sum over the first kRowThreads threads, the same for all of them, in an order that never changes.
+__device__ inline void row_sync() { asm volatile("barrier.sync 15, %0;" ::"n"(kRowThreads) : "memory"); }
 __device__ inline float group_sum(float value, float* room) {
 #pragma unroll
   for (int step = 16; step > 0; step /= 2) value += __shfl_xor_sync(~0u, value, step);
-  __syncthreads();
+  row_sync();
   if (threadIdx.x % 32 == 0) room[threadIdx.x / 32] = value;
-  __syncthreads();
+  row_sync();
   return ((room[0] + room[1]) + (room[2] + room[3])) + ((room[4] + room[5]) + (room[6] + room[7]));
 }
 

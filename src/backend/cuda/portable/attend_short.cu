@@ -46,7 +46,7 @@ struct Copied {
   }
   __device__ void keys_read() {}
   __device__ void keys_free() { bring(next_keys, kv.k_offset, room); }
-  __device__ uint32_t values(int) { return keys() + kSideBytes<D>; }
+  __device__ uint32_t values() { return keys() + kSideBytes<D>; }
   __device__ void values_read() {
     team.sync();
     bring(next_values, kv.v_offset, room + kSideBytes<D>);
@@ -57,7 +57,8 @@ template <class T, int D, bool Shaped>
 __global__ void __launch_bounds__(kTeamThreads)
     short_kernel(const __grid_constant__ DeviceStep step, const __grid_constant__ Attention attention,
                  const __grid_constant__ View q, const __grid_constant__ KvView kv, const __grid_constant__ View out,
-                 const int32_t* first_item, float* partials, unsigned* finished) {
+                 const __grid_constant__ AttendPlan::Fresh fresh, const int32_t* first_item, float* partials,
+                 unsigned* finished) {
   using Four = Team<T, D>;
   extern __shared__ __align__(128) char raw[];
   __shared__ Exchange exchange;
@@ -77,6 +78,7 @@ __global__ void __launch_bounds__(kTeamThreads)
                                                  .q = q,
                                                  .out = out,
                                                  .work = work,
+                                                 .fresh = fresh,
                                                  .partials = partials,
                                                  .finished = finished,
                                                  .before = before,
@@ -101,7 +103,7 @@ void start(cudaStream_t stream, const DeviceStep& step, const Attention& attenti
   }();
   const int64_t most = std::max<int64_t>(1, plan.longest) * step.sequences * kv.kv_heads;
   launch(stream, short_kernel<T, D, Shaped>, count(std::min<int64_t>(int64_t{multiprocessors()} * beside, most)),
-         kTeamThreads, static_cast<size_t>(2 * kSideBytes<D>), step, attention, q, kv, out, plan.first_item,
+         kTeamThreads, static_cast<size_t>(2 * kSideBytes<D>), step, attention, q, kv, out, plan.fresh, plan.first_item,
          plan.partials, plan.finished);
 }
 
