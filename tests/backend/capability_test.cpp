@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <utility>
 
 namespace millrace::cuda {
 namespace {
@@ -19,13 +20,13 @@ std::string refusal(int major, int minor, std::string_view wanted = "") {
 
 TEST(Capability, HopperHasItsOwnKernelsAndOthersThePortableOnes) {
   EXPECT_EQ(chosen(9, 0), kHopperKernels);
-  for (const auto [major, minor] :
+  for (const auto& [major, minor] :
        {std::pair{8, 0}, {8, 6}, {8, 7}, {8, 9}, {10, 0}, {10, 3}, {11, 0}, {12, 0}, {12, 1}})
     EXPECT_EQ(chosen(major, minor), kPortableKernels) << major << "." << minor;
 }
 
 TEST(Capability, OlderGpusAreRefusedWithTheNumbers) {
-  for (const auto [major, minor] : {std::pair{5, 2}, {6, 1}, {7, 0}, {7, 5}}) {
+  for (const auto& [major, minor] : {std::pair{5, 2}, {6, 1}, {7, 0}, {7, 5}}) {
     const std::string message = refusal(major, minor);
     EXPECT_NE(message.find(std::to_string(major) + "." + std::to_string(minor)), std::string::npos) << message;
     EXPECT_NE(message.find("8.0"), std::string::npos) << message;
