@@ -247,7 +247,7 @@ void CudaOps::multiply_widened(Products work) {
         work.parts[side] = part;
       }
       if (whole.residual != nullptr) work.residual = whole.residual + output;
-      note(many_rows(parts_.stream, work));
+      note(parts_.family->many_rows(parts_.stream, work));
     }
   }
 }
@@ -286,18 +286,20 @@ void CudaOps::multiply(Products work, Tensor in, std::optional<View> seen, const
   static const bool seg = getenv("SEG") == nullptr;
   work.segments = seg ? segments_of(work.type, outputs, work.cols) : 1;
   work.next = coming(work);
-  if (few_rows_fit(rows, work.cols, false)) {
-    if (held_norm_ && same(held_norm_->out, in) && few_rows_fit(rows, work.cols, true)) work.normed = result(in, form);
+  const Family& family = *parts_.family;
+  if (family.few_rows_fit(rows, work.cols, false)) {
+    if (held_norm_ && same(held_norm_->out, in) && family.few_rows_fit(rows, work.cols, true))
+      work.normed = result(in, form);
     if (held_norm_ && work.normed.data != nullptr && work.normed.form == form) {
       const HeldNorm norm = *held_norm_;
       held_norm_.reset();
       work.norm = &norm.norm;
       work.in = view(norm.in);
-      return few_rows(parts_.stream, work);
+      return parts_.family->few_rows(parts_.stream, work);
     }
     flush_norm();
     work.in = seen ? *seen : view(in);
-    return few_rows(parts_.stream, work);
+    return parts_.family->few_rows(parts_.stream, work);
   }
   flush_norm();
   const int64_t start = parts_.arena.mark();
@@ -311,7 +313,7 @@ void CudaOps::multiply(Products work, Tensor in, std::optional<View> seen, const
   if (packs_quantised(work.type)) {
     multiply_widened(work);
   } else {
-    note(many_rows(parts_.stream, work));
+    note(parts_.family->many_rows(parts_.stream, work));
   }
   parts_.arena.restore(start);
 }
@@ -526,7 +528,7 @@ void CudaOps::attend(const Attention& attention, Tensor q, const KvView& kv, Ten
   }
   const View from = view(q), to = result(out, parts_.half);
   if (!attend_fits(attention, kv)) return attend_any(parts_.stream, step, attention, from, kv, to);
-  note(cuda::attend(parts_.stream, step, attention, from, kv, to, plan));
+  note(parts_.family->attend(parts_.stream, step, attention, from, kv, to, plan));
 }
 
 void CudaOps::gather(const int32_t* rows, Tensor in, Tensor out) {

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "backend/cuda/device.h"
+#include "backend/cuda/family.h"
 #include "backend/cuda/kernels.h"
 #include "backend/memory.h"
 #include "backend/ops.h"
@@ -29,6 +30,7 @@ class CudaOps final : public Ops {
  public:
   struct Parts {
     cudaStream_t stream = nullptr;
+    const Family* family = nullptr;  // of kernels
     Arena arena;
     std::byte* fixed = nullptr;    // kFixedBytes on the device
     int32_t* plan_host = nullptr;  // kMostSequences + 1 integers and as many best tokens, known to the device

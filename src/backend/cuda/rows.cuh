@@ -171,9 +171,22 @@ bool prepare(void (*kernel)(P...), int bytes) {
   return true;
 }
 
-// Queues a kernel that may start while the one before still runs (ptx.cuh says how they wait).
+// Whether the kernels of this file wait for the one before by themselves: those that were compiled for Hopper, and run
+// as such, do. Each file asks for itself, so nothing here is shared between files.
+namespace {
+__global__ void asked_kernel() {}
+[[maybe_unused]] bool kernels_wait() {
+  static const bool found = [] {
+    cudaFuncAttributes attributes = {};
+    return cudaFuncGetAttributes(&attributes, asked_kernel) == cudaSuccess && attributes.ptxVersion >= 90;
+  }();
+  return found;
+}
+}  // namespace
+
+// Queues a kernel that, where kernels wait by themselves (ptx.cuh), may start while the one before still runs.
 template <class... P, class... A>
-void launch(cudaStream_t stream, void (*kernel)(P...), dim3 grid, int threads, size_t shared, A&&... arguments) {
+static void launch(cudaStream_t stream, void (*kernel)(P...), dim3 grid, int threads, size_t shared, A&&... arguments) {
   cudaLaunchConfig_t config = {};
   config.gridDim = grid;
   config.blockDim = static_cast<unsigned>(threads);
@@ -183,7 +196,7 @@ void launch(cudaStream_t stream, void (*kernel)(P...), dim3 grid, int threads, s
   early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   early.val.programmaticStreamSerializationAllowed = 1;
   config.attrs = &early;
-  config.numAttrs = 1;
+  config.numAttrs = kernels_wait() ? 1 : 0;
   cudaLaunchKernelEx(&config, kernel, P(arguments)...);
 }
 
