@@ -6,6 +6,7 @@
 
 #include <cstdint>
 
+#include "backend/narrow.h"
 #include "backend/ops.h"
 
 namespace millrace::cuda {
@@ -48,6 +49,20 @@ void finish_logits(cudaStream_t stream, float scale, float softcap, View inout);
 void convert(cudaStream_t stream, View in, View out);  // between forms
 void add_bias(cudaStream_t stream, const float* bias, View inout);
 void argmax(cudaStream_t stream, View logits, int32_t* best);
+
+// ---- narrow.cu
+// Where narrowing (backend/narrow.h) reads and writes. found and tokens are the host's, known to the device.
+struct NarrowRoom {
+  const NarrowAsk* asks = nullptr;  // [rows]
+  const int32_t* best = nullptr;    // [rows], of argmax
+  void* parts = nullptr;            // narrow_parts_bytes()
+  NarrowToken* listed = nullptr;    // [rows][kNarrowListed]
+  Narrowed* found = nullptr;        // [rows]
+  NarrowToken* tokens = nullptr;    // [rows][kNarrowTokens]
+};
+int64_t narrow_parts_bytes(int32_t rows);
+// At most kNarrowCols numbers a row.
+void narrow(cudaStream_t stream, View logits, const NarrowRoom& room);
 
 // ---- turn.cu
 // cos and sin of every row's angles, times the magnitude: [rows][dims / 2][2].
