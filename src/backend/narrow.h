@@ -9,11 +9,11 @@
 
 namespace millrace {
 
-inline constexpr int32_t kNarrowTokens = 1024;           // of a row, at most
-inline constexpr int32_t kNarrowPart = 4096;             // logits a thread group looks at
-inline constexpr int32_t kNarrowParts = 128;             // of a row, at most
-inline constexpr int32_t kNarrowListed = 4096;           // tokens all parts of a row list together
-inline constexpr int32_t kNarrowRows = 1024;             // of a step, at most; further ones come whole
+inline constexpr int32_t kNarrowTokens = 1024;  // of a row, at most
+inline constexpr int32_t kNarrowPart = 4096;    // logits a thread group looks at
+inline constexpr int32_t kNarrowParts = 128;    // of a row, at most
+inline constexpr int32_t kNarrowListed = 4096;  // tokens all parts of a row list together
+inline constexpr int32_t kNarrowRows = 1024;    // of a step, at most; further ones come whole
 inline constexpr int64_t kNarrowCols = int64_t{kNarrowPart} * kNarrowParts;
 
 enum class NarrowKind : int32_t {
@@ -43,15 +43,28 @@ struct NarrowToken {
 };
 
 struct Narrowed {
-  int32_t best = -1;     // place of the largest logit, the lowest of equals; -1: the row is broken
-  float largest = 0;     // that logit
-  bool fits = false;     // false: only `best` is of use. Set by rows that are not broken and whose list has room
-  float floor = 0;       // of a list: it has every token whose logit is at least this
-  double sum = 0;        // of a list by mass: of exp(logit - largest) as the sampler takes it, to kNarrowSumError of it
-  int32_t count = 0;     // of tokens
+  int32_t best = -1;  // place of the largest logit, the lowest of equals; -1: the row is broken
+  float largest = 0;  // that logit
+  bool fits = false;  // false: only `best` is of use. Set by rows that are not broken and whose list has room
+  float floor = 0;    // of a list: it has every token whose logit is at least this
+  double sum = 0;     // of a list by mass: of exp(logit - largest) as the sampler takes it, to kNarrowSumError of it
+  int32_t count = 0;  // of tokens
   const NarrowToken* tokens = nullptr;  // in no order; valid until the next step
   std::span<const NarrowToken> list() const { return {tokens, static_cast<size_t>(count)}; }
 };
+// What a step asks for and what it finds, row by row; in memory that Backend::allocate_results() gave.
+struct NarrowBatch {
+  NarrowAsk* asks = nullptr;      // [rows]
+  Narrowed* found = nullptr;      // [rows]
+  NarrowToken* tokens = nullptr;  // [rows][kNarrowTokens]
+  static constexpr int64_t bytes(int64_t rows) {
+    return rows * static_cast<int64_t>(sizeof(NarrowAsk) + sizeof(Narrowed) + kNarrowTokens * sizeof(NarrowToken));
+  }
+};
+
+// One row by the host: what every backend does, slowly. tokens: [kNarrowTokens].
+void narrow_on_host(const NarrowAsk& ask, std::span<const float> row, Narrowed& found, NarrowToken* tokens);
+
 // Both sides add the same float32 weights in float64, at most 2^19 of them, in different orders: 2^-34 each at most.
 inline constexpr double kNarrowSumError = 0x1p-32;
 

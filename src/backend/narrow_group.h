@@ -22,9 +22,9 @@ static_assert(kNarrowParts * kRaceEach <= kThreads && kNarrowListed == kThreads 
 
 // What a part found out.
 struct Part {
-  double sum;    // of weights
-  float floor;   // every token at or above it is listed
-  float key;     // of a race: the least
+  double sum;   // of weights
+  float floor;  // every token at or above it is listed
+  float key;    // of a race: the least
   int32_t count;
   int32_t fits;
 };
@@ -133,11 +133,9 @@ MILLRACE_BOTH void race_part(Group& group, const NarrowAsk& ask, const float* ro
 // A bar with at most `room` tokens of the part at or above it, and enough of them if there are that many.
 template <class Group>
 MILLRACE_BOTH float part_bar(Group& group, float lowest, int32_t room) {
-  auto tokens_from = [&](float bar) {
-    return group.sum([&](const State& state) { return count_from(state, bar); });
-  };
+  auto tokens_from = [&](float bar) { return group.sum([&](const State& state) { return count_from(state, bar); }); };
   if (tokens_from(lowest) <= room) return lowest;
-  int32_t low = ordered(lowest), high = ordered(group.most([](const State& state) { return state.most; })) + 1;
+  int32_t low = ordered(lowest), high = ordered(group.most([](const State&state) { return state.most; })) + 1;
   // Threads by their largest number are much quicker to count than numbers, and nearly as good.
   const int32_t enough = room / 2 < kThreads / 2 ? room / 2 : kThreads / 2;
   int32_t guess_low = low, guess_high = high;
@@ -216,8 +214,7 @@ MILLRACE_BOTH void race_row(Group& group, const NarrowAsk& ask, const Part* of, 
     if (slot == 0 && of[part].fits == 0) state.second = of[part].key;
     if (slot >= of[part].count) return;
     state.token = listed[part * room + slot];
-    const RaceWords words =
-        race_words(ask.seed, ask.choice, ask.position, static_cast<uint32_t>(state.token.id));
+    const RaceWords words = race_words(ask.seed, ask.choice, ask.position, static_cast<uint32_t>(state.token.id));
     state.key = race_key(words.high[0], words.low[0], (state.token.logit - largest) * ask.scale);
   });
   const float listed_least = group.least([](const State& state) { return state.key; });
@@ -248,9 +245,7 @@ MILLRACE_BOTH float row_bar(Group& group, const NarrowAsk& ask, float floor, flo
       return sum;
     });
   };
-  auto tokens_from = [&](float bar) {
-    return group.sum([&](const State& state) { return count_from(state, bar); });
-  };
+  auto tokens_from = [&](float bar) { return group.sum([&](const State& state) { return count_from(state, bar); }); };
   if (have(floor) < wanted) return floor;
   int32_t low = ordered(floor), high = ordered(largest) + 1;
   int32_t tokens_low = tokens_from(floor), tokens_high = 0;

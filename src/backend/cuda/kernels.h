@@ -62,7 +62,7 @@ struct NarrowRoom {
 };
 int64_t narrow_parts_bytes(int32_t rows);
 // At most kNarrowCols numbers a row.
-void narrow(cudaStream_t stream, View logits, const NarrowRoom& room);
+void narrow_rows(cudaStream_t stream, View logits, const NarrowRoom& room);
 
 // ---- turn.cu
 // cos and sin of every row's angles, times the magnitude: [rows][dims / 2][2].

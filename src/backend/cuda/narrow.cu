@@ -127,7 +127,7 @@ __global__ void __launch_bounds__(kThreads) row_kernel(View logits, NarrowRoom r
 
 int64_t narrow_parts_bytes(int32_t rows) { return int64_t{rows} * kNarrowParts * static_cast<int64_t>(sizeof(Part)); }
 
-void narrow(cudaStream_t stream, View logits, const NarrowRoom& room) {
+void narrow_rows(cudaStream_t stream, View logits, const NarrowRoom& room) {
   if (logits.rows == 0) return;
   const dim3 parts(count(narrowing::parts_of(logits.cols)), count(logits.rows));
   launch(stream, part_kernel, parts, kThreads, 0, logits, room);
