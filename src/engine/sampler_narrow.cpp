@@ -79,7 +79,6 @@ NarrowAsk Sampler::narrow_ask(int32_t vocab, size_t position, std::span<const To
   return list;
 }
 
-// Everybody outside of the list is below row.floor, and changes only lower.
 bool SampleRun::adjust_narrow(const Narrowed& row, bool changes, std::span<const Token> context,
                               std::span<const Token> banned_now) {
   std::vector<float>& own = scratch_.logits_;
@@ -98,7 +97,7 @@ bool SampleRun::adjust_narrow(const Narrowed& row, bool changes, std::span<const
   dense_ = false;
   sort();
   largest_ = list_.front();
-  return largest_.logit >= row.floor;
+  return true;
 }
 
 // As keep_top_p, with the sum over all tokens known to a bound. `closed`: everything that is kept is in the list.
@@ -143,6 +142,8 @@ std::optional<Token> Sampler::sample_narrow(const NarrowAsk& ask, const Narrowed
   if (!run.adjust_narrow(row, changes_of(s, context.size(), banned_now).any, context, banned_now)) return {};
   if (races) {
     run.set_largest({row.best, row.largest});
+  } else if (!run.top_is_certain(row)) {
+    return {};
   } else if (s.temperature <= 0 && (s.mirostat == 2 || top_stays(s))) {
     return run.greedy();
   } else if (!run.truncate_narrow(row, draw)) {

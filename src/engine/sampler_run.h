@@ -28,6 +28,8 @@ class SampleRun {
                      std::span<const Token> banned_now);
   bool truncate_narrow(const Narrowed& row, const Draw& draw);
   void truncate_mirostat(double mu);
+  // Of a list: everybody outside of it is below its floor, and changes only lower.
+  bool top_is_certain(const Narrowed& row) const { return largest_.logit >= row.floor; }
   void set_largest(const Candidate& largest) { largest_ = largest; }
   Token greedy() const { return largest_.id; }
   Token race(Draw draw);

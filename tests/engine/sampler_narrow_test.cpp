@@ -142,7 +142,8 @@ TEST(SamplerNarrow, ChoosesWhatTheWholeRowGives) {
         compare(sampling, static_cast<uint32_t>(round), row, context, {}, scratch, tally);
       }
       EXPECT_EQ(tally.whole, 0);
-      if (round > 0) EXPECT_EQ(tally.unsettled, 0) << vocab;  // nothing is close to a border in these
+      if (round == 0) continue;  // top-p of a flat row is thousands of tokens
+      EXPECT_EQ(tally.unsettled, 0) << vocab;
     }
   }
 }
