@@ -98,11 +98,11 @@ class Ops {
   // is no such step to go by, and the calls are to be made.
   virtual Tensor repeat(const Step&) { return {}; }
   // Waits for the step and brings a result's rows to the host, densely, and where each row's largest number is (the
-  // lowest place of equals; -1 if the row has none). Either may be null. Says what went wrong, or nothing. Only of a
-  // backend that is apart.
+  // lowest place of equals; -1 if the row has none). Either may be null. Says what went wrong, or nothing. By
+  // default the host does it, with rows that it can read.
   virtual std::string fetch(Tensor rows, float* numbers, int32_t* best);
   // The same, but of each row what its ask says (backend/narrow.h); whole ones go to their place in `numbers`. At most
-  // kNarrowRows. By default the host does it, with rows that it can read.
+  // kNarrowRows.
   virtual std::string fetch_narrow(Tensor rows, const NarrowBatch& batch, float* numbers);
 
   // ---- primitives -------------------------------------------------------------------------------------------------

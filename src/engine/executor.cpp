@@ -248,6 +248,7 @@ Tensor Executor::run(std::span<const Chunk> chunks) {
   if (!apart_) return logits;
   logits.cols = vocab();
   if (std::string failure = ops_->fetch(logits, results_, nullptr); !failure.empty()) fail(failure, logits);
+  counters_.whole += logits.rows;
   return {reinterpret_cast<std::byte*>(results_), DType::f32, logits.rows, logits.cols,
           logits.cols * static_cast<int64_t>(sizeof(float))};
 }

@@ -89,7 +89,7 @@ class Executor {
   struct Counters {
     int64_t steps = 0, rows = 0;
     int64_t failed = 0;  // steps that a machine apart did not get through
-    // Rows of run_narrow(): brought in part, brought whole as asked, and brought whole because the part was not enough.
+    // Rows that a machine apart brought in part; whole, as asked; and whole because the part was not enough.
     int64_t narrow = 0, whole = 0, unsettled = 0;
   };
   const Counters& counters() const { return counters_; }

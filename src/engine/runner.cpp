@@ -148,6 +148,7 @@ void Runner::run(Launch& launch, Sampled& sampled) {
   }
   launch.forget.clear();
   sampled.rows.assign(launch.used, {});
+  const Executor::Counters before = executor_.counters();
   carry_out(launch.moves, executor_.store(), second_, sampled.failed_moves);
   chunks_.clear();
   for (size_t i = 0; i < launch.used; ++i) {
@@ -171,6 +172,10 @@ void Runner::run(Launch& launch, Sampled& sampled) {
       run_whole(launch, sampled);
     }
   }
+  const Executor::Counters& after = executor_.counters();
+  sampled.narrow_rows = after.narrow - before.narrow;
+  sampled.whole_rows = after.whole - before.whole;
+  sampled.unsettled_rows = after.unsettled - before.unsettled;
   executor_.store().copy(launch.snapshots);
   sampled.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }

@@ -177,11 +177,12 @@ std::string CudaOps::fetch_narrow(Tensor rows, const NarrowBatch& batch, float* 
   queue_step(rows, true);
   queue_narrow(rows, batch);
   for (int64_t i = 0; i < rows.rows; ++i) {
-    batch.found[i].tokens = batch.tokens + i * kNarrowTokens;
-    if (batch.asks[i].kind != NarrowKind::whole) continue;
-    queue_rows({rows.data + i * rows.stride, rows.type, 1, rows.cols, rows.stride}, numbers + i * rows.cols);
+    if (batch.asks[i].kind == NarrowKind::whole)
+      queue_rows({rows.data + i * rows.stride, rows.type, 1, rows.cols, rows.stride}, numbers + i * rows.cols);
   }
-  return wait();
+  std::string failure = wait();
+  for (int64_t i = 0; i < rows.rows; ++i) batch.found[i].tokens = batch.tokens + i * kNarrowTokens;
+  return failure;
 }
 
 // ---- where activations lie
