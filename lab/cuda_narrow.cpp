@@ -2,9 +2,10 @@
 // row, how often it asks for the whole row, and how long the kernels take.
 //   nvcc -std=c++20 -O3 --fmad=false -gencode=arch=compute_90a,code=sm_90a -Isrc
 //   -lib src/backend/cuda/{narrow,rows}.cu -o kernels.a
-//   g++ -std=c++20 -O3 -ffp-contract=off -Isrc -I/usr/local/cuda/include lab/cuda_narrow.cpp src/backend/narrow.cpp
-//   src/base/{rng,result}.cpp src/engine/{sampler,sampler_narrow,sampler_penalty,sampler_scan,sampling}.cpp kernels.a
-//   -lfmt -L/usr/local/cuda/lib64 -lcudart_static -ldl -lrt -lpthread -o narrow && ./narrow
+//   g++ -std=c++20 -O3 -ffp-contract=off -Isrc -I/usr/local/cuda/include lab/cuda_narrow.cpp
+//   src/backend/{narrow,ops}.cpp src/base/{rng,result}.cpp
+//   src/engine/{sampler,sampler_narrow,sampler_penalty,sampler_scan,sampling}.cpp kernels.a -lfmt
+//   -L/usr/local/cuda/lib64 -lcudart_static -ldl -lrt -lpthread -o narrow && ./narrow
 // Two compilers, because the CUDA compiler does not get along with fmt, which the sampler's headers include.
 
 #include <cmath>
@@ -137,7 +138,7 @@ int check(int32_t vocab) {
       shape.fill(rows[static_cast<size_t>(i)]);
       bench.set(i, rows[static_cast<size_t>(i)]);
     }
-    argmax(stream, bench.view(kRows), bench.best);
+    argmax(stream, bench.view(kRows), bench.room.parts, bench.best);
     int whole = 0, tried = 0;
     for (const Setting& setting : kSettings) {
       std::vector<Token> context;
@@ -187,7 +188,7 @@ void time(int32_t vocab) {
   }
   for (int32_t rows : {1, 64, 256}) {
     const double bytes = 4.0 * rows * vocab;
-    const double first = time_graph(stream, [&] { argmax(stream, bench.view(rows), bench.best); });
+    const double first = time_graph(stream, [&] { argmax(stream, bench.view(rows), bench.room.parts, bench.best); });
     std::printf("%3d rows x %d: argmax %7.1f us (%.0f GB/s)\n", rows, vocab, first, bytes / first * 1e-3);
     for (const Setting& setting : kSettings) {
       for (int32_t i = 0; i < rows; ++i) {

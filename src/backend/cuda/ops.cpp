@@ -105,7 +105,7 @@ Tensor CudaOps::repeat(const Step& step) {
 
 void CudaOps::queue_best(Tensor rows) {
   if (rows.rows == 0 || rows.rows > kMostSequences) return;
-  argmax(parts_.stream, view(rows), best_device_);
+  argmax(parts_.stream, view(rows), parts_.fixed, best_device_);
   cudaMemcpyAsync(parts_.plan_host + kMostSequences + 64, best_device_,
                   static_cast<size_t>(rows.rows) * sizeof(int32_t), cudaMemcpyDeviceToHost, parts_.stream);
 }
