@@ -1,12 +1,26 @@
-# The kernels of src/backend/cuda, for Hopper (sm_90a: its own matrix instructions). Included by src/backend.
+# The kernels of src/backend/cuda. Included by src/backend.
+#
+# Three kinds, by what they are compiled for. Kernels for Hopper (9.0) alone use its own matrix and copy instructions.
+# The portable family computes the same without them, on every GPU from 8.0 on; the driver compiles it for the GPU that
+# it finds. What both families share exists for both. src/backend/cuda/family.cpp chooses at run time.
 enable_language(CUDA)
 # CMake 3.25 does not know yet that this compiler has the standard.
 set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)
 set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION -std=c++20)
 find_package(CUDAToolkit 13 REQUIRED)
-file(GLOB kernels CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/backend/cuda/*.cu)
-target_sources(millrace_backend PRIVATE ${kernels})
-set_target_properties(millrace_backend PROPERTIES CUDA_ARCHITECTURES 90a)
+set(hopper_kernels few_rows many_rows attend_long attend_short)
+
+file(GLOB shared_kernels CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/backend/cuda/*.cu)
+file(GLOB portable_kernels CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/backend/cuda/portable/*.cu)
+list(TRANSFORM hopper_kernels REPLACE "(.+)" "${CMAKE_SOURCE_DIR}/src/backend/cuda/\\1.cu")
+list(REMOVE_ITEM shared_kernels ${hopper_kernels})
+set(for_hopper -gencode=arch=compute_90a,code=sm_90a)
+set(for_others -gencode=arch=compute_80,code=compute_80)
+set_source_files_properties(${hopper_kernels} PROPERTIES COMPILE_OPTIONS "${for_hopper}")
+set_source_files_properties(${portable_kernels} PROPERTIES COMPILE_OPTIONS "${for_others}")
+set_source_files_properties(${shared_kernels} PROPERTIES COMPILE_OPTIONS "${for_hopper};${for_others}")
+target_sources(millrace_backend PRIVATE ${hopper_kernels} ${portable_kernels} ${shared_kernels})
+set_target_properties(millrace_backend PROPERTIES CUDA_ARCHITECTURES OFF)
 # No contraction of a * b + c, as on the host: fused and single kernels must round alike.
 target_compile_options(millrace_backend PRIVATE "$<$<COMPILE_LANGUAGE:CUDA>:--fmad=false>")
 target_compile_definitions(millrace_backend PRIVATE MILLRACE_CUDA=1)

@@ -1,6 +1,8 @@
 // Attention alone: the same bits for a row however it is computed, close to exact arithmetic, and how fast.
 //   nvcc -std=c++20 -O3 --fmad=false -gencode=arch=compute_90a,code=sm_90a -Isrc lab/cuda_attend.cu
-//   src/backend/cuda/attend{,_any,_long,_short}.cu -o attend_lab && ./attend_lab [bits|prefill|decode]
+//   src/backend/cuda/{attend,attend_any,attend_long,attend_short,portable/attend_long,portable/attend_short}.cu
+//   -o attend_lab && ./attend_lab [portable] [bits|prefill|decode]
+// portable: those kernels, their bits against the ones for Hopper.
 
 #include <unistd.h>
 
@@ -11,6 +13,7 @@
 #include <string>
 
 #include "backend/cuda/kernels.h"
+#include "backend/cuda/portable/portable.h"
 #include "backend/cuda/rows.cuh"
 #include "cuda_lab.cuh"
 
@@ -19,6 +22,7 @@ using namespace millrace::cuda;
 
 cudaStream_t stream;
 std::mt19937 dice(1);
+decltype(&attend) used = attend;
 
 // A kernel that waits for ever must not take the machine with it.
 void wait_done(const char* what) {
@@ -223,10 +227,10 @@ void check(DType type, int dim, int kv_heads, int group, int page, const Attenti
   auto view = [&](float* data, int first, int number) {
     return View{data + first * cols, cols * 4, number, static_cast<int32_t>(cols), Form::f32};
   };
-  auto run = [&](const OnDevice& at, bool shorts, int first, const char* way) {
+  auto run = [&](const OnDevice& at, bool shorts, int first, const char* way, bool hopper = false) {
     MUST(cudaMemsetAsync(out.at, 0xFF, static_cast<size_t>(numbers) * 4, stream));
-    attend(stream, at.step, attention, view(q.at, first, at.step.rows), kv, view(out.at, first, at.step.rows),
-           at.plan(shorts, partials.at, finished.at));
+    (hopper ? attend : used)(stream, at.step, attention, view(q.at, first, at.step.rows), kv,
+                             view(out.at, first, at.step.rows), at.plan(shorts, partials.at, finished.at));
     wait_done((name + ", " + way).c_str());
     std::vector<float> result(static_cast<size_t>(at.step.rows * cols));
     MUST(cudaMemcpy(result.data(), out.at + first * cols, result.size() * 4, cudaMemcpyDeviceToHost));
@@ -235,13 +239,14 @@ void check(DType type, int dim, int kv_heads, int group, int page, const Attenti
     for (unsigned one : left) left_counters += one != 0;
     return result;
   };
-  const std::vector<float> split = run(rows_step, true, 0, "every row a sequence");
+  const std::vector<float> split = run(rows_step, true, 0, "every row a sequence, on Hopper", true);
   int64_t wrong[4] = {};
   auto compare = [&](const std::vector<float>& other, int first, int way) {
     for (size_t i = 0; i < other.size(); ++i)
       wrong[way] += std::memcmp(&other[i], &split[static_cast<size_t>(first * cols) + i], 4) != 0;
     compared += static_cast<int64_t>(other.size() / static_cast<size_t>(cols));
   };
+  if (used != attend) compare(run(rows_step, true, 0, "every row a sequence"), 0, 0);
   compare(run(pieces_step, true, 0, "pieces"), 0, 0);
   compare(run(pieces_step, false, 0, "all as tiles"), 0, 1);
   for (int i = 0; i < 4; ++i) {  // some rows with nothing beside them
@@ -343,9 +348,9 @@ double layers_us(int sequences, int cached, int rows, int page, int rounds) {
     for (int i = 0; i < layers; ++i) {
       const KvView kv = {
           pool.at, side * 2 * layers, i * side * 2, i * side * 2 + side, page, kv_heads, dim, dim, DType::bf16, 0};
-      attend(stream, step.step, attention, {q.at, cols * 4, step.step.rows, static_cast<int32_t>(cols), Form::f32}, kv,
-             {out.at, cols * 4, step.step.rows, static_cast<int32_t>(cols), Form::bf16},
-             step.plan(true, partials.at, finished.at));
+      used(stream, step.step, attention, {q.at, cols * 4, step.step.rows, static_cast<int32_t>(cols), Form::f32}, kv,
+           {out.at, cols * 4, step.step.rows, static_cast<int32_t>(cols), Form::bf16},
+           step.plan(true, partials.at, finished.at));
     }
   };
   body();
@@ -383,6 +388,7 @@ void decode() {
 
 int main(int argc, char** argv) {
   MUST(cudaStreamCreate(&stream));
+  if (argc > 1 && std::strcmp(argv[1], "portable") == 0) used = portable::attend, --argc, ++argv;
   const std::string only = argc > 1 ? argv[1] : "";
   bool fine = true;
   if (only.empty() || only == "bits") fine = bits();

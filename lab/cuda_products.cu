@@ -1,6 +1,7 @@
 // few_rows and many_rows alone: the same bits however many rows there are, and how fast for the matrices of a model.
 //   nvcc -std=c++20 -O3 --fmad=false -gencode=arch=compute_90a,code=sm_90a -Isrc lab/cuda_products.cu
-//   src/backend/cuda/{few_rows,many_rows,pack}.cu -o products && ./products
+//   src/backend/cuda/{few_rows,many_rows,pack,portable/few_rows,portable/many_rows}.cu -o products
+//   ./products [portable] [bits]       portable: those kernels, their bits against the ones for Hopper
 
 #include <algorithm>
 #include <cmath>
@@ -11,11 +12,21 @@
 
 #include "backend/cuda/kernels.h"
 #include "backend/cuda/packed.h"
+#include "backend/cuda/portable/portable.h"
 #include "backend/cuda/ptx.cuh"
 #include "cuda_lab.cuh"
 
 using namespace millrace;
 using namespace millrace::cuda;
+
+struct Kernels {
+  decltype(&few_rows_fit) fit;
+  decltype(&few_rows) few;
+  decltype(&many_rows) many;
+};
+constexpr Kernels kHopper = {few_rows_fit, few_rows, many_rows},
+                  kPortable = {portable::few_rows_fit, portable::few_rows, portable::many_rows};
+Kernels used = kHopper;
 
 cudaStream_t stream;
 uint64_t state = 88172645463325252ull;
@@ -107,7 +118,12 @@ bool check(DType type, int n, int k, bool gated) {
   const int rows = 300, parts = gated ? 2 : 1;
   const bool adds = !gated && k != 512;
   std::vector<float> meaning;
-  Products work = {.count = parts, .type = type, .cols = k, .gated = gated, .out_form = Form::f32};
+  Products work = {.count = parts,
+                   .type = type,
+                   .cols = k,
+                   .segments = segments_of(type, n, k),
+                   .gated = gated,
+                   .out_form = Form::f32};
   std::byte* panels[2];
   std::byte* wide[2];
   const int64_t bytes = packed_bytes(type, n, k);
@@ -128,7 +144,7 @@ bool check(DType type, int n, int k, bool gated) {
   float* residual = on_device(stream_rows);
   float* out;
   MUST(cudaMalloc(&out, sizeof(float) * static_cast<size_t>(rows * n)));
-  auto run = [&](int first, int count, bool few) {
+  auto run = [&](int first, int count, bool few, const Kernels& by) {
     Products one = work;
     const Form form = type == DType::f16 ? Form::f16 : Form::bf16;
     one.in = {inputs + int64_t{first} * k, int64_t{k} * 2, count, k, form};
@@ -139,9 +155,9 @@ bool check(DType type, int n, int k, bool gated) {
     if (as_wide) one.type = DType::bf16;
     if (adds) one.residual = residual + int64_t{first} * n, one.residual_stride = n, one.residual_scale = 0.5f;
     if (few)
-      few_rows(stream, one);
+      by.few(stream, one);
     else
-      MUST(many_rows(stream, one));
+      MUST(by.many(stream, one));
     MUST(cudaStreamSynchronize(stream));
     MUST(cudaGetLastError());
     std::vector<float> results(static_cast<size_t>(count * n));
@@ -149,16 +165,16 @@ bool check(DType type, int n, int k, bool gated) {
                     cudaMemcpyDeviceToHost));
     return results;
   };
-  const std::vector<float> all = run(0, rows, false);
+  const std::vector<float> all = run(0, rows, false, kHopper);
   int64_t wrong = 0;
   auto compare = [&](int first, int count, bool few) {
-    const std::vector<float> some = run(first, count, few);
+    const std::vector<float> some = run(first, count, few, used);
     for (int64_t i = 0; i < int64_t{count} * n; ++i)
       wrong += std::memcmp(&some[static_cast<size_t>(i)], &all[static_cast<size_t>(int64_t{first} * n + i)], 4) != 0;
   };
   for (int first : {0, 77}) {
-    for (int count : {1, 2, 5, 8})
-      if (few_rows_fit(count, k, false)) compare(first, count, true);
+    for (int count : {1, 2, 5, 8, 9, 16})
+      if (used.fit(count, k, false)) compare(first, count, true);
     for (int count : {1, 9, 17, 40, 64, 65, 129, 200}) compare(first, count, false);
   }
   double worst = 0;
@@ -203,6 +219,7 @@ constexpr Shape kShapes[] = {{"qkv", 6144, 4096, false},     {"o", 4096, 4096, f
                              {"head", 128256, 4096, false},  {"1B-o", 2048, 2048, false},
                              {"1B-gu", 8192, 2048, true},    {"1B-down", 2048, 8192, false}};
 constexpr int64_t kRoom = int64_t{3} << 30;
+bool whole_chains = false;  // no segments, to see what they gain or cost
 
 struct Memory {
   std::byte *weights, *inputs;
@@ -221,21 +238,25 @@ void speed(DType type, const Shape& shape, int rows, const Memory& at) {
   const auto& [memory, inputs, out] = at;
   const int64_t bytes = packed_bytes(type, shape.n, shape.k) * (shape.gated ? 2 : 1);
   const int64_t copies = std::min<int64_t>(kRoom / bytes, std::max<int64_t>(2, (int64_t{1} << 29) / bytes));
-  const bool few = few_rows_fit(rows, shape.k, false);
+  const bool few = used.fit(rows, shape.k, false);
   if (!few && type != DType::bf16) return;
   auto body = [&] {
     for (int64_t i = 0; i < copies; ++i) {
-      Products work = {
-          .count = shape.gated ? 2 : 1, .type = type, .cols = shape.k, .gated = shape.gated, .out_form = Form::bf16};
+      Products work = {.count = shape.gated ? 2 : 1,
+                       .type = type,
+                       .cols = shape.k,
+                       .segments = whole_chains ? 1 : segments_of(type, shape.n, shape.k),
+                       .gated = shape.gated,
+                       .out_form = Form::bf16};
       for (int side = 0; side < work.count; ++side)
         work.parts[side] = {
             .weights = memory + i * bytes + side * bytes / 2, .out = out, .out_stride = shape.n, .rows = shape.n};
       work.in = {inputs, int64_t{shape.k} * 2, rows, shape.k, Form::bf16};
       if (!shape.gated) work.residual = out + int64_t{rows} * shape.n, work.residual_stride = shape.n;
       if (few)
-        few_rows(stream, work);
+        used.few(stream, work);
       else
-        MUST(many_rows(stream, work));
+        MUST(used.many(stream, work));
     }
   };
   const double us = time_graph(stream, body) / static_cast<double>(copies);
@@ -255,6 +276,7 @@ int one_product(char** argv) {
 
 int main(int argc, char** argv) {
   MUST(cudaStreamCreate(&stream));
+  if (argc > 1 && std::strcmp(argv[1], "portable") == 0) used = kPortable, --argc, ++argv;
   if (argc > 3) return one_product(argv);  // NAME ROWS TYPE, for a profiler
   bool fine = true;
   for (DType type : {DType::bf16, DType::f16, DType::q8_0, DType::q4_0, DType::q4_k}) {
@@ -267,8 +289,13 @@ int main(int argc, char** argv) {
   }
   fine = check(DType::bf16, 512, 14336, false) && fine;
   fine = check(DType::bf16, 6144, 4096, false) && fine;
+  for (DType type : {DType::f16, DType::q8_0, DType::q4_0, DType::q4_k}) {
+    fine = check(type, 1024, 2048, false) && fine;
+    fine = check(type, 304, 1280, true) && fine;
+  }
   std::printf(fine ? "bits: equal\n" : "bits: DIFFERENT\n");
   if (argc > 1 && std::strcmp(argv[1], "bits") == 0) return fine ? 0 : 1;
+  whole_chains = argc > 1 && std::strcmp(argv[1], "whole") == 0;
   const Memory at;
   for (const Shape& shape : kShapes)
     for (int rows : {1, 8, 16, 64, 128, 256, 2048})

@@ -16,6 +16,7 @@ import sys
 # layers, width, ffn, heads, kv heads, head size, vocabulary, context, theta, tied
 SHAPES = {
     "tiny": (2, 256, 768, 12, 4, 64, 512, 2048, 1e4, False),  # rows divisible by 256, so that every format fits
+    "small": (4, 1024, 3072, 8, 2, 128, 4096, 4096, 1e6, False),  # wide enough for every way of cutting products
     "smollm2-135m": (30, 576, 1536, 9, 3, 64, 49152, 8192, 1e5, True),
     "tinyllama-1.1b": (22, 2048, 5632, 32, 4, 64, 32000, 2048, 1e4, False),
     "llama-3.2-1b": (16, 2048, 8192, 32, 8, 64, 128256, 131072, 5e5, True),

@@ -45,9 +45,11 @@ void examine_gpus(std::vector<Finding>& report) {
   const std::vector<CudaDevice> devices = cuda_devices();
   if (devices.empty()) report.push_back({"gpu", "cuda", "no GPU, or no driver for one"});
   for (size_t i = 0; i < devices.size(); ++i) {
-    report.push_back(
-        {"gpu", "cuda",
-         fmt::format("cuda:{}: {}, {}", i, devices[i].name, human_bytes(static_cast<uint64_t>(devices[i].memory)))});
+    const CudaDevice& device = devices[i];
+    std::string found =
+        fmt::format("cuda:{}: {}, {}", i, device.name, human_bytes(static_cast<uint64_t>(device.memory)));
+    if (!device.kernels.empty()) found += fmt::format(", {} kernels", device.kernels);
+    report.push_back({"gpu", "cuda", found, device.refusal});
   }
 }
 

@@ -1,5 +1,6 @@
 #include "session/device.h"
 
+#include <algorithm>
 #include <charconv>
 
 #include "backend/cuda/cuda.h"
@@ -10,7 +11,11 @@ namespace {
 
 // The GPU's number, or -1 if the name is not one of a GPU.
 Result<int> gpu_of(std::string_view name) {
-  if (name == "auto") return cuda_devices().empty() ? -1 : 0;
+  if (name == "auto") {
+    const std::vector<CudaDevice> devices = cuda_devices();
+    const auto usable = std::ranges::find_if(devices, [](const CudaDevice& device) { return device.refusal.empty(); });
+    return usable == devices.end() ? -1 : static_cast<int>(usable - devices.begin());
+  }
   if (name == "cuda") return 0;
   if (!name.starts_with("cuda:")) return -1;
   const std::string_view digits = name.substr(5);

@@ -36,6 +36,7 @@ bool attend_fits(const Attention& attention, const KvView& kv) {
          attention.heads % kv.kv_heads == 0 && attention.heads / kv.kv_heads <= 16;
 }
 
+bool attend_turns(const Rope& rope) { return rope.dims > 0 && rope.dims % 8 == 0; }
 int32_t attend_chunks(int32_t visible) { return (visible + kChunk - 1) / kChunk; }
 int64_t attend_partial_floats(int64_t chunks, int32_t heads, int32_t dim) { return chunks * heads * (dim + 4); }
 

@@ -144,7 +144,12 @@ __device__ inline void copy_box(uint32_t to, const CUtensorMap& map, int col, in
       "l"(&map), "r"(col), "r"(row), "r"(half), "r"(page), "r"(barrier)
       : "memory");
 }
-__device__ inline void fence_copies() { asm volatile("fence.proxy.async;" ::: "memory"); }
+// What was written to shared memory is written before the copy engine, where there is one, writes there.
+__device__ inline void fence_copies() {
+#if MILLRACE_HOPPER
+  asm volatile("fence.proxy.async;" ::: "memory");
+#endif
+}
 __device__ inline void group_sync(int name, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(name), "r"(threads) : "memory");
 }

@@ -42,9 +42,9 @@ __device__ void join_brought(const char* values, const char* sums, int count, fl
   }
 }
 
-template <int D>
+template <int D, int Batch>
 struct Joiner {
-  static constexpr int kBatch = 64;                       // chunks brought at a time
+  static constexpr int kBatch = Batch;                    // chunks brought at a time
   static constexpr int kRoom = kBatch * 144, kRooms = 2;  // 32 values, then maximum and sum
   const float* from;                                      // the kv head's first row in the first chunk
   int64_t stride;                                         // floats from chunk to chunk

@@ -15,7 +15,8 @@ constexpr int64_t kRoomBytes = int64_t{64} << 20;  // for weights on their way, 
 
 class CudaBackend final : public Backend {
  public:
-  CudaBackend(const CudaOptions& options, std::string name) : options_(options), name_(std::move(name)) {}
+  CudaBackend(const CudaOptions& options, std::string name, const Family& family)
+      : options_(options), name_(std::move(name)), family_(family) {}
   ~CudaBackend() override {
     if (room_ != nullptr) cudaFree(room_);
     if (stream_ != nullptr) cudaStreamDestroy(stream_);
@@ -26,7 +27,7 @@ class CudaBackend final : public Backend {
     return checked(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "a stream");
   }
 
-  std::string description() const override { return fmt::format("cuda: {}", name_); }
+  std::string description() const override { return fmt::format("cuda: {}, {} kernels", name_, family_.name); }
 
   int64_t weight_bytes(DType type, int64_t rows, int64_t cols, WeightUse use) const override {
     return kept_as(type, rows, cols, use).bytes;
@@ -82,6 +83,7 @@ class CudaBackend final : public Backend {
     if (room_ != nullptr) cudaFree(room_), room_ = nullptr;
     team_.reset();
     CudaOps::Parts parts = {.stream = stream_,
+                            .family = &family_,
                             .arena = Arena(place + kFixedBytes, workspace_bytes),
                             .fixed = place,
                             .plan_host = reinterpret_cast<int32_t*>(pinned),
@@ -94,6 +96,7 @@ class CudaBackend final : public Backend {
  private:
   CudaOptions options_;
   std::string name_;
+  const Family& family_;
   cudaStream_t stream_ = nullptr;
   void* room_ = nullptr;
   std::unique_ptr<Team> team_;
@@ -117,7 +120,13 @@ std::vector<CudaDevice> cuda_devices() {
   for (int i = 0; i < count; ++i) {
     cudaDeviceProp properties;
     if (cudaGetDeviceProperties(&properties, i) != cudaSuccess) continue;
-    devices.push_back({properties.name, static_cast<int64_t>(properties.totalGlobalMem)});
+    CudaDevice device = {properties.name, static_cast<int64_t>(properties.totalGlobalMem)};
+    const auto family = cuda::choose_family(properties.name, properties.major, properties.minor);
+    if (family.ok())
+      device.kernels = (*family)->name;
+    else
+      device.refusal = family.error().message;
+    devices.push_back(std::move(device));
   }
   return devices;
 }
@@ -127,10 +136,13 @@ Result<std::unique_ptr<Backend>> make_cuda_backend(const CudaOptions& options) {
   if (options.device < 0 || options.device >= static_cast<int>(devices.size())) {
     return error(Code::not_found, "GPU {} of {}: there is none such; use --device cpu", options.device, devices.size());
   }
+  cudaDeviceProp properties;
+  TRY_VOID(cuda::checked(cudaGetDeviceProperties(&properties, options.device), "asking the GPU"));
+  TRY(const cuda::Family* family, cuda::choose_family(properties.name, properties.major, properties.minor));
   CudaOptions settled = options;
   if (const char* graphs = std::getenv("MILLRACE_CUDA_GRAPHS"); graphs != nullptr && graphs[0] == '0')
     settled.graphs = false;
-  auto backend = std::make_unique<cuda::CudaBackend>(settled, devices[static_cast<size_t>(options.device)].name);
+  auto backend = std::make_unique<cuda::CudaBackend>(settled, properties.name, *family);
   TRY_VOID(backend->open());
   return std::unique_ptr<Backend>(std::move(backend));
 }

@@ -20,10 +20,12 @@ struct CudaOptions {
 struct CudaDevice {
   std::string name;
   int64_t memory = 0;
+  std::string kernels;  // the family that it gets (cuda/family.h); empty: it cannot be used
+  std::string refusal;  // why not, and what to do
 };
 
 bool cuda_built();                       // into this program
-std::vector<CudaDevice> cuda_devices();  // that can be used; none in other builds
+std::vector<CudaDevice> cuda_devices();  // all that there are; none in other builds
 Result<std::unique_ptr<Backend>> make_cuda_backend(const CudaOptions& options);
 
 // What the device does at most, measured: bytes a second read, and multiplications and additions a second in bfloat16.

@@ -2,53 +2,79 @@
 // its two sides) from the first input to the last; its weights come in stretches of a few kilobytes through a ring of
 // its own in shared memory, so many ahead that memory never waits. The first ring full is asked for before the kernel
 // in front has ended: weights do not depend on it.
+#include <algorithm>
+
 #include "backend/cuda/few_rows.cuh"
 
 namespace millrace::cuda {
 namespace {
 
-constexpr int kMostStages = 24;      // of a stream
-constexpr int kFirstStages = 6;      // asked for before anything else
-constexpr int kShared = 220 << 10;   // a deep ring gains more than room for the next kernel would
-constexpr int kHelped = kWarps / 2;  // so many streams have a warp of their own that asks for weights
+constexpr int kMostStages = 24;     // of a stream
+constexpr int kShared = 220 << 10;  // a deep ring gains more than room for the next kernel would
 
-// How the work is cut: a thread group has every gridDim.x-th unit, its streams (a warp each) take turns with those.
-// Stages are so many groups of 64 inputs.
+// How the work is cut: a thread group has every gridDim.x-th unit (a panel, or the two of a gate), a unit has a task
+// for each side and segment, and the group's streams, a warp each, take turns with its tasks. Stages are so many groups
+// of 64 inputs.
 struct Cut {
-  int units, streams, stages, groups, stage_bytes;
+  int units, task_bits, segment_bits;
+  int segment;  // groups of one; the last may have fewer
+  int streams, stages, groups, stage_bytes;
+  int first;  // stages asked for before inputs are
 };
+
+struct Task {
+  int number;  // in this thread group
+
+  __device__ int unit(const Cut& cut) const {
+    return static_cast<int>(blockIdx.x) + (number >> cut.task_bits) * static_cast<int>(gridDim.x);
+  }
+  __device__ int within(const Cut& cut) const { return number & ((1 << cut.task_bits) - 1); }
+  __device__ int side(const Cut& cut) const { return within(cut) >> cut.segment_bits; }
+  __device__ int first_group(const Cut& cut) const {
+    return (within(cut) & ((1 << cut.segment_bits) - 1)) * cut.segment;
+  }
+  __device__ int groups(const Cut& cut, int all) const { return min(cut.segment, all - first_group(cut)); }
+};
+
+// What memory can do while this product ends and until the next one asks for itself. By one lane of a stream.
+__device__ inline void ask_next(const Products::Next& next, int stream, int streams) {
+  for (int unit = static_cast<int>(blockIdx.x) + stream * static_cast<int>(gridDim.x); unit < next.units;
+       unit += streams * static_cast<int>(gridDim.x)) {
+    int part = 0, panel = unit;
+    while (part < 2 && panel >= next.panels[part]) panel -= next.panels[part++];
+    cache_bytes(next.weights[part] + panel * next.panel_bytes, static_cast<uint32_t>(next.each));
+  }
+}
 
 // What a stream asks memory for next.
 template <class Format, bool Gated>
 struct Asking {
   const Products& work;
   Cut cut;
-  int unit, side = 0, input = 0;
+  Task task;
+  int left = 0;  // groups of the task
   const std::byte* from = nullptr;
 
-  __device__ Asking(const Products& all, const Cut& how, int stream)
-      : work(all), cut(how), unit(static_cast<int>(blockIdx.x) + stream * static_cast<int>(gridDim.x)) {}
+  __device__ Asking(const Products& all, const Cut& how, int stream) : work(all), cut(how), task{stream} {}
 
-  __device__ bool done() const { return unit >= cut.units; }
+  __device__ bool done() const { return task.unit(cut) >= cut.units; }
   __device__ void next(uint32_t to, uint32_t barrier) {  // by one lane
-    if (input == 0) {
-      const Place at = place_of<Gated>(work, unit, side);
-      from = work.parts[at.part].weights + int64_t{at.panel} * chunks_of(work.cols) * Format::kBytes;
+    if (left == 0) {
+      const Place at = place_of<Gated>(work, task.unit(cut), task.side(cut));
+      const int all = static_cast<int>(chunks_of(work.cols));
+      from = work.parts[at.part].weights + (int64_t{at.panel} * all + task.first_group(cut)) * Format::kBytes;
+      left = task.groups(cut, all);
     }
-    const int left = static_cast<int>(chunks_of(work.cols - input)) * Format::kBytes;
-    const int bytes = left < cut.stage_bytes ? left : cut.stage_bytes;
-    barrier_expect(barrier, static_cast<uint32_t>(bytes));
-    copy_bytes(to, from, static_cast<uint32_t>(bytes), barrier);
-    from += bytes;
-    input += cut.groups * kChunkInputs;
-    if (input < work.cols) return;
-    input = 0;
-    side = Gated && side == 0 ? 1 : 0;
-    if (side == 0) unit += cut.streams * static_cast<int>(gridDim.x);
+    const int groups = min(left, cut.groups);
+    barrier_expect(barrier, static_cast<uint32_t>(groups * Format::kBytes));
+    copy_bytes(to, from, static_cast<uint32_t>(groups * Format::kBytes), barrier);
+    from += groups * Format::kBytes;
+    left -= groups;
+    if (left == 0) task.number += cut.streams;
   }
 };
 
-// A stream's ring: of every stage a barrier that it is full and, where another warp asks, one that it is free.
+// A stream's ring: of every stage a barrier that it is full.
 struct Ring {
   char* stages;
   uint32_t barriers;
@@ -56,84 +82,123 @@ struct Ring {
   uint32_t round = 0;
 
   __device__ char* at() const { return stages + stage * stage_bytes; }
-  __device__ uint32_t full() const { return barriers + static_cast<uint32_t>(stage) * 16; }
-  __device__ uint32_t free() const { return full() + 8; }
+  __device__ uint32_t full() const { return barriers + static_cast<uint32_t>(stage) * 8; }
   __device__ void next() {
     if (++stage == count) stage = 0, round ^= 1;
   }
 };
 
+// Sums of tasks until the last one of a unit is there: [tasks][rows][kPanel], and how many of a unit's are.
+struct Parts {
+  float* sums;
+  int* counts;
+};
+
+// The unit's results, if this was its last task.
+template <bool Gated>
+__device__ __forceinline__ void hand_in(const Products& work, const Cut& cut, const Parts& parts, Task task,
+                                        const Sums& sums, const float (&kept)[4], int lane) {
+  const int size = work.in.rows * kPanel, tasks = 1 << cut.task_bits, segments = 1 << cut.segment_bits;
+  float* mine = parts.sums + task.number * size;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const int token = row_of(lane, i);
+    if (token < work.in.rows) mine[token * kPanel + output_of(lane, i)] = sums.all[i];
+  }
+  __threadfence_block();
+  __syncwarp();
+  int before = lane == 0 ? atomicAdd(parts.counts + (task.number >> cut.task_bits), 1) : 0;
+  before = __shfl_sync(~0u, before, 0);
+  if (before != tasks - 1) return;
+  __threadfence_block();
+  const float* first = parts.sums + (task.number - task.within(cut)) * size;
+  Sums sides[Gated ? 2 : 1];
+#pragma unroll
+  for (int side = 0; side < (Gated ? 2 : 1); ++side) {
+#pragma unroll 1
+    for (int segment = 0; segment < segments; ++segment, first += size) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int token = row_of(lane, i);
+        if (token >= work.in.rows) continue;
+        sides[side].all[i] += first[token * kPanel + output_of(lane, i)];
+      }
+    }
+  }
+  finish<Gated>(work, task.unit(cut), sides, kept, lane);
+}
+
 template <class Format, bool Gated>
 __device__ void multiply_stream(const Products& work, const Cut& cut, Ring ring, Asking<Format, Gated>& ahead,
-                                int stream, const char* inputs, bool helped) {
+                                int stream, const char* inputs, const Parts& parts) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   // Lanes beyond the last row compute the first one again; nobody asks for it.
   const int row = lane / 4 < work.in.rows ? lane / 4 : 0;
   const uint4* mine = reinterpret_cast<const uint4*>(inputs + row * input_pitch(work.cols)) + lane % 4;
-  const int groups = whole(work.cols) / kChunkInputs;
+  const int all = static_cast<int>(chunks_of(work.cols));
   float kept[4] = {};
-  for (int unit = static_cast<int>(blockIdx.x) + stream * static_cast<int>(gridDim.x); unit < cut.units;
-       unit += cut.streams * static_cast<int>(gridDim.x)) {
-#pragma unroll 1
-    for (int side = 0; side < (Gated ? 2 : 1); ++side) {
-      const Place at = place_of<Gated>(work, unit, side);
-      if (!Gated && work.residual != nullptr) read_residual(work, at, kept, lane);
-      Sums sums;
-      for (int group = 0; group < groups; group += cut.groups) {
-        barrier_wait(ring.full(), ring.round);
-        take<Format>(sums, ring.at(), min(cut.groups, groups - group), mine + group * 8, lane);
-        __syncwarp();
-        if (lane == 0) {
-          if (helped)
-            barrier_arrive(ring.free());
-          else if (!ahead.done())
-            ahead.next(shared_address(ring.at()), ring.full());
-        }
-        ring.next();
-      }
-      finish<Gated>(work, at, side, sums, kept, lane);
+  bool asked = false;
+  for (Task task = {stream}; task.unit(cut) < cut.units; task.number += cut.streams) {
+    if (!Gated && work.residual != nullptr) read_residual(work, task.unit(cut), kept, lane);
+    Sums sums[1];
+    const int groups = task.groups(cut, all), first = task.first_group(cut);
+    for (int group = 0; group < groups; group += cut.groups) {
+      barrier_wait(ring.full(), ring.round);
+      take<Format>(sums[0], ring.at(), min(cut.groups, groups - group), mine + (first + group) * 8, lane);
+      __syncwarp();
+      if (lane == 0 && !ahead.done()) ahead.next(shared_address(ring.at()), ring.full());
+      ring.next();
+    }
+    if (!asked && lane == 0 && ahead.done()) asked = true, ask_next(work.next, stream, cut.streams);
+    if (Gated || cut.task_bits > 0) {
+      hand_in<Gated>(work, cut, parts, task, sums[0], kept, lane);
+    } else {
+      if constexpr (!Gated) finish<false>(work, task.unit(cut), sums, kept, lane);
     }
   }
 }
 
 template <class Format, bool Gated, bool Normed>
-__global__ void __launch_bounds__(kThreads, 2)
+__global__ void __launch_bounds__(32 * Format::kWarps, 1)
     few_rows_kernel(const __grid_constant__ Products work, const __grid_constant__ Norm norm, Cut cut) {
   extern __shared__ __align__(128) char shared[];
-  __shared__ float room[kWarps];
-  __shared__ __align__(16) uint64_t barriers[kWarps * kMostStages * 2];
-  const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
-  const bool helped = cut.streams <= kHelped;
-  const int stream = helped ? warp % kHelped : warp;
-  const bool mine = stream < cut.streams, asking = mine && (!helped || warp >= kHelped), asks = asking && lane == 0;
-  const Ring whole_ring = {shared + stream * cut.stages * cut.stage_bytes,
-                           shared_address(barriers + stream * kMostStages * 2), cut.stage_bytes, cut.stages};
-  Ring ring = whole_ring, early = whole_ring;
+  __shared__ float room[kRowThreads / 32];
+  __shared__ __align__(16) uint64_t barriers[Format::kWarps * kMostStages];
+  const int lane = static_cast<int>(threadIdx.x) % 32, stream = static_cast<int>(threadIdx.x) / 32;
+  const bool mine = stream < cut.streams, asks = mine && lane == 0;
+  const Ring ring = {shared + stream * cut.stages * cut.stage_bytes, shared_address(barriers + stream * kMostStages),
+                     cut.stage_bytes, cut.stages};
   Asking<Format, Gated> ahead(work, cut, stream);
-  if (asking) {
-    for (int i = lane; i < 2 * cut.stages; i += 32) barrier_begin(ring.barriers + static_cast<uint32_t>(i) * 8, 1);
+  if (mine) {
+    for (int i = lane; i < cut.stages; i += 32) barrier_begin(ring.barriers + static_cast<uint32_t>(i) * 8, 1);
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     __syncwarp();
   }
-  // The first ring full: some before inputs are seen to, which all threads take part in, and the rest after.
+  // The first ring full: some before inputs, the rest behind them, or they would wait until it has arrived.
+  Ring early = ring;
   auto fill = [&](int most) {
     for (; asks && most > 0 && early.round == 0 && !ahead.done(); early.next(), --most)
       ahead.next(shared_address(early.at()), early.full());
   };
-  fill(kFirstStages);
+  fill(cut.first);
   char* inputs = shared + cut.streams * cut.stages * cut.stage_bytes;
-  prepare_input<typename Format::Number, Normed>(work, norm, inputs, room);
-  fill(kMostStages);
-  if (!mine) return;
-  if (!helped || warp < kHelped) return multiply_stream<Format, Gated>(work, cut, ring, ahead, stream, inputs, helped);
-  for (; asks && !ahead.done(); ring.next()) {
-    barrier_wait(ring.free(), ring.round);
-    ahead.next(shared_address(ring.at()), ring.full());
-  }
+  const int units = (cut.units + static_cast<int>(gridDim.x) - 1) / static_cast<int>(gridDim.x);
+  const Parts parts = {reinterpret_cast<float*>(inputs + work.in.rows * input_pitch(work.cols) + 64) + units,
+                       reinterpret_cast<int*>(inputs + work.in.rows * input_pitch(work.cols) + 64)};
+  if (Gated || cut.task_bits > 0)
+    for (int i = static_cast<int>(threadIdx.x); i < units; i += 32 * Format::kWarps) parts.counts[i] = 0;
+  prepare_input<typename Format::Number, Normed>(work, norm, inputs, room, [&] { fill(kMostStages); });
+  if (mine) multiply_stream<Format, Gated>(work, cut, ring, ahead, stream, inputs, parts);
 }
 
-int64_t input_bytes(int64_t rows, int64_t cols) { return rows * input_pitch(static_cast<int>(cols)) + 64; }
 constexpr int64_t kLeastRing = 60 << 10;
+int64_t input_bytes(int64_t rows, int64_t cols) { return rows * input_pitch(static_cast<int>(cols)) + 64; }
+
+int bits_of(int power) {
+  int bits = 0;
+  while (1 << bits < power) ++bits;
+  return bits;
+}
 
 template <class Format, bool Gated, bool Normed>
 void start(cudaStream_t stream, const Products& work) {
@@ -141,16 +206,25 @@ void start(cudaStream_t stream, const Products& work) {
   static_cast<void>(prepared);
   Cut cut = {};
   for (int i = 0; i < (Gated ? 1 : work.count); ++i) cut.units += (work.parts[i].rows + kPanel - 1) / kPanel;
+  cut.segment_bits = bits_of(work.segments);
+  cut.task_bits = cut.segment_bits + (Gated ? 1 : 0);
+  cut.segment = segment_chunks(work.cols, work.segments);
   const int grid = cut.units < multiprocessors() ? cut.units : multiprocessors();
-  const int of_one = (cut.units + grid - 1) / grid, rounds = (of_one + kWarps - 1) / kWarps;
-  cut.streams = (of_one + rounds - 1) / rounds;
-  cut.groups = cut.streams <= kHelped ? Format::kMostGroups : Format::kLeastGroups;
+  const int units = (cut.units + grid - 1) / grid, tasks = units << cut.task_bits;
+  const int rounds = (tasks + Format::kWarps - 1) / Format::kWarps;
+  cut.streams = (tasks + rounds - 1) / rounds;
+  cut.groups = cut.streams <= Format::kWarps / 2 ? Format::kMostGroups : Format::kLeastGroups;
+  int64_t other = input_bytes(work.in.rows, work.cols);
+  if (cut.task_bits > 0) other += (int64_t{units} + int64_t{tasks} * work.in.rows * kPanel) * 4;
+  auto fitting = [&] { return (kShared - other) / (cut.streams * cut.groups * Format::kBytes); };
+  while (cut.groups > 1 && fitting() < 3) cut.groups /= 2;
   cut.stage_bytes = cut.groups * Format::kBytes;
-  const int64_t other = input_bytes(work.in.rows, work.cols);
-  const int64_t fit = (kShared - other) / (cut.streams * cut.stage_bytes);
+  const int64_t fit = fitting();
   cut.stages = static_cast<int>(fit < kMostStages ? fit : kMostStages);
+  static const int first_kb = getenv("FIRST") ? atoi(getenv("FIRST")) : 64;
+  cut.first = std::max(1, (first_kb << 10) / (cut.streams * cut.stage_bytes));
   const Norm none;
-  launch(stream, few_rows_kernel<Format, Gated, Normed>, static_cast<unsigned>(grid), kThreads,
+  launch(stream, few_rows_kernel<Format, Gated, Normed>, static_cast<unsigned>(grid), 32 * Format::kWarps,
          static_cast<size_t>(other + cut.streams * cut.stages * cut.stage_bytes), work,
          work.norm != nullptr ? *work.norm : none, cut);
 }

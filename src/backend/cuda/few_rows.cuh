@@ -1,5 +1,5 @@
 // The parts of few_rows.cu, which the lab measures too: inputs in shared memory, normed first if need be, chunks of
-// weights on their way through a warp's registers, and where sums go. kThreads threads, a warp for a panel.
+// weights on their way through a warp's registers, and where sums go. kRowThreads threads or more, a warp for a panel.
 #pragma once
 
 #include <type_traits>
@@ -8,10 +8,6 @@
 #include "backend/cuda/unpack.cuh"
 
 namespace millrace::cuda {
-
-inline constexpr int kWarps = 8;
-inline constexpr int kThreads = 32 * kWarps;
-static_assert(kThreads == kRowThreads);
 
 // A row of inputs in shared memory: in every 32, what a lane needs for two steps lies together. Rows start half a bank
 // row apart.
@@ -38,27 +34,43 @@ __device__ __forceinline__ void multiply(float (&sums)[4], const uint4& weights,
 }
 
 inline constexpr int kNormEach = 8;  // times four numbers of a thread, where a norm comes first
-inline constexpr int kWidestInput = kNormEach * 4 * kThreads;
+inline constexpr int kWidestInput = kNormEach * 4 * kRowThreads;
 
-template <class T>
-__device__ void bring_input(const Products& work, char* inputs) {
-  const int cols = work.cols;
+// Reads inputs; `meanwhile` is done when the first row has been asked for, before it is there.
+template <class T, class Meanwhile>
+__device__ void bring_input(const Products& work, char* inputs, Meanwhile&& meanwhile) {
+  constexpr int kAtOnce = 8;
+  const int cols = work.cols, threads = static_cast<int>(blockDim.x), thread = static_cast<int>(threadIdx.x);
+  const bool whole_pieces = work.in.form == (std::is_same_v<T, __half> ? Form::f16 : Form::bf16);
   for (int row = 0; row < work.in.rows; ++row) {
     const char* from = static_cast<const char*>(work.in.data) + row * work.in.stride;
     char* to = inputs + row * input_pitch(cols);
-    if (work.in.form == (std::is_same_v<T, __half> ? Form::f16 : Form::bf16)) {
-#pragma unroll 4
-      for (int i = threadIdx.x; i < cols / 8; i += kThreads) {
-        const uint4 eight = reinterpret_cast<const uint4*>(from)[i];
-        uint32_t* pairs = reinterpret_cast<uint32_t*>(to) + input_place(i * 8) / 2;
-        pairs[0] = eight.x;
-        pairs[4] = eight.y;
-        pairs[8] = eight.z;
-        pairs[12] = eight.w;
+    if (whole_pieces) {
+      for (int first = 0; first < cols / 8; first += kAtOnce * threads) {
+        uint4 eight[kAtOnce];
+#pragma unroll
+        for (int j = 0; j < kAtOnce; ++j) {
+          const int i = first + j * threads + thread;
+          if (first + j * threads >= cols / 8) break;
+          if (i < cols / 8) eight[j] = reinterpret_cast<const uint4*>(from)[i];
+        }
+        if (row == 0 && first == 0) meanwhile();
+#pragma unroll
+        for (int j = 0; j < kAtOnce; ++j) {
+          const int i = first + j * threads + thread;
+          if (first + j * threads >= cols / 8) break;
+          if (i >= cols / 8) continue;
+          uint32_t* pairs = reinterpret_cast<uint32_t*>(to) + input_place(i * 8) / 2;
+          pairs[0] = eight[j].x;
+          pairs[4] = eight[j].y;
+          pairs[8] = eight[j].z;
+          pairs[12] = eight[j].w;
+        }
       }
     } else {
+      if (row == 0) meanwhile();
 #pragma unroll 2
-      for (int i = threadIdx.x; i < cols; i += kThreads)
+      for (int i = thread; i < cols; i += threads)
         reinterpret_cast<T*>(to)[input_place(i)] = as<T>(read(work.in, row, i));
     }
   }
@@ -71,21 +83,22 @@ __device__ uint32_t as_two(float low, float high) {
 }
 
 // Rows that are normed first are float32.
-template <class T, int Each>
-__device__ __forceinline__ void norm_input(const Products& work, const Norm& norm, char* inputs, float* room) {
+template <class T, int Each, class Meanwhile>
+__device__ __forceinline__ void norm_input(const Products& work, const Norm& norm, char* inputs, float* room,
+                                           Meanwhile&& meanwhile) {
   NormedRow<Each, true> numbers(norm.kind, norm.epsilon, work.cols, norm.weight);
   wait_for_previous();
 #pragma unroll 1
   for (int row = 0; row < work.in.rows; ++row) {
     const auto* from = reinterpret_cast<const float*>(static_cast<const char*>(work.in.data) + row * work.in.stride);
     char* to = inputs + row * input_pitch(work.cols);
-    numbers.run(
-        norm.bias, room, [&](int i, int) { return *reinterpret_cast<const float4*>(from + i); },
-        [&](int i, const float4& four, int) {
-          uint32_t* pairs = reinterpret_cast<uint32_t*>(to) + input_place(i) / 2;
-          pairs[0] = as_two<T>(four.x, four.y);
-          pairs[4] = as_two<T>(four.z, four.w);
-        });
+    numbers.load([&](int i, int) { return *reinterpret_cast<const float4*>(from + i); });
+    if (row == 0) meanwhile();
+    numbers.finish(norm.bias, room, [&](int i, const float4& four, int) {
+      uint32_t* pairs = reinterpret_cast<uint32_t*>(to) + input_place(i) / 2;
+      pairs[0] = as_two<T>(four.x, four.y);
+      pairs[4] = as_two<T>(four.z, four.w);
+    });
   }
 }
 
@@ -95,33 +108,38 @@ __device__ void write_normed(const Products& work, const char* inputs) {
   for (int row = 0; row < work.in.rows; ++row) {
     auto* to = reinterpret_cast<uint32_t*>(static_cast<char*>(work.normed.data) + row * work.normed.stride);
     const auto* pairs = reinterpret_cast<const uint32_t*>(inputs + row * input_pitch(work.cols));
-    for (int i = static_cast<int>(blockIdx.x * kThreads + threadIdx.x); i < work.cols / 2;
-         i += static_cast<int>(gridDim.x) * kThreads)
+    for (int i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x); i < work.cols / 2;
+         i += static_cast<int>(gridDim.x * blockDim.x))
       to[i] = pairs[input_place(2 * i) / 2];
   }
 }
 
 // Inputs, normed first if need be, and zeros in what the last chunk has beyond them. Waits for the kernel in front; all
-// threads may use what is there afterwards.
-template <class T, bool Normed>
-__device__ void prepare_input(const Products& work, const Norm& norm, char* inputs, float* room) {
+// threads may use what is there afterwards. `meanwhile`: what each thread does while inputs are on their way.
+template <class T, bool Normed, class Meanwhile>
+__device__ void prepare_input(const Products& work, const Norm& norm, char* inputs, float* room,
+                              Meanwhile&& meanwhile) {
   const int cols = work.cols, pitch = input_pitch(cols);
   if (cols % kChunkInputs != 0) {
-    for (int i = threadIdx.x; i < work.in.rows * kChunkInputs; i += kThreads) {
+    for (int i = threadIdx.x; i < work.in.rows * kChunkInputs; i += static_cast<int>(blockDim.x)) {
       const int col = cols + i % kChunkInputs;
       if (col < whole(cols)) reinterpret_cast<T*>(inputs + i / kChunkInputs * pitch)[input_place(col)] = as<T>(0);
     }
   }
   if constexpr (Normed) {
-    if (cols <= kWidestInput / 2)
-      norm_input<T, kNormEach / 2>(work, norm, inputs, room);
-    else
-      norm_input<T, kNormEach>(work, norm, inputs, room);
+    if (threadIdx.x >= kRowThreads) {
+      wait_for_previous();
+      meanwhile();
+    } else if (cols <= kWidestInput / 2) {
+      norm_input<T, kNormEach / 2>(work, norm, inputs, room, meanwhile);
+    } else {
+      norm_input<T, kNormEach>(work, norm, inputs, room, meanwhile);
+    }
     __syncthreads();
     write_normed<T>(work, inputs);
   } else {
     wait_for_previous();
-    bring_input<T>(work, inputs);
+    bring_input<T>(work, inputs, meanwhile);
     __syncthreads();
   }
 }
@@ -137,6 +155,7 @@ template <class T>
 struct Halves {
   using Number = T;
   static constexpr int kBytes = kChunkBytes;
+  static constexpr int kWarps = 8;
   static constexpr int kLeastGroups = 2, kMostGroups = 4;  // chunks of a stage
   uint4 weights[4];
   __device__ __forceinline__ void load(const char* chunk, int lane) {
@@ -158,7 +177,8 @@ template <DType Type>
 struct Quantised {
   using Number = __nv_bfloat16;
   static constexpr int kBytes = chunk_bytes(Type);
-  static constexpr int kLeastGroups = Type == DType::q8_0 ? 4 : 8, kMostGroups = 8;
+  static constexpr int kWarps = 16;  // unpacking is many instructions
+  static constexpr int kLeastGroups = 4, kMostGroups = 8;
   Unpack<Type> weights[2];
 
   __device__ __forceinline__ void load(const char* chunk, int lane) {
@@ -224,30 +244,30 @@ __device__ inline Place place_of(const Products& work, int unit, int side) {
 }
 
 // What the stream of a panel's outputs was before; read long before it is needed.
-__device__ inline void read_residual(const Products& work, const Place& at, float (&kept)[4], int lane) {
+__device__ inline void read_residual(const Products& work, int panel, float (&kept)[4], int lane) {
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
-    const int token = row_of(lane, i), row = at.panel * kPanel + output_of(lane, i);
+    const int token = row_of(lane, i), row = panel * kPanel + output_of(lane, i);
     if (token < work.in.rows && row < work.parts[0].rows) kept[i] = work.residual[token * work.residual_stride + row];
   }
 }
 
-// Where sums go. `kept` has the stream, or the gate's side.
+// Where a unit's sums go; a gate's come first. `kept` has the stream, if there is one.
 template <bool Gated>
-__device__ __forceinline__ void finish(const Products& work, const Place& at, int side, const Sums& sums,
-                                       float (&kept)[4], int lane) {
+__device__ __forceinline__ void finish(const Products& work, int unit, const Sums (&sums)[Gated ? 2 : 1],
+                                       const float (&kept)[4], int lane) {
+  const Place at = place_of<Gated>(work, unit, 0);
   const Products::Part& part = work.parts[at.part];
-  const View gated = {work.parts[0].out, work.parts[0].out_stride * 4, work.in.rows, part.rows, work.out_form};
+  auto with_bias = [&](float value, const float* bias, int row) { return bias != nullptr ? value + bias[row] : value; };
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
     const int token = row_of(lane, i), row = at.panel * kPanel + output_of(lane, i);
     if (token >= work.in.rows || row >= part.rows) continue;
-    const float value = part.bias != nullptr ? sums.all[i] + part.bias[row] : sums.all[i];
+    const float value = with_bias(sums[0].all[i], part.bias, row);
     if constexpr (Gated) {
-      if (side == 0)
-        kept[i] = value;
-      else
-        write(gated, token, row, activated(work.activation, kept[i]) * value);
+      const View to = {part.out, part.out_stride * 4, work.in.rows, part.rows, work.out_form};
+      const float up = with_bias(sums[1].all[i], work.parts[1].bias, row);
+      write(to, token, row, activated(work.activation, value) * up);
     } else if (work.residual != nullptr) {
       work.residual[token * work.residual_stride + row] = kept[i] + work.residual_scale * value;
     } else {

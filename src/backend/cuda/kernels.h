@@ -91,6 +91,7 @@ struct Products {
   DType type = DType::bf16;        // of the weights
   bool weights_just_made = false;  // by the kernel in front: they cannot be read before it has ended
   int32_t cols = 0;                // inputs
+  int32_t segments = 1;            // of the inputs (packed.h)
   View in;
   // The first two parts are gate and up of a unit; what comes out is act(gate) * up, in `out` of the first part.
   bool gated = false;
@@ -103,6 +104,14 @@ struct Products {
   // Set: the input is the norm of `in`, also written to `normed`. few_rows only.
   const Norm* norm = nullptr;
   View normed;
+  // The product that will come next: the second cache is asked for the beginnings of its panels while this one ends.
+  struct Next {
+    const std::byte* weights[3] = {};
+    int32_t panels[3] = {};
+    int64_t panel_bytes = 0;
+    int32_t each = 0;   // bytes of a panel
+    int32_t units = 0;  // panels, the first ones
+  } next;
 };
 inline constexpr int32_t kFewRows = 8;
 bool few_rows_fit(int32_t rows, int32_t cols, bool norm);  // with a norm to compute first
@@ -128,7 +137,16 @@ struct AttendPlan {
   int64_t long_rows = 0;                // their rows
   float* partials = nullptr;            // attend_partial_floats() of room
   unsigned* finished = nullptr;         // [sequences][kv heads], zero before and after
+  // Set: the rows' queries and keys are not turned yet and their keys and values not in the cache; attention sees to
+  // both. Only if all sequences are split and each row sees itself last.
+  struct Fresh {
+    const float* table = nullptr;  // of rope_table()
+    int32_t pairs = 0;
+    bool neighbours = false;
+    View k, v;
+  } fresh;
 };
+bool attend_turns(const Rope& rope);  // `fresh` may be used
 int32_t attend_chunks(int32_t visible);
 int64_t attend_partial_floats(int64_t chunks, int32_t heads, int32_t dim);
 cudaError_t attend(cudaStream_t stream, const DeviceStep& step, const Attention& attention, View q, const KvView& kv,

@@ -25,12 +25,19 @@ struct Sizes {
   static constexpr int kStageBytes = kInputBytes + kWeightBytes;
   static constexpr int kStages = std::min(16, kRingBytes / kStageBytes);
   static constexpr int kShared = kStages * kStageBytes + 1024;
-  static constexpr int kThreads = Groups * 128 + 32;
 };
+
+// A kernel's threads: those that multiply, and those of the one that asks. Two sets of many sums need registers that
+// the asking threads leave to the others, which goes by four warps.
+template <int Groups, int Outputs, bool Cut>
+inline constexpr bool kGivesRegisters = Cut && Outputs > 128;
+template <int Groups, int Outputs, bool Cut>
+inline constexpr int kThreads = Groups * 128 + (kGivesRegisters<Groups, Outputs, Cut> ? 128 : 32);
 
 struct Tiles {
   int rows = 0, outputs = 0;  // how many there are
   int chunks = 0;             // of inputs
+  int segment = 0;            // chunks of a segment of them
   int box_rows = 0;           // rows a copy of inputs brings
 };
 struct Maps {
@@ -237,8 +244,22 @@ __device__ void multiply(Ring<Size>& ring, int chunks, float (&sums)[Sums]) {
   give_back();
 }
 
-template <class T, int Groups, int Outputs, bool Gated>
-__global__ void __launch_bounds__(Groups * 128 + 32, 1)
+// The same for each segment, and their total.
+template <class T, class Size, int Sums>
+__device__ void multiply_segments(Ring<Size>& ring, const Tiles& tiles, float (&total)[Sums]) {
+  float sums[Sums];
+#pragma unroll
+  for (int i = 0; i < Sums; ++i) total[i] = 0;
+#pragma unroll 1
+  for (int first = 0; first < tiles.chunks; first += tiles.segment) {
+    multiply<T, Size>(ring, min(tiles.segment, tiles.chunks - first), sums);
+#pragma unroll
+    for (int i = 0; i < Sums; ++i) total[i] += sums[i];
+  }
+}
+
+template <class T, int Groups, int Outputs, bool Gated, bool Cut>
+__global__ void __launch_bounds__(kThreads<Groups, Outputs, Cut>, 1)
     many_rows_kernel(const __grid_constant__ Products work, const __grid_constant__ Maps maps, Tiles tiles) {
   using Size = Sizes<Groups, Outputs>;
   extern __shared__ char raw[];
@@ -253,11 +274,16 @@ __global__ void __launch_bounds__(Groups * 128 + 32, 1)
   }
   __syncthreads();
   if (threadIdx.x < Groups * 128) {
+    if constexpr (kGivesRegisters<Groups, Outputs, Cut>) asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
     wait_for_previous();
     for (int number = static_cast<int>(blockIdx.x); number < tiles.rows * tiles.outputs;
          number += static_cast<int>(gridDim.x)) {
       float sums[Outputs / 2];
-      multiply<T, Size>(ring, tiles.chunks, sums);
+      if constexpr (Cut) {
+        multiply_segments<T, Size>(ring, tiles, sums);
+      } else {
+        multiply<T, Size>(ring, tiles.chunks, sums);
+      }
       const Tile tile = tile_of<Groups, Outputs, Gated>(work, tiles, number);
       if constexpr (Gated) {
         finish_gated<Outputs>(work, tile, sums);
@@ -265,8 +291,9 @@ __global__ void __launch_bounds__(Groups * 128 + 32, 1)
         finish<Outputs>(work, tile, sums);
       }
     }
-  } else if (threadIdx.x == Groups * 128) {
-    bring<Groups, Outputs, Gated>(work, tiles, maps, ring);
+  } else {
+    if constexpr (kGivesRegisters<Groups, Outputs, Cut>) asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
+    if (threadIdx.x == Groups * 128) bring<Groups, Outputs, Gated>(work, tiles, maps, ring);
   }
 }
 
@@ -300,15 +327,16 @@ int tiles_across(const Products& work, int outputs) {
   return count;
 }
 
-template <class T, int Groups, int Outputs, bool Gated>
+template <class T, int Groups, int Outputs, bool Gated, bool Cut>
 cudaError_t start(cudaStream_t stream, const Products& work) {
   using Size = Sizes<Groups, Outputs>;
-  static const bool prepared = prepare(many_rows_kernel<T, Groups, Outputs, Gated>, Size::kShared);
+  static const bool prepared = prepare(many_rows_kernel<T, Groups, Outputs, Gated, Cut>, Size::kShared);
   static_cast<void>(prepared);
   if (encoder() == nullptr) return cudaErrorNotSupported;
   const Tiles tiles = {.rows = (work.in.rows + Size::kRows - 1) / Size::kRows,
                        .outputs = tiles_across(work, Outputs),
-                       .chunks = (work.cols + kChunkInputs - 1) / kChunkInputs,
+                       .chunks = static_cast<int>(chunks_of(work.cols)),
+                       .segment = segment_chunks(work.cols, work.segments),
                        .box_rows = std::min(Size::kRows, (work.in.rows + 7) / 8 * 8)};
   Maps maps;
   View in = work.in;
@@ -318,8 +346,8 @@ cudaError_t start(cudaStream_t stream, const Products& work) {
     fine = fine && map_weights(maps.weights[i], work.parts[i], tiles.chunks, Gated ? Outputs / 2 : Outputs);
   if (!fine) return cudaErrorInvalidValue;
   const int grid = std::min(multiprocessors(), tiles.rows * tiles.outputs);
-  launch(stream, many_rows_kernel<T, Groups, Outputs, Gated>, static_cast<unsigned>(grid), Size::kThreads,
-         Size::kShared, work, maps, tiles);
+  launch(stream, many_rows_kernel<T, Groups, Outputs, Gated, Cut>, static_cast<unsigned>(grid),
+         kThreads<Groups, Outputs, Cut>, Size::kShared, work, maps, tiles);
   return cudaSuccess;
 }
 
@@ -338,24 +366,32 @@ double cost(const Products& work, int rows_of_tile, int outputs) {
 }
 
 // The first of the widths that costs least.
-template <class T, int Groups, bool Gated, int First, int... Others>
+template <class T, int Groups, bool Gated, bool Cut, int First, int... Others>
 cudaError_t start_best(cudaStream_t stream, const Products& work) {
   if constexpr (sizeof...(Others) == 0) {
-    return start<T, Groups, First, Gated>(stream, work);
+    return start<T, Groups, First, Gated, Cut>(stream, work);
   } else {
     const double here = cost(work, 64 * Groups, First);
-    if (((here <= cost(work, 64 * Groups, Others)) && ...)) return start<T, Groups, First, Gated>(stream, work);
-    return start_best<T, Groups, Gated, Others...>(stream, work);
+    if (((here <= cost(work, 64 * Groups, Others)) && ...)) return start<T, Groups, First, Gated, Cut>(stream, work);
+    return start_best<T, Groups, Gated, Cut, Others...>(stream, work);
   }
 }
 
+// Where segments are added there is room for fewer outputs.
 template <class T>
 cudaError_t start_with(cudaStream_t stream, const Products& work) {
+  if (work.segments > 1) {
+    if (work.in.rows <= 64)
+      return work.gated ? start_best<T, 1, true, true, 128, 64>(stream, work)
+                        : start_best<T, 1, false, true, 128, 64, 48, 32>(stream, work);
+    return work.gated ? start_best<T, 2, true, true, 128>(stream, work)
+                      : start_best<T, 2, false, true, 192, 128, 64, 32>(stream, work);
+  }
   if (work.in.rows <= 64)
-    return work.gated ? start_best<T, 1, true, 224, 128, 64>(stream, work)
-                      : start_best<T, 1, false, 256, 128, 64, 48, 32>(stream, work);
-  return work.gated ? start_best<T, 2, true, 256, 128>(stream, work)
-                    : start_best<T, 2, false, 256, 128, 64, 32>(stream, work);
+    return work.gated ? start_best<T, 1, true, false, 224, 128, 64>(stream, work)
+                      : start_best<T, 1, false, false, 256, 128, 64, 48, 32>(stream, work);
+  return work.gated ? start_best<T, 2, true, false, 256, 128>(stream, work)
+                    : start_best<T, 2, false, false, 256, 128, 64, 32>(stream, work);
 }
 
 }  // namespace

@@ -27,6 +27,12 @@ Products::Part part_of(const Weight& weight, Tensor out) {
           .rows = narrow(weight.rows)};
 }
 
+bool each_sees_itself_last(const Step& step) {
+  for (int32_t i = 0; i < step.rows; ++i)
+    if (step.visible[i] != step.positions[i] + 1) return false;
+  return true;
+}
+
 }  // namespace
 
 CudaOps::CudaOps(Parts parts) : parts_(std::move(parts)) {
@@ -43,7 +49,8 @@ CudaOps::~CudaOps() {
 // ---- steps
 
 bool CudaOps::plain(const Step& step) const {
-  return parts_.graphs && step.rows == step.sequences && step.wanted == step.rows && step.rows <= kMostSequences;
+  return parts_.graphs && step.rows == step.sequences && step.wanted == step.rows && step.rows <= kMostSequences &&
+         each_sees_itself_last(step);
 }
 
 // Which sequences are split over the machine: those of one row, if their partial results find room.
@@ -76,8 +83,12 @@ void CudaOps::begin(const Step& step) {
   tables_.clear();
   held_.reset();
   held_norm_.reset();
+  held_finish_.reset();
   best_queued_ = false;
-  recording_ = plain(step);
+  passed_before_.swap(passed_);
+  passed_.clear();
+  recording_ = plain(step) && !passed_before_.empty();
+  sees_itself_last_ = each_sees_itself_last(step);
   if (recording_) {
     const cudaError_t status = cudaStreamBeginCapture(parts_.stream, cudaStreamCaptureModeThreadLocal);
     if (status != cudaSuccess) recording_ = false;
@@ -195,6 +206,7 @@ Tensor CudaOps::scratch(int64_t rows, int64_t cols) {
 }
 
 void CudaOps::restore(int64_t mark) {
+  flush_finish();
   parts_.arena.restore(mark);
   const Tensor here = parts_.arena.rows(0, 0);
   while (!rooms_.empty() && rooms_.back().base >= here.data) rooms_.pop_back();
@@ -279,9 +291,30 @@ void CudaOps::multiply_widened(Products work) {
         work.parts[side] = part;
       }
       if (whole.residual != nullptr) work.residual = whole.residual + output;
-      note(many_rows(parts_.stream, work));
+      note(parts_.family->many_rows(parts_.stream, work));
     }
   }
+}
+
+// The one after this product in the step before, if this one was there at all.
+Products::Next CudaOps::coming(const Products& work) {
+  Passed here;
+  for (int32_t i = 0; i < work.count; ++i) {
+    here.weights.weights[i] = work.parts[i].weights;
+    here.weights.panels[i] = narrow(panels_of(work.parts[i].rows));
+  }
+  here.weights.panel_bytes = panel_bytes(work.type, work.cols);
+  passed_.push_back(here);
+  const size_t number = passed_.size() - 1;
+  if (number >= passed_before_.size() || passed_before_[number].weights.weights[0] != work.parts[0].weights) return {};
+  Products::Next next = passed_before_[(number + 1) % passed_before_.size()].weights;
+  static const int near_kb = getenv("AHEAD") ? atoi(getenv("AHEAD")) : 96, far_kb = getenv("FAR") ? atoi(getenv("FAR")) : 256;
+  const int64_t all = next.panels[0] + next.panels[1] + next.panels[2];
+  const int64_t room = int64_t{passed_before_[number].attended ? far_kb : near_kb} * 132 * 1024;
+  next.units = narrow(std::min<int64_t>(all, 132 * 8));
+  next.each = narrow(std::min<int64_t>(next.panel_bytes, next.units > 0 ? room / next.units : 0) / 1024 * 1024);
+  if (next.each == 0) next.units = 0;
+  return next;
 }
 
 void CudaOps::multiply(Products work, Tensor in, std::optional<View> seen, const Residual* residual) {
@@ -292,18 +325,25 @@ void CudaOps::multiply(Products work, Tensor in, std::optional<View> seen, const
     work.residual_scale = residual->scale;
   }
   const int32_t rows = narrow(in.rows);
-  if (few_rows_fit(rows, work.cols, false)) {
-    if (held_norm_ && same(held_norm_->out, in) && few_rows_fit(rows, work.cols, true)) work.normed = result(in, form);
+  int64_t outputs = 0;
+  for (int32_t i = 0; i < (work.gated ? 1 : work.count); ++i) outputs += work.parts[i].rows;
+  static const bool seg = getenv("SEG") == nullptr;
+  work.segments = seg ? segments_of(work.type, outputs, work.cols) : 1;
+  work.next = coming(work);
+  const Family& family = *parts_.family;
+  if (family.few_rows_fit(rows, work.cols, false)) {
+    if (held_norm_ && same(held_norm_->out, in) && family.few_rows_fit(rows, work.cols, true))
+      work.normed = result(in, form);
     if (held_norm_ && work.normed.data != nullptr && work.normed.form == form) {
       const HeldNorm norm = *held_norm_;
       held_norm_.reset();
       work.norm = &norm.norm;
       work.in = view(norm.in);
-      return few_rows(parts_.stream, work);
+      return parts_.family->few_rows(parts_.stream, work);
     }
     flush_norm();
     work.in = seen ? *seen : view(in);
-    return few_rows(parts_.stream, work);
+    return parts_.family->few_rows(parts_.stream, work);
   }
   flush_norm();
   const int64_t start = parts_.arena.mark();
@@ -317,7 +357,7 @@ void CudaOps::multiply(Products work, Tensor in, std::optional<View> seen, const
   if (packs_quantised(work.type)) {
     multiply_widened(work);
   } else {
-    note(many_rows(parts_.stream, work));
+    note(parts_.family->many_rows(parts_.stream, work));
   }
   parts_.arena.restore(start);
 }
@@ -349,9 +389,18 @@ void CudaOps::run_held(const Residual* residual) {
   run_linear(held.weight, held.in, held.seen, held.out, residual);
 }
 
+void CudaOps::flush_finish() {
+  if (!held_finish_) return;
+  const HeldFinish held = *held_finish_;
+  held_finish_.reset();
+  cuda::finish_qkv(parts_.stream, device_step(&held.kv), held.rope, rope_table(held.rope), held.heads, view(held.q),
+                   view(held.k), view(held.v), held.kv);
+}
+
 void CudaOps::flush() {
   if (held_) run_held(nullptr);
   flush_norm();
+  flush_finish();
 }
 
 void CudaOps::linear(const Weight& weight, Tensor in, Tensor out) {
@@ -489,15 +538,18 @@ void CudaOps::finish_qkv(const QkvFinish& finish, int32_t heads, Tensor q, Tenso
   if (finish.q_norm != nullptr || finish.k_norm != nullptr || finish.clip > 0 || finish.rope.dims == 0)
     return Ops::finish_qkv(finish, heads, q, k, v, kv);
   flush();
-  cuda::finish_qkv(parts_.stream, device_step(&kv), finish.rope, rope_table(finish.rope), heads, view(q), view(k),
-                   view(v), kv);
+  held_finish_ = HeldFinish{finish.rope, heads, q, k, v, kv};
 }
 
 void CudaOps::attend(const Attention& attention, Tensor q, const KvView& kv, Tensor out) {
+  std::optional<HeldFinish> finish;
+  if (held_finish_ && same(held_finish_->q, q) && held_finish_->kv.base == kv.base && sees_itself_last_ &&
+      attend_fits(attention, kv) && attend_turns(held_finish_->rope)) {
+    finish.swap(held_finish_);
+  }
   flush();
-  const View from = view(q), to = result(out, parts_.half);
+  if (!passed_.empty()) passed_.back().attended = true;
   const DeviceStep step = device_step(&kv);
-  if (!attend_fits(attention, kv)) return attend_any(parts_.stream, step, attention, from, kv, to);
   AttendPlan plan = plan_;
   int64_t chunks = split_chunks_;
   if (recording_) {  // the same launches serve longer sequences later
@@ -511,7 +563,16 @@ void CudaOps::attend(const Attention& attention, Tensor q, const KvView& kv, Ten
     plan.long_queries = step_->sequences;
     plan.long_rows = step_->rows;
   }
-  note(cuda::attend(parts_.stream, step, attention, from, kv, to, plan));
+  if (finish && plan.long_queries == 0) {
+    plan.fresh = {rope_table(finish->rope), finish->rope.dims / 2, finish->rope.neighbours, view(finish->k),
+                  view(finish->v)};
+  } else if (finish) {
+    held_finish_.swap(finish);
+    flush_finish();
+  }
+  const View from = view(q), to = result(out, parts_.half);
+  if (!attend_fits(attention, kv)) return attend_any(parts_.stream, step, attention, from, kv, to);
+  note(parts_.family->attend(parts_.stream, step, attention, from, kv, to, plan));
 }
 
 void CudaOps::gather(const int32_t* rows, Tensor in, Tensor out) {

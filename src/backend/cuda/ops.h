@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "backend/cuda/device.h"
+#include "backend/cuda/family.h"
 #include "backend/cuda/kernels.h"
 #include "backend/memory.h"
 #include "backend/ops.h"
@@ -29,6 +30,7 @@ class CudaOps final : public Ops {
  public:
   struct Parts {
     cudaStream_t stream = nullptr;
+    const Family* family = nullptr;  // of kernels
     Arena arena;
     std::byte* fixed = nullptr;    // kFixedBytes on the device
     int32_t* plan_host = nullptr;  // kMostSequences + 1 integers and as many best tokens, known to the device
@@ -82,6 +84,12 @@ class CudaOps final : public Ops {
     Norm norm;
     Tensor in, out;
   };
+  struct HeldFinish {  // what attention may do itself
+    Rope rope;
+    int32_t heads;
+    Tensor q, k, v;
+    KvView kv;
+  };
   struct Recorded {
     cudaGraphExec_t graph = nullptr;
     Tensor result;
@@ -97,6 +105,7 @@ class CudaOps final : public Ops {
 
   void flush();
   void flush_norm();
+  void flush_finish();
   struct Residual {
     Tensor to;
     float scale = 1;
@@ -104,6 +113,7 @@ class CudaOps final : public Ops {
   // Products of one input with panels. Takes up a norm held back for it.
   void multiply(Products work, Tensor in, std::optional<View> seen, const Residual* residual);
   void multiply_widened(Products work);
+  Products::Next coming(const Products& work);
   void note(cudaError_t status) {
     if (failure_ == cudaSuccess) failure_ = status;
   }
@@ -123,6 +133,13 @@ class CudaOps final : public Ops {
   std::vector<Room> rooms_;
   std::optional<Held> held_;
   std::optional<HeldNorm> held_norm_;
+  std::optional<HeldFinish> held_finish_;
+  // The products of this step and of the last one, in their order: what came next will come next again.
+  struct Passed {
+    Products::Next weights;
+    bool attended = false;  // there was attention between this and the next one
+  };
+  std::vector<Passed> passed_, passed_before_;
   struct Table {
     Rope rope;
     float* numbers;
@@ -132,7 +149,7 @@ class CudaOps final : public Ops {
   int64_t split_chunks_ = 0;  // of the sequences that are split
   int32_t* plan_device_ = nullptr;
   int32_t* best_device_ = nullptr;
-  bool recording_ = false, best_queued_ = false;
+  bool recording_ = false, best_queued_ = false, sees_itself_last_ = false;
   std::map<std::pair<int32_t, int32_t>, Recorded> recorded_;  // by rows and wanted
   cudaError_t failure_ = cudaSuccess;
 };

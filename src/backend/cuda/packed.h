@@ -7,9 +7,10 @@
 //   its
 //     registers (unpack.cuh), then what they are multiplied with, for every 32 inputs.
 //
-// A product is one chain of additions over the inputs, sixteen at a time, from a float32 zero: mma.sync and wgmma agree
-// on every bit of it. Quantised numbers become bfloat16 on the way. How many rows are multiplied at a time changes who
-// computes what, never this.
+// A product is a chain of additions over the inputs, sixteen at a time, from a float32 zero: mma.sync and wgmma agree
+// on every bit of it. Where outputs are few, inputs are cut into segments with a chain each, so that more warps can
+// work on one row; segments are added in their order. Quantised numbers become bfloat16 on the way. How many rows are
+// multiplied at a time changes who computes what, never this.
 #pragma once
 
 #include <cstdint>
@@ -47,6 +48,19 @@ MILLRACE_ON_BOTH constexpr int64_t panels_of(int64_t outputs) { return (outputs 
 MILLRACE_ON_BOTH constexpr int64_t panel_bytes(DType type, int64_t cols) { return chunks_of(cols) * chunk_bytes(type); }
 constexpr int64_t packed_bytes(DType type, int64_t rows, int64_t cols) {
   return panels_of(rows) * panel_bytes(type, cols);
+}
+
+// Chunks of a segment; the last one may have fewer.
+constexpr int segment_chunks(int64_t inputs, int segments) {
+  return static_cast<int>((chunks_of(inputs) + segments - 1) / segments);
+}
+// How many segments a product has, by what is multiplied in one go: all outputs that share an input, or one side of a
+// gate. Quantised weights need more warps to unpack them. A matter of bits: never of rows, batches or machines.
+constexpr int segments_of(DType type, int64_t outputs, int64_t inputs) {
+  if (outputs > 6144 || inputs < 1024) return 1;
+  int segments = packs_quantised(type) ? 8 : 4;
+  while ((segments - 1) * segment_chunks(inputs, segments) >= chunks_of(inputs)) segments /= 2;  // none is empty
+  return segments;
 }
 
 // Where 16-bit number (row, col) lies, counted in numbers.

@@ -1,5 +1,6 @@
 #include "backend/cuda/cuda.h"
 #include "backend/cuda/device.h"
+#include "backend/cuda/family.h"
 #include "backend/cuda/kernels.h"
 
 namespace millrace {
@@ -9,6 +10,8 @@ Result<CudaPeaks> measure_cuda_peaks(int device) {
   TRY_VOID(checked(cudaSetDevice(device), "choosing the GPU"));
   cudaDeviceProp properties;
   TRY_VOID(checked(cudaGetDeviceProperties(&properties, device), "asking the GPU"));
+  TRY(const cuda::Family* family, cuda::choose_family(properties.name, properties.major, properties.minor));
+  static_cast<void>(family);  // older GPUs have none: nothing here would run there
   constexpr int64_t kBytes = int64_t{2} << 30;
   void* memory = nullptr;
   TRY_VOID(checked(cudaMalloc(&memory, kBytes), "memory to measure with"));

@@ -22,13 +22,12 @@ __global__ void read_kernel(const uint4* from, int64_t count, uint32_t* to) {
   if (seen == 0x12345678u && to != nullptr) *to = seen;
 }
 
-// Matrix instructions one after the other, on numbers that change nothing.
-__global__ void __launch_bounds__(256, 1) multiply_kernel(float* to, int rounds) {
-  extern __shared__ __align__(1024) char shared[];
-  for (int i = threadIdx.x; i < 32768 / 4; i += 256) reinterpret_cast<uint32_t*>(shared)[i] = 0x3C003C00u + threadIdx.x;
+// Matrix instructions one after the other, on numbers that change nothing: a round of four warps multiplies 64 x 64
+// with 64 x 128 numbers.
+#if MILLRACE_HOPPER
+__device__ void multiply_rounds(float (&sums)[64], int rounds, const char* shared) {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
   __syncthreads();
-  float sums[64] = {};
   const uint64_t inputs = inputs_at(shared_address(shared)), weights = weights_at(shared_address(shared) + 16384);
   for (int i = 0; i < rounds; ++i) {
     products_begin();
@@ -39,6 +38,24 @@ __global__ void __launch_bounds__(256, 1) multiply_kernel(float* to, int rounds)
     products_end();
     products_finished<0>();
   }
+}
+#else
+__device__ void multiply_rounds(float (&sums)[64], int rounds, const char* shared) {
+  const uint4 rows = load_matrices(shared_address(shared) + threadIdx.x % 32 * 16);
+  auto& tiles = reinterpret_cast<float(&)[16][4]>(sums);
+  for (int i = 0; i < rounds * 4; ++i) {
+#pragma unroll
+    for (int j = 0; j < 16; ++j) multiply_add(tiles[j], rows, rows.x, rows.y);
+  }
+}
+#endif
+
+__global__ void __launch_bounds__(256, 1) multiply_kernel(float* to, int rounds) {
+  extern __shared__ __align__(1024) char shared[];
+  for (int i = threadIdx.x; i < 32768 / 4; i += 256) reinterpret_cast<uint32_t*>(shared)[i] = 0x3C003C00u + threadIdx.x;
+  __syncthreads();
+  float sums[64] = {};
+  multiply_rounds(sums, rounds, shared);
   float all = 0;
   for (float sum : sums) all += sum;
   to[blockIdx.x * 256 + threadIdx.x] = all;

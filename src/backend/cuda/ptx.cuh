@@ -7,14 +7,25 @@
 
 #include <cstdint>
 
+// Set where code for Hopper is compiled. Files that are for Hopper only (cmake/cuda.cmake) need not ask; in others,
+// what one of these instructions is for has a second way.
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+#define MILLRACE_HOPPER 1
+#else
+#define MILLRACE_HOPPER 0
+#endif
+
 namespace millrace::cuda {
 
 // Waits until the kernel before has ended and its results can be read, and lets the next one start its preparations.
 // Every kernel calls it, once: what is read before must not depend on other kernels. Letting the next one start at once
-// would be of no use: kernels of three steps later would take the room of those in between (docs/gpu.md).
+// would be of no use: kernels of three steps later would take the room of those in between (docs/gpu.md). On other GPUs
+// kernels do not start early (rows.cuh).
 __device__ inline void wait_for_previous() {
+#if MILLRACE_HOPPER
   asm volatile("griddepcontrol.wait;" ::: "memory");
   asm volatile("griddepcontrol.launch_dependents;");
+#endif
 }
 
 // Sixteen bytes of something read once (weights).
@@ -82,6 +93,10 @@ __device__ inline void copy_bytes(uint32_t to, const void* from, uint32_t bytes,
   asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
                "l"(from), "r"(bytes), "r"(barrier)
                : "memory");
+}
+// Asks the second cache to have bytes (a multiple of sixteen) ready.
+__device__ inline void cache_bytes(const void* from, uint32_t bytes) {
+  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
 }
 // Copies a box of a matrix, or of a stack of them, as its map says.
 __device__ inline void copy_box(uint32_t to, const CUtensorMap& map, int col, int row, uint32_t barrier) {

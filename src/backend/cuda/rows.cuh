@@ -26,13 +26,14 @@ __device__ inline void write(const View& view, int64_t row, int64_t col, float v
   }
 }
 
-// Sum over kRowThreads threads, the same for all of them, in an order that never changes.
+// Sum over the first kRowThreads threads, the same for all of them, in an order that never changes.
+__device__ inline void row_sync() { asm volatile("barrier.sync 15, %0;" ::"n"(kRowThreads) : "memory"); }
 __device__ inline float group_sum(float value, float* room) {
 #pragma unroll
   for (int step = 16; step > 0; step /= 2) value += __shfl_xor_sync(~0u, value, step);
-  __syncthreads();
+  row_sync();
   if (threadIdx.x % 32 == 0) room[threadIdx.x / 32] = value;
-  __syncthreads();
+  row_sync();
   return ((room[0] + room[1]) + (room[2] + room[3])) + ((room[4] + room[5]) + (room[6] + room[7]));
 }
 
@@ -118,11 +119,14 @@ struct NormedRow {
       v.w = Even || width - i > 3 ? v.w - mean : 0;
     });
   }
-  // get(i, left) are numbers i to i + 3, or as many as are left; put(i, four, left) takes the normed ones. room: eight
-  // numbers in shared memory.
-  template <class Get, class Put>
-  __device__ void run(const float* bias, float* room, Get&& get, Put&& put) {
+  // get(i, left) are numbers i to i + 3, or as many as are left.
+  template <class Get>
+  __device__ void load(Get&& get) {
     each([&](int j, int i) { values[j] = get(i, width - i); });
+  }
+  // put(i, four, left) takes the normed ones. room: eight numbers in shared memory.
+  template <class Put>
+  __device__ void finish(const float* bias, float* room, Put&& put) {
     if (kind == NormKind::layer) {
       float sum = 0;
       each([&](int j, int) { sum += (values[j].x + values[j].y) + (values[j].z + values[j].w); });
@@ -167,9 +171,22 @@ bool prepare(void (*kernel)(P...), int bytes) {
   return true;
 }
 
-// Queues a kernel that may start while the one before still runs (ptx.cuh says how they wait).
+// Whether the kernels of this file wait for the one before by themselves: those that were compiled for Hopper, and run
+// as such, do. Each file asks for itself, so nothing here is shared between files.
+namespace {
+__global__ void asked_kernel() {}
+[[maybe_unused]] bool kernels_wait() {
+  static const bool found = [] {
+    cudaFuncAttributes attributes = {};
+    return cudaFuncGetAttributes(&attributes, asked_kernel) == cudaSuccess && attributes.ptxVersion >= 90;
+  }();
+  return found;
+}
+}  // namespace
+
+// Queues a kernel that, where kernels wait by themselves (ptx.cuh), may start while the one before still runs.
 template <class... P, class... A>
-void launch(cudaStream_t stream, void (*kernel)(P...), dim3 grid, int threads, size_t shared, A&&... arguments) {
+static void launch(cudaStream_t stream, void (*kernel)(P...), dim3 grid, int threads, size_t shared, A&&... arguments) {
   cudaLaunchConfig_t config = {};
   config.gridDim = grid;
   config.blockDim = static_cast<unsigned>(threads);
@@ -179,7 +196,7 @@ void launch(cudaStream_t stream, void (*kernel)(P...), dim3 grid, int threads, s
   early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   early.val.programmaticStreamSerializationAllowed = 1;
   config.attrs = &early;
-  config.numAttrs = 1;
+  config.numAttrs = kernels_wait() ? 1 : 0;
   cudaLaunchKernelEx(&config, kernel, P(arguments)...);
 }
 

@@ -1,6 +1,7 @@
 // Half a quantised chunk, eight outputs (packed.h), as operands of matrix instructions: lane 4g + t of a warp has, of
 // every sixteen inputs, numbers 2t, 2t + 1 and 2t + 8, 2t + 9 of output g.
-//   Q8_0  sixteen bytes a lane, with 128 added; two float16 factors an output; multiplied in float32, rounded once
+//   Q8_0  sixteen bytes a lane, with 128 added; two float16 factors an output; multiplied in float32, which is exact,
+//         and rounded once
 //   Q4_0  eight bytes a lane; the factors rounded to bfloat16
 //   Q4_K  the same, and what is taken off, negative, beside the factors
 // A word of four-bit numbers has those of four pairs: pair i from bit 4i and from bit 16 + 4i on.
@@ -31,14 +32,15 @@ struct Unpack<DType::q8_0> {
     const float2 wide = __half22float2(*reinterpret_cast<const __half2*>(&both));
     factors[0] = wide.x, factors[1] = wide.y;
   }
-  __device__ static float number(uint32_t four, uint32_t i) {
-    return __uint_as_float(__byte_perm(four, 0x4B000000u, 0x7540u + i)) - 8388736.0f;
+  // A byte below the bits of 2^15 is that and the number: taking 2^15 + 128 off as it is multiplied loses nothing.
+  __device__ static float number(uint32_t four, uint32_t i, float factor, float less) {
+    return __fmaf_rn(__uint_as_float(__byte_perm(four, 0x47000000u, 0x7404u + (i << 4))), factor, less);
   }
   __device__ __forceinline__ uint2 step(int i) const {
     const uint32_t four = i == 0 ? numbers.x : i == 1 ? numbers.y : i == 2 ? numbers.z : numbers.w;
-    const float factor = factors[i / 2];
-    return {round_pair(number(four, 0) * factor, number(four, 1) * factor),
-            round_pair(number(four, 2) * factor, number(four, 3) * factor)};
+    const float factor = factors[i / 2], less = factor * -32896.0f;
+    return {round_pair(number(four, 0, factor, less), number(four, 1, factor, less)),
+            round_pair(number(four, 2, factor, less), number(four, 3, factor, less))};
   }
 };
 

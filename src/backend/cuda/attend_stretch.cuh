@@ -1,0 +1,386 @@
+// What a team of four warps does with its stretch of chunks of single rows, on Hopper (attend_short.cu) and elsewhere
+// (portable/attend_short.cu): all chunks, in the order of sequence, kv head, position, are shared out evenly. What
+// begins with a sequence's first chunk is joined on the way; other chunks are written down, and joined in the end by
+// the team that finishes last, or by all of them if there are many: they wait for one another, so all teams must be
+// running. The team that has a row's newest position turns its key and puts it and the value into the cache, if that
+// has not been done. Device code.
+#pragma once
+
+#include "backend/cuda/attend_join.cuh"
+#include "backend/cuda/attend_team.cuh"
+#include "backend/cuda/turn.cuh"
+
+namespace millrace::cuda {
+
+static_assert(kTeamWarps == kJoiners);
+inline constexpr int kTeamThreads = kTeamWarps * 32;
+inline constexpr int kShareFrom = 48;  // written chunks from which on joining them is shared
+
+struct ChunkPlace {
+  int sequence, kv_head, chunk;
+  int chunks, first_item;  // of the sequence
+};
+
+struct ChunkList {
+  const int32_t* first_item;
+  int sequences, kv_heads;
+
+  __device__ int all() const { return first_item[sequences] * kv_heads; }
+  // The lanes of a warp look together.
+  __device__ ChunkPlace find(int number) const {
+    const int lane = static_cast<int>(threadIdx.x) % 32, item = number / kv_heads;
+    int low = 0, span = sequences;
+    while (span > 1) {
+      const int step = (span + 31) / 32, probe = min(low + (lane + 1) * step, sequences);
+      const bool beyond = probe >= low + span || first_item[probe] > item;
+      low += (__ffs(static_cast<int>(__ballot_sync(~0u, beyond))) - 1) * step;
+      span = step;
+    }
+    ChunkPlace place = {low, 0, 0, first_item[low + 1] - first_item[low], first_item[low]};
+    const int within = number - place.first_item * kv_heads;
+    place.kv_head = within / max(place.chunks, 1);
+    place.chunk = within % max(place.chunks, 1);
+    return place;
+  }
+  __device__ void next(ChunkPlace& place) const {
+    if (++place.chunk < place.chunks) return;
+    place.chunk = 0;
+    if (++place.kv_head < kv_heads) return;
+    place.kv_head = 0;
+    do {
+      if (++place.sequence >= sequences) return;
+      place.first_item = first_item[place.sequence];
+      place.chunks = first_item[place.sequence + 1] - place.first_item;
+    } while (place.chunks == 0);
+  }
+};
+
+// How chunks are shared out: a stretch for each team, the first `longer` of them a chunk longer. With fewer chunks than
+// teams the last have none.
+struct ChunkShares {
+  int all, teams, each, longer;
+
+  __device__ ChunkShares(int chunks, int most_teams) : all(chunks), teams(max(1, min(chunks, most_teams))) {
+    each = all / teams;
+    longer = all - each * teams;
+  }
+  __device__ int begin(int number) const { return number < teams ? number * each + min(number, longer) : all; }
+  __device__ int owner(int chunk) const {
+    const int of_longer = longer * (each + 1);
+    return chunk < of_longer ? chunk / (each + 1) : longer + (chunk - of_longer) / each;
+  }
+};
+
+// Numbers i to i + 3 of a head, turned; rows that are turned here are float32.
+__device__ inline float4 turned_four(const float* head, int i, const AttendPlan::Fresh& fresh, int row) {
+  const float4 four = *reinterpret_cast<const float4*>(head + i);
+  if (i >= 2 * fresh.pairs) return four;
+  const float2* angles = reinterpret_cast<const float2*>(fresh.table) + row * fresh.pairs;
+  if (fresh.neighbours) {
+    const float4 two = *reinterpret_cast<const float4*>(angles + i / 2);
+    const float2 first = turned({two.x, two.y}, four.x, four.y), second = turned({two.z, two.w}, four.z, four.w);
+    return {first.x, first.y, second.x, second.y};
+  }
+  const bool low = i < fresh.pairs;
+  const int pair = low ? i : i - fresh.pairs;
+  const float4 other = *reinterpret_cast<const float4*>(head + (low ? i + fresh.pairs : pair));
+  const float4 one = *reinterpret_cast<const float4*>(angles + pair);
+  const float4 next = *reinterpret_cast<const float4*>(angles + pair + 2);
+  auto side = [&](float2 angle, float mine, float its) {
+    const float2 both = turned(angle, low ? mine : its, low ? its : mine);
+    return low ? both.x : both.y;
+  };
+  return {side({one.x, one.y}, four.x, other.x), side({one.z, one.w}, four.y, other.y),
+          side({next.x, next.y}, four.z, other.z), side({next.z, next.w}, four.w, other.w)};
+}
+
+// Queries of a kv head: row i is head i of the group.
+template <class T, int D>
+__device__ void bring_queries(uint32_t to, const View& view, int row, int group, int kv_head,
+                              const AttendPlan::Fresh& fresh, int thread) {
+  const auto* from = reinterpret_cast<const float*>(static_cast<const char*>(view.data) + row * view.stride);
+#pragma unroll 1
+  for (int i = thread * 4; i < group * D; i += kTeamThreads * 4) {
+    const int col = kv_head * group * D + i;
+    float4 four;
+    if (fresh.table != nullptr) {
+      four = turned_four(from + (col - i % D), i % D, fresh, row);
+    } else if (view.form == Form::f32) {
+      four = *reinterpret_cast<const float4*>(from + col);
+    } else {
+      four = {read(view, row, col), read(view, row, col + 1), read(view, row, col + 2), read(view, row, col + 3)};
+    }
+    asm volatile("st.shared.v2.b32 [%0], {%1,%2};" ::"r"(
+                     to + static_cast<uint32_t>(i / D * Team<T, D>::kQueryPitch + i % D * 2)),
+                 "r"(two<T>(four.x, four.y)), "r"(two<T>(four.z, four.w))
+                 : "memory");
+  }
+}
+
+// The newest position's key (the team's first half) and value (the second): four numbers a thread.
+template <class T, int D>
+struct Newest {
+  int side, i;  // which four numbers; i < 0: none
+  uint2 numbers = {};
+
+  __device__ explicit Newest(int thread) : side(thread / (kTeamThreads / 2)), i(thread % (kTeamThreads / 2) * 4) {
+    if (i >= D) i = -1;
+  }
+  // Reads, turns and puts into the cache.
+  __device__ void bring(const DeviceStep& step, const KvView& kv, const AttendPlan::Fresh& fresh, int row,
+                        int kv_head) {
+    if (i < 0) return;
+    const auto* data = static_cast<const char*>(side == 0 ? fresh.k.data : fresh.v.data);
+    const int64_t stride = side == 0 ? fresh.k.stride : fresh.v.stride;
+    const float* head = reinterpret_cast<const float*>(data + row * stride) + kv_head * D;
+    const float4 four = side == 0 ? turned_four(head, i, fresh, row) : *reinterpret_cast<const float4*>(head + i);
+    numbers = {two<T>(four.x, four.y), two<T>(four.z, four.w)};
+    std::byte* to = slot(step, kv, row, kv_head, side == 0 ? kv.k_offset : kv.v_offset, D);
+    *reinterpret_cast<uint2*>(to + i * 2) = numbers;
+  }
+  // Puts them where a copy brought what was in the cache before.
+  __device__ void place(int which, uint32_t entry, int position, int run) const {
+    if (i < 0 || side != which) return;
+    const int piece = i / 8;
+    const uint32_t to = entry + position_at<D>(position, run) +
+                        static_cast<uint32_t>(piece / 8 * run * 128 + (piece % 8 ^ position % 8) * 16 + i % 8 * 2);
+    asm volatile("st.shared.v2.b32 [%0], {%1,%2};" ::"r"(to), "r"(numbers.x), "r"(numbers.y) : "memory");
+    fence_copies();  // the next copy comes after
+  }
+};
+
+template <int D>
+__device__ void clear_values(uint32_t values, int from, int run, int thread) {
+  constexpr int kPieces = D / 8;
+#pragma unroll 1
+  for (int i = from * kPieces + thread; i < kChunk * kPieces; i += kTeamThreads) {
+    const uint32_t place =
+        values + position_at<D>(i / kPieces, run) + static_cast<uint32_t>(i % kPieces / 8 * run * 128 + i % 8 * 16);
+    asm volatile("st.shared.v4.b32 [%0], {%1,%1,%1,%1};" ::"r"(place), "r"(0) : "memory");
+  }
+  fence_copies();  // the next copy comes after
+}
+
+// A sequence's kv head of which this team computed some chunks.
+struct CutChunks {
+  ChunkPlace place;
+  int count = 0;  // of chunks
+  int row, first_seen;
+};
+
+__device__ inline unsigned read_counter(const unsigned* counter) {
+  unsigned value;
+  asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(counter) : "memory");
+  return value;
+}
+
+// Feed brings chunks to shared memory, for a team and called by all its threads:
+//   begin(place, first, to, end)  these chunks of a kv head come next, of which positions before `end` are seen
+//   keys(), values()              where the next ones lie, once they do
+//   keys_read(), values_read()    this warp has read them
+//   keys_free()                   all warps have
+//   kJoinBatch                    chunks joined at a time
+template <class T, int D, bool Shaped, class Feed>
+struct Stretch {
+  using Four = Team<T, D>;
+  using Join = Joiner<D, Feed::kJoinBatch>;
+  const DeviceStep& step;
+  const Attention& attention;
+  const KvView& kv;
+  const View& q;
+  const View& out;
+  const ChunkList& work;
+  const AttendPlan::Fresh& fresh;
+  float* partials;
+  unsigned* finished;
+  unsigned* before;  // two counters as they were, in shared memory
+  Four& team;
+  const ChunkShares& shares;
+  int me, thread, group;
+
+  __device__ float* written(const ChunkPlace& place, int chunk) const {
+    return partials + (int64_t{place.first_item + chunk} * attention.heads + place.kv_head * group) * kWrittenPitch<D>;
+  }
+  __device__ int first_of(const ChunkPlace& place) const {
+    return place.first_item * work.kv_heads + place.kv_head * place.chunks;
+  }
+  __device__ unsigned* counter(const ChunkPlace& place) const {
+    return finished + place.sequence * kv.kv_heads + place.kv_head;
+  }
+  // The first chunk that is not joined by the team that has the first one seen.
+  __device__ int joined_until(const ChunkPlace& place, int first_seen) const {
+    const int first = first_of(place);
+    return min(shares.begin(shares.owner(first + first_seen) + 1) - first, place.chunks);
+  }
+
+  // This warp's numbers of the group's rows, at `to` for the first head.
+  __device__ void write_rows(float* to, const float (&most)[2], const float (&total)[2],
+                             const float (&sums)[Four::kTiles][4]) const {
+    const int t = Four::lane() % 4;
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const int head = Four::lane() / 4 + 8 * r;
+      if (head >= group) continue;
+      float* row = to + head * kWrittenPitch<D>;
+      if (t == 0 && team.warp == 0) *reinterpret_cast<float2*>(row + D) = {most[r], total[r]};
+#pragma unroll
+      for (int n = 0; n < Four::kTiles; ++n)
+        *reinterpret_cast<float2*>(row + team.warp * Four::kNumbers + n * 8 + 2 * t) = {sums[n][2 * r],
+                                                                                        sums[n][2 * r + 1]};
+    }
+  }
+  __device__ void put(const ChunkPlace& place, int row, const float (&base)[2], const float (&total)[2],
+                      const float (&sums)[Four::kTiles][4]) const {
+    char* to = static_cast<char*>(out.data) + row * out.stride;
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const int head = Four::lane() / 4 + 8 * r, number = place.kv_head * group + head;
+      if (head >= group) continue;
+      const float last = last_factor(base[r], total[r], attention.sinks, number);
+      const int col = number * D + team.warp * Four::kNumbers + Four::lane() % 4 * 2;
+#pragma unroll
+      for (int n = 0; n < Four::kTiles; ++n) {
+        const float x = sums[n][2 * r] * last, y = sums[n][2 * r + 1] * last;
+        if (out.form == Form::f32)
+          *reinterpret_cast<float2*>(to + (col + n * 8) * 4) = {x, y};
+        else
+          *reinterpret_cast<uint32_t*>(to + (col + n * 8) * 2) =
+              out.form == Form::f16 ? two<__half>(x, y) : two<__nv_bfloat16>(x, y);
+      }
+    }
+  }
+
+  // Says how many chunks have been written, of both ends of the stretch. True for those that this team joins alone.
+  __device__ void publish(const CutChunks (&cuts)[2], bool (&joins)[2]) {
+    __threadfence();
+    team.sync();
+    if (thread < 2) {
+      const CutChunks& cut = thread == 0 ? cuts[0] : cuts[1];
+      if (cut.count > 0) before[thread] = atomicAdd(counter(cut.place), static_cast<unsigned>(cut.count));
+    }
+    team.sync();
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      joins[i] = cuts[i].count > 0 &&
+                 before[i] + static_cast<unsigned>(cuts[i].count) == static_cast<unsigned>(cuts[i].place.chunks);
+    }
+  }
+  __device__ void finish(const CutChunks& cut, bool joins, uint32_t room, const char* seen_room) const {
+    if (cut.count == 0) return;
+    const ChunkPlace& place = cut.place;
+    const int until = joined_until(place, cut.first_seen);
+    const bool share = place.chunks - until > kShareFrom;
+    if (!share && !joins) return;
+    int part = 0, of = 1;
+    if (share) {
+      const int first = shares.owner(first_of(place)), last = shares.owner(first_of(place) + place.chunks - 1);
+      part = me - first, of = last - first + 1;
+      const unsigned chunks = static_cast<unsigned>(place.chunks);
+      if (thread == 0) {
+        while (read_counter(counter(place)) < chunks) __nanosleep(100);
+        if (atomicAdd(counter(place), 1u) == chunks + static_cast<unsigned>(of) - 1) *counter(place) = 0;
+      }
+      __threadfence();
+      team.sync();
+    } else if (thread == 0) {
+      *counter(place) = 0;
+    }
+    const uint32_t mine = static_cast<uint32_t>(team.warp * Join::kRooms * Join::kRoom);
+    Join joiner = {written(place, until - 1), int64_t{attention.heads} * kWrittenPitch<D>, place.chunks - until + 1,
+                   room + mine, seen_room + mine};
+    joiner.run(part, of, group, attention, place.kv_head, cut.row, out);
+    team.sync();
+  }
+
+  // room: shared memory for joining, once all chunks are done with; may be what they came through.
+  __device__ void run(Feed& feed, uint32_t room, const char* seen_room) {
+    const int first = shares.begin(me), last = shares.begin(me + 1);
+    if (first >= last) return wait_for_previous();
+    const int g = Four::lane() / 4;
+    CutChunks cuts[2] = {};
+    ChunkPlace place = work.find(first);
+    int sequence = -1, row = 0;
+    Sight sight[2] = {};
+    auto look = [&] {
+      sequence = place.sequence;
+      row = step.first_row[sequence];
+      const int position = step.positions[row];
+      sight[0] = {attention.window > 0 ? max(0, position - attention.window + 1) : 0, step.visible[row], position, 0};
+      sight[1] = sight[0];
+    };
+    look();  // the step's arrays were there before the kernel in front
+    wait_for_previous();
+    for (int number = first; number < last;) {  // one kv head of a sequence after the other
+      const int from = place.chunk, to = min(place.chunks, from + (last - number));
+      if (place.sequence != sequence) look();
+      if (Shaped && attention.slopes != nullptr) {
+#pragma unroll
+        for (int r = 0; r < 2; ++r)
+          sight[r].slope = g + 8 * r < group ? attention.slopes[place.kv_head * group + g + 8 * r] : 0.0f;
+      }
+      bring_queries<T, D>(team.queries, q, row, group, place.kv_head, fresh, thread);
+      const bool newest = fresh.table != nullptr && to == place.chunks;
+      Newest<T, D> latest(thread);
+      if (newest) latest.bring(step, kv, fresh, row, place.kv_head);
+      team.sync();
+      const int first_seen = sight[0].begin / kChunk;
+      const bool joins = from <= first_seen;
+      float base[2] = {-INFINITY, -INFINITY}, total[2] = {}, sums[Four::kTiles][4] = {};
+      feed.begin(place, max(from, first_seen), to, sight[0].end);
+      for (int chunk = max(from, first_seen); chunk < to; ++chunk) {
+        const bool last_one = newest && chunk + 1 == place.chunks;
+        const uint32_t keys = feed.keys();
+        if (last_one) {
+          latest.place(0, keys, sight[0].position - chunk * kChunk, team.run);
+          team.sync();
+        }
+        team.multiply_keys(keys);
+        feed.keys_read();
+        team.weigh(chunk * kChunk, sight, attention, Shaped);
+        feed.keys_free();
+        const uint32_t values = feed.values();
+        if (last_one) latest.place(1, values, sight[0].position - chunk * kChunk, team.run);
+        if ((chunk + 1) * kChunk > sight[0].end)
+          clear_values<D>(values, sight[0].end - chunk * kChunk, team.run, thread);
+        if (last_one || (chunk + 1) * kChunk > sight[0].end) team.sync();
+        team.multiply_values(values);
+        feed.values_read();
+        const float one[2] = {team.total(0), team.total(1)};
+        if (joins) {
+#pragma unroll
+          for (int r = 0; r < 2; ++r) {
+            const Factors factors = join(base[r], total[r], team.most[r], one[r]);
+#pragma unroll
+            for (int n = 0; n < Four::kTiles; ++n) {
+#pragma unroll
+              for (int i = 2 * r; i < 2 * r + 2; ++i)
+                sums[n][i] = fmaf(team.sums[n][i], factors.of_chunk, sums[n][i] * factors.of_all);
+            }
+          }
+        } else {
+          write_rows(written(place, chunk), team.most, one, team.sums);
+        }
+      }
+      if (from == 0 && to == place.chunks) {
+        put(place, row, base, total, sums);
+      } else {
+        if (joins && to > first_seen) write_rows(written(place, to - 1), base, total, sums);
+        const CutChunks cut = {place, to - from, row, first_seen};
+        if (number == first)
+          cuts[0] = cut;
+        else
+          cuts[1] = cut;
+      }
+      number += to - from;
+      place.chunk = place.chunks - 1;
+      if (number < last) work.next(place);
+    }
+    if (cuts[0].count + cuts[1].count == 0) return;
+    bool joins[2];
+    publish(cuts, joins);
+#pragma unroll 1
+    for (int i = 0; i < 2; ++i) finish(i == 0 ? cuts[0] : cuts[1], i == 0 ? joins[0] : joins[1], room, seen_room);
+  }
+};
+
+}  // namespace millrace::cuda
