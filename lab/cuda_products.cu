@@ -289,6 +289,8 @@ int main(int argc, char** argv) {
   }
   fine = check(DType::bf16, 512, 14336, false) && fine;
   fine = check(DType::bf16, 6144, 4096, false) && fine;
+  fine = check(DType::bf16, 2050, 8192, false) && fine;
+  fine = check(DType::q8_0, 1000, 9216, false) && fine;
   for (DType type : {DType::f16, DType::q8_0, DType::q4_0, DType::q4_k}) {
     fine = check(type, 1024, 2048, false) && fine;
     fine = check(type, 304, 1280, true) && fine;

@@ -70,38 +70,57 @@ __device__ void leave(uint32_t room, const float (&sums)[Outputs / 2]) {
   }
 }
 
-__device__ inline void put(const Products& work, const Products::Part& part, int64_t token, int output,
-                           const float (&sums)[4]) {
+// Four neighbouring results; `whole`: they can be written at once.
+__device__ inline void put(const Products& work, const Products::Part& part, float* to, int output, float4 old,
+                           float4 sums, bool whole) {
+  float values[4] = {sums.x, sums.y, sums.z, sums.w};
+  const float before[4] = {old.x, old.y, old.z, old.w};
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
-    if (output + i >= part.rows) return;
-    const float value = part.bias != nullptr ? sums[i] + part.bias[output + i] : sums[i];
-    if (work.residual != nullptr) {
-      float* to = work.residual + token * work.residual_stride + output + i;
-      *to = *to + work.residual_scale * value;
-    } else {
-      part.out[token * part.out_stride + output + i] = value;
-    }
+    if (output + i >= part.rows) break;
+    if (part.bias != nullptr) values[i] += part.bias[output + i];
+    if (work.residual != nullptr) values[i] = (whole ? before[i] : to[i]) + work.residual_scale * values[i];
+    if (!whole) to[i] = values[i];
   }
+  if (whole) *reinterpret_cast<float4*>(to) = {values[0], values[1], values[2], values[3]};
 }
 
-// This thread group's share of the outputs.
+// This thread group's share of the outputs: four at a time, several times that asked for before the first is there.
 template <int Groups, int Outputs>
 __device__ void add_up(const Products& work, const Tile& tile, int rank, int segments, uint32_t room) {
+  constexpr int kThreads = Groups * 128, kBatch = 4;
   const Products::Part& part = work.parts[tile.part];
   const int share = Outputs / segments, fours = share / 4, rows = min(64 * Groups, work.in.rows - tile.first_row);
+  float* base = work.residual != nullptr ? work.residual : part.out;
+  const int64_t stride = work.residual != nullptr ? work.residual_stride : part.out_stride;
+  const bool whole = part.rows % 4 == 0 && stride % 4 == 0 && reinterpret_cast<uintptr_t>(base) % 16 == 0;
 #pragma unroll 1
-  for (int i = static_cast<int>(threadIdx.x); i < rows * fours; i += Groups * 128) {
-    const int row = i / fours, col = rank * share + i % fours * 4;
-    if (tile.first_output + col >= part.rows) continue;
-    const uint32_t at = room + static_cast<uint32_t>((row * kPitch<Outputs> + col) * 4);
-    float total[4] = {};
+  for (int first = static_cast<int>(threadIdx.x); first < rows * fours; first += kBatch * kThreads) {
+    float* to[kBatch];
+    uint32_t from[kBatch];
+    int output[kBatch];
+    float4 old[kBatch] = {}, total[kBatch] = {};
+#pragma unroll
+    for (int j = 0; j < kBatch; ++j) {
+      const int i = first + j * kThreads, row = i / fours, col = rank * share + i % fours * 4;
+      output[j] = i < rows * fours ? tile.first_output + col : part.rows;
+      if (output[j] >= part.rows) continue;
+      from[j] = room + static_cast<uint32_t>((row * kPitch<Outputs> + col) * 4);
+      to[j] = base + (tile.first_row + row) * stride + output[j];
+      if (whole && work.residual != nullptr) old[j] = *reinterpret_cast<const float4*>(to[j]);
+    }
 #pragma unroll 4
     for (int segment = 0; segment < segments; ++segment) {
-      const float4 four = load_of(at, segment);
-      total[0] += four.x, total[1] += four.y, total[2] += four.z, total[3] += four.w;
+#pragma unroll
+      for (int j = 0; j < kBatch; ++j) {
+        if (output[j] >= part.rows) continue;
+        const float4 four = load_of(from[j], segment);
+        total[j] = {total[j].x + four.x, total[j].y + four.y, total[j].z + four.z, total[j].w + four.w};
+      }
     }
-    put(work, part, tile.first_row + row, tile.first_output + col, total);
+#pragma unroll
+    for (int j = 0; j < kBatch; ++j)
+      if (output[j] < part.rows) put(work, part, to[j], output[j], old[j], total[j], whole);
   }
 }
 
@@ -180,8 +199,9 @@ bool start_with(cudaStream_t stream, const Products& work) {
 
 }  // namespace
 
+// Where inputs are few, meeting twice costs more than is gained.
 bool spread_rows(cudaStream_t stream, const Products& work) {
-  if (work.segments == 1 || work.gated || work.in.rows > 128) return false;
+  if (work.segments == 1 || work.gated || work.in.rows > 128 || work.cols < 8192) return false;
   return work.type == DType::f16 ? start_with<__half>(stream, work) : start_with<__nv_bfloat16>(stream, work);
 }
 
