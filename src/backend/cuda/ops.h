@@ -48,6 +48,7 @@ class CudaOps final : public Ops {
 
   Tensor repeat(const Step& step) override;
   std::string fetch(Tensor rows, float* numbers, int32_t* best) override;
+  std::string fetch_narrow(Tensor rows, const NarrowBatch& batch, float* numbers) override;
 
   void embed(const Weight& table, const int32_t* ids, int32_t offset, float scale, bool add, Tensor out) override;
   void norm(const Norm& norm, int32_t parts, Tensor in, Tensor out) override;
@@ -112,7 +113,6 @@ class CudaOps final : public Ops {
   // Products of one input with panels. Takes up a norm held back for it.
   void multiply(Products work, Tensor in, std::optional<View> seen, const Residual* residual);
   void multiply_widened(Products work);
-  Products::Next coming(const Products& work);
   void note(cudaError_t status) {
     if (failure_ == cudaSuccess) failure_ = status;
   }
@@ -122,6 +122,10 @@ class CudaOps final : public Ops {
   void plan_attention(const Step& step);
   bool plain(const Step& step) const;
   void queue_best(Tensor rows);
+  void queue_step(Tensor rows, bool best);  // what is left of the step, as a recording if there is to be one
+  void queue_narrow(Tensor rows, const NarrowBatch& batch);
+  void queue_rows(Tensor rows, float* numbers);
+  std::string wait();
 
   Parts parts_;
   const Step* step_ = nullptr;
@@ -129,12 +133,6 @@ class CudaOps final : public Ops {
   std::optional<Held> held_;
   std::optional<HeldNorm> held_norm_;
   std::optional<HeldFinish> held_finish_;
-  // The products of this step and of the last one, in their order: what came next will come next again.
-  struct Passed {
-    Products::Next weights;
-    bool attended = false;  // there was attention between this and the next one
-  };
-  std::vector<Passed> passed_, passed_before_;
   struct Table {
     Rope rope;
     float* numbers;
