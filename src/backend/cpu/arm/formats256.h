@@ -26,6 +26,7 @@ struct SuperGroup {
   static constexpr bool kMins = mins;
   static constexpr bool kSplits = false;
   static constexpr int64_t kDirectRows = 0;
+  static constexpr bool kEights = false;
   static constexpr bool kWidens = false;
   static constexpr int kSubgroups = 8 * halves;
   static constexpr int64_t kScales = mins ? 32 : 16, kMinimums = kScales + kSubgroups * 8;
@@ -77,7 +78,8 @@ struct Q45K : SuperGroup<1, true, false> {
   static constexpr int64_t kBytes = kNibbles + kSpans * kNibbleBytes, kFileBytes = sizeof(Stored);
   static constexpr float kAfter = 1;
   static constexpr bool kSplits = !fifth;
-  static constexpr int64_t kDirectRows = fifth ? 4 : 12;
+  static constexpr int64_t kDirectRows = fifth ? 4 : 16;
+  static constexpr bool kEights = !fifth;
   static constexpr int64_t kSplitRow = 0, kSplitRowBytes = kSplitBytes;
 
 #ifdef __ARM_FEATURE_MATMUL_INT8
@@ -89,6 +91,10 @@ struct Q45K : SuperGroup<1, true, false> {
   static void multiply_tile(const std::byte* tile, int64_t values, const std::byte* group, float* sums,
                             const std::byte* ahead) {
     multiply_q45_k_tile<pairs, fifth>(tile, values, group, sums, ahead);
+  }
+  static void multiply_eight(const std::byte* tile, const std::byte* other, int64_t values, const std::byte* group,
+                             int half, float* sums, const std::byte* ahead) {
+    multiply_q4_k_eight(tile, other, values, group, half, sums, ahead);
   }
 #endif
   static int64_t scale_index(int n, int subgroup) { return kScales + subgroup / 2 * 16 + 2 * n + subgroup % 2; }

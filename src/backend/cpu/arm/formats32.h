@@ -30,6 +30,7 @@ struct Q8_0 {  // [8 float16][4 steps][4 pairs][16]
   static constexpr LoneRow kLoneRow = LoneRow::bytes;
   static constexpr bool kMins = false;
   static constexpr bool kShared = false;
+  static constexpr bool kStarts = false;
   static constexpr float kAfter = 1;
 
   static void factors(const std::byte* group, float32x4_t (&out)[2]) { load_eight_f16(group, out); }
@@ -63,6 +64,7 @@ struct Nibbles {
   static constexpr LoneRow kLoneRow = LoneRow::plain;
   static constexpr bool kMins = false;
   static constexpr bool kShared = true;
+  static constexpr bool kStarts = false;
 
   static void factors(const std::byte* group, float32x4_t (&out)[2]) { load_eight_f16(group, out); }
   static void pack_codes(const std::byte* const (&rows)[kPanel], std::byte* out) {
@@ -90,6 +92,7 @@ struct Q4_0 {
   static constexpr LoneRow kLoneRow = LoneRow::split;
   static constexpr bool kMins = false;
   static constexpr bool kShared = true;
+  static constexpr bool kStarts = kMatrixProducts;
   static constexpr float kAfter = 1.0f / 16;
 
   static void factors(const std::byte* group, float32x4_t (&out)[2]) {
@@ -156,6 +159,7 @@ struct Q4_1 {  // [8 float16][8 float16 minimums][nibbles]
   static constexpr LoneRow kLoneRow = LoneRow::plain;
   static constexpr bool kMins = true;
   static constexpr bool kShared = false;
+  static constexpr bool kStarts = false;
   static constexpr float kAfter = 1;
 
   static void factors(const std::byte* group, float32x4_t (&out)[2]) { load_eight_f16(group, out); }
@@ -188,6 +192,7 @@ template <class Stored, bool signed_code>
 struct FiveBits {  // [8 float16]([8 float16 minimums])[bits][nibbles]
   static constexpr bool kMins = !signed_code;
   static constexpr bool kShared = false;
+  static constexpr bool kStarts = false;
   static constexpr int64_t kBits = kMins ? 32 : 16, kNibbles = kBits + kOneBitBytes;
   static constexpr int64_t kBytes = kNibbles + kNibbleBytes, kFileBytes = sizeof(Stored);
   static constexpr int64_t kWideValues = -1;
@@ -237,6 +242,7 @@ struct MXFP4 {  // [8 exponents][nibbles]
   static constexpr LoneRow kLoneRow = LoneRow::plain;
   static constexpr bool kMins = false;
   static constexpr bool kShared = true;
+  static constexpr bool kStarts = false;
   static constexpr float kAfter = 1;
 
   // 2^(exponent - 128): the exponent field of a float32 less one. What is below the normal numbers counts as zero.

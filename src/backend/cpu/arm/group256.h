@@ -9,6 +9,7 @@
 // factors [4 pairs][4], and with minimums their factors and the minimums [1 or 2][4 pairs][16].
 #pragma once
 
+#include "backend/cpu/arm/group256_eight.h"
 #include "backend/cpu/arm/group256_few.h"
 #include "backend/cpu/arm/group256_row.h"
 #include "backend/cpu/arm/group256_tile.h"
@@ -80,6 +81,7 @@ inline void super_prepare(Tensor in, int64_t begin, int64_t end, std::byte* out)
 // pair, times a power of two that kAfter undoes; kSplits: a row alone is faster split, and then kSplitRow, where split
 // rows of its kind begin, kSplitRowBytes of a group, and multiply_row(), a group with such a row; kDirectRows, up to
 // how many rows are faster straight from packed weights, and if any multiply_tile(), a group with a tile of rows;
+// kEights: two tiles at a time are faster still, and then multiply_eight();
 // pack() eight rows' groups (null: zeros) and unpack() one of them.
 template <class F>
 struct Group256Linear {
@@ -312,11 +314,31 @@ struct Group256Linear {
     write_row(part, part.first_row, output, vld1q_f32(totals), vld1q_f32(totals + 4), F::kAfter);
   }
 
+  // Up to eight rows, more than four.
+  static void eight_rows(const LinearPart& part, int64_t output, int64_t row, int64_t ahead) {
+    const int64_t groups = part.weight->cols / kSuper, apart = groups * kSuperRowBytes;
+    const std::byte* packed = part.weight->data + output / kPanel * groups * F::kBytes;
+    const std::byte* tile = part.prepared + (part.first_row + row) / kTileRows * apart;
+    float sums[2 * kTileFloats] = {};
+    for (int64_t g = 0; g < groups; ++g, tile += kSuperRowBytes, packed += F::kBytes) {
+      F::multiply_eight(tile, tile + apart, kRowValues, packed, 0, sums, ahead > 0 ? packed + ahead : nullptr);
+      F::multiply_eight(tile, tile + apart, kRowValues, packed, 1, sums, nullptr);
+    }
+    for (int64_t i = 0; i < 2 && row < part.rows; ++i, row += kTileRows) {
+      write_stored(part, sums + i * kTileFloats, part.first_row + row, std::min(kTileRows, part.rows - row), output,
+                   F::kAfter);
+    }
+  }
+
   // A panel straight from packed weights, tile after tile. The first brings it from memory.
   static void direct_rows(const LinearPart& part, int64_t output) {
     int64_t groups = part.weight->cols / kSuper, begin = output / kPanel * groups * F::kBytes;
     int64_t ahead = bytes_ahead(*part.weight, begin + groups * F::kBytes);
-    for (int64_t row = 0; row < part.rows; row += kTileRows) {
+    int64_t row = 0;
+    if constexpr (F::kEights) {
+      for (; row + kTileRows < part.rows; row += 2 * kTileRows) eight_rows(part, output, row, row == 0 ? ahead : 0);
+    }
+    for (; row < part.rows; row += kTileRows) {
       int64_t count = std::min(kTileRows, part.rows - row);
       const std::byte* tile = part.prepared + (part.first_row + row) / kTileRows * groups * kSuperRowBytes;
       const std::byte* packed = part.weight->data + begin;
@@ -326,7 +348,7 @@ struct Group256Linear {
         count <= 2 ? F::template multiply_tile<1>(tile, kRowValues, packed, sums, next)
                    : F::template multiply_tile<2>(tile, kRowValues, packed, sums, next);
       }
-      write_tile(part, sums, part.first_row + row, count, output, F::kAfter);
+      write_stored(part, sums, part.first_row + row, count, output, F::kAfter);
     }
   }
 #endif
@@ -348,8 +370,8 @@ struct Group256Linear {
     }
     for (int64_t t = 0; t < tiles; ++t) {
       int64_t row = t * kTileRows;
-      write_tile(part, sums + t * kTileFloats, part.first_row + row, std::min(kTileRows, part.rows - row), output,
-                 F::kAfter);
+      write_stored(part, sums + t * kTileFloats, part.first_row + row, std::min(kTileRows, part.rows - row), output,
+                   F::kAfter);
     }
   }
 

@@ -5,11 +5,13 @@
 // after eight groups sum += run * the row's factor, which is a multiplication less.
 //
 // Prepared rows, per tile of four and group: factors [2 pairs][4], integers [4 steps][2 pairs][16] and, with minimums,
-// sums [2 pairs][4]. Tiles lie segment by segment (RowPlaces), in the order many rows meet a panel. A wide panel, per
+// sums [2 pairs][4]. Tiles lie segment by segment (RowPlaces), in the order many rows meet a panel. Where weights stand
+// for themselves less 8, what sums start from, [2 pairs][4], follows all tiles in the same order. A wide panel, per
 // group: factors [4 pairs][4] and, with minimums, those [4 pairs][4]; apart from them integers [4 steps][4 pairs][16].
 // Packed weights are the format's own business: F::values() gives two steps of a pair of outputs at a time.
 #pragma once
 
+#include "backend/cpu/arm/group32_eight.h"
 #include "backend/cpu/arm/group32_few.h"
 #include "backend/cpu/arm/group32_row.h"
 #include "backend/cpu/arm/group32_tile.h"
@@ -24,6 +26,8 @@ constexpr int kSteps = 4;  // of eight inputs, in a group
 // Groups of a panel that meet all rows before the next do: 20 KiB of a wide panel, which stay in the first cache.
 constexpr int64_t kSegment32 = 64;
 
+constexpr int64_t kStartBytes = 32;  // what sums start from, of a tile, a group
+
 // Where prepared rows lie: [segments][tiles][groups of the segment].
 struct RowPlaces {
   RowPlaces(int64_t rows, int64_t cols, int64_t tile_bytes)
@@ -36,6 +40,8 @@ struct RowPlaces {
   int64_t end(int64_t begin) const { return std::min(groups, begin + segment); }
   // Of a tile, where the segment that begins with group `begin` lies; its groups follow one another.
   int64_t at(int64_t tile, int64_t begin) const { return (begin * tiles + tile * (end(begin) - begin)) * bytes; }
+  // Of what lies `at` there, where the starts of its sums are.
+  int64_t starts_at(int64_t at) const { return groups * tiles * bytes + at / bytes * kStartBytes; }
 };
 
 struct WidePanel {
@@ -63,9 +69,9 @@ struct GroupSum {
   }
 };
 
-template <bool mins, bool shared>
+template <bool mins, bool shared, bool starts>
 struct Group32 {
-  static_assert(!mins || !shared);
+  static_assert(!mins || (!shared && !starts));
   static constexpr int64_t kRowBytes = 32 + kSteps * 32 + (mins ? 32 : 0);  // of a tile, a group
   static constexpr int64_t kFactorBytes = mins ? 128 : 64;                  // of a wide panel, a group
 
@@ -75,9 +81,22 @@ struct Group32 {
     store_f32(out + 16, vzip2q_f32(rows, rows));
   }
 
+  // What sums start from where weights stand for themselves less 8.
+  static void store_starts(const int8x16_t (&q)[kTileRows][2], std::byte* out) {
+    int32x4_t sums[kTileRows];
+#pragma GCC unroll 4
+    for (int r = 0; r < kTileRows; ++r) {
+      const int8x16_t less = vdupq_n_s8(-8);
+      sums[r] = vdotq_s32(vdotq_s32(vdupq_n_s32(0), q[r][0], less), q[r][1], less);
+    }
+    int32x4_t each = vpaddq_s32(vpaddq_s32(sums[0], sums[1]), vpaddq_s32(sums[2], sums[3]));
+    store_pairs(vreinterpretq_f32_s32(each), out);
+  }
+
   // A row that comes alone is prepared in both forms: a tile, then split.
   static int64_t prepared_bytes(int64_t rows, int64_t cols) {
-    return cols / kGroup * (up_to(rows, kTileRows) / kTileRows * kRowBytes + (rows == 1 ? kSplit32Bytes : 0));
+    const int64_t tile = kRowBytes + (starts && rows > 1 ? kStartBytes : 0);
+    return cols / kGroup * (up_to(rows, kTileRows) / kTileRows * tile + (rows == 1 ? kSplit32Bytes : 0));
   }
 
   static void prepare(Tensor in, int64_t begin, int64_t end, std::byte* out) {
@@ -88,10 +107,14 @@ struct Group32 {
   static void prepare_tile(Tensor in, int64_t begin, int64_t end, std::byte* out) {
     auto exists = [&](int64_t r) { return whole || begin + r < end; };  // rows that do not are zero
     const RowPlaces places(in.rows, in.cols, kRowBytes);
-    std::byte *split = out + places.groups * kRowBytes, *tiles = out;
+    std::byte *split = out + places.groups * kRowBytes, *tiles = out, *start = nullptr;
     float32x4_t inverse = vdupq_n_f32(0), factor = inverse;
-    for (int64_t g = 0, next = 0; g < places.groups; ++g, out += kRowBytes, split += kSplit32Bytes) {
-      if (g == next) out = tiles + places.at(begin / kTileRows, g), next = places.end(g);
+    for (int64_t g = 0, next = 0; g < places.groups;
+         ++g, out += kRowBytes, split += kSplit32Bytes, start += kStartBytes) {
+      if (g == next) {
+        const int64_t at = places.at(begin / kTileRows, g);
+        out = tiles + at, start = tiles + places.starts_at(at), next = places.end(g);
+      }
       auto row = [&](int64_t r) { return in.row(begin + r) + g * kGroup; };
       if (!shared || g % kSharedGroups == 0) {
         const int64_t count = shared ? std::min(kSharedGroups, places.groups - g) * kGroup : kGroup;
@@ -123,6 +146,7 @@ struct Group32 {
         for (int r = 0; r < kTileRows; ++r) sum[r] = static_cast<float>(vaddlvq_s8(q[r][0]) + vaddlvq_s8(q[r][1]));
         store_pairs(vmulq_f32(factor, vld1q_f32(sum)), out + 160);
       }
+      if (starts && in.rows > 1) store_starts(q, start);
       if (in.rows == 1) {
         alignas(16) int8_t alone[kGroup];
         vst1q_s8(alone, q[0][0]);
@@ -191,13 +215,13 @@ inline void look_ahead(const std::byte* at) {
 // How a row that comes alone is multiplied: as any other, as Q4_0's split row, or as Q8_0's.
 enum class LoneRow : uint8_t { plain, split, bytes };
 
-// A format F has: kBytes of a packed panel's group, kFileBytes of a group in the file, kMins, kShared; factors() and
-// minimums() of eight outputs; values(): steps 2j and 2j+1 of pair p, times a power of two that kAfter undoes;
-// kWideValues, where in a packed group all values lie as a wide panel has them, or negative; pack() eight rows' groups
-// (null: zeros) and unpack() one of them.
+// A format F has: kBytes of a packed panel's group, kFileBytes of a group in the file, kMins, kShared, kStarts;
+// factors() and minimums() of eight outputs; values(): steps 2j and 2j+1 of pair p, times a power of two that kAfter
+// undoes; kWideValues, where in a packed group all values lie as a wide panel has them, or negative; pack() eight rows'
+// groups (null: zeros) and unpack() one of them.
 template <class F>
 struct Group32Linear {
-  using Form = Group32<F::kMins, F::kShared>;
+  using Form = Group32<F::kMins, F::kShared, F::kStarts>;
   using Sum = GroupSum<F::kShared>;
   static constexpr int64_t kDirectRows = 4;    // up to so many, widening a panel costs more than it saves
   static constexpr int64_t kValueBytes = 256;  // of a wide panel, a group
@@ -334,21 +358,31 @@ struct Group32Linear {
 #endif
 
 #ifdef __ARM_FEATURE_MATMUL_INT8
-  // Up to four rows of Q4_0.
-  static void few_rows_of_nibbles(const LinearPart& part, const RowPlaces& places, int64_t row, int64_t count,
-                                  int64_t output) {
-    const int64_t begin = output / kPanel * places.groups * F::kBytes;
+  // Up to eight rows of Q4_0.
+  static void rows_of_nibbles(const LinearPart& part, const RowPlaces& places, int64_t output) {
+    const int64_t tile = part.first_row / kTileRows, begin = output / kPanel * places.groups * F::kBytes;
     const int64_t ahead = bytes_ahead(*part.weight, begin + places.groups * F::kBytes);
-    const std::byte* group = part.weight->data + begin;
-    float sums[kTileFloats] = {};
+    float sums[2 * kTileFloats] = {};
     for (int64_t g = 0; g < places.groups; g = places.end(g)) {
-      const std::byte *rows = part.prepared + places.at(row / kTileRows, g), *packed = group + g * F::kBytes;
-      const int64_t groups = places.end(g) - g;
-      count <= 2 ? multiply_q4_0_few<1>(rows, packed, groups, packed + ahead, sums)
-                 : multiply_q4_0_few<2>(rows, packed, groups, packed + ahead, sums);
+      const int64_t at = places.at(tile, g), groups = places.end(g) - g;
+      const std::byte *rows = part.prepared + at, *starts = part.prepared + places.starts_at(at);
+      const std::byte *group = part.weight->data + begin + g * F::kBytes, *next = group + ahead;
+      if (part.rows > kTileRows) {
+        multiply_q4_0_eight(rows, starts, group, 0, groups, next, sums);
+        multiply_q4_0_eight(rows, starts, group, 1, groups, nullptr, sums);
+      } else if (part.rows > 2) {
+        multiply_q4_0_few<2>(rows, starts, group, groups, next, sums);
+      } else {
+        multiply_q4_0_few<1>(rows, starts, group, groups, next, sums);
+      }
     }
-    for (int i = 0; i < kTileFloats; ++i) sums[i] *= i % 16 < 8 ? 16.0f : 1.0f;  // low nibbles
-    write_tile(part, sums, row, count, output, F::kAfter);
+    for (int64_t row = 0; row < part.rows; row += kTileRows) {
+      TileSums total;
+#pragma GCC unroll 8
+      for (int i = 0; i < 2 * kPairs; ++i)  // sums of high nibbles are 16-fold
+        total[i] = vmulq_n_f32(vld1q_f32(sums + row * kPanel + 4 * i), i % kPairs < 2 ? 1.0f : F::kAfter);
+      write_sums(part, total, part.first_row + row, std::min(kTileRows, part.rows - row), output, 1.0f);
+    }
   }
 #endif
 
@@ -456,8 +490,7 @@ struct Group32Linear {
     }
 #ifdef __ARM_FEATURE_MATMUL_INT8
     if constexpr (F::kLoneRow == LoneRow::split) {
-      for (; part.rows <= kDirectRows && output < part.end; output += kPanel)
-        few_rows_of_nibbles(part, places, part.first_row, part.rows, output);
+      for (; part.rows <= 2 * kTileRows && output < part.end; output += kPanel) rows_of_nibbles(part, places, output);
     }
 #endif
     for (; output < part.end; output += kPanel) {

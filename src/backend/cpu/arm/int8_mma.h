@@ -29,12 +29,14 @@ inline int64_t equal_parts(int64_t count, int64_t most) {
 
 // Sums of two rows with two outputs. sums() is [row 0 output 0, row 0 output 1, row 1 output 0, row 1 output 1].
 #ifdef __ARM_FEATURE_MATMUL_INT8
+constexpr bool kMatrixProducts = true;
 struct PairSum {
   int32x4_t value = vdupq_n_s32(0);
   void add(int8x16_t rows, int8x16_t outputs) { value = vmmlaq_s32(value, rows, outputs); }
   int32x4_t sums() const { return value; }
 };
 #else
+constexpr bool kMatrixProducts = false;
 struct PairSum {
   int32x4_t same = vdupq_n_s32(0), cross = vdupq_n_s32(0);  // first with first, and first with second
   void add(int8x16_t rows, int8x16_t outputs) {
@@ -169,6 +171,15 @@ inline void write_sums(const LinearPart& part, const TileSums& sums, int64_t row
     vst1q_f32(part.out.row(row + 2 * pair) + output + 4 * half, first);
     vst1q_f32(part.out.row(row + 2 * pair + 1) + output + 4 * half, second);
   }
+}
+
+// The same of sums in memory.
+inline void write_stored(const LinearPart& part, const float* sums, int64_t row, int64_t rows, int64_t output,
+                         float after) {
+  TileSums total;
+#pragma GCC unroll 8
+  for (int i = 0; i < 2 * kPairs; ++i) total[i] = vld1q_f32(sums + 4 * i);
+  write_sums(part, total, row, rows, output, after);
 }
 
 // How far on the loops of one row ask for what they read next, given where in the weight the panel at hand ends: not at
