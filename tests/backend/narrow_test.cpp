@@ -58,7 +58,7 @@ TEST(Narrow, ListsAreCompleteAndLongEnough) {
     for (int32_t count : {1, 7, 50, 250}) {
       const Found found = narrow({.kind = NarrowKind::list, .count = count, .depth = kInfinity}, row);
       expect_complete(found, row);
-      if (cols < 4096 && count > 60) continue;  // few thread groups list few
+      if (cols < 32'000 && count > 60) continue;  // few parts list few
       EXPECT_GE(found.row.count, std::min<int64_t>(count, possible)) << cols;
       EXPECT_LE(found.row.count, count + 16) << cols;
     }
