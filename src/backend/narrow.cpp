@@ -86,7 +86,7 @@ void narrow_on_host(const NarrowAsk& ask, std::span<const float> row, Narrowed& 
   std::vector<NarrowToken> listed(kNarrowListed);
   for (int32_t part = 0; part < parts; ++part) {
     group->begin();
-    narrowing::narrow_part(*group, ask, row.data(), cols, part, found.largest, of[static_cast<size_t>(part)],
+    narrowing::narrow_part(*group, ask, row.data(), cols, part, found.best, of[static_cast<size_t>(part)],
                            listed.data() + int64_t{part} * room);
   }
   group->begin();

@@ -93,32 +93,62 @@ MILLRACE_BOTH float bar_of(const NarrowAsk& ask, float largest) {
   return bar > -FLT_MAX ? bar : -FLT_MAX;
 }
 
+// Takes four tokens into account, those of them that may arrive by the bar.
+MILLRACE_BOTH void race_quad(const NarrowAsk& ask, const float* row, int32_t cols, int32_t at, float largest, float bar,
+                             State& state) {
+  const Quad four = quad_at(row, cols, at);
+  const RaceWords words = race_words(ask.seed, ask.choice, ask.position, static_cast<uint32_t>(at));
+  float scaled[4];
+  bool may[4];
+  for (int i = 0; i < 4; ++i) {
+    scaled[i] = (four.values[i] - largest) * ask.scale;
+    may[i] = race_may_reach(bar, words.high[i], scaled[i]);
+  }
+  if (!(may[0] || may[1] || may[2] || may[3])) return;
+  for (int i = 0; i < 4; ++i) {
+    const float key = may[i] ? race_key(words.high[i], words.low[i], scaled[i]) : HUGE_VALF;
+    if (key < state.key) {
+      state.second = state.key;
+      state.key = key;
+      state.token = {at + i, four.values[i]};
+    } else if (key < state.second) {
+      state.second = key;
+    }
+  }
+}
+
 template <class Group>
 MILLRACE_BOTH void race_part(Group& group, const NarrowAsk& ask, const float* row, int32_t cols, int part, int parts,
-                             float largest, Part& out, NarrowToken* tokens) {
+                             int32_t best, Part& out, NarrowToken* tokens) {
+  const float largest = row[best];
+  // The likeliest token's own arrival is a bar for all others; then that of the first quarter of this part.
   group.each([&](int thread, State& state) {
+    state.key = HUGE_VALF;
+    if (thread != 0) return;
+    const RaceWords words = race_words(ask.seed, ask.choice, ask.position, static_cast<uint32_t>(best));
+    state.key = race_key(words.high[0], words.low[0], 0);
+  });
+  float by = group.least([](const State& state) { return state.key; }) + kRaceMargin;
+  group.each([&](int, State& state) {
     state.key = state.second = HUGE_VALF;
     state.token = {-1, 0};
+  });
 #ifdef __CUDA_ARCH__
 #pragma unroll 1
 #endif
-    for (int quad = 0; quad < kQuads; ++quad) {
-      const int32_t at = place(part, parts, thread, quad);
-      if (at >= cols) break;
-      const Quad four = quad_at(row, cols, at);
-      const RaceWords words = race_words(ask.seed, ask.choice, ask.position, static_cast<uint32_t>(at));
-      for (int i = 0; i < 4; ++i) {
-        const float key = race_key(words.high[i], words.low[i], (four.values[i] - largest) * ask.scale);
-        if (key < state.key) {
-          state.second = state.key;
-          state.key = key;
-          state.token = {at + i, four.values[i]};
-        } else if (key < state.second) {
-          state.second = key;
-        }
+  for (int first = 0, end = 1; first < kQuads; first = end, end = kQuads) {
+    group.each([&](int thread, State& state) {
+#ifdef __CUDA_ARCH__
+#pragma unroll 1
+#endif
+      for (int quad = first; quad < end; ++quad) {
+        const int32_t at = place(part, parts, thread, quad);
+        if (at < cols) race_quad(ask, row, cols, at, largest, by, state);
       }
-    }
-  });
+    });
+    const float so_far = group.least([](const State& state) { return state.key; }) + kRaceMargin;
+    by = so_far < by ? so_far : by;
+  }
   const float least = group.least([](const State& state) { return state.key; });
   const float bar = least + kRaceMargin;
   const int32_t close = group.sum([&](const State& state) {
@@ -194,13 +224,14 @@ MILLRACE_BOTH void list_part(Group& group, const NarrowAsk& ask, const float* ro
   });
 }
 
-// What part `part` of a row has to say about it. `largest` is the row's, and finite. tokens: listed_by_part() of room.
+// What part `part` of a row has to say about it. `best` is where the row's largest logit is, a finite one. tokens:
+// listed_by_part() of room.
 template <class Group>
 MILLRACE_BOTH void narrow_part(Group& group, const NarrowAsk& ask, const float* row, int32_t cols, int part,
-                               float largest, Part& out, NarrowToken* tokens) {
+                               int32_t best, Part& out, NarrowToken* tokens) {
   const int parts = parts_of(cols);
-  if (ask.kind == NarrowKind::race) race_part(group, ask, row, cols, part, parts, largest, out, tokens);
-  if (ask.kind == NarrowKind::list) list_part(group, ask, row, cols, part, parts, largest, out, tokens);
+  if (ask.kind == NarrowKind::race) race_part(group, ask, row, cols, part, parts, best, out, tokens);
+  if (ask.kind == NarrowKind::list) list_part(group, ask, row, cols, part, parts, row[best], out, tokens);
 }
 
 template <class Group>

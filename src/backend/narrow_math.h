@@ -88,6 +88,16 @@ MILLRACE_BOTH float rough_log2(float x) {
 #endif
 }
 
+MILLRACE_BOTH float rough_exp2(float x) {
+#ifdef __CUDA_ARCH__
+  float value;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(value) : "f"(x));
+  return value;
+#else
+  return std::exp2(x);
+#endif
+}
+
 // The binary logarithm of -log(1 - u) / w, u being the random number of these words and w = 2^scaled, scaled <= 0.
 // Whoever arrives first is not after the likeliest token, at 2^5.3 at the latest, and no E but zero is below 2^-53; so
 // what matters has |scaled| < 59, and there this is off by less than 2^-13: 2^-17 of u or 1 - u, 2^-15 where 1 - u is
@@ -106,6 +116,11 @@ MILLRACE_BOTH float race_key(uint32_t high, uint32_t low, float scaled) {
   const float small = u * (1.0f + u * (0.5f + u * 0.33333334f));
   const float exponential = u < 0.015625f ? small : rough_log2(rest) * -0.69314718f;
   return rough_log2(exponential) - scaled;
+}
+
+// False: such a key is above the bar, with a margin between them. Much quicker, from high * 2^-32 <= u <= -log(1 - u).
+MILLRACE_BOTH bool race_may_reach(float bar, uint32_t high, float scaled) {
+  return static_cast<float>(high) <= rough_exp2(scaled + (bar + (32 + kRaceMargin)));
 }
 
 }  // namespace millrace

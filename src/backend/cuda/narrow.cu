@@ -90,12 +90,11 @@ __global__ void __launch_bounds__(kThreads, 4) part_kernel(View logits, NarrowRo
   const int32_t best = room.best[number];
   if (!wanted(ask) || best < 0) return;
   const float* row = row_of(logits, number);
-  const float largest = row[best];
-  if (!finite(largest)) return;
+  if (!finite(row[best])) return;
   ThreadGroup group(shared);
   const int64_t part = number * gridDim.x + blockIdx.x;
   const int32_t listed = narrowing::listed_by_part(static_cast<int32_t>(gridDim.x));
-  narrowing::narrow_part(group, ask, row, logits.cols, static_cast<int>(blockIdx.x), largest,
+  narrowing::narrow_part(group, ask, row, logits.cols, static_cast<int>(blockIdx.x), best,
                          static_cast<Part*>(room.parts)[part],
                          room.listed + number * kNarrowListed + static_cast<int64_t>(blockIdx.x) * listed);
 }
