@@ -287,4 +287,6 @@ cudaError_t many_rows(cudaStream_t stream, const Products& work) {
   return cudaSuccess;
 }
 
+cudaError_t load_many_rows() { return load_kernels(); }
+
 }  // namespace millrace::cuda::portable
