@@ -156,7 +156,6 @@ __global__ void __launch_bounds__(kThreads, 1)
     return;
   }
   const ChunkShares shares(work.all(), teams());
-  wait_for_previous();
   Four team = {
       exchange[number], shared_address(queries[number]), 1 + number, maps.run, thread / 32 % kWarps, {}, {}, {}};
   Stretch<T, D, Shaped, Brought<T, D>> stretch = {step,

@@ -280,11 +280,11 @@ struct Stretch {
         while (read_counter(counter(place)) < chunks) __nanosleep(100);
         if (atomicAdd(counter(place), 1u) == chunks + static_cast<unsigned>(of) - 1) *counter(place) = 0;
       }
+      __threadfence();
+      team.sync();
     } else if (thread == 0) {
       *counter(place) = 0;
     }
-    __threadfence();
-    team.sync();
     const uint32_t mine = static_cast<uint32_t>(team.warp * Join::kRooms * Join::kRoom);
     Join joiner = {written(place, until - 1), int64_t{attention.heads} * kWrittenPitch<D>, place.chunks - until + 1,
                    room + mine, seen_room + mine};
@@ -295,21 +295,24 @@ struct Stretch {
   // room: shared memory for joining, once all chunks are done with; may be what they came through.
   __device__ void run(Feed& feed, uint32_t room, const char* seen_room) {
     const int first = shares.begin(me), last = shares.begin(me + 1);
-    if (first >= last) return;
+    if (first >= last) return wait_for_previous();
     const int g = Four::lane() / 4;
     CutChunks cuts[2] = {};
     ChunkPlace place = work.find(first);
     int sequence = -1, row = 0;
     Sight sight[2] = {};
+    auto look = [&] {
+      sequence = place.sequence;
+      row = step.first_row[sequence];
+      const int position = step.positions[row];
+      sight[0] = {attention.window > 0 ? max(0, position - attention.window + 1) : 0, step.visible[row], position, 0};
+      sight[1] = sight[0];
+    };
+    look();  // the step's arrays were there before the kernel in front
+    wait_for_previous();
     for (int number = first; number < last;) {  // one kv head of a sequence after the other
       const int from = place.chunk, to = min(place.chunks, from + (last - number));
-      if (place.sequence != sequence) {
-        sequence = place.sequence;
-        row = step.first_row[sequence];
-        const int position = step.positions[row];
-        sight[0] = {attention.window > 0 ? max(0, position - attention.window + 1) : 0, step.visible[row], position, 0};
-        sight[1] = sight[0];
-      }
+      if (place.sequence != sequence) look();
       if (Shaped && attention.slopes != nullptr) {
 #pragma unroll
         for (int r = 0; r < 2; ++r)

@@ -2,13 +2,14 @@
 // its two sides) from the first input to the last; its weights come in stretches of a few kilobytes through a ring of
 // its own in shared memory, so many ahead that memory never waits. The first ring full is asked for before the kernel
 // in front has ended: weights do not depend on it.
+#include <algorithm>
+
 #include "backend/cuda/few_rows.cuh"
 
 namespace millrace::cuda {
 namespace {
 
 constexpr int kMostStages = 24;     // of a stream
-constexpr int kFirstStages = 6;     // asked for before anything else
 constexpr int kShared = 220 << 10;  // a deep ring gains more than room for the next kernel would
 
 // How the work is cut: a thread group has every gridDim.x-th unit (a panel, or the two of a gate), a unit has a task
@@ -18,6 +19,7 @@ struct Cut {
   int units, task_bits, segment_bits;
   int segment;  // groups of one; the last may have fewer
   int streams, stages, groups, stage_bytes;
+  int first;  // stages asked for before inputs are
 };
 
 struct Task {
@@ -172,21 +174,20 @@ __global__ void __launch_bounds__(32 * Format::kWarps, 1)
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     __syncwarp();
   }
-  // The first ring full: some before inputs are seen to, which all threads take part in, and the rest after.
+  // The first ring full: some before inputs, the rest behind them, or they would wait until it has arrived.
   Ring early = ring;
   auto fill = [&](int most) {
     for (; asks && most > 0 && early.round == 0 && !ahead.done(); early.next(), --most)
       ahead.next(shared_address(early.at()), early.full());
   };
-  fill(kFirstStages);
+  fill(cut.first);
   char* inputs = shared + cut.streams * cut.stages * cut.stage_bytes;
   const int units = (cut.units + static_cast<int>(gridDim.x) - 1) / static_cast<int>(gridDim.x);
   const Parts parts = {reinterpret_cast<float*>(inputs + work.in.rows * input_pitch(work.cols) + 64) + units,
                        reinterpret_cast<int*>(inputs + work.in.rows * input_pitch(work.cols) + 64)};
   if (Gated || cut.task_bits > 0)
     for (int i = static_cast<int>(threadIdx.x); i < units; i += 32 * Format::kWarps) parts.counts[i] = 0;
-  prepare_input<typename Format::Number, Normed>(work, norm, inputs, room);
-  fill(kMostStages);
+  prepare_input<typename Format::Number, Normed>(work, norm, inputs, room, [&] { fill(kMostStages); });
   if (mine) multiply_stream<Format, Gated>(work, cut, ring, ahead, stream, inputs, parts);
 }
 
@@ -220,6 +221,8 @@ void start(cudaStream_t stream, const Products& work) {
   cut.stage_bytes = cut.groups * Format::kBytes;
   const int64_t fit = fitting();
   cut.stages = static_cast<int>(fit < kMostStages ? fit : kMostStages);
+  static const int first_kb = getenv("FIRST") ? atoi(getenv("FIRST")) : 64;
+  cut.first = std::max(1, (first_kb << 10) / (cut.streams * cut.stage_bytes));
   const Norm none;
   launch(stream, few_rows_kernel<Format, Gated, Normed>, static_cast<unsigned>(grid), 32 * Format::kWarps,
          static_cast<size_t>(other + cut.streams * cut.stages * cut.stage_bytes), work,

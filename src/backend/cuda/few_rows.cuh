@@ -36,25 +36,41 @@ __device__ __forceinline__ void multiply(float (&sums)[4], const uint4& weights,
 inline constexpr int kNormEach = 8;  // times four numbers of a thread, where a norm comes first
 inline constexpr int kWidestInput = kNormEach * 4 * kRowThreads;
 
-template <class T>
-__device__ void bring_input(const Products& work, char* inputs) {
-  const int cols = work.cols;
+// Reads inputs; `meanwhile` is done when the first row has been asked for, before it is there.
+template <class T, class Meanwhile>
+__device__ void bring_input(const Products& work, char* inputs, Meanwhile&& meanwhile) {
+  constexpr int kAtOnce = 8;
+  const int cols = work.cols, threads = static_cast<int>(blockDim.x), thread = static_cast<int>(threadIdx.x);
+  const bool whole_pieces = work.in.form == (std::is_same_v<T, __half> ? Form::f16 : Form::bf16);
   for (int row = 0; row < work.in.rows; ++row) {
     const char* from = static_cast<const char*>(work.in.data) + row * work.in.stride;
     char* to = inputs + row * input_pitch(cols);
-    if (work.in.form == (std::is_same_v<T, __half> ? Form::f16 : Form::bf16)) {
-#pragma unroll 4
-      for (int i = threadIdx.x; i < cols / 8; i += static_cast<int>(blockDim.x)) {
-        const uint4 eight = reinterpret_cast<const uint4*>(from)[i];
-        uint32_t* pairs = reinterpret_cast<uint32_t*>(to) + input_place(i * 8) / 2;
-        pairs[0] = eight.x;
-        pairs[4] = eight.y;
-        pairs[8] = eight.z;
-        pairs[12] = eight.w;
+    if (whole_pieces) {
+      for (int first = 0; first < cols / 8; first += kAtOnce * threads) {
+        uint4 eight[kAtOnce];
+#pragma unroll
+        for (int j = 0; j < kAtOnce; ++j) {
+          const int i = first + j * threads + thread;
+          if (first + j * threads >= cols / 8) break;
+          if (i < cols / 8) eight[j] = reinterpret_cast<const uint4*>(from)[i];
+        }
+        if (row == 0 && first == 0) meanwhile();
+#pragma unroll
+        for (int j = 0; j < kAtOnce; ++j) {
+          const int i = first + j * threads + thread;
+          if (first + j * threads >= cols / 8) break;
+          if (i >= cols / 8) continue;
+          uint32_t* pairs = reinterpret_cast<uint32_t*>(to) + input_place(i * 8) / 2;
+          pairs[0] = eight[j].x;
+          pairs[4] = eight[j].y;
+          pairs[8] = eight[j].z;
+          pairs[12] = eight[j].w;
+        }
       }
     } else {
+      if (row == 0) meanwhile();
 #pragma unroll 2
-      for (int i = threadIdx.x; i < cols; i += static_cast<int>(blockDim.x))
+      for (int i = thread; i < cols; i += threads)
         reinterpret_cast<T*>(to)[input_place(i)] = as<T>(read(work.in, row, i));
     }
   }
@@ -67,21 +83,22 @@ __device__ uint32_t as_two(float low, float high) {
 }
 
 // Rows that are normed first are float32.
-template <class T, int Each>
-__device__ __forceinline__ void norm_input(const Products& work, const Norm& norm, char* inputs, float* room) {
+template <class T, int Each, class Meanwhile>
+__device__ __forceinline__ void norm_input(const Products& work, const Norm& norm, char* inputs, float* room,
+                                           Meanwhile&& meanwhile) {
   NormedRow<Each, true> numbers(norm.kind, norm.epsilon, work.cols, norm.weight);
   wait_for_previous();
 #pragma unroll 1
   for (int row = 0; row < work.in.rows; ++row) {
     const auto* from = reinterpret_cast<const float*>(static_cast<const char*>(work.in.data) + row * work.in.stride);
     char* to = inputs + row * input_pitch(work.cols);
-    numbers.run(
-        norm.bias, room, [&](int i, int) { return *reinterpret_cast<const float4*>(from + i); },
-        [&](int i, const float4& four, int) {
-          uint32_t* pairs = reinterpret_cast<uint32_t*>(to) + input_place(i) / 2;
-          pairs[0] = as_two<T>(four.x, four.y);
-          pairs[4] = as_two<T>(four.z, four.w);
-        });
+    numbers.load([&](int i, int) { return *reinterpret_cast<const float4*>(from + i); });
+    if (row == 0) meanwhile();
+    numbers.finish(norm.bias, room, [&](int i, const float4& four, int) {
+      uint32_t* pairs = reinterpret_cast<uint32_t*>(to) + input_place(i) / 2;
+      pairs[0] = as_two<T>(four.x, four.y);
+      pairs[4] = as_two<T>(four.z, four.w);
+    });
   }
 }
 
@@ -98,9 +115,10 @@ __device__ void write_normed(const Products& work, const char* inputs) {
 }
 
 // Inputs, normed first if need be, and zeros in what the last chunk has beyond them. Waits for the kernel in front; all
-// threads may use what is there afterwards.
-template <class T, bool Normed>
-__device__ void prepare_input(const Products& work, const Norm& norm, char* inputs, float* room) {
+// threads may use what is there afterwards. `meanwhile`: what each thread does while inputs are on their way.
+template <class T, bool Normed, class Meanwhile>
+__device__ void prepare_input(const Products& work, const Norm& norm, char* inputs, float* room,
+                              Meanwhile&& meanwhile) {
   const int cols = work.cols, pitch = input_pitch(cols);
   if (cols % kChunkInputs != 0) {
     for (int i = threadIdx.x; i < work.in.rows * kChunkInputs; i += static_cast<int>(blockDim.x)) {
@@ -111,16 +129,17 @@ __device__ void prepare_input(const Products& work, const Norm& norm, char* inpu
   if constexpr (Normed) {
     if (threadIdx.x >= kRowThreads) {
       wait_for_previous();
+      meanwhile();
     } else if (cols <= kWidestInput / 2) {
-      norm_input<T, kNormEach / 2>(work, norm, inputs, room);
+      norm_input<T, kNormEach / 2>(work, norm, inputs, room, meanwhile);
     } else {
-      norm_input<T, kNormEach>(work, norm, inputs, room);
+      norm_input<T, kNormEach>(work, norm, inputs, room, meanwhile);
     }
     __syncthreads();
     write_normed<T>(work, inputs);
   } else {
     wait_for_previous();
-    bring_input<T>(work, inputs);
+    bring_input<T>(work, inputs, meanwhile);
     __syncthreads();
   }
 }

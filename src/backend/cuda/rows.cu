@@ -35,10 +35,9 @@ __global__ void __launch_bounds__(kRowThreads) norm_kernel(NormParts norm, View 
   const int shift = norm.repeats ? 0 : first;
   NormedRow<Each> numbers(norm.kind, norm.epsilon, norm.width, norm.weight != nullptr ? norm.weight + shift : nullptr);
   wait_for_previous();
-  numbers.run(
-      norm.bias != nullptr ? norm.bias + shift : nullptr, room,
-      [&](int i, int left) { return read_four(in, row, first + i, left); },
-      [&](int i, const float4& four, int left) { write_four(out, row, first + i, four, left); });
+  numbers.load([&](int i, int left) { return read_four(in, row, first + i, left); });
+  numbers.finish(norm.bias != nullptr ? norm.bias + shift : nullptr, room,
+                 [&](int i, const float4& four, int left) { write_four(out, row, first + i, four, left); });
 }
 
 template <int Each>
@@ -48,15 +47,13 @@ __global__ void __launch_bounds__(kRowThreads)
   const int64_t row = blockIdx.x;
   NormedRow<Each> numbers(norm.kind, norm.epsilon, norm.width, norm.weight);
   wait_for_previous();
-  numbers.run(
-      norm.bias, room,
-      [&](int i, int left) {
-        const float4 a = read_four(rows, row, i, left), b = read_four(in, row, i, left);
-        const float4 sum = {a.x + scale * b.x, a.y + scale * b.y, a.z + scale * b.z, a.w + scale * b.w};
-        write_four(rows, row, i, sum, left);
-        return sum;
-      },
-      [&](int i, const float4& four, int left) { write_four(out, row, i, four, left); });
+  numbers.load([&](int i, int left) {
+    const float4 a = read_four(rows, row, i, left), b = read_four(in, row, i, left);
+    const float4 sum = {a.x + scale * b.x, a.y + scale * b.y, a.z + scale * b.z, a.w + scale * b.w};
+    write_four(rows, row, i, sum, left);
+    return sum;
+  });
+  numbers.finish(norm.bias, room, [&](int i, const float4& four, int left) { write_four(out, row, i, four, left); });
 }
 
 // By how many times four numbers a thread has.

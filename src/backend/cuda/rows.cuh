@@ -119,11 +119,14 @@ struct NormedRow {
       v.w = Even || width - i > 3 ? v.w - mean : 0;
     });
   }
-  // get(i, left) are numbers i to i + 3, or as many as are left; put(i, four, left) takes the normed ones. room: eight
-  // numbers in shared memory.
-  template <class Get, class Put>
-  __device__ void run(const float* bias, float* room, Get&& get, Put&& put) {
+  // get(i, left) are numbers i to i + 3, or as many as are left.
+  template <class Get>
+  __device__ void load(Get&& get) {
     each([&](int j, int i) { values[j] = get(i, width - i); });
+  }
+  // put(i, four, left) takes the normed ones. room: eight numbers in shared memory.
+  template <class Put>
+  __device__ void finish(const float* bias, float* room, Put&& put) {
     if (kind == NormKind::layer) {
       float sum = 0;
       each([&](int j, int) { sum += (values[j].x + values[j].y) + (values[j].z + values[j].w); });
