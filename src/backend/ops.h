@@ -17,6 +17,8 @@
 
 namespace millrace {
 
+struct NarrowBatch;
+
 // A matrix of the model as its backend keeps it. `data` is in the backend's own layout.
 struct Weight {
   DType type = DType::f32;     // format of the numbers
@@ -96,9 +98,12 @@ class Ops {
   // is no such step to go by, and the calls are to be made.
   virtual Tensor repeat(const Step&) { return {}; }
   // Waits for the step and brings a result's rows to the host, densely, and where each row's largest number is (the
-  // lowest place of equals; -1 if the row has none). Either may be null. Says what went wrong, or nothing. Only of a
-  // backend that is apart.
+  // lowest place of equals; -1 if the row has none). Either may be null. Says what went wrong, or nothing. By
+  // default the host does it, with rows that it can read.
   virtual std::string fetch(Tensor rows, float* numbers, int32_t* best);
+  // The same, but of each row what its ask says (backend/narrow.h); whole ones go to their place in `numbers`. At most
+  // kNarrowRows.
+  virtual std::string fetch_narrow(Tensor rows, const NarrowBatch& batch, float* numbers);
 
   // ---- primitives -------------------------------------------------------------------------------------------------
   // out[r] = table[ids[r]] * scale, or added to out[r] if `add`. ids on the backend, [out.rows]; offset is added to

@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <limits>
+#include <memory>
+#include <string_view>
 
 #include "base/check.h"
 #include "base/checked.h"
@@ -28,8 +31,20 @@ int64_t arrays_bytes(const ExecutorOptions& options, const CacheLayout& layout) 
   return bytes;
 }
 
+// Rows that can be brought in part. MILLRACE_SAMPLING=host: none, for comparison.
+int64_t narrow_rows(const ExecutorOptions& options, const ModelSpec& spec) {
+  const char* where = std::getenv("MILLRACE_SAMPLING");
+  if (spec.vocab > kNarrowCols || (where != nullptr && std::string_view(where) == "host")) return 0;
+  return std::min(options.wanted, kNarrowRows);
+}
+
+int64_t logits_bytes(const ExecutorOptions& options, const ModelSpec& spec) {
+  const int64_t bytes = int64_t{options.wanted} * spec.vocab * static_cast<int64_t>(sizeof(float));
+  return (bytes + kAlignment - 1) & -kAlignment;
+}
+
 int64_t results_bytes(const ExecutorOptions& options, const ModelSpec& spec) {
-  return int64_t{options.wanted} * spec.vocab * static_cast<int64_t>(sizeof(float));
+  return logits_bytes(options, spec) + NarrowBatch::bytes(narrow_rows(options, spec));
 }
 
 // The arrays of a step, and logits on the host where they are computed elsewhere.
@@ -125,6 +140,8 @@ Result<void> Executor::take_staging(Backend& backend) {
   if (apart_) {
     TRY(std::byte * results, backend.allocate_results(results_bytes(plan_.options, model_.spec())));
     results_ = reinterpret_cast<float*>(results);
+    narrow_rows_ = narrow_rows(plan_.options, model_.spec());
+    take_narrow(results + logits_bytes(plan_.options, model_.spec()));
     best_.resize(static_cast<size_t>(plan_.options.wanted));
   }
   TRY(std::byte * memory, backend.allocate(Purpose::staging, arrays_bytes(plan_.options, plan_.layout)));
@@ -148,6 +165,16 @@ Result<void> Executor::take_staging(Backend& backend) {
   step_.groups = groups_;
   views_ = kv_views(model_.spec(), store_);
   return {};
+}
+
+void Executor::take_narrow(std::byte* memory) {
+  const auto rows = static_cast<size_t>(narrow_rows_);
+  batch_.tokens = reinterpret_cast<NarrowToken*>(memory);
+  batch_.found = reinterpret_cast<Narrowed*>(batch_.tokens + rows * kNarrowTokens);
+  batch_.asks = reinterpret_cast<NarrowAsk*>(batch_.found + rows);
+  std::uninitialized_value_construct_n(batch_.tokens, rows * kNarrowTokens);
+  std::uninitialized_value_construct_n(batch_.found, rows);
+  std::uninitialized_value_construct_n(batch_.asks, rows);
 }
 
 int32_t Executor::vocab() const { return model_.spec().vocab; }
@@ -213,6 +240,7 @@ void Executor::fail(const std::string& failure, Tensor logits) {
   ++counters_.failed;
   std::fill_n(results_, logits.rows * logits.cols, std::numeric_limits<float>::quiet_NaN());
   std::fill(best_.begin(), best_.end(), -1);
+  std::fill_n(batch_.found, narrow_rows_, Narrowed{});
 }
 
 Tensor Executor::run(std::span<const Chunk> chunks) {
@@ -220,6 +248,7 @@ Tensor Executor::run(std::span<const Chunk> chunks) {
   if (!apart_) return logits;
   logits.cols = vocab();
   if (std::string failure = ops_->fetch(logits, results_, nullptr); !failure.empty()) fail(failure, logits);
+  counters_.whole += logits.rows;
   return {reinterpret_cast<std::byte*>(results_), DType::f32, logits.rows, logits.cols,
           logits.cols * static_cast<int64_t>(sizeof(float))};
 }
@@ -229,6 +258,29 @@ std::span<const int32_t> Executor::run_best(std::span<const Chunk> chunks) {
   const Tensor logits = pass(chunks);
   if (std::string failure = ops_->fetch(logits, nullptr, best_.data()); !failure.empty()) fail(failure, logits);
   return std::span(best_).first(static_cast<size_t>(logits.rows));
+}
+
+std::span<const Narrowed> Executor::run_narrow(std::span<const Chunk> chunks) {
+  last_ = pass(chunks);
+  last_.cols = vocab();
+  CHECK(narrows(last_.rows), "{} rows, of at most {}", last_.rows, narrow_rows_);
+  if (std::string failure = ops_->fetch_narrow(last_, batch_, results_); !failure.empty()) fail(failure, last_);
+  for (int64_t i = 0; i < last_.rows; ++i)
+    ++(batch_.asks[i].kind == NarrowKind::whole ? counters_.whole : counters_.narrow);
+  return {batch_.found, static_cast<size_t>(last_.rows)};
+}
+
+std::span<const float> Executor::row(int64_t index) const {
+  return {results_ + index * vocab(), static_cast<size_t>(vocab())};
+}
+
+std::span<const float> Executor::fetch_row(int64_t index) {
+  const Tensor one = {last_.data + index * last_.stride, last_.type, 1, last_.cols, last_.stride};
+  float* to = results_ + index * vocab();
+  if (std::string failure = ops_->fetch(one, to, nullptr); !failure.empty())
+    std::fill_n(to, vocab(), std::numeric_limits<float>::quiet_NaN());
+  ++counters_.unsettled;
+  return row(index);
 }
 
 }  // namespace millrace

@@ -49,6 +49,8 @@ struct Sampled {
   std::vector<SampledRow> rows;       // one per work
   std::vector<uint8_t> failed_moves;  // by move; may be empty: all worked
   double seconds = 0;                 // how long the step took
+  // Rows of logits that a machine apart brought in part; whole; and whole because the part did not settle the token.
+  int64_t narrow_rows = 0, whole_rows = 0, unsettled_rows = 0;
 };
 
 // Something to tell whoever waits for a request.

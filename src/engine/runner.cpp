@@ -48,16 +48,19 @@ void Runner::fail(Answer& answer, Error why, SampledRow& row) {
   row.error = std::move(why);
 }
 
+std::span<const Token> Runner::banned_now(const Launch::Item& item) const {
+  const Request& asked = *item.asked;
+  const bool too_short = item.begin + item.count - static_cast<int>(asked.prompt.size()) < asked.min_tokens;
+  return too_short ? std::span<const Token>(asked.stop_tokens) : std::span<const Token>();
+}
+
 void Runner::choose(const Launch::Item& item, std::span<const float> logits, SampledRow& row) {
   Answer& answer = this->answer(item);
   const Request& asked = *item.asked;
   // A step whose result was thrown away is repeated: what it chose last time is chosen again.
   answer.tokens.resize(static_cast<size_t>(item.begin + item.count));
   if (answer.error) return fail(answer, *answer.error, row);
-  bool too_short = static_cast<int>(answer.tokens.size() - asked.prompt.size()) < asked.min_tokens;
-  std::span<const Token> banned_now;
-  if (too_short) banned_now = asked.stop_tokens;
-  auto token = answer.sampler->sample(logits, answer.tokens, scratch_, banned_now);
+  auto token = answer.sampler->sample(logits, answer.tokens, scratch_, banned_now(item));
   if (!token.ok()) return fail(answer, token.error(), row);
   answer.tokens.push_back(*token);
   row.tokens.push_back(*token);
@@ -88,6 +91,56 @@ void Runner::take_best(const Launch::Item& item, int32_t best, SampledRow& row) 
   row.tokens.push_back(best);
 }
 
+// What to bring of the item's row. Log-probabilities are of all tokens, and so is what is wrong with a refused sampler.
+NarrowAsk Runner::ask_of(const Launch::Item& item) {
+  const Answer& answer = this->answer(item);
+  if (answer.error || item.asked->logprobs >= 0) return {.kind = NarrowKind::whole};
+  return answer.sampler->narrow_ask(executor_.vocab(), static_cast<size_t>(item.begin + item.count), banned_now(item));
+}
+
+void Runner::choose_narrow(const Launch::Item& item, const NarrowAsk& ask, const Narrowed& found, int64_t index,
+                           SampledRow& row) {
+  if (ask.kind == NarrowKind::whole) return choose(item, executor_.row(index), row);
+  Answer& answer = this->answer(item);
+  answer.tokens.resize(static_cast<size_t>(item.begin + item.count));
+  const auto token = answer.sampler->sample_narrow(ask, found, answer.tokens, scratch_, banned_now(item));
+  if (!token) return choose(item, executor_.fetch_row(index), row);
+  answer.tokens.push_back(*token);
+  row.tokens.push_back(*token);
+}
+
+void Runner::run_greedy(const Launch& launch, Sampled& sampled) {
+  std::span<const int32_t> best = executor_.run_best(chunks_);
+  size_t row = 0;
+  for (size_t i = 0; i < launch.used; ++i) {
+    if (launch.items[i].samples) take_best(launch.items[i], best[row++], sampled.rows[i]);
+  }
+}
+
+void Runner::run_narrow(const Launch& launch, Sampled& sampled) {
+  std::span<NarrowAsk> asks = executor_.asks();
+  size_t row = 0;
+  for (size_t i = 0; i < launch.used; ++i) {
+    if (launch.items[i].samples) asks[row++] = ask_of(launch.items[i]);
+  }
+  std::span<const Narrowed> found = executor_.run_narrow(chunks_);
+  row = 0;
+  for (size_t i = 0; i < launch.used; ++i) {
+    if (!launch.items[i].samples) continue;
+    choose_narrow(launch.items[i], asks[row], found[row], static_cast<int64_t>(row), sampled.rows[i]);
+    ++row;
+  }
+}
+
+void Runner::run_whole(const Launch& launch, Sampled& sampled) {
+  Tensor logits = executor_.run(chunks_);
+  int64_t row = 0;
+  for (size_t i = 0; i < launch.used; ++i) {
+    if (!launch.items[i].samples) continue;
+    choose(launch.items[i], {logits.row(row++), static_cast<size_t>(executor_.vocab())}, sampled.rows[i]);
+  }
+}
+
 void Runner::run(Launch& launch, Sampled& sampled) {
   auto begin = std::chrono::steady_clock::now();
   for (RequestId request : launch.forget) {
@@ -95,6 +148,7 @@ void Runner::run(Launch& launch, Sampled& sampled) {
   }
   launch.forget.clear();
   sampled.rows.assign(launch.used, {});
+  const Executor::Counters before = executor_.counters();
   carry_out(launch.moves, executor_.store(), second_, sampled.failed_moves);
   chunks_.clear();
   for (size_t i = 0; i < launch.used; ++i) {
@@ -107,20 +161,21 @@ void Runner::run(Launch& launch, Sampled& sampled) {
                        .tables = item.tables,
                        .wanted = item.samples ? 1 : 0});
   }
-  if (!chunks_.empty() && executor_.picks() && all_greedy(launch)) {
-    std::span<const int32_t> best = executor_.run_best(chunks_);
-    size_t row = 0;
-    for (size_t i = 0; i < launch.used; ++i) {
-      if (launch.items[i].samples) take_best(launch.items[i], best[row++], sampled.rows[i]);
-    }
-  } else if (!chunks_.empty()) {
-    Tensor logits = executor_.run(chunks_);
-    int64_t row = 0;
-    for (size_t i = 0; i < launch.used; ++i) {
-      if (!launch.items[i].samples) continue;
-      choose(launch.items[i], {logits.row(row++), static_cast<size_t>(executor_.vocab())}, sampled.rows[i]);
+  if (!chunks_.empty()) {
+    int64_t rows = 0;
+    for (const Chunk& chunk : chunks_) rows += chunk.wanted;
+    if (executor_.picks() && all_greedy(launch)) {
+      run_greedy(launch, sampled);
+    } else if (executor_.picks() && executor_.narrows(rows)) {
+      run_narrow(launch, sampled);
+    } else {
+      run_whole(launch, sampled);
     }
   }
+  const Executor::Counters& after = executor_.counters();
+  sampled.narrow_rows = after.narrow - before.narrow;
+  sampled.whole_rows = after.whole - before.whole;
+  sampled.unsettled_rows = after.unsettled - before.unsettled;
   executor_.store().copy(launch.snapshots);
   sampled.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }

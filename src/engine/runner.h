@@ -54,6 +54,13 @@ class Runner {
   void choose(const Launch::Item& item, std::span<const float> logits, SampledRow& row);
   void fail(Answer& answer, Error why, SampledRow& row);
   bool all_greedy(const Launch& launch);
+  std::span<const Token> banned_now(const Launch::Item& item) const;  // before the least length
+  NarrowAsk ask_of(const Launch::Item& item);
+  void choose_narrow(const Launch::Item& item, const NarrowAsk& ask, const Narrowed& found, int64_t index,
+                     SampledRow& row);
+  void run_greedy(const Launch& launch, Sampled& sampled);
+  void run_narrow(const Launch& launch, Sampled& sampled);
+  void run_whole(const Launch& launch, Sampled& sampled);
   void take_best(const Launch::Item& item, int32_t best, SampledRow& row);
 
   Executor& executor_;

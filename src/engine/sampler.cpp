@@ -7,60 +7,28 @@
 
 #include "base/rng.h"
 #include "engine/sampler_penalty.h"
+#include "engine/sampler_run.h"
 
 namespace millrace {
 namespace {
 
-constexpr float kNever = -std::numeric_limits<float>::infinity();
 constexpr uint32_t kXtcDraw = 0xFFFFFFFF;  // token ids are below 2^31, so this number is nobody's
 constexpr size_t kFirstGuess = 128;        // how many candidates a search for a mass begins with
 
 }  // namespace
 
-// One pass through the steps. Candidates are either all of `logits_` that are above -infinity (`dense`), or the list.
-class SampleRun {
- public:
-  SampleRun(const Sampling& sampling, SamplerScratch& scratch)
-      : s_(sampling), scratch_(scratch), list_(scratch.candidates_) {}
-
-  Result<void> adjust(std::span<const float> logits, std::span<const Token> context, std::span<const Token> banned_now);
-  void truncate(const Draw& draw);
-  void truncate_mirostat(double mu);
-  Token greedy() const { return largest_.id; }
-  Token race(Draw draw);
-  std::vector<TokenProbability> distribution() const;
-  double surprise(Token token) const;  // bits, under the tempered distribution before mirostat's truncation
-
- private:
-  void keep_sigma();
-  void keep_top_k();
-  void keep_typical();
-  void keep_top_p();
-  void keep_min_p(float lowest);
-  void take_xtc(const Draw& draw);
-
-  double weight(float logit) const { return std::exp(static_cast<double>(logit - largest_.logit)); }
-  double tempered(float logit) const { return std::exp(static_cast<double>(logit - largest_.logit) / s_.temperature); }
-  double total() const;  // of weight over the candidates
-  size_t count_to_mass(double mass, double sum) const;
-  void sort();
-  template <class F>
-  void for_each(F body) const;
-
-  const Sampling& s_;
-  SamplerScratch& scratch_;
-  std::vector<Candidate>& list_;
-  bool dense_ = true;
-  bool sorted_ = false;
-  Candidate largest_;  // of the adjusted logits; weights are relative to it
-};
-
 Result<void> SampleRun::adjust(std::span<const float> logits, std::span<const Token> context,
                                std::span<const Token> banned_now) {
   CHECK(logits.size() == scratch_.logits_.size(), "{} logits, scratch for {}", logits.size(), scratch_.logits_.size());
   TRY_VOID(find_largest(logits));  // NaN must not hide behind a ban
+  std::copy(logits.begin(), logits.end(), scratch_.logits_.begin());
+  change(context, banned_now);
+  TRY(largest_, find_largest(scratch_.logits_));
+  return {};
+}
+
+void SampleRun::change(std::span<const Token> context, std::span<const Token> banned_now) {
   std::vector<float>& own = scratch_.logits_;
-  std::copy(logits.begin(), logits.end(), own.begin());
   for (const LogitBias& bias : s_.bias) own[static_cast<size_t>(bias.token)] += bias.bias;
   apply_penalties(s_, context, own, scratch_.counts_);
   apply_dry(s_, context, own, scratch_.matches_, scratch_.repeats_);
@@ -69,8 +37,6 @@ Result<void> SampleRun::adjust(std::span<const float> logits, std::span<const To
   for (Token token : banned_now) {
     if (token >= 0 && token < scratch_.vocab()) own[static_cast<size_t>(token)] = kNever;
   }
-  TRY(largest_, find_largest(own));
-  return {};
 }
 
 template <class F>
@@ -99,16 +65,26 @@ void SampleRun::sort() {
 void SampleRun::truncate(const Draw& draw) {
   if (s_.top_n_sigma > 0) keep_sigma();
   if (s_.top_k > 0) keep_top_k();
+  truncate_further(draw);
+}
+
+void SampleRun::truncate_further(const Draw& draw) {
   if (s_.typical < 1) keep_typical();
   if (s_.top_p < 1) keep_top_p();
-  if (s_.min_p > 0) {
-    float top = largest_.logit;
-    if (!dense_) top = std::min_element(list_.begin(), list_.end(), likelier)->logit;
-    keep_min_p(static_cast<float>(top + std::log(s_.min_p)));
-  }
+  truncate_last(draw);
+}
+
+void SampleRun::truncate_last(const Draw& draw) {
+  if (s_.min_p > 0) keep_min_p(min_p_bar());
   if (s_.xtc_probability > 0 && s_.xtc_threshold <= 0.5) take_xtc(draw);
   // Typical and XTC may have removed the likeliest; weights far below the reference would vanish at low temperatures.
   if (!dense_) largest_ = *std::min_element(list_.begin(), list_.end(), likelier);
+}
+
+float SampleRun::min_p_bar() const {
+  float top = largest_.logit;
+  if (!dense_) top = std::min_element(list_.begin(), list_.end(), likelier)->logit;
+  return static_cast<float>(top + std::log(s_.min_p));
 }
 
 // Keeps what is at or above `lowest`; the likeliest always is.
@@ -254,14 +230,18 @@ Token SampleRun::race(Draw draw) {
     race_candidates(scratch_.logits_, largest_.logit, static_cast<float>(1 / s_.temperature), draw, list_);
     dense_ = false;
   }
-  double best = std::numeric_limits<double>::infinity();
-  Token winner = largest_.id;
+  return race_list(draw).winner;
+}
+
+SampleRun::Finish SampleRun::race_list(Draw draw) const {
+  Finish finish = {largest_.id, std::numeric_limits<double>::infinity()};
   for (const Candidate& candidate : list_) {
     draw.draw = static_cast<uint32_t>(candidate.id);
     double arrival = -std::log1p(-uniform(draw)) / tempered(candidate.logit);
-    if (arrival < best || (arrival == best && candidate.id < winner)) best = arrival, winner = candidate.id;
+    if (arrival < finish.time || (arrival == finish.time && candidate.id < finish.winner))
+      finish = {candidate.id, arrival};
   }
-  return winner;
+  return finish;
 }
 
 std::vector<TokenProbability> SampleRun::distribution() const {

@@ -5,6 +5,8 @@
 #include <cmath>
 #include <limits>
 
+#include "backend/narrow_math.h"
+
 namespace millrace {
 namespace {
 
@@ -23,29 +25,6 @@ inline float at_least(float x, float least) {
 inline int32_t ordered(float x) {
   int32_t bits = std::bit_cast<int32_t>(x);
   return bits ^ ((bits >> 31) & 0x7FFFFFFF);
-}
-
-inline float exp_lane(float x) {
-  constexpr float kLog2e = 1.44269504f, kLn2High = 0.693359375f, kLn2Low = -2.12194440e-4f;
-  constexpr float kRound = 12582912.0f;  // 1.5 * 2^23: adding it rounds to a whole number
-  constexpr float kLeast = -87.0f;
-  float bounded = at_least(x, kLeast);
-  float shifted = bounded * kLog2e + kRound;
-  float whole = shifted - kRound;
-  float r = bounded - whole * kLn2High;
-  r = r - whole * kLn2Low;
-  float sum = 1.0f / 5040.0f;
-  sum = sum * r + 1.0f / 720.0f;
-  sum = sum * r + 1.0f / 120.0f;
-  sum = sum * r + 1.0f / 24.0f;
-  sum = sum * r + 1.0f / 6.0f;
-  sum = sum * r + 0.5f;
-  sum = sum * r + 1.0f;
-  sum = sum * r + 1.0f;
-  int32_t power = (std::bit_cast<int32_t>(shifted) - std::bit_cast<int32_t>(kRound) + 127) << 23;
-  uint32_t value = std::bit_cast<uint32_t>(sum * std::bit_cast<float>(power));
-  uint32_t keep = 0u - static_cast<uint32_t>(std::bit_cast<uint32_t>(x) <= std::bit_cast<uint32_t>(kLeast));
-  return std::bit_cast<float>(value & keep);
 }
 
 // Calls body(pointer to kLanes values) over the whole row; the end is padded with -infinity.
@@ -85,7 +64,7 @@ Error bad_logit(std::span<const float> logits) {
 
 }  // namespace
 
-float fast_exp(float x) { return exp_lane(x); }
+float fast_exp(float x) { return exp_below(x); }
 
 Result<Candidate> find_largest(std::span<const float> logits) {
   int32_t best[kLanes], least[kLanes];
@@ -113,7 +92,7 @@ WeightSums sum_weights(std::span<const float> logits, float largest, float inver
     float below[kLanes], weight[kLanes];
     for (size_t i = 0; i < kLanes; ++i) {
       below[i] = values[i] - largest;
-      weight[i] = exp_lane(below[i] * inverse_temperature);
+      weight[i] = exp_below(below[i] * inverse_temperature);
       below[i] = at_least(below[i], -std::numeric_limits<float>::max());  // -infinity times zero would be NaN
     }
     for (size_t i = 0; i < kLanes; ++i) {
@@ -149,7 +128,7 @@ void race_candidates(std::span<const float> logits, float largest, float inverse
                      std::vector<Candidate>& out) {
   out.clear();
   // u <= -log(1 - u), so u / w bounds an arrival from below, and u / (1 - u) / w from above. Nobody whose lower bound
-  // is after the smallest upper bound so far can win; the factors cover the roughness of exp_lane.
+  // is after the smallest upper bound so far can win; the factors cover the roughness of exp_below.
   double bar = std::numeric_limits<double>::infinity();
   for_lanes(logits, [&](const float* values, size_t first) {
     double u[kLanes];
@@ -158,7 +137,7 @@ void race_candidates(std::span<const float> logits, float largest, float inverse
     uniforms(from, u);
     double weight[kLanes];
     for (size_t i = 0; i < kLanes; ++i) {
-      weight[i] = static_cast<double>(exp_lane((values[i] - largest) * inverse_temperature)) * 1.0001 + 1e-37;
+      weight[i] = static_cast<double>(exp_below((values[i] - largest) * inverse_temperature)) * 1.0001 + 1e-37;
     }
     int32_t close = 0;
     for (size_t i = 0; i < kLanes; ++i) close |= static_cast<int32_t>(u[i] <= bar * weight[i]);

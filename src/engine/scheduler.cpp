@@ -152,6 +152,9 @@ void Scheduler::note_step(const StepPlan& plan, const Sampled& sampled, double n
   ++metrics_.steps;
   metrics_.computed_tokens += plan.tokens;
   metrics_.step_seconds.add(sampled.seconds);
+  metrics_.narrow_rows += sampled.narrow_rows;
+  metrics_.whole_rows += sampled.whole_rows;
+  metrics_.unsettled_rows += sampled.unsettled_rows;
   metrics_.step_tokens.add(plan.tokens);
   metrics_.step_sequences.add(static_cast<double>(plan.work.size()));
   metrics_.last_event = now;

@@ -109,6 +109,12 @@ void own_names(Page& page, const Engine::Snapshot& snapshot) {
   page.counter("millrace_requests_refused_total", "Requests the queue had no room for, or that could not be on time.",
                static_cast<double>(m.refused));
   page.counter("millrace_steps_total", "Steps computed.", static_cast<double>(m.steps));
+  const std::pair<std::string_view, int64_t> rows[] = {
+      {"part", m.narrow_rows}, {"whole", m.whole_rows}, {"unsettled", m.unsettled_rows}};
+  page.counters(
+      "millrace_sampled_rows_total",
+      "Rows of logits a GPU brought to sample from: in part, whole, whole because the part did not settle it.",
+      "brought", rows);
   page.histogram("millrace_step_sequences", "Sequences in a step.", m.step_sequences, kCounts);
   page.histogram("millrace_step_seconds", "Length of a step.", m.step_seconds, kShort);
 }

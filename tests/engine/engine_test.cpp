@@ -134,6 +134,63 @@ INSTANTIATE_TEST_SUITE_P(Ways, EngineUnderPressure,
                          testing::Values(Pressure{false, 0, "fcfs"}, Pressure{true, 0, "fcfs"},
                                          Pressure{false, 1 << 20, "fcfs"}, Pressure{true, 1 << 20, "priority"}));
 
+// The CPU, but as a machine apart would be: what it computed is brought, row by row or in part.
+class Apart final : public Backend {
+ public:
+  explicit Apart(std::unique_ptr<Backend> inner) : inner_(std::move(inner)) {}
+  std::string description() const override { return inner_->description(); }
+  int64_t weight_bytes(DType type, int64_t rows, int64_t cols, WeightUse use) const override {
+    return inner_->weight_bytes(type, rows, cols, use);
+  }
+  Result<Weight> upload(const HostMatrix& matrix, WeightUse use, std::span<const float> bias) override {
+    return inner_->upload(matrix, use, bias);
+  }
+  Result<const float*> upload_vector(std::span<const float> values) override { return inner_->upload_vector(values); }
+  Result<std::byte*> allocate(Purpose purpose, int64_t bytes) override { return inner_->allocate(purpose, bytes); }
+  int64_t used(Purpose purpose) const override { return inner_->used(purpose); }
+  void set_limit(int64_t bytes) override { inner_->set_limit(bytes); }
+  int64_t fixed_workspace() const override { return inner_->fixed_workspace(); }
+  Result<std::unique_ptr<Ops>> make_ops(int64_t bytes) override { return inner_->make_ops(bytes); }
+  bool apart() const override { return true; }
+
+ private:
+  std::unique_ptr<Backend> inner_;
+};
+
+// Neighbours decide what a step brings of a row: nothing but the best token, a list, the whole row. The answers are
+// those of reading whole rows.
+TEST(Engine, PartsOfRowsGiveTheAnswersOfWholeRows) {
+  constexpr int kRequests = 60;
+  TinyModel tiny = TinyModel::open("llama-gqa-rope3", 2);
+  std::vector<Request> all = requests(kRequests);
+  for (size_t i = 0; i < all.size(); ++i) {
+    Sampling& sampling = all[i].sampling;
+    if (i % 5 == 1) sampling.top_k = 20;
+    if (i % 5 == 2) sampling.top_p = 0.8;
+    if (i % 5 == 3) sampling.min_p = 0.1;
+    if (i % 7 == 3) sampling.repetition = 1.2;
+    if (i % 11 == 5) sampling.typical = 0.9;
+    if (i % 9 == 4) all[i].min_tokens = 3, all[i].stop_tokens = {7, 8, 9};
+    if (i % 13 == 6) all[i].logprobs = 2;
+  }
+  const Answers expected = alone(tiny, all);
+  tiny.model.reset();
+  tiny.backend = std::make_unique<Apart>(std::move(tiny.backend));
+  tiny.model = Model::load(tiny.checkpoint, *tiny.backend).value();
+  EngineOptions options = {.executor = {.context = 160}, .limits = {.step_tokens = 64, .max_sequences = 16}};
+  auto engine = Engine::create(*tiny.model, *tiny.backend, options).value();
+  Collector collector(kRequests);
+  for (int i = 0; i < kRequests; ++i) {
+    const Request& request = all[static_cast<size_t>(i)];
+    engine->submit(request, collector.listener(i, request.choices));
+  }
+  EXPECT_EQ(collector.wait(), expected);
+  const Metrics metrics = engine->snapshot().metrics;
+  EXPECT_GT(metrics.narrow_rows, metrics.whole_rows);
+  EXPECT_GT(metrics.whole_rows, 0);
+  EXPECT_LT(metrics.unsettled_rows, metrics.narrow_rows / 4);
+}
+
 TEST(Engine, RefusesWithTheNumbers) {
   TinyModel tiny = TinyModel::open("llama-mha", 1);
   auto engine =

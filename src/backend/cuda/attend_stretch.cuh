@@ -14,7 +14,8 @@ namespace millrace::cuda {
 
 static_assert(kTeamWarps == kJoiners);
 inline constexpr int kTeamThreads = kTeamWarps * 32;
-inline constexpr int kShareFrom = 48;  // written chunks from which on joining them is shared
+inline constexpr int kShareFrom = 48;   // written chunks from which on joining them is shared
+inline constexpr int kFewRecords = 16;  // so many are joined without a detour through shared memory
 
 struct ChunkPlace {
   int sequence, kv_head, chunk;
@@ -265,6 +266,40 @@ struct Stretch {
                  before[i] + static_cast<unsigned>(cuts[i].count) == static_cast<unsigned>(cuts[i].place.chunks);
     }
   }
+  // Few records: each thread joins four numbers of a row, and asks for all of it at once.
+  __device__ void join_few(const float* from, int records, int kv_head, int row) const {
+    constexpr int kAtOnce = 8;
+    const int64_t stride = int64_t{attention.heads} * kWrittenPitch<D>;
+#pragma unroll 1
+    for (int i = thread * 4; i < group * D; i += Four::kThreads * 4) {
+      const float* at = from + i / D * kWrittenPitch<D>;
+      float base = -INFINITY, total = 0;
+      float4 sum = {};
+#pragma unroll 1
+      for (int first = 0; first < records; first += kAtOnce) {
+        float4 values[kAtOnce];
+        float2 sums[kAtOnce];
+#pragma unroll
+        for (int j = 0; j < kAtOnce; ++j) {
+          if (first + j >= records) break;
+          values[j] = __ldcg(reinterpret_cast<const float4*>(at + (first + j) * stride + i % D));
+          sums[j] = __ldcg(reinterpret_cast<const float2*>(at + (first + j) * stride + D));
+        }
+#pragma unroll
+        for (int j = 0; j < kAtOnce; ++j) {
+          if (first + j >= records) break;
+          const Factors factors = join(base, total, sums[j].x, sums[j].y);
+          sum.x = fmaf(values[j].x, factors.of_chunk, sum.x * factors.of_all);
+          sum.y = fmaf(values[j].y, factors.of_chunk, sum.y * factors.of_all);
+          sum.z = fmaf(values[j].z, factors.of_chunk, sum.z * factors.of_all);
+          sum.w = fmaf(values[j].w, factors.of_chunk, sum.w * factors.of_all);
+        }
+      }
+      const int head = kv_head * group + i / D;
+      const float last = last_factor(base, total, attention.sinks, head);
+      write_four(out, row, head * D + i % D, {sum.x * last, sum.y * last, sum.z * last, sum.w * last}, 4);
+    }
+  }
   __device__ void finish(const CutChunks& cut, bool joins, uint32_t room, const char* seen_room) const {
     if (cut.count == 0) return;
     const ChunkPlace& place = cut.place;
@@ -285,9 +320,11 @@ struct Stretch {
     } else if (thread == 0) {
       *counter(place) = 0;
     }
+    const int records = place.chunks - until + 1;
+    if (records <= kFewRecords) return join_few(written(place, until - 1), records, place.kv_head, cut.row);
     const uint32_t mine = static_cast<uint32_t>(team.warp * Join::kRooms * Join::kRoom);
-    Join joiner = {written(place, until - 1), int64_t{attention.heads} * kWrittenPitch<D>, place.chunks - until + 1,
-                   room + mine, seen_room + mine};
+    Join joiner = {written(place, until - 1), int64_t{attention.heads} * kWrittenPitch<D>, records, room + mine,
+                   seen_room + mine};
     joiner.run(part, of, group, attention, place.kv_head, cut.row, out);
     team.sync();
   }

@@ -221,8 +221,7 @@ void start(cudaStream_t stream, const Products& work) {
   cut.stage_bytes = cut.groups * Format::kBytes;
   const int64_t fit = fitting();
   cut.stages = static_cast<int>(fit < kMostStages ? fit : kMostStages);
-  static const int first_kb = getenv("FIRST") ? atoi(getenv("FIRST")) : 64;
-  cut.first = std::max(1, (first_kb << 10) / (cut.streams * cut.stage_bytes));
+  cut.first = std::max(1, Format::kFirstBytes / (cut.streams * cut.stage_bytes));
   const Norm none;
   launch(stream, few_rows_kernel<Format, Gated, Normed>, static_cast<unsigned>(grid), 32 * Format::kWarps,
          static_cast<size_t>(other + cut.streams * cut.stages * cut.stage_bytes), work,

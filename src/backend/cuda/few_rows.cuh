@@ -156,6 +156,7 @@ struct Halves {
   using Number = T;
   static constexpr int kBytes = kChunkBytes;
   static constexpr int kWarps = 8;
+  static constexpr int kFirstBytes = 128 << 10;            // asked for before inputs
   static constexpr int kLeastGroups = 2, kMostGroups = 4;  // chunks of a stage
   uint4 weights[4];
   __device__ __forceinline__ void load(const char* chunk, int lane) {
@@ -178,6 +179,7 @@ struct Quantised {
   using Number = __nv_bfloat16;
   static constexpr int kBytes = chunk_bytes(Type);
   static constexpr int kWarps = 16;  // unpacking is many instructions
+  static constexpr int kFirstBytes = 64 << 10;
   static constexpr int kLeastGroups = 4, kMostGroups = 8;
   Unpack<Type> weights[2];
 

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 
+#include "backend/narrow.h"
 #include "backend/ops.h"
 
 namespace millrace::cuda {
@@ -47,7 +48,24 @@ void gather(cudaStream_t stream, const int32_t* rows, View in, View out);
 void finish_logits(cudaStream_t stream, float scale, float softcap, View inout);
 void convert(cudaStream_t stream, View in, View out);  // between forms
 void add_bias(cudaStream_t stream, const float* bias, View inout);
-void argmax(cudaStream_t stream, View logits, int32_t* best);
+// The place of each row's largest number, the lowest of equals; -1 if one is a NaN. room: eight bytes for every
+// kArgmaxPart numbers of each row, or part of that.
+inline constexpr int32_t kArgmaxPart = 4096;
+void argmax(cudaStream_t stream, View logits, void* room, int32_t* best);
+
+// ---- narrow.cu
+// Where narrowing (backend/narrow.h) reads and writes. found and tokens are the host's, known to the device.
+struct NarrowRoom {
+  const NarrowAsk* asks = nullptr;  // [rows]
+  const int32_t* best = nullptr;    // [rows], of argmax
+  void* parts = nullptr;            // narrow_parts_bytes()
+  NarrowToken* listed = nullptr;    // [rows][kNarrowListed]
+  Narrowed* found = nullptr;        // [rows]
+  NarrowToken* tokens = nullptr;    // [rows][kNarrowTokens]
+};
+int64_t narrow_parts_bytes(int32_t rows);
+// At most kNarrowCols numbers a row.
+void narrow_rows(cudaStream_t stream, View logits, const NarrowRoom& room);
 
 // ---- turn.cu
 // cos and sin of every row's angles, times the magnitude: [rows][dims / 2][2].

@@ -30,7 +30,7 @@ struct Sizes {
 // A kernel's threads: those that multiply, and those of the one that asks. Two sets of many sums need registers that
 // the asking threads leave to the others, which goes by four warps.
 template <int Groups, int Outputs, bool Cut>
-inline constexpr bool kGivesRegisters = Cut && Outputs > 128;
+inline constexpr bool kGivesRegisters = Cut&& Outputs > 128;
 template <int Groups, int Outputs, bool Cut>
 inline constexpr int kThreads = Groups * 128 + (kGivesRegisters<Groups, Outputs, Cut> ? 128 : 32);
 

@@ -116,15 +116,13 @@ Tensor CudaOps::repeat(const Step& step) {
 
 void CudaOps::queue_best(Tensor rows) {
   if (rows.rows == 0 || rows.rows > kMostSequences) return;
-  argmax(parts_.stream, view(rows), best_device_);
+  argmax(parts_.stream, view(rows), parts_.fixed, best_device_);
   cudaMemcpyAsync(parts_.plan_host + kMostSequences + 64, best_device_,
                   static_cast<size_t>(rows.rows) * sizeof(int32_t), cudaMemcpyDeviceToHost, parts_.stream);
 }
 
-std::string CudaOps::fetch(Tensor rows, float* numbers, int32_t* best) {
+void CudaOps::queue_step(Tensor rows, bool best) {
   flush();
-  if (best != nullptr && rows.rows > kMostSequences)
-    return fmt::format("the best of {} rows was asked for, of at most {}", rows.rows, kMostSequences);
   if (recording_) {
     queue_best(rows);
     cudaGraph_t graph = nullptr;
@@ -136,20 +134,66 @@ std::string CudaOps::fetch(Tensor rows, float* numbers, int32_t* best) {
       recorded_[{step_->rows, step_->wanted}] = {exec, rows};
       status = cudaGraphLaunch(exec, parts_.stream);
     }
-    if (failure_ == cudaSuccess) failure_ = status;
+    note(status);
     recording_ = false;
-  } else if (best != nullptr && !best_queued_) {
+  } else if (best && !best_queued_) {
     queue_best(rows);
   }
-  if (numbers != nullptr && rows.rows > 0) {
-    cudaMemcpy2DAsync(numbers, static_cast<size_t>(rows.cols) * sizeof(float), rows.data,
-                      static_cast<size_t>(rows.stride), static_cast<size_t>(rows.cols) * sizeof(float),
-                      static_cast<size_t>(rows.rows), cudaMemcpyDeviceToHost, parts_.stream);
-  }
+}
+
+void CudaOps::queue_rows(Tensor rows, float* numbers) {
+  if (rows.rows == 0) return;
+  cudaMemcpy2DAsync(numbers, static_cast<size_t>(rows.cols) * sizeof(float), rows.data,
+                    static_cast<size_t>(rows.stride), static_cast<size_t>(rows.cols) * sizeof(float),
+                    static_cast<size_t>(rows.rows), cudaMemcpyDeviceToHost, parts_.stream);
+}
+
+std::string CudaOps::wait() {
   const cudaError_t status = cudaStreamSynchronize(parts_.stream), launched = cudaGetLastError();
-  if (failure_ == cudaSuccess) failure_ = status != cudaSuccess ? status : launched;
-  if (best != nullptr) std::copy_n(parts_.plan_host + kMostSequences + 64, rows.rows, best);
+  note(status != cudaSuccess ? status : launched);
   return failure_ == cudaSuccess ? "" : fmt::format("CUDA: a step failed: {}", cudaGetErrorString(failure_));
+}
+
+std::string CudaOps::fetch(Tensor rows, float* numbers, int32_t* best) {
+  if (best != nullptr && rows.rows > kMostSequences)
+    return fmt::format("the best of {} rows was asked for, of at most {}", rows.rows, kMostSequences);
+  queue_step(rows, best != nullptr);
+  if (numbers != nullptr) queue_rows(rows, numbers);
+  std::string failure = wait();
+  if (best != nullptr) std::copy_n(parts_.plan_host + kMostSequences + 64, rows.rows, best);
+  return failure;
+}
+
+// Behind the recorded step, not part of it: steps where nobody samples do without. Attention is over by then, so its
+// partial results' room is free.
+void CudaOps::queue_narrow(Tensor rows, const NarrowBatch& batch) {
+  std::byte* at = parts_.fixed;
+  NarrowRoom room = {.best = best_device_, .found = batch.found, .tokens = batch.tokens};
+  cudaMemcpyAsync(at, batch.asks, static_cast<size_t>(rows.rows) * sizeof(NarrowAsk), cudaMemcpyHostToDevice,
+                  parts_.stream);
+  room.asks = reinterpret_cast<const NarrowAsk*>(at);
+  at += kNarrowRows * sizeof(NarrowAsk);
+  room.parts = at;
+  at += narrow_parts_bytes(kNarrowRows);
+  room.listed = reinterpret_cast<NarrowToken*>(at);
+  narrow_rows(parts_.stream, {rows.data, rows.stride, narrow(rows.rows), narrow(rows.cols), Form::f32}, room);
+}
+
+std::string CudaOps::fetch_narrow(Tensor rows, const NarrowBatch& batch, float* numbers) {
+  static_assert(kNarrowRows <= kMostSequences &&
+                kNarrowRows * (int64_t{kNarrowListed} * 8 + kNarrowParts * 32 + 64) <= kPartialBytes);
+  if (rows.rows > kNarrowRows || rows.cols > kNarrowCols)
+    return fmt::format("{} rows of {} numbers were to be narrowed, of at most {} of {}", rows.rows, rows.cols,
+                       kNarrowRows, kNarrowCols);
+  queue_step(rows, true);
+  queue_narrow(rows, batch);
+  for (int64_t i = 0; i < rows.rows; ++i) {
+    if (batch.asks[i].kind == NarrowKind::whole)
+      queue_rows({rows.data + i * rows.stride, rows.type, 1, rows.cols, rows.stride}, numbers + i * rows.cols);
+  }
+  std::string failure = wait();
+  for (int64_t i = 0; i < rows.rows; ++i) batch.found[i].tokens = batch.tokens + i * kNarrowTokens;
+  return failure;
 }
 
 // ---- where activations lie

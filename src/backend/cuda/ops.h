@@ -48,6 +48,7 @@ class CudaOps final : public Ops {
 
   Tensor repeat(const Step& step) override;
   std::string fetch(Tensor rows, float* numbers, int32_t* best) override;
+  std::string fetch_narrow(Tensor rows, const NarrowBatch& batch, float* numbers) override;
 
   void embed(const Weight& table, const int32_t* ids, int32_t offset, float scale, bool add, Tensor out) override;
   void norm(const Norm& norm, int32_t parts, Tensor in, Tensor out) override;
@@ -122,6 +123,10 @@ class CudaOps final : public Ops {
   void plan_attention(const Step& step);
   bool plain(const Step& step) const;
   void queue_best(Tensor rows);
+  void queue_step(Tensor rows, bool best);  // what is left of the step, as a recording if there is to be one
+  void queue_narrow(Tensor rows, const NarrowBatch& batch);
+  void queue_rows(Tensor rows, float* numbers);
+  std::string wait();
 
   Parts parts_;
   const Step* step_ = nullptr;

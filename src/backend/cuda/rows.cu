@@ -141,31 +141,63 @@ struct AddBias {
   __device__ void operator()(int64_t row, int col) const { write(inout, row, col, read(inout, row, col) + bias[col]); }
 };
 
-// The largest number's place, the lowest of equals; one thread group a row.
-__global__ void __launch_bounds__(1024) argmax_kernel(View logits, int32_t* best) {
-  __shared__ float values[32];
-  __shared__ int places[32];
-  wait_for_previous();
-  const float* row = reinterpret_cast<const float*>(static_cast<const char*>(logits.data) + blockIdx.x * logits.stride);
-  float value = -INFINITY;
-  int place = INT_MAX;
-  for (int i = threadIdx.x; i < logits.cols; i += 1024) {
-    if (isnan(row[i])) value = INFINITY, place = -1;  // no largest number: -1, the lowest of all places
-    if (row[i] > value || place == INT_MAX) value = row[i], place = i;
-  }
-  auto better = [](float a, int i, float b, int j) { return b > a || (b == a && j < i); };
+// A number and its place as one: the larger number, then the lower place, is the larger key. A NaN is above all, at -1.
+__device__ uint64_t key_of(float value, int place) {
+  if (isnan(value)) return uint64_t{0xFFFFFFFF} << 32;
+  const uint32_t bits = __float_as_uint(value + 0.0f);  // both zeros are equal
+  const uint32_t order = bits & 0x80000000u ? ~bits : bits | 0x80000000u;
+  return uint64_t{order} << 32 | ~static_cast<uint32_t>(place);
+}
+__device__ uint64_t largest_of_warp(uint64_t key) {
+#pragma unroll
   for (int step = 16; step > 0; step /= 2) {
-    const float other = __shfl_xor_sync(~0u, value, step);
-    const int there = __shfl_xor_sync(~0u, place, step);
-    if (better(value, place, other, there)) value = other, place = there;
+    const uint64_t other = __shfl_xor_sync(~0u, key, step);
+    key = other > key ? other : key;
   }
-  if (threadIdx.x % 32 == 0) values[threadIdx.x / 32] = value, places[threadIdx.x / 32] = place;
+  return key;
+}
+
+// The largest number of each part of a row and its place. Grid (parts, rows).
+constexpr int kArgmaxFours = 4;  // a thread's
+__global__ void __launch_bounds__(kRowThreads) argmax_part_kernel(View logits, uint64_t* keys) {
+  __shared__ uint64_t warps[kRowThreads / 32];
+  wait_for_previous();
+  const int first = static_cast<int>(blockIdx.x) * kRowThreads * kArgmaxFours * 4 + static_cast<int>(threadIdx.x) * 4;
+  float4 fours[kArgmaxFours];
+#pragma unroll
+  for (int j = 0; j < kArgmaxFours; ++j) {
+    const int i = first + j * kRowThreads * 4;
+    if (i < logits.cols) fours[j] = read_four(logits, blockIdx.y, i, logits.cols - i);
+  }
+  uint64_t key = 0;
+#pragma unroll
+  for (int j = 0; j < kArgmaxFours; ++j) {
+    const int i = first + j * kRowThreads * 4;
+    const float values[4] = {fours[j].x, fours[j].y, fours[j].z, fours[j].w};
+#pragma unroll
+    for (int c = 0; c < 4; ++c) {
+      const uint64_t other = i + c < logits.cols ? key_of(values[c], i + c) : 0;
+      key = other > key ? other : key;
+    }
+  }
+  key = largest_of_warp(key);
+  if (threadIdx.x % 32 == 0) warps[threadIdx.x / 32] = key;
   __syncthreads();
-  if (threadIdx.x != 0) return;
-  for (int i = 1; i < 32; ++i) {
-    if (better(value, place, values[i], places[i])) value = values[i], place = places[i];
+  if (threadIdx.x >= 32) return;
+  key = largest_of_warp(threadIdx.x < kRowThreads / 32 ? warps[threadIdx.x] : 0);
+  if (threadIdx.x == 0) keys[int64_t{blockIdx.y} * gridDim.x + blockIdx.x] = key;
+}
+
+// Joins the parts, one warp a row. Grid (rows).
+__global__ void __launch_bounds__(32) argmax_row_kernel(const uint64_t* keys, int parts, int32_t* best) {
+  wait_for_previous();
+  uint64_t key = 0;
+  for (int part = static_cast<int>(threadIdx.x); part < parts; part += 32) {
+    const uint64_t other = keys[int64_t{blockIdx.x} * parts + part];
+    key = other > key ? other : key;
   }
-  best[blockIdx.x] = place;
+  key = largest_of_warp(key);
+  if (threadIdx.x == 0) best[blockIdx.x] = static_cast<int32_t>(~static_cast<uint32_t>(key));
 }
 
 NormParts parts_of(const Norm& norm, int32_t parts, int32_t cols) {
@@ -208,8 +240,12 @@ void finish_logits(cudaStream_t stream, float scale, float softcap, View inout) 
 }
 void convert(cudaStream_t stream, View in, View out) { each(stream, out, Convert{in, out}); }
 void add_bias(cudaStream_t stream, const float* bias, View inout) { each(stream, inout, AddBias{bias, inout}); }
-void argmax(cudaStream_t stream, View logits, int32_t* best) {
-  launch(stream, argmax_kernel, count(logits.rows), 1024, 0, logits, best);
+void argmax(cudaStream_t stream, View logits, void* room, int32_t* best) {
+  const int parts = (logits.cols + kArgmaxPart - 1) / kArgmaxPart;
+  static_assert(kArgmaxPart == kRowThreads * kArgmaxFours * 4);
+  auto* keys = static_cast<uint64_t*>(room);
+  launch(stream, argmax_part_kernel, dim3(count(parts), count(logits.rows)), kRowThreads, 0, logits, keys);
+  launch(stream, argmax_row_kernel, count(logits.rows), 32, 0, keys, parts, best);
 }
 
 }  // namespace millrace::cuda
