@@ -68,7 +68,6 @@ __global__ void __launch_bounds__(kTeamThreads)
   for (int i = thread; i < Four::kQueryBytes / 16; i += kTeamThreads)
     reinterpret_cast<uint4*>(queries)[i] = {0, 0, 0, 0};
   __syncthreads();
-  wait_for_previous();
   const ChunkList work = {first_item, step.sequences, kv.kv_heads};
   const ChunkShares shares(work.all(), static_cast<int>(gridDim.x));
   Four team = {exchange, shared_address(queries), 1, kChunk, thread / 32, {}, {}, {}};
