@@ -36,16 +36,6 @@ struct Task {
   __device__ int groups(const Cut& cut, int all) const { return min(cut.segment, all - first_group(cut)); }
 };
 
-// What memory can do while this product ends and until the next one asks for itself. By one lane of a stream.
-__device__ inline void ask_next(const Products::Next& next, int stream, int streams) {
-  for (int unit = static_cast<int>(blockIdx.x) + stream * static_cast<int>(gridDim.x); unit < next.units;
-       unit += streams * static_cast<int>(gridDim.x)) {
-    int part = 0, panel = unit;
-    while (part < 2 && panel >= next.panels[part]) panel -= next.panels[part++];
-    cache_bytes(next.weights[part] + panel * next.panel_bytes, static_cast<uint32_t>(next.each));
-  }
-}
-
 // What a stream asks memory for next.
 template <class Format, bool Gated>
 struct Asking {
@@ -137,7 +127,6 @@ __device__ void multiply_stream(const Products& work, const Cut& cut, Ring ring,
   const uint4* mine = reinterpret_cast<const uint4*>(inputs + row * input_pitch(work.cols)) + lane % 4;
   const int all = static_cast<int>(chunks_of(work.cols));
   float kept[4] = {};
-  bool asked = false;
   for (Task task = {stream}; task.unit(cut) < cut.units; task.number += cut.streams) {
     if (!Gated && work.residual != nullptr) read_residual(work, task.unit(cut), kept, lane);
     Sums sums[1];
@@ -149,7 +138,6 @@ __device__ void multiply_stream(const Products& work, const Cut& cut, Ring ring,
       if (lane == 0 && !ahead.done()) ahead.next(shared_address(ring.at()), ring.full());
       ring.next();
     }
-    if (!asked && lane == 0 && ahead.done()) asked = true, ask_next(work.next, stream, cut.streams);
     if (Gated || cut.task_bits > 0) {
       hand_in<Gated>(work, cut, parts, task, sums[0], kept, lane);
     } else {

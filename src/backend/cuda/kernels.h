@@ -104,14 +104,6 @@ struct Products {
   // Set: the input is the norm of `in`, also written to `normed`. few_rows only.
   const Norm* norm = nullptr;
   View normed;
-  // The product that will come next: the second cache is asked for the beginnings of its panels while this one ends.
-  struct Next {
-    const std::byte* weights[3] = {};
-    int32_t panels[3] = {};
-    int64_t panel_bytes = 0;
-    int32_t each = 0;   // bytes of a panel
-    int32_t units = 0;  // panels, the first ones
-  } next;
 };
 inline constexpr int32_t kFewRows = 8;
 bool few_rows_fit(int32_t rows, int32_t cols, bool norm);  // with a norm to compute first

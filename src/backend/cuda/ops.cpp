@@ -85,9 +85,7 @@ void CudaOps::begin(const Step& step) {
   held_norm_.reset();
   held_finish_.reset();
   best_queued_ = false;
-  passed_before_.swap(passed_);
-  passed_.clear();
-  recording_ = plain(step) && !passed_before_.empty();
+  recording_ = plain(step);
   sees_itself_last_ = each_sees_itself_last(step);
   if (recording_) {
     const cudaError_t status = cudaStreamBeginCapture(parts_.stream, cudaStreamCaptureModeThreadLocal);
@@ -296,27 +294,6 @@ void CudaOps::multiply_widened(Products work) {
   }
 }
 
-// The one after this product in the step before, if this one was there at all.
-Products::Next CudaOps::coming(const Products& work) {
-  Passed here;
-  for (int32_t i = 0; i < work.count; ++i) {
-    here.weights.weights[i] = work.parts[i].weights;
-    here.weights.panels[i] = narrow(panels_of(work.parts[i].rows));
-  }
-  here.weights.panel_bytes = panel_bytes(work.type, work.cols);
-  passed_.push_back(here);
-  const size_t number = passed_.size() - 1;
-  if (number >= passed_before_.size() || passed_before_[number].weights.weights[0] != work.parts[0].weights) return {};
-  Products::Next next = passed_before_[(number + 1) % passed_before_.size()].weights;
-  static const int near_kb = getenv("AHEAD") ? atoi(getenv("AHEAD")) : 96, far_kb = getenv("FAR") ? atoi(getenv("FAR")) : 256;
-  const int64_t all = next.panels[0] + next.panels[1] + next.panels[2];
-  const int64_t room = int64_t{passed_before_[number].attended ? far_kb : near_kb} * 132 * 1024;
-  next.units = narrow(std::min<int64_t>(all, 132 * 8));
-  next.each = narrow(std::min<int64_t>(next.panel_bytes, next.units > 0 ? room / next.units : 0) / 1024 * 1024);
-  if (next.each == 0) next.units = 0;
-  return next;
-}
-
 void CudaOps::multiply(Products work, Tensor in, std::optional<View> seen, const Residual* residual) {
   const Form form = work.type == DType::f16 ? Form::f16 : Form::bf16;
   if (residual != nullptr) {
@@ -327,9 +304,7 @@ void CudaOps::multiply(Products work, Tensor in, std::optional<View> seen, const
   const int32_t rows = narrow(in.rows);
   int64_t outputs = 0;
   for (int32_t i = 0; i < (work.gated ? 1 : work.count); ++i) outputs += work.parts[i].rows;
-  static const bool seg = getenv("SEG") == nullptr;
-  work.segments = seg ? segments_of(work.type, outputs, work.cols) : 1;
-  work.next = coming(work);
+  work.segments = segments_of(work.type, outputs, work.cols);
   const Family& family = *parts_.family;
   if (family.few_rows_fit(rows, work.cols, false)) {
     if (held_norm_ && same(held_norm_->out, in) && family.few_rows_fit(rows, work.cols, true))
@@ -548,7 +523,6 @@ void CudaOps::attend(const Attention& attention, Tensor q, const KvView& kv, Ten
     finish.swap(held_finish_);
   }
   flush();
-  if (!passed_.empty()) passed_.back().attended = true;
   const DeviceStep step = device_step(&kv);
   AttendPlan plan = plan_;
   int64_t chunks = split_chunks_;

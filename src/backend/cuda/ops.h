@@ -113,7 +113,6 @@ class CudaOps final : public Ops {
   // Products of one input with panels. Takes up a norm held back for it.
   void multiply(Products work, Tensor in, std::optional<View> seen, const Residual* residual);
   void multiply_widened(Products work);
-  Products::Next coming(const Products& work);
   void note(cudaError_t status) {
     if (failure_ == cudaSuccess) failure_ = status;
   }
@@ -134,12 +133,6 @@ class CudaOps final : public Ops {
   std::optional<Held> held_;
   std::optional<HeldNorm> held_norm_;
   std::optional<HeldFinish> held_finish_;
-  // The products of this step and of the last one, in their order: what came next will come next again.
-  struct Passed {
-    Products::Next weights;
-    bool attended = false;  // there was attention between this and the next one
-  };
-  std::vector<Passed> passed_, passed_before_;
   struct Table {
     Rope rope;
     float* numbers;

@@ -94,10 +94,6 @@ __device__ inline void copy_bytes(uint32_t to, const void* from, uint32_t bytes,
                "l"(from), "r"(bytes), "r"(barrier)
                : "memory");
 }
-// Asks the second cache to have bytes (a multiple of sixteen) ready.
-__device__ inline void cache_bytes(const void* from, uint32_t bytes) {
-  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
-}
 // Copies a box of a matrix, or of a stack of them, as its map says.
 __device__ inline void copy_box(uint32_t to, const CUtensorMap& map, int col, int row, uint32_t barrier) {
   asm volatile(
