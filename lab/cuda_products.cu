@@ -1,6 +1,6 @@
 // few_rows and many_rows alone: the same bits however many rows there are, and how fast for the matrices of a model.
 //   nvcc -std=c++20 -O3 --fmad=false -gencode=arch=compute_90a,code=sm_90a -Isrc lab/cuda_products.cu
-//   src/backend/cuda/{few_rows,many_rows,pack,portable/few_rows,portable/many_rows}.cu -o products
+//   src/backend/cuda/{few_rows,many_rows,spread_rows,pack,portable/few_rows,portable/many_rows}.cu -o products
 //   ./products [portable] [bits]       portable: those kernels, their bits against the ones for Hopper
 
 #include <algorithm>

@@ -189,20 +189,34 @@ __global__ void asked_kernel() {}
 }
 }  // namespace
 
-// Queues a kernel that, where kernels wait by themselves (ptx.cuh), may start while the one before still runs.
+// Queues a kernel that, where kernels wait by themselves (ptx.cuh), may start while the one before still runs. Clusters
+// of more than one thread group are Hopper's.
+struct Launch {
+  cudaLaunchConfig_t config = {};
+  cudaLaunchAttribute attributes[2] = {};
+
+  Launch(cudaStream_t stream, dim3 grid, int threads, size_t shared, int cluster, bool early) {
+    config.gridDim = grid;
+    config.blockDim = static_cast<unsigned>(threads);
+    config.dynamicSmemBytes = shared;
+    config.stream = stream;
+    config.attrs = attributes;
+    if (early) {
+      attributes[config.numAttrs].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+      attributes[config.numAttrs++].val.programmaticStreamSerializationAllowed = 1;
+    }
+    if (cluster > 1) {
+      attributes[config.numAttrs].id = cudaLaunchAttributeClusterDimension;
+      attributes[config.numAttrs++].val.clusterDim = {static_cast<unsigned>(cluster), 1, 1};
+    }
+  }
+  Launch(const Launch&) = delete;
+  Launch& operator=(const Launch&) = delete;
+};
 template <class... P, class... A>
 static void launch(cudaStream_t stream, void (*kernel)(P...), dim3 grid, int threads, size_t shared, A&&... arguments) {
-  cudaLaunchConfig_t config = {};
-  config.gridDim = grid;
-  config.blockDim = static_cast<unsigned>(threads);
-  config.dynamicSmemBytes = shared;
-  config.stream = stream;
-  cudaLaunchAttribute early = {};
-  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  early.val.programmaticStreamSerializationAllowed = 1;
-  config.attrs = &early;
-  config.numAttrs = kernels_wait() ? 1 : 0;
-  cudaLaunchKernelEx(&config, kernel, P(arguments)...);
+  const Launch how(stream, grid, threads, shared, 1, kernels_wait());
+  cudaLaunchKernelEx(&how.config, kernel, P(arguments)...);
 }
 
 }  // namespace millrace::cuda

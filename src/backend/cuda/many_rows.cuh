@@ -1,0 +1,147 @@
+// What the kernels for more than a few rows share: tiles, the ring that brings inputs and weights, and how a group of
+// four warps multiplies them. many_rows.cu and spread_rows.cu; nothing here is shared between those two at run time.
+#pragma once
+
+#include <cuda.h>
+
+#include <algorithm>
+
+#include "backend/cuda/packed.h"
+#include "backend/cuda/products.cuh"
+#include "backend/cuda/rows.cuh"
+#include "backend/cuda/tensor_map.cuh"
+
+namespace millrace::cuda {
+
+// A product whose segments are computed by different thread groups. False: it is not one for which that would be
+// quicker, and nothing has been queued.
+bool spread_rows(cudaStream_t stream, const Products& work);
+
+namespace {
+
+inline constexpr int kRingBytes = 200 << 10;
+inline constexpr int kRowGroup = 16;  // tiles of rows that go through all the outputs together
+
+// Groups of 64 rows by so many outputs.
+template <int Groups, int Outputs>
+struct Sizes {
+  static constexpr int kRows = 64 * Groups;
+  static constexpr int kInputBytes = kRows * 128, kWeightBytes = Outputs * 128;
+  static constexpr int kStageBytes = kInputBytes + kWeightBytes;
+  static constexpr int kStages = std::min(16, kRingBytes / kStageBytes);
+  static constexpr int kShared = kStages * kStageBytes + 1024;
+};
+
+struct Tiles {
+  int rows = 0, outputs = 0;  // how many there are
+  int chunks = 0;             // of inputs
+  int segment = 0;            // chunks of a segment of them
+  int box_rows = 0;           // rows a copy of inputs brings
+};
+struct Maps {
+  CUtensorMap inputs, weights[3];
+};
+
+struct Tile {
+  int first_row, part, first_output;
+};
+template <int Groups, int Outputs, bool Gated>
+__device__ Tile tile_of(const Products& work, const Tiles& tiles, int number) {
+  const int before = number / (kRowGroup * tiles.outputs) * kRowGroup, in = number % (kRowGroup * tiles.outputs);
+  const int rows = min(kRowGroup, tiles.rows - before);
+  Tile tile = {(before + in % rows) * 64 * Groups, 0, in / rows};
+  if constexpr (!Gated) {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const int count = (work.parts[i].rows + Outputs - 1) / Outputs;
+      if (tile.part == i && i + 1 < work.count && tile.first_output >= count)
+        tile.first_output -= count, tile.part = i + 1;
+    }
+  }
+  tile.first_output *= Gated ? Outputs / 2 : Outputs;
+  return tile;
+}
+
+template <class Size>
+struct Ring {
+  uint32_t stages, barriers;  // of every stage one that it is full, one that it is free
+  int stage = 0;
+  uint32_t round = 0;
+
+  __device__ uint32_t at() const { return stages + static_cast<uint32_t>(stage * Size::kStageBytes); }
+  __device__ uint32_t full() const { return barriers + static_cast<uint32_t>(stage) * 16; }
+  __device__ uint32_t free() const { return full() + 8; }
+  __device__ void next() {
+    if (++stage == Size::kStages) stage = 0, round ^= 1;
+  }
+};
+
+template <class Size, bool Gated>
+__device__ void ask_weights(const Maps& maps, const Tile& tile, int chunk, const Ring<Size>& ring) {
+  const uint32_t to = ring.at() + Size::kInputBytes;
+  const int panel = tile.first_output / kPanel;
+  if constexpr (Gated) {
+    copy_box(to, maps.weights[0], 0, chunk * 4, panel, ring.full());
+    copy_box(to + Size::kWeightBytes / 2, maps.weights[1], 0, chunk * 4, panel, ring.full());
+  } else {
+    copy_box(to, maps.weights[tile.part], 0, chunk * 4, panel, ring.full());
+  }
+}
+
+// What a group of four warps does with a tile: chunk after chunk, a stage given back when the next one's products have
+// been started.
+template <class T, class Size, int Sums>
+__device__ void multiply(Ring<Size>& ring, int chunks, float (&sums)[Sums]) {
+  const uint32_t mine = threadIdx.x / 128 * 8192;
+  uint32_t to_free = 0;
+  auto give_back = [&] {
+    if (threadIdx.x % 128 == 0 && to_free != 0) barrier_arrive(to_free);
+  };
+  for (int chunk = 0; chunk < chunks; ++chunk, ring.next()) {
+    barrier_wait(ring.full(), ring.round);
+    const uint64_t inputs = inputs_at(ring.at() + mine), weights = weights_at(ring.at() + Size::kInputBytes);
+    products_begin();
+#pragma unroll
+    for (int k = 0; k < 4; ++k)
+      multiply_add<T>(sums, inputs + static_cast<uint64_t>(k) * 2, weights + static_cast<uint64_t>(k) * 16, chunk + k);
+    products_end();
+    products_finished<1>();
+    give_back();
+    to_free = ring.free();
+  }
+  products_finished<0>();
+  give_back();
+}
+
+// ---- host side
+
+// Rows of inputs: boxes of 64 numbers of so many rows, zeros beyond the end.
+inline bool map_inputs(CUtensorMap& map, const View& in, int rows) {
+  const cuuint64_t sizes[2] = {static_cast<cuuint64_t>(in.cols), static_cast<cuuint64_t>(in.rows)};
+  const cuuint64_t strides[1] = {static_cast<cuuint64_t>(in.stride)};
+  const cuuint32_t box[2] = {kChunkInputs, static_cast<cuuint32_t>(rows)}, steps[2] = {1, 1};
+  return encoder()(&map, CU_TENSOR_MAP_DATA_TYPE_UINT16, 2, in.data, sizes, strides, box, steps,
+                   CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+                   CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
+}
+// Panels: boxes of one chunk of so many of them.
+inline bool map_weights(CUtensorMap& map, const Products::Part& part, int chunks, int outputs) {
+  const cuuint64_t sizes[3] = {256, static_cast<cuuint64_t>(chunks) * 4, static_cast<cuuint64_t>(panels_of(part.rows))};
+  const cuuint64_t strides[2] = {512, static_cast<cuuint64_t>(chunks) * kChunkBytes};
+  const cuuint32_t box[3] = {256, 4, static_cast<cuuint32_t>(outputs / kPanel)}, steps[3] = {1, 1, 1};
+  return encoder()(&map, CU_TENSOR_MAP_DATA_TYPE_UINT16, 3, const_cast<std::byte*>(part.weights), sizes, strides, box,
+                   steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_NONE, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+                   CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
+}
+
+inline int tiles_across(const Products& work, int outputs) {
+  int count = 0;
+  for (int i = 0; i < (work.gated ? 1 : work.count); ++i) {
+    const int each = work.gated ? outputs / 2 : outputs;
+    count += (work.parts[i].rows + each - 1) / each;
+  }
+  return count;
+}
+
+}  // namespace
+}  // namespace millrace::cuda

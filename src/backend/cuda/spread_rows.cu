@@ -1,0 +1,188 @@
+// Products of so few rows and outputs that there are fewer tiles than multiprocessors, with inputs in segments
+// (packed.h): the segments of a tile go to the thread groups of a cluster. Each multiplies its own, leaves the sums in
+// its shared memory, and adds those of all segments, in order, for its share of the outputs. Tiles are wider this way,
+// and a multiprocessor has less to read: bringing inputs and weights to it is what binds 16 to 128 rows.
+#include "backend/cuda/many_rows.cuh"
+
+namespace millrace::cuda {
+namespace {
+
+__device__ inline void cluster_sync() {
+  asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
+}
+__device__ inline int cluster_rank() {
+  int rank;
+  asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+  return rank;
+}
+// Shared memory of the cluster's thread group number `rank`.
+__device__ inline float4 load_of(uint32_t shared, int rank) {
+  float4 four;
+  asm volatile(
+      "{\n.reg .b32 there;\nmapa.shared::cluster.u32 there, %4, %5;\n"
+      "ld.shared::cluster.v4.f32 {%0,%1,%2,%3}, [there];\n}"
+      : "=f"(four.x), "=f"(four.y), "=f"(four.z), "=f"(four.w)
+      : "r"(shared), "r"(rank)
+      : "memory");
+  return four;
+}
+
+// The thread that asks for a segment. Weights of the first ring full do not wait for the kernel in front, unless it
+// makes them.
+template <class Size>
+__device__ void bring(const Products& work, const Tiles& tiles, const Maps& maps, const Tile& tile, int first,
+                      int count, Ring<Size> ring) {
+  const uint32_t bytes = static_cast<uint32_t>(tiles.box_rows * 128 + Size::kWeightBytes);
+  const int early = work.weights_just_made ? 0 : min(Size::kStages, count);
+  Ring<Size> start = ring;
+  for (int chunk = 0; chunk < early; ++chunk, start.next()) {
+    barrier_expect(start.full(), bytes);
+    ask_weights<Size, false>(maps, tile, first + chunk, start);
+  }
+  wait_for_previous();
+  asm volatile("fence.proxy.async;" ::: "memory");
+  for (int chunk = 0; chunk < count; ++chunk, ring.next()) {
+    if (chunk >= early) {
+      barrier_wait(ring.free(), ring.round ^ 1);
+      barrier_expect(ring.full(), bytes);
+      ask_weights<Size, false>(maps, tile, first + chunk, ring);
+    }
+    copy_box(ring.at(), maps.inputs, (first + chunk) * kChunkInputs, tile.first_row, ring.full());
+  }
+}
+
+// Rows of sums in shared memory: so many floats apart that neither writing nor reading waits for banks.
+template <int Outputs>
+inline constexpr int kPitch = Outputs + 8;
+
+template <int Outputs>
+__device__ void leave(uint32_t room, const float (&sums)[Outputs / 2]) {
+  const int thread = static_cast<int>(threadIdx.x), lane = thread % 32;
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const int row = thread / 32 * 16 + lane / 4 + 8 * i;
+    const uint32_t to = room + static_cast<uint32_t>((row * kPitch<Outputs> + lane % 4 * 2) * 4);
+#pragma unroll
+    for (int j = 0; j < Outputs / 8; ++j)
+      asm volatile("st.shared.v2.f32 [%0], {%1,%2};" ::"r"(to + static_cast<uint32_t>(j * 32)),
+                   "f"(sums[4 * j + 2 * i]), "f"(sums[4 * j + 2 * i + 1])
+                   : "memory");
+  }
+}
+
+__device__ inline void put(const Products& work, const Products::Part& part, int64_t token, int output,
+                           const float (&sums)[4]) {
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    if (output + i >= part.rows) return;
+    const float value = part.bias != nullptr ? sums[i] + part.bias[output + i] : sums[i];
+    if (work.residual != nullptr) {
+      float* to = work.residual + token * work.residual_stride + output + i;
+      *to = *to + work.residual_scale * value;
+    } else {
+      part.out[token * part.out_stride + output + i] = value;
+    }
+  }
+}
+
+// This thread group's share of the outputs.
+template <int Groups, int Outputs>
+__device__ void add_up(const Products& work, const Tile& tile, int rank, int segments, uint32_t room) {
+  const Products::Part& part = work.parts[tile.part];
+  const int share = Outputs / segments, fours = share / 4, rows = min(64 * Groups, work.in.rows - tile.first_row);
+#pragma unroll 1
+  for (int i = static_cast<int>(threadIdx.x); i < rows * fours; i += Groups * 128) {
+    const int row = i / fours, col = rank * share + i % fours * 4;
+    if (tile.first_output + col >= part.rows) continue;
+    const uint32_t at = room + static_cast<uint32_t>((row * kPitch<Outputs> + col) * 4);
+    float total[4] = {};
+#pragma unroll 4
+    for (int segment = 0; segment < segments; ++segment) {
+      const float4 four = load_of(at, segment);
+      total[0] += four.x, total[1] += four.y, total[2] += four.z, total[3] += four.w;
+    }
+    put(work, part, tile.first_row + row, tile.first_output + col, total);
+  }
+}
+
+template <class T, int Groups, int Outputs>
+__global__ void __launch_bounds__(Groups * 128 + 32, 1)
+    spread_kernel(const __grid_constant__ Products work, const __grid_constant__ Maps maps, Tiles tiles) {
+  using Size = Sizes<Groups, Outputs>;
+  static_assert(64 * Groups * kPitch<Outputs> * 4 <= Size::kStages * Size::kStageBytes);
+  extern __shared__ char raw[];
+  __shared__ __align__(16) uint64_t barriers[2 * Size::kStages];
+  Ring<Size> ring = {(shared_address(raw) + 1023) & ~1023u, shared_address(barriers)};
+  if (threadIdx.x == 0) {
+    for (uint32_t i = 0; i < Size::kStages; ++i) {
+      barrier_begin(ring.barriers + i * 16, 1);
+      barrier_begin(ring.barriers + i * 16 + 8, Groups);
+    }
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+  }
+  __syncthreads();
+  const int rank = cluster_rank(), segments = work.segments;
+  const Tile tile = tile_of<Groups, Outputs, false>(work, tiles, static_cast<int>(blockIdx.x) / segments);
+  const int first = rank * tiles.segment, count = min(tiles.segment, tiles.chunks - first);
+  const uint32_t room = ring.stages;
+  if (threadIdx.x < Groups * 128) {
+    wait_for_previous();
+    float sums[Outputs / 2];
+    multiply<T, Size>(ring, count, sums);
+    asm volatile("barrier.sync 1, %0;" ::"n"(Groups * 128) : "memory");  // all have read the last stage
+    leave<Outputs>(room, sums);
+  } else if (threadIdx.x == Groups * 128) {
+    bring<Size>(work, tiles, maps, tile, first, count, ring);
+  }
+  cluster_sync();
+  if (threadIdx.x < Groups * 128) add_up<Groups, Outputs>(work, tile, rank, segments, room);
+  cluster_sync();  // nobody leaves while its sums may be read
+}
+
+template <class T, int Groups, int Outputs>
+bool start(cudaStream_t stream, const Products& work) {
+  using Size = Sizes<Groups, Outputs>;
+  static const bool prepared = prepare(spread_kernel<T, Groups, Outputs>, Size::kShared);
+  static_cast<void>(prepared);
+  const Tiles tiles = {.rows = 1,
+                       .outputs = tiles_across(work, Outputs),
+                       .chunks = static_cast<int>(chunks_of(work.cols)),
+                       .segment = segment_chunks(work.cols, work.segments),
+                       .box_rows = std::min(Size::kRows, (work.in.rows + 7) / 8 * 8)};
+  const Launch how(stream, count(int64_t{tiles.outputs} * work.segments), Groups * 128 + 32, Size::kShared,
+                   work.segments, kernels_wait());
+  static int together[9] = {};  // clusters of so many that run at a time
+  int& most = together[work.segments];
+  if (most == 0 && cudaOccupancyMaxActiveClusters(&most, spread_kernel<T, Groups, Outputs>, &how.config) != cudaSuccess)
+    most = -1;
+  if (tiles.outputs > most) return false;
+  Maps maps;
+  View in = work.in;
+  in.cols = work.cols;
+  bool fine = encoder() != nullptr && map_inputs(maps.inputs, in, tiles.box_rows);
+  for (int i = 0; i < work.count; ++i)
+    fine = fine && map_weights(maps.weights[i], work.parts[i], tiles.chunks, Outputs);
+  if (!fine) return false;
+  cudaLaunchKernelEx(&how.config, spread_kernel<T, Groups, Outputs>, work, maps, tiles);
+  return true;
+}
+
+template <class T, int Groups>
+bool start_narrowest(cudaStream_t stream, const Products& work) {
+  return start<T, Groups, 64>(stream, work) || start<T, Groups, 128>(stream, work) ||
+         start<T, Groups, 256>(stream, work);
+}
+
+template <class T>
+bool start_with(cudaStream_t stream, const Products& work) {
+  return work.in.rows <= 64 ? start_narrowest<T, 1>(stream, work) : start_narrowest<T, 2>(stream, work);
+}
+
+}  // namespace
+
+bool spread_rows(cudaStream_t stream, const Products& work) {
+  if (work.segments == 1 || work.gated || work.in.rows > 128) return false;
+  return work.type == DType::f16 ? start_with<__half>(stream, work) : start_with<__nv_bfloat16>(stream, work);
+}
+
+}  // namespace millrace::cuda
