@@ -24,6 +24,7 @@ class CudaBackend final : public Backend {
 
   Result<void> open() {
     TRY_VOID(checked(cudaSetDevice(options_.device), "choosing the GPU"));
+    TRY_VOID(checked(family_.load(), "making kernels ready for this GPU (a driver for CUDA 13 or newer is needed)"));
     return checked(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "a stream");
   }
 

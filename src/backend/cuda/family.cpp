@@ -8,9 +8,18 @@
 namespace millrace::cuda {
 namespace {
 
-constexpr Family kHopper = {kHopperKernels, few_rows_fit, few_rows, many_rows, attend};
-constexpr Family kPortable = {kPortableKernels, portable::few_rows_fit, portable::few_rows, portable::many_rows,
-                              portable::attend};
+cudaError_t load_nothing() { return cudaSuccess; }
+cudaError_t load_portable() {
+  for (auto* load :
+       {portable::load_few_rows, portable::load_many_rows, portable::load_attend_long, portable::load_attend_short}) {
+    if (const cudaError_t status = load(); status != cudaSuccess) return status;
+  }
+  return cudaSuccess;
+}
+
+constexpr Family kHopper = {kHopperKernels, load_nothing, few_rows_fit, few_rows, many_rows, attend};
+constexpr Family kPortable = {kPortableKernels,   load_portable,       portable::few_rows_fit,
+                              portable::few_rows, portable::many_rows, portable::attend};
 
 }  // namespace
 

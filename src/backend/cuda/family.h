@@ -13,6 +13,7 @@ namespace millrace::cuda {
 
 struct Family {
   std::string_view name;
+  cudaError_t (*load)();  // has the kernels ready, before the first step needs them
   decltype(&cuda::few_rows_fit) few_rows_fit;
   decltype(&cuda::few_rows) few_rows;
   decltype(&cuda::many_rows) many_rows;

@@ -171,10 +171,15 @@ bool prepare(void (*kernel)(P...), int bytes) {
   return true;
 }
 
-// Whether the kernels of this file wait for the one before by themselves: those that were compiled for Hopper, and run
-// as such, do. Each file asks for itself, so nothing here is shared between files.
+// About the kernels of the file that asks: nothing here is shared between files.
 namespace {
 __global__ void asked_kernel() {}
+// Has them ready; what is not compiled for this GPU is compiled by the driver.
+[[maybe_unused]] cudaError_t load_kernels() {
+  cudaFuncAttributes attributes = {};
+  return cudaFuncGetAttributes(&attributes, asked_kernel);
+}
+// Whether they wait for the kernel before by themselves: those that were compiled for Hopper, and run as such, do.
 [[maybe_unused]] bool kernels_wait() {
   static const bool found = [] {
     cudaFuncAttributes attributes = {};

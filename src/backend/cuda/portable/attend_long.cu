@@ -165,4 +165,6 @@ cudaError_t attend(cudaStream_t stream, const DeviceStep& step, const Attention&
   return cudaSuccess;
 }
 
+cudaError_t load_attend_long() { return load_kernels(); }
+
 }  // namespace millrace::cuda::portable

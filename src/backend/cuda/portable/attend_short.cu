@@ -68,7 +68,6 @@ __global__ void __launch_bounds__(kTeamThreads)
   for (int i = thread; i < Four::kQueryBytes / 16; i += kTeamThreads)
     reinterpret_cast<uint4*>(queries)[i] = {0, 0, 0, 0};
   __syncthreads();
-  wait_for_previous();
   const ChunkList work = {first_item, step.sequences, kv.kv_heads};
   const ChunkShares shares(work.all(), static_cast<int>(gridDim.x));
   Four team = {exchange, shared_address(queries), 1, kChunk, thread / 32, {}, {}, {}};
@@ -115,5 +114,7 @@ void attend_short(cudaStream_t stream, const DeviceStep& step, const Attention& 
     start<T, D, Shaped>(stream, step, attention, q, kv, out, plan);
   });
 }
+
+cudaError_t load_attend_short() { return load_kernels(); }
 
 }  // namespace millrace::cuda::portable

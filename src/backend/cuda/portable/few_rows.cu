@@ -1,32 +1,43 @@
 // Products of at most sixteen rows, at the speed of memory, without Hopper's instructions. Each warp of a thread group
-// has a panel of sixteen outputs (of gated products its two sides) and goes from the first input to the last, all of
-// them in step: stages of a few chunks come through a ring in shared memory by copies of sixteen bytes. A warp asks for
-// its own weights, all threads together for the inputs.
+// has a panel of sixteen outputs (of gated products its two sides), or one segment of it, and goes from the first input
+// to the last, all of them in step: stages of a few chunks come through a ring in shared memory by copies of sixteen
+// bytes. A warp asks for its own weights, all threads together for the inputs.
 #include "backend/cuda/few_rows.cuh"
 #include "backend/cuda/portable/portable.h"
 
 namespace millrace::cuda::portable {
 namespace {
 
-constexpr int kMostWarps = 8, kMostGroups = 8, kStages = 4;
-constexpr int kRing = 48 << 10;  // two thread groups find room on every multiprocessor (100 KB at least)
+constexpr int kMostWarps = 16, kMostUnits = 8, kMostGroups = 8, kStages = 4;
+constexpr int kRing = 48 << 10;      // two thread groups find room on every multiprocessor (100 KB at least)
+constexpr int kMostRing = 96 << 10;  // where less would not do
 
-// How the work is cut: a unit is a panel, or the two of a gate; thread groups have so many warps, stages so many groups
-// of 64 inputs (a power of two).
+// How the work is cut: a unit is a panel, or the two of a gate. Thread groups have so many units; each has a warp for
+// every span of its inputs: all of them, or a segment. Stages are so many groups of 64 inputs of every span. Spans and
+// groups are powers of two.
 struct Cut {
-  int units = 0, warps = 0, groups = 0;
-  int chunks = 0, segment = 0;  // of inputs: all of them, and those of a segment
+  int units = 0, beside = 0, spans = 1, groups = 0;
+  int chunks = 0, segment = 0, span = 0;  // of inputs: all of them, those of a segment and of a span
+  int warps() const { return beside * spans; }
 };
 
-// A stage: inputs, eight rows a tile and 128 bytes a row, pieces turned by the row's number; then what each warp has.
+// A stage: inputs of every span, eight rows a tile and 128 bytes a row, pieces turned by the row's number; then what
+// each warp has.
 template <class Format, bool Gated, int Tiles>
 struct Layout {
   static constexpr int kSides = Gated ? 2 : 1, kRows = 8 * Tiles;
-  __host__ __device__ static constexpr int input_bytes(int groups) { return groups * kRows * 128; }
+  __host__ __device__ static constexpr int input_bytes(int groups) { return groups * kRows * 128; }  // of a span
   __host__ __device__ static constexpr int warp_bytes(int groups) { return groups * kSides * Format::kBytes; }
-  __host__ __device__ static constexpr int stage_bytes(int warps, int groups) {
-    return input_bytes(groups) + warps * warp_bytes(groups);
+  __host__ __device__ static constexpr int stage_bytes(int units, int spans, int groups) {
+    return spans * (input_bytes(groups) + units * warp_bytes(groups));
   }
+};
+
+// Which unit of its thread group and which span a warp has.
+struct Warp {
+  int number, unit, span;
+  __device__ explicit Warp(const Cut& cut)
+      : number(static_cast<int>(threadIdx.x) / 32), unit(number / cut.spans), span(number % cut.spans) {}
 };
 
 template <class T>
@@ -35,14 +46,16 @@ __device__ uint4 eight_of(const View& view, int64_t row, int col) {
   return {pair(0), pair(2), pair(4), pair(6)};
 }
 
+// Groups from `first` on of every span.
 template <class Format, bool Gated, int Tiles>
-__device__ void bring_inputs(const Products& work, const Cut& cut, int first_chunk, char* to) {
+__device__ void bring_inputs(const Products& work, const Cut& cut, int first, char* to) {
   using T = typename Format::Number;
   const bool as_is = work.in.form == (std::is_same_v<T, __half> ? Form::f16 : Form::bf16);
-  const int pieces = cut.groups * 8;
-  for (int i = static_cast<int>(threadIdx.x); i < work.in.rows * pieces; i += static_cast<int>(blockDim.x)) {
-    const int row = i / pieces, piece = i % pieces, col = first_chunk * kChunkInputs + piece * 8;
-    char* place = to + (piece / 8 * (8 * Tiles) + row) * 128 + ((piece ^ row) & 7) * 16;
+  const int groups_shift = 31 - __clz(cut.groups), shift = 31 - __clz(cut.spans) + groups_shift + 3;
+  for (int i = static_cast<int>(threadIdx.x); i < work.in.rows << shift; i += static_cast<int>(blockDim.x)) {
+    const int row = i >> shift, piece = i & ((1 << shift) - 1), group = piece / 8, span = group >> groups_shift;
+    const int chunk = span * cut.span + first + (group & (cut.groups - 1)), col = chunk * kChunkInputs + piece % 8 * 8;
+    char* place = to + (group * (8 * Tiles) + row) * 128 + ((piece ^ row) & 7) * 16;
     const bool inside = col < work.cols;  // a multiple of eight
     if (as_is) {
       const char* from = static_cast<const char*>(work.in.data) + row * work.in.stride + (inside ? col : 0) * 2;
@@ -53,27 +66,24 @@ __device__ void bring_inputs(const Products& work, const Cut& cut, int first_chu
   }
 }
 
-// One stage, or what is left for it; always a group of copies, so that they can be counted.
+// One stage, or what is left for it; always a group of copies, so that they can be counted. chunks: of this warp's
+// span.
 template <class Format, bool Gated, int Tiles>
-__device__ void bring(const Products& work, const Cut& cut, const std::byte* const (&from)[Gated ? 2 : 1], int number,
-                      char* stage) {
+__device__ void bring(const Products& work, const Cut& cut, const std::byte* const (&from)[Gated ? 2 : 1], int chunks,
+                      int number, char* stage) {
   using Size = Layout<Format, Gated, Tiles>;
   const int first = number * cut.groups, lane = static_cast<int>(threadIdx.x) % 32;
-  if (first < cut.chunks) {
-    const int bytes = min(cut.groups, cut.chunks - first) * Format::kBytes;
+  const int bytes = min(cut.groups, chunks - first) * Format::kBytes;  // none left: nothing is copied
 #pragma unroll
-    for (int side = 0; side < Size::kSides; ++side) {
-      if (from[side] == nullptr) continue;
-      const std::byte* source = from[side] + int64_t{first} * Format::kBytes;
-      const uint32_t to = shared_address(stage) +
-                          static_cast<uint32_t>(Size::input_bytes(cut.groups) +
-                                                static_cast<int>(threadIdx.x) / 32 * Size::warp_bytes(cut.groups) +
-                                                side * cut.groups * Format::kBytes);
+  for (int side = 0; side < Size::kSides; ++side) {
+    const std::byte* source = from[side] + int64_t{first} * Format::kBytes;
+    const uint32_t to = shared_address(stage) + static_cast<uint32_t>(cut.spans * Size::input_bytes(cut.groups) +
+                                                                      Warp(cut).number * Size::warp_bytes(cut.groups) +
+                                                                      side * cut.groups * Format::kBytes);
 #pragma unroll 4
-      for (int i = lane * 16; i < bytes; i += 512) copy_16(to + static_cast<uint32_t>(i), source + i, 16);
-    }
-    bring_inputs<Format, Gated, Tiles>(work, cut, first, stage);
+    for (int i = lane * 16; i < bytes; i += 512) copy_16(to + static_cast<uint32_t>(i), source + i, 16);
   }
+  if (first < cut.span) bring_inputs<Format, Gated, Tiles>(work, cut, first, stage);
   copies_end();
 }
 
@@ -85,6 +95,21 @@ struct Chains {
   bool first = true;
 
   __device__ explicit Chains(int segment) : left(segment) {}
+  // Where spans are segments: sums of one warp's span go to those of another's before it, through shared memory.
+  static constexpr int kFloats = Sides * Tiles * 4;
+  __device__ void write(float* to) const {
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+#pragma unroll
+    for (int i = 0; i < kFloats; ++i) to[i * 32 + lane] = all[i / 4 / Tiles][i / 4 % Tiles].all[i % 4];
+  }
+  __device__ void add(const float* from) {
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+#pragma unroll
+    for (int i = 0; i < kFloats; ++i) {
+      float& sum = all[i / 4 / Tiles][i / 4 % Tiles].all[i % 4];
+      sum = sum + from[i * 32 + lane];
+    }
+  }
   __device__ void join() {
 #pragma unroll
     for (int side = 0; side < Sides; ++side) {
@@ -106,9 +131,10 @@ template <class Format, bool Gated, int Tiles>
 __device__ void multiply_stage(Chains<Gated ? 2 : 1, Tiles>& chains, const Cut& cut, const char* stage, int groups) {
   using Size = Layout<Format, Gated, Tiles>;
   const int lane = static_cast<int>(threadIdx.x) % 32;
-  const char* weights =
-      stage + Size::input_bytes(cut.groups) + static_cast<int>(threadIdx.x) / 32 * Size::warp_bytes(cut.groups);
-  const uint32_t inputs = shared_address(stage) + static_cast<uint32_t>(lane % 8 * 128);
+  const Warp warp(cut);
+  const char* weights = stage + cut.spans * Size::input_bytes(cut.groups) + warp.number * Size::warp_bytes(cut.groups);
+  const uint32_t inputs =
+      shared_address(stage) + static_cast<uint32_t>(warp.span * Size::input_bytes(cut.groups) + lane % 8 * 128);
   const uint32_t piece = static_cast<uint32_t>((lane / 8 ^ lane % 8) * 16);
 #pragma unroll 2
   for (int group = 0; group < groups; ++group) {
@@ -163,40 +189,52 @@ __device__ inline float with_bias(float value, const float* bias, int output) {
 }
 
 template <class Format, bool Gated, int Tiles>
-__global__ void __launch_bounds__(kMostWarps * 32, 2)
+__global__ void __launch_bounds__(kMostWarps * 32, 1)
     few_rows_kernel(const __grid_constant__ Products work, const __grid_constant__ Cut cut) {
   using Size = Layout<Format, Gated, Tiles>;
   extern __shared__ __align__(128) char shared[];
   wait_for_previous();
-  const int unit = static_cast<int>(blockIdx.x) * cut.warps + static_cast<int>(threadIdx.x) / 32;
+  const Warp warp(cut);
+  const int unit = static_cast<int>(blockIdx.x) * cut.beside + warp.unit;
   const bool mine = unit < cut.units;
+  const int chunks = mine ? min(cut.span, cut.chunks - warp.span * cut.span) : 0;  // of this warp
   const Place at = place_of<Gated>(work, mine ? unit : 0, 0);
   const Products::Part& part = work.parts[at.part];
   const std::byte* from[Size::kSides];
 #pragma unroll
   for (int side = 0; side < Size::kSides; ++side)
-    from[side] = mine ? work.parts[at.part + side].weights + int64_t{at.panel} * cut.chunks * Format::kBytes : nullptr;
-  const int stage_bytes = Size::stage_bytes(cut.warps, cut.groups);
+    from[side] =
+        work.parts[at.part + side].weights + (int64_t{at.panel} * cut.chunks + warp.span * cut.span) * Format::kBytes;
+  const int stage_bytes = Size::stage_bytes(cut.beside, cut.spans, cut.groups);
 #pragma unroll
-  for (int i = 0; i < kStages - 1; ++i) bring<Format, Gated, Tiles>(work, cut, from, i, shared + i * stage_bytes);
+  for (int i = 0; i < kStages - 1; ++i)
+    bring<Format, Gated, Tiles>(work, cut, from, chunks, i, shared + i * stage_bytes);
+  const bool finishes = mine && warp.span == 0;
   float kept[Tiles][4] = {};  // the stream as it was
-  if (!Gated && work.residual != nullptr && mine)
+  if (!Gated && work.residual != nullptr && finishes)
     each_result<Tiles>(work, at.panel, part.rows, [&](int tile, int i, int64_t token, int output) {
       kept[tile][i] = work.residual[token * work.residual_stride + output];
     });
-  Chains<Size::kSides, Tiles> chains(cut.segment);
-  const int count = (cut.chunks + cut.groups - 1) / cut.groups;
+  using Sum = Chains<Size::kSides, Tiles>;
+  Sum chains(cut.segment);
+  const int count = (cut.span + cut.groups - 1) / cut.groups;
   for (int number = 0; number < count; ++number) {
     copies_wait<kStages - 2>();
     __syncthreads();  // everybody's copies are there, and everybody is done with the stage before
     const int next = number + kStages - 1;
-    bring<Format, Gated, Tiles>(work, cut, from, next, shared + next % kStages * stage_bytes);
-    if (mine)
-      multiply_stage<Format, Gated, Tiles>(chains, cut, shared + number % kStages * stage_bytes,
-                                           min(cut.groups, cut.chunks - number * cut.groups));
+    bring<Format, Gated, Tiles>(work, cut, from, chunks, next, shared + next % kStages * stage_bytes);
+    multiply_stage<Format, Gated, Tiles>(chains, cut, shared + number % kStages * stage_bytes,
+                                         min(cut.groups, chunks - number * cut.groups));
   }
-  if (!mine) return;
   chains.join();
+  if (cut.spans > 1) {  // segments are added in their order
+    __syncthreads();
+    float* parts = reinterpret_cast<float*>(shared) + warp.number * (Sum::kFloats * 32);
+    if (warp.span > 0) chains.write(parts);
+    __syncthreads();
+    for (int i = 1; finishes && i < cut.spans; ++i) chains.add(parts + i * (Sum::kFloats * 32));
+  }
+  if (!finishes) return;
   each_result<Tiles>(work, at.panel, part.rows, [&](int tile, int i, int64_t token, int output) {
     const float value = with_bias(chains.all[0][tile].all[i], part.bias, output);
     if constexpr (Gated) {
@@ -222,23 +260,34 @@ int groups_beside(int bytes) {
   return found / (bytes + 1024) > 1 ? found / (bytes + 1024) : 1;  // each takes a kilobyte more
 }
 
-// So many warps that the last round of thread groups leaves least of the machine idle, and the longest stages that
-// leave room for kStages of them.
+// The longest stages that leave room for kStages of them in `ring` bytes; 0: none do.
+template <class Size>
+int longest_stage(int units, int spans, int ring) {
+  int groups = kMostGroups;
+  while (groups > 0 && Size::stage_bytes(units, spans, groups) > ring / kStages) groups /= 2;
+  return groups;
+}
+
+// A warp for each segment if there is room for that. So many units that the last round of thread groups leaves least of
+// the machine idle.
 template <class Size>
 Cut cut_of(const Products& work) {
   Cut best = {.chunks = static_cast<int>(chunks_of(work.cols)), .segment = segment_chunks(work.cols, work.segments)};
+  best.span = best.chunks;
+  if (Size::stage_bytes(1, work.segments, 1) <= kMostRing / kStages && work.segments <= kMostWarps)
+    best.spans = work.segments, best.span = best.segment;
   for (int i = 0; i < (Size::kSides == 2 ? 1 : work.count); ++i)
     best.units += static_cast<int>(panels_of(work.parts[i].rows));
-  const int slots = multiprocessors() * groups_beside(kRing);
   int64_t least = INT64_MAX;
-  for (int warps = 1; warps <= kMostWarps; ++warps) {
-    int groups = kMostGroups;
-    while (groups > 0 && Size::stage_bytes(warps, groups) > kRing / kStages) groups /= 2;
+  for (int beside = 1; beside <= kMostUnits && beside * best.spans <= kMostWarps; ++beside) {
+    int groups = longest_stage<Size>(beside, best.spans, kRing);
+    if (groups == 0 && (best.spans > 1 || beside == 1)) groups = longest_stage<Size>(beside, best.spans, kMostRing);
     if (groups == 0) break;
-    const int64_t rounds = ((best.units + warps - 1) / warps + slots - 1) / slots;
-    if (rounds * warps > least) continue;
-    least = rounds * warps;
-    best.warps = warps, best.groups = groups;
+    const int slots = multiprocessors() * groups_beside(kStages * Size::stage_bytes(beside, best.spans, groups));
+    const int64_t rounds = ((best.units + beside - 1) / beside + slots - 1) / slots;
+    if (rounds * beside > least) continue;
+    least = rounds * beside;
+    best.beside = beside, best.groups = groups;
   }
   return best;
 }
@@ -246,12 +295,14 @@ Cut cut_of(const Products& work) {
 template <class Format, bool Gated, int Tiles>
 void start(cudaStream_t stream, const Products& work) {
   using Size = Layout<Format, Gated, Tiles>;
-  static_assert(Size::stage_bytes(1, 1) <= kRing / kStages);
-  static const bool prepared = prepare(few_rows_kernel<Format, Gated, Tiles>, kRing);
+  static_assert(Size::stage_bytes(1, 1, 1) <= kRing / kStages);
+  static_assert(Chains<Size::kSides, Tiles>::kFloats * 32 * 4 <= kStages * Size::stage_bytes(1, 1, 1));
+  static const bool prepared = prepare(few_rows_kernel<Format, Gated, Tiles>, kMostRing);
   static_cast<void>(prepared);
   const Cut cut = cut_of<Size>(work);
-  launch(stream, few_rows_kernel<Format, Gated, Tiles>, count((cut.units + cut.warps - 1) / cut.warps), cut.warps * 32,
-         static_cast<size_t>(kStages * Size::stage_bytes(cut.warps, cut.groups)), work, cut);
+  launch(stream, few_rows_kernel<Format, Gated, Tiles>, count((cut.units + cut.beside - 1) / cut.beside),
+         cut.warps() * 32, static_cast<size_t>(kStages * Size::stage_bytes(cut.beside, cut.spans, cut.groups)), work,
+         cut);
 }
 
 template <class Format>
@@ -279,5 +330,7 @@ void few_rows(cudaStream_t stream, const Products& work) {
       return start_either<Halves<__nv_bfloat16>>(stream, work);
   }
 }
+
+cudaError_t load_few_rows() { return load_kernels(); }
 
 }  // namespace millrace::cuda::portable

@@ -258,23 +258,28 @@ void start(cudaStream_t stream, const Products& work) {
          static_cast<size_t>(Size::kShared), work, tiles);
 }
 
-// The narrow tile where the wide one would leave more of the machine idle than narrow ones lose.
-template <class T, class Wide, class Narrow>
-void start_better(cudaStream_t stream, const Products& work) {
-  constexpr double kLoss = 1.2;
-  auto rounds = [&](const Tiles& tiles) {
-    const int64_t all = int64_t{tiles.rows} * tiles.outputs;
-    return static_cast<double>((all + multiprocessors() - 1) / multiprocessors());
-  };
-  if (rounds(tiles_of<Wide>(work)) * 2 <= rounds(tiles_of<Narrow>(work)) * kLoss)
-    return work.gated ? start<T, Wide, true>(stream, work) : start<T, Wide, false>(stream, work);
-  return work.gated ? start<T, Narrow, true>(stream, work) : start<T, Narrow, false>(stream, work);
+// Smaller tiles lose some speed, and leave less of the machine idle: about how long all of them take.
+template <class Size>
+double cost(const Products& work) {
+  constexpr double kLoss = 1 + 0.2 * (Size::kRows < 128 ? 1 : 0) + 0.2 * (128 / Size::kOutputs - 1);
+  const Tiles tiles = tiles_of<Size>(work);
+  const int64_t all = int64_t{tiles.rows} * tiles.outputs, rounds = (all + multiprocessors() - 1) / multiprocessors();
+  return static_cast<double>(rounds * Size::kRows * Size::kOutputs) * kLoss;
+}
+
+// The first of the sizes that costs least.
+template <class T, class First, class... Others>
+void start_best(cudaStream_t stream, const Products& work) {
+  if constexpr (sizeof...(Others) > 0) {
+    if (!((cost<First>(work) <= cost<Others>(work)) && ...)) return start_best<T, Others...>(stream, work);
+  }
+  return work.gated ? start<T, First, true>(stream, work) : start<T, First, false>(stream, work);
 }
 
 template <class T>
 void start_with(cudaStream_t stream, const Products& work) {
-  if (work.in.rows <= 64) return start_better<T, Sizes<64, 64, 32, 3>, Sizes<64, 32, 16, 4>>(stream, work);
-  start_better<T, Sizes<128, 128, 64, 3>, Sizes<128, 64, 32, 3>>(stream, work);
+  start_best<T, Sizes<128, 128, 64, 3>, Sizes<128, 64, 32, 3>, Sizes<64, 64, 32, 3>, Sizes<64, 32, 16, 4>>(stream,
+                                                                                                           work);
 }
 
 }  // namespace
@@ -286,5 +291,7 @@ cudaError_t many_rows(cudaStream_t stream, const Products& work) {
     start_with<__nv_bfloat16>(stream, work);
   return cudaSuccess;
 }
+
+cudaError_t load_many_rows() { return load_kernels(); }
 
 }  // namespace millrace::cuda::portable

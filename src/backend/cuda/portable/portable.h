@@ -8,6 +8,12 @@
 
 namespace millrace::cuda::portable {
 
+// Has a file's kernels ready: at its first start on a GPU the driver compiles them, which takes seconds.
+cudaError_t load_few_rows();
+cudaError_t load_many_rows();
+cudaError_t load_attend_long();
+cudaError_t load_attend_short();
+
 // ---- few_rows.cu
 inline constexpr int32_t kFewRows = 16;
 bool few_rows_fit(int32_t rows, int32_t cols, bool norm);  // norms have a kernel of their own here
