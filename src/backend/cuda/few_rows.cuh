@@ -155,7 +155,7 @@ template <class T>
 struct Halves {
   using Number = T;
   static constexpr int kBytes = kChunkBytes;
-  static constexpr int kWarps = 8;
+  static constexpr int kWarps = 12;
   static constexpr int kFirstBytes = 128 << 10;            // asked for before inputs
   static constexpr int kLeastGroups = 2, kMostGroups = 4;  // chunks of a stage
   uint4 weights[4];
