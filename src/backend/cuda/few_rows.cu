@@ -1,7 +1,7 @@
-// Products of at most eight rows, at the speed of memory. A warp takes a panel of sixteen outputs (of gated products
-// its two sides) from the first input to the last; its weights come in stretches of a few kilobytes through a ring of
-// its own in shared memory, so many ahead that memory never waits. The first ring full is asked for before the kernel
-// in front has ended: weights do not depend on it.
+// Products of at most eight rows, at the speed of memory. A warp takes a panel of sixteen outputs through a segment of
+// its inputs, or all of them; its weights come in stretches of a few kilobytes through a ring of its own in shared
+// memory, so many ahead that memory never waits. The last of a panel's warps adds the segments up. Part of the first
+// ring full is asked for before the kernel in front has ended: weights do not depend on it.
 #include <algorithm>
 
 #include "backend/cuda/few_rows.cuh"
@@ -206,9 +206,9 @@ void start(cudaStream_t stream, const Products& work) {
   if (cut.task_bits > 0) other += (int64_t{units} + int64_t{tasks} * work.in.rows * kPanel) * 4;
   auto fitting = [&] { return (kShared - other) / (cut.streams * cut.groups * Format::kBytes); };
   while (cut.groups > 1 && fitting() < 3) cut.groups /= 2;
+  while (cut.streams > 1 && fitting() < 1) cut.streams /= 2;
   cut.stage_bytes = cut.groups * Format::kBytes;
-  const int64_t fit = fitting();
-  cut.stages = static_cast<int>(fit < kMostStages ? fit : kMostStages);
+  cut.stages = static_cast<int>(std::clamp<int64_t>(fitting(), 1, kMostStages));
   cut.first = std::max(1, Format::kFirstBytes / (cut.streams * cut.stage_bytes));
   const Norm none;
   launch(stream, few_rows_kernel<Format, Gated, Normed>, static_cast<unsigned>(grid), 32 * Format::kWarps,
