@@ -26,7 +26,7 @@ __device__ void join_brought(const char* values, const char* sums, int count, fl
       const unsigned far = __ballot_sync(~0u, lane >= done && rebases(base, mine.x));
       const int next = far != 0 ? __ffs(static_cast<int>(far)) - 1 : here;
       const float share = mine.x == -INFINITY ? 0.0f : power_of_two(mine.x - base);
-#pragma unroll 4
+#pragma unroll 8
       for (; done < next; ++done) {
         const float factor = __shfl_sync(~0u, share, done);
         total = fmaf(__shfl_sync(~0u, mine.y, done), factor, total);

@@ -300,6 +300,30 @@ struct Stretch {
       write_four(out, row, head * D + i % D, {sum.x * last, sum.y * last, sum.z * last, sum.w * last}, 4);
     }
   }
+  // There are teams enough for each to join 32 numbers: all its threads bring what one warp then joins.
+  static constexpr int kAllRecords = kTeamWarps * Join::kRooms * Join::kBatch;
+  __device__ void join_one(const float* from, int records, int unit, int kv_head, int row, uint32_t room,
+                           const char* seen_room) const {
+    const int64_t stride = int64_t{attention.heads} * kWrittenPitch<D>;
+    const float* head = from + unit / (D / 32) * kWrittenPitch<D>;
+    const int col = unit % (D / 32) * 32;
+#pragma unroll 8
+    for (int i = thread; i < records * 8; i += Four::kThreads)
+      copy_16(room + static_cast<uint32_t>(i * 16), head + i / 8 * stride + col + i % 8 * 4, 16);
+#pragma unroll 1
+    for (int i = thread; i < records; i += Four::kThreads)
+      copy_16(room + static_cast<uint32_t>(records * 128 + i * 16), head + i * stride + D, 16);
+    copies_end();
+    copies_wait<0>();
+    team.sync();
+    if (team.warp == 0) {
+      float base = -INFINITY, total = 0, sum = 0;
+      join_brought<128, 16>(seen_room, seen_room + records * 128, records, base, total, sum);
+      const int number = kv_head * group + unit / (D / 32);
+      write(out, row, number * D + col + Four::lane(), sum * last_factor(base, total, attention.sinks, number));
+    }
+    team.sync();
+  }
   __device__ void finish(const CutChunks& cut, bool joins, uint32_t room, const char* seen_room) const {
     if (cut.count == 0) return;
     const ChunkPlace& place = cut.place;
@@ -322,6 +346,11 @@ struct Stretch {
     }
     const int records = place.chunks - until + 1;
     if (records <= kFewRecords) return join_few(written(place, until - 1), records, place.kv_head, cut.row);
+    const int units = group * (D / 32);
+    if (of >= units && records <= kAllRecords) {
+      if (part < units) join_one(written(place, until - 1), records, part, place.kv_head, cut.row, room, seen_room);
+      return;
+    }
     const uint32_t mine = static_cast<uint32_t>(team.warp * Join::kRooms * Join::kRoom);
     Join joiner = {written(place, until - 1), int64_t{attention.heads} * kWrittenPitch<D>, records, room + mine,
                    seen_room + mine};
