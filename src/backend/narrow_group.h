@@ -97,7 +97,7 @@ MILLRACE_BOTH float bar_of(const NarrowAsk& ask, float largest) {
 MILLRACE_BOTH void race_quad(const NarrowAsk& ask, const float* row, int32_t cols, int32_t at, float largest, float bar,
                              State& state) {
   const Quad four = quad_at(row, cols, at);
-  const RaceWords words = race_words(ask.seed, ask.choice, ask.position, static_cast<uint32_t>(at));
+  const PhiloxWords<4> words = philox_words<4>(ask.seed, ask.choice, ask.position, static_cast<uint32_t>(at));
   float scaled[4];
   bool may[4];
   for (int i = 0; i < 4; ++i) {
@@ -125,7 +125,7 @@ MILLRACE_BOTH void race_part(Group& group, const NarrowAsk& ask, const float* ro
   group.each([&](int thread, State& state) {
     state.key = HUGE_VALF;
     if (thread != 0) return;
-    const RaceWords words = race_words(ask.seed, ask.choice, ask.position, static_cast<uint32_t>(best));
+    const PhiloxWords<4> words = philox_words<4>(ask.seed, ask.choice, ask.position, static_cast<uint32_t>(best));
     state.key = race_key(words.high[0], words.low[0], 0);
   });
   float by = group.least([](const State& state) { return state.key; }) + kRaceMargin;
@@ -245,7 +245,8 @@ MILLRACE_BOTH void race_row(Group& group, const NarrowAsk& ask, const Part* of, 
     if (slot == 0 && of[part].fits == 0) state.second = of[part].key;
     if (slot >= of[part].count) return;
     state.token = listed[part * room + slot];
-    const RaceWords words = race_words(ask.seed, ask.choice, ask.position, static_cast<uint32_t>(state.token.id));
+    const PhiloxWords<4> words =
+        philox_words<4>(ask.seed, ask.choice, ask.position, static_cast<uint32_t>(state.token.id));
     state.key = race_key(words.high[0], words.low[0], (state.token.logit - largest) * ask.scale);
   });
   const float listed_least = group.least([](const State& state) { return state.key; });

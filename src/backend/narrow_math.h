@@ -6,11 +6,7 @@
 #include <cstdint>
 #include <cstring>
 
-#ifdef __CUDACC__
-#define MILLRACE_BOTH __host__ __device__ __forceinline__
-#else
-#define MILLRACE_BOTH inline
-#endif
+#include "base/philox.h"
 
 namespace millrace {
 
@@ -49,35 +45,6 @@ MILLRACE_BOTH float exp_below(float x) {
   const uint32_t value = bits_of(sum * float_of(power));
   const uint32_t keep = 0u - static_cast<uint32_t>(bits <= least);
   return float_of(value & keep);
-}
-
-// The first two words of Philox4x32-10 (base/rng.h) for four tokens in a row.
-struct RaceWords {
-  uint32_t high[4], low[4];
-};
-MILLRACE_BOTH RaceWords race_words(uint64_t seed, uint32_t choice, uint32_t position, uint32_t first) {
-  constexpr uint64_t kMultiplier0 = 0xD2511F53, kMultiplier1 = 0xCD9E8D57;
-  constexpr uint32_t kWeyl0 = 0x9E3779B9, kWeyl1 = 0xBB67AE85;
-  uint32_t word0[4], word1[4], word2[4], word3[4];
-  for (uint32_t i = 0; i < 4; ++i) word0[i] = position, word1[i] = choice, word2[i] = first + i, word3[i] = 0;
-  uint32_t key0 = static_cast<uint32_t>(seed), key1 = static_cast<uint32_t>(seed >> 32);
-#ifdef __CUDA_ARCH__
-#pragma unroll
-#endif
-  for (int round = 0; round < 10; ++round) {
-    for (int i = 0; i < 4; ++i) {
-      const uint64_t product0 = kMultiplier0 * word0[i], product1 = kMultiplier1 * word2[i];
-      word0[i] = static_cast<uint32_t>(product1 >> 32) ^ word1[i] ^ key0;
-      word1[i] = static_cast<uint32_t>(product1);
-      word2[i] = static_cast<uint32_t>(product0 >> 32) ^ word3[i] ^ key1;
-      word3[i] = static_cast<uint32_t>(product0);
-    }
-    key0 += kWeyl0;
-    key1 += kWeyl1;
-  }
-  RaceWords words;
-  for (int i = 0; i < 4; ++i) words.high[i] = word0[i], words.low[i] = word1[i];
-  return words;
 }
 
 MILLRACE_BOTH float rough_log2(float x) {

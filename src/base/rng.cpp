@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/philox.h"
+
 namespace millrace {
 namespace {
 
@@ -33,29 +35,13 @@ double uniform(const Draw& draw) {
   return to_unit(words[0], words[1]);
 }
 
-// Philox on several counters side by side: the same numbers, in a form that vectorises.
 void uniforms(const Draw& first, std::span<double> out) {
   constexpr size_t kLanes = 8;
   for (size_t start = 0; start < out.size(); start += kLanes) {
-    uint32_t word0[kLanes], word1[kLanes], word2[kLanes], word3[kLanes];
-    for (size_t i = 0; i < kLanes; ++i) {
-      word0[i] = first.position, word1[i] = first.choice, word3[i] = 0;
-      word2[i] = first.draw + static_cast<uint32_t>(start + i);
-    }
-    uint32_t key0 = static_cast<uint32_t>(first.seed), key1 = static_cast<uint32_t>(first.seed >> 32);
-    for (int round = 0; round < kRounds; ++round) {
-      for (size_t i = 0; i < kLanes; ++i) {
-        uint64_t product0 = kMultiplier0 * word0[i], product1 = kMultiplier1 * word2[i];
-        word0[i] = static_cast<uint32_t>(product1 >> 32) ^ word1[i] ^ key0;
-        word1[i] = static_cast<uint32_t>(product1);
-        word2[i] = static_cast<uint32_t>(product0 >> 32) ^ word3[i] ^ key1;
-        word3[i] = static_cast<uint32_t>(product0);
-      }
-      key0 += kWeyl0;
-      key1 += kWeyl1;
-    }
-    size_t count = std::min(kLanes, out.size() - start);
-    for (size_t i = 0; i < count; ++i) out[start + i] = to_unit(word0[i], word1[i]);
+    const auto words =
+        philox_words<kLanes>(first.seed, first.choice, first.position, first.draw + static_cast<uint32_t>(start));
+    const size_t count = std::min(kLanes, out.size() - start);
+    for (size_t i = 0; i < count; ++i) out[start + i] = to_unit(words.high[i], words.low[i]);
   }
 }
 

@@ -77,7 +77,7 @@ class Executor {
   // The same where of each wanted row what its ask says is wanted (backend/narrow.h), in the order of rows. The span is
   // whoever plans the step's to fill before narrow(); found until the next run. Whole rows are read with row(), and
   // those that turn out to be wanted whole after all with fetch_row().
-  bool narrows(int64_t rows) const { return rows <= narrow_rows_; }
+  bool narrows(int64_t rows) const { return narrow_rows_ > 0 && rows <= narrow_rows_; }
   std::span<NarrowAsk> asks() { return {batch_.asks, static_cast<size_t>(narrow_rows_)}; }
   std::span<const Narrowed> run_narrow(std::span<const Chunk> chunks);
   std::span<const float> row(int64_t index) const;

@@ -107,6 +107,11 @@ struct Pressure {
 
 class EngineUnderPressure : public testing::TestWithParam<Pressure> {};
 
+void submit(Engine& engine, std::span<const Request> all, Collector& collector) {
+  for (size_t i = 0; i < all.size(); ++i)
+    engine.submit(all[i], collector.listener(static_cast<int>(i), all[i].choices));
+}
+
 TEST_P(EngineUnderPressure, AnswersAreThoseOfRunningAlone) {
   constexpr int kRequests = 200;
   TinyModel tiny = TinyModel::open("llama-gqa-rope3", 2);
@@ -120,10 +125,7 @@ TEST_P(EngineUnderPressure, AnswersAreThoseOfRunningAlone) {
                            .overlap = GetParam().overlap};
   auto engine = Engine::create(*tiny.model, *tiny.backend, options).value();
   Collector collector(kRequests);
-  for (int i = 0; i < kRequests; ++i) {
-    const Request& request = all[static_cast<size_t>(i)];
-    engine->submit(request, collector.listener(i, request.choices));
-  }
+  submit(*engine, all, collector);
   EXPECT_EQ(collector.wait(), expected);
   Engine::Snapshot after = engine->snapshot();
   EXPECT_GT(after.metrics.preemptions, 0);
@@ -180,10 +182,7 @@ TEST(Engine, PartsOfRowsGiveTheAnswersOfWholeRows) {
   EngineOptions options = {.executor = {.context = 160}, .limits = {.step_tokens = 64, .max_sequences = 16}};
   auto engine = Engine::create(*tiny.model, *tiny.backend, options).value();
   Collector collector(kRequests);
-  for (int i = 0; i < kRequests; ++i) {
-    const Request& request = all[static_cast<size_t>(i)];
-    engine->submit(request, collector.listener(i, request.choices));
-  }
+  submit(*engine, all, collector);
   EXPECT_EQ(collector.wait(), expected);
   const Metrics metrics = engine->snapshot().metrics;
   EXPECT_GT(metrics.narrow_rows, metrics.whole_rows);

@@ -248,7 +248,7 @@ TEST(SamplerNarrow, ArrivalsAreRightFarWithinTheMargin) {
   Rows rows(6);
   for (uint32_t i = 0; i < 20'000; ++i) {
     const Draw draw{.seed = 77 + (uint64_t{i} << 33), .choice = i % 5, .position = i * 7, .draw = i * 4};
-    const RaceWords words = race_words(draw.seed, draw.choice, draw.position, draw.draw);
+    const PhiloxWords<4> words = philox_words<4>(draw.seed, draw.choice, draw.position, draw.draw);
     for (uint32_t j = 0; j < 4; ++j) {
       Draw one = draw;
       one.draw += j;

@@ -249,12 +249,7 @@ __device__ void attend_tiles(const DeviceStep& step, const Attention& attention,
       products_end();
       group_arrive(kTurnName + (mine ^ 1), 256);
       Factors factors[2];
-#pragma unroll
-      for (int r = 0; r < 2; ++r) {
-        chunk.total[r] += __shfl_xor_sync(~0u, chunk.total[r], 1);
-        chunk.total[r] += __shfl_xor_sync(~0u, chunk.total[r], 2);
-        factors[r] = join(base[r], total[r], chunk.most[r], chunk.total[r]);
-      }
+      join_rows(base, total, chunk, factors);
       products_finished<1>();
       if (thread == 0) barrier_arrive(shared_address(&barriers.values_free[value.stage]));
       value = key;

@@ -93,6 +93,17 @@ struct ChunkSums {
   float most[2], total[2];  // rows g and g + 8; totals still spread over four lanes
 };
 
+// A chunk joins two rows' sums (attend.cuh).
+__device__ __forceinline__ void join_rows(float (&base)[2], float (&total)[2], ChunkSums& chunk,
+                                          Factors (&factors)[2]) {
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    chunk.total[r] += __shfl_xor_sync(~0u, chunk.total[r], 1);
+    chunk.total[r] += __shfl_xor_sync(~0u, chunk.total[r], 2);
+    factors[r] = join(base[r], total[r], chunk.most[r], chunk.total[r]);
+  }
+}
+
 // Takes out the scores of positions that a row does not see, and shapes them where models do.
 template <bool Shaped>
 __device__ void shape_scores(float (&scores)[kChunk / 2], int first, bool plain, const Sight (&sight)[2],

@@ -230,18 +230,7 @@ bool few_rows_fit(int32_t rows, int32_t cols, bool norm) {
 }
 
 void few_rows(cudaStream_t stream, const Products& work) {
-  switch (work.type) {
-    case DType::f16:
-      return start_either<Halves<__half>>(stream, work);
-    case DType::q8_0:
-      return start_either<Quantised<DType::q8_0>>(stream, work);
-    case DType::q4_0:
-      return start_either<Quantised<DType::q4_0>>(stream, work);
-    case DType::q4_k:
-      return start_either<Quantised<DType::q4_k>>(stream, work);
-    default:
-      return start_either<Halves<__nv_bfloat16>>(stream, work);
-  }
+  by_format(work.type, [&]<class Format>(FormatIs<Format>) { start_either<Format>(stream, work); });
 }
 
 }  // namespace millrace::cuda

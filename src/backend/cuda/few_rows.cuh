@@ -193,6 +193,25 @@ struct Quantised {
   }
 };
 
+// Calls start with the format that weights of this type are kept in.
+template <class Format>
+struct FormatIs {};
+template <class F>
+void by_format(DType type, F&& start) {
+  switch (type) {
+    case DType::f16:
+      return start(FormatIs<Halves<__half>>{});
+    case DType::q8_0:
+      return start(FormatIs<Quantised<DType::q8_0>>{});
+    case DType::q4_0:
+      return start(FormatIs<Quantised<DType::q4_0>>{});
+    case DType::q4_k:
+      return start(FormatIs<Quantised<DType::q4_k>>{});
+    default:
+      return start(FormatIs<Halves<__nv_bfloat16>>{});
+  }
+}
+
 // The same with the inputs: in[0] has two steps' operands, in[1] the next two's.
 template <class Format>
 struct Group {

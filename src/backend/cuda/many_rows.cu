@@ -165,14 +165,7 @@ __global__ void __launch_bounds__(kThreads<Groups, Outputs, Cut>, 1)
   extern __shared__ char raw[];
   __shared__ __align__(16) uint64_t barriers[2 * Size::kStages];
   Ring<Size> ring = {(shared_address(raw) + 1023) & ~1023u, shared_address(barriers)};
-  if (threadIdx.x == 0) {
-    for (uint32_t i = 0; i < Size::kStages; ++i) {
-      barrier_begin(ring.barriers + i * 16, 1);
-      barrier_begin(ring.barriers + i * 16 + 8, Groups);
-    }
-    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-  }
-  __syncthreads();
+  begin<Groups>(ring);
   if (threadIdx.x < Groups * 128) {
     if constexpr (kGivesRegisters<Groups, Outputs, Cut>) asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
     wait_for_previous();

@@ -76,6 +76,19 @@ struct Ring {
   }
 };
 
+// Makes a ring's barriers; all threads of a kernel.
+template <int Groups, class Size>
+__device__ __forceinline__ void begin(const Ring<Size>& ring) {
+  if (threadIdx.x == 0) {
+    for (uint32_t i = 0; i < Size::kStages; ++i) {
+      barrier_begin(ring.barriers + i * 16, 1);
+      barrier_begin(ring.barriers + i * 16 + 8, Groups);
+    }
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+  }
+  __syncthreads();
+}
+
 template <class Size, bool Gated>
 __device__ void ask_weights(const Maps& maps, const Tile& tile, int chunk, const Ring<Size>& ring) {
   const uint32_t to = ring.at() + Size::kInputBytes;

@@ -378,8 +378,14 @@ void CudaOps::flush() {
   flush_finish();
 }
 
-void CudaOps::linear(const Weight& weight, Tensor in, Tensor out) {
+// All but a norm that the next product may take up.
+void CudaOps::flush_held() {
   if (held_) flush();
+  flush_finish();
+}
+
+void CudaOps::linear(const Weight& weight, Tensor in, Tensor out) {
+  flush_held();
   if (held_norm_ && same(held_norm_->out, in)) {
     held_ = Held{weight, in, out, std::nullopt};
     return;
@@ -392,7 +398,7 @@ void CudaOps::linear(const Weight& weight, Tensor in, Tensor out) {
 
 void CudaOps::linear_qkv(const Weight& q, const Weight& k, const Weight& v, Tensor in, Tensor q_out, Tensor k_out,
                          Tensor v_out) {
-  if (held_) flush();
+  flush_held();
   if (!in_panels(q) || !in_panels(k) || !in_panels(v) || q.type != k.type || q.type != v.type) {
     run_linear(q, in, std::nullopt, q_out, nullptr);
     run_linear(k, in, std::nullopt, k_out, nullptr);
@@ -407,7 +413,7 @@ void CudaOps::linear_qkv(const Weight& q, const Weight& k, const Weight& v, Tens
 }
 
 void CudaOps::linear_glu(const Weight& gate, const Weight& up, Activation activation, Tensor in, Tensor out) {
-  if (held_) flush();
+  flush_held();
   if (!in_panels(gate) || !in_panels(up) || gate.type != up.type) {
     flush_norm();
     const int64_t start = mark();

@@ -106,6 +106,7 @@ class CudaOps final : public Ops {
   void flush();
   void flush_norm();
   void flush_finish();
+  void flush_held();
   struct Residual {
     Tensor to;
     float scale = 1;

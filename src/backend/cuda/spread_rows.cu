@@ -132,14 +132,7 @@ __global__ void __launch_bounds__(Groups * 128 + 32, 1)
   extern __shared__ char raw[];
   __shared__ __align__(16) uint64_t barriers[2 * Size::kStages];
   Ring<Size> ring = {(shared_address(raw) + 1023) & ~1023u, shared_address(barriers)};
-  if (threadIdx.x == 0) {
-    for (uint32_t i = 0; i < Size::kStages; ++i) {
-      barrier_begin(ring.barriers + i * 16, 1);
-      barrier_begin(ring.barriers + i * 16 + 8, Groups);
-    }
-    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-  }
-  __syncthreads();
+  begin<Groups>(ring);
   const int rank = cluster_rank(), segments = work.segments;
   const Tile tile = tile_of<Groups, Outputs, false>(work, tiles, static_cast<int>(blockIdx.x) / segments);
   const int first = rank * tiles.segment, count = min(tiles.segment, tiles.chunks - first);

@@ -16,13 +16,10 @@ namespace {
 
 // v0-3 and v4-7 scaled sums of four pairs of rows with one pair of outputs and with the other, v8-15 sums of the span at
 // hand, v16-23 rows, v24-25, v29 and v31 codes, v26-27 scales of the span before, from v28, v30 mask.
-#define MILLRACE_LOAD(from, offset, to) "ldr q" #to ", [%[" #from "], #" #offset "]\n"
-#define MILLRACE_LOAD2(from, offset, to, and_to) "ldp q" #to ", q" #and_to ", [%[" #from "], #" #offset "]\n"
 #define MILLRACE_LOW(codes) "and v" #codes ".16b, v" #codes ".16b, v30.16b\n"
 #define MILLRACE_HIGH(codes) "ushr v" #codes ".16b, v" #codes ".16b, #4\n"
 #define MILLRACE_WORDS(scales) "tbl v" #scales ".16b, {v28.16b}, v" #scales ".16b\n"
 #define MILLRACE_SCALE(whole, sum, scale) "mla v" #whole ".4s, v" #sum ".4s, v" #scale ".4s\n"
-#define MILLRACE_CLEAR(sum) "movi v" #sum ".4s, #0\n"
 // A pair of spans: eight sums are scaled and start anew with each, then take four steps of eight products. The order was
 // searched for by measuring, as that of group32_tile.h.
 #define MILLRACE_SPANS(FETCH) \
@@ -139,13 +136,10 @@ inline void multiply_q4_k_eight(const std::byte* tile, const std::byte* other, i
   }
 }
 
-#undef MILLRACE_LOAD
-#undef MILLRACE_LOAD2
 #undef MILLRACE_LOW
 #undef MILLRACE_HIGH
 #undef MILLRACE_WORDS
 #undef MILLRACE_SCALE
-#undef MILLRACE_CLEAR
 #undef MILLRACE_SPANS
 #undef MILLRACE_FINISH
 #undef MILLRACE_FINISH_PAIR

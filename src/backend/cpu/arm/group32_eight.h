@@ -19,10 +19,7 @@ namespace {
 // v0-3 sums of the run of low nibbles, v4-7 of high ones; v8-11 integer sums of bytes, v12-15 of high nibbles, of the
 // group at hand; v16-19 and v20-23 rows, v24 and v26 bytes, v25 and v27 high nibbles, v28 mask, v29 and v30 factors of
 // low and high nibbles' outputs, v31 sums as float.
-#define MILLRACE_LOAD(from, offset, to) "ldr q" #to ", [%[" #from "], #" #offset "]\n"
-#define MILLRACE_LOAD2(from, offset, to, and_to) "ldp q" #to ", q" #and_to ", [%[" #from "], #" #offset "]\n"
 #define MILLRACE_MASK(to, bytes, mask) "and v" #to ".16b, v" #bytes ".16b, v" #mask ".16b\n"
-#define MILLRACE_CLEAR(sum) "movi v" #sum ".4s, #0\n"
 #define MILLRACE_LESS(bytes, high) "sub v" #bytes ".4s, v" #bytes ".4s, v" #high ".4s\n"
 #define MILLRACE_FLOAT(to, from) "scvtf v" #to ".4s, v" #from ".4s\n"
 #define MILLRACE_ADD(sum, a, b) "fmla v" #sum ".4s, v" #a ".4s, v" #b ".4s\n"
@@ -138,10 +135,7 @@ inline void multiply_q4_0_eight(const std::byte* rows, const std::byte* starts, 
   }
 }
 
-#undef MILLRACE_LOAD
-#undef MILLRACE_LOAD2
 #undef MILLRACE_MASK
-#undef MILLRACE_CLEAR
 #undef MILLRACE_LESS
 #undef MILLRACE_FLOAT
 #undef MILLRACE_ADD

@@ -20,7 +20,6 @@ constexpr int64_t kTileAhead = 192;    // asked for with every group
 // Registers: %[s0]-%[s7] (the compiler's choice) sums [row pair][output pair], v8-15 integer sums of the group at hand;
 // in the loop v16-17 those of the group before as float, v18-19 factors of its rows, v20-21 those of its outputs and
 // their products, v22-27 weights, v28-31 rows.
-#define MILLRACE_CLEAR(sum) "movi v" #sum ".4s, #0\n"
 #define MILLRACE_FLOAT(to, from) "scvtf v" #to ".4s, v" #from ".4s\n"
 #define MILLRACE_BOTH(to, a, b) "fmul v" #to ".4s, v" #a ".4s, v" #b ".4s\n"
 #define MILLRACE_ADD(sum, a, b) "fmla v" #sum ".4s, v" #a ".4s, v" #b ".4s\n"
@@ -37,8 +36,6 @@ constexpr int64_t kTileAhead = 192;    // asked for with every group
   MILLRACE_MMLA(9, 28, 25)  \
   MILLRACE_MMLA(13, 29, 25) \
   MILLRACE_MMLA(10, 28, 26) MILLRACE_MMLA(14, 29, 26) MILLRACE_MMLA(11, 28, 27) MILLRACE_MMLA(15, 29, 27)
-#define MILLRACE_LOAD(from, offset, to) "ldr q" #to ", [%[" #from "], #" #offset "]\n"
-#define MILLRACE_LOAD2(from, offset, to, and_to) "ldp q" #to ", q" #and_to ", [%[" #from "], #" #offset "]\n"
 #define MILLRACE_FETCHED "add %[ahead], %[ahead], #192\n"
 #define MILLRACE_NOTHING(offset)
 
@@ -213,14 +210,11 @@ inline void multiply_shared_tile(const std::byte* rows, const std::byte* values,
 #undef MILLRACE_TAKE_RUN
 #undef MILLRACE_SHARED_TILE
 #undef MILLRACE_FIRST_GROUP
-#undef MILLRACE_CLEAR
 #undef MILLRACE_FLOAT
 #undef MILLRACE_BOTH
 #undef MILLRACE_FMLA
 #undef MILLRACE_LOAD_STEP
 #undef MILLRACE_STEP
-#undef MILLRACE_LOAD
-#undef MILLRACE_LOAD2
 #undef MILLRACE_FETCHED
 #undef MILLRACE_NOTHING
 #undef MILLRACE_TILE

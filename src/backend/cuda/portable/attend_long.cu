@@ -126,12 +126,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     uint32_t weights[kChunk / 4];
     ChunkSums chunk = weigh<T>(scores, weights, factor);
     Factors factors[2];
-#pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      chunk.total[r] += __shfl_xor_sync(~0u, chunk.total[r], 1);
-      chunk.total[r] += __shfl_xor_sync(~0u, chunk.total[r], 2);
-      factors[r] = join(base[r], total[r], chunk.most[r], chunk.total[r]);
-    }
+    join_rows(base, total, chunk, factors);
     copies_wait<1>();
     __syncthreads();
     add_values<T, D>(all, weights, factors, values);
