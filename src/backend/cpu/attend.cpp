@@ -57,8 +57,8 @@ void CpuOps::look_ahead(const Tile& tile, int32_t index, int64_t chunk, Ahead& a
   }
 }
 
-// One chunk of one kv head of a tile into the partials of its queries.
-void CpuOps::attend_head(const Tile& tile, int32_t index, int64_t chunk, Ahead& ahead, float* partials,
+// One chunk of one kv head of a tile into the partials of its queries, and merged into others if there are such.
+void CpuOps::attend_head(const Tile& tile, int32_t index, int64_t chunk, Ahead& ahead, float* partials, float* into,
                          std::byte* scratch) const {
   const KvView& kv = *tile.kv;
   const Attention& attention = *tile.attention;
@@ -98,12 +98,15 @@ void CpuOps::attend_head(const Tile& tile, int32_t index, int64_t chunk, Ahead& 
     for (int32_t i = 0; i < count; i += step) keys[j + i] = key + i * k_bytes, values[j + i] = value + i * v_bytes;
     j += count;
   }
-  AttendChunk call{&kv,  kv.k_dim, kv.v_dim, positions, keys, values, &attention,   first, queries, q,
-                   head, position, begin,    end,       most, total,  partials + 2, entry, scratch, &ahead};
+  bool taken = false;
+  AttendChunk call{&kv,          kv.k_dim, kv.v_dim, positions, keys,  values, &attention, first,
+                   queries,      q,        head,     position,  begin, end,    most,       total,
+                   partials + 2, entry,    scratch,  &ahead,    into,  &taken};
   kernels_.attend[static_cast<size_t>(activations_)][kv_type(kv.type)](call);
-  for (int32_t i = 0; i < queries; ++i) {
-    partials[i * entry] = most[i];
-    partials[i * entry + 1] = total[i];
+  for (int32_t i = 0; i < queries && !taken; ++i) {
+    float* partial = partials + i * entry;
+    partial[0] = most[i], partial[1] = total[i];
+    if (into != nullptr) merge_query(partial, into + i * entry, kv.v_dim);
   }
 }
 
@@ -152,13 +155,15 @@ int64_t CpuOps::seen_whole(const Tile& tile, int64_t first, int64_t end) const {
   return std::clamp(tile.end / kAttendChunk, first, end);
 }
 
-// One chunk of one tile into the partials of its queries. The same worker probably goes on with another chunk, of the
-// same tile or another; null: with none.
+// One chunk of one tile into the partials of its queries, and merged into others if there are such. The same worker
+// probably goes on with another chunk, of the same tile or another; null: with none.
 void CpuOps::attend_chunk(const Tile& tile, int64_t chunk, const Tile* next_tile, int64_t next_chunk, float* partials,
-                          std::byte* scratch) const {
+                          float* into, std::byte* scratch) const {
   if (seen_whole(tile, chunk, chunk + 1) > chunk &&
-      attend_few(tile, chunk, chunk + 1, next_tile, next_chunk, partials, scratch))
+      attend_few(tile, chunk, chunk + 1, next_tile, next_chunk, partials, scratch)) {
+    if (into != nullptr) merge(tile, 0, tile.queries(), partials, into);
     return;
+  }
   int64_t stride = tile.head_queries() * entry_floats(tile.kv->v_dim);
   for (int32_t index = 0; index < tile.heads; ++index) {
     Ahead ahead;
@@ -167,7 +172,8 @@ void CpuOps::attend_chunk(const Tile& tile, int64_t chunk, const Tile* next_tile
     } else if (next_tile != nullptr) {
       look_ahead(*next_tile, 0, next_chunk, ahead);
     }
-    attend_head(tile, index, chunk, ahead, partials + index * stride, scratch);
+    attend_head(tile, index, chunk, ahead, partials + index * stride, into != nullptr ? into + index * stride : nullptr,
+                scratch);
   }
 }
 
@@ -185,14 +191,16 @@ void CpuOps::finish_query(const Tile& tile, int32_t query, const float* running)
   kernels_.divide(running + 2, running[1], out, tile.kv->v_dim);
 }
 
+void CpuOps::merge_query(const float* from, float* running, int64_t v_dim) const {
+  Partial to{running};
+  kernels_.merge(from[0], from[1], from + 2, &to.most(), &to.total(), to.sums(), v_dim);
+}
+
 // Queries [first, end) of a tile take in the next chunk or run.
 void CpuOps::merge(const Tile& tile, int32_t first, int32_t end, const float* partials, float* running) const {
   int64_t entry = entry_floats(tile.kv->v_dim);
-  for (int32_t query = first; query < end; ++query) {
-    const float* from = partials + query * entry;
-    Partial to{running + query * entry};
-    kernels_.merge(from[0], from[1], from + 2, &to.most(), &to.total(), to.sums(), tile.kv->v_dim);
-  }
+  for (int32_t query = first; query < end; ++query)
+    merge_query(partials + query * entry, running + query * entry, tile.kv->v_dim);
 }
 
 // The chunks of one run into the partials of the tile's queries: the first as it is, the others merged into it. The
@@ -207,8 +215,7 @@ void CpuOps::attend_run(const Tile& tile, int64_t run, const Tile* next_tile, in
   for (int64_t chunk = few ? whole : first; chunk < end; ++chunk) {
     bool last = chunk + 1 == end;
     attend_chunk(tile, chunk, last ? next_tile : &tile, last ? next_chunk : chunk + 1,
-                 chunk == first ? partials : fresh, scratch);
-    if (chunk != first) merge(tile, 0, tile.queries(), fresh, partials);
+                 chunk == first ? partials : fresh, chunk == first ? nullptr : partials, scratch);
   }
 }
 
@@ -216,15 +223,24 @@ void CpuOps::attend_tile(const Tile& tile, std::byte* scratch) const {
   int64_t floats = tile.queries() * entry_floats(tile.kv->v_dim);
   float* running = reinterpret_cast<float*>(scratch + kWorkerBytes / 2) + floats;
   float* partials = running + floats;
+  if (tile.end_run() - tile.first_run() == 1 && tile.attention->sinks == nullptr) {  // nothing to merge it with
+    attend_run(tile, tile.first_run(), nullptr, 0, running, scratch);
+  } else {
+    attend_runs(tile, partials, running, scratch);
+  }
+  for (int32_t i = 0; i < tile.queries(); ++i) finish_query(tile, i, running + i * entry_floats(tile.kv->v_dim));
+}
+static_assert(3 * kAttendQueries * (kHeadDim + 16) * sizeof(float) <= kWorkerBytes / 2);
+
+// All runs of a tile, one after another.
+void CpuOps::attend_runs(const Tile& tile, float* partials, float* running, std::byte* scratch) const {
   for (int32_t i = 0; i < tile.queries(); ++i) start_query(tile, i, running + i * entry_floats(tile.kv->v_dim));
   for (int64_t run = tile.first_run(); run < tile.end_run(); ++run) {
     bool last = run + 1 == tile.end_run();
     attend_run(tile, run, last ? nullptr : &tile, (run + 1) * kAttendRun, partials, scratch);
     merge(tile, 0, tile.queries(), partials, running);
   }
-  for (int32_t i = 0; i < tile.queries(); ++i) finish_query(tile, i, running + i * entry_floats(tile.kv->v_dim));
 }
-static_assert(3 * kAttendQueries * (kHeadDim + 16) * sizeof(float) <= kWorkerBytes / 2);
 
 void CpuOps::attend_whole(std::span<const Tile> tiles) {
   // The last rows see most: they come first, so that no worker starts a long tile when the others are done.
@@ -266,7 +282,7 @@ void CpuOps::attend_split(std::span<const Tile> tiles, bool runs) {
       int64_t next_chunk = next != nullptr ? step_of(*next, begin + later / count).first : 0;
       float* place = partials + task / count * stride + (tile.first_query) * entry;
       runs ? attend_run(tile, at, next, next_chunk, place, worker_scratch(worker))
-           : attend_chunk(tile, from, next, next_chunk, place, worker_scratch(worker));
+           : attend_chunk(tile, from, next, next_chunk, place, nullptr, worker_scratch(worker));
     });
     for (const Tile& tile : tiles) {
       float *mine = running + tile.first_query * entry, *run = partials + tile.first_query * entry;

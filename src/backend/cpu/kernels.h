@@ -118,6 +118,12 @@ struct AttendChunk {
   int64_t sums_stride;
   std::byte* scratch;  // kWorkerBytes / 2
   Ahead* ahead;
+
+  // Null, or the softmax so far of each query, [queries, sums_stride] as its largest score, its total and its sums. A
+  // kernel may take the chunk in itself, as `merge` would do to the bit, and say so; then the results above are not
+  // there.
+  float* into;
+  bool* taken;
 };
 
 // The queries of one row that share a kv head, against whole chunks that follow each other, all of which the row sees:

@@ -115,10 +115,10 @@ class CpuOps final : public Ops {
   void store_row(Tensor k, Tensor v, const KvView& kv, int64_t row) const;
   // Attention over the cache, in attend.cpp.
   void add_tiles(const Attention& attention, Tensor q, const KvView& kv, Tensor out, int32_t heads);
-  void attend_head(const Tile& tile, int32_t index, int64_t chunk, Ahead& ahead, float* partials,
+  void attend_head(const Tile& tile, int32_t index, int64_t chunk, Ahead& ahead, float* partials, float* into,
                    std::byte* scratch) const;
   void attend_chunk(const Tile& tile, int64_t chunk, const Tile* next_tile, int64_t next_chunk, float* partials,
-                    std::byte* scratch) const;
+                    float* into, std::byte* scratch) const;
   void attend_run(const Tile& tile, int64_t run, const Tile* next_tile, int64_t next_chunk, float* partials,
                   std::byte* scratch) const;
   void attend_tile(const Tile& tile, std::byte* scratch) const;
@@ -128,6 +128,8 @@ class CpuOps final : public Ops {
   void attend_whole(std::span<const Tile> tiles);
   void attend_split(std::span<const Tile> tiles, bool runs);
   void look_ahead(const Tile& tile, int32_t index, int64_t chunk, Ahead& ahead) const;
+  void attend_runs(const Tile& tile, float* partials, float* running, std::byte* scratch) const;
+  void merge_query(const float* from, float* running, int64_t v_dim) const;
   void merge(const Tile& tile, int32_t first, int32_t end, const float* partials, float* running) const;
   void start_query(const Tile& tile, int32_t query, float* running) const;
   void finish_query(const Tile& tile, int32_t query, const float* running) const;

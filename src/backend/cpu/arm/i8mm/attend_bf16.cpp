@@ -11,10 +11,13 @@
 
 #include "backend/cpu/arm/arm.h"
 #include "backend/cpu/arm/i8mm/attend_bf16.h"
+#include "backend/cpu/arm/i8mm/attend_eight.h"
 #include "backend/cpu/arm/softmax.h"
 
 namespace millrace::cpu {
 namespace {
+
+constexpr int32_t kMany = 16;  // queries for which a chunk is brought into order
 
 int32_t up_to(int32_t value, int32_t multiple) { return (value + multiple - 1) / multiple * multiple; }
 
@@ -115,6 +118,25 @@ void mask_last_four(const AttendChunk& chunk, std::byte* out, Operands& operands
   operands.values[last] = out;
 }
 
+// A chunk that many queries meet, line after line in the order they meet them. Pages lie apart by what may be a
+// multiple of a power of two, and then the first cache has no room for all of them.
+void gather(const AttendChunk& chunk, const Room& room, Operands& operands) {
+  const int64_t key_bytes = int64_t{operands.steps} * 64;
+  std::byte* to = room.keys;
+  for (int32_t i = 0; i < operands.blocks; ++i, to += key_bytes) {
+    std::memcpy(to, operands.keys[i], static_cast<size_t>(key_bytes));
+    operands.keys[i] = to;
+  }
+  const Order order{operands.fours * kStep, 8};
+  for (int32_t i = 0; i < operands.fours; ++i) {
+    to = room.values + i * order.four();
+    for (int32_t d = 0; d < chunk.v_dim; d += 8)
+      std::memcpy(to + order.dimension(d), operands.values[i] + operands.order.dimension(d), 64);
+    operands.values[i] = to;
+  }
+  operands.order = order;
+}
+
 Operands find_operands(const AttendChunk& chunk, const Room& room) {
   Operands operands;
   operands.blocks = up_to(chunk.positions, kBlockKeys) / kBlockKeys;
@@ -138,7 +160,10 @@ Operands find_operands(const AttendChunk& chunk, const Room& room) {
     operands.values[i] = chunk.values[eight] - together * token + together / kStep * four;
     operands.values[i + 1] = operands.values[i] + (i * kStep >= seen ? four : 0);
   }
-  if (chunk.positions % kStep != 0) mask_last_four(chunk, room.values, operands);
+  const bool many = chunk.queries >= kMany;
+  if (many) gather(chunk, room, operands);
+  const int64_t last = many ? (operands.fours - 1) * operands.order.four() : 0;
+  if (chunk.positions % kStep != 0) mask_last_four(chunk, room.values + last, operands);
   return operands;
 }
 
@@ -305,7 +330,7 @@ void weigh(const AttendChunk& chunk, const Operands& operands, const std::byte* 
 
 template <int Pairs>
 void score_queries(const AttendChunk& chunk, const Operands& operands, const Room& room, int32_t first, int32_t count) {
-  std::byte* weights = room.weights + first * kAttendChunk * 2;
+  std::byte* weights = room.weights;
   arrange_queries(chunk, first, count, Pairs, operands.steps, room.queries);
   int32_t block = 0;
   if constexpr (Pairs <= 2) {  // few queries: more keys at once
@@ -329,6 +354,63 @@ void score_queries(const AttendChunk& chunk, const Operands& operands, const Roo
   total_weights<Pairs>(chunk, weights, operands.fours, first, count);
 }
 
+// Eight queries, the first of some that follow each other, take in a chunk: how is left in `merged`.
+void merge_eight(const AttendChunk& chunk, int32_t first, Merged& merged) {
+  for (int32_t four = 0; four < 8; four += 4) {
+    float most[4], total[4];
+    float* into = chunk.into + (first + four) * chunk.sums_stride;
+    for (int32_t i = 0; i < 4; ++i) most[i] = into[i * chunk.sums_stride], total[i] = into[i * chunk.sums_stride + 1];
+    Softmax fresh{vld1q_f32(chunk.most + first + four), vld1q_f32(chunk.total + first + four)};
+    Softmax running{vld1q_f32(most), vld1q_f32(total)};
+    float32x4_t keep, take;
+    merge(fresh, running, keep, take);
+    vst1q_f32(merged.keep + four, keep);
+    vst1q_f32(merged.take + four, take);
+    vst1q_f32(most, running.most);
+    vst1q_f32(total, running.total);
+    for (int32_t i = 0; i < 4; ++i) into[i * chunk.sums_stride] = most[i], into[i * chunk.sums_stride + 1] = total[i];
+  }
+}
+
+// Scores of eight queries become weights.
+void weigh_eight(const AttendChunk& chunk, const Room& room, int32_t first, int32_t columns) {
+  PairWeights weights;
+  for (int32_t pair = 0; pair < 4; ++pair) {
+    float* scores = room.scores + 2 * pair * kAttendChunk;
+    for (int32_t i = 0; i < 2; ++i) {
+      Scores of = finish_scores(chunk, first + 2 * pair + i, columns, scores + i * kAttendChunk);
+      chunk.most[first + 2 * pair + i] = of.most;
+      weights.offset[i] = vdupq_n_f32(of.most == kNothing ? 0.0f : -of.most * kLog2e);
+      weights.factor = vdupq_n_f32(of.factor * kLog2e);
+    }
+    weigh_pair(weights, scores, scores + kAttendChunk, columns, room.weights + pair * 16);
+  }
+}
+
+// Eight queries against a gathered chunk.
+template <bool merges>
+void attend_eight(const AttendChunk& chunk, const Operands& operands, const Room& room, int32_t first) {
+  arrange_queries(chunk, first, 8, 4, operands.steps, room.queries);
+  for (int32_t i = first + 8; i < std::min(first + 16, chunk.queries); ++i) {  // the next eight
+    for (int32_t d = 0; d < chunk.k_dim; d += 16) __builtin_prefetch(chunk.q[i] + d);
+  }
+  for (int32_t i = 0; i < operands.blocks; ++i) {
+    multiply_eight<false>(room.queries, operands.keys[i], operands.steps, nullptr, room.scores + i * kBlockKeys,
+                          kAttendChunk);
+    chunk.ahead->fetch();
+  }
+  weigh_eight(chunk, room, first, operands.blocks * kBlockKeys);
+  total_weights<4>(chunk, room.weights, operands.fours, first, 8);
+  Merged merged;
+  if constexpr (merges) merge_eight(chunk, first, merged);
+  float* sums = (merges ? chunk.into + 2 : chunk.sums) + first * chunk.sums_stride;
+  for (int32_t dim = 0; dim < chunk.v_dim; dim += 8) {
+    multiply_eight<merges>(room.weights, operands.values[0] + operands.order.dimension(dim), operands.fours, &merged,
+                           sums + dim, chunk.sums_stride);
+    chunk.ahead->fetch();
+  }
+}
+
 // Calls f(first query, count, pairs as a constant) for every block of queries.
 template <class F>
 void each_block(int32_t queries, F f) {
@@ -347,11 +429,14 @@ void each_block(int32_t queries, F f) {
 void attend(const AttendChunk& chunk) {
   Room room(chunk.scratch);
   Operands operands = find_operands(chunk, room);
+  const bool gathered = interleaved(*chunk.kv) && chunk.queries >= kMany;
+  const bool merges = gathered && chunk.into != nullptr && chunk.queries % 8 == 0;
+  *chunk.taken = merges;
   each_block(chunk.queries, [&](int32_t first, int32_t count, auto pairs) {
+    if (merges) return attend_eight<true>(chunk, operands, room, first);
+    if (gathered && count == 8) return attend_eight<false>(chunk, operands, room, first);
     score_queries<decltype(pairs)::value>(chunk, operands, room, first, count);
-  });
-  each_block(chunk.queries, [&](int32_t first, int32_t count, auto pairs) {
-    weigh<decltype(pairs)::value>(chunk, operands, room.weights + first * kAttendChunk * 2, first, count);
+    weigh<decltype(pairs)::value>(chunk, operands, room.weights, first, count);
   });
 }
 

@@ -68,6 +68,23 @@ template <int Vectors>
 #undef MILLRACE_EACH
 }
 
+// The softmax of four queries over a chunk, or over the chunks so far.
+struct Softmax {
+  float32x4_t most, total;
+};
+
+// Takes in the next chunk; what has seen nothing leaves the other as it is. Sums become sums * keep + the chunk's *
+// take.
+inline void merge(const Softmax& chunk, Softmax& running, float32x4_t& keep, float32x4_t& take) {
+  const float32x4_t none = vdupq_n_f32(kNothing), zero = vdupq_n_f32(0), one = vdupq_n_f32(1);
+  uint32x4_t empty = vceqq_f32(chunk.most, none), fresh = vbicq_u32(vceqq_f32(running.most, none), empty);
+  float32x4_t highest = vbslq_f32(vcltq_f32(running.most, chunk.most), chunk.most, running.most);
+  keep = vbslq_f32(empty, one, vbslq_f32(fresh, zero, exp_f32(vsubq_f32(running.most, highest))));
+  take = vbslq_f32(empty, zero, vbslq_f32(fresh, one, exp_f32(vsubq_f32(chunk.most, highest))));
+  running.total = vfmaq_f32(vmulq_f32(running.total, keep), chunk.total, take);
+  running.most = highest;
+}
+
 inline bfloat16x8_t bf16_ones() {
   // g++ 12 makes a float16 1.0 of a constant bfloat16 1.0; it must not know that this is one.
   uint16_t one = 0x3f80;

@@ -62,11 +62,6 @@ struct Room {
 };
 static_assert(sizeof(Room) <= kWorkerBytes / 2);
 
-// The softmax of each query over a chunk, or over the chunks so far.
-struct Softmax {
-  float32x4_t most, total;
-};
-
 template <int Queries>
 void arrange_queries(const AttendRun& run, std::byte* out) {
   const int32_t dims = run.kv->k_dim;
@@ -169,17 +164,6 @@ void weigh_values(const AttendRun& run, const Runs& runs, bool first, float32x4_
       }
     }
   }
-}
-
-// Takes in the next chunk; what has seen nothing leaves the other as it is.
-void merge(const Softmax& chunk, Softmax& running, float32x4_t& keep, float32x4_t& take) {
-  const float32x4_t none = vdupq_n_f32(kNothing), zero = vdupq_n_f32(0), one = vdupq_n_f32(1);
-  uint32x4_t empty = vceqq_f32(chunk.most, none), fresh = vbicq_u32(vceqq_f32(running.most, none), empty);
-  float32x4_t highest = vbslq_f32(vcltq_f32(running.most, chunk.most), chunk.most, running.most);
-  keep = vbslq_f32(empty, one, vbslq_f32(fresh, zero, exp_f32(vsubq_f32(running.most, highest))));
-  take = vbslq_f32(empty, zero, vbslq_f32(fresh, one, exp_f32(vsubq_f32(chunk.most, highest))));
-  running.total = vfmaq_f32(vmulq_f32(running.total, keep), chunk.total, take);
-  running.most = highest;
 }
 
 template <int Queries>
