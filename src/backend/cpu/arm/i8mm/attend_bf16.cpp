@@ -372,29 +372,70 @@ void merge_eight(const AttendChunk& chunk, int32_t first, Merged& merged) {
   }
 }
 
+// The largest of each of four queries' scores; columns a multiple of 8.
+float32x4_t largest_of_four(const float* scores, int32_t columns) {
+  float32x4_t most[4][2];
+#pragma GCC unroll 8
+  for (int i = 0; i < 8; ++i) most[i / 2][i % 2] = vld1q_f32(scores + i / 2 * kAttendChunk + i % 2 * 4);
+  for (int32_t j = 8; j < columns; j += 8) {
+#pragma GCC unroll 8
+    for (int i = 0; i < 8; ++i)
+      most[i / 2][i % 2] = vmaxq_f32(most[i / 2][i % 2], vld1q_f32(scores + i / 2 * kAttendChunk + j + i % 2 * 4));
+  }
+  float32x4_t of[4];
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) of[i] = vmaxq_f32(most[i][0], most[i][1]);
+  return vpmaxq_f32(vpmaxq_f32(of[0], of[1]), vpmaxq_f32(of[2], of[3]));
+}
+
 // Scores of eight queries become weights.
 void weigh_eight(const AttendChunk& chunk, const Room& room, int32_t first, int32_t columns) {
-  PairWeights weights;
-  for (int32_t pair = 0; pair < 4; ++pair) {
-    float* scores = room.scores + 2 * pair * kAttendChunk;
-    for (int32_t i = 0; i < 2; ++i) {
-      Scores of = finish_scores(chunk, first + 2 * pair + i, columns, scores + i * kAttendChunk);
-      chunk.most[first + 2 * pair + i] = of.most;
-      weights.offset[i] = vdupq_n_f32(of.most == kNothing ? 0.0f : -of.most * kLog2e);
-      weights.factor = vdupq_n_f32(of.factor * kLog2e);
+  bool whole = is_plain(*chunk.attention);  // and all eight see all columns
+  for (int32_t i = first; i < first + 8; ++i) whole = whole && chunk.begin[i] == 0 && chunk.end[i] >= columns;
+  float factor = chunk.attention->scale;
+  float* most = chunk.most + first;
+  for (int32_t i = 0; i < 8; whole ? i += 4 : ++i) {
+    float* scores = room.scores + i * kAttendChunk;
+    if (whole) {
+      vst1q_f32(most + i, vmulq_n_f32(largest_of_four(scores, columns), factor));
+    } else {
+      Scores of = finish_scores(chunk, first + i, columns, scores);
+      most[i] = of.most, factor = of.factor;
     }
-    weigh_pair(weights, scores, scores + kAttendChunk, columns, room.weights + pair * 16);
+  }
+  PairWeights weights;
+  weights.factor = vdupq_n_f32(factor * kLog2e);
+  for (int32_t i = 0; i < 8; i += 2) {
+    for (int32_t n = 0; n < 2; ++n)
+      weights.offset[n] = vdupq_n_f32(most[i + n] == kNothing ? 0.0f : -most[i + n] * kLog2e);
+    float* scores = room.scores + i * kAttendChunk;
+    weigh_pair(weights, scores, scores + kAttendChunk, columns, room.weights + i * 8);
+  }
+}
+
+// Eight queries as products take them; dimensions a multiple of 8.
+void arrange_eight(const AttendChunk& chunk, int32_t first, std::byte* out) {
+#pragma GCC unroll 4
+  for (int m = 0; m < 4; ++m) {
+    const float *one = chunk.q[first + 2 * m], *other = chunk.q[first + 2 * m + 1];
+    std::byte* to = out + m * 16;
+    for (int32_t d = 0; d < chunk.k_dim; d += 8, to += 128) {
+      bfloat16x8_t low = vcvtq_low_bf16_f32(vld1q_f32(one + d)), high = vcvtq_low_bf16_f32(vld1q_f32(one + d + 4));
+      low = vcvtq_high_bf16_f32(low, vld1q_f32(other + d)), high = vcvtq_high_bf16_f32(high, vld1q_f32(other + d + 4));
+      vst1q_bf16(reinterpret_cast<bfloat16_t*>(to), low);
+      vst1q_bf16(reinterpret_cast<bfloat16_t*>(to + 64), high);
+    }
   }
 }
 
 // Eight queries against a gathered chunk.
 template <bool merges>
 void attend_eight(const AttendChunk& chunk, const Operands& operands, const Room& room, int32_t first) {
-  arrange_queries(chunk, first, 8, 4, operands.steps, room.queries);
-  for (int32_t i = first + 8; i < std::min(first + 16, chunk.queries); ++i) {  // the next eight
-    for (int32_t d = 0; d < chunk.k_dim; d += 16) __builtin_prefetch(chunk.q[i] + d);
-  }
+  arrange_eight(chunk, first, room.queries);
   for (int32_t i = 0; i < operands.blocks; ++i) {
+    if (i < 8 && first + 8 + i < chunk.queries) {  // the queries after these
+      for (int32_t d = 0; d < chunk.k_dim; d += 16) __builtin_prefetch(chunk.q[first + 8 + i] + d);
+    }
     multiply_eight<false>(room.queries, operands.keys[i], operands.steps, nullptr, room.scores + i * kBlockKeys,
                           kAttendChunk);
     chunk.ahead->fetch();
