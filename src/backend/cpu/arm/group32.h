@@ -157,8 +157,8 @@ struct Group32 {
   }
 
   // total of a tile += rows x wide panel, over `groups`.
-  static void multiply(const std::byte* rows, const WidePanel& panel, int64_t groups, const std::byte* ahead,
-                       TileSums& total) {
+  [[gnu::always_inline]] static void multiply(const std::byte* rows, const WidePanel& panel, int64_t groups,
+                                              const std::byte* ahead, TileSums& total) {
 #ifdef __ARM_FEATURE_MATMUL_INT8
     if constexpr (shared) {
       float totals[kTileFloats];
