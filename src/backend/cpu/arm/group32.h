@@ -160,13 +160,7 @@ struct Group32 {
   [[gnu::always_inline]] static void multiply(const std::byte* rows, const WidePanel& panel, int64_t groups,
                                               const std::byte* ahead, TileSums& total) {
 #ifdef __ARM_FEATURE_MATMUL_INT8
-    if constexpr (shared) {
-      float totals[kTileFloats];
-      for (int i = 0; i < 2 * kPairs; ++i) vst1q_f32(totals + 4 * i, total[i]);
-      multiply_shared_tile(rows, panel.values, panel.value_bytes, panel.factors, groups, ahead, totals);
-      for (int i = 0; i < 2 * kPairs; ++i) total[i] = vld1q_f32(totals + 4 * i);
-      return;
-    } else if constexpr (!mins) {
+    if constexpr (!mins && !shared) {
       static_assert(kRowBytes == kTile32Bytes);
       return multiply_group32_tile(rows, panel.values, panel.value_bytes, panel.factors, groups, ahead, total);
     }
@@ -456,14 +450,24 @@ struct Group32Linear {
       const std::byte* rows = part.prepared + places.at(first, g);
       for (int64_t t = 0; t < tiles; ++t, rows += count * Form::kRowBytes) {
         const bool useful = !last && t * kTileAhead < F::kBytes;
+        int64_t row = t * kTileRows, existing = std::min(kTileRows, part.rows - row);
+#ifdef __ARM_FEATURE_MATMUL_INT8
+        if constexpr (F::kShared) {  // its sums are in memory anyway
+          float* totals = sums + t * kTileFloats;
+          if (g == 0) std::fill_n(totals, kTileFloats, 0.0f);
+          multiply_shared_tile(rows, panel.values, panel.value_bytes, panel.factors, count,
+                               useful ? next + t * count * kTileAhead : nullptr, totals);
+          if (g + count == places.groups) write_stored(part, totals, part.first_row + row, existing, output, F::kAfter);
+          continue;
+        }
+#endif
         TileSums total;
 #pragma GCC unroll 8
         for (int i = 0; i < 2 * kPairs; ++i)
           total[i] = g == 0 ? vdupq_n_f32(0) : vld1q_f32(sums + t * kTileFloats + 4 * i);
         Form::multiply(rows, panel, count, useful ? next + t * count * kTileAhead : nullptr, total);
         if (g + count == places.groups) {
-          int64_t row = t * kTileRows;
-          write_sums(part, total, part.first_row + row, std::min(kTileRows, part.rows - row), output, F::kAfter);
+          write_sums(part, total, part.first_row + row, existing, output, F::kAfter);
           continue;
         }
 #pragma GCC unroll 8
