@@ -55,21 +55,25 @@ void CpuOps::multiply(std::span<const Product> products, Tensor in, F&& finish) 
   int64_t row_parts = parts_of_rows(first, in), rows = up_to((in.rows + row_parts - 1) / row_parts, first.rows_tile);
   row_parts = (in.rows + rows - 1) / rows;
 
-  // Parts are numbered product after product, outputs before rows.
+  // A worker has as many parts of a product as any other, one after another: of each product in turn, outputs before
+  // rows.
   constexpr size_t kMost = 3;
   CHECK(products.size() <= kMost);
-  int64_t outputs[kMost], ends[kMost], parts = 0;
+  int64_t outputs[kMost], ends[kMost], shares[kMost], share = 0;
   for (size_t i = 0; i < products.size(); ++i) {
     const Weight& weight = *products[i].weight;
     outputs[i] = outputs_of_part(weight, kernel(weight), in.rows, row_parts, team_.workers());
-    parts += (weight.rows + outputs[i] - 1) / outputs[i] * row_parts;
-    ends[i] = parts;
+    int64_t parts = (weight.rows + outputs[i] - 1) / outputs[i] * row_parts;
+    shares[i] = (parts + team_.workers() - 1) / team_.workers();
+    share += shares[i];
+    ends[i] = share;
   }
-  team_.each(parts, [&](int64_t task, int worker) {
+  each_in_turn(share, [&](int64_t whose, int64_t task, int worker) {
     size_t i = 0;
-    int64_t within = task;
-    for (; task >= ends[i]; ++i) within = task - ends[i];
+    while (task >= ends[i]) ++i;
+    int64_t within = (whose + 1) * shares[i] - (ends[i] - task);
     const Weight& weight = *products[i].weight;
+    if (within / row_parts * outputs[i] >= weight.rows) return;
     LinearPart part{&weight,
                     in,
                     prepared,

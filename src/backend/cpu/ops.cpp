@@ -29,7 +29,12 @@ KvType kv_type(DType type) {
 }
 
 CpuOps::CpuOps(Team& team, const Kernels& kernels, Activations activations, Arena arena, std::byte* fixed)
-    : team_(team), kernels_(kernels), activations_(activations), arena_(arena), fixed_(fixed) {
+    : team_(team),
+      turns_(static_cast<size_t>(team.workers())),
+      kernels_(kernels),
+      activations_(activations),
+      arena_(arena),
+      fixed_(fixed) {
   rope_tables_.reserve(8);
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <span>
 #include <vector>
 
@@ -103,6 +104,18 @@ class CpuOps final : public Ops {
       for (int64_t r = task * step; r < std::min(rows, (task + 1) * step); ++r) body(r);
     });
   }
+  // Calls body(whose, task, worker) for tasks [0, tasks) of every worker: a worker goes through its own in ascending
+  // order, so that what it reads lies one after another, and then takes from the others what they have not begun.
+  template <class F>
+  void each_in_turn(int64_t tasks, F&& body) {
+    for (int w = 0; w < team_.workers(); ++w) turns_[static_cast<size_t>(w)].next.store(0, std::memory_order_relaxed);
+    team_.run([&](int worker, int workers) {
+      for (int i = 0, whose = worker; i < workers; ++i, whose = whose + 1 < workers ? whose + 1 : 0) {
+        std::atomic<int64_t>& next = turns_[static_cast<size_t>(whose)].next;
+        for (int64_t task; (task = next.fetch_add(1, std::memory_order_relaxed)) < tasks;) body(whose, task, worker);
+      }
+    });
+  }
   // The products of one input, all kernels of which read it in the same form. `finish(rows, outputs)` follows each
   // part.
   template <class F>
@@ -134,7 +147,12 @@ class CpuOps final : public Ops {
   void start_query(const Tile& tile, int32_t query, float* running) const;
   void finish_query(const Tile& tile, int32_t query, const float* running) const;
 
+  struct alignas(64) Turn {  // a line of its own: workers write them
+    std::atomic<int64_t> next{0};
+  };
+
   Team& team_;
+  std::vector<Turn> turns_;  // of each worker, the next of its tasks
   const Kernels& kernels_;
   Activations activations_;
   Arena arena_;
