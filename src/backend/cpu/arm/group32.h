@@ -25,14 +25,17 @@ constexpr int kSteps = 4;  // of eight inputs, in a group
 
 // Groups of a panel that meet all rows before the next do: 20 KiB of a wide panel, which stay in the first cache.
 constexpr int64_t kSegment32 = 64;
+// Where two to eight rows meet packed weights twice (rows_of_nibbles), half as many are read again faster.
+constexpr int64_t kShortSegment32 = 48, kShortRows32 = 8;
 
 constexpr int64_t kStartBytes = 32;  // what sums start from, of a tile, a group
 
 // Where prepared rows lie: [segments][tiles][groups of the segment].
 struct RowPlaces {
-  RowPlaces(int64_t rows, int64_t cols, int64_t tile_bytes)
+  RowPlaces(int64_t rows, int64_t cols, int64_t tile_bytes, bool starts)
       : groups(cols / kGroup),
-        segment(up_to(equal_parts(groups, kSegment32), kSharedGroups)),
+        segment(
+            up_to(equal_parts(groups, starts && rows <= kShortRows32 ? kShortSegment32 : kSegment32), kSharedGroups)),
         tiles(up_to(rows, kTileRows) / kTileRows),
         bytes(tile_bytes) {}
   int64_t groups, segment, tiles, bytes;
@@ -106,7 +109,7 @@ struct Group32 {
   template <bool whole>
   static void prepare_tile(Tensor in, int64_t begin, int64_t end, std::byte* out) {
     auto exists = [&](int64_t r) { return whole || begin + r < end; };  // rows that do not are zero
-    const RowPlaces places(in.rows, in.cols, kRowBytes);
+    const RowPlaces places(in.rows, in.cols, kRowBytes, starts);
     std::byte *split = out + places.groups * kRowBytes, *tiles = out, *start = nullptr;
     float32x4_t inverse = vdupq_n_f32(0), factor = inverse;
     for (int64_t g = 0, next = 0; g < places.groups;
@@ -478,7 +481,7 @@ struct Group32Linear {
 
   static void product(const LinearPart& part) {
     constexpr int kStreams = 4;
-    const RowPlaces places(part.prepared_rows, part.weight->cols, Form::kRowBytes);
+    const RowPlaces places(part.prepared_rows, part.weight->cols, Form::kRowBytes, F::kStarts);
     int64_t output = part.begin;
 #ifdef __ARM_FEATURE_MATMUL_INT8
     if constexpr (F::kLoneRow != LoneRow::plain) {
