@@ -35,13 +35,24 @@ inline int64_t super_prepared_bytes(int64_t rows, int64_t cols) {
 }
 
 // [low parts][high parts] of eight sums each of two rows, at out and out + distance.
-inline void store_sums(const int16_t* a, const int16_t* b, std::byte* out, int64_t distance) {
-  for (int i = 0; i < 8; ++i) {
-    as_bytes(out)[i] = static_cast<uint8_t>(a[i] & ((1 << kLowBits) - 1));
-    as_bytes(out)[8 + i] = static_cast<uint8_t>(b[i] & ((1 << kLowBits) - 1));
-    as_bytes(out + distance)[i] = static_cast<uint8_t>(a[i] >> kLowBits);
-    as_bytes(out + distance)[8 + i] = static_cast<uint8_t>(b[i] >> kLowBits);
+inline void store_sums(int16x8_t a, int16x8_t b, std::byte* out, int64_t distance) {
+  const int16x8_t low = vdupq_n_s16((1 << kLowBits) - 1);
+  store_s8(out, vuzp1q_s8(vreinterpretq_s8_s16(vandq_s16(a, low)), vreinterpretq_s8_s16(vandq_s16(b, low))));
+  store_s8(out + distance,
+           vuzp1q_s8(vreinterpretq_s8_s16(vshrq_n_s16(a, kLowBits)), vreinterpretq_s8_s16(vshrq_n_s16(b, kLowBits))));
+}
+
+// Sums of eight times sixteen.
+inline int16x8_t sums_of_sixteens(const int8_t* q) {
+  int16x8_t sums[8];
+#pragma GCC unroll 8
+  for (int i = 0; i < 8; ++i) sums[i] = vpaddlq_s8(vld1q_s8(q + 16 * i));
+#pragma GCC unroll 3
+  for (int count = 4; count > 0; count /= 2) {
+#pragma GCC unroll 4
+    for (int i = 0; i < count; ++i) sums[i] = vpaddq_s16(sums[2 * i], sums[2 * i + 1]);
   }
+  return sums[0];
 }
 
 inline void super_prepare(Tensor in, int64_t begin, int64_t end, std::byte* out) {
@@ -50,19 +61,19 @@ inline void super_prepare(Tensor in, int64_t begin, int64_t end, std::byte* out)
   std::byte* split = out + groups * kSuperRowBytes;
   for (int64_t g = 0; g < groups; ++g, out += kSuperRowBytes) {
     alignas(16) int8_t q[kTileRows][kSuper] = {};
-    int16_t sums16[kTileRows][16] = {}, sums32[kTileRows][8] = {};
+    int16x8_t sums16[kTileRows][2] = {}, sums32[kTileRows] = {};
     float factor[kTileRows] = {};
     for (int64_t r = 0; r < end - begin; ++r) {
       factor[r] = quantise(in.row(begin + r) + g * kSuper, kSuper, q[r]);
-      for (int i = 0; i < 16; ++i) sums16[r][i] = vaddlvq_s8(vld1q_s8(q[r] + 16 * i));
-      for (int i = 0; i < 8; ++i) sums32[r][i] = static_cast<int16_t>(sums16[r][2 * i] + sums16[r][2 * i + 1]);
+      for (int half = 0; half < 2; ++half) sums16[r][half] = sums_of_sixteens(q[r] + 128 * half);
+      sums32[r] = vpaddq_s16(sums16[r][0], sums16[r][1]);
     }
     for (int pair = 0; pair < 2; ++pair) {
       int a = 2 * pair, b = a + 1;
       store_f32(out + pair * 16, per_row(factor[a], factor[b]));
       store_sums(sums32[a], sums32[b], out + kSums32 + pair * 16, 32);
       for (int half = 0; half < 2; ++half)
-        store_sums(sums16[a] + 8 * half, sums16[b] + 8 * half, out + kSums16 + half * 64 + pair * 16, 32);
+        store_sums(sums16[a][half], sums16[b][half], out + kSums16 + half * 64 + pair * 16, 32);
       for (int64_t k = 0; k < kSpans * kSpanSteps; ++k) {
         store_s8(out + kRowValues + (k * 2 + pair) * 16, vcombine_s8(vld1_s8(q[a] + 8 * k), vld1_s8(q[b] + 8 * k)));
       }

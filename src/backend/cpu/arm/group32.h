@@ -96,13 +96,29 @@ struct Group32 {
     store_pairs(vreinterpretq_f32_s32(each), out);
   }
 
-  // A row that comes alone is prepared in both forms: a tile, then split.
   static int64_t prepared_bytes(int64_t rows, int64_t cols) {
-    const int64_t tile = kRowBytes + (starts && rows > 1 ? kStartBytes : 0);
-    return cols / kGroup * (up_to(rows, kTileRows) / kTileRows * tile + (rows == 1 ? kSplit32Bytes : 0));
+    if (starts && rows == 1) return cols / kGroup * kSplit32Bytes;
+    return cols / kGroup * (up_to(rows, kTileRows) / kTileRows * (kRowBytes + (starts ? kStartBytes : 0)));
+  }
+
+  // A row that comes alone where it is always multiplied split.
+  static void prepare_split(Tensor in, std::byte* out) {
+    const float* row = in.row(0);
+    const int64_t groups = in.cols / kGroup;
+    float32x4_t inverse = vdupq_n_f32(0), factor = inverse;
+    for (int64_t g = 0; g < groups; ++g, row += kGroup, out += kSplit32Bytes) {
+      if (g % kSharedGroups == 0) {
+        float32x4_t largest = vdupq_n_f32(vmaxvq_f32(largest_of(row, std::min(kSharedGroups, groups - g) * kGroup)));
+        inverse = inverse_factors(largest), factor = vdivq_f32(largest, vdupq_n_f32(127.0f));
+      }
+      store_split32(factor, round_sixteen(row, inverse), round_sixteen(row + 16, inverse), out);
+    }
   }
 
   static void prepare(Tensor in, int64_t begin, int64_t end, std::byte* out) {
+    if constexpr (starts) {
+      if (in.rows == 1) return prepare_split(in, out);
+    }
     end - begin == kTileRows ? prepare_tile<true>(in, begin, end, out) : prepare_tile<false>(in, begin, end, out);
   }
 
@@ -110,10 +126,9 @@ struct Group32 {
   static void prepare_tile(Tensor in, int64_t begin, int64_t end, std::byte* out) {
     auto exists = [&](int64_t r) { return whole || begin + r < end; };  // rows that do not are zero
     const RowPlaces places(in.rows, in.cols, kRowBytes, starts);
-    std::byte *split = out + places.groups * kRowBytes, *tiles = out, *start = nullptr;
+    std::byte *tiles = out, *start = nullptr;
     float32x4_t inverse = vdupq_n_f32(0), factor = inverse;
-    for (int64_t g = 0, next = 0; g < places.groups;
-         ++g, out += kRowBytes, split += kSplit32Bytes, start += kStartBytes) {
+    for (int64_t g = 0, next = 0; g < places.groups; ++g, out += kRowBytes, start += kStartBytes) {
       if (g == next) {
         const int64_t at = places.at(begin / kTileRows, g);
         out = tiles + at, start = tiles + places.starts_at(at), next = places.end(g);
@@ -149,13 +164,7 @@ struct Group32 {
         for (int r = 0; r < kTileRows; ++r) sum[r] = static_cast<float>(vaddlvq_s8(q[r][0]) + vaddlvq_s8(q[r][1]));
         store_pairs(vmulq_f32(factor, vld1q_f32(sum)), out + 160);
       }
-      if (starts && in.rows > 1) store_starts(q, start);
-      if (in.rows == 1) {
-        alignas(16) int8_t alone[kGroup];
-        vst1q_s8(alone, q[0][0]);
-        vst1q_s8(alone + 16, q[0][1]);
-        store_split32(vgetq_lane_f32(factor, 0), alone, split);
-      }
+      if constexpr (starts) store_starts(q, start);
     }
   }
 
@@ -344,7 +353,7 @@ struct Group32Linear {
     const std::byte* packed = part.weight->data + begin;
     float totals[kMost * kPanel];
     if constexpr (F::kLoneRow == LoneRow::split) {
-      multiply_q4_0_row(part.prepared + groups * Form::kRowBytes, packed, groups, panels, ahead, totals);
+      multiply_q4_0_row(part.prepared, packed, groups, panels, ahead, totals);
     } else {
       multiply_q8_0_row(part.prepared, Form::kRowBytes, packed, groups, ahead, totals);
     }

@@ -16,15 +16,20 @@ namespace {
 
 constexpr int64_t kSplit32Bytes = 160;
 
-inline void store_split32(float factor, const int8_t* q, std::byte* out) {
-  int32_t start[4] = {-8 * (vaddlvq_s8(vld1q_s8(q)) + vaddlvq_s8(vld1q_s8(q + 16))), 0, 0, 0};
-  start[2] = start[0];
-  store_f32(out, vdupq_n_f32(factor));
-  std::memcpy(out + 16, start, 16);
-  for (int k = 0; k < 4; ++k) {
-    int8x8_t a = vld1_s8(q + 8 * k);
-    store_s8(out + 32 + k * 32, vcombine_s8(a, vdup_n_s8(0)));
-    store_s8(out + 48 + k * 32, vcombine_s8(vneg_s8(a), a));
+inline void store_split32(float32x4_t factor, int8x16_t first, int8x16_t second, std::byte* out) {
+  const int8x16_t less = vdupq_n_s8(-8);
+  const uint32_t start =
+      static_cast<uint32_t>(vaddvq_s32(vdotq_s32(vdotq_s32(vdupq_n_s32(0), first, less), second, less)));
+  store_f32(out, factor);
+  store_s8(out + 16, vreinterpretq_s8_u64(vdupq_n_u64(start)));  // [low, high] twice, high from zero
+#pragma GCC unroll 2
+  for (int half = 0; half < 2; ++half, out += 64) {
+    const int8x16_t q = half == 0 ? first : second;
+    const int64x2_t a = vreinterpretq_s64_s8(q), less_a = vreinterpretq_s64_s8(vnegq_s8(q)), none = vdupq_n_s64(0);
+    store_s8(out + 32, vreinterpretq_s8_s64(vzip1q_s64(a, none)));
+    store_s8(out + 48, vreinterpretq_s8_s64(vzip1q_s64(less_a, a)));
+    store_s8(out + 64, vreinterpretq_s8_s64(vzip2q_s64(a, none)));
+    store_s8(out + 80, vreinterpretq_s8_s64(vzip2q_s64(less_a, a)));
   }
 }
 
