@@ -84,9 +84,9 @@ void activate(Activation activation, const float* in, float* out, int64_t count)
   });
 }
 
-// x / (1 + e^-x) of several vectors step by step, as in exp_f32: one after another, each step would wait for the last.
+// 1 + e^-x of several vectors step by step, as in exp_f32: one after another, each step would wait for the last.
 constexpr int kTogether = 4;
-[[gnu::always_inline]] inline void silu_together(float32x4_t (&x)[kTogether]) {
+[[gnu::always_inline]] inline void below_silu(const float32x4_t (&x)[kTogether], float32x4_t (&out)[kTogether]) {
   const float32x4_t one = vdupq_n_f32(1), magic = vdupq_n_f32(12582912.0f);  // adding it leaves an integer below
   float32x4_t n[kTogether], r[kTogether], p[kTogether];
 #define MILLRACE_EACH _Pragma("GCC unroll 4") for (int i = 0; i < kTogether; ++i)
@@ -101,32 +101,42 @@ constexpr int kTogether = 4;
   MILLRACE_EACH p[i] = vaddq_f32(vfmaq_f32(r[i], p[i], vmulq_f32(r[i], r[i])), one);
   MILLRACE_EACH {
     int32x4_t e = vaddq_s32(vreinterpretq_s32_f32(p[i]), vshlq_n_s32(vreinterpretq_s32_f32(n[i]), 23));
-    x[i] = vdivq_f32(x[i], vaddq_f32(one, vreinterpretq_f32_s32(e)));
+    out[i] = vaddq_f32(one, vreinterpretq_f32_s32(e));
   }
 #undef MILLRACE_EACH
 }
 
+// Divisions take long and other units than the rest, so they go with the exponentials of the values after them.
 void silu_glu(const float* gate, const float* up, float* out, int64_t count) {
   constexpr int64_t kValues = 4 * kTogether;
+  float32x4_t x[kTogether], below[kTogether];
+  auto begin = [&](int64_t at) {
+    int64_t left = count - at;
+#pragma GCC unroll 4
+    for (int j = 0; j < kTogether; ++j) {
+      x[j] = left >= kValues ? vld1q_f32(gate + at + 4 * j)
+                             : load_some(gate + at + 4 * j, std::clamp<int64_t>(left - 4 * j, 0, 4));
+    }
+  };
+  if (count <= 0) return;
+  begin(0);
+  below_silu(x, below);
   for (int64_t i = 0; i < count; i += kValues) {
-    int64_t left = count - i;
-    float32x4_t x[kTogether], by[kTogether];
-    if (left >= kValues) {
+    float32x4_t silu[kTogether];
 #pragma GCC unroll 4
-      for (int j = 0; j < kTogether; ++j) x[j] = vld1q_f32(gate + i + 4 * j), by[j] = vld1q_f32(up + i + 4 * j);
-      silu_together(x);
+    for (int j = 0; j < kTogether; ++j) silu[j] = vdivq_f32(x[j], below[j]);
+    if (i + kValues < count) {
+      begin(i + kValues);
+      below_silu(x, below);
+    }
+    if (count - i >= kValues) {
 #pragma GCC unroll 4
-      for (int j = 0; j < kTogether; ++j) vst1q_f32(out + i + 4 * j, vmulq_f32(x[j], by[j]));
+      for (int j = 0; j < kTogether; ++j) vst1q_f32(out + i + 4 * j, vmulq_f32(silu[j], vld1q_f32(up + i + 4 * j)));
       continue;
     }
-    for (int j = 0; j < kTogether; ++j) {
-      x[j] = load_some(gate + i + 4 * j, std::clamp<int64_t>(left - 4 * j, 0, 4));
-      by[j] = load_some(up + i + 4 * j, std::clamp<int64_t>(left - 4 * j, 0, 4));
-    }
-    silu_together(x);
     float tail[kValues];
-    for (int j = 0; j < kTogether; ++j) vst1q_f32(tail + 4 * j, vmulq_f32(x[j], by[j]));
-    std::copy_n(tail, left, out + i);
+    for (int j = 0; j < kTogether; ++j) vst1q_f32(tail + 4 * j, silu[j]);
+    for (int64_t j = 0; j < count - i; ++j) out[i + j] = tail[j] * up[i + j];
   }
 }
 
