@@ -16,6 +16,7 @@ namespace {
 
 // Bytes of a chunk, all kv heads of a tile: they and the next stay in a second cache.
 constexpr int64_t kTogether = 256 << 10;
+constexpr int32_t kRowsTogether = 8;    // kernels take eight queries, or more, at a time: no tile has some left
 constexpr int64_t kTasksPerWorker = 4;  // so that a worker held up does not hold up all
 
 int64_t window_begin(const Attention& attention, int64_t position) {
@@ -301,6 +302,7 @@ void CpuOps::attend_split(std::span<const Tile> tiles, bool runs) {
 // Tiles of at most `heads` kv heads.
 void CpuOps::add_tiles(const Attention& attention, Tensor q, const KvView& kv, Tensor out, int32_t heads) {
   int32_t group = attention.heads / kv.kv_heads, most_rows = kAttendQueries / group;
+  if (most_rows > kRowsTogether) most_rows = most_rows / kRowsTogether * kRowsTogether;
   int32_t queries = 0;
   tiles_.clear();
   for (int32_t s = 0; s < step_->sequences; ++s) {
