@@ -59,16 +59,16 @@ void CpuOps::multiply(std::span<const Product> products, Tensor in, F&& finish) 
   // rows.
   constexpr size_t kMost = 3;
   CHECK(products.size() <= kMost);
-  int64_t outputs[kMost], ends[kMost], shares[kMost], share = 0;
+  int64_t outputs[kMost], ends[kMost], shares[kMost], share = 0, all = 0;
   for (size_t i = 0; i < products.size(); ++i) {
     const Weight& weight = *products[i].weight;
     outputs[i] = outputs_of_part(weight, kernel(weight), in.rows, row_parts, team_.workers());
     int64_t parts = (weight.rows + outputs[i] - 1) / outputs[i] * row_parts;
     shares[i] = (parts + team_.workers() - 1) / team_.workers();
-    share += shares[i];
+    share += shares[i], all += parts;
     ends[i] = share;
   }
-  each_in_turn(share, [&](int64_t whose, int64_t task, int worker) {
+  auto multiply_part = [&](int64_t whose, int64_t task, int worker) {
     size_t i = 0;
     while (task >= ends[i]) ++i;
     int64_t within = (whose + 1) * shares[i] - (ends[i] - task);
@@ -88,7 +88,8 @@ void CpuOps::multiply(std::span<const Product> products, Tensor in, F&& finish) 
     part.end = std::min(weight.rows, part.begin + outputs[i]);
     kernel(weight).product(part);
     finish(part);
-  });
+  };
+  all == 1 ? multiply_part(0, 0, 0) : each_in_turn(share, multiply_part);
   restore(start);
 }
 
