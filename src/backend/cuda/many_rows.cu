@@ -1,9 +1,11 @@
 // Products of any number of rows. A thread group takes 64 or 128 rows by so many outputs that all multiprocessors have
 // something to do; one thread asks for inputs and weights, a ring of stages of 64 inputs ahead, and four warps for
-// every 64 rows multiply. Sums are the chain of packed.h.
+// every 64 rows multiply. Where there are several tiles of rows, two thread groups, a cluster, may share the weights
+// they bring. Sums are the chain of packed.h.
 #include "backend/cuda/many_rows.cuh"
 
 #include <cmath>
+#include <limits>
 
 namespace millrace::cuda {
 namespace {
@@ -15,30 +17,50 @@ inline constexpr bool kGivesRegisters = Cut&& Outputs > 128;
 template <int Groups, int Outputs, bool Cut>
 inline constexpr int kThreads = Groups * 128 + (kGivesRegisters<Groups, Outputs, Cut> ? 128 : 32);
 
-// The thread that asks. Weights of the first ring full do not wait for the kernel in front, unless it makes them.
-template <int Groups, int Outputs, bool Gated>
-__device__ void bring(const Products& work, const Tiles& tiles, const Maps& maps, Ring<Sizes<Groups, Outputs>> ring) {
-  using Size = Sizes<Groups, Outputs>;
-  const int first_number = static_cast<int>(blockIdx.x), count = tiles.rows * tiles.outputs;
-  const Tile first = tile_of<Groups, Outputs, Gated>(work, tiles, first_number);
-  const uint32_t bytes = static_cast<uint32_t>(tiles.box_rows * 128 + Size::kWeightBytes);
-  const int early = work.weights_just_made ? 0 : min(Size::kStages, tiles.chunks);
-  Ring<Size> start = ring;
-  for (int chunk = 0; chunk < early; ++chunk, start.next()) {
-    barrier_expect(start.full(), bytes);
-    ask_weights<Size, Gated>(maps, first, chunk, start);
+// The tiles of a thread group, one after the other. Those of a pair have the same numbers.
+template <int Groups, int Outputs, bool Gated, int Together>
+struct Way {
+  const Products& work;
+  const Tiles& tiles;
+  int number = static_cast<int>(blockIdx.x) / Together;
+
+  __device__ bool more() const { return number < (tiles.rows + Together - 1) / Together * tiles.outputs; }
+  __device__ void next() { number += static_cast<int>(gridDim.x) / Together; }
+  __device__ Tile tile() const {
+    const int rank = Together > 1 ? cluster_rank() : 0;
+    return tile_of<Groups, Outputs, Gated, Together>(work, tiles, number, rank);
   }
+};
+
+// The thread that asks. Weights of the first ring full do not wait for the kernel in front, unless it makes them.
+// A tile beyond the last row has no inputs; its thread group still brings its share of the weights, and its sums are
+// of whatever lies there, which nobody writes.
+template <bool Gated, class Size, class Tiled>
+__device__ void bring(const Products& work, const Tiles& tiles, const Maps& maps, Ring<Size> ring, Tiled way) {
+  auto ask = [&](const Tile& tile, int chunk, const Ring<Size>& at) {
+    const int inputs = tile.first_row < work.in.rows ? tiles.box_rows * 128 : 0;
+    barrier_expect(at.full(), static_cast<uint32_t>(inputs + Size::kWeightBytes));
+    if constexpr (Size::kTogether == 1) {
+      ask_weights<Size, Gated>(maps, tile, chunk, at);
+    } else {
+      ask_half_weights<Size, Gated>(maps, tile, chunk, at, cluster_rank());
+    }
+  };
+  const int early = work.weights_just_made ? 0 : min(Size::kStages, tiles.chunks);
+  const Tile first = way.tile();
+  Ring<Size> start = ring;
+  for (int chunk = 0; chunk < early; ++chunk, start.next()) ask(first, chunk, start);
   wait_for_previous();
   asm volatile("fence.proxy.async;" ::: "memory");
-  for (int number = first_number; number < count; number += static_cast<int>(gridDim.x)) {
-    const Tile tile = tile_of<Groups, Outputs, Gated>(work, tiles, number);
+  for (int asked = early; way.more(); way.next(), asked = 0) {
+    const Tile tile = way.tile();
     for (int chunk = 0; chunk < tiles.chunks; ++chunk, ring.next()) {
-      if (number != first_number || chunk >= early) {
+      if (chunk >= asked) {
         barrier_wait(ring.free(), ring.round ^ 1);
-        barrier_expect(ring.full(), bytes);
-        ask_weights<Size, Gated>(maps, tile, chunk, ring);
+        ask(tile, chunk, ring);
       }
-      copy_box(ring.at(), maps.inputs, chunk * kChunkInputs, tile.first_row, ring.full());
+      if (tile.first_row < work.in.rows)
+        copy_box(ring.at(), maps.inputs, chunk * kChunkInputs, tile.first_row, ring.full());
     }
   }
 }
@@ -158,26 +180,26 @@ __device__ void multiply_segments(Ring<Size>& ring, const Tiles& tiles, float (&
   }
 }
 
-template <class T, int Groups, int Outputs, bool Gated, bool Cut>
+template <class T, int Groups, int Outputs, bool Gated, bool Cut, int Together>
 __global__ void __launch_bounds__(kThreads<Groups, Outputs, Cut>, 1)
     many_rows_kernel(const __grid_constant__ Products work, const __grid_constant__ Maps maps, Tiles tiles) {
-  using Size = Sizes<Groups, Outputs>;
+  using Size = Sizes<Groups, Outputs, Together>;
   extern __shared__ char raw[];
   __shared__ __align__(16) uint64_t barriers[2 * Size::kStages];
   Ring<Size> ring = {(shared_address(raw) + 1023) & ~1023u, shared_address(barriers)};
   begin<Groups>(ring);
+  Way<Groups, Outputs, Gated, Together> way = {work, tiles};
   if (threadIdx.x < Groups * 128) {
     if constexpr (kGivesRegisters<Groups, Outputs, Cut>) asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
     wait_for_previous();
-    for (int number = static_cast<int>(blockIdx.x); number < tiles.rows * tiles.outputs;
-         number += static_cast<int>(gridDim.x)) {
+    for (; way.more(); way.next()) {
       float sums[Outputs / 2];
       if constexpr (Cut) {
         multiply_segments<T, Size>(ring, tiles, sums);
       } else {
         multiply<T, Size>(ring, tiles.chunks, sums);
       }
-      const Tile tile = tile_of<Groups, Outputs, Gated>(work, tiles, number);
+      const Tile tile = way.tile();
       if constexpr (Gated) {
         finish_gated<Outputs>(work, tile, sums);
       } else {
@@ -186,77 +208,119 @@ __global__ void __launch_bounds__(kThreads<Groups, Outputs, Cut>, 1)
     }
   } else {
     if constexpr (kGivesRegisters<Groups, Outputs, Cut>) asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
-    if (threadIdx.x == Groups * 128) bring<Groups, Outputs, Gated>(work, tiles, maps, ring);
+    if (threadIdx.x == Groups * 128) bring<Gated>(work, tiles, maps, ring, way);
   }
+  if constexpr (Together > 1) cluster_sync();  // nobody leaves while the other may still say that a stage is free
 }
 
 // ---- host side
 
-template <class T, int Groups, int Outputs, bool Gated, bool Cut>
-cudaError_t start(cudaStream_t stream, const Products& work) {
-  using Size = Sizes<Groups, Outputs>;
-  static const bool prepared = prepare(many_rows_kernel<T, Groups, Outputs, Gated, Cut>, Size::kShared);
-  static_cast<void>(prepared);
-  if (encoder() == nullptr) return cudaErrorNotSupported;
-  const Tiles tiles = {.rows = (work.in.rows + Size::kRows - 1) / Size::kRows,
-                       .outputs = tiles_across(work, Outputs),
-                       .chunks = static_cast<int>(chunks_of(work.cols)),
-                       .segment = segment_chunks(work.cols, work.segments),
-                       .box_rows = std::min(Size::kRows, (work.in.rows + 7) / 8 * 8)};
-  Maps maps;
-  View in = work.in;
-  in.cols = work.cols;
-  bool fine = map_inputs(maps.inputs, in, tiles.box_rows);
-  for (int i = 0; i < work.count; ++i)
-    fine = fine && map_weights(maps.weights[i], work.parts[i], tiles.chunks, Gated ? Outputs / 2 : Outputs);
-  if (!fine) return cudaErrorInvalidValue;
-  const int grid = std::min(multiprocessors(), tiles.rows * tiles.outputs);
-  launch(stream, many_rows_kernel<T, Groups, Outputs, Gated, Cut>, static_cast<unsigned>(grid),
-         kThreads<Groups, Outputs, Cut>, Size::kShared, work, maps, tiles);
-  return cudaSuccess;
-}
+// A kernel, how many of its clusters run at a time, and about how long it takes.
+template <class T, int Groups, int Outputs, bool Gated, bool Cut, int Together>
+struct Variant {
+  using Size = Sizes<Groups, Outputs, Together>;
+  static constexpr auto kKernel = many_rows_kernel<T, Groups, Outputs, Gated, Cut, Together>;
+  static constexpr int kThreadCount = kThreads<Groups, Outputs, Cut>;
 
-// About how long a width of tiles takes, in nanoseconds: what binds it (the second cache, a multiprocessor's way to it,
-// memory, the matrix units; bytes and operations a nanosecond as measured) and the end of each round.
-double cost(const Products& work, int rows_of_tile, int outputs) {
-  const int sides = work.gated ? 2 : 1;
-  const double down = (work.in.rows + rows_of_tile - 1) / rows_of_tile, across = tiles_across(work, outputs);
-  const double rounds = std::ceil(down * across / multiprocessors());
-  const double bytes = 2.0 * work.cols * (std::min(rows_of_tile, (work.in.rows + 7) / 8 * 8) + outputs);
-  double weights = 0;
-  for (int i = 0; i < work.count; ++i) weights += 2.0 * work.cols * work.parts[i].rows;
-  const double cache = down * across * bytes / 9000, way = rounds * bytes / 75, memory = weights / 4200;
-  const double multiply = rounds * 2.0 * rows_of_tile * outputs * work.cols / 7200;
-  return std::max({cache, way, memory, multiply}) + rounds * (1000 + 20.0 * outputs / sides);
-}
+  static int at_once() {
+    static const int found = [] {
+      prepare(kKernel, Size::kShared);
+      if (Together == 1) return multiprocessors();
+      const Launch how(nullptr, Together, kThreadCount, Size::kShared, Together, false);
+      int clusters = 0;
+      return cudaOccupancyMaxActiveClusters(&clusters, kKernel, &how.config) == cudaSuccess ? clusters : 0;
+    }();
+    return found;
+  }
+  static int tiles_down(const Products& work) { return (work.in.rows + Size::kRows - 1) / Size::kRows; }
+  static int clusters(const Products& work) {
+    return (tiles_down(work) + Together - 1) / Together * tiles_across(work, Outputs);
+  }
+  static int box_rows(const Products& work) { return std::min(Size::kRows, (work.in.rows + 7) / 8 * 8); }
 
-// The first of the widths that costs least.
-template <class T, int Groups, bool Gated, bool Cut, int First, int... Others>
+  // In nanoseconds: what binds it (the second cache, a multiprocessor's way to it, memory, the matrix units; bytes and
+  // operations a nanosecond as measured) and the end of each round. Nothing is gained by sharing with nobody.
+  static double cost(const Products& work) {
+    if (at_once() == 0 || (Together > 1 && tiles_down(work) == 1)) return std::numeric_limits<double>::infinity();
+    const double rounds = std::ceil(static_cast<double>(clusters(work)) / at_once());
+    const double bytes = 2.0 * work.cols * (box_rows(work) + Outputs / Together);  // that a thread group asks for
+    double weights = 0;
+    for (int i = 0; i < work.count; ++i) weights += 2.0 * work.cols * work.parts[i].rows;
+    const double cache = clusters(work) * Together * bytes / 9000, way = rounds * bytes / 75, memory = weights / 4200;
+    const double multiply = rounds * 2.0 * Size::kRows * Outputs * work.cols / 7200;
+    return std::max({cache, way, memory, multiply}) + rounds * (1000 + 20.0 * Outputs / (Gated ? 2 : 1));
+  }
+
+  static cudaError_t start(cudaStream_t stream, const Products& work) {
+    if (encoder() == nullptr) return cudaErrorNotSupported;
+    const Tiles tiles = {.rows = tiles_down(work),
+                         .outputs = tiles_across(work, Outputs),
+                         .chunks = static_cast<int>(chunks_of(work.cols)),
+                         .segment = segment_chunks(work.cols, work.segments),
+                         .box_rows = box_rows(work)};
+    Maps maps;
+    View in = work.in;
+    in.cols = work.cols;
+    bool fine = map_inputs(maps.inputs, in, tiles.box_rows);
+    for (int i = 0; i < work.count; ++i)
+      fine = fine && map_weights(maps.weights[i], work.parts[i], tiles.chunks, Outputs / (Gated ? 2 : Together));
+    if (!fine) return cudaErrorInvalidValue;
+    const int grid = std::min(at_once(), clusters(work)) * Together;
+    const Launch how(stream, static_cast<unsigned>(grid), kThreadCount, Size::kShared, Together, kernels_wait());
+    return cudaLaunchKernelEx(&how.config, kKernel, work, maps, tiles);
+  }
+};
+
+// The first of the variants that costs least.
+template <class First, class... Others>
 cudaError_t start_best(cudaStream_t stream, const Products& work) {
   if constexpr (sizeof...(Others) == 0) {
-    return start<T, Groups, First, Gated, Cut>(stream, work);
+    return First::start(stream, work);
   } else {
-    const double here = cost(work, 64 * Groups, First);
-    if (((here <= cost(work, 64 * Groups, Others)) && ...)) return start<T, Groups, First, Gated, Cut>(stream, work);
-    return start_best<T, Groups, Gated, Cut, Others...>(stream, work);
+    const double here = First::cost(work);
+    if (((here <= Others::cost(work)) && ...)) return First::start(stream, work);
+    return start_best<Others...>(stream, work);
   }
+}
+
+// So many outputs, and thread groups that share weights.
+template <int Outputs, int Together = 1>
+struct Width {
+  template <class T, int Groups, bool Gated, bool Cut>
+  using Of = Variant<T, Groups, Outputs, Gated, Cut, Together>;
+};
+template <class T, int Groups, bool Gated, bool Cut, class... Widths>
+cudaError_t start_width(cudaStream_t stream, const Products& work) {
+  return start_best<typename Widths::template Of<T, Groups, Gated, Cut>...>(stream, work);
 }
 
 // Where segments are added there is room for fewer outputs.
 template <class T>
-cudaError_t start_with(cudaStream_t stream, const Products& work) {
-  if (work.segments > 1) {
-    if (work.in.rows <= 64)
-      return work.gated ? start_best<T, 1, true, true, 128, 64>(stream, work)
-                        : start_best<T, 1, false, true, 128, 64, 48, 32>(stream, work);
-    return work.gated ? start_best<T, 2, true, true, 128>(stream, work)
-                      : start_best<T, 2, false, true, 192, 128, 64, 32>(stream, work);
-  }
+cudaError_t start_cut(cudaStream_t stream, const Products& work) {
+  using W32 = Width<32>;
+  using W48 = Width<48>;
+  using W64 = Width<64>;
+  using W128 = Width<128>;
   if (work.in.rows <= 64)
-    return work.gated ? start_best<T, 1, true, false, 224, 128, 64>(stream, work)
-                      : start_best<T, 1, false, false, 256, 128, 64, 48, 32>(stream, work);
-  return work.gated ? start_best<T, 2, true, false, 256, 128>(stream, work)
-                    : start_best<T, 2, false, false, 256, 128, 64, 32>(stream, work);
+    return work.gated ? start_width<T, 1, true, true, W128, W64>(stream, work)
+                      : start_width<T, 1, false, true, W128, W64, W48, W32>(stream, work);
+  return work.gated
+             ? start_width<T, 2, true, true, W128>(stream, work)
+             : start_width<T, 2, false, true, Width<192, 2>, Width<192>, Width<128, 2>, W128, W64, W32>(stream, work);
+}
+
+template <class T>
+cudaError_t start_with(cudaStream_t stream, const Products& work) {
+  using W64 = Width<64>;
+  using W128 = Width<128>;
+  using W256 = Width<256>;
+  if (work.segments > 1) return start_cut<T>(stream, work);
+  if (work.in.rows <= 64)
+    return work.gated ? start_width<T, 1, true, false, Width<224>, W128, W64>(stream, work)
+                      : start_width<T, 1, false, false, W256, W128, W64, Width<48>, Width<32>>(stream, work);
+  return work.gated
+             ? start_width<T, 2, true, false, Width<256, 2>, W256, W128>(stream, work)
+             : start_width<T, 2, false, false, Width<256, 2>, W256, Width<128, 2>, W128, W64, Width<32>>(stream, work);
 }
 
 }  // namespace
