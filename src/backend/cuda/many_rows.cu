@@ -17,6 +17,13 @@ inline constexpr bool kGivesRegisters = Cut&& Outputs > 128;
 template <int Groups, int Outputs, bool Cut>
 inline constexpr int kThreads = Groups * 128 + (kGivesRegisters<Groups, Outputs, Cut> ? 128 : 32);
 
+// Where segments are added, how many totals a thread has in registers; the others, which do not fit beside the sums,
+// are in shared memory.
+template <int Outputs>
+inline constexpr int kHeld = Outputs <= 192 ? Outputs / 2 : 64;
+template <int Groups, int Outputs, bool Cut, int Together>
+using SizesOf = Sizes<Groups, Outputs, Together, Cut ? Groups * 128 * (Outputs / 2 - kHeld<Outputs>)*4 : 0>;
+
 // The tiles of a thread group, one after the other. Those of a pair have the same numbers.
 template <int Groups, int Outputs, bool Gated, int Together>
 struct Way {
@@ -166,24 +173,39 @@ __device__ void finish_gated(const Products& work, const Tile& tile, float (&sum
   }
 }
 
-// The same for each segment, and their total.
-template <class T, class Size, int Sums>
-__device__ void multiply_segments(Ring<Size>& ring, const Tiles& tiles, float (&total)[Sums]) {
-  float sums[Sums];
+// The same for each segment, and their total. room: of all threads that multiply, four totals of each after four.
+template <class T, int Groups, class Size, int Sums>
+__device__ void multiply_segments(Ring<Size>& ring, const Tiles& tiles, float4* room, float (&total)[Sums]) {
+  constexpr int kHere = kHeld<Sums * 2>;
+  float sums[Sums] = {};  // said so that nobody keeps those of the last tile
 #pragma unroll
-  for (int i = 0; i < Sums; ++i) total[i] = 0;
+  for (int i = 0; i < kHere; ++i) total[i] = 0;
+  auto fours = [room](int i) -> float4& { return room[(i - kHere) / 4 * Groups * 128 + threadIdx.x]; };
+#pragma unroll
+  for (int i = kHere; i < Sums; i += 4) fours(i) = {0, 0, 0, 0};
 #pragma unroll 1
   for (int first = 0; first < tiles.chunks; first += tiles.segment) {
     multiply<T, Size>(ring, min(tiles.segment, tiles.chunks - first), sums);
 #pragma unroll
-    for (int i = 0; i < Sums; ++i) total[i] += sums[i];
+    for (int i = 0; i < kHere; ++i) total[i] += sums[i];
+#pragma unroll
+    for (int i = kHere; i < Sums; i += 4) {
+      const float4 four = fours(i);
+      fours(i) = {four.x + sums[i], four.y + sums[i + 1], four.z + sums[i + 2], four.w + sums[i + 3]};
+      if (i % 16 == 12) asm volatile("" ::: "memory");  // no more of them in registers at a time
+    }
+  }
+#pragma unroll
+  for (int i = kHere; i < Sums; i += 4) {
+    const float4 four = fours(i);
+    total[i] = four.x, total[i + 1] = four.y, total[i + 2] = four.z, total[i + 3] = four.w;
   }
 }
 
 template <class T, int Groups, int Outputs, bool Gated, bool Cut, int Together>
 __global__ void __launch_bounds__(kThreads<Groups, Outputs, Cut>, 1)
     many_rows_kernel(const __grid_constant__ Products work, const __grid_constant__ Maps maps, Tiles tiles) {
-  using Size = Sizes<Groups, Outputs, Together>;
+  using Size = SizesOf<Groups, Outputs, Cut, Together>;
   extern __shared__ char raw[];
   __shared__ __align__(16) uint64_t barriers[2 * Size::kStages];
   Ring<Size> ring = {(shared_address(raw) + 1023) & ~1023u, shared_address(barriers)};
@@ -195,7 +217,8 @@ __global__ void __launch_bounds__(kThreads<Groups, Outputs, Cut>, 1)
     for (; way.more(); way.next()) {
       float sums[Outputs / 2];
       if constexpr (Cut) {
-        multiply_segments<T, Size>(ring, tiles, sums);
+        const uint32_t room = ring.stages - shared_address(raw) + Size::kStages * Size::kStageBytes;
+        multiply_segments<T, Groups>(ring, tiles, reinterpret_cast<float4*>(raw + room), sums);
       } else {
         multiply<T, Size>(ring, tiles.chunks, sums);
       }
@@ -218,7 +241,7 @@ __global__ void __launch_bounds__(kThreads<Groups, Outputs, Cut>, 1)
 // A kernel, how many of its clusters run at a time, and about how long it takes.
 template <class T, int Groups, int Outputs, bool Gated, bool Cut, int Together>
 struct Variant {
-  using Size = Sizes<Groups, Outputs, Together>;
+  using Size = SizesOf<Groups, Outputs, Cut, Together>;
   static constexpr auto kKernel = many_rows_kernel<T, Groups, Outputs, Gated, Cut, Together>;
   static constexpr int kThreadCount = kThreads<Groups, Outputs, Cut>;
 
@@ -239,7 +262,8 @@ struct Variant {
   static int box_rows(const Products& work) { return std::min(Size::kRows, (work.in.rows + 7) / 8 * 8); }
 
   // In nanoseconds: what binds it (the second cache, a multiprocessor's way to it, memory, the matrix units; bytes and
-  // operations a nanosecond as measured) and the end of each round. Nothing is gained by sharing with nobody.
+  // operations a nanosecond as measured), adding segments, and the end of each round. Nothing is gained by sharing with
+  // nobody.
   static double cost(const Products& work) {
     if (at_once() == 0 || (Together > 1 && tiles_down(work) == 1)) return std::numeric_limits<double>::infinity();
     const double rounds = std::ceil(static_cast<double>(clusters(work)) / at_once());
@@ -248,7 +272,8 @@ struct Variant {
     for (int i = 0; i < work.count; ++i) weights += 2.0 * work.cols * work.parts[i].rows;
     const double cache = clusters(work) * Together * bytes / 9000, way = rounds * bytes / 75, memory = weights / 4200;
     const double multiply = rounds * 2.0 * Size::kRows * Outputs * work.cols / 7200;
-    return std::max({cache, way, memory, multiply}) + rounds * (1000 + 20.0 * Outputs / (Gated ? 2 : 1));
+    const double add = Cut ? work.segments * (Outputs + 8.0 * (Outputs / 2 - kHeld<Outputs>)) : 0;
+    return std::max({cache, way, memory, multiply}) + rounds * (1000 + add + 20.0 * Outputs / (Gated ? 2 : 1));
   }
 
   static cudaError_t start(cudaStream_t stream, const Products& work) {
@@ -294,40 +319,46 @@ cudaError_t start_width(cudaStream_t stream, const Products& work) {
   return start_best<typename Widths::template Of<T, Groups, Gated, Cut>...>(stream, work);
 }
 
-// Where segments are added there is room for fewer outputs.
 template <class T>
 cudaError_t start_cut(cudaStream_t stream, const Products& work) {
   using W32 = Width<32>;
   using W48 = Width<48>;
   using W64 = Width<64>;
   using W128 = Width<128>;
+  using W192 = Width<192>;
+  using W256 = Width<256>;
   if (work.in.rows <= 64)
     return work.gated ? start_width<T, 1, true, true, W128, W64>(stream, work)
                       : start_width<T, 1, false, true, W128, W64, W48, W32>(stream, work);
-  return work.gated
-             ? start_width<T, 2, true, true, W128>(stream, work)
-             : start_width<T, 2, false, true, Width<192, 2>, Width<192>, Width<128, 2>, W128, W64, W32>(stream, work);
+  if (work.gated) return start_width<T, 2, true, true, W128>(stream, work);
+  return start_width<T, 2, false, true, Width<256, 2>, W256, Width<192, 2>, W192, Width<128, 2>, W128, W64, W32>(stream,
+                                                                                                                 work);
 }
 
 template <class T>
-cudaError_t start_with(cudaStream_t stream, const Products& work) {
+cudaError_t start_whole(cudaStream_t stream, const Products& work) {
+  using W32 = Width<32>;
+  using W48 = Width<48>;
   using W64 = Width<64>;
   using W128 = Width<128>;
   using W256 = Width<256>;
-  if (work.segments > 1) return start_cut<T>(stream, work);
   if (work.in.rows <= 64)
     return work.gated ? start_width<T, 1, true, false, Width<224>, W128, W64>(stream, work)
-                      : start_width<T, 1, false, false, W256, W128, W64, Width<48>, Width<32>>(stream, work);
-  return work.gated
-             ? start_width<T, 2, true, false, Width<256, 2>, W256, W128>(stream, work)
-             : start_width<T, 2, false, false, Width<256, 2>, W256, Width<128, 2>, W128, W64, Width<32>>(stream, work);
+                      : start_width<T, 1, false, false, W256, W128, W64, W48, W32>(stream, work);
+  if (work.gated) return start_width<T, 2, true, false, Width<256, 2>, W256, W128>(stream, work);
+  return start_width<T, 2, false, false, Width<256, 2>, W256, Width<128, 2>, W128, W64, W32>(stream, work);
+}
+
+template <class T>
+cudaError_t start(cudaStream_t stream, const Products& work) {
+  return work.segments > 1 ? start_cut<T>(stream, work) : start_whole<T>(stream, work);
 }
 
 }  // namespace
 
 cudaError_t many_rows(cudaStream_t stream, const Products& work) {
   if (spread_rows(stream, work)) return cudaSuccess;
-  return work.type == DType::f16 ? start_with<__half>(stream, work) : start_with<__nv_bfloat16>(stream, work);
+  return work.type == DType::f16 ? start<__half>(stream, work) : start<__nv_bfloat16>(stream, work);
 }
 
 }  // namespace millrace::cuda

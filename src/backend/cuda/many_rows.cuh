@@ -20,18 +20,19 @@ bool spread_rows(cudaStream_t stream, const Products& work);
 namespace {
 
 inline constexpr int kRingBytes = 200 << 10;
-inline constexpr int kRowGroup = 16;  // tiles of rows that go through all the outputs together
+inline constexpr int kMostBytes = 224 << 10;  // of a ring and a room beside it
+inline constexpr int kRowGroup = 16;          // tiles of rows that go through all the outputs together
 
 // Groups of 64 rows by so many outputs. Together: so many thread groups, a cluster, have neighbouring tiles of rows and
-// the same outputs; each asks for its share of the weights, which arrives at all of them.
-template <int Groups, int Outputs, int Together = 1>
+// the same outputs; each asks for its share of the weights, which arrives at all of them. Room: bytes behind the ring.
+template <int Groups, int Outputs, int Together = 1, int Room = 0>
 struct Sizes {
   static constexpr int kTogether = Together;
   static constexpr int kRows = 64 * Groups;
   static constexpr int kInputBytes = kRows * 128, kWeightBytes = Outputs * 128;
   static constexpr int kStageBytes = kInputBytes + kWeightBytes;
-  static constexpr int kStages = std::min(16, kRingBytes / kStageBytes);
-  static constexpr int kShared = kStages * kStageBytes + 1024;
+  static constexpr int kStages = std::min(16, (Room == 0 ? kRingBytes : kMostBytes - Room) / kStageBytes);
+  static constexpr int kShared = kStages * kStageBytes + Room + 1024;
 };
 
 struct Tiles {
