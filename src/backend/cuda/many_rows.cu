@@ -245,13 +245,20 @@ struct Variant {
   static constexpr auto kKernel = many_rows_kernel<T, Groups, Outputs, Gated, Cut, Together>;
   static constexpr int kThreadCount = kThreads<Groups, Outputs, Cut>;
 
+  static void ready() {
+    static const bool prepared = prepare(kKernel, Size::kShared);
+    static_cast<void>(prepared);
+  }
+  // None: the GPU has no room for clusters.
   static int at_once() {
+    if constexpr (Together == 1) return multiprocessors();
     static const int found = [] {
-      prepare(kKernel, Size::kShared);
-      if (Together == 1) return multiprocessors();
+      ready();
       const Launch how(nullptr, Together, kThreadCount, Size::kShared, Together, false);
-      int clusters = 0;
-      return cudaOccupancyMaxActiveClusters(&clusters, kKernel, &how.config) == cudaSuccess ? clusters : 0;
+      int most = 0;
+      if (cudaOccupancyMaxActiveClusters(&most, kKernel, &how.config) == cudaSuccess) return most;
+      cudaGetLastError();
+      return 0;
     }();
     return found;
   }
@@ -265,7 +272,7 @@ struct Variant {
   // operations a nanosecond as measured), adding segments, and the end of each round. Nothing is gained by sharing with
   // nobody.
   static double cost(const Products& work) {
-    if (at_once() == 0 || (Together > 1 && tiles_down(work) == 1)) return std::numeric_limits<double>::infinity();
+    if (Together > 1 && (tiles_down(work) == 1 || at_once() == 0)) return std::numeric_limits<double>::infinity();
     const double rounds = std::ceil(static_cast<double>(clusters(work)) / at_once());
     const double bytes = 2.0 * work.cols * (box_rows(work) + Outputs / Together);  // that a thread group asks for
     double weights = 0;
@@ -277,6 +284,7 @@ struct Variant {
   }
 
   static cudaError_t start(cudaStream_t stream, const Products& work) {
+    ready();
     if (encoder() == nullptr) return cudaErrorNotSupported;
     const Tiles tiles = {.rows = tiles_down(work),
                          .outputs = tiles_across(work, Outputs),
