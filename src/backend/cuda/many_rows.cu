@@ -39,14 +39,17 @@ struct Way {
   }
 };
 
-// The thread that asks. Weights of the first ring full do not wait for the kernel in front, unless it makes them.
-// A tile beyond the last row has no inputs; its thread group still brings its share of the weights, and its sums are
-// of whatever lies there, which nobody writes.
+// The thread that asks. Weights of the first ring full do not wait for the kernel in front, unless it makes them. A
+// tile beyond the last row has no inputs; its thread group still brings its share of the weights, and its sums are of
+// whatever lies there, which nobody writes. Small tiles wait for this one thread: every instruction of its loop counts.
 template <bool Gated, class Size, class Tiled>
 __device__ void bring(const Products& work, const Tiles& tiles, const Maps& maps, Ring<Size> ring, Tiled way) {
-  auto ask = [&](const Tile& tile, int chunk, const Ring<Size>& at) {
-    const int inputs = tile.first_row < work.in.rows ? tiles.box_rows * 128 : 0;
-    barrier_expect(at.full(), static_cast<uint32_t>(inputs + Size::kWeightBytes));
+  auto real = [&](const Tile& tile) { return Size::kTogether == 1 || tile.first_row < work.in.rows; };
+  auto bytes_of = [&](const Tile& tile) {
+    return static_cast<uint32_t>((real(tile) ? tiles.box_rows * 128 : 0) + Size::kWeightBytes);
+  };
+  auto ask = [&](const Tile& tile, uint32_t bytes, int chunk, const Ring<Size>& at) {
+    barrier_expect(at.full(), bytes);
     if constexpr (Size::kTogether == 1) {
       ask_weights<Size, Gated>(maps, tile, chunk, at);
     } else {
@@ -56,18 +59,18 @@ __device__ void bring(const Products& work, const Tiles& tiles, const Maps& maps
   const int early = work.weights_just_made ? 0 : min(Size::kStages, tiles.chunks);
   const Tile first = way.tile();
   Ring<Size> start = ring;
-  for (int chunk = 0; chunk < early; ++chunk, start.next()) ask(first, chunk, start);
+  for (int chunk = 0; chunk < early; ++chunk, start.next()) ask(first, bytes_of(first), chunk, start);
   wait_for_previous();
   asm volatile("fence.proxy.async;" ::: "memory");
   for (int asked = early; way.more(); way.next(), asked = 0) {
     const Tile tile = way.tile();
+    const uint32_t bytes = bytes_of(tile);
     for (int chunk = 0; chunk < tiles.chunks; ++chunk, ring.next()) {
       if (chunk >= asked) {
         barrier_wait(ring.free(), ring.round ^ 1);
-        ask(tile, chunk, ring);
+        ask(tile, bytes, chunk, ring);
       }
-      if (tile.first_row < work.in.rows)
-        copy_box(ring.at(), maps.inputs, chunk * kChunkInputs, tile.first_row, ring.full());
+      if (real(tile)) copy_box(ring.at(), maps.inputs, chunk * kChunkInputs, tile.first_row, ring.full());
     }
   }
 }
@@ -173,9 +176,24 @@ __device__ void finish_gated(const Products& work, const Tile& tile, float (&sum
   }
 }
 
-// The same for each segment, and their total. room: of all threads that multiply, four totals of each after four.
+// The same for each segment, and their total.
+template <class T, class Size, int Sums>
+__device__ void multiply_segments(Ring<Size>& ring, const Tiles& tiles, float (&total)[Sums]) {
+  float sums[Sums];
+#pragma unroll
+  for (int i = 0; i < Sums; ++i) total[i] = 0;
+#pragma unroll 1
+  for (int first = 0; first < tiles.chunks; first += tiles.segment) {
+    multiply<T, Size>(ring, min(tiles.segment, tiles.chunks - first), sums);
+#pragma unroll
+    for (int i = 0; i < Sums; ++i) total[i] += sums[i];
+  }
+}
+
+// The same where totals have no room beside the sums. room: of all threads that multiply, four totals of each after
+// four.
 template <class T, int Groups, class Size, int Sums>
-__device__ void multiply_segments(Ring<Size>& ring, const Tiles& tiles, float4* room, float (&total)[Sums]) {
+__device__ void multiply_wide_segments(Ring<Size>& ring, const Tiles& tiles, float4* room, float (&total)[Sums]) {
   constexpr int kHere = kHeld<Sums * 2>;
   float sums[Sums] = {};  // said so that nobody keeps those of the last tile
 #pragma unroll
@@ -217,8 +235,12 @@ __global__ void __launch_bounds__(kThreads<Groups, Outputs, Cut>, 1)
     for (; way.more(); way.next()) {
       float sums[Outputs / 2];
       if constexpr (Cut) {
-        const uint32_t room = ring.stages - shared_address(raw) + Size::kStages * Size::kStageBytes;
-        multiply_segments<T, Groups>(ring, tiles, reinterpret_cast<float4*>(raw + room), sums);
+        if constexpr (kHeld<Outputs> < Outputs / 2) {
+          const uint32_t room = ring.stages - shared_address(raw) + Size::kStages * Size::kStageBytes;
+          multiply_wide_segments<T, Groups>(ring, tiles, reinterpret_cast<float4*>(raw + room), sums);
+        } else {
+          multiply_segments<T, Size>(ring, tiles, sums);
+        }
       } else {
         multiply<T, Size>(ring, tiles.chunks, sums);
       }
@@ -233,7 +255,8 @@ __global__ void __launch_bounds__(kThreads<Groups, Outputs, Cut>, 1)
     if constexpr (kGivesRegisters<Groups, Outputs, Cut>) asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
     if (threadIdx.x == Groups * 128) bring<Gated>(work, tiles, maps, ring, way);
   }
-  if constexpr (Together > 1) cluster_sync();  // nobody leaves while the other may still say that a stage is free
+  if constexpr (Size::kTogether > 1)
+    cluster_sync();  // nobody leaves while the other may still say that a stage is free
 }
 
 // ---- host side
@@ -269,17 +292,17 @@ struct Variant {
   static int box_rows(const Products& work) { return std::min(Size::kRows, (work.in.rows + 7) / 8 * 8); }
 
   // In nanoseconds: what binds it (the second cache, a multiprocessor's way to it, memory, the matrix units; bytes and
-  // operations a nanosecond as measured), adding segments, and the end of each round. Nothing is gained by sharing with
-  // nobody.
+  // operations a nanosecond as measured), adding segments, and the end of each round.
   static double cost(const Products& work) {
-    if (Together > 1 && (tiles_down(work) == 1 || at_once() == 0)) return std::numeric_limits<double>::infinity();
+    constexpr bool kForMany = Together > 1 || (Cut && Outputs > 192);  // of rows: slower with fewer
+    if ((kForMany && work.in.rows < 512) || at_once() == 0) return std::numeric_limits<double>::infinity();
     const double rounds = std::ceil(static_cast<double>(clusters(work)) / at_once());
     const double bytes = 2.0 * work.cols * (box_rows(work) + Outputs / Together);  // that a thread group asks for
     double weights = 0;
     for (int i = 0; i < work.count; ++i) weights += 2.0 * work.cols * work.parts[i].rows;
     const double cache = clusters(work) * Together * bytes / 9000, way = rounds * bytes / 75, memory = weights / 4200;
     const double multiply = rounds * 2.0 * Size::kRows * Outputs * work.cols / 7200;
-    const double add = Cut ? work.segments * (Outputs + 8.0 * (Outputs / 2 - kHeld<Outputs>)) : 0;
+    const double add = Cut ? work.segments * (Outputs + 60.0 * (Outputs / 2 - kHeld<Outputs>)) : 0;
     return std::max({cache, way, memory, multiply}) + rounds * (1000 + add + 20.0 * Outputs / (Gated ? 2 : 1));
   }
 
@@ -327,34 +350,28 @@ cudaError_t start_width(cudaStream_t stream, const Products& work) {
   return start_best<typename Widths::template Of<T, Groups, Gated, Cut>...>(stream, work);
 }
 
+template <int Outputs>
+using Pair = Width<Outputs, 2>;
+
 template <class T>
 cudaError_t start_cut(cudaStream_t stream, const Products& work) {
-  using W32 = Width<32>;
-  using W48 = Width<48>;
-  using W64 = Width<64>;
-  using W128 = Width<128>;
-  using W192 = Width<192>;
-  using W256 = Width<256>;
   if (work.in.rows <= 64)
-    return work.gated ? start_width<T, 1, true, true, W128, W64>(stream, work)
-                      : start_width<T, 1, false, true, W128, W64, W48, W32>(stream, work);
-  if (work.gated) return start_width<T, 2, true, true, W128>(stream, work);
-  return start_width<T, 2, false, true, Width<256, 2>, W256, Width<192, 2>, W192, Width<128, 2>, W128, W64, W32>(stream,
-                                                                                                                 work);
+    return work.gated ? start_width<T, 1, true, true, Width<128>, Width<64>>(stream, work)
+                      : start_width<T, 1, false, true, Width<128>, Width<64>, Width<48>, Width<32>>(stream, work);
+  if (work.gated) return start_width<T, 2, true, true, Width<128>>(stream, work);
+  return start_width<T, 2, false, true, Pair<256>, Width<256>, Pair<192>, Width<192>, Pair<128>, Width<128>, Width<64>,
+                     Width<32>>(stream, work);
 }
 
 template <class T>
 cudaError_t start_whole(cudaStream_t stream, const Products& work) {
-  using W32 = Width<32>;
-  using W48 = Width<48>;
-  using W64 = Width<64>;
-  using W128 = Width<128>;
-  using W256 = Width<256>;
   if (work.in.rows <= 64)
-    return work.gated ? start_width<T, 1, true, false, Width<224>, W128, W64>(stream, work)
-                      : start_width<T, 1, false, false, W256, W128, W64, W48, W32>(stream, work);
-  if (work.gated) return start_width<T, 2, true, false, Width<256, 2>, W256, W128>(stream, work);
-  return start_width<T, 2, false, false, Width<256, 2>, W256, Width<128, 2>, W128, W64, W32>(stream, work);
+    return work.gated
+               ? start_width<T, 1, true, false, Width<224>, Width<128>, Width<64>>(stream, work)
+               : start_width<T, 1, false, false, Width<256>, Width<128>, Width<64>, Width<48>, Width<32>>(stream, work);
+  if (work.gated) return start_width<T, 2, true, false, Pair<256>, Width<256>, Width<224>, Width<128>>(stream, work);
+  return start_width<T, 2, false, false, Pair<256>, Width<256>, Pair<128>, Width<128>, Width<64>, Width<32>>(stream,
+                                                                                                             work);
 }
 
 template <class T>

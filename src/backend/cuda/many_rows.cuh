@@ -145,9 +145,14 @@ __device__ void multiply(Ring<Size>& ring, int chunks, float (&sums)[Sums]) {
     for (int k = 0; k < 4; ++k)
       multiply_add<T>(sums, inputs + static_cast<uint64_t>(k) * 2, weights + static_cast<uint64_t>(k) * 16, chunk + k);
     products_end();
-    products_finished<1>();
-    if (to_free != 0) give_back<Size>(to_free);
-    to_free = ring.free();
+    if constexpr (Size::kStages <= 3) {  // so few that the next one cannot wait
+      products_finished<0>();
+      give_back<Size>(ring.free());
+    } else {
+      products_finished<1>();
+      if (to_free != 0) give_back<Size>(to_free);
+      to_free = ring.free();
+    }
   }
   products_finished<0>();
   if (to_free != 0) give_back<Size>(to_free);
