@@ -44,11 +44,11 @@ struct Way {
 // whatever lies there, which nobody writes. Small tiles wait for this one thread: every instruction of its loop counts.
 template <bool Gated, class Size, class Tiled>
 __device__ void bring(const Products& work, const Tiles& tiles, const Maps& maps, Ring<Size> ring, Tiled way) {
-  auto real = [&](const Tile& tile) { return Size::kTogether == 1 || tile.first_row < work.in.rows; };
-  auto bytes_of = [&](const Tile& tile) {
-    return static_cast<uint32_t>((real(tile) ? tiles.box_rows * 128 : 0) + Size::kWeightBytes);
-  };
-  auto ask = [&](const Tile& tile, uint32_t bytes, int chunk, const Ring<Size>& at) {
+  Tile tile = way.tile();
+  bool real = tile.first_row < work.in.rows;
+  uint32_t bytes = 0;
+  auto count = [&] { bytes = static_cast<uint32_t>((real ? tiles.box_rows * 128 : 0) + Size::kWeightBytes); };
+  auto ask = [&](int chunk, const Ring<Size>& at) {
     barrier_expect(at.full(), bytes);
     if constexpr (Size::kTogether == 1) {
       ask_weights<Size, Gated>(maps, tile, chunk, at);
@@ -56,22 +56,30 @@ __device__ void bring(const Products& work, const Tiles& tiles, const Maps& maps
       ask_half_weights<Size, Gated>(maps, tile, chunk, at, cluster_rank());
     }
   };
+  auto ask_inputs = [&](int chunk) {
+    if (Size::kTogether == 1 || real)
+      copy_box(ring.at(), maps.inputs, chunk * kChunkInputs, tile.first_row, ring.full());
+  };
+  count();
   const int early = work.weights_just_made ? 0 : min(Size::kStages, tiles.chunks);
-  const Tile first = way.tile();
   Ring<Size> start = ring;
-  for (int chunk = 0; chunk < early; ++chunk, start.next()) ask(first, bytes_of(first), chunk, start);
+  int chunk = 0;
+  for (; chunk < early; ++chunk, start.next()) ask(chunk, start);
   wait_for_previous();
   asm volatile("fence.proxy.async;" ::: "memory");
-  for (int asked = early; way.more(); way.next(), asked = 0) {
-    const Tile tile = way.tile();
-    const uint32_t bytes = bytes_of(tile);
-    for (int chunk = 0; chunk < tiles.chunks; ++chunk, ring.next()) {
-      if (chunk >= asked) {
-        barrier_wait(ring.free(), ring.round ^ 1);
-        ask(tile, bytes, chunk, ring);
-      }
-      if (real(tile)) copy_box(ring.at(), maps.inputs, chunk * kChunkInputs, tile.first_row, ring.full());
+  for (chunk = 0; chunk < early; ++chunk, ring.next()) ask_inputs(chunk);
+  for (;;) {
+    for (; chunk < tiles.chunks; ++chunk, ring.next()) {
+      barrier_wait(ring.free(), ring.round ^ 1);
+      ask(chunk, ring);
+      ask_inputs(chunk);
     }
+    way.next();
+    if (!way.more()) return;
+    tile = way.tile();
+    real = tile.first_row < work.in.rows;
+    count();
+    chunk = 0;
   }
 }
 
@@ -301,8 +309,8 @@ struct Variant {
     double weights = 0;
     for (int i = 0; i < work.count; ++i) weights += 2.0 * work.cols * work.parts[i].rows;
     const double cache = clusters(work) * Together * bytes / 9000, way = rounds * bytes / 75, memory = weights / 4200;
-    const double multiply = rounds * 2.0 * Size::kRows * Outputs * work.cols / 7200;
-    const double add = Cut ? work.segments * (Outputs + 60.0 * (Outputs / 2 - kHeld<Outputs>)) : 0;
+    const double multiply = rounds * 2.0 * Size::kRows * Outputs * work.cols / 6550;
+    const double add = Cut ? 16.0 * work.segments * Outputs : 0;
     return std::max({cache, way, memory, multiply}) + rounds * (1000 + add + 20.0 * Outputs / (Gated ? 2 : 1));
   }
 
