@@ -329,7 +329,7 @@ int main(int argc, char** argv) {
   const Memory at;
   if (argc > 1 && std::strcmp(argv[1], "large") == 0) {
     for (const Shape& shape : kShapes)
-      for (int rows : {64, 128, 256, 2048, 8192})
+      for (int rows : {64, 128, 256, 384, 512, 2048, 8192})
         if (shape.n < 100000 || rows <= 256) speed(DType::bf16, shape, rows, at);
     return fine ? 0 : 1;
   }

@@ -302,13 +302,18 @@ struct Variant {
   // In nanoseconds: what binds it (the second cache, a multiprocessor's way to it, memory, the matrix units; bytes and
   // operations a nanosecond as measured), adding segments, and the end of each round.
   static double cost(const Products& work) {
-    constexpr bool kForMany = Together > 1 || (Cut && Outputs > 192);  // of rows: slower with fewer
-    if ((kForMany && work.in.rows < 512) || at_once() == 0) return std::numeric_limits<double>::infinity();
+    constexpr bool kWideCut = Cut && Outputs > 192;
+    // As measured: with fewer rows both are slower, and the longer ends of wide tiles pay where inputs are many.
+    const bool many = work.in.rows >= 512;
+    if ((Together > 1 && !many) || (kWideCut && (!many || work.cols < 4096)) || at_once() == 0)
+      return std::numeric_limits<double>::infinity();
     const double rounds = std::ceil(static_cast<double>(clusters(work)) / at_once());
-    const double bytes = 2.0 * work.cols * (box_rows(work) + Outputs / Together);  // that a thread group asks for
+    const double arrives = 2.0 * work.cols * (box_rows(work) + Outputs);  // at a thread group
+    const double asked = 2.0 * work.cols * (box_rows(work) + Outputs / Together);
     double weights = 0;
     for (int i = 0; i < work.count; ++i) weights += 2.0 * work.cols * work.parts[i].rows;
-    const double cache = clusters(work) * Together * bytes / 9000, way = rounds * bytes / 75, memory = weights / 4200;
+    const double cache = clusters(work) * Together * asked / 9000, way = rounds * arrives / 75;
+    const double memory = weights / 4200;
     const double multiply = rounds * 2.0 * Size::kRows * Outputs * work.cols / 6550;
     const double add = Cut ? 16.0 * work.segments * Outputs : 0;
     return std::max({cache, way, memory, multiply}) + rounds * (1000 + add + 20.0 * Outputs / (Gated ? 2 : 1));
@@ -367,8 +372,8 @@ cudaError_t start_cut(cudaStream_t stream, const Products& work) {
     return work.gated ? start_width<T, 1, true, true, Width<128>, Width<64>>(stream, work)
                       : start_width<T, 1, false, true, Width<128>, Width<64>, Width<48>, Width<32>>(stream, work);
   if (work.gated) return start_width<T, 2, true, true, Width<128>>(stream, work);
-  return start_width<T, 2, false, true, Pair<256>, Width<256>, Pair<192>, Width<192>, Pair<128>, Width<128>, Width<64>,
-                     Width<32>>(stream, work);
+  return start_width<T, 2, false, true, Pair<256>, Width<256>, Pair<192>, Width<192>, Pair<128>, Width<128>, Width<96>,
+                     Width<64>, Width<32>>(stream, work);
 }
 
 template <class T>
