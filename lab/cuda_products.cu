@@ -1,7 +1,8 @@
 // few_rows and many_rows alone: the same bits however many rows there are, and how fast for the matrices of a model.
 //   nvcc -std=c++20 -O3 --fmad=false -gencode=arch=compute_90a,code=sm_90a -Isrc lab/cuda_products.cu
 //   src/backend/cuda/{few_rows,many_rows,spread_rows,pack,portable/few_rows,portable/many_rows}.cu -o products
-//   ./products [portable] [bits]       portable: those kernels, their bits against the ones for Hopper
+//   ./products [portable] [bits | large | whole]   portable: those kernels, their bits against the ones for Hopper;
+//   large: speeds of many rows only; whole: speeds without segments
 
 #include <algorithm>
 #include <cmath>
@@ -114,8 +115,8 @@ T* on_device(const std::vector<T>& values) {
 }
 
 // Every way of computing the same rows.
-bool check(DType type, int n, int k, bool gated) {
-  const int rows = 300, parts = gated ? 2 : 1;
+bool check(DType type, int n, int k, bool gated, int rows = 300) {
+  const int parts = gated ? 2 : 1;
   const bool adds = !gated && k != 512;
   std::vector<float> meaning;
   Products work = {.count = parts,
@@ -177,6 +178,7 @@ bool check(DType type, int n, int k, bool gated) {
       if (used.fit(count, k, false)) compare(first, count, true);
     for (int count : {1, 9, 17, 40, 64, 65, 129, 200}) compare(first, count, false);
   }
+  for (int first = 300; first < rows; first += 100) compare(first, std::min(100, rows - first), false);
   double worst = 0;
   if (!gated) {
     for (int r = 0; r < rows; r += 37) {
@@ -201,8 +203,8 @@ bool check(DType type, int n, int k, bool gated) {
       }
     }
   }
-  std::printf("type %d  %5d x %5d%s: %ld different, error %.1e of the sum of sizes\n", static_cast<int>(type), n, k,
-              gated ? " gated" : "", static_cast<long>(wrong), worst);
+  std::printf("type %d  %5d x %5d%s, %d rows: %ld different, error %.1e of the sum of sizes\n", static_cast<int>(type),
+              n, k, gated ? " gated" : "", rows, static_cast<long>(wrong), worst);
   for (int i = 0; i < parts; ++i) cudaFree(panels[i]), cudaFree(wide[i]);
   cudaFree(inputs), cudaFree(residual), cudaFree(out);
   return wrong == 0 && worst < 2e-3;
@@ -221,6 +223,23 @@ constexpr Shape kShapes[] = {{"qkv", 6144, 4096, false},     {"o", 4096, 4096, f
 constexpr int64_t kRoom = int64_t{3} << 30;
 bool whole_chains = false;  // no segments, to see what they gain or cost
 
+// Bfloat16 as a model has them, about normal: what changes from number to number costs power, and so clock.
+__global__ void fill(__nv_bfloat16* to, int64_t count, float deviation) {
+  for (int64_t i = blockIdx.x * int64_t{blockDim.x} + threadIdx.x; i < count; i += int64_t{gridDim.x} * blockDim.x) {
+    uint64_t bits = static_cast<uint64_t>(i + 1) * 0x9E3779B97F4A7C15ull;
+    bits = (bits ^ bits >> 30) * 0xBF58476D1CE4E5B9ull;
+    bits = (bits ^ bits >> 27) * 0x94D049BB133111EBull;
+    bits ^= bits >> 31;
+    float sum = 0;  // of four even numbers from -0.5 to 0.5
+    for (int j = 0; j < 4; ++j) sum += static_cast<float>(bits >> 16 * j & 0xFFFF) / 65536 - 0.5f;
+    to[i] = __float2bfloat16_rn(sum * 1.7320508f * deviation);
+  }
+}
+void fill_with(std::byte* to, int64_t bytes, float deviation) {
+  fill<<<1024, 256>>>(reinterpret_cast<__nv_bfloat16*>(to), bytes / 2, deviation);
+  MUST(cudaGetLastError());
+}
+
 struct Memory {
   std::byte *weights, *inputs;
   float* out;
@@ -228,8 +247,10 @@ struct Memory {
     MUST(cudaMalloc(&weights, static_cast<size_t>(kRoom)));
     MUST(cudaMalloc(&inputs, size_t{8192} * 14336 * 2));
     MUST(cudaMalloc(&out, size_t{8192} * 28672 * 8));
-    MUST(cudaMemset(weights, 0x11, static_cast<size_t>(kRoom)));
-    MUST(cudaMemset(inputs, 0x12, size_t{8192} * 14336 * 2));
+    MUST(cudaMemset(out, 0, size_t{8192} * 28672 * 8));
+    fill_with(weights, kRoom, 0.02f);
+    fill_with(inputs, int64_t{8192} * 14336 * 2, 1);
+    MUST(cudaDeviceSynchronize());
   }
 };
 
@@ -291,6 +312,13 @@ int main(int argc, char** argv) {
   fine = check(DType::bf16, 6144, 4096, false) && fine;
   fine = check(DType::bf16, 2050, 8192, false) && fine;
   fine = check(DType::q8_0, 1000, 9216, false) && fine;
+  for (DType type : {DType::bf16, DType::f16}) {  // an odd number of tiles of rows, several for a thread group
+    fine = check(type, 4096, 4096, false, 1900) && fine;
+    fine = check(type, 4112, 1536, false, 1900) && fine;
+    fine = check(type, 3000, 1024, false, 1100) && fine;
+    fine = check(type, 7000, 512, false, 1900) && fine;
+    fine = check(type, 6256, 512, true, 1900) && fine;
+  }
   for (DType type : {DType::f16, DType::q8_0, DType::q4_0, DType::q4_k}) {
     fine = check(type, 1024, 2048, false) && fine;
     fine = check(type, 304, 1280, true) && fine;
@@ -299,6 +327,12 @@ int main(int argc, char** argv) {
   if (argc > 1 && std::strcmp(argv[1], "bits") == 0) return fine ? 0 : 1;
   whole_chains = argc > 1 && std::strcmp(argv[1], "whole") == 0;
   const Memory at;
+  if (argc > 1 && std::strcmp(argv[1], "large") == 0) {
+    for (const Shape& shape : kShapes)
+      for (int rows : {64, 128, 256, 384, 512, 2048, 8192})
+        if (shape.n < 100000 || rows <= 256) speed(DType::bf16, shape, rows, at);
+    return fine ? 0 : 1;
+  }
   for (const Shape& shape : kShapes)
     for (int rows : {1, 8, 16, 64, 128, 256, 2048})
       if (shape.n < 100000 || rows <= 256) speed(DType::bf16, shape, rows, at);

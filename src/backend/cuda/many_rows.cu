@@ -1,9 +1,11 @@
 // Products of any number of rows. A thread group takes 64 or 128 rows by so many outputs that all multiprocessors have
 // something to do; one thread asks for inputs and weights, a ring of stages of 64 inputs ahead, and four warps for
-// every 64 rows multiply. Sums are the chain of packed.h.
+// every 64 rows multiply. Where there are several tiles of rows, two thread groups, a cluster, may share the weights
+// they bring. Sums are the chain of packed.h.
 #include "backend/cuda/many_rows.cuh"
 
 #include <cmath>
+#include <limits>
 
 namespace millrace::cuda {
 namespace {
@@ -15,31 +17,69 @@ inline constexpr bool kGivesRegisters = Cut&& Outputs > 128;
 template <int Groups, int Outputs, bool Cut>
 inline constexpr int kThreads = Groups * 128 + (kGivesRegisters<Groups, Outputs, Cut> ? 128 : 32);
 
-// The thread that asks. Weights of the first ring full do not wait for the kernel in front, unless it makes them.
-template <int Groups, int Outputs, bool Gated>
-__device__ void bring(const Products& work, const Tiles& tiles, const Maps& maps, Ring<Sizes<Groups, Outputs>> ring) {
-  using Size = Sizes<Groups, Outputs>;
-  const int first_number = static_cast<int>(blockIdx.x), count = tiles.rows * tiles.outputs;
-  const Tile first = tile_of<Groups, Outputs, Gated>(work, tiles, first_number);
-  const uint32_t bytes = static_cast<uint32_t>(tiles.box_rows * 128 + Size::kWeightBytes);
+// Where segments are added, how many totals a thread has in registers; the others, which do not fit beside the sums,
+// are in shared memory.
+template <int Outputs>
+inline constexpr int kHeld = Outputs <= 192 ? Outputs / 2 : 64;
+template <int Groups, int Outputs, bool Cut, int Together>
+using SizesOf = Sizes<Groups, Outputs, Together, Cut ? Groups * 128 * (Outputs / 2 - kHeld<Outputs>)*4 : 0>;
+
+// The tiles of a thread group, one after the other. Those of a pair have the same numbers.
+template <int Groups, int Outputs, bool Gated, int Together>
+struct Way {
+  const Products& work;
+  const Tiles& tiles;
+  int number = static_cast<int>(blockIdx.x) / Together;
+
+  __device__ bool more() const { return number < (tiles.rows + Together - 1) / Together * tiles.outputs; }
+  __device__ void next() { number += static_cast<int>(gridDim.x) / Together; }
+  __device__ Tile tile() const {
+    const int rank = Together > 1 ? cluster_rank() : 0;
+    return tile_of<Groups, Outputs, Gated, Together>(work, tiles, number, rank);
+  }
+};
+
+// The thread that asks. Weights of the first ring full do not wait for the kernel in front, unless it makes them. A
+// tile beyond the last row has no inputs; its thread group still brings its share of the weights, and its sums are of
+// whatever lies there, which nobody writes. Small tiles wait for this one thread: every instruction of its loop counts.
+template <bool Gated, class Size, class Tiled>
+__device__ void bring(const Products& work, const Tiles& tiles, const Maps& maps, Ring<Size> ring, Tiled way) {
+  Tile tile = way.tile();
+  bool real = tile.first_row < work.in.rows;
+  uint32_t bytes = 0;
+  auto count = [&] { bytes = static_cast<uint32_t>((real ? tiles.box_rows * 128 : 0) + Size::kWeightBytes); };
+  auto ask = [&](int chunk, const Ring<Size>& at) {
+    barrier_expect(at.full(), bytes);
+    if constexpr (Size::kTogether == 1) {
+      ask_weights<Size, Gated>(maps, tile, chunk, at);
+    } else {
+      ask_half_weights<Size, Gated>(maps, tile, chunk, at, cluster_rank());
+    }
+  };
+  auto ask_inputs = [&](int chunk) {
+    if (Size::kTogether == 1 || real)
+      copy_box(ring.at(), maps.inputs, chunk * kChunkInputs, tile.first_row, ring.full());
+  };
+  count();
   const int early = work.weights_just_made ? 0 : min(Size::kStages, tiles.chunks);
   Ring<Size> start = ring;
-  for (int chunk = 0; chunk < early; ++chunk, start.next()) {
-    barrier_expect(start.full(), bytes);
-    ask_weights<Size, Gated>(maps, first, chunk, start);
-  }
+  int chunk = 0;
+  for (; chunk < early; ++chunk, start.next()) ask(chunk, start);
   wait_for_previous();
   asm volatile("fence.proxy.async;" ::: "memory");
-  for (int number = first_number; number < count; number += static_cast<int>(gridDim.x)) {
-    const Tile tile = tile_of<Groups, Outputs, Gated>(work, tiles, number);
-    for (int chunk = 0; chunk < tiles.chunks; ++chunk, ring.next()) {
-      if (number != first_number || chunk >= early) {
-        barrier_wait(ring.free(), ring.round ^ 1);
-        barrier_expect(ring.full(), bytes);
-        ask_weights<Size, Gated>(maps, tile, chunk, ring);
-      }
-      copy_box(ring.at(), maps.inputs, chunk * kChunkInputs, tile.first_row, ring.full());
+  for (chunk = 0; chunk < early; ++chunk, ring.next()) ask_inputs(chunk);
+  for (;;) {
+    for (; chunk < tiles.chunks; ++chunk, ring.next()) {
+      barrier_wait(ring.free(), ring.round ^ 1);
+      ask(chunk, ring);
+      ask_inputs(chunk);
     }
+    way.next();
+    if (!way.more()) return;
+    tile = way.tile();
+    real = tile.first_row < work.in.rows;
+    count();
+    chunk = 0;
   }
 }
 
@@ -158,26 +198,61 @@ __device__ void multiply_segments(Ring<Size>& ring, const Tiles& tiles, float (&
   }
 }
 
-template <class T, int Groups, int Outputs, bool Gated, bool Cut>
+// The same where totals have no room beside the sums. room: of all threads that multiply, four totals of each after
+// four.
+template <class T, int Groups, class Size, int Sums>
+__device__ void multiply_wide_segments(Ring<Size>& ring, const Tiles& tiles, float4* room, float (&total)[Sums]) {
+  constexpr int kHere = kHeld<Sums * 2>;
+  float sums[Sums] = {};  // said so that nobody keeps those of the last tile
+#pragma unroll
+  for (int i = 0; i < kHere; ++i) total[i] = 0;
+  auto fours = [room](int i) -> float4& { return room[(i - kHere) / 4 * Groups * 128 + threadIdx.x]; };
+#pragma unroll
+  for (int i = kHere; i < Sums; i += 4) fours(i) = {0, 0, 0, 0};
+#pragma unroll 1
+  for (int first = 0; first < tiles.chunks; first += tiles.segment) {
+    multiply<T, Size>(ring, min(tiles.segment, tiles.chunks - first), sums);
+#pragma unroll
+    for (int i = 0; i < kHere; ++i) total[i] += sums[i];
+#pragma unroll
+    for (int i = kHere; i < Sums; i += 4) {
+      const float4 four = fours(i);
+      fours(i) = {four.x + sums[i], four.y + sums[i + 1], four.z + sums[i + 2], four.w + sums[i + 3]};
+      if (i % 16 == 12) asm volatile("" ::: "memory");  // no more of them in registers at a time
+    }
+  }
+#pragma unroll
+  for (int i = kHere; i < Sums; i += 4) {
+    const float4 four = fours(i);
+    total[i] = four.x, total[i + 1] = four.y, total[i + 2] = four.z, total[i + 3] = four.w;
+  }
+}
+
+template <class T, int Groups, int Outputs, bool Gated, bool Cut, int Together>
 __global__ void __launch_bounds__(kThreads<Groups, Outputs, Cut>, 1)
     many_rows_kernel(const __grid_constant__ Products work, const __grid_constant__ Maps maps, Tiles tiles) {
-  using Size = Sizes<Groups, Outputs>;
+  using Size = SizesOf<Groups, Outputs, Cut, Together>;
   extern __shared__ char raw[];
   __shared__ __align__(16) uint64_t barriers[2 * Size::kStages];
   Ring<Size> ring = {(shared_address(raw) + 1023) & ~1023u, shared_address(barriers)};
   begin<Groups>(ring);
+  Way<Groups, Outputs, Gated, Together> way = {work, tiles};
   if (threadIdx.x < Groups * 128) {
     if constexpr (kGivesRegisters<Groups, Outputs, Cut>) asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
     wait_for_previous();
-    for (int number = static_cast<int>(blockIdx.x); number < tiles.rows * tiles.outputs;
-         number += static_cast<int>(gridDim.x)) {
+    for (; way.more(); way.next()) {
       float sums[Outputs / 2];
       if constexpr (Cut) {
-        multiply_segments<T, Size>(ring, tiles, sums);
+        if constexpr (kHeld<Outputs> < Outputs / 2) {
+          const uint32_t room = ring.stages - shared_address(raw) + Size::kStages * Size::kStageBytes;
+          multiply_wide_segments<T, Groups>(ring, tiles, reinterpret_cast<float4*>(raw + room), sums);
+        } else {
+          multiply_segments<T, Size>(ring, tiles, sums);
+        }
       } else {
         multiply<T, Size>(ring, tiles.chunks, sums);
       }
-      const Tile tile = tile_of<Groups, Outputs, Gated>(work, tiles, number);
+      const Tile tile = way.tile();
       if constexpr (Gated) {
         finish_gated<Outputs>(work, tile, sums);
       } else {
@@ -186,84 +261,142 @@ __global__ void __launch_bounds__(kThreads<Groups, Outputs, Cut>, 1)
     }
   } else {
     if constexpr (kGivesRegisters<Groups, Outputs, Cut>) asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
-    if (threadIdx.x == Groups * 128) bring<Groups, Outputs, Gated>(work, tiles, maps, ring);
+    if (threadIdx.x == Groups * 128) bring<Gated>(work, tiles, maps, ring, way);
   }
+  if constexpr (Size::kTogether > 1)
+    cluster_sync();  // nobody leaves while the other may still say that a stage is free
 }
 
 // ---- host side
 
-template <class T, int Groups, int Outputs, bool Gated, bool Cut>
-cudaError_t start(cudaStream_t stream, const Products& work) {
-  using Size = Sizes<Groups, Outputs>;
-  static const bool prepared = prepare(many_rows_kernel<T, Groups, Outputs, Gated, Cut>, Size::kShared);
-  static_cast<void>(prepared);
-  if (encoder() == nullptr) return cudaErrorNotSupported;
-  const Tiles tiles = {.rows = (work.in.rows + Size::kRows - 1) / Size::kRows,
-                       .outputs = tiles_across(work, Outputs),
-                       .chunks = static_cast<int>(chunks_of(work.cols)),
-                       .segment = segment_chunks(work.cols, work.segments),
-                       .box_rows = std::min(Size::kRows, (work.in.rows + 7) / 8 * 8)};
-  Maps maps;
-  View in = work.in;
-  in.cols = work.cols;
-  bool fine = map_inputs(maps.inputs, in, tiles.box_rows);
-  for (int i = 0; i < work.count; ++i)
-    fine = fine && map_weights(maps.weights[i], work.parts[i], tiles.chunks, Gated ? Outputs / 2 : Outputs);
-  if (!fine) return cudaErrorInvalidValue;
-  const int grid = std::min(multiprocessors(), tiles.rows * tiles.outputs);
-  launch(stream, many_rows_kernel<T, Groups, Outputs, Gated, Cut>, static_cast<unsigned>(grid),
-         kThreads<Groups, Outputs, Cut>, Size::kShared, work, maps, tiles);
-  return cudaSuccess;
-}
+// A kernel, how many of its clusters run at a time, and about how long it takes.
+template <class T, int Groups, int Outputs, bool Gated, bool Cut, int Together>
+struct Variant {
+  using Size = SizesOf<Groups, Outputs, Cut, Together>;
+  static constexpr auto kKernel = many_rows_kernel<T, Groups, Outputs, Gated, Cut, Together>;
+  static constexpr int kThreadCount = kThreads<Groups, Outputs, Cut>;
 
-// About how long a width of tiles takes, in nanoseconds: what binds it (the second cache, a multiprocessor's way to it,
-// memory, the matrix units; bytes and operations a nanosecond as measured) and the end of each round.
-double cost(const Products& work, int rows_of_tile, int outputs) {
-  const int sides = work.gated ? 2 : 1;
-  const double down = (work.in.rows + rows_of_tile - 1) / rows_of_tile, across = tiles_across(work, outputs);
-  const double rounds = std::ceil(down * across / multiprocessors());
-  const double bytes = 2.0 * work.cols * (std::min(rows_of_tile, (work.in.rows + 7) / 8 * 8) + outputs);
-  double weights = 0;
-  for (int i = 0; i < work.count; ++i) weights += 2.0 * work.cols * work.parts[i].rows;
-  const double cache = down * across * bytes / 9000, way = rounds * bytes / 75, memory = weights / 4200;
-  const double multiply = rounds * 2.0 * rows_of_tile * outputs * work.cols / 7200;
-  return std::max({cache, way, memory, multiply}) + rounds * (1000 + 20.0 * outputs / sides);
-}
+  static void ready() {
+    static const bool prepared = prepare(kKernel, Size::kShared);
+    static_cast<void>(prepared);
+  }
+  // None: the GPU has no room for clusters.
+  static int at_once() {
+    if constexpr (Together == 1) return multiprocessors();
+    static const int found = [] {
+      ready();
+      const Launch how(nullptr, Together, kThreadCount, Size::kShared, Together, false);
+      int most = 0;
+      if (cudaOccupancyMaxActiveClusters(&most, kKernel, &how.config) == cudaSuccess) return most;
+      cudaGetLastError();
+      return 0;
+    }();
+    return found;
+  }
+  static int tiles_down(const Products& work) { return (work.in.rows + Size::kRows - 1) / Size::kRows; }
+  static int clusters(const Products& work) {
+    return (tiles_down(work) + Together - 1) / Together * tiles_across(work, Outputs);
+  }
+  static int box_rows(const Products& work) { return std::min(Size::kRows, (work.in.rows + 7) / 8 * 8); }
 
-// The first of the widths that costs least.
-template <class T, int Groups, bool Gated, bool Cut, int First, int... Others>
+  // In nanoseconds: what binds it (the second cache, a multiprocessor's way to it, memory, the matrix units; bytes and
+  // operations a nanosecond as measured), adding segments, and the end of each round.
+  static double cost(const Products& work) {
+    constexpr bool kWideCut = Cut && Outputs > 192;
+    // As measured: with fewer rows both are slower, and the longer ends of wide tiles pay where inputs are many.
+    const bool many = work.in.rows >= 512;
+    if ((Together > 1 && !many) || (kWideCut && (!many || work.cols < 4096)) || at_once() == 0)
+      return std::numeric_limits<double>::infinity();
+    const double rounds = std::ceil(static_cast<double>(clusters(work)) / at_once());
+    const double arrives = 2.0 * work.cols * (box_rows(work) + Outputs);  // at a thread group
+    const double asked = 2.0 * work.cols * (box_rows(work) + Outputs / Together);
+    double weights = 0;
+    for (int i = 0; i < work.count; ++i) weights += 2.0 * work.cols * work.parts[i].rows;
+    const double cache = clusters(work) * Together * asked / 9000, way = rounds * arrives / 75;
+    const double memory = weights / 4200;
+    const double multiply = rounds * 2.0 * Size::kRows * Outputs * work.cols / 6550;
+    const double add = Cut ? 16.0 * work.segments * Outputs : 0;
+    return std::max({cache, way, memory, multiply}) + rounds * (1000 + add + 20.0 * Outputs / (Gated ? 2 : 1));
+  }
+
+  static cudaError_t start(cudaStream_t stream, const Products& work) {
+    ready();
+    if (encoder() == nullptr) return cudaErrorNotSupported;
+    const Tiles tiles = {.rows = tiles_down(work),
+                         .outputs = tiles_across(work, Outputs),
+                         .chunks = static_cast<int>(chunks_of(work.cols)),
+                         .segment = segment_chunks(work.cols, work.segments),
+                         .box_rows = box_rows(work)};
+    Maps maps;
+    View in = work.in;
+    in.cols = work.cols;
+    bool fine = map_inputs(maps.inputs, in, tiles.box_rows);
+    for (int i = 0; i < work.count; ++i)
+      fine = fine && map_weights(maps.weights[i], work.parts[i], tiles.chunks, Outputs / (Gated ? 2 : Together));
+    if (!fine) return cudaErrorInvalidValue;
+    const int grid = std::min(at_once(), clusters(work)) * Together;
+    const Launch how(stream, static_cast<unsigned>(grid), kThreadCount, Size::kShared, Together, kernels_wait());
+    return cudaLaunchKernelEx(&how.config, kKernel, work, maps, tiles);
+  }
+};
+
+// The first of the variants that costs least.
+template <class First, class... Others>
 cudaError_t start_best(cudaStream_t stream, const Products& work) {
   if constexpr (sizeof...(Others) == 0) {
-    return start<T, Groups, First, Gated, Cut>(stream, work);
+    return First::start(stream, work);
   } else {
-    const double here = cost(work, 64 * Groups, First);
-    if (((here <= cost(work, 64 * Groups, Others)) && ...)) return start<T, Groups, First, Gated, Cut>(stream, work);
-    return start_best<T, Groups, Gated, Cut, Others...>(stream, work);
+    const double here = First::cost(work);
+    if (((here <= Others::cost(work)) && ...)) return First::start(stream, work);
+    return start_best<Others...>(stream, work);
   }
 }
 
-// Where segments are added there is room for fewer outputs.
+// So many outputs, and thread groups that share weights.
+template <int Outputs, int Together = 1>
+struct Width {
+  template <class T, int Groups, bool Gated, bool Cut>
+  using Of = Variant<T, Groups, Outputs, Gated, Cut, Together>;
+};
+template <class T, int Groups, bool Gated, bool Cut, class... Widths>
+cudaError_t start_width(cudaStream_t stream, const Products& work) {
+  return start_best<typename Widths::template Of<T, Groups, Gated, Cut>...>(stream, work);
+}
+
+template <int Outputs>
+using Pair = Width<Outputs, 2>;
+
 template <class T>
-cudaError_t start_with(cudaStream_t stream, const Products& work) {
-  if (work.segments > 1) {
-    if (work.in.rows <= 64)
-      return work.gated ? start_best<T, 1, true, true, 128, 64>(stream, work)
-                        : start_best<T, 1, false, true, 128, 64, 48, 32>(stream, work);
-    return work.gated ? start_best<T, 2, true, true, 128>(stream, work)
-                      : start_best<T, 2, false, true, 192, 128, 64, 32>(stream, work);
-  }
+cudaError_t start_cut(cudaStream_t stream, const Products& work) {
   if (work.in.rows <= 64)
-    return work.gated ? start_best<T, 1, true, false, 224, 128, 64>(stream, work)
-                      : start_best<T, 1, false, false, 256, 128, 64, 48, 32>(stream, work);
-  return work.gated ? start_best<T, 2, true, false, 256, 128>(stream, work)
-                    : start_best<T, 2, false, false, 256, 128, 64, 32>(stream, work);
+    return work.gated ? start_width<T, 1, true, true, Width<128>, Width<64>>(stream, work)
+                      : start_width<T, 1, false, true, Width<128>, Width<64>, Width<48>, Width<32>>(stream, work);
+  if (work.gated) return start_width<T, 2, true, true, Width<128>>(stream, work);
+  return start_width<T, 2, false, true, Pair<256>, Width<256>, Pair<192>, Width<192>, Pair<128>, Width<128>, Width<96>,
+                     Width<64>, Width<32>>(stream, work);
+}
+
+template <class T>
+cudaError_t start_whole(cudaStream_t stream, const Products& work) {
+  if (work.in.rows <= 64)
+    return work.gated
+               ? start_width<T, 1, true, false, Width<224>, Width<128>, Width<64>>(stream, work)
+               : start_width<T, 1, false, false, Width<256>, Width<128>, Width<64>, Width<48>, Width<32>>(stream, work);
+  if (work.gated) return start_width<T, 2, true, false, Pair<256>, Width<256>, Width<224>, Width<128>>(stream, work);
+  return start_width<T, 2, false, false, Pair<256>, Width<256>, Pair<128>, Width<128>, Width<64>, Width<32>>(stream,
+                                                                                                             work);
+}
+
+template <class T>
+cudaError_t start(cudaStream_t stream, const Products& work) {
+  return work.segments > 1 ? start_cut<T>(stream, work) : start_whole<T>(stream, work);
 }
 
 }  // namespace
 
 cudaError_t many_rows(cudaStream_t stream, const Products& work) {
   if (spread_rows(stream, work)) return cudaSuccess;
-  return work.type == DType::f16 ? start_with<__half>(stream, work) : start_with<__nv_bfloat16>(stream, work);
+  return work.type == DType::f16 ? start<__half>(stream, work) : start<__nv_bfloat16>(stream, work);
 }
 
 }  // namespace millrace::cuda

@@ -20,16 +20,19 @@ bool spread_rows(cudaStream_t stream, const Products& work);
 namespace {
 
 inline constexpr int kRingBytes = 200 << 10;
-inline constexpr int kRowGroup = 16;  // tiles of rows that go through all the outputs together
+inline constexpr int kMostBytes = 224 << 10;  // of a ring and a room beside it
+inline constexpr int kRowGroup = 16;          // tiles of rows that go through all the outputs together
 
-// Groups of 64 rows by so many outputs.
-template <int Groups, int Outputs>
+// Groups of 64 rows by so many outputs. Together: so many thread groups, a cluster, have neighbouring tiles of rows and
+// the same outputs; each asks for its share of the weights, which arrives at all of them. Room: bytes behind the ring.
+template <int Groups, int Outputs, int Together = 1, int Room = 0>
 struct Sizes {
+  static constexpr int kTogether = Together;
   static constexpr int kRows = 64 * Groups;
   static constexpr int kInputBytes = kRows * 128, kWeightBytes = Outputs * 128;
   static constexpr int kStageBytes = kInputBytes + kWeightBytes;
-  static constexpr int kStages = std::min(16, kRingBytes / kStageBytes);
-  static constexpr int kShared = kStages * kStageBytes + 1024;
+  static constexpr int kStages = std::min(16, (Room == 0 ? kRingBytes : kMostBytes - Room) / kStageBytes);
+  static constexpr int kShared = kStages * kStageBytes + Room + 1024;
 };
 
 struct Tiles {
@@ -45,11 +48,13 @@ struct Maps {
 struct Tile {
   int first_row, part, first_output;
 };
-template <int Groups, int Outputs, bool Gated>
-__device__ Tile tile_of(const Products& work, const Tiles& tiles, int number) {
-  const int before = number / (kRowGroup * tiles.outputs) * kRowGroup, in = number % (kRowGroup * tiles.outputs);
-  const int rows = min(kRowGroup, tiles.rows - before);
-  Tile tile = {(before + in % rows) * 64 * Groups, 0, in / rows};
+// Of a cluster's tiles, which have one number, the one of its thread group `rank`. It may lie beyond the last row.
+template <int Groups, int Outputs, bool Gated, int Together = 1>
+__device__ Tile tile_of(const Products& work, const Tiles& tiles, int number, int rank = 0) {
+  constexpr int kGroup = kRowGroup / Together;
+  const int before = number / (kGroup * tiles.outputs) * kGroup, in = number % (kGroup * tiles.outputs);
+  const int rows = min(kGroup, (tiles.rows + Together - 1) / Together - before);
+  Tile tile = {((before + in % rows) * Together + rank) * 64 * Groups, 0, in / rows};
   if constexpr (!Gated) {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
@@ -76,17 +81,21 @@ struct Ring {
   }
 };
 
-// Makes a ring's barriers; all threads of a kernel.
+// Makes a ring's barriers; all threads of a kernel. What is shared is overwritten when all have given it back.
 template <int Groups, class Size>
 __device__ __forceinline__ void begin(const Ring<Size>& ring) {
   if (threadIdx.x == 0) {
     for (uint32_t i = 0; i < Size::kStages; ++i) {
       barrier_begin(ring.barriers + i * 16, 1);
-      barrier_begin(ring.barriers + i * 16 + 8, Groups);
+      barrier_begin(ring.barriers + i * 16 + 8, Groups * Size::kTogether);
     }
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
   }
-  __syncthreads();
+  if constexpr (Size::kTogether > 1) {
+    cluster_sync();  // nothing may be sent to barriers that are not there yet
+  } else {
+    __syncthreads();
+  }
 }
 
 template <class Size, bool Gated>
@@ -101,15 +110,33 @@ __device__ void ask_weights(const Maps& maps, const Tile& tile, int chunk, const
   }
 }
 
+// A thread group's half of them, for both of a pair: gate or up, or the first or last panels.
+template <class Size, bool Gated>
+__device__ void ask_half_weights(const Maps& maps, const Tile& tile, int chunk, const Ring<Size>& ring, int rank) {
+  constexpr int kHalf = Size::kWeightBytes / 2;
+  const uint32_t to = ring.at() + static_cast<uint32_t>(Size::kInputBytes + rank * kHalf);
+  const int panel = tile.first_output / kPanel + (Gated ? 0 : rank * (kHalf / kChunkBytes));
+  copy_box_to(3, to, maps.weights[Gated ? rank : tile.part], 0, chunk * 4, panel, ring.full());
+}
+
+// A stage may be overwritten, as far as these four warps are concerned: said to every thread group that brings
+// something there, by a thread of another warp.
+template <class Size>
+__device__ __forceinline__ void give_back(uint32_t free) {
+  if constexpr (Size::kTogether == 1) {
+    if (threadIdx.x % 128 == 0) barrier_arrive(free);
+  } else {
+    const uint32_t rank = threadIdx.x % 128 / 32;
+    if (threadIdx.x % 32 == 0 && rank < Size::kTogether) barrier_arrive_at(free, rank);
+  }
+}
+
 // What a group of four warps does with a tile: chunk after chunk, a stage given back when the next one's products have
 // been started.
 template <class T, class Size, int Sums>
 __device__ void multiply(Ring<Size>& ring, int chunks, float (&sums)[Sums]) {
   const uint32_t mine = threadIdx.x / 128 * 8192;
   uint32_t to_free = 0;
-  auto give_back = [&] {
-    if (threadIdx.x % 128 == 0 && to_free != 0) barrier_arrive(to_free);
-  };
   for (int chunk = 0; chunk < chunks; ++chunk, ring.next()) {
     barrier_wait(ring.full(), ring.round);
     const uint64_t inputs = inputs_at(ring.at() + mine), weights = weights_at(ring.at() + Size::kInputBytes);
@@ -118,12 +145,17 @@ __device__ void multiply(Ring<Size>& ring, int chunks, float (&sums)[Sums]) {
     for (int k = 0; k < 4; ++k)
       multiply_add<T>(sums, inputs + static_cast<uint64_t>(k) * 2, weights + static_cast<uint64_t>(k) * 16, chunk + k);
     products_end();
-    products_finished<1>();
-    give_back();
-    to_free = ring.free();
+    if constexpr (Size::kStages <= 3) {  // so few that the next one cannot wait
+      products_finished<0>();
+      give_back<Size>(ring.free());
+    } else {
+      products_finished<1>();
+      if (to_free != 0) give_back<Size>(to_free);
+      to_free = ring.free();
+    }
   }
   products_finished<0>();
-  give_back();
+  if (to_free != 0) give_back<Size>(to_free);
 }
 
 // ---- host side

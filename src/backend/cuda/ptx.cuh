@@ -28,6 +28,16 @@ __device__ inline void wait_for_previous() {
 #endif
 }
 
+// All threads of a cluster's thread groups meet, and see what the others have written.
+__device__ inline void cluster_sync() {
+  asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
+}
+__device__ inline int cluster_rank() {
+  int rank;
+  asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+  return rank;
+}
+
 // Sixteen bytes of something read once (weights).
 __device__ inline uint4 load_once(const void* address) {
   uint4 value;
@@ -80,6 +90,15 @@ __device__ inline void barrier_expect(uint32_t barrier, uint32_t bytes) {
 __device__ inline void barrier_arrive(uint32_t barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
+// The barrier at the same place in the cluster's thread group number `rank`. No wider scope is named: that would be a
+// fence for all of memory (lab/README.md).
+__device__ inline void barrier_arrive_at(uint32_t barrier, uint32_t rank) {
+  asm volatile(
+      "{\n.reg .b32 there;\nmapa.shared::cluster.u32 there, %0, %1;\n"
+      "mbarrier.arrive.shared::cluster.b64 _, [there];\n}" ::"r"(barrier),
+      "r"(rank)
+      : "memory");
+}
 __device__ inline void barrier_wait(uint32_t barrier, uint32_t parity) {
   asm volatile(
       "{\n.reg .pred done;\nagain:\n"
@@ -107,6 +126,16 @@ __device__ inline void copy_box(uint32_t to, const CUtensorMap& map, int col, in
       "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4}], "
       "[%5];" ::"r"(to),
       "l"(&map), "r"(col), "r"(row), "r"(sheet), "r"(barrier)
+      : "memory");
+}
+// The same, for the thread groups of a cluster that `mask` names: the box arrives, and is counted, at the same places
+// of each.
+__device__ inline void copy_box_to(uint16_t mask, uint32_t to, const CUtensorMap& map, int col, int row, int sheet,
+                                   uint32_t barrier) {
+  asm volatile(
+      "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster [%0], "
+      "[%1, {%2, %3, %4}], [%5], %6;" ::"r"(to),
+      "l"(&map), "r"(col), "r"(row), "r"(sheet), "r"(barrier), "h"(mask)
       : "memory");
 }
 // Sixteen bytes from memory to shared memory, `bytes` of them read (0 or 16) and the rest zero.

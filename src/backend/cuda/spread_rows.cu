@@ -7,14 +7,6 @@
 namespace millrace::cuda {
 namespace {
 
-__device__ inline void cluster_sync() {
-  asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
-}
-__device__ inline int cluster_rank() {
-  int rank;
-  asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
-  return rank;
-}
 // Shared memory of the cluster's thread group number `rank`.
 __device__ inline float4 load_of(uint32_t shared, int rank) {
   float4 four;
