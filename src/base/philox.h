@@ -12,6 +12,10 @@
 
 namespace millrace {
 
+inline constexpr uint64_t kPhiloxMultiplier0 = 0xD2511F53, kPhiloxMultiplier1 = 0xCD9E8D57;
+inline constexpr uint32_t kPhiloxWeyl0 = 0x9E3779B9, kPhiloxWeyl1 = 0xBB67AE85;
+inline constexpr int kPhiloxRounds = 10;
+
 // The first two words of each draw.
 template <int Lanes>
 struct PhiloxWords {
@@ -21,24 +25,22 @@ struct PhiloxWords {
 // Of the draws (seed, choice, position, first + i).
 template <int Lanes>
 MILLRACE_BOTH PhiloxWords<Lanes> philox_words(uint64_t seed, uint32_t choice, uint32_t position, uint32_t first) {
-  constexpr uint64_t kMultiplier0 = 0xD2511F53, kMultiplier1 = 0xCD9E8D57;
-  constexpr uint32_t kWeyl0 = 0x9E3779B9, kWeyl1 = 0xBB67AE85;
   uint32_t word0[Lanes], word1[Lanes], word2[Lanes], word3[Lanes];
   for (uint32_t i = 0; i < Lanes; ++i) word0[i] = position, word1[i] = choice, word2[i] = first + i, word3[i] = 0;
   uint32_t key0 = static_cast<uint32_t>(seed), key1 = static_cast<uint32_t>(seed >> 32);
 #ifdef __CUDA_ARCH__
 #pragma unroll
 #endif
-  for (int round = 0; round < 10; ++round) {
+  for (int round = 0; round < kPhiloxRounds; ++round) {
     for (int i = 0; i < Lanes; ++i) {
-      const uint64_t product0 = kMultiplier0 * word0[i], product1 = kMultiplier1 * word2[i];
+      const uint64_t product0 = kPhiloxMultiplier0 * word0[i], product1 = kPhiloxMultiplier1 * word2[i];
       word0[i] = static_cast<uint32_t>(product1 >> 32) ^ word1[i] ^ key0;
       word1[i] = static_cast<uint32_t>(product1);
       word2[i] = static_cast<uint32_t>(product0 >> 32) ^ word3[i] ^ key1;
       word3[i] = static_cast<uint32_t>(product0);
     }
-    key0 += kWeyl0;
-    key1 += kWeyl1;
+    key0 += kPhiloxWeyl0;
+    key1 += kPhiloxWeyl1;
   }
   PhiloxWords<Lanes> words;
   for (int i = 0; i < Lanes; ++i) words.high[i] = word0[i], words.low[i] = word1[i];

@@ -49,16 +49,16 @@ struct Room {
   explicit Room(std::byte* scratch)
       : queries(scratch),
         weights(queries + 8 * kHeadDim * 2),
-        scores(reinterpret_cast<float*>(weights + kAttendQueries * kAttendChunk * 2)),
+        scores(reinterpret_cast<float*>(weights + 8 * kAttendChunk * 2)),
         keys(reinterpret_cast<std::byte*>(scores + 8 * kAttendChunk)),
         values(keys + kAttendChunk * kHeadDim * 2) {}
   std::byte* queries;  // of one block: [steps][pairs][2][4]
-  std::byte* weights;  // per block of queries: [positions / 4][pairs][2][4]
-  float* scores;       // of one block: [queries][kAttendChunk]
+  std::byte* weights;  // of one block: [positions / 4][pairs][2][4]
+  float* scores;       // of one block: [queries][kAttendChunk]; a little of what follows is read too (attend_eight.h)
   std::byte* keys;     // where the cache does not keep them so
   std::byte* values;
   static constexpr int64_t kBytes =
-      8 * kHeadDim * 2 + kAttendQueries * kAttendChunk * 2 + 8 * kAttendChunk * 4 + 2 * kAttendChunk * kHeadDim * 2;
+      8 * kHeadDim * 2 + 8 * kAttendChunk * 2 + 8 * kAttendChunk * 4 + 2 * kAttendChunk * kHeadDim * 2;
 };
 static_assert(Room::kBytes <= kWorkerBytes / 2);
 
