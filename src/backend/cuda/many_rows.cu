@@ -87,7 +87,7 @@ __device__ void bring(const Products& work, const Tiles& tiles, const Maps& maps
 template <int Sums>
 __device__ void put_row(const Products& work, const Products::Part& to, int64_t token, int output, int first,
                         const float (&sums)[Sums]) {
-  constexpr int kPairs = Sums / 4, kBatch = kPairs % 32 == 0 ? 32 : kPairs;
+  constexpr int kPairs = Sums / 4;
   float* place = work.residual != nullptr ? work.residual + token * work.residual_stride + output
                                           : to.out + token * to.out_stride + output;
   const bool together = to.rows - output >= Sums * 2 && reinterpret_cast<uintptr_t>(place) % 8 == 0;
@@ -99,26 +99,17 @@ __device__ void put_row(const Products& work, const Products::Part& to, int64_t 
         if (output + 8 * j + k >= to.rows) continue;
         float* one = place + 8 * j + k;
         const float value = sums[4 * j + first + k];
-        *one = work.residual != nullptr ? *one + work.residual_scale * value : value;
+        *one = work.residual != nullptr ? add_to_stream(*one, work.residual_scale * value) : value;
       }
     }
   } else if (work.residual == nullptr) {
 #pragma unroll
     for (int j = 0; j < kPairs; ++j)
       *reinterpret_cast<float2*>(place + 8 * j) = {sums[4 * j + first], sums[4 * j + first + 1]};
-  } else {
+  } else {  // added where the stream is kept, in the second cache: nothing has to come here first
 #pragma unroll
-    for (int batch = 0; batch < kPairs; batch += kBatch) {  // all reads before the first write
-      float2 old[kBatch];
-#pragma unroll
-      for (int j = 0; j < kBatch; ++j) old[j] = *reinterpret_cast<const float2*>(place + 8 * (batch + j));
-#pragma unroll
-      for (int j = 0; j < kBatch; ++j) {
-        const int at = 4 * (batch + j) + first;
-        *reinterpret_cast<float2*>(place + 8 * (batch + j)) = {old[j].x + work.residual_scale * sums[at],
-                                                               old[j].y + work.residual_scale * sums[at + 1]};
-      }
-    }
+    for (int j = 0; j < kPairs; ++j)
+      add_two(place + 8 * j, work.residual_scale * sums[4 * j + first], work.residual_scale * sums[4 * j + first + 1]);
   }
 }
 
@@ -199,7 +190,7 @@ __device__ void multiply_segments(Ring<Size>& ring, const Tiles& tiles, float (&
 }
 
 // The same where totals have no room beside the sums. room: of all threads that multiply, four totals of each after
-// four.
+// four; the first segment's sums are put there, the last one's meet them in registers.
 template <class T, int Groups, class Size, int Sums>
 __device__ void multiply_wide_segments(Ring<Size>& ring, const Tiles& tiles, float4* room, float (&total)[Sums]) {
   constexpr int kHere = kHeld<Sums * 2>;
@@ -207,16 +198,16 @@ __device__ void multiply_wide_segments(Ring<Size>& ring, const Tiles& tiles, flo
 #pragma unroll
   for (int i = 0; i < kHere; ++i) total[i] = 0;
   auto fours = [room](int i) -> float4& { return room[(i - kHere) / 4 * Groups * 128 + threadIdx.x]; };
-#pragma unroll
-  for (int i = kHere; i < Sums; i += 4) fours(i) = {0, 0, 0, 0};
 #pragma unroll 1
   for (int first = 0; first < tiles.chunks; first += tiles.segment) {
     multiply<T, Size>(ring, min(tiles.segment, tiles.chunks - first), sums);
 #pragma unroll
     for (int i = 0; i < kHere; ++i) total[i] += sums[i];
+    if (first + tiles.segment >= tiles.chunks) break;
 #pragma unroll
     for (int i = kHere; i < Sums; i += 4) {
-      const float4 four = fours(i);
+      float4 four = {};
+      if (first > 0) four = fours(i);
       fours(i) = {four.x + sums[i], four.y + sums[i + 1], four.z + sums[i + 2], four.w + sums[i + 3]};
       if (i % 16 == 12) asm volatile("" ::: "memory");  // no more of them in registers at a time
     }
@@ -224,7 +215,8 @@ __device__ void multiply_wide_segments(Ring<Size>& ring, const Tiles& tiles, flo
 #pragma unroll
   for (int i = kHere; i < Sums; i += 4) {
     const float4 four = fours(i);
-    total[i] = four.x, total[i + 1] = four.y, total[i + 2] = four.z, total[i + 3] = four.w;
+    total[i] = four.x + sums[i], total[i + 1] = four.y + sums[i + 1];
+    total[i + 2] = four.z + sums[i + 2], total[i + 3] = four.w + sums[i + 3];
   }
 }
 

@@ -62,62 +62,81 @@ __device__ void leave(uint32_t room, const float (&sums)[Outputs / 2]) {
   }
 }
 
-// Four neighbouring results; `whole`: they can be written at once.
-__device__ inline void put(const Products& work, const Products::Part& part, float* to, int output, float4 old,
-                           float4 sums, bool whole) {
-  float values[4] = {sums.x, sums.y, sums.z, sums.w};
-  const float before[4] = {old.x, old.y, old.z, old.w};
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    if (output + i >= part.rows) break;
-    if (part.bias != nullptr) values[i] += part.bias[output + i];
-    if (work.residual != nullptr) values[i] = (whole ? before[i] : to[i]) + work.residual_scale * values[i];
-    if (!whole) to[i] = values[i];
-  }
-  if (whole) *reinterpret_cast<float4*>(to) = {values[0], values[1], values[2], values[3]};
-}
-
-// This thread group's share of the outputs: four at a time, several times that asked for before the first is there.
+// This thread group's share of a tile's outputs, four of them at a time and thread.
 template <int Groups, int Outputs>
-__device__ void add_up(const Products& work, const Tile& tile, int rank, int segments, uint32_t room) {
-  constexpr int kThreads = Groups * 128, kBatch = 4;
-  const Products::Part& part = work.parts[tile.part];
-  const int share = Outputs / segments, fours = share / 4, rows = min(64 * Groups, work.in.rows - tile.first_row);
-  float* base = work.residual != nullptr ? work.residual : part.out;
-  const int64_t stride = work.residual != nullptr ? work.residual_stride : part.out_stride;
-  const bool whole = part.rows % 4 == 0 && stride % 4 == 0 && reinterpret_cast<uintptr_t>(base) % 16 == 0;
-#pragma unroll 1
-  for (int first = static_cast<int>(threadIdx.x); first < rows * fours; first += kBatch * kThreads) {
-    float* to[kBatch];
-    uint32_t from[kBatch];
-    int output[kBatch];
-    float4 old[kBatch] = {}, total[kBatch] = {};
+struct Share {
+  static constexpr int kThreads = Groups * 128;
+  static constexpr int kMost = Outputs / 32;  // with four segments; with more, those behind the last have nothing
+  static constexpr int kBatch = kMost % 4 == 0 ? 4 : kMost % 3 == 0 ? 3 : 2;  // asked for before the first is there
+  static_assert(kMost % kBatch == 0);
+  const Products& work;
+  const Products::Part& part;
+  const Tile& tile;
+  int rank;
+
+  // Where number j of this thread lies: its row, and its first output of the tile. False: there is none.
+  __device__ bool find(int j, int& row, int& col) const {
+    const int share = Outputs / work.segments, i = static_cast<int>(threadIdx.x) + j * kThreads;
+    row = i / (share / 4), col = rank * share + i % (share / 4) * 4;
+    return row < min(64 * Groups, work.in.rows - tile.first_row) && tile.first_output + col < part.rows;
+  }
+  __device__ void put(int row, int col, const float4& sums) const {
+    const int output = tile.first_output + col;
+    const bool adds = work.residual != nullptr;
+    float* to = adds ? work.residual + (tile.first_row + row) * work.residual_stride + output
+                     : part.out + (tile.first_row + row) * part.out_stride + output;
+    float values[4] = {sums.x, sums.y, sums.z, sums.w};
+    const bool whole = output + 4 <= part.rows && reinterpret_cast<uintptr_t>(to) % 16 == 0;
 #pragma unroll
-    for (int j = 0; j < kBatch; ++j) {
-      const int i = first + j * kThreads, row = i / fours, col = rank * share + i % fours * 4;
-      output[j] = i < rows * fours ? tile.first_output + col : part.rows;
-      if (output[j] >= part.rows) continue;
-      from[j] = room + static_cast<uint32_t>((row * kPitch<Outputs> + col) * 4);
-      to[j] = base + (tile.first_row + row) * stride + output[j];
-      if (whole && work.residual != nullptr) old[j] = *reinterpret_cast<const float4*>(to[j]);
+    for (int i = 0; i < 4; ++i) {
+      if (output + i >= part.rows) break;
+      if (part.bias != nullptr) values[i] += part.bias[output + i];
+      if (adds) values[i] *= work.residual_scale;
+      if (!whole) to[i] = adds ? add_to_stream(to[i], values[i]) : values[i];
     }
-#pragma unroll 4
-    for (int segment = 0; segment < segments; ++segment) {
+    if (!whole) return;
+    if (adds)
+      add_four(to, values);
+    else
+      *reinterpret_cast<float4*>(to) = {values[0], values[1], values[2], values[3]};
+  }
+  // All segments' sums are in the rooms of their thread groups.
+  __device__ __forceinline__ void add_up(uint32_t room) const {
+#pragma unroll 1
+    for (int first = 0; first < kMost; first += kBatch) {
+      float4 total[kBatch] = {};
+      uint32_t from[kBatch];
+      int row[kBatch], col[kBatch];
+      bool real[kBatch];
 #pragma unroll
       for (int j = 0; j < kBatch; ++j) {
-        if (output[j] >= part.rows) continue;
-        const float4 four = load_of(from[j], segment);
-        total[j] = {total[j].x + four.x, total[j].y + four.y, total[j].z + four.z, total[j].w + four.w};
+        real[j] = find(first + j, row[j], col[j]);
+        from[j] = room + (real[j] ? static_cast<uint32_t>((row[j] * kPitch<Outputs> + col[j]) * 4) : 0);
       }
-    }
+#pragma unroll 4
+      for (int segment = 0; segment < work.segments; ++segment) {
+        float4 four[kBatch];
 #pragma unroll
-    for (int j = 0; j < kBatch; ++j)
-      if (output[j] < part.rows) put(work, part, to[j], output[j], old[j], total[j], whole);
+        for (int j = 0; j < kBatch; ++j) four[j] = load_of(from[j], segment);
+#pragma unroll
+        for (int j = 0; j < kBatch; ++j)
+          total[j] = {total[j].x + four[j].x, total[j].y + four[j].y, total[j].z + four[j].z, total[j].w + four[j].w};
+      }
+#pragma unroll
+      for (int j = 0; j < kBatch; ++j)
+        if (real[j]) put(row[j], col[j], total[j]);
+    }
   }
-}
+};
+
+// Many sums need registers that the asking threads leave to the others, which goes by four warps.
+template <int Groups, int Outputs>
+inline constexpr bool kGivesRegisters = Groups > 1 && Outputs > 128;
+template <int Groups, int Outputs>
+inline constexpr int kThreads = Groups * 128 + (kGivesRegisters<Groups, Outputs> ? 128 : 32);
 
 template <class T, int Groups, int Outputs>
-__global__ void __launch_bounds__(Groups * 128 + 32, 1)
+__global__ void __launch_bounds__(kThreads<Groups, Outputs>, 1)
     spread_kernel(const __grid_constant__ Products work, const __grid_constant__ Maps maps, Tiles tiles) {
   using Size = Sizes<Groups, Outputs>;
   static_assert(64 * Groups * kPitch<Outputs> * 4 <= Size::kStages * Size::kStageBytes);
@@ -130,16 +149,20 @@ __global__ void __launch_bounds__(Groups * 128 + 32, 1)
   const int first = rank * tiles.segment, count = min(tiles.segment, tiles.chunks - first);
   const uint32_t room = ring.stages;
   if (threadIdx.x < Groups * 128) {
+    if constexpr (kGivesRegisters<Groups, Outputs>) asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
     wait_for_previous();
     float sums[Outputs / 2];
     multiply<T, Size>(ring, count, sums);
     asm volatile("barrier.sync 1, %0;" ::"n"(Groups * 128) : "memory");  // all have read the last stage
     leave<Outputs>(room, sums);
-  } else if (threadIdx.x == Groups * 128) {
-    bring<Size>(work, tiles, maps, tile, first, count, ring);
+    cluster_sync();
+    Share<Groups, Outputs>{work, work.parts[tile.part], tile, rank}.add_up(room);
+  } else {
+    if constexpr (kGivesRegisters<Groups, Outputs>) asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
+    if (threadIdx.x == Groups * 128) bring<Size>(work, tiles, maps, tile, first, count, ring);
+    __syncwarp();
+    cluster_sync();
   }
-  cluster_sync();
-  if (threadIdx.x < Groups * 128) add_up<Groups, Outputs>(work, tile, rank, segments, room);
   cluster_sync();  // nobody leaves while its sums may be read
 }
 
@@ -148,18 +171,18 @@ bool start(cudaStream_t stream, const Products& work) {
   using Size = Sizes<Groups, Outputs>;
   static const bool prepared = prepare(spread_kernel<T, Groups, Outputs>, Size::kShared);
   static_cast<void>(prepared);
-  const Tiles tiles = {.rows = 1,
+  const Tiles tiles = {.rows = (work.in.rows + Size::kRows - 1) / Size::kRows,
                        .outputs = tiles_across(work, Outputs),
                        .chunks = static_cast<int>(chunks_of(work.cols)),
                        .segment = segment_chunks(work.cols, work.segments),
                        .box_rows = std::min(Size::kRows, (work.in.rows + 7) / 8 * 8)};
-  const Launch how(stream, count(int64_t{tiles.outputs} * work.segments), Groups * 128 + 32, Size::kShared,
-                   work.segments, kernels_wait());
+  const Launch how(stream, count(int64_t{tiles.rows} * tiles.outputs * work.segments), kThreads<Groups, Outputs>,
+                   Size::kShared, work.segments, kernels_wait());
   static int together[9] = {};  // clusters of so many that run at a time
   int& most = together[work.segments];
   if (most == 0 && cudaOccupancyMaxActiveClusters(&most, spread_kernel<T, Groups, Outputs>, &how.config) != cudaSuccess)
     most = -1;
-  if (tiles.outputs > most) return false;
+  if (tiles.rows * tiles.outputs > most) return false;
   Maps maps;
   View in = work.in;
   in.cols = work.cols;
@@ -174,7 +197,7 @@ bool start(cudaStream_t stream, const Products& work) {
 template <class T, int Groups>
 bool start_narrowest(cudaStream_t stream, const Products& work) {
   return start<T, Groups, 64>(stream, work) || start<T, Groups, 128>(stream, work) ||
-         start<T, Groups, 256>(stream, work);
+         start<T, Groups, 192>(stream, work) || start<T, Groups, 256>(stream, work);
 }
 
 template <class T>
@@ -186,7 +209,7 @@ bool start_with(cudaStream_t stream, const Products& work) {
 
 // Where inputs are few, meeting twice costs more than is gained.
 bool spread_rows(cudaStream_t stream, const Products& work) {
-  if (work.segments == 1 || work.gated || work.in.rows > 128 || work.cols < 8192) return false;
+  if (work.segments < 4 || work.gated || work.in.rows > 128 || work.cols < 8192) return false;
   return work.type == DType::f16 ? start_with<__half>(stream, work) : start_with<__nv_bfloat16>(stream, work);
 }
 
