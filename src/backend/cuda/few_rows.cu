@@ -175,7 +175,7 @@ __global__ void __launch_bounds__(32 * Format::kWarps, 1)
                        reinterpret_cast<int*>(inputs + work.in.rows * input_pitch(work.cols) + 64)};
   if (Gated || cut.task_bits > 0)
     for (int i = static_cast<int>(threadIdx.x); i < units; i += 32 * Format::kWarps) parts.counts[i] = 0;
-  prepare_input<typename Format::Number, Normed>(work, norm, inputs, room, [&] { fill(kMostStages); });
+  prepare_input<Format, Normed>(work, norm, inputs, room, [&] { fill(kMostStages); });
   if (mine) multiply_stream<Format, Gated>(work, cut, ring, ahead, stream, inputs, parts);
 }
 

@@ -36,9 +36,16 @@ __device__ __forceinline__ void multiply(float (&sums)[4], const uint4& weights,
 inline constexpr int kNormEach = 8;  // times four numbers of a thread, where a norm comes first
 inline constexpr int kWidestInput = kNormEach * 4 * kRowThreads;
 
+// A pair of inputs as weights of this format meet them (unpack.cuh).
+template <class Format>
+__device__ __forceinline__ uint32_t as_met(uint32_t pair) {
+  return Format::kRaises ? raised(pair) : pair;
+}
+
 // Reads inputs; `meanwhile` is done when the first row has been asked for, before it is there.
-template <class T, class Meanwhile>
+template <class Format, class Meanwhile>
 __device__ void bring_input(const Products& work, char* inputs, Meanwhile&& meanwhile) {
+  using T = typename Format::Number;
   constexpr int kAtOnce = 8;
   const int cols = work.cols, threads = static_cast<int>(blockDim.x), thread = static_cast<int>(threadIdx.x);
   const bool whole_pieces = work.in.form == (std::is_same_v<T, __half> ? Form::f16 : Form::bf16);
@@ -61,17 +68,17 @@ __device__ void bring_input(const Products& work, char* inputs, Meanwhile&& mean
           if (first + j * threads >= cols / 8) break;
           if (i >= cols / 8) continue;
           uint32_t* pairs = reinterpret_cast<uint32_t*>(to) + input_place(i * 8) / 2;
-          pairs[0] = eight[j].x;
-          pairs[4] = eight[j].y;
-          pairs[8] = eight[j].z;
-          pairs[12] = eight[j].w;
+          pairs[0] = as_met<Format>(eight[j].x);
+          pairs[4] = as_met<Format>(eight[j].y);
+          pairs[8] = as_met<Format>(eight[j].z);
+          pairs[12] = as_met<Format>(eight[j].w);
         }
       }
     } else {
       if (row == 0) meanwhile();
 #pragma unroll 2
       for (int i = thread; i < cols; i += threads)
-        reinterpret_cast<T*>(to)[input_place(i)] = as<T>(read(work.in, row, i));
+        reinterpret_cast<T*>(to)[input_place(i)] = as<T>(read(work.in, row, i) * (Format::kRaises ? kRaise : 1.0f));
     }
   }
 }
@@ -83,9 +90,10 @@ __device__ uint32_t as_two(float low, float high) {
 }
 
 // Rows that are normed first are float32.
-template <class T, int Each, class Meanwhile>
+template <class Format, int Each, class Meanwhile>
 __device__ __forceinline__ void norm_input(const Products& work, const Norm& norm, char* inputs, float* room,
                                            Meanwhile&& meanwhile) {
+  using T = typename Format::Number;
   NormedRow<Each, true> numbers(norm.kind, norm.epsilon, work.cols, norm.weight);
   wait_for_previous();
 #pragma unroll 1
@@ -96,29 +104,30 @@ __device__ __forceinline__ void norm_input(const Products& work, const Norm& nor
     if (row == 0) meanwhile();
     numbers.finish(norm.bias, room, [&](int i, const float4& four, int) {
       uint32_t* pairs = reinterpret_cast<uint32_t*>(to) + input_place(i) / 2;
-      pairs[0] = as_two<T>(four.x, four.y);
-      pairs[4] = as_two<T>(four.z, four.w);
+      pairs[0] = as_met<Format>(as_two<T>(four.x, four.y));
+      pairs[4] = as_met<Format>(as_two<T>(four.z, four.w));
     });
   }
 }
 
 // What the norm came to, for others that read it: each thread group writes a part. After all threads have normed.
-template <class T>
+template <class Format>
 __device__ void write_normed(const Products& work, const char* inputs) {
   for (int row = 0; row < work.in.rows; ++row) {
     auto* to = reinterpret_cast<uint32_t*>(static_cast<char*>(work.normed.data) + row * work.normed.stride);
     const auto* pairs = reinterpret_cast<const uint32_t*>(inputs + row * input_pitch(work.cols));
     for (int i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x); i < work.cols / 2;
          i += static_cast<int>(gridDim.x * blockDim.x))
-      to[i] = pairs[input_place(2 * i) / 2];
+      to[i] = Format::kRaises ? lowered(pairs[input_place(2 * i) / 2]) : pairs[input_place(2 * i) / 2];
   }
 }
 
 // Inputs, normed first if need be, and zeros in what the last chunk has beyond them. Waits for the kernel in front; all
 // threads may use what is there afterwards. `meanwhile`: what each thread does while inputs are on their way.
-template <class T, bool Normed, class Meanwhile>
+template <class Format, bool Normed, class Meanwhile>
 __device__ void prepare_input(const Products& work, const Norm& norm, char* inputs, float* room,
                               Meanwhile&& meanwhile) {
+  using T = typename Format::Number;
   const int cols = work.cols, pitch = input_pitch(cols);
   if (cols % kChunkInputs != 0) {
     for (int i = threadIdx.x; i < work.in.rows * kChunkInputs; i += static_cast<int>(blockDim.x)) {
@@ -131,15 +140,15 @@ __device__ void prepare_input(const Products& work, const Norm& norm, char* inpu
       wait_for_previous();
       meanwhile();
     } else if (cols <= kWidestInput / 2) {
-      norm_input<T, kNormEach / 2>(work, norm, inputs, room, meanwhile);
+      norm_input<Format, kNormEach / 2>(work, norm, inputs, room, meanwhile);
     } else {
-      norm_input<T, kNormEach>(work, norm, inputs, room, meanwhile);
+      norm_input<Format, kNormEach>(work, norm, inputs, room, meanwhile);
     }
     __syncthreads();
-    write_normed<T>(work, inputs);
+    write_normed<Format>(work, inputs);
   } else {
     wait_for_previous();
-    bring_input<T>(work, inputs, meanwhile);
+    bring_input<Format>(work, inputs, meanwhile);
     __syncthreads();
   }
 }
@@ -154,6 +163,7 @@ struct Sums {
 template <class T>
 struct Halves {
   using Number = T;
+  static constexpr bool kRaises = false;
   static constexpr int kBytes = kChunkBytes;
   static constexpr int kWarps = 12;
   static constexpr int kFirstBytes = 128 << 10;            // asked for before inputs
@@ -177,10 +187,11 @@ __device__ inline int output_of(int lane, int i) { return lane / 4 + i / 2 * 8; 
 template <DType Type>
 struct Quantised {
   using Number = __nv_bfloat16;
+  static constexpr bool kRaises = true;
   static constexpr int kBytes = chunk_bytes(Type);
   static constexpr int kWarps = 16;  // unpacking is many instructions
   static constexpr int kFirstBytes = 64 << 10;
-  static constexpr int kLeastGroups = 4, kMostGroups = 8;
+  static constexpr int kLeastGroups = Type == DType::q8_0 ? 4 : 6, kMostGroups = 8;
   Unpack<Type> weights[2];
 
   __device__ __forceinline__ void load(const char* chunk, int lane) {

@@ -45,9 +45,13 @@ struct Way {
 template <bool Gated, class Size, class Tiled>
 __device__ void bring(const Products& work, const Tiles& tiles, const Maps& maps, Ring<Size> ring, Tiled way) {
   Tile tile = way.tile();
-  bool real = tile.first_row < work.in.rows;
+  bool real = false, last = false;
   uint32_t bytes = 0;
-  auto count = [&] { bytes = static_cast<uint32_t>((real ? tiles.box_rows * 128 : 0) + Size::kWeightBytes); };
+  auto look = [&] {
+    real = tile.first_row<work.in.rows, last = tile.first_row + Size::kRows> work.in.rows;
+    const int rows = !real ? 0 : last ? tiles.last_rows : tiles.box_rows;
+    bytes = static_cast<uint32_t>(rows * 128 + Size::kWeightBytes);
+  };
   auto ask = [&](int chunk, const Ring<Size>& at) {
     barrier_expect(at.full(), bytes);
     if constexpr (Size::kTogether == 1) {
@@ -56,30 +60,34 @@ __device__ void bring(const Products& work, const Tiles& tiles, const Maps& maps
       ask_half_weights<Size, Gated>(maps, tile, chunk, at, cluster_rank());
     }
   };
-  auto ask_inputs = [&](int chunk) {
-    if (Size::kTogether == 1 || real)
-      copy_box(ring.at(), maps.inputs, chunk * kChunkInputs, tile.first_row, ring.full());
+  auto ask_inputs = [&](const CUtensorMap& map, int chunk) {
+    if (Size::kTogether == 1 || real) copy_box(ring.at(), map, chunk * kChunkInputs, tile.first_row, ring.full());
   };
-  count();
-  const int early = work.weights_just_made ? 0 : min(Size::kStages, tiles.chunks);
+  look();
+  int early = work.weights_just_made ? 0 : min(Size::kStages, tiles.chunks);
   Ring<Size> start = ring;
   int chunk = 0;
   for (; chunk < early; ++chunk, start.next()) ask(chunk, start);
   wait_for_previous();
   asm volatile("fence.proxy.async;" ::: "memory");
-  for (chunk = 0; chunk < early; ++chunk, ring.next()) ask_inputs(chunk);
-  for (;;) {
+  auto ask_rest = [&](const CUtensorMap& map) {
+    for (chunk = 0; chunk < early; ++chunk, ring.next()) ask_inputs(map, chunk);
     for (; chunk < tiles.chunks; ++chunk, ring.next()) {
       barrier_wait(ring.free(), ring.round ^ 1);
       ask(chunk, ring);
-      ask_inputs(chunk);
+      ask_inputs(map, chunk);
     }
+  };
+  for (;;) {
+    if (last)
+      ask_rest(maps.last_inputs);
+    else
+      ask_rest(maps.inputs);
     way.next();
     if (!way.more()) return;
     tile = way.tile();
-    real = tile.first_row < work.in.rows;
-    count();
-    chunk = 0;
+    look();
+    early = 0;
   }
 }
 
@@ -314,15 +322,12 @@ struct Variant {
   static cudaError_t start(cudaStream_t stream, const Products& work) {
     ready();
     if (encoder() == nullptr) return cudaErrorNotSupported;
-    const Tiles tiles = {.rows = tiles_down(work),
-                         .outputs = tiles_across(work, Outputs),
-                         .chunks = static_cast<int>(chunks_of(work.cols)),
-                         .segment = segment_chunks(work.cols, work.segments),
-                         .box_rows = box_rows(work)};
+    Tiles tiles = {.rows = tiles_down(work),
+                   .outputs = tiles_across(work, Outputs),
+                   .chunks = static_cast<int>(chunks_of(work.cols)),
+                   .segment = segment_chunks(work.cols, work.segments)};
     Maps maps;
-    View in = work.in;
-    in.cols = work.cols;
-    bool fine = map_inputs(maps.inputs, in, tiles.box_rows);
+    bool fine = map_inputs(maps, tiles, work, Size::kRows);
     for (int i = 0; i < work.count; ++i)
       fine = fine && map_weights(maps.weights[i], work.parts[i], tiles.chunks, Outputs / (Gated ? 2 : Together));
     if (!fine) return cudaErrorInvalidValue;

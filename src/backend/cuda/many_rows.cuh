@@ -40,9 +40,10 @@ struct Tiles {
   int chunks = 0;             // of inputs
   int segment = 0;            // chunks of a segment of them
   int box_rows = 0;           // rows a copy of inputs brings
+  int last_rows = 0;          // and of the last tile of rows: asking for rows that are not there takes long
 };
 struct Maps {
-  CUtensorMap inputs, weights[3];
+  CUtensorMap inputs, last_inputs, weights[3];
 };
 
 struct Tile {
@@ -168,6 +169,15 @@ inline bool map_inputs(CUtensorMap& map, const View& in, int rows) {
   return encoder()(&map, CU_TENSOR_MAP_DATA_TYPE_UINT16, 2, in.data, sizes, strides, box, steps,
                    CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
                    CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
+}
+// Those of all tiles of so many rows; false: they cannot be described.
+inline bool map_inputs(Maps& maps, Tiles& tiles, const Products& work, int tile_rows) {
+  View in = work.in;
+  in.cols = work.cols;
+  const int left = in.rows - (tiles.rows - 1) * tile_rows;
+  tiles.box_rows = tiles.rows > 1 ? tile_rows : (left + 7) / 8 * 8;
+  tiles.last_rows = (left + 7) / 8 * 8;
+  return map_inputs(maps.inputs, in, tiles.box_rows) && map_inputs(maps.last_inputs, in, tiles.last_rows);
 }
 // Panels: boxes of one chunk of so many of them.
 inline bool map_weights(CUtensorMap& map, const Products::Part& part, int chunks, int outputs) {

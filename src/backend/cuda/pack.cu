@@ -37,16 +37,15 @@ __device__ uint32_t packed_factors(DType type, const std::byte* row, int64_t fir
   for (int i = 0; i < 2; ++i) {
     const int64_t col = first_col + 32 * i;
     if (row == nullptr || col >= cols) continue;
-    uint16_t half;
-    if (type == DType::q8_0) {
-      half = *reinterpret_cast<const uint16_t*>(row + col / 32 * 34);
-    } else if (type == DType::q4_0) {
-      half = __bfloat16_as_ushort(__float2bfloat16_rn(half_at(row + col / 32 * 18)));
-    } else {
+    float value;
+    if (type == DType::q4_k) {
       const float2 both = scale_and_minimum(row + col / 256 * 144, static_cast<int>(col % 256 / 32));
-      half = __bfloat16_as_ushort(__float2bfloat16_rn(added ? -both.y : both.x));
+      value = added ? -both.y : both.x;
+    } else {
+      value = half_at(row + col / 32 * (type == DType::q8_0 ? 34 : 18));
     }
-    bits |= uint32_t{half} << (16 * i);
+    value *= added ? kAddedRaise : kFactorRaise;
+    bits |= uint32_t{__bfloat16_as_ushort(__float2bfloat16_rn(value))} << (16 * i);
   }
   return bits;
 }
@@ -80,8 +79,8 @@ __global__ void widen_kernel(const char* from, int64_t panels, int64_t cols, cha
 #pragma unroll
     for (int step = 0; step < 4; ++step) {
       const uint2 operand = numbers.step(step);
-      *reinterpret_cast<uint32_t*>(place + step * 256) = operand.x;
-      *reinterpret_cast<uint32_t*>(place + step * 256 + 128) = operand.y;
+      *reinterpret_cast<uint32_t*>(place + step * 256) = raised(operand.x);
+      *reinterpret_cast<uint32_t*>(place + step * 256 + 128) = raised(operand.y);
     }
   }
 }

@@ -138,21 +138,16 @@ __device__ inline void copy_box_to(uint16_t mask, uint32_t to, const CUtensorMap
       "l"(&map), "r"(col), "r"(row), "r"(sheet), "r"(barrier), "h"(mask)
       : "memory");
 }
-// How numbers are added to the stream that layers hand on. Where that is done in the second cache (add_two, add_four)
-// what is below the normal numbers counts as zero, so it does everywhere.
+// How numbers are added to the stream that layers hand on. Where that is done in the second cache (add_two) what is
+// below the normal numbers counts as zero, so it does everywhere.
 __device__ inline float add_to_stream(float old, float value) {
   float sum;
   asm("add.rn.ftz.f32 %0, %1, %2;" : "=f"(sum) : "f"(old), "f"(value));
   return sum;
 }
-// Neighbouring numbers in memory, aligned to their size, += these: nothing has to be read first.
+// Two neighbouring numbers in memory, aligned to eight bytes, += these: nothing has to be read first.
 __device__ inline void add_two(float* to, float first, float second) {
   asm volatile("red.global.add.v2.f32 [%0], {%1,%2};" ::"l"(to), "f"(first), "f"(second) : "memory");
-}
-__device__ inline void add_four(float* to, const float (&values)[4]) {
-  asm volatile("red.global.add.v4.f32 [%0], {%1,%2,%3,%4};" ::"l"(to), "f"(values[0]), "f"(values[1]), "f"(values[2]),
-               "f"(values[3])
-               : "memory");
 }
 // Sixteen bytes from memory to shared memory, `bytes` of them read (0 or 16) and the rest zero.
 __device__ inline void copy_16(uint32_t to, const void* from, int bytes) {

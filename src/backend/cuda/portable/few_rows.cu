@@ -147,9 +147,12 @@ __device__ void multiply_stage(Chains<Gated ? 2 : 1, Tiles>& chains, const Cut& 
 #pragma unroll
     for (int tile = 0; tile < Tiles; ++tile) {
 #pragma unroll
-      for (int half = 0; half < 2; ++half)
-        in[tile][half] = load_matrices(inputs + static_cast<uint32_t>((group * Size::kRows + tile * 8) * 128) +
-                                       (piece ^ static_cast<uint32_t>(half * 64)));
+      for (int half = 0; half < 2; ++half) {
+        const uint4 four = load_matrices(inputs + static_cast<uint32_t>((group * Size::kRows + tile * 8) * 128) +
+                                         (piece ^ static_cast<uint32_t>(half * 64)));
+        in[tile][half] = {as_met<Format>(four.x), as_met<Format>(four.y), as_met<Format>(four.z),
+                          as_met<Format>(four.w)};
+      }
     }
     Format numbers[Size::kSides];
 #pragma unroll
