@@ -91,11 +91,13 @@ __device__ void bring(const Products& work, const Tiles& tiles, const Maps& maps
   }
 }
 
-// Sums of one row: sums[4j + first] and its neighbour are outputs 8j and 8j + 1 from `output` on.
-template <int Sums>
+// Sums of one row: sums[4j + first] and its neighbour are outputs 8j and 8j + 1 from `output` on. Away: they are added
+// to the stream in the second cache, which gains where a thread group has another tile to go on to, and otherwise
+// delays the end.
+template <bool Away, int Sums>
 __device__ void put_row(const Products& work, const Products::Part& to, int64_t token, int output, int first,
                         const float (&sums)[Sums]) {
-  constexpr int kPairs = Sums / 4;
+  constexpr int kPairs = Sums / 4, kBatch = kPairs % 32 == 0 ? 32 : kPairs;
   float* place = work.residual != nullptr ? work.residual + token * work.residual_stride + output
                                           : to.out + token * to.out_stride + output;
   const bool together = to.rows - output >= Sums * 2 && reinterpret_cast<uintptr_t>(place) % 8 == 0;
@@ -114,10 +116,24 @@ __device__ void put_row(const Products& work, const Products::Part& to, int64_t 
 #pragma unroll
     for (int j = 0; j < kPairs; ++j)
       *reinterpret_cast<float2*>(place + 8 * j) = {sums[4 * j + first], sums[4 * j + first + 1]};
-  } else {  // added where the stream is kept, in the second cache: nothing has to come here first
+  } else if constexpr (Away) {
 #pragma unroll
     for (int j = 0; j < kPairs; ++j)
       add_two(place + 8 * j, work.residual_scale * sums[4 * j + first], work.residual_scale * sums[4 * j + first + 1]);
+  } else {
+#pragma unroll
+    for (int batch = 0; batch < kPairs; batch += kBatch) {  // all reads before the first write
+      float2 old[kBatch];
+#pragma unroll
+      for (int j = 0; j < kBatch; ++j) old[j] = *reinterpret_cast<const float2*>(place + 8 * (batch + j));
+#pragma unroll
+      for (int j = 0; j < kBatch; ++j) {
+        const int at = 4 * (batch + j) + first;
+        *reinterpret_cast<float2*>(place + 8 * (batch + j)) = {
+            add_to_stream(old[j].x, work.residual_scale * sums[at]),
+            add_to_stream(old[j].y, work.residual_scale * sums[at + 1])};
+      }
+    }
   }
 }
 
@@ -131,7 +147,7 @@ __device__ void add_bias(const Products::Part& part, int output, float* sums) {
   }
 }
 
-template <int Outputs>
+template <int Outputs, bool Away>
 __device__ void finish(const Products& work, const Tile& tile, float (&sums)[Outputs / 2]) {
   const int thread = static_cast<int>(threadIdx.x), lane = thread % 32;
   const Products::Part& to = work.parts[tile.part];
@@ -141,7 +157,7 @@ __device__ void finish(const Products& work, const Tile& tile, float (&sums)[Out
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
     const int token = tile.first_row + thread / 32 * 16 + lane / 4 + 8 * i;
-    if (token < work.in.rows) put_row(work, to, token, output, 2 * i, sums);
+    if (token < work.in.rows) put_row<Away>(work, to, token, output, 2 * i, sums);
   }
 }
 
@@ -256,7 +272,7 @@ __global__ void __launch_bounds__(kThreads<Groups, Outputs, Cut>, 1)
       if constexpr (Gated) {
         finish_gated<Outputs>(work, tile, sums);
       } else {
-        finish<Outputs>(work, tile, sums);
+        finish<Outputs, Cut && (kHeld<Outputs> < Outputs / 2)>(work, tile, sums);
       }
     }
   } else {
