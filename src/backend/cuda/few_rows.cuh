@@ -190,7 +190,7 @@ struct Quantised {
   static constexpr bool kRaises = true;
   static constexpr int kBytes = chunk_bytes(Type);
   static constexpr int kWarps = 16;  // unpacking is many instructions
-  static constexpr int kFirstBytes = 64 << 10;
+  static constexpr int kFirstBytes = (Type == DType::q8_0 ? 128 : 64) << 10;
   static constexpr int kLeastGroups = Type == DType::q8_0 ? 4 : 6, kMostGroups = 8;
   Unpack<Type> weights[2];
 
