@@ -110,12 +110,12 @@ template <class W, class R, int rows>
       if constexpr (s == 4) inputs[r] = ordered_load<int8x16_t>(row + kGroup * r + 16);
       if constexpr (s == 0) {
         sums[r][0] = ordered_load<int32x4_t>(W::kLess ? row + R::kStart + 16 * r : begin);
-        ordered_dot<0>(sums[r][0], w[0][0], inputs[r]);
+        sums[r][0] = ordered_dot<0>(sums[r][0], w[0][0], inputs[r]);
         sums[r][1] = ordered_load<int32x4_t>(begin);
-        ordered_dot<0>(sums[r][1], w[0][1], inputs[r]);
+        sums[r][1] = ordered_dot<0>(sums[r][1], w[0][1], inputs[r]);
       } else {
-        ordered_dot<s % 4>(sums[r][0], w[s][0], inputs[r]);
-        ordered_dot<s % 4>(sums[r][1], w[s][1], inputs[r]);
+        sums[r][0] = ordered_dot<s % 4>(sums[r][0], w[s][0], inputs[r]);
+        sums[r][1] = ordered_dot<s % 4>(sums[r][1], w[s][1], inputs[r]);
       }
     });
   });
@@ -123,7 +123,7 @@ template <class W, class R, int rows>
   each<rows>([&](auto r) {
     each<2 * kTail>([&](auto i) {
       constexpr int s = kQuadSteps - kTail + i / 2, q = i % 2;
-      ordered_dot<s % 4>(sums[r][q], w[s][q], inputs[r]);
+      sums[r][q] = ordered_dot<s % 4>(sums[r][q], w[s][q], inputs[r]);
     });
     if constexpr (W::kLess) sums[r][0] = ordered_less(sums[r][0], sums[r][1]);
     out[r][1] = ordered_less(vreinterpretq_f32_s32(sums[r][1]), start);
@@ -153,12 +153,14 @@ inline void multiply_dot32(const std::byte* row, const DotPanel& panel, int64_t 
       W::factors(factors, of_outputs);
       const float32x4_t of_rows = ordered_load<float32x4_t>(row + R::kFactors);
       each<2 * rows>([&](auto i) { both[i / 2][i % 2] = ordered_multiply<i / 2>(of_outputs[i % 2], of_rows); });
-      each<2 * rows>([&](auto i) { ordered_add(sum[i / 2][i % 2], dots[i / 2][i % 2], both[i / 2][i % 2]); });
+      each<2 * rows>(
+          [&](auto i) { sum[i / 2][i % 2] = ordered_add(sum[i / 2][i % 2], dots[i / 2][i % 2], both[i / 2][i % 2]); });
       if constexpr (F::kMins) {
         float32x4_t minimums[2];
         W::minimums(factors, minimums);
         const float32x4_t of_sums = ordered_load<float32x4_t>(row + R::kSums);
-        each<2 * rows>([&](auto i) { ordered_add<i / 2>(sum[i / 2][i % 2], minimums[i % 2], of_sums); });
+        each<2 * rows>(
+            [&](auto i) { sum[i / 2][i % 2] = ordered_add<i / 2>(sum[i / 2][i % 2], minimums[i % 2], of_sums); });
       }
     }
     each<2 * rows>([&](auto i) { vst1q_f32(totals + 4 * i, sum[i / 2][i % 2]); });
@@ -171,7 +173,8 @@ inline void multiply_dot32(const std::byte* row, const DotPanel& panel, int64_t 
         float32x4_t of_outputs[2], dots[rows][2];
         dot_group<W, R, rows>(row, values, start, dots);
         W::factors(factors, of_outputs);
-        each<2 * rows>([&](auto i) { ordered_add(sum[i / 2][i % 2], dots[i / 2][i % 2], of_outputs[i % 2]); });
+        each<2 * rows>(
+            [&](auto i) { sum[i / 2][i % 2] = ordered_add(sum[i / 2][i % 2], dots[i / 2][i % 2], of_outputs[i % 2]); });
       }
       const float32x4_t of_rows = load_f32(row - R::kBytes + R::kFactors);
       each<2 * rows>([&](auto i) {

@@ -20,8 +20,9 @@ template <class Vector>
 
 // sum += weights x inputs [4 lane, 4 lane + 4) of a row's sixteen.
 template <int lane>
-[[gnu::always_inline]] inline void ordered_dot(int32x4_t& sum, int8x16_t weights, int8x16_t row) {
+[[gnu::always_inline]] inline int32x4_t ordered_dot(int32x4_t sum, int8x16_t weights, int8x16_t row) {
   asm volatile("sdot %0.4s, %1.16b, %2.4b[%3]" : "+w"(sum) : "w"(weights), "w"(row), "i"(lane));
+  return sum;
 }
 
 [[gnu::always_inline]] inline int8x16_t ordered_and(int8x16_t a, int8x16_t b) {
@@ -49,13 +50,15 @@ template <int lane>
   return product;
 }
 
-[[gnu::always_inline]] inline void ordered_add(float32x4_t& sum, float32x4_t a, float32x4_t b) {
+[[gnu::always_inline]] inline float32x4_t ordered_add(float32x4_t sum, float32x4_t a, float32x4_t b) {
   asm volatile("fmla %0.4s, %1.4s, %2.4s" : "+w"(sum) : "w"(a), "w"(b));
+  return sum;
 }
 
 template <int lane>
-[[gnu::always_inline]] inline void ordered_add(float32x4_t& sum, float32x4_t a, float32x4_t b) {
+[[gnu::always_inline]] inline float32x4_t ordered_add(float32x4_t sum, float32x4_t a, float32x4_t b) {
   asm volatile("fmla %0.4s, %1.4s, %2.s[%3]" : "+w"(sum) : "w"(a), "w"(b), "i"(lane));
+  return sum;
 }
 
 }  // namespace
