@@ -183,10 +183,16 @@ struct Dot32Linear {
       const int64_t groups = places.end(g) - g;
       const DotPanel panel = widen(packed_panel(part, output, g).values, groups, part.scratch);
       const std::byte* tile = part.prepared + places.at(first, g);
-      for (int64_t t = 0; t < tiles; ++t, tile += groups * R::kBytes)
-        multiply_dot32<Wide, R, kTileRows>(tile, panel, groups, sums + t * kTileFloats);
+      for (int64_t t = 0; t < tiles; ++t, tile += groups * R::kBytes) {
+        float* totals = sums + t * kTileFloats;
+        multiply_dot32<Wide, R, kTileRows>(tile, panel, groups, totals);
+        // At once: what is written one tile at a time arrives while the next are multiplied.
+        if (g + groups == places.groups) {
+          const int64_t row = t * kTileRows;
+          write(part, totals, part.first_row + row, std::min(kTileRows, part.rows - row), output, F::kAfter, F::kAfter);
+        }
+      }
     }
-    write(part, sums, part.first_row, part.rows, output, F::kAfter, F::kAfter);
   }
 
   static void product(const LinearPart& part) {
