@@ -45,7 +45,7 @@ struct DotRows {
 template <class Format>
 struct WideWeights {
   using F = Format;
-  static constexpr bool kLess = false;
+  static constexpr bool kLess = false, kEarly = false;
   static constexpr int64_t kFactorBytes = F::kMins ? 64 : 32;
 
   [[gnu::always_inline]] static void load(const std::byte* values, int step, int8x16_t (&out)[2]) {
@@ -69,7 +69,7 @@ struct PackedWeights {
   // With b = l + 16 h a vector of bytes, l of other outputs than h, x = b & 0xf0 and a the row: a x = 16 a h and a b -
   // a x = a l, so low nibbles need not be taken out. They stand for themselves less 8: so start their sums, from -8
   // times the sum of the row's integers.
-  static constexpr bool kLess = F::kStarts;
+  static constexpr bool kLess = F::kStarts, kEarly = true;
   static constexpr int64_t kFactorBytes = F::kBytes;
 
   [[gnu::always_inline]] static void load(const std::byte* group, int step, int8x16_t (&out)[2]) {
@@ -149,8 +149,9 @@ inline void multiply_dot32(const std::byte* row, const DotPanel& panel, int64_t 
     each<2 * rows>([&](auto i) { sum[i / 2][i % 2] = vld1q_f32(totals + 4 * i); });
     for (; groups > 0; --groups, next()) {
       float32x4_t of_outputs[2], dots[rows][2], both[rows][2];
+      if constexpr (W::kEarly) W::factors(factors, of_outputs);
       dot_group<W, R, rows>(row, values, start, dots);
-      W::factors(factors, of_outputs);
+      if constexpr (!W::kEarly) W::factors(factors, of_outputs);
       const float32x4_t of_rows = ordered_load<float32x4_t>(row + R::kFactors);
       each<2 * rows>([&](auto i) { both[i / 2][i % 2] = ordered_multiply<i / 2>(of_outputs[i % 2], of_rows); });
       each<2 * rows>(
@@ -171,8 +172,9 @@ inline void multiply_dot32(const std::byte* row, const DotPanel& panel, int64_t 
       each<2 * rows>([&](auto i) { sum[i / 2][i % 2] = vdupq_n_f32(0); });
       for (int64_t left = run; left > 0; --left, next()) {
         float32x4_t of_outputs[2], dots[rows][2];
+        if constexpr (W::kEarly) W::factors(factors, of_outputs);
         dot_group<W, R, rows>(row, values, start, dots);
-        W::factors(factors, of_outputs);
+        if constexpr (!W::kEarly) W::factors(factors, of_outputs);
         each<2 * rows>(
             [&](auto i) { sum[i / 2][i % 2] = ordered_add(sum[i / 2][i % 2], dots[i / 2][i % 2], of_outputs[i % 2]); });
       }
