@@ -104,7 +104,7 @@ struct Dot32Linear {
   static constexpr int64_t kValueBytes = 256;  // of a wide panel, a group
   static constexpr int64_t kWideBytes = kDotSegment * (Wide::kFactorBytes + kValueBytes);
   // Up to so many rows, widening a panel costs more than it saves.
-  static constexpr int64_t kPackedRows = F::kStarts ? Rows::kFewRows : kTileRows;
+  static constexpr int64_t kPackedRows = F::kStarts || F::kWideValues >= 0 ? Rows::kFewRows : kTileRows;
   // Low nibbles multiplied as they are: only the others' sums are had times a power of two.
   static constexpr float kAfterLow = F::kStarts ? 1.0f : F::kAfter;
   static_assert(kPackedRows <= Rows::kFewRows);
