@@ -107,6 +107,7 @@ struct Dot32Linear {
   static constexpr int64_t kPackedRows = F::kStarts || F::kWideValues >= 0 ? Rows::kFewRows : kTileRows;
   // Low nibbles multiplied as they are: only the others' sums are had times a power of two.
   static constexpr float kAfterLow = F::kStarts ? 1.0f : F::kAfter;
+  static constexpr int64_t kLoneAhead = 1024;
   static_assert(kPackedRows <= Rows::kFewRows);
 
   static DotPanel packed_panel(const LinearPart& part, int64_t output, int64_t group) {
@@ -148,10 +149,18 @@ struct Dot32Linear {
                 vmulq_n_f32(vld1q_f32(totals + 4), after_high), 1.0f);
   }
 
+  // How far on a loop over what ends at `end` may ask for weights: not at all where that would be beyond them, for
+  // asking in vain takes long.
+  static int64_t ahead(const LinearPart& part, const std::byte* end, int64_t far) {
+    return part.weight->data + part.weight->bytes - end >= far ? far : 0;
+  }
+
   static void lone_row(const LinearPart& part, int64_t output) {
     float totals[kPanel] = {};
-    multiply_dot32<Packed, typename Rows::Lone, 1>(part.prepared, packed_panel(part, output, 0),
-                                                   part.weight->cols / kGroup, totals);
+    const int64_t groups = part.weight->cols / kGroup;
+    const DotPanel panel = packed_panel(part, output, 0);
+    multiply_dot32<Packed, typename Rows::Lone, 1, true>(part.prepared, panel, groups, totals,
+                                                         ahead(part, panel.values + groups * F::kBytes, kLoneAhead));
     write(part, totals, part.first_row, 1, output, kAfterLow, F::kAfter);
   }
 
@@ -164,10 +173,17 @@ struct Dot32Linear {
       const int64_t groups = places.end(g) - g;
       const DotPanel panel = packed_panel(part, output, g);
       const std::byte* tile = part.prepared + places.at(first, g);
+      // With the last tile: the machine does not see what follows while other tiles meet the same weights again.
+      const int64_t next = ahead(part, panel.values + groups * F::kBytes, groups * F::kBytes);
       for (int64_t row = 0; row < part.rows; row += kTileRows, tile += groups * R::kBytes) {
         float* sums = totals + row * kPanel;
-        part.rows - row <= 2 ? multiply_dot32<Packed, R, 2>(tile, panel, groups, sums)
-                             : multiply_dot32<Packed, R, kTileRows>(tile, panel, groups, sums);
+        if (part.rows - row <= 2) {
+          multiply_dot32<Packed, R, 2>(tile, panel, groups, sums);
+        } else if (row + kTileRows < part.rows) {
+          multiply_dot32<Packed, R, kTileRows>(tile, panel, groups, sums);
+        } else {
+          multiply_dot32<Packed, R, kTileRows, true>(tile, panel, groups, sums, next);
+        }
       }
     }
     write(part, totals, part.first_row, part.rows, output, kAfterLow, F::kAfter);

@@ -137,14 +137,26 @@ struct DotPanel {
   const std::byte* factors;
 };
 
-// totals [rows][2 quads][4] += rows x weights, over `groups`, which start with a run where runs share a factor.
-template <class W, class R, int rows>
-inline void multiply_dot32(const std::byte* row, const DotPanel& panel, int64_t groups, float* totals) {
+// Asks the memory for a group: into the first cache what one row meets soon, into the second what several meet later.
+template <int64_t bytes, int rows>
+[[gnu::always_inline]] inline void look_ahead(const std::byte* at) {
+#pragma GCC unroll 8
+  for (int64_t line = 0; line < bytes; line += 64) __builtin_prefetch(at + line, 0, rows == 1 ? 3 : 2);
+}
+
+// totals [rows][2 quads][4] += rows x weights, over `groups`, which start with a run where runs share a factor. Where
+// it `asks`, meanwhile the memory brings what lies `ahead` bytes on.
+template <class W, class R, int rows, bool asks = false>
+inline void multiply_dot32(const std::byte* row, const DotPanel& panel, int64_t groups, float* totals,
+                           int64_t ahead = 0) {
   using F = typename W::F;
   const std::byte *values = panel.values, *factors = panel.factors;
   const float32x4_t start = vdupq_n_f32(kSumStart);
   float32x4_t sum[rows][2];
-  auto next = [&] { row += R::kBytes, values += panel.value_bytes, factors += W::kFactorBytes; };
+  auto next = [&] {
+    if constexpr (asks) look_ahead<W::kFactorBytes, rows>(factors + ahead);
+    row += R::kBytes, values += panel.value_bytes, factors += W::kFactorBytes;
+  };
   if constexpr (!F::kShared) {
     each<2 * rows>([&](auto i) { sum[i / 2][i % 2] = vld1q_f32(totals + 4 * i); });
     for (; groups > 0; --groups, next()) {
