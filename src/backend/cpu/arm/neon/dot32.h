@@ -164,6 +164,25 @@ struct Dot32Linear {
     write(part, totals, part.first_row, 1, output, kAfterLow, F::kAfter);
   }
 
+  template <class R>
+  static void multiply_few(int64_t rows, bool asks, const std::byte* tile, const DotPanel& panel, int64_t groups,
+                           float* sums, int64_t next) {
+    auto multiply = [&](auto count) {
+      asks ? multiply_dot32<Packed, R, count, true>(tile, panel, groups, sums, next)
+           : multiply_dot32<Packed, R, count>(tile, panel, groups, sums);
+    };
+    switch (rows) {
+      case 1:
+        return multiply(std::integral_constant<int, 1>());
+      case 2:
+        return multiply(std::integral_constant<int, 2>());
+      case 3:
+        return multiply(std::integral_constant<int, 3>());
+      default:
+        return multiply(std::integral_constant<int, 4>());
+    }
+  }
+
   // Few rows straight from the packed weights.
   static void few_rows(const LinearPart& part, const DotPlaces& places, int64_t output) {
     using R = typename Rows::Few;
@@ -176,14 +195,8 @@ struct Dot32Linear {
       // With the last tile: the machine does not see what follows while other tiles meet the same weights again.
       const int64_t next = ahead(part, panel.values + groups * F::kBytes, groups * F::kBytes);
       for (int64_t row = 0; row < part.rows; row += kTileRows, tile += groups * R::kBytes) {
-        float* sums = totals + row * kPanel;
-        if (part.rows - row <= 2) {
-          multiply_dot32<Packed, R, 2>(tile, panel, groups, sums);
-        } else if (row + kTileRows < part.rows) {
-          multiply_dot32<Packed, R, kTileRows>(tile, panel, groups, sums);
-        } else {
-          multiply_dot32<Packed, R, kTileRows, true>(tile, panel, groups, sums, next);
-        }
+        const bool asks = part.rows > 2 && row + kTileRows >= part.rows;
+        multiply_few<R>(part.rows - row, asks, tile, panel, groups, totals + row * kPanel, next);
       }
     }
     write(part, totals, part.first_row, part.rows, output, kAfterLow, F::kAfter);
@@ -199,8 +212,12 @@ struct Dot32Linear {
       const int64_t groups = places.end(g) - g;
       const DotPanel panel = widen(packed_panel(part, output, g).values, groups, part.scratch);
       const std::byte* tile = part.prepared + places.at(first, g);
+      // With each tile a part of what is met next.
+      const std::byte* next = packed_panel(part, output, g).values + groups * F::kBytes;
+      const int64_t far = ahead(part, next, groups * F::kBytes), share = up_to(far / tiles, 64);
       for (int64_t t = 0; t < tiles; ++t, tile += groups * R::kBytes) {
         float* totals = sums + t * kTileFloats;
+        for (int64_t at = t * share; at < std::min(far, (t + 1) * share); at += 64) __builtin_prefetch(next + at, 0, 2);
         multiply_dot32<Wide, R, kTileRows>(tile, panel, groups, totals);
         // At once: what is written one tile at a time arrives while the next are multiplied.
         if (g + groups == places.groups) {

@@ -145,16 +145,17 @@ template <int64_t bytes, int rows>
 }
 
 // totals [rows][2 quads][4] += rows x weights, over `groups`, which start with a run where runs share a factor. Where
-// it `asks`, meanwhile the memory brings what lies `ahead` bytes on.
+// it `asks`, meanwhile the memory brings what lies `ahead` bytes on. A function by itself with all it calls, or sums
+// end up in memory.
 template <class W, class R, int rows, bool asks = false>
-inline void multiply_dot32(const std::byte* row, const DotPanel& panel, int64_t groups, float* totals,
-                           int64_t ahead = 0) {
+[[gnu::noinline, gnu::flatten]] void multiply_dot32(const std::byte* row, const DotPanel& panel, int64_t groups,
+                                                    float* totals, int64_t ahead = 0) {
   using F = typename W::F;
   const std::byte *values = panel.values, *factors = panel.factors;
   const float32x4_t start = vdupq_n_f32(kSumStart);
   float32x4_t sum[rows][2];
   auto next = [&] {
-    if constexpr (asks) look_ahead<W::kFactorBytes, rows>(factors + ahead);
+    if constexpr (asks) look_ahead<W::kFactorBytes, R::kRows>(factors + ahead);
     row += R::kBytes, values += panel.value_bytes, factors += W::kFactorBytes;
   };
   if constexpr (!F::kShared) {
