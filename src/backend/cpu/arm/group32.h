@@ -1,8 +1,8 @@
-// Products of formats with a factor per 32 weights (Q8_0, Q4_0, ...). Rows are quantised to int8 in the same groups
-// of 32. Per group and output: sum += (integer sum * the weights' factor) * the row's factor, and where the format has
-// a minimum, sum += minimum * (the row's factor * the sum of its integers). Where weights have so few bits that it does
-// not show (docs/performance.md), eight groups of a row share a factor: run += integer sum * the weights' factor, and
-// after eight groups sum += run * the row's factor, which is a multiplication less.
+// Products of formats with a factor per 32 weights (Q8_0, Q4_0, ...) on machines with i8mm. Rows are quantised to int8
+// in the same groups of 32. Per group and output: sum += (integer sum * the weights' factor) * the row's factor, and
+// where the format has a minimum, sum += minimum * (the row's factor * the sum of its integers). Where weights have so
+// few bits that it does not show (docs/performance.md), eight groups of a row share a factor: run += integer sum * the
+// weights' factor, and after eight groups sum += run * the row's factor, which is a multiplication less.
 //
 // Prepared rows, per tile of four and group: factors [2 pairs][4], integers [4 steps][2 pairs][16] and, with minimums,
 // sums [2 pairs][4]. Tiles lie segment by segment (RowPlaces), in the order many rows meet a panel. Where weights stand
@@ -15,13 +15,10 @@
 #include "backend/cpu/arm/group32_few.h"
 #include "backend/cpu/arm/group32_row.h"
 #include "backend/cpu/arm/group32_tile.h"
-#include "backend/cpu/arm/int8_mma.h"
+#include "backend/cpu/arm/packed32.h"
 
 namespace millrace::cpu {
 namespace {
-
-constexpr int64_t kGroup = 32;
-constexpr int kSteps = 4;  // of eight inputs, in a group
 
 // Groups of a panel that meet all rows before the next do: 20 KiB of a wide panel, which stay in the first cache.
 constexpr int64_t kSegment32 = 64;
@@ -218,13 +215,6 @@ inline void look_ahead(const std::byte* at) {
   for (int64_t line = 0; line < bytes; line += 64) __builtin_prefetch(at + line, 0, 2);
 }
 
-// How a row that comes alone is multiplied: as any other, as Q4_0's split row, or as Q8_0's.
-enum class LoneRow : uint8_t { plain, split, bytes };
-
-// A format F has: kBytes of a packed panel's group, kFileBytes of a group in the file, kMins, kShared, kStarts;
-// factors() and minimums() of eight outputs; values(): steps 2j and 2j+1 of pair p, times a power of two that kAfter
-// undoes; kWideValues, where in a packed group all values lie as a wide panel has them, or negative; pack() eight rows'
-// groups (null: zeros) and unpack() one of them.
 template <class F>
 struct Group32Linear {
   using Form = Group32<F::kMins, F::kShared, F::kStarts>;
@@ -232,33 +222,6 @@ struct Group32Linear {
   static constexpr int64_t kDirectRows = 4;    // up to so many, widening a panel costs more than it saves
   static constexpr int64_t kValueBytes = 256;  // of a wide panel, a group
   static constexpr int64_t kWideBytes = kSegment32 * (Form::kFactorBytes + kValueBytes);
-
-  static int64_t packed_bytes(int64_t rows, int64_t cols) {
-    return up_to(rows, kPanel) / kPanel * (cols / kGroup) * F::kBytes;
-  }
-
-  static void pack(const std::byte* in, int64_t rows, int64_t cols, int64_t begin, int64_t end, std::byte* out) {
-    int64_t groups = cols / kGroup, row_bytes = groups * F::kFileBytes;
-    for (int64_t n = begin; n < end; n += kPanel) {
-      std::byte* to = out + n / kPanel * groups * F::kBytes;
-      for (int64_t g = 0; g < groups; ++g, to += F::kBytes) {
-        const std::byte* from[kPanel];
-        for (int64_t i = 0; i < kPanel; ++i)
-          from[i] = n + i < rows ? in + (n + i) * row_bytes + g * F::kFileBytes : nullptr;
-        F::pack(from, to);
-      }
-    }
-  }
-
-  static void unpack_row(const Weight& weight, int64_t row, float* out) {
-    int64_t groups = weight.cols / kGroup;
-    const std::byte* from = weight.data + row / kPanel * groups * F::kBytes;
-    for (int64_t g = 0; g < groups; ++g, from += F::kBytes, out += kGroup) {
-      std::byte group[F::kFileBytes];
-      F::unpack(from, static_cast<int>(row % kPanel), group);
-      format(weight.type).to_float(group, out, kGroup);
-    }
-  }
 
   // Widens `groups` of a panel into `out`, room for kSegment32 of them; values that lie as the tile takes them stay.
   static WidePanel widen(const std::byte* packed, int64_t groups, std::byte* out) {
@@ -525,9 +488,9 @@ struct Group32Linear {
     kernel.outputs_tile = kPanel;
     kernel.rows_tile = kTileRows;
     kernel.part_values = 400 << 10;
-    kernel.packed_bytes = packed_bytes;
-    kernel.pack = pack;
-    kernel.unpack_row = unpack_row;
+    kernel.packed_bytes = Packed32<F>::packed_bytes;
+    kernel.pack = Packed32<F>::pack;
+    kernel.unpack_row = Packed32<F>::unpack_row;
     kernel.prepared_bytes = Form::prepared_bytes;
     kernel.prepare = Form::prepare;
     kernel.product = product;
