@@ -7,52 +7,49 @@
 namespace millrace::cpu {
 namespace {
 
-// sums [R][2] += sixteen inputs of R rows times those of eight outputs.
-template <int R>
-[[gnu::always_inline]] inline void add_sixteen(const std::byte* rows, const int8x16_t (&w)[4][kQuads],
-                                               int32x4_t (&sums)[R][kQuads]) {
-#pragma GCC unroll 4
-  for (int r = 0; r < R; ++r) {
-    int8x16_t x = load_s8(rows + r * 16);
-#pragma GCC unroll 2
-    for (int n = 0; n < kQuads; ++n) {
-      sums[r][n] = add_dot<0>(sums[r][n], w[0][n], x);
-      sums[r][n] = add_dot<1>(sums[r][n], w[1][n], x);
-      sums[r][n] = add_dot<2>(sums[r][n], w[2][n], x);
-      sums[r][n] = add_dot<3>(sums[r][n], w[3][n], x);
-    }
-  }
+// Instructions in the order they are written: g++ 12 left to itself moves products apart and runs out of registers.
+template <int lane>
+[[gnu::always_inline]] inline void dot_in_order(int32x4_t& sum, int8x16_t weights, int8x16_t row) {
+  asm volatile("sdot %0.4s, %1.16b, %2.4b[%3]" : "+w"(sum) : "w"(weights), "w"(row), "i"(lane));
 }
+[[gnu::always_inline]] inline void scale_in_order(int32x4_t& whole, int32x4_t sum, int32x4_t scale) {
+  asm volatile("mla %0.4s, %1.4s, %2.4s" : "+w"(whole) : "w"(sum), "w"(scale));
+}
+[[gnu::always_inline]] inline void clear_in_order(int32x4_t& sum) { asm volatile("movi %0.4s, #0" : "=w"(sum)); }
 
-// Subgroups times their scales.
+// Subgroups times their scales. A subgroup is scaled while the next one's products start.
 template <class Source, int R>
 [[gnu::always_inline]] inline void scaled_sums(const std::byte* rows, const std::byte* group,
                                                int32x4_t (&whole)[R][kQuads]) {
-  constexpr int kSpansOf32 = 8;
-#pragma GCC unroll 8
-  for (int i = 0; i < R * kQuads; ++i) whole[i / kQuads][i % kQuads] = vdupq_n_s32(0);
-#pragma GCC unroll 8
-  for (int span = 0; span < kSpansOf32; ++span) {
-#pragma GCC unroll 2
-    for (int half = 0; half < Source::kHalves; ++half) {
-      int32x4_t sums[R][kQuads];
-#pragma GCC unroll 8
-      for (int i = 0; i < R * kQuads; ++i) sums[i / kQuads][i % kQuads] = vdupq_n_s32(0);
-#pragma GCC unroll 2
-      for (int j = Source::kHalves == 2 ? half : 0; j < (Source::kHalves == 2 ? half + 1 : 2); ++j) {
-        int8x16_t w[4][kQuads];
-        Source::values(group, span, j, w);
-        add_sixteen<R>(rows + (span * 2 + j) * R * 16, w, sums);
+  constexpr int kSixteens = 16, kOfSubgroup = Source::kHalves == 2 ? 1 : 2;
+  int32x4_t sums[R][kQuads], scale[kQuads];
+#pragma GCC unroll 16
+  for (int i = 0; i < kSixteens; ++i) {
+    int8x16_t w[4][kQuads];
+    Source::values(group, i / 2, i % 2, w);
+#pragma GCC unroll 4
+    for (int r = 0; r < R; ++r) {
+      int8x16_t x = load_s8(rows + (i * R + r) * 16);
+      if (i % kOfSubgroup == 0) {
+        i == 0 ? clear_in_order(whole[r][0]) : scale_in_order(whole[r][0], sums[r][0], scale[0]);
+        i == 0 ? clear_in_order(whole[r][1]) : scale_in_order(whole[r][1], sums[r][1], scale[1]);
+        clear_in_order(sums[r][0]);
+        clear_in_order(sums[r][1]);
       }
-      int32x4_t scale[kQuads];
-      Source::scales(group, span, half, scale);
-#pragma GCC unroll 8
-      for (int i = 0; i < R * kQuads; ++i) {
-        int r = i / kQuads, n = i % kQuads;
-        whole[r][n] = vmlaq_s32(whole[r][n], sums[r][n], scale[n]);
-      }
+      dot_in_order<0>(sums[r][0], w[0][0], x);
+      dot_in_order<0>(sums[r][1], w[0][1], x);
+      dot_in_order<1>(sums[r][0], w[1][0], x);
+      dot_in_order<1>(sums[r][1], w[1][1], x);
+      dot_in_order<2>(sums[r][0], w[2][0], x);
+      dot_in_order<2>(sums[r][1], w[2][1], x);
+      dot_in_order<3>(sums[r][0], w[3][0], x);
+      dot_in_order<3>(sums[r][1], w[3][1], x);
     }
+    if ((i + 1) % kOfSubgroup == 0) Source::scales(group, i / 2, kOfSubgroup == 1 ? i % 2 : 0, scale);
   }
+#pragma GCC unroll 8
+  for (int i = 0; i < R * kQuads; ++i)
+    scale_in_order(whole[i / kQuads][i % kQuads], sums[i / kQuads][i % kQuads], scale[i % kQuads]);
 }
 
 // The sum of minimum * sum of the row's integers: of one row and four outputs.
