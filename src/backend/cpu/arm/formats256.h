@@ -28,6 +28,7 @@ struct SuperGroup {
   static constexpr int64_t kDirectRows = 0;
   static constexpr bool kEights = false;
   static constexpr bool kWidens = false;
+  static constexpr int kExactSets = 0, kExactStart = 0;  // see dot256_tile.h
   static constexpr int kSubgroups = 8 * halves;
   static constexpr int64_t kScales = mins ? 32 : 16, kMinimums = kScales + kSubgroups * 8;
   static constexpr int64_t kCodes = kMinimums + (mins ? halves * 64 : 0);
@@ -109,6 +110,8 @@ struct Q45K : SuperGroup<1, true, false> {
     out[1] = vreinterpretq_s32_u32(vmovl_u16(vget_high_u16(wide)));
   }
   static constexpr bool kWidens = !fifth;
+  // A subgroup is at most 32 x 15 x 127 = 60,960, with its scale 63 times that, four of them 15,361,920 < 2^24.
+  static constexpr int kExactSets = fifth ? 0 : 2, kExactStart = 60960;
   // Two spans at a time, as their codes lie together.
   static void widen_spans(const std::byte* group, std::byte* out) {
     constexpr int64_t kSpanBytes = 64 + kSpanSteps * 64;

@@ -19,7 +19,7 @@ namespace {
 template <class F>
 struct PackedGroup {
   static constexpr int kHalves = F::kHalves;
-  static constexpr bool kMins = F::kMins;
+  static constexpr bool kMins = F::kMins, kExact = false;
 
   [[gnu::always_inline]] static void values(const std::byte* group, int span, int j, int8x16_t (&w)[4][kQuads]) {
 #pragma GCC unroll 4
@@ -44,15 +44,26 @@ struct PackedGroup {
 template <class F>
 struct WideGroup {
   static constexpr int kHalves = F::kHalves;
-  static constexpr bool kMins = F::kMins;
+  static constexpr int kSets = F::kExactSets;
+  static constexpr bool kMins = F::kMins, kExact = kSets > 0;
   static constexpr int64_t kSpanBytes = kHalves * 32 + 256, kFactors = kSpans * kSpanBytes;
-  static constexpr int64_t kMinFactors = kFactors + 32, kMinimums = kMinFactors + 32;
+  static constexpr int64_t kSumStart = kFactors + 32, kStarts = kSumStart + (kExact ? 16 : 0);
+  static constexpr int64_t kMinFactors = kStarts + kSets * 32, kMinimums = kMinFactors + 32;
   static constexpr int64_t kBytes = kMins ? kMinimums + kHalves * 64 : kMinFactors;
 
   [[gnu::always_inline]] static void values(const std::byte* group, int span, int j, int8x16_t (&w)[4][kQuads]) {
     group += span * kSpanBytes + kHalves * 32 + j * 128;
 #pragma GCC unroll 8
     for (int i = 0; i < 8; ++i) w[i / kQuads][i % kQuads] = load_s8(group + i * 16);
+  }
+  [[gnu::always_inline]] static void eight_values(const std::byte* group, int i, int8x16_t (&w)[2][kQuads]) {
+    group += i / 4 * kSpanBytes + kHalves * 32 + i % 4 * 64;
+#pragma GCC unroll 4
+    for (int k = 0; k < 4; ++k) w[k / kQuads][k % kQuads] = load_s8(group + k * 16);
+  }
+  static void float_scales(const std::byte* group, int span, int half, float32x4_t (&out)[kQuads]) {
+    const std::byte* at = group + span * kSpanBytes + half * 32;
+    out[0] = load_f32(at), out[1] = load_f32(at + 16);
   }
   static void scales(const std::byte* group, int span, int half, int32x4_t (&out)[kQuads]) {
     const int32_t* at = reinterpret_cast<const int32_t*>(group + span * kSpanBytes + half * 32);
@@ -70,17 +81,33 @@ struct WideGroup {
 
   static void widen(const std::byte* packed, std::byte* out) {
     using Packed = PackedGroup<F>;
+    int32x4_t all[2][kQuads] = {};  // scales of a set together
     for (int span = 0; span < kSpans; ++span) {
       std::byte* to = out + span * kSpanBytes;
       for (int half = 0; half < kHalves; ++half) {
         int32x4_t scale[kQuads];
         Packed::scales(packed, span, half, scale);
-        for (int n = 0; n < kQuads; ++n) store_f32(to + half * 32 + n * 16, vreinterpretq_f32_s32(scale[n]));
+        for (int n = 0; n < kQuads; ++n) {
+          float32x4_t kept = vreinterpretq_f32_s32(scale[n]);
+          if constexpr (kExact) {
+            int set = span * kSets / kSpans;
+            all[set][n] = vaddq_s32(all[set][n], scale[n]);
+            kept = vmulq_n_f32(vcvtq_f32_s32(scale[n]), kScaleFactor);
+          }
+          store_f32(to + half * 32 + n * 16, kept);
+        }
       }
       for (int j = 0; j < 2; ++j) {
         int8x16_t w[4][kQuads];
         Packed::values(packed, span, j, w);
         for (int i = 0; i < 8; ++i) store_s8(to + kHalves * 32 + j * 128 + i * 16, w[i / kQuads][i % kQuads]);
+      }
+    }
+    if constexpr (kExact) {
+      store_f32(out + kSumStart, vreinterpretq_f32_s32(vdupq_n_s32(F::kExactStart)));
+      for (int i = 0; i < kSets * kQuads; ++i) {
+        int32x4_t start = vmulq_n_s32(all[i / kQuads][i % kQuads], -F::kExactStart);
+        store_f32(out + kStarts + i * 16, vmulq_n_f32(vcvtq_f32_s32(start), 1 / kAfterScales));
       }
     }
     float32x4_t factor[kQuads];
