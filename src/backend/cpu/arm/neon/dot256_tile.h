@@ -119,35 +119,65 @@ template <class Source, int R>
   }
 }
 
-// The sum of minimum * sum of the row's integers, of one row and four outputs. It starts such that its bits are those of
-// kBig plus itself in the end: no conversion either.
-template <class Source, int R>
-[[gnu::always_inline]] inline float32x4_t minimum_sums(const std::byte* tile, int r, int n, const std::byte* group) {
-  constexpr float kBig = 12582912.0f;
-  constexpr int32_t kBigBits = 0x4b400000;
-  int32x4_t sum = vdupq_n_s32(kBigBits >> kDotLowBits);
-  if constexpr (Source::kHalves == 1) {
-    int8x16_t x = load_s8(tile + DotRows<R>::kSums32 + r * 16);
-    int8x16_t a = Source::minimums(group, 0, n), b = Source::minimums(group, 1, n);
-    sum = add_dot<2>(add_dot<3>(sum, b, x), a, x);
-    sum = vshlq_n_s32(sum, kDotLowBits);
-    sum = add_dot<0>(add_dot<1>(sum, b, x), a, x);
-  } else {
-    const std::byte* at = tile + DotRows<R>::kSums16 + r * 32;
-    int8x16_t low = load_s8(at), high = load_s8(at + 16), m[4];
+// The sums of minimum * sum of the row's integers. They start such that their bits are those of kBig plus the sum in the
+// end: no conversion either.
+constexpr float kBig = 12582912.0f;
+constexpr int32_t kBigBits = 0x4b400000;
+alignas(16) inline constexpr int32_t kMinimumStart[4] = {kBigBits >> kDotLowBits, kBigBits >> kDotLowBits,
+                                                         kBigBits >> kDotLowBits, kBigBits >> kDotLowBits};
+
+template <int R, int lane, int other>
+[[gnu::always_inline]] inline void add_minimums(const std::byte* sums, int64_t apart, const int8x16_t (&m)[2][kQuads],
+                                                int32x4_t (&out)[R][kQuads]) {
 #pragma GCC unroll 4
-    for (int i = 0; i < 4; ++i) m[i] = Source::minimums(group, i, n);
-    sum = add_dot<3>(add_dot<2>(add_dot<1>(add_dot<0>(sum, m[0], high), m[1], high), m[2], high), m[3], high);
-    sum = vshlq_n_s32(sum, kDotLowBits);
-    sum = add_dot<3>(add_dot<2>(add_dot<1>(add_dot<0>(sum, m[0], low), m[1], low), m[2], low), m[3], low);
+  for (int r = 0; r < R; ++r) {
+    int8x16_t x = load_s8(sums + r * apart);
+    dot_in_order<lane>(out[r][0], m[0][0], x);
+    dot_in_order<lane>(out[r][1], m[0][1], x);
+    dot_in_order<other>(out[r][0], m[1][0], x);
+    dot_in_order<other>(out[r][1], m[1][1], x);
   }
-  return vsubq_f32(vreinterpretq_f32_s32(sum), vdupq_n_f32(kBig));
+}
+
+template <class Source, int R>
+[[gnu::always_inline]] inline void minimum_sums(const std::byte* tile, const std::byte* group,
+                                                float32x4_t (&out)[R][kQuads]) {
+  int32x4_t sums[R][kQuads];
+  int8x16_t m[Source::kHalves][2][kQuads];
+#pragma GCC unroll 8
+  for (int i = 0; i < R * kQuads; ++i)
+    load_in_order(sums[i / kQuads][i % kQuads], reinterpret_cast<const std::byte*>(kMinimumStart));
+#pragma GCC unroll 8
+  for (int i = 0; i < Source::kHalves * 4; ++i) m[i / 4][i % 4 / 2][i % 2] = Source::minimums(group, i / 2, i % 2);
+  using At = DotRows<R>;
+  if constexpr (Source::kHalves == 1) {
+    add_minimums<R, 2, 3>(tile + At::kSums32, 16, m[0], sums);
+  } else {
+    add_minimums<R, 0, 1>(tile + At::kSums16 + 16, 32, m[0], sums);
+    add_minimums<R, 2, 3>(tile + At::kSums16 + 16, 32, m[1], sums);
+  }
+#pragma GCC unroll 8
+  for (int i = 0; i < R * kQuads; ++i) {
+    int32x4_t& sum = sums[i / kQuads][i % kQuads];
+    sum = vshlq_n_s32(sum, kDotLowBits);
+  }
+  if constexpr (Source::kHalves == 1) {
+    add_minimums<R, 0, 1>(tile + At::kSums32, 16, m[0], sums);
+  } else {
+    add_minimums<R, 0, 1>(tile + At::kSums16, 32, m[0], sums);
+    add_minimums<R, 2, 3>(tile + At::kSums16, 32, m[1], sums);
+  }
+#pragma GCC unroll 8
+  for (int i = 0; i < R * kQuads; ++i) {
+    out[i / kQuads][i % kQuads] =
+        vsubq_f32(vreinterpretq_f32_s32(sums[i / kQuads][i % kQuads]), vdupq_n_f32(kBig));
+  }
 }
 
 // sums [R][8] += a group of R rows times that of a panel.
 template <class Source, int R>
 [[gnu::always_inline]] inline void multiply_group(const std::byte* tile, const std::byte* group, float* sums) {
-  float32x4_t first[R][kQuads];
+  float32x4_t first[R][kQuads], total[R][kQuads];
   if constexpr (Source::kExact) {
     exact_sums<Source, R>(tile + DotRows<R>::kValues, group, first);
   } else {
@@ -156,18 +186,28 @@ template <class Source, int R>
 #pragma GCC unroll 8
     for (int i = 0; i < R * kQuads; ++i) first[i / kQuads][i % kQuads] = vcvtq_f32_s32(whole[i / kQuads][i % kQuads]);
   }
-  float32x4_t factor[kQuads], least[kQuads], of_rows = load_f32(tile);
+  float32x4_t factor[kQuads], of_rows = load_f32(tile);
   Source::factors(group, factor);
-  if constexpr (Source::kMins) Source::minimum_factors(group, least);
+#pragma GCC unroll 8
+  for (int i = 0; i < R * kQuads; ++i) {  // what was stored last is loaded again, not kept elsewhere
+    load_in_order(total[i / kQuads][i % kQuads], reinterpret_cast<const std::byte*>(sums + 4 * i));
+  }
 #pragma GCC unroll 8
   for (int i = 0; i < R * kQuads; ++i) {
     int r = i / kQuads, n = i % kQuads;
-    float of_row = vgetq_lane_f32(of_rows, r);
-    float32x4_t sum = vfmaq_f32(vld1q_f32(sums + 4 * i), first[r][n], vmulq_n_f32(factor[n], of_row));
-    if constexpr (Source::kMins)
-      sum = vfmsq_f32(sum, minimum_sums<Source, R>(tile, r, n, group), vmulq_n_f32(least[n], of_row));
-    vst1q_f32(sums + 4 * i, sum);
+    total[r][n] = vfmaq_f32(total[r][n], first[r][n], vmulq_n_f32(factor[n], vgetq_lane_f32(of_rows, r)));
   }
+  if constexpr (Source::kMins) {
+    minimum_sums<Source, R>(tile, group, first);
+    Source::minimum_factors(group, factor);
+#pragma GCC unroll 8
+    for (int i = 0; i < R * kQuads; ++i) {
+      int r = i / kQuads, n = i % kQuads;
+      total[r][n] = vfmsq_f32(total[r][n], first[r][n], vmulq_n_f32(factor[n], vgetq_lane_f32(of_rows, r)));
+    }
+  }
+#pragma GCC unroll 8
+  for (int i = 0; i < R * kQuads; ++i) vst1q_f32(sums + 4 * i, total[i / kQuads][i % kQuads]);
 }
 
 }  // namespace
