@@ -76,6 +76,14 @@ void pack_rows(const std::byte* const (&rows)[kPanel], std::byte* out, int64_t b
 // Codes as the file pairs them: a byte has a code of an even span low and of the odd span after it high. Vectors
 // [pair of spans][step][pair of outputs]; scales [pair of spans][output][even, odd span]: what a split row wants. Fifth
 // bits: vectors [pair of spans][step], from the top bit down [pair of outputs][even, odd span].
+//
+// Which bytes of the scales of a pair of spans are those of an even or odd span's outputs 0 to 3 and 4 to 7, as words.
+alignas(16) inline constexpr uint8_t kSpanScales[2][2][16] = {
+    {{0, 255, 255, 255, 2, 255, 255, 255, 4, 255, 255, 255, 6, 255, 255, 255},
+     {8, 255, 255, 255, 10, 255, 255, 255, 12, 255, 255, 255, 14, 255, 255, 255}},
+    {{1, 255, 255, 255, 3, 255, 255, 255, 5, 255, 255, 255, 7, 255, 255, 255},
+     {9, 255, 255, 255, 11, 255, 255, 255, 13, 255, 255, 255, 15, 255, 255, 255}}};
+
 template <class Stored, bool fifth>
 struct Q45K : SuperGroup<1, true, false> {
   static constexpr int64_t kBits = kCodes, kNibbles = kCodes + (fifth ? kSpans * kOneBitBytes : 0);
@@ -105,6 +113,10 @@ struct Q45K : SuperGroup<1, true, false> {
   static int64_t scale_index(int n, int subgroup) { return kScales + subgroup / 2 * 16 + 2 * n + subgroup % 2; }
   static void scales(const std::byte* group, int span, int, int32x4_t (&out)[2]) {
     uint8x16_t both = load_u8(group + kScales + span / 2 * 16);
+    if constexpr (!kMatrixProducts) {
+      for (int n = 0; n < 2; ++n) out[n] = vreinterpretq_s32_u8(vqtbl1q_u8(both, vld1q_u8(kSpanScales[span % 2][n])));
+      return;
+    }
     uint16x8_t wide = vmovl_u8(vget_low_u8(span % 2 == 0 ? vuzp1q_u8(both, both) : vuzp2q_u8(both, both)));
     out[0] = vreinterpretq_s32_u32(vmovl_u16(vget_low_u16(wide)));
     out[1] = vreinterpretq_s32_u32(vmovl_u16(vget_high_u16(wide)));

@@ -7,6 +7,8 @@
 namespace millrace::cpu {
 namespace {
 
+constexpr int kSideBySide = 2;  // up to so many rows
+
 // Instructions in the order they are written: g++ 12 left to itself moves products apart and runs out of registers.
 template <int lane>
 [[gnu::always_inline]] inline void dot_in_order(int32x4_t& sum, int8x16_t weights, int8x16_t row) {
@@ -17,39 +19,69 @@ template <int lane>
 }
 [[gnu::always_inline]] inline void clear_in_order(int32x4_t& sum) { asm volatile("movi %0.4s, #0" : "=w"(sum)); }
 
-// Subgroups times their scales. A subgroup is scaled while the next one's products start.
+// Four inputs of a row with those of eight outputs of several subgroups.
+template <int lane, int S>
+[[gnu::always_inline]] inline void add_four(const int8x16_t (&w)[S][4][kQuads], const int8x16_t (&x)[S],
+                                            int32x4_t (&sums)[S][kQuads]) {
+#pragma GCC unroll 2
+  for (int s = 0; s < S; ++s) {
+    dot_in_order<lane>(sums[s][0], w[s][lane][0], x[s]);
+    dot_in_order<lane>(sums[s][1], w[s][lane][1], x[s]);
+  }
+}
+
+// Subgroups times their scales. A subgroup is scaled while the next one's products start. A sum takes the next product
+// late, so few rows meet two subgroups at a time.
 template <class Source, int R>
 [[gnu::always_inline]] inline void scaled_sums(const std::byte* rows, const std::byte* group,
                                                int32x4_t (&whole)[R][kQuads]) {
-  constexpr int kSixteens = 16, kOfSubgroup = Source::kHalves == 2 ? 1 : 2;
-  int32x4_t sums[R][kQuads], scale[kQuads];
+  constexpr int kSixteens = 16, kOfSubgroup = Source::kHalves == 2 ? 1 : 2, kTogether = R <= kSideBySide ? 2 : 1;
+  int32x4_t sums[R][kTogether][kQuads], scale[kTogether][kQuads];
 #pragma GCC unroll 16
-  for (int i = 0; i < kSixteens; ++i) {
-    int8x16_t w[4][kQuads];
-    Source::values(group, i / 2, i % 2, w);
-#pragma GCC unroll 4
-    for (int r = 0; r < R; ++r) {
-      int8x16_t x = load_s8(rows + (i * R + r) * 16);
-      if (i % kOfSubgroup == 0) {
-        i == 0 ? clear_in_order(whole[r][0]) : scale_in_order(whole[r][0], sums[r][0], scale[0]);
-        i == 0 ? clear_in_order(whole[r][1]) : scale_in_order(whole[r][1], sums[r][1], scale[1]);
-        clear_in_order(sums[r][0]);
-        clear_in_order(sums[r][1]);
+  for (int i = 0; i < kSixteens; i += kTogether * kOfSubgroup) {
+#pragma GCC unroll 2
+    for (int j = 0; j < kOfSubgroup; ++j) {
+      int8x16_t w[kTogether][4][kQuads];
+#pragma GCC unroll 2
+      for (int s = 0; s < kTogether; ++s) {
+        int at = i + s * kOfSubgroup + j;
+        Source::values(group, at / 2, at % 2, w[s]);
       }
-      dot_in_order<0>(sums[r][0], w[0][0], x);
-      dot_in_order<0>(sums[r][1], w[0][1], x);
-      dot_in_order<1>(sums[r][0], w[1][0], x);
-      dot_in_order<1>(sums[r][1], w[1][1], x);
-      dot_in_order<2>(sums[r][0], w[2][0], x);
-      dot_in_order<2>(sums[r][1], w[2][1], x);
-      dot_in_order<3>(sums[r][0], w[3][0], x);
-      dot_in_order<3>(sums[r][1], w[3][1], x);
+#pragma GCC unroll 4
+      for (int r = 0; r < R; ++r) {
+        int8x16_t x[kTogether];
+#pragma GCC unroll 2
+        for (int s = 0; s < kTogether; ++s) {
+          x[s] = load_s8(rows + ((i + s * kOfSubgroup + j) * R + r) * 16);
+          if (j > 0) continue;
+          if (i > 0) {
+            scale_in_order(whole[r][0], sums[r][s][0], scale[s][0]);
+            scale_in_order(whole[r][1], sums[r][s][1], scale[s][1]);
+          } else if (s == 0) {
+            clear_in_order(whole[r][0]);
+            clear_in_order(whole[r][1]);
+          }
+          clear_in_order(sums[r][s][0]);
+          clear_in_order(sums[r][s][1]);
+        }
+        add_four<0>(w, x, sums[r]);
+        add_four<1>(w, x, sums[r]);
+        add_four<2>(w, x, sums[r]);
+        add_four<3>(w, x, sums[r]);
+      }
     }
-    if ((i + 1) % kOfSubgroup == 0) Source::scales(group, i / 2, kOfSubgroup == 1 ? i % 2 : 0, scale);
+#pragma GCC unroll 2
+    for (int s = 0; s < kTogether; ++s) {
+      int at = i + s * kOfSubgroup;
+      Source::scales(group, at / 2, kOfSubgroup == 1 ? at % 2 : 0, scale[s]);
+    }
   }
-#pragma GCC unroll 8
-  for (int i = 0; i < R * kQuads; ++i)
-    scale_in_order(whole[i / kQuads][i % kQuads], sums[i / kQuads][i % kQuads], scale[i % kQuads]);
+#pragma GCC unroll 16
+  for (int i = 0; i < R * kTogether; ++i) {
+    int r = i / kTogether, s = i % kTogether;
+    scale_in_order(whole[r][0], sums[r][s][0], scale[s][0]);
+    scale_in_order(whole[r][1], sums[r][s][1], scale[s][1]);
+  }
 }
 
 // The same by float32 arithmetic, which multiplies four numbers a cycle and pipe where MLA takes two cycles of one pipe.
