@@ -19,7 +19,7 @@ namespace {
 template <class F>
 struct PackedGroup {
   static constexpr int kHalves = F::kHalves;
-  static constexpr bool kMins = F::kMins, kExact = false;
+  static constexpr bool kMins = F::kMins, kExact = false, kWide = false;
 
   [[gnu::always_inline]] static void values(const std::byte* group, int span, int j, int8x16_t (&w)[4][kQuads]) {
 #pragma GCC unroll 4
@@ -44,24 +44,19 @@ struct PackedGroup {
 template <class F>
 struct WideGroup {
   static constexpr int kHalves = F::kHalves;
-  static constexpr int kSets = F::kExactSets;
-  static constexpr bool kMins = F::kMins, kExact = kSets > 0;
+  static constexpr int kSets = std::max(1, F::kExactSets);
+  static constexpr bool kMins = F::kMins, kExact = F::kExactSets > 0, kWide = true;
   static constexpr int64_t kSpanBytes = kHalves * 32 + 256, kFactors = kSpans * kSpanBytes;
   static constexpr int64_t kSumStart = kFactors + 32, kStarts = kSumStart + (kExact ? 16 : 0);
-  static constexpr int64_t kMinFactors = kStarts + kSets * 32, kMinimums = kMinFactors + 32;
+  static constexpr int64_t kMinFactors = kStarts + F::kExactSets * 32, kMinimums = kMinFactors + 32;
   static constexpr int64_t kBytes = kMins ? kMinimums + kHalves * 64 : kMinFactors;
 
-  [[gnu::always_inline]] static void values(const std::byte* group, int span, int j, int8x16_t (&w)[4][kQuads]) {
-    group += span * kSpanBytes + kHalves * 32 + j * 128;
-#pragma GCC unroll 8
-    for (int i = 0; i < 8; ++i) w[i / kQuads][i % kQuads] = load_s8(group + i * 16);
-  }
   [[gnu::always_inline]] static void eight_values(const std::byte* group, int i, int8x16_t (&w)[2][kQuads]) {
     group += i / 4 * kSpanBytes + kHalves * 32 + i % 4 * 64;
 #pragma GCC unroll 4
     for (int k = 0; k < 4; ++k) w[k / kQuads][k % kQuads] = load_s8(group + k * 16);
   }
-  static void float_scales(const std::byte* group, int span, int half, float32x4_t (&out)[kQuads]) {
+  static void scales(const std::byte* group, int span, int half, float32x4_t (&out)[kQuads]) {
     const std::byte* at = group + span * kSpanBytes + half * 32;
     out[0] = load_f32(at), out[1] = load_f32(at + 16);
   }

@@ -30,10 +30,10 @@ template <int lane, int S>
   }
 }
 
-// Subgroups times their scales. A subgroup is scaled while the next one's products start. A sum takes the next product
+// Subgroups of a packed panel times their scales. A subgroup is scaled while the next one's products start. A sum takes the next product
 // late, so few rows meet two subgroups at a time.
 template <class Source, int R>
-[[gnu::always_inline]] inline void scaled_sums(const std::byte* rows, const std::byte* group,
+[[gnu::always_inline]] inline void packed_sums(const std::byte* rows, const std::byte* group,
                                                int32x4_t (&whole)[R][kQuads]) {
   constexpr int kSixteens = 16, kOfSubgroup = Source::kHalves == 2 ? 1 : 2, kTogether = R <= kSideBySide ? 2 : 1;
   int32x4_t sums[R][kTogether][kQuads], scale[kTogether][kQuads];
@@ -84,11 +84,11 @@ template <class Source, int R>
   }
 }
 
-// The same by float32 arithmetic, which multiplies four numbers a cycle and pipe where MLA takes two cycles of one pipe.
-// A sum that starts at kStart is never negative, and its bits, read as a float32, are itself times 2^-149: no conversion.
-// Scales are kept times kScaleFactor; kStart times their sum is what a set of subgroups starts less. All of it is exact
-// as long as no sum of a set exceeds 2^24, so a group's subgroups are taken in as many sets as that takes; the sets'
-// sums are added last, rounded once, as an integer would be.
+// Scales may be applied by float32 arithmetic, which multiplies four numbers a cycle and pipe where MLA takes two cycles
+// of one pipe. A sum that starts at kSumStart is never negative, and its bits, read as a float32, are itself times
+// 2^-149: no conversion. Scales are kept times kScaleFactor; kSumStart times their sum is what a set of subgroups starts
+// less. All of it is exact as long as no sum of a set exceeds 2^24, so a group's subgroups are taken in as many sets as
+// that takes; the sets' sums are added last, rounded once, as an integer would be.
 constexpr float kScaleFactor = 0x1p121f, kAfterScales = 0x1p28f;  // 121 + 28 = 149
 
 [[gnu::always_inline]] inline void scale_in_order(float32x4_t& whole, int32x4_t sum, float32x4_t scale) {
@@ -99,16 +99,37 @@ template <class T>
   asm volatile("ldr %q0, %1" : "=w"(to) : "m"(*reinterpret_cast<const std::byte(*)[16]>(from)));
 }
 
-template <class Source, int R>
-[[gnu::always_inline]] inline void exact_sums(const std::byte* rows, const std::byte* group,
-                                              float32x4_t (&first)[R][kQuads]) {
+// What a subgroup's sums, and a set's, start from.
+template <class Source>
+[[gnu::always_inline]] inline void start_sums(const std::byte* group, int32x4_t (&sums)[kQuads]) {
+  if constexpr (Source::kExact) {
+    load_in_order(sums[0], group + Source::kSumStart);
+    load_in_order(sums[1], group + Source::kSumStart);
+  } else {
+    clear_in_order(sums[0]);
+    clear_in_order(sums[1]);
+  }
+}
+template <class Source>
+[[gnu::always_inline]] inline void start_set(const std::byte* group, int set, float32x4_t (&whole)[kQuads]) {
+  load_in_order(whole[0], group + Source::kStarts + set * 32);
+  load_in_order(whole[1], group + Source::kStarts + set * 32 + 16);
+}
+template <class Source>
+[[gnu::always_inline]] inline void start_set(const std::byte*, int, int32x4_t (&whole)[kQuads]) {
+  clear_in_order(whole[0]);
+  clear_in_order(whole[1]);
+}
+
+// Subgroups of a wide panel times their scales, eight inputs at a time: [set][R][2], of integers or, exact, of floats.
+template <class Source, int R, class T>
+[[gnu::always_inline]] inline void wide_sums(const std::byte* rows, const std::byte* group,
+                                             T (&whole)[Source::kSets][R][kQuads]) {
   constexpr int kEights = 32, kOfSubgroup = Source::kHalves == 2 ? 2 : 4, kOfSet = kEights / Source::kSets;
-  const std::byte* start = group + Source::kSumStart;
-  float32x4_t whole[Source::kSets][R][kQuads], scale[kQuads];
+  T scale[kQuads];
   int32x4_t sums[R][kQuads];
 #pragma GCC unroll 32
   for (int i = 0; i < kEights; ++i) {
-    int set = i / kOfSet;
     int8x16_t w[2][kQuads];
     Source::eight_values(group, i, w);
 #pragma GCC unroll 4
@@ -120,12 +141,8 @@ template <class Source, int R>
           scale_in_order(whole[before][r][0], sums[r][0], scale[0]);
           scale_in_order(whole[before][r][1], sums[r][1], scale[1]);
         }
-        if (i % kOfSet == 0) {
-          load_in_order(whole[set][r][0], group + Source::kStarts + set * 32);
-          load_in_order(whole[set][r][1], group + Source::kStarts + set * 32 + 16);
-        }
-        load_in_order(sums[r][0], start);
-        load_in_order(sums[r][1], start);
+        if (i % kOfSet == 0) start_set<Source>(group, i / kOfSet, whole[i / kOfSet][r]);
+        start_sums<Source>(group, sums[r]);
       }
       if (i % 2 == 0) {
         dot_in_order<0>(sums[r][0], w[0][0], x);
@@ -139,15 +156,38 @@ template <class Source, int R>
         dot_in_order<3>(sums[r][1], w[1][1], x);
       }
     }
-    if ((i + 1) % kOfSubgroup == 0) Source::float_scales(group, i / 4, kOfSubgroup == 2 ? i % 4 / 2 : 0, scale);
+    if ((i + 1) % kOfSubgroup == 0) Source::scales(group, i / 4, kOfSubgroup == 2 ? i % 4 / 2 : 0, scale);
   }
+#pragma GCC unroll 4
+  for (int r = 0; r < R; ++r) {
+    scale_in_order(whole[Source::kSets - 1][r][0], sums[r][0], scale[0]);
+    scale_in_order(whole[Source::kSets - 1][r][1], sums[r][1], scale[1]);
+  }
+}
+
+// A group's subgroups times their scales, as floats.
+template <class Source, int R>
+[[gnu::always_inline]] inline void float_sums(const std::byte* rows, const std::byte* group,
+                                              float32x4_t (&out)[R][kQuads]) {
+  if constexpr (Source::kExact) {
+    float32x4_t whole[Source::kSets][R][kQuads];
+    wide_sums<Source, R>(rows, group, whole);
 #pragma GCC unroll 8
-  for (int i = 0; i < R * kQuads; ++i) {
-    int r = i / kQuads, n = i % kQuads;
-    scale_in_order(whole[Source::kSets - 1][r][n], sums[r][n], scale[n]);
-    float32x4_t sum = whole[0][r][n];
-    if constexpr (Source::kSets == 2) sum = vaddq_f32(sum, whole[Source::kSets - 1][r][n]);
-    first[r][n] = vmulq_n_f32(sum, kAfterScales);
+    for (int i = 0; i < R * kQuads; ++i) {
+      int r = i / kQuads, n = i % kQuads;
+      out[r][n] = whole[0][r][n];
+      if constexpr (Source::kSets == 2) out[r][n] = vaddq_f32(out[r][n], whole[Source::kSets - 1][r][n]);
+      out[r][n] = vmulq_n_f32(out[r][n], kAfterScales);
+    }
+  } else {
+    int32x4_t whole[1][R][kQuads];
+    if constexpr (Source::kWide) {
+      wide_sums<Source, R>(rows, group, whole);
+    } else {
+      packed_sums<Source, R>(rows, group, whole[0]);
+    }
+#pragma GCC unroll 8
+    for (int i = 0; i < R * kQuads; ++i) out[i / kQuads][i % kQuads] = vcvtq_f32_s32(whole[0][i / kQuads][i % kQuads]);
   }
 }
 
@@ -210,14 +250,7 @@ template <class Source, int R>
 template <class Source, int R>
 [[gnu::always_inline]] inline void multiply_group(const std::byte* tile, const std::byte* group, float* sums) {
   float32x4_t first[R][kQuads], total[R][kQuads];
-  if constexpr (Source::kExact) {
-    exact_sums<Source, R>(tile + DotRows<R>::kValues, group, first);
-  } else {
-    int32x4_t whole[R][kQuads];
-    scaled_sums<Source, R>(tile + DotRows<R>::kValues, group, whole);
-#pragma GCC unroll 8
-    for (int i = 0; i < R * kQuads; ++i) first[i / kQuads][i % kQuads] = vcvtq_f32_s32(whole[i / kQuads][i % kQuads]);
-  }
+  float_sums<Source, R>(tile + DotRows<R>::kValues, group, first);
   float32x4_t factor[kQuads], of_rows = load_f32(tile);
   Source::factors(group, factor);
 #pragma GCC unroll 8
