@@ -310,6 +310,7 @@ struct Q2K : SuperGroup<2, true, false> {
   static constexpr int64_t kNibbles = kCodes, kBytes = kNibbles + kSpans * kNibbleBytes,
                            kFileBytes = sizeof(layout::Q2K);
   static constexpr float kAfter = 1;
+  static constexpr int kExactSets = 1, kExactStart = 16 * 3 * 127;  // times 15, sixteen of them: 1,463,040
 
   static void values(const std::byte* group, int span, int pair, int j, int8x16_t (&out)[2]) {
     uint8x16_t both = nibbles(group + kNibbles + span * kNibbleBytes, pair, j);
@@ -342,6 +343,8 @@ struct Q3K : SuperGroup<2, false, true> {
   static constexpr int64_t kNibbles = kCodes, kBytes = kNibbles + kSpans * kNibbleBytes,
                            kFileBytes = sizeof(layout::Q3K);
   static constexpr float kAfter = 1.0f / 16;
+  // Everything is a multiple of 16; a sixteenth of it, times 32, sixteen of them: 4,161,536.
+  static constexpr int kExactSets = 1, kExactStart = 16 * 64 * 127;
 
   static void values(const std::byte* group, int span, int pair, int j, int8x16_t (&out)[2]) {
     uint8x16_t both = nibbles(group + kNibbles + span * kNibbleBytes, pair, j);
