@@ -1,6 +1,6 @@
 // Products of rows with weights of 16 or 32 bits in float32 arithmetic (f32_tile.h). Weights lie in blocks of sixteen
-// outputs, [inputs][16]. Rows are prepared in tiles of eight, [inputs][8]; a last tile of up to four has room for four,
-// two or one, [inputs / 4][rows][4].
+// outputs, [inputs][16]. Rows are prepared in tiles of eight, [inputs][8]; a last tile of up to four lies as
+// [inputs / 4][rows][4].
 //
 // With float16 weights rows are rounded to float16 after a power of two has brought their largest value near the top of
 // its range: products are exact, and the bits are those of the widening product (i8mm).
@@ -73,7 +73,7 @@ struct WideLinear {
     return (rows + kTileRows - 1) / kTileRows * tile_floats(cols) * 4;
   }
   // Rows a tile has room for.
-  static int64_t room(int64_t rows) { return rows > 4 ? kTileRows : rows > 2 ? 4 : rows; }
+  static int64_t room(int64_t rows) { return rows > 4 ? kTileRows : rows; }
 
   static float32x4_t prepared(const float* row, int64_t k, int64_t cols, float factor) {
     float32x4_t x = load_some(row + k, cols - k);
@@ -139,7 +139,7 @@ struct WideLinear {
     const std::byte* block = part.weight->data + part.begin * inputs * kBytes;
     for (int64_t output = part.begin; output < part.end; output += kBlock, block += kBlock * inputs * kBytes) {
       float sums[Rows * kBlock] = {};
-      multiply_few<stored, Rows>(tile + kHead, block, inputs, sums);
+      multiply_few<stored, Rows>(tile + kHead, &block, 0, 1, inputs, sums);
       write(part, part.first_row, part.rows, output, tile, sums);
     }
   }
@@ -172,12 +172,18 @@ struct WideLinear {
     if (room_rows == kTileRows) {
       multiply_eight<true>(x, wide, kBlock, count, sums, kBlock);
       multiply_eight<true>(x, wide + 8, kBlock, count, sums + 8, kBlock);
-    } else if (room_rows == 4) {
-      multiply_few<Stored::f32, 4>(x, reinterpret_cast<const std::byte*>(wide), count, sums);
-    } else if (room_rows == 2) {
-      multiply_few<Stored::f32, 2>(x, reinterpret_cast<const std::byte*>(wide), count, sums);
-    } else {
-      multiply_few<Stored::f32, 1>(x, reinterpret_cast<const std::byte*>(wide), count, sums);
+      return;
+    }
+    const std::byte* w = reinterpret_cast<const std::byte*>(wide);
+    switch (room_rows) {
+      case 1:
+        return multiply_few<Stored::f32, 1>(x, &w, 0, 1, count, sums);
+      case 2:
+        return multiply_few<Stored::f32, 2>(x, &w, 0, 1, count, sums);
+      case 3:
+        return multiply_few<Stored::f32, 3>(x, &w, 0, 1, count, sums);
+      default:
+        return multiply_few<Stored::f32, 4>(x, &w, 0, 1, count, sums);
     }
   }
 
@@ -220,6 +226,8 @@ struct WideLinear {
         return few<1>(part, tiles);
       case 2:
         return few<2>(part, tiles);
+      case 3:
+        return few<3>(part, tiles);
       case 4:
         return few<4>(part, tiles);
       default:

@@ -44,11 +44,11 @@ constexpr int64_t stored_bytes(Stored stored) { return stored == Stored::f32 ? 4
   "zip1 v" #a ".8h, v31.8h, v20.8h\nzip2 v" #b ".8h, v31.8h, v20.8h\n" \
   "zip1 v" #c ".8h, v31.8h, v21.8h\nzip2 v" #d ".8h, v31.8h, v21.8h\n"
 
-// Four outputs of an input of one, two or four rows, v16-19, into their sums.
+// Four outputs of an input of one to four rows, v16-19, into their sums.
 #define MILLRACE_ROWS1(s0, s1, s2, s3, w, lane) MILLRACE_FMLA(s0, w, 16, lane)
 #define MILLRACE_ROWS2(s0, s1, s2, s3, w, lane) MILLRACE_FMLA(s0, w, 16, lane) MILLRACE_FMLA(s1, w, 17, lane)
-#define MILLRACE_ROWS4(s0, s1, s2, s3, w, lane) \
-  MILLRACE_ROWS2(s0, s1, s2, s3, w, lane) MILLRACE_FMLA(s2, w, 18, lane) MILLRACE_FMLA(s3, w, 19, lane)
+#define MILLRACE_ROWS3(s0, s1, s2, s3, w, lane) MILLRACE_ROWS2(s0, s1, s2, s3, w, lane) MILLRACE_FMLA(s2, w, 18, lane)
+#define MILLRACE_ROWS4(s0, s1, s2, s3, w, lane) MILLRACE_ROWS3(s0, s1, s2, s3, w, lane) MILLRACE_FMLA(s3, w, 19, lane)
 #define MILLRACE_INPUT(rows, w0, w1, w2, w3, lane) \
   rows(0, 4, 8, 12, w0, lane) rows(1, 5, 9, 13, w1, lane) rows(2, 6, 10, 14, w2, lane) rows(3, 7, 11, 15, w3, lane)
 #define MILLRACE_TWO_INPUTS(rows, widen, lane0, lane1) \
@@ -56,6 +56,7 @@ constexpr int64_t stored_bytes(Stored stored) { return stored == Stored::f32 ? 4
   MILLRACE_INPUT(rows, 22, 23, 24, 25, lane0) MILLRACE_INPUT(rows, 26, 27, 28, 29, lane1)
 #define MILLRACE_INPUTS1 "ldr q16, [%[x]], #16\n"
 #define MILLRACE_INPUTS2 "ldp q16, q17, [%[x]], #32\n"
+#define MILLRACE_INPUTS3 MILLRACE_INPUTS2 "ldr q18, [%[x]], #16\n"
 #define MILLRACE_INPUTS4 MILLRACE_INPUTS2 "ldp q18, q19, [%[x]], #32\n"
 
 #define MILLRACE_LOAD_ROW(s0, s1, s2, s3, at) \
@@ -64,7 +65,8 @@ constexpr int64_t stored_bytes(Stored stored) { return stored == Stored::f32 ? 4
   "stp q" #s0 ", q" #s1 ", [%[sums], #" #at "]\nstp q" #s2 ", q" #s3 ", [%[sums], #" #at " + 32]\n"
 #define MILLRACE_SUMS1(each) each(0, 1, 2, 3, 0)
 #define MILLRACE_SUMS2(each) MILLRACE_SUMS1(each) each(4, 5, 6, 7, 64)
-#define MILLRACE_SUMS4(each) MILLRACE_SUMS2(each) each(8, 9, 10, 11, 128) each(12, 13, 14, 15, 192)
+#define MILLRACE_SUMS3(each) MILLRACE_SUMS2(each) each(8, 9, 10, 11, 128)
+#define MILLRACE_SUMS4(each) MILLRACE_SUMS3(each) each(12, 13, 14, 15, 192)
 
 // What lies `ahead` of the weights is asked for: a line for every two inputs of 16 bits, or for every one of 32.
 #define MILLRACE_AHEAD2 "prfm pldl1keep, [%[ahead]]\nprfm pldl1keep, [%[ahead], #64]\nadd %[ahead], %[ahead], #128\n"
@@ -76,28 +78,38 @@ constexpr int64_t stored_bytes(Stored stored) { return stored == Stored::f32 ? 4
   asm volatile("dup v31.4s, %w[mask]\n"                                                                      \
                each_sum(MILLRACE_LOAD_ROW)                                                                   \
                "1:\n"                                                                                        \
+               "ldr %[w], [%[pieces]], #8\n"                                                                 \
+               "mov %[left], %[steps]\n"                                                                     \
+               "add %[w], %[w], %[from]\n"                                                                   \
+               "add %[ahead], %[w], #1024\n"                                                                 \
+               "2:\n"                                                                                        \
                inputs fetch                                                                                  \
                MILLRACE_TWO_INPUTS(rows, widen, 0, 1) MILLRACE_TWO_INPUTS(rows, widen, 2, 3)                 \
-               "subs %[steps], %[steps], #1\n"                                                               \
+               "subs %[left], %[left], #1\n"                                                                 \
+               "b.ne 2b\n"                                                                                   \
+               "subs %[count], %[count], #1\n"                                                               \
                "b.ne 1b\n"                                                                                   \
                each_sum(MILLRACE_STORE_ROW)                                                                  \
-               : [x] "+&r"(x), [w] "+&r"(w), [steps] "+&r"(steps), [ahead] "+&r"(ahead)                      \
-               : [sums] "r"(sums), [mask] "r"(mask)                                                          \
+               : [x] "+&r"(x), [pieces] "+&r"(pieces), [count] "+&r"(count), [w] "=&r"(w),                   \
+                 [ahead] "=&r"(ahead), [left] "=&r"(left)                                                    \
+               : [sums] "r"(sums), [mask] "r"(mask), [steps] "r"(inputs_each / kStep), [from] "r"(from)      \
                : "cc", "memory", "v0", "v1", "v2", "v3", "v4", "v5", "v6", "v7", "v8", "v9", "v10", "v11",   \
                  "v12", "v13", "v14", "v15", "v16", "v17", "v18", "v19", "v20", "v21", "v22", "v23", "v24",  \
                  "v25", "v26", "v27", "v28", "v29", "v31")
 
-// sums [Rows][16] += x [inputs / 4][Rows][4] x a block's inputs [inputs][16]; inputs a multiple of kStep, at least one.
+// sums [Rows][16] += x [inputs / 4][Rows][4] x w [inputs][16], which lies in `count` pieces of inputs_each inputs, a
+// multiple of kStep, `from` bytes after where the pointers say.
 template <Stored stored, int Rows>
-inline void multiply_few(const float* x, const std::byte* w, int64_t inputs, float* sums) {
-  constexpr int64_t kAhead = 1024;
+inline void multiply_few(const float* x, const std::byte* const* pieces, int64_t from, int64_t count,
+                         int64_t inputs_each, float* sums) {
   const uint32_t mask = stored == Stored::f16 ? 0x8fffffffu : 0;
-  const std::byte* ahead = w + kAhead;
-  int64_t steps = inputs / kStep;
-  static_assert(Rows == 1 || Rows == 2 || Rows == 4);
-#define MILLRACE_FEW_OF(widen, fetch)                                                     \
-  if constexpr (Rows == 1) MILLRACE_FEW(MILLRACE_ROWS1, MILLRACE_INPUTS1, MILLRACE_SUMS1, widen, fetch); \
-  if constexpr (Rows == 2) MILLRACE_FEW(MILLRACE_ROWS2, MILLRACE_INPUTS2, MILLRACE_SUMS2, widen, fetch); \
+  const std::byte *w, *ahead;
+  int64_t left;
+  static_assert(Rows >= 1 && Rows <= 4);
+#define MILLRACE_FEW_OF(widen, fetch)                                                                               \
+  if constexpr (Rows == 1) MILLRACE_FEW(MILLRACE_ROWS1, MILLRACE_INPUTS1, MILLRACE_SUMS1, widen, fetch);            \
+  if constexpr (Rows == 2) MILLRACE_FEW(MILLRACE_ROWS2, MILLRACE_INPUTS2, MILLRACE_SUMS2, widen, fetch);            \
+  if constexpr (Rows == 3) MILLRACE_FEW(MILLRACE_ROWS3, MILLRACE_INPUTS3, MILLRACE_SUMS3, widen, fetch);            \
   if constexpr (Rows == 4) MILLRACE_FEW(MILLRACE_ROWS4, MILLRACE_INPUTS4, MILLRACE_SUMS4, widen, fetch)
   if constexpr (stored == Stored::f32) { MILLRACE_FEW_OF(MILLRACE_WIDEN_F32, MILLRACE_AHEAD4); }
   if constexpr (stored == Stored::f16) { MILLRACE_FEW_OF(MILLRACE_WIDEN_F16, MILLRACE_AHEAD2); }
@@ -149,6 +161,43 @@ inline void multiply_eight(const float* x, const float* w, int64_t w_stride, int
   } else {
     MILLRACE_EIGHT_LOOP(MILLRACE_FROM_ZERO);
   }
+}
+
+// Eight rows that lie apart instead of interleaved: v16-23 hold four inputs of each.
+#define MILLRACE_APART(w0, w1, lane) \
+  "ldp q" #w0 ", q" #w1 ", [%[w]]\n" \
+  "add %[w], %[w], %[w_stride]\n" \
+  MILLRACE_FMLA(0, w0, 16, lane) MILLRACE_FMLA(1, w1, 16, lane) MILLRACE_FMLA(2, w0, 17, lane) \
+  MILLRACE_FMLA(3, w1, 17, lane) MILLRACE_FMLA(4, w0, 18, lane) MILLRACE_FMLA(5, w1, 18, lane) \
+  MILLRACE_FMLA(6, w0, 19, lane) MILLRACE_FMLA(7, w1, 19, lane) MILLRACE_FMLA(8, w0, 20, lane) \
+  MILLRACE_FMLA(9, w1, 20, lane) MILLRACE_FMLA(10, w0, 21, lane) MILLRACE_FMLA(11, w1, 21, lane) \
+  MILLRACE_FMLA(12, w0, 22, lane) MILLRACE_FMLA(13, w1, 22, lane) MILLRACE_FMLA(14, w0, 23, lane) \
+  MILLRACE_FMLA(15, w1, 23, lane)
+
+// sums [8][stride], eight of each, = x [8][Apart] x w [count][w_stride], eight of each; count a multiple of 4.
+template <int64_t Apart>
+inline void multiply_eight_apart(const float* x, const float* w, int64_t w_stride, int64_t count, float* sums,
+                                 int64_t stride) {
+  asm volatile(MILLRACE_EACH_ROW(MILLRACE_ZERO_PAIR)
+               "1:\n"
+               "ldr q16, [%[x]]\n"
+               "ldr q17, [%[x], %[apart]]\n"
+               "ldr q18, [%[x], %[apart] * 2]\n"
+               "ldr q19, [%[x], %[apart] * 3]\n"
+               "ldr q20, [%[x], %[apart] * 4]\n"
+               "ldr q21, [%[x], %[apart] * 5]\n"
+               "ldr q22, [%[x], %[apart] * 6]\n"
+               "ldr q23, [%[x], %[apart] * 7]\n"
+               "add %[x], %[x], #16\n"
+               MILLRACE_APART(24, 25, 0) MILLRACE_APART(26, 27, 1) MILLRACE_APART(28, 29, 2) MILLRACE_APART(30, 31, 3)
+               "subs %[count], %[count], #4\n"
+               "b.gt 1b\n"
+               MILLRACE_EACH_ROW(MILLRACE_STORE_PAIR)
+               : [x] "+&r"(x), [w] "+&r"(w), [count] "+&r"(count), [sums] "+&r"(sums)
+               : [w_stride] "r"(w_stride * 4), [stride] "r"(stride * 4), [apart] "i"(Apart * 4)
+               : "cc", "memory", "v0", "v1", "v2", "v3", "v4", "v5", "v6", "v7", "v8", "v9", "v10", "v11", "v12",
+                 "v13", "v14", "v15", "v16", "v17", "v18", "v19", "v20", "v21", "v22", "v23", "v24", "v25", "v26",
+                 "v27", "v28", "v29", "v30", "v31");
 }
 // clang-format on
 
