@@ -80,7 +80,7 @@ struct BlockAttention {
 
   // Blocks [first, end) of the chunk, of which somebody sees something.
   struct Blocks {
-    const std::byte* at[kChunkBlocks];
+    const std::byte* at[kChunkBlocks + 1];  // and what is read after them
     int32_t first, end;
   };
 
@@ -95,6 +95,7 @@ struct BlockAttention {
   static void find_keys(const AttendChunk& chunk, const Room& room, Blocks& blocks) {
     if (stores_blocks(*chunk.kv)) {
       for (int32_t b = blocks.first; b < blocks.end; ++b) blocks.at[b] = find_block(chunk.keys, b, chunk.k_dim);
+      blocks.at[blocks.end] = find_block(chunk.values, blocks.first, chunk.v_dim);
       return;
     }
     for (int32_t b = blocks.first; b < blocks.end; ++b) {
@@ -107,6 +108,7 @@ struct BlockAttention {
           to[i * kTokens + t] = from != nullptr ? reinterpret_cast<const uint16_t*>(from)[i] : uint16_t{0};
       }
     }
+    blocks.at[blocks.end] = blocks.at[blocks.first];
   }
 
   // Values that were never written, or are not of this chunk, are made zero: a weight of zero would not save a sum from
@@ -134,6 +136,7 @@ struct BlockAttention {
       }
       blocks.at[b] = reinterpret_cast<const std::byte*>(to);
     }
+    blocks.at[blocks.end] = blocks.at[blocks.first];
   }
 
   [[gnu::always_inline]] static void widen_eight(const uint16_t* from, float* to) {
@@ -246,6 +249,7 @@ struct BlockAttention {
     }
     seen.first = std::max(blocks.first, begin / kTokens);
     seen.end = std::min(blocks.end, (end + kTokens - 1) / kTokens);
+    if (seen.end < blocks.end) seen.at[seen.end] = blocks.at[blocks.end];
     return seen;
   }
 
@@ -347,7 +351,7 @@ struct BlockAttention {
     keys.end = (chunk.positions + kTokens - 1) / kTokens;
     keys.first = std::min(keys.end, *std::min_element(chunk.begin, chunk.begin + chunk.queries) / kTokens);
     Blocks values = keys;
-    find_keys(chunk, room, keys);
+    if (keys.first < keys.end) find_keys(chunk, room, keys);
     // Tiles of eight, and what is left, if it is few, by up to four.
     int32_t wide = 0;
     while (chunk.queries - wide > kFewQueries) wide = std::min(wide + static_cast<int32_t>(kTileRows), chunk.queries);
@@ -366,7 +370,7 @@ struct BlockAttention {
                                       fetches);
       });
     }
-    find_values(chunk, room, values);
+    if (values.first < values.end) find_values(chunk, room, values);
     if (wide > 0) widen_values(values, chunk.v_dim, room.wide);
     for (int32_t q = 0; q < wide; q += kTileRows) {
       const int32_t count = std::min(static_cast<int32_t>(kTileRows), wide - q);

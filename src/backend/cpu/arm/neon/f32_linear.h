@@ -40,6 +40,7 @@ template <Stored stored>
 struct WideLinear {
   static constexpr int64_t kBytes = stored_bytes(stored);
   static constexpr int64_t kWideInputs = 256;  // widened at a time: they and a tile's stay in the first cache
+  static constexpr int64_t kAheadBytes = 1024;  // how far ahead of one to four rows memory is asked for
   static constexpr int64_t kHead = 16;         // floats before a tile: what undoes its rows' factors
 
   static int64_t padded(int64_t inputs) { return (inputs + kStep - 1) / kStep * kStep; }
@@ -139,7 +140,8 @@ struct WideLinear {
     const std::byte* block = part.weight->data + part.begin * inputs * kBytes;
     for (int64_t output = part.begin; output < part.end; output += kBlock, block += kBlock * inputs * kBytes) {
       float sums[Rows * kBlock] = {};
-      multiply_few<stored, Rows>(tile + kHead, &block, 0, 1, inputs, sums);
+      const std::byte* pieces[] = {block, block + kAheadBytes};
+      multiply_few<stored, Rows>(tile + kHead, pieces, 0, 1, inputs, sums);
       write(part, part.first_row, part.rows, output, tile, sums);
     }
   }
@@ -174,16 +176,16 @@ struct WideLinear {
       multiply_eight<true>(x, wide + 8, kBlock, count, sums + 8, kBlock);
       return;
     }
-    const std::byte* w = reinterpret_cast<const std::byte*>(wide);
+    const std::byte* w[] = {reinterpret_cast<const std::byte*>(wide), reinterpret_cast<const std::byte*>(wide)};
     switch (room_rows) {
       case 1:
-        return multiply_few<Stored::f32, 1>(x, &w, 0, 1, count, sums);
+        return multiply_few<Stored::f32, 1>(x, w, 0, 1, count, sums);
       case 2:
-        return multiply_few<Stored::f32, 2>(x, &w, 0, 1, count, sums);
+        return multiply_few<Stored::f32, 2>(x, w, 0, 1, count, sums);
       case 3:
-        return multiply_few<Stored::f32, 3>(x, &w, 0, 1, count, sums);
+        return multiply_few<Stored::f32, 3>(x, w, 0, 1, count, sums);
       default:
-        return multiply_few<Stored::f32, 4>(x, &w, 0, 1, count, sums);
+        return multiply_few<Stored::f32, 4>(x, w, 0, 1, count, sums);
     }
   }
 

@@ -68,7 +68,7 @@ constexpr int64_t stored_bytes(Stored stored) { return stored == Stored::f32 ? 4
 #define MILLRACE_SUMS3(each) MILLRACE_SUMS2(each) each(8, 9, 10, 11, 128)
 #define MILLRACE_SUMS4(each) MILLRACE_SUMS3(each) each(12, 13, 14, 15, 192)
 
-// What lies `ahead` of the weights is asked for: a line for every two inputs of 16 bits, or for every one of 32.
+// What is read next is asked for: a line for every two inputs of 16 bits, or for every one of 32.
 #define MILLRACE_AHEAD2 "prfm pldl1keep, [%[ahead]]\nprfm pldl1keep, [%[ahead], #64]\nadd %[ahead], %[ahead], #128\n"
 #define MILLRACE_AHEAD4 \
   "prfm pldl1keep, [%[ahead]]\nprfm pldl1keep, [%[ahead], #64]\n" \
@@ -79,9 +79,10 @@ constexpr int64_t stored_bytes(Stored stored) { return stored == Stored::f32 ? 4
                each_sum(MILLRACE_LOAD_ROW)                                                                   \
                "1:\n"                                                                                        \
                "ldr %[w], [%[pieces]], #8\n"                                                                 \
+               "ldr %[ahead], [%[pieces]]\n"                                                                 \
                "mov %[left], %[steps]\n"                                                                     \
                "add %[w], %[w], %[from]\n"                                                                   \
-               "add %[ahead], %[w], #1024\n"                                                                 \
+               "add %[ahead], %[ahead], %[from]\n"                                                           \
                "2:\n"                                                                                        \
                inputs fetch                                                                                  \
                MILLRACE_TWO_INPUTS(rows, widen, 0, 1) MILLRACE_TWO_INPUTS(rows, widen, 2, 3)                 \
@@ -98,7 +99,8 @@ constexpr int64_t stored_bytes(Stored stored) { return stored == Stored::f32 ? 4
                  "v25", "v26", "v27", "v28", "v29", "v31")
 
 // sums [Rows][16] += x [inputs / 4][Rows][4] x w [inputs][16], which lies in `count` pieces of inputs_each inputs, a
-// multiple of kStep, `from` bytes after where the pointers say.
+// multiple of kStep, `from` bytes after where the pointers say. While a piece is read, what the pointer after its own
+// says is asked for; so there is one more pointer than pieces.
 template <Stored stored, int Rows>
 inline void multiply_few(const float* x, const std::byte* const* pieces, int64_t from, int64_t count,
                          int64_t inputs_each, float* sums) {
