@@ -14,9 +14,9 @@
 namespace millrace::cpu {
 namespace {
 
-constexpr int32_t kTokens = static_cast<int32_t>(kBlock);         // of a block
+constexpr int32_t kTokens = static_cast<int32_t>(kBlock);  // of a block
 constexpr int32_t kChunkBlocks = kAttendChunk / kTokens;
-constexpr int32_t kFewQueries = 5;                                // as many as are not worth widening for
+constexpr int32_t kFewQueries = 5;  // as many as are not worth widening for
 
 inline bool has_blocks(const KvView& kv) { return kv.k_dim % kTokens == 0 && kv.v_dim % kTokens == 0; }
 inline bool stores_blocks(const KvView& kv) { return has_blocks(kv) && kv.page_tokens % kTokens == 0; }
@@ -73,8 +73,9 @@ struct BlockAttention {
     float* queries;      // of one tile
     float* sums;         // of one tile
     uint16_t* arranged;  // keys or values of the chunk where the cache does not keep blocks
-    static constexpr int64_t kBytes = (kAttendChunk * kHeadDim + (kAttendQueries + kTileRows) * kAttendChunk +
-                                       2 * kTileRows * kHeadDim) * 4 + kAttendChunk * kHeadDim * 2;
+    static constexpr int64_t kBytes =
+        (kAttendChunk * kHeadDim + (kAttendQueries + kTileRows) * kAttendChunk + 2 * kTileRows * kHeadDim) * 4 +
+        kAttendChunk * kHeadDim * 2;
   };
   static_assert(Room::kBytes <= kWorkerBytes / 2);
 
@@ -139,26 +140,28 @@ struct BlockAttention {
     blocks.at[blocks.end] = blocks.at[blocks.first];
   }
 
-  [[gnu::always_inline]] static void widen_eight(const uint16_t* from, float* to) {
+  // Eight numbers; the first four times 2^-112 times `unit`.
+  [[gnu::always_inline]] static void widen_eight(const uint16_t* from, float unit, float* to) {
     uint16x8_t x = vld1q_u16(from);
     if constexpr (stored == Stored::bf16) {
       vst1q_f32(to, vreinterpretq_f32_u16(vzip1q_u16(vdupq_n_u16(0), x)));
       vst1q_f32(to + 4, vreinterpretq_f32_u16(vzip2q_u16(vdupq_n_u16(0), x)));
     } else {
       int32x4_t bits = vshll_n_s16(vget_low_s16(vreinterpretq_s16_u16(x)), 13);
-      vst1q_f32(to, vreinterpretq_f32_s32(vandq_s32(bits, vdupq_n_s32(static_cast<int32_t>(0x8fffffffu)))));
+      bits = vandq_s32(bits, vdupq_n_s32(static_cast<int32_t>(0x8fffffffu)));
+      vst1q_f32(to, vmulq_n_f32(vreinterpretq_f32_s32(bits), unit));
       vst1q_f32(to + 4, vcvt_high_f32_f16(vreinterpretq_f16_u16(x)));
     }
   }
 
-  // Keys to [blocks][2][dimensions][8 tokens].
+  // Keys as they are to [blocks][2][dimensions][8 tokens].
   static void widen_keys(const Blocks& blocks, int32_t dim, float* wide) {
     for (int32_t b = blocks.first; b < blocks.end; ++b) {
       const uint16_t* from = reinterpret_cast<const uint16_t*>(blocks.at[b]);
       float* to = wide + b * kTokens * dim;
       for (int32_t i = 0; i < dim; ++i, from += kTokens, to += 8) {
-        widen_eight(from, to);
-        widen_eight(from + 8, to + dim * 8);
+        widen_eight(from, 0x1p112f, to);
+        widen_eight(from + 8, 0x1p112f, to + dim * 8);
       }
     }
   }
@@ -170,8 +173,8 @@ struct BlockAttention {
       for (int32_t i = 0; i < dim; i += kTokens) {
         float* to = wide + (i * kAttendChunk) + b * kTokens * 8;
         for (int32_t t = 0; t < kTokens; ++t, from += kTokens, to += 8) {
-          widen_eight(from, to);
-          widen_eight(from + 8, to + kAttendChunk * 8);
+          widen_eight(from, 1, to);
+          widen_eight(from + 8, 1, to + kAttendChunk * 8);
         }
       }
     }
@@ -186,40 +189,53 @@ struct BlockAttention {
     }
   }
 
-  // 2^x for x <= 0; exactly 0 from -127 down. Several at a time, or each step would wait for the last.
-  template <int Count>
-  [[gnu::always_inline]] static void exp2(float32x4_t (&x)[Count]) {
-    const float32x4_t magic = vdupq_n_f32(12582912.0f);  // adding it leaves round(x) in the low bits
-    float32x4_t n[Count], p[Count];
-#pragma GCC unroll 4
-    for (int i = 0; i < Count; ++i) x[i] = vmaxq_f32(x[i], vdupq_n_f32(-127.0f));
-#pragma GCC unroll 4
-    for (int i = 0; i < Count; ++i) n[i] = vaddq_f32(x[i], magic);
-#pragma GCC unroll 4
-    for (int i = 0; i < Count; ++i) x[i] = vmulq_n_f32(vsubq_f32(x[i], vsubq_f32(n[i], magic)), 0.693147181f);
-#pragma GCC unroll 4
-    for (int i = 0; i < Count; ++i) p[i] = vfmaq_f32(vdupq_n_f32(8.37312452e-3f), vdupq_n_f32(1.37805939e-3f), x[i]);
-#pragma GCC unroll 4
-    for (int i = 0; i < Count; ++i) p[i] = vfmaq_f32(vdupq_n_f32(4.16695364e-2f), p[i], x[i]);
-#pragma GCC unroll 4
-    for (int i = 0; i < Count; ++i) p[i] = vfmaq_f32(vdupq_n_f32(1.66664720e-1f), p[i], x[i]);
-#pragma GCC unroll 4
-    for (int i = 0; i < Count; ++i) p[i] = vfmaq_f32(vdupq_n_f32(4.99999851e-1f), p[i], x[i]);
-#pragma GCC unroll 4
-    for (int i = 0; i < Count; ++i) p[i] = vaddq_f32(vfmaq_f32(x[i], p[i], vmulq_f32(x[i], x[i])), vdupq_n_f32(1.0f));
-#pragma GCC unroll 4
-    for (int i = 0; i < Count; ++i) {
-      int32x4_t power = vshlq_n_s32(vreinterpretq_s32_f32(n[i]), 23);
-      x[i] = vreinterpretq_f32_s32(vaddq_s32(vreinterpretq_s32_f32(p[i]), power));
-    }
+  // A constant that an instruction adds to and overwrites comes from memory: loads are free here, copies are not.
+  static float32x4_t reload(const float32x4_t& constant) {
+    float32x4_t x;
+    asm volatile("ldr %q0, %1" : "=w"(x) : "m"(constant));
+    return x;
   }
+
+  // 2^x for x <= 0 to 2e-7; exactly 0 from -127 down. Four vectors at a time, or each step would wait for the last.
+  struct Exp2 {
+    float32x4_t least = vdupq_n_f32(-127.0f);
+    float32x4_t magic = vdupq_n_f32(12582912.0f);  // adding it leaves round(x) in the low bits
+    float32x4_t c[6] = {vdupq_n_f32(1.0f),
+                        vdupq_n_f32(6.931469776e-1f),
+                        vdupq_n_f32(2.402224208e-1f),
+                        vdupq_n_f32(5.550733744e-2f),
+                        vdupq_n_f32(9.671512659e-3f),
+                        vdupq_n_f32(1.326472694e-3f)};
+
+    [[gnu::always_inline]] void operator()(float32x4_t (&x)[4]) const {
+      float32x4_t n[4], p[4];
+#pragma GCC unroll 4
+      for (int i = 0; i < 4; ++i) x[i] = vmaxq_f32(x[i], least);
+#pragma GCC unroll 4
+      for (int i = 0; i < 4; ++i) n[i] = vaddq_f32(x[i], magic);
+#pragma GCC unroll 4
+      for (int i = 0; i < 4; ++i) x[i] = vsubq_f32(x[i], vsubq_f32(n[i], magic));
+#pragma GCC unroll 4
+      for (int i = 0; i < 4; ++i) p[i] = vfmaq_f32(reload(c[4]), x[i], c[5]);
+#pragma GCC unroll 4
+      for (int k = 3; k >= 0; --k) {
+#pragma GCC unroll 4
+        for (int i = 0; i < 4; ++i) p[i] = vfmaq_f32(reload(c[k]), x[i], p[i]);
+      }
+#pragma GCC unroll 4
+      for (int i = 0; i < 4; ++i) {
+        int32x4_t power = vshlq_n_s32(vreinterpretq_s32_f32(n[i]), 23);
+        x[i] = vreinterpretq_f32_s32(vaddq_s32(vreinterpretq_s32_f32(p[i]), power));
+      }
+    }
+  };
 
   // Scores of one query, [columns], a multiple of 16, become weights times kUnit, every four of them `step` floats
   // further.
   static void softmax(const AttendChunk& chunk, int32_t query, int32_t columns, float* scores, float* weights,
                       int32_t step) {
     constexpr float kLog2e = 1.44269504f;
-    apply_units(scores, columns, scores);
+    const Exp2 exp2;
     Scores of = finish_scores(chunk, query, columns, scores);
     const float32x4_t factor = vdupq_n_f32(of.factor * kLog2e);
     const float32x4_t offset = vdupq_n_f32(of.most == kNothing ? 0.0f : -of.most * kLog2e);
@@ -227,7 +243,7 @@ struct BlockAttention {
     for (int32_t j = 0; j < columns; j += 16) {
       float32x4_t x[4];
 #pragma GCC unroll 4
-      for (int i = 0; i < 4; ++i) x[i] = vfmaq_f32(offset, vld1q_f32(scores + j + 4 * i), factor);
+      for (int i = 0; i < 4; ++i) x[i] = vfmaq_f32(reload(offset), vld1q_f32(scores + j + 4 * i), factor);
       exp2(x);
 #pragma GCC unroll 4
       for (int i = 0; i < 4; ++i, weights += step) {
@@ -257,8 +273,8 @@ struct BlockAttention {
 
   // Weights: [columns / 4][Queries][4].
   template <int Queries>
-  static void score_few(const AttendChunk& chunk, const Blocks& blocks, const Room& room, int32_t first,
-                        float* weights, int32_t fetches) {
+  static void score_few(const AttendChunk& chunk, const Blocks& blocks, const Room& room, int32_t first, float* weights,
+                        int32_t fetches) {
     for (int32_t i = 0; i < chunk.k_dim; i += 4) {
 #pragma GCC unroll 4
       for (int q = 0; q < Queries; ++q)
@@ -271,7 +287,7 @@ struct BlockAttention {
       float sums[Queries * kBlock] = {};
       multiply_few<stored, Queries>(room.queries, blocks.at + b, 0, 1, chunk.k_dim, sums);
       for (int q = 0; q < Queries; ++q)
-        std::copy_n(sums + q * kBlock, kBlock, scores + q * kAttendChunk + b * kTokens);
+        apply_units(sums + q * kBlock, kTokens, scores + q * kAttendChunk + b * kTokens);
     }
     for (int q = 0; q < Queries; ++q)
       softmax(chunk, first + q, blocks.end * kTokens, scores + q * kAttendChunk, weights + 4 * q, 4 * Queries);
@@ -299,7 +315,7 @@ struct BlockAttention {
     for (int32_t q = 0; q < kTileRows; ++q) {
       float* to = room.queries + q * kHeadDim;
       for (int32_t i = 0; i < chunk.k_dim; i += 4)
-        vst1q_f32(to + i, q < count ? vmulq_n_f32(vld1q_f32(chunk.q[first + q] + i), kUnit) : vdupq_n_f32(0));
+        vst1q_f32(to + i, q < count ? vld1q_f32(chunk.q[first + q] + i) : vdupq_n_f32(0));
     }
     for (int32_t b = blocks.first; b < blocks.end; ++b) {
       chunk.ahead->fetch();

@@ -1,6 +1,6 @@
 // Products of rows with weights of 16 or 32 bits in float32 arithmetic (f32_tile.h). Weights lie in blocks of sixteen
-// outputs, [inputs][16]. Rows are prepared in tiles of eight, [inputs][8]; a last tile of up to four lies as
-// [inputs / 4][rows][4].
+// outputs, [inputs][16]. Rows are prepared in tiles of eight, [inputs][8]; a last tile of fewer lies as
+// [inputs / 4][rows][4], up to four rows and then the rest.
 //
 // With float16 weights rows are rounded to float16 after a power of two has brought their largest value near the top of
 // its range: products are exact, and the bits are those of the widening product (i8mm).
@@ -39,9 +39,9 @@ inline float f16_row_factor(const float* row, int64_t cols, float* undo) {
 template <Stored stored>
 struct WideLinear {
   static constexpr int64_t kBytes = stored_bytes(stored);
-  static constexpr int64_t kWideInputs = 256;  // widened at a time: they and a tile's stay in the first cache
+  static constexpr int64_t kWideInputs = 256;   // widened at a time: they and a tile's stay in the first cache
   static constexpr int64_t kAheadBytes = 1024;  // how far ahead of one to four rows memory is asked for
-  static constexpr int64_t kHead = 16;         // floats before a tile: what undoes its rows' factors
+  static constexpr int64_t kHead = 16;          // floats before a tile: what undoes its rows' factors
 
   static int64_t padded(int64_t inputs) { return (inputs + kStep - 1) / kStep * kStep; }
   static int64_t block_bytes(int64_t cols) { return padded(cols) * kBlock * kBytes; }
@@ -73,8 +73,8 @@ struct WideLinear {
   static int64_t prepared_bytes(int64_t rows, int64_t cols) {
     return (rows + kTileRows - 1) / kTileRows * tile_floats(cols) * 4;
   }
-  // Rows a tile has room for.
-  static int64_t room(int64_t rows) { return rows > 4 ? kTileRows : rows; }
+  // A tile with fewer than eight rows, or with the only eight there are, lies as up to four rows and the rest.
+  static bool is_split(int64_t rows, int64_t begin) { return rows - begin < kTileRows || rows == kTileRows; }
 
   static float32x4_t prepared(const float* row, int64_t k, int64_t cols, float factor) {
     float32x4_t x = load_some(row + k, cols - k);
@@ -84,19 +84,23 @@ struct WideLinear {
   }
 
   static void prepare(Tensor in, int64_t begin, int64_t end, std::byte* out) {
-    const int64_t room_rows = room(in.rows - begin), rows = end - begin, inputs = padded(in.cols);
+    const int64_t rows = end - begin, inputs = padded(in.cols);
+    const int64_t first = std::min<int64_t>(4, rows), rest = rows - first;
+    const bool split = is_split(in.rows, begin);
     float* undo = reinterpret_cast<float*>(out) + begin / kTileRows * tile_floats(in.cols);
     float* values = undo + kHead;
     float factor[kTileRows] = {};
     const float* row[kTileRows];
-    for (int64_t r = 0; r < room_rows; ++r) {
-      row[r] = in.row(begin + std::min(r, rows - 1));  // rows that are not there are not written
+    for (int64_t r = 0; r < rows; ++r) {
+      row[r] = in.row(begin + r);
       if constexpr (stored == Stored::f16) factor[r] = f16_row_factor(row[r], in.cols, undo + r);
     }
     for (int64_t k = 0; k < inputs; k += kStep) {
-      if (room_rows < kTileRows) {
-        for (int64_t r = 0; r < room_rows; ++r)
-          vst1q_f32(values + k * room_rows + r * kStep, prepared(row[r], k, in.cols, factor[r]));
+      if (split) {
+        for (int64_t r = 0; r < rows; ++r) {
+          float* to = r < 4 ? values + k * first + r * kStep : values + inputs * 4 + k * rest + (r - 4) * kStep;
+          vst1q_f32(to, prepared(row[r], k, in.cols, factor[r]));
+        }
         continue;
       }
 #pragma GCC unroll 2
@@ -134,14 +138,31 @@ struct WideLinear {
     }
   }
 
-  template <int Rows>
+  // Rows of a split tile by a piece of a block.
+  template <Stored as>
+  static void multiply_split(const float* x, int64_t inputs, int64_t rows, int64_t k, const std::byte* piece,
+                             int64_t count, float* sums) {
+    const std::byte* pieces[] = {piece, piece + kAheadBytes};
+    for (; rows > 0; x += inputs * 4, rows -= 4, sums += 4 * kBlock) {
+      switch (rows) {
+        case 1:
+          return multiply_few<as, 1>(x + k, pieces, 0, 1, count, sums);
+        case 2:
+          return multiply_few<as, 2>(x + k * 2, pieces, 0, 1, count, sums);
+        case 3:
+          return multiply_few<as, 3>(x + k * 3, pieces, 0, 1, count, sums);
+        default:
+          multiply_few<as, 4>(x + k * 4, pieces, 0, 1, count, sums);
+      }
+    }
+  }
+
   static void few(const LinearPart& part, const float* tile) {
     const int64_t inputs = padded(part.weight->cols);
     const std::byte* block = part.weight->data + part.begin * inputs * kBytes;
     for (int64_t output = part.begin; output < part.end; output += kBlock, block += kBlock * inputs * kBytes) {
-      float sums[Rows * kBlock] = {};
-      const std::byte* pieces[] = {block, block + kAheadBytes};
-      multiply_few<stored, Rows>(tile + kHead, pieces, 0, 1, inputs, sums);
+      float sums[kTileRows * kBlock] = {};
+      multiply_split<stored>(tile + kHead, inputs, part.rows, 0, block, inputs, sums);
       write(part, part.first_row, part.rows, output, tile, sums);
     }
   }
@@ -169,26 +190,6 @@ struct WideLinear {
     return wide;
   }
 
-  // A tile's sums of a piece of a block.
-  static void multiply_tile(const float* x, int64_t room_rows, const float* wide, int64_t count, float* sums) {
-    if (room_rows == kTileRows) {
-      multiply_eight<true>(x, wide, kBlock, count, sums, kBlock);
-      multiply_eight<true>(x, wide + 8, kBlock, count, sums + 8, kBlock);
-      return;
-    }
-    const std::byte* w[] = {reinterpret_cast<const std::byte*>(wide), reinterpret_cast<const std::byte*>(wide)};
-    switch (room_rows) {
-      case 1:
-        return multiply_few<Stored::f32, 1>(x, w, 0, 1, count, sums);
-      case 2:
-        return multiply_few<Stored::f32, 2>(x, w, 0, 1, count, sums);
-      case 3:
-        return multiply_few<Stored::f32, 3>(x, w, 0, 1, count, sums);
-      default:
-        return multiply_few<Stored::f32, 4>(x, w, 0, 1, count, sums);
-    }
-  }
-
   static void many(const LinearPart& part, const float* tiles) {
     const int64_t inputs = padded(part.weight->cols), floats = tile_floats(part.weight->cols);
     const int64_t count = (part.rows + kTileRows - 1) / kTileRows;
@@ -207,8 +208,16 @@ struct WideLinear {
           const std::byte* until = std::min(end, block + bytes * (t + 1) / count);
           for (const std::byte* at = block + bytes * t / count / 64 * 64; at < until; at += 64)
             __builtin_prefetch(at, 0, 2);
-          const int64_t room_rows = room(part.prepared_rows - part.first_row - t * kTileRows);
-          multiply_tile(tiles + t * floats + kHead + k * room_rows, room_rows, w, piece, sums + t * kTileRows * kBlock);
+          const int64_t row = part.first_row + t * kTileRows;
+          const float* x = tiles + t * floats + kHead;
+          float* sum = sums + t * kTileRows * kBlock;
+          if (is_split(part.prepared_rows, row)) {
+            multiply_split<Stored::f32>(x, inputs, part.prepared_rows - row, k, reinterpret_cast<const std::byte*>(w),
+                                        piece, sum);
+          } else {
+            multiply_eight<true>(x + k * kTileRows, w, kBlock, piece, sum, kBlock);
+            multiply_eight<true>(x + k * kTileRows, w + 8, kBlock, piece, sum + 8, kBlock);
+          }
         }
       }
       for (int64_t t = 0; t < count; ++t) {
@@ -223,18 +232,7 @@ struct WideLinear {
   static void product(const LinearPart& part) {
     const float* tiles =
         reinterpret_cast<const float*>(part.prepared) + part.first_row / kTileRows * tile_floats(part.weight->cols);
-    switch (part.rows <= 4 ? room(part.prepared_rows - part.first_row) : kTileRows) {
-      case 1:
-        return few<1>(part, tiles);
-      case 2:
-        return few<2>(part, tiles);
-      case 3:
-        return few<3>(part, tiles);
-      case 4:
-        return few<4>(part, tiles);
-      default:
-        return many(part, tiles);
-    }
+    part.rows <= kTileRows&& is_split(part.prepared_rows, part.first_row) ? few(part, tiles) : many(part, tiles);
   }
 
   static LinearKernel kernel() {

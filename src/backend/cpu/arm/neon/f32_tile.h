@@ -13,16 +13,16 @@
 namespace millrace::cpu {
 namespace {
 
-constexpr int64_t kBlock = 16;      // outputs
-constexpr int64_t kTileRows = 8;    // most
-constexpr int64_t kStep = 4;        // inputs are padded to a multiple of it
+constexpr int64_t kBlock = 16;    // outputs
+constexpr int64_t kTileRows = 8;  // most
+constexpr int64_t kStep = 4;      // inputs are padded to a multiple of it
 
 // How weights are kept.
 enum class Stored : uint8_t {
   f32,
-  f16,         // widened to the number times 2^-112 (see f16_linear.h)
-  f16_as_is,   // widened by conversion, which takes twice as long
-  bf16,        // outputs in the order 0 4 1 5 2 6 3 7: half of them need no shift
+  f16,        // widened to the number times 2^-112 (see f16_linear.h)
+  f16_as_is,  // widened by conversion, which takes twice as long
+  bf16,       // outputs in the order 0 4 1 5 2 6 3 7: half of them need no shift
 };
 constexpr int64_t stored_bytes(Stored stored) { return stored == Stored::f32 ? 4 : 2; }
 
@@ -54,6 +54,12 @@ constexpr int64_t stored_bytes(Stored stored) { return stored == Stored::f32 ? 4
 #define MILLRACE_TWO_INPUTS(rows, widen, lane0, lane1) \
   widen(22, 23, 24, 25) widen(26, 27, 28, 29) \
   MILLRACE_INPUT(rows, 22, 23, 24, 25, lane0) MILLRACE_INPUT(rows, 26, 27, 28, 29, lane1)
+#define MILLRACE_STEP(rows, widen) MILLRACE_TWO_INPUTS(rows, widen, 0, 1) MILLRACE_TWO_INPUTS(rows, widen, 2, 3)
+// One row leaves registers for four inputs at a time.
+#define MILLRACE_STEP1(rows, widen) \
+  widen(4, 5, 6, 7) widen(8, 9, 10, 11) widen(12, 13, 14, 15) widen(22, 23, 24, 25) \
+  MILLRACE_INPUT(rows, 4, 5, 6, 7, 0) MILLRACE_INPUT(rows, 8, 9, 10, 11, 1) \
+  MILLRACE_INPUT(rows, 12, 13, 14, 15, 2) MILLRACE_INPUT(rows, 22, 23, 24, 25, 3)
 #define MILLRACE_INPUTS1 "ldr q16, [%[x]], #16\n"
 #define MILLRACE_INPUTS2 "ldp q16, q17, [%[x]], #32\n"
 #define MILLRACE_INPUTS3 MILLRACE_INPUTS2 "ldr q18, [%[x]], #16\n"
@@ -74,7 +80,7 @@ constexpr int64_t stored_bytes(Stored stored) { return stored == Stored::f32 ? 4
   "prfm pldl1keep, [%[ahead]]\nprfm pldl1keep, [%[ahead], #64]\n" \
   "prfm pldl1keep, [%[ahead], #128]\nprfm pldl1keep, [%[ahead], #192]\nadd %[ahead], %[ahead], #256\n"
 
-#define MILLRACE_FEW(rows, inputs, each_sum, widen, fetch)                                                    \
+#define MILLRACE_FEW(rows, inputs, each_sum, widen, fetch, step)                                              \
   asm volatile("dup v31.4s, %w[mask]\n"                                                                      \
                each_sum(MILLRACE_LOAD_ROW)                                                                   \
                "1:\n"                                                                                        \
@@ -85,7 +91,7 @@ constexpr int64_t stored_bytes(Stored stored) { return stored == Stored::f32 ? 4
                "add %[ahead], %[ahead], %[from]\n"                                                           \
                "2:\n"                                                                                        \
                inputs fetch                                                                                  \
-               MILLRACE_TWO_INPUTS(rows, widen, 0, 1) MILLRACE_TWO_INPUTS(rows, widen, 2, 3)                 \
+               step(rows, widen)                                                                             \
                "subs %[left], %[left], #1\n"                                                                 \
                "b.ne 2b\n"                                                                                   \
                "subs %[count], %[count], #1\n"                                                               \
@@ -109,10 +115,10 @@ inline void multiply_few(const float* x, const std::byte* const* pieces, int64_t
   int64_t left;
   static_assert(Rows >= 1 && Rows <= 4);
 #define MILLRACE_FEW_OF(widen, fetch)                                                                               \
-  if constexpr (Rows == 1) MILLRACE_FEW(MILLRACE_ROWS1, MILLRACE_INPUTS1, MILLRACE_SUMS1, widen, fetch);            \
-  if constexpr (Rows == 2) MILLRACE_FEW(MILLRACE_ROWS2, MILLRACE_INPUTS2, MILLRACE_SUMS2, widen, fetch);            \
-  if constexpr (Rows == 3) MILLRACE_FEW(MILLRACE_ROWS3, MILLRACE_INPUTS3, MILLRACE_SUMS3, widen, fetch);            \
-  if constexpr (Rows == 4) MILLRACE_FEW(MILLRACE_ROWS4, MILLRACE_INPUTS4, MILLRACE_SUMS4, widen, fetch)
+  if constexpr (Rows == 1) MILLRACE_FEW(MILLRACE_ROWS1, MILLRACE_INPUTS1, MILLRACE_SUMS1, widen, fetch, MILLRACE_STEP1);            \
+  if constexpr (Rows == 2) MILLRACE_FEW(MILLRACE_ROWS2, MILLRACE_INPUTS2, MILLRACE_SUMS2, widen, fetch, MILLRACE_STEP);            \
+  if constexpr (Rows == 3) MILLRACE_FEW(MILLRACE_ROWS3, MILLRACE_INPUTS3, MILLRACE_SUMS3, widen, fetch, MILLRACE_STEP);            \
+  if constexpr (Rows == 4) MILLRACE_FEW(MILLRACE_ROWS4, MILLRACE_INPUTS4, MILLRACE_SUMS4, widen, fetch, MILLRACE_STEP)
   if constexpr (stored == Stored::f32) { MILLRACE_FEW_OF(MILLRACE_WIDEN_F32, MILLRACE_AHEAD4); }
   if constexpr (stored == Stored::f16) { MILLRACE_FEW_OF(MILLRACE_WIDEN_F16, MILLRACE_AHEAD2); }
   if constexpr (stored == Stored::f16_as_is) { MILLRACE_FEW_OF(MILLRACE_WIDEN_F16_AS_IS, MILLRACE_AHEAD2); }
