@@ -1,6 +1,6 @@
 // Attention over a cache of 16 bits in float32 arithmetic, as products of blocks (f32_tile.h). Sixteen tokens are kept
 // together: keys as [dimensions][16 tokens], values as [dimensions / 16][16 tokens][16]. A score takes its dimensions
-// in ascending order, a sum of values its positions, one accumulator each. Up to five queries read the cache itself;
+// in ascending order, a sum of values its positions, one accumulator each. Up to seven queries read the cache itself;
 // more have the chunk widened once for all of them. Pages that do not hold whole blocks are kept token after token and
 // brought into that order in scratch; the bits are the same.
 #pragma once
@@ -16,7 +16,7 @@ namespace {
 
 constexpr int32_t kTokens = static_cast<int32_t>(kBlock);  // of a block
 constexpr int32_t kChunkBlocks = kAttendChunk / kTokens;
-constexpr int32_t kFewQueries = 5;  // as many as are not worth widening for
+constexpr int32_t kFewQueries = 7;  // as many as are not worth widening for
 
 inline bool has_blocks(const KvView& kv) { return kv.k_dim % kTokens == 0 && kv.v_dim % kTokens == 0; }
 inline bool stores_blocks(const KvView& kv) { return has_blocks(kv) && kv.page_tokens % kTokens == 0; }
@@ -368,9 +368,10 @@ struct BlockAttention {
     keys.first = std::min(keys.end, *std::min_element(chunk.begin, chunk.begin + chunk.queries) / kTokens);
     Blocks values = keys;
     if (keys.first < keys.end) find_keys(chunk, room, keys);
-    // Tiles of eight, and what is left, if it is few, by up to four.
+    // Tiles of eight, and what is left, if it is few (once widened, fewer), by up to four.
     int32_t wide = 0;
-    while (chunk.queries - wide > kFewQueries) wide = std::min(wide + static_cast<int32_t>(kTileRows), chunk.queries);
+    while (chunk.queries - wide > (wide > 0 ? 5 : kFewQueries))
+      wide = std::min(wide + static_cast<int32_t>(kTileRows), chunk.queries);
     const int32_t passes = (chunk.queries - wide + 3) / 4;
     const int32_t turns = passes * (keys.end - keys.first + chunk.v_dim / kTokens);
     const int32_t fetches = turns > 0 ? (chunk.ahead->count + turns - 1) / turns : 0;

@@ -215,8 +215,8 @@ struct WideLinear {
             multiply_split<Stored::f32>(x, inputs, part.prepared_rows - row, k, reinterpret_cast<const std::byte*>(w),
                                         piece, sum);
           } else {
-            multiply_eight<true>(x + k * kTileRows, w, kBlock, piece, sum, kBlock);
-            multiply_eight<true>(x + k * kTileRows, w + 8, kBlock, piece, sum + 8, kBlock);
+            multiply_eight(x + k * kTileRows, w, kBlock, piece, sum, kBlock);
+            multiply_eight(x + k * kTileRows, w + 8, kBlock, piece, sum + 8, kBlock);
           }
         }
       }

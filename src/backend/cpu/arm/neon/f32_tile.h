@@ -4,8 +4,8 @@
 // one accumulator and takes its inputs in ascending order: the bits cannot depend on how many rows or blocks are in
 // flight.
 //
-// Rows lie interleaved, [input][rows], in tiles of eight, four, two or one. Up to four rows take weights from memory
-// and widen them in registers; more have a piece of a block widened for all of them.
+// Up to four rows, [inputs / 4][rows][4], take weights from memory and widen them in registers; more have a piece of a
+// block widened for all of them and come eight at a time.
 #pragma once
 
 #include "backend/cpu/arm/simd.h"
@@ -20,16 +20,17 @@ constexpr int64_t kStep = 4;      // inputs are padded to a multiple of it
 // How weights are kept.
 enum class Stored : uint8_t {
   f32,
-  f16,        // widened to the number times 2^-112 (see f16_linear.h)
-  f16_as_is,  // widened by conversion, which takes twice as long
-  bf16,       // outputs in the order 0 4 1 5 2 6 3 7: half of them need no shift
+  f16,        // the first four of every eight are widened to the number times 2^-112 (see f32_linear.h)
+  f16_as_is,  // all by conversion
+  bf16,
 };
 constexpr int64_t stored_bytes(Stored stored) { return stored == Stored::f32 ? 4 : 2; }
 
 // clang-format off
 #define MILLRACE_FMLA(sum, w, x, lane) "fmla v" #sum ".4s, v" #w ".4s, v" #x ".s[" #lane "]\n"
 
-// Sixteen outputs of an input to four registers; v20-21 as stored, v31 a mask, or zero.
+// Sixteen outputs of an input to four registers; v20-21 as stored, v31 a mask, or zero. A conversion of float16 keeps
+// one of the two pipes for two cycles, a shift takes the other for one and a mask either: half and half is best.
 #define MILLRACE_WIDEN_F32(a, b, c, d) \
   "ldp q" #a ", q" #b ", [%[w]]\nldp q" #c ", q" #d ", [%[w], #32]\nadd %[w], %[w], #64\n"
 #define MILLRACE_WIDEN_F16(a, b, c, d) \
@@ -114,11 +115,15 @@ inline void multiply_few(const float* x, const std::byte* const* pieces, int64_t
   const std::byte *w, *ahead;
   int64_t left;
   static_assert(Rows >= 1 && Rows <= 4);
-#define MILLRACE_FEW_OF(widen, fetch)                                                                               \
-  if constexpr (Rows == 1) MILLRACE_FEW(MILLRACE_ROWS1, MILLRACE_INPUTS1, MILLRACE_SUMS1, widen, fetch, MILLRACE_STEP1);            \
-  if constexpr (Rows == 2) MILLRACE_FEW(MILLRACE_ROWS2, MILLRACE_INPUTS2, MILLRACE_SUMS2, widen, fetch, MILLRACE_STEP);            \
-  if constexpr (Rows == 3) MILLRACE_FEW(MILLRACE_ROWS3, MILLRACE_INPUTS3, MILLRACE_SUMS3, widen, fetch, MILLRACE_STEP);            \
-  if constexpr (Rows == 4) MILLRACE_FEW(MILLRACE_ROWS4, MILLRACE_INPUTS4, MILLRACE_SUMS4, widen, fetch, MILLRACE_STEP)
+#define MILLRACE_FEW_OF(widen, fetch)                                                                            \
+  if constexpr (Rows == 1)                                                                                    \
+    MILLRACE_FEW(MILLRACE_ROWS1, MILLRACE_INPUTS1, MILLRACE_SUMS1, widen, fetch, MILLRACE_STEP1);          \
+  if constexpr (Rows == 2)                                                                                    \
+    MILLRACE_FEW(MILLRACE_ROWS2, MILLRACE_INPUTS2, MILLRACE_SUMS2, widen, fetch, MILLRACE_STEP);          \
+  if constexpr (Rows == 3)                                                                                    \
+    MILLRACE_FEW(MILLRACE_ROWS3, MILLRACE_INPUTS3, MILLRACE_SUMS3, widen, fetch, MILLRACE_STEP);          \
+  if constexpr (Rows == 4)                                                                                    \
+    MILLRACE_FEW(MILLRACE_ROWS4, MILLRACE_INPUTS4, MILLRACE_SUMS4, widen, fetch, MILLRACE_STEP)
   if constexpr (stored == Stored::f32) { MILLRACE_FEW_OF(MILLRACE_WIDEN_F32, MILLRACE_AHEAD4); }
   if constexpr (stored == Stored::f16) { MILLRACE_FEW_OF(MILLRACE_WIDEN_F16, MILLRACE_AHEAD2); }
   if constexpr (stored == Stored::f16_as_is) { MILLRACE_FEW_OF(MILLRACE_WIDEN_F16_AS_IS, MILLRACE_AHEAD2); }
@@ -138,37 +143,22 @@ inline void multiply_few(const float* x, const std::byte* const* pieces, int64_t
 #define MILLRACE_LOAD_PAIR(a, b) "ldp q" #a ", q" #b ", [%[at]]\nadd %[at], %[at], %[stride]\n"
 #define MILLRACE_STORE_PAIR(a, b) "stp q" #a ", q" #b ", [%[sums]]\nadd %[sums], %[sums], %[stride]\n"
 #define MILLRACE_ZERO_PAIR(a, b) "movi v" #a ".4s, #0\nmovi v" #b ".4s, #0\n"
-#define MILLRACE_EIGHT_LOOP(start)                                                                              \
-  asm volatile(start(MILLRACE_EACH_ROW)                                                                         \
-               "tbz %[count], #0, 1f\n"                                                                         \
-               MILLRACE_EIGHT                                                                                   \
-               "1:\n"                                                                                           \
-               "lsr %[count], %[count], #1\n"                                                                   \
-               "cbz %[count], 3f\n"                                                                             \
-               "2:\n"                                                                                           \
-               MILLRACE_EIGHT                                                                                   \
-               MILLRACE_EIGHT                                                                                   \
-               "subs %[count], %[count], #1\n"                                                                  \
-               "b.ne 2b\n"                                                                                      \
-               "3:\n"                                                                                           \
-               MILLRACE_EACH_ROW(MILLRACE_STORE_PAIR)                                                           \
-               : [x] "+&r"(x), [w] "+&r"(w), [count] "+&r"(count), [sums] "+&r"(sums), [at] "+&r"(at)           \
-               : [w_stride] "r"(w_stride * 4), [stride] "r"(stride * 4)                                         \
-               : "cc", "memory", "v0", "v1", "v2", "v3", "v4", "v5", "v6", "v7", "v8", "v9", "v10", "v11",      \
-                 "v12", "v13", "v14", "v15", "v16", "v17", "v18", "v19")
-#define MILLRACE_FROM_SUMS(each) each(MILLRACE_LOAD_PAIR)
-#define MILLRACE_FROM_ZERO(each) each(MILLRACE_ZERO_PAIR)
 
-// sums [8][stride], eight of each, = x [count][8] x w [count][w_stride], eight of each; or are added to.
-template <bool adds>
+// sums [8][stride], eight of each, += x [count][8] x w [count][w_stride], eight of each; count a multiple of 4.
 inline void multiply_eight(const float* x, const float* w, int64_t w_stride, int64_t count, float* sums,
                            int64_t stride) {
   const float* at = sums;
-  if constexpr (adds) {
-    MILLRACE_EIGHT_LOOP(MILLRACE_FROM_SUMS);
-  } else {
-    MILLRACE_EIGHT_LOOP(MILLRACE_FROM_ZERO);
-  }
+  asm volatile(MILLRACE_EACH_ROW(MILLRACE_LOAD_PAIR)
+               "1:\n"
+               MILLRACE_EIGHT
+               MILLRACE_EIGHT
+               "subs %[count], %[count], #2\n"
+               "b.ne 1b\n"
+               MILLRACE_EACH_ROW(MILLRACE_STORE_PAIR)
+               : [x] "+&r"(x), [w] "+&r"(w), [count] "+&r"(count), [sums] "+&r"(sums), [at] "+&r"(at)
+               : [w_stride] "r"(w_stride * 4), [stride] "r"(stride * 4)
+               : "cc", "memory", "v0", "v1", "v2", "v3", "v4", "v5", "v6", "v7", "v8", "v9", "v10", "v11", "v12",
+                 "v13", "v14", "v15", "v16", "v17", "v18", "v19");
 }
 
 // Eight rows that lie apart instead of interleaved: v16-23 hold four inputs of each.
@@ -208,6 +198,40 @@ inline void multiply_eight_apart(const float* x, const float* w, int64_t w_strid
                  "v27", "v28", "v29", "v30", "v31");
 }
 // clang-format on
+
+#undef MILLRACE_FMLA
+#undef MILLRACE_WIDEN_F32
+#undef MILLRACE_WIDEN_F16
+#undef MILLRACE_WIDEN_F16_AS_IS
+#undef MILLRACE_WIDEN_BF16
+#undef MILLRACE_ROWS1
+#undef MILLRACE_ROWS2
+#undef MILLRACE_ROWS3
+#undef MILLRACE_ROWS4
+#undef MILLRACE_INPUT
+#undef MILLRACE_TWO_INPUTS
+#undef MILLRACE_STEP
+#undef MILLRACE_STEP1
+#undef MILLRACE_INPUTS1
+#undef MILLRACE_INPUTS2
+#undef MILLRACE_INPUTS3
+#undef MILLRACE_INPUTS4
+#undef MILLRACE_LOAD_ROW
+#undef MILLRACE_STORE_ROW
+#undef MILLRACE_SUMS1
+#undef MILLRACE_SUMS2
+#undef MILLRACE_SUMS3
+#undef MILLRACE_SUMS4
+#undef MILLRACE_AHEAD2
+#undef MILLRACE_AHEAD4
+#undef MILLRACE_FEW
+#undef MILLRACE_PAIR
+#undef MILLRACE_EIGHT
+#undef MILLRACE_EACH_ROW
+#undef MILLRACE_LOAD_PAIR
+#undef MILLRACE_STORE_PAIR
+#undef MILLRACE_ZERO_PAIR
+#undef MILLRACE_APART
 
 }  // namespace
 }  // namespace millrace::cpu
