@@ -216,9 +216,16 @@ struct FiveBits {  // [8 float16]([8 float16 minimums])[bits][nibbles]
   static void minimums(const std::byte* group, float32x4_t (&out)[2]) { load_eight_f16(group + 16, out); }
   static void values(const std::byte* group, int pair, int j, int8x16_t (&out)[2]) {
     uint8x16_t both = nibbles(group + kNibbles, pair, j), upper = vdupq_n_u8(signed_code ? 0xf0 : 0x10);
-    uint8x16_t low = vandq_u8(both, vdupq_n_u8(15)), high = vshrq_n_u8(both, 4);
-    out[0] = vreinterpretq_s8_u8(vorrq_u8(low, vandq_u8(bit_mask(group + kBits, pair, 2 * j), upper)));
-    out[1] = vreinterpretq_s8_u8(vorrq_u8(high, vandq_u8(bit_mask(group + kBits, pair, 2 * j + 1), upper)));
+    if constexpr (kMatrixProducts) {
+      uint8x16_t low = vandq_u8(both, vdupq_n_u8(15)), high = vshrq_n_u8(both, 4);
+      out[0] = vreinterpretq_s8_u8(vorrq_u8(low, vandq_u8(bit_mask(group + kBits, pair, 2 * j), upper)));
+      out[1] = vreinterpretq_s8_u8(vorrq_u8(high, vandq_u8(bit_mask(group + kBits, pair, 2 * j + 1), upper)));
+    } else {  // a shift that inserts takes the nibble out and puts the fifth bit, or the sign's ones, above it
+      uint8x16_t first = bit_mask(group + kBits, pair, 2 * j), second = bit_mask(group + kBits, pair, 2 * j + 1);
+      if constexpr (!signed_code) first = vandq_u8(first, vdupq_n_u8(1)), second = vandq_u8(second, upper);
+      out[0] = vreinterpretq_s8_u8(vsliq_n_u8(both, first, 4));
+      out[1] = vreinterpretq_s8_u8(vsriq_n_u8(second, both, 4));
+    }
   }
   static void pack(const std::byte* const (&rows)[kPanel], std::byte* out) {
     std::memset(out, 0, kBytes);

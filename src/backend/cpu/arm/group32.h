@@ -168,12 +168,10 @@ struct Group32 {
   // total of a tile += rows x wide panel, over `groups`.
   [[gnu::always_inline]] static void multiply(const std::byte* rows, const WidePanel& panel, int64_t groups,
                                               const std::byte* ahead, TileSums& total) {
-#ifdef __ARM_FEATURE_MATMUL_INT8
     if constexpr (!mins && !shared) {
       static_assert(kRowBytes == kTile32Bytes);
       return multiply_group32_tile(rows, panel.values, panel.value_bytes, panel.factors, groups, ahead, total);
     }
-#endif
     (void)ahead;
     const std::byte *values = panel.values, *factors = panel.factors;
     GroupSum<shared> sums[2][kPairs];
@@ -304,7 +302,6 @@ struct Group32Linear {
       write_row(part, row, output + n * kPanel, total[n][0].total, total[n][1].total, F::kAfter);
   }
 
-#ifdef __ARM_FEATURE_MATMUL_INT8
   // One row alone, by the format's own loop; returns the output after those it has computed. Panels follow one another
   // in memory: one stream, asked for early.
   static int64_t lone_row(const LinearPart& part, int64_t output) {
@@ -324,9 +321,7 @@ struct Group32Linear {
       write_row(part, part.first_row, output, vld1q_f32(t), vld1q_f32(t + 4), F::kAfter);
     return output;
   }
-#endif
 
-#ifdef __ARM_FEATURE_MATMUL_INT8
   // Up to eight rows of Q4_0.
   static void rows_of_nibbles(const LinearPart& part, const RowPlaces& places, int64_t output) {
     const int64_t tile = part.first_row / kTileRows, begin = output / kPanel * places.groups * F::kBytes;
@@ -353,7 +348,6 @@ struct Group32Linear {
       write_sums(part, total, part.first_row + row, std::min(kTileRows, part.rows - row), output, 1.0f);
     }
   }
-#endif
 
   // Up to four rows straight from the packed weights.
   template <int RowPairs>
@@ -426,7 +420,6 @@ struct Group32Linear {
       for (int64_t t = 0; t < tiles; ++t, rows += count * Form::kRowBytes) {
         const bool useful = !last && t * kTileAhead < F::kBytes;
         int64_t row = t * kTileRows, existing = std::min(kTileRows, part.rows - row);
-#ifdef __ARM_FEATURE_MATMUL_INT8
         if constexpr (F::kShared) {  // its sums are in memory anyway
           float* totals = sums + t * kTileFloats;
           if (g == 0) std::fill_n(totals, kTileFloats, 0.0f);
@@ -435,7 +428,6 @@ struct Group32Linear {
           if (g + count == places.groups) write_stored(part, totals, part.first_row + row, existing, output, F::kAfter);
           continue;
         }
-#endif
         TileSums total;
 #pragma GCC unroll 8
         for (int i = 0; i < 2 * kPairs; ++i)
@@ -455,23 +447,19 @@ struct Group32Linear {
     constexpr int kStreams = 4;
     const RowPlaces places(part.prepared_rows, part.weight->cols, Form::kRowBytes, F::kStarts);
     int64_t output = part.begin;
-#ifdef __ARM_FEATURE_MATMUL_INT8
     if constexpr (F::kLoneRow != LoneRow::plain) {
       if (part.prepared_rows == 1) {
         while (output < part.end) output = lone_row(part, output);
       }
     }
-#endif
     if (part.rows == 1) {
       for (; output + (kStreams - 1) * kPanel < part.end; output += kStreams * kPanel)
         one_row<kStreams>(part, places, part.first_row, output);
       for (; output < part.end; output += kPanel) one_row<1>(part, places, part.first_row, output);
     }
-#ifdef __ARM_FEATURE_MATMUL_INT8
     if constexpr (F::kLoneRow == LoneRow::split) {
       for (; part.rows <= 2 * kTileRows && output < part.end; output += kPanel) rows_of_nibbles(part, places, output);
     }
-#endif
     for (; output < part.end; output += kPanel) {
       if (part.rows <= 2) {
         few_rows<1>(part, places, part.first_row, part.rows, output);

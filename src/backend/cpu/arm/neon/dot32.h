@@ -56,11 +56,10 @@ struct Dot32Rows {
   template <class R>
   static void prepare_rows(Tensor in, int64_t begin, int64_t end, std::byte* out) {
     const DotPlaces places(in.rows, in.cols, R::kBytes);
-    const std::byte* const tiles = out;
+    std::byte* const tiles = out;
     float32x4_t inverse = vdupq_n_f32(0), factor = inverse;
     for (int64_t g = 0, next = 0; g < places.groups; ++g, out += R::kBytes) {
-      if (g == next && R::kRows > 1)
-        out = const_cast<std::byte*>(tiles) + places.at(begin / kTileRows, g), next = places.end(g);
+      if (g == next && R::kRows > 1) out = tiles + places.at(begin / kTileRows, g), next = places.end(g);
       auto row = [&](int64_t r) { return in.row(begin + r) + g * kGroup; };
       if (!shared || g % kSharedGroups == 0) {
         const int64_t count = shared ? std::min(kSharedGroups, places.groups - g) * kGroup : kGroup;
