@@ -149,7 +149,12 @@ struct Q45K : SuperGroup<1, true, false> {
   }
   static void values(const std::byte* group, int span, int pair, int j, int8x16_t (&out)[2]) {
     uint8x16_t low = span_nibbles(group, span, pair, 2 * j), high = span_nibbles(group, span, pair, 2 * j + 1);
-    if constexpr (fifth) {
+    if constexpr (fifth && !kMatrixProducts) {  // bits moved to their place and put in: three instructions a vector
+      int8x16_t shift = vdupq_n_s8(static_cast<int8_t>(pair * 2 + span % 2 - 3));
+      const uint8x16_t fifths = vdupq_n_u8(16);
+      low = vbslq_u8(fifths, vshlq_u8(load_u8(group + bits_at(span, 2 * j)), shift), low);
+      high = vbslq_u8(fifths, vshlq_u8(load_u8(group + bits_at(span, 2 * j + 1)), shift), high);
+    } else if constexpr (fifth) {
       uint8x16_t bit = vdupq_n_u8(fifth_bit(pair, span));
       low = vorrq_u8(low, vandq_u8(vtstq_u8(load_u8(group + bits_at(span, 2 * j)), bit), vdupq_n_u8(16)));
       high = vorrq_u8(high, vandq_u8(vtstq_u8(load_u8(group + bits_at(span, 2 * j + 1)), bit), vdupq_n_u8(16)));
