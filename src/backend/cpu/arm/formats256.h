@@ -149,7 +149,12 @@ struct Q45K : SuperGroup<1, true, false> {
   }
   static void values(const std::byte* group, int span, int pair, int j, int8x16_t (&out)[2]) {
     uint8x16_t low = span_nibbles(group, span, pair, 2 * j), high = span_nibbles(group, span, pair, 2 * j + 1);
-    if constexpr (fifth) {
+    if constexpr (fifth && !kMatrixProducts) {  // bits moved to their place and put in: three instructions a vector
+      int8x16_t shift = vdupq_n_s8(static_cast<int8_t>(pair * 2 + span % 2 - 3));
+      const uint8x16_t fifths = vdupq_n_u8(16);
+      low = vbslq_u8(fifths, vshlq_u8(load_u8(group + bits_at(span, 2 * j)), shift), low);
+      high = vbslq_u8(fifths, vshlq_u8(load_u8(group + bits_at(span, 2 * j + 1)), shift), high);
+    } else if constexpr (fifth) {
       uint8x16_t bit = vdupq_n_u8(fifth_bit(pair, span));
       low = vorrq_u8(low, vandq_u8(vtstq_u8(load_u8(group + bits_at(span, 2 * j)), bit), vdupq_n_u8(16)));
       high = vorrq_u8(high, vandq_u8(vtstq_u8(load_u8(group + bits_at(span, 2 * j + 1)), bit), vdupq_n_u8(16)));
@@ -207,13 +212,15 @@ using Q5K = Q45K<layout::Q5K, true>;
 
 // Of four subgroups, a chunk, the first three have a byte a code: the code less 32, six bits with its sign, at the top
 // (four times the value), and below it two bits of the fourth's code, the uppermost with the first. Vectors [chunk]
-// [third][step][pair of outputs]: what a row split in thirds wants.
+// [third][step][pair of outputs]: what a row split in thirds wants. Without matrix products no row is split, and the
+// fourth's code is less 32 as well.
 struct Q6K : SuperGroup<2, false, true> {
   static constexpr int64_t kBytes = kCodes + 4 * 3 * 2 * kPairs * 16, kFileBytes = sizeof(layout::Q6K);
   static constexpr float kAfter = 0.25f;
   static constexpr bool kSplits = true;
   static constexpr int64_t kDirectRows = 8;
   static constexpr int64_t kSplitRow = kSplitBytes, kSplitRowBytes = kThirdsBytes;
+  static constexpr uint8_t kFourthSign = kMatrixProducts ? 0 : 32;
 
 #ifdef __ARM_FEATURE_MATMUL_INT8
   static void multiply_row(const std::byte* row, const std::byte* group, float* totals, const std::byte* ahead) {
@@ -244,7 +251,7 @@ struct Q6K : SuperGroup<2, false, true> {
         bytes = vshlq_n_u8(load_u8(group + vector_at(chunk, 2, step, pair)), 2);
         bytes = vsliq_n_u8(bytes, load_u8(group + vector_at(chunk, 1, step, pair)), 4);
         bytes = vsliq_n_u8(bytes, load_u8(group + vector_at(chunk, 0, step, pair)), 6);
-        bytes = veorq_u8(bytes, vdupq_n_u8(0x80));  // less 32
+        if constexpr (kMatrixProducts) bytes = veorq_u8(bytes, vdupq_n_u8(0x80));  // less 32
       }
       out[step] = vreinterpretq_s8_u8(bytes);
     }
@@ -262,7 +269,7 @@ struct Q6K : SuperGroup<2, false, true> {
       copy_two_bytes(out, n, from.d);
       for (int s = 0; s < 16; ++s) scale_at(out, n, s) = static_cast<uint8_t>(from.scales[s]);
       for (int chunk = 0; chunk < 4; ++chunk) {
-        uint8x16_t fourth = codes(from, chunk, 3);
+        uint8x16_t fourth = veorq_u8(codes(from, chunk, 3), vdupq_n_u8(kFourthSign));
         for (int third = 0; third < 3; ++third) {
           uint8x16_t two = vandq_u8(vshlq_u8(fourth, vdupq_n_s8(static_cast<int8_t>(2 * third - 4))), vdupq_n_u8(3));
           uint8x16_t both = vsliq_n_u8(two, veorq_u8(codes(from, chunk, third), vdupq_n_u8(32)), 2);
@@ -290,7 +297,7 @@ struct Q6K : SuperGroup<2, false, true> {
         put_code(to, v + 16 * third, byte >> 2 ^ 32);
         fourth |= (byte & 3) << (4 - 2 * third);
       }
-      put_code(to, v + 48, fourth);
+      put_code(to, v + 48, fourth ^ kFourthSign);
     }
   }
 };

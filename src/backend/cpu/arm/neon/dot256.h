@@ -122,7 +122,8 @@ struct Dot256Linear {
   using Packed = PackedGroup<F>;
   using Wide = WideGroup<F>;
   static constexpr int64_t kTileBytes = DotRows<kTileRows>::kBytes;
-  static constexpr int64_t kDirectRows = 8;
+  // Taking Q4_K and Q6_K apart twice is about as quick as widening them, the others are not.
+  static constexpr int64_t kDirectRows = F::kDirectRows >= 8 ? 8 : 4;
 
   // Where a tile's groups begin, `row` the first of its rows.
   static const std::byte* tile_at(const LinearPart& part, int64_t row) {

@@ -30,8 +30,8 @@ template <int lane, int S>
   }
 }
 
-// Subgroups of a packed panel times their scales. A subgroup is scaled while the next one's products start. A sum takes the next product
-// late, so few rows meet two subgroups at a time.
+// Subgroups of a packed panel times their scales. A subgroup is scaled while the next one's products start. A sum takes
+// the next product late, so few rows meet two subgroups at a time.
 template <class Source, int R>
 [[gnu::always_inline]] inline void packed_sums(const std::byte* rows, const std::byte* group,
                                                int32x4_t (&whole)[R][kQuads]) {
@@ -84,11 +84,11 @@ template <class Source, int R>
   }
 }
 
-// Scales may be applied by float32 arithmetic, which multiplies four numbers a cycle and pipe where MLA takes two cycles
-// of one pipe. A sum that starts at kSumStart is never negative, and its bits, read as a float32, are itself times
-// 2^-149: no conversion. Scales are kept times kScaleFactor; kSumStart times their sum is what a set of subgroups starts
-// less. All of it is exact as long as no sum of a set exceeds 2^24, so a group's subgroups are taken in as many sets as
-// that takes; the sets' sums are added last, rounded once, as an integer would be.
+// Scales may be applied by float32 arithmetic, which multiplies four numbers a cycle and pipe where MLA takes two
+// cycles of one pipe. A sum that starts at kSumStart is never negative, and its bits, read as a float32, are itself
+// times 2^-149: no conversion. Scales are kept times kScaleFactor; kSumStart times their sum is what a set of subgroups
+// starts less. All of it is exact as long as no sum of a set exceeds 2^24, so a group's subgroups are taken in as many
+// sets as that takes; the sets' sums are added last, rounded once, as an integer would be.
 constexpr float kScaleFactor = 0x1p121f, kAfterScales = 0x1p28f;  // 121 + 28 = 149
 
 [[gnu::always_inline]] inline void scale_in_order(float32x4_t& whole, int32x4_t sum, float32x4_t scale) {
@@ -191,8 +191,8 @@ template <class Source, int R>
   }
 }
 
-// The sums of minimum * sum of the row's integers. They start such that their bits are those of kBig plus the sum in the
-// end: no conversion either.
+// The sums of minimum * sum of the row's integers. They start such that their bits are those of kBig plus the sum in
+// the end: no conversion either.
 constexpr float kBig = 12582912.0f;
 constexpr int32_t kBigBits = 0x4b400000;
 alignas(16) inline constexpr int32_t kMinimumStart[4] = {kBigBits >> kDotLowBits, kBigBits >> kDotLowBits,
@@ -241,8 +241,7 @@ template <class Source, int R>
   }
 #pragma GCC unroll 8
   for (int i = 0; i < R * kQuads; ++i) {
-    out[i / kQuads][i % kQuads] =
-        vsubq_f32(vreinterpretq_f32_s32(sums[i / kQuads][i % kQuads]), vdupq_n_f32(kBig));
+    out[i / kQuads][i % kQuads] = vsubq_f32(vreinterpretq_f32_s32(sums[i / kQuads][i % kQuads]), vdupq_n_f32(kBig));
   }
 }
 
@@ -251,7 +250,8 @@ template <class Source, int R>
 [[gnu::always_inline]] inline void multiply_group(const std::byte* tile, const std::byte* group, float* sums) {
   float32x4_t first[R][kQuads], total[R][kQuads];
   float_sums<Source, R>(tile + DotRows<R>::kValues, group, first);
-  float32x4_t factor[kQuads], of_rows = load_f32(tile);
+  const float* of_rows = reinterpret_cast<const float*>(tile);
+  float32x4_t factor[kQuads];
   Source::factors(group, factor);
 #pragma GCC unroll 8
   for (int i = 0; i < R * kQuads; ++i) {  // what was stored last is loaded again, not kept elsewhere
@@ -260,7 +260,7 @@ template <class Source, int R>
 #pragma GCC unroll 8
   for (int i = 0; i < R * kQuads; ++i) {
     int r = i / kQuads, n = i % kQuads;
-    total[r][n] = vfmaq_f32(total[r][n], first[r][n], vmulq_n_f32(factor[n], vgetq_lane_f32(of_rows, r)));
+    total[r][n] = vfmaq_f32(total[r][n], first[r][n], vmulq_n_f32(factor[n], of_rows[r]));
   }
   if constexpr (Source::kMins) {
     minimum_sums<Source, R>(tile, group, first);
@@ -268,7 +268,7 @@ template <class Source, int R>
 #pragma GCC unroll 8
     for (int i = 0; i < R * kQuads; ++i) {
       int r = i / kQuads, n = i % kQuads;
-      total[r][n] = vfmsq_f32(total[r][n], first[r][n], vmulq_n_f32(factor[n], vgetq_lane_f32(of_rows, r)));
+      total[r][n] = vfmsq_f32(total[r][n], first[r][n], vmulq_n_f32(factor[n], of_rows[r]));
     }
   }
 #pragma GCC unroll 8
