@@ -121,7 +121,7 @@ struct Dot256Linear {
   using Base = Group256Linear<F>;
   using Packed = PackedGroup<F>;
   using Wide = WideGroup<F>;
-  static constexpr int64_t kTileBytes = DotRows<kTileRows>::kBytes;
+  static constexpr int64_t kTileBytes = SuperRows<kTileRows>::kBytes;
   // Taking Q4_K and Q6_K apart twice is about as quick as widening them, the others are not.
   static constexpr int64_t kDirectRows = F::kDirectRows >= 8 ? 8 : 4;
 
@@ -142,7 +142,7 @@ struct Dot256Linear {
     const std::byte* packed = part.weight->data + output / kPanel * groups * F::kBytes;
     const std::byte* tile = tile_at(part, row);
     float sums[R * kPanel] = {};
-    for (int64_t g = 0; g < groups; ++g, tile += DotRows<R>::kBytes, packed += F::kBytes) {
+    for (int64_t g = 0; g < groups; ++g, tile += SuperRows<R>::kBytes, packed += F::kBytes) {
       if (ahead > 0) {
         for (int64_t line = 0; line < F::kBytes; line += 64) __builtin_prefetch(packed + ahead + line, 0, 2);
       }
@@ -174,7 +174,7 @@ struct Dot256Linear {
   // sums of a tile += rows x wide panel, over `groups`.
   template <int R>
   [[gnu::noinline]] static void multiply(const std::byte* tile, const std::byte* wide, int64_t groups, float* sums) {
-    for (int64_t g = 0; g < groups; ++g, tile += DotRows<R>::kBytes, wide += Wide::kBytes)
+    for (int64_t g = 0; g < groups; ++g, tile += SuperRows<R>::kBytes, wide += Wide::kBytes)
       multiply_group<Wide, R>(tile, wide, sums);
   }
 
@@ -199,16 +199,16 @@ struct Dot256Linear {
         float* to = sums + row * kPanel;
         switch (part.rows - row) {
           case 1:
-            multiply<1>(tile + g * DotRows<1>::kBytes, wide, count, to);
+            multiply<1>(tile + g * SuperRows<1>::kBytes, wide, count, to);
             break;
           case 2:
-            multiply<2>(tile + g * DotRows<2>::kBytes, wide, count, to);
+            multiply<2>(tile + g * SuperRows<2>::kBytes, wide, count, to);
             break;
           case 3:
-            multiply<3>(tile + g * DotRows<3>::kBytes, wide, count, to);
+            multiply<3>(tile + g * SuperRows<3>::kBytes, wide, count, to);
             break;
           default:
-            multiply<4>(tile + g * DotRows<4>::kBytes, wide, count, to);
+            multiply<4>(tile + g * SuperRows<4>::kBytes, wide, count, to);
         }
       }
     }

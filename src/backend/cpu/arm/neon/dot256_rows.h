@@ -13,14 +13,14 @@ constexpr int64_t kDotSuper = 256;
 constexpr int kDotLowBits = 6;
 
 template <int R>
-struct DotRows {
+struct SuperRows {
   static constexpr int64_t kSums32 = 16, kSums16 = kSums32 + R * 16, kValues = kSums16 + R * 32;
   static constexpr int64_t kBytes = kValues + R * kDotSuper;
 };
 
 inline int64_t dot_prepared_bytes(int64_t rows, int64_t cols) {
-  int64_t left = rows % kTileRows, last = left == 0 ? 0 : DotRows<1>::kBytes + (left - 1) * (48 + kDotSuper);
-  return cols / kDotSuper * (rows / kTileRows * DotRows<kTileRows>::kBytes + last);
+  int64_t left = rows % kTileRows, last = left == 0 ? 0 : SuperRows<1>::kBytes + (left - 1) * (48 + kDotSuper);
+  return cols / kDotSuper * (rows / kTileRows * SuperRows<kTileRows>::kBytes + last);
 }
 
 // Sums of eight times sixteen.
@@ -47,7 +47,7 @@ inline int8x16_t high_parts(int16x8_t a, int16x8_t b) {
 // A group of row r of a tile.
 template <int R>
 inline void dot_prepare_group(const float* in, int r, std::byte* out) {
-  using At = DotRows<R>;
+  using At = SuperRows<R>;
   float largest = vmaxvq_f32(largest_of(in, kDotSuper));
   float32x4_t inverse = inverse_factors(vdupq_n_f32(largest));
   int8x16_t q[16];
@@ -66,14 +66,14 @@ inline void dot_prepare_group(const float* in, int r, std::byte* out) {
 
 template <int R>
 inline void dot_prepare_tile(Tensor in, int64_t begin, std::byte* out) {
-  for (int64_t g = 0; g < in.cols / kDotSuper; ++g, out += DotRows<R>::kBytes) {
+  for (int64_t g = 0; g < in.cols / kDotSuper; ++g, out += SuperRows<R>::kBytes) {
     store_f32(out, vdupq_n_f32(0));
     for (int r = 0; r < R; ++r) dot_prepare_group<R>(in.row(begin + r) + g * kDotSuper, r, out);
   }
 }
 
 inline void dot_prepare(Tensor in, int64_t begin, int64_t end, std::byte* out) {
-  out += begin / kTileRows * (in.cols / kDotSuper) * DotRows<kTileRows>::kBytes;
+  out += begin / kTileRows * (in.cols / kDotSuper) * SuperRows<kTileRows>::kBytes;
   switch (end - begin) {
     case 1:
       return dot_prepare_tile<1>(in, begin, out);

@@ -221,7 +221,7 @@ template <class Source, int R>
     load_in_order(sums[i / kQuads][i % kQuads], reinterpret_cast<const std::byte*>(kMinimumStart));
 #pragma GCC unroll 8
   for (int i = 0; i < Source::kHalves * 4; ++i) m[i / 4][i % 4 / 2][i % 2] = Source::minimums(group, i / 2, i % 2);
-  using At = DotRows<R>;
+  using At = SuperRows<R>;
   if constexpr (Source::kHalves == 1) {
     add_minimums<R, 2, 3>(tile + At::kSums32, 16, m[0], sums);
   } else {
@@ -249,7 +249,7 @@ template <class Source, int R>
 template <class Source, int R>
 [[gnu::always_inline]] inline void multiply_group(const std::byte* tile, const std::byte* group, float* sums) {
   float32x4_t first[R][kQuads], total[R][kQuads];
-  float_sums<Source, R>(tile + DotRows<R>::kValues, group, first);
+  float_sums<Source, R>(tile + SuperRows<R>::kValues, group, first);
   const float* of_rows = reinterpret_cast<const float*>(tile);
   float32x4_t factor[kQuads];
   Source::factors(group, factor);
