@@ -1,6 +1,6 @@
-// Products with float16 weights. Rows are rounded to float16 after a power of two has brought their largest value near
-// the top of its range, so nothing overflows and what is lost is below 2^-11 of each value; products are exact and sums
-// float32.
+// Products with float16 weights by the widening product (i8mm); neon/f32_linear.h gives the same bits without it. Rows
+// are rounded to float16 after a power of two has brought their largest value near the top of its range, so nothing
+// overflows and what is lost is below 2^-11 of each value; products are exact and sums float32.
 #pragma once
 
 #include <bit>
@@ -72,6 +72,37 @@ inline void f16_unpack_row(const Weight& weight, int64_t row, float* out) {
   for (int64_t k = 0; k < weight.cols; ++k) {
     uint16_t half = from[k * kPanel];
     format(DType::f16).to_float(reinterpret_cast<const std::byte*>(&half), out + k, 1);
+  }
+}
+
+// One vector of inputs: 8 / Rows inputs of Rows rows, interleaved [input][row].
+template <int Rows, int Panels, int lane = 0>
+inline void multiply_lanes(float16x8_t a, const float16_t* const* w, int64_t k, float32x4_t (&sum)[Rows][Panels * 2]) {
+  if constexpr (lane < 8) {
+#pragma GCC unroll 8
+    for (int n = 0; n < Panels; ++n) {
+      float16x8_t weights = vld1q_f16(w[n] + (k + lane / Rows) * kPanel);
+      sum[lane % Rows][n * 2] = widening_low<lane>(sum[lane % Rows][n * 2], weights, a);
+      sum[lane % Rows][n * 2 + 1] = widening_high<lane>(sum[lane % Rows][n * 2 + 1], weights, a);
+    }
+    multiply_lanes<Rows, Panels, lane + 1>(a, w, k, sum);
+  }
+}
+
+// out [Rows, Panels * 8] = a x w, both float16. `count` is a multiple of 8.
+template <int Rows, int Panels>
+inline void multiply_f16(const float16_t* a, const float16_t* const* w, int64_t count, float* out) {
+  float32x4_t sum[Rows][Panels * 2];
+#pragma GCC unroll 8
+  for (int r = 0; r < Rows; ++r) {
+#pragma GCC unroll 8
+    for (int n = 0; n < Panels * 2; ++n) sum[r][n] = vdupq_n_f32(0);
+  }
+  for (int64_t k = 0; k < count; k += 8 / Rows, a += 8) multiply_lanes<Rows, Panels>(vld1q_f16(a), w, k, sum);
+#pragma GCC unroll 8
+  for (int r = 0; r < Rows; ++r) {
+#pragma GCC unroll 8
+    for (int n = 0; n < Panels * 2; ++n) vst1q_f32(out + (r * Panels * 2 + n) * 4, sum[r][n]);
   }
 }
 

@@ -53,57 +53,6 @@ inline void multiply_f32(const float* a, int64_t a_stride, const float* w, int64
   }
 }
 
-// sum += low or high half of w times lane of a: one rounding, whether or not the machine has the widening product.
-template <int lane>
-inline float32x4_t multiply_low(float32x4_t sum, float16x8_t w, float16x8_t a) {
-#ifdef __ARM_FEATURE_FP16_FML
-  return widening_low<lane>(sum, w, a);
-#else
-  float32x4_t half = vcvt_f32_f16(lane < 4 ? vget_low_f16(a) : vget_high_f16(a));
-  return vfmaq_laneq_f32(sum, vcvt_f32_f16(vget_low_f16(w)), half, lane % 4);
-#endif
-}
-template <int lane>
-inline float32x4_t multiply_high(float32x4_t sum, float16x8_t w, float16x8_t a) {
-#ifdef __ARM_FEATURE_FP16_FML
-  return widening_high<lane>(sum, w, a);
-#else
-  float32x4_t half = vcvt_f32_f16(lane < 4 ? vget_low_f16(a) : vget_high_f16(a));
-  return vfmaq_laneq_f32(sum, vcvt_f32_f16(vget_high_f16(w)), half, lane % 4);
-#endif
-}
-
-// One vector of inputs: 8 / Rows inputs of Rows rows, interleaved [input][row].
-template <int Rows, int Panels, int lane = 0>
-inline void multiply_lanes(float16x8_t a, const float16_t* const* w, int64_t k, float32x4_t (&sum)[Rows][Panels * 2]) {
-  if constexpr (lane < 8) {
-#pragma GCC unroll 8
-    for (int n = 0; n < Panels; ++n) {
-      float16x8_t weights = vld1q_f16(w[n] + (k + lane / Rows) * kPanel);
-      sum[lane % Rows][n * 2] = multiply_low<lane>(sum[lane % Rows][n * 2], weights, a);
-      sum[lane % Rows][n * 2 + 1] = multiply_high<lane>(sum[lane % Rows][n * 2 + 1], weights, a);
-    }
-    multiply_lanes<Rows, Panels, lane + 1>(a, w, k, sum);
-  }
-}
-
-// out [Rows, Panels * 8] = a x w, both float16. `count` is a multiple of 8.
-template <int Rows, int Panels>
-inline void multiply_f16(const float16_t* a, const float16_t* const* w, int64_t count, float* out) {
-  float32x4_t sum[Rows][Panels * 2];
-#pragma GCC unroll 8
-  for (int r = 0; r < Rows; ++r) {
-#pragma GCC unroll 8
-    for (int n = 0; n < Panels * 2; ++n) sum[r][n] = vdupq_n_f32(0);
-  }
-  for (int64_t k = 0; k < count; k += 8 / Rows, a += 8) multiply_lanes<Rows, Panels>(vld1q_f16(a), w, k, sum);
-#pragma GCC unroll 8
-  for (int r = 0; r < Rows; ++r) {
-#pragma GCC unroll 8
-    for (int n = 0; n < Panels * 2; ++n) vst1q_f32(out + (r * Panels * 2 + n) * 4, sum[r][n]);
-  }
-}
-
 // Writes a tile's sums, times a factor per row, with the bias, to where outputs exist.
 inline void write_outputs(const LinearPart& part, int64_t row, int64_t rows, int64_t output, int64_t outputs,
                           const float* sums, int64_t sums_stride, const float* factors) {

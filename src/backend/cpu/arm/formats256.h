@@ -28,6 +28,7 @@ struct SuperGroup {
   static constexpr int64_t kDirectRows = 0;
   static constexpr bool kEights = false;
   static constexpr bool kWidens = false;
+  static constexpr int kExactSets = 0, kExactStart = 0;  // see dot256_tile.h
   static constexpr int kSubgroups = 8 * halves;
   static constexpr int64_t kScales = mins ? 32 : 16, kMinimums = kScales + kSubgroups * 8;
   static constexpr int64_t kCodes = kMinimums + (mins ? halves * 64 : 0);
@@ -45,8 +46,10 @@ struct SuperGroup {
   static uint8_t scale_at(const std::byte* group, int n, int subgroup) {
     return byte_at(group + kScales, subgroup * 8 + n);
   }
+  // Where subgroups stand for inputs.
   static int64_t minimum_index(int n, int subgroup) {
-    return (subgroup / 8 * kPairs + n / 2) * 16 + n % 2 * 8 + subgroup % 8;
+    Place at(n, subgroup);
+    return (at.step * kPairs + at.pair) * 16 + at.byte;
   }
   static uint8_t& minimum_at(std::byte* group, int n, int subgroup) {
     return byte_at(group + kMinimums, minimum_index(n, subgroup));
@@ -55,6 +58,8 @@ struct SuperGroup {
     return byte_at(group + kMinimums, minimum_index(n, subgroup));
   }
 };
+
+constexpr int kRun = kMatrixProducts ? 8 : 4;  // inputs of an output that lie together in a vector
 
 // Calls one(row's group, n) for the rows that exist, on a cleared panel.
 template <class Stored, class F>
@@ -71,6 +76,14 @@ void pack_rows(const std::byte* const (&rows)[kPanel], std::byte* out, int64_t b
 // Codes as the file pairs them: a byte has a code of an even span low and of the odd span after it high. Vectors
 // [pair of spans][step][pair of outputs]; scales [pair of spans][output][even, odd span]: what a split row wants. Fifth
 // bits: vectors [pair of spans][step], from the top bit down [pair of outputs][even, odd span].
+//
+// Which bytes of the scales of a pair of spans are those of an even or odd span's outputs 0 to 3 and 4 to 7, as words.
+alignas(16) inline constexpr uint8_t kSpanScales[2][2][16] = {
+    {{0, 255, 255, 255, 2, 255, 255, 255, 4, 255, 255, 255, 6, 255, 255, 255},
+     {8, 255, 255, 255, 10, 255, 255, 255, 12, 255, 255, 255, 14, 255, 255, 255}},
+    {{1, 255, 255, 255, 3, 255, 255, 255, 5, 255, 255, 255, 7, 255, 255, 255},
+     {9, 255, 255, 255, 11, 255, 255, 255, 13, 255, 255, 255, 15, 255, 255, 255}}};
+
 template <class Stored, bool fifth>
 struct Q45K : SuperGroup<1, true, false> {
   static constexpr int64_t kBits = kCodes, kNibbles = kCodes + (fifth ? kSpans * kOneBitBytes : 0);
@@ -100,11 +113,17 @@ struct Q45K : SuperGroup<1, true, false> {
   static int64_t scale_index(int n, int subgroup) { return kScales + subgroup / 2 * 16 + 2 * n + subgroup % 2; }
   static void scales(const std::byte* group, int span, int, int32x4_t (&out)[2]) {
     uint8x16_t both = load_u8(group + kScales + span / 2 * 16);
+    if constexpr (!kMatrixProducts) {
+      for (int n = 0; n < 2; ++n) out[n] = vreinterpretq_s32_u8(vqtbl1q_u8(both, vld1q_u8(kSpanScales[span % 2][n])));
+      return;
+    }
     uint16x8_t wide = vmovl_u8(vget_low_u8(span % 2 == 0 ? vuzp1q_u8(both, both) : vuzp2q_u8(both, both)));
     out[0] = vreinterpretq_s32_u32(vmovl_u16(vget_low_u16(wide)));
     out[1] = vreinterpretq_s32_u32(vmovl_u16(vget_high_u16(wide)));
   }
   static constexpr bool kWidens = !fifth;
+  // A subgroup is at most 32 x 15 x 127 = 60,960, with its scale 63 times that, four of them 15,361,920 < 2^24.
+  static constexpr int kExactSets = fifth ? 0 : 2, kExactStart = 60960;
   // Two spans at a time, as their codes lie together.
   static void widen_spans(const std::byte* group, std::byte* out) {
     constexpr int64_t kSpanBytes = 64 + kSpanSteps * 64;
@@ -130,20 +149,26 @@ struct Q45K : SuperGroup<1, true, false> {
   }
   static void values(const std::byte* group, int span, int pair, int j, int8x16_t (&out)[2]) {
     uint8x16_t low = span_nibbles(group, span, pair, 2 * j), high = span_nibbles(group, span, pair, 2 * j + 1);
-    if constexpr (fifth) {
-      uint8x16_t bit = vdupq_n_u8(fifth_bit(2 * pair, span));
+    if constexpr (fifth && !kMatrixProducts) {  // bits moved to their place and put in: three instructions a vector
+      int8x16_t shift = vdupq_n_s8(static_cast<int8_t>(pair * 2 + span % 2 - 3));
+      const uint8x16_t fifths = vdupq_n_u8(16);
+      low = vbslq_u8(fifths, vshlq_u8(load_u8(group + bits_at(span, 2 * j)), shift), low);
+      high = vbslq_u8(fifths, vshlq_u8(load_u8(group + bits_at(span, 2 * j + 1)), shift), high);
+    } else if constexpr (fifth) {
+      uint8x16_t bit = vdupq_n_u8(fifth_bit(pair, span));
       low = vorrq_u8(low, vandq_u8(vtstq_u8(load_u8(group + bits_at(span, 2 * j)), bit), vdupq_n_u8(16)));
       high = vorrq_u8(high, vandq_u8(vtstq_u8(load_u8(group + bits_at(span, 2 * j + 1)), bit), vdupq_n_u8(16)));
     }
     out[0] = vreinterpretq_s8_u8(low);
     out[1] = vreinterpretq_s8_u8(high);
   }
-  // The vector of a step's fifth bits, and which of its bits is an output's.
+  // The vector of a step's fifth bits, and which of its bits is that of one of the step's vectors.
   static int64_t bits_at(int span, int step) { return kBits + (span / 2 * kSpanSteps + step) * 16; }
-  static uint8_t fifth_bit(int n, int span) { return static_cast<uint8_t>(128 >> (n / 2 * 2 + span % 2)); }
-  // Eight codes of one step of two spans, as they lie in the file and in a panel.
-  static std::byte* step_at(std::byte* group, int n, int spans, int step) {
-    return group + kNibbles + ((spans * kSpanSteps + step) * kPairs + n / 2) * 16 + n % 2 * 8;
+  static uint8_t fifth_bit(int pair, int span) { return static_cast<uint8_t>(128 >> (pair * 2 + span % 2)); }
+  // Where codes of input i of two spans are.
+  static int64_t code_index(int n, int spans, int i) {
+    Place at(n, i);
+    return kNibbles + ((spans * kSpanSteps + at.step) * kPairs + at.pair) * 16 + at.byte;
   }
   static void pack(const std::byte* const (&rows)[kPanel], std::byte* out) {
     pack_rows<Stored>(rows, out, kBytes, [out](const Stored& from, int n) {
@@ -152,11 +177,12 @@ struct Q45K : SuperGroup<1, true, false> {
       uint8_t scale[8], minimum[8];
       layout::unpack_scales(from.scales, scale, minimum);
       for (int s = 0; s < 8; ++s) byte_at(out, scale_index(n, s)) = scale[s], minimum_at(out, n, s) = minimum[s];
-      for (int i = 0; i < 16; ++i) std::memcpy(step_at(out, n, i / 4, i % 4), from.codes + 8 * i, 8);
+      for (int i = 0; i < kSuper / 2; i += kRun) std::memcpy(out + code_index(n, i / 32, i % 32), from.codes + i, kRun);
       if constexpr (fifth) {
         for (int v = 0; v < kSuper; ++v) {
-          uint8_t bit = (from.high[v % 32] >> v / 32 & 1) != 0 ? fifth_bit(n, v / 32) : 0;
-          byte_at(out, bits_at(v / 32, v % 32 / 8) + n % 2 * 8 + v % 8) |= bit;
+          Place at(n, v % 32);
+          uint8_t bit = (from.high[v % 32] >> v / 32 & 1) != 0 ? fifth_bit(at.pair, v / 32) : 0;
+          byte_at(out, bits_at(v / 32, at.step) + at.byte) |= bit;
         }
       }
     });
@@ -168,11 +194,11 @@ struct Q45K : SuperGroup<1, true, false> {
     uint8_t scale[8], minimum[8];
     for (int s = 0; s < 8; ++s) scale[s] = byte_at(group, scale_index(n, s)), minimum[s] = minimum_at(group, n, s);
     layout::pack_scales(scale, minimum, to.scales);
-    for (int i = 0; i < 16; ++i)
-      std::memcpy(to.codes + 8 * i, step_at(const_cast<std::byte*>(group), n, i / 4, i % 4), 8);
+    for (int i = 0; i < kSuper / 2; i += kRun) std::memcpy(to.codes + i, group + code_index(n, i / 32, i % 32), kRun);
     if constexpr (fifth) {
       for (int v = 0; v < kSuper; ++v) {
-        bool set = (byte_at(group, bits_at(v / 32, v % 32 / 8) + n % 2 * 8 + v % 8) & fifth_bit(n, v / 32)) != 0;
+        Place at(n, v % 32);
+        bool set = (byte_at(group, bits_at(v / 32, at.step) + at.byte) & fifth_bit(at.pair, v / 32)) != 0;
         to.high[v % 32] = static_cast<uint8_t>(to.high[v % 32] | (set ? 1 : 0) << v / 32);
       }
     }
@@ -186,13 +212,15 @@ using Q5K = Q45K<layout::Q5K, true>;
 
 // Of four subgroups, a chunk, the first three have a byte a code: the code less 32, six bits with its sign, at the top
 // (four times the value), and below it two bits of the fourth's code, the uppermost with the first. Vectors [chunk]
-// [third][step][pair of outputs]: what a row split in thirds wants.
+// [third][step][pair of outputs]: what a row split in thirds wants. Without matrix products no row is split, and the
+// fourth's code is less 32 as well.
 struct Q6K : SuperGroup<2, false, true> {
   static constexpr int64_t kBytes = kCodes + 4 * 3 * 2 * kPairs * 16, kFileBytes = sizeof(layout::Q6K);
   static constexpr float kAfter = 0.25f;
   static constexpr bool kSplits = true;
   static constexpr int64_t kDirectRows = 8;
   static constexpr int64_t kSplitRow = kSplitBytes, kSplitRowBytes = kThirdsBytes;
+  static constexpr uint8_t kFourthSign = kMatrixProducts ? 0 : 32;
 
 #ifdef __ARM_FEATURE_MATMUL_INT8
   static void multiply_row(const std::byte* row, const std::byte* group, float* totals, const std::byte* ahead) {
@@ -205,21 +233,25 @@ struct Q6K : SuperGroup<2, false, true> {
     multiply_q6_k_tile<pairs>(tile, values, group, sums, ahead);
   }
 #endif
-  // Eight bytes of a third's step.
-  static int64_t place(int chunk, int third, int step, int n) {
-    return kCodes + (((chunk * 3 + third) * 2 + step) * kPairs + n / 2) * 16 + n % 2 * 8;
+  // A vector of a third, and where input i of an output is in it.
+  static int64_t vector_at(int chunk, int third, int step, int pair) {
+    return kCodes + (((chunk * 3 + third) * 2 + step) * kPairs + pair) * 16;
+  }
+  static int64_t place(int chunk, int third, int n, int i) {
+    Place at(n, i);
+    return vector_at(chunk, third, at.step, at.pair) + at.byte;
   }
   static void values(const std::byte* group, int span, int pair, int j, int8x16_t (&out)[2]) {
     int chunk = span / 2, subgroup = span % 2 * 2 + j;
     for (int step = 0; step < 2; ++step) {
       uint8x16_t bytes;
       if (subgroup < 3) {
-        bytes = vandq_u8(load_u8(group + place(chunk, subgroup, step, 2 * pair)), vdupq_n_u8(0xfc));
+        bytes = vandq_u8(load_u8(group + vector_at(chunk, subgroup, step, pair)), vdupq_n_u8(0xfc));
       } else {
-        bytes = vshlq_n_u8(load_u8(group + place(chunk, 2, step, 2 * pair)), 2);
-        bytes = vsliq_n_u8(bytes, load_u8(group + place(chunk, 1, step, 2 * pair)), 4);
-        bytes = vsliq_n_u8(bytes, load_u8(group + place(chunk, 0, step, 2 * pair)), 6);
-        bytes = veorq_u8(bytes, vdupq_n_u8(0x80));  // less 32
+        bytes = vshlq_n_u8(load_u8(group + vector_at(chunk, 2, step, pair)), 2);
+        bytes = vsliq_n_u8(bytes, load_u8(group + vector_at(chunk, 1, step, pair)), 4);
+        bytes = vsliq_n_u8(bytes, load_u8(group + vector_at(chunk, 0, step, pair)), 6);
+        if constexpr (kMatrixProducts) bytes = veorq_u8(bytes, vdupq_n_u8(0x80));  // less 32
       }
       out[step] = vreinterpretq_s8_u8(bytes);
     }
@@ -237,12 +269,13 @@ struct Q6K : SuperGroup<2, false, true> {
       copy_two_bytes(out, n, from.d);
       for (int s = 0; s < 16; ++s) scale_at(out, n, s) = static_cast<uint8_t>(from.scales[s]);
       for (int chunk = 0; chunk < 4; ++chunk) {
-        uint8x16_t fourth = codes(from, chunk, 3);
+        uint8x16_t fourth = veorq_u8(codes(from, chunk, 3), vdupq_n_u8(kFourthSign));
         for (int third = 0; third < 3; ++third) {
           uint8x16_t two = vandq_u8(vshlq_u8(fourth, vdupq_n_s8(static_cast<int8_t>(2 * third - 4))), vdupq_n_u8(3));
           uint8x16_t both = vsliq_n_u8(two, veorq_u8(codes(from, chunk, third), vdupq_n_u8(32)), 2);
-          vst1_u8(as_bytes(out + place(chunk, third, 0, n)), vget_low_u8(both));
-          vst1_u8(as_bytes(out + place(chunk, third, 1, n)), vget_high_u8(both));
+          uint8_t bytes[16];
+          vst1q_u8(bytes, both);
+          for (int i = 0; i < 16; i += kRun) std::memcpy(out + place(chunk, third, n, i), bytes + i, kRun);
         }
       }
     });
@@ -260,11 +293,11 @@ struct Q6K : SuperGroup<2, false, true> {
     for (int i = 0; i < 4 * 16; ++i) {
       int chunk = i / 16, within = i % 16, v = chunk * 64 + within, fourth = 0;
       for (int third = 0; third < 3; ++third) {
-        uint8_t byte = byte_at(group, place(chunk, third, within / 8, n) + within % 8);
+        uint8_t byte = byte_at(group, place(chunk, third, n, within));
         put_code(to, v + 16 * third, byte >> 2 ^ 32);
         fourth |= (byte & 3) << (4 - 2 * third);
       }
-      put_code(to, v + 48, fourth);
+      put_code(to, v + 48, fourth ^ kFourthSign);
     }
   }
 };
@@ -284,6 +317,7 @@ struct Q2K : SuperGroup<2, true, false> {
   static constexpr int64_t kNibbles = kCodes, kBytes = kNibbles + kSpans * kNibbleBytes,
                            kFileBytes = sizeof(layout::Q2K);
   static constexpr float kAfter = 1;
+  static constexpr int kExactSets = 1, kExactStart = 16 * 3 * 127;  // times 15, sixteen of them: 1,463,040
 
   static void values(const std::byte* group, int span, int pair, int j, int8x16_t (&out)[2]) {
     uint8x16_t both = nibbles(group + kNibbles + span * kNibbleBytes, pair, j);
@@ -316,6 +350,8 @@ struct Q3K : SuperGroup<2, false, true> {
   static constexpr int64_t kNibbles = kCodes, kBytes = kNibbles + kSpans * kNibbleBytes,
                            kFileBytes = sizeof(layout::Q3K);
   static constexpr float kAfter = 1.0f / 16;
+  // Everything is a multiple of 16; a sixteenth of it, times 32, sixteen of them: 4,161,536.
+  static constexpr int kExactSets = 1, kExactStart = 16 * 64 * 127;
 
   static void values(const std::byte* group, int span, int pair, int j, int8x16_t (&out)[2]) {
     uint8x16_t both = nibbles(group + kNibbles + span * kNibbleBytes, pair, j);

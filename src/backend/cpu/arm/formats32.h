@@ -1,7 +1,7 @@
 // The formats of group32.h: how each packs a group of 32 inputs for eight outputs, and how its integers are had back.
 #pragma once
 
-#include "backend/cpu/arm/group32.h"
+#include "backend/cpu/arm/packed32.h"
 #include "backend/cpu/arm/planes.h"
 #include "tensor/formats/layout.h"
 
@@ -17,6 +17,8 @@ Stored* as(std::byte* bytes) {
   return reinterpret_cast<Stored*>(bytes);
 }
 
+constexpr int kTogether = kMatrixProducts ? 8 : 4;  // inputs of an output that are neighbours in a vector
+
 // Codes of four bits in the file: byte i holds value i low and value i + 16 high.
 inline uint8_t file_nibble(const uint8_t* codes, int i) { return codes[i % 16] >> (i / 16 * 4) & 15; }
 inline void put_file_nibble(uint8_t* codes, int i, uint8_t code) {
@@ -24,7 +26,7 @@ inline void put_file_nibble(uint8_t* codes, int i, uint8_t code) {
   codes[i % 16] = static_cast<uint8_t>((codes[i % 16] & keep) | code << (i / 16 * 4));
 }
 
-struct Q8_0 {  // [8 float16][4 steps][4 pairs][16]
+struct Q8_0 {  // [8 float16][4 steps][4 vectors as planes.h has them][16]
   static constexpr int64_t kBytes = 16 + 256, kFileBytes = sizeof(layout::Q8_0);
   static constexpr int64_t kWideValues = 16;
   static constexpr LoneRow kLoneRow = LoneRow::bytes;
@@ -38,21 +40,23 @@ struct Q8_0 {  // [8 float16][4 steps][4 pairs][16]
     out[0] = load_s8(group + 16 + (2 * j * kPairs + pair) * 16);
     out[1] = load_s8(group + 16 + ((2 * j + 1) * kPairs + pair) * 16);
   }
+  static int64_t place(int n, int i) {
+    Place at(n, i);
+    return 16 + (at.step * kPairs + at.pair) * 16 + at.byte;
+  }
   static void pack(const std::byte* const (&rows)[kPanel], std::byte* out) {
     std::memset(out, 0, kBytes);
     for (int n = 0; n < kPanel; ++n) {
       if (rows[n] == nullptr) continue;
       const auto& from = *as<layout::Q8_0>(rows[n]);
       copy_two_bytes(out, n, from.d);
-      for (int k = 0; k < kSteps; ++k)
-        std::memcpy(out + 16 + (k * kPairs + n / 2) * 16 + n % 2 * 8, from.codes + 8 * k, 8);
+      for (int i = 0; i < kGroup; i += kTogether) std::memcpy(out + place(n, i), from.codes + i, kTogether);
     }
   }
   static void unpack(const std::byte* group, int n, std::byte* out) {
     auto& to = *as<layout::Q8_0>(out);
     std::memcpy(to.d, group + 2 * n, 2);
-    for (int k = 0; k < kSteps; ++k)
-      std::memcpy(to.codes + 8 * k, group + 16 + (k * kPairs + n / 2) * 16 + n % 2 * 8, 8);
+    for (int i = 0; i < kGroup; i += kTogether) std::memcpy(to.codes + i, group + place(n, i), kTogether);
   }
 };
 
@@ -83,36 +87,46 @@ struct Nibbles {
   }
 };
 
-// A vector has a step of a pair of outputs low and of the pair two after it high, vectors [step][2 pairs]. High nibbles
-// hold the code less 8 with its sign: at the top of a byte they are 16 times the value. Low ones hold the code itself:
-// what a split row wants (group32_row.h), and so are the factors in the order 0 4 1 5 2 6 3 7.
+// A vector has some inputs of outputs 0 to 3 low and the same of outputs 4 to 7 high: a step of a pair of outputs and
+// of the pair two after it, vectors [step][2 pairs], or four inputs of all, vectors [step][2]. High nibbles hold the
+// code less 8 with its sign: at the top of a byte they are 16 times the value. Low ones hold the code itself: what is
+// wanted where both are multiplied at once (group32_row.h, dot32_loop.h). With matrix products factors are in the order
+// 0 4 1 5 2 6 3 7.
 struct Q4_0 {
   static constexpr int64_t kBytes = 16 + kNibbleBytes, kFileBytes = sizeof(layout::Q4_0);
   static constexpr int64_t kWideValues = -1;
   static constexpr LoneRow kLoneRow = LoneRow::split;
   static constexpr bool kMins = false;
   static constexpr bool kShared = true;
-  static constexpr bool kStarts = kMatrixProducts;
+  static constexpr bool kStarts = true;
   static constexpr float kAfter = 1.0f / 16;
 
   static void factors(const std::byte* group, float32x4_t (&out)[2]) {
-    float32x4_t mixed[2];
-    load_eight_f16(group, mixed);
-    out[0] = vuzp1q_f32(mixed[0], mixed[1]);
-    out[1] = vuzp2q_f32(mixed[0], mixed[1]);
+    if constexpr (kMatrixProducts) {
+      float32x4_t mixed[2];
+      load_eight_f16(group, mixed);
+      out[0] = vuzp1q_f32(mixed[0], mixed[1]);
+      out[1] = vuzp2q_f32(mixed[0], mixed[1]);
+    } else {
+      load_eight_f16(group, out);
+    }
   }
   static int8x16_t step(const std::byte* group, int pair, int k) {
-    uint8x16_t both = load_u8(group + 16 + (2 * k + pair % 2) * 16);
-    return vreinterpretq_s8_u8(pair < 2 ? veorq_u8(vshlq_n_u8(both, 4), vdupq_n_u8(0x80))
-                                        : vandq_u8(both, vdupq_n_u8(0xf0)));
+    const bool low = kMatrixProducts ? pair < 2 : pair % 2 == 0;
+    uint8x16_t both = load_u8(group + 16 + (2 * k + (kMatrixProducts ? pair % 2 : pair / 2)) * 16);
+    return vreinterpretq_s8_u8(low ? veorq_u8(vshlq_n_u8(both, 4), vdupq_n_u8(0x80))
+                                   : vandq_u8(both, vdupq_n_u8(0xf0)));
   }
   static void values(const std::byte* group, int pair, int j, int8x16_t (&out)[2]) {
     out[0] = step(group, pair, 2 * j);
     out[1] = step(group, pair, 2 * j + 1);
   }
 
-  static int factor_place(int n) { return n % 4 * 2 + n / 4; }
-  static int64_t byte_place(int n, int i) { return 16 + (i / 8 * 2 + n / 2 % 2) * 16 + n % 2 * 8 + i % 8; }
+  static int factor_place(int n) { return kMatrixProducts ? n % 4 * 2 + n / 4 : n; }
+  static int64_t byte_place(int n, int i) {
+    return kMatrixProducts ? 16 + (i / 8 * 2 + n / 2 % 2) * 16 + n % 2 * 8 + i % 8
+                           : 16 + i / 4 * 16 + n % 4 * 4 + i % 4;
+  }
   static void pack(const std::byte* const (&rows)[kPanel], std::byte* out) {
     std::memset(out, 0, 16);
     // Codes of inputs [0, 16) low and [16, 32) high, as in the file; rows that do not exist are of zeros.
@@ -121,11 +135,10 @@ struct Q4_0 {
     };
     for (int n = 0; n < kPanel / 2; ++n) {
       uint8x16_t low = codes(n), high = veorq_u8(codes(n + 4), vdupq_n_u8(0x88));
-      uint8x16_t first = vsliq_n_u8(low, high, 4), second = vsriq_n_u8(high, low, 4);
-      vst1_u8(as_bytes(out + byte_place(n, 0)), vget_low_u8(first));
-      vst1_u8(as_bytes(out + byte_place(n, 8)), vget_high_u8(first));
-      vst1_u8(as_bytes(out + byte_place(n, 16)), vget_low_u8(second));
-      vst1_u8(as_bytes(out + byte_place(n, 24)), vget_high_u8(second));
+      uint8_t both[kGroup];
+      vst1q_u8(both, vsliq_n_u8(low, high, 4));
+      vst1q_u8(both + 16, vsriq_n_u8(high, low, 4));
+      for (int i = 0; i < kGroup; i += kTogether) std::memcpy(out + byte_place(n, i), both + i, kTogether);
     }
     for (int n = 0; n < kPanel; ++n) {
       if (rows[n] != nullptr) copy_two_bytes(out, factor_place(n), as<layout::Q4_0>(rows[n])->d);
@@ -203,9 +216,16 @@ struct FiveBits {  // [8 float16]([8 float16 minimums])[bits][nibbles]
   static void minimums(const std::byte* group, float32x4_t (&out)[2]) { load_eight_f16(group + 16, out); }
   static void values(const std::byte* group, int pair, int j, int8x16_t (&out)[2]) {
     uint8x16_t both = nibbles(group + kNibbles, pair, j), upper = vdupq_n_u8(signed_code ? 0xf0 : 0x10);
-    uint8x16_t low = vandq_u8(both, vdupq_n_u8(15)), high = vshrq_n_u8(both, 4);
-    out[0] = vreinterpretq_s8_u8(vorrq_u8(low, vandq_u8(bit_mask(group + kBits, pair, 2 * j), upper)));
-    out[1] = vreinterpretq_s8_u8(vorrq_u8(high, vandq_u8(bit_mask(group + kBits, pair, 2 * j + 1), upper)));
+    if constexpr (kMatrixProducts) {
+      uint8x16_t low = vandq_u8(both, vdupq_n_u8(15)), high = vshrq_n_u8(both, 4);
+      out[0] = vreinterpretq_s8_u8(vorrq_u8(low, vandq_u8(bit_mask(group + kBits, pair, 2 * j), upper)));
+      out[1] = vreinterpretq_s8_u8(vorrq_u8(high, vandq_u8(bit_mask(group + kBits, pair, 2 * j + 1), upper)));
+    } else {  // a shift that inserts takes the nibble out and puts the fifth bit, or the sign's ones, above it
+      uint8x16_t first = bit_mask(group + kBits, pair, 2 * j), second = bit_mask(group + kBits, pair, 2 * j + 1);
+      if constexpr (!signed_code) first = vandq_u8(first, vdupq_n_u8(1)), second = vandq_u8(second, upper);
+      out[0] = vreinterpretq_s8_u8(vsliq_n_u8(both, first, 4));
+      out[1] = vreinterpretq_s8_u8(vsriq_n_u8(second, both, 4));
+    }
   }
   static void pack(const std::byte* const (&rows)[kPanel], std::byte* out) {
     std::memset(out, 0, kBytes);

@@ -1,8 +1,8 @@
-// Products of formats with a factor per 32 weights (Q8_0, Q4_0, ...). Rows are quantised to int8 in the same groups
-// of 32. Per group and output: sum += (integer sum * the weights' factor) * the row's factor, and where the format has
-// a minimum, sum += minimum * (the row's factor * the sum of its integers). Where weights have so few bits that it does
-// not show (docs/performance.md), eight groups of a row share a factor: run += integer sum * the weights' factor, and
-// after eight groups sum += run * the row's factor, which is a multiplication less.
+// Products of formats with a factor per 32 weights (Q8_0, Q4_0, ...) on machines with i8mm. Rows are quantised to int8
+// in the same groups of 32. Per group and output: sum += (integer sum * the weights' factor) * the row's factor, and
+// where the format has a minimum, sum += minimum * (the row's factor * the sum of its integers). Where weights have so
+// few bits that it does not show (docs/performance.md), eight groups of a row share a factor: run += integer sum * the
+// weights' factor, and after eight groups sum += run * the row's factor, which is a multiplication less.
 //
 // Prepared rows, per tile of four and group: factors [2 pairs][4], integers [4 steps][2 pairs][16] and, with minimums,
 // sums [2 pairs][4]. Tiles lie segment by segment (RowPlaces), in the order many rows meet a panel. Where weights stand
@@ -15,13 +15,10 @@
 #include "backend/cpu/arm/group32_few.h"
 #include "backend/cpu/arm/group32_row.h"
 #include "backend/cpu/arm/group32_tile.h"
-#include "backend/cpu/arm/int8_mma.h"
+#include "backend/cpu/arm/packed32.h"
 
 namespace millrace::cpu {
 namespace {
-
-constexpr int64_t kGroup = 32;
-constexpr int kSteps = 4;  // of eight inputs, in a group
 
 // Groups of a panel that meet all rows before the next do: 20 KiB of a wide panel, which stay in the first cache.
 constexpr int64_t kSegment32 = 64;
@@ -171,12 +168,10 @@ struct Group32 {
   // total of a tile += rows x wide panel, over `groups`.
   [[gnu::always_inline]] static void multiply(const std::byte* rows, const WidePanel& panel, int64_t groups,
                                               const std::byte* ahead, TileSums& total) {
-#ifdef __ARM_FEATURE_MATMUL_INT8
     if constexpr (!mins && !shared) {
       static_assert(kRowBytes == kTile32Bytes);
       return multiply_group32_tile(rows, panel.values, panel.value_bytes, panel.factors, groups, ahead, total);
     }
-#endif
     (void)ahead;
     const std::byte *values = panel.values, *factors = panel.factors;
     GroupSum<shared> sums[2][kPairs];
@@ -218,13 +213,6 @@ inline void look_ahead(const std::byte* at) {
   for (int64_t line = 0; line < bytes; line += 64) __builtin_prefetch(at + line, 0, 2);
 }
 
-// How a row that comes alone is multiplied: as any other, as Q4_0's split row, or as Q8_0's.
-enum class LoneRow : uint8_t { plain, split, bytes };
-
-// A format F has: kBytes of a packed panel's group, kFileBytes of a group in the file, kMins, kShared, kStarts;
-// factors() and minimums() of eight outputs; values(): steps 2j and 2j+1 of pair p, times a power of two that kAfter
-// undoes; kWideValues, where in a packed group all values lie as a wide panel has them, or negative; pack() eight rows'
-// groups (null: zeros) and unpack() one of them.
 template <class F>
 struct Group32Linear {
   using Form = Group32<F::kMins, F::kShared, F::kStarts>;
@@ -232,33 +220,6 @@ struct Group32Linear {
   static constexpr int64_t kDirectRows = 4;    // up to so many, widening a panel costs more than it saves
   static constexpr int64_t kValueBytes = 256;  // of a wide panel, a group
   static constexpr int64_t kWideBytes = kSegment32 * (Form::kFactorBytes + kValueBytes);
-
-  static int64_t packed_bytes(int64_t rows, int64_t cols) {
-    return up_to(rows, kPanel) / kPanel * (cols / kGroup) * F::kBytes;
-  }
-
-  static void pack(const std::byte* in, int64_t rows, int64_t cols, int64_t begin, int64_t end, std::byte* out) {
-    int64_t groups = cols / kGroup, row_bytes = groups * F::kFileBytes;
-    for (int64_t n = begin; n < end; n += kPanel) {
-      std::byte* to = out + n / kPanel * groups * F::kBytes;
-      for (int64_t g = 0; g < groups; ++g, to += F::kBytes) {
-        const std::byte* from[kPanel];
-        for (int64_t i = 0; i < kPanel; ++i)
-          from[i] = n + i < rows ? in + (n + i) * row_bytes + g * F::kFileBytes : nullptr;
-        F::pack(from, to);
-      }
-    }
-  }
-
-  static void unpack_row(const Weight& weight, int64_t row, float* out) {
-    int64_t groups = weight.cols / kGroup;
-    const std::byte* from = weight.data + row / kPanel * groups * F::kBytes;
-    for (int64_t g = 0; g < groups; ++g, from += F::kBytes, out += kGroup) {
-      std::byte group[F::kFileBytes];
-      F::unpack(from, static_cast<int>(row % kPanel), group);
-      format(weight.type).to_float(group, out, kGroup);
-    }
-  }
 
   // Widens `groups` of a panel into `out`, room for kSegment32 of them; values that lie as the tile takes them stay.
   static WidePanel widen(const std::byte* packed, int64_t groups, std::byte* out) {
@@ -341,7 +302,6 @@ struct Group32Linear {
       write_row(part, row, output + n * kPanel, total[n][0].total, total[n][1].total, F::kAfter);
   }
 
-#ifdef __ARM_FEATURE_MATMUL_INT8
   // One row alone, by the format's own loop; returns the output after those it has computed. Panels follow one another
   // in memory: one stream, asked for early.
   static int64_t lone_row(const LinearPart& part, int64_t output) {
@@ -361,9 +321,7 @@ struct Group32Linear {
       write_row(part, part.first_row, output, vld1q_f32(t), vld1q_f32(t + 4), F::kAfter);
     return output;
   }
-#endif
 
-#ifdef __ARM_FEATURE_MATMUL_INT8
   // Up to eight rows of Q4_0.
   static void rows_of_nibbles(const LinearPart& part, const RowPlaces& places, int64_t output) {
     const int64_t tile = part.first_row / kTileRows, begin = output / kPanel * places.groups * F::kBytes;
@@ -390,7 +348,6 @@ struct Group32Linear {
       write_sums(part, total, part.first_row + row, std::min(kTileRows, part.rows - row), output, 1.0f);
     }
   }
-#endif
 
   // Up to four rows straight from the packed weights.
   template <int RowPairs>
@@ -463,7 +420,6 @@ struct Group32Linear {
       for (int64_t t = 0; t < tiles; ++t, rows += count * Form::kRowBytes) {
         const bool useful = !last && t * kTileAhead < F::kBytes;
         int64_t row = t * kTileRows, existing = std::min(kTileRows, part.rows - row);
-#ifdef __ARM_FEATURE_MATMUL_INT8
         if constexpr (F::kShared) {  // its sums are in memory anyway
           float* totals = sums + t * kTileFloats;
           if (g == 0) std::fill_n(totals, kTileFloats, 0.0f);
@@ -472,7 +428,6 @@ struct Group32Linear {
           if (g + count == places.groups) write_stored(part, totals, part.first_row + row, existing, output, F::kAfter);
           continue;
         }
-#endif
         TileSums total;
 #pragma GCC unroll 8
         for (int i = 0; i < 2 * kPairs; ++i)
@@ -492,23 +447,19 @@ struct Group32Linear {
     constexpr int kStreams = 4;
     const RowPlaces places(part.prepared_rows, part.weight->cols, Form::kRowBytes, F::kStarts);
     int64_t output = part.begin;
-#ifdef __ARM_FEATURE_MATMUL_INT8
     if constexpr (F::kLoneRow != LoneRow::plain) {
       if (part.prepared_rows == 1) {
         while (output < part.end) output = lone_row(part, output);
       }
     }
-#endif
     if (part.rows == 1) {
       for (; output + (kStreams - 1) * kPanel < part.end; output += kStreams * kPanel)
         one_row<kStreams>(part, places, part.first_row, output);
       for (; output < part.end; output += kPanel) one_row<1>(part, places, part.first_row, output);
     }
-#ifdef __ARM_FEATURE_MATMUL_INT8
     if constexpr (F::kLoneRow == LoneRow::split) {
       for (; part.rows <= 2 * kTileRows && output < part.end; output += kPanel) rows_of_nibbles(part, places, output);
     }
-#endif
     for (; output < part.end; output += kPanel) {
       if (part.rows <= 2) {
         few_rows<1>(part, places, part.first_row, part.rows, output);
@@ -525,9 +476,9 @@ struct Group32Linear {
     kernel.outputs_tile = kPanel;
     kernel.rows_tile = kTileRows;
     kernel.part_values = 400 << 10;
-    kernel.packed_bytes = packed_bytes;
-    kernel.pack = pack;
-    kernel.unpack_row = unpack_row;
+    kernel.packed_bytes = Packed32<F>::packed_bytes;
+    kernel.pack = Packed32<F>::pack;
+    kernel.unpack_row = Packed32<F>::unpack_row;
     kernel.prepared_bytes = Form::prepared_bytes;
     kernel.prepare = Form::prepare;
     kernel.product = product;

@@ -12,8 +12,6 @@
 namespace millrace::cpu {
 namespace {
 
-#ifdef __ARM_FEATURE_MATMUL_INT8
-
 // clang-format off
 
 // v0-3 sums of the run of low nibbles, v4-7 of high ones; v8-11 integer sums of bytes, v12-15 of high nibbles, of the
@@ -152,8 +150,6 @@ inline void multiply_q4_0_eight(const std::byte* rows, const std::byte* starts, 
 #undef MILLRACE_EIGHT
 
 // clang-format on
-
-#endif
 
 }  // namespace
 }  // namespace millrace::cpu

@@ -11,8 +11,6 @@
 namespace millrace::cpu {
 namespace {
 
-#ifdef __ARM_FEATURE_MATMUL_INT8
-
 // clang-format off
 
 // v8-9 and v10-11 sums of bytes of two vectors, v12-13 and v14-15 of their high nibbles, each of one pair of rows and
@@ -110,8 +108,6 @@ inline void multiply_q4_0_few(const std::byte* rows, const std::byte* starts, co
 #undef MILLRACE_FEW
 
 // clang-format on
-
-#endif
 
 }  // namespace
 }  // namespace millrace::cpu

@@ -33,8 +33,6 @@ inline void store_split32(float32x4_t factor, int8x16_t first, int8x16_t second,
   }
 }
 
-#ifdef __ARM_FEATURE_MATMUL_INT8
-
 // clang-format off
 
 // Steps of two groups, one after the other in memory, against a split row. v4-5 and v6-7 integer sums of the two, v12
@@ -214,8 +212,6 @@ inline void multiply_q8_0_row(const std::byte* row, int64_t row_bytes, const std
         "v28", "v29", "v30", "v31");
 #undef MILLRACE_STEP
 }
-
-#endif
 
 }  // namespace
 }  // namespace millrace::cpu

@@ -15,8 +15,6 @@ namespace {
 constexpr int64_t kTile32Bytes = 160;  // of a tile of rows, a group
 constexpr int64_t kTileAhead = 192;    // asked for with every group
 
-#ifdef __ARM_FEATURE_MATMUL_INT8
-
 // Registers: %[s0]-%[s7] (the compiler's choice) sums [row pair][output pair], v8-15 integer sums of the group at hand;
 // in the loop v16-17 those of the group before as float, v18-19 factors of its rows, v20-21 those of its outputs and
 // their products, v22-27 weights, v28-31 rows.
@@ -218,8 +216,6 @@ inline void multiply_shared_tile(const std::byte* rows, const std::byte* values,
 #undef MILLRACE_FETCHED
 #undef MILLRACE_NOTHING
 #undef MILLRACE_TILE
-
-#endif
 
 }  // namespace
 }  // namespace millrace::cpu

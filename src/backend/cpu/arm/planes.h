@@ -1,7 +1,8 @@
 // How codes of four and five bits lie in a packed panel: a plane of nibbles, and for wider codes a plane of one more
-// bit. A panel's group of 32 inputs has four steps of eight inputs and four pairs of outputs, a vector for
-// each; a byte of a vector is one code. Nibbles: one vector holds step 2j low and step 2j+1 high, vectors in the order
-// [j][pair].
+// bit. A panel's group of 32 inputs has four steps of eight inputs, four vectors of codes each; a byte of a vector is one
+// code. Which codes a vector has is what the row's instructions want: a pair of outputs with eight inputs each (SMMLA),
+// or four outputs with four inputs each (SDOT by element): first the step's four inputs 0 to 3, then 4 to 7, of outputs
+// 0 to 3 and of 4 to 7. Nibbles: one vector holds step 2j low and step 2j+1 high, vectors in the order [j][4].
 #pragma once
 
 #include "backend/cpu/arm/int8_mma.h"
@@ -15,9 +16,12 @@ constexpr int64_t kOneBitBytes = 32;
 inline uint8_t& byte_at(std::byte* plane, int64_t index) { return reinterpret_cast<uint8_t*>(plane)[index]; }
 inline uint8_t byte_at(const std::byte* plane, int64_t index) { return reinterpret_cast<const uint8_t*>(plane)[index]; }
 
-// Where input i of output n is: its step, pair, and byte of the vector.
+// Where input i of output n is: its step, which of the step's vectors, and its byte there.
 struct Place {
-  Place(int n, int i) : step(i / 8), pair(n / 2), byte(n % 2 * 8 + i % 8) {}
+  Place(int n, int i)
+      : step(i / 8),
+        pair(kMatrixProducts ? n / 2 : i % 8 / 4 * 2 + n / 4),
+        byte(kMatrixProducts ? n % 2 * 8 + i % 8 : n % 4 * 4 + i % 4) {}
   int step, pair, byte;
 };
 

@@ -1,8 +1,10 @@
 #include "backend/cpu/arm/arm.h"
+#include "backend/cpu/arm/group256.h"
+#include "backend/cpu/arm/group32.h"
 #include "backend/cpu/arm/int8_table.h"
 
 namespace millrace::cpu {
 
-void add_i8mm_int8(Kernels& kernels) { add_int8_entries(kernels); }
+void add_i8mm_int8(Kernels& kernels) { add_int8_entries<Group32Linear, Group256Linear>(kernels); }
 
 }  // namespace millrace::cpu

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "backend/cpu/arm/arm.h"
+#include "backend/cpu/arm/neon/attend_blocks.h"
 #include "backend/cpu/arm/simd.h"
 #include "backend/cpu/arm/softmax.h"
 
@@ -105,6 +106,12 @@ void attend(const AttendChunk& chunk) {
 
 static_assert((kAttendChunk * kHeadDim + kAttendQueries * kAttendChunk + kHeadDim) * sizeof(float) <= kWorkerBytes / 2);
 
+// With fast activations shapes of whole blocks have their own kernel.
+template <Stored stored, KvType type>
+void attend_half(const AttendChunk& chunk) {
+  has_blocks(*chunk.kv) ? BlockAttention<stored>::attend(chunk) : attend<type>(chunk);
+}
+
 void merge(float chunk_most, float chunk_total, const float* chunk_sums, float* most, float* total, float* sums,
            int64_t count) {
   constexpr float kNone = -std::numeric_limits<float>::infinity();
@@ -141,6 +148,11 @@ void neon_attend_f16(const AttendChunk& chunk) { attend<kKvF16>(chunk); }
 
 void add_neon_attend(Kernels& kernels) {
   for (auto& mode : kernels.attend) mode = {attend<kKvF32>, attend<kKvF16>, attend<kKvBf16>};
+  constexpr size_t kFast = static_cast<size_t>(Activations::fast);
+  kernels.attend[kFast][kKvF16] = attend_half<Stored::f16, kKvF16>;
+  kernels.store[kFast][kKvF16] = BlockAttention<Stored::f16>::store;
+  kernels.attend[kFast][kKvBf16] = attend_half<Stored::bf16, kKvBf16>;
+  kernels.store[kFast][kKvBf16] = BlockAttention<Stored::bf16>::store;
   kernels.merge = merge;
   kernels.divide = divide;
 }

@@ -1,0 +1,15 @@
+// What the products of quantised weights share where SDOT by element multiplies: a vector of weights is four inputs of
+// four outputs (planes.h), four inputs of a row are an element of a vector of its integers, and a sum is four outputs
+// of one row. Rows come in tiles of four, outputs in panels of eight (two quads). Integer sums are exact, and where
+// they turn into float32 the arithmetic is the same as with matrix products (i8mm), so both give the same bits.
+#pragma once
+
+#include "backend/cpu/arm/int8_mma.h"
+
+namespace millrace::cpu {
+namespace {
+
+constexpr int kQuads = kPanel / 4;
+
+}  // namespace
+}  // namespace millrace::cpu

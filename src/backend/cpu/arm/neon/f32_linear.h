@@ -1,0 +1,254 @@
+// Products of rows with weights of 16 or 32 bits in float32 arithmetic (f32_tile.h). Weights lie in blocks of sixteen
+// outputs, [inputs][16]. Rows are prepared in tiles of eight, [inputs][8]; a last tile of fewer lies as
+// [inputs / 4][rows][4], up to four rows and then the rest.
+//
+// With float16 weights rows are rounded to float16 after a power of two has brought their largest value near the top of
+// its range: products are exact, and the bits are those of the widening product (i8mm).
+#pragma once
+
+#include <algorithm>
+#include <bit>
+
+#include "backend/cpu/arm/neon/f32_tile.h"
+#include "backend/cpu/kernels.h"
+
+namespace millrace::cpu {
+namespace {
+
+// float16 weights: a half of each eight outputs comes as it is, the other times 2^-112 (their exponents are put where
+// float32 has its own). Rows times 2^56 keep both sums in range, and then sums need 2^-56 and 2^56.
+constexpr float kF16RowUnit = 0x1p56f;
+constexpr float kF16Units[8] = {0x1p56f, 0x1p56f, 0x1p56f, 0x1p56f, 0x1p-56f, 0x1p-56f, 0x1p-56f, 0x1p-56f};
+
+// The power of two that brings a row's largest value to [2^14, 2^15), and the one that undoes it.
+inline float f16_row_factor(const float* row, int64_t cols, float* undo) {
+  float32x4_t most[4] = {vdupq_n_f32(0), vdupq_n_f32(0), vdupq_n_f32(0), vdupq_n_f32(0)};
+  int64_t k = 0;
+  for (; k + 16 <= cols; k += 16) {
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; ++i) most[i] = vmaxq_f32(most[i], vabsq_f32(vld1q_f32(row + k + 4 * i)));
+  }
+  for (; k < cols; k += 4) most[0] = vmaxq_f32(most[0], vabsq_f32(load_some(row + k, cols - k)));
+  float largest = vmaxvq_f32(vmaxq_f32(vmaxq_f32(most[0], most[1]), vmaxq_f32(most[2], most[3])));
+  uint32_t exponent = std::bit_cast<uint32_t>(largest) >> 23;
+  if (exponent < 16 || exponent >= 255) return *undo = 1, 1.0f;  // all zero or tiny, or not finite: as they are
+  *undo = std::bit_cast<float>((exponent + 127 - 141) << 23);
+  return std::bit_cast<float>((127 + 141 - exponent) << 23);
+}
+
+template <Stored stored>
+struct WideLinear {
+  static constexpr int64_t kBytes = stored_bytes(stored);
+  static constexpr int64_t kWideInputs = 256;   // widened at a time: they and a tile's stay in the first cache
+  static constexpr int64_t kAheadBytes = 1024;  // how far ahead of one to four rows memory is asked for
+  static constexpr int64_t kHead = 16;          // floats before a tile: what undoes its rows' factors
+
+  static int64_t padded(int64_t inputs) { return (inputs + kStep - 1) / kStep * kStep; }
+  static int64_t block_bytes(int64_t cols) { return padded(cols) * kBlock * kBytes; }
+  static int64_t packed_bytes(int64_t rows, int64_t cols) { return (rows + kBlock - 1) / kBlock * block_bytes(cols); }
+
+  static void pack(const std::byte* in, int64_t rows, int64_t cols, int64_t begin, int64_t end, std::byte* out) {
+    const int64_t inputs = padded(cols);
+    for (int64_t block = begin; block < end; block += kBlock) {
+      std::byte* to = out + block * inputs * kBytes;
+      for (int64_t k = 0; k < inputs; ++k) {
+        for (int64_t n = 0; n < kBlock; ++n, to += kBytes) {
+          uint32_t value = 0;
+          if (block + n < rows && k < cols) std::memcpy(&value, in + ((block + n) * cols + k) * kBytes, kBytes);
+          std::memcpy(to, &value, kBytes);
+        }
+      }
+    }
+  }
+
+  static void unpack_row(const Weight& weight, int64_t row, float* out) {
+    const Format& f = format(weight.type);
+    const std::byte* from = weight.data + row / kBlock * block_bytes(weight.cols) + row % kBlock * kBytes;
+    for (int64_t k = 0; k < weight.cols; ++k) f.to_float(from + k * kBlock * kBytes, out + k, 1);
+  }
+
+  // ---- rows
+
+  static int64_t tile_floats(int64_t cols) { return kHead + padded(cols) * kTileRows; }
+  static int64_t prepared_bytes(int64_t rows, int64_t cols) {
+    return (rows + kTileRows - 1) / kTileRows * tile_floats(cols) * 4;
+  }
+  // A tile with fewer than eight rows, or with the only eight there are, lies as up to four rows and the rest.
+  static bool is_split(int64_t rows, int64_t begin) { return rows - begin < kTileRows || rows == kTileRows; }
+
+  static float32x4_t prepared(const float* row, int64_t k, int64_t cols, float factor) {
+    float32x4_t x = load_some(row + k, cols - k);
+    if constexpr (stored == Stored::f16)
+      x = vmulq_n_f32(vcvt_f32_f16(vcvt_f16_f32(vmulq_n_f32(x, factor))), kF16RowUnit);
+    return x;
+  }
+
+  static void prepare(Tensor in, int64_t begin, int64_t end, std::byte* out) {
+    const int64_t rows = end - begin, inputs = padded(in.cols);
+    const int64_t first = std::min<int64_t>(4, rows), rest = rows - first;
+    const bool split = is_split(in.rows, begin);
+    float* undo = reinterpret_cast<float*>(out) + begin / kTileRows * tile_floats(in.cols);
+    float* values = undo + kHead;
+    float factor[kTileRows] = {};
+    const float* row[kTileRows];
+    for (int64_t r = 0; r < rows; ++r) {
+      row[r] = in.row(begin + r);
+      if constexpr (stored == Stored::f16) factor[r] = f16_row_factor(row[r], in.cols, undo + r);
+    }
+    for (int64_t k = 0; k < inputs; k += kStep) {
+      if (split) {
+        for (int64_t r = 0; r < rows; ++r) {
+          float* to = r < 4 ? values + k * first + r * kStep : values + inputs * 4 + k * rest + (r - 4) * kStep;
+          vst1q_f32(to, prepared(row[r], k, in.cols, factor[r]));
+        }
+        continue;
+      }
+#pragma GCC unroll 2
+      for (int64_t r = 0; r < kTileRows; r += 4) {
+        float32x4x4_t x;
+#pragma GCC unroll 4
+        for (int64_t i = 0; i < 4; ++i) x.val[i] = prepared(row[r + i], k, in.cols, factor[r + i]);
+        float32x4_t a = vzip1q_f32(x.val[0], x.val[2]), b = vzip2q_f32(x.val[0], x.val[2]);
+        float32x4_t c = vzip1q_f32(x.val[1], x.val[3]), d = vzip2q_f32(x.val[1], x.val[3]);
+        float* to = values + k * kTileRows + r;
+        vst1q_f32(to, vzip1q_f32(a, c));
+        vst1q_f32(to + kTileRows, vzip2q_f32(a, c));
+        vst1q_f32(to + 2 * kTileRows, vzip1q_f32(b, d));
+        vst1q_f32(to + 3 * kTileRows, vzip2q_f32(b, d));
+      }
+    }
+  }
+
+  // ---- products
+
+  // Writes sums [rows][16] to where outputs exist.
+  static void write(const LinearPart& part, int64_t row, int64_t rows, int64_t output, const float* undo, float* sums) {
+    const int64_t outputs = std::min<int64_t>(kBlock, part.end - output);
+    const float* bias = part.weight->bias;
+    for (int64_t r = 0; r < rows; ++r, sums += kBlock) {
+      if constexpr (stored == Stored::f16) {
+        for (int64_t n = 0; n < kBlock; ++n) sums[n] = sums[n] * kF16Units[n % 8] * undo[r];
+      }
+      float* out = part.out.row(row + r) + output;
+      if (bias == nullptr) {
+        std::copy_n(sums, outputs, out);
+      } else {
+        for (int64_t n = 0; n < outputs; ++n) out[n] = sums[n] + bias[output + n];
+      }
+    }
+  }
+
+  // Rows of a split tile by a piece of a block.
+  template <Stored as>
+  static void multiply_split(const float* x, int64_t inputs, int64_t rows, int64_t k, const std::byte* piece,
+                             int64_t count, float* sums) {
+    const std::byte* pieces[] = {piece, piece + kAheadBytes};
+    for (; rows > 0; x += inputs * 4, rows -= 4, sums += 4 * kBlock) {
+      switch (rows) {
+        case 1:
+          return multiply_few<as, 1>(x + k, pieces, 0, 1, count, sums);
+        case 2:
+          return multiply_few<as, 2>(x + k * 2, pieces, 0, 1, count, sums);
+        case 3:
+          return multiply_few<as, 3>(x + k * 3, pieces, 0, 1, count, sums);
+        default:
+          multiply_few<as, 4>(x + k * 4, pieces, 0, 1, count, sums);
+      }
+    }
+  }
+
+  static void few(const LinearPart& part, const float* tile) {
+    const int64_t inputs = padded(part.weight->cols);
+    const std::byte* block = part.weight->data + part.begin * inputs * kBytes;
+    for (int64_t output = part.begin; output < part.end; output += kBlock, block += kBlock * inputs * kBytes) {
+      float sums[kTileRows * kBlock] = {};
+      multiply_split<stored>(tile + kHead, inputs, part.rows, 0, block, inputs, sums);
+      write(part, part.first_row, part.rows, output, tile, sums);
+    }
+  }
+
+  // Inputs of a block as float32 [count][16].
+  static const float* widened(const std::byte* from, int64_t count, float* wide) {
+    if constexpr (stored == Stored::f32) return reinterpret_cast<const float*>(from);
+    for (int64_t i = 0; i < count * kBlock; i += 8) {
+      uint16x8_t x = vld1q_u16(reinterpret_cast<const uint16_t*>(from) + i);
+      float32x4_t low, high;
+      if constexpr (stored == Stored::bf16) {
+        low = vreinterpretq_f32_u16(vzip1q_u16(vdupq_n_u16(0), x));
+        high = vreinterpretq_f32_u16(vzip2q_u16(vdupq_n_u16(0), x));
+      } else {
+        low = vcvt_f32_f16(vget_low_f16(vreinterpretq_f16_u16(x)));
+        high = vcvt_high_f32_f16(vreinterpretq_f16_u16(x));
+        if constexpr (stored == Stored::f16) {
+          int32x4_t bits = vshll_n_s16(vget_low_s16(vreinterpretq_s16_u16(x)), 13);
+          low = vreinterpretq_f32_s32(vandq_s32(bits, vdupq_n_s32(static_cast<int32_t>(0x8fffffffu))));
+        }
+      }
+      vst1q_f32(wide + i, low);
+      vst1q_f32(wide + i + 4, high);
+    }
+    return wide;
+  }
+
+  static void many(const LinearPart& part, const float* tiles) {
+    const int64_t inputs = padded(part.weight->cols), floats = tile_floats(part.weight->cols);
+    const int64_t count = (part.rows + kTileRows - 1) / kTileRows;
+    float* wide = reinterpret_cast<float*>(part.scratch);  // [kWideInputs][16]
+    float* sums = wide + kWideInputs * kBlock;             // [tiles][8][16]
+    const std::byte* block = part.weight->data + part.begin * inputs * kBytes;
+    const std::byte* end = part.weight->data + (part.end + kBlock - 1) / kBlock * kBlock * inputs * kBytes;
+    for (int64_t output = part.begin; output < part.end; output += kBlock) {
+      std::fill_n(sums, count * kTileRows * kBlock, 0.0f);
+      for (int64_t k = 0; k < inputs; k += kWideInputs) {
+        const int64_t piece = std::min(kWideInputs, inputs - k), bytes = piece * kBlock * kBytes;
+        const float* w = widened(block, piece, wide);
+        block += bytes;
+        for (int64_t t = 0; t < count; ++t) {
+          // What comes next is asked for, a share with every tile.
+          const std::byte* until = std::min(end, block + bytes * (t + 1) / count);
+          for (const std::byte* at = block + bytes * t / count / 64 * 64; at < until; at += 64)
+            __builtin_prefetch(at, 0, 2);
+          const int64_t row = part.first_row + t * kTileRows;
+          const float* x = tiles + t * floats + kHead;
+          float* sum = sums + t * kTileRows * kBlock;
+          if (is_split(part.prepared_rows, row)) {
+            multiply_split<Stored::f32>(x, inputs, part.prepared_rows - row, k, reinterpret_cast<const std::byte*>(w),
+                                        piece, sum);
+          } else {
+            multiply_eight(x + k * kTileRows, w, kBlock, piece, sum, kBlock);
+            multiply_eight(x + k * kTileRows, w + 8, kBlock, piece, sum + 8, kBlock);
+          }
+        }
+      }
+      for (int64_t t = 0; t < count; ++t) {
+        const int64_t row = part.first_row + t * kTileRows;
+        write(part, row, std::min(kTileRows, part.first_row + part.rows - row), output, tiles + t * floats,
+              sums + t * kTileRows * kBlock);
+      }
+    }
+  }
+  static_assert((kWideInputs * kBlock + (LinearKernel::kMostPartRows + kTileRows) * kBlock) * 4 <= kWorkerBytes);
+
+  static void product(const LinearPart& part) {
+    const float* tiles =
+        reinterpret_cast<const float*>(part.prepared) + part.first_row / kTileRows * tile_floats(part.weight->cols);
+    part.rows <= kTileRows&& is_split(part.prepared_rows, part.first_row) ? few(part, tiles) : many(part, tiles);
+  }
+
+  static LinearKernel kernel() {
+    LinearKernel kernel;
+    kernel.outputs_tile = kBlock;
+    kernel.rows_tile = kTileRows;
+    kernel.part_values = 128 << 10;
+    kernel.packed_bytes = packed_bytes;
+    kernel.pack = pack;
+    kernel.unpack_row = unpack_row;
+    kernel.prepared_bytes = prepared_bytes;
+    kernel.prepare = prepare;
+    kernel.product = product;
+    return kernel;
+  }
+};
+
+}  // namespace
+}  // namespace millrace::cpu

@@ -1,0 +1,65 @@
+// Single instructions that stay in the order they are written in. A core that issues two vector instructions a cycle
+// and sees little further than one group of weights is quick only if products, loads and float arithmetic come in the
+// right order; compilers put them into another and then run out of registers. Registers remain their business.
+#pragma once
+
+#include <arm_neon.h>
+
+#include <cstddef>
+
+namespace millrace::cpu {
+namespace {
+
+// 16 bytes, as any kind of vector.
+template <class Vector>
+[[gnu::always_inline]] inline Vector ordered_load(const std::byte* at) {
+  Vector value;
+  asm volatile("ldr %q0, %1" : "=w"(value) : "m"(*reinterpret_cast<const int8x16_t*>(at)));
+  return value;
+}
+
+// sum += weights x inputs [4 lane, 4 lane + 4) of a row's sixteen.
+template <int lane>
+[[gnu::always_inline]] inline int32x4_t ordered_dot(int32x4_t sum, int8x16_t weights, int8x16_t row) {
+  asm volatile("sdot %0.4s, %1.16b, %2.4b[%3]" : "+w"(sum) : "w"(weights), "w"(row), "i"(lane));
+  return sum;
+}
+
+[[gnu::always_inline]] inline int8x16_t ordered_and(int8x16_t a, int8x16_t b) {
+  int8x16_t both;
+  asm volatile("and %0.16b, %1.16b, %2.16b" : "=w"(both) : "w"(a), "w"(b));
+  return both;
+}
+
+[[gnu::always_inline]] inline int32x4_t ordered_less(int32x4_t a, int32x4_t b) {
+  int32x4_t less;
+  asm volatile("sub %0.4s, %1.4s, %2.4s" : "=w"(less) : "w"(a), "w"(b));
+  return less;
+}
+
+[[gnu::always_inline]] inline float32x4_t ordered_less(float32x4_t a, float32x4_t b) {
+  float32x4_t less;
+  asm volatile("fsub %0.4s, %1.4s, %2.4s" : "=w"(less) : "w"(a), "w"(b));
+  return less;
+}
+
+template <int lane>
+[[gnu::always_inline]] inline float32x4_t ordered_multiply(float32x4_t a, float32x4_t b) {
+  float32x4_t product;
+  asm volatile("fmul %0.4s, %1.4s, %2.s[%3]" : "=w"(product) : "w"(a), "w"(b), "i"(lane));
+  return product;
+}
+
+[[gnu::always_inline]] inline float32x4_t ordered_add(float32x4_t sum, float32x4_t a, float32x4_t b) {
+  asm volatile("fmla %0.4s, %1.4s, %2.4s" : "+w"(sum) : "w"(a), "w"(b));
+  return sum;
+}
+
+template <int lane>
+[[gnu::always_inline]] inline float32x4_t ordered_add(float32x4_t sum, float32x4_t a, float32x4_t b) {
+  asm volatile("fmla %0.4s, %1.4s, %2.s[%3]" : "+w"(sum) : "w"(a), "w"(b), "i"(lane));
+  return sum;
+}
+
+}  // namespace
+}  // namespace millrace::cpu
