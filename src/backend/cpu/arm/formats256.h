@@ -59,8 +59,6 @@ struct SuperGroup {
   }
 };
 
-constexpr int kRun = kMatrixProducts ? 8 : 4;  // inputs of an output that lie together in a vector
-
 // Calls one(row's group, n) for the rows that exist, on a cleared panel.
 template <class Stored, class F>
 void pack_rows(const std::byte* const (&rows)[kPanel], std::byte* out, int64_t bytes, F one) {

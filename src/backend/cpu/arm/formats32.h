@@ -17,7 +17,7 @@ Stored* as(std::byte* bytes) {
   return reinterpret_cast<Stored*>(bytes);
 }
 
-constexpr int kTogether = kMatrixProducts ? 8 : 4;  // inputs of an output that are neighbours in a vector
+constexpr int kRun = kMatrixProducts ? 8 : 4;  // inputs of an output that are neighbours in a vector
 
 // Codes of four bits in the file: byte i holds value i low and value i + 16 high.
 inline uint8_t file_nibble(const uint8_t* codes, int i) { return codes[i % 16] >> (i / 16 * 4) & 15; }
@@ -50,13 +50,13 @@ struct Q8_0 {  // [8 float16][4 steps][4 vectors as planes.h has them][16]
       if (rows[n] == nullptr) continue;
       const auto& from = *as<layout::Q8_0>(rows[n]);
       copy_two_bytes(out, n, from.d);
-      for (int i = 0; i < kGroup; i += kTogether) std::memcpy(out + place(n, i), from.codes + i, kTogether);
+      for (int i = 0; i < kGroup; i += kRun) std::memcpy(out + place(n, i), from.codes + i, kRun);
     }
   }
   static void unpack(const std::byte* group, int n, std::byte* out) {
     auto& to = *as<layout::Q8_0>(out);
     std::memcpy(to.d, group + 2 * n, 2);
-    for (int i = 0; i < kGroup; i += kTogether) std::memcpy(to.codes + i, group + place(n, i), kTogether);
+    for (int i = 0; i < kGroup; i += kRun) std::memcpy(to.codes + i, group + place(n, i), kRun);
   }
 };
 
@@ -138,7 +138,7 @@ struct Q4_0 {
       uint8_t both[kGroup];
       vst1q_u8(both, vsliq_n_u8(low, high, 4));
       vst1q_u8(both + 16, vsriq_n_u8(high, low, 4));
-      for (int i = 0; i < kGroup; i += kTogether) std::memcpy(out + byte_place(n, i), both + i, kTogether);
+      for (int i = 0; i < kGroup; i += kRun) std::memcpy(out + byte_place(n, i), both + i, kRun);
     }
     for (int n = 0; n < kPanel; ++n) {
       if (rows[n] != nullptr) copy_two_bytes(out, factor_place(n), as<layout::Q4_0>(rows[n])->d);
