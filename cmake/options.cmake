@@ -23,8 +23,9 @@ endif()
 set(flags -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion -Werror -ffp-contract=off
   -Wno-missing-field-initializers)  # members left out have defaults
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-  # g++ 12 reports these inside the standard library when inlining std::string and std::variant at -O2 and above.
-  list(APPEND flags -Wno-restrict -Wno-maybe-uninitialized -Wno-stringop-overflow -Wno-stringop-overread -Wno-array-bounds)
+  # g++ 12 and 13 report these inside the standard library when inlining std::string and std::variant at -O2 and above.
+  list(APPEND flags -Wno-restrict -Wno-maybe-uninitialized -Wno-stringop-overflow -Wno-stringop-overread
+    -Wno-array-bounds)
 endif()
 add_compile_options("$<$<COMPILE_LANGUAGE:CXX>:${flags}>")
 if(MILLRACE_FUZZ)

@@ -1,8 +1,9 @@
 // How codes of four and five bits lie in a packed panel: a plane of nibbles, and for wider codes a plane of one more
-// bit. A panel's group of 32 inputs has four steps of eight inputs, four vectors of codes each; a byte of a vector is one
-// code. Which codes a vector has is what the row's instructions want: a pair of outputs with eight inputs each (SMMLA),
-// or four outputs with four inputs each (SDOT by element): first the step's four inputs 0 to 3, then 4 to 7, of outputs
-// 0 to 3 and of 4 to 7. Nibbles: one vector holds step 2j low and step 2j+1 high, vectors in the order [j][4].
+// bit. A panel's group of 32 inputs has four steps of eight inputs, four vectors of codes each; a byte of a vector is
+// one code. Which codes a vector has is what the row's instructions want: a pair of outputs with eight inputs each
+// (SMMLA), or four outputs with four inputs each (SDOT by element): first the step's four inputs 0 to 3, then 4 to 7,
+// of outputs 0 to 3 and of 4 to 7. Nibbles: one vector holds step 2j low and step 2j+1 high, vectors in the order
+// [j][4].
 #pragma once
 
 #include "backend/cpu/arm/int8_mma.h"
