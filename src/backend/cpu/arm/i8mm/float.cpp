@@ -1,6 +1,6 @@
 // Half-precision weights with the widening product this folder is compiled for; the same bits as the neon row's.
 #include "backend/cpu/arm/arm.h"
-#include "backend/cpu/arm/f16_linear.h"
+#include "backend/cpu/arm/i8mm/f16_linear.h"
 
 namespace millrace::cpu {
 

@@ -1,6 +1,6 @@
 #include "backend/cpu/arm/arm.h"
 #include "backend/cpu/arm/group256.h"
-#include "backend/cpu/arm/group32.h"
+#include "backend/cpu/arm/i8mm/group32.h"
 #include "backend/cpu/arm/int8_table.h"
 
 namespace millrace::cpu {

@@ -11,10 +11,10 @@
 // Packed weights are the format's own business: F::values() gives two steps of a pair of outputs at a time.
 #pragma once
 
-#include "backend/cpu/arm/group32_eight.h"
-#include "backend/cpu/arm/group32_few.h"
-#include "backend/cpu/arm/group32_row.h"
-#include "backend/cpu/arm/group32_tile.h"
+#include "backend/cpu/arm/i8mm/group32_eight.h"
+#include "backend/cpu/arm/i8mm/group32_few.h"
+#include "backend/cpu/arm/i8mm/group32_row.h"
+#include "backend/cpu/arm/i8mm/group32_tile.h"
 #include "backend/cpu/arm/packed32.h"
 
 namespace millrace::cpu {
