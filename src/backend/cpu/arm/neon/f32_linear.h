@@ -16,7 +16,8 @@ namespace millrace::cpu {
 namespace {
 
 // float16 weights: a half of each eight outputs comes as it is, the other times 2^-112 (their exponents are put where
-// float32 has its own). Rows times 2^56 keep both sums in range, and then sums need 2^-56 and 2^56.
+// float32 has its own; what is not finite becomes a large number there). Rows times 2^56 keep both sums in range, and
+// then sums need 2^-56 and 2^56.
 constexpr float kF16RowUnit = 0x1p56f;
 constexpr float kF16Units[8] = {0x1p56f, 0x1p56f, 0x1p56f, 0x1p56f, 0x1p-56f, 0x1p-56f, 0x1p-56f, 0x1p-56f};
 
