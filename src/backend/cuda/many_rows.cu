@@ -48,7 +48,8 @@ __device__ void bring(const Products& work, const Tiles& tiles, const Maps& maps
   bool real = false, last = false;
   uint32_t bytes = 0;
   auto look = [&] {
-    real = tile.first_row<work.in.rows, last = tile.first_row + Size::kRows> work.in.rows;
+    real = tile.first_row < work.in.rows;
+    last = tile.first_row + Size::kRows > work.in.rows;
     const int rows = !real ? 0 : last ? tiles.last_rows : tiles.box_rows;
     bytes = static_cast<uint32_t>(rows * 128 + Size::kWeightBytes);
   };

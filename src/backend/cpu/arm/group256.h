@@ -13,12 +13,14 @@
 #include "backend/cpu/arm/group256_few.h"
 #include "backend/cpu/arm/group256_row.h"
 #include "backend/cpu/arm/group256_tile.h"
-#include "backend/cpu/arm/int8_mma.h"
+#include "backend/cpu/arm/panels.h"
 
 namespace millrace::cpu {
 namespace {
 
 constexpr int64_t kSuper = 256;
+template <class F>
+using Packed256 = Panels<F, kSuper>;
 constexpr int kSpans = 8;      // of 32 inputs
 constexpr int kSpanSteps = 4;  // of eight inputs
 
@@ -105,33 +107,6 @@ struct Group256Linear {
   // integers. Worth it where subgroups are short.
   static constexpr bool kRunning = F::kHalves == 2;
   static constexpr int64_t kRowSums = F::kHalves == 2 ? kSums16 : kSums32;
-
-  static int64_t packed_bytes(int64_t rows, int64_t cols) {
-    return up_to(rows, kPanel) / kPanel * (cols / kSuper) * F::kBytes;
-  }
-
-  static void pack(const std::byte* in, int64_t rows, int64_t cols, int64_t begin, int64_t end, std::byte* out) {
-    int64_t groups = cols / kSuper, row_bytes = groups * F::kFileBytes;
-    for (int64_t n = begin; n < end; n += kPanel) {
-      std::byte* to = out + n / kPanel * groups * F::kBytes;
-      for (int64_t g = 0; g < groups; ++g, to += F::kBytes) {
-        const std::byte* from[kPanel];
-        for (int64_t i = 0; i < kPanel; ++i)
-          from[i] = n + i < rows ? in + (n + i) * row_bytes + g * F::kFileBytes : nullptr;
-        F::pack(from, to);
-      }
-    }
-  }
-
-  static void unpack_row(const Weight& weight, int64_t row, float* out) {
-    int64_t groups = weight.cols / kSuper;
-    const std::byte* from = weight.data + row / kPanel * groups * F::kBytes;
-    for (int64_t g = 0; g < groups; ++g, from += F::kBytes, out += kSuper) {
-      std::byte group[F::kFileBytes] = {};
-      F::unpack(from, static_cast<int>(row % kPanel), group);
-      format(weight.type).to_float(group, out, kSuper);
-    }
-  }
 
   // Scales and integers of a group's spans.
   static void widen_spans(const std::byte* packed, std::byte* out) {
@@ -415,9 +390,9 @@ struct Group256Linear {
     kernel.outputs_tile = kPanel;
     kernel.rows_tile = kTileRows;
     kernel.part_values = 400 << 10;
-    kernel.packed_bytes = packed_bytes;
-    kernel.pack = pack;
-    kernel.unpack_row = unpack_row;
+    kernel.packed_bytes = Packed256<F>::packed_bytes;
+    kernel.pack = Packed256<F>::pack;
+    kernel.unpack_row = Packed256<F>::unpack_row;
     kernel.prepared_bytes = super_prepared_bytes;
     kernel.prepare = super_prepare;
     kernel.product = product;

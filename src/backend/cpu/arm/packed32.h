@@ -1,9 +1,7 @@
-// Weights with a factor per 32 of them (Q8_0, Q4_0, ...) as they lie in memory: panels of eight outputs, group by
-// group. What a group is made of is the format's business (formats32.h).
+// What both rows know of weights with a factor per 32 of them (Q8_0, Q4_0, ...).
 #pragma once
 
-#include "backend/cpu/arm/int8_mma.h"
-#include "tensor/dtype.h"
+#include "backend/cpu/arm/panels.h"
 
 namespace millrace::cpu {
 namespace {
@@ -19,34 +17,7 @@ enum class LoneRow : uint8_t { plain, split, bytes };
 // undoes; kWideValues, where in a packed group all values lie as a wide panel has them, or negative; pack() eight rows'
 // groups (null: zeros) and unpack() one of them.
 template <class F>
-struct Packed32 {
-  static int64_t packed_bytes(int64_t rows, int64_t cols) {
-    return up_to(rows, kPanel) / kPanel * (cols / kGroup) * F::kBytes;
-  }
-
-  static void pack(const std::byte* in, int64_t rows, int64_t cols, int64_t begin, int64_t end, std::byte* out) {
-    int64_t groups = cols / kGroup, row_bytes = groups * F::kFileBytes;
-    for (int64_t n = begin; n < end; n += kPanel) {
-      std::byte* to = out + n / kPanel * groups * F::kBytes;
-      for (int64_t g = 0; g < groups; ++g, to += F::kBytes) {
-        const std::byte* from[kPanel];
-        for (int64_t i = 0; i < kPanel; ++i)
-          from[i] = n + i < rows ? in + (n + i) * row_bytes + g * F::kFileBytes : nullptr;
-        F::pack(from, to);
-      }
-    }
-  }
-
-  static void unpack_row(const Weight& weight, int64_t row, float* out) {
-    int64_t groups = weight.cols / kGroup;
-    const std::byte* from = weight.data + row / kPanel * groups * F::kBytes;
-    for (int64_t g = 0; g < groups; ++g, from += F::kBytes, out += kGroup) {
-      std::byte group[F::kFileBytes];
-      F::unpack(from, static_cast<int>(row % kPanel), group);
-      format(weight.type).to_float(group, out, kGroup);
-    }
-  }
-};
+using Packed32 = Panels<F, kGroup>;
 
 }  // namespace
 }  // namespace millrace::cpu

@@ -11,5 +11,9 @@ namespace {
 
 constexpr int kQuads = kPanel / 4;
 
+// Sums of integers that start from these bits are, read as float32, this number plus the sum (below 2^22 either way).
+constexpr float kFloatStart = 12582912.0f;  // 1.5 x 2^23
+constexpr int32_t kFloatStartBits = 0x4b400000;
+
 }  // namespace
 }  // namespace millrace::cpu

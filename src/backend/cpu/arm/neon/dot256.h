@@ -118,7 +118,6 @@ struct WideGroup {
 
 template <class F>
 struct Dot256Linear {
-  using Base = Group256Linear<F>;
   using Packed = PackedGroup<F>;
   using Wide = WideGroup<F>;
   static constexpr int64_t kTileBytes = SuperRows<kTileRows>::kBytes;
@@ -225,9 +224,9 @@ struct Dot256Linear {
     kernel.outputs_tile = kPanel;
     kernel.rows_tile = kTileRows;
     kernel.part_values = 400 << 10;
-    kernel.packed_bytes = Base::packed_bytes;
-    kernel.pack = Base::pack;
-    kernel.unpack_row = Base::unpack_row;
+    kernel.packed_bytes = Packed256<F>::packed_bytes;
+    kernel.pack = Packed256<F>::pack;
+    kernel.unpack_row = Packed256<F>::unpack_row;
     kernel.prepared_bytes = dot_prepared_bytes;
     kernel.prepare = dot_prepare;
     kernel.product = product;

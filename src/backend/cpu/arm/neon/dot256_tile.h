@@ -3,16 +3,17 @@
 #pragma once
 
 #include "backend/cpu/arm/neon/dot256_rows.h"
+#include "backend/cpu/arm/neon/ordered.h"
 
 namespace millrace::cpu {
 namespace {
 
 constexpr int kSideBySide = 2;  // up to so many rows
 
-// Instructions in the order they are written: g++ 12 left to itself moves products apart and runs out of registers.
+// Instructions in the order they are written (ordered.h).
 template <int lane>
 [[gnu::always_inline]] inline void dot_in_order(int32x4_t& sum, int8x16_t weights, int8x16_t row) {
-  asm volatile("sdot %0.4s, %1.16b, %2.4b[%3]" : "+w"(sum) : "w"(weights), "w"(row), "i"(lane));
+  sum = ordered_dot<lane>(sum, weights, row);
 }
 [[gnu::always_inline]] inline void scale_in_order(int32x4_t& whole, int32x4_t sum, int32x4_t scale) {
   asm volatile("mla %0.4s, %1.4s, %2.4s" : "+w"(whole) : "w"(sum), "w"(scale));
@@ -92,11 +93,11 @@ template <class Source, int R>
 constexpr float kScaleFactor = 0x1p121f, kAfterScales = 0x1p28f;  // 121 + 28 = 149
 
 [[gnu::always_inline]] inline void scale_in_order(float32x4_t& whole, int32x4_t sum, float32x4_t scale) {
-  asm volatile("fmla %0.4s, %1.4s, %2.4s" : "+w"(whole) : "w"(sum), "w"(scale));
+  whole = ordered_add(whole, vreinterpretq_f32_s32(sum), scale);
 }
 template <class T>
 [[gnu::always_inline]] inline void load_in_order(T& to, const std::byte* from) {
-  asm volatile("ldr %q0, %1" : "=w"(to) : "m"(*reinterpret_cast<const std::byte(*)[16]>(from)));
+  to = ordered_load<T>(from);
 }
 
 // What a subgroup's sums, and a set's, start from.
@@ -191,12 +192,11 @@ template <class Source, int R>
   }
 }
 
-// The sums of minimum * sum of the row's integers. They start such that their bits are those of kBig plus the sum in
-// the end: no conversion either.
-constexpr float kBig = 12582912.0f;
-constexpr int32_t kBigBits = 0x4b400000;
-alignas(16) inline constexpr int32_t kMinimumStart[4] = {kBigBits >> kDotLowBits, kBigBits >> kDotLowBits,
-                                                         kBigBits >> kDotLowBits, kBigBits >> kDotLowBits};
+// The sums of minimum * sum of the row's integers. They start such that their bits are those of kFloatStart plus the
+// sum in the end: no conversion either.
+alignas(16) inline constexpr int32_t kMinimumStart[4] = {kFloatStartBits >> kDotLowBits, kFloatStartBits >> kDotLowBits,
+                                                         kFloatStartBits >> kDotLowBits,
+                                                         kFloatStartBits >> kDotLowBits};
 
 template <int R, int lane, int other>
 [[gnu::always_inline]] inline void add_minimums(const std::byte* sums, int64_t apart, const int8x16_t (&m)[2][kQuads],
@@ -241,7 +241,8 @@ template <class Source, int R>
   }
 #pragma GCC unroll 8
   for (int i = 0; i < R * kQuads; ++i) {
-    out[i / kQuads][i % kQuads] = vsubq_f32(vreinterpretq_f32_s32(sums[i / kQuads][i % kQuads]), vdupq_n_f32(kBig));
+    out[i / kQuads][i % kQuads] =
+        vsubq_f32(vreinterpretq_f32_s32(sums[i / kQuads][i % kQuads]), vdupq_n_f32(kFloatStart));
   }
 }
 

@@ -84,7 +84,7 @@ struct Dot32Rows {
           sums = vsetq_lane_s32(sum, sums, r);
           // See PackedWeights: sums of high nibbles, which have their start too, are taken off.
           if constexpr (R::kStarts) {
-            const uint32_t start = 2 * uint32_t{kSumStartBits} - 8 * static_cast<uint32_t>(sum);
+            const uint32_t start = 2 * uint32_t{kFloatStartBits} - 8 * static_cast<uint32_t>(sum);
             store_u8(out + R::kStart + 16 * r, vreinterpretq_u8_u32(vdupq_n_u32(start)));
           }
         }

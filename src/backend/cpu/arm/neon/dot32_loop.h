@@ -8,6 +8,7 @@
 
 #include <utility>
 
+#include "backend/cpu/arm/neon/dot.h"
 #include "backend/cpu/arm/neon/ordered.h"
 #include "backend/cpu/arm/packed32.h"
 #include "backend/cpu/arm/planes.h"
@@ -15,9 +16,7 @@
 namespace millrace::cpu {
 namespace {
 
-constexpr float kSumStart = 12582912.0f;       // 1.5 x 2^23: sums below 2^22 either way
-constexpr int32_t kSumStartBits = 0x4b400000;  // the same
-alignas(16) constexpr int32_t kSumStarts[4] = {kSumStartBits, kSumStartBits, kSumStartBits, kSumStartBits};
+alignas(16) constexpr int32_t kSumStarts[4] = {kFloatStartBits, kFloatStartBits, kFloatStartBits, kFloatStartBits};
 
 constexpr int kQuadSteps = 8;  // of four inputs, in a group
 
@@ -152,7 +151,7 @@ template <class W, class R, int rows, bool asks = false>
                                                     float* totals, int64_t ahead = 0) {
   using F = typename W::F;
   const std::byte *values = panel.values, *factors = panel.factors;
-  const float32x4_t start = vdupq_n_f32(kSumStart);
+  const float32x4_t start = vdupq_n_f32(kFloatStart);
   float32x4_t sum[rows][2];
   auto next = [&] {
     if constexpr (asks) look_ahead<W::kFactorBytes, R::kRows>(factors + ahead);

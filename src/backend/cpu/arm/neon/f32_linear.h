@@ -233,7 +233,8 @@ struct WideLinear {
   static void product(const LinearPart& part) {
     const float* tiles =
         reinterpret_cast<const float*>(part.prepared) + part.first_row / kTileRows * tile_floats(part.weight->cols);
-    part.rows <= kTileRows&& is_split(part.prepared_rows, part.first_row) ? few(part, tiles) : many(part, tiles);
+    const bool split = is_split(part.prepared_rows, part.first_row);
+    split&& part.rows <= kTileRows ? few(part, tiles) : many(part, tiles);
   }
 
   static LinearKernel kernel() {
