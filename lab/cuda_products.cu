@@ -141,6 +141,8 @@ bool check(DType type, int n, int k, bool gated, int rows = 300) {
   for (auto& value : in) value = small_half(type);
   std::vector<float> stream_rows(static_cast<size_t>(rows * n));
   for (auto& value : stream_rows) value = static_cast<float>(chance() % 100) / 10;
+  for (int i = 0; i < k; ++i) in[static_cast<size_t>(80 * k + i)] = 0;  // a row that adds zeros to next to nothing
+  for (int i = 0; i < n; ++i) stream_rows[static_cast<size_t>(80 * n + i)] = static_cast<float>(i) * 1e-42f;
   uint16_t* inputs = on_device(in);
   float* residual = on_device(stream_rows);
   float* out;

@@ -69,15 +69,10 @@ __device__ inline float power_of_two(float x) {
   return result;
 }
 
+// Whether numbers lie as attention multiplies them.
 template <class T>
-__device__ uint32_t two(float low, float high) {
-  if constexpr (std::is_same_v<T, __half>) {
-    const __half2 both = __floats2half2_rn(low, high);
-    return *reinterpret_cast<const uint32_t*>(&both);
-  } else {
-    const __nv_bfloat162 both = __floats2bfloat162_rn(low, high);
-    return *reinterpret_cast<const uint32_t*>(&both);
-  }
+__host__ __device__ constexpr bool is_form(Form form) {
+  return form == (std::is_same_v<T, __half> ? Form::f16 : Form::bf16);
 }
 
 // What one query row may see.
@@ -149,9 +144,6 @@ __device__ inline void fence_copies() {
 #if MILLRACE_HOPPER
   asm volatile("fence.proxy.async;" ::: "memory");
 #endif
-}
-__device__ inline void group_sync(int name, int threads) {
-  asm volatile("bar.sync %0, %1;" ::"r"(name), "r"(threads) : "memory");
 }
 __device__ inline void group_arrive(int name, int threads) {
   asm volatile("bar.arrive %0, %1;" ::"r"(name), "r"(threads) : "memory");

@@ -95,6 +95,11 @@ __device__ inline float4 turned_four(const float* head, int i, const AttendPlan:
           side({next.x, next.y}, four.z, other.z), side({next.z, next.w}, four.w, other.w)};
 }
 
+// Four numbers of sixteen bits to shared memory.
+__device__ inline void put_four(uint32_t to, const uint2& numbers) {
+  asm volatile("st.shared.v2.b32 [%0], {%1,%2};" ::"r"(to), "r"(numbers.x), "r"(numbers.y) : "memory");
+}
+
 // Queries of a kv head: row i is head i of the group.
 template <class T, int D>
 __device__ void bring_queries(uint32_t to, const View& view, int row, int group, int kv_head,
@@ -103,6 +108,11 @@ __device__ void bring_queries(uint32_t to, const View& view, int row, int group,
 #pragma unroll 1
   for (int i = thread * 4; i < group * D; i += kTeamThreads * 4) {
     const int col = kv_head * group * D + i;
+    const uint32_t place = to + static_cast<uint32_t>(i / D * Team<T, D>::kQueryPitch + i % D * 2);
+    if (is_form<T>(view.form)) {  // rounded already
+      put_four(place, reinterpret_cast<const uint2*>(from)[col / 4]);
+      continue;
+    }
     float4 four;
     if (fresh.table != nullptr) {
       four = turned_four(from + (col - i % D), i % D, fresh, row);
@@ -111,10 +121,7 @@ __device__ void bring_queries(uint32_t to, const View& view, int row, int group,
     } else {
       four = {read(view, row, col), read(view, row, col + 1), read(view, row, col + 2), read(view, row, col + 3)};
     }
-    asm volatile("st.shared.v2.b32 [%0], {%1,%2};" ::"r"(
-                     to + static_cast<uint32_t>(i / D * Team<T, D>::kQueryPitch + i % D * 2)),
-                 "r"(two<T>(four.x, four.y)), "r"(two<T>(four.z, four.w))
-                 : "memory");
+    put_four(place, {two<T>(four.x, four.y), two<T>(four.z, four.w)});
   }
 }
 
@@ -145,7 +152,7 @@ struct Newest {
     const int piece = i / 8;
     const uint32_t to = entry + position_at<D>(position, run) +
                         static_cast<uint32_t>(piece / 8 * run * 128 + (piece % 8 ^ position % 8) * 16 + i % 8 * 2);
-    asm volatile("st.shared.v2.b32 [%0], {%1,%2};" ::"r"(to), "r"(numbers.x), "r"(numbers.y) : "memory");
+    put_four(to, numbers);
     fence_copies();  // the next copy comes after
   }
 };

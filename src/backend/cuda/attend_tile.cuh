@@ -62,7 +62,8 @@ template <class T, int D>
 __device__ void put_queries(const View& view, const QueryTile& tile, int group, int first_query, uint32_t to) {
   constexpr int kPieces = D / 8;
   const int thread = static_cast<int>(threadIdx.x) % 128;
-  const bool whole = view.form == Form::f32 && (reinterpret_cast<uintptr_t>(view.data) | view.stride) % 16 == 0;
+  const bool aligned = (reinterpret_cast<uintptr_t>(view.data) | view.stride) % 16 == 0;
+  const bool whole = aligned && view.form == Form::f32, rounded = aligned && is_form<T>(view.form);
 #pragma unroll 4
   for (int i = 0; i < 64 * kPieces / 128; ++i) {
     const int piece = thread + i * 128, at = piece / kPieces, part = piece % kPieces, query = first_query + at;
@@ -70,17 +71,21 @@ __device__ void put_queries(const View& view, const QueryTile& tile, int group, 
     if (query < tile.rows * group) {
       const int64_t row = tile.first_row + query / group;
       const int col = (tile.kv_head * group + query % group) * D + part * 8;
-      float values[8];
-      if (whole) {
-        const auto* from = reinterpret_cast<const float4*>(static_cast<const char*>(view.data) + row * view.stride);
-        *reinterpret_cast<float4*>(values) = from[col / 4];
-        *reinterpret_cast<float4*>(values + 4) = from[col / 4 + 1];
+      const char* from = static_cast<const char*>(view.data) + row * view.stride;
+      if (rounded) {
+        packed = reinterpret_cast<const uint4*>(from)[col / 8];
       } else {
+        float values[8];
+        if (whole) {
+          *reinterpret_cast<float4*>(values) = reinterpret_cast<const float4*>(from)[col / 4];
+          *reinterpret_cast<float4*>(values + 4) = reinterpret_cast<const float4*>(from)[col / 4 + 1];
+        } else {
 #pragma unroll
-        for (int j = 0; j < 8; ++j) values[j] = read(view, row, col + j);
+          for (int j = 0; j < 8; ++j) values[j] = read(view, row, col + j);
+        }
+        packed = {two<T>(values[0], values[1]), two<T>(values[2], values[3]), two<T>(values[4], values[5]),
+                  two<T>(values[6], values[7])};
       }
-      packed = {two<T>(values[0], values[1]), two<T>(values[2], values[3]), two<T>(values[4], values[5]),
-                two<T>(values[6], values[7])};
     }
     const uint32_t place = to + static_cast<uint32_t>(part / 8 * 8192 + at * 128 + ((part % 8) ^ (at % 8)) * 16);
     asm volatile("st.shared.v4.b32 [%0], {%1,%2,%3,%4};" ::"r"(place), "r"(packed.x), "r"(packed.y), "r"(packed.z),

@@ -17,9 +17,22 @@ cudaError_t load_portable() {
   return cudaSuccess;
 }
 
-constexpr Family kHopper = {kHopperKernels, load_nothing, few_rows_fit, few_rows, many_rows, attend};
-constexpr Family kPortable = {kPortableKernels,   load_portable,       portable::few_rows_fit,
-                              portable::few_rows, portable::many_rows, portable::attend};
+bool never_finish(int32_t, const Rope&, const KvView&) { return false; }
+
+constexpr Family kHopper = {.name = kHopperKernels,
+                            .load = load_nothing,
+                            .few_rows_fit = few_rows_fit,
+                            .few_rows = few_rows,
+                            .many_rows = many_rows,
+                            .many_rows_finish = many_rows_finish,
+                            .attend = attend};
+constexpr Family kPortable = {.name = kPortableKernels,
+                              .load = load_portable,
+                              .few_rows_fit = portable::few_rows_fit,
+                              .few_rows = portable::few_rows,
+                              .many_rows = portable::many_rows,
+                              .many_rows_finish = never_finish,
+                              .attend = portable::attend};
 
 }  // namespace
 

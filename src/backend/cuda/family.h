@@ -17,6 +17,7 @@ struct Family {
   decltype(&cuda::few_rows_fit) few_rows_fit;
   decltype(&cuda::few_rows) few_rows;
   decltype(&cuda::many_rows) many_rows;
+  decltype(&cuda::many_rows_finish) many_rows_finish;
   decltype(&cuda::attend) attend;
 };
 

@@ -301,7 +301,7 @@ __device__ __forceinline__ void finish(const Products& work, int unit, const Sum
       const float up = with_bias(sums[1].all[i], work.parts[1].bias, row);
       write(to, token, row, activated(work.activation, value) * up);
     } else if (work.residual != nullptr) {
-      work.residual[token * work.residual_stride + row] = add_to_stream(kept[i], work.residual_scale * value);
+      work.residual[token * work.residual_stride + row] = kept[i] + work.residual_scale * value;
     } else {
       part.out[token * part.out_stride + row] = value;
     }

@@ -72,19 +72,21 @@ void narrow_rows(cudaStream_t stream, View logits, const NarrowRoom& room);
 void rope_table(cudaStream_t stream, const Rope& rope, const int32_t* positions, int32_t rows, float* table);
 void rope(cudaStream_t stream, const Rope& rope, const float* table, int32_t heads, View inout);
 void kv_store(cudaStream_t stream, const DeviceStep& step, View k, View v, const KvView& kv);
-// rope of q and k, then kv_store, in one pass. `table` is null if nothing turns.
+// rope of q and k, then kv_store; in one pass where they lie so that it can be done.
 void finish_qkv(cudaStream_t stream, const DeviceStep& step, const Rope& rope, const float* table, int32_t heads,
                 View q, View k, View v, const KvView& kv);
 
 // ---- few_rows.cu, many_rows.cu
 // Up to three products of one input with weights in panels (packed.h).
 struct Products {
+  enum class Role : uint8_t { result, query, key, value };
   struct Part {
     const std::byte* weights = nullptr;
     const float* bias = nullptr;
     float* out = nullptr;
     int64_t out_stride = 0;  // values
     int32_t rows = 0;        // outputs
+    Role role = Role::result;
   };
   Part parts[3];
   int32_t count = 0;
@@ -104,12 +106,21 @@ struct Products {
   // Set: the input is the norm of `in`, also written to `normed`. few_rows only.
   const Norm* norm = nullptr;
   View normed;
+  // Set: parts are queries, keys and values, to be finished as finish_qkv does. Queries come out as numbers of the
+  // cache's type. Only where many_rows_finish() says so.
+  struct Heads {
+    DeviceStep step;
+    KvView kv;
+    const float* table = nullptr;  // of rope_table()
+    bool neighbours = false;
+  } heads;
 };
 inline constexpr int32_t kFewRows = 8;
 bool few_rows_fit(int32_t rows, int32_t cols, bool norm);  // with a norm to compute first
 void few_rows(cudaStream_t stream, const Products& work);
 // Any number of rows; weights and `in` are bfloat16, or both float16.
 cudaError_t many_rows(cudaStream_t stream, const Products& work);
+bool many_rows_finish(int32_t rows, const Rope& rope, const KvView& kv);
 
 // ---- any_rows.cu: any number of rows, one warp for each result; float32 weights and odd shapes.
 void any_rows(cudaStream_t stream, const Weight& weight, View in, View out);

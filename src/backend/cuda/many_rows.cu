@@ -2,7 +2,7 @@
 // something to do; one thread asks for inputs and weights, a ring of stages of 64 inputs ahead, and four warps for
 // every 64 rows multiply. Where there are several tiles of rows, two thread groups, a cluster, may share the weights
 // they bring. Sums are the chain of packed.h.
-#include "backend/cuda/many_rows.cuh"
+#include "backend/cuda/many_rows_end.cuh"
 
 #include <cmath>
 #include <limits>
@@ -21,8 +21,14 @@ inline constexpr int kThreads = Groups * 128 + (kGivesRegisters<Groups, Outputs,
 // are in shared memory.
 template <int Outputs>
 inline constexpr int kHeld = Outputs <= 192 ? Outputs / 2 : 64;
+template <int Outputs>
+inline constexpr int kRoomBytes = 128 * (Outputs / 2 - kHeld<Outputs>)*4;  // of four warps
 template <int Groups, int Outputs, bool Cut, int Together>
-using SizesOf = Sizes<Groups, Outputs, Together, Cut ? Groups * 128 * (Outputs / 2 - kHeld<Outputs>)*4 : 0>;
+using SizesOf = Sizes<Groups, Outputs, Together, Cut ? Groups * kRoomBytes<Outputs> : 0>;
+
+// Tiles have whole heads of 64 and 128 numbers.
+template <int Outputs>
+inline constexpr bool kWholeHeads = Outputs % 128 == 0;
 
 // The tiles of a thread group, one after the other. Those of a pair have the same numbers.
 template <int Groups, int Outputs, bool Gated, int Together>
@@ -92,114 +98,6 @@ __device__ void bring(const Products& work, const Tiles& tiles, const Maps& maps
   }
 }
 
-// Sums of one row: sums[4j + first] and its neighbour are outputs 8j and 8j + 1 from `output` on. Away: they are added
-// to the stream in the second cache, which gains where a thread group has another tile to go on to, and otherwise
-// delays the end.
-template <bool Away, int Sums>
-__device__ void put_row(const Products& work, const Products::Part& to, int64_t token, int output, int first,
-                        const float (&sums)[Sums]) {
-  constexpr int kPairs = Sums / 4, kBatch = kPairs % 32 == 0 ? 32 : kPairs;
-  float* place = work.residual != nullptr ? work.residual + token * work.residual_stride + output
-                                          : to.out + token * to.out_stride + output;
-  const bool together = to.rows - output >= Sums * 2 && reinterpret_cast<uintptr_t>(place) % 8 == 0;
-  if (!together) {
-#pragma unroll
-    for (int j = 0; j < kPairs; ++j) {
-#pragma unroll
-      for (int k = 0; k < 2; ++k) {
-        if (output + 8 * j + k >= to.rows) continue;
-        float* one = place + 8 * j + k;
-        const float value = sums[4 * j + first + k];
-        *one = work.residual != nullptr ? add_to_stream(*one, work.residual_scale * value) : value;
-      }
-    }
-  } else if (work.residual == nullptr) {
-#pragma unroll
-    for (int j = 0; j < kPairs; ++j)
-      *reinterpret_cast<float2*>(place + 8 * j) = {sums[4 * j + first], sums[4 * j + first + 1]};
-  } else if constexpr (Away) {
-#pragma unroll
-    for (int j = 0; j < kPairs; ++j)
-      add_two(place + 8 * j, work.residual_scale * sums[4 * j + first], work.residual_scale * sums[4 * j + first + 1]);
-  } else {
-#pragma unroll
-    for (int batch = 0; batch < kPairs; batch += kBatch) {  // all reads before the first write
-      float2 old[kBatch];
-#pragma unroll
-      for (int j = 0; j < kBatch; ++j) old[j] = *reinterpret_cast<const float2*>(place + 8 * (batch + j));
-#pragma unroll
-      for (int j = 0; j < kBatch; ++j) {
-        const int at = 4 * (batch + j) + first;
-        *reinterpret_cast<float2*>(place + 8 * (batch + j)) = {
-            add_to_stream(old[j].x, work.residual_scale * sums[at]),
-            add_to_stream(old[j].y, work.residual_scale * sums[at + 1])};
-      }
-    }
-  }
-}
-
-template <int Sums>
-__device__ void add_bias(const Products::Part& part, int output, float* sums) {
-  if (part.bias == nullptr) return;
-#pragma unroll
-  for (int i = 0; i < Sums; ++i) {
-    const int at = output + i / 4 * 8 + i % 2;
-    if (at < part.rows) sums[i] += part.bias[at];
-  }
-}
-
-template <int Outputs, bool Away>
-__device__ void finish(const Products& work, const Tile& tile, float (&sums)[Outputs / 2]) {
-  const int thread = static_cast<int>(threadIdx.x), lane = thread % 32;
-  const Products::Part& to = work.parts[tile.part];
-  const int output = tile.first_output + lane % 4 * 2;
-  if (output >= to.rows) return;
-  add_bias<Outputs / 2>(to, output, sums);
-#pragma unroll
-  for (int i = 0; i < 2; ++i) {
-    const int token = tile.first_row + thread / 32 * 16 + lane / 4 + 8 * i;
-    if (token < work.in.rows) put_row<Away>(work, to, token, output, 2 * i, sums);
-  }
-}
-
-__device__ __noinline__ float activated_rarely(Activation activation, float x) { return activated(activation, x); }
-
-// act(gate) * up: the second half of a thread's sums belongs to the first.
-template <int Outputs>
-__device__ void finish_gated(const Products& work, const Tile& tile, float (&sums)[Outputs / 2]) {
-  constexpr int kHalf = Outputs / 4;
-  const int thread = static_cast<int>(threadIdx.x), lane = thread % 32, rows = work.parts[0].rows;
-  const int output = tile.first_output + lane % 4 * 2;
-  if (output >= rows) return;
-  add_bias<kHalf>(work.parts[0], output, sums);
-  add_bias<kHalf>(work.parts[1], output, sums + kHalf);
-  if (work.activation == Activation::silu) {
-#pragma unroll
-    for (int i = 0; i < kHalf; ++i) sums[i] = activated(Activation::silu, sums[i]) * sums[kHalf + i];
-  } else {
-#pragma unroll
-    for (int i = 0; i < kHalf; ++i) sums[i] = activated_rarely(work.activation, sums[i]) * sums[kHalf + i];
-  }
-  const View out = {work.parts[0].out, work.parts[0].out_stride * 4, work.in.rows, rows, work.out_form};
-#pragma unroll
-  for (int i = 0; i < 2; ++i) {
-    const int token = tile.first_row + thread / 32 * 16 + lane / 4 + 8 * i;
-    if (token >= work.in.rows) continue;
-    if (rows - output >= Outputs / 2 && out.form == Form::bf16) {
-      auto* place = reinterpret_cast<__nv_bfloat162*>(static_cast<char*>(out.data) + token * out.stride) + output / 2;
-#pragma unroll
-      for (int j = 0; j < kHalf / 4; ++j)
-        place[4 * j] = __floats2bfloat162_rn(sums[4 * j + 2 * i], sums[4 * j + 2 * i + 1]);
-      continue;
-    }
-#pragma unroll
-    for (int j = 0; j < kHalf / 2; ++j) {
-      const int at = output + j / 2 * 8 + j % 2;
-      if (at < rows) write(out, token, at, sums[j / 2 * 4 + 2 * i + j % 2]);
-    }
-  }
-}
-
 // The same for each segment, and their total.
 template <class T, class Size, int Sums>
 __device__ void multiply_segments(Ring<Size>& ring, const Tiles& tiles, float (&total)[Sums]) {
@@ -214,21 +112,22 @@ __device__ void multiply_segments(Ring<Size>& ring, const Tiles& tiles, float (&
   }
 }
 
-// The same where totals have no room beside the sums. room: of all threads that multiply, four totals of each after
+// The same where totals have no room beside the sums. room: of a group of four warps, four totals of each thread after
 // four; the first segment's sums are put there, the last one's meet them in registers.
-template <class T, int Groups, class Size, int Sums>
+template <class T, class Size, int Sums>
 __device__ void multiply_wide_segments(Ring<Size>& ring, const Tiles& tiles, float4* room, float (&total)[Sums]) {
   constexpr int kHere = kHeld<Sums * 2>;
   float sums[Sums] = {};  // said so that nobody keeps those of the last tile
 #pragma unroll
   for (int i = 0; i < kHere; ++i) total[i] = 0;
-  auto fours = [room](int i) -> float4& { return room[(i - kHere) / 4 * Groups * 128 + threadIdx.x]; };
+  auto fours = [room](int i) -> float4& { return room[(i - kHere) / 4 * 128 + threadIdx.x % 128]; };
 #pragma unroll 1
   for (int first = 0; first < tiles.chunks; first += tiles.segment) {
     multiply<T, Size>(ring, min(tiles.segment, tiles.chunks - first), sums);
 #pragma unroll
     for (int i = 0; i < kHere; ++i) total[i] += sums[i];
     if (first + tiles.segment >= tiles.chunks) break;
+    if (first == 0) room_is_free();
 #pragma unroll
     for (int i = kHere; i < Sums; i += 4) {
       float4 four = {};
@@ -254,15 +153,16 @@ __global__ void __launch_bounds__(kThreads<Groups, Outputs, Cut>, 1)
   Ring<Size> ring = {(shared_address(raw) + 1023) & ~1023u, shared_address(barriers)};
   begin<Groups>(ring);
   Way<Groups, Outputs, Gated, Together> way = {work, tiles};
+  constexpr bool kWide = Cut && kHeld<Outputs> < Outputs / 2;
+  const uint32_t room = ring.stages + Size::kStages * Size::kStageBytes + threadIdx.x / 128 * kRoomBytes<Outputs>;
   if (threadIdx.x < Groups * 128) {
     if constexpr (kGivesRegisters<Groups, Outputs, Cut>) asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
     wait_for_previous();
     for (; way.more(); way.next()) {
       float sums[Outputs / 2];
       if constexpr (Cut) {
-        if constexpr (kHeld<Outputs> < Outputs / 2) {
-          const uint32_t room = ring.stages - shared_address(raw) + Size::kStages * Size::kStageBytes;
-          multiply_wide_segments<T, Groups>(ring, tiles, reinterpret_cast<float4*>(raw + room), sums);
+        if constexpr (kWide) {
+          multiply_wide_segments<T>(ring, tiles, reinterpret_cast<float4*>(raw + (room - shared_address(raw))), sums);
         } else {
           multiply_segments<T, Size>(ring, tiles, sums);
         }
@@ -272,10 +172,15 @@ __global__ void __launch_bounds__(kThreads<Groups, Outputs, Cut>, 1)
       const Tile tile = way.tile();
       if constexpr (Gated) {
         finish_gated<Outputs>(work, tile, sums);
+      } else if (kWholeHeads<Outputs> && work.heads.table != nullptr) {
+        if constexpr (kWholeHeads<Outputs>) finish_heads<Outputs>(work, tile, sums);
+      } else if (kWide && tiles.boxes) {
+        if constexpr (kWide) add_boxes(work, maps, tile, room, sums);
       } else {
-        finish<Outputs, Cut && (kHeld<Outputs> < Outputs / 2)>(work, tile, sums);
+        finish<Outputs>(work, tile, sums);
       }
     }
+    if (kWide && tiles.boxes && threadIdx.x % 128 == 0) sent_arrived();
   } else {
     if constexpr (kGivesRegisters<Groups, Outputs, Cut>) asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
     if (threadIdx.x == Groups * 128) bring<Gated>(work, tiles, maps, ring, way);
@@ -285,6 +190,8 @@ __global__ void __launch_bounds__(kThreads<Groups, Outputs, Cut>, 1)
 }
 
 // ---- host side
+
+constexpr int kManyRows = 512;  // from which on wide tiles are best
 
 // A kernel, how many of its clusters run at a time, and about how long it takes.
 template <class T, int Groups, int Outputs, bool Gated, bool Cut, int Together>
@@ -321,7 +228,7 @@ struct Variant {
   static double cost(const Products& work) {
     constexpr bool kWideCut = Cut && Outputs > 192;
     // As measured: with fewer rows both are slower, and the longer ends of wide tiles pay where inputs are many.
-    const bool many = work.in.rows >= 512;
+    const bool many = work.in.rows >= kManyRows;
     if ((Together > 1 && !many) || (kWideCut && (!many || work.cols < 4096)) || at_once() == 0)
       return std::numeric_limits<double>::infinity();
     const double rounds = std::ceil(static_cast<double>(clusters(work)) / at_once());
@@ -348,6 +255,7 @@ struct Variant {
     for (int i = 0; i < work.count; ++i)
       fine = fine && map_weights(maps.weights[i], work.parts[i], tiles.chunks, Outputs / (Gated ? 2 : Together));
     if (!fine) return cudaErrorInvalidValue;
+    tiles.boxes = work.residual != nullptr && map_stream(maps.stream, work);
     const int grid = std::min(at_once(), clusters(work)) * Together;
     const Launch how(stream, static_cast<unsigned>(grid), kThreadCount, Size::kShared, Together, kernels_wait());
     return cudaLaunchKernelEx(&how.config, kKernel, work, maps, tiles);
@@ -380,6 +288,12 @@ cudaError_t start_width(cudaStream_t stream, const Products& work) {
 template <int Outputs>
 using Pair = Width<Outputs, 2>;
 
+// Queries, keys and values that are to be finished need tiles of whole heads.
+template <class T, bool Cut>
+cudaError_t start_heads(cudaStream_t stream, const Products& work) {
+  return start_width<T, 2, false, Cut, Pair<256>, Width<256>, Pair<128>, Width<128>>(stream, work);
+}
+
 template <class T>
 cudaError_t start_cut(cudaStream_t stream, const Products& work) {
   if (work.in.rows <= 64)
@@ -403,10 +317,17 @@ cudaError_t start_whole(cudaStream_t stream, const Products& work) {
 
 template <class T>
 cudaError_t start(cudaStream_t stream, const Products& work) {
+  if (work.heads.table != nullptr)
+    return work.segments > 1 ? start_heads<T, true>(stream, work) : start_heads<T, false>(stream, work);
   return work.segments > 1 ? start_cut<T>(stream, work) : start_whole<T>(stream, work);
 }
 
 }  // namespace
+
+bool many_rows_finish(int32_t rows, const Rope& rope, const KvView& kv) {
+  const bool heads = (kv.k_dim == 64 || kv.k_dim == 128) && kv.v_dim == kv.k_dim && rope.dims == kv.k_dim;
+  return heads && rows >= kManyRows && (kv.type == DType::f16 || kv.type == DType::bf16);
+}
 
 cudaError_t many_rows(cudaStream_t stream, const Products& work) {
   if (spread_rows(stream, work)) return cudaSuccess;

@@ -41,9 +41,10 @@ struct Tiles {
   int segment = 0;            // chunks of a segment of them
   int box_rows = 0;           // rows a copy of inputs brings
   int last_rows = 0;          // and of the last tile of rows: asking for rows that are not there takes long
+  bool boxes = false;         // the stream can be added to by the copy engine
 };
 struct Maps {
-  CUtensorMap inputs, last_inputs, weights[3];
+  CUtensorMap inputs, last_inputs, weights[3], stream;
 };
 
 struct Tile {
@@ -186,6 +187,16 @@ inline bool map_weights(CUtensorMap& map, const Products::Part& part, int chunks
   const cuuint32_t box[3] = {256, 4, static_cast<cuuint32_t>(outputs / kPanel)}, steps[3] = {1, 1, 1};
   return encoder()(&map, CU_TENSOR_MAP_DATA_TYPE_UINT16, 3, const_cast<std::byte*>(part.weights), sizes, strides, box,
                    steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_NONE, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+                   CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
+}
+
+// The stream: boxes of 32 numbers of 64 rows. False: it cannot be described.
+inline bool map_stream(CUtensorMap& map, const Products& work) {
+  const cuuint64_t sizes[2] = {static_cast<cuuint64_t>(work.parts[0].rows), static_cast<cuuint64_t>(work.in.rows)};
+  const cuuint64_t strides[1] = {static_cast<cuuint64_t>(work.residual_stride) * 4};
+  const cuuint32_t box[2] = {32, 64}, steps[2] = {1, 1};
+  return encoder()(&map, CU_TENSOR_MAP_DATA_TYPE_FLOAT32, 2, work.residual, sizes, strides, box, steps,
+                   CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_NONE,
                    CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
 }
 

@@ -53,29 +53,6 @@ bool CudaOps::plain(const Step& step) const {
          each_sees_itself_last(step);
 }
 
-// Which sequences are split over the machine: those of one row, if their partial results find room.
-void CudaOps::plan_attention(const Step& step) {
-  int32_t* first_item = parts_.plan_host;
-  int64_t chunks = 0;
-  plan_.long_queries = plan_.long_rows = plan_.longest = 0;
-  const bool countable = step.sequences < kMostSequences;
-  for (int32_t s = 0; s < step.sequences; ++s) {
-    const int32_t first = step.first_row[s], rows = step.first_row[s + 1] - first;
-    if (countable) first_item[s] = narrow(chunks);
-    if (rows == 1 && countable) {
-      chunks += attend_chunks(step.visible[first]);
-      plan_.longest = std::max<int64_t>(plan_.longest, attend_chunks(step.visible[first]));
-    } else {
-      ++plan_.long_queries;
-      plan_.long_rows += rows;
-    }
-  }
-  if (countable) first_item[step.sequences] = narrow(chunks);
-  plan_.shorts = countable && chunks > 0;
-  plan_.first_item = plan_device_;
-  split_chunks_ = chunks;
-}
-
 void CudaOps::begin(const Step& step) {
   step_ = &step;
   parts_.arena.begin_step();
@@ -83,6 +60,7 @@ void CudaOps::begin(const Step& step) {
   tables_.clear();
   held_.reset();
   held_norm_.reset();
+  held_qkv_.reset();
   held_finish_.reset();
   best_queued_ = false;
   recording_ = plain(step);
@@ -283,7 +261,7 @@ void CudaOps::multiply_widened(Products work) {
         part.rows = std::min<int32_t>(narrow(panels * kPanel), part.rows - narrow(output));
         if (part.bias != nullptr) part.bias += output;
         if (part.out != nullptr)
-          part.out = work.gated && work.out_form != Form::f32
+          part.out = (work.gated && work.out_form != Form::f32) || part.role == Products::Role::query
                          ? reinterpret_cast<float*>(reinterpret_cast<uint16_t*>(part.out) + output)
                          : part.out + output;
         work.parts[side] = part;
@@ -364,14 +342,6 @@ void CudaOps::run_held(const Residual* residual) {
   run_linear(held.weight, held.in, held.seen, held.out, residual);
 }
 
-void CudaOps::flush_finish() {
-  if (!held_finish_) return;
-  const HeldFinish held = *held_finish_;
-  held_finish_.reset();
-  cuda::finish_qkv(parts_.stream, device_step(&held.kv), held.rope, rope_table(held.rope), held.heads, view(held.q),
-                   view(held.k), view(held.v), held.kv);
-}
-
 void CudaOps::flush() {
   if (held_) run_held(nullptr);
   flush_norm();
@@ -404,12 +374,16 @@ void CudaOps::linear_qkv(const Weight& q, const Weight& k, const Weight& v, Tens
     run_linear(k, in, std::nullopt, k_out, nullptr);
     return run_linear(v, in, std::nullopt, v_out, nullptr);
   }
+  const Products work = {.parts = {part_of(q, q_out), part_of(k, k_out), part_of(v, v_out)},
+                         .count = 3,
+                         .type = q.type,
+                         .cols = narrow(q.cols)};
+  if (plan_.long_queries > 0 && !held_norm_ && view(in).form == form_of(q)) {
+    held_qkv_ = HeldQkv{work, in, q_out, k_out, v_out, view(in)};
+    return;
+  }
   for (const Tensor& out : {q_out, k_out, v_out}) result(out, Form::f32);
-  multiply({.parts = {part_of(q, q_out), part_of(k, k_out), part_of(v, v_out)},
-            .count = 3,
-            .type = q.type,
-            .cols = narrow(q.cols)},
-           in, std::nullopt, nullptr);
+  multiply(work, in, std::nullopt, nullptr);
 }
 
 void CudaOps::linear_glu(const Weight& gate, const Weight& up, Activation activation, Tensor in, Tensor out) {
@@ -492,67 +466,6 @@ void CudaOps::glu(Activation activation, Tensor gate, Tensor up, Tensor out) {
 void CudaOps::clamp(float limit, Tensor inout) {
   flush();
   cuda::clamp(parts_.stream, limit, view(inout));
-}
-
-const float* CudaOps::rope_table(const Rope& rope) {
-  for (const Table& table : tables_) {
-    if (table.rope.frequencies == rope.frequencies && table.rope.magnitude == rope.magnitude) return table.numbers;
-  }
-  auto* numbers = reinterpret_cast<float*>(
-      parts_.arena.until_next_step(int64_t{step_->rows} * rope.dims * static_cast<int64_t>(sizeof(float))));
-  cuda::rope_table(parts_.stream, rope, on_device(step_->positions), step_->rows, numbers);
-  tables_.push_back({rope, numbers});
-  return numbers;
-}
-
-void CudaOps::rope(const Rope& rope, int32_t heads, Tensor inout) {
-  flush();
-  cuda::rope(parts_.stream, rope, rope_table(rope), heads, view(inout));
-}
-
-void CudaOps::kv_store(Tensor k, Tensor v, const KvView& kv) {
-  flush();
-  cuda::kv_store(parts_.stream, device_step(&kv), view(k), view(v), kv);
-}
-
-void CudaOps::finish_qkv(const QkvFinish& finish, int32_t heads, Tensor q, Tensor k, Tensor v, const KvView& kv) {
-  if (finish.q_norm != nullptr || finish.k_norm != nullptr || finish.clip > 0 || finish.rope.dims == 0)
-    return Ops::finish_qkv(finish, heads, q, k, v, kv);
-  flush();
-  held_finish_ = HeldFinish{finish.rope, heads, q, k, v, kv};
-}
-
-void CudaOps::attend(const Attention& attention, Tensor q, const KvView& kv, Tensor out) {
-  std::optional<HeldFinish> finish;
-  if (held_finish_ && same(held_finish_->q, q) && held_finish_->kv.base == kv.base && sees_itself_last_ &&
-      attend_fits(attention, kv) && attend_turns(held_finish_->rope)) {
-    finish.swap(held_finish_);
-  }
-  flush();
-  const DeviceStep step = device_step(&kv);
-  AttendPlan plan = plan_;
-  int64_t chunks = split_chunks_;
-  if (recording_) {  // the same launches serve longer sequences later
-    plan.longest = attend_chunks(step.page_stride * kv.page_tokens);
-    chunks = step.sequences * plan.longest;
-  }
-  const bool fits = attend_partial_floats(chunks, attention.heads, kv.k_dim) * 4 <= kPartialBytes &&
-                    int64_t{step.sequences} * kv.kv_heads * 4 <= kFinishedBytes;
-  if (!fits) {
-    plan.shorts = false;
-    plan.long_queries = step_->sequences;
-    plan.long_rows = step_->rows;
-  }
-  if (finish && plan.long_queries == 0) {
-    plan.fresh = {rope_table(finish->rope), finish->rope.dims / 2, finish->rope.neighbours, view(finish->k),
-                  view(finish->v)};
-  } else if (finish) {
-    held_finish_.swap(finish);
-    flush_finish();
-  }
-  const View from = view(q), to = result(out, parts_.half);
-  if (!attend_fits(attention, kv)) return attend_any(parts_.stream, step, attention, from, kv, to);
-  note(parts_.family->attend(parts_.stream, step, attention, from, kv, to, plan));
 }
 
 void CudaOps::gather(const int32_t* rows, Tensor in, Tensor out) {

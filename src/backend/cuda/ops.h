@@ -2,9 +2,10 @@
 // calls that one kernel can do together. Calls only queue work; fetch() waits for it. A step of single tokens is
 // recorded the first time a number of sequences is seen, and replayed from then on.
 //
-// Two kinds of call are held back until the next one shows what it is for: a product whose result is added to the
-// stream right away (it then exists in the stream only: models do not read it again), and a norm whose result is the
-// next product's input. flush() does what is held back.
+// Some calls are held back until the next ones show what they are for: a product whose result is added to the stream
+// right away (it then exists in the stream only: models do not read it again), a norm whose result is the next
+// product's input, and the products of queries, keys and values and what finishes them, up to the attention they are
+// for. flush() does what is held back.
 #pragma once
 
 #include <map>
@@ -84,6 +85,11 @@ class CudaOps final : public Ops {
     Norm norm;
     Tensor in, out;
   };
+  struct HeldQkv {  // products whose results attention may want to be finished as they come
+    Products work;
+    Tensor in, q, k, v;
+    View seen;
+  };
   struct HeldFinish {  // what attention may do itself
     Rope rope;
     int32_t heads;
@@ -105,7 +111,8 @@ class CudaOps final : public Ops {
 
   void flush();
   void flush_norm();
-  void flush_finish();
+  void flush_finish();  // and the products it waits for
+  bool run_finishing(const Attention& attention, Tensor q, const KvView& kv);
   void flush_held();
   struct Residual {
     Tensor to;
@@ -133,6 +140,7 @@ class CudaOps final : public Ops {
   std::vector<Room> rooms_;
   std::optional<Held> held_;
   std::optional<HeldNorm> held_norm_;
+  std::optional<HeldQkv> held_qkv_;
   std::optional<HeldFinish> held_finish_;
   struct Table {
     Rope rope;

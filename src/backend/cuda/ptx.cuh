@@ -80,6 +80,11 @@ __device__ inline uint4 load_matrices_turned(uint32_t address) {
   return value;
 }
 
+// So many threads, of whole warps, meet at a barrier of this name; 0 is everybody's.
+__device__ inline void group_sync(int name, int threads) {
+  asm volatile("bar.sync %0, %1;" ::"r"(name), "r"(threads) : "memory");
+}
+
 // A barrier in shared memory that counts bytes of copies under way.
 __device__ inline void barrier_begin(uint32_t barrier, int arrivals) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals));
@@ -138,17 +143,17 @@ __device__ inline void copy_box_to(uint16_t mask, uint32_t to, const CUtensorMap
       "l"(&map), "r"(col), "r"(row), "r"(sheet), "r"(barrier), "h"(mask)
       : "memory");
 }
-// How numbers are added to the stream that layers hand on. Where that is done in the second cache (add_two) what is
-// below the normal numbers counts as zero, so it does everywhere.
-__device__ inline float add_to_stream(float old, float value) {
-  float sum;
-  asm("add.rn.ftz.f32 %0, %1, %2;" : "=f"(sum) : "f"(old), "f"(value));
-  return sum;
+// Adds a box of numbers in shared memory to a matrix, as its map says. Under way until sent_read() (shared memory has
+// been read) and sent_arrived(), both by the thread that sent it.
+__device__ inline void add_box(const CUtensorMap& map, int col, int row, uint32_t from) {
+  asm volatile(
+      "cp.reduce.async.bulk.tensor.2d.global.shared::cta.add.tile.bulk_group [%0, {%1, %2}], [%3];" ::"l"(&map),
+      "r"(col), "r"(row), "r"(from)
+      : "memory");
 }
-// Two neighbouring numbers in memory, aligned to eight bytes, += these: nothing has to be read first.
-__device__ inline void add_two(float* to, float first, float second) {
-  asm volatile("red.global.add.v2.f32 [%0], {%1,%2};" ::"l"(to), "f"(first), "f"(second) : "memory");
-}
+__device__ inline void sent_end() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
+__device__ inline void sent_read() { asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory"); }
+__device__ inline void sent_arrived() { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }
 // Sixteen bytes from memory to shared memory, `bytes` of them read (0 or 16) and the rest zero.
 __device__ inline void copy_16(uint32_t to, const void* from, int bytes) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");

@@ -26,6 +26,21 @@ __device__ inline void write(const View& view, int64_t row, int64_t col, float v
   }
 }
 
+// Two numbers rounded to sixteen bits each.
+template <class T>
+__device__ uint32_t two(float low, float high) {
+  if constexpr (std::is_same_v<T, __half>) {
+    const __half2 both = __floats2half2_rn(low, high);
+    return *reinterpret_cast<const uint32_t*>(&both);
+  } else {
+    const __nv_bfloat162 both = __floats2bfloat162_rn(low, high);
+    return *reinterpret_cast<const uint32_t*>(&both);
+  }
+}
+__device__ inline uint32_t two(Form form, float low, float high) {
+  return form == Form::f16 ? two<__half>(low, high) : two<__nv_bfloat16>(low, high);
+}
+
 // Sum over the first kRowThreads threads, the same for all of them, in an order that never changes.
 __device__ inline void row_sync() { asm volatile("barrier.sync 15, %0;" ::"n"(kRowThreads) : "memory"); }
 __device__ inline float group_sum(float value, float* room) {
@@ -72,6 +87,15 @@ __device__ inline float4 read_four(const View& view, int64_t row, int64_t col, i
   return four;
 }
 __device__ inline void write_four(const View& view, int64_t row, int64_t col, const float4& four, int left) {
+  const int bytes = view.form == Form::f32 ? 16 : 8;
+  char* at = static_cast<char*>(view.data) + row * view.stride + col * (bytes / 4);
+  if (left >= 4 && reinterpret_cast<uintptr_t>(at) % bytes == 0) {
+    if (view.form == Form::f32)
+      *reinterpret_cast<float4*>(at) = four;
+    else
+      *reinterpret_cast<uint2*>(at) = {two(view.form, four.x, four.y), two(view.form, four.z, four.w)};
+    return;
+  }
   write(view, row, col, four.x);
   if (left > 1) write(view, row, col + 1, four.y);
   if (left > 2) write(view, row, col + 2, four.z);

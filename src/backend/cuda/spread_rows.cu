@@ -71,7 +71,7 @@ __device__ inline void put(const Products& work, const Products::Part& part, flo
   for (int i = 0; i < 4; ++i) {
     if (output + i >= part.rows) break;
     if (part.bias != nullptr) values[i] += part.bias[output + i];
-    if (work.residual != nullptr) values[i] = add_to_stream(whole ? before[i] : to[i], work.residual_scale * values[i]);
+    if (work.residual != nullptr) values[i] = (whole ? before[i] : to[i]) + work.residual_scale * values[i];
     if (!whole) to[i] = values[i];
   }
   if (whole) *reinterpret_cast<float4*>(to) = {values[0], values[1], values[2], values[3]};

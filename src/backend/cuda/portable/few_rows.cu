@@ -245,7 +245,7 @@ __global__ void __launch_bounds__(kMostWarps * 32, 1)
       const View to = {part.out, part.out_stride * 4, work.in.rows, part.rows, work.out_form};
       write(to, token, output, activated(work.activation, value) * up);
     } else if (work.residual != nullptr) {
-      work.residual[token * work.residual_stride + output] = add_to_stream(kept[tile][i], work.residual_scale * value);
+      work.residual[token * work.residual_stride + output] = kept[tile][i] + work.residual_scale * value;
     } else {
       part.out[token * part.out_stride + output] = value;
     }

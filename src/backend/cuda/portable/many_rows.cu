@@ -162,13 +162,13 @@ __device__ inline void put(const Products& work, const Products::Part& part, int
     auto* two = reinterpret_cast<float2*>(place);
     if (adds) {
       const float2 old = *two;
-      pair = {add_to_stream(old.x, work.residual_scale * pair.x), add_to_stream(old.y, work.residual_scale * pair.y)};
+      pair = {old.x + work.residual_scale * pair.x, old.y + work.residual_scale * pair.y};
     }
     *two = pair;
     return;
   }
-  place[0] = adds ? add_to_stream(place[0], work.residual_scale * pair.x) : pair.x;
-  if (both) place[1] = adds ? add_to_stream(place[1], work.residual_scale * pair.y) : pair.y;
+  place[0] = adds ? place[0] + work.residual_scale * pair.x : pair.x;
+  if (both) place[1] = adds ? place[1] + work.residual_scale * pair.y : pair.y;
 }
 __device__ inline void put_gated(const Products& work, int64_t token, int output, float2 gate, float2 up) {
   const Products::Part& part = work.parts[0];

@@ -1,0 +1,135 @@
+// Attention, and what comes between the products of queries, keys and values and it.
+#include <algorithm>
+
+#include "backend/cuda/ops.h"
+#include "backend/cuda/packed.h"
+
+namespace millrace::cuda {
+namespace {
+
+int32_t narrow(int64_t value) { return static_cast<int32_t>(value); }
+
+}  // namespace
+
+// Which sequences are split over the machine: those of one row, if their partial results find room.
+void CudaOps::plan_attention(const Step& step) {
+  int32_t* first_item = parts_.plan_host;
+  int64_t chunks = 0;
+  plan_.long_queries = plan_.long_rows = plan_.longest = 0;
+  const bool countable = step.sequences < kMostSequences;
+  for (int32_t s = 0; s < step.sequences; ++s) {
+    const int32_t first = step.first_row[s], rows = step.first_row[s + 1] - first;
+    if (countable) first_item[s] = narrow(chunks);
+    if (rows == 1 && countable) {
+      chunks += attend_chunks(step.visible[first]);
+      plan_.longest = std::max<int64_t>(plan_.longest, attend_chunks(step.visible[first]));
+    } else {
+      ++plan_.long_queries;
+      plan_.long_rows += rows;
+    }
+  }
+  if (countable) first_item[step.sequences] = narrow(chunks);
+  plan_.shorts = countable && chunks > 0;
+  plan_.first_item = plan_device_;
+  split_chunks_ = chunks;
+}
+
+const float* CudaOps::rope_table(const Rope& rope) {
+  for (const Table& table : tables_) {
+    if (table.rope.frequencies == rope.frequencies && table.rope.magnitude == rope.magnitude) return table.numbers;
+  }
+  auto* numbers = reinterpret_cast<float*>(
+      parts_.arena.until_next_step(int64_t{step_->rows} * rope.dims * static_cast<int64_t>(sizeof(float))));
+  cuda::rope_table(parts_.stream, rope, on_device(step_->positions), step_->rows, numbers);
+  tables_.push_back({rope, numbers});
+  return numbers;
+}
+
+void CudaOps::rope(const Rope& rope, int32_t heads, Tensor inout) {
+  flush();
+  cuda::rope(parts_.stream, rope, rope_table(rope), heads, view(inout));
+}
+
+void CudaOps::kv_store(Tensor k, Tensor v, const KvView& kv) {
+  flush();
+  cuda::kv_store(parts_.stream, device_step(&kv), view(k), view(v), kv);
+}
+
+void CudaOps::finish_qkv(const QkvFinish& finish, int32_t heads, Tensor q, Tensor k, Tensor v, const KvView& kv) {
+  if (finish.q_norm != nullptr || finish.k_norm != nullptr || finish.clip > 0 || finish.rope.dims == 0)
+    return Ops::finish_qkv(finish, heads, q, k, v, kv);
+  if (!held_qkv_ || !same(held_qkv_->q, q)) flush();
+  held_finish_ = HeldFinish{finish.rope, heads, q, k, v, kv};
+}
+
+void CudaOps::flush_finish() {
+  if (held_qkv_) {
+    const HeldQkv held = *held_qkv_;
+    held_qkv_.reset();
+    for (const Tensor& out : {held.q, held.k, held.v}) result(out, Form::f32);
+    multiply(held.work, held.in, held.seen, nullptr);
+  }
+  if (!held_finish_) return;
+  const HeldFinish held = *held_finish_;
+  held_finish_.reset();
+  cuda::finish_qkv(parts_.stream, device_step(&held.kv), held.rope, rope_table(held.rope), held.heads, view(held.q),
+                   view(held.k), view(held.v), held.kv);
+}
+
+// Products of queries, keys and values that are held back, and what finishes them, in one kernel. False: it cannot.
+bool CudaOps::run_finishing(const Attention& attention, Tensor q, const KvView& kv) {
+  if (!held_qkv_ || !held_finish_ || !same(held_finish_->q, q) || held_finish_->kv.base != kv.base) return false;
+  const HeldFinish& finish = *held_finish_;
+  Products work = held_qkv_->work;
+  const bool room = !packs_quantised(work.type) ||  // widened keys and values come in one piece
+                    panels_of(work.parts[1].rows) * panel_bytes(DType::bf16, work.cols) <= kPartialBytes;
+  const Form form = kv.type == DType::f16 ? Form::f16 : Form::bf16;
+  if (!room || !attend_fits(attention, kv) || !parts_.family->many_rows_finish(narrow(q.rows), finish.rope, kv) ||
+      result(q, form).form != form)
+    return false;
+  work.parts[0].role = Products::Role::query;
+  work.parts[1].role = Products::Role::key;
+  work.parts[2].role = Products::Role::value;
+  work.heads = {device_step(&finish.kv), finish.kv, rope_table(finish.rope), finish.rope.neighbours};
+  const HeldQkv held = *held_qkv_;
+  held_qkv_.reset();
+  held_finish_.reset();
+  multiply(work, held.in, held.seen, nullptr);
+  return true;
+}
+
+void CudaOps::attend(const Attention& attention, Tensor q, const KvView& kv, Tensor out) {
+  run_finishing(attention, q, kv);
+  std::optional<HeldFinish> finish;
+  if (held_finish_ && !held_qkv_ && same(held_finish_->q, q) && held_finish_->kv.base == kv.base && sees_itself_last_ &&
+      attend_fits(attention, kv) && attend_turns(held_finish_->rope)) {
+    finish.swap(held_finish_);
+  }
+  flush();
+  const DeviceStep step = device_step(&kv);
+  AttendPlan plan = plan_;
+  int64_t chunks = split_chunks_;
+  if (recording_) {  // the same launches serve longer sequences later
+    plan.longest = attend_chunks(step.page_stride * kv.page_tokens);
+    chunks = step.sequences * plan.longest;
+  }
+  const bool fits = attend_partial_floats(chunks, attention.heads, kv.k_dim) * 4 <= kPartialBytes &&
+                    int64_t{step.sequences} * kv.kv_heads * 4 <= kFinishedBytes;
+  if (!fits) {
+    plan.shorts = false;
+    plan.long_queries = step_->sequences;
+    plan.long_rows = step_->rows;
+  }
+  if (finish && plan.long_queries == 0) {
+    plan.fresh = {rope_table(finish->rope), finish->rope.dims / 2, finish->rope.neighbours, view(finish->k),
+                  view(finish->v)};
+  } else if (finish) {
+    held_finish_.swap(finish);
+    flush_finish();
+  }
+  const View from = view(q), to = result(out, parts_.half);
+  if (!attend_fits(attention, kv)) return attend_any(parts_.stream, step, attention, from, kv, to);
+  note(parts_.family->attend(parts_.stream, step, attention, from, kv, to, plan));
+}
+
+}  // namespace millrace::cuda
