@@ -67,6 +67,11 @@ __global__ void fill_halves(uint16_t* to, int64_t size, bool f16, int64_t nan_ev
     if (nan_every == 1) to[i] = 0x7FFF;
   }
 }
+// Queries as the product that makes them may round them.
+__global__ void round_floats(const float* from, uint16_t* to, int64_t size, bool f16) {
+  for (int64_t i = blockIdx.x * int64_t{blockDim.x} + threadIdx.x; i < size; i += int64_t{gridDim.x} * blockDim.x)
+    to[i] = f16 ? __half_as_ushort(__float2half_rn(from[i])) : __bfloat16_as_ushort(__float2bfloat16_rn(from[i]));
+}
 __device__ uint16_t* place_of(const KvView& kv, const int32_t* pages, int position, int head, bool value) {
   return reinterpret_cast<uint16_t*>(kv.base + int64_t{pages[position / kv.page_tokens]} * kv.page_stride +
                                      (value ? kv.v_offset : kv.k_offset)) +
@@ -213,6 +218,8 @@ void check(DType type, int dim, int kv_heads, int group, int page, const Attenti
   const int64_t cols = int64_t{heads} * dim, numbers = rows * cols;
   Array<float> q(numbers), out(numbers), sinks(heads), slopes(heads);
   fill_floats<<<512, 256, 0, stream>>>(q.at, numbers, size, 77);
+  Array<uint16_t> rounded(numbers);
+  round_floats<<<512, 256, 0, stream>>>(q.at, rounded.at, numbers, type == DType::f16);
   fill_floats<<<1, 256, 0, stream>>>(sinks.at, heads, 2, 99);
   fill_floats<<<1, 256, 0, stream>>>(slopes.at, heads, 0.05f, 55);
   Attention attention = shape;
@@ -227,10 +234,14 @@ void check(DType type, int dim, int kv_heads, int group, int page, const Attenti
   auto view = [&](float* data, int first, int number) {
     return View{data + first * cols, cols * 4, number, static_cast<int32_t>(cols), Form::f32};
   };
-  auto run = [&](const OnDevice& at, bool shorts, int first, const char* way, bool hopper = false) {
+  const Form form = type == DType::f16 ? Form::f16 : Form::bf16;
+  auto run = [&](const OnDevice& at, bool shorts, int first, const char* way, bool hopper = false,
+                 bool as_made = true) {
     MUST(cudaMemsetAsync(out.at, 0xFF, static_cast<size_t>(numbers) * 4, stream));
-    (hopper ? attend : used)(stream, at.step, attention, view(q.at, first, at.step.rows), kv,
-                             view(out.at, first, at.step.rows), at.plan(shorts, partials.at, finished.at));
+    View queries = view(q.at, first, at.step.rows);
+    if (!as_made) queries = {rounded.at + first * cols, cols * 2, at.step.rows, static_cast<int32_t>(cols), form};
+    (hopper ? attend : used)(stream, at.step, attention, queries, kv, view(out.at, first, at.step.rows),
+                             at.plan(shorts, partials.at, finished.at));
     wait_done((name + ", " + way).c_str());
     std::vector<float> result(static_cast<size_t>(at.step.rows * cols));
     MUST(cudaMemcpy(result.data(), out.at + first * cols, result.size() * 4, cudaMemcpyDeviceToHost));
@@ -249,6 +260,8 @@ void check(DType type, int dim, int kv_heads, int group, int page, const Attenti
   if (used != attend) compare(run(rows_step, true, 0, "every row a sequence"), 0, 0);
   compare(run(pieces_step, true, 0, "pieces"), 0, 0);
   compare(run(pieces_step, false, 0, "all as tiles"), 0, 1);
+  compare(run(pieces_step, true, 0, "pieces, rounded before", false, false), 0, 0);
+  compare(run(pieces_step, false, 0, "all as tiles, rounded before", false, false), 0, 1);
   for (int i = 0; i < 4; ++i) {  // some rows with nothing beside them
     const int row = i == 0 ? rows - 1 : static_cast<int>(dice() % static_cast<unsigned>(rows));
     const int s = pieces_step.step.rows > 0 ? together.sequence[static_cast<size_t>(row)] : 0;
@@ -339,6 +352,10 @@ double layers_us(int sequences, int cached, int rows, int page, int rounds) {
   const int64_t cols = int64_t{heads} * dim;
   Array<float> q(step.step.rows * cols), out(step.step.rows * cols);
   fill_floats<<<512, 256, 0, stream>>>(q.at, step.step.rows * cols, 3, 7);
+  Array<uint16_t> rounded(step.step.rows * cols);
+  round_floats<<<512, 256, 0, stream>>>(q.at, rounded.at, step.step.rows * cols, false);
+  View queries = {q.at, cols * 4, step.step.rows, static_cast<int32_t>(cols), Form::f32};
+  if (rows >= 512) queries = {rounded.at, cols * 2, step.step.rows, static_cast<int32_t>(cols), Form::bf16};
   Array<float> partials(attend_partial_floats(step.chunks, heads, dim));
   Array<unsigned> finished(int64_t{sequences} * kv_heads);
   MUST(cudaMemset(finished.at, 0, static_cast<size_t>(sequences) * kv_heads * 4));
@@ -348,7 +365,7 @@ double layers_us(int sequences, int cached, int rows, int page, int rounds) {
     for (int i = 0; i < layers; ++i) {
       const KvView kv = {
           pool.at, side * 2 * layers, i * side * 2, i * side * 2 + side, page, kv_heads, dim, dim, DType::bf16, 0};
-      used(stream, step.step, attention, {q.at, cols * 4, step.step.rows, static_cast<int32_t>(cols), Form::f32}, kv,
+      used(stream, step.step, attention, queries, kv,
            {out.at, cols * 4, step.step.rows, static_cast<int32_t>(cols), Form::bf16},
            step.plan(true, partials.at, finished.at));
     }

@@ -28,6 +28,7 @@ struct LongWork {
   unsigned* ticket = nullptr;  // zero before and after
   int32_t tiles = 0;           // of a kv head, at most
   bool singles = false;        // sequences of one row are tiles too
+  bool boxes = false;          // queries are copied as boxes
 };
 
 void attend_long(cudaStream_t stream, const DeviceStep& step, const Attention& attention, const View& q,

@@ -1,11 +1,13 @@
 // Attention of pieces of many rows: a thread group takes 128 query rows of a kv head (rows of the piece times heads of
-// the group), four warps for every 64 of them, and goes through all the chunks they see. Four more warps ask for keys
-// and values ahead of them, across tiles. The two groups of warps take turns at the matrix units: one computes powers
-// while the other multiplies. A group's next scores are under way while its values are summed.
+// the group), four warps for every 64 of them, and goes through all the chunks they see. Four more warps ask for
+// queries, keys and values ahead of them, across tiles. The two groups of warps take turns at the matrix units: one
+// computes powers while the other multiplies. A group's next scores are under way while its values are summed; behind a
+// tile's last chunk they are those of the next tile.
 #include <algorithm>
 
 #include "backend/cuda/attend_tile.cuh"
 #include "backend/cuda/products.cuh"
+#include "backend/cuda/tensor_map.cuh"
 
 namespace millrace::cuda {
 namespace {
@@ -20,18 +22,27 @@ constexpr int kTurnName = 1, kGroupName = 3;
 template <int D>
 struct Sizes {
   static constexpr int kHalves = D / 64;
-  static constexpr int kStages = D == 128 ? 3 : 6;
+  static constexpr int kKeyStages = D == 128 ? 3 : 6, kValueStages = D == 128 ? 2 : 4;
   static constexpr int kHalfBytes = kChunk * 128;           // 64 numbers of a chunk's keys or values
   static constexpr int kStageBytes = kHalfBytes * kHalves;  // of keys or of values
-  static constexpr int kQueryBytes = 64 * D * 2;            // of a group
-  static constexpr int kKeysAt = kGroups * kQueryBytes, kValuesAt = kKeysAt + kStages * kStageBytes;
-  static constexpr int kShared = kValuesAt + kStages * kStageBytes + 1024;
+  static constexpr int kQueryHalfBytes = 64 * 128;          // 64 numbers of a group's queries
+  static constexpr int kQueryBytes = kQueryHalfBytes * kHalves;
+  static constexpr int kTileBytes = kGroups * kQueryBytes;  // queries of a tile
+  static constexpr int kKeysAt = 2 * kTileBytes, kValuesAt = kKeysAt + kKeyStages * kStageBytes;
+  static constexpr int kShared = kValuesAt + kValueStages * kStageBytes + 1024;
 };
 
-template <int Stages>
+// Where everything is copied from.
+struct LongMaps {
+  KvMaps kv;
+  CUtensorMap queries;
+};
+
+template <int D>
 struct Barriers {
-  uint64_t keys_full[Stages], keys_free[Stages], values_full[Stages], values_free[Stages];
-  uint64_t tile_full[2], tile_free[2];
+  uint64_t keys_full[Sizes<D>::kKeyStages], keys_free[Sizes<D>::kKeyStages];
+  uint64_t values_full[Sizes<D>::kValueStages], values_free[Sizes<D>::kValueStages];
+  uint64_t tile_full[2], tile_free[2], queries_full[2];
 };
 
 // sums (64 x N) = weights (64 x 16, in registers) * values (16 x N, a position a row), + sums if they are kept.
@@ -80,13 +91,28 @@ __device__ void ask(const CUtensorMap& map, int run, const KvView& kv, const int
   __syncwarp();
 }
 
+// Asks for a tile's queries: boxes of the heads of a group, of so many rows that they are 64.
 template <int D>
-__device__ void bring(const DeviceStep& step, const Attention& attention, const KvView& kv, const KvMaps& maps,
-                      const LongWork& work, uint32_t shared, Barriers<Sizes<D>::kStages>& barriers, QueryTile* tiles) {
+__device__ void ask_queries(const CUtensorMap& map, const QueryTile& tile, int group, uint32_t to, uint32_t barrier) {
+  using Size = Sizes<D>;
+  barrier_expect(barrier, Size::kTileBytes);
+  for (int i = 0; i < kGroups; ++i) {
+    const int row = tile.first_row + (tile.first_query + i * 64) / group;
+    for (int half = 0; half < Size::kHalves; ++half) {
+      const int place = i * Size::kQueryBytes + half * Size::kQueryHalfBytes;
+      copy_box(to + static_cast<uint32_t>(place), map, 0, half, tile.kv_head * group, row, barrier);
+    }
+  }
+}
+
+template <int D>
+__device__ void bring(const DeviceStep& step, const Attention& attention, const KvView& kv, const LongMaps& maps,
+                      const LongWork& work, uint32_t shared, Barriers<D>& barriers, QueryTile* tiles) {
   using Size = Sizes<D>;
   const int warp = static_cast<int>(threadIdx.x) / 32 % 4, lane = static_cast<int>(threadIdx.x) % 32;
   const int group = attention.heads / kv.kv_heads, all = work.tiles * kv.kv_heads;
-  RingPlace<Size::kStages> keys, values;
+  RingPlace<Size::kKeyStages> keys;
+  RingPlace<Size::kValueStages> values;
   wait_for_previous();
   fence_copies();
   for (RingPlace<2> turn;; turn.next()) {
@@ -111,6 +137,9 @@ __device__ void bring(const DeviceStep& step, const Attention& attention, const 
       if (lane == 0) {
         tiles[turn.stage] = found;
         barrier_arrive(full);
+        if (work.boxes && found.sequence >= 0)
+          ask_queries<D>(maps.queries, found, group, shared + static_cast<uint32_t>(turn.stage * Size::kTileBytes),
+                         shared_address(&barriers.queries_full[turn.stage]));
       }
     }
     barrier_wait(full, turn.round);
@@ -123,14 +152,14 @@ __device__ void bring(const DeviceStep& step, const Attention& attention, const 
     for (int i = 0; i <= chunks; ++i) {  // values are needed one chunk later than keys
       if (i < chunks) {
         barrier_wait(shared_address(&barriers.keys_free[keys.stage]), keys.round ^ 1);
-        ask<D>(maps.keys, maps.run, kv, pages, kv_head, first + i * kChunk, end,
+        ask<D>(maps.kv.keys, maps.kv.run, kv, pages, kv_head, first + i * kChunk, end,
                shared + static_cast<uint32_t>(Size::kKeysAt + keys.stage * Size::kStageBytes),
                shared_address(&barriers.keys_full[keys.stage]));
         keys.next();
       }
       if (i > 0) {
         barrier_wait(shared_address(&barriers.values_free[values.stage]), values.round ^ 1);
-        ask<D>(maps.values, maps.run, kv, pages, kv_head, first + (i - 1) * kChunk, end,
+        ask<D>(maps.kv.values, maps.kv.run, kv, pages, kv_head, first + (i - 1) * kChunk, end,
                shared + static_cast<uint32_t>(Size::kValuesAt + values.stage * Size::kStageBytes),
                shared_address(&barriers.values_full[values.stage]));
         values.next();
@@ -178,91 +207,117 @@ __device__ void join_chunk(float (&all)[D / 2], const float (&sums)[D / 2], cons
 
 template <class T, int D, bool Shaped>
 __device__ void attend_tiles(const DeviceStep& step, const Attention& attention, const View& q, const KvView& kv,
-                             const View& out, uint32_t shared, Barriers<Sizes<D>::kStages>& barriers,
+                             const View& out, const LongWork& work, uint32_t shared, Barriers<D>& barriers,
                              const QueryTile* tiles) {
   using Size = Sizes<D>;
   const int thread = static_cast<int>(threadIdx.x) % 128, mine = static_cast<int>(threadIdx.x) / 128;
   const int group = attention.heads / kv.kv_heads;
   const float factor = Shaped ? kLog2e : attention.scale * kLog2e;
-  const uint32_t queries = shared + static_cast<uint32_t>(mine * Size::kQueryBytes);
-  RingPlace<Size::kStages> value;  // keys are one ahead within a tile
-  auto keys_at = [&](int stage) { return shared + static_cast<uint32_t>(Size::kKeysAt + stage * Size::kStageBytes); };
-  auto free_keys = [&](int stage) {
-    if (thread == 0) barrier_arrive(shared_address(&barriers.keys_free[stage]));
+  RingPlace<2> turn;
+  RingPlace<Size::kKeyStages> key;  // one ahead of values
+  RingPlace<Size::kValueStages> value;
+  float scores[kChunk / 2], sums[D / 2], all[D / 2];
+  uint32_t weights[kChunk / 4];
+  auto queries_at = [&](int stage) {
+    return shared + static_cast<uint32_t>(stage * Size::kTileBytes + mine * Size::kQueryBytes);
+  };
+  // Waits for a tile; false: there are no more.
+  auto arrives = [&](const RingPlace<2>& at) {
+    barrier_wait(shared_address(&barriers.tile_full[at.stage]), at.round);
+    return tiles[at.stage].sequence >= 0;
+  };
+  auto bring_queries = [&](const RingPlace<2>& at) {
+    if (work.boxes) return barrier_wait(shared_address(&barriers.queries_full[at.stage]), at.round);
+    const QueryTile& tile = tiles[at.stage];
+    put_queries<T, D>(q, tile, group, tile.first_query + mine * 64, queries_at(at.stage));
+    fence_copies();
+    group_sync(kGroupName + mine, 128);
+  };
+  auto start_scores = [&](int stage) {
+    barrier_wait(shared_address(&barriers.keys_full[key.stage]), key.round);
+    products_begin();
+    multiply_keys<T, D>(scores, queries_at(stage),
+                        shared + static_cast<uint32_t>(Size::kKeysAt + key.stage * Size::kStageBytes));
+  };
+  auto free_keys = [&] {
+    if (thread == 0) barrier_arrive(shared_address(&barriers.keys_free[key.stage]));
+    key.next();
+  };
+  // The tile at hand, the chunk of it that comes next, and what its rows have summed up.
+  int first, last, seen_by_all, seen_from;
+  float base[2], total[2];
+  auto sight = [&](int i) {
+    const QueryTile& tile = tiles[turn.stage];
+    const int query = tile.first_query + mine * 64 + thread / 32 * 16 + thread % 32 / 4 + 8 * i;
+    return sight_of(step, attention, query, tile.rows * group, tile.first_row, group, tile.kv_head);
+  };
+  auto begin_tile = [&] {
+    const QueryTile& tile = tiles[turn.stage];
+    seen_by_all = __reduce_min_sync(~0u, min(sight(0).end, sight(1).end)) - kChunk;
+    seen_from = __reduce_max_sync(~0u, max(sight(0).begin, sight(1).begin));
+    first = tile.first_chunk * kChunk;
+    last = first + (tile.chunks - 1) * kChunk;
+    base[0] = base[1] = -INFINITY;
+    total[0] = total[1] = 0;
+#pragma unroll
+    for (float& value_sum : all) value_sum = 0;
   };
   wait_for_previous();
   if (mine == 1) group_arrive(kTurnName, 256);  // the first group begins
-  for (RingPlace<2> turn;; turn.next()) {
-    barrier_wait(shared_address(&barriers.tile_full[turn.stage]), turn.round);
-    const QueryTile& tile = tiles[turn.stage];
-    group_sync(kGroupName + mine, 128);  // all are done with their last queries
-    if (tile.sequence < 0) return;
-    const int first_query = tile.first_query + mine * 64;
-    put_queries<T, D>(q, tile, group, first_query, queries);
-    fence_copies();
-    group_sync(kGroupName + mine, 128);
-    auto sight = [&](int i) {
-      const int query = tile.first_query + mine * 64 + thread / 32 * 16 + thread % 32 / 4 + 8 * i;
-      return sight_of(step, attention, query, tile.rows * group, tile.first_row, group, tile.kv_head);
-    };
-    const int seen_by_all = __reduce_min_sync(~0u, min(sight(0).end, sight(1).end)) - kChunk;
-    const int seen_from = __reduce_max_sync(~0u, max(sight(0).begin, sight(1).begin));
-    int first = tile.first_chunk * kChunk;
-    const int last = first + (tile.chunks - 1) * kChunk;
-    float scores[kChunk / 2], sums[D / 2], all[D / 2], base[2] = {-INFINITY, -INFINITY}, total[2] = {};
-    uint32_t weights[kChunk / 4];
-#pragma unroll
-    for (float& value_sum : all) value_sum = 0;
-    barrier_wait(shared_address(&barriers.keys_full[value.stage]), value.round);
-    products_begin();
-    multiply_keys<T, D>(scores, queries, keys_at(value.stage));
-    products_end();
-    products_finished<0>();
-    free_keys(value.stage);
-    for (;;) {
-      const bool plain = first >= seen_from && first <= seen_by_all;
-      if (Shaped || !plain) {
-        const Sight both[2] = {sight(0), sight(1)};
-        shape_scores<Shaped>(scores, first, plain, both, attention);
-      }
-      ChunkSums chunk = weigh<T>(scores, weights, factor);
-      const uint32_t values = shared + static_cast<uint32_t>(Size::kValuesAt + value.stage * Size::kStageBytes);
-      barrier_wait(shared_address(&barriers.values_full[value.stage]), value.round);
-      if (first == last && first + kChunk > tile.end) {
-        clear_values<D>(values, tile.end - first);
-        group_sync(kGroupName + mine, 128);
-      }
-      group_sync(kTurnName + mine, 256);
-      products_begin();
-      const uint64_t from = values_at(values, Size::kHalfBytes);
-#pragma unroll
-      for (int k = 0; k < kChunk / 16; ++k)
-        add_weighted<T>(sums, weights + 4 * k, from + static_cast<uint64_t>(k * 128), k);
-      products_end();
-      RingPlace<Size::kStages> key = value;
-      key.next();
-      if (first < last) {
-        barrier_wait(shared_address(&barriers.keys_full[key.stage]), key.round);
-        products_begin();
-        multiply_keys<T, D>(scores, queries, keys_at(key.stage));
-      }
-      products_end();
-      group_arrive(kTurnName + (mine ^ 1), 256);
-      Factors factors[2];
-      join_rows(base, total, chunk, factors);
-      products_finished<1>();
-      if (thread == 0) barrier_arrive(shared_address(&barriers.values_free[value.stage]));
-      value = key;
-      join_chunk<D>(all, sums, factors);
-      products_finished<0>();
-      if (first == last) break;
-      free_keys(value.stage);
-      first += kChunk;
+  if (!arrives(turn)) return;
+  bring_queries(turn);
+  start_scores(turn.stage);
+  products_end();
+  begin_tile();
+  products_finished<0>();
+  for (;;) {
+    free_keys();
+    const bool plain = first >= seen_from && first <= seen_by_all, ends = first == last;
+    if (Shaped || !plain) {
+      const Sight both[2] = {sight(0), sight(1)};
+      shape_scores<Shaped>(scores, first, plain, both, attention);
     }
+    ChunkSums chunk = weigh<T>(scores, weights, factor);
+    const uint32_t values = shared + static_cast<uint32_t>(Size::kValuesAt + value.stage * Size::kStageBytes);
+    barrier_wait(shared_address(&barriers.values_full[value.stage]), value.round);
+    if (ends && first + kChunk > tiles[turn.stage].end) {
+      clear_values<D>(values, tiles[turn.stage].end - first);
+      group_sync(kGroupName + mine, 128);
+    }
+    RingPlace<2> next = turn;
+    bool more = true;
+    if (ends) {
+      next.next();
+      more = arrives(next);
+      if (more) bring_queries(next);
+    }
+    group_sync(kTurnName + mine, 256);
+    products_begin();
+    const uint64_t from = values_at(values, Size::kHalfBytes);
+#pragma unroll
+    for (int k = 0; k < kChunk / 16; ++k)
+      add_weighted<T>(sums, weights + 4 * k, from + static_cast<uint64_t>(k * 128), k);
+    products_end();
+    if (more) start_scores(next.stage);
+    products_end();
+    group_arrive(kTurnName + (mine ^ 1), 256);
+    Factors factors[2];
+    join_rows(base, total, chunk, factors);
+    products_finished<1>();
+    if (thread == 0) barrier_arrive(shared_address(&barriers.values_free[value.stage]));
+    value.next();
+    join_chunk<D>(all, sums, factors);
+    products_finished<0>();
+    first += kChunk;
+    if (!ends) continue;
+    const QueryTile& tile = tiles[turn.stage];
     put_results<D>(out, attention, tile, group, tile.first_query + mine * 64 + thread / 32 * 16 + thread % 32 / 4, base,
                    total, all);
     group_sync(kGroupName + mine, 128);
     if (thread == 0) barrier_arrive(shared_address(&barriers.tile_free[turn.stage]));
+    if (!more) return;
+    turn = next;
+    begin_tile();
   }
 }
 
@@ -270,20 +325,23 @@ template <class T, int D, bool Shaped>
 __global__ void __launch_bounds__(kThreads, 1)
     long_kernel(const __grid_constant__ DeviceStep step, const __grid_constant__ Attention attention,
                 const __grid_constant__ View q, const __grid_constant__ KvView kv, const __grid_constant__ View out,
-                const __grid_constant__ KvMaps maps, const __grid_constant__ LongWork work) {
+                const __grid_constant__ LongMaps maps, const __grid_constant__ LongWork work) {
   using Size = Sizes<D>;
   extern __shared__ char raw[];
-  __shared__ Barriers<Size::kStages> barriers;
+  __shared__ Barriers<D> barriers;
   __shared__ QueryTile tiles[2];
   const uint32_t shared = (shared_address(raw) + 1023) & ~1023u;
   if (threadIdx.x == 0) {
-    for (int i = 0; i < Size::kStages; ++i) {
+    for (int i = 0; i < Size::kKeyStages; ++i) {
       barrier_begin(shared_address(&barriers.keys_full[i]), 4);
-      barrier_begin(shared_address(&barriers.values_full[i]), 4);
       barrier_begin(shared_address(&barriers.keys_free[i]), kGroups);
+    }
+    for (int i = 0; i < Size::kValueStages; ++i) {
+      barrier_begin(shared_address(&barriers.values_full[i]), 4);
       barrier_begin(shared_address(&barriers.values_free[i]), kGroups);
     }
     for (int i = 0; i < 2; ++i) {
+      barrier_begin(shared_address(&barriers.queries_full[i]), 1);
       barrier_begin(shared_address(&barriers.tile_full[i]), 1);
       barrier_begin(shared_address(&barriers.tile_free[i]), kGroups + 4);
     }
@@ -292,11 +350,25 @@ __global__ void __launch_bounds__(kThreads, 1)
   __syncthreads();
   if (threadIdx.x < kGroups * 128) {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 240;");
-    attend_tiles<T, D, Shaped>(step, attention, q, kv, out, shared, barriers, tiles);
+    attend_tiles<T, D, Shaped>(step, attention, q, kv, out, work, shared, barriers, tiles);
   } else {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 24;");
     bring<D>(step, attention, kv, maps, work, shared, barriers, tiles);
   }
+}
+
+// Rows of queries: boxes of 64 numbers of the heads that share keys, 64 queries in all. False: they cannot be had so.
+template <class T>
+bool map_queries(CUtensorMap& map, const View& q, int heads, int group, int dim) {
+  if (!is_form<T>(q.form) || 64 % group != 0) return false;
+  const cuuint64_t sizes[4] = {64, static_cast<cuuint64_t>(dim / 64), static_cast<cuuint64_t>(heads),
+                               static_cast<cuuint64_t>(q.rows)};
+  const cuuint64_t strides[3] = {128, static_cast<cuuint64_t>(dim) * 2, static_cast<cuuint64_t>(q.stride)};
+  const cuuint32_t box[4] = {64, 1, static_cast<cuuint32_t>(group), static_cast<cuuint32_t>(64 / group)};
+  const cuuint32_t steps[4] = {1, 1, 1, 1};
+  return encoder()(&map, CU_TENSOR_MAP_DATA_TYPE_UINT16, 4, q.data, sizes, strides, box, steps,
+                   CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+                   CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
 }
 
 template <class T, int D, bool Shaped>
@@ -307,9 +379,11 @@ void start(cudaStream_t stream, const DeviceStep& step, const Attention& attenti
   const int64_t group = attention.heads / kv.kv_heads;
   // Each sequence may have one tile that is not full.
   const int64_t tiles = plan.long_rows * group / kTileQueries + plan.long_queries;
-  const LongWork work = {plan.finished, static_cast<int32_t>(tiles), !plan.shorts};
+  LongMaps all = {maps, {}};
+  LongWork work = {plan.finished, static_cast<int32_t>(tiles), !plan.shorts, false};
+  work.boxes = map_queries<T>(all.queries, q, attention.heads, static_cast<int>(group), D);
   const unsigned grid = count(std::min<int64_t>(multiprocessors(), tiles * kv.kv_heads));
-  launch(stream, long_kernel<T, D, Shaped>, grid, kThreads, Sizes<D>::kShared, step, attention, q, kv, out, maps, work);
+  launch(stream, long_kernel<T, D, Shaped>, grid, kThreads, Sizes<D>::kShared, step, attention, q, kv, out, all, work);
 }
 
 }  // namespace

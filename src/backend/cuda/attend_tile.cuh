@@ -188,17 +188,17 @@ __device__ void put_results(const View& out, const Attention& attention, const Q
     const int number = tile.kv_head * group + mine % group;
     const int64_t row = tile.first_row + mine / group;
     const float factor = last_factor(base[r], total[r], attention.sinks, number);
-    if (out.form == Form::bf16 && (reinterpret_cast<uintptr_t>(out.data) | out.stride) % 4 == 0) {
-      auto* place = reinterpret_cast<uint32_t*>(static_cast<char*>(out.data) + row * out.stride) + number * D / 2 + t;
+    char* place = static_cast<char*>(out.data) + row * out.stride;
+    if (out.form == Form::f32) {
 #pragma unroll
       for (int n = 0; n < D / 8; ++n)
-        place[n * 4] = two<__nv_bfloat16>(all[4 * n + 2 * r] * factor, all[4 * n + 2 * r + 1] * factor);
+        *reinterpret_cast<float2*>(place + (number * D + n * 8 + 2 * t) * 4) = {all[4 * n + 2 * r] * factor,
+                                                                                all[4 * n + 2 * r + 1] * factor};
     } else {
 #pragma unroll
-      for (int n = 0; n < D / 8; ++n) {
-#pragma unroll
-        for (int j = 0; j < 2; ++j) write(out, row, number * D + n * 8 + 2 * t + j, all[4 * n + 2 * r + j] * factor);
-      }
+      for (int n = 0; n < D / 8; ++n)
+        *reinterpret_cast<uint32_t*>(place + (number * D + n * 8 + 2 * t) * 2) =
+            two(out.form, all[4 * n + 2 * r] * factor, all[4 * n + 2 * r + 1] * factor);
     }
   }
 }
