@@ -213,16 +213,6 @@ View CudaOps::result(Tensor tensor, Form form) {
   return view(tensor);
 }
 
-template <class T>
-const T* CudaOps::on_device(const T* host) const {
-  const auto* at = reinterpret_cast<const std::byte*>(host);
-  for (const Staging& staging : *parts_.staging) {
-    if (at >= staging.host && at < staging.host + staging.bytes)
-      return reinterpret_cast<const T*>(staging.device + (at - staging.host));
-  }
-  return host;
-}
-
 DeviceStep CudaOps::device_step(const KvView* kv) const {
   DeviceStep step = {.rows = step_->rows,
                      .sequences = step_->sequences,

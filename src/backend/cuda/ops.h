@@ -105,8 +105,16 @@ class CudaOps final : public Ops {
   View view(Tensor tensor);
   View result(Tensor tensor, Form form);  // the same, about to be written in this form (float32 if it is part of a row)
   DeviceStep device_step(const KvView* kv) const;
+  // Where the device has an array of the step.
   template <class T>
-  const T* on_device(const T* host) const;
+  const T* on_device(const T* host) const {
+    const auto* at = reinterpret_cast<const std::byte*>(host);
+    for (const Staging& staging : *parts_.staging) {
+      if (at >= staging.host && at < staging.host + staging.bytes)
+        return reinterpret_cast<const T*>(staging.device + (at - staging.host));
+    }
+    return host;
+  }
   bool same(Tensor a, Tensor b) const { return a.data == b.data && a.rows == b.rows && a.cols == b.cols; }
 
   void flush();

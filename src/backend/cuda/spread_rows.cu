@@ -1,7 +1,10 @@
 // Products of so few rows and outputs that there are fewer tiles than multiprocessors, with inputs in segments
-// (packed.h): the segments of a tile go to the thread groups of a cluster. Each multiplies its own, leaves the sums in
-// its shared memory, and adds those of all segments, in order, for its share of the outputs. Tiles are wider this way,
-// and a multiprocessor has less to read: bringing inputs and weights to it is what binds 16 to 128 rows.
+// (packed.h): the segments of a tile go to the thread groups of a cluster. Each multiplies its own, one or more, leaves
+// their sums in its shared memory, and adds those of all segments, in order, for its share of the outputs. Tiles are
+// wider this way, and a multiprocessor has less to read: bringing inputs and weights to it is what binds 16 to 256
+// rows.
+#include <limits>
+
 #include "backend/cuda/many_rows.cuh"
 
 namespace millrace::cuda {
@@ -19,12 +22,13 @@ __device__ inline float4 load_of(uint32_t shared, int rank) {
   return four;
 }
 
-// The thread that asks for a segment. Weights of the first ring full do not wait for the kernel in front, unless it
-// makes them.
+// The thread that asks for a thread group's segments. Weights of the first ring full do not wait for the kernel in
+// front, unless it makes them.
 template <class Size>
 __device__ void bring(const Products& work, const Tiles& tiles, const Maps& maps, const Tile& tile, int first,
                       int count, Ring<Size> ring) {
-  const uint32_t bytes = static_cast<uint32_t>(tiles.box_rows * 128 + Size::kWeightBytes);
+  const bool last = tile.first_row + Size::kRows > work.in.rows;
+  const uint32_t bytes = static_cast<uint32_t>((last ? tiles.last_rows : tiles.box_rows) * 128 + Size::kWeightBytes);
   const int early = work.weights_just_made ? 0 : min(Size::kStages, count);
   Ring<Size> start = ring;
   for (int chunk = 0; chunk < early; ++chunk, start.next()) {
@@ -33,19 +37,22 @@ __device__ void bring(const Products& work, const Tiles& tiles, const Maps& maps
   }
   wait_for_previous();
   asm volatile("fence.proxy.async;" ::: "memory");
+  const CUtensorMap* inputs = last ? &maps.last_inputs : &maps.inputs;
   for (int chunk = 0; chunk < count; ++chunk, ring.next()) {
     if (chunk >= early) {
       barrier_wait(ring.free(), ring.round ^ 1);
       barrier_expect(ring.full(), bytes);
       ask_weights<Size, false>(maps, tile, first + chunk, ring);
     }
-    copy_box(ring.at(), maps.inputs, (first + chunk) * kChunkInputs, tile.first_row, ring.full());
+    copy_box(ring.at(), *inputs, (first + chunk) * kChunkInputs, tile.first_row, ring.full());
   }
 }
 
 // Rows of sums in shared memory: so many floats apart that neither writing nor reading waits for banks.
 template <int Outputs>
 inline constexpr int kPitch = Outputs + 8;
+template <int Groups, int Outputs>
+inline constexpr int kSetBytes = 64 * Groups* kPitch<Outputs> * 4;  // of a segment's
 
 template <int Outputs>
 __device__ void leave(uint32_t room, const float (&sums)[Outputs / 2]) {
@@ -78,11 +85,12 @@ __device__ inline void put(const Products& work, const Products::Part& part, flo
 }
 
 // This thread group's share of the outputs: four at a time, several times that asked for before the first is there.
-template <int Groups, int Outputs>
-__device__ void add_up(const Products& work, const Tile& tile, int rank, int segments, uint32_t room) {
+template <int Groups, int Outputs, int Each>
+__device__ void add_up(const Products& work, const Tile& tile, int rank, uint32_t room) {
   constexpr int kThreads = Groups * 128, kBatch = 4;
   const Products::Part& part = work.parts[tile.part];
-  const int share = Outputs / segments, fours = share / 4, rows = min(64 * Groups, work.in.rows - tile.first_row);
+  const int segments = work.segments, share = Outputs * Each / segments, fours = share / 4,
+            rows = min(64 * Groups, work.in.rows - tile.first_row);
   float* base = work.residual != nullptr ? work.residual : part.out;
   const int64_t stride = work.residual != nullptr ? work.residual_stride : part.out_stride;
   const bool whole = part.rows % 4 == 0 && stride % 4 == 0 && reinterpret_cast<uintptr_t>(base) % 16 == 0;
@@ -106,7 +114,7 @@ __device__ void add_up(const Products& work, const Tile& tile, int rank, int seg
 #pragma unroll
       for (int j = 0; j < kBatch; ++j) {
         if (output[j] >= part.rows) continue;
-        const float4 four = load_of(from[j], segment);
+        const float4 four = load_of(from[j] + segment % Each * kSetBytes<Groups, Outputs>, segment / Each);
         total[j] = {total[j].x + four.x, total[j].y + four.y, total[j].z + four.z, total[j].w + four.w};
       }
     }
@@ -116,78 +124,105 @@ __device__ void add_up(const Products& work, const Tile& tile, int rank, int seg
   }
 }
 
-template <class T, int Groups, int Outputs>
+// Each: segments of a thread group.
+template <class T, int Groups, int Outputs, int Each>
 __global__ void __launch_bounds__(Groups * 128 + 32, 1)
     spread_kernel(const __grid_constant__ Products work, const __grid_constant__ Maps maps, Tiles tiles) {
   using Size = Sizes<Groups, Outputs>;
-  static_assert(64 * Groups * kPitch<Outputs> * 4 <= Size::kStages * Size::kStageBytes);
+  static_assert(Each * kSetBytes<Groups, Outputs> <= Size::kStages * Size::kStageBytes);
   extern __shared__ char raw[];
   __shared__ __align__(16) uint64_t barriers[2 * Size::kStages];
   Ring<Size> ring = {(shared_address(raw) + 1023) & ~1023u, shared_address(barriers)};
   begin<Groups>(ring);
-  const int rank = cluster_rank(), segments = work.segments;
-  const Tile tile = tile_of<Groups, Outputs, false>(work, tiles, static_cast<int>(blockIdx.x) / segments);
-  const int first = rank * tiles.segment, count = min(tiles.segment, tiles.chunks - first);
+  const int rank = cluster_rank(), together = work.segments / Each;
+  const Tile tile = tile_of<Groups, Outputs, false>(work, tiles, static_cast<int>(blockIdx.x) / together);
+  const int first = rank * Each * tiles.segment;
   const uint32_t room = ring.stages;
   if (threadIdx.x < Groups * 128) {
     wait_for_previous();
-    float sums[Outputs / 2];
-    multiply<T, Size>(ring, count, sums);
+    float sums[Each][Outputs / 2];
+#pragma unroll
+    for (int i = 0; i < Each; ++i)
+      multiply<T, Size>(ring, min(tiles.segment, tiles.chunks - first - i * tiles.segment), sums[i]);
     asm volatile("barrier.sync 1, %0;" ::"n"(Groups * 128) : "memory");  // all have read the last stage
-    leave<Outputs>(room, sums);
+#pragma unroll
+    for (int i = 0; i < Each; ++i) leave<Outputs>(room + i * kSetBytes<Groups, Outputs>, sums[i]);
   } else if (threadIdx.x == Groups * 128) {
-    bring<Size>(work, tiles, maps, tile, first, count, ring);
+    bring<Size>(work, tiles, maps, tile, first, min(Each * tiles.segment, tiles.chunks - first), ring);
   }
   cluster_sync();
-  if (threadIdx.x < Groups * 128) add_up<Groups, Outputs>(work, tile, rank, segments, room);
+  if (threadIdx.x < Groups * 128) add_up<Groups, Outputs, Each>(work, tile, rank, room);
   cluster_sync();  // nobody leaves while its sums may be read
 }
 
-template <class T, int Groups, int Outputs>
-bool start(cudaStream_t stream, const Products& work) {
+template <class T, int Groups, int Outputs, int Each>
+struct Variant {
   using Size = Sizes<Groups, Outputs>;
-  static const bool prepared = prepare(spread_kernel<T, Groups, Outputs>, Size::kShared);
-  static_cast<void>(prepared);
-  const Tiles tiles = {.rows = 1,
-                       .outputs = tiles_across(work, Outputs),
-                       .chunks = static_cast<int>(chunks_of(work.cols)),
-                       .segment = segment_chunks(work.cols, work.segments),
-                       .box_rows = std::min(Size::kRows, (work.in.rows + 7) / 8 * 8)};
-  const Launch how(stream, count(int64_t{tiles.outputs} * work.segments), Groups * 128 + 32, Size::kShared,
-                   work.segments, kernels_wait());
-  static int together[9] = {};  // clusters of so many that run at a time
-  int& most = together[work.segments];
-  if (most == 0 && cudaOccupancyMaxActiveClusters(&most, spread_kernel<T, Groups, Outputs>, &how.config) != cudaSuccess)
-    most = -1;
-  if (tiles.outputs > most) return false;
-  Maps maps;
-  View in = work.in;
-  in.cols = work.cols;
-  bool fine = encoder() != nullptr && map_inputs(maps.inputs, in, tiles.box_rows);
-  for (int i = 0; i < work.count; ++i)
-    fine = fine && map_weights(maps.weights[i], work.parts[i], tiles.chunks, Outputs);
-  if (!fine) return false;
-  cudaLaunchKernelEx(&how.config, spread_kernel<T, Groups, Outputs>, work, maps, tiles);
-  return true;
+  static constexpr auto kKernel = spread_kernel<T, Groups, Outputs, Each>;
+
+  static Tiles tiles(const Products& work) {
+    return {.rows = (work.in.rows + Size::kRows - 1) / Size::kRows,
+            .outputs = tiles_across(work, Outputs),
+            .chunks = static_cast<int>(chunks_of(work.cols)),
+            .segment = segment_chunks(work.cols, work.segments)};
+  }
+  static Launch launch(cudaStream_t stream, const Products& work) {
+    static const bool prepared = prepare(kKernel, Size::kShared);
+    static_cast<void>(prepared);
+    const Tiles cut = tiles(work);
+    const int together = work.segments / Each;
+    return Launch(stream, count(int64_t{cut.rows} * cut.outputs * together), Groups * 128 + 32, Size::kShared, together,
+                  kernels_wait());
+  }
+  // What arrives at a thread group, if all can run at a time.
+  static double cost(const Products& work) {
+    const Tiles cut = tiles(work);
+    const int together = work.segments / Each;
+    if (work.segments % Each != 0 || together < 2) return std::numeric_limits<double>::infinity();
+    static int most[9] = {};  // clusters of so many that run at a time
+    if (most[together] == 0) {
+      const Launch how = launch(nullptr, work);
+      if (cudaOccupancyMaxActiveClusters(&most[together], kKernel, &how.config) != cudaSuccess) most[together] = -1;
+    }
+    if (cut.rows * cut.outputs > most[together]) return std::numeric_limits<double>::infinity();
+    return static_cast<double>(Each) * (std::min(Size::kRows, work.in.rows) + Outputs);
+  }
+  static bool start(cudaStream_t stream, const Products& work) {
+    Tiles cut = tiles(work);
+    Maps maps;
+    bool fine = encoder() != nullptr && map_inputs(maps, cut, work, Size::kRows);
+    for (int i = 0; i < work.count; ++i)
+      fine = fine && map_weights(maps.weights[i], work.parts[i], cut.chunks, Outputs);
+    if (!fine) return false;
+    const Launch how = launch(stream, work);
+    return cudaLaunchKernelEx(&how.config, kKernel, work, maps, cut) == cudaSuccess;
+  }
+};
+
+// The first of the variants that costs least; false: none can be had.
+template <class First, class... Others>
+bool start_best(cudaStream_t stream, const Products& work) {
+  const double here = First::cost(work);
+  if (((here <= Others::cost(work)) && ...))
+    return here < std::numeric_limits<double>::infinity() && First::start(stream, work);
+  if constexpr (sizeof...(Others) > 0) return start_best<Others...>(stream, work);
+  return false;
 }
 
 template <class T, int Groups>
-bool start_narrowest(cudaStream_t stream, const Products& work) {
-  return start<T, Groups, 64>(stream, work) || start<T, Groups, 128>(stream, work) ||
-         start<T, Groups, 256>(stream, work);
-}
-
-template <class T>
 bool start_with(cudaStream_t stream, const Products& work) {
-  return work.in.rows <= 64 ? start_narrowest<T, 1>(stream, work) : start_narrowest<T, 2>(stream, work);
+  return start_best<Variant<T, Groups, 64, 2>, Variant<T, Groups, 64, 4>, Variant<T, Groups, 128, 2>,
+                    Variant<T, Groups, 128, 1>, Variant<T, Groups, 256, 1>>(stream, work);
 }
 
 }  // namespace
 
 // Where inputs are few, meeting twice costs more than is gained.
 bool spread_rows(cudaStream_t stream, const Products& work) {
-  if (work.segments == 1 || work.gated || work.in.rows > 128 || work.cols < 8192) return false;
-  return work.type == DType::f16 ? start_with<__half>(stream, work) : start_with<__nv_bfloat16>(stream, work);
+  if (work.segments == 1 || work.gated || work.in.rows > 256 || work.cols < 8192) return false;
+  if (work.type == DType::f16)
+    return work.in.rows <= 64 ? start_with<__half, 1>(stream, work) : start_with<__half, 2>(stream, work);
+  return work.in.rows <= 64 ? start_with<__nv_bfloat16, 1>(stream, work) : start_with<__nv_bfloat16, 2>(stream, work);
 }
 
 }  // namespace millrace::cuda
