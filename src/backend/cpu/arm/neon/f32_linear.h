@@ -1,6 +1,6 @@
 // Products of rows with weights of 16 or 32 bits in float32 arithmetic (f32_tile.h). Weights lie in blocks of sixteen
 // outputs, [inputs][16]. Rows are prepared in tiles of eight, [inputs][8]; a last tile of fewer lies as
-// [inputs / 4][rows][4], up to four rows and then the rest.
+// [inputs / 4][rows][4], up to four rows and then the rest (is_split).
 //
 // With float16 weights rows are rounded to float16 after a power of two has brought their largest value near the top of
 // its range: products are exact, and the bits are those of the widening product (i8mm).
@@ -74,8 +74,10 @@ struct WideLinear {
   static int64_t prepared_bytes(int64_t rows, int64_t cols) {
     return (rows + kTileRows - 1) / kTileRows * tile_floats(cols) * 4;
   }
-  // A tile with fewer than eight rows, or with the only eight there are, lies as up to four rows and the rest.
-  static bool is_split(int64_t rows, int64_t begin) { return rows - begin < kTileRows || rows == kTileRows; }
+  // A tile with fewer rows lies as up to four of them and the rest. Seven alone are quicker as eight, the last one
+  // twice, where weights would be widened for four and for three.
+  static constexpr int64_t kWholeAlone = stored == Stored::f32 ? kTileRows : kTileRows - 1;
+  static bool is_split(int64_t rows, int64_t begin) { return rows - begin < (begin == 0 ? kWholeAlone : kTileRows); }
 
   static float32x4_t prepared(const float* row, int64_t k, int64_t cols, float factor) {
     float32x4_t x = load_some(row + k, cols - k);
@@ -96,6 +98,7 @@ struct WideLinear {
       row[r] = in.row(begin + r);
       if constexpr (stored == Stored::f16) factor[r] = f16_row_factor(row[r], in.cols, undo + r);
     }
+    for (int64_t r = rows; r < kTileRows; ++r) row[r] = row[rows - 1], factor[r] = factor[rows - 1];
     for (int64_t k = 0; k < inputs; k += kStep) {
       if (split) {
         for (int64_t r = 0; r < rows; ++r) {
@@ -168,6 +171,18 @@ struct WideLinear {
     }
   }
 
+  // Eight rows, which meet a block once for each half of its outputs.
+  static void eight(const LinearPart& part, const float* tile) {
+    const int64_t inputs = padded(part.weight->cols);
+    const std::byte* block = part.weight->data + part.begin * inputs * kBytes;
+    for (int64_t output = part.begin; output < part.end; output += kBlock, block += kBlock * inputs * kBytes) {
+      float sums[kTileRows * kBlock] = {};
+      for (int64_t n = 0; n < kBlock; n += kBlock / 2)
+        multiply_eight<stored>(tile + kHead, block + n * kBytes, kBlock * kBytes, inputs, sums + n, kBlock);
+      write(part, part.first_row, part.rows, output, tile, sums);
+    }
+  }
+
   // Inputs of a block as float32 [count][16].
   static const float* widened(const std::byte* from, int64_t count, float* wide) {
     if constexpr (stored == Stored::f32) return reinterpret_cast<const float*>(from);
@@ -216,8 +231,10 @@ struct WideLinear {
             multiply_split<Stored::f32>(x, inputs, part.prepared_rows - row, k, reinterpret_cast<const std::byte*>(w),
                                         piece, sum);
           } else {
-            multiply_eight(x + k * kTileRows, w, kBlock, piece, sum, kBlock);
-            multiply_eight(x + k * kTileRows, w + 8, kBlock, piece, sum + 8, kBlock);
+            for (int64_t n = 0; n < kBlock; n += kBlock / 2) {
+              multiply_eight<Stored::f32>(x + k * kTileRows, reinterpret_cast<const std::byte*>(w + n), kBlock * 4,
+                                          piece, sum + n, kBlock);
+            }
           }
         }
       }
@@ -234,7 +251,8 @@ struct WideLinear {
     const float* tiles =
         reinterpret_cast<const float*>(part.prepared) + part.first_row / kTileRows * tile_floats(part.weight->cols);
     const bool split = is_split(part.prepared_rows, part.first_row);
-    split&& part.rows <= kTileRows ? few(part, tiles) : many(part, tiles);
+    if (part.rows > kTileRows) return many(part, tiles);
+    split ? few(part, tiles) : eight(part, tiles);
   }
 
   static LinearKernel kernel() {
