@@ -200,34 +200,28 @@ struct WideLinear {
     }
   }
 
-  static void few(const LinearPart& part, const float* tile) {
-    const int64_t inputs = padded(part.weight->cols);
-    const std::byte* block = block_at(part, part.begin);
-    for (int64_t output = part.begin; output < part.end; output += kBlock, block += block_bytes(inputs)) {
-      float sums[kTileRows * kBlock] = {};
-      with_weights(block, [&](auto form, const std::byte* w) {
-        multiply_split<form()>(tile + kHead, inputs, part.rows, 0, w, inputs, sums);
-      });
-      write(part, part.first_row, part.rows, output, block, tile, sums);
-    }
-  }
-
-  // Eight rows, which meet a block once for each half of its outputs.
-  static void eight(const LinearPart& part, const float* tile) {
-    const int64_t inputs = padded(part.weight->cols);
-    const std::byte* block = block_at(part, part.begin);
-    for (int64_t output = part.begin; output < part.end; output += kBlock, block += block_bytes(inputs)) {
-      float sums[kTileRows * kBlock] = {};
-      with_weights(block, [&](auto form, const std::byte* w) {
-        for (int64_t n = 0; n < kBlock; n += kBlock / 2)
-          multiply_eight<form()>(tile + kHead, w + n * kBytes, kBlock * kBytes, inputs, sums + n, kBlock);
-      });
-      write(part, part.first_row, part.rows, output, block, tile, sums);
-    }
-  }
-
   static const std::byte* block_at(const LinearPart& part, int64_t output) {
     return part.weight->data + output / kBlock * block_bytes(part.weight->cols);
+  }
+
+  // Tiles straight from packed weights. Eight rows meet a block once for each half of its outputs.
+  static void direct(const LinearPart& part, const float* tiles) {
+    const int64_t inputs = padded(part.weight->cols), end = part.first_row + part.rows;
+    const std::byte* block = block_at(part, part.begin);
+    for (int64_t output = part.begin; output < part.end; output += kBlock, block += block_bytes(inputs)) {
+      const float* tile = tiles;
+      for (int64_t row = part.first_row; row < end; row += kTileRows, tile += tile_floats(inputs)) {
+        const int64_t rows = std::min(kTileRows, end - row);
+        float sums[kTileRows * kBlock] = {};
+        with_weights(block, [&](auto form, const std::byte* w) {
+          if (is_split(part.prepared_rows, row))
+            return multiply_split<form()>(tile + kHead, inputs, rows, 0, w, inputs, sums);
+          for (int64_t n = 0; n < kBlock; n += kBlock / 2)
+            multiply_eight<form()>(tile + kHead, w + n * kBytes, kBlock * kBytes, inputs, sums + n, kBlock);
+        });
+        write(part, row, rows, output, block, tile, sums);
+      }
+    }
   }
 
   // Inputs of a block as float32 [count][16].
@@ -301,9 +295,9 @@ struct WideLinear {
   static void product(const LinearPart& part) {
     const float* tiles =
         reinterpret_cast<const float*>(part.prepared) + part.first_row / kTileRows * tile_floats(part.weight->cols);
-    const bool split = is_split(part.prepared_rows, part.first_row);
-    if (part.rows > kTileRows) return many(part, tiles);
-    split ? few(part, tiles) : eight(part, tiles);
+    // Up to so many rows taking weights apart again costs no more than writing them down.
+    const bool quick = stored == Stored::f32 || stored == Stored::bf16 || is_narrow(block_at(part, part.begin));
+    part.rows <= (quick ? 16 : 12) ? direct(part, tiles) : many(part, tiles);
   }
 
   static LinearKernel kernel() {
