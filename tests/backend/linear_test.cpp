@@ -112,6 +112,43 @@ TEST(Linear, FewRowsOfAnyLengthEqualMany) {
   }
 }
 
+// Weights of float16 that are bfloat16 numbers may be kept as such, which must not show: the same weights beside one
+// that is not, and that meets an input of zero, give the same bits. Some are below float16's normal numbers.
+TEST(Linear, Float16MadeOfBfloat16KeepsItsBits) {
+  Random random(22);
+  const int64_t rows = 20, inputs = 111, outputs = 75, zero = 50;
+  auto numbers = random_matrix(DType::bf16, outputs, inputs, random, 0.001f);
+  std::vector<float> values(static_cast<size_t>(outputs * inputs));
+  format(DType::bf16).to_float(numbers.data(), values.data(), outputs * inputs);
+  std::vector<std::byte> made(numbers.size());
+  format(DType::f16).from_float(values.data(), made.data(), outputs * inputs);
+  std::vector<std::byte> beside = made;
+  const uint16_t other = 0x3c01;
+  for (int64_t n = 0; n < outputs; ++n) std::memcpy(beside.data() + (n * inputs + zero) * 2, &other, 2);
+  Rows in(rows, inputs, random);
+  for (int64_t r = 0; r < rows; ++r) in.row(r)[zero] = 0;
+  const std::vector<int32_t> ids = {0, 74, 31};
+  Machine oracle = reference();
+  Rows looked_up(3, inputs, random), start = looked_up;
+  oracle.ops->embed(oracle.upload(DType::f16, outputs, inputs, made), ids.data(), 0, 1, true, looked_up.tensor());
+  for (std::string_view isa : cpu_isas()) {
+    for (Activations mode : kModes) {
+      Machine machine = cpu(isa, 1, mode);
+      Weight weight = machine.upload(DType::f16, outputs, inputs, made, {}, WeightUse::table_and_linear);
+      Rows found = start;
+      machine.ops->embed(weight, ids.data(), 0, 1, true, found.tensor());
+      expect_close(found, looked_up, 1e-6f, name(DType::f16, isa, mode));
+      Weight whole = machine.upload(DType::f16, outputs, inputs, beside);
+      for (int64_t size : {1, 3, 4, 7, 8, 20}) {
+        Rows out(size, outputs), expected(size, outputs);
+        machine.ops->linear(weight, in.slice(0, size), out.tensor());
+        machine.ops->linear(whole, in.slice(0, size), expected.tensor());
+        expect_same_bits(out, expected, 0, 0, size, name(DType::f16, isa, mode));
+      }
+    }
+  }
+}
+
 TEST(Linear, CompositionsEqualTheirBodies) {
   Random random(3);
   for (DType type :

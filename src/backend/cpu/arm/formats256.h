@@ -73,7 +73,8 @@ void pack_rows(const std::byte* const (&rows)[kPanel], std::byte* out, int64_t b
 
 // Codes as the file pairs them: a byte has a code of an even span low and of the odd span after it high. Vectors
 // [pair of spans][step][pair of outputs]; scales [pair of spans][output][even, odd span]: what a split row wants. Fifth
-// bits: vectors [pair of spans][step], from the top bit down [pair of outputs][even, odd span].
+// bits: vectors [pair of spans][step], from the top bit down [pair of outputs][even, odd span]. Without matrix products
+// codes of five bits lie span after span (planes.h).
 //
 // Which bytes of the scales of a pair of spans are those of an even or odd span's outputs 0 to 3 and 4 to 7, as words.
 alignas(16) inline constexpr uint8_t kSpanScales[2][2][16] = {
@@ -92,6 +93,8 @@ struct Q45K : SuperGroup<1, true, false> {
   static constexpr int64_t kDirectRows = fifth ? 4 : 16;
   static constexpr bool kEights = !fifth;
   static constexpr int64_t kSplitRow = 0, kSplitRowBytes = kSplitBytes;
+  static constexpr bool kFives = fifth && !kMatrixProducts;
+  static_assert(!kFives || kBytes == kCodes + kSpans * kFivesBytes);
 
 #ifdef __ARM_FEATURE_MATMUL_INT8
   static void multiply_row(const std::byte* row, const std::byte* group, float* totals, const std::byte* ahead) {
@@ -146,13 +149,14 @@ struct Q45K : SuperGroup<1, true, false> {
     return span % 2 == 0 ? vandq_u8(both, vdupq_n_u8(15)) : vshrq_n_u8(both, 4);
   }
   static void values(const std::byte* group, int span, int pair, int j, int8x16_t (&out)[2]) {
+    if constexpr (kFives) {
+      const std::byte* from = group + fives_at(span) + j * (kFivesBytes / 2);
+      out[0] = vreinterpretq_s8_u8(five_bits(from, pair));
+      out[1] = vreinterpretq_s8_u8(five_bits(from, kPairs + pair));
+      return;
+    }
     uint8x16_t low = span_nibbles(group, span, pair, 2 * j), high = span_nibbles(group, span, pair, 2 * j + 1);
-    if constexpr (fifth && !kMatrixProducts) {  // bits moved to their place and put in: three instructions a vector
-      int8x16_t shift = vdupq_n_s8(static_cast<int8_t>(pair * 2 + span % 2 - 3));
-      const uint8x16_t fifths = vdupq_n_u8(16);
-      low = vbslq_u8(fifths, vshlq_u8(load_u8(group + bits_at(span, 2 * j)), shift), low);
-      high = vbslq_u8(fifths, vshlq_u8(load_u8(group + bits_at(span, 2 * j + 1)), shift), high);
-    } else if constexpr (fifth) {
+    if constexpr (fifth) {
       uint8x16_t bit = vdupq_n_u8(fifth_bit(pair, span));
       low = vorrq_u8(low, vandq_u8(vtstq_u8(load_u8(group + bits_at(span, 2 * j)), bit), vdupq_n_u8(16)));
       high = vorrq_u8(high, vandq_u8(vtstq_u8(load_u8(group + bits_at(span, 2 * j + 1)), bit), vdupq_n_u8(16)));
@@ -163,6 +167,7 @@ struct Q45K : SuperGroup<1, true, false> {
   // The vector of a step's fifth bits, and which of its bits is that of one of the step's vectors.
   static int64_t bits_at(int span, int step) { return kBits + (span / 2 * kSpanSteps + step) * 16; }
   static uint8_t fifth_bit(int pair, int span) { return static_cast<uint8_t>(128 >> (pair * 2 + span % 2)); }
+  static int64_t fives_at(int span) { return kCodes + span * kFivesBytes; }
   // Where codes of input i of two spans are.
   static int64_t code_index(int n, int spans, int i) {
     Place at(n, i);
@@ -175,6 +180,14 @@ struct Q45K : SuperGroup<1, true, false> {
       uint8_t scale[8], minimum[8];
       layout::unpack_scales(from.scales, scale, minimum);
       for (int s = 0; s < 8; ++s) byte_at(out, scale_index(n, s)) = scale[s], minimum_at(out, n, s) = minimum[s];
+      if constexpr (kFives) {
+        for (int v = 0; v < kSuper; ++v) {
+          int code = (from.codes[v / 64 * 32 + v % 32] >> (v / 32 % 2 * 4) & 15) | (from.high[v % 32] >> v / 32 & 1)
+                                                                                       << 4;
+          put_five_bits(out + fives_at(v / 32), n, v % 32, static_cast<uint8_t>(code));
+        }
+        return;
+      }
       for (int i = 0; i < kSuper / 2; i += kRun) std::memcpy(out + code_index(n, i / 32, i % 32), from.codes + i, kRun);
       if constexpr (fifth) {
         for (int v = 0; v < kSuper; ++v) {
@@ -192,6 +205,15 @@ struct Q45K : SuperGroup<1, true, false> {
     uint8_t scale[8], minimum[8];
     for (int s = 0; s < 8; ++s) scale[s] = byte_at(group, scale_index(n, s)), minimum[s] = minimum_at(group, n, s);
     layout::pack_scales(scale, minimum, to.scales);
+    if constexpr (kFives) {
+      for (int v = 0; v < kSuper; ++v) {
+        uint8_t code = get_five_bits(group + fives_at(v / 32), n, v % 32);
+        uint8_t& both = to.codes[v / 64 * 32 + v % 32];
+        both = static_cast<uint8_t>(both | (code & 15) << (v / 32 % 2 * 4));
+        to.high[v % 32] = static_cast<uint8_t>(to.high[v % 32] | code >> 4 << v / 32);
+      }
+      return;
+    }
     for (int i = 0; i < kSuper / 2; i += kRun) std::memcpy(to.codes + i, group + code_index(n, i / 32, i % 32), kRun);
     if constexpr (fifth) {
       for (int v = 0; v < kSuper; ++v) {

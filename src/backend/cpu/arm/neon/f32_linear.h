@@ -1,9 +1,11 @@
 // Products of rows with weights of 16 or 32 bits in float32 arithmetic (f32_tile.h). Weights lie in blocks of sixteen
 // outputs, [inputs][16]. Rows are prepared in tiles of eight, [inputs][8]; a last tile of fewer lies as
-// [inputs / 4][rows][4], up to four rows and then the rest.
+// [inputs / 4][rows][4], up to four rows and then the rest (is_split).
 //
 // With float16 weights rows are rounded to float16 after a power of two has brought their largest value near the top of
-// its range: products are exact, and the bits are those of the widening product (i8mm).
+// its range: products are exact, and the bits are those of the widening product (i8mm). A block of float16 weights all
+// of which are bfloat16 numbers too, as they are in files made of models trained in bfloat16, is kept as such, which
+// takes half as much to widen; products and their order, and so the bits, stay the same.
 #pragma once
 
 #include <algorithm>
@@ -20,6 +22,23 @@ namespace {
 // then sums need 2^-56 and 2^56.
 constexpr float kF16RowUnit = 0x1p56f;
 constexpr float kF16Units[8] = {0x1p56f, 0x1p56f, 0x1p56f, 0x1p56f, 0x1p-56f, 0x1p-56f, 0x1p-56f, 0x1p-56f};
+
+// Whether float16 numbers are bfloat16 numbers too, and finite.
+inline bool all_bf16(const std::byte* numbers, int64_t count) {
+  const uint16_t* at = reinterpret_cast<const uint16_t*>(numbers);
+  for (int64_t i = 0; i < count; i += 4) {
+    uint16_t four[4] = {};
+    std::memcpy(four, at + i, static_cast<size_t>(std::min<int64_t>(4, count - i)) * 2);
+    uint16x4_t x = vld1_u16(four);
+    uint32x4_t bits = vreinterpretq_u32_f32(vcvt_f32_f16(vreinterpret_f16_u16(x)));
+    uint16x4_t lost = vorr_u16(vmovn_u32(bits), vcge_u16(vshl_n_u16(x, 1), vdup_n_u16(0xf800)));
+    if (vget_lane_u64(vreinterpret_u64_u16(lost), 0) != 0) return false;
+  }
+  return true;
+}
+inline uint16_t f16_to_bf16(uint16_t number) {
+  return static_cast<uint16_t>(std::bit_cast<uint32_t>(static_cast<float>(std::bit_cast<float16_t>(number))) >> 16);
+}
 
 // The power of two that brings a row's largest value to [2^14, 2^15), and the one that undoes it.
 inline float f16_row_factor(const float* row, int64_t cols, float* undo) {
@@ -45,26 +64,44 @@ struct WideLinear {
   static constexpr int64_t kHead = 16;          // floats before a tile: what undoes its rows' factors
 
   static int64_t padded(int64_t inputs) { return (inputs + kStep - 1) / kStep * kStep; }
-  static int64_t block_bytes(int64_t cols) { return padded(cols) * kBlock * kBytes; }
+  // A block of float16 begins with a line that says how its weights are kept.
+  static constexpr int64_t kForm = stored == Stored::f16 ? 64 : 0;
+  static int64_t block_bytes(int64_t cols) { return kForm + padded(cols) * kBlock * kBytes; }
   static int64_t packed_bytes(int64_t rows, int64_t cols) { return (rows + kBlock - 1) / kBlock * block_bytes(cols); }
 
   static void pack(const std::byte* in, int64_t rows, int64_t cols, int64_t begin, int64_t end, std::byte* out) {
     const int64_t inputs = padded(cols);
     for (int64_t block = begin; block < end; block += kBlock) {
-      std::byte* to = out + block * inputs * kBytes;
+      std::byte* to = out + block / kBlock * block_bytes(cols);
+      bool narrow = false;
+      if constexpr (kForm > 0) {
+        narrow = all_bf16(in + block * cols * kBytes, std::min(kBlock, rows - block) * cols);
+        std::memset(to, narrow ? 1 : 0, kForm);
+        to += kForm;
+      }
       for (int64_t k = 0; k < inputs; ++k) {
         for (int64_t n = 0; n < kBlock; ++n, to += kBytes) {
           uint32_t value = 0;
           if (block + n < rows && k < cols) std::memcpy(&value, in + ((block + n) * cols + k) * kBytes, kBytes);
+          if (narrow) value = f16_to_bf16(static_cast<uint16_t>(value));
           std::memcpy(to, &value, kBytes);
         }
       }
     }
   }
 
+  static bool is_narrow(const std::byte* block) { return kForm > 0 && *block != std::byte{0}; }
+  // Calls f with how the weights of a block are kept, and where they begin.
+  template <class F>
+  static void with_weights(const std::byte* block, F f) {
+    if (is_narrow(block)) return f(std::integral_constant<Stored, Stored::bf16>(), block + kForm);
+    f(std::integral_constant<Stored, stored>(), block + kForm);
+  }
+
   static void unpack_row(const Weight& weight, int64_t row, float* out) {
-    const Format& f = format(weight.type);
-    const std::byte* from = weight.data + row / kBlock * block_bytes(weight.cols) + row % kBlock * kBytes;
+    const std::byte* block = weight.data + row / kBlock * block_bytes(weight.cols);
+    const Format& f = format(is_narrow(block) ? DType::bf16 : weight.type);
+    const std::byte* from = block + kForm + row % kBlock * kBytes;
     for (int64_t k = 0; k < weight.cols; ++k) f.to_float(from + k * kBlock * kBytes, out + k, 1);
   }
 
@@ -74,8 +111,10 @@ struct WideLinear {
   static int64_t prepared_bytes(int64_t rows, int64_t cols) {
     return (rows + kTileRows - 1) / kTileRows * tile_floats(cols) * 4;
   }
-  // A tile with fewer than eight rows, or with the only eight there are, lies as up to four rows and the rest.
-  static bool is_split(int64_t rows, int64_t begin) { return rows - begin < kTileRows || rows == kTileRows; }
+  // A tile with fewer rows lies as up to four of them and the rest. Seven alone are quicker as eight, the last one
+  // twice, where weights would be widened for four and for three.
+  static constexpr int64_t kWholeAlone = stored == Stored::f32 ? kTileRows : kTileRows - 1;
+  static bool is_split(int64_t rows, int64_t begin) { return rows - begin < (begin == 0 ? kWholeAlone : kTileRows); }
 
   static float32x4_t prepared(const float* row, int64_t k, int64_t cols, float factor) {
     float32x4_t x = load_some(row + k, cols - k);
@@ -96,6 +135,7 @@ struct WideLinear {
       row[r] = in.row(begin + r);
       if constexpr (stored == Stored::f16) factor[r] = f16_row_factor(row[r], in.cols, undo + r);
     }
+    for (int64_t r = rows; r < kTileRows; ++r) row[r] = row[rows - 1], factor[r] = factor[rows - 1];
     for (int64_t k = 0; k < inputs; k += kStep) {
       if (split) {
         for (int64_t r = 0; r < rows; ++r) {
@@ -122,13 +162,15 @@ struct WideLinear {
 
   // ---- products
 
-  // Writes sums [rows][16] to where outputs exist.
-  static void write(const LinearPart& part, int64_t row, int64_t rows, int64_t output, const float* undo, float* sums) {
+  // Writes sums [rows][16] of a block to where outputs exist.
+  static void write(const LinearPart& part, int64_t row, int64_t rows, int64_t output, const std::byte* block,
+                    const float* undo, float* sums) {
     const int64_t outputs = std::min<int64_t>(kBlock, part.end - output);
     const float* bias = part.weight->bias;
     for (int64_t r = 0; r < rows; ++r, sums += kBlock) {
       if constexpr (stored == Stored::f16) {
-        for (int64_t n = 0; n < kBlock; ++n) sums[n] = sums[n] * kF16Units[n % 8] * undo[r];
+        const int64_t as_is = is_narrow(block) ? 4 : 0;  // no part of it is times 2^-112
+        for (int64_t n = 0; n < kBlock; ++n) sums[n] = sums[n] * kF16Units[n % 8 | as_is] * undo[r];
       }
       float* out = part.out.row(row + r) + output;
       if (bias == nullptr) {
@@ -158,29 +200,44 @@ struct WideLinear {
     }
   }
 
-  static void few(const LinearPart& part, const float* tile) {
-    const int64_t inputs = padded(part.weight->cols);
-    const std::byte* block = part.weight->data + part.begin * inputs * kBytes;
-    for (int64_t output = part.begin; output < part.end; output += kBlock, block += kBlock * inputs * kBytes) {
-      float sums[kTileRows * kBlock] = {};
-      multiply_split<stored>(tile + kHead, inputs, part.rows, 0, block, inputs, sums);
-      write(part, part.first_row, part.rows, output, tile, sums);
+  static const std::byte* block_at(const LinearPart& part, int64_t output) {
+    return part.weight->data + output / kBlock * block_bytes(part.weight->cols);
+  }
+
+  // Tiles straight from packed weights. Eight rows meet a block once for each half of its outputs.
+  static void direct(const LinearPart& part, const float* tiles) {
+    const int64_t inputs = padded(part.weight->cols), end = part.first_row + part.rows;
+    const std::byte* block = block_at(part, part.begin);
+    for (int64_t output = part.begin; output < part.end; output += kBlock, block += block_bytes(inputs)) {
+      const float* tile = tiles;
+      for (int64_t row = part.first_row; row < end; row += kTileRows, tile += tile_floats(inputs)) {
+        const int64_t rows = std::min(kTileRows, end - row);
+        float sums[kTileRows * kBlock] = {};
+        with_weights(block, [&](auto form, const std::byte* w) {
+          if (is_split(part.prepared_rows, row))
+            return multiply_split<form()>(tile + kHead, inputs, rows, 0, w, inputs, sums);
+          for (int64_t n = 0; n < kBlock; n += kBlock / 2)
+            multiply_eight<form()>(tile + kHead, w + n * kBytes, kBlock * kBytes, inputs, sums + n, kBlock);
+        });
+        write(part, row, rows, output, block, tile, sums);
+      }
     }
   }
 
   // Inputs of a block as float32 [count][16].
+  template <Stored as>
   static const float* widened(const std::byte* from, int64_t count, float* wide) {
-    if constexpr (stored == Stored::f32) return reinterpret_cast<const float*>(from);
+    if constexpr (as == Stored::f32) return reinterpret_cast<const float*>(from);
     for (int64_t i = 0; i < count * kBlock; i += 8) {
       uint16x8_t x = vld1q_u16(reinterpret_cast<const uint16_t*>(from) + i);
       float32x4_t low, high;
-      if constexpr (stored == Stored::bf16) {
+      if constexpr (as == Stored::bf16) {
         low = vreinterpretq_f32_u16(vzip1q_u16(vdupq_n_u16(0), x));
         high = vreinterpretq_f32_u16(vzip2q_u16(vdupq_n_u16(0), x));
       } else {
         low = vcvt_f32_f16(vget_low_f16(vreinterpretq_f16_u16(x)));
         high = vcvt_high_f32_f16(vreinterpretq_f16_u16(x));
-        if constexpr (stored == Stored::f16) {
+        if constexpr (as == Stored::f16) {
           int32x4_t bits = vshll_n_s16(vget_low_s16(vreinterpretq_s16_u16(x)), 13);
           low = vreinterpretq_f32_s32(vandq_s32(bits, vdupq_n_s32(static_cast<int32_t>(0x8fffffffu))));
         }
@@ -196,18 +253,21 @@ struct WideLinear {
     const int64_t count = (part.rows + kTileRows - 1) / kTileRows;
     float* wide = reinterpret_cast<float*>(part.scratch);  // [kWideInputs][16]
     float* sums = wide + kWideInputs * kBlock;             // [tiles][8][16]
-    const std::byte* block = part.weight->data + part.begin * inputs * kBytes;
-    const std::byte* end = part.weight->data + (part.end + kBlock - 1) / kBlock * kBlock * inputs * kBytes;
-    for (int64_t output = part.begin; output < part.end; output += kBlock) {
+    const std::byte* block = block_at(part, part.begin);
+    const std::byte* end = block_at(part, part.end + kBlock - 1);
+    for (int64_t output = part.begin; output < part.end; output += kBlock, block += block_bytes(inputs)) {
       std::fill_n(sums, count * kTileRows * kBlock, 0.0f);
       for (int64_t k = 0; k < inputs; k += kWideInputs) {
         const int64_t piece = std::min(kWideInputs, inputs - k), bytes = piece * kBlock * kBytes;
-        const float* w = widened(block, piece, wide);
-        block += bytes;
+        const float* w = nullptr;
+        with_weights(block, [&](auto form, const std::byte* weights) {
+          w = widened<form()>(weights + k * kBlock * kBytes, piece, wide);
+        });
+        const std::byte* next = block + kForm + (k + piece) * kBlock * kBytes;
         for (int64_t t = 0; t < count; ++t) {
           // What comes next is asked for, a share with every tile.
-          const std::byte* until = std::min(end, block + bytes * (t + 1) / count);
-          for (const std::byte* at = block + bytes * t / count / 64 * 64; at < until; at += 64)
+          const std::byte* until = std::min(end, next + bytes * (t + 1) / count);
+          for (const std::byte* at = next + bytes * t / count / 64 * 64; at < until; at += 64)
             __builtin_prefetch(at, 0, 2);
           const int64_t row = part.first_row + t * kTileRows;
           const float* x = tiles + t * floats + kHead;
@@ -216,14 +276,16 @@ struct WideLinear {
             multiply_split<Stored::f32>(x, inputs, part.prepared_rows - row, k, reinterpret_cast<const std::byte*>(w),
                                         piece, sum);
           } else {
-            multiply_eight(x + k * kTileRows, w, kBlock, piece, sum, kBlock);
-            multiply_eight(x + k * kTileRows, w + 8, kBlock, piece, sum + 8, kBlock);
+            for (int64_t n = 0; n < kBlock; n += kBlock / 2) {
+              multiply_eight<Stored::f32>(x + k * kTileRows, reinterpret_cast<const std::byte*>(w + n), kBlock * 4,
+                                          piece, sum + n, kBlock);
+            }
           }
         }
       }
       for (int64_t t = 0; t < count; ++t) {
         const int64_t row = part.first_row + t * kTileRows;
-        write(part, row, std::min(kTileRows, part.first_row + part.rows - row), output, tiles + t * floats,
+        write(part, row, std::min(kTileRows, part.first_row + part.rows - row), output, block, tiles + t * floats,
               sums + t * kTileRows * kBlock);
       }
     }
@@ -233,8 +295,9 @@ struct WideLinear {
   static void product(const LinearPart& part) {
     const float* tiles =
         reinterpret_cast<const float*>(part.prepared) + part.first_row / kTileRows * tile_floats(part.weight->cols);
-    const bool split = is_split(part.prepared_rows, part.first_row);
-    split&& part.rows <= kTileRows ? few(part, tiles) : many(part, tiles);
+    // Up to so many rows taking weights apart again costs no more than writing them down.
+    const bool quick = stored == Stored::f32 || stored == Stored::bf16 || is_narrow(block_at(part, part.begin));
+    part.rows <= (quick ? 16 : 12) ? direct(part, tiles) : many(part, tiles);
   }
 
   static LinearKernel kernel() {

@@ -4,8 +4,8 @@
 // one accumulator and takes its inputs in ascending order: the bits cannot depend on how many rows or blocks are in
 // flight.
 //
-// Up to four rows, [inputs / 4][rows][4], take weights from memory and widen them in registers; more have a piece of a
-// block widened for all of them and come eight at a time.
+// Up to four rows, [inputs / 4][rows][4], and eight that are all there are, [inputs][8], take weights from memory and
+// widen them in registers; more have a piece of a block widened for all of them and come eight at a time.
 #pragma once
 
 #include "backend/cpu/arm/simd.h"
@@ -81,6 +81,8 @@ constexpr int64_t stored_bytes(Stored stored) { return stored == Stored::f32 ? 4
   "prfm pldl1keep, [%[ahead]]\nprfm pldl1keep, [%[ahead], #64]\n" \
   "prfm pldl1keep, [%[ahead], #128]\nprfm pldl1keep, [%[ahead], #192]\nadd %[ahead], %[ahead], #256\n"
 
+#define MILLRACE_AHEAD_HERE "prfm pldl1keep, [%[w], #1024]\nprfm pldl1keep, [%[w], #1088]\n"
+
 #define MILLRACE_FEW(rows, inputs, each_sum, widen, fetch, step)                                              \
   asm volatile("dup v31.4s, %w[mask]\n"                                                                      \
                each_sum(MILLRACE_LOAD_ROW)                                                                   \
@@ -131,34 +133,58 @@ inline void multiply_few(const float* x, const std::byte* const* pieces, int64_t
 #undef MILLRACE_FEW_OF
 }
 
-#define MILLRACE_PAIR(a, b, x, lane) MILLRACE_FMLA(a, 18, x, lane) MILLRACE_FMLA(b, 19, x, lane)
-#define MILLRACE_EIGHT \
-  "ldp q16, q17, [%[x]], #32\n" \
-  "ldp q18, q19, [%[w]]\n" \
-  "add %[w], %[w], %[w_stride]\n" \
-  MILLRACE_PAIR(0, 1, 16, 0) MILLRACE_PAIR(2, 3, 16, 1) MILLRACE_PAIR(4, 5, 16, 2) MILLRACE_PAIR(6, 7, 16, 3) \
-  MILLRACE_PAIR(8, 9, 17, 0) MILLRACE_PAIR(10, 11, 17, 1) MILLRACE_PAIR(12, 13, 17, 2) MILLRACE_PAIR(14, 15, 17, 3)
+// Eight outputs of an input to two registers; v28 as stored, v31 as above.
+#define MILLRACE_HALF_F32(a, b) "ldp q" #a ", q" #b ", [%[w]]\nadd %[w], %[w], %[w_stride]\n"
+#define MILLRACE_HALF(widen) "ldr q28, [%[w]]\nadd %[w], %[w], %[w_stride]\n" widen
+#define MILLRACE_HALF_F16(a, b) \
+  MILLRACE_HALF("sshll v" #a ".4s, v28.4h, #13\nfcvtl2 v" #b ".4s, v28.8h\nand v" #a ".16b, v" #a ".16b, v31.16b\n")
+#define MILLRACE_HALF_F16_AS_IS(a, b) MILLRACE_HALF("fcvtl v" #a ".4s, v28.4h\nfcvtl2 v" #b ".4s, v28.8h\n")
+#define MILLRACE_HALF_BF16(a, b) \
+  MILLRACE_HALF("zip1 v" #a ".8h, v31.8h, v28.8h\nzip2 v" #b ".8h, v31.8h, v28.8h\n")
+#define MILLRACE_PAIR(a, b, w0, w1, x, lane) MILLRACE_FMLA(a, w0, x, lane) MILLRACE_FMLA(b, w1, x, lane)
+#define MILLRACE_EIGHT(w0, w1, x0, x1) \
+  MILLRACE_PAIR(0, 1, w0, w1, x0, 0) MILLRACE_PAIR(2, 3, w0, w1, x0, 1) MILLRACE_PAIR(4, 5, w0, w1, x0, 2) \
+  MILLRACE_PAIR(6, 7, w0, w1, x0, 3) MILLRACE_PAIR(8, 9, w0, w1, x1, 0) MILLRACE_PAIR(10, 11, w0, w1, x1, 1) \
+  MILLRACE_PAIR(12, 13, w0, w1, x1, 2) MILLRACE_PAIR(14, 15, w0, w1, x1, 3)
 #define MILLRACE_EACH_ROW(each) \
   each(0, 1) each(2, 3) each(4, 5) each(6, 7) each(8, 9) each(10, 11) each(12, 13) each(14, 15)
 #define MILLRACE_LOAD_PAIR(a, b) "ldp q" #a ", q" #b ", [%[at]]\nadd %[at], %[at], %[stride]\n"
 #define MILLRACE_STORE_PAIR(a, b) "stp q" #a ", q" #b ", [%[sums]]\nadd %[sums], %[sums], %[stride]\n"
 #define MILLRACE_ZERO_PAIR(a, b) "movi v" #a ".4s, #0\nmovi v" #b ".4s, #0\n"
 
-// sums [8][stride], eight of each, += x [count][8] x w [count][w_stride], eight of each; count a multiple of 4.
-inline void multiply_eight(const float* x, const float* w, int64_t w_stride, int64_t count, float* sums,
+#define MILLRACE_EIGHTS(half, fetch)                                                                          \
+  asm volatile("dup v31.4s, %w[mask]\n"                                                                     \
+               MILLRACE_EACH_ROW(MILLRACE_LOAD_PAIR)                                                        \
+               "1:\n" fetch                                                                                 \
+               "ldp q16, q17, [%[x]], #128\n"                                                               \
+               half(18, 19) half(20, 21) half(22, 23) half(24, 25)                                          \
+               "ldp q26, q27, [%[x], #-96]\n"                                                               \
+               MILLRACE_EIGHT(18, 19, 16, 17)                                                               \
+               "ldp q16, q17, [%[x], #-64]\n"                                                               \
+               MILLRACE_EIGHT(20, 21, 26, 27)                                                               \
+               "ldp q26, q27, [%[x], #-32]\n"                                                               \
+               MILLRACE_EIGHT(22, 23, 16, 17)                                                               \
+               MILLRACE_EIGHT(24, 25, 26, 27)                                                               \
+               "subs %[count], %[count], #4\n"                                                              \
+               "b.ne 1b\n"                                                                                  \
+               MILLRACE_EACH_ROW(MILLRACE_STORE_PAIR)                                                       \
+               : [x] "+&r"(x), [w] "+&r"(w), [count] "+&r"(count), [sums] "+&r"(sums), [at] "+&r"(at)       \
+               : [w_stride] "r"(w_stride), [stride] "r"(stride * 4), [mask] "r"(mask)                       \
+               : "cc", "memory", "v0", "v1", "v2", "v3", "v4", "v5", "v6", "v7", "v8", "v9", "v10", "v11",  \
+                 "v12", "v13", "v14", "v15", "v16", "v17", "v18", "v19", "v20", "v21", "v22", "v23", "v24", \
+                 "v25", "v26", "v27", "v28", "v31")
+
+// sums [8][stride], eight of each, += x [count][8] x w [count], eight of each, w_stride bytes apart; count a multiple of
+// 4.
+template <Stored stored>
+inline void multiply_eight(const float* x, const std::byte* w, int64_t w_stride, int64_t count, float* sums,
                            int64_t stride) {
+  const uint32_t mask = stored == Stored::f16 ? 0x8fffffffu : 0;
   const float* at = sums;
-  asm volatile(MILLRACE_EACH_ROW(MILLRACE_LOAD_PAIR)
-               "1:\n"
-               MILLRACE_EIGHT
-               MILLRACE_EIGHT
-               "subs %[count], %[count], #2\n"
-               "b.ne 1b\n"
-               MILLRACE_EACH_ROW(MILLRACE_STORE_PAIR)
-               : [x] "+&r"(x), [w] "+&r"(w), [count] "+&r"(count), [sums] "+&r"(sums), [at] "+&r"(at)
-               : [w_stride] "r"(w_stride * 4), [stride] "r"(stride * 4)
-               : "cc", "memory", "v0", "v1", "v2", "v3", "v4", "v5", "v6", "v7", "v8", "v9", "v10", "v11", "v12",
-                 "v13", "v14", "v15", "v16", "v17", "v18", "v19");
+  if constexpr (stored == Stored::f32) MILLRACE_EIGHTS(MILLRACE_HALF_F32, "");
+  if constexpr (stored == Stored::f16) MILLRACE_EIGHTS(MILLRACE_HALF_F16, MILLRACE_AHEAD_HERE);
+  if constexpr (stored == Stored::f16_as_is) MILLRACE_EIGHTS(MILLRACE_HALF_F16_AS_IS, MILLRACE_AHEAD_HERE);
+  if constexpr (stored == Stored::bf16) MILLRACE_EIGHTS(MILLRACE_HALF_BF16, MILLRACE_AHEAD_HERE);
 }
 
 // Eight rows that lie apart instead of interleaved: v16-23 hold four inputs of each.
@@ -224,7 +250,13 @@ inline void multiply_eight_apart(const float* x, const float* w, int64_t w_strid
 #undef MILLRACE_SUMS4
 #undef MILLRACE_AHEAD2
 #undef MILLRACE_AHEAD4
+#undef MILLRACE_AHEAD_HERE
 #undef MILLRACE_FEW
+#undef MILLRACE_HALF_F32
+#undef MILLRACE_HALF
+#undef MILLRACE_HALF_F16
+#undef MILLRACE_HALF_F16_AS_IS
+#undef MILLRACE_HALF_BF16
 #undef MILLRACE_PAIR
 #undef MILLRACE_EIGHT
 #undef MILLRACE_EACH_ROW
@@ -232,6 +264,7 @@ inline void multiply_eight_apart(const float* x, const float* w, int64_t w_strid
 #undef MILLRACE_STORE_PAIR
 #undef MILLRACE_ZERO_PAIR
 #undef MILLRACE_APART
+#undef MILLRACE_EIGHTS
 
 }  // namespace
 }  // namespace millrace::cpu
