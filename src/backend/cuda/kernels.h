@@ -120,7 +120,7 @@ bool few_rows_fit(int32_t rows, int32_t cols, bool norm);  // with a norm to com
 void few_rows(cudaStream_t stream, const Products& work);
 // Any number of rows; weights and `in` are bfloat16, or both float16.
 cudaError_t many_rows(cudaStream_t stream, const Products& work);
-bool many_rows_finish(int32_t rows, const Rope& rope, const KvView& kv);
+bool many_rows_finish(int32_t rows, const Rope& rope, const KvView& kv);  // whether `heads` may be set
 
 // ---- any_rows.cu: any number of rows, one warp for each result; float32 weights and odd shapes.
 void any_rows(cudaStream_t stream, const Weight& weight, View in, View out);

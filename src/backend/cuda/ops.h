@@ -120,7 +120,7 @@ class CudaOps final : public Ops {
   void flush();
   void flush_norm();
   void flush_finish();  // and the products it waits for
-  bool run_finishing(const Attention& attention, Tensor q, const KvView& kv);
+  void run_finishing(const Attention& attention, Tensor q, const KvView& kv);
   void flush_held();
   struct Residual {
     Tensor to;

@@ -76,9 +76,9 @@ void CudaOps::flush_finish() {
                    view(held.k), view(held.v), held.kv);
 }
 
-// Products of queries, keys and values that are held back, and what finishes them, in one kernel. False: it cannot.
-bool CudaOps::run_finishing(const Attention& attention, Tensor q, const KvView& kv) {
-  if (!held_qkv_ || !held_finish_ || !same(held_finish_->q, q) || held_finish_->kv.base != kv.base) return false;
+// Products of queries, keys and values that are held back, and what finishes them, in one kernel, if it can be done.
+void CudaOps::run_finishing(const Attention& attention, Tensor q, const KvView& kv) {
+  if (!held_qkv_ || !held_finish_ || !same(held_finish_->q, q) || held_finish_->kv.base != kv.base) return;
   const HeldFinish& finish = *held_finish_;
   Products work = held_qkv_->work;
   const bool room = !packs_quantised(work.type) ||  // widened keys and values come in one piece
@@ -86,7 +86,7 @@ bool CudaOps::run_finishing(const Attention& attention, Tensor q, const KvView& 
   const Form form = kv.type == DType::f16 ? Form::f16 : Form::bf16;
   if (!room || !attend_fits(attention, kv) || !parts_.family->many_rows_finish(narrow(q.rows), finish.rope, kv) ||
       result(q, form).form != form)
-    return false;
+    return;
   work.parts[0].role = Products::Role::query;
   work.parts[1].role = Products::Role::key;
   work.parts[2].role = Products::Role::value;
@@ -95,7 +95,6 @@ bool CudaOps::run_finishing(const Attention& attention, Tensor q, const KvView& 
   held_qkv_.reset();
   held_finish_.reset();
   multiply(work, held.in, held.seen, nullptr);
-  return true;
 }
 
 void CudaOps::attend(const Attention& attention, Tensor q, const KvView& kv, Tensor out) {

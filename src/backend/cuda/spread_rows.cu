@@ -182,7 +182,10 @@ struct Variant {
     static int most[9] = {};  // clusters of so many that run at a time
     if (most[together] == 0) {
       const Launch how = launch(nullptr, work);
-      if (cudaOccupancyMaxActiveClusters(&most[together], kKernel, &how.config) != cudaSuccess) most[together] = -1;
+      if (cudaOccupancyMaxActiveClusters(&most[together], kKernel, &how.config) != cudaSuccess) {
+        cudaGetLastError();  // no failure of the step
+        most[together] = -1;
+      }
     }
     if (cut.rows * cut.outputs > most[together]) return std::numeric_limits<double>::infinity();
     return static_cast<double>(Each) * (std::min(Size::kRows, work.in.rows) + Outputs);

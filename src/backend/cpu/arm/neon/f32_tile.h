@@ -4,8 +4,8 @@
 // one accumulator and takes its inputs in ascending order: the bits cannot depend on how many rows or blocks are in
 // flight.
 //
-// Up to four rows, [inputs / 4][rows][4], and eight that are all there are, [inputs][8], take weights from memory and
-// widen them in registers; more have a piece of a block widened for all of them and come eight at a time.
+// Up to four rows, [inputs / 4][rows][4], and eights where there are few rows, [inputs][8], take weights from memory
+// and widen them in registers; more have a piece of a block widened for all of them and come eight at a time.
 #pragma once
 
 #include "backend/cpu/arm/simd.h"
