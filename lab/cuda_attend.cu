@@ -168,8 +168,12 @@ struct OnDevice {
             table.at,
             b.page_stride};
   }
+  static const Array<std::byte>& stretches() {
+    static const Array<std::byte> room(kStretchBytes);
+    return room;
+  }
   // shorts: single rows are split; otherwise all go tile by tile.
-  AttendPlan plan(bool shorts, float* partials, unsigned* finished) const {
+  AttendPlan plan(bool shorts, float* partials, unsigned* finished, bool stretches_there = false) const {
     const bool split = shorts && chunks > 0;
     const int64_t singles = longest == 0 ? 0 : step.rows - long_rows;
     return {split,
@@ -178,7 +182,9 @@ struct OnDevice {
             split ? step.sequences - singles : step.sequences,
             split ? long_rows : int64_t{step.rows},
             partials,
-            finished};
+            finished,
+            stretches().at,
+            stretches_there};
   }
 };
 
@@ -367,7 +373,7 @@ double layers_us(int sequences, int cached, int rows, int page, int rounds) {
           pool.at, side * 2 * layers, i * side * 2, i * side * 2 + side, page, kv_heads, dim, dim, DType::bf16, 0};
       used(stream, step.step, attention, queries, kv,
            {out.at, cols * 4, step.step.rows, static_cast<int32_t>(cols), Form::bf16},
-           step.plan(true, partials.at, finished.at));
+           step.plan(true, partials.at, finished.at, i > 0));
     }
   };
   body();

@@ -23,46 +23,32 @@ struct Sizes {
 };
 
 // Every thread group has a team at work before any has two.
-__device__ inline int teams() { return static_cast<int>(gridDim.x) * kTeams; }
 __device__ inline int number_of(int team) { return static_cast<int>(blockIdx.x) + team * static_cast<int>(gridDim.x); }
-
-__device__ inline int row_begin(const DeviceStep& step, const Attention& attention, int row) {
-  return attention.window > 0 ? max(0, step.positions[row] - attention.window + 1) : 0;
-}
-
-// Brings what everybody reads first nearer, all of it at the same time: each would otherwise wait for the one before.
-__device__ inline void touch(const int32_t* at) {
-  asm volatile("{\n.reg .b32 unused;\nld.global.b32 unused, [%0];\n}" ::"l"(at));
-}
-__device__ inline void touch_first(const DeviceStep& step, const int32_t* first_item) {
-  const int lane = static_cast<int>(threadIdx.x) % 32, row = min(lane, step.rows - 1);
-  touch(first_item + min(lane, step.sequences));
-  touch(step.first_row + min(lane, step.sequences));
-  touch(step.positions + row);
-  touch(step.visible + row);
-  touch(step.pages + min(lane * 8, step.page_stride - 1));
-}
 
 // ---- the warps that ask
 
 template <int D>
 __device__ void bring(const DeviceStep& step, const Attention& attention, const KvView& kv, const KvMaps& maps,
-                      const ChunkList& work, bool fresh, int team, uint32_t ring, uint64_t* full, uint64_t* free) {
+                      const ChunkList& work, bool fresh, const StretchStart& begins, uint32_t ring, uint64_t* full,
+                      uint64_t* free) {
   using Size = Sizes<D>;
   const int lane = static_cast<int>(threadIdx.x) % 32, shift = 31 - __clz(kv.page_tokens);
-  const ChunkShares shares(work.all(), teams());
-  const int me = number_of(team), first = shares.begin(me), last = shares.begin(me + 1);
+  const int first = begins.first, last = begins.last;
   bool waited = false;
   if (first < last) {
-    ChunkPlace place = work.find(first);
+    ChunkPlace place = begins.place;
     RingPlace<Size::kEntries> turn;
-    int sequence = -1, end = 0, known = 0, begin = 0;
+    int sequence = place.sequence, end = 0, known = 0, begin = 0;
+    auto look = [&](int position, int visible) {
+      end = visible, begin = attention.window > 0 ? max(0, position - attention.window + 1) : 0;
+      known = fresh ? end + kChunk : min(end, position);
+    };
+    look(begins.position, begins.visible);
     for (int number = first; number < last; ++number, work.next(place)) {
       if (place.sequence != sequence) {
         sequence = place.sequence;
         const int row = step.first_row[sequence];
-        end = step.visible[row], begin = row_begin(step, attention, row);
-        known = fresh ? end + kChunk : min(end, step.positions[row]);
+        look(step.positions[row], step.visible[row]);
       }
       const int start = place.chunk * kChunk, at = start + lane * maps.run;
       if (start + kChunk <= begin) continue;
@@ -123,7 +109,8 @@ __global__ void __launch_bounds__(kThreads, 1)
     short_kernel(const __grid_constant__ DeviceStep step, const __grid_constant__ Attention attention,
                  const __grid_constant__ View q, const __grid_constant__ KvView kv, const __grid_constant__ View out,
                  const __grid_constant__ KvMaps maps, const __grid_constant__ AttendPlan::Fresh fresh,
-                 const int32_t* first_item, float* partials, unsigned* finished) {
+                 const int32_t* first_item, float* partials, unsigned* finished, const StretchStart* stretches,
+                 bool stretches_there) {
   using Size = Sizes<D>;
   using Four = Team<T, D>;
   extern __shared__ char raw[];
@@ -133,11 +120,12 @@ __global__ void __launch_bounds__(kThreads, 1)
   __shared__ unsigned before[kTeams][2];
   const uint32_t rings = (shared_address(raw) + 1023) & ~1023u;
   const int thread = static_cast<int>(threadIdx.x);
-  if (thread / 32 == kTeams * kWarps) {
-    touch_first(step, first_item);
-    if (thread % 32 < 2)
-      asm volatile("prefetch.tensormap [%0];" ::"l"(thread % 32 == 0 ? &maps.keys : &maps.values) : "memory");
-  }
+  const bool asks = thread >= kTeams * kTeamThreads;
+  const int number = asks ? thread / 32 - kTeams * kWarps : thread / kTeamThreads;
+  if (!stretches_there) wait_for_previous();
+  const StretchStart start = stretches[number_of(number)];  // asked for now, needed further down
+  if (asks && thread % 32 < 2)
+    asm volatile("prefetch.tensormap [%0];" ::"l"(thread % 32 == 0 ? &maps.keys : &maps.values) : "memory");
   if (thread < kTeams * Size::kEntries) {
     barrier_begin(shared_address(&full[0][thread]), 1);
     barrier_begin(shared_address(&free[0][thread]), kWarps);
@@ -148,14 +136,11 @@ __global__ void __launch_bounds__(kThreads, 1)
     reinterpret_cast<uint4*>(queries[0])[i] = {0, 0, 0, 0};
   __syncthreads();
   const ChunkList work = {first_item, step.sequences, kv.kv_heads};
-  const bool asks = thread >= kTeams * kTeamThreads;
-  const int number = asks ? thread / 32 - kTeams * kWarps : thread / kTeamThreads;
   const uint32_t ring = rings + static_cast<uint32_t>(number * Size::kRingBytes);
   if (asks) {
-    bring<D>(step, attention, kv, maps, work, fresh.table != nullptr, number, ring, full[number], free[number]);
+    bring<D>(step, attention, kv, maps, work, fresh.table != nullptr, start, ring, full[number], free[number]);
     return;
   }
-  const ChunkShares shares(work.all(), teams());
   Four team = {
       exchange[number], shared_address(queries[number]), 1 + number, maps.run, thread / 32 % kWarps, {}, {}, {}};
   Stretch<T, D, Shaped, Brought<T, D>> stretch = {step,
@@ -169,7 +154,8 @@ __global__ void __launch_bounds__(kThreads, 1)
                                                   finished,
                                                   before[number],
                                                   team,
-                                                  shares,
+                                                  start,
+                                                  start.shares,
                                                   number_of(number),
                                                   thread % kTeamThreads,
                                                   attention.heads / kv.kv_heads};
@@ -183,9 +169,10 @@ void start(cudaStream_t stream, const DeviceStep& step, const Attention& attenti
   static const bool prepared = prepare(short_kernel<T, D, Shaped>, Sizes<D>::kShared);
   static_cast<void>(prepared);
   const int64_t most = std::max<int64_t>(1, plan.longest) * step.sequences * kv.kv_heads;
-  launch(stream, short_kernel<T, D, Shaped>, count(std::min<int64_t>(multiprocessors(), most)), kThreads,
-         Sizes<D>::kShared, step, attention, q, kv, out, maps, plan.fresh, plan.first_item, plan.partials,
-         plan.finished);
+  const int groups = static_cast<int>(std::min<int64_t>(multiprocessors(), most));
+  const StretchStart* stretches = find_stretches(stream, step, plan, kv.kv_heads, groups * kTeams);
+  launch(stream, short_kernel<T, D, Shaped>, count(groups), kThreads, Sizes<D>::kShared, step, attention, q, kv, out,
+         maps, plan.fresh, plan.first_item, plan.partials, plan.finished, stretches, plan.stretches_there);
 }
 
 }  // namespace

@@ -61,9 +61,9 @@ struct ChunkList {
 struct ChunkShares {
   int all, teams, each, longer;
 
-  __device__ ChunkShares(int chunks, int most_teams) : all(chunks), teams(max(1, min(chunks, most_teams))) {
-    each = all / teams;
-    longer = all - each * teams;
+  __device__ static ChunkShares of(int chunks, int most_teams) {
+    const int teams = max(1, min(chunks, most_teams)), each = chunks / teams;
+    return {chunks, teams, each, chunks - each * teams};
   }
   __device__ int begin(int number) const { return number < teams ? number * each + min(number, longer) : all; }
   __device__ int owner(int chunk) const {
@@ -71,6 +71,48 @@ struct ChunkShares {
     return chunk < of_longer ? chunk / (each + 1) : longer + (chunk - of_longer) / each;
   }
 };
+
+// What a team begins with. Finding it out takes several reads, one behind the other, and divisions, and it is the same in
+// all layers of a step.
+struct alignas(16) StretchStart {
+  ChunkShares shares;
+  int first, last;              // chunks of this team
+  ChunkPlace place;             // of the first
+  int row, position, visible;  // of its sequence
+  int unused[2];
+};
+static_assert(sizeof(StretchStart) == 64);
+inline constexpr int kMostTeams = static_cast<int>(kStretchBytes / sizeof(StretchStart));
+
+namespace {
+constexpr int kFindThreads = 256;
+__global__ void __launch_bounds__(kFindThreads)
+    find_stretches_kernel(const __grid_constant__ DeviceStep step, ChunkList work, int teams, StretchStart* to) {
+  wait_for_previous();
+  const int team = static_cast<int>(blockIdx.x * kFindThreads + threadIdx.x) / 32;
+  if (team >= teams) return;
+  StretchStart start = {};
+  start.shares = ChunkShares::of(work.all(), teams);
+  start.first = start.shares.begin(team);
+  start.last = start.shares.begin(team + 1);
+  if (start.first < start.last) {
+    start.place = work.find(start.first);
+    start.row = step.first_row[start.place.sequence];
+    start.position = step.positions[start.row];
+    start.visible = step.visible[start.row];
+  }
+  if (threadIdx.x % 32 == 0) to[team] = start;
+}
+// For all teams of the kernel that comes next, unless it is there already.
+const StretchStart* find_stretches(cudaStream_t stream, const DeviceStep& step, const AttendPlan& plan, int kv_heads,
+                                   int teams) {
+  auto* to = reinterpret_cast<StretchStart*>(plan.stretches);
+  if (!plan.stretches_there)
+    launch(stream, find_stretches_kernel, count((int64_t{teams} * 32 + kFindThreads - 1) / kFindThreads), kFindThreads,
+           0, step, ChunkList{plan.first_item, step.sequences, kv_heads}, teams, to);
+  return to;
+}
+}  // namespace
 
 // Numbers i to i + 3 of a head, turned; rows that are turned here are float32.
 __device__ inline float4 turned_four(const float* head, int i, const AttendPlan::Fresh& fresh, int row) {
@@ -203,6 +245,7 @@ struct Stretch {
   unsigned* finished;
   unsigned* before;  // two counters as they were, in shared memory
   Four& team;
+  const StretchStart& start;
   const ChunkShares& shares;
   int me, thread, group;
 
@@ -367,25 +410,26 @@ struct Stretch {
 
   // room: shared memory for joining, once all chunks are done with; may be what they came through.
   __device__ void run(Feed& feed, uint32_t room, const char* seen_room) {
-    const int first = shares.begin(me), last = shares.begin(me + 1);
+    const int first = start.first, last = start.last;
     if (first >= last) return wait_for_previous();
     const int g = Four::lane() / 4;
     CutChunks cuts[2] = {};
-    ChunkPlace place = work.find(first);
-    int sequence = -1, row = 0;
+    ChunkPlace place = start.place;
+    int sequence = place.sequence, row = start.row;
     Sight sight[2] = {};
-    auto look = [&] {
-      sequence = place.sequence;
-      row = step.first_row[sequence];
-      const int position = step.positions[row];
-      sight[0] = {attention.window > 0 ? max(0, position - attention.window + 1) : 0, step.visible[row], position, 0};
+    auto look = [&](int position, int visible) {
+      sight[0] = {attention.window > 0 ? max(0, position - attention.window + 1) : 0, visible, position, 0};
       sight[1] = sight[0];
     };
-    look();  // the step's arrays were there before the kernel in front
+    look(start.position, start.visible);
     wait_for_previous();
     for (int number = first; number < last;) {  // one kv head of a sequence after the other
       const int from = place.chunk, to = min(place.chunks, from + (last - number));
-      if (place.sequence != sequence) look();
+      if (place.sequence != sequence) {
+        sequence = place.sequence;
+        row = step.first_row[sequence];
+        look(step.positions[row], step.visible[row]);
+      }
       if (Shaped && attention.slopes != nullptr) {
 #pragma unroll
         for (int r = 0; r < 2; ++r)

@@ -140,6 +140,10 @@ struct AttendPlan {
   int64_t long_rows = 0;                // their rows
   float* partials = nullptr;            // attend_partial_floats() of room
   unsigned* finished = nullptr;         // [sequences][kv heads], zero before and after
+  // What each team begins with (attend_stretch.cuh), kStretchBytes of room. The first attention of a step finds it out;
+  // those after it, of as many kv heads as wide, have it there.
+  std::byte* stretches = nullptr;
+  bool stretches_there = false;
   // Set: the rows' queries and keys are not turned yet and their keys and values not in the cache; attention sees to
   // both. Only if all sequences are split and each row sees itself last.
   struct Fresh {
@@ -149,6 +153,7 @@ struct AttendPlan {
     View k, v;
   } fresh;
 };
+inline constexpr int64_t kStretchBytes = int64_t{128} << 10;
 bool attend_turns(const Rope& rope);  // `fresh` may be used
 int32_t attend_chunks(int32_t visible);
 int64_t attend_partial_floats(int64_t chunks, int32_t heads, int32_t dim);

@@ -37,7 +37,8 @@ bool each_sees_itself_last(const Step& step) {
 
 CudaOps::CudaOps(Parts parts) : parts_(std::move(parts)) {
   plan_.finished = reinterpret_cast<unsigned*>(parts_.fixed + kPartialBytes);
-  plan_device_ = reinterpret_cast<int32_t*>(parts_.fixed + kPartialBytes + kFinishedBytes);
+  plan_.stretches = parts_.fixed + kPartialBytes + kFinishedBytes;
+  plan_device_ = reinterpret_cast<int32_t*>(plan_.stretches + kStretchBytes);
   best_device_ = plan_device_ + kMostSequences + 64;
   plan_.partials = reinterpret_cast<float*>(parts_.fixed);
 }
@@ -58,6 +59,7 @@ void CudaOps::begin(const Step& step) {
   parts_.arena.begin_step();
   rooms_.clear();
   tables_.clear();
+  stretches_for_ = {};
   held_.reset();
   held_norm_.reset();
   held_qkv_.reset();

@@ -24,7 +24,7 @@ inline constexpr int64_t kPartialBytes = int64_t{256}
                                          << 20;  // of attention's chunks, or of quantised weights made bfloat16
 inline constexpr int32_t kMostSequences = 4096;
 inline constexpr int64_t kFinishedBytes = int64_t{kMostSequences} * 128 * 4;  // attention's counters
-inline constexpr int64_t kFixedBytes = kPartialBytes + kFinishedBytes + kMostSequences * 16;
+inline constexpr int64_t kFixedBytes = kPartialBytes + kFinishedBytes + kStretchBytes + kMostSequences * 16;
 inline constexpr int64_t kPinnedBytes = kMostSequences * 16;  // of the host: plans of steps, and best tokens
 
 class CudaOps final : public Ops {
@@ -157,6 +157,7 @@ class CudaOps final : public Ops {
   std::vector<Table> tables_;
   AttendPlan plan_;
   int64_t split_chunks_ = 0;  // of the sequences that are split
+  std::pair<int32_t, int32_t> stretches_for_;  // kv heads and how wide they are, of this step's plan of teams
   int32_t* plan_device_ = nullptr;
   int32_t* best_device_ = nullptr;
   bool recording_ = false, best_queued_ = false, sees_itself_last_ = false;

@@ -58,7 +58,7 @@ __global__ void __launch_bounds__(kTeamThreads)
     short_kernel(const __grid_constant__ DeviceStep step, const __grid_constant__ Attention attention,
                  const __grid_constant__ View q, const __grid_constant__ KvView kv, const __grid_constant__ View out,
                  const __grid_constant__ AttendPlan::Fresh fresh, const int32_t* first_item, float* partials,
-                 unsigned* finished) {
+                 unsigned* finished, const StretchStart* stretches) {
   using Four = Team<T, D>;
   extern __shared__ __align__(128) char raw[];
   __shared__ Exchange exchange;
@@ -69,7 +69,7 @@ __global__ void __launch_bounds__(kTeamThreads)
     reinterpret_cast<uint4*>(queries)[i] = {0, 0, 0, 0};
   __syncthreads();
   const ChunkList work = {first_item, step.sequences, kv.kv_heads};
-  const ChunkShares shares(work.all(), static_cast<int>(gridDim.x));
+  const StretchStart start = stretches[blockIdx.x];
   Four team = {exchange, shared_address(queries), 1, kChunk, thread / 32, {}, {}, {}};
   Stretch<T, D, Shaped, Copied<T, D>> stretch = {.step = step,
                                                  .attention = attention,
@@ -82,7 +82,8 @@ __global__ void __launch_bounds__(kTeamThreads)
                                                  .finished = finished,
                                                  .before = before,
                                                  .team = team,
-                                                 .shares = shares,
+                                                 .start = start,
+                                                 .shares = start.shares,
                                                  .me = static_cast<int>(blockIdx.x),
                                                  .thread = thread,
                                                  .group = attention.heads / kv.kv_heads};
@@ -101,9 +102,10 @@ void start(cudaStream_t stream, const DeviceStep& step, const Attention& attenti
     return std::max(number, 1);
   }();
   const int64_t most = std::max<int64_t>(1, plan.longest) * step.sequences * kv.kv_heads;
-  launch(stream, short_kernel<T, D, Shaped>, count(std::min<int64_t>(int64_t{multiprocessors()} * beside, most)),
-         kTeamThreads, static_cast<size_t>(2 * kSideBytes<D>), step, attention, q, kv, out, plan.fresh, plan.first_item,
-         plan.partials, plan.finished);
+  const int teams = static_cast<int>(std::min({int64_t{multiprocessors()} * beside, most, int64_t{kMostTeams}}));
+  const StretchStart* stretches = find_stretches(stream, step, plan, kv.kv_heads, teams);
+  launch(stream, short_kernel<T, D, Shaped>, count(teams), kTeamThreads, static_cast<size_t>(2 * kSideBytes<D>), step,
+         attention, q, kv, out, plan.fresh, plan.first_item, plan.partials, plan.finished, stretches);
 }
 
 }  // namespace
