@@ -12,6 +12,7 @@ constexpr int kWarps = kTeamWarps;
 constexpr int kTeams = 2;
 constexpr int kThreads = kTeams * (kTeamThreads + 32);
 constexpr int kBatch = 64;  // chunks joined at a time
+constexpr int kBegun = 1 + kTeams;  // names of barriers: teams have the first
 
 template <int D>
 struct Sizes {
@@ -124,23 +125,25 @@ __global__ void __launch_bounds__(kThreads, 1)
   const int number = asks ? thread / 32 - kTeams * kWarps : thread / kTeamThreads;
   if (!stretches_there) wait_for_previous();
   const StretchStart start = stretches[number_of(number)];  // asked for now, needed further down
-  if (asks && thread % 32 < 2)
-    asm volatile("prefetch.tensormap [%0];" ::"l"(thread % 32 == 0 ? &maps.keys : &maps.values) : "memory");
-  if (thread < kTeams * Size::kEntries) {
-    barrier_begin(shared_address(&full[0][thread]), 1);
-    barrier_begin(shared_address(&free[0][thread]), kWarps);
-    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-  }
-#pragma unroll 1
-  for (int i = thread; i < kTeams * Four::kQueryBytes / 16; i += kThreads)
-    reinterpret_cast<uint4*>(queries[0])[i] = {0, 0, 0, 0};
-  __syncthreads();
   const ChunkList work = {first_item, step.sequences, kv.kv_heads};
   const uint32_t ring = rings + static_cast<uint32_t>(number * Size::kRingBytes);
-  if (asks) {
+  if (asks) {  // at once, without waiting for the teams
+    const int lane = thread % 32;
+    if (lane < 2) asm volatile("prefetch.tensormap [%0];" ::"l"(lane == 0 ? &maps.keys : &maps.values) : "memory");
+    if (lane < Size::kEntries) {
+      barrier_begin(shared_address(&full[number][lane]), 1);
+      barrier_begin(shared_address(&free[number][lane]), kWarps);
+      asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    }
+    __syncwarp();
+    group_arrive(kBegun + number, kTeamThreads + 32);
     bring<D>(step, attention, kv, maps, work, fresh.table != nullptr, start, ring, full[number], free[number]);
     return;
   }
+#pragma unroll 1
+  for (int i = thread % kTeamThreads; i < Four::kQueryBytes / 16; i += kTeamThreads)
+    reinterpret_cast<uint4*>(queries[number])[i] = {0, 0, 0, 0};
+  group_sync(kBegun + number, kTeamThreads + 32);
   Four team = {
       exchange[number], shared_address(queries[number]), 1 + number, maps.run, thread / 32 % kWarps, {}, {}, {}};
   Stretch<T, D, Shaped, Brought<T, D>> stretch = {step,

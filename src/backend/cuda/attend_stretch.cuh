@@ -224,6 +224,15 @@ __device__ inline unsigned read_counter(const unsigned* counter) {
   return value;
 }
 
+__device__ inline unsigned add_to_counter(unsigned* counter, unsigned number) {
+  unsigned value;
+  asm volatile("atom.add.acq_rel.gpu.global.u32 %0, [%1], %2;"
+               : "=r"(value)
+               : "l"(counter), "r"(number)
+               : "memory");
+  return value;
+}
+
 // Feed brings chunks to shared memory, for a team and called by all its threads:
 //   begin(place, first, to, end)  these chunks of a kv head come next, of which positions before `end` are seen
 //   keys(), values()              where the next ones lie, once they do
@@ -303,11 +312,10 @@ struct Stretch {
 
   // Says how many chunks have been written, of both ends of the stretch. True for those that this team joins alone.
   __device__ void publish(const CutChunks (&cuts)[2], bool (&joins)[2]) {
-    __threadfence();
     team.sync();
-    if (thread < 2) {
+    if (thread < 2) {  // what the others wrote before they met is seen by whoever sees this
       const CutChunks& cut = thread == 0 ? cuts[0] : cuts[1];
-      if (cut.count > 0) before[thread] = atomicAdd(counter(cut.place), static_cast<unsigned>(cut.count));
+      if (cut.count > 0) before[thread] = add_to_counter(counter(cut.place), static_cast<unsigned>(cut.count));
     }
     team.sync();
 #pragma unroll

@@ -19,7 +19,9 @@ struct Cut {
   int units, task_bits, segment_bits;
   int segment;  // groups of one; the last may have fewer
   int streams, stages, groups, stage_bytes;
-  int first;  // stages asked for before inputs are
+  int first;             // stages asked for before inputs are
+  int inputs, counts;    // where in shared memory inputs lie, and behind them Parts
+  int units_each;        // of a thread group, at most
 };
 
 struct Task {
@@ -169,12 +171,11 @@ __global__ void __launch_bounds__(32 * Format::kWarps, 1)
       ahead.next(shared_address(early.at()), early.full());
   };
   fill(cut.first);
-  char* inputs = shared + cut.streams * cut.stages * cut.stage_bytes;
-  const int units = (cut.units + static_cast<int>(gridDim.x) - 1) / static_cast<int>(gridDim.x);
-  const Parts parts = {reinterpret_cast<float*>(inputs + work.in.rows * input_pitch(work.cols) + 64) + units,
-                       reinterpret_cast<int*>(inputs + work.in.rows * input_pitch(work.cols) + 64)};
+  char* inputs = shared + cut.inputs;
+  int* counts = reinterpret_cast<int*>(shared + cut.counts);
+  const Parts parts = {reinterpret_cast<float*>(counts + cut.units_each), counts};
   if (Gated || cut.task_bits > 0)
-    for (int i = static_cast<int>(threadIdx.x); i < units; i += 32 * Format::kWarps) parts.counts[i] = 0;
+    for (int i = static_cast<int>(threadIdx.x); i < cut.units_each; i += 32 * Format::kWarps) counts[i] = 0;
   prepare_input<Format, Normed>(work, norm, inputs, room, [&] { fill(kMostStages); });
   if (mine) multiply_stream<Format, Gated>(work, cut, ring, ahead, stream, inputs, parts);
 }
@@ -198,21 +199,24 @@ void start(cudaStream_t stream, const Products& work) {
   cut.task_bits = cut.segment_bits + (Gated ? 1 : 0);
   cut.segment = segment_chunks(work.cols, work.segments);
   const int grid = cut.units < multiprocessors() ? cut.units : multiprocessors();
-  const int units = (cut.units + grid - 1) / grid, tasks = units << cut.task_bits;
+  cut.units_each = (cut.units + grid - 1) / grid;
+  const int tasks = cut.units_each << cut.task_bits;
   const int rounds = (tasks + Format::kWarps - 1) / Format::kWarps;
   cut.streams = (tasks + rounds - 1) / rounds;
   cut.groups = cut.streams <= Format::kWarps / 2 ? Format::kMostGroups : Format::kLeastGroups;
   int64_t other = input_bytes(work.in.rows, work.cols);
-  if (cut.task_bits > 0) other += (int64_t{units} + int64_t{tasks} * work.in.rows * kPanel) * 4;
+  if (cut.task_bits > 0) other += (int64_t{cut.units_each} + int64_t{tasks} * work.in.rows * kPanel) * 4;
   auto fitting = [&] { return (kShared - other) / (cut.streams * cut.groups * Format::kBytes); };
   while (cut.groups > 1 && fitting() < 3) cut.groups /= 2;
   while (cut.streams > 1 && fitting() < 1) cut.streams /= 2;
   cut.stage_bytes = cut.groups * Format::kBytes;
   cut.stages = static_cast<int>(std::clamp<int64_t>(fitting(), 1, kMostStages));
   cut.first = std::max(1, Format::kFirstBytes / (cut.streams * cut.stage_bytes));
+  cut.inputs = cut.streams * cut.stages * cut.stage_bytes;
+  cut.counts = cut.inputs + static_cast<int>(input_bytes(work.in.rows, work.cols));
   const Norm none;
   launch(stream, few_rows_kernel<Format, Gated, Normed>, static_cast<unsigned>(grid), 32 * Format::kWarps,
-         static_cast<size_t>(other + cut.streams * cut.stages * cut.stage_bytes), work,
+         static_cast<size_t>(other + cut.inputs), work,
          work.norm != nullptr ? *work.norm : none, cut);
 }
 
