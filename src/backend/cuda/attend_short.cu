@@ -11,7 +11,7 @@ namespace {
 constexpr int kWarps = kTeamWarps;
 constexpr int kTeams = 2;
 constexpr int kThreads = kTeams * (kTeamThreads + 32);
-constexpr int kBatch = 64;  // chunks joined at a time
+constexpr int kBatch = 64;          // chunks joined at a time
 constexpr int kBegun = 1 + kTeams;  // names of barriers: teams have the first
 
 template <int D>

@@ -14,8 +14,8 @@ namespace millrace::cuda {
 
 static_assert(kTeamWarps == kJoiners);
 inline constexpr int kTeamThreads = kTeamWarps * 32;
-inline constexpr int kShareFrom = 48;   // written chunks from which on joining them is shared
-inline constexpr int kFewRecords = 16;  // so many are joined without a detour through shared memory
+inline constexpr int kShareFrom = 48;               // written chunks from which on joining them is shared
+inline constexpr int kFewRecords = kShareFrom + 1;  // so many are joined without a detour through shared memory
 
 struct ChunkPlace {
   int sequence, kv_head, chunk;
@@ -72,12 +72,12 @@ struct ChunkShares {
   }
 };
 
-// What a team begins with. Finding it out takes several reads, one behind the other, and divisions, and it is the same in
-// all layers of a step.
+// What a team begins with. Finding it out takes several reads, one behind the other, and divisions, and it is the same
+// in all layers of a step.
 struct alignas(16) StretchStart {
   ChunkShares shares;
-  int first, last;              // chunks of this team
-  ChunkPlace place;             // of the first
+  int first, last;             // chunks of this team
+  ChunkPlace place;            // of the first
   int row, position, visible;  // of its sequence
   int unused[2];
 };
@@ -226,10 +226,7 @@ __device__ inline unsigned read_counter(const unsigned* counter) {
 
 __device__ inline unsigned add_to_counter(unsigned* counter, unsigned number) {
   unsigned value;
-  asm volatile("atom.add.acq_rel.gpu.global.u32 %0, [%1], %2;"
-               : "=r"(value)
-               : "l"(counter), "r"(number)
-               : "memory");
+  asm volatile("atom.add.acq_rel.gpu.global.u32 %0, [%1], %2;" : "=r"(value) : "l"(counter), "r"(number) : "memory");
   return value;
 }
 

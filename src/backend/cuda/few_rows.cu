@@ -19,9 +19,9 @@ struct Cut {
   int units, task_bits, segment_bits;
   int segment;  // groups of one; the last may have fewer
   int streams, stages, groups, stage_bytes;
-  int first;             // stages asked for before inputs are
-  int inputs, counts;    // where in shared memory inputs lie, and behind them Parts
-  int units_each;        // of a thread group, at most
+  int first;           // stages asked for before inputs are
+  int inputs, counts;  // where in shared memory inputs lie, and behind them Parts
+  int units_each;      // of a thread group, at most
 };
 
 struct Task {
@@ -211,13 +211,12 @@ void start(cudaStream_t stream, const Products& work) {
   while (cut.streams > 1 && fitting() < 1) cut.streams /= 2;
   cut.stage_bytes = cut.groups * Format::kBytes;
   cut.stages = static_cast<int>(std::clamp<int64_t>(fitting(), 1, kMostStages));
-  cut.first = std::max(1, Format::kFirstBytes / (cut.streams * cut.stage_bytes));
+  cut.first = std::max(1, Format::first_bytes(work.cols) / (cut.streams * cut.stage_bytes));
   cut.inputs = cut.streams * cut.stages * cut.stage_bytes;
   cut.counts = cut.inputs + static_cast<int>(input_bytes(work.in.rows, work.cols));
   const Norm none;
   launch(stream, few_rows_kernel<Format, Gated, Normed>, static_cast<unsigned>(grid), 32 * Format::kWarps,
-         static_cast<size_t>(other + cut.inputs), work,
-         work.norm != nullptr ? *work.norm : none, cut);
+         static_cast<size_t>(other + cut.inputs), work, work.norm != nullptr ? *work.norm : none, cut);
 }
 
 template <class Format>

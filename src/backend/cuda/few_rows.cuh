@@ -166,8 +166,8 @@ struct Halves {
   static constexpr bool kRaises = false;
   static constexpr int kBytes = kChunkBytes;
   static constexpr int kWarps = 12;
-  static constexpr int kFirstBytes = 128 << 10;            // asked for before inputs
-  static constexpr int kLeastGroups = 2, kMostGroups = 4;  // chunks of a stage
+  static int first_bytes(int cols) { return (cols <= 2048 ? 96 : 128) << 10; }  // asked for before inputs
+  static constexpr int kLeastGroups = 2, kMostGroups = 4;                       // chunks of a stage
   uint4 weights[4];
   __device__ __forceinline__ void load(const char* chunk, int lane) {
     const uint32_t from =
@@ -190,7 +190,7 @@ struct Quantised {
   static constexpr bool kRaises = true;
   static constexpr int kBytes = chunk_bytes(Type);
   static constexpr int kWarps = 16;  // unpacking is many instructions
-  static constexpr int kFirstBytes = (Type == DType::q8_0 ? 128 : 64) << 10;
+  static int first_bytes(int) { return (Type == DType::q8_0 ? 128 : 64) << 10; }
   static constexpr int kLeastGroups = Type == DType::q8_0 ? 4 : 6, kMostGroups = 8;
   Unpack<Type> weights[2];
 

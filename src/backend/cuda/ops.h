@@ -156,7 +156,7 @@ class CudaOps final : public Ops {
   };
   std::vector<Table> tables_;
   AttendPlan plan_;
-  int64_t split_chunks_ = 0;  // of the sequences that are split
+  int64_t split_chunks_ = 0;                   // of the sequences that are split
   std::pair<int32_t, int32_t> stretches_for_;  // kv heads and how wide they are, of this step's plan of teams
   int32_t* plan_device_ = nullptr;
   int32_t* best_device_ = nullptr;
