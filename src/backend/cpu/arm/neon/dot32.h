@@ -23,7 +23,7 @@ constexpr int64_t kDotSegment = 64;
 struct DotPlaces {
   DotPlaces(int64_t rows, int64_t cols, int64_t tile_bytes)
       : groups(cols / kGroup),
-        segment(up_to(equal_parts(groups, rows > 1 && rows <= 8 ? 32 : kDotSegment), kSharedGroups)),
+        segment(up_to(equal_parts(groups, kDotSegment), kSharedGroups)),
         tiles(up_to(rows, kTileRows) / kTileRows),
         bytes(tile_bytes) {}
   int64_t groups, segment, tiles, bytes;

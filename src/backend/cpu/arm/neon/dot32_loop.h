@@ -3,7 +3,7 @@
 // start from the bits of a float32 whose last place is worth 1: as float32 they are that number plus the sum, and
 // subtracting it is exact. An FMUL or FMLA before an SDOT takes a place of it, for their results come later; so these
 // stand together at the end of a group. Four rows by eight outputs have 64 SDOT and 24 float instructions a group of 32
-// inputs (16 where groups share a factor), at best 44 cycles (40), and take 46.4 (42.6) from the first cache.
+// inputs (16 where groups share a factor), at best 44 cycles (40), and take 47.7 (44.8) from the first cache.
 #pragma once
 
 #include <utility>
@@ -111,7 +111,7 @@ struct PackedWeights {
 template <class W, class R, int rows, class B>
 [[gnu::always_inline]] inline void dot_group(const std::byte* row, const std::byte* values, float32x4_t start,
                                              float32x4_t (&out)[rows][2], B& beside) {
-  constexpr int kTail = 2;  // last steps, row by row: so rows are done one after the other
+  constexpr int kTail = W::kLess ? 3 : 2;  // last steps, row by row: so rows are done one after the other
   const std::byte* begin = reinterpret_cast<const std::byte*>(kSumStarts);
   int8x16_t inputs[rows], w[kQuadSteps][2];
   int32x4_t sums[rows][2];
@@ -120,7 +120,8 @@ template <class W, class R, int rows, class B>
   each<kQuadSteps - kTail>([&](auto s) {
     W::load(values, s + 1, w[s + 1]);
     each<rows>([&](auto r) {
-      if constexpr (s > 0 && s <= B::kSteps && r % 2 == 0) beside.step(std::integral_constant<int, r / 2>());
+      if constexpr (s + B::kSteps >= kQuadSteps - kTail && r % 2 == 0)
+        beside.step(std::integral_constant<int, r / 2>());
       if constexpr (s == 4) inputs[r] = ordered_load<int8x16_t>(row + kGroup * r + 16);
       if constexpr (s == 0) {
         sums[r][0] = ordered_load<int32x4_t>(W::kLess ? row + R::kStart + 16 * r : begin);
@@ -133,13 +134,15 @@ template <class W, class R, int rows, class B>
       }
     });
   });
-  W::load(values, kQuadSteps - 1, w[kQuadSteps - 1]);
+  each<kTail - 1>([&](auto i) { W::load(values, kQuadSteps - kTail + 1 + i, w[kQuadSteps - kTail + 1 + i]); });
   each<rows>([&](auto r) {
     each<2 * kTail>([&](auto i) {
       constexpr int s = kQuadSteps - kTail + i / 2, q = i % 2;
       sums[r][q] = ordered_dot<s % 4>(sums[r][q], w[s][q], inputs[r]);
     });
     if constexpr (W::kLess) sums[r][0] = ordered_less(sums[r][0], sums[r][1]);
+  });
+  each<rows>([&](auto r) {
     out[r][1] = ordered_less(vreinterpretq_f32_s32(sums[r][1]), start);
     out[r][0] = ordered_less(vreinterpretq_f32_s32(sums[r][0]), start);
   });
