@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "backend/cpu/arm/neon/f16_pack.h"
 #include "backend/cpu/arm/neon/f32_tile.h"
 #include "backend/cpu/kernels.h"
 
@@ -18,40 +19,9 @@ namespace millrace::cpu {
 namespace {
 
 // float16 weights: a half of each eight outputs comes as it is, the other times 2^-112 (their exponents are put where
-// float32 has its own; what is not finite becomes a large number there). Rows times 2^56 keep both sums in range, and
-// then sums need 2^-56 and 2^56.
+// float32 has its own). Rows times 2^56 keep both sums in range, and then sums need 2^-56 and 2^56.
 constexpr float kF16RowUnit = 0x1p56f;
 constexpr float kF16Units[8] = {0x1p56f, 0x1p56f, 0x1p56f, 0x1p56f, 0x1p-56f, 0x1p-56f, 0x1p-56f, 0x1p-56f};
-
-// Eight float16 numbers as bfloat16, and what of them that loses: nothing if they are bfloat16 numbers too, and finite.
-inline uint16x8_t f16_to_bf16(uint16x8_t x, uint16x8_t* lost) {
-  float16x8_t halves = vreinterpretq_f16_u16(x);
-  uint32x4_t low = vreinterpretq_u32_f32(vcvt_f32_f16(vget_low_f16(halves)));
-  uint32x4_t high = vreinterpretq_u32_f32(vcvt_high_f32_f16(halves));
-  uint16x8_t below = vuzp1q_u16(vreinterpretq_u16_u32(low), vreinterpretq_u16_u32(high));
-  *lost = vorrq_u16(below, vcgeq_u16(vshlq_n_u16(x, 1), vdupq_n_u16(0xf800)));
-  return vuzp2q_u16(vreinterpretq_u16_u32(low), vreinterpretq_u16_u32(high));
-}
-inline bool all_bf16(const std::byte* numbers, int64_t count) {
-  for (int64_t i = 0; i < count; i += 8) {
-    uint16_t eight[8] = {};
-    const int64_t here = std::min<int64_t>(8, count - i);
-    std::memcpy(eight, numbers + i * 2, here == 8 ? sizeof eight : static_cast<size_t>(here) * 2);
-    uint16x8_t lost;
-    f16_to_bf16(vld1q_u16(eight), &lost);
-    if (vmaxvq_u16(lost) != 0) return false;
-  }
-  return true;
-}
-
-// Eight inputs of eight outputs, [8][8], become [inputs][outputs].
-inline void turn_eight(uint16x8_t (&x)[8]) {
-  for (int round = 0; round < 3; ++round) {
-    uint16x8_t y[8];
-    for (int i = 0; i < 4; ++i) y[2 * i] = vzip1q_u16(x[i], x[i + 4]), y[2 * i + 1] = vzip2q_u16(x[i], x[i + 4]);
-    std::copy_n(y, 8, x);
-  }
-}
 
 // The power of two that brings a row's largest value to [2^14, 2^15), and the one that undoes it.
 inline float f16_row_factor(const float* row, int64_t cols, float* undo) {
@@ -105,24 +75,25 @@ struct WideLinear {
         for (int64_t n = 0; n < kBlock; ++n, to += kBytes) {
           uint32_t value = 0;
           if (block + n < rows && k < cols) std::memcpy(&value, in + ((block + n) * cols + k) * kBytes, kBytes);
-          if (narrow) value = as_bf16(static_cast<uint16_t>(value));
+          if constexpr (kForm > 0) value = kept(vdupq_n_u16(static_cast<uint16_t>(value)), narrow)[0];
           std::memcpy(to, &value, kBytes);
         }
         ++k;
       }
     }
   }
-  static uint16_t as_bf16(uint16_t number) {
+  // float16 numbers as a block keeps them.
+  static uint16x8_t kept(uint16x8_t x, bool narrow) {
     uint16x8_t lost;
-    return vgetq_lane_u16(f16_to_bf16(vdupq_n_u16(number), &lost), 0);
+    return narrow ? f16_to_bf16(x, &lost) : finite_f16(x);
   }
   // Eight inputs of a whole block of 16-bit weights.
   static void pack_eight(const std::byte* in, int64_t cols, bool narrow, std::byte* to) {
     for (int64_t half = 0; half < kBlock; half += 8) {
-      uint16x8_t x[8], lost;
+      uint16x8_t x[8];
       for (int64_t n = 0; n < 8; ++n) {
         x[n] = vreinterpretq_u16_u8(vld1q_u8(reinterpret_cast<const uint8_t*>(in) + (half + n) * cols * 2));
-        if (narrow) x[n] = f16_to_bf16(x[n], &lost);
+        if constexpr (kForm > 0) x[n] = kept(x[n], narrow);
       }
       turn_eight(x);
       for (int64_t k = 0; k < 8; ++k) vst1q_u16(reinterpret_cast<uint16_t*>(to) + k * kBlock + half, x[k]);
