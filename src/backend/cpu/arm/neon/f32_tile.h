@@ -30,21 +30,23 @@ constexpr int64_t stored_bytes(Stored stored) { return stored == Stored::f32 ? 4
 // clang-format off
 #define MILLRACE_FMLA(sum, w, x, lane) "fmla v" #sum ".4s, v" #w ".4s, v" #x ".s[" #lane "]\n"
 
-// Sixteen outputs of an input to four registers; v20-21 as stored, v31 a mask, or zero. A conversion of float16 keeps
-// one of the two pipes for two cycles, a shift takes the other for one and a mask either: half and half is best.
+// Sixteen outputs of an input to four registers, the second and last of which are loaded as stored; v31 is a mask, or
+// zero. A conversion of float16 keeps one of the two pipes for two cycles, a shift takes the other for one and a mask
+// either: half and half is best.
 #define MILLRACE_WIDEN_F32(a, b, c, d) \
   "ldp q" #a ", q" #b ", [%[w]]\nldp q" #c ", q" #d ", [%[w], #32]\nadd %[w], %[w], #64\n"
 #define MILLRACE_WIDEN_F16(a, b, c, d) \
-  "ldp q20, q21, [%[w]], #32\n" \
-  "sshll v" #a ".4s, v20.4h, #13\nand v" #a ".16b, v" #a ".16b, v31.16b\nfcvtl2 v" #b ".4s, v20.8h\n" \
-  "sshll v" #c ".4s, v21.4h, #13\nand v" #c ".16b, v" #c ".16b, v31.16b\nfcvtl2 v" #d ".4s, v21.8h\n"
+  "ldp q" #b ", q" #d ", [%[w]], #32\n" \
+  "sshll v" #a ".4s, v" #b ".4h, #13\nand v" #a ".16b, v" #a ".16b, v31.16b\nfcvtl2 v" #b ".4s, v" #b ".8h\n" \
+  "sshll v" #c ".4s, v" #d ".4h, #13\nand v" #c ".16b, v" #c ".16b, v31.16b\nfcvtl2 v" #d ".4s, v" #d ".8h\n"
 #define MILLRACE_WIDEN_F16_AS_IS(a, b, c, d) \
-  "ldp q20, q21, [%[w]], #32\n" \
-  "fcvtl v" #a ".4s, v20.4h\nfcvtl2 v" #b ".4s, v20.8h\nfcvtl v" #c ".4s, v21.4h\nfcvtl2 v" #d ".4s, v21.8h\n"
+  "ldp q" #b ", q" #d ", [%[w]], #32\n" \
+  "fcvtl v" #a ".4s, v" #b ".4h\nfcvtl2 v" #b ".4s, v" #b ".8h\n" \
+  "fcvtl v" #c ".4s, v" #d ".4h\nfcvtl2 v" #d ".4s, v" #d ".8h\n"
 #define MILLRACE_WIDEN_BF16(a, b, c, d) \
-  "ldp q20, q21, [%[w]], #32\n" \
-  "zip1 v" #a ".8h, v31.8h, v20.8h\nzip2 v" #b ".8h, v31.8h, v20.8h\n" \
-  "zip1 v" #c ".8h, v31.8h, v21.8h\nzip2 v" #d ".8h, v31.8h, v21.8h\n"
+  "ldp q" #b ", q" #d ", [%[w]], #32\n" \
+  "zip1 v" #a ".8h, v31.8h, v" #b ".8h\nzip2 v" #b ".8h, v31.8h, v" #b ".8h\n" \
+  "zip1 v" #c ".8h, v31.8h, v" #d ".8h\nzip2 v" #d ".8h, v31.8h, v" #d ".8h\n"
 
 // Four outputs of an input of one to four rows, v16-19, into their sums.
 #define MILLRACE_ROWS1(s0, s1, s2, s3, w, lane) MILLRACE_FMLA(s0, w, 16, lane)
@@ -56,12 +58,12 @@ constexpr int64_t stored_bytes(Stored stored) { return stored == Stored::f32 ? 4
 #define MILLRACE_TWO_INPUTS(rows, widen, lane0, lane1) \
   widen(22, 23, 24, 25) widen(26, 27, 28, 29) \
   MILLRACE_INPUT(rows, 22, 23, 24, 25, lane0) MILLRACE_INPUT(rows, 26, 27, 28, 29, lane1)
-#define MILLRACE_STEP(rows, widen) MILLRACE_TWO_INPUTS(rows, widen, 0, 1) MILLRACE_TWO_INPUTS(rows, widen, 2, 3)
-// One row leaves registers for four inputs at a time.
-#define MILLRACE_STEP1(rows, widen) \
-  widen(4, 5, 6, 7) widen(8, 9, 10, 11) widen(12, 13, 14, 15) widen(22, 23, 24, 25) \
-  MILLRACE_INPUT(rows, 4, 5, 6, 7, 0) MILLRACE_INPUT(rows, 8, 9, 10, 11, 1) \
-  MILLRACE_INPUT(rows, 12, 13, 14, 15, 2) MILLRACE_INPUT(rows, 22, 23, 24, 25, 3)
+#define MILLRACE_STEP4(rows, widen) MILLRACE_TWO_INPUTS(rows, widen, 0, 1) MILLRACE_TWO_INPUTS(rows, widen, 2, 3)
+// Up to three rows leave registers for four inputs at a time: a product before a widening costs a cycle or two.
+#define MILLRACE_STEP(rows, widen) \
+  widen(12, 13, 14, 15) widen(19, 20, 21, 22) widen(23, 24, 25, 26) widen(27, 28, 29, 30) \
+  MILLRACE_INPUT(rows, 12, 13, 14, 15, 0) MILLRACE_INPUT(rows, 19, 20, 21, 22, 1) \
+  MILLRACE_INPUT(rows, 23, 24, 25, 26, 2) MILLRACE_INPUT(rows, 27, 28, 29, 30, 3)
 #define MILLRACE_INPUTS1 "ldr q16, [%[x]], #16\n"
 #define MILLRACE_INPUTS2 "ldp q16, q17, [%[x]], #32\n"
 #define MILLRACE_INPUTS3 MILLRACE_INPUTS2 "ldr q18, [%[x]], #16\n"
@@ -106,7 +108,7 @@ constexpr int64_t stored_bytes(Stored stored) { return stored == Stored::f32 ? 4
                : [sums] "r"(sums), [mask] "r"(mask), [steps] "r"(inputs_each / kStep), [from] "r"(from)      \
                : "cc", "memory", "v0", "v1", "v2", "v3", "v4", "v5", "v6", "v7", "v8", "v9", "v10", "v11",   \
                  "v12", "v13", "v14", "v15", "v16", "v17", "v18", "v19", "v20", "v21", "v22", "v23", "v24",  \
-                 "v25", "v26", "v27", "v28", "v29", "v31")
+                 "v25", "v26", "v27", "v28", "v29", "v30", "v31")
 
 // sums [Rows][16] += x [inputs / 4][Rows][4] x w [inputs][16], which lies in `count` pieces of inputs_each inputs, a
 // multiple of kStep, `from` bytes after where the pointers say. While a piece is read, what the pointer after its own
@@ -120,13 +122,13 @@ inline void multiply_few(const float* x, const std::byte* const* pieces, int64_t
   static_assert(Rows >= 1 && Rows <= 4);
 #define MILLRACE_FEW_OF(widen, fetch)                                                                            \
   if constexpr (Rows == 1)                                                                                    \
-    MILLRACE_FEW(MILLRACE_ROWS1, MILLRACE_INPUTS1, MILLRACE_SUMS1, widen, fetch, MILLRACE_STEP1);          \
+    MILLRACE_FEW(MILLRACE_ROWS1, MILLRACE_INPUTS1, MILLRACE_SUMS1, widen, fetch, MILLRACE_STEP);          \
   if constexpr (Rows == 2)                                                                                    \
     MILLRACE_FEW(MILLRACE_ROWS2, MILLRACE_INPUTS2, MILLRACE_SUMS2, widen, fetch, MILLRACE_STEP);          \
   if constexpr (Rows == 3)                                                                                    \
     MILLRACE_FEW(MILLRACE_ROWS3, MILLRACE_INPUTS3, MILLRACE_SUMS3, widen, fetch, MILLRACE_STEP);          \
   if constexpr (Rows == 4)                                                                                    \
-    MILLRACE_FEW(MILLRACE_ROWS4, MILLRACE_INPUTS4, MILLRACE_SUMS4, widen, fetch, MILLRACE_STEP)
+    MILLRACE_FEW(MILLRACE_ROWS4, MILLRACE_INPUTS4, MILLRACE_SUMS4, widen, fetch, MILLRACE_STEP4)
   if constexpr (stored == Stored::f32) { MILLRACE_FEW_OF(MILLRACE_WIDEN_F32, MILLRACE_AHEAD4); }
   if constexpr (stored == Stored::f16) { MILLRACE_FEW_OF(MILLRACE_WIDEN_F16, MILLRACE_AHEAD2); }
   if constexpr (stored == Stored::f16_as_is) { MILLRACE_FEW_OF(MILLRACE_WIDEN_F16_AS_IS, MILLRACE_AHEAD2); }
@@ -304,7 +306,7 @@ inline void multiply_eight_apart(const float* x, const float* w, int64_t w_strid
 #undef MILLRACE_INPUT
 #undef MILLRACE_TWO_INPUTS
 #undef MILLRACE_STEP
-#undef MILLRACE_STEP1
+#undef MILLRACE_STEP4
 #undef MILLRACE_INPUTS1
 #undef MILLRACE_INPUTS2
 #undef MILLRACE_INPUTS3
