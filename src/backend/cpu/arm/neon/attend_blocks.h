@@ -283,8 +283,8 @@ struct BlockAttention {
     float* scores = room.sums;  // [Queries][kAttendChunk]
     static_assert(4 * kAttendChunk <= kTileRows * kHeadDim);
     for (int32_t b = blocks.first; b < blocks.end; ++b) {
-      float sums[Queries * kBlock] = {};
-      multiply_few<stored, Queries>(room.queries, blocks.at + b, 0, 1, chunk.k_dim, sums);
+      float sums[Queries * kBlock];
+      multiply_few<stored, Queries, true>(room.queries, blocks.at + b, 0, 1, chunk.k_dim, sums);
       for (int q = 0; q < Queries; ++q)
         apply_units(sums + q * kBlock, kTokens, scores + q * kAttendChunk + b * kTokens);
     }
@@ -295,10 +295,12 @@ struct BlockAttention {
   template <int Queries>
   static void weigh_few(const AttendChunk& chunk, const Blocks& blocks, int32_t first, const float* weights) {
     for (int32_t i = 0; i < chunk.v_dim; i += kTokens) {
-      float sums[Queries * kBlock] = {};
+      float sums[Queries * kBlock];
       if (blocks.first < blocks.end) {
-        multiply_few<stored, Queries>(weights + blocks.first * kTokens * Queries, blocks.at + blocks.first,
-                                      i * kTokens * 2, blocks.end - blocks.first, kTokens, sums);
+        multiply_few<stored, Queries, true>(weights + blocks.first * kTokens * Queries, blocks.at + blocks.first,
+                                            i * kTokens * 2, blocks.end - blocks.first, kTokens, sums);
+      } else {
+        std::fill_n(sums, Queries * kBlock, 0.0f);
       }
       for (int q = 0; q < Queries; ++q)
         apply_units(sums + q * kBlock, kTokens, chunk.sums + (first + q) * chunk.sums_stride + i);

@@ -73,6 +73,8 @@ constexpr int64_t stored_bytes(Stored stored) { return stored == Stored::f32 ? 4
   "ldp q" #s0 ", q" #s1 ", [%[sums], #" #at "]\nldp q" #s2 ", q" #s3 ", [%[sums], #" #at " + 32]\n"
 #define MILLRACE_STORE_ROW(s0, s1, s2, s3, at) \
   "stp q" #s0 ", q" #s1 ", [%[sums], #" #at "]\nstp q" #s2 ", q" #s3 ", [%[sums], #" #at " + 32]\n"
+#define MILLRACE_CLEAR_ROW(s0, s1, s2, s3, at) \
+  "movi v" #s0 ".4s, #0\nmovi v" #s1 ".4s, #0\nmovi v" #s2 ".4s, #0\nmovi v" #s3 ".4s, #0\n"
 #define MILLRACE_SUMS1(each) each(0, 1, 2, 3, 0)
 #define MILLRACE_SUMS2(each) MILLRACE_SUMS1(each) each(4, 5, 6, 7, 64)
 #define MILLRACE_SUMS3(each) MILLRACE_SUMS2(each) each(8, 9, 10, 11, 128)
@@ -86,9 +88,9 @@ constexpr int64_t stored_bytes(Stored stored) { return stored == Stored::f32 ? 4
 
 #define MILLRACE_AHEAD_HERE "prfm pldl1keep, [%[w], #1024]\nprfm pldl1keep, [%[w], #1088]\n"
 
-#define MILLRACE_FEW(rows, inputs, each_sum, widen, fetch, step)                                              \
+#define MILLRACE_FEW(rows, inputs, each_sum, widen, fetch, step, start)                                       \
   asm volatile("dup v31.4s, %w[mask]\n"                                                                      \
-               each_sum(MILLRACE_LOAD_ROW)                                                                   \
+               each_sum(start)                                                                               \
                "1:\n"                                                                                        \
                "ldr %[w], [%[pieces]], #8\n"                                                                 \
                "ldr %[ahead], [%[pieces]]\n"                                                                 \
@@ -110,29 +112,36 @@ constexpr int64_t stored_bytes(Stored stored) { return stored == Stored::f32 ? 4
                  "v12", "v13", "v14", "v15", "v16", "v17", "v18", "v19", "v20", "v21", "v22", "v23", "v24",  \
                  "v25", "v26", "v27", "v28", "v29", "v30", "v31")
 
-// sums [Rows][16] += x [inputs / 4][Rows][4] x w [inputs][16], which lies in `count` pieces of inputs_each inputs, a
+// sums [Rows][16] += (= if `fresh`) x [inputs / 4][Rows][4] x w [inputs][16], which lies in `count` pieces of inputs_each inputs, a
 // multiple of kStep, `from` bytes after where the pointers say. While a piece is read, what the pointer after its own
 // says is asked for; so there is one more pointer than pieces.
-template <Stored stored, int Rows>
+template <Stored stored, int Rows, bool fresh = false>
 inline void multiply_few(const float* x, const std::byte* const* pieces, int64_t from, int64_t count,
                          int64_t inputs_each, float* sums) {
   const uint32_t mask = stored == Stored::f16 ? 0x8fffffffu : 0;
   const std::byte *w, *ahead;
   int64_t left;
   static_assert(Rows >= 1 && Rows <= 4);
-#define MILLRACE_FEW_OF(widen, fetch)                                                                            \
+#define MILLRACE_FEW_FROM(widen, fetch, start)                                                                \
   if constexpr (Rows == 1)                                                                                    \
-    MILLRACE_FEW(MILLRACE_ROWS1, MILLRACE_INPUTS1, MILLRACE_SUMS1, widen, fetch, MILLRACE_STEP);          \
+    MILLRACE_FEW(MILLRACE_ROWS1, MILLRACE_INPUTS1, MILLRACE_SUMS1, widen, fetch, MILLRACE_STEP, start);     \
   if constexpr (Rows == 2)                                                                                    \
-    MILLRACE_FEW(MILLRACE_ROWS2, MILLRACE_INPUTS2, MILLRACE_SUMS2, widen, fetch, MILLRACE_STEP);          \
+    MILLRACE_FEW(MILLRACE_ROWS2, MILLRACE_INPUTS2, MILLRACE_SUMS2, widen, fetch, MILLRACE_STEP, start);     \
   if constexpr (Rows == 3)                                                                                    \
-    MILLRACE_FEW(MILLRACE_ROWS3, MILLRACE_INPUTS3, MILLRACE_SUMS3, widen, fetch, MILLRACE_STEP);          \
+    MILLRACE_FEW(MILLRACE_ROWS3, MILLRACE_INPUTS3, MILLRACE_SUMS3, widen, fetch, MILLRACE_STEP, start);     \
   if constexpr (Rows == 4)                                                                                    \
-    MILLRACE_FEW(MILLRACE_ROWS4, MILLRACE_INPUTS4, MILLRACE_SUMS4, widen, fetch, MILLRACE_STEP4)
-  if constexpr (stored == Stored::f32) { MILLRACE_FEW_OF(MILLRACE_WIDEN_F32, MILLRACE_AHEAD4); }
-  if constexpr (stored == Stored::f16) { MILLRACE_FEW_OF(MILLRACE_WIDEN_F16, MILLRACE_AHEAD2); }
-  if constexpr (stored == Stored::f16_as_is) { MILLRACE_FEW_OF(MILLRACE_WIDEN_F16_AS_IS, MILLRACE_AHEAD2); }
-  if constexpr (stored == Stored::bf16) { MILLRACE_FEW_OF(MILLRACE_WIDEN_BF16, MILLRACE_AHEAD2); }
+    MILLRACE_FEW(MILLRACE_ROWS4, MILLRACE_INPUTS4, MILLRACE_SUMS4, widen, fetch, MILLRACE_STEP4, start)
+#define MILLRACE_FEW_OF(widen, fetch)                                                                         \
+  if constexpr (fresh) {                                                                                      \
+    MILLRACE_FEW_FROM(widen, fetch, MILLRACE_CLEAR_ROW);                                                      \
+  } else {                                                                                                    \
+    MILLRACE_FEW_FROM(widen, fetch, MILLRACE_LOAD_ROW);                                                       \
+  }
+  if constexpr (stored == Stored::f32) { MILLRACE_FEW_OF(MILLRACE_WIDEN_F32, MILLRACE_AHEAD4) }
+  if constexpr (stored == Stored::f16) { MILLRACE_FEW_OF(MILLRACE_WIDEN_F16, MILLRACE_AHEAD2) }
+  if constexpr (stored == Stored::f16_as_is) { MILLRACE_FEW_OF(MILLRACE_WIDEN_F16_AS_IS, MILLRACE_AHEAD2) }
+  if constexpr (stored == Stored::bf16) { MILLRACE_FEW_OF(MILLRACE_WIDEN_BF16, MILLRACE_AHEAD2) }
+#undef MILLRACE_FEW_FROM
 #undef MILLRACE_FEW_OF
 }
 
@@ -312,6 +321,7 @@ inline void multiply_eight_apart(const float* x, const float* w, int64_t w_strid
 #undef MILLRACE_INPUTS3
 #undef MILLRACE_INPUTS4
 #undef MILLRACE_LOAD_ROW
+#undef MILLRACE_CLEAR_ROW
 #undef MILLRACE_STORE_ROW
 #undef MILLRACE_SUMS1
 #undef MILLRACE_SUMS2
