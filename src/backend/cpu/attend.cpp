@@ -168,7 +168,9 @@ void CpuOps::attend_chunk(const Tile& tile, int64_t chunk, const Tile* next_tile
   int64_t stride = tile.head_queries() * entry_floats(tile.kv->v_dim);
   for (int32_t index = 0; index < tile.heads; ++index) {
     Ahead ahead;
-    if (index + 1 < tile.heads) {
+    if (tile.head_queries() < kernels_.ahead_queries) {
+      // Nothing is asked for.
+    } else if (index + 1 < tile.heads) {
       look_ahead(tile, index + 1, chunk, ahead);
     } else if (next_tile != nullptr) {
       look_ahead(*next_tile, 0, next_chunk, ahead);

@@ -186,6 +186,8 @@ struct Kernels {
   std::array<std::array<bool, kKvTypes>, 2> attend_by_blocks = {};
   // Null, or does what `attend` and `merge` would do to the bit; false: not for this shape, and nothing was done.
   std::array<std::array<bool (*)(const AttendRun& run), kKvTypes>, 2> attend_few = {};
+  // Fewer queries of a kv head than this do not look at `ahead`.
+  int32_t ahead_queries = 1;
   DType fastest_kv = DType::f16;  // of the formats of 16 bits, with fast activations
   // Merges the next chunk of one query into the running softmax (most, total, sums).
   void (*merge)(float chunk_most, float chunk_total, const float* chunk_sums, float* most, float* total, float* sums,

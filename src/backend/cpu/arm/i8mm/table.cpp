@@ -9,6 +9,7 @@ void add_i8mm(Kernels& kernels) {
   add_i8mm_attend_bf16(kernels);
   add_i8mm_attend_f16(kernels);
   add_i8mm_peak(kernels);
+  kernels.ahead_queries = 1;
 }
 
 }  // namespace millrace::cpu

@@ -273,8 +273,8 @@ struct BlockAttention {
 
   // Weights: [columns / 4][Queries][4].
   template <int Queries>
-  static void score_few(const AttendChunk& chunk, const Blocks& blocks, const Room& room, int32_t first, float* weights,
-                        int32_t fetches) {
+  static void score_few(const AttendChunk& chunk, const Blocks& blocks, const Room& room, int32_t first,
+                        float* weights) {
     for (int32_t i = 0; i < chunk.k_dim; i += 4) {
 #pragma GCC unroll 4
       for (int q = 0; q < Queries; ++q)
@@ -283,9 +283,8 @@ struct BlockAttention {
     float* scores = room.sums;  // [Queries][kAttendChunk]
     static_assert(4 * kAttendChunk <= kTileRows * kHeadDim);
     for (int32_t b = blocks.first; b < blocks.end; ++b) {
-      for (int32_t n = 0; n < fetches; ++n) chunk.ahead->fetch();
-      float sums[Queries * kBlock] = {};
-      multiply_few<stored, Queries>(room.queries, blocks.at + b, 0, 1, chunk.k_dim, sums);
+      float sums[Queries * kBlock];
+      multiply_few<stored, Queries, true>(room.queries, blocks.at + b, 0, 1, chunk.k_dim, sums);
       for (int q = 0; q < Queries; ++q)
         apply_units(sums + q * kBlock, kTokens, scores + q * kAttendChunk + b * kTokens);
     }
@@ -294,14 +293,14 @@ struct BlockAttention {
   }
 
   template <int Queries>
-  static void weigh_few(const AttendChunk& chunk, const Blocks& blocks, int32_t first, const float* weights,
-                        int32_t fetches) {
+  static void weigh_few(const AttendChunk& chunk, const Blocks& blocks, int32_t first, const float* weights) {
     for (int32_t i = 0; i < chunk.v_dim; i += kTokens) {
-      for (int32_t n = 0; n < fetches; ++n) chunk.ahead->fetch();
-      float sums[Queries * kBlock] = {};
+      float sums[Queries * kBlock];
       if (blocks.first < blocks.end) {
-        multiply_few<stored, Queries>(weights + blocks.first * kTokens * Queries, blocks.at + blocks.first,
-                                      i * kTokens * 2, blocks.end - blocks.first, kTokens, sums);
+        multiply_few<stored, Queries, true>(weights + blocks.first * kTokens * Queries, blocks.at + blocks.first,
+                                            i * kTokens * 2, blocks.end - blocks.first, kTokens, sums);
+      } else {
+        std::fill_n(sums, Queries * kBlock, 0.0f);
       }
       for (int q = 0; q < Queries; ++q)
         apply_units(sums + q * kBlock, kTokens, chunk.sums + (first + q) * chunk.sums_stride + i);
@@ -372,9 +371,6 @@ struct BlockAttention {
     int32_t wide = 0;
     while (chunk.queries - wide > (wide > 0 ? 5 : kFewQueries))
       wide = std::min(wide + static_cast<int32_t>(kTileRows), chunk.queries);
-    const int32_t passes = (chunk.queries - wide + 3) / 4;
-    const int32_t turns = passes * (keys.end - keys.first + chunk.v_dim / kTokens);
-    const int32_t fetches = turns > 0 ? (chunk.ahead->count + turns - 1) / turns : 0;
     if (wide > 0) widen_keys(keys, chunk.k_dim, room.wide);
     for (int32_t q = 0; q < wide; q += kTileRows) {
       const int32_t count = std::min(static_cast<int32_t>(kTileRows), wide - q);
@@ -383,8 +379,7 @@ struct BlockAttention {
     for (int32_t q = wide; q < chunk.queries; q += 4) {
       const int32_t count = std::min(4, chunk.queries - q);
       with_count(count, [&](auto n) {
-        score_few<decltype(n)::value>(chunk, seen_by(chunk, keys, q, count), room, q, room.scores + q * kAttendChunk,
-                                      fetches);
+        score_few<decltype(n)::value>(chunk, seen_by(chunk, keys, q, count), room, q, room.scores + q * kAttendChunk);
       });
     }
     if (values.first < values.end) find_values(chunk, room, values);
@@ -396,8 +391,7 @@ struct BlockAttention {
     for (int32_t q = wide; q < chunk.queries; q += 4) {
       const int32_t count = std::min(4, chunk.queries - q);
       with_count(count, [&](auto n) {
-        weigh_few<decltype(n)::value>(chunk, seen_by(chunk, values, q, count), q, room.scores + q * kAttendChunk,
-                                      fetches);
+        weigh_few<decltype(n)::value>(chunk, seen_by(chunk, values, q, count), q, room.scores + q * kAttendChunk);
       });
     }
   }

@@ -36,7 +36,7 @@ struct DotPlaces {
 // Prepared rows of formats with these properties. `few`: of up to kFewRows.
 template <bool mins, bool shared, bool starts>
 struct Dot32Rows {
-  static constexpr int64_t kFewRows = 16;
+  static constexpr int64_t kFewRows = starts ? 7 : 16;
   using Lone = DotRows<1, mins, starts>;
   using Few = DotRows<kTileRows, mins, starts>;
   using Many = DotRows<kTileRows, mins, false>;
@@ -102,11 +102,13 @@ struct Dot32Linear {
   using Wide = WideWeights<F>;
   static constexpr int64_t kValueBytes = 256;  // of a wide panel, a group
   static constexpr int64_t kWideBytes = kDotSegment * (Wide::kFactorBytes + kValueBytes);
+  // Whether a panel is widened by plain registers while another is multiplied.
+  static constexpr bool kBeside = WidenBeside<F, 1>::kCan;
   // Up to so many rows, widening a panel costs more than it saves.
-  static constexpr int64_t kPackedRows = F::kStarts || F::kWideValues >= 0 ? Rows::kFewRows : kTileRows;
+  static constexpr int64_t kPackedRows = kBeside || F::kWideValues >= 0 ? Rows::kFewRows : kTileRows;
   // Low nibbles multiplied as they are: only the others' sums are had times a power of two.
   static constexpr float kAfterLow = F::kStarts ? 1.0f : F::kAfter;
-  static constexpr int64_t kLoneAhead = 1024;
+  static constexpr int64_t kLoneAhead = 1024, kManyAhead = 4608;  // bytes
   static_assert(kPackedRows <= Rows::kFewRows);
 
   static DotPanel packed_panel(const LinearPart& part, int64_t output, int64_t group) {
@@ -114,32 +116,38 @@ struct Dot32Linear {
     return {at, F::kBytes, at};
   }
 
-  // Widens `groups` of a panel into `out`, room for kDotSegment of them; values that lie as loops take them stay.
-  static DotPanel widen(const std::byte* packed, int64_t groups, std::byte* out) {
-    std::byte *factors = out, *values = out + kDotSegment * Wide::kFactorBytes;
-    DotPanel panel{F::kWideValues >= 0 ? packed + F::kWideValues : values,
-                   F::kWideValues >= 0 ? F::kBytes : kValueBytes, factors};
-    for (int64_t g = 0; g < groups; ++g, packed += F::kBytes, factors += Wide::kFactorBytes) {
+  // Widens groups of a panel into `out`, room for kDotSegment of them: the values of [begin, groups), and factors.
+  // Values that lie as loops take them stay.
+  static DotPanel widen(const std::byte* packed, int64_t begin, int64_t groups, std::byte* out) {
+    const DotPanel panel = widen_values(packed, begin, groups, out);
+    for (int64_t g = 0; g < groups; ++g, packed += F::kBytes, out += Wide::kFactorBytes) {
       float32x4_t factor[2], minimum[2];
       F::factors(packed, factor);
       if constexpr (F::kMins) F::minimums(packed, minimum);
       each<2>([&](auto quad) {
-        store_f32(factors + 16 * quad, factor[quad]);
-        if constexpr (F::kMins) store_f32(factors + 32 + 16 * quad, minimum[quad]);
+        store_f32(out + 16 * quad, factor[quad]);
+        if constexpr (F::kMins) store_f32(out + 32 + 16 * quad, minimum[quad]);
       });
-      if constexpr (F::kWideValues < 0) {
+    }
+    return {panel.values, panel.value_bytes, out - groups * Wide::kFactorBytes};
+  }
+  // The same without factors: they are where they were.
+  static DotPanel widen_values(const std::byte* packed, int64_t begin, int64_t groups, std::byte* out) {
+    if constexpr (F::kWideValues >= 0) return {packed + F::kWideValues, F::kBytes, packed};
+    std::byte* values = wide_values(out);
+    for (int64_t g = begin; g < groups; ++g) {
 #pragma GCC unroll 8
-        for (int i = 0; i < 2 * kPairs; ++i) {
-          int8x16_t w[2];
-          F::values(packed, i % kPairs, i / kPairs, w);
-          store_s8(values + (i / kPairs * 2 * kPairs + i % kPairs) * 16, w[0]);
-          store_s8(values + ((i / kPairs * 2 + 1) * kPairs + i % kPairs) * 16, w[1]);
-        }
-        values += kValueBytes;
+      for (int i = 0; i < 2 * kPairs; ++i) {
+        int8x16_t w[2];
+        F::values(packed + g * F::kBytes, i % kPairs, i / kPairs, w);
+        std::byte* to = values + g * kValueBytes + (i / kPairs * 2 * kPairs + i % kPairs) * 16;
+        store_s8(to, w[0]);
+        store_s8(to + kPairs * 16, w[1]);
       }
     }
-    return panel;
+    return {values, kValueBytes, packed};
   }
+  static std::byte* wide_values(std::byte* wide) { return wide + kDotSegment * Wide::kFactorBytes; }
 
   static void write(const LinearPart& part, const float* totals, int64_t row, int64_t rows, int64_t output,
                     float after_low, float after_high) {
@@ -201,46 +209,90 @@ struct Dot32Linear {
     write(part, totals, part.first_row, part.rows, output, kAfterLow, F::kAfter);
   }
 
+  // What is widened while tiles are multiplied: `groups` of the next segment, `from` there `to` a wide panel.
+  struct Next {
+    const std::byte* from;
+    std::byte* to;
+    int64_t groups, ahead;
+  };
+
+  // Tile t of rows by a segment of a panel; beside it `steps` of every group of the next one.
+  template <class W, class R, int steps>
+  static void multiply_beside(const std::byte* tile, DotPanel panel, int64_t groups, float* sums, int64_t t,
+                              const Next& next) {
+    using B = WidenBeside<F, steps>;
+    if (next.groups > 0) {
+      const B beside{next.from + B::kFrom + t * steps * B::kFromStep, wide_values(next.to) + t * steps * B::kToStep};
+      t == 0 ? multiply_dot32<W, R, kTileRows, true, B>(tile, panel, next.groups, sums, next.ahead, beside)
+             : multiply_dot32<W, R, kTileRows, false, B>(tile, panel, next.groups, sums, 0, beside);
+      tile += next.groups * R::kBytes, groups -= next.groups;
+      panel.values += next.groups * panel.value_bytes, panel.factors += next.groups * W::kFactorBytes;
+    }
+    if (groups > 0) multiply_dot32<W, R, kTileRows>(tile, panel, groups, sums);
+  }
+  template <class R>
+  static void multiply_tile(const std::byte* tile, const DotPanel& panel, int64_t groups, float* sums, int64_t t,
+                            int64_t tiles, const Next& next) {
+    if constexpr (kBeside) {
+      if (factors_stay(tiles))
+        return multiply_beside<WideValues<F>, R, 4>(tile, panel, groups, sums, t, t < 2 ? next : Next{});
+      if (t < 4) return multiply_beside<Wide, R, 2>(tile, panel, groups, sums, t, next);
+    }
+    multiply_dot32<Wide, R, kTileRows>(tile, panel, groups, sums);
+  }
+  // Few tiles have factors converted as they meet them, which takes less than to write them down.
+  static bool factors_stay(int64_t tiles) { return kBeside && tiles < 4; }
+
   // Many rows: a segment of a panel is widened once and meets every tile of rows.
   template <class R>
-  static void many_rows(const LinearPart& part, const DotPlaces& places, int64_t output) {
+  static void many_rows(const LinearPart& part, const DotPlaces& places) {
     const int64_t first = part.first_row / kTileRows, tiles = up_to(part.rows, kTileRows) / kTileRows;
-    float* sums = reinterpret_cast<float*>(part.scratch + kWideBytes);  // [tiles, kTileFloats]
-    std::fill_n(sums, tiles * kTileFloats, 0.0f);
-    for (int64_t g = 0; g < places.groups; g = places.end(g)) {
-      const int64_t groups = places.end(g) - g;
-      const DotPanel panel = widen(packed_panel(part, output, g).values, groups, part.scratch);
-      const std::byte* tile = part.prepared + places.at(first, g);
-      // With each tile a part of what is met next.
-      const std::byte* next = packed_panel(part, output, g).values + groups * F::kBytes;
-      const int64_t far = ahead(part, next, groups * F::kBytes), share = up_to(far / tiles, 64);
-      for (int64_t t = 0; t < tiles; ++t, tile += groups * R::kBytes) {
-        float* totals = sums + t * kTileFloats;
-        for (int64_t at = t * share; at < std::min(far, (t + 1) * share); at += 64) __builtin_prefetch(next + at, 0, 2);
-        multiply_dot32<Wide, R, kTileRows>(tile, panel, groups, totals);
-        // At once: what is written one tile at a time arrives while the next are multiplied.
-        if (g + groups == places.groups) {
-          const int64_t row = t * kTileRows;
-          write(part, totals, part.first_row + row, std::min(kTileRows, part.rows - row), output, F::kAfter, F::kAfter);
+    std::byte *wide = part.scratch, *other = wide + kWideBytes;
+    float* sums = reinterpret_cast<float*>(other + kWideBytes);  // [tiles, kTileFloats]
+    int64_t there = 0;                                           // groups widened while others were multiplied
+    for (int64_t output = part.begin; output < part.end; output += kPanel) {
+      std::fill_n(sums, tiles * kTileFloats, 0.0f);
+      for (int64_t g = 0; g < places.groups; g = places.end(g)) {
+        const int64_t groups = places.end(g) - g;
+        const bool last = g + groups == places.groups;
+        const std::byte* packed = packed_panel(part, output, g).values;
+        const std::byte* after = packed + groups * F::kBytes;
+        const DotPanel panel =
+            factors_stay(tiles) ? widen_values(packed, there, groups, wide) : widen(packed, there, groups, wide);
+        // Of what is met next whole runs are widened beside.
+        const int64_t coming = !last                        ? places.end(g + groups) - (g + groups)
+                               : output + kPanel < part.end ? places.end(0)
+                                                            : 0;
+        if (kBeside && tiles > 1) there = coming >= groups ? groups : coming / kSharedGroups * kSharedGroups;
+        const Next next{after, other, there, ahead(part, after + there * F::kBytes, kManyAhead)};
+        // Else a part of it is asked for with each tile.
+        const int64_t far = there > 0 ? 0 : ahead(part, after, groups * F::kBytes), share = up_to(far / tiles, 64);
+        const std::byte* tile = part.prepared + places.at(first, g);
+        for (int64_t t = 0; t < tiles; ++t, tile += groups * R::kBytes) {
+          float* totals = sums + t * kTileFloats;
+          for (int64_t at = t * share; at < std::min(far, (t + 1) * share); at += 64)
+            __builtin_prefetch(after + at, 0, 2);
+          multiply_tile<R>(tile, panel, groups, totals, t, tiles, next);
+          // At once: what is written one tile at a time arrives while the next are multiplied.
+          if (last) {
+            const int64_t row = t * kTileRows;
+            write(part, totals, part.first_row + row, std::min(kTileRows, part.rows - row), output, F::kAfter,
+                  F::kAfter);
+          }
         }
+        std::swap(wide, other);
       }
     }
   }
+  static_assert(2 * kWideBytes + LinearKernel::kMostPartRows * kPanel * 4 <= kWorkerBytes);
 
   static void product(const LinearPart& part) {
     const int64_t prepared = part.prepared_rows;
     const DotPlaces places(prepared, part.weight->cols, Rows::tile_bytes(prepared));
-    for (int64_t output = part.begin; output < part.end; output += kPanel) {
-      if (prepared == 1) {
-        lone_row(part, output);
-      } else if (prepared > Rows::kFewRows) {
-        many_rows<typename Rows::Many>(part, places, output);
-      } else if (part.rows <= kPackedRows) {
-        few_rows(part, places, output);
-      } else {
-        many_rows<typename Rows::Few>(part, places, output);
-      }
-    }
+    if (prepared > Rows::kFewRows) return many_rows<typename Rows::Many>(part, places);
+    if (prepared > 1 && part.rows > kPackedRows) return many_rows<typename Rows::Few>(part, places);
+    for (int64_t output = part.begin; output < part.end; output += kPanel)
+      prepared == 1 ? lone_row(part, output) : few_rows(part, places, output);
   }
 
   static LinearKernel kernel() {

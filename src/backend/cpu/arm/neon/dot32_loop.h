@@ -3,12 +3,13 @@
 // start from the bits of a float32 whose last place is worth 1: as float32 they are that number plus the sum, and
 // subtracting it is exact. An FMUL or FMLA before an SDOT takes a place of it, for their results come later; so these
 // stand together at the end of a group. Four rows by eight outputs have 64 SDOT and 24 float instructions a group of 32
-// inputs (16 where groups share a factor), at best 44 cycles (40), and take 46.4 (42.6) from the first cache.
+// inputs (16 where groups share a factor), at best 44 cycles (40), and take 47.7 (44.8) from the first cache.
 #pragma once
 
 #include <utility>
 
 #include "backend/cpu/arm/neon/dot.h"
+#include "backend/cpu/arm/neon/dot32_beside.h"
 #include "backend/cpu/arm/neon/ordered.h"
 #include "backend/cpu/arm/packed32.h"
 #include "backend/cpu/arm/planes.h"
@@ -61,6 +62,19 @@ struct WideWeights {
   }
 };
 
+// The same, with factors as packed groups have them.
+template <class Format>
+struct WideValues : WideWeights<Format> {
+  using F = Format;
+  static constexpr bool kEarly = true;
+  static constexpr int64_t kFactorBytes = F::kBytes;
+
+  [[gnu::always_inline]] static void factors(const std::byte* group, float32x4_t (&out)[2]) { F::factors(group, out); }
+  [[gnu::always_inline]] static void minimums(const std::byte* group, float32x4_t (&out)[2]) {
+    F::minimums(group, out);
+  }
+};
+
 // Packed weights.
 template <class Format>
 struct PackedWeights {
@@ -94,10 +108,10 @@ struct PackedWeights {
 };
 
 // The integer sums of a group, as float32.
-template <class W, class R, int rows>
+template <class W, class R, int rows, class B>
 [[gnu::always_inline]] inline void dot_group(const std::byte* row, const std::byte* values, float32x4_t start,
-                                             float32x4_t (&out)[rows][2]) {
-  constexpr int kTail = 2;  // last steps, row by row: so rows are done one after the other
+                                             float32x4_t (&out)[rows][2], B& beside) {
+  constexpr int kTail = W::kLess ? 3 : 2;  // last steps, row by row: so rows are done one after the other
   const std::byte* begin = reinterpret_cast<const std::byte*>(kSumStarts);
   int8x16_t inputs[rows], w[kQuadSteps][2];
   int32x4_t sums[rows][2];
@@ -106,6 +120,8 @@ template <class W, class R, int rows>
   each<kQuadSteps - kTail>([&](auto s) {
     W::load(values, s + 1, w[s + 1]);
     each<rows>([&](auto r) {
+      if constexpr (s + B::kSteps >= kQuadSteps - kTail && r % 2 == 0)
+        beside.step(std::integral_constant<int, r / 2>());
       if constexpr (s == 4) inputs[r] = ordered_load<int8x16_t>(row + kGroup * r + 16);
       if constexpr (s == 0) {
         sums[r][0] = ordered_load<int32x4_t>(W::kLess ? row + R::kStart + 16 * r : begin);
@@ -118,13 +134,15 @@ template <class W, class R, int rows>
       }
     });
   });
-  W::load(values, kQuadSteps - 1, w[kQuadSteps - 1]);
+  each<kTail - 1>([&](auto i) { W::load(values, kQuadSteps - kTail + 1 + i, w[kQuadSteps - kTail + 1 + i]); });
   each<rows>([&](auto r) {
     each<2 * kTail>([&](auto i) {
       constexpr int s = kQuadSteps - kTail + i / 2, q = i % 2;
       sums[r][q] = ordered_dot<s % 4>(sums[r][q], w[s][q], inputs[r]);
     });
     if constexpr (W::kLess) sums[r][0] = ordered_less(sums[r][0], sums[r][1]);
+  });
+  each<rows>([&](auto r) {
     out[r][1] = ordered_less(vreinterpretq_f32_s32(sums[r][1]), start);
     out[r][0] = ordered_less(vreinterpretq_f32_s32(sums[r][0]), start);
   });
@@ -144,25 +162,26 @@ template <int64_t bytes, int rows>
 }
 
 // totals [rows][2 quads][4] += rows x weights, over `groups`, which start with a run where runs share a factor. Where
-// it `asks`, meanwhile the memory brings what lies `ahead` bytes on. A function by itself with all it calls, or sums
-// end up in memory.
-template <class W, class R, int rows, bool asks = false>
+// it `asks`, meanwhile the memory brings what lies `ahead` bytes on; `beside`, other weights are widened with every
+// group. A function by itself with all it calls, or sums end up in memory.
+template <class W, class R, int rows, bool asks = false, class B = NothingBeside>
 [[gnu::noinline, gnu::flatten]] void multiply_dot32(const std::byte* row, const DotPanel& panel, int64_t groups,
-                                                    float* totals, int64_t ahead = 0) {
+                                                    float* totals, int64_t ahead = 0, B beside = {}) {
   using F = typename W::F;
   const std::byte *values = panel.values, *factors = panel.factors;
   const float32x4_t start = vdupq_n_f32(kFloatStart);
   float32x4_t sum[rows][2];
   auto next = [&] {
-    if constexpr (asks) look_ahead<W::kFactorBytes, R::kRows>(factors + ahead);
+    if constexpr (asks) look_ahead<F::kBytes, R::kRows>(beside.next(factors) + ahead);
     row += R::kBytes, values += panel.value_bytes, factors += W::kFactorBytes;
+    beside.end_group();
   };
   if constexpr (!F::kShared) {
     each<2 * rows>([&](auto i) { sum[i / 2][i % 2] = vld1q_f32(totals + 4 * i); });
     for (; groups > 0; --groups, next()) {
       float32x4_t of_outputs[2], dots[rows][2], both[rows][2];
       if constexpr (W::kEarly) W::factors(factors, of_outputs);
-      dot_group<W, R, rows>(row, values, start, dots);
+      dot_group<W, R, rows>(row, values, start, dots, beside);
       if constexpr (!W::kEarly) W::factors(factors, of_outputs);
       const float32x4_t of_rows = ordered_load<float32x4_t>(row + R::kFactors);
       each<2 * rows>([&](auto i) { both[i / 2][i % 2] = ordered_multiply<i / 2>(of_outputs[i % 2], of_rows); });
@@ -185,7 +204,7 @@ template <class W, class R, int rows, bool asks = false>
       for (int64_t left = run; left > 0; --left, next()) {
         float32x4_t of_outputs[2], dots[rows][2];
         if constexpr (W::kEarly) W::factors(factors, of_outputs);
-        dot_group<W, R, rows>(row, values, start, dots);
+        dot_group<W, R, rows>(row, values, start, dots, beside);
         if constexpr (!W::kEarly) W::factors(factors, of_outputs);
         each<2 * rows>(
             [&](auto i) { sum[i / 2][i % 2] = ordered_add(sum[i / 2][i % 2], dots[i / 2][i % 2], of_outputs[i % 2]); });

@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "backend/cpu/arm/neon/f16_pack.h"
 #include "backend/cpu/arm/neon/f32_tile.h"
 #include "backend/cpu/kernels.h"
 
@@ -18,40 +19,9 @@ namespace millrace::cpu {
 namespace {
 
 // float16 weights: a half of each eight outputs comes as it is, the other times 2^-112 (their exponents are put where
-// float32 has its own; what is not finite becomes a large number there). Rows times 2^56 keep both sums in range, and
-// then sums need 2^-56 and 2^56.
+// float32 has its own). Rows times 2^56 keep both sums in range, and then sums need 2^-56 and 2^56.
 constexpr float kF16RowUnit = 0x1p56f;
 constexpr float kF16Units[8] = {0x1p56f, 0x1p56f, 0x1p56f, 0x1p56f, 0x1p-56f, 0x1p-56f, 0x1p-56f, 0x1p-56f};
-
-// Eight float16 numbers as bfloat16, and what of them that loses: nothing if they are bfloat16 numbers too, and finite.
-inline uint16x8_t f16_to_bf16(uint16x8_t x, uint16x8_t* lost) {
-  float16x8_t halves = vreinterpretq_f16_u16(x);
-  uint32x4_t low = vreinterpretq_u32_f32(vcvt_f32_f16(vget_low_f16(halves)));
-  uint32x4_t high = vreinterpretq_u32_f32(vcvt_high_f32_f16(halves));
-  uint16x8_t below = vuzp1q_u16(vreinterpretq_u16_u32(low), vreinterpretq_u16_u32(high));
-  *lost = vorrq_u16(below, vcgeq_u16(vshlq_n_u16(x, 1), vdupq_n_u16(0xf800)));
-  return vuzp2q_u16(vreinterpretq_u16_u32(low), vreinterpretq_u16_u32(high));
-}
-inline bool all_bf16(const std::byte* numbers, int64_t count) {
-  for (int64_t i = 0; i < count; i += 8) {
-    uint16_t eight[8] = {};
-    const int64_t here = std::min<int64_t>(8, count - i);
-    std::memcpy(eight, numbers + i * 2, here == 8 ? sizeof eight : static_cast<size_t>(here) * 2);
-    uint16x8_t lost;
-    f16_to_bf16(vld1q_u16(eight), &lost);
-    if (vmaxvq_u16(lost) != 0) return false;
-  }
-  return true;
-}
-
-// Eight inputs of eight outputs, [8][8], become [inputs][outputs].
-inline void turn_eight(uint16x8_t (&x)[8]) {
-  for (int round = 0; round < 3; ++round) {
-    uint16x8_t y[8];
-    for (int i = 0; i < 4; ++i) y[2 * i] = vzip1q_u16(x[i], x[i + 4]), y[2 * i + 1] = vzip2q_u16(x[i], x[i + 4]);
-    std::copy_n(y, 8, x);
-  }
-}
 
 // The power of two that brings a row's largest value to [2^14, 2^15), and the one that undoes it.
 inline float f16_row_factor(const float* row, int64_t cols, float* undo) {
@@ -75,6 +45,8 @@ struct WideLinear {
   static constexpr int64_t kWideInputs = 256;   // widened at a time: they and a tile's stay in the first cache
   static constexpr int64_t kAheadBytes = 1024;  // how far ahead of one to four rows memory is asked for
   static constexpr int64_t kHead = 16;          // floats before a tile: what undoes its rows' factors
+  // Whether weights are widened by plain registers while vectors multiply.
+  static constexpr bool kBeside = stored == Stored::f16 || stored == Stored::bf16;
 
   static int64_t padded(int64_t inputs) { return (inputs + kStep - 1) / kStep * kStep; }
   // A block of float16 begins with a line that says how its weights are kept.
@@ -103,24 +75,25 @@ struct WideLinear {
         for (int64_t n = 0; n < kBlock; ++n, to += kBytes) {
           uint32_t value = 0;
           if (block + n < rows && k < cols) std::memcpy(&value, in + ((block + n) * cols + k) * kBytes, kBytes);
-          if (narrow) value = as_bf16(static_cast<uint16_t>(value));
+          if constexpr (kForm > 0) value = kept(vdupq_n_u16(static_cast<uint16_t>(value)), narrow)[0];
           std::memcpy(to, &value, kBytes);
         }
         ++k;
       }
     }
   }
-  static uint16_t as_bf16(uint16_t number) {
+  // float16 numbers as a block keeps them.
+  static uint16x8_t kept(uint16x8_t x, bool narrow) {
     uint16x8_t lost;
-    return vgetq_lane_u16(f16_to_bf16(vdupq_n_u16(number), &lost), 0);
+    return narrow ? f16_to_bf16(x, &lost) : finite_f16(x);
   }
   // Eight inputs of a whole block of 16-bit weights.
   static void pack_eight(const std::byte* in, int64_t cols, bool narrow, std::byte* to) {
     for (int64_t half = 0; half < kBlock; half += 8) {
-      uint16x8_t x[8], lost;
+      uint16x8_t x[8];
       for (int64_t n = 0; n < 8; ++n) {
         x[n] = vreinterpretq_u16_u8(vld1q_u8(reinterpret_cast<const uint8_t*>(in) + (half + n) * cols * 2));
-        if (narrow) x[n] = f16_to_bf16(x[n], &lost);
+        if constexpr (kForm > 0) x[n] = kept(x[n], narrow);
       }
       turn_eight(x);
       for (int64_t k = 0; k < 8; ++k) vst1q_u16(reinterpret_cast<uint16_t*>(to) + k * kBlock + half, x[k]);
@@ -148,9 +121,9 @@ struct WideLinear {
   static int64_t prepared_bytes(int64_t rows, int64_t cols) {
     return (rows + kTileRows - 1) / kTileRows * tile_floats(cols) * 4;
   }
-  // A tile with fewer rows lies as up to four of them and the rest. Seven alone are quicker as eight, the last one
-  // twice, where weights would be widened for four and for three.
-  static constexpr int64_t kWholeAlone = stored == Stored::f32 ? kTileRows : kTileRows - 1;
+  // A tile with fewer rows lies as up to four of them and the rest. Six alone are quicker as eight, the last one three
+  // times, where weights would be widened for four and for two.
+  static constexpr int64_t kWholeAlone = kBeside ? 6 : stored == Stored::f32 ? kTileRows : kTileRows - 1;
   static bool is_split(int64_t rows, int64_t begin) { return rows - begin < (begin == 0 ? kWholeAlone : kTileRows); }
 
   static float32x4_t prepared(const float* row, int64_t k, int64_t cols, float factor) {
@@ -199,16 +172,18 @@ struct WideLinear {
 
   // ---- products
 
-  // Writes sums [rows][16] of a block to where outputs exist.
+  // Writes sums [rows][16] of a block to where outputs exist; `beside`: of weights that were widened beside products.
+  template <bool beside>
   static void write(const LinearPart& part, int64_t row, int64_t rows, int64_t output, const std::byte* block,
                     const float* undo, float* sums) {
     const int64_t outputs = std::min<int64_t>(kBlock, part.end - output);
     const float* bias = part.weight->bias;
     for (int64_t r = 0; r < rows; ++r, sums += kBlock) {
       if constexpr (stored == Stored::f16) {
-        const int64_t as_is = is_narrow(block) ? 4 : 0;  // no part of it is times 2^-112
-        for (int64_t n = 0; n < kBlock; ++n) sums[n] = sums[n] * kF16Units[n % 8 | as_is] * undo[r];
+        const int64_t as_is = is_narrow(block) ? 4 : 0, part_as_is = beside ? 0 : 7;
+        for (int64_t n = 0; n < kBlock; ++n) sums[n] = sums[n] * kF16Units[(n & part_as_is) | as_is] * undo[r];
       }
+      for (int64_t n = 1; beside && n < kBlock; n += 4) std::swap(sums[n], sums[n + 1]);
       float* out = part.out.row(row + r) + output;
       if (bias == nullptr) {
         std::copy_n(sums, outputs, out);
@@ -250,91 +225,141 @@ struct WideLinear {
       for (int64_t row = part.first_row; row < end; row += kTileRows, tile += tile_floats(inputs)) {
         const int64_t rows = std::min(kTileRows, end - row);
         float sums[kTileRows * kBlock] = {};
-        with_weights(block, [&](auto form, const std::byte* w) {
-          if (is_split(part.prepared_rows, row))
-            return multiply_split<form()>(tile + kHead, inputs, rows, 0, w, inputs, sums);
+        if (kBeside || is_split(part.prepared_rows, row)) {
+          with_weights(block, [&](auto form, const std::byte* w) {
+            multiply_split<form()>(tile + kHead, inputs, rows, 0, w, inputs, sums);
+          });
+        } else if constexpr (!kBeside) {
           for (int64_t n = 0; n < kBlock; n += kBlock / 2)
-            multiply_eight<form()>(tile + kHead, w + n * kBytes, kBlock * kBytes, inputs, sums + n, kBlock);
-        });
-        write(part, row, rows, output, block, tile, sums);
+            multiply_eight<stored>(tile + kHead, block + n * kBytes, kBlock * kBytes, inputs, sums + n, kBlock);
+        }
+        write<false>(part, row, rows, output, block, tile, sums);
       }
     }
   }
 
-  // Inputs of a block as float32 [count][16].
+  // `count` weights as float32; where they are widened beside products, in the order of multiply_eight_beside().
   template <Stored as>
-  static const float* widened(const std::byte* from, int64_t count, float* wide) {
-    if constexpr (as == Stored::f32) return reinterpret_cast<const float*>(from);
-    for (int64_t i = 0; i < count * kBlock; i += 8) {
+  static void widen(const std::byte* from, int64_t count, float* wide) {
+    for (int64_t i = 0; i < count; i += 8) {
       uint16x8_t x = vld1q_u16(reinterpret_cast<const uint16_t*>(from) + i);
-      float32x4_t low, high;
-      if constexpr (as == Stored::bf16) {
-        low = vreinterpretq_f32_u16(vzip1q_u16(vdupq_n_u16(0), x));
-        high = vreinterpretq_f32_u16(vzip2q_u16(vdupq_n_u16(0), x));
-      } else {
-        low = vcvt_f32_f16(vget_low_f16(vreinterpretq_f16_u16(x)));
-        high = vcvt_high_f32_f16(vreinterpretq_f16_u16(x));
+      float32x4_t low = vcvt_f32_f16(vget_low_f16(vreinterpretq_f16_u16(x)));
+      float32x4_t high = vcvt_high_f32_f16(vreinterpretq_f16_u16(x));
+      if constexpr (kBeside) {
+        uint32x4_t words = vreinterpretq_u32_u16(x);
+        uint32x4_t even = vshlq_n_u32(words, 16), odd = vandq_u32(words, vdupq_n_u32(0xffff0000u));
         if constexpr (as == Stored::f16) {
-          int32x4_t bits = vshll_n_s16(vget_low_s16(vreinterpretq_s16_u16(x)), 13);
-          low = vreinterpretq_f32_s32(vandq_s32(bits, vdupq_n_s32(static_cast<int32_t>(0x8fffffffu))));
+          const uint32x4_t sign = vdupq_n_u32(0x80000000u);
+          even = vbslq_u32(sign, even, vshrq_n_u32(vshlq_n_u32(even, 1), 4));
+          odd = vbslq_u32(sign, odd, vshrq_n_u32(vshlq_n_u32(odd, 1), 4));
         }
+        uint64x2_t evens = vreinterpretq_u64_u32(even), odds = vreinterpretq_u64_u32(odd);
+        low = vreinterpretq_f32_u64(vtrn1q_u64(evens, odds)), high = vreinterpretq_f32_u64(vtrn2q_u64(evens, odds));
       }
       vst1q_f32(wide + i, low);
       vst1q_f32(wide + i + 4, high);
     }
-    return wide;
+  }
+
+  // The piece of weights that is multiplied next, widened while another is multiplied.
+  struct Next {
+    Beside at = {};
+    int64_t units = 0;  // that are left to widen
+    bool narrow = false;
+
+    // Eight rows by a half of a widened piece; `each` units for every four inputs, if so many are left.
+    template <int each>
+    void multiply(const float* x, const std::byte* half, int64_t inputs, float* sums) {
+      const int64_t here = inputs / kStep * each;
+      if (units < here) return multiply_eight<Stored::f32>(x, half, kBlock * 4, inputs, sums, kBlock);
+      units -= here;
+      narrow ? multiply_eight_beside<Stored::bf16, each>(x, half, kBlock * 4, inputs, sums, kBlock, at)
+             : multiply_eight_beside<stored, each>(x, half, kBlock * 4, inputs, sums, kBlock, at);
+    }
+    void finish() {
+      narrow ? widen<Stored::bf16>(at.from, units * 8, at.to) : widen<stored>(at.from, units * 8, at.to);
+      units = 0;
+    }
+  };
+
+  // Eight rows by a widened piece. Of `tiles` such: they have room for all units, the first of them for more than a
+  // share.
+  static void multiply_tile(Next& next, int64_t tiles, const float* x, const float* w, int64_t inputs, float* sums) {
+    for (int64_t n = 0; n < kBlock; n += kBlock / 2) {
+      const std::byte* half = reinterpret_cast<const std::byte*>(w + n);
+      if constexpr (!kBeside) {
+        multiply_eight<Stored::f32>(x, half, kBlock * 4, inputs, sums + n, kBlock);
+      } else if (tiles == 1) {
+        next.template multiply<4>(x, half, inputs, sums + n);
+      } else if (tiles < 4) {
+        next.template multiply<2>(x, half, inputs, sums + n);
+      } else {
+        next.template multiply<1>(x, half, inputs, sums + n);
+      }
+    }
   }
 
   static void many(const LinearPart& part, const float* tiles) {
-    const int64_t inputs = padded(part.weight->cols), floats = tile_floats(part.weight->cols);
+    const int64_t inputs = padded(part.weight->cols), floats = tile_floats(inputs);
     const int64_t count = (part.rows + kTileRows - 1) / kTileRows;
-    float* wide = reinterpret_cast<float*>(part.scratch);  // [kWideInputs][16]
-    float* sums = wide + kWideInputs * kBlock;             // [tiles][8][16]
+    const int64_t whole = is_split(part.prepared_rows, part.first_row + (count - 1) * kTileRows) ? count - 1 : count;
+    const int64_t pieces = (inputs + kWideInputs - 1) / kWideInputs, most = padded((inputs + pieces - 1) / pieces);
+    float* wide = reinterpret_cast<float*>(part.scratch);  // [2][kWideInputs][16], in turn
+    float* other = wide + kWideInputs * kBlock;
+    float* sums = other + kWideInputs * kBlock;  // [tiles][8][16]
+    const std::byte* const end = block_at(part, part.end + kBlock - 1);
     const std::byte* block = block_at(part, part.begin);
-    const std::byte* end = block_at(part, part.end + kBlock - 1);
+    Next next;
+    auto take = [&](const std::byte* from, int64_t k) {
+      next = {{from + kForm + k * kBlock * kBytes, other}, std::min(most, inputs - k) * kBlock / 8, is_narrow(from)};
+    };
+    if constexpr (kBeside) take(block, 0);
     for (int64_t output = part.begin; output < part.end; output += kBlock, block += block_bytes(inputs)) {
       std::fill_n(sums, count * kTileRows * kBlock, 0.0f);
-      for (int64_t k = 0; k < inputs; k += kWideInputs) {
-        const int64_t piece = std::min(kWideInputs, inputs - k), bytes = piece * kBlock * kBytes;
-        const float* w = nullptr;
-        with_weights(block, [&](auto form, const std::byte* weights) {
-          w = widened<form()>(weights + k * kBlock * kBytes, piece, wide);
-        });
-        const std::byte* next = block + kForm + (k + piece) * kBlock * kBytes;
+      for (int64_t k = 0; k < inputs; k += most) {
+        const int64_t piece = std::min(most, inputs - k), bytes = piece * kBlock * kBytes;
+        if constexpr (stored == Stored::f16_as_is) take(block, k);
+        if constexpr (stored != Stored::f32) next.finish(), std::swap(wide, other);
+        const float* w = stored == Stored::f32 ? reinterpret_cast<const float*>(block + k * kBlock * kBytes) : wide;
+        if constexpr (kBeside) {
+          if (k + piece < inputs) {
+            take(block, k + piece);
+          } else if (output + kBlock < part.end) {
+            take(block + block_bytes(inputs), 0);
+          }
+        }
+        const std::byte* after = block + kForm + (k + piece) * kBlock * kBytes;
         for (int64_t t = 0; t < count; ++t) {
           // What comes next is asked for, a share with every tile.
-          const std::byte* until = std::min(end, next + bytes * (t + 1) / count);
-          for (const std::byte* at = next + bytes * t / count / 64 * 64; at < until; at += 64)
+          const std::byte* until = std::min(end, after + bytes * (t + 1) / count);
+          for (const std::byte* at = after + bytes * t / count / 64 * 64; !kBeside && at < until; at += 64)
             __builtin_prefetch(at, 0, 2);
-          const int64_t row = part.first_row + t * kTileRows;
           const float* x = tiles + t * floats + kHead;
           float* sum = sums + t * kTileRows * kBlock;
-          if (is_split(part.prepared_rows, row)) {
-            multiply_split<Stored::f32>(x, inputs, part.prepared_rows - row, k, reinterpret_cast<const std::byte*>(w),
-                                        piece, sum);
+          if (t < whole) {
+            multiply_tile(next, whole, x + k * kTileRows, w, piece, sum);
           } else {
-            for (int64_t n = 0; n < kBlock; n += kBlock / 2) {
-              multiply_eight<Stored::f32>(x + k * kTileRows, reinterpret_cast<const std::byte*>(w + n), kBlock * 4,
-                                          piece, sum + n, kBlock);
-            }
+            multiply_split<Stored::f32>(x, inputs, part.rows - t * kTileRows, k, reinterpret_cast<const std::byte*>(w),
+                                        piece, sum);
           }
         }
       }
       for (int64_t t = 0; t < count; ++t) {
         const int64_t row = part.first_row + t * kTileRows;
-        write(part, row, std::min(kTileRows, part.first_row + part.rows - row), output, block, tiles + t * floats,
-              sums + t * kTileRows * kBlock);
+        write<kBeside>(part, row, std::min(kTileRows, part.first_row + part.rows - row), output, block,
+                       tiles + t * floats, sums + t * kTileRows * kBlock);
       }
     }
   }
-  static_assert((kWideInputs * kBlock + (LinearKernel::kMostPartRows + kTileRows) * kBlock) * 4 <= kWorkerBytes);
+  static_assert((2 * kWideInputs * kBlock + (LinearKernel::kMostPartRows + kTileRows) * kBlock) * 4 <= kWorkerBytes);
 
   static void product(const LinearPart& part) {
     const float* tiles =
         reinterpret_cast<const float*>(part.prepared) + part.first_row / kTileRows * tile_floats(part.weight->cols);
-    // Up to so many rows taking weights apart again costs no more than writing them down.
-    const bool quick = stored == Stored::f32 || stored == Stored::bf16 || is_narrow(block_at(part, part.begin));
-    part.rows <= (quick ? 16 : 12) ? direct(part, tiles) : many(part, tiles);
+    // Up to so many rows taking weights apart again costs no more than writing them down. Beside products that costs
+    // next to nothing.
+    const int64_t few = kBeside ? kWholeAlone - 1 : stored == Stored::f32 ? 16 : 12;
+    part.rows <= few ? direct(part, tiles) : many(part, tiles);
   }
 
   static LinearKernel kernel() {
