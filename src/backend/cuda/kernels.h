@@ -141,7 +141,7 @@ struct AttendPlan {
   float* partials = nullptr;            // attend_partial_floats() of room
   unsigned* finished = nullptr;         // [sequences][kv heads], zero before and after
   // What each team begins with (attend_stretch.cuh), kStretchBytes of room. The first attention of a step finds it out;
-  // those after it, of as many kv heads as wide, have it there.
+  // those after it that are alike have it there.
   std::byte* stretches = nullptr;
   bool stretches_there = false;
   // Set: the rows' queries and keys are not turned yet and their keys and values not in the cache; attention sees to

@@ -156,8 +156,15 @@ class CudaOps final : public Ops {
   };
   std::vector<Table> tables_;
   AttendPlan plan_;
-  int64_t split_chunks_ = 0;                   // of the sequences that are split
-  std::pair<int32_t, int32_t> stretches_for_;  // kv heads and how wide they are, of this step's plan of teams
+  int64_t split_chunks_ = 0;  // of the sequences that are split
+  // What this step's plan of teams was made for; how many there are may differ with any of it.
+  struct StretchesFor {
+    int32_t kv_heads = 0, dim = 0;
+    DType type = DType::f32;
+    bool softcap = false, slopes = false, scale = false;
+    bool operator==(const StretchesFor&) const = default;
+  };
+  StretchesFor stretches_for_;
   int32_t* plan_device_ = nullptr;
   int32_t* best_device_ = nullptr;
   bool recording_ = false, best_queued_ = false, sees_itself_last_ = false;

@@ -128,9 +128,10 @@ void CudaOps::attend(const Attention& attention, Tensor q, const KvView& kv, Ten
   }
   const View from = view(q), to = result(out, parts_.half);
   if (!attend_fits(attention, kv)) return attend_any(parts_.stream, step, attention, from, kv, to);
-  const std::pair<int32_t, int32_t> heads = {kv.kv_heads, kv.k_dim};
-  plan.stretches_there = stretches_for_ == heads;
-  if (plan.shorts) stretches_for_ = heads;
+  const StretchesFor wanted = {
+      kv.kv_heads, kv.k_dim, kv.type, attention.softcap > 0, attention.slopes != nullptr, attention.scale > 0};
+  plan.stretches_there = stretches_for_ == wanted;
+  if (plan.shorts) stretches_for_ = wanted;
   note(parts_.family->attend(parts_.stream, step, attention, from, kv, to, plan));
 }
 
