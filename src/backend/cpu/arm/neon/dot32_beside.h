@@ -11,6 +11,8 @@ namespace {
 // Nothing to be done beside products.
 struct NothingBeside {
   static constexpr int kSteps = 0;
+  template <int half>
+  void step(std::integral_constant<int, half>) {}
   const std::byte* next(const std::byte* weights) const { return weights; }
   void end_group() {}
 };
