@@ -85,14 +85,15 @@ TEST(Linear, RowsDoNotDependOnTheirCompany) {
   }
 }
 
-// Kernels have ways of their own for one row, for a few and for many, each with loops over groups that end unevenly.
+// Kernels have ways of their own for one row, for a few and for many, each with loops over groups, or pieces of single
+// numbers, that end unevenly.
 TEST(Linear, FewRowsOfAnyLengthEqualMany) {
   Random random(21);
   const int64_t rows = 26, outputs = 19;
   for (DType type : readable_formats()) {
     const int64_t group = format(type).group;
-    if (group == 1) continue;
-    for (int64_t groups : {int64_t{7}, int64_t{9}, 16384 / group / 7}) {
+    const int64_t few = group > 1 ? 7 : 257;
+    for (int64_t groups : {few, few + 2, group > 1 ? 16384 / group / 7 : 1111}) {
       const int64_t inputs = groups * group;
       auto bytes = random_matrix(type, outputs, inputs, random);
       Rows in(rows, inputs, random);
@@ -108,6 +109,31 @@ TEST(Linear, FewRowsOfAnyLengthEqualMany) {
                            name(type, isa, Activations::fast) + " groups " + std::to_string(groups));
         }
       }
+    }
+  }
+}
+
+// What is not finite may be taken as a large number, in every way alike. (Without matrix products each way widens by
+// itself; others have one way.)
+TEST(Linear, Float16ThatIsNotFiniteIsTheSameInAnyCompany) {
+  Random random(23);
+  const int64_t rows = 20, inputs = 300, outputs = 35;
+  auto bytes = random_matrix(DType::f16, outputs, inputs, random);
+  for (int64_t n = 0; n < outputs; ++n) {
+    const uint16_t other = n % 2 == 0 ? 0x7c00 : 0xfc00;
+    std::memcpy(bytes.data() + (n * inputs + n * 7) * 2, &other, 2);
+  }
+  Rows in(rows, inputs, random);
+  for (std::string_view isa : cpu_isas()) {
+    if (isa != "scalar" && isa != "neon") continue;
+    Machine machine = cpu(isa, 1, Activations::fast);
+    Weight weight = machine.upload(DType::f16, outputs, inputs, bytes);
+    Rows together(rows, outputs);
+    machine.ops->linear(weight, in.tensor(), together.tensor());
+    for (int64_t size : {1, 2, 3, 4, 5, 6, 8, 12, 16}) {
+      Rows out(size, outputs);
+      machine.ops->linear(weight, in.slice(3, size), out.tensor());
+      expect_same_bits(out, together, 0, 3, size, name(DType::f16, isa, Activations::fast));
     }
   }
 }

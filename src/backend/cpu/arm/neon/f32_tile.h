@@ -112,9 +112,9 @@ constexpr int64_t stored_bytes(Stored stored) { return stored == Stored::f32 ? 4
                  "v12", "v13", "v14", "v15", "v16", "v17", "v18", "v19", "v20", "v21", "v22", "v23", "v24",  \
                  "v25", "v26", "v27", "v28", "v29", "v30", "v31")
 
-// sums [Rows][16] += (= if `fresh`) x [inputs / 4][Rows][4] x w [inputs][16], which lies in `count` pieces of inputs_each inputs, a
-// multiple of kStep, `from` bytes after where the pointers say. While a piece is read, what the pointer after its own
-// says is asked for; so there is one more pointer than pieces.
+// sums [Rows][16] += (= if `fresh`) x [inputs / 4][Rows][4] x w [inputs][16], which lies in `count` pieces of
+// inputs_each inputs, a multiple of kStep, `from` bytes after where the pointers say. While a piece is read, what the
+// pointer after its own says is asked for; so there is one more pointer than pieces.
 template <Stored stored, int Rows, bool fresh = false>
 inline void multiply_few(const float* x, const std::byte* const* pieces, int64_t from, int64_t count,
                          int64_t inputs_each, float* sums) {
@@ -160,29 +160,33 @@ inline void multiply_few(const float* x, const std::byte* const* pieces, int64_t
 #define MILLRACE_STORE_PAIR(a, b) "stp q" #a ", q" #b ", [%[sums]]\nadd %[sums], %[sums], %[stride]\n"
 #define MILLRACE_ZERO_PAIR(a, b) "movi v" #a ".4s, #0\nmovi v" #b ".4s, #0\n"
 
-#define MILLRACE_EIGHTS(half, fetch)                                                                          \
-  asm volatile(MILLRACE_EACH_ROW(MILLRACE_LOAD_PAIR)                                                        \
-               "1:\n" fetch                                                                                 \
-               "ldp q16, q17, [%[x]], #128\n"                                                               \
-               half(18, 19) half(20, 21) half(22, 23) half(24, 25)                                          \
-               "ldp q26, q27, [%[x], #-96]\n"                                                               \
-               MILLRACE_EIGHT(18, 19, 16, 17)                                                               \
-               "ldp q16, q17, [%[x], #-64]\n"                                                               \
-               MILLRACE_EIGHT(20, 21, 26, 27)                                                               \
-               "ldp q26, q27, [%[x], #-32]\n"                                                               \
-               MILLRACE_EIGHT(22, 23, 16, 17)                                                               \
-               MILLRACE_EIGHT(24, 25, 26, 27)                                                               \
-               "subs %[count], %[count], #4\n"                                                              \
-               "b.ne 1b\n"                                                                                  \
-               MILLRACE_EACH_ROW(MILLRACE_STORE_PAIR)                                                       \
-               : [x] "+&r"(x), [w] "+&r"(w), [count] "+&r"(count), [sums] "+&r"(sums), [at] "+&r"(at)       \
-               : [w_stride] "r"(w_stride), [stride] "r"(stride * 4)                                         \
-               : "cc", "memory", "v0", "v1", "v2", "v3", "v4", "v5", "v6", "v7", "v8", "v9", "v10", "v11",  \
-                 "v12", "v13", "v14", "v15", "v16", "v17", "v18", "v19", "v20", "v21", "v22", "v23", "v24", \
-                 "v25", "v26", "v27", "v28")
+#define MILLRACE_EIGHTS_LOOP(fetch, half, first, second, third, fourth)                                       \
+  MILLRACE_EACH_ROW(MILLRACE_LOAD_PAIR)                                                                       \
+  "1:\n" fetch                                                                                                \
+  "ldp q16, q17, [%[x]], #128\n"                                                                              \
+  half(18, 19) half(20, 21) half(22, 23) half(24, 25)                                                         \
+  "ldp q26, q27, [%[x], #-96]\n"                                                                              \
+  first(18, 19, 16, 17)                                                                                       \
+  "ldp q16, q17, [%[x], #-64]\n"                                                                              \
+  second(20, 21, 26, 27)                                                                                      \
+  "ldp q26, q27, [%[x], #-32]\n"                                                                              \
+  third(22, 23, 16, 17)                                                                                       \
+  fourth(24, 25, 26, 27)                                                                                      \
+  "subs %[count], %[count], #4\n"                                                                             \
+  "b.ne 1b\n"                                                                                                 \
+  MILLRACE_EACH_ROW(MILLRACE_STORE_PAIR)
+#define MILLRACE_EIGHTS_CLOBBERS                                                                              \
+  "cc", "memory", "v0", "v1", "v2", "v3", "v4", "v5", "v6", "v7", "v8", "v9", "v10", "v11", "v12", "v13", "v14",\
+  "v15", "v16", "v17", "v18", "v19", "v20", "v21", "v22", "v23", "v24", "v25", "v26", "v27", "v28"
 
-// sums [8][stride], eight of each, += x [count][8] x w [count], eight of each, w_stride bytes apart; count a multiple of
-// 4.
+#define MILLRACE_EIGHTS(half, fetch)                                                                          \
+  asm volatile(MILLRACE_EIGHTS_LOOP(fetch, half, MILLRACE_EIGHT, MILLRACE_EIGHT, MILLRACE_EIGHT, MILLRACE_EIGHT)\
+               : [x] "+&r"(x), [w] "+&r"(w), [count] "+&r"(count), [sums] "+&r"(sums), [at] "+&r"(at)         \
+               : [w_stride] "r"(w_stride), [stride] "r"(stride * 4)                                           \
+               : MILLRACE_EIGHTS_CLOBBERS)
+
+// sums [8][stride], eight of each, += x [count][8] x w [count], eight of each, w_stride bytes apart; count a multiple
+// of 4.
 template <Stored stored>
 inline void multiply_eight(const float* x, const std::byte* w, int64_t w_stride, int64_t count, float* sums,
                            int64_t stride) {
@@ -219,30 +223,14 @@ inline void multiply_eight(const float* x, const std::byte* w, int64_t w_stride,
 #define MILLRACE_EIGHT_BF16(w0, w1, x0, x1) MILLRACE_EIGHT_BESIDE(MILLRACE_UNIT_BF16_, w0, w1, x0, x1)
 #define MILLRACE_EIGHT_F16(w0, w1, x0, x1) MILLRACE_EIGHT_BESIDE(MILLRACE_UNIT_F16_, w0, w1, x0, x1)
 
+#define MILLRACE_AHEAD_OTHER "prfm pldl1keep, [%[from], #1024]\n"
 #define MILLRACE_EIGHTS_BESIDE(first, second, third, fourth)                                                  \
-  asm volatile(MILLRACE_EACH_ROW(MILLRACE_LOAD_PAIR)                                                        \
-               "1:\n"                                                                                       \
-               "prfm pldl1keep, [%[from], #1024]\n"                                                         \
-               "ldp q16, q17, [%[x]], #128\n"                                                               \
-               MILLRACE_HALF_F32(18, 19) MILLRACE_HALF_F32(20, 21)                                          \
-               MILLRACE_HALF_F32(22, 23) MILLRACE_HALF_F32(24, 25)                                          \
-               "ldp q26, q27, [%[x], #-96]\n"                                                               \
-               first(18, 19, 16, 17)                                                                        \
-               "ldp q16, q17, [%[x], #-64]\n"                                                               \
-               second(20, 21, 26, 27)                                                                       \
-               "ldp q26, q27, [%[x], #-32]\n"                                                               \
-               third(22, 23, 16, 17)                                                                        \
-               fourth(24, 25, 26, 27)                                                                       \
-               "subs %[count], %[count], #4\n"                                                              \
-               "b.ne 1b\n"                                                                                  \
-               MILLRACE_EACH_ROW(MILLRACE_STORE_PAIR)                                                       \
-               : [x] "+&r"(x), [w] "+&r"(w), [count] "+&r"(count), [sums] "+&r"(sums), [at] "+&r"(at),      \
-                 [from] "+&r"(beside.from), [to] "+&r"(beside.to), [a] "=&r"(a), [b] "=&r"(b),              \
-                 [c] "=&r"(c), [d] "=&r"(d)                                                                 \
-               : [w_stride] "r"(w_stride), [stride] "r"(stride * 4), [high] "r"(high), [low] "r"(low)       \
-               : "cc", "memory", "v0", "v1", "v2", "v3", "v4", "v5", "v6", "v7", "v8", "v9", "v10", "v11",  \
-                 "v12", "v13", "v14", "v15", "v16", "v17", "v18", "v19", "v20", "v21", "v22", "v23", "v24", \
-                 "v25", "v26", "v27")
+  asm volatile(MILLRACE_EIGHTS_LOOP(MILLRACE_AHEAD_OTHER, MILLRACE_HALF_F32, first, second, third, fourth)    \
+               : [x] "+&r"(x), [w] "+&r"(w), [count] "+&r"(count), [sums] "+&r"(sums), [at] "+&r"(at),        \
+                 [from] "+&r"(beside.from), [to] "+&r"(beside.to), [a] "=&r"(a), [b] "=&r"(b),                \
+                 [c] "=&r"(c), [d] "=&r"(d)                                                                   \
+               : [w_stride] "r"(w_stride), [stride] "r"(stride * 4), [high] "r"(high), [low] "r"(low)         \
+               : MILLRACE_EIGHTS_CLOBBERS)
 #define MILLRACE_BESIDE_OF(eight)                                                                             \
   if constexpr (Units == 1) MILLRACE_EIGHTS_BESIDE(eight, MILLRACE_EIGHT, MILLRACE_EIGHT, MILLRACE_EIGHT);     \
   if constexpr (Units == 2) MILLRACE_EIGHTS_BESIDE(eight, MILLRACE_EIGHT, eight, MILLRACE_EIGHT);              \
