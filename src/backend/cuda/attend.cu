@@ -44,7 +44,8 @@ cudaError_t attend(cudaStream_t stream, const DeviceStep& step, const Attention&
                    View out, const AttendPlan& plan) {
   KvMaps whole, halves;
   if (!map_kv(whole, kv, kv.k_dim / 64) || !map_kv(halves, kv, 1)) return cudaErrorNotSupported;
-  if (plan.shorts) attend_short(stream, step, attention, q, kv, out, whole, plan);
+  if (plan.shorts && !(plan.long_queries == 0 && attend_cluster(stream, step, attention, q, kv, out, whole, plan)))
+    attend_short(stream, step, attention, q, kv, out, whole, plan);
   if (plan.long_queries > 0) attend_long(stream, step, attention, q, kv, out, halves, plan);
   return cudaSuccess;
 }

@@ -35,6 +35,9 @@ void attend_long(cudaStream_t stream, const DeviceStep& step, const Attention& a
                  const KvView& kv, const View& out, const KvMaps& maps, const AttendPlan& plan);
 void attend_short(cudaStream_t stream, const DeviceStep& step, const Attention& attention, const View& q,
                   const KvView& kv, const View& out, const KvMaps& maps, const AttendPlan& plan);
+// The same for few sequences, all of one row, with few chunks; false if these are not.
+bool attend_cluster(cudaStream_t stream, const DeviceStep& step, const Attention& attention, const View& q,
+                    const KvView& kv, const View& out, const KvMaps& maps, const AttendPlan& plan);
 
 // Scores that are more than products times a factor.
 __host__ __device__ inline bool shapes_scores(const Attention& attention) {

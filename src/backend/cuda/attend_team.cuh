@@ -8,6 +8,7 @@
 namespace millrace::cuda {
 
 inline constexpr int kTeamWarps = 4;
+inline constexpr int kTeamThreads = kTeamWarps * 32;
 
 // What the warps of a team tell each other, in shared memory.
 struct Exchange {
@@ -33,7 +34,7 @@ __device__ uint32_t position_at(int position, int run) {
 
 template <class T, int D>
 struct Team {
-  static constexpr int kThreads = kTeamWarps * 32;
+  static constexpr int kThreads = kTeamThreads;
   static constexpr int kKeys = kQuarter, kKeyTiles = kKeys / 8;  // positions of a warp
   static constexpr int kNumbers = D / kTeamWarps, kTiles = kNumbers / 8;
   static constexpr int kQueryPitch = D * 2 + 16;

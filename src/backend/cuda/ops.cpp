@@ -82,11 +82,11 @@ void CudaOps::begin(const Step& step) {
 
 Tensor CudaOps::repeat(const Step& step) {
   if (!plain(step)) return {};
-  auto found = recorded_.find({step.rows, step.wanted});
+  plan_attention(step);
+  auto found = recorded_.find(kind_of(step));
   if (found == recorded_.end()) return {};
   recording_ = false;
   best_queued_ = true;
-  plan_attention(step);
   const cudaError_t status = cudaGraphLaunch(found->second.graph, parts_.stream);
   if (failure_ == cudaSuccess) failure_ = status;
   return found->second.result;
@@ -109,7 +109,7 @@ void CudaOps::queue_step(Tensor rows, bool best) {
     if (status == cudaSuccess) status = cudaGraphInstantiate(&exec, graph, 0);
     if (graph != nullptr) cudaGraphDestroy(graph);
     if (status == cudaSuccess) {
-      recorded_[{step_->rows, step_->wanted}] = {exec, rows};
+      recorded_[kind_of(*step_)] = {exec, rows};
       status = cudaGraphLaunch(exec, parts_.stream);
     }
     note(status);

@@ -96,6 +96,11 @@ class CudaOps final : public Ops {
     Tensor q, k, v;
     KvView kv;
   };
+  struct StepKind {  // of steps that one recording serves
+    int32_t rows, wanted;
+    bool brief;  // few positions to look at
+    auto operator<=>(const StepKind&) const = default;
+  };
   struct Recorded {
     cudaGraphExec_t graph = nullptr;
     Tensor result;
@@ -137,6 +142,9 @@ class CudaOps final : public Ops {
   const float* rope_table(const Rope& rope);
   void plan_attention(const Step& step);
   bool plain(const Step& step) const;
+  StepKind kind_of(const Step& step) const {  // of what plan_attention() has been told
+    return {step.rows, step.wanted, step.rows <= kFewRows && plan_.longest <= kBriefChunks};
+  }
   void queue_best(Tensor rows);
   void queue_step(Tensor rows, bool best);  // what is left of the step, as a recording if there is to be one
   void queue_narrow(Tensor rows, const NarrowBatch& batch);
@@ -159,7 +167,7 @@ class CudaOps final : public Ops {
   int64_t split_chunks_ = 0;  // of the sequences that are split
   // What this step's plan of teams was made for; how many there are may differ with any of it.
   struct StretchesFor {
-    int32_t kv_heads = 0, dim = 0;
+    int32_t heads = 0, kv_heads = 0, dim = 0;
     DType type = DType::f32;
     bool softcap = false, slopes = false, scale = false;
     bool operator==(const StretchesFor&) const = default;
@@ -168,7 +176,7 @@ class CudaOps final : public Ops {
   int32_t* plan_device_ = nullptr;
   int32_t* best_device_ = nullptr;
   bool recording_ = false, best_queued_ = false, sees_itself_last_ = false;
-  std::map<std::pair<int32_t, int32_t>, Recorded> recorded_;  // by rows and wanted
+  std::map<StepKind, Recorded> recorded_;
   cudaError_t failure_ = cudaSuccess;
 };
 

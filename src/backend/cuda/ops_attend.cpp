@@ -110,6 +110,7 @@ void CudaOps::attend(const Attention& attention, Tensor q, const KvView& kv, Ten
   int64_t chunks = split_chunks_;
   if (recording_) {  // the same launches serve longer sequences later
     plan.longest = attend_chunks(step.page_stride * kv.page_tokens);
+    if (kind_of(*step_).brief) plan.longest = std::min(plan.longest, kBriefChunks);
     chunks = step.sequences * plan.longest;
   }
   const bool fits = attend_partial_floats(chunks, attention.heads, kv.k_dim) * 4 <= kPartialBytes &&
@@ -129,7 +130,8 @@ void CudaOps::attend(const Attention& attention, Tensor q, const KvView& kv, Ten
   const View from = view(q), to = result(out, parts_.half);
   if (!attend_fits(attention, kv)) return attend_any(parts_.stream, step, attention, from, kv, to);
   const StretchesFor wanted = {
-      kv.kv_heads, kv.k_dim, kv.type, attention.softcap > 0, attention.slopes != nullptr, attention.scale > 0};
+      attention.heads,    kv.kv_heads, kv.k_dim, kv.type, attention.softcap > 0, attention.slopes != nullptr,
+      attention.scale > 0};
   plan.stretches_there = stretches_for_ == wanted;
   if (plan.shorts) stretches_for_ = wanted;
   note(parts_.family->attend(parts_.stream, step, attention, from, kv, to, plan));

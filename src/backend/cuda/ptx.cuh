@@ -29,8 +29,11 @@ __device__ inline void wait_for_previous() {
 }
 
 // All threads of a cluster's thread groups meet, and see what the others have written.
+__device__ inline void cluster_arrive() { asm volatile("barrier.cluster.arrive.release;" ::: "memory"); }
+__device__ inline void cluster_wait() { asm volatile("barrier.cluster.wait.acquire;" ::: "memory"); }
 __device__ inline void cluster_sync() {
-  asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
+  cluster_arrive();
+  cluster_wait();
 }
 __device__ inline int cluster_rank() {
   int rank;
