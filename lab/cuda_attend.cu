@@ -1,6 +1,6 @@
 // Attention alone: the same bits for a row however it is computed, close to exact arithmetic, and how fast.
 //   nvcc -std=c++20 -O3 --fmad=false -gencode=arch=compute_90a,code=sm_90a -Isrc lab/cuda_attend.cu
-//   src/backend/cuda/{attend,attend_any,attend_long,attend_short,portable/attend_long,portable/attend_short}.cu
+//   src/backend/cuda/{attend,attend_any,attend_long,attend_short,attend_cluster,portable/attend_long,portable/attend_short}.cu
 //   -o attend_lab && ./attend_lab [portable] [bits|prefill|decode]
 // portable: those kernels, their bits against the ones for Hopper.
 
@@ -328,6 +328,7 @@ bool bits() {
         }
       }
       check(type, dim, 2, 4, 16, plain, 10, {{40000, 3}, {9000, 1}}, "long sequences");
+      check(type, dim, 2, 1, 16, plain, 10, {{4090, 9}, {4500, 3}}, "more chunks than a cluster takes");
       check(type, dim, 1, 16, 64, sinks, 3, {{20000, 2}, {9, 130}}, "group of 16");
       std::printf("%s D %3d: %ld rows compared, %ld numbers different, %ld counters left, largest error %.2e\n",
                   type == DType::f16 ? "f16 " : "bf16", dim, (long)compared, (long)different, (long)left_counters,

