@@ -55,15 +55,28 @@ std::optional<double> as_number(const Json& value) {
   return std::nullopt;
 }
 
-// Weights that are numbers only together with scales kept beside them.
+// Methods whose weights are FP8 with scales, which are read (tensor/scales.h).
+Result<bool> keeps_fp8(const Json& quantisation, std::string_view method) {
+  if (method == "fp8" || method == "fbgemm_fp8") return true;
+  if (method == "modelopt") {
+    TRY(const std::string algorithm, get_string(quantisation, "quant_algo", ""));
+    return algorithm == "FP8";
+  }
+  TRY(const std::string format, get_string(quantisation, "format", "float-quantized"));
+  return method == "compressed-tensors" && format == "float-quantized";
+}
+
+// Weights that are numbers only together with something else kept beside them, but for FP8.
 Result<void> refuse_quantised(std::string_view origin, const JsonObject& config) {
   for (std::string_view key : {"quantization_config", "compression_config"}) {
     const Json* found = find(config, key);
     if (found == nullptr) continue;
     TRY(std::string method, get_string(*found, "quant_method", "unknown"));
+    TRY(const bool readable, keeps_fp8(*found, method));
+    if (readable) continue;
     return error(Code::unsupported,
-                 "{}: the checkpoint is quantised by '{}' ({}), which cannot be read; use the unquantised checkpoint "
-                 "or a GGUF file",
+                 "{}: the checkpoint is quantised by '{}' ({}), which cannot be read; use the unquantised checkpoint, "
+                 "one in FP8, or a GGUF file",
                  origin, method, key);
   }
   return {};

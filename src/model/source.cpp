@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 
 #include "model/gguf_keys.h"
 
@@ -26,10 +27,12 @@ std::string pattern_of(const Slot& slot) {
 
 std::string shown(const std::vector<int64_t>& shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }
 
-// Tensors that files carry and no model needs: buffers saved by accident, and the parts that see.
+// Tensors that files carry and no model needs: buffers saved by accident, the parts that see, and scales for what is
+// not rounded to FP8 here (inputs of products, the cache).
 bool is_needless(std::string_view name) {
-  for (std::string_view end : {".rotary_emb.inv_freq", ".attn.bias", ".attn.masked_bias", ".attention.bias",
-                               ".attention.masked_bias", ".attn_rot_embd.weight"}) {
+  for (std::string_view end :
+       {".rotary_emb.inv_freq", ".attn.bias", ".attn.masked_bias", ".attention.bias", ".attention.masked_bias",
+        ".attn_rot_embd.weight", ".input_scale", ".output_scale", ".k_scale", ".v_scale"}) {
     if (name.ends_with(end)) return true;
   }
   for (std::string_view start :
@@ -255,6 +258,11 @@ Result<void> ModelSource::check_all() {
                        each.tensor->name, f.name);
         }
         ++used[each.tensor];
+        if (bias || slot.kind == SlotKind::norm) continue;
+        TRY(part.scales, scales_of(*checkpoint_, *each.tensor));
+        if (part.scales.tensor != nullptr) ++used[part.scales.tensor];
+        if (part.scales.tensor != nullptr && part.take == Take::per_head)
+          return error(Code::unsupported, "the tensor '{}' has scales and is one of several", each.tensor->name);
       }
       parts_.emplace(slot.name + std::string(suffix), std::move(part));
     }
@@ -323,7 +331,18 @@ Result<HostMatrix> ModelSource::matrix(const Slot& slot, std::vector<std::byte>&
   const Part& part = this->part(slot, ".weight");
   const StoredTensor& tensor = *part.tensor;
   HostMatrix out = {.type = tensor.type, .rows = slot.rows, .cols = slot.cols};
-  const std::vector<int64_t> rows = rows_of(slot, part.take);
+  std::vector<int64_t> rows = rows_of(slot, part.take);
+  if (part.scales.tensor != nullptr) {
+    if (rows.empty()) {
+      rows.resize(static_cast<size_t>(slot.rows));
+      std::iota(rows.begin(), rows.end(), int64_t{0});
+    }
+    out.type = DType::bf16;
+    room.resize(static_cast<size_t>(bytes_of(out.type, slot.rows * slot.cols)));
+    TRY_VOID(read_scaled(tensor, part.scales, rows, room));
+    out.bytes = room;
+    return out;
+  }
   const auto row_bytes = static_cast<size_t>(bytes_of(tensor.type, slot.cols));
   if (is_transposed(slot)) {
     room.resize(static_cast<size_t>(slot.rows) * row_bytes);
@@ -386,6 +405,9 @@ Result<std::vector<float>> ModelSource::bias(const Slot& slot) const {
   return floats(slot, part(slot, ".bias"), slot.bias_size());
 }
 
-DType ModelSource::type_of(const Slot& slot) const { return part(slot, ".weight").tensor->type; }
+DType ModelSource::type_of(const Slot& slot) const {
+  const Part& found = part(slot, ".weight");
+  return found.scales.tensor != nullptr ? DType::bf16 : found.tensor->type;
+}
 
 }  // namespace millrace

@@ -11,6 +11,7 @@
 #include "model/architecture.h"
 #include "model/slots.h"
 #include "tensor/checkpoint.h"
+#include "tensor/scales.h"
 
 namespace millrace {
 
@@ -32,7 +33,7 @@ class ModelSource {
   void done_with(const Slot& slot) const;
   Result<std::vector<float>> norm_weight(const Slot& slot) const;
   Result<std::vector<float>> bias(const Slot& slot) const;  // empty if the slot has none
-  DType type_of(const Slot& slot) const;                    // of its weight in the file
+  DType type_of(const Slot& slot) const;                    // of its weight, as matrix() hands it out
 
  private:
   // Where a slot's numbers are.
@@ -40,6 +41,7 @@ class ModelSource {
     std::string name;  // in the file; taken per head, {} stands for the head
     Take take = Take::whole;
     const StoredTensor* tensor = nullptr;  // the first of several if taken per head
+    Scales scales;                         // of FP8 weights, which are handed out as bfloat16
   };
 
   const StoredTensor* find(const std::string& name) const;

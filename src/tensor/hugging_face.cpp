@@ -65,4 +65,15 @@ std::optional<std::string> quantisation_of(const Json& config) {
   return method;
 }
 
+WeightBlock weight_block_of(const Json& config) {
+  WeightBlock block;
+  const Json* found = quantisation_config(config);
+  const Json* sizes = found != nullptr && found->is_object() ? find(*found, "weight_block_size") : nullptr;
+  if (sizes == nullptr || !sizes->is_array() || sizes->get_array().size() != 2) return block;
+  const Json &rows = sizes->get_array()[0], &cols = sizes->get_array()[1];
+  if (rows.is_int64() && rows.get_int64() > 0) block.rows = rows.get_int64();
+  if (cols.is_int64() && cols.get_int64() > 0) block.cols = cols.get_int64();
+  return block;
+}
+
 }  // namespace millrace

@@ -1,6 +1,7 @@
 // The small JSON files of a Hugging Face directory, read from text. Used by Checkpoint and by tests; pure, any thread.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -18,5 +19,11 @@ std::optional<std::string> chat_template_of(const Json& tokenizer_config);
 
 // How the config says the weights were quantised ("gptq, 4 bits"), if it does.
 std::optional<std::string> quantisation_of(const Json& config);
+
+// How many weights share a scale where scales are for blocks: 128 x 128 unless the config says otherwise.
+struct WeightBlock {
+  int64_t rows = 128, cols = 128;
+};
+WeightBlock weight_block_of(const Json& config);
 
 }  // namespace millrace

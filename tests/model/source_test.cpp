@@ -1,7 +1,10 @@
 // What files may be, and what is said of those that are not: names, shapes, heads, keys.
 #include "model/source.h"
 
+#include <cmath>
+
 #include "model/edit.h"
+#include "tensor/half.h"
 
 namespace millrace {
 namespace {
@@ -157,6 +160,97 @@ const Mistake kMistakes[] = {
 };
 
 INSTANTIATE_TEST_SUITE_P(Keys, MistakeTest, ::testing::ValuesIn(kMistakes));
+
+// What a byte of FP8 (E4M3) stands for, by its definition.
+float eighths(uint8_t byte) {
+  const int exponent = byte >> 3 & 15, mantissa = byte & 7;
+  const float size = exponent == 0 ? std::ldexp(static_cast<float>(mantissa), -9)
+                                   : std::ldexp(static_cast<float>(8 + mantissa), exponent - 10);
+  return (byte & 128) != 0 ? -size : size;
+}
+
+template <class T>
+std::string bytes_of_values(const std::vector<T>& values) {
+  return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T)};
+}
+
+// All projections of `scaled` become FP8 with scales, one for so many rows and columns (0: for all); `plain` gets the
+// same numbers in bfloat16.
+void store_as_fp8(Edited& scaled, Edited& plain, int64_t rows_each, int64_t cols_each, std::string_view ending,
+                  bool scalar) {
+  std::vector<test::EditedTensor> added;
+  for (test::EditedTensor& tensor : scaled.tensors) {
+    if (!tensor.name.ends_with("_proj.weight")) continue;
+    const int64_t rows = tensor.shape[0], cols = tensor.shape[1];
+    const int64_t down = rows_each == 0 ? rows : rows_each, over = cols_each == 0 ? cols : cols_each;
+    const int64_t across = (cols + over - 1) / over;
+    std::vector<float> scales(static_cast<size_t>((rows + down - 1) / down * across));
+    for (size_t i = 0; i < scales.size(); ++i) scales[i] = 0.0011f * static_cast<float>(1 + i % 7);
+    std::vector<uint8_t> bytes;
+    std::vector<uint16_t> halves;
+    for (int64_t i = 0; i < rows * cols; ++i) {
+      uint8_t byte = static_cast<uint8_t>(i * 37 + i / cols);
+      if ((byte & 127) == 127) byte = 0;  // not a number
+      bytes.push_back(byte);
+      halves.push_back(
+          f32_to_bf16(eighths(byte) * scales[static_cast<size_t>(i / cols / down * across + i % cols / over)]));
+    }
+    plain.tensor(tensor.name).type = DType::bf16;
+    plain.tensor(tensor.name).bytes = bytes_of_values(halves);
+    tensor.type = DType::f8_e4m3;
+    tensor.bytes = bytes_of_values(bytes);
+    std::vector<int64_t> shape = {(rows + down - 1) / down, across};
+    if (scalar) shape.clear();
+    added.push_back({tensor.name + std::string(ending), DType::f32, shape, bytes_of_values(scales)});
+    added.push_back(
+        {tensor.name.substr(0, tensor.name.size() - 6) + "input_scale", DType::f32, {1}, std::string(4, 1)});
+  }
+  ASSERT_FALSE(added.empty());
+  scaled.tensors.insert(scaled.tensors.end(), added.begin(), added.end());
+}
+
+void expect_same_weights(Edited& scaled, Edited& plain) {
+  EXPECT_EQ(unsupported_quantisation(scaled.open().value()), std::nullopt);
+  const auto a = scaled.source(), b = plain.source();
+  ASSERT_TRUE(a.ok()) << a.error().message;
+  ASSERT_TRUE(b.ok()) << b.error().message;
+  std::vector<std::byte> room_a, room_b;
+  for (const Slot& slot : slots(a->spec())) {
+    if (!slot.weight || slot.kind == SlotKind::norm) continue;
+    const HostMatrix x = a->matrix(slot, room_a).value(), y = b->matrix(slot, room_b).value();
+    EXPECT_EQ(x.type, y.type) << slot.name;
+    EXPECT_EQ(a->type_of(slot), x.type) << slot.name;
+    EXPECT_TRUE(std::ranges::equal(x.bytes, y.bytes)) << slot.name;
+  }
+}
+
+TEST(Source, TakesFp8TimesItsScales) {
+  const Json fp8 = JsonObject{{"quant_method", "fp8"}, {"weight_block_size", JsonArray{48, 40}}};
+  for (const char* golden : {"llama-mha", "phi3"}) {  // phi3: queries, keys and values are one tensor
+    SCOPED_TRACE(golden);
+    Edited one(golden), one_plain(golden), row(golden), row_plain(golden), block(golden), block_plain(golden);
+    store_as_fp8(one, one_plain, 0, 0, "_scale", true);
+    expect_same_weights(one, one_plain);
+    row.config["quantization_config"] = JsonObject{{"quant_method", "compressed-tensors"}};
+    store_as_fp8(row, row_plain, 1, 0, "_scale", false);
+    expect_same_weights(row, row_plain);
+    block.config["quantization_config"] = fp8;
+    store_as_fp8(block, block_plain, 48, 40, "_scale_inv", false);
+    expect_same_weights(block, block_plain);
+  }
+}
+
+TEST(Source, NamesScalesThatFitInNoWay) {
+  Edited edited("llama-mha"), plain("llama-mha");
+  store_as_fp8(edited, plain, 16, 16, "_scale_inv", false);
+  EXPECT_EQ(
+      complaint(edited),
+      "the tensor 'model.layers.0.self_attn.q_proj.weight_scale_inv' has shape [4, 4]: expected one scale, one for "
+      "each of 64 rows, or [1, 1] for blocks of 128 x 128");
+  const auto found = unsupported_quantisation(edited.open().value());
+  ASSERT_TRUE(found);
+  EXPECT_NE(found->find("FP8 with scales"), std::string::npos) << *found;
+}
 
 }  // namespace
 }  // namespace millrace

@@ -24,9 +24,11 @@ inline std::span<const std::byte> bytes_view(std::string_view text) {
 class Folder {
  public:
   Folder() {
+    static int made = 0;  // a test may have several
     const auto* info = testing::UnitTest::GetInstance()->current_test_info();
-    path_ = std::filesystem::temp_directory_path() / (std::string("millrace_") + info->test_suite_name() + "_" +
-                                                      info->name() + "_" + std::to_string(::getpid()));
+    path_ = std::filesystem::temp_directory_path() /
+            (std::string("millrace_") + info->test_suite_name() + "_" + info->name() + "_" +
+             std::to_string(::getpid()) + "_" + std::to_string(made++));
     std::filesystem::remove_all(path_);
     std::filesystem::create_directories(path_);
   }
