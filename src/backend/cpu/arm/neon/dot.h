@@ -15,5 +15,19 @@ constexpr int kQuads = kPanel / 4;
 constexpr float kFloatStart = 12582912.0f;  // 1.5 x 2^23
 constexpr int32_t kFloatStartBits = 0x4b400000;
 
+// How often at most the body of a loop over a group of 256 inputs is written out: always, so that places and branches
+// are constants. Where sanitizers check every address it stays a loop, for a function of hundreds of checks takes clang
+// many seconds.
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(undefined_behavior_sanitizer)
+#define MILLRACE_CHECKED_ADDRESSES
+#endif
+#endif
+#ifdef MILLRACE_CHECKED_ADDRESSES
+constexpr int kWrittenOut = 1;
+#else
+constexpr int kWrittenOut = 32;
+#endif
+
 }  // namespace
 }  // namespace millrace::cpu
