@@ -254,7 +254,7 @@ struct Q6K : SuperGroup<2, false, true> {
   }
 #endif
   // A vector of a third, and where input i of an output is in it.
-  static int64_t vector_at(int chunk, int third, int step, int pair) {
+  static constexpr int64_t vector_at(int chunk, int third, int step, int pair) {
     return kCodes + (((chunk * 3 + third) * 2 + step) * kPairs + pair) * 16;
   }
   static int64_t place(int chunk, int third, int n, int i) {

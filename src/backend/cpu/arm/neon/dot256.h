@@ -10,6 +10,7 @@
 #pragma once
 
 #include "backend/cpu/arm/formats256.h"
+#include "backend/cpu/arm/neon/dot256_q6_row.h"
 #include "backend/cpu/arm/neon/dot256_tile.h"
 
 namespace millrace::cpu {
@@ -20,7 +21,12 @@ template <class F>
 struct PackedGroup {
   static constexpr int kHalves = F::kHalves;
   static constexpr bool kMins = F::kMins, kExact = false, kWide = false;
+  static constexpr bool kOwnRow = std::is_same_v<F, Q6K>;  // sums of one row in an order of their own
 
+  [[gnu::always_inline]] static void row_sums(const std::byte* row, const std::byte* group,
+                                              int32x4_t (&whole)[kQuads]) {
+    q6_row_sums(row, group, whole);
+  }
   [[gnu::always_inline]] static void values(const std::byte* group, int span, int j, int8x16_t (&w)[4][kQuads]) {
 #pragma GCC unroll 4
     for (int p = 0; p < kPairs; ++p) {
@@ -142,7 +148,7 @@ struct Dot256Linear {
     const std::byte* tile = tile_at(part, row);
     float sums[R * kPanel] = {};
     for (int64_t g = 0; g < groups; ++g, tile += SuperRows<R>::kBytes, packed += F::kBytes) {
-      if (ahead > 0) {
+      if (R > 1 && ahead > 0) {  // one row reads on without a pause, which the machine sees by itself
         for (int64_t line = 0; line < F::kBytes; line += 64) __builtin_prefetch(packed + ahead + line, 0, 2);
       }
       multiply_group<Packed, R>(tile, packed, sums);
