@@ -10,7 +10,7 @@
 #pragma once
 
 #include "backend/cpu/arm/formats256.h"
-#include "backend/cpu/arm/neon/dot256_q6_row.h"
+#include "backend/cpu/arm/neon/dot256_q6.h"
 #include "backend/cpu/arm/neon/dot256_tile.h"
 
 namespace millrace::cpu {
@@ -21,7 +21,7 @@ template <class F>
 struct PackedGroup {
   static constexpr int kHalves = F::kHalves;
   static constexpr bool kMins = F::kMins, kExact = false, kWide = false;
-  static constexpr bool kOwnRow = std::is_same_v<F, Q6K>;  // sums of one row in an order of their own
+  static constexpr bool kOwnOrder = std::is_same_v<F, Q6K>;  // see dot256_q6.h
 
   [[gnu::always_inline]] static void row_sums(const std::byte* row, const std::byte* group,
                                               int32x4_t (&whole)[kQuads]) {
@@ -98,10 +98,19 @@ struct WideGroup {
           store_f32(to + half * 32 + n * 16, kept);
         }
       }
-      for (int j = 0; j < 2; ++j) {
+      for (int j = 0; j < 2 && !Packed::kOwnOrder; ++j) {
         int8x16_t w[4][kQuads];
         Packed::values(packed, span, j, w);
         for (int i = 0; i < 8; ++i) store_s8(to + kHalves * 32 + j * 128 + i * 16, w[i / kQuads][i % kQuads]);
+      }
+    }
+    if constexpr (Packed::kOwnOrder) {
+      for (int i = 0; i < 32; ++i) {  // four subgroups at a time
+        int8x16_t w[4];
+        q6_vectors(packed, i, w);
+        std::byte* to = out + i / 8 * 2 * kSpanBytes + kHalves * 32 + i % 8 * 16;
+#pragma GCC unroll 4
+        for (int k = 0; k < 4; ++k) store_s8(to + k / 2 * kSpanBytes + k % 2 * 128, w[k]);
       }
     }
     if constexpr (kExact) {
