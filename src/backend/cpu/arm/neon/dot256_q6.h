@@ -4,7 +4,7 @@
 // One row meets a packed group in an order made for two vector pipes. What binds is places there: per chunk and eight
 // outputs 32 SDOT, 24 AND, 24 shifts and 12 SXTL, which one pipe takes only, and 8 MLA of two places on the other:
 // 54 cycles. The core looks few instructions ahead, so shifts must not come one after the other, and a chunk's sums are
-// scaled among the next one's products. A group takes 231 cycles from the first cache (343 subgroup after subgroup).
+// scaled among the next one's products. A group takes 231 cycles from the first cache (273 subgroup after subgroup).
 #pragma once
 
 #include "backend/cpu/arm/formats256.h"
