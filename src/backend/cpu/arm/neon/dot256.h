@@ -158,6 +158,7 @@ struct Dot256Linear {
     float sums[R * kPanel] = {};
     for (int64_t g = 0; g < groups; ++g, tile += SuperRows<R>::kBytes, packed += F::kBytes) {
       if (R > 1 && ahead > 0) {  // one row reads on without a pause, which the machine sees by itself
+#pragma GCC unroll kWrittenOut
         for (int64_t line = 0; line < F::kBytes; line += 64) __builtin_prefetch(packed + ahead + line, 0, 2);
       }
       multiply_group<Packed, R>(tile, packed, sums);
