@@ -10,6 +10,7 @@
 #pragma once
 
 #include "backend/cpu/arm/formats256.h"
+#include "backend/cpu/arm/neon/dot256_q5.h"
 #include "backend/cpu/arm/neon/dot256_q6.h"
 #include "backend/cpu/arm/neon/dot256_tile.h"
 
@@ -21,11 +22,16 @@ template <class F>
 struct PackedGroup {
   static constexpr int kHalves = F::kHalves;
   static constexpr bool kMins = F::kMins, kExact = false, kWide = false;
-  static constexpr bool kOwnOrder = std::is_same_v<F, Q6K>;  // see dot256_q6.h
+  static constexpr bool kOwnOrder = std::is_same_v<F, Q6K>;                          // see dot256_q6.h
+  static constexpr bool kOwnRow = std::is_same_v<F, Q5K> || std::is_same_v<F, Q6K>;  // one row in an order of its own
 
   [[gnu::always_inline]] static void row_sums(const std::byte* row, const std::byte* group,
                                               int32x4_t (&whole)[kQuads]) {
-    q6_row_sums(row, group, whole);
+    if constexpr (std::is_same_v<F, Q5K>) {
+      q5_row_sums(row, group, whole);
+    } else {
+      q6_row_sums(row, group, whole);
+    }
   }
   [[gnu::always_inline]] static void values(const std::byte* group, int span, int j, int8x16_t (&w)[4][kQuads]) {
 #pragma GCC unroll 4

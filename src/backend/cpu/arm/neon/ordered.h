@@ -44,6 +44,26 @@ template <int count>
   return below;
 }
 
+// The same the other way, without signs: with `above`, that number of its uppermost bits stays.
+template <int count>
+[[gnu::always_inline]] inline int8x16_t ordered_down(int8x16_t a) {
+  int8x16_t down;
+  asm volatile("ushr %0.16b, %1.16b, %2" : "=w"(down) : "w"(a), "i"(count));
+  return down;
+}
+template <int count>
+[[gnu::always_inline]] inline int8x16_t ordered_down(int8x16_t a, int8x16_t above) {
+  asm volatile("sri %0.16b, %1.16b, %2" : "+w"(above) : "w"(a), "i"(count));
+  return above;
+}
+
+// Bytes of `table`, by their numbers; zeros where there is none.
+[[gnu::always_inline]] inline int32x4_t ordered_bytes(int8x16_t table, int8x16_t numbers) {
+  int32x4_t out;
+  asm volatile("tbl %0.16b, {%1.16b}, %2.16b" : "=w"(out) : "w"(table), "w"(numbers));
+  return out;
+}
+
 // The first or the last half of a vector's integers, twice as wide.
 template <int half>
 [[gnu::always_inline]] inline int16x8_t ordered_wide(int8x16_t a) {
