@@ -9,6 +9,8 @@
 // four subgroups][2 quads][16].
 #pragma once
 
+#include <type_traits>
+
 #include "backend/cpu/arm/formats256.h"
 #include "backend/cpu/arm/neon/dot256_q5.h"
 #include "backend/cpu/arm/neon/dot256_q6.h"
