@@ -24,15 +24,16 @@ template <class F>
 struct PackedGroup {
   static constexpr int kHalves = F::kHalves;
   static constexpr bool kMins = F::kMins, kExact = false, kWide = false;
-  static constexpr bool kOwnOrder = std::is_same_v<F, Q6K>;                          // see dot256_q6.h
-  static constexpr bool kOwnRow = std::is_same_v<F, Q5K> || std::is_same_v<F, Q6K>;  // one row in an order of its own
+  static constexpr bool kOwnOrder = std::is_same_v<F, Q6K>;                        // see dot256_q6.h
+  static constexpr int kOwnRows = std::is_same_v<F, Q5K> ? 2 : kOwnOrder ? 1 : 0;  // up to so many in one of their own
 
-  [[gnu::always_inline]] static void row_sums(const std::byte* row, const std::byte* group,
-                                              int32x4_t (&whole)[kQuads]) {
+  template <int R>
+  [[gnu::always_inline]] static void row_sums(const std::byte* rows, const std::byte* group,
+                                              int32x4_t (&whole)[R][kQuads]) {
     if constexpr (std::is_same_v<F, Q5K>) {
-      q5_row_sums(row, group, whole);
+      q5_row_sums<R>(rows, group, whole);
     } else {
-      q6_row_sums(row, group, whole);
+      q6_row_sums(rows, group, whole[0]);
     }
   }
   [[gnu::always_inline]] static void values(const std::byte* group, int span, int j, int8x16_t (&w)[4][kQuads]) {

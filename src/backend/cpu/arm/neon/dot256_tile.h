@@ -184,8 +184,8 @@ template <class Source, int R>
     int32x4_t whole[1][R][kQuads];
     if constexpr (Source::kWide) {
       wide_sums<Source, R>(rows, group, whole);
-    } else if constexpr (R == 1 && Source::kOwnRow) {
-      Source::row_sums(rows, group, whole[0][0]);
+    } else if constexpr (R <= Source::kOwnRows) {
+      Source::template row_sums<R>(rows, group, whole[0]);
     } else {
       packed_sums<Source, R>(rows, group, whole[0]);
     }
