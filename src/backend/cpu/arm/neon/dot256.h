@@ -25,7 +25,7 @@ struct PackedGroup {
   static constexpr int kHalves = F::kHalves;
   static constexpr bool kMins = F::kMins, kExact = false, kWide = false;
   static constexpr bool kOwnOrder = std::is_same_v<F, Q6K>;                        // see dot256_q6.h
-  static constexpr int kOwnRows = std::is_same_v<F, Q5K> ? 2 : kOwnOrder ? 1 : 0;  // up to so many in one of their own
+  static constexpr int kOwnRows = std::is_same_v<F, Q5K> ? 3 : kOwnOrder ? 1 : 0;  // up to so many by themselves
 
   template <int R>
   [[gnu::always_inline]] static void row_sums(const std::byte* rows, const std::byte* group,
