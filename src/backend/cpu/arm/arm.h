@@ -16,10 +16,16 @@ void add_i8mm(Kernels& kernels);
 void add_neon_rows(Kernels& kernels);
 void add_neon_attend(Kernels& kernels);
 void add_neon_float(Kernels& kernels);  // float32 arithmetic for every format; half-precision weights
-void add_neon_int8(Kernels& kernels);   // quantised weights
+void add_neon_q4_q8(Kernels& kernels);  // quantised weights by families of formats (int8_table.h)
+void add_neon_q5(Kernels& kernels);
+void add_neon_k45(Kernels& kernels);
+void add_neon_k236(Kernels& kernels);
+void add_neon_tables(Kernels& kernels);
 void add_neon_peak(Kernels& kernels);
 void add_i8mm_float(Kernels& kernels);
-void add_i8mm_int8(Kernels& kernels);
+void add_i8mm_q(Kernels& kernels);
+void add_i8mm_k(Kernels& kernels);
+void add_i8mm_tables(Kernels& kernels);
 void add_i8mm_bf16(Kernels& kernels);
 void add_i8mm_attend_bf16(Kernels& kernels);
 void add_i8mm_attend_f16(Kernels& kernels);

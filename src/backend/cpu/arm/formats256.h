@@ -232,8 +232,8 @@ using Q5K = Q45K<layout::Q5K, true>;
 
 // Of four subgroups, a chunk, the first three have a byte a code: the code less 32, six bits with its sign, at the top
 // (four times the value), and below it two bits of the fourth's code, the uppermost with the first. Vectors [chunk]
-// [third][step][pair of outputs]: what a row split in thirds wants. Without matrix products no row is split, and the
-// fourth's code is less 32 as well.
+// [third][step][pair of outputs]: what a row split in thirds wants. Without matrix products no row is split, the
+// fourth's code is less 32 as well, and vectors lie [chunk][step][pair][third]: as they are read.
 struct Q6K : SuperGroup<2, false, true> {
   static constexpr int64_t kBytes = kCodes + 4 * 3 * 2 * kPairs * 16, kFileBytes = sizeof(layout::Q6K);
   static constexpr float kAfter = 0.25f;
@@ -254,7 +254,8 @@ struct Q6K : SuperGroup<2, false, true> {
   }
 #endif
   // A vector of a third, and where input i of an output is in it.
-  static int64_t vector_at(int chunk, int third, int step, int pair) {
+  static constexpr int64_t vector_at(int chunk, int third, int step, int pair) {
+    if constexpr (!kMatrixProducts) return kCodes + (((chunk * 2 + step) * kPairs + pair) * 3 + third) * 16;
     return kCodes + (((chunk * 3 + third) * 2 + step) * kPairs + pair) * 16;
   }
   static int64_t place(int chunk, int third, int n, int i) {

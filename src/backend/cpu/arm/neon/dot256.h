@@ -9,7 +9,11 @@
 // four subgroups][2 quads][16].
 #pragma once
 
+#include <type_traits>
+
 #include "backend/cpu/arm/formats256.h"
+#include "backend/cpu/arm/neon/dot256_q5.h"
+#include "backend/cpu/arm/neon/dot256_q6.h"
 #include "backend/cpu/arm/neon/dot256_tile.h"
 
 namespace millrace::cpu {
@@ -20,7 +24,18 @@ template <class F>
 struct PackedGroup {
   static constexpr int kHalves = F::kHalves;
   static constexpr bool kMins = F::kMins, kExact = false, kWide = false;
+  static constexpr bool kOwnOrder = std::is_same_v<F, Q6K>;                        // see dot256_q6.h
+  static constexpr int kOwnRows = std::is_same_v<F, Q5K> ? 3 : kOwnOrder ? 1 : 0;  // up to so many by themselves
 
+  template <int R>
+  [[gnu::always_inline]] static void row_sums(const std::byte* rows, const std::byte* group,
+                                              int32x4_t (&whole)[R][kQuads]) {
+    if constexpr (std::is_same_v<F, Q5K>) {
+      q5_row_sums<R>(rows, group, whole);
+    } else {
+      q6_row_sums(rows, group, whole[0]);
+    }
+  }
   [[gnu::always_inline]] static void values(const std::byte* group, int span, int j, int8x16_t (&w)[4][kQuads]) {
 #pragma GCC unroll 4
     for (int p = 0; p < kPairs; ++p) {
@@ -92,10 +107,19 @@ struct WideGroup {
           store_f32(to + half * 32 + n * 16, kept);
         }
       }
-      for (int j = 0; j < 2; ++j) {
+      for (int j = 0; j < 2 && !Packed::kOwnOrder; ++j) {
         int8x16_t w[4][kQuads];
         Packed::values(packed, span, j, w);
         for (int i = 0; i < 8; ++i) store_s8(to + kHalves * 32 + j * 128 + i * 16, w[i / kQuads][i % kQuads]);
+      }
+    }
+    if constexpr (Packed::kOwnOrder) {
+      for (int i = 0; i < 32; ++i) {  // four subgroups at a time
+        int8x16_t w[4];
+        q6_vectors(packed, i, w);
+        std::byte* to = out + i / 8 * 2 * kSpanBytes + kHalves * 32 + i % 8 * 16;
+#pragma GCC unroll 4
+        for (int k = 0; k < 4; ++k) store_s8(to + k / 2 * kSpanBytes + k % 2 * 128, w[k]);
       }
     }
     if constexpr (kExact) {
@@ -142,7 +166,8 @@ struct Dot256Linear {
     const std::byte* tile = tile_at(part, row);
     float sums[R * kPanel] = {};
     for (int64_t g = 0; g < groups; ++g, tile += SuperRows<R>::kBytes, packed += F::kBytes) {
-      if (ahead > 0) {
+      if (R > 1 && ahead > 0) {  // one row reads on without a pause, which the machine sees by itself
+#pragma GCC unroll kWrittenOut
         for (int64_t line = 0; line < F::kBytes; line += 64) __builtin_prefetch(packed + ahead + line, 0, 2);
       }
       multiply_group<Packed, R>(tile, packed, sums);

@@ -38,7 +38,7 @@ template <class Source, int R>
                                                int32x4_t (&whole)[R][kQuads]) {
   constexpr int kSixteens = 16, kOfSubgroup = Source::kHalves == 2 ? 1 : 2, kTogether = R <= kSideBySide ? 2 : 1;
   int32x4_t sums[R][kTogether][kQuads], scale[kTogether][kQuads];
-#pragma GCC unroll 16
+#pragma GCC unroll kWrittenOut
   for (int i = 0; i < kSixteens; i += kTogether * kOfSubgroup) {
 #pragma GCC unroll 2
     for (int j = 0; j < kOfSubgroup; ++j) {
@@ -129,7 +129,7 @@ template <class Source, int R, class T>
   constexpr int kEights = 32, kOfSubgroup = Source::kHalves == 2 ? 2 : 4, kOfSet = kEights / Source::kSets;
   T scale[kQuads];
   int32x4_t sums[R][kQuads];
-#pragma GCC unroll 32
+#pragma GCC unroll kWrittenOut
   for (int i = 0; i < kEights; ++i) {
     int8x16_t w[2][kQuads];
     Source::eight_values(group, i, w);
@@ -184,6 +184,8 @@ template <class Source, int R>
     int32x4_t whole[1][R][kQuads];
     if constexpr (Source::kWide) {
       wide_sums<Source, R>(rows, group, whole);
+    } else if constexpr (R <= Source::kOwnRows) {
+      Source::template row_sums<R>(rows, group, whole[0]);
     } else {
       packed_sums<Source, R>(rows, group, whole[0]);
     }

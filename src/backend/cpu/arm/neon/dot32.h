@@ -175,8 +175,13 @@ struct Dot32Linear {
   static void multiply_few(int64_t rows, bool asks, const std::byte* tile, const DotPanel& panel, int64_t groups,
                            float* sums, int64_t next) {
     auto multiply = [&](auto count) {
-      asks ? multiply_dot32<Packed, R, count, true>(tile, panel, groups, sums, next)
-           : multiply_dot32<Packed, R, count>(tile, panel, groups, sums);
+      // Only a full tile may have another behind it.
+      if constexpr (kPackedRows == kTileRows || count == 3) {
+        multiply_dot32<Packed, R, count, (count > 2)>(tile, panel, groups, sums, next);
+      } else {
+        asks ? multiply_dot32<Packed, R, count, true>(tile, panel, groups, sums, next)
+             : multiply_dot32<Packed, R, count>(tile, panel, groups, sums);
+      }
     };
     switch (rows) {
       case 1:
@@ -290,7 +295,9 @@ struct Dot32Linear {
     const int64_t prepared = part.prepared_rows;
     const DotPlaces places(prepared, part.weight->cols, Rows::tile_bytes(prepared));
     if (prepared > Rows::kFewRows) return many_rows<typename Rows::Many>(part, places);
-    if (prepared > 1 && part.rows > kPackedRows) return many_rows<typename Rows::Few>(part, places);
+    if constexpr (kPackedRows < Rows::kFewRows) {
+      if (part.rows > kPackedRows) return many_rows<typename Rows::Few>(part, places);
+    }
     for (int64_t output = part.begin; output < part.end; output += kPanel)
       prepared == 1 ? lone_row(part, output) : few_rows(part, places, output);
   }

@@ -6,8 +6,6 @@
 // inputs (16 where groups share a factor), at best 44 cycles (40), and take 47.7 (44.8) from the first cache.
 #pragma once
 
-#include <utility>
-
 #include "backend/cpu/arm/neon/dot.h"
 #include "backend/cpu/arm/neon/dot32_beside.h"
 #include "backend/cpu/arm/neon/ordered.h"
@@ -20,16 +18,6 @@ namespace {
 alignas(16) constexpr int32_t kSumStarts[4] = {kFloatStartBits, kFloatStartBits, kFloatStartBits, kFloatStartBits};
 
 constexpr int kQuadSteps = 8;  // of four inputs, in a group
-
-// f(0), f(1), ... with numbers that are constants.
-template <class F, int... numbers>
-[[gnu::always_inline]] inline void each_of(F&& f, std::integer_sequence<int, numbers...>) {
-  (f(std::integral_constant<int, numbers>()), ...);
-}
-template <int count, class F>
-[[gnu::always_inline]] inline void each(F&& f) {
-  each_of(f, std::make_integer_sequence<int, count>());
-}
 
 // How a group of `count` prepared rows lies: integers [count][32], factors [4], with minimums sums [4], and where sums
 // start [count][4].

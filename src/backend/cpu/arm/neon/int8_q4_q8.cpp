@@ -1,10 +1,9 @@
 #include "backend/cpu/arm/arm.h"
 #include "backend/cpu/arm/int8_table.h"
-#include "backend/cpu/arm/neon/dot256.h"
 #include "backend/cpu/arm/neon/dot32.h"
 
 namespace millrace::cpu {
 
-void add_neon_int8(Kernels& kernels) { add_int8_entries<Dot32Linear, Dot256Linear>(kernels); }
+void add_neon_q4_q8(Kernels& kernels) { add_q4_q8_entries<Dot32Linear>(kernels); }
 
 }  // namespace millrace::cpu
