@@ -9,6 +9,14 @@
 namespace millrace::apps {
 namespace {
 
+// What weights, inputs or the cache are multiplied with where they are FP8: no parameters of the model.
+bool is_scale(std::string_view name) {
+  for (const std::string_view end : {".weight_scale", ".weight_scale_inv", ".input_scale", ".k_scale", ".v_scale"}) {
+    if (name.ends_with(end)) return true;
+  }
+  return false;
+}
+
 void count_types(const Checkpoint& checkpoint, Summary& summary) {
   std::map<DType, TypeShare> shares;
   for (const StoredTensor& tensor : checkpoint.tensors()) {
@@ -17,7 +25,7 @@ void count_types(const Checkpoint& checkpoint, Summary& summary) {
     ++share.tensors;
     share.values += tensor.values();
     share.bytes += tensor.bytes.size();
-    summary.parameters += tensor.values();
+    if (!is_scale(tensor.name)) summary.parameters += tensor.values();
   }
   for (const auto& [type, share] : shares) summary.types.push_back(share);
   std::stable_sort(summary.types.begin(), summary.types.end(), [](auto& a, auto& b) { return a.bytes > b.bytes; });

@@ -173,6 +173,8 @@ def test_inspect_reads_hugging_face_and_safetensors():
     check(data["architecture"] == "LlamaForCausalLM" and data["layers"] == 1 and data["vocabulary"] == 3, data)
     data = json.loads(Run("inspect", os.path.join(FOLDER, "hf", "model.safetensors"), "--json").out)
     check(data["format"] == "safetensors" and data["parameters"] == 6, data)
+    data = json.loads(Run("inspect", os.path.join(FOLDER, "fp8.safetensors"), "--json").out)
+    check(data["parameters"] == 6 and "unusable" not in data, data)  # scales do not count
 
 
 def test_inspect_shows_no_escape_sequences_of_a_file():

@@ -30,6 +30,13 @@ def safetensors(values=6):
     return struct.pack("<Q", len(header)) + header + struct.pack(f"<{values}f", *range(values))
 
 
+def fp8_safetensors():
+    header = json.dumps({"a.weight": {"dtype": "F8_E4M3", "shape": [2, 3], "data_offsets": [0, 6]},
+                         "a.weight_scale": {"dtype": "F32", "shape": [2, 1], "data_offsets": [6, 14]}}).encode()
+    header += b" " * (-len(header) % 8)
+    return struct.pack("<Q", len(header)) + header + bytes(6) + struct.pack("<2f", 1, 2)
+
+
 CONFIG = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "num_hidden_layers": 1, "hidden_size": 2,
           "num_attention_heads": 1, "vocab_size": 3, "max_position_embeddings": 64}
 POINTER = ("version https://git-lfs.github.com/spec/v1\n"
@@ -48,6 +55,7 @@ def write_all(folder):
         "words.txt": b"hello there\n",
         "hf/config.json": json.dumps(CONFIG).encode(),
         "hf/model.safetensors": safetensors(),
+        "fp8.safetensors": fp8_safetensors(),
         "cut.safetensors": safetensors(4096)[:2000],
         "pointer.safetensors": POINTER.encode(),
         "pickle.bin": b"\x80\x02}q\x00(X\x05\x00\x00\x00modelq\x01",
