@@ -5,16 +5,13 @@
 
 #include "base/file.h"
 #include "tensor/dtype.h"
+#include "tensor/scales.h"
 
 namespace millrace::apps {
 namespace {
 
-// What weights, inputs or the cache are multiplied with where they are FP8: no parameters of the model.
-bool is_scale(std::string_view name) {
-  for (const std::string_view end : {".weight_scale", ".weight_scale_inv", ".input_scale", ".k_scale", ".v_scale"}) {
-    if (name.ends_with(end)) return true;
-  }
-  return false;
+bool is_scale(std::string_view name) {  // of FP8: no parameter of the model
+  return name.ends_with(".weight_scale") || name.ends_with(".weight_scale_inv") || is_scale_of_activations(name);
 }
 
 void count_types(const Checkpoint& checkpoint, Summary& summary) {

@@ -27,12 +27,10 @@ std::string pattern_of(const Slot& slot) {
 
 std::string shown(const std::vector<int64_t>& shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }
 
-// Tensors that files carry and no model needs: buffers saved by accident, the parts that see, and scales for what is
-// not rounded to FP8 here (inputs of products, the cache).
+// Tensors that files carry and no model needs: buffers saved by accident, and the parts that see.
 bool is_needless(std::string_view name) {
-  for (std::string_view end :
-       {".rotary_emb.inv_freq", ".attn.bias", ".attn.masked_bias", ".attention.bias", ".attention.masked_bias",
-        ".attn_rot_embd.weight", ".input_scale", ".output_scale", ".k_scale", ".v_scale"}) {
+  for (std::string_view end : {".rotary_emb.inv_freq", ".attn.bias", ".attn.masked_bias", ".attention.bias",
+                               ".attention.masked_bias", ".attn_rot_embd.weight"}) {
     if (name.ends_with(end)) return true;
   }
   for (std::string_view start :
@@ -277,9 +275,11 @@ Result<void> ModelSource::check_unexpected(const std::unordered_map<const Stored
   Slot head;
   head.name = "output";
   const auto tied_head = locate(head, ".weight");
+  const bool fp8 = std::ranges::any_of(parts_, [](const auto& each) { return each.second.scales.tensor != nullptr; });
   for (const StoredTensor& tensor : checkpoint_->tensors()) {
     const bool is_tied_head = spec_.tied && tied_head.ok() && tied_head->tensor == &tensor;
-    if (!used.contains(&tensor) && !is_tied_head && !is_needless(tensor.name)) names.push_back(tensor.name);
+    const bool needless = is_needless(tensor.name) || (fp8 && is_scale_of_activations(tensor.name));
+    if (!used.contains(&tensor) && !is_tied_head && !needless) names.push_back(tensor.name);
   }
   if (names.empty()) return {};
   const size_t more = names.size() > 3 ? names.size() - 3 : 0;

@@ -1,5 +1,6 @@
 #include "tensor/scales.h"
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 
@@ -34,6 +35,11 @@ Result<Scales> scales_of(const Checkpoint& checkpoint, const StoredTensor& weigh
                "{} x {}",
                found->name, fmt::join(shape, ", "), rows, pieces(rows, block.rows), pieces(cols, block.cols),
                block.rows, block.cols);
+}
+
+bool is_scale_of_activations(std::string_view name) {
+  constexpr std::array kEndings = {".input_scale", ".output_scale", ".k_scale", ".v_scale"};
+  return std::any_of(kEndings.begin(), kEndings.end(), [&](std::string_view end) { return name.ends_with(end); });
 }
 
 Result<void> read_scaled(const StoredTensor& weight, const Scales& scales, std::span<const int64_t> rows,

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <span>
+#include <string_view>
 
 #include "tensor/checkpoint.h"
 
@@ -17,7 +18,10 @@ struct Scales {
 // The scales of a weight. An error if there are some that cover it in no way known.
 Result<Scales> scales_of(const Checkpoint& checkpoint, const StoredTensor& weight);
 
-// These rows of the weight times their scales, in bfloat16; rounded to float32 and from there, as PyTorch does.
+// Whether a tensor of this name is a scale of what may be FP8 elsewhere and is not here: inputs of products, the cache.
+bool is_scale_of_activations(std::string_view name);
+
+// These rows of the weight times their scales, in bfloat16: rounded to float32, then to it.
 Result<void> read_scaled(const StoredTensor& weight, const Scales& scales, std::span<const int64_t> rows,
                          std::span<std::byte> out);
 

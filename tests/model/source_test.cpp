@@ -240,6 +240,30 @@ TEST(Source, TakesFp8TimesItsScales) {
   }
 }
 
+TEST(Source, KnowsWhichMethodsKeepFp8) {
+  auto with = [](const JsonObject& method) {
+    Edited edited("llama-mha"), plain("llama-mha");
+    store_as_fp8(edited, plain, 1, 0, "_scale", false);
+    edited.config["quantization_config"] = method;
+    return complaint(edited);
+  };
+  EXPECT_EQ(with({{"quant_method", "fbgemm_fp8"}}), "");
+  EXPECT_EQ(with({{"quant_method", "modelopt"}, {"quant_algo", "FP8"}}), "");
+  EXPECT_EQ(with({{"quant_method", "compressed-tensors"}, {"format", "float-quantized"}}), "");
+  for (const JsonObject& other : {JsonObject{{"quant_method", "modelopt"}, {"quant_algo", "NVFP4"}},
+                                  JsonObject{{"quant_method", "compressed-tensors"}, {"format", "pack-quantized"}},
+                                  JsonObject{{"quant_method", "gptq"}}, JsonObject{}}) {
+    EXPECT_NE(with(other).find("which cannot be read"), std::string::npos) << to_text(other);
+  }
+}
+
+TEST(Source, ScalesOfInputsAreNeedlessOnlyBesideFp8) {
+  Edited edited("llama-mha");
+  edited.tensors.push_back({"model.layers.0.self_attn.q_proj.input_scale", DType::f32, {1}, std::string(4, 1)});
+  EXPECT_NE(complaint(edited).find("tensors that llama does not: model.layers.0.self_attn.q_proj.input_scale"),
+            std::string::npos);
+}
+
 TEST(Source, NamesScalesThatFitInNoWay) {
   Edited edited("llama-mha"), plain("llama-mha");
   store_as_fp8(edited, plain, 16, 16, "_scale_inv", false);

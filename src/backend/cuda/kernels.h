@@ -153,7 +153,7 @@ struct AttendPlan {
     View k, v;
   } fresh;
 };
-inline constexpr int64_t kBriefChunks = 32;  // of the longest sequence: steps up to which are recorded apart
+inline constexpr int64_t kBriefChunks = 32;  // of the longest sequence, in steps that are recorded apart from others
 inline constexpr int64_t kStretchBytes = int64_t{128} << 10;
 bool attend_turns(const Rope& rope);  // `fresh` may be used
 int32_t attend_chunks(int32_t visible);
