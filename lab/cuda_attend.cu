@@ -346,7 +346,7 @@ double layers_us(int sequences, int cached, int rows, int page, int rounds) {
   const int64_t side = int64_t{kv_heads} * page * dim * 2;
   const int32_t stride = (cached + rows + page - 1) / page;
   const int64_t layer = int64_t{stride} * sequences * side * 2;
-  const int layers = static_cast<int>(std::clamp<int64_t>((int64_t{400} << 20) / layer, 2, 32));
+  const int layers = static_cast<int>(std::clamp<int64_t>((int64_t{400} << 20) / layer, 8, 32));
   std::vector<int32_t> order(static_cast<size_t>(stride) * static_cast<size_t>(sequences));
   for (size_t i = 0; i < order.size(); ++i) order[i] = static_cast<int32_t>(i);
   std::shuffle(order.begin(), order.end(), dice);

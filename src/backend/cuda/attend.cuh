@@ -143,6 +143,14 @@ __device__ inline void copy_box(uint32_t to, const CUtensorMap& map, int col, in
       "l"(&map), "r"(col), "r"(row), "r"(half), "r"(page), "r"(barrier)
       : "memory");
 }
+__device__ inline void copy_box(uint32_t to, const CUtensorMap& map, int col, int row, int half, int page,
+                                uint32_t barrier, uint64_t policy) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.L2::cache_hint [%0], "
+      "[%1, {%2, %3, %4, %5}], [%6], %7;" ::"r"(to),
+      "l"(&map), "r"(col), "r"(row), "r"(half), "r"(page), "r"(barrier), "l"(policy)
+      : "memory");
+}
 // What was written to shared memory is written before the copy engine, where there is one, writes there.
 __device__ inline void fence_copies() {
 #if MILLRACE_HOPPER

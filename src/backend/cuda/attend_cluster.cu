@@ -83,7 +83,7 @@ __device__ void bring(const DeviceStep& step, const Attention& attention, const 
       if (lane == 0) barrier_expect(barrier, bytes);
       __syncwarp();
       const uint32_t to = ring + static_cast<uint32_t>(turn.stage * Size::kEntryBytes + lane * maps.run * D * 2);
-      if (real) copy_box(to, side == 0 ? maps.keys : maps.values, 0, row, 0, here, barrier);
+      if (real) copy_box(to, side == 0 ? maps.keys : maps.values, 0, row, 0, here, barrier, read_once());
       __syncwarp();
       turn.next();
     }

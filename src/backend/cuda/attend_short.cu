@@ -35,6 +35,7 @@ __device__ void bring(const DeviceStep& step, const Attention& attention, const 
   using Size = Sizes<D>;
   const int lane = static_cast<int>(threadIdx.x) % 32, shift = 31 - __clz(kv.page_tokens);
   const int first = begins.first, last = begins.last;
+  const uint64_t policy = read_once();
   bool waited = false;
   if (first < last) {
     ChunkPlace place = begins.place;
@@ -70,7 +71,7 @@ __device__ void bring(const DeviceStep& step, const Attention& attention, const 
         if (lane == 0) barrier_expect(barrier, bytes);
         __syncwarp();
         const uint32_t to = ring + static_cast<uint32_t>(turn.stage * Size::kEntryBytes + lane * maps.run * D * 2);
-        if (real) copy_box(to, side == 0 ? maps.keys : maps.values, 0, row, 0, page, barrier);
+        if (real) copy_box(to, side == 0 ? maps.keys : maps.values, 0, row, 0, page, barrier, policy);
         __syncwarp();
         turn.next();
       }
@@ -86,6 +87,7 @@ template <class T, int D>
 struct Brought {
   using Size = Sizes<D>;
   static constexpr int kJoinBatch = kBatch;
+  static constexpr int kRoomBytes = Size::kRingBytes;
   uint32_t ring;
   uint64_t *full, *free;
   RingPlace<Size::kEntries> turn = {};
@@ -163,7 +165,7 @@ __global__ void __launch_bounds__(kThreads, 1)
                                                   thread % kTeamThreads,
                                                   attention.heads / kv.kv_heads};
   Brought<T, D> brought = {ring, full[number], free[number]};
-  stretch.run(brought, ring, raw + (ring - shared_address(raw)));
+  stretch.run(brought, ring);
 }
 
 template <class T, int D, bool Shaped>

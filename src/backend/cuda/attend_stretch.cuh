@@ -13,8 +13,7 @@
 namespace millrace::cuda {
 
 static_assert(kTeamWarps == kJoiners);
-inline constexpr int kShareFrom = 48;               // written chunks from which on joining them is shared
-inline constexpr int kFewRecords = kShareFrom + 1;  // so many are joined without a detour through shared memory
+inline constexpr int kShareFrom = 96;  // so many written chunks are joined by one team; more by all
 
 struct ChunkPlace {
   int sequence, kv_head, chunk;
@@ -138,6 +137,7 @@ __device__ inline unsigned add_to_counter(unsigned* counter, unsigned number) {
 //   keys_read(), values_read()    this warp has read them
 //   keys_free()                   all warps have
 //   kJoinBatch                    chunks joined at a time
+//   kRoomBytes                    of shared memory there are for joining
 template <class T, int D, bool Shaped, class Feed>
 struct Stretch {
   using Four = Team<T, D>;
@@ -223,100 +223,39 @@ struct Stretch {
                  before[i] + static_cast<unsigned>(cuts[i].count) == static_cast<unsigned>(cuts[i].place.chunks);
     }
   }
-  // Few records: each thread joins four numbers of a row, and asks for all of it at once.
-  __device__ void join_few(const float* from, int records, int kv_head, int row) const {
-    constexpr int kAtOnce = 8;
-    const int64_t stride = int64_t{attention.heads} * kWrittenPitch<D>;
-#pragma unroll 1
-    for (int i = thread * 4; i < group * D; i += Four::kThreads * 4) {
-      const float* at = from + i / D * kWrittenPitch<D>;
-      float base = -INFINITY, total = 0;
-      float4 sum = {};
-#pragma unroll 1
-      for (int first = 0; first < records; first += kAtOnce) {
-        float4 values[kAtOnce];
-        float2 sums[kAtOnce];
-#pragma unroll
-        for (int j = 0; j < kAtOnce; ++j) {
-          if (first + j >= records) break;
-          values[j] = __ldcg(reinterpret_cast<const float4*>(at + (first + j) * stride + i % D));
-          sums[j] = __ldcg(reinterpret_cast<const float2*>(at + (first + j) * stride + D));
-        }
-#pragma unroll
-        for (int j = 0; j < kAtOnce; ++j) {
-          if (first + j >= records) break;
-          const Factors factors = join(base, total, sums[j].x, sums[j].y);
-          sum.x = fmaf(values[j].x, factors.of_chunk, sum.x * factors.of_all);
-          sum.y = fmaf(values[j].y, factors.of_chunk, sum.y * factors.of_all);
-          sum.z = fmaf(values[j].z, factors.of_chunk, sum.z * factors.of_all);
-          sum.w = fmaf(values[j].w, factors.of_chunk, sum.w * factors.of_all);
-        }
-      }
-      const int head = kv_head * group + i / D;
-      const float last = last_factor(base, total, attention.sinks, head);
-      write_four(out, row, head * D + i % D, {sum.x * last, sum.y * last, sum.z * last, sum.w * last}, 4);
-    }
-  }
-  // There are teams enough for each to join 32 numbers: all its threads bring what one warp then joins.
-  static constexpr int kAllRecords = kTeamWarps * Join::kRooms * Join::kBatch;
-  __device__ void join_one(const float* from, int records, int unit, int kv_head, int row, uint32_t room,
-                           const char* seen_room) const {
-    const int64_t stride = int64_t{attention.heads} * kWrittenPitch<D>;
-    const float* head = from + unit / (D / 32) * kWrittenPitch<D>;
-    const int col = unit % (D / 32) * 32;
-#pragma unroll 8
-    for (int i = thread; i < records * 8; i += Four::kThreads)
-      copy_16(room + static_cast<uint32_t>(i * 16), head + i / 8 * stride + col + i % 8 * 4, 16);
-#pragma unroll 1
-    for (int i = thread; i < records; i += Four::kThreads)
-      copy_16(room + static_cast<uint32_t>(records * 128 + i * 16), head + i * stride + D, 16);
-    copies_end();
-    copies_wait<0>();
-    team.sync();
-    if (team.warp == 0) {
-      float base = -INFINITY, total = 0, sum = 0;
-      join_brought<128, 16>(seen_room, seen_room + records * 128, records, base, total, sum);
-      const int number = kv_head * group + unit / (D / 32);
-      write(out, row, number * D + col + Four::lane(), sum * last_factor(base, total, attention.sinks, number));
-    }
-    team.sync();
-  }
-  __device__ void finish(const CutChunks& cut, bool joins, uint32_t room, const char* seen_room) const {
+  __device__ void finish(const CutChunks& cut, bool joins, const JoinRoom& room) const {
     if (cut.count == 0) return;
     const ChunkPlace& place = cut.place;
-    const int until = joined_until(place, cut.first_seen);
-    const bool share = place.chunks - until > kShareFrom;
-    if (!share && !joins) return;
-    int part = 0, of = 1;
-    if (share) {
-      const int first = shares.owner(first_of(place)), last = shares.owner(first_of(place) + place.chunks - 1);
-      part = me - first, of = last - first + 1;
-      const unsigned chunks = static_cast<unsigned>(place.chunks);
-      if (thread == 0) {
-        while (read_counter(counter(place)) < chunks) __nanosleep(100);
-        if (atomicAdd(counter(place), 1u) == chunks + static_cast<unsigned>(of) - 1) *counter(place) = 0;
-      }
-      __threadfence();
-      team.sync();
-    } else if (thread == 0) {
-      *counter(place) = 0;
-    }
-    const int records = place.chunks - until + 1;
-    if (records <= kFewRecords) return join_few(written(place, until - 1), records, place.kv_head, cut.row);
-    const int units = group * (D / 32);
-    if (of >= units && records <= kAllRecords) {
-      if (part < units) join_one(written(place, until - 1), records, part, place.kv_head, cut.row, room, seen_room);
+    const int until = joined_until(place, cut.first_seen), records = place.chunks - until + 1;
+    const Written all = {written(place, until - 1), int64_t{attention.heads} * kWrittenPitch<D>, records,
+                         place.kv_head * group};
+    const JoinedRow to = {out, cut.row, attention.sinks};
+    if (records <= kShareFrom) {
+      if (!joins) return;
+      join_alone<D>(all, group * D, to, room);
+      if (thread == 0) *counter(place) = 0;
       return;
     }
-    const uint32_t mine = static_cast<uint32_t>(team.warp * Join::kRooms * Join::kRoom);
-    Join joiner = {written(place, until - 1), int64_t{attention.heads} * kWrittenPitch<D>, records, room + mine,
-                   seen_room + mine};
-    joiner.run(part, of, group, attention, place.kv_head, cut.row, out);
-    team.sync();
+    const int first = shares.owner(first_of(place)), last = shares.owner(first_of(place) + place.chunks - 1);
+    const int part = me - first, of = last - first + 1, pieces = group * (D / 32), mine = (pieces - part + of - 1) / of;
+    const unsigned chunks = static_cast<unsigned>(place.chunks);
+    if (thread == 0) {
+      while (read_counter(counter(place)) < chunks) __nanosleep(40);
+    }
+    team.sync();  // what thread 0 has seen is there for all
+    if (mine <= kTeamWarps && mine * records * kPieceBytes <= room.bytes) {
+      join_pieces<D>(all, part, of, pieces, to, room);
+    } else {
+      const uint32_t warps = static_cast<uint32_t>(team.warp * Join::kRooms * Join::kRoom);
+      Join joiner = {all.from, all.stride, records, room.at + warps};
+      joiner.run(part, of, group, attention, place.kv_head, cut.row, out);
+      team.sync();
+    }
+    if (thread == 0 && atomicAdd(counter(place), 1u) == chunks + static_cast<unsigned>(of) - 1) *counter(place) = 0;
   }
 
   // room: shared memory for joining, once all chunks are done with; may be what they came through.
-  __device__ void run(Feed& feed, uint32_t room, const char* seen_room) {
+  __device__ void run(Feed& feed, uint32_t room) {
     const int first = start.first, last = start.last;
     if (first >= last) return wait_for_previous();
     const int g = Four::lane() / 4;
@@ -403,7 +342,8 @@ struct Stretch {
     bool joins[2];
     publish(cuts, joins);
 #pragma unroll 1
-    for (int i = 0; i < 2; ++i) finish(i == 0 ? cuts[0] : cuts[1], i == 0 ? joins[0] : joins[1], room, seen_room);
+    for (int i = 0; i < 2; ++i)
+      finish(i == 0 ? cuts[0] : cuts[1], i == 0 ? joins[0] : joins[1], {room, Feed::kRoomBytes, team.name, thread});
   }
 };
 

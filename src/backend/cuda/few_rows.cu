@@ -46,6 +46,7 @@ struct Asking {
   Task task;
   int left = 0;  // groups of the task
   const std::byte* from = nullptr;
+  uint64_t policy = read_once();
 
   __device__ Asking(const Products& all, const Cut& how, int stream) : work(all), cut(how), task{stream} {}
 
@@ -59,7 +60,7 @@ struct Asking {
     }
     const int groups = min(left, cut.groups);
     barrier_expect(barrier, static_cast<uint32_t>(groups * Format::kBytes));
-    copy_bytes(to, from, static_cast<uint32_t>(groups * Format::kBytes), barrier);
+    copy_bytes(to, from, static_cast<uint32_t>(groups * Format::kBytes), barrier, policy);
     from += groups * Format::kBytes;
     left -= groups;
     if (left == 0) task.number += cut.streams;

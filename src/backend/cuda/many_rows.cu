@@ -26,6 +26,9 @@ inline constexpr int kRoomBytes = 128 * (Outputs / 2 - kHeld<Outputs>)*4;  // of
 template <int Groups, int Outputs, bool Cut, int Together>
 using SizesOf = Sizes<Groups, Outputs, Together, Cut ? Groups * kRoomBytes<Outputs> : 0>;
 
+// So many tiles of rows read weights at the same time, and the second cache need not keep them.
+inline constexpr int kReadOnceTiles = 2;
+
 // Tiles have whole heads of 64 and 128 numbers.
 template <int Outputs>
 inline constexpr bool kWholeHeads = Outputs % 128 == 0;
@@ -45,10 +48,10 @@ struct Way {
   }
 };
 
-// The thread that asks. Weights of the first ring full do not wait for the kernel in front, unless it makes them. A
-// tile beyond the last row has no inputs; its thread group still brings its share of the weights, and its sums are of
-// whatever lies there, which nobody writes. Small tiles wait for this one thread: every instruction of its loop counts.
-template <bool Gated, class Size, class Tiled>
+// The thread that asks. Its first weights do not wait for the kernel in front, unless it makes them. A tile beyond the
+// last row has no inputs; its thread group still brings its share of the weights, and its sums are of whatever lies
+// there, which nobody writes. Small tiles wait for this one thread: every instruction of its loop counts.
+template <bool Gated, bool Once, class Size, class Tiled>
 __device__ void bring(const Products& work, const Tiles& tiles, const Maps& maps, Ring<Size> ring, Tiled way) {
   Tile tile = way.tile();
   bool real = false, last = false;
@@ -62,7 +65,7 @@ __device__ void bring(const Products& work, const Tiles& tiles, const Maps& maps
   auto ask = [&](int chunk, const Ring<Size>& at) {
     barrier_expect(at.full(), bytes);
     if constexpr (Size::kTogether == 1) {
-      ask_weights<Size, Gated>(maps, tile, chunk, at);
+      ask_weights<Size, Gated, Once>(maps, tile, chunk, at);
     } else {
       ask_half_weights<Size, Gated>(maps, tile, chunk, at, cluster_rank());
     }
@@ -71,7 +74,7 @@ __device__ void bring(const Products& work, const Tiles& tiles, const Maps& maps
     if (Size::kTogether == 1 || real) copy_box(ring.at(), map, chunk * kChunkInputs, tile.first_row, ring.full());
   };
   look();
-  int early = work.weights_just_made ? 0 : min(Size::kStages, tiles.chunks);
+  int early = work.weights_just_made ? 0 : min(Size::kEarly, tiles.chunks);
   Ring<Size> start = ring;
   int chunk = 0;
   for (; chunk < early; ++chunk, start.next()) ask(chunk, start);
@@ -183,7 +186,12 @@ __global__ void __launch_bounds__(kThreads<Groups, Outputs, Cut>, 1)
     if (kWide && tiles.boxes && threadIdx.x % 128 == 0) sent_arrived();
   } else {
     if constexpr (kGivesRegisters<Groups, Outputs, Cut>) asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
-    if (threadIdx.x == Groups * 128) bring<Gated>(work, tiles, maps, ring, way);
+    if (threadIdx.x == Groups * 128) {
+      if (Together == 1 && tiles.rows <= kReadOnceTiles)
+        bring<Gated, true>(work, tiles, maps, ring, way);
+      else
+        bring<Gated, false>(work, tiles, maps, ring, way);
+    }
   }
   if constexpr (Size::kTogether > 1)
     cluster_sync();  // nobody leaves while the other may still say that a stage is free

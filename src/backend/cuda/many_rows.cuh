@@ -22,6 +22,7 @@ namespace {
 inline constexpr int kRingBytes = 200 << 10;
 inline constexpr int kMostBytes = 224 << 10;  // of a ring and a room beside it
 inline constexpr int kRowGroup = 16;          // tiles of rows that go through all the outputs together
+inline constexpr int kEarlyBytes = 64 << 10;  // of weights asked for before inputs, which would queue behind them
 
 // Groups of 64 rows by so many outputs. Together: so many thread groups, a cluster, have neighbouring tiles of rows and
 // the same outputs; each asks for its share of the weights, which arrives at all of them. Room: bytes behind the ring.
@@ -32,6 +33,7 @@ struct Sizes {
   static constexpr int kInputBytes = kRows * 128, kWeightBytes = Outputs * 128;
   static constexpr int kStageBytes = kInputBytes + kWeightBytes;
   static constexpr int kStages = std::min(16, (Room == 0 ? kRingBytes : kMostBytes - Room) / kStageBytes);
+  static constexpr int kEarly = std::clamp(kEarlyBytes / kWeightBytes, 1, kStages);  // stages before inputs
   static constexpr int kShared = kStages * kStageBytes + Room + 1024;
 };
 
@@ -100,16 +102,20 @@ __device__ __forceinline__ void begin(const Ring<Size>& ring) {
   }
 }
 
-template <class Size, bool Gated>
+// Once: nobody reads them again.
+template <class Size, bool Gated, bool Once>
 __device__ void ask_weights(const Maps& maps, const Tile& tile, int chunk, const Ring<Size>& ring) {
-  const uint32_t to = ring.at() + Size::kInputBytes;
   const int panel = tile.first_output / kPanel;
-  if constexpr (Gated) {
-    copy_box(to, maps.weights[0], 0, chunk * 4, panel, ring.full());
-    copy_box(to + Size::kWeightBytes / 2, maps.weights[1], 0, chunk * 4, panel, ring.full());
-  } else {
-    copy_box(to, maps.weights[tile.part], 0, chunk * 4, panel, ring.full());
-  }
+  auto ask = [&](uint32_t to, const CUtensorMap& map) {
+    if constexpr (Once) {
+      copy_box(to, map, 0, chunk * 4, panel, ring.full(), read_once());
+    } else {
+      copy_box(to, map, 0, chunk * 4, panel, ring.full());
+    }
+  };
+  const uint32_t to = ring.at() + Size::kInputBytes;
+  ask(to, maps.weights[Gated ? 0 : tile.part]);
+  if constexpr (Gated) ask(to + Size::kWeightBytes / 2, maps.weights[1]);
 }
 
 // A thread group's half of them, for both of a pair: gate or up, or the first or last panels.

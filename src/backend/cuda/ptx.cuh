@@ -17,15 +17,22 @@
 
 namespace millrace::cuda {
 
+// Lets the next kernel start its preparations, once all thread groups have said so.
+__device__ inline void let_next_start() {
+#if MILLRACE_HOPPER
+  asm volatile("griddepcontrol.launch_dependents;");
+#endif
+}
 // Waits until the kernel before has ended and its results can be read, and lets the next one start its preparations.
-// Every kernel calls it, once: what is read before must not depend on other kernels. Letting the next one start at once
-// would be of no use: kernels of three steps later would take the room of those in between (docs/gpu.md). On other GPUs
-// kernels do not start early (rows.cuh).
+// Every kernel calls it, once: what is read before must not depend on other kernels. Only kernels that are short and
+// small let the next one start before: starting it takes longer than they do (two to four microseconds). If all did,
+// kernels of three steps later would take the room of those in between. On other GPUs kernels do not start early
+// (rows.cuh).
 __device__ inline void wait_for_previous() {
 #if MILLRACE_HOPPER
   asm volatile("griddepcontrol.wait;" ::: "memory");
-  asm volatile("griddepcontrol.launch_dependents;");
 #endif
+  let_next_start();
 }
 
 // All threads of a cluster's thread groups meet, and see what the others have written.
@@ -115,11 +122,20 @@ __device__ inline void barrier_wait(uint32_t barrier, uint32_t parity) {
       "r"(parity)
       : "memory");
 }
+// For copies of what is read once: it leaves the second cache before anything else does, so that instructions and
+// inputs stay there. (Naming the usual policy for other copies makes them slower than naming none: lab/README.md.)
+__device__ inline uint64_t read_once() {
+  uint64_t policy;
+  asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+  return policy;
+}
 // Copies bytes (a multiple of sixteen) from memory to shared memory and counts them at the barrier.
-__device__ inline void copy_bytes(uint32_t to, const void* from, uint32_t bytes, uint32_t barrier) {
-  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
-               "l"(from), "r"(bytes), "r"(barrier)
-               : "memory");
+__device__ inline void copy_bytes(uint32_t to, const void* from, uint32_t bytes, uint32_t barrier, uint64_t policy) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;" ::
+          "r"(to),
+      "l"(from), "r"(bytes), "r"(barrier), "l"(policy)
+      : "memory");
 }
 // Copies a box of a matrix, or of a stack of them, as its map says.
 __device__ inline void copy_box(uint32_t to, const CUtensorMap& map, int col, int row, uint32_t barrier) {
@@ -134,6 +150,14 @@ __device__ inline void copy_box(uint32_t to, const CUtensorMap& map, int col, in
       "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4}], "
       "[%5];" ::"r"(to),
       "l"(&map), "r"(col), "r"(row), "r"(sheet), "r"(barrier)
+      : "memory");
+}
+__device__ inline void copy_box(uint32_t to, const CUtensorMap& map, int col, int row, int sheet, uint32_t barrier,
+                                uint64_t policy) {
+  asm volatile(
+      "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.L2::cache_hint [%0], "
+      "[%1, {%2, %3, %4}], [%5], %6;" ::"r"(to),
+      "l"(&map), "r"(col), "r"(row), "r"(sheet), "r"(barrier), "l"(policy)
       : "memory");
 }
 // The same, for the thread groups of a cluster that `mask` names: the box arrives, and is counted, at the same places

@@ -22,18 +22,18 @@ __device__ inline float4 load_of(uint32_t shared, int rank) {
   return four;
 }
 
-// The thread that asks for a thread group's segments. Weights of the first ring full do not wait for the kernel in
-// front, unless it makes them.
+// The thread that asks for a thread group's segments. Its first weights do not wait for the kernel in front, unless it
+// makes them.
 template <class Size>
 __device__ void bring(const Products& work, const Tiles& tiles, const Maps& maps, const Tile& tile, int first,
                       int count, Ring<Size> ring) {
   const bool last = tile.first_row + Size::kRows > work.in.rows;
   const uint32_t bytes = static_cast<uint32_t>((last ? tiles.last_rows : tiles.box_rows) * 128 + Size::kWeightBytes);
-  const int early = work.weights_just_made ? 0 : min(Size::kStages, count);
+  const int early = work.weights_just_made ? 0 : min(Size::kEarly, count);
   Ring<Size> start = ring;
   for (int chunk = 0; chunk < early; ++chunk, start.next()) {
     barrier_expect(start.full(), bytes);
-    ask_weights<Size, false>(maps, tile, first + chunk, start);
+    ask_weights<Size, false, true>(maps, tile, first + chunk, start);
   }
   wait_for_previous();
   asm volatile("fence.proxy.async;" ::: "memory");
@@ -42,7 +42,7 @@ __device__ void bring(const Products& work, const Tiles& tiles, const Maps& maps
     if (chunk >= early) {
       barrier_wait(ring.free(), ring.round ^ 1);
       barrier_expect(ring.full(), bytes);
-      ask_weights<Size, false>(maps, tile, first + chunk, ring);
+      ask_weights<Size, false, true>(maps, tile, first + chunk, ring);
     }
     copy_box(ring.at(), *inputs, (first + chunk) * kChunkInputs, tile.first_row, ring.full());
   }
@@ -222,7 +222,8 @@ bool start_with(cudaStream_t stream, const Products& work) {
 
 // Where inputs are few, meeting twice costs more than is gained.
 bool spread_rows(cudaStream_t stream, const Products& work) {
-  if (work.segments == 1 || work.gated || work.in.rows > 256 || work.cols < 8192) return false;
+  const bool gains = work.cols >= 8192 || (work.cols >= 4096 && work.count == 1 && work.in.rows <= 64);
+  if (work.segments == 1 || work.gated || work.in.rows > 256 || !gains) return false;
   if (work.type == DType::f16)
     return work.in.rows <= 64 ? start_with<__half, 1>(stream, work) : start_with<__half, 2>(stream, work);
   return work.in.rows <= 64 ? start_with<__nv_bfloat16, 1>(stream, work) : start_with<__nv_bfloat16, 2>(stream, work);

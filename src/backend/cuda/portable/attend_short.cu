@@ -16,6 +16,7 @@ constexpr int kSideBytes = kChunk* D * 2;  // keys or values of a chunk
 template <class T, int D>
 struct Copied {
   static constexpr int kJoinBatch = D == 128 ? 32 : 16;
+  static constexpr int kRoomBytes = 2 * kSideBytes<D>;
   static_assert(kTeamWarps * Joiner<D, kJoinBatch>::kRooms * Joiner<D, kJoinBatch>::kRoom <= 2 * kSideBytes<D>);
   const Team<T, D>& team;
   const DeviceStep& step;
@@ -88,7 +89,7 @@ __global__ void __launch_bounds__(kTeamThreads)
                                                  .thread = thread,
                                                  .group = attention.heads / kv.kv_heads};
   Copied<T, D> copied = {team, step, kv, shared_address(raw), thread};
-  stretch.run(copied, shared_address(raw), raw);
+  stretch.run(copied, shared_address(raw));
 }
 
 template <class T, int D, bool Shaped>
