@@ -153,6 +153,8 @@ void add_neon_attend(Kernels& kernels) {
   kernels.store[kFast][kKvF16] = BlockAttention<Stored::f16>::store;
   kernels.attend[kFast][kKvBf16] = attend_half<Stored::bf16, kKvBf16>;
   kernels.store[kFast][kKvBf16] = BlockAttention<Stored::bf16>::store;
+  // One instruction widens four numbers; of float16 it takes two, or one in two places.
+  kernels.fastest_kv = DType::bf16;
   kernels.ahead_queries = kFewQueries + 1;
   kernels.merge = merge;
   kernels.divide = divide;
