@@ -223,39 +223,41 @@ __device__ __noinline__ void join_pieces(Written written, int first, int of, int
   group_sync(room.name, kJoinThreads);
 }
 
+// The same where there are more chunks than room, or more pieces than warps: a warp brings its own, a batch while the
+// one before is joined.
 template <int D, int Batch>
 struct Joiner {
-  static constexpr int kBatch = Batch;                    // chunks brought at a time
-  static constexpr int kRoom = kBatch * 144, kRooms = 2;  // 32 values, then maximum and sum
-  const float* from;                                      // the kv head's first row in the first chunk
-  int64_t stride;                                         // floats from chunk to chunk
-  int records;                                            // the first is what was joined already
-  uint32_t rooms;                                         // of this warp
+  static constexpr int kBatch = Batch;  // chunks brought at a time
+  static constexpr int kRoom = kBatch * kPieceBytes, kRooms = 2;
+  const float* from;  // the kv head's first row in the first chunk
+  int64_t stride;     // floats from chunk to chunk
+  int records;        // the first is what was joined already
+  uint32_t rooms;     // of this warp
 
-  __device__ void bring(int unit, int batch, int room) const {
+  __device__ void bring(int piece, int batch, int room) const {
     const int lane = static_cast<int>(threadIdx.x) % 32, first = batch * kBatch, count = min(kBatch, records - first);
-    const float* row = from + int64_t{unit / (D / 32)} * kWrittenPitch<D>;
+    const float* row = from + int64_t{piece / (D / 32)} * kWrittenPitch<D>;
     const uint32_t to = rooms + static_cast<uint32_t>(room * kRoom);
 #pragma unroll 2
     for (int i = lane / 8; i < count; i += 4)
       copy_16(to + static_cast<uint32_t>(i * 128 + lane % 8 * 16),
-              row + (first + i) * stride + unit % (D / 32) * 32 + lane % 8 * 4, 16);
+              row + (first + i) * stride + piece % (D / 32) * 32 + lane % 8 * 4, 16);
 #pragma unroll 1
     for (int i = lane; i < count; i += 32)
       copy_16(to + static_cast<uint32_t>(kBatch * 128 + i * 16), row + (first + i) * stride + D, 16);
   }
 
-  // Every `of`-th unit of 32 numbers from `part` on, shared among the warps.
+  // Every `of`-th piece of 32 numbers from `part` on, shared among the warps.
   __device__ void run(int part, int of, int group, const Attention& attention, int kv_head, int row, const View& out) {
     const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32 % kJoiners;
-    const int units = group * (D / 32), batches = (records + kBatch - 1) / kBatch;
-    const int mine = (units - part + of - 1) / of, jobs = (mine - warp + kJoiners - 1) / kJoiners * batches;
-    auto unit_of = [&](int job) { return part + (warp + job / batches * kJoiners) * of; };
+    const int pieces = group * (D / 32), batches = (records + kBatch - 1) / kBatch;
+    const int mine = (pieces - part + of - 1) / of, jobs = (mine - warp + kJoiners - 1) / kJoiners * batches;
+    auto piece_of = [&](int job) { return part + (warp + job / batches * kJoiners) * of; };
     float base = -INFINITY, total = 0, sum = 0;
 #pragma unroll 1
     for (int job = -1; job < jobs; ++job) {  // one is brought ahead
       __syncwarp();
-      if (job + 1 < jobs) bring(unit_of(job + 1), (job + 1) % batches, (job + 1) % kRooms);
+      if (job + 1 < jobs) bring(piece_of(job + 1), (job + 1) % batches, (job + 1) % kRooms);
       copies_end();
       if (job < 0) continue;
       copies_wait<1>();
@@ -263,8 +265,8 @@ struct Joiner {
       const uint32_t room = rooms + static_cast<uint32_t>(job % kRooms * kRoom);
       join_brought<128, 16>(room, room + kBatch * 128, min(kBatch, records - job % batches * kBatch), base, total, sum);
       if ((job + 1) % batches != 0) continue;
-      const int unit = unit_of(job), number = kv_head * group + unit / (D / 32);
-      write(out, row, number * D + unit % (D / 32) * 32 + lane,
+      const int piece = piece_of(job), number = kv_head * group + piece / (D / 32);
+      write(out, row, number * D + piece % (D / 32) * 32 + lane,
             sum * last_factor(base, total, attention.sinks, number));
       base = -INFINITY, total = 0, sum = 0;
     }
