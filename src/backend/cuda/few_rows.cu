@@ -44,26 +44,28 @@ struct Asking {
   const Products& work;
   Cut cut;
   Task task;
-  int left = 0;  // groups of the task
+  int left = 0;  // groups of the task; none: there is no other task
   const std::byte* from = nullptr;
   uint64_t policy = read_once();
 
-  __device__ Asking(const Products& all, const Cut& how, int stream) : work(all), cut(how), task{stream} {}
+  __device__ Asking(const Products& all, const Cut& how, int stream) : work(all), cut(how), task{stream} { find(); }
 
-  __device__ bool done() const { return task.unit(cut) >= cut.units; }
+  __device__ void find() {
+    if (task.unit(cut) >= cut.units) return;
+    const Place at = place_of<Gated>(work, task.unit(cut), task.side(cut));
+    const int all = static_cast<int>(chunks_of(work.cols));
+    from = work.parts[at.part].weights + (int64_t{at.panel} * all + task.first_group(cut)) * Format::kBytes;
+    left = task.groups(cut, all);
+  }
+  __device__ bool done() const { return left == 0; }
   __device__ void next(uint32_t to, uint32_t barrier) {  // by one lane
-    if (left == 0) {
-      const Place at = place_of<Gated>(work, task.unit(cut), task.side(cut));
-      const int all = static_cast<int>(chunks_of(work.cols));
-      from = work.parts[at.part].weights + (int64_t{at.panel} * all + task.first_group(cut)) * Format::kBytes;
-      left = task.groups(cut, all);
-    }
-    const int groups = min(left, cut.groups);
-    barrier_expect(barrier, static_cast<uint32_t>(groups * Format::kBytes));
-    copy_bytes(to, from, static_cast<uint32_t>(groups * Format::kBytes), barrier, policy);
-    from += groups * Format::kBytes;
-    left -= groups;
-    if (left == 0) task.number += cut.streams;
+    const int groups = min(left, cut.groups), bytes = groups * Format::kBytes;
+    barrier_expect(barrier, static_cast<uint32_t>(bytes));
+    copy_bytes(to, from, static_cast<uint32_t>(bytes), barrier, policy);
+    from += bytes, left -= groups;
+    if (left > 0) return;
+    task.number += cut.streams;
+    find();
   }
 };
 
@@ -133,10 +135,10 @@ __device__ void multiply_stream(const Products& work, const Cut& cut, Ring ring,
   for (Task task = {stream}; task.unit(cut) < cut.units; task.number += cut.streams) {
     if (!Gated && work.residual != nullptr) read_residual(work, task.unit(cut), kept, lane);
     Sums sums[1];
-    const int groups = task.groups(cut, all), first = task.first_group(cut);
-    for (int group = 0; group < groups; group += cut.groups) {
+    const uint4* from = mine + task.first_group(cut) * 8;
+    for (int left = task.groups(cut, all); left > 0; left -= cut.groups, from += cut.groups * 8) {
       barrier_wait(ring.full(), ring.round);
-      take<Format>(sums[0], ring.at(), min(cut.groups, groups - group), mine + (first + group) * 8, lane);
+      take<Format>(sums[0], ring.at(), min(cut.groups, left), from, lane);
       __syncwarp();
       if (lane == 0 && !ahead.done()) ahead.next(shared_address(ring.at()), ring.full());
       ring.next();
@@ -208,7 +210,9 @@ void start(cudaStream_t stream, const Products& work) {
   int64_t other = input_bytes(work.in.rows, work.cols);
   if (cut.task_bits > 0) other += (int64_t{cut.units_each} + int64_t{tasks} * work.in.rows * kPanel) * 4;
   auto fitting = [&] { return (kShared - other) / (cut.streams * cut.groups * Format::kBytes); };
-  while (cut.groups > 1 && fitting() < 3) cut.groups /= 2;
+  if (cut.segment <= Format::kMostGroups) cut.groups = cut.segment;
+  const int needed = rounds * ((cut.segment + cut.groups - 1) / cut.groups);
+  while (cut.groups > 1 && fitting() < std::min(3, needed)) cut.groups /= 2;
   while (cut.streams > 1 && fitting() < 1) cut.streams /= 2;
   cut.stage_bytes = cut.groups * Format::kBytes;
   cut.stages = static_cast<int>(std::clamp<int64_t>(fitting(), 1, kMostStages));

@@ -192,14 +192,11 @@ struct Quantised {
   static constexpr int kWarps = 16;  // unpacking is many instructions
   static int first_bytes(int) { return (Type == DType::q8_0 ? 128 : 64) << 10; }
   static constexpr int kLeastGroups = Type == DType::q8_0 ? 4 : 6, kMostGroups = 8;
-  Unpack<Type> weights[2];
+  Unpack<Type> weights;
 
-  __device__ __forceinline__ void load(const char* chunk, int lane) {
-    weights[0].load(chunk, lane);
-    weights[1].load(chunk + kBytes / 2, lane);
-  }
+  __device__ __forceinline__ void load(const char* chunk, int lane) { weights.load(chunk, lane); }
   __device__ __forceinline__ void multiply_into(Sums& sums, int i, uint32_t first, uint32_t second) const {
-    const uint2 low = weights[0].step(i), high = weights[1].step(i);
+    const uint2 low = weights.half(0, i), high = weights.half(1, i);
     multiply<Number>(sums.all, {low.x, high.x, low.y, high.y}, first, second);
   }
 };
@@ -229,10 +226,10 @@ struct Group {
   Format weights;
   uint4 in[2];
 
-  __device__ __forceinline__ void load(const char* stage, int group, const uint4* inputs, int lane) {
-    weights.load(stage + group * Format::kBytes, lane);
+  __device__ __forceinline__ void load(const char* chunk, const uint4* inputs, int lane) {
+    weights.load(chunk, lane);
 #pragma unroll
-    for (int i = 0; i < 2; ++i) in[i] = inputs[(group * 2 + i) * 4];
+    for (int i = 0; i < 2; ++i) in[i] = inputs[i * 4];
   }
   __device__ __forceinline__ void multiply_into(Sums& sums) const {
 #pragma unroll
@@ -247,16 +244,18 @@ struct Group {
 // slower than what they gain (lab/README.md).
 template <class Format>
 __device__ __forceinline__ void take(Sums& sums, const char* stage, int groups, const uint4* inputs, int lane) {
+  constexpr int kInputs = 8;  // of a lane's row, as they are numbered here
   Group<Format> even, odd;
-  even.load(stage, 0, inputs, lane);
+  even.load(stage, inputs, lane);
 #pragma unroll 1
-  for (int i = 0; i + 1 < groups; i += 2) {
-    odd.load(stage, i + 1, inputs, lane);
+  for (; groups > 1; groups -= 2) {
+    odd.load(stage + Format::kBytes, inputs + kInputs, lane);
     even.multiply_into(sums);
-    if (i + 2 < groups) even.load(stage, i + 2, inputs, lane);
+    stage += 2 * Format::kBytes, inputs += 2 * kInputs;
+    if (groups > 2) even.load(stage, inputs, lane);
     odd.multiply_into(sums);
   }
-  if (groups % 2 == 1) even.multiply_into(sums);
+  if (groups == 1) even.multiply_into(sums);
 }
 
 // Which panel of which part a unit of work (and, of gated ones, a side) is.

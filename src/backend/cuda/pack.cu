@@ -17,12 +17,14 @@ __global__ void pack_halves_kernel(const uint16_t* from, int64_t rows, int64_t c
   }
 }
 
-// Four bytes of a quantised chunk: those of its small integers.
-__device__ uint32_t packed_integers(DType type, const std::byte* row, int64_t first_col, int64_t cols, int word) {
-  const int lane = type == DType::q8_0 ? word / 4 : word / 2, per_word = type == DType::q8_0 ? 4 : 8;
+// Four bytes of a quantised chunk, by where they lie: those of its small integers. `word` counts those of a lane's
+// output.
+__device__ uint32_t packed_integers(DType type, const std::byte* row, int64_t first_col, int64_t cols, int lane,
+                                    int word) {
+  const int per_word = type == DType::q8_0 ? 4 : 8;
   uint32_t bits = 0;
   for (int i = 0; i < per_word; ++i) {
-    const int step = type == DType::q8_0 ? word % 4 : word % 2 * 2 + i / 4;
+    const int step = type == DType::q8_0 ? word : word * 2 + i / 4;
     const int64_t col = first_col + step * 16 + lane % 4 * 2 + i % 4 / 2 * 8 + i % 2;
     const int value = row != nullptr && col < cols ? stored_integer(type, row, static_cast<int>(col)) : 0;
     bits |= type == DType::q8_0 ? static_cast<uint32_t>(value + 128) << (8 * i)
@@ -53,32 +55,38 @@ __device__ uint32_t packed_factors(DType type, const std::byte* row, int64_t fir
 // A thread for each four bytes.
 __global__ void pack_quantised_kernel(DType type, const std::byte* from, int64_t row_bytes, int64_t rows, int64_t cols,
                                       uint32_t* to) {
-  const int words = chunk_bytes(type) / 8, integers = type == DType::q8_0 ? 128 : 64;  // of half a chunk
-  const int64_t chunks = chunks_of(cols), count = panels_of(rows) * 2 * chunks * words;
+  const bool bytes = type == DType::q8_0, adds = type == DType::q4_k;
+  const int words = chunk_bytes(type) / 4, integers = bytes ? 256 : 128;
+  const int64_t chunks = chunks_of(cols), count = panels_of(rows) * chunks * words;
   for (int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < count; i += int64_t{gridDim.x} * blockDim.x) {
-    const int word = static_cast<int>(i % words), place = word - integers;
-    const int output = word < integers ? word / (integers / 8) : type == DType::q4_k ? place / 2 : place;
-    const int64_t half = i / words, row = half / 2 / chunks * kPanel + half % 2 * 8 + output;
-    const int64_t first_col = half / 2 % chunks * kChunkInputs;
-    const std::byte* source = row < rows ? from + row * row_bytes : nullptr;
-    to[i] = word < integers ? packed_integers(type, source, first_col, cols, word)
-                            : packed_factors(type, source, first_col, cols, type == DType::q4_k && place % 2 == 1);
+    const int word = static_cast<int>(i % words), factor = word - integers, lane = word / 4 % 32;
+    const int64_t chunk = i / words, first_row = chunk / chunks * kPanel, first_col = chunk % chunks * kChunkInputs;
+    auto source = [&](int output) {
+      return first_row + output < rows ? from + (first_row + output) * row_bytes : nullptr;
+    };
+    if (factor >= 0) {
+      const int output = adds ? factor / 4 + factor % 4 / 2 * 8 : factor / 2 + factor % 2 * 8;
+      to[i] = packed_factors(type, source(output), first_col, cols, adds && factor % 2 == 1);
+    } else {
+      const int side = bytes ? word / 128 : word % 4 / 2;
+      to[i] = packed_integers(type, source(lane / 4 + side * 8), first_col, cols, lane, bytes ? word % 4 : word % 2);
+    }
   }
 }
 
-// A warp for each half of a chunk.
+// A warp for each chunk.
 template <DType Type>
 __global__ void widen_kernel(const char* from, int64_t panels, int64_t cols, char* to) {
   wait_for_previous();
-  const int64_t chunks = chunks_of(cols), stride = int64_t{gridDim.x} * (blockDim.x / 32);
+  const int64_t count = panels * chunks_of(cols), stride = int64_t{gridDim.x} * (blockDim.x / 32);
   const int lane = static_cast<int>(threadIdx.x) % 32;
-  for (int64_t i = int64_t{blockIdx.x} * (blockDim.x / 32) + threadIdx.x / 32; i < panels * 2 * chunks; i += stride) {
+  for (int64_t i = int64_t{blockIdx.x} * (blockDim.x / 32) + threadIdx.x / 32; i < count; i += stride) {
     Unpack<Type> numbers;
-    numbers.load(from + i * (chunk_bytes(Type) / 2), lane);
-    char* place = to + i * (kChunkBytes / 2) + lane * 4;
+    numbers.load(from + i * chunk_bytes(Type), lane);
+    char* place = to + i * kChunkBytes + lane * 4;
 #pragma unroll
-    for (int step = 0; step < 4; ++step) {
-      const uint2 operand = numbers.step(step);
+    for (int step = 0; step < 8; ++step) {
+      const uint2 operand = numbers.half(step / 4, step % 4);
       *reinterpret_cast<uint32_t*>(place + step * 256) = raised(operand.x);
       *reinterpret_cast<uint32_t*>(place + step * 256 + 128) = raised(operand.y);
     }

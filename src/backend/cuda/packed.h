@@ -3,9 +3,8 @@
 // Sixteen outputs are a panel; its inputs follow one another in chunks of 64, zeros beyond the last.
 //   16-bit numbers: 2 KB a chunk: outputs 0..7, then 8..15; in each, eight inputs of eight outputs (16 bytes an output)
 //     are 128 bytes in a row, as both kinds of matrix instructions read them from shared memory.
-//   quantised: outputs 0..7, then 8..15; of each first the small integers, for every lane of a warp what it puts into
-//   its
-//     registers (unpack.cuh), then what they are multiplied with, for every 32 inputs.
+//   quantised: first the small integers, for every lane of a warp what it puts into its registers (unpack.cuh), then
+//     what they are multiplied with, for every 32 inputs.
 //
 // A product is a chain of additions over the inputs, sixteen at a time, from a float32 zero: mma.sync and wgmma agree
 // on every bit of it. Where outputs are few, inputs are cut into segments with a chain each, so that more warps can

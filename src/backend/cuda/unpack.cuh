@@ -1,8 +1,8 @@
-// Half a quantised chunk, eight outputs (packed.h), as operands of matrix instructions: lane 4g + t of a warp has, of
-// every sixteen inputs, numbers 2t, 2t + 1 and 2t + 8, 2t + 9 of output g. Two factors an output, bfloat16.
-//   Q8_0  sixteen bytes a lane, with 128 added
-//   Q4_0  eight bytes a lane
-//   Q4_K  the same, and what is taken off, negative, beside the factors
+// A quantised chunk of sixteen outputs (packed.h) as operands of matrix instructions: lane 4g + t of a warp has, of every
+// sixteen inputs, numbers 2t, 2t + 1 and 2t + 8, 2t + 9 of outputs g and g + 8. Two factors an output, bfloat16.
+//   Q8_0  sixteen bytes a lane of outputs 0..7, then of 8..15, with 128 added; factors of g and g + 8
+//   Q4_0  eight bytes of either, sixteen a lane; the same factors
+//   Q4_K  the same, and what is taken off, negative, behind the factors of each
 // A word of four-bit numbers has those of four pairs: pair i from bit 4i and from bit 16 + 4i on.
 //
 // The lowest eight bits of a bfloat16, with nothing above them, count steps of 2^-133. So small integers are numbers as
@@ -26,67 +26,78 @@ inline constexpr float kAddedRaise = 1 / kRaise;  // of what is added
 __device__ inline __nv_bfloat162 pair_of(uint16_t bits) { return as_pair(bits * 0x10001u); }
 __device__ inline uint32_t raised(uint32_t pair) { return as_bits(__hmul2(as_pair(pair), pair_of(0x5F80))); }
 __device__ inline uint32_t lowered(uint32_t pair) { return as_bits(__hmul2(as_pair(pair), pair_of(0x1F80))); }
-__device__ inline __nv_bfloat162 both_halves(uint32_t two, int which) {
-  return as_pair(__byte_perm(two, 0, which == 0 ? 0x1010 : 0x3232));
+// One of two numbers, twice. Written so that it is part of the instruction that uses it.
+__device__ __forceinline__ __nv_bfloat162 both(__nv_bfloat162 two, int which) {
+  uint32_t bits;
+  if (which == 0)
+    asm("{.reg .b16 low, high; mov.b32 {low, high}, %1; mov.b32 %0, {low, low};}" : "=r"(bits) : "r"(as_bits(two)));
+  else
+    asm("{.reg .b16 low, high; mov.b32 {low, high}, %1; mov.b32 %0, {high, high};}" : "=r"(bits) : "r"(as_bits(two)));
+  return as_pair(bits);
 }
 
-// step(i) gives the operands of the chunk's sixteen inputs number i.
+// Step i's two pairs of four-bit numbers: from the lowest bits as they stand, and from the four bits above them, which
+// count sixteen times as much, so that nothing need be shifted. Of factors and what is added, the first is of steps 0
+// and 1, the other of 2 and 3.
+__device__ __forceinline__ uint2 two_pairs(const uint2& numbers, __nv_bfloat162 factors, __nv_bfloat162 added, int i) {
+  const uint32_t four = i < 2 ? numbers.x : numbers.y, word = i % 2 == 0 ? four : four >> 8;
+  const __nv_bfloat162 sixteenths = __hmul2(factors, pair_of(0x3D80)), add = both(added, i / 2);
+  return {as_bits(__hfma2(as_pair(word & 0x000F000Fu), both(factors, i / 2), add)),
+          as_bits(__hfma2(as_pair(word & 0x00F000F0u), both(sixteenths, i / 2), add))};
+}
+
+// half(side, i) gives the operands of the chunk's sixteen inputs number i of outputs 0..7 or 8..15.
 template <DType Type>
 struct Unpack;
 
 template <>
 struct Unpack<DType::q8_0> {
-  uint4 numbers;
-  uint32_t factors;
+  uint4 numbers[2];
+  uint2 factors;
 
   __device__ __forceinline__ void load(const char* chunk, int lane) {
-    numbers = reinterpret_cast<const uint4*>(chunk)[lane];
-    factors = reinterpret_cast<const uint32_t*>(chunk + 512)[lane / 4];
+    numbers[0] = reinterpret_cast<const uint4*>(chunk)[lane];
+    numbers[1] = reinterpret_cast<const uint4*>(chunk)[lane + 32];
+    factors = reinterpret_cast<const uint2*>(chunk + 1024)[lane / 4];
   }
-  __device__ __forceinline__ uint2 step(int i) const {
-    const uint32_t four = i == 0 ? numbers.x : i == 1 ? numbers.y : i == 2 ? numbers.z : numbers.w;
-    const __nv_bfloat162 factor = both_halves(factors, i / 2), less = __hmul2(factor, pair_of(0x8080));  // -128 steps
+  __device__ __forceinline__ uint2 half(int side, int i) const {
+    const uint4& of = numbers[side];
+    const uint32_t four = i == 0 ? of.x : i == 1 ? of.y : i == 2 ? of.z : of.w;
+    const __nv_bfloat162 two = as_pair(side == 0 ? factors.x : factors.y), factor = both(two, i / 2),
+                         less = both(__hmul2(two, pair_of(0x8080)), i / 2);  // -128 steps
     return {as_bits(__hfma2(as_pair(__byte_perm(four, 0, 0x4140)), factor, less)),
             as_bits(__hfma2(as_pair(__byte_perm(four, 0, 0x4342)), factor, less))};
   }
 };
 
-// Two pairs of four-bit numbers: from the lowest bits as they stand, and from the four bits above them, which count
-// sixteen times as much, so that nothing need be shifted.
-__device__ __forceinline__ uint2 two_pairs(uint32_t word, __nv_bfloat162 factor, __nv_bfloat162 add) {
-  const __nv_bfloat162 sixteenth = __hmul2(factor, pair_of(0x3D80));
-  return {as_bits(__hfma2(as_pair(word & 0x000F000Fu), factor, add)),
-          as_bits(__hfma2(as_pair(word & 0x00F000F0u), sixteenth, add))};
-}
-
 template <>
 struct Unpack<DType::q4_0> {
-  uint2 numbers;
-  uint32_t factors;
+  uint4 numbers;
+  uint2 factors;
 
   __device__ __forceinline__ void load(const char* chunk, int lane) {
-    numbers = reinterpret_cast<const uint2*>(chunk)[lane];
-    factors = reinterpret_cast<const uint32_t*>(chunk + 256)[lane / 4];
+    numbers = reinterpret_cast<const uint4*>(chunk)[lane];
+    factors = reinterpret_cast<const uint2*>(chunk + 512)[lane / 4];
   }
-  __device__ __forceinline__ uint2 step(int i) const {
-    const uint32_t word = i < 2 ? numbers.x : numbers.y;
-    const __nv_bfloat162 factor = both_halves(factors, i / 2);
-    return two_pairs(i % 2 == 0 ? word : word >> 8, factor, __hmul2(factor, pair_of(0x8008)));  // -8 steps
+  __device__ __forceinline__ uint2 half(int side, int i) const {
+    const uint2 of = side == 0 ? uint2{numbers.x, numbers.y} : uint2{numbers.z, numbers.w};
+    const __nv_bfloat162 two = as_pair(side == 0 ? factors.x : factors.y);
+    return two_pairs(of, two, __hmul2(two, pair_of(0x8008)), i);  // -8 steps
   }
 };
 
 template <>
 struct Unpack<DType::q4_k> {
-  uint2 numbers;
-  uint2 factors;  // and what is added
+  uint4 numbers;
+  uint4 factors;  // and what is added
 
   __device__ __forceinline__ void load(const char* chunk, int lane) {
-    numbers = reinterpret_cast<const uint2*>(chunk)[lane];
-    factors = reinterpret_cast<const uint2*>(chunk + 256)[lane / 4];
+    numbers = reinterpret_cast<const uint4*>(chunk)[lane];
+    factors = reinterpret_cast<const uint4*>(chunk + 512)[lane / 4];
   }
-  __device__ __forceinline__ uint2 step(int i) const {
-    const uint32_t word = i < 2 ? numbers.x : numbers.y;
-    return two_pairs(i % 2 == 0 ? word : word >> 8, both_halves(factors.x, i / 2), both_halves(factors.y, i / 2));
+  __device__ __forceinline__ uint2 half(int side, int i) const {
+    const uint2 of = side == 0 ? uint2{numbers.x, numbers.y} : uint2{numbers.z, numbers.w};
+    return two_pairs(of, as_pair(side == 0 ? factors.x : factors.z), as_pair(side == 0 ? factors.y : factors.w), i);
   }
 };
 
@@ -96,9 +107,9 @@ __device__ float unpacked(const Weight& weight, int64_t row, int64_t col) {
   const int c = static_cast<int>(col % 16), lane = static_cast<int>(row % 8) * 4 + c % 8 / 2;
   const int64_t chunk = row / kPanel * chunks_of(weight.cols) + col / kChunkInputs;
   Unpack<Type> numbers;
-  numbers.load(reinterpret_cast<const char*>(weight.data) + (chunk * 2 + row % kPanel / 8) * (chunk_bytes(Type) / 2),
-               lane);
-  const uint2 operand = numbers.step(static_cast<int>(col % kChunkInputs) / 16);
+  numbers.load(reinterpret_cast<const char*>(weight.data) + chunk * chunk_bytes(Type), lane);
+  const int side = static_cast<int>(row % kPanel) / 8, step = static_cast<int>(col % kChunkInputs) / 16;
+  const uint2 operand = numbers.half(side, step);
   const uint32_t pair = c < 8 ? operand.x : operand.y;
   return __uint_as_float(c % 2 == 0 ? pair << 16 : pair & 0xFFFF0000u) * kRaise;
 }
