@@ -138,7 +138,7 @@ int check(int32_t vocab) {
       shape.fill(rows[static_cast<size_t>(i)]);
       bench.set(i, rows[static_cast<size_t>(i)]);
     }
-    argmax(stream, bench.view(kRows), bench.room.parts, bench.best);
+    argmax(stream, bench.view(kRows), bench.room.parts, bench.best, bench.best);
     int whole = 0, tried = 0;
     for (const Setting& setting : kSettings) {
       std::vector<Token> context;
@@ -188,7 +188,8 @@ void time(int32_t vocab) {
   }
   for (int32_t rows : {1, 64, 256}) {
     const double bytes = 4.0 * rows * vocab;
-    const double first = time_graph(stream, [&] { argmax(stream, bench.view(rows), bench.room.parts, bench.best); });
+    const double first =
+        time_graph(stream, [&] { argmax(stream, bench.view(rows), bench.room.parts, bench.best, bench.best); });
     std::printf("%3d rows x %d: argmax %7.1f us (%.0f GB/s)\n", rows, vocab, first, bytes / first * 1e-3);
     for (const Setting& setting : kSettings) {
       for (int32_t i = 0; i < rows; ++i) {

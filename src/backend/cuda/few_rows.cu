@@ -17,6 +17,7 @@ constexpr int kShared = 220 << 10;  // a deep ring gains more than room for the 
 // of 64 inputs.
 struct Cut {
   int units, task_bits, segment_bits;
+  int chunks;   // groups of all inputs
   int segment;  // groups of one; the last may have fewer
   int streams, stages, groups, stage_bytes;
   int first;           // stages asked for before inputs are
@@ -35,7 +36,7 @@ struct Task {
   __device__ int first_group(const Cut& cut) const {
     return (within(cut) & ((1 << cut.segment_bits) - 1)) * cut.segment;
   }
-  __device__ int groups(const Cut& cut, int all) const { return min(cut.segment, all - first_group(cut)); }
+  __device__ int groups(const Cut& cut) const { return min(cut.segment, cut.chunks - first_group(cut)); }
 };
 
 // What a stream asks memory for next.
@@ -53,15 +54,16 @@ struct Asking {
   __device__ void find() {
     if (task.unit(cut) >= cut.units) return;
     const Place at = place_of<Gated>(work, task.unit(cut), task.side(cut));
-    const int all = static_cast<int>(chunks_of(work.cols));
-    from = work.parts[at.part].weights + (int64_t{at.panel} * all + task.first_group(cut)) * Format::kBytes;
-    left = task.groups(cut, all);
+    from = work.parts[at.part].weights + int64_t{at.panel * cut.chunks + task.first_group(cut)} * Format::kBytes;
+    left = task.groups(cut);
   }
   __device__ bool done() const { return left == 0; }
-  __device__ void next(uint32_t to, uint32_t barrier) {  // by one lane
+  __device__ void next(uint32_t to, uint32_t barrier, bool first_lane) {
     const int groups = min(left, cut.groups), bytes = groups * Format::kBytes;
-    barrier_expect(barrier, static_cast<uint32_t>(bytes));
-    copy_bytes(to, from, static_cast<uint32_t>(bytes), barrier, policy);
+    if (first_lane) {
+      barrier_expect(barrier, static_cast<uint32_t>(bytes));
+      copy_bytes(to, from, static_cast<uint32_t>(bytes), barrier, policy);
+    }
     from += bytes, left -= groups;
     if (left > 0) return;
     task.number += cut.streams;
@@ -130,17 +132,16 @@ __device__ void multiply_stream(const Products& work, const Cut& cut, Ring ring,
   // Lanes beyond the last row compute the first one again; nobody asks for it.
   const int row = lane / 4 < work.in.rows ? lane / 4 : 0;
   const uint4* mine = reinterpret_cast<const uint4*>(inputs + row * input_pitch(work.cols)) + lane % 4;
-  const int all = static_cast<int>(chunks_of(work.cols));
   float kept[4] = {};
   for (Task task = {stream}; task.unit(cut) < cut.units; task.number += cut.streams) {
     if (!Gated && work.residual != nullptr) read_residual(work, task.unit(cut), kept, lane);
     Sums sums[1];
     const uint4* from = mine + task.first_group(cut) * 8;
-    for (int left = task.groups(cut, all); left > 0; left -= cut.groups, from += cut.groups * 8) {
+    for (int left = task.groups(cut); left > 0; left -= cut.groups, from += cut.groups * 8) {
       barrier_wait(ring.full(), ring.round);
       take<Format>(sums[0], ring.at(), min(cut.groups, left), from, lane);
       __syncwarp();
-      if (lane == 0 && !ahead.done()) ahead.next(shared_address(ring.at()), ring.full());
+      if (!ahead.done()) ahead.next(shared_address(ring.at()), ring.full(), lane == 0);
       ring.next();
     }
     if (Gated || cut.task_bits > 0) {
@@ -157,8 +158,9 @@ __global__ void __launch_bounds__(32 * Format::kWarps, 1)
   extern __shared__ __align__(128) char shared[];
   __shared__ float room[kRowThreads / 32];
   __shared__ __align__(16) uint64_t barriers[Format::kWarps * kMostStages];
-  const int lane = static_cast<int>(threadIdx.x) % 32, stream = static_cast<int>(threadIdx.x) / 32;
-  const bool mine = stream < cut.streams, asks = mine && lane == 0;
+  // The same for all lanes, and said so: what follows from it is kept once for a warp.
+  const int lane = static_cast<int>(threadIdx.x) % 32, stream = __shfl_sync(~0u, static_cast<int>(threadIdx.x) / 32, 0);
+  const bool mine = stream < cut.streams;
   const Ring ring = {shared + stream * cut.stages * cut.stage_bytes, shared_address(barriers + stream * kMostStages),
                      cut.stage_bytes, cut.stages};
   Asking<Format, Gated> ahead(work, cut, stream);
@@ -170,8 +172,8 @@ __global__ void __launch_bounds__(32 * Format::kWarps, 1)
   // The first ring full: some before inputs, the rest behind them, or they would wait until it has arrived.
   Ring early = ring;
   auto fill = [&](int most) {
-    for (; asks && most > 0 && early.round == 0 && !ahead.done(); early.next(), --most)
-      ahead.next(shared_address(early.at()), early.full());
+    for (; mine && most > 0 && early.round == 0 && !ahead.done(); early.next(), --most)
+      ahead.next(shared_address(early.at()), early.full(), lane == 0);
   };
   fill(cut.first);
   char* inputs = shared + cut.inputs;
@@ -200,6 +202,7 @@ void start(cudaStream_t stream, const Products& work) {
   for (int i = 0; i < (Gated ? 1 : work.count); ++i) cut.units += (work.parts[i].rows + kPanel - 1) / kPanel;
   cut.segment_bits = bits_of(work.segments);
   cut.task_bits = cut.segment_bits + (Gated ? 1 : 0);
+  cut.chunks = static_cast<int>(chunks_of(work.cols));
   cut.segment = segment_chunks(work.cols, work.segments);
   const int grid = cut.units < multiprocessors() ? cut.units : multiprocessors();
   cut.units_each = (cut.units + grid - 1) / grid;
@@ -212,7 +215,7 @@ void start(cudaStream_t stream, const Products& work) {
   auto fitting = [&] { return (kShared - other) / (cut.streams * cut.groups * Format::kBytes); };
   if (cut.segment <= Format::kMostGroups) cut.groups = cut.segment;
   const int needed = rounds * ((cut.segment + cut.groups - 1) / cut.groups);
-  while (cut.groups > 1 && fitting() < std::min(3, needed)) cut.groups /= 2;
+  while (cut.groups > 1 && fitting() < std::min(Format::kLeastStages, needed)) cut.groups /= 2;
   while (cut.streams > 1 && fitting() < 1) cut.streams /= 2;
   cut.stage_bytes = cut.groups * Format::kBytes;
   cut.stages = static_cast<int>(std::clamp<int64_t>(fitting(), 1, kMostStages));

@@ -168,6 +168,7 @@ struct Halves {
   static constexpr int kWarps = 12;
   static int first_bytes(int cols) { return (cols <= 2048 ? 96 : 128) << 10; }  // asked for before inputs
   static constexpr int kLeastGroups = 4, kMostGroups = 4;                       // chunks of a stage
+  static constexpr int kLeastStages = 3;
   uint4 weights[4];
   __device__ __forceinline__ void load(const char* chunk, int lane) {
     const uint32_t from =
@@ -191,7 +192,8 @@ struct Quantised {
   static constexpr int kBytes = chunk_bytes(Type);
   static constexpr int kWarps = 16;  // unpacking is many instructions
   static int first_bytes(int) { return (Type == DType::q8_0 ? 128 : 64) << 10; }
-  static constexpr int kLeastGroups = Type == DType::q8_0 ? 4 : 6, kMostGroups = 8;
+  static constexpr int kLeastGroups = Type == DType::q8_0 ? 4 : 8, kMostGroups = 8;
+  static constexpr int kLeastStages = Type == DType::q8_0 ? 3 : 2;
   Unpack<Type> weights;
 
   __device__ __forceinline__ void load(const char* chunk, int lane) { weights.load(chunk, lane); }

@@ -33,6 +33,15 @@ struct DeviceStep {
   int32_t page_stride = 0;         // entries a sequence has
 };
 
+// Arrays of the host, pinned, that a step begins with; a few kilobytes to a few megabytes, whole words of four bytes.
+struct Arrays {
+  const std::byte* from = nullptr;
+  std::byte* to = nullptr;
+  int64_t bytes = 0;
+};
+// In one kernel that reads the host's memory: what follows it starts sooner than behind copies.
+void bring_arrays(cudaStream_t stream, const Arrays& first, const Arrays& second);
+
 // ---- rows.cu
 void embed(cudaStream_t stream, const Weight& table, const int32_t* ids, int32_t offset, float scale, bool add,
            View out);
@@ -51,7 +60,7 @@ void add_bias(cudaStream_t stream, const float* bias, View inout);
 // The place of each row's largest number, the lowest of equals; -1 if one is a NaN. room: eight bytes for every
 // kArgmaxPart numbers of each row, or part of that.
 inline constexpr int32_t kArgmaxPart = 4096;
-void argmax(cudaStream_t stream, View logits, void* room, int32_t* best);
+void argmax(cudaStream_t stream, View logits, void* room, int32_t* best, int32_t* host_best);
 
 // ---- narrow.cu
 // Where narrowing (backend/narrow.h) reads and writes. found and tokens are the host's, known to the device.

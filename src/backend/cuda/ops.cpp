@@ -72,12 +72,13 @@ void CudaOps::begin(const Step& step) {
     if (status != cudaSuccess) recording_ = false;
   }
   plan_attention(step);
+  Arrays also = {reinterpret_cast<const std::byte*>(parts_.plan_host), reinterpret_cast<std::byte*>(plan_device_),
+                 (std::min(step.sequences, kMostSequences - 1) + 1) * static_cast<int64_t>(sizeof(int32_t))};
   for (const Staging& staging : *parts_.staging) {
-    cudaMemcpyAsync(staging.device, staging.host, static_cast<size_t>(staging.bytes), cudaMemcpyHostToDevice,
-                    parts_.stream);
+    bring_arrays(parts_.stream, {staging.host, staging.device, staging.bytes}, also);
+    also.bytes = 0;
   }
-  const size_t bytes = static_cast<size_t>(std::min(step.sequences, kMostSequences - 1) + 1) * sizeof(int32_t);
-  cudaMemcpyAsync(plan_device_, parts_.plan_host, bytes, cudaMemcpyHostToDevice, parts_.stream);
+  if (also.bytes > 0) bring_arrays(parts_.stream, also, {});
 }
 
 Tensor CudaOps::repeat(const Step& step) {
@@ -94,9 +95,7 @@ Tensor CudaOps::repeat(const Step& step) {
 
 void CudaOps::queue_best(Tensor rows) {
   if (rows.rows == 0 || rows.rows > kMostSequences) return;
-  argmax(parts_.stream, view(rows), parts_.fixed, best_device_);
-  cudaMemcpyAsync(parts_.plan_host + kMostSequences + 64, best_device_,
-                  static_cast<size_t>(rows.rows) * sizeof(int32_t), cudaMemcpyDeviceToHost, parts_.stream);
+  argmax(parts_.stream, view(rows), parts_.fixed, best_device_, parts_.plan_host + kMostSequences + 64);
 }
 
 void CudaOps::queue_step(Tensor rows, bool best) {

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <type_traits>
 
 #include "backend/cuda/quantised.cuh"
@@ -191,7 +192,8 @@ __global__ void __launch_bounds__(kRowThreads) argmax_part_kernel(View logits, u
 }
 
 // Joins the parts, one warp a row. Grid (rows).
-__global__ void __launch_bounds__(32) argmax_row_kernel(const uint64_t* keys, int parts, int32_t* best) {
+__global__ void __launch_bounds__(32)
+    argmax_row_kernel(const uint64_t* keys, int parts, int32_t* best, int32_t* host_best) {
   wait_for_previous();
   uint64_t key = 0;
   for (int part = static_cast<int>(threadIdx.x); part < parts; part += 32) {
@@ -199,7 +201,22 @@ __global__ void __launch_bounds__(32) argmax_row_kernel(const uint64_t* keys, in
     key = other > key ? other : key;
   }
   key = largest_of_warp(key);
-  if (threadIdx.x == 0) best[blockIdx.x] = static_cast<int32_t>(~static_cast<uint32_t>(key));
+  if (threadIdx.x == 0) best[blockIdx.x] = host_best[blockIdx.x] = static_cast<int32_t>(~static_cast<uint32_t>(key));
+}
+
+// Straight from the host's memory, all of it on its way at once. Nothing of it may come from a cache: the host has
+// written there since the last step.
+__global__ void bring_kernel(Arrays first, Arrays second) {
+  wait_for_previous();
+  const int64_t stride = int64_t{gridDim.x} * blockDim.x, thread = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  for (const Arrays& arrays : {first, second}) {
+    const auto* from = reinterpret_cast<const uint4*>(arrays.from);
+    for (int64_t i = thread; i < arrays.bytes / 16; i += stride)
+      reinterpret_cast<uint4*>(arrays.to)[i] = __ldcv(from + i);
+    const auto* words = reinterpret_cast<const uint32_t*>(arrays.from);
+    for (int64_t i = arrays.bytes / 16 * 4 + thread; i < arrays.bytes / 4; i += stride)
+      reinterpret_cast<uint32_t*>(arrays.to)[i] = __ldcv(words + i);
+  }
 }
 
 NormParts parts_of(const Norm& norm, int32_t parts, int32_t cols) {
@@ -208,6 +225,12 @@ NormParts parts_of(const Norm& norm, int32_t parts, int32_t cols) {
 }
 
 }  // namespace
+
+void bring_arrays(cudaStream_t stream, const Arrays& first, const Arrays& second) {
+  constexpr int64_t kEach = int64_t{256} * 16, kMost = 64;  // bytes of a thread group at a time, and of those
+  launch(stream, bring_kernel, count(std::clamp((first.bytes + kEach - 1) / kEach, int64_t{1}, kMost)), 256, 0, first,
+         second);
+}
 
 void embed(cudaStream_t stream, const Weight& table, const int32_t* ids, int32_t offset, float scale, bool add,
            View out) {
@@ -242,12 +265,12 @@ void finish_logits(cudaStream_t stream, float scale, float softcap, View inout) 
 }
 void convert(cudaStream_t stream, View in, View out) { each(stream, out, Convert{in, out}); }
 void add_bias(cudaStream_t stream, const float* bias, View inout) { each(stream, inout, AddBias{bias, inout}); }
-void argmax(cudaStream_t stream, View logits, void* room, int32_t* best) {
+void argmax(cudaStream_t stream, View logits, void* room, int32_t* best, int32_t* host_best) {
   const int parts = (logits.cols + kArgmaxPart - 1) / kArgmaxPart;
   static_assert(kArgmaxPart == kRowThreads * kArgmaxFours * 4);
   auto* keys = static_cast<uint64_t*>(room);
   launch(stream, argmax_part_kernel, dim3(count(parts), count(logits.rows)), kRowThreads, 0, logits, keys);
-  launch(stream, argmax_row_kernel, count(logits.rows), 32, 0, keys, parts, best);
+  launch(stream, argmax_row_kernel, count(logits.rows), 32, 0, keys, parts, best, host_best);
 }
 
 }  // namespace millrace::cuda

@@ -1,5 +1,5 @@
-// A quantised chunk of sixteen outputs (packed.h) as operands of matrix instructions: lane 4g + t of a warp has, of every
-// sixteen inputs, numbers 2t, 2t + 1 and 2t + 8, 2t + 9 of outputs g and g + 8. Two factors an output, bfloat16.
+// A quantised chunk of sixteen outputs (packed.h) as operands of matrix instructions: lane 4g + t of a warp has, of
+// every sixteen inputs, numbers 2t, 2t + 1 and 2t + 8, 2t + 9 of outputs g and g + 8. Two factors an output, bfloat16.
 //   Q8_0  sixteen bytes a lane of outputs 0..7, then of 8..15, with 128 added; factors of g and g + 8
 //   Q4_0  eight bytes of either, sixteen a lane; the same factors
 //   Q4_K  the same, and what is taken off, negative, behind the factors of each
