@@ -153,7 +153,7 @@ __global__ void __launch_bounds__(kThreads<Groups, Outputs, Cut>, 1)
   using Size = SizesOf<Groups, Outputs, Cut, Together>;
   extern __shared__ char raw[];
   __shared__ __align__(16) uint64_t barriers[2 * Size::kStages];
-  Ring<Size> ring = {(shared_address(raw) + 1023) & ~1023u, shared_address(barriers)};
+  Ring<Size> ring = {held((shared_address(raw) + 1023) & ~1023u), held(shared_address(barriers))};
   begin<Groups>(ring);
   Way<Groups, Outputs, Gated, Together> way = {work, tiles};
   constexpr bool kWide = Cut && kHeld<Outputs> < Outputs / 2;

@@ -99,6 +99,11 @@ __device__ inline void group_sync(int name, int threads) {
 __device__ inline void barrier_begin(uint32_t barrier, int arrivals) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals));
 }
+// Worked out once: the compiler would do it again at each use, which takes longer than a register is worth.
+__device__ __forceinline__ uint32_t held(uint32_t value) {
+  asm volatile("" : "+r"(value));
+  return value;
+}
 __device__ inline void barrier_expect(uint32_t barrier, uint32_t bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
 }

@@ -132,7 +132,7 @@ __global__ void __launch_bounds__(Groups * 128 + 32, 1)
   static_assert(Each * kSetBytes<Groups, Outputs> <= Size::kStages * Size::kStageBytes);
   extern __shared__ char raw[];
   __shared__ __align__(16) uint64_t barriers[2 * Size::kStages];
-  Ring<Size> ring = {(shared_address(raw) + 1023) & ~1023u, shared_address(barriers)};
+  Ring<Size> ring = {held((shared_address(raw) + 1023) & ~1023u), held(shared_address(barriers))};
   begin<Groups>(ring);
   const int rank = cluster_rank(), together = work.segments / Each;
   const Tile tile = tile_of<Groups, Outputs, false>(work, tiles, static_cast<int>(blockIdx.x) / together);
