@@ -10,10 +10,6 @@
 namespace millrace::apps {
 namespace {
 
-bool is_scale(std::string_view name) {  // of FP8: no parameter of the model
-  return name.ends_with(".weight_scale") || name.ends_with(".weight_scale_inv") || is_scale_of_activations(name);
-}
-
 void count_types(const Checkpoint& checkpoint, Summary& summary) {
   std::map<DType, TypeShare> shares;
   for (const StoredTensor& tensor : checkpoint.tensors()) {

@@ -10,14 +10,17 @@
 namespace millrace {
 namespace {
 
+constexpr std::array<std::string_view, 2> kOfWeights = {"_scale_inv", "_scale"};  // behind a weight's name
+
 int64_t pieces(int64_t all, int64_t each) { return all / each + (all % each != 0 ? 1 : 0); }
 
 }  // namespace
 
 Result<Scales> scales_of(const Checkpoint& checkpoint, const StoredTensor& weight) {
   if (weight.type != DType::f8_e4m3 || weight.shape.size() != 2) return Scales{};
-  const StoredTensor* found = checkpoint.find(weight.name + "_scale_inv");
-  if (found == nullptr) found = checkpoint.find(weight.name + "_scale");
+  const StoredTensor* found = nullptr;
+  for (const std::string_view ending : kOfWeights)
+    if (found == nullptr) found = checkpoint.find(fmt::format("{}{}", weight.name, ending));
   if (found == nullptr) return Scales{};
   const int64_t rows = weight.shape[0], cols = weight.shape[1];
   const WeightBlock block = weight_block_of(checkpoint.config());
@@ -40,6 +43,12 @@ Result<Scales> scales_of(const Checkpoint& checkpoint, const StoredTensor& weigh
 bool is_scale_of_activations(std::string_view name) {
   constexpr std::array kEndings = {".input_scale", ".output_scale", ".k_scale", ".v_scale"};
   return std::any_of(kEndings.begin(), kEndings.end(), [&](std::string_view end) { return name.ends_with(end); });
+}
+
+bool is_scale(std::string_view name) {
+  return is_scale_of_activations(name) || std::any_of(kOfWeights.begin(), kOfWeights.end(), [&](std::string_view end) {
+           return name.ends_with(end) && name.substr(0, name.size() - end.size()).ends_with(".weight");
+         });
 }
 
 Result<void> read_scaled(const StoredTensor& weight, const Scales& scales, std::span<const int64_t> rows,

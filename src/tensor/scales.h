@@ -20,6 +20,8 @@ Result<Scales> scales_of(const Checkpoint& checkpoint, const StoredTensor& weigh
 
 // Whether a tensor of this name is a scale of what may be FP8 elsewhere and is not here: inputs of products, the cache.
 bool is_scale_of_activations(std::string_view name);
+// That, or of weights: no parameter of a model.
+bool is_scale(std::string_view name);
 
 // These rows of the weight times their scales, in bfloat16: rounded to float32, then to it.
 Result<void> read_scaled(const StoredTensor& weight, const Scales& scales, std::span<const int64_t> rows,
