@@ -168,7 +168,7 @@ struct Halves {
   static constexpr int kWarps = 12;
   static int first_bytes(int cols) { return (cols <= 2048 ? 96 : 128) << 10; }  // asked for before inputs
   static constexpr int kLeastGroups = 4, kMostGroups = 4;                       // chunks of a stage
-  static constexpr int kLeastStages = 3;
+  static constexpr int kLeastStages = 3;                                        // of a ring
   uint4 weights[4];
   __device__ __forceinline__ void load(const char* chunk, int lane) {
     const uint32_t from =
