@@ -136,8 +136,8 @@ __device__ void multiply_stream(const Products& work, const Cut& cut, Ring ring,
   for (Task task = {stream}; task.unit(cut) < cut.units; task.number += cut.streams) {
     if (!Gated && work.residual != nullptr) read_residual(work, task.unit(cut), kept, lane);
     Sums sums[1];
-    const uint4* from = mine + task.first_group(cut) * 8;
-    for (int left = task.groups(cut); left > 0; left -= cut.groups, from += cut.groups * 8) {
+    const uint4* from = mine + task.first_group(cut) * kChunkPieces;
+    for (int left = task.groups(cut); left > 0; left -= cut.groups, from += cut.groups * kChunkPieces) {
       barrier_wait(ring.full(), ring.round);
       take<Format>(sums[0], ring.at(), min(cut.groups, left), from, lane);
       __syncwarp();

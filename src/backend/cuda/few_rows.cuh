@@ -13,6 +13,7 @@ namespace millrace::cuda {
 // row apart.
 __host__ __device__ constexpr int whole(int cols) { return (cols + kChunkInputs - 1) / kChunkInputs * kChunkInputs; }
 __host__ __device__ constexpr int input_pitch(int cols) { return whole(cols) * 2 + 64; }
+inline constexpr int kChunkPieces = kChunkInputs / 8;  // of sixteen bytes, of a row
 __device__ inline int input_place(int k) {
   return (k & ~31) + (k % 8 / 2) * 8 + k % 32 / 16 * 4 + k % 16 / 8 * 2 + k % 2;
 }
@@ -246,14 +247,13 @@ struct Group {
 // slower than what they gain (lab/README.md).
 template <class Format>
 __device__ __forceinline__ void take(Sums& sums, const char* stage, int groups, const uint4* inputs, int lane) {
-  constexpr int kInputs = 8;  // of a lane's row, as they are numbered here
   Group<Format> even, odd;
   even.load(stage, inputs, lane);
 #pragma unroll 1
   for (; groups > 1; groups -= 2) {
-    odd.load(stage + Format::kBytes, inputs + kInputs, lane);
+    odd.load(stage + Format::kBytes, inputs + kChunkPieces, lane);
     even.multiply_into(sums);
-    stage += 2 * Format::kBytes, inputs += 2 * kInputs;
+    stage += 2 * Format::kBytes, inputs += 2 * kChunkPieces;
     if (groups > 2) even.load(stage, inputs, lane);
     odd.multiply_into(sums);
   }
