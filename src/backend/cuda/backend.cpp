@@ -58,7 +58,7 @@ class CudaBackend final : public Backend {
     return reinterpret_cast<const float*>(place);
   }
 
-  // Staging is the host's; its twin on the device is brought up to date at the beginning of every step.
+  // Staging is the host's; what a step uses of it is brought to its twin on the device as the step begins.
   Result<std::byte*> allocate(Purpose purpose, int64_t bytes) override {
     if (purpose != Purpose::staging) return memory_.take(purpose, bytes);
     TRY(std::byte * host, memory_.take_host(purpose, bytes));

@@ -33,18 +33,41 @@ struct DeviceStep {
   int32_t page_stride = 0;         // entries a sequence has
 };
 
-// Arrays of the host, pinned, that a step begins with; a few kilobytes to a few megabytes, whole words of four bytes.
+// ---- start.cu
+// Numbers of the host, pinned, and their place on the device. Both lie on multiples of sixteen bytes.
 struct Arrays {
-  const std::byte* from = nullptr;
-  std::byte* to = nullptr;
-  int64_t bytes = 0;
+  const int32_t* from = nullptr;
+  int32_t* to = nullptr;
+  int64_t count = 0;
 };
-// In one kernel that reads the host's memory: what follows it starts sooner than behind copies.
-void bring_arrays(cudaStream_t stream, const Arrays& first, const Arrays& second);
+// What a step begins with, in one kernel that reads the host's memory: what follows it starts sooner than behind
+// copies. Any part of it may be missing.
+inline constexpr int32_t kStartArrays = 12, kStartTurns = 4;
+struct Start {
+  Arrays arrays[kStartArrays];
+  int32_t array_count = 0;
+  // out[r] = table[ids[r] + offset] * scale, or added to out[r]. ids and positions are the device's or the host's; not
+  // what the same kernel brings.
+  Weight table;
+  const int32_t* ids = nullptr;
+  int32_t offset = 0;
+  float scale = 1;
+  bool add = false;
+  View out;
+  // cos and sin of every row's angles, times the magnitude: [rows][pairs][2].
+  struct Turns {
+    const float* frequencies = nullptr;
+    float magnitude = 1;
+    int32_t pairs = 0;
+    float* table = nullptr;
+  };
+  Turns turns[kStartTurns];
+  int32_t turn_count = 0, rows = 0;
+  const int32_t* positions = nullptr;
+};
+void start_step(cudaStream_t stream, const Start& start);
 
 // ---- rows.cu
-void embed(cudaStream_t stream, const Weight& table, const int32_t* ids, int32_t offset, float scale, bool add,
-           View out);
 inline constexpr int32_t kWidestNorm = 32768;
 void norm(cudaStream_t stream, const Norm& norm, int32_t parts, View in, View out);
 // stream_rows += scale * in; out = norm of it.
@@ -77,8 +100,7 @@ int64_t narrow_parts_bytes(int32_t rows);
 void narrow_rows(cudaStream_t stream, View logits, const NarrowRoom& room);
 
 // ---- turn.cu
-// cos and sin of every row's angles, times the magnitude: [rows][dims / 2][2].
-void rope_table(cudaStream_t stream, const Rope& rope, const int32_t* positions, int32_t rows, float* table);
+// table: of start_step(), as everywhere.
 void rope(cudaStream_t stream, const Rope& rope, const float* table, int32_t heads, View inout);
 void kv_store(cudaStream_t stream, const DeviceStep& step, View k, View v, const KvView& kv);
 // rope of q and k, then kv_store; in one pass where they lie so that it can be done.
@@ -120,7 +142,7 @@ struct Products {
   struct Heads {
     DeviceStep step;
     KvView kv;
-    const float* table = nullptr;  // of rope_table()
+    const float* table = nullptr;  // of rotation
     bool neighbours = false;
   } heads;
 };
@@ -156,7 +178,7 @@ struct AttendPlan {
   // Set: the rows' queries and keys are not turned yet and their keys and values not in the cache; attention sees to
   // both. Only if all sequences are split and each row sees itself last.
   struct Fresh {
-    const float* table = nullptr;  // of rope_table()
+    const float* table = nullptr;  // of rotation
     int32_t pairs = 0;
     bool neighbours = false;
     View k, v;

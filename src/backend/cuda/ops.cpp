@@ -13,6 +13,7 @@ namespace millrace::cuda {
 namespace {
 
 constexpr int32_t kFusedNormRows = 2;  // from there on a kernel of its own is quicker than every thread group doing it
+constexpr int32_t kRowsFromHost = 64;  // at most: tokens and positions that are read there one by one
 
 int32_t narrow(int64_t value) { return static_cast<int32_t>(value); }
 
@@ -72,13 +73,35 @@ void CudaOps::begin(const Step& step) {
     if (status != cudaSuccess) recording_ = false;
   }
   plan_attention(step);
-  Arrays also = {reinterpret_cast<const std::byte*>(parts_.plan_host), reinterpret_cast<std::byte*>(plan_device_),
-                 (std::min(step.sequences, kMostSequences - 1) + 1) * static_cast<int64_t>(sizeof(int32_t))};
-  for (const Staging& staging : *parts_.staging) {
-    bring_arrays(parts_.stream, {staging.host, staging.device, staging.bytes}, also);
-    also.bytes = 0;
-  }
-  if (also.bytes > 0) bring_arrays(parts_.stream, also, {});
+  arrays_held_ = true;
+}
+
+// What is used of the step's arrays, and the plan. More than one kernel takes go first.
+void CudaOps::take_arrays(Start& start) {
+  arrays_held_ = false;
+  auto take = [&](const int32_t* from, int32_t* to, int64_t count) {
+    if (to == nullptr || count == 0) return;
+    if (start.array_count == kStartArrays) {
+      start_step(parts_.stream, start);
+      start.array_count = 0;
+    }
+    start.arrays[start.array_count++] = {from, to, count};
+  };
+  const Step& step = *step_;
+  for (const int32_t* array : {step.tokens, step.positions, step.visible, step.sequence})
+    take(array, twin(array), step.rows);
+  take(step.first_row, twin(step.first_row), step.sequences + 1);
+  take(step.wanted_rows, twin(step.wanted_rows), step.wanted);
+  for (const PageTables& tables : step.groups)
+    take(tables.pages, twin(tables.pages), int64_t{step.sequences} * tables.stride);
+  take(parts_.plan_host, plan_device_, std::min(step.sequences, kMostSequences - 1) + 1);
+}
+
+void CudaOps::flush_arrays() {
+  if (!arrays_held_) return;
+  Start start;
+  take_arrays(start);
+  start_step(parts_.stream, start);
 }
 
 Tensor CudaOps::repeat(const Step& step) {
@@ -334,6 +357,7 @@ void CudaOps::run_held(const Residual* residual) {
 }
 
 void CudaOps::flush() {
+  flush_arrays();
   if (held_) run_held(nullptr);
   flush_norm();
   flush_finish();
@@ -341,6 +365,7 @@ void CudaOps::flush() {
 
 // All but a norm that the next product may take up.
 void CudaOps::flush_held() {
+  flush_arrays();
   if (held_) flush();
   flush_finish();
 }
@@ -402,9 +427,25 @@ void CudaOps::linear_glu(const Weight& gate, const Weight& up, Activation activa
 
 // ---- everything else
 
+// Few rows have their tokens and positions read from the host's memory, beside the arrays that are brought.
 void CudaOps::embed(const Weight& table, const int32_t* ids, int32_t offset, float scale, bool add, Tensor out) {
+  const bool beside = arrays_held_ && step_->rows <= kRowsFromHost;
+  Start start;
+  if (beside) take_arrays(start);
   flush();
-  cuda::embed(parts_.stream, table, on_device(ids), offset, scale, add, add ? view(out) : result(out, Form::f32));
+  start.table = table;
+  start.ids = beside ? ids : on_device(ids);
+  start.offset = offset;
+  start.scale = scale;
+  start.add = add;
+  start.out = add ? view(out) : result(out, Form::f32);
+  start.rows = step_->rows;
+  start.positions = beside ? step_->positions : on_device(step_->positions);
+  if (tables_.empty()) {
+    for (size_t i = 0; i < std::min<size_t>(ropes_.size(), kStartTurns); ++i)
+      start.turns[start.turn_count++] = new_table(ropes_[i]);
+  }
+  start_step(parts_.stream, start);
 }
 
 void CudaOps::norm(const Norm& norm, int32_t parts, Tensor in, Tensor out) {

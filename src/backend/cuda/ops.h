@@ -2,10 +2,11 @@
 // calls that one kernel can do together. Calls only queue work; fetch() waits for it. A step of single tokens is
 // recorded the first time a number of sequences is seen, and replayed from then on.
 //
-// Some calls are held back until the next ones show what they are for: a product whose result is added to the stream
-// right away (it then exists in the stream only: models do not read it again), a norm whose result is the next
-// product's input, and the products of queries, keys and values and what finishes them, up to the attention they are
-// for. flush() does what is held back.
+// Some calls are held back until the next ones show what they are for: bringing the step's arrays, which the embedding
+// does as well, a product whose result is added to the stream right away (it then exists in the stream only: models do
+// not read it again), a norm whose result is the next product's input, and the products of queries, keys and values and
+// what finishes them, up to the attention they are for. flush() does what is held back. While the arrays are, nothing
+// else is: every call but embed() begins with bringing them.
 #pragma once
 
 #include <map>
@@ -110,18 +111,25 @@ class CudaOps final : public Ops {
   View view(Tensor tensor);
   View result(Tensor tensor, Form form);  // the same, about to be written in this form (float32 if it is part of a row)
   DeviceStep device_step(const KvView* kv) const;
-  // Where the device has an array of the step.
-  template <class T>
-  const T* on_device(const T* host) const {
+  // The twin of an array that lies in staging memory, or null.
+  int32_t* twin(const int32_t* host) const {
     const auto* at = reinterpret_cast<const std::byte*>(host);
     for (const Staging& staging : *parts_.staging) {
       if (at >= staging.host && at < staging.host + staging.bytes)
-        return reinterpret_cast<const T*>(staging.device + (at - staging.host));
+        return reinterpret_cast<int32_t*>(staging.device + (at - staging.host));
     }
-    return host;
+    return nullptr;
+  }
+  // Where the device has an array of the step.
+  const int32_t* on_device(const int32_t* host) const {
+    const int32_t* found = twin(host);
+    return found != nullptr ? found : host;
   }
   bool same(Tensor a, Tensor b) const { return a.data == b.data && a.rows == b.rows && a.cols == b.cols; }
 
+  void take_arrays(Start& start);
+  Start::Turns new_table(const Rope& rope);
+  void flush_arrays();
   void flush();
   void flush_norm();
   void flush_finish();  // and the products it waits for
@@ -154,6 +162,7 @@ class CudaOps final : public Ops {
   Parts parts_;
   const Step* step_ = nullptr;
   std::vector<Room> rooms_;
+  bool arrays_held_ = false;
   std::optional<Held> held_;
   std::optional<HeldNorm> held_norm_;
   std::optional<HeldQkv> held_qkv_;
@@ -162,7 +171,8 @@ class CudaOps final : public Ops {
     Rope rope;
     float* numbers;
   };
-  std::vector<Table> tables_;
+  std::vector<Table> tables_;  // of this step
+  std::vector<Rope> ropes_;    // of steps so far: their tables are made as the next step begins
   AttendPlan plan_;
   int64_t split_chunks_ = 0;  // of the sequences that are split
   // What this step's plan of teams was made for; how many there are may differ with any of it.

@@ -1,24 +1,9 @@
-#include <algorithm>
 #include <type_traits>
 
-#include "backend/cuda/quantised.cuh"
 #include "backend/cuda/rows.cuh"
-#include "backend/cuda/unpack.cuh"
 
 namespace millrace::cuda {
 namespace {
-
-__global__ void embed_kernel(Weight table, const int32_t* ids, int32_t offset, float scale, bool add, View out) {
-  wait_for_previous();
-  const int64_t row = blockIdx.x;
-  const int64_t number = int64_t{ids[row]} + offset, row_bytes = table.bytes / table.rows;
-  for (int i = threadIdx.x; i < out.cols; i += blockDim.x) {
-    float value = scale * (table.layout == kPanels ? packed_value(table, number, i)
-                                                   : stored_value(table.type, table.data + number * row_bytes, i));
-    if (add) value += read(out, row, i);
-    write(out, row, i, value);
-  }
-}
 
 struct NormParts {
   NormKind kind;
@@ -204,38 +189,12 @@ __global__ void __launch_bounds__(32)
   if (threadIdx.x == 0) best[blockIdx.x] = host_best[blockIdx.x] = static_cast<int32_t>(~static_cast<uint32_t>(key));
 }
 
-// Straight from the host's memory, all of it on its way at once. Nothing of it may come from a cache: the host has
-// written there since the last step.
-__global__ void bring_kernel(Arrays first, Arrays second) {
-  wait_for_previous();
-  const int64_t stride = int64_t{gridDim.x} * blockDim.x, thread = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
-  for (const Arrays& arrays : {first, second}) {
-    const auto* from = reinterpret_cast<const uint4*>(arrays.from);
-    for (int64_t i = thread; i < arrays.bytes / 16; i += stride)
-      reinterpret_cast<uint4*>(arrays.to)[i] = __ldcv(from + i);
-    const auto* words = reinterpret_cast<const uint32_t*>(arrays.from);
-    for (int64_t i = arrays.bytes / 16 * 4 + thread; i < arrays.bytes / 4; i += stride)
-      reinterpret_cast<uint32_t*>(arrays.to)[i] = __ldcv(words + i);
-  }
-}
-
 NormParts parts_of(const Norm& norm, int32_t parts, int32_t cols) {
   const int width = cols / parts;
   return {norm.kind, norm.epsilon, norm.weight, norm.bias, width, parts, norm.width == width};
 }
 
 }  // namespace
-
-void bring_arrays(cudaStream_t stream, const Arrays& first, const Arrays& second) {
-  constexpr int64_t kEach = int64_t{256} * 16, kMost = 64;  // bytes of a thread group at a time, and of those
-  launch(stream, bring_kernel, count(std::clamp((first.bytes + kEach - 1) / kEach, int64_t{1}, kMost)), 256, 0, first,
-         second);
-}
-
-void embed(cudaStream_t stream, const Weight& table, const int32_t* ids, int32_t offset, float scale, bool add,
-           View out) {
-  launch(stream, embed_kernel, count(out.rows), 256, 0, table, ids, offset, scale, add, out);
-}
 
 void norm(cudaStream_t stream, const Norm& norm, int32_t parts, View in, View out) {
   const NormParts cut = parts_of(norm, parts, in.cols);

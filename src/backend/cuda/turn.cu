@@ -3,16 +3,6 @@
 namespace millrace::cuda {
 namespace {
 
-__global__ void table_kernel(const float* frequencies, float magnitude, int half, const int32_t* positions, int rows,
-                             float2* table) {
-  wait_for_previous();
-  const int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
-  if (i >= int64_t{rows} * half) return;
-  double sine, cosine;  // angles grow to a hundred thousand turns: float32 would lose them
-  sincos(static_cast<double>(positions[i / half]) * frequencies[i % half], &sine, &cosine);
-  table[i] = {static_cast<float>(cosine * magnitude), static_cast<float>(sine * magnitude)};
-}
-
 __global__ void rope_kernel(Turn turn, const float2* table, int heads, View inout) {
   wait_for_previous();
   const int64_t row = blockIdx.x;
@@ -111,12 +101,6 @@ bool in_fours(const View& view) {
 }
 
 }  // namespace
-
-void rope_table(cudaStream_t stream, const Rope& rope, const int32_t* positions, int32_t rows, float* table) {
-  const int half = rope.dims / 2;
-  launch(stream, table_kernel, count((int64_t{rows} * half + 127) / 128), 128, 0, rope.frequencies, rope.magnitude,
-         half, positions, rows, reinterpret_cast<float2*>(table));
-}
 
 void rope(cudaStream_t stream, const Rope& rope, const float* table, int32_t heads, View inout) {
   const int half = rope.dims / 2;
