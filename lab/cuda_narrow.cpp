@@ -96,6 +96,7 @@ struct Bench {
   NarrowAsk* asks;
   NarrowBatch batch;
   NarrowRoom room;
+  ArgmaxRoom argmax_room;
 
   Bench(int32_t count, int32_t vocab) : rows(count), cols(vocab), stride((int64_t{vocab} + 15) / 16 * 16) {
     void *parts, *listed;
@@ -108,6 +109,9 @@ struct Bench {
     MUST(cudaMallocHost(&batch.asks, n * sizeof(NarrowAsk)));
     MUST(cudaMallocHost(&batch.found, n * sizeof(Narrowed)));
     MUST(cudaMallocHost(&batch.tokens, n * kNarrowTokens * sizeof(NarrowToken)));
+    argmax_room.keys = static_cast<uint64_t*>(parts);
+    MUST(cudaMalloc(&argmax_room.finished, n * 4));
+    MUST(cudaMemset(argmax_room.finished, 0, n * 4));
     room = {asks, best, parts, static_cast<NarrowToken*>(listed), batch.found, batch.tokens};
   }
   View view(int32_t count) const { return {logits, stride * 4, count, cols, Form::f32}; }
@@ -138,7 +142,7 @@ int check(int32_t vocab) {
       shape.fill(rows[static_cast<size_t>(i)]);
       bench.set(i, rows[static_cast<size_t>(i)]);
     }
-    argmax(stream, bench.view(kRows), bench.room.parts, bench.best, bench.best);
+    argmax(stream, bench.view(kRows), bench.argmax_room, bench.best, bench.best);
     int whole = 0, tried = 0;
     for (const Setting& setting : kSettings) {
       std::vector<Token> context;
@@ -189,7 +193,7 @@ void time(int32_t vocab) {
   for (int32_t rows : {1, 64, 256}) {
     const double bytes = 4.0 * rows * vocab;
     const double first =
-        time_graph(stream, [&] { argmax(stream, bench.view(rows), bench.room.parts, bench.best, bench.best); });
+        time_graph(stream, [&] { argmax(stream, bench.view(rows), bench.argmax_room, bench.best, bench.best); });
     std::printf("%3d rows x %d: argmax %7.1f us (%.0f GB/s)\n", rows, vocab, first, bytes / first * 1e-3);
     for (const Setting& setting : kSettings) {
       for (int32_t i = 0; i < rows; ++i) {

@@ -119,18 +119,6 @@ struct CutChunks {
   int row, first_seen;
 };
 
-__device__ inline unsigned read_counter(const unsigned* counter) {
-  unsigned value;
-  asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(counter) : "memory");
-  return value;
-}
-
-__device__ inline unsigned add_to_counter(unsigned* counter, unsigned number) {
-  unsigned value;
-  asm volatile("atom.add.acq_rel.gpu.global.u32 %0, [%1], %2;" : "=r"(value) : "l"(counter), "r"(number) : "memory");
-  return value;
-}
-
 // Feed brings chunks to shared memory, for a team and called by all its threads:
 //   begin(place, first, to, end)  these chunks of a kv head come next, of which positions before `end` are seen
 //   keys(), values()              where the next ones lie, once they do

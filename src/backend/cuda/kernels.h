@@ -80,10 +80,13 @@ void gather(cudaStream_t stream, const int32_t* rows, View in, View out);
 void finish_logits(cudaStream_t stream, float scale, float softcap, View inout);
 void convert(cudaStream_t stream, View in, View out);  // between forms
 void add_bias(cudaStream_t stream, const float* bias, View inout);
-// The place of each row's largest number, the lowest of equals; -1 if one is a NaN. room: eight bytes for every
-// kArgmaxPart numbers of each row, or part of that.
+// The place of each row's largest number, the lowest of equals; -1 if one is a NaN.
 inline constexpr int32_t kArgmaxPart = 4096;
-void argmax(cudaStream_t stream, View logits, void* room, int32_t* best, int32_t* host_best);
+struct ArgmaxRoom {
+  uint64_t* keys = nullptr;      // one for every kArgmaxPart numbers of each row, or part of that
+  unsigned* finished = nullptr;  // [rows], zero before and after
+};
+void argmax(cudaStream_t stream, View logits, const ArgmaxRoom& room, int32_t* best, int32_t* host_best);
 
 // ---- narrow.cu
 // Where narrowing (backend/narrow.h) reads and writes. found and tokens are the host's, known to the device.

@@ -41,6 +41,8 @@ CudaOps::CudaOps(Parts parts) : parts_(std::move(parts)) {
   plan_.stretches = parts_.fixed + kPartialBytes + kFinishedBytes;
   plan_device_ = reinterpret_cast<int32_t*>(plan_.stretches + kStretchBytes);
   best_device_ = plan_device_ + kMostSequences + 64;
+  argmax_finished_ = reinterpret_cast<unsigned*>(best_device_ + kMostSequences);
+  static_assert((3 * kMostSequences + 64) * 4 <= kMostSequences * 16);
   plan_.partials = reinterpret_cast<float*>(parts_.fixed);
 }
 
@@ -118,7 +120,8 @@ Tensor CudaOps::repeat(const Step& step) {
 
 void CudaOps::queue_best(Tensor rows) {
   if (rows.rows == 0 || rows.rows > kMostSequences) return;
-  argmax(parts_.stream, view(rows), parts_.fixed, best_device_, parts_.plan_host + kMostSequences + 64);
+  argmax(parts_.stream, view(rows), {reinterpret_cast<uint64_t*>(parts_.fixed), argmax_finished_}, best_device_,
+         parts_.plan_host + kMostSequences + 64);
 }
 
 void CudaOps::queue_step(Tensor rows, bool best) {

@@ -185,6 +185,7 @@ class CudaOps final : public Ops {
   StretchesFor stretches_for_;
   int32_t* plan_device_ = nullptr;
   int32_t* best_device_ = nullptr;
+  unsigned* argmax_finished_ = nullptr;
   bool recording_ = false, best_queued_ = false, sees_itself_last_ = false;
   std::map<StepKind, Recorded> recorded_;
   cudaError_t failure_ = cudaSuccess;

@@ -48,6 +48,18 @@ __device__ inline int cluster_rank() {
   return rank;
 }
 
+// Counters of what thread groups have written: whoever sees the number sees that too.
+__device__ inline unsigned read_counter(const unsigned* counter) {
+  unsigned value;
+  asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(counter) : "memory");
+  return value;
+}
+__device__ inline unsigned add_to_counter(unsigned* counter, unsigned number) {
+  unsigned value;
+  asm volatile("atom.add.acq_rel.gpu.global.u32 %0, [%1], %2;" : "=r"(value) : "l"(counter), "r"(number) : "memory");
+  return value;
+}
+
 // Sixteen bytes of something read once (weights).
 __device__ inline uint4 load_once(const void* address) {
   uint4 value;

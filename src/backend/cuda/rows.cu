@@ -145,17 +145,19 @@ __device__ uint64_t largest_of_warp(uint64_t key) {
   return key;
 }
 
-// The largest number of each part of a row and its place. Grid (parts, rows).
+// The largest number of each part of a row and its place; the last part to be done with joins them. Grid (parts, rows).
 constexpr int kArgmaxFours = 4;  // a thread's
-__global__ void __launch_bounds__(kRowThreads) argmax_part_kernel(View logits, uint64_t* keys) {
+__global__ void __launch_bounds__(kRowThreads)
+    argmax_kernel(View logits, uint64_t* keys, unsigned* finished, int32_t* best, int32_t* host_best) {
   __shared__ uint64_t warps[kRowThreads / 32];
   wait_for_previous();
-  const int first = static_cast<int>(blockIdx.x) * kRowThreads * kArgmaxFours * 4 + static_cast<int>(threadIdx.x) * 4;
+  const int row = static_cast<int>(blockIdx.y), thread = static_cast<int>(threadIdx.x);
+  const int first = static_cast<int>(blockIdx.x) * kRowThreads * kArgmaxFours * 4 + thread * 4;
   float4 fours[kArgmaxFours];
 #pragma unroll
   for (int j = 0; j < kArgmaxFours; ++j) {
     const int i = first + j * kRowThreads * 4;
-    if (i < logits.cols) fours[j] = read_four(logits, blockIdx.y, i, logits.cols - i);
+    if (i < logits.cols) fours[j] = read_four(logits, row, i, logits.cols - i);
   }
   uint64_t key = 0;
 #pragma unroll
@@ -169,24 +171,28 @@ __global__ void __launch_bounds__(kRowThreads) argmax_part_kernel(View logits, u
     }
   }
   key = largest_of_warp(key);
-  if (threadIdx.x % 32 == 0) warps[threadIdx.x / 32] = key;
+  if (thread % 32 == 0) warps[thread / 32] = key;
   __syncthreads();
-  if (threadIdx.x >= 32) return;
-  key = largest_of_warp(threadIdx.x < kRowThreads / 32 ? warps[threadIdx.x] : 0);
-  if (threadIdx.x == 0) keys[int64_t{blockIdx.y} * gridDim.x + blockIdx.x] = key;
-}
-
-// Joins the parts, one warp a row. Grid (rows).
-__global__ void __launch_bounds__(32)
-    argmax_row_kernel(const uint64_t* keys, int parts, int32_t* best, int32_t* host_best) {
-  wait_for_previous();
-  uint64_t key = 0;
-  for (int part = static_cast<int>(threadIdx.x); part < parts; part += 32) {
-    const uint64_t other = keys[int64_t{blockIdx.x} * parts + part];
+  if (thread >= 32) return;
+  key = largest_of_warp(thread < kRowThreads / 32 ? warps[thread] : 0);
+  const int parts = static_cast<int>(gridDim.x);
+  keys += int64_t{row} * parts;
+  unsigned before = 0;
+  if (thread == 0) {
+    keys[blockIdx.x] = key;
+    before = add_to_counter(finished + row, 1);
+  }
+  __syncwarp();
+  if (__shfl_sync(~0u, before, 0) + 1 < gridDim.x) return;
+  key = 0;
+  for (int part = thread; part < parts; part += 32) {
+    const uint64_t other = __ldcg(keys + part);
     key = other > key ? other : key;
   }
   key = largest_of_warp(key);
-  if (threadIdx.x == 0) best[blockIdx.x] = host_best[blockIdx.x] = static_cast<int32_t>(~static_cast<uint32_t>(key));
+  if (thread > 0) return;
+  best[row] = host_best[row] = static_cast<int32_t>(~static_cast<uint32_t>(key));
+  finished[row] = 0;
 }
 
 NormParts parts_of(const Norm& norm, int32_t parts, int32_t cols) {
@@ -224,12 +230,10 @@ void finish_logits(cudaStream_t stream, float scale, float softcap, View inout) 
 }
 void convert(cudaStream_t stream, View in, View out) { each(stream, out, Convert{in, out}); }
 void add_bias(cudaStream_t stream, const float* bias, View inout) { each(stream, inout, AddBias{bias, inout}); }
-void argmax(cudaStream_t stream, View logits, void* room, int32_t* best, int32_t* host_best) {
-  const int parts = (logits.cols + kArgmaxPart - 1) / kArgmaxPart;
+void argmax(cudaStream_t stream, View logits, const ArgmaxRoom& room, int32_t* best, int32_t* host_best) {
   static_assert(kArgmaxPart == kRowThreads * kArgmaxFours * 4);
-  auto* keys = static_cast<uint64_t*>(room);
-  launch(stream, argmax_part_kernel, dim3(count(parts), count(logits.rows)), kRowThreads, 0, logits, keys);
-  launch(stream, argmax_row_kernel, count(logits.rows), 32, 0, keys, parts, best, host_best);
+  const dim3 grid(count((logits.cols + kArgmaxPart - 1) / kArgmaxPart), count(logits.rows));
+  launch(stream, argmax_kernel, grid, kRowThreads, 0, logits, room.keys, room.finished, best, host_best);
 }
 
 }  // namespace millrace::cuda
