@@ -4,17 +4,10 @@
 #include <sched.h>
 
 #include "base/check.h"
+#include "base/relax.h"
 
 namespace millrace {
 namespace {
-
-inline void relax() {
-#if defined(__aarch64__)
-  asm volatile("isb" ::: "memory");  // unlike yield, really waits (some tens of cycles)
-#elif defined(__x86_64__)
-  __builtin_ia32_pause();
-#endif
-}
 
 // Spinning longer than the gaps inside a step costs the neighbours; shorter, and a job pays for waking up.
 constexpr int kSpins = 4000;

@@ -1,13 +1,15 @@
 #include "backend/cuda/ops.h"
 
 #include <algorithm>
-#include <cstring>
+#include <atomic>
+#include <chrono>
 
 #include <fmt/format.h>
 
 #include "backend/cuda/packed.h"
 #include "backend/cuda/weights.h"
 #include "base/check.h"
+#include "base/relax.h"
 
 namespace millrace::cuda {
 namespace {
@@ -47,6 +49,7 @@ CudaOps::CudaOps(Parts parts) : parts_(std::move(parts)) {
 }
 
 CudaOps::~CudaOps() {
+  cudaStreamSynchronize(parts_.stream);  // fetch() does not wait for the last kernel to end
   for (auto& [key, one] : recorded_) cudaGraphExecDestroy(one.graph);
 }
 
@@ -113,6 +116,7 @@ Tensor CudaOps::repeat(const Step& step) {
   if (found == recorded_.end()) return {};
   recording_ = false;
   best_queued_ = true;
+  expect_best(step.wanted);
   const cudaError_t status = cudaGraphLaunch(found->second.graph, parts_.stream);
   if (failure_ == cudaSuccess) failure_ = status;
   return found->second.result;
@@ -120,8 +124,9 @@ Tensor CudaOps::repeat(const Step& step) {
 
 void CudaOps::queue_best(Tensor rows) {
   if (rows.rows == 0 || rows.rows > kMostSequences) return;
+  expect_best(rows.rows);
   argmax(parts_.stream, view(rows), {reinterpret_cast<uint64_t*>(parts_.fixed), argmax_finished_}, best_device_,
-         parts_.plan_host + kMostSequences + 64);
+         host_best());
 }
 
 void CudaOps::queue_step(Tensor rows, bool best) {
@@ -151,10 +156,44 @@ void CudaOps::queue_rows(Tensor rows, float* numbers) {
                     static_cast<size_t>(rows.rows), cudaMemcpyDeviceToHost, parts_.stream);
 }
 
+std::string CudaOps::failure_text() const {
+  return failure_ == cudaSuccess ? "" : fmt::format("CUDA: a step failed: {}", cudaGetErrorString(failure_));
+}
+
 std::string CudaOps::wait() {
   const cudaError_t status = cudaStreamSynchronize(parts_.stream), launched = cudaGetLastError();
   note(status != cudaSuccess ? status : launched);
-  return failure_ == cudaSuccess ? "" : fmt::format("CUDA: a step failed: {}", cudaGetErrorString(failure_));
+  return failure_text();
+}
+
+// Every best token says by itself that it is there, so nobody waits until the kernel that writes them has ended, which
+// takes longer. A kernel that failed writes none: the stream knows.
+cudaError_t CudaOps::see_best(int64_t rows) {
+  using Clock = std::chrono::steady_clock;
+  constexpr auto kPatience = std::chrono::microseconds(100);
+  int64_t seen = 0;
+  auto see = [&] {
+    while (seen < rows && std::atomic_ref(host_best()[seen]).load(std::memory_order_relaxed) != kNoBest) ++seen;
+    return seen == rows;
+  };
+  auto ask = Clock::now() + kPatience;
+  while (!see()) {
+    relax();
+    if (Clock::now() < ask) continue;
+    const cudaError_t status = cudaStreamQuery(parts_.stream);
+    if (status == cudaSuccess) return see() ? cudaSuccess : cudaErrorUnknown;
+    if (status != cudaErrorNotReady) return status;
+    cudaGetLastError();  // it is kept as one
+    ask = Clock::now() + kPatience;
+  }
+  return cudaSuccess;
+}
+
+std::string CudaOps::wait_for_best(int64_t rows) {
+  note(cudaGetLastError());
+  if (failure_ != cudaSuccess) return wait();
+  note(see_best(rows));
+  return failure_text();
 }
 
 std::string CudaOps::fetch(Tensor rows, float* numbers, int32_t* best) {
@@ -162,8 +201,10 @@ std::string CudaOps::fetch(Tensor rows, float* numbers, int32_t* best) {
     return fmt::format("the best of {} rows was asked for, of at most {}", rows.rows, kMostSequences);
   queue_step(rows, best != nullptr);
   if (numbers != nullptr) queue_rows(rows, numbers);
-  std::string failure = wait();
-  if (best != nullptr) std::copy_n(parts_.plan_host + kMostSequences + 64, rows.rows, best);
+  // Without a token to wait for, the step's arrays may still be on their way.
+  const bool tokens_alone = numbers == nullptr && best != nullptr && rows.rows > 0;
+  std::string failure = tokens_alone ? wait_for_best(rows.rows) : wait();
+  if (best != nullptr) std::copy_n(host_best(), rows.rows, best);
   return failure;
 }
 

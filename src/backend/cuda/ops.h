@@ -1,6 +1,6 @@
 // The operations of the CUDA backend: decides which kernel computes what, in which form activations lie, and joins
-// calls that one kernel can do together. Calls only queue work; fetch() waits for it. A step of single tokens is
-// recorded the first time a number of sequences is seen, and replayed from then on.
+// calls that one kernel can do together. Calls only queue work; fetch() waits for what it brings. A step of single
+// tokens is recorded the first time a number of sequences is seen, and replayed from then on.
 //
 // Some calls are held back until the next ones show what they are for: bringing the step's arrays, which the embedding
 // does as well, a product whose result is added to the stream right away (it then exists in the stream only: models do
@@ -9,6 +9,7 @@
 // else is: every call but embed() begins with bringing them.
 #pragma once
 
+#include <algorithm>
 #include <map>
 #include <optional>
 #include <vector>
@@ -26,6 +27,7 @@ inline constexpr int64_t kPartialBytes = int64_t{256}
 inline constexpr int32_t kMostSequences = 4096;
 inline constexpr int64_t kFinishedBytes = int64_t{kMostSequences} * 128 * 4;  // attention's counters
 inline constexpr int64_t kFixedBytes = kPartialBytes + kFinishedBytes + kStretchBytes + kMostSequences * 16;
+inline constexpr int32_t kNoBest = INT32_MIN;                 // a best token is -1 or more
 inline constexpr int64_t kPinnedBytes = kMostSequences * 16;  // of the host: plans of steps, and best tokens
 
 class CudaOps final : public Ops {
@@ -153,11 +155,17 @@ class CudaOps final : public Ops {
   StepKind kind_of(const Step& step) const {  // of what plan_attention() has been told
     return {step.rows, step.wanted, step.rows <= kFewRows && plan_.longest <= kBriefChunks};
   }
+  // Where the device writes best tokens; until it has, there is kNoBest.
+  int32_t* host_best() const { return parts_.plan_host + kMostSequences + 64; }
+  void expect_best(int64_t rows) { std::fill_n(host_best(), rows, kNoBest); }
   void queue_best(Tensor rows);
   void queue_step(Tensor rows, bool best);  // what is left of the step, as a recording if there is to be one
   void queue_narrow(Tensor rows, const NarrowBatch& batch);
   void queue_rows(Tensor rows, float* numbers);
   std::string wait();
+  std::string wait_for_best(int64_t rows);
+  cudaError_t see_best(int64_t rows);
+  std::string failure_text() const;
 
   Parts parts_;
   const Step* step_ = nullptr;
