@@ -25,4 +25,6 @@ void any_rows(cudaStream_t stream, const Weight& weight, View in, View out) {
   launch(stream, any_rows_kernel, grid, 256, 0, weight, in, out);
 }
 
+cudaError_t load_any_rows() { return load_kernels(); }
+
 }  // namespace millrace::cuda

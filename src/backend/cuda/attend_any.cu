@@ -78,4 +78,6 @@ void attend_any(cudaStream_t stream, const DeviceStep& step, const Attention& at
   launch(stream, attend_any_kernel, grid, 32, 0, step, attention, q, kv, out);
 }
 
+cudaError_t load_attend_any() { return load_kernels(); }
+
 }  // namespace millrace::cuda

@@ -283,4 +283,6 @@ bool attend_cluster(cudaStream_t stream, const DeviceStep& step, const Attention
   return done;
 }
 
+cudaError_t load_attend_cluster() { return load_kernels(); }
+
 }  // namespace millrace::cuda

@@ -395,4 +395,6 @@ void attend_long(cudaStream_t stream, const DeviceStep& step, const Attention& a
   });
 }
 
+cudaError_t load_attend_long() { return load_kernels(); }
+
 }  // namespace millrace::cuda

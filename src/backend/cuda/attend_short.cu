@@ -189,4 +189,6 @@ void attend_short(cudaStream_t stream, const DeviceStep& step, const Attention& 
   });
 }
 
+cudaError_t load_attend_short() { return load_kernels(); }
+
 }  // namespace millrace::cuda

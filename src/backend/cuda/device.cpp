@@ -40,7 +40,9 @@ Result<std::byte*> DeviceMemory::take(Purpose purpose, int64_t bytes) {
                  purpose_name(purpose), free, total);
   }
   device_.push_back(memory);
+  // Done before any other stream's work, like all copies of loading that came before it on this one.
   TRY_VOID(checked(cudaMemset(memory, 0, length), "clearing memory"));
+  TRY_VOID(checked(cudaStreamSynchronize(nullptr), "clearing memory"));
   return static_cast<std::byte*>(memory);
 }
 

@@ -1,6 +1,7 @@
 #include "backend/cuda/family.h"
 
 #include <cstdlib>
+#include <initializer_list>
 
 #include "backend/cuda/capability.h"
 #include "backend/cuda/portable/portable.h"
@@ -8,19 +9,29 @@
 namespace millrace::cuda {
 namespace {
 
-cudaError_t load_nothing() { return cudaSuccess; }
-cudaError_t load_portable() {
-  for (auto* load :
-       {portable::load_few_rows, portable::load_many_rows, portable::load_attend_long, portable::load_attend_short}) {
+using Load = cudaError_t (*)();
+cudaError_t load_all(std::initializer_list<Load> files) {
+  for (Load load : files) {
     if (const cudaError_t status = load(); status != cudaSuccess) return status;
   }
   return cudaSuccess;
+}
+cudaError_t load_shared() {
+  return load_all({load_start, load_rows, load_turn, load_narrow, load_any_rows, load_attend_any});
+}
+cudaError_t load_hopper() {
+  return load_all({load_few_rows, load_attend_cluster, load_shared, load_many_rows, load_spread_rows, load_attend_short,
+                   load_attend_long});
+}
+cudaError_t load_portable() {
+  return load_all({load_shared, portable::load_few_rows, portable::load_many_rows, portable::load_attend_long,
+                   portable::load_attend_short});
 }
 
 bool never_finish(int32_t, const Rope&, const KvView&) { return false; }
 
 constexpr Family kHopper = {.name = kHopperKernels,
-                            .load = load_nothing,
+                            .load = load_hopper,
                             .few_rows_fit = few_rows_fit,
                             .few_rows = few_rows,
                             .many_rows = many_rows,

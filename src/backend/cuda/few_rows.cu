@@ -244,4 +244,6 @@ void few_rows(cudaStream_t stream, const Products& work) {
   by_format(work.type, [&]<class Format>(FormatIs<Format>) { start_either<Format>(stream, work); });
 }
 
+cudaError_t load_few_rows() { return load_kernels(); }
+
 }  // namespace millrace::cuda

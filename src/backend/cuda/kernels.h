@@ -33,21 +33,40 @@ struct DeviceStep {
   int32_t page_stride = 0;         // entries a sequence has
 };
 
+// Each has a file's kernels ready (load.cuh). many_rows.cu, few_rows.cu, spread_rows.cu and attend_*.cu but for
+// attend_any.cu are Hopper's.
+cudaError_t load_start();
+cudaError_t load_rows();
+cudaError_t load_turn();
+cudaError_t load_narrow();
+cudaError_t load_any_rows();
+cudaError_t load_attend_any();
+cudaError_t load_few_rows();
+cudaError_t load_many_rows();
+cudaError_t load_spread_rows();
+cudaError_t load_attend_long();
+cudaError_t load_attend_short();
+cudaError_t load_attend_cluster();
+
 // ---- start.cu
-// Numbers of the host, pinned, and their place on the device. Both lie on multiples of sixteen bytes.
+// Numbers of the host, pinned, and their places on the device. Both lie on multiples of sixteen bytes.
 struct Arrays {
-  const int32_t* from = nullptr;
-  int32_t* to = nullptr;
-  int64_t count = 0;
+  static constexpr int32_t kMost = 12;
+  struct One {
+    const int32_t* from = nullptr;
+    int32_t* to = nullptr;
+    int64_t count = 0;
+  };
+  One all[kMost];
+  int32_t count = 0;
 };
-// What a step begins with, in one kernel that reads the host's memory: what follows it starts sooner than behind
-// copies. Any part of it may be missing.
-inline constexpr int32_t kStartArrays = 12, kStartTurns = 4;
-struct Start {
-  Arrays arrays[kStartArrays];
-  int32_t array_count = 0;
-  // out[r] = table[ids[r] + offset] * scale, or added to out[r]. ids and positions are the device's or the host's; not
-  // what the same kernel brings.
+// In a kernel that reads the host's memory: what follows it starts sooner than behind copies.
+void bring_arrays(cudaStream_t stream, const Arrays& arrays);
+
+// What rows begin with. Either part may be missing.
+struct StartRows {
+  static constexpr int32_t kMostTurns = 4;
+  // out[r] = table[ids[r] + offset] * scale, or added to out[r].
   Weight table;
   const int32_t* ids = nullptr;
   int32_t offset = 0;
@@ -61,11 +80,11 @@ struct Start {
     int32_t pairs = 0;
     float* table = nullptr;
   };
-  Turns turns[kStartTurns];
+  Turns turns[kMostTurns];
   int32_t turn_count = 0, rows = 0;
   const int32_t* positions = nullptr;
 };
-void start_step(cudaStream_t stream, const Start& start);
+void start_rows(cudaStream_t stream, const StartRows& start);
 
 // ---- rows.cu
 inline constexpr int32_t kWidestNorm = 32768;
@@ -103,7 +122,7 @@ int64_t narrow_parts_bytes(int32_t rows);
 void narrow_rows(cudaStream_t stream, View logits, const NarrowRoom& room);
 
 // ---- turn.cu
-// table: of start_step(), as everywhere.
+// table: of start_rows(), as everywhere.
 void rope(cudaStream_t stream, const Rope& rope, const float* table, int32_t heads, View inout);
 void kv_store(cudaStream_t stream, const DeviceStep& step, View k, View v, const KvView& kv);
 // rope of q and k, then kv_store; in one pass where they lie so that it can be done.

@@ -342,4 +342,6 @@ cudaError_t many_rows(cudaStream_t stream, const Products& work) {
   return work.type == DType::f16 ? start<__half>(stream, work) : start<__nv_bfloat16>(stream, work);
 }
 
+cudaError_t load_many_rows() { return load_kernels(); }
+
 }  // namespace millrace::cuda

@@ -133,4 +133,6 @@ void narrow_rows(cudaStream_t stream, View logits, const NarrowRoom& room) {
   launch(stream, row_kernel, count(logits.rows), kThreads, 0, logits, room);
 }
 
+cudaError_t load_narrow() { return load_kernels(); }
+
 }  // namespace millrace::cuda

@@ -15,7 +15,6 @@ namespace millrace::cuda {
 namespace {
 
 constexpr int32_t kFusedNormRows = 2;  // from there on a kernel of its own is quicker than every thread group doing it
-constexpr int32_t kRowsFromHost = 64;  // at most: tokens and positions that are read there one by one
 
 int32_t narrow(int64_t value) { return static_cast<int32_t>(value); }
 
@@ -78,19 +77,19 @@ void CudaOps::begin(const Step& step) {
     if (status != cudaSuccess) recording_ = false;
   }
   plan_attention(step);
-  arrays_held_ = true;
+  queue_arrays();
 }
 
-// What is used of the step's arrays, and the plan. More than one kernel takes go first.
-void CudaOps::take_arrays(Start& start) {
-  arrays_held_ = false;
+// What is used of the step's arrays, and the plan.
+void CudaOps::queue_arrays() {
+  Arrays arrays;
   auto take = [&](const int32_t* from, int32_t* to, int64_t count) {
     if (to == nullptr || count == 0) return;
-    if (start.array_count == kStartArrays) {
-      start_step(parts_.stream, start);
-      start.array_count = 0;
+    if (arrays.count == Arrays::kMost) {
+      bring_arrays(parts_.stream, arrays);
+      arrays.count = 0;
     }
-    start.arrays[start.array_count++] = {from, to, count};
+    arrays.all[arrays.count++] = {from, to, count};
   };
   const Step& step = *step_;
   for (const int32_t* array : {step.tokens, step.positions, step.visible, step.sequence})
@@ -100,13 +99,7 @@ void CudaOps::take_arrays(Start& start) {
   for (const PageTables& tables : step.groups)
     take(tables.pages, twin(tables.pages), int64_t{step.sequences} * tables.stride);
   take(parts_.plan_host, plan_device_, std::min(step.sequences, kMostSequences - 1) + 1);
-}
-
-void CudaOps::flush_arrays() {
-  if (!arrays_held_) return;
-  Start start;
-  take_arrays(start);
-  start_step(parts_.stream, start);
+  bring_arrays(parts_.stream, arrays);
 }
 
 Tensor CudaOps::repeat(const Step& step) {
@@ -401,7 +394,6 @@ void CudaOps::run_held(const Residual* residual) {
 }
 
 void CudaOps::flush() {
-  flush_arrays();
   if (held_) run_held(nullptr);
   flush_norm();
   flush_finish();
@@ -409,7 +401,6 @@ void CudaOps::flush() {
 
 // All but a norm that the next product may take up.
 void CudaOps::flush_held() {
-  flush_arrays();
   if (held_) flush();
   flush_finish();
 }
@@ -471,25 +462,21 @@ void CudaOps::linear_glu(const Weight& gate, const Weight& up, Activation activa
 
 // ---- everything else
 
-// Few rows have their tokens and positions read from the host's memory, beside the arrays that are brought.
 void CudaOps::embed(const Weight& table, const int32_t* ids, int32_t offset, float scale, bool add, Tensor out) {
-  const bool beside = arrays_held_ && step_->rows <= kRowsFromHost;
-  Start start;
-  if (beside) take_arrays(start);
   flush();
-  start.table = table;
-  start.ids = beside ? ids : on_device(ids);
-  start.offset = offset;
-  start.scale = scale;
-  start.add = add;
-  start.out = add ? view(out) : result(out, Form::f32);
-  start.rows = step_->rows;
-  start.positions = beside ? step_->positions : on_device(step_->positions);
+  StartRows start = {.table = table,
+                     .ids = on_device(ids),
+                     .offset = offset,
+                     .scale = scale,
+                     .add = add,
+                     .out = add ? view(out) : result(out, Form::f32),
+                     .rows = step_->rows,
+                     .positions = on_device(step_->positions)};
   if (tables_.empty()) {
-    for (size_t i = 0; i < std::min<size_t>(ropes_.size(), kStartTurns); ++i)
+    for (size_t i = 0; i < std::min<size_t>(ropes_.size(), StartRows::kMostTurns); ++i)
       start.turns[start.turn_count++] = new_table(ropes_[i]);
   }
-  start_step(parts_.stream, start);
+  start_rows(parts_.stream, start);
 }
 
 void CudaOps::norm(const Norm& norm, int32_t parts, Tensor in, Tensor out) {

@@ -2,11 +2,10 @@
 // calls that one kernel can do together. Calls only queue work; fetch() waits for what it brings. A step of single
 // tokens is recorded the first time a number of sequences is seen, and replayed from then on.
 //
-// Some calls are held back until the next ones show what they are for: bringing the step's arrays, which the embedding
-// does as well, a product whose result is added to the stream right away (it then exists in the stream only: models do
-// not read it again), a norm whose result is the next product's input, and the products of queries, keys and values and
-// what finishes them, up to the attention they are for. flush() does what is held back. While the arrays are, nothing
-// else is: every call but embed() begins with bringing them.
+// Some calls are held back until the next ones show what they are for: a product whose result is added to the stream
+// right away (it then exists in the stream only: models do not read it again), a norm whose result is the next
+// product's input, and the products of queries, keys and values and what finishes them, up to the attention they are
+// for. flush() does what is held back.
 #pragma once
 
 #include <algorithm>
@@ -129,9 +128,8 @@ class CudaOps final : public Ops {
   }
   bool same(Tensor a, Tensor b) const { return a.data == b.data && a.rows == b.rows && a.cols == b.cols; }
 
-  void take_arrays(Start& start);
-  Start::Turns new_table(const Rope& rope);
-  void flush_arrays();
+  void queue_arrays();
+  StartRows::Turns new_table(const Rope& rope);
   void flush();
   void flush_norm();
   void flush_finish();  // and the products it waits for
@@ -170,7 +168,6 @@ class CudaOps final : public Ops {
   Parts parts_;
   const Step* step_ = nullptr;
   std::vector<Room> rooms_;
-  bool arrays_held_ = false;
   std::optional<Held> held_;
   std::optional<HeldNorm> held_norm_;
   std::optional<HeldQkv> held_qkv_;
@@ -180,7 +177,7 @@ class CudaOps final : public Ops {
     float* numbers;
   };
   std::vector<Table> tables_;  // of this step
-  std::vector<Rope> ropes_;    // of steps so far: their tables are made as the next step begins
+  std::vector<Rope> ropes_;    // of steps so far: their tables are made beside the next embedding
   AttendPlan plan_;
   int64_t split_chunks_ = 0;  // of the sequences that are split
   // What this step's plan of teams was made for; how many there are may differ with any of it.

@@ -34,14 +34,14 @@ void CudaOps::plan_attention(const Step& step) {
   split_chunks_ = chunks;
 }
 
-Start::Turns CudaOps::new_table(const Rope& rope) {
+StartRows::Turns CudaOps::new_table(const Rope& rope) {
   auto* numbers = reinterpret_cast<float*>(
       parts_.arena.until_next_step(int64_t{step_->rows} * rope.dims * static_cast<int64_t>(sizeof(float))));
   tables_.push_back({rope, numbers});
   return {rope.frequencies, rope.magnitude, rope.dims / 2, numbers};
 }
 
-// A rope that no step has had yet gets its table here; others had it made as the step began.
+// A rope that no step has had yet gets its table here; others had it made beside the embedding.
 const float* CudaOps::rope_table(const Rope& rope) {
   auto alike = [&](const Rope& other) {
     return other.frequencies == rope.frequencies && other.magnitude == rope.magnitude;
@@ -49,11 +49,11 @@ const float* CudaOps::rope_table(const Rope& rope) {
   for (const Table& table : tables_)
     if (alike(table.rope)) return table.numbers;
   if (std::none_of(ropes_.begin(), ropes_.end(), alike)) ropes_.push_back(rope);
-  Start start;
+  StartRows start;
   start.turns[start.turn_count++] = new_table(rope);
   start.rows = step_->rows;
   start.positions = on_device(step_->positions);
-  start_step(parts_.stream, start);
+  start_rows(parts_.stream, start);
   return start.turns[0].table;
 }
 

@@ -23,15 +23,18 @@ __device__ inline void let_next_start() {
   asm volatile("griddepcontrol.launch_dependents;");
 #endif
 }
-// Waits until the kernel before has ended and its results can be read, and lets the next one start its preparations.
-// Every kernel calls it, once: what is read before must not depend on other kernels. Only kernels that are short and
-// small let the next one start before: starting it takes longer than they do (two to four microseconds). If all did,
-// kernels of three steps later would take the room of those in between. On other GPUs kernels do not start early
-// (rows.cuh).
-__device__ inline void wait_for_previous() {
+// Waits until the kernel before has ended and its results can be read.
+__device__ inline void see_previous_end() {
 #if MILLRACE_HOPPER
   asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
+}
+// The same, and lets the next one start its preparations. Every kernel calls one of these, once: what is read before
+// must not depend on other kernels. Only kernels that are short and small let the next one start before: starting it
+// takes longer than they do (two to four microseconds). If all did, kernels of three steps later would take the room of
+// those in between. On other GPUs kernels do not start early (rows.cuh).
+__device__ inline void wait_for_previous() {
+  see_previous_end();
   let_next_start();
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "backend/cuda/kernels.h"
+#include "backend/cuda/load.cuh"
 #include "backend/cuda/ptx.cuh"
 
 namespace millrace::cuda {
@@ -198,11 +199,7 @@ bool prepare(void (*kernel)(P...), int bytes) {
 // About the kernels of the file that asks: nothing here is shared between files.
 namespace {
 __global__ void asked_kernel() {}
-// Has them ready; what is not compiled for this GPU is compiled by the driver.
-[[maybe_unused]] cudaError_t load_kernels() {
-  cudaFuncAttributes attributes = {};
-  return cudaFuncGetAttributes(&attributes, asked_kernel);
-}
+[[maybe_unused]] cudaError_t load_kernels() { return load_file_of(reinterpret_cast<const void*>(asked_kernel)); }
 // Whether they wait for the kernel before by themselves: those that were compiled for Hopper, and run as such, do.
 [[maybe_unused]] bool kernels_wait() {
   static const bool found = [] {

@@ -229,4 +229,6 @@ bool spread_rows(cudaStream_t stream, const Products& work) {
   return work.in.rows <= 64 ? start_with<__nv_bfloat16, 1>(stream, work) : start_with<__nv_bfloat16, 2>(stream, work);
 }
 
+cudaError_t load_spread_rows() { return load_kernels(); }
+
 }  // namespace millrace::cuda

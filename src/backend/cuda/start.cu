@@ -1,5 +1,5 @@
-// What a step begins with: arrays that the host has planned, rows of the embedding, tables of rotation. One kernel does
-// any of it, each thread group one thing, so that nothing waits for something else.
+// What a step begins with: arrays that the host has planned; then rows of the embedding and tables of rotation, side by
+// side.
 #include <algorithm>
 
 #include "backend/cuda/quantised.cuh"
@@ -11,29 +11,33 @@ namespace {
 
 constexpr int kThreads = 256;
 
-// How the thread groups are dealt out: 2^array for each array, then 2^row for each row to embed, then `table` for each
-// table.
+// Straight from the host's memory, 2^bits threads for each array, all of it on its way at once. Nothing of it may come
+// from a cache: the host has written there since the last step.
+__global__ void __launch_bounds__(kThreads) bring_kernel(const __grid_constant__ Arrays arrays, int bits) {
+  wait_for_previous();
+  const int thread = static_cast<int>(blockIdx.x) * kThreads + static_cast<int>(threadIdx.x);
+  if (thread >> bits >= arrays.count) return;
+  const Arrays::One& one = arrays.all[thread >> bits];
+  const int64_t mine = thread & ((1 << bits) - 1), fours = one.count / 4, last = fours * 4 + mine;
+  const bool odd = last < one.count;
+  const int32_t number = odd ? __ldcv(one.from + last) : 0;
+  for (int64_t i = mine; i < fours; i += 1 << bits)
+    reinterpret_cast<uint4*>(one.to)[i] = __ldcv(reinterpret_cast<const uint4*>(one.from) + i);
+  if (odd) one.to[last] = number;
+}
+
+// How thread groups are dealt out: 2^row for each row to embed, then `table` for each table.
 struct Deal {
-  int array, row, table;
-  int arrays, rows;   // thread groups of all arrays, and of all rows
+  int row, table;
+  int rows;           // thread groups of all rows
   int64_t row_bytes;  // of the embedding, unless it lies in panels
 };
 
-// Straight from the host's memory, all of it on its way at once.
-__device__ void bring(const Arrays& arrays, int group, int groups) {
-  const int64_t stride = int64_t{groups} * kThreads, thread = int64_t{group} * kThreads + threadIdx.x;
-  const auto* fours = reinterpret_cast<const uint4*>(arrays.from);
-  for (int64_t i = thread; i < arrays.count / 4; i += stride)
-    reinterpret_cast<uint4*>(arrays.to)[i] = __ldcv(fours + i);
-  for (int64_t i = arrays.count / 4 * 4 + thread; i < arrays.count; i += stride) arrays.to[i] = __ldcv(arrays.from + i);
-}
-
-__device__ void embed(const Start& start, int64_t row_bytes, int64_t row, int group, int groups) {
-  __shared__ int32_t id;
-  if (threadIdx.x == 0) id = __ldcv(start.ids + row);
-  __syncthreads();
+// The next kernel may start, and ask for weights, once what is read here is on its way: behind theirs it comes later.
+__device__ void embed(const StartRows& start, int64_t row_bytes, int64_t row, int group, int groups) {
   const Weight& table = start.table;
-  const int64_t number = int64_t{id} + start.offset;
+  const int64_t number = int64_t{start.ids[row]} + start.offset;
+  let_next_start();
   for (int i = group * kThreads + static_cast<int>(threadIdx.x); i < start.out.cols; i += groups * kThreads) {
     float value =
         start.scale * (table.layout == kPanels ? packed_value(table, number, i)
@@ -43,23 +47,21 @@ __device__ void embed(const Start& start, int64_t row_bytes, int64_t row, int gr
   }
 }
 
-__device__ void turn(const Start::Turns& turns, const int32_t* positions, int rows, int i) {
+__device__ void turn(const StartRows::Turns& turns, const int32_t* positions, int rows, int i) {
   if (i >= rows * turns.pairs) return;
   const int row = i / turns.pairs, pair = i - row * turns.pairs;
+  const double angle = static_cast<double>(positions[row]) * turns.frequencies[pair];
+  let_next_start();
   double sine, cosine;  // angles grow to a hundred thousand turns: float32 would lose them
-  sincos(static_cast<double>(__ldcv(positions + row)) * turns.frequencies[pair], &sine, &cosine);
+  sincos(angle, &sine, &cosine);
   reinterpret_cast<float2*>(turns.table)[i] = {static_cast<float>(cosine * turns.magnitude),
                                                static_cast<float>(sine * turns.magnitude)};
 }
 
-// Nothing that may be the host's memory is read through a cache: it has written there since the last step.
 __global__ void __launch_bounds__(kThreads)
-    start_kernel(const __grid_constant__ Start start, const __grid_constant__ Deal deal) {
-  wait_for_previous();
+    start_kernel(const __grid_constant__ StartRows start, const __grid_constant__ Deal deal) {
+  see_previous_end();
   int group = static_cast<int>(blockIdx.x);
-  if (group < deal.arrays)
-    return bring(start.arrays[group >> deal.array], group & ((1 << deal.array) - 1), 1 << deal.array);
-  group -= deal.arrays;
   if (group < deal.rows)
     return embed(start, deal.row_bytes, group >> deal.row, group & ((1 << deal.row) - 1), 1 << deal.row);
   group -= deal.rows;
@@ -70,21 +72,30 @@ __global__ void __launch_bounds__(kThreads)
 
 }  // namespace
 
-void start_step(cudaStream_t stream, const Start& start) {
-  constexpr int64_t kMostOfArray = 6, kMostOfRows = 128;  // 2^6 thread groups of an array; of rows that are cut
-  Deal deal = {};
+void bring_arrays(cudaStream_t stream, const Arrays& arrays) {
+  constexpr int kLeastBits = 5, kMostBits = 14;  // of threads for an array
   int64_t longest = 0;
-  for (int i = 0; i < start.array_count; ++i) longest = std::max(longest, start.arrays[i].count);
-  while (deal.array < kMostOfArray && (int64_t{kThreads} * 4 << deal.array) < longest) ++deal.array;
+  for (int i = 0; i < arrays.count; ++i) longest = std::max(longest, arrays.all[i].count);
+  int bits = kLeastBits;
+  while (bits < kMostBits && int64_t{4} << bits < longest) ++bits;
+  if (arrays.count > 0)
+    launch(stream, bring_kernel, count(((int64_t{arrays.count} << bits) + kThreads - 1) / kThreads), kThreads, 0,
+           arrays, bits);
+}
+
+void start_rows(cudaStream_t stream, const StartRows& start) {
+  constexpr int64_t kMostOfRows = 128;  // thread groups of rows that are cut
+  Deal deal = {};
   while ((kThreads << deal.row) < start.out.cols && int64_t{start.out.rows} << (deal.row + 1) <= kMostOfRows)
     ++deal.row;
   for (int i = 0; i < start.turn_count; ++i)
     deal.table = std::max(deal.table, (start.rows * start.turns[i].pairs + kThreads - 1) / kThreads);
-  deal.arrays = start.array_count << deal.array;
   deal.rows = start.out.rows << deal.row;
   if (start.table) deal.row_bytes = start.table.bytes / start.table.rows;
-  const int64_t groups = deal.arrays + int64_t{deal.rows} + int64_t{start.turn_count} * deal.table;
+  const int64_t groups = deal.rows + int64_t{start.turn_count} * deal.table;
   if (groups > 0) launch(stream, start_kernel, count(groups), kThreads, 0, start, deal);
 }
+
+cudaError_t load_start() { return load_kernels(); }
 
 }  // namespace millrace::cuda

@@ -1,9 +1,8 @@
-// The driver's function that says how a matrix in memory is cut into boxes for the copy engine. It is asked for at run
-// time: nothing is linked against the driver. Host side of kernels that copy boxes.
+// The driver's function that says how a matrix in memory is cut into boxes for the copy engine. Host side of kernels
+// that copy boxes.
 #pragma once
 
-#include <cuda.h>
-#include <cuda_runtime_api.h>
+#include "backend/cuda/load.cuh"
 
 namespace millrace::cuda {
 
@@ -12,14 +11,7 @@ using Encode = CUresult (*)(CUtensorMap*, CUtensorMapDataType, cuuint32_t, void*
                             CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
 // Null where the driver has none.
 inline Encode encoder() {
-  static const Encode found = [] {
-    void* entry = nullptr;
-    cudaDriverEntryPointQueryResult status = cudaDriverEntryPointSymbolNotFound;
-    if (cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &entry, 12000, cudaEnableDefault, &status) !=
-        cudaSuccess)
-      return Encode{nullptr};
-    return status == cudaDriverEntryPointSuccess ? reinterpret_cast<Encode>(entry) : Encode{nullptr};
-  }();
+  static const Encode found = driver_function<Encode>("cuTensorMapEncodeTiled", 12000);
   return found;
 }
 

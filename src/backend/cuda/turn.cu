@@ -127,4 +127,6 @@ void finish_qkv(cudaStream_t stream, const DeviceStep& step, const Rope& rope, c
          reinterpret_cast<const float2*>(table), heads, q, k, v, kv);
 }
 
+cudaError_t load_turn() { return load_kernels(); }
+
 }  // namespace millrace::cuda
