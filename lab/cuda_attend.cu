@@ -399,8 +399,9 @@ void prefill() {
 void decode() {
   for (int page : {16, 64}) {
     std::printf("decode, pages of %d:", page);
-    for (const Piece& p : {Piece{1023, 1}, Piece{1023, 8}, Piece{1023, 64}, Piece{1100, 64}, Piece{1023, 256},
-                           Piece{1100, 256}, Piece{8191, 16}, Piece{65535, 1}}) {
+    for (const Piece& p :
+         {Piece{1023, 1}, Piece{1023, 8}, Piece{1023, 64}, Piece{1100, 64}, Piece{1023, 256}, Piece{1100, 256},
+          Piece{4095, 16}, Piece{8191, 1}, Piece{8191, 16}, Piece{16383, 4}, Piece{65535, 1}}) {
       const double us = layers_us(p.rows, p.cached, 1, page, 15);
       std::printf("  %d x %d: %.1f us %.0f GB/s", p.rows, p.cached + 1, us,
                   static_cast<double>(p.rows) * (p.cached + 1) * 8 * 128 * 4 / us / 1e3);
