@@ -1,0 +1,146 @@
+#include "eval/crowd_check.h"
+
+#include <algorithm>
+#include <condition_variable>
+#include <mutex>
+#include <optional>
+
+#include "base/rng.h"
+
+namespace millrace {
+namespace {
+
+// Gathers what an engine tells about requests, until all of them have ended.
+class Gathering {
+ public:
+  Listener listener(int request, int choices) {
+    return [this, request, open = choices](std::span<const Event> events) mutable {
+      std::lock_guard lock(mutex_);
+      for (const Event& event : events) {
+        if (event.error && !failure_) failure_ = *event.error;
+        if (event.token) answers_[{request, event.choice}].push_back(*event.token);
+        if (event.finish == Finish::none && !event.error) continue;
+        open = event.error ? 0 : open - 1;
+        if (open == 0) ++ended_, changed_.notify_one();
+      }
+    };
+  }
+  // Until so many have ended.
+  void wait(int requests, const std::function<void(int)>& heard) {
+    std::unique_lock lock(mutex_);
+    for (int told = -1; ended_ < requests;) {
+      changed_.wait(lock, [&] { return ended_ > told || ended_ >= requests; });
+      told = ended_;
+      lock.unlock();
+      heard(told);
+      lock.lock();
+    }
+  }
+  Result<CrowdAnswers> take() {
+    std::lock_guard lock(mutex_);
+    if (failure_) return *failure_;
+    return std::move(answers_);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  int ended_ = 0;
+  CrowdAnswers answers_;
+  std::optional<Error> failure_;
+};
+
+Result<EngineOptions> options_of(const Model& model, const Backend& backend, const CrowdSize& size,
+                                 const CrowdWay& way) {
+  EngineOptions options;
+  options.executor.context = size.prompt + size.tokens;
+  options.executor.kv = size.kv;
+  options.limits.max_sequences = way.alone ? 3 : size.parallel;  // three: the answers of one request
+  options.limits.step_tokens = std::max(way.small_steps ? 48 : 512, options.limits.max_sequences);
+  options.limits.max_waiting = 3 * size.requests;
+  options.limits.page_move_seconds = 1e-6;
+  options.policy = way.priority ? "priority" : "fcfs";
+  options.swap_bytes = way.swaps ? size.swap_bytes : 0;
+  options.overlap = way.overlap;
+  if (way.narrow) {
+    ExecutorOptions full = options.executor;
+    full.sequences = options.limits.max_sequences;
+    full.rows = options.limits.step_tokens;
+    TRY(const Executor::Plan plan, Executor::plan(model, backend, full));
+    options.executor.pages = std::max(plan.options.pages / 4, 2 * plan.options.pages / full.sequences);
+  }
+  return options;
+}
+
+}  // namespace
+
+std::vector<Request> crowd_requests(const CrowdSize& size, int32_t vocab, uint64_t seed) {
+  std::vector<Request> all;
+  for (int i = 0; i < size.requests; ++i) {
+    const auto number = static_cast<uint32_t>(i);
+    auto draw = [&](uint32_t what, int limit) {
+      return static_cast<int>(uniform({.seed = seed, .position = number, .draw = what}) * limit);
+    };
+    auto token = [&](uint32_t of, uint32_t at) {
+      return static_cast<Token>(uniform({.seed = seed + 1, .position = of, .draw = at}) * vocab);
+    };
+    Request request;
+    const int length = 1 + draw(0, size.prompt), shared = draw(1, 3) == 0 ? 0 : std::min(length, size.prompt / 2);
+    for (int t = 0; t < length; ++t)
+      request.prompt.push_back(token(t < shared ? 0 : number + 1, static_cast<uint32_t>(t)));
+    request.max_tokens = 1 + draw(2, size.tokens);
+    request.choices = draw(3, 8) == 0 ? 3 : 1;
+    request.sampling.temperature = draw(4, 2) == 0 ? 0.0 : 1.0;
+    request.sampling.seed = seed + number;
+    request.priority = i < size.requests / 2 ? 0 : 1;
+    all.push_back(std::move(request));
+  }
+  return all;
+}
+
+std::vector<CrowdWay> crowd_ways() {
+  return {{.name = "one after the other", .alone = true, .overlap = false},
+          {.name = "together"},
+          {.name = "together, steps of 48 tokens", .small_steps = true},
+          {.name = "in a quarter of the room, computed again", .narrow = true, .overlap = false},
+          {.name = "the same, steps planned ahead", .narrow = true},
+          {.name = "in a quarter of the room, moved out", .narrow = true, .swaps = true},
+          {.name = "the same, the later ones first", .narrow = true, .swaps = true, .priority = true}};
+}
+
+Result<CrowdOutcome> run_crowd(const Model& model, Backend& backend, const CrowdSize& size, const CrowdWay& way,
+                               std::vector<Request> requests, const std::function<void(int)>& heard) {
+  TRY(const EngineOptions options, options_of(model, backend, size, way));
+  TRY(auto engine, Engine::create(model, backend, options));
+  Gathering gathering;
+  for (size_t i = 0; i < requests.size(); ++i) {
+    Request& request = requests[i];
+    if (way.alone) {  // a root of its own: nothing is found in the cache
+      request.root.bytes[0] = static_cast<uint8_t>(i);
+      request.root.bytes[1] = static_cast<uint8_t>(i >> 8);
+    }
+    const int choices = request.choices;
+    engine->submit(std::move(request), gathering.listener(static_cast<int>(i), choices));
+    if (way.alone) gathering.wait(static_cast<int>(i) + 1, heard);
+  }
+  gathering.wait(static_cast<int>(requests.size()), heard);
+  CrowdOutcome outcome;
+  TRY(outcome.answers, gathering.take());
+  outcome.metrics = engine->snapshot().metrics;
+  return outcome;
+}
+
+int first_difference(const CrowdAnswers& expected, const CrowdAnswers& found) {
+  int first = -1;
+  auto look = [&](const CrowdAnswers& one, const CrowdAnswers& other) {
+    for (const auto& [key, tokens] : one) {
+      const auto same = other.find(key);
+      if ((same == other.end() || same->second != tokens) && (first < 0 || key.first < first)) first = key.first;
+    }
+  };
+  look(expected, found);
+  look(found, expected);
+  return first;
+}
+
+}  // namespace millrace
