@@ -111,8 +111,8 @@ std::vector<CrowdWay> crowd_ways() {
 Result<CrowdOutcome> run_crowd(const Model& model, Backend& backend, const CrowdSize& size, const CrowdWay& way,
                                std::vector<Request> requests, const std::function<void(int)>& heard) {
   TRY(const EngineOptions options, options_of(model, backend, size, way));
+  Gathering gathering;  // outlives the engine, which tells it
   TRY(auto engine, Engine::create(model, backend, options));
-  Gathering gathering;
   for (size_t i = 0; i < requests.size(); ++i) {
     Request& request = requests[i];
     if (way.alone) {  // a root of its own: nothing is found in the cache
