@@ -19,7 +19,7 @@ class Gathering {
       for (const Event& event : events) {
         if (event.error && !failure_) failure_ = *event.error;
         if (event.token) answers_[{request, event.choice}].push_back(*event.token);
-        if (event.finish == Finish::none && !event.error) continue;
+        if (open == 0 || (event.finish == Finish::none && !event.error)) continue;
         open = event.error ? 0 : open - 1;
         if (open == 0) ++ended_, changed_.notify_one();
       }

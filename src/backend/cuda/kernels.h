@@ -39,6 +39,7 @@ cudaError_t load_start();
 cudaError_t load_rows();
 cudaError_t load_turn();
 cudaError_t load_narrow();
+cudaError_t load_pack();
 cudaError_t load_any_rows();
 cudaError_t load_attend_any();
 cudaError_t load_few_rows();

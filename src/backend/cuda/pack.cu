@@ -118,4 +118,6 @@ void widen(cudaStream_t stream, DType type, const std::byte* from, int64_t panel
   launch(stream, widen_kernel<DType::q4_k>, kGrid, 256, 0, source, panels, cols, target);
 }
 
+cudaError_t load_pack() { return load_kernels(); }
+
 }  // namespace millrace::cuda
