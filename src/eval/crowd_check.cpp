@@ -1,6 +1,7 @@
 #include "eval/crowd_check.h"
 
 #include <algorithm>
+#include <cmath>
 #include <condition_variable>
 #include <mutex>
 #include <optional>
@@ -50,8 +51,21 @@ class Gathering {
   std::optional<Error> failure_;
 };
 
-Result<EngineOptions> options_of(const Model& model, const Backend& backend, const CrowdSize& size,
-                                 const CrowdWay& way) {
+// Tokens for a quarter of what runs at once, with prompts counted half, because much of them is shared; but the longest
+// request must fit.
+double narrow_room(const CrowdSize& size, const std::vector<Request>& requests) {
+  double longest = 0, all = 0;
+  for (const Request& request : requests) {
+    const auto prompt = static_cast<double>(request.prompt.size()),
+               answers = 1.0 * request.choices * request.max_tokens;
+    longest = std::max(longest, prompt + answers);
+    all += prompt / 2 + answers;
+  }
+  return std::max(longest, all / static_cast<double>(requests.size()) * size.parallel / 4);
+}
+
+Result<EngineOptions> options_of(const Model& model, const Backend& backend, const CrowdSize& size, const CrowdWay& way,
+                                 const std::vector<Request>& requests) {
   EngineOptions options;
   options.executor.context = size.prompt + size.tokens;
   options.executor.kv = size.kv;
@@ -67,7 +81,8 @@ Result<EngineOptions> options_of(const Model& model, const Backend& backend, con
     full.sequences = options.limits.max_sequences;
     full.rows = options.limits.step_tokens;
     TRY(const Executor::Plan plan, Executor::plan(model, backend, full));
-    options.executor.pages = std::max(plan.options.pages / 4, 2 * plan.options.pages / full.sequences);
+    const double contexts = narrow_room(size, requests) / (size.prompt + size.tokens);
+    options.executor.pages = static_cast<int32_t>(std::ceil(contexts * plan.options.pages / full.sequences)) + 4;
   }
   return options;
 }
@@ -110,7 +125,7 @@ std::vector<CrowdWay> crowd_ways() {
 
 Result<CrowdOutcome> run_crowd(const Model& model, Backend& backend, const CrowdSize& size, const CrowdWay& way,
                                std::vector<Request> requests, const std::function<void(int)>& heard) {
-  TRY(const EngineOptions options, options_of(model, backend, size, way));
+  TRY(const EngineOptions options, options_of(model, backend, size, way, requests));
   Gathering gathering;  // outlives the engine, which tells it
   TRY(auto engine, Engine::create(model, backend, options));
   for (size_t i = 0; i < requests.size(); ++i) {

@@ -29,7 +29,7 @@ std::vector<Request> crowd_requests(const CrowdSize& size, int32_t vocab, uint64
 struct CrowdWay {
   std::string name;
   bool alone = false;   // one request after the other, which share nothing
-  bool narrow = false;  // room for a quarter of the sequences that run at once
+  bool narrow = false;  // room for a quarter of what would run at once
   bool swaps = false;   // what is put off is moved to the host's memory; else it is computed again
   bool overlap = true;
   bool priority = false;  // the later half goes first

@@ -40,6 +40,7 @@ TEST(CrowdCheck, EveryWayGivesTheSameAnswers) {
     if (ways[i].narrow) {
       EXPECT_GT(found.metrics.preemptions, 0) << ways[i].name;
     }
+    EXPECT_EQ(found.metrics.second_pages_used > 0, ways[i].swaps) << ways[i].name;
   }
 }
 
