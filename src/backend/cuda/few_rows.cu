@@ -9,7 +9,6 @@
 namespace millrace::cuda {
 namespace {
 
-constexpr int kMostStages = 24;     // of a stream
 constexpr int kShared = 220 << 10;  // a deep ring gains more than room for the next kernel would
 
 // How the work is cut: a thread group has every gridDim.x-th unit (a panel, or the two of a gate), a unit has a task
@@ -20,10 +19,15 @@ struct Cut {
   int chunks;   // groups of all inputs
   int segment;  // groups of one; the last may have fewer
   int streams, stages, groups, stage_bytes;
-  int first;           // stages asked for before inputs are
+  int first, second;   // stages asked for before inputs are, and while they are on their way
   int inputs, counts;  // where in shared memory inputs lie, and behind them Parts
   int units_each;      // of a thread group, at most
 };
+
+// Products behind a norm that are not gated are those of attention's inputs, whose outputs are few: more warps, so that
+// their segments are not taken one behind the other.
+template <class Format, bool Gated, bool Normed>
+constexpr int kWarps = Normed && !Gated ? Format::kFewWarps : Format::kWarps;
 
 struct Task {
   int number;  // in this thread group
@@ -153,11 +157,12 @@ __device__ void multiply_stream(const Products& work, const Cut& cut, Ring ring,
 }
 
 template <class Format, bool Gated, bool Normed>
-__global__ void __launch_bounds__(32 * Format::kWarps, 1)
+__global__ void __launch_bounds__(32 * kWarps<Format, Gated, Normed>, 1)
     few_rows_kernel(const __grid_constant__ Products work, const __grid_constant__ Norm norm, Cut cut) {
+  constexpr int kThreads = 32 * kWarps<Format, Gated, Normed>;
   extern __shared__ __align__(128) char shared[];
   __shared__ float room[kRowThreads / 32];
-  __shared__ __align__(16) uint64_t barriers[Format::kWarps * kMostStages];
+  __shared__ __align__(16) uint64_t barriers[kWarps<Format, Gated, Normed> * kMostStages];
   // The same for all lanes, and said so: what follows from it is kept once for a warp.
   const int lane = static_cast<int>(threadIdx.x) % 32, stream = __shfl_sync(~0u, static_cast<int>(threadIdx.x) / 32, 0);
   const bool mine = stream < cut.streams;
@@ -165,7 +170,8 @@ __global__ void __launch_bounds__(32 * Format::kWarps, 1)
                      cut.stage_bytes, cut.stages};
   Asking<Format, Gated> ahead(work, cut, stream);
   if (mine) {
-    for (int i = lane; i < cut.stages; i += 32) barrier_begin(ring.barriers + static_cast<uint32_t>(i) * 8, 1);
+#pragma unroll 1
+    for (int i = 0; lane == 0 && i < cut.stages; ++i) barrier_begin(ring.barriers + static_cast<uint32_t>(i) * 8, 1);
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     __syncwarp();
   }
@@ -179,9 +185,12 @@ __global__ void __launch_bounds__(32 * Format::kWarps, 1)
   char* inputs = shared + cut.inputs;
   int* counts = reinterpret_cast<int*>(shared + cut.counts);
   const Parts parts = {reinterpret_cast<float*>(counts + cut.units_each), counts};
-  if (Gated || cut.task_bits > 0)
-    for (int i = static_cast<int>(threadIdx.x); i < cut.units_each; i += 32 * Format::kWarps) counts[i] = 0;
-  prepare_input<Format, Normed>(work, norm, inputs, room, [&] { fill(kMostStages); });
+  if (Gated || cut.task_bits > 0) {
+#pragma unroll 1
+    for (int i = static_cast<int>(threadIdx.x); i < cut.units_each; i += kThreads) counts[i] = 0;
+  }
+  prepare_input<Format, Normed, (kThreads <= 512)>(work, norm, inputs, room, [&] { fill(cut.second); });
+  if constexpr (Format::kInputsFirst) fill(kMostStages);
   if (mine) multiply_stream<Format, Gated>(work, cut, ring, ahead, stream, inputs, parts);
 }
 
@@ -196,6 +205,7 @@ int bits_of(int power) {
 
 template <class Format, bool Gated, bool Normed>
 void start(cudaStream_t stream, const Products& work) {
+  constexpr int kMostStreams = kWarps<Format, Gated, Normed>;
   static const bool prepared = prepare(few_rows_kernel<Format, Gated, Normed>, kShared);
   static_cast<void>(prepared);
   Cut cut = {};
@@ -207,23 +217,26 @@ void start(cudaStream_t stream, const Products& work) {
   const int grid = cut.units < multiprocessors() ? cut.units : multiprocessors();
   cut.units_each = (cut.units + grid - 1) / grid;
   const int tasks = cut.units_each << cut.task_bits;
-  const int rounds = (tasks + Format::kWarps - 1) / Format::kWarps;
+  const int rounds = (tasks + kMostStreams - 1) / kMostStreams;
   cut.streams = (tasks + rounds - 1) / rounds;
-  cut.groups = cut.streams <= Format::kWarps / 2 ? Format::kMostGroups : Format::kLeastGroups;
+  cut.groups = cut.streams <= kMostStreams / 2 ? Format::kMostGroups : Format::kLeastGroups;
   int64_t other = input_bytes(work.in.rows, work.cols);
   if (cut.task_bits > 0) other += (int64_t{cut.units_each} + int64_t{tasks} * work.in.rows * kPanel) * 4;
   auto fitting = [&] { return (kShared - other) / (cut.streams * cut.groups * Format::kBytes); };
   if (cut.segment <= Format::kMostGroups) cut.groups = cut.segment;
+  if (Normed && !Gated) cut.groups = std::min(cut.groups, Format::kFewGroups);
   const int needed = rounds * ((cut.segment + cut.groups - 1) / cut.groups);
   while (cut.groups > 1 && fitting() < std::min(Format::kLeastStages, needed)) cut.groups /= 2;
   while (cut.streams > 1 && fitting() < 1) cut.streams /= 2;
   cut.stage_bytes = cut.groups * Format::kBytes;
   cut.stages = static_cast<int>(std::clamp<int64_t>(fitting(), 1, kMostStages));
-  cut.first = std::max(1, Format::first_bytes(work.cols) / (cut.streams * cut.stage_bytes));
+  const int bytes = cut.streams * cut.stage_bytes;  // of a stage of all
+  cut.first = std::max(1, Format::first_bytes(work.cols) / bytes);
+  cut.second = std::max(0, Format::early_stages(Gated, Normed, bytes) - cut.first);
   cut.inputs = cut.streams * cut.stages * cut.stage_bytes;
   cut.counts = cut.inputs + static_cast<int>(input_bytes(work.in.rows, work.cols));
   const Norm none;
-  launch(stream, few_rows_kernel<Format, Gated, Normed>, static_cast<unsigned>(grid), 32 * Format::kWarps,
+  launch(stream, few_rows_kernel<Format, Gated, Normed>, static_cast<unsigned>(grid), 32 * kMostStreams,
          static_cast<size_t>(other + cut.inputs), work, work.norm != nullptr ? *work.norm : none, cut);
 }
 

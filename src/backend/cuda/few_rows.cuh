@@ -91,18 +91,22 @@ __device__ uint32_t as_two(float low, float high) {
 }
 
 // Rows that are normed first are float32.
-template <class Format, int Each, class Meanwhile>
+template <class Format, int Each, bool Held, class Meanwhile>
 __device__ __forceinline__ void norm_input(const Products& work, const Norm& norm, char* inputs, float* room,
                                            Meanwhile&& meanwhile) {
   using T = typename Format::Number;
-  NormedRow<Each, true> numbers(norm.kind, norm.epsilon, work.cols, norm.weight);
+  NormedRow<Each, true, Held> numbers(norm.kind, norm.epsilon, work.cols, norm.weight);
+  if constexpr (!Format::kInputsFirst) numbers.load_weights();
   wait_for_previous();
 #pragma unroll 1
   for (int row = 0; row < work.in.rows; ++row) {
     const auto* from = reinterpret_cast<const float*>(static_cast<const char*>(work.in.data) + row * work.in.stride);
     char* to = inputs + row * input_pitch(work.cols);
     numbers.load([&](int i, int) { return *reinterpret_cast<const float4*>(from + i); });
-    if (row == 0) meanwhile();
+    if (row == 0) {
+      if constexpr (Format::kInputsFirst) numbers.load_weights();
+      meanwhile();
+    }
     numbers.finish(norm.bias, room, [&](int i, const float4& four, int) {
       uint32_t* pairs = reinterpret_cast<uint32_t*>(to) + input_place(i) / 2;
       pairs[0] = as_met<Format>(as_two<T>(four.x, four.y));
@@ -124,8 +128,9 @@ __device__ void write_normed(const Products& work, const char* inputs) {
 }
 
 // Inputs, normed first if need be, and zeros in what the last chunk has beyond them. Waits for the kernel in front; all
-// threads may use what is there afterwards. `meanwhile`: what each thread does while inputs are on their way.
-template <class Format, bool Normed, class Meanwhile>
+// threads may use what is there afterwards. `meanwhile`: what each thread does while inputs are on their way. Held:
+// there are registers for the widest norm's weights.
+template <class Format, bool Normed, bool Held, class Meanwhile>
 __device__ void prepare_input(const Products& work, const Norm& norm, char* inputs, float* room,
                               Meanwhile&& meanwhile) {
   using T = typename Format::Number;
@@ -141,9 +146,9 @@ __device__ void prepare_input(const Products& work, const Norm& norm, char* inpu
       wait_for_previous();
       meanwhile();
     } else if (cols <= kWidestInput / 2) {
-      norm_input<Format, kNormEach / 2>(work, norm, inputs, room, meanwhile);
+      norm_input<Format, kNormEach / 2, true>(work, norm, inputs, room, meanwhile);
     } else {
-      norm_input<Format, kNormEach>(work, norm, inputs, room, meanwhile);
+      norm_input<Format, kNormEach, Held>(work, norm, inputs, room, meanwhile);
     }
     __syncthreads();
     write_normed<Format>(work, inputs);
@@ -159,6 +164,8 @@ struct Sums {
   float all[4] = {};
 };
 
+inline constexpr int kMostStages = 24;  // of a ring
+
 // A chunk of a panel on its way through a warp's registers: four steps of sixteen inputs. Weights are the first
 // operand.
 template <class T>
@@ -166,10 +173,15 @@ struct Halves {
   using Number = T;
   static constexpr bool kRaises = false;
   static constexpr int kBytes = kChunkBytes;
-  static constexpr int kWarps = 12;
+  static constexpr int kWarps = 12, kFewWarps = 12;  // the latter where outputs are few and a norm comes first
+  // Inputs come behind whatever was asked for before them. First: they are asked for as soon as they may be, and part
+  // of the ring when they are there; otherwise behind the norm's weights, and all of the ring while they are on their
+  // way. The former gains where products bind, the latter keeps memory busy.
+  static constexpr bool kInputsFirst = false;
   static int first_bytes(int cols) { return (cols <= 2048 ? 96 : 128) << 10; }  // asked for before inputs
-  static constexpr int kLeastGroups = 4, kMostGroups = 4;                       // chunks of a stage
-  static constexpr int kLeastStages = 3;                                        // of a ring
+  static int early_stages(bool, bool, int) { return kMostStages; }         // before they are there; of so many bytes
+  static constexpr int kLeastGroups = 4, kMostGroups = 4, kFewGroups = 4;  // chunks of a stage
+  static constexpr int kLeastStages = 3;                                   // of a ring
   uint4 weights[4];
   __device__ __forceinline__ void load(const char* chunk, int lane) {
     const uint32_t from =
@@ -191,9 +203,14 @@ struct Quantised {
   using Number = __nv_bfloat16;
   static constexpr bool kRaises = true;
   static constexpr int kBytes = chunk_bytes(Type);
-  static constexpr int kWarps = 16;  // unpacking is many instructions
+  static constexpr int kWarps = 16, kFewWarps = 24;  // unpacking is many instructions
+  static constexpr bool kInputsFirst = true;
   static int first_bytes(int) { return (Type == DType::q8_0 ? 128 : 64) << 10; }
-  static constexpr int kLeastGroups = Type == DType::q8_0 ? 4 : 8, kMostGroups = 8;
+  static int early_stages(bool gated, bool normed, int bytes) {
+    if (Type == DType::q8_0) return gated || normed ? 1 : kMostStages;
+    return gated ? 2 : normed ? 1 : ((72 << 10) + bytes - 1) / bytes;
+  }
+  static constexpr int kLeastGroups = Type == DType::q8_0 ? 4 : 8, kMostGroups = 8, kFewGroups = 4;
   static constexpr int kLeastStages = Type == DType::q8_0 ? 3 : 2;
   Unpack<Type> weights;
 

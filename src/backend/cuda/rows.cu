@@ -20,6 +20,7 @@ __global__ void __launch_bounds__(kRowThreads) norm_kernel(NormParts norm, View 
   const int part = static_cast<int>(blockIdx.x % norm.parts), first = part * norm.width;
   const int shift = norm.repeats ? 0 : first;
   NormedRow<Each> numbers(norm.kind, norm.epsilon, norm.width, norm.weight != nullptr ? norm.weight + shift : nullptr);
+  numbers.load_weights();
   let_next_start();
   wait_for_previous();
   numbers.load([&](int i, int left) { return read_four(in, row, first + i, left); });
@@ -33,6 +34,7 @@ __global__ void __launch_bounds__(kRowThreads)
   __shared__ float room[8];
   const int64_t row = blockIdx.x;
   NormedRow<Each> numbers(norm.kind, norm.epsilon, norm.width, norm.weight);
+  numbers.load_weights();
   let_next_start();
   wait_for_previous();
   numbers.load([&](int i, int left) {

@@ -104,22 +104,20 @@ __device__ inline void write_four(const View& view, int64_t row, int64_t col, co
 }
 
 // The norm of a row (or a part of one) by kRowThreads threads, each with every kRowThreads-th four numbers in
-// registers, at most Each times. Weights may be read before the row is there. Few instructions on purpose: they are
-// gone through once, and fetching them takes longer than executing them.
-// Even: the row and its weights are so many whole fours, and lie on multiples of sixteen bytes.
-template <int Each, bool Even = false>
+// registers, at most Each times. Few instructions on purpose: they are gone through once, and fetching them takes
+// longer than executing them.
+// Even: the row and its weights are so many whole fours, and lie on multiples of sixteen bytes. Held: the weights are
+// in registers too, and may be asked for before they are needed.
+template <int Each, bool Even = false, bool Held = (Each <= 8)>
 struct NormedRow {
-  static constexpr bool kHeld = Each <= 8;  // weights too
   NormKind kind;
   float epsilon;
   int width;
   const float* weight;
-  float4 values[Each], weights[kHeld ? Each : 1];
+  float4 values[Each], weights[Held ? Each : 1];
 
   __device__ NormedRow(NormKind norm_kind, float norm_epsilon, int numbers, const float* norm_weight)
-      : kind(norm_kind), epsilon(norm_epsilon), width(numbers), weight(norm_weight) {
-    if constexpr (kHeld) each([&](int j, int i) { weights[j] = weight_at(i); });
-  }
+      : kind(norm_kind), epsilon(norm_epsilon), width(numbers), weight(norm_weight) {}
   __device__ static float4 four_at(const float* from, int left) {
     if constexpr (Even) return *reinterpret_cast<const float4*>(from);
     return read_four(from, left);
@@ -144,6 +142,15 @@ struct NormedRow {
       v.w = Even || width - i > 3 ? v.w - mean : 0;
     });
   }
+  // Before finish(); they do not depend on the row.
+  __device__ void load_weights() {
+    if constexpr (!Held) return;
+    if (weight != nullptr) {
+      each([&](int j, int i) { weights[j] = four_at(weight + i, width - i); });
+    } else {
+      each([&](int j, int) { weights[j] = make_float4(1, 1, 1, 1); });
+    }
+  }
   // get(i, left) are numbers i to i + 3, or as many as are left.
   template <class Get>
   __device__ void load(Get&& get) {
@@ -164,7 +171,7 @@ struct NormedRow {
     });
     const float factor = rsqrtf(group_sum(square, room) / static_cast<float>(width) + epsilon);
     each([&](int j, int i) {
-      const float4 v = values[j], w = kHeld ? weights[kHeld ? j : 0] : weight_at(i);
+      const float4 v = values[j], w = Held ? weights[Held ? j : 0] : weight_at(i);
       float4 normed = {v.x * factor * w.x, v.y * factor * w.y, v.z * factor * w.z, v.w * factor * w.w};
       if (bias != nullptr) {
         const float4 add = four_at(bias + i, width - i);
