@@ -7,7 +7,7 @@
 using namespace millrace;
 using namespace millrace::cuda;
 
-namespace {
+namespace chain {  // the backend has kernels in a namespace without a name; nvcc would not know which is meant
 
 constexpr int kSlots = 16, kSlotBytes = 8192, kStages = 56, kInputs = kStages * 256;
 
@@ -129,9 +129,10 @@ void measure(const char* name) {
   std::printf("\n");
 }
 
-}  // namespace
+}  // namespace chain
 
 int main() {
+  using namespace chain;
   std::printf("cycles a step, by warps of a multiprocessor\n");
   measure<0, false, true, true>("as few_rows");
   measure<0, false, false, true>("as few_rows, no barriers");

@@ -15,9 +15,6 @@
 
 using namespace millrace::cuda;
 
-// Lets the next kernel start its preparations at once, which the backend does not do (docs/gpu.md).
-__device__ void let_next_start() { asm volatile("griddepcontrol.launch_dependents;"); }
-
 // ---- 1. one chain of products, three instructions ------------------------------------------------------------------
 // weights [64, K], inputs [N, K] row-major bfloat16; out [N, 64].
 __global__ void chain_mma(const uint16_t* w, const uint16_t* x, float* out, int K, int N) {
