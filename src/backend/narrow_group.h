@@ -11,6 +11,7 @@
 
 #include "backend/narrow.h"
 #include "backend/narrow_math.h"
+#include "base/both.h"
 
 namespace millrace::narrowing {
 

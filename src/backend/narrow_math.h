@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "base/both.h"
 #include "base/philox.h"
 
 namespace millrace {

@@ -4,11 +4,7 @@
 
 #include <cstdint>
 
-#ifdef __CUDACC__
-#define MILLRACE_BOTH __host__ __device__ __forceinline__
-#else
-#define MILLRACE_BOTH inline
-#endif
+#include "base/both.h"
 
 namespace millrace {
 

@@ -14,13 +14,8 @@
 
 #include <cstdint>
 
+#include "base/both.h"
 #include "tensor/dtype.h"
-
-#if defined(__CUDACC__)
-#define MILLRACE_ON_BOTH __host__ __device__
-#else
-#define MILLRACE_ON_BOTH
-#endif
 
 namespace millrace::cuda {
 
@@ -34,17 +29,17 @@ inline constexpr int kPanel = 16;  // outputs
 inline constexpr int kChunkInputs = 64;
 inline constexpr int kChunkBytes = 2048;  // of 16-bit numbers
 
-MILLRACE_ON_BOTH constexpr bool packs_quantised(DType type) {
+MILLRACE_BOTH constexpr bool packs_quantised(DType type) {
   return type == DType::q8_0 || type == DType::q4_0 || type == DType::q4_k;
 }
-MILLRACE_ON_BOTH constexpr int chunk_bytes(DType type) {
+MILLRACE_BOTH constexpr int chunk_bytes(DType type) {
   if (type == DType::q8_0) return 2 * (512 + 32);
   if (type == DType::q4_0) return 2 * (256 + 32);
   return type == DType::q4_k ? 2 * (256 + 64) : kChunkBytes;
 }
-MILLRACE_ON_BOTH constexpr int64_t chunks_of(int64_t inputs) { return (inputs + kChunkInputs - 1) / kChunkInputs; }
-MILLRACE_ON_BOTH constexpr int64_t panels_of(int64_t outputs) { return (outputs + kPanel - 1) / kPanel; }
-MILLRACE_ON_BOTH constexpr int64_t panel_bytes(DType type, int64_t cols) { return chunks_of(cols) * chunk_bytes(type); }
+MILLRACE_BOTH constexpr int64_t chunks_of(int64_t inputs) { return (inputs + kChunkInputs - 1) / kChunkInputs; }
+MILLRACE_BOTH constexpr int64_t panels_of(int64_t outputs) { return (outputs + kPanel - 1) / kPanel; }
+MILLRACE_BOTH constexpr int64_t panel_bytes(DType type, int64_t cols) { return chunks_of(cols) * chunk_bytes(type); }
 constexpr int64_t packed_bytes(DType type, int64_t rows, int64_t cols) {
   return panels_of(rows) * panel_bytes(type, cols);
 }
@@ -63,7 +58,7 @@ constexpr int segments_of(DType type, int64_t outputs, int64_t inputs) {
 }
 
 // Where 16-bit number (row, col) lies, counted in numbers.
-MILLRACE_ON_BOTH constexpr int64_t packed_place(int64_t row, int64_t col, int64_t cols) {
+MILLRACE_BOTH constexpr int64_t packed_place(int64_t row, int64_t col, int64_t cols) {
   return (row / kPanel * chunks_of(cols) + col / kChunkInputs) * (kChunkBytes / 2) + row % kPanel / 8 * 512 +
          col % kChunkInputs / 8 * 64 + row % 8 * 8 + col % 8;
 }

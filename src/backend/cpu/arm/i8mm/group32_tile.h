@@ -19,7 +19,7 @@ constexpr int64_t kTileAhead = 192;    // asked for with every group
 // in the loop v16-17 those of the group before as float, v18-19 factors of its rows, v20-21 those of its outputs and
 // their products, v22-27 weights, v28-31 rows.
 #define MILLRACE_FLOAT(to, from) "scvtf v" #to ".4s, v" #from ".4s\n"
-#define MILLRACE_BOTH(to, a, b) "fmul v" #to ".4s, v" #a ".4s, v" #b ".4s\n"
+#define MILLRACE_FMUL(to, a, b) "fmul v" #to ".4s, v" #a ".4s, v" #b ".4s\n"
 #define MILLRACE_ADD(sum, a, b) "fmla v" #sum ".4s, v" #a ".4s, v" #b ".4s\n"
 #define MILLRACE_FMLA(sum, a, b) "fmla %[s" #sum "].4s, v" #a ".4s, v" #b ".4s\n"
 #define MILLRACE_LOAD_STEP(row_offset, offset) \
@@ -59,20 +59,20 @@ constexpr int64_t kTileAhead = 192;    // asked for with every group
       "b.eq 2f\n"\
       "1:\n"\
       MILLRACE_LOAD2(rows, -160, 18, 19) MILLRACE_LOAD(factors, 0, 20) MILLRACE_FLOAT(16, 8) FETCH(0)\
-      MILLRACE_FLOAT(17, 12) MILLRACE_LOAD2(values, 0, 22, 23) MILLRACE_BOTH(21, 20, 18)\
-      MILLRACE_FMLA(0, 16, 21) MILLRACE_BOTH(20, 20, 19) MILLRACE_LOAD2(rows, 32, 28, 29)\
+      MILLRACE_FLOAT(17, 12) MILLRACE_LOAD2(values, 0, 22, 23) MILLRACE_FMUL(21, 20, 18)\
+      MILLRACE_FMLA(0, 16, 21) MILLRACE_FMUL(20, 20, 19) MILLRACE_LOAD2(rows, 32, 28, 29)\
       MILLRACE_LOAD2(values, 32, 24, 25) MILLRACE_FMLA(4, 17, 20) MILLRACE_FLOAT(17, 13)\
       MILLRACE_LOAD(factors, 16, 20) MILLRACE_FLOAT(16, 9) MILLRACE_CLEAR(8) MILLRACE_MMLA(8, 28, 22)\
-      MILLRACE_CLEAR(9) MILLRACE_MMLA(9, 28, 23) MILLRACE_BOTH(21, 20, 18) MILLRACE_BOTH(20, 20, 19)\
+      MILLRACE_CLEAR(9) MILLRACE_MMLA(9, 28, 23) MILLRACE_FMUL(21, 20, 18) MILLRACE_FMUL(20, 20, 19)\
       MILLRACE_FMLA(5, 17, 20) MILLRACE_LOAD(factors, 32, 20) MILLRACE_FMLA(1, 16, 21) MILLRACE_CLEAR(12)\
       MILLRACE_FLOAT(16, 10) MILLRACE_CLEAR(10) MILLRACE_MMLA(10, 28, 24) MILLRACE_MMLA(12, 29, 22)\
-      MILLRACE_BOTH(21, 20, 18) MILLRACE_BOTH(20, 20, 19) MILLRACE_LOAD2(rows, 64, 30, 31)\
+      MILLRACE_FMUL(21, 20, 18) MILLRACE_FMUL(20, 20, 19) MILLRACE_LOAD2(rows, 64, 30, 31)\
       MILLRACE_FLOAT(17, 14) MILLRACE_CLEAR(13) FETCH(64) MILLRACE_MMLA(13, 29, 23)\
       MILLRACE_FMLA(2, 16, 21) MILLRACE_FMLA(6, 17, 20) MILLRACE_FLOAT(17, 15) MILLRACE_LOAD(factors, 48, 20)\
       MILLRACE_FLOAT(16, 11) MILLRACE_CLEAR(15) MILLRACE_CLEAR(11) MILLRACE_LOAD2(values, 64, 26, 27)\
       MILLRACE_LOAD2(values, 96, 22, 23) MILLRACE_MMLA(11, 28, 25) MILLRACE_MMLA(15, 29, 25) MILLRACE_CLEAR(14)\
       MILLRACE_MMLA(14, 29, 24) MILLRACE_LOAD2(values, 128, 24, 25) MILLRACE_MMLA(10, 30, 22)\
-      MILLRACE_MMLA(9, 30, 27) MILLRACE_BOTH(21, 20, 18) MILLRACE_BOTH(20, 20, 19) MILLRACE_MMLA(8, 30, 26)\
+      MILLRACE_MMLA(9, 30, 27) MILLRACE_FMUL(21, 20, 18) MILLRACE_FMUL(20, 20, 19) MILLRACE_MMLA(8, 30, 26)\
       MILLRACE_MMLA(11, 30, 23) MILLRACE_LOAD2(rows, 96, 28, 29) MILLRACE_MMLA(13, 31, 27)\
       MILLRACE_MMLA(12, 31, 26) MILLRACE_MMLA(15, 31, 23) MILLRACE_MMLA(14, 31, 22)\
       MILLRACE_LOAD2(values, 160, 26, 27) MILLRACE_MMLA(14, 29, 26) FETCH(128)\
@@ -94,8 +94,8 @@ constexpr int64_t kTileAhead = 192;    // asked for with every group
       "ldp q26, q27, [%[factors], #32]\n"\
       MILLRACE_FLOAT(8, 8) MILLRACE_FLOAT(9, 9) MILLRACE_FLOAT(10, 10) MILLRACE_FLOAT(11, 11)\
       MILLRACE_FLOAT(12, 12) MILLRACE_FLOAT(13, 13) MILLRACE_FLOAT(14, 14) MILLRACE_FLOAT(15, 15)\
-      MILLRACE_BOTH(16, 24, 30) MILLRACE_BOTH(17, 25, 30) MILLRACE_BOTH(18, 26, 30) MILLRACE_BOTH(19, 27, 30)\
-      MILLRACE_BOTH(20, 24, 31) MILLRACE_BOTH(21, 25, 31) MILLRACE_BOTH(22, 26, 31) MILLRACE_BOTH(23, 27, 31)\
+      MILLRACE_FMUL(16, 24, 30) MILLRACE_FMUL(17, 25, 30) MILLRACE_FMUL(18, 26, 30) MILLRACE_FMUL(19, 27, 30)\
+      MILLRACE_FMUL(20, 24, 31) MILLRACE_FMUL(21, 25, 31) MILLRACE_FMUL(22, 26, 31) MILLRACE_FMUL(23, 27, 31)\
       MILLRACE_FMLA(0, 8, 16) MILLRACE_FMLA(1, 9, 17) MILLRACE_FMLA(2, 10, 18) MILLRACE_FMLA(3, 11, 19)\
       MILLRACE_FMLA(4, 12, 20) MILLRACE_FMLA(5, 13, 21) MILLRACE_FMLA(6, 14, 22) MILLRACE_FMLA(7, 15, 23)\
       : [s0] "+w"(sums[0]), [s1] "+w"(sums[1]), [s2] "+w"(sums[2]), [s3] "+w"(sums[3]), [s4] "+w"(sums[4]),\
@@ -209,7 +209,7 @@ inline void multiply_shared_tile(const std::byte* rows, const std::byte* values,
 #undef MILLRACE_SHARED_TILE
 #undef MILLRACE_FIRST_GROUP
 #undef MILLRACE_FLOAT
-#undef MILLRACE_BOTH
+#undef MILLRACE_FMUL
 #undef MILLRACE_FMLA
 #undef MILLRACE_LOAD_STEP
 #undef MILLRACE_STEP
