@@ -232,7 +232,9 @@ void start(cudaStream_t stream, const Products& work) {
   cut.stages = static_cast<int>(std::clamp<int64_t>(fitting(), 1, kMostStages));
   const int bytes = cut.streams * cut.stage_bytes;  // of a stage of all
   cut.first = std::max(1, Format::first_bytes(work.cols) / bytes);
-  cut.second = std::max(0, Format::early_stages(Gated, Normed, bytes) - cut.first);
+  // Several rows take long to bring: memory should have something to do meanwhile.
+  const int early = work.in.rows > 1 ? kMostStages : Format::early_stages(Gated, Normed, bytes);
+  cut.second = std::max(0, early - cut.first);
   cut.inputs = cut.streams * cut.stages * cut.stage_bytes;
   cut.counts = cut.inputs + static_cast<int>(input_bytes(work.in.rows, work.cols));
   const Norm none;
