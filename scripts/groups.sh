@@ -6,7 +6,7 @@
 sanitized_programs=(base tensor text cache model engine server)
 sanitized_rest=(backend session apps bench eval plan report)
 # Folders whose programs use several threads, for ThreadSanitizer.
-threaded_programs=(base backend engine session server)
+threaded_programs=(base backend engine session server eval)
 fuzz_seconds=${MILLRACE_FUZZ_SECONDS:-3}
 fuzz_long_seconds=${MILLRACE_FUZZ_LONG_SECONDS:-120}
 
