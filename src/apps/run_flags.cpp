@@ -51,18 +51,23 @@ int32_t step_rows(const Arguments& arguments, std::string_view flag, int32_t on_
   return gpu_memory(arguments.text("device")) > 0 ? 2048 : on_cpu;
 }
 
+Flag kv_flag() {
+  return {.name = "kv-type",
+          .alias = "--kv --cache-type-k -ctk --kv-cache-dtype",
+          .kind = Kind::text,
+          .value = "TYPE",
+          .otherwise = "auto",
+          .choices = kKvTypes,
+          .help =
+              "numbers that keys and values are kept in; auto: bf16 where that is faster and the weights are not "
+              "F16 or F32, else f16"};
+}
+
 std::vector<Flag> machine_flags() {
   return {
       device_flag(),
       integer_flag("threads", "-t", "0", 0, 1024, "worker threads; 0: one for every processor"),
-      {.name = "kv-type",
-       .alias = "--kv --cache-type-k -ctk --kv-cache-dtype",
-       .kind = Kind::text,
-       .value = "TYPE",
-       .otherwise = "auto",
-       .choices = kKvTypes,
-       .help = "numbers that keys and values are kept in; auto: bf16 where that is faster and the weights are not F16 "
-               "or F32, else f16"},
+      kv_flag(),
       integer_flag("ubatch-size", "-ub --chunk", "0", 0, 1 << 20, "tokens computed in one step; 0: 512, on a GPU 2048"),
       {.name = "memory-limit",
        .kind = Kind::bytes,

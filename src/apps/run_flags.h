@@ -15,6 +15,8 @@ namespace millrace::apps {
 
 // --device: which machine computes.
 Flag device_flag();
+// --kv-type, which kv_type() understands.
+Flag kv_flag();
 
 // Tokens of a step, as a flag says or, if that is 0, as suits the device: a GPU needs many to be busy.
 int32_t step_rows(const Arguments& arguments, std::string_view flag, int32_t on_cpu);

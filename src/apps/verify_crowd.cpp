@@ -22,6 +22,11 @@ Result<CrowdOutcome> run_one(const Arguments& arguments, CrowdSize size, const C
   LoadChoice choice{.path = path, .device = arguments.text("device"), .context = size.prompt + size.tokens};
   choice.cpu.threads = static_cast<int>(arguments.integer("threads"));
   TRY(auto loaded, LoadedModel::load(choice));
+  if (choice.context > loaded->context())
+    return error(Code::invalid,
+                 "prompts of {} tokens and answers of {} are more than the model's {}: ask for less "
+                 "(--prompt, --predict)",
+                 size.prompt, size.tokens, loaded->context());
   size.kv = kv_type(arguments, *loaded);
   std::vector<Request> requests =
       crowd_requests(size, loaded->vocab(), static_cast<uint64_t>(arguments.integer("seed")));
@@ -103,9 +108,10 @@ Result<int> run(const Arguments& arguments) {
   }
   if (plant && differences == 0) terminal.fail("the changed prompt did not show: the check is blind");
   const bool shown = preemptions > 0 && (moved > 0 || size.swap_bytes == 0);
-  if (!shown)
-    terminal.fail(fmt::format("{}, so little is shown: ask for more --requests, or longer answers (--predict)",
-                              preemptions == 0 ? "nobody was put off" : "nothing was moved out"));
+  if (preemptions == 0)
+    terminal.fail("nobody was put off, so little is shown: ask for more --requests or longer answers (--predict)");
+  else if (!shown)
+    terminal.fail("nothing was moved out, so little is shown: ask for more --requests or a larger --swap");
   return differences == 0 && !plant && shown ? kExitOk : kExitFailure;
 }
 
@@ -118,13 +124,7 @@ Verb verify_crowd_verb() {
           .flags = {model_flag(),
                     device_flag(),
                     integer_flag("threads", "-t", "0", 0, 1024, "worker threads; 0: one for every processor"),
-                    {.name = "kv-type",
-                     .alias = "--kv --cache-type-k",
-                     .kind = Kind::text,
-                     .value = "TYPE",
-                     .otherwise = "auto",
-                     .choices = kKvTypes,
-                     .help = "numbers that keys and values are kept in"},
+                    kv_flag(),
                     integer_flag("requests", "", "64", 2, 65536, "requests to answer"),
                     integer_flag("parallel", "-np", "16", 4, 4096, "answers under way at once"),
                     integer_flag("prompt", "", "96", 8, 1 << 20, "tokens of a prompt, at most"),

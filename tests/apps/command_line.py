@@ -435,6 +435,20 @@ def test_plan_answers_and_refuses():
     check(not re.search(r"\b(nan|inf)\b", text), "only numbers")
 
 
+def test_verify_crowd_finds_what_differs_and_says_what_it_cannot_show():
+    few = ("verify", "crowd", "--requests", "10", "--parallel", "4", "--prompt", "48", "-n", "24", "--json")
+    run = Run(*few)
+    check(run.code == 0, run)
+    found = json.loads(run.out)
+    check(found["differences"] == 0 and len(found["ways"]) == 7 and found["answers"] >= 10, run)
+    check(sum(way["preemptions"] for way in found["ways"]) > 0, run)
+    run = Run(*few, "--plant")
+    check(run.code == 1 and json.loads(run.out)["differences"] == 1, run)
+    run = Run("verify", "crowd", "--requests", "2", "--parallel", "4", "--prompt", "8", "-n", "2", "-q")
+    check(run.code == 1 and "nobody was put off" in run.err, run)
+    fails_with_one_line(Run("verify", "crowd", "--prompt", "100000", "-q"), "100000", "--prompt")
+
+
 def test_eval_compares_files_line_by_line():
     paths = [os.path.join(FOLDER, name) for name in ("one.txt", "two.txt", "short.txt")]
     texts = ("The dog bit the man.\nA cat sat.\n", "The dog had bit the man.\nA cat sat.\n", "x\n")

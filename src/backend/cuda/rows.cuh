@@ -144,11 +144,12 @@ struct NormedRow {
   }
   // Before finish(); they do not depend on the row.
   __device__ void load_weights() {
-    if constexpr (!Held) return;
-    if (weight != nullptr) {
-      each([&](int j, int i) { weights[j] = four_at(weight + i, width - i); });
-    } else {
-      each([&](int j, int) { weights[j] = make_float4(1, 1, 1, 1); });
+    if constexpr (Held) {
+      if (weight != nullptr) {
+        each([&](int j, int i) { weights[j] = four_at(weight + i, width - i); });
+      } else {
+        each([&](int j, int) { weights[j] = make_float4(1, 1, 1, 1); });
+      }
     }
   }
   // get(i, left) are numbers i to i + 3, or as many as are left.
