@@ -8,10 +8,10 @@
 #include <string>
 #include <vector>
 
-#include "apps/cli.h"
-#include "apps/interrupt.h"
-#include "apps/terminal.h"
-#include "apps/verbs.h"
+#include "apps/cli/cli.h"
+#include "apps/cli/interrupt.h"
+#include "apps/cli/terminal.h"
+#include "apps/cli/verbs.h"
 
 namespace millrace::apps {
 namespace {

@@ -17,7 +17,7 @@
 
 namespace millrace {
 
-struct NarrowBatch;
+struct ShortlistBatch;
 
 // A matrix of the model as its backend keeps it. `data` is in the backend's own layout.
 struct Weight {
@@ -101,9 +101,9 @@ class Ops {
   // lowest place of equals; -1 if the row has none). Either may be null. Says what went wrong, or nothing. By
   // default the host does it, with rows that it can read.
   virtual std::string fetch(Tensor rows, float* numbers, int32_t* best);
-  // The same, but of each row what its ask says (backend/narrow.h); whole ones go to their place in `numbers`. At most
-  // kNarrowRows.
-  virtual std::string fetch_narrow(Tensor rows, const NarrowBatch& batch, float* numbers);
+  // The same, but of each row what its ask says (backend/shortlist.h); whole ones go to their place in `numbers`. At
+  // most kShortlistRows.
+  virtual std::string fetch_shortlist(Tensor rows, const ShortlistBatch& batch, float* numbers);
 
   // ---- primitives -------------------------------------------------------------------------------------------------
   // out[r] = table[ids[r]] * scale, or added to out[r] if `add`. ids on the backend, [out.rows]; offset is added to

@@ -13,7 +13,7 @@ namespace {
 
 constexpr int kStretch = 512;  // tokens one of Mooncake's hash ids stands for
 
-struct Asked {
+struct TraceLine {
   double time = 0;
   int64_t prompt = 0, output = 0;
   std::vector<int64_t> hashes;
@@ -48,9 +48,9 @@ bool parse_timestamp(std::string_view text, double& seconds) {
   return true;
 }
 
-Result<Asked> parse_csv_line(std::string_view line, size_t number) {
+Result<TraceLine> parse_csv_line(std::string_view line, size_t number) {
   size_t first = line.find(','), second = line.find(',', first == std::string_view::npos ? first : first + 1);
-  Asked asked;
+  TraceLine asked;
   if (second == std::string_view::npos || !parse_timestamp(line.substr(0, first), asked.time) ||
       !parse_number(line.substr(first + 1, second - first - 1), asked.prompt) ||
       !parse_number(line.substr(second + 1), asked.output)) {
@@ -60,10 +60,10 @@ Result<Asked> parse_csv_line(std::string_view line, size_t number) {
   return asked;
 }
 
-Result<Asked> parse_json_line(std::string_view line, size_t number) {
+Result<TraceLine> parse_json_line(std::string_view line, size_t number) {
   auto parsed = parse_json(line);
   if (!parsed.ok()) return within(fmt::format("line {}", number), parsed.error());
-  Asked asked;
+  TraceLine asked;
   TRY(double milliseconds, get_number(*parsed, "timestamp", 0));
   asked.time = milliseconds / 1000;
   TRY(asked.prompt, get_int(*parsed, "input_length", 0));
@@ -79,16 +79,16 @@ Result<Asked> parse_json_line(std::string_view line, size_t number) {
 
 // All lengths shrink by the one factor that brings the longest request into the context, so that their proportions
 // stay.
-std::vector<Arrival> scaled(std::vector<Asked> all, const WorkloadLimits& limits) {
+std::vector<Arrival> scaled(std::vector<TraceLine> all, const WorkloadLimits& limits) {
   if (limits.requests > 0 && all.size() > static_cast<size_t>(limits.requests))
     all.resize(static_cast<size_t>(limits.requests));
   int64_t longest = 1;
-  for (const Asked& asked : all) longest = std::max(longest, asked.prompt + asked.output);
+  for (const TraceLine& asked : all) longest = std::max(longest, asked.prompt + asked.output);
   double factor = std::min(1.0, static_cast<double>(limits.context - 2) / static_cast<double>(longest));
   int stretch = std::max(1, static_cast<int>(kStretch * factor));
   std::vector<Arrival> arrivals;
   for (size_t n = 0; n < all.size(); ++n) {
-    const Asked& asked = all[n];
+    const TraceLine& asked = all[n];
     Arrival arrival = {.time = (asked.time - all[0].time) / limits.speed};
     arrival.output = std::max(1, static_cast<int>(static_cast<double>(asked.output) * factor));
     int prompt = std::max(1, static_cast<int>(static_cast<double>(asked.prompt) * factor));
@@ -106,7 +106,7 @@ std::vector<Arrival> scaled(std::vector<Asked> all, const WorkloadLimits& limits
 }  // namespace
 
 Result<std::vector<Arrival>> parse_trace(std::string_view text, const WorkloadLimits& limits) {
-  std::vector<Asked> all;
+  std::vector<TraceLine> all;
   size_t number = 0;
   while (!text.empty()) {
     size_t end = text.find('\n');
@@ -115,14 +115,14 @@ Result<std::vector<Arrival>> parse_trace(std::string_view text, const WorkloadLi
     ++number;
     if (!line.empty() && line.back() == '\r') line.remove_suffix(1);
     if (line.empty() || line.starts_with("TIMESTAMP")) continue;
-    TRY(Asked asked, line[0] == '{' ? parse_json_line(line, number) : parse_csv_line(line, number));
+    TRY(TraceLine asked, line[0] == '{' ? parse_json_line(line, number) : parse_csv_line(line, number));
     if (asked.prompt < 0 || asked.output < 0 || asked.prompt > (1 << 30) || asked.output > (1 << 30)) {
       return error(Code::invalid, "line {}: {} and {} are no lengths", number, asked.prompt, asked.output);
     }
     all.push_back(std::move(asked));
   }
   if (all.empty()) return error(Code::invalid, "the trace has no requests");
-  std::stable_sort(all.begin(), all.end(), [](const Asked& a, const Asked& b) { return a.time < b.time; });
+  std::stable_sort(all.begin(), all.end(), [](const TraceLine& a, const TraceLine& b) { return a.time < b.time; });
   return scaled(std::move(all), limits);
 }
 

@@ -32,10 +32,10 @@ int64_t arrays_bytes(const ExecutorOptions& options, const CacheLayout& layout) 
 }
 
 // Rows that can be brought in part. MILLRACE_SAMPLING=host: none, for comparison.
-int64_t narrow_rows(const ExecutorOptions& options, const ModelSpec& spec) {
+int64_t shortlist_rows(const ExecutorOptions& options, const ModelSpec& spec) {
   const char* where = std::getenv("MILLRACE_SAMPLING");
-  if (spec.vocab > kNarrowCols || (where != nullptr && std::string_view(where) == "host")) return 0;
-  return std::min(options.wanted, kNarrowRows);
+  if (spec.vocab > kShortlistCols || (where != nullptr && std::string_view(where) == "host")) return 0;
+  return std::min(options.wanted, kShortlistRows);
 }
 
 int64_t logits_bytes(const ExecutorOptions& options, const ModelSpec& spec) {
@@ -44,7 +44,7 @@ int64_t logits_bytes(const ExecutorOptions& options, const ModelSpec& spec) {
 }
 
 int64_t results_bytes(const ExecutorOptions& options, const ModelSpec& spec) {
-  return logits_bytes(options, spec) + NarrowBatch::bytes(narrow_rows(options, spec));
+  return logits_bytes(options, spec) + ShortlistBatch::bytes(shortlist_rows(options, spec));
 }
 
 // The arrays of a step, and logits on the host where they are computed elsewhere.
@@ -140,8 +140,8 @@ Result<void> Executor::take_staging(Backend& backend) {
   if (apart_) {
     TRY(std::byte * results, backend.allocate_results(results_bytes(plan_.options, model_.spec())));
     results_ = reinterpret_cast<float*>(results);
-    narrow_rows_ = narrow_rows(plan_.options, model_.spec());
-    take_narrow(results + logits_bytes(plan_.options, model_.spec()));
+    shortlist_rows_ = shortlist_rows(plan_.options, model_.spec());
+    take_shortlist(results + logits_bytes(plan_.options, model_.spec()));
     best_.resize(static_cast<size_t>(plan_.options.wanted));
   }
   TRY(std::byte * memory, backend.allocate(Purpose::staging, arrays_bytes(plan_.options, plan_.layout)));
@@ -167,12 +167,12 @@ Result<void> Executor::take_staging(Backend& backend) {
   return {};
 }
 
-void Executor::take_narrow(std::byte* memory) {
-  const auto rows = static_cast<size_t>(narrow_rows_);
-  batch_.tokens = reinterpret_cast<NarrowToken*>(memory);
-  batch_.found = reinterpret_cast<Narrowed*>(batch_.tokens + rows * kNarrowTokens);
-  batch_.asks = reinterpret_cast<NarrowAsk*>(batch_.found + rows);
-  std::uninitialized_value_construct_n(batch_.tokens, rows * kNarrowTokens);
+void Executor::take_shortlist(std::byte* memory) {
+  const auto rows = static_cast<size_t>(shortlist_rows_);
+  batch_.tokens = reinterpret_cast<ShortlistToken*>(memory);
+  batch_.found = reinterpret_cast<Shortlisted*>(batch_.tokens + rows * kShortlistTokens);
+  batch_.asks = reinterpret_cast<ShortlistAsk*>(batch_.found + rows);
+  std::uninitialized_value_construct_n(batch_.tokens, rows * kShortlistTokens);
   std::uninitialized_value_construct_n(batch_.found, rows);
   std::uninitialized_value_construct_n(batch_.asks, rows);
 }
@@ -240,7 +240,7 @@ void Executor::fail(const std::string& failure, Tensor logits) {
   ++counters_.failed;
   std::fill_n(results_, logits.rows * logits.cols, std::numeric_limits<float>::quiet_NaN());
   std::fill(best_.begin(), best_.end(), -1);
-  std::fill_n(batch_.found, narrow_rows_, Narrowed{});
+  std::fill_n(batch_.found, shortlist_rows_, Shortlisted{});
 }
 
 Tensor Executor::run(std::span<const Chunk> chunks) {
@@ -260,13 +260,13 @@ std::span<const int32_t> Executor::run_best(std::span<const Chunk> chunks) {
   return std::span(best_).first(static_cast<size_t>(logits.rows));
 }
 
-std::span<const Narrowed> Executor::run_narrow(std::span<const Chunk> chunks) {
+std::span<const Shortlisted> Executor::run_shortlist(std::span<const Chunk> chunks) {
   last_ = pass(chunks);
   last_.cols = vocab();
-  CHECK(narrows(last_.rows), "{} rows, of at most {}", last_.rows, narrow_rows_);
-  if (std::string failure = ops_->fetch_narrow(last_, batch_, results_); !failure.empty()) fail(failure, last_);
+  CHECK(takes_shortlists(last_.rows), "{} rows, of at most {}", last_.rows, shortlist_rows_);
+  if (std::string failure = ops_->fetch_shortlist(last_, batch_, results_); !failure.empty()) fail(failure, last_);
   for (int64_t i = 0; i < last_.rows; ++i)
-    ++(batch_.asks[i].kind == NarrowKind::whole ? counters_.whole : counters_.narrow);
+    ++(batch_.asks[i].kind == ShortlistKind::whole ? counters_.whole : counters_.shortlisted);
   return {batch_.found, static_cast<size_t>(last_.rows)};
 }
 

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "backend/backend.h"
-#include "backend/narrow.h"
+#include "backend/shortlist.h"
 #include "base/result.h"
 #include "base/token.h"
 #include "cache/kv_cache.h"
@@ -74,12 +74,12 @@ class Executor {
   bool picks() const { return apart_; }
   std::span<const int32_t> run_best(std::span<const Chunk> chunks);
 
-  // The same where of each wanted row what its ask says is wanted (backend/narrow.h), in the order of rows. The span is
-  // whoever plans the step's to fill before narrow(); found until the next run. Whole rows are read with row(), and
-  // those that turn out to be wanted whole after all with fetch_row().
-  bool narrows(int64_t rows) const { return narrow_rows_ > 0 && rows <= narrow_rows_; }
-  std::span<NarrowAsk> asks() { return {batch_.asks, static_cast<size_t>(narrow_rows_)}; }
-  std::span<const Narrowed> run_narrow(std::span<const Chunk> chunks);
+  // The same where of each wanted row what its ask says is wanted (backend/shortlist.h), in the order of rows. The span
+  // is whoever plans the step's to fill before shortlist(); found until the next run. Whole rows are read with row(),
+  // and those that turn out to be wanted whole after all with fetch_row().
+  bool takes_shortlists(int64_t rows) const { return shortlist_rows_ > 0 && rows <= shortlist_rows_; }
+  std::span<ShortlistAsk> asks() { return {batch_.asks, static_cast<size_t>(shortlist_rows_)}; }
+  std::span<const Shortlisted> run_shortlist(std::span<const Chunk> chunks);
   std::span<const float> row(int64_t index) const;
   std::span<const float> fetch_row(int64_t index);
 
@@ -90,14 +90,14 @@ class Executor {
     int64_t steps = 0, rows = 0;
     int64_t failed = 0;  // steps that a machine apart did not get through
     // Rows that a machine apart brought in part; whole, as asked; and whole because the part was not enough.
-    int64_t narrow = 0, whole = 0, unsettled = 0;
+    int64_t shortlisted = 0, whole = 0, unsettled = 0;
   };
   const Counters& counters() const { return counters_; }
 
  private:
   Executor(const Model& model, Plan plan, Store store, bool apart)
       : model_(model), plan_(std::move(plan)), store_(std::move(store)), apart_(apart) {}
-  void take_narrow(std::byte* memory);
+  void take_shortlist(std::byte* memory);
   Result<void> take_staging(Backend& backend);
   Tensor pass(std::span<const Chunk> chunks);
   void fail(const std::string& failure, Tensor logits);
@@ -107,11 +107,11 @@ class Executor {
   Plan plan_;
   Store store_;
   bool apart_;
-  float* results_ = nullptr;   // [wanted, vocab] on the host, if the machine is apart
-  std::vector<int32_t> best_;  // [wanted]
-  NarrowBatch batch_;          // [narrow_rows_]
-  int64_t narrow_rows_ = 0;    // 0: rows come whole
-  Tensor last_;                // what the last step gave, where it was computed
+  float* results_ = nullptr;    // [wanted, vocab] on the host, if the machine is apart
+  std::vector<int32_t> best_;   // [wanted]
+  ShortlistBatch batch_;        // [shortlist_rows_]
+  int64_t shortlist_rows_ = 0;  // 0: rows come whole
+  Tensor last_;                 // what the last step gave, where it was computed
   std::unique_ptr<Ops> ops_;
   std::vector<KvView> views_;       // one per layer
   std::vector<PageTables> groups_;  // what the step's groups point to

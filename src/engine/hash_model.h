@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "cache/kv_cache.h"
-#include "engine/plan.h"
 #include "engine/request.h"
+#include "engine/step_plan.h"
 
 namespace millrace {
 

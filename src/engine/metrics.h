@@ -57,7 +57,7 @@ struct Metrics {
   Histogram queue, first_token, between_tokens, next_token, end_to_end;
   // steps
   int64_t steps = 0, computed_tokens = 0;
-  int64_t narrow_rows = 0, whole_rows = 0, unsettled_rows = 0;  // of logits that a machine apart brought (plan.h)
+  int64_t shortlist_rows = 0, whole_rows = 0, unsettled_rows = 0;  // of logits that a machine apart brought (plan.h)
   int64_t prefix_lookups = 0, prefix_hits = 0;
   // by answer, as it happens: prompts looked up, and which of their tokens were found; prompts whose first token came,
   // and the tokens chosen

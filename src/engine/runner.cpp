@@ -92,18 +92,19 @@ void Runner::take_best(const Launch::Item& item, int32_t best, SampledRow& row) 
 }
 
 // What to bring of the item's row. Log-probabilities are of all tokens, and so is what is wrong with a refused sampler.
-NarrowAsk Runner::ask_of(const Launch::Item& item) {
+ShortlistAsk Runner::ask_of(const Launch::Item& item) {
   const Answer& answer = this->answer(item);
-  if (answer.error || item.asked->logprobs >= 0) return {.kind = NarrowKind::whole};
-  return answer.sampler->narrow_ask(executor_.vocab(), static_cast<size_t>(item.begin + item.count), banned_now(item));
+  if (answer.error || item.asked->logprobs >= 0) return {.kind = ShortlistKind::whole};
+  return answer.sampler->shortlist_ask(executor_.vocab(), static_cast<size_t>(item.begin + item.count),
+                                       banned_now(item));
 }
 
-void Runner::choose_narrow(const Launch::Item& item, const NarrowAsk& ask, const Narrowed& found, int64_t index,
-                           SampledRow& row) {
-  if (ask.kind == NarrowKind::whole) return choose(item, executor_.row(index), row);
+void Runner::choose_shortlist(const Launch::Item& item, const ShortlistAsk& ask, const Shortlisted& found,
+                              int64_t index, SampledRow& row) {
+  if (ask.kind == ShortlistKind::whole) return choose(item, executor_.row(index), row);
   Answer& answer = this->answer(item);
   answer.tokens.resize(static_cast<size_t>(item.begin + item.count));
-  const auto token = answer.sampler->sample_narrow(ask, found, answer.tokens, scratch_, banned_now(item));
+  const auto token = answer.sampler->sample_shortlist(ask, found, answer.tokens, scratch_, banned_now(item));
   if (!token) return choose(item, executor_.fetch_row(index), row);
   answer.tokens.push_back(*token);
   row.tokens.push_back(*token);
@@ -117,17 +118,17 @@ void Runner::run_greedy(const Launch& launch, Sampled& sampled) {
   }
 }
 
-void Runner::run_narrow(const Launch& launch, Sampled& sampled) {
-  std::span<NarrowAsk> asks = executor_.asks();
+void Runner::run_shortlist(const Launch& launch, Sampled& sampled) {
+  std::span<ShortlistAsk> asks = executor_.asks();
   size_t row = 0;
   for (size_t i = 0; i < launch.used; ++i) {
     if (launch.items[i].samples) asks[row++] = ask_of(launch.items[i]);
   }
-  std::span<const Narrowed> found = executor_.run_narrow(chunks_);
+  std::span<const Shortlisted> found = executor_.run_shortlist(chunks_);
   row = 0;
   for (size_t i = 0; i < launch.used; ++i) {
     if (!launch.items[i].samples) continue;
-    choose_narrow(launch.items[i], asks[row], found[row], static_cast<int64_t>(row), sampled.rows[i]);
+    choose_shortlist(launch.items[i], asks[row], found[row], static_cast<int64_t>(row), sampled.rows[i]);
     ++row;
   }
 }
@@ -166,14 +167,14 @@ void Runner::run(Launch& launch, Sampled& sampled) {
     for (const Chunk& chunk : chunks_) rows += chunk.wanted;
     if (executor_.picks() && all_greedy(launch)) {
       run_greedy(launch, sampled);
-    } else if (executor_.picks() && executor_.narrows(rows)) {
-      run_narrow(launch, sampled);
+    } else if (executor_.picks() && executor_.takes_shortlists(rows)) {
+      run_shortlist(launch, sampled);
     } else {
       run_whole(launch, sampled);
     }
   }
   const Executor::Counters& after = executor_.counters();
-  sampled.narrow_rows = after.narrow - before.narrow;
+  sampled.shortlist_rows = after.shortlisted - before.shortlisted;
   sampled.whole_rows = after.whole - before.whole;
   sampled.unsettled_rows = after.unsettled - before.unsettled;
   executor_.store().copy(launch.snapshots);

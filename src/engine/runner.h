@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "engine/executor.h"
-#include "engine/plan.h"
+#include "engine/step_plan.h"
 
 namespace millrace {
 
@@ -55,11 +55,11 @@ class Runner {
   void fail(Answer& answer, Error why, SampledRow& row);
   bool all_greedy(const Launch& launch);
   std::span<const Token> banned_now(const Launch::Item& item) const;  // before the least length
-  NarrowAsk ask_of(const Launch::Item& item);
-  void choose_narrow(const Launch::Item& item, const NarrowAsk& ask, const Narrowed& found, int64_t index,
-                     SampledRow& row);
+  ShortlistAsk ask_of(const Launch::Item& item);
+  void choose_shortlist(const Launch::Item& item, const ShortlistAsk& ask, const Shortlisted& found, int64_t index,
+                        SampledRow& row);
   void run_greedy(const Launch& launch, Sampled& sampled);
-  void run_narrow(const Launch& launch, Sampled& sampled);
+  void run_shortlist(const Launch& launch, Sampled& sampled);
   void run_whole(const Launch& launch, Sampled& sampled);
   void take_best(const Launch::Item& item, int32_t best, SampledRow& row);
 

@@ -16,7 +16,7 @@
 #include <span>
 #include <vector>
 
-#include "backend/narrow.h"
+#include "backend/shortlist.h"
 #include "base/result.h"
 #include "base/token.h"
 #include "engine/sampler_scan.h"
@@ -65,13 +65,13 @@ class Sampler {
                                                      SamplerScratch& scratch,
                                                      std::span<const Token> banned_now = {}) const;
 
-  // What to bring of a row of `vocab` logits, of the token at position `position`, so that sample_narrow() can choose;
-  // the whole row where it could not. `banned_now` as for sample().
-  NarrowAsk narrow_ask(int32_t vocab, size_t position, std::span<const Token> banned_now) const;
-  // The token sample() would give, from what narrow_ask() asked for; none if that does not settle it. Never of a row
+  // What to bring of a row of `vocab` logits, of the token at position `position`, so that sample_shortlist() can
+  // choose; the whole row where it could not. `banned_now` as for sample().
+  ShortlistAsk shortlist_ask(int32_t vocab, size_t position, std::span<const Token> banned_now) const;
+  // The token sample() would give, from what shortlist_ask() asked for; none if that does not settle it. Never of a row
   // that sample() would refuse. Nothing is remembered of the call.
-  std::optional<Token> sample_narrow(const NarrowAsk& ask, const Narrowed& row, std::span<const Token> context,
-                                     SamplerScratch& scratch, std::span<const Token> banned_now = {}) const;
+  std::optional<Token> sample_shortlist(const ShortlistAsk& ask, const Shortlisted& row, std::span<const Token> context,
+                                        SamplerScratch& scratch, std::span<const Token> banned_now = {}) const;
 
   const Sampling& sampling() const { return sampling_; }
   uint32_t choice() const { return choice_; }

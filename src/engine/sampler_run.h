@@ -1,6 +1,6 @@
 // SampleRun: one pass of a Sampler through the steps of engine/sampling.h, on the sampler's own thread. Only for the
-// files that make up the sampler: sampler.cpp, where a row of logits is here as a whole, and sampler_narrow.cpp, where
-// it is not.
+// files that make up the sampler: sampler.cpp, where a row of logits is here as a whole, and sampler_shortlist.cpp,
+// where it is not.
 #pragma once
 
 #include <cmath>
@@ -8,7 +8,7 @@
 #include <span>
 #include <vector>
 
-#include "backend/narrow.h"
+#include "backend/shortlist.h"
 #include "engine/sampler.h"
 
 namespace millrace {
@@ -23,13 +23,13 @@ class SampleRun {
 
   Result<void> adjust(std::span<const float> logits, std::span<const Token> context, std::span<const Token> banned_now);
   void truncate(const Draw& draw);
-  // The same two where only part of the row is here (sampler_narrow.cpp). False: what is here does not settle it.
-  bool adjust_narrow(const Narrowed& row, bool changes, std::span<const Token> context,
-                     std::span<const Token> banned_now);
-  bool truncate_narrow(const Narrowed& row, const Draw& draw);
+  // The same two where only part of the row is here (sampler_shortlist.cpp). False: what is here does not settle it.
+  bool adjust_shortlist(const Shortlisted& row, bool changes, std::span<const Token> context,
+                        std::span<const Token> banned_now);
+  bool truncate_shortlist(const Shortlisted& row, const Draw& draw);
   void truncate_mirostat(double mu);
   // Of a list: everybody outside of it is below its floor, and changes only lower.
-  bool top_is_certain(const Narrowed& row) const { return largest_.logit >= row.floor; }
+  bool top_is_certain(const Shortlisted& row) const { return largest_.logit >= row.floor; }
   void set_largest(const Candidate& largest) { largest_ = largest; }
   Token greedy() const { return largest_.id; }
   Token race(Draw draw);
@@ -46,7 +46,7 @@ class SampleRun {
   void truncate_further(const Draw& draw);                                         // from step 6 on
   void truncate_last(const Draw& draw);                                            // from step 8 on
   float min_p_bar() const;
-  bool keep_top_p_narrow(const Narrowed& row, bool& closed);
+  bool keep_top_p_shortlist(const Shortlisted& row, bool& closed);
   void keep_sigma();
   void keep_top_k();
   void keep_typical();

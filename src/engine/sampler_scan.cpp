@@ -5,7 +5,7 @@
 #include <cmath>
 #include <limits>
 
-#include "backend/narrow_math.h"
+#include "backend/shortlist_math.h"
 
 namespace millrace {
 namespace {

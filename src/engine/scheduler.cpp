@@ -117,7 +117,7 @@ void Scheduler::land(Sequence& sequence, const Work& work, const SampledRow& row
     sequence.committed = sequence.computed;
   }
   if (resident) sequence.drafts.clear();
-  Asked& asked = requests_.at(sequence.request);
+  OpenRequest& asked = requests_.at(sequence.request);
   if (sequence.chosen() == 0 && asked.first_token < 0) asked.first_token = now;
   if (sequence.chosen() == 0) metrics_.prompt_tokens += static_cast<int64_t>(sequence.asked->prompt.size());
   Finish how = Finish::none;
@@ -152,7 +152,7 @@ void Scheduler::note_step(const StepPlan& plan, const Sampled& sampled, double n
   ++metrics_.steps;
   metrics_.computed_tokens += plan.tokens;
   metrics_.step_seconds.add(sampled.seconds);
-  metrics_.narrow_rows += sampled.narrow_rows;
+  metrics_.shortlist_rows += sampled.shortlist_rows;
   metrics_.whole_rows += sampled.whole_rows;
   metrics_.unsettled_rows += sampled.unsettled_rows;
   metrics_.step_tokens.add(plan.tokens);

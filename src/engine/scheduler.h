@@ -24,10 +24,10 @@
 #include "cache/kv_cache.h"
 #include "engine/draft.h"
 #include "engine/metrics.h"
-#include "engine/plan.h"
 #include "engine/policy.h"
 #include "engine/request.h"
 #include "engine/sequence.h"
+#include "engine/step_plan.h"
 #include "engine/step_time.h"
 
 namespace millrace {
@@ -59,7 +59,7 @@ class Scheduler {
   Result<void> check() const;
 
  private:
-  struct Asked {  // a request somebody waits for
+  struct OpenRequest {  // a request somebody waits for
     std::shared_ptr<const Request> request;
     std::vector<std::unique_ptr<Sequence>> answers;
     double arrived = 0, started = -1, first_token = -1;
@@ -90,7 +90,7 @@ class Scheduler {
   void preempt(size_t index);
   void restart_failed(const StepPlan& plan, const Sampled& sampled);
   void finish(Sequence& sequence, Finish how, double now);
-  void record(RequestId id, const Asked& asked, double now);
+  void record(RequestId id, const OpenRequest& asked, double now);
   void leave(Sequence& sequence);  // no longer waiting or running
 
   Limits limits_;
@@ -100,7 +100,7 @@ class Scheduler {
   StepTime step_time_;
   Metrics metrics_;
   std::vector<RequestRecord> records_;
-  std::map<RequestId, Asked> requests_;
+  std::map<RequestId, OpenRequest> requests_;
   std::vector<std::unique_ptr<Sequence>> ended_;  // finished with a step still in flight
   std::map<std::string, Tenant> tenants_;
   std::vector<Sequence*> running_, waiting_;

@@ -69,7 +69,7 @@ Result<RequestId> Scheduler::submit(Request request, double now) {
     return allowed.error();
   }
   RequestId id = next_request_++;
-  Asked& asked = requests_[id];
+  OpenRequest& asked = requests_[id];
   asked.request = std::make_shared<const Request>(std::move(request));
   asked.arrived = now;
   asked.open = asked.request->choices;
@@ -218,7 +218,7 @@ void Scheduler::admit(StepPlan& plan, int& spare, double now) {
       metrics_.prefix_asked_tokens += static_cast<int64_t>(sequence->asked->prompt.size());
       metrics_.prefix_found_tokens += sequence->reused;
     }
-    Asked& asked = requests_.at(sequence->request);
+    OpenRequest& asked = requests_.at(sequence->request);
     if (asked.started < 0) asked.started = now;
     sequence->started = true;
     leave(*sequence);
@@ -315,7 +315,7 @@ void Scheduler::finish(Sequence& sequence, Finish how, double now) {
   }
   leave(sequence);
   sequence.state = Sequence::State::finished;
-  Asked& asked = requests_.at(sequence.request);
+  OpenRequest& asked = requests_.at(sequence.request);
   if (asked.finish != Finish::cancelled && asked.finish != Finish::failed) asked.finish = how;
   if (double stayed = now - asked.started; asked.started >= 0 && how != Finish::cancelled)
     mean_seconds_ = mean_seconds_ == 0 ? stayed : 0.9 * mean_seconds_ + 0.1 * stayed;
@@ -339,7 +339,7 @@ bool Scheduler::cancel(RequestId request, double now, int choice) {
   return !open.empty();
 }
 
-void Scheduler::record(RequestId id, const Asked& asked, double now) {
+void Scheduler::record(RequestId id, const OpenRequest& asked, double now) {
   RequestRecord done{.id = id, .finish = asked.finish, .arrived = asked.arrived};
   const Targets& targets = asked.request->targets;
   double between = 0;

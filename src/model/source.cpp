@@ -151,9 +151,9 @@ Result<void> ModelSource::settle_head() {
   return {};
 }
 
-std::vector<ModelSource::Part> ModelSource::candidates(const Slot& slot) const {
+std::vector<ModelSource::Location> ModelSource::candidates(const Slot& slot) const {
   const std::string pattern = pattern_of(slot);
-  std::vector<Part> out;
+  std::vector<Location> out;
   auto add = [&](std::span<const TensorName> names) {
     for (const TensorName& name : names) {
       if (name.slot == pattern) out.push_back({replaced(name.file, slot.layer), name.take});
@@ -182,14 +182,14 @@ std::vector<ModelSource::Part> ModelSource::candidates(const Slot& slot) const {
   return out;
 }
 
-Result<ModelSource::Part> ModelSource::locate(const Slot& slot, std::string_view suffix) const {
+Result<ModelSource::Location> ModelSource::locate(const Slot& slot, std::string_view suffix) const {
   if (head_is_table_ && slot.name == "token_embd") {
     Slot head = slot;
     head.name = "output";
     return locate(head, suffix);
   }
-  std::vector<Part> parts = candidates(slot);
-  for (Part& part : parts) {
+  std::vector<Location> parts = candidates(slot);
+  for (Location& part : parts) {
     part.name += suffix;
     part.tensor = find(part.take == Take::per_head ? replaced(part.name, 0) : part.name);
     if (part.tensor != nullptr) return part;
@@ -204,7 +204,7 @@ bool ModelSource::is_transposed(const Slot& slot) const {
 }
 
 // The shape a tensor must have for the slot to be taken out of it.
-Result<void> ModelSource::check_shape(const Slot& slot, const Part& part, bool bias) const {
+Result<void> ModelSource::check_shape(const Slot& slot, const Location& part, bool bias) const {
   const bool vector = bias || slot.kind == SlotKind::norm;
   int64_t rows = vector ? slot.bias_size() : slot.rows;
   switch (part.take) {
@@ -239,10 +239,10 @@ Result<void> ModelSource::check_all() {
     for (const bool bias : {false, true}) {
       if (!(bias ? slot.bias : slot.weight)) continue;
       const std::string_view suffix = bias ? ".bias" : ".weight";
-      TRY(Part part, locate(slot, suffix));
+      TRY(Location part, locate(slot, suffix));
       const int32_t tensors = part.take == Take::per_head ? slot.heads : 1;
       for (int32_t i = 0; i < tensors; ++i) {
-        Part each = part;
+        Location each = part;
         if (part.take == Take::per_head) each.tensor = find(replaced(part.name, i));
         if (each.tensor == nullptr) return error(Code::invalid, "the tensor '{}' is missing", replaced(part.name, i));
         TRY_VOID(check_shape(slot, each, bias));
@@ -289,7 +289,7 @@ Result<void> ModelSource::check_unexpected(const std::unordered_map<const Stored
                spec_.architecture, fmt::join(names, ", "), more > 0 ? fmt::format(" and {} more", more) : "");
 }
 
-const ModelSource::Part& ModelSource::part(const Slot& slot, std::string_view suffix) const {
+const ModelSource::Location& ModelSource::part(const Slot& slot, std::string_view suffix) const {
   const auto found = parts_.find(slot.name + std::string(suffix));
   CHECK(found != parts_.end(), "{}{} was not asked for when the source was opened", slot.name, suffix);
   return found->second;
@@ -328,7 +328,7 @@ std::vector<int64_t> ModelSource::rows_of(const Slot& slot, Take take) const {
 }
 
 Result<HostMatrix> ModelSource::matrix(const Slot& slot, std::vector<std::byte>& room) const {
-  const Part& part = this->part(slot, ".weight");
+  const Location& part = this->part(slot, ".weight");
   const StoredTensor& tensor = *part.tensor;
   HostMatrix out = {.type = tensor.type, .rows = slot.rows, .cols = slot.cols};
   std::vector<int64_t> rows = rows_of(slot, part.take);
@@ -375,7 +375,7 @@ void ModelSource::done_with(const Slot& slot) const {
   if (end > first) (void)madvise(reinterpret_cast<void*>(first), end - first, MADV_DONTNEED);
 }
 
-Result<std::vector<float>> ModelSource::floats(const Slot& slot, const Part& part, int64_t size) const {
+Result<std::vector<float>> ModelSource::floats(const Slot& slot, const Location& part, int64_t size) const {
   if (part.take == Take::per_head) {
     std::vector<float> all;
     for (int32_t head = 0; head < slot.heads; ++head) {
@@ -406,7 +406,7 @@ Result<std::vector<float>> ModelSource::bias(const Slot& slot) const {
 }
 
 DType ModelSource::type_of(const Slot& slot) const {
-  const Part& found = part(slot, ".weight");
+  const Location& found = part(slot, ".weight");
   return found.scales.tensor != nullptr ? DType::bf16 : found.tensor->type;
 }
 

@@ -37,7 +37,7 @@ class ModelSource {
 
  private:
   // Where a slot's numbers are.
-  struct Part {
+  struct Location {
     std::string name;  // in the file; taken per head, {} stands for the head
     Take take = Take::whole;
     const StoredTensor* tensor = nullptr;  // the first of several if taken per head
@@ -45,17 +45,17 @@ class ModelSource {
   };
 
   const StoredTensor* find(const std::string& name) const;
-  Result<Part> locate(const Slot& slot, std::string_view suffix) const;
-  std::vector<Part> candidates(const Slot& slot) const;  // stems, the likeliest first
+  Result<Location> locate(const Slot& slot, std::string_view suffix) const;
+  std::vector<Location> candidates(const Slot& slot) const;  // stems, the likeliest first
   void settle_prefix();
   Result<void> settle_head();
   void settle_biases();
-  Result<void> check_shape(const Slot& slot, const Part& part, bool bias) const;
+  Result<void> check_shape(const Slot& slot, const Location& part, bool bias) const;
   Result<void> check_all();
   Result<void> check_unexpected(const std::unordered_map<const StoredTensor*, int>& used) const;
   std::vector<int64_t> rows_of(const Slot& slot, Take take) const;  // of the stored tensor; empty: all in order
-  Result<std::vector<float>> floats(const Slot& slot, const Part& part, int64_t size) const;
-  const Part& part(const Slot& slot, std::string_view suffix) const;
+  Result<std::vector<float>> floats(const Slot& slot, const Location& part, int64_t size) const;
+  const Location& part(const Slot& slot, std::string_view suffix) const;
   bool is_gguf() const { return checkpoint_->kind() == Checkpoint::Kind::gguf; }
   bool is_transposed(const Slot& slot) const;
 
@@ -63,9 +63,9 @@ class ModelSource {
   const Architecture* architecture_ = nullptr;
   Config config_;
   ModelSpec spec_;
-  std::string strip_, put_;                      // what stands before names in this file: `put` instead of `strip`
-  bool head_is_table_ = false;                   // tied, and the file has only the head
-  std::unordered_map<std::string, Part> parts_;  // by tensor name: slot + .weight or .bias
+  std::string strip_, put_;                          // what stands before names in this file: `put` instead of `strip`
+  bool head_is_table_ = false;                       // tied, and the file has only the head
+  std::unordered_map<std::string, Location> parts_;  // by tensor name: slot + .weight or .bias
 };
 
 }  // namespace millrace

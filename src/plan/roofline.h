@@ -8,7 +8,7 @@
 
 #include "backend/timed/timed.h"
 #include "backend/trace/trace.h"
-#include "ledger/machine.h"
+#include "machine/ceilings.h"
 #include "model/model.h"
 
 namespace millrace {

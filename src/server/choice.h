@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "base/result.h"
-#include "engine/plan.h"
-#include "server/asked.h"
+#include "engine/step_plan.h"
+#include "server/request_body.h"
 #include "session/answer.h"
 
 namespace millrace {
@@ -25,7 +25,7 @@ struct ShownLogprobs {
 
 class Choice {
  public:
-  static Result<Choice> create(const LoadedModel& model, const Asked& asked);
+  static Result<Choice> create(const LoadedModel& model, const RequestBody& asked);
 
   // Takes an event of this answer. True: a stop string is complete, and the engine need not go on with it.
   bool take(const Event& event);

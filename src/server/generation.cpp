@@ -21,7 +21,7 @@ int64_t seconds_now() {
 
 }  // namespace
 
-Generation::Generation(Setting setting, Asked asked) : setting_(std::move(setting)), asked_(std::move(asked)) {
+Generation::Generation(Setting setting, RequestBody asked) : setting_(std::move(setting)), asked_(std::move(asked)) {
   stamp_ = {.kind = asked_.kind,
             .id = fresh_id(asked_.kind),
             .created = seconds_now(),
@@ -121,7 +121,7 @@ std::optional<ApiError> Generation::check_bytes() const {
 std::optional<ApiError> Generation::check_room() {
   const int context = setting_.model->engine->options().limits.context;
   size_t longest = 0;
-  for (const Part& part : parts_) {
+  for (const PromptAnswers& part : parts_) {
     if (part.tokens.empty())
       return bad_field(asked_.kind == kChat ? "messages" : "prompt", "the prompt has no tokens; it needs at least one");
     for (Token token : part.tokens) {
@@ -233,7 +233,7 @@ bool Generation::read_heard() {
 Usage Generation::usage() const {
   Usage sum;
   if (!submitted_) return sum;
-  for (const Part& part : parts_) sum.prompt += static_cast<int64_t>(part.tokens.size());
+  for (const PromptAnswers& part : parts_) sum.prompt += static_cast<int64_t>(part.tokens.size());
   for (size_t i = 0; i < choices_.size(); ++i) {
     sum.completion += choices_[i].tokens();
     if (i % static_cast<size_t>(asked_.request.choices) == 0) sum.cached += choices_[i].cached();
@@ -297,7 +297,7 @@ Job::Pull Generation::pull(std::string& out) {
 
 void Generation::cancel_parts() {
   if (!submitted_) return;
-  for (const Part& part : parts_) setting_.model->engine->cancel(part.id);
+  for (const PromptAnswers& part : parts_) setting_.model->engine->cancel(part.id);
 }
 
 void Generation::gone() {

@@ -16,9 +16,9 @@
 #include <vector>
 
 #include "engine/engine.h"
-#include "server/asked.h"
 #include "server/choice.h"
 #include "server/http.h"
+#include "server/request_body.h"
 #include "server/workers.h"
 #include "server/writing.h"
 
@@ -76,7 +76,7 @@ class Generation : public Job, public std::enable_shared_from_this<Generation> {
     std::function<void(const Ended&)> at_end;
   };
 
-  Generation(Setting setting, Asked asked);
+  Generation(Setting setting, RequestBody asked);
 
   // Renders, tokenizes, checks and submits. Answers with an error if that fails.
   void begin();
@@ -90,7 +90,7 @@ class Generation : public Job, public std::enable_shared_from_this<Generation> {
   void gone() override;
 
  private:
-  struct Part {  // one prompt; its answers are choices [first, first + n)
+  struct PromptAnswers {  // one prompt; its answers are choices [first, first + n)
     std::vector<Token> tokens;
     RequestId id = 0;
   };
@@ -114,9 +114,9 @@ class Generation : public Job, public std::enable_shared_from_this<Generation> {
   Usage usage() const;
 
   Setting setting_;
-  Asked asked_;
+  RequestBody asked_;
   Stamp stamp_;
-  std::vector<Part> parts_;
+  std::vector<PromptAnswers> parts_;
 
   std::mutex inbox_mutex_;  // guards the two below, so that the engine never waits for text
   std::vector<Heard> heard_;

@@ -110,7 +110,7 @@ void own_names(Page& page, const Engine::Snapshot& snapshot) {
                static_cast<double>(m.refused));
   page.counter("millrace_steps_total", "Steps computed.", static_cast<double>(m.steps));
   const std::pair<std::string_view, int64_t> rows[] = {
-      {"part", m.narrow_rows}, {"whole", m.whole_rows}, {"unsettled", m.unsettled_rows}};
+      {"part", m.shortlist_rows}, {"whole", m.whole_rows}, {"unsettled", m.unsettled_rows}};
   page.counters(
       "millrace_sampled_rows_total",
       "Rows of logits a GPU brought to sample from: in part, whole, whole because the part did not settle it.",

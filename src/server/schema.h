@@ -33,7 +33,7 @@ enum class Shape : uint8_t {
   texts,     // a text or a list of texts
   tokens,    // a list of token ids
   prompt,    // a text, a list of texts, a list of token ids, or a list of such lists
-  messages,  // of a talk
+  messages,  // of a chat
   bias,      // an object of token ids and numbers
   object,
   any,

@@ -12,7 +12,8 @@ constexpr Field kFields[] = {
     {"model", kGenerate | kTokenize | kDetokenize | kTemplate, text, 0, 512, "",
      "name of the model, as /v1/models lists it; without it, the one that is loaded"},
     {"messages", kChat | kTokenize | kTemplate, messages, 1, 4096, "",
-     "the talk so far: objects with `role` (system, developer, user, assistant) and `content` (a text, or parts of "
+     "the conversation so far: objects with `role` (system, developer, user, assistant) and `content` (a text, or "
+     "parts of "
      "type text)"},
     {"prompt", kCompletion | kTokenize, prompt, 0, 0, "",
      "the text to continue, or token ids, or a list of either; every entry gets its own answers"},

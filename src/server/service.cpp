@@ -250,8 +250,8 @@ std::optional<ApiError> Service::open_generation(Body kind, HttpRequest& request
                                                  const std::shared_ptr<Exchange>& exchange, const Visitor& visitor,
                                                  const std::function<void(const Ended&)>& at_end,
                                                  std::shared_ptr<Generation>& generation) {
-  Asked asked;
-  if (auto failure = read_asked(request.body, kind, options_.body, asked)) return failure;
+  RequestBody asked;
+  if (auto failure = read_request_body(request.body, kind, options_.body, asked)) return failure;
   request.body = {};  // read; what is open for long keeps no more than it must
   request.charge.reset();
   const ServedModel* served = model();

@@ -16,11 +16,11 @@
 #include <string_view>
 #include <vector>
 
-#include "server/asked.h"
 #include "server/generation.h"
 #include "server/http.h"
 #include "server/keys.h"
 #include "server/limiter.h"
+#include "server/request_body.h"
 #include "server/workers.h"
 
 namespace millrace {

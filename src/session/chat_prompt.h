@@ -1,4 +1,4 @@
-// The prompt of a talk: messages rendered by the model's own chat template, ready for an answer. Any thread.
+// The prompt of a chat: messages rendered by the model's own chat template, ready for an answer. Any thread.
 #pragma once
 
 #include <span>

@@ -1,4 +1,4 @@
-// Conversation: a talk with a chat model on one Generator. It keeps the tokens of what was said, so that the next turn
+// Conversation: a chat with a chat model on one Generator. It keeps the tokens of what was said, so that the next turn
 // computes only what is new. One thread.
 #pragma once
 
@@ -25,14 +25,14 @@ class Conversation {
   // The model and the generator outlive it. An empty `system` is none.
   Conversation(const LoadedModel& model, Generator& generator, std::string system);
 
-  // Says something and hears the answer. What was said stays in the talk, also if the answer was stopped; after an
-  // error the talk is as before.
+  // Says something and hears the answer. What was said stays in the conversation, also if the answer was stopped; after
+  // an error the conversation is as before.
   Result<Generated> ask(std::string text, const GenerateOptions& options, std::span<const std::string> stops,
                         const Show& show, const std::function<bool()>& interrupted = {});
 
   void reset();  // forgets all but the system message
   std::span<const Message> messages() const { return messages_; }
-  int32_t tokens() const { return static_cast<int32_t>(seen_.size()); }  // of the talk so far
+  int32_t tokens() const { return static_cast<int32_t>(seen_.size()); }  // of the conversation so far
   const GenerateTimes& times() const { return times_; }                  // of all turns together
   int32_t turns() const { return turns_; }
   Json to_json() const;  // {"messages": [{"role", "content"} ...]}

@@ -6,7 +6,7 @@
 
 #include "backend/backend.h"
 #include "backend/cpu/cpu.h"
-#include "ledger/machine.h"
+#include "machine/ceilings.h"
 
 namespace millrace {
 
@@ -15,7 +15,7 @@ int64_t gpu_memory(std::string_view name);
 
 Result<std::unique_ptr<Backend>> open_device(std::string_view name, const CpuOptions& cpu);
 
-// What that machine does at most, measured; of the CPU it is kept (ledger/machine.h).
+// What that machine does at most, measured; of the CPU it is kept (machine/ceilings.h).
 Result<Machine> measure_device(std::string_view name, const MachineOptions& cpu);
 
 }  // namespace millrace

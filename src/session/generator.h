@@ -1,5 +1,5 @@
 // Generator: one sequence at a time on an Executor, token ids in and out. It keeps the keys and values of what it
-// computed last, so a prompt that begins like the tokens before it (the next turn of a talk) computes only what is new.
+// computed last, so a prompt that begins like the tokens before it (the next turn of a chat) computes only what is new.
 // One thread.
 #pragma once
 

@@ -1,4 +1,4 @@
-#include "apps/cli.h"
+#include "apps/cli/cli.h"
 
 #include <gtest/gtest.h>
 

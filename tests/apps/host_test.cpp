@@ -1,4 +1,4 @@
-#include "apps/host.h"
+#include "apps/cli/host.h"
 
 #include <gtest/gtest.h>
 

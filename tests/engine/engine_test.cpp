@@ -185,9 +185,9 @@ TEST(Engine, PartsOfRowsGiveTheAnswersOfWholeRows) {
   submit(*engine, all, collector);
   EXPECT_EQ(collector.wait(), expected);
   const Metrics metrics = engine->snapshot().metrics;
-  EXPECT_GT(metrics.narrow_rows, metrics.whole_rows);
+  EXPECT_GT(metrics.shortlist_rows, metrics.whole_rows);
   EXPECT_GT(metrics.whole_rows, 0);
-  EXPECT_LT(metrics.unsettled_rows, metrics.narrow_rows / 4);
+  EXPECT_LT(metrics.unsettled_rows, metrics.shortlist_rows / 4);
 }
 
 TEST(Engine, RefusesWithTheNumbers) {

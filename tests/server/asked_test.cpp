@@ -1,18 +1,18 @@
 // What a body may say: every field of the table at and beyond its edges, the shapes of errors, and JSON of every bad
 // kind. No socket and no model.
-#include "server/asked.h"
+#include "server/request_body.h"
 
 #include <gtest/gtest.h>
 
 namespace millrace {
 namespace {
 
-std::optional<ApiError> read(std::string_view body, Asked& out, Body kind = kChat) {
-  return read_asked(body, kind, {}, out);
+std::optional<ApiError> read(std::string_view body, RequestBody& out, Body kind = kChat) {
+  return read_request_body(body, kind, {}, out);
 }
 
 ApiError refused(std::string_view body, Body kind = kChat) {
-  Asked asked;
+  RequestBody asked;
   auto failure = read(body, asked, kind);
   EXPECT_TRUE(failure.has_value()) << body;
   return failure.value_or(ApiError{.status = 0});
@@ -22,8 +22,8 @@ constexpr std::string_view kTalk = R"("messages":[{"role":"user","content":"hi"}
 std::string talk(std::string_view rest) { return fmt::format("{{{},{}}}", kTalk, rest); }
 std::string text(std::string_view rest) { return fmt::format(R"({{"prompt":"hi",{}}})", rest); }
 
-TEST(Asked, ReadsEverythingAChatMaySay) {
-  Asked asked;
+TEST(RequestBody, ReadsEverythingAChatMaySay) {
+  RequestBody asked;
   auto failure =
       read(talk(R"("stream":true,"stream_options":{"include_usage":true},"max_tokens":7,"n":3,"stop":["a","b"],
       "temperature":0.5,"top_p":0.9,"top_k":40,"min_p":0.05,"seed":42,"logprobs":true,"top_logprobs":5,"user":"me",
@@ -55,21 +55,21 @@ TEST(Asked, ReadsEverythingAChatMaySay) {
   EXPECT_EQ(asked.chat.variables.size(), 1U);
 }
 
-TEST(Asked, NullsAndDefaultsAreOpenAis) {
-  Asked asked;
+TEST(RequestBody, NullsAndDefaultsAreOpenAis) {
+  RequestBody asked;
   ASSERT_FALSE(read(talk(R"("temperature":null,"stop":null,"max_tokens":null,"seed":null,"logprobs":null)"), asked));
   EXPECT_EQ(asked.request.sampling.temperature, 1.0);
   EXPECT_EQ(asked.max_tokens, 0);  // what the context has room for
   EXPECT_TRUE(asked.new_seed);
   EXPECT_EQ(asked.request.logprobs, -1);
-  Asked completion;
+  RequestBody completion;
   ASSERT_FALSE(read(R"({"prompt":"x"})", completion, kCompletion));
   EXPECT_EQ(completion.max_tokens, 16);
 }
 
-TEST(Asked, PromptsComeInFourShapes) {
+TEST(RequestBody, PromptsComeInFourShapes) {
   auto prompts = [](std::string_view body) {
-    Asked asked;
+    RequestBody asked;
     auto failure = read(body, asked, kCompletion);
     EXPECT_FALSE(failure) << body << (failure ? failure->message : "");
     return asked.prompts;
@@ -87,8 +87,8 @@ TEST(Asked, PromptsComeInFourShapes) {
   }
 }
 
-TEST(Asked, PartsOfContentAreJoinedAndImagesRefused) {
-  Asked asked;
+TEST(RequestBody, PartsOfContentAreJoinedAndImagesRefused) {
+  RequestBody asked;
   ASSERT_FALSE(
       read(R"({"messages":[{"role":"developer","content":[{"type":"text","text":"a"},{"type":"text","text":"b"}]},
       {"role":"user","content":"c"},{"role":"assistant","content":null}]})",
@@ -102,7 +102,7 @@ TEST(Asked, PartsOfContentAreJoinedAndImagesRefused) {
   EXPECT_NE(image.message.find("not built"), std::string::npos);
 }
 
-TEST(Asked, WhatIsNotBuiltIsSaidAndNeverIgnored) {
+TEST(RequestBody, WhatIsNotBuiltIsSaidAndNeverIgnored) {
   for (std::string_view field :
        {R"("tools":[{"type":"function"}])", R"("response_format":{"type":"json_object"})", R"("functions":[{}])",
         R"("tool_choice":"required")", R"("modalities":["audio"])", R"("reasoning_effort":"low")", R"("mirostat":1)"}) {
@@ -116,7 +116,7 @@ TEST(Asked, WhatIsNotBuiltIsSaidAndNeverIgnored) {
   EXPECT_EQ(refused(text(R"("best_of":4,"n":2)"), kCompletion).code, "unsupported_parameter");
 }
 
-TEST(Asked, UnknownFieldsAreNamed) {
+TEST(RequestBody, UnknownFieldsAreNamed) {
   const ApiError failure = refused(talk(R"("temprature":1)"));
   EXPECT_EQ(failure.param, "temprature");
   EXPECT_EQ(failure.code, "unknown_parameter");
@@ -128,7 +128,7 @@ TEST(Asked, UnknownFieldsAreNamed) {
 }
 
 // Every numeric field of the table, at its edges and beyond, with every wrong kind of value.
-TEST(Asked, EveryFieldHoldsItsRange) {
+TEST(RequestBody, EveryFieldHoldsItsRange) {
   int tried = 0;
   for (const Field& field : fields()) {
     if (field.shape != Shape::integer && field.shape != Shape::number) continue;
@@ -136,7 +136,7 @@ TEST(Asked, EveryFieldHoldsItsRange) {
       if ((field.bodies & kind) == 0) continue;
       auto failure_for = [&, kind_now = kind](std::string_view value) {
         const std::string rest = fmt::format(R"("{}":{})", field.name, value);
-        Asked asked;
+        RequestBody asked;
         return read(kind_now == kChat ? talk(rest) : text(rest), asked, kind_now);
       };
       for (std::string_view bad : {"\"1\"", "[]", "{}", "true", "1e999", "-1e999", "1e308", "-1e308", "[1]"}) {
@@ -171,7 +171,7 @@ TEST(Asked, EveryFieldHoldsItsRange) {
   EXPECT_GT(tried, 800);
 }
 
-TEST(Asked, ListsAndTextsHaveMostEntries) {
+TEST(RequestBody, ListsAndTextsHaveMostEntries) {
   EXPECT_EQ(
       refused(talk(R"("stop":["1","2","3","4","5","6","7","8","9","10","11","12","13","14","15","16","17"])")).param,
       "stop");
@@ -186,7 +186,7 @@ TEST(Asked, ListsAndTextsHaveMostEntries) {
   EXPECT_EQ(refused(talk(R"("min_tokens":5,"max_tokens":4)")).param, "min_tokens");
 }
 
-TEST(Asked, BadMessagesAreNamedByPlace) {
+TEST(RequestBody, BadMessagesAreNamedByPlace) {
   EXPECT_EQ(refused(R"({"messages":[{"role":"user","content":"x"},{"role":"wizard","content":"x"}]})").param,
             "messages.[1].role");
   EXPECT_EQ(refused(R"({"messages":[{"content":"x"}]})").param, "messages.[0].role");
@@ -199,7 +199,7 @@ TEST(Asked, BadMessagesAreNamedByPlace) {
 }
 
 // After the cases of nst/JSONTestSuite: what must be refused.
-TEST(Asked, BrokenJsonIsRefused) {
+TEST(RequestBody, BrokenJsonIsRefused) {
   const std::string deep(100000, '[');
   const std::string_view cases[] = {"",
                                     " ",

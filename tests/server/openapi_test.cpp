@@ -9,7 +9,7 @@
 #include <regex>
 #include <set>
 
-#include "server/asked.h"
+#include "server/request_body.h"
 
 namespace millrace {
 namespace {
@@ -226,8 +226,8 @@ TEST(OpenApi, WhatItRequiresIsMissed) {
   for (const auto& [name, kind] : {std::pair{"ChatRequest", kChat}, std::pair{"CompletionRequest", kCompletion}}) {
     const auto& required = document.at("components").at("schemas").at(name).at("required").get_array();
     ASSERT_EQ(required.size(), 1U);
-    Asked asked;
-    const auto failure = read_asked("{}", kind, {}, asked);
+    RequestBody asked;
+    const auto failure = read_request_body("{}", kind, {}, asked);
     ASSERT_TRUE(failure);
     EXPECT_EQ(Json(failure->param), required[0]);
   }

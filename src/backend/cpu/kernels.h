@@ -145,7 +145,7 @@ struct AttendRun {
   std::byte* scratch;  // kWorkerBytes / 2
 };
 
-// A loop of nothing but multiplying and adding, to measure what an instruction set allows (ledger/machine).
+// A loop of nothing but multiplying and adding, to measure what an instruction set allows (machine/ceilings).
 struct Peak {
   double operations = 0;  // multiplications and additions of one round
   void (*run)(int64_t rounds) = nullptr;

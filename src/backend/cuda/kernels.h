@@ -6,8 +6,8 @@
 
 #include <cstdint>
 
-#include "backend/narrow.h"
 #include "backend/ops.h"
+#include "backend/shortlist.h"
 
 namespace millrace::cuda {
 
@@ -38,7 +38,7 @@ struct DeviceStep {
 cudaError_t load_start();
 cudaError_t load_rows();
 cudaError_t load_turn();
-cudaError_t load_narrow();
+cudaError_t load_shortlist();
 cudaError_t load_pack();
 cudaError_t load_any_rows();
 cudaError_t load_attend_any();
@@ -108,19 +108,19 @@ struct ArgmaxRoom {
 };
 void argmax(cudaStream_t stream, View logits, const ArgmaxRoom& room, int32_t* best, int32_t* host_best);
 
-// ---- narrow.cu
-// Where narrowing (backend/narrow.h) reads and writes. found and tokens are the host's, known to the device.
-struct NarrowRoom {
-  const NarrowAsk* asks = nullptr;  // [rows]
-  const int32_t* best = nullptr;    // [rows], of argmax
-  void* parts = nullptr;            // narrow_parts_bytes()
-  NarrowToken* listed = nullptr;    // [rows][kNarrowListed]
-  Narrowed* found = nullptr;        // [rows]
-  NarrowToken* tokens = nullptr;    // [rows][kNarrowTokens]
+// ---- shortlist.cu
+// Where shortlisting (backend/shortlist.h) reads and writes. found and tokens are the host's, known to the device.
+struct ShortlistRoom {
+  const ShortlistAsk* asks = nullptr;  // [rows]
+  const int32_t* best = nullptr;       // [rows], of argmax
+  void* parts = nullptr;               // shortlist_parts_bytes()
+  ShortlistToken* listed = nullptr;    // [rows][kShortlistListed]
+  Shortlisted* found = nullptr;        // [rows]
+  ShortlistToken* tokens = nullptr;    // [rows][kShortlistTokens]
 };
-int64_t narrow_parts_bytes(int32_t rows);
-// At most kNarrowCols numbers a row.
-void narrow_rows(cudaStream_t stream, View logits, const NarrowRoom& room);
+int64_t shortlist_parts_bytes(int32_t rows);
+// At most kShortlistCols numbers a row.
+void shortlist_rows(cudaStream_t stream, View logits, const ShortlistRoom& room);
 
 // ---- turn.cu
 // table: of start_rows(), as everywhere.

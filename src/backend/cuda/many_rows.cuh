@@ -25,16 +25,17 @@ inline constexpr int kRowGroup = 16;          // tiles of rows that go through a
 inline constexpr int kEarlyBytes = 64 << 10;  // of weights asked for before inputs, which would queue behind them
 
 // Groups of 64 rows by so many outputs. Together: so many thread groups, a cluster, have neighbouring tiles of rows and
-// the same outputs; each asks for its share of the weights, which arrives at all of them. Room: bytes behind the ring.
-template <int Groups, int Outputs, int Together = 1, int Room = 0>
+// the same outputs; each asks for its share of the weights, which arrives at all of them. Buffer: bytes behind the
+// ring.
+template <int Groups, int Outputs, int Together = 1, int Buffer = 0>
 struct Sizes {
   static constexpr int kTogether = Together;
   static constexpr int kRows = 64 * Groups;
   static constexpr int kInputBytes = kRows * 128, kWeightBytes = Outputs * 128;
   static constexpr int kStageBytes = kInputBytes + kWeightBytes;
-  static constexpr int kStages = std::min(16, (Room == 0 ? kRingBytes : kMostBytes - Room) / kStageBytes);
+  static constexpr int kStages = std::min(16, (Buffer == 0 ? kRingBytes : kMostBytes - Buffer) / kStageBytes);
   static constexpr int kEarly = std::clamp(kEarlyBytes / kWeightBytes, 1, kStages);  // stages before inputs
-  static constexpr int kShared = kStages * kStageBytes + Room + 1024;
+  static constexpr int kShared = kStages * kStageBytes + Buffer + 1024;
 };
 
 struct Tiles {

@@ -16,7 +16,7 @@ namespace {
 
 constexpr int32_t kFusedNormRows = 2;  // from there on a kernel of its own is quicker than every thread group doing it
 
-int32_t narrow(int64_t value) { return static_cast<int32_t>(value); }
+int32_t shortlist(int64_t value) { return static_cast<int32_t>(value); }
 
 bool in_panels(const Weight& weight) { return weight.layout == kPanels; }
 Form form_of(const Weight& weight) { return weight.type == DType::f16 ? Form::f16 : Form::bf16; }
@@ -26,7 +26,7 @@ Products::Part part_of(const Weight& weight, Tensor out) {
           .bias = weight.bias,
           .out = reinterpret_cast<float*>(out.data),
           .out_stride = out.stride / static_cast<int64_t>(sizeof(float)),
-          .rows = narrow(weight.rows)};
+          .rows = shortlist(weight.rows)};
 }
 
 bool each_sees_itself_last(const Step& step) {
@@ -203,33 +203,33 @@ std::string CudaOps::fetch(Tensor rows, float* numbers, int32_t* best) {
 
 // Behind the recorded step, not part of it: steps where nobody samples do without. Attention is over by then, so its
 // partial results' room is free.
-void CudaOps::queue_narrow(Tensor rows, const NarrowBatch& batch) {
+void CudaOps::queue_shortlist(Tensor rows, const ShortlistBatch& batch) {
   std::byte* at = parts_.fixed;
-  NarrowRoom room = {.best = best_device_, .found = batch.found, .tokens = batch.tokens};
-  cudaMemcpyAsync(at, batch.asks, static_cast<size_t>(rows.rows) * sizeof(NarrowAsk), cudaMemcpyHostToDevice,
+  ShortlistRoom room = {.best = best_device_, .found = batch.found, .tokens = batch.tokens};
+  cudaMemcpyAsync(at, batch.asks, static_cast<size_t>(rows.rows) * sizeof(ShortlistAsk), cudaMemcpyHostToDevice,
                   parts_.stream);
-  room.asks = reinterpret_cast<const NarrowAsk*>(at);
-  at += kNarrowRows * sizeof(NarrowAsk);
+  room.asks = reinterpret_cast<const ShortlistAsk*>(at);
+  at += kShortlistRows * sizeof(ShortlistAsk);
   room.parts = at;
-  at += narrow_parts_bytes(kNarrowRows);
-  room.listed = reinterpret_cast<NarrowToken*>(at);
-  narrow_rows(parts_.stream, {rows.data, rows.stride, narrow(rows.rows), narrow(rows.cols), Form::f32}, room);
+  at += shortlist_parts_bytes(kShortlistRows);
+  room.listed = reinterpret_cast<ShortlistToken*>(at);
+  shortlist_rows(parts_.stream, {rows.data, rows.stride, shortlist(rows.rows), shortlist(rows.cols), Form::f32}, room);
 }
 
-std::string CudaOps::fetch_narrow(Tensor rows, const NarrowBatch& batch, float* numbers) {
-  static_assert(kNarrowRows <= kMostSequences &&
-                kNarrowRows * (int64_t{kNarrowListed} * 8 + kNarrowParts * 32 + 64) <= kPartialBytes);
-  if (rows.rows > kNarrowRows || rows.cols > kNarrowCols)
-    return fmt::format("{} rows of {} numbers were to be narrowed, of at most {} of {}", rows.rows, rows.cols,
-                       kNarrowRows, kNarrowCols);
+std::string CudaOps::fetch_shortlist(Tensor rows, const ShortlistBatch& batch, float* numbers) {
+  static_assert(kShortlistRows <= kMostSequences &&
+                kShortlistRows * (int64_t{kShortlistListed} * 8 + kShortlistParts * 32 + 64) <= kPartialBytes);
+  if (rows.rows > kShortlistRows || rows.cols > kShortlistCols)
+    return fmt::format("{} rows of {} numbers were to be shortlisted, of at most {} of {}", rows.rows, rows.cols,
+                       kShortlistRows, kShortlistCols);
   queue_step(rows, true);
-  queue_narrow(rows, batch);
+  queue_shortlist(rows, batch);
   for (int64_t i = 0; i < rows.rows; ++i) {
-    if (batch.asks[i].kind == NarrowKind::whole)
+    if (batch.asks[i].kind == ShortlistKind::whole)
       queue_rows({rows.data + i * rows.stride, rows.type, 1, rows.cols, rows.stride}, numbers + i * rows.cols);
   }
   std::string failure = wait();
-  for (int64_t i = 0; i < rows.rows; ++i) batch.found[i].tokens = batch.tokens + i * kNarrowTokens;
+  for (int64_t i = 0; i < rows.rows; ++i) batch.found[i].tokens = batch.tokens + i * kShortlistTokens;
   return failure;
 }
 
@@ -249,7 +249,7 @@ void CudaOps::restore(int64_t mark) {
   while (!rooms_.empty() && rooms_.back().base >= here.data) rooms_.pop_back();
 }
 
-CudaOps::Room* CudaOps::room_of(const std::byte* data) {
+CudaOps::Buffer* CudaOps::room_of(const std::byte* data) {
   for (auto room = rooms_.rbegin(); room != rooms_.rend(); ++room) {
     if (data >= room->base && data < room->base + room->bytes) return &*room;
   }
@@ -257,8 +257,8 @@ CudaOps::Room* CudaOps::room_of(const std::byte* data) {
 }
 
 View CudaOps::view(Tensor tensor) {
-  View seen = {tensor.data, tensor.stride, narrow(tensor.rows), narrow(tensor.cols), Form::f32};
-  const Room* room = room_of(tensor.data);
+  View seen = {tensor.data, tensor.stride, shortlist(tensor.rows), shortlist(tensor.cols), Form::f32};
+  const Buffer* room = room_of(tensor.data);
   if (room == nullptr || room->form == Form::f32) return seen;
   const int64_t offset = tensor.data - room->base, row = offset / room->stride, col = offset % room->stride / 4;
   seen.data = room->base + row * room->stride + col * 2;
@@ -267,7 +267,7 @@ View CudaOps::view(Tensor tensor) {
 }
 
 View CudaOps::result(Tensor tensor, Form form) {
-  Room* room = room_of(tensor.data);
+  Buffer* room = room_of(tensor.data);
   const bool whole = room != nullptr && room->base == tensor.data && room->stride == tensor.stride &&
                      tensor.cols * 4 > room->stride - kAlignment;
   if (room != nullptr) room->form = whole ? form : Form::f32;
@@ -293,7 +293,7 @@ DeviceStep CudaOps::device_step(const KvView* kv) const {
 
 // Quantised weights of many rows are widened first, as much at a time as there is room for.
 void CudaOps::multiply_widened(Products work) {
-  const int64_t wide = panel_bytes(DType::bf16, work.cols), narrow_bytes = panel_bytes(work.type, work.cols);
+  const int64_t wide = panel_bytes(DType::bf16, work.cols), shortlist_bytes = panel_bytes(work.type, work.cols);
   const int64_t most = kPartialBytes / wide / (work.gated ? 2 : 1);  // panels
   if (most == 0) return note(cudaErrorInvalidValue);                 // millions of inputs
   auto* room = reinterpret_cast<std::byte*>(plan_.partials);
@@ -307,9 +307,9 @@ void CudaOps::multiply_widened(Products work) {
       for (int32_t side = 0; side < work.count; ++side) {
         Products::Part part = whole.parts[i + side];
         std::byte* to = room + side * panels * wide;
-        widen(parts_.stream, whole.type, part.weights + first * narrow_bytes, panels, work.cols, to);
+        widen(parts_.stream, whole.type, part.weights + first * shortlist_bytes, panels, work.cols, to);
         part.weights = to;
-        part.rows = std::min<int32_t>(narrow(panels * kPanel), part.rows - narrow(output));
+        part.rows = std::min<int32_t>(shortlist(panels * kPanel), part.rows - shortlist(output));
         if (part.bias != nullptr) part.bias += output;
         if (part.out != nullptr)
           part.out = (work.gated && work.out_form != Form::f32) || part.role == Products::Role::query
@@ -330,7 +330,7 @@ void CudaOps::multiply(Products work, Tensor in, std::optional<View> seen, const
     work.residual_stride = residual->to.stride / static_cast<int64_t>(sizeof(float));
     work.residual_scale = residual->scale;
   }
-  const int32_t rows = narrow(in.rows);
+  const int32_t rows = shortlist(in.rows);
   int64_t outputs = 0;
   for (int32_t i = 0; i < (work.gated ? 1 : work.count); ++i) outputs += work.parts[i].rows;
   work.segments = segments_of(work.type, outputs, work.cols);
@@ -354,7 +354,7 @@ void CudaOps::multiply(Products work, Tensor in, std::optional<View> seen, const
   work.in = seen ? *seen : view(in);
   if (work.in.form != form) {
     const Tensor room = parts_.arena.rows(in.rows, in.cols);
-    const View converted = {room.data, room.stride, rows, narrow(in.cols), form};
+    const View converted = {room.data, room.stride, rows, shortlist(in.cols), form};
     convert(parts_.stream, work.in, converted);
     work.in = converted;
   }
@@ -371,7 +371,7 @@ void CudaOps::run_linear(const Weight& weight, Tensor in, std::optional<View> se
   result(out, Form::f32);
   if (in_panels(weight)) {
     const Products work = {
-        .parts = {part_of(weight, out)}, .count = 1, .type = weight.type, .cols = narrow(weight.cols)};
+        .parts = {part_of(weight, out)}, .count = 1, .type = weight.type, .cols = shortlist(weight.cols)};
     return multiply(work, in, seen, residual);
   }
   flush_norm();
@@ -428,7 +428,7 @@ void CudaOps::linear_qkv(const Weight& q, const Weight& k, const Weight& v, Tens
   const Products work = {.parts = {part_of(q, q_out), part_of(k, k_out), part_of(v, v_out)},
                          .count = 3,
                          .type = q.type,
-                         .cols = narrow(q.cols)};
+                         .cols = shortlist(q.cols)};
   if (plan_.long_queries > 0 && !held_norm_ && view(in).form == form_of(q)) {
     held_qkv_ = HeldQkv{work, in, q_out, k_out, v_out, view(in)};
     return;
@@ -453,7 +453,7 @@ void CudaOps::linear_glu(const Weight& gate, const Weight& up, Activation activa
   multiply({.parts = {part_of(gate, out), part_of(up, out)},
             .count = 2,
             .type = gate.type,
-            .cols = narrow(gate.cols),
+            .cols = shortlist(gate.cols),
             .gated = true,
             .activation = activation,
             .out_form = to.form},

@@ -51,7 +51,7 @@ class CudaOps final : public Ops {
 
   Tensor repeat(const Step& step) override;
   std::string fetch(Tensor rows, float* numbers, int32_t* best) override;
-  std::string fetch_narrow(Tensor rows, const NarrowBatch& batch, float* numbers) override;
+  std::string fetch_shortlist(Tensor rows, const ShortlistBatch& batch, float* numbers) override;
 
   void embed(const Weight& table, const int32_t* ids, int32_t offset, float scale, bool add, Tensor out) override;
   void norm(const Norm& norm, int32_t parts, Tensor in, Tensor out) override;
@@ -73,7 +73,7 @@ class CudaOps final : public Ops {
   void finish_qkv(const QkvFinish& finish, int32_t heads, Tensor q, Tensor k, Tensor v, const KvView& kv) override;
 
  private:
-  struct Room {  // an activation's place and what lies in it
+  struct Buffer {  // an activation's place and what lies in it
     std::byte* base;
     int64_t stride, bytes;
     Form form;
@@ -108,7 +108,7 @@ class CudaOps final : public Ops {
     Tensor result;
   };
 
-  Room* room_of(const std::byte* data);
+  Buffer* room_of(const std::byte* data);
   View view(Tensor tensor);
   View result(Tensor tensor, Form form);  // the same, about to be written in this form (float32 if it is part of a row)
   DeviceStep device_step(const KvView* kv) const;
@@ -158,7 +158,7 @@ class CudaOps final : public Ops {
   void expect_best(int64_t rows) { std::fill_n(host_best(), rows, kNoBest); }
   void queue_best(Tensor rows);
   void queue_step(Tensor rows, bool best);  // what is left of the step, as a recording if there is to be one
-  void queue_narrow(Tensor rows, const NarrowBatch& batch);
+  void queue_shortlist(Tensor rows, const ShortlistBatch& batch);
   void queue_rows(Tensor rows, float* numbers);
   std::string wait();
   std::string wait_for_best(int64_t rows);
@@ -167,7 +167,7 @@ class CudaOps final : public Ops {
 
   Parts parts_;
   const Step* step_ = nullptr;
-  std::vector<Room> rooms_;
+  std::vector<Buffer> rooms_;
   std::optional<Held> held_;
   std::optional<HeldNorm> held_norm_;
   std::optional<HeldQkv> held_qkv_;

@@ -2,7 +2,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "server/asked.h"
+#include "server/request_body.h"
 #include "server/writing.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
@@ -13,8 +13,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view body(reinterpret_cast<const char*>(data) + 1, size - 1);
   std::optional<ApiError> failure;
   if ((kind & kGenerate) != 0) {
-    Asked asked;
-    failure = read_asked(body, kind, {}, asked);
+    RequestBody asked;
+    failure = read_request_body(body, kind, {}, asked);
     CHECK(failure || (asked.request.choices >= 1 && asked.request.choices <= 128), "choices out of range");
     CHECK(failure || check_sampling(asked.request.sampling, 1 << 30).ok(), "sampling out of range");
   } else {

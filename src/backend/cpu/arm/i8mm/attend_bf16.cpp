@@ -44,9 +44,9 @@ void store_kv(const KvPlace& place, const float* k, const float* v) {
   }
 }
 
-// Room of the kernel in the worker's scratch.
-struct Room {
-  explicit Room(std::byte* scratch)
+// Scratch of the kernel in the worker's scratch.
+struct Scratch {
+  explicit Scratch(std::byte* scratch)
       : queries(scratch),
         weights(queries + 8 * kHeadDim * 2),
         scores(reinterpret_cast<float*>(weights + 8 * kAttendChunk * 2)),
@@ -60,7 +60,7 @@ struct Room {
   static constexpr int64_t kBytes =
       8 * kHeadDim * 2 + 8 * kAttendChunk * 2 + 8 * kAttendChunk * 4 + 2 * kAttendChunk * kHeadDim * 2;
 };
-static_assert(Room::kBytes <= kWorkerBytes / 2);
+static_assert(Scratch::kBytes <= kWorkerBytes / 2);
 
 // Where products find their operands.
 struct Operands {
@@ -120,7 +120,7 @@ void mask_last_four(const AttendChunk& chunk, std::byte* out, Operands& operands
 
 // A chunk that many queries meet, line after line in the order they meet them. Pages lie apart by what may be a
 // multiple of a power of two, and then the first cache has no room for all of them.
-void gather(const AttendChunk& chunk, const Room& room, Operands& operands) {
+void gather(const AttendChunk& chunk, const Scratch& room, Operands& operands) {
   const int64_t key_bytes = int64_t{operands.steps} * 64;
   std::byte* to = room.keys;
   for (int32_t i = 0; i < operands.blocks; ++i, to += key_bytes) {
@@ -137,7 +137,7 @@ void gather(const AttendChunk& chunk, const Room& room, Operands& operands) {
   operands.order = order;
 }
 
-Operands find_operands(const AttendChunk& chunk, const Room& room) {
+Operands find_operands(const AttendChunk& chunk, const Scratch& room) {
   Operands operands;
   operands.blocks = up_to(chunk.positions, kBlockKeys) / kBlockKeys;
   operands.fours = up_to(chunk.positions, kStep) / kStep;
@@ -329,7 +329,8 @@ void weigh(const AttendChunk& chunk, const Operands& operands, const std::byte* 
 // --------------------------------------------------------------------------------------------------------------
 
 template <int Pairs>
-void score_queries(const AttendChunk& chunk, const Operands& operands, const Room& room, int32_t first, int32_t count) {
+void score_queries(const AttendChunk& chunk, const Operands& operands, const Scratch& room, int32_t first,
+                   int32_t count) {
   std::byte* weights = room.weights;
   arrange_queries(chunk, first, count, Pairs, operands.steps, room.queries);
   int32_t block = 0;
@@ -389,7 +390,7 @@ float32x4_t largest_of_four(const float* scores, int32_t columns) {
 }
 
 // Scores of eight queries become weights.
-void weigh_eight(const AttendChunk& chunk, const Room& room, int32_t first, int32_t columns) {
+void weigh_eight(const AttendChunk& chunk, const Scratch& room, int32_t first, int32_t columns) {
   bool whole = is_plain(*chunk.attention);  // and all eight see all columns
   for (int32_t i = first; i < first + 8; ++i) whole = whole && chunk.begin[i] == 0 && chunk.end[i] >= columns;
   float factor = chunk.attention->scale;
@@ -430,7 +431,7 @@ void arrange_eight(const AttendChunk& chunk, int32_t first, std::byte* out) {
 
 // Eight queries against a gathered chunk.
 template <bool merges>
-void attend_eight(const AttendChunk& chunk, const Operands& operands, const Room& room, int32_t first) {
+void attend_eight(const AttendChunk& chunk, const Operands& operands, const Scratch& room, int32_t first) {
   arrange_eight(chunk, first, room.queries);
   for (int32_t i = 0; i < operands.blocks; ++i) {
     if (i < 8 && first + 8 + i < chunk.queries) {  // the queries after these
@@ -468,7 +469,7 @@ void each_block(int32_t queries, F f) {
 }
 
 void attend(const AttendChunk& chunk) {
-  Room room(chunk.scratch);
+  Scratch room(chunk.scratch);
   Operands operands = find_operands(chunk, room);
   const bool gathered = interleaved(*chunk.kv) && chunk.queries >= kMany;
   const bool merges = gathered && chunk.into != nullptr && chunk.queries % 8 == 0;

@@ -58,8 +58,8 @@ void store_kv(const KvPlace& place, const float* k, const float* v) {
   for (int32_t i = 0; i < kv.v_dim; i += 4) vst1_f16(values + order.value(token, i), vcvt_f16_f32(vld1q_f32(v + i)));
 }
 
-struct Room {
-  explicit Room(std::byte* scratch)
+struct Scratch {
+  explicit Scratch(std::byte* scratch)
       : queries(as_f16(scratch)),
         weights(queries + kTileQueries * kHeadDim),
         scores(reinterpret_cast<float*>(weights + kAttendQueries * kAttendChunk)),
@@ -73,7 +73,7 @@ struct Room {
   static constexpr int64_t kBytes = kTileQueries * kHeadDim * 2 + kAttendQueries * kAttendChunk * 2 +
                                     kTileQueries * kAttendChunk * 4 + 2 * kAttendChunk * kHeadDim * 2;
 };
-static_assert(Room::kBytes <= kWorkerBytes / 2);
+static_assert(Scratch::kBytes <= kWorkerBytes / 2);
 
 // Where products find their operands: eights [first, end) of the chunk's positions, of which somebody sees something.
 struct Operands {
@@ -83,7 +83,7 @@ struct Operands {
   int32_t first, end;
 };
 
-void arrange(const AttendChunk& chunk, const Room& room, Operands& operands) {
+void arrange(const AttendChunk& chunk, const Scratch& room, Operands& operands) {
   operands.order = {kEight, chunk.v_dim};
   for (int32_t j = operands.first * kEight; j < operands.end * kEight; ++j) {
     bool seen = j < chunk.positions && chunk.keys[j] != nullptr;
@@ -100,7 +100,7 @@ void arrange(const AttendChunk& chunk, const Room& room, Operands& operands) {
 
 // Values that were never written, or are not of this chunk, are made zero: a weight of zero would not save a sum from
 // what happens to lie there.
-void mask_last_eight(const AttendChunk& chunk, const Room& room, Operands& operands) {
+void mask_last_eight(const AttendChunk& chunk, const Scratch& room, Operands& operands) {
   const float16_t*& last = operands.values[operands.end - 1];
   const Order& order = operands.order;
   int32_t left = chunk.positions % kEight * order.width, all = kEight * order.width;
@@ -111,7 +111,7 @@ void mask_last_eight(const AttendChunk& chunk, const Room& room, Operands& opera
   last = room.values;
 }
 
-Operands find_operands(const AttendChunk& chunk, const Room& room) {
+Operands find_operands(const AttendChunk& chunk, const Scratch& room) {
   Operands operands;
   operands.end = (chunk.positions + kEight - 1) / kEight;
   operands.first = std::min(operands.end, *std::min_element(chunk.begin, chunk.begin + chunk.queries) / kEight);
@@ -332,7 +332,8 @@ constexpr int32_t eights_at_once(int queries) { return queries == 4 ? 2 : 4; }
 constexpr int32_t dims_at_once(int queries) { return kEight * (queries == 1 ? 8 : queries == 4 ? 2 : 4); }
 
 template <int Queries>
-void score_tile(const AttendChunk& chunk, const Operands& operands, const Room& room, int32_t first, int32_t fetches) {
+void score_tile(const AttendChunk& chunk, const Operands& operands, const Scratch& room, int32_t first,
+                int32_t fetches) {
   constexpr int kAtOnce = eights_at_once(Queries);
   float units[Queries];
   for (int m = 0; m < Queries; ++m)
@@ -355,7 +356,8 @@ void score_tile(const AttendChunk& chunk, const Operands& operands, const Room& 
 }
 
 template <int Queries>
-void weigh_tile(const AttendChunk& chunk, const Operands& operands, const Room& room, int32_t first, int32_t fetches) {
+void weigh_tile(const AttendChunk& chunk, const Operands& operands, const Scratch& room, int32_t first,
+                int32_t fetches) {
   constexpr int kVectors = dims_at_once(Queries) / kEight;
   const float16_t* weights = room.weights + first * kAttendChunk;
   int32_t dim = 0;
@@ -366,7 +368,7 @@ void weigh_tile(const AttendChunk& chunk, const Operands& operands, const Room& 
 
 void attend(const AttendChunk& chunk) {
   if (!whole_vectors(*chunk.kv)) return neon_attend_f16(chunk);
-  Room room(chunk.scratch);
+  Scratch room(chunk.scratch);
   Operands operands = find_operands(chunk, room);
   // What comes next is asked for evenly, a little in every turn of the innermost loops.
   int64_t turns = 0;

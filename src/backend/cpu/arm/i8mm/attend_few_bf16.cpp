@@ -53,14 +53,14 @@ struct Pieces {
   }
 };
 
-// Room of the kernel in the worker's scratch.
-struct Room {
+// Scratch of the kernel in the worker's scratch.
+struct Scratch {
   alignas(64) std::byte queries[kHeadDim * kPairs * 4];      // [k_dim / 4][pairs][2][4]
   alignas(64) std::byte weights[kAttendChunk * kPairs * 4];  // [positions / 4][pairs][2][4]
   alignas(64) float scores[2 * kPairs][kAttendChunk];
   Pieces pieces;
 };
-static_assert(sizeof(Room) <= kWorkerBytes / 2);
+static_assert(sizeof(Scratch) <= kWorkerBytes / 2);
 
 template <int Queries>
 void arrange_queries(const AttendRun& run, std::byte* out) {
@@ -91,7 +91,7 @@ template <int Queries>
 
 // Scores of a chunk; returns the largest of each query.
 template <int Queries>
-float32x4_t score(const AttendRun& run, const Runs& runs, const std::byte* const* pieces, Room& room) {
+float32x4_t score(const AttendRun& run, const Runs& runs, const std::byte* const* pieces, Scratch& room) {
   float32x4_t most[4] = {};
   const int32_t dims = run.kv->k_dim;
   for (int32_t r = 0; r < kRuns; ++r, pieces += dims / 64 * kPiecesPerSixteen) {
@@ -111,7 +111,7 @@ float32x4_t score(const AttendRun& run, const Runs& runs, const std::byte* const
 
 // Scores become weights, eight positions of all queries at a time; returns their totals as they were rounded.
 template <int Queries>
-float32x4_t weigh_scores(const AttendRun& run, float32x4_t most, const std::byte* const* pieces, Room& room) {
+float32x4_t weigh_scores(const AttendRun& run, float32x4_t most, const std::byte* const* pieces, Scratch& room) {
   const float factor = run.attention->scale * kLog2e;
   const int32_t more = (run.kv->k_dim + run.kv->v_dim) / 128;
   const bfloat16x8_t ones = bf16_ones();
@@ -145,7 +145,7 @@ float32x4_t weigh_scores(const AttendRun& run, float32x4_t most, const std::byte
 // The values of a chunk become the sums of the queries, or are taken in by them: sums * keep + values * take.
 template <int Queries>
 void weigh_values(const AttendRun& run, const Runs& runs, bool first, float32x4_t keep, float32x4_t take,
-                  const std::byte* const* pieces, const Room& room) {
+                  const std::byte* const* pieces, const Scratch& room) {
   const Order order = order_of(*run.kv);
   float keeps[4], takes[4];
   vst1q_f32(keeps, keep);
@@ -168,7 +168,7 @@ void weigh_values(const AttendRun& run, const Runs& runs, bool first, float32x4_
 
 template <int Queries>
 void attend(const AttendRun& run) {
-  Room& room = *reinterpret_cast<Room*>(run.scratch);
+  Scratch& room = *reinterpret_cast<Scratch*>(run.scratch);
   const KvView& kv = *run.kv;
   const int32_t pages = kAttendChunk / kv.page_tokens;  // of a chunk
   arrange_queries<Queries>(run, room.queries);

@@ -61,8 +61,8 @@ struct BlockAttention {
       vst1_u16(values + i / kTokens * kTokens * kTokens + i % kTokens, narrow(vld1q_f32(v + i)));
   }
 
-  struct Room {
-    explicit Room(std::byte* scratch)
+  struct Scratch {
+    explicit Scratch(std::byte* scratch)
         : wide(reinterpret_cast<float*>(scratch)),
           scores(wide + kAttendChunk * kHeadDim),
           queries(scores + (kAttendQueries + kTileRows) * kAttendChunk),
@@ -77,7 +77,7 @@ struct BlockAttention {
         (kAttendChunk * kHeadDim + (kAttendQueries + kTileRows) * kAttendChunk + 2 * kTileRows * kHeadDim) * 4 +
         kAttendChunk * kHeadDim * 2;
   };
-  static_assert(Room::kBytes <= kWorkerBytes / 2);
+  static_assert(Scratch::kBytes <= kWorkerBytes / 2);
 
   // Blocks [first, end) of the chunk, of which somebody sees something.
   struct Blocks {
@@ -93,7 +93,7 @@ struct BlockAttention {
     }
   }
 
-  static void find_keys(const AttendChunk& chunk, const Room& room, Blocks& blocks) {
+  static void find_keys(const AttendChunk& chunk, const Scratch& room, Blocks& blocks) {
     if (stores_blocks(*chunk.kv)) {
       for (int32_t b = blocks.first; b < blocks.end; ++b) blocks.at[b] = find_block(chunk.keys, b, chunk.k_dim);
       blocks.at[blocks.end] = find_block(chunk.values, blocks.first, chunk.v_dim);
@@ -114,7 +114,7 @@ struct BlockAttention {
 
   // Values that were never written, or are not of this chunk, are made zero: a weight of zero would not save a sum from
   // what happens to lie there.
-  static void find_values(const AttendChunk& chunk, const Room& room, Blocks& blocks) {
+  static void find_values(const AttendChunk& chunk, const Scratch& room, Blocks& blocks) {
     const int32_t dim = chunk.v_dim;
     const bool stored_so = stores_blocks(*chunk.kv);
     for (int32_t b = blocks.first; b < blocks.end; ++b) {
@@ -273,7 +273,7 @@ struct BlockAttention {
 
   // Weights: [columns / 4][Queries][4].
   template <int Queries>
-  static void score_few(const AttendChunk& chunk, const Blocks& blocks, const Room& room, int32_t first,
+  static void score_few(const AttendChunk& chunk, const Blocks& blocks, const Scratch& room, int32_t first,
                         float* weights) {
     for (int32_t i = 0; i < chunk.k_dim; i += 4) {
 #pragma GCC unroll 4
@@ -309,7 +309,7 @@ struct BlockAttention {
 
   // ---- eight queries, from the widened chunk
 
-  static void score_eight(const AttendChunk& chunk, const Blocks& blocks, const Room& room, int32_t first,
+  static void score_eight(const AttendChunk& chunk, const Blocks& blocks, const Scratch& room, int32_t first,
                           int32_t count, float* weights) {
     for (int32_t q = 0; q < kTileRows; ++q) {
       float* to = room.queries + q * kHeadDim;
@@ -329,7 +329,7 @@ struct BlockAttention {
     }
   }
 
-  static void weigh_eight(const AttendChunk& chunk, const Blocks& blocks, const Room& room, int32_t first,
+  static void weigh_eight(const AttendChunk& chunk, const Blocks& blocks, const Scratch& room, int32_t first,
                           int32_t count, const float* weights) {
     const int32_t tokens = (blocks.end - blocks.first) * kTokens, from = blocks.first * kTokens;
     if (tokens > 0) {
@@ -361,7 +361,7 @@ struct BlockAttention {
   }
 
   static void attend(const AttendChunk& chunk) {
-    Room room(chunk.scratch);
+    Scratch room(chunk.scratch);
     Blocks keys = {};
     keys.end = (chunk.positions + kTokens - 1) / kTokens;
     keys.first = std::min(keys.end, *std::min_element(chunk.begin, chunk.begin + chunk.queries) / kTokens);

@@ -14,8 +14,8 @@ namespace {
 
 constexpr int32_t kTileRows = 16, kStep = 32;  // dimensions, or positions, of a product
 
-struct Room {
-  explicit Room(std::byte* scratch)
+struct Scratch {
+  explicit Scratch(std::byte* scratch)
       : scores(reinterpret_cast<float*>(scratch)),
         sums(scores + kTileRows * kAttendChunk),
         weights(reinterpret_cast<std::byte*>(sums + 4 * 256)),
@@ -33,7 +33,7 @@ struct Room {
   static constexpr int64_t kBytes =
       kTileRows * kAttendChunk * 6 + 4096 + kAttendQueries * kHeadDim * 2 + 3 * kAttendChunk * kHeadDim * 2;
 };
-static_assert(Room::kBytes <= kWorkerBytes / 2);
+static_assert(Scratch::kBytes <= kWorkerBytes / 2);
 
 // [16][2] of two vectors of sixteen, as bfloat16.
 struct Pairing {
@@ -56,7 +56,7 @@ struct Pairing {
 };
 
 template <class Kv>
-void arrange_keys(const AttendChunk& chunk, int32_t blocks, const Room& room) {
+void arrange_keys(const AttendChunk& chunk, int32_t blocks, const Scratch& room) {
   const Pairing pairing;
   const uint16_t* keys[kAttendChunk / kKeys];
   find_keys(chunk, blocks, reinterpret_cast<uint16_t*>(room.plain_keys), keys);
@@ -84,7 +84,7 @@ alignas(64) constexpr uint16_t kZeros[kHeadDim] = {};
 
 // Positions that are not there have a weight of zero, and must have values that it makes zero.
 template <class Kv>
-void arrange_values(const AttendChunk& chunk, int32_t columns, const Room& room) {
+void arrange_values(const AttendChunk& chunk, int32_t columns, const Scratch& room) {
   const Pairing pairing;
   auto at = [&](int32_t j) {
     bool there = j < chunk.positions && chunk.values[j] != nullptr;
@@ -104,7 +104,7 @@ void store_bf16(std::byte* out, Floats x) {
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(out), (__m256i)_mm512_cvtneps_pbh(x.v));
 }
 
-void arrange_queries(const AttendChunk& chunk, int32_t steps, const Room& room) {
+void arrange_queries(const AttendChunk& chunk, int32_t steps, const Scratch& room) {
   for (int32_t i = 0; i < chunk.queries; ++i) {
     std::byte* to = room.queries + (i / kTileRows * steps * kTileRows + i % kTileRows) * 64;
     for (int32_t d = 0; d < steps * kStep; d += kLanes) {
@@ -166,7 +166,7 @@ void softmax(const AttendChunk& chunk, int32_t query, int32_t columns, float* sc
 }
 
 // `rows` of a tile of queries from `first` on.
-void attend_block(const AttendChunk& chunk, const Room& room, int32_t first, int32_t rows, int32_t columns) {
+void attend_block(const AttendChunk& chunk, const Scratch& room, int32_t first, int32_t rows, int32_t columns) {
   int32_t k_steps = static_cast<int32_t>(up_to(chunk.k_dim, kStep)) / kStep, count = chunk.queries - first;
   if (count > kTileRows) count = kTileRows;
   int64_t key_bytes = k_steps * kTileBytes;
@@ -195,7 +195,7 @@ void attend_block(const AttendChunk& chunk, const Room& room, int32_t first, int
 template <class Kv>
 void attend_tiles(const AttendChunk& chunk) {
   if (chunk.v_dim % kLanes != 0) return attend<Kv>(chunk);
-  Room room(chunk.scratch);
+  Scratch room(chunk.scratch);
   int32_t columns = static_cast<int32_t>(up_to(chunk.positions, kStep));
   arrange_queries(chunk, static_cast<int32_t>(up_to(chunk.k_dim, kStep)) / kStep, room);
   arrange_keys<Kv>(chunk, columns / kKeys, room);

@@ -1,0 +1,221 @@
+#include "apps/bench/model.h"
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+
+#include "apps/cli/flags.h"
+#include "apps/cli/interrupt.h"
+#include "apps/cli/model_path.h"
+#include "apps/cli/terminal.h"
+#include "apps/run/flags.h"
+#include "backend/cpu/cpu.h"
+#include "base/json.h"
+#include "model/shapes.h"
+#include "session/device.h"
+
+namespace millrace::apps {
+namespace {
+
+// What is timed: a backend with a model on it. The checkpoint's mapped bytes may be used in place, so it stays.
+struct Subject {
+  std::string name, type;
+  Checkpoint checkpoint;
+  std::unique_ptr<Backend> backend;
+  std::unique_ptr<Model> model;
+};
+
+struct Row {
+  std::string model, type, kv, isa, description;
+  int threads = 0;
+  int64_t bytes = 0, parameters = 0;
+  StepResult result;
+  Machine machine;
+};
+
+std::string main_type(const Checkpoint& checkpoint) {
+  std::vector<int64_t> bytes(kDTypes);
+  for (const StoredTensor& tensor : checkpoint.tensors())
+    bytes[static_cast<size_t>(tensor.type)] += static_cast<int64_t>(tensor.bytes.size());
+  auto most = std::max_element(bytes.begin(), bytes.end()) - bytes.begin();
+  return std::string(format(static_cast<DType>(most)).name);
+}
+
+Result<std::unique_ptr<Subject>> open_subject(const Arguments& arguments, int threads) {
+  auto subject = std::make_unique<Subject>();
+  bool exact = arguments.text("activations") == "float32";
+  CpuOptions options = {.threads = threads, .activations = exact ? Activations::float32 : Activations::fast};
+  TRY(subject->backend, open_device(arguments.text("device"), options));
+  if (auto shape = arguments.maybe_text("shape"); shape.has_value()) {
+    TRY(ModelSpec spec, named_shape(*shape));
+    TRY(const DType type, weight_format(arguments.text("type")));
+    subject->name = *shape;
+    subject->type = format(type).name;
+    TRY(subject->model, Model::random(spec, type, 1, *subject->backend));
+    return subject;
+  }
+  TRY(std::filesystem::path path, model_path(arguments));
+  TRY(subject->checkpoint, Checkpoint::open(path));
+  subject->name = path.stem().string();
+  subject->type = main_type(subject->checkpoint);
+  TRY(subject->model, Model::load(subject->checkpoint, *subject->backend));
+  return subject;
+}
+
+void print_markdown(const Terminal& terminal, const std::vector<Row>& rows) {
+  Table table({{"model"},
+               {"type"},
+               {"kv"},
+               {"size"},
+               {"params"},
+               {"threads", Table::Align::right},
+               {"test"},
+               {"t/s", Table::Align::right},
+               {"MB/token", Table::Align::right},
+               {"MFLOP/token", Table::Align::right},
+               {"GB/s", Table::Align::right},
+               {"GOP/s", Table::Align::right},
+               {"of limit", Table::Align::right},
+               {"bound by"}});
+  for (const Row& row : rows) {
+    const StepResult& r = row.result;
+    double tokens = static_cast<double>(r.test.tokens()), seconds = r.median_seconds();
+    table.row({row.model, row.type, row.kv, human_bytes(static_cast<uint64_t>(row.bytes)),
+               human_count(static_cast<uint64_t>(row.parameters)), fmt::format("{}", row.threads), r.test.name(),
+               fmt::format("{:.2f} ± {:.2f}", r.mean_rate(), r.deviation()),
+               fmt::format("{:.2f}", r.floor.bytes / tokens / 1e6), fmt::format("{:.1f}", r.floor.flops / tokens / 1e6),
+               fmt::format("{:.1f}", r.floor.bytes / seconds / 1e9),
+               fmt::format("{:.1f}", r.floor.flops / seconds / 1e9),
+               fmt::format("{:.0f} %", 100 * r.floor.seconds / seconds),
+               r.floor.bound() == Bound::memory ? "memory" : "compute"});
+  }
+  table.print(terminal);
+}
+
+JsonObject row_json(const Row& row) {
+  const StepResult& r = row.result;
+  double seconds = r.median_seconds(), tokens = static_cast<double>(r.test.tokens());
+  JsonArray samples;
+  for (double s : r.seconds) samples.push_back(s);
+  return {{"model", row.model},
+          {"type", row.type},
+          {"kv", row.kv},
+          {"model_bytes", row.bytes},
+          {"model_params", row.parameters},
+          {"backend", row.description},
+          {"isa", row.isa},
+          {"threads", row.threads},
+          {"test", r.test.name()},
+          {"n_prompt", r.test.prompt},
+          {"n_gen", r.test.generated},
+          {"n_depth", r.test.depth},
+          {"sequences", r.test.sequences},
+          {"avg_ts", r.mean_rate()},
+          {"stddev_ts", r.deviation()},
+          {"median_s", seconds},
+          {"samples_s", samples},
+          {"bytes_per_token", r.floor.bytes / tokens},
+          {"flops_per_token", r.floor.flops / tokens},
+          {"gb_per_s", r.floor.bytes / seconds / 1e9},
+          {"gop_per_s", r.floor.flops / seconds / 1e9},
+          {"floor_s", r.floor.seconds},
+          {"of_limit", r.floor.seconds / seconds},
+          {"bound", r.floor.bound() == Bound::memory ? "memory" : "compute"},
+          {"ceiling_read_gb_per_s", row.machine.read_bytes / 1e9},
+          {"ceiling_int8_gop_per_s", row.machine.int8_operations / 1e9},
+          {"ceiling_bf16_gop_per_s", row.machine.bf16_operations / 1e9},
+          {"ceiling_f32_gop_per_s", row.machine.f32_operations / 1e9}};
+}
+
+void print_csv(const Terminal& terminal, const std::vector<Row>& rows) {
+  bool first = true;
+  for (const Row& row : rows) {
+    JsonObject object = row_json(row);
+    object.erase("samples_s");
+    std::string titles, cells;
+    for (const auto& member : object) {
+      if (!titles.empty()) titles += ",", cells += ",";
+      titles += std::string_view(member.key());
+      cells += to_text(member.value());
+    }
+    if (first) terminal.print("{}\n", titles);
+    terminal.print("{}\n", cells);
+    first = false;
+  }
+}
+
+Result<void> measure(const Arguments& arguments, const std::vector<StepTest>& tests, int threads,
+                     std::vector<Row>& rows) {
+  const Terminal& terminal = arguments.terminal();
+  TRY(auto subject, open_subject(arguments, threads));
+  TRY(Machine machine,
+      measure_device(arguments.text("device"), {.threads = threads, .remeasure = arguments.toggle("remeasure")}));
+  const DType kv = kv_type(arguments.text("kv"), *subject->model, *subject->backend);
+  TRY(auto executor, Executor::create(*subject->model, *subject->backend,
+                                      options_for(tests, step_rows(arguments, "ubatch-size", 512), kv)));
+  int total = static_cast<int>(tests.size() * static_cast<size_t>(arguments.integer("repetitions")));
+  Progress progress(terminal, fmt::format("{} threads", threads), static_cast<uint64_t>(total), Progress::Unit::count);
+  int before = 0;
+  for (const StepTest& test : tests) {
+    StepBenchOptions options = {.repetitions = static_cast<int>(arguments.integer("repetitions")),
+                                .warm_up = arguments.toggle("warmup"),
+                                .fast = arguments.text("activations") == "fast",
+                                .progress = [&](int done, int) {
+                                  progress.update(static_cast<uint64_t>(before + done));
+                                  return !Interruptible::interrupted();
+                                }};
+    TRY(StepResult result, run_step_test(*executor, test, machine, options));
+    before += options.repetitions;
+    rows.push_back({subject->name, subject->type, std::string(format(kv).name), machine.isa,
+                    subject->backend->description(), threads, subject->model->weight_bytes(),
+                    subject->model->parameters(), std::move(result), machine});
+  }
+  return {};
+}
+
+}  // namespace
+
+std::vector<Flag> bench_flags() {
+  Flag kv = text_flag("kv", "TYPE", "auto", kKvTypes,
+                      "format of keys and values; auto: bf16 where that is faster and the weights are not F16 or F32");
+  kv.alias = "-ctk --cache-type";
+  Flag output = text_flag("output", "FORM", "md", "md|csv|json", "a table, CSV or JSON");
+  output.alias = "-o";
+  return joined({{model_flag(),
+                  text_flag("shape", "NAME", "", "", "random weights of a known shape instead of a file"),
+                  text_flag("type", "FORMAT", "Q8_0", "", "weight format for --shape"),
+                  device_flag(),
+                  kv,
+                  integer_flag("ubatch-size", "-ub", "0", 0, 65536, "most tokens of one pass; 0: 512, on a GPU 2048"),
+                  {.name = "warmup", .otherwise = "true", .help = "one run before the first that counts"}},
+                 timing_flags(),
+                 {output}});
+}
+
+Result<int> run_bench(const Arguments& arguments, const std::vector<StepTest>& tests) {
+  Interruptible interruptible;
+  const Terminal& terminal = arguments.terminal();
+  std::vector<Row> rows;
+  for (int threads : thread_counts(arguments)) {
+    auto measured = measure(arguments, tests, threads, rows);
+    if (!measured.ok() && Interruptible::interrupted()) return interrupted_error();
+    TRY_VOID(std::move(measured));
+  }
+  std::string output = arguments.text("output");
+  if (output == "json") {
+    JsonArray all;
+    for (const Row& row : rows) all.push_back(row_json(row));
+    terminal.print("{}\n", to_pretty_text(all));
+  } else if (output == "csv") {
+    print_csv(terminal, rows);
+  } else {
+    print_markdown(terminal, rows);
+    const Machine& m = rows.back().machine;
+    terminal.note("ceilings ({}, {}, {} threads): read {:.1f} GB/s; int8 {:.0f}, bf16 {:.0f}, f32 {:.0f} GOP/s",
+                  m.processor, m.isa, m.threads, m.read_bytes / 1e9, m.int8_operations / 1e9, m.bf16_operations / 1e9,
+                  m.f32_operations / 1e9);
+  }
+  return kExitOk;
+}
+
+}  // namespace millrace::apps

@@ -1,0 +1,193 @@
+#include <charconv>
+#include <optional>
+
+#include "apps/cli/flags.h"
+#include "apps/cli/interrupt.h"
+#include "apps/cli/terminal.h"
+#include "apps/cli/verbs.h"
+#include "backend/cpu/cpu.h"
+#include "base/json.h"
+#include "bench/op.h"
+
+namespace millrace::apps {
+namespace {
+
+struct Row {
+  OpResult result;
+  std::string isa;
+  int threads = 0;
+  Machine machine;
+};
+
+// "2048x8192" or "32/8x64": numbers with what stands between them.
+Result<std::vector<int64_t>> numbers(std::string_view text, std::string_view between) {
+  std::vector<int64_t> found;
+  for (size_t i = 0; i <= between.size(); ++i) {
+    int64_t value = 0;
+    auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (problem != std::errc{} || value < 1 || value > 1 << 24)
+      return error(Code::invalid, "'{}' is no size: write numbers with '{}' between them", text, between);
+    found.push_back(value);
+    text.remove_prefix(static_cast<size_t>(end - text.data()));
+    bool last = i == between.size();
+    if (last ? !text.empty() : text.empty() || text.front() != between[i])
+      return error(Code::invalid, "a size is {} numbers with '{}' between them", between.size() + 1, between);
+    if (!last) text.remove_prefix(1);
+  }
+  return found;
+}
+
+Result<std::vector<OpTest>> tests_of(const Arguments& arguments) {
+  std::vector<OpTest> tests;
+  for (const std::string& op : arguments.texts("op")) {
+    for (int64_t rows : arguments.integers("rows")) {
+      OpTest test = {.rows = static_cast<int32_t>(rows)};
+      if (op == "attend") {
+        test.kind = OpTest::Kind::attend;
+        TRY(auto heads, numbers(arguments.text("heads"), "/x"));
+        test.heads = static_cast<int32_t>(heads[0]), test.kv_heads = static_cast<int32_t>(heads[1]);
+        test.dim = static_cast<int32_t>(heads[2]);
+        test.type = *dtype_from_name(arguments.text("kv"));
+        for (int64_t depth : arguments.integers("depth")) {
+          test.depth = static_cast<int32_t>(depth);
+          tests.push_back(test);
+        }
+        continue;
+      }
+      for (const std::string& size : arguments.texts("size")) {
+        TRY(auto shape, numbers(size, "x"));
+        test.outputs = shape[0], test.inputs = shape[1];
+        if (op == "norm" || op == "glu") {
+          test.kind = op == "norm" ? OpTest::Kind::norm : OpTest::Kind::glu;
+          tests.push_back(test);
+          continue;
+        }
+        for (const std::string& name : arguments.texts("type")) {
+          TRY(test.type, weight_format(name));
+          tests.push_back(test);
+        }
+      }
+    }
+  }
+  return tests;
+}
+
+void print_table(const Terminal& terminal, const std::vector<Row>& rows) {
+  using Align = Table::Align;
+  Table table({{"op"},
+               {"type"},
+               {"rows", Align::right},
+               {"isa"},
+               {"threads", Align::right},
+               {"us", Align::right},
+               {"MB", Align::right},
+               {"MFLOP", Align::right},
+               {"GB/s", Align::right},
+               {"GOP/s", Align::right},
+               {"of limit", Align::right},
+               {"bound by"}});
+  for (const Row& row : rows) {
+    const OpResult& r = row.result;
+    double seconds = r.median_seconds();
+    bool weights = r.floor.bytes > 0;
+    table.row({r.test.name(), std::string(format(r.test.type).name), fmt::format("{}", r.test.rows), row.isa,
+               fmt::format("{}", row.threads), fmt::format("{:.1f}", seconds * 1e6),
+               fmt::format("{:.2f}", r.floor.bytes / 1e6), fmt::format("{:.2f}", r.floor.flops / 1e6),
+               fmt::format("{:.1f}", r.floor.bytes / seconds / 1e9),
+               fmt::format("{:.1f}", r.floor.flops / seconds / 1e9),
+               fmt::format("{:.0f} %", 100 * r.floor.seconds / seconds),
+               weights && r.floor.bound() == Bound::memory ? "memory" : "compute"});
+  }
+  table.print(terminal);
+}
+
+JsonObject row_json(const Row& row) {
+  const OpResult& r = row.result;
+  double seconds = r.median_seconds();
+  return {{"op", r.test.name()},
+          {"type", format(r.test.type).name},
+          {"rows", r.test.rows},
+          {"isa", row.isa},
+          {"threads", row.threads},
+          {"seconds", seconds},
+          {"bytes", r.floor.bytes},
+          {"flops", r.floor.flops},
+          {"gb_per_s", r.floor.bytes / seconds / 1e9},
+          {"gop_per_s", r.floor.flops / seconds / 1e9},
+          {"floor_s", r.floor.seconds},
+          {"of_limit", r.floor.seconds / seconds},
+          {"bound", r.floor.bound() == Bound::memory ? "memory" : "compute"}};
+}
+
+Result<void> measure(const Arguments& arguments, const std::vector<OpTest>& tests, const std::string& isa, int threads,
+                     std::vector<Row>& rows) {
+  bool exact = arguments.text("activations") == "float32";
+  TRY(Machine machine, measure_machine({.threads = threads, .isa = isa, .remeasure = arguments.toggle("remeasure")}));
+  OpBenchOptions options = {.repetitions = static_cast<int>(arguments.integer("repetitions")),
+                            .fast = !exact,
+                            .go_on = [] { return !Interruptible::interrupted(); }};
+  for (const OpTest& test : tests) {
+    TRY(auto backend,
+        make_cpu_backend(
+            {.threads = threads, .isa = isa, .activations = exact ? Activations::float32 : Activations::fast}));
+    TRY(OpResult result, run_op_test(*backend, test, machine, options));
+    rows.push_back({std::move(result), machine.isa, threads, machine});
+  }
+  return {};
+}
+
+Result<int> run(const Arguments& arguments) {
+  Interruptible interruptible;
+  TRY(std::vector<OpTest> tests, tests_of(arguments));
+  std::vector<std::string> isas = arguments.texts("isa");
+  if (isas.empty()) isas = {""};
+  if (isas == std::vector<std::string>{"all"}) isas.assign(cpu_isas().begin(), cpu_isas().end());
+  std::vector<Row> rows;
+  for (const std::string& isa : isas) {
+    for (int threads : thread_counts(arguments)) {
+      auto measured = measure(arguments, tests, isa, threads, rows);
+      if (!measured.ok() && Interruptible::interrupted()) return interrupted_error();
+      TRY_VOID(std::move(measured));
+    }
+  }
+  if (arguments.text("output") == "json") {
+    JsonArray all;
+    for (const Row& row : rows) all.push_back(row_json(row));
+    arguments.terminal().print("{}\n", to_pretty_text(all));
+  } else {
+    print_table(arguments.terminal(), rows);
+  }
+  return kExitOk;
+}
+
+}  // namespace
+
+Verb bench_op_verb() {
+  Flag output = text_flag("output", "FORM", "md", "md|json", "a table or JSON");
+  output.alias = "-o";
+  return {
+      .name = "bench op",
+      .summary = "measure one operation by itself, beside what the machine allows",
+      .group = "Measure and check",
+      .flags = joined(
+          {{by_commas(text_flag("op", "NAMES", "linear", "linear|attend|norm|glu", "which operations")),
+            by_commas(text_flag("type", "FORMATS", "Q8_0,Q4_0,Q4_K,Q6_K,BF16,F16,F32", "", "weight formats (linear)")),
+            by_commas(text_flag("size", "OxI", "2048x2048", "", "outputs and inputs")),
+            by_commas(integer_flag("rows", "", "1,16,512", 1, 65536, "tokens at once")),
+            text_flag("heads", "H/KVxD", "32/8x64", "", "heads, heads of keys and values, width (attend)"),
+            text_flag("kv", "TYPE", "f16", "f16|bf16|f32", "format of keys and values (attend)"),
+            by_commas(integer_flag("depth", "-d", "4096", 0, 1 << 20, "tokens already in the cache (attend)")),
+            by_commas(text_flag("isa", "NAMES", "", "", "instruction sets, or all; the best if not given"))},
+           timing_flags(),
+           {output}}),
+      .examples = {{"bench op", "a square product in every common format, for 1, 16 and 512 tokens"},
+                   {"bench op --op attend --heads 32/8x64 -d 1024,8192 --rows 1", "attention while generating"},
+                   {"bench op --type Q4_K --size 8192x2048 --isa all", "every instruction set of this machine"}},
+      .notes =
+          "Weights and cache are copied until they exceed 256 MB and met in turn, so they come from memory as they "
+          "do in a model. norm and glu move activations only, which the floor counts as free: their limit is "
+          "arithmetic.",
+      .run = run};
+}
+
+}  // namespace millrace::apps

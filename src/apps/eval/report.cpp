@@ -1,0 +1,267 @@
+// `eval report`: quality against bytes against speed, for a model and its variants, on one page.
+#include <algorithm>
+#include <cmath>
+
+#include "apps/build_info.h"
+#include "apps/cli/input.h"
+#include "apps/cli/interrupt.h"
+#include "apps/cli/terminal.h"
+#include "apps/cli/verbs.h"
+#include "apps/eval/input.h"
+#include "apps/plan/report.h"
+#include "apps/run/flags.h"
+#include "bench/step.h"
+#include "eval/compare.h"
+#include "report/chart.h"
+#include "report/page.h"
+
+namespace millrace::apps {
+namespace {
+
+using report::short_bytes;
+using report::short_number;
+
+struct Entry {
+  std::string name;
+  DType kv = DType::f16;
+  int64_t weights = 0;   // bytes
+  int64_t kv_token = 0;  // bytes a token
+  Comparison quality;
+  double prefill = 0, decode = 0;  // tokens a second
+  bool base = false;
+};
+
+Result<std::unique_ptr<LoadedModel>> load_file(const Arguments& arguments, const std::string& path) {
+  LoadChoice choice = {.path = path, .device = arguments.text("device"), .context = arguments.integer("ctx")};
+  choice.cpu.threads = static_cast<int>(arguments.integer("threads"));
+  return LoadedModel::load(choice);
+}
+
+Result<void> measure_speed(const Arguments& arguments, LoadedModel& model, const Machine& machine, Entry& entry) {
+  const int32_t most = std::min(512, model.context() / 2);
+  const std::vector<StepTest> tests = {{.prompt = most}, {.generated = 32, .depth = most}};
+  TRY(auto executor, Executor::create(model.model(), model.backend(),
+                                      options_for(tests, step_rows(arguments, "ubatch-size", 512), entry.kv)));
+  for (const StepTest& test : tests) {
+    TRY(const StepResult result, run_step_test(*executor, test, machine, {.repetitions = 3, .progress = [](int, int) {
+                                                                            return !Interruptible::interrupted();
+                                                                          }}));
+    (test.prompt > 0 ? entry.prefill : entry.decode) = static_cast<double>(test.tokens()) / result.median_seconds();
+  }
+  return {};
+}
+
+// One file in one format of keys and values, beside the base.
+Result<Entry> measure_entry(const Arguments& arguments, Executor& first, LoadedModel& variant, DType kv,
+                            std::span<const ScoredText> texts, const Machine& machine, std::string name) {
+  Entry entry = {.name = std::move(name), .kv = kv, .weights = variant.model().weight_bytes()};
+  ExecutorOptions options = scoring_options(texts, variant.vocab());
+  options.sequences = 1;
+  options.kv = kv;
+  TRY(auto second, Executor::create(variant.model(), variant.backend(), options));
+  for (const KvShape& shape : second->planned().shapes)
+    entry.kv_token += int64_t{shape.kv_heads} * bytes_of(kv, shape.k_dim + shape.v_dim);
+  uint64_t total = 0;
+  for (const ScoredText& one : texts) total += one.tokens.size() - 1;
+  Progress progress(arguments.terminal(), entry.name, total, Progress::Unit::count);
+  TRY(entry.quality, compare_models(first, *second, texts, [&](int64_t tokens) {
+        progress.update(static_cast<uint64_t>(tokens));
+        return !Interruptible::interrupted();
+      }));
+  TRY_VOID(measure_speed(arguments, variant, machine, entry));
+  return entry;
+}
+
+Result<std::vector<Entry>> measure(const Arguments& arguments) {
+  const std::vector<std::string> files = arguments.operands("MODELS");
+  TRY(const std::string text, read_input(arguments.text("file")));
+  TRY(auto base, load_file(arguments, files[0]));
+  TRY(const std::vector<ScoredText> texts, scored_texts(arguments, *base, text));
+  TRY(const Machine machine, measure_machine({.threads = static_cast<int>(arguments.integer("threads"))}));
+  std::vector<DType> kvs;
+  for (const std::string& name : arguments.texts("kv-types")) {
+    const auto type = dtype_from_name(name);
+    if (!type) return error(Code::invalid, "'{}' is no format of keys and values; choose f32, f16 or bf16", name);
+    kvs.push_back(*type);
+  }
+  ExecutorOptions options = scoring_options(texts, base->vocab());
+  options.sequences = 1;
+  options.kv = kvs[0];
+  TRY(auto first, Executor::create(base->model(), base->backend(), options));
+  std::vector<Entry> entries;
+  for (size_t i = 0; i < files.size(); ++i) {
+    std::unique_ptr<LoadedModel> own;
+    if (i > 0) {
+      TRY(own, load_file(arguments, files[i]));
+    }
+    LoadedModel& variant = own ? *own : *base;
+    for (DType kv : kvs) {
+      std::string name = std::filesystem::path(files[i]).stem().string();
+      if (kvs.size() > 1) name += fmt::format(", KV {}", format(kv).name);
+      TRY(Entry entry, measure_entry(arguments, *first, variant, kv, texts, machine, std::move(name)));
+      entry.base = i == 0 && kv == kvs[0];
+      entries.push_back(std::move(entry));
+    }
+  }
+  return entries;
+}
+
+void print_entries(const Terminal& terminal, const std::vector<Entry>& entries) {
+  using Align = Table::Align;
+  Table table({{"model"},
+               {"weights", Align::right},
+               {"KV a token", Align::right},
+               {"perplexity", Align::right},
+               {"change", Align::right},
+               {"KL", Align::right},
+               {"KL p99", Align::right},
+               {"flips", Align::right},
+               {"prefill t/s", Align::right},
+               {"decode t/s", Align::right}});
+  for (const Entry& e : entries) {
+    const Comparison& q = e.quality;
+    table.row({printable(e.name), short_bytes(static_cast<double>(e.weights)),
+               short_bytes(static_cast<double>(e.kv_token)), fmt::format("{:.4f}", q.variant_perplexity()),
+               fmt::format("{:+.2f} ± {:.2f} %", 100 * q.perplexity_change(), 100 * q.perplexity_change_error()),
+               fmt::format("{:.5f}", q.kl_mean()), fmt::format("{:.5f}", q.kl_at(0.99)),
+               fmt::format("{:.2f} %", 100 * q.flip_share()), short_number(e.prefill), short_number(e.decode)});
+  }
+  table.print(terminal);
+}
+
+JsonArray entries_json(const std::vector<Entry>& entries) {
+  JsonArray rows;
+  for (const Entry& e : entries) {
+    const Comparison& q = e.quality;
+    rows.push_back(JsonObject{{"model", valid_utf8(e.name)},
+                              {"kv", format(e.kv).name},
+                              {"base", e.base},
+                              {"weight_bytes", e.weights},
+                              {"kv_bytes_per_token", e.kv_token},
+                              {"tokens", q.tokens},
+                              {"ppl", q.variant_perplexity()},
+                              {"ppl_change", q.perplexity_change()},
+                              {"ppl_change_error", q.perplexity_change_error()},
+                              {"kl_mean", q.kl_mean()},
+                              {"kl_mean_error", q.kl_error()},
+                              {"kl_p99", q.kl_at(0.99)},
+                              {"kl_max", q.kl_at(1)},
+                              {"flip_share", q.flip_share()},
+                              {"prefill_tokens_per_second", e.prefill},
+                              {"decode_tokens_per_second", e.decode}});
+  }
+  return rows;
+}
+
+// Every entry a point: what it costs to the right, what it loses or gives upwards.
+std::string trade_chart(const std::vector<Entry>& entries, bool speed) {
+  using namespace report;
+  LineChart chart = {.x = {.title = "weights", .unit = Unit::bytes},
+                     .y = {.title = speed ? "decode, tokens a second" : "mean KL from the base, nats"},
+                     .series = {},
+                     .width = 450,
+                     .height = 320};
+  int colour = 0;
+  for (const Entry& e : entries) {
+    const double y = speed ? e.decode : e.quality.kl_mean();
+    chart.series.push_back(
+        {.name = "",
+         .points = {{static_cast<double>(e.weights), y, e.name,
+                     fmt::format("{}: {}, {}", e.name, short_bytes(static_cast<double>(e.weights)), short_number(y))}},
+         .colour = colour++,
+         .line = false});
+  }
+  return draw(chart);
+}
+
+std::string entries_page(const std::vector<Entry>& entries, const std::string& text) {
+  using namespace report;
+  const Entry& base = entries.front();
+  Page page(fmt::format("What formats cost: {}", base.name),
+            fmt::format("Quality, bytes and speed of {} variants against {}, on {} tokens of {}. KL is of the base's "
+                        "distribution from the variant's, in nats; a flip is another most likely token.",
+                        entries.size() - 1, base.name, base.quality.tokens, text));
+  page.section("The trade", "Down and to the left is better on the left; up and to the left is better on the right.");
+  page.charts(
+      {{trade_chart(entries, false), "Quality against bytes."}, {trade_chart(entries, true), "Speed against bytes."}});
+  BarChart bars = {.legend = {}, .bars = {}, .unit = Unit::percent};
+  for (const Entry& e : entries) {
+    bars.bars.push_back({.label = e.name,
+                         .note = fmt::format("{:+.2f} ± {:.2f} %", 100 * e.quality.perplexity_change(),
+                                             100 * e.quality.perplexity_change_error()),
+                         .parts = {{std::max(0.0, e.quality.perplexity_change()), e.base ? 7 : 1}}});
+  }
+  page.section("Perplexity", "How much more surprised the variant is by the text, compared token by token.");
+  page.chart(draw(bars), fmt::format("The base has {:.4f}.", base.quality.base_perplexity()));
+  std::vector<TableRow> rows;
+  for (const Entry& e : entries) {
+    const Comparison& q = e.quality;
+    rows.push_back(
+        {.cells = {e.name, short_bytes(static_cast<double>(e.weights)), short_bytes(static_cast<double>(e.kv_token)),
+                   fmt::format("{:.4f}", q.variant_perplexity()),
+                   fmt::format("{:+.2f} ± {:.2f} %", 100 * q.perplexity_change(), 100 * q.perplexity_change_error()),
+                   fmt::format("{:.5f}", q.kl_mean()), fmt::format("{:.5f}", q.kl_at(0.99)),
+                   fmt::format("{:.2f} %", 100 * q.flip_share()), short_number(e.prefill), short_number(e.decode)},
+         .strong = e.base});
+  }
+  page.section("All figures");
+  page.table({{"model", false},
+              {"weights"},
+              {"KV a token"},
+              {"perplexity"},
+              {"change"},
+              {"KL mean"},
+              {"KL p99"},
+              {"flips"},
+              {"prefill t/s"},
+              {"decode t/s"}},
+             rows);
+  return page.html(fmt::format("millrace {} eval report", kBuildInfo.version));
+}
+
+Result<int> run(const Arguments& arguments) {
+  Interruptible scope;
+  const Terminal& terminal = arguments.terminal();
+  auto entries = measure(arguments);
+  if (!entries.ok() && Interruptible::interrupted()) return interrupted_error();
+  if (!entries.ok()) return entries.error();
+  if (arguments.given("html")) {
+    const std::string name = std::filesystem::path(arguments.text("file")).filename().string();
+    TRY_VOID(write_report(terminal, arguments.text("html"), entries_page(*entries, name)));
+  }
+  if (arguments.toggle("json")) {
+    terminal.print("{}\n", to_pretty_text(entries_json(*entries)));
+  } else if (!arguments.given("html")) {
+    print_entries(terminal, *entries);
+  }
+  return kExitOk;
+}
+
+}  // namespace
+
+Verb eval_report_verb() {
+  std::vector<Flag> flags =
+      joined({scoring_flags(),
+              {{.name = "kv-types",
+                .kind = Kind::text,
+                .value = "TYPE",
+                .otherwise = "f16",
+                .many = Many::commas,
+                .help = "formats of keys and values to try with each"},
+               {.name = "json", .help = "as a JSON array"},
+               {.name = "html", .kind = Kind::path, .value = "FILE", .help = "write a page with charts"}},
+              machine_flags()});
+  std::erase_if(flags, [](const Flag& flag) { return flag.name == "model" || flag.name == "kv-type"; });
+  return {
+      .name = "eval report",
+      .summary = "put quality, bytes and speed of a model's variants side by side",
+      .group = "Measure and check",
+      .operands = {{.name = "MODELS", .many = true, .help = "the base, then its variants"}},
+      .flags = std::move(flags),
+      .examples = {{"eval report f16.gguf q8_0.gguf q4_k.gguf -f book.txt --html report.html",
+                    "the trade to see before choosing a format"},
+                   {"eval report model.gguf -f book.txt --kv-types f16,bf16,f32", "formats of keys and values alone"}},
+      .run = run};
+}
+
+}  // namespace millrace::apps

@@ -1,0 +1,279 @@
+#include "apps/plan/check.h"
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+
+#include "apps/cli/interrupt.h"
+#include "apps/cli/model_path.h"
+#include "apps/cli/terminal.h"
+#include "backend/cpu/cpu.h"
+#include "base/json.h"
+#include "bench/step.h"
+#include "model/shapes.h"
+#include "plan/fit.h"
+#include "report/page.h"
+
+namespace millrace::apps {
+namespace {
+
+using report::short_bytes;
+using report::short_seconds;
+
+// The most memory this process has had so far, in bytes.
+int64_t peak_resident() {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);) {
+    if (line.starts_with("VmHWM:")) return std::atoll(line.c_str() + 6) * 1024;
+  }
+  return 0;
+}
+
+struct Subject {
+  std::string name;
+  Checkpoint checkpoint;
+  std::unique_ptr<Backend> backend;
+  std::unique_ptr<Model> model;
+};
+
+Result<std::unique_ptr<Subject>> open_subject(const Arguments& arguments) {
+  auto subject = std::make_unique<Subject>();
+  TRY(subject->backend, make_cpu_backend({.threads = static_cast<int>(arguments.integer("threads"))}));
+  if (auto shape = arguments.maybe_text("shape"); shape.has_value()) {
+    TRY(const ModelSpec spec, named_shape(*shape));
+    const std::string name = arguments.text("weights").empty() ? "Q8_0" : arguments.text("weights");
+    const auto type = dtype_from_name(name);
+    if (!type) return error(Code::invalid, "'{}' is no weight format; try Q8_0, Q4_0, BF16, F16 or F32", name);
+    subject->name = fmt::format("{} {}", *shape, format(*type).name);
+    TRY(subject->model, Model::random(spec, *type, 1, *subject->backend));
+    return subject;
+  }
+  TRY(const std::filesystem::path path, model_path(arguments));
+  subject->name = path.stem().string();
+  TRY(subject->checkpoint, Checkpoint::open(path));
+  TRY(subject->model, Model::load(subject->checkpoint, *subject->backend));
+  return subject;
+}
+
+struct MemoryRow {
+  std::string what;
+  int64_t planned = 0, taken = 0;
+};
+
+struct MemoryCheck {
+  std::vector<MemoryRow> rows;
+  int64_t planned = 0, resident = 0;  // above the process as it started
+  bool exact() const {
+    return std::all_of(rows.begin(), rows.end(), [](const MemoryRow& row) { return row.planned == row.taken; });
+  }
+  int64_t allowed() const { return planned / 50 + (8 << 20); }
+  bool near() const { return std::abs(resident - planned) <= allowed(); }
+};
+
+struct TimeRow {
+  StepTest test;
+  double predicted = 0, measured = 0, floor = 0;
+  double error() const { return predicted / measured - 1; }
+};
+
+struct Check {
+  std::string model, backend, isa;
+  MemoryCheck memory;
+  std::vector<TimeRow> times;
+  double median_error = 0;
+};
+
+// What the model and an executor of that size take, planned without taking anything, and then taken and used to the
+// last page.
+Result<MemoryCheck> check_memory(const Subject& subject, int64_t before, int32_t sequences, int32_t context) {
+  MemoryCheck check;
+  auto trace = make_trace_backend(subject.backend.get());
+  const ExecutorOptions options = {.context = context, .rows = std::min(512, context), .sequences = sequences};
+  TRY(const Executor::Plan plan, Executor::plan(*subject.model, *trace, options));
+  TRY(auto executor, Executor::create(*subject.model, *subject.backend, options));
+  const Backend& backend = *subject.backend;
+  check.rows = {{"weights", subject.model->weight_bytes(), backend.used(Purpose::weights)},
+                {"keys and values", plan.kv_bytes, backend.used(Purpose::kv)},
+                {"workspace", plan.workspace_bytes, backend.used(Purpose::workspace)},
+                {"staging", plan.staging_bytes, backend.used(Purpose::staging)}};
+  for (const MemoryRow& row : check.rows) check.planned += row.planned;
+  const Machine nominal = {.read_bytes = 1, .f32_operations = 1};
+  const StepTest fill = {.generated = 1, .depth = context - 1, .sequences = sequences};
+  TRY_VOID(run_step_test(*executor, fill, nominal, {.repetitions = 1, .warm_up = false}));
+  check.resident = peak_resident() - before;
+  return check;
+}
+
+// Passes that are timed op by op to learn from: at other depths, and prompts of other lengths, than those predicted.
+std::vector<StepTest> lessons(int32_t context) {
+  std::vector<StepTest> tests;
+  for (int32_t depth : {context / 32, context * 5 / 8}) {
+    for (int32_t sequences : {1, 2, 4, 8, 16})
+      tests.push_back({.generated = 8, .depth = depth, .sequences = sequences});
+    for (int32_t prompt : {32, 128, 512}) {
+      if (depth + prompt <= context) tests.push_back({.prompt = prompt, .depth = depth});
+    }
+  }
+  return tests;
+}
+
+std::vector<StepTest> questions(int32_t context) {
+  std::vector<StepTest> tests;
+  for (int32_t prompt : {48, 192, 448}) {
+    if (prompt <= context) tests.push_back({.prompt = prompt});
+  }
+  for (int32_t depth : {context / 16, context / 4, context * 3 / 4}) tests.push_back({.generated = 16, .depth = depth});
+  for (int32_t sequences : {2, 4, 8, 16})
+    tests.push_back({.generated = 16, .depth = context / 4, .sequences = sequences});
+  return tests;
+}
+
+// The passes a test times, as run_step_test makes them.
+double predict(const OpFit& fit, const Executor& executor, const StepTest& test) {
+  double seconds = 0;
+  for (int32_t begin = 0; begin < test.prompt;) {
+    const int32_t count = std::min(executor.options().rows, test.prompt - begin);
+    const PassRows rows = {.begin = test.depth + begin, .count = count, .wanted = begin + count == test.prompt ? 1 : 0};
+    seconds += fit.predict(executor.model(), executor.options().kv, {&rows, 1});
+    begin += count;
+  }
+  for (int32_t i = 0; i < test.generated; ++i) {
+    const std::vector<PassRows> rows(static_cast<size_t>(test.sequences), {.begin = test.depth + i});
+    seconds += fit.predict(executor.model(), executor.options().kv, rows);
+  }
+  return seconds;
+}
+
+Result<OpFit> learn(const Subject& subject, const Machine& machine, int32_t context, Progress& progress) {
+  OpFit fit(ceilings_of(machine, true));
+  TimedBackend timed(*subject.backend);
+  const std::vector<StepTest> tests = lessons(context);
+  TRY(auto executor, Executor::create(*subject.model, timed, options_for(tests, 512, DType::f16)));
+  for (size_t i = 0; i < tests.size(); ++i) {
+    bool begun = false;
+    StepBenchOptions options = {.repetitions = 5, .progress = [&](int, int) {
+                                  // What came before filled the cache and is not of the test.
+                                  if (!std::exchange(begun, true)) timed.calls()->clear();
+                                  return !Interruptible::interrupted();
+                                }};
+    TRY_VOID(run_step_test(*executor, tests[i], machine, options));
+    count_costs(*timed.calls(), *subject.model, executor->options().kv);
+    fit.add(*timed.calls(), tests[i].sequences);
+    progress.update(i + 1);
+  }
+  fit.settle();
+  return fit;
+}
+
+Result<Check> measure(const Arguments& arguments) {
+  const int64_t before = peak_resident();
+  TRY(auto subject, open_subject(arguments));
+  const int32_t context = std::min(subject->model->spec().context, 1024);
+  if (context < 64)
+    return error(Code::invalid, "a model of {} positions is too short to check; 64 are needed", context);
+  const bool small = subject->model->weight_bytes() < (int64_t{1} << 28);
+  Check check = {.model = subject->name, .backend = subject->backend->description()};
+  TRY(check.memory, check_memory(*subject, before, small ? 16 : 2, small ? context : 256));
+  TRY(const Machine machine, measure_machine({.threads = static_cast<int>(arguments.integer("threads"))}));
+  check.isa = machine.isa;
+  const std::vector<StepTest> tests = questions(context);
+  Progress progress(arguments.terminal(), "measuring", lessons(context).size() + tests.size(), Progress::Unit::count);
+  TRY(const OpFit fit, learn(*subject, machine, context, progress));
+  TRY(auto executor, Executor::create(*subject->model, *subject->backend, options_for(tests, 512, DType::f16)));
+  std::vector<double> errors;
+  for (const StepTest& test : tests) {
+    TRY(const StepResult result, run_step_test(*executor, test, machine, {.repetitions = 7, .progress = [](int, int) {
+                                                                            return !Interruptible::interrupted();
+                                                                          }}));
+    check.times.push_back({test, predict(fit, *executor, test), result.median_seconds(), result.floor.seconds});
+    errors.push_back(std::abs(check.times.back().error()));
+    progress.update(lessons(context).size() + check.times.size());
+  }
+  std::sort(errors.begin(), errors.end());
+  check.median_error = errors[errors.size() / 2];
+  return check;
+}
+
+void print_check(const Terminal& terminal, const Check& check) {
+  using Align = Table::Align;
+  terminal.print("{} on {}\n\n", terminal.out_paint(Style::bold, printable(check.model)), check.backend);
+  Table memory(
+      {{"memory"}, {"planned, bytes", Align::right}, {"taken, bytes", Align::right}, {"difference", Align::right}});
+  for (const MemoryRow& row : check.memory.rows) {
+    memory.row({row.what, fmt::format("{}", row.planned), fmt::format("{}", row.taken),
+                fmt::format("{}", row.taken - row.planned)});
+  }
+  memory.row({"resident above an empty process", fmt::format("{}", check.memory.planned),
+              fmt::format("{}", check.memory.resident),
+              fmt::format("{}", check.memory.resident - check.memory.planned)});
+  memory.print(terminal);
+  terminal.print("allowed of the last line: 2 % and 8 MiB, {}\n\n", check.memory.allowed());
+  Table times({{"pass"},
+               {"predicted", Align::right},
+               {"measured", Align::right},
+               {"error", Align::right},
+               {"limit", Align::right},
+               {"of limit", Align::right}});
+  for (const TimeRow& row : check.times) {
+    times.row({row.test.name(), short_seconds(row.predicted), short_seconds(row.measured),
+               fmt::format("{:+.1f} %", 100 * row.error()), short_seconds(row.floor),
+               fmt::format("{:.0f} %", 100 * row.floor / row.measured)});
+  }
+  times.print(terminal);
+  terminal.print("median error {:.1f} %\n", 100 * check.median_error);
+}
+
+Json check_json(const Check& check) {
+  JsonArray memory, times;
+  for (const MemoryRow& row : check.memory.rows)
+    memory.push_back(JsonObject{{"what", row.what}, {"planned", row.planned}, {"taken", row.taken}});
+  for (const TimeRow& row : check.times) {
+    times.push_back(JsonObject{{"test", row.test.name()},
+                               {"predicted_seconds", row.predicted},
+                               {"measured_seconds", row.measured},
+                               {"error", row.error()},
+                               {"limit_seconds", row.floor}});
+  }
+  return JsonObject{{"model", valid_utf8(check.model)},
+                    {"backend", check.backend},
+                    {"isa", check.isa},
+                    {"memory", std::move(memory)},
+                    {"planned_bytes", check.memory.planned},
+                    {"resident_bytes", check.memory.resident},
+                    {"memory_exact", check.memory.exact()},
+                    {"resident_near", check.memory.near()},
+                    {"times", std::move(times)},
+                    {"median_error", check.median_error}};
+}
+
+}  // namespace
+
+Result<int> run_plan_check(const Arguments& arguments) {
+  Interruptible scope;
+  const Terminal& terminal = arguments.terminal();
+  auto check = measure(arguments);
+  if (!check.ok() && Interruptible::interrupted()) return interrupted_error();
+  if (!check.ok()) return check.error();
+  if (arguments.toggle("json")) {
+    terminal.print("{}\n", to_pretty_text(check_json(*check)));
+  } else {
+    print_check(terminal, *check);
+    terminal.note(
+        "Predicted from the machine's measured ceilings and, per op, what calls of this model at other depths and "
+        "lengths took above them; limit is from the ceilings alone.");
+  }
+  if (!check->memory.exact()) return error(Code::internal, "memory taken is not what was planned");
+  if (!check->memory.near()) {
+    return error(Code::internal, "resident memory is {} from the plan, {} are allowed",
+                 short_bytes(static_cast<double>(check->memory.resident - check->memory.planned)),
+                 short_bytes(static_cast<double>(check->memory.allowed())));
+  }
+  constexpr double kAllowedError = 0.15;
+  if (check->median_error > kAllowedError) {
+    return error(Code::internal, "the median error of time is {:.0f} %, 15 % are allowed; run it on a quiet machine",
+                 100 * check->median_error);
+  }
+  return kExitOk;
+}
+
+}  // namespace millrace::apps

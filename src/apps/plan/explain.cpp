@@ -1,0 +1,191 @@
+#include <algorithm>
+#include <chrono>
+
+#include "apps/cli/input.h"
+#include "apps/cli/interrupt.h"
+#include "apps/cli/model_path.h"
+#include "apps/cli/terminal.h"
+#include "apps/cli/verbs.h"
+#include "apps/plan/explain_report.h"
+#include "apps/plan/report.h"
+#include "apps/run/flags.h"
+#include "base/team.h"
+#include "bench/step.h"
+#include "session/answer.h"
+#include "session/chat_prompt.h"
+
+namespace millrace::apps {
+namespace {
+
+// Giving work to all workers and waiting for them, without any work.
+double handover_seconds(int threads) {
+  if (threads < 2) return 0;
+  using Clock = std::chrono::steady_clock;
+  Team team(threads);
+  std::vector<double> times;
+  for (int i = 0; i < 2000; ++i) {
+    const auto begin = Clock::now();
+    team.run([](int, int) {});
+    times.push_back(std::chrono::duration<double>(Clock::now() - begin).count());
+  }
+  std::nth_element(times.begin(), times.begin() + 1000, times.end());
+  return times[1000];
+}
+
+Result<std::vector<Token>> tokenise(const Arguments& arguments, const LoadedModel& model) {
+  if (!arguments.toggle("chat")) return raw_prompt(model, arguments.text("prompt"));
+  const Message message = {"user", arguments.text("prompt")};
+  TRY(ChatPrompt prompt, chat_prompt(model, {&message, 1}));
+  return std::move(prompt.tokens);
+}
+
+// One request, every call timed.
+Result<void> run_request(const Arguments& arguments, LoadedModel& model, Executor& executor, CallOps& calls,
+                         ExplainReport& report) {
+  TRY(const Sampling sampling, sampling_of(arguments, model));
+  const GenerateOptions options = generate_options(arguments, model, sampling);
+  Generator generator(executor);
+  // Once before, so that nothing is touched for the first time in what is shown.
+  TRY(const std::vector<Token> warm, tokenise(arguments, model));
+  GenerateOptions few = options;
+  few.max_tokens = 2;
+  TRY_VOID(generator.generate(warm, few, [](const GeneratedToken&) { return Generator::Reply::more; }));
+  generator.forget();
+  calls.clear();
+  RequestTimeline& timeline = report.timeline;
+  timeline.tokenise.begin = calls.now();
+  TRY(const std::vector<Token> prompt, tokenise(arguments, model));
+  timeline.tokenise.seconds = calls.now() - timeline.tokenise.begin;
+  TRY(Answer answer, Answer::create(model, {}, !arguments.toggle("chat")));
+  TRY(const Generated generated, generator.generate(
+                                     prompt, options,
+                                     [&](const GeneratedToken& token) {
+                                       const double begin = calls.now();
+                                       if (!token.last) answer.push(token.id, report.answer);
+                                       timeline.chosen.push_back({begin, calls.now() - begin});
+                                       return Interruptible::interrupted() ? Generator::Reply::enough
+                                                                           : Generator::Reply::more;
+                                     },
+                                     [] { return Interruptible::interrupted(); }));
+  answer.finish(report.answer);
+  timeline.end = calls.now();
+  timeline.prompt = generated.times.prompt_tokens;
+  timeline.answer = static_cast<int32_t>(generated.tokens.size());
+  return {};
+}
+
+// How prefill grows with the prompt and a token with the context, up to what the model was made for.
+Result<void> measure_growth(const Arguments& arguments, LoadedModel& model, ExplainReport& report) {
+  const int32_t most = std::min(model.context(), static_cast<int32_t>(arguments.integer("growth")));
+  std::vector<StepTest> tests;
+  for (int32_t part = 1; part <= 8; ++part) {
+    const int32_t length = most * part / 8;
+    if (length < 16) continue;
+    tests.push_back({.prompt = length});
+    tests.push_back({.generated = 4, .depth = length - 4});
+  }
+  if (tests.empty()) return {};
+  const DType kv = kv_type(arguments, model);
+  TRY(auto executor, Executor::create(model.model(), model.backend(),
+                                      options_for(tests, step_rows(arguments, "ubatch-size", 512), kv)));
+  Progress progress(arguments.terminal(), "measuring growth", tests.size(), Progress::Unit::count);
+  uint64_t done = 0;
+  for (const StepTest& test : tests) {
+    TRY(const StepResult result,
+        run_step_test(*executor, test, report.machine,
+                      {.repetitions = 3, .progress = [](int, int) { return !Interruptible::interrupted(); }}));
+    const double passes = test.generated > 0 ? test.generated : 1;
+    (test.generated > 0 ? report.decode : report.prefill)
+        .push_back({test.generated > 0 ? test.depth : test.prompt, result.median_seconds() / passes,
+                    result.floor.seconds / passes});
+    progress.update(++done);
+  }
+  return {};
+}
+
+Result<int> run(const Arguments& arguments) {
+  Interruptible scope;
+  const Terminal& terminal = arguments.terminal();
+  TRY(auto loaded, load_model(arguments, 0));
+  ExplainReport report = {.model = loaded->checkpoint().path().stem().string(),
+                          .backend = loaded->backend().description()};
+  TRY(report.machine, measure_machine({.threads = static_cast<int>(arguments.integer("threads"))}));
+  report.handover = handover_seconds(report.machine.threads);
+  TimedBackend timed(loaded->backend());
+  TRY(const std::vector<Token> prompt, tokenise(arguments, *loaded));
+  ExecutorOptions options = {.rows = step_rows(arguments, "ubatch-size", 512)};
+  options.context = loaded->context();
+  if (const int64_t predict = arguments.integer("predict"); predict >= 0) {
+    const int64_t needed = static_cast<int64_t>(prompt.size()) + std::max<int64_t>(2, predict) + 1;
+    options.context = static_cast<int32_t>(std::min<int64_t>(options.context, needed));
+  }
+  options.kv = kv_type(arguments, *loaded);
+  TRY(auto executor, Executor::create(loaded->model(), timed, options));
+  auto done = run_request(arguments, *loaded, *executor, *timed.calls(), report);
+  if (done.ok() && !Interruptible::interrupted()) {
+    count_costs(*timed.calls(), loaded->model(), options.kv);
+    report.what =
+        explain(*timed.calls(), report.timeline, loaded->model(), ceilings_of(report.machine, true), report.handover);
+    if (arguments.integer("growth") > 0) done = measure_growth(arguments, *loaded, report);
+  }
+  if (Interruptible::interrupted()) return interrupted_error();
+  TRY_VOID(std::move(done));
+  if (arguments.given("trace"))
+    TRY_VOID(write_report(terminal, arguments.text("trace"), explanation_trace(report, *timed.calls())));
+  if (arguments.given("html")) TRY_VOID(write_report(terminal, arguments.text("html"), explanation_page(report)));
+  if (arguments.toggle("json")) {
+    terminal.print("{}\n", to_pretty_text(explanation_json(report)));
+  } else if (!arguments.given("html")) {
+    print_explanation(terminal, report);
+  }
+  return kExitOk;
+}
+
+}  // namespace
+
+Verb explain_verb() {
+  std::vector<Flag> flags =
+      joined({{model_flag(),
+               {.name = "prompt",
+                .alias = "-p",
+                .kind = Kind::text,
+                .value = "TEXT",
+                .otherwise = "Once upon a time",
+                .help = "what the request asks"},
+               {.name = "chat", .help = "through the model's chat template"},
+               {.name = "growth",
+                .kind = Kind::integer,
+                .value = "N",
+                .otherwise = "1024",
+                .least = 0,
+                .most = 1 << 20,
+                .help = "measure lengths up to N tokens too; 0: none"},
+               {.name = "json", .help = "as one JSON object"},
+               {.name = "html", .kind = Kind::path, .value = "FILE", .help = "write a page with charts"},
+               {.name = "trace",
+                .kind = Kind::path,
+                .value = "FILE",
+                .help = "write a trace for ui.perfetto.dev or chrome://tracing"}},
+              stopping_flags(),
+              sampling_flags(),
+              machine_flags()});
+  for (Flag& flag : flags) {
+    if (flag.name == "predict") flag.otherwise = "64";
+  }
+  return {
+      .name = "explain",
+      .summary = "run one request and show where each millisecond went",
+      .group = "Measure and check",
+      .flags = std::move(flags),
+      .examples = {{"explain", "the shipped model"},
+                   {"explain -m model.gguf -p 'Hello' -n 32 --html request.html --trace request.json",
+                    "a page, and a trace for Perfetto"}},
+      .notes =
+          "Every call of the network is timed from outside, over the same kernels that run otherwise; one request runs "
+          "before it to touch everything once. Limits are the machine's measured ceilings: each op the longer of "
+          "reading its weights and cache and computing. Barrier is what handing work to the workers takes without any "
+          "work; rest is what is left above both.",
+      .run = run};
+}
+
+}  // namespace millrace::apps

@@ -1,0 +1,247 @@
+#include "apps/run/flags.h"
+
+#include <algorithm>
+#include <charconv>
+#include <limits>
+#include <random>
+
+#include "apps/cli/interrupt.h"
+#include "apps/cli/model_path.h"
+#include "apps/cli/terminal.h"
+#include "backend/cpu/cpu.h"
+#include "session/device.h"
+
+namespace millrace::apps {
+namespace {
+
+constexpr double kMany = 1 << 30;
+
+// What DRY takes as the end of a phrase unless told otherwise.
+const std::vector<std::string>& usual_breakers() {
+  static const std::vector<std::string> breakers = {"\n", ":", "\"", "*"};
+  return breakers;
+}
+
+uint64_t random_seed() {
+  std::random_device device;
+  return uint64_t{device()} & 0x7FFFFFFF;  // short enough to be typed again
+}
+
+// Weights as precise as a float16 cache, or more: a bfloat16 one would lose more than they did.
+bool exact_weights(const Model& model) {
+  if (model.weights().layers.empty()) return true;
+  const auto* mixer = std::get_if<GqaWeights>(&model.weights().layers.front().mixer);
+  return mixer == nullptr || mixer->q.type == DType::f16 || mixer->q.type == DType::f32;
+}
+
+}  // namespace
+
+Flag device_flag() {
+  return {.name = "device",
+          .alias = "--backend",
+          .kind = Kind::text,
+          .value = "NAME",
+          .otherwise = "cpu",
+          .help = "what computes: cpu, cuda, cuda:NUMBER, auto (a GPU if there is one) or reference"};
+}
+
+int32_t step_rows(const Arguments& arguments, std::string_view flag, int32_t on_cpu) {
+  const auto asked = static_cast<int32_t>(arguments.integer(flag));
+  if (asked > 0) return asked;
+  return gpu_memory(arguments.text("device")) > 0 ? 2048 : on_cpu;
+}
+
+Flag kv_flag() {
+  return {.name = "kv-type",
+          .alias = "--kv --cache-type-k -ctk --kv-cache-dtype",
+          .kind = Kind::text,
+          .value = "TYPE",
+          .otherwise = "auto",
+          .choices = kKvTypes,
+          .help =
+              "numbers that keys and values are kept in; auto: bf16 where that is faster and the weights are not "
+              "F16 or F32, else f16"};
+}
+
+std::vector<Flag> machine_flags() {
+  return {
+      device_flag(),
+      integer_flag("threads", "-t", "0", 0, 1024, "worker threads; 0: one for every processor"),
+      kv_flag(),
+      integer_flag("ubatch-size", "-ub --chunk", "0", 0, 1 << 20, "tokens computed in one step; 0: 512, on a GPU 2048"),
+      {.name = "memory-limit",
+       .kind = Kind::bytes,
+       .value = "BYTES",
+       .otherwise = "0",
+       .help = "most memory to take; 0: what the machine has free"},
+  };
+}
+
+std::vector<Flag> sampling_flags() {
+  return {
+      number_flag("temp", "--temperature", "0.8", 0, 100, "temperature; 0 always takes the likeliest token"),
+      integer_flag("top-k", "", "40", 0, kMany, "keep the N likeliest tokens; 0: all"),
+      number_flag("top-p", "", "0.95", 0, 1, "keep the likeliest tokens up to this probability; 1: all"),
+      number_flag("min-p", "", "0.05", 0, 1, "keep tokens at least this likely compared with the likeliest; 0: all"),
+      number_flag("typical", "--typical-p", "1", 0, 1, "keep the most typical tokens up to this probability; 1: all"),
+      number_flag("top-nsigma", "--top-n-sigma", "0", -1, 100,
+                  "keep logits within this many standard deviations of the largest; 0: all"),
+      number_flag("xtc-probability", "", "0", 0, 1, "how often XTC removes the likeliest tokens; 0: never"),
+      number_flag("xtc-threshold", "", "0.1", 0, 1,
+                  "XTC: of the tokens at least this likely only the least likely stays"),
+      number_flag("repeat-penalty", "--repetition-penalty", "1", 0, 100, "divides the logits of tokens seen; 1: off"),
+      integer_flag("repeat-last-n", "", "64", -1, kMany, "tokens the penalties look back over; 0: none, -1: all"),
+      number_flag("presence-penalty", "", "0", -100, 100, "taken from the logit of a token seen"),
+      number_flag("frequency-penalty", "", "0", -100, 100, "taken from the logit each time a token was seen"),
+      number_flag("dry-multiplier", "", "0", 0, 100, "strength of the penalty on continued repetitions (DRY); 0: off"),
+      number_flag("dry-base", "", "1.75", 1, 100, "DRY: growth of the penalty with the length of the repetition"),
+      integer_flag("dry-allowed-length", "", "2", 1, kMany, "DRY: repetitions shorter than this are free"),
+      integer_flag("dry-penalty-last-n", "", "-1", -1, kMany, "DRY: tokens looked back over; -1: all"),
+      {.name = "dry-sequence-breaker",
+       .kind = Kind::text,
+       .value = "TEXT",
+       .many = Many::repeated,
+       .help =
+           "DRY: no repetition reaches across this text; replaces the usual newline : \" *, and 'none' leaves none"},
+      integer_flag("mirostat", "", "0", 0, 2, "2: keep the surprise of the text steady (version 2); 0: off"),
+      number_flag("mirostat-ent", "", "5", 0, 100, "mirostat: the surprise aimed at, in bits"),
+      number_flag("mirostat-lr", "", "0.1", 0, 1, "mirostat: how fast it is steered there"),
+      {.name = "logit-bias",
+       .alias = "-l",
+       .kind = Kind::text,
+       .value = "ID+X",
+       .many = Many::repeated,
+       .help = "add to the logit of a token: 15043+1, 15043-2.5, 15043=-inf"},
+      {.name = "ban-token-ids",
+       .kind = Kind::integer,
+       .value = "ID",
+       .many = Many::commas,
+       .least = 0,
+       .most = kMany,
+       .help = "tokens never to choose"},
+      integer_flag("seed", "-s", "-1", -1, 9e18, "the same seed gives the same text; -1: a new one each time"),
+  };
+}
+
+std::vector<Flag> stopping_flags() {
+  return {
+      integer_flag("predict", "-n --n-predict --max-tokens", "-1", -1, kMany,
+                   "most tokens of an answer; -1: until the context is full"),
+      integer_flag("min-tokens", "", "0", 0, kMany, "no end before so many tokens"),
+      {.name = "ignore-eos", .help = "never choose an end token"},
+      {.name = "stop",
+       .alias = "-r --reverse-prompt",
+       .kind = Kind::text,
+       .value = "TEXT",
+       .many = Many::repeated,
+       .help = "end the answer where this text comes up"},
+      {.name = "stop-token-ids",
+       .kind = Kind::integer,
+       .value = "ID",
+       .many = Many::commas,
+       .least = 0,
+       .most = kMany,
+       .help = "end the answer at these tokens"},
+  };
+}
+
+DType kv_type(const std::string& name, const Model& model, const Backend& backend) {
+  if (name == "auto") return exact_weights(model) ? DType::f16 : fastest_kv(backend);
+  auto type = dtype_from_name(name);
+  CHECK(type.has_value(), "the table has only names of formats");
+  return *type;
+}
+
+DType kv_type(const Arguments& arguments, const LoadedModel& loaded) {
+  return kv_type(arguments.text("kv-type"), loaded.model(), loaded.backend());
+}
+
+Result<void> add_bias(std::string_view text, Sampling& sampling) {
+  auto malformed = [&] {
+    return error(Code::invalid, "--logit-bias needs a token id and a bias, such as 15043+1 or 15043=-inf, not '{}'",
+                 text);
+  };
+  Token token = 0;
+  auto [rest, failure] = std::from_chars(text.data(), text.data() + text.size(), token);
+  std::string_view bias = text.substr(static_cast<size_t>(rest - text.data()));
+  if (failure != std::errc() || bias.size() < 2) return malformed();
+  const bool assigned = bias[0] == '=' || bias[0] == ':';
+  if (assigned || bias[0] == '+') bias.remove_prefix(1);
+  if (bias == "-inf" || bias == "false") {
+    sampling.banned.push_back(token);
+    return {};
+  }
+  float value = 0;
+  auto [end, broken] = std::from_chars(bias.data(), bias.data() + bias.size(), value);
+  if (broken != std::errc() || end != bias.data() + bias.size()) return malformed();
+  sampling.bias.push_back({token, value});
+  return {};
+}
+
+Result<Sampling> sampling_of(const Arguments& arguments, const LoadedModel& model) {
+  Sampling s;
+  s.temperature = arguments.number("temp");
+  s.top_k = static_cast<int32_t>(arguments.integer("top-k"));
+  s.top_p = arguments.number("top-p");
+  s.min_p = arguments.number("min-p");
+  s.typical = arguments.number("typical");
+  s.top_n_sigma = std::max(0.0, arguments.number("top-nsigma"));
+  s.xtc_probability = arguments.number("xtc-probability");
+  s.xtc_threshold = arguments.number("xtc-threshold");
+  s.repetition = arguments.number("repeat-penalty");
+  s.penalty_window = static_cast<int32_t>(arguments.integer("repeat-last-n"));
+  s.presence = arguments.number("presence-penalty");
+  s.frequency = arguments.number("frequency-penalty");
+  s.dry_multiplier = arguments.number("dry-multiplier");
+  s.dry_base = arguments.number("dry-base");
+  s.dry_allowed_length = static_cast<int32_t>(arguments.integer("dry-allowed-length"));
+  s.dry_window = static_cast<int32_t>(arguments.integer("dry-penalty-last-n"));
+  s.mirostat = static_cast<int32_t>(arguments.integer("mirostat"));
+  s.mirostat_tau = arguments.number("mirostat-ent");
+  s.mirostat_eta = arguments.number("mirostat-lr");
+  for (const std::string& text : arguments.texts("logit-bias")) TRY_VOID(add_bias(text, s));
+  for (int64_t id : arguments.integers("ban-token-ids")) s.banned.push_back(static_cast<Token>(id));
+  const int64_t seed = arguments.integer("seed");
+  s.seed = seed < 0 ? random_seed() : static_cast<uint64_t>(seed);
+  if (s.dry_multiplier > 0) {
+    std::vector<std::string> breakers = arguments.texts("dry-sequence-breaker");
+    if (breakers.empty()) breakers = usual_breakers();
+    if (breakers == std::vector<std::string>{"none"}) breakers.clear();
+    s.dry_breakers = model.tokens_containing(breakers);
+  }
+  TRY_VOID(check_sampling(s, model.vocab()));
+  return s;
+}
+
+Result<std::unique_ptr<LoadedModel>> load_model(const Arguments& arguments, int64_t context) {
+  const Terminal& terminal = arguments.terminal();
+  TRY(auto path, model_path(arguments));
+  if (!arguments.given("model"))
+    terminal.note("using the shipped model {} (choose another with -m)", path.filename().string());
+  LoadChoice choice{.path = path, .device = arguments.text("device"), .context = context};
+  choice.cpu.threads = static_cast<int>(arguments.integer("threads"));
+  choice.memory_limit = memory_limit(arguments);
+  std::optional<Progress> progress;
+  Interruptible scope;
+  choice.progress = [&](int64_t done, int64_t total) {
+    if (!progress) progress.emplace(terminal, "loading", static_cast<uint64_t>(total), Progress::Unit::bytes);
+    progress->update(static_cast<uint64_t>(done));
+    return !Interruptible::interrupted();
+  };
+  auto loaded = LoadedModel::load(choice);
+  if (!loaded.ok() && Interruptible::interrupted()) return interrupted_error();
+  return loaded;
+}
+
+GenerateOptions generate_options(const Arguments& arguments, const LoadedModel& model, const Sampling& sampling) {
+  GenerateOptions options;
+  options.sampling = sampling;
+  options.max_tokens = static_cast<int32_t>(arguments.integer("predict"));
+  options.min_tokens = static_cast<int32_t>(arguments.integer("min-tokens"));
+  options.ignore_end = arguments.toggle("ignore-eos");
+  options.end_tokens.assign(model.end_tokens().begin(), model.end_tokens().end());
+  for (int64_t id : arguments.integers("stop-token-ids")) options.stop_tokens.push_back(static_cast<Token>(id));
+  return options;
+}
+
+}  // namespace millrace::apps

@@ -1,0 +1,49 @@
+// What `run`, `chat` and their kin share on the command line: how the model is loaded and how tokens are chosen. The
+// names are the ones llama.cpp made familiar. Main thread.
+#pragma once
+
+#include <vector>
+
+#include "apps/cli/flags.h"
+#include "base/result.h"
+#include "engine/sampling.h"
+#include "session/generator.h"
+#include "session/loaded_model.h"
+#include "tensor/dtype.h"
+
+namespace millrace::apps {
+
+// --device: which machine computes.
+Flag device_flag();
+// --kv-type, which kv_type() understands.
+Flag kv_flag();
+
+// Tokens of a step, as a flag says or, if that is 0, as suits the device: a GPU needs many to be busy.
+int32_t step_rows(const Arguments& arguments, std::string_view flag, int32_t on_cpu);
+
+// --device --threads --kv-type --ubatch-size --memory-limit: where and how the model runs.
+std::vector<Flag> machine_flags();
+// --temp, --top-k ... --seed.
+std::vector<Flag> sampling_flags();
+// --predict, --min-tokens, --ignore-eos, --stop, --stop-token-ids.
+std::vector<Flag> stopping_flags();
+
+// Loads the model that --model names, or the shipped one, saying so on stderr.
+Result<std::unique_ptr<LoadedModel>> load_model(const Arguments& arguments, int64_t context);
+
+// What a format of keys and values by name comes to; `auto` is the fastest that costs no more than the weights have
+// lost already: bf16 where the machine multiplies matrices of it, unless the weights are F16 or F32; else f16.
+inline constexpr std::string_view kKvTypes = "auto|f16|bf16|f32";
+DType kv_type(const std::string& name, const Model& model, const Backend& backend);
+DType kv_type(const Arguments& arguments, const LoadedModel& loaded);  // of --kv-type
+
+// A seed of -1 becomes a random one. Needs the model for token ids and for the texts DRY breaks at.
+Result<Sampling> sampling_of(const Arguments& arguments, const LoadedModel& model);
+
+// What stopping_flags() and the sampling come to.
+GenerateOptions generate_options(const Arguments& arguments, const LoadedModel& model, const Sampling& sampling);
+
+// Token, then + - or =, then the bias: "15043+1.5", "15043-2", "15043=-inf" (which bans it).
+Result<void> add_bias(std::string_view text, Sampling& sampling);
+
+}  // namespace millrace::apps

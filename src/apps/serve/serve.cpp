@@ -1,0 +1,125 @@
+#include <signal.h>
+
+#include <atomic>
+#include <thread>
+
+#include "apps/build_info.h"
+#include "apps/cli/host.h"
+#include "apps/cli/interrupt.h"
+#include "apps/cli/model_path.h"
+#include "apps/cli/terminal.h"
+#include "apps/cli/verbs.h"
+#include "apps/run/flags.h"
+#include "apps/serve/flags.h"
+#include "server/server.h"
+
+namespace millrace::apps {
+namespace {
+
+// SIGTERM and SIGINT while the server runs: the first drains, the second stops, the third ends the process. A thread
+// of its own waits for them; every other thread has them blocked, so make it before there are any.
+class Signals {
+ public:
+  Signals() {
+    sigset_t set = signals();
+    ::pthread_sigmask(SIG_BLOCK, &set, &before_);
+    ::signal(SIGPIPE, SIG_IGN);  // whoever stops reading our log does not end the server
+  }
+  ~Signals() {
+    stop();
+    ::pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+  }
+  void start(Server& server, const Terminal& terminal) {
+    thread_ = std::thread([this, &server, &terminal] { wait(server, terminal); });
+  }
+  // Before the server goes.
+  void stop() {
+    done_.store(true);
+    if (thread_.joinable()) thread_.join();
+  }
+  bool raised() const { return count_.load() > 0; }
+
+ private:
+  static sigset_t signals() {
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGTERM);
+    sigaddset(&set, SIGINT);
+    return set;
+  }
+  void wait(Server& server, const Terminal& terminal) {
+    const sigset_t set = signals();
+    const timespec moment = {.tv_sec = 0, .tv_nsec = 200'000'000};
+    while (!done_.load()) {
+      const int signal = ::sigtimedwait(&set, nullptr, &moment);
+      if (signal <= 0) continue;
+      const int count = count_.fetch_add(1) + 1;
+      if (count == 1) {
+        terminal.note("draining: {} requests open; once more to stop now", server.service().open());
+        server.drain();
+      } else if (count == 2) {
+        server.stop();
+      } else {
+        ::_exit(128 + signal);
+      }
+    }
+  }
+
+  sigset_t before_ = {};
+  std::atomic<bool> done_ = false;
+  std::atomic<int> count_ = 0;
+  std::thread thread_;
+};
+
+// Loads while the server already answers that it loads.
+Result<void> load_and_serve(const Arguments& arguments, Server& server, const Signals& signals) {
+  TRY(ServedModel served, served_model(arguments, [&] { return !signals.raised(); }));
+  const Terminal& terminal = arguments.terminal();
+  const EngineOptions& options = served.engine->options();
+  terminal.note("ready   {}: {} tokens of context, {} sequences, {} pages of cache", served.name,
+                options.limits.context, options.limits.max_sequences, options.executor.pages);
+  if (served.loaded->chat_error().empty() == false)
+    terminal.note("no chat with this model: {}", printable(served.loaded->chat_error()));
+  server.service().serve(std::move(served));
+  return {};
+}
+
+Result<int> run(const Arguments& arguments) {
+  const Terminal& terminal = arguments.terminal();
+  TRY(ServerOptions options, server_options(arguments));
+  Signals signals;
+  TRY(auto server, Server::create(std::move(options)));
+  signals.start(*server, terminal);
+  terminal.note("serving {}", server->url());
+  Result<void> loaded;
+  std::thread loader([&] {
+    loaded = load_and_serve(arguments, *server, signals);
+    if (!loaded.ok()) server->stop();
+  });
+  server->run();
+  loader.join();
+  signals.stop();
+  if (!loaded.ok() && !signals.raised()) return loaded.error();
+  terminal.note("stopped");
+  return kExitOk;
+}
+
+}  // namespace
+
+Verb serve_verb() {
+  return {.name = "serve",
+          .summary = "answer over HTTP, for OpenAI's clients, curl and browsers",
+          .group = "Use a model",
+          .flags = joined({{model_flag()}, listening_flags(), engine_flags(), machine_flags()}),
+          .examples = {{"serve", "the shipped model at http://127.0.0.1:8080"},
+                       {"serve -m model.gguf --port 9000 -c 8192 -np 32", "another, for 32 at once"},
+                       {"serve --host 0.0.0.0 --api-key-file keys.txt --ssl-cert-file cert.pem --ssl-key-file key.pem",
+                        "for others, who need a key"}},
+          .notes =
+              "It listens on this machine only, unless told otherwise; for others to reach it there must be a key. "
+              "The first SIGTERM or Ctrl-C lets open answers end, a second one stops. See docs/api.md and "
+              "docs/operations.md.",
+          .run = run};
+}
+
+}  // namespace millrace::apps

@@ -1,0 +1,234 @@
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+
+#include "apps/cli/interrupt.h"
+#include "apps/cli/terminal.h"
+#include "apps/cli/verbs.h"
+#include "apps/run/flags.h"
+#include "base/json.h"
+#include "eval/golden.h"
+#include "session/loaded_model.h"
+
+namespace millrace::apps {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kGoldenFile = "golden.safetensors";
+
+struct Case {
+  fs::path model, golden;
+};
+
+// One way of computing, and how near it has to come.
+struct Precision {
+  std::string name;  // as the table shows it
+  std::string backend;
+  Activations activations = Activations::float32;
+  DType kv = DType::f32;
+  GoldenRule rule = GoldenRule::float32;
+};
+
+struct Line {
+  std::string model, precision;
+  GoldenResult result;
+};
+
+// A directory with golden logits, or one whose subdirectories have them.
+Result<void> find_cases(const fs::path& path, const std::string& golden, std::vector<Case>& cases) {
+  std::error_code failure;
+  if (!golden.empty()) {
+    cases.push_back({path, golden});
+    return {};
+  }
+  if (fs::exists(path / kGoldenFile, failure)) {
+    cases.push_back({path, path / kGoldenFile});
+    return {};
+  }
+  std::vector<Case> found;
+  for (const fs::directory_entry& entry : fs::directory_iterator(path, failure)) {
+    const fs::path file = entry.path() / kGoldenFile;
+    if (fs::exists(file, failure) && fs::exists(entry.path() / "config.json", failure))
+      found.push_back({entry.path(), file});
+  }
+  if (found.empty()) {
+    return error(Code::not_found, "{}: has no {}, and neither has a model directory in it", path.string(), kGoldenFile);
+  }
+  std::sort(found.begin(), found.end(), [](const Case& a, const Case& b) { return a.model < b.model; });
+  cases.insert(cases.end(), found.begin(), found.end());
+  return {};
+}
+
+std::vector<Precision> precisions(const Arguments& arguments) {
+  const std::string backend = arguments.text("backend");
+  const std::optional<std::string> kv = arguments.maybe_text("kv");
+  const DType kv_type = kv ? dtype_from_name(*kv).value_or(DType::f16) : DType::f16;
+  const std::string kv_name(format(kv_type).name);
+  std::vector<Precision> all;
+  if (backend.starts_with("cuda")) {
+    all.push_back({fmt::format("{}: 16-bit activations, KV {}", backend, kv_name), backend, Activations::fast, kv_type,
+                   GoldenRule::reduced});
+    return all;
+  }
+  if (backend != "cpu") {
+    all.push_back({"reference: float32, KV F32", "reference", Activations::float32, DType::f32, GoldenRule::reference});
+  }
+  if (backend == "reference") return all;
+  if (!kv || kv_type == DType::f32) {
+    all.push_back({"cpu: float32, KV F32", "cpu", Activations::float32, DType::f32, GoldenRule::float32});
+  }
+  all.push_back(
+      {fmt::format("cpu: fast activations, KV {}", kv_name), "cpu", Activations::fast, kv_type, GoldenRule::reduced});
+  return all;
+}
+
+Result<GoldenResult> check(const Case& one, const Golden& golden, const Precision& precision, int threads) {
+  LoadChoice choice{.path = one.model, .device = precision.backend};
+  choice.cpu.threads = threads;
+  choice.cpu.activations = precision.activations;
+  ExecutorOptions options = golden_options(golden);
+  options.kv = precision.kv;
+  choice.context = options.context;
+  TRY(auto loaded, LoadedModel::load(choice));
+  TRY(auto executor, Executor::create(loaded->model(), loaded->backend(), options));
+  return check_golden(*executor, golden, precision.rule);
+}
+
+std::string greedy_text(const GoldenResult& result) {
+  if (result.greedy == 0) return "none stored";
+  if (result.first_difference < 0) return fmt::format("{} equal", result.greedy);
+  return fmt::format("{} of {}, first at {} (gap {:.3f})", result.equal, result.greedy, result.first_difference + 1,
+                     static_cast<double>(result.gap_there));
+}
+
+// JSON has no NaN.
+Json number_json(double value) { return std::isfinite(value) ? Json(value) : Json(); }
+
+Json line_json(const Line& line) {
+  const GoldenResult& r = line.result;
+  JsonObject out = {{"model", valid_utf8(line.model)},
+                    {"precision", line.precision},
+                    {"passed", r.passed()},
+                    {"failure", valid_utf8(r.failure)},
+                    {"tokens", r.distance.rows},
+                    {"max_difference", number_json(r.distance.largest_difference)},
+                    {"max_relative_difference", number_json(r.distance.relative_difference())},
+                    {"mean_kl", number_json(r.distance.kl_mean())},
+                    {"max_kl", number_json(r.distance.kl_max)},
+                    {"greedy_tokens", r.greedy},
+                    {"greedy_equal", r.equal}};
+  out["first_difference"] = r.first_difference < 0 ? Json() : Json(r.first_difference);
+  if (r.first_difference >= 0) out["gap_there"] = r.gap_there;
+  return out;
+}
+
+void print_lines(const Terminal& terminal, const std::vector<Line>& lines) {
+  using enum Table::Align;
+  Table table({{"model"},
+               {"precision"},
+               {"max diff", right},
+               {"of largest", right},
+               {"mean KL", right},
+               {"max KL", right},
+               {"greedy"},
+               {"result"}});
+  for (const Line& line : lines) {
+    const LogitDistance& d = line.result.distance;
+    const bool measured = d.rows > 0;
+    auto number = [&](double value) { return measured ? fmt::format("{:.2e}", value) : std::string("-"); };
+    table.row({printable(line.model), line.precision, number(d.largest_difference), number(d.relative_difference()),
+               number(d.kl_mean()), number(d.kl_max), measured ? greedy_text(line.result) : "-",
+               line.result.passed() ? terminal.out_paint(Style::green, "pass")
+                                    : terminal.out_paint(Style::red, "FAIL: ") + printable(line.result.failure)});
+  }
+  table.print(terminal);
+}
+
+Result<int> run(const Arguments& arguments) {
+  const Terminal& terminal = arguments.terminal();
+  std::vector<Case> cases;
+  for (const std::string& path : arguments.operands("DIR")) TRY_VOID(find_cases(path, arguments.text("golden"), cases));
+  const std::vector<Precision> ways = precisions(arguments);
+  std::vector<Line> lines;
+  Progress progress(terminal, "checking", cases.size() * ways.size(), Progress::Unit::count);
+  for (const Case& one : cases) {
+    auto golden = read_golden(one.golden);
+    for (const Precision& way : ways) {
+      Line line{.model = one.model.filename().empty() ? one.model.string() : one.model.filename().string(),
+                .precision = way.name};
+      auto result = golden.ok() ? check(one, *golden, way, static_cast<int>(arguments.integer("threads")))
+                                : Result<GoldenResult>(golden.error());
+      if (result.ok()) {
+        line.result = std::move(*result);
+      } else {
+        line.result.failure = result.error().message;
+      }
+      lines.push_back(std::move(line));
+      progress.update(lines.size());
+    }
+  }
+  const auto failed = std::count_if(lines.begin(), lines.end(), [](const Line& line) { return !line.result.passed(); });
+  if (arguments.toggle("json")) {
+    JsonArray array;
+    for (const Line& line : lines) array.push_back(line_json(line));
+    terminal.print("{}\n", to_text(JsonObject{{"failed", failed}, {"lines", std::move(array)}}));
+  } else {
+    print_lines(terminal, lines);
+    terminal.note("{} of {} checks passed", lines.size() - static_cast<size_t>(failed), lines.size());
+  }
+  return failed == 0 ? kExitOk : kExitFailure;
+}
+
+}  // namespace
+
+Verb verify_golden_verb() {
+  return {.name = "verify golden",
+          .summary = "compare logits with those another implementation stored",
+          .group = "Measure and check",
+          .operands = {{.name = "DIR",
+                        .many = true,
+                        .help = "a model directory with golden.safetensors, or a folder of such directories"}},
+          .flags = {{.name = "backend",
+                     .alias = "--device",
+                     .kind = Kind::text,
+                     .value = "NAME",
+                     .otherwise = "all",
+                     .choices = "reference|cpu|cuda|all",
+                     .help = "what computes; all: reference and cpu"},
+                    {.name = "kv",
+                     .kind = Kind::text,
+                     .value = "TYPE",
+                     .choices = "f32|f16|bf16",
+                     .help = "numbers that the cpu backend keeps keys and values in (default: F32 with float32 "
+                             "activations, F16 with fast ones)"},
+                    {.name = "golden",
+                     .kind = Kind::path,
+                     .value = "FILE",
+                     .help = "the stored logits, where they do not lie in DIR"},
+                    {.name = "threads",
+                     .alias = "-t",
+                     .kind = Kind::integer,
+                     .value = "N",
+                     .otherwise = "0",
+                     .least = 0,
+                     .most = 1024,
+                     .help = "worker threads; 0: one for every processor"},
+                    {.name = "json", .help = "as a JSON object"}},
+          .examples = {{"verify golden tests/golden/llama-gqa", "one model"},
+                       {"verify golden models --backend cpu --kv bf16",
+                        "all below a folder, with bfloat16 keys and values"}},
+          .notes =
+              "Passing means: reference within 1e-3 of the largest |logit|; cpu with float32 activations and keys a "
+              "mean KL of at "
+              "most 1e-5; with fast activations or fewer bits in keys and values a mean KL of at most 1e-3 and a "
+              "largest of 5e-3; and the same greedy "
+              "tokens wherever the stored gap between the two likeliest exceeds 0.1 (float32) or 0.4 (fewer bits). "
+              "Exit code 1 if "
+              "anything fails. Fast activations are what each weight format is multiplied quickest in: bfloat16 for "
+              "plain numbers, "
+              "int8 in groups for quantised ones.",
+          .run = run};
+}
+
+}  // namespace millrace::apps

@@ -1,0 +1,67 @@
+// What passes between the scheduler and whoever runs the steps: a StepPlan out, Sampled back. Values. The pointers to
+// sequences are for launch() on the engine thread, which copies what the step needs; a step that runs elsewhere must
+// not follow them.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "base/result.h"
+#include "cache/kv_cache.h"
+#include "engine/request.h"
+#include "engine/sampler.h"
+#include "engine/sequence.h"
+
+namespace millrace {
+
+// Tokens [begin, begin + count) of a sequence are computed. The last `drafts` of them are its drafts, the others are
+// known, except that one right after the known ones may be the token the step before this one chooses.
+struct Work {
+  Sequence* sequence = nullptr;
+  int begin = 0;
+  int count = 0;
+  int drafts = 0;
+  bool samples = false;  // the last row (with drafts: the last drafts + 1 rows) gives tokens
+  int residence = 0;     // of the sequence when planned
+  int attempt = 0;
+};
+
+// To be done in this order: moves, the work, snapshots.
+struct StepPlan {
+  int64_t number = 0;
+  std::vector<Work> work;
+  std::vector<PageMove> moves;
+  std::vector<PageCopy> snapshots;
+  int tokens = 0;       // rows of the step
+  int64_t context = 0;  // cached tokens its rows read, summed
+
+  bool empty() const { return work.empty() && moves.empty(); }
+};
+
+struct SampledRow {
+  std::vector<Token> tokens;       // accepted drafts, then one more; none if the work does not sample
+  std::vector<Logprobs> logprobs;  // as many, if they were asked for
+  std::optional<Error> error;      // no token could be chosen (broken logits); ends this sequence only
+};
+
+struct Sampled {
+  std::vector<SampledRow> rows;       // one per work
+  std::vector<uint8_t> failed_moves;  // by move; may be empty: all worked
+  double seconds = 0;                 // how long the step took
+  // Rows of logits that a machine apart brought in part; whole; and whole because the part did not settle the token.
+  int64_t shortlist_rows = 0, whole_rows = 0, unsettled_rows = 0;
+};
+
+// Something to tell whoever waits for a request.
+struct Event {
+  RequestId request = 0;
+  int choice = 0;
+  std::optional<Token> token;
+  std::optional<Logprobs> logprobs;
+  Finish finish = Finish::none;  // not none: the last event of this answer
+  std::optional<Error> error;
+  int cached = 0;  // prompt tokens that were found in the cache when it started
+};
+
+}  // namespace millrace

@@ -1,0 +1,239 @@
+#include "server/request_body.h"
+
+#include <algorithm>
+#include <cmath>
+#include <random>
+
+namespace millrace {
+namespace {
+
+// Reads fields of a body that was checked: types and ranges are right, so only absence is left to look at.
+class Reader {
+ public:
+  explicit Reader(const JsonObject& body) : body_(body) {}
+
+  bool has(std::string_view name) const { return find(body_, name) != nullptr; }
+  bool flag(std::string_view name, bool otherwise) const {
+    const Json* value = find(body_, name);
+    return value == nullptr ? otherwise : value->get_bool();
+  }
+  double number(std::string_view name, double otherwise) const {
+    const Json* value = find(body_, name);
+    return value == nullptr ? otherwise : value->to_number<double>();
+  }
+  int32_t integer(std::string_view name, int32_t otherwise) const {
+    return static_cast<int32_t>(number(name, otherwise));
+  }
+  std::string text(std::string_view name) const {
+    const Json* value = find(body_, name);
+    return value == nullptr ? std::string() : std::string(value->get_string());
+  }
+  std::vector<std::string> texts(std::string_view name) const {
+    const Json* value = find(body_, name);
+    if (value == nullptr) return {};
+    if (value->is_string()) return {std::string(value->get_string())};
+    std::vector<std::string> list;
+    for (const Json& one : value->get_array()) list.emplace_back(one.get_string());
+    return list;
+  }
+
+ private:
+  const JsonObject& body_;
+};
+
+// Random, but short enough that it can be typed again.
+uint64_t fresh_seed() {
+  static thread_local std::mt19937_64 generator{std::random_device{}()};
+  return generator() & 0x7FFFFFFF;
+}
+
+void read_seed(const JsonObject& body, RequestBody& out) {
+  const Json* value = find(body, "seed");
+  int64_t seed = -1;
+  if (value != nullptr) {
+    seed = value->is_int64() ? value->get_int64() : static_cast<int64_t>(value->to_number<double>());
+  }
+  out.new_seed = value == nullptr || seed == -1;
+  out.request.sampling.seed = out.new_seed ? fresh_seed() : static_cast<uint64_t>(seed);
+}
+
+std::optional<ApiError> read_sampling(const JsonObject& body, RequestBody& out) {
+  const Reader read(body);
+  Sampling& s = out.request.sampling;
+  s.temperature = read.number("temperature", 1);
+  // A share of nothing still leaves the likeliest token.
+  s.top_p = std::max(read.number("top_p", 1), 1e-9);
+  s.typical = std::max(read.number("typical_p", 1), 1e-9);
+  s.top_k = std::max(read.integer("top_k", 0), 0);
+  s.min_p = read.number("min_p", 0);
+  s.top_n_sigma = std::max(read.number("top_n_sigma", 0), 0.0);
+  s.xtc_probability = read.number("xtc_probability", 0);
+  s.xtc_threshold = read.number("xtc_threshold", 0.1);
+  s.presence = read.number("presence_penalty", 0);
+  s.frequency = read.number("frequency_penalty", 0);
+  s.repetition = read.number("repetition_penalty", read.number("repeat_penalty", 1));
+  s.penalty_window = read.integer("repeat_last_n", -1);
+  s.dry_multiplier = read.number("dry_multiplier", 0);
+  s.dry_base = read.number("dry_base", 1.75);
+  s.dry_allowed_length = read.integer("dry_allowed_length", 2);
+  s.dry_window = read.integer("dry_penalty_last_n", -1);
+  out.dry_breakers = read.has("dry_sequence_breakers") ? read.texts("dry_sequence_breakers")
+                                                       : std::vector<std::string>{"\n", ":", "\"", "*"};
+  s.mirostat = read.integer("mirostat", 0);
+  if (s.mirostat == 1) return not_built("mirostat", "mirostat 1 is not built; version 2 is");
+  s.mirostat_tau = read.number("mirostat_tau", 5);
+  s.mirostat_eta = read.number("mirostat_eta", 0.1);
+  if (const Json* bias = find(body, "logit_bias")) {
+    for (const auto& member : bias->get_object())
+      s.bias.push_back({std::stoi(std::string(member.key())), static_cast<float>(member.value().to_number<double>())});
+  }
+  read_seed(body, out);
+  return {};
+}
+
+std::optional<ApiError> read_logprobs(const JsonObject& body, RequestBody& out) {
+  const Reader read(body);
+  if (out.kind == kCompletion) {
+    out.request.logprobs = read.integer("logprobs", -1);
+    if (out.echo && out.request.logprobs >= 0)
+      return not_built("logprobs", "log-probabilities of the prompt are not built: leave out 'echo' or 'logprobs'");
+    return {};
+  }
+  const bool wanted = read.flag("logprobs", false);
+  if (!wanted && read.integer("top_logprobs", 0) > 0)
+    return bad_field("top_logprobs", "'top_logprobs' goes with 'logprobs': true");
+  out.request.logprobs = wanted ? read.integer("top_logprobs", 0) : -1;
+  return {};
+}
+
+std::optional<ApiError> read_counts(const JsonObject& body, const BodyLimits& limits, RequestBody& out) {
+  const Reader read(body);
+  out.max_tokens = read.integer("max_completion_tokens", read.integer("max_tokens", 0));
+  if (out.max_tokens == 0 && out.kind == kCompletion) out.max_tokens = 16;  // as OpenAI has it
+  out.request.min_tokens = read.integer("min_tokens", 0);
+  if (out.max_tokens > 0 && out.request.min_tokens > out.max_tokens)
+    return bad_field("min_tokens", fmt::format("'min_tokens' is {}, more than the {} tokens there may be",
+                                               out.request.min_tokens, out.max_tokens));
+  out.request.choices = read.integer("n", 1);
+  const auto prompts = static_cast<int64_t>(std::max<size_t>(out.prompts.size(), 1));
+  if (out.request.choices * prompts > limits.choices)
+    return bad_field("n", fmt::format("{} answers to {} prompts are {}; at most {} are given to one request",
+                                      out.request.choices, prompts, out.request.choices * prompts, limits.choices));
+  if (read.has("best_of") && read.integer("best_of", 1) != out.request.choices)
+    return not_built("best_of", "'best_of' other than 'n' is not built: every answer is given");
+  return {};
+}
+
+std::optional<ApiError> read_what(const JsonObject& body, RequestBody& out) {
+  const bool chat = out.kind == kChat;
+  const Json* value = find(body, chat ? "messages" : "prompt");
+  if (value == nullptr) {
+    ApiError failure =
+        bad_field(chat ? "messages" : "prompt", fmt::format("'{}' is missing", chat ? "messages" : "prompt"));
+    failure.code = "missing_required_parameter";
+    return failure;
+  }
+  if (!chat) {
+    out.prompts = prompts_of(*value);
+    return {};
+  }
+  out.messages = messages_of(body);
+  out.chat = chat_options_of(body);
+  return {};
+}
+
+void read_rest(const JsonObject& body, RequestBody& out) {
+  const Reader read(body);
+  out.model = read.text("model");
+  out.stream = read.flag("stream", false);
+  if (const Json* options = find(body, "stream_options")) {
+    const Json* usage = find(*options, "include_usage");
+    out.include_usage = usage != nullptr && usage->is_bool() && usage->get_bool();
+  }
+  out.return_ids = read.flag("return_token_ids", false);
+  out.ignore_end = read.flag("ignore_eos", false);
+  out.stops = read.texts("stop");
+  if (const Json* ids = find(body, "stop_token_ids")) out.request.stop_tokens = tokens_of(*ids);
+  out.request.priority = read.integer("priority", 0);
+  out.request.targets = {read.number("ttft_ms", 0) / 1000, read.number("tpot_ms", 0) / 1000};
+  out.user = read.text("user");
+  out.salt = read.text("cache_salt");
+}
+
+}  // namespace
+
+std::vector<Token> tokens_of(const Json& list) {
+  std::vector<Token> tokens;
+  tokens.reserve(list.get_array().size());
+  for (const Json& one : list.get_array()) tokens.push_back(static_cast<Token>(one.get_int64()));
+  return tokens;
+}
+
+std::vector<Prompt> prompts_of(const Json& prompt) {
+  if (prompt.is_string()) return {std::string(prompt.get_string())};
+  const auto& list = prompt.get_array();
+  if (list.front().is_number()) return {tokens_of(prompt)};
+  std::vector<Prompt> prompts;
+  for (const Json& one : list) {
+    if (one.is_string()) {
+      prompts.emplace_back(std::string(one.get_string()));
+    } else {
+      prompts.emplace_back(tokens_of(one));
+    }
+  }
+  return prompts;
+}
+
+std::vector<Message> messages_of(const JsonObject& body) {
+  std::vector<Message> messages;
+  for (const Json& one : find(body, "messages")->get_array()) {
+    Message message;
+    message.role = std::string(find(one, "role")->get_string());
+    if (message.role == "developer") message.role = "system";  // the newer name
+    if (const Json* content = find(one, "content"); content != nullptr && content->is_string()) {
+      message.content = std::string(content->get_string());
+    } else if (content != nullptr) {
+      for (const Json& part : content->get_array()) {
+        if (!message.content.empty()) message.content += '\n';
+        message.content += std::string_view(find(part, "text")->get_string());
+      }
+    }
+    messages.push_back(std::move(message));
+  }
+  return messages;
+}
+
+ChatOptions chat_options_of(const JsonObject& body) {
+  ChatOptions options;
+  options.begin_answer = Reader(body).flag("add_generation_prompt", true);
+  if (const Json* variables = find(body, "chat_template_kwargs")) options.variables = variables->get_object();
+  return options;
+}
+
+std::optional<ApiError> read_body(std::string_view body, Body kind, const BodyLimits& limits, JsonObject& out) {
+  auto parsed = parse_json(body, {.max_bytes = limits.bytes, .max_depth = limits.depth, .refuse_duplicate_keys = true});
+  if (!parsed.ok()) {
+    ApiError failure{.message = fmt::format("the body is not understood: {}", parsed.error().message)};
+    failure.code = "invalid_json";
+    return failure;
+  }
+  if (!parsed->is_object()) return ApiError{.message = "the body must be a JSON object", .code = "invalid_json"};
+  if (auto failure = check_fields(parsed->get_object(), kind)) return failure;
+  out = std::move(parsed->get_object());
+  return {};
+}
+
+std::optional<ApiError> read_request_body(std::string_view body, Body kind, const BodyLimits& limits,
+                                          RequestBody& out) {
+  JsonObject object;
+  if (auto failure = read_body(body, kind, limits, object)) return failure;
+  out.kind = kind;
+  out.echo = Reader(object).flag("echo", false);
+  read_rest(object, out);
+  if (auto failure = read_what(object, out)) return failure;
+  if (auto failure = read_counts(object, limits, out)) return failure;
+  if (auto failure = read_logprobs(object, out)) return failure;
+  return read_sampling(object, out);
+}
+
+}  // namespace millrace
