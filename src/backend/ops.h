@@ -9,6 +9,7 @@
 // Compositions have a body made of primitives: that body is their meaning, and overriding it is the only way to fuse.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 
@@ -53,6 +54,7 @@ struct Rope {
 
 // Where the keys and values of one layer lie: pages of a store, addressed through the step's page tables.
 // K of position p, head h: base + page * page_stride + k_offset + ((h * page_tokens + p % page_tokens) * k_dim) values.
+// v_dim 0: there are keys only, and values are the first Attention::value_dim numbers of a key (a latent).
 struct KvView {
   std::byte* base = nullptr;
   int64_t page_stride = 0;  // bytes from page to page
@@ -67,10 +69,19 @@ struct KvView {
 struct Attention {
   int32_t heads = 0;
   float scale = 1;
+  int32_t value_dim = 0;          // of a value, where the cache keeps keys only
   int32_t window = 0;             // a row at position p sees positions > p - window only; 0: all
+  int32_t grid = 0;               // a row at position p sees positions >= p / grid * grid only; 0: all
   float softcap = 0;              // scores become softcap * tanh(score / softcap); 0: off
   const float* slopes = nullptr;  // [heads] ALiBi: slope * (key position - row position) is added; null: none
   const float* sinks = nullptr;   // [heads] a score that takes part in the softmax and has no value; null: none
+
+  // The first position that a row at `position` sees.
+  int64_t begin(int64_t position) const {
+    const int64_t cut = grid > 0 ? position / grid * grid : 0;
+    return window > 0 ? std::max(cut, position - window + 1) : cut;
+  }
+  int32_t value_width(const KvView& kv) const { return kv.v_dim > 0 ? kv.v_dim : value_dim; }
 };
 
 // What happens to q, k and v between their products and attention.

@@ -12,6 +12,9 @@ struct Case {
   int32_t window = 0;
   float softcap = 0;
   bool alibi = false, sinks = false;
+  int32_t value_dim = 0, grid = 0;
+
+  int32_t values() const { return value_dim > 0 ? value_dim : shape.v_dim; }
 };
 
 std::vector<Case> cases() {
@@ -27,6 +30,11 @@ std::vector<Case> cases() {
     all.push_back({name + " softcap", 4, {2, 64, 64, 16, type}, 0, 5});
     all.push_back({name + " alibi", 6, {3, 64, 64, 16, type}, 0, 0, true});
     all.push_back({name + " sinks", 8, {2, 64, 64, 16, type}, 100, 0, false, true});
+    all.push_back({name + " grid", 4, {2, 64, 64, 16, type}, 0, 0, false, false, 0, 50});
+    all.push_back({name + " latent", 16, {1, 80, 0, 16, type}, 0, 0, false, false, 64});
+    all.push_back({name + " latent, few heads", 3, {1, 96, 0, 32, type}, 0, 0, false, false, 80});
+    all.push_back({name + " odd latent", 5, {1, 43, 0, 5, type}, 0, 0, false, false, 21});
+    all.push_back({name + " latent with sinks and a window", 6, {2, 64, 0, 16, type}, 70, 0, false, true, 32});
   }
   return all;
 }
@@ -43,6 +51,8 @@ struct Scene {
     attention.heads = c.heads;
     attention.scale = 1 / std::sqrt(static_cast<float>(c.shape.k_dim));
     attention.window = c.window;
+    attention.grid = c.grid;
+    attention.value_dim = c.value_dim;
     attention.softcap = c.softcap;
     attention.slopes = c.alibi ? slopes.data() : nullptr;
     attention.sinks = c.sinks ? sinks.data() : nullptr;
@@ -54,7 +64,7 @@ struct Scene {
     std::vector<Piece> whole = {{0, tokens}};
     Batch pages(whole, kind.shape.page_tokens, page_seed);
     Cache cache(kind.shape, pages.page_count);
-    Rows out(tokens, int64_t{kind.heads} * kind.shape.v_dim);
+    Rows out(tokens, int64_t{kind.heads} * kind.values());
     for (size_t i = 0; at < tokens; ++i) {
       int32_t rows = std::min(tokens - at, chunks[std::min(i, chunks.size() - 1)]);
       std::vector<Piece> piece = {{at, rows}};
@@ -122,6 +132,24 @@ TEST(Attend, PageSizeDoesNotShow) {
           Machine machine = cpu(isa, 2, mode);
           expect_same_bits(a.run(machine, {200}, 1), b.run(machine, {3, 64, 1, 60}, 2), 0, 0, 200, std::string(isa));
         }
+      }
+    }
+  }
+}
+
+// As wide as any: the latents of the largest models, whose queries are too many for one tile.
+TEST(Attend, ManyHeadsOfOneLatent) {
+  for (DType type : {DType::f32, DType::f16, DType::bf16}) {
+    for (int32_t heads : {128, 71}) {
+      Case c{"128 heads", heads, {1, 576, 0, 16, type}, 0, 0, false, false, 512};
+      Scene scene(c, 135, 12);
+      Machine oracle = reference();
+      Rows expected = scene.run(oracle, {135}, 1);
+      for (std::string_view isa : cpu_isas()) {
+        Machine one = cpu(isa, 1, Activations::fast), four = cpu(isa, 4, Activations::fast);
+        Rows whole = scene.run(one, {135}, 1);
+        expect_close(whole, expected, 2e-2f, std::string(isa));
+        expect_same_bits(scene.run(four, {128, 1, 6}, 2), whole, 0, 0, 135, std::string(isa));
       }
     }
   }

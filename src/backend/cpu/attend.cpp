@@ -19,10 +19,6 @@ constexpr int64_t kTogether = 256 << 10;
 constexpr int32_t kRowsTogether = 8;    // kernels take eight queries, or more, at a time: no tile has some left
 constexpr int64_t kTasksPerWorker = 4;  // so that a worker held up does not hold up all
 
-int64_t window_begin(const Attention& attention, int64_t position) {
-  return attention.window > 0 ? std::max<int64_t>(0, position - attention.window + 1) : 0;
-}
-
 // The running softmax of one query, or a chunk's; laid out as [most, total, sums...].
 struct Partial {
   float* values;
@@ -32,7 +28,14 @@ struct Partial {
 };
 
 bool whole_blocks(const KvView& kv) {
-  return kv.page_tokens % kKvBlock == 0 && kv.k_dim % kKvBlock == 0 && kv.v_dim % kKvBlock == 0;
+  return kv.page_tokens % kKvBlock == 0 && kv.k_dim % kKvBlock == 0 && kv.v_dim % kKvBlock == 0 && kv.v_dim > 0;
+}
+
+// The fewest equal parts of a kv head's queries that fit a tile.
+int32_t parts_of(int32_t group) {
+  int32_t parts = (group + kAttendQueries - 1) / kAttendQueries;
+  while (group % parts != 0) ++parts;
+  return parts;
 }
 
 int64_t entry_floats(int32_t v_dim) { return aligned((v_dim + 2) * static_cast<int64_t>(sizeof(float))) / 4; }
@@ -51,7 +54,7 @@ void CpuOps::look_ahead(const Tile& tile, int32_t index, int64_t chunk, Ahead& a
   for (int64_t p = begin; p < end; ++page, within = 0) {
     int64_t count = std::min(end - p, kv.page_tokens - within);
     const std::byte* base = kv.base + pages[page] * kv.page_stride;
-    int64_t slot = (tile.first_head + index) * int64_t{kv.page_tokens} + within;
+    int64_t slot = tile.kv_head(index) * int64_t{kv.page_tokens} + within;
     ahead.add(base + kv.k_offset + slot * k_bytes, count * k_bytes);
     ahead.add(base + kv.v_offset + slot * v_bytes, count * v_bytes);
     p += count;
@@ -68,11 +71,11 @@ void CpuOps::attend_head(const Tile& tile, int32_t index, int64_t chunk, Ahead& 
   int32_t head[kAttendQueries], position[kAttendQueries], begin[kAttendQueries], end[kAttendQueries];
   float most[kAttendQueries], total[kAttendQueries];
 
-  int64_t first = chunk * kAttendChunk, entry = entry_floats(kv.v_dim);
-  int32_t queries = 0, kv_head = tile.first_head + index;
+  int64_t first = chunk * kAttendChunk, entry = entry_floats(tile.v_dim());
+  int32_t queries = 0, kv_head = tile.kv_head(index), first_query = (tile.first_head + index) * tile.group();
   for (int32_t r = tile.first_row; r < tile.first_row + tile.rows; ++r) {
-    int64_t from = window_begin(attention, step_->positions[r]) - first, to = step_->visible[r] - first;
-    for (int32_t h = kv_head * tile.group(); h < (kv_head + 1) * tile.group(); ++h, ++queries) {
+    int64_t from = attention.begin(step_->positions[r]) - first, to = step_->visible[r] - first;
+    for (int32_t h = first_query; h < first_query + tile.group(); ++h, ++queries) {
       q[queries] = tile.q.row(r) + int64_t{h} * kv.k_dim;
       head[queries] = h;
       position[queries] = step_->positions[r];
@@ -83,6 +86,7 @@ void CpuOps::attend_head(const Tile& tile, int32_t index, int64_t chunk, Ahead& 
   const PageTables& tables = step_->groups[static_cast<size_t>(kv.group)];
   const int32_t* pages = tables.pages + int64_t{tile.sequence} * tables.stride;
   int64_t k_bytes = bytes_of(kv.type, kv.k_dim), v_bytes = bytes_of(kv.type, kv.v_dim);
+  int64_t apart = kv.v_dim > 0 ? v_bytes : k_bytes;  // values of one token and the next
   int32_t positions = static_cast<int32_t>(std::min<int64_t>(kAttendChunk, tile.end - first));
   int32_t unseen = static_cast<int32_t>(std::clamp<int64_t>(tile.begin - first, 0, positions));
   if (kv.page_tokens % kKvBlock == 0) unseen = unseen / kKvBlock * kKvBlock;
@@ -95,19 +99,20 @@ void CpuOps::attend_head(const Tile& tile, int32_t index, int64_t chunk, Ahead& 
     const std::byte* base = kv.base + pages[page] * kv.page_stride;
     const std::byte* key = base + kv.k_offset + (kv_head * int64_t{kv.page_tokens} + within) * k_bytes;
     const std::byte* value = base + kv.v_offset + (kv_head * int64_t{kv.page_tokens} + within) * v_bytes;
+    if (kv.v_dim == 0) value = key;
     int32_t count = static_cast<int32_t>(std::min<int64_t>(kv.page_tokens - within, positions - j));
-    for (int32_t i = 0; i < count; i += step) keys[j + i] = key + i * k_bytes, values[j + i] = value + i * v_bytes;
+    for (int32_t i = 0; i < count; i += step) keys[j + i] = key + i * k_bytes, values[j + i] = value + i * apart;
     j += count;
   }
   bool taken = false;
-  AttendChunk call{&kv,          kv.k_dim, kv.v_dim, positions, keys,  values, &attention, first,
-                   queries,      q,        head,     position,  begin, end,    most,       total,
-                   partials + 2, entry,    scratch,  &ahead,    into,  &taken};
+  AttendChunk call{&kv,          kv.k_dim, tile.v_dim(), positions, keys,  values, &attention, first,
+                   queries,      q,        head,         position,  begin, end,    most,       total,
+                   partials + 2, entry,    scratch,      &ahead,    into,  &taken};
   kernels_.attend[static_cast<size_t>(activations_)][kv_type(kv.type)](call);
   for (int32_t i = 0; i < queries && !taken; ++i) {
     float* partial = partials + i * entry;
     partial[0] = most[i], partial[1] = total[i];
-    if (into != nullptr) merge_query(partial, into + i * entry, kv.v_dim);
+    if (into != nullptr) merge_query(partial, into + i * entry, tile.v_dim());
   }
 }
 
@@ -117,14 +122,14 @@ bool CpuOps::attend_few(const Tile& tile, int64_t first, int64_t end, const Tile
                         float* partials, std::byte* scratch) const {
   const KvView& kv = *tile.kv;
   auto few = kernels_.attend_few[static_cast<size_t>(activations_)][kv_type(kv.type)];
-  if (few == nullptr || kAttendChunk % kv.page_tokens != 0) return false;
+  if (few == nullptr || kAttendChunk % kv.page_tokens != 0 || kv.v_dim == 0 || tile.parts > 1) return false;
   const PageTables& tables = step_->groups[static_cast<size_t>(kv.group)];
   auto pages = [&](const Tile& of, int64_t chunk) {
     return tables.pages + int64_t{of.sequence} * tables.stride + chunk * (kAttendChunk / kv.page_tokens);
   };
   // A chunk that is not there to its end has pages that may not be named.
   if (next_tile != nullptr && (next_chunk + 1) * kAttendChunk > next_tile->end) next_tile = nullptr;
-  int64_t entry = entry_floats(kv.v_dim);
+  int64_t entry = entry_floats(tile.v_dim());
   int32_t group = tile.group();
   for (int32_t index = 0; index < tile.heads; ++index) {
     int32_t head = tile.first_head + index;
@@ -165,7 +170,7 @@ void CpuOps::attend_chunk(const Tile& tile, int64_t chunk, const Tile* next_tile
     if (into != nullptr) merge(tile, 0, tile.queries(), partials, into);
     return;
   }
-  int64_t stride = tile.head_queries() * entry_floats(tile.kv->v_dim);
+  int64_t stride = tile.head_queries() * entry_floats(tile.v_dim());
   for (int32_t index = 0; index < tile.heads; ++index) {
     Ahead ahead;
     if (tile.head_queries() < kernels_.ahead_queries) {
@@ -186,12 +191,12 @@ void CpuOps::start_query(const Tile& tile, int32_t query, float* running) const 
   const float* sinks = tile.attention->sinks;
   partial.most() = sinks != nullptr ? sinks[tile.head(query)] : -std::numeric_limits<float>::infinity();
   partial.total() = sinks != nullptr ? 1.0f : 0.0f;
-  std::fill_n(partial.sums(), tile.kv->v_dim, 0.0f);
+  std::fill_n(partial.sums(), tile.v_dim(), 0.0f);
 }
 
 void CpuOps::finish_query(const Tile& tile, int32_t query, const float* running) const {
-  float* out = tile.out.row(tile.row(query)) + int64_t{tile.head(query)} * tile.kv->v_dim;
-  kernels_.divide(running + 2, running[1], out, tile.kv->v_dim);
+  float* out = tile.out.row(tile.row(query)) + int64_t{tile.head(query)} * tile.v_dim();
+  kernels_.divide(running + 2, running[1], out, tile.v_dim());
 }
 
 void CpuOps::merge_query(const float* from, float* running, int64_t v_dim) const {
@@ -201,9 +206,9 @@ void CpuOps::merge_query(const float* from, float* running, int64_t v_dim) const
 
 // Queries [first, end) of a tile take in the next chunk or run.
 void CpuOps::merge(const Tile& tile, int32_t first, int32_t end, const float* partials, float* running) const {
-  int64_t entry = entry_floats(tile.kv->v_dim);
+  int64_t entry = entry_floats(tile.v_dim());
   for (int32_t query = first; query < end; ++query)
-    merge_query(partials + query * entry, running + query * entry, tile.kv->v_dim);
+    merge_query(partials + query * entry, running + query * entry, tile.v_dim());
 }
 
 // The chunks of one run into the partials of the tile's queries: the first as it is, the others merged into it. The
@@ -223,7 +228,7 @@ void CpuOps::attend_run(const Tile& tile, int64_t run, const Tile* next_tile, in
 }
 
 void CpuOps::attend_tile(const Tile& tile, std::byte* scratch) const {
-  int64_t floats = tile.queries() * entry_floats(tile.kv->v_dim);
+  int64_t floats = tile.queries() * entry_floats(tile.v_dim());
   float* running = reinterpret_cast<float*>(scratch + kWorkerBytes / 2) + floats;
   float* partials = running + floats;
   if (tile.end_run() - tile.first_run() == 1 && tile.attention->sinks == nullptr) {  // nothing to merge it with
@@ -231,13 +236,13 @@ void CpuOps::attend_tile(const Tile& tile, std::byte* scratch) const {
   } else {
     attend_runs(tile, partials, running, scratch);
   }
-  for (int32_t i = 0; i < tile.queries(); ++i) finish_query(tile, i, running + i * entry_floats(tile.kv->v_dim));
+  for (int32_t i = 0; i < tile.queries(); ++i) finish_query(tile, i, running + i * entry_floats(tile.v_dim()));
 }
 static_assert(3 * kAttendQueries * (kHeadDim + 16) * sizeof(float) <= kWorkerBytes / 2);
 
 // All runs of a tile, one after another.
 void CpuOps::attend_runs(const Tile& tile, float* partials, float* running, std::byte* scratch) const {
-  for (int32_t i = 0; i < tile.queries(); ++i) start_query(tile, i, running + i * entry_floats(tile.kv->v_dim));
+  for (int32_t i = 0; i < tile.queries(); ++i) start_query(tile, i, running + i * entry_floats(tile.v_dim()));
   for (int64_t run = tile.first_run(); run < tile.end_run(); ++run) {
     bool last = run + 1 == tile.end_run();
     attend_run(tile, run, last ? nullptr : &tile, (run + 1) * kAttendRun, partials, scratch);
@@ -255,7 +260,7 @@ void CpuOps::attend_whole(std::span<const Tile> tiles) {
 // A task is a run of a tile, or where there are too few of them a chunk. In rounds of as many as the room for partials
 // holds, whole runs at a time.
 void CpuOps::attend_split(std::span<const Tile> tiles, bool runs) {
-  int64_t entry = entry_floats(tiles[0].kv->v_dim), queries = 0, first = INT64_MAX, end = 0;
+  int64_t entry = entry_floats(tiles[0].v_dim()), queries = 0, first = INT64_MAX, end = 0;
   for (const Tile& tile : tiles) {
     queries += tile.queries();
     first = std::min(first, tile.first_run());
@@ -301,9 +306,11 @@ void CpuOps::attend_split(std::span<const Tile> tiles, bool runs) {
   }
 }
 
-// Tiles of at most `heads` kv heads.
+// Tiles of at most `heads` kv heads. Queries of a kv head that are too many for a tile are several parts of it, as if
+// there were as many kv heads more.
 void CpuOps::add_tiles(const Attention& attention, Tensor q, const KvView& kv, Tensor out, int32_t heads) {
-  int32_t group = attention.heads / kv.kv_heads, most_rows = kAttendQueries / group;
+  int32_t parts = parts_of(attention.heads / kv.kv_heads), all = kv.kv_heads * parts;
+  int32_t group = attention.heads / all, most_rows = kAttendQueries / group;
   if (most_rows > kRowsTogether) most_rows = most_rows / kRowsTogether * kRowsTogether;
   int32_t queries = 0;
   tiles_.clear();
@@ -312,12 +319,12 @@ void CpuOps::add_tiles(const Attention& attention, Tensor q, const KvView& kv, T
       int32_t rows = std::min(most_rows, step_->first_row[s + 1] - row);
       int64_t begin = INT64_MAX, end = 0;
       for (int32_t r = row; r < row + rows; ++r) {
-        begin = std::min(begin, window_begin(attention, step_->positions[r]));
+        begin = std::min(begin, attention.begin(step_->positions[r]));
         end = std::max<int64_t>(end, step_->visible[r]);
       }
       int32_t together = std::clamp(kAttendQueries / (rows * group), 1, heads);
-      for (int32_t head = 0; head < kv.kv_heads; head += together) {
-        tiles_.push_back({&attention, &kv, q, out, s, head, std::min(together, kv.kv_heads - head), row, rows, queries,
+      for (int32_t head = 0; head < all; head += together) {
+        tiles_.push_back({&attention, &kv, q, out, s, parts, head, std::min(together, all - head), row, rows, queries,
                           std::min(begin, end), end});
         queries += tiles_.back().queries();
       }
@@ -327,8 +334,9 @@ void CpuOps::add_tiles(const Attention& attention, Tensor q, const KvView& kv, T
 
 void CpuOps::attend(const Attention& attention, Tensor q, const KvView& kv, Tensor out) {
   int32_t group = attention.heads / kv.kv_heads;
-  CHECK(group >= 1 && group <= kAttendQueries && kv.k_dim <= kHeadDim && kv.v_dim <= kHeadDim,
-        "{} heads, {} kv heads of {} and {}", attention.heads, kv.kv_heads, kv.k_dim, kv.v_dim);
+  const int32_t v_dim = attention.value_width(kv);
+  CHECK(group >= 1 && kv.k_dim <= kHeadDim && v_dim > 0 && v_dim <= (kv.v_dim > 0 ? kHeadDim : kv.k_dim),
+        "{} heads, {} kv heads of {} and {}", attention.heads, kv.kv_heads, kv.k_dim, v_dim);
   int64_t head_bytes = bytes_of(kv.type, int64_t{kAttendChunk} * (kv.k_dim + kv.v_dim));
   int64_t tasks = kTasksPerWorker * team_.workers();
   auto runs = [&] {
@@ -341,7 +349,7 @@ void CpuOps::attend(const Attention& attention, Tensor q, const KvView& kv, Tens
   bool few = team_.workers() > 1 && static_cast<int64_t>(tiles_.size()) < tasks;
   int64_t queries = int64_t{q.rows} * attention.heads;
   bool fits =
-      queries * entry_floats(kv.v_dim) * static_cast<int64_t>(sizeof(float)) * (kAttendRun + 2) <= kPartialBytes;
+      queries * entry_floats(v_dim) * static_cast<int64_t>(sizeof(float)) * (kAttendRun + 2) <= kPartialBytes;
   few&& fits ? attend_split(tiles_, runs() >= tasks) : attend_whole(tiles_);
 }
 

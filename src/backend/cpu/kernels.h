@@ -23,7 +23,7 @@
 
 namespace millrace::cpu {
 
-inline constexpr int64_t kWorkerBytes = int64_t{1} << 20;  // scratch of one worker, 64-byte aligned
+inline constexpr int64_t kWorkerBytes = int64_t{5} << 18;  // scratch of one worker, 64-byte aligned
 
 // A part of a product: outputs [begin, end) of all rows of `in`.
 struct LinearPart {
@@ -67,7 +67,7 @@ struct LinearKernel {
 inline constexpr int32_t kAttendChunk = 128;
 inline constexpr int32_t kAttendRun = 4;
 inline constexpr int32_t kAttendQueries = 64;  // at once
-inline constexpr int32_t kHeadDim = 512;       // largest
+inline constexpr int32_t kHeadDim = 576;       // largest
 
 // Pages whose tokens are a multiple of this may keep so many tokens interleaved: then a chunk's pointers at multiples
 // of it are where such a block starts, and a block of which anything is seen has no null pointers before that.
@@ -93,7 +93,8 @@ struct Ahead {
   }
 };
 
-// Query vectors that share a kv head, against one chunk of the cache.
+// Query vectors that share a kv head, against one chunk of the cache. Where the cache keeps keys only, it keeps them
+// token after token, and values are where keys are.
 struct AttendChunk {
   const KvView* kv;
   int32_t k_dim, v_dim;

@@ -71,12 +71,15 @@ class CpuOps final : public Ops {
     const KvView* kv;
     Tensor q, out;
     int32_t sequence;
+    int32_t parts;              // of the queries of a kv head, each counted as a kv head from here on
     int32_t first_head, heads;  // kv heads
     int32_t first_row, rows;
     int32_t first_query;  // queries of the tiles before
     int64_t begin, end;   // positions that any of its rows sees
 
-    int32_t group() const { return attention->heads / kv->kv_heads; }
+    int32_t v_dim() const { return attention->value_width(*kv); }
+    int32_t kv_head(int32_t index) const { return (first_head + index) / parts; }  // of the cache
+    int32_t group() const { return attention->heads / (kv->kv_heads * parts); }
     int32_t head_queries() const { return rows * group(); }  // of one kv head
     int32_t queries() const { return heads * head_queries(); }
     int32_t row(int32_t query) const { return first_row + query / group() % rows; }

@@ -63,6 +63,7 @@ struct CacheReader {
     format(kv.type).to_float(at(position, kv.k_offset, kv.k_dim), out, kv.k_dim);
   }
   void value(int64_t position, float* out) const {
+    if (kv.v_dim == 0) return key(position, out);  // its first numbers
     format(kv.type).to_float(at(position, kv.v_offset, kv.v_dim), out, kv.v_dim);
   }
 };
@@ -72,7 +73,7 @@ void attend_head(const Attention& attention, const CacheReader& cache, int64_t r
                  float* out) {
   const KvView& kv = cache.kv;
   int64_t position = cache.step.positions[row], end = cache.step.visible[row];
-  int64_t begin = attention.window > 0 ? std::max<int64_t>(0, position - attention.window + 1) : 0;
+  int64_t begin = std::min(attention.begin(position), end);
   std::vector<float> read(static_cast<size_t>(std::max(kv.k_dim, kv.v_dim)));
   std::vector<double> scores;
   double most = attention.sinks != nullptr ? attention.sinks[head] : -INFINITY;
@@ -87,7 +88,7 @@ void attend_head(const Attention& attention, const CacheReader& cache, int64_t r
     most = std::max(most, score);
   }
   double total = attention.sinks != nullptr ? std::exp(attention.sinks[head] - most) : 0;
-  std::vector<double> sum(static_cast<size_t>(kv.v_dim), 0.0);
+  std::vector<double> sum(static_cast<size_t>(attention.value_width(kv)), 0.0);
   for (int64_t p = begin; p < end; ++p) {
     double weight = std::exp(scores[static_cast<size_t>(p - begin)] - most);
     total += weight;
@@ -198,11 +199,13 @@ void ReferenceOps::kv_store(Tensor k, Tensor v, const KvView& kv) {
 
 void ReferenceOps::attend(const Attention& attention, Tensor q, const KvView& kv, Tensor out) {
   int32_t group = attention.heads / kv.kv_heads;
+  CHECK(attention.value_width(kv) > 0 && (kv.v_dim > 0 || attention.value_dim <= kv.k_dim), "values of {} from keys of {}",
+        attention.value_width(kv), kv.k_dim);
   for (int64_t r = 0; r < q.rows; ++r) {
     for (int32_t head = 0; head < attention.heads; ++head) {
       CacheReader cache{*step_, kv, step_->sequence[r], head / group};
       attend_head(attention, cache, r, head, q.row(r) + int64_t{head} * kv.k_dim,
-                  out.row(r) + int64_t{head} * kv.v_dim);
+                  out.row(r) + int64_t{head} * attention.value_width(kv));
     }
   }
 }

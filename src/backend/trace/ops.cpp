@@ -147,9 +147,7 @@ void TraceOps::attend(const Attention& attention, Tensor q, const KvView& kv, Te
     int64_t lowest = INT64_MAX, highest = 0;
     for (int32_t r = step_->first_row[s]; r < step_->first_row[s + 1]; ++r) {
       int64_t end = step_->visible[r];
-      int64_t begin =
-          attention.window > 0 ? std::max<int64_t>(0, int64_t{step_->positions[r]} - attention.window + 1) : 0;
-      begin = std::min(begin, end);
+      int64_t begin = std::min(attention.begin(step_->positions[r]), end);
       seen += static_cast<double>(end - begin);
       lowest = std::min(lowest, begin);
       highest = std::max(highest, end);

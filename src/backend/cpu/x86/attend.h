@@ -42,7 +42,7 @@ struct KvBf16 {
   static uint16_t round(float x) { return f32_to_bf16(x); }
 };
 
-inline bool side_by_side(const KvView& kv) { return kv.page_tokens % kKeys == 0; }
+inline bool side_by_side(const KvView& kv) { return kv.v_dim > 0 && kv.page_tokens % kKeys == 0; }
 
 template <class Kv>
 void store_kv(const KvPlace& place, const float* k, const float* v) {

@@ -18,7 +18,7 @@ inline bfloat16x8_t load_bf16(const std::byte* at) { return vld1q_bf16(reinterpr
 inline void store_bf16(std::byte* at, bfloat16x4_t x) { vst1_bf16(reinterpret_cast<bfloat16_t*>(at), x); }
 
 inline bool interleaved(const KvView& kv) {
-  return kv.page_tokens % kKvBlock == 0 && kv.k_dim % 8 == 0 && kv.v_dim % 8 == 0;
+  return kv.v_dim > 0 && kv.page_tokens % kKvBlock == 0 && kv.k_dim % 8 == 0 && kv.v_dim % 8 == 0;
 }
 
 // How values lie in a page: so many tokens together, so many dimensions of four tokens one after another.

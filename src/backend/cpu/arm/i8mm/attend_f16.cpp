@@ -23,8 +23,10 @@ constexpr int32_t kTileQueries = 4;  // most queries at a time
 const float16_t* as_f16(const std::byte* at) { return reinterpret_cast<const float16_t*>(at); }
 float16_t* as_f16(std::byte* at) { return reinterpret_cast<float16_t*>(at); }
 
-bool whole_vectors(const KvView& kv) { return kv.k_dim % kEight == 0 && kv.v_dim % kEight == 0; }
-bool interleaved(const KvView& kv) { return kv.page_tokens % kEight == 0 && whole_vectors(kv); }
+bool whole_vectors(const KvView& kv, int32_t v_dim) { return kv.k_dim % kEight == 0 && v_dim % kEight == 0; }
+bool interleaved(const KvView& kv) {
+  return kv.v_dim > 0 && kv.page_tokens % kEight == 0 && whole_vectors(kv, kv.v_dim);
+}
 
 // How tokens that are kept together lie. Key: dim * tokens + token. Value: slab * tokens * width + token * width + dim
 // within its slab of `width`.
@@ -367,7 +369,7 @@ void weigh_tile(const AttendChunk& chunk, const Operands& operands, const Scratc
 }
 
 void attend(const AttendChunk& chunk) {
-  if (!whole_vectors(*chunk.kv)) return neon_attend_f16(chunk);
+  if (!whole_vectors(*chunk.kv, chunk.v_dim)) return neon_attend_f16(chunk);
   Scratch room(chunk.scratch);
   Operands operands = find_operands(chunk, room);
   // What comes next is asked for evenly, a little in every turn of the innermost loops.

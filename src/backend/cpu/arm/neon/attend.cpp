@@ -109,7 +109,7 @@ static_assert((kAttendChunk * kHeadDim + kAttendQueries * kAttendChunk + kHeadDi
 // With fast activations shapes of whole blocks have their own kernel.
 template <Stored stored, KvType type>
 void attend_half(const AttendChunk& chunk) {
-  has_blocks(*chunk.kv) ? BlockAttention<stored>::attend(chunk) : attend<type>(chunk);
+  has_blocks(*chunk.kv, chunk.v_dim) ? BlockAttention<stored>::attend(chunk) : attend<type>(chunk);
 }
 
 void merge(float chunk_most, float chunk_total, const float* chunk_sums, float* most, float* total, float* sums,

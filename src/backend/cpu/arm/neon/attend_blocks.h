@@ -18,8 +18,10 @@ constexpr int32_t kTokens = static_cast<int32_t>(kBlock);  // of a block
 constexpr int32_t kChunkBlocks = kAttendChunk / kTokens;
 constexpr int32_t kFewQueries = 7;  // as many as are not worth widening for
 
-inline bool has_blocks(const KvView& kv) { return kv.k_dim % kTokens == 0 && kv.v_dim % kTokens == 0; }
-inline bool stores_blocks(const KvView& kv) { return has_blocks(kv) && kv.page_tokens % kTokens == 0; }
+inline bool has_blocks(const KvView& kv, int32_t v_dim) { return kv.k_dim % kTokens == 0 && v_dim % kTokens == 0; }
+inline bool stores_blocks(const KvView& kv) {
+  return kv.v_dim > 0 && has_blocks(kv, kv.v_dim) && kv.page_tokens % kTokens == 0;
+}
 
 template <Stored stored>
 struct BlockAttention {
@@ -93,6 +95,28 @@ struct BlockAttention {
     }
   }
 
+  // Eight numbers of each of eight tokens, none of which are zeros, to [8 dimensions][kTokens].
+  static void turn_eight(const uint16_t* const* tokens, int32_t at, uint16_t* to) {
+    uint16x8_t row[8], two[8];
+    uint32x4_t four[8];
+#pragma GCC unroll 8
+    for (int t = 0; t < 8; ++t) row[t] = tokens[t] != nullptr ? vld1q_u16(tokens[t] + at) : vdupq_n_u16(0);
+#pragma GCC unroll 4
+    for (int t = 0; t < 8; t += 2) two[t] = vtrn1q_u16(row[t], row[t + 1]), two[t + 1] = vtrn2q_u16(row[t], row[t + 1]);
+#pragma GCC unroll 4
+    for (int n = 0; n < 4; ++n) {  // tokens 0 to 3, then 4 to 7; dimensions even, then odd
+      const int t = n / 2 * 4 + n % 2;
+      const uint32x4_t a = vreinterpretq_u32_u16(two[t]), b = vreinterpretq_u32_u16(two[t + 2]);
+      four[t] = vtrn1q_u32(a, b), four[t + 2] = vtrn2q_u32(a, b);
+    }
+#pragma GCC unroll 4
+    for (int n = 0; n < 4; ++n) {  // dimensions n and n + 4
+      const uint64x2_t a = vreinterpretq_u64_u32(four[n]), b = vreinterpretq_u64_u32(four[n + 4]);
+      vst1q_u16(to + n * kTokens, vreinterpretq_u16_u64(vtrn1q_u64(a, b)));
+      vst1q_u16(to + (n + 4) * kTokens, vreinterpretq_u16_u64(vtrn2q_u64(a, b)));
+    }
+  }
+
   static void find_keys(const AttendChunk& chunk, const Scratch& room, Blocks& blocks) {
     if (stores_blocks(*chunk.kv)) {
       for (int32_t b = blocks.first; b < blocks.end; ++b) blocks.at[b] = find_block(chunk.keys, b, chunk.k_dim);
@@ -102,11 +126,14 @@ struct BlockAttention {
     for (int32_t b = blocks.first; b < blocks.end; ++b) {
       uint16_t* to = room.arranged + b * kTokens * chunk.k_dim;
       blocks.at[b] = reinterpret_cast<const std::byte*>(to);
+      const uint16_t* tokens[kTokens];
       for (int32_t t = 0; t < kTokens; ++t) {
         int32_t j = b * kTokens + t;
-        const std::byte* from = j < chunk.positions ? chunk.keys[j] : nullptr;
-        for (int32_t i = 0; i < chunk.k_dim; ++i)
-          to[i * kTokens + t] = from != nullptr ? reinterpret_cast<const uint16_t*>(from)[i] : uint16_t{0};
+        tokens[t] = reinterpret_cast<const uint16_t*>(j < chunk.positions ? chunk.keys[j] : nullptr);
+      }
+      for (int32_t i = 0; i < chunk.k_dim; i += 8, to += 8 * kTokens) {
+        turn_eight(tokens, i, to);
+        turn_eight(tokens + 8, i, to + 8);
       }
     }
     blocks.at[blocks.end] = blocks.at[blocks.first];
