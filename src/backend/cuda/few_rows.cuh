@@ -261,7 +261,7 @@ struct Group {
 };
 
 // A stage of weights: what comes next is read while this is multiplied. A loop of few instructions: longer ones are
-// slower than what they gain (lab/README.md).
+// slower than what they gain (lab/log.md).
 template <class Format>
 __device__ __forceinline__ void take(Sums& sums, const char* stage, int groups, const uint4* inputs, int lane) {
   Group<Format> even, odd;

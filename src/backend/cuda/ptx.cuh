@@ -126,7 +126,7 @@ __device__ inline void barrier_arrive(uint32_t barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
 // The barrier at the same place in the cluster's thread group number `rank`. No wider scope is named: that would be a
-// fence for all of memory (lab/README.md).
+// fence for all of memory (lab/log.md).
 __device__ inline void barrier_arrive_at(uint32_t barrier, uint32_t rank) {
   asm volatile(
       "{\n.reg .b32 there;\nmapa.shared::cluster.u32 there, %0, %1;\n"
@@ -143,7 +143,7 @@ __device__ inline void barrier_wait(uint32_t barrier, uint32_t parity) {
       : "memory");
 }
 // For copies of what is read once: it leaves the second cache before anything else does, so that instructions and
-// inputs stay there. (Naming the usual policy for other copies makes them slower than naming none: lab/README.md.)
+// inputs stay there. (Naming the usual policy for other copies makes them slower than naming none: lab/log.md.)
 __device__ inline uint64_t read_once() {
   uint64_t policy;
   asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
