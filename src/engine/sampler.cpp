@@ -268,8 +268,7 @@ int64_t SamplerScratch::bytes() const {
   return static_cast<int64_t>(bytes);
 }
 
-Sampler::Sampler(const Sampling& sampling, uint32_t choice)
-    : sampling_(sampling), choice_(choice), mirostat_mu_(2 * sampling.mirostat_tau) {
+Sampler::Sampler(const Sampling& sampling, uint32_t choice) : sampling_(sampling), choice_(choice) {
   std::sort(sampling_.dry_breakers.begin(), sampling_.dry_breakers.end());
 }
 
@@ -278,23 +277,48 @@ Result<Sampler> Sampler::create(const Sampling& sampling, int32_t vocab, uint32_
   return Sampler(sampling, choice);
 }
 
-Result<Token> Sampler::sample(std::span<const float> logits, std::span<const Token> context, SamplerScratch& scratch,
-                              std::span<const Token> banned_now) {
+double Sampler::mu_at(size_t position) const {
+  if (mus_.empty() || position < first_) return 2 * sampling_.mirostat_tau;
+  return mus_[std::min(position - first_, mus_.size() - 1)];
+}
+
+Result<Token> Sampler::choose(SampleRun& run, std::span<const float> logits, std::span<const Token> context,
+                              std::span<const Token> banned_now) const {
   const Sampling& s = sampling_;
-  SampleRun run(s, scratch);
   Draw draw{s.seed, choice_, static_cast<uint32_t>(context.size()), 0};
   TRY_VOID(run.adjust(logits, context, banned_now));
-  if (s.mirostat == 2 && s.temperature > 0) {
-    run.truncate_mirostat(mirostat_mu_);
-    Token token = run.race(draw);
-    mirostat_mu_ -= s.mirostat_eta * (run.surprise(token) - s.mirostat_tau);
-    return token;
+  if (uses_mirostat()) {
+    run.truncate_mirostat(mu_at(context.size()));
+    return run.race(draw);
   }
   // Only these two steps can remove the likeliest token.
   bool top_stays = s.typical >= 1 && s.xtc_probability <= 0;
   if (s.temperature <= 0 && (s.mirostat == 2 || top_stays)) return run.greedy();
   run.truncate(draw);
   return s.temperature <= 0 ? run.greedy() : run.race(draw);
+}
+
+Result<Token> Sampler::guess(std::span<const float> logits, std::span<const Token> context, SamplerScratch& scratch,
+                             std::span<const Token> banned_now) const {
+  SampleRun run(sampling_, scratch);
+  return choose(run, logits, context, banned_now);
+}
+
+Result<Token> Sampler::sample(std::span<const float> logits, std::span<const Token> context, SamplerScratch& scratch,
+                              std::span<const Token> banned_now) {
+  SampleRun run(sampling_, scratch);
+  TRY(const Token token, choose(run, logits, context, banned_now));
+  if (!uses_mirostat()) return token;
+  const size_t position = context.size();
+  const double mu = mu_at(position);
+  if (mus_.empty() || position < first_) {
+    first_ = position;
+    mus_.clear();
+  }
+  mus_.resize(std::min(position - first_, mus_.size()));
+  mus_.push_back(mu);
+  mus_.push_back(mu - sampling_.mirostat_eta * (run.surprise(token) - sampling_.mirostat_tau));
+  return token;
 }
 
 Result<std::vector<TokenProbability>> Sampler::distribution(std::span<const float> logits,
@@ -304,7 +328,7 @@ Result<std::vector<TokenProbability>> Sampler::distribution(std::span<const floa
   Draw draw{sampling_.seed, choice_, static_cast<uint32_t>(context.size()), 0};
   TRY_VOID(run.adjust(logits, context, banned_now));
   if (sampling_.mirostat == 2) {
-    if (sampling_.temperature > 0) run.truncate_mirostat(mirostat_mu_);
+    if (sampling_.temperature > 0) run.truncate_mirostat(mu_at(context.size()));
   } else {
     run.truncate(draw);
   }

@@ -1,6 +1,7 @@
 // Sampler: chooses the next token of one sequence from its logits, by the steps of engine/sampling.h. Which token comes
 // out is a function of the logits, the context (prompt and answer so far), the parameters and the choice number only
-// (contract 1); with mirostat, of the surprises so far too.
+// (contract 1); with mirostat, of the surprises so far too, which are kept by position: choosing a token again, because
+// its step is repeated or was a guess, gives the same token and moves nothing twice.
 //
 // The draw is a race: token i of weight w_i arrives at time E_i / w_i, where E_i is exponential with the random number
 // named by (seed, choice, position, i), and the first to arrive is chosen. That is exactly a draw in proportion to the
@@ -25,6 +26,7 @@
 namespace millrace {
 
 struct Logprobs;
+class SampleRun;
 
 class SamplerScratch {
  public:
@@ -59,6 +61,11 @@ class Sampler {
   Result<Token> sample(std::span<const float> logits, std::span<const Token> context, SamplerScratch& scratch,
                        std::span<const Token> banned_now = {});
 
+  // The token sample() would give; nothing is remembered. With another model's logits this is that model's guess, drawn
+  // with the same numbers.
+  Result<Token> guess(std::span<const float> logits, std::span<const Token> context, SamplerScratch& scratch,
+                      std::span<const Token> banned_now = {}) const;
+
   // The distribution sample() would draw from, by ascending id, tokens of probability zero left out; state is not
   // changed.
   Result<std::vector<TokenProbability>> distribution(std::span<const float> logits, std::span<const Token> context,
@@ -78,9 +85,15 @@ class Sampler {
 
  private:
   Sampler(const Sampling& sampling, uint32_t choice);
+  Result<Token> choose(SampleRun& run, std::span<const float> logits, std::span<const Token> context,
+                       std::span<const Token> banned_now) const;
+  double mu_at(size_t position) const;  // mirostat's bar, in bits
+  bool uses_mirostat() const { return sampling_.mirostat == 2 && sampling_.temperature > 0; }
+
   Sampling sampling_;
   uint32_t choice_ = 0;
-  double mirostat_mu_ = 0;  // bits
+  size_t first_ = 0;         // position of the first token it chose
+  std::vector<double> mus_;  // mirostat's bar before each position from there on, and before the next
 };
 
 // Log-probabilities as everything reports them: natural logarithms of the model's own distribution, softmax of the raw

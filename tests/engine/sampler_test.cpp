@@ -254,6 +254,28 @@ TEST(Sampler, MirostatSteersSurpriseToItsTarget) {
   }
 }
 
+// A step may be repeated after a failed page move, and the one planned after it with it; a guess may be thrown away.
+TEST(Sampler, MirostatMovesOnceATokenHoweverOftenItIsChosen) {
+  const Sampling s{.mirostat = 2, .mirostat_tau = 3, .mirostat_eta = 0.5, .seed = 8};
+  auto logits_at = [](size_t position) { return oracle::random_logits(500, static_cast<int>(position) + 3, 2); };
+  auto answer = [&](bool repeats) {
+    Sampler sampler = make(s, 500);
+    SamplerScratch scratch(500);
+    std::vector<Token> context(5, 1);
+    for (size_t i = 0; i < 60; ++i) {
+      if (repeats && i % 7 == 3) {  // two tokens that will be chosen again, and a guess from other numbers
+        std::vector<Token> twice = context;
+        for (int more = 0; more < 2; ++more)
+          twice.push_back(sampler.sample(logits_at(twice.size()), twice, scratch).value());
+        EXPECT_TRUE(sampler.guess(logits_at(999), context, scratch).ok());
+      }
+      context.push_back(sampler.sample(logits_at(context.size()), context, scratch).value());
+    }
+    return context;
+  };
+  EXPECT_EQ(answer(true), answer(false));
+}
+
 TEST(Sampler, RenamingTokensRenamesTheDistribution) {
   std::vector<float> logits = oracle::random_logits(300, 77);
   std::vector<Token> name(300);
