@@ -23,6 +23,9 @@ enum class Bug {
   cancelled_keeps_pages,  // cancelling a running sequence gives its slot back but not its pages
   newest_starves,         // the last waiting request is never chosen
   window_too_short,       // a windowed page goes back one page too early
+  state_moved_twice,      // choosing a token again moves the sampler's state again
+  state_of_wrong_row,     // a guess's row is chosen from with the state before the first guess
+  planned_past_drafts,    // a sequence is planned again while nobody knows how many of its guesses were kept
   count,
 };
 

@@ -3,11 +3,13 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "cache/planted.h"
 
 namespace millrace {
 namespace {
 
 constexpr uint64_t kPoison = 0xDEADDEADDEADDEAD;
+constexpr uint64_t kFirstState = 1;
 
 uint64_t mix(uint64_t a, uint64_t b) {
   a = (a ^ b) * 0x9E3779B97F4A7C15;
@@ -53,33 +55,57 @@ void HashModel::move(const PageMove& move) {
   std::copy_n(from, page_cells_, to);
 }
 
-Sampled HashModel::run(const StepPlan& plan, const HashFaults& faults, Dice& dice) {
+Sampled HashModel::run(const StepPlan& plan, const HashFaults& faults, Dice& dice, const Guess& guess) {
   Sampled sampled;
   for (const PageMove& planned : plan.moves) {
     bool failed = planned.kind != PageMove::Kind::copy && dice.chance(faults.failed_move);
     if (!failed) move(planned);
     sampled.failed_moves.push_back(failed);
   }
+  std::vector<Token> guesses;
   for (const Work& work : plan.work) {
-    const Sequence& sequence = *work.sequence;
-    SampledRow row;
-    bool agreed = true;  // with every draft so far
-    for (int index = 0; index < work.count; ++index) {
-      int position = work.begin + index, draft = index - (work.count - work.drafts);
-      Token token = draft >= 0                    ? sequence.drafts[static_cast<size_t>(draft)]
-                    : position < sequence.known() ? sequence.tokens[static_cast<size_t>(position)]
-                                                  : chosen_[sequence.id];
-      uint64_t kept = compute(work, position, token);
-      if (!work.samples || draft < -1) continue;
-      if (draft >= 0) agreed = agreed && row.tokens.back() == token;
-      if (agreed) row.tokens.push_back(choose(kept, *sequence.asked, sequence.choice, position + 1));
-    }
+    guesses.clear();
+    if (work.drafts > 0 && guess) guess(work, work.begin + work.count - work.drafts, guesses);
+    SampledRow row = run_work(work, guesses);
     if (work.samples && dice.chance(faults.broken_row)) row = {{}, {}, error(Code::internal, "broken row")};
-    if (!row.tokens.empty()) chosen_[sequence.id] = row.tokens.back();
+    if (!row.tokens.empty()) chosen_[work.sequence->id] = row.tokens.back();
     sampled.rows.push_back(std::move(row));
   }
   for (const PageCopy& copy : plan.snapshots) move({PageMove::Kind::copy, copy.from, copy.to});
   return sampled;
+}
+
+SampledRow HashModel::run_work(const Work& work, const std::vector<Token>& guesses) {
+  const Sequence& sequence = *work.sequence;
+  const int known = work.count - work.drafts, count = known + static_cast<int>(guesses.size());
+  SampledRow row;
+  row.drafted = static_cast<int>(guesses.size());
+  bool agreed = true;  // with every guess so far
+  for (int index = 0; index < count; ++index) {
+    const int position = work.begin + index, draft = index - known;
+    Token token = draft >= 0                    ? guesses[static_cast<size_t>(draft)]
+                  : position < sequence.known() ? sequence.tokens[static_cast<size_t>(position)]
+                                                : chosen_[sequence.id];
+    uint64_t kept = compute(work, position, token);
+    if (!work.samples || draft < -1) continue;
+    if (draft >= 0) agreed = agreed && row.tokens.back() == token;
+    if (agreed) row.tokens.push_back(choose_next(sequence, kept, position + 1, draft + 1));
+  }
+  return row;
+}
+
+// The state is kept by position, so that choosing again after a step that was thrown away does not move it twice.
+Token HashModel::choose_next(const Sequence& sequence, uint64_t kept, int position, int guesses) {
+  std::vector<uint64_t>& states = states_[sequence.id];
+  if (states.empty()) states.push_back(kFirstState);
+  auto at = static_cast<size_t>(position - sequence.prompt());
+  if (PLANTED(state_moved_twice)) at = states.size() - 1;
+  CHECK(at < states.size(), "token {} of an answer with {} chosen", at, states.size() - 1);
+  const size_t looked_at = PLANTED(state_of_wrong_row) ? at - static_cast<size_t>(guesses) : at;
+  Token token = choose(kept, states[looked_at], *sequence.asked, sequence.choice, position);
+  states.resize(at + 1);
+  states.push_back(mix(states[at], static_cast<uint64_t>(token)));
+  return token;
 }
 
 // Reads what every group keeps of the positions before, then writes its own.
@@ -109,15 +135,16 @@ uint64_t HashModel::compute(const Work& work, int position, Token token) {
   return kept;
 }
 
-Token HashModel::choose(uint64_t kept, const Request& request, int choice, int position) const {
-  uint64_t hash =
-      mix(mix(kept, request.sampling.seed), (static_cast<uint64_t>(choice) << 32) + static_cast<uint64_t>(position));
+Token HashModel::choose(uint64_t kept, uint64_t state, const Request& request, int choice, int position) const {
+  uint64_t hash = mix(mix(mix(kept, state), request.sampling.seed),
+                      (static_cast<uint64_t>(choice) << 32) + static_cast<uint64_t>(position));
   return static_cast<Token>(mix(hash, 7) % static_cast<uint64_t>(vocab_));
 }
 
 HashAnswer HashModel::alone(const Request& request, int choice) const {
   HashAnswer answer;
   answer.tokens = request.prompt;
+  uint64_t state = kFirstState;
   for (size_t position = 0; position < answer.tokens.size(); ++position) {
     int p = static_cast<int>(position);
     uint64_t kept = start_of(request.root, p, answer.tokens[position]);
@@ -138,7 +165,9 @@ HashAnswer HashModel::alone(const Request& request, int choice) const {
     Token last = answer.tokens.back();
     bool stopped = answer.tokens.size() > request.prompt.size() &&
                    std::find(request.stop_tokens.begin(), request.stop_tokens.end(), last) != request.stop_tokens.end();
-    if (!stopped) answer.tokens.push_back(choose(kept, request, choice, p + 1));
+    if (stopped) continue;
+    answer.tokens.push_back(choose(kept, state, request, choice, p + 1));
+    state = mix(state, static_cast<uint64_t>(answer.tokens.back()));
   }
   return answer;
 }

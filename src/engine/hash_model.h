@@ -1,10 +1,12 @@
 // HashModel: a model for tests whose answer depends on everything its cache holds. What it keeps of a token is a hash
 // of that token and of all it can read of those before it, in every group of the cache, and the next token is a hash of
 // that. So a page that is stale, mixed up, freed too early or somebody else's changes the answer at once. Pages that
-// nobody holds are poisoned. It runs StepPlans as an executor does, moves first and in order.
+// nobody holds are poisoned. It runs StepPlans as an executor does, moves first and in order. Its choices also depend
+// on a state that moves with every token chosen, as mirostat's bar and a grammar do.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <vector>
 
@@ -43,7 +45,9 @@ class HashModel {
  public:
   HashModel(const CacheLayout& layout, int pages, int second_pages, int vocab);
 
-  Sampled run(const StepPlan& plan, const HashFaults& faults, Dice& dice);
+  // Puts guesses of the tokens from position `at` on into `out`; at most as many as the work has room for.
+  using Guess = std::function<void(const Work& work, int at, std::vector<Token>& out)>;
+  Sampled run(const StepPlan& plan, const HashFaults& faults, Dice& dice, const Guess& guess = {});
   void poison_free(const KvCache& cache);
   HashAnswer alone(const Request& request, int choice) const;
 
@@ -55,13 +59,16 @@ class HashModel {
   size_t place(int group, PageId page, int offset) const;
   void move(const PageMove& move);
   uint64_t compute(const Work& work, int position, Token token);
-  Token choose(uint64_t kept, const Request& request, int choice, int position) const;
+  SampledRow run_work(const Work& work, const std::vector<Token>& guesses);
+  Token choose(uint64_t kept, uint64_t state, const Request& request, int choice, int position) const;
+  Token choose_next(const Sequence& sequence, uint64_t kept, int position, int guesses);
 
   CacheLayout layout_;
   int vocab_;
   size_t page_cells_ = 0;
   std::vector<uint64_t> memory_, second_;
   std::map<int64_t, Token> chosen_;  // last token chosen for each sequence, which the host may not know yet
+  std::map<int64_t, std::vector<uint64_t>> states_;  // of each sequence, before each token of its answer
 };
 
 }  // namespace millrace

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "engine/draft/depths.h"
 #include "engine/request.h"
 
 namespace millrace {
@@ -62,7 +63,10 @@ struct Metrics {
   // by answer, as it happens: prompts looked up, and which of their tokens were found; prompts whose first token came,
   // and the tokens chosen
   int64_t prefix_asked_tokens = 0, prefix_found_tokens = 0, prompt_tokens = 0, generated_tokens = 0;
-  int64_t drafted_tokens = 0, accepted_drafts = 0;
+  // guesses: answers' windows that had any, guesses computed, those kept; the latter two by depth
+  int64_t draft_windows = 0, drafted_tokens = 0, accepted_drafts = 0;
+  std::array<int64_t, DraftHistory::kDepths> drafted_at = {}, accepted_at = {};
+  double draft_seconds = 0;
   Histogram step_seconds, step_tokens, step_sequences;
   // now
   int running = 0, waiting = 0;

@@ -3,18 +3,35 @@
 #include <algorithm>
 
 namespace millrace {
+namespace {
+
+constexpr int kMostDraftRows = 256;  // of one step: each has a row of logits
+
+}  // namespace
 
 Result<EngineParts> EngineParts::create(const Model& model, Backend& backend, const EngineOptions& options) {
   EngineParts parts;
   EngineOptions& settled = parts.options = options;
   settled.executor.rows = options.limits.step_tokens;
   settled.executor.sequences = options.limits.max_sequences;
+  if (options.draft.make) {
+    if (options.draft.most < 1 || options.draft.most > kMostDrafts)
+      return error(Code::invalid, "{} guesses a step: ask for 1 to {}", options.draft.most, kMostDrafts);
+    settled.limits.max_drafts = options.draft.most;
+    settled.executor.wanted = std::min(options.limits.max_sequences * (1 + options.draft.most),
+                                       options.limits.max_sequences + kMostDraftRows);
+  }
   TRY(parts.executor, Executor::create(model, backend, settled.executor));
   settled.executor = parts.executor->options();
   // The executor may have fewer rows than asked for where the whole context is shorter than a step.
   settled.limits.step_tokens = std::min(settled.limits.step_tokens, settled.executor.rows);
   settled.limits.max_sequences = std::min(settled.limits.max_sequences, settled.executor.sequences);
   if (settled.limits.context == 0) settled.limits.context = settled.executor.context;
+  if (options.draft.make) {
+    settled.limits.step_drafts = settled.executor.wanted - settled.limits.max_sequences;
+    if (settled.limits.step_drafts < 1) settled.limits.max_drafts = 0;  // no row is left for them
+    TRY(parts.drafter, options.draft.make(*parts.executor, backend));
+  }
   TRY_VOID(check_limits(settled.limits));
   TRY(auto policy, make_policy(settled.policy));
   const CacheLayout& layout = parts.executor->layout();
@@ -24,8 +41,11 @@ Result<EngineParts> EngineParts::create(const Model& model, Backend& backend, co
     parts.second = std::make_unique<Store>(std::move(store));
   }
   parts.cache = std::make_unique<KvCache>(layout, settled.executor.pages, second_pages);
-  parts.scheduler = std::make_unique<Scheduler>(settled.limits, *parts.cache, std::move(policy));
-  parts.runner = std::make_unique<Runner>(*parts.executor, parts.second.get());
+  std::unique_ptr<DraftControl> control;
+  if (parts.drafter != nullptr)
+    control = options.draft.steady ? steady_drafts(options.draft.most) : paying_drafts(options.draft.most);
+  parts.scheduler = std::make_unique<Scheduler>(settled.limits, *parts.cache, std::move(policy), std::move(control));
+  parts.runner = std::make_unique<Runner>(*parts.executor, parts.second.get(), parts.drafter.get());
   return parts;
 }
 

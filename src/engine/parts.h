@@ -11,12 +11,20 @@
 
 namespace millrace {
 
+// Guessing ahead. Answers are the same with and without; how fast they come is not.
+struct DraftOptions {
+  DrafterMaker make;    // none: no guesses
+  int most = 4;         // guesses of one answer in one step
+  bool steady = false;  // always as many, instead of as many as pay
+};
+
 struct EngineOptions {
   ExecutorOptions executor;  // context, pages, KV format; rows and sequences follow from the limits
   Limits limits;             // context 0: the executor's
   std::string policy = "fcfs";
   int64_t swap_bytes = 0;  // host memory for pages moved out; 0: evicted pages are dropped
   bool overlap = true;
+  DraftOptions draft;
 };
 
 struct EngineParts {
@@ -25,6 +33,7 @@ struct EngineParts {
   std::unique_ptr<Store> second;  // null if there is none
   std::unique_ptr<KvCache> cache;
   std::unique_ptr<Scheduler> scheduler;
+  std::unique_ptr<Drafter> drafter;  // null if there is none
   std::unique_ptr<Runner> runner;
 
   // The model and the backend outlive the parts. Everything is planned and taken here.

@@ -33,6 +33,7 @@ struct Limits {
   int max_choices = 64;          // answers to one prompt
   int context = 0;               // tokens of prompt and answer together
   int max_drafts = 0;            // guessed tokens a sequence and step
+  int step_drafts = 0;           // and of all sequences together; 0: as many as rows allow
   double page_move_seconds = 0;  // moving a page to the second store or back
 };
 

@@ -1,5 +1,6 @@
 #include "engine/runner.h"
 
+#include <algorithm>
 #include <chrono>
 
 #include "base/check.h"
@@ -17,6 +18,8 @@ void Launch::take(const StepPlan& plan) {
     item.choice = work.sequence->choice;
     item.begin = work.begin;
     item.count = work.count;
+    item.drafts = work.drafts;
+    item.drafted = 0;
     item.samples = work.samples;
     item.tables = work.sequence->pages.tables;
   }
@@ -24,7 +27,8 @@ void Launch::take(const StepPlan& plan) {
   snapshots = plan.snapshots;
 }
 
-Runner::Runner(Executor& executor, Store* second) : executor_(executor), second_(second), scratch_(executor.vocab()) {}
+Runner::Runner(Executor& executor, Store* second, Drafter* drafter)
+    : executor_(executor), second_(second), drafter_(drafter), scratch_(executor.vocab()) {}
 
 Runner::Answer& Runner::answer(const Launch::Item& item) {
   auto [found, fresh] = answers_.try_emplace({item.request, item.choice});
@@ -48,26 +52,51 @@ void Runner::fail(Answer& answer, Error why, SampledRow& row) {
   row.error = std::move(why);
 }
 
-std::span<const Token> Runner::banned_now(const Launch::Item& item) const {
+Runner::Row Runner::row_of(const Launch::Item& item, const Answer& answer, int64_t first, int guess) const {
   const Request& asked = *item.asked;
-  const bool too_short = item.begin + item.count - static_cast<int>(asked.prompt.size()) < asked.min_tokens;
-  return too_short ? std::span<const Token>(asked.stop_tokens) : std::span<const Token>();
+  const int before = item.known() + guess;
+  const bool too_short = before - static_cast<int>(asked.prompt.size()) < asked.min_tokens;
+  return {.index = first + guess,
+          .context = std::span<const Token>(answer.tokens).first(static_cast<size_t>(before)),
+          .banned = too_short ? std::span<const Token>(asked.stop_tokens) : std::span<const Token>()};
 }
 
-void Runner::choose(const Launch::Item& item, std::span<const float> logits, SampledRow& row) {
+// A step whose result was thrown away is repeated: what it chose last time is chosen again. Where a later row breaks,
+// what came before it stands, and the next step begins with that row.
+template <class Choose>
+void Runner::take(const Launch::Item& item, int64_t& next_row, SampledRow& out, Choose choose) {
   Answer& answer = this->answer(item);
+  const auto known = static_cast<size_t>(item.known());
+  out.drafted = item.drafted;
+  for (int guess = 0;; ++guess) {
+    const size_t at = known + static_cast<size_t>(guess);
+    const Row row = row_of(item, answer, next_row, guess);
+    auto token = answer.error ? Result<Token>(*answer.error) : choose(row);
+    if (!token.ok()) {
+      answer.tokens.resize(at);
+      if (guess == 0) fail(answer, token.error(), out);
+      break;
+    }
+    out.tokens.push_back(*token);
+    const bool agrees = guess < item.drafted && answer.tokens[at] == *token;
+    const auto& ends = item.asked->stop_tokens;
+    if (agrees && std::find(ends.begin(), ends.end(), *token) == ends.end()) continue;
+    answer.tokens.resize(at);
+    answer.tokens.push_back(*token);
+    break;
+  }
+  next_row += item.wanted();
+}
+
+Result<Token> Runner::choose_whole(const Launch::Item& item, const Row& row, std::span<const float> logits,
+                                   SampledRow& out) {
   const Request& asked = *item.asked;
-  // A step whose result was thrown away is repeated: what it chose last time is chosen again.
-  answer.tokens.resize(static_cast<size_t>(item.begin + item.count));
-  if (answer.error) return fail(answer, *answer.error, row);
-  auto token = answer.sampler->sample(logits, answer.tokens, scratch_, banned_now(item));
-  if (!token.ok()) return fail(answer, token.error(), row);
-  answer.tokens.push_back(*token);
-  row.tokens.push_back(*token);
-  if (asked.logprobs < 0) return;
+  TRY(const Token token, answer(item).sampler->sample(logits, row.context, scratch_, row.banned));
+  if (asked.logprobs < 0) return token;
   Logprobs report;
-  auto reported = logprobs(logits, *token, static_cast<size_t>(asked.logprobs), scratch_, report);
-  if (reported.ok()) row.logprobs.push_back(std::move(report));
+  auto reported = logprobs(logits, token, static_cast<size_t>(asked.logprobs), scratch_, report);
+  if (reported.ok()) out.logprobs.push_back(std::move(report));
+  return token;
 }
 
 // Whether every answer of the step takes the largest logit as it is.
@@ -76,91 +105,137 @@ bool Runner::all_greedy(const Launch& launch) {
     const Launch::Item& item = launch.items[i];
     if (!item.samples) continue;
     const Answer& answer = this->answer(item);
-    const bool too_short =
-        item.begin + item.count - static_cast<int>(item.asked->prompt.size()) < item.asked->min_tokens;
+    const bool too_short = item.known() - static_cast<int>(item.asked->prompt.size()) < item.asked->min_tokens;
     if (answer.error || item.asked->logprobs >= 0 || too_short || !takes_largest(item.asked->sampling)) return false;
   }
   return true;
 }
 
-void Runner::take_best(const Launch::Item& item, int32_t best, SampledRow& row) {
-  Answer& answer = this->answer(item);
-  answer.tokens.resize(static_cast<size_t>(item.begin + item.count));
-  if (best < 0) return fail(answer, Error{Code::internal, "the model gave no number for any token"}, row);
-  answer.tokens.push_back(best);
-  row.tokens.push_back(best);
-}
-
-// What to bring of the item's row. Log-probabilities are of all tokens, and so is what is wrong with a refused sampler.
-ShortlistAsk Runner::ask_of(const Launch::Item& item) {
+// What to bring of a row. Log-probabilities are of all tokens, and so is what is wrong with a refused sampler.
+ShortlistAsk Runner::ask_of(const Launch::Item& item, const Row& row) {
   const Answer& answer = this->answer(item);
   if (answer.error || item.asked->logprobs >= 0) return {.kind = ShortlistKind::whole};
-  return answer.sampler->shortlist_ask(executor_.vocab(), static_cast<size_t>(item.begin + item.count),
-                                       banned_now(item));
+  return answer.sampler->shortlist_ask(executor_.vocab(), row.context.size(), row.banned);
 }
 
-void Runner::choose_shortlist(const Launch::Item& item, const ShortlistAsk& ask, const Shortlisted& found,
-                              int64_t index, SampledRow& row) {
-  if (ask.kind == ShortlistKind::whole) return choose(item, executor_.row(index), row);
-  Answer& answer = this->answer(item);
-  answer.tokens.resize(static_cast<size_t>(item.begin + item.count));
-  const auto token = answer.sampler->sample_shortlist(ask, found, answer.tokens, scratch_, banned_now(item));
-  if (!token) return choose(item, executor_.fetch_row(index), row);
-  answer.tokens.push_back(*token);
-  row.tokens.push_back(*token);
+Result<Token> Runner::choose_shortlist(const Launch::Item& item, const Row& row, const Shortlisted& found,
+                                       SampledRow& out) {
+  const ShortlistAsk& ask = executor_.asks()[static_cast<size_t>(row.index)];
+  if (ask.kind == ShortlistKind::whole) return choose_whole(item, row, executor_.row(row.index), out);
+  const auto token = answer(item).sampler->sample_shortlist(ask, found, row.context, scratch_, row.banned);
+  if (!token) return choose_whole(item, row, executor_.fetch_row(row.index), out);
+  return *token;
 }
 
 void Runner::run_greedy(const Launch& launch, Sampled& sampled) {
   std::span<const int32_t> best = executor_.run_best(chunks_);
-  size_t row = 0;
+  int64_t next = 0;
   for (size_t i = 0; i < launch.used; ++i) {
-    if (launch.items[i].samples) take_best(launch.items[i], best[row++], sampled.rows[i]);
+    if (!launch.items[i].samples) continue;
+    take(launch.items[i], next, sampled.rows[i], [&](const Row& row) -> Result<Token> {
+      const int32_t token = best[static_cast<size_t>(row.index)];
+      if (token < 0) return error(Code::internal, "the model gave no number for any token");
+      return token;
+    });
   }
 }
 
 void Runner::run_shortlist(const Launch& launch, Sampled& sampled) {
   std::span<ShortlistAsk> asks = executor_.asks();
-  size_t row = 0;
+  int64_t next = 0;
   for (size_t i = 0; i < launch.used; ++i) {
-    if (launch.items[i].samples) asks[row++] = ask_of(launch.items[i]);
+    const Launch::Item& item = launch.items[i];
+    for (int guess = 0; guess < item.wanted(); ++guess)
+      asks[static_cast<size_t>(next + guess)] = ask_of(item, row_of(item, answer(item), next, guess));
+    next += item.wanted();
   }
   std::span<const Shortlisted> found = executor_.run_shortlist(chunks_);
-  row = 0;
+  next = 0;
   for (size_t i = 0; i < launch.used; ++i) {
-    if (!launch.items[i].samples) continue;
-    choose_shortlist(launch.items[i], asks[row], found[row], static_cast<int64_t>(row), sampled.rows[i]);
-    ++row;
+    const Launch::Item& item = launch.items[i];
+    if (!item.samples) continue;
+    take(item, next, sampled.rows[i], [&](const Row& row) {
+      return choose_shortlist(item, row, found[static_cast<size_t>(row.index)], sampled.rows[i]);
+    });
   }
 }
 
 void Runner::run_whole(const Launch& launch, Sampled& sampled) {
   Tensor logits = executor_.run(chunks_);
-  int64_t row = 0;
+  int64_t next = 0;
   for (size_t i = 0; i < launch.used; ++i) {
-    if (!launch.items[i].samples) continue;
-    choose(launch.items[i], {logits.row(row++), static_cast<size_t>(executor_.vocab())}, sampled.rows[i]);
+    const Launch::Item& item = launch.items[i];
+    if (!item.samples) continue;
+    take(item, next, sampled.rows[i], [&](const Row& row) {
+      return choose_whole(item, row, {logits.row(row.index), static_cast<size_t>(executor_.vocab())}, sampled.rows[i]);
+    });
   }
+}
+
+// What a drafter says is trusted in nothing: too many guesses, ids no model has and what follows an end are cut off.
+void Runner::take_guesses(Launch::Item& item, Answer& answer) {
+  const auto& ends = item.asked->stop_tokens;
+  for (Token token : answer.guesses) {
+    if (item.drafted == item.drafts || token < 0 || token >= executor_.vocab()) return;
+    answer.tokens.push_back(token);
+    ++item.drafted;
+    if (std::find(ends.begin(), ends.end(), token) != ends.end()) return;
+  }
+}
+
+void Runner::draft(Launch& launch, Sampled& sampled) {
+  if (drafter_ == nullptr) return;
+  const auto begin = std::chrono::steady_clock::now();
+  drafts_.clear();
+  for (size_t i = 0; i < launch.used; ++i) {
+    const Launch::Item& item = launch.items[i];
+    if (item.drafts == 0) continue;
+    Answer& answer = this->answer(item);
+    if (answer.error) continue;
+    answer.tokens.resize(static_cast<size_t>(item.known()));
+    answer.guesses.clear();
+    drafts_.push_back({.request = item.request,
+                       .choice = item.choice,
+                       .root = item.asked->root,
+                       .tokens = answer.tokens,
+                       .prompt = static_cast<int>(item.asked->prompt.size()),
+                       .prediction = item.asked->prediction,
+                       .limit = item.drafts,
+                       .sampler = answer.sampler.get(),
+                       .banned_now = row_of(item, answer, 0, 0).banned,
+                       .out = &answer.guesses});
+  }
+  if (drafts_.empty()) return;
+  drafter_->propose(drafts_);
+  for (size_t i = 0; i < launch.used; ++i) {
+    Launch::Item& item = launch.items[i];
+    if (item.drafts > 0 && !answer(item).error) take_guesses(item, answer(item));
+  }
+  sampled.draft_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
 void Runner::run(Launch& launch, Sampled& sampled) {
   auto begin = std::chrono::steady_clock::now();
   for (RequestId request : launch.forget) {
     answers_.erase(answers_.lower_bound({request, 0}), answers_.lower_bound({request + 1, 0}));
+    if (drafter_ != nullptr) drafter_->forget(request);
   }
   launch.forget.clear();
   sampled.rows.assign(launch.used, {});
+  sampled.draft_seconds = 0;
   const Executor::Counters before = executor_.counters();
   carry_out(launch.moves, executor_.store(), second_, sampled.failed_moves);
+  draft(launch, sampled);
   chunks_.clear();
   for (size_t i = 0; i < launch.used; ++i) {
     const Launch::Item& item = launch.items[i];
     std::span<const Token> tokens = answer(item).tokens;
-    CHECK(static_cast<int>(tokens.size()) >= item.begin + item.count, "tokens {} to {} of {}", item.begin,
-          item.begin + item.count, tokens.size());
-    chunks_.push_back({.tokens = tokens.subspan(static_cast<size_t>(item.begin), static_cast<size_t>(item.count)),
+    CHECK(static_cast<int>(tokens.size()) >= item.begin + item.rows(), "tokens {} to {} of {}", item.begin,
+          item.begin + item.rows(), tokens.size());
+    chunks_.push_back({.tokens = tokens.subspan(static_cast<size_t>(item.begin), static_cast<size_t>(item.rows())),
                        .begin = item.begin,
                        .tables = item.tables,
-                       .wanted = item.samples ? 1 : 0});
+                       .wanted = item.wanted()});
   }
   if (!chunks_.empty()) {
     int64_t rows = 0;

@@ -1,6 +1,9 @@
 // Runner: carries out one planned step on the real model: page moves, forward, sampling. It keeps its own copy of every
 // answer in the making, because a step may be planned before the token it continues from is known to the scheduler;
-// steps run in order, so here it always is. One thread at a time calls it, the engine's or a thread of its own.
+// steps run in order, so here it always is. Where a plan has room for guesses it has the drafter make them, computes
+// them with the rest, and keeps those that equal what it would have chosen anyway; rows after the first wrong one are
+// never looked at, so an answer is the same with and without. One thread at a time calls it, the engine's or a thread
+// of its own.
 #pragma once
 
 #include <map>
@@ -8,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/draft/drafter.h"
 #include "engine/executor.h"
 #include "engine/step_plan.h"
 
@@ -21,8 +25,14 @@ struct Launch {
     RequestId request = 0;
     int choice = 0;
     int begin = 0, count = 0;
+    int drafts = 0;   // of the count: room for guesses
+    int drafted = 0;  // guesses made, known once the step runs
     bool samples = false;
     std::vector<PageTable> tables;
+
+    int known() const { return begin + count - drafts; }  // tokens before the first guess
+    int rows() const { return count - drafts + drafted; }
+    int wanted() const { return samples ? 1 + drafted : 0; }
   };
   std::vector<Item> items;  // the first `used` belong to this step
   size_t used = 0;
@@ -35,8 +45,8 @@ struct Launch {
 
 class Runner {
  public:
-  // The executor and the second store (may be null) outlive the runner.
-  Runner(Executor& executor, Store* second);
+  // The executor and the second store (may be null) outlive the runner, and so does the drafter, if there is one.
+  Runner(Executor& executor, Store* second, Drafter* drafter = nullptr);
 
   // One result for every item. Never fails as a whole: an answer that cannot go on has an error of its own.
   void run(Launch& launch, Sampled& sampled);
@@ -49,25 +59,37 @@ class Runner {
     std::vector<Token> tokens;
     std::unique_ptr<Sampler> sampler;  // null if its parameters are refused; `error` says why
     std::optional<Error> error;
+    std::vector<Token> guesses;
   };
   Answer& answer(const Launch::Item& item);
-  void choose(const Launch::Item& item, std::span<const float> logits, SampledRow& row);
+  void draft(Launch& launch, Sampled& sampled);
+  void take_guesses(Launch::Item& item, Answer& answer);
   void fail(Answer& answer, Error why, SampledRow& row);
+  // One row of an item: which of all wanted rows it is, and the tokens before it.
+  struct Row {
+    int64_t index = 0;
+    std::span<const Token> context;
+    std::span<const Token> banned;  // before the least length
+  };
+  Row row_of(const Launch::Item& item, const Answer& answer, int64_t first, int guess) const;
+  // Goes through an item's rows in turn, with what `choose` gives for each, up to the first guess it disagrees with.
+  template <class Choose>
+  void take(const Launch::Item& item, int64_t& next_row, SampledRow& out, Choose choose);
+  Result<Token> choose_whole(const Launch::Item& item, const Row& row, std::span<const float> logits, SampledRow& out);
+  Result<Token> choose_shortlist(const Launch::Item& item, const Row& row, const Shortlisted& found, SampledRow& out);
   bool all_greedy(const Launch& launch);
-  std::span<const Token> banned_now(const Launch::Item& item) const;  // before the least length
-  ShortlistAsk ask_of(const Launch::Item& item);
-  void choose_shortlist(const Launch::Item& item, const ShortlistAsk& ask, const Shortlisted& found, int64_t index,
-                        SampledRow& row);
+  ShortlistAsk ask_of(const Launch::Item& item, const Row& row);
   void run_greedy(const Launch& launch, Sampled& sampled);
   void run_shortlist(const Launch& launch, Sampled& sampled);
   void run_whole(const Launch& launch, Sampled& sampled);
-  void take_best(const Launch::Item& item, int32_t best, SampledRow& row);
 
   Executor& executor_;
   Store* second_;
+  Drafter* drafter_;
   SamplerScratch scratch_;
   std::map<std::pair<RequestId, int>, Answer> answers_;
   std::vector<Chunk> chunks_;
+  std::vector<DraftAsk> drafts_;
 };
 
 }  // namespace millrace

@@ -17,13 +17,17 @@ StepPlan Scheduler::next(double now) {
   int budget = std::clamp(policy_->budget(seen), std::min(seen.decodes, limits_.step_tokens), limits_.step_tokens);
   int spare = budget - seen.decodes +
               PLANTED(budget_exceeded);  // for prompts and drafts: a sequence that lacks one token gets it
+  hand_out_drafts(seen, spare);
   // Those who are to stay longest come first, so whoever is preempted to make room has not been planned yet.
   for (size_t index = 0; index < running_.size(); ++index) {
     Sequence& sequence = *running_[index];
     int lacked = sequence.remaining(), count = rows_for(sequence, spare);
     if (count == 0) continue;
     bool room = true;
-    while (!cache_.reserve(sequence.pages, sequence.computed, sequence.computed + count, !sequence.drafts.empty())) {
+    while (!cache_.reserve(sequence.pages, sequence.computed, sequence.computed + count, sequence.room > 0)) {
+      if (sequence.room > 0) cache_.rollback(sequence.pages, sequence.computed);  // what was taken for guesses
+      count -= std::exchange(sequence.room, 0);
+      if (cache_.reserve(sequence.pages, sequence.computed, sequence.computed + count)) break;
       room = index + 1 < running_.size();
       out_of_pages_ = true;
       preempt(running_.size() - 1);
@@ -68,7 +72,7 @@ std::vector<Event> Scheduler::commit(const StepPlan& plan, const Sampled& sample
 // Rows a sequence gets of the next step: what it lacks, as far as the spare budget goes, and drafts where they help.
 int Scheduler::rows_for(Sequence& sequence, int spare) {
   int lacks = sequence.remaining(), begin = sequence.computed;
-  sequence.drafts.clear();
+  const int wished = std::exchange(sequence.room, 0);
   if (lacks <= 0) return 0;
   if (lacks > 1) {
     // If another tenant waits that had less, it shall find its share of this step.
@@ -78,26 +82,46 @@ int Scheduler::rows_for(Sequence& sequence, int spare) {
     int share = leave_some ? std::max(1, spare / active_tenants()) : spare;
     return cache_.step_end(begin, begin + std::min({lacks, share, spare})) - begin;
   }
-  if (drafter_ == nullptr || sequence.pending > 0) return 1;
-  int limit = std::min({spare, limits_.max_drafts, sequence.asked->max_tokens - sequence.chosen() - 1});
-  limit = cache_.step_end(begin, begin + 1 + std::max(0, limit)) - begin - 1;
-  if (limit > 0) drafter_->propose(sequence, limit, sequence.drafts);
-  if (static_cast<int>(sequence.drafts.size()) > std::max(0, limit))
-    sequence.drafts.resize(static_cast<size_t>(std::max(0, limit)));
-  return 1 + static_cast<int>(sequence.drafts.size());
+  if (wished == 0) return 1;
+  const int end = cache_.step_end(begin, begin + 1 + std::min(wished, std::max(0, spare)));
+  // Nobody goes for the sake of guesses, and no page is taken for them that then lies idle.
+  if (cache_.missing(sequence.pages, end, limits_.step_tokens) > cache_.room()) return 1;
+  sequence.room = end - begin - 1;
+  return 1 + sequence.room;
+}
+
+// Who may have guesses is who lacks one token and will want more; how many, the control says.
+void Scheduler::hand_out_drafts(const Load& seen, int spare) {
+  if (control_ == nullptr || limits_.max_drafts == 0) return;
+  seats_.clear();
+  seated_.clear();
+  int rows = seen.decodes, prompts = 0;
+  for (Sequence* sequence : running_) {
+    const int lacks = sequence->remaining();
+    if (lacks > 1) prompts += lacks;
+    if (lacks != 1) continue;
+    const int wanted = sequence->asked->max_tokens - sequence->chosen() - sequence->pending - 1;
+    seats_.push_back({&sequence->history, std::clamp(wanted, 0, limits_.max_drafts)});
+    seated_.push_back(sequence);
+  }
+  rows += std::min(prompts, std::max(0, spare));
+  int most = std::max(0, spare - prompts);
+  if (limits_.step_drafts > 0) most = std::min(most, limits_.step_drafts);
+  control_->assign(seats_, rows, seen.decodes, most);
+  for (size_t i = 0; i < seats_.size(); ++i) seated_[i]->room = std::min(seats_[i].room, seats_[i].limit);
 }
 
 void Scheduler::plan_work(StepPlan& plan, Sequence& sequence, int count) {
-  int drafts = static_cast<int>(sequence.drafts.size());
+  const int drafts = std::exchange(sequence.room, 0);
   bool samples = count - drafts == sequence.remaining();
   plan.work.push_back({&sequence, sequence.computed, count, drafts, samples, sequence.residence, sequence.attempt});
   plan.tokens += count;
   plan.context += int64_t{count} * sequence.computed + int64_t{count} * (count + 1) / 2;
   sequence.computed += count + (PLANTED(chunk_skips_a_token) && !samples && sequence.remaining() > count + 1);
+  if (PLANTED(planned_past_drafts)) sequence.computed -= drafts;
   sequence.pending += samples;
   ++sequence.in_flight;
   sequence.tenant->served += count;
-  metrics_.drafted_tokens += drafts;
 }
 
 // The tokens a step chose for a sequence become known: the drafts it agreed with, and one more.
@@ -110,13 +134,13 @@ void Scheduler::land(Sequence& sequence, const Work& work, const SampledRow& row
     return finish(sequence, Finish::failed, now);
   }
   int accepted = static_cast<int>(row.tokens.size()) - 1;
-  CHECK(accepted >= 0 && accepted <= work.drafts, "{} tokens for {} drafts", row.tokens.size(), work.drafts);
-  metrics_.accepted_drafts += accepted;
+  CHECK(accepted >= 0 && accepted <= row.drafted && row.drafted <= work.drafts, "{} tokens for {} of {} drafts",
+        row.tokens.size(), row.drafted, work.drafts);
+  if (row.drafted > 0) note_drafts(sequence, row, accepted);
   if (resident && accepted < work.drafts && !PLANTED(draft_kept)) {
     sequence.computed = cache_.rollback(sequence.pages, work.begin + work.count - work.drafts + accepted);
     sequence.committed = sequence.computed;
   }
-  if (resident) sequence.drafts.clear();
   OpenRequest& asked = requests_.at(sequence.request);
   if (sequence.chosen() == 0 && asked.first_token < 0) asked.first_token = now;
   if (sequence.chosen() == 0) metrics_.prompt_tokens += static_cast<int64_t>(sequence.asked->prompt.size());
@@ -139,6 +163,17 @@ void Scheduler::land(Sequence& sequence, const Work& work, const SampledRow& row
   if (how != Finish::none) finish(sequence, how, now);
 }
 
+void Scheduler::note_drafts(Sequence& sequence, const SampledRow& row, int accepted) {
+  if (control_ != nullptr) control_->landed(sequence.history, row.drafted, accepted);
+  ++metrics_.draft_windows;
+  metrics_.drafted_tokens += row.drafted;
+  metrics_.accepted_drafts += accepted;
+  for (int depth = 0; depth < std::min(row.drafted, DraftHistory::kDepths); ++depth) {
+    ++metrics_.drafted_at[static_cast<size_t>(depth)];
+    metrics_.accepted_at[static_cast<size_t>(depth)] += depth < accepted;
+  }
+}
+
 void Scheduler::note_now() {
   metrics_.running = static_cast<int>(running_.size());
   metrics_.waiting = static_cast<int>(waiting_.size());
@@ -149,17 +184,24 @@ void Scheduler::note_now() {
 }
 
 void Scheduler::note_step(const StepPlan& plan, const Sampled& sampled, double now) {
+  int rows = plan.tokens, deepest = 0;
+  for (size_t index = 0; index < plan.work.size(); ++index) {
+    rows -= plan.work[index].drafts - sampled.rows[index].drafted;
+    deepest = std::max(deepest, sampled.rows[index].drafted);
+  }
   ++metrics_.steps;
-  metrics_.computed_tokens += plan.tokens;
+  metrics_.computed_tokens += rows;
+  metrics_.draft_seconds += sampled.draft_seconds;
   metrics_.step_seconds.add(sampled.seconds);
   metrics_.shortlist_rows += sampled.shortlist_rows;
   metrics_.whole_rows += sampled.whole_rows;
   metrics_.unsettled_rows += sampled.unsettled_rows;
-  metrics_.step_tokens.add(plan.tokens);
+  metrics_.step_tokens.add(rows);
   metrics_.step_sequences.add(static_cast<double>(plan.work.size()));
   metrics_.last_event = now;
   if (!plan.work.empty()) {
-    step_time_.observe({plan.tokens, plan.context, static_cast<int>(plan.work.size())}, sampled.seconds);
+    step_time_.observe({rows, plan.context, static_cast<int>(plan.work.size())}, sampled.seconds);
+    if (control_ != nullptr) control_->ran(rows, deepest, sampled.seconds, sampled.draft_seconds);
     const auto& costs = step_time_.coefficients();
     if (step_time_.trained()) cache_.set_costs({costs.token, costs.context, limits_.page_move_seconds});
   }

@@ -5,7 +5,8 @@
 //   submit  -> a Request becomes sequences that wait, or is refused with the numbers
 //   next    -> a StepPlan. May be called once more before the step before it is committed (overlap): a sequence's next
 //   token
-//              is then computed from one that is chosen but not known here (Sequence::pending)
+//              is then computed from one that is chosen but not known here (Sequence::pending). Where guesses are on
+//              their way nobody knows how many tokens will come, so that sequence waits for its commit
 //   commit  -> what the step chose becomes known; Events for whoever waits
 //
 // Always: a step has at most its budget of tokens; a running sequence that lacks one token gets it in every step it is
@@ -22,7 +23,7 @@
 #include <vector>
 
 #include "cache/kv_cache.h"
-#include "engine/draft.h"
+#include "engine/draft/control.h"
 #include "engine/metrics.h"
 #include "engine/policy.h"
 #include "engine/request.h"
@@ -36,8 +37,9 @@ Result<void> check_limits(const Limits& limits);
 
 class Scheduler {
  public:
-  // Limits must be checked. The cache and the drafter (may be null) outlive the scheduler.
-  Scheduler(const Limits& limits, KvCache& cache, std::unique_ptr<Policy> policy, Drafter* drafter = nullptr);
+  // Limits must be checked. The cache outlives the scheduler. Without a control there are no guesses.
+  Scheduler(const Limits& limits, KvCache& cache, std::unique_ptr<Policy> policy,
+            std::unique_ptr<DraftControl> control = nullptr);
   ~Scheduler();
 
   Result<RequestId> submit(Request request, double now);
@@ -69,6 +71,8 @@ class Scheduler {
 
   // scheduler.cpp
   int rows_for(Sequence& sequence, int spare);
+  void hand_out_drafts(const Load& seen, int spare);
+  void note_drafts(Sequence& sequence, const SampledRow& row, int accepted);
   void plan_work(StepPlan& plan, Sequence& sequence, int count);
   void land(Sequence& sequence, const Work& work, const SampledRow& row, double now, std::vector<Event>& events);
   void note_now();
@@ -96,7 +100,9 @@ class Scheduler {
   Limits limits_;
   KvCache& cache_;
   std::unique_ptr<Policy> policy_;
-  Drafter* drafter_;
+  std::unique_ptr<DraftControl> control_;  // may be null
+  std::vector<DraftControl::Seat> seats_;
+  std::vector<Sequence*> seated_;
   StepTime step_time_;
   Metrics metrics_;
   std::vector<RequestRecord> records_;

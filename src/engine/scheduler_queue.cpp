@@ -14,7 +14,7 @@ Result<void> check_limits(const Limits& limits) {
     return error(Code::invalid,
                  "limits must be 1 to {}: {} tokens a step, {} sequences, {} waiting, {} choices, {} context", 1 << 24,
                  limits.step_tokens, limits.max_sequences, limits.max_waiting, limits.max_choices, limits.context);
-  if (limits.max_drafts < 0 || !(limits.page_move_seconds >= 0))
+  if (limits.max_drafts < 0 || limits.step_drafts < 0 || !(limits.page_move_seconds >= 0))
     return error(Code::invalid, "{} drafts and {} seconds a page are out of range", limits.max_drafts,
                  limits.page_move_seconds);
   if (limits.step_tokens < limits.max_sequences)
@@ -23,8 +23,9 @@ Result<void> check_limits(const Limits& limits) {
   return {};
 }
 
-Scheduler::Scheduler(const Limits& limits, KvCache& cache, std::unique_ptr<Policy> policy, Drafter* drafter)
-    : limits_(limits), cache_(cache), policy_(std::move(policy)), drafter_(drafter) {
+Scheduler::Scheduler(const Limits& limits, KvCache& cache, std::unique_ptr<Policy> policy,
+                     std::unique_ptr<DraftControl> control)
+    : limits_(limits), cache_(cache), policy_(std::move(policy)), control_(std::move(control)) {
   CHECK(check_limits(limits).ok(), "limits were not checked");
 }
 
@@ -235,11 +236,11 @@ void Scheduler::admit(StepPlan& plan, int& spare, double now) {
 int Scheduler::start(Sequence& sequence, int spare, bool reuse) {
   sequence.computed = sequence.committed = reuse ? take_over(sequence) : 0;
   sequence.confirmed = false;
+  sequence.room = 0;
   if (running_.empty() || has_room(sequence)) {
     // Its first token comes out of the spare budget too: none was set aside for it.
     int count = rows_for(sequence, spare - (sequence.remaining() == 1));
-    if (cache_.reserve(sequence.pages, sequence.computed, sequence.computed + count, !sequence.drafts.empty()))
-      return count;
+    if (cache_.reserve(sequence.pages, sequence.computed, sequence.computed + count)) return count;
   }
   cache_.release(sequence.pages);
   sequence.computed = sequence.committed = 0;
@@ -275,7 +276,7 @@ void Scheduler::preempt(size_t index) {
   sequence.state = Sequence::State::waiting;
   ++sequence.tenant->waiting;
   sequence.computed = sequence.committed = 0;
-  sequence.drafts.clear();
+  sequence.room = 0;
   ++sequence.residence;
   ++sequence.preemptions;
   sequence.preempted_in = steps_;
@@ -292,7 +293,7 @@ void Scheduler::restart_failed(const StepPlan& plan, const Sampled& sampled) {
         if (sequence->id != move.owner || sequence->state == Sequence::State::finished) continue;
         cache_.release(sequence->pages);
         sequence->computed = sequence->committed = sequence->pending = 0;
-        sequence->drafts.clear();
+        sequence->room = 0;
         ++sequence->residence;
         ++sequence->attempt;
         ++metrics_.restarts;

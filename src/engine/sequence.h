@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "cache/kv_cache.h"
+#include "engine/draft/depths.h"
 #include "engine/request.h"
 
 namespace millrace {
@@ -34,9 +35,10 @@ struct Sequence {
 
   RequestId request = 0;
   std::shared_ptr<const Request> asked;
-  int committed = 0;          // tokens in the cache for certain, once `confirmed`
-  bool confirmed = false;     // a step was committed since it took over what was cached, so that is there
-  std::vector<Token> drafts;  // guessed to follow the known tokens; part of the step in flight
+  int committed = 0;       // tokens in the cache for certain, once `confirmed`
+  bool confirmed = false;  // a step was committed since it took over what was cached, so that is there
+  int room = 0;            // guesses that the next step may make for it
+  DraftHistory history;    // what became of earlier ones
   SequencePages pages;
 
   int in_flight = 0;  // steps planned with it and not committed

@@ -22,8 +22,7 @@ class Simulation {
         cache_(world_.layout, world_.pages, world_.second_pages),
         model_(world_.layout, world_.pages, world_.second_pages, world_.vocab),
         drafter_(world_),
-        scheduler_(world_.limits, cache_, make_policy(world_.policy).value(),
-                   world_.limits.max_drafts > 0 ? &drafter_ : nullptr) {}
+        scheduler_(world_.limits, cache_, make_policy(world_.policy).value(), world_control(world_)) {}
 
   Result<void> run();
   int64_t step() const { return totals_.steps; }
@@ -117,7 +116,8 @@ Result<void> Simulation::one_step() {
   stalled_ = plan.work.empty() && !scheduler_.idle() ? stalled_ + 1 : 0;
   std::optional<Flight> flight;
   if (!plan.empty()) {
-    Sampled sampled = model_.run(plan, world_.faults, world_.dice);
+    Sampled sampled = model_.run(plan, world_.faults, world_.dice,
+                                 [this](const Work& work, int at, auto& out) { drafter_.propose(work, at, out); });
     sampled.seconds = world_.step_seconds(plan);
     now_ += sampled.seconds;
     flight = Flight{std::move(plan), std::move(sampled)};

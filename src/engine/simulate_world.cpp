@@ -104,14 +104,38 @@ void World::remember(const std::vector<Token>& tokens, const Request& request) {
   stories_.push_back({tokens, request.root.bytes[0] - 1});
 }
 
-void WorldDrafter::propose(const Sequence& sequence, int limit, std::vector<Token>& out) {
-  auto found = truth_.find(sequence.request);
+void WorldDrafter::propose(const Work& work, int at, std::vector<Token>& out) {
+  auto found = truth_.find(work.sequence->request);
   if (found == truth_.end()) return;
-  const auto& tokens = found->second[static_cast<size_t>(sequence.choice)].tokens;
-  for (int count = world_.dice.roll(0, limit), at = sequence.known(); count > 0; --count, ++at) {
+  const auto& tokens = found->second[static_cast<size_t>(work.sequence->choice)].tokens;
+  for (int count = world_.dice.roll(0, work.drafts); count > 0; --count, ++at) {
     bool tells = at < static_cast<int>(tokens.size()) && world_.dice.chance(0.7);
     out.push_back(tells ? tokens[static_cast<size_t>(at)] : world_.dice.roll(0, world_.vocab - 1));
   }
+}
+
+namespace {
+
+class DiceControl : public DraftControl {
+ public:
+  explicit DiceControl(World& world) : world_(world) {}
+  void assign(std::span<Seat> seats, int, int, int spare) override {
+    for (Seat& seat : seats) {
+      seat.room = world_.dice.roll(0, std::min(seat.limit, spare));
+      spare -= seat.room;
+    }
+  }
+
+ private:
+  World& world_;
+};
+
+}  // namespace
+
+std::unique_ptr<DraftControl> world_control(World& world) {
+  if (world.limits.max_drafts == 0) return nullptr;
+  if (world.dice.chance(0.25)) return paying_drafts(world.limits.max_drafts);
+  return std::make_unique<DiceControl>(world);
 }
 
 }  // namespace millrace

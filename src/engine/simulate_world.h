@@ -49,16 +49,19 @@ struct World {
 };
 
 // Knows the truth and tells it most of the time.
-class WorldDrafter : public Drafter {
+class WorldDrafter {
  public:
   explicit WorldDrafter(World& world) : world_(world) {}
   void open(RequestId request, const std::vector<HashAnswer>& truth) { truth_[request] = truth; }
   void close(RequestId request) { truth_.erase(request); }
-  void propose(const Sequence& sequence, int limit, std::vector<Token>& out) override;
+  void propose(const Work& work, int at, std::vector<Token>& out);
 
  private:
   World& world_;
   std::map<RequestId, std::vector<HashAnswer>> truth_;
 };
+
+// As many guesses as the dice say, or as pay in a world whose steps take what step_seconds() says.
+std::unique_ptr<DraftControl> world_control(World& world);
 
 }  // namespace millrace

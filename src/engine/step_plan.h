@@ -15,14 +15,15 @@
 
 namespace millrace {
 
-// Tokens [begin, begin + count) of a sequence are computed. The last `drafts` of them are its drafts, the others are
-// known, except that one right after the known ones may be the token the step before this one chooses.
+// Tokens [begin, begin + count) of a sequence are computed. The last `drafts` of them are room for guesses, of which
+// the step may make fewer; the others are known, except that one right after the known ones may be the token the step
+// before this one chooses.
 struct Work {
   Sequence* sequence = nullptr;
   int begin = 0;
   int count = 0;
   int drafts = 0;
-  bool samples = false;  // the last row (with drafts: the last drafts + 1 rows) gives tokens
+  bool samples = false;  // the last row (with guesses: these and the one before) gives tokens
   int residence = 0;     // of the sequence when planned
   int attempt = 0;
 };
@@ -43,12 +44,14 @@ struct SampledRow {
   std::vector<Token> tokens;       // accepted drafts, then one more; none if the work does not sample
   std::vector<Logprobs> logprobs;  // as many, if they were asked for
   std::optional<Error> error;      // no token could be chosen (broken logits); ends this sequence only
+  int drafted = 0;                 // guesses that were computed, at most the work's `drafts`
 };
 
 struct Sampled {
   std::vector<SampledRow> rows;       // one per work
   std::vector<uint8_t> failed_moves;  // by move; may be empty: all worked
-  double seconds = 0;                 // how long the step took
+  double seconds = 0;                 // how long the step took, guessing included
+  double draft_seconds = 0;           // of them, guessing
   // Rows of logits that a machine apart brought in part; whole; and whole because the part did not settle the token.
   int64_t shortlist_rows = 0, whole_rows = 0, unsettled_rows = 0;
 };

@@ -8,6 +8,7 @@
 
 #include "backend/cpu/cpu.h"
 #include "base/rng.h"
+#include "engine/apart.h"
 #include "tensor/checkpoint.h"
 
 namespace millrace {
@@ -135,29 +136,6 @@ TEST_P(EngineUnderPressure, AnswersAreThoseOfRunningAlone) {
 INSTANTIATE_TEST_SUITE_P(Ways, EngineUnderPressure,
                          testing::Values(Pressure{false, 0, "fcfs"}, Pressure{true, 0, "fcfs"},
                                          Pressure{false, 1 << 20, "fcfs"}, Pressure{true, 1 << 20, "priority"}));
-
-// The CPU, but as a machine apart would be: what it computed is brought, row by row or in part.
-class Apart final : public Backend {
- public:
-  explicit Apart(std::unique_ptr<Backend> inner) : inner_(std::move(inner)) {}
-  std::string description() const override { return inner_->description(); }
-  int64_t weight_bytes(DType type, int64_t rows, int64_t cols, WeightUse use) const override {
-    return inner_->weight_bytes(type, rows, cols, use);
-  }
-  Result<Weight> upload(const HostMatrix& matrix, WeightUse use, std::span<const float> bias) override {
-    return inner_->upload(matrix, use, bias);
-  }
-  Result<const float*> upload_vector(std::span<const float> values) override { return inner_->upload_vector(values); }
-  Result<std::byte*> allocate(Purpose purpose, int64_t bytes) override { return inner_->allocate(purpose, bytes); }
-  int64_t used(Purpose purpose) const override { return inner_->used(purpose); }
-  void set_limit(int64_t bytes) override { inner_->set_limit(bytes); }
-  int64_t fixed_workspace() const override { return inner_->fixed_workspace(); }
-  Result<std::unique_ptr<Ops>> make_ops(int64_t bytes) override { return inner_->make_ops(bytes); }
-  bool apart() const override { return true; }
-
- private:
-  std::unique_ptr<Backend> inner_;
-};
 
 // Neighbours decide what a step brings of a row: nothing but the best token, a list, the whole row. The answers are
 // those of reading whole rows.

@@ -28,11 +28,11 @@ struct Harness {
   }
 
   Harness(const Limits& given, int pages, const char* policy = "fcfs", int second_pages = 0,
-          CacheLayout layout = plain(), Drafter* drafter = nullptr)
+          CacheLayout layout = plain(), std::unique_ptr<DraftControl> control = nullptr)
       : limits(given),
         cache(layout, pages, second_pages),
         model(layout, pages, second_pages, 1000),
-        scheduler(limits, cache, make_policy(policy).value(), drafter) {}
+        scheduler(limits, cache, make_policy(policy).value(), std::move(control)) {}
 
   static Request ask(int prompt, int answer, const char* tenant = "a", int first = 0) {
     Request request;
@@ -50,7 +50,7 @@ struct Harness {
     if (plan.empty()) return plan;
     ++steps;
     for (const Work& work : plan.work) served[work.sequence->asked->tenant] += work.count;
-    Sampled sampled = model.run(plan, {}, dice);
+    Sampled sampled = model.run(plan, {}, dice, guess);
     sampled.seconds = seconds(plan);
     now += sampled.seconds;
     if (overlap) {
@@ -91,6 +91,7 @@ struct Harness {
   HashModel model;
   Scheduler scheduler;
   std::function<double(const StepPlan&)> seconds = [](const StepPlan& plan) { return 1e-3 + 1e-4 * plan.tokens; };
+  HashModel::Guess guess;
   bool overlap = false;
   StepPlan flight_plan;
   Sampled flight;

@@ -188,30 +188,29 @@ TEST(Scheduler, ABrokenRowEndsItsOwnAnswerOnly) {
   EXPECT_EQ(engine.scheduler.metrics().failed, 1);
 }
 
-// Always wrong after the first token.
-struct HalfWrong : Drafter {
-  std::function<std::vector<Token>(const Sequence&)> truth;
-  void propose(const Sequence& sequence, int limit, std::vector<Token>& out) override {
-    std::vector<Token> all = truth(sequence);
-    size_t next = static_cast<size_t>(sequence.chosen());
-    for (int index = 0; index < limit; ++index) out.push_back(index == 0 && next < all.size() ? all[next] : 999999);
-  }
-};
-
 TEST(Scheduler, DraftsSaveStepsAndChangeNothing) {
-  HalfWrong drafter;
-  Limits limits = kLimits;
-  limits.max_drafts = 3;
-  Harness engine(limits, 100, "fcfs", 0, Harness::plain(4), &drafter);
-  Request request = Harness::ask(10, 40);
-  std::vector<Token> truth = engine.alone(request);
-  drafter.truth = [&](const Sequence&) { return truth; };
-  RequestId id = engine.scheduler.submit(request, 0).value();
-  engine.run();
-  EXPECT_EQ(engine.answers[std::pair(id, 0)].tokens, truth);
-  EXPECT_LE(engine.steps, 22);  // two tokens a step
-  EXPECT_GE(engine.scheduler.metrics().accepted_drafts, 19);
-  EXPECT_GT(engine.scheduler.metrics().drafted_tokens, engine.scheduler.metrics().accepted_drafts);
+  for (bool overlap : {false, true}) {
+    Limits limits = kLimits;
+    limits.max_drafts = 3;
+    Harness engine(limits, 100, "fcfs", 0, Harness::plain(4), steady_drafts(3));
+    engine.overlap = overlap;
+    Request request = Harness::ask(10, 40);
+    const std::vector<Token> truth = engine.alone(request);
+    // Always wrong after the first token.
+    engine.guess = [&](const Work& work, int at, std::vector<Token>& out) {
+      for (int index = 0; index < work.drafts; ++index, ++at)
+        out.push_back(index == 0 && at < 50 ? truth[static_cast<size_t>(at - 10)] : 999);
+    };
+    RequestId id = engine.scheduler.submit(request, 0).value();
+    engine.run();
+    EXPECT_EQ(engine.answers[std::pair(id, 0)].tokens, truth);
+    EXPECT_LE(engine.steps, 22);  // two tokens a step
+    const Metrics& metrics = engine.scheduler.metrics();
+    EXPECT_GE(metrics.accepted_drafts, 19);
+    EXPECT_GT(metrics.drafted_tokens, metrics.accepted_drafts);
+    EXPECT_EQ(metrics.accepted_at[0], metrics.accepted_drafts);
+    EXPECT_EQ(metrics.accepted_at[1], 0);
+  }
 }
 
 TEST(Scheduler, KvWasteIsLessThanAPageASequence) {

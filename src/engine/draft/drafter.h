@@ -1,0 +1,54 @@
+// Drafter: guesses how answers go on. Guesses are more rows for a step to compute; the step goes through them in turn
+// and keeps those that it would have chosen itself, so a bad guess costs time and never changes an answer. Any drafter
+// may guess anything: nothing it says is trusted but for speed.
+//
+// It works on the runner's thread, which knows an answer's tokens first, and for all answers of a step together. An
+// answer's tokens at a position are always the same (contract 1), except in steps that are thrown away; a drafter that
+// keeps something of them compares before it uses it.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "base/token.h"
+#include "cache/identity.h"
+#include "engine/request.h"
+#include "engine/sampler.h"
+
+namespace millrace {
+
+class Executor;
+class Backend;
+
+inline constexpr int kMostDrafts = 16;  // of one answer in one step
+
+struct DraftAsk {
+  RequestId request = 0;
+  int choice = 0;
+  Identity root;                      // whose answers may be learnt from
+  std::span<const Token> tokens;      // prompt and answer so far
+  int prompt = 0;                     // of them
+  std::span<const Token> prediction;  // what whoever asks expects the answer to be
+  int limit = 0;                      // guesses wanted at most
+  const Sampler* sampler = nullptr;   // guesses with the answer's own random numbers are right most often
+  std::span<const Token> banned_now;  // at the first of the positions
+  std::vector<Token>* out = nullptr;  // guesses are put here
+};
+
+class Drafter {
+ public:
+  virtual ~Drafter() = default;
+  virtual std::string_view name() const = 0;
+  virtual void propose(std::span<const DraftAsk> asks) = 0;
+  virtual void forget(RequestId /*request*/) {}  // it has ended
+};
+
+// Makes a drafter for the executor that will check its guesses.
+using DrafterMaker = std::function<Result<std::unique_ptr<Drafter>>(const Executor& target, Backend& backend)>;
+
+}  // namespace millrace

@@ -1,0 +1,402 @@
+// Guessing ahead: the index against searching by hand, the control against brute force and in a simulated world, and a
+// real (tiny) model whose answers must be the same tokens with every drafter, sampler and crowd.
+#include <gtest/gtest.h>
+
+#include <future>
+#include <random>
+
+#include "backend/cpu/cpu.h"
+#include "base/rng.h"
+#include "engine/apart.h"
+#include "engine/draft/control.h"
+#include "engine/draft/model.h"
+#include "engine/draft/replay.h"
+#include "engine/draft/suffix.h"
+#include "engine/engine.h"
+#include "tensor/checkpoint.h"
+
+namespace millrace {
+namespace {
+
+// The longest end of `read` that occurs in `text`.
+int longest_end(std::span<const Token> text, std::span<const Token> read) {
+  for (size_t length = std::min(text.size(), read.size()); length > 0; --length) {
+    const auto end = read.last(length);
+    if (std::search(text.begin(), text.end(), end.begin(), end.end()) != text.end()) return static_cast<int>(length);
+  }
+  return 0;
+}
+
+TEST(SuffixIndex, FindsWhatSearchingFinds) {
+  for (int round = 0; round < 30; ++round) {
+    std::mt19937 random(static_cast<unsigned>(round));
+    const Token letters = 2 + round % 5;
+    SuffixIndex index;
+    SuffixIndex::Match own, other;
+    std::vector<Token> read;
+    for (int i = 0; i < 120; ++i) {
+      const auto token = static_cast<Token>(random() % static_cast<unsigned>(letters));
+      const std::vector<Token> text(index.text().begin(), index.text().end());
+      std::vector<Token> with = text;
+      with.push_back(token);
+      own = index.read(own, token);
+      ASSERT_EQ(own.length, longest_end(text, with));
+      if (own.length > 0) {  // what is there is what was read
+        const int after = index.after(own);
+        ASSERT_TRUE(std::equal(with.end() - own.length, with.end(), text.begin() + after - own.length));
+      }
+      index.add(token);
+      own = index.settled(own);
+      other = index.settled(other);
+      // Somebody else reads along, mostly in step.
+      read.push_back(random() % 4 == 0 ? static_cast<Token>(random() % 7) : token);
+      other = index.read(other, read.back());
+      ASSERT_EQ(other.length, longest_end(index.text(), read)) << round << " " << i;
+    }
+  }
+}
+
+TEST(SuffixIndex, TakesFewBytesAToken) {
+  SuffixIndex index;
+  std::mt19937 random(1);
+  for (int i = 0; i < 50'000; ++i) index.add(static_cast<Token>(random() % 4096 * (random() % 3) / 2));
+  EXPECT_LT(index.bytes() / index.size(), 200);
+}
+
+struct Asked {
+  std::vector<Token> tokens, prediction, out;
+  DraftAsk ask(RequestId id, int prompt, int limit, uint8_t root = 0) {
+    out.clear();
+    DraftAsk made{.request = id, .prompt = prompt, .limit = limit};
+    made.tokens = tokens;
+    made.prediction = prediction;
+    made.out = &out;
+    made.root.bytes[0] = root;
+    return made;
+  }
+};
+
+TEST(SuffixDrafter, RepeatsThePromptAndThePrediction) {
+  SuffixDrafter drafter({});
+  Asked a{.tokens = {1, 2, 3, 4, 5, 6, 2, 3}};
+  DraftAsk ask = a.ask(1, 6, 4);
+  drafter.propose({&ask, 1});
+  EXPECT_EQ(a.out, (std::vector<Token>{4, 5}));  // no longer than what agreed
+  Asked b{.tokens = {9, 9, 8}, .prediction = {5, 6, 7, 8}};
+  ask = b.ask(2, 3, 3);
+  drafter.propose({&ask, 1});
+  EXPECT_EQ(b.out, (std::vector<Token>{5, 6, 7}));
+  b.tokens = {9, 9, 8, 5, 6};
+  ask = b.ask(2, 3, 9);
+  drafter.propose({&ask, 1});
+  EXPECT_EQ(b.out, (std::vector<Token>{7, 8}));  // and then it has ended
+  b.tokens = {9, 9, 8, 5, 6, 1};                 // not as predicted
+  ask = b.ask(2, 3, 9);
+  drafter.propose({&ask, 1});
+  EXPECT_TRUE(b.out.empty());
+}
+
+TEST(SuffixDrafter, LearnsFromEarlierAnswersOfTheSameRootOnly) {
+  SuffixDrafter drafter({.earlier = true});
+  Asked first{.tokens = {1, 50, 51, 52, 53, 54}};
+  DraftAsk ask = first.ask(1, 1, 4, 7);
+  drafter.propose({&ask, 1});
+  drafter.forget(1);
+  Asked again{.tokens = {2, 50, 51, 52}};
+  ask = again.ask(2, 1, 4, 7);
+  drafter.propose({&ask, 1});
+  EXPECT_EQ(again.out, (std::vector<Token>{53, 54}));
+  Asked stranger{.tokens = {2, 50, 51, 52}};
+  ask = stranger.ask(3, 1, 4, 8);
+  drafter.propose({&ask, 1});
+  EXPECT_TRUE(stranger.out.empty());
+}
+
+TEST(SuffixDrafter, ForgetsTheOldestWhenFull) {
+  SuffixDrafter drafter({.earlier = true, .earlier_tokens = 64, .roots = 2});
+  for (int i = 0; i < 200; ++i) {
+    Asked asked;
+    for (int t = 0; t < 20; ++t) asked.tokens.push_back(i % 7 + t);
+    DraftAsk ask = asked.ask(i, 1, 8, static_cast<uint8_t>(i % 5));
+    drafter.propose({&ask, 1});
+    if (i > 3) drafter.forget(i - 3);
+  }
+  EXPECT_LT(drafter.bytes(), 100'000);
+}
+
+// A world where steps cost what `cost` says and guesses are kept with a fixed chance by depth.
+double tokens_a_second(DraftControl& control, const std::function<double(int)>& cost, double chance, double each_guess,
+                       int sequences, int most) {
+  std::vector<DraftHistory> histories(static_cast<size_t>(sequences));
+  double seconds = 0, tokens = 0;
+  std::mt19937 random(3);
+  auto coin = [&] { return static_cast<double>(random()) / 4294967296.0 < chance; };
+  for (int step = 0; step < 2000; ++step) {
+    std::vector<DraftControl::Seat> seats;
+    for (DraftHistory& history : histories) seats.push_back({&history, most});
+    control.assign(seats, sequences, sequences, 256);
+    int rows = sequences, deepest = 0;
+    double gained = sequences;
+    for (size_t i = 0; i < seats.size(); ++i) {
+      int accepted = 0;
+      while (accepted < seats[i].room && coin()) ++accepted;
+      if (seats[i].room > 0) control.landed(histories[i], seats[i].room, accepted);
+      rows += seats[i].room;
+      deepest = std::max(deepest, seats[i].room);
+      gained += accepted;
+    }
+    const double drafting = deepest * each_guess, took = cost(rows) + drafting;
+    control.ran(rows, deepest, took, drafting);
+    if (step < 400) continue;
+    seconds += took;
+    tokens += gained;
+  }
+  return tokens / seconds;
+}
+
+TEST(DraftControl, IsNeverMuchWorseThanPlainOrTheBestFixedLength) {
+  const std::vector<std::function<double(int)>> machines = {
+      [](int rows) { return 1e-3 * (1 + 0.03 * (rows - 1)); },           // rows nearly free
+      [](int rows) { return 1e-3 * (1 + 0.5 * (rows - 1)); },            // rows dear
+      [](int rows) { return 1e-3 * (1 + 0.4 * ((rows + 3) / 4 - 1)); },  // in tiles of four
+      [](int rows) { return 1e-3 * std::max(1.0, rows / 24.0); }};       // bound by arithmetic from 24 rows on
+  for (size_t machine = 0; machine < machines.size(); ++machine) {
+    for (double chance : {0.1, 0.5, 0.77, 0.95}) {
+      for (double guess : {0.0, 1e-4, 5e-4}) {
+        for (int sequences : {1, 8, 32}) {
+          auto none = steady_drafts(0);
+          double best = tokens_a_second(*none, machines[machine], chance, guess, sequences, 8);
+          for (int most = 1; most <= 8; ++most)
+            best =
+                std::max(best, tokens_a_second(*steady_drafts(most), machines[machine], chance, guess, sequences, 8));
+          const double own = tokens_a_second(*paying_drafts(8), machines[machine], chance, guess, sequences, 8);
+          EXPECT_GT(own, 0.93 * best) << "machine " << machine << ", kept " << chance << ", a guess " << guess << " s, "
+                                      << sequences << " sequences";
+        }
+      }
+    }
+  }
+}
+
+TEST(RowCosts, WhatWasNeverMeasuredIsWorthATry) {
+  RowCosts costs;
+  EXPECT_EQ(costs.at(3), 0);
+  for (int i = 0; i < 30; ++i) {
+    costs.observe(2, 1.0);
+    costs.observe(5, 3.0);
+  }
+  EXPECT_NEAR(costs.at(2), 1, 1e-9);
+  EXPECT_GT(costs.at(4), 1.5);
+  EXPECT_LT(costs.at(4), 1 + 2.0 * 2 / 3);  // below the line: worth a try
+  EXPECT_NEAR(costs.at(5), 3, 1e-9);
+  EXPECT_NEAR(costs.at(1), 1, 1e-9);
+  EXPECT_NEAR(costs.at(400), 3, 1e-9);
+}
+
+// ---- a real model ----
+
+struct Tiny {
+  Checkpoint checkpoint;
+  std::unique_ptr<Backend> backend;
+  std::unique_ptr<Model> model;
+
+  explicit Tiny(const char* name)
+      : checkpoint(Checkpoint::open(std::filesystem::path(MILLRACE_SOURCE_DIR) / "tests/model/golden" / name).value()),
+        backend(make_cpu_backend({.threads = 1}).value()),
+        model(Model::load(checkpoint, *backend).value()) {}
+};
+
+// Every kind of sampler, min_tokens, stop tokens, logprobs, several answers, prompts that begin alike.
+std::vector<Request> every_kind() {
+  std::vector<Sampling> kinds = {{.temperature = 0},
+                                 {.temperature = 1},
+                                 {.temperature = 0.8, .top_k = 20, .top_p = 0.9, .min_p = 0.02},
+                                 {.temperature = 1, .typical = 0.9},
+                                 {.temperature = 1.2, .top_n_sigma = 1.5},
+                                 {.temperature = 0, .repetition = 1.3, .presence = 0.2, .frequency = 0.3},
+                                 {.temperature = 1, .mirostat = 2, .mirostat_tau = 3},
+                                 {.temperature = 1, .xtc_probability = 0.5, .xtc_threshold = 0.05},
+                                 {.temperature = 0.7, .dry_multiplier = 0.8}};
+  std::vector<Request> all;
+  for (int i = 0; i < 4 * static_cast<int>(kinds.size()); ++i) {
+    Request request;
+    auto draw = [&](uint32_t what, int limit) {
+      return static_cast<int>(uniform({.seed = 9, .position = static_cast<uint32_t>(i), .draw = what}) * limit);
+    };
+    for (int t = 0; t < 16; ++t) request.prompt.push_back((t % 5 * 37 + 11) % 300 + 5);
+    for (int t = 0, own = 1 + draw(0, 24); t < own; ++t)
+      request.prompt.push_back(5 + draw(100 + static_cast<uint32_t>(t), 300));
+    request.max_tokens = 1 + draw(1, 30);
+    request.min_tokens = i % 3 == 0 ? draw(2, 8) : 0;
+    for (Token stop = 0; i % 4 == 1 && stop < 30; ++stop) request.stop_tokens.push_back(10 * stop);
+    request.choices = i % 5 == 0 ? 3 : 1;
+    request.logprobs = i % 4 == 2 ? 2 : -1;
+    request.sampling = kinds[static_cast<size_t>(i) % kinds.size()];
+    request.sampling.seed = static_cast<uint64_t>(i);
+    request.root.bytes[0] = static_cast<uint8_t>(i % 3);
+    all.push_back(std::move(request));
+  }
+  return all;
+}
+
+struct Said {
+  std::vector<Token> tokens;
+  std::vector<float> logprobs;
+  Finish finish = Finish::none;
+  bool operator==(const Said&) const = default;
+};
+using Answers = std::map<std::pair<int, int>, Said>;
+
+struct Outcome {
+  Answers answers;
+  Metrics metrics;
+};
+
+Outcome run_all(Tiny& tiny, const std::vector<Request>& all, const EngineOptions& options) {
+  std::mutex mutex;
+  std::promise<void> done;
+  Outcome outcome;
+  int left = 0;
+  for (const Request& request : all) left += request.choices;
+  auto engine = Engine::create(*tiny.model, *tiny.backend, options).value();
+  for (size_t i = 0; i < all.size(); ++i) {
+    engine->submit(all[i], [&, i](std::span<const Event> events) {
+      std::lock_guard lock(mutex);
+      for (const Event& event : events) {
+        EXPECT_FALSE(event.error) << event.error->message;
+        Said& said = outcome.answers[{static_cast<int>(i), event.choice}];
+        if (event.token) said.tokens.push_back(*event.token);
+        if (event.logprobs) said.logprobs.push_back(event.logprobs->chosen);
+        said.finish = event.finish;
+        if (event.finish != Finish::none && --left == 0) done.set_value();
+      }
+    });
+  }
+  done.get_future().wait();
+  std::lock_guard lock(mutex);
+  outcome.metrics = engine->snapshot().metrics;
+  return outcome;
+}
+
+EngineOptions options_for(int sequences, bool overlap) {
+  EngineOptions options;
+  options.executor.context = 96;
+  options.limits = {.step_tokens = 64, .max_sequences = sequences};
+  options.overlap = overlap;
+  return options;
+}
+
+TEST(Speculation, EveryDrafterAndSamplerGivesThePlainAnswersInACrowd) {
+  Tiny tiny("llama-gqa-rope3");
+  const std::vector<Request> all = every_kind();
+  const Answers plain = run_all(tiny, all, options_for(1, false)).answers;
+  const int32_t vocab = tiny.model->spec().vocab;
+  auto truth = [&](const DraftAsk& ask) -> std::span<const Token> {
+    // Requests are numbered in the order they were submitted.
+    return plain.at({static_cast<int>(ask.request), ask.choice}).tokens;
+  };
+  std::map<std::string, DrafterMaker> makers;
+  for (double right : {0.0, 0.7, 1.0}) {
+    makers[fmt::format("replay {}", right)] = [=](const Executor&, Backend&) -> Result<std::unique_ptr<Drafter>> {
+      return std::unique_ptr<Drafter>(new ReplayDrafter(truth, right, 5, vocab));
+    };
+  }
+  for (bool earlier : {false, true}) {
+    makers[earlier ? "suffix" : "ngram"] = [=](const Executor&, Backend&) -> Result<std::unique_ptr<Drafter>> {
+      return std::unique_ptr<Drafter>(new SuffixDrafter({.least_match = 1, .earlier = earlier}));
+    };
+  }
+  makers["itself"] = [&](const Executor& target, Backend& backend) {
+    return ModelDrafter::create(*tiny.model, target, backend);
+  };
+  for (const auto& [name, make] : makers) {
+    for (bool overlap : {false, true}) {
+      for (bool steady : {false, true}) {
+        EngineOptions options = options_for(8, overlap);
+        options.executor.pages = 16;  // far too few: answers are put off and computed again
+        options.draft = {.make = make, .most = 4, .steady = steady};
+        const Outcome outcome = run_all(tiny, all, options);
+        EXPECT_TRUE(outcome.answers == plain) << name << (overlap ? ", overlapped" : "") << (steady ? ", steady" : "");
+        if (!steady) continue;
+        EXPECT_GT(outcome.metrics.preemptions, 0) << name;
+        EXPECT_GT(outcome.metrics.drafted_tokens, name == "ngram" || name == "suffix" ? 5 : 200) << name;
+        // A model that guesses for itself is right except where min_tokens or mirostat get in its way.
+        const double kept = static_cast<double>(outcome.metrics.accepted_drafts) /
+                            static_cast<double>(std::max<int64_t>(1, outcome.metrics.drafted_tokens));
+        const std::map<std::string, std::pair<double, double>> expected = {
+            {"replay 0", {0, 0}}, {"replay 1", {0.95, 1}}, {"itself", {0.9, 1}}};
+        const auto [least, most] = expected.contains(name) ? expected.at(name) : std::pair(0.0, 1.0);
+        EXPECT_TRUE(kept >= least && kept <= most) << name << " kept " << kept;
+      }
+    }
+  }
+}
+
+// Where rows are brought in part: the best token, a list or the whole row, for every row of a window.
+TEST(Speculation, PartsOfRowsGiveTheSameAnswers) {
+  Tiny tiny("llama-gqa-rope3");
+  std::vector<Request> all = every_kind();
+  for (bool greedy : {false, true}) {
+    if (greedy) std::erase_if(all, [](const Request& request) { return !takes_largest(request.sampling); });
+    if (greedy)
+      for (Request& request : all) request.logprobs = -1, request.min_tokens = 0;
+    const Answers plain = run_all(tiny, all, options_for(1, false)).answers;
+    Tiny apart("llama-gqa-rope3");
+    apart.model.reset();
+    apart.backend = std::make_unique<Apart>(std::move(apart.backend));
+    apart.model = Model::load(apart.checkpoint, *apart.backend).value();
+    EngineOptions options = options_for(6, true);
+    const int32_t vocab = tiny.model->spec().vocab;
+    options.draft = {.most = 5, .steady = true};
+    options.draft.make = [&](const Executor&, Backend&) -> Result<std::unique_ptr<Drafter>> {
+      auto truth = [&](const DraftAsk& ask) -> std::span<const Token> {
+        return plain.at({static_cast<int>(ask.request), ask.choice}).tokens;
+      };
+      return std::unique_ptr<Drafter>(new ReplayDrafter(truth, 0.8, 5, vocab));
+    };
+    const Outcome outcome = run_all(apart, all, options);
+    EXPECT_TRUE(outcome.answers == plain) << greedy;
+    EXPECT_GT(outcome.metrics.accepted_drafts, 20);
+    EXPECT_EQ(outcome.metrics.shortlist_rows == 0, greedy);
+  }
+}
+
+TEST(Speculation, DraftersThatAreWrongForTheModelAreRefused) {
+  Tiny tiny("llama-gqa-rope3");
+  ModelSpec wider = tiny.model->spec();
+  wider.vocab += 8;
+  const auto other = Model::random(wider, DType::f32, 1, *tiny.backend).value();
+  EngineOptions options = options_for(2, false);
+  options.draft.make = [&](const Executor& target, Backend& backend) {
+    return ModelDrafter::create(*other, target, backend);
+  };
+  auto refused = Engine::create(*tiny.model, *tiny.backend, options);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_NE(refused.error().message.find("same vocabulary"), std::string::npos) << refused.error().message;
+  options.draft.most = 17;
+  EXPECT_FALSE(Engine::create(*tiny.model, *tiny.backend, options).ok());
+}
+
+// What a drafter says is trusted in nothing.
+struct Nonsense : Drafter {
+  std::string_view name() const override { return "nonsense"; }
+  void propose(std::span<const DraftAsk> asks) override {
+    for (const DraftAsk& ask : asks) *ask.out = {static_cast<Token>(turn_++ % 5), -7, 1 << 30, 3, 3, 3, 3, 3, 3, 3, 3};
+  }
+  int turn_ = 0;
+};
+
+TEST(Speculation, NonsenseChangesNothing) {
+  Tiny tiny("llama-gqa-rope3");
+  const std::vector<Request> all = every_kind();
+  EngineOptions options = options_for(4, true);
+  const Answers plain = run_all(tiny, all, options).answers;
+  options.draft.steady = true;
+  options.draft.make = [](const Executor&, Backend&) -> Result<std::unique_ptr<Drafter>> {
+    return std::unique_ptr<Drafter>(new Nonsense);
+  };
+  EXPECT_TRUE(run_all(tiny, all, options).answers == plain);
+}
+
+}  // namespace
+}  // namespace millrace
