@@ -449,6 +449,16 @@ def test_verify_crowd_finds_what_differs_and_says_what_it_cannot_show():
     fails_with_one_line(Run("verify", "crowd", "--prompt", "100000", "-q"), "100000", "--prompt")
 
 
+def test_verify_ops_checks_a_device_and_sees_a_changed_number():
+    run = Run("verify", "ops", "--device", "cpu", "--only", "rope", "--json")
+    check(run.code == 0, run)
+    found = json.loads(run.out)
+    check(found["checks"] == 1 and found["wrong"] == 0 and found["lines"][0]["compared"] > 0, run)
+    run = Run("verify", "ops", "--device", "cpu", "--only", "rope", "--json", "--plant")
+    check(run.code == 1 and json.loads(run.out)["wrong"] == 1, run)
+    fails_with_one_line(Run("verify", "ops", "--device", "cpu", "--only", "abacus", "-q"), "abacus")
+
+
 def test_eval_compares_files_line_by_line():
     paths = [os.path.join(FOLDER, name) for name in ("one.txt", "two.txt", "short.txt")]
     texts = ("The dog bit the man.\nA cat sat.\n", "The dog had bit the man.\nA cat sat.\n", "x\n")

@@ -1,0 +1,135 @@
+// The cache and attention: every kind of it against the reference, and a row's bits whatever chunks, steps, pages and
+// sequences it is computed among.
+#include <algorithm>
+#include <cmath>
+
+#include <fmt/format.h>
+
+#include "eval/ops/scene.h"
+
+namespace millrace {
+namespace {
+
+struct Kind {
+  std::string name;
+  int32_t heads, kv_heads, k_dim, v_dim, page_tokens;
+  int32_t window = 0;
+  float softcap = 0;
+  bool slopes = false, sinks = false;
+};
+
+const std::vector<Kind>& kinds() {
+  static const std::vector<Kind> all = {
+      {"four queries a key, 64 wide", 12, 3, 64, 64, 16},
+      {"one key for all, 128 wide", 8, 1, 128, 128, 32},
+      {"as many keys, 128 wide", 4, 4, 128, 128, 64},
+      {"80 wide", 4, 4, 80, 80, 16},
+      {"256 wide", 4, 2, 256, 256, 16},
+      {"unlike keys and values", 6, 2, 24, 40, 8},
+      {"a window", 8, 2, 64, 64, 16, 37},
+      {"a window of more than a chunk", 8, 2, 128, 128, 16, 150},
+      {"capped scores", 4, 2, 64, 64, 16, 0, 5},
+      {"slopes", 6, 3, 64, 64, 16, 0, 0, true},
+      {"sinks and a window", 16, 2, 64, 64, 16, 100, 0, false, true},
+      {"sinks, 128 wide", 8, 1, 128, 128, 16, 0, 0, false, true},
+      {"sinks, 80 wide", 4, 1, 80, 80, 16, 0, 0, false, true},
+  };
+  return all;
+}
+
+// Every sequence has the same queries, keys and values, on pages of its own among everybody's.
+class Sequences {
+ public:
+  static constexpr int32_t kCount = 6;
+
+  Sequences(Rig& rig, const Kind& kind, DType type, int32_t tokens, uint64_t seed) : rig_(rig), kind_(kind) {
+    Chance chance(seed);
+    q_ = Numbers(tokens, int64_t{kind.heads} * kind.k_dim, chance);
+    k_ = Numbers(tokens, int64_t{kind.kv_heads} * kind.k_dim, chance);
+    v_ = Numbers(tokens, int64_t{kind.kv_heads} * kind.v_dim, chance);
+    stride_ = (tokens + kind.page_tokens - 1) / kind.page_tokens;
+    for (int32_t i = 0; i < stride_ * kCount; ++i) pages_.push_back(i);
+    for (size_t i = pages_.size(); i > 1; --i)
+      std::swap(pages_[i - 1], pages_[static_cast<size_t>(chance.below(static_cast<int32_t>(i)))]);
+    const int64_t k = bytes_of(type, int64_t{kind.kv_heads} * kind.page_tokens * kind.k_dim),
+                  v = bytes_of(type, int64_t{kind.kv_heads} * kind.page_tokens * kind.v_dim),
+                  bytes = (k + v + 63) & ~63;
+    std::byte* base = rig.memory(Purpose::kv, bytes * static_cast<int64_t>(pages_.size()));
+    // Whoever reads what was never written shows it.
+    const std::vector<std::byte> nan(static_cast<size_t>(bytes) * pages_.size(), std::byte{0xff});
+    if (base != nullptr) rig.backend().copy(base, nan.data(), static_cast<int64_t>(nan.size()));
+    view_ = {base, bytes, 0, k, kind.page_tokens, kind.kv_heads, kind.k_dim, kind.v_dim, type, 0};
+    attention_ = {.heads = kind.heads,
+                  .scale = 1 / std::sqrt(static_cast<float>(kind.k_dim)),
+                  .window = kind.window,
+                  .softcap = kind.softcap,
+                  .slopes = kind.slopes ? rig.vector(chance.normals(kind.heads, 0.1f)) : nullptr,
+                  .sinks = kind.sinks ? rig.vector(chance.normals(kind.heads, 2)) : nullptr};
+  }
+
+  // A step; what the pieces' rows give, in their order.
+  Numbers step(std::span<const StepPiece> pieces) {
+    std::vector<int32_t> rows;
+    for (const StepPiece& piece : pieces)
+      for (int32_t i = 0; i < piece.rows; ++i) rows.push_back(piece.begin + i);
+    rig_.begin(pieces, pages_, stride_);
+    const Tensor q = rig_.bring(q_.picked(rows)), k = rig_.bring(k_.picked(rows)), v = rig_.bring(v_.picked(rows)),
+                 out = rig_.blank(q.rows, int64_t{kind_.heads} * kind_.v_dim);
+    rig_.ops().kv_store(k, v, view_);
+    rig_.ops().attend(attention_, q, view_, out);
+    return rig_.read(out);
+  }
+  int32_t tokens() const { return static_cast<int32_t>(q_.rows); }
+
+ private:
+  Rig& rig_;
+  const Kind& kind_;
+  Numbers q_, k_, v_;
+  std::vector<int32_t> pages_;
+  int32_t stride_ = 0;
+  KvView view_;
+  Attention attention_;
+};
+
+// What each row of a step must be.
+Numbers expected(const Numbers& whole, std::span<const StepPiece> pieces) {
+  std::vector<int32_t> rows;
+  for (const StepPiece& piece : pieces)
+    for (int32_t i = 0; i < piece.rows; ++i) rows.push_back(piece.begin + i);
+  return whole.picked(rows);
+}
+
+void check_kind(const Kind& kind, DType type, Scene& scene, Verdict& verdict) {
+  constexpr int32_t kTokens = 330;
+  Sequences right(scene.reference, kind, type, kTokens, 7), device(scene.device, kind, type, kTokens, 7);
+  if (!scene.device.failure().empty()) return;
+  const StepPiece all = {0, 0, kTokens};
+  const Numbers whole = device.step({&all, 1});
+  verdict.close(whole, right.step({&all, 1}), "a prompt");
+  auto same = [&](const std::vector<StepPiece>& pieces, const std::string& what) {
+    verdict.same(device.step(pieces), expected(whole, pieces), what);
+  };
+  int32_t at = 0;
+  for (const int32_t rows : {110, 1, 1, 16, 1, 126, 1, 1, 70, 1, 1, 1}) {
+    same({{1, at, rows}}, fmt::format("positions {} to {} in a step", at, at + rows - 1));
+    at += rows;
+  }
+  same({{1, 0, 1}, {2, 0, 64}, {3, 0, 127}, {4, 0, 128}, {5, 0, 300}}, "five prompts together");
+  same({{1, 1, 1}, {2, 64, 1}, {3, 127, 1}, {4, 128, 1}, {5, 300, 1}}, "five single rows together");
+  same({{1, 2, 40}, {2, 65, 1}, {3, 128, 2}, {4, 129, 1}, {5, 301, 20}}, "single rows beside longer pieces");
+  same({{5, 321, 1}}, "a single row");
+}
+
+}  // namespace
+
+void add_attention_checks(std::vector<OpsCheck>& checks, double allowed, bool apart) {
+  for (const DType type : {DType::f32, DType::f16, DType::bf16}) {
+    if (apart && type == DType::f32) continue;  // such devices keep 16 bits
+    for (const Kind& kind : kinds()) {
+      checks.push_back({fmt::format("attend over {}, {}", format(type).name, kind.name), allowed,
+                        [&kind, type](Scene& s, Verdict& v) { check_kind(kind, type, s, v); }});
+    }
+  }
+}
+
+}  // namespace millrace

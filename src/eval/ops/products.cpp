@@ -1,0 +1,194 @@
+// Products in every weight format: against the reference, in any company, and compositions against their bodies.
+#include <algorithm>
+#include <array>
+
+#include <fmt/format.h>
+
+#include "eval/ops/scene.h"
+
+namespace millrace {
+namespace {
+
+struct Shape {
+  int64_t outputs, inputs;
+};
+
+// Inputs near so many that the format's groups allow.
+int64_t inputs_near(DType type, int64_t inputs) {
+  const int64_t group = format(type).group;
+  return std::max(group, inputs / group * group);
+}
+
+// Kernels go different ways by rows: one, a few, tiles, many tiles.
+constexpr int32_t kRows = 300;
+constexpr std::array<int32_t, 13> kCounts = {1, 2, 3, 5, 8, 9, 16, 17, 40, 64, 65, 129, 200};
+constexpr std::array<int32_t, 7> kJudged = {0, 1, 7, 77, 128, 255, kRows - 1};
+
+std::string text(const Shape& shape) { return fmt::format("{} x {}", shape.outputs, shape.inputs); }
+
+Numbers linear(Rig& rig, const Weight& weight, const Numbers& in) {
+  rig.begin(static_cast<int32_t>(in.rows));
+  const Tensor from = rig.bring(in), to = rig.blank(in.rows, weight.rows);
+  rig.ops().linear(weight, from, to);
+  return rig.read(to);
+}
+
+// What every row of `in` gives, alone and with any others, must be what it gives with all of them.
+template <class F>
+void any_company(Verdict& verdict, const Numbers& in, const Numbers& all, const std::string& what, F&& run) {
+  for (const int32_t count : kCounts) {
+    for (const int32_t first : {0, 77}) {
+      if (count > 65 && first > 0) continue;
+      verdict.same(run(in.some(first, count)), all.some(first, count),
+                   fmt::format("{}: rows {} to {} of {} by themselves", what, first, first + count - 1, in.rows));
+    }
+  }
+}
+
+void check_linear(DType type, Scene& scene, Verdict& verdict) {
+  Chance chance(static_cast<uint64_t>(type) + 10);
+  for (const Shape& wanted : {Shape{50, 96}, {256, 512}, {1008, 1536}, {320, 4096}}) {
+    const Shape shape = {wanted.outputs, inputs_near(type, wanted.inputs)};
+    const FileMatrix file(type, shape.outputs, shape.inputs, chance);
+    const std::vector<float> bias = shape.inputs > 1000 ? chance.normals(shape.outputs) : std::vector<float>();
+    const Numbers in(kRows, shape.inputs, chance);
+    const Weight weight = scene.device.weight(file, bias);
+    if (!scene.device.failure().empty()) return;
+    const Numbers all = linear(scene.device, weight, in);
+    verdict.close(all.picked(kJudged), linear(scene.reference, scene.reference.weight(file, bias), in.picked(kJudged)),
+                  text(shape));
+    any_company(verdict, in, all, text(shape), [&](const Numbers& some) { return linear(scene.device, weight, some); });
+  }
+}
+
+// Rows whose length no group or vector divides.
+void check_odd(DType type, Scene& scene, Verdict& verdict) {
+  Chance chance(33);
+  for (const Shape& shape : {Shape{37, 41}, {130, 111}, {16, 1027}}) {
+    const FileMatrix file(type, shape.outputs, shape.inputs, chance);
+    const Numbers in(kRows, shape.inputs, chance);
+    const Weight weight = scene.device.weight(file);
+    const Numbers all = linear(scene.device, weight, in);
+    verdict.close(all.picked(kJudged), linear(scene.reference, scene.reference.weight(file), in.picked(kJudged)),
+                  text(shape));
+    any_company(verdict, in, all, text(shape), [&](const Numbers& some) { return linear(scene.device, weight, some); });
+  }
+}
+
+void check_glu(DType type, Scene& scene, Verdict& verdict) {
+  Chance chance(static_cast<uint64_t>(type) + 50);
+  for (const Shape& wanted : {Shape{48, 96}, {304, 1280}}) {
+    const Shape shape = {wanted.outputs, inputs_near(type, wanted.inputs)};
+    const FileMatrix gate(type, shape.outputs, shape.inputs, chance), up(type, shape.outputs, shape.inputs, chance);
+    const Numbers in(kRows, shape.inputs, chance);
+    auto run = [&](Rig& rig, const Weight& a, const Weight& b, const Numbers& some, bool body) {
+      rig.begin(static_cast<int32_t>(some.rows));
+      const Tensor from = rig.bring(some), to = rig.blank(some.rows, a.rows);
+      if (body)
+        rig.ops().Ops::linear_glu(a, b, Activation::silu, from, to);
+      else
+        rig.ops().linear_glu(a, b, Activation::silu, from, to);
+      return rig.read(to);
+    };
+    const Weight a = scene.device.weight(gate), b = scene.device.weight(up);
+    if (!scene.device.failure().empty()) return;
+    const Numbers all = run(scene.device, a, b, in, false);
+    verdict.close(
+        all.picked(kJudged),
+        run(scene.reference, scene.reference.weight(gate), scene.reference.weight(up), in.picked(kJudged), false),
+        text(shape));
+    any_company(verdict, in, all, text(shape),
+                [&](const Numbers& some) { return run(scene.device, a, b, some, false); });
+    for (const int32_t count : {1, 8, 9, 70, kRows})
+      verdict.same(all.some(0, count), run(scene.device, a, b, in.some(0, count), true),
+                   fmt::format("{}: {} rows against the body", text(shape), count), true);
+  }
+}
+
+struct Three {
+  Numbers q, k, v;
+};
+void same(Verdict& verdict, const Three& found, const Three& expected, const std::string& what) {
+  verdict.same(found.q, expected.q, what + ", queries");
+  verdict.same(found.k, expected.k, what + ", keys");
+  verdict.same(found.v, expected.v, what + ", values");
+}
+
+// Values in another format, as files have them.
+void check_qkv(DType type, DType v_type, Scene& scene, Verdict& verdict) {
+  Chance chance(static_cast<uint64_t>(type) + 90);
+  const int64_t inputs = std::max(inputs_near(type, 512), inputs_near(v_type, 512)), outputs = 256, narrow = 64;
+  const FileMatrix q(type, outputs, inputs, chance), k(type, narrow, inputs, chance), v(v_type, narrow, inputs, chance);
+  const std::vector<float> bias = chance.normals(outputs);
+  const Numbers in(kRows, inputs, chance);
+  auto run = [&](Rig& rig, const Weight& a, const Weight& b, const Weight& c, const Numbers& some, bool body) {
+    rig.begin(static_cast<int32_t>(some.rows));
+    const Tensor from = rig.bring(some), first = rig.blank(some.rows, a.rows), second = rig.blank(some.rows, b.rows),
+                 third = rig.blank(some.rows, c.rows);
+    if (body)
+      rig.ops().Ops::linear_qkv(a, b, c, from, first, second, third);
+    else
+      rig.ops().linear_qkv(a, b, c, from, first, second, third);
+    return Three{rig.read(first), rig.read(second), rig.read(third)};
+  };
+  const Weight a = scene.device.weight(q, bias), b = scene.device.weight(k), c = scene.device.weight(v);
+  if (!scene.device.failure().empty()) return;
+  const Three all = run(scene.device, a, b, c, in, false);
+  Rig& right = scene.reference;
+  const Three expected = run(right, right.weight(q, bias), right.weight(k), right.weight(v), in.picked(kJudged), false);
+  verdict.close(all.q.picked(kJudged), expected.q, "queries");
+  verdict.close(all.k.picked(kJudged), expected.k, "keys");
+  verdict.close(all.v.picked(kJudged), expected.v, "values");
+  for (const int32_t count : {1, 2, 8, 9, 65, 200, kRows}) {
+    const Three some = run(scene.device, a, b, c, in.some(0, count), false);
+    same(verdict, some, {all.q.some(0, count), all.k.some(0, count), all.v.some(0, count)},
+         fmt::format("{} rows by themselves", count));
+    same(verdict, some, run(scene.device, a, b, c, in.some(0, count), true),
+         fmt::format("{} rows against the body", count));
+  }
+}
+
+// Looked up as they stand in the file, or out of what products use.
+void check_embed(DType type, WeightUse use, Scene& scene, Verdict& verdict) {
+  Chance chance(static_cast<uint64_t>(type) + 130);
+  const int64_t vocab = 61, inputs = inputs_near(type, 192);
+  const FileMatrix file(type, vocab, inputs, chance);
+  const std::vector<int32_t> ids = {0, 58, 31, 31, 5, 17, 2};
+  const Numbers start(static_cast<int64_t>(ids.size()), inputs, chance);
+  auto run = [&](Rig& rig, bool add) {
+    const Weight table = rig.weight(file, {}, use);
+    rig.begin(static_cast<int32_t>(ids.size()));
+    const int32_t* which = rig.integers(ids);
+    const Tensor to = rig.bring(start);
+    if (rig.failure().empty()) rig.ops().embed(table, which, 2, 1.5f, add, to);
+    return rig.read(to);
+  };
+  for (const bool add : {false, true})
+    verdict.close(run(scene.device, add), run(scene.reference, add), add ? "added" : "looked up");
+}
+
+}  // namespace
+
+void add_product_checks(std::vector<OpsCheck>& checks, double allowed) {
+  auto add = [&](std::string name, DType type, double error, auto check, bool f16_first = false) {
+    checks.push_back({name + " " + std::string(format(type).name), error,
+                      [=](Scene& scene, Verdict& verdict) { check(type, scene, verdict); }, f16_first});
+  };
+  constexpr double kExact = 1e-5;
+  for (const DType type : weight_formats()) {
+    add("linear", type, type == DType::f32 ? kExact : allowed, check_linear);
+    add("linear_glu", type, 2 * allowed, check_glu);
+    add("linear_qkv", type, allowed, [](DType of, Scene& s, Verdict& v) { check_qkv(of, of, s, v); });
+    for (const WeightUse use : {WeightUse::table, WeightUse::table_and_linear})
+      add(use == WeightUse::table ? "embed from a table" : "embed from a table that is multiplied too", type, allowed,
+          [use](DType of, Scene& s, Verdict& v) { check_embed(of, use, s, v); });
+  }
+  for (const DType type : {DType::f32, DType::f16, DType::bf16}) add("linear of odd lengths", type, allowed, check_odd);
+  add("linear_qkv with Q6_K values and", DType::q4_k, allowed,
+      [](DType of, Scene& s, Verdict& v) { check_qkv(of, DType::q6_k, s, v); });
+  add("linear among float16 activations,", DType::f16, allowed, check_linear, true);
+  add("linear among float16 activations,", DType::q8_0, allowed, check_linear, true);
+  add("linear_glu among float16 activations,", DType::f16, 2 * allowed, check_glu, true);
+}
+
+}  // namespace millrace

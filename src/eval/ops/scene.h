@@ -1,0 +1,58 @@
+// What every file of checks adds to, and how a check is written: a Scene has the device and the reference side by side,
+// a Verdict gathers what was compared. One thread.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "eval/ops/check.h"
+#include "eval/ops/rig.h"
+
+namespace millrace {
+
+class Verdict {
+ public:
+  Verdict(std::string name, double allowed, bool plant) : plant_(plant) {
+    line_.name = std::move(name);
+    line_.allowed = allowed;
+  }
+  // Rows near enough to what is right. `found` goes into the hash.
+  void close(Numbers found, const Numbers& right, const std::string& what);
+  void close(Numbers found, const Numbers& right, double allowed, const std::string& what);
+  // Rows equal to the bit, except that `found` may have been rounded to a 16-bit form.
+  void same(const Numbers& found, const Numbers& expected, const std::string& what, bool rounded = false);
+  void expect(bool fine, const std::string& what);
+  void unsupported(const std::string& why) { line_.unsupported = why; }
+  OpsLine end(const Rig& rig);
+
+ private:
+  void fail(const std::string& what) {
+    if (line_.first.empty()) line_.first = what;
+  }
+  OpsLine line_;
+  bool plant_;
+};
+
+struct Scene {
+  Rig& device;
+  Rig& reference;
+  bool reduced;  // activations have 16 bits or fewer
+  bool plant;
+};
+
+struct OpsCheck {
+  std::string name;
+  double allowed;
+  std::function<void(Scene&, Verdict&)> run;
+  bool f16_first = false;  // see Rig::open
+};
+
+// Each file's.
+void add_product_checks(std::vector<OpsCheck>& checks, double allowed);
+void add_row_checks(std::vector<OpsCheck>& checks);
+void add_attention_checks(std::vector<OpsCheck>& checks, double allowed, bool apart);
+void add_layer_checks(std::vector<OpsCheck>& checks, double allowed);
+void add_choice_checks(std::vector<OpsCheck>& checks);
+
+}  // namespace millrace

@@ -1,0 +1,56 @@
+// The checks of operations: right backends pass them, and a changed number shows in every one.
+#include "eval/ops/check.h"
+
+#include <gtest/gtest.h>
+
+#include "backend/cpu/cpu.h"
+#include "backend/reference/reference.h"
+
+namespace millrace {
+namespace {
+
+Result<std::unique_ptr<Backend>> open_reference() { return make_reference_backend(); }
+Result<std::unique_ptr<Backend>> open_cpu() {
+  CpuOptions options;
+  options.threads = 2;
+  return make_cpu_backend(options);
+}
+
+void expect_fine(const OpsCheckOptions& options, size_t least) {
+  const auto lines = check_ops(options);
+  ASSERT_TRUE(lines.ok()) << lines.error().message;
+  EXPECT_GE(lines->size(), least);
+  for (const OpsLine& line : *lines) {
+    EXPECT_TRUE(line.fine()) << line.name << ": " << line.first;
+    EXPECT_GT(line.cases, 0) << line.name;
+  }
+}
+
+TEST(OpsCheck, TheCpuIsRight) {
+  for (const char* only : {"norm", "rope", "linear Q4_K", "linear_qkv Q8_0", "linear_glu F16",
+                           "embed from a table Q6_K", "attend over BF16, a window", "a layer of Q8_0", "best token"})
+    expect_fine({.open = open_cpu, .only = only}, 1);
+}
+
+TEST(OpsCheck, TheReferenceIsRightAgainstItself) {
+  expect_fine({.open = open_reference, .only = "a layer of BF16, 32"}, 1);
+  expect_fine({.open = open_reference, .only = "over F16, sinks, 80 wide"}, 1);
+}
+
+TEST(OpsCheck, AChangedNumberShowsInEveryCheck) {
+  for (const char* only : {"add", "rope", "linear Q4_0", "linear_glu Q4_0", "embed from a table MXFP4",
+                           "attend over F16, sinks, 80", "a layer of BF16, 32", "best token"}) {
+    const auto lines = check_ops({.open = open_cpu, .only = only, .plant = true});
+    ASSERT_TRUE(lines.ok()) << lines.error().message;
+    for (const OpsLine& line : *lines) EXPECT_FALSE(line.fine()) << line.name << " is blind";
+  }
+}
+
+TEST(OpsCheck, NamesThatDoNotExistAreRefused) {
+  const auto lines = check_ops({.open = open_cpu, .only = "abacus"});
+  ASSERT_FALSE(lines.ok());
+  EXPECT_NE(lines.error().message.find("abacus"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace millrace
