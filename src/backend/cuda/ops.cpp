@@ -14,8 +14,6 @@
 namespace millrace::cuda {
 namespace {
 
-constexpr int32_t kFusedNormRows = 2;  // from there on a kernel of its own is quicker than every thread group doing it
-
 int32_t shortlist(int64_t value) { return static_cast<int32_t>(value); }
 
 bool in_panels(const Weight& weight) { return weight.layout == kPanels; }
@@ -65,10 +63,7 @@ void CudaOps::begin(const Step& step) {
   rooms_.clear();
   tables_.clear();
   stretches_for_ = {};
-  held_.reset();
-  held_norm_.reset();
-  held_qkv_.reset();
-  held_finish_.reset();
+  held_ = {};
   best_queued_ = false;
   recording_ = plain(step);
   sees_itself_last_ = each_sees_itself_last(step);
@@ -150,6 +145,7 @@ void CudaOps::queue_rows(Tensor rows, float* numbers) {
 }
 
 std::string CudaOps::failure_text() const {
+  if (read_lost_) return "CUDA: a product that had been added to a sum was read again (backend/cuda/held.h)";
   return failure_ == cudaSuccess ? "" : fmt::format("CUDA: a step failed: {}", cudaGetErrorString(failure_));
 }
 
@@ -236,7 +232,7 @@ std::string CudaOps::fetch_shortlist(Tensor rows, const ShortlistBatch& batch, f
 // ---- where activations lie
 
 Tensor CudaOps::scratch(int64_t rows, int64_t cols) {
-  if (held_) flush();  // its input may have been given back already, and this could be the same place
+  if (held_.product) flush();  // its input may have been given back already, and this could be the same place
   Tensor tensor = parts_.arena.rows(rows, cols);
   rooms_.push_back({tensor.data, tensor.stride, std::max<int64_t>(1, rows * tensor.stride), Form::f32});
   return tensor;
@@ -256,9 +252,14 @@ CudaOps::Buffer* CudaOps::room_of(const std::byte* data) {
   return nullptr;
 }
 
+void CudaOps::lost(Tensor tensor) {
+  if (Buffer* room = room_of(tensor.data)) room->gone = true;
+}
+
 View CudaOps::view(Tensor tensor) {
   View seen = {tensor.data, tensor.stride, shortlist(tensor.rows), shortlist(tensor.cols), Form::f32};
   const Buffer* room = room_of(tensor.data);
+  if (room != nullptr && room->gone) read_lost_ = true;
   if (room == nullptr || room->form == Form::f32) return seen;
   const int64_t offset = tensor.data - room->base, row = offset / room->stride, col = offset % room->stride / 4;
   seen.data = room->base + row * room->stride + col * 2;
@@ -270,7 +271,7 @@ View CudaOps::result(Tensor tensor, Form form) {
   Buffer* room = room_of(tensor.data);
   const bool whole = room != nullptr && room->base == tensor.data && room->stride == tensor.stride &&
                      tensor.cols * 4 > room->stride - kAlignment;
-  if (room != nullptr) room->form = whole ? form : Form::f32;
+  if (room != nullptr) room->form = whole ? form : Form::f32, room->gone = false;
   return view(tensor);
 }
 
@@ -336,11 +337,12 @@ void CudaOps::multiply(Products work, Tensor in, std::optional<View> seen, const
   work.segments = segments_of(work.type, outputs, work.cols);
   const Family& family = *parts_.family;
   if (family.few_rows_fit(rows, work.cols, false)) {
-    if (held_norm_ && same(held_norm_->out, in) && family.few_rows_fit(rows, work.cols, true))
+    // In another form than activations have, a norm by itself would be rounded twice: bits would depend on the rows.
+    if (held_.norm && same(held_.norm->out, in) && form == parts_.half && family.few_rows_fit(rows, work.cols, true))
       work.normed = result(in, form);
-    if (held_norm_ && work.normed.data != nullptr && work.normed.form == form) {
-      const HeldNorm norm = *held_norm_;
-      held_norm_.reset();
+    if (held_.norm && work.normed.data != nullptr && work.normed.form == form) {
+      const HeldCalls::NormCall norm = *held_.norm;
+      held_.norm.reset();
       work.norm = &norm.norm;
       work.in = view(norm.in);
       return parts_.family->few_rows(parts_.stream, work);
@@ -370,6 +372,7 @@ void CudaOps::run_linear(const Weight& weight, Tensor in, std::optional<View> se
                          const Residual* residual) {
   result(out, Form::f32);
   if (in_panels(weight)) {
+    if (residual != nullptr) lost(out);
     const Products work = {
         .parts = {part_of(weight, out)}, .count = 1, .type = weight.type, .cols = shortlist(weight.cols)};
     return multiply(work, in, seen, residual);
@@ -380,39 +383,40 @@ void CudaOps::run_linear(const Weight& weight, Tensor in, std::optional<View> se
 }
 
 void CudaOps::flush_norm() {
-  if (!held_norm_) return;
-  const HeldNorm held = *held_norm_;
-  held_norm_.reset();
+  if (!held_.norm) return;
+  const HeldCalls::NormCall held = *held_.norm;
+  held_.norm.reset();
   const View in = view(held.in);
   cuda::norm(parts_.stream, held.norm, 1, in, result(held.out, parts_.half));
 }
 
 void CudaOps::run_held(const Residual* residual) {
-  const Held held = *held_;
-  held_.reset();
+  const HeldCalls::Product held = *held_.product;
+  held_.product.reset();
   run_linear(held.weight, held.in, held.seen, held.out, residual);
 }
 
 void CudaOps::flush() {
-  if (held_) run_held(nullptr);
+  if (held_.product) run_held(nullptr);
   flush_norm();
   flush_finish();
 }
 
 // All but a norm that the next product may take up.
 void CudaOps::flush_held() {
-  if (held_) flush();
+  if (held_.product) flush();
   flush_finish();
 }
 
 void CudaOps::linear(const Weight& weight, Tensor in, Tensor out) {
   flush_held();
-  if (held_norm_ && same(held_norm_->out, in)) {
-    held_ = Held{weight, in, out, std::nullopt};
+  if (held_.norm && same(held_.norm->out, in)) {
+    held_.product = HeldCalls::Product{weight, in, out, std::nullopt};
+    if (in_panels(weight) && form_of(weight) != parts_.half) flush();  // as below
     return;
   }
   const View seen = view(in);
-  held_ = Held{weight, in, out, seen};
+  held_.product = HeldCalls::Product{weight, in, out, seen};
   // A copy in another form needs room, which the input's may overlap once it is given back: not later, then.
   if (in_panels(weight) && seen.form != form_of(weight)) flush();
 }
@@ -429,8 +433,8 @@ void CudaOps::linear_qkv(const Weight& q, const Weight& k, const Weight& v, Tens
                          .count = 3,
                          .type = q.type,
                          .cols = shortlist(q.cols)};
-  if (plan_.long_queries > 0 && !held_norm_ && view(in).form == form_of(q)) {
-    held_qkv_ = HeldQkv{work, in, q_out, k_out, v_out, view(in)};
+  if (plan_.long_queries > 0 && !held_.norm && view(in).form == form_of(q)) {
+    held_.qkv = HeldCalls::Qkv{work, in, q_out, k_out, v_out, view(in)};
     return;
   }
   for (const Tensor& out : {q_out, k_out, v_out}) result(out, Form::f32);
@@ -485,7 +489,7 @@ void CudaOps::norm(const Norm& norm, int32_t parts, Tensor in, Tensor out) {
   const View from = view(in);
   const bool in_place = in.data == out.data;
   if (parts == 1 && !in_place && in.rows <= kFusedNormRows && from.form == Form::f32) {
-    held_norm_ = HeldNorm{norm, in, out};
+    held_.norm = HeldCalls::NormCall{norm, in, out};
     return;
   }
   cuda::norm(parts_.stream, norm, parts, from,
@@ -493,7 +497,7 @@ void CudaOps::norm(const Norm& norm, int32_t parts, Tensor in, Tensor out) {
 }
 
 void CudaOps::add_norm(Tensor in, float scale, Tensor inout, const Norm& norm, Tensor out) {
-  if (held_ && same(held_->out, in)) {
+  if (held_.product && same(held_.product->out, in)) {
     const Residual residual = {inout, scale};
     run_held(&residual);
     return this->norm(norm, 1, inout, out);
@@ -505,7 +509,7 @@ void CudaOps::add_norm(Tensor in, float scale, Tensor inout, const Norm& norm, T
 }
 
 void CudaOps::add(Tensor in, float scale, Tensor out) {
-  if (held_ && same(held_->out, in)) {
+  if (held_.product && same(held_.product->out, in)) {
     const Residual residual = {out, scale};
     return run_held(&residual);
   }

@@ -2,19 +2,18 @@
 // calls that one kernel can do together. Calls only queue work; fetch() waits for what it brings. A step of single
 // tokens is recorded the first time a number of sequences is seen, and replayed from then on.
 //
-// Some calls are held back until the next ones show what they are for: a product whose result is added to the stream
-// right away (it then exists in the stream only: models do not read it again), a norm whose result is the next
-// product's input, and the products of queries, keys and values and what finishes them, up to the attention they are
-// for. flush() does what is held back.
+// Some calls are held back until the next ones show what they are for (held.h); flush() does what is held back.
 #pragma once
 
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "backend/cuda/device.h"
 #include "backend/cuda/family.h"
+#include "backend/cuda/held.h"
 #include "backend/cuda/kernels.h"
 #include "backend/memory.h"
 #include "backend/ops.h"
@@ -77,26 +76,7 @@ class CudaOps final : public Ops {
     std::byte* base;
     int64_t stride, bytes;
     Form form;
-  };
-  struct Held {  // a product that may yet get a residual
-    Weight weight;
-    Tensor in, out;
-    std::optional<View> seen;  // the input, unless it is a norm that is held back too
-  };
-  struct HeldNorm {
-    Norm norm;
-    Tensor in, out;
-  };
-  struct HeldQkv {  // products whose results attention may want to be finished as they come
-    Products work;
-    Tensor in, q, k, v;
-    View seen;
-  };
-  struct HeldFinish {  // what attention may do itself
-    Rope rope;
-    int32_t heads;
-    Tensor q, k, v;
-    KvView kv;
+    bool gone = false;  // a product that went into a sum and was not written
   };
   struct StepKind {  // of steps that one recording serves
     int32_t rows, wanted;
@@ -164,14 +144,12 @@ class CudaOps final : public Ops {
   std::string wait_for_best(int64_t rows);
   cudaError_t see_best(int64_t rows);
   std::string failure_text() const;
+  void lost(Tensor tensor);  // it is not written, and not to be read
 
   Parts parts_;
   const Step* step_ = nullptr;
   std::vector<Buffer> rooms_;
-  std::optional<Held> held_;
-  std::optional<HeldNorm> held_norm_;
-  std::optional<HeldQkv> held_qkv_;
-  std::optional<HeldFinish> held_finish_;
+  HeldCalls held_;
   struct Table {
     Rope rope;
     float* numbers;
@@ -194,6 +172,7 @@ class CudaOps final : public Ops {
   bool recording_ = false, best_queued_ = false, sees_itself_last_ = false;
   std::map<StepKind, Recorded> recorded_;
   cudaError_t failure_ = cudaSuccess;
+  bool read_lost_ = false;
 };
 
 }  // namespace millrace::cuda

@@ -70,29 +70,29 @@ void CudaOps::kv_store(Tensor k, Tensor v, const KvView& kv) {
 void CudaOps::finish_qkv(const QkvFinish& finish, int32_t heads, Tensor q, Tensor k, Tensor v, const KvView& kv) {
   if (finish.q_norm != nullptr || finish.k_norm != nullptr || finish.clip > 0 || finish.rope.dims == 0)
     return Ops::finish_qkv(finish, heads, q, k, v, kv);
-  if (!held_qkv_ || !same(held_qkv_->q, q)) flush();
-  held_finish_ = HeldFinish{finish.rope, heads, q, k, v, kv};
+  if (!held_.qkv || !same(held_.qkv->q, q)) flush();
+  held_.finish = HeldCalls::Finish{finish.rope, heads, q, k, v, kv};
 }
 
 void CudaOps::flush_finish() {
-  if (held_qkv_) {
-    const HeldQkv held = *held_qkv_;
-    held_qkv_.reset();
+  if (held_.qkv) {
+    const HeldCalls::Qkv held = *held_.qkv;
+    held_.qkv.reset();
     for (const Tensor& out : {held.q, held.k, held.v}) result(out, Form::f32);
     multiply(held.work, held.in, held.seen, nullptr);
   }
-  if (!held_finish_) return;
-  const HeldFinish held = *held_finish_;
-  held_finish_.reset();
+  if (!held_.finish) return;
+  const HeldCalls::Finish held = *held_.finish;
+  held_.finish.reset();
   cuda::finish_qkv(parts_.stream, device_step(&held.kv), held.rope, rope_table(held.rope), held.heads, view(held.q),
                    view(held.k), view(held.v), held.kv);
 }
 
 // Products of queries, keys and values that are held back, and what finishes them, in one kernel, if it can be done.
 void CudaOps::run_finishing(const Attention& attention, Tensor q, const KvView& kv) {
-  if (!held_qkv_ || !held_finish_ || !same(held_finish_->q, q) || held_finish_->kv.base != kv.base) return;
-  const HeldFinish& finish = *held_finish_;
-  Products work = held_qkv_->work;
+  if (!held_.qkv || !held_.finish || !same(held_.finish->q, q) || held_.finish->kv.base != kv.base) return;
+  const HeldCalls::Finish& finish = *held_.finish;
+  Products work = held_.qkv->work;
   const bool room = !packs_quantised(work.type) ||  // widened keys and values come in one piece
                     panels_of(work.parts[1].rows) * panel_bytes(DType::bf16, work.cols) <= kPartialBytes;
   const Form form = kv.type == DType::f16 ? Form::f16 : Form::bf16;
@@ -103,18 +103,18 @@ void CudaOps::run_finishing(const Attention& attention, Tensor q, const KvView& 
   work.parts[1].role = Products::Role::key;
   work.parts[2].role = Products::Role::value;
   work.heads = {device_step(&finish.kv), finish.kv, rope_table(finish.rope), finish.rope.neighbours};
-  const HeldQkv held = *held_qkv_;
-  held_qkv_.reset();
-  held_finish_.reset();
+  const HeldCalls::Qkv held = *held_.qkv;
+  held_.qkv.reset();
+  held_.finish.reset();
   multiply(work, held.in, held.seen, nullptr);
 }
 
 void CudaOps::attend(const Attention& attention, Tensor q, const KvView& kv, Tensor out) {
   run_finishing(attention, q, kv);
-  std::optional<HeldFinish> finish;
-  if (held_finish_ && !held_qkv_ && same(held_finish_->q, q) && held_finish_->kv.base == kv.base && sees_itself_last_ &&
-      attend_fits(attention, kv) && attend_turns(held_finish_->rope)) {
-    finish.swap(held_finish_);
+  std::optional<HeldCalls::Finish> finish;
+  if (held_.finish && !held_.qkv && same(held_.finish->q, q) && held_.finish->kv.base == kv.base && sees_itself_last_ &&
+      attend_fits(attention, kv) && attend_turns(held_.finish->rope)) {
+    finish.swap(held_.finish);
   }
   flush();
   const DeviceStep step = device_step(&kv);
@@ -136,7 +136,7 @@ void CudaOps::attend(const Attention& attention, Tensor q, const KvView& kv, Ten
     plan.fresh = {rope_table(finish->rope), finish->rope.dims / 2, finish->rope.neighbours, view(finish->k),
                   view(finish->v)};
   } else if (finish) {
-    held_finish_.swap(finish);
+    held_.finish.swap(finish);
     flush_finish();
   }
   const View from = view(q), to = result(out, parts_.half);
