@@ -94,7 +94,7 @@ __device__ inline Sight sight_of(const DeviceStep& step, const Attention& attent
   const int row = first_row + query / group;
   see.position = step.positions[row];
   see.end = step.visible[row];
-  see.begin = attention.window > 0 && see.position - attention.window + 1 > 0 ? see.position - attention.window + 1 : 0;
+  see.begin = sight_begin(attention, see.position);
   if (attention.slopes != nullptr) see.slope = attention.slopes[kv_head * group + query % group];
   return see;
 }

@@ -1,10 +1,11 @@
-// Attention over any cache of 16-bit numbers: one warp for each row's head, 32 positions at a time, in order.
+// Attention over any cache of 16-bit numbers: one warp for each row's head, 32 positions at a time, in order. Values
+// may be the first numbers of keys.
 #include "backend/cuda/rows.cuh"
 
 namespace millrace::cuda {
 namespace {
 
-constexpr int kMostDims = 1024;
+constexpr int kMostDims = kWidestValue;
 
 __device__ inline float kept(DType type, const std::byte* at, int i) {
   if (type == DType::f16) return __half2float(reinterpret_cast<const __half*>(at)[i]);
@@ -17,7 +18,8 @@ __global__ void attend_any_kernel(DeviceStep step, Attention attention, View q, 
   const int64_t row = blockIdx.x;
   const int head = static_cast<int>(blockIdx.y), kv_head = head / (attention.heads / kv.kv_heads);
   const int position = step.positions[row], end = step.visible[row];
-  const int begin = attention.window > 0 && position - attention.window + 1 > 0 ? position - attention.window + 1 : 0;
+  const int begin = sight_begin(attention, position), width = kv.v_dim > 0 ? kv.v_dim : attention.value_dim;
+  const bool eights = kv.k_dim % 8 == 0 && kv.k_offset % 16 == 0 && kv.page_stride % 16 == 0;
   const int32_t* pages = step.pages + int64_t{step.sequence[row]} * step.page_stride;
   auto at = [&](int p, int64_t offset, int dim) {
     return kv.base + int64_t{pages[p / kv.page_tokens]} * kv.page_stride + offset +
@@ -32,7 +34,16 @@ __global__ void attend_any_kernel(DeviceStep step, Attention attention, View q, 
     if (p < end) {
       const std::byte* key = at(p, kv.k_offset, kv.k_dim);
       float dot = 0;
-      for (int i = 0; i < kv.k_dim; ++i) dot = fmaf(read(q, row, head * kv.k_dim + i), kept(kv.type, key, i), dot);
+      if (eights) {
+        for (int i = 0; i < kv.k_dim; i += 8) {
+          const uint4 eight = *reinterpret_cast<const uint4*>(key + i * 2);
+          const auto* numbers = reinterpret_cast<const std::byte*>(&eight);
+#pragma unroll
+          for (int j = 0; j < 8; ++j) dot = fmaf(read(q, row, head * kv.k_dim + i + j), kept(kv.type, numbers, j), dot);
+        }
+      } else {
+        for (int i = 0; i < kv.k_dim; ++i) dot = fmaf(read(q, row, head * kv.k_dim + i), kept(kv.type, key, i), dot);
+      }
       score = dot * attention.scale;
       if (attention.softcap > 0) score = attention.softcap * tanhf(score / attention.softcap);
       if (attention.slopes != nullptr) score += attention.slopes[head] * static_cast<float>(p - position);
@@ -50,23 +61,24 @@ __global__ void attend_any_kernel(DeviceStep step, Attention attention, View q, 
     const int here = end - first < 32 ? end - first : 32;
 #pragma unroll
     for (int d = 0; d < kMostDims / 32; ++d) {
-      if (d * 32 >= kv.v_dim) break;
+      if (d * 32 >= width) break;
       sums[d] *= factor;
     }
     for (int j = 0; j < here; ++j) {
       const float share = __shfl_sync(~0u, weight, j);
-      const std::byte* value = at(first + j, kv.v_offset, kv.v_dim);
+      const std::byte* value =
+          kv.v_dim > 0 ? at(first + j, kv.v_offset, kv.v_dim) : at(first + j, kv.k_offset, kv.k_dim);
 #pragma unroll
       for (int d = 0; d < kMostDims / 32; ++d) {
-        if (d * 32 >= kv.v_dim) break;
-        if (d * 32 + lane < kv.v_dim) sums[d] = fmaf(share, kept(kv.type, value, d * 32 + lane), sums[d]);
+        if (d * 32 >= width) break;
+        if (d * 32 + lane < width) sums[d] = fmaf(share, kept(kv.type, value, d * 32 + lane), sums[d]);
       }
     }
   }
 #pragma unroll
   for (int d = 0; d < kMostDims / 32; ++d) {
-    if (d * 32 >= kv.v_dim) break;
-    if (d * 32 + lane < kv.v_dim) write(out, row, head * kv.v_dim + d * 32 + lane, total > 0 ? sums[d] / total : 0.0f);
+    if (d * 32 >= width) break;
+    if (d * 32 + lane < width) write(out, row, head * width + d * 32 + lane, total > 0 ? sums[d] / total : 0.0f);
   }
 }
 

@@ -60,7 +60,7 @@ __device__ void bring(const DeviceStep& step, const Attention& attention, const 
   };
   int page = page_of(deal.first);  // asked for before it is known whether it is needed
   const int position = step.positions[deal.sequence], end = step.visible[deal.sequence];
-  const int begin = attention.window > 0 ? max(0, position - attention.window + 1) : 0;
+  const int begin = sight_begin(attention, position);
   const int known = fresh ? end + kChunk : min(end, position);
   bool waited = false;
   RingPlace<Size::kEntries> turn;
@@ -179,7 +179,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   cluster_arrive();
   group_sync(kBegun + number, kTeamThreads + 32);
   Sight sight[2];
-  sight[0] = {attention.window > 0 ? max(0, position - attention.window + 1) : 0, end, position, 0};
+  sight[0] = {sight_begin(attention, position), end, position, 0};
   sight[1] = sight[0];
   const int chunks = (end + kChunk - 1) / kChunk, first_seen = sight[0].begin / kChunk, count = chunks - first_seen;
   if (rank == 0 && thread == 0)

@@ -42,7 +42,7 @@ __device__ void bring(const DeviceStep& step, const Attention& attention, const 
     RingPlace<Size::kEntries> turn;
     int sequence = place.sequence, end = 0, known = 0, begin = 0;
     auto look = [&](int position, int visible) {
-      end = visible, begin = attention.window > 0 ? max(0, position - attention.window + 1) : 0;
+      end = visible, begin = sight_begin(attention, position);
       known = fresh ? end + kChunk : min(end, position);
     };
     look(begins.position, begins.visible);

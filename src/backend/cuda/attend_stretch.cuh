@@ -252,7 +252,7 @@ struct Stretch {
     int sequence = place.sequence, row = start.row;
     Sight sight[2] = {};
     auto look = [&](int position, int visible) {
-      sight[0] = {attention.window > 0 ? max(0, position - attention.window + 1) : 0, visible, position, 0};
+      sight[0] = {sight_begin(attention, position), visible, position, 0};
       sight[1] = sight[0];
     };
     look(start.position, start.visible);

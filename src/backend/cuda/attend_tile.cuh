@@ -42,10 +42,9 @@ __device__ inline QueryTile find_tile(const DeviceStep& step, const Attention& a
       // Positions ascend with rows, so the last query's sight ends last and the first one's begins first.
       const int last = min(result.first_query + kTileQueries, result.rows * group) - 1;
       result.end = step.visible[result.first_row + last / group];
-      if (attention.window > 0) {
-        const int begin = step.positions[result.first_row + result.first_query / group] - attention.window + 1;
-        result.first_chunk = max(0, begin) / kChunk;
-      }
+      if (attention.window > 0 || attention.grid > 0)
+        result.first_chunk =
+            sight_begin(attention, step.positions[result.first_row + result.first_query / group]) / kChunk;
       result.chunks = max(1, (result.end + kChunk - 1) / kChunk - result.first_chunk);
       return result;
     }

@@ -179,7 +179,8 @@ bool many_rows_finish(int32_t rows, const Rope& rope, const KvView& kv);  // whe
 // ---- any_rows.cu: any number of rows, one warp for each result; float32 weights and odd shapes.
 void any_rows(cudaStream_t stream, const Weight& weight, View in, View out);
 
-// ---- attend_any.cu: any width and cache; one warp for each row's head.
+// ---- attend_any.cu: any width up to kWidestValue and any cache; one warp for each row's head.
+inline constexpr int32_t kWidestValue = 1024;
 void attend_any(cudaStream_t stream, const DeviceStep& step, const Attention& attention, View q, const KvView& kv,
                 View out);
 

@@ -42,6 +42,12 @@ __device__ inline uint32_t two(Form form, float low, float high) {
   return form == Form::f16 ? two<__half>(low, high) : two<__nv_bfloat16>(low, high);
 }
 
+// The first position that a row at `position` sees, as Attention::begin() has it.
+__device__ inline int sight_begin(const Attention& attention, int position) {
+  const int cut = attention.grid > 0 ? position / attention.grid * attention.grid : 0;
+  return attention.window > 0 ? max(cut, position - attention.window + 1) : cut;
+}
+
 // Sum over the first kRowThreads threads, the same for all of them, in an order that never changes.
 __device__ inline void row_sync() { asm volatile("barrier.sync 15, %0;" ::"n"(kRowThreads) : "memory"); }
 __device__ inline float group_sum(float value, float* room) {

@@ -16,6 +16,8 @@ struct Kind {
   int32_t window = 0;
   float softcap = 0;
   bool slopes = false, sinks = false;
+  int32_t grid = 0, value_dim = 0;
+  int32_t value_width() const { return v_dim > 0 ? v_dim : value_dim; }
 };
 
 const std::vector<Kind>& kinds() {
@@ -33,6 +35,10 @@ const std::vector<Kind>& kinds() {
       {"sinks and a window", 16, 2, 64, 64, 16, 100, 0, false, true},
       {"sinks, 128 wide", 8, 1, 128, 128, 16, 0, 0, false, true},
       {"sinks, 80 wide", 4, 1, 80, 80, 16, 0, 0, false, true},
+      {"a grid of positions", 8, 2, 64, 64, 16, 0, 0, false, false, 96},
+      {"a grid and a window, 80 wide", 4, 2, 80, 80, 16, 70, 0, false, false, 128},
+      {"latents of 576, values of 512", 16, 1, 576, 0, 16, 0, 0, false, false, 0, 512},
+      {"latents of 80, values of 64", 40, 1, 80, 0, 16, 0, 0, false, false, 0, 64},
   };
   return all;
 }
@@ -61,7 +67,9 @@ class Sequences {
     view_ = {base, bytes, 0, k, kind.page_tokens, kind.kv_heads, kind.k_dim, kind.v_dim, type, 0};
     attention_ = {.heads = kind.heads,
                   .scale = 1 / std::sqrt(static_cast<float>(kind.k_dim)),
+                  .value_dim = kind.value_dim,
                   .window = kind.window,
+                  .grid = kind.grid,
                   .softcap = kind.softcap,
                   .slopes = kind.slopes ? rig.vector(chance.normals(kind.heads, 0.1f)) : nullptr,
                   .sinks = kind.sinks ? rig.vector(chance.normals(kind.heads, 2)) : nullptr};
@@ -74,7 +82,7 @@ class Sequences {
       for (int32_t i = 0; i < piece.rows; ++i) rows.push_back(piece.begin + i);
     rig_.begin(pieces, pages_, stride_);
     const Tensor q = rig_.bring(q_.picked(rows)), k = rig_.bring(k_.picked(rows)), v = rig_.bring(v_.picked(rows)),
-                 out = rig_.blank(q.rows, int64_t{kind_.heads} * kind_.v_dim);
+                 out = rig_.blank(q.rows, int64_t{kind_.heads} * kind_.value_width());
     rig_.ops().kv_store(k, v, view_);
     rig_.ops().attend(attention_, q, view_, out);
     return rig_.read(out);
