@@ -203,15 +203,16 @@ struct Quantised {
   using Number = __nv_bfloat16;
   static constexpr bool kRaises = true;
   static constexpr int kBytes = chunk_bytes(Type);
+  static constexpr bool kLarge = Type == DType::q8_0 || Type == DType::q6_k;
   static constexpr int kWarps = 16, kFewWarps = 24;  // unpacking is many instructions
   static constexpr bool kInputsFirst = true;
-  static int first_bytes(int) { return (Type == DType::q8_0 ? 128 : 64) << 10; }
+  static int first_bytes(int) { return (kLarge ? 128 : 64) << 10; }
   static int early_stages(bool gated, bool normed, int bytes) {
-    if (Type == DType::q8_0) return gated || normed ? 1 : kMostStages;
+    if (kLarge) return gated || normed ? 1 : kMostStages;
     return gated ? 2 : normed ? 1 : ((72 << 10) + bytes - 1) / bytes;
   }
-  static constexpr int kLeastGroups = Type == DType::q8_0 ? 4 : 8, kMostGroups = 8, kFewGroups = 4;
-  static constexpr int kLeastStages = Type == DType::q8_0 ? 3 : 2;
+  static constexpr int kLeastGroups = kLarge ? 4 : 8, kMostGroups = 8, kFewGroups = 4;
+  static constexpr int kLeastStages = kLarge ? 3 : 2;
   Unpack<Type> weights;
 
   __device__ __forceinline__ void load(const char* chunk, int lane) { weights.load(chunk, lane); }
@@ -235,6 +236,10 @@ void by_format(DType type, F&& start) {
       return start(FormatIs<Quantised<DType::q4_0>>{});
     case DType::q4_k:
       return start(FormatIs<Quantised<DType::q4_k>>{});
+    case DType::q6_k:
+      return start(FormatIs<Quantised<DType::q6_k>>{});
+    case DType::mxfp4:
+      return start(FormatIs<Quantised<DType::mxfp4>>{});
     default:
       return start(FormatIs<Halves<__nv_bfloat16>>{});
   }

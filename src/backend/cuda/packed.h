@@ -4,7 +4,7 @@
 //   16-bit numbers: 2 KB a chunk: outputs 0..7, then 8..15; in each, eight inputs of eight outputs (16 bytes an output)
 //     are 128 bytes in a row, as both kinds of matrix instructions read them from shared memory.
 //   quantised: first the small integers, for every lane of a warp what it puts into its registers (unpack.cuh), then
-//     what they are multiplied with, for every 32 inputs.
+//     what they are multiplied with, for every 32 inputs (Q6_K: 16).
 //
 // A product is a chain of additions over the inputs, sixteen at a time, from a float32 zero: mma.sync and wgmma agree
 // on every bit of it. Where outputs are few, inputs are cut into segments with a chain each, so that more warps can
@@ -30,11 +30,13 @@ inline constexpr int kChunkInputs = 64;
 inline constexpr int kChunkBytes = 2048;  // of 16-bit numbers
 
 MILLRACE_BOTH constexpr bool packs_quantised(DType type) {
-  return type == DType::q8_0 || type == DType::q4_0 || type == DType::q4_k;
+  return type == DType::q8_0 || type == DType::q4_0 || type == DType::q4_k || type == DType::q6_k ||
+         type == DType::mxfp4;
 }
 MILLRACE_BOTH constexpr int chunk_bytes(DType type) {
   if (type == DType::q8_0) return 2 * (512 + 32);
-  if (type == DType::q4_0) return 2 * (256 + 32);
+  if (type == DType::q4_0 || type == DType::mxfp4) return 2 * (256 + 32);
+  if (type == DType::q6_k) return 2 * (256 + 128 + 64);
   return type == DType::q4_k ? 2 * (256 + 64) : kChunkBytes;
 }
 MILLRACE_BOTH constexpr int64_t chunks_of(int64_t inputs) { return (inputs + kChunkInputs - 1) / kChunkInputs; }

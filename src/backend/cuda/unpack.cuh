@@ -3,6 +3,10 @@
 //   Q8_0  sixteen bytes a lane of outputs 0..7, then of 8..15, with 128 added; factors of g and g + 8
 //   Q4_0  eight bytes of either, sixteen a lane; the same factors
 //   Q4_K  the same, and what is taken off, negative, behind the factors of each
+//   Q6_K  the lowest four bits as in Q4_0; then the upper two, four bytes a lane of outputs 0..7 and of 8..15, pair i
+//   from
+//         bit 2i and from bit 16 + 2i on; four factors an output, one for each sixteen inputs
+//   MXFP4 as Q4_0, but numbers are a sign, two bits of exponent and one of mantissa, and factors powers of two
 // A word of four-bit numbers has those of four pairs: pair i from bit 4i and from bit 16 + 4i on.
 //
 // The lowest eight bits of a bfloat16, with nothing above them, count steps of 2^-133. So small integers are numbers as
@@ -101,6 +105,53 @@ struct Unpack<DType::q4_k> {
   }
 };
 
+template <>
+struct Unpack<DType::q6_k> {
+  uint4 numbers;
+  uint2 upper;
+  uint4 factors;
+
+  __device__ __forceinline__ void load(const char* chunk, int lane) {
+    numbers = reinterpret_cast<const uint4*>(chunk)[lane];
+    upper = reinterpret_cast<const uint2*>(chunk + 512)[lane];
+    factors = reinterpret_cast<const uint4*>(chunk + 768)[lane / 4];
+  }
+  __device__ __forceinline__ uint2 half(int side, int i) const {
+    const uint2 of = side == 0 ? uint2{numbers.x, numbers.y} : uint2{numbers.z, numbers.w};
+    const uint32_t above = side == 0 ? upper.x : upper.y;
+    const uint32_t four = i < 2 ? of.x : of.y, word = i % 2 == 0 ? four : four >> 8;
+    const uint2 all = side == 0 ? uint2{factors.x, factors.y} : uint2{factors.z, factors.w};
+    const __nv_bfloat162 two = as_pair(i < 2 ? all.x : all.y), factor = both(two, i % 2),
+                         less = both(__hmul2(two, pair_of(0x8020)), i % 2);  // -32 steps
+    const uint32_t first_above = i == 0 ? above << 4 : above >> (4 * i - 4),
+                   second_above = i == 0 ? above << 2 : above >> (4 * i - 2);
+    const uint32_t first = (word & 0x000F000Fu) | (first_above & 0x00300030u),
+                   second = (word >> 4 & 0x000F000Fu) | (second_above & 0x00300030u);
+    return {as_bits(__hfma2(as_pair(first), factor, less)), as_bits(__hfma2(as_pair(second), factor, less))};
+  }
+};
+
+// Exponent and mantissa of a number, where a bfloat16 has its lowest bits of exponent and its highest of mantissa, are
+// the number times 2^-126.
+template <>
+struct Unpack<DType::mxfp4> {
+  uint4 numbers;
+  uint2 factors;
+
+  __device__ __forceinline__ void load(const char* chunk, int lane) {
+    numbers = reinterpret_cast<const uint4*>(chunk)[lane];
+    factors = reinterpret_cast<const uint2*>(chunk + 512)[lane / 4];
+  }
+  __device__ __forceinline__ uint2 half(int side, int i) const {
+    const uint2 of = side == 0 ? uint2{numbers.x, numbers.y} : uint2{numbers.z, numbers.w};
+    const uint32_t four = i < 2 ? of.x : of.y, word = i % 2 == 0 ? four : four >> 8;
+    const __nv_bfloat162 factor = both(as_pair(side == 0 ? factors.x : factors.y), i / 2);
+    const uint32_t first = (word << 6 & 0x01C001C0u) | (word << 12 & 0x80008000u),
+                   second = (word << 2 & 0x01C001C0u) | (word << 8 & 0x80008000u);
+    return {as_bits(__hmul2(as_pair(first), factor)), as_bits(__hmul2(as_pair(second), factor))};
+  }
+};
+
 // Number (row, col) of weights in panels.
 template <DType Type>
 __device__ float unpacked(const Weight& weight, int64_t row, int64_t col) {
@@ -117,6 +168,8 @@ __device__ inline float packed_value(const Weight& weight, int64_t row, int64_t 
   if (weight.type == DType::q8_0) return unpacked<DType::q8_0>(weight, row, col);
   if (weight.type == DType::q4_0) return unpacked<DType::q4_0>(weight, row, col);
   if (weight.type == DType::q4_k) return unpacked<DType::q4_k>(weight, row, col);
+  if (weight.type == DType::q6_k) return unpacked<DType::q6_k>(weight, row, col);
+  if (weight.type == DType::mxfp4) return unpacked<DType::mxfp4>(weight, row, col);
   const uint16_t half = reinterpret_cast<const uint16_t*>(weight.data)[packed_place(row, col, weight.cols)];
   return weight.type == DType::f16 ? __half2float(__ushort_as_half(half)) : __uint_as_float(uint32_t{half} << 16);
 }
