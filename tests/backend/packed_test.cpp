@@ -46,6 +46,8 @@ TEST(Packed, QuantisedWeightsTakeFewBytes) {
   EXPECT_DOUBLE_EQ(static_cast<double>(packed_bytes(DType::q8_0, 4096, 4096)) * 8 / numbers, 8.5);
   EXPECT_DOUBLE_EQ(static_cast<double>(packed_bytes(DType::q4_0, 4096, 4096)) * 8 / numbers, 4.5);
   EXPECT_DOUBLE_EQ(static_cast<double>(packed_bytes(DType::q4_k, 4096, 4096)) * 8 / numbers, 5);
+  EXPECT_DOUBLE_EQ(static_cast<double>(packed_bytes(DType::q6_k, 4096, 4096)) * 8 / numbers, 7);
+  EXPECT_DOUBLE_EQ(static_cast<double>(packed_bytes(DType::mxfp4, 4096, 4096)) * 8 / numbers, 4.5);
   EXPECT_EQ(packed_bytes(DType::q8_0, 1, 32), panel_bytes(DType::q8_0, 64)) << "padded to a panel and a chunk";
 }
 
