@@ -16,8 +16,9 @@ namespace {
 
 constexpr int kPanel = kLanes;
 constexpr int64_t kTileRows = 16, kStep = 32;
-constexpr int64_t kSegment = 8;     // steps: what four tiles of rows have of them stays in the first cache
-constexpr int64_t kManyPanels = 4;  // outputs whose sums are under way
+constexpr int64_t kSegmentTiles = 16;  // of a panel: two panels' stay in the L1 cache while rows come from the L2 cache
+constexpr int64_t kManyPanels = 4;     // outputs whose sums are under way
+constexpr int64_t kAhead = 2;          // steps that tiles of rows are asked for early
 
 int64_t steps_of(int64_t cols) { return (cols + kStep - 1) / kStep; }
 int64_t tile_room(int64_t rows) {
@@ -168,19 +169,28 @@ void few_rows(const LinearPart& part, int64_t row, int64_t room) {
 // ---- many rows: two tiles of rows by two panels; a segment of the rows stays near while panels pass by
 // ----------------------------------------
 
+template <class F>
+constexpr int64_t kSegment = kSegmentTiles / F::kParts;  // steps
+
 // The tiles of two panels' segment, [panel][step][parts].
 template <class F>
 void find_tiles(const std::byte* packed, int64_t panel_bytes, int panels, int64_t steps, std::byte* room,
-                const std::byte* (&out)[2][kSegment]) {
+                const std::byte* (&out)[2][kSegment<F>]) {
   for (int p = 0; p < panels; ++p) {
     for (int64_t s = 0; s < steps; ++s)
-      out[p][s] = F::tile(packed + p * panel_bytes + s * kTileBytes, room + (p * kSegment + s) * 2 * kTileBytes);
+      out[p][s] =
+          F::tile(packed + p * panel_bytes + s * kTileBytes, room + (p * kSegment<F> + s) * F::kParts * kTileBytes);
   }
+}
+
+// A tile of rows into the L1 cache; what lies behind the last one is asked for in vain, which does no harm.
+void ask_tile(const std::byte* tile) {
+  for (int line = 0; line < kTileBytes; line += 64) __builtin_prefetch(tile + line, 0, 3);
 }
 
 // sums [2 tiles of rows][2 panels], each [16][16], at the given distances; `second` of each may be missing.
 template <class F, bool second_rows, bool second_panel>
-void multiply(const std::byte* rows, int64_t tile_bytes, const std::byte* (&tiles)[2][kSegment], int64_t steps,
+void multiply(const std::byte* rows, int64_t tile_bytes, const std::byte* (&tiles)[2][kSegment<F>], int64_t steps,
               bool fresh, float* sums, int64_t rows_floats) {
   if (fresh) {
     tile_zero<0>(), tile_zero<1>(), tile_zero<2>(), tile_zero<3>();
@@ -191,6 +201,8 @@ void multiply(const std::byte* rows, int64_t tile_bytes, const std::byte* (&tile
     if constexpr (second_rows && second_panel) tile_load<3>(sums + rows_floats + 256, 64);
   }
   for (int64_t s = 0; s < steps; ++s) {
+    ask_tile(rows + (s + kAhead) * kTileBytes);
+    if constexpr (second_rows) ask_tile(rows + tile_bytes + (s + kAhead) * kTileBytes);
     tile_load<4>(rows + s * kTileBytes, 64);
     if constexpr (second_rows) tile_load<5>(rows + tile_bytes + s * kTileBytes, 64);
 #pragma GCC unroll 2
@@ -214,15 +226,16 @@ void multiply(const std::byte* rows, int64_t tile_bytes, const std::byte* (&tile
 template <class F>
 void many_panels(const LinearPart& part, int64_t tiles, int64_t output, int64_t panels) {
   int64_t steps = steps_of(part.weight->cols), panel_bytes = steps * kTileBytes;
-  std::byte* room = part.scratch;                                                    // [2 panels][kSegment][2 parts]
-  float* sums = reinterpret_cast<float*>(part.scratch + 4 * kSegment * kTileBytes);  // [tiles][kManyPanels][16][16]
+  std::byte* room = part.scratch;  // [2 panels][kSegmentTiles]
+  float* sums =
+      reinterpret_cast<float*>(part.scratch + 2 * kSegmentTiles * kTileBytes);  // [tiles][kManyPanels][16][16]
   constexpr int64_t kRowsFloats = kManyPanels * 256;
   const std::byte* rows = tile_of(part, part.first_row);
-  for (int64_t s = 0; s < steps; s += kSegment) {
-    int64_t count = least(kSegment, steps - s);
+  for (int64_t s = 0; s < steps; s += kSegment<F>) {
+    int64_t count = least(kSegment<F>, steps - s);
     for (int64_t p = 0; p < panels; p += 2) {
       bool second = p + 1 < panels;
-      const std::byte* found[2][kSegment];
+      const std::byte* found[2][kSegment<F>];
       const std::byte* packed = part.weight->data + (output / kPanel + p) * panel_bytes + s * kTileBytes;
       find_tiles<F>(packed, panel_bytes, second ? 2 : 1, count, room, found);
       for (int64_t t = 0; t < tiles; t += 2) {
