@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <utility>
 #include <vector>
 
 namespace millrace::cuda {
@@ -47,8 +48,26 @@ TEST(Packed, QuantisedWeightsTakeFewBytes) {
   EXPECT_DOUBLE_EQ(static_cast<double>(packed_bytes(DType::q4_0, 4096, 4096)) * 8 / numbers, 4.5);
   EXPECT_DOUBLE_EQ(static_cast<double>(packed_bytes(DType::q4_k, 4096, 4096)) * 8 / numbers, 5);
   EXPECT_DOUBLE_EQ(static_cast<double>(packed_bytes(DType::q6_k, 4096, 4096)) * 8 / numbers, 7);
+  EXPECT_DOUBLE_EQ(static_cast<double>(packed_bytes(DType::q5_k, 4096, 4096)) * 8 / numbers, 6);
   EXPECT_DOUBLE_EQ(static_cast<double>(packed_bytes(DType::mxfp4, 4096, 4096)) * 8 / numbers, 4.5);
   EXPECT_EQ(packed_bytes(DType::q8_0, 1, 32), panel_bytes(DType::q8_0, 64)) << "padded to a panel and a chunk";
+}
+
+// Formats without panels of their own lie in those of another, or become bfloat16.
+TEST(Packed, EveryFormatHasPanels) {
+  for (const auto& [file, panel] : {std::pair{DType::q4_1, DType::q4_k},
+                                    {DType::q5_1, DType::q5_k},
+                                    {DType::q5_0, DType::q6_k},
+                                    {DType::q3_k, DType::q6_k},
+                                    {DType::iq4_nl, DType::q8_0},
+                                    {DType::iq4_xs, DType::q8_0},
+                                    {DType::q2_k, DType::bf16},
+                                    {DType::iq2_xxs, DType::bf16},
+                                    {DType::f8_e4m3, DType::bf16}}) {
+    EXPECT_EQ(panel_type(file), panel);
+    EXPECT_EQ(read_as_filed(file), panel != DType::bf16);
+    EXPECT_EQ(panel_type(panel), panel) << "panels are of a format that has its own";
+  }
 }
 
 }  // namespace

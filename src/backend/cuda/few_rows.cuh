@@ -236,6 +236,8 @@ void by_format(DType type, F&& start) {
       return start(FormatIs<Quantised<DType::q4_0>>{});
     case DType::q4_k:
       return start(FormatIs<Quantised<DType::q4_k>>{});
+    case DType::q5_k:
+      return start(FormatIs<Quantised<DType::q5_k>>{});
     case DType::q6_k:
       return start(FormatIs<Quantised<DType::q6_k>>{});
     case DType::mxfp4:

@@ -17,84 +17,87 @@ __global__ void pack_halves_kernel(const uint16_t* from, int64_t rows, int64_t c
   }
 }
 
-// Four bytes of a quantised chunk, by where they lie: those of its small integers (of Q6_K the lowest four bits).
-// `word` counts those of a lane's output.
-__device__ uint32_t packed_integers(DType type, const std::byte* row, int64_t first_col, int64_t cols, int lane,
-                                    int word) {
-  const int per_word = type == DType::q8_0 ? 4 : 8;
-  uint32_t bits = 0;
-  for (int i = 0; i < per_word; ++i) {
-    const int step = type == DType::q8_0 ? word : word * 2 + i / 4;
-    const int64_t col = first_col + step * 16 + lane % 4 * 2 + i % 4 / 2 * 8 + i % 2;
-    const int value = row != nullptr && col < cols ? stored_integer(type, row, static_cast<int>(col)) : 0;
-    bits |= type == DType::q8_0 ? static_cast<uint32_t>(value + 128) << (8 * i)
-                                : static_cast<uint32_t>(value & 15) << (16 * (i % 2) + 4 * (i / 2));
-  }
-  return bits;
-}
+// A row of a file on its way into a panel: `file` is its format, `panel` the panel's.
+struct Packing {
+  DType file, panel;
+  int64_t cols;
 
-// Four bytes of Q6_K's upper two bits: a lane's of one output.
-__device__ uint32_t packed_upper(const std::byte* row, int64_t first_col, int64_t cols, int lane) {
-  uint32_t bits = 0;
-  for (int i = 0; i < 16; ++i) {
+  // Inputs number i of those a lane has of a chunk, and the integer that stands there.
+  __device__ int integer(const std::byte* row, int64_t first_col, int lane, int i) const {
     const int64_t col = first_col + i / 4 * 16 + lane % 4 * 2 + i % 4 / 2 * 8 + i % 2;
-    const int value = row != nullptr && col < cols ? stored_integer(DType::q6_k, row, static_cast<int>(col)) : 0;
-    bits |= static_cast<uint32_t>(value >> 4) << (16 * (i % 2) + 2 * (i / 2));
+    return row != nullptr && col < cols ? stored_integer(file, row, static_cast<int>(col)) : 0;
   }
-  return bits;
-}
-
-// A factor as it is kept. Powers of two beyond 2^65 are no weights, and become that.
-__device__ float kept_factor(DType type, const std::byte* row, int64_t col, bool added) {
-  if (type == DType::mxfp4) return ldexpf(1.0f, min(static_cast<int>(row[col / 32 * 17]), 192) - 65);
-  if (type == DType::q6_k) return q6_k_factor(row, static_cast<int>(col)) * kFactorRaise;
-  if (type != DType::q4_k) return half_at(row + col / 32 * (type == DType::q8_0 ? 34 : 18)) * kFactorRaise;
-  const float2 both = scale_and_minimum(row + col / 256 * 144, static_cast<int>(col % 256 / 32));
-  return added ? -both.y * kAddedRaise : both.x * kFactorRaise;
-}
-
-// Four bytes of its factors: those of two groups, or what is added there.
-__device__ uint32_t packed_factors(DType type, const std::byte* row, int64_t first_col, int64_t cols, bool added) {
-  const int group = type == DType::q6_k ? 16 : 32;
-  uint32_t bits = 0;
-  for (int i = 0; i < 2; ++i) {
-    const int64_t col = first_col + group * i;
-    if (row == nullptr || col >= cols) continue;
-    const float value = kept_factor(type, row, col, added);
-    bits |= uint32_t{__bfloat16_as_ushort(__float2bfloat16_rn(value))} << (16 * i);
+  // Four bytes of the small integers (of more than four bits the lowest four). `word` counts those of a lane's output.
+  __device__ uint32_t integers(const std::byte* row, int64_t first_col, int lane, int word) const {
+    uint32_t bits = 0;
+    if (panel == DType::q8_0) {
+      for (int i = 0; i < 4; ++i)
+        bits |= static_cast<uint32_t>(integer(row, first_col, lane, word * 4 + i) + 128) << (8 * i);
+      return bits;
+    }
+    for (int i = 0; i < 8; ++i)
+      bits |= static_cast<uint32_t>(integer(row, first_col, lane, word * 8 + i) & 15) << (16 * (i % 2) + 4 * (i / 2));
+    return bits;
   }
-  return bits;
-}
-
-// Four bytes of a chunk, number `word` of it. source(output) is that output's row, or null.
-template <class Source>
-__device__ uint32_t packed_word(DType type, int word, int64_t first_col, int64_t cols, Source&& source) {
-  const int lane = word / 4 % 32;
-  if (type == DType::q8_0) {
-    if (word < 256) return packed_integers(type, source(lane / 4 + word / 128 * 8), first_col, cols, lane, word % 4);
-    const int factor = word - 256;
-    return packed_factors(type, source(factor / 2 + factor % 2 * 8), first_col, cols, false);
+  // What is above the lowest four bits, so many bits each.
+  __device__ uint32_t upper(const std::byte* row, int64_t first_col, int lane, int each) const {
+    uint32_t bits = 0;
+    for (int i = 0; i < 16; ++i)
+      bits |= static_cast<uint32_t>(integer(row, first_col, lane, i) >> 4) << (16 * (i % 2) + each * (i / 2));
+    return bits;
   }
-  if (word < 128) return packed_integers(type, source(lane / 4 + word % 4 / 2 * 8), first_col, cols, lane, word % 2);
-  const int behind = word - 128;
-  if (type == DType::q6_k) {
-    if (behind < 64) return packed_upper(source(behind / 2 / 4 + behind % 2 * 8), first_col, cols, behind / 2);
-    const int factor = behind - 64;
-    return packed_factors(type, source(factor / 4 + factor % 4 / 2 * 8), first_col + factor % 2 * 32, cols, false);
+  // As it is kept. Powers of two beyond 2^65 are no weights, and become that.
+  __device__ float factor(const std::byte* row, int col, bool added) const {
+    if (added) return stored_offset(file, row, col) * kAddedRaise;
+    if (file == DType::mxfp4) return ldexpf(1.0f, min(byte_at(row, col / 32 * 17), 192) - 65);
+    return stored_factor(file, row, col) * kFactorRaise;
   }
-  if (type == DType::q4_k)
-    return packed_factors(type, source(behind / 4 + behind % 4 / 2 * 8), first_col, cols, behind % 2 == 1);
-  return packed_factors(type, source(behind / 2 + behind % 2 * 8), first_col, cols, false);
-}
+  // Four bytes of factors: those of two groups, or what is added there.
+  __device__ uint32_t factors(const std::byte* row, int64_t first_col, bool added) const {
+    const int group = panel == DType::q6_k ? 16 : 32;
+    uint32_t bits = 0;
+    for (int i = 0; i < 2; ++i) {
+      const int64_t col = first_col + group * i;
+      if (row == nullptr || col >= cols) continue;
+      const float value = factor(row, static_cast<int>(col), added);
+      bits |= uint32_t{__bfloat16_as_ushort(__float2bfloat16_rn(value))} << (16 * i);
+    }
+    return bits;
+  }
+  // Four bytes of a chunk, number `word` of it. source(output) is that output's row, or null.
+  template <class Source>
+  __device__ uint32_t word(int number, int64_t first_col, Source&& source) const {
+    const int lane = number / 4 % 32;
+    if (panel == DType::q8_0) {
+      if (number < 256) return integers(source(lane / 4 + number / 128 * 8), first_col, lane, number % 4);
+      const int at = number - 256;
+      return factors(source(at / 2 + at % 2 * 8), first_col, false);
+    }
+    if (number < 128) return integers(source(lane / 4 + number % 4 / 2 * 8), first_col, lane, number % 2);
+    int at = number - 128;
+    if (panel == DType::q6_k) {
+      if (at < 64) return upper(source(at / 8 + at % 2 * 8), first_col, at / 2, 2);
+      at -= 64;
+      return factors(source(at / 4 + at % 4 / 2 * 8), first_col + at % 2 * 32, false);
+    }
+    if (panel == DType::q5_k) {
+      if (at < 32) return upper(source(at / 4), first_col, at, 1) | upper(source(at / 4 + 8), first_col, at, 1) << 8;
+      at -= 32;
+    }
+    if (panel == DType::q4_k || panel == DType::q5_k)
+      return factors(source(at / 4 + at % 4 / 2 * 8), first_col, at % 2 == 1);
+    return factors(source(at / 2 + at % 2 * 8), first_col, false);
+  }
+};
 
 // A thread for each four bytes.
-__global__ void pack_quantised_kernel(DType type, const std::byte* from, int64_t row_bytes, int64_t rows, int64_t cols,
+__global__ void pack_quantised_kernel(Packing packing, const std::byte* from, int64_t row_bytes, int64_t rows,
                                       uint32_t* to) {
-  const int words = chunk_bytes(type) / 4;
-  const int64_t chunks = chunks_of(cols), count = panels_of(rows) * chunks * words;
+  const int words = chunk_bytes(packing.panel) / 4;
+  const int64_t chunks = chunks_of(packing.cols), count = panels_of(rows) * chunks * words;
   for (int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < count; i += int64_t{gridDim.x} * blockDim.x) {
     const int64_t chunk = i / words, first_row = chunk / chunks * kPanel, first_col = chunk % chunks * kChunkInputs;
-    to[i] = packed_word(type, static_cast<int>(i % words), first_col, cols, [&](int output) {
+    to[i] = packing.word(static_cast<int>(i % words), first_col, [&](int output) {
       return first_row + output < rows ? from + (first_row + output) * row_bytes : nullptr;
     });
   }
@@ -128,7 +131,8 @@ void pack(cudaStream_t stream, DType type, const std::byte* from, int64_t rows, 
     return;
   }
   const int64_t row_bytes = bytes_of(type, cols);
-  pack_quantised_kernel<<<2048, 256, 0, stream>>>(type, from, row_bytes, rows, cols, reinterpret_cast<uint32_t*>(to));
+  pack_quantised_kernel<<<2048, 256, 0, stream>>>({type, panel_type(type), cols}, from, row_bytes, rows,
+                                                  reinterpret_cast<uint32_t*>(to));
 }
 
 void widen(cudaStream_t stream, DType type, const std::byte* from, int64_t panels, int64_t cols, std::byte* to) {
@@ -139,6 +143,8 @@ void widen(cudaStream_t stream, DType type, const std::byte* from, int64_t panel
     return launch(stream, widen_kernel<DType::q8_0>, kGrid, 256, 0, source, panels, cols, target);
   if (type == DType::q4_0)
     return launch(stream, widen_kernel<DType::q4_0>, kGrid, 256, 0, source, panels, cols, target);
+  if (type == DType::q5_k)
+    return launch(stream, widen_kernel<DType::q5_k>, kGrid, 256, 0, source, panels, cols, target);
   if (type == DType::q6_k)
     return launch(stream, widen_kernel<DType::q6_k>, kGrid, 256, 0, source, panels, cols, target);
   if (type == DType::mxfp4)

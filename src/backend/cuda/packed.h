@@ -29,15 +29,55 @@ inline constexpr int kPanel = 16;  // outputs
 inline constexpr int kChunkInputs = 64;
 inline constexpr int kChunkBytes = 2048;  // of 16-bit numbers
 
-MILLRACE_BOTH constexpr bool packs_quantised(DType type) {
-  return type == DType::q8_0 || type == DType::q4_0 || type == DType::q4_k || type == DType::q6_k ||
-         type == DType::mxfp4;
+// What the panels of weights are that a file has in this format: the numbers as they are, where their small integers
+// and factors have a place in panels of some format; bfloat16, rounded once, otherwise.
+MILLRACE_BOTH constexpr DType panel_type(DType file) {
+  switch (file) {
+    case DType::f16:
+    case DType::q8_0:
+    case DType::q4_0:
+    case DType::q4_k:
+    case DType::q5_k:
+    case DType::q6_k:
+    case DType::mxfp4:
+      return file;
+    case DType::q4_1:
+      return DType::q4_k;
+    case DType::q5_1:
+      return DType::q5_k;
+    case DType::q5_0:
+    case DType::q3_k:
+      return DType::q6_k;
+    case DType::iq4_nl:
+    case DType::iq4_xs:
+      return DType::q8_0;
+    default:
+      return DType::bf16;
+  }
+}
+MILLRACE_BOTH constexpr bool packs_quantised(DType type) {  // of panels
+  return type != DType::f16 && type != DType::bf16;
+}
+// Formats the device reads as the file has them.
+MILLRACE_BOTH constexpr bool read_as_filed(DType file) {
+  return file == DType::bf16 || panel_type(file) != DType::bf16;
 }
 MILLRACE_BOTH constexpr int chunk_bytes(DType type) {
-  if (type == DType::q8_0) return 2 * (512 + 32);
-  if (type == DType::q4_0 || type == DType::mxfp4) return 2 * (256 + 32);
-  if (type == DType::q6_k) return 2 * (256 + 128 + 64);
-  return type == DType::q4_k ? 2 * (256 + 64) : kChunkBytes;
+  switch (type) {
+    case DType::q8_0:
+      return 2 * (512 + 32);
+    case DType::q4_0:
+    case DType::mxfp4:
+      return 2 * (256 + 32);
+    case DType::q4_k:
+      return 2 * (256 + 64);
+    case DType::q5_k:
+      return 2 * (256 + 64 + 64);
+    case DType::q6_k:
+      return 2 * (256 + 128 + 64);
+    default:
+      return kChunkBytes;
+  }
 }
 MILLRACE_BOTH constexpr int64_t chunks_of(int64_t inputs) { return (inputs + kChunkInputs - 1) / kChunkInputs; }
 MILLRACE_BOTH constexpr int64_t panels_of(int64_t outputs) { return (outputs + kPanel - 1) / kPanel; }

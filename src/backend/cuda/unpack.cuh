@@ -3,6 +3,9 @@
 //   Q8_0  sixteen bytes a lane of outputs 0..7, then of 8..15, with 128 added; factors of g and g + 8
 //   Q4_0  eight bytes of either, sixteen a lane; the same factors
 //   Q4_K  the same, and what is taken off, negative, behind the factors of each
+//   Q5_K  as Q4_K, but behind the lowest four bits come the fifth, four bytes a lane: pair i of outputs 0..7 from bit i
+//   and
+//         16 + i, of outputs 8..15 from bit 8 + i and 24 + i
 //   Q6_K  the lowest four bits as in Q4_0; then the upper two, four bytes a lane of outputs 0..7 and of 8..15, pair i
 //   from
 //         bit 2i and from bit 16 + 2i on; four factors an output, one for each sixteen inputs
@@ -106,6 +109,32 @@ struct Unpack<DType::q4_k> {
 };
 
 template <>
+struct Unpack<DType::q5_k> {
+  uint4 numbers;
+  uint32_t upper;
+  uint4 factors;  // and what is added
+
+  __device__ __forceinline__ void load(const char* chunk, int lane) {
+    numbers = reinterpret_cast<const uint4*>(chunk)[lane];
+    upper = reinterpret_cast<const uint32_t*>(chunk + 512)[lane];
+    factors = reinterpret_cast<const uint4*>(chunk + 640)[lane / 4];
+  }
+  // The fifth bits of a pair, where the fifth bit is.
+  __device__ __forceinline__ uint32_t above(int pair) const {
+    return (pair < 4 ? upper << (4 - pair) : upper >> (pair - 4)) & 0x00100010u;
+  }
+  __device__ __forceinline__ uint2 half(int side, int i) const {
+    const uint2 of = side == 0 ? uint2{numbers.x, numbers.y} : uint2{numbers.z, numbers.w};
+    const uint32_t four = i < 2 ? of.x : of.y, word = i % 2 == 0 ? four : four >> 8;
+    const __nv_bfloat162 factor = both(as_pair(side == 0 ? factors.x : factors.z), i / 2),
+                         add = both(as_pair(side == 0 ? factors.y : factors.w), i / 2);
+    const uint32_t first = (word & 0x000F000Fu) | above(8 * side + 2 * i),
+                   second = (word >> 4 & 0x000F000Fu) | above(8 * side + 2 * i + 1);
+    return {as_bits(__hfma2(as_pair(first), factor, add)), as_bits(__hfma2(as_pair(second), factor, add))};
+  }
+};
+
+template <>
 struct Unpack<DType::q6_k> {
   uint4 numbers;
   uint2 upper;
@@ -168,6 +197,7 @@ __device__ inline float packed_value(const Weight& weight, int64_t row, int64_t 
   if (weight.type == DType::q8_0) return unpacked<DType::q8_0>(weight, row, col);
   if (weight.type == DType::q4_0) return unpacked<DType::q4_0>(weight, row, col);
   if (weight.type == DType::q4_k) return unpacked<DType::q4_k>(weight, row, col);
+  if (weight.type == DType::q5_k) return unpacked<DType::q5_k>(weight, row, col);
   if (weight.type == DType::q6_k) return unpacked<DType::q6_k>(weight, row, col);
   if (weight.type == DType::mxfp4) return unpacked<DType::mxfp4>(weight, row, col);
   const uint16_t half = reinterpret_cast<const uint16_t*>(weight.data)[packed_place(row, col, weight.cols)];

@@ -9,16 +9,20 @@ namespace millrace::cuda {
 
 Kept kept_as(DType type, int64_t rows, int64_t cols, WeightUse use) {
   if (type == DType::f32) return {type, kRows, bytes_of(type, rows * cols)};
-  const DType kept = packs_quantised(type) || type == DType::f16 ? type : DType::bf16;
-  if (use == WeightUse::table || cols % 8 != 0) return {kept, kRows, bytes_of(kept, rows * cols)};
-  return {kept, kPanels, packed_bytes(kept, rows, cols)};
+  if (use == WeightUse::table || cols % 8 != 0) {
+    const DType kept = read_as_filed(type) ? type : DType::bf16;
+    return {kept, kRows, bytes_of(kept, rows * cols)};
+  }
+  return {panel_type(type), kPanels, packed_bytes(panel_type(type), rows, cols)};
 }
 
 Result<void> bring(const HostMatrix& matrix, const Kept& kept, std::byte* place, std::span<std::byte> room, Team& team,
                    cudaStream_t stream) {
-  const int64_t row_from = bytes_of(matrix.type, matrix.cols), row_to = bytes_of(kept.type, matrix.cols);
+  const bool panels = kept.layout == kPanels,
+             as_is = matrix.type == kept.type || (panels && read_as_filed(matrix.type));
+  const DType moved = as_is ? matrix.type : kept.type;  // rows on their way
+  const int64_t row_from = bytes_of(matrix.type, matrix.cols), row_to = bytes_of(moved, matrix.cols);
   const int64_t room_bytes = static_cast<int64_t>(room.size());
-  const bool as_is = matrix.type == kept.type, panels = kept.layout == kPanels;
   const int64_t step = std::min(matrix.rows, std::max<int64_t>(kPanel, room_bytes / row_to / kPanel * kPanel));
   if (step * row_to > room_bytes && panels) {
     return error(Code::unsupported, "rows of {} bytes are longer than what can be brought to the GPU at once ({})",
@@ -36,7 +40,7 @@ Result<void> bring(const HostMatrix& matrix, const Kept& kept, std::byte* place,
           std::byte* to = made.data() + r * row_to;
           values.resize(static_cast<size_t>(matrix.cols));
           format(matrix.type).to_float(source + r * row_from, values.data(), matrix.cols);
-          format(kept.type).from_float(values.data(), to, matrix.cols);
+          format(moved).from_float(values.data(), to, matrix.cols);
         }
       });
       source = made.data();
@@ -45,8 +49,7 @@ Result<void> bring(const HostMatrix& matrix, const Kept& kept, std::byte* place,
     TRY_VOID(checked(cudaMemcpyAsync(to, source, static_cast<size_t>(rows * row_to), cudaMemcpyHostToDevice, stream),
                      "bringing weights"));
     if (panels)
-      pack(stream, kept.type, room.data(), rows, matrix.cols,
-           place + first / kPanel * panel_bytes(kept.type, matrix.cols));
+      pack(stream, moved, room.data(), rows, matrix.cols, place + first / kPanel * panel_bytes(kept.type, matrix.cols));
     TRY_VOID(checked(cudaStreamSynchronize(stream), "bringing weights"));
   }
   return checked(cudaGetLastError(), "packing weights");

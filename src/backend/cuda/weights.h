@@ -16,7 +16,7 @@ struct Kept {
   Layout layout;
   int64_t bytes;
 };
-// What a matrix becomes. Formats the device has no kernels for are kept as bfloat16, rounded.
+// What a matrix becomes (panel_type in packed.h). Formats the device does not read are kept as bfloat16, rounded.
 Kept kept_as(DType type, int64_t rows, int64_t cols, WeightUse use);
 
 // Brings a matrix to `place` on the device. `room` is memory there for rows on their way.
