@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -31,6 +32,15 @@ struct HostMatrix {
   bool stays = false;
 };
 
+// A matrix for each of several experts, all of one shape and format. `part` hands out one expert's; unless it stays,
+// its bytes last until the next is asked for.
+struct HostExperts {
+  int64_t experts = 0;
+  DType type = DType::f32;
+  int64_t rows = 0, cols = 0;
+  std::function<Result<HostMatrix>(int64_t expert)> part;
+};
+
 // How a weight is used; it decides the layout it is packed in.
 enum class WeightUse : uint8_t { linear, table, table_and_linear };  // table: rows are looked up (embeddings)
 
@@ -44,6 +54,8 @@ class Backend {
   virtual int64_t weight_bytes(DType type, int64_t rows, int64_t cols, WeightUse use) const = 0;
   // Packs a matrix. The bias, if any, is float32 [rows] and charged as such.
   virtual Result<Weight> upload(const HostMatrix& matrix, WeightUse use, std::span<const float> bias) = 0;
+  // Packs the matrices of experts one by one; charges experts * weight_bytes() of one. The bias is [experts, rows].
+  virtual Result<Weight> upload_experts(const HostExperts& experts, std::span<const float> bias);
   virtual Result<const float*> upload_vector(
       std::span<const float> values) = 0;  // norms, frequencies, slopes; weights purpose
 

@@ -24,4 +24,40 @@ Result<void> check_matrix(const HostMatrix& matrix, std::span<const float> bias)
   return {};
 }
 
+Result<void> check_experts(const HostExperts& experts, std::span<const float> bias) {
+  if (experts.experts <= 0) return error(Code::invalid, "{} experts", experts.experts);
+  if (!bias.empty() && static_cast<int64_t>(bias.size()) != experts.experts * experts.rows) {
+    return error(Code::invalid, "a bias of {} values beside {} experts of {} rows", bias.size(), experts.experts,
+                 experts.rows);
+  }
+  return {};
+}
+
+Result<HostMatrix> expert_matrix(const HostExperts& experts, int64_t expert) {
+  auto matrix = experts.part(expert);
+  if (!matrix.ok()) return within(fmt::format("expert {}", expert), std::move(matrix).error());
+  if (matrix->type != experts.type || matrix->rows != experts.rows || matrix->cols != experts.cols) {
+    return error(Code::invalid, "expert {} is {} x {} in {}, others are {} x {} in {}", expert, matrix->rows,
+                 matrix->cols, format(matrix->type).name, experts.rows, experts.cols, format(experts.type).name);
+  }
+  TRY_VOID(check_matrix(*matrix, {}));
+  return matrix;
+}
+
+Result<const std::byte*> experts_in_place(const HostExperts& experts) {
+  const std::byte* start = nullptr;
+  for (int64_t e = 0; e < experts.experts; ++e) {
+    TRY(const HostMatrix matrix, expert_matrix(experts, e));
+    if (!matrix.stays) return nullptr;
+    if (e == 0) start = matrix.bytes.data();
+    if (matrix.bytes.data() != start + e * static_cast<int64_t>(matrix.bytes.size())) return nullptr;
+  }
+  return start;
+}
+
+Result<Weight> Backend::upload_experts(const HostExperts& experts, std::span<const float>) {
+  return error(Code::unsupported, "{} experts: this device ({}) has no products of experts yet; use --device cpu",
+               experts.experts, description());
+}
+
 }  // namespace millrace

@@ -20,6 +20,12 @@ inline constexpr int64_t kAlignment = 64;  // of allocations and of the rows of 
 inline constexpr int64_t kRowPadding = 16, kColumnPadding = 64;
 inline int64_t aligned(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
+// Rows of all pairs if each expert's are rounded up to kRowPadding: room of products of experts, as above.
+inline int64_t padded_pairs(const Routing& routing) {
+  const int64_t most = routing.experts < routing.pairs() ? routing.experts : routing.pairs();
+  return routing.pairs() + most * (kRowPadding - 1);
+}
+
 class Memory {
  public:
   Memory() = default;

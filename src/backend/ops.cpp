@@ -1,6 +1,41 @@
 #include "backend/ops.h"
 
+#include "base/check.h"
+
 namespace millrace {
+
+void Ops::route(const Router&, Tensor, const Routing&) { CHECK(false, "this backend has no experts"); }
+void Ops::linear_experts(const Weight&, const Routing&, ExpertInput, Tensor, Tensor) {
+  CHECK(false, "this backend has no experts");
+}
+void Ops::glu_limited(const GluLimit&, Tensor, Tensor, Tensor) { CHECK(false, "this backend has no experts"); }
+void Ops::spread(const Routing&, Tensor, Tensor) { CHECK(false, "this backend has no experts"); }
+void Ops::combine(const Routing&, bool, Tensor, Tensor) { CHECK(false, "this backend has no experts"); }
+void Ops::add_gated(Tensor, Tensor, Tensor) { CHECK(false, "this backend has no experts"); }
+
+Routing Ops::scratch_routing(const Router& router, int64_t rows) {
+  // Numbers of four bytes each, whatever they are.
+  static_assert(sizeof(float) == sizeof(int32_t));
+  const int64_t pairs = rows * router.chosen;
+  auto numbers = [&](int64_t count) { return scratch(1, count).data; };
+  Routing routing = {.rows = rows, .chosen = router.chosen, .experts = router.experts};
+  routing.expert = reinterpret_cast<int32_t*>(numbers(pairs));
+  routing.weight = reinterpret_cast<float*>(numbers(pairs));
+  routing.place = reinterpret_cast<int32_t*>(numbers(pairs));
+  routing.row = reinterpret_cast<int32_t*>(numbers(pairs));
+  routing.first = reinterpret_cast<int32_t*>(numbers(router.experts + 1));
+  return routing;
+}
+
+void Ops::linear_experts_glu(const Weight& gate, const Weight& up, Activation activation, const GluLimit& limit,
+                             const Routing& routing, ExpertInput input, Tensor in, Tensor out) {
+  int64_t start = mark();
+  Tensor gated = scratch(routing.pairs(), gate.rows);
+  linear_experts(gate, routing, input, in, gated);
+  linear_experts(up, routing, input, in, out);
+  limit.limit > 0 ? glu_limited(limit, gated, out, out) : glu(activation, gated, out, out);
+  restore(start);
+}
 
 void Ops::add_norm(Tensor in, float scale, Tensor inout, const Norm& norm_spec, Tensor out) {
   add(in, scale, inout);

@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <string>
 
+#include "backend/routing.h"
 #include "backend/step.h"
 #include "tensor/tensor.h"
 
@@ -20,15 +21,22 @@ namespace millrace {
 
 struct ShortlistBatch;
 
-// A matrix of the model as its backend keeps it. `data` is in the backend's own layout.
+// A matrix of the model as its backend keeps it, or one for each of several experts, packed one by one. `data` is in
+// the backend's own layout.
 struct Weight {
   DType type = DType::f32;     // format of the numbers
-  int64_t rows = 0, cols = 0;  // outputs, inputs
+  int64_t rows = 0, cols = 0;  // outputs, inputs; of one expert
   const std::byte* data = nullptr;
-  int64_t bytes = 0;            // what the backend reads of it in one pass
-  const float* bias = nullptr;  // [rows] or null
+  int64_t bytes = 0;            // what the backend reads of it in one pass, all experts together
+  const float* bias = nullptr;  // [rows], of experts [experts, rows], or null
   uint8_t layout = 0;           // of the data; the backend's own numbering
+  int32_t experts = 0;          // 0: one matrix, no expert's
+  int64_t stride = 0;           // bytes from the data of one expert to that of the next
   explicit operator bool() const { return data != nullptr; }
+  // An expert's matrix.
+  Weight expert(int64_t index) const {
+    return {type, rows, cols, data + index * stride, stride, bias != nullptr ? bias + index * rows : nullptr, layout};
+  }
 };
 
 enum class NormKind : uint8_t { rms, layer };
@@ -135,10 +143,28 @@ class Ops {
   virtual void gather(const int32_t* rows, Tensor in, Tensor out) = 0;       // out[i] = in[rows[i]]
   virtual void finish_logits(float scale, float softcap, Tensor inout) = 0;  // x*scale, then softcap if > 0
 
+  // ---- primitives of experts (routing.h); a backend whose upload_experts refuses need not have them ---------------
+  // Chooses experts by logits [rows, experts], and fills every array of `routing`.
+  virtual void route(const Router& router, Tensor logits, const Routing& routing);
+  // out[p] = expert's weight * its input + its bias, for every pair p; out [pairs, weight.rows]. Its input is row p of
+  // `in` (pairs) or the row of the step that it belongs to (rows). How many rows an expert has shows in no bit.
+  virtual void linear_experts(const Weight& weight, const Routing& routing, ExpertInput input, Tensor in, Tensor out);
+  virtual void glu_limited(const GluLimit& limit, Tensor gate, Tensor up, Tensor out);  // may be in place
+  virtual void spread(const Routing& routing, Tensor in, Tensor out);  // out[p] = weight of p * in[row of p]
+  // out[r] = 0 + the pairs of row r, experts ascending, each times its weight if `weighted`.
+  virtual void combine(const Routing& routing, bool weighted, Tensor in, Tensor out);
+  virtual void add_gated(Tensor in, Tensor gate, Tensor out);  // out[r] += sigmoid(gate[r][0]) * in[r]
+
+  // Room for a routing, until the mark is restored.
+  Routing scratch_routing(const Router& router, int64_t rows);
+
   // ---- compositions -----------------------------------------------------------------------------------------------
   virtual void add_norm(Tensor in, float scale, Tensor inout, const Norm& norm,
                         Tensor out);  // inout += ..; out = norm(inout)
   virtual void linear_glu(const Weight& gate, const Weight& up, Activation activation, Tensor in, Tensor out);
+  // out[p] = act(gate) * up of the pair's expert, or glu_limited if there is a limit; out [pairs, gate.rows].
+  virtual void linear_experts_glu(const Weight& gate, const Weight& up, Activation activation, const GluLimit& limit,
+                                  const Routing& routing, ExpertInput input, Tensor in, Tensor out);
   virtual void linear_qkv(const Weight& q, const Weight& k, const Weight& v, Tensor in, Tensor q_out, Tensor k_out,
                           Tensor v_out);
   virtual void finish_qkv(const QkvFinish& finish, int32_t heads, Tensor q, Tensor k, Tensor v,

@@ -22,7 +22,10 @@ enum class Take : uint8_t {
   grouped_v,  // of groups, one per key/value head: its queries, its key, its value
   first_half,
   second_half,  // gate, then up
-  per_head,     // one tensor for each head; the second {} is its number
+  even,
+  odd,         // gate and up in turn
+  per_head,    // one tensor for each head; the second {} is its number
+  per_expert,  // one tensor for each expert; the second {} is its number
 };
 
 // A slot's stem (without .weight or .bias) and the stem it has in a file; {} is the layer. Where a slot has several
@@ -30,6 +33,8 @@ enum class Take : uint8_t {
 struct TensorName {
   std::string_view slot, file;
   Take take = Take::whole;
+  bool bare = false;        // the weight has the stem's own name, the bias the stem's with _bias
+  bool transposed = false;  // the matrix, or every expert's, lies [inputs, outputs]
 };
 
 // How llama.cpp lays the architecture out in GGUF files.

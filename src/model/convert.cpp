@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "base/team.h"
+#include "model/mixers/mixers.h"
 #include "model/rope.h"
 
 namespace millrace {
@@ -77,12 +78,9 @@ Result<void> check_sayable(const ModelSource& source) {
   }
   std::string_view what;
   for (const LayerSpec& layer : spec.layers) {
-    const auto& gqa = std::get<GqaSpec>(layer.mixer);
     if (layer.stream_norms) what = "norms on the residual stream";
-    if (gguf == "falcon" && !gqa.alibi.empty()) what = "ALiBi";
     if (gguf == "falcon" && !layer.parallel) what = "halves in sequence";
-    const double usual = 1 / std::sqrt(static_cast<double>(gqa.head_dim));
-    if (gguf == "gpt2" && std::abs(gqa.scale / usual - 1) > 1e-6) what = "a scale of scores of its own";
+    if (const std::string_view of_mixer = unsayable(layer.mixer, gguf); !of_mixer.empty()) what = of_mixer;
   }
   if (what.empty()) return {};
   return error(Code::unsupported,
@@ -177,22 +175,24 @@ class Converter {
     int64_t rows = 0, size = 0;
     for (const Slot& part : parts) rows += part.rows, size += part.bias_size();
     if (first.weight && first.kind == SlotKind::matrix) {
+      std::vector<int64_t> shape = {rows, first.cols};
+      if (first.experts > 0) shape.insert(shape.begin(), first.experts);
+      if (first.name.ends_with("_inp_shexp")) shape = {first.cols};
       pieces_.push_back({.name = name + ".weight",
                          .type = stored_type(source_.spec(), first, options_.type),
-                         .shape = {rows, first.cols},
+                         .shape = std::move(shape),
                          .slots = parts});
     } else if (first.weight) {
       // Norms with a weight for every head are two-dimensional in GGUF.
-      const auto* gqa = first.layer >= 0
-                            ? &std::get<GqaSpec>(source_.spec().layers[static_cast<size_t>(first.layer)].mixer)
-                            : nullptr;
-      const bool by_head = first.heads > 0 && gqa->qk_norm_whole_weight;
       std::vector<int64_t> shape = {first.cols};
-      if (by_head) shape = {first.heads, first.cols / first.heads};
-      pieces_.push_back({.name = name + ".weight", .shape = std::move(shape), .slots = parts});
+      if (first.heads > 0) shape = {first.heads, first.cols / first.heads};
+      const bool named_bias = first.name.ends_with(".exp_probs_b");
+      pieces_.push_back({.name = name + (named_bias ? ".bias" : ".weight"), .shape = std::move(shape), .slots = parts});
     }
-    if (first.bias)
-      pieces_.push_back({.name = name + ".bias", .shape = {size}, .slots = std::move(parts), .bias = true});
+    if (!first.bias) return;
+    std::vector<int64_t> shape = {size};
+    if (first.experts > 0) shape = {first.experts, size / first.experts};
+    pieces_.push_back({.name = name + ".bias", .shape = std::move(shape), .slots = std::move(parts), .bias = true});
   }
 
   // Some of llama.cpp's loaders insist on a head even where it is the table.
@@ -252,8 +252,11 @@ class Converter {
       } else if (slot.kind == SlotKind::norm) {
         TRY(const std::vector<float> weight, source_.norm_weight(slot));
         TRY_VOID(write_floats(weight));
+      } else if (slot.kind == SlotKind::vector) {
+        TRY(const std::vector<float> numbers, source_.vector(slot));
+        TRY_VOID(write_floats(numbers));
       } else {
-        TRY_VOID(write_matrix(slot, piece.type));
+        for (int64_t expert = 0; expert < slot.matrices(); ++expert) TRY_VOID(write_matrix(slot, expert, piece.type));
       }
     }
     return {};
@@ -277,8 +280,8 @@ class Converter {
     return out;
   }
 
-  Result<void> write_matrix(const Slot& slot, DType type) {
-    TRY(const HostMatrix matrix, source_.matrix(slot, room_));
+  Result<void> write_matrix(const Slot& slot, int64_t expert, DType type) {
+    TRY(const HostMatrix matrix, source_.matrix(slot, expert, room_));
     const Format& from = format(matrix.type);
     const Format& to = format(type);
     const auto row_in = static_cast<size_t>(bytes_of(matrix.type, slot.cols)),
@@ -332,12 +335,13 @@ Result<FileType> FileType::parse(std::string_view name) {
 }
 
 DType stored_type(const ModelSpec& spec, const Slot& slot, const FileType& type) {
-  if (slot.kind == SlotKind::norm || slot.name == "position_embd") return DType::f32;
+  if (slot.kind != SlotKind::matrix || slot.float32 || slot.name == "position_embd") return DType::f32;
   DType chosen = type.type;
   const bool is_head = slot.name == "output" || (slot.name == "token_embd" && spec.tied);
   if (!is_plain(chosen) && chosen != DType::q8_0) {
     if (is_head) chosen = DType::q6_k;
-    const bool sensitive = slot.name.ends_with(".attn_v") || slot.name.ends_with(".ffn_down");
+    const bool sensitive =
+        slot.name.ends_with(".attn_v") || slot.name.ends_with(".ffn_down") || slot.name.ends_with(".ffn_down_exps");
     if (type.mixed && sensitive && keeps_more(spec, slot)) chosen = DType::q6_k;
   }
   return fitting(chosen, slot.cols);

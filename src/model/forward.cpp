@@ -3,6 +3,8 @@
 #include <array>
 
 #include "backend/trace/trace.h"
+#include "model/ffns/ffns.h"
+#include "model/mixers/mixers.h"
 
 namespace millrace {
 namespace {
@@ -49,18 +51,6 @@ void advance(Ops& ops, const LayerSpec& layer, const Norm* post, const Norm* nex
   ops.add(y, layer.residual_scale, stream.x);
 }
 
-void run_mixer(Ops& ops, const LayerSpec& layer, const LayerWeights& weights, const KvView& kv, Tensor in, Tensor out) {
-  if (const auto* mla = std::get_if<MlaSpec>(&layer.mixer))
-    return run_mla(ops, *mla, std::get<MlaWeights>(weights.mixer), kv, in, out);
-  run_gqa(ops, std::get<GqaSpec>(layer.mixer), std::get<GqaWeights>(weights.mixer), kv, in, out);
-}
-
-void run_ffn(Ops& ops, const LayerSpec& layer, const LayerWeights& weights, Tensor in, Tensor out) {
-  if (const auto* moe = std::get_if<MoeSpec>(&layer.ffn))
-    return run_moe(ops, *moe, std::get<MoeWeights>(weights.ffn), in, out);
-  run_dense(ops, std::get<DenseSpec>(layer.ffn), std::get<DenseWeights>(weights.ffn), in, out);
-}
-
 // Everything of a layer after its mixer gave y. `next` is the norm of the layer that follows.
 void finish_layer(Ops& ops, const LayerSpec& layer, const LayerWeights& weights, const Norm* next, Tensor y,
                   Stream& stream) {
@@ -69,12 +59,12 @@ void finish_layer(Ops& ops, const LayerSpec& layer, const LayerWeights& weights,
   const Norm* ffn_post = present(layer.ffn_post_norm, weights.ffn_post_norm);
   if (!layer.parallel) {
     advance(ops, layer, mixer_post, ffn_norm, y, stream);
-    run_ffn(ops, layer, weights, stream.in, y);
+    run_ffn(ops, layer.ffn, weights.ffn, stream.in, y);
     return advance(ops, layer, ffn_post, next, y, stream);
   }
   if (!layer.shared_norm) normalise(ops, layer, ffn_norm, stream);
   Tensor z = ops.scratch(y.rows, y.cols);
-  run_ffn(ops, layer, weights, stream.in, z);
+  run_ffn(ops, layer.ffn, weights.ffn, stream.in, z);
   if (mixer_post != nullptr) ops.norm(*mixer_post, 1, y, y);
   ops.add(y, layer.residual_scale, stream.x);
   advance(ops, layer, ffn_post, next, z, stream);
@@ -100,7 +90,7 @@ Tensor forward(Ops& ops, const Model& model, std::span<const KvView> kv, const S
     const bool last = i + 1 == spec.layers.size();
     const int64_t start = ops.mark();
     Tensor y = ops.scratch(step.rows, spec.width);
-    run_mixer(ops, layer, weights.layers[i], kv[i], stream.in, y);
+    run_mixer(ops, layer.mixer, weights.layers[i].mixer, kv[i], stream.in, y);
     if (last && step.wanted == 0) return {};
     if (last && step.wanted < step.rows) {
       const bool copied = stream.in.data == stream.copy.data;
@@ -129,25 +119,14 @@ Tensor forward(Ops& ops, const Model& model, std::span<const KvView> kv, const S
 
 std::vector<KvShape> kv_shapes(const ModelSpec& spec, DType type) {
   std::vector<KvShape> shapes;
-  for (const LayerSpec& layer : spec.layers) {
-    if (const auto* mla = std::get_if<MlaSpec>(&layer.mixer)) {
-      shapes.push_back({.kv_heads = 1, .k_dim = mla->kv_rank + mla->rope_dim, .v_dim = 0, .type = type});
-      continue;
-    }
-    const auto& gqa = std::get<GqaSpec>(layer.mixer);
-    KvShape shape = {
-        .kv_heads = gqa.kv_heads, .k_dim = gqa.head_dim, .v_dim = gqa.head_dim, .type = type, .window = gqa.window};
-    if (gqa.kv_from >= 0) shape = {.type = type};
-    shapes.push_back(shape);
-  }
+  for (const LayerSpec& layer : spec.layers) shapes.push_back(kv_shape(layer.mixer, type));
   return shapes;
 }
 
 std::vector<KvView> kv_views(const ModelSpec& spec, const Store& store) {
   std::vector<KvView> views;
   for (size_t i = 0; i < spec.layers.size(); ++i) {
-    const auto* gqa = std::get_if<GqaSpec>(&spec.layers[i].mixer);
-    const int32_t from = gqa != nullptr ? gqa->kv_from : -1;
+    const int32_t from = kv_source(spec.layers[i].mixer);
     views.push_back(store.view(from >= 0 ? from : static_cast<int>(i)));
   }
   return views;

@@ -25,10 +25,4 @@ std::vector<KvView> kv_views(const ModelSpec& spec, const Store& store);
 // their fixed_workspace() themselves.
 int64_t workspace_bytes(const Model& model, int32_t max_rows, int32_t max_wanted);
 
-// The halves of a layer. `out` has the width of the model.
-void run_gqa(Ops& ops, const GqaSpec& spec, const GqaWeights& weights, const KvView& kv, Tensor in, Tensor out);
-void run_mla(Ops& ops, const MlaSpec& spec, const MlaWeights& weights, const KvView& kv, Tensor in, Tensor out);
-void run_moe(Ops& ops, const MoeSpec& spec, const MoeWeights& weights, Tensor in, Tensor out);
-void run_dense(Ops& ops, const DenseSpec& spec, const DenseWeights& weights, Tensor in, Tensor out);
-
 }  // namespace millrace

@@ -36,6 +36,17 @@ constexpr auto kKeys = std::to_array<GgufKey>({
     {"rope.freq_base", "rope_theta"},
     {"rope.freq_base_swa", "rope_local_base_freq"},
     {"rope.scaling.original_context_length", "original_max_position_embeddings"},
+    {"expert_count", "num_experts"},
+    {"expert_used_count", "num_experts_per_tok"},
+    {"expert_feed_forward_length", "moe_intermediate_size"},
+    {"expert_shared_feed_forward_length", "shared_expert_intermediate_size"},
+    {"expert_shared_count", "n_shared_experts"},
+    {"expert_weights_norm", "norm_topk_prob"},
+    {"expert_weights_scale", "routed_scaling_factor"},
+    {"expert_group_count", "n_group"},
+    {"expert_group_used_count", "topk_group"},
+    {"leading_dense_block_count", "first_k_dense_replace"},
+    {"nextn_predict_layers", "num_nextn_predict_layers"},
 });
 
 // An array whose elements are all equal says one thing.
@@ -73,6 +84,12 @@ Result<JsonArray> numbers_of(const StoredTensor& tensor) {
   return out;
 }
 
+bool has_experts(std::string_view architecture) {
+  static constexpr std::string_view kThose[] = {"olmoe",   "phimoe",     "qwen2moe", "qwen3moe",
+                                                "glm4moe", "minimax-m2", "gpt-oss",  "llama4"};
+  return std::find(std::begin(kThose), std::end(kThose), architecture) != std::end(kThose);
+}
+
 class Reader {
  public:
   Reader(const Checkpoint& checkpoint, std::string arch) : file_(checkpoint), arch_(std::move(arch)) {}
@@ -84,12 +101,7 @@ class Reader {
       if (const MetaEntry* entry = file_.metadata().find(name)) set(key.config, as_json(entry->value), name);
     }
     values_["model_type"] = std::string(architecture->name);
-    TRY(const int64_t experts, file_.metadata().get_int(fmt::format("{}.expert_count", arch_), 0));
-    if (experts > 0) {
-      return error(Code::unsupported,
-                   "{} with {} experts is not supported yet; the nearest that is: {} without experts", arch_, experts,
-                   architecture->name);
-    }
+    TRY_VOID(read_experts(*architecture));
     TRY_VOID(require(
         {"hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "max_position_embeddings"}));
     read_tensors();
@@ -131,6 +143,30 @@ class Reader {
     return {};
   }
 
+  // Experts of an architecture that has them; layers that predict further tokens are counted with the others.
+  Result<void> read_experts(const Architecture& architecture) {
+    const int64_t experts = integer("num_experts");
+    if (experts <= 0) {
+      for (std::string_view key : {"num_experts", "num_experts_per_tok"}) values_.erase(key);
+    } else if (arch_ == "llama") {
+      values_["model_type"] = "mixtral";
+    } else if (!has_experts(arch_)) {
+      return error(Code::unsupported,
+                   "{} with {} experts is not supported yet; the nearest that is: {} without experts", arch_, experts,
+                   architecture.name);
+    }
+    if (const int64_t ahead = integer("num_nextn_predict_layers"); ahead > 0)
+      set("num_hidden_layers", std::max<int64_t>(1, integer("num_hidden_layers") - ahead));
+    // What these files leave to whoever reads them.
+    if (arch_ == "qwen3moe" && !has("norm_topk_prob")) set("norm_topk_prob", true);
+    if (arch_ == "glm4moe" && !has("first_k_dense_replace")) set("first_k_dense_replace", 0);
+    if (arch_ == "glm4moe" && !has("n_shared_experts")) {
+      const int64_t shared = integer("shared_expert_intermediate_size"), each = integer("moe_intermediate_size");
+      set("n_shared_experts", each > 0 ? shared / each : 0);
+    }
+    return {};
+  }
+
   // What the file tells by the tensors it has.
   void read_tensors() {
     const bool qkv_bias = there("blk.0.attn_q.bias") || there("blk.0.attn_qkv.bias");
@@ -138,6 +174,8 @@ class Reader {
     set("attention_out_bias", there("blk.0.attn_output.bias"));
     set("mlp_bias", there("blk.0.ffn_up.bias"));
     for (std::string_view key : {"qk_layernorm", "use_qk_norm"}) set(key, there("blk.0.attn_q_norm.weight"));
+    set("lm_head_bias", there("output.bias"));
+    set("qkv_bias", qkv_bias);
     set("tie_word_embeddings", true);  // unless a head is there that differs
     if (const StoredTensor* table = file_.find("token_embd.weight");
         table != nullptr && table->shape.size() == 2 && !has("vocab_size")) {

@@ -2,7 +2,10 @@
 #include <cmath>
 
 #include "model/convert.h"
+#include "model/ffns/ffns.h"
 #include "model/gguf_keys.h"
+#include "model/gguf_writing.h"
+#include "model/mixers/mixers.h"
 #include "model/rope.h"
 
 namespace millrace {
@@ -28,89 +31,71 @@ std::string_view activation_name(Activation activation) {
 class Keys {
  public:
   Keys(GgufWriter& writer, const ModelSource& source)
-      : writer_(writer), spec_(source.spec()), arch_(source.architecture().gguf.name) {}
+      : keys_(writer, source.architecture().gguf.name), spec_(source.spec()), arch_(keys_.architecture()) {}
 
   Result<void> write() {
     const LayerSpec& layer = spec_.layers.front();
-    const auto& gqa = std::get<GqaSpec>(layer.mixer);
-    const auto& ffn = std::get<DenseSpec>(layer.ffn);
-    put("vocab_size", spec_.vocab);
-    put("context_length", spec_.context);
-    put("embedding_length", spec_.width);
-    put("block_count", static_cast<int64_t>(spec_.layers.size()));
-    put("feed_forward_length", ffn.width);
-    put("attention.head_count", gqa.heads);
-    put("attention.head_count_kv", gqa.kv_heads);
-    put("attention.key_length", gqa.head_dim);
-    put("attention.value_length", gqa.head_dim);
-    put_text("hidden_activation", activation_name(ffn.activation));
+    keys_.put("vocab_size", spec_.vocab);
+    keys_.put("context_length", spec_.context);
+    keys_.put("embedding_length", spec_.width);
+    keys_.put("block_count", static_cast<int64_t>(spec_.layers.size()));
+    keys_.put_text("hidden_activation", activation_name(activation_of(layer.ffn)));
     const NormSpec& norm = spec_.final_norm ? *spec_.final_norm : *layer.mixer_norm;
-    put_number(norm.kind == NormKind::rms ? "attention.layer_norm_rms_epsilon" : "attention.layer_norm_epsilon",
-               norm.epsilon);
-    write_switches(layer, gqa);
+    keys_.put_number(norm.kind == NormKind::rms ? "attention.layer_norm_rms_epsilon" : "attention.layer_norm_epsilon",
+                     norm.epsilon);
+    put_mixer_keys(keys_, spec_, layer);
+    write_ffns();
+    write_switches(layer);
     write_windows();
     write_rope();
-    return std::move(failed_);
+    return keys_.status();
   }
 
  private:
-  std::string key(std::string_view name) const { return fmt::format("{}.{}", arch_, name); }
-  void keep(Result<void> result) {
-    if (failed_.ok() && !result.ok()) failed_ = std::move(result);
-  }
-  void put(std::string_view name, int64_t value) { keep(writer_.put(key(name), static_cast<uint32_t>(value))); }
-  void put_number(std::string_view name, double value) { keep(writer_.put(key(name), static_cast<float>(value))); }
-  void put_text(std::string_view name, std::string_view value) { keep(writer_.put(key(name), value)); }
-  void put_flags(std::string_view name, const std::vector<bool>& flags) {
-    std::vector<std::byte> bytes;
-    for (bool flag : flags) bytes.push_back(std::byte{flag});
-    const std::string full = key(name);
-    keep(writer_.put(MetaEntry{full, MetaType::array, MetaArray(MetaType::boolean, bytes.size(), bytes)}));
+  // Each kind's keys once: those of the first layer that has it. Where every layer has experts, their width is the
+  // feed-forward part's too.
+  void write_ffns() {
+    std::vector<size_t> seen;
+    int64_t dense = 0;
+    for (const LayerSpec& layer : spec_.layers) {
+      dense += chosen_experts(layer.ffn) == 0;
+      if (std::find(seen.begin(), seen.end(), layer.ffn.index()) != seen.end()) continue;
+      seen.push_back(layer.ffn.index());
+      put_ffn_keys(keys_, layer.ffn);
+    }
+    if (dense == 0) keys_.put("feed_forward_length", width_of(spec_.layers.front().ffn));
+    if (dense > 0 && seen.size() > 1) keys_.put("leading_dense_block_count", dense);
   }
 
   // What only some architectures have.
-  void write_switches(const LayerSpec& layer, const GqaSpec& gqa) {
-    if (arch_ == "gptneox" || arch_ == "stablelm") keep(writer_.put(key("use_parallel_residual"), layer.parallel));
-    if (arch_ == "falcon") put_text("tensor_data_layout", "jploski");
-    if (gqa.clip > 0) put_number("attention.clamp_kqv", gqa.clip);
-    if (arch_ == "granite") {
-      put_number("logit_scale", 1 / spec_.logit_scale);
-      put_number("residual_scale", layer.residual_scale);
-      put_number("embedding_scale", spec_.embed_scale);
-      put_number("attention.scale", gqa.scale);
-    }
-    if (arch_ == "command-r" || arch_ == "cohere2") put_number("logit_scale", spec_.logit_scale);
-    if (arch_ == "gemma2" || gqa.softcap > 0) put_number("attn_logit_softcapping", gqa.softcap);
-    if (arch_ == "gemma2" || spec_.logit_softcap > 0) put_number("final_logit_softcapping", spec_.logit_softcap);
-    if (arch_ == "gemma2" || arch_ == "gemma3") {
-      const double usual =
-          gemma_attention_scalar(static_cast<int64_t>(spec_.layers.size()), spec_.width, gqa.heads, gqa.head_dim);
-      if (std::abs(gqa.scale * std::sqrt(usual) - 1) > 1e-6) put_number("attention.scale", gqa.scale);
-    }
+  void write_switches(const LayerSpec& layer) {
+    if (arch_ == "gptneox" || arch_ == "stablelm") keys_.put_flag("use_parallel_residual", layer.parallel);
+    if (arch_ == "falcon") keys_.put_text("tensor_data_layout", "jploski");
+    if (arch_ == "command-r" || arch_ == "cohere2") keys_.put_number("logit_scale", spec_.logit_scale);
+    if (arch_ == "gemma2" || spec_.logit_softcap > 0) keys_.put_number("final_logit_softcapping", spec_.logit_softcap);
   }
 
   void write_windows() {
     std::vector<bool> sliding, turning;
     int32_t window = 0;
     for (const LayerSpec& layer : spec_.layers) {
-      const auto& gqa = std::get<GqaSpec>(layer.mixer);
-      sliding.push_back(gqa.window > 0);
-      turning.push_back(gqa.rope >= 0);
-      window = std::max(window, gqa.window);
+      sliding.push_back(window_of(layer.mixer) > 0);
+      turning.push_back(rope_of(layer.mixer) >= 0);
+      window = std::max(window, window_of(layer.mixer));
     }
     // SmolLM3 files do not say which layers turn: every fourth does not.
     bool by_four = true;
     for (size_t i = 0; i < turning.size(); ++i) by_four = by_four && turning[i] == ((i + 1) % 4 != 0);
-    if (arch_ == "smollm3" && !by_four) put_flags("attention.rope_pattern", turning);
+    if (arch_ == "smollm3" && !by_four) keys_.put_flags("attention.rope_pattern", turning);
     if (window == 0 && arch_ != "phi3") return;
-    put("attention.sliding_window", window);
+    keys_.put("attention.sliding_window", window);
     const bool everywhere = std::all_of(sliding.begin(), sliding.end(), [](bool here) { return here; });
     if (window == 0 || (everywhere && arch_ != "gemma2" && arch_ != "gemma3" && arch_ != "cohere2")) return;
     const int64_t period = period_of(sliding);
     if (period > 0 && arch_ != "llama" && arch_ != "exaone4") {
-      put("attention.sliding_window_pattern", period);
+      keys_.put("attention.sliding_window_pattern", period);
     } else {
-      put_flags("attention.sliding_window_pattern", sliding);
+      keys_.put_flags("attention.sliding_window_pattern", sliding);
     }
   }
 
@@ -128,31 +113,31 @@ class Keys {
     if (spec_.ropes.empty()) return;
     const RopeSpec& rope = spec_.ropes.front();
     const RopeOrigin& origin = rope.origin;
-    put("rope.dimension_count", rope.dims);
-    put_number("rope.freq_base", origin.theta);
-    if (arch_ == "gemma3" || spec_.ropes.size() > 1) put_number("rope.freq_base_swa", spec_.ropes.back().origin.theta);
-    if (origin.original_context > 0) put("rope.scaling.original_context_length", origin.original_context);
+    keys_.put("rope.dimension_count", rope.dims);
+    keys_.put_number("rope.freq_base", origin.theta);
+    if (arch_ == "gemma3" || spec_.ropes.size() > 1)
+      keys_.put_number("rope.freq_base_swa", spec_.ropes.back().origin.theta);
+    if (origin.original_context > 0) keys_.put("rope.scaling.original_context_length", origin.original_context);
     if (origin.type == "linear") {
-      put_text("rope.scaling.type", "linear");
-      put_number("rope.scaling.factor", origin.factor);
+      keys_.put_text("rope.scaling.type", "linear");
+      keys_.put_number("rope.scaling.factor", origin.factor);
     } else if (origin.type == "yarn" && origin.truncate) {
-      put_text("rope.scaling.type", "yarn");
-      put_number("rope.scaling.factor", origin.factor);
-      put_number("rope.scaling.yarn_beta_fast", origin.beta_fast);
-      put_number("rope.scaling.yarn_beta_slow", origin.beta_slow);
-      put_number("rope.scaling.attn_factor", rope.magnitude / yarn_magnitude(origin.factor, 1));
+      keys_.put_text("rope.scaling.type", "yarn");
+      keys_.put_number("rope.scaling.factor", origin.factor);
+      keys_.put_number("rope.scaling.yarn_beta_fast", origin.beta_fast);
+      keys_.put_number("rope.scaling.yarn_beta_slow", origin.beta_slow);
+      keys_.put_number("rope.scaling.attn_factor", rope.magnitude / yarn_magnitude(origin.factor, 1));
     } else if (origin.type == "longrope") {
-      put_text("rope.scaling.type", "longrope");
-      put_number("rope.scaling.attn_factor", rope.magnitude);
+      keys_.put_text("rope.scaling.type", "longrope");
+      keys_.put_number("rope.scaling.attn_factor", rope.magnitude);
     } else if (rope.magnitude != 1) {
-      put_number("rope.scaling.attn_factor", rope.magnitude);
+      keys_.put_number("rope.scaling.attn_factor", rope.magnitude);
     }
   }
 
-  GgufWriter& writer_;
+  GgufKeys keys_;
   const ModelSpec& spec_;
   std::string_view arch_;
-  Result<void> failed_;
 };
 
 // What describes the file itself, not the model.
@@ -162,6 +147,13 @@ bool belongs_to_file(std::string_view key) {
 }
 
 }  // namespace
+
+void GgufKeys::put_flags(std::string_view name, const std::vector<bool>& flags) {
+  std::vector<std::byte> bytes;
+  for (bool flag : flags) bytes.push_back(std::byte{flag});
+  const std::string full = key(name);
+  keep(writer_.put(MetaEntry{full, MetaType::array, MetaArray(MetaType::boolean, bytes.size(), bytes)}));
+}
 
 Result<void> put_metadata(GgufWriter& writer, const ModelSource& source, const ConvertOptions& options) {
   const Checkpoint& checkpoint = source.checkpoint();

@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "model/mixers/mixers.h"
 #include "model/model.h"
 
 namespace millrace {
@@ -11,9 +12,7 @@ constexpr auto kFloat = static_cast<int64_t>(sizeof(float));
 int64_t constant_bytes(const ModelSpec& spec) {
   int64_t values = 0;
   for (const RopeSpec& rope : spec.ropes) values += static_cast<int64_t>(rope.frequencies.size());
-  for (const LayerSpec& layer : spec.layers) {
-    if (const auto* gqa = std::get_if<GqaSpec>(&layer.mixer)) values += static_cast<int64_t>(gqa->alibi.size());
-  }
+  for (const LayerSpec& layer : spec.layers) values += constants_of(layer.mixer);
   return values * kFloat;
 }
 
@@ -24,10 +23,11 @@ WeightPlan plan(const ModelSpec& spec, const Backend& backend, TypeOf type_of) {
     plan.parameters += slot.values();
     if (slot.bias) plan.vectors += slot.bias_size() * kFloat;
     if (!slot.weight) continue;
-    if (slot.kind == SlotKind::norm) {
+    if (slot.kind != SlotKind::matrix) {
       plan.vectors += slot.cols * kFloat;
     } else {
-      plan.matrices += backend.weight_bytes(type_of(slot), slot.rows, slot.cols, slot.use);
+      const DType type = slot.float32 ? DType::f32 : type_of(slot);
+      plan.matrices += slot.matrices() * backend.weight_bytes(type, slot.rows, slot.cols, slot.use);
     }
   }
   return plan;
@@ -44,6 +44,12 @@ Result<void> load_norm(const ModelSource& source, Backend& backend, const Slot& 
     TRY(const std::vector<float> bias, source.bias(slot));
     TRY(norm.bias, backend.upload_vector(bias));
   }
+  return {};
+}
+
+Result<void> load_vector(const ModelSource& source, Backend& backend, const Slot& slot, const float*& place) {
+  TRY(const std::vector<float> numbers, source.vector(slot));
+  TRY(place, backend.upload_vector(numbers));
   return {};
 }
 
@@ -68,17 +74,8 @@ Result<void> Model::upload_constants(Backend& backend) {
     ropes.push_back(
         {.frequencies = frequencies, .dims = rope.dims, .magnitude = rope.magnitude, .neighbours = rope.neighbours});
   }
-  for (size_t i = 0; i < spec_.layers.size(); ++i) {
-    if (const auto* mla = std::get_if<MlaSpec>(&spec_.layers[i].mixer)) {
-      std::get<MlaWeights>(weights_.layers[i].mixer).rope = ropes[static_cast<size_t>(mla->rope)];
-      continue;
-    }
-    const auto& gqa = std::get<GqaSpec>(spec_.layers[i].mixer);
-    auto& weights = std::get<GqaWeights>(weights_.layers[i].mixer);
-    if (gqa.rope >= 0) weights.rope = ropes[static_cast<size_t>(gqa.rope)];
-    if (gqa.alibi.empty()) continue;
-    TRY(weights.slopes, backend.upload_vector(gqa.alibi));
-  }
+  for (size_t i = 0; i < spec_.layers.size(); ++i)
+    TRY_VOID(millrace::upload_constants(backend, spec_.layers[i].mixer, ropes, weights_.layers[i].mixer));
   return {};
 }
 
@@ -111,15 +108,26 @@ Result<std::unique_ptr<Model>> Model::load(const ModelSource& source, Backend& b
       TRY(place.bias, backend.upload_vector(bias));
       return {};
     }
-    TRY(const HostMatrix matrix, source.matrix(slot, room));
-    TRY(place, backend.upload(matrix, slot.use, bias));
-    if (place.data != matrix.bytes.data()) source.done_with(slot);
+    if (slot.experts > 0) {
+      const HostExperts experts = {.experts = slot.experts,
+                                   .type = source.type_of(slot),
+                                   .rows = slot.rows,
+                                   .cols = slot.cols,
+                                   .part = [&](int64_t expert) { return source.matrix(slot, expert, room); }};
+      TRY(place, backend.upload_experts(experts, bias));
+    } else {
+      TRY(const HostMatrix matrix, source.matrix(slot, 0, room));
+      TRY(place, backend.upload(matrix, slot.use, bias));
+    }
+    if (!source.keeps(slot, place.data)) source.done_with(slot);
     done += place.bytes;
     return {};
   };
-  visit_slots(model->spec_, model->weights_, [&](const Slot& slot, Weight* matrix, Norm* norm) {
+  visit_slots(model->spec_, model->weights_, [&](const Slot& slot, const Place& place) {
     if (!failed.ok()) return;
-    failed = matrix != nullptr ? load_matrix(slot, *matrix) : load_norm(source, backend, slot, *norm);
+    failed = place.matrix != nullptr ? load_matrix(slot, *place.matrix)
+             : place.norm != nullptr ? load_norm(source, backend, slot, *place.norm)
+                                     : load_vector(source, backend, slot, *place.vector);
     if (!failed.ok()) {
       failed = within(slot.name, std::move(failed).error());
     } else if (options.progress && !options.progress(done, model->plan_.matrices)) {

@@ -41,8 +41,14 @@ class RowPool {
 }  // namespace
 
 Result<void> Model::fill(Backend& backend, const std::function<Result<HostMatrix>(const Slot& slot)>& make) {
-  auto place = [&](const Slot& slot, Weight* matrix, Norm* norm) -> Result<void> {
+  auto fill_place = [&](const Slot& slot, const Place& place) -> Result<void> {
     const std::vector<float> zeros(slot.bias ? static_cast<size_t>(slot.bias_size()) : 0);
+    Weight* matrix = place.matrix;
+    Norm* norm = place.norm;
+    if (place.vector != nullptr) {
+      TRY(*place.vector, backend.upload_vector(std::vector<float>(static_cast<size_t>(slot.cols))));
+      return {};
+    }
     if (norm != nullptr) {
       const std::vector<float> ones(static_cast<size_t>(slot.cols), 1.0f);
       if (slot.weight) {
@@ -58,14 +64,23 @@ Result<void> Model::fill(Backend& backend, const std::function<Result<HostMatrix
       TRY(matrix->bias, backend.upload_vector(zeros));
       return {};
     }
+    if (slot.experts > 0) {
+      TRY(const HostMatrix first, make(slot));
+      const HostExperts experts = {
+          .experts = slot.experts, .type = first.type, .rows = slot.rows, .cols = slot.cols, .part = [&](int64_t) {
+            return Result<HostMatrix>(first);
+          }};
+      TRY(*matrix, backend.upload_experts(experts, zeros));
+      return {};
+    }
     TRY(const HostMatrix made, make(slot));
     TRY(*matrix, backend.upload(made, slot.use, zeros));
     return {};
   };
   Result<void> failed;
-  visit_slots(spec_, weights_, [&](const Slot& slot, Weight* matrix, Norm* norm) {
+  visit_slots(spec_, weights_, [&](const Slot& slot, const Place& place) {
     if (!failed.ok()) return;
-    failed = place(slot, matrix, norm);
+    failed = fill_place(slot, place);
     if (!failed.ok()) failed = within(slot.name, std::move(failed).error());
   });
   TRY_VOID(std::move(failed));
@@ -79,19 +94,20 @@ Result<std::unique_ptr<Model>> Model::random(const ModelSpec& spec, DType type, 
   const Format& f = format(type);
   if (f.from_float == nullptr) return error(Code::unsupported, "weights of format {} cannot be made", f.name);
   std::unique_ptr<Model> model(new Model(spec));
-  RowPool pool(type, seed);
+  RowPool pool(type, seed), exact(DType::f32, seed);
   uint32_t salt = 0;
   std::vector<std::byte> bytes;
   for (const Slot& slot : slots(spec)) {
-    if (slot.kind == SlotKind::matrix && slot.cols % f.group != 0) {
+    if (slot.kind == SlotKind::matrix && !slot.float32 && slot.cols % f.group != 0) {
       return error(Code::unsupported, "{}: rows of {} numbers cannot be {}: expected a multiple of {}", slot.name,
                    slot.cols, f.name, f.group);
     }
   }
   model->plan_ = plan_weights(spec, type, backend);
   TRY_VOID(model->fill(backend, [&](const Slot& slot) -> Result<HostMatrix> {
-    bytes = pool.matrix(slot.rows, slot.cols, ++salt);
-    return HostMatrix{.type = type, .rows = slot.rows, .cols = slot.cols, .bytes = bytes};
+    const DType kept = slot.float32 ? DType::f32 : type;
+    bytes = (slot.float32 ? exact : pool).matrix(slot.rows, slot.cols, ++salt);
+    return HostMatrix{.type = kept, .rows = slot.rows, .cols = slot.cols, .bytes = bytes};
   }));
   return model;
 }
@@ -101,7 +117,8 @@ Result<std::unique_ptr<Model>> Model::outline(const ModelSpec& spec, const TypeO
   std::unique_ptr<Model> model(new Model(spec));
   model->plan_ = plan_weights(spec, type_of, trace);
   TRY_VOID(model->fill(trace, [&](const Slot& slot) -> Result<HostMatrix> {
-    return HostMatrix{.type = type_of(slot), .rows = slot.rows, .cols = slot.cols, .bytes = {}};
+    return HostMatrix{
+        .type = slot.float32 ? DType::f32 : type_of(slot), .rows = slot.rows, .cols = slot.cols, .bytes = {}};
   }));
   return model;
 }

@@ -26,11 +26,17 @@ class ModelSource {
   const Architecture& architecture() const { return *architecture_; }
   const Config& config() const { return config_; }
   const ModelSpec& spec() const { return spec_; }
+  // Layers of the file that predict further tokens and are left out.
+  int32_t layers_ahead() const { return ahead_; }
 
-  // The slot's weight as [rows, cols], out of the mapped file where it lies so, else put into `room`.
-  Result<HostMatrix> matrix(const Slot& slot, std::vector<std::byte>& room) const;
+  // The slot's weight, or that of one of its experts, as [rows, cols], out of the mapped file where it lies so, else
+  // put into `room`.
+  Result<HostMatrix> matrix(const Slot& slot, int64_t expert, std::vector<std::byte>& room) const;
+  // Whether these bytes are the slot's in the file, used in place.
+  bool keeps(const Slot& slot, const std::byte* bytes) const;
   // The slot's weight was copied and its place in the file will not be read soon: the system may have the memory back.
   void done_with(const Slot& slot) const;
+  Result<std::vector<float>> vector(const Slot& slot) const;
   Result<std::vector<float>> norm_weight(const Slot& slot) const;
   Result<std::vector<float>> bias(const Slot& slot) const;  // empty if the slot has none
   DType type_of(const Slot& slot) const;                    // of its weight, as matrix() hands it out
@@ -38,10 +44,13 @@ class ModelSource {
  private:
   // Where a slot's numbers are.
   struct Location {
-    std::string name;  // in the file; taken per head, {} stands for the head
+    std::string name;  // in the file; taken per head or expert, {} stands for its number
     Take take = Take::whole;
-    const StoredTensor* tensor = nullptr;  // the first of several if taken per head
+    bool bare = false, transposed = false;
+    const StoredTensor* tensor = nullptr;  // the first of several if taken per head or expert
     Scales scales;                         // of FP8 weights, which are handed out as bfloat16
+
+    bool several() const { return take == Take::per_head || take == Take::per_expert; }
   };
 
   const StoredTensor* find(const std::string& name) const;
@@ -51,18 +60,25 @@ class ModelSource {
   Result<void> settle_head();
   void settle_biases();
   Result<void> check_shape(const Slot& slot, const Location& part, bool bias) const;
+  Result<void> check_tensor(const Slot& slot, const Location& part, bool bias) const;
+  Result<Location> check_part(const Slot& slot, bool bias, std::unordered_map<const StoredTensor*, int>& used) const;
   Result<void> check_all();
   Result<void> check_unexpected(const std::unordered_map<const StoredTensor*, int>& used) const;
-  std::vector<int64_t> rows_of(const Slot& slot, Take take) const;  // of the stored tensor; empty: all in order
+  int64_t stored_rows(const Slot& slot, Take take) const;           // of the tensor that the slot is taken from
+  std::vector<int64_t> rows_of(const Slot& slot, Take take) const;  // of it, or of each expert; empty: all in order
+  Result<HostMatrix> scaled(const Slot& slot, const StoredTensor& tensor, const Scales& scales,
+                            std::vector<int64_t> rows, std::vector<std::byte>& room) const;
   Result<std::vector<float>> floats(const Slot& slot, const Location& part, int64_t size) const;
   const Location& part(const Slot& slot, std::string_view suffix) const;
+  bool predicts_ahead(std::string_view name) const;
   bool is_gguf() const { return checkpoint_->kind() == Checkpoint::Kind::gguf; }
-  bool is_transposed(const Slot& slot) const;
+  bool is_transposed(const Slot& slot, const Location& part) const;
 
   const Checkpoint* checkpoint_ = nullptr;
   const Architecture* architecture_ = nullptr;
   Config config_;
   ModelSpec spec_;
+  int32_t ahead_ = 0;
   std::string strip_, put_;                          // what stands before names in this file: `put` instead of `strip`
   bool head_is_table_ = false;                       // tied, and the file has only the head
   std::unordered_map<std::string, Location> parts_;  // by tensor name: slot + .weight or .bias

@@ -95,11 +95,30 @@ struct DenseSpec {
   std::optional<NormSpec> inner_norm;       // before the down product (BitNet)
 };
 
+// How a mixture chooses experts and weighs them: backend/routing.h says what each of these means.
+struct RouterSpec {
+  RouterScore score = RouterScore::softmax;
+  bool bias = false;         // of the router's product
+  bool choice_bias = false;  // added to scores where experts are chosen
+  int32_t groups = 1, chosen_groups = 1;
+  GroupScore group_score = GroupScore::most;
+  bool normalise = false;
+  float epsilon = 0;
+  float scale = 1;
+  bool expert_scale = false;
+  float jitter = 0;
+  bool on_input = false;  // weights multiply what an expert reads instead of what it gives (Llama 4)
+};
+
 struct MoeSpec {
   int32_t experts = 0, chosen = 0;
   int32_t width = 0;         // of one expert
   int32_t shared_width = 0;  // of the experts every token passes, 0: none
   Activation activation = Activation::silu;
+  RouterSpec router;
+  bool bias = false;         // every product of the experts has one
+  bool shared_gate = false;  // what the shared experts give is multiplied by a sigmoid of the input's own
+  GluLimit limit;
 };
 
 using FfnSpec = std::variant<DenseSpec, MoeSpec>;

@@ -34,16 +34,21 @@ struct DenseWeights {
   Norm inner_norm;
 };
 
-// The matrices of all experts lie one after the other: expert e has rows [e, e + 1) * width of gate and up.
 struct MoeWeights {
-  Weight router;                               // [experts, width of the model]
-  Weight gate, up, down;                       // down: rows [e, e + 1) * width of the model
+  Weight router;                               // [experts, width of the model], float32
+  Weight gate, up, down;                       // of every expert
   Weight shared_gate, shared_up, shared_down;  // empty if no expert is shared
+  Weight shared_router;                        // [1, width of the model], float32; empty: shared experts count whole
+  const float* choice_bias = nullptr;          // [experts] or null
+  const float* expert_scale = nullptr;         // [experts] or null
 };
 
+using MixerWeights = std::variant<GqaWeights, MlaWeights>;
+using FfnWeights = std::variant<DenseWeights, MoeWeights>;
+
 struct LayerWeights {
-  std::variant<GqaWeights, MlaWeights> mixer;
-  std::variant<DenseWeights, MoeWeights> ffn;
+  MixerWeights mixer;
+  FfnWeights ffn;
   Norm mixer_norm, mixer_post_norm, ffn_norm, ffn_post_norm;
 };
 

@@ -161,7 +161,7 @@ int32_t Planner::compute_bound_batch() const {
     const std::vector<PassRows> rows(static_cast<size_t>(batch), PassRows{});
     double reading = 0, computing = 0;
     for (const TraceRecord& record : trace_pass(*model_, options_.kv, rows)) {
-      if (record.op != "linear") continue;
+      if (!record.op.starts_with("linear")) continue;
       reading += static_cast<double>(record.cost.weight_bytes) / hardware_.ceilings.read_bytes;
       computing += record.cost.flops / hardware_.ceilings.operations(record);
     }
@@ -181,7 +181,7 @@ double Planner::product_rate() const {
   const PassRows one;
   double flops = 0, seconds = 0;
   for (const TraceRecord& record : trace_pass(*model_, options_.kv, {&one, 1})) {
-    if (record.op != "linear") continue;
+    if (!record.op.starts_with("linear")) continue;
     flops += record.cost.flops;
     seconds += record.cost.flops / hardware_.ceilings.operations(record);
   }

@@ -16,9 +16,8 @@ class Places {
  public:
   explicit Places(const Model& model) {
     ModelWeights copy = model.weights();
-    visit_slots(model.spec(), copy, [&](const Slot& slot, Weight* matrix, Norm* norm) {
-      const void* place = matrix != nullptr ? static_cast<const void*>(matrix) : norm;
-      names_.emplace(carried(model.weights(), copy, place), slot.name);
+    visit_slots(model.spec(), copy, [&](const Slot& slot, const Place& place) {
+      names_.emplace(carried(model.weights(), copy, place.address()), slot.name);
     });
     names_.emplace(&model.weights().head, "output");
   }
@@ -61,7 +60,7 @@ std::vector<NamedCall> name_calls(const CallOps& calls, const Model& model) {
     NamedCall place;
     const bool known = call.subject != nullptr && places.find(call.subject, place);
     const bool norm = call.op == "norm" || call.op == "add_norm";
-    if (known && !norm && call.op != "linear_qkv" && call.op != "linear_glu") named.name += " " + place.name;
+    if (known && !norm && call.op != "linear_qkv" && !call.op.ends_with("_glu")) named.name += " " + place.name;
     if (known) named.layer = layer = place.layer;
     names.push_back(std::move(named));
   }

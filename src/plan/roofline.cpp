@@ -7,7 +7,7 @@
 namespace millrace {
 double Ceilings::operations(const TraceRecord& record) const {
   if (record.op == "attend") return attend;
-  if (record.op != "linear") return f32;
+  if (!record.op.starts_with("linear")) return f32;
   switch (record.type) {
     case DType::f32:
       return f32;

@@ -1,40 +1,16 @@
 // Models a little different from a given one: a rank's part of it, or with other attention.
 #include <algorithm>
 
+#include "model/ffns/ffns.h"
+#include "model/mixers/mixers.h"
 #include "plan/capacity.h"
 
 namespace millrace {
 namespace {
 
-Result<void> divides(std::string_view what, int32_t count, int32_t ranks) {
-  if (count % ranks == 0) return {};
-  return error(Code::invalid, "{} {} cannot be divided over {} devices; choose a divisor", count, what, ranks);
-}
-
 Result<void> shard_layer(LayerSpec& layer, int32_t ranks) {
-  if (auto* gqa = std::get_if<GqaSpec>(&layer.mixer)) {
-    TRY_VOID(divides("attention heads", gqa->heads, ranks));
-    if (gqa->kv_heads % ranks != 0 && ranks % gqa->kv_heads != 0) {
-      return error(Code::invalid, "{} key/value heads go neither whole nor shared over {} devices", gqa->kv_heads,
-                   ranks);
-    }
-    gqa->heads /= ranks;
-    gqa->kv_heads = std::max(1, gqa->kv_heads / ranks);  // fewer than devices: each keeps a copy of one
-    if (!gqa->alibi.empty()) gqa->alibi.resize(static_cast<size_t>(gqa->heads));
-  } else if (auto* mla = std::get_if<MlaSpec>(&layer.mixer)) {
-    TRY_VOID(divides("attention heads", mla->heads, ranks));
-    mla->heads /= ranks;  // the latent is every device's
-  }
-  if (auto* dense = std::get_if<DenseSpec>(&layer.ffn)) {
-    TRY_VOID(divides("columns of the feed-forward part", dense->width, ranks));
-    dense->width /= ranks;
-  } else if (auto* moe = std::get_if<MoeSpec>(&layer.ffn)) {
-    TRY_VOID(divides("columns of an expert", moe->width, ranks));
-    TRY_VOID(divides("columns of the shared experts", moe->shared_width, ranks));
-    moe->width /= ranks;
-    moe->shared_width /= ranks;
-  }
-  return {};
+  TRY_VOID(shard_mixer(layer.mixer, ranks));
+  return shard_ffn(layer.ffn, ranks);
 }
 
 template <class Change>
@@ -50,7 +26,9 @@ ModelSpec with_latent(const ModelSpec& spec) {
   RopeSpec rope = {.dims = kRopeDim, .frequencies = std::vector<float>(kRopeDim / 2, 1.0f)};
   other.ropes.push_back(rope);
   for (LayerSpec& layer : other.layers) {
-    const GqaSpec gqa = std::get<GqaSpec>(layer.mixer);
+    const auto* held = std::get_if<GqaSpec>(&layer.mixer);
+    if (held == nullptr) continue;
+    const GqaSpec gqa = *held;
     layer.mixer = MlaSpec{.heads = gqa.heads,
                           .kv_rank = kRank,
                           .nope_dim = gqa.head_dim,
@@ -108,13 +86,15 @@ std::vector<AttentionVariant> attention_variants(const ModelSpec& spec) {
   add("layers share keys in pairs",
       changed(spec,
               [](int32_t i, LayerSpec& layer) {
-                if (i % 2 == 1) std::get<GqaSpec>(layer.mixer).kv_from = i - 1;
+                auto* gqa = std::get_if<GqaSpec>(&layer.mixer);
+                if (i % 2 == 1 && gqa != nullptr) gqa->kv_from = i - 1;
               }),
       false);
   add("window of 1024 in 5 layers of 6",
       changed(spec,
               [](int32_t i, LayerSpec& layer) {
-                if (i % 6 != 5) std::get<GqaSpec>(layer.mixer).window = 1024;
+                auto* gqa = std::get_if<GqaSpec>(&layer.mixer);
+                if (i % 6 != 5 && gqa != nullptr) gqa->window = 1024;
               }),
       false);
   return all;

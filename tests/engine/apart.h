@@ -19,6 +19,9 @@ class Apart final : public Backend {
   Result<Weight> upload(const HostMatrix& matrix, WeightUse use, std::span<const float> bias) override {
     return inner_->upload(matrix, use, bias);
   }
+  Result<Weight> upload_experts(const HostExperts& experts, std::span<const float> bias) override {
+    return inner_->upload_experts(experts, bias);
+  }
   Result<const float*> upload_vector(std::span<const float> values) override { return inner_->upload_vector(values); }
   Result<std::byte*> allocate(Purpose purpose, int64_t bytes) override { return inner_->allocate(purpose, bytes); }
   int64_t used(Purpose purpose) const override { return inner_->used(purpose); }

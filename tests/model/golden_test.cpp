@@ -10,7 +10,7 @@ using test::Runner;
 class GoldenTest : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(GoldenTest, ReferenceGivesTheStoredLogits) {
-  const auto folder = test::golden_folder() / GetParam();
+  const auto folder = test::golden_path(GetParam());
   const Golden golden = Golden::read(folder);
   auto checkpoint = Checkpoint::open(folder);
   ASSERT_TRUE(checkpoint.ok()) << checkpoint.error().message;
@@ -38,8 +38,7 @@ TEST_P(GoldenTest, ReferenceGivesTheStoredLogits) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Architectures, GoldenTest, ::testing::ValuesIn(test::folder_names(test::golden_folder())),
-                         test::test_name);
+INSTANTIATE_TEST_SUITE_P(Architectures, GoldenTest, ::testing::ValuesIn(test::golden_names()), test::test_name);
 
 }  // namespace
 }  // namespace millrace

@@ -13,6 +13,7 @@
 #include "backend/reference/reference.h"
 #include "cache/spec.h"
 #include "cache/store.h"
+#include "model/architecture.h"
 #include "model/forward.h"
 #include "model/model.h"
 #include "tensor/checkpoint.h"
@@ -27,6 +28,28 @@ inline std::vector<std::string> folder_names(const std::filesystem::path& folder
   std::vector<std::string> names;
   for (const auto& entry : std::filesystem::directory_iterator(folder))
     names.push_back(entry.path().filename().string());
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+// What lies beside the project and is read in place; absent elsewhere.
+inline std::filesystem::path shared_golden_folder() {
+  return std::filesystem::path(MILLRACE_SOURCE_DIR).parent_path() / "shared/golden";
+}
+
+inline std::filesystem::path golden_path(const std::string& name) {
+  const std::filesystem::path own = golden_folder() / name;
+  return std::filesystem::exists(own) ? own : shared_golden_folder() / name;
+}
+
+// The project's goldens, and those beside it whose architecture is known.
+inline std::vector<std::string> golden_names() {
+  std::vector<std::string> names = folder_names(golden_folder());
+  if (!std::filesystem::exists(shared_golden_folder())) return names;
+  for (const std::string& name : folder_names(shared_golden_folder())) {
+    const bool there = std::find(names.begin(), names.end(), name) != names.end();
+    if (!there && find_architecture(name).ok()) names.push_back(name);
+  }
   std::sort(names.begin(), names.end());
   return names;
 }

@@ -151,8 +151,8 @@ const Mistake kMistakes[] = {
     {"gpt2", "add_cross_attention", "true", "there is no encoder"},
     {"qwen2", "layer_types", R"(["full_attention","full_attention","sliding_attention"])",
      "layer_types has sliding layers"},
-    {"llama-mha", "model_type", "\"mixtral\"",
-     "config.json: mixtral (mixture of experts) is not supported yet; the nearest that is: mistral"},
+    {"llama-mha", "model_type", "\"jamba\"",
+     "config.json: jamba (state space layers and experts) is not supported yet; the nearest that is: llama"},
     {"llama-mha", "model_type", "\"mamba2\"", "mamba2 (state space layers) is not supported yet"},
     {"llama-mha", "model_type", "\"lama\"",
      "the architecture 'lama' is not supported; the nearest name that is: llama"},
@@ -217,7 +217,7 @@ void expect_same_weights(Edited& scaled, Edited& plain) {
   std::vector<std::byte> room_a, room_b;
   for (const Slot& slot : slots(a->spec())) {
     if (!slot.weight || slot.kind == SlotKind::norm) continue;
-    const HostMatrix x = a->matrix(slot, room_a).value(), y = b->matrix(slot, room_b).value();
+    const HostMatrix x = a->matrix(slot, 0, room_a).value(), y = b->matrix(slot, 0, room_b).value();
     EXPECT_EQ(x.type, y.type) << slot.name;
     EXPECT_EQ(a->type_of(slot), x.type) << slot.name;
     EXPECT_TRUE(std::ranges::equal(x.bytes, y.bytes)) << slot.name;

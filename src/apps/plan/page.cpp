@@ -29,7 +29,7 @@ std::string roofline_chart(const PlanReport& r) {
     Series series = {.name = std::move(name), .colour = colour, .line = false};
     for (const OpPlan& op : ops) {
       if (op.floor.bytes <= 0 || op.floor.seconds <= 0 || op.floor.flops <= 0 || op.floor.intensity() < low) continue;
-      if (op.op != "linear" && op.op != "attend") continue;
+      if (!op.op.starts_with("linear") && op.op != "attend") continue;
       series.points.push_back({op.floor.intensity(), op.floor.flops / op.floor.seconds,
                                op.op == "linear" ? "products" : "attention",
                                fmt::format("{}: {} operations, {}, {}", op.op, short_number(op.floor.flops),

@@ -23,7 +23,8 @@ class CpuBackend final : public Backend {
 
   int64_t weight_bytes(DType type, int64_t rows, int64_t cols, WeightUse use) const override {
     const LinearKernel& kernel = kernel_of(type);
-    return packs(kernel, use) ? kernel.packed_bytes(rows, cols) : bytes_of(type, rows * cols);
+    // Whole lines, so that every expert's matrix begins with one.
+    return packs(kernel, use) ? aligned(kernel.packed_bytes(rows, cols)) : bytes_of(type, rows * cols);
   }
 
   Result<Weight> upload(const HostMatrix& matrix, WeightUse use, std::span<const float> bias) override {
@@ -46,6 +47,43 @@ class CpuBackend final : public Backend {
     } else {
       TRY(std::byte * place, memory_.take(Purpose::weights, weight.bytes));
       std::memcpy(place, matrix.bytes.data(), matrix.bytes.size());
+      weight.data = place;
+    }
+    if (!bias.empty()) {
+      TRY(weight.bias, upload_vector(bias));
+    }
+    return weight;
+  }
+
+  Result<Weight> upload_experts(const HostExperts& experts, std::span<const float> bias) override {
+    TRY_VOID(check_experts(experts, bias));
+    const LinearKernel& kernel = kernel_of(experts.type);
+    const bool packed = packs(kernel, WeightUse::linear);
+    const int64_t stride = weight_bytes(experts.type, experts.rows, experts.cols, WeightUse::linear);
+    Weight weight{experts.type,
+                  experts.rows,
+                  experts.cols,
+                  nullptr,
+                  stride * experts.experts,
+                  nullptr,
+                  packed ? kPacked : kAsFile};
+    weight.experts = static_cast<int32_t>(experts.experts);
+    weight.stride = stride;
+    if (!packed) {
+      TRY(weight.data, experts_in_place(experts));
+    }
+    if (weight.data != nullptr) {
+      TRY_VOID(memory_.charge(Purpose::weights, weight.bytes));
+    } else {
+      TRY(std::byte * place, memory_.take(Purpose::weights, weight.bytes));
+      for (int64_t e = 0; e < experts.experts; ++e) {
+        TRY(const HostMatrix matrix, expert_matrix(experts, e));
+        if (packed) {
+          pack(kernel, matrix, place + e * stride);
+        } else {
+          std::memcpy(place + e * stride, matrix.bytes.data(), matrix.bytes.size());
+        }
+      }
       weight.data = place;
     }
     if (!bias.empty()) {

@@ -47,6 +47,14 @@ class CpuOps final : public Ops {
   void attend(const Attention& attention, Tensor q, const KvView& kv, Tensor out) override;
   void gather(const int32_t* rows, Tensor in, Tensor out) override;
   void finish_logits(float scale, float softcap, Tensor inout) override;
+  void route(const Router& router, Tensor logits, const Routing& routing) override;
+  void linear_experts(const Weight& weight, const Routing& routing, ExpertInput input, Tensor in, Tensor out) override;
+  void glu_limited(const GluLimit& limit, Tensor gate, Tensor up, Tensor out) override;
+  void spread(const Routing& routing, Tensor in, Tensor out) override;
+  void combine(const Routing& routing, bool weighted, Tensor in, Tensor out) override;
+  void add_gated(Tensor in, Tensor gate, Tensor out) override;
+  void linear_experts_glu(const Weight& gate, const Weight& up, Activation activation, const GluLimit& limit,
+                          const Routing& routing, ExpertInput input, Tensor in, Tensor out) override;
 
   void add_norm(Tensor in, float scale, Tensor inout, const Norm& norm, Tensor out) override;
   void linear_glu(const Weight& gate, const Weight& up, Activation activation, Tensor in, Tensor out) override;
@@ -125,6 +133,28 @@ class CpuOps final : public Ops {
   void multiply(std::span<const Product> products, Tensor in, F&& finish);
   const std::byte* prepare(const LinearKernel& kernel, Tensor in);
 
+  // Products of experts, in experts.cpp.
+  struct Segment {  // an expert that has rows
+    int32_t expert;
+    int64_t first;  // of its pairs
+    Tensor in;      // its rows
+    std::byte* prepared;
+  };
+  struct ExpertTask {
+    int32_t segment;
+    int64_t begin, outputs, first_row, rows;  // outputs and rows may reach past the end
+  };
+  struct PairTile {
+    int32_t segment, row;
+  };
+  void bring_together(const LinearKernel& kernel, const Routing& routing, ExpertInput input, Tensor in);
+  void list_tasks(const LinearKernel& kernel, const Weight& weight, int64_t pairs);
+  template <class F>
+  void multiply_experts(const Weight& weight, const Routing& routing, ExpertInput input, Tensor in, Tensor out,
+                        F&& finish);
+  void gate_row(Activation activation, const GluLimit& limit, const float* gate, const float* up, float* out,
+                int64_t count) const;
+
   void norm_row(const Norm& norm, int32_t parts, const float* in, float* out, int64_t cols) const;
   const RopeTable& rope_table(const Rope& rope, int64_t rows);
   void rope_row(const RopeTable& table, int32_t heads, Tensor inout, int64_t row) const;
@@ -163,6 +193,9 @@ class CpuOps final : public Ops {
   const Step* step_ = nullptr;
   std::vector<RopeTable> rope_tables_;  // of this step
   std::vector<Tile> tiles_;             // of the attention at hand; keeps its room
+  std::vector<Segment> segments_;       // of the product of experts at hand, as its tasks are
+  std::vector<ExpertTask> expert_tasks_;
+  std::vector<PairTile> tiles_of_pairs_;
 };
 
 }  // namespace millrace::cpu

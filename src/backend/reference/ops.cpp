@@ -215,6 +215,62 @@ void ReferenceOps::gather(const int32_t* rows, Tensor in, Tensor out) {
     std::memcpy(out.row(i), in.row(rows[i]), static_cast<size_t>(in.cols) * sizeof(float));
 }
 
+void ReferenceOps::route(const Router& router, Tensor logits, const Routing& routing) {
+  std::vector<float> scores(static_cast<size_t>(router.experts) * 2);
+  for (int64_t r = 0; r < logits.rows; ++r) {
+    route_row(router, logits.row(r), routing.expert + r * routing.chosen, routing.weight + r * routing.chosen,
+              scores.data());
+  }
+  sort_pairs(routing);
+}
+
+void ReferenceOps::linear_experts(const Weight& weight, const Routing& routing, ExpertInput input, Tensor in,
+                                  Tensor out) {
+  for (int32_t e = 0; e < routing.experts; ++e) {
+    for (int32_t p = routing.first[e]; p < routing.first[e + 1]; ++p) {
+      Tensor from = in, to = out;
+      from.data += (input == ExpertInput::rows ? routing.row[p] : p) * in.stride;
+      to.data += p * out.stride;
+      from.rows = to.rows = 1;
+      linear(weight.expert(e), from, to);
+    }
+  }
+}
+
+void ReferenceOps::glu_limited(const GluLimit& limit, Tensor gate, Tensor up, Tensor out) {
+  for (int64_t r = 0; r < gate.rows; ++r) {
+    for (int64_t i = 0; i < gate.cols; ++i) {
+      const double g = std::min(gate.row(r)[i], limit.limit), u = std::clamp(up.row(r)[i], -limit.limit, limit.limit);
+      out.row(r)[i] = static_cast<float>((u + limit.shift) * g / (1 + std::exp(-limit.slope * g)));
+    }
+  }
+}
+
+void ReferenceOps::spread(const Routing& routing, Tensor in, Tensor out) {
+  for (int64_t i = 0; i < routing.pairs(); ++i) {
+    for (int64_t c = 0; c < in.cols; ++c)
+      out.row(routing.place[i])[c] = routing.weight[i] * in.row(i / routing.chosen)[c];
+  }
+}
+
+void ReferenceOps::combine(const Routing& routing, bool weighted, Tensor in, Tensor out) {
+  for (int64_t r = 0; r < routing.rows; ++r) {
+    for (int64_t c = 0; c < out.cols; ++c) {
+      float sum = 0;
+      for (int64_t i = r * routing.chosen; i < (r + 1) * routing.chosen; ++i)
+        sum += (weighted ? routing.weight[i] : 1) * in.row(routing.place[i])[c];
+      out.row(r)[c] = sum;
+    }
+  }
+}
+
+void ReferenceOps::add_gated(Tensor in, Tensor gate, Tensor out) {
+  for (int64_t r = 0; r < in.rows; ++r) {
+    const double share = 1 / (1 + std::exp(-static_cast<double>(gate.row(r)[0])));
+    for (int64_t i = 0; i < in.cols; ++i) out.row(r)[i] = static_cast<float>(out.row(r)[i] + share * in.row(r)[i]);
+  }
+}
+
 void ReferenceOps::finish_logits(float scale, float softcap, Tensor inout) {
   for (int64_t r = 0; r < inout.rows; ++r) {
     for (int64_t i = 0; i < inout.cols; ++i) {

@@ -29,6 +29,12 @@ class ReferenceOps final : public Ops {
   void attend(const Attention& attention, Tensor q, const KvView& kv, Tensor out) override;
   void gather(const int32_t* rows, Tensor in, Tensor out) override;
   void finish_logits(float scale, float softcap, Tensor inout) override;
+  void route(const Router& router, Tensor logits, const Routing& routing) override;
+  void linear_experts(const Weight& weight, const Routing& routing, ExpertInput input, Tensor in, Tensor out) override;
+  void glu_limited(const GluLimit& limit, Tensor gate, Tensor up, Tensor out) override;
+  void spread(const Routing& routing, Tensor in, Tensor out) override;
+  void combine(const Routing& routing, bool weighted, Tensor in, Tensor out) override;
+  void add_gated(Tensor in, Tensor gate, Tensor out) override;
 
  private:
   Arena arena_;

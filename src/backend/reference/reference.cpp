@@ -38,6 +38,29 @@ class ReferenceBackend final : public Backend {
     return weight;
   }
 
+  Result<Weight> upload_experts(const HostExperts& experts, std::span<const float> bias) override {
+    TRY_VOID(check_experts(experts, bias));
+    const int64_t stride = weight_bytes(experts.type, experts.rows, experts.cols, WeightUse::linear);
+    Weight weight{experts.type, experts.rows, experts.cols, nullptr, stride * experts.experts, nullptr};
+    weight.experts = static_cast<int32_t>(experts.experts);
+    weight.stride = stride;
+    TRY(weight.data, experts_in_place(experts));
+    if (weight.data != nullptr) {
+      TRY_VOID(memory_.charge(Purpose::weights, weight.bytes));
+    } else {
+      TRY(std::byte * place, memory_.take(Purpose::weights, weight.bytes));
+      for (int64_t e = 0; e < experts.experts; ++e) {
+        TRY(const HostMatrix matrix, expert_matrix(experts, e));
+        std::memcpy(place + e * stride, matrix.bytes.data(), matrix.bytes.size());
+      }
+      weight.data = place;
+    }
+    if (!bias.empty()) {
+      TRY(weight.bias, upload_vector(bias));
+    }
+    return weight;
+  }
+
   Result<const float*> upload_vector(std::span<const float> values) override {
     TRY(std::byte * copy, memory_.take(Purpose::weights, static_cast<int64_t>(values.size_bytes())));
     std::memcpy(copy, values.data(), values.size_bytes());

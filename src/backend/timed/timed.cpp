@@ -117,6 +117,37 @@ void CallOps::finish_logits(float scale, float softcap, Tensor inout) {
   call({.op = "finish_logits", .rows = inout.rows}, [&](Ops& ops) { ops.finish_logits(scale, softcap, inout); });
 }
 
+void CallOps::route(const Router& router, Tensor logits, const Routing& routing) {
+  call({.op = "route", .rows = logits.rows}, [&](Ops& ops) { ops.route(router, logits, routing); });
+}
+
+void CallOps::linear_experts(const Weight& weight, const Routing& routing, ExpertInput input, Tensor in, Tensor out) {
+  call({.op = "linear_experts", .subject = &weight, .type = weight.type, .rows = out.rows},
+       [&](Ops& ops) { ops.linear_experts(weight, routing, input, in, out); });
+}
+
+void CallOps::glu_limited(const GluLimit& limit, Tensor gate, Tensor up, Tensor out) {
+  call({.op = "glu_limited", .rows = out.rows}, [&](Ops& ops) { ops.glu_limited(limit, gate, up, out); });
+}
+
+void CallOps::spread(const Routing& routing, Tensor in, Tensor out) {
+  call({.op = "spread", .rows = out.rows}, [&](Ops& ops) { ops.spread(routing, in, out); });
+}
+
+void CallOps::combine(const Routing& routing, bool weighted, Tensor in, Tensor out) {
+  call({.op = "combine", .rows = out.rows}, [&](Ops& ops) { ops.combine(routing, weighted, in, out); });
+}
+
+void CallOps::add_gated(Tensor in, Tensor gate, Tensor out) {
+  call({.op = "add_gated", .rows = out.rows}, [&](Ops& ops) { ops.add_gated(in, gate, out); });
+}
+
+void CallOps::linear_experts_glu(const Weight& gate, const Weight& up, Activation activation, const GluLimit& limit,
+                                 const Routing& routing, ExpertInput input, Tensor in, Tensor out) {
+  call({.op = "linear_experts_glu", .subject = &gate, .type = gate.type, .rows = out.rows},
+       [&](Ops& ops) { ops.linear_experts_glu(gate, up, activation, limit, routing, input, in, out); });
+}
+
 void CallOps::add_norm(Tensor in, float scale, Tensor inout, const Norm& norm, Tensor out) {
   call({.op = "add_norm", .subject = &norm, .rows = out.rows},
        [&](Ops& ops) { ops.add_norm(in, scale, inout, norm, out); });

@@ -66,6 +66,14 @@ class CallOps final : public Ops {
   void attend(const Attention& attention, Tensor q, const KvView& kv, Tensor out) override;
   void gather(const int32_t* rows, Tensor in, Tensor out) override;
   void finish_logits(float scale, float softcap, Tensor inout) override;
+  void route(const Router& router, Tensor logits, const Routing& routing) override;
+  void linear_experts(const Weight& weight, const Routing& routing, ExpertInput input, Tensor in, Tensor out) override;
+  void glu_limited(const GluLimit& limit, Tensor gate, Tensor up, Tensor out) override;
+  void spread(const Routing& routing, Tensor in, Tensor out) override;
+  void combine(const Routing& routing, bool weighted, Tensor in, Tensor out) override;
+  void add_gated(Tensor in, Tensor gate, Tensor out) override;
+  void linear_experts_glu(const Weight& gate, const Weight& up, Activation activation, const GluLimit& limit,
+                          const Routing& routing, ExpertInput input, Tensor in, Tensor out) override;
   void add_norm(Tensor in, float scale, Tensor inout, const Norm& norm, Tensor out) override;
   void linear_glu(const Weight& gate, const Weight& up, Activation activation, Tensor in, Tensor out) override;
   void linear_qkv(const Weight& q, const Weight& k, const Weight& v, Tensor in, Tensor q_out, Tensor k_out,
@@ -99,6 +107,9 @@ class TimedBackend final : public Backend {
   }
   Result<Weight> upload(const HostMatrix& matrix, WeightUse use, std::span<const float> bias) override {
     return inner_.upload(matrix, use, bias);
+  }
+  Result<Weight> upload_experts(const HostExperts& experts, std::span<const float> bias) override {
+    return inner_.upload_experts(experts, bias);
   }
   Result<const float*> upload_vector(std::span<const float> values) override { return inner_.upload_vector(values); }
   Result<std::byte*> allocate(Purpose purpose, int64_t bytes) override { return inner_.allocate(purpose, bytes); }

@@ -163,6 +163,39 @@ void TraceOps::attend(const Attention& attention, Tensor q, const KvView& kv, Te
 
 void TraceOps::gather(const int32_t*, Tensor, Tensor out) { elementwise("gather", out, out, 2, 0); }
 
+void TraceOps::route(const Router& router, Tensor logits, const Routing& routing) {
+  elementwise("route", logits, logits, 1, 8 + router.chosen);
+  records_.back().cost.activation_bytes += routing.pairs() * 4 * kFloat;
+}
+
+// Which experts are read is not known before they are chosen: as many as rows that choose evenly would need.
+void TraceOps::linear_experts(const Weight& weight, const Routing& routing, ExpertInput input, Tensor in, Tensor out) {
+  const int64_t touched = touched_experts(routing.experts, routing.chosen, routing.rows), pairs = routing.pairs();
+  Cost cost;
+  cost.weight_bytes = touched * (weight.stride + (weight.bias != nullptr ? weight.rows * kFloat : 0));
+  cost.activation_bytes = (values(in) + values(out)) * kFloat;
+  cost.flops = 2.0 * static_cast<double>(pairs) * static_cast<double>(weight.rows) * static_cast<double>(weight.cols);
+  record("linear_experts", weight.type, out.rows, weight.cols, weight.rows, cost);
+  // Backends may bring each expert's rows together, and keep them in a form of their own as `linear` does.
+  int64_t start = mark();
+  if (input == ExpertInput::rows) scratch(pairs, in.cols);
+  scratch(padded_pairs(routing), in.cols + kColumnPadding);
+  restore(start);
+}
+
+void TraceOps::glu_limited(const GluLimit&, Tensor gate, Tensor, Tensor out) {
+  elementwise("glu_limited", gate, out, 3, 15);
+}
+
+void TraceOps::spread(const Routing&, Tensor, Tensor out) { elementwise("spread", out, out, 2, 1); }
+
+void TraceOps::combine(const Routing&, bool, Tensor in, Tensor out) {
+  elementwise("combine", in, out, 1, 2);
+  records_.back().cost.activation_bytes += values(out) * kFloat;
+}
+
+void TraceOps::add_gated(Tensor in, Tensor, Tensor out) { elementwise("add_gated", in, out, 3, 2); }
+
 void TraceOps::finish_logits(float scale, float softcap, Tensor inout) {
   if (scale == 1 && softcap <= 0) return;
   elementwise("finish_logits", inout, inout, 2, softcap > 0 ? 12 : 1);

@@ -32,6 +32,18 @@ class TraceBackend final : public Backend {
     return weight;
   }
 
+  Result<Weight> upload_experts(const HostExperts& experts, std::span<const float> bias) override {
+    const int64_t stride = weight_bytes(experts.type, experts.rows, experts.cols, WeightUse::linear);
+    Weight weight{experts.type, experts.rows, experts.cols, nowhere<const std::byte>(), stride * experts.experts};
+    weight.experts = static_cast<int32_t>(experts.experts);
+    weight.stride = stride;
+    TRY_VOID(memory_.charge(Purpose::weights, weight.bytes));
+    if (!bias.empty()) {
+      TRY(weight.bias, upload_vector(bias));
+    }
+    return weight;
+  }
+
   Result<const float*> upload_vector(std::span<const float> values) override {
     TRY_VOID(memory_.charge(Purpose::weights, static_cast<int64_t>(values.size_bytes())));
     // Each vector is somewhere else, so that ops can tell one set of frequencies from another.

@@ -96,8 +96,36 @@ DenseSpec plain_ffn(Config& config, const Sizes& sizes, std::string_view key, st
   return {.width = sizes.ffn, .activation = activation(config, key, usual), .gated = false};
 }
 
-LayerSpec pre_norm_layer(GqaSpec gqa, DenseSpec ffn, NormSpec norm) {
-  return {.mixer = std::move(gqa), .ffn = ffn, .mixer_norm = norm, .ffn_norm = norm};
+LayerSpec pre_norm_layer(GqaSpec gqa, FfnSpec ffn, NormSpec norm) {
+  return {.mixer = std::move(gqa), .ffn = std::move(ffn), .mixer_norm = norm, .ffn_norm = norm};
+}
+
+MoeSpec mixture(Config& config, const MoeSpec& usual, std::string_view width_key) {
+  MoeSpec moe = usual;
+  std::string_view key = "num_experts";
+  for (std::string_view other : {"num_local_experts", "n_routed_experts"}) {
+    if (!config.has(key) && config.has(other)) key = other;
+  }
+  moe.experts = config.count(key, usual.experts);
+  moe.chosen = config.count("num_experts_per_tok", usual.chosen);
+  moe.width = config.count(width_key, usual.width);
+  moe.activation = activation(config, "hidden_act", "silu");
+  if (moe.chosen > moe.experts) {
+    config.fail(error(Code::invalid, "'{}' is {}, but there are only {} experts ('{}')",
+                      config.name_of("num_experts_per_tok"), moe.chosen, moe.experts, config.name_of(key)));
+  }
+  return moe;
+}
+
+RouterSpec grouped_router(Config& config) {
+  return {.score = RouterScore::sigmoid,
+          .choice_bias = true,
+          .groups = config.count("n_group", 1),
+          .chosen_groups = config.count("topk_group", 1),
+          .group_score = GroupScore::best_two,
+          .normalise = config.flag("norm_topk_prob", true),
+          .epsilon = 1e-20f,
+          .scale = static_cast<float>(config.number("routed_scaling_factor", 1))};
 }
 
 std::vector<float> alibi_slopes(int32_t heads) {

@@ -31,7 +31,11 @@ GqaSpec attention(const Sizes& sizes);  // scale 1 / sqrt(head_dim), no rotation
 DenseSpec gated_ffn(Config& config, const Sizes& sizes, std::string_view key = "hidden_act",
                     std::string_view usual = "silu");
 DenseSpec plain_ffn(Config& config, const Sizes& sizes, std::string_view key, std::string_view usual);
-LayerSpec pre_norm_layer(GqaSpec gqa, DenseSpec ffn, NormSpec norm);
+LayerSpec pre_norm_layer(GqaSpec gqa, FfnSpec ffn, NormSpec norm);
+// Experts with the numbers of the configuration, `usual` where it has none; the router is the architecture's own.
+MoeSpec mixture(Config& config, const MoeSpec& usual, std::string_view width_key = "moe_intermediate_size");
+// DeepSeek's router and its relatives': sigmoid scores, a bias where experts are chosen, groups by their best two.
+RouterSpec grouped_router(Config& config);
 std::vector<float> alibi_slopes(int32_t heads);
 
 // Which layers see a window only: layer_types if the configuration has them, else `otherwise` of the layer's index.

@@ -3,26 +3,9 @@
 #include "model/archs/common.h"
 #include "model/archs/list.h"
 
-// Models with experts and latent attention, described so that they can be planned.
+// Models with latent attention, described so that they can be planned.
 namespace millrace {
 namespace {
-
-void describe_mixtral(Config& config, ModelSpec& spec) {
-  const Sizes sizes = read_sizes(
-      config, spec,
-      {.vocab = 32000, .width = 4096, .ffn = 14336, .layers = 32, .heads = 32, .kv_heads = 8, .context = 32768});
-  const NormSpec norm = rms_norm(config, "rms_norm_eps", 1e-5);
-  GqaSpec gqa = attention(sizes);
-  gqa.window = config.count_or_none("sliding_window", 0);
-  gqa.rope = add_rope(config, spec, {.head_dim = sizes.head_dim, .theta = 1e6});
-  LayerSpec layer = pre_norm_layer(gqa, {}, norm);
-  layer.ffn = MoeSpec{.experts = config.count("num_local_experts", 8),
-                      .chosen = config.count("num_experts_per_tok", 2),
-                      .width = sizes.ffn,
-                      .activation = activation(config, "hidden_act", "silu")};
-  spec.layers.assign(static_cast<size_t>(sizes.layers), layer);
-  spec.final_norm = norm;
-}
 
 // What differs between the generations, besides how experts are scored, which costs nothing worth counting.
 struct DeepSeek {
@@ -93,7 +76,6 @@ void describe_deepseek3(Config& config, ModelSpec& spec) {
 
 }  // namespace
 
-extern const Architecture kMixtral = {.name = "mixtral", .describe = describe_mixtral};
 extern const Architecture kDeepSeek2 = {.name = "deepseek_v2", .describe = describe_deepseek2};
 extern const Architecture kDeepSeek3 = {.name = "deepseek_v3", .describe = describe_deepseek3};
 

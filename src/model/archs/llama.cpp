@@ -32,6 +32,18 @@ constexpr TensorName kNames[] = {
     {"blk.{}.ffn_gate", "model.layers.{}.mlp.gate_proj"},
     {"blk.{}.ffn_up", "model.layers.{}.mlp.up_proj"},
     {"blk.{}.ffn_down", "model.layers.{}.mlp.down_proj"},
+    {"blk.{}.ffn_gate_inp", "model.layers.{}.mlp.gate"},
+    {"blk.{}.exp_probs_b", "model.layers.{}.mlp.gate.e_score_correction_bias", Take::whole, true},
+    {"blk.{}.ffn_gate_exps", "model.layers.{}.mlp.experts.{}.gate_proj", Take::per_expert},
+    {"blk.{}.ffn_up_exps", "model.layers.{}.mlp.experts.{}.up_proj", Take::per_expert},
+    {"blk.{}.ffn_down_exps", "model.layers.{}.mlp.experts.{}.down_proj", Take::per_expert},
+    {"blk.{}.ffn_gate_inp_shexp", "model.layers.{}.mlp.shared_expert_gate"},
+    {"blk.{}.ffn_gate_shexp", "model.layers.{}.mlp.shared_experts.gate_proj"},
+    {"blk.{}.ffn_gate_shexp", "model.layers.{}.mlp.shared_expert.gate_proj"},
+    {"blk.{}.ffn_up_shexp", "model.layers.{}.mlp.shared_experts.up_proj"},
+    {"blk.{}.ffn_up_shexp", "model.layers.{}.mlp.shared_expert.up_proj"},
+    {"blk.{}.ffn_down_shexp", "model.layers.{}.mlp.shared_experts.down_proj"},
+    {"blk.{}.ffn_down_shexp", "model.layers.{}.mlp.shared_expert.down_proj"},
 };
 
 }  // namespace

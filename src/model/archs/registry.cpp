@@ -9,13 +9,14 @@ namespace millrace {
 namespace {
 
 constexpr const Architecture* kAll[] = {
-    &kLlama, &kMistral, &kMinistral, &kQwen2,   &kQwen3,   &kGemma,  &kGemma2,     &kGemma3,
-    &kPhi,   &kPhi3,    &kGpt2,      &kGptNeox, &kOpt,     &kBloom,  &kFalcon,     &kStableLm,
-    &kOlmo,  &kOlmo2,   &kOlmo3,     &kSmolLm3, &kGranite, &kCohere, &kCohere2,    &kGlm,
-    &kGlm4,  &kExaone4, &kNemotron,  &kSeedOss, &kErnie45, &kBitNet, &kStarcoder2, &kHunyuanDense,
+    &kLlama,   &kMistral,   &kMinistral, &kQwen2,   &kQwen3,    &kGemma,    &kGemma2,     &kGemma3,
+    &kPhi,     &kPhi3,      &kGpt2,      &kGptNeox, &kOpt,      &kBloom,    &kFalcon,     &kStableLm,
+    &kOlmo,    &kOlmo2,     &kOlmo3,     &kSmolLm3, &kGranite,  &kCohere,   &kCohere2,    &kGlm,
+    &kGlm4,    &kExaone4,   &kNemotron,  &kSeedOss, &kErnie45,  &kBitNet,   &kStarcoder2, &kHunyuanDense,
+    &kMixtral, &kMiniMaxM2, &kOlmoe,     &kPhiMoe,  &kQwen2Moe, &kQwen3Moe, &kGlm4Moe,
 };
 
-constexpr const Architecture* kPlanned[] = {&kMixtral, &kDeepSeek2, &kDeepSeek3};
+constexpr const Architecture* kPlanned[] = {&kDeepSeek2, &kDeepSeek3};
 
 struct Alias {
   std::string_view name, meaning;
@@ -33,12 +34,6 @@ struct Missing {
 };
 
 constexpr auto kMissing = std::to_array<Missing>({
-    {"mixtral", "mixture of experts", "mistral"},
-    {"phimoe", "mixture of experts", "phi3"},
-    {"qwen2_moe", "mixture of experts", "qwen2"},
-    {"qwen2moe", "mixture of experts", "qwen2"},
-    {"qwen3_moe", "mixture of experts", "qwen3"},
-    {"qwen3moe", "mixture of experts", "qwen3"},
     {"qwen3_next", "linear attention and experts", "qwen3"},
     {"qwen3next", "linear attention and experts", "qwen3"},
     {"qwen3_5_text", "linear attention", "qwen3"},
@@ -48,12 +43,9 @@ constexpr auto kMissing = std::to_array<Missing>({
     {"qwen2_vl", "images", "qwen2"},
     {"qwen2_5_vl", "images", "qwen2"},
     {"qwen3_vl", "images", "qwen3"},
-    {"olmoe", "mixture of experts", "olmo2"},
     {"granitemoe", "mixture of experts", "granite"},
     {"granitemoehybrid", "state space layers and experts", "granite"},
     {"granitehybrid", "state space layers and experts", "granite"},
-    {"glm4_moe", "mixture of experts", "glm4"},
-    {"glm4moe", "mixture of experts", "glm4"},
     {"ernie4_5_moe", "mixture of experts", "ernie4_5"},
     {"ernie4_5-moe", "mixture of experts", "ernie4_5"},
     {"hunyuan_v1_moe", "mixture of experts", "hunyuan_v1_dense"},
@@ -67,8 +59,6 @@ constexpr auto kMissing = std::to_array<Missing>({
     {"minicpm3", "latent attention", "llama"},
     {"minicpm", "scaled residuals of its own", "llama"},
     {"minimax", "linear attention and experts", "llama"},
-    {"minimax_m2", "mixture of experts", "llama"},
-    {"minimax-m2", "mixture of experts", "llama"},
     {"llama4", "mixture of experts and chunked attention", "llama"},
     {"llama4_text", "mixture of experts and chunked attention", "llama"},
     {"mllama", "images", "llama"},

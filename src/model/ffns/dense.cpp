@@ -1,8 +1,24 @@
-#include "model/forward.h"
+// One feed-forward network that every token passes.
+#include "model/ffns/ffns.h"
+#include "model/limits.h"
 
 namespace millrace {
 
-void run_dense(Ops& ops, const DenseSpec& spec, const DenseWeights& weights, Tensor in, Tensor out) {
+void visit(SlotWalk& walk, const DenseSpec& dense, DenseWeights& weights) {
+  const int64_t width = walk.spec().width;
+  const SlotWalk::Traits inner = {.bias = dense.up_bias, .shard = Shard::rows};
+  if (dense.gated) walk.matrix("ffn_gate", dense.width, width, weights.gate, inner);
+  walk.matrix("ffn_up", dense.width, width, weights.up, inner);
+  walk.norm("ffn_sub_norm", dense.width, dense.inner_norm, weights.inner_norm);
+  walk.matrix("ffn_down", width, dense.width, weights.down, {.bias = dense.down_bias, .shard = Shard::cols});
+}
+
+Result<void> check(const DenseSpec& dense) {
+  TRY_VOID(in_range("the feed-forward width", dense.width, kMaxWidth * 8));
+  return check_norm(dense.inner_norm);
+}
+
+void run(Ops& ops, const DenseSpec& spec, const DenseWeights& weights, Tensor in, Tensor out) {
   const int64_t start = ops.mark();
   Tensor inner = ops.scratch(in.rows, spec.width);
   if (spec.gated) {
@@ -14,6 +30,22 @@ void run_dense(Ops& ops, const DenseSpec& spec, const DenseWeights& weights, Ten
   if (spec.inner_norm) ops.norm(weights.inner_norm, 1, inner, inner);
   ops.linear(weights.down, inner, out);
   ops.restore(start);
+}
+
+void put_keys(GgufKeys& keys, const DenseSpec& spec) { keys.put("feed_forward_length", spec.width); }
+
+void settle_biases(DenseSpec& spec, const Checkpoint& checkpoint, int32_t layer) {
+  auto there = [&](std::string_view stem) {
+    return checkpoint.find(fmt::format("blk.{}.{}.bias", layer, stem)) != nullptr;
+  };
+  spec.down_bias = there("ffn_down");
+  spec.up_bias = there("ffn_up");
+}
+
+Result<void> shard(DenseSpec& spec, int32_t ranks) {
+  TRY_VOID(check_divides("columns of the feed-forward part", spec.width, ranks));
+  spec.width /= ranks;
+  return {};
 }
 
 }  // namespace millrace

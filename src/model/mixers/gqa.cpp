@@ -1,8 +1,75 @@
-#include "model/forward.h"
+// Attention over keys and values of heads: every query head, or several together, has a key/value head.
+#include <algorithm>
+#include <cmath>
+
+#include "model/ffns/ffns.h"
+#include "model/gguf_keys.h"
+#include "model/limits.h"
+#include "model/mixers/mixers.h"
 
 namespace millrace {
 
-void run_gqa(Ops& ops, const GqaSpec& spec, const GqaWeights& weights, const KvView& kv, Tensor in, Tensor out) {
+void visit(SlotWalk& walk, const GqaSpec& gqa, GqaWeights& weights) {
+  const int64_t width = walk.spec().width;
+  const int64_t q = int64_t{gqa.heads} * gqa.head_dim, kv = int64_t{gqa.kv_heads} * gqa.head_dim;
+  const SlotWalk::Traits inner = {.bias = gqa.qkv_bias, .shard = Shard::rows};
+  walk.matrix("attn_q", q, width, weights.q, {.bias = inner.bias, .shard = Shard::rows, .heads = gqa.heads});
+  if (gqa.kv_from < 0) {
+    walk.matrix("attn_k", kv, width, weights.k, {.bias = inner.bias, .shard = Shard::rows, .heads = gqa.kv_heads});
+    walk.matrix("attn_v", kv, width, weights.v, inner);
+  }
+  const bool shared = gqa.qk_norm_per_head && !gqa.qk_norm_whole_weight;  // one weight for all heads
+  walk.norm("attn_q_norm", shared ? gqa.head_dim : q, gqa.qk_norm, weights.q_norm,
+            gqa.qk_norm_whole_weight ? gqa.heads : 0);
+  if (gqa.kv_from < 0) {
+    walk.norm("attn_k_norm", shared ? gqa.head_dim : kv, gqa.qk_norm, weights.k_norm,
+              gqa.qk_norm_whole_weight ? gqa.kv_heads : 0);
+  }
+  walk.norm("attn_sub_norm", q, gqa.out_norm, weights.out_norm);
+  walk.matrix("attn_output", width, q, weights.out, {.bias = gqa.out_bias, .shard = Shard::cols});
+}
+
+Result<void> check(const ModelSpec& spec, const GqaSpec& gqa, int32_t layer) {
+  if (!gqa.causal) return error(Code::unsupported, "its attention is not causal, which is not built");
+  if (gqa.sinks) return error(Code::unsupported, "its attention has sinks, which are not built");
+  TRY_VOID(in_range("the number of attention heads", gqa.heads, kMaxWidth));
+  TRY_VOID(in_range("the number of key/value heads", gqa.kv_heads, kMaxWidth));
+  TRY_VOID(in_range("the head dimension", gqa.head_dim, kMaxWidth));
+  TRY_VOID(in_range("heads * head dimension", int64_t{gqa.heads} * gqa.head_dim, kMaxWidth));
+  if (gqa.heads % gqa.kv_heads != 0) {
+    return error(Code::invalid, "{} attention heads cannot share {} key/value heads: expected a divisor", gqa.heads,
+                 gqa.kv_heads);
+  }
+  if (gqa.window < 0) return error(Code::invalid, "the attention window is {}: expected 0 (none) or more", gqa.window);
+  if (!std::isfinite(gqa.scale) || gqa.scale == 0) return error(Code::invalid, "the attention scale is {}", gqa.scale);
+  if (!(gqa.softcap >= 0)) return error(Code::invalid, "the attention softcap is {}", gqa.softcap);
+  if (!gqa.alibi.empty() && gqa.alibi.size() != static_cast<size_t>(gqa.heads)) {
+    return error(Code::invalid, "{} ALiBi slopes for {} heads", gqa.alibi.size(), gqa.heads);
+  }
+  if (gqa.rope >= static_cast<int32_t>(spec.ropes.size())) {
+    return error(Code::invalid, "rotary set {} of {}", gqa.rope, spec.ropes.size());
+  }
+  if (gqa.rope >= 0 && spec.ropes[static_cast<size_t>(gqa.rope)].dims > gqa.head_dim) {
+    return error(Code::invalid, "rotary embedding turns {} dimensions of heads that have {}",
+                 spec.ropes[static_cast<size_t>(gqa.rope)].dims, gqa.head_dim);
+  }
+  if (gqa.kv_from >= layer)
+    return error(Code::invalid, "reads keys of layer {}, which does not come before it", gqa.kv_from);
+  TRY_VOID(check_norm(gqa.qk_norm));
+  return check_norm(gqa.out_norm);
+}
+
+Result<void> check_runnable(const ModelSpec&, const GqaSpec& gqa) {
+  // What every backend's attention has room for.
+  constexpr int32_t kMostHeadDim = 512, kMostGroup = 64;
+  if (gqa.head_dim <= kMostHeadDim && gqa.heads / gqa.kv_heads <= kMostGroup) return {};
+  return error(Code::unsupported,
+               "heads of {} numbers, {} of them for each key/value head: heads of at most {} and groups of at most {} "
+               "can be run",
+               gqa.head_dim, gqa.heads / gqa.kv_heads, kMostHeadDim, kMostGroup);
+}
+
+void run(Ops& ops, const GqaSpec& spec, const GqaWeights& weights, const KvView& kv, Tensor in, Tensor out) {
   const int64_t start = ops.mark();
   const int64_t width = int64_t{spec.heads} * spec.head_dim, kv_width = int64_t{spec.kv_heads} * spec.head_dim;
   Tensor q = ops.scratch(in.rows, width);
@@ -31,6 +98,79 @@ void run_gqa(Ops& ops, const GqaSpec& spec, const GqaWeights& weights, const KvV
   if (spec.out_norm) ops.norm(weights.out_norm, 1, mixed, mixed);
   ops.linear(weights.out, mixed, out);
   ops.restore(start);
+}
+
+KvShape kv_shape(const GqaSpec& gqa, DType type) {
+  if (gqa.kv_from >= 0) return {.type = type};
+  return {.kv_heads = gqa.kv_heads, .k_dim = gqa.head_dim, .v_dim = gqa.head_dim, .type = type, .window = gqa.window};
+}
+
+Result<void> upload_constants(Backend& backend, const GqaSpec& gqa, std::span<const Rope> ropes, GqaWeights& weights) {
+  if (gqa.rope >= 0) weights.rope = ropes[static_cast<size_t>(gqa.rope)];
+  if (gqa.alibi.empty()) return {};
+  TRY(weights.slopes, backend.upload_vector(gqa.alibi));
+  return {};
+}
+
+TakenRows taken_rows(const GqaSpec& gqa, Take take) {
+  const int64_t dim = gqa.head_dim, q = gqa.heads * dim, kv = gqa.kv_heads * dim;
+  const int64_t shared = gqa.heads / gqa.kv_heads * dim, group = shared + 2 * dim;
+  TakenRows taken = {.stored = q + 2 * kv};
+  auto add = [&](int64_t first, int64_t count) {
+    for (int64_t i = 0; i < count; ++i) taken.rows.push_back(first + i);
+  };
+  if (take == Take::q) add(0, q);
+  if (take == Take::k) add(q, kv);
+  if (take == Take::v) add(q + kv, kv);
+  for (int64_t g = 0; g < gqa.kv_heads; ++g) {
+    if (take == Take::grouped_q) add(g * group, shared);
+    if (take == Take::grouped_k) add(g * group + shared, dim);
+    if (take == Take::grouped_v) add(g * group + shared + dim, dim);
+  }
+  return taken;
+}
+
+void put_keys(GgufKeys& keys, const ModelSpec& model, const LayerSpec& layer, const GqaSpec& gqa) {
+  const std::string_view arch = keys.architecture();
+  keys.put("attention.head_count", gqa.heads);
+  keys.put("attention.head_count_kv", gqa.kv_heads);
+  keys.put("attention.key_length", gqa.head_dim);
+  keys.put("attention.value_length", gqa.head_dim);
+  if (gqa.clip > 0) keys.put_number("attention.clamp_kqv", gqa.clip);
+  if (arch == "granite") {
+    keys.put_number("logit_scale", 1 / model.logit_scale);
+    keys.put_number("residual_scale", layer.residual_scale);
+    keys.put_number("embedding_scale", model.embed_scale);
+    keys.put_number("attention.scale", gqa.scale);
+  }
+  if (arch == "gemma2" || gqa.softcap > 0) keys.put_number("attn_logit_softcapping", gqa.softcap);
+  if (arch == "gemma2" || arch == "gemma3") {
+    const double usual =
+        gemma_attention_scalar(static_cast<int64_t>(model.layers.size()), model.width, gqa.heads, gqa.head_dim);
+    if (std::abs(gqa.scale * std::sqrt(usual) - 1) > 1e-6) keys.put_number("attention.scale", gqa.scale);
+  }
+}
+
+std::string_view unsayable(const GqaSpec& gqa, std::string_view gguf) {
+  if (gguf == "falcon" && !gqa.alibi.empty()) return "ALiBi";
+  const double usual = 1 / std::sqrt(static_cast<double>(gqa.head_dim));
+  if (gguf == "gpt2" && std::abs(gqa.scale / usual - 1) > 1e-6) return "a scale of scores of its own";
+  return {};
+}
+
+void settle_biases(GqaSpec& gqa, const Checkpoint& checkpoint, int32_t layer) {
+  gqa.out_bias = checkpoint.find(fmt::format("blk.{}.attn_output.bias", layer)) != nullptr;
+}
+
+Result<void> shard(GqaSpec& gqa, int32_t ranks) {
+  TRY_VOID(check_divides("attention heads", gqa.heads, ranks));
+  if (gqa.kv_heads % ranks != 0 && ranks % gqa.kv_heads != 0) {
+    return error(Code::invalid, "{} key/value heads go neither whole nor shared over {} devices", gqa.kv_heads, ranks);
+  }
+  gqa.heads /= ranks;
+  gqa.kv_heads = std::max(1, gqa.kv_heads / ranks);  // fewer than devices: each keeps a copy of one
+  if (!gqa.alibi.empty()) gqa.alibi.resize(static_cast<size_t>(gqa.heads));
+  return {};
 }
 
 }  // namespace millrace

@@ -1,4 +1,9 @@
-#include "model/forward.h"
+// Multi-head latent attention: the cache keeps one latent vector a token, which all heads read keys and values out of.
+#include <algorithm>
+
+#include "model/ffns/ffns.h"
+#include "model/limits.h"
+#include "model/mixers/mixers.h"
 
 namespace millrace {
 namespace {
@@ -21,9 +26,46 @@ Weight part(const Weight& whole, int64_t index, int64_t rows) {
 
 }  // namespace
 
+void visit(SlotWalk& walk, const MlaSpec& mla, MlaWeights& weights) {
+  const int64_t width = walk.spec().width;
+  const int64_t heads = mla.heads, source = mla.q_rank > 0 ? mla.q_rank : width;
+  if (mla.q_rank > 0) {
+    walk.matrix("attn_q_a", mla.q_rank, width, weights.q_down, {});
+    walk.norm("attn_q_a_norm", mla.q_rank, mla.norm, weights.q_norm);
+  }
+  walk.matrix("attn_q_nope", heads * mla.nope_dim, source, weights.q_nope, {.shard = Shard::rows, .heads = mla.heads});
+  walk.matrix("attn_q_rope", heads * mla.rope_dim, source, weights.q_rope, {.shard = Shard::rows, .heads = mla.heads});
+  walk.matrix("attn_kv_a_mqa", mla.kv_rank + mla.rope_dim, width, weights.kv_down, {});
+  walk.norm("attn_kv_a_norm", mla.kv_rank, mla.norm, weights.kv_norm);
+  walk.matrix("attn_k_b", heads * mla.kv_rank, mla.nope_dim, weights.k_up, {.shard = Shard::rows});
+  walk.matrix("attn_v_b", heads * mla.v_dim, mla.kv_rank, weights.v_up, {.shard = Shard::rows});
+  walk.matrix("attn_output", width, heads * mla.v_dim, weights.out, {.shard = Shard::cols});
+}
+
+Result<void> check(const ModelSpec& spec, const MlaSpec& mla, int32_t) {
+  TRY_VOID(in_range("the number of attention heads", mla.heads, kMaxWidth));
+  TRY_VOID(in_range("the rank of keys and values (kv_lora_rank)", mla.kv_rank, kMaxWidth));
+  TRY_VOID(in_range("the part of a head that does not turn", mla.nope_dim, kMaxWidth));
+  TRY_VOID(in_range("the part of a head that turns", mla.rope_dim, kMaxWidth));
+  TRY_VOID(in_range("the width of a head's values", mla.v_dim, kMaxWidth));
+  const int64_t widest = std::max({int64_t{mla.kv_rank}, int64_t{mla.nope_dim}, int64_t{mla.v_dim}}) + mla.rope_dim;
+  TRY_VOID(in_range("heads * rank", mla.heads * widest, kMaxWidth));
+  if (mla.q_rank < 0 || mla.q_rank > kMaxWidth)
+    return error(Code::invalid, "the rank of queries is {}: expected 0 (none) to {}", mla.q_rank, kMaxWidth);
+  if (mla.rope < 0 || mla.rope >= static_cast<int32_t>(spec.ropes.size()) ||
+      spec.ropes[static_cast<size_t>(mla.rope)].dims != mla.rope_dim) {
+    return error(Code::invalid, "latent attention needs rotary frequencies for its {} dimensions", mla.rope_dim);
+  }
+  return check_norm(mla.norm);
+}
+
+Result<void> check_runnable(const ModelSpec& spec, const MlaSpec&) {
+  return error(Code::unsupported, "{} has latent attention, which can be planned but not run yet", spec.architecture);
+}
+
 // Attention over latents without bringing keys and values out of them: what would be multiplied with every key is
 // multiplied with the query instead, and values are brought out after they were summed.
-void run_mla(Ops& ops, const MlaSpec& spec, const MlaWeights& weights, const KvView& kv, Tensor in, Tensor out) {
+void run(Ops& ops, const MlaSpec& spec, const MlaWeights& weights, const KvView& kv, Tensor in, Tensor out) {
   const int64_t start = ops.mark(), heads = spec.heads, entry = spec.kv_rank + spec.rope_dim;
   Tensor source = in;
   if (weights.q_down) {
@@ -54,6 +96,34 @@ void run_mla(Ops& ops, const MlaSpec& spec, const MlaWeights& weights, const KvV
   }
   ops.linear(weights.out, values, out);
   ops.restore(start);
+}
+
+KvShape kv_shape(const MlaSpec& mla, DType type) {
+  return {.kv_heads = 1, .k_dim = mla.kv_rank + mla.rope_dim, .v_dim = 0, .type = type};
+}
+
+Result<void> upload_constants(Backend&, const MlaSpec& mla, std::span<const Rope> ropes, MlaWeights& weights) {
+  weights.rope = ropes[static_cast<size_t>(mla.rope)];
+  return {};
+}
+
+TakenRows taken_rows(const MlaSpec&, Take) { return {}; }
+
+void put_keys(GgufKeys& keys, const ModelSpec&, const LayerSpec&, const MlaSpec& mla) {
+  keys.put("attention.head_count", mla.heads);
+  keys.put("attention.head_count_kv", 1);
+  if (mla.q_rank > 0) keys.put("attention.q_lora_rank", mla.q_rank);
+  keys.put("attention.kv_lora_rank", mla.kv_rank);
+}
+
+std::string_view unsayable(const MlaSpec&, std::string_view) { return {}; }
+
+void settle_biases(MlaSpec&, const Checkpoint&, int32_t) {}
+
+Result<void> shard(MlaSpec& mla, int32_t ranks) {
+  TRY_VOID(check_divides("attention heads", mla.heads, ranks));
+  mla.heads /= ranks;  // the latent is every device's
+  return {};
 }
 
 }  // namespace millrace

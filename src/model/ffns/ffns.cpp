@@ -1,0 +1,61 @@
+#include "model/ffns/ffns.h"
+
+namespace millrace {
+namespace {
+
+// The weights of a kind that has them in a variant that may still hold another's.
+template <class Weights>
+Weights& weights_of(FfnWeights& all) {
+  return std::holds_alternative<Weights>(all) ? std::get<Weights>(all) : all.emplace<Weights>();
+}
+
+DenseWeights& place_of(const DenseSpec&, FfnWeights& all) { return weights_of<DenseWeights>(all); }
+MoeWeights& place_of(const MoeSpec&, FfnWeights& all) { return weights_of<MoeWeights>(all); }
+const DenseWeights& held(const DenseSpec&, const FfnWeights& all) { return std::get<DenseWeights>(all); }
+const MoeWeights& held(const MoeSpec&, const FfnWeights& all) { return std::get<MoeWeights>(all); }
+
+}  // namespace
+
+void visit_ffn(SlotWalk& walk, const FfnSpec& spec, FfnWeights& weights) {
+  std::visit([&](const auto& kind) { visit(walk, kind, place_of(kind, weights)); }, spec);
+}
+
+Result<void> check_ffn(const FfnSpec& spec) {
+  return std::visit([](const auto& kind) { return check(kind); }, spec);
+}
+
+void run_ffn(Ops& ops, const FfnSpec& spec, const FfnWeights& weights, Tensor in, Tensor out) {
+  std::visit([&](const auto& kind) { run(ops, kind, held(kind, weights), in, out); }, spec);
+}
+
+void put_ffn_keys(GgufKeys& keys, const FfnSpec& spec) {
+  std::visit([&](const auto& kind) { put_keys(keys, kind); }, spec);
+}
+
+void settle_ffn_biases(FfnSpec& spec, const Checkpoint& checkpoint, int32_t layer) {
+  std::visit([&](auto& kind) { settle_biases(kind, checkpoint, layer); }, spec);
+}
+
+Result<void> shard_ffn(FfnSpec& spec, int32_t ranks) {
+  return std::visit([&](auto& kind) { return shard(kind, ranks); }, spec);
+}
+
+int32_t chosen_experts(const FfnSpec& spec) {
+  const auto* moe = std::get_if<MoeSpec>(&spec);
+  return moe != nullptr ? moe->chosen : 0;
+}
+
+Activation activation_of(const FfnSpec& spec) {
+  return std::visit([](const auto& kind) { return kind.activation; }, spec);
+}
+
+int32_t width_of(const FfnSpec& spec) {
+  return std::visit([](const auto& kind) { return kind.width; }, spec);
+}
+
+Result<void> check_divides(std::string_view what, int32_t count, int32_t ranks) {
+  if (count % ranks == 0) return {};
+  return error(Code::invalid, "{} {} cannot be divided over {} devices; choose a divisor", count, what, ranks);
+}
+
+}  // namespace millrace

@@ -1,0 +1,66 @@
+// Kinds of mixer: what each answers about itself. A kind is its spec (model/spec.h), its weights (model/weights.h) and
+// one file here, which holds everything that is particular to it; the functions of MixerSpec below ask whichever kind
+// it is. Any thread; run on the engine's.
+#pragma once
+
+#include <span>
+
+#include "cache/store.h"
+#include "model/architecture.h"
+#include "model/gguf_writing.h"
+#include "model/slots.h"
+#include "tensor/checkpoint.h"
+
+namespace millrace {
+
+// Of a stored tensor that holds several slots: how many rows it has, and which of them are the slot's.
+struct TakenRows {
+  int64_t stored = 0;
+  std::vector<int64_t> rows;
+};
+
+// Of a layer's mixer, whatever its kind.
+void visit_mixer(SlotWalk& walk, const MixerSpec& spec, MixerWeights& weights);
+Result<void> check_mixer(const ModelSpec& spec, const MixerSpec& mixer, int32_t layer);
+Result<void> check_runnable(const ModelSpec& spec, const MixerSpec& mixer);  // by every backend
+void run_mixer(Ops& ops, const MixerSpec& spec, const MixerWeights& weights, const KvView& kv, Tensor in, Tensor out);
+KvShape kv_shape(const MixerSpec& spec, DType type);  // what it keeps of the past
+int32_t kv_source(const MixerSpec& spec);             // the layer whose keys it reads; -1: its own
+int32_t window_of(const MixerSpec& spec);             // 0: sees everything
+int32_t rope_of(const MixerSpec& spec);               // index in ModelSpec::ropes; -1: no rotation
+int64_t constants_of(const MixerSpec& spec);          // numbers that no file has: slopes
+Result<void> upload_constants(Backend& backend, const MixerSpec& spec, std::span<const Rope> ropes,
+                              MixerWeights& weights);
+TakenRows taken_rows(const MixerSpec& spec, Take take);
+void put_mixer_keys(GgufKeys& keys, const ModelSpec& model, const LayerSpec& layer);
+std::string_view unsayable(const MixerSpec& spec, std::string_view gguf);  // what GGUF has no word for; empty: nothing
+void settle_mixer_biases(MixerSpec& spec, const Checkpoint& checkpoint, int32_t layer);
+Result<void> shard_mixer(MixerSpec& spec, int32_t ranks);
+
+// ---- gqa.cpp
+void visit(SlotWalk& walk, const GqaSpec& spec, GqaWeights& weights);
+Result<void> check(const ModelSpec& spec, const GqaSpec& gqa, int32_t layer);
+Result<void> check_runnable(const ModelSpec& spec, const GqaSpec& gqa);
+void run(Ops& ops, const GqaSpec& spec, const GqaWeights& weights, const KvView& kv, Tensor in, Tensor out);
+KvShape kv_shape(const GqaSpec& spec, DType type);
+Result<void> upload_constants(Backend& backend, const GqaSpec& spec, std::span<const Rope> ropes, GqaWeights& weights);
+TakenRows taken_rows(const GqaSpec& spec, Take take);
+void put_keys(GgufKeys& keys, const ModelSpec& model, const LayerSpec& layer, const GqaSpec& spec);
+std::string_view unsayable(const GqaSpec& spec, std::string_view gguf);
+void settle_biases(GqaSpec& spec, const Checkpoint& checkpoint, int32_t layer);
+Result<void> shard(GqaSpec& spec, int32_t ranks);
+
+// ---- mla.cpp
+void visit(SlotWalk& walk, const MlaSpec& spec, MlaWeights& weights);
+Result<void> check(const ModelSpec& spec, const MlaSpec& mla, int32_t layer);
+Result<void> check_runnable(const ModelSpec& spec, const MlaSpec& mla);
+void run(Ops& ops, const MlaSpec& spec, const MlaWeights& weights, const KvView& kv, Tensor in, Tensor out);
+KvShape kv_shape(const MlaSpec& spec, DType type);
+Result<void> upload_constants(Backend& backend, const MlaSpec& spec, std::span<const Rope> ropes, MlaWeights& weights);
+TakenRows taken_rows(const MlaSpec& spec, Take take);
+void put_keys(GgufKeys& keys, const ModelSpec& model, const LayerSpec& layer, const MlaSpec& spec);
+std::string_view unsayable(const MlaSpec& spec, std::string_view gguf);
+void settle_biases(MlaSpec& spec, const Checkpoint& checkpoint, int32_t layer);
+Result<void> shard(MlaSpec& spec, int32_t ranks);
+
+}  // namespace millrace

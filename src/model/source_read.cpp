@@ -1,0 +1,197 @@
+// How a source hands out numbers: rows in the model's order, out of fused, transposed, scaled or permuted tensors.
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+
+#include "model/mixers/mixers.h"
+#include "model/source.h"
+
+namespace millrace {
+namespace {
+
+// Rows of the slot out of the columns of a matrix [inputs, outputs], a square tile at a time so that both sides stay in
+// the cache.
+template <class T>
+void transpose(const std::byte* in, int64_t stored_cols, const Slot& slot, const std::vector<int64_t>& rows,
+               std::byte* out) {
+  constexpr int64_t kTile = 32;
+  for (int64_t r0 = 0; r0 < slot.rows; r0 += kTile) {
+    for (int64_t c0 = 0; c0 < slot.cols; c0 += kTile) {
+      for (int64_t r = r0; r < std::min(r0 + kTile, slot.rows); ++r) {
+        const int64_t from = rows.empty() ? r : rows[static_cast<size_t>(r)];
+        for (int64_t c = c0; c < std::min(c0 + kTile, slot.cols); ++c) {
+          std::memcpy(out + (r * slot.cols + c) * static_cast<int64_t>(sizeof(T)),
+                      in + (c * stored_cols + from) * static_cast<int64_t>(sizeof(T)), sizeof(T));
+        }
+      }
+    }
+  }
+}
+
+bool is_query_or_key(const Slot& slot) { return slot.kind == SlotKind::matrix && slot.heads > 0; }
+
+// One expert of a tensor that holds all of them.
+std::span<const std::byte> expert_bytes(const StoredTensor& tensor, int64_t expert, int64_t experts) {
+  const size_t each = tensor.bytes.size() / static_cast<size_t>(experts);
+  return tensor.bytes.subspan(static_cast<size_t>(expert) * each, each);
+}
+
+std::string numbered(std::string name, int64_t number) {
+  if (const size_t at = name.find("{}"); at != std::string::npos) name.replace(at, 2, std::to_string(number));
+  return name;
+}
+
+// The matrix in float32.
+HostMatrix widened(const HostMatrix& matrix, std::vector<std::byte>& room) {
+  const int64_t values = matrix.rows * matrix.cols;
+  std::vector<std::byte> numbers(static_cast<size_t>(bytes_of(DType::f32, values)));
+  format(matrix.type).to_float(matrix.bytes.data(), reinterpret_cast<float*>(numbers.data()), values);
+  room = std::move(numbers);
+  return {.type = DType::f32, .rows = matrix.rows, .cols = matrix.cols, .bytes = room};
+}
+
+}  // namespace
+
+std::vector<int64_t> ModelSource::rows_of(const Slot& slot, Take take) const {
+  std::vector<int64_t> rows;
+  auto add = [&](int64_t first, int64_t step) {
+    for (int64_t i = 0; i < slot.rows; ++i) rows.push_back(first + i * step);
+  };
+  switch (take) {
+    case Take::whole:
+    case Take::per_head:
+    case Take::per_expert:
+      break;
+    case Take::first_half:
+    case Take::second_half:
+      add(take == Take::first_half ? 0 : slot.rows, 1);
+      break;
+    case Take::even:
+    case Take::odd:
+      add(take == Take::even ? 0 : 1, 2);
+      break;
+    default:
+      rows = taken_rows(spec_.layers[static_cast<size_t>(slot.layer)].mixer, take).rows;
+  }
+  if (is_gguf() && architecture_->gguf.permuted && is_query_or_key(slot)) {
+    if (rows.empty()) add(0, 1);
+    const std::vector<int64_t> stored = rows;
+    const int64_t dim = slot.rows / slot.heads;
+    for (int64_t i = 0; i < slot.rows; ++i) {
+      const int64_t within = i % dim, half = dim / 2;
+      rows[static_cast<size_t>(i)] = stored[static_cast<size_t>(i - within + (within % half) * 2 + within / half)];
+    }
+  }
+  return rows;
+}
+
+Result<HostMatrix> ModelSource::scaled(const Slot& slot, const StoredTensor& tensor, const Scales& scales,
+                                       std::vector<int64_t> rows, std::vector<std::byte>& room) const {
+  if (rows.empty()) {
+    rows.resize(static_cast<size_t>(slot.rows));
+    std::iota(rows.begin(), rows.end(), int64_t{0});
+  }
+  room.resize(static_cast<size_t>(bytes_of(DType::bf16, slot.rows * slot.cols)));
+  TRY_VOID(read_scaled(tensor, scales, rows, room));
+  return HostMatrix{.type = DType::bf16, .rows = slot.rows, .cols = slot.cols, .bytes = room};
+}
+
+Result<HostMatrix> ModelSource::matrix(const Slot& slot, int64_t expert, std::vector<std::byte>& room) const {
+  const Location& part = this->part(slot, ".weight");
+  const bool apart = part.take == Take::per_expert;
+  const StoredTensor& tensor = apart ? *find(numbered(part.name, expert)) : *part.tensor;
+  HostMatrix out = {.type = tensor.type, .rows = slot.rows, .cols = slot.cols};
+  const std::vector<int64_t> rows = rows_of(slot, part.take);
+  if (part.scales.tensor != nullptr) {
+    TRY(const Scales scales, scales_of(*checkpoint_, tensor));
+    return scaled(slot, tensor, scales, rows, room);
+  }
+  const std::span<const std::byte> stored =
+      slot.experts > 0 && !apart ? expert_bytes(tensor, expert, slot.experts) : tensor.bytes;
+  const auto row_bytes = static_cast<size_t>(bytes_of(tensor.type, slot.cols));
+  const bool in_order = rows.empty() || (rows.back() - rows.front() == slot.rows - 1 && std::ranges::is_sorted(rows));
+  if (is_transposed(slot, part)) {
+    room.resize(static_cast<size_t>(slot.rows) * row_bytes);
+    const int64_t columns = stored_rows(slot, part.take);
+    const auto size = static_cast<size_t>(format(tensor.type).group_bytes);
+    if (size == 2) transpose<uint16_t>(stored.data(), columns, slot, rows, room.data());
+    if (size == 4) transpose<uint32_t>(stored.data(), columns, slot, rows, room.data());
+    out.bytes = room;
+  } else if (in_order) {
+    const size_t first = rows.empty() ? 0 : static_cast<size_t>(rows.front());
+    out.bytes = stored.subspan(first * row_bytes, static_cast<size_t>(slot.rows) * row_bytes);
+    out.stays = reinterpret_cast<uintptr_t>(out.bytes.data()) % alignof(float) == 0;
+  } else {
+    room.resize(static_cast<size_t>(slot.rows) * row_bytes);
+    for (size_t r = 0; r < rows.size(); ++r)
+      std::memcpy(&room[r * row_bytes], &stored[static_cast<size_t>(rows[r]) * row_bytes], row_bytes);
+    out.bytes = room;
+  }
+  return slot.float32 && out.type != DType::f32 ? widened(out, room) : out;
+}
+
+bool ModelSource::keeps(const Slot& slot, const std::byte* bytes) const {
+  const std::span<const std::byte> stored = part(slot, ".weight").tensor->bytes;
+  return bytes >= stored.data() && bytes < stored.data() + stored.size();
+}
+
+void ModelSource::done_with(const Slot& slot) const {
+  const Location& part = this->part(slot, ".weight");
+  const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
+  for (int64_t i = 0; i < (part.take == Take::per_expert ? slot.experts : 1); ++i) {
+    const std::span<const std::byte> bytes =
+        part.take == Take::per_expert ? find(numbered(part.name, i))->bytes : part.tensor->bytes;
+    const auto start = reinterpret_cast<uintptr_t>(bytes.data());
+    const uintptr_t first = (start + page - 1) / page * page, end = (start + bytes.size()) / page * page;
+    // Checkpoints are mapped files, so pages that are read again come from the file.
+    if (end > first) (void)madvise(reinterpret_cast<void*>(first), end - first, MADV_DONTNEED);
+  }
+}
+
+Result<std::vector<float>> ModelSource::floats(const Slot& slot, const Location& part, int64_t size) const {
+  if (part.several()) {
+    std::vector<float> all;
+    const int64_t tensors = part.take == Take::per_head ? slot.heads : slot.experts;
+    for (int64_t i = 0; i < tensors; ++i) {
+      TRY(const std::vector<float> one, read_floats(*find(numbered(part.name, i))));
+      all.insert(all.end(), one.begin(), one.end());
+    }
+    return all;
+  }
+  TRY(std::vector<float> stored, read_floats(*part.tensor));
+  const std::vector<int64_t> rows = slot.kind == SlotKind::matrix ? rows_of(slot, part.take) : std::vector<int64_t>();
+  if (rows.empty()) return stored;
+  std::vector<float> out(static_cast<size_t>(size));
+  const size_t each = stored.size() / static_cast<size_t>(slot.matrices());
+  for (size_t i = 0; i < out.size(); ++i)
+    out[i] = stored[i / rows.size() * each + static_cast<size_t>(rows[i % rows.size()])];
+  return out;
+}
+
+Result<std::vector<float>> ModelSource::norm_weight(const Slot& slot) const {
+  TRY(std::vector<float> values, floats(slot, part(slot, ".weight"), slot.cols));
+  if (architecture_->norms_plus_one && !is_gguf()) {
+    for (float& value : values) value += 1;
+  }
+  return values;
+}
+
+Result<std::vector<float>> ModelSource::bias(const Slot& slot) const {
+  if (!slot.bias) return std::vector<float>();
+  return floats(slot, part(slot, ".bias"), slot.bias_size());
+}
+
+Result<std::vector<float>> ModelSource::vector(const Slot& slot) const {
+  return floats(slot, part(slot, ".weight"), slot.cols);
+}
+
+DType ModelSource::type_of(const Slot& slot) const {
+  if (slot.float32) return DType::f32;
+  const Location& found = part(slot, ".weight");
+  return found.scales.tensor != nullptr ? DType::bf16 : found.tensor->type;
+}
+
+}  // namespace millrace
