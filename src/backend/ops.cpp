@@ -11,6 +11,7 @@ void Ops::linear_experts(const Weight&, const Routing&, ExpertInput, Tensor, Ten
 void Ops::glu_limited(const GluLimit&, Tensor, Tensor, Tensor) { CHECK(false, "this backend has no experts"); }
 void Ops::spread(const Routing&, Tensor, Tensor) { CHECK(false, "this backend has no experts"); }
 void Ops::combine(const Routing&, bool, Tensor, Tensor) { CHECK(false, "this backend has no experts"); }
+void Ops::scale_by_position(const PositionScale&, Tensor) { CHECK(false, "this backend scales nothing by position"); }
 void Ops::add_gated(Tensor, Tensor, Tensor) { CHECK(false, "this backend has no experts"); }
 
 Routing Ops::scratch_routing(const Router& router, int64_t rows) {
@@ -74,6 +75,7 @@ void Ops::finish_qkv(const QkvFinish& finish, int32_t heads, Tensor q, Tensor k,
     rope(finish.rope, kv.kv_heads, k);
   }
   if (finish.norm_after_rope) normalise();
+  if (finish.q_scale.every > 0) scale_by_position(finish.q_scale, q);
   kv_store(k, v, kv);
 }
 

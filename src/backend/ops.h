@@ -92,6 +92,12 @@ struct Attention {
   int32_t value_width(const KvView& kv) const { return kv.v_dim > 0 ? kv.v_dim : value_dim; }
 };
 
+// Queries grow with their position p: times 1 + factor * ln(1 + (p + offset) / every), a whole quotient.
+struct PositionScale {
+  float factor = 0;
+  int32_t every = 0, offset = 0;  // every 0: they do not
+};
+
 // What happens to q, k and v between their products and attention.
 struct QkvFinish {
   const Norm* q_norm = nullptr;  // null: none
@@ -99,7 +105,8 @@ struct QkvFinish {
   bool norm_per_head = true;  // each head apart, or the whole row at once (OLMo 2)
   Rope rope;
   bool norm_after_rope = false;
-  float clip = 0;  // clamp to [-clip, clip] first; 0: off
+  float clip = 0;         // clamp to [-clip, clip] first; 0: off
+  PositionScale q_scale;  // last, of q alone
 };
 
 class Ops {
@@ -154,6 +161,8 @@ class Ops {
   // out[r] = 0 + the pairs of row r, experts ascending, each times its weight if `weighted`.
   virtual void combine(const Routing& routing, bool weighted, Tensor in, Tensor out);
   virtual void add_gated(Tensor in, Tensor gate, Tensor out);  // out[r] += sigmoid(gate[r][0]) * in[r]
+
+  virtual void scale_by_position(const PositionScale& scale, Tensor inout);  // position from the step
 
   // Room for a routing, until the mark is restored.
   Routing scratch_routing(const Router& router, int64_t rows);

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "base/team.h"
+#include "model/ffns/ffns.h"
 #include "model/mixers/mixers.h"
 #include "model/rope.h"
 
@@ -68,6 +69,19 @@ bool keeps_more(const ModelSpec& spec, const Slot& slot) {
   return slot.layer < edge || slot.layer >= 7 * layers / 8 || (slot.layer - edge) % 3 == 2;
 }
 
+// Experts in every layer, in all but the first ones, or in every n-th.
+bool mixed_by_rule(const ModelSpec& spec) {
+  std::vector<bool> mixed;
+  for (const LayerSpec& layer : spec.layers) mixed.push_back(chosen_experts(layer.ffn) > 0);
+  const auto first = static_cast<size_t>(std::find(mixed.begin(), mixed.end(), true) - mixed.begin());
+  bool after = true, every = true;
+  for (size_t i = 0; i < mixed.size(); ++i) {
+    after = after && mixed[i] == (i >= first);
+    every = every && mixed[i] == ((i + 1) % (first + 1) == 0);
+  }
+  return after || every;
+}
+
 // What an architecture can be and llama.cpp's format has no word for.
 Result<void> check_sayable(const ModelSource& source) {
   const ModelSpec& spec = source.spec();
@@ -82,6 +96,7 @@ Result<void> check_sayable(const ModelSource& source) {
     if (gguf == "falcon" && !layer.parallel) what = "halves in sequence";
     if (const std::string_view of_mixer = unsayable(layer.mixer, gguf); !of_mixer.empty()) what = of_mixer;
   }
+  if (!mixed_by_rule(spec)) what = "experts in layers that no rule lists";
   if (what.empty()) return {};
   return error(Code::unsupported,
                "a GGUF file of the architecture {} cannot say that this model has {}, so it is not converted", gguf,

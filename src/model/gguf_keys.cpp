@@ -47,6 +47,10 @@ constexpr auto kKeys = std::to_array<GgufKey>({
     {"expert_group_used_count", "topk_group"},
     {"leading_dense_block_count", "first_k_dense_replace"},
     {"nextn_predict_layers", "num_nextn_predict_layers"},
+    {"interleave_moe_layer_step", "interleave_moe_layer_step"},
+    {"attention.chunk_size", "attention_chunk_size"},
+    {"attention.temperature_scale", "attn_scale"},
+    {"attention.temperature_length", "floor_scale"},
 });
 
 // An array whose elements are all equal says one thing.
@@ -159,6 +163,11 @@ class Reader {
       set("num_hidden_layers", std::max<int64_t>(1, integer("num_hidden_layers") - ahead));
     // What these files leave to whoever reads them.
     if (arch_ == "qwen3moe" && !has("norm_topk_prob")) set("norm_topk_prob", true);
+    if (has("interleave_moe_layer_step")) set("decoder_sparse_step", values_["interleave_moe_layer_step"]);
+    if (arch_ == "llama4") {
+      if (has("intermediate_size")) set("intermediate_size_mlp", values_["intermediate_size"]);
+      if (has("moe_intermediate_size")) set("intermediate_size", values_["moe_intermediate_size"]);
+    }
     if (arch_ == "glm4moe" && !has("first_k_dense_replace")) set("first_k_dense_replace", 0);
     if (arch_ == "glm4moe" && !has("n_shared_experts")) {
       const int64_t shared = integer("shared_expert_intermediate_size"), each = integer("moe_intermediate_size");
@@ -255,6 +264,7 @@ class Reader {
       TRY(const double all, number("rope.scaling.yarn_log_multiplier", 0));
       rope["beta_fast"] = fast;
       rope["beta_slow"] = slow;
+      if (arch_ == "gpt-oss") rope["truncate"] = false;
       rope["attention_factor"] = yarn_magnitude(factor, 1) / (all != 0 ? yarn_magnitude(factor, all) : 1) * attention;
     } else if (const StoredTensor* factors = file_.find("rope_freqs.weight")) {
       rope["rope_type"] = "factors";
@@ -283,6 +293,8 @@ class Reader {
     }
     // Its files say "parallel" even where it is not; the norm tells.
     if (arch_ == "stablelm") set("use_parallel_residual", !there("blk.0.ffn_norm.weight"));
+    // Its files say nothing of norms that have no weights: the model of 128 experts has none.
+    if (arch_ == "llama4") set("use_qk_norm", integer("num_experts") != 128);
     if (arch_ == "gemma3" && !has("rope_local_base_freq")) set("rope_local_base_freq", 10000.0);
     if (arch_ == "olmo2" && !has("rope_local_base_freq")) set("rope_local_base_freq", values_["rope_theta"]);
   }

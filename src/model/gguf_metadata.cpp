@@ -53,18 +53,25 @@ class Keys {
 
  private:
   // Each kind's keys once: those of the first layer that has it. Where every layer has experts, their width is the
-  // feed-forward part's too.
+  // feed-forward part's too; where some have none, these are the first, or all but every n-th.
   void write_ffns() {
     std::vector<size_t> seen;
-    int64_t dense = 0;
-    for (const LayerSpec& layer : spec_.layers) {
-      dense += chosen_experts(layer.ffn) == 0;
-      if (std::find(seen.begin(), seen.end(), layer.ffn.index()) != seen.end()) continue;
-      seen.push_back(layer.ffn.index());
-      put_ffn_keys(keys_, layer.ffn);
+    int64_t dense = 0, first_mixed = -1;
+    for (size_t i = 0; i < spec_.layers.size(); ++i) {
+      const FfnSpec& ffn = spec_.layers[i].ffn;
+      dense += chosen_experts(ffn) == 0;
+      if (chosen_experts(ffn) > 0 && first_mixed < 0) first_mixed = static_cast<int64_t>(i);
+      if (std::find(seen.begin(), seen.end(), ffn.index()) != seen.end()) continue;
+      seen.push_back(ffn.index());
+      put_ffn_keys(keys_, ffn);
     }
     if (dense == 0) keys_.put("feed_forward_length", width_of(spec_.layers.front().ffn));
-    if (dense > 0 && seen.size() > 1) keys_.put("leading_dense_block_count", dense);
+    if (dense == 0 || seen.size() == 1) return;
+    if (dense == first_mixed && arch_ != "llama4") {
+      keys_.put("leading_dense_block_count", dense);
+    } else {
+      keys_.put("interleave_moe_layer_step", first_mixed + 1);
+    }
   }
 
   // What only some architectures have.

@@ -32,8 +32,8 @@ bool is_needless(std::string_view name) {
                                ".attention.masked_bias", ".attn_rot_embd.weight"}) {
     if (name.ends_with(end)) return true;
   }
-  for (std::string_view start :
-       {"vision_tower.", "model.vision_tower.", "multi_modal_projector.", "model.multi_modal_projector."}) {
+  for (std::string_view start : {"vision_tower.", "model.vision_tower.", "multi_modal_projector.",
+                                 "model.multi_modal_projector.", "vision_model.", "model.vision_model."}) {
     if (name.starts_with(start)) return true;
   }
   return name == "rope_freqs.weight" || name == "rope_factors_long.weight" || name == "rope_factors_short.weight";

@@ -51,6 +51,8 @@ struct GqaSpec {
   int32_t heads = 0, kv_heads = 0, head_dim = 0;
   float scale = 0;
   int32_t window = 0;        // 0: sees everything
+  int32_t grid = 0;          // sees from the last multiple of it on; 0: everything
+  PositionScale q_scale;     // of queries
   float softcap = 0;         // 0: off
   bool causal = true;        // false: sees its whole pending window (diffusion)
   std::vector<float> alibi;  // the slope of each head, empty: none

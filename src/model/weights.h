@@ -13,6 +13,7 @@ struct GqaWeights {
   Weight q, k, v, out;  // k and v empty if the layer reads another's
   Norm q_norm, k_norm, out_norm;
   const float* slopes = nullptr;  // [heads] ALiBi
+  const float* sinks = nullptr;   // [heads]
   Rope rope;                      // dims 0: none
 };
 

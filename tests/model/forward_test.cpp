@@ -83,7 +83,8 @@ std::vector<Case> cases() {
     out.push_back({name, false});
     out.push_back({name, true});
   }
-  for (const char* name : {"glm4_moe", "qwen2_moe", "mixtral", "olmoe", "phimoe", "qwen3_moe", "minimax_m2"}) {
+  for (const char* name :
+       {"glm4_moe", "qwen2_moe", "mixtral", "olmoe", "phimoe", "qwen3_moe", "minimax_m2", "gpt_oss", "llama4_text"}) {
     if (!std::filesystem::exists(test::golden_path(name))) continue;
     out.push_back({name, false});
     out.push_back({name, true});

@@ -156,6 +156,16 @@ void CpuOps::store_row(Tensor k, Tensor v, const KvView& kv, int64_t row) const 
   }
 }
 
+void CpuOps::scale_row(const PositionScale& scale, Tensor inout, int64_t row) const {
+  const int64_t steps = (int64_t{step_->positions[row]} + scale.offset) / scale.every;
+  const auto by = static_cast<float>(1 + scale.factor * std::log1p(static_cast<double>(steps)));
+  for (int64_t i = 0; i < inout.cols; ++i) inout.row(row)[i] *= by;
+}
+
+void CpuOps::scale_by_position(const PositionScale& scale, Tensor inout) {
+  each_row(inout.rows, inout.cols, [&](int64_t r) { scale_row(scale, inout, r); });
+}
+
 void CpuOps::kv_store(Tensor k, Tensor v, const KvView& kv) {
   each_row(k.rows, k.cols + v.cols, [&](int64_t r) { store_row(k, v, kv, r); });
 }
@@ -192,6 +202,7 @@ void CpuOps::finish_qkv(const QkvFinish& finish, int32_t heads, Tensor q, Tensor
       rope_row(table, kv.kv_heads, k, r);
     }
     if (finish.norm_after_rope) normalise(r);
+    if (finish.q_scale.every > 0) scale_row(finish.q_scale, q, r);
     store_row(k, v, kv, r);
   });
 }

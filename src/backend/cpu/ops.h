@@ -53,6 +53,7 @@ class CpuOps final : public Ops {
   void spread(const Routing& routing, Tensor in, Tensor out) override;
   void combine(const Routing& routing, bool weighted, Tensor in, Tensor out) override;
   void add_gated(Tensor in, Tensor gate, Tensor out) override;
+  void scale_by_position(const PositionScale& scale, Tensor inout) override;
   void linear_experts_glu(const Weight& gate, const Weight& up, Activation activation, const GluLimit& limit,
                           const Routing& routing, ExpertInput input, Tensor in, Tensor out) override;
 
@@ -158,6 +159,7 @@ class CpuOps final : public Ops {
   void norm_row(const Norm& norm, int32_t parts, const float* in, float* out, int64_t cols) const;
   const RopeTable& rope_table(const Rope& rope, int64_t rows);
   void rope_row(const RopeTable& table, int32_t heads, Tensor inout, int64_t row) const;
+  void scale_row(const PositionScale& scale, Tensor inout, int64_t row) const;
   void store_row(Tensor k, Tensor v, const KvView& kv, int64_t row) const;
   // Attention over the cache, in attend.cpp.
   void add_tiles(const Attention& attention, Tensor q, const KvView& kv, Tensor out, int32_t heads);

@@ -271,6 +271,14 @@ void ReferenceOps::add_gated(Tensor in, Tensor gate, Tensor out) {
   }
 }
 
+void ReferenceOps::scale_by_position(const PositionScale& scale, Tensor inout) {
+  for (int64_t r = 0; r < inout.rows; ++r) {
+    const int64_t steps = (int64_t{step_->positions[r]} + scale.offset) / scale.every;
+    const double by = 1 + scale.factor * std::log1p(static_cast<double>(steps));
+    for (int64_t i = 0; i < inout.cols; ++i) inout.row(r)[i] = static_cast<float>(inout.row(r)[i] * by);
+  }
+}
+
 void ReferenceOps::finish_logits(float scale, float softcap, Tensor inout) {
   for (int64_t r = 0; r < inout.rows; ++r) {
     for (int64_t i = 0; i < inout.cols; ++i) {

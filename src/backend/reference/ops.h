@@ -35,6 +35,7 @@ class ReferenceOps final : public Ops {
   void spread(const Routing& routing, Tensor in, Tensor out) override;
   void combine(const Routing& routing, bool weighted, Tensor in, Tensor out) override;
   void add_gated(Tensor in, Tensor gate, Tensor out) override;
+  void scale_by_position(const PositionScale& scale, Tensor inout) override;
 
  private:
   Arena arena_;

@@ -142,6 +142,10 @@ void CallOps::add_gated(Tensor in, Tensor gate, Tensor out) {
   call({.op = "add_gated", .rows = out.rows}, [&](Ops& ops) { ops.add_gated(in, gate, out); });
 }
 
+void CallOps::scale_by_position(const PositionScale& scale, Tensor inout) {
+  call({.op = "scale_by_position", .rows = inout.rows}, [&](Ops& ops) { ops.scale_by_position(scale, inout); });
+}
+
 void CallOps::linear_experts_glu(const Weight& gate, const Weight& up, Activation activation, const GluLimit& limit,
                                  const Routing& routing, ExpertInput input, Tensor in, Tensor out) {
   call({.op = "linear_experts_glu", .subject = &gate, .type = gate.type, .rows = out.rows},

@@ -196,6 +196,10 @@ void TraceOps::combine(const Routing&, bool, Tensor in, Tensor out) {
 
 void TraceOps::add_gated(Tensor in, Tensor, Tensor out) { elementwise("add_gated", in, out, 3, 2); }
 
+void TraceOps::scale_by_position(const PositionScale&, Tensor inout) {
+  elementwise("scale_by_position", inout, inout, 2, 1);
+}
+
 void TraceOps::finish_logits(float scale, float softcap, Tensor inout) {
   if (scale == 1 && softcap <= 0) return;
   elementwise("finish_logits", inout, inout, 2, softcap > 0 ? 12 : 1);

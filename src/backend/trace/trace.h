@@ -77,6 +77,7 @@ class TraceOps final : public Ops {
   void spread(const Routing& routing, Tensor in, Tensor out) override;
   void combine(const Routing& routing, bool weighted, Tensor in, Tensor out) override;
   void add_gated(Tensor in, Tensor gate, Tensor out) override;
+  void scale_by_position(const PositionScale& scale, Tensor inout) override;
 
  private:
   void record(std::string_view op, DType type, int64_t rows, int64_t inputs, int64_t outputs, Cost cost);

@@ -44,6 +44,7 @@ constexpr TensorName kNames[] = {
     {"blk.{}.ffn_up_shexp", "model.layers.{}.mlp.shared_expert.up_proj"},
     {"blk.{}.ffn_down_shexp", "model.layers.{}.mlp.shared_experts.down_proj"},
     {"blk.{}.ffn_down_shexp", "model.layers.{}.mlp.shared_expert.down_proj"},
+    {"blk.{}.attn_sinks", "model.layers.{}.self_attn.sinks", Take::whole, true},
 };
 
 }  // namespace

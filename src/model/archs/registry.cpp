@@ -9,11 +9,11 @@ namespace millrace {
 namespace {
 
 constexpr const Architecture* kAll[] = {
-    &kLlama,   &kMistral,   &kMinistral, &kQwen2,   &kQwen3,    &kGemma,    &kGemma2,     &kGemma3,
-    &kPhi,     &kPhi3,      &kGpt2,      &kGptNeox, &kOpt,      &kBloom,    &kFalcon,     &kStableLm,
-    &kOlmo,    &kOlmo2,     &kOlmo3,     &kSmolLm3, &kGranite,  &kCohere,   &kCohere2,    &kGlm,
-    &kGlm4,    &kExaone4,   &kNemotron,  &kSeedOss, &kErnie45,  &kBitNet,   &kStarcoder2, &kHunyuanDense,
-    &kMixtral, &kMiniMaxM2, &kOlmoe,     &kPhiMoe,  &kQwen2Moe, &kQwen3Moe, &kGlm4Moe,
+    &kLlama,    &kMistral,  &kMinistral, &kQwen2,      &kQwen3,        &kGemma,   &kGemma2,    &kGemma3,  &kPhi,
+    &kPhi3,     &kGpt2,     &kGptNeox,   &kOpt,        &kBloom,        &kFalcon,  &kStableLm,  &kOlmo,    &kOlmo2,
+    &kOlmo3,    &kSmolLm3,  &kGranite,   &kCohere,     &kCohere2,      &kGlm,     &kGlm4,      &kExaone4, &kNemotron,
+    &kSeedOss,  &kErnie45,  &kBitNet,    &kStarcoder2, &kHunyuanDense, &kMixtral, &kMiniMaxM2, &kOlmoe,   &kPhiMoe,
+    &kQwen2Moe, &kQwen3Moe, &kGlm4Moe,   &kGptOss,     &kLlama4,
 };
 
 constexpr const Architecture* kPlanned[] = {&kDeepSeek2, &kDeepSeek3};
@@ -26,6 +26,7 @@ struct Alias {
 constexpr auto kAliases = std::to_array<Alias>({
     {"gemma3", "gemma3_text"},
     {"falcon2", "falcon"},
+    {"llama4", "llama4_text"},
 });
 
 // What people have that is not built yet: why, and what comes nearest.
@@ -50,8 +51,6 @@ constexpr auto kMissing = std::to_array<Missing>({
     {"ernie4_5-moe", "mixture of experts", "ernie4_5"},
     {"hunyuan_v1_moe", "mixture of experts", "hunyuan_v1_dense"},
     {"hunyuan-moe", "mixture of experts", "hunyuan_v1_dense"},
-    {"gpt_oss", "mixture of experts and attention sinks", "llama"},
-    {"gpt-oss", "mixture of experts and attention sinks", "llama"},
     {"deepseek_v2", "latent attention and experts", "llama"},
     {"deepseek_v3", "latent attention and experts", "llama"},
     {"deepseek2", "latent attention and experts", "llama"},
@@ -59,8 +58,6 @@ constexpr auto kMissing = std::to_array<Missing>({
     {"minicpm3", "latent attention", "llama"},
     {"minicpm", "scaled residuals of its own", "llama"},
     {"minimax", "linear attention and experts", "llama"},
-    {"llama4", "mixture of experts and chunked attention", "llama"},
-    {"llama4_text", "mixture of experts and chunked attention", "llama"},
     {"mllama", "images", "llama"},
     {"gemma3n", "per-layer embeddings", "gemma3_text"},
     {"gemma3n_text", "per-layer embeddings", "gemma3_text"},

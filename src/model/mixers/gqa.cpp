@@ -26,12 +26,12 @@ void visit(SlotWalk& walk, const GqaSpec& gqa, GqaWeights& weights) {
               gqa.qk_norm_whole_weight ? gqa.kv_heads : 0);
   }
   walk.norm("attn_sub_norm", q, gqa.out_norm, weights.out_norm);
+  if (gqa.sinks) walk.vector("attn_sinks", gqa.heads, weights.sinks);
   walk.matrix("attn_output", width, q, weights.out, {.bias = gqa.out_bias, .shard = Shard::cols});
 }
 
 Result<void> check(const ModelSpec& spec, const GqaSpec& gqa, int32_t layer) {
   if (!gqa.causal) return error(Code::unsupported, "its attention is not causal, which is not built");
-  if (gqa.sinks) return error(Code::unsupported, "its attention has sinks, which are not built");
   TRY_VOID(in_range("the number of attention heads", gqa.heads, kMaxWidth));
   TRY_VOID(in_range("the number of key/value heads", gqa.kv_heads, kMaxWidth));
   TRY_VOID(in_range("the head dimension", gqa.head_dim, kMaxWidth));
@@ -39,6 +39,10 @@ Result<void> check(const ModelSpec& spec, const GqaSpec& gqa, int32_t layer) {
   if (gqa.heads % gqa.kv_heads != 0) {
     return error(Code::invalid, "{} attention heads cannot share {} key/value heads: expected a divisor", gqa.heads,
                  gqa.kv_heads);
+  }
+  if (gqa.grid < 0) return error(Code::invalid, "attention by chunks of {}: expected 0 (none) or more", gqa.grid);
+  if (gqa.q_scale.every < 0 || gqa.q_scale.offset < 0 || !std::isfinite(gqa.q_scale.factor)) {
+    return error(Code::invalid, "queries scaled by {} every {} positions", gqa.q_scale.factor, gqa.q_scale.every);
   }
   if (gqa.window < 0) return error(Code::invalid, "the attention window is {}: expected 0 (none) or more", gqa.window);
   if (!std::isfinite(gqa.scale) || gqa.scale == 0) return error(Code::invalid, "the attention scale is {}", gqa.scale);
@@ -81,7 +85,8 @@ void run(Ops& ops, const GqaSpec& spec, const GqaWeights& weights, const KvView&
                               .norm_per_head = spec.qk_norm_per_head,
                               .rope = weights.rope,
                               .norm_after_rope = spec.qk_norm_after_rope,
-                              .clip = spec.clip};
+                              .clip = spec.clip,
+                              .q_scale = spec.q_scale};
     ops.finish_qkv(finish, spec.heads, q, k, v, kv);
   } else {
     ops.linear(weights.q, in, q);
@@ -92,8 +97,10 @@ void run(Ops& ops, const GqaSpec& spec, const GqaWeights& weights, const KvView&
   const Attention attention = {.heads = spec.heads,
                                .scale = spec.scale,
                                .window = spec.window,
+                               .grid = spec.grid,
                                .softcap = spec.softcap,
-                               .slopes = weights.slopes};
+                               .slopes = weights.slopes,
+                               .sinks = weights.sinks};
   ops.attend(attention, q, kv, mixed);
   if (spec.out_norm) ops.norm(weights.out_norm, 1, mixed, mixed);
   ops.linear(weights.out, mixed, out);
@@ -137,6 +144,14 @@ void put_keys(GgufKeys& keys, const ModelSpec& model, const LayerSpec& layer, co
   keys.put("attention.key_length", gqa.head_dim);
   keys.put("attention.value_length", gqa.head_dim);
   if (gqa.clip > 0) keys.put_number("attention.clamp_kqv", gqa.clip);
+  if (gqa.grid > 0) keys.put("attention.chunk_size", gqa.grid);
+  for (const LayerSpec& each : model.layers) {
+    const auto* other = std::get_if<GqaSpec>(&each.mixer);
+    if (other == nullptr || other->q_scale.every == 0) continue;
+    keys.put_number("attention.temperature_scale", other->q_scale.factor);
+    keys.put("attention.temperature_length", other->q_scale.every);
+    break;
+  }
   if (arch == "granite") {
     keys.put_number("logit_scale", 1 / model.logit_scale);
     keys.put_number("residual_scale", layer.residual_scale);
