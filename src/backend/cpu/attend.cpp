@@ -348,8 +348,7 @@ void CpuOps::attend(const Attention& attention, Tensor q, const KvView& kv, Tens
   if (team_.workers() > 1 && runs() < tasks) add_tiles(attention, q, kv, out, 1);  // too little for all workers
   bool few = team_.workers() > 1 && static_cast<int64_t>(tiles_.size()) < tasks;
   int64_t queries = int64_t{q.rows} * attention.heads;
-  bool fits =
-      queries * entry_floats(v_dim) * static_cast<int64_t>(sizeof(float)) * (kAttendRun + 2) <= kPartialBytes;
+  bool fits = queries * entry_floats(v_dim) * static_cast<int64_t>(sizeof(float)) * (kAttendRun + 2) <= kPartialBytes;
   few&& fits ? attend_split(tiles_, runs() >= tasks) : attend_whole(tiles_);
 }
 

@@ -199,8 +199,8 @@ void ReferenceOps::kv_store(Tensor k, Tensor v, const KvView& kv) {
 
 void ReferenceOps::attend(const Attention& attention, Tensor q, const KvView& kv, Tensor out) {
   int32_t group = attention.heads / kv.kv_heads;
-  CHECK(attention.value_width(kv) > 0 && (kv.v_dim > 0 || attention.value_dim <= kv.k_dim), "values of {} from keys of {}",
-        attention.value_width(kv), kv.k_dim);
+  CHECK(attention.value_width(kv) > 0 && (kv.v_dim > 0 || attention.value_dim <= kv.k_dim),
+        "values of {} from keys of {}", attention.value_width(kv), kv.k_dim);
   for (int64_t r = 0; r < q.rows; ++r) {
     for (int32_t head = 0; head < attention.heads; ++head) {
       CacheReader cache{*step_, kv, step_->sequence[r], head / group};
