@@ -145,7 +145,8 @@ constexpr int32_t kExperts = 5, kChosen = 2;
 
 // Matrices of experts in one format, uploaded.
 struct Experts {
-  Experts(DType type, int64_t rows, int64_t cols, Random& random, bool biased) : type(type), rows(rows), cols(cols) {
+  Experts(DType format, int64_t outputs, int64_t inputs, Random& random, bool biased)
+      : type(format), rows(outputs), cols(inputs) {
     for (int32_t e = 0; e < kExperts; ++e) parts.push_back(random_matrix(type, rows, cols, random));
     if (biased) bias = random.normals(rows * kExperts);
   }
