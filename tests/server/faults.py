@@ -21,6 +21,7 @@ import sys
 import tempfile
 import time
 
+import batches
 import cases
 
 BACKGROUND = 8
@@ -515,40 +516,6 @@ async def other_doors(program, report):
             server.stop()
 
 
-def batch(program, report):
-    """Requests from a file: every line answered once, mistakes named, and a killed run gone on with."""
-    with tempfile.TemporaryDirectory() as folder:
-        source, target = os.path.join(folder, "in.jsonl"), os.path.join(folder, "out.jsonl")
-        lines = [json.dumps({"custom_id": f"r{i}", "method": "POST", "url": "/v1/completions",
-                             "body": {"prompt": [1, 403 + i], "max_tokens": 20, "temperature": 0, "ignore_eos": True}})
-                 for i in range(40)]
-        lines.insert(3, "no json")
-        lines.insert(9, json.dumps({"custom_id": "bad", "url": "/v1/completions", "body": {"prompt": [1], "n": -1}}))
-        with open(source, "w", encoding="utf-8") as file:
-            file.write("\n".join(lines) + "\n")
-        command = [program, "batch", "-i", source, "-o", target, "-c", "256"]
-        first = subprocess.Popen(command, stderr=subprocess.DEVNULL)
-        deadline = time.monotonic() + PATIENCE
-        while first.poll() is None and time.monotonic() < deadline:
-            if os.path.exists(target) and os.path.getsize(target) > 2000:
-                first.kill()
-            time.sleep(0.005)
-        first.wait()
-        with open(target, "a", encoding="utf-8") as file:
-            file.write('{"custom_id": "half of a li')
-        done = subprocess.run(command, capture_output=True, timeout=PATIENCE)
-        with open(target, encoding="utf-8") as file:
-            answers = [json.loads(line) for line in file]
-        ids = sorted(answer["custom_id"] for answer in answers)
-        expected = sorted([f"r{i}" for i in range(40)] + ["bad", "line-4"])
-        report.say("batch: after a kill every line is answered once",
-                   None if done.returncode == 0 and ids == expected else f"{done.stderr[-300:]!r} {ids}")
-        by_id = {answer["custom_id"]: answer for answer in answers}
-        good = (by_id["bad"]["response"]["status_code"] == 400 and by_id["line-4"]["error"] is not None and
-                all(by_id[f"r{i}"]["response"]["body"]["usage"]["completion_tokens"] == 20 for i in range(40)))
-        report.say("batch: mistakes are errors of their own line", None if good else str(by_id["bad"])[:300])
-
-
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("program")
@@ -565,7 +532,7 @@ def main():
         return 0 if report.failures == 0 else 1
     asyncio.run(other_doors(chosen.program, report))
     asyncio.run(signals(chosen.program, report))
-    batch(chosen.program, report)
+    batches.check(chosen.program, report, PATIENCE)
     asyncio.run(all_faults(chosen.program, LARGE if chosen.full else SMALL, report, chosen.seed))
     return 0 if report.failures == 0 else 1
 

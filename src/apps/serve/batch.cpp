@@ -1,4 +1,5 @@
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <condition_variable>
@@ -6,7 +7,6 @@
 #include <deque>
 #include <fstream>
 #include <mutex>
-#include <set>
 
 #include "apps/build_info.h"
 #include "apps/cli/interrupt.h"
@@ -15,18 +15,23 @@
 #include "apps/cli/verbs.h"
 #include "apps/run/flags.h"
 #include "apps/serve/flags.h"
+#include "server/batch_file.h"
 #include "server/service.h"
 
 namespace millrace::apps {
 namespace {
 
-constexpr size_t kLongestLine = size_t{16} << 20;
+// A request that was asked, kept until its answer is written: one that found no room is asked again.
+struct Asked {
+  std::string id, path, body;
+  HttpRequest request() const { return {.method = "POST", .path = path, .body = body, .local = true}; }
+};
 
-// Answers in the order they come, from any thread.
+// Answers in the order they come, from any thread. Whoever may still answer keeps it alive.
 class Answered {
  public:
   struct Item {
-    std::string id;
+    std::shared_ptr<const Asked> asked;
     HttpAnswer answer;
   };
   void push(Item item) {
@@ -37,9 +42,9 @@ class Answered {
     arrived_.notify_one();
   }
   // Nothing if none came for a moment, so that the caller can look whether it was interrupted.
-  std::optional<Item> pop() {
+  std::optional<Item> pop(std::chrono::milliseconds patience = std::chrono::milliseconds(200)) {
     std::unique_lock lock(mutex_);
-    if (!arrived_.wait_for(lock, std::chrono::milliseconds(200), [&] { return !items_.empty(); })) return std::nullopt;
+    if (!arrived_.wait_for(lock, patience, [&] { return !items_.empty(); })) return std::nullopt;
     Item item = std::move(items_.front());
     items_.pop_front();
     return item;
@@ -53,25 +58,29 @@ class Answered {
 
 class LineExchange : public Exchange {
  public:
-  LineExchange(Answered& answered, std::string id) : answered_(answered), id_(std::move(id)) {}
+  LineExchange(std::shared_ptr<Answered> answered, std::shared_ptr<const Asked> asked)
+      : answered_(std::move(answered)), asked_(std::move(asked)) {}
   void attach(std::shared_ptr<Job>) override {}
-  void answer(HttpAnswer answer) override { answered_.push({id_, std::move(answer)}); }
+  void answer(HttpAnswer answer) override { answered_->push({asked_, std::move(answer)}); }
   void stream(HttpAnswer) override {}
   void ready() override {}
 
  private:
-  Answered& answered_;
-  std::string id_;
+  std::shared_ptr<Answered> answered_;
+  std::shared_ptr<const Asked> asked_;
 };
 
-// Lines appended one by one, each on its way to the disk before the next begins: a kill loses at most part of the last.
+// Rows appended one by one, each on its way to the disk before the next begins: a kill loses at most part of the last.
 class Output {
  public:
-  static Result<Output> open(const std::string& path, std::set<std::string>& done) {
+  // What an earlier run wrote there goes into `record`.
+  static Result<Output> open(const std::string& path, BatchRecord& record) {
     Output output;
     output.fd_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
     if (output.fd_ < 0) return error(Code::io, "{}: {}", path, std::strerror(errno));
-    TRY_VOID(output.resume(path, done));
+    struct stat what = {};
+    if (::fstat(output.fd_, &what) != 0) return error(Code::io, "{}: {}", path, std::strerror(errno));
+    if (S_ISREG(what.st_mode)) TRY_VOID(output.resume(path, record));  // a device or a pipe has nothing to go on with
     return output;
   }
   Output(Output&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
@@ -79,9 +88,9 @@ class Output {
   ~Output() {
     if (fd_ >= 0) ::close(fd_);
   }
-  Result<void> write(std::string line) {
-    line += '\n';
-    for (std::string_view rest = line; !rest.empty();) {
+  Result<void> write(std::string row) {
+    row += '\n';
+    for (std::string_view rest = row; !rest.empty();) {
       const ssize_t written = ::write(fd_, rest.data(), rest.size());
       if (written < 0 && errno == EINTR) continue;
       if (written <= 0) return error(Code::io, "cannot write the answers: {}", std::strerror(errno));
@@ -92,19 +101,17 @@ class Output {
 
  private:
   Output() = default;
-  // What an earlier run answered need not be asked again; a line it could not finish is taken back.
-  Result<void> resume(const std::string& path, std::set<std::string>& done) {
-    std::ifstream before(path);
-    std::string line;
+  // What an earlier run answered need not be asked again; a row it could not finish is taken back.
+  Result<void> resume(const std::string& path, BatchRecord& record) {
+    std::ifstream before(path, std::ios::binary);
+    std::string row;
     off_t whole = 0;
-    while (std::getline(before, line) && !before.eof()) {
-      auto json = parse_json(line, {.max_bytes = size_t{1} << 30});
-      const Json* id = json.ok() ? find(*json, "custom_id") : nullptr;
-      if (id == nullptr || !id->is_string())
-        return error(Code::invalid, "{}: line {} is no answer of a batch; give another file with -o", path,
-                     done.size() + 1);
-      done.insert(std::string(id->get_string()));
-      whole += static_cast<off_t>(line.size()) + 1;
+    for (int64_t number = 1; std::getline(before, row); ++number) {
+      const bool finished = !before.eof();
+      auto added = finished ? record.add_row(row) : Result<void>();
+      if (!added.ok() || (!finished && !BatchRecord::looks_like_row(row)))
+        return error(Code::invalid, "{}: line {} is no answer of a batch; give another file with -o", path, number);
+      if (finished) whole += static_cast<off_t>(row.size()) + 1;
     }
     if (::ftruncate(fd_, whole) != 0 || ::lseek(fd_, 0, SEEK_END) < 0)
       return error(Code::io, "{}: {}", path, std::strerror(errno));
@@ -113,57 +120,20 @@ class Output {
   int fd_ = -1;
 };
 
-struct Line {
-  std::string id;
-  HttpRequest request;
-};
-
-Result<Line> read_line(const std::string& text, int64_t number) {
-  auto wrong = [&](std::string_view what) { return error(Code::invalid, "line {}: {}", number, what); };
-  if (text.size() > kLongestLine) return wrong("longer than 16 MiB");
-  auto json = parse_json(text, {.max_depth = 40});
-  if (!json.ok()) return wrong(json.error().message);
-  const Json *id = find(*json, "custom_id"), *url = find(*json, "url"), *body = find(*json, "body");
-  if (id == nullptr || !id->is_string()) return wrong("it has no custom_id");
-  Line line{.id = std::string(id->get_string())};
-  if (url == nullptr || (*url != Json("/v1/chat/completions") && *url != Json("/v1/completions")))
-    return wrong("its url must be /v1/chat/completions or /v1/completions");
-  if (body == nullptr || !body->is_object()) return wrong("it has no body");
-  if (const Json* stream = find(*body, "stream"); stream != nullptr && *stream == Json(true))
-    return wrong("answers of a batch are not streamed");
-  line.request = {.method = "POST", .path = std::string(url->get_string()), .body = to_text(*body), .local = true};
-  return line;
-}
-
-std::string answer_line(const Answered::Item& item, int64_t number) {
-  auto body = parse_json(item.answer.body, {.max_bytes = size_t{1} << 30});
-  const std::string id = fmt::format("batch_req_{}", number);
-  JsonObject out = {{"id", id},
-                    {"custom_id", item.id},
-                    {"response", JsonObject{{"status_code", item.answer.status},
-                                            {"request_id", id},
-                                            {"body", body.ok() ? std::move(*body) : Json()}}},
-                    {"error", nullptr}};
-  return to_text(out);
-}
-
-std::string error_line(const std::string& id, std::string_view message) {
-  return to_text(JsonObject{{"id", nullptr},
-                            {"custom_id", id},
-                            {"response", nullptr},
-                            {"error", JsonObject{{"code", "invalid_request"}, {"message", message}}}});
-}
-
 struct Counts {
   int64_t lines = 0, answered = 0, failed = 0, skipped = 0;
 };
 
 class Batch {
  public:
-  Batch(Service& service, Output& output, std::set<std::string> done, size_t at_once)
-      : service_(service), output_(output), done_(std::move(done)), at_once_(at_once) {}
+  Batch(Service& service, Output& output, BatchRecord record, size_t at_once)
+      : service_(service), output_(output), record_(std::move(record)), at_once_(at_once) {}
 
-  Result<Counts> run(std::istream& input, Progress& progress, const std::function<uint64_t()>& position) {
+  const Counts& counts() const { return counts_; }
+
+  // Until every line has its row, something cannot be written, or it is interrupted; what is still open then is
+  // answered to nobody.
+  Result<void> run(std::istream& input, Progress& progress, const std::function<uint64_t()>& position) {
     std::string text;
     while (std::getline(input, text)) {
       ++counts_.lines;
@@ -173,73 +143,126 @@ class Batch {
       progress.update(position());
     }
     while (open_ > 0) TRY_VOID(land());
-    return counts_;
+    return {};
+  }
+  // Writes what was answered already, without waiting for more.
+  Result<void> write_finished() {
+    while (auto item = answered_->pop(std::chrono::milliseconds(0))) TRY_VOID(write(*item));
+    return {};
   }
 
  private:
   Result<void> take(const std::string& text) {
-    auto line = read_line(text, counts_.lines);
-    const std::string id = line.ok() ? line->id : fmt::format("line-{}", counts_.lines);
-    if (done_.contains(id)) {
-      ++counts_.skipped;
-      return {};
+    if (Interruptible::interrupted()) return interrupted_error();
+    BatchLine line = read_batch_line(text, counts_.lines);
+    switch (record_.next(line, counts_.lines)) {
+      case BatchRecord::Next::skip:
+        ++counts_.skipped;
+        return {};
+      case BatchRecord::Next::refuse:
+        ++counts_.failed;
+        return output_.write(batch_error_row(line.id, line.wrong));
+      case BatchRecord::Next::ask:
+        break;
     }
-    if (line.ok() && !asked_.insert(id).second)
-      line = error(Code::invalid, "line {}: its custom_id came before", counts_.lines);
-    if (!line.ok()) {
-      ++counts_.failed;
-      return output_.write(error_line(id, line.error().message));
-    }
-    ++open_;
-    service_.handle(std::move(line->request), std::make_shared<LineExchange>(answered_, id));
+    ask(std::make_shared<const Asked>(
+        Asked{std::move(line.id), std::move(line.request.path), std::move(line.request.body)}));
     return {};
+  }
+  void ask(std::shared_ptr<const Asked> asked) {
+    ++open_;
+    HttpRequest request = asked->request();
+    service_.handle(std::move(request), std::make_shared<LineExchange>(answered_, std::move(asked)));
   }
   Result<void> land() {
     if (Interruptible::interrupted()) return interrupted_error();
-    auto item = answered_.pop();
+    auto item = answered_->pop();
     if (!item) return {};
     --open_;
-    (item->answer.status == 200 ? counts_.answered : counts_.failed) += 1;
-    return output_.write(answer_line(*item, ++written_));
+    // The queue was full: its turn comes when others have ended. Alone it would be refused for good.
+    const bool full = item->answer.status == 429 && open_ > 0;
+    if (full) waiting_.push_back(std::move(item->asked));
+    auto written = full ? Result<void>() : write(*item);
+    if (!full && !waiting_.empty()) {
+      ask(std::move(waiting_.front()));
+      waiting_.pop_front();
+    }
+    return written;
+  }
+  Result<void> write(const Answered::Item& item) {
+    (item.answer.status == 200 ? counts_.answered : counts_.failed) += 1;
+    return output_.write(batch_answer_row(item.asked->id, item.answer, ++written_));
   }
 
   Service& service_;
   Output& output_;
-  std::set<std::string> done_, asked_;  // by earlier runs, by this one
+  BatchRecord record_;
   size_t at_once_, open_ = 0;
   int64_t written_ = 0;
   Counts counts_;
-  Answered answered_;
+  std::deque<std::shared_ptr<const Asked>> waiting_;  // refused while others ran
+  std::shared_ptr<Answered> answered_ = std::make_shared<Answered>();
 };
 
-Result<int> run(const Arguments& arguments) {
-  const Terminal& terminal = arguments.terminal();
-  const std::string in = arguments.text("input"), out = arguments.text("output");
+Result<std::ifstream> open_input(const std::string& in, const std::string& out) {
+  struct stat source = {}, target = {};
+  if (::stat(in.c_str(), &source) != 0) return error(Code::io, "{}: cannot be read: {}", in, std::strerror(errno));
+  if (S_ISDIR(source.st_mode)) return error(Code::invalid, "{}: this is a folder; -i takes a file of requests", in);
+  const bool same = ::stat(out.c_str(), &target) == 0 && S_ISREG(source.st_mode) && source.st_dev == target.st_dev &&
+                    source.st_ino == target.st_ino;
+  if (same) return error(Code::invalid, "{} and {} are the same file: give the answers another with -o", in, out);
   std::ifstream input(in, std::ios::binary);
   if (!input) return error(Code::io, "{}: cannot be read: {}", in, std::strerror(errno));
+  return input;
+}
+
+// How many bytes the input has, 0 if it is a pipe.
+uint64_t bytes_of(std::ifstream& input) {
   input.seekg(0, std::ios::end);
   const auto bytes = static_cast<uint64_t>(std::max<std::streamoff>(input.tellg(), 0));
+  input.clear();
   input.seekg(0);
-  std::set<std::string> done;
-  TRY(Output output, Output::open(out, done));
-  if (!done.empty()) terminal.note("going on after {} answers in {}", done.size(), printable(out));
+  input.clear();
+  return bytes;
+}
 
+// The service goes before anything it answers into does.
+Result<int> answer_all(const Arguments& arguments, std::ifstream& input, Output& output, BatchRecord record) {
+  const Terminal& terminal = arguments.terminal();
   Interruptible scope;
   TRY(ServedModel model, served_model(arguments, [] { return !Interruptible::interrupted(); }));
-  const size_t at_once = static_cast<size_t>(model.engine->options().limits.max_sequences) * 4;
-  Service service({.version = std::string(kBuildInfo.version)});
+  const Limits& limits = model.engine->options().limits;
+  ServiceOptions options{.version = std::string(kBuildInfo.version)};
+  const size_t at_once = std::min(options.most_preparing, static_cast<size_t>(limits.max_sequences) * 4);
+  Service service(std::move(options));
   service.serve(std::move(model));
   const auto start = std::chrono::steady_clock::now();
-  Progress progress(terminal, "batch", std::max<uint64_t>(bytes, 1), Progress::Unit::bytes);
-  Batch batch(service, output, std::move(done), at_once);
+  Progress progress(terminal, "batch", std::max<uint64_t>(bytes_of(input), 1), Progress::Unit::bytes);
+  Batch batch(service, output, std::move(record), at_once);
   auto position = [&] { return static_cast<uint64_t>(std::max<std::streamoff>(input.tellg(), 0)); };
-  TRY(Counts counts, batch.run(input, progress, position));
+  auto done = batch.run(input, progress, position);
+  const bool interrupted = !done.ok() && done.error().code == Code::cancelled;
+  if (interrupted) done = batch.write_finished();
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   const Metrics metrics = service.metrics();
+  const Counts& counts = batch.counts();
+  if (!done.ok()) return done.error();
   terminal.note("{} answered, {} with errors, {} done before; {:.1f} s, {:.1f} tokens/s", counts.answered,
                 counts.failed, counts.skipped, seconds,
                 static_cast<double>(metrics.tokens_out) / std::max(seconds, 1e-9));
-  return kExitOk;
+  if (!interrupted) return kExitOk;
+  terminal.note("interrupted: the same command goes on with what is missing");
+  return interrupted_exit_code();
+}
+
+Result<int> run(const Arguments& arguments) {
+  const std::string in = arguments.text("input"), out = arguments.text("output");
+  TRY(std::ifstream input, open_input(in, out));
+  BatchRecord record;
+  TRY(Output output, Output::open(out, record));
+  if (record.answered() > 0)
+    arguments.terminal().note("going on after {} answers in {}", record.answered(), printable(out));
+  return answer_all(arguments, input, output, std::move(record));
 }
 
 }  // namespace
