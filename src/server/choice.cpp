@@ -14,7 +14,7 @@ size_t characters(std::string_view text) {
 }  // namespace
 
 Result<Choice> Choice::create(const LoadedModel& model, const RequestBody& asked) {
-  TRY(Answer answer, Answer::create(model, asked.stops, asked.kind == kCompletion));
+  TRY(Answer answer, Answer::create(model, asked.stops, !asked.chat));
   Choice choice(std::move(answer));
   choice.keep_ids_ = asked.return_ids;
   return choice;

@@ -8,12 +8,11 @@
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
-#include <boost/beast/http/parser.hpp>
-#include <boost/beast/http/string_body.hpp>
 
 #include <algorithm>
 
 #include "server/reply.h"
+#include "server/request_head.h"
 
 namespace millrace {
 namespace {
@@ -22,7 +21,7 @@ namespace asio = boost::asio;
 namespace http = boost::beast::http;
 using boost::system::error_code;
 using Clock = std::chrono::steady_clock;
-using Parser = http::request_parser<http::string_body>;
+using Parser = RequestParser;
 
 constexpr size_t kReadBytes = 4096;       // asked for at once while a head is awaited
 constexpr size_t kWatchBytes = 512;       // and while an answer is: hardly ever anything comes
@@ -241,14 +240,26 @@ class Connection : public ConnectionHandle, public std::enable_shared_from_this<
     int refused = 0;
     const bool head = co_await read_head(parser, refused);
     if (!head) co_return refused != 0 ? refused : -1;
-    refused = check_head(parser);
+    refused = check_request_head(parser, setting_.limits.headers);
     if (refused != 0) co_return refused;
     keep_alive_ = parser.keep_alive() && !*setting_.closing;
     chunked_ = parser.get().version() >= 11;
     head_only_ = parser.get().method_string() == "HEAD";
     // Beast puts what comes in trailers among the headers, so those are taken before the body is read.
     request = request_of(parser);
+    request.secure = kTls;
+    request.local = setting_.local;
     parser.eager(true);
+    // Nobody sends us a body before we know that it may: what is refused is refused by its head.
+    if (!parser.is_done()) {
+      std::optional<HttpAnswer> denied = setting_.service->deny(request);
+      if (denied) {
+        keep_alive_ = false;
+        refused_ = true;
+        co_await write_whole(std::move(*denied));
+        co_return -1;
+      }
+    }
     if (!parser.is_done() && boost::beast::iequals(parser.get()["Expect"], "100-continue")) {
       const bool written = co_await write("HTTP/1.1 100 Continue\r\n\r\n");
       if (!written) co_return -1;
@@ -264,19 +275,11 @@ class Connection : public ConnectionHandle, public std::enable_shared_from_this<
   int status_of(const error_code& failure) const {
     if (failure == http::error::header_limit) return 431;
     if (failure == http::error::body_limit) return 413;
-    if (failure == http::error::bad_version) return names_a_version() ? 505 : 400;
+    if (failure == http::error::bad_version) return names_a_version(unread()) ? 505 : 400;
     return 400;
   }
 
-  // Whether the request line, which is still there, ends as that of some version of HTTP does.
-  bool names_a_version() const {
-    std::string_view line(static_cast<const char*>(in_.data().data()), in_.size());
-    line = line.substr(0, line.find("\r\n"));
-    if (std::count(line.begin(), line.end(), ' ') != 2) return false;
-    const std::string_view version = line.substr(line.rfind(' ') + 1);
-    auto digit = [&](size_t at) { return version[at] >= '0' && version[at] <= '9'; };
-    return version.size() == 8 && version.starts_with("HTTP/") && digit(5) && version[6] == '.' && digit(7);
-  }
+  std::string_view unread() const { return {static_cast<const char*>(in_.data().data()), in_.size()}; }
 
   // Beast asserts that whoever has seen a last chunk's first line comes back with the whole of it. At least its five
   // bytes follow whatever begins with a zero, so there is no harm in waiting for them.
@@ -286,20 +289,29 @@ class Connection : public ConnectionHandle, public std::enable_shared_from_this<
     return *static_cast<const char*>(in_.data().data()) == '0';
   }
 
-  // Feeds what has come to the parser. False: it is no HTTP, and `refused` says what to answer.
+  // Feeds what has come to the parser, so much at a time as a head may have: what it still waits for the end of then (a
+  // head, a chunk's extensions, all trailers) is too long, however it came. False: it is no HTTP, or too much of it,
+  // and `refused` says what to answer.
   bool feed(Parser& parser, int& refused) {
-    while (in_.size() > 0 && !parser.is_done() && !may_be_half_of_the_end(parser)) {
+    const ConnectionLimits& limits = setting_.limits;
+    if (!parser.is_header_done() && has_folded_header(unread())) refused = 400;
+    while (refused == 0 && in_.size() > 0 && !parser.is_done() && !may_be_half_of_the_end(parser)) {
       error_code failure;
       const bool had_header = parser.is_header_done();
-      const size_t used = parser.put(in_.data(), failure);
+      const size_t given = std::min(in_.size(), limits.header_bytes);
+      const size_t used = parser.put(asio::buffer(in_.data().data(), given), failure);
       if (failure && failure != http::error::need_more) {
         refused = status_of(failure);
-        return false;
+        break;
       }
       in_.consume(used);
-      if (failure == http::error::need_more || used == 0 || had_header != parser.is_header_done()) break;
+      taken_ += used;
+      if (had_header != parser.is_header_done()) break;
+      if (used == 0 && given == limits.header_bytes) refused = 431;
+      if (had_header && taken_ > 2 * limits.body_bytes + limits.header_bytes) refused = 413;
+      if (used == 0) break;
     }
-    return true;
+    return refused == 0;
   }
 
   // Some clients end a body with one line break too many. True: something else follows.
@@ -329,6 +341,7 @@ class Connection : public ConnectionHandle, public std::enable_shared_from_this<
   asio::awaitable<bool> read_body(Parser& parser, int& refused) {
     const auto deadline = Clock::now() + seconds(setting_.limits.body_seconds);
     charge_ = std::make_shared<BodyCharge>(setting_.service->counters().body_bytes);
+    taken_ = 0;
     for (;;) {
       if (!feed(parser, refused)) co_return false;
       // Small bodies are always taken, so that large ones cannot shut everybody out.
@@ -351,38 +364,6 @@ class Connection : public ConnectionHandle, public std::enable_shared_from_this<
   bool feed_again(Parser& parser, int& refused) {
     const size_t before = in_.size();
     return feed(parser, refused) && in_.size() < before;
-  }
-
-  int check_head(const Parser& parser) const {
-    const auto& head = parser.get();
-    if (head.version() != 10 && head.version() != 11) return 505;
-    if (std::distance(head.begin(), head.end()) > setting_.limits.headers) return 431;
-    const auto hosts = head.count(http::field::host);
-    if (hosts > 1 || (hosts == 0 && head.version() == 11)) return 400;
-    if (head.count(http::field::transfer_encoding) > 0 && !parser.chunked()) return 501;
-    const std::string_view target(head.target().data(), head.target().size());
-    return target.starts_with('/') || target.starts_with("http://") || target.starts_with("https://") ? 0 : 400;
-  }
-
-  HttpRequest request_of(const Parser& parser) const {
-    const auto& message = parser.get();
-    HttpRequest request;
-    request.method = std::string(message.method_string());
-    std::string_view target(message.target().data(), message.target().size());
-    if (!target.starts_with('/')) {  // the absolute form that proxies use
-      target.remove_prefix(target.find("//") + 2);
-      target = target.find('/') == std::string_view::npos ? "/" : target.substr(target.find('/'));
-    }
-    request.path = std::string(target.substr(0, target.find('?')));
-    if (target.find('?') != std::string_view::npos) request.query = std::string(target.substr(target.find('?') + 1));
-    for (const auto& field : message) {
-      std::string name(field.name_string());
-      for (char& c : name) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c;
-      request.headers.emplace_back(std::move(name), std::string(field.value()));
-    }
-    request.secure = kTls;
-    request.local = setting_.local;
-    return request;
   }
 
   // What cannot be read as a request is answered and ends the connection: where the next one begins is not known.
@@ -523,6 +504,7 @@ class Connection : public ConnectionHandle, public std::enable_shared_from_this<
   std::function<void(ConnectionHandle*)> at_end_;
   boost::beast::flat_buffer in_;
   std::vector<char> landing_;
+  size_t taken_ = 0;  // bytes of this body, frames included
   std::shared_ptr<BodyCharge> charge_;
   std::shared_ptr<Reply> reply_;
   bool reading_ = false, writing_ = false, closed_ = false, idle_ = false, done_ = false;

@@ -2,18 +2,11 @@
 
 #include <algorithm>
 #include <chrono>
-#include <random>
 
 #include "server/doorbell.h"
 
 namespace millrace {
 namespace {
-
-// Unique enough that a log can be searched for it; nobody relies on it being secret.
-std::string fresh_id(Body kind) {
-  static thread_local std::mt19937_64 generator{std::random_device{}()};
-  return fmt::format("{}-{:016x}{:016x}", kind == kChat ? "chatcmpl" : "cmpl", generator(), generator());
-}
 
 int64_t seconds_now() {
   return std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
@@ -22,13 +15,13 @@ int64_t seconds_now() {
 }  // namespace
 
 Generation::Generation(Setting setting, RequestBody asked) : setting_(std::move(setting)), asked_(std::move(asked)) {
-  stamp_ = {.kind = asked_.kind,
-            .id = fresh_id(asked_.kind),
+  stamp_ = {.chat = asked_.chat,
+            .id = {},
             .created = seconds_now(),
             .model = setting_.model->name,
             .fingerprint = setting_.model->fingerprint,
             .include_usage = asked_.include_usage};
-  stamp_.event = event_opening(stamp_);
+  setting_.dialect->begin(stamp_);
 }
 
 void Generation::begin() {
@@ -56,8 +49,8 @@ Result<std::vector<Token>> Generation::tokens_of_prompt(const Prompt& prompt) co
 std::optional<ApiError> Generation::prepare() {
   const LoadedModel& model = *setting_.model->loaded;
   if (auto failure = check_bytes()) return failure;
-  if (asked_.kind == kChat) {
-    auto prompt = chat_prompt(model, asked_.messages, asked_.chat);
+  if (asked_.chat) {
+    auto prompt = chat_prompt(model, asked_.messages, asked_.chat_options);
     if (!prompt.ok()) {
       ApiError failure = from_error(prompt.error());
       failure.param = "messages";
@@ -98,6 +91,7 @@ std::optional<ApiError> Generation::prepare() {
   }
   begun_.resize(choices_.size());
   told_.resize(choices_.size());
+  counted_.resize(choices_.size());
   return {};
 }
 
@@ -110,7 +104,7 @@ std::optional<ApiError> Generation::check_bytes() const {
   for (const Prompt& prompt : asked_.prompts)
     if (const auto* text = std::get_if<std::string>(&prompt)) longest = std::max(longest, text->size());
   if (longest <= most) return {};
-  ApiError failure = bad_field(asked_.kind == kChat ? "messages" : "prompt", "");
+  ApiError failure = bad_field(asked_.chat ? "messages" : "prompt", "");
   failure.code = "context_length_exceeded";
   failure.message = fmt::format("a text of {} bytes does not fit a context of {} tokens: shorten it", longest,
                                 setting_.model->engine->options().limits.context);
@@ -123,7 +117,7 @@ std::optional<ApiError> Generation::check_room() {
   size_t longest = 0;
   for (const PromptAnswers& part : parts_) {
     if (part.tokens.empty())
-      return bad_field(asked_.kind == kChat ? "messages" : "prompt", "the prompt has no tokens; it needs at least one");
+      return bad_field(asked_.chat ? "messages" : "prompt", "the prompt has no tokens; it needs at least one");
     for (Token token : part.tokens) {
       if (token < setting_.model->loaded->vocab()) continue;
       return bad_field("prompt", fmt::format("the prompt has token {}, but the model knows 0 to {}", token,
@@ -133,7 +127,7 @@ std::optional<ApiError> Generation::check_room() {
   }
   const int64_t room = context - static_cast<int64_t>(longest);
   if (room < std::max(asked_.max_tokens, 1)) {
-    ApiError failure = bad_field(asked_.kind == kChat ? "messages" : "prompt", "");
+    ApiError failure = bad_field(asked_.chat ? "messages" : "prompt", "");
     failure.code = "context_length_exceeded";
     failure.message = fmt::format("the context has {} tokens, but the prompt has {}", context, longest);
     if (asked_.max_tokens > 0 && room > 0)
@@ -212,6 +206,7 @@ bool Generation::read_heard() {
   std::unique_lock lock(mutex_);
   if (ended_ || gone_) return false;
   for (const Heard& one : heard) take(one);
+  count_tokens();
   if (failure_ && !streaming_) {
     ApiError failure = *failure_;
     lock.unlock();
@@ -221,8 +216,11 @@ bool Generation::read_heard() {
   if (asked_.stream) {
     const bool first = !std::exchange(streaming_, true);
     lock.unlock();
-    if (first)
-      setting_.exchange->stream({.content_type = "text/event-stream", .headers = {{"Cache-Control", "no-cache"}}});
+    if (first) {
+      HttpAnswer head = setting_.dialect->head();
+      add_ignored(asked_.ignored, head);
+      setting_.exchange->stream(std::move(head));
+    }
     return true;
   }
   if (std::all_of(choices_.begin(), choices_.end(), [](const Choice& choice) { return choice.done(); }))
@@ -242,14 +240,27 @@ Usage Generation::usage() const {
 }
 
 void Generation::answer_whole(std::unique_lock<std::mutex>& lock) {
-  std::string list;
-  for (size_t i = 0; i < choices_.size(); ++i) {
-    if (i > 0) list += ',';
-    list += choice_json(*setting_.model->loaded, asked_.kind, choices_[i], i);
-  }
-  HttpAnswer answer{.body = answer_json(stamp_, list, usage())};
+  HttpAnswer answer = setting_.dialect->whole(stamp_, *setting_.model->loaded, choices_, usage());
+  add_ignored(asked_.ignored, answer);
   finish(lock, 200, false);
   setting_.exchange->answer(std::move(answer));
+}
+
+// What came to the answers since the last time, for the tenant's share.
+void Generation::count_tokens() {
+  if (!setting_.share) return;
+  const auto now = std::chrono::steady_clock::now();
+  auto since = [&](std::chrono::steady_clock::time_point then) {
+    return std::chrono::duration<double>(now - then).count();
+  };
+  for (size_t i = 0; i < choices_.size(); ++i) {
+    const int count = choices_[i].tokens() - counted_[i];
+    const bool first = counted_[i] == 0;
+    counted_[i] += count;
+    if (count > 0 && !std::exchange(any_token_, true)) setting_.share->began();
+    setting_.share->tokens(count, first, since(first ? made_ : last_count_));
+  }
+  last_count_ = now;
 }
 
 void Generation::fail(const ApiError& failure) {
@@ -263,15 +274,14 @@ void Generation::fail(const ApiError& failure) {
     return;
   }
   finish(lock, failure.status, false);
-  setting_.exchange->answer(error_answer(failure));
+  setting_.exchange->answer(setting_.dialect->refuse(failure));
 }
 
 Job::Pull Generation::pull(std::string& out) {
   std::unique_lock lock(mutex_);
   if (ended_) return Pull::end;
   if (failure_) {
-    append_error_event(out, *failure_);
-    append_done_event(out);
+    setting_.dialect->append_error(out, *failure_);
     cancel_parts();
     finish(lock, failure_->status, false);
     return Pull::end;
@@ -282,15 +292,14 @@ Job::Pull Generation::pull(std::string& out) {
     if (told_[i] != 0) continue;
     all &= choice.done();
     if (choice.empty() && !choice.done()) continue;
-    if (asked_.kind == kChat && begun_[i] == 0) append_role_event(out, stamp_, i);
+    if (begun_[i] == 0) setting_.dialect->append_first(out, stamp_, i);
     begun_[i] = 1;
-    append_choice_event(out, *setting_.model->loaded, stamp_, choice, i);
+    setting_.dialect->append_choice(out, stamp_, *setting_.model->loaded, choice, i);
     choice.clear();
     told_[i] = choice.done();
   }
   if (!all || choices_.empty()) return Pull::more;
-  if (asked_.include_usage) append_usage_event(out, stamp_, usage());
-  append_done_event(out);
+  setting_.dialect->append_end(out, stamp_, usage());
   finish(lock, 200, false);
   return Pull::end;
 }
@@ -311,7 +320,7 @@ void Generation::gone() {
 // Told once, without the lock.
 void Generation::finish(std::unique_lock<std::mutex>& lock, int status, bool cancelled) {
   ended_ = true;
-  const Ended ended{.status = status, .cancelled = cancelled, .usage = usage()};
+  const Ended ended{.status = status, .cancelled = cancelled, .begun = any_token_, .usage = usage()};
   auto tell = std::exchange(setting_.at_end, nullptr);
   lock.unlock();
   if (tell) tell(ended);

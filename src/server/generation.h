@@ -9,6 +9,7 @@
 // Kept alive by whoever may still call it.
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -17,10 +18,11 @@
 
 #include "engine/engine.h"
 #include "server/choice.h"
+#include "server/dialect.h"
 #include "server/http.h"
 #include "server/request_body.h"
+#include "server/share.h"
 #include "server/workers.h"
-#include "server/writing.h"
 
 namespace millrace {
 
@@ -37,7 +39,8 @@ struct ServedModel {
   std::string fingerprint;
   std::shared_ptr<LoadedModel> loaded;
   std::unique_ptr<Engine> engine;
-  int64_t created = 0;  // when it was loaded, seconds since 1970
+  int64_t created = 0;             // when it was loaded, seconds since 1970
+  SamplingDefaults defaults = {};  // for what a request does not say
   // The least seconds this machine could take for a step; none if the machine was never measured.
   std::function<double(const MeanStep& step)> floor = {};
 };
@@ -46,6 +49,7 @@ struct ServedModel {
 struct Ended {
   int status = 200;
   bool cancelled = false;
+  bool begun = false;  // it had its first token
   Usage usage;
 };
 
@@ -68,8 +72,10 @@ class Generation : public Job, public std::enable_shared_from_this<Generation> {
  public:
   struct Setting {
     const ServedModel* model = nullptr;
+    const Dialect* dialect = nullptr;
     StepMail* mail = nullptr;
     std::shared_ptr<Exchange> exchange;
+    std::shared_ptr<Share> share;           // what its tenant has used; null: not counted
     std::string tenant;                     // whose fair share pays
     Identity root;                          // what may share its prefix
     std::function<double()> wait_expected;  // seconds until somebody who comes now gets a turn
@@ -107,6 +113,7 @@ class Generation : public Job, public std::enable_shared_from_this<Generation> {
   void submit();
   void hear(size_t part, std::span<const Event> events);
   bool read_heard();
+  void count_tokens();
   void take(const Heard& heard);
   void finish(std::unique_lock<std::mutex>& lock, int status, bool cancelled);
   void cancel_parts();
@@ -125,8 +132,11 @@ class Generation : public Job, public std::enable_shared_from_this<Generation> {
   std::mutex mutex_;  // guards all below
   std::vector<Choice> choices_;
   std::vector<uint8_t> begun_, told_;  // by choice: its role is sent, its end is sent
-  bool submitted_ = false;             // the engine knows all parts; they do not change any more
-  bool streaming_ = false;             // the head of the stream is on its way
+  std::vector<int> counted_;           // by choice: tokens its tenant's share has
+  std::chrono::steady_clock::time_point made_ = std::chrono::steady_clock::now(), last_count_ = made_;
+  bool any_token_ = false;
+  bool submitted_ = false;  // the engine knows all parts; they do not change any more
+  bool streaming_ = false;  // the head of the stream is on its way
   bool ended_ = false, gone_ = false;
   std::optional<ApiError> failure_;
 };

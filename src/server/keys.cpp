@@ -2,6 +2,7 @@
 
 #include <openssl/rand.h>
 
+#include <algorithm>
 #include <charconv>
 
 namespace millrace {
@@ -29,7 +30,8 @@ Result<void> read_limit(std::string_view word, TenantLimits& limits) {
   uint32_t value = 0;
   auto [end, failure] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (failure != std::errc() || end != text.data() + text.size() || text.empty())
-    return error(Code::invalid, "a limit is written like rpm=60; there are rpm, tpm and concurrent");
+    return error(Code::invalid,
+                 "after the key come limits like rpm=60 (there are rpm, tpm and concurrent) and the word operator");
   if (name == "rpm") {
     limits.requests_per_minute = value;
   } else if (name == "tpm") {
@@ -52,11 +54,11 @@ Identity Keys::digest(std::string_view key) const {
   return digest.finish();
 }
 
-Result<void> Keys::add(std::string name, std::string_view key, const TenantLimits& limits) {
+Result<void> Keys::add(std::string name, std::string_view key, const TenantLimits& limits, bool oversees) {
   if (key.size() < kShortestKey || key.size() > kLongestKey)
     return error(Code::invalid, "the key of '{}' has {} characters; it must have {} to {}", name, key.size(),
                  kShortestKey, kLongestKey);
-  Entry entry{.name = std::move(name), .digest = digest(key), .limits = limits};
+  Entry entry{.name = std::move(name), .digest = digest(key), .limits = limits, .oversees = oversees};
   for (const Entry& other : entries_) {
     if (other.name == entry.name) return error(Code::invalid, "there are two keys named '{}'", entry.name);
     if (other.digest == entry.digest)
@@ -77,17 +79,28 @@ Result<void> Keys::add_lines(std::string_view text) {
     auto at_line = [&](Error failure) { return within(fmt::format("line {}", number), std::move(failure)); };
     if (words.size() < 2) return at_line(error(Code::invalid, "a name and a key are needed"));
     TenantLimits limits;
-    for (size_t i = 2; i < words.size(); ++i)
-      if (auto read = read_limit(words[i], limits); !read.ok()) return at_line(read.error());
-    if (auto added = add(std::string(words[0]), words[1], limits); !added.ok()) return at_line(added.error());
+    bool oversees = false;
+    for (size_t i = 2; i < words.size(); ++i) {
+      if (words[i] == "operator") {
+        oversees = true;
+      } else if (auto read = read_limit(words[i], limits); !read.ok()) {
+        return at_line(read.error());
+      }
+    }
+    if (auto added = add(std::string(words[0]), words[1], limits, oversees); !added.ok()) return at_line(added.error());
   }
   return {};
 }
 
 const Keys::Entry* Keys::find(std::string_view authorization) const {
-  constexpr std::string_view kScheme = "Bearer ";
-  if (!authorization.starts_with(kScheme)) return nullptr;
-  const Identity given = digest(authorization.substr(kScheme.size()));
+  constexpr std::string_view kScheme = "bearer ";  // in letters of any size
+  if (authorization.size() < kScheme.size()) return nullptr;
+  for (size_t i = 0; i < kScheme.size(); ++i) {
+    const char c = authorization[i];
+    if ((c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c) != kScheme[i]) return nullptr;
+  }
+  authorization.remove_prefix(std::min(authorization.find_first_not_of(' ', kScheme.size()), authorization.size()));
+  const Identity given = digest(authorization);
   const Entry* found = nullptr;
   for (const Entry& entry : entries_) {
     unsigned differs = 0;

@@ -6,6 +6,9 @@
 //   # name   key                  limits
 //   alice    sk-5f2c...           rpm=60 tpm=100000 concurrent=8
 //   bob      sk-9d11...
+//   carol    sk-7be0...           operator
+//
+// An operator sees what all tenants do, everybody else only their own share. Whoever has the only key is the operator.
 #pragma once
 
 #include <array>
@@ -31,16 +34,19 @@ class Keys {
     std::string name;
     Identity digest;
     TenantLimits limits;
+    bool oversees = false;
   };
 
   Keys();
   // Refuses names or keys that come twice, keys that are too short to be secret, and limits that are no numbers.
-  Result<void> add(std::string name, std::string_view key, const TenantLimits& limits = {});
+  Result<void> add(std::string name, std::string_view key, const TenantLimits& limits = {}, bool oversees = false);
   Result<void> add_lines(std::string_view text);
 
   bool empty() const { return entries_.empty(); }
   // The entry whose key is in "Bearer KEY"; null if there is none.
   const Entry* find(std::string_view authorization) const;
+  // Whether it may see what all do.
+  bool oversees(const Entry& entry) const { return entry.oversees || entries_.size() == 1; }
 
  private:
   Identity digest(std::string_view key) const;

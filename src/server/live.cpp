@@ -14,15 +14,18 @@ constexpr const char* kLetters = ".usc";
 
 class LiveJob : public Job {
  public:
-  explicit LiveJob(const ServedModel& model) : model_(model) {
+  LiveJob(const ServedModel& model, std::shared_ptr<const Share> share) : model_(model), share_(std::move(share)) {
     const Executor::Plan& plan = model.engine->executor().planned();
     const double tokens = static_cast<double>(plan.options.pages) * plan.options.page_tokens;
     token_bytes_ = tokens > 0 ? static_cast<double>(plan.kv_bytes) / tokens : 0;
   }
   double period() const override { return kPeriod; }
   Pull pull(std::string& out) override {
-    const std::vector<PageState> pages = model_.engine->watch_pages();
-    JsonObject json = view_.look(model_.engine->snapshot(), pages, model_.floor, token_bytes_);
+    // Steps and pages are everybody's: whoever may see only its own share is not shown them.
+    JsonObject json =
+        share_ ? view_.look(share_->snapshot(), {}, {}, token_bytes_)
+               : view_.look(model_.engine->snapshot(), model_.engine->watch_pages(), model_.floor, token_bytes_);
+    json["scope"] = share_ ? "tenant" : "all";
     json["model"] = model_.name;
     out += "data: " + to_text(json) + "\n\n";
     return Pull::more;
@@ -31,6 +34,7 @@ class LiveJob : public Job {
 
  private:
   const ServedModel& model_;
+  const std::shared_ptr<const Share> share_;
   LiveView view_;
   double token_bytes_ = 0;
 };
@@ -153,8 +157,8 @@ JsonObject LiveView::look(const Engine::Snapshot& snapshot, std::span<const Page
   return json;
 }
 
-void start_live(const ServedModel& model, std::shared_ptr<Exchange> exchange) {
-  exchange->attach(std::make_shared<LiveJob>(model));
+void start_live(const ServedModel& model, std::shared_ptr<const Share> share, std::shared_ptr<Exchange> exchange) {
+  exchange->attach(std::make_shared<LiveJob>(model, std::move(share)));
   exchange->stream({.content_type = "text/event-stream", .headers = {{"Cache-Control", "no-cache"}}});
 }
 

@@ -48,7 +48,7 @@ PageMap page_map(std::span<const PageState> pages, size_t most);
 std::array<double, 3> recent_quantiles(const Histogram& before, const Histogram& after,
                                        std::array<double, 3> fractions);
 
-// Answers with a stream of server-sent events, one object each.
-void start_live(const ServedModel& model, std::shared_ptr<Exchange> exchange);
+// Answers with a stream of server-sent events, one object each. With a share, it is of that alone.
+void start_live(const ServedModel& model, std::shared_ptr<const Share> share, std::shared_ptr<Exchange> exchange);
 
 }  // namespace millrace

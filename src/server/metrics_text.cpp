@@ -121,6 +121,26 @@ void own_names(Page& page, const Engine::Snapshot& snapshot) {
 
 }  // namespace
 
+std::string share_text(const ServedModel* model, const Engine::Snapshot& share) {
+  const Metrics& m = share.metrics;
+  Page page(model == nullptr ? "" : fmt::format("model_name=\"{}\"", label_text(model->name)));
+  page.gauge("vllm:num_requests_running", "Your requests that have begun.", m.running);
+  page.gauge("vllm:num_requests_waiting", "Your requests that wait.", m.waiting);
+  page.counter("vllm:prompt_tokens_total", "Prompt tokens of your requests that ended.",
+               static_cast<double>(m.tokens_in));
+  page.counter("vllm:generation_tokens_total", "Tokens generated for you.", static_cast<double>(m.generated_tokens));
+  page.counter("vllm:prefix_cache_hits_total", "Prompt tokens found in the prefix cache.",
+               static_cast<double>(m.cached_tokens));
+  page.counter("millrace_requests_refused_total", "Your requests that came too soon.", static_cast<double>(m.refused));
+  const std::pair<std::string_view, int64_t> ends[] = {
+      {"done", m.finished}, {"abort", m.cancelled}, {"error", m.failed}};
+  page.counters("vllm:request_success_total", "Your requests by how they ended.", "finished_reason", ends);
+  page.histogram("vllm:time_to_first_token_seconds", "From arrival to the first token.", m.first_token, kLatencies);
+  page.histogram("vllm:inter_token_latency_seconds", "From token to token.", m.between_tokens, kShort);
+  page.histogram("vllm:e2e_request_latency_seconds", "From arrival to the last token.", m.end_to_end, kLatencies);
+  return page.take();
+}
+
 std::string metrics_text(const ServedModel* model, const Service::Counters& counters, int open) {
   std::string text;
   if (model != nullptr) {

@@ -1,7 +1,7 @@
 #include "server/openapi.h"
 
-#include "server/schema.h"
-#include "server/service.h"
+#include "server/openai/bodies.h"
+#include "server/route.h"
 
 namespace millrace {
 namespace {
@@ -26,7 +26,10 @@ JsonObject operation(const Route& route) {
                         {"content", {{"application/json", {{"schema", {{"$ref", "#/components/schemas/Error"}}}}}}}};
   JsonObject one = {{"summary", route.summary},
                     {"responses", {{"200", {{"description", "done"}}}, {"default", std::move(failure)}}}};
-  if (route.open) one["security"] = JsonArray();
+  if (route.access == Access::anybody) one["security"] = JsonArray();
+  if (route.path.ends_with("{id}"))
+    one["parameters"] = JsonArray{
+        JsonObject{{"name", "id"}, {"in", "path"}, {"required", true}, {"schema", JsonObject{{"type", "string"}}}}};
   if (route.body != 0) {
     one["requestBody"] = {
         {"required", true},
@@ -41,11 +44,13 @@ JsonObject operation(const Route& route) {
 
 Json openapi_json(std::string_view version) {
   JsonObject paths, schemas;
-  for (const Route& route : routes()) {
-    std::string method(route.method);
-    for (char& c : method) c = static_cast<char>(c + 32);
-    paths[route.path] = JsonObject{{method, operation(route)}};
-    if (route.body != 0) schemas[body_name(route.body)] = schema_json(static_cast<Body>(route.body));
+  for (const auto& table : route_tables()) {
+    for (const Route& route : table) {
+      std::string method(route.method);
+      for (char& c : method) c = static_cast<char>(c + 32);
+      paths[route.path] = JsonObject{{method, operation(route)}};
+      if (route.body != 0) schemas[body_name(route.body)] = schema_json(openai_bodies(), route.body);
+    }
   }
   const JsonObject text = {{"type", "string"}}, maybe = {{"type", JsonArray{"string", "null"}}};
   schemas["Error"] = {{"type", "object"},

@@ -1,19 +1,17 @@
-// RequestBody: what a client asked for, read from its body: names, types and ranges are checked, nothing is tokenized
-// yet. Reading is pure (bytes in, values or an ApiError out), so it is tested and fuzzed without a socket or a model.
-// Any thread.
+// RequestBody: what a client asked for, in whatever interface it speaks: every dialect's body is read into this one,
+// and everything behind it (Generation, Choice, the engine) knows no dialect. Names, types and ranges are checked,
+// nothing is tokenized yet. Values; any thread.
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string>
-#include <string_view>
 #include <variant>
 #include <vector>
 
 #include "engine/request.h"
-#include "server/api_error.h"
 #include "server/schema.h"
 #include "session/chat_prompt.h"
+#include "session/sampling_defaults.h"
 
 namespace millrace {
 
@@ -27,30 +25,19 @@ struct BodyLimits {
 using Prompt = std::variant<std::string, std::vector<Token>>;
 
 struct RequestBody {
-  Body kind = kChat;
+  bool chat = true;   // messages through the model's template; else prompts as they are
   std::string model;  // empty: any
   bool stream = false, include_usage = false, echo = false, return_ids = false;
   bool ignore_end = false, new_seed = false;
   int max_tokens = 0;  // 0: not said
   std::vector<Message> messages;
-  ChatOptions chat;
-  std::vector<Prompt> prompts;  // of a completion
+  ChatOptions chat_options;
+  std::vector<Prompt> prompts;  // if it is no chat
   std::vector<std::string> stops;
   std::vector<std::string> dry_breakers;
   std::string user, salt;
   Request request;  // all that needs no model: sampling, counts, targets; choices are those of one prompt
+  Ignored ignored;  // fields that were taken and do nothing
 };
-
-// Reads the body of a chat or a completion.
-std::optional<ApiError> read_request_body(std::string_view body, Body kind, const BodyLimits& limits, RequestBody& out);
-
-// The body as an object that fits the table; for the smaller routes.
-std::optional<ApiError> read_body(std::string_view body, Body kind, const BodyLimits& limits, JsonObject& out);
-
-// The messages of a checked body; parts of content are joined.
-std::vector<Message> messages_of(const JsonObject& body);
-ChatOptions chat_options_of(const JsonObject& body);
-std::vector<Prompt> prompts_of(const Json& prompt);
-std::vector<Token> tokens_of(const Json& list);
 
 }  // namespace millrace

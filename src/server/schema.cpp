@@ -6,6 +6,19 @@
 namespace millrace {
 namespace {
 
+using Failure = std::optional<ApiError>;
+
+// Where in a body we are: as an error names it, and as a list of ignored names does, where entries do not differ.
+struct Place {
+  std::string path, kind;
+
+  Place member(std::string_view name) const {
+    if (path.empty()) return {std::string(name), std::string(name)};
+    return {fmt::format("{}.{}", path, name), fmt::format("{}.{}", kind, name)};
+  }
+  Place entry(size_t index) const { return {fmt::format("{}.[{}]", path, index), kind + ".[]"}; }
+};
+
 std::string_view kind_name(const Json& value) {
   if (value.is_bool()) return "a boolean";
   if (value.is_number()) return "a number";
@@ -14,9 +27,9 @@ std::string_view kind_name(const Json& value) {
   return value.is_object() ? "an object" : "null";
 }
 
-ApiError wrong_kind(const Field& field, std::string_view wanted, const Json& value) {
+ApiError wrong_kind(const Place& place, std::string_view wanted, const Json& value) {
   ApiError failure =
-      bad_field(field.name, fmt::format("'{}' must be {}, not {}", field.name, wanted, kind_name(value)));
+      bad_field(place.path, fmt::format("'{}' must be {}, not {}", place.path, wanted, kind_name(value)));
   failure.code = "invalid_type";
   return failure;
 }
@@ -26,14 +39,12 @@ std::string plain(double value) {
                                                                : fmt::format("{:g}", value);
 }
 
-ApiError out_of_range(const Field& field, std::string_view what, double value) {
-  return bad_field(field.name, fmt::format("'{}'{} must be between {} and {}, not {}", field.name, what,
-                                           plain(field.least), plain(field.most), plain(value)));
+ApiError out_of_range(const Field& field, const Place& place, double value) {
+  return bad_field(place.path, fmt::format("'{}' must be between {} and {}, not {}", place.path, plain(field.least),
+                                           plain(field.most), plain(value)));
 }
 
-using Failure = std::optional<ApiError>;
-
-Failure check_integer(const Field& field, const Json& value) {
+Failure check_integer(const Field& field, const Place& place, const Json& value) {
   double number = 0;
   if (value.is_int64()) {
     number = static_cast<double>(value.get_int64());
@@ -43,43 +54,59 @@ Failure check_integer(const Field& field, const Json& value) {
              value.get_double() == std::floor(value.get_double())) {
     number = value.get_double();
   } else {
-    return wrong_kind(field, "a whole number", value);
+    return wrong_kind(place, "a whole number", value);
   }
-  if (number < field.least || number > field.most) return out_of_range(field, "", number);
+  if (number < field.least || number > field.most) return out_of_range(field, place, number);
   return {};
 }
 
-Failure check_number(const Field& field, const Json& value) {
-  if (!value.is_number()) return wrong_kind(field, "a number", value);
+Failure check_number(const Field& field, const Place& place, const Json& value) {
+  if (!value.is_number()) return wrong_kind(place, "a number", value);
   const double number = value.is_double()  ? value.get_double()
                         : value.is_int64() ? static_cast<double>(value.get_int64())
                                            : static_cast<double>(value.get_uint64());
-  if (!std::isfinite(number) || number < field.least || number > field.most) return out_of_range(field, "", number);
+  if (!std::isfinite(number) || number < field.least || number > field.most) return out_of_range(field, place, number);
   return {};
 }
 
-Failure check_text(const Field& field, const Json& value) {
-  if (!value.is_string()) return wrong_kind(field, "a text", value);
+bool is_choice(std::string_view choices, std::string_view text) {
+  while (true) {
+    const size_t end = std::min(choices.find('|'), choices.size());
+    if (choices.substr(0, end) == text) return true;
+    if (end == choices.size()) return false;
+    choices.remove_prefix(end + 1);
+  }
+}
+
+Failure check_text(const Field& field, const Place& place, const Json& value) {
+  if (!value.is_string()) return wrong_kind(place, "a text", value);
   const auto size = static_cast<double>(value.get_string().size());
   if (field.most > 0 && size > field.most)
-    return bad_field(field.name, fmt::format("'{}' has {} bytes, at most {} are taken", field.name, size, field.most));
+    return bad_field(place.path, fmt::format("'{}' has {} bytes, at most {} are taken", place.path, size, field.most));
+  if (!field.choices.empty() && !is_choice(field.choices, value.get_string()))
+    return bad_field(place.path, fmt::format("'{}' must be one of {}, not '{}'", place.path, field.choices,
+                                             shortened(value.get_string())));
   return {};
 }
 
-Failure check_texts(const Field& field, const Json& value) {
+Failure too_many(const Field& field, const Place& place, size_t entries) {
+  if (static_cast<double>(entries) <= field.most) return {};
+  return bad_field(place.path,
+                   fmt::format("'{}' has {} entries, at most {} are taken", place.path, entries, plain(field.most)));
+}
+
+Failure check_texts(const Field& field, const Place& place, const Json& value) {
   auto one = [&](const Json& text) -> Failure {
-    if (!text.is_string()) return wrong_kind(field, "a text or a list of texts", text);
+    if (!text.is_string()) return wrong_kind(place, "a text or a list of texts", text);
     const size_t size = text.get_string().size();
     if (size == 0 || size > kLongestStop)
       return bad_field(
-          field.name, fmt::format("a text of '{}' has {} bytes; it must have 1 to {}", field.name, size, kLongestStop));
+          place.path, fmt::format("a text of '{}' has {} bytes; it must have 1 to {}", place.path, size, kLongestStop));
     return {};
   };
   const auto* list = value.if_array();
   if (list == nullptr) return one(value);
-  if (static_cast<double>(list->size()) > field.most)
-    return bad_field(field.name, fmt::format("'{}' has {} entries, at most {} are taken", field.name, list->size(),
-                                             plain(field.most)));
+  if (auto failure = too_many(field, place, list->size())) return failure;
   for (const Json& text : *list)
     if (auto failure = one(text)) return failure;
   return {};
@@ -89,183 +116,276 @@ bool is_token(const Json& value) {
   return value.is_int64() && value.get_int64() >= 0 && value.get_int64() <= kLargestToken;
 }
 
-Failure check_tokens(const Field& field, const Json& value) {
+Failure check_tokens(const Field& field, const Place& place, const Json& value) {
   const auto* list = value.if_array();
-  if (list == nullptr) return wrong_kind(field, "a list of token ids", value);
-  if (static_cast<double>(list->size()) > field.most)
-    return bad_field(field.name, fmt::format("'{}' has {} entries, at most {} are taken", field.name, list->size(),
-                                             plain(field.most)));
+  if (list == nullptr) return wrong_kind(place, "a list of token ids", value);
+  if (auto failure = too_many(field, place, list->size())) return failure;
   for (const Json& token : *list)
-    if (!is_token(token)) return wrong_kind(field, "a list of token ids, which are whole numbers from 0 on,", token);
+    if (!is_token(token)) return wrong_kind(place, "a list of token ids, which are whole numbers from 0 on,", token);
   return {};
 }
 
-Failure check_prompt(const Field& field, const Json& value) {
+Failure check_prompt(const Field& field, const Place& place, const Json& value) {
   if (value.is_string()) return {};
   const auto* list = value.if_array();
-  if (list == nullptr) return wrong_kind(field, "a text, token ids, or a list of either", value);
-  if (list->empty()) return bad_field(field.name, fmt::format("'{}' is an empty list", field.name));
+  if (list == nullptr) return wrong_kind(place, "a text, token ids, or a list of either", value);
+  if (list->empty()) return bad_field(place.path, fmt::format("'{}' is an empty list", place.path));
   Field ids = field;
   ids.most = kMostTokens;
-  if (list->front().is_number()) return check_tokens(ids, value);
+  if (list->front().is_number()) return check_tokens(ids, place, value);
   if (list->size() > kMostPrompts)
-    return bad_field(field.name, fmt::format("'{}' has {} prompts, at most {} are taken in one request", field.name,
+    return bad_field(place.path, fmt::format("'{}' has {} prompts, at most {} are taken in one request", place.path,
                                              list->size(), kMostPrompts));
   for (const Json& one : *list) {
     if (one.is_string() && list->front().is_string()) continue;
     if (!one.is_array() || !list->front().is_array())
-      return wrong_kind(field, "a list of texts or a list of lists of token ids", one);
-    if (auto failure = check_tokens(ids, one)) return failure;
+      return wrong_kind(place, "a list of texts or a list of lists of token ids", one);
+    if (auto failure = check_tokens(ids, place, one)) return failure;
   }
   return {};
 }
 
-Failure check_bias(const Field& field, const Json& value) {
+Failure check_bias(const Field& field, const Place& place, const Json& value) {
   const auto* object = value.if_object();
-  if (object == nullptr) return wrong_kind(field, "an object of token ids and numbers", value);
+  if (object == nullptr) return wrong_kind(place, "an object of token ids and numbers", value);
   if (object->size() > kMostBiases)
-    return bad_field(field.name,
-                     fmt::format("'{}' has {} entries, at most {} are taken", field.name, object->size(), kMostBiases));
+    return bad_field(place.path,
+                     fmt::format("'{}' has {} entries, at most {} are taken", place.path, object->size(), kMostBiases));
   for (const auto& member : *object) {
     const std::string_view key(member.key().data(), member.key().size());
     if (key.empty() || key.size() > kLongestTokenKey || key.find_first_not_of("0123456789") != std::string_view::npos)
-      return bad_field(field.name, fmt::format("'{}' has a key that is no token id", field.name));
-    if (auto failure = check_number(field, member.value())) return failure;
+      return bad_field(place.path, fmt::format("'{}' has a key that is no token id", place.path));
+    if (auto failure = check_number(field, place, member.value())) return failure;
   }
   return {};
 }
 
-Failure check_content(const Field& field, const Json& content, size_t index) {
-  auto fail = [&](std::string message) {
-    return bad_field(fmt::format("{}.[{}].content", field.name, index), message);
-  };
-  if (content.is_string() || content.is_null()) return {};
-  const auto* parts = content.if_array();
-  if (parts == nullptr)
-    return fail(fmt::format("content must be a text or a list of parts, not {}", kind_name(content)));
-  if (parts->size() > kMostParts) return fail(fmt::format("{} parts, at most {} are taken", parts->size(), kMostParts));
-  for (const Json& part : *parts) {
-    const Json* type = find(part, "type");
-    const bool named = type != nullptr && type->is_string();
-    if (named && type->get_string() != "text")
-      return not_built(
-          fmt::format("{}.[{}].content", field.name, index),
-          fmt::format("content of type '{}' is not built: only text is understood", shortened(type->get_string())));
-    const Json* text = find(part, "text");
-    if (!named || text == nullptr || !text->is_string())
-      return fail("a part of content must be {\"type\": \"text\", \"text\": ...}");
-  }
-  return {};
-}
-
-Failure check_message(const Field& field, const Json& message, size_t index) {
-  const auto* object = message.if_object();
-  const std::string name = fmt::format("{}.[{}]", field.name, index);
-  if (object == nullptr) return bad_field(name, fmt::format("a message must be an object, not {}", kind_name(message)));
-  const Json* role = find(*object, "role");
-  if (role == nullptr || !role->is_string())
-    return bad_field(name + ".role", "a message needs a role, which is a text");
-  const std::string_view says = role->get_string();
-  for (std::string_view key : {"tool_calls", "function_call", "tool_call_id", "audio"})
-    if (find(*object, key) != nullptr)
-      return not_built(name + "." + std::string(key), fmt::format("'{}' in a message is not built", key));
+Failure check_role(const Place& place, const Json& value) {
+  if (!value.is_string()) return wrong_kind(place, "a text", value);
+  const std::string_view says = value.get_string();
   if (says == "tool" || says == "function")
-    return not_built(name + ".role", fmt::format("the role '{}' is not built: there are no tool calls", says));
-  if (std::find(std::begin(kRoles), std::end(kRoles), says) == std::end(kRoles))
-    return bad_field(name + ".role",
-                     fmt::format("'{}' is no role: there are system, developer, user and assistant", shortened(says)));
-  const Json* content = object->if_contains("content");
-  if (content == nullptr) return bad_field(name + ".content", "a message needs content");
-  return check_content(field, *content, index);
-}
-
-Failure check_messages(const Field& field, const Json& value) {
-  const auto* list = value.if_array();
-  if (list == nullptr) return wrong_kind(field, "a list of messages", value);
-  if (list->empty() || static_cast<double>(list->size()) > field.most)
-    return bad_field(field.name, fmt::format("'{}' has {} entries; there must be 1 to {}", field.name, list->size(),
-                                             plain(field.most)));
-  size_t index = 0;
-  for (const Json& message : *list)
-    if (auto failure = check_message(field, message, index++)) return failure;
-  return {};
+    return not_built(place.path, fmt::format("the role '{}' is not built: there are no tool calls", says));
+  if (std::find(std::begin(kRoles), std::end(kRoles), says) != std::end(kRoles)) return {};
+  return bad_field(place.path,
+                   fmt::format("'{}' is no role: there are system, developer, user and assistant", shortened(says)));
 }
 
 // Values that ask for nothing: clients send them by default.
 bool asks_for_nothing(const Field& field, const Json& value) {
-  if (value.is_array()) {
-    const auto& list = value.get_array();
-    if (field.name == "modalities") return list.size() == 1 && list[0] == Json("text");
-    return list.empty();
-  }
+  if (const auto* list = value.if_array(); list != nullptr && field.name == "modalities")
+    return list->size() == 1 && (*list)[0] == Json("text");
+  if (value.is_array()) return value.get_array().empty();
+  if (value.is_string() && value.get_string().empty()) return true;
+  if (value.is_bool()) return !value.get_bool();
   if (field.name == "tool_choice" || field.name == "function_call")
     return value == Json("none") || value == Json("auto");
-  if (field.name == "suffix") return value == Json("");
   const Json* type = find(value, "type");
   return field.name == "response_format" && type != nullptr && *type == Json("text");
 }
 
-Failure check_shape(const Field& field, const Json& value) {
-  switch (field.shape) {
-    case Shape::boolean:
-      return value.is_bool() ? Failure() : wrong_kind(field, "true or false", value);
-    case Shape::integer:
-      return check_integer(field, value);
-    case Shape::number:
-      return check_number(field, value);
-    case Shape::text:
-      return check_text(field, value);
-    case Shape::texts:
-      return check_texts(field, value);
-    case Shape::tokens:
-      return check_tokens(field, value);
-    case Shape::prompt:
-      return check_prompt(field, value);
-    case Shape::messages:
-      return check_messages(field, value);
-    case Shape::bias:
-      return check_bias(field, value);
-    case Shape::object:
-      return value.is_object() ? Failure() : wrong_kind(field, "an object", value);
-    case Shape::any:
-      return {};
+// Changes of one letter, a swap of two included, that turn one name into the other; more than `most` are not counted.
+size_t distance(std::string_view a, std::string_view b, size_t most) {
+  if (std::max(a.size(), b.size()) - std::min(a.size(), b.size()) > most) return most + 1;
+  std::vector<size_t> before(b.size() + 1), last(b.size() + 1), row(b.size() + 1);
+  for (size_t j = 0; j <= b.size(); ++j) last[j] = j;
+  for (size_t i = 1; i <= a.size(); ++i) {
+    row[0] = i;
+    for (size_t j = 1; j <= b.size(); ++j) {
+      row[j] = std::min({last[j] + 1, row[j - 1] + 1, last[j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1)});
+      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) row[j] = std::min(row[j], before[j - 2] + 1);
+    }
+    std::swap(before, last);
+    std::swap(last, row);
   }
-  return {};
+  return last[b.size()];
 }
 
-const Field* field_named(std::string_view name, Body kind) {
-  for (const Field& field : fields())
-    if (field.name == name && (field.bodies & kind) != 0) return &field;
-  return nullptr;
+// A name without what spellings differ in: maxTokens, max-tokens and max_tokens are one.
+std::string bare(std::string_view name) {
+  std::string out;
+  for (char c : name)
+    if (c != '_' && c != '-' && c != '.' && c != ' ') out += c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c;
+  return out;
 }
 
-}  // namespace
-
-std::optional<ApiError> check_fields(const JsonObject& body, Body kind) {
-  for (const auto& member : body) {
-    const std::string_view name(member.key().data(), member.key().size());
-    const Field* field = field_named(name, kind);
-    if (field == nullptr) {
-      ApiError failure = bad_field(shortened(name), fmt::format("unknown field '{}'", shortened(name)));
-      failure.code = "unknown_parameter";
-      return failure;
-    }
-    if (member.value().is_null() || field->standing == Standing::ignored) continue;
-    if (field->standing == Standing::absent) {
-      if (asks_for_nothing(*field, member.value())) continue;
-      return not_built(
-          name, fmt::format("'{}': {} {} not built", name, field->help, field->help.ends_with('s') ? "are" : "is"));
-    }
-    if (auto failure = check_shape(*field, member.value())) return failure;
+// The field that was meant, if one is so near that it must have been.
+const Field* meant(std::string_view name, const Table& table, unsigned kind) {
+  constexpr size_t kLongestName = 64;
+  if (name.size() > kLongestName) return nullptr;
+  const std::string given = bare(name);
+  const size_t near = given.size() <= 2 ? 0 : given.size() <= 6 ? 1 : 2;
+  const Field* best = nullptr;
+  size_t least = near + 1;
+  for (const Field& field : table.fields) {
+    if ((field.bodies & kind) == 0) continue;
+    const size_t away = distance(given, bare(field.name), near);
+    if (away < least) best = &field, least = away;
   }
-  for (const Field& field : fields()) {
-    if (field.required && (field.bodies & kind) != 0 && find(body, field.name) == nullptr) {
-      ApiError failure = bad_field(field.name, fmt::format("'{}' is missing", field.name));
+  return best;
+}
+
+class Checker {
+ public:
+  Checker(unsigned kind, Ignored& ignored) : kind_(kind), ignored_(ignored) {}
+
+  Failure object(const Table& table, const Place& place, const JsonObject& body) {
+    if (body.size() > kMostMembers)
+      return bad_field(place.path,
+                       fmt::format("an object with {} fields, at most {} are taken", body.size(), kMostMembers));
+    for (const auto& one : body) {
+      const std::string_view name(one.key().data(), one.key().size());
+      const Field* field = field_named(table, name);
+      auto failure = field == nullptr ? unknown(table, place, name) : member(*field, place.member(name), one.value());
+      if (failure) return failure;
+    }
+    for (const Field& field : table.fields) {
+      if ((field.required & kind_) == 0) continue;
+      const bool there =
+          field.shape == Shape::content ? body.if_contains(field.name) != nullptr : find(body, field.name) != nullptr;
+      if (there) continue;
+      const std::string path = place.member(field.name).path;
+      ApiError failure = bad_field(path, fmt::format("'{}' is missing", path));
       failure.code = "missing_required_parameter";
       return failure;
     }
+    return {};
   }
-  return {};
+
+ private:
+  const Field* field_named(const Table& table, std::string_view name) const {
+    for (const Field& field : table.fields)
+      if (field.name == name && (field.bodies & kind_) != 0) return &field;
+    return nullptr;
+  }
+
+  Failure unknown(const Table& table, const Place& place, std::string_view name) {
+    const std::string_view shown = shortened(name);
+    const Place here = place.member(shown);
+    if (ignored_.contains(here.kind)) return {};
+    ApiError failure = bad_field(here.path, fmt::format("unknown field '{}'", here.path));
+    failure.code = "unknown_parameter";
+    if (const Field* field = meant(name, table, kind_)) {
+      failure.message += fmt::format(": '{}' is meant, perhaps", field->name);
+      return failure;
+    }
+    for (const Field& field : table.fields) {  // what means something elsewhere is not harmless here
+      if (field.name != name || field.standing == Standing::ignored) continue;
+      failure.message = fmt::format("'{}' is no field of this request", here.path);
+      return failure;
+    }
+    return note_ignored(here);
+  }
+
+  Failure note_ignored(const Place& place) {
+    ignored_.insert(place.kind);
+    if (ignored_.size() <= kMostIgnored) return {};
+    ApiError failure = bad_field(place.path, fmt::format("more than {} unknown fields", kMostIgnored));
+    failure.code = "unknown_parameter";
+    return failure;
+  }
+
+  Failure member(const Field& field, const Place& place, const Json& value) {
+    if (value.is_null()) return {};
+    if (field.standing == Standing::ignored) return note_ignored(place);
+    if (field.standing == Standing::absent) {
+      if (asks_for_nothing(field, value)) return {};
+      return not_built(place.path, fmt::format("'{}': {} {} not built", place.path, field.help,
+                                               field.help.ends_with('s') ? "are" : "is"));
+    }
+    return shape(field, place, value);
+  }
+
+  Failure objects(const Field& field, const Place& place, const Json& value) {
+    const auto* list = value.if_array();
+    if (list == nullptr) return wrong_kind(place, "a list of objects", value);
+    if (static_cast<double>(list->size()) < field.least || static_cast<double>(list->size()) > field.most)
+      return bad_field(place.path, fmt::format("'{}' has {} entries; there must be {} to {}", place.path, list->size(),
+                                               plain(field.least), plain(field.most)));
+    for (size_t i = 0; i < list->size(); ++i) {
+      const Place here = place.entry(i);
+      const auto* one = (*list)[i].if_object();
+      if (one == nullptr) return wrong_kind(here, "an object", (*list)[i]);
+      if (auto failure = object(*field.inside, here, *one)) return failure;
+    }
+    return {};
+  }
+
+  Failure content(const Field& field, const Place& place, const Json& value) {
+    if (value.is_string()) return {};
+    const auto* parts = value.if_array();
+    if (parts == nullptr) return wrong_kind(place, "a text or a list of parts", value);
+    if (parts->size() > kMostParts)
+      return bad_field(place.path, fmt::format("{} parts, at most {} are taken", parts->size(), kMostParts));
+    for (size_t i = 0; i < parts->size(); ++i) {
+      const Json& part = (*parts)[i];
+      const Json* type = find(part, "type");
+      if (type != nullptr && type->is_string() && type->get_string() != "text")
+        return not_built(place.path, fmt::format("content of type '{}' is not built: only text is understood",
+                                                 shortened(type->get_string())));
+      const Json* text = find(part, "text");
+      if (type == nullptr || !type->is_string() || text == nullptr || !text->is_string())
+        return bad_field(place.path, R"(a part of content must be {"type": "text", "text": ...})");
+      if (auto failure = object(*field.inside, place.entry(i), part.get_object())) return failure;
+    }
+    return {};
+  }
+
+  Failure shape(const Field& field, const Place& place, const Json& value) {
+    switch (field.shape) {
+      case Shape::boolean:
+        return value.is_bool() ? Failure() : wrong_kind(place, "true or false", value);
+      case Shape::integer:
+        return check_integer(field, place, value);
+      case Shape::number:
+        return check_number(field, place, value);
+      case Shape::text:
+        return check_text(field, place, value);
+      case Shape::texts:
+        return check_texts(field, place, value);
+      case Shape::tokens:
+        return check_tokens(field, place, value);
+      case Shape::prompt:
+        return check_prompt(field, place, value);
+      case Shape::role:
+        return check_role(place, value);
+      case Shape::content:
+        return content(field, place, value);
+      case Shape::bias:
+        return check_bias(field, place, value);
+      case Shape::object:
+        if (!value.is_object()) return wrong_kind(place, "an object", value);
+        return field.inside == nullptr ? Failure() : object(*field.inside, place, value.get_object());
+      case Shape::objects:
+        return objects(field, place, value);
+      case Shape::any:
+        return {};
+    }
+    return {};
+  }
+
+  const unsigned kind_;
+  Ignored& ignored_;
+};
+
+}  // namespace
+
+std::optional<ApiError> check_fields(const JsonObject& body, const Table& table, unsigned kind, Ignored& ignored) {
+  return Checker(kind, ignored).object(table, {}, body);
+}
+
+void add_ignored(const Ignored& ignored, HttpAnswer& answer) {
+  constexpr size_t kLongest = 1024;
+  if (ignored.empty()) return;
+  std::string value;
+  size_t left = ignored.size();
+  for (const std::string& name : ignored) {
+    if (value.size() + name.size() > kLongest) break;
+    if (!value.empty()) value += ", ";
+    for (char c : name) value += c > ' ' && c < 0x7F && c != ',' ? c : '?';
+    --left;
+  }
+  if (left > 0) value += fmt::format(", and {} more", left);
+  answer.headers.emplace_back("X-Millrace-Ignored", std::move(value));
 }
 
 }  // namespace millrace

@@ -1,6 +1,8 @@
 // The table of fields told to programs (JSON Schema) and to people (Markdown).
 #include "server/schema.h"
 
+#include <algorithm>
+
 namespace millrace {
 namespace {
 
@@ -9,18 +11,29 @@ JsonObject list_json(Json items, size_t least, size_t most) {
   return {{"type", "array"}, {"items", std::move(items)}, {"minItems", least}, {"maxItems", most}};
 }
 
-JsonObject message_json() {
-  const JsonObject text = {{"type", "string"}};
-  const JsonObject part = {{"type", "object"},
-                           {"required", JsonArray{"type", "text"}},
-                           {"properties", {{"type", {{"enum", JsonArray{"text"}}}}, {"text", text}}}};
+JsonObject table_json(const Table& table, unsigned kind);
+
+// A text, nothing, or parts that are objects of a table and must say what they are.
+JsonObject content_json(const Field& field) {
+  JsonObject part = table_json(*field.inside, kInside);
+  return {{"anyOf", JsonArray{JsonObject{{"type", "string"}}, JsonObject{{"type", "null"}},
+                              list_json(std::move(part), 0, kMostParts)}}};
+}
+
+JsonObject role_json() {
   JsonArray roles;
   for (std::string_view role : kRoles) roles.emplace_back(role);
-  return {{"type", "object"},
-          {"required", JsonArray{"role", "content"}},
-          {"properties",
-           {{"role", {{"enum", std::move(roles)}}},
-            {"content", {{"anyOf", JsonArray{text, JsonObject{{"type", "null"}}, list_json(part, 0, kMostParts)}}}}}}};
+  return {{"enum", std::move(roles)}};
+}
+
+JsonArray choices_json(std::string_view choices) {
+  JsonArray list;
+  while (true) {
+    const size_t end = std::min(choices.find('|'), choices.size());
+    list.emplace_back(choices.substr(0, end));
+    if (end == choices.size()) return list;
+    choices.remove_prefix(end + 1);
+  }
 }
 
 JsonObject prompt_json() {
@@ -55,6 +68,7 @@ JsonObject shape_json(const Field& field) {
     case Shape::text: {
       JsonObject out = text;
       if (field.most > 0) out["maxLength"] = static_cast<int64_t>(field.most);
+      if (!field.choices.empty()) out["enum"] = choices_json(field.choices);
       return out;
     }
     case Shape::texts: {
@@ -65,8 +79,10 @@ JsonObject shape_json(const Field& field) {
       return list_json(token_json(), 0, static_cast<size_t>(field.most));
     case Shape::prompt:
       return prompt_json();
-    case Shape::messages:
-      return list_json(message_json(), 1, static_cast<size_t>(field.most));
+    case Shape::role:
+      return role_json();
+    case Shape::content:
+      return content_json(field);
     case Shape::bias: {
       JsonObject value = number_json(field, "number");
       return {{"type", "object"},
@@ -75,11 +91,31 @@ JsonObject shape_json(const Field& field) {
               {"maxProperties", kMostBiases}};
     }
     case Shape::object:
-      return {{"type", "object"}};
+      return field.inside == nullptr ? JsonObject{{"type", "object"}} : table_json(*field.inside, kInside);
+    case Shape::objects:
+      return list_json(table_json(*field.inside, kInside), static_cast<size_t>(field.least),
+                       static_cast<size_t>(field.most));
     case Shape::any:
       return {};
   }
   return {};
+}
+
+JsonObject table_json(const Table& table, unsigned kind) {
+  JsonObject properties;
+  JsonArray required;
+  for (const Field& field : table.fields) {
+    if ((field.bodies & kind) == 0 || field.standing == Standing::absent) continue;
+    JsonObject one = shape_json(field);
+    one["description"] = field.help;
+    if (!field.otherwise.empty()) one["default"] = parse_json(field.otherwise).value();
+    properties[field.name] = std::move(one);
+    if ((field.required & kind) != 0) required.emplace_back(field.name);
+  }
+  return {{"type", "object"},
+          {"properties", std::move(properties)},
+          {"required", std::move(required)},
+          {"maxProperties", kMostMembers}};
 }
 
 std::string range_text(const Field& field) {
@@ -106,8 +142,12 @@ std::string_view shape_name(Shape shape) {
       return "token ids";
     case Shape::prompt:
       return "text(s) or token ids";
-    case Shape::messages:
-      return "messages";
+    case Shape::role:
+      return "role";
+    case Shape::content:
+      return "text or parts";
+    case Shape::objects:
+      return "objects";
     case Shape::bias:
       return "object of numbers";
     case Shape::object:
@@ -120,33 +160,23 @@ std::string_view shape_name(Shape shape) {
 
 }  // namespace
 
-JsonObject schema_json(Body kind) {
-  JsonObject properties;
-  JsonArray required;
-  for (const Field& field : fields()) {
-    if ((field.bodies & kind) == 0 || field.standing == Standing::absent) continue;
-    JsonObject one = shape_json(field);
-    one["description"] = field.help;
-    if (!field.otherwise.empty()) one["default"] = parse_json(field.otherwise).value();
-    properties[field.name] = std::move(one);
-    if (field.required) required.emplace_back(field.name);
-  }
-  if (kind == kChat) required.emplace_back("messages");
-  if (kind == kCompletion) required.emplace_back("prompt");
-  return {{"type", "object"},
-          {"properties", std::move(properties)},
-          {"required", std::move(required)},
-          {"additionalProperties", false}};
-}
+JsonObject schema_json(const Table& table, unsigned kind) { return table_json(table, kind); }
 
-std::string schema_markdown(Body kind) {
+std::string schema_markdown(const Table& table, unsigned kind) {
   std::string out = "| field | type | range | default | |\n|---|---|---|---|---|\n";
-  for (const Field& field : fields()) {
-    if ((field.bodies & kind) == 0 || field.standing == Standing::absent) continue;
+  auto row = [&](const std::string& name, const Field& field) {
     const std::string range = range_text(field);
     const std::string otherwise = field.otherwise.empty() ? "" : fmt::format("`{}`", field.otherwise);
-    out += fmt::format("| `{}` | {} | {} | {} | {}{} |\n", field.name, shape_name(field.shape), range, otherwise,
+    out += fmt::format("| `{}` | {} | {} | {} | {}{} |\n", name, shape_name(field.shape), range, otherwise,
                        field.standing == Standing::ignored ? "taken and ignored: " : "", field.help);
+  };
+  for (const Field& field : table.fields) {
+    if ((field.bodies & kind) == 0 || field.standing == Standing::absent) continue;
+    row(std::string(field.name), field);
+    if (field.inside == nullptr) continue;
+    const std::string_view between = field.shape == Shape::object ? "." : "[].";
+    for (const Field& inner : field.inside->fields)
+      if (inner.standing != Standing::absent) row(fmt::format("{}{}{}", field.name, between, inner.name), inner);
   }
   return out;
 }

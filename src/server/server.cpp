@@ -21,9 +21,16 @@ namespace millrace {
 
 namespace asio = boost::asio;
 using boost::system::error_code;
-using Acceptor = asio::basic_socket_acceptor<asio::generic::stream_protocol>;
 
 namespace {
+
+using SocketAcceptor = asio::basic_socket_acceptor<asio::generic::stream_protocol>;
+
+// A socket that is listened on, and the time it waits after it could not take a connection.
+struct Acceptor : SocketAcceptor {
+  explicit Acceptor(asio::io_context& io) : SocketAcceptor(io), retry(io) {}
+  asio::steady_timer retry;
+};
 
 constexpr int kTurnedAway = 64;                // at once, beyond all connections: told that the server is full
 constexpr int kSpareFiles = 64 + kTurnedAway;  // for the model, logs and the like
@@ -54,6 +61,8 @@ Result<std::unique_ptr<asio::ssl::context>> make_tls(const ServerOptions& option
   // Buffers of idle connections are given back, no renegotiation, and no compression.
   SSL_CTX_set_mode(tls->native_handle(), SSL_MODE_RELEASE_BUFFERS);
   SSL_CTX_set_options(tls->native_handle(), SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION);
+  // TLS 1.2 with keys that are gone after the connection and ciphers that authenticate; 1.3 has no others.
+  CHECK(SSL_CTX_set_cipher_list(tls->native_handle(), "ECDHE+AESGCM:ECDHE+CHACHA20") == 1, "no ciphers");
   tls->use_certificate_chain_file(options.certificate.string(), failure);
   if (failure)
     return error(Code::io, "{}: no certificate could be read: {}", options.certificate.string(), failure.message());
@@ -67,7 +76,7 @@ Result<std::unique_ptr<asio::ssl::context>> make_tls(const ServerOptions& option
 
 struct Server::State {
   explicit State(ServerOptions given)
-      : options(std::move(given)), service(std::move(options.service)), grace(io), retry(io), last(io) {}
+      : options(std::move(given)), service(std::move(options.service)), grace(io), last(io) {}
 
   ServerOptions options;
   asio::io_context io{1};
@@ -77,16 +86,19 @@ struct Server::State {
   std::unique_ptr<asio::ssl::context> tls;
   std::vector<std::unique_ptr<Acceptor>> acceptors;
   std::map<ConnectionHandle*, std::shared_ptr<ConnectionHandle>> connections;
-  asio::steady_timer grace, retry, last;
+  asio::steady_timer grace, last;
   std::filesystem::path bound_path;  // of the unix socket, removed at the end
   int most_connections = 0, turned_away = 0;
   int port = 0;
   bool closing = false;
-  size_t crowd = 0;  // most connections since memory was last given back
+  bool starved = false;                        // the last connection could not be taken
+  std::chrono::steady_clock::time_point told;  // when that was last said
+  size_t crowd = 0;                            // most connections since memory was last given back
 
   Result<void> listen_tcp();
   Result<void> listen_unix();
   void accept(Acceptor& acceptor, bool local);
+  void note_accept(const error_code& failure);
   void take(StreamSocket socket, bool local);
   void at_end(ConnectionHandle* ended, bool full);
   void count();
@@ -154,14 +166,34 @@ Result<void> Server::State::listen_unix() {
 void Server::State::accept(Acceptor& acceptor, bool local) {
   acceptor.async_accept([this, &acceptor, local](error_code failure, StreamSocket socket) {
     if (!acceptor.is_open()) return;
+    note_accept(failure);
     if (!failure) take(std::move(socket), local);
     if (!failure || failure == asio::error::connection_aborted) return accept(acceptor, local);
     // Out of files or memory: wait a moment instead of asking again and again.
-    retry.expires_after(std::chrono::milliseconds(100));
-    retry.async_wait([this, &acceptor, local](error_code) {
+    acceptor.retry.expires_after(std::chrono::milliseconds(100));
+    acceptor.retry.async_wait([this, &acceptor, local](error_code) {
       if (acceptor.is_open()) accept(acceptor, local);
     });
   });
+}
+
+// Once when connections cannot be taken, again every minute while it lasts, and once when they can.
+void Server::State::note_accept(const error_code& failure) {
+  if (failure == asio::error::connection_aborted) return;
+  const auto now = std::chrono::steady_clock::now();
+  if (!failure) {
+    if (std::exchange(starved, false) && options.warn) options.warn("new connections are taken again");
+    return;
+  }
+  if (starved && now < told + std::chrono::minutes(1)) return;
+  starved = true;
+  told = now;
+  if (!options.warn) return;
+  const bool files = failure == asio::error::no_descriptors || failure.value() == ENFILE;
+  options.warn(fmt::format("no new connection can be taken: {}; {} are open; {}", failure.message(), connections.size(),
+                           files ? "allow more open files (ulimit -n, LimitNOFILE) or fewer connections "
+                                   "(--max-connections)"
+                                 : "trying again every 100 ms"));
 }
 
 void Server::State::take(StreamSocket socket, bool local) {
@@ -231,8 +263,8 @@ void Server::State::end_all() {
   for (auto& acceptor : acceptors) {
     error_code ignored;
     acceptor->close(ignored);
+    acceptor->retry.cancel();
   }
-  retry.cancel();
   service.fail_all("the server is shutting down");
   std::vector<std::shared_ptr<ConnectionHandle>> all;
   for (auto& [key, connection] : connections) all.push_back(connection);

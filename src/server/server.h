@@ -9,8 +9,10 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "base/result.h"
 #include "server/service.h"
@@ -24,7 +26,8 @@ struct ServerOptions {
   std::filesystem::path certificate = {}, private_key = {};  // PEM; both or none
   int connections = 8192;
   double header_seconds = 10, body_seconds = 60, idle_seconds = 75, write_seconds = 30, ping_seconds = 15;
-  double grace_seconds = 30;  // for what is open when the server drains
+  double grace_seconds = 30;                             // for what is open when the server drains
+  std::function<void(std::string_view line)> warn = {};  // what whoever runs the server must hear; I/O thread
   ServiceOptions service;
 };
 

@@ -5,8 +5,6 @@
 
 #include <algorithm>
 
-#include "server/routes.h"
-
 namespace millrace {
 namespace {
 
@@ -27,6 +25,24 @@ std::string plain_word(std::string_view text) {
   std::string out;
   for (char c : text.substr(0, 200)) out += c > ' ' && c < 0x7F && c != '"' ? c : '?';
   return out;
+}
+
+HttpAnswer file_answer(const StaticFile& file, const HttpRequest& request) {
+  HttpAnswer answer{.content_type = std::string(file.content_type), .fixed = file.bytes};
+  if (!file.encoding.empty()) answer.headers.emplace_back("Content-Encoding", file.encoding);
+  if (!file.tag.empty()) {
+    const std::string tag = fmt::format("\"{}\"", file.tag);
+    answer.headers.emplace_back("ETag", tag);
+    if (request.header("if-none-match") == tag) {
+      answer.status = 304;
+      answer.fixed = {};
+    }
+  }
+  answer.headers.emplace_back("Cache-Control", "no-cache");
+  answer.headers.emplace_back("Content-Security-Policy",
+                              "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
+                              "connect-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'");
+  return answer;
 }
 
 }  // namespace
@@ -101,15 +117,16 @@ std::optional<ApiError> Service::check_origin(const HttpRequest& request) const 
   return {};
 }
 
-std::optional<ApiError> Service::check_key(const HttpRequest& request, Visitor& visitor) const {
-  if (options_.keys.empty()) return {};
+std::optional<ApiError> Service::check_key(const HttpRequest& request, Access access, Visitor& visitor) const {
+  if (options_.keys.empty() || access == Access::anybody) return {};
+  if (access == Access::metrics && options_.open_metrics) return {};
   const Keys::Entry* entry = options_.keys.find(request.header("authorization"));
   if (entry == nullptr)
     return ApiError{.status = 401,
                     .message = "a valid key is needed: Authorization: Bearer KEY",
                     .type = "authentication_error",
                     .code = "invalid_api_key"};
-  visitor = {entry->name, entry->limits};
+  visitor = {entry->name, entry->limits, options_.keys.oversees(*entry)};
   return {};
 }
 
@@ -166,108 +183,136 @@ void Service::prepare(std::function<HttpAnswer()> task, std::shared_ptr<Exchange
   });
 }
 
-bool Service::answer_file(const HttpRequest& request, Exchange& exchange) const {
-  if (request.method != "GET" && request.method != "HEAD") return false;
+const StaticFile* Service::find_file(const HttpRequest& request) const {
+  if (request.method != "GET" && request.method != "HEAD") return nullptr;
   const std::string_view path = request.path == "/" ? "/index.html" : std::string_view(request.path);
-  for (const StaticFile& file : options_.files) {
-    if (file.path != path) continue;
-    HttpAnswer answer{.content_type = std::string(file.content_type), .fixed = file.bytes};
-    if (!file.encoding.empty()) answer.headers.emplace_back("Content-Encoding", file.encoding);
-    if (!file.tag.empty()) {
-      const std::string tag = fmt::format("\"{}\"", file.tag);
-      answer.headers.emplace_back("ETag", tag);
-      if (request.header("if-none-match") == tag) {
-        answer.status = 304;
-        answer.fixed = {};
-      }
-    }
-    answer.headers.emplace_back("Cache-Control", "no-cache");
-    answer.headers.emplace_back("Content-Security-Policy",
-                                "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
-                                "connect-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'");
-    exchange.answer(std::move(answer));
-    return true;
-  }
-  return false;
+  for (const StaticFile& file : options_.files)
+    if (file.path == path) return &file;
+  return nullptr;
+}
+
+Service::Admitted Service::admit(const HttpRequest& request) const {
+  Admitted admitted;
+  admitted.refused = check_origin(request);
+  if (admitted.refused || find_file(request) != nullptr) return admitted;
+  FoundRoute& found = admitted.found;
+  found = find_route(request.method, request.path);
+  admitted.refused = check_key(request, found.route != nullptr ? found.route->access : Access::key, admitted.visitor);
+  if (admitted.refused || found.route != nullptr) return admitted;
+  admitted.refused = ApiError{.status = found.other_method ? 405 : 404, .code = "not_found"};
+  admitted.refused->message = found.other_method ? "this path does not take that method" : "there is no such path";
+  return admitted;
+}
+
+std::optional<HttpAnswer> Service::deny(const HttpRequest& head) { return denial(head, admit(head)); }
+
+std::optional<HttpAnswer> Service::denial(const HttpRequest& head, const Admitted& admitted) {
+  if (!admitted.refused) return {};
+  counters_.requests.fetch_add(1);
+  log_request(head, admitted.refused->status, 0, {});
+  return admitted.found.route != nullptr ? admitted.found.route->refuse(*admitted.refused)
+                                         : error_answer(*admitted.refused);
 }
 
 void Service::handle(HttpRequest request, std::shared_ptr<Exchange> exchange) {
+  Admitted admitted = admit(request);
+  if (auto denied = denial(request, admitted)) return exchange->answer(std::move(*denied));
   counters_.requests.fetch_add(1);
-  auto refuse = [&](const ApiError& failure) {
-    log_request(request, failure.status, 0, {});
-    exchange->answer(error_answer(failure));
-  };
-  if (auto failure = check_origin(request)) return refuse(*failure);
-  if (answer_file(request, *exchange)) return;
-  const Routes::Found found = Routes::find(request);
-  const bool open = found.route != nullptr && found.route->open;
-  Visitor visitor;
-  if (!open) {
-    if (auto failure = check_key(request, visitor)) return refuse(*failure);
-  }
-  if (found.route == nullptr) {
-    ApiError failure{.status = found.other_method ? 405 : 404, .code = "not_found"};
-    failure.message = found.other_method ? "this path does not take that method" : "there is no such path";
-    return refuse(failure);
-  }
-  Routes::answer(*this, *found.route, std::move(request), std::move(exchange), visitor);
+  if (const StaticFile* file = find_file(request)) return exchange->answer(file_answer(*file, request));
+  admitted.found.route->handler(*this, {.request = std::move(request),
+                                        .exchange = std::move(exchange),
+                                        .visitor = std::move(admitted.visitor),
+                                        .argument = std::move(admitted.found.argument)});
 }
 
-void Service::generate(Body kind, HttpRequest request, std::shared_ptr<Exchange> exchange, const Visitor& visitor) {
+ApiError Service::no_such_model(std::string_view name) {
+  return {.status = 404,
+          .message = fmt::format("there is no model '{}'; /v1/models lists what there is", shortened(name)),
+          .param = "model",
+          .code = "model_not_found"};
+}
+
+std::shared_ptr<Share> Service::share_of(const std::string& tenant) {
+  std::lock_guard lock(mutex_);
+  auto& share = shares_[tenant];
+  if (share == nullptr) share = std::make_shared<Share>();
+  return share;
+}
+
+void Service::generate(const Dialect& dialect, Call call) {
   const double began = now();
-  if (auto failure = check_ready()) return exchange->answer(error_answer(*failure));
-  if (prepare_workers_.waiting() >= options_.most_preparing) return exchange->answer(error_answer(too_much()));
-  if (auto failure = limiter_.enter(visitor.tenant, visitor.limits, began))
-    return exchange->answer(error_answer(*failure));
+  const Visitor& visitor = call.visitor;
+  auto refuse = [&](const ApiError& failure) { call.exchange->answer(dialect.refuse(failure)); };
+  auto share = options_.keys.empty() ? nullptr : share_of(visitor.tenant);
+  if (auto failure = check_ready()) return refuse(*failure);
+  auto failure = prepare_workers_.waiting() >= options_.most_preparing
+                     ? std::optional(too_much())
+                     : limiter_.enter(visitor.tenant, visitor.limits, began);
+  if (failure) {
+    if (share) share->refused();
+    return refuse(*failure);
+  }
   open_.fetch_add(1);
-  auto shared = std::make_shared<HttpRequest>(std::move(request));
-  auto at_end = [this, visitor, shared, began](const Ended& ended) {
+  if (share) share->opened();
+  auto request = std::make_shared<HttpRequest>(std::move(call.request));
+  auto at_end = [this, visitor, request, share, began](const Ended& ended) {
+    const double seconds = now() - began;
     limiter_.leave(visitor.tenant, visitor.limits, ended.usage.prompt + ended.usage.completion, now());
+    if (share)
+      share->ended({.begun = ended.begun,
+                    .cancelled = ended.cancelled,
+                    .failed = ended.status >= 400,
+                    .seconds = seconds,
+                    .prompt = ended.usage.prompt,
+                    .completion = ended.usage.completion,
+                    .cached = ended.usage.cached});
     if (ended.cancelled) counters_.disconnects.fetch_add(1);
-    log_request(*shared, ended.status, now() - began, ended.usage);
+    log_request(*request, ended.status, seconds, ended.usage);
     open_.fetch_sub(1);
   };
-  prepare_workers_.post([this, kind, shared, exchange, visitor, at_end] {
-    std::shared_ptr<Generation> generation;
-    std::optional<ApiError> failure;
-    try {
-      failure = open_generation(kind, *shared, exchange, visitor, at_end, generation);
-    } catch (const std::exception&) {
-      failure = unfinished();
-    }
-    if (failure) {
-      at_end({.status = failure->status});
-      return exchange->answer(error_answer(*failure));
-    }
-    exchange->attach(generation);
-    if (auto ending = told_to_end()) return generation->fail(*ending);
-    generation->begin();
+  prepare_workers_.post([this, opening = Opening{&dialect, request, call.exchange, visitor, share, at_end}] {
+    open_generation(opening);
   });
 }
 
+// On a worker.
+void Service::open_generation(const Opening& opening) {
+  std::shared_ptr<Generation> generation;
+  std::optional<ApiError> failure;
+  try {
+    failure = make_generation(opening, generation);
+  } catch (const std::exception&) {
+    failure = unfinished();
+  }
+  if (failure) {
+    opening.at_end({.status = failure->status});
+    return opening.exchange->answer(opening.dialect->refuse(*failure));
+  }
+  opening.exchange->attach(generation);
+  if (auto ending = told_to_end()) return generation->fail(*ending);
+  generation->begin();
+}
+
 // Reads the body and makes what answers it. Only if both succeed is it the generation that says when it ends.
-std::optional<ApiError> Service::open_generation(Body kind, HttpRequest& request,
-                                                 const std::shared_ptr<Exchange>& exchange, const Visitor& visitor,
-                                                 const std::function<void(const Ended&)>& at_end,
-                                                 std::shared_ptr<Generation>& generation) {
+std::optional<ApiError> Service::make_generation(const Opening& opening, std::shared_ptr<Generation>& generation) {
+  const ServedModel* served = model();
+  HttpRequest& request = *opening.request;
   RequestBody asked;
-  if (auto failure = read_request_body(request.body, kind, options_.body, asked)) return failure;
+  if (auto failure = opening.dialect->read(request, options_.body, served->defaults, asked)) return failure;
   request.body = {};  // read; what is open for long keeps no more than it must
   request.charge.reset();
-  const ServedModel* served = model();
-  if (!asked.model.empty() && asked.model != served->name)
-    return ApiError{
-        .status = 404,
-        .message = fmt::format("there is no model '{}'; /v1/models lists what there is", shortened(asked.model)),
-        .param = "model",
-        .code = "model_not_found"};
-  Generation::Setting setting{.model = served, .mail = &mail_, .exchange = exchange};
+  if (!asked.model.empty() && asked.model != served->name) return no_such_model(asked.model);
+  Generation::Setting setting{.model = served,
+                              .dialect = opening.dialect,
+                              .mail = &mail_,
+                              .exchange = opening.exchange,
+                              .share = opening.share};
   // Without keys people are told apart by what they say; with keys, nobody gets more by using more names.
-  setting.tenant = options_.keys.empty() ? asked.user : visitor.tenant;
-  setting.root = root_key(secret_, visitor.tenant, asked.salt);
+  setting.tenant = options_.keys.empty() ? asked.user : opening.visitor.tenant;
+  setting.root = root_key(secret_, opening.visitor.tenant, asked.salt);
   setting.wait_expected = [this] { return wait_expected(); };
   auto holder = std::make_shared<std::weak_ptr<Generation>>();
-  setting.at_end = [this, at_end, holder](const Ended& ended) {
+  setting.at_end = [this, at_end = opening.at_end, holder](const Ended& ended) {
     {
       std::lock_guard lock(mutex_);
       generations_.erase(holder->lock());

@@ -8,6 +8,7 @@
 #include <atomic>
 #include <chrono>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <set>
@@ -21,6 +22,8 @@
 #include "server/keys.h"
 #include "server/limiter.h"
 #include "server/request_body.h"
+#include "server/route.h"
+#include "server/share.h"
 #include "server/workers.h"
 
 namespace millrace {
@@ -37,6 +40,7 @@ struct StaticFile {
 struct ServiceOptions {
   BodyLimits body;
   Keys keys;                       // empty: nobody is asked for one
+  bool open_metrics = false;       // /metrics, that of all tenants, for whoever asks
   std::vector<std::string> hosts;  // names the server may be called by; empty: any
   std::span<const StaticFile> files = {};
   std::string version = "unknown";
@@ -54,6 +58,9 @@ class Service {
   Service& operator=(const Service&) = delete;
 
   void handle(HttpRequest request, std::shared_ptr<Exchange> exchange);
+  // What a request is refused with for its head alone (host, origin, path, key); nothing if its body may come. I/O
+  // thread, at once.
+  std::optional<HttpAnswer> deny(const HttpRequest& head);
 
   // The model is there.
   void serve(ServedModel model);
@@ -71,30 +78,46 @@ class Service {
   };
   Counters& counters() { return counters_; }
 
+  // For handlers.
+  const ServiceOptions& options() const { return options_; }
+  const ServedModel* model() const { return model_.load(); }  // null until there is one
+  std::optional<ApiError> check_ready() const;
+  static ApiError no_such_model(std::string_view name);
+  // What a tenant has used. Only for names that have a key: their number does not grow.
+  std::shared_ptr<Share> share_of(const std::string& tenant);
+  // Reads the body as the dialect has it, generates, and answers in its words.
+  void generate(const Dialect& dialect, Call call);
+  // Answers with what the task gives on a worker, or why there is nothing.
+  void prepare(std::function<HttpAnswer()> task, std::shared_ptr<Exchange> exchange);
+
  private:
-  friend struct Routes;
   using Clock = std::chrono::steady_clock;
-  struct Visitor {  // who asks
-    std::string tenant;
-    TenantLimits limits;
+  struct Admitted {  // what a head comes to
+    FoundRoute found;
+    Visitor visitor;
+    std::optional<ApiError> refused;
+  };
+  struct Opening {  // a request on its way to becoming a generation
+    const Dialect* dialect = nullptr;
+    std::shared_ptr<HttpRequest> request;
+    std::shared_ptr<Exchange> exchange;
+    Visitor visitor;
+    std::shared_ptr<Share> share;  // null: nobody has a share of his own
+    std::function<void(const Ended&)> at_end;
   };
 
+  Admitted admit(const HttpRequest& request) const;
+  std::optional<HttpAnswer> denial(const HttpRequest& head, const Admitted& admitted);
   std::optional<ApiError> check_origin(const HttpRequest& request) const;
-  std::optional<ApiError> check_key(const HttpRequest& request, Visitor& visitor) const;
-  std::optional<ApiError> check_ready() const;
-  const ServedModel* model() const { return model_.load(); }
+  std::optional<ApiError> check_key(const HttpRequest& request, Access access, Visitor& visitor) const;
+  const StaticFile* find_file(const HttpRequest& request) const;
   double now() const;
   double wait_expected() const;
   ApiError too_much() const;
   void log_request(const HttpRequest& request, int status, double seconds, const Usage& usage) const;
-  bool answer_file(const HttpRequest& request, Exchange& exchange) const;
-  void generate(Body kind, HttpRequest request, std::shared_ptr<Exchange> exchange, const Visitor& visitor);
-  std::optional<ApiError> open_generation(Body kind, HttpRequest& request, const std::shared_ptr<Exchange>& exchange,
-                                          const Visitor& visitor, const std::function<void(const Ended&)>& at_end,
-                                          std::shared_ptr<Generation>& generation);
+  void open_generation(const Opening& opening);
+  std::optional<ApiError> make_generation(const Opening& opening, std::shared_ptr<Generation>& generation);
   std::optional<ApiError> told_to_end();
-  // Answers with what the task gives on a worker, or why there is nothing.
-  void prepare(std::function<HttpAnswer()> task, std::shared_ptr<Exchange> exchange);
 
   ServiceOptions options_;
   Clock::time_point start_ = Clock::now();
@@ -106,7 +129,8 @@ class Service {
   Counters counters_;
   Limiter limiter_;
 
-  std::mutex mutex_;  // guards the two below
+  std::mutex mutex_;  // guards the three below
+  std::map<std::string, std::shared_ptr<Share>> shares_;
   std::set<std::shared_ptr<Generation>> generations_;
   std::optional<ApiError> ending_;  // what everybody who is open is told
 
@@ -114,13 +138,5 @@ class Service {
   StepMail mail_{stream_workers_};
   Workers prepare_workers_;  // last: joined first, while everything they use is there
 };
-
-// One route of the server.
-struct Route {
-  std::string_view method, path, summary;
-  bool open = false;  // needs no key
-  unsigned body = 0;  // its body, a Body; 0: none
-};
-std::span<const Route> routes();
 
 }  // namespace millrace

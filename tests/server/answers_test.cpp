@@ -57,7 +57,8 @@ TEST(Answers, HealthReadyModelsVersion) {
   EXPECT_EQ(rig.get("/version").status, 200);
   const Json api = rig.get("/openapi.json").json();
   EXPECT_EQ(to_text(api), to_text(openapi_json("unknown")));
-  for (const Route& route : routes()) EXPECT_NE(find(at(api, "paths"), route.path), nullptr) << route.path;
+  for (const auto& table : route_tables())
+    for (const Route& route : table) EXPECT_NE(find(at(api, "paths"), route.path), nullptr) << route.path;
   EXPECT_EQ(rig.get("/nowhere").status, 404);
   EXPECT_EQ(rig.get("/v1/completions").status, 405);
   const Response head = rig.fetch("HEAD", "/health");

@@ -1,6 +1,6 @@
 // What a body may say: every field of the table at and beyond its edges, the shapes of errors, and JSON of every bad
 // kind. No socket and no model.
-#include "server/request_body.h"
+#include "server/openai/read_request.h"
 
 #include <gtest/gtest.h>
 
@@ -52,13 +52,13 @@ TEST(RequestBody, ReadsEverythingAChatMaySay) {
   EXPECT_DOUBLE_EQ(asked.request.targets.next_token, 0.05);
   EXPECT_EQ(asked.request.priority, 3);
   EXPECT_EQ(asked.request.stop_tokens, (std::vector<Token>{5, 6}));
-  EXPECT_EQ(asked.chat.variables.size(), 1U);
+  EXPECT_EQ(asked.chat_options.variables.size(), 1U);
 }
 
-TEST(RequestBody, NullsAndDefaultsAreOpenAis) {
+TEST(RequestBody, NullsCountAsAbsent) {
   RequestBody asked;
   ASSERT_FALSE(read(talk(R"("temperature":null,"stop":null,"max_tokens":null,"seed":null,"logprobs":null)"), asked));
-  EXPECT_EQ(asked.request.sampling.temperature, 1.0);
+  EXPECT_EQ(asked.request.sampling.temperature, 0.8);
   EXPECT_EQ(asked.max_tokens, 0);  // what the context has room for
   EXPECT_TRUE(asked.new_seed);
   EXPECT_EQ(asked.request.logprobs, -1);
@@ -116,21 +116,109 @@ TEST(RequestBody, WhatIsNotBuiltIsSaidAndNeverIgnored) {
   EXPECT_EQ(refused(text(R"("best_of":4,"n":2)"), kCompletion).code, "unsupported_parameter");
 }
 
-TEST(RequestBody, UnknownFieldsAreNamed) {
-  const ApiError failure = refused(talk(R"("temprature":1)"));
-  EXPECT_EQ(failure.param, "temprature");
-  EXPECT_EQ(failure.code, "unknown_parameter");
-  // A name is shown back cut between characters, so the answer stays valid UTF-8.
+// What a request does not say is as the defaults have it, and what it says is as it says.
+TEST(RequestBody, TheDefaultsAreOneSet) {
+  SamplingDefaults defaults;
+  defaults.sampling.temperature = 0.6;
+  defaults.sampling.top_k = 20;
+  defaults.sampling.repetition = 1.05;
+  defaults.dry_breakers = {"|"};
+  RequestBody silent, says;
+  ASSERT_FALSE(read_request_body(R"({"prompt":"x"})", kCompletion, {}, silent, defaults));
+  ASSERT_FALSE(read_request_body(R"({"prompt":"x","temperature":0,"top_k":-1,"repeat_penalty":1.2,"top_p":0})",
+                                 kCompletion, {}, says, defaults));
+  for (const SamplingValue& value : sampling_values()) {
+    if (value.number != nullptr) {
+      EXPECT_EQ(silent.request.sampling.*value.number, defaults.sampling.*value.number) << value.name;
+    } else {
+      EXPECT_EQ(silent.request.sampling.*value.integer, defaults.sampling.*value.integer) << value.name;
+    }
+    // Every value with a default can be asked for, and the table has the default we have without a model.
+    const auto fields = openai_bodies().fields;
+    const auto field = std::find_if(fields.begin(), fields.end(), [&](const Field& f) { return f.name == value.name; });
+    ASSERT_NE(field, fields.end()) << value.name;
+    EXPECT_EQ(parse_json(field->otherwise).value().to_number<double>(),
+              find(sampling_json(SamplingDefaults()), value.name)->to_number<double>())
+        << value.name;
+  }
+  EXPECT_EQ(silent.dry_breakers, defaults.dry_breakers);
+  EXPECT_EQ(says.request.sampling.temperature, 0);
+  EXPECT_EQ(says.request.sampling.top_k, 0);
+  EXPECT_EQ(says.request.sampling.repetition, 1.2);
+  EXPECT_GT(says.request.sampling.top_p, 0);
+}
+
+TEST(RequestBody, MisspeltFieldsAreRefusedWithWhatIsMeant) {
+  for (const auto& [given, param, meant] :
+       {std::tuple{R"("temprature":1)", "temprature", "temperature"},
+        {R"("maxTokens":1)", "maxTokens", "max_tokens"},
+        {R"("max-tokens":1)", "max-tokens", "max_tokens"},
+        {R"("top_kk":1)", "top_kk", "top_k"},
+        {R"("stream_options":{"include_usgae":true})", "stream_options.include_usgae", "include_usage"},
+        {R"("tool":[])", "tool", "tools"}}) {
+    const ApiError failure = refused(talk(given));
+    EXPECT_EQ(failure.param, param);
+    EXPECT_EQ(failure.code, "unknown_parameter");
+    EXPECT_NE(failure.message.find(fmt::format("'{}' is meant", meant)), std::string::npos) << failure.message;
+  }
+  const ApiError message = refused(R"({"messages":[{"role":"user","content":"a"},{"rol":"user","content":"b"}]})");
+  EXPECT_EQ(message.param, "messages.[1].rol");
+  const ApiError part = refused(R"({"messages":[{"role":"user","content":[{"type":"text","text":"a","texts":"b"}]}]})");
+  EXPECT_EQ(part.param, "messages.[0].content.[0].texts");
+  // What means something in another body is not harmless here.
+  EXPECT_EQ(refused(text(R"("max_completion_tokens":5)"), kCompletion).param, "max_completion_tokens");
+  EXPECT_EQ(refused(talk(R"("prompt":"x")")).param, "prompt");
+}
+
+TEST(RequestBody, HarmlessUnknownFieldsAreTakenAndNamed) {
+  RequestBody asked;
+  ASSERT_FALSE(read(R"({"messages":[{"role":"user","content":"a","weight":1},{"role":"user","content":[
+      {"type":"text","text":"a","source":"x"}],"weight":2,"name":"me"}],"trace_id":"5","metadata":{"a":1},"store":null,
+      "stream_options":{"chunk_size":5}})",
+                    asked));
+  EXPECT_EQ(asked.ignored, (Ignored{"messages.[].content.[].source", "messages.[].name", "messages.[].weight",
+                                    "metadata", "stream_options.chunk_size", "trace_id"}));
+  HttpAnswer answer;
+  add_ignored(asked.ignored, answer);
+  ASSERT_EQ(answer.headers.size(), 1U);
+  EXPECT_EQ(answer.headers[0].first, "X-Millrace-Ignored");
+  EXPECT_TRUE(answer.headers[0].second.ends_with("metadata, stream_options.chunk_size, trace_id"));
+  HttpAnswer plain;
+  add_ignored({}, plain);
+  EXPECT_TRUE(plain.headers.empty());
+}
+
+// However many and whatever names there are, the header is short and plain, and a body of nothing but names is refused.
+TEST(RequestBody, IgnoredNamesCannotBeAbused) {
+  RequestBody asked;
   std::string name(63, 'x');
-  name += "\xC3\xA9\xC3\xA9";
-  const ApiError cut = refused(talk(fmt::format("\"{}\":1", name)));
-  EXPECT_EQ(cut.param, std::string(63, 'x'));
+  name += "\xC3\xA9\xC3\xA9";  // a name is cut between characters
+  ASSERT_FALSE(read(talk(fmt::format(R"("{}":1,"a\r\nb: c":1,"d,e":1)", name)), asked));
+  EXPECT_EQ(asked.ignored, (Ignored{"a\r\nb: c", "d,e", std::string(63, 'x')}));
+  HttpAnswer answer;
+  add_ignored(asked.ignored, answer);
+  EXPECT_EQ(answer.headers[0].second, "a??b:?c, d?e, " + std::string(63, 'x'));
+  std::string many = R"("first":0)";
+  for (int i = 0; i < 128; ++i) many += fmt::format(R"(,"unknown-name-{}-{}":1)", i, std::string(40, 'y'));
+  const ApiError too_many = refused(talk(many));
+  EXPECT_NE(too_many.message.find("at most 128"), std::string::npos) << too_many.message;
+  std::string spread;
+  for (int i = 0; i < 60; ++i)
+    spread += fmt::format(R"(,{{"role":"user","content":"x","first-{0}-{1}":1,"second-{0}-{1}":2,"third-{0}-{1}":3}})",
+                          i, std::string(20, 'y'));
+  EXPECT_EQ(refused(fmt::format(R"({{"messages":[{}]}})", spread.substr(1))).code, "unknown_parameter");
+  Ignored some;
+  for (int i = 0; i < 100; ++i) some.insert(fmt::format("{}{}", std::string(60, 'z'), i));
+  HttpAnswer cut;
+  add_ignored(some, cut);
+  EXPECT_LT(cut.headers[0].second.size(), 1200U);
+  EXPECT_TRUE(cut.headers[0].second.ends_with(" more"));
 }
 
 // Every numeric field of the table, at its edges and beyond, with every wrong kind of value.
 TEST(RequestBody, EveryFieldHoldsItsRange) {
   int tried = 0;
-  for (const Field& field : fields()) {
+  for (const Field& field : openai_bodies().fields) {
     if (field.shape != Shape::integer && field.shape != Shape::number) continue;
     for (Body kind : {kChat, kCompletion}) {
       if ((field.bodies & kind) == 0) continue;
@@ -262,14 +350,15 @@ TEST(RequestBody, BrokenJsonIsRefused) {
 }
 
 TEST(Schema, DocumentsWhatItChecks) {
-  const JsonObject schema = schema_json(kChat);
+  const JsonObject schema = schema_json(openai_bodies(), kChat);
   const auto& properties = schema.at("properties").get_object();
   EXPECT_EQ(properties.at("temperature").get_object().at("maximum"), Json(100.0));
   EXPECT_EQ(properties.at("top_logprobs").get_object().at("maximum"), Json(20));
   EXPECT_EQ(properties.if_contains("tools"), nullptr);
-  for (const Field& field : fields()) {
+  for (const Field& field : openai_bodies().fields) {
     EXPECT_FALSE(field.help.empty()) << field.name;
     EXPECT_NE(field.bodies, 0U) << field.name;
+    EXPECT_EQ(field.inside != nullptr, field.shape == Shape::objects || field.name == "stream_options") << field.name;
     if (!field.otherwise.empty()) {
       EXPECT_TRUE(parse_json(field.otherwise).ok()) << field.name;
     }

@@ -4,7 +4,7 @@
 #include <cstdlib>
 
 #include "base/file.h"
-#include "server/schema.h"
+#include "server/openai/bodies.h"
 
 namespace millrace {
 namespace {
@@ -18,7 +18,7 @@ TEST(Docs, HaveTheTableThatIsChecked) {
     ASSERT_NE(from, std::string::npos) << name;
     const size_t start = from + begin.size(), end = text.find("<!-- end -->", start);
     ASSERT_NE(end, std::string::npos);
-    const std::string table = "\n" + schema_markdown(kind) + "\n";
+    const std::string table = "\n" + schema_markdown(openai_bodies(), kind) + "\n";
     if (std::getenv("MILLRACE_UPDATE_DOCS") != nullptr) {
       text.replace(start, end - start, table);
     } else {

@@ -23,6 +23,7 @@ import time
 
 import batches
 import cases
+import starts
 
 BACKGROUND = 8
 PATIENCE = 300  # seconds; only reached when something is wrong
@@ -532,6 +533,7 @@ def main():
         return 0 if report.failures == 0 else 1
     asyncio.run(other_doors(chosen.program, report))
     asyncio.run(signals(chosen.program, report))
+    asyncio.run(starts.check(chosen.program, report, lambda *flags: Server(chosen.program, *flags)))
     batches.check(chosen.program, report, PATIENCE)
     asyncio.run(all_faults(chosen.program, LARGE if chosen.full else SMALL, report, chosen.seed))
     return 0 if report.failures == 0 else 1

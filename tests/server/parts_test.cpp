@@ -4,7 +4,7 @@
 #include "server/doorbell.h"
 #include "server/keys.h"
 #include "server/limiter.h"
-#include "server/writing.h"
+#include "server/openai/writing.h"
 
 namespace millrace {
 namespace {
@@ -21,16 +21,28 @@ TEST(Keys, AreFoundByTheWholeKeyOnly) {
   EXPECT_EQ(alice->limits.tokens_per_minute, 100);
   EXPECT_EQ(alice->limits.concurrent, 2);
   EXPECT_EQ(keys.find("Bearer sk-abcdefghij")->name, "bob");
-  for (std::string_view wrong :
-       {"", "Bearer", "Bearer ", "Bearer sk-012345678", "Bearer sk-01234567890", "bearer sk-0123456789",
-        "Bearer  sk-0123456789", "sk-0123456789", "Basic sk-0123456789", "Bearer alice"})
+  for (std::string_view scheme : {"bearer ", "BEARER ", "bEaReR  "})  // as RFC 9110 has it
+    EXPECT_EQ(keys.find(std::string(scheme) + "sk-0123456789"), alice) << scheme;
+  for (std::string_view wrong : {"", "Bearer", "Bearer ", "Bearer sk-012345678", "Bearer sk-01234567890",
+                                 "sk-0123456789", "Basic sk-0123456789", "Bearer alice"})
     EXPECT_EQ(keys.find(wrong), nullptr) << wrong;
+}
+
+TEST(Keys, AnOperatorIsNamedOrAlone) {
+  Keys keys;
+  ASSERT_TRUE(keys.add_lines("alice sk-0123456789").ok());
+  EXPECT_TRUE(keys.oversees(*keys.find("Bearer sk-0123456789")));
+  ASSERT_TRUE(keys.add_lines("bob sk-abcdefghij rpm=3\ncarol sk-9876543210 operator rpm=2").ok());
+  EXPECT_FALSE(keys.oversees(*keys.find("Bearer sk-0123456789")));
+  EXPECT_FALSE(keys.oversees(*keys.find("Bearer sk-abcdefghij")));
+  EXPECT_TRUE(keys.oversees(*keys.find("Bearer sk-9876543210")));
+  EXPECT_EQ(keys.find("Bearer sk-9876543210")->limits.requests_per_minute, 2);
 }
 
 TEST(Keys, RefuseWhatIsWrong) {
   for (std::string_view lines :
        {"alice", "alice short", "alice sk-0123456789 rpm=", "alice sk-0123456789 rpm=-1", "alice sk-0123456789 speed=3",
-        "a sk-0123456789\na sk-9876543210", "a sk-0123456789\nb sk-0123456789"}) {
+        "alice sk-0123456789 operators", "a sk-0123456789\na sk-9876543210", "a sk-0123456789\nb sk-0123456789"}) {
     Keys keys;
     auto added = keys.add_lines(lines);
     ASSERT_FALSE(added.ok()) << lines;

@@ -16,11 +16,31 @@ namespace {
 
 constexpr double kMany = 1 << 30;
 
-// What DRY takes as the end of a phrase unless told otherwise.
-const std::vector<std::string>& usual_breakers() {
-  static const std::vector<std::string> breakers = {"\n", ":", "\"", "*"};
-  return breakers;
-}
+// Which flag sets which value, where the names differ in more than dashes.
+struct DefaultFlag {
+  std::string_view flag, value;
+};
+constexpr DefaultFlag kDefaultFlags[] = {
+    {"temp", "temperature"},
+    {"top-k", "top_k"},
+    {"top-p", "top_p"},
+    {"min-p", "min_p"},
+    {"typical", "typical_p"},
+    {"top-nsigma", "top_n_sigma"},
+    {"xtc-probability", "xtc_probability"},
+    {"xtc-threshold", "xtc_threshold"},
+    {"repeat-penalty", "repetition_penalty"},
+    {"repeat-last-n", "repeat_last_n"},
+    {"presence-penalty", "presence_penalty"},
+    {"frequency-penalty", "frequency_penalty"},
+    {"dry-multiplier", "dry_multiplier"},
+    {"dry-base", "dry_base"},
+    {"dry-allowed-length", "dry_allowed_length"},
+    {"dry-penalty-last-n", "dry_penalty_last_n"},
+    {"mirostat", "mirostat"},
+    {"mirostat-ent", "mirostat_tau"},
+    {"mirostat-lr", "mirostat_eta"},
+};
 
 uint64_t random_seed() {
   std::random_device device;
@@ -77,50 +97,60 @@ std::vector<Flag> machine_flags() {
   };
 }
 
-std::vector<Flag> sampling_flags() {
+// Without a value of their own: the model's files may have one, and ours is in session/sampling_defaults.cpp.
+std::vector<Flag> default_flags() {
   return {
-      number_flag("temp", "--temperature", "0.8", 0, 100, "temperature; 0 always takes the likeliest token"),
-      integer_flag("top-k", "", "40", 0, kMany, "keep the N likeliest tokens; 0: all"),
-      number_flag("top-p", "", "0.95", 0, 1, "keep the likeliest tokens up to this probability; 1: all"),
-      number_flag("min-p", "", "0.05", 0, 1, "keep tokens at least this likely compared with the likeliest; 0: all"),
-      number_flag("typical", "--typical-p", "1", 0, 1, "keep the most typical tokens up to this probability; 1: all"),
-      number_flag("top-nsigma", "--top-n-sigma", "0", -1, 100,
+      number_flag("temp", "--temperature", "", 0, 100,
+                  "temperature; 0 always takes the likeliest token; without it and the like, what the model's makers "
+                  "say, or else 0.8"),
+      integer_flag("top-k", "", "", 0, kMany, "keep the N likeliest tokens; 0: all; else 40"),
+      number_flag("top-p", "", "", 0, 1, "keep the likeliest tokens up to this probability; 1: all; else 0.95"),
+      number_flag("min-p", "", "", 0, 1,
+                  "keep tokens at least this likely compared with the likeliest; 0: all; else 0.05"),
+      number_flag("typical", "--typical-p", "", 0, 1, "keep the most typical tokens up to this probability; 1: all"),
+      number_flag("top-nsigma", "--top-n-sigma", "", -1, 100,
                   "keep logits within this many standard deviations of the largest; 0: all"),
-      number_flag("xtc-probability", "", "0", 0, 1, "how often XTC removes the likeliest tokens; 0: never"),
-      number_flag("xtc-threshold", "", "0.1", 0, 1,
-                  "XTC: of the tokens at least this likely only the least likely stays"),
-      number_flag("repeat-penalty", "--repetition-penalty", "1", 0, 100, "divides the logits of tokens seen; 1: off"),
-      integer_flag("repeat-last-n", "", "64", -1, kMany, "tokens the penalties look back over; 0: none, -1: all"),
-      number_flag("presence-penalty", "", "0", -100, 100, "taken from the logit of a token seen"),
-      number_flag("frequency-penalty", "", "0", -100, 100, "taken from the logit each time a token was seen"),
-      number_flag("dry-multiplier", "", "0", 0, 100, "strength of the penalty on continued repetitions (DRY); 0: off"),
-      number_flag("dry-base", "", "1.75", 1, 100, "DRY: growth of the penalty with the length of the repetition"),
-      integer_flag("dry-allowed-length", "", "2", 1, kMany, "DRY: repetitions shorter than this are free"),
-      integer_flag("dry-penalty-last-n", "", "-1", -1, kMany, "DRY: tokens looked back over; -1: all"),
+      number_flag("xtc-probability", "", "", 0, 1, "how often XTC removes the likeliest tokens; 0: never"),
+      number_flag("xtc-threshold", "", "", 0, 1,
+                  "XTC: of the tokens at least this likely only the least likely stays; else 0.1"),
+      number_flag("repeat-penalty", "--repetition-penalty", "", 0, 100, "divides the logits of tokens seen; 1: off"),
+      integer_flag("repeat-last-n", "", "", -1, kMany, "tokens the penalties look back over; 0: none, -1: all"),
+      number_flag("presence-penalty", "", "", -100, 100, "taken from the logit of a token seen"),
+      number_flag("frequency-penalty", "", "", -100, 100, "taken from the logit each time a token was seen"),
+      number_flag("dry-multiplier", "", "", 0, 100, "strength of the penalty on continued repetitions (DRY); 0: off"),
+      number_flag("dry-base", "", "", 1, 100,
+                  "DRY: growth of the penalty with the length of the repetition; else 1.75"),
+      integer_flag("dry-allowed-length", "", "", 1, kMany, "DRY: repetitions shorter than this are free; else 2"),
+      integer_flag("dry-penalty-last-n", "", "", -1, kMany, "DRY: tokens looked back over; -1: all"),
       {.name = "dry-sequence-breaker",
        .kind = Kind::text,
        .value = "TEXT",
        .many = Many::repeated,
        .help =
            "DRY: no repetition reaches across this text; replaces the usual newline : \" *, and 'none' leaves none"},
-      integer_flag("mirostat", "", "0", 0, 2, "2: keep the surprise of the text steady (version 2); 0: off"),
-      number_flag("mirostat-ent", "", "5", 0, 100, "mirostat: the surprise aimed at, in bits"),
-      number_flag("mirostat-lr", "", "0.1", 0, 1, "mirostat: how fast it is steered there"),
-      {.name = "logit-bias",
-       .alias = "-l",
-       .kind = Kind::text,
-       .value = "ID+X",
-       .many = Many::repeated,
-       .help = "add to the logit of a token: 15043+1, 15043-2.5, 15043=-inf"},
-      {.name = "ban-token-ids",
-       .kind = Kind::integer,
-       .value = "ID",
-       .many = Many::commas,
-       .least = 0,
-       .most = kMany,
-       .help = "tokens never to choose"},
-      integer_flag("seed", "-s", "-1", -1, 9e18, "the same seed gives the same text; -1: a new one each time"),
+      integer_flag("mirostat", "", "", 0, 2, "2: keep the surprise of the text steady (version 2); 0: off"),
+      number_flag("mirostat-ent", "", "", 0, 100, "mirostat: the surprise aimed at, in bits; else 5"),
+      number_flag("mirostat-lr", "", "", 0, 1, "mirostat: how fast it is steered there; else 0.1"),
   };
+}
+
+std::vector<Flag> sampling_flags() {
+  return joined(
+      {default_flags(),
+       {{.name = "logit-bias",
+         .alias = "-l",
+         .kind = Kind::text,
+         .value = "ID+X",
+         .many = Many::repeated,
+         .help = "add to the logit of a token: 15043+1, 15043-2.5, 15043=-inf"},
+        {.name = "ban-token-ids",
+         .kind = Kind::integer,
+         .value = "ID",
+         .many = Many::commas,
+         .least = 0,
+         .most = kMany,
+         .help = "tokens never to choose"},
+        integer_flag("seed", "-s", "-1", -1, 9e18, "the same seed gives the same text; -1: a new one each time")}});
 }
 
 std::vector<Flag> stopping_flags() {
@@ -178,37 +208,35 @@ Result<void> add_bias(std::string_view text, Sampling& sampling) {
   return {};
 }
 
+SamplingDefaults defaults_of(const Arguments& arguments, const LoadedModel& model) {
+  SamplingDefaults defaults = sampling_defaults(model.checkpoint());
+  for (const std::string& sentence : defaults.ignored) arguments.terminal().warn("{}", printable(sentence));
+  for (const DefaultFlag& row : kDefaultFlags) {
+    if (!arguments.given(row.flag)) continue;
+    const auto values = sampling_values();
+    const auto value = std::find_if(values.begin(), values.end(), [&](const auto& v) { return v.name == row.value; });
+    CHECK(value != values.end(), "no value {}", row.value);
+    if (value->number != nullptr) {
+      defaults.sampling.*value->number = arguments.number(row.flag);
+    } else {
+      defaults.sampling.*value->integer = static_cast<int32_t>(arguments.integer(row.flag));
+    }
+    std::erase(defaults.of_model, row.value);
+  }
+  defaults.sampling.top_n_sigma = std::max(0.0, defaults.sampling.top_n_sigma);
+  if (std::vector<std::string> breakers = arguments.texts("dry-sequence-breaker"); !breakers.empty())
+    defaults.dry_breakers = breakers == std::vector<std::string>{"none"} ? std::vector<std::string>() : breakers;
+  return defaults;
+}
+
 Result<Sampling> sampling_of(const Arguments& arguments, const LoadedModel& model) {
-  Sampling s;
-  s.temperature = arguments.number("temp");
-  s.top_k = static_cast<int32_t>(arguments.integer("top-k"));
-  s.top_p = arguments.number("top-p");
-  s.min_p = arguments.number("min-p");
-  s.typical = arguments.number("typical");
-  s.top_n_sigma = std::max(0.0, arguments.number("top-nsigma"));
-  s.xtc_probability = arguments.number("xtc-probability");
-  s.xtc_threshold = arguments.number("xtc-threshold");
-  s.repetition = arguments.number("repeat-penalty");
-  s.penalty_window = static_cast<int32_t>(arguments.integer("repeat-last-n"));
-  s.presence = arguments.number("presence-penalty");
-  s.frequency = arguments.number("frequency-penalty");
-  s.dry_multiplier = arguments.number("dry-multiplier");
-  s.dry_base = arguments.number("dry-base");
-  s.dry_allowed_length = static_cast<int32_t>(arguments.integer("dry-allowed-length"));
-  s.dry_window = static_cast<int32_t>(arguments.integer("dry-penalty-last-n"));
-  s.mirostat = static_cast<int32_t>(arguments.integer("mirostat"));
-  s.mirostat_tau = arguments.number("mirostat-ent");
-  s.mirostat_eta = arguments.number("mirostat-lr");
+  const SamplingDefaults defaults = defaults_of(arguments, model);
+  Sampling s = defaults.sampling;
   for (const std::string& text : arguments.texts("logit-bias")) TRY_VOID(add_bias(text, s));
   for (int64_t id : arguments.integers("ban-token-ids")) s.banned.push_back(static_cast<Token>(id));
   const int64_t seed = arguments.integer("seed");
   s.seed = seed < 0 ? random_seed() : static_cast<uint64_t>(seed);
-  if (s.dry_multiplier > 0) {
-    std::vector<std::string> breakers = arguments.texts("dry-sequence-breaker");
-    if (breakers.empty()) breakers = usual_breakers();
-    if (breakers == std::vector<std::string>{"none"}) breakers.clear();
-    s.dry_breakers = model.tokens_containing(breakers);
-  }
+  if (s.dry_multiplier > 0) s.dry_breakers = model.tokens_containing(defaults.dry_breakers);
   TRY_VOID(check_sampling(s, model.vocab()));
   return s;
 }

@@ -9,6 +9,7 @@
 #include "engine/sampling.h"
 #include "session/generator.h"
 #include "session/loaded_model.h"
+#include "session/sampling_defaults.h"
 #include "tensor/dtype.h"
 
 namespace millrace::apps {
@@ -23,7 +24,9 @@ int32_t step_rows(const Arguments& arguments, std::string_view flag, int32_t on_
 
 // --device --threads --kv-type --ubatch-size --memory-limit: where and how the model runs.
 std::vector<Flag> machine_flags();
-// --temp, --top-k ... --seed.
+// --temp, --top-k ...: the values that have a default (session/sampling_defaults.h).
+std::vector<Flag> default_flags();
+// The same, and what is said of one answer only: --logit-bias, --ban-token-ids, --seed.
 std::vector<Flag> sampling_flags();
 // --predict, --min-tokens, --ignore-eos, --stop, --stop-token-ids.
 std::vector<Flag> stopping_flags();
@@ -36,6 +39,10 @@ Result<std::unique_ptr<LoadedModel>> load_model(const Arguments& arguments, int6
 inline constexpr std::string_view kKvTypes = "auto|f16|bf16|f32";
 DType kv_type(const std::string& name, const Model& model, const Backend& backend);
 DType kv_type(const Arguments& arguments, const LoadedModel& loaded);  // of --kv-type
+
+// What holds where nobody says otherwise: our values, the model's above them, default_flags() above all. Values in the
+// model's files that cannot be used are warned about.
+SamplingDefaults defaults_of(const Arguments& arguments, const LoadedModel& model);
 
 // A seed of -1 becomes a random one. Needs the model for token ids and for the texts DRY breaks at.
 Result<Sampling> sampling_of(const Arguments& arguments, const LoadedModel& model);

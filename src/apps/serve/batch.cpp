@@ -286,6 +286,7 @@ Verb batch_verb() {
                          .required = true,
                          .help = "answers, one a line, in the order they are done; an existing file is gone on with"}},
                        engine_flags(),
+                       default_flags(),
                        machine_flags()}),
       .examples = {{"batch -i questions.jsonl -o answers.jsonl -np 64", "64 at once"}},
       .notes =

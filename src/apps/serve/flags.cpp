@@ -51,6 +51,35 @@ Result<int32_t> pages_of(const Arguments& arguments, const LoadedModel& model, c
   return static_cast<int32_t>(pages);
 }
 
+// The most tokens of a sequence that these pages hold, up to `most`; more tokens never need fewer pages.
+int32_t longest_context(const CacheLayout& layout, int32_t pages, int step_tokens, int32_t most) {
+  int32_t fits = 0;
+  for (int32_t over = most + 1; over - fits > 1;) {
+    const int32_t middle = fits + (over - fits) / 2;
+    (layout.peak_pages_for(middle, step_tokens) <= pages ? fits : over) = middle;
+  }
+  return fits;
+}
+
+// A context of which the cache holds at least one sequence, whole: what is promised can be had.
+Result<void> fit_context(const Arguments& arguments, const LoadedModel& model, EngineOptions& options) {
+  const int32_t wanted = options.executor.context;
+  TRY(const Executor::Plan plan, Executor::plan(model.model(), model.backend(), options.executor));
+  const int32_t fits = longest_context(plan.layout, options.executor.pages, options.limits.step_tokens, wanted);
+  if (fits >= wanted) return {};
+  if (fits < 1 || arguments.integer("ctx-size") > 0)
+    return error(Code::no_memory,
+                 "a sequence of {} tokens needs more than the {} pages of cache there are, which hold {}: give "
+                 "--kv-size more, or -c {} or less",
+                 wanted, options.executor.pages, fits, std::max(fits, 1));
+  arguments.terminal().warn(
+      "the context is {} tokens instead of {}: the cache ({} pages) has no room for more; see "
+      "--kv-size",
+      fits, wanted, options.executor.pages);
+  options.executor.context = fits;
+  return {};
+}
+
 }  // namespace
 
 std::vector<Flag> listening_flags() {
@@ -62,7 +91,8 @@ std::vector<Flag> listening_flags() {
       path_flag("ssl-cert-file", "FILE", "certificate chain for TLS, in PEM"),
       path_flag("ssl-key-file", "FILE", "its private key, in PEM"),
       text_flag("api-key", "KEY", "", "", "a key clients must show; better in MILLRACE_API_KEY or --api-key-file"),
-      path_flag("api-key-file", "FILE", "keys, one tenant a line: NAME KEY [rpm=N] [tpm=N] [concurrent=N]"),
+      path_flag("api-key-file", "FILE", "keys, one tenant a line: NAME KEY [rpm=N] [tpm=N] [concurrent=N] [operator]"),
+      {.name = "open-metrics", .help = "/metrics, that of all tenants, without a key, for scrapers that send none"},
       by_commas(text_flag("allowed-host", "NAME", "", "", "further names this server may be called by")),
       integer_flag("max-connections", "", "8192", 1, 1 << 20, "connections at once"),
       {.name = "max-body", .kind = Kind::bytes, .value = "BYTES", .otherwise = "16M", .help = "largest request body"},
@@ -113,6 +143,8 @@ Result<ServerOptions> server_options(const Arguments& arguments) {
   options.grace_seconds = arguments.number("grace");
   ServiceOptions& service = options.service;
   TRY(service.keys, keys_of(arguments));
+  service.open_metrics = arguments.toggle("open-metrics");
+  options.warn = [terminal = &arguments.terminal()](std::string_view line) { terminal->warn("{}", line); };
   const bool loopback = options.host.empty() || Server::is_loopback(options.host);
   if (!loopback && service.keys.empty())
     return error(
@@ -154,6 +186,7 @@ Result<ServedModel> served_model(const Arguments& arguments, const std::function
   options.executor.rows = options.limits.step_tokens;
   options.executor.sequences = options.limits.max_sequences;
   TRY(options.executor.pages, pages_of(arguments, *loaded, options.executor, choice.memory_limit));
+  TRY_VOID(fit_context(arguments, *loaded, options));
   options.policy = arguments.text("policy");
   options.swap_bytes = arguments.integer("swap");
   ServedModel served;
@@ -169,6 +202,8 @@ Result<ServedModel> served_model(const Arguments& arguments, const std::function
   served.created =
       std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
   if (choice.device == "cpu") served.floor = step_floor(loaded->model(), options.executor.kv, choice.cpu.threads);
+  served.defaults = defaults_of(arguments, *loaded);
+  TRY_VOID(check_sampling(served.defaults.sampling, loaded->vocab()));
   served.loaded = std::move(loaded);
   return served;
 }

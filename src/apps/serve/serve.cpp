@@ -78,6 +78,7 @@ Result<void> load_and_serve(const Arguments& arguments, Server& server, const Si
   const EngineOptions& options = served.engine->options();
   terminal.note("ready   {}: {} tokens of context, {} sequences, {} pages of cache", served.name,
                 options.limits.context, options.limits.max_sequences, options.executor.pages);
+  terminal.note("sampling {}", sampling_text(served.defaults));
   if (served.loaded->chat_error().empty() == false)
     terminal.note("no chat with this model: {}", printable(served.loaded->chat_error()));
   server.service().serve(std::move(served));
@@ -110,7 +111,7 @@ Verb serve_verb() {
   return {.name = "serve",
           .summary = "answer over HTTP, for OpenAI's clients, curl and browsers",
           .group = "Use a model",
-          .flags = joined({{model_flag()}, listening_flags(), engine_flags(), machine_flags()}),
+          .flags = joined({{model_flag()}, listening_flags(), engine_flags(), default_flags(), machine_flags()}),
           .examples = {{"serve", "the shipped model at http://127.0.0.1:8080"},
                        {"serve -m model.gguf --port 9000 -c 8192 -np 32", "another, for 32 at once"},
                        {"serve --host 0.0.0.0 --api-key-file keys.txt --ssl-cert-file cert.pem --ssl-key-file key.pem",

@@ -2,8 +2,8 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "server/request_body.h"
-#include "server/writing.h"
+#include "server/openai/read_request.h"
+#include "server/openai/writing.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace millrace;
@@ -12,16 +12,23 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const Body kind = kKinds[data[0] % 5];
   const std::string_view body(reinterpret_cast<const char*>(data) + 1, size - 1);
   std::optional<ApiError> failure;
+  Ignored ignored;
   if ((kind & kGenerate) != 0) {
     RequestBody asked;
     failure = read_request_body(body, kind, {}, asked);
+    ignored = asked.ignored;
     CHECK(failure || (asked.request.choices >= 1 && asked.request.choices <= 128), "choices out of range");
     CHECK(failure || check_sampling(asked.request.sampling, 1 << 30).ok(), "sampling out of range");
   } else {
     JsonObject object;
-    failure = read_body(body, kind, {}, object);
+    failure = read_body(body, kind, {}, object, ignored);
     if (!failure && find(object, "messages") != nullptr) messages_of(object);
   }
+  // What was ignored is told in a header of one line.
+  HttpAnswer head;
+  add_ignored(ignored, head);
+  for (const auto& [name, value] : head.headers)
+    for (char c : value) CHECK(c >= ' ' && c < 0x7F && value.size() < 2000, "a header that is none");
   if (failure) {
     // What is said about it is JSON again, whatever of it is shown back.
     const HttpAnswer answer = error_answer(*failure);

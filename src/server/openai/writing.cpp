@@ -1,4 +1,4 @@
-#include "server/writing.h"
+#include "server/openai/writing.h"
 
 #include <cmath>
 #include <iterator>
@@ -95,11 +95,11 @@ void append_completion_logprobs(std::string& out, const LoadedModel& model, cons
 }
 
 // "logprobs": ..., "finish_reason": ..., and the ids if they were asked for
-void append_tail(std::string& out, const LoadedModel& model, Body kind, const Choice& choice) {
+void append_tail(std::string& out, const LoadedModel& model, bool chat, const Choice& choice) {
   out += R"(,"logprobs":)";
   if (choice.logprobs().empty()) {
     out += "null";
-  } else if (kind == kChat) {
+  } else if (chat) {
     append_chat_logprobs(out, model, choice);
   } else {
     append_completion_logprobs(out, model, choice);
@@ -122,7 +122,7 @@ void append_stamp(std::string& out, const Stamp& stamp, std::string_view object)
   fmt::format_to(std::back_inserter(out), R"(,"system_fingerprint":"{}")", stamp.fingerprint);
 }
 
-std::string_view event_object(Body kind) { return kind == kChat ? "chat.completion.chunk" : "text_completion"; }
+std::string_view event_object(bool chat) { return chat ? "chat.completion.chunk" : "text_completion"; }
 
 void begin_event(std::string& out, const Stamp& stamp, size_t index) {
   out += stamp.event;
@@ -169,7 +169,7 @@ void append_quoted(std::string& out, std::string_view text) {
 
 std::string event_opening(const Stamp& stamp) {
   std::string out = "data: ";
-  append_stamp(out, stamp, event_object(stamp.kind));
+  append_stamp(out, stamp, event_object(stamp.chat));
   if (stamp.include_usage) out += R"(,"usage":null)";
   return out + R"(,"choices":[{"index":)";
 }
@@ -181,9 +181,9 @@ Json usage_json(const Usage& usage) {
                     {"prompt_tokens_details", JsonObject{{"cached_tokens", usage.cached}}}};
 }
 
-std::string choice_json(const LoadedModel& model, Body kind, const Choice& choice, size_t index) {
+std::string choice_json(const LoadedModel& model, bool chat, const Choice& choice, size_t index) {
   std::string out = fmt::format(R"({{"index":{},)", index);
-  if (kind == kChat) {
+  if (chat) {
     out += R"("message":{"role":"assistant","content":)";
     append_quoted(out, choice.text());
     out += R"(,"refusal":null})";
@@ -191,14 +191,14 @@ std::string choice_json(const LoadedModel& model, Body kind, const Choice& choic
     out += R"("text":)";
     append_quoted(out, choice.text());
   }
-  append_tail(out, model, kind, choice);
+  append_tail(out, model, chat, choice);
   out += '}';
   return out;
 }
 
 std::string answer_json(const Stamp& stamp, std::string_view choices, const Usage& usage) {
   std::string out;
-  append_stamp(out, stamp, stamp.kind == kChat ? "chat.completion" : "text_completion");
+  append_stamp(out, stamp, stamp.chat ? "chat.completion" : "text_completion");
   fmt::format_to(std::back_inserter(out), R"(,"choices":[{}],"usage":{}}})", choices, to_text(usage_json(usage)));
   return out;
 }
@@ -212,7 +212,7 @@ void append_role_event(std::string& out, const Stamp& stamp, size_t index) {
 void append_choice_event(std::string& out, const LoadedModel& model, const Stamp& stamp, const Choice& choice,
                          size_t index) {
   begin_event(out, stamp, index);
-  if (stamp.kind == kChat) {
+  if (stamp.chat) {
     out += R"(,"delta":{)";
     if (!choice.text().empty() || !choice.done()) {
       out += R"("content":)";
@@ -223,13 +223,13 @@ void append_choice_event(std::string& out, const LoadedModel& model, const Stamp
     out += R"(,"text":)";
     append_quoted(out, choice.text());
   }
-  append_tail(out, model, stamp.kind, choice);
+  append_tail(out, model, stamp.chat, choice);
   out += "}]}\n\n";
 }
 
 void append_usage_event(std::string& out, const Stamp& stamp, const Usage& usage) {
   out += "data: ";
-  append_stamp(out, stamp, event_object(stamp.kind));
+  append_stamp(out, stamp, event_object(stamp.chat));
   fmt::format_to(std::back_inserter(out), R"(,"choices":[],"usage":{}}})", to_text(usage_json(usage)));
   out += "\n\n";
 }

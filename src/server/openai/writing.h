@@ -7,26 +7,11 @@
 #include <string_view>
 
 #include "base/json.h"
-#include "server/choice.h"
+#include "server/dialect.h"
 
 namespace millrace {
 
-// What all parts of one answer have in common.
-struct Stamp {
-  Body kind = kChat;
-  std::string id;  // "chatcmpl-..." or "cmpl-..."
-  int64_t created = 0;
-  std::string model;
-  std::string fingerprint;
-  bool include_usage = false;
-  std::string event = {};  // what every event of a stream begins with; see event_opening
-};
-
 std::string event_opening(const Stamp& stamp);
-
-struct Usage {
-  int64_t prompt = 0, completion = 0, cached = 0;
-};
 
 Json usage_json(const Usage& usage);
 
@@ -34,7 +19,7 @@ Json usage_json(const Usage& usage);
 void append_quoted(std::string& out, std::string_view text);
 
 // One choice of a whole answer.
-std::string choice_json(const LoadedModel& model, Body kind, const Choice& choice, size_t index);
+std::string choice_json(const LoadedModel& model, bool chat, const Choice& choice, size_t index);
 // The whole answer around its choices, which are JSON already.
 std::string answer_json(const Stamp& stamp, std::string_view choices, const Usage& usage);
 

@@ -1,6 +1,5 @@
-// The table itself. One field a line; its order is the order of the documentation.
-#include "server/schema.h"
-#include "session/stop_strings.h"
+// The tables themselves. One field a line; their order is the order of the documentation.
+#include "server/openai/bodies.h"
 
 namespace millrace {
 namespace {
@@ -8,23 +7,48 @@ namespace {
 constexpr double kMany = 1 << 30;
 using enum Shape;
 
+// What a client that sends our answers back has in its messages, beside what we look at.
+constexpr Field kPart[] = {
+    {"type", kInside, text, 0, 64, "", "`text`", Standing::used, kInside, nullptr, "text"},
+    {"text", kInside, text, 0, 0, "", "the text", Standing::used, kInside},
+    {"cache_control", kInside, any, 0, 0, "", "decided by the cache", Standing::ignored},
+};
+constexpr Table kParts = {kPart};
+
+constexpr Field kMessage[] = {
+    {"role", kInside, role, 0, 0, "", "system, developer, user or assistant", Standing::used, kInside},
+    {"content", kInside, content, 0, 0, "", "a text, or parts of type text", Standing::used, kInside, &kParts},
+    {"name", kInside, any, 0, 0, "", "the template is not told", Standing::ignored},
+    {"refusal", kInside, any, 0, 0, "", "the template is not told", Standing::ignored},
+    {"annotations", kInside, any, 0, 0, "", "the template is not told", Standing::ignored},
+    {"tool_calls", kInside, any, 0, 0, "", "tool calls", Standing::absent},
+    {"function_call", kInside, any, 0, 0, "", "function calls", Standing::absent},
+    {"tool_call_id", kInside, any, 0, 0, "", "tool calls", Standing::absent},
+    {"audio", kInside, any, 0, 0, "", "speech", Standing::absent},
+};
+constexpr Table kMessages = {kMessage};
+
+constexpr Field kStreamOption[] = {
+    {"include_usage", kInside, boolean, 0, 0, "false", "one more event at the end, with the counts of tokens"},
+    {"include_obfuscation", kInside, any, 0, 0, "", "nothing is added to events", Standing::ignored},
+};
+constexpr Table kStreamOptions = {kStreamOption};
+
 constexpr Field kFields[] = {
     {"model", kGenerate | kTokenize | kDetokenize | kTemplate, text, 0, 512, "",
      "name of the model, as /v1/models lists it; without it, the one that is loaded"},
-    {"messages", kChat | kTokenize | kTemplate, messages, 1, 4096, "",
-     "the conversation so far: objects with `role` (system, developer, user, assistant) and `content` (a text, or "
-     "parts of "
-     "type text)"},
+    {"messages", kChat | kTokenize | kTemplate, objects, 1, 4096, "", "the conversation so far", Standing::used,
+     kChat | kTemplate, &kMessages},
     {"prompt", kCompletion | kTokenize, prompt, 0, 0, "",
-     "the text to continue, or token ids, or a list of either; every entry gets its own answers"},
+     "the text to continue, or token ids, or a list of either; every entry gets its own answers", Standing::used,
+     kCompletion},
     {"content", kTokenize, text, 0, 0, "", "the text to cut into tokens; another name of `prompt`"},
-    {"tokens", kDetokenize, tokens, 0, kMany, "", "token ids to turn into text", Standing::used, true},
+    {"tokens", kDetokenize, tokens, 0, kMany, "", "token ids to turn into text", Standing::used, kDetokenize},
     {"add_special", kTokenize, boolean, 0, 0, "true", "add the begin and end tokens the model wants"},
     {"with_pieces", kTokenize, boolean, 0, 0, "false", "give the text of every token beside its id"},
 
     {"stream", kGenerate, boolean, 0, 0, "false", "send the answer as it comes, as server-sent events"},
-    {"stream_options", kGenerate, object, 0, 0, "",
-     "`include_usage`: one more event at the end, with the counts of tokens"},
+    {"stream_options", kGenerate, object, 0, 0, "", "what a stream tells besides", Standing::used, 0, &kStreamOptions},
     {"max_tokens", kGenerate, integer, 1, kMany, "",
      "most tokens of each answer; without it 16 for a completion, and what the context has room for in a chat"},
     {"max_completion_tokens", kChat, integer, 1, kMany, "",
@@ -39,10 +63,10 @@ constexpr Field kFields[] = {
     {"return_token_ids", kGenerate, boolean, 0, 0, "false",
      "`token_ids` beside the text of each choice; always so where the model has no tokenizer"},
 
-    {"temperature", kGenerate, number, 0, 100, "1", "0 always takes the likeliest token"},
-    {"top_p", kGenerate, number, 0, 1, "1", "keep the likeliest tokens up to this probability"},
-    {"top_k", kGenerate, integer, -1, kMany, "0", "keep the k likeliest tokens; 0 or -1: all"},
-    {"min_p", kGenerate, number, 0, 1, "0", "keep tokens at least this likely compared with the likeliest"},
+    {"temperature", kGenerate, number, 0, 100, "0.8", "0 always takes the likeliest token"},
+    {"top_p", kGenerate, number, 0, 1, "0.95", "keep the likeliest tokens up to this probability"},
+    {"top_k", kGenerate, integer, -1, kMany, "40", "keep the k likeliest tokens; 0 or -1: all"},
+    {"min_p", kGenerate, number, 0, 1, "0.05", "keep tokens at least this likely compared with the likeliest"},
     {"typical_p", kGenerate, number, 0, 1, "1", "keep the most typical tokens up to this probability"},
     {"top_n_sigma", kGenerate, number, -1, 100, "0",
      "keep logits within so many standard deviations of the largest; 0 or -1: all"},
@@ -100,10 +124,27 @@ constexpr Field kFields[] = {
     {"verbosity", kChat, any, 0, 0, "", "verbosity", Standing::absent},
     {"web_search_options", kChat, any, 0, 0, "", "web search", Standing::absent},
     {"suffix", kCompletion, any, 0, 0, "", "filling in the middle", Standing::absent},
+    // Of other servers' interfaces: they change an answer, so they are not passed over.
+    {"n_predict", kGenerate, any, 0, 0, "", "another name of `max_tokens`", Standing::absent},
+    {"grammar", kGenerate, any, 0, 0, "", "answers bound to a grammar", Standing::absent},
+    {"json_schema", kGenerate, any, 0, 0, "", "answers bound to a schema", Standing::absent},
+    {"structured_outputs", kGenerate, any, 0, 0, "", "answers bound to a format", Standing::absent},
+    {"guided_json", kGenerate, any, 0, 0, "", "answers bound to a schema", Standing::absent},
+    {"guided_regex", kGenerate, any, 0, 0, "", "answers bound to a pattern", Standing::absent},
+    {"guided_choice", kGenerate, any, 0, 0, "", "answers bound to choices", Standing::absent},
+    {"guided_grammar", kGenerate, any, 0, 0, "", "answers bound to a grammar", Standing::absent},
+    {"use_beam_search", kGenerate, any, 0, 0, "", "beam search", Standing::absent},
+    {"length_penalty", kGenerate, any, 0, 0, "", "beam search", Standing::absent},
+    {"prompt_logprobs", kGenerate, any, 0, 0, "", "log-probabilities of prompts", Standing::absent},
+    {"n_probs", kGenerate, any, 0, 0, "", "another name of `logprobs`", Standing::absent},
+    {"samplers", kGenerate, any, 0, 0, "", "another order of samplers", Standing::absent},
+    {"tfs_z", kGenerate, any, 0, 0, "", "tail-free sampling", Standing::absent},
+    {"lora", kGenerate, any, 0, 0, "", "adapters", Standing::absent},
 };
+constexpr Table kTable = {kFields};
 
 }  // namespace
 
-std::span<const Field> fields() { return kFields; }
+const Table& openai_bodies() { return kTable; }
 
 }  // namespace millrace

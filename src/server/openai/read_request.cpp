@@ -1,4 +1,4 @@
-#include "server/request_body.h"
+#include "server/openai/read_request.h"
 
 #include <algorithm>
 #include <cmath>
@@ -57,32 +57,26 @@ void read_seed(const JsonObject& body, RequestBody& out) {
   out.request.sampling.seed = out.new_seed ? fresh_seed() : static_cast<uint64_t>(seed);
 }
 
-std::optional<ApiError> read_sampling(const JsonObject& body, RequestBody& out) {
+// Fields of the table that are no sampling value's own name.
+double asked_for(const Reader& read, const SamplingValue& value, double otherwise) {
+  if (value.name == "repetition_penalty") otherwise = read.number("repeat_penalty", otherwise);
+  return read.number(value.name, otherwise);
+}
+
+std::optional<ApiError> read_sampling(const JsonObject& body, const SamplingDefaults& defaults, RequestBody& out) {
   const Reader read(body);
   Sampling& s = out.request.sampling;
-  s.temperature = read.number("temperature", 1);
-  // A share of nothing still leaves the likeliest token.
-  s.top_p = std::max(read.number("top_p", 1), 1e-9);
-  s.typical = std::max(read.number("typical_p", 1), 1e-9);
-  s.top_k = std::max(read.integer("top_k", 0), 0);
-  s.min_p = read.number("min_p", 0);
-  s.top_n_sigma = std::max(read.number("top_n_sigma", 0), 0.0);
-  s.xtc_probability = read.number("xtc_probability", 0);
-  s.xtc_threshold = read.number("xtc_threshold", 0.1);
-  s.presence = read.number("presence_penalty", 0);
-  s.frequency = read.number("frequency_penalty", 0);
-  s.repetition = read.number("repetition_penalty", read.number("repeat_penalty", 1));
-  s.penalty_window = read.integer("repeat_last_n", -1);
-  s.dry_multiplier = read.number("dry_multiplier", 0);
-  s.dry_base = read.number("dry_base", 1.75);
-  s.dry_allowed_length = read.integer("dry_allowed_length", 2);
-  s.dry_window = read.integer("dry_penalty_last_n", -1);
-  out.dry_breakers = read.has("dry_sequence_breakers") ? read.texts("dry_sequence_breakers")
-                                                       : std::vector<std::string>{"\n", ":", "\"", "*"};
-  s.mirostat = read.integer("mirostat", 0);
+  s = defaults.sampling;
+  for (const SamplingValue& value : sampling_values()) {
+    // At the edge a field may say -1 for "all", and a share of nothing still leaves the likeliest token.
+    if (value.number != nullptr) {
+      s.*value.number = std::max(asked_for(read, value, s.*value.number), value.least);
+    } else {
+      s.*value.integer = static_cast<int32_t>(std::max(asked_for(read, value, s.*value.integer), value.least));
+    }
+  }
   if (s.mirostat == 1) return not_built("mirostat", "mirostat 1 is not built; version 2 is");
-  s.mirostat_tau = read.number("mirostat_tau", 5);
-  s.mirostat_eta = read.number("mirostat_eta", 0.1);
+  out.dry_breakers = read.has("dry_sequence_breakers") ? read.texts("dry_sequence_breakers") : defaults.dry_breakers;
   if (const Json* bias = find(body, "logit_bias")) {
     for (const auto& member : bias->get_object())
       s.bias.push_back({std::stoi(std::string(member.key())), static_cast<float>(member.value().to_number<double>())});
@@ -93,7 +87,7 @@ std::optional<ApiError> read_sampling(const JsonObject& body, RequestBody& out) 
 
 std::optional<ApiError> read_logprobs(const JsonObject& body, RequestBody& out) {
   const Reader read(body);
-  if (out.kind == kCompletion) {
+  if (!out.chat) {
     out.request.logprobs = read.integer("logprobs", -1);
     if (out.echo && out.request.logprobs >= 0)
       return not_built("logprobs", "log-probabilities of the prompt are not built: leave out 'echo' or 'logprobs'");
@@ -109,7 +103,7 @@ std::optional<ApiError> read_logprobs(const JsonObject& body, RequestBody& out) 
 std::optional<ApiError> read_counts(const JsonObject& body, const BodyLimits& limits, RequestBody& out) {
   const Reader read(body);
   out.max_tokens = read.integer("max_completion_tokens", read.integer("max_tokens", 0));
-  if (out.max_tokens == 0 && out.kind == kCompletion) out.max_tokens = 16;  // as OpenAI has it
+  if (out.max_tokens == 0 && !out.chat) out.max_tokens = 16;  // as OpenAI has it
   out.request.min_tokens = read.integer("min_tokens", 0);
   if (out.max_tokens > 0 && out.request.min_tokens > out.max_tokens)
     return bad_field("min_tokens", fmt::format("'min_tokens' is {}, more than the {} tokens there may be",
@@ -124,22 +118,13 @@ std::optional<ApiError> read_counts(const JsonObject& body, const BodyLimits& li
   return {};
 }
 
-std::optional<ApiError> read_what(const JsonObject& body, RequestBody& out) {
-  const bool chat = out.kind == kChat;
-  const Json* value = find(body, chat ? "messages" : "prompt");
-  if (value == nullptr) {
-    ApiError failure =
-        bad_field(chat ? "messages" : "prompt", fmt::format("'{}' is missing", chat ? "messages" : "prompt"));
-    failure.code = "missing_required_parameter";
-    return failure;
-  }
-  if (!chat) {
-    out.prompts = prompts_of(*value);
-    return {};
+void read_what(const JsonObject& body, RequestBody& out) {
+  if (!out.chat) {
+    out.prompts = prompts_of(*find(body, "prompt"));
+    return;
   }
   out.messages = messages_of(body);
-  out.chat = chat_options_of(body);
-  return {};
+  out.chat_options = chat_options_of(body);
 }
 
 void read_rest(const JsonObject& body, RequestBody& out) {
@@ -148,7 +133,7 @@ void read_rest(const JsonObject& body, RequestBody& out) {
   out.stream = read.flag("stream", false);
   if (const Json* options = find(body, "stream_options")) {
     const Json* usage = find(*options, "include_usage");
-    out.include_usage = usage != nullptr && usage->is_bool() && usage->get_bool();
+    out.include_usage = usage != nullptr && usage->get_bool();
   }
   out.return_ids = read.flag("return_token_ids", false);
   out.ignore_end = read.flag("ignore_eos", false);
@@ -210,7 +195,8 @@ ChatOptions chat_options_of(const JsonObject& body) {
   return options;
 }
 
-std::optional<ApiError> read_body(std::string_view body, Body kind, const BodyLimits& limits, JsonObject& out) {
+std::optional<ApiError> read_body(std::string_view body, Body kind, const BodyLimits& limits, JsonObject& out,
+                                  Ignored& ignored) {
   auto parsed = parse_json(body, {.max_bytes = limits.bytes, .max_depth = limits.depth, .refuse_duplicate_keys = true});
   if (!parsed.ok()) {
     ApiError failure{.message = fmt::format("the body is not understood: {}", parsed.error().message)};
@@ -218,22 +204,22 @@ std::optional<ApiError> read_body(std::string_view body, Body kind, const BodyLi
     return failure;
   }
   if (!parsed->is_object()) return ApiError{.message = "the body must be a JSON object", .code = "invalid_json"};
-  if (auto failure = check_fields(parsed->get_object(), kind)) return failure;
+  if (auto failure = check_fields(parsed->get_object(), openai_bodies(), kind, ignored)) return failure;
   out = std::move(parsed->get_object());
   return {};
 }
 
-std::optional<ApiError> read_request_body(std::string_view body, Body kind, const BodyLimits& limits,
-                                          RequestBody& out) {
+std::optional<ApiError> read_request_body(std::string_view body, Body kind, const BodyLimits& limits, RequestBody& out,
+                                          const SamplingDefaults& defaults) {
   JsonObject object;
-  if (auto failure = read_body(body, kind, limits, object)) return failure;
-  out.kind = kind;
+  if (auto failure = read_body(body, kind, limits, object, out.ignored)) return failure;
+  out.chat = kind == kChat;
   out.echo = Reader(object).flag("echo", false);
   read_rest(object, out);
-  if (auto failure = read_what(object, out)) return failure;
+  read_what(object, out);
   if (auto failure = read_counts(object, limits, out)) return failure;
   if (auto failure = read_logprobs(object, out)) return failure;
-  return read_sampling(object, out);
+  return read_sampling(object, defaults, out);
 }
 
 }  // namespace millrace

@@ -1,0 +1,61 @@
+// Dialect: one interface that clients speak: how its requests are read and its answers written. Everything between (the
+// template, the engine, text) is the same for all of them. A dialect is a folder beside this file: a table of fields, a
+// reader, a writer, and a table of routes whose handlers hand it to Service::generate.
+//
+// Constant and without state: what belongs to one answer is in its Stamp. Any thread.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "server/api_error.h"
+#include "server/choice.h"
+#include "server/http.h"
+#include "server/request_body.h"
+
+namespace millrace {
+
+// What all parts of one answer have in common.
+struct Stamp {
+  bool chat = true;
+  std::string id;
+  int64_t created = 0;
+  std::string model;
+  std::string fingerprint;
+  bool include_usage = false;
+  std::string event = {};  // what the dialect begins every event of the stream with
+};
+
+struct Usage {
+  int64_t prompt = 0, completion = 0, cached = 0;
+};
+
+class Dialect {
+ public:
+  Dialect() = default;
+  virtual ~Dialect() = default;
+  Dialect(const Dialect&) = delete;
+  Dialect& operator=(const Dialect&) = delete;
+
+  virtual std::optional<ApiError> read(const HttpRequest& request, const BodyLimits& limits,
+                                       const SamplingDefaults& defaults, RequestBody& out) const = 0;
+  // An error instead of an answer.
+  virtual HttpAnswer refuse(const ApiError& failure) const = 0;
+
+  // Fills id and event; the rest is there.
+  virtual void begin(Stamp& stamp) const = 0;
+  virtual HttpAnswer whole(const Stamp& stamp, const LoadedModel& model, std::span<const Choice> choices,
+                           const Usage& usage) const = 0;
+
+  // A stream: its head, what comes before a choice's first text, what came since the last time, its end, an error.
+  virtual HttpAnswer head() const = 0;
+  virtual void append_first(std::string& out, const Stamp& stamp, size_t index) const = 0;
+  virtual void append_choice(std::string& out, const Stamp& stamp, const LoadedModel& model, const Choice& choice,
+                             size_t index) const = 0;
+  virtual void append_end(std::string& out, const Stamp& stamp, const Usage& usage) const = 0;
+  virtual void append_error(std::string& out, const ApiError& failure) const = 0;
+};
+
+}  // namespace millrace

@@ -1,0 +1,20 @@
+// The bodies of OpenAI's interface and of the small routes beside it: one table of everything a client may say in
+// them, which docs/api.md and /openapi.json are made from. Constant; any thread.
+#pragma once
+
+#include "server/schema.h"
+
+namespace millrace {
+
+enum Body : unsigned {
+  kChat = 1,
+  kCompletion = 2,
+  kTokenize = 4,
+  kDetokenize = 8,
+  kTemplate = 16,
+  kGenerate = kChat | kCompletion,
+};
+
+const Table& openai_bodies();
+
+}  // namespace millrace

@@ -1,0 +1,107 @@
+#include "server/openai/openai.h"
+
+#include <random>
+
+#include "server/openai/read_request.h"
+#include "server/openai/writing.h"
+#include "server/service.h"
+
+namespace millrace {
+namespace {
+
+class OpenAi : public Dialect {
+ public:
+  explicit OpenAi(Body kind) : kind_(kind) {}
+
+  std::optional<ApiError> read(const HttpRequest& request, const BodyLimits& limits, const SamplingDefaults& defaults,
+                               RequestBody& out) const override {
+    return read_request_body(request.body, kind_, limits, out, defaults);
+  }
+  HttpAnswer refuse(const ApiError& failure) const override { return error_answer(failure); }
+
+  // Unique enough that a log can be searched for it; nobody relies on it being secret.
+  void begin(Stamp& stamp) const override {
+    static thread_local std::mt19937_64 generator{std::random_device{}()};
+    stamp.id = fmt::format("{}-{:016x}{:016x}", stamp.chat ? "chatcmpl" : "cmpl", generator(), generator());
+    stamp.event = event_opening(stamp);
+  }
+  HttpAnswer whole(const Stamp& stamp, const LoadedModel& model, std::span<const Choice> choices,
+                   const Usage& usage) const override {
+    std::string list;
+    for (size_t i = 0; i < choices.size(); ++i) {
+      if (i > 0) list += ',';
+      list += choice_json(model, stamp.chat, choices[i], i);
+    }
+    return {.body = answer_json(stamp, list, usage)};
+  }
+
+  HttpAnswer head() const override {
+    return {.content_type = "text/event-stream", .headers = {{"Cache-Control", "no-cache"}}};
+  }
+  void append_first(std::string& out, const Stamp& stamp, size_t index) const override {
+    if (stamp.chat) append_role_event(out, stamp, index);
+  }
+  void append_choice(std::string& out, const Stamp& stamp, const LoadedModel& model, const Choice& choice,
+                     size_t index) const override {
+    append_choice_event(out, model, stamp, choice, index);
+  }
+  void append_end(std::string& out, const Stamp& stamp, const Usage& usage) const override {
+    if (stamp.include_usage) append_usage_event(out, stamp, usage);
+    append_done_event(out);
+  }
+  void append_error(std::string& out, const ApiError& failure) const override {
+    append_error_event(out, failure);
+    append_done_event(out);
+  }
+
+ private:
+  const Body kind_;
+};
+
+JsonObject model_json(const ServedModel& served) {
+  return {{"id", served.name},
+          {"object", "model"},
+          {"created", served.created},
+          {"owned_by", "millrace"},
+          {"max_model_len", served.engine->options().limits.context},
+          {"meta", JsonObject{{"n_vocab", served.engine->executor().vocab()}}}};
+}
+
+void models(Service& service, Call call) {
+  JsonArray list;
+  if (const ServedModel* served = service.model()) list.push_back(model_json(*served));
+  call.exchange->answer({.body = to_text(JsonObject{{"object", "list"}, {"data", std::move(list)}})});
+}
+
+void model(Service& service, Call call) {
+  const ServedModel* served = service.model();
+  if (served != nullptr && served->name == call.argument)
+    return call.exchange->answer({.body = to_text(model_json(*served))});
+  call.exchange->answer(error_answer(Service::no_such_model(call.argument)));
+}
+
+void chat(Service& service, Call call) { service.generate(openai_chat(), std::move(call)); }
+void completion(Service& service, Call call) { service.generate(openai_completion(), std::move(call)); }
+
+constexpr Route kRoutes[] = {
+    {"GET", "/v1/models", "the models there are", models},
+    {"GET", "/v1/models/{id}", "one of them", model},
+    {"POST", "/v1/chat/completions", "answers to a chat", chat, Access::key, kChat},
+    {"POST", "/v1/completions", "continuations of a text", completion, Access::key, kCompletion},
+};
+
+}  // namespace
+
+const Dialect& openai_chat() {
+  static const OpenAi dialect(kChat);
+  return dialect;
+}
+
+const Dialect& openai_completion() {
+  static const OpenAi dialect(kCompletion);
+  return dialect;
+}
+
+std::span<const Route> openai_routes() { return kRoutes; }
+
+}  // namespace millrace

@@ -1,0 +1,57 @@
+#include "server/route.h"
+
+#include "server/openai/openai.h"
+#include "server/own/own.h"
+
+namespace millrace {
+namespace {
+
+constexpr std::string_view kArgument = "{id}";
+
+// %41 as A; what is no such thing stays as it is.
+std::string decoded(std::string_view text) {
+  auto digit = [](char c) {
+    return c >= '0' && c <= '9'   ? c - '0'
+           : c >= 'a' && c <= 'f' ? c - 'a' + 10
+           : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                  : -1;
+  };
+  std::string out;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const bool coded = text[i] == '%' && i + 2 < text.size() && digit(text[i + 1]) >= 0 && digit(text[i + 2]) >= 0;
+    out += coded ? static_cast<char>(digit(text[i + 1]) * 16 + digit(text[i + 2])) : text[i];
+    if (coded) i += 2;
+  }
+  return out;
+}
+
+// Whether the path is the route's; {id} stands for the rest of a path, slashes included, as names of models have them.
+bool matches(const Route& route, std::string_view path, std::string& argument) {
+  if (!route.path.ends_with(kArgument)) return route.path == path;
+  const std::string_view before = route.path.substr(0, route.path.size() - kArgument.size());
+  if (!path.starts_with(before) || path.size() == before.size()) return false;
+  argument = decoded(path.substr(before.size()));
+  return true;
+}
+
+}  // namespace
+
+std::span<const std::span<const Route>> route_tables() {
+  static const std::span<const Route> tables[] = {own_routes(), openai_routes()};
+  return tables;
+}
+
+FoundRoute find_route(std::string_view method, std::string_view path) {
+  FoundRoute found;
+  for (const auto& table : route_tables()) {
+    for (const Route& route : table) {
+      if (!matches(route, path, found.argument)) continue;
+      found.other_method = true;
+      if (route.method == method || (route.method == "GET" && method == "HEAD")) found.route = &route;
+      if (found.route != nullptr) return found;
+    }
+  }
+  return found;
+}
+
+}  // namespace millrace
