@@ -107,7 +107,7 @@ FRAMES = [
     (_post(b"Transfer-Encoding: gzip\r\n", _BODY), [501]),
     (_post(b"Transfer-Encoding: chunked, gzip\r\n", _ONE_CHUNK), [501]),
     (_post(b"Transfer-Encoding: gzip, chunked\r\n", _ONE_CHUNK), [501]),
-    (_post(_CHUNKED + _CHUNKED, _ONE_CHUNK), [501]),
+    (_post(_CHUNKED + _CHUNKED, _ONE_CHUNK), [400]),
     (_post(_CHUNKED, _ONE_CHUNK).replace(b"HTTP/1.1", b"HTTP/1.0"), [400]),
     (_post(b"Transfer-Encoding: xchunked\r\n", b""), [501]),
     (_post(b"Transfer-Encoding: identity\r\n", _BODY), [501]),
