@@ -112,14 +112,15 @@ HttpAnswer tokenize_answer(const Service& service, const JsonObject& body) {
 }
 
 HttpAnswer detokenize_answer(const Service& service, const JsonObject& body) {
+  const LoadedModel& model = *service.model()->loaded;
+  const std::vector<Token> tokens = tokens_of(*find(body, "tokens"));
+  for (Token token : tokens) {
+    if (token < model.vocab()) continue;
+    return error_answer(
+        bad_field("tokens", fmt::format("there is no token {}: the model knows 0 to {}", token, model.vocab() - 1)));
+  }
 #if MILLRACE_SESSION_TEXT
-  if (const Tokenizer* tokenizer = service.model()->loaded->tokenizer()) {
-    const std::vector<Token> tokens = tokens_of(*find(body, "tokens"));
-    for (Token token : tokens) {
-      if (token < service.model()->loaded->vocab()) continue;
-      return error_answer(bad_field("tokens", fmt::format("there is no token {}: the model knows 0 to {}", token,
-                                                          service.model()->loaded->vocab() - 1)));
-    }
+  if (const Tokenizer* tokenizer = model.tokenizer()) {
     const std::string text = tokenizer->decode(tokens);
     return json_answer(JsonObject{{"content", text}, {"prompt", text}});
   }
