@@ -1,6 +1,7 @@
 #include "cache/spec.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include "base/checked.h"
@@ -10,6 +11,9 @@ namespace {
 
 constexpr int kMaxPageTokens = 4096;
 constexpr int64_t kMaxPageBytes = int64_t{1} << 40;
+constexpr int kMostPageTokens = 128;  // where layers differ: kernels walk the cache in chunks of as many
+constexpr int kMostCuts = 16;         // of a state
+constexpr size_t kMostSizes = 2048;   // of pages that are tried
 
 bool keeps_nothing(const CacheSpec& spec) { return spec.bytes[0] == 0 && spec.bytes[1] == 0; }
 
@@ -28,6 +32,7 @@ Result<void> check_spec(const CacheSpec& spec, size_t layer, int page_tokens) {
     if (bytes < 0 || !(Checked(bytes) * Checked(tokens)).within(kMaxPageBytes / 2))
       return error(Code::invalid, "layer {}: a cache of {} bytes for each of {} tokens a page is out of range", layer,
                    bytes, tokens);
+  if (spec.heads < 1) return error(Code::invalid, "layer {}: a state of {} heads", layer, spec.heads);
   if ((spec.kind == CacheKind::windowed) != (spec.window > 0))
     return error(Code::invalid, "layer {}: a window of {} tokens does not go with this kind of cache", layer,
                  spec.window);
@@ -35,58 +40,151 @@ Result<void> check_spec(const CacheSpec& spec, size_t layer, int page_tokens) {
 }
 
 // Equal needs together, in order of their first layer.
-std::vector<CacheGroup> group_equal(std::span<const CacheSpec> layers, int page_tokens) {
+std::vector<CacheGroup> group_equal(std::span<const CacheSpec> layers) {
   std::vector<CacheGroup> groups;
   for (size_t layer = 0; layer < layers.size(); ++layer) {
     if (keeps_nothing(layers[layer])) continue;
     auto same = std::find_if(groups.begin(), groups.end(), [&](auto& group) { return group.spec == layers[layer]; });
-    if (same == groups.end()) {
-      same = groups.insert(groups.end(), CacheGroup{.spec = layers[layer], .layers = {}, .page_tokens = page_tokens});
-      same->layer_bytes = layer_bytes(layers[layer], page_tokens);
-    }
+    if (same == groups.end()) same = groups.insert(groups.end(), CacheGroup{.spec = layers[layer], .layers = {}});
     same->layers.push_back(static_cast<int>(layer));
   }
   return groups;
 }
 
-int64_t group_bytes(const CacheGroup& group) { return group.layer_bytes * static_cast<int64_t>(group.layers.size()); }
+// One way to lay out a group: so many layers and tokens a page, its states cut so often.
+struct Cut {
+  int64_t each = 0;  // layers of a page
+  int tokens = 1;
+  int cuts = 1;
+  int64_t bytes = 0;  // of a page that are used
+  double pages = 0;   // of a sequence of usual length, all layers
+  double groups = 0;  // made of one
+};
 
-// Cuts groups so that none is much larger than the smallest (but a layer is never cut).
-std::vector<CacheGroup> even_out(std::vector<CacheGroup> groups) {
-  int64_t target = std::numeric_limits<int64_t>::max(), largest_layer = 0;
-  for (const auto& group : groups) {
-    target = std::min(target, group_bytes(group));
-    largest_layer = std::max(largest_layer, group.layer_bytes);
-  }
-  target = std::max(target, largest_layer);
-  std::vector<CacheGroup> even;
-  for (const auto& group : groups) {
-    int64_t count = static_cast<int64_t>(group.layers.size());
-    int64_t pieces = (count + target / group.layer_bytes - 1) / (target / group.layer_bytes);
-    int64_t each = (count + pieces - 1) / pieces;
-    for (int64_t begin = 0; begin < count; begin += each) {
-      CacheGroup piece = group;
-      piece.layers.assign(group.layers.begin() + begin, group.layers.begin() + std::min(begin + each, count));
-      even.push_back(std::move(piece));
-    }
-  }
-  return even;
+CacheSpec part_of(const CacheSpec& spec, int cuts) {
+  CacheSpec part = spec;
+  part.bytes = {spec.bytes[0] / cuts, spec.bytes[1] / cuts};
+  part.heads = spec.heads / cuts;
+  return part;
 }
 
-// Small groups hold more tokens a page, as far as the common size allows.
-void fill_pages(std::vector<CacheGroup>& groups, int64_t page_bytes) {
-  for (auto& group : groups) {
-    if (group.recurrent()) continue;
-    for (int tokens = group.page_tokens * 2; tokens <= kMaxPageTokens; tokens *= 2) {
-      int64_t bytes = layer_bytes(group.spec, tokens);
-      if (bytes * static_cast<int64_t>(group.layers.size()) > page_bytes) break;
-      group.page_tokens = tokens;
-      group.layer_bytes = bytes;
+// What a sequence of usual length holds of a layer: tokens, or states (its own and one that is kept for the next turn).
+// Pages of tokens are half empty at their ends.
+constexpr double kUsualTokens = 4096, kUsualStates = 2;
+double usual_tokens(const CacheSpec& spec) {
+  return spec.kind == CacheKind::windowed ? std::min<double>(kUsualTokens, spec.window) : kUsualTokens;
+}
+double usual_pages(const CacheSpec& spec, int tokens) {
+  if (spec.kind == CacheKind::recurrent) return kUsualStates;
+  return usual_tokens(spec) / tokens + (spec.kind == CacheKind::windowed ? 1 : 0.5);
+}
+double usual_bytes(const CacheGroup& group) {
+  const double one = static_cast<double>(group.spec.bytes[0]) + static_cast<double>(group.spec.bytes[1]);
+  return one * static_cast<double>(group.layers.size()) * (group.recurrent() ? kUsualStates : usual_tokens(group.spec));
+}
+
+void add_cuts(const CacheGroup& group, int tokens, int cuts, std::vector<Cut>& out) {
+  const auto count = static_cast<int64_t>(group.layers.size());
+  const int64_t bytes = layer_bytes(part_of(group.spec, cuts), tokens);
+  for (int64_t each = count; each >= 1; --each) {
+    const int64_t pieces = (count + each - 1) / each;
+    if ((count + pieces - 1) / pieces != each || bytes > kMaxPageBytes / each) continue;
+    const double groups = static_cast<double>(pieces * cuts);
+    out.push_back({each, tokens, cuts, bytes * each, groups * usual_pages(group.spec, tokens), groups});
+  }
+}
+
+std::vector<Cut> cuts_of(const CacheGroup& group, int page_tokens) {
+  std::vector<Cut> out;
+  if (!group.recurrent()) {
+    for (int tokens = page_tokens; tokens <= std::max(kMostPageTokens, page_tokens); tokens *= 2)
+      add_cuts(group, tokens, 1, out);
+    return out;
+  }
+  for (int cuts = 1; cuts <= std::min(group.spec.heads, kMostCuts); cuts *= 2) {
+    const int64_t parts = int64_t{cuts} * kPageAlignment;  // parts stay aligned
+    if (group.spec.heads % cuts != 0) break;
+    if (cuts > 1 && (group.spec.bytes[0] % parts != 0 || group.spec.bytes[1] % parts != 0)) break;
+    add_cuts(group, 1, cuts, out);
+  }
+  return out;
+}
+
+// The best cut of each group for pages of so many bytes, and what it costs: bytes that a sequence takes against those
+// it needs, and a little for every group, since each has a table of its own.
+constexpr double kGroupCost = 0.001;
+struct Choice {
+  double cost = std::numeric_limits<double>::infinity();
+  int64_t page_bytes = 0;
+  std::vector<Cut> cuts;
+};
+Choice choose(std::span<const std::vector<Cut>> ways, int64_t page_bytes, double needed) {
+  Choice choice = {0, page_bytes, {}};
+  for (const std::vector<Cut>& group : ways) {
+    double least = std::numeric_limits<double>::infinity();
+    Cut best;
+    for (const Cut& cut : group) {
+      if (cut.bytes > page_bytes) continue;
+      const double cost = cut.pages * static_cast<double>(page_bytes) / needed + kGroupCost * cut.groups;
+      if (cost < least) least = cost, best = cut;
+    }
+    choice.cost += least;
+    choice.cuts.push_back(best);
+  }
+  return choice;
+}
+
+// Pages are as large as some cut of some group fills them.
+Result<Choice> choose_page(const std::vector<CacheGroup>& groups, int page_tokens) {
+  std::vector<std::vector<Cut>> ways;
+  std::vector<int64_t> sizes;
+  double needed = 0;
+  for (const CacheGroup& group : groups) {
+    ways.push_back(cuts_of(group, page_tokens));
+    needed += usual_bytes(group);
+    for (const Cut& cut : ways.back()) sizes.push_back(cut.bytes);
+  }
+  std::sort(sizes.begin(), sizes.end());
+  sizes.erase(std::unique(sizes.begin(), sizes.end()), sizes.end());
+  const size_t step = (sizes.size() + kMostSizes - 1) / kMostSizes;
+  Choice best;
+  for (size_t i = 0; i < sizes.size(); i += step) {
+    Choice choice = choose(ways, sizes[sizes.size() - 1 - i], needed);
+    if (choice.cost <= best.cost) best = std::move(choice);
+  }
+  if (!std::isfinite(best.cost))
+    return error(Code::invalid, "no page of up to {} bytes holds what each of the layers keeps", kMaxPageBytes);
+  return best;
+}
+
+std::vector<CacheGroup> cut_groups(const std::vector<CacheGroup>& groups, std::span<const Cut> cuts) {
+  std::vector<CacheGroup> out;
+  for (size_t i = 0; i < groups.size(); ++i) {
+    const Cut& cut = cuts[i];
+    const auto count = static_cast<int64_t>(groups[i].layers.size());
+    for (int64_t begin = 0; begin < count; begin += cut.each) {
+      CacheGroup piece = {.spec = part_of(groups[i].spec, cut.cuts), .layers = {}, .page_tokens = cut.tokens};
+      piece.layer_bytes = layer_bytes(piece.spec, cut.tokens);
+      piece.layers.assign(groups[i].layers.begin() + begin,
+                          groups[i].layers.begin() + std::min(begin + cut.each, count));
+      for (int part = 0; part < cut.cuts; ++part) out.push_back(piece);
     }
   }
+  return out;
 }
 
 }  // namespace
+
+double CacheLayout::waste(int tokens) const {
+  double used = 0, all = 0;
+  for (const auto& group : groups) {
+    const double pages = group.pages_for(tokens) - group.first_needed(tokens - 1);
+    const double one = static_cast<double>(group.spec.bytes[0]) + static_cast<double>(group.spec.bytes[1]);
+    used += pages * one * tokens_in(group.spec, group.page_tokens) * static_cast<double>(group.layers.size());
+    all += pages * static_cast<double>(page_bytes);
+  }
+  return 1 - used / all;
+}
 
 int CacheLayout::pages_for(int tokens) const {
   int pages = 0;
@@ -121,28 +219,27 @@ Result<CacheLayout> plan_layout(std::span<const CacheSpec> layers, const LayoutO
 
   CacheLayout layout;
   layout.layers.resize(layers.size());
-  layout.groups = group_equal(layers, page_tokens);
-  if (layout.groups.empty())
-    return error(Code::invalid, "none of the {} layers keeps anything in the cache", layers.size());
-  layout.groups = even_out(std::move(layout.groups));
-  for (const auto& group : layout.groups) {
-    if (group.layer_bytes > kMaxPageBytes / static_cast<int64_t>(group.layers.size()))
-      return error(Code::invalid, "a page for {} layers of {} bytes each is out of range", group.layers.size(),
-                   group.layer_bytes);
-    layout.page_bytes = std::max(layout.page_bytes, group_bytes(group));
-  }
-  fill_pages(layout.groups, layout.page_bytes);
+  const std::vector<CacheGroup> equal = group_equal(layers);
+  if (equal.empty()) return error(Code::invalid, "none of the {} layers keeps anything in the cache", layers.size());
+  TRY(const Choice choice, choose_page(equal, page_tokens));
+  layout.page_bytes = choice.page_bytes;
+  layout.groups = cut_groups(equal, choice.cuts);
   for (const auto& group : layout.groups) layout.node_tokens = std::max(layout.node_tokens, group.page_tokens);
   for (size_t index = 0; index < layout.groups.size(); ++index) {
     auto& group = layout.groups[index];
-    if (group.recurrent())
-      group.page_tokens = (options.snapshot_tokens + layout.node_tokens - 1) / layout.node_tokens * layout.node_tokens;
     int64_t offset = 0;
     for (int layer : group.layers) {
-      int64_t first = aligned(group.spec.bytes[0] * tokens_in(group.spec, group.page_tokens));
-      layout.layers[layer] = {static_cast<int>(index), {offset, offset + first}};
+      const int64_t first = aligned(group.spec.bytes[0] * tokens_in(group.spec, group.page_tokens));
+      LayerPlace& place = layout.layers[static_cast<size_t>(layer)];
+      if (place.group < 0) {
+        place = {static_cast<int>(index), {offset, offset + first}};
+      } else {
+        ++place.cuts;
+      }
       offset += group.layer_bytes;
     }
+    if (group.recurrent())
+      group.page_tokens = (options.snapshot_tokens + layout.node_tokens - 1) / layout.node_tokens * layout.node_tokens;
   }
   return layout;
 }

@@ -30,6 +30,7 @@ struct CacheSpec {
   CacheKind kind = CacheKind::paged;
   std::array<int64_t, 2> bytes = {0, 0};
   int window = 0;  // of a windowed layer
+  int heads = 1;   // of a state: it may be cut into equal parts between them, each part with its share of both bytes
 
   friend bool operator==(const CacheSpec&, const CacheSpec&) = default;
 };
@@ -79,10 +80,12 @@ struct CacheGroup {
   bool resumes_anywhere() const { return !recurrent(); }
 };
 
-// A layer's place: which group, and where its two parts start inside a page of that group.
+// A layer's place: which group, and where its two parts start inside a page of that group. A state that is cut lies in
+// as many groups, one after another, at the same offsets in each.
 struct LayerPlace {
   int group = -1;  // -1: the layer keeps nothing
   std::array<int64_t, 2> offsets = {0, 0};
+  int cuts = 1;
 };
 
 struct CacheLayout {
@@ -96,18 +99,21 @@ struct CacheLayout {
   // The most it holds at any time on the way, computing at most `chunk` tokens a step.
   int peak_pages_for(int tokens, int chunk) const;
   bool resumes_anywhere() const;
+  // The part of the pages of n tokens (a multiple of node_tokens) in which no layer keeps anything.
+  double waste(int tokens) const;
 };
 
 struct LayoutOptions {
-  int page_tokens = 16;       // a power of two
+  int page_tokens = 16;       // a power of two; where layers differ, pages of some may hold more
   int snapshot_tokens = 256;  // distance of recurrent snapshots; rounded up to whole nodes
 };
 
 // Parts inside a page start at multiples of this many bytes.
 inline constexpr int64_t kPageAlignment = 64;
 
-// Layers whose bytes are zero keep nothing (they read another layer's keys). Where needs differ, large groups are cut
-// into several so that pages of all groups have about the same size, and small ones hold more tokens a page.
+// Layers whose bytes are zero keep nothing (they read another layer's keys). Where needs differ, the page is as large
+// as makes a sequence of usual length take the fewest bytes: large groups are cut into several, small ones hold more
+// tokens a page, states are cut between heads.
 Result<CacheLayout> plan_layout(std::span<const CacheSpec> layers, const LayoutOptions& options = {});
 
 }  // namespace millrace

@@ -75,6 +75,62 @@ TEST(Layout, SmallGroupsHoldMoreTokensAPage) {
   EXPECT_FALSE(layout->resumes_anywhere());
 }
 
+// Layers of published models that differ: what states and keys take, and how little of the pages stays empty.
+TEST(Layout, PagesOfUnlikeLayersAreNearlyFull) {
+  struct Shape {
+    const char* name;
+    int attention, states;
+    CacheSpec kv, state;
+  };
+  auto state = [](int64_t channels, int64_t width, int heads, int64_t scan) {
+    return CacheSpec{CacheKind::recurrent, {channels * width * 4, scan * 4}, 0, heads};
+  };
+  const Shape shapes[] = {
+      {"Qwen3.5 9B", 8, 24, paged(2048, 2048), state(8192, 3, 32, 32 * 128 * 128)},
+      {"Qwen3.5 35B-A3B", 10, 30, paged(1024, 1024), state(8192, 3, 32, 32 * 128 * 128)},
+      {"Qwen3-Next 80B-A3B", 12, 36, paged(1024, 1024), state(8192, 3, 32, 32 * 128 * 128)},
+      {"Granite 4 H Tiny", 4, 36, paged(1024, 1024), state(3328, 3, 48, 48 * 64 * 128)},
+      {"Nemotron 3 Nano", 6, 23, paged(512, 512), state(6144, 3, 64, 64 * 64 * 128)},
+      {"LFM2 1.2B", 6, 10, paged(1024, 1024), state(2048, 2, 1, 0)},
+      {"Gemma 3 27B", 10, 52, paged(4096, 4096), windowed(4096, 4096, 1024)},
+      {"Gemma 4 31B", 10, 50, paged(4096, 4096), windowed(8192, 8192, 1024)},
+      {"Gemma 4 E2B", 3, 12, paged(1024, 1024), windowed(512, 512, 512)},
+      {"gpt-oss 20B", 12, 12, paged(1024, 1024), windowed(1024, 1024, 128)},
+      {"DeepSeek V3 with a drafter", 61, 1, {CacheKind::latent, {1152, 0}, 0}, paged(2048, 2048)},
+  };
+  for (const Shape& shape : shapes) {
+    std::vector<CacheSpec> layers(static_cast<size_t>(shape.attention), shape.kv);
+    layers.insert(layers.end(), static_cast<size_t>(shape.states), shape.state);
+    auto layout = plan_layout(layers, {.page_tokens = 16});
+    ASSERT_TRUE(layout.ok()) << layout.error().message;
+    EXPECT_LT(layout->waste(4096), 0.1) << shape.name << ": pages of " << layout->page_bytes << " bytes, "
+                                        << layout->groups.size() << " groups";
+    EXPECT_LE(layout->node_tokens, 128) << shape.name;
+    EXPECT_LE(layout->groups.size(), 100u) << shape.name;
+  }
+}
+
+// A state cut between heads lies in groups one after another, at the same place in each.
+TEST(Layout, StatesAreCutBetweenHeads) {
+  std::vector<CacheSpec> layers = {paged(512, 512), {CacheKind::recurrent, {1 << 14, 1 << 20}, 0, 16}};
+  auto layout = plan_layout(layers, {.page_tokens = 16});
+  ASSERT_TRUE(layout.ok());
+  const LayerPlace& place = layout->layers[1];
+  EXPECT_GT(place.cuts, 1);
+  EXPECT_EQ(16 % place.cuts, 0);
+  for (int part = 0; part < place.cuts; ++part) {
+    const CacheGroup& group = layout->groups[static_cast<size_t>(place.group + part)];
+    EXPECT_TRUE(group.recurrent());
+    EXPECT_EQ(group.layers, std::vector<int>{1});
+    EXPECT_EQ(group.spec.bytes[1] * place.cuts, 1 << 20);
+    EXPECT_LE(place.offsets[1] + group.spec.bytes[1], layout->page_bytes);
+  }
+  layers[1].heads = 1;
+  layout = plan_layout(layers, {.page_tokens = 16});
+  ASSERT_TRUE(layout.ok());
+  EXPECT_EQ(layout->layers[1].cuts, 1);
+}
+
 TEST(Layout, RefusesWhatMakesNoSense) {
   std::vector<CacheSpec> good = {paged(8, 8)};
   EXPECT_FALSE(plan_layout(good, {.page_tokens = 0}).ok());
@@ -86,6 +142,7 @@ TEST(Layout, RefusesWhatMakesNoSense) {
   EXPECT_FALSE(plan_layout(std::vector<CacheSpec>{paged(-1, 8)}).ok());
   EXPECT_FALSE(plan_layout(std::vector<CacheSpec>{paged(INT64_MAX, 8)}).ok());
   EXPECT_FALSE(plan_layout(std::vector<CacheSpec>{windowed(8, 8, 0)}).ok());
+  EXPECT_FALSE(plan_layout(std::vector<CacheSpec>{{CacheKind::recurrent, {8, 8}, 0, 0}}).ok());
 }
 
 // What each kind must hold, counted one position at a time.
