@@ -70,6 +70,11 @@ class Backend {
   // same calls under trace (TraceOps::workspace_bytes).
   virtual Result<std::unique_ptr<Ops>> make_ops(int64_t workspace_bytes) = 0;
 
+  // Whether its attention reads latents (KvView::v_dim 0) and windows on a grid, and whether it has the primitives of
+  // streams (Ops::scale, mix, match_rms, sparsify). Where the host reads the rows, it has what the host computes.
+  virtual bool has_latents() const { return !apart(); }
+  virtual bool has_streams() const { return !apart(); }
+
   // ---- of a machine whose memory the host does not read and write
   virtual bool apart() const { return false; }
   // What allocate(staging, bytes) charges: the host's arrays may have a twin.

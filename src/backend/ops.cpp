@@ -1,5 +1,7 @@
 #include "backend/ops.h"
 
+#include "backend/row_math.h"
+
 #include "base/check.h"
 
 namespace millrace {
@@ -77,6 +79,33 @@ void Ops::finish_qkv(const QkvFinish& finish, int32_t heads, Tensor q, Tensor k,
   if (finish.norm_after_rope) normalise();
   if (finish.q_scale.every > 0) scale_by_position(finish.q_scale, q);
   kv_store(k, v, kv);
+}
+
+void Ops::copy_heads(int32_t heads, int64_t width, Tensor in, Tensor out) {
+  for (int64_t r = 0; r < in.rows; ++r)
+    copy_row_heads(heads, width, in.row(r), in.cols / heads, out.row(r), out.cols / heads);
+}
+
+void Ops::scale(const float* factors, int64_t count, Tensor inout) {
+  for (int64_t r = 0; r < inout.rows; ++r) scale_row(factors, count, inout.row(r), inout.cols);
+}
+
+void Ops::mix(Tensor factors, float more, int32_t ins, int32_t outs, Tensor in, Tensor out) {
+  for (int64_t r = 0; r < in.rows; ++r) mix_row(factors.row(r), more, ins, outs, in.cols / ins, in.row(r), out.row(r));
+}
+
+void Ops::match_rms(Tensor like, Tensor inout) {
+  for (int64_t r = 0; r < inout.rows; ++r) match_row(like.row(r), like.cols, inout.row(r), inout.cols);
+}
+
+void Ops::sparsify(float deviations, Tensor inout) {
+  for (int64_t r = 0; r < inout.rows; ++r) sparsify_row(deviations, inout.row(r), inout.cols);
+}
+
+void Ops::linear_heads(const Weight& weight, Tensor in, Tensor out) {
+  for (int32_t head = 0; head < weight.experts; ++head)
+    linear(weight.expert(head), head_of(in, head, weight.experts, weight.cols),
+           head_of(out, head, weight.experts, weight.rows));
 }
 
 }  // namespace millrace

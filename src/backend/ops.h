@@ -109,6 +109,13 @@ struct QkvFinish {
   PositionScale q_scale;  // last, of q alone
 };
 
+// Some columns of every row.
+inline Tensor columns(Tensor all, int64_t first, int64_t count) {
+  all.data += first * static_cast<int64_t>(sizeof(float));
+  all.cols = count;
+  return all;
+}
+
 class Ops {
  public:
   virtual ~Ops() = default;
@@ -133,7 +140,7 @@ class Ops {
 
   // ---- primitives -------------------------------------------------------------------------------------------------
   // out[r] = table[ids[r]] * scale, or added to out[r] if `add`. ids on the backend, [out.rows]; offset is added to
-  // each.
+  // each. An id beyond the table reads its first row: some tables end before the vocabulary does.
   virtual void embed(const Weight& table, const int32_t* ids, int32_t offset, float scale, bool add, Tensor out) = 0;
   // Rows are cut into `parts` equal parts normalised apart (heads); weight repeats per part or spans the row. May be in
   // place.
@@ -178,6 +185,23 @@ class Ops {
                           Tensor v_out);
   virtual void finish_qkv(const QkvFinish& finish, int32_t heads, Tensor q, Tensor k, Tensor v,
                           const KvView& kv);  // ends in kv_store
+
+  // ---- primitives of heads and streams. By default the host computes them, with rows that it can read; a backend
+  // whose rows it cannot read says which it has (Backend::has_latents, Backend::has_streams)
+  // -------------------------------- The first `width` numbers of each head, from `in` to `out`; a tensor's heads lie
+  // cols / heads apart.
+  virtual void copy_heads(int32_t heads, int64_t width, Tensor in, Tensor out);
+  // inout *= factors, one for each column or (count 1) one for all; on the backend.
+  virtual void scale(const float* factors, int64_t count, Tensor inout);
+  // Rows are parts one after another: `ins` of `in` and `outs` of `out`, all of the same width. Part j of out += the
+  // sum over i, ascending, of (factors[row][j * ins + i] + more) * part i of in.
+  virtual void mix(Tensor factors, float more, int32_t ins, int32_t outs, Tensor in, Tensor out);
+  virtual void match_rms(Tensor like, Tensor inout);  // rows are scaled to the root mean square that `like` has
+  // What exceeds the row's mean by more than so many of its standard deviations, less that; the rest becomes zero.
+  virtual void sparsify(float deviations, Tensor inout);
+  // A composition. Head h of out = matrix h of the weight (its experts are the heads) * the first numbers of head h of
+  // in; a tensor's heads lie cols / heads apart, and what lies between is not touched.
+  virtual void linear_heads(const Weight& weight, Tensor in, Tensor out);
 };
 
 }  // namespace millrace

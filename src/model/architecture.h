@@ -26,6 +26,8 @@ enum class Take : uint8_t {
   odd,         // gate and up in turn
   per_head,    // one tensor for each head; the second {} is its number
   per_expert,  // one tensor for each expert; the second {} is its number
+  latent_k,    // of keys and values that come out of a latent, head by head: the keys, transposed
+  latent_v,
 };
 
 // A slot's stem (without .weight or .bias) and the stem it has in a file; {} is the layer. Where a slot has several
@@ -65,7 +67,5 @@ Result<const Architecture*> find_gguf_architecture(std::string_view name);
 
 // The spec of a configuration, checked.
 Result<ModelSpec> describe(Config& config);
-// The same, and also of architectures that can only be planned (check_runnable refuses them).
-Result<ModelSpec> describe_for_plan(Config& config);
 
 }  // namespace millrace

@@ -44,8 +44,9 @@ struct Piece {
   std::string name;
   DType type = DType::f32;
   std::vector<int64_t> shape;
-  std::vector<Slot> slots;     // their rows follow each other
-  bool bias = false;           // takes the slots' biases
+  std::vector<Slot> slots;  // their rows follow each other
+  bool bias = false;        // takes the slots' biases
+  bool latent = false;      // keys and values of each head out of a latent: the first slot's transposed, the second's
   std::vector<float> numbers;  // instead of slots
 };
 
@@ -93,6 +94,10 @@ Result<void> check_sayable(const ModelSource& source) {
   std::string_view what;
   for (const LayerSpec& layer : spec.layers) {
     if (layer.stream_norms) what = "norms on the residual stream";
+    const double depth = layer.residual_scale * std::sqrt(static_cast<double>(spec.layers.size()));
+    if (gguf == "minicpm3" && (spec.embed_scale != 12 || std::abs(depth - 1.4) > 1e-5 ||
+                               std::abs(spec.logit_scale * static_cast<float>(spec.width) - 256) > 1e-3f))
+      what = "scales of its own";
     if (gguf == "falcon" && !layer.parallel) what = "halves in sequence";
     if (const std::string_view of_mixer = unsayable(layer.mixer, gguf); !of_mixer.empty()) what = of_mixer;
   }
@@ -178,6 +183,10 @@ class Converter {
         name = fmt::format("blk.{}.ffn_up", slot.layer);
         parts = {slot, all[i + 1]};
         i += 1;
+      } else if (layout_.name == "minicpm3" && slot.name.ends_with(".attn_k_b")) {
+        add_latent(slot, all[i + 1]);
+        i += 1;
+        continue;
       }
       add_pieces(name, std::move(parts));
     }
@@ -208,6 +217,14 @@ class Converter {
     std::vector<int64_t> shape = {size};
     if (first.experts > 0) shape = {first.experts, size / first.experts};
     pieces_.push_back({.name = name + ".bias", .shape = std::move(shape), .slots = std::move(parts), .bias = true});
+  }
+
+  void add_latent(const Slot& keys, const Slot& values) {
+    pieces_.push_back({.name = fmt::format("blk.{}.attn_kv_b.weight", keys.layer),
+                       .type = stored_type(source_.spec(), values, options_.type),
+                       .shape = {keys.experts * (keys.cols + values.rows), values.cols},
+                       .slots = {keys, values},
+                       .latent = true});
   }
 
   // Some of llama.cpp's loaders insist on a head even where it is the table.
@@ -246,9 +263,11 @@ class Converter {
         add("rope_factors_short.weight", origin.short_factors);
         return {};
       }
-      if (origin.type == "llama3" || origin.type == "factors" || (origin.type == "yarn" && !origin.truncate)) {
+      if (origin.type == "llama3" || origin.type == "factors" || origin.type == "proportional" ||
+          (origin.type == "yarn" && !origin.truncate)) {
         std::vector<float> factors = rotary_powers(origin.theta, rope.dims);
-        for (size_t i = 0; i < factors.size(); ++i) factors[i] /= rope.frequencies[i];
+        for (size_t i = 0; i < factors.size(); ++i)
+          factors[i] = rope.frequencies[i] != 0 ? factors[i] / rope.frequencies[i] : 1e30f;
         add("rope_freqs.weight", std::move(factors));
         return {};
       }
@@ -259,6 +278,7 @@ class Converter {
   // ---- their bytes -------------------------------------------------------------------------------------------------
   Result<void> write(const Piece& piece) {
     if (!piece.numbers.empty()) return write_floats(piece.numbers);
+    if (piece.latent) return write_latent(piece);
     for (const Slot& slot : piece.slots) {
       if (piece.bias) {
         TRY(std::vector<float> bias, source_.bias(slot));
@@ -273,6 +293,27 @@ class Converter {
       } else {
         for (int64_t expert = 0; expert < slot.matrices(); ++expert) TRY_VOID(write_matrix(slot, expert, piece.type));
       }
+    }
+    return {};
+  }
+
+  Result<void> write_latent(const Piece& piece) {
+    const Slot &keys = piece.slots[0], &values = piece.slots[1];
+    const int64_t cols = values.cols;
+    std::vector<float> turned(static_cast<size_t>(keys.rows * keys.cols));
+    std::vector<float> rows(static_cast<size_t>((keys.cols + values.rows) * cols));
+    std::vector<std::byte> out(static_cast<size_t>(bytes_of(piece.type, static_cast<int64_t>(rows.size()))));
+    for (int64_t head = 0; head < keys.experts; ++head) {
+      TRY(const HostMatrix key, source_.matrix(keys, head, room_));
+      format(key.type).to_float(key.bytes.data(), turned.data(), keys.rows * keys.cols);
+      for (int64_t r = 0; r < keys.cols; ++r) {
+        for (int64_t c = 0; c < cols; ++c)
+          rows[static_cast<size_t>(r * cols + c)] = turned[static_cast<size_t>(c * keys.cols + r)];
+      }
+      TRY(const HostMatrix value, source_.matrix(values, head, room_));
+      format(value.type).to_float(value.bytes.data(), &rows[static_cast<size_t>(keys.cols * cols)], values.rows * cols);
+      format(piece.type).from_float(rows.data(), out.data(), static_cast<int64_t>(rows.size()));
+      TRY_VOID(writer_.write(out));
     }
     return {};
   }

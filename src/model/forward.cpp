@@ -1,10 +1,12 @@
 #include "model/forward.h"
 
 #include <array>
+#include <numbers>
 
 #include "backend/trace/trace.h"
 #include "model/ffns/ffns.h"
 #include "model/mixers/mixers.h"
+#include "model/streams.h"
 
 namespace millrace {
 namespace {
@@ -52,13 +54,18 @@ void advance(Ops& ops, const LayerSpec& layer, const Norm* post, const Norm* nex
 }
 
 // Everything of a layer after its mixer gave y. `next` is the norm of the layer that follows.
-void finish_layer(Ops& ops, const LayerSpec& layer, const LayerWeights& weights, const Norm* next, Tensor y,
-                  Stream& stream) {
+void finish_layer(Ops& ops, const LayerSpec& layer, const LayerWeights& weights, const Norm* next, Tensor laurel,
+                  Tensor y, Stream& stream) {
   const Norm* mixer_post = present(layer.mixer_post_norm, weights.mixer_post_norm);
   const Norm* ffn_norm = present(layer.ffn_norm, weights.ffn_norm);
   const Norm* ffn_post = present(layer.ffn_post_norm, weights.ffn_post_norm);
   if (!layer.parallel) {
-    advance(ops, layer, mixer_post, ffn_norm, y, stream);
+    advance(ops, layer, mixer_post, layer.laurel > 0 ? nullptr : ffn_norm, y, stream);
+    if (layer.laurel > 0) {
+      ops.add(laurel, 1, stream.x);
+      ops.finish_logits(1 / std::numbers::sqrt2_v<float>, 0, stream.x);
+      normalise(ops, layer, ffn_norm, stream);
+    }
     run_ffn(ops, layer.ffn, weights.ffn, stream.in, y);
     return advance(ops, layer, ffn_post, next, y, stream);
   }
@@ -77,33 +84,22 @@ Tensor wanted_rows(Ops& ops, const Step& step, Tensor all) {
   return some;
 }
 
-}  // namespace
+// Of everything a pass carries, only the rows that go on.
+void keep_wanted(Ops& ops, const Step& step, const ModelSpec& spec, Stream& stream, Beside& beside, Tensor& y) {
+  const bool copied = stream.in.data == stream.copy.data;
+  stream.x = wanted_rows(ops, step, stream.x);
+  stream.copy = copied ? wanted_rows(ops, step, stream.copy) : ops.scratch(step.wanted, spec.width);
+  stream.in = copied ? stream.copy : stream.x;
+  y = wanted_rows(ops, step, y);
+  if (beside.laurel) beside.laurel = wanted_rows(ops, step, beside.laurel);
+  if (beside.inputs) beside.inputs = wanted_rows(ops, step, beside.inputs);
+  if (!beside.streams) return;
+  beside.predictions = wanted_rows(ops, step, beside.predictions);
+  beside.streams = ops.scratch(step.wanted, beside.streams.cols);  // written anew
+}
 
-Tensor forward(Ops& ops, const Model& model, std::span<const KvView> kv, const Step& step, Tensor* hidden) {
-  const ModelSpec& spec = model.spec();
-  const ModelWeights& weights = model.weights();
-  ops.begin(step);
-  Stream stream = {.x = embed_tokens(ops, spec, weights, step), .copy = ops.scratch(step.rows, spec.width), .in = {}};
-  normalise(ops, spec.layers[0], present(spec.layers[0].mixer_norm, weights.layers[0].mixer_norm), stream);
-  for (size_t i = 0; i < spec.layers.size(); ++i) {
-    const LayerSpec& layer = spec.layers[i];
-    const bool last = i + 1 == spec.layers.size();
-    const int64_t start = ops.mark();
-    Tensor y = ops.scratch(step.rows, spec.width);
-    run_mixer(ops, layer.mixer, weights.layers[i].mixer, kv[i], stream.in, y);
-    if (last && step.wanted == 0) return {};
-    if (last && step.wanted < step.rows) {
-      const bool copied = stream.in.data == stream.copy.data;
-      stream.x = wanted_rows(ops, step, stream.x);
-      stream.copy = copied ? wanted_rows(ops, step, stream.copy) : ops.scratch(step.wanted, spec.width);
-      stream.in = copied ? stream.copy : stream.x;
-      y = wanted_rows(ops, step, y);
-    }
-    const Norm* next = last ? nullptr : present(spec.layers[i + 1].mixer_norm, weights.layers[i + 1].mixer_norm);
-    finish_layer(ops, layer, weights.layers[i], next, y, stream);
-    if (!last) ops.restore(start);
-  }
-  Tensor rows = stream.x;
+// From the rows that went through all layers to logits.
+Tensor read_head(Ops& ops, const ModelSpec& spec, const ModelWeights& weights, Tensor rows, Tensor* hidden) {
   if (spec.final_norm) ops.norm(weights.final_norm, 1, rows, rows);
   if (hidden != nullptr) *hidden = rows;
   if (spec.embed_width > 0) {
@@ -111,10 +107,41 @@ Tensor forward(Ops& ops, const Model& model, std::span<const KvView> kv, const S
     ops.linear(weights.project_out, rows, narrow);
     rows = narrow;
   }
-  Tensor logits = ops.scratch(step.wanted, spec.vocab);
+  Tensor logits = ops.scratch(rows.rows, spec.vocab);
   ops.linear(weights.head, rows, logits);
   if (spec.logit_scale != 1 || spec.logit_softcap > 0) ops.finish_logits(spec.logit_scale, spec.logit_softcap, logits);
   return logits;
+}
+
+}  // namespace
+
+Tensor forward(Ops& ops, const Model& model, std::span<const KvView> kv, const Step& step, Tensor* hidden) {
+  const ModelSpec& spec = model.spec();
+  const ModelWeights& weights = model.weights();
+  ops.begin(step);
+  Stream stream = {.x = embed_tokens(ops, spec, weights, step), .copy = ops.scratch(step.rows, spec.width), .in = {}};
+  Beside beside = begin_beside(ops, spec, weights, step, stream.x);
+  bool normed = false;  // the next layer's norm went with what came before it
+  for (size_t i = 0; i < spec.layers.size(); ++i) {
+    const LayerSpec& layer = spec.layers[i];
+    const LayerWeights& own = weights.layers[i];
+    const bool last = i + 1 == spec.layers.size();
+    const int64_t start = ops.mark();
+    if (spec.streams) predict_streams(ops, spec, own.streams, beside, stream.x);
+    if (!normed) normalise(ops, layer, present(layer.mixer_norm, own.mixer_norm), stream);
+    if (layer.laurel > 0) run_laurel(ops, own.laurel, layer.laurel, stream.in, beside);
+    Tensor y = ops.scratch(step.rows, spec.width);
+    run_mixer(ops, layer.mixer, own.mixer, kv[i], stream.in, y);
+    if (last && step.wanted == 0) return {};
+    if (last && step.wanted < step.rows) keep_wanted(ops, step, spec, stream, beside, y);
+    normed = !last && !spec.layer_input && !spec.streams && !layer.scaled;
+    const Norm* next = normed ? present(spec.layers[i + 1].mixer_norm, weights.layers[i + 1].mixer_norm) : nullptr;
+    finish_layer(ops, layer, own, next, beside.laurel, y, stream);
+    finish_beside(ops, spec, layer, own, static_cast<int64_t>(i), beside, stream.x);
+    if (!last) ops.restore(start);
+  }
+  if (spec.streams) join_streams(ops, spec, weights, beside, stream.x);
+  return read_head(ops, spec, weights, stream.x, hidden);
 }
 
 std::vector<KvShape> kv_shapes(const ModelSpec& spec, DType type) {

@@ -21,6 +21,17 @@ constexpr auto kKeys = std::to_array<GgufKey>({
     {"attention.head_count", "num_attention_heads"},
     {"attention.head_count_kv", "num_key_value_heads"},
     {"attention.key_length", "head_dim"},
+    {"attention.key_length_swa", "head_dim_swa"},
+    {"attention.key_length_mla", "key_length_mla"},
+    {"attention.value_length_mla", "value_length_mla"},
+    {"attention.value_length", "value_length"},
+    {"attention.q_lora_rank", "q_lora_rank"},
+    {"attention.kv_lora_rank", "kv_lora_rank"},
+    {"attention.shared_kv_layers", "num_kv_shared_layers"},
+    {"embedding_length_per_layer_input", "hidden_size_per_layer_input"},
+    {"altup.num_inputs", "altup_num_inputs"},
+    {"altup.active_idx", "altup_active_idx"},
+    {"activation_sparsity_scale", "activation_sparsity_scale"},
     {"attention.layer_norm_rms_epsilon", "rms_norm_eps"},
     {"attention.layer_norm_epsilon", "layer_norm_eps"},
     {"attention.sliding_window", "sliding_window"},
@@ -89,8 +100,8 @@ Result<JsonArray> numbers_of(const StoredTensor& tensor) {
 }
 
 bool has_experts(std::string_view architecture) {
-  static constexpr std::string_view kThose[] = {"olmoe",   "phimoe",     "qwen2moe", "qwen3moe",
-                                                "glm4moe", "minimax-m2", "gpt-oss",  "llama4"};
+  static constexpr std::string_view kThose[] = {"olmoe",      "phimoe",  "qwen2moe", "qwen3moe", "glm4moe",
+                                                "minimax-m2", "gpt-oss", "llama4",   "deepseek2"};
   return std::find(std::begin(kThose), std::end(kThose), architecture) != std::end(kThose);
 }
 
@@ -169,7 +180,12 @@ class Reader {
       if (has("moe_intermediate_size")) set("intermediate_size", values_["moe_intermediate_size"]);
     }
     if (arch_ == "glm4moe" && !has("first_k_dense_replace")) set("first_k_dense_replace", 0);
-    if (arch_ == "glm4moe" && !has("n_shared_experts")) {
+    if (arch_ == "deepseek2") {
+      TRY(const int64_t gating, file_.metadata().get_int(fmt::format("{}.expert_gating_func", arch_), 1));
+      if (gating == 2) values_["model_type"] = "deepseek_v3";
+      if (integer("n_group") > 1) set("topk_method", "group_limited_greedy");
+    }
+    if ((arch_ == "glm4moe" || arch_ == "deepseek2") && !has("n_shared_experts")) {
       const int64_t shared = integer("shared_expert_intermediate_size"), each = integer("moe_intermediate_size");
       set("n_shared_experts", each > 0 ? shared / each : 0);
     }
@@ -190,6 +206,12 @@ class Reader {
         table != nullptr && table->shape.size() == 2 && !has("vocab_size")) {
       set("vocab_size", table->shape[0]);
     }
+    if (const StoredTensor* table = file_.find("per_layer_token_embd.weight");
+        table != nullptr && table->shape.size() == 2) {
+      set("vocab_size_per_layer_input", table->shape[0]);
+    }
+    if (const StoredTensor* left = file_.find("blk.0.laurel_l.weight"); left != nullptr && left->shape.size() == 2)
+      set("laurel_rank", left->shape[0]);
     // Falcon: by its norms, and its qkv is always in one order.
     set("new_decoder_architecture", true);
     set("num_ln_in_parallel_attn", there("blk.0.attn_norm_2.weight") ? 2 : 1);
@@ -265,7 +287,11 @@ class Reader {
       rope["beta_fast"] = fast;
       rope["beta_slow"] = slow;
       if (arch_ == "gpt-oss") rope["truncate"] = false;
-      rope["attention_factor"] = yarn_magnitude(factor, 1) / (all != 0 ? yarn_magnitude(factor, all) : 1) * attention;
+      if (has("kv_lora_rank")) {  // what it says goes into the scale of scores, and sines and cosines stay as they are
+        if (all != 0) rope["mscale"] = rope["mscale_all_dim"] = all * 10;
+      } else {
+        rope["attention_factor"] = yarn_magnitude(factor, 1) / (all != 0 ? yarn_magnitude(factor, all) : 1) * attention;
+      }
     } else if (const StoredTensor* factors = file_.find("rope_freqs.weight")) {
       rope["rope_type"] = "factors";
       TRY(JsonArray values, numbers_of(*factors));
@@ -291,12 +317,96 @@ class Reader {
                                        : gemma_attention_scalar(integer("num_hidden_layers"), integer("hidden_size"),
                                                                 integer("num_attention_heads"), integer("head_dim")));
     }
+    if (has("kv_lora_rank")) adjust_latent();
+    if (arch_ == "gemma3n" || arch_ == "gemma4") adjust_by_layer();
     // Its files say "parallel" even where it is not; the norm tells.
     if (arch_ == "stablelm") set("use_parallel_residual", !there("blk.0.ffn_norm.weight"));
     // Its files say nothing of norms that have no weights: the model of 128 experts has none.
     if (arch_ == "llama4") set("use_qk_norm", integer("num_experts") != 128);
     if (arch_ == "gemma3" && !has("rope_local_base_freq")) set("rope_local_base_freq", 10000.0);
     if (arch_ == "olmo2" && !has("rope_local_base_freq")) set("rope_local_base_freq", values_["rope_theta"]);
+  }
+
+  // Heads as latent attention has them. Files with key_length_mla keep what is absorbed, and key_length is of the
+  // latent.
+  void adjust_latent() {
+    const bool absorbed = has("key_length_mla");
+    const int64_t turning = integer("rotary_dims"), heads = std::max<int64_t>(1, integer("num_attention_heads"));
+    const int64_t key = integer(absorbed ? "key_length_mla" : "head_dim");
+    int64_t value = integer(absorbed ? "value_length_mla" : "value_length");
+    if (value == 0) value = integer("hidden_size") / heads;
+    if (!has("q_lora_rank")) values_["q_lora_rank"] = nullptr;
+    set("qk_rope_head_dim", turning);
+    set("qk_nope_head_dim", key - turning);
+    set("v_head_dim", value);
+    values_.erase("head_dim");
+    set("head_dim", key);
+  }
+
+  // What a file says by layer and a configuration by type of layer.
+  void adjust_by_layer() {
+    const bool four = arch_ == "gemma4";
+    const Json* types = find(values_, "layer_types");
+    auto is_full = [&](size_t i) {
+      const auto* list = types != nullptr ? types->if_array() : nullptr;
+      return list != nullptr && i < list->size() && (*list)[i] == "full_attention";
+    };
+    auto first_of = [&](const JsonArray& list, bool full) {
+      for (size_t i = 0; i < list.size(); ++i)
+        if (is_full(i) == full) return list[i];
+      return list.empty() ? Json(0) : list[0];
+    };
+    if (const Json* heads = find(values_, "num_key_value_heads"); heads != nullptr && heads->is_array()) {
+      const JsonArray list = heads->get_array();
+      set("num_global_key_value_heads", first_of(list, true), names_["num_key_value_heads"]);
+      set("num_key_value_heads", first_of(list, false), names_["num_key_value_heads"]);
+    }
+    if (const Json* widths = find(values_, "intermediate_size"); four && widths != nullptr && widths->is_array()) {
+      set("use_double_wide_mlp", true);
+      set("intermediate_size", widths->get_array().empty() ? Json(0) : Json(widths->get_array()[0]));
+    }
+    if (has("head_dim_swa")) {
+      set("global_head_dim", values_["head_dim"]);
+      set("head_dim", values_["head_dim_swa"]);
+    }
+    for (size_t i = 0; four && i < static_cast<size_t>(std::clamp<int64_t>(integer("num_hidden_layers"), 0, 4096));
+         ++i) {
+      const bool keys = there(fmt::format("blk.{}.attn_k.weight", i)),
+                 values = there(fmt::format("blk.{}.attn_v.weight", i));
+      if (is_full(i) && keys && !values) set("attention_k_eq_v", true);
+    }
+    if (!four && !has("rope_local_base_freq")) set("rope_local_base_freq", 10000.0);
+    if (!has("hidden_size_per_layer_input")) set("hidden_size_per_layer_input", 0);
+    adjust_sparsity();
+    if (four) adjust_two_ropes();
+  }
+
+  // Minus infinity says that nothing is left out, and one number that all layers have it.
+  void adjust_sparsity() {
+    const Json* given = find(values_, "activation_sparsity_scale");
+    if (given == nullptr) return;
+    const auto layers = static_cast<size_t>(std::clamp<int64_t>(integer("num_hidden_layers"), 0, 4096));
+    JsonArray list = given->is_array() ? given->get_array() : JsonArray(layers, *given);
+    for (Json& each : list) {
+      if (each.is_double() && each.get_double() < -1e30) each = 0.0;
+    }
+    set("activation_sparsity_scale", std::move(list), names_["activation_sparsity_scale"]);
+  }
+
+  // Rotary factors are of the layers that see everything, the second base of the others.
+  void adjust_two_ropes() {
+    values_.erase("rotary_dims");
+    JsonObject full, local;
+    if (const Json* scaling = find(values_, "rope_scaling"); scaling != nullptr && scaling->is_object())
+      full = scaling->get_object();
+    full["rope_theta"] = values_["rope_theta"];
+    local["rope_theta"] = has("rope_local_base_freq") ? values_["rope_local_base_freq"] : Json(10000.0);
+    if (!full.contains("rope_type")) full["rope_type"] = "default";
+    JsonObject both;
+    both["full_attention"] = std::move(full);
+    both["sliding_attention"] = std::move(local);
+    values_.erase("rope_scaling");
+    set("rope_parameters", std::move(both));
   }
 
   const Checkpoint& file_;

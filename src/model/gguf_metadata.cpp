@@ -1,5 +1,8 @@
 #include <algorithm>
 #include <cmath>
+#include <functional>
+#include <limits>
+#include <span>
 
 #include "model/convert.h"
 #include "model/ffns/ffns.h"
@@ -55,6 +58,12 @@ class Keys {
   // Each kind's keys once: those of the first layer that has it. Where every layer has experts, their width is the
   // feed-forward part's too; where some have none, these are the first, or all but every n-th.
   void write_ffns() {
+    std::vector<int32_t> widths;
+    for (const LayerSpec& layer : spec_.layers) widths.push_back(width_of(layer.ffn));
+    if (std::adjacent_find(widths.begin(), widths.end(), std::not_equal_to<>()) != widths.end() &&
+        (arch_ == "gemma3n" || arch_ == "gemma4")) {
+      return keys_.put_counts("feed_forward_length", widths);
+    }
     std::vector<size_t> seen;
     int64_t dense = 0, first_mixed = -1;
     for (size_t i = 0; i < spec_.layers.size(); ++i) {
@@ -78,8 +87,22 @@ class Keys {
   void write_switches(const LayerSpec& layer) {
     if (arch_ == "gptneox" || arch_ == "stablelm") keys_.put_flag("use_parallel_residual", layer.parallel);
     if (arch_ == "falcon") keys_.put_text("tensor_data_layout", "jploski");
+    write_beside();
     if (arch_ == "command-r" || arch_ == "cohere2") keys_.put_number("logit_scale", spec_.logit_scale);
     if (arch_ == "gemma2" || spec_.logit_softcap > 0) keys_.put_number("final_logit_softcapping", spec_.logit_softcap);
+  }
+
+  void write_beside() {
+    if (spec_.layer_input) keys_.put("embedding_length_per_layer_input", spec_.layer_input->width);
+    if (!spec_.streams) return;
+    keys_.put("altup.num_inputs", spec_.streams->count);
+    keys_.put("altup.active_idx", spec_.streams->active);
+    std::vector<float> sparsity;
+    for (const LayerSpec& layer : spec_.layers) {
+      const float deviations = sparsity_of(layer.ffn);
+      sparsity.push_back(deviations != 0 ? deviations : -std::numeric_limits<float>::infinity());
+    }
+    keys_.put_numbers("activation_sparsity_scale", sparsity);
   }
 
   void write_windows() {
@@ -99,7 +122,8 @@ class Keys {
     const bool everywhere = std::all_of(sliding.begin(), sliding.end(), [](bool here) { return here; });
     if (window == 0 || (everywhere && arch_ != "gemma2" && arch_ != "gemma3" && arch_ != "cohere2")) return;
     const int64_t period = period_of(sliding);
-    if (period > 0 && arch_ != "llama" && arch_ != "exaone4") {
+    const bool by_flags = arch_ == "llama" || arch_ == "exaone4" || arch_ == "gemma3n" || arch_ == "gemma4";
+    if (period > 0 && !by_flags) {
       keys_.put("attention.sliding_window_pattern", period);
     } else {
       keys_.put_flags("attention.sliding_window_pattern", sliding);
@@ -122,6 +146,7 @@ class Keys {
     const RopeOrigin& origin = rope.origin;
     keys_.put("rope.dimension_count", rope.dims);
     keys_.put_number("rope.freq_base", origin.theta);
+    if (arch_ == "gemma4") keys_.put("rope.dimension_count_swa", spec_.ropes.back().dims);
     if (arch_ == "gemma3" || spec_.ropes.size() > 1)
       keys_.put_number("rope.freq_base_swa", spec_.ropes.back().origin.theta);
     if (origin.original_context > 0) keys_.put("rope.scaling.original_context_length", origin.original_context);
@@ -133,7 +158,11 @@ class Keys {
       keys_.put_number("rope.scaling.factor", origin.factor);
       keys_.put_number("rope.scaling.yarn_beta_fast", origin.beta_fast);
       keys_.put_number("rope.scaling.yarn_beta_slow", origin.beta_slow);
-      keys_.put_number("rope.scaling.attn_factor", rope.magnitude / yarn_magnitude(origin.factor, 1));
+      if (origin.mscale_all != 0) {
+        keys_.put_number("rope.scaling.yarn_log_multiplier", 0.1 * origin.mscale_all);
+      } else {
+        keys_.put_number("rope.scaling.attn_factor", rope.magnitude / yarn_magnitude(origin.factor, 1));
+      }
     } else if (origin.type == "longrope") {
       keys_.put_text("rope.scaling.type", "longrope");
       keys_.put_number("rope.scaling.attn_factor", rope.magnitude);
@@ -154,6 +183,18 @@ bool belongs_to_file(std::string_view key) {
 }
 
 }  // namespace
+
+void GgufKeys::put_counts(std::string_view name, const std::vector<int32_t>& counts) {
+  const std::string full = key(name);
+  keep(writer_.put(
+      MetaEntry{full, MetaType::array, MetaArray(MetaType::i32, counts.size(), std::as_bytes(std::span(counts)))}));
+}
+
+void GgufKeys::put_numbers(std::string_view name, const std::vector<float>& numbers) {
+  const std::string full = key(name);
+  keep(writer_.put(
+      MetaEntry{full, MetaType::array, MetaArray(MetaType::f32, numbers.size(), std::as_bytes(std::span(numbers)))}));
+}
 
 void GgufKeys::put_flags(std::string_view name, const std::vector<bool>& flags) {
   std::vector<std::byte> bytes;

@@ -20,6 +20,8 @@ class GgufKeys {
   void put_text(std::string_view name, std::string_view value) { keep(writer_.put(key(name), value)); }
   void put_flag(std::string_view name, bool value) { keep(writer_.put(key(name), value)); }
   void put_flags(std::string_view name, const std::vector<bool>& flags);
+  void put_counts(std::string_view name, const std::vector<int32_t>& counts);
+  void put_numbers(std::string_view name, const std::vector<float>& numbers);
   Result<void> status() { return std::move(failed_); }
 
  private:

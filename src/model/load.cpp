@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "model/ffns/ffns.h"
 #include "model/mixers/mixers.h"
 #include "model/model.h"
 
@@ -53,6 +54,21 @@ Result<void> load_vector(const ModelSource& source, Backend& backend, const Slot
   return {};
 }
 
+// What a backend may not have, said before anything is loaded.
+Result<void> check_backend(const ModelSpec& spec, const Backend& backend) {
+  std::string_view what;
+  for (const LayerSpec& layer : spec.layers) {
+    const KvShape shape = kv_shape(layer.mixer, DType::f16);
+    if (!backend.has_latents() && ((shape.kv_heads > 0 && shape.v_dim == 0) || grid_of(layer.mixer) > 0))
+      what = shape.v_dim == 0 ? "latent attention" : "windows on a grid of positions";
+    if (!backend.has_streams() && (layer.scaled || sparsity_of(layer.ffn) != 0)) what = "scaled or sparse layers";
+  }
+  if (!backend.has_streams() && spec.streams) what = "several streams";
+  if (what.empty()) return {};
+  return error(Code::unsupported, "{} has {}, which {} cannot run; use the CPU (--device cpu)", spec.architecture, what,
+               backend.description());
+}
+
 }  // namespace
 
 WeightPlan plan_weights(const ModelSource& source, const Backend& backend) {
@@ -86,6 +102,7 @@ Result<std::unique_ptr<Model>> Model::load(const Checkpoint& checkpoint, Backend
 
 Result<std::unique_ptr<Model>> Model::load(const ModelSource& source, Backend& backend, const LoadOptions& options) {
   TRY_VOID(check_runnable(source.spec()));
+  TRY_VOID(check_backend(source.spec(), backend));
   std::unique_ptr<Model> model(new Model(source.spec()));
   model->plan_ = plan_weights(source, backend);
   if (options.weight_limit > 0 && model->plan_.bytes() > options.weight_limit) {

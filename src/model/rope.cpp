@@ -46,9 +46,12 @@ class Frequencies {
       llama3();
     else if (type == "factors")
       factors();
+    else if (type == "proportional")
+      proportional();
     else if (type != "default") {
       rope_.fail(error(Code::unsupported,
-                       "rope type '{}' is not supported: expected default, linear, dynamic, yarn, longrope or llama3",
+                       "rope type '{}' is not supported: expected default, linear, dynamic, yarn, longrope, "
+                       "llama3 or proportional",
                        type));
     }
     return std::move(out_);
@@ -62,13 +65,23 @@ class Frequencies {
 
   void divide(std::string_view type, const std::vector<float>& factors) {
     out_.origin.type = type;
-    for (size_t i = 0; i < factors.size(); ++i) out_.frequencies[i] /= factors[i];
+    constexpr float kStill = 1e30f;  // a quotient that stands for no rotation
+    for (size_t i = 0; i < factors.size(); ++i)
+      out_.frequencies[i] = factors[i] >= kStill ? 0 : out_.frequencies[i] / factors[i];
   }
 
   // What a GGUF file has instead of settings: the quotients themselves.
   void factors() {
     out_.magnitude = static_cast<float>(rope_.number("attention_factor", 1));
     divide("factors", rope_.numbers("factors", out_.frequencies.size()));
+  }
+
+  // A part of the head turns, with the frequencies it would have if all of it did.
+  void proportional() {
+    out_.origin.type = "proportional";
+    const double part = rope_.positive("partial_rotary_factor", 1);
+    const auto turning = static_cast<size_t>(std::min(part, 1.0) * out_.dims / 2);
+    for (size_t i = turning; i < out_.frequencies.size(); ++i) out_.frequencies[i] = 0;
   }
 
   void linear() {
@@ -111,6 +124,7 @@ class Frequencies {
     const double usual = all != 0 && one != 0 ? yarn_magnitude(origin.factor, one) / yarn_magnitude(origin.factor, all)
                                               : yarn_magnitude(origin.factor, 1);
     out_.magnitude = static_cast<float>(rope_.number("attention_factor", usual));
+    origin.mscale_all = all;
 
     // Dimensions that turn often keep their frequency, those that turn seldom are interpolated, with a ramp between.
     auto dimension = [&](double rotations) {
@@ -166,6 +180,7 @@ class Frequencies {
 
 int32_t dims_of(Config& config, Config& rope, const RopeChoice& choice) {
   if (config.has("rotary_dims")) return config.count("rotary_dims", choice.head_dim);
+  if (rope.text("rope_type", "default") == "proportional") return choice.head_dim;
   const double partial = config.has("partial_rotary_factor") ? config.positive("partial_rotary_factor", 1)
                                                              : rope.positive("partial_rotary_factor", choice.partial);
   if (partial != 1 && !choice.partial_allowed) {

@@ -99,7 +99,7 @@ Result<ModelSpec> named_shape(std::string_view name) {
     if (name.empty() || (shape.name != name && shape.alias != name)) continue;
     TRY(const Json json, parse_json(shape.config));
     TRY(Config config, Config::from_json(std::string(shape.name), json));
-    return describe_for_plan(config);
+    return describe(config);
   }
   return error(Code::not_found, "there is no shape named '{}'; there are {}", name, fmt::join(known, ", "));
 }

@@ -6,6 +6,33 @@
 namespace millrace {
 namespace {
 
+// What a layer has beside its halves.
+void visit_beside(SlotWalk& walk, const LayerSpec& layer, LayerWeights& weights) {
+  const ModelSpec& spec = walk.spec();
+  const int64_t width = spec.width;
+  if (spec.layer_input) {
+    const LayerInputSpec& input = *spec.layer_input;
+    walk.matrix("inp_gate", input.width, width, weights.layer_input.gate, {});
+    walk.matrix("proj", width, input.width, weights.layer_input.project, {});
+    walk.norm("post_norm", width, input.norm, weights.layer_input.norm);
+  }
+  if (spec.streams) {
+    const StreamsSpec& streams = *spec.streams;
+    walk.matrix("altup_router", streams.count, width, weights.streams.router, {.float32 = true});
+    walk.norm("altup_router_norm", width, streams.norm, weights.streams.router_norm);
+    walk.matrix("altup_predict_coef", int64_t{streams.count} * streams.count, streams.count, weights.streams.predict,
+                {.float32 = true});
+    walk.matrix("altup_correct_coef", streams.count, streams.count, weights.streams.correct, {.float32 = true});
+    if (streams.scaled) walk.vector("altup_correct_scale", width, weights.streams.scale);
+  }
+  if (layer.laurel > 0) {
+    walk.matrix("laurel_l", layer.laurel, width, weights.laurel.left, {});
+    walk.matrix("laurel_r", width, layer.laurel, weights.laurel.right, {});
+    walk.norm("laurel_post_norm", width, layer.mixer_norm, weights.laurel.norm);
+  }
+  if (layer.scaled) walk.vector("layer_output_scale", 1, weights.scale);
+}
+
 void visit_layer(SlotWalk& walk, const LayerSpec& spec, LayerWeights& weights) {
   const int64_t width = walk.spec().width;
   walk.norm("attn_norm", width, spec.mixer_norm, weights.mixer_norm);
@@ -14,6 +41,23 @@ void visit_layer(SlotWalk& walk, const LayerSpec& spec, LayerWeights& weights) {
   walk.norm("ffn_norm", width, spec.ffn_norm, weights.ffn_norm);
   visit_ffn(walk, spec.ffn, weights.ffn);
   walk.norm("post_ffw_norm", width, spec.ffn_post_norm, weights.ffn_post_norm);
+  visit_beside(walk, spec, weights);
+}
+
+// What the model as a whole has beside its layers.
+void visit_beside(SlotWalk& walk, const ModelSpec& spec, ModelWeights& weights) {
+  const int64_t width = spec.width;
+  if (spec.layer_input) {
+    const int64_t all = static_cast<int64_t>(spec.layers.size()) * spec.layer_input->width;
+    walk.matrix("per_layer_token_embd", spec.layer_input->vocab, all, weights.layer_table,
+                {.use = WeightUse::table, .shard = Shard::vocab});
+    walk.matrix("per_layer_model_proj", all, width, weights.layer_project, {});
+    walk.norm("per_layer_proj_norm", spec.layer_input->width, spec.layer_input->norm, weights.layer_project_norm);
+  }
+  if (!spec.streams) return;
+  const SlotWalk::Traits others = {.experts = spec.streams->count - 1, .routed = false};
+  walk.matrix("altup_proj", width, width, weights.stream_in, others);
+  walk.matrix("altup_unembd_proj", width, width, weights.stream_out, others);
 }
 
 }  // namespace
@@ -32,6 +76,7 @@ void SlotWalk::matrix(std::string_view stem, int64_t rows, int64_t cols, Weight&
           .shard = traits.shard,
           .heads = traits.heads,
           .experts = traits.experts,
+          .routed = traits.routed,
           .float32 = traits.float32},
          {.matrix = &place});
 }
@@ -70,6 +115,7 @@ void visit_slots(const ModelSpec& spec, ModelWeights& weights, const SlotVisitor
     walk.matrix("position_embd", spec.positions, width, weights.positions, {.use = WeightUse::table});
   walk.norm("token_embd_norm", width, spec.embed_norm, weights.embed_norm);
   if (spec.embed_width > 0) walk.matrix("project_in", width, table, weights.project_in, {});
+  visit_beside(walk, spec, weights);
   for (size_t i = 0; i < spec.layers.size(); ++i) {
     walk.set_layer(static_cast<int32_t>(i));
     visit_layer(walk, spec.layers[i], weights.layers[i]);
@@ -97,8 +143,9 @@ int64_t parameters(const ModelSpec& spec) {
 int64_t active_parameters(const ModelSpec& spec) {
   int64_t total = 0;
   for (const Slot& slot : slots(spec)) {
-    const int64_t chosen = slot.experts > 0 ? chosen_experts(spec.layers[static_cast<size_t>(slot.layer)].ffn) : 0;
-    total += slot.experts > 0 ? slot.values() / slot.experts * chosen : slot.values();
+    const bool routed = slot.experts > 0 && slot.routed;
+    const int64_t chosen = routed ? chosen_experts(spec.layers[static_cast<size_t>(slot.layer)].ffn) : 0;
+    total += routed ? slot.values() / slot.experts * chosen : slot.values();
   }
   return total;
 }

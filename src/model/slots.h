@@ -30,6 +30,7 @@ struct Slot {
   Shard shard = Shard::none;
   int32_t heads = 0;     // of q and k (their rows) and of their norms; 0 elsewhere
   int32_t experts = 0;   // so many matrices, one after the other; 0: one, and no expert's
+  bool routed = true;    // a router chooses among the experts; false: all are used (heads, streams)
   bool float32 = false;  // kept in float32 whatever the file has: it decides, and rounding would change what
 
   int64_t matrices() const { return experts > 0 ? experts : 1; }
@@ -66,6 +67,7 @@ class SlotWalk {
     Shard shard = Shard::none;
     int32_t heads = 0;
     int32_t experts = 0;
+    bool routed = true;
     bool float32 = false;
   };
 

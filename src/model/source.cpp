@@ -32,8 +32,9 @@ bool is_needless(std::string_view name) {
                                ".attention.masked_bias", ".attn_rot_embd.weight"}) {
     if (name.ends_with(end)) return true;
   }
-  for (std::string_view start : {"vision_tower.", "model.vision_tower.", "multi_modal_projector.",
-                                 "model.multi_modal_projector.", "vision_model.", "model.vision_model."}) {
+  for (std::string_view start :
+       {"vision_tower.", "model.vision_tower.", "multi_modal_projector.", "model.multi_modal_projector.",
+        "vision_model.", "model.vision_model.", "model.audio_tower.", "model.embed_vision.", "model.embed_audio."}) {
     if (name.starts_with(start)) return true;
   }
   return name == "rope_freqs.weight" || name == "rope_factors_long.weight" || name == "rope_factors_short.weight";
@@ -132,7 +133,9 @@ std::vector<ModelSource::Location> ModelSource::candidates(const Slot& slot) con
   std::vector<Location> out;
   auto add = [&](std::span<const TensorName> names) {
     for (const TensorName& name : names) {
-      if (name.slot == pattern) out.push_back({replaced(name.file, slot.layer), name.take, name.bare, name.transposed});
+      if (name.slot == pattern)
+        out.push_back({slot.layer < 0 ? std::string(name.file) : replaced(name.file, slot.layer), name.take, name.bare,
+                       name.transposed});
     }
   };
   if (!is_gguf()) {
@@ -156,6 +159,8 @@ std::vector<ModelSource::Location> ModelSource::candidates(const Slot& slot) con
       {"blk.{}.ffn_up_exps", "blk.{}.ffn_up.{}", Take::per_expert},
       {"blk.{}.ffn_down_exps", "blk.{}.ffn_down.{}", Take::per_expert},
       {"blk.{}.exp_probs_b", "blk.{}.exp_probs_b.bias", Take::whole, true},
+      {"blk.{}.attn_k_b", "blk.{}.attn_kv_b", Take::latent_k},
+      {"blk.{}.attn_v_b", "blk.{}.attn_kv_b", Take::latent_v},
   };
   const bool no_gate =
       slot.layer >= 0 && checkpoint_->find(fmt::format("blk.{}.ffn_gate.weight", slot.layer)) == nullptr;
@@ -214,8 +219,10 @@ Result<void> ModelSource::check_shape(const Slot& slot, const Location& part, bo
   const int64_t rows = stored_rows(slot, part.take);
   const bool vector = bias || slot.kind != SlotKind::matrix;
   std::vector<int64_t> expected = vector ? std::vector{rows} : std::vector{rows, slot.cols};
+  if (part.take == Take::latent_k) expected[1] = slot.rows;
   if (!vector && is_transposed(slot, part)) std::swap(expected[0], expected[1]);
-  if (slot.experts > 0 && part.take != Take::per_expert) expected.insert(expected.begin(), slot.experts);
+  const bool together = slot.experts > 0 && part.take != Take::per_expert && !part.latent();
+  if (together) expected.insert(expected.begin(), slot.experts);
   std::vector<int64_t> found = part.tensor->shape;
   // A norm with a weight for every head may lie as [heads, head_dim].
   if (slot.kind == SlotKind::norm && slot.heads > 0 && found.size() == 2 && found[0] == slot.heads)
@@ -292,6 +299,24 @@ bool ModelSource::predicts_ahead(std::string_view name) const {
   return failed == std::errc() && *end == '.' && layer >= layers && layer < layers + ahead_;
 }
 
+// Keys and values of layers that read another's: files carry them, nobody reads them.
+std::set<std::string> ModelSource::unread_names() const {
+  std::set<std::string> names;
+  for (size_t i = 0; i < spec_.layers.size(); ++i) {
+    if (kv_source(spec_.layers[i].mixer) < 0) continue;
+    for (std::string_view stem : {"attn_k", "attn_v", "attn_k_norm"}) {
+      Slot slot;
+      slot.layer = static_cast<int32_t>(i);
+      slot.name = fmt::format("blk.{}.{}", i, stem);
+      for (const Location& each : candidates(slot)) {
+        const StoredTensor* found = find(each.name + ".weight");
+        if (found != nullptr) names.emplace(found->name);
+      }
+    }
+  }
+  return names;
+}
+
 // A tensor nobody asked for changes what the model computes somewhere else; guessing that it does not is how files load
 // and answer nonsense.
 Result<void> ModelSource::check_unexpected(const std::unordered_map<const StoredTensor*, int>& used) const {
@@ -299,11 +324,12 @@ Result<void> ModelSource::check_unexpected(const std::unordered_map<const Stored
   Slot head;
   head.name = "output";
   const auto tied_head = locate(head, ".weight");
+  const std::set<std::string> unread = unread_names();
   const bool fp8 = std::ranges::any_of(parts_, [](const auto& each) { return each.second.scales.tensor != nullptr; });
   for (const StoredTensor& tensor : checkpoint_->tensors()) {
     const bool is_tied_head = spec_.tied && tied_head.ok() && tied_head->tensor == &tensor;
-    const bool needless =
-        is_needless(tensor.name) || predicts_ahead(tensor.name) || (fp8 && is_scale_of_activations(tensor.name));
+    const bool needless = is_needless(tensor.name) || predicts_ahead(tensor.name) ||
+                          (fp8 && is_scale_of_activations(tensor.name)) || unread.contains(tensor.name);
     if (!used.contains(&tensor) && !is_tied_head && !needless) names.push_back(tensor.name);
   }
   if (names.empty()) return {};

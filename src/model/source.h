@@ -3,6 +3,7 @@
 // it is opened; afterwards it only hands out numbers. The checkpoint must outlive it. Any thread, once open.
 #pragma once
 
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -51,6 +52,7 @@ class ModelSource {
     Scales scales;                         // of FP8 weights, which are handed out as bfloat16
 
     bool several() const { return take == Take::per_head || take == Take::per_expert; }
+    bool latent() const { return take == Take::latent_k || take == Take::latent_v; }
   };
 
   const StoredTensor* find(const std::string& name) const;
@@ -63,11 +65,14 @@ class ModelSource {
   Result<void> check_tensor(const Slot& slot, const Location& part, bool bias) const;
   Result<Location> check_part(const Slot& slot, bool bias, std::unordered_map<const StoredTensor*, int>& used) const;
   Result<void> check_all();
+  std::set<std::string> unread_names() const;
   Result<void> check_unexpected(const std::unordered_map<const StoredTensor*, int>& used) const;
   int64_t stored_rows(const Slot& slot, Take take) const;           // of the tensor that the slot is taken from
   std::vector<int64_t> rows_of(const Slot& slot, Take take) const;  // of it, or of each expert; empty: all in order
   Result<HostMatrix> scaled(const Slot& slot, const StoredTensor& tensor, const Scales& scales,
                             std::vector<int64_t> rows, std::vector<std::byte>& room) const;
+  // Keys or values of one head out of those that come out of a latent.
+  Result<HostMatrix> latent(const Slot& slot, const Location& part, int64_t head, std::vector<std::byte>& room) const;
   Result<std::vector<float>> floats(const Slot& slot, const Location& part, int64_t size) const;
   const Location& part(const Slot& slot, std::string_view suffix) const;
   bool predicts_ahead(std::string_view name) const;

@@ -99,8 +99,40 @@ Result<HostMatrix> ModelSource::scaled(const Slot& slot, const StoredTensor& ten
   return HostMatrix{.type = DType::bf16, .rows = slot.rows, .cols = slot.cols, .bytes = room};
 }
 
+Result<HostMatrix> ModelSource::latent(const Slot& slot, const Location& part, int64_t head,
+                                       std::vector<std::byte>& room) const {
+  TakenRows taken = taken_rows(spec_.layers[static_cast<size_t>(slot.layer)].mixer, part.take);
+  for (int64_t& row : taken.rows) row += head * taken.each;
+  Slot stored = slot;
+  stored.rows = static_cast<int64_t>(taken.rows.size());
+  stored.cols = part.take == Take::latent_k ? slot.rows : slot.cols;
+  const auto row_bytes = static_cast<size_t>(bytes_of(part.tensor->type, stored.cols));
+  HostMatrix out = {.type = part.tensor->type,
+                    .rows = stored.rows,
+                    .cols = stored.cols,
+                    .bytes = part.tensor->bytes.subspan(static_cast<size_t>(taken.rows.front()) * row_bytes,
+                                                        taken.rows.size() * row_bytes)};
+  if (part.scales.tensor != nullptr) {
+    TRY(out, scaled(stored, *part.tensor, part.scales, taken.rows, room));
+  }
+  if (part.take == Take::latent_v) return out;
+  // Keys are transposed: what was multiplied with a latent is multiplied with a query now.
+  const auto values = static_cast<size_t>(slot.rows * slot.cols);
+  std::vector<float> numbers(values), turned(values);
+  format(out.type).to_float(out.bytes.data(), numbers.data(), slot.rows * slot.cols);
+  for (int64_t r = 0; r < slot.rows; ++r) {
+    for (int64_t c = 0; c < slot.cols; ++c)
+      turned[static_cast<size_t>(r * slot.cols + c)] = numbers[static_cast<size_t>(c * slot.rows + r)];
+  }
+  const DType type = type_of(slot);
+  room.resize(static_cast<size_t>(bytes_of(type, slot.rows * slot.cols)));
+  format(type).from_float(turned.data(), room.data(), slot.rows * slot.cols);
+  return HostMatrix{.type = type, .rows = slot.rows, .cols = slot.cols, .bytes = room};
+}
+
 Result<HostMatrix> ModelSource::matrix(const Slot& slot, int64_t expert, std::vector<std::byte>& room) const {
   const Location& part = this->part(slot, ".weight");
+  if (part.latent()) return latent(slot, part, expert, room);
   const bool apart = part.take == Take::per_expert;
   const StoredTensor& tensor = apart ? *find(numbered(part.name, expert)) : *part.tensor;
   HostMatrix out = {.type = tensor.type, .rows = slot.rows, .cols = slot.cols};
@@ -191,6 +223,7 @@ Result<std::vector<float>> ModelSource::vector(const Slot& slot) const {
 DType ModelSource::type_of(const Slot& slot) const {
   if (slot.float32) return DType::f32;
   const Location& found = part(slot, ".weight");
+  if (found.take == Take::latent_k && format(found.tensor->type).group != 1) return DType::bf16;
   return found.scales.tensor != nullptr ? DType::bf16 : found.tensor->type;
 }
 

@@ -24,6 +24,8 @@ Result<void> check_norm(const std::optional<NormSpec>& norm) {
 
 namespace {
 
+constexpr int32_t kMostStreams = 16;
+
 Result<void> check_rope(const RopeSpec& rope) {
   if (rope.dims <= 0 || rope.dims % 2 != 0) {
     return error(Code::invalid, "rotary embedding turns {} dimensions of a head: expected an even number above 0",
@@ -53,6 +55,28 @@ Result<void> check_layer(const ModelSpec& spec, int32_t index) {
   return {};
 }
 
+// What stands beside the layers' halves.
+Result<void> check_beside(const ModelSpec& spec) {
+  if (spec.layer_input) {
+    TRY_VOID(in_range("the width of a layer's own input", spec.layer_input->width, kMaxWidth));
+    TRY_VOID(in_range("the vocabulary of layers' own inputs", spec.layer_input->vocab, kMaxVocab));
+    const int64_t all = static_cast<int64_t>(spec.layers.size()) * spec.layer_input->width;
+    TRY_VOID(in_range("layers * the width of a layer's own input", all, kMaxWidth));
+    TRY_VOID(check_norm(spec.layer_input->norm));
+  }
+  for (const LayerSpec& layer : spec.layers) {
+    if (layer.laurel < 0 || layer.laurel > kMaxWidth || (layer.laurel > 0 && (layer.parallel || !layer.mixer_norm)))
+      return error(Code::invalid, "a second path of rank {} beside this mixer", layer.laurel);
+  }
+  if (!spec.streams) return {};
+  const StreamsSpec& streams = *spec.streams;
+  if (streams.count < 2 || streams.count > kMostStreams || streams.active < 0 || streams.active >= streams.count) {
+    return error(Code::invalid, "{} streams of which layers read number {}: expected 2 to {}, and one of them",
+                 streams.count, streams.active, kMostStreams);
+  }
+  return check_norm(streams.norm);
+}
+
 }  // namespace
 
 Result<void> check_spec(const ModelSpec& spec) {
@@ -68,6 +92,7 @@ Result<void> check_spec(const ModelSpec& spec) {
                  spec.embed_scale, spec.logit_scale, spec.logit_softcap);
   }
   for (const RopeSpec& rope : spec.ropes) TRY_VOID(check_rope(rope));
+  TRY_VOID(check_beside(spec));
   TRY_VOID(check_norm(spec.embed_norm));
   TRY_VOID(check_norm(spec.final_norm));
   for (size_t i = 0; i < spec.layers.size(); ++i) {

@@ -25,11 +25,12 @@ struct NormSpec {
 // Where rotary frequencies came from, for those who write them down again (convert, inspect); forward() never asks.
 struct RopeOrigin {
   double theta = 10000;
-  std::string type = "default";  // linear, yarn, longrope, llama3, factors
+  std::string type = "default";  // linear, yarn, longrope, llama3, factors, proportional
   double factor = 1;
   int32_t original_context = 0;
   double beta_fast = 32, beta_slow = 1;
   bool truncate = true;
+  double mscale_all = 0;  // of YaRN; scores of latent attention are scaled by what follows from it
   std::vector<float> long_factors, short_factors;
 
   friend bool operator==(const RopeOrigin&, const RopeOrigin&) = default;
@@ -56,13 +57,15 @@ struct GqaSpec {
   float softcap = 0;         // 0: off
   bool causal = true;        // false: sees its whole pending window (diffusion)
   std::vector<float> alibi;  // the slope of each head, empty: none
-  bool sinks = false;
-  int32_t rope = -1;  // index in ModelSpec::ropes, -1: no rotation
+  bool sinks = false;        // a learned score of each head that takes part in the softmax and has no value
+  int32_t rope = -1;         // index in ModelSpec::ropes, -1: no rotation
   std::optional<NormSpec> qk_norm;
   bool qk_norm_per_head = true;
   bool qk_norm_whole_weight = false;  // a weight of its own for every head (StableLM)
   bool qk_norm_after_rope = false;
   std::optional<NormSpec> out_norm;  // before the output product (BitNet)
+  std::optional<NormSpec> v_norm;    // of each head's values
+  bool k_eq_v = false;               // values are the keys before their norm and rotation (Gemma 4)
   float clip = 0;
   bool qkv_bias = false, out_bias = false;
   int32_t kv_from = -1;  // reads keys and values of that earlier layer, has none of its own
@@ -95,6 +98,7 @@ struct DenseSpec {
   bool gated = true;
   bool up_bias = false, down_bias = false;  // up_bias covers the gate too
   std::optional<NormSpec> inner_norm;       // before the down product (BitNet)
+  float sparsity = 0;  // only what exceeds the gate's mean by so many standard deviations goes on; 0: all (Gemma 3n)
 };
 
 // How a mixture chooses experts and weighs them: backend/routing.h says what each of these means.
@@ -136,6 +140,24 @@ struct LayerSpec {
   bool parallel = false;     // x + mixer(norm(x)) + ffn(norm(x)): both read the layer's input
   bool shared_norm = false;  // parallel, and the ffn reads the mixer's normed input (no ffn_norm of its own)
   float residual_scale = 1;
+  int32_t laurel = 0;   // rank of a second path beside the mixer: x + norm(right(left(x))); 0: none (Gemma 3n)
+  bool scaled = false;  // the stream is multiplied by a learned number at the layer's end (Gemma 4)
+};
+
+// An input of each layer's own, looked up by token and added to at the layer's end (Gemma 3n, 4).
+struct LayerInputSpec {
+  int32_t width = 0;
+  int32_t vocab = 0;  // rows of the table; tokens beyond it have the first row's
+  Activation activation = Activation::gelu_tanh;
+  NormSpec norm;
+};
+
+// Several residual streams: a layer predicts all of them, changes one, and corrects the others by what that showed
+// (AltUp in Gemma 3n).
+struct StreamsSpec {
+  int32_t count = 0, active = 0;
+  bool scaled = false;  // what is corrected has a learned factor for each column before the layer's own input is added
+  NormSpec norm;
 };
 
 struct ModelSpec {
@@ -149,6 +171,8 @@ struct ModelSpec {
   int32_t embed_width = 0;             // of the table if it differs from width (OPT 350M projects in and out); 0: width
   int32_t positions = 0;               // rows of a learned position table, 0: none
   int32_t position_offset = 0;         // OPT counts from 2
+  std::optional<LayerInputSpec> layer_input;
+  std::optional<StreamsSpec> streams;
   std::optional<NormSpec> final_norm;
   bool tied = false;  // the head is the embedding table
   bool head_bias = false;

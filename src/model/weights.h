@@ -11,20 +11,18 @@ namespace millrace {
 
 struct GqaWeights {
   Weight q, k, v, out;  // k and v empty if the layer reads another's
-  Norm q_norm, k_norm, out_norm;
+  Norm q_norm, k_norm, v_norm, out_norm;
   const float* slopes = nullptr;  // [heads] ALiBi
   const float* sinks = nullptr;   // [heads]
   Rope rope;                      // dims 0: none
 };
 
-// Rows of q_rope, k_up and v_up are those of one head after the other.
 struct MlaWeights {
   Weight q_down;   // [q_rank, width]; empty: queries come straight from the input
-  Weight q_nope;   // [heads * nope_dim, q_rank or width]
-  Weight q_rope;   // [heads * rope_dim, q_rank or width]
+  Weight q;        // [heads * (nope_dim + rope_dim), q_rank or width]: the part that turns is the last of each head
   Weight kv_down;  // [kv_rank + rope_dim, width]
-  Weight k_up;     // [heads * kv_rank, nope_dim]: queries are brought to the latent instead of keys out of it
-  Weight v_up;     // [heads * v_dim, kv_rank]
+  Weight k_up;     // of each head [kv_rank, nope_dim]: queries are brought to the latent instead of keys out of it
+  Weight v_up;     // of each head [v_dim, kv_rank]
   Weight out;      // [width, heads * v_dim]
   Norm q_norm, kv_norm;
   Rope rope;
@@ -47,16 +45,43 @@ struct MoeWeights {
 using MixerWeights = std::variant<GqaWeights, MlaWeights>;
 using FfnWeights = std::variant<DenseWeights, MoeWeights>;
 
+struct LayerInputWeights {
+  Weight gate;     // [width of a layer's input, width]
+  Weight project;  // and back
+  Norm norm;
+};
+
+struct StreamWeights {
+  Weight router;   // [streams, width], float32
+  Weight predict;  // [streams * streams, streams], float32
+  Weight correct;  // [streams, streams], float32
+  Norm router_norm;
+  const float* scale = nullptr;  // [width] or null
+};
+
+struct LaurelWeights {
+  Weight left, right;  // [rank, width] and back
+  Norm norm;
+};
+
 struct LayerWeights {
   MixerWeights mixer;
   FfnWeights ffn;
   Norm mixer_norm, mixer_post_norm, ffn_norm, ffn_post_norm;
+  LayerInputWeights layer_input;
+  StreamWeights streams;
+  LaurelWeights laurel;
+  const float* scale = nullptr;  // [1] or null
 };
 
 struct ModelWeights {
   Weight embedding;                // [vocab, head width]; also the head if tied
   Weight positions;                // [positions, width]
   Weight project_in, project_out;  // [width, head width] and back
+  Weight layer_table;              // [vocab, layers * width of a layer's input]
+  Weight layer_project;            // [layers * width of a layer's input, width]
+  Weight stream_in, stream_out;    // [width, width] for every stream but the first
+  Norm layer_project_norm;         // of each layer's part
   Norm embed_norm, final_norm;
   Weight head;  // [vocab, head width]; a copy of `embedding` if tied
   std::vector<LayerWeights> layers;

@@ -42,7 +42,7 @@ Result<ModelSpec> spec_of_config(const std::filesystem::path& path) {
   TRY(const std::string text, read_file(path, 1 << 24));
   TRY(const Json json, parse_json(text));
   TRY(Config config, Config::from_json(path.string(), json));
-  return describe_for_plan(config);
+  return describe(config);
 }
 
 std::string main_format(const ModelSource& source) {

@@ -126,6 +126,31 @@ void CallOps::linear_experts(const Weight& weight, const Routing& routing, Exper
        [&](Ops& ops) { ops.linear_experts(weight, routing, input, in, out); });
 }
 
+void CallOps::copy_heads(int32_t heads, int64_t width, Tensor in, Tensor out) {
+  call({.op = "copy_heads", .rows = out.rows}, [&](Ops& ops) { ops.copy_heads(heads, width, in, out); });
+}
+
+void CallOps::scale(const float* factors, int64_t count, Tensor inout) {
+  call({.op = "scale", .rows = inout.rows}, [&](Ops& ops) { ops.scale(factors, count, inout); });
+}
+
+void CallOps::mix(Tensor factors, float more, int32_t ins, int32_t outs, Tensor in, Tensor out) {
+  call({.op = "mix", .rows = out.rows}, [&](Ops& ops) { ops.mix(factors, more, ins, outs, in, out); });
+}
+
+void CallOps::match_rms(Tensor like, Tensor inout) {
+  call({.op = "match_rms", .rows = inout.rows}, [&](Ops& ops) { ops.match_rms(like, inout); });
+}
+
+void CallOps::sparsify(float deviations, Tensor inout) {
+  call({.op = "sparsify", .rows = inout.rows}, [&](Ops& ops) { ops.sparsify(deviations, inout); });
+}
+
+void CallOps::linear_heads(const Weight& weight, Tensor in, Tensor out) {
+  call({.op = "linear_heads", .subject = &weight, .type = weight.type, .rows = out.rows},
+       [&](Ops& ops) { ops.linear_heads(weight, in, out); });
+}
+
 void CallOps::glu_limited(const GluLimit& limit, Tensor gate, Tensor up, Tensor out) {
   call({.op = "glu_limited", .rows = out.rows}, [&](Ops& ops) { ops.glu_limited(limit, gate, up, out); });
 }

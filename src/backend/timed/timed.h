@@ -76,6 +76,12 @@ class CallOps final : public Ops {
   void linear_experts_glu(const Weight& gate, const Weight& up, Activation activation, const GluLimit& limit,
                           const Routing& routing, ExpertInput input, Tensor in, Tensor out) override;
   void add_norm(Tensor in, float scale, Tensor inout, const Norm& norm, Tensor out) override;
+  void copy_heads(int32_t heads, int64_t width, Tensor in, Tensor out) override;
+  void scale(const float* factors, int64_t count, Tensor inout) override;
+  void mix(Tensor factors, float more, int32_t ins, int32_t outs, Tensor in, Tensor out) override;
+  void match_rms(Tensor like, Tensor inout) override;
+  void sparsify(float deviations, Tensor inout) override;
+  void linear_heads(const Weight& weight, Tensor in, Tensor out) override;
   void linear_glu(const Weight& gate, const Weight& up, Activation activation, Tensor in, Tensor out) override;
   void linear_qkv(const Weight& q, const Weight& k, const Weight& v, Tensor in, Tensor q_out, Tensor k_out,
                   Tensor v_out) override;

@@ -200,6 +200,37 @@ void TraceOps::scale_by_position(const PositionScale&, Tensor inout) {
   elementwise("scale_by_position", inout, inout, 2, 1);
 }
 
+void TraceOps::copy_heads(int32_t heads, int64_t width, Tensor, Tensor out) {
+  elementwise("copy_heads", columns(out, 0, heads * width), out, 2, 0);
+}
+
+void TraceOps::scale(const float*, int64_t count, Tensor inout) {
+  elementwise("scale", inout, inout, 2, 1);
+  records_.back().cost.weight_bytes = count * kFloat;
+}
+
+void TraceOps::mix(Tensor, float, int32_t, int32_t outs, Tensor in, Tensor out) {
+  elementwise("mix", in, out, 1, 2.0 * outs);
+  records_.back().cost.activation_bytes += 2 * values(out) * kFloat;
+}
+
+void TraceOps::match_rms(Tensor, Tensor inout) { elementwise("match_rms", inout, inout, 3, 5); }
+
+void TraceOps::sparsify(float, Tensor inout) { elementwise("sparsify", inout, inout, 2, 7); }
+
+void TraceOps::linear_heads(const Weight& weight, Tensor in, Tensor out) {
+  const int64_t heads = weight.experts;
+  Cost cost;
+  cost.weight_bytes = weight.bytes;
+  cost.activation_bytes = in.rows * heads * (weight.rows + weight.cols) * kFloat;
+  cost.flops = 2.0 * static_cast<double>(in.rows * heads) * static_cast<double>(weight.rows * weight.cols);
+  record("linear_heads", weight.type, out.rows, heads * weight.cols, heads * weight.rows, cost);
+  // As `linear` does, for every head.
+  int64_t start = mark();
+  scratch(heads * ((in.rows + kRowPadding - 1) / kRowPadding * kRowPadding), weight.cols + kColumnPadding);
+  restore(start);
+}
+
 void TraceOps::finish_logits(float scale, float softcap, Tensor inout) {
   if (scale == 1 && softcap <= 0) return;
   elementwise("finish_logits", inout, inout, 2, softcap > 0 ? 12 : 1);

@@ -78,6 +78,12 @@ class TraceOps final : public Ops {
   void combine(const Routing& routing, bool weighted, Tensor in, Tensor out) override;
   void add_gated(Tensor in, Tensor gate, Tensor out) override;
   void scale_by_position(const PositionScale& scale, Tensor inout) override;
+  void copy_heads(int32_t heads, int64_t width, Tensor in, Tensor out) override;
+  void scale(const float* factors, int64_t count, Tensor inout) override;
+  void mix(Tensor factors, float more, int32_t ins, int32_t outs, Tensor in, Tensor out) override;
+  void match_rms(Tensor like, Tensor inout) override;
+  void sparsify(float deviations, Tensor inout) override;
+  void linear_heads(const Weight& weight, Tensor in, Tensor out) override;
 
  private:
   void record(std::string_view op, DType type, int64_t rows, int64_t inputs, int64_t outputs, Cost cost);

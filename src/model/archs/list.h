@@ -8,10 +8,8 @@ namespace millrace {
 extern const Architecture kLlama, kMistral, kMinistral, kQwen2, kQwen3, kGemma, kGemma2, kGemma3, kPhi, kPhi3, kGpt2,
     kGptNeox, kOpt, kBloom, kFalcon, kStarcoder2, kStableLm, kOlmo, kOlmo2, kOlmo3, kSmolLm3, kGranite, kCohere,
     kCohere2, kGlm, kGlm4, kExaone4, kNemotron, kSeedOss, kErnie45, kHunyuanDense, kBitNet, kMixtral, kMiniMaxM2,
-    kOlmoe, kPhiMoe, kQwen2Moe, kQwen3Moe, kGlm4Moe, kGptOss, kLlama4;
-
-// Described for plans; no backend computes them yet.
-extern const Architecture kDeepSeek2, kDeepSeek3;
+    kOlmoe, kPhiMoe, kQwen2Moe, kQwen3Moe, kGlm4Moe, kGptOss, kLlama4, kMiniCpm3, kGemma3n, kGemma4, kDeepSeek2,
+    kDeepSeek3;
 
 std::span<const TensorName> mixtral_names();  // of experts, which several share
 

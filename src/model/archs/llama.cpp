@@ -45,6 +45,13 @@ constexpr TensorName kNames[] = {
     {"blk.{}.ffn_down_shexp", "model.layers.{}.mlp.shared_experts.down_proj"},
     {"blk.{}.ffn_down_shexp", "model.layers.{}.mlp.shared_expert.down_proj"},
     {"blk.{}.attn_sinks", "model.layers.{}.self_attn.sinks", Take::whole, true},
+    {"blk.{}.attn_q_a", "model.layers.{}.self_attn.q_a_proj"},
+    {"blk.{}.attn_q_a_norm", "model.layers.{}.self_attn.q_a_layernorm"},
+    {"blk.{}.attn_q_b", "model.layers.{}.self_attn.q_b_proj"},
+    {"blk.{}.attn_kv_a_mqa", "model.layers.{}.self_attn.kv_a_proj_with_mqa"},
+    {"blk.{}.attn_kv_a_norm", "model.layers.{}.self_attn.kv_a_layernorm"},
+    {"blk.{}.attn_k_b", "model.layers.{}.self_attn.kv_b_proj", Take::latent_k},
+    {"blk.{}.attn_v_b", "model.layers.{}.self_attn.kv_b_proj", Take::latent_v},
 };
 
 }  // namespace

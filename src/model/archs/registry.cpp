@@ -9,14 +9,13 @@ namespace millrace {
 namespace {
 
 constexpr const Architecture* kAll[] = {
-    &kLlama,    &kMistral,  &kMinistral, &kQwen2,      &kQwen3,        &kGemma,   &kGemma2,    &kGemma3,  &kPhi,
-    &kPhi3,     &kGpt2,     &kGptNeox,   &kOpt,        &kBloom,        &kFalcon,  &kStableLm,  &kOlmo,    &kOlmo2,
-    &kOlmo3,    &kSmolLm3,  &kGranite,   &kCohere,     &kCohere2,      &kGlm,     &kGlm4,      &kExaone4, &kNemotron,
-    &kSeedOss,  &kErnie45,  &kBitNet,    &kStarcoder2, &kHunyuanDense, &kMixtral, &kMiniMaxM2, &kOlmoe,   &kPhiMoe,
-    &kQwen2Moe, &kQwen3Moe, &kGlm4Moe,   &kGptOss,     &kLlama4,
+    &kLlama,   &kMistral,   &kMinistral, &kQwen2,   &kQwen3,     &kGemma,     &kGemma2,     &kGemma3,
+    &kPhi,     &kPhi3,      &kGpt2,      &kGptNeox, &kOpt,       &kBloom,     &kFalcon,     &kStableLm,
+    &kOlmo,    &kOlmo2,     &kOlmo3,     &kSmolLm3, &kGranite,   &kCohere,    &kCohere2,    &kGlm,
+    &kGlm4,    &kExaone4,   &kNemotron,  &kSeedOss, &kErnie45,   &kBitNet,    &kStarcoder2, &kHunyuanDense,
+    &kMixtral, &kMiniMaxM2, &kOlmoe,     &kPhiMoe,  &kQwen2Moe,  &kQwen3Moe,  &kGlm4Moe,    &kGptOss,
+    &kLlama4,  &kMiniCpm3,  &kGemma3n,   &kGemma4,  &kDeepSeek2, &kDeepSeek3,
 };
-
-constexpr const Architecture* kPlanned[] = {&kDeepSeek2, &kDeepSeek3};
 
 struct Alias {
   std::string_view name, meaning;
@@ -25,6 +24,8 @@ struct Alias {
 // Model types whose language part is one of ours under another name.
 constexpr auto kAliases = std::to_array<Alias>({
     {"gemma3", "gemma3_text"},
+    {"gemma3n", "gemma3n_text"},
+    {"gemma4", "gemma4_text"},
     {"falcon2", "falcon"},
     {"llama4", "llama4_text"},
 });
@@ -51,18 +52,10 @@ constexpr auto kMissing = std::to_array<Missing>({
     {"ernie4_5-moe", "mixture of experts", "ernie4_5"},
     {"hunyuan_v1_moe", "mixture of experts", "hunyuan_v1_dense"},
     {"hunyuan-moe", "mixture of experts", "hunyuan_v1_dense"},
-    {"deepseek_v2", "latent attention and experts", "llama"},
-    {"deepseek_v3", "latent attention and experts", "llama"},
-    {"deepseek2", "latent attention and experts", "llama"},
     {"deepseek", "mixture of experts", "llama"},
-    {"minicpm3", "latent attention", "llama"},
     {"minicpm", "scaled residuals of its own", "llama"},
     {"minimax", "linear attention and experts", "llama"},
     {"mllama", "images", "llama"},
-    {"gemma3n", "per-layer embeddings", "gemma3_text"},
-    {"gemma3n_text", "per-layer embeddings", "gemma3_text"},
-    {"gemma4", "per-layer embeddings", "gemma3_text"},
-    {"gemma4_text", "per-layer embeddings", "gemma3_text"},
     {"recurrent_gemma", "recurrent layers", "gemma2"},
     {"mistral3", "images", "mistral"},
     {"ministral3", "scores scaled by position", "ministral"},
@@ -146,13 +139,6 @@ Result<const Architecture*> find_gguf_architecture(std::string_view name) {
     if (each->gguf.name == name && !name.empty()) return each;
   }
   return not_supported(name);
-}
-
-Result<ModelSpec> describe_for_plan(Config& config) {
-  for (const Architecture* each : kPlanned) {
-    if (each->name == config.model_type()) return describe_as(*each, config);
-  }
-  return describe(config);
 }
 
 Result<ModelSpec> describe(Config& config) {

@@ -1,4 +1,6 @@
 // One feed-forward network that every token passes.
+#include <cmath>
+
 #include "model/ffns/ffns.h"
 #include "model/limits.h"
 
@@ -15,13 +17,21 @@ void visit(SlotWalk& walk, const DenseSpec& dense, DenseWeights& weights) {
 
 Result<void> check(const DenseSpec& dense) {
   TRY_VOID(in_range("the feed-forward width", dense.width, kMaxWidth * 8));
+  if (!std::isfinite(dense.sparsity) || (dense.sparsity != 0 && !dense.gated))
+    return error(Code::invalid, "the feed-forward part keeps what exceeds its mean by {} deviations", dense.sparsity);
   return check_norm(dense.inner_norm);
 }
 
 void run(Ops& ops, const DenseSpec& spec, const DenseWeights& weights, Tensor in, Tensor out) {
   const int64_t start = ops.mark();
   Tensor inner = ops.scratch(in.rows, spec.width);
-  if (spec.gated) {
+  if (spec.gated && spec.sparsity != 0) {
+    Tensor gate = ops.scratch(in.rows, spec.width);
+    ops.linear(weights.gate, in, gate);
+    ops.sparsify(spec.sparsity, gate);
+    ops.linear(weights.up, in, inner);
+    ops.glu(spec.activation, gate, inner, inner);
+  } else if (spec.gated) {
     ops.linear_glu(weights.gate, weights.up, spec.activation, in, inner);
   } else {
     ops.linear(weights.up, in, inner);

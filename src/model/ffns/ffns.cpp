@@ -45,6 +45,11 @@ int32_t chosen_experts(const FfnSpec& spec) {
   return moe != nullptr ? moe->chosen : 0;
 }
 
+float sparsity_of(const FfnSpec& spec) {
+  const auto* dense = std::get_if<DenseSpec>(&spec);
+  return dense != nullptr ? dense->sparsity : 0;
+}
+
 Activation activation_of(const FfnSpec& spec) {
   return std::visit([](const auto& kind) { return kind.activation; }, spec);
 }

@@ -19,7 +19,8 @@ void settle_ffn_biases(FfnSpec& spec, const Checkpoint& checkpoint, int32_t laye
 Result<void> shard_ffn(FfnSpec& spec, int32_t ranks);
 int32_t chosen_experts(const FfnSpec& spec);  // of a token; 0: it has none
 Activation activation_of(const FfnSpec& spec);
-int32_t width_of(const FfnSpec& spec);  // of a token's inner vector, of one expert
+int32_t width_of(const FfnSpec& spec);   // of a token's inner vector, of one expert
+float sparsity_of(const FfnSpec& spec);  // DenseSpec::sparsity
 
 // "512 columns of an expert cannot be divided over 3 devices; choose a divisor"
 Result<void> check_divides(std::string_view what, int32_t count, int32_t ranks);

@@ -132,6 +132,8 @@ void put_keys(GgufKeys& keys, const MoeSpec& spec) {
   keys.put("expert_used_count", spec.chosen);
   keys.put("expert_feed_forward_length", spec.width);
   if (spec.shared_width > 0) keys.put("expert_shared_feed_forward_length", spec.shared_width);
+  if (spec.shared_width > 0 && spec.shared_width % spec.width == 0)
+    keys.put("expert_shared_count", spec.shared_width / spec.width);
   keys.put_flag("expert_weights_norm", router.normalise);
   keys.put_number("expert_weights_scale", router.scale);
   keys.put("expert_gating_func", gating_number(router.score));

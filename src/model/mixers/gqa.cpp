@@ -1,6 +1,7 @@
 // Attention over keys and values of heads: every query head, or several together, has a key/value head.
 #include <algorithm>
 #include <cmath>
+#include <functional>
 
 #include "model/ffns/ffns.h"
 #include "model/gguf_keys.h"
@@ -8,6 +9,15 @@
 #include "model/mixers/mixers.h"
 
 namespace millrace {
+namespace {
+
+// How far back a row reads: a window, or a step of the grid. 0: to the first position.
+int32_t kept_window(const GqaSpec& gqa) {
+  if (gqa.window == 0 || gqa.grid == 0) return std::max(gqa.window, gqa.grid);
+  return std::min(gqa.window, gqa.grid);
+}
+
+}  // namespace
 
 void visit(SlotWalk& walk, const GqaSpec& gqa, GqaWeights& weights) {
   const int64_t width = walk.spec().width;
@@ -16,7 +26,7 @@ void visit(SlotWalk& walk, const GqaSpec& gqa, GqaWeights& weights) {
   walk.matrix("attn_q", q, width, weights.q, {.bias = inner.bias, .shard = Shard::rows, .heads = gqa.heads});
   if (gqa.kv_from < 0) {
     walk.matrix("attn_k", kv, width, weights.k, {.bias = inner.bias, .shard = Shard::rows, .heads = gqa.kv_heads});
-    walk.matrix("attn_v", kv, width, weights.v, inner);
+    if (!gqa.k_eq_v) walk.matrix("attn_v", kv, width, weights.v, inner);
   }
   const bool shared = gqa.qk_norm_per_head && !gqa.qk_norm_whole_weight;  // one weight for all heads
   walk.norm("attn_q_norm", shared ? gqa.head_dim : q, gqa.qk_norm, weights.q_norm,
@@ -25,10 +35,34 @@ void visit(SlotWalk& walk, const GqaSpec& gqa, GqaWeights& weights) {
     walk.norm("attn_k_norm", shared ? gqa.head_dim : kv, gqa.qk_norm, weights.k_norm,
               gqa.qk_norm_whole_weight ? gqa.kv_heads : 0);
   }
+  if (gqa.kv_from < 0) walk.norm("attn_v_norm", gqa.head_dim, gqa.v_norm, weights.v_norm);
   walk.norm("attn_sub_norm", q, gqa.out_norm, weights.out_norm);
   if (gqa.sinks) walk.vector("attn_sinks", gqa.heads, weights.sinks);
   walk.matrix("attn_output", width, q, weights.out, {.bias = gqa.out_bias, .shard = Shard::cols});
 }
+
+namespace {
+
+// A layer whose keys and values another reads must have some, of the same shape, and keep them as long.
+Result<void> check_source(const ModelSpec& spec, const GqaSpec& gqa, int32_t layer) {
+  if (gqa.kv_from < 0) return {};
+  if (gqa.kv_from >= layer)
+    return error(Code::invalid, "reads keys of layer {}, which does not come before it", gqa.kv_from);
+  const auto* from = std::get_if<GqaSpec>(&spec.layers[static_cast<size_t>(gqa.kv_from)].mixer);
+  if (from == nullptr || from->kv_from >= 0)
+    return error(Code::invalid, "reads keys of layer {}, which has none of its own", gqa.kv_from);
+  if (from->kv_heads != gqa.kv_heads || from->head_dim != gqa.head_dim) {
+    return error(Code::invalid, "reads {} heads of {} numbers from layer {}, which has {} of {}", gqa.kv_heads,
+                 gqa.head_dim, gqa.kv_from, from->kv_heads, from->head_dim);
+  }
+  if (kept_window(*from) != kept_window(gqa) && kept_window(*from) != 0) {
+    return error(Code::invalid, "reads the last {} positions (0: all) of layer {}, which keeps {}", kept_window(gqa),
+                 gqa.kv_from, kept_window(*from));
+  }
+  return {};
+}
+
+}  // namespace
 
 Result<void> check(const ModelSpec& spec, const GqaSpec& gqa, int32_t layer) {
   if (!gqa.causal) return error(Code::unsupported, "its attention is not causal, which is not built");
@@ -45,6 +79,10 @@ Result<void> check(const ModelSpec& spec, const GqaSpec& gqa, int32_t layer) {
     return error(Code::invalid, "queries scaled by {} every {} positions", gqa.q_scale.factor, gqa.q_scale.every);
   }
   if (gqa.window < 0) return error(Code::invalid, "the attention window is {}: expected 0 (none) or more", gqa.window);
+  if (gqa.v_norm && (gqa.clip > 0 || gqa.v_norm->weight || gqa.v_norm->bias))
+    return error(Code::unsupported, "a norm of values with weights, or after they were clipped, is not built");
+  if (gqa.k_eq_v && (gqa.clip > 0 || gqa.qkv_bias))
+    return error(Code::unsupported, "values that are keys, with biases or clipped, are not built");
   if (!std::isfinite(gqa.scale) || gqa.scale == 0) return error(Code::invalid, "the attention scale is {}", gqa.scale);
   if (!(gqa.softcap >= 0)) return error(Code::invalid, "the attention softcap is {}", gqa.softcap);
   if (!gqa.alibi.empty() && gqa.alibi.size() != static_cast<size_t>(gqa.heads)) {
@@ -57,15 +95,15 @@ Result<void> check(const ModelSpec& spec, const GqaSpec& gqa, int32_t layer) {
     return error(Code::invalid, "rotary embedding turns {} dimensions of heads that have {}",
                  spec.ropes[static_cast<size_t>(gqa.rope)].dims, gqa.head_dim);
   }
-  if (gqa.kv_from >= layer)
-    return error(Code::invalid, "reads keys of layer {}, which does not come before it", gqa.kv_from);
+  TRY_VOID(check_source(spec, gqa, layer));
+  TRY_VOID(check_norm(gqa.v_norm));
   TRY_VOID(check_norm(gqa.qk_norm));
   return check_norm(gqa.out_norm);
 }
 
 Result<void> check_runnable(const ModelSpec&, const GqaSpec& gqa) {
   // What every backend's attention has room for.
-  constexpr int32_t kMostHeadDim = 512, kMostGroup = 64;
+  constexpr int32_t kMostHeadDim = 512, kMostGroup = 128;
   if (gqa.head_dim <= kMostHeadDim && gqa.heads / gqa.kv_heads <= kMostGroup) return {};
   return error(Code::unsupported,
                "heads of {} numbers, {} of them for each key/value head: heads of at most {} and groups of at most {} "
@@ -79,7 +117,9 @@ void run(Ops& ops, const GqaSpec& spec, const GqaWeights& weights, const KvView&
   Tensor q = ops.scratch(in.rows, width);
   if (spec.kv_from < 0) {
     Tensor k = ops.scratch(in.rows, kv_width), v = ops.scratch(in.rows, kv_width);
-    ops.linear_qkv(weights.q, weights.k, weights.v, in, q, k, v);
+    // Values that are keys are computed a second time: they part ways before the next op.
+    ops.linear_qkv(weights.q, weights.k, spec.k_eq_v ? weights.k : weights.v, in, q, k, v);
+    if (spec.v_norm) ops.norm(weights.v_norm, spec.kv_heads, v, v);
     const QkvFinish finish = {.q_norm = spec.qk_norm ? &weights.q_norm : nullptr,
                               .k_norm = spec.qk_norm ? &weights.k_norm : nullptr,
                               .norm_per_head = spec.qk_norm_per_head,
@@ -89,9 +129,13 @@ void run(Ops& ops, const GqaSpec& spec, const GqaWeights& weights, const KvView&
                               .q_scale = spec.q_scale};
     ops.finish_qkv(finish, spec.heads, q, k, v, kv);
   } else {
+    const int32_t parts = spec.qk_norm_per_head ? spec.heads : 1;
     ops.linear(weights.q, in, q);
-    if (spec.qk_norm) ops.norm(weights.q_norm, spec.qk_norm_per_head ? spec.heads : 1, q, q);
+    if (spec.clip > 0) ops.clamp(spec.clip, q);
+    if (spec.qk_norm && !spec.qk_norm_after_rope) ops.norm(weights.q_norm, parts, q, q);
     if (weights.rope.dims > 0) ops.rope(weights.rope, spec.heads, q);
+    if (spec.qk_norm && spec.qk_norm_after_rope) ops.norm(weights.q_norm, parts, q, q);
+    if (spec.q_scale.every > 0) ops.scale_by_position(spec.q_scale, q);
   }
   Tensor mixed = ops.scratch(in.rows, width);
   const Attention attention = {.heads = spec.heads,
@@ -109,7 +153,8 @@ void run(Ops& ops, const GqaSpec& spec, const GqaWeights& weights, const KvView&
 
 KvShape kv_shape(const GqaSpec& gqa, DType type) {
   if (gqa.kv_from >= 0) return {.type = type};
-  return {.kv_heads = gqa.kv_heads, .k_dim = gqa.head_dim, .v_dim = gqa.head_dim, .type = type, .window = gqa.window};
+  return {
+      .kv_heads = gqa.kv_heads, .k_dim = gqa.head_dim, .v_dim = gqa.head_dim, .type = type, .window = kept_window(gqa)};
 }
 
 Result<void> upload_constants(Backend& backend, const GqaSpec& gqa, std::span<const Rope> ropes, GqaWeights& weights) {
@@ -137,12 +182,42 @@ TakenRows taken_rows(const GqaSpec& gqa, Take take) {
   return taken;
 }
 
+namespace {
+
+// Heads that differ by layer: those that see everything have the plain keys, those with a window keys of their own.
+void put_heads(GgufKeys& keys, const ModelSpec& model, const GqaSpec& first) {
+  int32_t shared = 0;
+  GqaSpec full = first, local = first;
+  std::vector<int32_t> kv_heads;
+  for (const LayerSpec& layer : model.layers) {
+    const auto* gqa = std::get_if<GqaSpec>(&layer.mixer);
+    if (gqa == nullptr) continue;
+    kv_heads.push_back(gqa->kv_heads);
+    shared += gqa->kv_from >= 0;
+    (gqa->window > 0 ? local : full) = *gqa;
+  }
+  const bool differ = std::adjacent_find(kv_heads.begin(), kv_heads.end(), std::not_equal_to<>()) != kv_heads.end();
+  if (differ) {
+    keys.put_counts("attention.head_count_kv", kv_heads);
+  } else {
+    keys.put("attention.head_count_kv", first.kv_heads);
+  }
+  const bool two = keys.architecture() == "gemma4";
+  keys.put("attention.key_length", two ? full.head_dim : first.head_dim);
+  keys.put("attention.value_length", two ? full.head_dim : first.head_dim);
+  if (two) {
+    keys.put("attention.key_length_swa", local.head_dim);
+    keys.put("attention.value_length_swa", local.head_dim);
+  }
+  if (two || shared > 0) keys.put("attention.shared_kv_layers", shared);
+}
+
+}  // namespace
+
 void put_keys(GgufKeys& keys, const ModelSpec& model, const LayerSpec& layer, const GqaSpec& gqa) {
   const std::string_view arch = keys.architecture();
   keys.put("attention.head_count", gqa.heads);
-  keys.put("attention.head_count_kv", gqa.kv_heads);
-  keys.put("attention.key_length", gqa.head_dim);
-  keys.put("attention.value_length", gqa.head_dim);
+  put_heads(keys, model, gqa);
   if (gqa.clip > 0) keys.put_number("attention.clamp_kqv", gqa.clip);
   if (gqa.grid > 0) keys.put("attention.chunk_size", gqa.grid);
   for (const LayerSpec& each : model.layers) {

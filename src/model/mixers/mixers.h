@@ -17,6 +17,7 @@ namespace millrace {
 struct TakenRows {
   int64_t stored = 0;
   std::vector<int64_t> rows;
+  int64_t each = 0;  // rows are those of the first expert, and so many further are the next one's; 0: no experts
 };
 
 // Of a layer's mixer, whatever its kind.
@@ -27,6 +28,7 @@ void run_mixer(Ops& ops, const MixerSpec& spec, const MixerWeights& weights, con
 KvShape kv_shape(const MixerSpec& spec, DType type);  // what it keeps of the past
 int32_t kv_source(const MixerSpec& spec);             // the layer whose keys it reads; -1: its own
 int32_t window_of(const MixerSpec& spec);             // 0: sees everything
+int32_t grid_of(const MixerSpec& spec);               // 0: none
 int32_t rope_of(const MixerSpec& spec);               // index in ModelSpec::ropes; -1: no rotation
 int64_t constants_of(const MixerSpec& spec);          // numbers that no file has: slopes
 Result<void> upload_constants(Backend& backend, const MixerSpec& spec, std::span<const Rope> ropes,

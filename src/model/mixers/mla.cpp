@@ -8,21 +8,8 @@
 namespace millrace {
 namespace {
 
-// Some columns of every row.
-Tensor columns(Tensor all, int64_t first, int64_t count) {
-  all.data += first * static_cast<int64_t>(sizeof(float));
-  all.cols = count;
-  return all;
-}
-
-// Some rows of a matrix: those of one head.
-Weight part(const Weight& whole, int64_t index, int64_t rows) {
-  Weight some = whole;
-  some.rows = rows;
-  some.bytes = whole.bytes / whole.rows * rows;
-  some.data += index * some.bytes;
-  return some;
-}
+// The same heads, each from its number `first` on: they lie as far apart as before.
+Tensor from(Tensor heads, int64_t first) { return columns(heads, first, heads.cols); }
 
 }  // namespace
 
@@ -33,12 +20,13 @@ void visit(SlotWalk& walk, const MlaSpec& mla, MlaWeights& weights) {
     walk.matrix("attn_q_a", mla.q_rank, width, weights.q_down, {});
     walk.norm("attn_q_a_norm", mla.q_rank, mla.norm, weights.q_norm);
   }
-  walk.matrix("attn_q_nope", heads * mla.nope_dim, source, weights.q_nope, {.shard = Shard::rows, .heads = mla.heads});
-  walk.matrix("attn_q_rope", heads * mla.rope_dim, source, weights.q_rope, {.shard = Shard::rows, .heads = mla.heads});
+  walk.matrix(mla.q_rank > 0 ? "attn_q_b" : "attn_q", heads * (mla.nope_dim + mla.rope_dim), source, weights.q,
+              {.shard = Shard::rows});
   walk.matrix("attn_kv_a_mqa", mla.kv_rank + mla.rope_dim, width, weights.kv_down, {});
   walk.norm("attn_kv_a_norm", mla.kv_rank, mla.norm, weights.kv_norm);
-  walk.matrix("attn_k_b", heads * mla.kv_rank, mla.nope_dim, weights.k_up, {.shard = Shard::rows});
-  walk.matrix("attn_v_b", heads * mla.v_dim, mla.kv_rank, weights.v_up, {.shard = Shard::rows});
+  const SlotWalk::Traits each = {.shard = Shard::rows, .experts = mla.heads, .routed = false};
+  walk.matrix("attn_k_b", mla.kv_rank, mla.nope_dim, weights.k_up, each);
+  walk.matrix("attn_v_b", mla.v_dim, mla.kv_rank, weights.v_up, each);
   walk.matrix("attn_output", width, heads * mla.v_dim, weights.out, {.shard = Shard::cols});
 }
 
@@ -59,8 +47,14 @@ Result<void> check(const ModelSpec& spec, const MlaSpec& mla, int32_t) {
   return check_norm(mla.norm);
 }
 
-Result<void> check_runnable(const ModelSpec& spec, const MlaSpec&) {
-  return error(Code::unsupported, "{} has latent attention, which can be planned but not run yet", spec.architecture);
+Result<void> check_runnable(const ModelSpec&, const MlaSpec& mla) {
+  // What every backend's attention has room for.
+  constexpr int32_t kMostKey = 576, kMostValue = 512, kMostHeads = 128;
+  const int32_t key = mla.kv_rank + mla.rope_dim;
+  if (key <= kMostKey && mla.kv_rank <= kMostValue && mla.heads <= kMostHeads) return {};
+  return error(Code::unsupported,
+               "latents of {} numbers, {} of them values, for {} heads: at most {}, {} and {} can be run", key,
+               mla.kv_rank, mla.heads, kMostKey, kMostValue, kMostHeads);
 }
 
 // Attention over latents without bringing keys and values out of them: what would be multiplied with every key is
@@ -79,21 +73,14 @@ void run(Ops& ops, const MlaSpec& spec, const MlaWeights& weights, const KvView&
   ops.rope(weights.rope, 1, columns(latent, spec.kv_rank, spec.rope_dim));
   ops.kv_store(latent, columns(latent, 0, 0), kv);
 
-  Tensor nope = ops.scratch(in.rows, heads * spec.nope_dim), q = ops.scratch(in.rows, heads * entry);
-  ops.linear(weights.q_nope, source, nope);
-  for (int64_t head = 0; head < heads; ++head) {
-    const Tensor turned = columns(q, head * entry + spec.kv_rank, spec.rope_dim);
-    ops.linear(part(weights.k_up, head, spec.kv_rank), columns(nope, head * spec.nope_dim, spec.nope_dim),
-               columns(q, head * entry, spec.kv_rank));
-    ops.linear(part(weights.q_rope, head, spec.rope_dim), source, turned);
-    ops.rope(weights.rope, 1, turned);
-  }
+  Tensor apart = ops.scratch(in.rows, heads * (spec.nope_dim + spec.rope_dim)), q = ops.scratch(in.rows, heads * entry);
+  ops.linear(weights.q, source, apart);
+  ops.rope(weights.rope, spec.heads, from(apart, spec.nope_dim));
+  ops.linear_heads(weights.k_up, apart, q);
+  ops.copy_heads(spec.heads, spec.rope_dim, from(apart, spec.nope_dim), from(q, spec.kv_rank));
   Tensor mixed = ops.scratch(in.rows, heads * spec.kv_rank), values = ops.scratch(in.rows, heads * spec.v_dim);
-  ops.attend({.heads = spec.heads, .scale = spec.scale}, q, kv, mixed);
-  for (int64_t head = 0; head < heads; ++head) {
-    ops.linear(part(weights.v_up, head, spec.v_dim), columns(mixed, head * spec.kv_rank, spec.kv_rank),
-               columns(values, head * spec.v_dim, spec.v_dim));
-  }
+  ops.attend({.heads = spec.heads, .scale = spec.scale, .value_dim = spec.kv_rank}, q, kv, mixed);
+  ops.linear_heads(weights.v_up, mixed, values);
   ops.linear(weights.out, values, out);
   ops.restore(start);
 }
@@ -107,13 +94,27 @@ Result<void> upload_constants(Backend&, const MlaSpec& mla, std::span<const Rope
   return {};
 }
 
-TakenRows taken_rows(const MlaSpec&, Take) { return {}; }
+// Keys and values out of the latent lie together, those of one head after another.
+TakenRows taken_rows(const MlaSpec& mla, Take take) {
+  const int64_t each = int64_t{mla.nope_dim} + mla.v_dim;
+  TakenRows taken = {.stored = mla.heads * each, .rows = {}, .each = each};
+  const int64_t first = take == Take::latent_k ? 0 : mla.nope_dim;
+  for (int64_t i = 0; i < (take == Take::latent_k ? mla.nope_dim : mla.v_dim); ++i) taken.rows.push_back(first + i);
+  return taken;
+}
 
+// Files of MiniCPM3 keep keys and values of heads, as if every head had its own; others keep what is absorbed.
 void put_keys(GgufKeys& keys, const ModelSpec&, const LayerSpec&, const MlaSpec& mla) {
+  const bool expanded = keys.architecture() == "minicpm3";
   keys.put("attention.head_count", mla.heads);
-  keys.put("attention.head_count_kv", 1);
+  keys.put("attention.head_count_kv", expanded ? mla.heads : 1);
   if (mla.q_rank > 0) keys.put("attention.q_lora_rank", mla.q_rank);
   keys.put("attention.kv_lora_rank", mla.kv_rank);
+  keys.put("attention.key_length", expanded ? mla.nope_dim + mla.rope_dim : mla.kv_rank + mla.rope_dim);
+  keys.put("attention.value_length", expanded ? mla.v_dim : mla.kv_rank);
+  if (expanded) return;
+  keys.put("attention.key_length_mla", mla.nope_dim + mla.rope_dim);
+  keys.put("attention.value_length_mla", mla.v_dim);
 }
 
 std::string_view unsayable(const MlaSpec&, std::string_view) { return {}; }

@@ -1,0 +1,65 @@
+// Arithmetic on one row, as the primitives of streams mean it (Ops::copy_heads, scale, mix, match_rms, sparsify):
+// shared by the backends whose rows the host reads. Pure; any thread.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+
+#include "backend/ops.h"
+
+namespace millrace {
+
+// The first numbers of one of a tensor's heads.
+inline Tensor head_of(Tensor all, int64_t head, int64_t heads, int64_t width) {
+  return columns(all, head * (all.cols / heads), width);
+}
+
+inline void copy_row_heads(int64_t heads, int64_t width, const float* in, int64_t in_apart, float* out,
+                           int64_t out_apart) {
+  for (int64_t head = 0; head < heads; ++head)
+    std::memcpy(out + head * out_apart, in + head * in_apart, static_cast<size_t>(width) * sizeof(float));
+}
+
+inline void scale_row(const float* factors, int64_t count, float* row, int64_t cols) {
+  for (int64_t i = 0; i < cols; ++i) row[i] *= factors[count == 1 ? 0 : i];
+}
+
+// Part j of `out` takes in the parts of `in` in order, each times its factor plus `more`.
+inline void mix_row(const float* factors, float more, int64_t ins, int64_t outs, int64_t width, const float* in,
+                    float* out) {
+  for (int64_t j = 0; j < outs; ++j) {
+    for (int64_t i = 0; i < ins; ++i) {
+      const float factor = factors[j * ins + i] + more;
+      for (int64_t c = 0; c < width; ++c) out[j * width + c] += factor * in[i * width + c];
+    }
+  }
+}
+
+inline double mean_square(const float* row, int64_t cols) {
+  double sum = 0;
+  for (int64_t i = 0; i < cols; ++i) sum += static_cast<double>(row[i]) * row[i];
+  return sum / static_cast<double>(cols);
+}
+
+// Below this a mean square counts as this much.
+inline constexpr double kLeastMeanSquare = 1e-5;
+
+inline void match_row(const float* like, int64_t like_cols, float* row, int64_t cols) {
+  const double now = std::max(mean_square(row, cols), kLeastMeanSquare);
+  const auto factor = static_cast<float>(std::sqrt(mean_square(like, like_cols) / now));
+  for (int64_t i = 0; i < cols; ++i) row[i] *= factor;
+}
+
+inline void sparsify_row(float deviations, float* row, int64_t cols) {
+  double mean = 0, square = 0;
+  for (int64_t i = 0; i < cols; ++i) mean += row[i];
+  mean /= static_cast<double>(cols);
+  for (int64_t i = 0; i < cols; ++i) square += (row[i] - mean) * (row[i] - mean);
+  const double deviation = std::sqrt(square / static_cast<double>(cols));
+  const auto least = static_cast<float>(mean + deviations * deviation);
+  for (int64_t i = 0; i < cols; ++i) row[i] = std::max(row[i] - least, 0.0f);
+}
+
+}  // namespace millrace
