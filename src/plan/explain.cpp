@@ -114,6 +114,17 @@ void add_phases(const RequestTimeline& timeline, Explanation& result) {
                    {"between", std::max(0.0, timeline.end - known)}};
 }
 
+void add_experts(const CallOps& calls, Explanation& result) {
+  for (const RoutedCall& routed : calls.routed()) {
+    const int32_t layer = result.names[routed.call].layer;
+    auto found = std::find_if(result.experts.begin(), result.experts.end(),
+                              [&](const ExpertLoad& each) { return each.layer == layer; });
+    if (found == result.experts.end())
+      found = result.experts.insert(result.experts.end(), {layer, std::vector<int64_t>(routed.rows.size())});
+    for (size_t e = 0; e < routed.rows.size(); ++e) found->tokens[e] += routed.rows[e];
+  }
+}
+
 }  // namespace
 
 Explanation explain(const CallOps& calls, const RequestTimeline& timeline, const Model& model, const Ceilings& ceilings,
@@ -142,6 +153,7 @@ Explanation explain(const CallOps& calls, const RequestTimeline& timeline, const
   std::stable_sort(result.prefill.begin(), result.prefill.end(), longest);
   std::stable_sort(result.decode.begin(), result.decode.end(), longest);
   add_phases(timeline, result);
+  add_experts(calls, result);
   if (!timeline.chosen.empty()) result.first_token = timeline.chosen.front().begin;
   if (timeline.chosen.size() > 1) {
     result.token = (timeline.chosen.back().begin - timeline.chosen.front().begin) /

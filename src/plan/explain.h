@@ -60,14 +60,21 @@ struct NamedCall {
   int32_t layer = -1;
 };
 
+// How many tokens each expert of a layer had, prompt and answer together.
+struct ExpertLoad {
+  int32_t layer = -1;
+  std::vector<int64_t> tokens;
+};
+
 struct Explanation {
   std::vector<PhaseShare> phases;  // they add up to the whole
   std::vector<StepShare> steps;
   std::vector<OpShare> prefill, decode;  // longest first
   std::vector<LayerShare> layers;
-  std::vector<NamedCall> names;  // of every call
-  double first_token = 0;        // seconds from the start
-  double token = 0;              // mean of the tokens after it
+  std::vector<ExpertLoad> experts;  // of layers that have some
+  std::vector<NamedCall> names;     // of every call
+  double first_token = 0;           // seconds from the start
+  double token = 0;                 // mean of the tokens after it
   Floor prefill_floor, decode_floor;
 };
 

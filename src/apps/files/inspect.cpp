@@ -3,6 +3,7 @@
 #include "apps/cli/terminal.h"
 #include "apps/cli/verbs.h"
 #include "base/json.h"
+#include "model/source.h"
 #include "tensor/checkpoint.h"
 
 namespace millrace::apps {
@@ -121,6 +122,14 @@ void print_summary(const Terminal& terminal, const Checkpoint& checkpoint, const
   lines.add("ffn width", summary.ffn_width);
   if (summary.experts && *summary.experts > 0) {
     lines.add("experts", fmt::format("{}, {} per token", *summary.experts, summary.experts_used.value_or(0)));
+    if (const auto source = ModelSource::open(checkpoint); source.ok()) {
+      const int64_t active = active_parameters(source->spec());
+      lines.add("for a token",
+                fmt::format("{} ({}) of the parameters", human_count(static_cast<uint64_t>(active)), active));
+      if (source->layers_ahead() > 0) {
+        lines.add("left out", fmt::format("{} layers that predict further tokens", source->layers_ahead()));
+      }
+    }
   }
   lines.add("context", summary.context ? fmt::format("{} tokens", *summary.context) : "");
   lines.add("vocabulary", summary.vocabulary ? fmt::format("{} tokens", *summary.vocabulary) : "");

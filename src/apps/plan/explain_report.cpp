@@ -4,6 +4,7 @@
 
 #include "apps/build_info.h"
 #include "apps/cli/terminal.h"
+#include "apps/plan/expert_load.h"
 #include "report/chart.h"
 #include "report/page.h"
 
@@ -117,6 +118,7 @@ void print_explanation(const Terminal& terminal, const ExplainReport& r) {
   phases.print(terminal);
   print_ops(terminal, "Prefill", r.what.prefill, 1);
   print_ops(terminal, "Decode, a step", r.what.decode, decode_steps(r.what));
+  print_experts(terminal, r.what.experts);
   print_growth(terminal, "Prefill by length", "tokens", r.prefill);
   print_growth(terminal, "A token by context", "in the cache", r.decode);
   if (r.prefill.size() >= 3) {
@@ -153,6 +155,7 @@ Json explanation_json(const ExplainReport& r) {
                     {"prefill", ops_json(r.what.prefill)},
                     {"decode", ops_json(r.what.decode)},
                     {"layers", std::move(layers)},
+                    {"experts", experts_json(r.what.experts)},
                     {"prefill_growth", growth_json(r.prefill)},
                     {"decode_growth", growth_json(r.decode)}};
 }
@@ -291,6 +294,10 @@ std::string explanation_page(const ExplainReport& r) {
   page.chart(ops_chart(r.what.prefill, 1), "The whole prompt.");
   page.section("Layers");
   page.chart(layers_chart(r), "Equal layers should take equal time; what bends the line is worth a look.");
+  if (!r.what.experts.empty()) {
+    page.section("Experts", "How many of a layer's tokens each expert had, prompt and answer together.");
+    page.chart(experts_chart(r.what.experts), "The first layer that has experts, the one in the middle and the last.");
+  }
   if (!r.prefill.empty()) {
     page.section(
         "How it grows",

@@ -11,6 +11,7 @@
 #include "base/file.h"
 #include "model/architecture.h"
 #include "model/convert.h"
+#include "model/ffns/ffns.h"
 #include "model/shapes.h"
 
 namespace millrace::apps {
@@ -152,12 +153,26 @@ Result<void> add_serving(const Arguments& arguments, PlanReport& report) {
   return {};
 }
 
+// How many experts decode steps of some sizes read, and what that is a token.
+void add_touched(const ModelSpec& spec, const Planner& planner, PlanReport& report) {
+  for (const LayerSpec& layer : spec.layers) {
+    const auto [experts, chosen] = experts_of(layer.ffn);
+    if (experts == 0) continue;
+    for (const int32_t batch : {1, 4, 16, 64}) {
+      const double bytes = planner.decode(batch, report.prompt).floor.bytes / batch;
+      report.touched.push_back({batch, touched_experts(experts, chosen, batch), experts, bytes});
+    }
+    return;
+  }
+}
+
 Result<PlanReport> make_report(const Arguments& arguments) {
   TRY(auto subject, open_subject(arguments));
   TRY(const Target target, open_target(arguments));
   PlanReport report = {.model = subject->name,
                        .weights = subject->weights,
                        .parameters = parameters(subject->spec),
+                       .active = active_parameters(subject->spec),
                        .model_context = subject->spec.context,
                        .hardware = target.hardware,
                        .ranks = static_cast<int32_t>(arguments.integer("tensor-parallel")),
@@ -190,6 +205,7 @@ Result<PlanReport> make_report(const Arguments& arguments) {
   report.compute_bound_batch = planner.compute_bound_batch();
   report.product_rate = planner.product_rate();
   TRY(report.frontier, planner.frontier(report.prompt, report.output));
+  add_touched(subject->spec, planner, report);
   report.scores = score_memory(subject->spec, report.batch, report.context);
   for (const AttentionVariant& variant : attention_variants(subject->spec)) {
     auto bytes = kv_bytes(variant.spec, report.kv, report.batch, report.context,

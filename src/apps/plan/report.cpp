@@ -116,6 +116,16 @@ void print_ops(const Terminal& terminal, const PlanReport& r) {
   table.print(terminal);
 }
 
+void print_touched(const Terminal& terminal, const PlanReport& r) {
+  if (r.touched.empty()) return;
+  heading(terminal, "Experts that a decode step reads, if tokens choose evenly");
+  Table table({{"batch", Align::right}, {"of a layer", Align::right}, {"bytes a token", Align::right}});
+  for (const PlanReport::Touched& each : r.touched) {
+    table.row({fmt::format("{}", each.batch), fmt::format("{} of {}", each.experts, each.of), short_bytes(each.bytes)});
+  }
+  table.print(terminal);
+}
+
 void print_frontier(const Terminal& terminal, const PlanReport& r) {
   heading(terminal, "Sequences at once");
   std::vector<Table::Column> columns = {{"batch", Align::right},      {"a token", Align::right},
@@ -200,8 +210,9 @@ std::string fitting_text(const PlanReport& r) {
 }
 
 void print_plan(const Terminal& terminal, const PlanReport& r) {
-  terminal.print("{}  {} parameters, weights {}, keys and values {}\n",
+  terminal.print("{}  {} parameters{}, weights {}, keys and values {}\n",
                  terminal.out_paint(Style::bold, printable(r.model)), short_number(static_cast<double>(r.parameters)),
+                 r.touched.empty() ? "" : fmt::format(", {} for a token", short_number(static_cast<double>(r.active))),
                  r.weights, format(r.kv).name);
   const Ceilings& c = r.hardware.ceilings;
   terminal.print("on {}{} ({}; {}: {}/s, {} op/s in bf16)\n", r.devices() > 1 ? fmt::format("{} x ", r.devices()) : "",
@@ -211,13 +222,18 @@ void print_plan(const Terminal& terminal, const PlanReport& r) {
   print_memory(terminal, r);
   print_time(terminal, r);
   print_ops(terminal, r);
+  print_touched(terminal, r);
   if (!r.frontier.empty()) print_frontier(terminal, r);
   print_rest(terminal, r);
 }
 
 Json plan_json(const PlanReport& r) {
   const Ceilings& c = r.hardware.ceilings;
-  JsonArray frontier, attention, fitting;
+  JsonArray frontier, attention, fitting, touched;
+  for (const PlanReport::Touched& each : r.touched) {
+    touched.push_back(
+        JsonObject{{"batch", each.batch}, {"experts", each.experts}, {"of", each.of}, {"bytes_per_token", each.bytes}});
+  }
   for (const auto& [length, sequences] : r.fitting)
     fitting.push_back(JsonObject{{"context", length}, {"sequences", sequences}});
   for (const LoadPlan& p : r.frontier) frontier.push_back(load_json(r, p));
@@ -225,6 +241,8 @@ Json plan_json(const PlanReport& r) {
     attention.push_back(JsonObject{{"name", each.name}, {"kv_bytes", each.bytes}, {"own", each.own}});
   JsonObject out = {{"model", valid_utf8(r.model)},
                     {"parameters", r.parameters},
+                    {"active_parameters", r.active},
+                    {"experts_touched", std::move(touched)},
                     {"weights", r.weights},
                     {"kv", format(r.kv).name},
                     {"hardware", JsonObject{{"name", valid_utf8(r.hardware.name)},

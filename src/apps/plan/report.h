@@ -16,6 +16,7 @@ namespace millrace::apps {
 struct PlanReport {
   std::string model, weights;  // "llama-2-13b", "Q4_K_M"
   int64_t parameters = 0;      // of the whole model
+  int64_t active = 0;          // of them, those that one token is multiplied with
   int32_t model_context = 0;   // it was made for
   Hardware hardware;
   DType kv = DType::f16;
@@ -39,6 +40,12 @@ struct PlanReport {
     bool own = false;
   };
   std::vector<Attention> attention;
+  struct Touched {
+    int32_t batch = 0;
+    int64_t experts = 0, of = 0;  // of a layer, expected
+    double bytes = 0;             // read for one token
+  };
+  std::vector<Touched> touched;  // empty: no experts
   std::optional<PageWaste> waste;
   std::optional<BatchUse> use;
   std::optional<Speculation> speculation;

@@ -17,6 +17,7 @@ void CallOps::clear() {
   calls_.clear();
   steps_.clear();
   adopted_.clear();
+  routed_.clear();
   start_ = Clock::now();
 }
 
@@ -119,6 +120,10 @@ void CallOps::finish_logits(float scale, float softcap, Tensor inout) {
 
 void CallOps::route(const Router& router, Tensor logits, const Routing& routing) {
   call({.op = "route", .rows = logits.rows}, [&](Ops& ops) { ops.route(router, logits, routing); });
+  if (!inner_ || !notes_routes_) return;
+  RoutedCall& routed = routed_.emplace_back();
+  routed.call = calls_.size() - 1;
+  for (int32_t e = 0; e < routing.experts; ++e) routed.rows.push_back(routing.first[e + 1] - routing.first[e]);
 }
 
 void CallOps::linear_experts(const Weight& weight, const Routing& routing, ExpertInput input, Tensor in, Tensor out) {
@@ -202,6 +207,7 @@ Result<std::unique_ptr<Ops>> TimedBackend::make_ops(int64_t workspace_bytes) {
   TRY(auto ops, inner_.make_ops(workspace_bytes));
   auto timed = std::make_unique<CallOps>(std::move(ops));
   calls_ = timed.get();
+  if (!inner_.apart()) calls_->note_routes();
   return std::unique_ptr<Ops>(std::move(timed));
 }
 

@@ -33,11 +33,19 @@ struct OpCall {
   double begin = 0, seconds = 0;  // since the CallOps was made or cleared; 0 without an Ops below
 };
 
+// How many rows a call of route gave each expert.
+struct RoutedCall {
+  size_t call = 0;  // which of the calls it was
+  std::vector<int32_t> rows;
+};
+
 class CallOps final : public Ops {
  public:
   explicit CallOps(std::unique_ptr<Ops> inner);  // null: costs only
 
   const std::vector<OpCall>& calls() const { return calls_; }
+  const std::vector<RoutedCall>& routed() const { return routed_; }
+  void note_routes() { notes_routes_ = true; }  // of an Ops below whose memory the host reads
   const std::vector<CalledStep>& steps() const { return steps_; }
   const std::vector<TraceRecord>& records() const { return inner_ ? adopted_ : trace_.records(); }
   std::span<const TraceRecord> records(const OpCall& call) const {
@@ -98,6 +106,8 @@ class CallOps final : public Ops {
   std::vector<OpCall> calls_;
   std::vector<CalledStep> steps_;
   std::vector<TraceRecord> adopted_;
+  std::vector<RoutedCall> routed_;
+  bool notes_routes_ = false;
   Clock::time_point start_;
 };
 

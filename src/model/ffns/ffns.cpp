@@ -40,9 +40,9 @@ Result<void> shard_ffn(FfnSpec& spec, int32_t ranks) {
   return std::visit([&](auto& kind) { return shard(kind, ranks); }, spec);
 }
 
-int32_t chosen_experts(const FfnSpec& spec) {
+ExpertCount experts_of(const FfnSpec& spec) {
   const auto* moe = std::get_if<MoeSpec>(&spec);
-  return moe != nullptr ? moe->chosen : 0;
+  return moe != nullptr ? ExpertCount{moe->experts, moe->chosen} : ExpertCount{};
 }
 
 float sparsity_of(const FfnSpec& spec) {

@@ -17,7 +17,11 @@ void put_ffn_keys(GgufKeys& keys, const FfnSpec& spec);
 // GGUF says with its tensors which products have biases, where the architecture leaves that open.
 void settle_ffn_biases(FfnSpec& spec, const Checkpoint& checkpoint, int32_t layer);
 Result<void> shard_ffn(FfnSpec& spec, int32_t ranks);
-int32_t chosen_experts(const FfnSpec& spec);  // of a token; 0: it has none
+struct ExpertCount {
+  int32_t experts = 0, chosen = 0;  // chosen: of a token
+};
+ExpertCount experts_of(const FfnSpec& spec);  // 0: it has none
+inline int32_t chosen_experts(const FfnSpec& spec) { return experts_of(spec).chosen; }
 Activation activation_of(const FfnSpec& spec);
 int32_t width_of(const FfnSpec& spec);   // of a token's inner vector, of one expert
 float sparsity_of(const FfnSpec& spec);  // DenseSpec::sparsity
