@@ -143,6 +143,7 @@ int64_t parameters(const ModelSpec& spec) {
 int64_t active_parameters(const ModelSpec& spec) {
   int64_t total = 0;
   for (const Slot& slot : slots(spec)) {
+    if (slot.use == WeightUse::table) continue;  // one row of it is looked up
     const bool routed = slot.experts > 0 && slot.routed;
     const int64_t chosen = routed ? chosen_experts(spec.layers[static_cast<size_t>(slot.layer)].ffn) : 0;
     total += routed ? slot.values() / slot.experts * chosen : slot.values();

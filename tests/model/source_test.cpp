@@ -216,17 +216,20 @@ void expect_same_weights(Edited& scaled, Edited& plain) {
   ASSERT_TRUE(b.ok()) << b.error().message;
   std::vector<std::byte> room_a, room_b;
   for (const Slot& slot : slots(a->spec())) {
-    if (!slot.weight || slot.kind == SlotKind::norm) continue;
-    const HostMatrix x = a->matrix(slot, 0, room_a).value(), y = b->matrix(slot, 0, room_b).value();
-    EXPECT_EQ(x.type, y.type) << slot.name;
-    EXPECT_EQ(a->type_of(slot), x.type) << slot.name;
-    EXPECT_TRUE(std::ranges::equal(x.bytes, y.bytes)) << slot.name;
+    if (!slot.weight || slot.kind != SlotKind::matrix) continue;
+    for (int64_t expert = 0; expert < slot.matrices(); ++expert) {
+      const HostMatrix x = a->matrix(slot, expert, room_a).value(), y = b->matrix(slot, expert, room_b).value();
+      EXPECT_EQ(x.type, y.type) << slot.name;
+      EXPECT_EQ(a->type_of(slot), x.type) << slot.name;
+      EXPECT_TRUE(std::ranges::equal(x.bytes, y.bytes)) << slot.name;
+    }
   }
 }
 
 TEST(Source, TakesFp8TimesItsScales) {
   const Json fp8 = JsonObject{{"quant_method", "fp8"}, {"weight_block_size", JsonArray{48, 40}}};
-  for (const char* golden : {"llama-mha", "phi3"}) {  // phi3: queries, keys and values are one tensor
+  // phi3: queries, keys and values are one tensor; glm4_moe: experts are several
+  for (const char* golden : {"llama-mha", "phi3", "glm4_moe"}) {
     SCOPED_TRACE(golden);
     Edited one(golden), one_plain(golden), row(golden), row_plain(golden), block(golden), block_plain(golden);
     store_as_fp8(one, one_plain, 0, 0, "_scale", true);

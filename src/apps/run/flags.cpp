@@ -241,6 +241,19 @@ Result<Sampling> sampling_of(const Arguments& arguments, const LoadedModel& mode
   return s;
 }
 
+namespace {
+
+// Whether a file has layers that predict further tokens, which nothing runs: they join an embedding to what came
+// before.
+bool predicts_ahead(const Checkpoint& checkpoint) {
+  return std::ranges::any_of(checkpoint.tensors(), [](const StoredTensor& tensor) {
+    return tensor.name.find(".eh_proj.") != std::string::npos || tensor.name.find(".nextn.") != std::string::npos ||
+           tensor.name.starts_with("mtp.");
+  });
+}
+
+}  // namespace
+
 Result<std::unique_ptr<LoadedModel>> load_model(const Arguments& arguments, int64_t context) {
   const Terminal& terminal = arguments.terminal();
   TRY(auto path, model_path(arguments));
@@ -258,6 +271,8 @@ Result<std::unique_ptr<LoadedModel>> load_model(const Arguments& arguments, int6
   };
   auto loaded = LoadedModel::load(choice);
   if (!loaded.ok() && Interruptible::interrupted()) return interrupted_error();
+  if (loaded.ok() && predicts_ahead((*loaded)->checkpoint()))
+    terminal.note("left out: layers that predict further tokens");
   return loaded;
 }
 
