@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "base/check.h"
+#include "base/human.h"
 
 namespace millrace {
 namespace {
@@ -44,9 +45,9 @@ int64_t Memory::used() const {
 Result<void> Memory::charge(Purpose purpose, int64_t bytes) {
   CHECK(bytes >= 0, "{} bytes of {}", bytes, purpose_name(purpose));
   if (bytes > limit_ - used()) {
-    return error(Code::no_memory,
-                 "{} bytes for {} do not fit: {} of {} bytes are taken; allow more memory or ask for less", bytes,
-                 purpose_name(purpose), used(), limit_);
+    return error(Code::no_memory, "{} for {} do not fit: {} of {} are taken; allow more memory or ask for less",
+                 human_bytes(static_cast<uint64_t>(bytes)), purpose_name(purpose),
+                 human_bytes(static_cast<uint64_t>(used())), human_bytes(static_cast<uint64_t>(limit_)));
   }
   used_[static_cast<size_t>(purpose)] += bytes;
   return {};
@@ -74,8 +75,8 @@ Result<std::byte*> Memory::take(Purpose purpose, int64_t bytes) {
     Result<std::byte*> place = map(shares ? kShared : length);
     if (!place) {
       used_[static_cast<size_t>(purpose)] -= bytes;
-      return error(Code::no_memory, "the system refused {} bytes for {}: {}", bytes, purpose_name(purpose),
-                   place.error().message);
+      return error(Code::no_memory, "the system refused {} for {}: {}", human_bytes(static_cast<uint64_t>(bytes)),
+                   purpose_name(purpose), place.error().message);
     }
     if (!shares) return *place;
     shared_ = *place;

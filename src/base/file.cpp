@@ -1,7 +1,6 @@
 #include "base/file.h"
 
 #include <fcntl.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -9,7 +8,6 @@
 #include <cstring>
 
 namespace millrace {
-namespace {
 
 Error os_error(const std::filesystem::path& path, std::string_view what) {
   int number = errno;
@@ -17,60 +15,38 @@ Error os_error(const std::filesystem::path& path, std::string_view what) {
                std::strerror(number));
 }
 
-struct OpenedFile {
-  int fd;
-  size_t size;
-};
+Result<FileState> state_of(const std::filesystem::path& path, int fd) {
+  struct stat info = {};
+  if (::fstat(fd, &info) != 0) return os_error(path, "stat");
+  if (!S_ISREG(info.st_mode)) {
+    return error(Code::invalid, "{}: is {}, not a file", path.string(),
+                 S_ISDIR(info.st_mode) ? "a directory" : "not a regular file");
+  }
+  return FileState{.device = static_cast<uint64_t>(info.st_dev),
+                   .inode = static_cast<uint64_t>(info.st_ino),
+                   .size = static_cast<uint64_t>(info.st_size),
+                   .written = int64_t{info.st_mtim.tv_sec} * 1'000'000'000 + info.st_mtim.tv_nsec};
+}
 
 Result<OpenedFile> open_regular(const std::filesystem::path& path) {
   int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // opening a pipe must not wait for a writer
   if (fd < 0) return os_error(path, "open");
-  struct stat info = {};
-  if (::fstat(fd, &info) != 0) {
-    Error failure = os_error(path, "stat");
+  auto state = state_of(path, fd);
+  if (!state.ok()) {
     ::close(fd);
-    return failure;
+    return state.error();
   }
-  if (!S_ISREG(info.st_mode)) {
-    ::close(fd);
-    return error(Code::invalid, "{}: is {}, not a file", path.string(),
-                 S_ISDIR(info.st_mode) ? "a directory" : "not a regular file");
-  }
-  return OpenedFile{fd, static_cast<size_t>(info.st_size)};
-}
-
-}  // namespace
-
-Result<std::shared_ptr<const MappedFile>> MappedFile::open(const std::filesystem::path& path) {
-  TRY(OpenedFile file, open_regular(path));
-  std::shared_ptr<MappedFile> mapped(new MappedFile());
-  mapped->path_ = path;
-  if (file.size > 0) {
-    void* data = ::mmap(nullptr, file.size, PROT_READ, MAP_PRIVATE, file.fd, 0);
-    if (data == MAP_FAILED) {
-      Error failure = os_error(path, "map");
-      ::close(file.fd);
-      return failure;
-    }
-    mapped->data_ = static_cast<const std::byte*>(data);
-    mapped->size_ = file.size;
-  }
-  ::close(file.fd);
-  return std::shared_ptr<const MappedFile>(std::move(mapped));
-}
-
-MappedFile::~MappedFile() {
-  if (data_ != nullptr) ::munmap(const_cast<std::byte*>(data_), size_);
+  return OpenedFile{fd, *state};
 }
 
 Result<std::string> read_file(const std::filesystem::path& path, size_t max_bytes) {
   TRY(OpenedFile file, open_regular(path));
-  if (file.size > max_bytes) {
+  if (file.state.size > max_bytes) {
     ::close(file.fd);
-    return error(Code::invalid, "{}: {} bytes, more than the {} allowed for such a file", path.string(), file.size,
-                 max_bytes);
+    return error(Code::invalid, "{}: {} bytes, more than the {} allowed for such a file", path.string(),
+                 file.state.size, max_bytes);
   }
-  std::string text(file.size, '\0');
+  std::string text(file.state.size, '\0');
   size_t got = 0;
   while (got < text.size()) {
     ssize_t count = ::read(file.fd, text.data() + got, text.size() - got);

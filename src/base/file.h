@@ -1,34 +1,26 @@
-// Files: a read-only memory map, reading a small file whole, and writing one so that it appears complete or not at all.
+// Files: opening one, reading a small one whole, and writing one so that it appears complete or not at all.
+// base/mapped_file.h maps them. Any thread.
 #pragma once
 
 #include <cstddef>
 #include <filesystem>
-#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
 
+#include "base/mapped_file.h"
 #include "base/result.h"
 
 namespace millrace {
 
-// A read-only view of a whole file, valid as long as any copy of the pointer lives. Empty files map to an empty span.
-class MappedFile {
- public:
-  static Result<std::shared_ptr<const MappedFile>> open(const std::filesystem::path& path);
-  ~MappedFile();
-  MappedFile(const MappedFile&) = delete;
-  MappedFile& operator=(const MappedFile&) = delete;
-
-  std::span<const std::byte> bytes() const { return {data_, size_}; }
-  const std::filesystem::path& path() const { return path_; }
-
- private:
-  MappedFile() = default;
-  std::filesystem::path path_;
-  const std::byte* data_ = nullptr;
-  size_t size_ = 0;
+// Opened for reading and known to be a regular file; whoever gets it closes it.
+struct OpenedFile {
+  int fd;
+  FileState state;
 };
+Result<OpenedFile> open_regular(const std::filesystem::path& path);
+Result<FileState> state_of(const std::filesystem::path& path, int fd);
+Error os_error(const std::filesystem::path& path, std::string_view what);  // "PATH: cannot WHAT: " and errno in words
 
 Result<std::string> read_file(const std::filesystem::path& path, size_t max_bytes = size_t{256} << 20);
 

@@ -225,6 +225,7 @@ Result<CacheFileSummary> restore_cache(KvCache& cache, const Identity& model, St
     summary.nodes += filled > 0;
     if (filled > 0) summary.tokens += static_cast<int64_t>(saved.tokens.size());
   }
+  TRY_VOID(file->unchanged());
   return summary;
 }
 

@@ -49,7 +49,8 @@ struct CacheFileSummary {
 
 Result<CacheFileSummary> save_cache(const KvCache& cache, const Identity& model, const Store& store,
                                     const Store* second, const std::filesystem::path& path);
-// Adds what the file has, as far as pages are free; nothing that is there is pushed out.
+// Adds what the file has, as far as pages are free; nothing that is there is pushed out. After an error of code io the
+// file changed meanwhile, and what was added must not be used.
 Result<CacheFileSummary> restore_cache(KvCache& cache, const Identity& model, Store& store,
                                        const std::filesystem::path& path);
 

@@ -88,10 +88,11 @@ Identity Digest::finish() {
   return identity;
 }
 
-Identity root_key(std::span<const uint8_t, 32> secret, std::string_view tenant, std::string_view adapter) {
+Identity root_key(std::span<const uint8_t, 32> secret, const PrefixRoot& root) {
   Digest digest(secret);
-  digest.add_sized(tenant);
-  digest.add_sized(adapter);
+  digest.add(root.model);
+  for (const std::string_view part : {root.tenant, root.salt, root.adapter, root.rule, root.drafter})
+    digest.add_sized(part);
   return digest.finish();
 }
 

@@ -23,6 +23,7 @@ class Digest {
   explicit Digest(std::span<const uint8_t> key = {});
   void add(std::span<const std::byte> bytes);
   void add(std::string_view text) { add(std::as_bytes(std::span(text.data(), text.size()))); }
+  void add(const Identity& identity) { add(std::as_bytes(std::span(identity.bytes))); }
   void add_sized(std::string_view text);  // with its length, so that ("ab", "c") is not ("a", "bc")
   Identity finish();
 
@@ -34,8 +35,18 @@ class Digest {
   uint64_t total_ = 0;
 };
 
-// The root under which prefixes of one tenant and one adapter are kept. The secret is the server's own, 32 random
-// bytes.
-Identity root_key(std::span<const uint8_t, 32> secret, std::string_view tenant, std::string_view adapter);
+// Everything beside tokens and positions that decides what is in a cached page, or who may find it. Two requests share
+// a prefix only if all of it is equal; whatever comes to change keys and values gets a field here.
+struct PrefixRoot {
+  Identity model;            // the fingerprint: weights, formats, arithmetic, type of the cache (session/fingerprint.h)
+  std::string_view tenant;   // whose requests they are
+  std::string_view salt;     // as the client gave it
+  std::string_view adapter;  // empty: the model itself
+  std::string_view rule;     // what the cache forgets and keeps otherwise than usual; empty: nothing
+  std::string_view drafter;  // whose layers have pages beside the model's; empty: none
+};
+
+// The root of the prefix tree for it. The secret is the server's own, 32 random bytes.
+Identity root_key(std::span<const uint8_t, 32> secret, const PrefixRoot& root);
 
 }  // namespace millrace

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "base/checked.h"
+#include "base/human.h"
 #include "tensor/tensor.h"
 
 namespace millrace {
@@ -110,12 +111,14 @@ Result<Store> Store::over(const CacheLayout& layout, std::span<const KvShape> sh
 Result<Store> Store::create(const CacheLayout& layout, std::span<const KvShape> shapes, int pages, int64_t budget) {
   TRY(int64_t bytes, bytes_needed(layout, pages));
   if (bytes > budget)
-    return error(Code::no_memory, "{} pages of {} bytes need {} bytes, the budget is {}: take at most {} pages", pages,
-                 layout.page_bytes, bytes, budget, pages_within(layout, budget));
+    return error(Code::no_memory, "{} pages of {} need {}, the budget is {}: take at most {} pages", pages,
+                 human_bytes(static_cast<uint64_t>(layout.page_bytes)), human_bytes(static_cast<uint64_t>(bytes)),
+                 human_bytes(static_cast<uint64_t>(std::max<int64_t>(budget, 0))), pages_within(layout, budget));
   void* memory =
       ::mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED)
-    return error(Code::no_memory, "the system has no {} bytes for the cache: {}", bytes, std::strerror(errno));
+    return error(Code::no_memory, "the system has no {} for the cache: {}", human_bytes(static_cast<uint64_t>(bytes)),
+                 std::strerror(errno));
   std::unique_ptr<std::byte, Unmap> own(static_cast<std::byte*>(memory), Unmap(static_cast<size_t>(bytes)));
   TRY(Store store, over(layout, shapes, pages, {own.get(), static_cast<size_t>(bytes)}));
   store.own_ = std::move(own);

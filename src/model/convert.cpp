@@ -135,6 +135,7 @@ class Converter {
       if (options_.progress && !options_.progress(done_, report.bytes))
         return error(Code::cancelled, "converting was stopped");
     }
+    TRY_VOID(source_.checkpoint().unchanged());
     TRY_VOID(writer_.finish());
     if (options_.progress) options_.progress(report.bytes, report.bytes);
     return report;

@@ -35,6 +35,7 @@ constexpr auto kKeys = std::to_array<GgufKey>({
     {"attention.layer_norm_rms_epsilon", "rms_norm_eps"},
     {"attention.layer_norm_epsilon", "layer_norm_eps"},
     {"attention.sliding_window", "sliding_window"},
+    {"attention.causal", "is_causal"},
     {"attention.clamp_kqv", "clip_qkv"},
     {"attention.scale", "attention_multiplier"},
     {"attention.rope_pattern", "no_rope_layers"},

@@ -1,5 +1,8 @@
 #include <algorithm>
+#include <map>
 
+#include "base/human.h"
+#include "cache/bulk_digest.h"
 #include "model/ffns/ffns.h"
 #include "model/mixers/mixers.h"
 #include "model/model.h"
@@ -34,25 +37,96 @@ WeightPlan plan(const ModelSpec& spec, const Backend& backend, TypeOf type_of) {
   return plan;
 }
 
-double megabytes(int64_t bytes) { return static_cast<double>(bytes) / 1e6; }
-
-Result<void> load_norm(const ModelSource& source, Backend& backend, const Slot& slot, Norm& norm) {
-  if (slot.weight) {
-    TRY(const std::vector<float> weight, source.norm_weight(slot));
-    TRY(norm.weight, backend.upload_vector(weight));
+// Puts slots into a backend, and takes the digest of what it puts there.
+class Loader {
+ public:
+  Loader(const ModelSource& source, Backend& backend, bool digest)
+      : source_(source), backend_(backend), digest_(digest) {
+    if (!digest) return;
+    // The settings as they were read, by name; and what they became where that depends on the context asked for.
+    std::map<std::string, std::string> settings;
+    for (const auto& setting : source.config().values()) settings[setting.key()] = to_text(setting.value());
+    for (const auto& [name, value] : settings) {
+      content_.add_sized(name);
+      content_.add_sized(value);
+    }
+    for (const RopeSpec& rope : source.spec().ropes) {
+      add_vector("rope", rope.frequencies);
+      add_vector("magnitude", std::vector<float>{rope.magnitude});
+    }
   }
-  if (slot.bias) {
-    TRY(const std::vector<float> bias, source.bias(slot));
-    TRY(norm.bias, backend.upload_vector(bias));
-  }
-  return {};
-}
 
-Result<void> load_vector(const ModelSource& source, Backend& backend, const Slot& slot, const float*& place) {
-  TRY(const std::vector<float> numbers, source.vector(slot));
-  TRY(place, backend.upload_vector(numbers));
-  return {};
-}
+  Result<void> norm(const Slot& slot, Norm& norm) {
+    if (slot.weight) {
+      TRY(const std::vector<float> weight, source_.norm_weight(slot));
+      add_vector(slot.name, weight);
+      TRY(norm.weight, backend_.upload_vector(weight));
+    }
+    if (slot.bias) {
+      TRY(const std::vector<float> bias, source_.bias(slot));
+      add_vector(slot.name, bias);
+      TRY(norm.bias, backend_.upload_vector(bias));
+    }
+    return {};
+  }
+
+  Result<void> matrix(const Slot& slot, const Weight& embedding, Weight& place) {
+    TRY(const std::vector<float> bias, source_.bias(slot));
+    if (!bias.empty()) add_vector(slot.name, bias);
+    if (!slot.weight) {  // a tied head with a bias of its own
+      place = embedding;
+      TRY(place.bias, backend_.upload_vector(bias));
+      return {};
+    }
+    if (slot.experts > 0) {
+      for (int64_t expert = 0; digest_ && expert < slot.experts; ++expert) {
+        TRY(const HostMatrix matrix, source_.matrix(slot, expert, room_));
+        add_matrix(slot, matrix);
+      }
+      const HostExperts experts = {.experts = slot.experts,
+                                   .type = source_.type_of(slot),
+                                   .rows = slot.rows,
+                                   .cols = slot.cols,
+                                   .part = [&](int64_t expert) { return source_.matrix(slot, expert, room_); }};
+      TRY(place, backend_.upload_experts(experts, bias));
+    } else {
+      TRY(const HostMatrix matrix, source_.matrix(slot, 0, room_));
+      if (digest_) add_matrix(slot, matrix);
+      TRY(place, backend_.upload(matrix, slot.use, bias));
+    }
+    source_.done_with(slot);
+    done_ += place.bytes;
+    return {};
+  }
+
+  Result<void> vector(const Slot& slot, const float*& place) {
+    TRY(const std::vector<float> numbers, source_.vector(slot));
+    add_vector(slot.name, numbers);
+    TRY(place, backend_.upload_vector(numbers));
+    return {};
+  }
+
+  int64_t done() const { return done_; }  // bytes of matrices
+  Identity content() { return content_.finish(); }
+
+ private:
+  void add_matrix(const Slot& slot, const HostMatrix& matrix) {
+    content_.add_sized(fmt::format("{} {} {} {}", slot.name, format(matrix.type).name, matrix.rows, matrix.cols));
+    content_.add(bulk_digest(matrix.bytes));
+  }
+  void add_vector(std::string_view name, std::span<const float> values) {
+    if (!digest_) return;
+    content_.add_sized(name);
+    content_.add(bulk_digest(std::as_bytes(values)));
+  }
+
+  const ModelSource& source_;
+  Backend& backend_;
+  bool digest_;
+  Digest content_;
+  int64_t done_ = 0;
+  std::vector<std::byte> room_;  // for rows that lie in another order in the file
+};
 
 // What a backend may not have, said before anything is loaded.
 Result<void> check_backend(const ModelSpec& spec, const Backend& backend) {
@@ -106,54 +180,34 @@ Result<std::unique_ptr<Model>> Model::load(const ModelSource& source, Backend& b
   std::unique_ptr<Model> model(new Model(source.spec()));
   model->plan_ = plan_weights(source, backend);
   if (options.weight_limit > 0 && model->plan_.bytes() > options.weight_limit) {
-    return error(
-        Code::no_memory,
-        "the weights take {:.1f} MB, but only {:.1f} MB are free for them; use a smaller format (convert --type)",
-        megabytes(model->plan_.bytes()), megabytes(options.weight_limit));
+    return error(Code::no_memory,
+                 "the weights take {}, but only {} are free for them; use a smaller format (convert --type)",
+                 human_bytes(static_cast<uint64_t>(model->plan_.bytes())),
+                 human_bytes(static_cast<uint64_t>(options.weight_limit)));
   }
   if (options.context > 0 && source.spec().positions > 0 && options.context > source.spec().context) {
     return error(Code::invalid, "a context of {} was asked for, but the model has learned only {} positions",
                  options.context, source.spec().context);
   }
   Result<void> failed;
-  int64_t done = 0;
-  std::vector<std::byte> room;  // for rows that lie in another order in the file
-  auto load_matrix = [&](const Slot& slot, Weight& place) -> Result<void> {
-    TRY(const std::vector<float> bias, source.bias(slot));
-    if (!slot.weight) {  // a tied head with a bias of its own
-      place = model->weights_.embedding;
-      TRY(place.bias, backend.upload_vector(bias));
-      return {};
-    }
-    if (slot.experts > 0) {
-      const HostExperts experts = {.experts = slot.experts,
-                                   .type = source.type_of(slot),
-                                   .rows = slot.rows,
-                                   .cols = slot.cols,
-                                   .part = [&](int64_t expert) { return source.matrix(slot, expert, room); }};
-      TRY(place, backend.upload_experts(experts, bias));
-    } else {
-      TRY(const HostMatrix matrix, source.matrix(slot, 0, room));
-      TRY(place, backend.upload(matrix, slot.use, bias));
-    }
-    if (!source.keeps(slot, place.data)) source.done_with(slot);
-    done += place.bytes;
-    return {};
-  };
+  Loader loader(source, backend, options.digest);
   visit_slots(model->spec_, model->weights_, [&](const Slot& slot, const Place& place) {
     if (!failed.ok()) return;
-    failed = place.matrix != nullptr ? load_matrix(slot, *place.matrix)
-             : place.norm != nullptr ? load_norm(source, backend, slot, *place.norm)
-                                     : load_vector(source, backend, slot, *place.vector);
+    failed = place.matrix != nullptr ? loader.matrix(slot, model->weights_.embedding, *place.matrix)
+             : place.norm != nullptr ? loader.norm(slot, *place.norm)
+                                     : loader.vector(slot, *place.vector);
     if (!failed.ok()) {
       failed = within(slot.name, std::move(failed).error());
-    } else if (options.progress && !options.progress(done, model->plan_.matrices)) {
+    } else if (options.progress && !options.progress(loader.done(), model->plan_.matrices)) {
       failed = error(Code::cancelled, "loading was stopped");
     }
   });
+  // Files that change while they are read give any error, or none: that they changed is what a person must know.
+  TRY_VOID(source.checkpoint().unchanged());
   TRY_VOID(std::move(failed));
   if (!model->weights_.head) model->weights_.head = model->weights_.embedding;
   TRY_VOID(model->upload_constants(backend));
+  if (options.digest) model->content_ = loader.content();
   return model;
 }
 

@@ -1,14 +1,16 @@
 // Model: a spec with its weights on a backend, ready for forward(). Made on one thread, then immutable and read by the
-// engine thread. Its memory belongs to the backend, which must outlive it; so must the checkpoint it was loaded from,
-// whose mapped bytes may be used in place.
+// engine thread. Its memory belongs to the backend, which must outlive it. Nothing of it lies in the files it came
+// from: they may change once it is loaded.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string_view>
 
 #include "backend/backend.h"
+#include "cache/identity.h"
 #include "model/source.h"
 #include "model/spec.h"
 #include "model/weights.h"
@@ -18,6 +20,7 @@ namespace millrace {
 struct LoadOptions {
   int64_t context = 0;       // longest sequence that will be run; 0: as long as the model says
   int64_t weight_limit = 0;  // bytes the weights may take; 0: whatever the backend's own limit allows
+  bool digest = false;       // take Model::content(), a third of a second for each gigabyte
   std::function<bool(int64_t done, int64_t total)> progress;  // bytes of weights; false stops the loading
 };
 
@@ -51,6 +54,9 @@ class Model {
   const ModelWeights& weights() const { return weights_; }
   int64_t weight_bytes() const { return plan_.bytes(); }
   int64_t parameters() const { return plan_.parameters; }
+  // What was loaded: the settings as the file has them, and every tensor's name, format, shape and bytes. None unless
+  // LoadOptions asked for it.
+  const std::optional<Identity>& content() const { return content_; }
 
  private:
   explicit Model(ModelSpec spec) : spec_(std::move(spec)) {}
@@ -60,6 +66,7 @@ class Model {
   ModelSpec spec_;
   ModelWeights weights_;
   WeightPlan plan_;
+  std::optional<Identity> content_;
 };
 
 }  // namespace millrace

@@ -33,8 +33,6 @@ class ModelSource {
   // The slot's weight, or that of one of its experts, as [rows, cols], out of the mapped file where it lies so, else
   // put into `room`.
   Result<HostMatrix> matrix(const Slot& slot, int64_t expert, std::vector<std::byte>& room) const;
-  // Whether these bytes are the slot's in the file, used in place.
-  bool keeps(const Slot& slot, const std::byte* bytes) const;
   // The slot's weight was copied and its place in the file will not be read soon: the system may have the memory back.
   void done_with(const Slot& slot) const;
   Result<std::vector<float>> vector(const Slot& slot) const;

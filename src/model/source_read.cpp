@@ -154,8 +154,8 @@ Result<HostMatrix> ModelSource::matrix(const Slot& slot, int64_t expert, std::ve
     out.bytes = room;
   } else if (in_order) {
     const size_t first = rows.empty() ? 0 : static_cast<size_t>(rows.front());
-    out.bytes = stored.subspan(first * row_bytes, static_cast<size_t>(slot.rows) * row_bytes);
-    out.stays = reinterpret_cast<uintptr_t>(out.bytes.data()) % alignof(float) == 0;
+    out.bytes =
+        stored.subspan(first * row_bytes, static_cast<size_t>(slot.rows) * row_bytes);  // files change: no `stays`
   } else {
     room.resize(static_cast<size_t>(slot.rows) * row_bytes);
     for (size_t r = 0; r < rows.size(); ++r)
@@ -163,11 +163,6 @@ Result<HostMatrix> ModelSource::matrix(const Slot& slot, int64_t expert, std::ve
     out.bytes = room;
   }
   return slot.float32 && out.type != DType::f32 ? widened(out, room) : out;
-}
-
-bool ModelSource::keeps(const Slot& slot, const std::byte* bytes) const {
-  const std::span<const std::byte> stored = part(slot, ".weight").tensor->bytes;
-  return bytes >= stored.data() && bytes < stored.data() + stored.size();
 }
 
 void ModelSource::done_with(const Slot& slot) const {

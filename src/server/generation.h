@@ -41,6 +41,7 @@ struct ServedModel {
   std::unique_ptr<Engine> engine;
   int64_t created = 0;             // when it was loaded, seconds since 1970
   SamplingDefaults defaults = {};  // for what a request does not say
+  Identity identity;               // whose fingerprint it is, whole: prefixes are kept under it
   // The least seconds this machine could take for a step; none if the machine was never measured.
   std::function<double(const MeanStep& step)> floor = {};
 };

@@ -149,6 +149,9 @@ std::string metrics_text(const ServedModel* model, const Service::Counters& coun
     shared_names(page, snapshot);
     own_names(page, snapshot);
     text = page.take();
+    Page named(fmt::format("model_name=\"{}\",fingerprint=\"{}\"", label_text(model->name), model->fingerprint));
+    named.gauge("millrace_model_info", "Always 1; the labels say what answers.", 1);
+    text += named.take();
   }
   Page page("");
   page.counter("millrace_http_requests_total", "Requests read.", static_cast<double>(counters.requests.load()));

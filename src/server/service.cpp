@@ -309,7 +309,7 @@ std::optional<ApiError> Service::make_generation(const Opening& opening, std::sh
                               .share = opening.share};
   // Without keys people are told apart by what they say; with keys, nobody gets more by using more names.
   setting.tenant = options_.keys.empty() ? asked.user : opening.visitor.tenant;
-  setting.root = root_key(secret_, opening.visitor.tenant, asked.salt);
+  setting.root = root_key(secret_, {.model = served->identity, .tenant = opening.visitor.tenant, .salt = asked.salt});
   setting.wait_expected = [this] { return wait_expected(); };
   auto holder = std::make_shared<std::weak_ptr<Generation>>();
   setting.at_end = [this, at_end = opening.at_end, holder](const Ended& ended) {

@@ -1,27 +1,42 @@
 #include "session/generator.h"
 
 #include <algorithm>
-#include <chrono>
+#include <optional>
+
+#include "base/check.h"
 
 namespace millrace {
 namespace {
-
-using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
 bool contains(std::span<const Token> tokens, Token token) {
   return std::find(tokens.begin(), tokens.end(), token) != tokens.end();
 }
 
-// Tokens that may not be chosen as the answer's token number `index`.
-void find_banned(const GenerateOptions& options, int32_t index, std::vector<Token>& banned) {
-  banned.clear();
-  const bool early = index < options.min_tokens;
-  if (options.ignore_end || early) banned.insert(banned.end(), options.end_tokens.begin(), options.end_tokens.end());
-  if (early) banned.insert(banned.end(), options.stop_tokens.begin(), options.stop_tokens.end());
-  // A token the caller wants to stop at may well be an end token that is otherwise ignored.
-  if (!early) std::erase_if(banned, [&](Token token) { return contains(options.stop_tokens, token); });
+Limits limits_of(const Executor& executor) {
+  Limits limits;
+  limits.step_tokens = executor.options().rows;
+  limits.max_sequences = 1;
+  limits.max_waiting = 1;
+  limits.max_choices = 1;
+  limits.context = executor.options().context;
+  return limits;
+}
+
+// A token the caller wants to stop at may well be an end token that is otherwise ignored.
+Request request_of(std::span<const Token> prompt, const GenerateOptions& options, int32_t most, const Identity& root) {
+  Request request;
+  request.prompt.assign(prompt.begin(), prompt.end());
+  request.max_tokens = most;
+  request.min_tokens = options.min_tokens;
+  request.sampling = options.sampling;
+  request.logprobs = options.logprobs;
+  request.root = root;
+  request.stop_tokens = options.stop_tokens;
+  for (const Token token : options.end_tokens) {
+    if (contains(options.stop_tokens, token)) continue;
+    (options.ignore_end ? request.sampling.banned : request.stop_tokens).push_back(token);
+  }
+  return request;
 }
 
 }  // namespace
@@ -54,62 +69,22 @@ GenerateTimes& GenerateTimes::operator+=(const GenerateTimes& other) {
 Generator::Generator(Executor& executor)
     : executor_(executor),
       cache_(executor.layout(), executor.options().pages, 0),
-      pages_(cache_.open(0, {})),
-      scratch_(executor.vocab()) {
-  kept_.reserve(static_cast<size_t>(context()));
-}
+      scheduler_(limits_of(executor), cache_, make_policy("fcfs").value()),
+      runner_(executor, nullptr),
+      start_(std::chrono::steady_clock::now()) {}
 
 void Generator::forget() {
-  cache_.release(pages_);
-  pages_ = cache_.open(0, {});
-  kept_.clear();
-}
-
-// Whether computing can go on after the first `tokens` of what is kept: pages that left a window are gone, and a
-// recurrent state stands at the end only.
-bool Generator::can_resume(int32_t tokens) const {
-  for (size_t i = 0; i < pages_.tables.size(); ++i) {
-    const CacheGroup& group = cache_.layout().groups[i];
-    if (group.recurrent() && tokens != kept()) return false;
-    if (!group.recurrent() && pages_.tables[i].first() > group.first_needed(tokens)) return false;
+  for (uint8_t& byte : root_.bytes) {  // the next number
+    if (++byte != 0) break;
   }
-  return true;
 }
 
-// Goes back to the longest beginning of the prompt that is computed already; its last token is computed anew, for its
-// logits.
-int32_t Generator::reuse(std::span<const Token> prompt) {
-  const auto most = kept_.begin() + static_cast<ptrdiff_t>(std::min(kept_.size(), prompt.size() - 1));
-  const auto common = static_cast<int32_t>(std::mismatch(kept_.begin(), most, prompt.begin()).first - kept_.begin());
-  if (common == 0 || !can_resume(common)) {
-    forget();
-    return 0;
-  }
-  const int32_t from = cache_.rollback(pages_, common);
-  kept_.resize(static_cast<size_t>(from));
-  return from;
-}
-
-Tensor Generator::run(std::span<const Token> tokens, int32_t wanted) {
-  const int32_t begin = kept(), count = static_cast<int32_t>(tokens.size());
-  CHECK(cache_.reserve(pages_, begin, begin + count), "the executor has pages for its whole context");
-  executor_.carry_out(cache_);
-  const Chunk chunk{.tokens = tokens, .begin = begin, .tables = pages_.tables, .wanted = wanted};
-  Tensor logits = executor_.run({&chunk, 1});
-  kept_.insert(kept_.end(), tokens.begin(), tokens.end());
-  return logits;
-}
-
-// All of a prompt that is not computed yet, in steps; the logits of its last token.
-Result<Tensor> Generator::compute(std::span<const Token> tokens, const std::function<bool()>& interrupted) {
-  Tensor logits;
-  while (!tokens.empty()) {
-    if (interrupted && interrupted()) return error(Code::cancelled, "stopped while reading the prompt");
-    const size_t count = std::min(tokens.size(), static_cast<size_t>(executor_.options().rows));
-    logits = run(tokens.first(count), count == tokens.size() ? 1 : 0);
-    tokens = tokens.subspan(count);
-  }
-  return logits;
+std::vector<Event> Generator::step() {
+  const StepPlan plan = scheduler_.next(now());
+  CHECK(!plan.empty(), "one request alone always goes on");
+  launch_.take(plan);
+  runner_.run(launch_, sampled_);
+  return scheduler_.commit(plan, sampled_, now());
 }
 
 Result<void> Generator::check(std::span<const Token> prompt) const {
@@ -133,54 +108,54 @@ Result<void> Generator::check(std::span<const Token> prompt) const {
 Result<Generated> Generator::generate(std::span<const Token> prompt, const GenerateOptions& options,
                                       const Listener& listener, const std::function<bool()>& interrupted) {
   TRY_VOID(check(prompt));
-  TRY(Sampler sampler, Sampler::create(options.sampling, executor_.vocab(), options.choice));
-  const Clock::time_point start = Clock::now();
-  Generated result;
-  result.times.prompt_tokens = static_cast<int32_t>(prompt.size());
-  result.times.reused_tokens = reuse(prompt);
-  TRY(Tensor logits, compute(prompt.subspan(static_cast<size_t>(result.times.reused_tokens)), interrupted));
-
-  std::vector<Token> known(prompt.begin(), prompt.end());
-  known.reserve(static_cast<size_t>(context()));
+  TRY_VOID(check_sampling(options.sampling, executor_.vocab()));
   const int32_t room = context() - static_cast<int32_t>(prompt.size());
   const int32_t most = options.max_tokens < 0 ? room : std::min(room, options.max_tokens);
+  Generated result;
+  result.times.prompt_tokens = static_cast<int32_t>(prompt.size());
   result.ending = most == options.max_tokens ? Ending::length : Ending::context;
-  Clock::time_point first = Clock::now();
-  for (int32_t index = 0; index < most; ++index) {
-    TRY(GeneratedToken token, choose(logits, known, index, options, sampler));
-    if (index == 0) first = Clock::now();
-    ++result.times.answer_tokens;
-    const Reply reply = listener(token);
-    if (token.last) {
-      result.ending = contains(options.stop_tokens, token.id) ? Ending::stop_token : Ending::end_token;
-      result.ended_by = token.id;
+  if (most == 0) return result;
+  const double begin = now();
+  TRY(const RequestId id, scheduler_.submit(request_of(prompt, options, most, root_), begin));
+  double first = begin;
+  std::optional<Error> failed;
+  while (!scheduler_.idle()) {
+    if (result.times.answer_tokens == 0 && interrupted && interrupted()) {
+      failed = error(Code::cancelled, "stopped while reading the prompt");
+      scheduler_.cancel(id, now());
       break;
     }
-    result.tokens.push_back(token.id);
-    known.push_back(token.id);
-    if (reply != Reply::more) {
-      result.ending = reply == Reply::stop_string ? Ending::stop_string : Ending::stopped;
-      break;
+    for (const Event& event : step()) {
+      if (event.error) failed = event.error;
+      if (!event.token) continue;
+      if (result.times.answer_tokens == 0) first = now();
+      result.times.reused_tokens = event.cached;
+      const bool more = take(event, options, listener, result);
+      if (!more && event.finish == Finish::none) scheduler_.cancel(id, now(), 0);
     }
-    if (index + 1 < most) logits = run(std::span(known).last(1), 1);
   }
-  result.times.answer_seconds = seconds_since(first);
-  result.times.prompt_seconds = std::chrono::duration<double>(first - start).count();
+  launch_.forget.push_back(id);
+  (void)scheduler_.take_records();
+  if (failed) return *failed;
+  result.times.prompt_seconds = first - begin;
+  result.times.answer_seconds = now() - first;
   return result;
 }
 
-Result<GeneratedToken> Generator::choose(Tensor logits, std::span<const Token> known, int32_t index,
-                                         const GenerateOptions& options, Sampler& sampler) {
-  const std::span<const float> row(logits.row(0), static_cast<size_t>(logits.cols));
-  find_banned(options, index, banned_);
-  TRY(Token token, sampler.sample(row, known, scratch_, banned_));
-  GeneratedToken chosen{.id = token, .index = index};
-  if (options.logprobs >= 0) {
-    TRY_VOID(logprobs(row, token, static_cast<size_t>(options.logprobs), scratch_, report_));
-    chosen.logprobs = &report_;
+// Tells the listener; false if it wants no more.
+bool Generator::take(const Event& event, const GenerateOptions& options, const Listener& listener, Generated& result) {
+  GeneratedToken token{.id = *event.token, .index = result.times.answer_tokens++};
+  if (event.logprobs) token.logprobs = &*event.logprobs;
+  token.last = event.finish == Finish::stop;
+  const Reply reply = listener(token);
+  if (token.last) {
+    result.ending = contains(options.stop_tokens, token.id) ? Ending::stop_token : Ending::end_token;
+    result.ended_by = token.id;
+    return true;
   }
-  chosen.last = contains(options.stop_tokens, token) || contains(options.end_tokens, token);
-  return chosen;
+  result.tokens.push_back(token.id);
+  if (reply != Reply::more) result.ending = reply == Reply::stop_string ? Ending::stop_string : Ending::stopped;
+  return reply == Reply::more;
 }
 
 }  // namespace millrace

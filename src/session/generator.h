@@ -1,11 +1,11 @@
-// Generator: one sequence at a time on an Executor, token ids in and out. It keeps the keys and values of what it
-// computed last, so a prompt that begins like the tokens before it (the next turn of a chat) computes only what is new.
-// One thread.
+// Generator: one request at a time through the engine's own scheduler, cache and runner, on the caller's thread. What
+// it computed stays in the prefix tree, so a prompt that begins like one before it (the next turn of a chat) computes
+// only what is new. An answer's tokens are those a server gives. One thread.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
-#include <memory>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -13,14 +13,13 @@
 #include "base/result.h"
 #include "base/token.h"
 #include "engine/executor.h"
-#include "engine/sampler.h"
-#include "engine/sampling.h"
+#include "engine/runner.h"
+#include "engine/scheduler.h"
 
 namespace millrace {
 
 struct GenerateOptions {
   Sampling sampling = {};
-  uint32_t choice = 0;
   int32_t max_tokens = -1;              // -1: as many as the context has room for
   int32_t min_tokens = 0;               // before that many, no end and no stop token is chosen
   std::vector<Token> end_tokens = {};   // of the model; each ends the answer and is not part of it
@@ -79,26 +78,23 @@ class Generator {
   Result<Generated> generate(std::span<const Token> prompt, const GenerateOptions& options, const Listener& listener,
                              const std::function<bool()>& interrupted = {});
 
-  void forget();  // the kept keys and values
-  int32_t kept() const { return static_cast<int32_t>(kept_.size()); }
+  void forget();  // what was computed before is not found again
   int32_t context() const { return executor_.options().context; }
 
  private:
   Result<void> check(std::span<const Token> prompt) const;
-  bool can_resume(int32_t tokens) const;
-  int32_t reuse(std::span<const Token> prompt);
-  Result<Tensor> compute(std::span<const Token> tokens, const std::function<bool()>& interrupted);
-  Tensor run(std::span<const Token> tokens, int32_t wanted);
-  Result<GeneratedToken> choose(Tensor logits, std::span<const Token> known, int32_t index,
-                                const GenerateOptions& options, Sampler& sampler);
+  std::vector<Event> step();  // plan, run, commit
+  static bool take(const Event& event, const GenerateOptions& options, const Listener& listener, Generated& result);
+  double now() const { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count(); }
 
   Executor& executor_;
   KvCache cache_;
-  SequencePages pages_;
-  std::vector<Token> kept_;  // whose keys and values are in the cache
-  SamplerScratch scratch_;
-  std::vector<Token> banned_;
-  Logprobs report_;
+  Scheduler scheduler_;
+  Runner runner_;
+  Launch launch_;
+  Sampled sampled_;
+  Identity root_;  // of everything it computed since it last forgot
+  std::chrono::steady_clock::time_point start_;
 };
 
 }  // namespace millrace

@@ -30,12 +30,14 @@ Result<std::unique_ptr<LoadedModel>> LoadedModel::load(const LoadChoice& choice)
   std::unique_ptr<LoadedModel> loaded(new LoadedModel(std::move(checkpoint)));
   TRY(loaded->backend_, open_device(choice.device, choice.cpu));
   if (choice.memory_limit > 0) loaded->backend_->set_limit(choice.memory_limit);
-  auto model =
-      Model::load(loaded->checkpoint_, *loaded->backend_, {.context = choice.context, .progress = choice.progress});
+  const LoadOptions options{.context = choice.context, .digest = choice.fingerprint, .progress = choice.progress};
+  auto model = Model::load(loaded->checkpoint_, *loaded->backend_, options);
   if (!model.ok()) return within(choice.path.string(), model.error());
   loaded->model_ = std::move(*model);
   loaded->read_ends();
-  TRY_VOID(loaded->read_text());
+  Result<void> read = loaded->read_text();
+  TRY_VOID(loaded->checkpoint_.unchanged());
+  TRY_VOID(std::move(read));
   std::sort(loaded->ends_.begin(), loaded->ends_.end());
   loaded->ends_.erase(std::unique(loaded->ends_.begin(), loaded->ends_.end()), loaded->ends_.end());
   loaded->load_seconds_ = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();

@@ -31,6 +31,7 @@ struct LoadChoice {
   CpuOptions cpu = {};
   int64_t context = 0;       // longest sequence that will be run; 0: as long as the model says
   int64_t memory_limit = 0;  // bytes over all purposes; 0: none
+  bool fingerprint = false;  // digest the weights, for fingerprint_of
   std::function<bool(int64_t done, int64_t total)> progress = {};
 };
 
@@ -69,7 +70,7 @@ class LoadedModel {
 #endif
   void read_ends();
 
-  Checkpoint checkpoint_;  // outlives the model, whose weights may lie in its mapped files
+  Checkpoint checkpoint_;
   std::unique_ptr<Backend> backend_;
   std::unique_ptr<Model> model_;
   std::optional<Token> begin_;

@@ -6,6 +6,7 @@
 #include <system_error>
 
 #include "base/check.h"
+#include "base/file.h"
 #include "tensor/gguf.h"
 #include "tensor/hugging_face.h"
 #include "tensor/identify.h"
@@ -152,10 +153,29 @@ Result<Checkpoint> Checkpoint::open(const fs::path& path) {
   }
   Checkpoint checkpoint;
   checkpoint.path_ = path;
-  TRY_VOID(fs::is_directory(status) ? checkpoint.open_directory() : checkpoint.open_file());
-  TRY_VOID(checkpoint.index_names());
+  Result<void> opened = checkpoint.open_as_found(fs::is_directory(status));
+  // What is wrong with a file that changes meanwhile is that it changes, whatever else was found in it.
+  for (const auto& file : checkpoint.seen_) TRY_VOID(file->unchanged());
+  TRY_VOID(std::move(opened));
+  checkpoint.seen_.clear();
   for (const auto& file : checkpoint.files_) checkpoint.file_bytes_ += file->bytes().size();
   return checkpoint;
+}
+
+Result<void> Checkpoint::open_as_found(bool directory) {
+  TRY_VOID(directory ? open_directory() : open_file());
+  return index_names();
+}
+
+Result<std::shared_ptr<const MappedFile>> Checkpoint::map(const fs::path& path) {
+  TRY(std::shared_ptr<const MappedFile> file, MappedFile::open(path));
+  seen_.push_back(file);
+  return file;
+}
+
+Result<void> Checkpoint::unchanged() const {
+  for (const auto& file : files_) TRY_VOID(file->unchanged());
+  return {};
 }
 
 const StoredTensor* Checkpoint::find(std::string_view name) const {
@@ -181,7 +201,7 @@ Result<void> Checkpoint::index_names() {
 }
 
 Result<void> Checkpoint::open_file() {
-  TRY(std::shared_ptr<const MappedFile> file, MappedFile::open(path_));
+  TRY(std::shared_ptr<const MappedFile> file, map(path_));
   if (is_gguf(file->bytes())) return open_gguf(std::move(file));
   if (!looks_like_safetensors(file->bytes())) return within(path_.string(), unknown_file(file->bytes()));
   const auto part = split_name(path_.filename().string(), ".safetensors");
@@ -194,7 +214,7 @@ Result<void> Checkpoint::open_file() {
 }
 
 Result<void> Checkpoint::add_safetensors(const fs::path& path) {
-  TRY(std::shared_ptr<const MappedFile> file, MappedFile::open(path));
+  TRY(std::shared_ptr<const MappedFile> file, map(path));
   if (!looks_like_safetensors(file->bytes())) return within(path.string(), unknown_file(file->bytes()));
   Result<SafetensorsFile> parsed = parse_safetensors(file->bytes());
   if (!parsed.ok()) return within(path.string(), std::move(parsed).error());
@@ -286,7 +306,7 @@ Result<void> Checkpoint::add_gguf_parts(int64_t parts) {
       return error(Code::not_found, "{}: part {} of {} is missing ({}): download it into the same directory",
                    path_.string(), part + 1, parts, path.filename().string());
     }
-    TRY(std::shared_ptr<const MappedFile> file, MappedFile::open(path));
+    TRY(std::shared_ptr<const MappedFile> file, map(path));
     TRY(const GgufFile seen, parse_mapped_gguf(*file));
     TRY(const int64_t number, seen.metadata.get_int("split.no", 0));
     TRY(const int64_t count, seen.metadata.get_int("split.count", 0));

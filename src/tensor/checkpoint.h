@@ -2,8 +2,9 @@
 // directory, or one safetensors file. It maps files and checks that every byte is accounted for; it knows nothing of
 // architectures (model/load does). Open once, then read from any thread.
 //
-// What always holds after open(): every tensor's bytes lie within a mapped file, overlap no other tensor's, and are
-// exactly as many as shape and type say; rows are whole groups; no name occurs twice.
+// Files are mapped and may change under us: reading is always safe (base/mapped_file.h), and unchanged() tells whether
+// what was read can be trusted. What always holds after open(): every tensor's bytes lie within a mapped file, overlap
+// no other tensor's, and are exactly as many as shape and type say; rows are whole groups; no name occurs twice.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +16,8 @@
 #include <string_view>
 #include <vector>
 
-#include "base/file.h"
 #include "base/json.h"
+#include "base/mapped_file.h"
 #include "base/result.h"
 #include "tensor/dtype.h"
 #include "tensor/metadata.h"
@@ -54,7 +55,10 @@ class Checkpoint {
   std::span<const StoredTensor> tensors() const { return tensors_; }  // in file order
   const StoredTensor* find(std::string_view name) const;
   uint64_t file_bytes() const { return file_bytes_; }  // of all weight files together
-  size_t files() const { return files_.size(); }       // weight files: parts of a split GGUF, shards of safetensors
+  // Everything read until now, tensors and metadata, is what the files held when they were opened; else an error that
+  // names the file and what happened to it. To be asked after reading, before what was read is used.
+  Result<void> unchanged() const;
+  size_t files() const { return files_.size(); }  // weight files: parts of a split GGUF, shards of safetensors
 
   const Metadata& metadata() const { return metadata_; }  // GGUF (of the first part); empty otherwise
   uint32_t gguf_version() const { return gguf_version_; }
@@ -68,6 +72,8 @@ class Checkpoint {
   const std::optional<std::string>& chat_template() const { return chat_template_; }
 
  private:
+  Result<std::shared_ptr<const MappedFile>> map(const std::filesystem::path& path);
+  Result<void> open_as_found(bool directory);
   Result<void> open_file();
   Result<void> open_gguf(std::shared_ptr<const MappedFile> file);
   Result<void> add_gguf(std::shared_ptr<const MappedFile> file);
@@ -80,6 +86,7 @@ class Checkpoint {
   Kind kind_ = Kind::gguf;
   std::filesystem::path path_;
   std::vector<std::shared_ptr<const MappedFile>> files_;
+  std::vector<std::shared_ptr<const MappedFile>> seen_;  // all that were looked into, while it is being opened
   std::vector<StoredTensor> tensors_;
   std::vector<uint32_t> by_name_;  // indices of tensors_, sorted by name
   uint64_t file_bytes_ = 0;

@@ -88,6 +88,7 @@ Error lfs_error(std::string_view text) {
       text.size(), size.empty() ? "" : " (which has " + size + " bytes)");
 }
 
+// Nothing of the file is quoted: it may be a link to one that whoever reads the message must not see.
 Error text_error(std::string_view head, size_t bytes) {
   const size_t start = std::min(head.find_first_not_of(" \t\r\n"), head.size());
   const std::string_view body = head.substr(start);
@@ -99,14 +100,11 @@ Error text_error(std::string_view head, size_t bytes) {
                  bytes);
   }
   if (begin.starts_with("{")) {
-    return error(
-        Code::invalid,
-        "is a JSON file, not weights (it begins {}): give the directory that holds it and the *.safetensors files",
-        in_quotes(body.substr(0, 40)));
+    return error(Code::invalid,
+                 "is a JSON file ({} bytes), not weights: give the directory that holds it and the *.safetensors files",
+                 bytes);
   }
-  const std::string_view line = body.substr(0, body.find_first_of("\r\n"));
-  return error(Code::invalid, "is a text file ({} bytes) that begins {}: download the model again", bytes,
-               in_quotes(line));
+  return error(Code::invalid, "is a text file ({} bytes), not a model: download the model again", bytes);
 }
 
 }  // namespace
@@ -127,13 +125,9 @@ Error unknown_file(std::span<const std::byte> file) {
     return error(Code::unsupported, "is an ONNX model, which is not read: use the model's safetensors files or a GGUF");
   }
   if (is_text(head)) return text_error(head, file.size());
-  return error(
-      Code::invalid,
-      "is neither a GGUF nor a safetensors file ({} bytes, the first are {:02x} {:02x} {:02x} {:02x}): if it should "
-      "be one, download it again",
-      file.size(), static_cast<unsigned>(file[0]), static_cast<unsigned>(file.size() > 1 ? file[1] : std::byte{0}),
-      static_cast<unsigned>(file.size() > 2 ? file[2] : std::byte{0}),
-      static_cast<unsigned>(file.size() > 3 ? file[3] : std::byte{0}));
+  return error(Code::invalid,
+               "is neither a GGUF nor a safetensors file ({} bytes): if it should be one, download it again",
+               file.size());
 }
 
 std::string in_quotes(std::string_view name) {

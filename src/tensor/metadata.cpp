@@ -92,9 +92,10 @@ Result<std::vector<std::string_view>> MetaArray::strings() const {
   out.reserve(count_);
   std::span<const std::byte> rest = bytes_;
   for (uint64_t i = 0; i < count_; ++i) {
-    CHECK(rest.size() >= 8);
-    const auto length = load<uint64_t>(rest.data());
-    CHECK(length <= rest.size() - 8);
+    // Checked when the file was opened, but it is mapped, and somebody may have written to it since.
+    const uint64_t length = rest.size() >= 8 ? load<uint64_t>(rest.data()) : UINT64_MAX;
+    if (length > rest.size() - std::min<size_t>(rest.size(), 8))
+      return error(Code::corrupt, "element {} of an array of texts lies outside of it: the file was changed", i);
     out.emplace_back(reinterpret_cast<const char*>(rest.data() + 8), length);
     rest = rest.subspan(8 + length);
   }

@@ -1,7 +1,9 @@
 #include "text/charsmap.h"
 
+#include <algorithm>
 #include <cstring>
 
+#include "text/pattern.h"
 #include "text/unicode.h"
 
 namespace millrace {
@@ -55,6 +57,9 @@ Result<Charsmap> Charsmap::from_bytes(std::string_view bytes) {
   map.replacements_ = bytes.substr(4 + trie_bytes / 4 * 4);
   if (!is_valid_utf8(map.replacements_))
     return error(Code::corrupt, "the precompiled_charsmap holds text that is not UTF-8");
+  if (map.growth() > kMostGrowth)
+    return error(Code::invalid, "the precompiled_charsmap could make a text {:.0f} times as long; {:.0f} is the most",
+                 map.growth(), kMostGrowth);
   return map;
 }
 
@@ -92,6 +97,17 @@ bool Charsmap::replace_shortest(std::string_view text, std::string& out) const {
   bool replaced = false;
   rules(text, [&](size_t, uint32_t at) { return out += replacement(at), replaced = true, false; });
   return replaced;
+}
+
+// What is replaced by much is a character of three bytes and more.
+double Charsmap::growth() const {
+  size_t longest = 0;
+  for (size_t at = 0; at < replacements_.size();) {
+    const size_t size = std::strlen(replacements_.data() + at);
+    longest = std::max(longest, size);
+    at += size + 1;
+  }
+  return std::max(1.0, static_cast<double>(longest) / 3);
 }
 
 std::string Charsmap::by_grapheme(std::string_view text) const {

@@ -19,6 +19,8 @@ class Charsmap {
 
   // As Hugging Face's tokenizers read it. The text is valid UTF-8.
   std::string by_grapheme(std::string_view text) const;
+  // A text becomes at most about so many times as long.
+  double growth() const;
   // The replacement of the longest rule at the start of the text and how many bytes it covers (0: none does).
   std::string_view longest(std::string_view text, size_t* covered) const;
 

@@ -311,6 +311,11 @@ Result<void> Decoder::add_json(const Json& json, int depth) {
     if (pattern_json == nullptr) return error(Code::invalid, "a Replace decoder has no 'pattern'");
     TRY(Pattern pattern, Pattern::from_json(*pattern_json));
     TRY(std::string content, get_string(json, "content", ""));
+    growth_ *= pattern.growth(content);
+    if (growth_ > kMostGrowth) {
+      return error(Code::invalid, "its decoder could make a text {:.0f} times as long; {:.0f} is the most", growth_,
+                   kMostGrowth);
+    }
     add_replace(std::move(pattern), std::move(content));
   } else if (type == "ByteFallback") {
     add_byte_fallback();

@@ -58,6 +58,7 @@ class Decoder {
   Result<void> add_json(const Json& json, int depth);
 
   std::vector<Make> steps_;
+  double growth_ = 1;  // how many times as long its Replace steps can make a text
   bool byte_fallback_ = false, byte_level_ = false;
   bool fused_ = false;  // all tokens are one by now
 };

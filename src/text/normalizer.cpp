@@ -7,8 +7,6 @@ namespace {
 
 constexpr int kDepth = 8;
 constexpr size_t kMostSteps = 64;
-// A hostile file could grow a text without end by replacing nothing with something, step after step.
-constexpr size_t kMostGrowth = 64;
 
 bool is_space(uint32_t code) { return CategoryTable::get().in(code, kSpace); }
 
@@ -55,13 +53,8 @@ struct Normalizer::Runner {
   void operator()(const Replace& replace) const {
     std::string out;
     out.reserve(text.size() + text.size() / 4);
-    const size_t most = text.size() * kMostGrowth + 4096;
     auto add = [&](size_t begin, size_t end, bool match) {
-      if (!match) {
-        out.append(text, begin, end - begin);
-      } else if (out.size() + replace.content.size() <= most) {
-        out += replace.content;
-      }
+      match ? out += replace.content : out.append(text, begin, end - begin);
     };
     const std::string& literal = replace.pattern.literal_text();
     if (literal.size() == 1) {  // spaces, mostly
@@ -97,9 +90,26 @@ void Normalizer::run(std::string& text, bool* at_start, RegexScratch& scratch) c
   for (const Step& step : steps_) std::visit(Runner{text, at_start, scratch}, step);
 }
 
+double Normalizer::growth() const {
+  double most = 1;
+  for (const Step& step : steps_) {
+    if (const auto* prepend = std::get_if<Prepend>(&step)) most *= 1 + static_cast<double>(prepend->text.size());
+    if (const auto* replace = std::get_if<Replace>(&step)) most *= replace->pattern.growth(replace->content);
+    if (const auto* charsmap = std::get_if<Charsmap>(&step)) most *= charsmap->growth();
+    if (std::holds_alternative<ByteLevel>(step)) most *= 2;
+  }
+  return most;
+}
+
 Result<Normalizer> Normalizer::from_json(const Json& json) {
   Normalizer normalizer;
   if (!json.is_null()) TRY_VOID(normalizer.add_json(json, 0));
+  if (normalizer.growth() > kMostGrowth) {
+    return error(
+        Code::invalid,
+        "its {} normalizer steps ({}) could make a text {:.0f} times as long; {:.0f} is the most that is allowed",
+        normalizer.steps_.size(), normalizer.signature_.substr(0, 80), normalizer.growth(), kMostGrowth);
+  }
   return normalizer;
 }
 

@@ -27,6 +27,8 @@ class Normalizer {
   }
 
   bool empty() const { return steps_.empty(); }
+  // A text comes out at most so many times as long. Bounded for what files say, so that no text can take all memory.
+  double growth() const;
   // The bytes of the text come out as the characters that stand for them.
   bool byte_level() const { return byte_level_; }
   // The names of the steps, for recognising well-known ones: "prepend|replace".

@@ -1,5 +1,7 @@
 #include "text/pattern.h"
 
+#include <algorithm>
+
 #include "text/unicode.h"
 
 namespace millrace {
@@ -45,6 +47,12 @@ Result<Pattern> Pattern::from_json(const Json& json) {
   }
   return error(Code::invalid, "a pattern should be {{\"Regex\": ...}} or {{\"String\": ...}}, but is {}",
                to_text(json));
+}
+
+double Pattern::growth(std::string_view content) const {
+  const auto bytes = static_cast<double>(content.size());
+  // Whatever is no literal may be found between any two bytes.
+  return literal_.empty() ? 1 + bytes : std::max(1.0, bytes / static_cast<double>(literal_.size()));
 }
 
 Span Pattern::find(std::string_view text, size_t from, RegexScratch& scratch) const {

@@ -13,6 +13,10 @@
 
 namespace millrace {
 
+// How many times as long the steps of one file may make a text. A hostile one could grow it without end by replacing
+// little with much, step after step; real ones stay below 50.
+inline constexpr double kMostGrowth = 64;
+
 class Pattern {
  public:
   using CharTest = bool (*)(uint32_t code);
@@ -26,6 +30,8 @@ class Pattern {
 
   Span find(std::string_view text, size_t from, RegexScratch& scratch) const;
   const std::string& literal_text() const { return literal_; }  // empty if it is no literal
+  // How many times as long a text can become if everything found is replaced by this.
+  double growth(std::string_view content) const;
   // For recognising it: "regex:...", "string:..." or the name of a kind of characters.
   const std::string& source() const { return source_; }
 

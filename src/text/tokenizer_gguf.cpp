@@ -3,6 +3,7 @@
 #include <cmath>
 #include <limits>
 
+#include "base/file.h"
 #include "text/byte_level.h"
 #include "text/gguf_pre.h"
 #include "text/merge_reader.h"

@@ -85,6 +85,7 @@ def test_unknown_verbs_suggest_the_nearest():
 
 
 def test_unknown_flags_suggest_the_nearest():
+    fails_with_one_line(Run("run", "-ngl", "99"), "there is no -ngl", "--device cuda", code=2)
     fails_with_one_line(Run("inspect", "--tensosr"), "unknown flag --tensosr; did you mean --tensors", code=2)
     fails_with_one_line(Run("inspect", "--qwerty"), "unknown flag --qwerty", "millrace inspect --help", code=2)
 
@@ -114,6 +115,7 @@ def test_doctor_reports_every_part():
     check({"cpu", "memory", "gpu", "build"} <= {row["part"] for row in rows}, rows)
     for row in rows:
         check(row["found"] and row["what"] in run.out, row)
+    check(sum(line == "gpu" for line in run.out.splitlines()) == 1, run)
 
 
 def test_color_is_for_terminals():
@@ -323,6 +325,11 @@ def test_convert_writes_a_whole_file_or_none():
     check(after["chat_template"] and after["tokenizer"] == before["tokenizer"], after)
     check([name for name in os.listdir(FOLDER) if ".tmp" in name] == [], "nothing temporary is left")
     fails_with_one_line(Run("convert", SHIPPED, target), "already Q8_0", "--type")
+    stamp = os.stat(target).st_mtime_ns
+    fails_with_one_line(Run("convert", SHIPPED, target, "--type", "Q4_0"), "is there already", "--force")
+    check(os.stat(target).st_mtime_ns == stamp, "it was left alone")
+    check(Run("convert", SHIPPED, target, "--type", "Q4_0", "--force").code == 0, "with --force")
+    check(os.stat(target).st_mtime_ns != stamp, "it was replaced")
     fails_with_one_line(Run("convert", SHIPPED, SHIPPED, "--type", "F16"), "another name")
     fails_with_one_line(Run("convert", SHIPPED, FOLDER, "--type", "F16"), "is a directory")
     fails_with_one_line(Run("convert", SHIPPED, target, "--type", "Q9"), "'Q9'", "Q4_K_M")

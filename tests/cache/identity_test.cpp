@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "cache/bulk_digest.h"
+
 namespace millrace {
 namespace {
 
@@ -44,16 +46,52 @@ TEST(Identity, IsBlake2s) {
   }
 }
 
-TEST(Identity, RootKeysTellTenantsAndAdaptersApart) {
+// Every field counts, and none runs into the next.
+TEST(Identity, RootKeysTellEverythingApart) {
   auto bytes = counting(32);
   std::span<const uint8_t, 32> secret(bytes.data(), 32);
-  EXPECT_EQ(hex(root_key(secret, "tenant", "adapter")),
-            "e2924fdc8172051eb9919686d23c0a5f467c6b3db07b72bf12575bed28017e5e");
-  std::set<Identity> keys = {root_key(secret, "ab", "c"), root_key(secret, "a", "bc"), root_key(secret, "abc", ""),
-                             root_key(secret, "", "abc"), root_key(secret, "ab", "d")};
-  EXPECT_EQ(keys.size(), 5u);
+  Identity other;
+  other.bytes[0] = 1;
+  const PrefixRoot all[] = {
+      {.tenant = "ab", .salt = "c"},
+      {.tenant = "a", .salt = "bc"},
+      {.tenant = "abc"},
+      {.salt = "abc"},
+      {.adapter = "abc"},
+      {.rule = "abc"},
+      {.drafter = "abc"},
+      {.model = other, .tenant = "abc"},
+      {.salt = "ab", .adapter = "c"},
+      {},
+  };
+  std::set<Identity> keys;
+  for (const PrefixRoot& root : all) keys.insert(root_key(secret, root));
+  EXPECT_EQ(keys.size(), std::size(all));
+  EXPECT_TRUE(keys.contains(root_key(secret, {.tenant = "ab", .salt = "c"})));
   bytes[31] ^= 1;
-  EXPECT_FALSE(keys.contains(root_key(secret, "ab", "c")));
+  EXPECT_FALSE(keys.contains(root_key(secret, {.tenant = "ab", .salt = "c"})));
+}
+
+// A digest that is the same whatever the machine (the expected one was computed in Python, with its hashlib), and
+// another one after any change anywhere.
+TEST(BulkDigest, IsFixedAndSeesEveryByte) {
+  std::vector<std::byte> bytes((size_t{9} << 20) + 5);
+  for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::byte>(i * 2654435761u >> 13);
+  const Identity whole = bulk_digest(bytes);
+  EXPECT_EQ(hex(whole), "69ed11e12f9b0dd7a319c1d596c3725e64500234af51e74177680f7768669bc7");
+  EXPECT_EQ(bulk_digest(bytes), whole);
+  for (const size_t at : {size_t{0}, size_t{2047}, size_t{2048}, size_t{4096}, size_t{4} << 20, bytes.size() - 1}) {
+    bytes[at] ^= std::byte{0x10};
+    EXPECT_NE(bulk_digest(bytes), whole) << at;
+    bytes[at] ^= std::byte{0x10};
+  }
+  std::swap_ranges(bytes.begin(), bytes.begin() + 4096, bytes.begin() + 4096);  // two stretches
+  EXPECT_NE(bulk_digest(bytes), whole);
+  // Zeros that follow are not zeros that pad.
+  std::set<Identity> lengths;
+  for (size_t size : {0u, 1u, 4095u, 4096u, 4097u, 1u << 22, (1u << 22) + 1})
+    lengths.insert(bulk_digest(std::vector<std::byte>(size)));
+  EXPECT_EQ(lengths.size(), 7u);
 }
 
 }  // namespace

@@ -52,6 +52,14 @@ TEST(Source, NamesTensorsNobodyAskedFor) {
       "supported");
 }
 
+TEST(Source, RefusesAttentionThatIsNotCausal) {
+  Edited edited("llama-mha");
+  edited.config["is_causal"] = true;
+  EXPECT_EQ(complaint(edited), "");
+  edited.config["is_causal"] = false;
+  EXPECT_NE(complaint(edited).find("is_causal is false"), std::string::npos) << complaint(edited);
+}
+
 TEST(Source, IgnoresBuffersSavedByAccident) {
   Edited edited("llama-mha");
   edited.tensors.push_back({"model.layers.0.self_attn.rotary_emb.inv_freq", DType::f32, {8}, std::string(32, '\0')});

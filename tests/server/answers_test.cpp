@@ -18,7 +18,7 @@ using testing::text_of;
 
 constexpr std::string_view kIds = "[1,403,407,261,378]";
 
-// The greedy continuation by another way: one sequence on an executor, no engine, no server.
+// The greedy continuation by another way: alone on an executor, without threads or server.
 std::vector<Token> greedy(std::vector<Token> prompt, int32_t count) {
   auto model = testing::shipped_model();
   auto executor = Executor::create(model->model(), model->backend(), {.context = 512}).value();

@@ -236,7 +236,7 @@ TEST(Checkpoint, SaysWhatAFileIs) {
   expect_refused(folder.write("b.pt", std::string_view("\x80\x02}q", 4)), "pickle", Code::unsupported);
   expect_refused(folder.write("c.gguf", "<!DOCTYPE html>\n<html><body>Login</body></html>"), "web page", Code::invalid);
   expect_refused(folder.write("d.gguf", "\n <HTML>"), "web page", Code::invalid);
-  expect_refused(folder.write("e.gguf", "Entry not found"), "begins 'Entry not found'", Code::invalid);
+  expect_refused(folder.write("e.gguf", "Entry not found"), "is a text file (15 bytes), not a model", Code::invalid);
   expect_refused(folder.write("f.json", R"({"error": "gated"})"), "is a JSON file", Code::invalid);
   expect_refused(folder.write("g.bin", "tjgg\x01\x02\x03\x04"), "from before GGUF", Code::unsupported);
   expect_refused(folder.write("h.bin", "lmgg\x01\x02\x03\x04"), "from before GGUF", Code::unsupported);

@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "base/file.h"
 #include "tensor/files.h"
 #include "tensor/gguf_writer.h"
 

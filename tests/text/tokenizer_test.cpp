@@ -196,12 +196,30 @@ TEST(Tokenizer, HostileFilesAreRefused) {
   EXPECT_FALSE(with(kLetters, "\"normalizer\": " + nested).ok());
 }
 
-// A text cannot grow without bound by replacing nothing with something.
-TEST(Tokenizer, ReplacementsAreBounded) {
-  std::string step = R"({"type": "Replace", "pattern": {"Regex": "x*"}, "content": ")" + std::string(1000, 'a') + "\"}";
-  auto tokenizer = with(kLetters, R"("normalizer": {"type": "Sequence", "normalizers": [)" + step + "]}");
-  ASSERT_TRUE(tokenizer.ok());
-  EXPECT_LT(tokenizer->encode(std::string(10000, 'b')).size(), 1'000'000u);
+// Steps that could grow a text without bound, each or together, are refused with the numbers before any text is seen:
+// four of them made ten gigabytes out of ten letters.
+TEST(Tokenizer, GrowthIsBounded) {
+  auto replace = [](const std::string& pattern, size_t letters) {
+    return R"({"type": "Replace", "pattern": )" + pattern + R"(, "content": ")" + std::string(letters, 'a') + "\"}";
+  };
+  auto normalizers = [](const std::string& steps) {
+    return with(kLetters, R"("normalizer": {"type": "Sequence", "normalizers": [)" + steps + "]}");
+  };
+  const std::string letter = R"({"String": "a"})", some = R"({"Regex": "x*"})";
+  const std::string thousand = replace(letter, 1000);
+  const auto four = normalizers(thousand + "," + thousand + "," + thousand + "," + thousand);
+  ASSERT_FALSE(four.ok());
+  EXPECT_NE(four.error().message.find("4 normalizer steps"), std::string::npos) << four.error().message;
+  EXPECT_NE(four.error().message.find("1000000000000 times"), std::string::npos) << four.error().message;
+  EXPECT_FALSE(normalizers(replace(some, 1000)).ok());
+  EXPECT_FALSE(normalizers(R"({"type": "Prepend", "prepend": ")" + std::string(100, 'a') + "\"}").ok());
+  std::string levels = R"({"type": "ByteLevel"})";
+  for (int i = 0; i < 10; ++i) levels += R"(, {"type": "ByteLevel"})";
+  EXPECT_FALSE(normalizers(levels).ok());
+  EXPECT_TRUE(normalizers(replace(letter, 60)).ok());
+  EXPECT_TRUE(normalizers(replace(some, 3) + "," + replace(letter, 3) + "," + replace(some, 3)).ok());
+  const std::string decoder = R"("decoder": {"type": "Sequence", "decoders": [)" + thousand + "," + thousand + "]}";
+  EXPECT_FALSE(with(kLetters, decoder).ok());
 }
 
 TEST(Detokenizer, StreamsWhatDecodeGives) {

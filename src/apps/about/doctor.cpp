@@ -37,7 +37,7 @@ std::string cpu_hint(const Host& host) {
   return "no AVX2 and no dot-product instructions: only the plain kernels run here, expect low speed";
 }
 
-void examine_gpus(std::vector<Finding>& report) {
+void examine_cuda(std::vector<Finding>& report) {
   if (!cuda_built()) {
     report.push_back({"gpu", "cuda", "not in this build"});
     return;
@@ -114,6 +114,7 @@ void examine_gpus(const Host& host, std::vector<Finding>& report) {
     }
     report.push_back(finding);
   }
+  examine_cuda(report);
   if (!host.gpu_driver.empty()) report.push_back({"gpu", "driver", host.gpu_driver});
 }
 
@@ -161,7 +162,6 @@ Result<int> run(const Arguments& arguments) {
   Host host = probe_host();
   std::vector<Finding> report;
   examine_cpu(host, report);
-  examine_gpus(report);
   examine_memory(host, report);
   examine_gpus(host, report);
   examine_build(report);

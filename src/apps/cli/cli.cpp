@@ -34,7 +34,22 @@ const Flag* find_flag(const Verb& verb, std::string_view spelling) {
   return nullptr;
 }
 
+// Flags of llama.cpp that mean nothing here, and what does what they are for.
+struct Foreign {
+  std::string_view spellings, answer;
+};
+constexpr Foreign kForeign[] = {
+    {" -ngl --gpu-layers --n-gpu-layers ",
+     "a model runs whole on one device: --device cuda, or auto, puts it on the GPU"},
+    {" -fa --flash-attn ", "attention is always computed that way"},
+    {" --mlock --no-mmap ", "weights are always copied into memory"},
+};
+
 Error unknown_flag(const Verb& verb, std::string_view spelling) {
+  for (const Foreign& foreign : kForeign) {
+    if (foreign.spellings.find(fmt::format(" {} ", spelling)) != std::string_view::npos)
+      return error(Code::invalid, "there is no {}: {}", spelling, foreign.answer);
+  }
   std::vector<std::string> known;
   auto add = [&](const Flag& flag) {
     known.push_back(fmt::format("--{}", flag.name));

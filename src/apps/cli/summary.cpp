@@ -4,6 +4,7 @@
 #include <array>
 
 #include "base/file.h"
+#include "base/human.h"
 #include "tensor/dtype.h"
 #include "tensor/scales.h"
 
@@ -142,6 +143,23 @@ Result<void> read_hugging_face(const Checkpoint& checkpoint, Summary& summary) {
 }
 
 }  // namespace
+
+std::optional<std::string> packed_note(const Checkpoint& checkpoint, int64_t packed_bytes) {
+  uint64_t stored = 0;
+  std::map<DType, uint64_t> by_type;
+  for (const StoredTensor& tensor : checkpoint.tensors()) {
+    stored += tensor.bytes.size();
+    by_type[tensor.type] += tensor.bytes.size();
+  }
+  const double times = stored == 0 ? 1 : static_cast<double>(packed_bytes) / static_cast<double>(stored);
+  if (times > 0.9 && times < 1.1) return std::nullopt;
+  const auto most =
+      std::max_element(by_type.begin(), by_type.end(), [](auto& a, auto& b) { return a.second < b.second; });
+  return fmt::format(
+      "{} of weights in the file (most of them {}) become {} in memory: they are packed for this machine's "
+      "arithmetic",
+      human_bytes(stored), format(most->first).name, human_bytes(static_cast<uint64_t>(packed_bytes)));
+}
 
 Result<Summary> summarise(const Checkpoint& checkpoint) {
   Summary summary;

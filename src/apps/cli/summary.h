@@ -36,4 +36,8 @@ struct Summary {
 
 Result<Summary> summarise(const Checkpoint& checkpoint);
 
+// One line for models whose weights take another size in memory than in their file, since they are packed for the
+// arithmetic of the machine; nothing if it is about the same.
+std::optional<std::string> packed_note(const Checkpoint& checkpoint, int64_t packed_bytes);
+
 }  // namespace millrace::apps

@@ -11,6 +11,8 @@
 #include <string_view>
 #include <vector>
 
+#include "base/human.h"
+
 namespace millrace::apps {
 
 enum class Style : uint8_t { plain, bold, dim, red, green, yellow, cyan };
@@ -57,7 +59,7 @@ class Terminal {
 };
 
 // "1.5 GiB", "318 B".
-std::string human_bytes(uint64_t bytes);
+using millrace::human_bytes;
 // "1.1 B", "14.2 M", "512": a count of parameters or tokens.
 std::string human_count(uint64_t count);
 std::string human_seconds(double seconds);

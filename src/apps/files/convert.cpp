@@ -44,6 +44,13 @@ Result<void> check_target(const fs::path& source, const fs::path& target) {
   return {};
 }
 
+Result<void> check_absent(const fs::path& target) {
+  std::error_code ignored;
+  if (!fs::exists(target, ignored)) return {};
+  return error(Code::invalid, "{}: is there already ({}); --force replaces it", target.string(),
+               human_bytes(fs::file_size(target, ignored)));
+}
+
 // Tokenizer and chat template of a Hugging Face directory; a GGUF file's keys are carried over as they are.
 Result<void> set_text(const Terminal& terminal, const Checkpoint& checkpoint, ConvertOptions& options) {
   if (checkpoint.kind() == Checkpoint::Kind::gguf) return {};
@@ -72,6 +79,7 @@ Result<int> run(const Arguments& arguments) {
   TRY_VOID(check_target(path, target));
   ConvertOptions options;
   TRY(options.type, chosen_type(arguments, checkpoint));
+  if (!arguments.toggle("force")) TRY_VOID(check_absent(target));
   options.name = arguments.text("name");
   options.threads = static_cast<int>(arguments.integer("threads"));
   const Terminal& terminal = arguments.terminal();
@@ -111,6 +119,7 @@ Verb convert_verb() {
                      .value = "TYPE",
                      .help = "number format of the matrices: F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q2_K, Q3_K, "
                              "Q4_K, Q4_K_M, Q5_K, Q5_K_M or Q6_K (default: BF16 if the model is stored so, else F16)"},
+                    {.name = "force", .help = "replace OUT if it is there already"},
                     {.name = "name", .kind = Kind::text, .value = "NAME", .help = "the model's name in the file"},
                     {.name = "threads",
                      .kind = Kind::integer,

@@ -2,7 +2,9 @@
 #include "apps/cli/summary.h"
 #include "apps/cli/terminal.h"
 #include "apps/cli/verbs.h"
+#include "backend/cpu/cpu.h"
 #include "base/json.h"
+#include "model/model.h"
 #include "model/source.h"
 #include "tensor/checkpoint.h"
 
@@ -177,6 +179,14 @@ void print_tensors(const Terminal& terminal, const Checkpoint& checkpoint) {
   table.print(terminal);
 }
 
+// What the weights would take here, if it is a model that can be run.
+std::optional<std::string> in_memory(const Checkpoint& checkpoint) {
+  const auto source = ModelSource::open(checkpoint);
+  const auto backend = make_cpu_backend({.threads = 1});
+  if (!source.ok() || !backend.ok()) return std::nullopt;
+  return packed_note(checkpoint, plan_weights(*source, **backend).bytes());
+}
+
 Result<int> run(const Arguments& arguments) {
   std::filesystem::path path = arguments.operand("PATH");
   if (path.empty()) {
@@ -192,6 +202,7 @@ Result<int> run(const Arguments& arguments) {
   }
   print_summary(terminal, checkpoint, summary);
   print_types(terminal, summary);
+  if (auto note = in_memory(checkpoint)) terminal.print("\n{}\n", *note);
   if (metadata && checkpoint.kind() == Checkpoint::Kind::gguf) print_metadata(terminal, checkpoint);
   if (tensors) print_tensors(terminal, checkpoint);
   return kExitOk;

@@ -217,7 +217,7 @@ void print_check(const Terminal& terminal, const Check& check) {
   for (const TimeRow& row : check.times) {
     times.row({row.test.name(), short_seconds(row.predicted), short_seconds(row.measured),
                fmt::format("{:+.1f} %", 100 * row.error()), short_seconds(row.floor),
-               fmt::format("{:.0f} %", 100 * row.floor / row.measured)});
+               share_of_limit(row.floor / row.measured)});
   }
   times.print(terminal);
   terminal.print("median error {:.1f} %\n", 100 * check.median_error);

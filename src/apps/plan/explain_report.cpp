@@ -47,7 +47,7 @@ void print_ops(const Terminal& terminal, std::string_view title, const std::vect
   for (const OpShare& op : ops) {
     table.row({op.name, fmt::format("{:.0f}", static_cast<double>(op.calls) / each), short_seconds(op.seconds / each),
                percent(op.seconds / all), bound_text(op.floor), short_seconds(op.limit() / each),
-               short_seconds(op.barrier / each), short_seconds(op.rest() / each), percent(op.of_limit())});
+               short_seconds(op.barrier / each), short_seconds(op.rest() / each), share_of_limit(op.of_limit())});
   }
   table.print(terminal);
 }
@@ -111,7 +111,7 @@ void print_explanation(const Terminal& terminal, const ExplainReport& r) {
                  r.backend, r.timeline.prompt, r.timeline.answer);
   terminal.print("first token after {}, then {} a token ({} a second), {} of the limit\n\n",
                  short_seconds(r.what.first_token), short_seconds(r.what.token),
-                 short_number(r.what.token > 0 ? 1 / r.what.token : 0), percent(decode_of_limit(r)));
+                 short_number(r.what.token > 0 ? 1 / r.what.token : 0), share_of_limit(decode_of_limit(r)));
   Table phases({{"phase"}, {"time", Align::right}, {"share", Align::right}});
   for (const PhaseShare& phase : r.what.phases)
     phases.row({phase.name, short_seconds(phase.seconds), percent(phase.seconds / r.timeline.end)});
@@ -207,7 +207,7 @@ std::string ops_chart(const std::vector<OpShare>& ops, int64_t steps) {
     const double limit = std::min(op.limit(), op.seconds);
     chart.bars.push_back(
         {.label = op.name,
-         .note = fmt::format("{}, {} of its limit", short_seconds(op.seconds / each), percent(op.of_limit())),
+         .note = fmt::format("{}, {} of its limit", short_seconds(op.seconds / each), share_of_limit(op.of_limit())),
          .parts = {{limit / each, memory ? 0 : 1,
                     fmt::format("{} limit {}", memory ? "memory" : "compute", short_seconds(limit / each))},
                    {op.barrier / each, 6, fmt::format("barrier {}", short_seconds(op.barrier / each))},
@@ -282,7 +282,7 @@ std::string explanation_page(const ExplainReport& r) {
       {{short_seconds(r.what.first_token), "to the first token", fmt::format("a prompt of {}", r.timeline.prompt)},
        {short_seconds(r.what.token), "for every next token", "mean"},
        {short_number(r.what.token > 0 ? 1 / r.what.token : 0), "tokens a second", "while decoding"},
-       {percent(decode_of_limit(r)), "of the limit", "ops of a decode step"}});
+       {share_of_limit(decode_of_limit(r)), "of the limit", "ops of a decode step"}});
   page.section("The request", "From the text going in to the last word coming out.");
   page.chart(phases_chart(r), "Nothing waited in a queue: the machine had one request.");
   if (!r.what.decode.empty()) {

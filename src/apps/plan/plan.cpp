@@ -3,6 +3,7 @@
 #include "apps/cli/flags.h"
 #include "apps/cli/host.h"
 #include "apps/cli/model_path.h"
+#include "apps/cli/summary.h"
 #include "apps/cli/terminal.h"
 #include "apps/cli/verbs.h"
 #include "apps/plan/check.h"
@@ -190,6 +191,10 @@ Result<PlanReport> make_report(const Arguments& arguments) {
                                         .page_tokens = static_cast<int32_t>(arguments.integer("page-tokens")),
                                         .ranks = report.ranks}));
   TRY(report.memory, planner.memory(report.batch, report.context));
+  if (subject->source && target.like && !arguments.given("weights") && report.ranks == 1) {
+    if (auto note = packed_note(subject->source->checkpoint(), report.memory.weights))
+      arguments.terminal().note("{}", *note);
+  }
   TRY(report.fitting_sequences, planner.sequences_that_fit(report.context));
   TRY(report.fitting_context, planner.context_that_fits(report.batch));
   for (int32_t length = 1024; length <= report.model_context && length <= (1 << 20); length *= 4) {

@@ -37,8 +37,9 @@ struct ChatState {
 
 void show_stats(const ChatState& chat) {
   const GenerateTimes& times = chat.conversation.times();
-  chat.terminal.note("chat    {} turns, {} tokens, seed {}", chat.conversation.turns(), chat.conversation.tokens(),
-                     chat.options.sampling.seed);
+  const int32_t turns = chat.conversation.turns();
+  chat.terminal.note("chat    {} {}, {} tokens, seed {}", turns, turns == 1 ? "turn" : "turns",
+                     chat.conversation.tokens(), chat.options.sampling.seed);
   report(chat.terminal, chat.model, times, "all turns");
 }
 

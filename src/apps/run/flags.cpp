@@ -7,6 +7,7 @@
 
 #include "apps/cli/interrupt.h"
 #include "apps/cli/model_path.h"
+#include "apps/cli/summary.h"
 #include "apps/cli/terminal.h"
 #include "backend/cpu/cpu.h"
 #include "session/device.h"
@@ -270,9 +271,11 @@ Result<std::unique_ptr<LoadedModel>> load_model(const Arguments& arguments, int6
     return !Interruptible::interrupted();
   };
   auto loaded = LoadedModel::load(choice);
+  progress.reset();
   if (!loaded.ok() && Interruptible::interrupted()) return interrupted_error();
-  if (loaded.ok() && predicts_ahead((*loaded)->checkpoint()))
-    terminal.note("left out: layers that predict further tokens");
+  if (!loaded.ok()) return loaded;
+  if (predicts_ahead((*loaded)->checkpoint())) terminal.note("left out: layers that predict further tokens");
+  if (auto note = packed_note((*loaded)->checkpoint(), (*loaded)->model().weight_bytes())) terminal.note("{}", *note);
   return loaded;
 }
 

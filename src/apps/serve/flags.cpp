@@ -5,12 +5,14 @@
 
 #include "apps/build_info.h"
 #include "apps/cli/model_path.h"
+#include "apps/cli/summary.h"
 #include "apps/cli/terminal.h"
 #include "apps/run/flags.h"
 #include "apps/serve/limit.h"
 #include "base/file.h"
 #include "engine/executor.h"
 #include "server/page.h"
+#include "session/fingerprint.h"
 
 namespace millrace::apps {
 namespace {
@@ -172,8 +174,11 @@ Result<ServedModel> served_model(const Arguments& arguments, const std::function
   LoadChoice choice{.path = path, .device = arguments.text("device"), .context = arguments.integer("ctx-size")};
   choice.cpu.threads = static_cast<int>(arguments.integer("threads"));
   choice.memory_limit = memory_limit(arguments);
+  choice.fingerprint = true;
   choice.progress = [&](int64_t, int64_t) { return go_on(); };
   TRY(auto loaded, LoadedModel::load(choice));
+  if (auto note = packed_note(loaded->checkpoint(), loaded->model().weight_bytes()))
+    arguments.terminal().note("{}", *note);
 
   EngineOptions options;
   const auto asked = static_cast<int32_t>(arguments.integer("ctx-size"));
@@ -192,13 +197,9 @@ Result<ServedModel> served_model(const Arguments& arguments, const std::function
   ServedModel served;
   TRY(served.engine, Engine::create(loaded->model(), loaded->backend(), options));
   served.name = arguments.maybe_text("alias").value_or(valid_utf8(path.stem().string()));
-  // The same file, build and cache format give the same answers.
-  Digest digest;
-  digest.add_sized(path.filename().string());
-  digest.add_sized(kBuildInfo.commit);
-  digest.add_sized(format(options.executor.kv).name);
-  const Identity identity = digest.finish();
-  served.fingerprint = fmt::format("fp_{:02x}", fmt::join(std::span(identity.bytes).first(6), ""));
+  const Fingerprint fingerprint = fingerprint_of(loaded->model(), loaded->backend(), options.executor.kv);
+  served.fingerprint = fingerprint.text();
+  served.identity = fingerprint.identity;
   served.created =
       std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
   if (choice.device == "cpu") served.floor = step_floor(loaded->model(), options.executor.kv, choice.cpu.threads);

@@ -4,6 +4,7 @@
 #include "backend/cpu/ops.h"
 #include "backend/matrix.h"
 #include "backend/memory.h"
+#include "backend/numerics.h"
 
 namespace millrace {
 namespace cpu {
@@ -19,6 +20,10 @@ class CpuBackend final : public Backend {
   std::string description() const override {
     return fmt::format("cpu: {}, {} thread{}, {} activations", kernels_.name, team_.workers(),
                        team_.workers() == 1 ? "" : "s", activations_ == Activations::fast ? "fast" : "float32");
+  }
+
+  std::string numerics() const {
+    return fmt::format("cpu {} {}", kernels_.name, activations_ == Activations::fast ? "fast" : "float32");
   }
 
   int64_t weight_bytes(DType type, int64_t rows, int64_t cols, WeightUse use) const override {
@@ -144,6 +149,12 @@ Result<std::unique_ptr<Backend>> make_cpu_backend(const CpuOptions& options) {
   }
   TRY(cpu::Kernels kernels, cpu::choose_kernels(options.isa));
   return std::unique_ptr<Backend>(std::make_unique<cpu::CpuBackend>(options, kernels));
+}
+
+std::string numerics_of(const Backend& backend) {
+  const auto* on_cpu = dynamic_cast<const cpu::CpuBackend*>(&backend);
+  const std::string description = backend.description();
+  return on_cpu != nullptr ? on_cpu->numerics() : description.substr(0, description.find(':'));
 }
 
 DType fastest_kv(const Backend& backend) {

@@ -114,6 +114,11 @@ Result<ModelSpec> describe_as(const Architecture& architecture, Config& config) 
   ModelSpec spec;
   spec.architecture = architecture.name;
   architecture.describe(config, spec);
+  if (!config.flag("is_causal", true)) {
+    for (LayerSpec& layer : spec.layers) {
+      if (auto* gqa = std::get_if<GqaSpec>(&layer.mixer)) gqa->causal = false;
+    }
+  }
   TRY_VOID(config.status());
   auto checked = check_spec(spec);
   if (!checked.ok()) return within(config.origin(), std::move(checked).error());

@@ -65,7 +65,10 @@ Result<void> check_source(const ModelSpec& spec, const GqaSpec& gqa, int32_t lay
 }  // namespace
 
 Result<void> check(const ModelSpec& spec, const GqaSpec& gqa, int32_t layer) {
-  if (!gqa.causal) return error(Code::unsupported, "its attention is not causal, which is not built");
+  if (!gqa.causal)
+    return error(
+        Code::unsupported,
+        "its attention is not causal (is_causal is false): tokens see those after them, which cannot be run yet");
   TRY_VOID(in_range("the number of attention heads", gqa.heads, kMaxWidth));
   TRY_VOID(in_range("the number of key/value heads", gqa.kv_heads, kMaxWidth));
   TRY_VOID(in_range("the head dimension", gqa.head_dim, kMaxWidth));

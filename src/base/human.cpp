@@ -1,0 +1,22 @@
+#include "base/human.h"
+
+#include <fmt/format.h>
+
+#include <iterator>
+
+namespace millrace {
+
+std::string human_bytes(uint64_t bytes) {
+  static constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+  if (bytes < 1024) return fmt::format("{} B", bytes);
+  double value = static_cast<double>(bytes);
+  size_t unit = 0;
+  while (value >= 1023.95 && unit + 1 < std::size(kUnits)) {
+    value /= 1024;
+    ++unit;
+  }
+  bool whole = value == static_cast<double>(static_cast<uint64_t>(value));
+  return fmt::format("{:.{}f} {}", value, whole ? 0 : (value < 9.995 ? 2 : 1), kUnits[unit]);
+}
+
+}  // namespace millrace
