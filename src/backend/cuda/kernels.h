@@ -42,6 +42,7 @@ cudaError_t load_shortlist();
 cudaError_t load_pack();
 cudaError_t load_any_rows();
 cudaError_t load_attend_any();
+cudaError_t load_attend_latent();
 cudaError_t load_few_rows();
 cudaError_t load_many_rows();
 cudaError_t load_spread_rows();
@@ -184,6 +185,11 @@ inline constexpr int32_t kWidestValue = 1024;
 void attend_any(cudaStream_t stream, const DeviceStep& step, const Attention& attention, View q, const KvView& kv,
                 View out);
 
+// ---- attend_latent.cu: one key for all heads, 576 or 288 wide, whose first 512 or 256 numbers are the value.
+bool attend_latent_fits(const Attention& attention, const KvView& kv);
+void attend_latent(cudaStream_t stream, const DeviceStep& step, const Attention& attention, View q, const KvView& kv,
+                   View out);
+
 // ---- attend.cu: heads of 64 and 128 in a 16-bit cache.
 bool attend_fits(const Attention& attention, const KvView& kv);
 // Sequences of one row have their key range split over the machine; others go tile by tile.
@@ -217,7 +223,7 @@ cudaError_t attend(cudaStream_t stream, const DeviceStep& step, const Attention&
                    View out, const AttendPlan& plan);
 
 // ---- pack.cu
-// Rows as a file has them (16-bit or quantised) into panels.
+// Rows as a file has them (16-bit or quantised) into panels of panel_type().
 void pack(cudaStream_t stream, DType type, const std::byte* from, int64_t rows, int64_t cols, std::byte* to);
 // Quantised panels into panels of bfloat16.
 void widen(cudaStream_t stream, DType type, const std::byte* from, int64_t panels, int64_t cols, std::byte* to);

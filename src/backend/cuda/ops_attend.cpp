@@ -141,6 +141,7 @@ void CudaOps::attend(const Attention& attention, Tensor q, const KvView& kv, Ten
   }
   const View from = view(q), to = result(out, parts_.half);
   if (attention.value_width(kv) > kWidestValue) return note(cudaErrorInvalidValue);
+  if (attend_latent_fits(attention, kv)) return attend_latent(parts_.stream, step, attention, from, kv, to);
   if (!attend_fits(attention, kv)) return attend_any(parts_.stream, step, attention, from, kv, to);
   const StretchesFor wanted = {
       attention.heads,    kv.kv_heads, kv.k_dim, kv.type, attention.softcap > 0, attention.slopes != nullptr,
