@@ -68,7 +68,8 @@ void CudaOps::kv_store(Tensor k, Tensor v, const KvView& kv) {
 }
 
 void CudaOps::finish_qkv(const QkvFinish& finish, int32_t heads, Tensor q, Tensor k, Tensor v, const KvView& kv) {
-  if (finish.q_norm != nullptr || finish.k_norm != nullptr || finish.clip > 0 || finish.rope.dims == 0)
+  if (finish.q_norm != nullptr || finish.k_norm != nullptr || finish.clip > 0 || finish.rope.dims == 0 ||
+      finish.q_scale.every > 0)
     return Ops::finish_qkv(finish, heads, q, k, v, kv);
   if (!held_.qkv || !same(held_.qkv->q, q)) flush();
   held_.finish = HeldCalls::Finish{finish.rope, heads, q, k, v, kv};
