@@ -7,6 +7,8 @@
 //
 // Activations are tensors of rows (tokens); weights are [outputs, inputs]. A backend must supply the primitives.
 // Compositions have a body made of primitives: that body is their meaning, and overriding it is the only way to fuse.
+// One thing more is allowed: what was given to add or add_norm as `in` is not read again until it is written anew, so a
+// backend may add a product as it comes and never write it by itself (cuda/held.h).
 #pragma once
 
 #include <algorithm>

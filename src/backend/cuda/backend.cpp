@@ -38,13 +38,30 @@ class CudaBackend final : public Backend {
     TRY_VOID(check_matrix(matrix, bias));
     const Kept kept = kept_as(matrix.type, matrix.rows, matrix.cols, use);
     TRY(std::byte * place, memory_.take(Purpose::weights, kept.bytes));
-    if (room_ == nullptr) {
-      TRY_VOID(checked(cudaMalloc(&room_, kRoomBytes), "room for loading"));
-      team_ = std::make_unique<Team>(Team::processors());
-    }
+    TRY_VOID(make_room());
     TRY_VOID(bring(matrix, kept, place, {static_cast<std::byte*>(room_), kRoomBytes}, *team_, stream_));
     if (kept.layout == kPanels) (kept.type == DType::f16 ? f16_bytes_ : bf16_bytes_) += kept.bytes;
     Weight weight{kept.type, matrix.rows, matrix.cols, place, kept.bytes, nullptr, kept.layout};
+    if (!bias.empty()) {
+      TRY(weight.bias, upload_vector(bias));
+    }
+    return weight;
+  }
+
+  Result<Weight> upload_experts(const HostExperts& experts, std::span<const float> bias) override {
+    TRY_VOID(check_experts(experts, bias));
+    const Kept kept = kept_as(experts.type, experts.rows, experts.cols, WeightUse::linear);
+    TRY(std::byte * place, memory_.take(Purpose::weights, kept.bytes * experts.experts));
+    TRY_VOID(make_room());
+    for (int64_t e = 0; e < experts.experts; ++e) {
+      TRY(const HostMatrix matrix, expert_matrix(experts, e));
+      TRY_VOID(
+          bring(matrix, kept, place + e * kept.bytes, {static_cast<std::byte*>(room_), kRoomBytes}, *team_, stream_));
+    }
+    if (kept.layout == kPanels) (kept.type == DType::f16 ? f16_bytes_ : bf16_bytes_) += kept.bytes * experts.experts;
+    Weight weight{kept.type, experts.rows, experts.cols, place, kept.bytes * experts.experts, nullptr, kept.layout};
+    weight.experts = static_cast<int32_t>(experts.experts);
+    weight.stride = kept.bytes;
     if (!bias.empty()) {
       TRY(weight.bias, upload_vector(bias));
     }
@@ -95,6 +112,13 @@ class CudaBackend final : public Backend {
   }
 
  private:
+  Result<void> make_room() {
+    if (room_ != nullptr) return {};
+    TRY_VOID(checked(cudaMalloc(&room_, kRoomBytes), "room for loading"));
+    team_ = std::make_unique<Team>(Team::processors());
+    return {};
+  }
+
   CudaOptions options_;
   std::string name_;
   const Family& family_;

@@ -41,7 +41,10 @@ cudaError_t load_turn();
 cudaError_t load_shortlist();
 cudaError_t load_pack();
 cudaError_t load_any_rows();
+cudaError_t load_routing();
+cudaError_t load_experts();
 cudaError_t load_attend_any();
+cudaError_t load_attend_latent();
 cudaError_t load_few_rows();
 cudaError_t load_many_rows();
 cudaError_t load_spread_rows();
@@ -179,10 +182,51 @@ bool many_rows_finish(int32_t rows, const Rope& rope, const KvView& kv);  // whe
 // ---- any_rows.cu: any number of rows, one warp for each result; float32 weights and odd shapes.
 void any_rows(cudaStream_t stream, const Weight& weight, View in, View out);
 
+// ---- routing.cu: as ops.h says.
+void route(cudaStream_t stream, const Router& router, View logits, const Routing& routing);
+void glu_limited(cudaStream_t stream, const GluLimit& limit, View gate, View up, View out);
+void spread(cudaStream_t stream, const Routing& routing, View in, View out);
+void combine(cudaStream_t stream, const Routing& routing, bool weighted, View in, View out);
+void add_gated(cudaStream_t stream, View in, View gate, View out);
+void scale_by_position(cudaStream_t stream, const PositionScale& scale, const int32_t* positions, View inout);
+
+// ---- experts.cu: products of pairs with their experts' weights, or of all rows with every head's.
+struct ExpertProducts {
+  const std::byte* weights = nullptr;  // of expert 0
+  int64_t stride = 0;                  // bytes from expert to expert
+  const float* bias = nullptr;         // [experts][outputs], or null
+  int32_t outputs = 0, cols = 0, chunks = 0;
+  int32_t experts = 0;
+  int64_t pairs = 0;
+  const int32_t* first = nullptr;  // [experts + 1] pairs
+  const int32_t* row = nullptr;    // [pairs] of the input; null: the pair's own
+  View in;
+  float* out = nullptr;    // [pairs][out_stride]
+  int64_t out_stride = 0;  // values
+  // Set: `weights` are gates, and these what goes through them; what comes out is act(gate) * up, or as the limit says,
+  // in out_form, rows out_stride floats apart.
+  const std::byte* up = nullptr;
+  const float* up_bias = nullptr;
+  Activation activation = Activation::silu;
+  GluLimit limit;
+  Form out_form = Form::f32;
+  // Set: experts are heads. Each has all rows of `in` and `out`, from so many values further on than the head before.
+  int32_t head_rows = 0, in_apart = 0, out_apart = 0;
+};
+// Weights in panels; `in` is bfloat16, or float16 as the weights.
+void expert_products(cudaStream_t stream, const ExpertProducts& work, DType type);
+// Weights as in the file, inputs in any form; slow.
+void any_expert_products(cudaStream_t stream, const ExpertProducts& work, DType type);
+
 // ---- attend_any.cu: any width up to kWidestValue and any cache; one warp for each row's head.
 inline constexpr int32_t kWidestValue = 1024;
 void attend_any(cudaStream_t stream, const DeviceStep& step, const Attention& attention, View q, const KvView& kv,
                 View out);
+
+// ---- attend_latent.cu: one key for all heads, 576 or 288 wide, whose first 512 or 256 numbers are the value.
+bool attend_latent_fits(const Attention& attention, const KvView& kv);
+void attend_latent(cudaStream_t stream, const DeviceStep& step, const Attention& attention, View q, const KvView& kv,
+                   View out);
 
 // ---- attend.cu: heads of 64 and 128 in a 16-bit cache.
 bool attend_fits(const Attention& attention, const KvView& kv);
@@ -217,7 +261,7 @@ cudaError_t attend(cudaStream_t stream, const DeviceStep& step, const Attention&
                    View out, const AttendPlan& plan);
 
 // ---- pack.cu
-// Rows as a file has them (16-bit or quantised) into panels.
+// Rows as a file has them (16-bit or quantised) into panels of panel_type().
 void pack(cudaStream_t stream, DType type, const std::byte* from, int64_t rows, int64_t cols, std::byte* to);
 // Quantised panels into panels of bfloat16.
 void widen(cudaStream_t stream, DType type, const std::byte* from, int64_t panels, int64_t cols, std::byte* to);

@@ -65,6 +65,17 @@ class CudaOps final : public Ops {
   void gather(const int32_t* rows, Tensor in, Tensor out) override;
   void finish_logits(float scale, float softcap, Tensor inout) override;
 
+  void route(const Router& router, Tensor logits, const Routing& routing) override;
+  void linear_experts(const Weight& weight, const Routing& routing, ExpertInput input, Tensor in, Tensor out) override;
+  void linear_experts_glu(const Weight& gate, const Weight& up, Activation activation, const GluLimit& limit,
+                          const Routing& routing, ExpertInput input, Tensor in, Tensor out) override;
+  void glu_limited(const GluLimit& limit, Tensor gate, Tensor up, Tensor out) override;
+  void spread(const Routing& routing, Tensor in, Tensor out) override;
+  void combine(const Routing& routing, bool weighted, Tensor in, Tensor out) override;
+  void add_gated(Tensor in, Tensor gate, Tensor out) override;
+
+  void scale_by_position(const PositionScale& scale, Tensor inout) override;
+
   void add_norm(Tensor in, float scale, Tensor inout, const Norm& norm, Tensor out) override;
   void linear_glu(const Weight& gate, const Weight& up, Activation activation, Tensor in, Tensor out) override;
   void linear_qkv(const Weight& q, const Weight& k, const Weight& v, Tensor in, Tensor q_out, Tensor k_out,
@@ -125,6 +136,7 @@ class CudaOps final : public Ops {
   void note(cudaError_t status) {
     if (failure_ == cudaSuccess) failure_ = status;
   }
+  void multiply_experts(ExpertProducts work, DType type);
   void run_linear(const Weight& weight, Tensor in, std::optional<View> seen, Tensor out, const Residual* residual);
   void run_held(const Residual* residual);
   const float* rope_table(const Rope& rope);

@@ -68,7 +68,8 @@ void CudaOps::kv_store(Tensor k, Tensor v, const KvView& kv) {
 }
 
 void CudaOps::finish_qkv(const QkvFinish& finish, int32_t heads, Tensor q, Tensor k, Tensor v, const KvView& kv) {
-  if (finish.q_norm != nullptr || finish.k_norm != nullptr || finish.clip > 0 || finish.rope.dims == 0)
+  if (finish.q_norm != nullptr || finish.k_norm != nullptr || finish.clip > 0 || finish.rope.dims == 0 ||
+      finish.q_scale.every > 0)
     return Ops::finish_qkv(finish, heads, q, k, v, kv);
   if (!held_.qkv || !same(held_.qkv->q, q)) flush();
   held_.finish = HeldCalls::Finish{finish.rope, heads, q, k, v, kv};
@@ -141,6 +142,7 @@ void CudaOps::attend(const Attention& attention, Tensor q, const KvView& kv, Ten
   }
   const View from = view(q), to = result(out, parts_.half);
   if (attention.value_width(kv) > kWidestValue) return note(cudaErrorInvalidValue);
+  if (attend_latent_fits(attention, kv)) return attend_latent(parts_.stream, step, attention, from, kv, to);
   if (!attend_fits(attention, kv)) return attend_any(parts_.stream, step, attention, from, kv, to);
   const StretchesFor wanted = {
       attention.heads,    kv.kv_heads, kv.k_dim, kv.type, attention.softcap > 0, attention.slopes != nullptr,

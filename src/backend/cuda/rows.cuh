@@ -74,6 +74,10 @@ __device__ inline float activated(Activation activation, float x) {
   }
   return x;
 }
+__device__ inline float limited(const GluLimit& limit, float gate, float up) {
+  const float g = fminf(gate, limit.limit), u = fminf(fmaxf(up, -limit.limit), limit.limit);
+  return (u + limit.shift) * g / (1 + expf(-limit.slope * g));
+}
 // Four neighbouring numbers of a row, or the `left` that there are and zeros.
 __device__ inline float4 read_four(const float* from, int left) {
   if (left >= 4 && reinterpret_cast<uintptr_t>(from) % 16 == 0) return *reinterpret_cast<const float4*>(from);

@@ -38,6 +38,7 @@ const std::vector<Kind>& kinds() {
       {"a grid of positions", 8, 2, 64, 64, 16, 0, 0, false, false, 96},
       {"a grid and a window, 80 wide", 4, 2, 80, 80, 16, 70, 0, false, false, 128},
       {"latents of 576, values of 512", 16, 1, 576, 0, 16, 0, 0, false, false, 0, 512},
+      {"latents of 288, values of 256, a window", 40, 1, 288, 0, 32, 100, 0, false, true, 0, 256},
       {"latents of 80, values of 64", 40, 1, 80, 0, 16, 0, 0, false, false, 0, 64},
   };
   return all;

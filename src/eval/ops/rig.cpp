@@ -184,6 +184,17 @@ Weight Rig::weight(const FileMatrix& matrix, std::span<const float> bias, Weight
   return kept(backend_->upload(matrix.host(), use, bias), Weight{});
 }
 
+Weight Rig::experts(std::span<const FileMatrix> matrices, std::span<const float> bias) {
+  const FileMatrix& one = matrices.front();
+  const HostExperts host = {
+      .experts = static_cast<int64_t>(matrices.size()),
+      .type = one.type,
+      .rows = one.rows,
+      .cols = one.cols,
+      .part = [&](int64_t e) -> Result<HostMatrix> { return matrices[static_cast<size_t>(e)].host(); }};
+  return kept(backend_->upload_experts(host, bias), Weight{});
+}
+
 const float* Rig::vector(std::span<const float> values) {
   return kept<const float*>(backend_->upload_vector(values), nullptr);
 }

@@ -84,6 +84,8 @@ class Rig {
   void finish();                             // does what may be held back, and waits
   Numbers read(Tensor tensor);               // waits for it
   Weight weight(const FileMatrix& matrix, std::span<const float> bias = {}, WeightUse use = WeightUse::linear);
+  // A matrix for each expert; bias of all of them, or none.
+  Weight experts(std::span<const FileMatrix> matrices, std::span<const float> bias = {});
   const float* vector(std::span<const float> values);
   std::byte* memory(Purpose purpose, int64_t bytes);
 

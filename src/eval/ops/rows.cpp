@@ -152,6 +152,20 @@ void check_rope(Scene& scene, Verdict& verdict) {
   }
 }
 
+void check_position_scale(Scene& scene, Verdict& verdict) {
+  Chance chance(206);
+  const Numbers in(kRows, 192, chance);
+  auto run = [&](Rig& rig) {
+    const StepPiece piece = {0, 500, kRows};
+    const std::vector<int32_t> pages(128);
+    rig.begin({&piece, 1}, pages, 128);
+    const Tensor inout = rig.bring(in);
+    rig.ops().scale_by_position({.factor = 0.1f, .every = 64, .offset = 1}, inout);
+    return rig.read(inout);
+  };
+  verdict.close(run(scene.device), run(scene.reference), "rows from position 500 on");
+}
+
 }  // namespace
 
 void add_row_checks(std::vector<OpsCheck>& checks) {
@@ -160,6 +174,7 @@ void add_row_checks(std::vector<OpsCheck>& checks) {
   checks.push_back({"activate and glu", kAllowed, check_activations});
   checks.push_back({"add, clamp, gather, finish_logits", kAllowed, check_plain});
   checks.push_back({"rope", kAllowed, check_rope});
+  checks.push_back({"scale_by_position", kAllowed, check_position_scale});
 }
 
 }  // namespace millrace
