@@ -152,6 +152,7 @@ ExprId Exprs::cat(ExprId first, ExprId then) {
     const Node& b = nodes_[static_cast<size_t>(then)];
     node.nullable = a.nullable && b.nullable;
     node.plain = a.plain && b.plain;
+    node.finite = a.finite && b.finite;
     then = intern(std::move(node));
     if (then == kNothing) return kNothing;
   }
@@ -217,6 +218,7 @@ ExprId Exprs::alt(std::vector<ExprId> parts) {
     if (part.kind == Kind::negate && part.a == kNothing) return id;
     node.nullable |= part.nullable;
     node.plain &= part.plain;
+    node.finite &= part.finite;
   }
   node.list = std::move(flat);
   // The empty text beside something that has it anyway.
@@ -237,11 +239,13 @@ ExprId Exprs::both(std::vector<ExprId> parts) {
   node.kind = Kind::both;
   node.nullable = true;
   node.plain = false;
+  node.finite = false;
   for (ExprId id : flat) {
     const Node& part = nodes_[static_cast<size_t>(id)];
     if (id == kNothing) return kNothing;
     if (part.kind == Kind::negate && part.a == kNothing) continue;
     node.nullable &= part.nullable;
+    node.finite |= part.finite;
     node.list.push_back(id);
   }
   if (node.list.empty()) return negate(kNothing);
@@ -262,6 +266,7 @@ ExprId Exprs::negate(ExprId inner) {
   node.a = inner;
   node.nullable = !of.nullable;
   node.plain = false;
+  node.finite = false;
   return intern(std::move(node));
 }
 
@@ -284,6 +289,7 @@ ExprId Exprs::repeat(ExprId inner, int least, int most) {
   node.c = most;
   node.nullable = node.b == 0;
   node.plain = of.plain;
+  node.finite = of.finite && most != kMany;
   return intern(std::move(node));
 }
 
@@ -293,6 +299,7 @@ ExprId Exprs::multiple(uint64_t step, int places) {
   node.x = step;
   node.a = places;
   node.nullable = true;  // nothing yet is zero
+  node.finite = false;
   return intern(std::move(node));
 }
 
@@ -508,6 +515,17 @@ bool Exprs::is_window(ExprId expr, ExprId character, int& least, int& most) cons
   least = head.b;
   most = head.c;
   return true;
+}
+
+bool Exprs::is_nearly_all(ExprId expr, ExprId character) const {
+  int least = 0, most = 0;
+  const Node& node = nodes_[static_cast<size_t>(expr)];
+  if (node.kind != Kind::both) return is_window(expr, character, least, most) && most == kMany;
+  return std::all_of(node.list.begin(), node.list.end(), [&](ExprId id) {
+    const Node& part = nodes_[static_cast<size_t>(id)];
+    if (part.kind == Kind::negate) return nodes_[static_cast<size_t>(part.a)].finite;
+    return is_window(id, character, least, most) && most == kMany;
+  });
 }
 
 int64_t Exprs::bytes_used() const {

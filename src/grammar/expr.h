@@ -61,6 +61,8 @@ class Exprs {
   bool has_at_least(ExprId expr, size_t count);
   // If the language is `char{least,most}` and a final byte 0xFF for the given char, the bounds.
   bool is_window(ExprId expr, ExprId character, int& least, int& most) const;
+  // Whether the language is all texts (of at least so many characters) and kTextEnd, but for finitely many.
+  bool is_nearly_all(ExprId expr, ExprId character) const;
 
   void limit(uint64_t work) { limit_ = work; }
   uint64_t work() const { return work_; }
@@ -76,6 +78,7 @@ class Exprs {
   struct Node {
     Kind kind = Kind::nothing;
     bool nullable = false;
+    bool finite = true;               // of the language
     bool plain = true;                // no intersection or complement inside: alive unless it is kNothing
     int32_t a = 0, b = 0, c = 0;      // by kind: ids, bounds, index into sets_ or lists_
     uint64_t x = 0, y = 0;            // multiple: step, remainder

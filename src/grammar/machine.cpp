@@ -72,7 +72,8 @@ Machine::Machine(Exprs& exprs, Source& source, std::vector<Frame> start) : exprs
   states_.emplace_back();  // dead
   captures_ = {"", ""};    // none, and the empty one
   capture_ids_[""] = 1;
-  StateId below = make_state({Node{}});
+  end_ = make_state({Node{}});
+  StateId below = end_;
   for (size_t i = start.size(); i-- > 0;) below = above(start[i], below);
   Closing work;
   pop(below, work);
@@ -152,6 +153,10 @@ void Machine::pop(StateId below, Closing& work) {
   for (int32_t id : states_[static_cast<size_t>(below)].nodes) work.todo.push_back(nodes_[static_cast<size_t>(id)]);
 }
 
+bool Machine::may_end(const Frame& lex) {
+  return exprs_.nullable(lex.b == 0 ? lex.a : exprs_.derive(lex.a, kTextEnd));
+}
+
 // Everything that can consume the next byte.
 StateId Machine::close(Closing& work) {
   std::unordered_multimap<uint64_t, Node> seen;
@@ -165,7 +170,7 @@ StateId Machine::close(Closing& work) {
     }
     if (node.frame.kind == Frame::lex) {
       if (node.frame.a != Exprs::kEmpty) work.tops.push_back(node);
-      if (!exprs_.nullable(node.frame.a)) continue;
+      if (!may_end(node.frame)) continue;
     }
     const uint64_t hash = mix(hash_of(node.frame), static_cast<uint32_t>(node.below));
     auto [begin, end] = seen.equal_range(hash);
@@ -202,8 +207,10 @@ StateId Machine::step(StateId state, uint8_t byte) {
   for (int32_t id : ids) {
     const Node node = nodes_[static_cast<size_t>(id)];
     if (node.frame.kind == Frame::lex) {
+      if (node.frame.b == 1 && byte == kTextEnd) continue;
       const ExprId next = exprs_.derive(node.frame.a, byte);
-      if (next != Exprs::kNothing && exprs_.live(next)) work.todo.push_back({{Frame::lex, next, 0, 0}, node.below});
+      if (next == Exprs::kNothing || !exprs_.live(next)) continue;
+      work.todo.push_back({{Frame::lex, next, node.frame.b, 0}, node.below});
     } else if (node.frame.kind == Frame::text) {
       step_text(node, byte, work);
     }
@@ -352,6 +359,15 @@ std::vector<Machine::Top> Machine::tops(StateId state) const {
     found.push_back({nodes_[static_cast<size_t>(id)].frame, nodes_[static_cast<size_t>(id)].below});
   }
   return found;
+}
+
+StateId Machine::without_texts(StateId state) {
+  std::vector<Node> nodes;
+  for (int32_t id : states_[static_cast<size_t>(state)].nodes) {
+    const Node& node = nodes_[static_cast<size_t>(id)];
+    if (node.frame.kind == Frame::lex) nodes.push_back(node);
+  }
+  return make_state(std::move(nodes));
 }
 
 StateId Machine::after(StateId below, int32_t capture) {

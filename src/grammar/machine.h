@@ -26,7 +26,7 @@ using StateId = int32_t;
 struct Frame {
   enum Kind : uint8_t { end, lex, text, control };
   static constexpr int32_t kCapture = 1, kForgotten = -1, kMuddled = -2;
-  // end: nothing. lex: a = language. text: a = language, b = place inside an escape or character,
+  // end: nothing. lex: a = language, b = 1 if it ends with kTextEnd. text: a = language, b = place inside an escape or character,
   // c = capture: 0 none, kForgotten, kMuddled (begun after a forgotten one), else its number; kCapture begins one.
   // control: kind >= control, a, b, c as its source likes.
   int32_t kind = end;
@@ -69,8 +69,12 @@ class Machine {
     StateId below;
   };
   std::vector<Top> tops(StateId state) const;
-  // Closed states of what comes after the tops: for masks that are put together from parts.
+  // For masks that are put together from parts: what comes after a text, a text with nothing after it, the state after
+  // that, and a state without the texts on top.
   StateId after(StateId below, int32_t capture);
+  StateId alone(const Frame& frame) { return above(frame, end_); }
+  StateId ended() const { return end_; }
+  StateId without_texts(StateId state);
 
   size_t states() const { return states_.size(); }
   int64_t bytes() const;
@@ -100,6 +104,7 @@ class Machine {
   StateId make_state(std::vector<Node> nodes);
   StateId above(const Frame& frame, StateId below);  // one frame on a state
   void pop(StateId below, Closing& work);
+  bool may_end(const Frame& lex);
   StateId close(Closing& work);
   const Sequences& expanded(const Frame& frame);
   void step_text(const Node& node, uint8_t byte, Closing& work);
@@ -113,7 +118,7 @@ class Machine {
 
   Exprs& exprs_;
   Source& source_;
-  StateId start_ = kDead;
+  StateId start_ = kDead, end_ = kDead;
   std::vector<Node> nodes_;
   std::vector<State> states_;
   FlatMap steps_;
