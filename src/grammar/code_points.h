@@ -16,7 +16,7 @@ struct CodePoints {
 
   void add(uint32_t first, uint32_t last) { ranges.push_back({first, last}); }
   void add(const CodePoints& other) { ranges.insert(ranges.end(), other.ranges.begin(), other.ranges.end()); }
-  void tidy();              // sorted, joined, without surrogates
+  void tidy();                // sorted, joined, without surrogates
   CodePoints others() const;  // every other code point
 };
 

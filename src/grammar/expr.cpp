@@ -314,13 +314,13 @@ ExprId Exprs::derive_multiple(const Node& node, uint8_t byte) {
     if (node.b == 1 && node.a == 0) {
       if (digit != 0) return kNothing;
     } else {
-      next.y = static_cast<uint64_t>((static_cast<unsigned __int128>(node.y) * 10 + digit) % node.x);
+      next.y = (node.y * 10 + digit) % node.x;
       if (node.b == 1) --next.a;
     }
   } else {
     return kNothing;
   }
-  unsigned __int128 rest = next.y;
+  uint64_t rest = next.y;  // a step has at most 18 digits, so ten times it fits
   for (int i = 0; i < next.a; ++i) rest = rest * 10 % next.x;
   next.nullable = rest == 0;
   if (next.b == 1 && next.a == 0 && !next.nullable) return kNothing;
@@ -344,12 +344,17 @@ ExprId Exprs::derive_now(ExprId expr, uint8_t byte) {
   const Node& node = nodes_[static_cast<size_t>(expr)];
   switch (node.kind) {
     case Kind::nothing:
-    case Kind::empty: return kNothing;
-    case Kind::set: return sets_[static_cast<size_t>(node.c)].has(byte) ? kEmpty : kNothing;
+    case Kind::empty:
+      return kNothing;
+    case Kind::set:
+      return sets_[static_cast<size_t>(node.c)].has(byte) ? kEmpty : kNothing;
     case Kind::alt:
-    case Kind::both: return derive_list(expr, byte);
-    case Kind::negate: return negate(derive(node.a, byte));
-    case Kind::multiple: return derive_multiple(Node(node), byte);
+    case Kind::both:
+      return derive_list(expr, byte);
+    case Kind::negate:
+      return negate(derive(node.a, byte));
+    case Kind::multiple:
+      return derive_multiple(Node(node), byte);
     case Kind::repeat: {
       const ExprId inner = node.a;
       const int least = node.b, most = node.c;
@@ -357,7 +362,8 @@ ExprId Exprs::derive_now(ExprId expr, uint8_t byte) {
       if (head == kNothing) return kNothing;
       return cat(head, repeat(inner, std::max(0, least - 1), most == kMany ? kMany : most - 1));
     }
-    case Kind::cat: break;
+    case Kind::cat:
+      break;
   }
   const ExprId first = node.a, then = node.b;
   const ExprId head = cat(derive(first, byte), then);

@@ -78,11 +78,11 @@ class Exprs {
   struct Node {
     Kind kind = Kind::nothing;
     bool nullable = false;
-    bool finite = true;               // of the language
-    bool plain = true;                // no intersection or complement inside: alive unless it is kNothing
-    int32_t a = 0, b = 0, c = 0;      // by kind: ids, bounds, index into sets_ or lists_
-    uint64_t x = 0, y = 0;            // multiple: step, remainder
-    std::vector<ExprId> list;         // alt, both: sorted
+    bool finite = true;           // of the language
+    bool plain = true;            // no intersection or complement inside: alive unless it is kNothing
+    int32_t a = 0, b = 0, c = 0;  // by kind: ids, bounds, index into sets_ or lists_
+    uint64_t x = 0, y = 0;        // multiple: step, remainder
+    std::vector<ExprId> list;     // alt, both: sorted
   };
   ExprId intern(Node node);
   uint64_t hash_of(const Node& node) const;

@@ -9,8 +9,7 @@ namespace {
 
 // Days by month and year: 29 February in leap years only.
 std::string date() {
-  const std::string leap =
-      R"((?:\d\d(?:0[48]|[2468][048]|[13579][26])|(?:[02468][048]|[13579][26])00))";
+  const std::string leap = R"((?:\d\d(?:0[48]|[2468][048]|[13579][26])|(?:[02468][048]|[13579][26])00))";
   return R"((?:\d{4}-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12]\d|3[01])|(?:0[469]|11)-(?:0[1-9]|[12]\d|30)|02-(?:0[1-9]|1\d|2[0-8]))|)" +
          leap + "-02-29)";
 }
@@ -52,8 +51,8 @@ std::string uri(bool international, bool reference) {
   const std::string plain = "A-Za-z0-9\\-._~!$&'()*+,;=" + more;
   const std::string pchar = "(?:[" + plain + ":@]|" + escaped + ")";
   const std::string user = "(?:(?:[" + plain + ":]|" + escaped + ")*@)?";
-  const std::string host =
-      "(?:\\[(?:" + ipv6() + "|[vV][0-9A-Fa-f]+\\.[A-Za-z0-9\\-._~!$&'()*+,;=:]+)\\]|(?:[" + plain + "]|" + escaped + ")*)";
+  const std::string host = "(?:\\[(?:" + ipv6() + "|[vV][0-9A-Fa-f]+\\.[A-Za-z0-9\\-._~!$&'()*+,;=:]+)\\]|(?:[" +
+                           plain + "]|" + escaped + ")*)";
   const std::string authority = "//" + user + host + "(?::\\d*)?";
   const std::string path = "(?:/" + pchar + "*)*";
   const std::string rest = "(?:\\?(?:" + pchar + "|[/?])*)?(?:#(?:" + pchar + "|[/?])*)?";

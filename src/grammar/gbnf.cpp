@@ -34,7 +34,8 @@ class Gbnf {
 
  private:
   Error wrong(std::string_view what) const {
-    const size_t line = static_cast<size_t>(std::count(text_.begin(), text_.begin() + static_cast<long>(at_), '\n')) + 1;
+    const size_t line =
+        static_cast<size_t>(std::count(text_.begin(), text_.begin() + static_cast<long>(at_), '\n')) + 1;
     return error(Code::invalid, "line {} of the grammar: {} is expected", line, what);
   }
   char peek() const { return at_ < text_.size() ? text_[at_] : '\0'; }
@@ -56,7 +57,8 @@ class Gbnf {
   }
   std::string word() {
     const size_t begin = at_;
-    while (at_ < text_.size() && (std::isalnum(static_cast<unsigned char>(peek())) || peek() == '-' || peek() == '_')) ++at_;
+    while (at_ < text_.size() && (std::isalnum(static_cast<unsigned char>(peek())) || peek() == '-' || peek() == '_'))
+      ++at_;
     return std::string(text_.substr(begin, at_ - begin));
   }
 

@@ -83,15 +83,18 @@ Result<std::vector<Frame>> Grammar::Parts::begin_choice(const GrammarSource& fro
 Result<std::vector<Frame>> Grammar::Parts::begin(const GrammarSource& from) {
   switch (from.kind) {
     case GrammarKind::json_schema:
-    case GrammarKind::json_object: return begin_json(from);
-    case GrammarKind::choice: return begin_choice(from);
+    case GrammarKind::json_object:
+      return begin_json(from);
+    case GrammarKind::choice:
+      return begin_choice(from);
     case GrammarKind::regex: {
       source = std::make_unique<LexSource>();
       TRY(const ExprId expr, regex_expr(exprs, from.text, RegexUse::whole));
       if (!exprs.live(expr)) return error(Code::invalid, "no text matches the regular expression");
       return std::vector<Frame>{{Frame::lex, expr, 1, 0}};
     }
-    default: break;
+    default:
+      break;
   }
   TRY(auto text, from.kind == GrammarKind::gbnf ? read_gbnf(from.text, exprs) : read_lark(from.text, exprs));
   TRY(auto rules, compile_rules(std::move(text), exprs));

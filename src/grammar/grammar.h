@@ -1,6 +1,6 @@
-// Grammar: what an answer must be, compiled: a JSON Schema, a regular expression, a choice of texts, or rules in GBNF or
-// Lark; and the masks that keep an answer to it. A token is allowed exactly if some continuation of the answer after it
-// is valid; departures are in docs/structured.md.
+// Grammar: what an answer must be, compiled: a JSON Schema, a regular expression, a choice of texts, or rules in GBNF
+// or Lark; and the masks that keep an answer to it. A token is allowed exactly if some continuation of the answer after
+// it is valid; departures are in docs/structured.md.
 //
 // Built lazily: states and masks are made when an answer first comes to them, and kept for all answers that use the
 // same Grammar. Any thread; a lock inside. What a mask is depends on the grammar and the tokens so far only, never on
@@ -25,10 +25,10 @@ enum class GrammarKind : uint8_t { json_schema, json_object, regex, choice, gbnf
 
 struct GrammarSource {
   GrammarKind kind = GrammarKind::json_schema;
-  std::string text;             // the schema as JSON, the expression or the rules; of a choice a JSON array of texts
-  bool compact = false;         // JSON without white space between its tokens
-  bool in_order = false;        // properties in the order the schema declares them, only
-  bool assert_formats = true;   // `format` is an assertion where it is known
+  std::string text;            // the schema as JSON, the expression or the rules; of a choice a JSON array of texts
+  bool compact = false;        // JSON without white space between its tokens
+  bool in_order = false;       // properties in the order the schema declares them, only
+  bool assert_formats = true;  // `format` is an assertion where it is known
 };
 
 class Grammar {
@@ -44,7 +44,7 @@ class Grammar {
   // The state after a token; kRefused if it is not allowed. An end token of an accepting state leaves it as it is.
   State next(State state, Token token);
   State next_bytes(State state, std::string_view bytes);
-  bool accepts(State state);    // the answer may end here
+  bool accepts(State state);   // the answer may end here
   bool finished(State state);  // and nothing else
   // Kept with the grammar; ends of the model are in it exactly if the state accepts.
   Result<std::shared_ptr<const TokenMask>> allowed(State state);

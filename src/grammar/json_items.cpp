@@ -125,7 +125,8 @@ void JsonSource::add_unique(const ItemPlan&, int32_t id, const Progress& now, No
       const auto place = std::lower_bound(next.texts.begin(), next.texts.end(), seen);
       if (place != next.texts.end() && *place == seen) continue;
       next.texts.insert(place, seen);
-      out.push_back({{kValue, shapes_.node({shapes_.constant(value) + 1}), 0, 0}, {kItems, id, progress_id(next), kNext}});
+      out.push_back(
+          {{kValue, shapes_.node({shapes_.constant(value) + 1}), 0, 0}, {kItems, id, progress_id(next), kNext}});
     }
     if (shape.values) continue;
     if ((shape.types & (kNumber | kArray | millrace::kObject)) != 0) {

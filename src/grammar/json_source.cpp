@@ -44,13 +44,17 @@ std::vector<Frame> JsonSource::start() { return {Frame{kValue, shapes_.root(), 0
 
 void JsonSource::expand(const Frame& frame, Sequences& out) {
   switch (frame.kind) {
-    case kValue: return expand_value(frame.a, out);
-    case kObject: return expand_object(frame, out);
+    case kValue:
+      return expand_value(frame.a, out);
+    case kObject:
+      return expand_object(frame, out);
     case kTaken:
       out.push_back({lex(colon_), {kValue, frame.c, 0, 0}, {kObject, frame.a, frame.b, kNext}});
       return;
-    case kItems: return expand_items(frame, out);
-    default: return;
+    case kItems:
+      return expand_items(frame, out);
+    default:
+      return;
   }
 }
 
@@ -191,7 +195,8 @@ int32_t JsonSource::object_plan(NodeId node, size_t index) {
 }
 
 bool JsonSource::may_close(const ObjectPlan& plan, const Progress& now) const {
-  if (now.count < plan.least || std::find(now.served.begin(), now.served.end(), false) != now.served.end()) return false;
+  if (now.count < plan.least || std::find(now.served.begin(), now.served.end(), false) != now.served.end())
+    return false;
   for (size_t i = 0; i < plan.named.size(); ++i) {
     if (plan.named[i].required && !now.seen[i]) return false;
     if (!now.seen[i]) continue;
@@ -243,7 +248,10 @@ void JsonSource::add_named(const ObjectPlan& plan, int32_t id, const Progress& n
   next.count = std::min(next.count + 1, std::max(plan.least, plan.most));  // as far as a bound looks
   const auto add = [&](const Progress& after, NodeId value) {
     if (!may_be(plan, after)) return;
-    out.push_back({lex(quote_), text(named.content), lex(colon_), {kValue, value, 0, 0},
+    out.push_back({lex(quote_),
+                   text(named.content),
+                   lex(colon_),
+                   {kValue, value, 0, 0},
                    {kObject, id, progress_id(after), kNext}});
   };
   add(next, named.value);

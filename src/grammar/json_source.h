@@ -1,6 +1,6 @@
-// JsonSource: what may come next inside JSON text that a schema describes. A value is one of its node's shapes; an object
-// remembers which properties it has, an array how many items; both only ever offer what can still be completed, so
-// no state it leads to is without a continuation.
+// JsonSource: what may come next inside JSON text that a schema describes. A value is one of its node's shapes; an
+// object remembers which properties it has, an array how many items; both only ever offer what can still be completed,
+// so no state it leads to is without a continuation.
 #pragma once
 
 #include <map>
@@ -48,8 +48,8 @@ class JsonSource : public Source {
     ExprId content = Exprs::kNothing;
     NodeId value = 0;
     bool possible = false, required = false;
-    std::vector<size_t> needs;                       // all that must be there too, transitively
-    std::vector<std::pair<size_t, NodeId>> serves;   // as a witness of shape.some: which, and its value then
+    std::vector<size_t> needs;                      // all that must be there too, transitively
+    std::vector<std::pair<size_t, NodeId>> serves;  // as a witness of shape.some: which, and its value then
   };
   struct Open {
     ExprId names = Exprs::kNothing;
@@ -65,7 +65,7 @@ class JsonSource : public Source {
   };
   struct ItemPlan {
     const Shape* shape = nullptr;
-    int prefix = 0;  // places with a say of their own
+    int prefix = 0;                                // places with a say of their own
     int most = Exprs::kMany, least = 0, last = 0;  // last: where counting may stop
   };
   // How far an object or array has come.
@@ -73,9 +73,9 @@ class JsonSource : public Source {
     std::vector<bool> seen;    // named properties
     std::vector<bool> served;  // shape.some
     int count = 0, last = -1;
-    bool unknown = false;           // a name was forgotten
-    std::vector<int> found;         // contains
-    std::vector<std::string> texts; // names or items that must not come again
+    bool unknown = false;            // a name was forgotten
+    std::vector<int> found;          // contains
+    std::vector<std::string> texts;  // names or items that must not come again
     auto operator<=>(const Progress&) const = default;
   };
 

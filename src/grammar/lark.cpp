@@ -1,6 +1,7 @@
-// Lark's rules: name: alternatives of "text", /regex/, "a".."z", NAMES, names, (groups), [optional], with ? * + ~n ~n..m;
-// %import common.X and %ignore X. Text is read without a lexer of its own: any way of cutting it that fits the rules is
-// valid. Templates, priorities between readings and other directives change what a reading means: refused by name.
+// Lark's rules: name: alternatives of "text", /regex/, "a".."z", NAMES, names, (groups), [optional], with ? * + ~n
+// ~n..m; %import common.X and %ignore X. Text is read without a lexer of its own: any way of cutting it that fits the
+// rules is valid. Templates, priorities between readings and other directives change what a reading means: refused by
+// name.
 #include <algorithm>
 
 #include "grammar/regex.h"
@@ -72,7 +73,8 @@ class Lark {
   static constexpr const char* kIgnored = " ignored";  // no name of the text has a space
 
   Error wrong(std::string_view what) const {
-    const size_t line = static_cast<size_t>(std::count(text_.begin(), text_.begin() + static_cast<long>(at_), '\n')) + 1;
+    const size_t line =
+        static_cast<size_t>(std::count(text_.begin(), text_.begin() + static_cast<long>(at_), '\n')) + 1;
     return error(Code::invalid, "line {} of the grammar: {} is expected", line, what);
   }
   char peek(size_t ahead = 0) const { return at_ + ahead < text_.size() ? text_[at_ + ahead] : '\0'; }
@@ -309,9 +311,8 @@ class Lark {
 
   // What is ignored is not itself followed by it.
   static void strip(RuleTree& tree) {
-    std::erase_if(tree.parts, [](const RuleTree& part) {
-      return part.kind == RuleTree::Kind::ref && part.name == kIgnored;
-    });
+    std::erase_if(tree.parts,
+                  [](const RuleTree& part) { return part.kind == RuleTree::Kind::ref && part.name == kIgnored; });
     for (RuleTree& part : tree.parts) strip(part);
   }
 

@@ -54,15 +54,22 @@ bool add_hex(Escape& escape, int digit, uint32_t& code) {
 
 uint32_t short_escape(uint8_t byte) {
   switch (byte) {
-    case 'b': return 8;
-    case 'f': return 12;
-    case 'n': return 10;
-    case 'r': return 13;
-    case 't': return 9;
+    case 'b':
+      return 8;
+    case 'f':
+      return 12;
+    case 'n':
+      return 10;
+    case 'r':
+      return 13;
+    case 't':
+      return 9;
     case '"':
     case '\\':
-    case '/': return byte;
-    default: return ~0u;
+    case '/':
+      return byte;
+    default:
+      return ~0u;
   }
 }
 
@@ -153,9 +160,7 @@ void Machine::pop(StateId below, Closing& work) {
   for (int32_t id : states_[static_cast<size_t>(below)].nodes) work.todo.push_back(nodes_[static_cast<size_t>(id)]);
 }
 
-bool Machine::may_end(const Frame& lex) {
-  return exprs_.nullable(lex.b == 0 ? lex.a : exprs_.derive(lex.a, kTextEnd));
-}
+bool Machine::may_end(const Frame& lex) { return exprs_.nullable(lex.b == 0 ? lex.a : exprs_.derive(lex.a, kTextEnd)); }
 
 // Everything that can consume the next byte.
 StateId Machine::close(Closing& work) {

@@ -26,9 +26,9 @@ using StateId = int32_t;
 struct Frame {
   enum Kind : uint8_t { end, lex, text, control };
   static constexpr int32_t kCapture = 1, kForgotten = -1, kMuddled = -2;
-  // end: nothing. lex: a = language, b = 1 if it ends with kTextEnd. text: a = language, b = place inside an escape or character,
-  // c = capture: 0 none, kForgotten, kMuddled (begun after a forgotten one), else its number; kCapture begins one.
-  // control: kind >= control, a, b, c as its source likes.
+  // end: nothing. lex: a = language, b = 1 if it ends with kTextEnd. text: a = language, b = place inside an escape or
+  // character, c = capture: 0 none, kForgotten, kMuddled (begun after a forgotten one), else its number; kCapture
+  // begins one. control: kind >= control, a, b, c as its source likes.
   int32_t kind = end;
   int32_t a = 0, b = 0, c = 0;
   bool operator==(const Frame&) const = default;
@@ -56,9 +56,7 @@ class Machine {
   StateId run(StateId state, std::string_view bytes);
   bool accepts(StateId state) const { return states_[static_cast<size_t>(state)].accepts; }
   // Whether the only thing left is to end.
-  bool finished(StateId state) const {
-    return accepts(state) && states_[static_cast<size_t>(state)].nodes.size() == 1;
-  }
+  bool finished(StateId state) const { return accepts(state) && states_[static_cast<size_t>(state)].nodes.size() == 1; }
   // The same state without what is being captured. What follows is the same too, as long as muddled() is false.
   StateId forget(StateId state);
   // Whether a text is being captured after one whose beginning was forgotten: what may follow is not known here.

@@ -77,7 +77,8 @@ ExprId beyond(Exprs& exprs, const Decimal& bound, bool above, bool or_equal) {
 
 // Numerals of one sign within the range.
 ExprId side(Exprs& exprs, const NumberRange& range, bool negative) {
-  const ExprId whole = exprs.alt({exprs.literal("0"), exprs.cat(range_of(exprs, 1, 9), digits(exprs, 0, kWholeDigits - 1))});
+  const ExprId whole =
+      exprs.alt({exprs.literal("0"), exprs.cat(range_of(exprs, 1, 9), digits(exprs, 0, kWholeDigits - 1))});
   ExprId numeral = exprs.cat(whole, range.whole ? Exprs::kEmpty : exprs.maybe(fraction(exprs)));
   if (range.fractional) numeral = exprs.cat(whole, some_fraction(exprs));
   std::vector<ExprId> parts{numeral};
@@ -170,7 +171,7 @@ bool is_multiple(const Decimal& value, const Decimal& step) {
   if (value.fraction.size() > static_cast<size_t>(places)) return false;
   std::string text = value.whole + value.fraction;
   text.append(static_cast<size_t>(places) - value.fraction.size(), '0');
-  unsigned __int128 rest = 0;
+  uint64_t rest = 0;
   for (char c : text) rest = (rest * 10 + static_cast<unsigned>(c - '0')) % units;
   return rest == 0;
 }
@@ -189,7 +190,8 @@ void NumberRange::at_most(const Decimal& bound, bool exclusive) {
 
 ExprId equal_expr(Exprs& exprs, const Decimal& value) {
   const ExprId sign = value.zero() ? exprs.maybe(exprs.literal("-")) : exprs.literal(value.negative ? "-" : "");
-  return exprs.cat({sign, exprs.literal(value.whole.empty() ? "0" : value.whole), fraction_equal(exprs, value.fraction)});
+  return exprs.cat(
+      {sign, exprs.literal(value.whole.empty() ? "0" : value.whole), fraction_equal(exprs, value.fraction)});
 }
 
 Result<ExprId> number_expr(Exprs& exprs, const NumberRange& range) {

@@ -19,9 +19,9 @@ struct Tree {
   CodePoints set;
   std::vector<Tree> parts;
   int least = 0, most = 0;
-  bool looks = false;    // has looking ahead inside
+  bool looks = false;     // has looking ahead inside
   bool anchored = false;  // has ^ or $ inside
-  int64_t nested = 1;    // product of counts
+  int64_t nested = 1;     // product of counts
 };
 
 class Parser {
@@ -287,7 +287,8 @@ class Parser {
         inverse = c == 'S';
         break;
       case 'p':
-      case 'P': return refused("a Unicode property");
+      case 'P':
+        return refused("a Unicode property");
       default: {
         TRY(const uint32_t code, escaped_character(c));
         found.add(code, code);
@@ -299,15 +300,24 @@ class Parser {
 
   Result<uint32_t> escaped_character(char c) {
     switch (c) {
-      case 't': return uint32_t{9};
-      case 'n': return uint32_t{10};
-      case 'v': return uint32_t{11};
-      case 'f': return uint32_t{12};
-      case 'r': return uint32_t{13};
-      case 'e': return uint32_t{27};
-      case 'a': return uint32_t{7};
-      case '0': return uint32_t{0};
-      default: break;
+      case 't':
+        return uint32_t{9};
+      case 'n':
+        return uint32_t{10};
+      case 'v':
+        return uint32_t{11};
+      case 'f':
+        return uint32_t{12};
+      case 'r':
+        return uint32_t{13};
+      case 'e':
+        return uint32_t{27};
+      case 'a':
+        return uint32_t{7};
+      case '0':
+        return uint32_t{0};
+      default:
+        break;
     }
     uint32_t code = 0;
     if (c == 'x') {
@@ -391,9 +401,12 @@ class Parser {
 // Whether ^ stands only where the text may begin and $ only where it may end: then nothing but the end follows it.
 bool anchors_outside(const Tree& tree, bool first, bool last) {
   switch (tree.kind) {
-    case Tree::Kind::begin: return first;
-    case Tree::Kind::end: return last;
-    case Tree::Kind::set: return true;
+    case Tree::Kind::begin:
+      return first;
+    case Tree::Kind::end:
+      return last;
+    case Tree::Kind::set:
+      return true;
     case Tree::Kind::alt:
       return std::all_of(tree.parts.begin(), tree.parts.end(),
                          [&](const Tree& part) { return anchors_outside(part, first, last); });
@@ -402,7 +415,8 @@ bool anchors_outside(const Tree& tree, bool first, bool last) {
         if (!anchors_outside(tree.parts[i], first && i == 0, last && i + 1 == tree.parts.size())) return false;
       }
       return true;
-    default: return !tree.anchored;
+    default:
+      return !tree.anchored;
   }
 }
 
@@ -427,7 +441,8 @@ class Builder {
         const ExprId ahead = build(tree.parts[0], anything());
         return exprs_.both({rest, tree.kind == Tree::Kind::look ? ahead : exprs_.negate(ahead)});
       }
-      default: return Exprs::kNothing;  // a repetition with looking ahead was refused
+      default:
+        return Exprs::kNothing;  // a repetition with looking ahead was refused
     }
   }
 
@@ -442,16 +457,21 @@ class Builder {
 
   ExprId alone(const Tree& tree) {
     switch (tree.kind) {
-      case Tree::Kind::set: return utf8_expr(exprs_, tree.set);
-      case Tree::Kind::begin: return one(kTextBegin);
-      case Tree::Kind::end: return one(kTextEnd);
-      case Tree::Kind::repeat: return exprs_.repeat(alone(tree.parts[0]), tree.least, tree.most);
+      case Tree::Kind::set:
+        return utf8_expr(exprs_, tree.set);
+      case Tree::Kind::begin:
+        return one(kTextBegin);
+      case Tree::Kind::end:
+        return one(kTextEnd);
+      case Tree::Kind::repeat:
+        return exprs_.repeat(alone(tree.parts[0]), tree.least, tree.most);
       case Tree::Kind::alt: {
         std::vector<ExprId> parts;
         for (const Tree& part : tree.parts) parts.push_back(alone(part));
         return exprs_.alt(std::move(parts));
       }
-      default: break;
+      default:
+        break;
     }
     ExprId tail = Exprs::kEmpty;
     for (size_t i = tree.parts.size(); i-- > 0;) tail = exprs_.cat(alone(tree.parts[i]), tail);

@@ -124,7 +124,8 @@ class Compiler {
       for (const auto& [name, tree] : text_.rules) {
         if (regular_.contains(name)) continue;
         bool good = true;
-        visit(tree, [&](const RuleTree& part) { good = good && (part.kind != Kind::ref || regular_.contains(part.name)); });
+        visit(tree,
+              [&](const RuleTree& part) { good = good && (part.kind != Kind::ref || regular_.contains(part.name)); });
         if (!good) continue;
         regular_[name] = fold(tree);
         again = true;
@@ -140,15 +141,19 @@ class Compiler {
 
   ExprId fold(const RuleTree& tree) {
     switch (tree.kind) {
-      case Kind::lex: return tree.lex;
-      case Kind::ref: return regular_.at(tree.name);
-      case Kind::repeat: return exprs_.repeat(fold(tree.parts[0]), tree.least, tree.most);
+      case Kind::lex:
+        return tree.lex;
+      case Kind::ref:
+        return regular_.at(tree.name);
+      case Kind::repeat:
+        return exprs_.repeat(fold(tree.parts[0]), tree.least, tree.most);
       case Kind::alt: {
         std::vector<ExprId> parts;
         for (const RuleTree& part : tree.parts) parts.push_back(fold(part));
         return exprs_.alt(std::move(parts));
       }
-      case Kind::cat: break;
+      case Kind::cat:
+        break;
     }
     ExprId tail = Exprs::kEmpty;
     for (size_t i = tree.parts.size(); i-- > 0;) tail = exprs_.cat(fold(tree.parts[i]), tail);
@@ -175,7 +180,8 @@ class Compiler {
     for (size_t i = 0; i < tree.parts.size(); ++i) {
       if (tree.kind == Kind::cat && is_regular(tree.parts[i])) {
         ExprId joined = Exprs::kEmpty;
-        for (; i < tree.parts.size() && is_regular(tree.parts[i]); ++i) joined = exprs_.cat(joined, fold(tree.parts[i]));
+        for (; i < tree.parts.size() && is_regular(tree.parts[i]); ++i)
+          joined = exprs_.cat(joined, fold(tree.parts[i]));
         --i;
         RuleNodes::Node lex;
         lex.kind = Kind::lex;
@@ -225,9 +231,8 @@ class Compiler {
       while (!path.empty()) {
         auto& [at, next] = path.back();
         const RuleNodes::Node& node = out_.nodes[at];
-        const bool more = next < node.parts.size() &&
-                          (node.kind != Kind::cat || next == 0 ||
-                           out_.nodes[static_cast<size_t>(node.parts[next - 1])].nullable);
+        const bool more = next < node.parts.size() && (node.kind != Kind::cat || next == 0 ||
+                                                       out_.nodes[static_cast<size_t>(node.parts[next - 1])].nullable);
         if (!more) {
           colour[at] = 2;
           path.pop_back();

@@ -11,12 +11,18 @@ namespace millrace {
 
 uint8_t type_of(const Json& value) {
   switch (value.kind()) {
-    case boost::json::kind::null: return kNull;
-    case boost::json::kind::bool_: return kBool;
-    case boost::json::kind::string: return kString;
-    case boost::json::kind::array: return kArray;
-    case boost::json::kind::object: return kObject;
-    default: break;
+    case boost::json::kind::null:
+      return kNull;
+    case boost::json::kind::bool_:
+      return kBool;
+    case boost::json::kind::string:
+      return kString;
+    case boost::json::kind::array:
+      return kArray;
+    case boost::json::kind::object:
+      return kObject;
+    default:
+      break;
   }
   const auto decimal = to_decimal(value);
   return !decimal || decimal->fraction.empty() ? kInteger : kFraction;
@@ -246,7 +252,9 @@ struct Schemas::Reader {
 
   Result<void> several(const Json& json) {
     static const std::map<std::string_view, std::vector<SchemaId> Schema::*> kLists = {
-        {"allOf", &Schema::all_of}, {"anyOf", &Schema::any_of}, {"oneOf", &Schema::one_of},
+        {"allOf", &Schema::all_of},
+        {"anyOf", &Schema::any_of},
+        {"oneOf", &Schema::one_of},
         {"prefixItems", &Schema::prefix}};
     TRY(schema->*kLists.at(keyword), list(json));
     return {};

@@ -84,7 +84,7 @@ class Schemas {
 
   // A schema that only this value satisfies.
   SchemaId constant(const Json& value);
-  SchemaId nothing();                         // the schema `false`
+  SchemaId nothing();                        // the schema `false`
   SchemaId absent(const std::string& name);  // objects without that property, and all that is no object
   // Whether the value satisfies the schema; plain and recursive, for values of enums and as an oracle.
   bool valid(SchemaId schema, const Json& value, int depth = 0) const;

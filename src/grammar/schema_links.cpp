@@ -145,7 +145,8 @@ Result<SchemaPlace> SchemaLinks::resolve(std::string_view reference, const Schem
   const std::string uri = join(resources_[from.resource].uri, address);
   auto resource = by_uri_.find(uri);
   if (resource == by_uri_.end()) {
-    return error(Code::unsupported, "{}: $ref '{}' leads out of the document, and nothing is fetched; put it into $defs",
+    return error(Code::unsupported,
+                 "{}: $ref '{}' leads out of the document, and nothing is fetched; put it into $defs",
                  from.pointer.empty() ? "/" : from.pointer, reference);
   }
   const Resource& target = resources_[resource->second];

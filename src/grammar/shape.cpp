@@ -25,7 +25,8 @@ Shapes::Shapes(Schemas& schemas, Exprs& exprs) : schemas_(schemas), exprs_(exprs
 
 bool Shapes::spend(uint64_t units) {
   work_ += units;
-  if (work_ > kMostWork) fail(millrace::error(Code::invalid, "the schema takes more than {} steps to expand", kMostWork));
+  if (work_ > kMostWork)
+    fail(millrace::error(Code::invalid, "the schema takes more than {} steps to expand", kMostWork));
   return !error_;
 }
 
@@ -39,14 +40,13 @@ NodeId Shapes::node(std::vector<Literal> literals) {
   shapes_.emplace_back();
   satisfiable_.push_back(-1);
   if (nodes_.size() > kMostNodes) {
-    fail(millrace::error(Code::invalid, "the schema has more than {} nodes once its parts are put together", kMostNodes));
+    fail(millrace::error(Code::invalid, "the schema has more than {} nodes once its parts are put together",
+                         kMostNodes));
   }
   return found->second;
 }
 
-Literal Shapes::never() {
-  return schemas_.nothing() + 1;
-}
+Literal Shapes::never() { return schemas_.nothing() + 1; }
 
 const std::vector<Shape>& Shapes::shapes(NodeId node) {
   auto& kept = shapes_[static_cast<size_t>(node)];
@@ -106,9 +106,8 @@ bool Shapes::finish(NodeId node, Shape& shape) {
 void Shapes::filter_values(NodeId node, Shape& shape) {
   spend(shape.values->size() * literals(node).size());
   std::erase_if(*shape.values, [&](const Json& value) {
-    return std::any_of(literals(node).begin(), literals(node).end(), [&](Literal literal) {
-      return schemas_.valid(std::abs(literal) - 1, value) != (literal > 0);
-    });
+    return std::any_of(literals(node).begin(), literals(node).end(),
+                       [&](Literal literal) { return schemas_.valid(std::abs(literal) - 1, value) != (literal > 0); });
   });
 }
 
@@ -438,7 +437,8 @@ bool Shapes::satisfiable_array(const Shape& shape) {
     if (contains.least == 0) continue;
     raise(least, contains.least + contains.from);
     bool found = false;
-    for (size_t i = static_cast<size_t>(contains.from); i <= named + static_cast<size_t>(contains.from) && !found; ++i) {
+    for (size_t i = static_cast<size_t>(contains.from); i <= named + static_cast<size_t>(contains.from) && !found;
+         ++i) {
       found = satisfiable(item_of(shape, static_cast<int>(i), {contains.of}));
     }
     if (!found) return false;

@@ -99,8 +99,31 @@ class Shapes {
 
  private:
   enum class Part : uint8_t {
-    whole, types, values, minimum, maximum, above, below, multiple, shorter, longer, pattern, property, pattern_property,
-    additional, names, required, fewer, more, needs, item, items, contains_less, contains_more, items_fewer, items_more
+    whole,
+    types,
+    values,
+    minimum,
+    maximum,
+    above,
+    below,
+    multiple,
+    shorter,
+    longer,
+    pattern,
+    property,
+    pattern_property,
+    additional,
+    names,
+    required,
+    fewer,
+    more,
+    needs,
+    item,
+    items,
+    contains_less,
+    contains_more,
+    items_fewer,
+    items_more
   };
   struct Todo {
     Literal literal = 0;

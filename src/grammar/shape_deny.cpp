@@ -136,8 +136,10 @@ void Shapes::deny_values(Shape& shape, const Schema& schema) {
     } else if (value.is_number()) {
       if (const auto decimal = to_decimal(value)) shape.numbers.without.push_back(*decimal);
     } else if ((shape.types & type_of(value)) != 0) {
-      fail(millrace::error(Code::unsupported, "{}: must not be one of values that are objects or arrays, which is not "
-                           "supported", schema.pointer));
+      fail(millrace::error(Code::unsupported,
+                           "{}: must not be one of values that are objects or arrays, which is not "
+                           "supported",
+                           schema.pointer));
     }
   }
   if (texts.empty()) return;
@@ -146,11 +148,16 @@ void Shapes::deny_values(Shape& shape, const Schema& schema) {
 
 void Shapes::deny_number(Shape& shape, const Schema& schema, const Todo& todo) {
   switch (todo.part) {
-    case Part::minimum: return shape.numbers.at_most(*schema.minimum, true);
-    case Part::maximum: return shape.numbers.at_least(*schema.maximum, true);
-    case Part::above: return shape.numbers.at_most(*schema.above, false);
-    case Part::below: return shape.numbers.at_least(*schema.below, false);
-    default: shape.numbers.no_steps.push_back(*schema.multiple_of);
+    case Part::minimum:
+      return shape.numbers.at_most(*schema.minimum, true);
+    case Part::maximum:
+      return shape.numbers.at_least(*schema.maximum, true);
+    case Part::above:
+      return shape.numbers.at_most(*schema.above, false);
+    case Part::below:
+      return shape.numbers.at_least(*schema.below, false);
+    default:
+      shape.numbers.no_steps.push_back(*schema.multiple_of);
   }
 }
 
@@ -188,15 +195,20 @@ void Shapes::deny_key(Shape& shape, const Schema& schema, const Todo& todo) {
     case Part::pattern_property:
       return shape.some.push_back(
           {schema.pattern_properties[index].first, -(schema.pattern_properties[index].second + 1)});
-    case Part::additional: return shape.some.push_back({additional_names(schema), -(schema.additional + 1)});
+    case Part::additional:
+      return shape.some.push_back({additional_names(schema), -(schema.additional + 1)});
     case Part::names: {
       const ExprId good = texts_of(node({schema.names + 1}));
       return shape.some.push_back({exprs_.both({any_text(exprs_), exprs_.negate(good)}), 0});
     }
-    case Part::required: return named(schema.required[index], never());
-    case Part::fewer: return lower(shape.most_properties, schema.least_properties - 1);
-    case Part::more: return raise(shape.least_properties, schema.most_properties + 1);
-    default: break;
+    case Part::required:
+      return named(schema.required[index], never());
+    case Part::fewer:
+      return lower(shape.most_properties, schema.least_properties - 1);
+    case Part::more:
+      return raise(shape.least_properties, schema.most_properties + 1);
+    default:
+      break;
   }
   shape.required.push_back(schema.needs[index].first);
   named(schema.needs[index].second[static_cast<size_t>(todo.second)], never());
@@ -217,8 +229,10 @@ void Shapes::deny_item(Shape& shape, const Schema& schema, const Todo& todo) {
       return shape.contains.push_back({schema.contains + 1, 0, 0, schema.least_contains - 1});
     case Part::contains_more:
       return shape.contains.push_back({schema.contains + 1, 0, schema.most_contains + 1, Exprs::kMany});
-    case Part::items_fewer: return lower(shape.most_items, schema.least_items - 1);
-    default: return raise(shape.least_items, schema.most_items + 1);
+    case Part::items_fewer:
+      return lower(shape.most_items, schema.least_items - 1);
+    default:
+      return raise(shape.least_items, schema.most_items + 1);
   }
 }
 

@@ -46,7 +46,8 @@ bool Schemas::valid(SchemaId id, const Json& value, int depth) const {
   if (depth > kMostCalls) return false;
   const Schema& s = at(id);
   if (s.never || (s.types & type_of(value)) == 0) return false;
-  if (s.values && std::none_of(s.values->begin(), s.values->end(), [&](const Json& v) { return same_value(v, value); })) {
+  if (s.values &&
+      std::none_of(s.values->begin(), s.values->end(), [&](const Json& v) { return same_value(v, value); })) {
     return false;
   }
   if (value.is_number() && !valid_number(s, value)) return false;

@@ -14,7 +14,12 @@ int plain_characters(std::string_view text) {
   for (size_t i = 0; i < text.size();) {
     const uint8_t first = static_cast<uint8_t>(text[i]);
     if (first < 0x20 || first == '"' || first == '\\') return -1;
-    const size_t length = first < 0x80 ? 1 : first < 0xC2 ? 0 : first < 0xE0 ? 2 : first < 0xF0 ? 3 : first < 0xF5 ? 4 : 0;
+    const size_t length = first < 0x80   ? 1
+                          : first < 0xC2 ? 0
+                          : first < 0xE0 ? 2
+                          : first < 0xF0 ? 3
+                          : first < 0xF5 ? 4
+                                         : 0;
     if (length == 0 || i + length > text.size()) return -1;
     for (size_t k = 1; k < length; ++k) {
       if ((static_cast<uint8_t>(text[i + k]) & 0xC0) != 0x80) return -1;

@@ -21,8 +21,8 @@ class TokenTrie {
  public:
   struct Node {
     uint8_t byte = 0;
-    uint8_t depth = 0;     // of the byte, from 0; texts over 255 bytes are left out
-    uint32_t skip = 0;     // first node that is not below this one
+    uint8_t depth = 0;              // of the byte, from 0; texts over 255 bytes are left out
+    uint32_t skip = 0;              // first node that is not below this one
     uint32_t first = 0, count = 0;  // ids of texts that end here, in ids()
   };
   TokenTrie() = default;
@@ -48,9 +48,9 @@ class GrammarVocabulary {
   bool is_end(Token token) const;
 
   const TokenTrie& all() const { return all_; }
-  const TokenTrie& rest() const { return rest_; }          // tokens that are not plain
-  const TokenMask& plain() const { return plain_; }        // plain tokens
-  int longest_plain() const { return longest_plain_; }     // in characters
+  const TokenTrie& rest() const { return rest_; }              // tokens that are not plain
+  const TokenMask& plain() const { return plain_; }            // plain tokens
+  int longest_plain() const { return longest_plain_; }         // in characters
   bool has_byte(uint8_t byte) const { return single_[byte]; }  // as a token of its own
 
  private:

@@ -173,7 +173,12 @@ Result<GeneratedToken> Generator::choose(Tensor logits, std::span<const Token> k
                                          const GenerateOptions& options, Sampler& sampler) {
   const std::span<const float> row(logits.row(0), static_cast<size_t>(logits.cols));
   find_banned(options, index, banned_);
-  TRY(Token token, sampler.sample(row, known, scratch_, banned_));
+  std::shared_ptr<const TokenMask> mask;
+  if (options.constraint) {
+    if (index == 0) states_ = {};
+    TRY(mask, states_.mask(*options.constraint, known.last(static_cast<size_t>(index))));
+  }
+  TRY(Token token, sampler.sample(row, known, scratch_, banned_, mask.get()));
   GeneratedToken chosen{.id = token, .index = index};
   if (options.logprobs >= 0) {
     TRY_VOID(logprobs(row, token, static_cast<size_t>(options.logprobs), scratch_, report_));
