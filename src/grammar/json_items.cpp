@@ -118,15 +118,25 @@ void JsonSource::add_unique(const ItemPlan&, int32_t id, const Progress& now, No
         if ((shape.types & kBool) != 0 && shape.truth[truth ? 1 : 0]) values.push_back(truth);
       }
     }
+    std::vector<std::string> strings;
     for (const Json& value : values) {
       // A byte that no text has tells other values from strings.
       const std::string seen = value.is_string() ? std::string(value.get_string()) : "\xFE" + millrace::to_text(value);
       Progress next = now;
       const auto place = std::lower_bound(next.texts.begin(), next.texts.end(), seen);
       if (place != next.texts.end() && *place == seen) continue;
+      if (value.is_string()) {
+        strings.push_back(seen + static_cast<char>(kTextEnd));
+        continue;
+      }
       next.texts.insert(place, seen);
-      out.push_back(
-          {{kValue, shapes_.node({shapes_.constant(value) + 1}), 0, 0}, {kItems, id, progress_id(next), kNext}});
+      const NodeId only = shapes_.node({shapes_.constant(value) + 1});
+      out.push_back({{kValue, only, 0, 0}, {kItems, id, progress_id(next), kNext}});
+    }
+    const int32_t capture = now.unknown ? Frame::kMuddled : Frame::kCapture;
+    if (!strings.empty()) {
+      const ExprId among = exprs_.literals(std::move(strings));
+      out.push_back({lex(quote_), text(among, capture), {kTakeItem, id, progress_id(now), 0}});
     }
     if (shape.values) continue;
     if ((shape.types & (kNumber | kArray | millrace::kObject)) != 0) {
@@ -141,7 +151,6 @@ void JsonSource::add_unique(const ItemPlan&, int32_t id, const Progress& now, No
       texts = exprs_.both({texts, exprs_.negate(exprs_.literals(std::move(again)))});
     }
     if (!exprs_.live(texts)) continue;
-    const int32_t capture = now.unknown ? Frame::kMuddled : Frame::kCapture;
     out.push_back({lex(quote_), text(texts, capture), {kTakeItem, id, progress_id(now), 0}});
   }
 }

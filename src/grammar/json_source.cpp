@@ -10,6 +10,7 @@ namespace {
 
 constexpr int kMostIndent = 40;
 constexpr size_t kMostChecked = 20'000;
+constexpr size_t kMostSome = 4;
 
 ExprId space_expr(Exprs& exprs, JsonStyle style) {
   if (style.space == JsonStyle::Space::none) return Exprs::kEmpty;
@@ -101,7 +102,6 @@ void JsonSource::expand_shape(NodeId node, size_t index, Sequences& out) {
       const int32_t plan = object_plan(node, index);
       Progress begin;
       begin.seen.assign(objects_[static_cast<size_t>(plan)]->named.size(), false);
-      begin.served.assign(objects_[static_cast<size_t>(plan)]->some, false);
       out.push_back({lex(open_brace_), {kObject, plan, progress_id(begin), kFirst}});
     }
   }
@@ -146,10 +146,11 @@ int32_t JsonSource::object_plan(NodeId node, size_t index) {
   plan.shape = &shape;
   plan.least = shape.least_properties;
   plan.most = shape.most_properties;
-  plan.some = shape.some.size();
-  if (plan.some > 0 && plan.most != Exprs::kMany) {
-    shapes_.fail(error(Code::unsupported, "maxProperties beside a property that must exist by a denied schema"));
+  if (shape.some.size() > kMostSome) {
+    shapes_.fail(error(Code::unsupported, "more than {} properties must exist by denied schemas", kMostSome));
+    return id;
   }
+  plan.some = (1u << shape.some.size()) - 1;
   std::map<std::string, size_t> places;
   for (const std::string& name : shapes_.named_keys(shape)) {
     Named named;
@@ -158,10 +159,17 @@ int32_t JsonSource::object_plan(NodeId node, size_t index) {
     named.value = shapes_.value_of(shape, name);
     named.possible = shapes_.satisfiable(named.value);
     named.required = std::find(shape.required.begin(), shape.required.end(), name) != shape.required.end();
-    for (size_t i = 0; i < shape.some.size(); ++i) {
-      if (!exprs_.accepts(shape.some[i].names, ended(name))) continue;
-      const NodeId value = shapes_.value_of(shape, name, {shape.some[i].value});
-      if (shapes_.satisfiable(value)) named.serves.push_back({i, value});
+    for (uint32_t bits = 1; bits <= plan.some; ++bits) {
+      std::vector<Literal> more;
+      bool among = true;
+      for (size_t i = 0; i < shape.some.size(); ++i) {
+        if ((bits >> i & 1) == 0) continue;
+        among = among && exprs_.accepts(shape.some[i].names, ended(name));
+        more.push_back(shape.some[i].value);
+      }
+      if (!among) continue;
+      const NodeId value = shapes_.value_of(shape, name, std::move(more));
+      if (shapes_.satisfiable(value)) named.serves.push_back({bits, value});
     }
     places[name] = plan.named.size();
     plan.named.push_back(std::move(named));
@@ -182,21 +190,24 @@ int32_t JsonSource::object_plan(NodeId node, size_t index) {
     for (size_t other : named.needs) named.possible = named.possible && plan.named[other].possible;
   }
   for (const Shapes::OpenKeys& keys : shapes_.open_keys(shape)) {
-    plan.open.push_back({keys.names, shapes_.node(keys.literals), -1});
-    for (size_t i = 0; i < shape.some.size(); ++i) {
-      const ExprId names = exprs_.both({keys.names, shape.some[i].names});
+    for (uint32_t bits = 0; bits <= plan.some; ++bits) {
+      std::vector<ExprId> names{keys.names};
       std::vector<Literal> literals = keys.literals;
-      literals.push_back(shape.some[i].value);
+      for (size_t i = 0; i < shape.some.size(); ++i) {
+        if ((bits >> i & 1) == 0) continue;
+        names.push_back(shape.some[i].names);
+        literals.push_back(shape.some[i].value);
+      }
+      const ExprId both = exprs_.both(std::move(names));
       const NodeId value = shapes_.node(std::move(literals));
-      if (exprs_.live(names) && shapes_.satisfiable(value)) plan.open.push_back({names, value, static_cast<int>(i)});
+      if (exprs_.live(both) && shapes_.satisfiable(value)) plan.open.push_back({both, value, bits});
     }
   }
   return id;
 }
 
 bool JsonSource::may_close(const ObjectPlan& plan, const Progress& now) const {
-  if (now.count < plan.least || std::find(now.served.begin(), now.served.end(), false) != now.served.end())
-    return false;
+  if (now.count < plan.least || now.served != plan.some) return false;
   for (size_t i = 0; i < plan.named.size(); ++i) {
     if (plan.named[i].required && !now.seen[i]) return false;
     if (!now.seen[i]) continue;
@@ -207,6 +218,41 @@ bool JsonSource::may_close(const ObjectPlan& plan, const Progress& now) const {
   return true;
 }
 
+std::optional<int> JsonSource::least_more(const ObjectPlan& plan, const Progress& now,
+                                          const std::vector<bool>& must) const {
+  // least[bits]: properties that serve so much of shape.some, what must come included.
+  std::vector<int> least(plan.some + 1u, -1);
+  least[now.served] = 0;
+  const auto add = [&](std::vector<int>& to, uint32_t from, uint32_t bits) {
+    const int count = least[from] + 1;
+    if (to[from | bits] < 0 || count < to[from | bits]) to[from | bits] = count;
+  };
+  std::vector<uint32_t> optional;
+  for (const Open& open : plan.open) optional.push_back(open.serves);
+  for (size_t i = 0; i < plan.named.size(); ++i) {
+    if (now.seen[i] || !plan.named[i].possible) continue;
+    if (!must[i]) {
+      for (const auto& [bits, value] : plan.named[i].serves) optional.push_back(bits);
+      continue;
+    }
+    std::vector<int> next(least.size(), -1);
+    for (uint32_t from = 0; from <= plan.some; ++from) {
+      if (least[from] < 0) continue;
+      add(next, from, 0);
+      for (const auto& [bits, value] : plan.named[i].serves) add(next, from, bits);
+    }
+    least = std::move(next);
+  }
+  for (uint32_t from = 0; from < plan.some; ++from) {  // adding only ever sets bits: one pass upwards is all
+    if (least[from] < 0) continue;
+    for (uint32_t bits : optional) {
+      if ((from | bits) != from) add(least, from, bits);
+    }
+  }
+  if (least[plan.some] < 0) return std::nullopt;
+  return least[plan.some];
+}
+
 // Whether an object that has come so far can be completed.
 bool JsonSource::may_be(const ObjectPlan& plan, const Progress& next) const {
   std::vector<bool> must(plan.named.size(), false);
@@ -215,23 +261,12 @@ bool JsonSource::may_be(const ObjectPlan& plan, const Progress& next) const {
     must[i] = true;
     for (size_t other : plan.named[i].needs) must[other] = true;
   }
-  int missing = 0;
   for (size_t i = 0; i < must.size(); ++i) {
     if (!must[i] || next.seen[i]) continue;
     if (!plan.named[i].possible || (style_.in_order && static_cast<int>(i) < next.last)) return false;
-    ++missing;
   }
-  if (plan.most != Exprs::kMany && next.count + missing > plan.most) return false;
-  for (size_t s = 0; s < next.served.size(); ++s) {
-    if (next.served[s]) continue;
-    bool can = std::any_of(plan.open.begin(), plan.open.end(),
-                           [&](const Open& open) { return open.serves == static_cast<int>(s); });
-    for (size_t i = 0; i < plan.named.size() && !can; ++i) {
-      if (next.seen[i]) continue;
-      for (const auto& [which, value] : plan.named[i].serves) can |= which == s;
-    }
-    if (!can) return false;
-  }
+  const std::optional<int> more = least_more(plan, next, must);
+  if (!more || (plan.most != Exprs::kMany && next.count + *more > plan.most)) return false;
   if (!plan.open.empty() || next.count >= plan.least) return true;
   int left = 0;
   for (size_t i = 0; i < plan.named.size(); ++i) left += !next.seen[i] && plan.named[i].possible ? 1 : 0;
@@ -255,10 +290,10 @@ void JsonSource::add_named(const ObjectPlan& plan, int32_t id, const Progress& n
                    {kObject, id, progress_id(after), kNext}});
   };
   add(next, named.value);
-  for (const auto& [which, value] : named.serves) {
-    if (now.served[which]) continue;
+  for (const auto& [bits, value] : named.serves) {
+    if ((now.served & bits) != 0) continue;
     Progress served = next;
-    served.served[which] = true;
+    served.served |= bits;
     add(served, value);
   }
 }
@@ -272,10 +307,10 @@ void JsonSource::add_open(const ObjectPlan& plan, int32_t id, const Progress& no
   }
   for (size_t i = 0; i < plan.open.size(); ++i) {
     const Open& open = plan.open[i];
-    if (open.serves >= 0 && now.served[static_cast<size_t>(open.serves)]) continue;
+    if ((now.served & open.serves) != 0) continue;
     Progress next = now;
     next.count = std::min(next.count + 1, std::max(plan.least, plan.most));
-    if (open.serves >= 0) next.served[static_cast<size_t>(open.serves)] = true;
+    next.served |= open.serves;
     if (!may_be(plan, next)) continue;
     ExprId names = open.names;
     if (again != Exprs::kNothing) names = exprs_.both({names, exprs_.negate(again)});
@@ -320,7 +355,7 @@ Result<void> JsonSource::check() {
           const ObjectPlan& plan = *objects_[static_cast<size_t>(frame.a)];
           for (const Named& named : plan.named) {
             if (named.possible) add(named.value);
-            for (const auto& [which, value] : named.serves) add(value);
+            for (const auto& [bits, value] : named.serves) add(value);
           }
           for (const Open& open : plan.open) add(open.value);
         }

@@ -5,6 +5,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -48,20 +49,20 @@ class JsonSource : public Source {
     ExprId content = Exprs::kNothing;
     NodeId value = 0;
     bool possible = false, required = false;
-    std::vector<size_t> needs;                      // all that must be there too, transitively
-    std::vector<std::pair<size_t, NodeId>> serves;  // as a witness of shape.some: which, and its value then
+    std::vector<size_t> needs;                        // all that must be there too, transitively
+    std::vector<std::pair<uint32_t, NodeId>> serves;  // as a witness of shape.some: of which, and its value then
   };
   struct Open {
     ExprId names = Exprs::kNothing;
     NodeId value = 0;
-    int serves = -1;
+    uint32_t serves = 0;
   };
   struct ObjectPlan {
     const Shape* shape = nullptr;
     std::vector<Named> named;
     std::vector<Open> open;
     int least = 0, most = Exprs::kMany;
-    size_t some = 0;
+    uint32_t some = 0;  // one bit for each
   };
   struct ItemPlan {
     const Shape* shape = nullptr;
@@ -70,8 +71,8 @@ class JsonSource : public Source {
   };
   // How far an object or array has come.
   struct Progress {
-    std::vector<bool> seen;    // named properties
-    std::vector<bool> served;  // shape.some
+    std::vector<bool> seen;  // named properties
+    uint32_t served = 0;     // shape.some, a bit for each
     int count = 0, last = -1;
     bool unknown = false;            // a name was forgotten
     std::vector<int> found;          // contains
@@ -87,6 +88,8 @@ class JsonSource : public Source {
   void add_open(const ObjectPlan& plan, int32_t id, const Progress& now, int32_t progress, Sequences& out);
   bool may_close(const ObjectPlan& plan, const Progress& now) const;
   bool may_be(const ObjectPlan& plan, const Progress& next) const;
+  // How many properties a valid object has more, at least; none if it cannot become one.
+  std::optional<int> least_more(const ObjectPlan& plan, const Progress& now, const std::vector<bool>& must) const;
   void expand_items(const Frame& frame, Sequences& out);
   void add_items(const ItemPlan& plan, int32_t id, const Progress& now, Sequences& out);
   void add_unique(const ItemPlan& plan, int32_t id, const Progress& next, NodeId item, Sequences& out);

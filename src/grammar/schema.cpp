@@ -28,6 +28,31 @@ uint8_t type_of(const Json& value) {
   return !decimal || decimal->fraction.empty() ? kInteger : kFraction;
 }
 
+namespace {
+
+// Keywords of later drafts are annotations in a document that says it is of an earlier one.
+bool known_in(Draft draft, std::string_view keyword) {
+  static const std::map<std::string_view, Draft> kSince = {{"const", Draft::six},
+                                                           {"contains", Draft::six},
+                                                           {"propertyNames", Draft::six},
+                                                           {"if", Draft::seven},
+                                                           {"then", Draft::seven},
+                                                           {"else", Draft::seven},
+                                                           {"prefixItems", Draft::latest},
+                                                           {"dependentSchemas", Draft::latest},
+                                                           {"dependentRequired", Draft::latest},
+                                                           {"minContains", Draft::latest},
+                                                           {"maxContains", Draft::latest},
+                                                           {"unevaluatedProperties", Draft::latest},
+                                                           {"unevaluatedItems", Draft::latest},
+                                                           {"$dynamicRef", Draft::latest},
+                                                           {"$recursiveRef", Draft::latest}};
+  const auto found = kSince.find(keyword);
+  return found == kSince.end() || draft >= found->second;
+}
+
+}  // namespace
+
 // Reads schemas one by one from a list of places, so that no depth of document or references is a depth of calls.
 struct Schemas::Reader {
   using Handler = Result<void> (Reader::*)(const Json&);
@@ -350,10 +375,10 @@ struct Schemas::Reader {
       return {};
     }
     object = &place.json->get_object();
-    const bool only_ref = links.draft() == Draft::old && object->contains("$ref");
+    const bool only_ref = links.draft() != Draft::latest && object->contains("$ref");
     for (const auto& [key, value] : *object) {
       keyword = key;
-      if (only_ref && keyword != "$ref") continue;
+      if ((only_ref && keyword != "$ref") || !known_in(links.draft(), keyword)) continue;
       const auto handler = handlers().find(keyword);
       if (handler != handlers().end()) TRY_VOID((this->*handler->second)(value));
     }

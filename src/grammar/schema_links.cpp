@@ -77,7 +77,11 @@ SchemaLinks::SchemaLinks(const Json& document) {
   if (const auto* object = document.if_object()) {
     const Json* dialect = object->if_contains("$schema");
     const std::string_view name = dialect && dialect->is_string() ? std::string_view(dialect->get_string()) : "";
-    if (name.find("draft-0") != name.npos) draft_ = Draft::old;
+    if (name.find("draft-07") != name.npos) draft_ = Draft::seven;
+    if (name.find("draft-06") != name.npos) draft_ = Draft::six;
+    for (const char* old : {"draft-03", "draft-04", "draft-05"}) {
+      if (name.find(old) != name.npos) draft_ = Draft::four;
+    }
   }
   resources_.push_back({"", &document, ""});
   by_uri_.emplace("", 0);
@@ -115,8 +119,8 @@ void SchemaLinks::note(const Json& json, const std::string& pointer, size_t& res
     return value && value->is_string() ? std::string_view(value->get_string()) : std::string_view();
   };
   std::string_view id = text("$id");
-  if (id.empty() && draft_ == Draft::old) id = text("id");
-  if (draft_ == Draft::old && object->contains("$ref")) id = {};
+  if (id.empty() && draft_ == Draft::four) id = text("id");
+  if (draft_ != Draft::latest && object->contains("$ref")) id = {};
   const size_t hash = id.find('#');
   const std::string_view anchor = hash == id.npos ? std::string_view() : id.substr(hash + 1);
   if (hash != id.npos) id = id.substr(0, hash);

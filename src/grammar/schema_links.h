@@ -13,7 +13,8 @@
 
 namespace millrace {
 
-enum class Draft : uint8_t { old, latest };  // up to draft 7: siblings of $ref are not read
+// Up to draft 7 the siblings of $ref are not read; a keyword is known from its draft on.
+enum class Draft : uint8_t { four, six, seven, latest };
 
 struct SchemaPlace {
   const Json* json = nullptr;

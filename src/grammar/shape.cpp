@@ -99,6 +99,12 @@ bool Shapes::finish(NodeId node, Shape& shape) {
   }
   if ((shape.types & kString) != 0 && !exprs_.live(texts_of(shape))) shape.types &= static_cast<uint8_t>(~kString);
   if ((shape.types & kNumber) != 0 && !exprs_.live(numbers_of(shape))) shape.types &= static_cast<uint8_t>(~kNumber);
+  const auto order = [](const Shape::Some& a, const Shape::Some& b) {
+    return std::pair(a.names, a.value) < std::pair(b.names, b.value);
+  };
+  std::sort(shape.some.begin(), shape.some.end(), order);
+  const auto same = [](const Shape::Some& a, const Shape::Some& b) { return a.names == b.names && a.value == b.value; };
+  shape.some.erase(std::unique(shape.some.begin(), shape.some.end(), same), shape.some.end());
   if (!shape.truth[0] && !shape.truth[1]) shape.types &= static_cast<uint8_t>(~kBool);
   return shape.types != 0;
 }
