@@ -10,8 +10,10 @@ namespace {
 // Days by month and year: 29 February in leap years only.
 std::string date() {
   const std::string leap = R"((?:\d\d(?:0[48]|[2468][048]|[13579][26])|(?:[02468][048]|[13579][26])00))";
-  return R"((?:\d{4}-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12]\d|3[01])|(?:0[469]|11)-(?:0[1-9]|[12]\d|30)|02-(?:0[1-9]|1\d|2[0-8]))|)" +
-         leap + "-02-29)";
+  const std::string days31 = R"((?:0[13578]|1[02])-(?:0[1-9]|[12]\d|3[01]))";
+  const std::string days30 = R"((?:0[469]|11)-(?:0[1-9]|[12]\d|30))";
+  const std::string days28 = R"(02-(?:0[1-9]|1\d|2[0-8]))";
+  return R"((?:\d{4}-(?:)" + days31 + "|" + days30 + "|" + days28 + ")|" + leap + "-02-29)";
 }
 
 // A leap second is 23:59:60 in UTC; with an offset it is not written here.

@@ -151,6 +151,12 @@ int32_t JsonSource::object_plan(NodeId node, size_t index) {
     return id;
   }
   plan.some = (1u << shape.some.size()) - 1;
+  plan_named(shape, plan);
+  plan_open(shape, plan);
+  return id;
+}
+
+void JsonSource::plan_named(const Shape& shape, ObjectPlan& plan) {
   std::map<std::string, size_t> places;
   for (const std::string& name : shapes_.named_keys(shape)) {
     Named named;
@@ -177,8 +183,9 @@ int32_t JsonSource::object_plan(NodeId node, size_t index) {
   for (Named& named : plan.named) {
     std::vector<std::string> todo{named.name};
     for (size_t i = 0; i < todo.size(); ++i) {
+      const std::string now = todo[i];
       for (const auto& [name, others] : shape.needs) {
-        if (name != todo[i]) continue;
+        if (name != now) continue;
         for (const std::string& other : others) {
           if (std::find(todo.begin(), todo.end(), other) == todo.end()) todo.push_back(other);
         }
@@ -189,6 +196,9 @@ int32_t JsonSource::object_plan(NodeId node, size_t index) {
   for (Named& named : plan.named) {
     for (size_t other : named.needs) named.possible = named.possible && plan.named[other].possible;
   }
+}
+
+void JsonSource::plan_open(const Shape& shape, ObjectPlan& plan) {
   for (const Shapes::OpenKeys& keys : shapes_.open_keys(shape)) {
     for (uint32_t bits = 0; bits <= plan.some; ++bits) {
       std::vector<ExprId> names{keys.names};
@@ -203,7 +213,6 @@ int32_t JsonSource::object_plan(NodeId node, size_t index) {
       if (exprs_.live(both) && shapes_.satisfiable(value)) plan.open.push_back({both, value, bits});
     }
   }
-  return id;
 }
 
 bool JsonSource::may_close(const ObjectPlan& plan, const Progress& now) const {

@@ -95,6 +95,8 @@ class JsonSource : public Source {
   void add_unique(const ItemPlan& plan, int32_t id, const Progress& next, NodeId item, Sequences& out);
   bool items_may_be(const ItemPlan& plan, const Progress& next);
   int32_t object_plan(NodeId node, size_t shape);
+  void plan_named(const Shape& shape, ObjectPlan& plan);
+  void plan_open(const Shape& shape, ObjectPlan& plan);
   int32_t item_plan(NodeId node, size_t shape);
   int32_t progress_id(Progress progress);
   Frame lex(ExprId expr) const { return {Frame::lex, expr, 0, 0}; }
