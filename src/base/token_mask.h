@@ -21,6 +21,16 @@ struct TokenMask {
     const size_t word = static_cast<size_t>(token) / 64;
     return word < words.size() && (words[word] >> (token % 64) & 1) != 0;
   }
+  // The token, if it is the only one; else -1.
+  Token only() const {
+    Token found = -1;
+    for (size_t i = 0; i < words.size(); ++i) {
+      if (words[i] == 0) continue;
+      if (found >= 0 || (words[i] & (words[i] - 1)) != 0) return -1;
+      found = static_cast<Token>(i * 64 + static_cast<size_t>(std::countr_zero(words[i])));
+    }
+    return found;
+  }
   int64_t count() const {
     int64_t total = 0;
     for (uint64_t word : words) total += std::popcount(word);

@@ -178,11 +178,22 @@ void Runner::run_whole(const Launch& launch, Sampled& sampled) {
   }
 }
 
-// What a drafter says is trusted in nothing: too many guesses, ids no model has and what follows an end are cut off.
+// What a drafter says is trusted in nothing: too many guesses, ids no model has, what a constraint refuses and what
+// follows an end are cut off. Where a constraint leaves one token, that is the guess, whatever the drafter said.
 void Runner::take_guesses(Launch::Item& item, Answer& answer) {
   const auto& ends = item.asked->stop_tokens;
-  for (Token token : answer.guesses) {
-    if (item.drafted == item.drafts || token < 0 || token >= executor_.vocab()) return;
+  for (size_t next = 0; item.drafted < item.drafts; ++next) {
+    Token token = next < answer.guesses.size() ? answer.guesses[next] : -1;
+    if (item.asked->constraint) {
+      const auto chosen = std::span<const Token>(answer.tokens).subspan(item.asked->prompt.size());
+      auto mask = answer.states.mask(*item.asked->constraint, chosen);
+      if (!mask.ok()) return;
+      const Token only = (*mask)->only();
+      if (only >= 0 && only != token) answer.guesses.resize(std::min(next, answer.guesses.size()));
+      if (only >= 0) token = only;
+      if (token < 0 || !(*mask)->has(token)) return;
+    }
+    if (token < 0 || token >= executor_.vocab()) return;
     answer.tokens.push_back(token);
     ++item.drafted;
     if (std::find(ends.begin(), ends.end(), token) != ends.end()) return;

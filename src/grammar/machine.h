@@ -96,7 +96,7 @@ class Machine {
     StateId forgotten = -1;
   };
   struct Closing {
-    std::vector<Node> todo, tops, seen;
+    std::vector<Node> todo, tops;
   };
   int32_t node_id(const Node& node);
   StateId make_state(std::vector<Node> nodes);

@@ -40,7 +40,7 @@ class Masks {
   Machine& machine_;
   const GrammarVocabulary& vocabulary_;
   ExprId character_;
-  StateId bottom_, end_;
+  StateId end_;
   std::unordered_map<StateId, std::shared_ptr<const TokenMask>> masks_;
   std::map<std::pair<int32_t, int32_t>, std::unique_ptr<TextPart>> parts_;
   int64_t bytes_ = 0;

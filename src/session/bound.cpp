@@ -91,6 +91,7 @@ Result<std::shared_ptr<const GrammarVocabulary>> Bounds::vocabulary() {
   vocabulary_ = std::make_shared<GrammarVocabulary>(std::move(bytes), std::move(ends));
   return vocabulary_;
 #else
+  static_cast<void>(model_);
   return error(Code::unsupported, "an answer cannot be bound to a grammar: this build has no text");
 #endif
 }
