@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace millrace {
+namespace millrace::grammar {
 
 namespace {
 
@@ -122,4 +122,4 @@ ExprId utf8_expr(Exprs& exprs, CodePoints set) {
   return exprs.alt(std::move(parts));
 }
 
-}  // namespace millrace
+}  // namespace millrace::grammar

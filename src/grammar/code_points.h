@@ -9,7 +9,7 @@
 
 #include "grammar/expr.h"
 
-namespace millrace {
+namespace millrace::grammar {
 
 struct CodePoints {
   std::vector<std::pair<uint32_t, uint32_t>> ranges;  // first and last of each; any order until tidy()
@@ -24,4 +24,4 @@ CodePoints all_code_points();
 ExprId utf8_expr(Exprs& exprs, CodePoints set);
 void append_utf8(std::string& out, uint32_t code_point);
 
-}  // namespace millrace
+}  // namespace millrace::grammar

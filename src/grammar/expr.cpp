@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <string>
 
-namespace millrace {
+namespace millrace::grammar {
 
 namespace {
 
@@ -540,4 +540,4 @@ int64_t Exprs::bytes_used() const {
   return static_cast<int64_t>(total);
 }
 
-}  // namespace millrace
+}  // namespace millrace::grammar

@@ -16,7 +16,7 @@
 #include <unordered_map>
 #include <vector>
 
-namespace millrace {
+namespace millrace::grammar {
 
 using ExprId = int32_t;
 
@@ -109,4 +109,4 @@ class Exprs {
   bool over_ = false;
 };
 
-}  // namespace millrace
+}  // namespace millrace::grammar

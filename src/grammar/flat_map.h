@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-namespace millrace {
+namespace millrace::grammar {
 
 class FlatMap {
  public:
@@ -57,4 +57,4 @@ class FlatMap {
   size_t used_ = 0;
 };
 
-}  // namespace millrace
+}  // namespace millrace::grammar

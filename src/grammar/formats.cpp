@@ -3,7 +3,7 @@
 #include <map>
 #include <string>
 
-namespace millrace {
+namespace millrace::grammar {
 
 namespace {
 
@@ -107,4 +107,4 @@ std::optional<std::string_view> format_pattern(std::string_view name) {
   return found->second;
 }
 
-}  // namespace millrace
+}  // namespace millrace::grammar

@@ -4,7 +4,7 @@
 #include "grammar/regex.h"
 #include "grammar/rules.h"
 
-namespace millrace {
+namespace millrace::grammar {
 
 namespace {
 
@@ -198,4 +198,4 @@ Result<RuleText> read_gbnf(std::string_view text, Exprs& exprs) {
   return Gbnf(text, exprs).read();
 }
 
-}  // namespace millrace
+}  // namespace millrace::grammar

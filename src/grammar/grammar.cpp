@@ -12,6 +12,8 @@
 
 namespace millrace {
 
+using namespace grammar;
+
 namespace {
 
 constexpr uint64_t kCompileWork = uint64_t{1} << 24;

@@ -4,7 +4,7 @@
 
 #include "grammar/regex.h"
 
-namespace millrace {
+namespace millrace::grammar {
 
 namespace {
 
@@ -95,9 +95,9 @@ void JsonSource::expand_shape(NodeId node, size_t index, Sequences& out) {
   }
   if ((shape.types & kNumber) != 0) out.push_back({lex(shapes_.numbers_of(shape))});
   if ((shape.types & kString) != 0) out.push_back({lex(quote_), text(shapes_.texts_of(shape))});
-  if ((shape.types & millrace::kObject) != 0) {
+  if ((shape.types & grammar::kObject) != 0) {
     Shape only = shape;
-    only.types = millrace::kObject;
+    only.types = grammar::kObject;
     if (shapes_.satisfiable(only)) {
       const int32_t plan = object_plan(node, index);
       Progress begin;
@@ -393,4 +393,4 @@ Result<void> JsonSource::check() {
   return {};
 }
 
-}  // namespace millrace
+}  // namespace millrace::grammar

@@ -12,7 +12,7 @@
 #include "grammar/machine.h"
 #include "grammar/shape.h"
 
-namespace millrace {
+namespace millrace::grammar {
 
 struct JsonStyle {
   enum class Space : uint8_t {
@@ -114,4 +114,4 @@ class JsonSource : public Source {
   std::vector<const Progress*> progress_;
 };
 
-}  // namespace millrace
+}  // namespace millrace::grammar

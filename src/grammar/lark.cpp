@@ -7,7 +7,7 @@
 #include "grammar/regex.h"
 #include "grammar/rules.h"
 
-namespace millrace {
+namespace millrace::grammar {
 
 namespace {
 
@@ -333,4 +333,4 @@ Result<RuleText> read_lark(std::string_view text, Exprs& exprs) {
   return Lark(text, exprs).read();
 }
 
-}  // namespace millrace
+}  // namespace millrace::grammar

@@ -5,7 +5,7 @@
 #include "grammar/code_points.h"
 #include "grammar/regex.h"
 
-namespace millrace {
+namespace millrace::grammar {
 
 namespace {
 
@@ -388,4 +388,4 @@ int64_t Machine::bytes() const {
   return static_cast<int64_t>(total) + exprs_.bytes_used();
 }
 
-}  // namespace millrace
+}  // namespace millrace::grammar

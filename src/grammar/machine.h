@@ -19,7 +19,7 @@
 #include "grammar/expr.h"
 #include "grammar/flat_map.h"
 
-namespace millrace {
+namespace millrace::grammar {
 
 using StateId = int32_t;
 
@@ -130,4 +130,4 @@ class Machine {
   bool over_ = false;
 };
 
-}  // namespace millrace
+}  // namespace millrace::grammar

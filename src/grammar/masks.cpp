@@ -5,7 +5,7 @@
 
 #include "grammar/regex.h"
 
-namespace millrace {
+namespace millrace::grammar {
 
 namespace {
 
@@ -144,4 +144,4 @@ std::shared_ptr<const TokenMask> Masks::of(StateId asked) {
   return mask;
 }
 
-}  // namespace millrace
+}  // namespace millrace::grammar

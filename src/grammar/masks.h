@@ -13,7 +13,7 @@
 #include "grammar/machine.h"
 #include "grammar/vocabulary.h"
 
-namespace millrace {
+namespace millrace::grammar {
 
 class Masks {
  public:
@@ -46,4 +46,4 @@ class Masks {
   int64_t bytes_ = 0;
 };
 
-}  // namespace millrace
+}  // namespace millrace::grammar

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace millrace {
+namespace millrace::grammar {
 
 namespace {
 
@@ -221,4 +221,4 @@ Result<ExprId> number_expr(Exprs& exprs, const NumberRange& range) {
   return exprs.both(std::move(parts));
 }
 
-}  // namespace millrace
+}  // namespace millrace::grammar

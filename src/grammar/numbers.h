@@ -13,7 +13,7 @@
 #include "base/result.h"
 #include "grammar/expr.h"
 
-namespace millrace {
+namespace millrace::grammar {
 
 struct Decimal {
   bool negative = false;
@@ -49,4 +49,4 @@ Result<ExprId> number_expr(Exprs& exprs, const NumberRange& range);
 // Texts that are this number.
 ExprId equal_expr(Exprs& exprs, const Decimal& value);
 
-}  // namespace millrace
+}  // namespace millrace::grammar

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <vector>
 
-namespace millrace {
+namespace millrace::grammar {
 
 namespace {
 
@@ -531,4 +531,4 @@ Result<ExprId> regex_expr(Exprs& exprs, std::string_view pattern, RegexUse use, 
   return tidy ? content : exprs.both({content, any_text(exprs)});
 }
 
-}  // namespace millrace
+}  // namespace millrace::grammar

@@ -11,7 +11,7 @@
 #include "grammar/code_points.h"
 #include "grammar/expr.h"
 
-namespace millrace {
+namespace millrace::grammar {
 
 // A byte that no UTF-8 text has. Contents of strings end with it in every expression, so that `$` has a place.
 inline constexpr uint8_t kTextEnd = 0xFF;
@@ -35,4 +35,4 @@ ExprId any_text(Exprs& exprs);       // any characters and kTextEnd
 // least..most characters (most may be Exprs::kMany) and kTextEnd.
 ExprId text_of_length(Exprs& exprs, int least, int most);
 
-}  // namespace millrace
+}  // namespace millrace::grammar

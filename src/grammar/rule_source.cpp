@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace millrace {
+namespace millrace::grammar {
 
 Frame RuleSource::frame(int32_t id) const {
   const RuleNodes::Node& node = rules_.nodes[static_cast<size_t>(id)];
@@ -31,4 +31,4 @@ void RuleSource::expand(const Frame& top, Sequences& out) {
   }
 }
 
-}  // namespace millrace
+}  // namespace millrace::grammar

@@ -7,7 +7,7 @@
 #include "grammar/machine.h"
 #include "grammar/rules.h"
 
-namespace millrace {
+namespace millrace::grammar {
 
 class RuleSource : public Source {
  public:
@@ -23,4 +23,4 @@ class RuleSource : public Source {
   RuleNodes rules_;
 };
 
-}  // namespace millrace
+}  // namespace millrace::grammar

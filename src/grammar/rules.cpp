@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace millrace {
+namespace millrace::grammar {
 
 RuleTree RuleTree::of(ExprId expr) {
   RuleTree tree;
@@ -269,4 +269,4 @@ class Compiler {
 
 Result<RuleNodes> compile_rules(RuleText text, Exprs& exprs) { return Compiler(std::move(text), exprs).compile(); }
 
-}  // namespace millrace
+}  // namespace millrace::grammar

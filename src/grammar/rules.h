@@ -14,7 +14,7 @@
 #include "base/result.h"
 #include "grammar/expr.h"
 
-namespace millrace {
+namespace millrace::grammar {
 
 struct RuleTree {
   enum class Kind : uint8_t { lex, ref, cat, alt, repeat };
@@ -57,4 +57,4 @@ struct RuleNodes {
 
 Result<RuleNodes> compile_rules(RuleText text, Exprs& exprs);
 
-}  // namespace millrace
+}  // namespace millrace::grammar

@@ -7,7 +7,7 @@
 #include "grammar/regex.h"
 #include "grammar/schema_links.h"
 
-namespace millrace {
+namespace millrace::grammar {
 
 uint8_t type_of(const Json& value) {
   switch (value.kind()) {
@@ -441,4 +441,4 @@ SchemaId Schemas::constant(const Json& value) {
   return static_cast<SchemaId>(all_.size() - 1);
 }
 
-}  // namespace millrace
+}  // namespace millrace::grammar

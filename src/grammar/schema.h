@@ -20,7 +20,7 @@
 #include "grammar/expr.h"
 #include "grammar/numbers.h"
 
-namespace millrace {
+namespace millrace::grammar {
 
 using SchemaId = int32_t;
 
@@ -112,4 +112,4 @@ class Schemas {
 bool same_value(const Json& a, const Json& b);
 size_t count_characters(std::string_view text);
 
-}  // namespace millrace
+}  // namespace millrace::grammar

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-namespace millrace {
+namespace millrace::grammar {
 
 namespace {
 
@@ -182,4 +182,4 @@ Result<SchemaPlace> SchemaLinks::follow(const Resource& resource, size_t index, 
   }
 }
 
-}  // namespace millrace
+}  // namespace millrace::grammar

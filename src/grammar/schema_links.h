@@ -11,7 +11,7 @@
 #include "base/json.h"
 #include "base/result.h"
 
-namespace millrace {
+namespace millrace::grammar {
 
 // Up to draft 7 the siblings of $ref are not read; a keyword is known from its draft on.
 enum class Draft : uint8_t { four, six, seven, latest };
@@ -48,4 +48,4 @@ class SchemaLinks {
 
 std::string pointer_step(std::string_view pointer, std::string_view key);  // pointer/key, escaped
 
-}  // namespace millrace
+}  // namespace millrace::grammar

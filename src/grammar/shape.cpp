@@ -4,7 +4,7 @@
 
 #include "grammar/regex.h"
 
-namespace millrace {
+namespace millrace::grammar {
 
 namespace {
 
@@ -456,4 +456,4 @@ bool Shapes::satisfiable_array(const Shape& shape) {
   return true;
 }
 
-}  // namespace millrace
+}  // namespace millrace::grammar

@@ -18,7 +18,7 @@
 #include "grammar/numbers.h"
 #include "grammar/schema.h"
 
-namespace millrace {
+namespace millrace::grammar {
 
 using Literal = int32_t;
 using NodeId = int32_t;
@@ -177,4 +177,4 @@ class Shapes {
   std::optional<Error> error_;
 };
 
-}  // namespace millrace
+}  // namespace millrace::grammar

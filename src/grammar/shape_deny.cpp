@@ -5,7 +5,7 @@
 #include "grammar/regex.h"
 #include "grammar/shape.h"
 
-namespace millrace {
+namespace millrace::grammar {
 
 namespace {
 
@@ -236,4 +236,4 @@ void Shapes::deny_item(Shape& shape, const Schema& schema, const Todo& todo) {
   }
 }
 
-}  // namespace millrace
+}  // namespace millrace::grammar

@@ -5,7 +5,7 @@
 #include "grammar/regex.h"
 #include "grammar/schema.h"
 
-namespace millrace {
+namespace millrace::grammar {
 
 namespace {
 
@@ -139,4 +139,4 @@ bool Schemas::valid_branches(const Schema& s, const Json& value, int depth) cons
   return true;
 }
 
-}  // namespace millrace
+}  // namespace millrace::grammar

@@ -11,6 +11,8 @@
 namespace millrace {
 namespace {
 
+using namespace grammar;
+
 bool matches(Exprs& exprs, std::string_view pattern, std::string text) {
   auto expr = regex_expr(exprs, pattern, RegexUse::search);
   EXPECT_TRUE(expr.ok()) << pattern;

@@ -10,6 +10,8 @@
 namespace millrace {
 namespace {
 
+using namespace grammar;
+
 using namespace testing_grammar;
 
 // The shortest way from a state to an answer that may end, byte by byte; none within 64 bytes is no way.

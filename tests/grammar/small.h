@@ -39,8 +39,8 @@ inline bool begins(Grammar& grammar, std::string_view text) {
 // As a client would write it: a space after comma and colon, whole numbers without a point.
 inline void write(const Json& value, std::string& out) {
   if (value.is_number()) {
-    const auto decimal = to_decimal(value);
-    out += decimal ? to_text(*decimal) : to_text(value);
+    const auto decimal = grammar::to_decimal(value);
+    out += decimal ? grammar::to_text(*decimal) : to_text(value);
   } else if (const auto* array = value.if_array()) {
     out += "[";
     for (size_t i = 0; i < array->size(); ++i) {

@@ -29,8 +29,8 @@ double microseconds(Clock::time_point since) {
 // As Python's json module writes it, but whole numbers without a point.
 void write(const Json& value, std::string& out) {
   if (value.is_number()) {
-    const auto decimal = to_decimal(value);
-    out += decimal ? to_text(*decimal) : to_text(value);
+    const auto decimal = grammar::to_decimal(value);
+    out += decimal ? grammar::to_text(*decimal) : to_text(value);
   } else if (const auto* array = value.if_array()) {
     out += "[";
     for (size_t i = 0; i < array->size(); ++i) {
