@@ -3,11 +3,13 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "base/token.h"
 #include "cache/identity.h"
+#include "engine/constraint.h"
 #include "engine/sampling.h"
 
 namespace millrace {
@@ -27,7 +29,8 @@ struct Request {
   int choices = 1;                 // answers to the one prompt; they share its pages
   std::vector<Token> stop_tokens;  // each ends the answer (and is reported)
   Sampling sampling;
-  std::vector<Token> prediction;  // what the answer will probably be; makes it faster where it is right
+  std::vector<Token> prediction;           // what the answer will probably be; makes it faster where it is right
+  std::shared_ptr<Constraint> constraint;  // what the answer must be; null: anything
   int logprobs = -1;  // how many likely tokens to report beside each chosen one; -1: no log-probabilities at all
 
   std::string tenant;  // whose fair share pays for it

@@ -91,7 +91,12 @@ void Runner::take(const Launch::Item& item, int64_t& next_row, SampledRow& out, 
 Result<Token> Runner::choose_whole(const Launch::Item& item, const Row& row, std::span<const float> logits,
                                    SampledRow& out) {
   const Request& asked = *item.asked;
-  TRY(const Token token, answer(item).sampler->sample(logits, row.context, scratch_, row.banned));
+  Answer& answer = this->answer(item);
+  std::shared_ptr<const TokenMask> mask;
+  if (asked.constraint) {
+    TRY(mask, answer.states.mask(*asked.constraint, row.context.subspan(asked.prompt.size())));
+  }
+  TRY(const Token token, answer.sampler->sample(logits, row.context, scratch_, row.banned, mask.get()));
   if (asked.logprobs < 0) return token;
   Logprobs report;
   auto reported = logprobs(logits, token, static_cast<size_t>(asked.logprobs), scratch_, report);
@@ -106,7 +111,8 @@ bool Runner::all_greedy(const Launch& launch) {
     if (!item.samples) continue;
     const Answer& answer = this->answer(item);
     const bool too_short = item.known() - static_cast<int>(item.asked->prompt.size()) < item.asked->min_tokens;
-    if (answer.error || item.asked->logprobs >= 0 || too_short || !takes_largest(item.asked->sampling)) return false;
+    if (answer.error || item.asked->constraint || item.asked->logprobs >= 0 || too_short) return false;
+    if (!takes_largest(item.asked->sampling)) return false;
   }
   return true;
 }
@@ -114,7 +120,7 @@ bool Runner::all_greedy(const Launch& launch) {
 // What to bring of a row. Log-probabilities are of all tokens, and so is what is wrong with a refused sampler.
 ShortlistAsk Runner::ask_of(const Launch::Item& item, const Row& row) {
   const Answer& answer = this->answer(item);
-  if (answer.error || item.asked->logprobs >= 0) return {.kind = ShortlistKind::whole};
+  if (answer.error || item.asked->constraint || item.asked->logprobs >= 0) return {.kind = ShortlistKind::whole};
   return answer.sampler->shortlist_ask(executor_.vocab(), row.context.size(), row.banned);
 }
 
@@ -172,11 +178,22 @@ void Runner::run_whole(const Launch& launch, Sampled& sampled) {
   }
 }
 
-// What a drafter says is trusted in nothing: too many guesses, ids no model has and what follows an end are cut off.
+// What a drafter says is trusted in nothing: too many guesses, ids no model has, what a constraint refuses and what
+// follows an end are cut off. Where a constraint leaves one token, that is the guess, whatever the drafter said.
 void Runner::take_guesses(Launch::Item& item, Answer& answer) {
   const auto& ends = item.asked->stop_tokens;
-  for (Token token : answer.guesses) {
-    if (item.drafted == item.drafts || token < 0 || token >= executor_.vocab()) return;
+  for (size_t next = 0; item.drafted < item.drafts; ++next) {
+    Token token = next < answer.guesses.size() ? answer.guesses[next] : -1;
+    if (item.asked->constraint) {
+      const auto chosen = std::span<const Token>(answer.tokens).subspan(item.asked->prompt.size());
+      auto mask = answer.states.mask(*item.asked->constraint, chosen);
+      if (!mask.ok()) return;
+      const Token only = (*mask)->only();
+      if (only >= 0 && only != token) answer.guesses.resize(std::min(next, answer.guesses.size()));
+      if (only >= 0) token = only;
+      if (token < 0 || !(*mask)->has(token)) return;
+    }
+    if (token < 0 || token >= executor_.vocab()) return;
     answer.tokens.push_back(token);
     ++item.drafted;
     if (std::find(ends.begin(), ends.end(), token) != ends.end()) return;

@@ -57,6 +57,7 @@ class Runner {
  private:
   struct Answer {
     std::vector<Token> tokens;
+    ConstraintStates states;           // by position, if the request has a constraint
     std::unique_ptr<Sampler> sampler;  // null if its parameters are refused; `error` says why
     std::optional<Error> error;
     std::vector<Token> guesses;

@@ -1,6 +1,7 @@
 #include "engine/sampler.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
 #include <numeric>
@@ -15,14 +16,31 @@ namespace {
 constexpr uint32_t kXtcDraw = 0xFFFFFFFF;  // token ids are below 2^31, so this number is nobody's
 constexpr size_t kFirstGuess = 128;        // how many candidates a search for a mass begins with
 
+// Masked last, which comes to the same as first, as for bans.
+void keep_allowed(const TokenMask& mask, std::span<float> logits) {
+  for (size_t word = 0; word * 64 < logits.size(); ++word) {
+    uint64_t bits = word < mask.words.size() ? ~mask.words[word] : ~uint64_t{0};
+    const size_t end = std::min(logits.size(), word * 64 + 64);
+    if (bits == ~uint64_t{0}) {
+      std::fill(logits.begin() + static_cast<long>(word * 64), logits.begin() + static_cast<long>(end), kNever);
+      continue;
+    }
+    for (; bits != 0; bits &= bits - 1) {
+      const size_t id = word * 64 + static_cast<size_t>(std::countr_zero(bits));
+      if (id < end) logits[id] = kNever;
+    }
+  }
+}
+
 }  // namespace
 
 Result<void> SampleRun::adjust(std::span<const float> logits, std::span<const Token> context,
-                               std::span<const Token> banned_now) {
+                               std::span<const Token> banned_now, const TokenMask* mask) {
   CHECK(logits.size() == scratch_.logits_.size(), "{} logits, scratch for {}", logits.size(), scratch_.logits_.size());
   TRY_VOID(find_largest(logits));  // NaN must not hide behind a ban
   std::copy(logits.begin(), logits.end(), scratch_.logits_.begin());
   change(context, banned_now);
+  if (mask != nullptr) keep_allowed(*mask, scratch_.logits_);
   TRY(largest_, find_largest(scratch_.logits_));
   return {};
 }
@@ -286,7 +304,7 @@ Result<Token> Sampler::choose(SampleRun& run, std::span<const float> logits, std
                               std::span<const Token> banned_now) const {
   const Sampling& s = sampling_;
   Draw draw{s.seed, choice_, static_cast<uint32_t>(context.size()), 0};
-  TRY_VOID(run.adjust(logits, context, banned_now));
+  TRY_VOID(run.adjust(logits, context, banned_now, mask));
   if (uses_mirostat()) {
     run.truncate_mirostat(mu_at(context.size()));
     return run.race(draw);
@@ -305,7 +323,7 @@ Result<Token> Sampler::guess(std::span<const float> logits, std::span<const Toke
 }
 
 Result<Token> Sampler::sample(std::span<const float> logits, std::span<const Token> context, SamplerScratch& scratch,
-                              std::span<const Token> banned_now) {
+                              std::span<const Token> banned_now, const TokenMask* mask) {
   SampleRun run(sampling_, scratch);
   TRY(const Token token, choose(run, logits, context, banned_now));
   if (!uses_mirostat()) return token;
@@ -323,10 +341,11 @@ Result<Token> Sampler::sample(std::span<const float> logits, std::span<const Tok
 
 Result<std::vector<TokenProbability>> Sampler::distribution(std::span<const float> logits,
                                                             std::span<const Token> context, SamplerScratch& scratch,
-                                                            std::span<const Token> banned_now) const {
+                                                            std::span<const Token> banned_now,
+                                                            const TokenMask* mask) const {
   SampleRun run(sampling_, scratch);
   Draw draw{sampling_.seed, choice_, static_cast<uint32_t>(context.size()), 0};
-  TRY_VOID(run.adjust(logits, context, banned_now));
+  TRY_VOID(run.adjust(logits, context, banned_now, mask));
   if (sampling_.mirostat == 2) {
     if (sampling_.temperature > 0) run.truncate_mirostat(mu_at(context.size()));
   } else {

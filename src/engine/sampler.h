@@ -20,6 +20,7 @@
 #include "backend/shortlist.h"
 #include "base/result.h"
 #include "base/token.h"
+#include "base/token_mask.h"
 #include "engine/sampler_scan.h"
 #include "engine/sampling.h"
 
@@ -57,9 +58,10 @@ class Sampler {
   static Result<Sampler> create(const Sampling& sampling, int32_t vocab, uint32_t choice = 0);
 
   // The token at position context.size(). `banned_now` adds to the banned tokens for this call (end tokens before the
-  // least length). Fails if the logits are broken or nothing is left to choose.
+  // least length), and so does everything outside of `mask`, if there is one. Fails if the logits are broken or nothing
+  // is left to choose.
   Result<Token> sample(std::span<const float> logits, std::span<const Token> context, SamplerScratch& scratch,
-                       std::span<const Token> banned_now = {});
+                       std::span<const Token> banned_now = {}, const TokenMask* mask = nullptr);
 
   // The token sample() would give; nothing is remembered. With another model's logits this is that model's guess, drawn
   // with the same numbers.
@@ -69,8 +71,8 @@ class Sampler {
   // The distribution sample() would draw from, by ascending id, tokens of probability zero left out; state is not
   // changed.
   Result<std::vector<TokenProbability>> distribution(std::span<const float> logits, std::span<const Token> context,
-                                                     SamplerScratch& scratch,
-                                                     std::span<const Token> banned_now = {}) const;
+                                                     SamplerScratch& scratch, std::span<const Token> banned_now = {},
+                                                     const TokenMask* mask = nullptr) const;
 
   // What to bring of a row of `vocab` logits, of the token at position `position`, so that sample_shortlist() can
   // choose; the whole row where it could not. `banned_now` as for sample().

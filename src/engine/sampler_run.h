@@ -21,7 +21,8 @@ class SampleRun {
   SampleRun(const Sampling& sampling, SamplerScratch& scratch)
       : s_(sampling), scratch_(scratch), list_(scratch.candidates_) {}
 
-  Result<void> adjust(std::span<const float> logits, std::span<const Token> context, std::span<const Token> banned_now);
+  Result<void> adjust(std::span<const float> logits, std::span<const Token> context, std::span<const Token> banned_now,
+                      const TokenMask* mask = nullptr);
   void truncate(const Draw& draw);
   // The same two where only part of the row is here (sampler_shortlist.cpp). False: what is here does not settle it.
   bool adjust_shortlist(const Shortlisted& row, bool changes, std::span<const Token> context,

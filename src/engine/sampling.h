@@ -4,7 +4,8 @@
 //
 // There is one order, the same for every front end and backend:
 //
-//   1  logit bias, then banned tokens        what the caller says about single tokens comes before every rule
+//   1  logit bias, then banned tokens and     what the caller says about single tokens comes before every rule
+//      what a constraint does not allow
 //   2  repetition, frequency, presence       over the last penalty_window tokens of prompt and answer
 //   3  DRY                                   against continuing a repetition
 //   4  top-n-sigma                           \.

@@ -30,6 +30,7 @@ Request request_of(std::span<const Token> prompt, const GenerateOptions& options
   request.min_tokens = options.min_tokens;
   request.sampling = options.sampling;
   request.logprobs = options.logprobs;
+  request.constraint = options.constraint;
   request.root = root;
   request.stop_tokens = options.stop_tokens;
   for (const Token token : options.end_tokens) {

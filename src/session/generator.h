@@ -12,6 +12,7 @@
 
 #include "base/result.h"
 #include "base/token.h"
+#include "engine/constraint.h"
 #include "engine/executor.h"
 #include "engine/runner.h"
 #include "engine/scheduler.h"
@@ -20,12 +21,13 @@ namespace millrace {
 
 struct GenerateOptions {
   Sampling sampling = {};
-  int32_t max_tokens = -1;              // -1: as many as the context has room for
-  int32_t min_tokens = 0;               // before that many, no end and no stop token is chosen
-  std::vector<Token> end_tokens = {};   // of the model; each ends the answer and is not part of it
-  bool ignore_end = false;              // end tokens are never chosen
-  std::vector<Token> stop_tokens = {};  // of the caller; they end the answer even with ignore_end
-  int32_t logprobs = -1;                // how many likely tokens to report with each; -1: none at all
+  int32_t max_tokens = -1;                      // -1: as many as the context has room for
+  int32_t min_tokens = 0;                       // before that many, no end and no stop token is chosen
+  std::vector<Token> end_tokens = {};           // of the model; each ends the answer and is not part of it
+  bool ignore_end = false;                      // end tokens are never chosen
+  std::vector<Token> stop_tokens = {};          // of the caller; they end the answer even with ignore_end
+  std::shared_ptr<Constraint> constraint = {};  // what the answer must be; null: anything
+  int32_t logprobs = -1;                        // how many likely tokens to report with each; -1: none at all
 };
 
 enum class Ending : uint8_t {

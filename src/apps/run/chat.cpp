@@ -144,6 +144,8 @@ Result<int> run(const Arguments& arguments) {
                  Conversation(*loaded, generator, arguments.text("system")),
                  generate_options(arguments, *loaded, sampling),
                  arguments.texts("stop")};
+  Bounds bounds(*loaded);
+  TRY(chat.options.constraint, constraint_of(arguments, bounds, {.continues = false}));
   ChatInput input;
   if (input.interactive()) terminal.note("{}", "Say something; /help lists commands, /exit leaves.");
   if (arguments.given("prompt")) {
@@ -187,6 +189,7 @@ Verb chat_verb() {
              .help = "tokens the chat may have; 0: up to 4096"},
             {.name = "json", .help = "print one JSON object for each answer"}},
            stopping_flags(),
+           bound_flags(),
            sampling_flags(),
            machine_flags()}),
       .examples = {{"chat", "with the shipped model"},

@@ -7,6 +7,7 @@
 #include "apps/cli/flags.h"
 #include "base/result.h"
 #include "engine/sampling.h"
+#include "session/bound.h"
 #include "session/generator.h"
 #include "session/loaded_model.h"
 #include "session/sampling_defaults.h"
@@ -49,6 +50,11 @@ Result<Sampling> sampling_of(const Arguments& arguments, const LoadedModel& mode
 
 // What stopping_flags() and the sampling come to.
 GenerateOptions generate_options(const Arguments& arguments, const LoadedModel& model, const Sampling& sampling);
+
+// --json-schema, --regex, --grammar, --choice: what the answer must be; and what they come to, null if none is given.
+std::vector<Flag> bound_flags();
+Result<std::shared_ptr<Constraint>> constraint_of(const Arguments& arguments, Bounds& bounds,
+                                                  const BoundOptions& options);
 
 // Token, then + - or =, then the bias: "15043+1.5", "15043-2", "15043=-inf" (which bans it).
 Result<void> add_bias(std::string_view text, Sampling& sampling);

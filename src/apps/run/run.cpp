@@ -139,6 +139,10 @@ Result<int> run(const Arguments& arguments) {
   TRY(auto executor, Executor::create(loaded->model(), loaded->backend(), wanted));
   Generator generator(*executor);
   GenerateOptions options = generate_options(arguments, *loaded, sampling);
+  Bounds bounds(*loaded);
+  const bool chat = arguments.toggle("chat");
+  TRY(options.constraint,
+      constraint_of(arguments, bounds, {.continues = !chat, .after = chat ? open_reasoning(*loaded, prompt) : -1}));
   if (arguments.given("logprobs")) options.logprobs = static_cast<int32_t>(arguments.integer("logprobs"));
   Transcript transcript;
   TRY(Generated generated, stream(arguments, *loaded, generator, prompt, options, transcript));
@@ -191,6 +195,7 @@ Verb run_verb() {
                              .most = 1 << 30,
                              .help = "tokens of prompt and answer together; 0: as long as needed"}},
                            stopping_flags(),
+                           bound_flags(),
                            {{.name = "logprobs",
                              .kind = Kind::integer,
                              .value = "N",
@@ -204,6 +209,7 @@ Verb run_verb() {
           .examples = {{"run -p 'Once upon a time' -n 100", "the shipped model tells a story"},
                        {"run -m model.gguf --chat -p 'What is the capital of France?' --temp 0",
                         "a question, answered the likeliest way"},
+                       {"run -p 'A list:' --json-schema schema.json", "an answer that fits a JSON Schema"},
                        {"run -m model.gguf -f notes.txt --json --logprobs 5", "for a script"}},
           .notes =
               "The text goes in as it is, after the begin token if the model has one. Sampling steps come in this "

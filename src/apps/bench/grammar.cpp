@@ -1,0 +1,241 @@
+// How right and how fast masks are on a file of schemas with instances: every instance is written as text, cut into the
+// model's tokens, and led through the masks token by token.
+#include <algorithm>
+#include <chrono>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "apps/cli/input.h"
+#include "apps/cli/model_path.h"
+#include "apps/cli/terminal.h"
+#include "apps/cli/verbs.h"
+#include "apps/text/open_tokenizer.h"
+#include "base/json.h"
+#include "grammar/grammar.h"
+#include "grammar/numbers.h"
+#include "text/tokenizer.h"
+
+namespace millrace::apps {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double microseconds(Clock::time_point since) {
+  return std::chrono::duration<double, std::micro>(Clock::now() - since).count();
+}
+
+// As Python's json module writes it, but whole numbers without a point.
+void write(const Json& value, std::string& out) {
+  if (value.is_number()) {
+    const auto decimal = grammar::to_decimal(value);
+    out += decimal ? grammar::to_text(*decimal) : to_text(value);
+  } else if (const auto* array = value.if_array()) {
+    out += "[";
+    for (size_t i = 0; i < array->size(); ++i) {
+      if (i > 0) out += ", ";
+      write((*array)[i], out);
+    }
+    out += "]";
+  } else if (const auto* object = value.if_object()) {
+    out += "{";
+    bool first = true;
+    for (const auto& [key, part] : *object) {
+      if (!first) out += ", ";
+      first = false;
+      out += to_text(Json(key)) + ": ";
+      write(part, out);
+    }
+    out += "}";
+  } else {
+    out += to_text(value);
+  }
+}
+
+std::shared_ptr<const GrammarVocabulary> vocabulary_of(const Tokenizer& tokenizer) {
+  std::vector<std::string> bytes(static_cast<size_t>(tokenizer.size()));
+  for (Token token = 0; token < tokenizer.size(); ++token) {
+    if (!tokenizer.is_special(token)) bytes[static_cast<size_t>(token)] = tokenizer.token_bytes(token);
+  }
+  return std::make_shared<GrammarVocabulary>(std::move(bytes),
+                                             std::vector<Token>(tokenizer.ends().begin(), tokenizer.ends().end()));
+}
+
+struct Totals {
+  int64_t schemas = 0, compiled = 0, refused = 0, passed = 0, wrong_accepts = 0, wrong_rejects = 0, tokens = 0;
+  std::vector<double> masks, compiling;  // microseconds
+  std::map<std::string, int64_t> reasons;
+};
+
+class GrammarBench {
+ public:
+  explicit GrammarBench(const Tokenizer& tokenizer) : tokenizer_(tokenizer), vocabulary_(vocabulary_of(tokenizer)) {
+    for (Token token = 0; token < vocabulary_->size(); ++token) {
+      const std::string& bytes = vocabulary_->bytes(token);
+      if (!bytes.empty()) by_bytes_.try_emplace(bytes, token);
+      longest_ = std::max(longest_, bytes.size());
+    }
+  }
+
+  Result<void> line(const Json& json, Totals& totals) {
+    const Json* schema = find(json, "schema");
+    const Json* tests = find(json, "tests");
+    if (schema == nullptr || tests == nullptr || !tests->is_array()) {
+      return error(Code::invalid, "a line needs schema and tests, [[instance, valid], ...]");
+    }
+    ++totals.schemas;
+    const auto begin = Clock::now();
+    auto grammar = Grammar::compile({.kind = GrammarKind::json_schema, .text = to_text(*schema)}, vocabulary_);
+    totals.compiling.push_back(microseconds(begin));
+    if (!grammar.ok()) {
+      ++totals.refused;
+      const std::string& why = grammar.error().message;
+      ++totals.reasons[why.starts_with('/') ? why.substr(std::min(why.find(": ") + 2, why.size())) : why];
+      return {};
+    }
+    ++totals.compiled;
+    bool good = true;
+    for (const Json& test : tests->get_array()) {
+      if (!test.is_array() || test.get_array().size() != 2 || !test.get_array()[1].is_bool()) {
+        return error(Code::invalid, "a test is [instance, true or false]");
+      }
+      std::string text;
+      write(test.get_array()[0], text);
+      const bool valid = test.get_array()[1].get_bool();
+      const bool taken = lead(**grammar, text, totals);
+      if (taken && !valid) ++totals.wrong_accepts;
+      if (!taken && valid) ++totals.wrong_rejects;
+      good &= taken == valid;
+    }
+    if (good) ++totals.passed;
+    return {};
+  }
+
+ private:
+  // The model's own tokens where they spell the text exactly, else the longest that fit.
+  std::vector<Token> tokens_of(std::string_view text) const {
+    std::vector<Token> tokens = tokenizer_.encode(text);
+    std::string spelled;
+    for (Token token : tokens) spelled += vocabulary_->bytes(token);
+    if (spelled == text) return tokens;
+    tokens.clear();
+    while (!text.empty()) {
+      size_t length = std::min(longest_, text.size());
+      auto found = by_bytes_.find(std::string(text.substr(0, length)));
+      while (found == by_bytes_.end() && length > 1) found = by_bytes_.find(std::string(text.substr(0, --length)));
+      if (found == by_bytes_.end()) return {};
+      tokens.push_back(found->second);
+      text.remove_prefix(length);
+    }
+    return tokens;
+  }
+
+  bool lead(Grammar& grammar, std::string_view text, Totals& totals) const {
+    Grammar::State state = grammar.start();
+    const std::vector<Token> tokens = tokens_of(text);
+    if (tokens.empty()) return false;
+    for (Token token : tokens) {
+      const auto begin = Clock::now();
+      auto mask = grammar.allowed(state);
+      totals.masks.push_back(microseconds(begin));
+      ++totals.tokens;
+      if (!mask.ok() || !(*mask)->has(token)) return false;
+      state = grammar.next(state, token);
+      if (state == Grammar::kRefused) return false;
+    }
+    return grammar.accepts(state);
+  }
+
+  const Tokenizer& tokenizer_;
+  std::shared_ptr<const GrammarVocabulary> vocabulary_;
+  std::map<std::string, Token, std::less<>> by_bytes_;
+  size_t longest_ = 1;
+};
+
+double percentile(const std::vector<double>& sorted, double part) {
+  if (sorted.empty()) return 0;
+  return sorted[std::min(sorted.size() - 1, static_cast<size_t>(part * static_cast<double>(sorted.size())))];
+}
+
+JsonObject spread(std::vector<double> times) {
+  std::sort(times.begin(), times.end());
+  return {{"p50", percentile(times, 0.5)},
+          {"p99", percentile(times, 0.99)},
+          {"p999", percentile(times, 0.999)},
+          {"worst", times.empty() ? 0 : times.back()}};
+}
+
+void print(const Terminal& terminal, const Totals& totals, int32_t vocab, bool json) {
+  JsonArray reasons;
+  for (const auto& [why, count] : totals.reasons) reasons.push_back(JsonObject{{"why", why}, {"schemas", count}});
+  JsonObject out = {{"vocabulary", vocab},
+                    {"schemas", totals.schemas},
+                    {"compiled", totals.compiled},
+                    {"refused", totals.refused},
+                    {"passed", totals.passed},
+                    {"wrong_accepts", totals.wrong_accepts},
+                    {"wrong_rejects", totals.wrong_rejects},
+                    {"tokens", totals.tokens},
+                    {"mask_us", spread(totals.masks)},
+                    {"compile_us", spread(totals.compiling)},
+                    {"refusals", std::move(reasons)}};
+  if (json) return terminal.print("{}\n", to_pretty_text(out));
+  terminal.print("{} schemas: {} compiled, {} refused, {} passed; {} wrong accepts, {} wrong rejects\n", totals.schemas,
+                 totals.compiled, totals.refused, totals.passed, totals.wrong_accepts, totals.wrong_rejects);
+  for (const char* what : {"mask_us", "compile_us"}) {
+    const JsonObject& times = out[what].get_object();
+    terminal.print("{:10} p50 {:.1f}, p99 {:.1f}, p99.9 {:.1f}, worst {:.1f} us\n", what, times.at("p50").get_double(),
+                   times.at("p99").get_double(), times.at("p999").get_double(), times.at("worst").to_number<double>());
+  }
+}
+
+Result<int> run(const Arguments& arguments) {
+  TRY(std::filesystem::path path, model_path(arguments));
+  TRY(Tokenizer tokenizer, open_tokenizer(path));
+  TRY(const std::string text, read_input(arguments.operand("FILE")));
+  GrammarBench bench(tokenizer);
+  Totals totals;
+  const Terminal& terminal = arguments.terminal();
+  const int64_t limit = arguments.integer("limit");
+  Progress progress(terminal, "schemas", text.size(), Progress::Unit::bytes);
+  for (size_t at = 0, number = 1; at < text.size() && (limit == 0 || totals.schemas < limit); ++number) {
+    const size_t end = std::min(text.find('\n', at), text.size());
+    const std::string_view line = std::string_view(text).substr(at, end - at);
+    at = end + 1;
+    if (line.empty()) continue;
+    auto json = parse_json(line, {.max_depth = 200});
+    if (!json.ok()) return within(fmt::format("line {}", number), json.error());
+    auto done = bench.line(*json, totals);
+    if (!done.ok()) return within(fmt::format("line {}", number), done.error());
+    progress.update(at);
+  }
+  print(terminal, totals, tokenizer.size(), arguments.toggle("json"));
+  return kExitOk;
+}
+
+}  // namespace
+
+Verb bench_grammar_verb() {
+  return {.name = "bench grammar",
+          .summary = "measure how right and how fast masks of JSON Schemas are",
+          .group = "Measure and check",
+          .flags = {model_flag(),
+                    {.name = "limit",
+                     .kind = Kind::integer,
+                     .value = "N",
+                     .otherwise = "0",
+                     .least = 0,
+                     .most = 1 << 30,
+                     .help = "only the first N schemas; 0: all"},
+                    {.name = "json", .help = "as a JSON object, with the reasons of refusals"}},
+          .operands = {{.name = "FILE", .help = "lines of JSON: name, schema, tests as [[instance, valid], ...]"}},
+          .examples = {{"bench grammar maskbench.jsonl -m model.gguf", "pass rate and percentiles"}},
+          .notes =
+              "An instance counts as accepted if every token of it is in the mask of its place and the answer may end "
+              "after the last. Times are of this machine as it is, on one thread, and include making states on first "
+              "use.",
+          .run = run};
+}
+
+}  // namespace millrace::apps

@@ -1,0 +1,174 @@
+#include "grammar/grammar.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "grammar/json_source.h"
+#include "grammar/machine.h"
+#include "grammar/masks.h"
+#include "grammar/regex.h"
+#include "grammar/rule_source.h"
+#include "grammar/shape.h"
+
+namespace millrace {
+
+using namespace grammar;
+
+namespace {
+
+constexpr uint64_t kCompileWork = uint64_t{1} << 24;
+constexpr uint64_t kAnswerWork = uint64_t{1} << 32;  // over a grammar's life; memory is bounded beside it
+constexpr int64_t kMostBytes = int64_t{128} << 20;
+constexpr size_t kMostChoices = 1'000'000;
+
+// A grammar that is one regular language.
+class LexSource : public Source {
+ public:
+  void expand(const Frame&, Sequences&) override {}
+  Frame receive(const Frame& frame, const std::string*) override { return frame; }
+};
+
+}  // namespace
+
+struct Grammar::Parts {
+  Exprs exprs;
+  std::unique_ptr<Schemas> schemas;
+  std::unique_ptr<Shapes> shapes;
+  std::unique_ptr<Source> source;
+  std::unique_ptr<Machine> machine;
+  std::unique_ptr<Masks> masks;
+
+  Result<std::vector<Frame>> begin(const GrammarSource& from);
+  Result<std::vector<Frame>> begin_json(const GrammarSource& from);
+  Result<std::vector<Frame>> begin_choice(const GrammarSource& from);
+};
+
+Result<std::vector<Frame>> Grammar::Parts::begin_json(const GrammarSource& from) {
+  Json document;
+  if (from.kind == GrammarKind::json_object) {
+    document = JsonObject{{"type", "object"}};
+  } else {
+    if (from.text.size() > Schemas::kMostBytes) {
+      return error(Code::invalid, "the schema has {} bytes, the limit is {}", from.text.size(), Schemas::kMostBytes);
+    }
+    auto parsed = parse_json(from.text, {Schemas::kMostBytes, Schemas::kMostDepth, true, false});
+    if (!parsed.ok()) return within("the schema", parsed.error());
+    document = std::move(*parsed);
+  }
+  TRY(schemas, Schemas::read(document, exprs, {from.assert_formats}));
+  shapes = std::make_unique<Shapes>(*schemas, exprs);
+  JsonStyle style;
+  if (from.compact) style.space = JsonStyle::Space::none;
+  style.in_order = from.in_order;
+  auto json = std::make_unique<JsonSource>(*shapes, style);
+  TRY_VOID(json->check());
+  auto frames = json->start();
+  source = std::move(json);
+  return frames;
+}
+
+Result<std::vector<Frame>> Grammar::Parts::begin_choice(const GrammarSource& from) {
+  TRY(const Json list, parse_json(from.text));
+  const auto* array = list.if_array();
+  if (array == nullptr || array->empty() || array->size() > kMostChoices) {
+    return error(Code::invalid, "a choice is an array of 1 to {} texts", kMostChoices);
+  }
+  std::vector<std::string> texts;
+  for (const Json& text : *array) {
+    if (!text.is_string() || text.get_string().empty()) return error(Code::invalid, "a choice is an array of texts");
+    texts.emplace_back(text.get_string());
+  }
+  source = std::make_unique<LexSource>();
+  return std::vector<Frame>{{Frame::lex, exprs.literals(std::move(texts)), 0, 0}};
+}
+
+Result<std::vector<Frame>> Grammar::Parts::begin(const GrammarSource& from) {
+  switch (from.kind) {
+    case GrammarKind::json_schema:
+    case GrammarKind::json_object:
+      return begin_json(from);
+    case GrammarKind::choice:
+      return begin_choice(from);
+    case GrammarKind::regex: {
+      source = std::make_unique<LexSource>();
+      TRY(const ExprId expr, regex_expr(exprs, from.text, RegexUse::whole));
+      if (!exprs.live(expr)) return error(Code::invalid, "no text matches the regular expression");
+      return std::vector<Frame>{{Frame::lex, expr, 1, 0}};
+    }
+    default:
+      break;
+  }
+  TRY(auto text, from.kind == GrammarKind::gbnf ? read_gbnf(from.text, exprs) : read_lark(from.text, exprs));
+  TRY(auto rules, compile_rules(std::move(text), exprs));
+  auto made = std::make_unique<RuleSource>(std::move(rules));
+  auto frames = made->start();
+  source = std::move(made);
+  return frames;
+}
+
+Grammar::Grammar(std::unique_ptr<Parts> parts, std::shared_ptr<const GrammarVocabulary> vocabulary)
+    : parts_(std::move(parts)), vocabulary_(std::move(vocabulary)) {}
+Grammar::~Grammar() = default;
+
+Result<std::shared_ptr<Grammar>> Grammar::compile(const GrammarSource& source,
+                                                  std::shared_ptr<const GrammarVocabulary> vocabulary) {
+  auto parts = std::make_unique<Parts>();
+  parts->exprs.limit(kCompileWork);
+  TRY(const std::vector<Frame> start, parts->begin(source));
+  parts->machine = std::make_unique<Machine>(parts->exprs, *parts->source, start);
+  if (parts->machine->over()) {
+    return error(Code::invalid, "the grammar takes more than {} units of work to compile", kCompileWork);
+  }
+  if (parts->machine->start() == Machine::kDead) return error(Code::invalid, "no text satisfies the grammar");
+  parts->exprs.limit(kAnswerWork);
+  parts->masks = std::make_unique<Masks>(*parts->machine, *vocabulary);
+  std::shared_ptr<Grammar> grammar(new Grammar(std::move(parts), std::move(vocabulary)));
+  if (grammar->parts_->schemas) grammar->notes_ = grammar->parts_->schemas->unknown_formats();
+  TRY(const auto first, grammar->allowed(grammar->start()));
+  if (first->count() == 0) {
+    return error(Code::invalid, "no token of the model's vocabulary can begin an answer of this grammar");
+  }
+  return grammar;
+}
+
+Grammar::State Grammar::start() const { return parts_->machine->start(); }
+
+Grammar::State Grammar::next(State state, Token token) {
+  std::lock_guard hold(lock_);
+  if (vocabulary_->is_end(token)) return parts_->machine->accepts(state) ? state : kRefused;
+  if (token < 0 || token >= vocabulary_->size() || vocabulary_->bytes(token).empty()) return kRefused;
+  return parts_->machine->run(state, vocabulary_->bytes(token));
+}
+
+Grammar::State Grammar::next_bytes(State state, std::string_view bytes) {
+  std::lock_guard hold(lock_);
+  return parts_->machine->run(state, bytes);
+}
+
+bool Grammar::accepts(State state) {
+  std::lock_guard hold(lock_);
+  return parts_->machine->accepts(state);
+}
+
+bool Grammar::finished(State state) {
+  std::lock_guard hold(lock_);
+  return parts_->machine->finished(state);
+}
+
+Result<std::shared_ptr<const TokenMask>> Grammar::allowed(State state) {
+  std::lock_guard hold(lock_);
+  if (state == kRefused) return error(Code::invalid, "the answer does not follow its grammar");
+  auto mask = parts_->masks->of(state);
+  if (!mask || parts_->machine->bytes() + parts_->masks->bytes() > kMostBytes) {
+    return error(Code::invalid, "the grammar needs more than {} MiB or too much work for one token; simplify it",
+                 kMostBytes >> 20);
+  }
+  return mask;
+}
+
+int64_t Grammar::bytes() {
+  std::lock_guard hold(lock_);
+  return parts_->machine->bytes() + parts_->masks->bytes();
+}
+
+}  // namespace millrace

@@ -1,0 +1,189 @@
+#include "session/bound.h"
+
+#include <algorithm>
+
+namespace millrace {
+
+namespace {
+
+// States: those of the grammar; kBefore until the reasoning has ended; kFirst before the first token.
+class BoundConstraint : public Constraint {
+ public:
+  BoundConstraint(std::shared_ptr<Grammar> grammar, const std::vector<std::string>* first, Token after)
+      : grammar_(std::move(grammar)), first_(first), after_(after) {}
+
+  State start() const override { return after_ >= 0 ? kBefore : begin(); }
+
+  State next(State state, Token token) override {
+    if (state == kBefore) return token == after_ ? grammar_->start() : kBefore;
+    if (state != kFirst) return grammar_->next(state, token);
+    if (token < 0 || static_cast<size_t>(token) >= first_->size()) return Grammar::kRefused;
+    if (grammar_->vocabulary().is_end(token)) return grammar_->next(grammar_->start(), token);
+    return grammar_->next_bytes(grammar_->start(), (*first_)[static_cast<size_t>(token)]);
+  }
+
+  Result<std::shared_ptr<const TokenMask>> allowed(State state) override {
+    if (state != kBefore && state != kFirst) return grammar_->allowed(state);
+    std::lock_guard hold(lock_);
+    std::shared_ptr<const TokenMask>& kept = state == kBefore ? free_ : begin_;
+    if (kept) return kept;
+    const GrammarVocabulary& vocabulary = grammar_->vocabulary();
+    auto mask = std::make_shared<TokenMask>(vocabulary.size());
+    for (Token token = 0; token < vocabulary.size(); ++token) {
+      if (state == kBefore) {
+        if (!vocabulary.is_end(token)) mask->add(token);
+      } else if (!vocabulary.is_end(token) && !(*first_)[static_cast<size_t>(token)].empty() &&
+                 grammar_->next_bytes(grammar_->start(), (*first_)[static_cast<size_t>(token)]) != Grammar::kRefused) {
+        mask->add(token);
+      } else if (vocabulary.is_end(token) && grammar_->accepts(grammar_->start())) {
+        mask->add(token);
+      }
+    }
+    kept = std::move(mask);
+    return kept;
+  }
+
+  bool ends(State state) override { return state > 0 && grammar_->accepts(state); }
+
+ private:
+  static constexpr State kBefore = -1, kFirst = -2;
+  State begin() const { return first_ != nullptr ? kFirst : grammar_->start(); }
+
+  std::shared_ptr<Grammar> grammar_;
+  const std::vector<std::string>* first_;
+  Token after_;
+  std::mutex lock_;
+  std::shared_ptr<const TokenMask> free_, begin_;
+};
+
+std::string key_of(const GrammarSource& source) {
+  return fmt::format("{}{}{}{} {}", static_cast<int>(source.kind), source.compact ? 1 : 0, source.in_order ? 1 : 0,
+                     source.assert_formats ? 1 : 0, source.text);
+}
+
+}  // namespace
+
+Bounds::Bounds(const LoadedModel& model, int64_t bytes) : model_(model), most_bytes_(bytes) {}
+
+Result<std::shared_ptr<const GrammarVocabulary>> Bounds::vocabulary() {
+  std::lock_guard hold(lock_);
+  if (vocabulary_) return vocabulary_;
+#if MILLRACE_SESSION_TEXT
+  const Tokenizer* tokenizer = model_.tokenizer();
+  if (tokenizer == nullptr) {
+    return error(Code::unsupported, "an answer cannot be bound to a grammar without a tokenizer: {}",
+                 model_.tokenizer_error());
+  }
+  std::vector<std::string> bytes(static_cast<size_t>(model_.vocab()));
+  std::vector<std::string> first = bytes;
+  bool differs = false;
+  for (Token token = 0; token < std::min(model_.vocab(), tokenizer->size()); ++token) {
+    if (tokenizer->is_special(token) || tokenizer->is_end(token)) continue;
+    const size_t place = static_cast<size_t>(token);
+    bytes[place] = first[place] = tokenizer->token_bytes(token);
+    // A space in front of the first token is left out by some.
+    if (!bytes[place].starts_with(' ')) continue;
+    first[place] = tokenizer->decode(std::span(&token, 1), {.skip_special = true, .continues = false});
+    differs |= first[place] != bytes[place];
+  }
+  if (differs) first_bytes_ = std::move(first);
+  std::vector<Token> ends(model_.end_tokens().begin(), model_.end_tokens().end());
+  vocabulary_ = std::make_shared<GrammarVocabulary>(std::move(bytes), std::move(ends));
+  return vocabulary_;
+#else
+  static_cast<void>(model_);
+  return error(Code::unsupported, "an answer cannot be bound to a grammar: this build has no text");
+#endif
+}
+
+// Least recently used first, of the tenant that has most.
+void Bounds::evict(const std::string& tenant) {
+  while (bytes_ > most_bytes_ && entries_.size() > 1) {
+    const auto largest = std::max_element(by_tenant_.begin(), by_tenant_.end(),
+                                          [](const auto& a, const auto& b) { return a.second < b.second; });
+    const std::string& whose = largest == by_tenant_.end() ? tenant : largest->first;
+    auto victim = std::find_if(entries_.rbegin(), entries_.rend(), [&](const Entry& e) { return e.tenant == whose; });
+    if (victim == entries_.rend()) return;
+    bytes_ -= victim->bytes;
+    auto paid = by_tenant_.find(victim->tenant);
+    paid->second -= victim->bytes;
+    if (paid->second <= 0) by_tenant_.erase(paid);
+    by_key_.erase(victim->key);
+    entries_.erase(std::next(victim).base());
+  }
+}
+
+Result<std::shared_ptr<Constraint>> Bounds::constraint(const GrammarSource& source, const BoundOptions& options,
+                                                       const std::string& tenant) {
+  TRY(auto vocabulary, this->vocabulary());
+  constexpr int64_t kWornOut = int64_t{48} << 20;  // a grammar that has grown so far is begun anew
+  const std::string key = key_of(source);
+  std::shared_ptr<Grammar> grammar;
+  std::unique_lock hold(lock_);
+  done_.wait(hold, [&] { return !compiling_.contains(key); });
+  if (auto found = by_key_.find(key); found != by_key_.end()) {
+    Entry& entry = *found->second;
+    const int64_t now = entry.grammar->bytes();
+    bytes_ += now - entry.bytes;
+    by_tenant_[entry.tenant] += now - entry.bytes;
+    entry.bytes = now;
+    if (now < kWornOut) {
+      grammar = entry.grammar;
+      entries_.splice(entries_.begin(), entries_, found->second);
+      ++counters_.reused;
+    } else {
+      bytes_ -= entry.bytes;
+      by_tenant_[entry.tenant] -= entry.bytes;
+      entries_.erase(found->second);
+      by_key_.erase(found);
+    }
+  }
+  if (!grammar) {
+    compiling_[key] = true;
+    hold.unlock();
+    auto compiled = Grammar::compile(source, vocabulary);
+    hold.lock();
+    compiling_.erase(key);
+    done_.notify_all();
+    if (!compiled.ok()) return compiled.error();
+    grammar = *compiled;
+    ++counters_.compiled;
+    entries_.push_front({key, tenant, grammar, grammar->bytes() + static_cast<int64_t>(key.size()) * 2});
+    by_key_[key] = entries_.begin();
+    bytes_ += entries_.front().bytes;
+    by_tenant_[tenant] += entries_.front().bytes;
+    evict(tenant);
+  }
+  const bool strips = !options.continues && options.after < 0 && !first_bytes_.empty();
+  return std::shared_ptr<Constraint>(
+      std::make_shared<BoundConstraint>(std::move(grammar), strips ? &first_bytes_ : nullptr, options.after));
+}
+
+Bounds::Counters Bounds::counters() {
+  std::lock_guard hold(lock_);
+  Counters now = counters_;
+  now.bytes = bytes_;
+  now.grammars = entries_.size();
+  return now;
+}
+
+Token open_reasoning(const LoadedModel& model, std::span<const Token> prompt) {
+#if MILLRACE_SESSION_TEXT
+  const Tokenizer* tokenizer = model.tokenizer();
+  if (tokenizer == nullptr) return -1;
+  for (auto [open, close] :
+       {std::pair{"<think>", "</think>"}, {"[THINK]", "[/THINK]"}, {"<seed:think>", "</seed:think>"}}) {
+    const auto begin = tokenizer->token_to_id(open), end = tokenizer->token_to_id(close);
+    if (!begin || !end) continue;
+    for (size_t i = prompt.size(); i-- > 0;) {
+      if (prompt[i] == *end) break;
+      if (prompt[i] == *begin) return *end;
+    }
+  }
+#endif
+  static_cast<void>(model);
+  static_cast<void>(prompt);
+  return -1;
+}
+
+}  // namespace millrace

@@ -1,0 +1,69 @@
+// Bounds: constraints for a model's answers, from what clients send: the vocabulary as a grammar sees it, made on first
+// use, and a cache of compiled grammars, bounded in bytes, of which one tenant's never push out another's share. Any
+// thread; compiling is done on the caller's, and equal grammars asked for at once are compiled once.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <list>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "engine/constraint.h"
+#include "grammar/grammar.h"
+#include "session/loaded_model.h"
+
+namespace millrace {
+
+struct BoundOptions {
+  bool continues = false;  // the answer goes on in the middle of a text, so a space in front of it stays
+  Token after = -1;        // the grammar holds from the token after this one on (the end of reasoning)
+};
+
+class Bounds {
+ public:
+  // The model outlives it.
+  explicit Bounds(const LoadedModel& model, int64_t bytes = int64_t{512} << 20);
+
+  Result<std::shared_ptr<Constraint>> constraint(const GrammarSource& source, const BoundOptions& options,
+                                                 const std::string& tenant = {});
+
+  struct Counters {
+    uint64_t compiled = 0, reused = 0;
+    int64_t bytes = 0;
+    size_t grammars = 0;
+  };
+  Counters counters();
+
+ private:
+  struct Entry {
+    std::string key, tenant;
+    std::shared_ptr<Grammar> grammar;
+    int64_t bytes = 0;
+  };
+  Result<std::shared_ptr<const GrammarVocabulary>> vocabulary();
+  void evict(const std::string& tenant);
+
+  const LoadedModel& model_;
+  const int64_t most_bytes_;
+  std::mutex lock_;
+  std::condition_variable done_;
+  std::shared_ptr<const GrammarVocabulary> vocabulary_;
+  std::vector<std::string> first_bytes_;  // of a first token, where that differs from inside a text; else empty
+  std::list<Entry> entries_;              // the last used first
+  std::map<std::string, std::list<Entry>::iterator, std::less<>> by_key_;
+  std::map<std::string, bool, std::less<>> compiling_;
+  std::map<std::string, int64_t, std::less<>> by_tenant_;
+  int64_t bytes_ = 0;
+  Counters counters_;
+};
+
+// The token that ends reasoning, if the prompt leaves a reasoning section open at its end; else -1.
+Token open_reasoning(const LoadedModel& model, std::span<const Token> prompt);
+
+}  // namespace millrace

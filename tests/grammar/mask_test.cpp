@@ -1,0 +1,183 @@
+// Masks against brute force: a token is allowed exactly if some text of up to a few more bytes makes the answer valid.
+#include <gtest/gtest.h>
+
+#include <optional>
+#include <set>
+
+#include "grammar/schema.h"
+#include "grammar/small.h"
+
+namespace millrace {
+namespace {
+
+using namespace grammar;
+
+using namespace testing_grammar;
+
+// The shortest way from a state to an answer that may end, byte by byte; none within 64 bytes is no way.
+std::optional<std::string> completed(Grammar& grammar, Grammar::State from, std::string text) {
+  std::set<Grammar::State> seen{from};
+  std::vector<std::pair<Grammar::State, std::string>> level{{from, std::move(text)}};
+  for (int depth = 0; depth < 64 && !level.empty(); ++depth) {
+    std::vector<std::pair<Grammar::State, std::string>> next;
+    for (const auto& [state, so_far] : level) {
+      if (grammar.accepts(state)) return so_far;
+      for (int b = 1; b < 128; ++b) {
+        const Grammar::State to = grammar.next(state, b);
+        if (to != Grammar::kRefused && seen.insert(to).second) next.push_back({to, so_far + static_cast<char>(b)});
+      }
+    }
+    level = std::move(next);
+  }
+  return std::nullopt;
+}
+
+const std::vector<std::string>& pool() {
+  static const std::vector<std::string> kPool = {"null",
+                                                 "true",
+                                                 "1",
+                                                 "11",
+                                                 "-1",
+                                                 "1.5",
+                                                 "\"\"",
+                                                 "\"a\"",
+                                                 "\"aa\"",
+                                                 "\"1a\"",
+                                                 "[]",
+                                                 "[1]",
+                                                 "[1,1]",
+                                                 "[\"a\"]",
+                                                 "[1,\"a\"]",
+                                                 "[\"a\",1,1]",
+                                                 "[[1]]",
+                                                 "{}",
+                                                 "{\"a\":1}",
+                                                 "{\"a\":\"a\"}",
+                                                 "{\"b\":1}",
+                                                 "{\"a\":1,\"b\":1}",
+                                                 "{\"b\":1,\"a\":1}",
+                                                 "{\"aa\":[1]}",
+                                                 "{\"a\":{\"a\":1}}",
+                                                 "{\"a\":1,\"b\":1,\"c\":2}"};
+  return kPool;
+}
+
+const std::vector<std::string>& schemas_to_try() {
+  static const std::vector<std::string> kSchemas = {
+      R"({"type":"integer","minimum":1,"maximum":111})",
+      R"({"type":"array","items":{"const":1},"minItems":1,"maxItems":2})",
+      R"({"type":"object","properties":{"a":{"const":1}},"additionalProperties":false})",
+      R"({"type":"object","required":["a"],"properties":{"a":{}},"maxProperties":1})",
+      R"({"type":"string","pattern":"^a*$","maxLength":2})",
+      R"({"enum":["a",1,[1],{"a":1},"aa",null]})",
+      R"({"not":{"type":["object","number","string"]}})",
+      R"({"not":{"required":["a"]},"type":"object"})",
+      R"({"not":{"properties":{"a":{"type":"integer"}}}})",
+      R"({"not":{"additionalProperties":{"const":1}},"type":"object"})",
+      R"({"oneOf":[{"type":"integer"},{"minimum":1}],"type":["number","array"],"maxItems":1})",
+      R"({"oneOf":[{"required":["a"]},{"required":["b"]}],"type":"object"})",
+      R"({"type":"array","contains":{"const":1},"items":{"enum":[1,"a"]},"maxItems":2})",
+      R"({"type":"array","contains":{"const":1},"maxContains":1})",
+      R"({"type":"array","uniqueItems":true,"items":{"enum":[1,"a"]}})",
+      R"({"anyOf":[{"const":"a"},{"type":"array","prefixItems":[{"const":1},{"const":"a"}],"items":false}]})",
+      R"({"type":"object","propertyNames":{"maxLength":1},"additionalProperties":{"const":1},"maxProperties":1})",
+      R"({"type":"object","patternProperties":{"^a":{"type":"integer"},"b$":{"minimum":1}},
+          "additionalProperties":false})",
+      R"({"type":"object","dependentRequired":{"a":["b"]},"properties":{"a":true,"b":{"const":1}}})",
+      R"({"if":{"type":"object"},"then":{"minProperties":2},"else":{"type":"string","minLength":1}})",
+      R"({"$ref":"#/$defs/n","$defs":{"n":{"anyOf":[{"const":1},{"type":"array","items":{"$ref":"#/$defs/n"}}]}}})",
+      R"({"type":"number","multipleOf":0.5,"exclusiveMinimum":0,"not":{"const":1}})",
+  };
+  return kSchemas;
+}
+
+TEST(Mask, AllowsWhatSomeContinuationMakesValid) {
+  const std::vector<std::string> more = {"{\"", "\":", "1,", "\"}", "[1", ",1",
+                                         "a\"", "11",  "]]", "\"a", "aa", "\",\""};
+  for (const std::string& text : schemas_to_try()) {
+    SCOPED_TRACE(text);
+    const Json schema = *parse_json(text);
+    Exprs exprs;
+    auto schemas = Schemas::read(schema, exprs);
+    ASSERT_TRUE(schemas.ok());
+    const auto valid = [&](const std::string& answer) {
+      auto value = parse_json(answer, {.refuse_duplicate_keys = true});
+      return value.ok() && (*schemas)->valid((*schemas)->root(), *value);
+    };
+    auto grammar =
+        Grammar::compile({.kind = GrammarKind::json_schema, .text = text, .compact = true}, vocabulary(more));
+    ASSERT_TRUE(grammar.ok()) << grammar.error().message;
+    std::set<std::string> prefixes;
+    for (const std::string& answer : pool()) {
+      EXPECT_EQ(accepts(**grammar, answer), valid(answer)) << answer;
+      for (size_t i = 0; valid(answer) && i <= answer.size(); ++i) prefixes.insert(answer.substr(0, i));
+    }
+    for (const std::string& prefix : prefixes) {
+      const Grammar::State state = (*grammar)->next_bytes((*grammar)->start(), prefix);
+      ASSERT_NE(state, Grammar::kRefused) << prefix;
+      auto mask = (*grammar)->allowed(state);
+      ASSERT_TRUE(mask.ok());
+      for (Token token = 0; token < (*grammar)->vocabulary().size(); ++token) {
+        const std::string& bytes = (*grammar)->vocabulary().bytes(token);
+        if (bytes.empty() || (token >= 128 && token < 256)) continue;
+        const bool allowed = (*mask)->has(token);
+        if (prefixes.contains(prefix + bytes)) {
+          EXPECT_TRUE(allowed) << "'" << prefix << "' then '" << bytes << "'";
+        }
+        if (!allowed) continue;
+        const auto answer = completed(**grammar, (*grammar)->next(state, token), prefix + bytes);
+        ASSERT_TRUE(answer.has_value()) << "'" << prefix << "' then '" << bytes << "'";
+        EXPECT_TRUE(valid(*answer)) << *answer;
+      }
+    }
+  }
+}
+
+TEST(Mask, OfTokensIsWhatTheirBytesSay) {
+  const std::vector<std::string> more = {"{\"",  "\":", "\": ", "\", \"", "a\"", "\"}",   "abc", "b\": 1",
+                                         "name", "é",   "\xC3", "\xA9",   "\\n", "\\u00", "41"};
+  for (const char* text :
+       {R"({"type":"object"})", R"({"type":"object","properties":{"name":{"type":"string","maxLength":3}}})",
+        R"({"type":"array","items":{"type":"string","pattern":"^a.*c$"}})",
+        R"({"type":"object","additionalProperties":{"type":"integer"},"minProperties":2})"}) {
+    auto grammar = compile(GrammarKind::json_schema, text, more);
+    ASSERT_TRUE(grammar.ok()) << grammar.error().message;
+    // A walk by the lowest bits of a counter, with every mask compared with the automaton token by token.
+    uint64_t random = 7;
+    Grammar::State state = (*grammar)->start();
+    for (int step = 0; step < 60; ++step) {
+      auto mask = (*grammar)->allowed(state);
+      ASSERT_TRUE(mask.ok());
+      std::vector<Token> allowed;
+      for (Token token = 0; token < (*grammar)->vocabulary().size(); ++token) {
+        const Grammar::State next = (*grammar)->next(state, token);
+        ASSERT_EQ((*mask)->has(token), next != Grammar::kRefused) << text << " step " << step << " token " << token;
+        if ((*mask)->has(token) && !(*grammar)->vocabulary().is_end(token)) allowed.push_back(token);
+      }
+      if (allowed.empty()) break;
+      random = random * 6364136223846793005u + 1442695040888963407u;
+      state = (*grammar)->next(state, allowed[(random >> 33) % allowed.size()]);
+    }
+  }
+}
+
+TEST(Mask, NeverAllowsAKeyTwice) {
+  auto grammar = compile(GrammarKind::json_object, "", {"a\": 1, \"a", "\"", "a\""});
+  ASSERT_TRUE(grammar.ok());
+  EXPECT_TRUE(accepts(**grammar, R"({"a": 1, "b": 2})"));
+  EXPECT_FALSE(begins(**grammar, R"({"a": 1, "a")"));
+  EXPECT_FALSE(begins(**grammar, "{\"a\": 1, \"\\u0061\""));
+  // Within one token too, after a key whose beginning lies before it.
+  const Grammar::State state = (*grammar)->next_bytes((*grammar)->start(), "{\"");
+  auto mask = (*grammar)->allowed(state);
+  ASSERT_TRUE(mask.ok());
+  EXPECT_TRUE((*mask)->has(256));
+  const Grammar::State again = (*grammar)->next(state, 256);
+  auto after = (*grammar)->allowed(again);
+  ASSERT_TRUE(after.ok());
+  EXPECT_FALSE((*after)->has('"'));
+  EXPECT_TRUE((*after)->has('b'));
+}
+
+}  // namespace
+}  // namespace millrace
