@@ -13,7 +13,7 @@ SCRIPTS = (".py", ".sh", ".js", ".mjs", ".ts", ".tsx")
 MAX_FILE_LINES = 600
 MAX_FUNCTION_LINES = 60
 MAX_COLUMNS = 120
-MAX_TREE_BYTES = 40 << 20
+MAX_TREE_BYTES = 56 << 20
 FORMAT_VERSION = 14
 
 # Headers of libraries from outside, and the only places that may see them.
