@@ -301,7 +301,7 @@ double Sampler::mu_at(size_t position) const {
 }
 
 Result<Token> Sampler::choose(SampleRun& run, std::span<const float> logits, std::span<const Token> context,
-                              std::span<const Token> banned_now) const {
+                              std::span<const Token> banned_now, const TokenMask* mask) const {
   const Sampling& s = sampling_;
   Draw draw{s.seed, choice_, static_cast<uint32_t>(context.size()), 0};
   TRY_VOID(run.adjust(logits, context, banned_now, mask));
@@ -319,13 +319,13 @@ Result<Token> Sampler::choose(SampleRun& run, std::span<const float> logits, std
 Result<Token> Sampler::guess(std::span<const float> logits, std::span<const Token> context, SamplerScratch& scratch,
                              std::span<const Token> banned_now) const {
   SampleRun run(sampling_, scratch);
-  return choose(run, logits, context, banned_now);
+  return choose(run, logits, context, banned_now, nullptr);
 }
 
 Result<Token> Sampler::sample(std::span<const float> logits, std::span<const Token> context, SamplerScratch& scratch,
                               std::span<const Token> banned_now, const TokenMask* mask) {
   SampleRun run(sampling_, scratch);
-  TRY(const Token token, choose(run, logits, context, banned_now));
+  TRY(const Token token, choose(run, logits, context, banned_now, mask));
   if (!uses_mirostat()) return token;
   const size_t position = context.size();
   const double mu = mu_at(position);

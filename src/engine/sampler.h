@@ -88,7 +88,7 @@ class Sampler {
  private:
   Sampler(const Sampling& sampling, uint32_t choice);
   Result<Token> choose(SampleRun& run, std::span<const float> logits, std::span<const Token> context,
-                       std::span<const Token> banned_now) const;
+                       std::span<const Token> banned_now, const TokenMask* mask) const;
   double mu_at(size_t position) const;  // mirostat's bar, in bits
   bool uses_mirostat() const { return sampling_.mirostat == 2 && sampling_.temperature > 0; }
 
