@@ -52,6 +52,30 @@ bool add_hex(Escape& escape, int digit, uint32_t& code) {
   return true;
 }
 
+// Code points that an escape can still come to.
+CodePoints reachable(const Escape& escape) {
+  if (escape.mode == kBackslash) return all_code_points();
+  CodePoints found;
+  const auto astral = [&](uint32_t first_high, uint32_t last_high, uint32_t first_low, uint32_t last_low) {
+    found.add(0x10000 + ((first_high - 0xD800) << 10) + (first_low - 0xDC00),
+              0x10000 + ((last_high - 0xD800) << 10) + (last_low - 0xDC00));
+  };
+  const uint32_t high = 0xD800 + static_cast<uint32_t>(escape.high);
+  const int shift = 4 * (4 - escape.count);
+  const uint32_t first = static_cast<uint32_t>(escape.value) << shift, last = first | ((uint32_t{1} << shift) - 1);
+  if (escape.mode == kHex) {
+    found.add(first, last);  // surrogates are left out of sets
+    const uint32_t from = std::max(first, 0xD800u), to = std::min(last, 0xDBFFu);
+    if (from <= to) astral(from, to, 0xDC00, 0xDFFF);
+  } else if (escape.mode == kPairHex) {
+    const uint32_t from = std::max(first, 0xDC00u), to = std::min(last, 0xDFFFu);
+    if (from <= to) astral(high, high, from, to);
+  } else {
+    astral(high, high, 0xDC00, 0xDFFF);
+  }
+  return found;
+}
+
 uint32_t short_escape(uint8_t byte) {
   switch (byte) {
     case 'b':
@@ -316,31 +340,11 @@ void Machine::step_escape(const Node& node, uint8_t byte, Closing& work) {
 bool Machine::escape_live(ExprId expr, int32_t bits) {
   const uint64_t key = static_cast<uint64_t>(static_cast<uint32_t>(bits)) << 32 | static_cast<uint32_t>(expr);
   if (const int32_t known = escapes_.find(key); known >= 0) return known == 1;
-  Escape escape = Escape::of(bits);
-  const auto good = [&](uint32_t code) {
-    std::string utf8;
-    append_utf8(utf8, code);
-    ExprId next = expr;
-    for (char c : utf8) next = exprs_.derive(next, static_cast<uint8_t>(c));
-    return next != Exprs::kNothing && exprs_.live(next);
-  };
-  bool found = false;
-  if (escape.mode == kBackslash) {
-    for (const char* c = "ntrbf\"\\/"; *c && !found; ++c) found = good(short_escape(static_cast<uint8_t>(*c)));
-    if (!found) found = escape_live(expr, Escape{kHex}.packed());
-  } else if (escape.mode == kPairBackslash || escape.mode == kPairU) {
-    found = escape_live(expr, Escape{kPairHex, 0, 0, escape.high}.packed());
-  } else {
-    for (int digit = 0; digit < 16 && !found && spend(); ++digit) {
-      Escape next = escape;
-      uint32_t code = 0;
-      if (add_hex(next, digit, code)) {
-        found = good(code);
-      } else if (next.count != 7) {
-        found = escape_live(expr, next.packed());
-      }
-    }
-  }
+  ByteSet all;
+  all.add(0, 0xFF);
+  const ExprId rest = exprs_.repeat(exprs_.bytes(all), 0, Exprs::kMany);
+  const ExprId next = exprs_.cat(utf8_expr(exprs_, reachable(Escape::of(bits))), rest);
+  const bool found = exprs_.live(exprs_.both({expr, next}));
   if (!over()) escapes_.put(key, found ? 1 : 0);
   return found;
 }

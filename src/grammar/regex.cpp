@@ -422,7 +422,8 @@ bool anchors_outside(const Tree& tree, bool first, bool last) {
 
 class Builder {
  public:
-  explicit Builder(Exprs& exprs) : exprs_(exprs) {}
+  // `begin` stands for ^: the mark of the text's begin, or nothing where that was passed already.
+  Builder(Exprs& exprs, ExprId begin) : exprs_(exprs), begin_(begin) {}
 
   // The tree and then `rest`; looking ahead sees all of `rest`.
   ExprId build(const Tree& tree, ExprId rest) {
@@ -460,7 +461,7 @@ class Builder {
       case Tree::Kind::set:
         return utf8_expr(exprs_, tree.set);
       case Tree::Kind::begin:
-        return one(kTextBegin);
+        return begin_;
       case Tree::Kind::end:
         return one(kTextEnd);
       case Tree::Kind::repeat:
@@ -485,6 +486,7 @@ class Builder {
   }
 
   Exprs& exprs_;
+  ExprId begin_;
 };
 
 }  // namespace
@@ -505,26 +507,22 @@ ExprId any_text(Exprs& exprs) { return text_of_length(exprs, 0, Exprs::kMany); }
 
 Result<ExprId> regex_expr(Exprs& exprs, std::string_view pattern, RegexUse use, RegexFlags flags) {
   TRY(const Tree tree, Parser(pattern, flags).parse());
-  Builder builder(exprs);
   if (use == RegexUse::terminal) {
     if (tree.anchored || tree.looks) {
       return error(Code::unsupported, "anchors and looking ahead are not supported inside a terminal");
     }
-    return builder.build(tree, Exprs::kEmpty);
+    return Builder(exprs, Exprs::kNothing).build(tree, Exprs::kEmpty);
   }
-  // The text is told as begin, characters, end; the pattern may consume either mark by its anchors.
+  // The text is told as begin, characters, end. Either ^ takes the begin, at once, or it is passed and ^ never matches.
   ByteSet begin;
   begin.add(kTextBegin);
-  const ExprId before = exprs.maybe(exprs.bytes(begin));
   const ExprId after = exprs.maybe(text_end(exprs));
-  ExprId all = Exprs::kNothing;
-  if (use == RegexUse::whole) {
-    all = exprs.cat(before, builder.build(tree, after));
-  } else {
-    const ExprId some = exprs.repeat(any_character(exprs), 0, Exprs::kMany);
-    all = exprs.cat({before, some, builder.build(tree, exprs.cat(some, after))});
-  }
-  const ExprId content = exprs.derive(all, kTextBegin);
+  const ExprId some = exprs.repeat(any_character(exprs), 0, Exprs::kMany);
+  const bool search = use == RegexUse::search;
+  const ExprId rest = search ? exprs.cat(some, after) : after;
+  const ExprId anchored = exprs.derive(Builder(exprs, exprs.bytes(begin)).build(tree, rest), kTextBegin);
+  const ExprId free = Builder(exprs, Exprs::kNothing).build(tree, rest);
+  const ExprId content = exprs.alt({anchored, search ? exprs.cat(some, free) : free});
   if (exprs.over()) return error(Code::invalid, "the regular expression is too large to compile");
   // What looking ahead and the marks leave: exactly one end, at the end.
   const bool tidy = !tree.looks && anchors_outside(tree, true, true);

@@ -19,14 +19,14 @@ bool matches(Exprs& exprs, std::string_view pattern, std::string text) {
   return expr.ok() && exprs.accepts(*expr, text + static_cast<char>(kTextEnd));
 }
 
-// Every text of up to six letters a, b and c: the standard library is the oracle.
+// Every text of up to four letters a, b and c: the standard library is the oracle.
 TEST(Expr, FindsWhatTheStandardLibraryFinds) {
   for (const char* pattern : {"a", "^a", "b$", "^(a|bc)*$", "^a{2,3}b?$", "(ab|^c)+c$", "[^b]{3}", "^(?:a*b){2}$", "^$",
                               "a|^$", "^(a{1,2}){2}$", "^[ab]*a[ab]{2}$", "(?=ab)a", "^(?!ab)a", "b(?!c)", "a.c"}) {
     const std::regex oracle(pattern, std::regex::ECMAScript);
     Exprs exprs;
     std::vector<std::string> texts{""};
-    for (size_t i = 0; i < texts.size() && texts[i].size() < 6; ++i) {
+    for (size_t i = 0; i < texts.size() && texts[i].size() < 4; ++i) {
       for (char c : {'a', 'b', 'c'}) texts.push_back(texts[i] + c);
     }
     for (const std::string& text : texts) {

@@ -61,15 +61,17 @@ TEST(Grammar, GbnfNests) {
 }
 
 TEST(Grammar, LarkReadsArithmeticWithLeftRecursion) {
-  auto grammar = compile(GrammarKind::lark, R"(
+  auto grammar = compile(GrammarKind::lark, R"~(
 start: sum
 sum: sum ("+"|"-") product | product
 product: product "*" atom | atom
 ?atom: NUMBER -> number
-     | "(" sum ")" % import common.NUMBER % import common.WS_INLINE %
-                                                ignore WS_INLINE) ");
-                 ASSERT_TRUE(grammar.ok())
-                 << grammar.error().message;
+     | "(" sum ")"
+%import common.NUMBER
+%import common.WS_INLINE
+%ignore WS_INLINE
+)~");
+  ASSERT_TRUE(grammar.ok()) << grammar.error().message;
   EXPECT_TRUE(accepts(**grammar, "1 + 2*(3 - 4.5)"));
   EXPECT_TRUE(accepts(**grammar, "1+2+3*4*5"));
   EXPECT_FALSE(accepts(**grammar, "1 + "));
