@@ -220,6 +220,7 @@ Verb bench_grammar_verb() {
   return {.name = "bench grammar",
           .summary = "measure how right and how fast masks of JSON Schemas are",
           .group = "Measure and check",
+          .operands = {{.name = "FILE", .help = "lines of JSON: name, schema, tests as [[instance, valid], ...]"}},
           .flags = {model_flag(),
                     {.name = "limit",
                      .kind = Kind::integer,
@@ -229,7 +230,6 @@ Verb bench_grammar_verb() {
                      .most = 1 << 30,
                      .help = "only the first N schemas; 0: all"},
                     {.name = "json", .help = "as a JSON object, with the reasons of refusals"}},
-          .operands = {{.name = "FILE", .help = "lines of JSON: name, schema, tests as [[instance, valid], ...]"}},
           .examples = {{"bench grammar maskbench.jsonl -m model.gguf", "pass rate and percentiles"}},
           .notes =
               "An instance counts as accepted if every token of it is in the mask of its place and the answer may end "
