@@ -243,8 +243,8 @@ TEST(Checkpoint, SaysWhatAFileIs) {
   expect_refused(folder.write("i.onnx", std::string_view("\x08\x07\x12\x07pytorch", 11)), "ONNX", Code::unsupported);
   expect_refused(folder.write("j.gz", std::string_view("\x1f\x8b\x08\x00\x00", 5)), "archive", Code::unsupported);
   expect_refused(folder.write("k.h5", "\x89HDF\r\n\x1a\n"), "HDF5", Code::unsupported);
-  expect_refused(folder.write("l.gguf", std::string_view("\x01\x02\x03\x04\x05", 5)), "first are 01 02 03 04",
-                 Code::invalid);
+  expect_refused(folder.write("l.gguf", std::string_view("\x01\x02\x03\x04\x05", 5)),
+                 "neither a GGUF nor a safetensors file (5 bytes)", Code::invalid);
   expect_refused(folder.write("m.gguf", std::string_view("\x01", 1)), "neither a GGUF nor", Code::invalid);
   expect_refused(folder.write("n.gguf", whole_gguf().substr(0, 40000)), "is incomplete", Code::corrupt);
   expect_refused(folder.write("o.safetensors", tiny_safetensors("w").substr(0, tiny_safetensors("w").size() - 3)),
