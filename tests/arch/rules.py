@@ -213,6 +213,20 @@ def rule_lines_are_not_too_long(tree):
                 yield f"{name}:{number} has {len(line)} columns, more than {MAX_COLUMNS}"
 
 
+def rule_prose_is_wrapped(tree):
+    """Rows of tables, commands and links cannot be."""
+    for name in tree.files:
+        if not name.endswith(".md"):
+            continue
+        command = False
+        for number, line in enumerate(tree.text(name).splitlines(), 1):
+            if line.lstrip().startswith("```"):
+                command = not command
+            free = command or line.lstrip().startswith("|") or "http" in line
+            if len(line) > MAX_COLUMNS and not free:
+                yield f"{name}:{number} has {len(line)} columns, more than {MAX_COLUMNS}"
+
+
 def clang_format():
     """The pinned version of clang-format, or None: another version formats differently."""
     for program in (f"clang-format-{FORMAT_VERSION}", "clang-format"):
