@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "base/result.h"
@@ -26,6 +27,8 @@ class Constraint {
   virtual State next(State state, Token token) = 0;
   virtual Result<std::shared_ptr<const TokenMask>> allowed(State state) = 0;
   virtual bool ends(State state) = 0;  // the answer may end here
+  // What makes the same constraint again in another process; never empty.
+  virtual std::string source() const = 0;
 };
 
 // The states of one answer, by position.

@@ -18,7 +18,14 @@ Result<std::unique_ptr<Engine>> Engine::create(const Model& model, Backend& back
   return engine;
 }
 
-Engine::Engine(EngineParts parts) : parts_(std::move(parts)), start_(std::chrono::steady_clock::now()) {}
+Engine::Engine(EngineParts parts) : parts_(std::move(parts)), start_(std::chrono::steady_clock::now()) {
+  const Executor::Plan& plan = parts_.executor->planned();
+  const double tokens = static_cast<double>(plan.options.pages) * plan.options.page_tokens;
+  facts_ = {.limits = parts_.options.limits,
+            .pages = plan.options.pages,
+            .vocab = parts_.executor->vocab(),
+            .token_bytes = tokens > 0 ? static_cast<double>(plan.kv_bytes) / tokens : 0};
+}
 
 Engine::~Engine() {
   if (thread_.joinable()) {
@@ -69,7 +76,7 @@ void Engine::run_in_turn() {
       rest();
       continue;
     }
-    parts_.runner->run(flight.launch, flight.sampled);
+    run(flight);
     land(flight);
   }
 }
@@ -114,11 +121,18 @@ void Engine::runner_loop() {
     if (queued_ == nullptr) return;
     Flight* flight = std::exchange(queued_, nullptr);
     lock.unlock();
-    parts_.runner->run(flight->launch, flight->sampled);
+    run(*flight);
     lock.lock();
     flight->done = true;
     turn_.notify_all();
   }
+}
+
+void Engine::run(Flight& flight) {
+  EngineWatch* const watch = parts_.options.watch;
+  if (watch != nullptr) watch->step_begins(flight.launch);
+  parts_.runner->run(flight.launch, flight.sampled);
+  if (watch != nullptr) watch->step_ended(parts_.executor->counters().failed);
 }
 
 // Nothing could be planned though somebody waits: the clock or a new arrival must change that, not this thread.
@@ -128,6 +142,8 @@ void Engine::rest() {
 }
 
 bool Engine::take_inbox(bool wait) {
+  EngineWatch* const watch = parts_.options.watch;
+  if (watch != nullptr) watch->awake();
   std::vector<Inbox::Item> items;
   {
     std::unique_lock lock(mutex_);
@@ -137,6 +153,10 @@ bool Engine::take_inbox(bool wait) {
       // Waking now and then shows that the engine is alive though nobody wants anything.
       while (inbox_.items.empty() && !inbox_.stopping) {
         shown_.last_progress = now();
+        if (watch != nullptr) {
+          watch->awake();
+          watch->shown(shown_);
+        }
         if (pages_wanted_.exchange(false)) pages_shown_ = page_states(*parts_.cache);
         arrived_.wait_for(lock, std::chrono::milliseconds(500));
       }
@@ -158,6 +178,7 @@ void Engine::drop(const Inbox::Item& item) {
   {
     std::lock_guard lock(mutex_);  // perhaps no step comes that would show it
     shown_.metrics = parts_.scheduler->metrics();
+    if (parts_.options.watch != nullptr) parts_.options.watch->shown(shown_);
   }
   if (item.choice >= 0 && (!any || --open_[inside].unfinished > 0)) return;
   open_.erase(inside);
@@ -168,6 +189,7 @@ void Engine::drop(const Inbox::Item& item) {
 void Engine::admit(Inbox::Item& item) {
   if (!item.request) return drop(item);
   int choices = item.request->choices;
+  for (const Resumed& before : item.request->resumed) choices -= before.finished;
   auto vocab = parts_.executor->vocab();
   auto outside = std::find_if(item.request->prompt.begin(), item.request->prompt.end(),
                               [&](Token token) { return token < 0 || token >= vocab; });
@@ -240,6 +262,7 @@ void Engine::note_progress() {
   shown_.outside_seconds = busy_seconds_ + (busy_since_ > 0 ? time - busy_since_ : 0) - running_seconds_;
   shown_.pages = parts_.options.executor.pages;
   shown_.swap_bytes = parts_.second ? parts_.second->bytes() : 0;
+  if (parts_.options.watch != nullptr) parts_.options.watch->shown(shown_);
   // Whoever wants records fetches them in time; nobody may make them grow without end.
   if (records_.size() > kMostRecords) records_.erase(records_.begin(), records_.begin() + kMostRecords / 2);
   records_.insert(records_.end(), ended.begin(), ended.end());

@@ -26,44 +26,27 @@
 
 #include "engine/page_states.h"
 #include "engine/parts.h"
+#include "engine/port.h"
 
 namespace millrace {
 
-// Told what became of a request: the events of one step, in order. Called on the engine thread; it must not block and
-// must not call the engine's destructor. The last call has an event that finishes the last answer, or carries a
-// refusal.
-using Listener = std::function<void(std::span<const Event> events)>;
-
-class Engine {
+// Listeners are called on the engine thread.
+class Engine : public EnginePort {
  public:
   // The model and the backend outlive the engine. Everything is planned and taken here.
   static Result<std::unique_ptr<Engine>> create(const Model& model, Backend& backend, const EngineOptions& options);
-  ~Engine();  // cancels what is open without telling
+  ~Engine() override;  // cancels what is open without telling
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  // With `tell_admission` the listener is called once without events as soon as the request is in the queue.
-  RequestId submit(Request request, Listener listener, bool tell_admission = false);
-  // Called on the engine thread when all listeners of a step have been told, and after admissions: what they put aside
-  // can be passed on at once. Set it before the first request.
-  void when_told(std::function<void()> told) { told_ = std::move(told); }
-  // Nothing more is told about the request; unknown ids are fine. If one answer is named, only that one ends, and it
-  // counts as stopped: its listener has found what it was waiting for.
-  void cancel(RequestId request, int choice = -1);
-
-  struct Snapshot {
-    Metrics metrics;
-    double now = 0;              // seconds since the engine started
-    double last_progress = 0;    // when a step was last done or there was nothing to do
-    double outside_seconds = 0;  // spent between steps while there was work
-    int pages = 0;
-    int64_t swap_bytes = 0;
-  };
-  Snapshot snapshot() const;
+  RequestId submit(Request request, Listener listener, bool tell_admission = false) override;
+  void when_told(std::function<void()> told) override { told_ = std::move(told); }
+  void cancel(RequestId request, int choice = -1) override;
+  const EngineFacts& facts() const override { return facts_; }
+  using Snapshot = EngineSnapshot;
+  Snapshot snapshot() const override;
+  std::vector<PageState> watch_pages() override;
   std::vector<RequestRecord> take_records();  // of requests that ended since the last call
-  // What each page was there for when the engine last looked, and a wish that it look again soon: it does so after its
-  // next step, once a wish, so that nobody watching costs nothing. Empty until it has looked.
-  std::vector<PageState> watch_pages();
 
   const EngineOptions& options() const { return parts_.options; }
   const Executor& executor() const { return *parts_.executor; }
@@ -102,6 +85,7 @@ class Engine {
   void admit(Inbox::Item& item);
   void drop(const Inbox::Item& item);
   void plan(Flight& flight);
+  void run(Flight& flight);
   void land(Flight& flight);
   void tell(std::span<const Event> events);
   void note_progress();
@@ -111,6 +95,7 @@ class Engine {
   void runner_loop();
 
   EngineParts parts_;
+  EngineFacts facts_;
   std::function<void()> told_;
   std::chrono::steady_clock::time_point start_;
 

@@ -49,11 +49,52 @@ void Metrics::add(const RequestRecord& record) {
   tokens_out += record.tokens_out;
   cached_tokens += record.cached;
   preemptions += record.preemptions;
-  if (record.tokens_out == 0) return;
+  if (record.tokens_out == 0 || record.again) return;
   queue.add(record.queue);
   first_token.add(record.first_token);
   if (record.next_token > 0) next_token.add(record.next_token);
   end_to_end.add(record.end_to_end);
+}
+
+void Metrics::carry(const Metrics& before) {
+  for (auto counter : {&Metrics::submitted,
+                       &Metrics::refused,
+                       &Metrics::finished,
+                       &Metrics::cancelled,
+                       &Metrics::failed,
+                       &Metrics::on_time,
+                       &Metrics::stopped,
+                       &Metrics::at_length,
+                       &Metrics::tokens_in,
+                       &Metrics::tokens_out,
+                       &Metrics::cached_tokens,
+                       &Metrics::preemptions,
+                       &Metrics::restarts,
+                       &Metrics::steps,
+                       &Metrics::computed_tokens,
+                       &Metrics::shortlist_rows,
+                       &Metrics::whole_rows,
+                       &Metrics::unsettled_rows,
+                       &Metrics::prefix_lookups,
+                       &Metrics::prefix_hits,
+                       &Metrics::prefix_asked_tokens,
+                       &Metrics::prompt_tokens,
+                       &Metrics::generated_tokens,
+                       &Metrics::draft_windows,
+                       &Metrics::prefix_found_tokens,
+                       &Metrics::drafted_tokens,
+                       &Metrics::accepted_drafts})
+    this->*counter += before.*counter;
+  for (auto histogram : {&Metrics::queue, &Metrics::first_token, &Metrics::between_tokens, &Metrics::next_token,
+                         &Metrics::end_to_end, &Metrics::step_seconds, &Metrics::step_tokens, &Metrics::step_sequences})
+    (this->*histogram).merge(before.*histogram);
+  for (size_t depth = 0; depth < drafted_at.size(); ++depth) {
+    drafted_at[depth] += before.drafted_at[depth];
+    accepted_at[depth] += before.accepted_at[depth];
+  }
+  draft_seconds += before.draft_seconds;
+  kv_waste_sum += before.kv_waste_sum;
+  if (before.submitted > 0) first_arrival = before.first_arrival;
 }
 
 }  // namespace millrace

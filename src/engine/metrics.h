@@ -48,6 +48,7 @@ struct RequestRecord {
   int cached = 0;  // prompt tokens that were not computed, over all answers
   int preemptions = 0;
   bool on_time = true;  // met its targets; without targets, it ended well
+  bool again = false;   // begun by another engine: its times are not this one's
 };
 
 struct Metrics {
@@ -85,6 +86,8 @@ struct Metrics {
   }  // requests on time a second
 
   void add(const RequestRecord& record);
+  // Adds what an engine before this one has counted; what is so now stays.
+  void carry(const Metrics& before);
 };
 
 }  // namespace millrace

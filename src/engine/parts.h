@@ -8,6 +8,7 @@
 
 #include "engine/runner.h"
 #include "engine/scheduler.h"
+#include "engine/watch.h"
 
 namespace millrace {
 
@@ -25,6 +26,7 @@ struct EngineOptions {
   int64_t swap_bytes = 0;  // host memory for pages moved out; 0: evicted pages are dropped
   bool overlap = true;
   DraftOptions draft;
+  EngineWatch* watch = nullptr;  // outlives the engine; null: nobody
 };
 
 struct EngineParts {

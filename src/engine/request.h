@@ -22,6 +22,13 @@ struct Targets {
   double next_token = 0;   // from token to token, on average
 };
 
+// What an engine that is gone had told of an answer.
+struct Resumed {
+  std::vector<Token> tokens;
+  double mu = 0;          // mirostat's bar after them, where there is one
+  bool finished = false;  // nothing more is wanted of it
+};
+
 struct Request {
   std::vector<Token> prompt;       // at least one token
   int max_tokens = 16;             // of each answer, at least one
@@ -37,6 +44,10 @@ struct Request {
   Identity root;       // what may share its prefix: made from tenant and adapter by root_key()
   int priority = 0;    // the larger first, where the policy looks at it
   Targets targets;
+
+  int64_t outer = 0;             // what whoever asks calls it
+  bool again = false;            // asked of an engine that is gone: it was let in then and is not refused now
+  std::vector<Resumed> resumed;  // and what that had told, by choice; empty: nothing
 };
 
 enum class Finish : uint8_t {

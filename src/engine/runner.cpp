@@ -23,6 +23,7 @@ void Launch::take(const StepPlan& plan) {
     item.samples = work.samples;
     item.tables = work.sequence->pages.tables;
   }
+  expected = plan.expected;
   moves = plan.moves;
   snapshots = plan.snapshots;
 }
@@ -39,6 +40,11 @@ Runner::Answer& Runner::answer(const Launch::Item& item) {
   auto sampler = Sampler::create(item.asked->sampling, executor_.vocab(), static_cast<uint32_t>(item.choice));
   if (sampler.ok()) {
     answer.sampler = std::make_unique<Sampler>(std::move(*sampler));
+    if (!item.asked->resumed.empty()) {
+      const Resumed& before = item.asked->resumed[static_cast<size_t>(item.choice)];
+      answer.tokens.insert(answer.tokens.end(), before.tokens.begin(), before.tokens.end());
+      if (!before.tokens.empty()) answer.sampler->resume(answer.tokens.size(), before.mu);
+    }
   } else {
     answer.error = sampler.error();
   }
@@ -78,6 +84,7 @@ void Runner::take(const Launch::Item& item, int64_t& next_row, SampledRow& out, 
       break;
     }
     out.tokens.push_back(*token);
+    if (auto bar = answer.sampler->bar(at + 1)) out.mus.push_back(*bar);
     const bool agrees = guess < item.drafted && answer.tokens[at] == *token;
     const auto& ends = item.asked->stop_tokens;
     if (agrees && std::find(ends.begin(), ends.end(), *token) == ends.end()) continue;

@@ -38,6 +38,7 @@ struct Launch {
   size_t used = 0;
   std::vector<PageMove> moves;
   std::vector<PageCopy> snapshots;
+  double expected = 0;            // seconds it should take; 0: not known yet
   std::vector<RequestId> forget;  // requests that ended: no step from this one on has them
 
   void take(const StepPlan& plan);

@@ -295,6 +295,16 @@ Result<Sampler> Sampler::create(const Sampling& sampling, int32_t vocab, uint32_
   return Sampler(sampling, choice);
 }
 
+std::optional<double> Sampler::bar(size_t position) const {
+  if (!uses_mirostat()) return std::nullopt;
+  return mu_at(position);
+}
+
+void Sampler::resume(size_t position, double bar) {
+  first_ = position;
+  mus_ = {bar};
+}
+
 double Sampler::mu_at(size_t position) const {
   if (mus_.empty() || position < first_) return 2 * sampling_.mirostat_tau;
   return mus_[std::min(position - first_, mus_.size() - 1)];

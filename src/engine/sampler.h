@@ -82,6 +82,11 @@ class Sampler {
   std::optional<Token> sample_shortlist(const ShortlistAsk& ask, const Shortlisted& row, std::span<const Token> context,
                                         SamplerScratch& scratch, std::span<const Token> banned_now = {}) const;
 
+  // Mirostat's bar before the token at a position, which is all that a sampler knows beside its context; none where it
+  // is not used. resume() sets it, for an answer that another sampler has begun.
+  std::optional<double> bar(size_t position) const;
+  void resume(size_t position, double bar);
+
   const Sampling& sampling() const { return sampling_; }
   uint32_t choice() const { return choice_; }
 

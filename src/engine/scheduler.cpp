@@ -38,6 +38,8 @@ StepPlan Scheduler::next(double now) {
     plan_work(plan, sequence, count);
   }
   if (!out_of_pages_) admit(plan, spare, now);
+  if (step_time_.trained())
+    plan.expected = step_time_.predict({plan.tokens, plan.context, static_cast<int>(plan.work.size())});
   plan.moves = cache_.take_moves();
   plan.snapshots = cache_.take_snapshots();
   if (PLANTED(copies_out_of_order)) std::reverse(plan.moves.begin(), plan.moves.end());
@@ -158,6 +160,7 @@ void Scheduler::land(Sequence& sequence, const Work& work, const SampledRow& row
       how = Finish::length;
     Event event{sequence.request, sequence.choice, token, std::nullopt, how, std::nullopt, sequence.reused};
     if (index < row.logprobs.size()) event.logprobs = row.logprobs[index];
+    if (index < row.mus.size()) event.mu = row.mus[index];
     events.push_back(std::move(event));
   }
   if (how != Finish::none) finish(sequence, how, now);

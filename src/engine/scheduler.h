@@ -82,6 +82,7 @@ class Scheduler {
   Load load(double now) const;
   Result<void> admissible(const Request& request, double now) const;
   Tenant& tenant(const std::string& name);
+  static void resume(OpenRequest& asked, Sequence& sequence, double now);
   void order_running();
   void make_way(double now);
   Sequence* first_waiting(double now) const;

@@ -42,6 +42,14 @@ Result<void> Scheduler::admissible(const Request& request, double now) const {
                  request.prompt.size(), request.max_tokens);
   if (request.choices < 1 || request.choices > limits_.max_choices)
     return error(Code::invalid, "{} choices: ask for 1 to {}", request.choices, limits_.max_choices);
+  int open = request.choices;
+  for (const Resumed& before : request.resumed) {
+    open -= before.finished;
+    if (!before.finished && std::ssize(before.tokens) >= request.max_tokens)
+      return error(Code::invalid, "an answer of {} tokens goes on after {}", request.max_tokens, before.tokens.size());
+  }
+  if (open < 1 || (!request.resumed.empty() && std::ssize(request.resumed) != request.choices))
+    return error(Code::invalid, "{} answers go on, of {} asked for", request.resumed.size(), request.choices);
   int64_t total = static_cast<int64_t>(request.prompt.size()) + request.max_tokens;
   if (total > limits_.context)
     return error(Code::invalid, "{} prompt tokens and {} to generate are {} tokens, the context has {}",
@@ -51,6 +59,7 @@ Result<void> Scheduler::admissible(const Request& request, double now) const {
     return error(Code::no_memory,
                  "{} tokens need {} pages of cache, there are {} in all: shorten it or give the cache more memory",
                  total, pages, cache_.pool().pages());
+  if (request.again) return {};
   // Whoever finds a free place only waits for the next step: a burst is not refused while places are free.
   if (std::ssize(running_) + std::ssize(waiting_) + request.choices >
       int64_t{limits_.max_sequences} + limits_.max_waiting)
@@ -64,7 +73,8 @@ Result<void> Scheduler::admissible(const Request& request, double now) const {
 }
 
 Result<RequestId> Scheduler::submit(Request request, double now) {
-  if (metrics_.submitted++ == 0) metrics_.first_arrival = now;
+  if (metrics_.submitted == 0) metrics_.first_arrival = now;
+  metrics_.submitted += !request.again;
   if (auto allowed = admissible(request, now); !allowed) {
     ++metrics_.refused;
     return allowed.error();
@@ -75,7 +85,7 @@ Result<RequestId> Scheduler::submit(Request request, double now) {
   asked.arrived = now;
   asked.open = asked.request->choices;
   Tenant& owner = tenant(asked.request->tenant);
-  for (int choice = 0; choice < asked.open; ++choice) {
+  for (int choice = 0; choice < asked.request->choices; ++choice) {
     auto sequence = std::make_unique<Sequence>();
     sequence->id = next_sequence_++;
     sequence->request = id;
@@ -85,11 +95,25 @@ Result<RequestId> Scheduler::submit(Request request, double now) {
     sequence->tokens = asked.request->prompt;
     sequence->pages = cache_.open(sequence->id, asked.request->root);
     sequence->arrived = now;
-    ++owner.waiting;
-    waiting_.push_back(sequence.get());
+    resume(asked, *sequence, now);
+    if (sequence->state == Sequence::State::waiting) {
+      ++owner.waiting;
+      waiting_.push_back(sequence.get());
+    }
     asked.answers.push_back(std::move(sequence));
   }
   return id;
+}
+
+// An answer that another engine has begun goes on from what that had told.
+void Scheduler::resume(OpenRequest& asked, Sequence& sequence, double now) {
+  if (asked.request->resumed.empty()) return;
+  const Resumed& before = asked.request->resumed[static_cast<size_t>(sequence.choice)];
+  sequence.tokens.insert(sequence.tokens.end(), before.tokens.begin(), before.tokens.end());
+  if (!before.tokens.empty()) asked.first_token = now;
+  if (!before.finished) return;
+  sequence.state = Sequence::State::finished;
+  --asked.open;
 }
 
 // A tenant that comes (back) starts level with whoever of the others had least, so absence earns nothing.
@@ -214,7 +238,7 @@ void Scheduler::admit(StepPlan& plan, int& spare, double now) {
     if (count == 0) return;
     ++metrics_.prefix_lookups;
     metrics_.prefix_hits += sequence->computed > 0;
-    if (!sequence->started) {
+    if (!sequence->started && !sequence->asked->again) {
       sequence->reused = sequence->computed;
       metrics_.prefix_asked_tokens += static_cast<int64_t>(sequence->asked->prompt.size());
       metrics_.prefix_found_tokens += sequence->reused;
@@ -341,7 +365,7 @@ bool Scheduler::cancel(RequestId request, double now, int choice) {
 }
 
 void Scheduler::record(RequestId id, const OpenRequest& asked, double now) {
-  RequestRecord done{.id = id, .finish = asked.finish, .arrived = asked.arrived};
+  RequestRecord done{.id = id, .finish = asked.finish, .arrived = asked.arrived, .again = asked.request->again};
   const Targets& targets = asked.request->targets;
   double between = 0;
   int gaps = 0;

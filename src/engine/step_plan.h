@@ -36,6 +36,7 @@ struct StepPlan {
   std::vector<PageCopy> snapshots;
   int tokens = 0;       // rows of the step
   int64_t context = 0;  // cached tokens its rows read, summed
+  double expected = 0;  // seconds it should take; 0: not known yet
 
   bool empty() const { return work.empty() && moves.empty(); }
 };
@@ -43,6 +44,7 @@ struct StepPlan {
 struct SampledRow {
   std::vector<Token> tokens;       // accepted drafts, then one more; none if the work does not sample
   std::vector<Logprobs> logprobs;  // as many, if they were asked for
+  std::vector<double> mus;         // mirostat's bar after each token, where there is one
   std::optional<Error> error;      // no token could be chosen (broken logits); ends this sequence only
   int drafted = 0;                 // guesses that were computed, at most the work's `drafts`
 };
@@ -65,6 +67,7 @@ struct Event {
   Finish finish = Finish::none;  // not none: the last event of this answer
   std::optional<Error> error;
   int cached = 0;  // prompt tokens that were found in the cache when it started
+  double mu = 0;   // mirostat's bar after the token, where there is one
 };
 
 }  // namespace millrace

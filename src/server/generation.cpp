@@ -98,7 +98,7 @@ std::optional<ApiError> Generation::prepare() {
 // Texts that cannot fit by far are refused before anybody spends time on cutting them into tokens.
 std::optional<ApiError> Generation::check_bytes() const {
   constexpr size_t kTokenBytes = 128;  // longer than tokens are
-  const auto most = static_cast<size_t>(setting_.model->engine->options().limits.context) * kTokenBytes;
+  const auto most = static_cast<size_t>(setting_.model->engine->facts().limits.context) * kTokenBytes;
   size_t longest = 0;
   for (const Message& message : asked_.messages) longest += message.content.size();
   for (const Prompt& prompt : asked_.prompts)
@@ -107,13 +107,13 @@ std::optional<ApiError> Generation::check_bytes() const {
   ApiError failure = bad_field(asked_.chat ? "messages" : "prompt", "");
   failure.code = "context_length_exceeded";
   failure.message = fmt::format("a text of {} bytes does not fit a context of {} tokens: shorten it", longest,
-                                setting_.model->engine->options().limits.context);
+                                setting_.model->engine->facts().limits.context);
   return failure;
 }
 
 // Every prompt with its answer fits the context; an answer without a length gets all that is left.
 std::optional<ApiError> Generation::check_room() {
-  const int context = setting_.model->engine->options().limits.context;
+  const int context = setting_.model->engine->facts().limits.context;
   size_t longest = 0;
   for (const PromptAnswers& part : parts_) {
     if (part.tokens.empty())

@@ -16,7 +16,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/engine.h"
+#include "engine/port.h"
 #include "server/choice.h"
 #include "server/dialect.h"
 #include "server/http.h"
@@ -38,7 +38,7 @@ struct ServedModel {
   std::string name;  // as clients know it
   std::string fingerprint;
   std::shared_ptr<LoadedModel> loaded;
-  std::unique_ptr<Engine> engine;
+  std::unique_ptr<EnginePort> engine;
   int64_t created = 0;             // when it was loaded, seconds since 1970
   SamplingDefaults defaults = {};  // for what a request does not say
   Identity identity;               // whose fingerprint it is, whole: prefixes are kept under it

@@ -14,11 +14,8 @@ constexpr const char* kLetters = ".usc";
 
 class LiveJob : public Job {
  public:
-  LiveJob(const ServedModel& model, std::shared_ptr<const Share> share) : model_(model), share_(std::move(share)) {
-    const Executor::Plan& plan = model.engine->executor().planned();
-    const double tokens = static_cast<double>(plan.options.pages) * plan.options.page_tokens;
-    token_bytes_ = tokens > 0 ? static_cast<double>(plan.kv_bytes) / tokens : 0;
-  }
+  LiveJob(const ServedModel& model, std::shared_ptr<const Share> share)
+      : model_(model), share_(std::move(share)), token_bytes_(model.engine->facts().token_bytes) {}
   double period() const override { return kPeriod; }
   Pull pull(std::string& out) override {
     // Steps and pages are everybody's: whoever may see only its own share is not shown them.
@@ -36,7 +33,7 @@ class LiveJob : public Job {
   const ServedModel& model_;
   const std::shared_ptr<const Share> share_;
   LiveView view_;
-  double token_bytes_ = 0;
+  const double token_bytes_;
 };
 
 JsonObject spread(const Histogram& before, const Histogram& after) {
@@ -47,7 +44,7 @@ JsonObject spread(const Histogram& before, const Histogram& after) {
 // Tokens written so far: a request's are added up when it ends, but the times between them at once.
 int64_t written(const Metrics& m) { return m.between_tokens.count() + m.first_token.count(); }
 
-JsonObject pages_json(const Engine::Snapshot& snapshot, std::span<const PageState> pages) {
+JsonObject pages_json(const EngineSnapshot& snapshot, std::span<const PageState> pages) {
   auto count = [&](PageState state) { return std::count(pages.begin(), pages.end(), state); };
   PageMap map = page_map(pages, kMostCells);
   return {{"total", snapshot.pages},
@@ -91,7 +88,7 @@ PageMap page_map(std::span<const PageState> pages, size_t most) {
   return map;
 }
 
-JsonObject LiveView::means(const Engine::Snapshot& snapshot) {
+JsonObject LiveView::means(const EngineSnapshot& snapshot) {
   const Metrics& m = snapshot.metrics;
   const auto steps = static_cast<double>(m.steps - before_.steps);
   auto mean = [&](const Histogram& after, const Histogram& before) {
@@ -104,7 +101,7 @@ JsonObject LiveView::means(const Engine::Snapshot& snapshot) {
 
 // The least time for a step as they were on average, over the time they took. Mixed steps make it look lower than it
 // is, never higher: the least time of a mean is below the mean of least times.
-Json LiveView::limit(const Engine::Snapshot& snapshot, const std::function<double(const MeanStep&)>& floor,
+Json LiveView::limit(const EngineSnapshot& snapshot, const std::function<double(const MeanStep&)>& floor,
                      double token_bytes) {
   if (!floor || snapshot.now - second_time_ < kLimitPeriod) return limit_;
   const Metrics& m = snapshot.metrics;
@@ -124,7 +121,7 @@ Json LiveView::limit(const Engine::Snapshot& snapshot, const std::function<doubl
   return limit_;
 }
 
-JsonObject LiveView::look(const Engine::Snapshot& snapshot, std::span<const PageState> pages,
+JsonObject LiveView::look(const EngineSnapshot& snapshot, std::span<const PageState> pages,
                           const std::function<double(const MeanStep&)>& floor, double token_bytes) {
   const Metrics& m = snapshot.metrics;
   if (seen_.empty() || snapshot.now - seen_.back().time >= 1) {
@@ -152,6 +149,8 @@ JsonObject LiveView::look(const Engine::Snapshot& snapshot, std::span<const Page
                      {"limit", limit(snapshot, floor, token_bytes)},
                      {"limit_known", static_cast<bool>(floor)},
                      {"pages", pages_json(snapshot, pages)},
+                     {"process", snapshot.process},
+                     {"process_restarts", snapshot.restarts},
                      {"kv_bytes", JsonObject{{"reserved", m.kv_reserved_bytes}, {"used", m.kv_used_bytes}}}};
   before_ = m;
   return json;

@@ -18,7 +18,7 @@ namespace millrace {
 class LiveView {
  public:
   // The state now, given the engine's and its pages'. `floor` as in ServedModel, `token_bytes` of the cache.
-  JsonObject look(const Engine::Snapshot& snapshot, std::span<const PageState> pages,
+  JsonObject look(const EngineSnapshot& snapshot, std::span<const PageState> pages,
                   const std::function<double(const MeanStep&)>& floor, double token_bytes);
 
  private:
@@ -26,8 +26,8 @@ class LiveView {
     double time = 0;
     Histogram first_token, between_tokens;
   };
-  JsonObject means(const Engine::Snapshot& snapshot);
-  Json limit(const Engine::Snapshot& snapshot, const std::function<double(const MeanStep&)>& floor, double token_bytes);
+  JsonObject means(const EngineSnapshot& snapshot);
+  Json limit(const EngineSnapshot& snapshot, const std::function<double(const MeanStep&)>& floor, double token_bytes);
 
   std::deque<Seen> seen_;  // about one a second, oldest first
   Metrics before_;         // at the last event

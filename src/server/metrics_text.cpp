@@ -72,7 +72,7 @@ std::string label_text(std::string_view text) {
 }
 
 // What vLLM has a name for and means the same by: dashboards and autoscalers made for it find it here.
-void shared_names(Page& page, const Engine::Snapshot& snapshot) {
+void shared_names(Page& page, const EngineSnapshot& snapshot) {
   const Metrics& m = snapshot.metrics;
   page.gauge("vllm:num_requests_running", "Sequences that run now.", m.running);
   page.gauge("vllm:num_requests_waiting", "Sequences that wait now.", m.waiting);
@@ -99,7 +99,7 @@ void shared_names(Page& page, const Engine::Snapshot& snapshot) {
   page.histogram("vllm:iteration_tokens_total", "Tokens computed in a step.", m.step_tokens, kCounts);
 }
 
-void own_names(Page& page, const Engine::Snapshot& snapshot) {
+void own_names(Page& page, const EngineSnapshot& snapshot) {
   const Metrics& m = snapshot.metrics;
   page.gauge("millrace_kv_cache_pages", "Pages there are.", snapshot.pages);
   page.gauge("millrace_kv_cache_pages_used", "Pages that hold something.", m.pages_used);
@@ -121,7 +121,7 @@ void own_names(Page& page, const Engine::Snapshot& snapshot) {
 
 }  // namespace
 
-std::string share_text(const ServedModel* model, const Engine::Snapshot& share) {
+std::string share_text(const ServedModel* model, const EngineSnapshot& share) {
   const Metrics& m = share.metrics;
   Page page(model == nullptr ? "" : fmt::format("model_name=\"{}\"", label_text(model->name)));
   page.gauge("vllm:num_requests_running", "Your requests that have begun.", m.running);
@@ -145,7 +145,7 @@ std::string metrics_text(const ServedModel* model, const Service::Counters& coun
   std::string text;
   if (model != nullptr) {
     Page page(fmt::format("model_name=\"{}\"", label_text(model->name)));
-    const Engine::Snapshot snapshot = model->engine->snapshot();
+    const EngineSnapshot snapshot = model->engine->snapshot();
     shared_names(page, snapshot);
     own_names(page, snapshot);
     text = page.take();

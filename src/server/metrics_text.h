@@ -11,6 +11,6 @@ namespace millrace {
 // Without a model only the server's own counters are told.
 std::string metrics_text(const ServedModel* model, const Service::Counters& counters, int open);
 // What a tenant may see: its own share (share.h), and nothing of steps, pages or others.
-std::string share_text(const ServedModel* model, const Engine::Snapshot& share);
+std::string share_text(const ServedModel* model, const EngineSnapshot& share);
 
 }  // namespace millrace

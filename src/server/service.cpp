@@ -150,10 +150,10 @@ std::optional<ApiError> Service::check_ready() const {
 double Service::wait_expected() const {
   const ServedModel* served = model();
   if (served == nullptr) return 1;
-  const Engine::Snapshot snapshot = served->engine->snapshot();
+  const EngineSnapshot snapshot = served->engine->snapshot();
   const Metrics& m = snapshot.metrics;
   const double service = std::max(0.0, m.end_to_end.mean() - m.queue.mean());
-  const int places = std::max(1, served->engine->options().limits.max_sequences);
+  const int places = std::max(1, served->engine->facts().limits.max_sequences);
   return std::max(1.0, (m.waiting + 1) * service / places);
 }
 

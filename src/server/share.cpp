@@ -38,8 +38,8 @@ void Share::tokens(int64_t count, bool first, double seconds) {
   for (int64_t i = 0; i < between; ++i) metrics_.between_tokens.add(first ? 0 : seconds / static_cast<double>(between));
 }
 
-Engine::Snapshot Share::snapshot() const {
-  Engine::Snapshot snapshot;
+EngineSnapshot Share::snapshot() const {
+  EngineSnapshot snapshot;
   snapshot.now = std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
   snapshot.last_progress = snapshot.now;
   std::lock_guard lock(mutex_);

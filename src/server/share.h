@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <mutex>
 
-#include "engine/engine.h"
+#include "engine/port.h"
 
 namespace millrace {
 
@@ -26,7 +26,7 @@ class Share {
   void tokens(int64_t count, bool first, double seconds);
 
   // In the shape of the engine's: everything about steps and pages is 0.
-  Engine::Snapshot snapshot() const;
+  EngineSnapshot snapshot() const;
 
  private:
   mutable std::mutex mutex_;

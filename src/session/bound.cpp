@@ -1,6 +1,7 @@
 #include "session/bound.h"
 
 #include <algorithm>
+#include <charconv>
 
 namespace millrace {
 
@@ -9,8 +10,9 @@ namespace {
 // States: those of the grammar; kBefore until the reasoning has ended; kFirst before the first token.
 class BoundConstraint : public Constraint {
  public:
-  BoundConstraint(std::shared_ptr<Grammar> grammar, const std::vector<std::string>* first, Token after)
-      : grammar_(std::move(grammar)), first_(first), after_(after) {}
+  BoundConstraint(std::shared_ptr<Grammar> grammar, const std::vector<std::string>* first, Token after,
+                  std::string source)
+      : grammar_(std::move(grammar)), first_(first), after_(after), source_(std::move(source)) {}
 
   State start() const override { return after_ >= 0 ? kBefore : begin(); }
 
@@ -44,6 +46,7 @@ class BoundConstraint : public Constraint {
   }
 
   bool ends(State state) override { return state > 0 && grammar_->accepts(state); }
+  std::string source() const override { return source_; }
 
  private:
   static constexpr State kBefore = -1, kFirst = -2;
@@ -52,6 +55,7 @@ class BoundConstraint : public Constraint {
   std::shared_ptr<Grammar> grammar_;
   const std::vector<std::string>* first_;
   Token after_;
+  std::string source_;
   std::mutex lock_;
   std::shared_ptr<const TokenMask> free_, begin_;
 };
@@ -156,7 +160,27 @@ Result<std::shared_ptr<Constraint>> Bounds::constraint(const GrammarSource& sour
   }
   const bool strips = !options.continues && options.after < 0 && !first_bytes_.empty();
   return std::shared_ptr<Constraint>(
-      std::make_shared<BoundConstraint>(std::move(grammar), strips ? &first_bytes_ : nullptr, options.after));
+      std::make_shared<BoundConstraint>(std::move(grammar), strips ? &first_bytes_ : nullptr, options.after,
+                                        fmt::format("{} {} {}", options.continues ? 1 : 0, options.after, key)));
+}
+
+Result<std::shared_ptr<Constraint>> Bounds::constraint(const std::string& source, const std::string& tenant) {
+  // "CONTINUES AFTER KIND COMPACT IN_ORDER FORMATS TEXT", the four in the middle a digit each without spaces.
+  const char* const end = source.data() + source.size();
+  BoundOptions options;
+  auto malformed = [] { return error(Code::corrupt, "what an answer was bound to cannot be read"); };
+  if (source.size() < 4 || source[1] != ' ') return malformed();
+  options.continues = source[0] == '1';
+  const auto [rest, failure] = std::from_chars(source.data() + 2, end, options.after);
+  if (failure != std::errc() || end - rest < 6 || rest[0] != ' ' || rest[5] != ' ') return malformed();
+  const int kind = rest[1] - '0';
+  if (kind < 0 || kind > static_cast<int>(GrammarKind::lark)) return malformed();
+  return constraint({.kind = static_cast<GrammarKind>(kind),
+                     .text = std::string(rest + 6, end),
+                     .compact = rest[2] == '1',
+                     .in_order = rest[3] == '1',
+                     .assert_formats = rest[4] == '1'},
+                    options, tenant);
 }
 
 Bounds::Counters Bounds::counters() {

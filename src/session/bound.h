@@ -32,6 +32,8 @@ class Bounds {
 
   Result<std::shared_ptr<Constraint>> constraint(const GrammarSource& source, const BoundOptions& options,
                                                  const std::string& tenant = {});
+  // From what another process's constraint gave as its source.
+  Result<std::shared_ptr<Constraint>> constraint(const std::string& source, const std::string& tenant);
 
   struct Counters {
     uint64_t compiled = 0, reused = 0;

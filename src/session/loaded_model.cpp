@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "backend/trace/trace.h"
 #include "session/device.h"
 
 namespace millrace {
@@ -28,12 +29,7 @@ Result<std::unique_ptr<LoadedModel>> LoadedModel::load(const LoadChoice& choice)
   const auto start = std::chrono::steady_clock::now();
   TRY(Checkpoint checkpoint, Checkpoint::open(choice.path));
   std::unique_ptr<LoadedModel> loaded(new LoadedModel(std::move(checkpoint)));
-  TRY(loaded->backend_, open_device(choice.device, choice.cpu));
-  if (choice.memory_limit > 0) loaded->backend_->set_limit(choice.memory_limit);
-  const LoadOptions options{.context = choice.context, .digest = choice.fingerprint, .progress = choice.progress};
-  auto model = Model::load(loaded->checkpoint_, *loaded->backend_, options);
-  if (!model.ok()) return within(choice.path.string(), model.error());
-  loaded->model_ = std::move(*model);
+  if (auto read = loaded->read_model(choice); !read.ok()) return within(choice.path.string(), read.error());
   loaded->read_ends();
   Result<void> read = loaded->read_text();
   TRY_VOID(loaded->checkpoint_.unchanged());
@@ -42,6 +38,21 @@ Result<std::unique_ptr<LoadedModel>> LoadedModel::load(const LoadChoice& choice)
   loaded->ends_.erase(std::unique(loaded->ends_.begin(), loaded->ends_.end()), loaded->ends_.end());
   loaded->load_seconds_ = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return loaded;
+}
+
+Result<void> LoadedModel::read_model(const LoadChoice& choice) {
+  if (!choice.weights) {
+    backend_ = make_trace_backend();
+    TRY(const ModelSource source, ModelSource::open(checkpoint_, choice.context));
+    TRY(model_, Model::outline(
+                    source.spec(), [&](const Slot& slot) { return source.type_of(slot); }, *backend_));
+    return {};
+  }
+  TRY(backend_, open_device(choice.device, choice.cpu));
+  if (choice.memory_limit > 0) backend_->set_limit(choice.memory_limit);
+  const LoadOptions options{.context = choice.context, .digest = choice.fingerprint, .progress = choice.progress};
+  TRY(model_, Model::load(checkpoint_, *backend_, options));
+  return {};
 }
 
 // What the model's own files say without a tokenizer's help.

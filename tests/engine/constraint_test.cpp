@@ -24,6 +24,7 @@ class SumConstraint : public Constraint {
     return std::shared_ptr<const TokenMask>(std::move(mask));
   }
   bool ends(State) override { return true; }
+  std::string source() const override { return "sum"; }
   int steps = 0;
 };
 

@@ -293,6 +293,7 @@ Result<void> Arguments::take_defaults() {
 Result<Arguments> Arguments::parse(const Verb& verb, std::span<const std::string> words, Environment environment) {
   Arguments arguments;
   arguments.verb_ = &verb;
+  arguments.words_.assign(words.begin(), words.end());
   std::vector<std::string> operands;
   bool flags_end = false;
   for (size_t i = 0; i < words.size(); ++i) {

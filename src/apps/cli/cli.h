@@ -81,6 +81,7 @@ class Arguments {
   static Result<Arguments> parse(const Verb& verb, std::span<const std::string> words, Environment environment);
 
   const Verb& verb() const { return *verb_; }
+  const std::vector<std::string>& words() const { return words_; }  // as typed, after the verb
   const Terminal& terminal() const;
   void attach(const Terminal& terminal) { terminal_ = &terminal; }
 
@@ -114,6 +115,7 @@ class Arguments {
   const Parsed& parsed(std::string_view flag) const;
 
   const Verb* verb_ = nullptr;
+  std::vector<std::string> words_;
   const Terminal* terminal_ = nullptr;
   std::map<std::string_view, Parsed> flags_;
   std::map<std::string_view, std::vector<std::string>> operands_;

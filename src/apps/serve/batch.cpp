@@ -231,7 +231,7 @@ Result<int> answer_all(const Arguments& arguments, std::ifstream& input, Output&
   const Terminal& terminal = arguments.terminal();
   Interruptible scope;
   TRY(ServedModel model, served_model(arguments, [] { return !Interruptible::interrupted(); }));
-  const Limits& limits = model.engine->options().limits;
+  const Limits& limits = model.engine->facts().limits;
   ServiceOptions options{.version = std::string(kBuildInfo.version)};
   const size_t at_once = std::min(options.most_preparing, static_cast<size_t>(limits.max_sequences) * 4);
   Service service(std::move(options));

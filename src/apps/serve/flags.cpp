@@ -11,6 +11,7 @@
 #include "apps/serve/limit.h"
 #include "base/file.h"
 #include "engine/executor.h"
+#include "process/remote_engine.h"
 #include "server/page.h"
 #include "session/fingerprint.h"
 
@@ -82,6 +83,15 @@ Result<void> fit_context(const Arguments& arguments, const LoadedModel& model, E
   return {};
 }
 
+Result<LoadChoice> load_choice(const Arguments& arguments) {
+  TRY(auto path, model_path(arguments));
+  LoadChoice choice{.path = path, .device = arguments.text("device"), .context = arguments.integer("ctx-size")};
+  choice.cpu.threads = static_cast<int>(arguments.integer("threads"));
+  choice.memory_limit = memory_limit(arguments);
+  choice.fingerprint = true;
+  return choice;
+}
+
 }  // namespace
 
 std::vector<Flag> listening_flags() {
@@ -105,6 +115,8 @@ std::vector<Flag> listening_flags() {
       seconds("ping", "15", "of silence, then an open stream gets a comment line"),
       seconds("grace", "30", "for open answers after the first SIGTERM"),
       {.name = "log-requests", .otherwise = "true", .help = "a line for each request, without what it says"},
+      {.name = "in-process",
+       .help = "the engine in this process: a crash of one request ends all (without it, open answers go on)"},
       {.name = "page", .alias = "--webui", .otherwise = "true", .help = "the page at /, for browsers"},
   };
 }
@@ -169,12 +181,8 @@ Result<ServerOptions> server_options(const Arguments& arguments) {
   return options;
 }
 
-Result<ServedModel> served_model(const Arguments& arguments, const std::function<bool()>& go_on) {
-  TRY(auto path, model_path(arguments));
-  LoadChoice choice{.path = path, .device = arguments.text("device"), .context = arguments.integer("ctx-size")};
-  choice.cpu.threads = static_cast<int>(arguments.integer("threads"));
-  choice.memory_limit = memory_limit(arguments);
-  choice.fingerprint = true;
+Result<ReadyEngine> ready_engine(const Arguments& arguments, const std::function<bool()>& go_on, EngineWatch* watch) {
+  TRY(LoadChoice choice, load_choice(arguments));
   choice.progress = [&](int64_t, int64_t) { return go_on(); };
   TRY(auto loaded, LoadedModel::load(choice));
   if (auto note = packed_note(loaded->checkpoint(), loaded->model().weight_bytes()))
@@ -194,18 +202,56 @@ Result<ServedModel> served_model(const Arguments& arguments, const std::function
   TRY_VOID(fit_context(arguments, *loaded, options));
   options.policy = arguments.text("policy");
   options.swap_bytes = arguments.integer("swap");
+  options.watch = watch;
+  ReadyEngine made;
+  TRY(made.engine, Engine::create(loaded->model(), loaded->backend(), options));
+  made.kv = options.executor.kv;
+  made.fingerprint = fingerprint_of(loaded->model(), loaded->backend(), made.kv);
+  made.loaded = std::move(loaded);
+  return made;
+}
+
+namespace {
+
+// The engine in a process of its own, and of the model what text needs.
+Result<ReadyEngine> remote_engine(const Arguments& arguments, const std::function<bool()>& go_on,
+                                  std::unique_ptr<EnginePort>& engine) {
+  TRY(LoadChoice choice, load_choice(arguments));
+  choice.weights = choice.fingerprint = false;
+  ReadyEngine made;
+  TRY(made.loaded, LoadedModel::load(choice));
+  EngineCommand command{.words = {"millrace", "engine"}, .words_again = {"--quiet"}};
+  command.words.insert(command.words.end(), arguments.words().begin(), arguments.words().end());
+  auto log = [terminal = &arguments.terminal()](std::string_view line) { terminal->note("{}", line); };
+  TRY(auto remote, RemoteEngine::start(std::move(command), go_on, log));
+  made.fingerprint = {.identity = remote->ready().identity};
+  made.kv = remote->ready().kv;
+  engine = std::move(remote);
+  return made;
+}
+
+}  // namespace
+
+Result<ServedModel> served_model(const Arguments& arguments, const std::function<bool()>& go_on, bool apart) {
   ServedModel served;
-  TRY(served.engine, Engine::create(loaded->model(), loaded->backend(), options));
+  ReadyEngine made;
+  if (apart) {
+    TRY(made, remote_engine(arguments, go_on, served.engine));
+  } else {
+    TRY(made, ready_engine(arguments, go_on));
+    served.engine = std::move(made.engine);
+  }
+  TRY(auto path, model_path(arguments));
   served.name = arguments.maybe_text("alias").value_or(valid_utf8(path.stem().string()));
-  const Fingerprint fingerprint = fingerprint_of(loaded->model(), loaded->backend(), options.executor.kv);
-  served.fingerprint = fingerprint.text();
-  served.identity = fingerprint.identity;
+  served.fingerprint = made.fingerprint.text();
+  served.identity = made.fingerprint.identity;
   served.created =
       std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
-  if (choice.device == "cpu") served.floor = step_floor(loaded->model(), options.executor.kv, choice.cpu.threads);
-  served.defaults = defaults_of(arguments, *loaded);
-  TRY_VOID(check_sampling(served.defaults.sampling, loaded->vocab()));
-  served.loaded = std::move(loaded);
+  if (arguments.text("device") == "cpu")
+    served.floor = step_floor(made.loaded->model(), made.kv, static_cast<int>(arguments.integer("threads")));
+  served.defaults = defaults_of(arguments, *made.loaded);
+  TRY_VOID(check_sampling(served.defaults.sampling, made.loaded->vocab()));
+  served.loaded = std::move(made.loaded);
   return served;
 }
 

@@ -7,7 +7,9 @@
 
 #include "apps/cli/cli.h"
 #include "base/result.h"
+#include "engine/engine.h"
 #include "server/server.h"
+#include "session/fingerprint.h"
 
 namespace millrace::apps {
 
@@ -18,7 +20,18 @@ std::vector<Flag> engine_flags();
 
 Result<ServerOptions> server_options(const Arguments& arguments);
 
+// The model with its engine.
+struct ReadyEngine {
+  std::shared_ptr<LoadedModel> loaded;
+  std::unique_ptr<Engine> engine;
+  Fingerprint fingerprint;
+  DType kv = DType::f16;
+};
 // Loads the model and makes its engine; `go_on` is asked while loading.
-Result<ServedModel> served_model(const Arguments& arguments, const std::function<bool()>& go_on);
+Result<ReadyEngine> ready_engine(const Arguments& arguments, const std::function<bool()>& go_on,
+                                 EngineWatch* watch = nullptr);
+
+// The model and an engine for it, in this process or (`apart`) in one of its own.
+Result<ServedModel> served_model(const Arguments& arguments, const std::function<bool()>& go_on, bool apart = false);
 
 }  // namespace millrace::apps

@@ -71,13 +71,17 @@ class Signals {
   std::thread thread_;
 };
 
+bool in_process(const ServedModel& served) { return served.engine->snapshot().process == 0; }
+
 // Loads while the server already answers that it loads.
 Result<void> load_and_serve(const Arguments& arguments, Server& server, const Signals& signals) {
-  TRY(ServedModel served, served_model(arguments, [&] { return !signals.raised(); }));
+  TRY(ServedModel served, served_model(
+                              arguments, [&] { return !signals.raised(); }, !arguments.toggle("in-process")));
   const Terminal& terminal = arguments.terminal();
-  const EngineOptions& options = served.engine->options();
-  terminal.note("ready   {}: {} tokens of context, {} sequences, {} pages of cache", served.name,
-                options.limits.context, options.limits.max_sequences, options.executor.pages);
+  const EngineFacts& facts = served.engine->facts();
+  terminal.note("ready   {}: {} tokens of context, {} sequences, {} pages of cache{}", served.name,
+                facts.limits.context, facts.limits.max_sequences, facts.pages,
+                in_process(served) ? "" : fmt::format("; engine process {}", served.engine->snapshot().process));
   terminal.note("sampling {}", sampling_text(served.defaults));
   if (served.loaded->chat_error().empty() == false)
     terminal.note("no chat with this model: {}", printable(served.loaded->chat_error()));

@@ -63,8 +63,8 @@ JsonObject model_json(const ServedModel& served) {
           {"object", "model"},
           {"created", served.created},
           {"owned_by", "millrace"},
-          {"max_model_len", served.engine->options().limits.context},
-          {"meta", JsonObject{{"n_vocab", served.engine->executor().vocab()}}}};
+          {"max_model_len", served.engine->facts().limits.context},
+          {"meta", JsonObject{{"n_vocab", served.engine->facts().vocab}}}};
 }
 
 void models(Service& service, Call call) {

@@ -44,7 +44,7 @@ std::string piece_of(const LoadedModel& model, Token token) {
 void health(Service& service, Call call) {
   const ServedModel* served = service.model();
   if (served == nullptr) return call.exchange->answer(json_answer(JsonObject{{"status", "loading"}}));
-  const Engine::Snapshot snapshot = served->engine->snapshot();
+  const EngineSnapshot snapshot = served->engine->snapshot();
   const double still = snapshot.now - snapshot.last_progress;
   const bool stuck = still > service.options().stuck_seconds;
   HttpAnswer answer = json_answer(JsonObject{{"status", stuck ? "stuck" : "ok"}, {"seconds_since_progress", still}});
@@ -69,7 +69,7 @@ void openapi(Service& service, Call call) {
 void props(Service& service, Call call) {
   if (auto failure = service.check_ready()) return call.exchange->answer(error_answer(*failure));
   const ServedModel& served = *service.model();
-  const Limits& limits = served.engine->options().limits;
+  const Limits& limits = served.engine->facts().limits;
   JsonArray of_model;
   for (const std::string& name : served.defaults.of_model) of_model.emplace_back(name);
   call.exchange->answer(json_answer(JsonObject{
@@ -108,7 +108,7 @@ HttpAnswer tokenize_answer(const Service& service, const JsonObject& body) {
     list += pieces ? fmt::format(R"({{"id":{},"piece":{}}})", token, piece_of(model, token)) : fmt::format("{}", token);
   }
   return {.body = fmt::format(R"({{"tokens":[{}],"count":{},"max_model_len":{}}})", list, tokens->size(),
-                              service.model()->engine->options().limits.context)};
+                              service.model()->engine->facts().limits.context)};
 }
 
 HttpAnswer detokenize_answer(const Service& service, const JsonObject& body) {

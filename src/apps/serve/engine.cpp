@@ -1,0 +1,50 @@
+// The verb that `serve` starts as a process of its own: the model, the cache and the steps, without any socket but the
+// one to the server.
+#include "apps/cli/model_path.h"
+#include "apps/cli/verbs.h"
+#include "apps/run/flags.h"
+#include "apps/serve/flags.h"
+#include "process/engine_child.h"
+#include "session/bound.h"
+
+#include <fcntl.h>
+
+namespace millrace::apps {
+namespace {
+
+Result<EngineOfProcess> made_for(const Arguments& arguments, EngineWatch& watch) {
+  TRY(ReadyEngine ready, ready_engine(
+                             arguments, [] { return true; }, &watch));
+  EngineOfProcess made;
+  made.engine = std::move(ready.engine);
+  made.fingerprint = ready.fingerprint.text();
+  made.identity = ready.fingerprint.identity;
+  made.kv = ready.kv;
+  auto bounds = std::make_shared<Bounds>(*ready.loaded);
+  made.model = ready.loaded;
+  made.constraint = [bounds](const std::string& source, const std::string& tenant) {
+    return bounds->constraint(source, tenant);
+  };
+  return made;
+}
+
+Result<int> run(const Arguments& arguments) {
+  if (::fcntl(kEngineSocket, F_GETFD) < 0 || ::fcntl(kEngineSharedFile, F_GETFD) < 0)
+    return wrong_use(arguments, "`millrace serve` starts this for itself; there is no server here that it could serve");
+  auto served = run_engine_child([&](EngineWatch& watch) { return made_for(arguments, watch); });
+  // The server has heard why and says it.
+  return served.ok() ? kExitOk : kExitFailure;
+}
+
+}  // namespace
+
+Verb engine_verb() {
+  return {.name = "engine",
+          .summary = "the process that computes for `serve`, which starts it",
+          .group = "Use a model",
+          .flags = joined({{model_flag()}, listening_flags(), engine_flags(), default_flags(), machine_flags()}),
+          .notes = "Takes the flags of `serve`. If it dies, `serve` starts another and open answers go on.",
+          .run = run};
+}
+
+}  // namespace millrace::apps

@@ -1,0 +1,61 @@
+// EnginePort: an engine as whoever serves sees it: requests in, what became of them out, and figures to look at. The
+// Engine is one in this process; src/process has one that lives in a process of its own. Any thread.
+#pragma once
+
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "engine/metrics.h"
+#include "engine/page_states.h"
+#include "engine/policy.h"
+#include "engine/step_plan.h"
+
+namespace millrace {
+
+// Told what became of a request: the events of one step, in order. Called on one thread of the engine's; it must not
+// block and must not end the engine. The last call has an event that finishes the last answer, or carries a refusal.
+using Listener = std::function<void(std::span<const Event> events)>;
+
+// What holds as long as the engine does.
+struct EngineFacts {
+  Limits limits;
+  int32_t pages = 0;       // of the cache
+  int32_t vocab = 0;       // tokens the model knows
+  double token_bytes = 0;  // of the cache, for one token
+};
+
+struct EngineSnapshot {
+  Metrics metrics;
+  double now = 0;              // seconds since the engine started
+  double last_progress = 0;    // when a step was last done or there was nothing to do
+  double outside_seconds = 0;  // spent between steps while there was work
+  int pages = 0;
+  int64_t swap_bytes = 0;
+  int process = 0;      // its process, if it has one of its own
+  int restarts = 0;     // processes that died and were replaced
+  bool present = true;  // false while one is being replaced; requests wait for it
+};
+
+class EnginePort {
+ public:
+  virtual ~EnginePort() = default;
+
+  // Returns at once. With `tell_admission` the listener is called once without events as soon as the request is in the
+  // queue.
+  virtual RequestId submit(Request request, Listener listener, bool tell_admission = false) = 0;
+  // Nothing more is told about the request; unknown ids are fine. If one answer is named, only that one ends, and it
+  // counts as stopped: its listener has found what it was waiting for. Returns at once.
+  virtual void cancel(RequestId request, int choice = -1) = 0;
+  // Called when all listeners of a step have been told, and after admissions: what they put aside can be passed on at
+  // once. Set it before the first request.
+  virtual void when_told(std::function<void()> told) = 0;
+
+  virtual const EngineFacts& facts() const = 0;
+  virtual EngineSnapshot snapshot() const = 0;
+  // What each page was there for when the engine last looked, and a wish that it look again soon: it does so after its
+  // next step, once a wish, so that nobody watching costs nothing. Empty until it has looked.
+  virtual std::vector<PageState> watch_pages() = 0;
+};
+
+}  // namespace millrace

@@ -1,0 +1,172 @@
+#include "process/engine_child.h"
+
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <map>
+#include <mutex>
+
+#include "engine/runner.h"
+
+namespace millrace {
+namespace {
+
+constexpr int64_t kSecond = 1'000'000'000;
+constexpr int64_t kLeastAllowed = 2 * kSecond;
+constexpr int64_t kUntriedAllowed = 120 * kSecond;  // before steps were measured
+constexpr double kTimesExpected = 20;
+
+// Signs of life into the shared page.
+class PageWatch : public EngineWatch {
+ public:
+  explicit PageWatch(SharedPage& page) : page_(page) {}
+  void awake() override { page_.awake.store(shared_now()); }
+  void step_begins(const Launch& launch) override {
+    const size_t count = std::min(launch.used, SharedPage::kMostIds);
+    for (size_t i = 0; i < count; ++i) page_.ids[i].store(launch.items[i].asked->outer, std::memory_order_relaxed);
+    page_.ids_count.store(static_cast<int64_t>(count));
+    const auto expected = static_cast<int64_t>(launch.expected * kTimesExpected * static_cast<double>(kSecond));
+    page_.step_allowed.store(expected > 0 ? std::max(kLeastAllowed, expected) : kUntriedAllowed);
+    page_.step_began.store(shared_now());
+  }
+  // A machine apart that has failed once does not recover within a process.
+  void step_ended(int64_t failed) override {
+    if (failed > 0) ::_exit(1);
+    awake();
+    page_.step_began.store(0);
+  }
+  void shown(const EngineSnapshot& snapshot) override { page_.show(snapshot); }
+
+ private:
+  SharedPage& page_;
+};
+
+class Child {
+ public:
+  explicit Child(int socket) : socket_(socket) {}
+
+  void send(const Frame& frame) {
+    std::lock_guard lock(sending_);
+    out_.clear();
+    append_frame(frame, out_);
+    for (std::string_view left = out_; !left.empty();) {
+      const ssize_t sent = ::send(socket_, left.data(), left.size(), MSG_NOSIGNAL);
+      if (sent < 0 && errno == EINTR) continue;
+      if (sent <= 0) return;  // the server is gone; reading notices
+      left.remove_prefix(static_cast<size_t>(sent));
+    }
+  }
+
+  // Until the server is gone.
+  Result<void> serve(EngineOfProcess& made) {
+    made_ = &made;
+    made.engine->when_told([this] { tell(); });
+    FrameBuffer arrived;
+    std::array<char, 1 << 16> room;
+    for (;;) {
+      const ssize_t count = ::recv(socket_, room.data(), room.size(), 0);
+      if (count < 0 && errno == EINTR) continue;
+      if (count <= 0) return {};
+      arrived.add({room.data(), static_cast<size_t>(count)});
+      for (;;) {
+        TRY(auto bytes, arrived.next());
+        if (!bytes) break;
+        TRY(Frame frame, read_frame(*bytes));
+        TRY_VOID(take(std::move(frame)));
+      }
+    }
+  }
+
+ private:
+  Result<void> take(Frame frame) {
+    if (auto* submit = std::get_if<SubmitFrame>(&frame)) {
+      this->submit(std::move(*submit));
+    } else if (const auto* cancel = std::get_if<CancelFrame>(&frame)) {
+      std::lock_guard lock(mutex_);
+      auto found = ids_.find(cancel->id);
+      if (found == ids_.end()) return {};
+      made_->engine->cancel(found->second.id, cancel->choice);
+      if (cancel->choice < 0 || --found->second.unfinished == 0) ids_.erase(found);
+    } else if (std::holds_alternative<WatchFrame>(frame)) {
+      send(PagesFrame{made_->engine->watch_pages()});
+    } else {
+      return error(Code::corrupt, "a frame of kind {} is not for an engine", frame.index());
+    }
+    return {};
+  }
+
+  void submit(SubmitFrame frame) {
+    const RequestId id = frame.id;
+    frame.request.outer = id;
+    if (!frame.constraint.empty()) {
+      auto constraint = made_->constraint(frame.constraint, frame.request.tenant);
+      if (!constraint.ok()) {
+        Event refusal = {.request = id, .finish = Finish::failed, .error = constraint.error()};
+        return send(EventsFrame{.events = {refusal}});
+      }
+      frame.request.constraint = std::move(*constraint);
+    }
+    // The engine may tell of it before submit() has returned; who cancels must find it from then on.
+    std::lock_guard lock(mutex_);
+    int unfinished = frame.request.choices;
+    for (const Resumed& before : frame.request.resumed) unfinished -= before.finished;
+    ids_[id] = {.unfinished = unfinished,
+                .id = made_->engine->submit(
+                    std::move(frame.request), [this, id](std::span<const Event> events) { hear(id, events); },
+                    frame.tell_admission)};
+  }
+
+  // Engine thread.
+  void hear(RequestId id, std::span<const Event> events) {
+    if (events.empty()) step_.admitted.push_back(id);
+    int ended = 0;
+    for (const Event& event : events) {
+      step_.events.push_back(event);
+      step_.events.back().request = id;
+      ended += event.finish != Finish::none;
+    }
+    if (ended == 0) return;
+    std::lock_guard lock(mutex_);
+    auto found = ids_.find(id);
+    if (found != ids_.end() && (found->second.unfinished -= ended) <= 0) ids_.erase(found);
+  }
+  void tell() {
+    if (step_.admitted.empty() && step_.events.empty()) return;
+    send(step_);
+    step_ = {};
+  }
+
+  const int socket_;
+  EngineOfProcess* made_ = nullptr;
+  std::mutex sending_, mutex_;
+  std::string out_;
+  struct Known {
+    int unfinished = 0;
+    RequestId id = 0;  // as the engine knows it
+  };
+  std::map<RequestId, Known> ids_;  // by what the server calls them; guarded by mutex_
+  EventsFrame step_;                // engine thread
+};
+
+}  // namespace
+
+Result<void> run_engine_child(const std::function<Result<EngineOfProcess>(EngineWatch& watch)>& make) {
+  TRY(SharedPageFile shared, SharedPageFile::open(kEngineSharedFile));
+  PageWatch watch(shared.page());
+  Child child(kEngineSocket);
+  auto made = make(watch);
+  if (!made.ok()) {
+    child.send(FailedFrame{made.error()});
+    return made.error();
+  }
+  child.send(ReadyFrame{made->engine->facts(), made->fingerprint, made->identity, made->kv});
+  Result<void> served = child.serve(*made);
+  // Nobody is left to tell anything: neither what is open nor memory needs to be put in order.
+  if (served.ok()) ::_exit(0);
+  return served;
+}
+
+}  // namespace millrace

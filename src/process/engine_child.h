@@ -1,0 +1,32 @@
+// The engine's side of a process of its own: takes requests from a socket, tells what becomes of them, and keeps the
+// shared page up to date. It ends when the server's end of the socket does. Main thread of that process.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "engine/engine.h"
+#include "process/frames.h"
+#include "process/shared_page.h"
+
+namespace millrace {
+
+// Both are given to the process at these numbers.
+inline constexpr int kEngineSocket = 3, kEngineSharedFile = 4;
+
+struct EngineOfProcess {
+  std::shared_ptr<void> model;  // whatever the engine needs to live
+  std::unique_ptr<Engine> engine;
+  std::string fingerprint;
+  Identity identity;
+  DType kv = DType::f16;
+  // A constraint from its source.
+  std::function<Result<std::shared_ptr<Constraint>>(const std::string& source, const std::string& tenant)> constraint;
+};
+
+// `make` is given what the engine's options take as watch. Returns when the server is gone; the error if the engine
+// could not be made, which the server is told too.
+Result<void> run_engine_child(const std::function<Result<EngineOfProcess>(EngineWatch& watch)>& make);
+
+}  // namespace millrace

@@ -1,0 +1,573 @@
+#include "process/remote_engine.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+
+#include "process/engine_child.h"
+
+extern char** environ;
+
+namespace millrace {
+namespace {
+
+constexpr int64_t kSecond = 1'000'000'000;
+constexpr int kLookMilliseconds = 100;
+constexpr int kStillLooks = 20;      // without a sign of life between steps
+constexpr int kDeathsTogether = 2;   // in a row; after so many a request is tried alone
+constexpr int kDeathsAlone = 3;      // after so many it is refused
+constexpr double kLongestPause = 5;  // seconds before a process is started again
+
+std::string how_it_ended(int status) {
+  if (WIFSIGNALED(status)) return fmt::format("by signal {} ({})", WTERMSIG(status), ::strsignal(WTERMSIG(status)));
+  return fmt::format("with code {}", WIFEXITED(status) ? WEXITSTATUS(status) : -1);
+}
+
+class Spawning {
+ public:
+  Spawning() {
+    ::posix_spawn_file_actions_init(&actions_);
+    ::posix_spawnattr_init(&attributes_);
+  }
+  ~Spawning() {
+    ::posix_spawn_file_actions_destroy(&actions_);
+    ::posix_spawnattr_destroy(&attributes_);
+  }
+  // The process gets these two and the three usual files, and no signal that is meant for the server.
+  Result<int> run(const std::vector<std::string>& words, int socket, int shared) {
+    // Numbers above all targets, so that neither overwrites the other.
+    ::posix_spawn_file_actions_adddup2(&actions_, socket, kEngineSocket);
+    ::posix_spawn_file_actions_adddup2(&actions_, shared, kEngineSharedFile);
+    ::posix_spawn_file_actions_addclosefrom_np(&actions_, kEngineSharedFile + 1);
+    sigset_t ignored;
+    sigemptyset(&ignored);
+    sigaddset(&ignored, SIGINT);
+    sigaddset(&ignored, SIGTERM);
+    ::posix_spawnattr_setsigmask(&attributes_, &ignored);
+    ::posix_spawnattr_setflags(&attributes_, POSIX_SPAWN_SETSIGMASK);
+    std::vector<char*> pointers;
+    for (const std::string& word : words) pointers.push_back(const_cast<char*>(word.c_str()));
+    pointers.push_back(nullptr);
+    pid_t id = 0;
+    const int failed = ::posix_spawn(&id, "/proc/self/exe", &actions_, &attributes_, pointers.data(), environ);
+    if (failed != 0) return error(Code::io, "the engine's process cannot be started: {}", std::strerror(failed));
+    return id;
+  }
+
+ private:
+  posix_spawn_file_actions_t actions_;
+  posix_spawnattr_t attributes_;
+};
+
+// A copy of a file at a number that is not one of the child's.
+int above(int file) {
+  const int copy = ::fcntl(file, F_DUPFD_CLOEXEC, kEngineSharedFile + 1);
+  ::close(file);
+  return copy;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<RemoteEngine>> RemoteEngine::start(EngineCommand command, const std::function<bool()>& go_on,
+                                                          Log log) {
+  std::unique_ptr<RemoteEngine> engine(new RemoteEngine(std::move(command), std::move(log)));
+  engine->wake_ = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  if (engine->wake_ < 0) return error(Code::io, "no event for the engine: {}", std::strerror(errno));
+  engine->epoch_ = shared_now();
+  TRY_VOID(engine->spawn(false));
+  TRY_VOID(engine->await_ready(go_on));
+  engine->thread_ = std::thread([e = engine.get()] { e->loop(); });
+  return engine;
+}
+
+RemoteEngine::~RemoteEngine() {
+  if (thread_.joinable()) {
+    {
+      std::lock_guard lock(mutex_);
+      stopping_ = true;
+    }
+    wake();
+    thread_.join();
+  }
+  end_process(SIGKILL);
+  if (wake_ >= 0) ::close(wake_);
+}
+
+void RemoteEngine::wake() const {
+  const uint64_t one = 1;
+  static_cast<void>(!::write(wake_, &one, sizeof(one)));
+}
+
+Result<void> RemoteEngine::spawn(bool again) {
+  int pair[2] = {-1, -1};
+  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0)
+    return error(Code::io, "no socket for the engine: {}", std::strerror(errno));
+  const int ours = pair[0], theirs = above(pair[1]);
+  auto shared = SharedPageFile::create();
+  Result<int> id = error(Code::io, "no socket for the engine: {}", std::strerror(errno));
+  if (shared.ok() && theirs >= 0) {
+    std::vector<std::string> words = command_.words;
+    if (again) words.insert(words.end(), command_.words_again.begin(), command_.words_again.end());
+    const int file = ::fcntl(shared->file(), F_DUPFD_CLOEXEC, kEngineSharedFile + 1);
+    id = Spawning().run(words, theirs, file);
+    if (file >= 0) ::close(file);
+  }
+  if (theirs >= 0) ::close(theirs);
+  if (!shared.ok() || !id.ok()) {
+    ::close(ours);
+    return shared.ok() ? id.error() : shared.error();
+  }
+  ::fcntl(ours, F_SETFL, ::fcntl(ours, F_GETFL) | O_NONBLOCK);
+  shared_ = std::move(*shared);
+  process_ = {};
+  process_.id = *id;
+  process_.socket = ours;
+  process_.began = shared_now();
+  last_awake_ = 0;
+  still_ = 0;
+  return {};
+}
+
+// Ends the process, if there is one, and waits for it.
+void RemoteEngine::end_process(int signal) {
+  if (process_.socket >= 0) ::close(process_.socket);
+  process_.socket = -1;
+  if (process_.id == 0) return;
+  ::kill(process_.id, signal);
+  int status = 0;
+  while (::waitpid(process_.id, &status, 0) < 0 && errno == EINTR) {
+  }
+  process_.id = 0;
+}
+
+// Before the thread is there: the first process loads.
+Result<void> RemoteEngine::await_ready(const std::function<bool()>& go_on) {
+  while (!process_.ready) {
+    if (!go_on()) return error(Code::cancelled, "stopped while the model was loaded");
+    pollfd poll = {.fd = process_.socket, .events = POLLIN, .revents = 0};
+    ::poll(&poll, 1, kLookMilliseconds);
+    std::array<char, 4096> room;
+    const ssize_t count = ::recv(process_.socket, room.data(), room.size(), 0);
+    if (count < 0 && (errno == EAGAIN || errno == EINTR)) continue;
+    if (count <= 0) {
+      int status = 0;
+      while (::waitpid(process_.id, &status, 0) < 0 && errno == EINTR) {
+      }
+      process_.id = 0;
+      return error(Code::internal, "the engine's process ended {} while it loaded the model", how_it_ended(status));
+    }
+    process_.arrived.add({room.data(), static_cast<size_t>(count)});
+    TRY(auto bytes, process_.arrived.next());
+    if (!bytes) continue;
+    TRY(Frame frame, read_frame(*bytes));
+    if (const auto* failed = std::get_if<FailedFrame>(&frame)) return failed->error;
+    const auto* ready = std::get_if<ReadyFrame>(&frame);
+    if (ready == nullptr) return error(Code::internal, "the engine said something else than that it is ready");
+    first_ = *ready;
+    process_.ready = true;
+  }
+  return {};
+}
+
+// ---- any thread ----
+
+RequestId RemoteEngine::submit(Request request, Listener listener, bool tell_admission) {
+  RequestId id = 0;
+  {
+    std::lock_guard lock(mutex_);
+    id = next_id_++;
+    Open& open = open_[id];
+    const auto choices = static_cast<size_t>(std::max(1, request.choices));
+    open.told.resize(choices);
+    open.cached.assign(choices, -1);
+    open.unfinished = static_cast<int>(choices);
+    open.request = std::move(request);
+    open.listener = std::move(listener);
+    open.tell_admission = tell_admission;
+    if (process_.ready) send_request(id, open);
+  }
+  wake();
+  return id;
+}
+
+void RemoteEngine::cancel(RequestId request, int choice) {
+  {
+    std::lock_guard lock(mutex_);
+    auto found = open_.find(request);
+    if (found == open_.end()) return;
+    Open& open = found->second;
+    if (open.sent && process_.ready) append_frame(CancelFrame{request, choice}, out_);
+    bool ends = choice < 0;
+    if (choice >= 0 && choice < std::ssize(open.told)) {
+      Resumed& told = open.told[static_cast<size_t>(choice)];
+      if (!std::exchange(told.finished, true)) --open.unfinished;
+      ends = open.unfinished == 0;
+    }
+    if (ends) {
+      open_.erase(found);
+      if (!alone_.empty() && alone_.front() == request) send_next_alone();
+    }
+  }
+  wake();
+}
+
+EngineSnapshot RemoteEngine::snapshot() const {
+  std::lock_guard lock(mutex_);
+  return figures();
+}
+
+// In the time of the first process.
+EngineSnapshot RemoteEngine::figures() const {
+  const SharedPage::Figures seen = shared_.page().seen();
+  EngineSnapshot snapshot = seen.snapshot;
+  const auto seconds = [&](int64_t from, int64_t to) { return static_cast<double>(to - from) / 1e9; };
+  const int64_t now = shared_now();
+  // `at` is when the engine's own clock was at last_progress or a little later.
+  snapshot.now = seconds(epoch_, now);
+  snapshot.last_progress = process_.ready && seen.at != 0 ? seconds(epoch_, std::max(seen.at, process_.began))
+                                                          : seconds(epoch_, std::max(process_.began, try_at_));
+  snapshot.metrics.carry(before_);
+  snapshot.process = process_.id;
+  snapshot.restarts = restarts_;
+  snapshot.present = process_.ready;
+  if (seen.at == 0) snapshot.pages = first_.facts.pages;
+  return snapshot;
+}
+
+std::vector<PageState> RemoteEngine::watch_pages() {
+  std::vector<PageState> pages;
+  {
+    std::lock_guard lock(mutex_);
+    if (process_.ready) append_frame(WatchFrame(), out_);
+    pages = pages_;
+  }
+  wake();
+  return pages;
+}
+
+// ---- the thread ----
+
+void RemoteEngine::loop() {
+  for (;;) {
+    {
+      std::lock_guard lock(mutex_);
+      if (stopping_) return;
+    }
+    turn();
+  }
+}
+
+// The socket is closed: the process has ended or is about to.
+std::string RemoteEngine::await_end() const {
+  int status = 0;
+  for (int tries = 0; tries < 100; ++tries) {
+    const pid_t found = ::waitpid(process_.id, &status, WNOHANG);
+    if (found == process_.id) return how_it_ended(status);
+    ::poll(nullptr, 0, 10);
+  }
+  ::kill(process_.id, SIGKILL);
+  while (::waitpid(process_.id, &status, 0) < 0 && errno == EINTR) {
+  }
+  return how_it_ended(status);
+}
+
+// Waits until there is something to send, to read or to look after, and does it.
+void RemoteEngine::turn() {
+  std::array<pollfd, 2> files = {pollfd{.fd = wake_, .events = POLLIN, .revents = 0},
+                                 pollfd{.fd = -1, .events = POLLIN, .revents = 0}};
+  int pause = kLookMilliseconds;
+  {
+    std::lock_guard lock(mutex_);
+    files[1].fd = process_.socket;
+    if (!out_.empty()) files[1].events |= POLLOUT;
+    if (process_.id == 0 && !given_up_)
+      pause = static_cast<int>(std::clamp<int64_t>((try_at_ - shared_now()) / 1'000'000, 0, kLookMilliseconds));
+  }
+  ::poll(files.data(), files.size(), pause);
+  uint64_t count = 0;
+  static_cast<void>(!::read(wake_, &count, sizeof(count)));
+  send_queued();
+  const bool there = files[1].fd < 0 || read_arrived();
+  if (!there) {
+    bury(await_end());
+  } else {
+    check_alive();
+  }
+  revive();
+  refuse_late();
+}
+
+void RemoteEngine::send_queued() {
+  std::lock_guard lock(mutex_);
+  while (!out_.empty() && process_.socket >= 0) {
+    const ssize_t sent = ::send(process_.socket, out_.data(), out_.size(), MSG_NOSIGNAL);
+    if (sent < 0 && errno == EINTR) continue;
+    if (sent <= 0) return;  // full, or gone, which reading notices
+    out_.erase(0, static_cast<size_t>(sent));
+  }
+}
+
+// False: the process is gone, or says what makes no sense.
+bool RemoteEngine::read_arrived() {
+  std::array<char, 1 << 16> room;
+  for (;;) {
+    const ssize_t count = ::recv(process_.socket, room.data(), room.size(), 0);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0 && errno == EAGAIN) return true;
+    if (count <= 0) return false;
+    process_.arrived.add({room.data(), static_cast<size_t>(count)});
+    for (;;) {
+      auto bytes = process_.arrived.next();
+      if (bytes.ok() && !*bytes) break;
+      auto frame = bytes.ok() ? read_frame(**bytes) : Result<Frame>(bytes.error());
+      bool good = frame.ok();
+      if (good) {
+        if (auto* events = std::get_if<EventsFrame>(&*frame)) {
+          take(std::move(*events));
+        } else if (auto* pages = std::get_if<PagesFrame>(&*frame)) {
+          std::lock_guard lock(mutex_);
+          pages_ = std::move(pages->pages);
+        } else if (const auto* ready = std::get_if<ReadyFrame>(&*frame)) {
+          good = take_ready(*ready);
+        } else if (const auto* failed = std::get_if<FailedFrame>(&*frame)) {
+          log_(fmt::format("the engine could not be started again: {}", failed->error.message));
+        } else {
+          good = false;
+        }
+      }
+      if (!good) {
+        ::kill(process_.id, SIGKILL);
+        return false;
+      }
+    }
+  }
+}
+
+// What an event means for going on elsewhere. The first thing said about cached tokens is what counts.
+void RemoteEngine::note(Open& open, Event& event) {
+  if (event.choice < 0 || event.choice >= std::ssize(open.told)) return;
+  const auto choice = static_cast<size_t>(event.choice);
+  Resumed& told = open.told[choice];
+  if (event.token) {
+    told.tokens.push_back(*event.token);
+    told.mu = event.mu;
+    open.deaths = 0;
+    process_.told_any = true;
+    quick_deaths_ = 0;
+  }
+  if (open.cached[choice] < 0) open.cached[choice] = event.cached;
+  event.cached = open.cached[choice];
+  if (event.finish != Finish::none && !std::exchange(told.finished, true)) --open.unfinished;
+}
+
+void RemoteEngine::take(EventsFrame frame) {
+  std::vector<Call> calls;
+  {
+    std::lock_guard lock(mutex_);
+    for (RequestId id : frame.admitted) {
+      auto found = open_.find(id);
+      if (found != open_.end() && std::exchange(found->second.tell_admission, false))
+        calls.emplace_back(found->second.listener, std::vector<Event>());
+    }
+    for (size_t at = 0; at < frame.events.size();) {
+      const RequestId id = frame.events[at].request;
+      size_t end = at;
+      while (end < frame.events.size() && frame.events[end].request == id) ++end;
+      auto found = open_.find(id);
+      if (found != open_.end()) {
+        Open& open = found->second;
+        std::vector<Event> events;
+        bool refused = false;
+        for (size_t i = at; i < end; ++i) {
+          const auto choice =
+              static_cast<size_t>(std::clamp(frame.events[i].choice, 0, static_cast<int>(open.told.size()) - 1));
+          if (open.told[choice].finished) continue;  // nobody wants to hear more of it
+          note(open, frame.events[i]);
+          refused |= frame.events[i].error.has_value() && open.told[choice].tokens.empty();
+          events.push_back(std::move(frame.events[i]));
+        }
+        if (!events.empty()) calls.emplace_back(open.listener, std::move(events));
+        if (refused && open.unfinished > 0) append_frame(CancelFrame{id, -1}, out_);
+        if (open.unfinished == 0 || refused) open_.erase(found);
+        if (!alone_.empty() && alone_.front() == id) send_next_alone();
+      }
+      at = end;
+    }
+  }
+  for (const auto& [listener, events] : calls) listener(events);
+  if (told_ && !calls.empty()) told_();
+}
+
+// A process of the same fingerprint may go on with what another has begun, and no other.
+bool RemoteEngine::take_ready(const ReadyFrame& frame) {
+  std::unique_lock lock(mutex_);
+  if (frame.identity != first_.identity || frame.facts.limits.context != first_.facts.limits.context) {
+    lock.unlock();
+    give_up(error(Code::io, "the model's files are not what they were when the server started; start it again"));
+    return false;
+  }
+  process_.ready = true;
+  size_t tokens = 0;
+  alone_.clear();
+  for (auto& [id, open] : open_) {
+    for (const Resumed& told : open.told) tokens += told.tokens.size();
+    if (open.deaths >= kDeathsTogether) {
+      alone_.push_back(id);
+    } else {
+      send_request(id, open);
+    }
+  }
+  if (!alone_.empty()) send_request(alone_.front(), open_.at(alone_.front()));
+  if (log_)
+    log_(fmt::format("engine process {} is ready: {} requests go on after {} tokens", process_.id, open_.size(),
+                     tokens));
+  return true;
+}
+
+void RemoteEngine::send_request(RequestId id, Open& open) {
+  SubmitFrame frame{.id = id, .tell_admission = open.tell_admission, .request = open.request};
+  frame.request.again = std::exchange(open.sent, true);
+  const bool begun = std::any_of(open.told.begin(), open.told.end(),
+                                 [](const Resumed& told) { return told.finished || !told.tokens.empty(); });
+  if (begun) frame.request.resumed = open.told;
+  if (open.request.constraint) frame.constraint = open.request.constraint->source();
+  append_frame(frame, out_);
+}
+
+// The one that was tried alone has told something or is gone: it is as good as others.
+void RemoteEngine::send_next_alone() {
+  alone_.pop_front();
+  while (!alone_.empty() && !open_.contains(alone_.front())) alone_.pop_front();
+  if (!alone_.empty()) send_request(alone_.front(), open_.at(alone_.front()));
+}
+
+// A step that takes many times what it should, or an engine that shows no sign of life between steps. Looks are
+// counted, not seconds: if this thread was held up, so was the engine.
+void RemoteEngine::check_alive() {
+  std::string why;
+  {
+    std::lock_guard lock(mutex_);
+    const int64_t now = shared_now();
+    if (!process_.ready || now - last_look_ < int64_t{kLookMilliseconds} * 1'000'000) return;
+    last_look_ = now;
+    const SharedPage& page = shared_.page();
+    const int64_t began = page.step_began.load(), sign = began != 0 ? began : page.awake.load();
+    still_ = sign == last_awake_ ? still_ + 1 : 0;
+    last_awake_ = sign;
+    const int64_t allowed = page.step_allowed.load();
+    const int64_t looks =
+        began != 0 ? std::max<int64_t>(kStillLooks, allowed / (kLookMilliseconds * 1'000'000)) : kStillLooks;
+    if (still_ <= looks) return;
+    why = fmt::format("engine process {} has not moved for {:.1f} s{}: it is ended", process_.id,
+                      static_cast<double>(now - sign) / 1e9, began != 0 ? " in a step" : "");
+  }
+  if (log_) log_(why);
+  ::kill(process_.id, SIGKILL);
+  still_ = 0;
+}
+
+// Who may have caused the death: those in the step that ran, or who had just come; the one that was tried alone, if
+// any.
+std::vector<RequestId> RemoteEngine::suspects() const {
+  if (!alone_.empty()) return {alone_.front()};
+  std::vector<RequestId> found;
+  const SharedPage& page = shared_.page();
+  if (page.step_began.load() != 0) {
+    const auto count = std::clamp<int64_t>(page.ids_count.load(), 0, SharedPage::kMostIds);
+    for (int64_t i = 0; i < count; ++i) found.push_back(page.ids[static_cast<size_t>(i)].load());
+  } else {
+    for (const auto& [id, open] : open_)
+      if (open.sent && open.tell_admission) found.push_back(id);
+  }
+  std::sort(found.begin(), found.end());
+  found.erase(std::unique(found.begin(), found.end()), found.end());
+  return found;
+}
+
+void RemoteEngine::blame(std::vector<Call>& calls) {
+  for (RequestId id : suspects()) {
+    auto found = open_.find(id);
+    if (found == open_.end() || ++found->second.deaths < kDeathsAlone) continue;
+    Event last = {.request = id, .finish = Finish::failed};
+    last.error = error(Code::internal, "the engine stopped {} times while it computed this request", kDeathsAlone);
+    if (log_) log_(fmt::format("request {} is refused: {}", id, last.error->message));
+    calls.emplace_back(found->second.listener, std::vector<Event>{last});
+    open_.erase(found);
+  }
+  alone_.clear();
+}
+
+// The process has ended and was waited for.
+void RemoteEngine::bury(const std::string& how) {
+  std::vector<Call> calls;
+  {
+    std::lock_guard lock(mutex_);
+    const int id = std::exchange(process_.id, 0);
+    ::close(std::exchange(process_.socket, -1));
+    if (process_.ready) blame(calls);
+    quick_deaths_ += !process_.told_any;
+    before_ = [&] {
+      Metrics sum = shared_.page().seen().snapshot.metrics;
+      sum.carry(before_);
+      return sum;
+    }();
+    process_.ready = false;
+    shared_.page().shown.store(0);
+    shared_.page().figures[0] = {};
+    out_.clear();
+    ++restarts_;
+    const double pause = quick_deaths_ > 1 ? std::min(kLongestPause, 0.05 * (1 << std::min(quick_deaths_, 10))) : 0;
+    try_at_ = shared_now() + static_cast<int64_t>(pause * static_cast<double>(kSecond));
+    if (log_ && !stopping_) log_(fmt::format("engine process {} ended {}; {} requests wait", id, how, open_.size()));
+  }
+  for (const auto& [listener, events] : calls) listener(events);
+  if (told_ && !calls.empty()) told_();
+}
+
+void RemoteEngine::revive() {
+  {
+    std::lock_guard lock(mutex_);
+    if (process_.id != 0 || given_up_ || stopping_ || shared_now() < try_at_) return;
+    auto spawned = spawn(true);
+    if (spawned.ok()) return;
+    try_at_ = shared_now() + kSecond;
+    if (log_) log_(spawned.error().message);
+  }
+}
+
+// No process will come that could go on: everybody is told, and whoever comes later too.
+void RemoteEngine::give_up(const Error& why) {
+  {
+    std::lock_guard lock(mutex_);
+    given_up_ = why;
+  }
+  if (log_) log_(why.message);
+  refuse_late();
+}
+
+void RemoteEngine::refuse_late() {
+  std::vector<Call> calls;
+  {
+    std::lock_guard lock(mutex_);
+    if (!given_up_) return;
+    for (auto& [id, open] : open_) {
+      Event last = {.request = id, .finish = Finish::failed, .error = given_up_};
+      calls.emplace_back(open.listener, std::vector<Event>{last});
+    }
+    open_.clear();
+  }
+  for (const auto& [listener, events] : calls) listener(events);
+  if (told_ && !calls.empty()) told_();
+}
+
+}  // namespace millrace

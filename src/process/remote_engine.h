@@ -1,0 +1,123 @@
+// RemoteEngine: an engine in a process of its own, which may die. What is open then goes on in another process from the
+// tokens already told: an answer is a function of its request and its tokens so far, so nobody notices but by the
+// clock. A step that takes far too long ends the process too. A request that was being computed at every death in a row
+// is tried alone, and refused when the engine dies of it once more.
+//
+//   submit, cancel   any thread        noted and queued
+//   one thread       sends what is queued, reads what comes, calls listeners, watches over the process
+#pragma once
+
+#include <atomic>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "engine/port.h"
+#include "process/frames.h"
+#include "process/shared_page.h"
+
+namespace millrace {
+
+// How the process is started: this program again, with these words.
+struct EngineCommand {
+  std::vector<std::string> words;
+  std::vector<std::string> words_again = {};  // added when it is not the first time
+};
+
+class RemoteEngine : public EnginePort {
+ public:
+  using Log = std::function<void(std::string_view line)>;
+  // Waits until the engine is ready; `go_on` is asked meanwhile.
+  static Result<std::unique_ptr<RemoteEngine>> start(EngineCommand command, const std::function<bool()>& go_on,
+                                                     Log log);
+  ~RemoteEngine() override;
+
+  RequestId submit(Request request, Listener listener, bool tell_admission = false) override;
+  void cancel(RequestId request, int choice = -1) override;
+  void when_told(std::function<void()> told) override { told_ = std::move(told); }
+  const EngineFacts& facts() const override { return first_.facts; }
+  EngineSnapshot snapshot() const override;
+  std::vector<PageState> watch_pages() override;
+
+  const ReadyFrame& ready() const { return first_; }  // as the first process said
+
+ private:
+  struct Open {
+    Request request;
+    Listener listener;
+    bool tell_admission = false;
+    std::vector<Resumed> told;  // by choice
+    std::vector<int> cached;    // by choice, as first told; -1: not yet
+    int unfinished = 0;
+    int deaths = 0;  // in a row, without a token in between
+    bool sent = false;
+  };
+  // A process and our end of its socket.
+  struct Process {
+    int id = 0;
+    int socket = -1;
+    bool ready = false;
+    FrameBuffer arrived;
+    int64_t began = 0;
+    bool told_any = false;
+  };
+  using Call = std::pair<Listener, std::vector<Event>>;
+
+  RemoteEngine(EngineCommand command, Log log) : command_(std::move(command)), log_(std::move(log)) {}
+  Result<void> spawn(bool again);
+  Result<void> await_ready(const std::function<bool()>& go_on);
+  void end_process(int signal);
+  void loop();
+  void turn();
+  void send_queued();
+  bool read_arrived();
+  void take(EventsFrame frame);
+  bool take_ready(const ReadyFrame& frame);
+  void note(Open& open, Event& event);
+  void check_alive();
+  void bury(const std::string& how);
+  void blame(std::vector<Call>& calls);
+  std::vector<RequestId> suspects() const;
+  void revive();
+  void send_request(RequestId id, Open& open);
+  void send_next_alone();
+  void give_up(const Error& why);
+  void refuse_late();
+  std::string await_end() const;
+  void wake() const;
+  EngineSnapshot figures() const;
+
+  const EngineCommand command_;
+  const Log log_;
+  ReadyFrame first_;
+  std::function<void()> told_;
+  SharedPageFile shared_;
+  int64_t epoch_ = 0;  // when the first process began
+  int wake_ = -1;      // an eventfd
+
+  mutable std::mutex mutex_;  // guards all below
+  Process process_;
+  std::map<RequestId, Open> open_;
+  std::deque<RequestId> alone_;  // to be tried one after another; the first is being tried
+  std::string out_;              // to be sent
+  RequestId next_id_ = 1;
+  Metrics before_;  // what processes before this one have counted
+  std::vector<PageState> pages_;
+  int restarts_ = 0;
+  int quick_deaths_ = 0;           // in a row, without a token told
+  int64_t try_at_ = 0;             // when to start the next process
+  std::optional<Error> given_up_;  // the engine cannot be had again
+  int64_t last_awake_ = 0;         // the sign of life last seen,
+  int64_t last_look_ = 0;
+  int still_ = 0;  // and for how many looks it has not changed
+  bool stopping_ = false;
+
+  std::thread thread_;
+};
+
+}  // namespace millrace
