@@ -23,6 +23,7 @@ Engine::Engine(EngineParts parts) : parts_(std::move(parts)), start_(std::chrono
   const double tokens = static_cast<double>(plan.options.pages) * plan.options.page_tokens;
   facts_ = {.limits = parts_.options.limits,
             .pages = plan.options.pages,
+            .page_tokens = plan.options.page_tokens,
             .vocab = parts_.executor->vocab(),
             .token_bytes = tokens > 0 ? static_cast<double>(plan.kv_bytes) / tokens : 0};
 }

@@ -67,7 +67,7 @@ Sampled HashModel::run(const StepPlan& plan, const HashFaults& faults, Dice& dic
     guesses.clear();
     if (work.drafts > 0 && guess) guess(work, work.begin + work.count - work.drafts, guesses);
     SampledRow row = run_work(work, guesses);
-    if (work.samples && dice.chance(faults.broken_row)) row = {{}, {}, error(Code::internal, "broken row")};
+    if (work.samples && dice.chance(faults.broken_row)) row = {.error = error(Code::internal, "broken row")};
     if (!row.tokens.empty()) chosen_[work.sequence->id] = row.tokens.back();
     sampled.rows.push_back(std::move(row));
   }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <memory>
 #include <set>
 
 #include "engine/simulate_world.h"
@@ -18,11 +19,7 @@ constexpr int kStalled = 100;  // steps without work while somebody waits
 class Simulation {
  public:
   explicit Simulation(uint64_t seed)
-      : world_(seed),
-        cache_(world_.layout, world_.pages, world_.second_pages),
-        model_(world_.layout, world_.pages, world_.second_pages, world_.vocab),
-        drafter_(world_),
-        scheduler_(world_.limits, cache_, make_policy(world_.policy).value(), world_control(world_)) {}
+      : seed_(seed), world_(seed), drafter_(world_), life_(std::make_unique<Life>(world_)) {}
 
   Result<void> run();
   int64_t step() const { return totals_.steps; }
@@ -31,6 +28,8 @@ class Simulation {
  private:
   Result<void> arrive();
   void give_up();
+  Result<void> die();
+  void count_life(SimulationTotals& sum) const;
   Result<void> one_step();
   Result<void> commit_before();
   Result<void> check_plan(const StepPlan& plan, const std::set<const Sequence*>& lacking_one) const;
@@ -38,11 +37,21 @@ class Simulation {
   Result<void> check_all() const;
   Result<void> check_end();
 
+  // An engine from its start to its death.
+  struct Life {
+    explicit Life(World& world)
+        : cache(world.layout, world.pages, world.second_pages),
+          model(world.layout, world.pages, world.second_pages, world.vocab),
+          scheduler(world.limits, cache, make_policy(world.policy).value(), world_control(world)) {}
+    KvCache cache;
+    HashModel model;
+    Scheduler scheduler;
+  };
+
+  const uint64_t seed_;
   World world_;
-  KvCache cache_;
-  HashModel model_;
   WorldDrafter drafter_;
-  Scheduler scheduler_;
+  std::unique_ptr<Life> life_;
   std::map<RequestId, OpenRequest> open_;
   struct Flight {
     StepPlan plan;
@@ -57,9 +66,10 @@ class Simulation {
 Result<void> Simulation::run() {
   while (true) {
     bool enough = totals_.requests >= world_.least_requests && totals_.steps >= kLeastSteps;
-    if (enough && scheduler_.idle() && !before_) break;
+    if (enough && life_->scheduler.idle() && !before_) break;
     if (!enough) TRY_VOID(arrive());
     give_up();
+    TRY_VOID(die());
     TRY_VOID(one_step());
     TRY_VOID(check_all());
     if (totals_.steps > kMostSteps)
@@ -70,18 +80,18 @@ Result<void> Simulation::run() {
 }
 
 Result<void> Simulation::arrive() {
-  for (int count = world_.arrivals(scheduler_.idle()); count > 0; --count) {
+  for (int count = world_.arrivals(life_->scheduler.idle()); count > 0; --count) {
     Request request = world_.request();
-    int most = cache_.most_pages(static_cast<int>(request.prompt.size()) + request.max_tokens,
-                                 world_.limits.step_tokens, world_.limits.max_drafts > 0);
+    int most = life_->cache.most_pages(static_cast<int>(request.prompt.size()) + request.max_tokens,
+                                       world_.limits.step_tokens, world_.limits.max_drafts > 0);
     bool too_large =
         most > world_.pages || static_cast<int>(request.prompt.size()) + request.max_tokens > world_.limits.context;
     OpenRequest open;
-    for (int choice = 0; choice < request.choices; ++choice) open.truth.push_back(model_.alone(request, choice));
+    for (int choice = 0; choice < request.choices; ++choice) open.truth.push_back(life_->model.alone(request, choice));
     open.received.assign(open.truth.size(), 0);
     open.request = request;
     ++totals_.requests;
-    auto id = scheduler_.submit(std::move(request), now_);
+    auto id = life_->scheduler.submit(std::move(request), now_);
     if (too_large && (id.ok() || (id.error().code != Code::no_memory && id.error().code != Code::invalid)))
       return error(Code::internal, "a request that can never fit was not refused as such");
     if (!id.ok()) {
@@ -99,41 +109,70 @@ Result<void> Simulation::arrive() {
 void Simulation::give_up() {
   if (open_.empty() || !world_.dice.chance(world_.cancel_chance)) return;
   auto chosen = std::next(open_.begin(), world_.dice.roll(0, static_cast<int>(open_.size()) - 1));
-  scheduler_.cancel(chosen->first, now_);
+  life_->scheduler.cancel(chosen->first, now_);
   drafter_.close(chosen->first);
   open_.erase(chosen);
   ++totals_.cancels;
 }
 
+// In some worlds the engine dies now and then, with whatever was in flight; another goes on from what was told.
+Result<void> Simulation::die() {
+  const auto step = static_cast<uint64_t>(totals_.steps);
+  if (seed_ % 4 != 3 || (seed_ * 2654435761 + step * 40503) % 67 != 0) return {};
+  ++totals_.deaths;
+  count_life(totals_);
+  before_.reset();
+  life_ = std::make_unique<Life>(world_);
+  std::map<RequestId, OpenRequest> open;
+  for (auto& [old, request] : std::exchange(open_, {})) {
+    Request again = request.request;
+    again.again = true;
+    for (size_t choice = 0; choice < request.truth.size(); ++choice) {
+      const int received = request.received[choice];
+      const auto first = request.truth[choice].tokens.begin() + std::ssize(again.prompt);
+      again.resumed.push_back({.tokens = {first, first + std::max(received, 0)}, .finished = received < 0});
+    }
+    auto id = life_->scheduler.submit(std::move(again), now_);
+    if (!id.ok()) return within("a request that was let in before is refused", id.error());
+    drafter_.close(old);
+    drafter_.open(*id, request.truth);
+    open.emplace(*id, std::move(request));
+  }
+  open_ = std::move(open);
+  return {};
+}
+
 Result<void> Simulation::one_step() {
   if (before_ && (!world_.overlap || world_.dice.chance(0.2))) TRY_VOID(commit_before());
   std::set<const Sequence*> lacking_one;
-  for (const Sequence* sequence : scheduler_.sequences())
+  for (const Sequence* sequence : life_->scheduler.sequences())
     if (sequence->state == Sequence::State::running && sequence->remaining() == 1) lacking_one.insert(sequence);
-  StepPlan plan = scheduler_.next(now_);
+  StepPlan plan = life_->scheduler.next(now_);
   TRY_VOID(check_plan(plan, lacking_one));
   ++totals_.steps;
-  stalled_ = plan.work.empty() && !scheduler_.idle() ? stalled_ + 1 : 0;
+  stalled_ = plan.work.empty() && !life_->scheduler.idle() ? stalled_ + 1 : 0;
   std::optional<Flight> flight;
   if (!plan.empty()) {
-    Sampled sampled = model_.run(plan, world_.faults, world_.dice,
-                                 [this](const Work& work, int at, auto& out) { drafter_.propose(work, at, out); });
+    Sampled sampled = life_->model.run(plan, world_.faults, world_.dice, [this](const Work& work, int at, auto& out) {
+      drafter_.propose(work, at, out);
+    });
     sampled.seconds = world_.step_seconds(plan);
     now_ += sampled.seconds;
     flight = Flight{std::move(plan), std::move(sampled)};
   } else {
     now_ += 1e-3;
   }
-  model_.poison_free(cache_);
+  life_->model.poison_free(life_->cache);
   if (before_) TRY_VOID(commit_before());
   before_ = std::move(flight);
   if (before_ && !world_.overlap) TRY_VOID(commit_before());
-  model_.poison_free(cache_);
+  life_->model.poison_free(life_->cache);
   return {};
 }
 
 Result<void> Simulation::commit_before() {
-  for (const Event& event : scheduler_.commit(before_->plan, before_->sampled, now_)) TRY_VOID(check_event(event));
+  for (const Event& event : life_->scheduler.commit(before_->plan, before_->sampled, now_))
+    TRY_VOID(check_event(event));
   before_.reset();
   return {};
 }
@@ -190,12 +229,13 @@ Result<void> Simulation::check_plan(const StepPlan& plan, const std::set<const S
 }
 
 Result<void> Simulation::check_all() const {
-  TRY_VOID(scheduler_.check());
-  for (const Sequence* sequence : scheduler_.sequences()) {
+  TRY_VOID(life_->scheduler.check());
+  for (const Sequence* sequence : life_->scheduler.sequences()) {
     if (sequence->state != Sequence::State::running) continue;
     const OpenRequest& open = open_.at(sequence->request);
-    TRY_VOID(model_.compare(sequence->pages, open.truth[static_cast<size_t>(sequence->choice)], sequence->certain()));
-    KvUse use = cache_.use(sequence->pages, sequence->computed);
+    TRY_VOID(
+        life_->model.compare(sequence->pages, open.truth[static_cast<size_t>(sequence->choice)], sequence->certain()));
+    KvUse use = life_->cache.use(sequence->pages, sequence->computed);
     int64_t allowed = 0;
     for (const auto& group : world_.layout.groups)
       if (!group.recurrent())
@@ -211,32 +251,37 @@ Result<void> Simulation::check_all() const {
 // Everybody has gone: only the tree holds pages, and it gives all of them back.
 Result<void> Simulation::check_end() {
   if (!open_.empty()) return error(Code::internal, "{} requests never ended", open_.size());
-  TRY_VOID(scheduler_.check());
-  while (cache_.tree().evict()) continue;
-  if (cache_.pool().free() != world_.pages)
-    return error(Code::internal, "{} pages are lost", world_.pages - cache_.pool().free());
+  TRY_VOID(life_->scheduler.check());
+  while (life_->cache.tree().evict()) continue;
+  if (life_->cache.pool().free() != world_.pages)
+    return error(Code::internal, "{} pages are lost", world_.pages - life_->cache.pool().free());
   return {};
+}
+
+// What the engine that is there has counted.
+void Simulation::count_life(SimulationTotals& sum) const {
+  const Metrics& metrics = life_->scheduler.metrics();
+  const CacheCounters& counters = life_->cache.counters();
+  sum.preemptions += metrics.preemptions;
+  sum.restarts += metrics.restarts;
+  sum.prefix_hits += metrics.prefix_hits;
+  sum.cached_tokens += metrics.cached_tokens;
+  sum.drafts_accepted += metrics.accepted_drafts;
+  sum.drafts_rejected += metrics.drafted_tokens - metrics.accepted_drafts;
+  sum.evictions += counters.evictions;
+  sum.moved_out += counters.moved_out;
+  sum.moved_in += counters.moved_in;
+  sum.failed_moves += counters.failed_moves;
+  sum.copies += counters.copies;
+  sum.stripped += counters.stripped;
 }
 
 SimulationTotals Simulation::totals() const {
   SimulationTotals sum = totals_;
-  const Metrics& metrics = scheduler_.metrics();
-  const CacheCounters& counters = cache_.counters();
   sum.seeds = 1;
   sum.least_steps = sum.steps;
   sum.least_requests = sum.requests;
-  sum.preemptions = metrics.preemptions;
-  sum.restarts = metrics.restarts;
-  sum.prefix_hits = metrics.prefix_hits;
-  sum.cached_tokens = metrics.cached_tokens;
-  sum.drafts_accepted = metrics.accepted_drafts;
-  sum.drafts_rejected = metrics.drafted_tokens - metrics.accepted_drafts;
-  sum.evictions = counters.evictions;
-  sum.moved_out = counters.moved_out;
-  sum.moved_in = counters.moved_in;
-  sum.failed_moves = counters.failed_moves;
-  sum.copies = counters.copies;
-  sum.stripped = counters.stripped;
+  count_life(sum);
   return sum;
 }
 
@@ -259,6 +304,7 @@ void each_counter(Totals& totals, F&& f) {
   f("pages stripped", totals.stripped);
   f("cancels", totals.cancels);
   f("broken rows", totals.failures);
+  f("deaths", totals.deaths);
   f("prefix hits", totals.prefix_hits);
   f("cached tokens", totals.cached_tokens);
   f("drafts accepted", totals.drafts_accepted);

@@ -14,7 +14,7 @@ namespace millrace {
 struct SimulationTotals {
   int64_t seeds = 0, steps = 0, requests = 0, answers = 0, tokens = 0, refused = 0;
   int64_t preemptions = 0, evictions = 0, moved_out = 0, moved_in = 0, failed_moves = 0, restarts = 0;
-  int64_t copies = 0, stripped = 0, cancels = 0, failures = 0;
+  int64_t copies = 0, stripped = 0, cancels = 0, failures = 0, deaths = 0;
   int64_t prefix_hits = 0, cached_tokens = 0, drafts_accepted = 0, drafts_rejected = 0;
   int64_t least_steps = INT64_MAX, least_requests = INT64_MAX;  // of any seed
 

@@ -182,6 +182,7 @@ void fields_of_facts(Io& io, F& facts) {
     io.value(facts.limits.*member);
   io.value(facts.limits.page_move_seconds);
   io.value(facts.pages);
+  io.value(facts.page_tokens);
   io.value(facts.vocab);
   io.value(facts.token_bytes);
 }

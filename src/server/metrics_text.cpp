@@ -78,6 +78,13 @@ void shared_names(Page& page, const EngineSnapshot& snapshot) {
   page.gauge("vllm:num_requests_waiting", "Sequences that wait now.", m.waiting);
   page.gauge("vllm:kv_cache_usage_perc", "Pages held by running sequences, of all (0 to 1).",
              snapshot.pages > 0 ? static_cast<double>(m.pages_used - m.pages_cached) / snapshot.pages : 0);
+  // Names of older versions, which some routers still read.
+  page.gauge("vllm:gpu_cache_usage_perc", "As vllm:kv_cache_usage_perc.",
+             snapshot.pages > 0 ? static_cast<double>(m.pages_used - m.pages_cached) / snapshot.pages : 0);
+  page.counter("vllm:gpu_prefix_cache_queries_total", "As vllm:prefix_cache_queries_total.",
+               static_cast<double>(m.prefix_asked_tokens));
+  page.counter("vllm:gpu_prefix_cache_hits_total", "As vllm:prefix_cache_hits_total.",
+               static_cast<double>(m.prefix_found_tokens));
   page.counter("vllm:prompt_tokens_total", "Prompt tokens of answers that began.",
                static_cast<double>(m.prompt_tokens));
   page.counter("vllm:generation_tokens_total", "Tokens generated.", static_cast<double>(m.generated_tokens));
@@ -106,6 +113,7 @@ void own_names(Page& page, const EngineSnapshot& snapshot) {
   page.gauge("millrace_kv_cache_pages_cached", "Pages kept for whoever begins alike.", m.pages_cached);
   page.gauge("millrace_seconds_since_progress", "Since the engine last finished a step or had nothing to do.",
              snapshot.now - snapshot.last_progress);
+  page.counter("millrace_engine_restarts_total", "Engine processes that died and were replaced.", snapshot.restarts);
   page.counter("millrace_requests_refused_total", "Requests the queue had no room for, or that could not be on time.",
                static_cast<double>(m.refused));
   page.counter("millrace_steps_total", "Steps computed.", static_cast<double>(m.steps));
@@ -152,6 +160,11 @@ std::string metrics_text(const ServedModel* model, const Service::Counters& coun
     Page named(fmt::format("model_name=\"{}\",fingerprint=\"{}\"", label_text(model->name), model->fingerprint));
     named.gauge("millrace_model_info", "Always 1; the labels say what answers.", 1);
     text += named.take();
+    const EngineFacts& facts = model->engine->facts();
+    Page cache(fmt::format("model_name=\"{}\",block_size=\"{}\",num_gpu_blocks=\"{}\"", label_text(model->name),
+                           facts.page_tokens, facts.pages));
+    cache.gauge("vllm:cache_config_info", "Always 1; the labels say how the cache is cut.", 1);
+    text += cache.take();
   }
   Page page("");
   page.counter("millrace_http_requests_total", "Requests read.", static_cast<double>(counters.requests.load()));

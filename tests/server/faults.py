@@ -23,6 +23,7 @@ import time
 
 import batches
 import cases
+import crash
 import starts
 
 BACKGROUND = 8
@@ -527,6 +528,9 @@ def main():
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     report = Report()
+    if chosen.only == "crash":
+        asyncio.run(crash.check(lambda *flags: Server(chosen.program, *flags), request, report, 500 if chosen.full else 8))
+        return 0 if report.failures == 0 else 1
     if chosen.only:
         counts = LARGE if chosen.full else {**SMALL, "slowhttptest": 200}
         asyncio.run(all_faults(chosen.program, counts, report, chosen.seed, only=chosen.only))
@@ -535,6 +539,7 @@ def main():
     asyncio.run(signals(chosen.program, report))
     asyncio.run(starts.check(chosen.program, report, lambda *flags: Server(chosen.program, *flags)))
     batches.check(chosen.program, report, PATIENCE)
+    asyncio.run(crash.check(lambda *flags: Server(chosen.program, *flags), request, report, 500 if chosen.full else 8))
     asyncio.run(all_faults(chosen.program, LARGE if chosen.full else SMALL, report, chosen.seed))
     return 0 if report.failures == 0 else 1
 

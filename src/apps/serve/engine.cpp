@@ -1,13 +1,15 @@
 // The verb that `serve` starts as a process of its own: the model, the cache and the steps, without any socket but the
 // one to the server.
+#include <fcntl.h>
+
 #include "apps/cli/model_path.h"
+#include "apps/cli/terminal.h"
 #include "apps/cli/verbs.h"
 #include "apps/run/flags.h"
 #include "apps/serve/flags.h"
+#include "process/confine.h"
 #include "process/engine_child.h"
 #include "session/bound.h"
-
-#include <fcntl.h>
 
 namespace millrace::apps {
 namespace {
@@ -31,6 +33,10 @@ Result<EngineOfProcess> made_for(const Arguments& arguments, EngineWatch& watch)
 Result<int> run(const Arguments& arguments) {
   if (::fcntl(kEngineSocket, F_GETFD) < 0 || ::fcntl(kEngineSharedFile, F_GETFD) < 0)
     return wrong_use(arguments, "`millrace serve` starts this for itself; there is no server here that it could serve");
+  // A GPU's driver opens files and sockets of its own as it goes.
+  if (const std::string device = arguments.text("device"); device == "cpu" || device == "reference") {
+    if (auto confined = confine(); !confined.ok()) arguments.terminal().warn("{}", confined.error().message);
+  }
   auto served = run_engine_child([&](EngineWatch& watch) { return made_for(arguments, watch); });
   // The server has heard why and says it.
   return served.ok() ? kExitOk : kExitFailure;

@@ -1,0 +1,12 @@
+// Takes from this process what an engine does not need, for good: the network, starting programs, and changing files.
+// Model files are the most hostile input there is; whoever finds a mistake in their reading finds himself with none of
+// these. Files may still be read. Before any thread is started.
+#pragma once
+
+#include "base/result.h"
+
+namespace millrace {
+
+Result<void> confine();
+
+}  // namespace millrace

@@ -1,0 +1,144 @@
+"""An engine that dies while answers are on their way: they go on byte for byte. Part of faults.py.
+
+Streams of every kind of sampling run while the engine's process is killed, stopped or hung again and again; each must
+be what it is on a server that nobody disturbs, with its usage counted once.
+"""
+import asyncio
+import json
+import os
+import re
+import signal
+import time
+
+KINDS = [
+    {"temperature": 0},
+    {"temperature": 1, "seed": 11},
+    {"temperature": 0.8, "top_k": 20, "top_p": 0.9, "seed": 12},
+    {"temperature": 1, "min_p": 0.05, "seed": 13, "frequency_penalty": 0.5, "presence_penalty": 0.2},
+    {"temperature": 1, "seed": 14, "mirostat": 2, "mirostat_tau": 4},
+    {"temperature": 1, "seed": 15, "logprobs": 3},
+    {"temperature": 1, "seed": 16, "n": 3},
+    {"temperature": 1, "seed": 17, "repetition_penalty": 1.1, "stop": ["dragon"]},
+]
+
+
+def bodies(count, tokens):
+    return [{"prompt": [1, 403 + i, 500 + 7 * i], "max_tokens": tokens, "ignore_eos": True, "stream": True,
+             "stream_options": {"include_usage": True}, **KINDS[i % len(KINDS)]} for i in range(count)]
+
+
+def meaning(events):
+    """What a stream says, whatever its pieces: by choice its text, log-probabilities and end; and its usage."""
+    said, usage = {}, None
+    for event in events:
+        if event == "[DONE]":
+            continue
+        data = json.loads(event)
+        if "error" in data:
+            return {"error": data["error"]}
+        usage = data.get("usage") or usage
+        for choice in data["choices"]:
+            mine = said.setdefault(choice["index"], {"text": "", "logprobs": [], "end": None})
+            mine["text"] += choice.get("text") or ""
+            mine["logprobs"] += (choice.get("logprobs") or {}).get("token_logprobs") or []
+            mine["end"] = choice.get("finish_reason") or mine["end"]
+    if usage:
+        usage = {key: usage[key] for key in ("prompt_tokens", "completion_tokens", "total_tokens")}
+    return {"said": said, "usage": usage}
+
+
+async def stream(server, request, body):
+    """The events of a stream, and the longest silence in it."""
+    reader, writer = await server.connect()
+    try:
+        writer.write(request("/v1/completions", body))
+        await reader.readuntil(b"\r\n\r\n")
+        text, last, longest = b"", time.monotonic(), 0
+        while True:
+            size = int(await reader.readline(), 16)
+            chunk = await reader.readexactly(size + 2)
+            longest, last = max(longest, time.monotonic() - last), time.monotonic()
+            if size == 0:
+                break
+            text += chunk[:-2]
+        return [part[6:] for part in text.decode().split("\n\n") if part.startswith("data: ")], longest
+    finally:
+        writer.close()
+
+
+def engine_of(server):
+    """The process that computes, as the server's log names it last."""
+    found = re.findall(r"engine process (\d+)(?: is ready|$)", server.said(), re.M)
+    return int(found[-1]) if found else None
+
+
+async def under(server, request, wanted, work, disturb):
+    """Runs the streams while `disturb` is called again and again; what differs, how often it struck, silences."""
+    done = False
+
+    async def disturber():
+        count = 0
+        while not done:
+            before = engine_of(server)
+            count += await disturb(count)
+            # The next one goes to the process that has taken over.
+            while not done and engine_of(server) == before:
+                await asyncio.sleep(0.01)
+            await asyncio.sleep(0.05)
+        return count
+
+    task = asyncio.create_task(disturber())
+    answers = await asyncio.gather(*(stream(server, request, body) for body in work))
+    done = True
+    count = await task
+    wrong = [i for i, (events, _) in enumerate(answers) if meaning(events) != wanted[i]]
+    return wrong, count, sorted(longest for _, longest in answers)
+
+
+async def check(make_server, request, report, rounds):
+    quiet = make_server("--in-process", "-np", "16")
+    await quiet.start()
+    work = bodies(16, 150)
+    wanted = [meaning((await stream(quiet, request, body))[0]) for body in work]
+    quiet.stop()
+    broken = [i for i, answer in enumerate(wanted) if "error" in answer]
+    report.say("answers nobody disturbs", f"{broken}: {wanted[broken[0]]}" if broken else None)
+
+    server = make_server("-np", "16")
+    try:
+        await server.start()
+        await disturbed(server, request, report, rounds, work, wanted)
+    finally:
+        server.stop()
+
+
+async def disturbed(server, request, report, rounds, work, wanted):
+    apart = [meaning((await stream(server, request, body))[0]) for body in work]
+    report.say("an engine in a process of its own gives the same bytes", None if apart == wanted else "they differ")
+
+    async def strike(how):
+        try:
+            os.kill(engine_of(server), how)
+        except (ProcessLookupError, TypeError):
+            return 0
+        return 1
+
+    for name, how in (("killed", signal.SIGKILL), ("crashed", signal.SIGSEGV)):
+        wrong, strikes, silences = [], 0, []
+        while strikes < rounds and not wrong:
+            wrong, count, more = await under(server, request, wanted, work, lambda _, how=how: strike(how))
+            strikes, silences = strikes + count, sorted(silences + more)
+        report.say(f"16 streams go on byte for byte while the engine is {name} {rounds} times",
+                   f"{wrong} differ after {strikes}" if wrong else None)
+        print(f"  {strikes} times, longest silence of a stream: median {silences[len(silences) // 2]:.3f} s, "
+              f"most {silences[-1]:.3f} s")
+
+    async def hang(count):
+        if count > 0:
+            await asyncio.sleep(0.2)
+            return 0
+        return await strike(signal.SIGSTOP)
+
+    wrong, count, _ = await under(server, request, wanted, work[:4], hang)
+    report.say("an engine that hangs is found and replaced", f"{wrong} differ" if wrong else None if count else "missed")
+    report.say("the server stayed", None if server.process.poll() is None else server.said()[-500:])
