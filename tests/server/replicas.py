@@ -1,9 +1,10 @@
-"""Two servers behind HAProxy, one of which drains under load: replicas.py MILLRACE. Prints a line per check.
+"""Three servers behind HAProxy: replicas.py MILLRACE. Prints a line per check.
 
-The configuration is the one of docs/operations.md, with plain HTTP and ports of our own. Standard library only; needs
-haproxy.
+The configuration is deploy/haproxy.cfg with servers and ports of our own. One server drains under load, one is killed
+under load; conversations stay where their prefix is. Standard library only; needs haproxy.
 """
 import asyncio
+import json
 import os
 import re
 import shutil
@@ -17,15 +18,16 @@ import faults  # noqa: E402
 
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
 CLIENTS, ROUNDS = 8, 12
+TALKS, TURNS = 24, 4
 
 
 def configuration(ports, front):
-    """The documented lines, with these servers."""
-    with open(os.path.join(ROOT, "docs", "operations.md"), encoding="utf-8") as file:
-        text = re.search(r"```\n(defaults\n.*?)```", file.read(), re.S).group(1)
-    text = re.sub(r"  bind .*", f"  bind 127.0.0.1:{front}", text)
+    """The shipped lines, with these servers."""
+    with open(os.path.join(ROOT, "deploy", "haproxy.cfg"), encoding="utf-8") as file:
+        text = re.sub(r"  bind .*", f"  bind 127.0.0.1:{front}", file.read())
+    text = re.sub(r"inter 1s", "inter 100ms", text)
     lines = [line for line in text.splitlines() if not line.startswith("  server ")]
-    return "\n".join(lines + [f"  server s{port} 127.0.0.1:{port} check inter 100ms fall 1" for port in ports]) + "\n"
+    return "\n".join(lines + [f"  server s{port} 127.0.0.1:{port}" for port in ports]) + "\n"
 
 
 def free_port():
@@ -34,67 +36,122 @@ def free_port():
         return probe.getsockname()[1]
 
 
-async def load(front, expected, drain):
-    """Requests one after another from several clients; after a while one server is told to drain."""
+class Proxy:
+    """HAProxy before some servers."""
+
+    def __init__(self, ports):
+        self.front = free_port()
+        self.file = tempfile.NamedTemporaryFile("w", suffix=".cfg")
+        self.file.write(configuration(ports, self.front))
+        self.file.flush()
+        program = shutil.which("haproxy") or "/usr/sbin/haproxy"
+        self.process = subprocess.Popen([program, "-db", "-f", self.file.name], stderr=subprocess.DEVNULL)
+
+    async def ask(self, path, body, headers=""):
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.front)
+        try:
+            writer.write(faults.request(path, body, headers))
+            return await faults.read_answer(reader)
+        finally:
+            writer.close()
+
+    async def start(self):
+        for _ in range(600):
+            try:
+                reader, writer = await asyncio.open_connection("127.0.0.1", self.front)
+                writer.write(b"GET /ready HTTP/1.1\r\nHost: localhost\r\n\r\n")
+                status, _ = await faults.read_answer(reader)
+                writer.close()
+                if status == 200:
+                    return
+            except (OSError, asyncio.IncompleteReadError):
+                pass
+            await asyncio.sleep(0.1)
+
+    def stop(self):
+        self.process.terminate()
+        self.process.wait()
+        self.file.close()
+
+
+async def talks(ask):
+    """Conversations that grow, a turn each in turn; tokens that were asked for and found in a cache."""
+    asked = found = 0
+    prompts = [[1] + [300 + (7 * talk + i) % 900 for i in range(80)] for talk in range(TALKS)]
+    for _ in range(TURNS):
+        for talk, prompt in enumerate(prompts):
+            body = {"prompt": prompt, "max_tokens": 8, "temperature": 0, "ignore_eos": True, "return_token_ids": True}
+            status, answer = await ask("/v1/completions", body, f"X-Session: talk-{talk}\r\n")
+            data = json.loads(answer)
+            if status != 200:
+                raise RuntimeError(f"{status} {answer[:200]!r}")
+            asked += data["usage"]["prompt_tokens"]
+            found += data["usage"]["prompt_tokens_details"]["cached_tokens"]
+            prompt += data["choices"][0]["token_ids"] + [310 + talk, 320 + talk]
+    return found / asked
+
+
+async def load(proxy, expected, strike):
+    """Requests one after another from several clients; after a while something happens to a server."""
     wrong, done = [], 0
 
     async def client(number):
         nonlocal done
         for turn in range(ROUNDS):
-            reader, writer = await asyncio.open_connection("127.0.0.1", front)
-            writer.write(faults.request("/v1/completions", faults.story(number)))
-            status, body = await faults.read_answer(reader)
-            writer.close()
-            if status != 200 or faults.tokens_of(body) != expected[number]:
-                wrong.append(f"client {number}, turn {turn}: status {status} {body[-200:]!r}")
+            try:
+                status, body = await proxy.ask("/v1/completions", {**faults.story(number), "stream": False},
+                                               f"X-Session: {number}\r\n")
+                text = json.loads(body)["choices"][0] if status == 200 else {}
+                if status != 200 or (text["text"], text["token_ids"]) != expected[number]:
+                    wrong.append(f"client {number}, turn {turn}: status {status} {body[-200:]!r}")
+            except (OSError, asyncio.IncompleteReadError, ValueError) as failure:
+                wrong.append(f"client {number}, turn {turn}: {failure!r}")
             done += 1
             if done == CLIENTS * ROUNDS // 3:
-                drain()
+                strike()
 
     await asyncio.gather(*(client(number) for number in range(CLIENTS)))
     return wrong
 
 
-async def run(millrace, report):
-    servers = [faults.Server(millrace, "-c", "512") for _ in range(2)]
-    front, proxy = free_port(), None
+async def with_servers(millrace, count, task):
+    servers = [faults.Server(millrace, "-c", "512") for _ in range(count)]
+    proxy = None
     try:
         for server in servers:
             await server.start()
-        background = faults.Background(servers[0])
-        await background.learn()
-        with tempfile.NamedTemporaryFile("w", suffix=".cfg") as file:
-            file.write(configuration([server.port for server in servers], front))
-            file.flush()
-            program = shutil.which("haproxy") or "/usr/sbin/haproxy"
-            proxy = subprocess.Popen([program, "-db", "-f", file.name], stderr=subprocess.DEVNULL)
-            for _ in range(600):
-                try:
-                    reader, writer = await asyncio.open_connection("127.0.0.1", front)
-                    writer.write(b"GET /ready HTTP/1.1\r\nHost: localhost\r\n\r\n")
-                    status, _ = await faults.read_answer(reader)
-                    writer.close()
-                    if status == 200:
-                        break
-                except (OSError, asyncio.IncompleteReadError):
-                    pass
-                await asyncio.sleep(0.1)
-            wrong = await load(front, background.expected, servers[0].process.terminate)
-            # Between the signal and the proxy's next look a request may meet a server that drains: 503, never worse.
-            worse = [line for line in wrong if "status 503" not in line]
-            report.say("a replica drains and every answer is right", worse[0] if worse else None)
-            few = len(wrong) <= CLIENTS
-            report.say("few meet the server that drains", None if few else f"{len(wrong)} of {CLIENTS * ROUNDS}")
-            served = await servers[1].metrics()
-            report.say("both served", None if served["generation_tokens_total"] > 0 else "one stood idle")
+        proxy = Proxy([server.port for server in servers])
+        await proxy.start()
+        return await task(servers, proxy)
     finally:
         if proxy is not None:
-            proxy.terminate()
-            proxy.wait()
+            proxy.stop()
         for server in servers:
             if server.process.poll() is None:
                 server.process.kill()
             server.process.wait()
+
+
+async def run(millrace, report):
+    async def alone(_, proxy):
+        return await talks(proxy.ask)
+
+    async def together(servers, proxy):
+        rate = await talks(proxy.ask)
+        busy = [(await server.metrics())["generation_tokens_total"] for server in servers]
+        report.say("three replicas share the conversations", None if min(busy) > 0 else f"{busy}")
+        background = faults.Background(servers[0])
+        await background.learn()
+        wrong = await load(proxy, background.expected, servers[0].process.terminate)
+        report.say("a replica drains and no request is lost", wrong[0] if wrong else None)
+        wrong = await load(proxy, background.expected, servers[1].process.kill)
+        report.say("a replica is killed and no request is lost", wrong[0] if wrong else None)
+        return rate
+
+    one = await with_servers(millrace, 1, alone)
+    three = await with_servers(millrace, 3, together)
+    report.say(f"three replicas find {three:.3f} of the prompts' tokens, one finds {one:.3f}",
+               None if three >= 0.9 * one else "less than 0.9 of it")
 
 
 if __name__ == "__main__":
