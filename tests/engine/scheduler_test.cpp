@@ -176,7 +176,7 @@ TEST(Scheduler, ABrokenRowEndsItsOwnAnswerOnly) {
   RequestId second = engine.scheduler.submit(other, 0).value();
   StepPlan plan = engine.scheduler.next(0);
   Sampled sampled = engine.model.run(plan, {}, engine.dice);
-  sampled.rows[0] = {{}, {}, error(Code::internal, "not a number")};
+  sampled.rows[0] = {.error = error(Code::internal, "not a number")};
   auto events = engine.scheduler.commit(plan, sampled, 0.1);
   ASSERT_EQ(events.size(), 2u);
   EXPECT_EQ(events[0].finish, Finish::failed);

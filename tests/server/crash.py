@@ -6,6 +6,7 @@ be what it is on a server that nobody disturbs, with its usage counted once.
 import asyncio
 import json
 import os
+import random
 import re
 import signal
 import time
@@ -47,8 +48,10 @@ def meaning(events):
     return {"said": said, "usage": usage}
 
 
-async def stream(server, request, body):
-    """The events of a stream, and the longest silence in it."""
+async def stream(server, request, body, heard=None):
+    """The events of a stream, and the longest silence in it. `heard` counts what came; none once it has ended."""
+    heard = heard if heard is not None else {}
+    mine = heard.setdefault(id(body), 0)
     reader, writer = await server.connect()
     try:
         writer.write(request("/v1/completions", body))
@@ -61,9 +64,24 @@ async def stream(server, request, body):
             if size == 0:
                 break
             text += chunk[:-2]
+            mine = heard[id(body)] = mine + 1
         return [part[6:] for part in text.decode().split("\n\n") if part.startswith("data: ")], longest
     finally:
+        heard.pop(id(body))
         writer.close()
+
+
+def difference(number, got, wanted):
+    """Where an answer departs from what it should be, in a few words."""
+    if "error" in got:
+        return f"{number}: {got['error']}"
+    for index, right in wanted["said"].items():
+        mine = got["said"].get(index, {"text": "", "logprobs": [], "end": None})
+        for key, value in right.items():
+            if mine[key] != value:
+                same = next((i for i, (a, b) in enumerate(zip(mine[key] or "", value or "")) if a != b), "the end")
+                return f"{number}: {key} of choice {index} differs at {same}: {mine[key]!r:.80}"
+    return f"{number}: {got['usage']} instead of {wanted['usage']}"
 
 
 def engine_of(server):
@@ -74,24 +92,29 @@ def engine_of(server):
 
 async def under(server, request, wanted, work, disturb):
     """Runs the streams while `disturb` is called again and again; what differs, how often it struck, silences."""
-    done = False
+    done, heard, dice = False, {}, random.Random(7)
 
     async def disturber():
         count = 0
         while not done:
-            before = engine_of(server)
-            count += await disturb(count)
-            # The next one goes to the process that has taken over.
-            while not done and engine_of(server) == before:
-                await asyncio.sleep(0.01)
-            await asyncio.sleep(0.05)
+            # All have moved since the last strike: whoever was computed at three deaths in a row would be refused.
+            before = dict(heard)
+            while not done and any(heard.get(key, count + 1) == count for key, count in before.items()):
+                await asyncio.sleep(0.005)
+            await asyncio.sleep(dice.random() * 0.05)
+            process = engine_of(server)
+            struck = await disturb(count)
+            count += struck
+            while not done and struck and engine_of(server) == process:
+                await asyncio.sleep(0.005)
         return count
 
     task = asyncio.create_task(disturber())
-    answers = await asyncio.gather(*(stream(server, request, body) for body in work))
+    answers = await asyncio.gather(*(stream(server, request, body, heard) for body in work))
     done = True
     count = await task
-    wrong = [i for i, (events, _) in enumerate(answers) if meaning(events) != wanted[i]]
+    wrong = [difference(i, meaning(events), wanted[i]) for i, (events, _) in enumerate(answers)
+             if meaning(events) != wanted[i]]
     return wrong, count, sorted(longest for _, longest in answers)
 
 
