@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "model/archs/list.h"
 #include "model/archs/states.h"
 
@@ -47,6 +49,8 @@ void describe_nemotron_h(Config& config, ModelSpec& spec) {
                               .usual_groups = 8});
   ssm.norm = norm;
   ssm.norm_groups = ssm.groups;
+  // Steps have a least size whatever the limits say.
+  ssm.least_step = std::max(ssm.least_step, static_cast<float>(config.number("time_step_min", 0.001)));
   DenseSpec ffn = plain_ffn(config, sizes, "mlp_hidden_act", "relu2");
   ffn.up_bias = ffn.down_bias = config.flag("mlp_bias", false);
   const std::string pattern = config.text("hybrid_override_pattern", "");

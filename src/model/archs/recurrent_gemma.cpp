@@ -2,6 +2,7 @@
 
 #include "model/archs/list.h"
 #include "model/archs/states.h"
+#include "tensor/half.h"
 
 namespace millrace {
 namespace {
@@ -39,7 +40,8 @@ void describe_recurrent_gemma(Config& config, ModelSpec& spec) {
     spec.layers.push_back(type == "attention" ? mixed_layer(gqa, ffn, norm) : mixed_layer(lru, ffn, norm));
   }
   spec.final_norm = norm;
-  spec.embed_scale = static_cast<float>(std::sqrt(static_cast<double>(sizes.width)));
+  // Rounded to bfloat16, as it was in training.
+  spec.embed_scale = bf16_to_f32(f32_to_bf16(static_cast<float>(std::sqrt(static_cast<double>(sizes.width)))));
   spec.logit_softcap = static_cast<float>(config.number_or_none("logits_soft_cap", 30));
 }
 
