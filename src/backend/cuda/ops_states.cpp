@@ -20,10 +20,10 @@ void CudaOps::convolve(const Convolution& convolution, Tensor in, const StateVie
   flush();
   const View from = view(in);
   const DeviceConvolution settings = {.taps = convolution.taps,
-                                   .weight = convolution.weight,
-                                   .bias = convolution.bias,
-                                   .silu = convolution.silu,
-                                   .shares = {convolution.shares[0], convolution.shares[1], convolution.shares[2]}};
+                                      .weight = convolution.weight,
+                                      .bias = convolution.bias,
+                                      .silu = convolution.silu,
+                                      .shares = {convolution.shares[0], convolution.shares[1], convolution.shares[2]}};
   cuda::convolve(parts_.stream, device_step(nullptr), settings, device_state(state), from, result(out, Form::f32));
 }
 
