@@ -72,6 +72,8 @@ class Backend {
   // streams (Ops::scale, mix, match_rms, sparsify). Where the host reads the rows, it has what the host computes.
   virtual bool has_latents() const { return !apart(); }
   virtual bool has_streams() const { return !apart(); }
+  // Whether it has the primitives of states (Ops::convolve, scan_heads, scan_channels).
+  virtual bool has_states() const { return !apart(); }
 
   // ---- of a machine whose memory the host does not read and write
   virtual bool apart() const { return false; }

@@ -15,6 +15,15 @@ void Ops::spread(const Routing&, Tensor, Tensor) { CHECK(false, "this backend ha
 void Ops::combine(const Routing&, bool, Tensor, Tensor) { CHECK(false, "this backend has no experts"); }
 void Ops::scale_by_position(const PositionScale&, Tensor) { CHECK(false, "this backend scales nothing by position"); }
 void Ops::add_gated(Tensor, Tensor, Tensor) { CHECK(false, "this backend has no experts"); }
+void Ops::convolve(const Convolution&, Tensor, const StateView&, Tensor) {
+  CHECK(false, "this backend keeps no states");
+}
+void Ops::scan_heads(const HeadScan&, const HeadScanRows&, const StateView&, Tensor) {
+  CHECK(false, "this backend keeps no states");
+}
+void Ops::scan_channels(const ChannelScan&, const ChannelScanRows&, const StateView&, Tensor) {
+  CHECK(false, "this backend keeps no states");
+}
 
 Routing Ops::scratch_routing(const Router& router, int64_t rows) {
   // Numbers of four bytes each, whatever they are.

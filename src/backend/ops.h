@@ -16,6 +16,7 @@
 #include <string>
 
 #include "backend/routing.h"
+#include "backend/states.h"
 #include "backend/step.h"
 #include "tensor/tensor.h"
 
@@ -52,7 +53,7 @@ struct Norm {
   int64_t width = 0;              // of weight: the part's width, or the row's
 };
 
-enum class Activation : uint8_t { silu, gelu, gelu_tanh, relu, relu_squared };
+enum class Activation : uint8_t { silu, gelu, gelu_tanh, relu, relu_squared, sigmoid, none };
 
 // Rotary embedding. Frequencies are fixed at load and the same for every row.
 struct Rope {
@@ -62,9 +63,10 @@ struct Rope {
   bool neighbours = false;             // pairs are (2i, 2i+1) instead of (i, i + dims/2)
 };
 
-// Where the keys and values of one layer lie: pages of a store, addressed through the step's page tables.
-// K of position p, head h: base + page * page_stride + k_offset + ((h * page_tokens + p % page_tokens) * k_dim) values.
-// v_dim 0: there are keys only, and values are the first Attention::value_dim numbers of a key (a latent).
+// Where the keys and values of one layer lie, and its state if it keeps one: pages of a store, addressed through the
+// step's page tables. K of position p, head h: base + page * page_stride + k_offset + ((h * page_tokens + p %
+// page_tokens) * k_dim) values. v_dim 0: there are keys only, and values are the first Attention::value_dim numbers of
+// a key (a latent).
 struct KvView {
   std::byte* base = nullptr;
   int64_t page_stride = 0;  // bytes from page to page
@@ -74,6 +76,7 @@ struct KvView {
   int32_t k_dim = 0, v_dim = 0;
   DType type = DType::f32;
   int32_t group = 0;  // index into Step::groups
+  StateView state;
 };
 
 struct Attention {
@@ -172,6 +175,12 @@ class Ops {
   virtual void add_gated(Tensor in, Tensor gate, Tensor out);  // out[r] += sigmoid(gate[r][0]) * in[r]
 
   virtual void scale_by_position(const PositionScale& scale, Tensor inout);  // position from the step
+
+  // ---- primitives of states (states.h); a backend that has none says so (Backend::has_states) ----------------------
+  // `in` and `out` lie apart. The state is read, and written as it stands after the sequence's last row.
+  virtual void convolve(const Convolution& convolution, Tensor in, const StateView& state, Tensor out);
+  virtual void scan_heads(const HeadScan& scan, const HeadScanRows& in, const StateView& state, Tensor out);
+  virtual void scan_channels(const ChannelScan& scan, const ChannelScanRows& in, const StateView& state, Tensor out);
 
   // Room for a routing, until the mark is restored.
   Routing scratch_routing(const Router& router, int64_t rows);

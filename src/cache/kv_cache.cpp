@@ -273,10 +273,13 @@ bool KvCache::save_state(SequencePages& sequence, int begin) {
   return true;
 }
 
-// If the step ends where states are kept, its state is copied after it. No page for that is no reason to wait.
+// If the step ends where states are kept, its state is copied after it. No page for that is no reason to wait. Copies
+// that nobody knows yet are as many as CacheLayout::kept_pages() has room for: whoever never publishes stays within it.
+constexpr size_t kMostSnapshots = 2;
 void KvCache::plan_snapshot(SequencePages& sequence, int upto) {
-  if (upto % layout_.groups[static_cast<size_t>(recurrent_[0])].page_tokens != 0) return;
+  if (upto != sequence.mark && upto % layout_.groups[static_cast<size_t>(recurrent_[0])].page_tokens != 0) return;
   if (!sequence.snapshots.empty() && sequence.snapshots.back().position >= upto) return;
+  if (sequence.snapshots.size() >= kMostSnapshots) return;
   SequencePages::State state{upto, {}};
   if (!take_pages(static_cast<int>(recurrent_.size()), state.pages)) return;
   for (size_t index = 0; index < state.pages.size(); ++index)
@@ -284,9 +287,10 @@ void KvCache::plan_snapshot(SequencePages& sequence, int upto) {
   sequence.snapshots.push_back(std::move(state));
 }
 
-int KvCache::step_end(int begin, int upto) const {
+int KvCache::step_end(int begin, int upto, int mark) const {
   if (recurrent_.empty()) return upto;
   int distance = layout_.groups[static_cast<size_t>(recurrent_[0])].page_tokens;
+  if (mark > begin) upto = std::min(upto, mark);
   return std::min(upto, (begin / distance + 1) * distance);
 }
 

@@ -33,6 +33,7 @@ struct SequencePages {
     std::vector<PageId> pages;
   };
   int state_at = 0;
+  int mark = 0;  // a state is kept here too; 0: nowhere
   State saved;
   std::vector<State> snapshots;
 
@@ -61,7 +62,11 @@ class KvCache {
   // to `begin`. False: no room; what was taken stays taken, so that the next call needs less.
   bool reserve(SequencePages& sequence, int begin, int upto, bool checkpoint = false);
   // Where a step that begins at `begin` had better end so that its state can be reused; `upto` if it does not matter.
-  int step_end(int begin, int upto) const;
+  int step_end(int begin, int upto, int mark = 0) const;
+  // Where a prompt of so many tokens had better keep its state: the next turn may leave it anywhere after.
+  int mark_of(int prompt) const {
+    return recurrent_.empty() ? 0 : (prompt - 1) / layout_.node_tokens * layout_.node_tokens;
+  }
   // Makes whole nodes of the first `computed` tokens known to others.
   void publish(SequencePages& sequence, std::span<const Token> tokens, int computed);
   // The child goes on after the first `upto` tokens of the parent, sharing whole pages and copying the last partial

@@ -205,6 +205,21 @@ int CacheLayout::peak_pages_for(int tokens, int chunk) const {
   return peak;
 }
 
+int CacheLayout::kept_pages() const {
+  return 2 *
+         static_cast<int>(std::count_if(groups.begin(), groups.end(), [](auto& group) { return group.recurrent(); }));
+}
+
+int usual_snapshot_tokens(std::span<const CacheSpec> layers) {
+  constexpr double kLeast = 256, kMost = 4096;
+  double state = 0, token = 0;
+  for (const CacheSpec& layer : layers) {
+    const double bytes = static_cast<double>(layer.bytes[0]) + static_cast<double>(layer.bytes[1]);
+    (layer.kind == CacheKind::recurrent ? state : token) += bytes;
+  }
+  return static_cast<int>(token > 0 ? std::clamp(4 * state / token, kLeast, kMost) : kMost);
+}
+
 bool CacheLayout::resumes_anywhere() const {
   return std::all_of(groups.begin(), groups.end(), [](const auto& group) { return group.resumes_anywhere(); });
 }
@@ -225,6 +240,9 @@ Result<CacheLayout> plan_layout(std::span<const CacheSpec> layers, const LayoutO
   layout.page_bytes = choice.page_bytes;
   layout.groups = cut_groups(equal, choice.cuts);
   for (const auto& group : layout.groups) layout.node_tokens = std::max(layout.node_tokens, group.page_tokens);
+  const bool states_only =
+      std::all_of(layout.groups.begin(), layout.groups.end(), [](const auto& group) { return group.recurrent(); });
+  if (states_only) layout.node_tokens = page_tokens;
   for (size_t index = 0; index < layout.groups.size(); ++index) {
     auto& group = layout.groups[index];
     int64_t offset = 0;

@@ -99,6 +99,9 @@ struct CacheLayout {
   // The most it holds at any time on the way, computing at most `chunk` tokens a step.
   int peak_pages_for(int tokens, int chunk) const;
   bool resumes_anywhere() const;
+  // What a sequence had better find besides, for states that are kept for its next turn: one where its prompt ends, one
+  // where its answer does.
+  int kept_pages() const;
   // The part of the pages of n tokens (a multiple of node_tokens) in which no layer keeps anything.
   double waste(int tokens) const;
 };
@@ -110,6 +113,9 @@ struct LayoutOptions {
 
 // Parts inside a page start at multiples of this many bytes.
 inline constexpr int64_t kPageAlignment = 64;
+
+// How far apart states are kept along a prompt, so that they take a quarter of what its keys and values do.
+int usual_snapshot_tokens(std::span<const CacheSpec> layers);
 
 // Layers whose bytes are zero keep nothing (they read another layer's keys). Where needs differ, the page is as large
 // as makes a sequence of usual length take the fewest bytes: large groups are cut into several, small ones hold more

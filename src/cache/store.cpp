@@ -40,10 +40,45 @@ Result<CacheSpec> spec_of(const KvShape& shape) {
   return spec;
 }
 
+namespace {
+
+Result<CacheSpec> spec_of(const StateShape& state) {
+  constexpr int64_t kMostNumbers = int64_t{1} << 36;
+  CacheSpec spec;
+  if (state.convolution < 0 || state.scan < 0 || state.heads < 1 || state.convolution > kMostNumbers ||
+      state.scan > kMostNumbers)
+    return error(Code::invalid, "a state of {} and {} numbers in {} heads makes no sense", state.convolution,
+                 state.scan, state.heads);
+  if (!state.kept()) return spec;
+  spec.kind = CacheKind::recurrent;
+  spec.bytes = {bytes_of(DType::f32, state.convolution), bytes_of(DType::f32, state.scan)};
+  spec.heads = state.heads;
+  return spec;
+}
+
+// Where the state of a layer lies, by its place among the needs of states.
+StateView state_view(const CacheLayout& layout, const StateShape& shape, const LayerPlace& place) {
+  StateView view;
+  view.page_stride = layout.page_bytes;
+  view.offsets = place.offsets;
+  view.numbers = {shape.convolution, shape.scan};
+  view.group = place.group;
+  view.cuts = place.cuts;
+  return view;
+}
+
+}  // namespace
+
 Result<std::vector<CacheSpec>> specs_of(std::span<const KvShape> shapes) {
   std::vector<CacheSpec> specs;
+  const bool states = std::any_of(shapes.begin(), shapes.end(), [](const KvShape& each) { return each.state.kept(); });
   for (size_t layer = 0; layer < shapes.size(); ++layer) {
     auto spec = spec_of(shapes[layer]);
+    if (!spec) return within(fmt::format("layer {}", layer), std::move(spec).error());
+    specs.push_back(*spec);
+  }
+  for (size_t layer = 0; states && layer < shapes.size(); ++layer) {
+    auto spec = spec_of(shapes[layer].state);
     if (!spec) return within(fmt::format("layer {}", layer), std::move(spec).error());
     specs.push_back(*spec);
   }
@@ -66,7 +101,7 @@ Result<Store> Store::with_views(const CacheLayout& layout, std::span<const KvSha
   Store store;
   store.pages_ = pages;
   store.page_bytes_ = layout.page_bytes;
-  if (shapes.size() != layout.layers.size())
+  if (layout.layers.size() != shapes.size() && layout.layers.size() != 2 * shapes.size())
     return error(Code::internal, "{} layers have shapes, {} are laid out", shapes.size(), layout.layers.size());
   for (size_t layer = 0; layer < shapes.size(); ++layer) {
     const LayerPlace& place = layout.layers[layer];
@@ -89,6 +124,12 @@ Result<Store> Store::with_views(const CacheLayout& layout, std::span<const KvSha
                 shapes[layer].type,
                 place.group};
     }
+    if (shapes[layer].state.kept()) {
+      const size_t own = shapes.size() + layer;
+      if (own >= layout.layers.size() || layout.layers[own].group < 0)
+        return error(Code::internal, "layer {}: there is no place for its state", layer);
+      view.state = state_view(layout, shapes[layer].state, layout.layers[own]);
+    }
     store.views_.push_back(view);
   }
   return store;
@@ -103,8 +144,10 @@ Result<Store> Store::over(const CacheLayout& layout, std::span<const KvShape> sh
   TRY(Store store, with_views(layout, shapes, pages));
   store.base_ = memory.data();
   store.copier_ = std::move(copier);
-  for (auto& view : store.views_)
+  for (auto& view : store.views_) {
     if (view.kv_heads > 0) view.base = store.base_;
+    if (view.state.page_stride > 0) view.state.base = store.base_;
+  }
   return store;
 }
 

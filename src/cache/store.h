@@ -16,18 +16,30 @@
 
 namespace millrace {
 
-// The keys and values of one layer. kv_heads 0: the layer keeps none (it reads another layer's).
+// The state of one layer, in float32: how many numbers each of its parts has, and between how many heads it may be cut.
+struct StateShape {
+  int64_t convolution = 0, scan = 0;
+  int32_t heads = 1;
+
+  bool kept() const { return convolution > 0 || scan > 0; }
+  friend bool operator==(const StateShape&, const StateShape&) = default;
+};
+
+// The keys and values of one layer, and its state. kv_heads 0: the layer keeps no keys (it reads another layer's, or
+// has a state instead).
 struct KvShape {
   int32_t kv_heads = 0;
   int32_t k_dim = 0, v_dim = 0;  // v_dim 0: one latent vector
   DType type = DType::f16;
   int32_t window = 0;  // 0: sees everything
+  StateShape state;
 
   friend bool operator==(const KvShape&, const KvShape&) = default;
 };
 
 // What such a layer needs of the cache. The formats a cache may have: f32, f16, bf16, q8_0.
 Result<CacheSpec> spec_of(const KvShape& shape);
+// Of all layers; if any has a state, as many follow as there are layers: what their states need.
 Result<std::vector<CacheSpec>> specs_of(std::span<const KvShape> shapes);
 
 class Store {
@@ -57,7 +69,7 @@ class Store {
 
   const KvView& view(int layer) const {
     return views_[static_cast<size_t>(layer)];
-  }  // base is null if the layer keeps none
+  }  // base is null if the layer keeps none, and so is that of its state
 
   void copy(std::span<const PageCopy> copies);                 // within this store, in order
   void copy_from(const Store& other, PageId from, PageId to);  // between stores of the same layout

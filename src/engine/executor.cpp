@@ -92,10 +92,11 @@ Result<Executor::Plan> Executor::plan(const Model& model, const Backend& backend
   }
   plan.shapes = kv_shapes(model.spec(), plan.options.kv);
   TRY(auto specs, specs_of(plan.shapes));
-  TRY(plan.layout, plan_layout(specs, {.page_tokens = plan.options.page_tokens}));
+  TRY(plan.layout,
+      plan_layout(specs, {.page_tokens = plan.options.page_tokens, .snapshot_tokens = usual_snapshot_tokens(specs)}));
   if (plan.options.pages == 0) {
-    Checked pages =
-        Checked(plan.layout.peak_pages_for(plan.options.context, plan.options.rows)) * Checked(plan.options.sequences);
+    const int each = plan.layout.peak_pages_for(plan.options.context, plan.options.rows) + plan.layout.kept_pages();
+    Checked pages = Checked(each) * Checked(plan.options.sequences);
     if (!pages.within(1 << 30)) {
       return error(Code::no_memory, "{} sequences of {} tokens need too many pages; ask for fewer or a shorter context",
                    plan.options.sequences, plan.options.context);

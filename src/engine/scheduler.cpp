@@ -82,7 +82,7 @@ int Scheduler::rows_for(Sequence& sequence, int spare) {
     bool leave_some = other != nullptr && other != &sequence && other->tenant != sequence.tenant &&
                       other->tenant->served < sequence.tenant->served;
     int share = leave_some ? std::max(1, spare / active_tenants()) : spare;
-    return cache_.step_end(begin, begin + std::min({lacks, share, spare})) - begin;
+    return cache_.step_end(begin, begin + std::min({lacks, share, spare}), sequence.pages.mark) - begin;
   }
   if (wished == 0) return 1;
   const int end = cache_.step_end(begin, begin + 1 + std::min(wished, std::max(0, spare)));

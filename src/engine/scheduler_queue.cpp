@@ -94,6 +94,7 @@ Result<RequestId> Scheduler::submit(Request request, double now) {
     sequence->tenant = &owner;
     sequence->tokens = asked.request->prompt;
     sequence->pages = cache_.open(sequence->id, asked.request->root);
+    sequence->pages.mark = cache_.mark_of(static_cast<int>(asked.request->prompt.size()));
     sequence->arrived = now;
     resume(asked, *sequence, now);
     if (sequence->state == Sequence::State::waiting) {

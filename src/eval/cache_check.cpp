@@ -73,7 +73,25 @@ class Crowd {
   std::vector<Other> others_;
 };
 
-// Flips a bit of the value stored for `position` in the first layer that stores any.
+void flip_bit(const Store& store, std::byte* value, int64_t bytes) {
+  std::array<std::byte, 8> bits;
+  const std::span<std::byte> number = std::span(bits).first(static_cast<size_t>(bytes));
+  store.read(value, number);
+  number.back() ^= std::byte{0x02};  // little-endian: high in the mantissa, or low in the exponent
+  store.write(number, value);
+}
+
+// Of the first number of the first state there is.
+void flip_state_bit(Executor& executor, const SequencePages& pages) {
+  for (int layer = 0; layer < static_cast<int>(executor.planned().shapes.size()); ++layer) {
+    const StateView& state = executor.store().view(layer).state;
+    if (state.base == nullptr) continue;
+    const PageId page = pages.tables[static_cast<size_t>(state.group)][0];
+    return flip_bit(executor.store(), state.base + page * state.page_stride + state.offsets[state.numbers[1] > 0], 4);
+  }
+}
+
+// Flips a bit of the value stored for `position` in the first layer that stores any, or else of a state.
 void flip_stored_bit(Executor& executor, const SequencePages& pages, int32_t position) {
   for (int layer = 0; layer < static_cast<int>(executor.planned().shapes.size()); ++layer) {
     const KvView& view = executor.store().view(layer);
@@ -82,13 +100,9 @@ void flip_stored_bit(Executor& executor, const SequencePages& pages, int32_t pos
     const int64_t value_bytes = bytes_of(view.type, 1);
     std::byte* value =
         view.base + slot.page * view.page_stride + view.v_offset + int64_t{slot.offset} * view.v_dim * value_bytes;
-    std::array<std::byte, 8> bits;
-    const std::span<std::byte> number = std::span(bits).first(static_cast<size_t>(value_bytes));
-    executor.store().read(value, number);
-    number.back() ^= std::byte{0x02};  // little-endian: high in the mantissa, or low in the exponent
-    executor.store().write(number, value);
-    return;
+    return flip_bit(executor.store(), value, value_bytes);
   }
+  flip_state_bit(executor, pages);
 }
 
 }  // namespace

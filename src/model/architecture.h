@@ -28,7 +28,16 @@ enum class Take : uint8_t {
   per_expert,  // one tensor for each expert; the second {} is its number
   latent_k,    // of keys and values that come out of a latent, head by head: the keys, transposed
   latent_v,
+  head_q,
+  head_gate,  // of heads, each its queries, then its gate
+  delta_qkv,
+  delta_gate,  // of key heads, each its query, its key, its values, their gates
+  delta_beta,
+  delta_steps,  // of key heads, each the shares of its values, then their steps
 };
+
+// What is done to a vector's numbers as they are read.
+enum class Change : uint8_t { none, minus_exp, lru_rate };  // -e^x; -8 log(1 + e^x)
 
 // A slot's stem (without .weight or .bias) and the stem it has in a file; {} is the layer. Where a slot has several
 // entries, the first that the file has counts.
@@ -37,6 +46,7 @@ struct TensorName {
   Take take = Take::whole;
   bool bare = false;        // the weight has the stem's own name, the bias the stem's with _bias
   bool transposed = false;  // the matrix, or every expert's, lies [inputs, outputs]
+  Change change = Change::none;
 };
 
 // How llama.cpp lays the architecture out in GGUF files.

@@ -53,13 +53,40 @@ void advance(Ops& ops, const LayerSpec& layer, const Norm* post, const Norm* nex
   ops.add(y, layer.residual_scale, stream.x);
 }
 
+// The norm of what a layer reads first.
+const Norm* entry_norm(const LayerSpec& layer, const LayerWeights& weights) {
+  return is_absent(layer.mixer) ? present(layer.ffn_norm, weights.ffn_norm)
+                                : present(layer.mixer_norm, weights.mixer_norm);
+}
+
+// What the mixers of a layer give: one, or the sum of two that read the same.
+void run_mixers(Ops& ops, const LayerSpec& layer, const LayerWeights& weights, const KvView& kv, Tensor in, Tensor y) {
+  if (is_absent(layer.mixer)) return;
+  run_mixer(ops, layer.mixer, weights.mixer, kv, in, y);
+  if (!layer.beside) return;
+  const int64_t start = ops.mark();
+  Tensor other = ops.scratch(y.rows, y.cols);
+  run_mixer(ops, *layer.beside, weights.beside, kv, in, other);
+  ops.add(other, 1, y);
+  ops.restore(start);
+}
+
 // Everything of a layer after its mixer gave y. `next` is the norm of the layer that follows.
 void finish_layer(Ops& ops, const LayerSpec& layer, const LayerWeights& weights, const Norm* next, Tensor laurel,
                   Tensor y, Stream& stream) {
   const Norm* mixer_post = present(layer.mixer_post_norm, weights.mixer_post_norm);
   const Norm* ffn_norm = present(layer.ffn_norm, weights.ffn_norm);
   const Norm* ffn_post = present(layer.ffn_post_norm, weights.ffn_post_norm);
+  auto keep = [&](float share) {
+    if (share != 1) ops.finish_logits(share, 0, stream.x);
+  };
+  if (is_absent(layer.mixer)) {
+    run_ffn(ops, layer.ffn, weights.ffn, stream.in, y);
+    return advance(ops, layer, ffn_post, next, y, stream);
+  }
+  if (is_absent(layer.ffn)) return advance(ops, layer, mixer_post, next, y, stream);
   if (!layer.parallel) {
+    keep(layer.mixer_keep);
     advance(ops, layer, mixer_post, layer.laurel > 0 ? nullptr : ffn_norm, y, stream);
     if (layer.laurel > 0) {
       ops.add(laurel, 1, stream.x);
@@ -67,6 +94,7 @@ void finish_layer(Ops& ops, const LayerSpec& layer, const LayerWeights& weights,
       normalise(ops, layer, ffn_norm, stream);
     }
     run_ffn(ops, layer.ffn, weights.ffn, stream.in, y);
+    keep(layer.ffn_keep);
     return advance(ops, layer, ffn_post, next, y, stream);
   }
   if (!layer.shared_norm) normalise(ops, layer, ffn_norm, stream);
@@ -128,14 +156,14 @@ Tensor forward(Ops& ops, const Model& model, std::span<const KvView> kv, const S
     const bool last = i + 1 == spec.layers.size();
     const int64_t start = ops.mark();
     if (spec.streams) predict_streams(ops, spec, own.streams, beside, stream.x);
-    if (!normed) normalise(ops, layer, present(layer.mixer_norm, own.mixer_norm), stream);
+    if (!normed) normalise(ops, layer, entry_norm(layer, own), stream);
     if (layer.laurel > 0) run_laurel(ops, own.laurel, layer.laurel, stream.in, beside);
     Tensor y = ops.scratch(step.rows, spec.width);
-    run_mixer(ops, layer.mixer, own.mixer, kv[i], stream.in, y);
+    run_mixers(ops, layer, own, kv[i], stream.in, y);
     if (last && step.wanted == 0) return {};
     if (last && step.wanted < step.rows) keep_wanted(ops, step, spec, stream, beside, y);
     normed = !last && !spec.layer_input && !spec.streams && !layer.scaled;
-    const Norm* next = normed ? present(spec.layers[i + 1].mixer_norm, weights.layers[i + 1].mixer_norm) : nullptr;
+    const Norm* next = normed ? entry_norm(spec.layers[i + 1], weights.layers[i + 1]) : nullptr;
     finish_layer(ops, layer, own, next, beside.laurel, y, stream);
     finish_beside(ops, spec, layer, own, static_cast<int64_t>(i), beside, stream.x);
     if (!last) ops.restore(start);
@@ -146,7 +174,7 @@ Tensor forward(Ops& ops, const Model& model, std::span<const KvView> kv, const S
 
 std::vector<KvShape> kv_shapes(const ModelSpec& spec, DType type) {
   std::vector<KvShape> shapes;
-  for (const LayerSpec& layer : spec.layers) shapes.push_back(kv_shape(layer.mixer, type));
+  for (const LayerSpec& layer : spec.layers) shapes.push_back(kv_shape(layer, type));
   return shapes;
 }
 
@@ -159,17 +187,21 @@ std::vector<KvView> kv_views(const ModelSpec& spec, const Store& store) {
   return views;
 }
 
+std::vector<KvView> kv_outlines(const ModelSpec& spec, DType type) {
+  std::vector<KvView> views;
+  for (const KvShape& shape : kv_shapes(spec, type)) {
+    KvView view = {
+        .page_tokens = 16, .kv_heads = shape.kv_heads, .k_dim = shape.k_dim, .v_dim = shape.v_dim, .type = shape.type};
+    view.state.numbers = {shape.state.convolution, shape.state.scan};
+    views.push_back(view);
+  }
+  return views;
+}
+
 int64_t workspace_bytes(const Model& model, int32_t max_rows, int32_t max_wanted) {
   CHECK(max_rows > 0 && max_wanted >= 0, "a workspace for {} rows of which {} are wanted", max_rows, max_wanted);
   const ModelSpec& spec = model.spec();
-  std::vector<KvView> kv;
-  for (const KvShape& shape : kv_shapes(spec, DType::f32)) {
-    kv.push_back({.page_tokens = 16,
-                  .kv_heads = shape.kv_heads,
-                  .k_dim = shape.k_dim,
-                  .v_dim = shape.v_dim,
-                  .type = shape.type});
-  }
+  const std::vector<KvView> kv = kv_outlines(spec, DType::f32);
   // One sequence from its start; what is visible does not change what is needed.
   std::vector<int32_t> positions(static_cast<size_t>(max_rows)), visible = positions, zeros = positions;
   for (int32_t i = 0; i < max_rows; ++i) {

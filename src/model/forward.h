@@ -21,6 +21,9 @@ std::vector<KvShape> kv_shapes(const ModelSpec& spec, DType type);
 // The views forward() wants: the store's, or of the layer whose keys are read.
 std::vector<KvView> kv_views(const ModelSpec& spec, const Store& store);
 
+// Views of nothing, for passes under trace.
+std::vector<KvView> kv_outlines(const ModelSpec& spec, DType type);
+
 // Workspace that steps of up to so many rows and wanted rows need, found by running forward() under trace. Backends add
 // their fixed_workspace() themselves.
 int64_t workspace_bytes(const Model& model, int32_t max_rows, int32_t max_wanted);

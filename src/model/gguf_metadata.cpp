@@ -26,6 +26,10 @@ std::string_view activation_name(Activation activation) {
       return "relu";
     case Activation::relu_squared:
       return "relu2";
+    case Activation::sigmoid:
+      return "sigmoid";
+    case Activation::none:
+      return "none";
   }
   return "";
 }

@@ -16,7 +16,8 @@ constexpr auto kFloat = static_cast<int64_t>(sizeof(float));
 int64_t constant_bytes(const ModelSpec& spec) {
   int64_t values = 0;
   for (const RopeSpec& rope : spec.ropes) values += static_cast<int64_t>(rope.frequencies.size());
-  for (const LayerSpec& layer : spec.layers) values += constants_of(layer.mixer);
+  for (const LayerSpec& layer : spec.layers)
+    values += constants_of(layer.mixer) + (layer.beside ? constants_of(*layer.beside) : 0);
   return values * kFloat;
 }
 
@@ -35,6 +36,16 @@ WeightPlan plan(const ModelSpec& spec, const Backend& backend, TypeOf type_of) {
     }
   }
   return plan;
+}
+
+// Rows of so many columns, as columns.
+std::vector<float> turned(const std::vector<float>& numbers, size_t columns) {
+  std::vector<float> out(numbers.size());
+  const size_t rows = numbers.size() / columns;
+  for (size_t r = 0; r < rows; ++r) {
+    for (size_t c = 0; c < columns; ++c) out[c * rows + r] = numbers[r * columns + c];
+  }
+  return out;
 }
 
 // Puts slots into a backend, and takes the digest of what it puts there.
@@ -102,7 +113,7 @@ class Loader {
   Result<void> vector(const Slot& slot, const float*& place) {
     TRY(const std::vector<float> numbers, source_.vector(slot));
     add_vector(slot.name, numbers);
-    TRY(place, backend_.upload_vector(numbers));
+    TRY(place, backend_.upload_vector(slot.turned > 0 ? turned(numbers, static_cast<size_t>(slot.turned)) : numbers));
     return {};
   }
 
@@ -132,7 +143,8 @@ class Loader {
 Result<void> check_backend(const ModelSpec& spec, const Backend& backend) {
   std::string_view what;
   for (const LayerSpec& layer : spec.layers) {
-    const KvShape shape = kv_shape(layer.mixer, DType::f16);
+    const KvShape shape = kv_shape(layer, DType::f16);
+    if (!backend.has_states() && shape.state.kept()) what = "recurrent layers";
     if (!backend.has_latents() && ((shape.kv_heads > 0 && shape.v_dim == 0) || grid_of(layer.mixer) > 0))
       what = shape.v_dim == 0 ? "latent attention" : "windows on a grid of positions";
     if (!backend.has_streams() && (layer.scaled || sparsity_of(layer.ffn) != 0)) what = "scaled or sparse layers";
@@ -164,8 +176,11 @@ Result<void> Model::upload_constants(Backend& backend) {
     ropes.push_back(
         {.frequencies = frequencies, .dims = rope.dims, .magnitude = rope.magnitude, .neighbours = rope.neighbours});
   }
-  for (size_t i = 0; i < spec_.layers.size(); ++i)
-    TRY_VOID(millrace::upload_constants(backend, spec_.layers[i].mixer, ropes, weights_.layers[i].mixer));
+  for (size_t i = 0; i < spec_.layers.size(); ++i) {
+    const LayerSpec& layer = spec_.layers[i];
+    TRY_VOID(millrace::upload_constants(backend, layer.mixer, ropes, weights_.layers[i].mixer));
+    if (layer.beside) TRY_VOID(millrace::upload_constants(backend, *layer.beside, ropes, weights_.layers[i].beside));
+  }
   return {};
 }
 

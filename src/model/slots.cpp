@@ -35,8 +35,9 @@ void visit_beside(SlotWalk& walk, const LayerSpec& layer, LayerWeights& weights)
 
 void visit_layer(SlotWalk& walk, const LayerSpec& spec, LayerWeights& weights) {
   const int64_t width = walk.spec().width;
-  walk.norm("attn_norm", width, spec.mixer_norm, weights.mixer_norm);
+  walk.norm(spec.second ? "ffn_norm" : "attn_norm", width, spec.mixer_norm, weights.mixer_norm);
   visit_mixer(walk, spec.mixer, weights.mixer);
+  if (spec.beside) visit_mixer(walk, *spec.beside, weights.beside);
   walk.norm("post_attention_norm", width, spec.mixer_post_norm, weights.mixer_post_norm);
   walk.norm("ffn_norm", width, spec.ffn_norm, weights.ffn_norm);
   visit_ffn(walk, spec.ffn, weights.ffn);
@@ -63,7 +64,7 @@ void visit_beside(SlotWalk& walk, const ModelSpec& spec, ModelWeights& weights) 
 }  // namespace
 
 std::string SlotWalk::named(std::string_view stem) const {
-  return layer_ < 0 ? std::string(stem) : fmt::format("blk.{}.{}", layer_, stem);
+  return layer_ < 0 ? std::string(stem) : fmt::format("blk.{}.{}", number_, stem);
 }
 
 void SlotWalk::matrix(std::string_view stem, int64_t rows, int64_t cols, Weight& place, const Traits& traits) {
@@ -77,12 +78,13 @@ void SlotWalk::matrix(std::string_view stem, int64_t rows, int64_t cols, Weight&
           .heads = traits.heads,
           .experts = traits.experts,
           .routed = traits.routed,
-          .float32 = traits.float32},
+          .float32 = traits.float32,
+          .number = number_},
          {.matrix = &place});
 }
 
 void SlotWalk::norm(std::string_view stem, int64_t width, const std::optional<NormSpec>& spec, Norm& place,
-                    int32_t heads) {
+                    int32_t heads, bool plain) {
   if (!spec) return;
   place = {.kind = spec->kind, .epsilon = spec->epsilon, .width = width};
   if (!spec->weight && !spec->bias) return;
@@ -93,12 +95,21 @@ void SlotWalk::norm(std::string_view stem, int64_t width, const std::optional<No
           .cols = width,
           .weight = spec->weight,
           .bias = spec->bias,
-          .heads = heads},
+          .heads = heads,
+          .number = number_,
+          .plain = plain},
          {.norm = &place});
 }
 
-void SlotWalk::vector(std::string_view stem, int64_t size, const float*& place) {
-  visit_({.name = named(stem), .kind = SlotKind::vector, .layer = layer_, .rows = 1, .cols = size}, {.vector = &place});
+void SlotWalk::vector(std::string_view stem, int64_t size, const float*& place, int32_t turned) {
+  visit_({.name = named(stem),
+          .kind = SlotKind::vector,
+          .layer = layer_,
+          .rows = 1,
+          .cols = size,
+          .number = number_,
+          .turned = turned},
+         {.vector = &place});
 }
 
 void SlotWalk::head_bias(int64_t rows, int64_t cols, Weight& place) {
@@ -117,10 +128,11 @@ void visit_slots(const ModelSpec& spec, ModelWeights& weights, const SlotVisitor
   if (spec.embed_width > 0) walk.matrix("project_in", width, table, weights.project_in, {});
   visit_beside(walk, spec, weights);
   for (size_t i = 0; i < spec.layers.size(); ++i) {
-    walk.set_layer(static_cast<int32_t>(i));
+    const int32_t number = spec.layers[i].number;
+    walk.set_layer(static_cast<int32_t>(i), number >= 0 ? number : static_cast<int32_t>(i));
     visit_layer(walk, spec.layers[i], weights.layers[i]);
   }
-  walk.set_layer(-1);
+  walk.set_layer(-1, -1);
   walk.norm("output_norm", width, spec.final_norm, weights.final_norm);
   if (spec.embed_width > 0) walk.matrix("project_out", table, width, weights.project_out, {});
   if (!spec.tied) walk.matrix("output", vocab, table, weights.head, {.bias = spec.head_bias, .shard = Shard::vocab});

@@ -32,6 +32,9 @@ struct Slot {
   int32_t experts = 0;   // so many matrices, one after the other; 0: one, and no expert's
   bool routed = true;    // a router chooses among the experts; false: all are used (heads, streams)
   bool float32 = false;  // kept in float32 whatever the file has: it decides, and rounding would change what
+  int32_t number = -1;   // of its layer in files
+  int32_t turned = 0;  // a vector that files have as a matrix of so many columns and the backend turned; 0: it is none
+  bool plain = false;  // a norm whose weight is stored as it is used, even where others are stored less one
 
   int64_t matrices() const { return experts > 0 ? experts : 1; }
   int64_t bias_size() const { return kind == SlotKind::matrix ? matrices() * rows : cols; }
@@ -74,10 +77,12 @@ class SlotWalk {
   SlotWalk(const ModelSpec& spec, const SlotVisitor& visit) : spec_(spec), visit_(visit) {}
 
   const ModelSpec& spec() const { return spec_; }
-  void set_layer(int32_t layer) { layer_ = layer; }
+  // `number`: its number in files.
+  void set_layer(int32_t layer, int32_t number) { layer_ = layer, number_ = number; }
   void matrix(std::string_view stem, int64_t rows, int64_t cols, Weight& place, const Traits& traits);
-  void norm(std::string_view stem, int64_t width, const std::optional<NormSpec>& spec, Norm& place, int32_t heads = 0);
-  void vector(std::string_view stem, int64_t size, const float*& place);
+  void norm(std::string_view stem, int64_t width, const std::optional<NormSpec>& spec, Norm& place, int32_t heads = 0,
+            bool plain = false);
+  void vector(std::string_view stem, int64_t size, const float*& place, int32_t turned = 0);
   void head_bias(int64_t rows, int64_t cols, Weight& place);  // of a head that is the table
 
  private:
@@ -85,7 +90,7 @@ class SlotWalk {
 
   const ModelSpec& spec_;
   const SlotVisitor& visit_;
-  int32_t layer_ = -1;
+  int32_t layer_ = -1, number_ = -1;
 };
 
 }  // namespace millrace

@@ -28,13 +28,14 @@ std::string shown(const std::vector<int64_t>& shape) { return fmt::format("[{}]"
 
 // Tensors that files carry and no model needs: buffers saved by accident, and the parts that see.
 bool is_needless(std::string_view name) {
-  for (std::string_view end : {".rotary_emb.inv_freq", ".attn.bias", ".attn.masked_bias", ".attention.bias",
-                               ".attention.masked_bias", ".attn_rot_embd.weight"}) {
+  for (std::string_view end :
+       {".rotary_emb.inv_freq", ".attn.bias", ".attn.masked_bias", ".attention.bias", ".attention.masked_bias",
+        ".attn_rot_embd.weight", ".slope_rate", ".query_decay", ".key_decay", ".diagonal_decay"}) {
     if (name.ends_with(end)) return true;
   }
-  for (std::string_view start :
-       {"vision_tower.", "model.vision_tower.", "multi_modal_projector.", "model.multi_modal_projector.",
-        "vision_model.", "model.vision_model.", "model.audio_tower.", "model.embed_vision.", "model.embed_audio."}) {
+  for (std::string_view start : {"vision_tower.", "model.vision_tower.", "multi_modal_projector.",
+                                 "model.multi_modal_projector.", "vision_model.", "model.vision_model.",
+                                 "model.audio_tower.", "model.embed_vision.", "model.embed_audio.", "model.visual."}) {
     if (name.starts_with(start)) return true;
   }
   return name == "rope_freqs.weight" || name == "rope_factors_long.weight" || name == "rope_factors_short.weight";
@@ -134,8 +135,8 @@ std::vector<ModelSource::Location> ModelSource::candidates(const Slot& slot) con
   auto add = [&](std::span<const TensorName> names) {
     for (const TensorName& name : names) {
       if (name.slot == pattern)
-        out.push_back({slot.layer < 0 ? std::string(name.file) : replaced(name.file, slot.layer), name.take, name.bare,
-                       name.transposed});
+        out.push_back({slot.layer < 0 ? std::string(name.file) : replaced(name.file, slot.number), name.take, name.bare,
+                       name.transposed, name.change});
     }
   };
   if (!is_gguf()) {
@@ -227,6 +228,8 @@ Result<void> ModelSource::check_shape(const Slot& slot, const Location& part, bo
   // A norm with a weight for every head may lie as [heads, head_dim].
   if (slot.kind == SlotKind::norm && slot.heads > 0 && found.size() == 2 && found[0] == slot.heads)
     found = {found[0] * found[1]};
+  // A vector may lie in any shape of as many numbers.
+  if (slot.kind == SlotKind::vector && part.tensor->values() == slot.cols) return {};
   // A matrix of one row may lie as a vector.
   if (!vector && slot.rows == 1 && found.size() == 1) found.insert(found.begin(), 1);
   if (found == expected) return {};
@@ -306,7 +309,7 @@ std::set<std::string> ModelSource::unread_names() const {
     if (kv_source(spec_.layers[i].mixer) < 0) continue;
     for (std::string_view stem : {"attn_k", "attn_v", "attn_k_norm"}) {
       Slot slot;
-      slot.layer = static_cast<int32_t>(i);
+      slot.layer = slot.number = static_cast<int32_t>(i);
       slot.name = fmt::format("blk.{}.{}", i, stem);
       for (const Location& each : candidates(slot)) {
         const StoredTensor* found = find(each.name + ".weight");

@@ -46,6 +46,7 @@ class ModelSource {
     std::string name;  // in the file; taken per head or expert, {} stands for its number
     Take take = Take::whole;
     bool bare = false, transposed = false;
+    Change change = Change::none;
     const StoredTensor* tensor = nullptr;  // the first of several if taken per head or expert
     Scales scales;                         // of FP8 weights, which are handed out as bfloat16
 

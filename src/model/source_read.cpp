@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <numeric>
 
@@ -199,7 +200,7 @@ Result<std::vector<float>> ModelSource::floats(const Slot& slot, const Location&
 
 Result<std::vector<float>> ModelSource::norm_weight(const Slot& slot) const {
   TRY(std::vector<float> values, floats(slot, part(slot, ".weight"), slot.cols));
-  if (architecture_->norms_plus_one && !is_gguf()) {
+  if (architecture_->norms_plus_one && !is_gguf() && !slot.plain) {
     for (float& value : values) value += 1;
   }
   return values;
@@ -211,7 +212,14 @@ Result<std::vector<float>> ModelSource::bias(const Slot& slot) const {
 }
 
 Result<std::vector<float>> ModelSource::vector(const Slot& slot) const {
-  return floats(slot, part(slot, ".weight"), slot.cols);
+  const Location& found = part(slot, ".weight");
+  TRY(std::vector<float> values, floats(slot, found, slot.cols));
+  for (float& value : values) {
+    const double x = value;
+    if (found.change == Change::minus_exp) value = static_cast<float>(-std::exp(x));
+    if (found.change == Change::lru_rate) value = static_cast<float>(-8 * (x > 30 ? x : std::log1p(std::exp(x))));
+  }
+  return values;
 }
 
 DType ModelSource::type_of(const Slot& slot) const {

@@ -46,12 +46,24 @@ Result<void> check_rope(const RopeSpec& rope) {
 Result<void> check_layer(const ModelSpec& spec, int32_t index) {
   const LayerSpec& layer = spec.layers[static_cast<size_t>(index)];
   TRY_VOID(check_mixer(spec, layer.mixer, index));
+  if (layer.beside) {
+    TRY_VOID(check_mixer(spec, *layer.beside, index));
+    const KvShape first = kv_shape(LayerSpec{.mixer = layer.mixer}, DType::f16);
+    const KvShape second = kv_shape(LayerSpec{.mixer = *layer.beside}, DType::f16);
+    if (first.state.kept() || !second.state.kept() || second.kv_heads > 0)
+      return error(Code::unsupported, "of two mixers beside each other, only the second may have a state, and no keys");
+  }
+  if (is_absent(layer.mixer) && (is_absent(layer.ffn) || layer.parallel || layer.beside || layer.laurel > 0))
+    return error(Code::invalid, "a layer without a mixer has to be a feed-forward part");
+  if (is_absent(layer.ffn) && layer.parallel)
+    return error(Code::invalid, "halves in parallel, of which one is missing");
   TRY_VOID(check_ffn(layer.ffn));
   for (const auto* norm : {&layer.mixer_norm, &layer.mixer_post_norm, &layer.ffn_norm, &layer.ffn_post_norm}) {
     TRY_VOID(check_norm(*norm));
   }
-  if (!std::isfinite(layer.residual_scale))
-    return error(Code::invalid, "the residual scale is {}", layer.residual_scale);
+  if (!std::isfinite(layer.residual_scale) || !std::isfinite(layer.mixer_keep) || !std::isfinite(layer.ffn_keep))
+    return error(Code::invalid, "the residual scales are {}, {} and {}", layer.residual_scale, layer.mixer_keep,
+                 layer.ffn_keep);
   return {};
 }
 

@@ -4,6 +4,7 @@
 // anything is allocated.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -68,6 +69,8 @@ struct GqaSpec {
   bool k_eq_v = false;               // values are the keys before their norm and rotation (Gemma 4)
   float clip = 0;
   bool qkv_bias = false, out_bias = false;
+  bool gated = false;    // what comes out of attention is multiplied by a sigmoid of the input's own (Qwen3-Next)
+  float out_scale = 1;   // of the result (Falcon H1)
   int32_t kv_from = -1;  // reads keys and values of that earlier layer, has none of its own
 };
 
@@ -82,15 +85,61 @@ struct MlaSpec {
   NormSpec norm;  // of both latents
 };
 
-struct SsmSpec {  // Mamba family
-  int32_t inner = 0, state = 0, conv = 0, heads = 0, groups = 0;
+// No mixer: the layer is a feed-forward part alone.
+struct NoMixer {};
+
+// Mamba: a short convolution, then a scan whose steps depend on the token. Mamba 1 (rank > 0) gives every channel steps
+// of its own, Mamba 2 every head.
+struct SsmSpec {
+  int32_t inner = 0, state = 0, conv = 0;  // channels, numbers a channel keeps, taps
+  int32_t heads = 0, groups = 1;           // Mamba 2: heads, and groups of them that share B and C
+  int32_t rank = 0;                        // Mamba 1: of the product that gives the steps
+  std::optional<NormSpec> part_norm;       // Mamba 1: of steps, B and C (Jamba, Falcon Mamba)
+  std::optional<NormSpec> norm;            // Mamba 2: of what the scan gives
+  int32_t norm_groups = 1;
+  bool norm_before_gate = false;
+  bool conv_bias = true, bias = false;                 // bias: of the products in and out
+  float least_step = 0, most_step = 0;                 // most 0: no limit
+  std::array<float, 5> part_scales = {1, 1, 1, 1, 1};  // of gate, x, B, C, steps (Falcon H1)
+  float out_scale = 1;
 };
 
-struct LinearAttentionSpec {  // gated delta rule and relatives
-  int32_t heads = 0, k_dim = 0, v_dim = 0, conv = 0;
+// The gated delta rule (Qwen 3.5, Qwen3-Next): a state is corrected by what it would have answered.
+struct DeltaSpec {
+  int32_t k_heads = 0, v_heads = 0, k_dim = 0, v_dim = 0, conv = 0;
+  NormSpec norm;  // of each head's result
 };
 
-using MixerSpec = std::variant<GqaSpec, MlaSpec, SsmSpec, LinearAttentionSpec>;
+// Linear attention that forgets at a fixed rate (MiniMax).
+struct DecaySpec {
+  int32_t heads = 0, head_dim = 0;
+  std::vector<float> rates;  // of each head, not positive
+  Activation activation = Activation::silu;
+  NormSpec norm;
+};
+
+// A gated short convolution and nothing else (LFM2).
+struct ShortConvSpec {
+  int32_t width = 0, conv = 0;
+  bool bias = false;
+};
+
+// A gated linear recurrence of channels (RecurrentGemma).
+struct LruSpec {
+  int32_t inner = 0, heads = 0, conv = 0;
+  Activation activation = Activation::gelu_tanh;
+};
+
+// RWKV 4: its halves both mix a token with the one before it, and both are mixers here.
+struct TimeMixSpec {
+  int32_t width = 0, inner = 0;
+};
+struct ChannelMixSpec {
+  int32_t width = 0, inner = 0;
+};
+
+using MixerSpec = std::variant<GqaSpec, MlaSpec, SsmSpec, DeltaSpec, DecaySpec, ShortConvSpec, LruSpec, TimeMixSpec,
+                               ChannelMixSpec, NoMixer>;
 
 struct DenseSpec {
   int32_t width = 0;
@@ -98,6 +147,7 @@ struct DenseSpec {
   bool gated = true;
   bool up_bias = false, down_bias = false;  // up_bias covers the gate too
   std::optional<NormSpec> inner_norm;       // before the down product (BitNet)
+  float gate_scale = 1, out_scale = 1;      // before the activation, and of the result (Falcon H1)
   float sparsity = 0;  // only what exceeds the gate's mean by so many standard deviations goes on; 0: all (Gemma 3n)
 };
 
@@ -127,11 +177,18 @@ struct MoeSpec {
   GluLimit limit;
 };
 
-using FfnSpec = std::variant<DenseSpec, MoeSpec>;
+// No feed-forward part: the layer is a mixer alone.
+struct NoFfn {};
+
+using FfnSpec = std::variant<DenseSpec, MoeSpec, NoFfn>;
 
 struct LayerSpec {
   MixerSpec mixer;
   FfnSpec ffn;
+  std::optional<MixerSpec> beside;  // a second mixer that reads what the first reads; their results are added
+  // Where a file's layer is two of ours: its number there, and whether this is the second. -1: our own number.
+  int32_t number = -1;
+  bool second = false;
   // Each norm may be absent: pre-norm, post-norm (OLMo 2), sandwich (Gemma 2) are choices of these four.
   std::optional<NormSpec> mixer_norm, mixer_post_norm, ffn_norm, ffn_post_norm;
   // The norms change the stream itself, instead of a copy of it: x = norm(x) before, x = norm(x + y) after (OPT 350M,
@@ -140,6 +197,7 @@ struct LayerSpec {
   bool parallel = false;     // x + mixer(norm(x)) + ffn(norm(x)): both read the layer's input
   bool shared_norm = false;  // parallel, and the ffn reads the mixer's normed input (no ffn_norm of its own)
   float residual_scale = 1;
+  float mixer_keep = 1, ffn_keep = 1;  // the stream is multiplied by these before a half's result is added (MiniMax)
   int32_t laurel = 0;   // rank of a second path beside the mixer: x + norm(right(left(x))); 0: none (Gemma 3n)
   bool scaled = false;  // the stream is multiplied by a learned number at the layer's end (Gemma 4)
 };

@@ -11,6 +11,7 @@ namespace millrace {
 
 struct GqaWeights {
   Weight q, k, v, out;  // k and v empty if the layer reads another's
+  Weight gate;          // [heads * head_dim, width] or empty
   Norm q_norm, k_norm, v_norm, out_norm;
   const float* slopes = nullptr;  // [heads] ALiBi
   const float* sinks = nullptr;   // [heads]
@@ -28,6 +29,65 @@ struct MlaWeights {
   Rope rope;
 };
 
+struct ConvWeights {
+  const float* weight = nullptr;  // [taps, channels]
+  const float* bias = nullptr;    // [channels] or null
+};
+
+struct SsmWeights {
+  Weight in;     // Mamba 1: [x | gate], Mamba 2: [gate | x | B | C | steps]
+  Weight parts;  // Mamba 1: [steps' rank | B | C] out of x
+  Weight steps;  // Mamba 1: [inner, rank]
+  Weight out;
+  ConvWeights conv;
+  const float* rate = nullptr;       // [state, inner], or [heads]
+  const float* skip = nullptr;       // [inner] or [heads]
+  const float* step_bias = nullptr;  // [heads] of Mamba 2
+  const float* scales = nullptr;     // of the columns of `in`, or null
+  Norm step_norm, b_norm, c_norm, norm;
+};
+
+struct DeltaWeights {
+  Weight qkv, gate, beta, steps, out;
+  ConvWeights conv;
+  const float* rate = nullptr;       // [v_heads]
+  const float* step_bias = nullptr;  // [v_heads]
+  Norm norm, unit;                   // unit: of keys and queries, to length one
+};
+
+struct DecayWeights {
+  Weight q, k, v, gate, out;
+  const float* rate = nullptr;  // [heads]
+  Norm norm;
+};
+
+struct ShortConvWeights {
+  Weight in, out;  // in: [what enters | what leaves | x]
+  ConvWeights conv;
+};
+
+struct LruWeights {
+  Weight x, gate, out;
+  Weight input_gate, keep_gate;                             // of each head
+  const float *input_bias = nullptr, *keep_bias = nullptr;  // [inner]
+  const float* rate = nullptr;                              // [inner]
+  ConvWeights conv;
+};
+
+struct TimeMixWeights {
+  Weight key, value, receptance, out;
+  const float *key_share = nullptr, *value_share = nullptr,
+              *receptance_share = nullptr;         // [width], of the token itself
+  const float *decay = nullptr, *first = nullptr;  // [inner]
+};
+
+struct ChannelMixWeights {
+  Weight key, value, receptance;
+  const float *key_share = nullptr, *receptance_share = nullptr;  // [width]
+};
+
+struct NoWeights {};
+
 struct DenseWeights {
   Weight gate, up, down;  // gate empty if there is none
   Norm inner_norm;
@@ -42,8 +102,9 @@ struct MoeWeights {
   const float* expert_scale = nullptr;         // [experts] or null
 };
 
-using MixerWeights = std::variant<GqaWeights, MlaWeights>;
-using FfnWeights = std::variant<DenseWeights, MoeWeights>;
+using MixerWeights = std::variant<GqaWeights, MlaWeights, SsmWeights, DeltaWeights, DecayWeights, ShortConvWeights,
+                                  LruWeights, TimeMixWeights, ChannelMixWeights, NoWeights>;
+using FfnWeights = std::variant<DenseWeights, MoeWeights, NoWeights>;
 
 struct LayerInputWeights {
   Weight gate;     // [width of a layer's input, width]
@@ -65,7 +126,7 @@ struct LaurelWeights {
 };
 
 struct LayerWeights {
-  MixerWeights mixer;
+  MixerWeights mixer, beside;
   FfnWeights ffn;
   Norm mixer_norm, mixer_post_norm, ffn_norm, ffn_post_norm;
   LayerInputWeights layer_input;

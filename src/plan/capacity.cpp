@@ -16,11 +16,11 @@ double ring_bytes(double bytes, int32_t ranks) { return 2 * bytes * (ranks - 1) 
 
 Result<CacheLayout> layout_of(const ModelSpec& spec, DType kv, int32_t page_tokens) {
   TRY(auto specs, specs_of(kv_shapes(spec, kv)));
-  return plan_layout(specs, {.page_tokens = page_tokens});
+  return plan_layout(specs, {.page_tokens = page_tokens, .snapshot_tokens = usual_snapshot_tokens(specs)});
 }
 
 Result<int64_t> store_bytes(const CacheLayout& layout, int32_t batch, int32_t context, int32_t chunk) {
-  const Checked pages = Checked(layout.peak_pages_for(context, chunk)) * Checked(batch);
+  const Checked pages = Checked(layout.peak_pages_for(context, chunk) + layout.kept_pages()) * Checked(batch);
   if (!pages.within(INT32_MAX)) {
     return error(Code::no_memory, "{} sequences of {} tokens need too many pages; ask for fewer or a shorter context",
                  batch, context);

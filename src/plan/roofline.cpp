@@ -47,11 +47,7 @@ void run_pass(Ops& ops, const Model& model, DType kv, std::span<const PassRows> 
     }
     first_row.push_back(static_cast<int32_t>(tokens.size()));
   }
-  std::vector<KvView> views;
-  for (const KvShape& shape : kv_shapes(model.spec(), kv)) {
-    views.push_back(
-        {.page_tokens = 16, .kv_heads = shape.kv_heads, .k_dim = shape.k_dim, .v_dim = shape.v_dim, .type = kv});
-  }
+  const std::vector<KvView> views = kv_outlines(model.spec(), kv);
   const PageTables none;
   Step step = {.rows = static_cast<int32_t>(tokens.size()),
                .sequences = static_cast<int32_t>(sequences.size()),

@@ -39,8 +39,11 @@ TEST_P(ConvertTest, ThereAndBackIsTheSameModel) {
   const test::Folder room;
   auto original = Checkpoint::open(folder).value();
   auto file = converted(original, room.path() / "f32.gguf", "F32");
-  if (GetParam() == "opt") {
-    EXPECT_EQ(file.error().message, "GGUF has no name for the architecture opt, so it cannot be converted");
+  const std::string type = ModelSource::open(original).value().spec().architecture;
+  if (find_architecture(type).value()->gguf.name.empty()) {
+    ASSERT_FALSE(file.ok());
+    EXPECT_EQ(file.error().message,
+              fmt::format("GGUF has no name for the architecture {}, so it cannot be converted", type));
     return;
   }
   ASSERT_TRUE(file.ok()) << file.error().message;
@@ -174,7 +177,8 @@ TEST(Gguf, NamesTheKeyThatIsMissingOrWrong) {
   auto experts = Checkpoint::open(room.path() / "y.gguf").value();
   EXPECT_EQ(
       ModelSource::open(experts).error().message,
-      "y.gguf: granitehybrid (state space layers and experts) is not supported yet; the nearest that is: granite");
+      "y.gguf: granitehybrid (its GGUF form; the Hugging Face directory is read) is not supported yet; the nearest "
+      "that is: granite");
 }
 
 }  // namespace

@@ -7,6 +7,10 @@ namespace {
 using test::Golden;
 using test::Runner;
 
+// The file of MiniMax keeps its tables of decays in bfloat16, and the stored logits came of those; those of Qwen 3.5
+// were computed in float32 by chunks.
+float allowed(const std::string& name) { return name == "minimax" ? 5e-3f : name == "qwen3_5_text" ? 5e-5f : 2e-5f; }
+
 class GoldenTest : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(GoldenTest, ReferenceGivesTheStoredLogits) {
@@ -26,7 +30,7 @@ TEST_P(GoldenTest, ReferenceGivesTheStoredLogits) {
   Runner runner(**model, *backend, 1, tokens);
   const std::vector<float> logits = runner.step(0, 0, golden.input);
   ASSERT_EQ(logits.size(), golden.logits.size());
-  EXPECT_LE(test::worst_difference(logits, golden.logits), 2e-5f);
+  EXPECT_LE(test::worst_difference(logits, golden.logits), allowed(GetParam()));
 
   const size_t vocab = static_cast<size_t>((*model)->spec().vocab);
   std::vector<float> last(logits.end() - static_cast<std::ptrdiff_t>(vocab), logits.end());

@@ -54,6 +54,9 @@ class CpuOps final : public Ops {
   void combine(const Routing& routing, bool weighted, Tensor in, Tensor out) override;
   void add_gated(Tensor in, Tensor gate, Tensor out) override;
   void scale_by_position(const PositionScale& scale, Tensor inout) override;
+  void convolve(const Convolution& convolution, Tensor in, const StateView& state, Tensor out) override;
+  void scan_heads(const HeadScan& scan, const HeadScanRows& in, const StateView& state, Tensor out) override;
+  void scan_channels(const ChannelScan& scan, const ChannelScanRows& in, const StateView& state, Tensor out) override;
   void linear_experts_glu(const Weight& gate, const Weight& up, Activation activation, const GluLimit& limit,
                           const Routing& routing, ExpertInput input, Tensor in, Tensor out) override;
 
@@ -168,6 +171,9 @@ class CpuOps final : public Ops {
   void rope_row(const RopeTable& table, int32_t heads, Tensor inout, int64_t row) const;
   void scale_row(const PositionScale& scale, Tensor inout, int64_t row) const;
   void store_row(Tensor k, Tensor v, const KvView& kv, int64_t row) const;
+  // Calls body(sequence, first column, columns, piece) for columns of every sequence's state, none in two pieces.
+  template <class F>
+  void each_column(const StateView& state, int64_t columns, int64_t values, F&& body);
   // Attention over the cache, in attend.cpp.
   void add_tiles(const Attention& attention, Tensor q, const KvView& kv, Tensor out, int32_t heads);
   void attend_head(const Tile& tile, int32_t index, int64_t chunk, Ahead& ahead, float* partials, float* into,

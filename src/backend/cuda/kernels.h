@@ -44,6 +44,7 @@ cudaError_t load_any_rows();
 cudaError_t load_routing();
 cudaError_t load_experts();
 cudaError_t load_streams();
+cudaError_t load_states();
 cudaError_t load_attend_any();
 cudaError_t load_attend_latent();
 cudaError_t load_few_rows();
@@ -197,6 +198,41 @@ void mix(cudaStream_t stream, View factors, float more, int32_t ins, int32_t out
 void scale_by_position(cudaStream_t stream, const PositionScale& scale, const int32_t* positions, View inout);
 void match_rms(cudaStream_t stream, View like, View inout);
 void sparsify(cudaStream_t stream, float deviations, View inout);
+
+// ---- states.cu: as states.h says.
+inline constexpr int32_t kMostPieces = 16;  // of a state
+struct DeviceState {
+  char* base = nullptr;
+  int64_t page_stride = 0;
+  int64_t offsets[2] = {0, 0};
+  int32_t cuts = 1;
+  const int32_t* pages[kMostPieces] = {};  // of each piece's group
+  int32_t strides[kMostPieces] = {};
+};
+struct DeviceConvolution {
+  int32_t taps = 0;
+  const float* weight = nullptr;
+  const float* bias = nullptr;
+  bool silu = false;
+  const float* shares[3] = {};
+};
+struct DeviceChannels {
+  ChannelScanKind kind = ChannelScanKind::selective;
+  int32_t states = 0;
+  const float* constants[3] = {};
+};
+struct HeadScanViews {
+  View q, k, v, steps, beta;
+};
+struct ChannelScanViews {
+  View a, b, c, d;
+};
+void convolve(cudaStream_t stream, const DeviceStep& step, const DeviceConvolution& convolution,
+              const DeviceState& state, View in, View out);
+void scan_heads(cudaStream_t stream, const DeviceStep& step, const HeadScan& scan, const DeviceState& state,
+                const HeadScanViews& in, View out);
+void scan_channels(cudaStream_t stream, const DeviceStep& step, const DeviceChannels& scan, const DeviceState& state,
+                   const ChannelScanViews& in, View out);
 
 // ---- experts.cu: products of pairs with their experts' weights, or of all rows with every head's.
 struct ExpertProducts {

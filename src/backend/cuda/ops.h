@@ -82,6 +82,10 @@ class CudaOps final : public Ops {
   void sparsify(float deviations, Tensor inout) override;
   void linear_heads(const Weight& weight, Tensor in, Tensor out) override;
 
+  void convolve(const Convolution& convolution, Tensor in, const StateView& state, Tensor out) override;
+  void scan_heads(const HeadScan& scan, const HeadScanRows& in, const StateView& state, Tensor out) override;
+  void scan_channels(const ChannelScan& scan, const ChannelScanRows& in, const StateView& state, Tensor out) override;
+
   void add_norm(Tensor in, float scale, Tensor inout, const Norm& norm, Tensor out) override;
   void linear_glu(const Weight& gate, const Weight& up, Activation activation, Tensor in, Tensor out) override;
   void linear_qkv(const Weight& q, const Weight& k, const Weight& v, Tensor in, Tensor q_out, Tensor k_out,
@@ -109,6 +113,7 @@ class CudaOps final : public Ops {
   View view(Tensor tensor);
   View result(Tensor tensor, Form form);  // the same, about to be written in this form (float32 if it is part of a row)
   DeviceStep device_step(const KvView* kv) const;
+  DeviceState device_state(const StateView& state) const;
   // The twin of an array that lies in staging memory, or null.
   int32_t* twin(const int32_t* host) const {
     const auto* at = reinterpret_cast<const std::byte*>(host);

@@ -71,6 +71,10 @@ __device__ inline float activated(Activation activation, float x) {
       return fmaxf(x, 0);
     case Activation::relu_squared:
       return x > 0 ? x * x : 0;
+    case Activation::sigmoid:
+      return __fdividef(1, 1 + __expf(-x));
+    case Activation::none:
+      return x;
   }
   return x;
 }

@@ -22,6 +22,10 @@ double activated(Activation activation, double x) {
       return std::max(x, 0.0);
     case Activation::relu_squared:
       return x > 0 ? x * x : 0;
+    case Activation::sigmoid:
+      return 1 / (1 + std::exp(-x));
+    case Activation::none:
+      return x;
   }
   return x;
 }

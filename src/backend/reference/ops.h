@@ -36,6 +36,9 @@ class ReferenceOps final : public Ops {
   void combine(const Routing& routing, bool weighted, Tensor in, Tensor out) override;
   void add_gated(Tensor in, Tensor gate, Tensor out) override;
   void scale_by_position(const PositionScale& scale, Tensor inout) override;
+  void convolve(const Convolution& convolution, Tensor in, const StateView& state, Tensor out) override;
+  void scan_heads(const HeadScan& scan, const HeadScanRows& in, const StateView& state, Tensor out) override;
+  void scan_channels(const ChannelScan& scan, const ChannelScanRows& in, const StateView& state, Tensor out) override;
 
  private:
   Arena arena_;

@@ -176,6 +176,18 @@ void CallOps::scale_by_position(const PositionScale& scale, Tensor inout) {
   call({.op = "scale_by_position", .rows = inout.rows}, [&](Ops& ops) { ops.scale_by_position(scale, inout); });
 }
 
+void CallOps::convolve(const Convolution& convolution, Tensor in, const StateView& state, Tensor out) {
+  call({.op = "convolve", .rows = out.rows}, [&](Ops& ops) { ops.convolve(convolution, in, state, out); });
+}
+
+void CallOps::scan_heads(const HeadScan& scan, const HeadScanRows& in, const StateView& state, Tensor out) {
+  call({.op = "scan_heads", .rows = out.rows}, [&](Ops& ops) { ops.scan_heads(scan, in, state, out); });
+}
+
+void CallOps::scan_channels(const ChannelScan& scan, const ChannelScanRows& in, const StateView& state, Tensor out) {
+  call({.op = "scan_channels", .rows = out.rows}, [&](Ops& ops) { ops.scan_channels(scan, in, state, out); });
+}
+
 void CallOps::linear_experts_glu(const Weight& gate, const Weight& up, Activation activation, const GluLimit& limit,
                                  const Routing& routing, ExpertInput input, Tensor in, Tensor out) {
   call({.op = "linear_experts_glu", .subject = &gate, .type = gate.type, .rows = out.rows},

@@ -81,6 +81,9 @@ class CallOps final : public Ops {
   void combine(const Routing& routing, bool weighted, Tensor in, Tensor out) override;
   void add_gated(Tensor in, Tensor gate, Tensor out) override;
   void scale_by_position(const PositionScale& scale, Tensor inout) override;
+  void convolve(const Convolution& convolution, Tensor in, const StateView& state, Tensor out) override;
+  void scan_heads(const HeadScan& scan, const HeadScanRows& in, const StateView& state, Tensor out) override;
+  void scan_channels(const ChannelScan& scan, const ChannelScanRows& in, const StateView& state, Tensor out) override;
   void linear_experts_glu(const Weight& gate, const Weight& up, Activation activation, const GluLimit& limit,
                           const Routing& routing, ExpertInput input, Tensor in, Tensor out) override;
   void add_norm(Tensor in, float scale, Tensor inout, const Norm& norm, Tensor out) override;

@@ -18,6 +18,9 @@ double activation_flops(Activation activation) {
     case Activation::gelu:
     case Activation::gelu_tanh:
       return 14;
+    case Activation::sigmoid:
+      return 9;
+    case Activation::none:
     case Activation::relu:
       return 1;
     case Activation::relu_squared:
@@ -229,6 +232,43 @@ void TraceOps::linear_heads(const Weight& weight, Tensor in, Tensor out) {
   int64_t start = mark();
   scratch(heads * ((in.rows + kRowPadding - 1) / kRowPadding * kRowPadding), weight.cols + kColumnPadding);
   restore(start);
+}
+
+// A state is read by every sequence that has one, and written by all.
+void TraceOps::record_state(std::string_view op, const StateView& state, StateView::Part part, Cost cost, Tensor in,
+                            Tensor out) {
+  for (int32_t s = 0; s < step_->sequences; ++s) {
+    const bool empty = step_->positions[step_->first_row[s]] == 0;
+    cost.kv_bytes += (empty ? 1 : 2) * state.numbers[part] * kFloat;
+  }
+  record(op, DType::f32, out.rows, in.cols, out.cols, cost);
+}
+
+void TraceOps::convolve(const Convolution& convolution, Tensor in, const StateView& state, Tensor out) {
+  Cost cost;
+  cost.weight_bytes = out.cols * (convolution.taps + (convolution.bias != nullptr ? 1 : 0)) * kFloat;
+  cost.activation_bytes = (values(in) + values(out)) * kFloat;
+  cost.flops = static_cast<double>(values(out)) * (2.0 * convolution.taps + (convolution.silu ? 10 : 0));
+  record_state("convolve", state, StateView::kConvolution, cost, in, out);
+}
+
+void TraceOps::scan_heads(const HeadScan& scan, const HeadScanRows& in, const StateView& state, Tensor out) {
+  Cost cost;
+  cost.activation_bytes =
+      (values(in.q) + values(in.k) + values(in.v) + values(in.steps) + values(in.beta) + values(out)) * kFloat;
+  cost.weight_bytes = 3 * scan.heads * kFloat;
+  cost.flops = (scan.delta ? 7.0 : 5.0) * static_cast<double>(out.rows * scan.heads) *
+               static_cast<double>(scan.key_dim * scan.value_dim);
+  record_state("scan_heads", state, StateView::kScan, cost, in.v, out);
+}
+
+void TraceOps::scan_channels(const ChannelScan& scan, const ChannelScanRows& in, const StateView& state, Tensor out) {
+  Cost cost;
+  cost.activation_bytes = (values(in.a) + values(in.b) + values(in.c) + values(in.d) + values(out)) * kFloat;
+  const bool each = scan.kind == ChannelScanKind::selective || scan.kind == ChannelScanKind::modal;
+  cost.weight_bytes = out.cols * (each ? scan.states * 2 : 2) * kFloat;
+  cost.flops = static_cast<double>(values(out)) * (20 + (each ? 16.0 * scan.states : 20.0));
+  record_state("scan_channels", state, StateView::kScan, cost, in.a, out);
 }
 
 void TraceOps::finish_logits(float scale, float softcap, Tensor inout) {

@@ -78,6 +78,9 @@ class TraceOps final : public Ops {
   void combine(const Routing& routing, bool weighted, Tensor in, Tensor out) override;
   void add_gated(Tensor in, Tensor gate, Tensor out) override;
   void scale_by_position(const PositionScale& scale, Tensor inout) override;
+  void convolve(const Convolution& convolution, Tensor in, const StateView& state, Tensor out) override;
+  void scan_heads(const HeadScan& scan, const HeadScanRows& in, const StateView& state, Tensor out) override;
+  void scan_channels(const ChannelScan& scan, const ChannelScanRows& in, const StateView& state, Tensor out) override;
   void copy_heads(int32_t heads, int64_t width, Tensor in, Tensor out) override;
   void scale(const float* factors, int64_t count, Tensor inout) override;
   void mix(Tensor factors, float more, int32_t ins, int32_t outs, Tensor in, Tensor out) override;
@@ -87,6 +90,8 @@ class TraceOps final : public Ops {
 
  private:
   void record(std::string_view op, DType type, int64_t rows, int64_t inputs, int64_t outputs, Cost cost);
+  void record_state(std::string_view op, const StateView& state, StateView::Part part, Cost cost, Tensor in,
+                    Tensor out);
   void elementwise(std::string_view op, Tensor in, Tensor out, int64_t tensors_moved, double flops_per_value);
 
   const Step* step_ = nullptr;

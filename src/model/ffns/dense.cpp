@@ -19,16 +19,19 @@ Result<void> check(const DenseSpec& dense) {
   TRY_VOID(in_range("the feed-forward width", dense.width, kMaxWidth * 8));
   if (!std::isfinite(dense.sparsity) || (dense.sparsity != 0 && !dense.gated))
     return error(Code::invalid, "the feed-forward part keeps what exceeds its mean by {} deviations", dense.sparsity);
+  if (!std::isfinite(dense.gate_scale) || !std::isfinite(dense.out_scale))
+    return error(Code::invalid, "the feed-forward part is scaled by {} and {}", dense.gate_scale, dense.out_scale);
   return check_norm(dense.inner_norm);
 }
 
 void run(Ops& ops, const DenseSpec& spec, const DenseWeights& weights, Tensor in, Tensor out) {
   const int64_t start = ops.mark();
   Tensor inner = ops.scratch(in.rows, spec.width);
-  if (spec.gated && spec.sparsity != 0) {
+  if (spec.gated && (spec.sparsity != 0 || spec.gate_scale != 1)) {
     Tensor gate = ops.scratch(in.rows, spec.width);
     ops.linear(weights.gate, in, gate);
-    ops.sparsify(spec.sparsity, gate);
+    if (spec.sparsity != 0) ops.sparsify(spec.sparsity, gate);
+    if (spec.gate_scale != 1) ops.finish_logits(spec.gate_scale, 0, gate);
     ops.linear(weights.up, in, inner);
     ops.glu(spec.activation, gate, inner, inner);
   } else if (spec.gated) {
@@ -39,6 +42,7 @@ void run(Ops& ops, const DenseSpec& spec, const DenseWeights& weights, Tensor in
   }
   if (spec.inner_norm) ops.norm(weights.inner_norm, 1, inner, inner);
   ops.linear(weights.down, inner, out);
+  if (spec.out_scale != 1) ops.finish_logits(spec.out_scale, 0, out);
   ops.restore(start);
 }
 

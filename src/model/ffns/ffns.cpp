@@ -1,5 +1,7 @@
 #include "model/ffns/ffns.h"
 
+#include "base/check.h"
+
 namespace millrace {
 namespace {
 
@@ -13,6 +15,16 @@ DenseWeights& place_of(const DenseSpec&, FfnWeights& all) { return weights_of<De
 MoeWeights& place_of(const MoeSpec&, FfnWeights& all) { return weights_of<MoeWeights>(all); }
 const DenseWeights& held(const DenseSpec&, const FfnWeights& all) { return std::get<DenseWeights>(all); }
 const MoeWeights& held(const MoeSpec&, const FfnWeights& all) { return std::get<MoeWeights>(all); }
+
+// A layer without a feed-forward part.
+NoWeights& place_of(const NoFfn&, FfnWeights& all) { return weights_of<NoWeights>(all); }
+NoWeights held(const NoFfn&, const FfnWeights&) { return {}; }
+void visit(SlotWalk&, const NoFfn&, NoWeights&) {}
+Result<void> check(const NoFfn&) { return {}; }
+void run(Ops&, const NoFfn&, const NoWeights&, Tensor, Tensor) { CHECK(false, "there is no feed-forward part"); }
+void put_keys(GgufKeys&, const NoFfn&) {}
+void settle_biases(NoFfn&, const Checkpoint&, int32_t) {}
+Result<void> shard(NoFfn&, int32_t) { return {}; }
 
 }  // namespace
 
@@ -51,11 +63,15 @@ float sparsity_of(const FfnSpec& spec) {
 }
 
 Activation activation_of(const FfnSpec& spec) {
-  return std::visit([](const auto& kind) { return kind.activation; }, spec);
+  if (const auto* moe = std::get_if<MoeSpec>(&spec)) return moe->activation;
+  const auto* dense = std::get_if<DenseSpec>(&spec);
+  return dense != nullptr ? dense->activation : Activation::silu;
 }
 
 int32_t width_of(const FfnSpec& spec) {
-  return std::visit([](const auto& kind) { return kind.width; }, spec);
+  if (const auto* moe = std::get_if<MoeSpec>(&spec)) return moe->width;
+  const auto* dense = std::get_if<DenseSpec>(&spec);
+  return dense != nullptr ? dense->width : 0;
 }
 
 Result<void> check_divides(std::string_view what, int32_t count, int32_t ranks) {

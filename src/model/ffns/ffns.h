@@ -17,6 +17,7 @@ void put_ffn_keys(GgufKeys& keys, const FfnSpec& spec);
 // GGUF says with its tensors which products have biases, where the architecture leaves that open.
 void settle_ffn_biases(FfnSpec& spec, const Checkpoint& checkpoint, int32_t layer);
 Result<void> shard_ffn(FfnSpec& spec, int32_t ranks);
+inline bool is_absent(const FfnSpec& spec) { return std::holds_alternative<NoFfn>(spec); }
 struct ExpertCount {
   int32_t experts = 0, chosen = 0;  // chosen: of a token
 };

@@ -24,6 +24,7 @@ void visit(SlotWalk& walk, const GqaSpec& gqa, GqaWeights& weights) {
   const int64_t q = int64_t{gqa.heads} * gqa.head_dim, kv = int64_t{gqa.kv_heads} * gqa.head_dim;
   const SlotWalk::Traits inner = {.bias = gqa.qkv_bias, .shard = Shard::rows};
   walk.matrix("attn_q", q, width, weights.q, {.bias = inner.bias, .shard = Shard::rows, .heads = gqa.heads});
+  if (gqa.gated) walk.matrix("attn_gate", q, width, weights.gate, {.shard = Shard::rows});
   if (gqa.kv_from < 0) {
     walk.matrix("attn_k", kv, width, weights.k, {.bias = inner.bias, .shard = Shard::rows, .heads = gqa.kv_heads});
     if (!gqa.k_eq_v) walk.matrix("attn_v", kv, width, weights.v, inner);
@@ -87,6 +88,7 @@ Result<void> check(const ModelSpec& spec, const GqaSpec& gqa, int32_t layer) {
   if (gqa.k_eq_v && (gqa.clip > 0 || gqa.qkv_bias))
     return error(Code::unsupported, "values that are keys, with biases or clipped, are not built");
   if (!std::isfinite(gqa.scale) || gqa.scale == 0) return error(Code::invalid, "the attention scale is {}", gqa.scale);
+  if (!std::isfinite(gqa.out_scale)) return error(Code::invalid, "a result times {}", gqa.out_scale);
   if (!(gqa.softcap >= 0)) return error(Code::invalid, "the attention softcap is {}", gqa.softcap);
   if (!gqa.alibi.empty() && gqa.alibi.size() != static_cast<size_t>(gqa.heads)) {
     return error(Code::invalid, "{} ALiBi slopes for {} heads", gqa.alibi.size(), gqa.heads);
@@ -150,7 +152,12 @@ void run(Ops& ops, const GqaSpec& spec, const GqaWeights& weights, const KvView&
                                .sinks = weights.sinks};
   ops.attend(attention, q, kv, mixed);
   if (spec.out_norm) ops.norm(weights.out_norm, 1, mixed, mixed);
+  if (spec.gated) {
+    ops.linear(weights.gate, in, q);  // queries are done with
+    ops.glu(Activation::sigmoid, q, mixed, mixed);
+  }
   ops.linear(weights.out, mixed, out);
+  if (spec.out_scale != 1) ops.finish_logits(spec.out_scale, 0, out);
   ops.restore(start);
 }
 
@@ -170,13 +177,16 @@ Result<void> upload_constants(Backend& backend, const GqaSpec& gqa, std::span<co
 TakenRows taken_rows(const GqaSpec& gqa, Take take) {
   const int64_t dim = gqa.head_dim, q = gqa.heads * dim, kv = gqa.kv_heads * dim;
   const int64_t shared = gqa.heads / gqa.kv_heads * dim, group = shared + 2 * dim;
-  TakenRows taken = {.stored = q + 2 * kv};
+  const bool by_head = take == Take::head_q || take == Take::head_gate;
+  TakenRows taken = {.stored = by_head ? 2 * q : q + 2 * kv};
   auto add = [&](int64_t first, int64_t count) {
     for (int64_t i = 0; i < count; ++i) taken.rows.push_back(first + i);
   };
   if (take == Take::q) add(0, q);
   if (take == Take::k) add(q, kv);
   if (take == Take::v) add(q + kv, kv);
+  for (int64_t head = 0; by_head && head < gqa.heads; ++head)
+    add(head * 2 * dim + (take == Take::head_gate ? dim : 0), dim);
   for (int64_t g = 0; g < gqa.kv_heads; ++g) {
     if (take == Take::grouped_q) add(g * group, shared);
     if (take == Take::grouped_k) add(g * group + shared, dim);

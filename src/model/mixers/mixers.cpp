@@ -1,11 +1,11 @@
 #include "model/mixers/mixers.h"
 
 #include "base/check.h"
+#include "model/limits.h"
 
 namespace millrace {
 namespace {
 
-// Kinds that are described but not built have no weights: check_mixer() refuses them before anything else is asked.
 template <class Kind>
 struct WeightsOf;
 template <>
@@ -16,26 +16,44 @@ template <>
 struct WeightsOf<MlaSpec> {
   using Type = MlaWeights;
 };
-template <class Kind>
-concept Built = requires {
-  typename WeightsOf<Kind>::Type;
+template <>
+struct WeightsOf<SsmSpec> {
+  using Type = SsmWeights;
+};
+template <>
+struct WeightsOf<DeltaSpec> {
+  using Type = DeltaWeights;
+};
+template <>
+struct WeightsOf<DecaySpec> {
+  using Type = DecayWeights;
+};
+template <>
+struct WeightsOf<ShortConvSpec> {
+  using Type = ShortConvWeights;
+};
+template <>
+struct WeightsOf<LruSpec> {
+  using Type = LruWeights;
+};
+template <>
+struct WeightsOf<TimeMixSpec> {
+  using Type = TimeMixWeights;
+};
+template <>
+struct WeightsOf<ChannelMixSpec> {
+  using Type = ChannelMixWeights;
+};
+template <>
+struct WeightsOf<NoMixer> {
+  using Type = NoWeights;
 };
 
-// Calls body(kind) with the kind the spec holds.
-template <class Spec, class F>
-auto as_built(Spec& spec, F&& body) {
-  using Answer = decltype(body(std::get<GqaSpec>(spec)));
-  return std::visit(
-      [&](auto& kind) -> Answer {
-        if constexpr (Built<std::remove_const_t<std::remove_reference_t<decltype(kind)>>>) {
-          return body(kind);
-        } else {
-          CHECK(false, "a mixer that is not built");
-          return Answer();
-        }
-      },
-      spec);
-}
+// Of what std::visit hands over. The functions of MixerSpec would take any kind: overloads cannot be asked for.
+template <class Reference, class... Kinds>
+constexpr bool kOneOf = (std::is_same_v<std::remove_cvref_t<Reference>, Kinds> || ...);
+template <class Reference>
+constexpr bool kAttention = kOneOf<Reference, GqaSpec, MlaSpec>;
 
 template <class Kind>
 auto& place_of(const Kind&, MixerWeights& all) {
@@ -48,34 +66,54 @@ const auto& held(const Kind&, const MixerWeights& all) {
   return std::get<typename WeightsOf<Kind>::Type>(all);
 }
 
+void visit(SlotWalk&, const NoMixer&, NoWeights&) {}
+Result<void> check(const ModelSpec&, const NoMixer&, int32_t) { return {}; }
+void run(Ops&, const NoMixer&, const NoWeights&, const KvView&, Tensor, Tensor) { CHECK(false, "there is no mixer"); }
+KvShape kv_shape(const NoMixer&, DType type) { return {.type = type}; }
+
 }  // namespace
 
+int32_t even_cuts(std::initializer_list<int64_t> counts) {
+  int32_t cuts = 16;
+  for (int64_t count : counts) {
+    while (count % cuts != 0) cuts /= 2;
+  }
+  return cuts;
+}
+
+Result<void> check_taps(int32_t taps) { return in_range("the taps of the short convolution", taps, 8); }
+
 void visit_mixer(SlotWalk& walk, const MixerSpec& spec, MixerWeights& weights) {
-  as_built(spec, [&](const auto& kind) { visit(walk, kind, place_of(kind, weights)); });
+  std::visit([&](const auto& kind) { visit(walk, kind, place_of(kind, weights)); }, spec);
 }
 
 Result<void> check_mixer(const ModelSpec& spec, const MixerSpec& mixer, int32_t layer) {
+  return std::visit([&](const auto& kind) { return check(spec, kind, layer); }, mixer);
+}
+
+Result<void> check_runnable(const ModelSpec& spec, const MixerSpec& mixer) {
   return std::visit(
       [&](const auto& kind) -> Result<void> {
-        if constexpr (Built<std::remove_const_t<std::remove_reference_t<decltype(kind)>>>) {
-          return check(spec, kind, layer);
+        if constexpr (kAttention<decltype(kind)>) {
+          return check_runnable(spec, kind);
         } else {
-          return error(Code::unsupported, "its mixer is not attention, which is all that is built");
+          return {};
         }
       },
       mixer);
 }
 
-Result<void> check_runnable(const ModelSpec& spec, const MixerSpec& mixer) {
-  return as_built(mixer, [&](const auto& kind) { return check_runnable(spec, kind); });
-}
-
 void run_mixer(Ops& ops, const MixerSpec& spec, const MixerWeights& weights, const KvView& kv, Tensor in, Tensor out) {
-  as_built(spec, [&](const auto& kind) { run(ops, kind, held(kind, weights), kv, in, out); });
+  std::visit([&](const auto& kind) { run(ops, kind, held(kind, weights), kv, in, out); }, spec);
 }
 
-KvShape kv_shape(const MixerSpec& spec, DType type) {
-  return as_built(spec, [&](const auto& kind) { return kv_shape(kind, type); });
+KvShape kv_shape(const LayerSpec& layer, DType type) {
+  auto shape_of = [&](const MixerSpec& spec) {
+    return std::visit([&](const auto& kind) { return kv_shape(kind, type); }, spec);
+  };
+  KvShape shape = shape_of(layer.mixer);
+  if (layer.beside) shape.state = shape_of(*layer.beside).state;
+  return shape;
 }
 
 int32_t kv_source(const MixerSpec& spec) {
@@ -94,38 +132,88 @@ int32_t grid_of(const MixerSpec& spec) {
 }
 
 int32_t rope_of(const MixerSpec& spec) {
-  return as_built(spec, [](const auto& kind) { return kind.rope; });
+  return std::visit(
+      [](const auto& kind) {
+        if constexpr (requires { kind.rope; }) {
+          return kind.rope;
+        } else {
+          return int32_t{-1};
+        }
+      },
+      spec);
 }
 
 int64_t constants_of(const MixerSpec& spec) {
-  const auto* gqa = std::get_if<GqaSpec>(&spec);
-  return gqa != nullptr ? static_cast<int64_t>(gqa->alibi.size()) : 0;
+  if (const auto* gqa = std::get_if<GqaSpec>(&spec)) return static_cast<int64_t>(gqa->alibi.size());
+  if (const auto* ssm = std::get_if<SsmSpec>(&spec)) return count_constants(*ssm);
+  if (const auto* decay = std::get_if<DecaySpec>(&spec)) return count_constants(*decay);
+  return 0;
 }
 
 Result<void> upload_constants(Backend& backend, const MixerSpec& spec, std::span<const Rope> ropes,
                               MixerWeights& weights) {
-  return as_built(spec,
-                  [&](const auto& kind) { return upload_constants(backend, kind, ropes, place_of(kind, weights)); });
+  return std::visit(
+      [&](const auto& kind) -> Result<void> {
+        auto& place = place_of(kind, weights);
+        if constexpr (kAttention<decltype(kind)> || kOneOf<decltype(kind), SsmSpec, DecaySpec, LruSpec>) {
+          return upload_constants(backend, kind, ropes, place);
+        } else {
+          return {};
+        }
+      },
+      spec);
 }
 
 TakenRows taken_rows(const MixerSpec& spec, Take take) {
-  return as_built(spec, [&](const auto& kind) { return taken_rows(kind, take); });
+  return std::visit(
+      [&](const auto& kind) -> TakenRows {
+        if constexpr (kAttention<decltype(kind)> || kOneOf<decltype(kind), DeltaSpec, DecaySpec>) {
+          return taken_rows(kind, take);
+        } else {
+          return {};
+        }
+      },
+      spec);
 }
 
 void put_mixer_keys(GgufKeys& keys, const ModelSpec& model, const LayerSpec& layer) {
-  as_built(layer.mixer, [&](const auto& kind) { put_keys(keys, model, layer, kind); });
+  std::visit(
+      [&](const auto& kind) {
+        if constexpr (kAttention<decltype(kind)>) put_keys(keys, model, layer, kind);
+      },
+      layer.mixer);
 }
 
 std::string_view unsayable(const MixerSpec& spec, std::string_view gguf) {
-  return as_built(spec, [&](const auto& kind) { return unsayable(kind, gguf); });
+  return std::visit(
+      [&](const auto& kind) -> std::string_view {
+        if constexpr (kAttention<decltype(kind)>) {
+          return unsayable(kind, gguf);
+        } else {
+          return "layers with a state";
+        }
+      },
+      spec);
 }
 
 void settle_mixer_biases(MixerSpec& spec, const Checkpoint& checkpoint, int32_t layer) {
-  as_built(spec, [&](auto& kind) { settle_biases(kind, checkpoint, layer); });
+  std::visit(
+      [&](auto& kind) {
+        if constexpr (kAttention<decltype(kind)>) settle_biases(kind, checkpoint, layer);
+      },
+      spec);
 }
 
 Result<void> shard_mixer(MixerSpec& spec, int32_t ranks) {
-  return as_built(spec, [&](auto& kind) { return shard(kind, ranks); });
+  return std::visit(
+      [&](auto& kind) -> Result<void> {
+        if constexpr (kAttention<decltype(kind)>) {
+          return shard(kind, ranks);
+        } else {
+          return error(Code::unsupported, "layers with a state cannot be divided over {} devices yet", ranks);
+        }
+      },
+      spec);
 }
 
 }  // namespace millrace

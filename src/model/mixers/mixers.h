@@ -3,6 +3,7 @@
 // it is. Any thread; run on the engine's.
 #pragma once
 
+#include <initializer_list>
 #include <span>
 
 #include "cache/store.h"
@@ -25,12 +26,13 @@ void visit_mixer(SlotWalk& walk, const MixerSpec& spec, MixerWeights& weights);
 Result<void> check_mixer(const ModelSpec& spec, const MixerSpec& mixer, int32_t layer);
 Result<void> check_runnable(const ModelSpec& spec, const MixerSpec& mixer);  // by every backend
 void run_mixer(Ops& ops, const MixerSpec& spec, const MixerWeights& weights, const KvView& kv, Tensor in, Tensor out);
-KvShape kv_shape(const MixerSpec& spec, DType type);  // what it keeps of the past
-int32_t kv_source(const MixerSpec& spec);             // the layer whose keys it reads; -1: its own
-int32_t window_of(const MixerSpec& spec);             // 0: sees everything
-int32_t grid_of(const MixerSpec& spec);               // 0: none
-int32_t rope_of(const MixerSpec& spec);               // index in ModelSpec::ropes; -1: no rotation
-int64_t constants_of(const MixerSpec& spec);          // numbers that no file has: slopes
+KvShape kv_shape(const LayerSpec& layer, DType type);  // what its mixers keep of the past
+inline bool is_absent(const MixerSpec& spec) { return std::holds_alternative<NoMixer>(spec); }
+int32_t kv_source(const MixerSpec& spec);     // the layer whose keys it reads; -1: its own
+int32_t window_of(const MixerSpec& spec);     // 0: sees everything
+int32_t grid_of(const MixerSpec& spec);       // 0: none
+int32_t rope_of(const MixerSpec& spec);       // index in ModelSpec::ropes; -1: no rotation
+int64_t constants_of(const MixerSpec& spec);  // numbers that no file has: slopes
 Result<void> upload_constants(Backend& backend, const MixerSpec& spec, std::span<const Rope> ropes,
                               MixerWeights& weights);
 TakenRows taken_rows(const MixerSpec& spec, Take take);
@@ -38,6 +40,11 @@ void put_mixer_keys(GgufKeys& keys, const ModelSpec& model, const LayerSpec& lay
 std::string_view unsayable(const MixerSpec& spec, std::string_view gguf);  // what GGUF has no word for; empty: nothing
 void settle_mixer_biases(MixerSpec& spec, const Checkpoint& checkpoint, int32_t layer);
 Result<void> shard_mixer(MixerSpec& spec, int32_t ranks);
+
+// Into how many equal pieces a state of so many channels and heads may be cut: a power of two that divides all.
+int32_t even_cuts(std::initializer_list<int64_t> counts);
+// "the taps of the convolution are 9: expected 1 to 8"
+Result<void> check_taps(int32_t taps);
 
 // ---- gqa.cpp
 void visit(SlotWalk& walk, const GqaSpec& spec, GqaWeights& weights);
@@ -64,5 +71,45 @@ void put_keys(GgufKeys& keys, const ModelSpec& model, const LayerSpec& layer, co
 std::string_view unsayable(const MlaSpec& spec, std::string_view gguf);
 void settle_biases(MlaSpec& spec, const Checkpoint& checkpoint, int32_t layer);
 Result<void> shard(MlaSpec& spec, int32_t ranks);
+
+// ---- kinds with a state: ssm.cpp, delta.cpp, decay.cpp, short_conv.cpp, lru.cpp, rwkv.cpp. What is not declared of a
+// kind is nothing: no constants, no rows out of fused tensors, no words in GGUF, no way to divide it over devices.
+void visit(SlotWalk& walk, const SsmSpec& spec, SsmWeights& weights);
+Result<void> check(const ModelSpec& spec, const SsmSpec& mixer, int32_t layer);
+void run(Ops& ops, const SsmSpec& spec, const SsmWeights& weights, const KvView& kv, Tensor in, Tensor out);
+KvShape kv_shape(const SsmSpec& spec, DType type);
+void visit(SlotWalk& walk, const DeltaSpec& spec, DeltaWeights& weights);
+Result<void> check(const ModelSpec& spec, const DeltaSpec& mixer, int32_t layer);
+void run(Ops& ops, const DeltaSpec& spec, const DeltaWeights& weights, const KvView& kv, Tensor in, Tensor out);
+KvShape kv_shape(const DeltaSpec& spec, DType type);
+void visit(SlotWalk& walk, const DecaySpec& spec, DecayWeights& weights);
+Result<void> check(const ModelSpec& spec, const DecaySpec& mixer, int32_t layer);
+void run(Ops& ops, const DecaySpec& spec, const DecayWeights& weights, const KvView& kv, Tensor in, Tensor out);
+KvShape kv_shape(const DecaySpec& spec, DType type);
+void visit(SlotWalk& walk, const ShortConvSpec& spec, ShortConvWeights& weights);
+Result<void> check(const ModelSpec& spec, const ShortConvSpec& mixer, int32_t layer);
+void run(Ops& ops, const ShortConvSpec& spec, const ShortConvWeights& weights, const KvView& kv, Tensor in, Tensor out);
+KvShape kv_shape(const ShortConvSpec& spec, DType type);
+void visit(SlotWalk& walk, const LruSpec& spec, LruWeights& weights);
+Result<void> check(const ModelSpec& spec, const LruSpec& mixer, int32_t layer);
+void run(Ops& ops, const LruSpec& spec, const LruWeights& weights, const KvView& kv, Tensor in, Tensor out);
+KvShape kv_shape(const LruSpec& spec, DType type);
+void visit(SlotWalk& walk, const TimeMixSpec& spec, TimeMixWeights& weights);
+Result<void> check(const ModelSpec& spec, const TimeMixSpec& mixer, int32_t layer);
+void run(Ops& ops, const TimeMixSpec& spec, const TimeMixWeights& weights, const KvView& kv, Tensor in, Tensor out);
+KvShape kv_shape(const TimeMixSpec& spec, DType type);
+void visit(SlotWalk& walk, const ChannelMixSpec& spec, ChannelMixWeights& weights);
+Result<void> check(const ModelSpec& spec, const ChannelMixSpec& mixer, int32_t layer);
+void run(Ops& ops, const ChannelMixSpec& spec, const ChannelMixWeights& weights, const KvView& kv, Tensor in,
+         Tensor out);
+KvShape kv_shape(const ChannelMixSpec& spec, DType type);
+Result<void> upload_constants(Backend& backend, const SsmSpec& spec, std::span<const Rope> ropes, SsmWeights& weights);
+Result<void> upload_constants(Backend& backend, const DecaySpec& spec, std::span<const Rope> ropes,
+                              DecayWeights& weights);
+Result<void> upload_constants(Backend& backend, const LruSpec& spec, std::span<const Rope> ropes, LruWeights& weights);
+int64_t count_constants(const SsmSpec& spec);
+int64_t count_constants(const DecaySpec& spec);
+TakenRows taken_rows(const DeltaSpec& spec, Take take);
+TakenRows taken_rows(const DecaySpec& spec, Take take);
 
 }  // namespace millrace

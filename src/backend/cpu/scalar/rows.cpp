@@ -50,6 +50,8 @@ float activated(float x) {
     return 0.5f * x * (1 + std::tanh(kRoot * (x + 0.044715f * x * x * x)));
   }
   if constexpr (kind == Activation::relu) return x > 0 ? x : 0;
+  if constexpr (kind == Activation::sigmoid) return 1 / (1 + std::exp(-x));
+  if constexpr (kind == Activation::none) return x;
   return x > 0 ? x * x : 0;
 }
 
@@ -67,6 +69,10 @@ void with_activation(Activation activation, F f) {
       return f([](float x) { return activated<Activation::relu>(x); });
     case Activation::relu_squared:
       return f([](float x) { return activated<Activation::relu_squared>(x); });
+    case Activation::sigmoid:
+      return f([](float x) { return activated<Activation::sigmoid>(x); });
+    case Activation::none:
+      return f([](float x) { return x; });
   }
 }
 

@@ -54,6 +54,7 @@ Floats activated(Floats x) {
     Floats inner = fma(x * x * x, splat(0.044715f), x) * splat(0.79788456f);  // sqrt(2 / pi)
     return (half * x) * (one + tanh_f32(inner));
   }
+  if constexpr (kind == Activation::sigmoid) return one / (one + exp_f32(splat(0) - x));
   Floats positive = larger(splat(0), x);
   if constexpr (kind == Activation::relu) return positive;
   return positive * positive;
@@ -73,6 +74,10 @@ void with_activation(Activation activation, F f) {
       return f([](Floats x) { return activated<Activation::relu>(x); });
     case Activation::relu_squared:
       return f([](Floats x) { return activated<Activation::relu_squared>(x); });
+    case Activation::sigmoid:
+      return f([](Floats x) { return activated<Activation::sigmoid>(x); });
+    case Activation::none:
+      return f([](Floats x) { return x; });
   }
 }
 

@@ -56,6 +56,7 @@ float32x4_t activated(float32x4_t x) {
     float32x4_t inner = vmulq_n_f32(vfmaq_f32(x, cube, vdupq_n_f32(0.044715f)), 0.79788456f);  // sqrt(2 / pi)
     return vmulq_f32(vmulq_f32(half, x), vaddq_f32(one, tanh_f32(inner)));
   }
+  if constexpr (kind == Activation::sigmoid) return vdivq_f32(one, vaddq_f32(one, exp_f32(vnegq_f32(x))));
   float32x4_t positive = vmaxq_f32(x, zero);
   if constexpr (kind == Activation::relu) return positive;
   return vmulq_f32(positive, positive);
@@ -75,6 +76,10 @@ void with_activation(Activation activation, F f) {
       return f([](float32x4_t x) { return activated<Activation::relu>(x); });
     case Activation::relu_squared:
       return f([](float32x4_t x) { return activated<Activation::relu_squared>(x); });
+    case Activation::sigmoid:
+      return f([](float32x4_t x) { return activated<Activation::sigmoid>(x); });
+    case Activation::none:
+      return f([](float32x4_t x) { return x; });
   }
 }
 
