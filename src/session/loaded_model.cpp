@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "base/cache_folder.h"
 #include "session/device.h"
 
 namespace millrace {
@@ -30,7 +31,8 @@ Result<std::unique_ptr<LoadedModel>> LoadedModel::load(const LoadChoice& choice)
   std::unique_ptr<LoadedModel> loaded(new LoadedModel(std::move(checkpoint)));
   TRY(loaded->backend_, open_device(choice.device, choice.cpu));
   if (choice.memory_limit > 0) loaded->backend_->set_limit(choice.memory_limit);
-  const LoadOptions options{.context = choice.context, .digest = choice.fingerprint, .progress = choice.progress};
+  const LoadOptions options{
+      .context = choice.context, .digest = choice.fingerprint, .digests = cache_folder(), .progress = choice.progress};
   auto model = Model::load(loaded->checkpoint_, *loaded->backend_, options);
   if (!model.ok()) return within(choice.path.string(), model.error());
   loaded->model_ = std::move(*model);
