@@ -1,5 +1,5 @@
-// What products with float16 weights can reach at most: the peak of the arithmetic that an instruction set does them in.
-// Any thread.
+// What products with float16 weights can reach at most: the peak of the arithmetic that an instruction set does them
+// in. Any thread.
 #pragma once
 
 #include "backend/cpu/cpu.h"
