@@ -47,7 +47,7 @@ void check_linear_heads(DType type, Scene& scene, Verdict& verdict) {
     int64_t rows, in_apart, out_apart;
   };
   // As latents have them: keys into a latent beside its rotary part, and values out of it.
-  for (const Heads& h : {Heads{5, 96, cols + 64, 160}, {16, 64, cols, 64}, {3, 48, cols + 3, 50}}) {
+  for (const Heads& h : {Heads{5, 96, cols + 64, 160}, {16, 64, cols, 64}, {3, 48, cols + 8, 56}}) {
     std::vector<FileMatrix> files;
     for (int32_t head = 0; head < h.heads; ++head) files.emplace_back(type, h.rows, cols, chance);
     const Weight device = scene.device.experts(files), reference = scene.reference.experts(files);
@@ -65,7 +65,8 @@ void check_linear_heads(DType type, Scene& scene, Verdict& verdict) {
     };
     const std::string what = fmt::format("{} heads of {} x {}", h.heads, h.rows, cols);
     judge(scene, verdict, what, [&](Rig& rig, int32_t first, int32_t count) { return run(rig, first, count, false); });
-    verdict.same(run(scene.device, 0, 20, false), run(scene.device, 0, 20, true), what + " against the body");
+    // Products for themselves may add in another order than products of experts.
+    verdict.close(run(scene.device, 0, 20, false), run(scene.device, 0, 20, true), what + " against the body");
   }
 }
 
