@@ -60,7 +60,7 @@ TEST(Limit, WhyAShareIsOverAHundred) {
   EXPECT_FALSE(over_limit(1.004));
   EXPECT_TRUE(over_limit(1.01));
   const std::string small = over_limit_text(15 << 20, {.noise = 0.02}), large = over_limit_text(int64_t{4} << 30, {});
-  EXPECT_NE(small.find("15.0 MiB of weights may come from the processor's cache"), std::string::npos) << small;
+  EXPECT_NE(small.find("15 MiB of weights may come from the processor's cache"), std::string::npos) << small;
   EXPECT_NE(small.find("2 % noise"), std::string::npos) << small;
   EXPECT_NE(large.find("measured as the machine's limit, twice"), std::string::npos) << large;
 }
