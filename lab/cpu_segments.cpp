@@ -2,7 +2,7 @@
 // after the library:
 //   g++ -std=c++20 -O2 -Isrc lab/cpu_segments.cpp
 //   build/release/src/{backend/libmillrace_backend,tensor/libmillrace_tensor,base/libmillrace_base}.a -lfmt -lpthread
-//   a.out [format,format,...]
+//   a.out [format,format,... [small]]
 // The two products of a layer whose inputs ranks would share out (attention's output, the way down), whole and as a sum
 // of narrower products in order, each packed by itself; shapes of a 1.1B model; one thread, by the processor time it
 // got. Weights rotate through copies larger than the last cache. Both ways in turn, best of many.
@@ -39,14 +39,15 @@ std::vector<int64_t> cuts(const Product& p, int64_t unit) {
   return at;
 }
 
-struct Packed {
-  Weight whole;
-  std::vector<Weight> parts;
+// The whole matrix and its segments as a file has them, made once and packed many times.
+struct Stored {
+  std::vector<std::byte> bytes;
+  int64_t cols;
 };
 
-Packed pack(Backend& backend, DType type, const Product& p, const std::vector<float>& values) {
+std::vector<Stored> store(DType type, const Product& p, const std::vector<float>& values) {
   const std::vector<int64_t> at = cuts(p, std::max<int64_t>(64, format(type).group));
-  auto upload = [&](int64_t begin, int64_t end) {
+  auto stored = [&](int64_t begin, int64_t end) {
     const int64_t cols = end - begin;
     std::vector<float> slice;
     for (int64_t row = 0; row < p.outputs; ++row) {
@@ -55,10 +56,27 @@ Packed pack(Backend& backend, DType type, const Product& p, const std::vector<fl
     }
     std::vector<std::byte> bytes(static_cast<size_t>(bytes_of(type, p.outputs * cols)));
     format(type).from_float(slice.data(), bytes.data(), p.outputs * cols);
-    return backend.upload({type, p.outputs, cols, bytes}, WeightUse::linear, {}).value();
+    return Stored{std::move(bytes), cols};
   };
-  Packed packed{upload(0, p.inputs), {}};
-  for (size_t s = 0; s + 1 < at.size(); ++s) packed.parts.push_back(upload(at[s], at[s + 1]));
+  std::vector<Stored> all = {stored(0, p.inputs)};
+  for (size_t s = 0; s + 1 < at.size(); ++s) all.push_back(stored(at[s], at[s + 1]));
+  return all;
+}
+
+struct Packed {
+  Weight whole;
+  std::vector<Weight> parts;
+};
+
+Packed pack(Backend& backend, DType type, const Product& p, const std::vector<Stored>& stored) {
+  Packed packed;
+  for (const Stored& each : stored) {
+    const Weight weight = backend.upload({type, p.outputs, each.cols, each.bytes}, WeightUse::linear, {}).value();
+    if (packed.whole)
+      packed.parts.push_back(weight);
+    else
+      packed.whole = weight;
+  }
   return packed;
 }
 
@@ -68,8 +86,9 @@ void measure(DType type, const Product& p) {
   std::vector<float> values(static_cast<size_t>(p.outputs * p.inputs));
   for (float& value : values) value = static_cast<float>(random() % 2001) * 1e-4f - 0.1f;
   const auto copies = static_cast<size_t>((int64_t{64} << 20) / bytes_of(type, p.outputs * p.inputs) + 1);
+  const std::vector<Stored> stored = store(type, p, values);
   std::vector<Packed> weights;
-  for (size_t i = 0; i < copies; ++i) weights.push_back(pack(*backend, type, p, values));
+  for (size_t i = 0; i < copies; ++i) weights.push_back(pack(*backend, type, p, stored));
   auto ops = std::move(backend->make_ops(int64_t{256} << 20)).value();
   Step step;
   for (int64_t rows : {1, 512}) {
@@ -90,7 +109,7 @@ void measure(DType type, const Product& p) {
       }
     };
     double best[2] = {1e9, 1e9};
-    const int passes = rows == 1 ? 60 : 4;
+    const int passes = rows == 1 ? 30 : 4;
     for (int pass = 0; pass < passes; ++pass) {
       for (int way = 0; way < 2; ++way) {
         const double begin = now();
@@ -119,7 +138,8 @@ int main(int count, char** words) {
     const auto type = dtype_from_name(formats.substr(at, end - at));
     at = end + 1;
     if (!type) continue;
-    measure(*type, {"out", 2048, 2048, 2});
-    measure(*type, {"down", 2048, 5632, 4});
+    const bool small = count > 2;  // the shapes of the shipped model instead
+    measure(*type, small ? Product{"out", 384, 384, 2} : Product{"out", 2048, 2048, 2});
+    measure(*type, small ? Product{"down", 384, 1024, 2} : Product{"down", 2048, 5632, 4});
   }
 }

@@ -22,10 +22,12 @@ Result<FileState> state_of(const std::filesystem::path& path, int fd) {
     return error(Code::invalid, "{}: is {}, not a file", path.string(),
                  S_ISDIR(info.st_mode) ? "a directory" : "not a regular file");
   }
+  auto nanoseconds = [](const timespec& time) { return int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec; };
   return FileState{.device = static_cast<uint64_t>(info.st_dev),
                    .inode = static_cast<uint64_t>(info.st_ino),
                    .size = static_cast<uint64_t>(info.st_size),
-                   .written = int64_t{info.st_mtim.tv_sec} * 1'000'000'000 + info.st_mtim.tv_nsec};
+                   .written = nanoseconds(info.st_mtim),
+                   .changed = nanoseconds(info.st_ctim)};
 }
 
 Result<OpenedFile> open_regular(const std::filesystem::path& path) {

@@ -19,7 +19,10 @@ namespace millrace {
 struct FileState {
   uint64_t device = 0, inode = 0, size = 0;
   int64_t written = 0;  // nanoseconds since 1970
-  friend bool operator==(const FileState&, const FileState&) = default;
+  int64_t changed = 0;  // when its entry was, which nobody can set back; not compared
+  friend bool operator==(const FileState& a, const FileState& b) {
+    return a.device == b.device && a.inode == b.inode && a.size == b.size && a.written == b.written;
+  }
 };
 
 // Valid as long as any copy of the pointer lives. Empty files map to an empty span.

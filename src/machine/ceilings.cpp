@@ -11,7 +11,10 @@
 #include <vector>
 
 #include "backend/cpu/cpu.h"
+#include "backend/cpu/f16_peak.h"
+#include "base/cache_folder.h"
 #include "base/file.h"
+#include "base/human.h"
 #include "base/json.h"
 #include "base/team.h"
 #include "machine/stolen.h"
@@ -81,6 +84,8 @@ Result<Machine> read_cache(const Machine& wanted) {
   TRY(machine.int8_operations, get_number(json, "int8_operations", 0));
   TRY(machine.bf16_operations, get_number(json, "bf16_operations", 0));
   TRY(machine.f32_operations, get_number(json, "f32_operations", 0));
+  if (find(json, "f16_operations") == nullptr) return error(Code::corrupt, "it does not say how fast float16 is");
+  TRY(machine.f16_operations, get_number(json, "f16_operations", 0));
   if (find(json, "noise") == nullptr) return error(Code::corrupt, "it does not say how noisy the measurement was");
   TRY(machine.noise, get_number(json, "noise", 0));
   TRY(machine.stolen, get_number(json, "stolen", 0));
@@ -102,6 +107,7 @@ void write_cache(const Machine& machine) {
                {"int8_operations", machine.int8_operations},
                {"bf16_operations", machine.bf16_operations},
                {"f32_operations", machine.f32_operations},
+               {"f16_operations", machine.f16_operations},
                {"noise", machine.noise},
                {"stolen", machine.stolen}};
   if (file->write(to_pretty_text(json) + "\n").ok()) (void)file->commit().ok();
@@ -109,12 +115,13 @@ void write_cache(const Machine& machine) {
 
 // Each is the best of several measurements, and the noise how far the middle one was below it.
 Result<void> measure_arithmetic(Machine& machine) {
-  std::vector<double> int8, bf16, f32;
+  std::vector<double> int8, bf16, f32, f16;
   for (int run = 0; run < 3; ++run) {
     TRY(const CpuPeaks peaks, measure_cpu_peaks(machine.isa, machine.threads));
     int8.push_back(peaks.int8);
     bf16.push_back(peaks.bf16);
     f32.push_back(peaks.f32);
+    f16.push_back(f16_peak(peaks));
   }
   auto best = [&](std::vector<double>& rates) {
     std::sort(rates.begin(), rates.end());
@@ -124,6 +131,7 @@ Result<void> measure_arithmetic(Machine& machine) {
   machine.int8_operations = best(int8);
   machine.bf16_operations = best(bf16);
   machine.f32_operations = best(f32);
+  machine.f16_operations = best(f16);
   return {};
 }
 
@@ -133,12 +141,29 @@ Machine larger_of(Machine one, const Machine& other) {
   one.int8_operations = std::max(one.int8_operations, other.int8_operations);
   one.bf16_operations = std::max(one.bf16_operations, other.bf16_operations);
   one.f32_operations = std::max(one.f32_operations, other.f32_operations);
+  one.f16_operations = std::max(one.f16_operations, other.f16_operations);
   return one;
 }
 
 }  // namespace
 
-std::string share_of_limit(double share) { return share > 1.005 ? "over 100 %" : fmt::format("{:.0f} %", 100 * share); }
+bool over_limit(double share) { return share > 1.005; }
+
+std::string share_of_limit(double share) {
+  return over_limit(share) ? "over 100 %" : fmt::format("{:.0f} %", 100 * share);
+}
+
+bool fits_a_cache(int64_t weights) { return weights < int64_t{128} << 20; }  // last caches are up to about so large
+
+std::string over_limit_text(int64_t weights, const Machine& machine) {
+  if (!fits_a_cache(weights)) {
+    return fmt::format("over 100 %: faster than what was measured as the machine's limit, twice; {}",
+                       noise_text(machine));
+  }
+  return fmt::format(
+      "over 100 %: {} of weights may come from the processor's cache, the limit is what memory gives; {}",
+      human_bytes(static_cast<uint64_t>(weights)), noise_text(machine));
+}
 
 std::string noise_text(const Machine& machine) {
   std::string text = fmt::format("the ceilings were measured with {:.0f} % noise", 100 * machine.noise);
@@ -166,17 +191,12 @@ std::string processor_name() {
 }
 
 std::filesystem::path machine_cache_path(const Machine& machine) {
-  const char* cache = std::getenv("XDG_CACHE_HOME");
-  const char* home = std::getenv("HOME");
-  std::filesystem::path root = cache != nullptr && *cache != '\0' ? std::filesystem::path(cache)
-                               : home != nullptr                  ? std::filesystem::path(home) / ".cache"
-                                                                  : std::filesystem::temp_directory_path();
   std::string name = fmt::format("ceilings-{}-{}-{}.json", machine.processor, machine.isa, machine.threads);
   for (char& c : name) {
     bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' || c == '_';
     if (!plain) c = '-';
   }
-  return root / "millrace" / name;
+  return cache_folder() / name;
 }
 
 Result<Machine> measure_machine(const MachineOptions& options) {

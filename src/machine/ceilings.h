@@ -21,6 +21,7 @@ struct Machine {
   double int8_operations = 0;
   double bf16_operations = 0;
   double f32_operations = 0;
+  double f16_operations = 0;  // with float16 weights, in whichever arithmetic that is done; 0: as float32
   // How far the middle of the runs was below the best one, as a part of it: of the noisiest figure. A tenth and more
   // means that others were at work, and that the ceilings may be too low.
   double noise = 0;
@@ -42,8 +43,11 @@ Result<Machine> measure_machine(const MachineOptions& options);
 std::filesystem::path machine_cache_path(const Machine& machine);
 
 // For people: "87 %", or "over 100 %" where a figure passed what is called its limit. Whoever prints the latter prints
-// noise_text() too, which says why it can be.
+// over_limit_text() too, which says why it can be; its ceilings were measured again, unless the weights explain it.
 std::string share_of_limit(double share);
+bool over_limit(double share);
+bool fits_a_cache(int64_t weights);  // bytes: the processor's last one may hold them, while limits are of memory
+std::string over_limit_text(int64_t weights, const Machine& machine);
 std::string noise_text(const Machine& machine);
 
 std::string processor_name();

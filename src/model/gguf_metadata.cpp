@@ -225,6 +225,7 @@ Result<void> put_metadata(GgufWriter& writer, const ModelSource& source, const C
     } else {
       TRY_VOID(writer.put("tokenizer.ggml.model", "none"));
     }
+    if (options.sampling) TRY_VOID(options.sampling(writer));
   }
   TRY_VOID(writer.put("general.file_type", options.type.number));
   return writer.put("general.quantization_version", uint32_t{2});

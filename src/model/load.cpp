@@ -3,7 +3,9 @@
 
 #include "base/human.h"
 #include "cache/bulk_digest.h"
+#include "model/check_backend.h"
 #include "model/ffns/ffns.h"
+#include "model/known_digests.h"
 #include "model/mixers/mixers.h"
 #include "model/model.h"
 
@@ -48,24 +50,34 @@ std::vector<float> turned(const std::vector<float>& numbers, size_t columns) {
   return out;
 }
 
-// Puts slots into a backend, and takes the digest of what it puts there.
+void add_vector(Digest& digest, std::string_view name, std::span<const float> values) {
+  digest.add_sized(name);
+  digest.add(bulk_digest(std::as_bytes(values)));
+}
+
+// Of the settings as they were read, by name; of what they became where that depends on the context asked for; and of
+// the weights.
+Identity content_of(const ModelSource& source, const Identity& weights) {
+  Digest content;
+  std::map<std::string, std::string> settings;
+  for (const auto& setting : source.config().values()) settings[setting.key()] = to_text(setting.value());
+  for (const auto& [name, value] : settings) {
+    content.add_sized(name);
+    content.add_sized(value);
+  }
+  for (const RopeSpec& rope : source.spec().ropes) {
+    add_vector(content, "rope", rope.frequencies);
+    add_vector(content, "magnitude", std::vector<float>{rope.magnitude});
+  }
+  content.add(weights);
+  return content.finish();
+}
+
+// Puts slots into a backend, and takes the digest of what it puts there if asked.
 class Loader {
  public:
   Loader(const ModelSource& source, Backend& backend, bool digest)
-      : source_(source), backend_(backend), digest_(digest) {
-    if (!digest) return;
-    // The settings as they were read, by name; and what they became where that depends on the context asked for.
-    std::map<std::string, std::string> settings;
-    for (const auto& setting : source.config().values()) settings[setting.key()] = to_text(setting.value());
-    for (const auto& [name, value] : settings) {
-      content_.add_sized(name);
-      content_.add_sized(value);
-    }
-    for (const RopeSpec& rope : source.spec().ropes) {
-      add_vector("rope", rope.frequencies);
-      add_vector("magnitude", std::vector<float>{rope.magnitude});
-    }
-  }
+      : source_(source), backend_(backend), digest_(digest) {}
 
   Result<void> norm(const Slot& slot, Norm& norm) {
     if (slot.weight) {
@@ -118,42 +130,24 @@ class Loader {
   }
 
   int64_t done() const { return done_; }  // bytes of matrices
-  Identity content() { return content_.finish(); }
+  Identity digest() { return weights_.finish(); }
 
  private:
   void add_matrix(const Slot& slot, const HostMatrix& matrix) {
-    content_.add_sized(fmt::format("{} {} {} {}", slot.name, format(matrix.type).name, matrix.rows, matrix.cols));
-    content_.add(bulk_digest(matrix.bytes));
+    weights_.add_sized(fmt::format("{} {} {} {}", slot.name, format(matrix.type).name, matrix.rows, matrix.cols));
+    weights_.add(bulk_digest(matrix.bytes));
   }
   void add_vector(std::string_view name, std::span<const float> values) {
-    if (!digest_) return;
-    content_.add_sized(name);
-    content_.add(bulk_digest(std::as_bytes(values)));
+    if (digest_) millrace::add_vector(weights_, name, values);
   }
 
   const ModelSource& source_;
   Backend& backend_;
   bool digest_;
-  Digest content_;
+  Digest weights_;
   int64_t done_ = 0;
   std::vector<std::byte> room_;  // for rows that lie in another order in the file
 };
-
-// What a backend may not have, said before anything is loaded.
-Result<void> check_backend(const ModelSpec& spec, const Backend& backend) {
-  std::string_view what;
-  for (const LayerSpec& layer : spec.layers) {
-    const KvShape shape = kv_shape(layer, DType::f16);
-    if (!backend.has_states() && shape.state.kept()) what = "recurrent layers";
-    if (!backend.has_latents() && ((shape.kv_heads > 0 && shape.v_dim == 0) || grid_of(layer.mixer) > 0))
-      what = shape.v_dim == 0 ? "latent attention" : "windows on a grid of positions";
-    if (!backend.has_streams() && (layer.scaled || sparsity_of(layer.ffn) != 0)) what = "scaled or sparse layers";
-  }
-  if (!backend.has_streams() && spec.streams) what = "several streams";
-  if (what.empty()) return {};
-  return error(Code::unsupported, "{} has {}, which {} cannot run; use the CPU (--device cpu)", spec.architecture, what,
-               backend.description());
-}
 
 }  // namespace
 
@@ -205,7 +199,9 @@ Result<std::unique_ptr<Model>> Model::load(const ModelSource& source, Backend& b
                  options.context, source.spec().context);
   }
   Result<void> failed;
-  Loader loader(source, backend, options.digest);
+  const KnownDigests known(options.digest ? options.digests : std::filesystem::path(), source);
+  std::optional<Identity> digest = known.find();
+  Loader loader(source, backend, options.digest && !digest);
   visit_slots(model->spec_, model->weights_, [&](const Slot& slot, const Place& place) {
     if (!failed.ok()) return;
     failed = place.matrix != nullptr ? loader.matrix(slot, model->weights_.embedding, *place.matrix)
@@ -222,7 +218,8 @@ Result<std::unique_ptr<Model>> Model::load(const ModelSource& source, Backend& b
   TRY_VOID(std::move(failed));
   if (!model->weights_.head) model->weights_.head = model->weights_.embedding;
   TRY_VOID(model->upload_constants(backend));
-  if (options.digest) model->content_ = loader.content();
+  if (options.digest && !digest) known.keep(*(digest = loader.digest()));
+  if (options.digest) model->content_ = content_of(source, *digest);
   return model;
 }
 

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -18,9 +19,10 @@
 namespace millrace {
 
 struct LoadOptions {
-  int64_t context = 0;       // longest sequence that will be run; 0: as long as the model says
-  int64_t weight_limit = 0;  // bytes the weights may take; 0: whatever the backend's own limit allows
-  bool digest = false;       // take Model::content(), a third of a second for each gigabyte
+  int64_t context = 0;                 // longest sequence that will be run; 0: as long as the model says
+  int64_t weight_limit = 0;            // bytes the weights may take; 0: whatever the backend's own limit allows
+  bool digest = false;                 // take Model::content(), a third of a second for each gigabyte that is not known
+  std::filesystem::path digests = {};  // the folder where digests taken before are known (known_digests.h); or empty
   std::function<bool(int64_t done, int64_t total)> progress;  // bytes of weights; false stops the loading
 };
 

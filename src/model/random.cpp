@@ -2,6 +2,7 @@
 #include <cstring>
 
 #include "base/rng.h"
+#include "model/check_backend.h"
 #include "model/model.h"
 
 namespace millrace {
@@ -91,6 +92,7 @@ Result<void> Model::fill(Backend& backend, const std::function<Result<HostMatrix
 Result<std::unique_ptr<Model>> Model::random(const ModelSpec& spec, DType type, uint64_t seed, Backend& backend) {
   TRY_VOID(check_spec(spec));
   TRY_VOID(check_runnable(spec));
+  TRY_VOID(check_backend(spec, backend));
   const Format& f = format(type);
   if (f.from_float == nullptr) return error(Code::unsupported, "weights of format {} cannot be made", f.name);
   std::unique_ptr<Model> model(new Model(spec));

@@ -50,8 +50,7 @@ void visit_beside(SlotWalk& walk, const ModelSpec& spec, ModelWeights& weights) 
   const int64_t width = spec.width;
   if (spec.layer_input) {
     const int64_t all = static_cast<int64_t>(spec.layers.size()) * spec.layer_input->width;
-    walk.matrix("per_layer_token_embd", spec.layer_input->vocab, all, weights.layer_table,
-                {.use = WeightUse::table, .shard = Shard::vocab});
+    walk.matrix("per_layer_token_embd", spec.layer_input->vocab, all, weights.layer_table, {.use = WeightUse::table});
     walk.matrix("per_layer_model_proj", all, width, weights.layer_project, {});
     walk.norm("per_layer_proj_norm", spec.layer_input->width, spec.layer_input->norm, weights.layer_project_norm);
   }
@@ -74,7 +73,6 @@ void SlotWalk::matrix(std::string_view stem, int64_t rows, int64_t cols, Weight&
           .cols = cols,
           .bias = traits.bias,
           .use = traits.use,
-          .shard = traits.shard,
           .heads = traits.heads,
           .experts = traits.experts,
           .routed = traits.routed,
@@ -121,7 +119,7 @@ void visit_slots(const ModelSpec& spec, ModelWeights& weights, const SlotVisitor
   weights.layers.resize(spec.layers.size());
   const int64_t vocab = spec.vocab, width = spec.width, table = spec.head_width();
   walk.matrix("token_embd", vocab, table, weights.embedding,
-              {.use = spec.tied ? WeightUse::table_and_linear : WeightUse::table, .shard = Shard::vocab});
+              {.use = spec.tied ? WeightUse::table_and_linear : WeightUse::table});
   if (spec.positions > 0)
     walk.matrix("position_embd", spec.positions, width, weights.positions, {.use = WeightUse::table});
   walk.norm("token_embd_norm", width, spec.embed_norm, weights.embed_norm);
@@ -135,7 +133,7 @@ void visit_slots(const ModelSpec& spec, ModelWeights& weights, const SlotVisitor
   walk.set_layer(-1, -1);
   walk.norm("output_norm", width, spec.final_norm, weights.final_norm);
   if (spec.embed_width > 0) walk.matrix("project_out", table, width, weights.project_out, {});
-  if (!spec.tied) walk.matrix("output", vocab, table, weights.head, {.bias = spec.head_bias, .shard = Shard::vocab});
+  if (!spec.tied) walk.matrix("output", vocab, table, weights.head, {.bias = spec.head_bias});
   if (spec.tied && spec.head_bias) walk.head_bias(vocab, table, weights.head);
 }
 

@@ -1,5 +1,5 @@
-// Slots: every tensor a spec calls for, under GGUF's names. One list drives loading, checking, counting, converting and
-// sharding. A slot is a module: a matrix (or one for each expert), a norm, each with its weight and perhaps its bias,
+// Slots: every tensor a spec calls for, under GGUF's names. One list drives loading, checking, counting and
+// converting. A slot is a module: a matrix (or one for each expert), a norm, each with its weight and perhaps its bias,
 // or a vector of numbers. What a layer's halves have is said by their kinds (model/mixers, model/ffns), which call a
 // SlotWalk.
 #pragma once
@@ -17,9 +17,6 @@ namespace millrace {
 
 enum class SlotKind : uint8_t { matrix, norm, vector };
 
-// How it would be divided among ranks: not at all, by outputs, by inputs, by tokens of the vocabulary.
-enum class Shard : uint8_t { none, rows, cols, vocab };
-
 struct Slot {
   std::string name;  // "blk.3.attn_q": without .weight and .bias
   SlotKind kind = SlotKind::matrix;
@@ -27,7 +24,6 @@ struct Slot {
   int64_t rows = 0, cols = 0;  // of the weight, of one expert; a norm or vector is one row
   bool weight = true, bias = false;
   WeightUse use = WeightUse::linear;
-  Shard shard = Shard::none;
   int32_t heads = 0;     // of q and k (their rows) and of their norms; 0 elsewhere
   int32_t experts = 0;   // so many matrices, one after the other; 0: one, and no expert's
   bool routed = true;    // a router chooses among the experts; false: all are used (heads, streams)
@@ -67,7 +63,6 @@ class SlotWalk {
   struct Traits {
     bool bias = false;
     WeightUse use = WeightUse::linear;
-    Shard shard = Shard::none;
     int32_t heads = 0;
     int32_t experts = 0;
     bool routed = true;

@@ -28,7 +28,7 @@ Ceilings ceilings_of(const Machine& machine, bool fast) {
   return {.read_bytes = machine.read_bytes,
           .grouped = or_f32(machine.int8_operations),
           .f8 = machine.f32_operations,
-          .f16 = machine.f32_operations,
+          .f16 = or_f32(machine.f16_operations),
           .bf16 = or_f32(machine.bf16_operations),
           .f32 = machine.f32_operations,
           .attend = machine.f32_operations};

@@ -4,6 +4,7 @@
 #include <chrono>
 
 #include "backend/trace/trace.h"
+#include "base/cache_folder.h"
 #include "session/device.h"
 
 namespace millrace {
@@ -50,7 +51,8 @@ Result<void> LoadedModel::read_model(const LoadChoice& choice) {
   }
   TRY(backend_, open_device(choice.device, choice.cpu));
   if (choice.memory_limit > 0) backend_->set_limit(choice.memory_limit);
-  const LoadOptions options{.context = choice.context, .digest = choice.fingerprint, .progress = choice.progress};
+  const LoadOptions options{
+      .context = choice.context, .digest = choice.fingerprint, .digests = cache_folder(), .progress = choice.progress};
   TRY(model_, Model::load(checkpoint_, *backend_, options));
   return {};
 }

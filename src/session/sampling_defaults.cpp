@@ -13,7 +13,7 @@ constexpr SamplingValue kValues[] = {
     {"top_k", "top_k", "top_k", 0, kMany, nullptr, &Sampling::top_k},
     {"top_p", "top_p", "top_p", 1e-9, 1, &Sampling::top_p, nullptr},
     {"min_p", "min_p", "min_p", 0, 1, &Sampling::min_p, nullptr},
-    {"typical_p", "", "typical_p", 1e-9, 1, &Sampling::typical, nullptr},
+    {"typical_p", "typical_p", "typical_p", 1e-9, 1, &Sampling::typical, nullptr},
     {"top_n_sigma", "", "", 0, 100, &Sampling::top_n_sigma, nullptr},
     {"xtc_probability", "xtc_probability", "", 0, 1, &Sampling::xtc_probability, nullptr},
     {"xtc_threshold", "xtc_threshold", "", 0, 1, &Sampling::xtc_threshold, nullptr},
@@ -85,6 +85,20 @@ SamplingDefaults sampling_defaults(const Checkpoint& checkpoint) {
     defaults.of_model.emplace_back(value.name);
   }
   return defaults;
+}
+
+Result<void> put_sampling(GgufWriter& writer, const Checkpoint& checkpoint) {
+  const SamplingDefaults defaults = sampling_defaults(checkpoint);
+  for (const SamplingValue& value : kValues) {
+    const bool said =
+        std::find(defaults.of_model.begin(), defaults.of_model.end(), value.name) != defaults.of_model.end();
+    if (!said) continue;
+    CHECK(!value.gguf.empty(), "whatever files can say has a key");
+    const std::string key = fmt::format("general.sampling.{}", value.gguf);
+    TRY_VOID(value.number != nullptr ? writer.put(key, static_cast<float>(defaults.sampling.*value.number))
+                                     : writer.put(key, defaults.sampling.*value.integer));
+  }
+  return {};
 }
 
 JsonObject sampling_json(const SamplingDefaults& defaults) {

@@ -12,6 +12,7 @@
 #include "base/json.h"
 #include "engine/sampling.h"
 #include "tensor/checkpoint.h"
+#include "tensor/gguf_writer.h"
 
 namespace millrace {
 
@@ -37,6 +38,9 @@ std::span<const SamplingValue> sampling_values();
 
 // Our own values and above them what the files say.
 SamplingDefaults sampling_defaults(const Checkpoint& checkpoint);
+
+// What the files say and is used, as keys of a GGUF file: read there, it gives the same defaults.
+Result<void> put_sampling(GgufWriter& writer, const Checkpoint& checkpoint);
 
 JsonObject sampling_json(const SamplingDefaults& defaults);  // every value under its name
 // What differs from leaving the model's distribution alone, in a line: "temperature 0.8, top_k 40 (model) ...".

@@ -59,6 +59,7 @@ class Checkpoint {
   // names the file and what happened to it. To be asked after reading, before what was read is used.
   Result<void> unchanged() const;
   size_t files() const { return files_.size(); }  // weight files: parts of a split GGUF, shards of safetensors
+  const FileState& state_of_file(size_t file) const { return files_[file]->state(); }  // when it was opened
 
   const Metadata& metadata() const { return metadata_; }  // GGUF (of the first part); empty otherwise
   uint32_t gguf_version() const { return gguf_version_; }

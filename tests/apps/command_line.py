@@ -7,6 +7,7 @@ import json
 import os
 import pty
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -334,6 +335,18 @@ def test_convert_writes_a_whole_file_or_none():
     fails_with_one_line(Run("convert", SHIPPED, FOLDER, "--type", "F16"), "is a directory")
     fails_with_one_line(Run("convert", SHIPPED, target, "--type", "Q9"), "'Q9'", "Q4_K_M")
     fails_with_one_line(Run("convert", "pointer.safetensors", "x.gguf", cwd=FOLDER), "git lfs pull")
+
+
+def test_convert_keeps_how_tokens_are_chosen():
+    folder = os.path.join(FOLDER, "with_sampling")
+    shutil.copytree(os.path.join(ROOT, "tests", "model", "golden", "llama-mha"), folder)
+    with open(os.path.join(folder, "generation_config.json"), "w") as file:
+        json.dump({"temperature": 0.6, "top_k": 20, "top_p": 7}, file)
+    run = Run("convert", folder, folder + ".gguf")
+    check(run.code == 0 and "top_p of the model is not used" in run.err, run)
+    keys = json.loads(Run("inspect", folder + ".gguf", "--json", "--metadata").out)["metadata"]
+    check(abs(keys["general.sampling.temp"] - 0.6) < 1e-6 and keys["general.sampling.top_k"] == 20, keys)
+    check("general.sampling.top_p" not in keys, keys)
 
 
 def test_an_interrupted_convert_leaves_nothing():

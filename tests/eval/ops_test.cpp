@@ -27,8 +27,10 @@ void expect_fine(const OpsCheckOptions& options, size_t least) {
 }
 
 TEST(OpsCheck, TheCpuIsRight) {
-  for (const char* only : {"norm", "rope", "linear Q4_K", "linear_qkv Q8_0", "linear_glu F16",
-                           "embed from a table Q6_K", "attend over BF16, a window", "a layer of Q8_0", "best token"})
+  for (const char* only :
+       {"norm", "rope", "linear Q4_K", "linear_qkv Q8_0", "linear_glu F16", "embed from a table Q6_K",
+        "attend over BF16, a window", "a layer of Q8_0", "best token", "copy_heads", "linear_heads Q8_0",
+        "linear_heads IQ4_NL", "scale", "mix", "match_rms", "sparsify"})
     expect_fine({.open = open_cpu, .only = only}, 1);
 }
 
@@ -39,7 +41,8 @@ TEST(OpsCheck, TheReferenceIsRightAgainstItself) {
 
 TEST(OpsCheck, AChangedNumberShowsInEveryCheck) {
   for (const char* only : {"add", "rope", "linear Q4_0", "linear_glu Q4_0", "embed from a table MXFP4",
-                           "attend over F16, sinks, 80", "a layer of BF16, 32", "best token"}) {
+                           "attend over F16, sinks, 80", "a layer of BF16, 32", "best token", "copy_heads",
+                           "linear_heads BF16", "scale", "mix", "match_rms", "sparsify"}) {
     const auto lines = check_ops({.open = open_cpu, .only = only, .plant = true});
     ASSERT_TRUE(lines.ok()) << lines.error().message;
     for (const OpsLine& line : *lines) EXPECT_FALSE(line.fine()) << line.name << " is blind";

@@ -37,8 +37,11 @@ TEST_F(Ceilings, FiguresOfUnknownNoiseAreNotTrusted) {
   keep(R"({"read_bytes": 1e10, "f32_operations": 2e10})");
   EXPECT_FALSE(measure_machine({.threads = 1, .known_only = true}).ok());
   keep(R"({"read_bytes": 1e10, "f32_operations": 2e10, "noise": 0.25, "stolen": 0.5})");
+  EXPECT_FALSE(measure_machine({.threads = 1, .known_only = true}).ok()) << "of before float16 had its own";
+  keep(R"({"read_bytes": 1e10, "f32_operations": 2e10, "f16_operations": 3e10, "noise": 0.25, "stolen": 0.5})");
   const Machine machine = measure_machine({.threads = 1, .known_only = true}).value();
   EXPECT_EQ(machine.read_bytes, 1e10);
+  EXPECT_EQ(machine.f16_operations, 3e10);
   EXPECT_EQ(machine.noise, 0.25);
   EXPECT_EQ(machine.stolen, 0.5);
 }
@@ -51,6 +54,15 @@ TEST(Limit, NoShareIsOverAHundredWithoutAWord) {
   const std::string busy = noise_text({.noise = 0.3, .stolen = 0.1});
   EXPECT_NE(busy.find("30 % noise and 10 % of processor time stolen"), std::string::npos) << busy;
   EXPECT_NE(busy.find("--remeasure"), std::string::npos) << busy;
+}
+
+TEST(Limit, WhyAShareIsOverAHundred) {
+  EXPECT_FALSE(over_limit(1.004));
+  EXPECT_TRUE(over_limit(1.01));
+  const std::string small = over_limit_text(15 << 20, {.noise = 0.02}), large = over_limit_text(int64_t{4} << 30, {});
+  EXPECT_NE(small.find("15 MiB of weights may come from the processor's cache"), std::string::npos) << small;
+  EXPECT_NE(small.find("2 % noise"), std::string::npos) << small;
+  EXPECT_NE(large.find("measured as the machine's limit, twice"), std::string::npos) << large;
 }
 
 TEST(StolenTime, IsTheEighthNumber) {

@@ -35,5 +35,15 @@ TEST(Roofline, PrefillIsBoundByArithmetic) {
   EXPECT_GT(slower.seconds, 2 * floor.seconds);
 }
 
+// Where float16 products are made of two bfloat16 ones, that is their limit, and not float32's.
+TEST(Roofline, Float16IsHeldToTheArithmeticItHas) {
+  const Machine plain = {.read_bytes = 60e9, .bf16_operations = 660e9, .f32_operations = 166e9};
+  EXPECT_EQ(ceilings_of(plain, true).f16, 166e9);
+  const Machine tiles = {
+      .read_bytes = 60e9, .bf16_operations = 2000e9, .f32_operations = 166e9, .f16_operations = 1000e9};
+  EXPECT_EQ(ceilings_of(tiles, true).f16, 1000e9);
+  EXPECT_EQ(ceilings_of(tiles, false).f16, 166e9) << "asked for float32, all is float32";
+}
+
 }  // namespace
 }  // namespace millrace

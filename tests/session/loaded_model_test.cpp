@@ -10,6 +10,7 @@
 
 #include "session/fingerprint.h"
 #include "session/generator.h"
+#include "tensor/gguf_writer.h"
 
 namespace millrace {
 namespace {
@@ -18,12 +19,58 @@ namespace fs = std::filesystem;
 
 const fs::path kRoot = MILLRACE_SOURCE_DIR;
 
+constexpr const char* kMadeHere = "iq2_xxs";
+
+// A Llama of one layer in IQ2_XXS, a format that nothing here writes: any bits are numbers, given scales that are.
+void write_iq2_xxs(const fs::path& path) {
+  constexpr int64_t kWidth = 256, kVocab = 64;
+  GgufWriter writer;
+  auto put = [&](const char* key, auto value) { ASSERT_TRUE(writer.put(key, value).ok()); };
+  put("general.architecture", "llama");
+  for (const char* key : {"block_count", "attention.head_count_kv"}) put(fmt::format("llama.{}", key).c_str(), 1u);
+  put("llama.attention.head_count", 4u);
+  put("llama.context_length", 128u);
+  put("llama.embedding_length", static_cast<uint32_t>(kWidth));
+  put("llama.feed_forward_length", static_cast<uint32_t>(kWidth));
+  put("llama.vocab_size", static_cast<uint32_t>(kVocab));
+  put("llama.attention.layer_norm_rms_epsilon", 1e-5f);
+  std::vector<std::byte> bytes;
+  auto matrix = [&](const char* name, int64_t rows) {
+    ASSERT_TRUE(writer.add(name, DType::iq2_xxs, {rows, kWidth}).ok());
+    for (int64_t i = 0; i < bytes_of(DType::iq2_xxs, rows * kWidth); ++i) {
+      const int64_t in_group = i % 66;  // a scale in float16, here 1/64, and 64 bytes of indices and signs
+      bytes.push_back(static_cast<std::byte>(in_group == 0 ? 0 : in_group == 1 ? 0x24 : (i * 7919 + rows) >> 3));
+    }
+  };
+  auto norm = [&](const char* name) {
+    ASSERT_TRUE(writer.add(name, DType::f32, {kWidth}).ok());
+    const std::vector<float> ones(kWidth, 1.0f);
+    const auto add = std::as_bytes(std::span(ones));
+    bytes.insert(bytes.end(), add.begin(), add.end());
+  };
+  matrix("token_embd.weight", kVocab);
+  norm("blk.0.attn_norm.weight");
+  matrix("blk.0.attn_q.weight", kWidth);
+  matrix("blk.0.attn_k.weight", kWidth / 4);
+  matrix("blk.0.attn_v.weight", kWidth / 4);
+  matrix("blk.0.attn_output.weight", kWidth);
+  norm("blk.0.ffn_norm.weight");
+  for (const char* name : {"blk.0.ffn_gate.weight", "blk.0.ffn_up.weight", "blk.0.ffn_down.weight"})
+    matrix(name, kWidth);
+  norm("output_norm.weight");
+  ASSERT_TRUE(writer.begin(path).ok() && writer.write(bytes).ok() && writer.finish().ok());
+}
+
 // A copy of a model to be spoilt.
 class Copy {
  public:
   Copy(const fs::path& from, const char* name)
       : path_(fs::path(testing::TempDir()) / fmt::format("loaded-{}-{}", getpid(), name)) {
-    fs::copy(kRoot / from, path_, fs::copy_options::recursive | fs::copy_options::overwrite_existing);
+    if (from == kMadeHere) {
+      write_iq2_xxs(path_);
+    } else {
+      fs::copy(kRoot / from, path_, fs::copy_options::recursive | fs::copy_options::overwrite_existing);
+    }
     fs::permissions(weights(), fs::perms::owner_all);
     fs::last_write_time(weights(), fs::file_time_type::clock::now() - std::chrono::hours(1));
   }
@@ -41,7 +88,7 @@ LoadChoice choice_of(const fs::path& path, std::string device) {
   return choice;
 }
 
-constexpr const char* kModels[] = {"models/stories-14m-q8_0.gguf", "tests/model/golden/llama-mha"};
+constexpr const char* kModels[] = {"models/stories-14m-q8_0.gguf", "tests/model/golden/llama-mha", kMadeHere};
 
 TEST(LoadedModel, AFileCutShortWhileLoadingIsAnError) {
   for (const char* model : kModels) {
@@ -124,6 +171,59 @@ TEST(Fingerprint, IsOfContentNotOfNames) {
   EXPECT_NE(of(one, DType::f32), print) << "another type of the cache";
   EXPECT_NE(of(one, DType::f16, "reference"), print) << "another arithmetic";
   EXPECT_NE(of(one, DType::f16, "cpu", Activations::float32), print) << "another arithmetic";
+}
+
+// Digests that were taken before are believed as long as their file is the one they were taken of.
+class Digests : public testing::Test {
+ protected:
+  Digests() : folder_(fs::path(testing::TempDir()) / fmt::format("digests-{}", getpid())) {
+    fs::create_directories(folder_);
+  }
+  ~Digests() override { fs::remove_all(folder_); }
+
+  Identity content(const fs::path& path) const {
+    const auto backend = make_cpu_backend({.threads = 1}).value();
+    const Checkpoint checkpoint = Checkpoint::open(path).value();
+    const LoadOptions options{.context = 128, .digest = true, .digests = folder_};
+    return Model::load(checkpoint, *backend, options).value()->content().value();
+  }
+  fs::path kept() const { return folder_ / "digests.json"; }
+  std::string text() const { return (std::stringstream() << std::ifstream(kept()).rdbuf()).str(); }
+
+  fs::path folder_;
+};
+
+TEST_F(Digests, AreTakenOnceOfAFile) {
+  const fs::path model = kRoot / kModels[0];
+  const Identity taken = content(model);
+  ASSERT_TRUE(fs::exists(kept())) << "unless the model was written within the last two seconds";
+  EXPECT_EQ(content(model), taken);
+  // That it is read there shows where it says something else.
+  std::string changed = text();
+  const size_t at = changed.find(':', changed.find("\"digest\"")) + 3;
+  changed[at] = changed[at] == '0' ? '1' : '0';
+  std::ofstream(kept()) << changed;
+  EXPECT_NE(content(model), taken);
+  // Nonsense is as good as nothing, and is replaced.
+  for (const char* nonsense : {"", "{", "[1, {}, {\"files\": 3}]", "{\"digest\": []}"}) {
+    std::ofstream(kept()) << nonsense;
+    EXPECT_EQ(content(model), taken) << nonsense;
+    EXPECT_EQ(content(model), taken);
+    EXPECT_NE(text(), nonsense);
+  }
+}
+
+TEST_F(Digests, AreNotKeptOfWhatWasJustWritten) {
+  const Copy copy(kModels[0], "fresh");
+  EXPECT_EQ(content(copy.path()), content(kRoot / kModels[0])) << "the same bytes under another name";
+  const std::string before = text();
+  EXPECT_EQ(content(copy.path()), content(kRoot / kModels[0]));
+  EXPECT_EQ(text(), before) << "nothing of the copy, whose entry changed a moment ago";
+}
+
+TEST_F(Digests, AFolderThatCannotBeWrittenIsNoError) {
+  folder_ = "/proc/nowhere";
+  EXPECT_EQ(content(kRoot / kModels[0]), content(kRoot / kModels[0]));
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 
 #include <fstream>
 
+#include "model/convert.h"
 #include "tensor/gguf_writer.h"
 
 namespace millrace {
@@ -96,6 +97,27 @@ TEST(SamplingDefaults, AreThoseOfGgufKeys) {
   EXPECT_EQ(defaults.sampling.penalty_window, 64);
   EXPECT_EQ(defaults.sampling.mirostat, 0);
   EXPECT_EQ(defaults.ignored.size(), 1U);  // version 1 is not built
+}
+
+// A directory and the GGUF file made of it, and of that another, give the same defaults.
+TEST(SamplingDefaults, SurviveConversion) {
+  const Folder folder;
+  const Checkpoint before = directory(
+      folder, R"({"temperature": 0.6, "top_k": 20, "top_p": 0.95, "min_p": 0.01, "typical_p": 0.3, "do_sample": true,
+                  "repetition_penalty": 1.05, "eos_token_id": 2})");
+  const std::filesystem::path one = folder.path() / "one.gguf", two = folder.path() / "two.gguf";
+  ConvertOptions options = {.sampling = [&](GgufWriter& writer) { return put_sampling(writer, before); }, .threads = 1};
+  ASSERT_TRUE(convert(ModelSource::open(before).value(), one, options).ok());
+  const Checkpoint after = Checkpoint::open(one).value();
+  ASSERT_TRUE(convert(ModelSource::open(after).value(), two, {.threads = 1}).ok());
+  const SamplingDefaults wanted = sampling_defaults(before);
+  EXPECT_EQ(wanted.of_model.size(), 6u);
+  for (const SamplingDefaults& defaults :
+       {sampling_defaults(after), sampling_defaults(Checkpoint::open(two).value())}) {
+    EXPECT_EQ(to_text(sampling_json(defaults)), to_text(sampling_json(wanted)));
+    EXPECT_EQ(defaults.of_model, wanted.of_model);
+    EXPECT_TRUE(defaults.ignored.empty());
+  }
 }
 
 }  // namespace

@@ -162,6 +162,7 @@ export interface Percentiles {
 }
 export interface Live {
   model: string;
+  scope: 'all' | 'tenant';  // a tenant sees its own requests; steps, pages and the limit are everybody's
   now: number;
   running: number;
   waiting: number;

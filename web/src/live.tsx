@@ -157,10 +157,12 @@ function Tiles({ now, samples }: { now: Live; samples: Sample[] }) {
       <Tile name="Reading prompts" value={count(recent(samples, (s) => s.into))} unit="tokens/s"
         note={`${count(now.cached_tokens)} more from the cache`} />
       <Tile name="Requests" value={count(now.running)} unit="running" note={`${count(now.waiting)} waiting, ${count(now.finished)} done`} />
-      <Tile name="Machine's limit" value={limit === null ? '–' : `${(limit * 100).toFixed(0)} %`}
-        note={limitNote(now)}>
-        <meter min={0} max={1} value={limit ?? 0} aria-label="Share of the machine's limit" />
-      </Tile>
+      {now.scope === 'all' && (
+        <Tile name="Machine's limit" value={limit === null ? '–' : `${(limit * 100).toFixed(0)} %`}
+          note={limitNote(now)}>
+          <meter min={0} max={1} value={limit ?? 0} aria-label="Share of the machine's limit" />
+        </Tile>
+      )}
     </dl>
   );
 }
@@ -174,7 +176,7 @@ function said(name: string, value: number | null | undefined): string {
   return `${name} over the last minute and a half, now ${count(value ?? 0)}`;
 }
 
-function Charts({ samples }: { samples: Sample[] }) {
+function Charts({ samples, steps }: { samples: Sample[]; steps: boolean }) {
   const last = samples[samples.length - 1];
   return (
     <>
@@ -185,13 +187,15 @@ function Charts({ samples }: { samples: Sample[] }) {
             { color: '--used', values: smooth(samples, (s) => s.out), fill: true },
           ]} />
       </Panel>
-      <Panel title="Batch per step" keys={[['used', 'tokens'], ['shared', 'sequences']]}>
-        <Chart capacity={kSamples} label={said('Tokens in a step', last?.tokens)}
-          lines={[
-            { color: '--used', values: smooth(samples, (s) => s.tokens), fill: true },
-            { color: '--shared', values: smooth(samples, (s) => s.sequences) },
-          ]} />
-      </Panel>
+      {steps && (
+        <Panel title="Batch per step" keys={[['used', 'tokens'], ['shared', 'sequences']]}>
+          <Chart capacity={kSamples} label={said('Tokens in a step', last?.tokens)}
+            lines={[
+              { color: '--used', values: smooth(samples, (s) => s.tokens), fill: true },
+              { color: '--shared', values: smooth(samples, (s) => s.sequences) },
+            ]} />
+        </Panel>
+      )}
     </>
   );
 }
@@ -246,7 +250,7 @@ function Latencies({ now }: { now: Live }) {
         </tbody>
       </table>
       <p class="faint">
-        {count(now.steps)} steps, {count(now.refused)} refused, {count(now.cancelled)} cancelled, {count(now.failed)} failed,{' '}
+        {now.scope === 'all' && `${count(now.steps)} steps, `}{count(now.refused)} refused, {count(now.cancelled)} cancelled, {count(now.failed)} failed,{' '}
         {count(now.preemptions)} preempted{drafts}.
       </p>
     </Panel>
@@ -262,9 +266,14 @@ export function LiveView() {
       {now ? (
         <>
           <Tiles now={now} samples={samples} />
+          {now.scope === 'tenant' && (
+            <p class="faint">
+              Your own requests. Steps, cache and the machine's limit are everybody's; an operator's key shows them.
+            </p>
+          )}
           <div class="panels">
-            <Charts samples={samples} />
-            <Cache now={now} />
+            <Charts samples={samples} steps={now.scope === 'all'} />
+            {now.scope === 'all' && <Cache now={now} />}
             <Queue samples={samples} />
             <Latencies now={now} />
           </div>

@@ -7,6 +7,7 @@
 #include "apps/cli/terminal.h"
 #include "apps/cli/verbs.h"
 #include "model/source.h"
+#include "session/sampling_defaults.h"
 #include "tensor/checkpoint.h"
 #if MILLRACE_HAS_TEXT
 #include "text/gguf_vocab.h"
@@ -51,6 +52,13 @@ Result<void> check_absent(const fs::path& target) {
                human_bytes(fs::file_size(target, ignored)));
 }
 
+// How the makers of a model would have tokens chosen, as its directory says it.
+void set_sampling(const Terminal& terminal, const Checkpoint& checkpoint, ConvertOptions& options) {
+  if (checkpoint.kind() == Checkpoint::Kind::gguf) return;
+  for (const std::string& ignored : sampling_defaults(checkpoint).ignored) terminal.warn("{}", ignored);
+  options.sampling = [&checkpoint](GgufWriter& writer) { return put_sampling(writer, checkpoint); };
+}
+
 // Tokenizer and chat template of a Hugging Face directory; a GGUF file's keys are carried over as they are.
 Result<void> set_text(const Terminal& terminal, const Checkpoint& checkpoint, ConvertOptions& options) {
   if (checkpoint.kind() == Checkpoint::Kind::gguf) return {};
@@ -84,6 +92,7 @@ Result<int> run(const Arguments& arguments) {
   options.threads = static_cast<int>(arguments.integer("threads"));
   const Terminal& terminal = arguments.terminal();
   TRY_VOID(set_text(terminal, checkpoint, options));
+  set_sampling(terminal, checkpoint, options);
   TRY(ModelSource source, ModelSource::open(checkpoint));
 
   Interruptible interruptible;

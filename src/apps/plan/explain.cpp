@@ -13,6 +13,7 @@
 #include "bench/step.h"
 #include "session/answer.h"
 #include "session/chat_prompt.h"
+#include "session/device.h"
 
 namespace millrace::apps {
 namespace {
@@ -74,6 +75,11 @@ Result<void> run_request(const Arguments& arguments, LoadedModel& model, Executo
   return {};
 }
 
+Result<Machine> machine_of(const Arguments& arguments, bool raise) {
+  return measure_device(arguments.text("device"),
+                        {.threads = static_cast<int>(arguments.integer("threads")), .raise = raise});
+}
+
 // How prefill grows with the prompt and a token with the context, up to what the model was made for.
 Result<void> measure_growth(const Arguments& arguments, LoadedModel& model, ExplainReport& report) {
   const int32_t most = std::min(model.context(), static_cast<int32_t>(arguments.integer("growth")));
@@ -108,8 +114,9 @@ Result<int> run(const Arguments& arguments) {
   const Terminal& terminal = arguments.terminal();
   TRY(auto loaded, load_model(arguments, 0));
   ExplainReport report = {.model = loaded->checkpoint().path().stem().string(),
-                          .backend = loaded->backend().description()};
-  TRY(report.machine, measure_machine({.threads = static_cast<int>(arguments.integer("threads"))}));
+                          .backend = loaded->backend().description(),
+                          .weights = loaded->model().weight_bytes()};
+  TRY(report.machine, machine_of(arguments, false));
   report.handover = handover_seconds(report.machine.threads);
   TimedBackend timed(loaded->backend());
   TRY(const std::vector<Token> prompt, tokenise(arguments, *loaded));
@@ -124,8 +131,15 @@ Result<int> run(const Arguments& arguments) {
   auto done = run_request(arguments, *loaded, *executor, *timed.calls(), report);
   if (done.ok() && !Interruptible::interrupted()) {
     count_costs(*timed.calls(), loaded->model(), options.kv);
-    report.what =
-        explain(*timed.calls(), report.timeline, loaded->model(), ceilings_of(report.machine, true), report.handover);
+    auto explain_all = [&] {
+      report.what =
+          explain(*timed.calls(), report.timeline, loaded->model(), ceilings_of(report.machine, true), report.handover);
+    };
+    explain_all();
+    if (over_limit(most_of_limit(report)) && !fits_a_cache(report.weights)) {  // what was passed was no limit
+      TRY(report.machine, machine_of(arguments, true));
+      explain_all();
+    }
     if (arguments.integer("growth") > 0) done = measure_growth(arguments, *loaded, report);
   }
   if (Interruptible::interrupted()) return interrupted_error();

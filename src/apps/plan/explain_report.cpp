@@ -1,6 +1,7 @@
 #include "apps/plan/explain_report.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "apps/build_info.h"
 #include "apps/cli/terminal.h"
@@ -60,7 +61,7 @@ void print_growth(const Terminal& terminal, std::string_view title, std::string_
       {{std::string(what), Align::right}, {"time", Align::right}, {"limit", Align::right}, {"of limit", Align::right}});
   for (const GrowthPoint& point : points) {
     table.row({fmt::format("{}", point.length), short_seconds(point.seconds), short_seconds(point.floor),
-               percent(point.floor / point.seconds)});
+               share_of_limit(point.floor / point.seconds)});
   }
   table.print(terminal);
 }
@@ -104,7 +105,24 @@ double decode_of_limit(const ExplainReport& r) {
   return seconds > 0 ? r.what.decode_floor.seconds / seconds : 0;
 }
 
+// Why something was over its limit; nothing if nothing was.
+std::optional<std::string> why_over(const ExplainReport& r) {
+  if (!over_limit(most_of_limit(r))) return std::nullopt;
+  return over_limit_text(r.weights, r.machine);
+}
+
 }  // namespace
+
+double most_of_limit(const ExplainReport& r) {
+  double most = decode_of_limit(r);
+  for (const auto* ops : {&r.what.prefill, &r.what.decode}) {
+    for (const OpShare& op : *ops) most = std::max(most, op.of_limit());
+  }
+  for (const auto* points : {&r.prefill, &r.decode}) {
+    for (const GrowthPoint& point : *points) most = std::max(most, point.floor / point.seconds);
+  }
+  return most;
+}
 
 void print_explanation(const Terminal& terminal, const ExplainReport& r) {
   terminal.print("{} on {}: {} prompt tokens, {} of the answer\n", terminal.out_paint(Style::bold, printable(r.model)),
@@ -131,9 +149,11 @@ void print_explanation(const Terminal& terminal, const ExplainReport& r) {
   if (r.handover > 0)
     terminal.note("barrier: {} to hand work to {} workers and wait for them, measured without any work",
                   short_seconds(r.handover), r.machine.threads);
+  if (const auto why = why_over(r)) terminal.note("{}", *why);
 }
 
 Json explanation_json(const ExplainReport& r) {
+  const auto why = why_over(r);
   JsonObject phases;
   for (const PhaseShare& phase : r.what.phases) phases[phase.name] = phase.seconds;
   JsonArray layers;
@@ -150,6 +170,7 @@ Json explanation_json(const ExplainReport& r) {
                     {"ttft_seconds", r.what.first_token},
                     {"tpot_seconds", r.what.token},
                     {"decode_of_limit", decode_of_limit(r)},
+                    {"over_limit", why ? Json(*why) : Json(nullptr)},
                     {"handover_seconds", r.handover},
                     {"phases", std::move(phases)},
                     {"prefill", ops_json(r.what.prefill)},
@@ -283,6 +304,7 @@ std::string explanation_page(const ExplainReport& r) {
        {short_seconds(r.what.token), "for every next token", "mean"},
        {short_number(r.what.token > 0 ? 1 / r.what.token : 0), "tokens a second", "while decoding"},
        {share_of_limit(decode_of_limit(r)), "of the limit", "ops of a decode step"}});
+  if (const auto why = why_over(r)) page.note(*why);
   page.section("The request", "From the text going in to the last word coming out.");
   page.chart(phases_chart(r), "Nothing waited in a queue: the machine had one request.");
   if (!r.what.decode.empty()) {

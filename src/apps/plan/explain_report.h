@@ -19,11 +19,15 @@ struct GrowthPoint {
 struct ExplainReport {
   std::string model, backend, answer;
   Machine machine;
+  int64_t weights = 0;  // bytes
   RequestTimeline timeline;
   Explanation what;
   double handover = 0;
   std::vector<GrowthPoint> prefill, decode;  // by prompt length, by tokens in the cache
 };
+
+// The largest share of its limit that anything had.
+double most_of_limit(const ExplainReport& report);
 
 void print_explanation(const Terminal& terminal, const ExplainReport& report);
 Json explanation_json(const ExplainReport& report);

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "backend/cpu/f16_peak.h"
 #include "backend/cpu/kernels.h"
 #include "base/team.h"
 
@@ -28,6 +29,13 @@ double best_rate(const cpu::Peak& peak, Team& team) {
   return best;
 }
 
+// Rows whose float16 products are made of several bfloat16 ones (x86/amx/half.cpp). All others have float32's.
+struct MadeOfBf16 {
+  std::string_view isa;
+  double products;
+};
+constexpr MadeOfBf16 kMadeOfBf16[] = {{"amx", 2}};
+
 }  // namespace
 
 Result<CpuPeaks> measure_cpu_peaks(std::string_view isa, int threads) {
@@ -37,6 +45,13 @@ Result<CpuPeaks> measure_cpu_peaks(std::string_view isa, int threads) {
                   .int8 = best_rate(kernels.peaks[cpu::kPeakInt8], team),
                   .bf16 = best_rate(kernels.peaks[cpu::kPeakBf16], team),
                   .f32 = best_rate(kernels.peaks[cpu::kPeakF32], team)};
+}
+
+double f16_peak(const CpuPeaks& peaks) {
+  for (const MadeOfBf16& each : kMadeOfBf16) {
+    if (each.isa == peaks.isa) return peaks.bf16 / each.products;
+  }
+  return peaks.f32;
 }
 
 }  // namespace millrace

@@ -11,7 +11,9 @@ namespace millrace {
 namespace {
 
 constexpr int64_t kWorkspace = int64_t{256} << 20;
-constexpr float kLargest = 1e3f;  // of a random weight: beyond it one number would hide all others
+// Of a random weight, in deviations. Scales of any size would make sums of hundreds, whose rounding is larger than
+// what a gate with limits leaves of them; and one number would hide all others.
+constexpr float kLargest = 8;
 
 // Places of the step's arrays among the staged integers.
 enum Place : int64_t {
@@ -25,8 +27,8 @@ enum Place : int64_t {
   kStaged = kPages + Rig::kMostPages
 };
 
-bool sensible(std::span<const float> values) {
-  return std::ranges::all_of(values, [](float value) { return std::abs(value) <= kLargest; });
+bool sensible(std::span<const float> values, float deviation) {
+  return std::ranges::all_of(values, [&](float value) { return std::abs(value) <= kLargest * deviation; });
 }
 
 }  // namespace
@@ -77,7 +79,7 @@ FileMatrix::FileMatrix(DType type_, int64_t rows_, int64_t cols_, Chance& chance
     do {
       for (size_t i = 0; i < group; ++i) bytes[at + i] = static_cast<std::byte>(chance.bits());
       f.to_float(bytes.data() + at, values.data(), f.group);
-    } while (!sensible(values));
+    } while (!sensible(values, deviation));
   }
 }
 

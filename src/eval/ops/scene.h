@@ -54,6 +54,7 @@ void add_row_checks(std::vector<OpsCheck>& checks);
 void add_attention_checks(std::vector<OpsCheck>& checks, double allowed, bool apart);
 void add_layer_checks(std::vector<OpsCheck>& checks, double allowed);
 void add_expert_checks(std::vector<OpsCheck>& checks, double allowed);
+void add_head_checks(std::vector<OpsCheck>& checks, double allowed);
 void add_choice_checks(std::vector<OpsCheck>& checks);
 
 }  // namespace millrace

@@ -8,11 +8,11 @@ namespace millrace {
 
 void visit(SlotWalk& walk, const DenseSpec& dense, DenseWeights& weights) {
   const int64_t width = walk.spec().width;
-  const SlotWalk::Traits inner = {.bias = dense.up_bias, .shard = Shard::rows};
+  const SlotWalk::Traits inner = {.bias = dense.up_bias};
   if (dense.gated) walk.matrix("ffn_gate", dense.width, width, weights.gate, inner);
   walk.matrix("ffn_up", dense.width, width, weights.up, inner);
   walk.norm("ffn_sub_norm", dense.width, dense.inner_norm, weights.inner_norm);
-  walk.matrix("ffn_down", width, dense.width, weights.down, {.bias = dense.down_bias, .shard = Shard::cols});
+  walk.matrix("ffn_down", width, dense.width, weights.down, {.bias = dense.down_bias});
 }
 
 Result<void> check(const DenseSpec& dense) {

@@ -59,19 +59,18 @@ void run_shared(Ops& ops, const MoeSpec& spec, const MoeWeights& weights, Tensor
 
 void visit(SlotWalk& walk, const MoeSpec& moe, MoeWeights& weights) {
   const int64_t width = walk.spec().width;
-  const SlotWalk::Traits inner = {.bias = moe.bias, .shard = Shard::rows, .experts = moe.experts};
+  const SlotWalk::Traits inner = {.bias = moe.bias, .experts = moe.experts};
   walk.matrix("ffn_gate_inp", moe.experts, width, weights.router, {.bias = moe.router.bias, .float32 = true});
   if (moe.router.choice_bias) walk.vector("exp_probs_b", moe.experts, weights.choice_bias);
   if (moe.router.expert_scale) walk.vector("ffn_exps_scale", moe.experts, weights.expert_scale);
   walk.matrix("ffn_gate_exps", moe.width, width, weights.gate, inner);
   walk.matrix("ffn_up_exps", moe.width, width, weights.up, inner);
-  walk.matrix("ffn_down_exps", width, moe.width, weights.down,
-              {.bias = moe.bias, .shard = Shard::cols, .experts = moe.experts});
+  walk.matrix("ffn_down_exps", width, moe.width, weights.down, {.bias = moe.bias, .experts = moe.experts});
   if (moe.shared_width == 0) return;
   if (moe.shared_gate) walk.matrix("ffn_gate_inp_shexp", 1, width, weights.shared_router, {.float32 = true});
-  walk.matrix("ffn_gate_shexp", moe.shared_width, width, weights.shared_gate, {.shard = Shard::rows});
-  walk.matrix("ffn_up_shexp", moe.shared_width, width, weights.shared_up, {.shard = Shard::rows});
-  walk.matrix("ffn_down_shexp", width, moe.shared_width, weights.shared_down, {.shard = Shard::cols});
+  walk.matrix("ffn_gate_shexp", moe.shared_width, width, weights.shared_gate, {});
+  walk.matrix("ffn_up_shexp", moe.shared_width, width, weights.shared_up, {});
+  walk.matrix("ffn_down_shexp", width, moe.shared_width, weights.shared_down, {});
 }
 
 Result<void> check(const MoeSpec& moe) {

@@ -22,11 +22,11 @@ int32_t kept_window(const GqaSpec& gqa) {
 void visit(SlotWalk& walk, const GqaSpec& gqa, GqaWeights& weights) {
   const int64_t width = walk.spec().width;
   const int64_t q = int64_t{gqa.heads} * gqa.head_dim, kv = int64_t{gqa.kv_heads} * gqa.head_dim;
-  const SlotWalk::Traits inner = {.bias = gqa.qkv_bias, .shard = Shard::rows};
-  walk.matrix("attn_q", q, width, weights.q, {.bias = inner.bias, .shard = Shard::rows, .heads = gqa.heads});
-  if (gqa.gated) walk.matrix("attn_gate", q, width, weights.gate, {.shard = Shard::rows});
+  const SlotWalk::Traits inner = {.bias = gqa.qkv_bias};
+  walk.matrix("attn_q", q, width, weights.q, {.bias = inner.bias, .heads = gqa.heads});
+  if (gqa.gated) walk.matrix("attn_gate", q, width, weights.gate, {});
   if (gqa.kv_from < 0) {
-    walk.matrix("attn_k", kv, width, weights.k, {.bias = inner.bias, .shard = Shard::rows, .heads = gqa.kv_heads});
+    walk.matrix("attn_k", kv, width, weights.k, {.bias = inner.bias, .heads = gqa.kv_heads});
     if (!gqa.k_eq_v) walk.matrix("attn_v", kv, width, weights.v, inner);
   }
   const bool shared = gqa.qk_norm_per_head && !gqa.qk_norm_whole_weight;  // one weight for all heads
@@ -39,7 +39,7 @@ void visit(SlotWalk& walk, const GqaSpec& gqa, GqaWeights& weights) {
   if (gqa.kv_from < 0) walk.norm("attn_v_norm", gqa.head_dim, gqa.v_norm, weights.v_norm);
   walk.norm("attn_sub_norm", q, gqa.out_norm, weights.out_norm);
   if (gqa.sinks) walk.vector("attn_sinks", gqa.heads, weights.sinks);
-  walk.matrix("attn_output", width, q, weights.out, {.bias = gqa.out_bias, .shard = Shard::cols});
+  walk.matrix("attn_output", width, q, weights.out, {.bias = gqa.out_bias});
 }
 
 namespace {

@@ -20,14 +20,13 @@ void visit(SlotWalk& walk, const MlaSpec& mla, MlaWeights& weights) {
     walk.matrix("attn_q_a", mla.q_rank, width, weights.q_down, {});
     walk.norm("attn_q_a_norm", mla.q_rank, mla.norm, weights.q_norm);
   }
-  walk.matrix(mla.q_rank > 0 ? "attn_q_b" : "attn_q", heads * (mla.nope_dim + mla.rope_dim), source, weights.q,
-              {.shard = Shard::rows});
+  walk.matrix(mla.q_rank > 0 ? "attn_q_b" : "attn_q", heads * (mla.nope_dim + mla.rope_dim), source, weights.q, {});
   walk.matrix("attn_kv_a_mqa", mla.kv_rank + mla.rope_dim, width, weights.kv_down, {});
   walk.norm("attn_kv_a_norm", mla.kv_rank, mla.norm, weights.kv_norm);
-  const SlotWalk::Traits each = {.shard = Shard::rows, .experts = mla.heads, .routed = false};
+  const SlotWalk::Traits each = {.experts = mla.heads, .routed = false};
   walk.matrix("attn_k_b", mla.kv_rank, mla.nope_dim, weights.k_up, each);
   walk.matrix("attn_v_b", mla.v_dim, mla.kv_rank, weights.v_up, each);
-  walk.matrix("attn_output", width, heads * mla.v_dim, weights.out, {.shard = Shard::cols});
+  walk.matrix("attn_output", width, heads * mla.v_dim, weights.out, {});
 }
 
 Result<void> check(const ModelSpec& spec, const MlaSpec& mla, int32_t) {
