@@ -230,6 +230,8 @@ Result<std::unique_ptr<LoadedModel>> load_model(const Arguments& arguments, int6
   };
   auto loaded = LoadedModel::load(choice);
   if (!loaded.ok() && Interruptible::interrupted()) return interrupted_error();
+  progress.reset();
+  if (loaded.ok() && !(*loaded)->kept_as().empty()) terminal.note("{}", (*loaded)->kept_as());
   return loaded;
 }
 

@@ -142,6 +142,7 @@ Result<ServedModel> served_model(const Arguments& arguments, const std::function
   choice.memory_limit = memory_limit(arguments);
   choice.progress = [&](int64_t, int64_t) { return go_on(); };
   TRY(auto loaded, LoadedModel::load(choice));
+  if (!loaded->kept_as().empty()) arguments.terminal().note("{}", loaded->kept_as());
 
   EngineOptions options;
   const auto asked = static_cast<int32_t>(arguments.integer("ctx-size"));
