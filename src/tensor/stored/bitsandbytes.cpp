@@ -61,13 +61,13 @@ class FourBits final : public StoredMatrix {
                      shape->get_array()[0].is_int64() && shape->get_array()[1].is_int64();
     rows_ = two ? shape->get_array()[0].get_int64() : 0, cols_ = two ? shape->get_array()[1].get_int64() : 0;
     if (rows_ < 1 || cols_ < 1 || rows_ > 1 << 24 || cols_ > 1 << 24 || each_ < 1 || each_ > 1 << 20 ||
-        outer_each_ < 1 || outer_each_ > 1 << 20 || (offset != nullptr && !offset->is_double()))
+        outer_each_ < 1 || outer_each_ > 1 << 20 || (offset != nullptr && !offset->is_number()))
       return error(Code::corrupt, "the tensor '{}' says {} x {} in groups of {}: expected a matrix of up to 2^24 each",
                    state.name, rows_, cols_, each_);
     if (codes_->bytes.size() != static_cast<size_t>(pieces(rows_ * cols_, 2)))
       return error(Code::corrupt, "the tensor '{}' has {} bytes: expected {} for {} x {} codes of 4 bits", codes_->name,
                    codes_->bytes.size(), pieces(rows_ * cols_, 2), rows_, cols_);
-    offset_ = offset != nullptr ? static_cast<float>(offset->get_double()) : 0.0f;
+    offset_ = offset != nullptr ? offset->to_number<float>() : 0.0f;
     return {};
   }
 
