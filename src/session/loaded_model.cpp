@@ -30,8 +30,13 @@ Result<std::unique_ptr<LoadedModel>> LoadedModel::load(const LoadChoice& choice)
   std::unique_ptr<LoadedModel> loaded(new LoadedModel(std::move(checkpoint)));
   TRY(loaded->backend_, open_device(choice.device, choice.cpu));
   if (choice.memory_limit > 0) loaded->backend_->set_limit(choice.memory_limit);
+  // Whoever asks for float32 arithmetic wants the numbers themselves.
+  const bool exact = choice.device == "reference" || choice.cpu.activations == Activations::float32;
+  const auto source = ModelSource::open(loaded->checkpoint_, choice.context, exact ? Keep::exact : Keep::small);
+  if (!source.ok()) return within(choice.path.string(), source.error());
+  loaded->kept_as_ = source->kept_as();
   const LoadOptions options{.context = choice.context, .digest = choice.fingerprint, .progress = choice.progress};
-  auto model = Model::load(loaded->checkpoint_, *loaded->backend_, options);
+  auto model = Model::load(*source, *loaded->backend_, options);
   if (!model.ok()) return within(choice.path.string(), model.error());
   loaded->model_ = std::move(*model);
   loaded->read_ends();

@@ -72,7 +72,7 @@ Result<std::unique_ptr<Subject>> open_subject(const Arguments& arguments) {
       TRY(subject->spec, spec_of_config(path));
     } else {
       TRY(subject->checkpoint, Checkpoint::open(path));
-      TRY(subject->source, ModelSource::open(subject->checkpoint, 0));
+      TRY(subject->source, ModelSource::open(subject->checkpoint, 0, Keep::small));
       subject->spec = subject->source->spec();
     }
   }

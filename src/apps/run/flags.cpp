@@ -275,6 +275,7 @@ Result<std::unique_ptr<LoadedModel>> load_model(const Arguments& arguments, int6
   if (!loaded.ok() && Interruptible::interrupted()) return interrupted_error();
   if (!loaded.ok()) return loaded;
   if (predicts_ahead((*loaded)->checkpoint())) terminal.note("left out: layers that predict further tokens");
+  if (!(*loaded)->kept_as().empty()) terminal.note("{}", (*loaded)->kept_as());
   if (auto note = packed_note((*loaded)->checkpoint(), (*loaded)->model().weight_bytes())) terminal.note("{}", *note);
   return loaded;
 }

@@ -177,6 +177,7 @@ Result<ServedModel> served_model(const Arguments& arguments, const std::function
   choice.fingerprint = true;
   choice.progress = [&](int64_t, int64_t) { return go_on(); };
   TRY(auto loaded, LoadedModel::load(choice));
+  if (!loaded->kept_as().empty()) arguments.terminal().note("{}", loaded->kept_as());
   if (auto note = packed_note(loaded->checkpoint(), loaded->model().weight_bytes()))
     arguments.terminal().note("{}", *note);
 
