@@ -32,6 +32,7 @@ function(millrace_library name)
   target_include_directories(millrace_${name} PUBLIC ${CMAKE_SOURCE_DIR}/src)
   list(TRANSFORM ARG_LINK PREPEND millrace_)
   target_link_libraries(millrace_${name} PUBLIC ${ARG_LINK} ${ARG_SYSTEM})
+  precompile(millrace_${name} src)
 endfunction()
 
 # All *_test.cpp of a folder of tests/ become one GoogleTest program.
@@ -52,6 +53,7 @@ function(millrace_test name)
   target_compile_definitions(test_${name} PRIVATE MILLRACE_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
   target_compile_options(test_${name} PRIVATE -O1)  # a quarter less to compile; what is tested keeps its own flags
   target_link_libraries(test_${name} PRIVATE ${ARG_LINK} GTest::gtest GTest::gtest_main)
+  precompile(test_${name} tests <gtest/gtest.h>)
   add_test(NAME ${name} COMMAND test_${name})
 endfunction()
 
@@ -63,6 +65,7 @@ function(millrace_fuzz name)
     return()
   endif()
   add_executable(fuzz_${name} ${ARG_SOURCE})
+  target_include_directories(fuzz_${name} PRIVATE ${CMAKE_SOURCE_DIR}/tests)
   list(TRANSFORM ARG_LINK PREPEND millrace_)
   target_link_libraries(fuzz_${name} PRIVATE ${ARG_LINK})
   target_link_options(fuzz_${name} PRIVATE -fsanitize=fuzzer)

@@ -3,6 +3,7 @@ option(MILLRACE_TEXT "tokenizers and templates (needs PCRE2 and utf8proc)" ON)
 option(MILLRACE_TESTS "build the tests (needs GoogleTest)" ON)
 option(MILLRACE_FUZZ "build the libFuzzer targets (clang only)" OFF)
 option(MILLRACE_CUDA "build the CUDA backend (needs nvcc 13)" OFF)
+option(MILLRACE_PCH "precompile the standard library, fmt and GoogleTest: a third less to compile from nothing" ON)
 set(MILLRACE_SANITIZE "" CACHE STRING "sanitizers, as given to -fsanitize=")
 
 set(CMAKE_CXX_STANDARD 20)
@@ -16,7 +17,8 @@ endif()
 
 find_program(CCACHE ccache)
 if(CCACHE)
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE})
+  # Precompiled headers are taken for what their text says.
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros ${CCACHE})
 endif()
 
 # Results must not depend on the compiler's mood: no contraction of a*b+c behind our back (contract 1).

@@ -23,17 +23,15 @@ enum class Purpose : uint8_t { weights, kv, workspace, staging };
 inline constexpr int kPurposes = 4;
 std::string_view purpose_name(Purpose purpose);
 
-// A matrix as a file has it, rows one after the other. If `stays`, the bytes outlive the backend (a mapped file) and
-// may be used in place instead of copied.
+// A matrix as a file has it, rows one after the other. Backends copy or pack it: a file may change while it is mapped.
 struct HostMatrix {
   DType type = DType::f32;
   int64_t rows = 0, cols = 0;
   std::span<const std::byte> bytes;
-  bool stays = false;
 };
 
-// A matrix for each of several experts, all of one shape and format. `part` hands out one expert's; unless it stays,
-// its bytes last until the next is asked for.
+// A matrix for each of several experts, all of one shape and format. `part` hands out one expert's; its bytes
+// last until the next is asked for.
 struct HostExperts {
   int64_t experts = 0;
   DType type = DType::f32;

@@ -44,17 +44,6 @@ Result<HostMatrix> expert_matrix(const HostExperts& experts, int64_t expert) {
   return matrix;
 }
 
-Result<const std::byte*> experts_in_place(const HostExperts& experts) {
-  const std::byte* start = nullptr;
-  for (int64_t e = 0; e < experts.experts; ++e) {
-    TRY(const HostMatrix matrix, expert_matrix(experts, e));
-    if (!matrix.stays) return nullptr;
-    if (e == 0) start = matrix.bytes.data();
-    if (matrix.bytes.data() != start + e * static_cast<int64_t>(matrix.bytes.size())) return nullptr;
-  }
-  return start;
-}
-
 Result<Weight> Backend::upload_experts(const HostExperts& experts, std::span<const float>) {
   return error(Code::unsupported, "{} experts: this device ({}) has no products of experts yet; use --device cpu",
                experts.experts, description());

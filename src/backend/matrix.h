@@ -10,8 +10,7 @@ namespace millrace {
 Result<void> check_matrix(const HostMatrix& matrix, std::span<const float> bias);
 
 Result<void> check_experts(const HostExperts& experts, std::span<const float> bias);
-// One expert's matrix, checked; and where all of them lie one after the other if they stay there, else null.
+// One expert's matrix, checked.
 Result<HostMatrix> expert_matrix(const HostExperts& experts, int64_t expert);
-Result<const std::byte*> experts_in_place(const HostExperts& experts);
 
 }  // namespace millrace

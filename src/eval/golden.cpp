@@ -52,7 +52,7 @@ Limits limits(GoldenRule rule, bool experts) {
     case GoldenRule::float32:
       return {kNone, 1e-5, kNone, 0.1f};
     case GoldenRule::reduced:
-      return experts ? Limits{kNone, 0.1, kNone, 1.0f, 1e-3} : Limits{kNone, 1e-3, 5e-3, 0.4f};
+      return experts ? Limits{kNone, 0.1, kNone, 1.0f, 5e-3} : Limits{kNone, 1e-3, 5e-3, 0.4f};
   }
   return {};
 }

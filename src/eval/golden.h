@@ -35,7 +35,7 @@ enum class GoldenRule : uint8_t {
   reference,  // largest difference <= 1e-3 of the largest |logit|; greedy tokens equal where the gap exceeds 0.1
   float32,    // mean KL <= 1e-5; gap 0.1
   // Activations or KV in fewer bits: mean KL <= 1e-3, max <= 5e-3; gap 0.4. With experts, rounding may turn a close
-  // choice between two of them, and then that row is another function of its input: the median KL is held to 1e-3
+  // choice between two of them, and then that row is another function of its input: the median KL is held to 5e-3
   // instead, the mean to 0.1, and the gap is 1.
   reduced,
 };

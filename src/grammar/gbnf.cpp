@@ -40,7 +40,7 @@ class Gbnf {
   }
   char peek() const { return at_ < text_.size() ? text_[at_] : '\0'; }
   bool eat(std::string_view what) {
-    if (text_.substr(at_, what.size()) != what) return false;
+    if (at_ > text_.size() || text_.substr(at_, what.size()) != what) return false;
     at_ += what.size();
     return true;
   }
@@ -172,7 +172,7 @@ class Gbnf {
   Result<RuleTree> character_class() {
     const size_t begin = at_;
     for (++at_; at_ < text_.size() && peek() != ']'; ++at_) {
-      if (peek() == '\\') ++at_;
+      if (peek() == '\\' && at_ + 1 < text_.size()) ++at_;
     }
     if (!eat("]")) return at_ = begin, wrong("the end of a class");
     return regex(text_.substr(begin, at_ - begin));

@@ -139,7 +139,7 @@ void JsonSource::add_unique(const ItemPlan&, int32_t id, const Progress& now, No
       out.push_back({lex(quote_), text(among, capture), {kTakeItem, id, progress_id(now), 0}});
     }
     if (shape.values) continue;
-    if ((shape.types & (kNumber | kArray | grammar::kObject)) != 0) {
+    if ((shape.types & (kNumber | kArray | kObject)) != 0) {
       shapes_.fail(error(Code::unsupported, "uniqueItems of items that are numbers, arrays or objects"));
       return;
     }

@@ -47,10 +47,10 @@ void JsonSource::expand(const Frame& frame, Sequences& out) {
   switch (frame.kind) {
     case kValue:
       return expand_value(frame.a, out);
-    case kObject:
+    case kMembers:
       return expand_object(frame, out);
     case kTaken:
-      out.push_back({lex(colon_), {kValue, frame.c, 0, 0}, {kObject, frame.a, frame.b, kNext}});
+      out.push_back({lex(colon_), {kValue, frame.c, 0, 0}, {kMembers, frame.a, frame.b, kNext}});
       return;
     case kItems:
       return expand_items(frame, out);
@@ -95,14 +95,14 @@ void JsonSource::expand_shape(NodeId node, size_t index, Sequences& out) {
   }
   if ((shape.types & kNumber) != 0) out.push_back({lex(shapes_.numbers_of(shape))});
   if ((shape.types & kString) != 0) out.push_back({lex(quote_), text(shapes_.texts_of(shape))});
-  if ((shape.types & grammar::kObject) != 0) {
+  if ((shape.types & kObject) != 0) {
     Shape only = shape;
-    only.types = grammar::kObject;
+    only.types = kObject;
     if (shapes_.satisfiable(only)) {
       const int32_t plan = object_plan(node, index);
       Progress begin;
       begin.seen.assign(objects_[static_cast<size_t>(plan)]->named.size(), false);
-      out.push_back({lex(open_brace_), {kObject, plan, progress_id(begin), kFirst}});
+      out.push_back({lex(open_brace_), {kMembers, plan, progress_id(begin), kFirst}});
     }
   }
   if ((shape.types & kArray) != 0) {
@@ -296,7 +296,7 @@ void JsonSource::add_named(const ObjectPlan& plan, int32_t id, const Progress& n
                    text(named.content),
                    lex(colon_),
                    {kValue, value, 0, 0},
-                   {kObject, id, progress_id(after), kNext}});
+                   {kMembers, id, progress_id(after), kNext}});
   };
   add(next, named.value);
   for (const auto& [bits, value] : named.serves) {
@@ -337,8 +337,8 @@ void JsonSource::expand_object(const Frame& frame, Sequences& out) {
   }
   if (frame.c == kNext) {
     Sequences keys;
-    expand_object({kObject, frame.a, frame.b, kKey}, keys);
-    if (!keys.empty()) out.push_back({lex(comma_), {kObject, frame.a, frame.b, kKey}});
+    expand_object({kMembers, frame.a, frame.b, kKey}, keys);
+    if (!keys.empty()) out.push_back({lex(comma_), {kMembers, frame.a, frame.b, kKey}});
     return;
   }
   if (plan.most != Exprs::kMany && now.count >= plan.most) return;
@@ -360,7 +360,7 @@ Result<void> JsonSource::check() {
     for (const std::vector<Frame>& sequence : found) {
       for (const Frame& frame : sequence) {
         if (frame.kind == kValue) add(frame.a);
-        if (frame.kind == kObject) {
+        if (frame.kind == kMembers) {
           const ObjectPlan& plan = *objects_[static_cast<size_t>(frame.a)];
           for (const Named& named : plan.named) {
             if (named.possible) add(named.value);

@@ -36,7 +36,7 @@ class JsonSource : public Source {
  private:
   enum Kind : int32_t {
     kValue = Frame::control,  // a = node
-    kObject,                  // a = plan, b = progress, c = phase
+    kMembers,                 // a = plan, b = progress, c = phase
     kTakeKey,                 // a = plan, b = progress, c = open key
     kTaken,                   // a = plan, b = progress after it, c = value's node
     kItems,                   // a = plan, b = progress, c = phase

@@ -79,7 +79,7 @@ class Lark {
   }
   char peek(size_t ahead = 0) const { return at_ + ahead < text_.size() ? text_[at_ + ahead] : '\0'; }
   bool eat(std::string_view what) {
-    if (text_.substr(at_, what.size()) != what) return false;
+    if (at_ > text_.size() || text_.substr(at_, what.size()) != what) return false;
     at_ += what.size();
     return true;
   }

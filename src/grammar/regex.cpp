@@ -41,7 +41,7 @@ class Parser {
   bool at_end() const { return at_ >= text_.size(); }
   char peek() const { return at_end() ? '\0' : text_[at_]; }
   bool eat(std::string_view what) {
-    if (text_.substr(at_, what.size()) != what) return false;
+    if (at_ > text_.size() || text_.substr(at_, what.size()) != what) return false;
     at_ += what.size();
     return true;
   }

@@ -78,9 +78,9 @@ class Compiler {
 
   Result<void> check_names() {
     std::string missing, user;
-    for (const auto& [name, tree] : text_.rules) {
-      visit(tree, [&](const RuleTree& part) {
-        if (part.kind == Kind::ref && !text_.rules.contains(part.name)) missing = part.name, user = name;
+    for (const auto& rule : text_.rules) {
+      visit(rule.second, [&](const RuleTree& part) {
+        if (part.kind == Kind::ref && !text_.rules.contains(part.name)) missing = part.name, user = rule.first;
       });
     }
     if (missing.empty()) return {};

@@ -159,8 +159,7 @@ Result<HostMatrix> ModelSource::matrix(const Slot& slot, int64_t expert, std::ve
     out.bytes = room;
   } else if (in_order) {
     const size_t first = rows.empty() ? 0 : static_cast<size_t>(rows.front());
-    out.bytes =
-        stored.subspan(first * row_bytes, static_cast<size_t>(slot.rows) * row_bytes);  // files change: no `stays`
+    out.bytes = stored.subspan(first * row_bytes, static_cast<size_t>(slot.rows) * row_bytes);
   } else {
     room.resize(static_cast<size_t>(slot.rows) * row_bytes);
     for (size_t r = 0; r < rows.size(); ++r)

@@ -79,7 +79,9 @@ def interrupted(program, report, patience):
     for how in (signal.SIGINT, signal.SIGTERM):
         with tempfile.TemporaryDirectory() as folder:
             names = [f"r{i}" for i in range(60)]
-            one = Batch(program, folder, [line(name, 120) for name in names], patience)
+            # The first are short, so that something is written while most of the others have long to go.
+            lines = [line(name, 10 if i < 10 else 400) for i, name in enumerate(names)]
+            one = Batch(program, folder, lines, patience)
             code, said = one.stop_midway(how)
             wrong = None if code == 128 + how and "the same command goes on" in said else f"code {code}: {said[-300:]}"
             rows = rows_of(one.target) if wrong is None else []

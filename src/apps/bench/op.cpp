@@ -103,7 +103,7 @@ void print_table(const Terminal& terminal, const std::vector<Row>& rows) {
     return row.result.floor.seconds > 1.005 * row.result.median_seconds();
   });
   if (passed)
-    terminal.note("over 100 %: faster than what was measured as the machine's limit, twice: {}",
+    terminal.note("over 100 %: faster than what was measured as the machine's limit, twice; {}",
                   noise_text(rows.back().machine));
 }
 

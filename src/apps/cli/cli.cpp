@@ -48,7 +48,7 @@ constexpr Foreign kForeign[] = {
 Error unknown_flag(const Verb& verb, std::string_view spelling) {
   for (const Foreign& foreign : kForeign) {
     if (foreign.spellings.find(fmt::format(" {} ", spelling)) != std::string_view::npos)
-      return error(Code::invalid, "there is no {}: {}", spelling, foreign.answer);
+      return error(Code::invalid, "there is no {}; {}", spelling, foreign.answer);
   }
   std::vector<std::string> known;
   auto add = [&](const Flag& flag) {

@@ -223,7 +223,7 @@ Verb verify_golden_verb() {
               "mean KL of at "
               "most 1e-5; with fast activations or fewer bits in keys and values a mean KL of at most 1e-3 and a "
               "largest of 5e-3 (with experts, where rounding may turn a close choice between two of them, a median of "
-              "1e-3 and a mean of 0.1); and the same greedy "
+              "5e-3 and a mean of 0.1); and the same greedy "
               "tokens wherever the stored gap between the two likeliest exceeds 0.1 (float32) or 0.4 (fewer bits). "
               "Exit code 1 if "
               "anything fails. Fast activations are what each weight format is multiplied quickest in: bfloat16 for "

@@ -35,24 +35,16 @@ class CpuBackend final : public Backend {
   Result<Weight> upload(const HostMatrix& matrix, WeightUse use, std::span<const float> bias) override {
     TRY_VOID(check_matrix(matrix, bias));
     const LinearKernel& kernel = kernel_of(matrix.type);
-    Weight weight{matrix.type,
-                  matrix.rows,
-                  matrix.cols,
-                  matrix.bytes.data(),
-                  weight_bytes(matrix.type, matrix.rows, matrix.cols, use),
-                  nullptr,
-                  kAsFile};
+    Weight weight{
+        matrix.type, matrix.rows, matrix.cols, nullptr, weight_bytes(matrix.type, matrix.rows, matrix.cols, use),
+        nullptr,     kAsFile};
+    TRY(std::byte * place, memory_.take(Purpose::weights, weight.bytes));
+    weight.data = place;
     if (packs(kernel, use)) {
-      TRY(std::byte * place, memory_.take(Purpose::weights, weight.bytes));
       pack(kernel, matrix, place);
-      weight.data = place;
       weight.layout = kPacked;
-    } else if (matrix.stays) {
-      TRY_VOID(memory_.charge(Purpose::weights, weight.bytes));
     } else {
-      TRY(std::byte * place, memory_.take(Purpose::weights, weight.bytes));
       std::memcpy(place, matrix.bytes.data(), matrix.bytes.size());
-      weight.data = place;
     }
     if (!bias.empty()) {
       TRY(weight.bias, upload_vector(bias));
@@ -74,23 +66,16 @@ class CpuBackend final : public Backend {
                   packed ? kPacked : kAsFile};
     weight.experts = static_cast<int32_t>(experts.experts);
     weight.stride = stride;
-    if (!packed) {
-      TRY(weight.data, experts_in_place(experts));
-    }
-    if (weight.data != nullptr) {
-      TRY_VOID(memory_.charge(Purpose::weights, weight.bytes));
-    } else {
-      TRY(std::byte * place, memory_.take(Purpose::weights, weight.bytes));
-      for (int64_t e = 0; e < experts.experts; ++e) {
-        TRY(const HostMatrix matrix, expert_matrix(experts, e));
-        if (packed) {
-          pack(kernel, matrix, place + e * stride);
-        } else {
-          std::memcpy(place + e * stride, matrix.bytes.data(), matrix.bytes.size());
-        }
+    TRY(std::byte * place, memory_.take(Purpose::weights, weight.bytes));
+    for (int64_t e = 0; e < experts.experts; ++e) {
+      TRY(const HostMatrix matrix, expert_matrix(experts, e));
+      if (packed) {
+        pack(kernel, matrix, place + e * stride);
+      } else {
+        std::memcpy(place + e * stride, matrix.bytes.data(), matrix.bytes.size());
       }
-      weight.data = place;
     }
+    weight.data = place;
     if (!bias.empty()) {
       TRY(weight.bias, upload_vector(bias));
     }

@@ -88,6 +88,8 @@ class CudaBackend final : public Backend {
   int64_t fixed_workspace() const override { return kFixedBytes + kPinnedBytes; }
 
   bool apart() const override { return true; }
+  bool has_latents() const override { return true; }
+  bool has_streams() const override { return true; }
   int64_t staging_bytes(int64_t bytes) const override { return 2 * bytes; }
   Result<std::byte*> allocate_results(int64_t bytes) override { return memory_.take_host(Purpose::staging, bytes); }
   void copy(std::byte* to, const std::byte* from, int64_t bytes) override {

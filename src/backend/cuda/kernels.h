@@ -43,6 +43,7 @@ cudaError_t load_pack();
 cudaError_t load_any_rows();
 cudaError_t load_routing();
 cudaError_t load_experts();
+cudaError_t load_streams();
 cudaError_t load_attend_any();
 cudaError_t load_attend_latent();
 cudaError_t load_few_rows();
@@ -188,7 +189,14 @@ void glu_limited(cudaStream_t stream, const GluLimit& limit, View gate, View up,
 void spread(cudaStream_t stream, const Routing& routing, View in, View out);
 void combine(cudaStream_t stream, const Routing& routing, bool weighted, View in, View out);
 void add_gated(cudaStream_t stream, View in, View gate, View out);
+
+// ---- streams.cu: as ops.h says.
+void copy_heads(cudaStream_t stream, int32_t heads, int32_t width, View in, View out);
+void scale(cudaStream_t stream, const float* factors, bool one, View inout);  // one: the same for all columns
+void mix(cudaStream_t stream, View factors, float more, int32_t ins, int32_t outs, View in, View out);
 void scale_by_position(cudaStream_t stream, const PositionScale& scale, const int32_t* positions, View inout);
+void match_rms(cudaStream_t stream, View like, View inout);
+void sparsify(cudaStream_t stream, float deviations, View inout);
 
 // ---- experts.cu: products of pairs with their experts' weights, or of all rows with every head's.
 struct ExpertProducts {

@@ -14,7 +14,7 @@
 namespace millrace::cuda {
 namespace {
 
-int32_t shortlist(int64_t value) { return static_cast<int32_t>(value); }
+int32_t as_int32(int64_t value) { return static_cast<int32_t>(value); }
 
 bool in_panels(const Weight& weight) { return weight.layout == kPanels; }
 Form form_of(const Weight& weight) { return weight.type == DType::f16 ? Form::f16 : Form::bf16; }
@@ -24,7 +24,7 @@ Products::Part part_of(const Weight& weight, Tensor out) {
           .bias = weight.bias,
           .out = reinterpret_cast<float*>(out.data),
           .out_stride = out.stride / static_cast<int64_t>(sizeof(float)),
-          .rows = shortlist(weight.rows)};
+          .rows = as_int32(weight.rows)};
 }
 
 bool each_sees_itself_last(const Step& step) {
@@ -209,7 +209,7 @@ void CudaOps::queue_shortlist(Tensor rows, const ShortlistBatch& batch) {
   room.parts = at;
   at += shortlist_parts_bytes(kShortlistRows);
   room.listed = reinterpret_cast<ShortlistToken*>(at);
-  shortlist_rows(parts_.stream, {rows.data, rows.stride, shortlist(rows.rows), shortlist(rows.cols), Form::f32}, room);
+  shortlist_rows(parts_.stream, {rows.data, rows.stride, as_int32(rows.rows), as_int32(rows.cols), Form::f32}, room);
 }
 
 std::string CudaOps::fetch_shortlist(Tensor rows, const ShortlistBatch& batch, float* numbers) {
@@ -257,7 +257,7 @@ void CudaOps::lost(Tensor tensor) {
 }
 
 View CudaOps::view(Tensor tensor) {
-  View seen = {tensor.data, tensor.stride, shortlist(tensor.rows), shortlist(tensor.cols), Form::f32};
+  View seen = {tensor.data, tensor.stride, as_int32(tensor.rows), as_int32(tensor.cols), Form::f32};
   const Buffer* room = room_of(tensor.data);
   if (room != nullptr && room->gone) read_lost_ = true;
   if (room == nullptr || room->form == Form::f32) return seen;
@@ -310,7 +310,7 @@ void CudaOps::multiply_widened(Products work) {
         std::byte* to = room + side * panels * wide;
         widen(parts_.stream, whole.type, part.weights + first * shortlist_bytes, panels, work.cols, to);
         part.weights = to;
-        part.rows = std::min<int32_t>(shortlist(panels * kPanel), part.rows - shortlist(output));
+        part.rows = std::min<int32_t>(as_int32(panels * kPanel), part.rows - as_int32(output));
         if (part.bias != nullptr) part.bias += output;
         if (part.out != nullptr)
           part.out = (work.gated && work.out_form != Form::f32) || part.role == Products::Role::query
@@ -331,7 +331,7 @@ void CudaOps::multiply(Products work, Tensor in, std::optional<View> seen, const
     work.residual_stride = residual->to.stride / static_cast<int64_t>(sizeof(float));
     work.residual_scale = residual->scale;
   }
-  const int32_t rows = shortlist(in.rows);
+  const int32_t rows = as_int32(in.rows);
   int64_t outputs = 0;
   for (int32_t i = 0; i < (work.gated ? 1 : work.count); ++i) outputs += work.parts[i].rows;
   work.segments = segments_of(work.type, outputs, work.cols);
@@ -356,7 +356,7 @@ void CudaOps::multiply(Products work, Tensor in, std::optional<View> seen, const
   work.in = seen ? *seen : view(in);
   if (work.in.form != form) {
     const Tensor room = parts_.arena.rows(in.rows, in.cols);
-    const View converted = {room.data, room.stride, rows, shortlist(in.cols), form};
+    const View converted = {room.data, room.stride, rows, as_int32(in.cols), form};
     convert(parts_.stream, work.in, converted);
     work.in = converted;
   }
@@ -374,7 +374,7 @@ void CudaOps::run_linear(const Weight& weight, Tensor in, std::optional<View> se
   if (in_panels(weight)) {
     if (residual != nullptr) lost(out);
     const Products work = {
-        .parts = {part_of(weight, out)}, .count = 1, .type = weight.type, .cols = shortlist(weight.cols)};
+        .parts = {part_of(weight, out)}, .count = 1, .type = weight.type, .cols = as_int32(weight.cols)};
     return multiply(work, in, seen, residual);
   }
   flush_norm();
@@ -432,7 +432,7 @@ void CudaOps::linear_qkv(const Weight& q, const Weight& k, const Weight& v, Tens
   const Products work = {.parts = {part_of(q, q_out), part_of(k, k_out), part_of(v, v_out)},
                          .count = 3,
                          .type = q.type,
-                         .cols = shortlist(q.cols)};
+                         .cols = as_int32(q.cols)};
   if (plan_.long_queries > 0 && !held_.norm && view(in).form == form_of(q)) {
     held_.qkv = HeldCalls::Qkv{work, in, q_out, k_out, v_out, view(in)};
     return;
@@ -457,7 +457,7 @@ void CudaOps::linear_glu(const Weight& gate, const Weight& up, Activation activa
   multiply({.parts = {part_of(gate, out), part_of(up, out)},
             .count = 2,
             .type = gate.type,
-            .cols = shortlist(gate.cols),
+            .cols = as_int32(gate.cols),
             .gated = true,
             .activation = activation,
             .out_form = to.form},

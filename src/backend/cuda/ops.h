@@ -74,7 +74,13 @@ class CudaOps final : public Ops {
   void combine(const Routing& routing, bool weighted, Tensor in, Tensor out) override;
   void add_gated(Tensor in, Tensor gate, Tensor out) override;
 
+  void copy_heads(int32_t heads, int64_t width, Tensor in, Tensor out) override;
+  void scale(const float* factors, int64_t count, Tensor inout) override;
+  void mix(Tensor factors, float more, int32_t ins, int32_t outs, Tensor in, Tensor out) override;
   void scale_by_position(const PositionScale& scale, Tensor inout) override;
+  void match_rms(Tensor like, Tensor inout) override;
+  void sparsify(float deviations, Tensor inout) override;
+  void linear_heads(const Weight& weight, Tensor in, Tensor out) override;
 
   void add_norm(Tensor in, float scale, Tensor inout, const Norm& norm, Tensor out) override;
   void linear_glu(const Weight& gate, const Weight& up, Activation activation, Tensor in, Tensor out) override;

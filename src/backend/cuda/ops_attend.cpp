@@ -7,7 +7,7 @@
 namespace millrace::cuda {
 namespace {
 
-int32_t shortlist(int64_t value) { return static_cast<int32_t>(value); }
+int32_t as_int32(int64_t value) { return static_cast<int32_t>(value); }
 
 }  // namespace
 
@@ -19,7 +19,7 @@ void CudaOps::plan_attention(const Step& step) {
   const bool countable = step.sequences < kMostSequences;
   for (int32_t s = 0; s < step.sequences; ++s) {
     const int32_t first = step.first_row[s], rows = step.first_row[s + 1] - first;
-    if (countable) first_item[s] = shortlist(chunks);
+    if (countable) first_item[s] = as_int32(chunks);
     if (rows == 1 && countable) {
       chunks += attend_chunks(step.visible[first]);
       plan_.longest = std::max<int64_t>(plan_.longest, attend_chunks(step.visible[first]));
@@ -28,7 +28,7 @@ void CudaOps::plan_attention(const Step& step) {
       plan_.long_rows += rows;
     }
   }
-  if (countable) first_item[step.sequences] = shortlist(chunks);
+  if (countable) first_item[step.sequences] = as_int32(chunks);
   plan_.shorts = countable && chunks > 0;
   plan_.first_item = plan_device_;
   split_chunks_ = chunks;
@@ -97,7 +97,7 @@ void CudaOps::run_finishing(const Attention& attention, Tensor q, const KvView& 
   const bool room = !packs_quantised(work.type) ||  // widened keys and values come in one piece
                     panels_of(work.parts[1].rows) * panel_bytes(DType::bf16, work.cols) <= kPartialBytes;
   const Form form = kv.type == DType::f16 ? Form::f16 : Form::bf16;
-  if (!room || !attend_fits(attention, kv) || !parts_.family->many_rows_finish(shortlist(q.rows), finish.rope, kv) ||
+  if (!room || !attend_fits(attention, kv) || !parts_.family->many_rows_finish(as_int32(q.rows), finish.rope, kv) ||
       result(q, form).form != form)
     return;
   work.parts[0].role = Products::Role::query;

@@ -1,5 +1,5 @@
-// Routing and products of experts, and what models of experts do besides. Nothing here is held back, and how many rows
-// an expert has is never asked for.
+// Routing, products of experts and of heads, and operations on streams. Nothing here is held back, and how many rows an
+// expert has is never asked for.
 #include "backend/cuda/ops.h"
 #include "backend/cuda/packed.h"
 
@@ -67,9 +67,58 @@ void CudaOps::multiply_experts(ExpertProducts work, DType type) {
   parts_.arena.restore(start);
 }
 
+void CudaOps::linear_heads(const Weight& weight, Tensor in, Tensor out) {
+  const int64_t in_apart = in.cols / weight.experts, out_apart = out.cols / weight.experts;
+  const bool whole = reinterpret_cast<uintptr_t>(in.data) % 32 == 0;  // sixteen bytes at a time, in any form
+  if (weight.layout != kPanels || in_apart % 8 != 0 || !whole) return Ops::linear_heads(weight, in, out);
+  flush();
+  const View from = view(in), to = result(out, Form::f32);
+  multiply_experts({.weights = weight.data,
+                    .stride = weight.stride,
+                    .bias = weight.bias,
+                    .outputs = static_cast<int32_t>(weight.rows),
+                    .cols = static_cast<int32_t>(weight.cols),
+                    .chunks = static_cast<int32_t>(chunks_of(weight.cols)),
+                    .experts = weight.experts,
+                    .pairs = in.rows * weight.experts,
+                    .in = from,
+                    .out = static_cast<float*>(to.data),
+                    .out_stride = to.stride / static_cast<int64_t>(sizeof(float)),
+                    .head_rows = static_cast<int32_t>(in.rows),
+                    .in_apart = static_cast<int32_t>(in_apart),
+                    .out_apart = static_cast<int32_t>(out_apart)},
+                   weight.type);
+}
+
+// Parts of rows: the rest stays what it is, in the form that it has.
+void CudaOps::copy_heads(int32_t heads, int64_t width, Tensor in, Tensor out) {
+  flush();
+  cuda::copy_heads(parts_.stream, heads, static_cast<int32_t>(width), view(in), view(out));
+}
+
+void CudaOps::scale(const float* factors, int64_t count, Tensor inout) {
+  flush();
+  cuda::scale(parts_.stream, factors, count == 1, view(inout));
+}
+
+void CudaOps::mix(Tensor factors, float more, int32_t ins, int32_t outs, Tensor in, Tensor out) {
+  flush();
+  cuda::mix(parts_.stream, view(factors), more, ins, outs, view(in), view(out));
+}
+
 void CudaOps::scale_by_position(const PositionScale& scale, Tensor inout) {
   flush();
   cuda::scale_by_position(parts_.stream, scale, on_device(step_->positions), view(inout));
+}
+
+void CudaOps::match_rms(Tensor like, Tensor inout) {
+  flush();
+  cuda::match_rms(parts_.stream, view(like), view(inout));
+}
+
+void CudaOps::sparsify(float deviations, Tensor inout) {
+  flush();
+  cuda::sparsify(parts_.stream, deviations, view(inout));
 }
 
 void CudaOps::glu_limited(const GluLimit& limit, Tensor gate, Tensor up, Tensor out) {

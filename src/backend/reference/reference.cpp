@@ -19,19 +19,12 @@ class ReferenceBackend final : public Backend {
 
   Result<Weight> upload(const HostMatrix& matrix, WeightUse use, std::span<const float> bias) override {
     TRY_VOID(check_matrix(matrix, bias));
-    Weight weight{matrix.type,
-                  matrix.rows,
-                  matrix.cols,
-                  matrix.bytes.data(),
-                  weight_bytes(matrix.type, matrix.rows, matrix.cols, use),
-                  nullptr};
-    if (matrix.stays) {
-      TRY_VOID(memory_.charge(Purpose::weights, weight.bytes));
-    } else {
-      TRY(std::byte * copy, memory_.take(Purpose::weights, weight.bytes));
-      std::memcpy(copy, matrix.bytes.data(), matrix.bytes.size());
-      weight.data = copy;
-    }
+    Weight weight{
+        matrix.type, matrix.rows, matrix.cols, nullptr, weight_bytes(matrix.type, matrix.rows, matrix.cols, use),
+        nullptr};
+    TRY(std::byte * copy, memory_.take(Purpose::weights, weight.bytes));
+    std::memcpy(copy, matrix.bytes.data(), matrix.bytes.size());
+    weight.data = copy;
     if (!bias.empty()) {
       TRY(weight.bias, upload_vector(bias));
     }
@@ -44,17 +37,12 @@ class ReferenceBackend final : public Backend {
     Weight weight{experts.type, experts.rows, experts.cols, nullptr, stride * experts.experts, nullptr};
     weight.experts = static_cast<int32_t>(experts.experts);
     weight.stride = stride;
-    TRY(weight.data, experts_in_place(experts));
-    if (weight.data != nullptr) {
-      TRY_VOID(memory_.charge(Purpose::weights, weight.bytes));
-    } else {
-      TRY(std::byte * place, memory_.take(Purpose::weights, weight.bytes));
-      for (int64_t e = 0; e < experts.experts; ++e) {
-        TRY(const HostMatrix matrix, expert_matrix(experts, e));
-        std::memcpy(place + e * stride, matrix.bytes.data(), matrix.bytes.size());
-      }
-      weight.data = place;
+    TRY(std::byte * place, memory_.take(Purpose::weights, weight.bytes));
+    for (int64_t e = 0; e < experts.experts; ++e) {
+      TRY(const HostMatrix matrix, expert_matrix(experts, e));
+      std::memcpy(place + e * stride, matrix.bytes.data(), matrix.bytes.size());
     }
+    weight.data = place;
     if (!bias.empty()) {
       TRY(weight.bias, upload_vector(bias));
     }

@@ -75,7 +75,7 @@ void ModelDrafter::choose(const DraftAsk& ask, Track& track, std::span<const flo
 
 // One pass of the draft model over what its lines lack, as far as rows go. False: everybody has what they want.
 bool ModelDrafter::pass(std::span<const DraftAsk> asks) {
-  int rows = executor_->options().rows, wanted = 0;
+  int rows = executor_->options().rows;
   chunks_.clear();
   for (size_t i = 0; i < asks.size(); ++i) {
     Track* track = active_[i];
@@ -90,7 +90,6 @@ bool ModelDrafter::pass(std::span<const DraftAsk> asks) {
     }
     rows -= track->count;
     const bool reaches = track->begin + track->count == size;
-    wanted += reaches;
     chunks_.push_back({.tokens = std::span<const Token>(track->line)
                                      .subspan(static_cast<size_t>(track->begin), static_cast<size_t>(track->count)),
                        .begin = track->begin,
