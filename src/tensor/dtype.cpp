@@ -64,6 +64,7 @@ constexpr std::array<Format, kDTypes> kFormats = {{
     {DType::nf4,      "NF4",        32,  18,  -1, nf4_to_float,     nullptr},
     {DType::bnb_fp4,  "BNB_FP4",    32,  18,  -1, bnb_fp4_to_float, nullptr},
     {DType::fp4_half, "FP4_F16",    32,  20,  -1, fp4_half_to_float, nullptr},
+    {DType::fp8_f32,  "FP8_F32",    32,  36,  -1, fp8_f32_to_float, nullptr},
 }};
 // clang-format on
 

@@ -1,5 +1,7 @@
-// NF4, BNB_FP4 and FP4_F16: four-bit codes that name entries of a table, with float16 factors. What bitsandbytes and
-// NVFP4 checkpoints are kept as once loaded.
+// NF4, BNB_FP4 and FP4_F16: four-bit codes that name entries of a table, with float16 factors; FP8_F32: E4M3 with
+// float32 ones. What bitsandbytes, NVFP4 and FP8 checkpoints are kept as once loaded.
+#include <bit>
+
 #include "tensor/formats/formats.h"
 #include "tensor/formats/groups.h"
 
@@ -43,6 +45,13 @@ void fp4_half_to_float(const std::byte* in, float* out, int64_t values) {
       x[i] = first * static_cast<float>(layout::kFP4Values[group.codes[i] & 15]);
       x[i + 16] = second * static_cast<float>(layout::kFP4Values[group.codes[i] >> 4]);
     }
+  });
+}
+
+void fp8_f32_to_float(const std::byte* in, float* out, int64_t values) {
+  read_groups<layout::FP8Float, 32>(in, out, values, [](const layout::FP8Float& group, float* x) {
+    const auto d = std::bit_cast<float>(layout::load_u32(group.d));
+    for (int i = 0; i < 32; ++i) x[i] = (f8_e4m3_to_f32(group.codes[i]) + 0.0f) * d;
   });
 }
 
