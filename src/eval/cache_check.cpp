@@ -108,7 +108,7 @@ std::vector<CacheWay> cache_ways(int32_t tokens, int32_t page_tokens, bool plant
   return ways;
 }
 
-ExecutorOptions cache_check_options(int32_t tokens, DType kv, int32_t page_tokens) {
+ExecutorOptions cache_check_options(int32_t tokens, const KvForm& kv, int32_t page_tokens) {
   ExecutorOptions options;
   options.context = std::max(tokens, 2 * kOtherRows);
   options.rows = tokens + kOthers * kOtherRows;

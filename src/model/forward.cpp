@@ -144,9 +144,9 @@ Tensor forward(Ops& ops, const Model& model, std::span<const KvView> kv, const S
   return read_head(ops, spec, weights, stream.x, hidden);
 }
 
-std::vector<KvShape> kv_shapes(const ModelSpec& spec, DType type) {
+std::vector<KvShape> kv_shapes(const ModelSpec& spec, const KvForm& form) {
   std::vector<KvShape> shapes;
-  for (const LayerSpec& layer : spec.layers) shapes.push_back(kv_shape(layer.mixer, type));
+  for (const LayerSpec& layer : spec.layers) shapes.push_back(kv_shape(layer.mixer, form));
   return shapes;
 }
 
@@ -168,7 +168,7 @@ int64_t workspace_bytes(const Model& model, int32_t max_rows, int32_t max_wanted
                   .kv_heads = shape.kv_heads,
                   .k_dim = shape.k_dim,
                   .v_dim = shape.v_dim,
-                  .type = shape.type});
+                  .form = shape.form});
   }
   // One sequence from its start; what is visible does not change what is needed.
   std::vector<int32_t> positions(static_cast<size_t>(max_rows)), visible = positions, zeros = positions;

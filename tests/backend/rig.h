@@ -149,16 +149,16 @@ struct Batch {
 
 struct CacheShape {
   int32_t kv_heads, k_dim, v_dim, page_tokens;
-  DType type;
+  KvForm form;
 };
 
 struct Cache {
   Cache(const CacheShape& shape, int32_t pages) {
-    int64_t k = bytes_of(shape.type, int64_t{shape.kv_heads} * shape.page_tokens * shape.k_dim);
-    int64_t v = bytes_of(shape.type, int64_t{shape.kv_heads} * shape.page_tokens * shape.v_dim);
+    int64_t k = int64_t{shape.kv_heads} * shape.page_tokens * kv_bytes(shape.form.k, shape.k_dim);
+    int64_t v = int64_t{shape.kv_heads} * shape.page_tokens * kv_bytes(shape.form.v, shape.v_dim);
     // NaN everywhere: whoever reads what was never written shows it.
     bytes.assign(static_cast<size_t>((k + v) * pages), std::byte{0xff});
-    view = {bytes.data(), k + v, 0, k, shape.page_tokens, shape.kv_heads, shape.k_dim, shape.v_dim, shape.type, 0};
+    view = {bytes.data(), k + v, 0, k, shape.page_tokens, shape.kv_heads, shape.k_dim, shape.v_dim, shape.form, 0};
   }
   std::vector<std::byte> bytes;
   KvView view;

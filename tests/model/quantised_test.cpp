@@ -1,8 +1,11 @@
 // Quantised checkpoints as models: the logits of other implementations over the same dequantised weights. One per kind
 // is in the tree, the others are read where they lie.
+#include <bit>
 #include <cmath>
+#include <random>
 #include <set>
 
+#include "model/edit.h"
 #include "model/rig.h"
 
 namespace millrace {
@@ -94,6 +97,67 @@ TEST_P(QuantisedModel, RunsWithFastActivations) {
   const std::vector<float> logits = logits_of(GetParam(), **backend, Keep::small, golden);
   ASSERT_EQ(logits.size(), golden.logits.size());
   EXPECT_LE(mean_kl(golden.logits, logits, golden.input.size()), 3e-2);
+}
+
+// gpt-oss as it is published: experts in MXFP4, NAME_blocks [experts, outputs, inputs / 32, 16] and NAME_scales beside
+// them. Its twin has the same numbers as BF16, [experts, inputs, outputs], which holds them exactly.
+struct Mxfp4Twin {
+  test::EditedTensor blocks, scales, numbers;
+
+  Mxfp4Twin(const test::EditedTensor& like, std::mt19937& random) {
+    const int64_t experts = like.shape[0], inputs = like.shape[1], outputs = like.shape[2];
+    blocks = {like.name + "_blocks", DType::u8, {experts, outputs, inputs / 32, 16}, {}};
+    scales = {like.name + "_scales", DType::u8, {experts, outputs, inputs / 32}, {}};
+    numbers = {like.name, DType::bf16, like.shape, std::string(like.bytes.size(), '\0')};
+    constexpr float kValues[] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6};
+    for (int64_t row = 0; row < experts * outputs; ++row) {
+      for (int64_t i = 0; i < inputs; ++i) {
+        if (i % 32 == 0) scales.bytes += static_cast<char>(random() % 4 + 121);  // 2^-6 to 2^-3
+        const unsigned code = random() % 16;
+        if (i % 2 == 0) blocks.bytes += static_cast<char>(code);
+        if (i % 2 == 1)
+          blocks.bytes.back() = static_cast<char>(static_cast<unsigned char>(blocks.bytes.back()) | code << 4);
+        const int power = static_cast<unsigned char>(scales.bytes.back()) - 127;
+        const float value = std::ldexp(code < 8 ? kValues[code] : -kValues[code - 8], power);
+        const uint16_t stored = static_cast<uint16_t>(std::bit_cast<uint32_t>(value) >> 16);
+        const int64_t at = (row / outputs * inputs + i) * outputs + row % outputs;
+        std::memcpy(numbers.bytes.data() + at * 2, &stored, 2);
+      }
+    }
+  }
+};
+
+TEST(QuantisedExperts, GptOssOpensAsItIsPublished) {
+  const fs::path golden = MILLRACE_SOURCE_DIR "/../shared/golden/gpt_oss";
+  if (!fs::exists(golden)) GTEST_SKIP() << "no " << golden;
+  test::Edited packed(golden.string()), plain(golden.string());
+  std::mt19937 random(5);
+  std::vector<test::EditedTensor> more;
+  for (test::EditedTensor& tensor : plain.tensors) {
+    if (!tensor.name.ends_with("experts.gate_up_proj") && !tensor.name.ends_with("experts.down_proj")) continue;
+    Mxfp4Twin twin(tensor, random);
+    packed.remove(tensor.name);
+    packed.tensors.push_back(twin.blocks);
+    packed.tensors.push_back(twin.scales);
+    tensor = twin.numbers;
+  }
+  packed.config["quantization_config"] = JsonObject{{"quant_method", "mxfp4"}};
+  const auto small = packed.open(), wide = plain.open();
+  ASSERT_TRUE(small.ok() && wide.ok());
+  const std::vector<int32_t> tokens = {1, 17, 230, 44, 5, 300, 9};
+  auto logits = [&](const Checkpoint& checkpoint, const char* kept) {
+    auto backend = make_reference_backend();
+    auto source = ModelSource::open(checkpoint, 64, Keep::small);
+    EXPECT_TRUE(source.ok()) << source.error().message;
+    EXPECT_NE(source->kept_as().find(kept), std::string::npos) << source->kept_as();
+    for (const Slot& slot : slots(source->spec()))
+      if (slot.experts > 0 && *kept != 0) EXPECT_EQ(source->type_of(slot), DType::mxfp4) << slot.name;
+    auto model = Model::load(*source, *backend);
+    EXPECT_TRUE(model.ok()) << model.error().message;
+    test::Runner runner(**model, *backend, 1, static_cast<int>(tokens.size()));
+    return runner.step(0, 0, tokens);
+  };
+  EXPECT_EQ(logits(*small, "MXFP4"), logits(*wide, ""));
 }
 
 }  // namespace

@@ -74,8 +74,8 @@ void run_mixer(Ops& ops, const MixerSpec& spec, const MixerWeights& weights, con
   as_built(spec, [&](const auto& kind) { run(ops, kind, held(kind, weights), kv, in, out); });
 }
 
-KvShape kv_shape(const MixerSpec& spec, DType type) {
-  return as_built(spec, [&](const auto& kind) { return kv_shape(kind, type); });
+KvShape kv_shape(const MixerSpec& spec, const KvForm& form) {
+  return as_built(spec, [&](const auto& kind) { return kv_shape(kind, form); });
 }
 
 int32_t kv_source(const MixerSpec& spec) {

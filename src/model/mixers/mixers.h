@@ -25,12 +25,12 @@ void visit_mixer(SlotWalk& walk, const MixerSpec& spec, MixerWeights& weights);
 Result<void> check_mixer(const ModelSpec& spec, const MixerSpec& mixer, int32_t layer);
 Result<void> check_runnable(const ModelSpec& spec, const MixerSpec& mixer);  // by every backend
 void run_mixer(Ops& ops, const MixerSpec& spec, const MixerWeights& weights, const KvView& kv, Tensor in, Tensor out);
-KvShape kv_shape(const MixerSpec& spec, DType type);  // what it keeps of the past
-int32_t kv_source(const MixerSpec& spec);             // the layer whose keys it reads; -1: its own
-int32_t window_of(const MixerSpec& spec);             // 0: sees everything
-int32_t grid_of(const MixerSpec& spec);               // 0: none
-int32_t rope_of(const MixerSpec& spec);               // index in ModelSpec::ropes; -1: no rotation
-int64_t constants_of(const MixerSpec& spec);          // numbers that no file has: slopes
+KvShape kv_shape(const MixerSpec& spec, const KvForm& form);  // what it keeps of the past
+int32_t kv_source(const MixerSpec& spec);                     // the layer whose keys it reads; -1: its own
+int32_t window_of(const MixerSpec& spec);                     // 0: sees everything
+int32_t grid_of(const MixerSpec& spec);                       // 0: none
+int32_t rope_of(const MixerSpec& spec);                       // index in ModelSpec::ropes; -1: no rotation
+int64_t constants_of(const MixerSpec& spec);                  // numbers that no file has: slopes
 Result<void> upload_constants(Backend& backend, const MixerSpec& spec, std::span<const Rope> ropes,
                               MixerWeights& weights);
 TakenRows taken_rows(const MixerSpec& spec, Take take);
@@ -44,7 +44,7 @@ void visit(SlotWalk& walk, const GqaSpec& spec, GqaWeights& weights);
 Result<void> check(const ModelSpec& spec, const GqaSpec& gqa, int32_t layer);
 Result<void> check_runnable(const ModelSpec& spec, const GqaSpec& gqa);
 void run(Ops& ops, const GqaSpec& spec, const GqaWeights& weights, const KvView& kv, Tensor in, Tensor out);
-KvShape kv_shape(const GqaSpec& spec, DType type);
+KvShape kv_shape(const GqaSpec& spec, const KvForm& form);
 Result<void> upload_constants(Backend& backend, const GqaSpec& spec, std::span<const Rope> ropes, GqaWeights& weights);
 TakenRows taken_rows(const GqaSpec& spec, Take take);
 void put_keys(GgufKeys& keys, const ModelSpec& model, const LayerSpec& layer, const GqaSpec& spec);
@@ -57,7 +57,7 @@ void visit(SlotWalk& walk, const MlaSpec& spec, MlaWeights& weights);
 Result<void> check(const ModelSpec& spec, const MlaSpec& mla, int32_t layer);
 Result<void> check_runnable(const ModelSpec& spec, const MlaSpec& mla);
 void run(Ops& ops, const MlaSpec& spec, const MlaWeights& weights, const KvView& kv, Tensor in, Tensor out);
-KvShape kv_shape(const MlaSpec& spec, DType type);
+KvShape kv_shape(const MlaSpec& spec, const KvForm& form);
 Result<void> upload_constants(Backend& backend, const MlaSpec& spec, std::span<const Rope> ropes, MlaWeights& weights);
 TakenRows taken_rows(const MlaSpec& spec, Take take);
 void put_keys(GgufKeys& keys, const ModelSpec& model, const LayerSpec& layer, const MlaSpec& spec);
