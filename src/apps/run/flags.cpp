@@ -73,16 +73,10 @@ int32_t step_rows(const Arguments& arguments, std::string_view flag, int32_t on_
 }
 
 std::vector<Flag> kv_apart_flags() {
-  auto one = [](std::string name, std::string alias, std::string help) {
-    return Flag{.name = std::move(name),
-                .alias = std::move(alias),
-                .kind = Kind::text,
-                .value = "TYPE",
-                .choices = kKvForms,
-                .help = std::move(help)};
-  };
-  return {one("cache-type-k", "-ctk", "numbers that keys alone are kept in"),
-          one("cache-type-v", "-ctv", "numbers that values alone are kept in")};
+  Flag keys = text_flag("cache-type-k", "TYPE", "", kKvForms, "numbers that keys alone are kept in");
+  Flag values = text_flag("cache-type-v", "TYPE", "", kKvForms, "numbers that values alone are kept in");
+  keys.alias = "-ctk", values.alias = "-ctv";
+  return {keys, values};
 }
 
 std::vector<Flag> kv_flags() {
