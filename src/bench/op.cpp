@@ -69,7 +69,7 @@ class Bench {
     work.copies = copies_for(each, options_.footprint);
     for (int64_t i = 0; i < work.copies; ++i) {
       TRY(Weight weight,
-          backend_.upload({test_.type, test_.outputs, test_.inputs, bytes, false}, WeightUse::linear, {}));
+          backend_.upload({test_.type, test_.outputs, test_.inputs, bytes}, WeightUse::linear, {}));
       weights_.push_back(weight);
     }
     in_ = noise(test_.rows * test_.inputs, 1);

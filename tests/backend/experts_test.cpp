@@ -153,7 +153,7 @@ struct Experts {
   Weight upload(Machine& machine) const {
     const HostExperts all = {
         .experts = kExperts, .type = type, .rows = rows, .cols = cols, .part = [&](int64_t e) {
-          return Result<HostMatrix>(HostMatrix{type, rows, cols, parts[static_cast<size_t>(e)], false});
+          return Result<HostMatrix>(HostMatrix{type, rows, cols, parts[static_cast<size_t>(e)]});
         }};
     const int64_t before = machine.backend->used(Purpose::weights);
     const Weight weight = machine.backend->upload_experts(all, bias).value();

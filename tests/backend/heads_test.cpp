@@ -11,7 +11,7 @@ Weight upload_heads(Machine& machine, DType type, int64_t heads, int64_t rows, i
   const auto each = static_cast<size_t>(bytes_of(type, rows * cols));
   const HostExperts experts = {
       .experts = heads, .type = type, .rows = rows, .cols = cols, .part = [&](int64_t head) -> Result<HostMatrix> {
-        return HostMatrix{type, rows, cols, std::span(bytes).subspan(static_cast<size_t>(head) * each, each), false};
+        return HostMatrix{type, rows, cols, std::span(bytes).subspan(static_cast<size_t>(head) * each, each)};
       }};
   return machine.backend->upload_experts(experts, {}).value();
 }

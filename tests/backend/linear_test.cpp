@@ -259,15 +259,15 @@ TEST(Weights, RefuseWhatCannotBe) {
       EXPECT_EQ(result.error().code, code) << result.error().message;
     };
     std::span<const std::byte> view(bytes);
-    refuse({DType::q8_0, 2, 33, view.first(70), false}, {}, Code::invalid);
-    refuse({DType::q8_0, 2, 32, view.first(67), false}, {}, Code::corrupt);
-    refuse({DType::f32, INT64_MAX / 2, INT64_MAX / 2, view, false}, {}, Code::corrupt);
-    refuse({DType::q8_1, 1, 32, view.first(36), false}, {}, Code::unsupported);
+    refuse({DType::q8_0, 2, 33, view.first(70)}, {}, Code::invalid);
+    refuse({DType::q8_0, 2, 32, view.first(67)}, {}, Code::corrupt);
+    refuse({DType::f32, INT64_MAX / 2, INT64_MAX / 2, view}, {}, Code::corrupt);
+    refuse({DType::q8_1, 1, 32, view.first(36)}, {}, Code::unsupported);
     std::vector<float> bias(3);
-    refuse({DType::f32, 2, 2, view.first(16), false}, bias, Code::invalid);
+    refuse({DType::f32, 2, 2, view.first(16)}, bias, Code::invalid);
     machine.backend->set_limit(machine.backend->used(Purpose::workspace) + 100);
-    EXPECT_TRUE(machine.backend->upload({DType::f32, 5, 5, view.first(100), false}, WeightUse::linear, {}).ok());
-    refuse({DType::f32, 1, 1, view.first(4), false}, {}, Code::no_memory);
+    EXPECT_TRUE(machine.backend->upload({DType::f32, 5, 5, view.first(100)}, WeightUse::linear, {}).ok());
+    refuse({DType::f32, 1, 1, view.first(4)}, {}, Code::no_memory);
   }
 }
 

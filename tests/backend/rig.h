@@ -89,7 +89,7 @@ struct Machine {
       : backend(std::move(made)), ops(std::move(backend->make_ops(kWorkspace)).value()) {}
   Weight upload(DType type, int64_t rows, int64_t cols, const std::vector<std::byte>& bytes,
                 const std::vector<float>& bias = {}, WeightUse use = WeightUse::linear) {
-    return backend->upload({type, rows, cols, bytes, false}, use, bias).value();
+    return backend->upload({type, rows, cols, bytes}, use, bias).value();
   }
   std::unique_ptr<Backend> backend;
   std::unique_ptr<Ops> ops;

@@ -127,7 +127,7 @@ TEST(Trace, PlansTheWorkspace) {
           auto backend = std::move(make_cpu_backend({threads, false, isa, Activations::fast})).value();
           auto ops = std::move(backend->make_ops(trace.workspace_bytes())).value();
           LayerWeights w = make_weights(l, [&](int64_t r, int64_t c) {
-            return backend->upload({type, r, c, random_matrix(type, r, c, random), false}, WeightUse::linear, {})
+            return backend->upload({type, r, c, random_matrix(type, r, c, random)}, WeightUse::linear, {})
                 .value();
           });
           run_layer(*ops, step, l, w, norm, rope, cache.view);  // a plan that is too small ends in CHECK
@@ -140,7 +140,7 @@ TEST(Trace, PlansTheWorkspace) {
 TEST(TraceBackend, ChargesLikeTheOther) {
   auto real = std::move(make_cpu_backend({})).value();
   auto trace = make_trace_backend(real.get());
-  auto weight = trace->upload({DType::q4_k, 512, 1024, {}, false}, WeightUse::linear, {});
+  auto weight = trace->upload({DType::q4_k, 512, 1024, {}}, WeightUse::linear, {});
   ASSERT_TRUE(weight.ok());
   EXPECT_TRUE(static_cast<bool>(*weight));
   EXPECT_EQ(weight->bytes, real->weight_bytes(DType::q4_k, 512, 1024, WeightUse::linear));

@@ -47,7 +47,7 @@ struct Numbers {
 // A matrix as a file has it, random, every number finite and about `deviation` large where the format lets us choose.
 struct FileMatrix {
   FileMatrix(DType type, int64_t rows, int64_t cols, Chance& chance, float deviation = 0.1f);
-  HostMatrix host() const { return {type, rows, cols, bytes, false}; }
+  HostMatrix host() const { return {type, rows, cols, bytes}; }
 
   DType type;
   int64_t rows, cols;
