@@ -39,6 +39,10 @@ Result<std::unique_ptr<LoadedModel>> LoadedModel::load(const LoadChoice& choice)
   auto model = Model::load(*source, *loaded->backend_, options);
   if (!model.ok()) return within(choice.path.string(), model.error());
   loaded->model_ = std::move(*model);
+  if (!loaded->kept_as_.empty() && loaded->backend_->apart())
+    loaded->kept_as_ += fmt::format("; on {} all weights take {:.1f} MB, since what it has no panels for becomes BF16",
+                                    loaded->backend_->description(),
+                                    static_cast<double>(loaded->backend_->used(Purpose::weights)) / 1e6);
   loaded->read_ends();
   Result<void> read = loaded->read_text();
   TRY_VOID(loaded->checkpoint_.unchanged());
