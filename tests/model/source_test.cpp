@@ -109,8 +109,8 @@ TEST(Source, SettlesWhetherTheHeadIsTheTable) {
 
 TEST(Source, RefusesWhatItCannotRead) {
   Edited edited("llama-mha");
-  edited.config["quantization_config"] = {{"quant_method", "gptq"}};
-  EXPECT_NE(complaint(edited).find("quantised by 'gptq'"), std::string::npos) << complaint(edited);
+  edited.config["quantization_config"] = {{"quant_method", "hqq"}};
+  EXPECT_NE(complaint(edited).find("its weights are quantised (hqq"), std::string::npos) << complaint(edited);
   auto loose = Checkpoint::open(test::golden_folder() / "llama-mha" / "model.safetensors");
   ASSERT_TRUE(loose.ok());
   EXPECT_NE(ModelSource::open(*loose).error().message.find("config.json"), std::string::npos);
@@ -289,7 +289,9 @@ TEST(Source, NamesScalesThatFitInNoWay) {
       "each of 64 rows, or [1, 1] for tiles of 128 x 128");
   const auto found = unsupported_quantisation(edited.open().value());
   ASSERT_TRUE(found);
-  EXPECT_NE(found->find("FP8 with scales"), std::string::npos) << *found;
+  EXPECT_NE(found->find("its weights are quantised, and cannot be read: the tensor 'model.layers.0."),
+            std::string::npos)
+      << *found;
 }
 
 }  // namespace
