@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <string>
 
+#include "backend/kv_form.h"
 #include "backend/routing.h"
 #include "backend/states.h"
 #include "backend/step.h"
@@ -64,9 +65,10 @@ struct Rope {
 };
 
 // Where the keys and values of one layer lie, and its state if it keeps one: pages of a store, addressed through the
-// step's page tables. K of position p, head h: base + page * page_stride + k_offset + ((h * page_tokens + p %
-// page_tokens) * k_dim) values. v_dim 0: there are keys only, and values are the first Attention::value_dim numbers of
-// a key (a latent).
+// step's page tables.
+// Keys of head h: base + page * page_stride + k_offset + h * page_tokens * kv_bytes(form.k, k_dim), laid out as
+// backend/kv_form.h says; values likewise.
+// v_dim 0: there are keys only, and values are the first Attention::value_dim numbers of a key (a latent).
 struct KvView {
   std::byte* base = nullptr;
   int64_t page_stride = 0;  // bytes from page to page
@@ -74,10 +76,22 @@ struct KvView {
   int32_t page_tokens = 0;
   int32_t kv_heads = 0;
   int32_t k_dim = 0, v_dim = 0;
-  DType type = DType::f32;
+  KvForm form = DType::f32;
   int32_t group = 0;  // index into Step::groups
+
+  const std::byte* keys(int64_t page, int64_t head) const {
+    return base + page * page_stride + k_offset + head * page_tokens * kv_bytes(form.k, k_dim);
+  }
+  const std::byte* values(int64_t page, int64_t head) const {
+    return base + page * page_stride + v_offset + head * page_tokens * kv_bytes(form.v, v_dim);
+  }
   StateView state;
 };
+
+// What the cache keeps of a token, all kv heads.
+inline int64_t token_bytes(const KvView& kv) {
+  return kv.kv_heads * (kv_bytes(kv.form.k, kv.k_dim) + kv_bytes(kv.form.v, kv.v_dim));
+}
 
 struct Attention {
   int32_t heads = 0;

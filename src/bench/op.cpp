@@ -96,11 +96,12 @@ class Bench {
       return error(Code::invalid, "{} heads do not share {} heads of keys and values evenly", test_.heads,
                    test_.kv_heads);
     int32_t length = test_.depth + test_.rows, pages = (length + kPageTokens - 1) / kPageTokens;
-    int64_t half = bytes_of(test_.type, int64_t{test_.kv_heads} * kPageTokens * test_.dim);
+    const int64_t heads = int64_t{test_.kv_heads} * kPageTokens;
+    int64_t half = heads * std::max(kv_bytes(test_.kv.k, test_.dim), kv_bytes(test_.kv.v, test_.dim));
     Work work;
     work.copies = copies_for(2 * half * pages, options_.footprint);
     TRY(std::byte * base, backend_.allocate(Purpose::kv, work.copies * pages * 2 * half));
-    view_ = {base, 2 * half, 0, half, kPageTokens, test_.kv_heads, test_.dim, test_.dim, test_.type, 0};
+    view_ = {base, 2 * half, 0, half, kPageTokens, test_.kv_heads, test_.dim, test_.dim, test_.kv, 0};
     // Pages of one sequence lie all over the pool, as they do after a while.
     int64_t all = work.copies * pages;
     for (int64_t i = 0; i < all; ++i) page_ids_.push_back(static_cast<int32_t>(i));

@@ -21,6 +21,7 @@ struct OpTest {
   int64_t outputs = 0, inputs = 0;           // linear; norm and glu work on rows of `inputs`
   int32_t heads = 0, kv_heads = 0, dim = 0;  // attend
   int32_t depth = 0;                         // attend: positions in the cache before
+  KvForm kv;                                 // attend
 
   std::string name() const;  // "linear 2048x8192, 1 row"
 };

@@ -122,7 +122,7 @@ double StepResult::median_seconds() const {
   return sorted.size() % 2 == 1 ? sorted[half] : (sorted[half - 1] + sorted[half]) / 2;
 }
 
-ExecutorOptions options_for(const std::vector<StepTest>& tests, int32_t rows, DType kv) {
+ExecutorOptions options_for(const std::vector<StepTest>& tests, int32_t rows, const KvForm& kv) {
   ExecutorOptions options = {.context = 1, .rows = rows, .sequences = 1, .kv = kv};
   for (const StepTest& test : tests) {
     options.context = std::max(options.context, test.depth + test.prompt + test.generated);

@@ -45,6 +45,6 @@ Result<StepResult> run_step_test(Executor& executor, const StepTest& test, const
                                  const StepBenchOptions& options);
 
 // The executor options that a list of tests needs.
-ExecutorOptions options_for(const std::vector<StepTest>& tests, int32_t rows, DType kv);
+ExecutorOptions options_for(const std::vector<StepTest>& tests, int32_t rows, const KvForm& kv);
 
 }  // namespace millrace

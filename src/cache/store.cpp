@@ -13,10 +13,6 @@
 namespace millrace {
 namespace {
 
-bool usable(DType type) {
-  return type == DType::f32 || type == DType::f16 || type == DType::bf16 || type == DType::q8_0;
-}
-
 constexpr int64_t kMaxStoreBytes = int64_t{1} << 46;
 
 }  // namespace
@@ -27,16 +23,20 @@ Result<CacheSpec> spec_of(const KvShape& shape) {
   if (shape.kv_heads < 0 || shape.k_dim <= 0 || shape.v_dim < 0 || shape.window < 0)
     return error(Code::invalid, "a cache of {} heads of {} and {} values with window {} makes no sense", shape.kv_heads,
                  shape.k_dim, shape.v_dim, shape.window);
-  if (!usable(shape.type))
-    return error(Code::unsupported, "keys and values cannot be kept as {}: choose f32, f16, bf16 or q8_0",
-                 format(shape.type).name);
-  int group = format(shape.type).group;
-  if (shape.k_dim % group != 0 || shape.v_dim % group != 0)
-    return error(Code::unsupported, "heads of {} and {} values are no multiple of the {} that {} needs", shape.k_dim,
-                 shape.v_dim, group, format(shape.type).name);
+  for (const auto& [type, dim] : {std::pair(shape.form.k, shape.k_dim), std::pair(shape.form.v, shape.v_dim)}) {
+    if (!can_keep(type))
+      return error(Code::unsupported, "keys and values cannot be kept as {}: choose {}", format(type).name, kKvNames);
+    if (dim % format(type).group != 0)
+      return error(Code::unsupported, "heads of {} values are no multiple of the {} that {} needs: choose q8 or fp8",
+                   dim, format(type).group, shape.form.name());
+  }
+  if (shape.v_dim == 0 && shape.form.k == DType::q4_0)
+    return error(Code::unsupported, "latent keys, which values are part of, cannot be kept as {}: choose q8 or fp8",
+                 shape.form.name());
   spec.kind = shape.window > 0 ? CacheKind::windowed : shape.v_dim == 0 ? CacheKind::latent : CacheKind::paged;
   spec.window = shape.window;
-  spec.bytes = {shape.kv_heads * bytes_of(shape.type, shape.k_dim), shape.kv_heads * bytes_of(shape.type, shape.v_dim)};
+  spec.bytes = {shape.kv_heads * kv_bytes(shape.form.k, shape.k_dim),
+                shape.kv_heads * kv_bytes(shape.form.v, shape.v_dim)};
   return spec;
 }
 
@@ -121,7 +121,7 @@ Result<Store> Store::with_views(const CacheLayout& layout, std::span<const KvSha
                 shapes[layer].kv_heads,
                 shapes[layer].k_dim,
                 shapes[layer].v_dim,
-                shapes[layer].type,
+                shapes[layer].form,
                 place.group};
     }
     if (shapes[layer].state.kept()) {

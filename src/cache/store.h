@@ -1,6 +1,6 @@
 // Store: the bytes of pages. One region, planned before it is taken: page p starts at base + p * page_bytes, and inside
-// it every layer of the page's group has its part at a fixed offset, keys [kv_heads][page_tokens][k_dim], then values
-// [kv_heads][page_tokens][v_dim], each part starting at a multiple of 64 bytes. Which page belongs to whom is the
+// it every layer of the page's group has its part at a fixed offset, keys head after head, then values, each part
+// starting at a multiple of 64 bytes (backend/kv_form.h says how a head lies). Which page belongs to whom is the
 // KvCache's matter. Engine thread only, except that views may be read by the workers of a step.
 #pragma once
 
@@ -30,14 +30,14 @@ struct StateShape {
 struct KvShape {
   int32_t kv_heads = 0;
   int32_t k_dim = 0, v_dim = 0;  // v_dim 0: one latent vector
-  DType type = DType::f16;
+  KvForm form;
   int32_t window = 0;  // 0: sees everything
   StateShape state;
 
   friend bool operator==(const KvShape&, const KvShape&) = default;
 };
 
-// What such a layer needs of the cache. The formats a cache may have: f32, f16, bf16, q8_0.
+// What such a layer needs of the cache, in the forms of backend/kv_form.h.
 Result<CacheSpec> spec_of(const KvShape& shape);
 // Of all layers; if any has a state, as many follow as there are layers: what their states need.
 Result<std::vector<CacheSpec>> specs_of(std::span<const KvShape> shapes);

@@ -64,10 +64,6 @@ Result<ExecutorOptions> settled(const ModelSpec& spec, ExecutorOptions options) 
                  "a context of {} tokens, but the model knows {} positions only; ask for at most that many",
                  options.context, spec.positions);
   }
-  if (options.kv != DType::f32 && options.kv != DType::f16 && options.kv != DType::bf16) {
-    return error(Code::unsupported, "keys and values cannot be kept as {}; choose f32, f16 or bf16",
-                 format(options.kv).name);
-  }
   options.rows = std::min(
       options.rows, static_cast<int32_t>(std::min<int64_t>(int64_t{options.context} * options.sequences, 1 << 20)));
   options.sequences = std::min(options.sequences, options.rows);
@@ -87,8 +83,9 @@ Result<int64_t> Executor::staging_bytes(const ModelSpec& spec, const CacheLayout
 Result<Executor::Plan> Executor::plan(const Model& model, const Backend& backend, const ExecutorOptions& options) {
   Plan plan;
   TRY(plan.options, settled(model.spec(), options));
-  if (backend.apart() && plan.options.kv == DType::f32) {
-    return error(Code::unsupported, "{} keeps keys and values in 16 bits; choose f16 or bf16", backend.description());
+  if (backend.apart() && (plan.options.kv.k == DType::f32 || plan.options.kv.v == DType::f32)) {
+    return error(Code::unsupported, "{} keeps keys and values in 16 bits or fewer; choose f16, bf16, q8, fp8 or q4",
+                 backend.description());
   }
   plan.shapes = kv_shapes(model.spec(), plan.options.kv);
   TRY(auto specs, specs_of(plan.shapes));

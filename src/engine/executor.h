@@ -29,7 +29,7 @@ struct ExecutorOptions {
   int32_t sequences = 1;  // that take part in one step
   int32_t wanted = 0;     // rows whose logits one step may ask for; 0: one per sequence
   int32_t pages = 0;      // of the store; 0: enough for every sequence to grow to the context
-  DType kv = DType::f16;  // f32, f16 or bf16
+  KvForm kv;
   int32_t page_tokens = 16;
 };
 

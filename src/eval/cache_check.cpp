@@ -97,9 +97,11 @@ void flip_stored_bit(Executor& executor, const SequencePages& pages, int32_t pos
     const KvView& view = executor.store().view(layer);
     if (view.base == nullptr) continue;
     const PageSlot slot = pages.tables[static_cast<size_t>(view.group)].at(position);
-    const int64_t value_bytes = bytes_of(view.type, 1);
-    std::byte* value =
-        view.base + slot.page * view.page_stride + view.v_offset + int64_t{slot.offset} * view.v_dim * value_bytes;
+    const bool latent = view.v_dim == 0;  // then values are part of keys
+    const DType type = latent ? view.form.k : view.form.v;
+    const int64_t value_bytes = format(type).group == 1 ? format(type).group_bytes : 2;  // or a group's factor
+    std::byte* value = view.base + slot.page * view.page_stride + (latent ? view.k_offset : view.v_offset) +
+                       kv_codes_at(type, latent ? view.k_dim : view.v_dim, slot.offset);
     return flip_bit(executor.store(), value, value_bytes);
   }
   flip_state_bit(executor, pages);
@@ -122,7 +124,7 @@ std::vector<CacheWay> cache_ways(int32_t tokens, int32_t page_tokens, bool plant
   return ways;
 }
 
-ExecutorOptions cache_check_options(int32_t tokens, DType kv, int32_t page_tokens) {
+ExecutorOptions cache_check_options(int32_t tokens, const KvForm& kv, int32_t page_tokens) {
   ExecutorOptions options;
   options.context = std::max(tokens, 2 * kOtherRows);
   options.rows = tokens + kOthers * kOtherRows;

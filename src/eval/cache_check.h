@@ -31,7 +31,7 @@ struct CacheOutcome {
 };
 
 // What an executor must hold for prompts of so many tokens.
-ExecutorOptions cache_check_options(int32_t tokens, DType kv, int32_t page_tokens);
+ExecutorOptions cache_check_options(int32_t tokens, const KvForm& kv, int32_t page_tokens);
 
 CacheOutcome run_way(Executor& executor, std::span<const Token> prompt, const CacheWay& way);
 

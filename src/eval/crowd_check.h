@@ -20,7 +20,7 @@ struct CrowdSize {
   int prompt = 96;         // tokens, at most
   int tokens = 32;         // of an answer, at most
   int64_t swap_bytes = 0;  // of the host, for the ways that move pages out
-  DType kv = DType::f16;
+  KvForm kv;
 };
 
 // Prompts of which many begin alike; half of them greedy, half sampled, some with three answers.

@@ -3,6 +3,8 @@
 #include <array>
 #include <cmath>
 
+#include "tensor/hugging_face.h"
+
 namespace millrace {
 namespace {
 
@@ -55,31 +57,11 @@ std::optional<double> as_number(const Json& value) {
   return std::nullopt;
 }
 
-// Methods whose weights are FP8 with scales, which are read (tensor/scales.h).
-Result<bool> keeps_fp8(const Json& quantisation, std::string_view method) {
-  if (method == "fp8" || method == "fbgemm_fp8") return true;
-  if (method == "modelopt") {
-    TRY(const std::string algorithm, get_string(quantisation, "quant_algo", ""));
-    return algorithm == "FP8";
-  }
-  TRY(const std::string format, get_string(quantisation, "format", "float-quantized"));
-  return method == "compressed-tensors" && format == "float-quantized";
-}
-
-// Weights that are numbers only together with something else kept beside them, but for FP8.
-Result<void> refuse_quantised(std::string_view origin, const JsonObject& config) {
-  for (std::string_view key : {"quantization_config", "compression_config"}) {
-    const Json* found = find(config, key);
-    if (found == nullptr) continue;
-    TRY(std::string method, get_string(*found, "quant_method", "unknown"));
-    TRY(const bool readable, keeps_fp8(*found, method));
-    if (readable) continue;
-    return error(Code::unsupported,
-                 "{}: the checkpoint is quantised by '{}' ({}), which cannot be read; use the unquantised checkpoint, "
-                 "one in FP8, or a GGUF file",
-                 origin, method, key);
-  }
-  return {};
+// Weights that are numbers only together with something else kept beside them, in a way that is not undone here.
+Result<void> refuse_quantised(std::string_view origin, const Json& config) {
+  const auto refused = refused_quantisation(config);
+  if (!refused) return {};
+  return error(Code::unsupported, "{}: {}", origin, *refused);
 }
 
 }  // namespace
@@ -90,11 +72,10 @@ Config::Config(std::string origin, JsonObject values, std::map<std::string, std:
 Result<Config> Config::from_json(std::string origin, const Json& config) {
   if (!config.is_object()) return error(Code::invalid, "{}: expected an object with the model's settings", origin);
   JsonObject values = config.get_object();
-  TRY_VOID(refuse_quantised(origin, values));
+  TRY_VOID(refuse_quantised(origin, config));
   // A model that also sees or hears keeps its language part in text_config.
   if (const Json* text = millrace::find(values, "text_config"); text != nullptr && text->is_object()) {
     JsonObject inner = text->get_object();
-    TRY_VOID(refuse_quantised(origin, inner));
     for (std::string_view key : {"tie_word_embeddings", "torch_dtype", "dtype"}) {
       if (!inner.contains(key) && values.contains(key)) inner[key] = values[key];
     }

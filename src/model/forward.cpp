@@ -172,9 +172,9 @@ Tensor forward(Ops& ops, const Model& model, std::span<const KvView> kv, const S
   return read_head(ops, spec, weights, stream.x, hidden);
 }
 
-std::vector<KvShape> kv_shapes(const ModelSpec& spec, DType type) {
+std::vector<KvShape> kv_shapes(const ModelSpec& spec, const KvForm& form) {
   std::vector<KvShape> shapes;
-  for (const LayerSpec& layer : spec.layers) shapes.push_back(kv_shape(layer, type));
+  for (const LayerSpec& layer : spec.layers) shapes.push_back(kv_shape(layer, form));
   return shapes;
 }
 
@@ -187,11 +187,11 @@ std::vector<KvView> kv_views(const ModelSpec& spec, const Store& store) {
   return views;
 }
 
-std::vector<KvView> kv_outlines(const ModelSpec& spec, DType type) {
+std::vector<KvView> kv_outlines(const ModelSpec& spec, const KvForm& form) {
   std::vector<KvView> views;
-  for (const KvShape& shape : kv_shapes(spec, type)) {
+  for (const KvShape& shape : kv_shapes(spec, form)) {
     KvView view = {
-        .page_tokens = 16, .kv_heads = shape.kv_heads, .k_dim = shape.k_dim, .v_dim = shape.v_dim, .type = shape.type};
+        .page_tokens = 16, .kv_heads = shape.kv_heads, .k_dim = shape.k_dim, .v_dim = shape.v_dim, .form = shape.form};
     view.state.numbers = {shape.state.convolution, shape.state.scan};
     views.push_back(view);
   }

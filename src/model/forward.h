@@ -17,12 +17,12 @@ namespace millrace {
 Tensor forward(Ops& ops, const Model& model, std::span<const KvView> kv, const Step& step, Tensor* hidden = nullptr);
 
 // What each layer keeps of the past; layers that read another's keys keep nothing.
-std::vector<KvShape> kv_shapes(const ModelSpec& spec, DType type);
+std::vector<KvShape> kv_shapes(const ModelSpec& spec, const KvForm& form);
 // The views forward() wants: the store's, or of the layer whose keys are read.
 std::vector<KvView> kv_views(const ModelSpec& spec, const Store& store);
 
 // Views of nothing, for passes under trace.
-std::vector<KvView> kv_outlines(const ModelSpec& spec, DType type);
+std::vector<KvView> kv_outlines(const ModelSpec& spec, const KvForm& form);
 
 // Workspace that steps of up to so many rows and wanted rows need, found by running forward() under trace. Backends add
 // their fixed_workspace() themselves.

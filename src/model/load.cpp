@@ -179,7 +179,7 @@ Result<void> Model::upload_constants(Backend& backend) {
 }
 
 Result<std::unique_ptr<Model>> Model::load(const Checkpoint& checkpoint, Backend& backend, const LoadOptions& options) {
-  TRY(const ModelSource source, ModelSource::open(checkpoint, options.context));
+  TRY(const ModelSource source, ModelSource::open(checkpoint, options.context, options.keep));
   return load(source, backend, options);
 }
 

@@ -41,15 +41,23 @@ bool is_needless(std::string_view name) {
   return name == "rope_freqs.weight" || name == "rope_factors_long.weight" || name == "rope_factors_short.weight";
 }
 
+// "model.norm.weight" -> "model.norm", and likewise for names of codes.
+std::string stem_of(const std::string& name) {
+  for (const std::string_view ending : {".weight", ".qweight", ".weight_packed", "_blocks"})
+    if (name.ends_with(ending)) return name.substr(0, name.size() - ending.size());
+  return name;
+}
+
 }  // namespace
 
-Result<ModelSource> ModelSource::open(const Checkpoint& checkpoint, int64_t context) {
+Result<ModelSource> ModelSource::open(const Checkpoint& checkpoint, int64_t context, Keep keep) {
   if (checkpoint.kind() == Checkpoint::Kind::safetensors) {
     return error(Code::invalid, "{} holds tensors only; give the directory that has its config.json",
                  checkpoint.path().string());
   }
   ModelSource source;
   source.checkpoint_ = &checkpoint;
+  source.keep_ = keep;
   if (source.is_gguf()) {
     TRY(source.config_, config_from_gguf(checkpoint));
   } else {
@@ -182,7 +190,12 @@ Result<ModelSource::Location> ModelSource::locate(const Slot& slot, std::string_
   std::vector<Location> parts = candidates(slot);
   for (Location& part : parts) {
     part.name += !part.bare ? suffix : suffix == ".bias" ? "_bias" : "";
-    part.tensor = find(part.several() ? replaced(part.name, 0) : part.name);
+    const std::string name = part.several() ? replaced(part.name, 0) : part.name;
+    part.tensor = find(name);
+    if (part.tensor == nullptr && suffix == ".weight") {
+      part.tensor = find_codes(name);
+      if (part.tensor != nullptr && part.bare) part.transposed = false;  // codes lie by outputs, whatever numbers do
+    }
     if (part.tensor != nullptr) return part;
   }
   const bool vector = suffix == ".bias" || slot.kind != SlotKind::matrix;
@@ -190,6 +203,12 @@ Result<ModelSource::Location> ModelSource::locate(const Slot& slot, std::string_
   return error(Code::invalid, "the tensor '{}' is missing: expected {}",
                !parts.empty() && parts.front().several() ? replaced(name, 0) : name,
                vector ? shown({slot.bias_size()}) : shown({slot.rows, slot.cols}));
+}
+
+const StoredTensor* ModelSource::find_codes(const std::string& name) const {
+  for (const std::string_view codes : {".qweight", ".weight_packed", "_blocks"})
+    if (const StoredTensor* found = find(stem_of(name) + std::string(codes))) return found;
+  return nullptr;
 }
 
 bool ModelSource::is_transposed(const Slot& slot, const Location& part) const {
@@ -225,6 +244,12 @@ Result<void> ModelSource::check_shape(const Slot& slot, const Location& part, bo
   const bool together = slot.experts > 0 && part.take != Take::per_expert && !part.latent();
   if (together) expected.insert(expected.begin(), slot.experts);
   std::vector<int64_t> found = part.tensor->shape;
+  if (!part.stored.empty()) {
+    const StoredMatrix& stored = *part.stored.back();
+    found = {stored.rows(), stored.cols()};
+    if (expected.size() == 3 && stored.rows() % slot.experts == 0)
+      found = {slot.experts, stored.rows() / slot.experts, stored.cols()};
+  }
   // A norm with a weight for every head may lie as [heads, head_dim].
   if (slot.kind == SlotKind::norm && slot.heads > 0 && found.size() == 2 && found[0] == slot.heads)
     found = {found[0] * found[1]};
@@ -233,13 +258,13 @@ Result<void> ModelSource::check_shape(const Slot& slot, const Location& part, bo
   // A matrix of one row may lie as a vector.
   if (!vector && slot.rows == 1 && found.size() == 1) found.insert(found.begin(), 1);
   if (found == expected) return {};
-  return error(Code::invalid, "the tensor '{}' has shape {}: expected {} ({})", part.tensor->name,
-               shown(part.tensor->shape), shown(expected), slot.name);
+  return error(Code::invalid, "the tensor '{}' has shape {}: expected {} ({})", part.tensor->name, shown(found),
+               shown(expected), slot.name);
 }
 
 Result<void> ModelSource::check_tensor(const Slot& slot, const Location& part, bool bias) const {
   TRY_VOID(check_shape(slot, part, bias));
-  const Format& f = format(part.tensor->type);
+  const Format& f = format(part.stored.empty() ? part.tensor->type : part.stored.back()->type(keep_));
   if (!f.readable())
     return error(Code::unsupported, "the tensor '{}' has format {}, which cannot be read", part.tensor->name, f.name);
   if (!bias && is_transposed(slot, part) && (f.group != 1 || (f.group_bytes != 2 && f.group_bytes != 4))) {
@@ -257,8 +282,13 @@ Result<ModelSource::Location> ModelSource::check_part(const Slot& slot, bool bia
   for (int64_t i = 0; i < tensors; ++i) {
     Location each = part;
     if (part.several()) each.tensor = find(replaced(part.name, i));
+    if (each.tensor == nullptr && part.several() && !bias) each.tensor = find_codes(replaced(part.name, i));
     if (each.tensor == nullptr) {
       return error(Code::invalid, "the tensor '{}' is missing: there are to be {}", replaced(part.name, i), tensors);
+    }
+    if (!bias && slot.kind == SlotKind::matrix) {
+      TRY(StoredMatrixPtr stored, stored_matrix(*checkpoint_, stem_of(each.tensor->name)));
+      if (stored != nullptr) each.stored = {std::move(stored)};
     }
     TRY_VOID(check_tensor(slot, each, bias));
     ++used[each.tensor];
@@ -267,14 +297,16 @@ Result<ModelSource::Location> ModelSource::check_part(const Slot& slot, bool bia
       return error(Code::unsupported, "the tensor '{}' has format {}, others of the layer's {}", each.tensor->name,
                    format(each.tensor->type).name, format(part.tensor->type).name);
     }
-    TRY(each.scales, scales_of(*checkpoint_, *each.tensor));
-    if (i == 0) part.scales = each.scales;
-    if ((each.scales.tensor != nullptr) != (part.scales.tensor != nullptr))
-      return error(Code::unsupported, "some experts have scales and '{}' has not", each.tensor->name);
-    if (each.scales.tensor == nullptr) continue;
-    ++used[each.scales.tensor];
-    if (part.take == Take::per_head || slot.float32)
+    if (each.stored.empty() != part.stored.empty() && i > 0)
+      return error(Code::unsupported, "some experts have scales and others have not, as '{}' shows", each.tensor->name);
+    if (each.stored.empty()) continue;
+    for (const StoredTensor* tensor : each.stored.front()->tensors()) ++used[tensor];
+    if (part.take == Take::per_head || slot.float32 || is_transposed(slot, part))
       return error(Code::unsupported, "the tensor '{}' has scales, which it cannot have", each.tensor->name);
+    part.stored.push_back(each.stored.front());
+    if (part.stored.back()->type(keep_) != part.stored.front()->type(keep_))
+      return error(Code::unsupported, "the tensor '{}' becomes {}, others of the layer {}", each.tensor->name,
+                   format(part.stored.back()->type(keep_)).name, format(part.stored.front()->type(keep_)).name);
   }
   return part;
 }
@@ -328,11 +360,11 @@ Result<void> ModelSource::check_unexpected(const std::unordered_map<const Stored
   head.name = "output";
   const auto tied_head = locate(head, ".weight");
   const std::set<std::string> unread = unread_names();
-  const bool fp8 = std::ranges::any_of(parts_, [](const auto& each) { return each.second.scales.tensor != nullptr; });
+  const bool scaled = std::ranges::any_of(parts_, [](const auto& each) { return !each.second.stored.empty(); });
   for (const StoredTensor& tensor : checkpoint_->tensors()) {
     const bool is_tied_head = spec_.tied && tied_head.ok() && tied_head->tensor == &tensor;
     const bool needless = is_needless(tensor.name) || predicts_ahead(tensor.name) ||
-                          (fp8 && is_scale_of_activations(tensor.name)) || unread.contains(tensor.name);
+                          (scaled && is_scale_of_activations(tensor.name)) || unread.contains(tensor.name);
     if (!used.contains(&tensor) && !is_tied_head && !needless) names.push_back(tensor.name);
   }
   if (names.empty()) return {};

@@ -12,7 +12,7 @@
 #include "model/architecture.h"
 #include "model/slots.h"
 #include "tensor/checkpoint.h"
-#include "tensor/scales.h"
+#include "tensor/stored_matrix.h"
 
 namespace millrace {
 
@@ -21,7 +21,8 @@ class ModelSource {
   // `context` is the longest sequence that will be run; 0: as long as the model says. Errors name the tensor or key,
   // what was expected and what was found: missing, unexpected and misshapen tensors, keys out of range, unknown
   // architectures.
-  static Result<ModelSource> open(const Checkpoint& checkpoint, int64_t context = 0);
+  // `keep` says how weights that are stored as codes and scales are handed out.
+  static Result<ModelSource> open(const Checkpoint& checkpoint, int64_t context = 0, Keep keep = Keep::exact);
 
   const Checkpoint& checkpoint() const { return *checkpoint_; }
   const Architecture& architecture() const { return *architecture_; }
@@ -39,6 +40,8 @@ class ModelSource {
   Result<std::vector<float>> norm_weight(const Slot& slot) const;
   Result<std::vector<float>> bias(const Slot& slot) const;  // empty if the slot has none
   DType type_of(const Slot& slot) const;                    // of its weight, as matrix() hands it out
+  // What becomes of weights that are stored as codes and scales, in one line with bytes; empty if there are none.
+  std::string kept_as() const;
 
  private:
   // Where a slot's numbers are.
@@ -48,13 +51,15 @@ class ModelSource {
     bool bare = false, transposed = false;
     Change change = Change::none;
     const StoredTensor* tensor = nullptr;  // the first of several if taken per head or expert
-    Scales scales;                         // of FP8 weights, which are handed out as bfloat16
+    // Of weights that are several tensors each, of which `tensor` has the codes: one for each expert, or for all.
+    std::vector<StoredMatrixPtr> stored;
 
     bool several() const { return take == Take::per_head || take == Take::per_expert; }
     bool latent() const { return take == Take::latent_k || take == Take::latent_v; }
   };
 
   const StoredTensor* find(const std::string& name) const;
+  const StoredTensor* find_codes(const std::string& name) const;  // of a weight that is not there under its own name
   Result<Location> locate(const Slot& slot, std::string_view suffix) const;
   std::vector<Location> candidates(const Slot& slot) const;  // stems, the likeliest first
   void settle_prefix();
@@ -68,8 +73,8 @@ class ModelSource {
   Result<void> check_unexpected(const std::unordered_map<const StoredTensor*, int>& used) const;
   int64_t stored_rows(const Slot& slot, Take take) const;           // of the tensor that the slot is taken from
   std::vector<int64_t> rows_of(const Slot& slot, Take take) const;  // of it, or of each expert; empty: all in order
-  Result<HostMatrix> scaled(const Slot& slot, const StoredTensor& tensor, const Scales& scales,
-                            std::vector<int64_t> rows, std::vector<std::byte>& room) const;
+  HostMatrix unpacked(const Slot& slot, const Location& part, int64_t expert, std::vector<int64_t> rows,
+                      std::vector<std::byte>& room) const;
   // Keys or values of one head out of those that come out of a latent.
   Result<HostMatrix> latent(const Slot& slot, const Location& part, int64_t head, std::vector<std::byte>& room) const;
   Result<std::vector<float>> floats(const Slot& slot, const Location& part, int64_t size) const;
@@ -79,6 +84,7 @@ class ModelSource {
   bool is_transposed(const Slot& slot, const Location& part) const;
 
   const Checkpoint* checkpoint_ = nullptr;
+  Keep keep_ = Keep::exact;
   const Architecture* architecture_ = nullptr;
   Config config_;
   ModelSpec spec_;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <map>
 #include <numeric>
 
 #include "model/mixers/mixers.h"
@@ -89,15 +90,21 @@ std::vector<int64_t> ModelSource::rows_of(const Slot& slot, Take take) const {
   return rows;
 }
 
-Result<HostMatrix> ModelSource::scaled(const Slot& slot, const StoredTensor& tensor, const Scales& scales,
-                                       std::vector<int64_t> rows, std::vector<std::byte>& room) const {
+HostMatrix ModelSource::unpacked(const Slot& slot, const Location& part, int64_t expert, std::vector<int64_t> rows,
+                                 std::vector<std::byte>& room) const {
   if (rows.empty()) {
     rows.resize(static_cast<size_t>(slot.rows));
     std::iota(rows.begin(), rows.end(), int64_t{0});
   }
-  room.resize(static_cast<size_t>(bytes_of(DType::bf16, slot.rows * slot.cols)));
-  TRY_VOID(read_scaled(tensor, scales, rows, room));
-  return HostMatrix{.type = DType::bf16, .rows = slot.rows, .cols = slot.cols, .bytes = room};
+  const bool apart = part.take == Take::per_expert;
+  const StoredMatrix& stored = *part.stored[apart ? static_cast<size_t>(expert) : 0];
+  if (slot.experts > 0 && !apart)
+    for (int64_t& row : rows) row += expert * stored.rows() / slot.experts;
+  HostMatrix out = {.type = stored.type(keep_), .rows = slot.rows, .cols = slot.cols};
+  room.resize(static_cast<size_t>(bytes_of(out.type, slot.rows * slot.cols)));
+  stored.read(rows, keep_, room);
+  out.bytes = room;
+  return out;
 }
 
 Result<HostMatrix> ModelSource::latent(const Slot& slot, const Location& part, int64_t head,
@@ -113,8 +120,9 @@ Result<HostMatrix> ModelSource::latent(const Slot& slot, const Location& part, i
                     .cols = stored.cols,
                     .bytes = part.tensor->bytes.subspan(static_cast<size_t>(taken.rows.front()) * row_bytes,
                                                         taken.rows.size() * row_bytes)};
-  if (part.scales.tensor != nullptr) {
-    TRY(out, scaled(stored, *part.tensor, part.scales, taken.rows, room));
+  if (!part.stored.empty()) {
+    stored.experts = 0;  // rows of the one matrix that has all heads
+    out = unpacked(stored, part, 0, taken.rows, room);
   }
   if (part.take == Take::latent_v) return out;
   // Keys are transposed: what was multiplied with a latent is multiplied with a query now.
@@ -135,13 +143,10 @@ Result<HostMatrix> ModelSource::matrix(const Slot& slot, int64_t expert, std::ve
   const Location& part = this->part(slot, ".weight");
   if (part.latent()) return latent(slot, part, expert, room);
   const bool apart = part.take == Take::per_expert;
+  if (!part.stored.empty()) return unpacked(slot, part, expert, rows_of(slot, part.take), room);
   const StoredTensor& tensor = apart ? *find(numbered(part.name, expert)) : *part.tensor;
   HostMatrix out = {.type = tensor.type, .rows = slot.rows, .cols = slot.cols};
   const std::vector<int64_t> rows = rows_of(slot, part.take);
-  if (part.scales.tensor != nullptr) {
-    TRY(const Scales scales, scales_of(*checkpoint_, tensor));
-    return scaled(slot, tensor, scales, rows, room);
-  }
   const std::span<const std::byte> stored =
       slot.experts > 0 && !apart ? expert_bytes(tensor, expert, slot.experts) : tensor.bytes;
   const auto row_bytes = static_cast<size_t>(bytes_of(tensor.type, slot.cols));
@@ -169,8 +174,10 @@ void ModelSource::done_with(const Slot& slot) const {
   const Location& part = this->part(slot, ".weight");
   const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
   for (int64_t i = 0; i < (part.take == Take::per_expert ? slot.experts : 1); ++i) {
-    const std::span<const std::byte> bytes =
-        part.take == Take::per_expert ? find(numbered(part.name, i))->bytes : part.tensor->bytes;
+    const std::span<const std::byte> bytes = part.take != Take::per_expert ? part.tensor->bytes
+                                             : part.stored.empty()
+                                                 ? find(numbered(part.name, i))->bytes
+                                                 : part.stored[static_cast<size_t>(i)]->tensors().front()->bytes;
     const auto start = reinterpret_cast<uintptr_t>(bytes.data());
     const uintptr_t first = (start + page - 1) / page * page, end = (start + bytes.size()) / page * page;
     // Checkpoints are mapped files, so pages that are read again come from the file.
@@ -225,8 +232,32 @@ Result<std::vector<float>> ModelSource::vector(const Slot& slot) const {
 DType ModelSource::type_of(const Slot& slot) const {
   if (slot.float32) return DType::f32;
   const Location& found = part(slot, ".weight");
-  if (found.take == Take::latent_k && format(found.tensor->type).group != 1) return DType::bf16;
-  return found.scales.tensor != nullptr ? DType::bf16 : found.tensor->type;
+  const DType type = found.stored.empty() ? found.tensor->type : found.stored.front()->type(keep_);
+  return found.take == Take::latent_k && format(type).group != 1 ? DType::bf16 : type;
+}
+
+std::string ModelSource::kept_as() const {
+  struct Share {
+    int matrices = 0;
+    int64_t stored = 0, kept = 0;
+  };
+  std::map<std::pair<std::string, DType>, Share> shares;
+  for (const Slot& slot : slots(spec_)) {
+    const auto found = parts_.find(slot.name + ".weight");
+    if (found == parts_.end()) continue;
+    for (const StoredMatrixPtr& matrix : found->second.stored) {
+      Share& share = shares[{matrix->method(), matrix->type(keep_)}];
+      ++share.matrices;
+      for (const StoredTensor* tensor : matrix->tensors()) share.stored += static_cast<int64_t>(tensor->bytes.size());
+      share.kept += bytes_of(matrix->type(keep_), matrix->rows() * matrix->cols());
+    }
+  }
+  std::vector<std::string> lines;
+  for (const auto& [what, share] : shares)
+    lines.push_back(fmt::format("{} matrices in {} ({:.1f} MB) become {} ({:.1f} MB)", share.matrices, what.first,
+                                static_cast<double>(share.stored) / 1e6, format(what.second).name,
+                                static_cast<double>(share.kept) / 1e6));
+  return fmt::format("{}", fmt::join(lines, "; "));
 }
 
 }  // namespace millrace

@@ -14,7 +14,7 @@ constexpr double kHalf = 2;  // bytes of a number on the way between devices
 // Bytes a device sends so that all have the sum of their parts: a ring passes every part on twice.
 double ring_bytes(double bytes, int32_t ranks) { return 2 * bytes * (ranks - 1) / ranks; }
 
-Result<CacheLayout> layout_of(const ModelSpec& spec, DType kv, int32_t page_tokens) {
+Result<CacheLayout> layout_of(const ModelSpec& spec, const KvForm& kv, int32_t page_tokens) {
   TRY(auto specs, specs_of(kv_shapes(spec, kv)));
   return plan_layout(specs, {.page_tokens = page_tokens, .snapshot_tokens = usual_snapshot_tokens(specs)});
 }
@@ -210,10 +210,11 @@ Result<std::vector<LoadPlan>> Planner::frontier(int32_t prompt, int32_t output) 
   return points;
 }
 
-Result<int64_t> kv_bytes(const ModelSpec& spec, DType type, int32_t batch, int32_t context, int32_t page_tokens) {
+Result<int64_t> kv_bytes(const ModelSpec& spec, const KvForm& form, int32_t batch, int32_t context,
+                         int32_t page_tokens) {
   if (batch < 1 || context < 1)
     return error(Code::invalid, "{} sequences of {} tokens; give at least one of each", batch, context);
-  TRY(const CacheLayout layout, layout_of(spec, type, page_tokens));
+  TRY(const CacheLayout layout, layout_of(spec, form, page_tokens));
   return store_bytes(layout, batch, context, 1);
 }
 

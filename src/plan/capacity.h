@@ -15,7 +15,7 @@
 namespace millrace {
 
 struct DeployOptions {
-  DType kv = DType::f16;
+  KvForm kv;
   int32_t chunk = 2048;  // prompt tokens of one pass
   int32_t page_tokens = 16;
   int32_t ranks = 1;  // devices a model is cut over
@@ -106,7 +106,8 @@ class Planner {
 Result<ModelSpec> shard_spec(const ModelSpec& spec, int32_t ranks);
 
 // Bytes of keys and values of a batch, as the cache lays them out.
-Result<int64_t> kv_bytes(const ModelSpec& spec, DType type, int32_t batch, int32_t context, int32_t page_tokens = 16);
+Result<int64_t> kv_bytes(const ModelSpec& spec, const KvForm& form, int32_t batch, int32_t context,
+                         int32_t page_tokens = 16);
 
 // The same model with other attention, for comparison: many heads, shared heads, one head, a latent, keys shared by
 // neighbouring layers, windows. Empty if the model's own is not of keys and values.

@@ -98,7 +98,7 @@ double OpFit::seconds(const Key& key, int64_t rows, double work) const {
   return (1 - share) * at(below->second) + share * at(above->second);
 }
 
-double OpFit::predict(const Model& model, DType kv, std::span<const PassRows> sequences) const {
+double OpFit::predict(const Model& model, const KvForm& kv, std::span<const PassRows> sequences) const {
   CallOps ops(nullptr);
   run_pass(ops, model, kv, sequences);
   double total = between_;

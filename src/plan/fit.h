@@ -29,7 +29,7 @@ class OpFit {
   void settle();
 
   // Seconds of a pass that is traced now.
-  double predict(const Model& model, DType kv, std::span<const PassRows> sequences) const;
+  double predict(const Model& model, const KvForm& kv, std::span<const PassRows> sequences) const;
 
   struct Line {
     double fixed = 0, slope = 1;

@@ -34,7 +34,7 @@ Ceilings ceilings_of(const Machine& machine, bool fast) {
           .attend = machine.f32_operations};
 }
 
-void run_pass(Ops& ops, const Model& model, DType kv, std::span<const PassRows> sequences) {
+void run_pass(Ops& ops, const Model& model, const KvForm& kv, std::span<const PassRows> sequences) {
   std::vector<int32_t> tokens, positions, visible, sequence, first_row = {0}, wanted_rows;
   for (size_t s = 0; s < sequences.size(); ++s) {
     const PassRows& rows = sequences[s];
@@ -62,13 +62,13 @@ void run_pass(Ops& ops, const Model& model, DType kv, std::span<const PassRows> 
   forward(ops, model, views, step);
 }
 
-std::vector<TraceRecord> trace_pass(const Model& model, DType kv, std::span<const PassRows> sequences) {
+std::vector<TraceRecord> trace_pass(const Model& model, const KvForm& kv, std::span<const PassRows> sequences) {
   TraceOps ops;
   run_pass(ops, model, kv, sequences);
   return ops.records();
 }
 
-void count_costs(CallOps& timed, const Model& model, DType kv) {
+void count_costs(CallOps& timed, const Model& model, const KvForm& kv) {
   for (size_t i = 0; i < timed.steps().size(); ++i) {
     std::vector<PassRows> rows;
     for (const SequenceRows& each : timed.steps()[i].sequences)

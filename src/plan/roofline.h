@@ -19,11 +19,11 @@ struct PassRows {
 };
 
 // What each call of one pass would cost. The model may be a real one or an outline.
-std::vector<TraceRecord> trace_pass(const Model& model, DType kv, std::span<const PassRows> sequences);
+std::vector<TraceRecord> trace_pass(const Model& model, const KvForm& kv, std::span<const PassRows> sequences);
 // Gives timed calls their costs, by tracing every step they belong to again.
-void count_costs(CallOps& timed, const Model& model, DType kv);
+void count_costs(CallOps& timed, const Model& model, const KvForm& kv);
 // A pass under any Ops, such as one that keeps calls whole.
-void run_pass(Ops& ops, const Model& model, DType kv, std::span<const PassRows> sequences);
+void run_pass(Ops& ops, const Model& model, const KvForm& kv, std::span<const PassRows> sequences);
 
 // How fast a machine is at most: what memory gives, and the operations a second (a multiplication and an addition are
 // two) that products have with weights of each kind of format.

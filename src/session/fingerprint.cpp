@@ -8,13 +8,13 @@ std::string Fingerprint::text() const {
   return fmt::format("fp_{:02x}", fmt::join(std::span(identity.bytes).first(6), ""));
 }
 
-Fingerprint fingerprint_of(const Model& model, const Backend& backend, DType kv) {
+Fingerprint fingerprint_of(const Model& model, const Backend& backend, const KvForm& kv) {
   CHECK(model.content().has_value(), "a fingerprint needs the digest of the weights: LoadOptions::digest");
   Digest digest;
   digest.add_sized("millrace");
   digest.add_sized(fmt::format("numerics {}", kNumericsVersion));
   digest.add_sized(numerics_of(backend));
-  digest.add_sized(format(kv).name);
+  digest.add_sized(kv.name());
   digest.add(*model.content());
   return {digest.finish()};
 }

@@ -18,6 +18,6 @@ struct Fingerprint {
 
 // Of the weights' bytes and settings (Model::content), the type of the cache, the arithmetic (backend/numerics.h) and
 // its version. Not of names, threads, or how much memory there is. The model was loaded with its digest taken.
-Fingerprint fingerprint_of(const Model& model, const Backend& backend, DType kv);
+Fingerprint fingerprint_of(const Model& model, const Backend& backend, const KvForm& kv);
 
 }  // namespace millrace

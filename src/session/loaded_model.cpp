@@ -51,9 +51,16 @@ Result<void> LoadedModel::read_model(const LoadChoice& choice) {
   }
   TRY(backend_, open_device(choice.device, choice.cpu));
   if (choice.memory_limit > 0) backend_->set_limit(choice.memory_limit);
+  // Whoever asks for float32 arithmetic wants the numbers themselves.
+  const bool exact = choice.device == "reference" || choice.cpu.activations == Activations::float32;
+  TRY(const ModelSource source, ModelSource::open(checkpoint_, choice.context, exact ? Keep::exact : Keep::small));
+  kept_as_ = source.kept_as();
   const LoadOptions options{
       .context = choice.context, .digest = choice.fingerprint, .digests = cache_folder(), .progress = choice.progress};
-  TRY(model_, Model::load(checkpoint_, *backend_, options));
+  TRY(model_, Model::load(source, *backend_, options));
+  if (!kept_as_.empty() && backend_->apart())
+    kept_as_ += fmt::format("; on {} all weights take {:.1f} MB, since what it has no panels for becomes BF16",
+                            backend_->description(), static_cast<double>(backend_->used(Purpose::weights)) / 1e6);
   return {};
 }
 

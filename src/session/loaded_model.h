@@ -47,6 +47,8 @@ class LoadedModel {
   int32_t vocab() const { return model_->spec().vocab; }
   int32_t context() const { return model_->spec().context; }
   double load_seconds() const { return load_seconds_; }
+  // What became of weights that are stored as codes and scales, in one line with bytes; empty if there were none.
+  const std::string& kept_as() const { return kept_as_; }
 
   std::optional<Token> begin_token() const { return begin_; }  // only if texts start with it
   std::span<const Token> end_tokens() const { return ends_; }
@@ -81,7 +83,7 @@ class LoadedModel {
   std::optional<Tokenizer> tokenizer_;
   std::optional<ChatTemplate> chat_template_;
 #endif
-  std::string tokenizer_error_, chat_error_;
+  std::string tokenizer_error_, chat_error_, kept_as_;
   double load_seconds_ = 0;
 };
 

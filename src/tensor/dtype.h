@@ -15,11 +15,15 @@ enum class DType : uint8_t {
   f32, f16, bf16, f8_e4m3, f8_e5m2, f8_e8m0, f64, i8, i16, i32, i64, u8, u16, u32, u64, boolean,
   // quantised in groups, readable
   q4_0, q4_1, q5_0, q5_1, q8_0, q2_k, q3_k, q4_k, q5_k, q6_k, iq4_nl, iq4_xs, iq2_xxs, mxfp4,
-  // recognised and sized, but not readable yet
-  q8_1, q8_k, q1_0, q2_0, iq2_xs, iq2_s, iq3_xxs, iq3_s, iq1_s, iq1_m, tq1_0, tq2_0, nvfp4,
+  // recognised and sized, but of products' inputs, not of weights: not readable
+  q8_1, q8_k,
+  // readable, multiplied as the file has them
+  q1_0, q2_0, iq2_xs, iq2_s, iq3_xxs, iq3_s, iq1_s, iq1_m, tq1_0, tq2_0, nvfp4,
+  // no file has these: what tables and FP8 of Hugging Face checkpoints become (tensor/stored_matrix.h)
+  nf4, bnb_fp4, fp4_half, fp8_f32,
 };
 // clang-format on
-inline constexpr int kDTypes = static_cast<int>(DType::nvfp4) + 1;
+inline constexpr int kDTypes = static_cast<int>(DType::fp8_f32) + 1;
 
 struct Format {
   DType type;

@@ -73,11 +73,11 @@ def main():
         for isa in sets:
             for name in FORMATS:
                 report(isa, name, "f16", SHORT, verify(millrace, models[name], isa, "f16", SHORT))
-            for kv in ("f32", "bf16"):
+            for kv in ("f32", "bf16", "q8", "fp8", "q4"):
                 report(isa, "Q8_0", kv, SHORT, verify(millrace, models["Q8_0"], isa, kv, SHORT))
             if isa == "scalar":
                 continue  # slow
-            for kv in ("f32", "f16", "bf16"):
+            for kv in ("f32", "f16", "bf16", "q8"):
                 report(isa, "Q8_0", kv, LONG, verify(millrace, models["Q8_0"], isa, kv, LONG))
         _, wrong = verify(millrace, models["Q8_0"], sets[-1], "f16", SHORT, "--plant")
         failures += wrong == ""

@@ -17,10 +17,26 @@ struct Case {
   int32_t values() const { return value_dim > 0 ? value_dim : shape.v_dim; }
 };
 
+const KvForm kForms[] = {DType::f32,
+                         DType::f16,
+                         DType::bf16,
+                         DType::i8,
+                         DType::f8_e4m3,
+                         DType::q4_0,
+                         {DType::i8, DType::q4_0, true},
+                         {DType::q4_0, DType::f16, false}};
+
+// Whether a cache may have this shape in its form.
+bool fits(const CacheShape& shape) {
+  const int group_k = format(shape.form.k).group, group_v = format(shape.form.v).group;
+  const bool latent = shape.v_dim == 0;
+  return shape.k_dim % group_k == 0 && shape.v_dim % group_v == 0 && !(latent && group_k > 1);
+}
+
 std::vector<Case> cases() {
   std::vector<Case> all;
-  for (DType type : {DType::f32, DType::f16, DType::bf16}) {
-    std::string name(format(type).name);
+  for (const KvForm& type : kForms) {
+    const std::string name = type.name();
     all.push_back({name + " gqa", 9, {3, 64, 64, 16, type}});
     all.push_back({name + " mqa", 8, {1, 128, 128, 32, type}});
     all.push_back({name + " mha", 4, {4, 80, 80, 16, type}});
@@ -36,6 +52,7 @@ std::vector<Case> cases() {
     all.push_back({name + " odd latent", 5, {1, 43, 0, 5, type}, 0, 0, false, false, 21});
     all.push_back({name + " latent with sinks and a window", 6, {2, 64, 0, 16, type}, 70, 0, false, true, 32});
   }
+  std::erase_if(all, [](const Case& c) { return !fits(c.shape); });
   return all;
 }
 
@@ -122,7 +139,7 @@ TEST(Attend, ChunksThreadsAndPagesDoNotShow) {
 
 // The page's size is no part of the result either, though it may decide how a page is laid out.
 TEST(Attend, PageSizeDoesNotShow) {
-  for (DType type : {DType::f32, DType::f16, DType::bf16}) {
+  for (const KvForm& type : kForms) {
     for (int32_t window : {0, 45}) {
       Case small{"pages of 8", 6, {2, 64, 64, 8, type}, window},
           large{"pages of 100", 6, {2, 64, 64, 100, type}, window};
@@ -139,7 +156,7 @@ TEST(Attend, PageSizeDoesNotShow) {
 
 // As wide as any: the latents of the largest models, whose queries are too many for one tile.
 TEST(Attend, ManyHeadsOfOneLatent) {
-  for (DType type : {DType::f32, DType::f16, DType::bf16}) {
+  for (DType type : {DType::f32, DType::f16, DType::bf16, DType::i8, DType::f8_e4m3}) {
     for (int32_t heads : {128, 71}) {
       Case c{"128 heads", heads, {1, 576, 0, 16, type}, 0, 0, false, false, 512};
       Scene scene(c, 135, 12);

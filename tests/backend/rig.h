@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <memory>
@@ -63,12 +64,21 @@ inline std::vector<std::byte> random_matrix(DType type, int64_t rows, int64_t co
     f.from_float(values.data(), bytes.data(), rows * cols);
     return bytes;
   }
-  for (std::byte& byte : bytes) byte = static_cast<std::byte>(random.integer(0, 255));
-  if (f.group > 1) {  // IQ formats: a group starts with its float16 scale
-    for (size_t at = 0; at < bytes.size(); at += static_cast<size_t>(f.group_bytes)) {
-      uint16_t scale = f32_to_f16(deviation / 64 * (1 + std::abs(random.normal())));
-      std::memcpy(bytes.data() + at, &scale, 2);
-    }
+  // A group is drawn until none of its numbers is NaN or so large that it hides all others.
+  std::vector<float> values(static_cast<size_t>(f.group));
+  const auto group = static_cast<size_t>(f.group_bytes);
+  auto sensible = [&] {
+    return std::all_of(values.begin(), values.end(), [](float value) { return std::abs(value) <= 1e3f; });
+  };
+  for (size_t at = 0; at < bytes.size(); at += group) {
+    do {
+      for (size_t i = 0; i < group; ++i) bytes[at + i] = static_cast<std::byte>(random.integer(0, 255));
+      if (f.group > 1) {  // most start with a float16 scale
+        const uint16_t scale = f32_to_f16(deviation / 64 * (1 + std::abs(random.normal())));
+        std::memcpy(bytes.data() + at, &scale, 2);
+      }
+      f.to_float(bytes.data() + at, values.data(), f.group);
+    } while (!sensible());
   }
   return bytes;
 }
@@ -139,16 +149,16 @@ struct Batch {
 
 struct CacheShape {
   int32_t kv_heads, k_dim, v_dim, page_tokens;
-  DType type;
+  KvForm form;
 };
 
 struct Cache {
   Cache(const CacheShape& shape, int32_t pages) {
-    int64_t k = bytes_of(shape.type, int64_t{shape.kv_heads} * shape.page_tokens * shape.k_dim);
-    int64_t v = bytes_of(shape.type, int64_t{shape.kv_heads} * shape.page_tokens * shape.v_dim);
+    int64_t k = int64_t{shape.kv_heads} * shape.page_tokens * kv_bytes(shape.form.k, shape.k_dim);
+    int64_t v = int64_t{shape.kv_heads} * shape.page_tokens * kv_bytes(shape.form.v, shape.v_dim);
     // NaN everywhere: whoever reads what was never written shows it.
     bytes.assign(static_cast<size_t>((k + v) * pages), std::byte{0xff});
-    view = {bytes.data(), k + v, 0, k, shape.page_tokens, shape.kv_heads, shape.k_dim, shape.v_dim, shape.type, 0};
+    view = {bytes.data(), k + v, 0, k, shape.page_tokens, shape.kv_heads, shape.k_dim, shape.v_dim, shape.form, 0};
   }
   std::vector<std::byte> bytes;
   KvView view;

@@ -32,7 +32,7 @@ TEST(Store, EveryValueHasAPlaceOfItsOwn) {
   // Mark each value's bytes through the view as kernels address them; none may be marked twice.
   for (int layer : {0, 2, 3}) {
     const KvView& view = store->view(layer);
-    int64_t size = format(view.type).group_bytes;
+    int64_t size = format(view.form.k).group_bytes;
     for (PageId page = 0; page < 6; ++page) {
       // A page belongs to one group at a time.
       if (page % static_cast<int>(fixture.layout.groups.size()) != view.group) continue;
@@ -85,9 +85,17 @@ TEST(Store, LivesOverMemoryOfABackend) {
 }
 
 TEST(Store, KnowsWhichFormatsACacheMayHave) {
-  EXPECT_TRUE(spec_of({2, 64, 64, DType::q8_0, 0}).ok());
-  EXPECT_EQ(spec_of({2, 64, 64, DType::q8_0, 0})->bytes[0], 2 * 2 * 34);
-  EXPECT_FALSE(spec_of({2, 40, 40, DType::q8_0, 0}).ok());  // no multiple of 32
+  EXPECT_EQ(spec_of({2, 64, 64, DType::i8, 0})->bytes[0], 2 * (64 + 4));
+  EXPECT_EQ(spec_of({2, 64, 64, DType::f8_e4m3, 0})->bytes[1], 2 * (64 + 4));
+  EXPECT_EQ(spec_of({2, 64, 64, DType::q4_0, 0})->bytes[0], 2 * 2 * 18);
+  EXPECT_TRUE(spec_of({2, 40, 40, DType::i8, 0}).ok());
+  EXPECT_FALSE(spec_of({2, 40, 40, DType::q4_0, 0}).ok());  // no multiple of 32
+  const CacheSpec apart = *spec_of({2, 64, 64, KvForm(DType::q4_0, DType::f16, true), 0});
+  EXPECT_EQ(apart.bytes[0], 2 * 2 * 18);
+  EXPECT_EQ(apart.bytes[1], 2 * 64 * 2);
+  EXPECT_TRUE(spec_of({1, 576, 0, DType::i8, 0}).ok());
+  EXPECT_FALSE(spec_of({1, 576, 0, DType::q4_0, 0}).ok());  // values are part of keys, which would be turned
+  EXPECT_FALSE(spec_of({2, 64, 64, DType::q8_0, 0}).ok());
   EXPECT_FALSE(spec_of({2, 64, 64, DType::q4_k, 0}).ok());
   EXPECT_FALSE(spec_of({-2, 64, 64, DType::f16, 0}).ok());
   EXPECT_EQ(spec_of({1, 576, 0, DType::bf16, 0})->kind, CacheKind::latent);

@@ -45,10 +45,12 @@ TEST(GoldenCheck, PassesWhereTheLogitsAreRight) {
     Rig plain(name, cpu(2, Activations::float32));
     result = check_golden(*plain.executor(options), golden, GoldenRule::float32).value();
     EXPECT_TRUE(result.passed()) << name << ": " << result.failure;
-    options.kv = DType::bf16;
-    Rig fast(name, cpu(2, Activations::fast));
-    result = check_golden(*fast.executor(options), golden, GoldenRule::reduced).value();
-    EXPECT_TRUE(result.passed()) << name << ": " << result.failure;
+    for (DType kv : {DType::bf16, DType::i8, DType::f8_e4m3}) {
+      options.kv = kv;
+      Rig fast(name, cpu(2, Activations::fast));
+      result = check_golden(*fast.executor(options), golden, GoldenRule::reduced).value();
+      EXPECT_TRUE(result.passed()) << name << ", " << options.kv.name() << ": " << result.failure;
+    }
   }
 }
 

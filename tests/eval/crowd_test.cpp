@@ -13,7 +13,9 @@ namespace {
 const CrowdSize kSize = {
     .requests = 24, .parallel = 8, .prompt = 64, .tokens = 24, .swap_bytes = 1 << 20, .kv = DType::f16};
 
-CrowdOutcome answered(const CrowdWay& way, bool other_prompt = false) {
+CrowdOutcome answered(const CrowdWay& way, bool other_prompt = false, KvForm kv = DType::f16) {
+  CrowdSize size = kSize;
+  size.kv = kv;
   const auto path = std::filesystem::path(MILLRACE_SOURCE_DIR) / "tests/model/golden/llama-gqa-rope3";
   const Checkpoint checkpoint = Checkpoint::open(path).value();
   const auto backend = make_cpu_backend({.threads = 2}).value();
@@ -21,7 +23,7 @@ CrowdOutcome answered(const CrowdWay& way, bool other_prompt = false) {
   std::vector<Request> requests = crowd_requests(kSize, model->spec().vocab, 5);
   if (other_prompt) requests[7].prompt.back() ^= 1;
   int heard = 0;
-  auto outcome = run_crowd(*model, *backend, kSize, way, std::move(requests), [&](int count) { heard = count; });
+  auto outcome = run_crowd(*model, *backend, size, way, std::move(requests), [&](int count) { heard = count; });
   EXPECT_TRUE(outcome.ok());
   EXPECT_EQ(heard, kSize.requests) << way.name;
   return std::move(*outcome);
@@ -41,6 +43,16 @@ TEST(CrowdCheck, EveryWayGivesTheSameAnswers) {
       EXPECT_GT(found.metrics.preemptions, 0) << ways[i].name;
     }
     EXPECT_EQ(found.metrics.second_pages_used > 0, ways[i].swaps) << ways[i].name;
+  }
+}
+
+// Factors of eight-bit caches go with their pages: shared, copied and moved out.
+TEST(CrowdCheck, SmallCachesToo) {
+  for (const KvForm& kv : {KvForm(DType::i8), KvForm(DType::f8_e4m3, DType::f16, true)}) {
+    const std::vector<CrowdWay> ways = crowd_ways();
+    const CrowdOutcome expected = answered(ways[0], false, kv);
+    for (size_t i = 1; i < ways.size(); ++i)
+      EXPECT_EQ(first_difference(expected.answers, answered(ways[i], false, kv).answers), -1) << ways[i].name;
   }
 }
 

@@ -94,7 +94,7 @@ TEST(Planned, TraceReadsWhatSlotsList) {
                      .kv_heads = shape.kv_heads,
                      .k_dim = shape.k_dim,
                      .v_dim = shape.v_dim,
-                     .type = DType::f16});
+                     .form = DType::f16});
   constexpr int32_t kRows = 512;  // enough for every expert to be chosen
   std::vector<int32_t> positions(kRows), visible(kRows), zeros(kRows);
   for (int32_t i = 0; i < kRows; ++i) positions[static_cast<size_t>(i)] = i, visible[static_cast<size_t>(i)] = i + 1;

@@ -96,7 +96,7 @@ struct Golden {
 // One model and room for several sequences. Pages are handed out in a scattered order, as a busy cache would.
 class Runner {
  public:
-  Runner(const Model& model, Backend& backend, int sequences, int tokens, DType kv_type = DType::f32,
+  Runner(const Model& model, Backend& backend, int sequences, int tokens, const KvForm& kv_type = DType::f32,
          int page_tokens = 16)
       : model_(model) {
     const std::vector<KvShape> shapes = kv_shapes(model.spec(), kv_type);

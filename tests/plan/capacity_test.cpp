@@ -53,8 +53,8 @@ TEST(Planner, FewerBitsFitMore) {
   auto model = Model::outline(named_shape("llama-3.1-8b").value(), DType::bf16, *trace).value();
   const Hardware hardware = find_hardware("rtx4090").value();
   Planner half = Planner::create(*model, *trace, hardware, {}).value();
-  Planner byte = Planner::create(*model, *trace, hardware, {.kv = DType::q8_0}).value();
-  EXPECT_EQ(byte.memory(4, 1024)->kv * 32, half.memory(4, 1024)->kv * 17);  // 34 bytes of 32 numbers, not 64
+  Planner byte = Planner::create(*model, *trace, hardware, {.kv = DType::q4_0}).value();
+  EXPECT_EQ(byte.memory(4, 1024)->kv * 32, half.memory(4, 1024)->kv * 9);  // 18 bytes of 32 numbers, not 64
   EXPECT_GT(byte.sequences_that_fit(4096).value(), half.sequences_that_fit(4096).value());
   EXPECT_LT(byte.decode(8, 4096).seconds(), half.decode(8, 4096).seconds());
 }

@@ -205,7 +205,7 @@ TEST(Executor, RefusesWhatDoesNotFit) {
   EXPECT_EQ(refused.error().code, Code::no_memory);
   EXPECT_NE(refused.error().message.find(human_bytes(static_cast<uint64_t>(plan->kv_bytes))), std::string::npos)
       << refused.error().message;
-  EXPECT_FALSE(Executor::plan(rig.loaded->model(), rig.loaded->backend(), {.kv = DType::q4_0}).ok());
+  EXPECT_FALSE(Executor::plan(rig.loaded->model(), rig.loaded->backend(), {.kv = DType::q4_k}).ok());
   EXPECT_FALSE(Executor::plan(rig.loaded->model(), rig.loaded->backend(), {.context = -1}).ok());
 }
 

@@ -121,7 +121,7 @@ inline GgufWriter whole_gguf_writer() {
   ok(writer.add("blk.0.attn_q.weight", DType::q4_k, {64, 256}));
   ok(writer.add("blk.0.attn_norm.weight", DType::f32, {250}));
   ok(writer.add("blk.0.experts.weight", DType::f16, {2, 8, 32}));
-  ok(writer.add("blk.0.ffn.weight", DType::iq3_s, {48, 256}));
+  ok(writer.add("blk.0.ffn.weight", DType::q8_k, {48, 256}));
   ok(writer.add("scalar", DType::f32, {}));
   ok(writer.add("nothing", DType::f32, {0, 4}));
   ok(writer.add("output.weight", DType::bf16, {60, 256}));

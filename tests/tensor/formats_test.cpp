@@ -40,6 +40,12 @@ constexpr Known kKnown[] = {
     {DType::q5_k, 0x06ea9a6f03a9305au, 0.036098}, {DType::q6_k, 0xa005d111c02d53d1u, 0.017700},
     {DType::iq4_nl, 0x30335515487944e5u, 0.0},    {DType::iq4_xs, 0x5bfd07ff20db7ec1u, 0.0},
     {DType::iq2_xxs, 0xd40cc15c1f182fe1u, 0.0},   {DType::mxfp4, 0x13cd6c8a76ea2325u, 0.113369},
+    {DType::iq2_xs, 0x1726adaea49a65f9u, 0.0},    {DType::iq2_s, 0x0bc674f6050fc54du, 0.0},
+    {DType::iq3_xxs, 0x661b72feb1f47f6du, 0.0},   {DType::iq3_s, 0x3012e10cdcd51245u, 0.0},
+    {DType::iq1_s, 0xf3e98aa18ef85025u, 0.0},     {DType::iq1_m, 0xadcd6251d0c47f25u, 0.0},
+    {DType::tq1_0, 0xc0d933fafeb78325u, 0.0},     {DType::tq2_0, 0x40c5e0a510242325u, 0.0},
+    {DType::q1_0, 0xc8bbec4e75972325u, 0.0},      {DType::q2_0, 0x6388ce02b1a4c325u, 0.0},
+    {DType::nvfp4, 0xd473f87c20e62325u, 0.0},
 };
 
 float normal(uint64_t seed, uint32_t index) {

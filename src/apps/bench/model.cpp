@@ -174,7 +174,7 @@ Result<void> measure(const Arguments& arguments, const std::vector<StepTest>& te
   TRY(auto subject, open_subject(arguments, threads));
   TRY(Machine machine,
       measure_device(arguments.text("device"), {.threads = threads, .remeasure = arguments.toggle("remeasure")}));
-  const DType kv = kv_type(arguments.text("kv"), *subject->model, *subject->backend);
+  const KvForm kv = kv_type(arguments.text("kv"), *subject->model, *subject->backend);
   TRY(auto executor, Executor::create(*subject->model, *subject->backend,
                                       options_for(tests, step_rows(arguments, "ubatch-size", 512), kv)));
   int total = static_cast<int>(tests.size() * static_cast<size_t>(arguments.integer("repetitions")));
@@ -195,9 +195,9 @@ Result<void> measure(const Arguments& arguments, const std::vector<StepTest>& te
       TRY(machine, measure_device(arguments.text("device"), {.threads = threads, .raise = true}));
       TRY(result, run_step_test(*executor, test, machine, options));
     }
-    rows.push_back({subject->name, subject->type, std::string(format(kv).name), machine.isa,
-                    subject->backend->description(), threads, subject->model->weight_bytes(),
-                    subject->model->parameters(), std::move(result), machine, stolen.share()});
+    rows.push_back({subject->name, subject->type, kv.name(), machine.isa, subject->backend->description(), threads,
+                    subject->model->weight_bytes(), subject->model->parameters(), std::move(result), machine,
+                    stolen.share()});
   }
   return {};
 }
@@ -207,7 +207,7 @@ Result<void> measure(const Arguments& arguments, const std::vector<StepTest>& te
 std::vector<Flag> bench_flags() {
   Flag kv = text_flag("kv", "TYPE", "auto", kKvTypes,
                       "format of keys and values; auto: bf16 where that is faster and the weights are not F16 or F32");
-  kv.alias = "-ctk --cache-type";
+  kv.alias = "--cache-type --kv-type";
   Flag output = text_flag("output", "FORM", "md", "md|csv|json", "a table, CSV or JSON");
   output.alias = "-o";
   return joined({{model_flag(),

@@ -6,6 +6,7 @@
 #include "apps/cli/interrupt.h"
 #include "apps/cli/terminal.h"
 #include "apps/cli/verbs.h"
+#include "apps/run/flags.h"
 #include "backend/cpu/cpu.h"
 #include "base/json.h"
 #include "bench/op.h"
@@ -48,7 +49,8 @@ Result<std::vector<OpTest>> tests_of(const Arguments& arguments) {
         TRY(auto heads, numbers(arguments.text("heads"), "/x"));
         test.heads = static_cast<int32_t>(heads[0]), test.kv_heads = static_cast<int32_t>(heads[1]);
         test.dim = static_cast<int32_t>(heads[2]);
-        test.type = *dtype_from_name(arguments.text("kv"));
+        test.kv = kv_form_from_name(arguments.text("kv")).value();
+        test.type = test.kv.k;
         for (int64_t depth : arguments.integers("depth")) {
           test.depth = static_cast<int32_t>(depth);
           tests.push_back(test);
@@ -185,7 +187,7 @@ Verb bench_op_verb() {
             by_commas(text_flag("size", "OxI", "2048x2048", "", "outputs and inputs")),
             by_commas(integer_flag("rows", "", "1,16,512", 1, 65536, "tokens at once")),
             text_flag("heads", "H/KVxD", "32/8x64", "", "heads, heads of keys and values, width (attend)"),
-            text_flag("kv", "TYPE", "f16", "f16|bf16|f32", "format of keys and values (attend)"),
+            text_flag("kv", "TYPE", "f16", kKvForms, "format of keys and values (attend)"),
             by_commas(integer_flag("depth", "-d", "4096", 0, 1 << 20, "tokens already in the cache (attend)")),
             by_commas(text_flag("isa", "NAMES", "", "", "instruction sets, or all; the best if not given"))},
            timing_flags(),

@@ -6,10 +6,20 @@
 #include "base/file.h"
 #include "base/human.h"
 #include "tensor/dtype.h"
-#include "tensor/scales.h"
+#include "tensor/stored_matrix.h"
 
 namespace millrace::apps {
 namespace {
+
+// Codes count as what they stand for, wherever their tensors fit together.
+int64_t parameters_of(const Checkpoint& checkpoint, const StoredTensor& tensor) {
+  for (const std::string_view codes : {".qweight", ".weight_packed", ".weight", "_blocks"}) {
+    if (!tensor.name.ends_with(codes)) continue;
+    const auto matrix = stored_matrix(checkpoint, tensor.name.substr(0, tensor.name.size() - codes.size()));
+    if (matrix.ok() && *matrix != nullptr) return (*matrix)->rows() * (*matrix)->cols();
+  }
+  return tensor.values();
+}
 
 void count_types(const Checkpoint& checkpoint, Summary& summary) {
   std::map<DType, TypeShare> shares;
@@ -19,7 +29,7 @@ void count_types(const Checkpoint& checkpoint, Summary& summary) {
     ++share.tensors;
     share.values += tensor.values();
     share.bytes += tensor.bytes.size();
-    if (!is_scale(tensor.name)) summary.parameters += tensor.values();
+    if (!is_beside_codes(tensor.name)) summary.parameters += parameters_of(checkpoint, tensor);
   }
   for (const auto& [type, share] : shares) summary.types.push_back(share);
   std::stable_sort(summary.types.begin(), summary.types.end(), [](auto& a, auto& b) { return a.bytes > b.bytes; });

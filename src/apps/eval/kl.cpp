@@ -84,7 +84,7 @@ Result<int> run(const Arguments& arguments) {
   options.sequences = 1;
   options.kv = kv_type(arguments, *base);
   TRY(auto first, Executor::create(base->model(), base->backend(), options));
-  if (arguments.given("variant-kv")) options.kv = *dtype_from_name(arguments.text("variant-kv"));
+  if (arguments.given("variant-kv")) options.kv = kv_form_from_name(arguments.text("variant-kv")).value();
   TRY(auto second, Executor::create(variant->model(), variant->backend(), options));
   uint64_t total = 0;
   for (const ScoredText& one : texts) total += one.tokens.size() - 1;
@@ -118,7 +118,7 @@ Verb eval_kl_verb() {
             {.name = "variant-kv",
              .kind = Kind::text,
              .value = "TYPE",
-             .choices = "f32|f16|bf16",
+             .choices = kKvForms,
              .help = "its format of keys and values"},
             {.name = "variant-backend",
              .kind = Kind::text,

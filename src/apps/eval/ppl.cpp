@@ -44,7 +44,7 @@ Result<int> run(const Arguments& arguments) {
                                               {"tokens", scored->total.tokens},
                                               {"nll", scored->total.surprise},
                                               {unit, texts.size()},
-                                              {"kv", format(options.kv).name},
+                                              {"kv", options.kv.name()},
                                               {"backend", loaded->backend().description()},
                                               {"model", valid_utf8(loaded->checkpoint().path().string())}}));
   } else {

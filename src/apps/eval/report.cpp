@@ -23,7 +23,7 @@ using report::short_number;
 
 struct Entry {
   std::string name;
-  DType kv = DType::f16;
+  KvForm kv;
   int64_t weights = 0;   // bytes
   int64_t kv_token = 0;  // bytes a token
   Comparison quality;
@@ -52,7 +52,7 @@ Result<void> measure_speed(const Arguments& arguments, LoadedModel& model, const
 }
 
 // One file in one format of keys and values, beside the base.
-Result<Entry> measure_entry(const Arguments& arguments, Executor& first, LoadedModel& variant, DType kv,
+Result<Entry> measure_entry(const Arguments& arguments, Executor& first, LoadedModel& variant, const KvForm& kv,
                             std::span<const ScoredText> texts, const Machine& machine, std::string name) {
   Entry entry = {.name = std::move(name), .kv = kv, .weights = variant.model().weight_bytes()};
   ExecutorOptions options = scoring_options(texts, variant.vocab());
@@ -60,7 +60,7 @@ Result<Entry> measure_entry(const Arguments& arguments, Executor& first, LoadedM
   options.kv = kv;
   TRY(auto second, Executor::create(variant.model(), variant.backend(), options));
   for (const KvShape& shape : second->planned().shapes)
-    entry.kv_token += int64_t{shape.kv_heads} * bytes_of(kv, shape.k_dim + shape.v_dim);
+    entry.kv_token += int64_t{shape.kv_heads} * (kv_bytes(kv.k, shape.k_dim) + kv_bytes(kv.v, shape.v_dim));
   uint64_t total = 0;
   for (const ScoredText& one : texts) total += one.tokens.size() - 1;
   Progress progress(arguments.terminal(), entry.name, total, Progress::Unit::count);
@@ -78,10 +78,10 @@ Result<std::vector<Entry>> measure(const Arguments& arguments) {
   TRY(auto base, load_file(arguments, files[0]));
   TRY(const std::vector<ScoredText> texts, scored_texts(arguments, *base, text));
   TRY(const Machine machine, measure_machine({.threads = static_cast<int>(arguments.integer("threads"))}));
-  std::vector<DType> kvs;
+  std::vector<KvForm> kvs;
   for (const std::string& name : arguments.texts("kv-types")) {
-    const auto type = dtype_from_name(name);
-    if (!type) return error(Code::invalid, "'{}' is no format of keys and values; choose f32, f16 or bf16", name);
+    const auto type = kv_form_from_name(name);
+    if (!type) return error(Code::invalid, "'{}' is no format of keys and values; choose {}", name, kKvNames);
     kvs.push_back(*type);
   }
   ExecutorOptions options = scoring_options(texts, base->vocab());
@@ -95,9 +95,9 @@ Result<std::vector<Entry>> measure(const Arguments& arguments) {
       TRY(own, load_file(arguments, files[i]));
     }
     LoadedModel& variant = own ? *own : *base;
-    for (DType kv : kvs) {
+    for (const KvForm& kv : kvs) {
       std::string name = std::filesystem::path(files[i]).stem().string();
-      if (kvs.size() > 1) name += fmt::format(", KV {}", format(kv).name);
+      if (kvs.size() > 1) name += fmt::format(", KV {}", kv.name());
       TRY(Entry entry, measure_entry(arguments, *first, variant, kv, texts, machine, std::move(name)));
       entry.base = i == 0 && kv == kvs[0];
       entries.push_back(std::move(entry));
@@ -134,7 +134,7 @@ JsonArray entries_json(const std::vector<Entry>& entries) {
   for (const Entry& e : entries) {
     const Comparison& q = e.quality;
     rows.push_back(JsonObject{{"model", valid_utf8(e.name)},
-                              {"kv", format(e.kv).name},
+                              {"kv", e.kv.name()},
                               {"base", e.base},
                               {"weight_bytes", e.weights},
                               {"kv_bytes_per_token", e.kv_token},
@@ -251,7 +251,9 @@ Verb eval_report_verb() {
                {.name = "json", .help = "as a JSON array"},
                {.name = "html", .kind = Kind::path, .value = "FILE", .help = "write a page with charts"}},
               machine_flags()});
-  std::erase_if(flags, [](const Flag& flag) { return flag.name == "model" || flag.name == "kv-type"; });
+  std::erase_if(flags, [](const Flag& flag) {
+    return flag.name == "model" || flag.name == "kv-type" || flag.name.starts_with("cache-type-");
+  });
   return {
       .name = "eval report",
       .summary = "put quality, bytes and speed of a model's variants side by side",
@@ -260,7 +262,7 @@ Verb eval_report_verb() {
       .flags = std::move(flags),
       .examples = {{"eval report f16.gguf q8_0.gguf q4_k.gguf -f book.txt --html report.html",
                     "the trade to see before choosing a format"},
-                   {"eval report model.gguf -f book.txt --kv-types f16,bf16,f32", "formats of keys and values alone"}},
+                   {"eval report model.gguf -f book.txt --kv-types f16,q8,fp8,q4", "formats of keys and values alone"}},
       .run = run};
 }
 

@@ -165,7 +165,7 @@ Result<int> run(const Arguments& arguments) {
                                {"data", valid_utf8(arguments.text("data"))},
                                {"questions", choices.size() + problems.size()},
                                {"shots", arguments.given("examples") ? arguments.integer("shots") : 0},
-                               {"kv", format(kv_type(arguments, *loaded)).name}};
+                               {"kv", kv_type(arguments, *loaded).name()}};
   TRY(Journal journal, Journal::open(arguments.text("output"), identity));
   if (!journal.done().empty()) arguments.terminal().note("{} answered before", journal.done().size());
   Interruptible scope;

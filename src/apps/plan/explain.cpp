@@ -91,7 +91,7 @@ Result<void> measure_growth(const Arguments& arguments, LoadedModel& model, Expl
     tests.push_back({.generated = 4, .depth = length - 4});
   }
   if (tests.empty()) return {};
-  const DType kv = kv_type(arguments, model);
+  const KvForm kv = kv_type(arguments, model);
   TRY(auto executor, Executor::create(model.model(), model.backend(),
                                       options_for(tests, step_rows(arguments, "ubatch-size", 512), kv)));
   Progress progress(arguments.terminal(), "measuring growth", tests.size(), Progress::Unit::count);

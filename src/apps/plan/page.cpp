@@ -158,8 +158,8 @@ std::string plan_page(const PlanReport& r) {
       fmt::format("{} on {}", r.model, r.hardware.name),
       fmt::format("{} parameters in {}, keys and values in {}, on {} ({}). {} sequences, prompts of {} and answers of "
                   "{} tokens. Times are the least this hardware could take.",
-                  short_number(static_cast<double>(r.parameters)), r.weights, format(r.kv).name, device,
-                  r.hardware.source, r.batch, r.prompt, r.output));
+                  short_number(static_cast<double>(r.parameters)), r.weights, r.kv.name(), device, r.hardware.source,
+                  r.batch, r.prompt, r.output));
   std::vector<Figure> figures = {
       {short_seconds(r.load.first_token), "to the first token", fmt::format("a prompt of {}", r.prompt)},
       {short_seconds(r.load.token), "for every next token",

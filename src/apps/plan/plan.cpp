@@ -8,6 +8,7 @@
 #include "apps/cli/verbs.h"
 #include "apps/plan/check.h"
 #include "apps/plan/report.h"
+#include "apps/run/flags.h"
 #include "backend/cpu/cpu.h"
 #include "base/file.h"
 #include "model/architecture.h"
@@ -72,7 +73,7 @@ Result<std::unique_ptr<Subject>> open_subject(const Arguments& arguments) {
       TRY(subject->spec, spec_of_config(path));
     } else {
       TRY(subject->checkpoint, Checkpoint::open(path));
-      TRY(subject->source, ModelSource::open(subject->checkpoint, 0));
+      TRY(subject->source, ModelSource::open(subject->checkpoint, 0, Keep::small));
       subject->spec = subject->source->spec();
     }
   }
@@ -109,11 +110,9 @@ Result<Target> open_target(const Arguments& arguments) {
   return target;
 }
 
-Result<DType> kv_format(const Arguments& arguments) {
+Result<KvForm> kv_format(const Arguments& arguments) {
   const std::string name = arguments.text("kv");
-  const auto type = dtype_from_name(name == "q8" ? "q8_0" : name);
-  CHECK(type.has_value(), "the table has only names of formats");
-  return *type;
+  return kv_form_from_name(name).value();
 }
 
 // Prompt, output and context from whichever of them were given.
@@ -251,7 +250,7 @@ std::vector<Flag> subject_flags() {
        .kind = Kind::text,
        .value = "TYPE",
        .otherwise = "f16",
-       .choices = "f32|f16|bf16|q8|q8_0",
+       .choices = kKvForms,
        .help = "format of keys and values"},
       integer_flag("kv-heads", "", "", -kMany, kMany, "as if the model had so many key/value heads")};
 }

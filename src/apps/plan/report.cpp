@@ -30,7 +30,7 @@ void print_memory(const Terminal& terminal, const PlanReport& r) {
   line(terminal, "weights", bytes_text(m.weights), r.weights);
   line(terminal, "keys and values", bytes_text(m.kv),
        fmt::format("{} of {}, {} sequences of {} tokens", short_bytes(static_cast<double>(m.kv) / r.batch / r.context),
-                   format(r.kv).name, r.batch, r.context));
+                   r.kv.name(), r.batch, r.context));
   line(terminal, "workspace", bytes_text(m.workspace + m.staging));
   if (m.reserve > 0) line(terminal, "reserve", bytes_text(m.reserve), "driver, libraries, system");
   line(terminal, "total", bytes_text(m.total()),
@@ -213,7 +213,7 @@ void print_plan(const Terminal& terminal, const PlanReport& r) {
   terminal.print("{}  {} parameters{}, weights {}, keys and values {}\n",
                  terminal.out_paint(Style::bold, printable(r.model)), short_number(static_cast<double>(r.parameters)),
                  r.touched.empty() ? "" : fmt::format(", {} for a token", short_number(static_cast<double>(r.active))),
-                 r.weights, format(r.kv).name);
+                 r.weights, r.kv.name());
   const Ceilings& c = r.hardware.ceilings;
   terminal.print("on {}{} ({}; {}: {}/s, {} op/s in bf16)\n", r.devices() > 1 ? fmt::format("{} x ", r.devices()) : "",
                  printable(r.hardware.name), printable(r.hardware.description), printable(r.hardware.source),
@@ -244,7 +244,7 @@ Json plan_json(const PlanReport& r) {
                     {"active_parameters", r.active},
                     {"experts_touched", std::move(touched)},
                     {"weights", r.weights},
-                    {"kv", format(r.kv).name},
+                    {"kv", r.kv.name()},
                     {"hardware", JsonObject{{"name", valid_utf8(r.hardware.name)},
                                             {"description", valid_utf8(r.hardware.description)},
                                             {"source", valid_utf8(r.hardware.source)},

@@ -19,7 +19,7 @@ struct PlanReport {
   int64_t active = 0;          // of them, those that one token is multiplied with
   int32_t model_context = 0;   // it was made for
   Hardware hardware;
-  DType kv = DType::f16;
+  KvForm kv;
   int32_t ranks = 1, replicas = 1;
   double price = 0;  // of one device and hour; 0: not given
   int32_t batch = 1, prompt = 0, output = 0, context = 0;

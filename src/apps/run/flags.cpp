@@ -72,30 +72,38 @@ int32_t step_rows(const Arguments& arguments, std::string_view flag, int32_t on_
   return gpu_memory(arguments.text("device")) > 0 ? 2048 : on_cpu;
 }
 
-Flag kv_flag() {
-  return {.name = "kv-type",
-          .alias = "--kv --cache-type-k -ctk --kv-cache-dtype",
-          .kind = Kind::text,
-          .value = "TYPE",
-          .otherwise = "auto",
-          .choices = kKvTypes,
-          .help =
-              "numbers that keys and values are kept in; auto: bf16 where that is faster and the weights are not "
-              "F16 or F32, else f16"};
+std::vector<Flag> kv_apart_flags() {
+  Flag keys = text_flag("cache-type-k", "TYPE", "", kKvForms, "numbers that keys alone are kept in");
+  Flag values = text_flag("cache-type-v", "TYPE", "", kKvForms, "numbers that values alone are kept in");
+  keys.alias = "-ctk", values.alias = "-ctv";
+  return {keys, values};
+}
+
+std::vector<Flag> kv_flags() {
+  std::vector<Flag> flags = {
+      {.name = "kv-type",
+       .alias = "--kv --kv-cache-dtype",
+       .kind = Kind::text,
+       .value = "TYPE",
+       .otherwise = "auto",
+       .choices = kKvTypes,
+       .help = "numbers that keys and values are kept in: 16 bits, 8 (q8, fp8) or 4 (q4); auto: bf16 where that is "
+               "faster and the weights are not F16 or F32, else f16"}};
+  for (Flag& flag : kv_apart_flags()) flags.push_back(std::move(flag));
+  return flags;
 }
 
 std::vector<Flag> machine_flags() {
-  return {
-      device_flag(),
-      integer_flag("threads", "-t", "0", 0, 1024, "worker threads; 0: one for every processor"),
-      kv_flag(),
-      integer_flag("ubatch-size", "-ub --chunk", "0", 0, 1 << 20, "tokens computed in one step; 0: 512, on a GPU 2048"),
-      {.name = "memory-limit",
-       .kind = Kind::bytes,
-       .value = "BYTES",
-       .otherwise = "0",
-       .help = "most memory to take; 0: what the machine has free"},
-  };
+  return joined(
+      {{device_flag(), integer_flag("threads", "-t", "0", 0, 1024, "worker threads; 0: one for every processor")},
+       kv_flags(),
+       {integer_flag("ubatch-size", "-ub --chunk", "0", 0, 1 << 20,
+                     "tokens computed in one step; 0: 512, on a GPU 2048"),
+        {.name = "memory-limit",
+         .kind = Kind::bytes,
+         .value = "BYTES",
+         .otherwise = "0",
+         .help = "most memory to take; 0: what the machine has free"}}});
 }
 
 // Without a value of their own: the model's files may have one, and ours is in session/sampling_defaults.cpp.
@@ -176,15 +184,31 @@ std::vector<Flag> stopping_flags() {
   };
 }
 
-DType kv_type(const std::string& name, const Model& model, const Backend& backend) {
-  if (name == "auto") return exact_weights(model) ? DType::f16 : fastest_kv(backend);
-  auto type = dtype_from_name(name);
-  CHECK(type.has_value(), "the table has only names of formats");
-  return *type;
+namespace {
+
+// What is said of keys and of values alone.
+KvForm with_parts(const Arguments& arguments, KvForm form) {
+  if (const auto keys = arguments.maybe_text("cache-type-k")) {
+    const KvForm asked = kv_form_from_name(*keys).value();
+    form.k = asked.k, form.turned = asked.turned;
+  }
+  if (const auto values = arguments.maybe_text("cache-type-v")) form.v = kv_form_from_name(*values).value().v;
+  return form;
 }
 
-DType kv_type(const Arguments& arguments, const LoadedModel& loaded) {
-  return kv_type(arguments.text("kv-type"), loaded.model(), loaded.backend());
+}  // namespace
+
+KvForm kv_type(const std::string& name, const Model& model, const Backend& backend) {
+  if (name == "auto") return exact_weights(model) ? DType::f16 : fastest_kv(backend);
+  return kv_form_from_name(name).value();
+}
+
+KvForm kv_type(const Arguments& arguments, const LoadedModel& loaded) {
+  return with_parts(arguments, kv_type(arguments.text("kv-type"), loaded.model(), loaded.backend()));
+}
+
+KvForm kv_form(const Arguments& arguments, std::string_view both) {
+  return with_parts(arguments, kv_form_from_name(arguments.text(both)).value());
 }
 
 Result<void> add_bias(std::string_view text, Sampling& sampling) {
@@ -275,6 +299,7 @@ Result<std::unique_ptr<LoadedModel>> load_model(const Arguments& arguments, int6
   if (!loaded.ok() && Interruptible::interrupted()) return interrupted_error();
   if (!loaded.ok()) return loaded;
   if (predicts_ahead((*loaded)->checkpoint())) terminal.note("left out: layers that predict further tokens");
+  if (!(*loaded)->kept_as().empty()) terminal.note("{}", (*loaded)->kept_as());
   if (auto note = packed_note((*loaded)->checkpoint(), (*loaded)->model().weight_bytes())) terminal.note("{}", *note);
   return loaded;
 }

@@ -17,13 +17,15 @@ namespace millrace::apps {
 
 // --device: which machine computes.
 Flag device_flag();
-// --kv-type, which kv_type() understands.
-Flag kv_flag();
+// --kv-type and, for one of both, --cache-type-k and --cache-type-v: kv_type() understands them.
+std::vector<Flag> kv_flags();
+// The last two.
+std::vector<Flag> kv_apart_flags();
 
 // Tokens of a step, as a flag says or, if that is 0, as suits the device: a GPU needs many to be busy.
 int32_t step_rows(const Arguments& arguments, std::string_view flag, int32_t on_cpu);
 
-// --device --threads --kv-type --ubatch-size --memory-limit: where and how the model runs.
+// --device --threads, kv_flags(), --ubatch-size --memory-limit: where and how the model runs.
 std::vector<Flag> machine_flags();
 // --temp, --top-k ...: the values that have a default (session/sampling_defaults.h).
 std::vector<Flag> default_flags();
@@ -37,9 +39,12 @@ Result<std::unique_ptr<LoadedModel>> load_model(const Arguments& arguments, int6
 
 // What a format of keys and values by name comes to; `auto` is the fastest that costs no more than the weights have
 // lost already: bf16 where the machine multiplies matrices of it, unless the weights are F16 or F32; else f16.
-inline constexpr std::string_view kKvTypes = "auto|f16|bf16|f32";
-DType kv_type(const std::string& name, const Model& model, const Backend& backend);
-DType kv_type(const Arguments& arguments, const LoadedModel& loaded);  // of --kv-type
+inline constexpr std::string_view kKvForms = "f16|bf16|f32|q8|q8_0|int8|fp8|fp8_e4m3|q4|q4_0|q4-plain";
+inline constexpr std::string_view kKvTypes = "auto|f16|bf16|f32|q8|q8_0|int8|fp8|fp8_e4m3|q4|q4_0|q4-plain";
+KvForm kv_type(const std::string& name, const Model& model, const Backend& backend);
+KvForm kv_type(const Arguments& arguments, const LoadedModel& loaded);  // of kv_flags()
+// Of --kv-type and --cache-type-k, --cache-type-v above it, where there is no `auto`.
+KvForm kv_form(const Arguments& arguments, std::string_view both = "kv-type");
 
 // What holds where nobody says otherwise: our values, the model's above them, default_flags() above all. Values in the
 // model's files that cannot be used are warned about.

@@ -185,6 +185,7 @@ Result<ReadyEngine> ready_engine(const Arguments& arguments, const std::function
   TRY(LoadChoice choice, load_choice(arguments));
   choice.progress = [&](int64_t, int64_t) { return go_on(); };
   TRY(auto loaded, LoadedModel::load(choice));
+  if (!loaded->kept_as().empty()) arguments.terminal().note("{}", loaded->kept_as());
   if (auto note = packed_note(loaded->checkpoint(), loaded->model().weight_bytes()))
     arguments.terminal().note("{}", *note);
 

@@ -7,7 +7,7 @@
 
 namespace millrace::apps {
 
-std::function<double(const MeanStep&)> step_floor(const Model& model, DType kv, int threads) {
+std::function<double(const MeanStep&)> step_floor(const Model& model, const KvForm& kv, int threads) {
   auto machine = measure_machine({.threads = threads, .known_only = true});
   if (!machine.ok()) return {};
   return [&model, kv, machine = *machine](const MeanStep& step) {

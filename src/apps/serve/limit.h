@@ -9,6 +9,6 @@
 namespace millrace::apps {
 
 // None if this machine was not measured yet, or the backend is not the one its ceilings are for. The model outlives it.
-std::function<double(const MeanStep&)> step_floor(const Model& model, DType kv, int threads);
+std::function<double(const MeanStep&)> step_floor(const Model& model, const KvForm& kv, int threads);
 
 }  // namespace millrace::apps

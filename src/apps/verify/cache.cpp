@@ -51,7 +51,7 @@ Result<int> run(const Arguments& arguments) {
   const Terminal& terminal = arguments.terminal();
   const bool plant = arguments.toggle("plant");
   TRY(auto path, model_path(arguments));
-  const DType kv = *dtype_from_name(arguments.text("kv-type"));
+  const KvForm kv = kv_form(arguments);
   const int32_t page_tokens = static_cast<int32_t>(arguments.integer("page-tokens"));
   std::vector<Line> lines;
   std::optional<CacheOutcome> expected;
@@ -67,7 +67,7 @@ Result<int> run(const Arguments& arguments) {
     const int32_t count = static_cast<int32_t>(prompt.size());
     TRY(auto executor,
         Executor::create(loaded->model(), loaded->backend(), cache_check_options(count, kv, page_tokens)));
-    if (threads == 1) terminal.note("{}: {} tokens, keys and values as {}", path.string(), count, format(kv).name);
+    if (threads == 1) terminal.note("{}: {} tokens, keys and values as {}", path.string(), count, kv.name());
     for (const CacheWay& way : cache_ways(count, page_tokens, plant && threads == 1)) {
       CacheOutcome found = run_way(*executor, prompt, way);
       if (!expected) expected = found;
@@ -105,36 +105,38 @@ Verb verify_cache_verb() {
   return {.name = "verify cache",
           .summary = "check that cached, chunked and batched computing give the same bits",
           .group = "Measure and check",
-          .flags = {model_flag(),
-                    device_flag(),
-                    {.name = "prompt",
-                     .alias = "-p",
-                     .kind = Kind::text,
-                     .value = "TEXT",
-                     .help = "the text to compute (default: a few sentences)"},
-                    {.name = "ids",
-                     .kind = Kind::integer,
-                     .value = "ID",
-                     .many = Many::commas,
-                     .least = 0,
-                     .most = 1 << 30,
-                     .help = "token ids instead of a text"},
-                    {.name = "kv-type",
-                     .alias = "--kv --cache-type-k",
-                     .kind = Kind::text,
-                     .value = "TYPE",
-                     .otherwise = "f16",
-                     .choices = "f32|f16|bf16",
-                     .help = "numbers that keys and values are kept in"},
-                    {.name = "page-tokens",
-                     .kind = Kind::integer,
-                     .value = "N",
-                     .otherwise = "16",
-                     .least = 1,
-                     .most = 1024,
-                     .help = "tokens of a page of the cache, a power of two"},
-                    {.name = "plant", .help = "also flip one stored bit half way, which must be found: exit code 1"},
-                    {.name = "json", .help = "as a JSON object"}},
+          .flags =
+              joined({{model_flag(),
+                       device_flag(),
+                       {.name = "prompt",
+                        .alias = "-p",
+                        .kind = Kind::text,
+                        .value = "TEXT",
+                        .help = "the text to compute (default: a few sentences)"},
+                       {.name = "ids",
+                        .kind = Kind::integer,
+                        .value = "ID",
+                        .many = Many::commas,
+                        .least = 0,
+                        .most = 1 << 30,
+                        .help = "token ids instead of a text"},
+                       {.name = "kv-type",
+                        .alias = "--kv --kv-cache-dtype",
+                        .kind = Kind::text,
+                        .value = "TYPE",
+                        .otherwise = "f16",
+                        .choices = kKvForms,
+                        .help = "numbers that keys and values are kept in"}},
+                      kv_apart_flags(),
+                      {{.name = "page-tokens",
+                        .kind = Kind::integer,
+                        .value = "N",
+                        .otherwise = "16",
+                        .least = 1,
+                        .most = 1024,
+                        .help = "tokens of a page of the cache, a power of two"},
+                       {.name = "plant", .help = "also flip one stored bit half way, which must be found: exit code 1"},
+                       {.name = "json", .help = "as a JSON object"}}}),
           .examples = {{"verify cache", "the shipped model"},
                        {"verify cache -m model.gguf --kv bf16", "another, with bfloat16 keys and values"}},
           .notes =

@@ -26,7 +26,7 @@ struct Precision {
   std::string name;  // as the table shows it
   std::string backend;
   Activations activations = Activations::float32;
-  DType kv = DType::f32;
+  KvForm kv = DType::f32;
   GoldenRule rule = GoldenRule::float32;
 };
 
@@ -63,8 +63,8 @@ Result<void> find_cases(const fs::path& path, const std::string& golden, std::ve
 std::vector<Precision> precisions(const Arguments& arguments) {
   const std::string backend = arguments.text("backend");
   const std::optional<std::string> kv = arguments.maybe_text("kv");
-  const DType kv_type = kv ? dtype_from_name(*kv).value_or(DType::f16) : DType::f16;
-  const std::string kv_name(format(kv_type).name);
+  const KvForm kv_type = kv ? kv_form_from_name(*kv).value() : KvForm(DType::f16);
+  const std::string kv_name = kv_type.name();
   std::vector<Precision> all;
   if (backend.starts_with("cuda")) {
     all.push_back({fmt::format("{}: 16-bit activations, KV {}", backend, kv_name), backend, Activations::fast, kv_type,
@@ -199,7 +199,7 @@ Verb verify_golden_verb() {
                     {.name = "kv",
                      .kind = Kind::text,
                      .value = "TYPE",
-                     .choices = "f32|f16|bf16",
+                     .choices = kKvForms,
                      .help = "numbers that the cpu backend keeps keys and values in (default: F32 with float32 "
                              "activations, F16 with fast ones)"},
                     {.name = "golden",

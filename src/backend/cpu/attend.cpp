@@ -48,15 +48,13 @@ void CpuOps::look_ahead(const Tile& tile, int32_t index, int64_t chunk, Ahead& a
   if (kv.page_tokens < kKvBlock) return;
   const PageTables& tables = step_->groups[static_cast<size_t>(kv.group)];
   const int32_t* pages = tables.pages + int64_t{tile.sequence} * tables.stride;
-  int64_t k_bytes = bytes_of(kv.type, kv.k_dim), v_bytes = bytes_of(kv.type, kv.v_dim);
+  int64_t k_bytes = kv_code_bytes(kv.form.k, kv.k_dim), v_bytes = kv_code_bytes(kv.form.v, kv.v_dim);
   int64_t begin = std::max(tile.begin, chunk * kAttendChunk), end = std::min(tile.end, (chunk + 1) * kAttendChunk);
   int64_t page = begin / kv.page_tokens, within = begin % kv.page_tokens;
   for (int64_t p = begin; p < end; ++page, within = 0) {
     int64_t count = std::min(end - p, kv.page_tokens - within);
-    const std::byte* base = kv.base + pages[page] * kv.page_stride;
-    int64_t slot = tile.kv_head(index) * int64_t{kv.page_tokens} + within;
-    ahead.add(base + kv.k_offset + slot * k_bytes, count * k_bytes);
-    ahead.add(base + kv.v_offset + slot * v_bytes, count * v_bytes);
+    ahead.add(kv.keys(pages[page], tile.kv_head(index)) + within * k_bytes, count * k_bytes);
+    ahead.add(kv.values(pages[page], tile.kv_head(index)) + within * v_bytes, count * v_bytes);
     p += count;
   }
 }
@@ -85,7 +83,7 @@ void CpuOps::attend_head(const Tile& tile, int32_t index, int64_t chunk, Ahead& 
   }
   const PageTables& tables = step_->groups[static_cast<size_t>(kv.group)];
   const int32_t* pages = tables.pages + int64_t{tile.sequence} * tables.stride;
-  int64_t k_bytes = bytes_of(kv.type, kv.k_dim), v_bytes = bytes_of(kv.type, kv.v_dim);
+  int64_t k_bytes = kv_code_bytes(kv.form.k, kv.k_dim), v_bytes = kv_code_bytes(kv.form.v, kv.v_dim);
   int64_t apart = kv.v_dim > 0 ? v_bytes : k_bytes;  // values of one token and the next
   int32_t positions = static_cast<int32_t>(std::min<int64_t>(kAttendChunk, tile.end - first));
   int32_t unseen = static_cast<int32_t>(std::clamp<int64_t>(tile.begin - first, 0, positions));
@@ -93,12 +91,11 @@ void CpuOps::attend_head(const Tile& tile, int32_t index, int64_t chunk, Ahead& 
   std::fill_n(keys, unseen, nullptr);
   std::fill_n(values, unseen, nullptr);
   int32_t step =
-      kernels_.attend_by_blocks[static_cast<size_t>(activations_)][kv_type(kv.type)] && whole_blocks(kv) ? kKvBlock : 1;
+      kernels_.attend_by_blocks[static_cast<size_t>(activations_)][kv_type(kv.form)] && whole_blocks(kv) ? kKvBlock : 1;
   int64_t page = (first + unseen) / kv.page_tokens, within = (first + unseen) % kv.page_tokens;
   for (int32_t j = unseen; j < positions; ++page, within = 0) {
-    const std::byte* base = kv.base + pages[page] * kv.page_stride;
-    const std::byte* key = base + kv.k_offset + (kv_head * int64_t{kv.page_tokens} + within) * k_bytes;
-    const std::byte* value = base + kv.v_offset + (kv_head * int64_t{kv.page_tokens} + within) * v_bytes;
+    const std::byte* key = kv.keys(pages[page], kv_head) + within * k_bytes;
+    const std::byte* value = kv.values(pages[page], kv_head) + within * v_bytes;
     if (kv.v_dim == 0) value = key;
     int32_t count = static_cast<int32_t>(std::min<int64_t>(kv.page_tokens - within, positions - j));
     for (int32_t i = 0; i < count; i += step) keys[j + i] = key + i * k_bytes, values[j + i] = value + i * apart;
@@ -108,7 +105,7 @@ void CpuOps::attend_head(const Tile& tile, int32_t index, int64_t chunk, Ahead& 
   AttendChunk call{&kv,          kv.k_dim, tile.v_dim(), positions, keys,  values, &attention, first,
                    queries,      q,        head,         position,  begin, end,    most,       total,
                    partials + 2, entry,    scratch,      &ahead,    into,  &taken};
-  kernels_.attend[static_cast<size_t>(activations_)][kv_type(kv.type)](call);
+  kernels_.attend[static_cast<size_t>(activations_)][kv_type(kv.form)](call);
   for (int32_t i = 0; i < queries && !taken; ++i) {
     float* partial = partials + i * entry;
     partial[0] = most[i], partial[1] = total[i];
@@ -121,7 +118,7 @@ void CpuOps::attend_head(const Tile& tile, int32_t index, int64_t chunk, Ahead& 
 bool CpuOps::attend_few(const Tile& tile, int64_t first, int64_t end, const Tile* next_tile, int64_t next_chunk,
                         float* partials, std::byte* scratch) const {
   const KvView& kv = *tile.kv;
-  auto few = kernels_.attend_few[static_cast<size_t>(activations_)][kv_type(kv.type)];
+  auto few = kernels_.attend_few[static_cast<size_t>(activations_)][kv_type(kv.form)];
   if (few == nullptr || kAttendChunk % kv.page_tokens != 0 || kv.v_dim == 0 || tile.parts > 1) return false;
   const PageTables& tables = step_->groups[static_cast<size_t>(kv.group)];
   auto pages = [&](const Tile& of, int64_t chunk) {
@@ -337,7 +334,7 @@ void CpuOps::attend(const Attention& attention, Tensor q, const KvView& kv, Tens
   const int32_t v_dim = attention.value_width(kv);
   CHECK(group >= 1 && kv.k_dim <= kHeadDim && v_dim > 0 && v_dim <= (kv.v_dim > 0 ? kHeadDim : kv.k_dim),
         "{} heads, {} kv heads of {} and {}", attention.heads, kv.kv_heads, kv.k_dim, v_dim);
-  int64_t head_bytes = bytes_of(kv.type, int64_t{kAttendChunk} * (kv.k_dim + kv.v_dim));
+  int64_t head_bytes = kAttendChunk * token_bytes(kv) / kv.kv_heads;
   int64_t tasks = kTasksPerWorker * team_.workers();
   auto runs = [&] {
     int64_t sum = 0;

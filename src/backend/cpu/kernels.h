@@ -159,7 +159,8 @@ struct KvPlace {
   int64_t within;            // which token of the page
 };
 
-enum KvType : uint8_t { kKvF32, kKvF16, kKvBf16, kKvTypes };
+// Numbers as they are, the same for keys and values; or any form of backend/kv_form.h.
+enum KvType : uint8_t { kKvF32, kKvF16, kKvBf16, kKvAny, kKvTypes };
 
 struct Kernels {
   std::string_view name;

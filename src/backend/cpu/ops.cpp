@@ -13,19 +13,9 @@ const float* shifted(const float* values, int64_t shift) { return values != null
 
 }  // namespace
 
-KvType kv_type(DType type) {
-  switch (type) {
-    case DType::f32:
-      return kKvF32;
-    case DType::f16:
-      return kKvF16;
-    case DType::bf16:
-      return kKvBf16;
-    default:
-      break;
-  }
-  CHECK(false, "keys and values in {}", format(type).name);
-  return kKvF32;
+KvType kv_type(const KvForm& form) {
+  if (!form.plain()) return kKvAny;
+  return form.k == DType::f32 ? kKvF32 : form.k == DType::f16 ? kKvF16 : kKvBf16;
 }
 
 CpuOps::CpuOps(Team& team, const Kernels& kernels, Activations activations, Arena arena, std::byte* fixed)
@@ -145,14 +135,15 @@ void CpuOps::rope(const Rope& rope, int32_t heads, Tensor inout) {
 }
 
 void CpuOps::store_row(Tensor k, Tensor v, const KvView& kv, int64_t row) const {
-  auto store = kernels_.store[static_cast<size_t>(activations_)][kv_type(kv.type)];
+  auto store = kernels_.store[static_cast<size_t>(activations_)][kv_type(kv.form)];
   const PageTables& tables = step_->groups[static_cast<size_t>(kv.group)];
   int64_t position = step_->positions[row];
   int64_t page = tables.pages[int64_t{step_->sequence[row]} * tables.stride + position / kv.page_tokens];
   std::byte* base = kv.base + page * kv.page_stride;
   for (int64_t head = 0; head < kv.kv_heads; ++head) {
-    KvPlace place{&kv, base + kv.k_offset + bytes_of(kv.type, head * kv.page_tokens * kv.k_dim),
-                  base + kv.v_offset + bytes_of(kv.type, head * kv.page_tokens * kv.v_dim), position % kv.page_tokens};
+    KvPlace place{&kv, base + kv.k_offset + head * kv.page_tokens * kv_bytes(kv.form.k, kv.k_dim),
+                  base + kv.v_offset + head * kv.page_tokens * kv_bytes(kv.form.v, kv.v_dim),
+                  position % kv.page_tokens};
     store(place, k.row(row) + head * kv.k_dim, v.row(row) + head * kv.v_dim);
   }
 }

@@ -23,7 +23,7 @@ inline int64_t fixed_bytes(int workers) { return workers * kWorkerBytes + kParti
 inline constexpr int64_t kWorthForking = 4096;  // values; below this one worker is done before the others have begun
 inline constexpr int64_t kWorthTaking = 16384;  // values; what a worker takes at a time where there are many
 
-KvType kv_type(DType type);
+KvType kv_type(const KvForm& form);
 
 class CpuOps final : public Ops {
  public:

@@ -61,7 +61,7 @@ void by_head(const Attention& attention, const KvView& kv, F&& start) {
     else
       shaped(HeadKind<T, 128, false>{});
   };
-  if (kv.type == DType::f16)
+  if (kv.form.k == DType::f16)
     wide(HeadKind<__half, 64, false>{});
   else
     wide(HeadKind<__nv_bfloat16, 64, false>{});

@@ -50,7 +50,7 @@ __global__ void attend_any_kernel(DeviceStep step, Attention attention, View q, 
     float score = -INFINITY;
     if (p < end) {
       const std::byte* key = at(p, kv.k_offset, kv.k_dim);
-      const float dot = product(q, row, head * kv.k_dim, kv.type, key, kv.k_dim, eights);
+      const float dot = product(q, row, head * kv.k_dim, kv.form.k, key, kv.k_dim, eights);
       score = dot * attention.scale;
       if (attention.softcap > 0) score = attention.softcap * tanhf(score / attention.softcap);
       if (attention.slopes != nullptr) score += attention.slopes[head] * static_cast<float>(p - position);
@@ -78,7 +78,7 @@ __global__ void attend_any_kernel(DeviceStep step, Attention attention, View q, 
 #pragma unroll
       for (int d = 0; d < kMostDims / 32; ++d) {
         if (d * 32 >= width) break;
-        if (d * 32 + lane < width) sums[d] = fmaf(share, kept(kv.type, value, d * 32 + lane), sums[d]);
+        if (d * 32 + lane < width) sums[d] = fmaf(share, kept(kv.form.k, value, d * 32 + lane), sums[d]);
       }
     }
   }

@@ -242,18 +242,18 @@ void start(cudaStream_t stream, const DeviceStep& step, const Attention& attenti
 bool attend_latent_fits(const Attention& attention, const KvView& kv) {
   const bool widths =
       (kv.k_dim == 576 && attention.value_dim == 512) || (kv.k_dim == 288 && attention.value_dim == 256);
-  return widths && kv.v_dim == 0 && kv.kv_heads == 1 && attention.softcap == 0 && attention.slopes == nullptr &&
-         kv.page_stride % 16 == 0 && kv.k_offset % 16 == 0;
+  return widths && kv.form.plain() && kv.v_dim == 0 && kv.kv_heads == 1 && attention.softcap == 0 &&
+         attention.slopes == nullptr && kv.page_stride % 16 == 0 && kv.k_offset % 16 == 0;
 }
 
 void attend_latent(cudaStream_t stream, const DeviceStep& step, const Attention& attention, View q, const KvView& kv,
                    View out) {
   if (q.rows == 0) return;
   if (kv.k_dim == 576)
-    return kv.type == DType::f16 ? start<__half, 576, 512>(stream, step, attention, q, kv, out)
-                                 : start<__nv_bfloat16, 576, 512>(stream, step, attention, q, kv, out);
-  kv.type == DType::f16 ? start<__half, 288, 256>(stream, step, attention, q, kv, out)
-                        : start<__nv_bfloat16, 288, 256>(stream, step, attention, q, kv, out);
+    return kv.form.k == DType::f16 ? start<__half, 576, 512>(stream, step, attention, q, kv, out)
+                                   : start<__nv_bfloat16, 576, 512>(stream, step, attention, q, kv, out);
+  kv.form.k == DType::f16 ? start<__half, 288, 256>(stream, step, attention, q, kv, out)
+                          : start<__nv_bfloat16, 288, 256>(stream, step, attention, q, kv, out);
 }
 
 cudaError_t load_attend_latent() { return load_kernels(); }

@@ -46,6 +46,7 @@ cudaError_t load_experts();
 cudaError_t load_streams();
 cudaError_t load_states();
 cudaError_t load_attend_any();
+cudaError_t load_attend_coded();
 cudaError_t load_attend_latent();
 cudaError_t load_few_rows();
 cudaError_t load_many_rows();
@@ -266,6 +267,11 @@ void any_expert_products(cudaStream_t stream, const ExpertProducts& work, DType 
 inline constexpr int32_t kWidestValue = 1024;
 void attend_any(cudaStream_t stream, const DeviceStep& step, const Attention& attention, View q, const KvView& kv,
                 View out);
+
+// ---- attend_coded.cu: keys and values of fewer bits (backend/kv_form.h), any width.
+void store_coded(cudaStream_t stream, const DeviceStep& step, View k, View v, const KvView& kv);
+void attend_coded(cudaStream_t stream, const DeviceStep& step, const Attention& attention, View q, const KvView& kv,
+                  View out);
 
 // ---- attend_latent.cu: one key for all heads, 576 or 288 wide, whose first 512 or 256 numbers are the value.
 bool attend_latent_fits(const Attention& attention, const KvView& kv);

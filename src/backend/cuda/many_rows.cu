@@ -334,7 +334,7 @@ cudaError_t start(cudaStream_t stream, const Products& work) {
 
 bool many_rows_finish(int32_t rows, const Rope& rope, const KvView& kv) {
   const bool heads = (kv.k_dim == 64 || kv.k_dim == 128) && kv.v_dim == kv.k_dim && rope.dims == kv.k_dim;
-  return heads && rows >= kManyRows && (kv.type == DType::f16 || kv.type == DType::bf16);
+  return heads && rows >= kManyRows && kv.form.plain();
 }
 
 cudaError_t many_rows(cudaStream_t stream, const Products& work) {

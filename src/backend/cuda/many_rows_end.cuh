@@ -202,7 +202,7 @@ __device__ void finish_heads(const Products& work, const Tile& tile, float (&sum
   const int t = static_cast<int>(threadIdx.x) % 4, dim = heads.kv.k_dim;
   if (tile.first_output >= to.rows) return;
   add_bias<Outputs / 2>(to, tile.first_output + 2 * t, sums);
-  const Form form = heads.kv.type == DType::f16 ? Form::f16 : Form::bf16;
+  const Form form = heads.kv.form.k == DType::f16 ? Form::f16 : Form::bf16;
   const bool query = to.role == Products::Role::query, value = to.role == Products::Role::value;
   const int64_t head_bytes = int64_t{dim} * 2 * (query ? 1 : heads.kv.page_tokens);
   each_row(work, tile, [&](int row, int first) {

@@ -64,12 +64,13 @@ void CudaOps::rope(const Rope& rope, int32_t heads, Tensor inout) {
 
 void CudaOps::kv_store(Tensor k, Tensor v, const KvView& kv) {
   flush();
+  if (!kv.form.plain()) return store_coded(parts_.stream, device_step(&kv), view(k), view(v), kv);
   cuda::kv_store(parts_.stream, device_step(&kv), view(k), view(v), kv);
 }
 
 void CudaOps::finish_qkv(const QkvFinish& finish, int32_t heads, Tensor q, Tensor k, Tensor v, const KvView& kv) {
   if (finish.q_norm != nullptr || finish.k_norm != nullptr || finish.clip > 0 || finish.rope.dims == 0 ||
-      finish.q_scale.every > 0)
+      finish.q_scale.every > 0 || !kv.form.plain())
     return Ops::finish_qkv(finish, heads, q, k, v, kv);
   if (!held_.qkv || !same(held_.qkv->q, q)) flush();
   held_.finish = HeldCalls::Finish{finish.rope, heads, q, k, v, kv};
@@ -96,7 +97,7 @@ void CudaOps::run_finishing(const Attention& attention, Tensor q, const KvView& 
   Products work = held_.qkv->work;
   const bool room = !packs_quantised(work.type) ||  // widened keys and values come in one piece
                     panels_of(work.parts[1].rows) * panel_bytes(DType::bf16, work.cols) <= kPartialBytes;
-  const Form form = kv.type == DType::f16 ? Form::f16 : Form::bf16;
+  const Form form = kv.form.k == DType::f16 ? Form::f16 : Form::bf16;
   if (!room || !attend_fits(attention, kv) || !parts_.family->many_rows_finish(as_int32(q.rows), finish.rope, kv) ||
       result(q, form).form != form)
     return;
@@ -142,11 +143,12 @@ void CudaOps::attend(const Attention& attention, Tensor q, const KvView& kv, Ten
   }
   const View from = view(q), to = result(out, parts_.half);
   if (attention.value_width(kv) > kWidestValue) return note(cudaErrorInvalidValue);
+  if (!kv.form.plain()) return attend_coded(parts_.stream, step, attention, from, kv, to);
   if (attend_latent_fits(attention, kv)) return attend_latent(parts_.stream, step, attention, from, kv, to);
   if (!attend_fits(attention, kv)) return attend_any(parts_.stream, step, attention, from, kv, to);
-  const StretchesFor wanted = {
-      attention.heads,    kv.kv_heads, kv.k_dim, kv.type, attention.softcap > 0, attention.slopes != nullptr,
-      attention.scale > 0};
+  const StretchesFor wanted = {attention.heads,    kv.kv_heads,           kv.k_dim,
+                               kv.form.k,          attention.softcap > 0, attention.slopes != nullptr,
+                               attention.scale > 0};
   plan.stretches_there = stretches_for_ == wanted;
   if (plan.shorts) stretches_for_ = wanted;
   note(parts_.family->attend(parts_.stream, step, attention, from, kv, to, plan));

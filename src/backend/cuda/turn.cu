@@ -20,10 +20,10 @@ __global__ void store_kernel(DeviceStep step, View k, View v, KvView kv) {
   const int64_t row = blockIdx.x;
   const int head = static_cast<int>(blockIdx.y);
   std::byte* key = slot(step, kv, row, head, kv.k_offset, kv.k_dim);
-  for (int i = threadIdx.x; i < kv.k_dim; i += blockDim.x) keep(kv.type, key, i, read(k, row, head * kv.k_dim + i));
+  for (int i = threadIdx.x; i < kv.k_dim; i += blockDim.x) keep(kv.form.k, key, i, read(k, row, head * kv.k_dim + i));
   if (kv.v_dim == 0) return;
   std::byte* value = slot(step, kv, row, head, kv.v_offset, kv.v_dim);
-  for (int i = threadIdx.x; i < kv.v_dim; i += blockDim.x) keep(kv.type, value, i, read(v, row, head * kv.v_dim + i));
+  for (int i = threadIdx.x; i < kv.v_dim; i += blockDim.x) keep(kv.form.k, value, i, read(v, row, head * kv.v_dim + i));
 }
 
 constexpr int kHeadsTogether = 16, kHeadThreads = 16;
@@ -64,7 +64,7 @@ __global__ void __launch_bounds__(kHeadThreads* kHeadsTogether)
   const int64_t row = blockIdx.x;
   const int lane = static_cast<int>(threadIdx.x) % kHeadThreads;
   int head = static_cast<int>(blockIdx.y * kHeadsTogether + threadIdx.x / kHeadThreads);
-  const Form form = kv.type == DType::f16 ? Form::f16 : Form::bf16;
+  const Form form = kv.form.k == DType::f16 ? Form::f16 : Form::bf16;
   wait_for_previous();
   const float2* angles = table + row * turn.half;
   if (head < heads) {

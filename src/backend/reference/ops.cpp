@@ -57,18 +57,26 @@ struct CacheReader {
   const KvView& kv;
   int32_t sequence, head;
 
-  std::byte* at(int64_t position, int64_t offset, int32_t dim) const {
+  int64_t page(int64_t position) const {
     const PageTables& tables = step.groups[static_cast<size_t>(kv.group)];
-    int64_t page = tables.pages[int64_t{sequence} * tables.stride + position / kv.page_tokens];
-    int64_t slot = int64_t{head} * kv.page_tokens + position % kv.page_tokens;
-    return kv.base + page * kv.page_stride + offset + bytes_of(kv.type, slot * dim);
+    return tables.pages[int64_t{sequence} * tables.stride + position / kv.page_tokens];
+  }
+  void read(DType type, const std::byte* part, int64_t position, int32_t dim, float* out) const {
+    const int64_t within = position % kv.page_tokens;
+    kv_read(type, part + kv_codes_at(type, dim, within), part + kv_factor_at(type, dim, kv.page_tokens, within), dim,
+            out);
+  }
+  void write(DType type, const std::byte* part, int64_t position, int32_t dim, const float* in) const {
+    const int64_t within = position % kv.page_tokens;
+    auto* to = const_cast<std::byte*>(part);
+    kv_write(type, in, dim, to + kv_codes_at(type, dim, within), to + kv_factor_at(type, dim, kv.page_tokens, within));
   }
   void key(int64_t position, float* out) const {
-    format(kv.type).to_float(at(position, kv.k_offset, kv.k_dim), out, kv.k_dim);
+    read(kv.form.k, kv.keys(page(position), head), position, kv.k_dim, out);
   }
   void value(int64_t position, float* out) const {
     if (kv.v_dim == 0) return key(position, out);  // its first numbers
-    format(kv.type).to_float(at(position, kv.v_offset, kv.v_dim), out, kv.v_dim);
+    read(kv.form.v, kv.values(page(position), head), position, kv.v_dim, out);
   }
 };
 
@@ -79,12 +87,15 @@ void attend_head(const Attention& attention, const CacheReader& cache, int64_t r
   int64_t position = cache.step.positions[row], end = cache.step.visible[row];
   int64_t begin = std::min(attention.begin(position), end);
   std::vector<float> read(static_cast<size_t>(std::max(kv.k_dim, kv.v_dim)));
+  std::vector<float> query(q, q + kv.k_dim);
+  if (kv.form.turns_keys()) kv_turn(query.data(), kv.k_dim);
   std::vector<double> scores;
   double most = attention.sinks != nullptr ? attention.sinks[head] : -INFINITY;
   for (int64_t p = begin; p < end; ++p) {
     cache.key(p, read.data());
     double score = 0;
-    for (int32_t i = 0; i < kv.k_dim; ++i) score += static_cast<double>(q[i]) * read[static_cast<size_t>(i)];
+    for (int32_t i = 0; i < kv.k_dim; ++i)
+      score += static_cast<double>(query[static_cast<size_t>(i)]) * read[static_cast<size_t>(i)];
     score *= attention.scale;
     if (attention.softcap > 0) score = attention.softcap * std::tanh(score / attention.softcap);
     if (attention.slopes != nullptr) score += attention.slopes[head] * static_cast<double>(p - position);
@@ -196,8 +207,12 @@ void ReferenceOps::kv_store(Tensor k, Tensor v, const KvView& kv) {
     for (int32_t head = 0; head < kv.kv_heads; ++head) {
       CacheReader cache{*step_, kv, step_->sequence[r], head};
       int64_t p = step_->positions[r];
-      format(kv.type).from_float(k.row(r) + int64_t{head} * kv.k_dim, cache.at(p, kv.k_offset, kv.k_dim), kv.k_dim);
-      format(kv.type).from_float(v.row(r) + int64_t{head} * kv.v_dim, cache.at(p, kv.v_offset, kv.v_dim), kv.v_dim);
+      const float* key = k.row(r) + int64_t{head} * kv.k_dim;
+      std::vector<float> turned(key, key + kv.k_dim);
+      if (kv.form.turns_keys()) kv_turn(turned.data(), kv.k_dim);
+      cache.write(kv.form.k, kv.keys(cache.page(p), head), p, kv.k_dim, turned.data());
+      if (kv.v_dim > 0)
+        cache.write(kv.form.v, kv.values(cache.page(p), head), p, kv.v_dim, v.row(r) + int64_t{head} * kv.v_dim);
     }
   }
 }

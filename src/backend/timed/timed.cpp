@@ -103,11 +103,11 @@ void CallOps::rope(const Rope& rope, int32_t heads, Tensor inout) {
 }
 
 void CallOps::kv_store(Tensor k, Tensor v, const KvView& kv) {
-  call({.op = "kv_store", .type = kv.type, .rows = k.rows}, [&](Ops& ops) { ops.kv_store(k, v, kv); });
+  call({.op = "kv_store", .type = kv.form.k, .rows = k.rows}, [&](Ops& ops) { ops.kv_store(k, v, kv); });
 }
 
 void CallOps::attend(const Attention& attention, Tensor q, const KvView& kv, Tensor out) {
-  call({.op = "attend", .type = kv.type, .rows = out.rows}, [&](Ops& ops) { ops.attend(attention, q, kv, out); });
+  call({.op = "attend", .type = kv.form.k, .rows = out.rows}, [&](Ops& ops) { ops.attend(attention, q, kv, out); });
 }
 
 void CallOps::gather(const int32_t* rows, Tensor in, Tensor out) {
@@ -211,7 +211,7 @@ void CallOps::linear_qkv(const Weight& q, const Weight& k, const Weight& v, Tens
 }
 
 void CallOps::finish_qkv(const QkvFinish& finish, int32_t heads, Tensor q, Tensor k, Tensor v, const KvView& kv) {
-  call({.op = "finish_qkv", .type = kv.type, .rows = q.rows},
+  call({.op = "finish_qkv", .type = kv.form.k, .rows = q.rows},
        [&](Ops& ops) { ops.finish_qkv(finish, heads, q, k, v, kv); });
 }
 

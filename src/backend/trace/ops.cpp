@@ -137,9 +137,9 @@ void TraceOps::rope(const Rope& rope, int32_t heads, Tensor inout) {
 
 void TraceOps::kv_store(Tensor k, Tensor v, const KvView& kv) {
   Cost cost;
-  cost.kv_bytes = k.rows * kv.kv_heads * bytes_of(kv.type, kv.k_dim + kv.v_dim);
+  cost.kv_bytes = k.rows * token_bytes(kv);
   cost.activation_bytes = (values(k) + values(v)) * kFloat;
-  record("kv_store", kv.type, k.rows, k.cols + v.cols, 0, cost);
+  record("kv_store", kv.form.k, k.rows, k.cols + v.cols, 0, cost);
 }
 
 void TraceOps::attend(const Attention& attention, Tensor q, const KvView& kv, Tensor out) {
@@ -159,9 +159,9 @@ void TraceOps::attend(const Attention& attention, Tensor q, const KvView& kv, Te
   }
   // Two products and an exponential. The widths are those of queries and results: a latent is key and value in one.
   cost.flops = seen * (2.0 * static_cast<double>(q.cols + out.cols) + 10.0 * attention.heads);
-  cost.kv_bytes = positions * kv.kv_heads * bytes_of(kv.type, kv.k_dim + kv.v_dim);
+  cost.kv_bytes = positions * token_bytes(kv);
   cost.activation_bytes = (values(q) + values(out)) * kFloat;
-  record("attend", kv.type, out.rows, q.cols, out.cols, cost);
+  record("attend", kv.form.k, out.rows, q.cols, out.cols, cost);
 }
 
 void TraceOps::gather(const int32_t*, Tensor, Tensor out) { elementwise("gather", out, out, 2, 0); }

@@ -49,7 +49,7 @@ class Sequences {
  public:
   static constexpr int32_t kCount = 6;
 
-  Sequences(Rig& rig, const Kind& kind, DType type, int32_t tokens, uint64_t seed) : rig_(rig), kind_(kind) {
+  Sequences(Rig& rig, const Kind& kind, const KvForm& form, int32_t tokens, uint64_t seed) : rig_(rig), kind_(kind) {
     Chance chance(seed);
     q_ = Numbers(tokens, int64_t{kind.heads} * kind.k_dim, chance);
     k_ = Numbers(tokens, int64_t{kind.kv_heads} * kind.k_dim, chance);
@@ -58,14 +58,14 @@ class Sequences {
     for (int32_t i = 0; i < stride_ * kCount; ++i) pages_.push_back(i);
     for (size_t i = pages_.size(); i > 1; --i)
       std::swap(pages_[i - 1], pages_[static_cast<size_t>(chance.below(static_cast<int32_t>(i)))]);
-    const int64_t k = bytes_of(type, int64_t{kind.kv_heads} * kind.page_tokens * kind.k_dim),
-                  v = bytes_of(type, int64_t{kind.kv_heads} * kind.page_tokens * kind.v_dim),
+    const int64_t each = int64_t{kind.kv_heads} * kind.page_tokens;
+    const int64_t k = (each * kv_bytes(form.k, kind.k_dim) + 63) & ~63, v = each * kv_bytes(form.v, kind.v_dim),
                   bytes = (k + v + 63) & ~63;
     std::byte* base = rig.memory(Purpose::kv, bytes * static_cast<int64_t>(pages_.size()));
     // Whoever reads what was never written shows it.
     const std::vector<std::byte> nan(static_cast<size_t>(bytes) * pages_.size(), std::byte{0xff});
     if (base != nullptr) rig.backend().copy(base, nan.data(), static_cast<int64_t>(nan.size()));
-    view_ = {base, bytes, 0, k, kind.page_tokens, kind.kv_heads, kind.k_dim, kind.v_dim, type, 0};
+    view_ = {base, bytes, 0, k, kind.page_tokens, kind.kv_heads, kind.k_dim, kind.v_dim, form, 0};
     attention_ = {.heads = kind.heads,
                   .scale = 1 / std::sqrt(static_cast<float>(kind.k_dim)),
                   .value_dim = kind.value_dim,
@@ -100,6 +100,12 @@ class Sequences {
   Attention attention_;
 };
 
+// Whether a cache may have heads of this kind in this form.
+bool spec_fits(const Kind& kind, const KvForm& form) {
+  const int k_group = format(form.k).group, v_group = format(form.v).group;
+  return kind.k_dim % k_group == 0 && kind.v_dim % v_group == 0 && (kind.v_dim > 0 || k_group == 1);
+}
+
 // What each row of a step must be.
 Numbers expected(const Numbers& whole, std::span<const StepPiece> pieces) {
   std::vector<int32_t> rows;
@@ -108,9 +114,9 @@ Numbers expected(const Numbers& whole, std::span<const StepPiece> pieces) {
   return whole.picked(rows);
 }
 
-void check_kind(const Kind& kind, DType type, Scene& scene, Verdict& verdict) {
+void check_kind(const Kind& kind, const KvForm& form, Scene& scene, Verdict& verdict) {
   constexpr int32_t kTokens = 330;
-  Sequences right(scene.reference, kind, type, kTokens, 7), device(scene.device, kind, type, kTokens, 7);
+  Sequences right(scene.reference, kind, form, kTokens, 7), device(scene.device, kind, form, kTokens, 7);
   if (!scene.device.failure().empty()) return;
   const StepPiece all = {0, 0, kTokens};
   const Numbers whole = device.step({&all, 1});
@@ -132,11 +138,20 @@ void check_kind(const Kind& kind, DType type, Scene& scene, Verdict& verdict) {
 }  // namespace
 
 void add_attention_checks(std::vector<OpsCheck>& checks, double allowed, bool apart) {
-  for (const DType type : {DType::f32, DType::f16, DType::bf16}) {
-    if (apart && type == DType::f32) continue;  // such devices keep 16 bits
+  const KvForm forms[] = {DType::f32,
+                          DType::f16,
+                          DType::bf16,
+                          DType::i8,
+                          DType::f8_e4m3,
+                          DType::q4_0,
+                          {DType::i8, DType::f16, true},
+                          {DType::q4_0, DType::i8, false}};
+  for (const KvForm& form : forms) {
+    if (apart && form == DType::f32) continue;  // such devices keep 16 bits or fewer
     for (const Kind& kind : kinds()) {
-      checks.push_back({fmt::format("attend over {}, {}", format(type).name, kind.name), allowed,
-                        [&kind, type](Scene& s, Verdict& v) { check_kind(kind, type, s, v); }});
+      if (!spec_fits(kind, form)) continue;
+      checks.push_back({fmt::format("attend over {}, {}", form.name(), kind.name), allowed,
+                        [&kind, form](Scene& s, Verdict& v) { check_kind(kind, form, s, v); }});
     }
   }
 }

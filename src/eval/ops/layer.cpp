@@ -15,7 +15,7 @@ struct LayerKind {
   std::string name;
   DType type, down_type;  // of all matrices but the last, and of that
   int32_t heads, kv_heads, head_dim;
-  DType kv;
+  KvForm kv;
   bool qk_norm = false, neighbours = false;
 };
 
@@ -67,7 +67,8 @@ class Layer {
  public:
   Layer(Rig& rig, const LayerKind& kind, const LayerFiles& files)
       : rig_(rig), kind_(kind), weights_(files.on(rig, kind)) {
-    const int64_t side = bytes_of(kind.kv, int64_t{kind.kv_heads} * kPageTokens * kind.head_dim);
+    const int64_t each = int64_t{kind.kv_heads} * kPageTokens;
+    const int64_t side = each * std::max(kv_bytes(kind.kv.k, kind.head_dim), kv_bytes(kind.kv.v, kind.head_dim));
     view_ = {.base = rig.memory(Purpose::kv, 4 * kPages * 2 * side),
              .page_stride = 2 * side,
              .k_offset = 0,
@@ -76,7 +77,7 @@ class Layer {
              .kv_heads = kind.kv_heads,
              .k_dim = kind.head_dim,
              .v_dim = kind.head_dim,
-             .type = kind.kv};
+             .form = kind.kv};
     for (int32_t i = 0; i < 4 * kPages; ++i) pages_.push_back((i * 7 + 3) % (4 * kPages));
   }
 

@@ -47,8 +47,8 @@ void run(Ops& ops, const DecaySpec& spec, const DecayWeights& weights, const KvV
   ops.restore(start);
 }
 
-KvShape kv_shape(const DecaySpec& decay, DType type) {
-  return {.type = type,
+KvShape kv_shape(const DecaySpec& decay, const KvForm& form) {
+  return {.form = form,
           .state = {.scan = int64_t{decay.heads} * decay.head_dim * decay.head_dim, .heads = even_cuts({decay.heads})}};
 }
 

@@ -73,8 +73,8 @@ void run(Ops& ops, const DeltaSpec& spec, const DeltaWeights& weights, const KvV
   ops.restore(start);
 }
 
-KvShape kv_shape(const DeltaSpec& delta, DType type) {
-  return {.type = type,
+KvShape kv_shape(const DeltaSpec& delta, const KvForm& form) {
+  return {.form = form,
           .state = {.convolution = convolved(delta) * (delta.conv - 1),
                     .scan = values_of(delta) * delta.k_dim,
                     .heads = even_cuts({convolved(delta), delta.v_heads})}};

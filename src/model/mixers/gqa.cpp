@@ -161,10 +161,10 @@ void run(Ops& ops, const GqaSpec& spec, const GqaWeights& weights, const KvView&
   ops.restore(start);
 }
 
-KvShape kv_shape(const GqaSpec& gqa, DType type) {
-  if (gqa.kv_from >= 0) return {.type = type};
+KvShape kv_shape(const GqaSpec& gqa, const KvForm& form) {
+  if (gqa.kv_from >= 0) return {.form = form};
   return {
-      .kv_heads = gqa.kv_heads, .k_dim = gqa.head_dim, .v_dim = gqa.head_dim, .type = type, .window = kept_window(gqa)};
+      .kv_heads = gqa.kv_heads, .k_dim = gqa.head_dim, .v_dim = gqa.head_dim, .form = form, .window = kept_window(gqa)};
 }
 
 Result<void> upload_constants(Backend& backend, const GqaSpec& gqa, std::span<const Rope> ropes, GqaWeights& weights) {

@@ -43,8 +43,8 @@ void run(Ops& ops, const LruSpec& spec, const LruWeights& weights, const KvView&
   ops.restore(start);
 }
 
-KvShape kv_shape(const LruSpec& lru, DType type) {
-  return {.type = type,
+KvShape kv_shape(const LruSpec& lru, const KvForm& form) {
+  return {.form = form,
           .state = {
               .convolution = int64_t{lru.inner} * (lru.conv - 1), .scan = lru.inner, .heads = even_cuts({lru.inner})}};
 }

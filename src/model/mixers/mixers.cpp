@@ -69,7 +69,7 @@ const auto& held(const Kind&, const MixerWeights& all) {
 void visit(SlotWalk&, const NoMixer&, NoWeights&) {}
 Result<void> check(const ModelSpec&, const NoMixer&, int32_t) { return {}; }
 void run(Ops&, const NoMixer&, const NoWeights&, const KvView&, Tensor, Tensor) { CHECK(false, "there is no mixer"); }
-KvShape kv_shape(const NoMixer&, DType type) { return {.type = type}; }
+KvShape kv_shape(const NoMixer&, const KvForm& form) { return {.form = form}; }
 
 }  // namespace
 
@@ -107,9 +107,9 @@ void run_mixer(Ops& ops, const MixerSpec& spec, const MixerWeights& weights, con
   std::visit([&](const auto& kind) { run(ops, kind, held(kind, weights), kv, in, out); }, spec);
 }
 
-KvShape kv_shape(const LayerSpec& layer, DType type) {
+KvShape kv_shape(const LayerSpec& layer, const KvForm& form) {
   auto shape_of = [&](const MixerSpec& spec) {
-    return std::visit([&](const auto& kind) { return kv_shape(kind, type); }, spec);
+    return std::visit([&](const auto& kind) { return kv_shape(kind, form); }, spec);
   };
   KvShape shape = shape_of(layer.mixer);
   if (layer.beside) shape.state = shape_of(*layer.beside).state;

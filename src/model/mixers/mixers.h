@@ -26,7 +26,7 @@ void visit_mixer(SlotWalk& walk, const MixerSpec& spec, MixerWeights& weights);
 Result<void> check_mixer(const ModelSpec& spec, const MixerSpec& mixer, int32_t layer);
 Result<void> check_runnable(const ModelSpec& spec, const MixerSpec& mixer);  // by every backend
 void run_mixer(Ops& ops, const MixerSpec& spec, const MixerWeights& weights, const KvView& kv, Tensor in, Tensor out);
-KvShape kv_shape(const LayerSpec& layer, DType type);  // what its mixers keep of the past
+KvShape kv_shape(const LayerSpec& layer, const KvForm& form);  // what its mixers keep of the past
 inline bool is_absent(const MixerSpec& spec) { return std::holds_alternative<NoMixer>(spec); }
 int32_t kv_source(const MixerSpec& spec);     // the layer whose keys it reads; -1: its own
 int32_t window_of(const MixerSpec& spec);     // 0: sees everything
@@ -51,7 +51,7 @@ void visit(SlotWalk& walk, const GqaSpec& spec, GqaWeights& weights);
 Result<void> check(const ModelSpec& spec, const GqaSpec& gqa, int32_t layer);
 Result<void> check_runnable(const ModelSpec& spec, const GqaSpec& gqa);
 void run(Ops& ops, const GqaSpec& spec, const GqaWeights& weights, const KvView& kv, Tensor in, Tensor out);
-KvShape kv_shape(const GqaSpec& spec, DType type);
+KvShape kv_shape(const GqaSpec& spec, const KvForm& form);
 Result<void> upload_constants(Backend& backend, const GqaSpec& spec, std::span<const Rope> ropes, GqaWeights& weights);
 TakenRows taken_rows(const GqaSpec& spec, Take take);
 void put_keys(GgufKeys& keys, const ModelSpec& model, const LayerSpec& layer, const GqaSpec& spec);
@@ -64,7 +64,7 @@ void visit(SlotWalk& walk, const MlaSpec& spec, MlaWeights& weights);
 Result<void> check(const ModelSpec& spec, const MlaSpec& mla, int32_t layer);
 Result<void> check_runnable(const ModelSpec& spec, const MlaSpec& mla);
 void run(Ops& ops, const MlaSpec& spec, const MlaWeights& weights, const KvView& kv, Tensor in, Tensor out);
-KvShape kv_shape(const MlaSpec& spec, DType type);
+KvShape kv_shape(const MlaSpec& spec, const KvForm& form);
 Result<void> upload_constants(Backend& backend, const MlaSpec& spec, std::span<const Rope> ropes, MlaWeights& weights);
 TakenRows taken_rows(const MlaSpec& spec, Take take);
 void put_keys(GgufKeys& keys, const ModelSpec& model, const LayerSpec& layer, const MlaSpec& spec);
@@ -77,32 +77,32 @@ Result<void> shard(MlaSpec& spec, int32_t ranks);
 void visit(SlotWalk& walk, const SsmSpec& spec, SsmWeights& weights);
 Result<void> check(const ModelSpec& spec, const SsmSpec& mixer, int32_t layer);
 void run(Ops& ops, const SsmSpec& spec, const SsmWeights& weights, const KvView& kv, Tensor in, Tensor out);
-KvShape kv_shape(const SsmSpec& spec, DType type);
+KvShape kv_shape(const SsmSpec& spec, const KvForm& form);
 void visit(SlotWalk& walk, const DeltaSpec& spec, DeltaWeights& weights);
 Result<void> check(const ModelSpec& spec, const DeltaSpec& mixer, int32_t layer);
 void run(Ops& ops, const DeltaSpec& spec, const DeltaWeights& weights, const KvView& kv, Tensor in, Tensor out);
-KvShape kv_shape(const DeltaSpec& spec, DType type);
+KvShape kv_shape(const DeltaSpec& spec, const KvForm& form);
 void visit(SlotWalk& walk, const DecaySpec& spec, DecayWeights& weights);
 Result<void> check(const ModelSpec& spec, const DecaySpec& mixer, int32_t layer);
 void run(Ops& ops, const DecaySpec& spec, const DecayWeights& weights, const KvView& kv, Tensor in, Tensor out);
-KvShape kv_shape(const DecaySpec& spec, DType type);
+KvShape kv_shape(const DecaySpec& spec, const KvForm& form);
 void visit(SlotWalk& walk, const ShortConvSpec& spec, ShortConvWeights& weights);
 Result<void> check(const ModelSpec& spec, const ShortConvSpec& mixer, int32_t layer);
 void run(Ops& ops, const ShortConvSpec& spec, const ShortConvWeights& weights, const KvView& kv, Tensor in, Tensor out);
-KvShape kv_shape(const ShortConvSpec& spec, DType type);
+KvShape kv_shape(const ShortConvSpec& spec, const KvForm& form);
 void visit(SlotWalk& walk, const LruSpec& spec, LruWeights& weights);
 Result<void> check(const ModelSpec& spec, const LruSpec& mixer, int32_t layer);
 void run(Ops& ops, const LruSpec& spec, const LruWeights& weights, const KvView& kv, Tensor in, Tensor out);
-KvShape kv_shape(const LruSpec& spec, DType type);
+KvShape kv_shape(const LruSpec& spec, const KvForm& form);
 void visit(SlotWalk& walk, const TimeMixSpec& spec, TimeMixWeights& weights);
 Result<void> check(const ModelSpec& spec, const TimeMixSpec& mixer, int32_t layer);
 void run(Ops& ops, const TimeMixSpec& spec, const TimeMixWeights& weights, const KvView& kv, Tensor in, Tensor out);
-KvShape kv_shape(const TimeMixSpec& spec, DType type);
+KvShape kv_shape(const TimeMixSpec& spec, const KvForm& form);
 void visit(SlotWalk& walk, const ChannelMixSpec& spec, ChannelMixWeights& weights);
 Result<void> check(const ModelSpec& spec, const ChannelMixSpec& mixer, int32_t layer);
 void run(Ops& ops, const ChannelMixSpec& spec, const ChannelMixWeights& weights, const KvView& kv, Tensor in,
          Tensor out);
-KvShape kv_shape(const ChannelMixSpec& spec, DType type);
+KvShape kv_shape(const ChannelMixSpec& spec, const KvForm& form);
 Result<void> upload_constants(Backend& backend, const SsmSpec& spec, std::span<const Rope> ropes, SsmWeights& weights);
 Result<void> upload_constants(Backend& backend, const DecaySpec& spec, std::span<const Rope> ropes,
                               DecayWeights& weights);

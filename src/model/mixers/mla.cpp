@@ -84,8 +84,8 @@ void run(Ops& ops, const MlaSpec& spec, const MlaWeights& weights, const KvView&
   ops.restore(start);
 }
 
-KvShape kv_shape(const MlaSpec& mla, DType type) {
-  return {.kv_heads = 1, .k_dim = mla.kv_rank + mla.rope_dim, .v_dim = 0, .type = type};
+KvShape kv_shape(const MlaSpec& mla, const KvForm& form) {
+  return {.kv_heads = 1, .k_dim = mla.kv_rank + mla.rope_dim, .v_dim = 0, .form = form};
 }
 
 Result<void> upload_constants(Backend&, const MlaSpec& mla, std::span<const Rope> ropes, MlaWeights& weights) {

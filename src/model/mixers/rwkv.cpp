@@ -40,9 +40,9 @@ void run(Ops& ops, const TimeMixSpec& spec, const TimeMixWeights& weights, const
   ops.restore(start);
 }
 
-KvShape kv_shape(const TimeMixSpec& mix, DType type) {
+KvShape kv_shape(const TimeMixSpec& mix, const KvForm& form) {
   return {
-      .type = type,
+      .form = form,
       .state = {.convolution = mix.width, .scan = 3 * int64_t{mix.inner}, .heads = even_cuts({mix.width, mix.inner})}};
 }
 
@@ -74,8 +74,8 @@ void run(Ops& ops, const ChannelMixSpec& spec, const ChannelMixWeights& weights,
   ops.restore(start);
 }
 
-KvShape kv_shape(const ChannelMixSpec& mix, DType type) {
-  return {.type = type, .state = {.convolution = mix.width, .heads = even_cuts({mix.width})}};
+KvShape kv_shape(const ChannelMixSpec& mix, const KvForm& form) {
+  return {.form = form, .state = {.convolution = mix.width, .heads = even_cuts({mix.width})}};
 }
 
 }  // namespace millrace

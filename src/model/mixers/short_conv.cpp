@@ -31,8 +31,8 @@ void run(Ops& ops, const ShortConvSpec& spec, const ShortConvWeights& weights, c
   ops.restore(start);
 }
 
-KvShape kv_shape(const ShortConvSpec& conv, DType type) {
-  return {.type = type,
+KvShape kv_shape(const ShortConvSpec& conv, const KvForm& form) {
+  return {.form = form,
           .state = {.convolution = int64_t{conv.width} * (conv.conv - 1), .heads = even_cuts({conv.width})}};
 }
 

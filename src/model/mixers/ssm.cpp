@@ -125,9 +125,9 @@ void run(Ops& ops, const SsmSpec& spec, const SsmWeights& weights, const KvView&
   ops.restore(start);
 }
 
-KvShape kv_shape(const SsmSpec& ssm, DType type) {
+KvShape kv_shape(const SsmSpec& ssm, const KvForm& form) {
   const int64_t heads = is_first_kind(ssm) ? ssm.inner : ssm.heads;
-  return {.type = type,
+  return {.form = form,
           .state = {.convolution = convolved(ssm) * (ssm.conv - 1),
                     .scan = int64_t{ssm.inner} * ssm.state,
                     .heads = even_cuts({convolved(ssm), heads})}};

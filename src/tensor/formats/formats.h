@@ -24,8 +24,15 @@ FromFloat q4_0_from_float, q4_1_from_float, q5_0_from_float, q5_1_from_float, q8
 ToFloat q2_k_to_float, q3_k_to_float, q4_k_to_float, q5_k_to_float, q6_k_to_float;
 FromFloat q2_k_from_float, q3_k_from_float, q4_k_from_float, q5_k_from_float, q6_k_from_float;
 
-// iq4.cpp, iq2_xxs.cpp, mxfp4.cpp: codes that name entries of a table
-ToFloat iq4_nl_to_float, iq4_xs_to_float, iq2_xxs_to_float, mxfp4_to_float;
+// iq4.cpp, iq2_xxs.cpp, mxfp4.cpp, nvfp4.cpp: codes that name entries of a table
+ToFloat iq4_nl_to_float, iq4_xs_to_float, iq2_xxs_to_float, mxfp4_to_float, nvfp4_to_float;
 FromFloat mxfp4_from_float;
+
+// iq1.cpp, iq2.cpp, iq3.cpp: rows of a grid; ternary.cpp: digits
+ToFloat iq2_xs_to_float, iq2_s_to_float, iq3_xxs_to_float, iq3_s_to_float, iq1_s_to_float, iq1_m_to_float;
+ToFloat tq1_0_to_float, tq2_0_to_float, q1_0_to_float, q2_0_to_float;
+
+// fp4.cpp: tables of four bits with float16 factors, which only the memory of this program has
+ToFloat nf4_to_float, bnb_fp4_to_float, fp4_half_to_float, fp8_f32_to_float;
 
 }  // namespace millrace::formats

@@ -52,6 +52,21 @@ struct MXFP4 {  // x = 2^(exponent - 128) * kFP4Values[q]
   uint8_t codes[16];
 };
 
+struct NF4 {  // x = d * kNF4Values[q]; BNB_FP4 likewise with kBnbFP4Values
+  uint8_t d[2];
+  uint8_t codes[16];
+};
+
+struct FP8Float {  // x = d * E4M3, and no minus zero
+  uint8_t d[4];    // float32
+  uint8_t codes[32];
+};
+
+struct FP4Half {  // 2 subgroups of 16: x = d * kFP4Values[q]
+  uint8_t d[2][2];
+  uint8_t codes[16];
+};
+
 // ---- groups of 256
 // ------------------------------------------------------------------------------------------------------
 
@@ -104,18 +119,93 @@ struct IQ2XXS {
   uint8_t codes[64];
 };
 
+// Formats whose values are rows of a grid (formats/grids.h) with signs, in subgroups of 16 or 32 with a scale each.
+
+struct IQ2XS {  // 16 subgroups of 16: x = d * (scale + 0.5) / 4 * +-row
+  uint8_t d[2];
+  uint8_t words[64];  // 32 of 16 bits: nine for a row of eight values, seven signs (the eighth makes their number even)
+  uint8_t scales[8];  // four bits each, the first low
+};
+
+struct IQ2S {  // as IQ2XS with eight signs and rows of ten bits
+  uint8_t d[2];
+  uint8_t rows[32];  // low eight bits of the row's number
+  uint8_t signs[32];
+  uint8_t rows_high[8];  // upper two bits of row k at bit 2 (k % 4) of byte k / 4
+  uint8_t scales[8];
+};
+
+struct IQ3XXS {  // 8 subgroups of 32: x = d * (scale + 0.5) / 2 * +-row
+  uint8_t d[2];
+  uint8_t rows[64];   // of four values each
+  uint8_t words[32];  // per subgroup, as in IQ2XXS: four times seven signs, and a scale of four bits
+};
+
+struct IQ3S {  // 8 subgroups of 32: x = d * (2 scale + 1) * +-row
+  uint8_t d[2];
+  uint8_t rows[64];      // of four values each: low eight bits
+  uint8_t rows_high[8];  // bit k % 8 of byte k / 8 is bit 8 of row k
+  uint8_t signs[32];
+  uint8_t scales[4];  // four bits each, the first low
+};
+
+struct IQ1S {  // 8 subgroups of 32: x = d * (2 scale + 1) * (row +- 1/8)
+  uint8_t d[2];
+  uint8_t rows[32];   // of eight values each: low eight bits
+  uint8_t words[16];  // per subgroup: four times bits 8 to 10 of a row, a scale of three bits, and the sign of the 1/8
+};
+
+struct IQ1M {  // 16 subgroups of 16: x = d * (2 scale + 1) * (row +- 1/8)
+  uint8_t rows[32];
+  uint8_t rows_high[16];  // four bits a row: bits 8 to 10, and the sign of the 1/8
+  uint8_t scales[8];      // four words of 16 bits: four scales of three bits, and on top a quarter of d
+};
+
+struct TQ1 {          // x = d * (digit - 1), digits of base three
+  uint8_t fives[48];  // five digits a byte, the first highest, as fractions of 256: bytes 0-31 and 32-47 apart
+  uint8_t fours[4];   // four digits a byte
+  uint8_t d[2];
+};
+
+struct TQ2 {  // x = d * (q - 1), two bits placed as in Q2K
+  uint8_t codes[64];
+  uint8_t d[2];
+};
+
+// ---- others
+
+struct Q1_0 {  // 128 values: x = +-d, bit i % 8 of byte i / 8
+  uint8_t d[2];
+  uint8_t bits[16];
+};
+
+struct Q2_0 {  // 64 values: x = d * (q - 1), four codes a byte, lowest bits first
+  uint8_t d[2];
+  uint8_t codes[16];
+};
+
+struct NVFP4 {        // 4 subgroups of 16: x = scale / 2 * kFP4Values[q]
+  uint8_t scales[4];  // E4M3 without a sign; 127 counts as zero
+  uint8_t codes[32];  // byte 8 s + i holds values 16 s + i low and 16 s + 8 + i high
+};
+
 static_assert(sizeof(Q4_0) == 18 && sizeof(Q4_1) == 20 && sizeof(Q5_0) == 22 && sizeof(Q5_1) == 24 &&
               sizeof(Q8_0) == 34);
 static_assert(sizeof(Q2K) == 84 && sizeof(Q3K) == 110 && sizeof(Q4K) == 144 && sizeof(Q5K) == 176 &&
               sizeof(Q6K) == 210);
 static_assert(sizeof(IQ4NL) == 18 && sizeof(IQ4XS) == 136 && sizeof(IQ2XXS) == 66 && sizeof(MXFP4) == 17);
+static_assert(sizeof(IQ2XS) == 74 && sizeof(IQ2S) == 82 && sizeof(IQ3XXS) == 98 && sizeof(IQ3S) == 110 &&
+              sizeof(IQ1S) == 50 && sizeof(IQ1M) == 56 && sizeof(TQ1) == 54 && sizeof(TQ2) == 66);
+static_assert(sizeof(NF4) == 18 && sizeof(FP4Half) == 20 && sizeof(FP8Float) == 36);
+static_assert(sizeof(Q1_0) == 18 && sizeof(Q2_0) == 18 && sizeof(NVFP4) == 36);
 
 // ---- what the codes of the table formats stand for
 // ----------------------------------------------------------------------
 
 inline constexpr int8_t kIQ4Values[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
 inline constexpr int8_t kFP4Values[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};  // twice E2M1
-extern const uint64_t kIQ2Grid[256];  // eight bytes each, the first value lowest; iq2_xxs.cpp
+extern const float kNF4Values[16], kBnbFP4Values[16];  // as bitsandbytes has them; fp4.cpp
+extern const uint64_t kIQ2Grid[256];                   // eight bytes each, the first value lowest; iq2_xxs.cpp
 
 // ---- reading and writing pieces
 // -----------------------------------------------------------------------------------------

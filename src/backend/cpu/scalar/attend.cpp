@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <type_traits>
 
 #include "backend/cpu/scalar/scalar.h"
 #include "tensor/half.h"
@@ -26,10 +27,21 @@ struct Bf16 {
   static float widen(uint16_t x) { return bf16_to_f32(x); }
 };
 
+// The key or value of position j of the chunk.
 template <class Kv>
-void widen(const std::byte* in, float* out, int32_t count) {
+void widen(const AttendChunk&, int32_t, const std::byte* in, bool, float* out, int32_t count) {
   const auto* stored = reinterpret_cast<const typename Kv::Stored*>(in);
   for (int32_t i = 0; i < count; ++i) out[i] = Kv::widen(stored[i]);
+}
+struct Any {};
+template <>
+void widen<Any>(const AttendChunk& chunk, int32_t j, const std::byte* in, bool key, float* out, int32_t count) {
+  const KvView& kv = *chunk.kv;
+  const bool from_key = key || kv.v_dim == 0;
+  const DType type = from_key ? kv.form.k : kv.form.v;
+  const int64_t dim = from_key ? kv.k_dim : kv.v_dim, within = (chunk.first + j) % kv.page_tokens;
+  const std::byte* part = in - kv_codes_at(type, dim, within);
+  kv_read(type, in, part + kv_factor_at(type, dim, kv.page_tokens, within), count, out);
 }
 
 float dot(const float* a, const float* b, int32_t count) {
@@ -70,13 +82,19 @@ template <class Kv>
 void attend(const AttendChunk& chunk) {
   float* widened = reinterpret_cast<float*>(chunk.scratch);  // [kHeadDim]
   float* scores = widened + kHeadDim;                        // [queries, kAttendChunk]
+  float* turned = scores + kAttendQueries * kAttendChunk;    // [queries, k_dim], where keys are turned
+  const bool turns = std::is_same_v<Kv, Any> && chunk.kv->form.turns_keys();
+  for (int32_t query = 0; turns && query < chunk.queries; ++query) {
+    std::copy_n(chunk.q[query], chunk.k_dim, turned + query * chunk.k_dim);
+    kv_turn(turned + query * chunk.k_dim, chunk.k_dim);
+  }
   auto sees = [&](int32_t query, int32_t j) { return j >= chunk.begin[query] && j < chunk.end[query]; };
   for (int32_t j = 0; j < chunk.positions; ++j) {
     if (chunk.keys[j] == nullptr) continue;
-    widen<Kv>(chunk.keys[j], widened, chunk.k_dim);
+    widen<Kv>(chunk, j, chunk.keys[j], true, widened, chunk.k_dim);
     for (int32_t query = 0; query < chunk.queries; ++query) {
       if (!sees(query, j)) continue;
-      float score = dot(chunk.q[query], widened, chunk.k_dim);
+      float score = dot(turns ? turned + query * chunk.k_dim : chunk.q[query], widened, chunk.k_dim);
       scores[query * kAttendChunk + j] = finish_score(*chunk.attention, chunk, query, j, score);
     }
   }
@@ -86,7 +104,7 @@ void attend(const AttendChunk& chunk) {
   }
   for (int32_t j = 0; j < chunk.positions; ++j) {
     if (chunk.values[j] == nullptr) continue;
-    widen<Kv>(chunk.values[j], widened, chunk.v_dim);
+    widen<Kv>(chunk, j, chunk.values[j], false, widened, chunk.v_dim);
     for (int32_t query = 0; query < chunk.queries; ++query) {
       if (!sees(query, j)) continue;
       float weight = scores[query * kAttendChunk + j];
@@ -96,7 +114,7 @@ void attend(const AttendChunk& chunk) {
   }
 }
 
-static_assert((kHeadDim + kAttendQueries * kAttendChunk) * sizeof(float) <= kWorkerBytes / 2);
+static_assert((kHeadDim + kAttendQueries * (kAttendChunk + kHeadDim)) * sizeof(float) <= kWorkerBytes / 2);
 
 void merge(float chunk_most, float chunk_total, const float* chunk_sums, float* most, float* total, float* sums,
            int64_t count) {
@@ -116,7 +134,7 @@ void divide(const float* sums, float total, float* out, int64_t count) {
 }  // namespace
 
 void add_scalar_attend(Kernels& kernels) {
-  for (auto& mode : kernels.attend) mode = {attend<F32>, attend<F16>, attend<Bf16>};
+  for (auto& mode : kernels.attend) mode = {attend<F32>, attend<F16>, attend<Bf16>, attend<Any>};
   kernels.merge = merge;
   kernels.divide = divide;
 }

@@ -135,6 +135,23 @@ void store(const KvPlace& place, const float* k, const float* v) {
   round(v, place.values + place.within * place.kv->v_dim * bytes, place.kv->v_dim);
 }
 
+void store_any(const KvPlace& place, const float* k, const float* v) {
+  const KvView& kv = *place.kv;
+  auto write = [&](DType type, std::byte* part, int64_t dim, const float* in) {
+    kv_write(type, in, dim, part + kv_codes_at(type, dim, place.within),
+             part + kv_factor_at(type, dim, kv.page_tokens, place.within));
+  };
+  if (kv.form.turns_keys()) {
+    float turned[kHeadDim];
+    std::copy_n(k, kv.k_dim, turned);
+    kv_turn(turned, kv.k_dim);
+    write(kv.form.k, place.keys, kv.k_dim, turned);
+  } else {
+    write(kv.form.k, place.keys, kv.k_dim, k);
+  }
+  if (kv.v_dim > 0) write(kv.form.v, place.values, kv.v_dim, v);
+}
+
 }  // namespace
 
 void add_scalar_rows(Kernels& kernels) {
@@ -145,7 +162,7 @@ void add_scalar_rows(Kernels& kernels) {
   kernels.clamp = clamp;
   kernels.finish_logits = finish_logits;
   kernels.rotate = rotate;
-  for (auto& mode : kernels.store) mode = {store<round_f32, 4>, store<round_f16, 2>, store<round_bf16, 2>};
+  for (auto& mode : kernels.store) mode = {store<round_f32, 4>, store<round_f16, 2>, store<round_bf16, 2>, store_any};
 }
 
 void add_scalar(Kernels& kernels) {

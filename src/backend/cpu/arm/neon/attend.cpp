@@ -1,10 +1,12 @@
 // Attention in float32 whatever the cache's format: keys and values of a chunk are widened once for all queries. Scores
-// are sums of 16 lanes over the dimensions; values are added by ascending position.
+// are sums of 16 lanes over the dimensions; values are added by ascending position. With fast activations keys and
+// values of eight bits are multiplied as they are (attend_bytes.h).
 #include <algorithm>
 #include <cmath>
 
 #include "backend/cpu/arm/arm.h"
 #include "backend/cpu/arm/neon/attend_blocks.h"
+#include "backend/cpu/arm/neon/attend_bytes.h"
 #include "backend/cpu/arm/simd.h"
 #include "backend/cpu/arm/softmax.h"
 
@@ -106,6 +108,107 @@ void attend(const AttendChunk& chunk) {
 
 static_assert((kAttendChunk * kHeadDim + kAttendQueries * kAttendChunk + kHeadDim) * sizeof(float) <= kWorkerBytes / 2);
 
+// A cache of any form. Keys or values of it, and where a position has its factor.
+struct Side {
+  DType type;
+  int32_t dim;
+  const std::byte* const* from;
+
+  const std::byte* factor(const AttendChunk& chunk, int32_t j) const {
+    const int64_t tokens = chunk.kv->page_tokens, within = (chunk.first + j) % tokens;
+    return from[j] - kv_codes_at(type, dim, within) + kv_factor_at(type, dim, tokens, within);
+  }
+  float number(const AttendChunk& chunk, int32_t j) const {
+    float value;
+    std::memcpy(&value, factor(chunk, j), sizeof value);
+    return value;
+  }
+  bool bytes(int32_t read) const { return type == DType::i8 && read % 16 == 0; }
+  // The first `read` numbers of every position, zero up to the stride.
+  void widen(const AttendChunk& chunk, int32_t read, int32_t stride, float* out) const {
+    for (int32_t j = 0; j < chunk.positions; ++j) {
+      std::fill_n(out + j * stride, stride, 0.0f);
+      if (from[j] != nullptr) kv_read(type, from[j], factor(chunk, j), read, out + j * stride);
+    }
+  }
+};
+
+// Scores of a query in `row`: positions that are there.
+void score_any(const AttendChunk& chunk, const Side& keys, const float* q, const float* widened, float* row) {
+  const int32_t stride = up_to(chunk.k_dim, 16);
+  alignas(64) float query[kHeadDim + 16];
+  std::fill_n(query + chunk.k_dim, stride - chunk.k_dim, 0.0f);
+  std::copy_n(q, chunk.k_dim, query);
+  if (chunk.kv->form.turns_keys()) kv_turn(query, chunk.k_dim);
+  if (!keys.bytes(chunk.k_dim)) {
+    for (int32_t j = 0; j < chunk.positions; ++j) row[j] = dot(query, widened + j * stride, stride);
+    return;
+  }
+  alignas(16) int8_t high[kHeadDim], low[kHeadDim];
+  const float scale = split(query, chunk.k_dim, high, low);
+  for (int32_t j = 0; j < chunk.positions; ++j) {
+    row[j] = 0;
+    if (keys.from[j] == nullptr) continue;
+    const auto* key = reinterpret_cast<const int8_t*>(keys.from[j]);
+    row[j] = product(key, high, low, chunk.k_dim) * (scale * keys.number(chunk, j));
+  }
+}
+
+// The sums of all queries from values of eight bits.
+void weigh_any_bytes(const AttendChunk& chunk, const Side& values, const float* scores, SplitWeights* weights) {
+  const int8_t* at[kAttendChunk] = {};
+  float factors[kAttendChunk];
+  for (int32_t j = 0; j < chunk.positions; ++j) {
+    at[j] = reinterpret_cast<const int8_t*>(values.from[j]);
+    factors[j] = at[j] != nullptr ? values.number(chunk, j) : 0.0f;
+  }
+  const int32_t positions = up_to(chunk.positions, 16);
+  for (int32_t i = 0; i < chunk.queries; ++i) {
+    alignas(16) float shares[kAttendChunk] = {};
+    if (chunk.most[i] != kNothing)
+      for (int32_t j = chunk.begin[i]; j < std::min(chunk.end[i], chunk.positions); ++j)
+        shares[j] = scores[i * kAttendChunk + j] * factors[j];
+    weights[i].scale = split(shares, positions, weights[i].high, weights[i].low);
+  }
+  int32_t i = 0;
+  for (; i + 2 <= chunk.queries; i += 2)
+    weigh_bytes<2>(weights + i, at, positions, chunk.v_dim, chunk.sums + i * chunk.sums_stride, chunk.sums_stride);
+  if (i < chunk.queries)
+    weigh_bytes<1>(weights + i, at, positions, chunk.v_dim, chunk.sums + i * chunk.sums_stride, chunk.sums_stride);
+}
+
+void attend_any(const AttendChunk& chunk) {
+  const KvView& kv = *chunk.kv;
+  const bool latent = kv.v_dim == 0;
+  const Side keys = {kv.form.k, kv.k_dim, chunk.keys};
+  const Side values = {latent ? kv.form.k : kv.form.v, latent ? kv.k_dim : kv.v_dim, chunk.values};
+  int32_t v_stride = up_to(chunk.v_dim, 16), columns = up_to(chunk.positions, 4);
+  float* widened = reinterpret_cast<float*>(chunk.scratch);  // [kAttendChunk, stride], or split weights
+  float* scores = widened + kAttendChunk * kHeadDim;         // [queries, kAttendChunk]
+  if (!keys.bytes(chunk.k_dim)) keys.widen(chunk, chunk.k_dim, up_to(chunk.k_dim, 16), widened);
+  for (int32_t i = 0; i < chunk.queries; ++i) {
+    float* row = scores + i * kAttendChunk;
+    std::fill_n(row + chunk.positions, columns - chunk.positions, 0.0f);
+    score_any(chunk, keys, chunk.q[i], widened, row);
+    Scores finished = finish_scores(chunk, i, columns, row);
+    chunk.most[i] = finished.most;
+    chunk.total[i] = finished.most == kNothing ? 0.0f : exponentials(row, columns, finished);
+  }
+  if (values.bytes(chunk.v_dim))
+    return weigh_any_bytes(chunk, values, scores, reinterpret_cast<SplitWeights*>(widened));
+  values.widen(chunk, chunk.v_dim, v_stride, widened);
+  for (int32_t i = 0; i < chunk.queries; ++i) {
+    float* sums = chunk.sums + i * chunk.sums_stride;
+    if (chunk.most[i] == kNothing) {
+      std::fill_n(sums, chunk.v_dim, 0.0f);
+    } else {
+      weigh(scores + i * kAttendChunk, widened, chunk.positions, v_stride, chunk.v_dim, sums);
+    }
+  }
+}
+
+static_assert(kAttendQueries * sizeof(SplitWeights) <= kAttendChunk * kHeadDim * sizeof(float));
+
 // With fast activations shapes of whole blocks have their own kernel.
 template <Stored stored, KvType type>
 void attend_half(const AttendChunk& chunk) {
@@ -147,11 +250,13 @@ void divide(const float* sums, float total, float* out, int64_t count) {
 void neon_attend_f16(const AttendChunk& chunk) { attend<kKvF16>(chunk); }
 
 void add_neon_attend(Kernels& kernels) {
-  for (auto& mode : kernels.attend) mode = {attend<kKvF32>, attend<kKvF16>, attend<kKvBf16>};
+  for (auto& mode : kernels.attend)
+    mode[kKvF32] = attend<kKvF32>, mode[kKvF16] = attend<kKvF16>, mode[kKvBf16] = attend<kKvBf16>;
   constexpr size_t kFast = static_cast<size_t>(Activations::fast);
   kernels.attend[kFast][kKvF16] = attend_half<Stored::f16, kKvF16>;
   kernels.store[kFast][kKvF16] = BlockAttention<Stored::f16>::store;
   kernels.attend[kFast][kKvBf16] = attend_half<Stored::bf16, kKvBf16>;
+  kernels.attend[kFast][kKvAny] = attend_any;
   kernels.store[kFast][kKvBf16] = BlockAttention<Stored::bf16>::store;
   // One instruction widens four numbers; of float16 it takes two, or one in two places.
   kernels.fastest_kv = DType::bf16;

@@ -43,8 +43,8 @@ struct BlockAttention {
   static void store(const KvPlace& place, const float* k, const float* v) {
     const KvView& kv = *place.kv;
     if (!stores_blocks(kv)) {
-      format(kv.type).from_float(k, place.keys + place.within * kv.k_dim * 2, kv.k_dim);
-      format(kv.type).from_float(v, place.values + place.within * kv.v_dim * 2, kv.v_dim);
+      format(kv.form.k).from_float(k, place.keys + place.within * kv.k_dim * 2, kv.k_dim);
+      format(kv.form.k).from_float(v, place.values + place.within * kv.v_dim * 2, kv.v_dim);
       return;
     }
     uint16_t* keys = reinterpret_cast<uint16_t*>(place.keys);

@@ -1,0 +1,123 @@
+// Quantised Hugging Face checkpoints against what their makers' own code makes of them: dequantised.json holds the hash
+// of every weight's float32 numbers. One checkpoint per kind is in the tree, the others are read where they lie.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <filesystem>
+#include <numeric>
+#include <set>
+
+#include "base/file.h"
+#include "tensor/hugging_face.h"
+#include "tensor/sha256.h"
+#include "tensor/stored_matrix.h"
+
+namespace millrace {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::vector<fs::path> cases() {
+  std::vector<fs::path> found;
+  std::set<std::string> names;
+  for (const char* folder :
+       {MILLRACE_SOURCE_DIR "/tests/tensor/data/quant", MILLRACE_SOURCE_DIR "/../shared/golden-formats/quant"}) {
+    std::error_code absent;
+    for (const fs::directory_entry& entry : fs::directory_iterator(folder, absent))
+      if (names.insert(entry.path().filename().string()).second) found.push_back(entry.path());
+  }
+  std::sort(found.begin(), found.end(),
+            [](const fs::path& a, const fs::path& b) { return a.filename() < b.filename(); });
+  return found;
+}
+
+std::string name_of(const testing::TestParamInfo<fs::path>& row) {
+  std::string name = row.param.filename().string();
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
+}
+
+class Quantised : public testing::TestWithParam<fs::path> {};
+INSTANTIATE_TEST_SUITE_P(StoredMatrix, Quantised, testing::ValuesIn(cases()), name_of);
+
+Json expected_of(const fs::path& folder) {
+  const auto text = read_file(folder / "dequantised.json");
+  EXPECT_TRUE(text.ok());
+  return parse_json(*text).value();
+}
+
+double relative_error(const std::vector<float>& a, const std::vector<float>& b) {
+  double error = 0, size = 0;
+  for (size_t i = 0; i < a.size(); ++i) error += std::pow(double{a[i]} - b[i], 2), size += double{a[i]} * a[i];
+  return size == 0 ? error : std::sqrt(error / size);
+}
+
+// The numbers of a matrix as it is kept.
+std::vector<float> kept(const StoredMatrix& matrix, Keep keep) {
+  std::vector<int64_t> rows(static_cast<size_t>(matrix.rows()));
+  std::iota(rows.begin(), rows.end(), int64_t{0});
+  const int64_t values = matrix.rows() * matrix.cols();
+  std::vector<std::byte> bytes(static_cast<size_t>(bytes_of(matrix.type(keep), values)));
+  matrix.read(rows, keep, bytes);
+  std::vector<float> out(static_cast<size_t>(values));
+  format(matrix.type(keep)).to_float(bytes.data(), out.data(), values);
+  return out;
+}
+
+TEST_P(Quantised, EqualsTheMakersNumbersBitForBit) {
+  const auto checkpoint = Checkpoint::open(GetParam());
+  ASSERT_TRUE(checkpoint.ok()) << checkpoint.error().message;
+  EXPECT_EQ(unsupported_quantisation(*checkpoint), std::nullopt);
+  const Json expected = expected_of(GetParam());
+  int quantised = 0;
+  for (const auto& [key, about] : expected.get_object()) {
+    const std::string name(key);
+    if (!name.ends_with(".weight")) continue;
+    const auto matrix = stored_matrix(*checkpoint, name.substr(0, name.size() - 7));
+    ASSERT_TRUE(matrix.ok()) << matrix.error().message;
+    if (*matrix == nullptr) continue;
+    ++quantised;
+    const auto& shape = find(about, "shape")->get_array();
+    ASSERT_EQ((*matrix)->rows(), shape[0].get_int64()) << name;
+    ASSERT_EQ((*matrix)->cols(), shape[1].get_int64()) << name;
+    std::vector<float> numbers(static_cast<size_t>((*matrix)->rows() * (*matrix)->cols()));
+    (*matrix)->floats(0, (*matrix)->rows(), numbers.data());
+    EXPECT_EQ(test::sha256(numbers.data(), numbers.size() * 4),
+              std::string_view(find(about, "sha256_of_float32_bytes")->get_string()))
+        << name << " " << (*matrix)->method();
+    // The exact form loses nothing; the small one no more than its format's step.
+    EXPECT_EQ(kept(**matrix, Keep::exact), numbers) << name;
+    EXPECT_LT(relative_error(numbers, kept(**matrix, Keep::small)), 0.012)
+        << name << " as " << format((*matrix)->type(Keep::small)).name;
+  }
+  EXPECT_GT(quantised, 0);
+}
+
+TEST_P(Quantised, FourAndEightBitsTakeLittleMoreThanTheFile) {
+  const auto checkpoint = Checkpoint::open(GetParam());
+  ASSERT_TRUE(checkpoint.ok());
+  int64_t stored = 0, small = 0;
+  bool ordered = false;
+  for (const StoredTensor& tensor : checkpoint->tensors()) {
+    bool codes = false;
+    for (const std::string_view ending : {".qweight", ".weight_packed", ".weight"}) {
+      if (codes || !tensor.name.ends_with(ending)) continue;
+      const auto matrix = stored_matrix(*checkpoint, tensor.name.substr(0, tensor.name.size() - ending.size()));
+      ASSERT_TRUE(matrix.ok());
+      if (*matrix == nullptr) continue;
+      codes = true;
+      ordered = ordered || (*matrix)->method().find("another order") != std::string::npos;
+      small += bytes_of((*matrix)->type(Keep::small), (*matrix)->rows() * (*matrix)->cols());
+    }
+    if (!codes && !is_beside_codes(tensor.name)) small += static_cast<int64_t>(tensor.bytes.size());
+    stored += static_cast<int64_t>(tensor.bytes.size());
+  }
+  const std::string name = GetParam().filename().string();
+  const bool fewer_bits = name.find("-2-") != std::string::npos || name.find("-3-") != std::string::npos ||
+                          name.find("-w3") != std::string::npos;
+  if (fewer_bits || ordered) GTEST_SKIP() << name << ": " << stored << " bytes become " << small;
+  EXPECT_LE(static_cast<double>(small), 1.2 * static_cast<double>(stored));
+}
+
+}  // namespace
+}  // namespace millrace
