@@ -8,6 +8,7 @@
 #include "apps/cli/summary.h"
 #include "apps/cli/terminal.h"
 #include "apps/run/flags.h"
+#include "apps/run/speculate.h"
 #include "apps/serve/limit.h"
 #include "base/file.h"
 #include "engine/executor.h"
@@ -35,6 +36,11 @@ Result<Keys> keys_of(const Arguments& arguments) {
   }
   return keys;
 }
+
+struct Loaded {
+  std::unique_ptr<LoadedModel> model;
+  std::unique_ptr<Speculation> speculation;  // lies on the model's backend, so it goes first
+};
 
 // Pages for every sequence to grow to the context, or as many as half of the memory that is left gives.
 Result<int32_t> pages_of(const Arguments& arguments, const LoadedModel& model, const ExecutorOptions& wanted,
@@ -190,6 +196,9 @@ Result<ServedModel> served_model(const Arguments& arguments, const std::function
   options.limits.max_choices = 128;
   options.executor.rows = options.limits.step_tokens;
   options.executor.sequences = options.limits.max_sequences;
+  TRY(auto speculation, speculation_of(arguments, *loaded, options.executor.context));
+  options.draft.make = speculation->maker();
+  options.draft.most = most_drafts(arguments);
   TRY(options.executor.pages, pages_of(arguments, *loaded, options.executor, choice.memory_limit));
   TRY_VOID(fit_context(arguments, *loaded, options));
   options.policy = arguments.text("policy");
@@ -205,7 +214,9 @@ Result<ServedModel> served_model(const Arguments& arguments, const std::function
   if (choice.device == "cpu") served.floor = step_floor(loaded->model(), options.executor.kv, choice.cpu.threads);
   served.defaults = defaults_of(arguments, *loaded);
   TRY_VOID(check_sampling(served.defaults.sampling, loaded->vocab()));
-  served.loaded = std::move(loaded);
+  // The engine's drafter is made of the speculation, so it goes with the model.
+  auto both = std::make_shared<Loaded>(Loaded{std::move(loaded), std::move(speculation)});
+  served.loaded = std::shared_ptr<LoadedModel>(both, both->model.get());
   return served;
 }
 
