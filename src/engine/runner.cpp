@@ -231,6 +231,22 @@ void Runner::draft(Launch& launch, Sampled& sampled) {
   sampled.draft_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
+void Runner::observe(const Launch& launch) {
+  const Tensor all = executor_.tapped();
+  if (drafter_ == nullptr || !all || chunks_.empty()) return;
+  observed_.clear();
+  int64_t row = 0;
+  for (size_t i = 0; i < launch.used; ++i) {
+    const Launch::Item& item = launch.items[i];
+    observed_.push_back({.request = item.request,
+                         .choice = item.choice,
+                         .begin = item.begin,
+                         .streams = {all.data + row * all.stride, all.type, item.rows(), all.cols, all.stride}});
+    row += item.rows();
+  }
+  drafter_->observe(observed_);
+}
+
 void Runner::run(Launch& launch, Sampled& sampled) {
   auto begin = std::chrono::steady_clock::now();
   for (RequestId request : launch.forget) {
@@ -265,6 +281,7 @@ void Runner::run(Launch& launch, Sampled& sampled) {
       run_whole(launch, sampled);
     }
   }
+  observe(launch);
   const Executor::Counters& after = executor_.counters();
   sampled.shortlist_rows = after.shortlisted - before.shortlisted;
   sampled.whole_rows = after.whole - before.whole;

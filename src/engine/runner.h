@@ -64,6 +64,7 @@ class Runner {
   };
   Answer& answer(const Launch::Item& item);
   void draft(Launch& launch, Sampled& sampled);
+  void observe(const Launch& launch);  // the drafter is shown what was computed
   void take_guesses(Launch::Item& item, Answer& answer);
   void fail(Answer& answer, Error why, SampledRow& row);
   // One row of an item: which of all wanted rows it is, and the tokens before it.
@@ -91,6 +92,7 @@ class Runner {
   std::map<std::pair<RequestId, int>, Answer> answers_;
   std::vector<Chunk> chunks_;
   std::vector<DraftAsk> drafts_;
+  std::vector<Observed> observed_;
 };
 
 }  // namespace millrace

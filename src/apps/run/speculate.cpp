@@ -6,7 +6,8 @@ std::vector<Flag> speculate_flags() {
   Flag what = by_commas(
       text_flag("speculate", "KIND|FILE", "", "",
                 "guess tokens ahead and keep those that are right, which changes no answer: ngram (repeats of "
-                "the text), suffix (and of earlier answers), or a draft model with the same vocabulary"));
+                "the text), suffix (and of earlier answers), a draft model with the same vocabulary, or a head for the "
+                "model (Medusa, MTP, EAGLE-3)"));
   what.alias = "-md --model-draft --speculative-model";
   return {
       what,

@@ -10,6 +10,9 @@ class ChainDrafter : public Drafter {
   explicit ChainDrafter(std::vector<std::unique_ptr<Drafter>> links) : links_(std::move(links)) {}
   std::string_view name() const override { return "chain"; }
   void propose(std::span<const DraftAsk> asks) override;
+  void observe(std::span<const Observed> rows) override {
+    for (auto& link : links_) link->observe(rows);
+  }
   void forget(RequestId request) override {
     for (auto& link : links_) link->forget(request);
   }

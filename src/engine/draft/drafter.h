@@ -19,6 +19,7 @@
 #include "cache/identity.h"
 #include "engine/request.h"
 #include "engine/sampler.h"
+#include "tensor/tensor.h"
 
 namespace millrace {
 
@@ -40,15 +41,26 @@ struct DraftAsk {
   std::vector<Token>* out = nullptr;  // guesses are put here
 };
 
+// Streams of the target for tokens [begin, begin + rows) of an answer, as they were computed; rows of guesses that turn
+// out wrong among them.
+struct Observed {
+  RequestId request = 0;
+  int choice = 0;
+  int begin = 0;
+  Tensor streams;  // [rows, taps * width]
+};
+
 class Drafter {
  public:
   virtual ~Drafter() = default;
   virtual std::string_view name() const = 0;
+  // Called after every step of an executor that is tapped.
+  virtual void observe(std::span<const Observed> /*rows*/) {}
   virtual void propose(std::span<const DraftAsk> asks) = 0;
   virtual void forget(RequestId /*request*/) {}  // it has ended
 };
 
 // Makes a drafter for the executor that will check its guesses.
-using DrafterMaker = std::function<Result<std::unique_ptr<Drafter>>(const Executor& target, Backend& backend)>;
+using DrafterMaker = std::function<Result<std::unique_ptr<Drafter>>(Executor& target, Backend& backend)>;
 
 }  // namespace millrace
