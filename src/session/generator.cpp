@@ -12,7 +12,7 @@ bool contains(std::span<const Token> tokens, Token token) {
   return std::find(tokens.begin(), tokens.end(), token) != tokens.end();
 }
 
-Limits limits_of(const Executor& executor, int most_drafts) {
+Limits limits_of(const Executor& executor, int most_drafts, DraftRule rule) {
   Limits limits;
   limits.step_tokens = executor.options().rows;
   limits.max_sequences = 1;
@@ -20,6 +20,7 @@ Limits limits_of(const Executor& executor, int most_drafts) {
   limits.max_choices = 1;
   limits.context = executor.options().context;
   limits.max_drafts = limits.step_drafts = std::min(most_drafts, executor.options().wanted - 1);
+  limits.whole_windows = rule != DraftRule::exact;
   return limits;
 }
 
@@ -71,13 +72,13 @@ GenerateTimes& GenerateTimes::operator+=(const GenerateTimes& other) {
   return *this;
 }
 
-Generator::Generator(Executor& executor, std::unique_ptr<Drafter> drafter, int most_drafts)
+Generator::Generator(Executor& executor, std::unique_ptr<Drafter> drafter, int most_drafts, DraftRule rule)
     : executor_(executor),
       drafter_(std::move(drafter)),
       cache_(executor.layout(), executor.options().pages, 0),
-      scheduler_(limits_of(executor, drafter_ == nullptr ? 0 : most_drafts), cache_, make_policy("fcfs").value(),
-                 drafter_ == nullptr ? nullptr : paying_drafts(most_drafts)),
-      runner_(executor, nullptr, drafter_.get()),
+      scheduler_(limits_of(executor, drafter_ == nullptr ? 0 : most_drafts, rule), cache_, make_policy("fcfs").value(),
+                 drafter_ == nullptr || rule != DraftRule::exact ? nullptr : paying_drafts(most_drafts)),
+      runner_(executor, nullptr, drafter_.get(), rule),
       start_(std::chrono::steady_clock::now()) {}
 
 void Generator::forget() {

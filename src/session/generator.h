@@ -77,7 +77,9 @@ class Generator {
 
   // The executor outlives it and is used by nobody else meanwhile. With a drafter there are guesses, at most
   // `most_drafts` a pass and no more than pay; the executor must give logits of one more row than that.
-  explicit Generator(Executor& executor, std::unique_ptr<Drafter> drafter = nullptr, int most_drafts = 0);
+  // By a rule other than exact it is always as many, and answers differ from plain ones.
+  explicit Generator(Executor& executor, std::unique_ptr<Drafter> drafter = nullptr, int most_drafts = 0,
+                     DraftRule rule = DraftRule::exact);
 
   // Refused with the counts if the prompt leaves no room in the context. `interrupted` is asked between steps of the
   // prompt.

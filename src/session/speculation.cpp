@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/json.h"
 #include "engine/draft/chain.h"
 #include "engine/draft/head.h"
 #include "engine/draft/model.h"
@@ -9,7 +10,7 @@
 
 namespace millrace {
 
-Result<Speculation::Kind> Speculation::open_one(const std::string& name, LoadedModel& target, int64_t context) {
+Result<Drafters::Kind> Drafters::open_one(const std::string& name, LoadedModel& target, int64_t context) {
   Kind kind{.name = name, .checkpoint = nullptr, .model = nullptr, .head = nullptr};
   if (name == "ngram" || name == "suffix") return kind;
   std::error_code failure;
@@ -31,10 +32,13 @@ Result<Speculation::Kind> Speculation::open_one(const std::string& name, LoadedM
   return kind;
 }
 
-Result<std::unique_ptr<Speculation>> Speculation::open(const std::vector<std::string>& names, LoadedModel& target,
-                                                       int64_t context) {
-  auto made = std::make_unique<Speculation>();
-  for (const std::string& name : names) {
+Result<std::unique_ptr<Drafters>> Drafters::open(const SpeculateOptions& options, LoadedModel& target,
+                                                 int64_t context) {
+  auto made = std::make_unique<Drafters>();
+  made->options_ = options;
+  if (options.most < 1 || options.most > kMostDrafts)
+    return error(Code::invalid, "{} guesses a step: ask for 1 to {}", options.most, kMostDrafts);
+  for (const std::string& name : options.names) {
     if (name.empty() || name == "none") continue;
     TRY(Kind kind, open_one(name, target, context));
     const bool heads =
@@ -42,16 +46,24 @@ Result<std::unique_ptr<Speculation>> Speculation::open(const std::vector<std::st
     if (kind.head != nullptr && heads) return error(Code::invalid, "{}: one head at a time", name);
     made->kinds_.push_back(std::move(kind));
   }
+  if (!made->any() && options.rule != DraftRule::exact)
+    return error(Code::invalid, "rule {} is about guesses: say what guesses (--speculate)", rule_name(options.rule));
   return made;
 }
 
-DrafterMaker Speculation::maker() const {
-  if (!any()) return {};
-  return [this](Executor& target, Backend& backend) { return drafter(target, backend); };
+DraftOptions Drafters::for_engine() const {
+  DraftOptions options{.make = {}, .most = most(), .steady = false, .rule = rule()};
+  if (any()) options.make = [this](Executor& target, Backend& backend) { return drafter(target, backend); };
+  return options;
 }
 
-Result<std::unique_ptr<Drafter>> Speculation::drafter(Executor& target, Backend& backend) const {
+// Clients' predictions come first, whatever else guesses.
+Result<std::unique_ptr<Drafter>> Drafters::drafter(Executor& target, Backend& backend) const {
+  if (!any()) return std::unique_ptr<Drafter>();
   std::vector<std::unique_ptr<Drafter>> links;
+  const std::string& first = kinds_.front().name;
+  if (first != "ngram" && first != "suffix")
+    links.push_back(std::make_unique<SuffixDrafter>(SuffixOptions{.predicted = true}));
   for (const Kind& kind : kinds_) {
     if (kind.head != nullptr) {
       TRY(auto drafter, HeadDrafter::create(*kind.head, target, backend));
@@ -62,10 +74,38 @@ Result<std::unique_ptr<Drafter>> Speculation::drafter(Executor& target, Backend&
     } else {
       links.push_back(std::make_unique<SuffixDrafter>(SuffixOptions{.earlier = kind.name == "suffix"}));
     }
+    TRY_VOID(check_rule(rule(), *links.back()));
   }
-  if (links.empty()) return std::unique_ptr<Drafter>();
   if (links.size() == 1) return std::move(links[0]);
   return std::unique_ptr<Drafter>(new ChainDrafter(std::move(links)));
+}
+
+Result<SpeculateOptions> read_speculative_config(std::string_view json) {
+  TRY(const Json config, parse_json(json, {.max_bytes = 1 << 16, .max_depth = 4, .refuse_duplicate_keys = true}));
+  if (!config.is_object()) return error(Code::invalid, "the speculative configuration is no JSON object");
+  for (const auto& member : config.get_object()) {
+    const std::string_view key = member.key();
+    if (key != "method" && key != "model" && key != "num_speculative_tokens")
+      return error(
+          Code::invalid,
+          "'{}' of a speculative configuration is not known here: method, model and num_speculative_tokens are", key);
+  }
+  SpeculateOptions options;
+  TRY(const std::string method, get_string(config, "method", ""));
+  TRY(const std::string model, get_string(config, "model", ""));
+  TRY(const int64_t most, get_int(config, "num_speculative_tokens", options.most));
+  if (most < 1 || most > kMostDrafts)
+    return error(Code::invalid, "num_speculative_tokens is {}: ask for 1 to {}", most, kMostDrafts);
+  options.most = static_cast<int>(most);
+  const bool text = method == "ngram" || method == "suffix";
+  const bool file = method.empty() || method == "draft_model" || method == "medusa" || method == "eagle3" ||
+                    method == "mtp" || method == "deepseek_mtp";
+  if (!text && !file)
+    return error(Code::unsupported, "no method '{}': take ngram, suffix, draft_model, medusa, eagle3 or mtp", method);
+  if (file && model.empty())
+    return error(Code::invalid, "a speculative configuration needs a method, or the model that guesses");
+  options.names = {text ? method : model};
+  return options;
 }
 
 }  // namespace millrace

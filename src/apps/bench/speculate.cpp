@@ -52,10 +52,11 @@ Result<Line> run_way(const Arguments& arguments, const Way& way, double temperat
   options.executor.kv = kv_type(arguments, *loaded);
   options.limits.max_sequences = static_cast<int>(arguments.integer("parallel"));
   options.limits.step_tokens = std::max(256, options.limits.max_sequences);
-  TRY(auto speculation, speculation_of(arguments, *loaded, options.executor.context));
-  if (!speculation->any()) return error(Code::invalid, "say what guesses: --speculate ngram, suffix or a draft model");
-  if (way.guesses != 0) options.draft.make = speculation->maker();
-  options.draft.most = way.guesses > 0 ? way.guesses : most_drafts(arguments);
+  TRY(auto drafters, drafters_of(arguments, *loaded, options.executor.context));
+  if (!drafters->any()) return error(Code::invalid, "say what guesses: --speculate ngram, suffix or a draft model");
+  options.draft = drafters->for_engine();
+  if (way.guesses == 0) options.draft = {};
+  if (way.guesses > 0) options.draft.most = way.guesses;
   options.draft.steady = way.guesses > 0;
   TRY(auto engine, Engine::create(loaded->model(), loaded->backend(), options));
   const auto requests = static_cast<size_t>(arguments.integer("requests"));

@@ -137,11 +137,11 @@ Result<int> run(const Arguments& arguments) {
   if (wanted.context == 0) wanted.context = std::min(loaded->context(), kUsualContext);
   wanted.rows = step_rows(arguments, "ubatch-size", 512);
   wanted.kv = kv_type(arguments, *loaded);
-  TRY(auto speculation, speculation_of(arguments, *loaded, wanted.context));
-  if (speculation->any()) wanted.wanted = 1 + most_drafts(arguments);
+  TRY(auto drafters, drafters_of(arguments, *loaded, wanted.context));
+  wanted.wanted = drafters->wanted();
   TRY(auto executor, Executor::create(loaded->model(), loaded->backend(), wanted));
-  TRY(auto drafter, speculation->drafter(*executor, loaded->backend()));
-  Generator generator(*executor, std::move(drafter), most_drafts(arguments));
+  TRY(auto drafter, drafters->drafter(*executor, loaded->backend()));
+  Generator generator(*executor, std::move(drafter), drafters->most(), drafters->rule());
   ChatState chat{arguments,
                  terminal,
                  *loaded,

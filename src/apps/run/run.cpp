@@ -137,11 +137,11 @@ Result<int> run(const Arguments& arguments) {
     terminal.warn("a context of {} tokens, but the model was made for {}: text beyond that may be poor", wanted.context,
                   loaded->context());
   }
-  TRY(auto speculation, speculation_of(arguments, *loaded, wanted.context));
-  if (speculation->any()) wanted.wanted = 1 + most_drafts(arguments);
+  TRY(auto drafters, drafters_of(arguments, *loaded, wanted.context));
+  wanted.wanted = drafters->wanted();
   TRY(auto executor, Executor::create(loaded->model(), loaded->backend(), wanted));
-  TRY(auto drafter, speculation->drafter(*executor, loaded->backend()));
-  Generator generator(*executor, std::move(drafter), most_drafts(arguments));
+  TRY(auto drafter, drafters->drafter(*executor, loaded->backend()));
+  Generator generator(*executor, std::move(drafter), drafters->most(), drafters->rule());
   GenerateOptions options = generate_options(arguments, *loaded, sampling);
   Bounds bounds(*loaded);
   const bool chat = arguments.toggle("chat");

@@ -1,4 +1,4 @@
-// --speculate and --draft-max, for every verb that generates. Main thread.
+// --speculate, --draft-max and --draft-rule, for every verb that generates. Main thread.
 #pragma once
 
 #include <vector>
@@ -9,8 +9,8 @@
 namespace millrace::apps {
 
 std::vector<Flag> speculate_flags();
+Result<SpeculateOptions> speculate_options(const Arguments& arguments);
 // What they name, loaded beside the target. `context` is the longest sequence that will be run.
-Result<std::unique_ptr<Speculation>> speculation_of(const Arguments& arguments, LoadedModel& target, int64_t context);
-int most_drafts(const Arguments& arguments);
+Result<std::unique_ptr<Drafters>> drafters_of(const Arguments& arguments, LoadedModel& target, int64_t context);
 
 }  // namespace millrace::apps

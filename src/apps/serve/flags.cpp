@@ -39,7 +39,7 @@ Result<Keys> keys_of(const Arguments& arguments) {
 
 struct Loaded {
   std::unique_ptr<LoadedModel> model;
-  std::unique_ptr<Speculation> speculation;  // lies on the model's backend, so it goes first
+  std::unique_ptr<Drafters> drafters;  // lie on the model's backend, so they go first
 };
 
 // Pages for every sequence to grow to the context, or as many as half of the memory that is left gives.
@@ -196,9 +196,8 @@ Result<ServedModel> served_model(const Arguments& arguments, const std::function
   options.limits.max_choices = 128;
   options.executor.rows = options.limits.step_tokens;
   options.executor.sequences = options.limits.max_sequences;
-  TRY(auto speculation, speculation_of(arguments, *loaded, options.executor.context));
-  options.draft.make = speculation->maker();
-  options.draft.most = most_drafts(arguments);
+  TRY(auto drafters, drafters_of(arguments, *loaded, options.executor.context));
+  options.draft = drafters->for_engine();
   TRY(options.executor.pages, pages_of(arguments, *loaded, options.executor, choice.memory_limit));
   TRY_VOID(fit_context(arguments, *loaded, options));
   options.policy = arguments.text("policy");
@@ -214,8 +213,8 @@ Result<ServedModel> served_model(const Arguments& arguments, const std::function
   if (choice.device == "cpu") served.floor = step_floor(loaded->model(), options.executor.kv, choice.cpu.threads);
   served.defaults = defaults_of(arguments, *loaded);
   TRY_VOID(check_sampling(served.defaults.sampling, loaded->vocab()));
-  // The engine's drafter is made of the speculation, so it goes with the model.
-  auto both = std::make_shared<Loaded>(Loaded{std::move(loaded), std::move(speculation)});
+  // The engine's drafter is made of these, so they go with the model.
+  auto both = std::make_shared<Loaded>(Loaded{std::move(loaded), std::move(drafters)});
   served.loaded = std::shared_ptr<LoadedModel>(both, both->model.get());
   return served;
 }

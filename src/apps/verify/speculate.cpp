@@ -32,11 +32,15 @@ class Check {
   Result<DraftOptions> draft_options(const std::string& drafter, LoadedModel& loaded, const CrowdAnswers* plain);
 
   const Arguments& arguments_;
-  std::unique_ptr<Speculation> speculation_;
+  std::unique_ptr<Drafters> drafters_;
 };
 
 Result<DraftOptions> Check::draft_options(const std::string& drafter, LoadedModel& loaded, const CrowdAnswers* plain) {
-  DraftOptions draft{.make = {}, .most = most_drafts(arguments_), .steady = true};
+  TRY(SpeculateOptions options, speculate_options(arguments_));
+  if (options.rule != DraftRule::exact)
+    return error(Code::invalid, "by rule {} answers are not the plain ones: there is nothing to compare",
+                 rule_name(options.rule));
+  DraftOptions draft{.make = {}, .most = options.most, .steady = true};
   if (plain == nullptr) return draft;
   if (drafter.starts_with(kReplay)) {
     const double right = std::stod(drafter.substr(kReplay.size()));
@@ -49,8 +53,9 @@ Result<DraftOptions> Check::draft_options(const std::string& drafter, LoadedMode
     };
     return draft;
   }
-  TRY(speculation_, Speculation::open({drafter}, loaded, loaded.context()));
-  draft.make = speculation_->maker();
+  options.names = {drafter};
+  TRY(drafters_, Drafters::open(options, loaded, loaded.context()));
+  draft.make = drafters_->for_engine().make;
   return draft;
 }
 
@@ -106,7 +111,8 @@ void print(const std::vector<Line>& lines, const Terminal& terminal) {
 Result<int> run(const Arguments& arguments) {
   const Terminal& terminal = arguments.terminal();
   std::vector<std::string> drafters = {"ngram", "suffix", "known answers, 0.5", "known answers, 0.9"};
-  for (const std::string& name : arguments.texts("speculate"))
+  TRY(const SpeculateOptions asked, speculate_options(arguments));
+  for (const std::string& name : asked.names)
     if (name != "ngram" && name != "suffix" && name != "none" && !name.empty()) drafters.push_back(name);
   std::vector<Line> lines;
   Check check(arguments);
