@@ -8,11 +8,6 @@
 namespace millrace {
 namespace {
 
-// Columns [from, from + cols) of every row.
-Tensor columns(Tensor all, int64_t from, int64_t cols) {
-  return {all.data + from * static_cast<int64_t>(sizeof(float)), all.type, all.rows, cols, all.stride};
-}
-
 // x += ffn(norm(x))
 void add_ffn(Ops& ops, const Head& head, Tensor x) {
   const int64_t start = ops.mark();
