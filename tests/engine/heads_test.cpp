@@ -11,11 +11,55 @@
 #include "engine/draft/head.h"
 #include "engine/draft_rig.h"
 #include "model/edit.h"
+#include "model/heads/gguf.h"
+#include "tensor/gguf_writer.h"
 
 namespace millrace {
 namespace {
 
 const std::filesystem::path kStories = std::filesystem::path(MILLRACE_SOURCE_DIR) / "../shared/models/stories";
+
+// Logits of every entry of a text, in one pass.
+std::vector<float> logits_of(const Head& head, Backend& backend, const std::vector<Token>& ids,
+                             std::vector<float> features) {
+  const HeadSpec& spec = head.spec();
+  const auto rows = static_cast<int32_t>(ids.size()) - 1;
+  if (features.size() != static_cast<size_t>(rows * spec.feature())) return {};
+  const std::vector<KvShape> shapes = {{.kv_heads = spec.attention.kv_heads,
+                                        .k_dim = spec.attention.head_dim,
+                                        .v_dim = spec.attention.head_dim,
+                                        .type = DType::f32}};
+  const CacheLayout layout = plan_layout(specs_of(shapes).value(), {.page_tokens = 128}).value();
+  const Store store = Store::create(layout, shapes, 1, 1 << 24).value();
+  std::vector<int32_t> positions, visible, zeros(static_cast<size_t>(rows));
+  for (int32_t i = 0; i < rows; ++i) positions.push_back(i), visible.push_back(i + 1);
+  const std::array<int32_t, 2> first_row = {0, rows};
+  const std::array<PageTables, 1> groups = {PageTables{zeros.data(), 1}};
+  const Step step = {.rows = rows,
+                     .sequences = 1,
+                     .wanted = rows,
+                     .tokens = ids.data() + 1,
+                     .positions = positions.data(),
+                     .visible = visible.data(),
+                     .sequence = zeros.data(),
+                     .first_row = first_row.data(),
+                     .wanted_rows = positions.data(),
+                     .groups = groups};
+  auto ops = backend.make_ops(head_workspace(head, rows, rows)).value();
+  const int64_t cols = spec.feature();
+  const Tensor streams = {reinterpret_cast<std::byte*>(features.data()), DType::f32, rows, cols, cols * 4};
+  const HeadOutput output = run_head(*ops, head, store.view(0), step, streams, true);
+  std::vector<float> logits;
+  for (int32_t row = 0; row < rows; ++row)
+    logits.insert(logits.end(), output.logits.row(row), output.logits.row(row) + spec.vocab);
+  return logits;
+}
+
+double furthest(const std::vector<float>& a, const std::vector<float>& b) {
+  double worst = 0;
+  for (size_t i = 0; i < a.size(); ++i) worst = std::max(worst, std::abs(double{a[i]} - double{b[i]}));
+  return worst;
+}
 
 // ---- made-up heads
 
@@ -159,6 +203,60 @@ TEST_P(MadeUpHead, IsRefusedOnAMachineApart) {
 INSTANTIATE_TEST_SUITE_P(Kinds, MadeUpHead, testing::Values("medusa", "mtp", "eagle3"),
                          [](const auto& kind) { return std::string(kind.param); });
 
+// The same head as llama.cpp's converter writes it: other names, pairs of rotation side by side, ids themselves in d2t.
+std::filesystem::path write_gguf(const MadeUp& made, const test::Folder& folder) {
+  GgufWriter writer;
+  EXPECT_TRUE(writer.put("general.architecture", "eagle3").ok());
+  for (const auto& [key, value] : {std::pair("attention.head_count", 4U), std::pair("attention.head_count_kv", 2U),
+                                   std::pair("attention.key_length", 16U), std::pair("feed_forward_length", 160U)})
+    EXPECT_TRUE(writer.put(fmt::format("eagle3.{}", key), value).ok());
+  EXPECT_TRUE(writer.put("eagle3.attention.layer_norm_rms_epsilon", 1e-6f).ok());
+  const std::vector<int32_t> layers = {0, 1, 2};
+  EXPECT_TRUE(writer.put("eagle3.target_layers", std::span<const int32_t>(layers)).ok());
+  std::vector<std::string> bytes;
+  for (const test::EditedTensor& tensor : made.tensors) {
+    std::string data = tensor.bytes;
+    if (tensor.name.ends_with("q_proj.weight") || tensor.name.ends_with("k_proj.weight")) {
+      const size_t row = 128 * sizeof(float), half = 8;
+      for (size_t r = 0; r < data.size() / row; ++r) {
+        const size_t from = r / 16 * 16 + r % 2 * half + r % 16 / 2;
+        std::memcpy(data.data() + r * row, tensor.bytes.data() + from * row, row);
+      }
+    }
+    for (int64_t i = 0; tensor.name == "d2t" && i < 100; ++i) {
+      const int64_t value = 3 * i;
+      std::memcpy(data.data() + i * 8, &value, 8);
+    }
+    EXPECT_TRUE(writer.add(gguf_head_name(tensor.name), tensor.type, tensor.shape).ok());
+    bytes.push_back(data);
+  }
+  const auto path = folder.path() / "head.gguf";
+  EXPECT_TRUE(writer.begin(path).ok());
+  for (const std::string& data : bytes) EXPECT_TRUE(writer.write(std::as_bytes(std::span(data))).ok());
+  EXPECT_TRUE(writer.finish().ok());
+  return path;
+}
+
+TEST(GgufHead, IsTheSameHead) {
+  Tiny tiny("llama-gqa-rope3");
+  auto backend = make_reference_backend();
+  const auto model = Model::load(tiny.checkpoint, *backend).value();
+  MadeUp made("eagle3");
+  made.config["eagle_aux_hidden_state_layer_ids"] = {0, 1, 2};
+  const test::Folder folder;
+  const Checkpoint first = made.open().value(), second = Checkpoint::open(write_gguf(made, folder)).value();
+  ASSERT_TRUE(Head::is_head(second));
+  const auto one = Head::load(first, *model, *backend).value(), other = Head::load(second, *model, *backend).value();
+  EXPECT_TRUE(std::equal(one->tokens().begin(), one->tokens().end(), other->tokens().begin(), other->tokens().end()));
+  EXPECT_EQ(one->spec().taps, other->spec().taps);
+  const std::vector<Token> ids = {1, 40, 7, 300, 22, 41, 9};
+  std::vector<float> features;
+  for (uint32_t i = 0; i < 6 * 192; ++i) features.push_back(static_cast<float>(uniform({3, 0, i, 0}) - 0.5));
+  const std::vector<float> expected = logits_of(*one, *backend, ids, features);
+  ASSERT_EQ(expected.size(), 600u);
+  EXPECT_LT(furthest(expected, logits_of(*other, *backend, ids, features)), 1e-5);
+}
+
 // ---- trained heads
 
 std::vector<Token> integers(const Checkpoint& golden, const std::string& name) {
@@ -236,45 +334,13 @@ TEST_P(TrainedHead, HasTheLogitsOfTheReference) {
     GTEST_SKIP() << GetParam() << " is absent: this head was NOT tested";
   Trained trained(GetParam());
   const Checkpoint golden = Checkpoint::open(kStories / GetParam() / "golden.safetensors").value();
-  const HeadSpec& spec = trained.head->spec();
   for (const int prompt : {1, 5}) {
     const std::vector<Token> ids = integers(golden, fmt::format("{}.ids", prompt));
-    std::vector<float> features = read_floats(*golden.find(fmt::format("{}.features", prompt))).value();
+    const std::vector<float> features = read_floats(*golden.find(fmt::format("{}.features", prompt))).value();
     const std::vector<float> expected = read_floats(*golden.find(fmt::format("{}.logits_all_entries", prompt))).value();
-    const auto rows = static_cast<int32_t>(ids.size()) - 1;
-    ASSERT_EQ(features.size(), static_cast<size_t>(rows * spec.feature()));
-    const std::vector<KvShape> shapes = {{.kv_heads = spec.attention.kv_heads,
-                                          .k_dim = spec.attention.head_dim,
-                                          .v_dim = spec.attention.head_dim,
-                                          .type = DType::f32}};
-    const CacheLayout layout = plan_layout(specs_of(shapes).value(), {.page_tokens = 128}).value();
-    const Store store = Store::create(layout, shapes, 1, 1 << 24).value();
-    std::vector<int32_t> positions, visible, zeros(static_cast<size_t>(rows));
-    for (int32_t i = 0; i < rows; ++i) positions.push_back(i), visible.push_back(i + 1);
-    const std::array<int32_t, 2> first_row = {0, rows};
-    const std::array<PageTables, 1> groups = {PageTables{zeros.data(), 1}};
-    const Step step = {.rows = rows,
-                       .sequences = 1,
-                       .wanted = rows,
-                       .tokens = ids.data() + 1,
-                       .positions = positions.data(),
-                       .visible = visible.data(),
-                       .sequence = zeros.data(),
-                       .first_row = first_row.data(),
-                       .wanted_rows = positions.data(),
-                       .groups = groups};
-    auto ops = trained.backend->make_ops(head_workspace(*trained.head, rows, rows)).value();
-    const int64_t cols = spec.feature();
-    const Tensor streams = {reinterpret_cast<std::byte*>(features.data()), DType::f32, rows, cols, cols * 4};
-    const HeadOutput output = run_head(*ops, *trained.head, store.view(0), step, streams, true);
-    double worst = 0;
-    for (int32_t row = 0; row < rows; ++row) {
-      for (int32_t token = 0; token < spec.vocab; ++token) {
-        const auto at = static_cast<size_t>(row * spec.vocab + token);
-        worst = std::max(worst, std::abs(static_cast<double>(output.logits.row(row)[token]) - double{expected[at]}));
-      }
-    }
-    EXPECT_LT(worst, 2e-3) << "prompt " << prompt;
+    const std::vector<float> found = logits_of(*trained.head, *trained.backend, ids, features);
+    ASSERT_EQ(found.size(), expected.size());
+    EXPECT_LT(furthest(found, expected), 2e-3) << "prompt " << prompt;
   }
 }
 

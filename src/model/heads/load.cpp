@@ -4,6 +4,7 @@
 #include <set>
 
 #include "base/json.h"
+#include "model/heads/gguf.h"
 #include "model/heads/head.h"
 #include "model/rope.h"
 
@@ -31,6 +32,7 @@ bool config_bool(const Json& config, std::string_view key, bool otherwise) {
 
 bool is_medusa(const Checkpoint& checkpoint) { return checkpoint.find("0.0.linear.weight") != nullptr; }
 bool is_eagle(const Checkpoint& checkpoint) {
+  if (is_gguf_eagle(checkpoint)) return true;
   return checkpoint.find("fc.weight") != nullptr && checkpoint.find("lm_head.weight") != nullptr;
 }
 // A file with the extra layer alone; one that has the whole model too is loaded as that.
@@ -47,10 +49,19 @@ bool is_mtp(const Checkpoint& checkpoint) {
 class HeadLoader {
  public:
   HeadLoader(const Checkpoint& checkpoint, const Model& target, Backend& backend)
-      : checkpoint_(checkpoint), target_(target), backend_(backend) {}
+      : checkpoint_(checkpoint),
+        target_(target),
+        backend_(backend),
+        gguf_(is_gguf_eagle(checkpoint)),
+        config_(checkpoint.config()) {}
   Result<std::unique_ptr<Head>> load();
 
  private:
+  // By its name in the Hugging Face layout; null: there is none.
+  const StoredTensor* stored(const std::string& name) const {
+    return checkpoint_.find(gguf_ ? gguf_head_name(name) : name);
+  }
+  Result<double> rope_theta() const;
   Result<const StoredTensor*> tensor(const std::string& name, int64_t rows, int64_t cols) const;
   Result<Weight> matrix(const std::string& name, int64_t rows, int64_t cols, std::span<const float> bias = {});
   Result<Norm> norm(const std::string& name);
@@ -65,10 +76,12 @@ class HeadLoader {
   const Checkpoint& checkpoint_;
   const Model& target_;
   Backend& backend_;
+  const bool gguf_;
+  Json config_;
 };
 
 Result<const StoredTensor*> HeadLoader::tensor(const std::string& name, int64_t rows, int64_t cols) const {
-  const StoredTensor* found = checkpoint_.find(name);
+  const StoredTensor* found = stored(name);
   if (found == nullptr) return error(Code::corrupt, "{}: tensor {} is missing", checkpoint_.path().string(), name);
   if (found->rows() != rows || found->cols() != cols)
     return error(Code::corrupt, "{}: {} is {} x {}, it should be {} x {} for this target", checkpoint_.path().string(),
@@ -90,7 +103,7 @@ Result<Norm> HeadLoader::norm(const std::string& name) {
   TRY(const StoredTensor* found, tensor(name, 1, width));
   TRY(const std::vector<float> values, read_floats(*found));
   Norm norm{.kind = NormKind::rms,
-            .epsilon = static_cast<float>(config_number(checkpoint_.config(), "rms_norm_eps", 1e-5)),
+            .epsilon = static_cast<float>(config_number(config_, "rms_norm_eps", 1e-5)),
             .weight = nullptr,
             .bias = nullptr,
             .width = width};
@@ -128,20 +141,29 @@ Result<void> HeadLoader::load_medusa(Head& head) {
   return {};
 }
 
+// The base of the rotation, which newer configurations have in an object of its own.
+Result<double> HeadLoader::rope_theta() const {
+  const Json* newer = find(config_, "rope_parameters");
+  const Json* kind = newer != nullptr ? find(*newer, "rope_type") : nullptr;
+  const bool plain = kind == nullptr || (kind->is_string() && kind->get_string() == "default");
+  if (find(config_, "rope_scaling") != nullptr || !plain)
+    return error(Code::unsupported, "{}: a head with scaled rotation", checkpoint_.path().string());
+  return config_number(newer != nullptr ? *newer : config_, "rope_theta", 10000);
+}
+
 // Attention and ffn as Llama has them; the attention reads `inputs` numbers.
 Result<void> HeadLoader::load_layer(Head& head, const std::string& prefix, int64_t inputs) {
-  const Json& config = checkpoint_.config();
   const int64_t width = target_.spec().width;
   HeadSpec& spec = head.spec_;
   GqaSpec& attention = spec.attention;
-  attention.heads = static_cast<int32_t>(config_integer(config, "num_attention_heads", 0));
-  attention.kv_heads = static_cast<int32_t>(config_integer(config, "num_key_value_heads", attention.heads));
+  attention.heads = static_cast<int32_t>(config_integer(config_, "num_attention_heads", 0));
+  attention.kv_heads = static_cast<int32_t>(config_integer(config_, "num_key_value_heads", attention.heads));
   if (attention.heads < 1 || attention.heads > 1024 || attention.kv_heads < 1 ||
       attention.heads % attention.kv_heads != 0)
     return error(Code::corrupt, "{}: {} heads and {} of keys", checkpoint_.path().string(), attention.heads,
                  attention.kv_heads);
-  const int64_t head_dim = config_integer(config, "head_dim", width / attention.heads);
-  const int64_t inner = config_integer(config, "intermediate_size", 0);
+  const int64_t head_dim = config_integer(config_, "head_dim", width / attention.heads);
+  const int64_t inner = config_integer(config_, "intermediate_size", 0);
   if (head_dim < 2 || head_dim > 1024 || head_dim % 2 != 0 || inner < 1 || inner > 1 << 20)
     return error(Code::corrupt, "{}: heads of {} numbers and an ffn of {}", checkpoint_.path().string(), head_dim,
                  inner);
@@ -158,10 +180,9 @@ Result<void> HeadLoader::load_layer(Head& head, const std::string& prefix, int64
   TRY(weights.ffn.up, matrix(prefix + "mlp.up_proj.weight", inner, width));
   TRY(weights.ffn.down, matrix(prefix + "mlp.down_proj.weight", width, inner));
   TRY(weights.ffn_norm, norm(prefix + "post_attention_layernorm.weight"));
-  if (find(config, "rope_scaling") != nullptr && !find(config, "rope_scaling")->is_null())
-    return error(Code::unsupported, "{}: a head with scaled rotation", checkpoint_.path().string());
-  const std::vector<float> powers =
-      rotary_powers(config_number(config, "rope_theta", 10000), static_cast<int32_t>(head_dim));
+  TRY(const double theta, rope_theta());
+  const std::vector<float> powers = rotary_powers(theta, static_cast<int32_t>(head_dim));
+  weights.attention.rope.neighbours = gguf_;
   weights.attention.rope.dims = static_cast<int32_t>(head_dim);
   TRY(weights.attention.rope.frequencies, backend_.upload_vector(powers));
   return {};
@@ -193,8 +214,8 @@ Result<void> HeadLoader::load_mtp(Head& head) {
 
 Result<void> HeadLoader::read_taps(HeadSpec& spec) const {
   const auto layers = static_cast<int64_t>(target_.spec().layers.size());
-  const Json* listed = find(checkpoint_.config(), "eagle_aux_hidden_state_layer_ids");
-  if (const Json* inside = find(checkpoint_.config(), "eagle_config"); listed == nullptr && inside != nullptr)
+  const Json* listed = find(config_, "eagle_aux_hidden_state_layer_ids");
+  if (const Json* inside = find(config_, "eagle_config"); listed == nullptr && inside != nullptr)
     listed = find(*inside, "eagle_aux_hidden_state_layer_ids");
   std::vector<int64_t> taps = {2, layers / 2, layers - 3};
   if (listed != nullptr && listed->is_array()) {
@@ -212,7 +233,7 @@ Result<void> HeadLoader::read_taps(HeadSpec& spec) const {
   return {};
 }
 
-// d2t: what to add to the head's id to get the target's.
+// d2t: what to add to the head's id to get the target's; in a GGUF file the target's itself.
 Result<void> HeadLoader::read_tokens(Head& head) const {
   const StoredTensor* map = checkpoint_.find("d2t");
   const int32_t vocab = head.spec_.vocab, all = target_.spec().vocab;
@@ -225,14 +246,15 @@ Result<void> HeadLoader::read_tokens(Head& head) const {
                  map->values(), format(map->type).name, vocab);
   std::set<int64_t> seen;
   for (int64_t i = 0; i < vocab; ++i) {
-    int64_t difference = 0;
-    std::memcpy(&difference, map->bytes.data() + i * 8, 8);
-    if (difference < -i || difference >= all - i)
+    int64_t value = 0;
+    std::memcpy(&value, map->bytes.data() + i * 8, 8);
+    const int64_t from = gguf_ ? 0 : i;
+    if (value < -from || value >= all - from)
       return error(Code::corrupt, "{}: d2t sends token {} outside of the model's {}", checkpoint_.path().string(), i,
                    all);
-    if (!seen.insert(i + difference).second)
-      return error(Code::corrupt, "{}: d2t sends two tokens to {}", checkpoint_.path().string(), i + difference);
-    head.tokens_.push_back(static_cast<Token>(i + difference));
+    if (!seen.insert(from + value).second)
+      return error(Code::corrupt, "{}: d2t sends two tokens to {}", checkpoint_.path().string(), from + value);
+    head.tokens_.push_back(static_cast<Token>(from + value));
   }
   return {};
 }
@@ -240,27 +262,31 @@ Result<void> HeadLoader::read_tokens(Head& head) const {
 Result<void> HeadLoader::load_eagle(Head& head) {
   HeadSpec& spec = head.spec_;
   spec.kind = HeadSpec::Kind::eagle3;
-  TRY_VOID(check_width(checkpoint_.find("fc.weight")->rows()));
+  for (const char* name : {"fc.weight", "lm_head.weight"}) {
+    if (stored(name) == nullptr)
+      return error(Code::corrupt, "{}: tensor {} is missing", checkpoint_.path().string(), name);
+  }
+  TRY_VOID(check_width(stored("fc.weight")->rows()));
   const int64_t width = target_.spec().width;
-  spec.vocab = static_cast<int32_t>(std::min<int64_t>(checkpoint_.find("lm_head.weight")->rows(), INT32_MAX));
+  spec.vocab = static_cast<int32_t>(std::min<int64_t>(stored("lm_head.weight")->rows(), INT32_MAX));
   if (spec.vocab > target_.spec().vocab)
     return error(Code::invalid, "{}: guesses {} tokens, the model has {}", checkpoint_.path().string(), spec.vocab,
                  target_.spec().vocab);
-  spec.normed_residual = config_bool(checkpoint_.config(), "norm_before_residual", false);
+  spec.normed_residual = config_bool(config_, "norm_before_residual", false);
   for (std::string_view key : {"norm_before_fc", "fc_norm", "norm_output"}) {
-    if (config_bool(checkpoint_.config(), key, false))
+    if (config_bool(config_, key, false))
       return error(Code::unsupported, "{}: {} is not there yet", checkpoint_.path().string(), key);
   }
   TRY_VOID(read_taps(spec));
   TRY_VOID(read_tokens(head));
   HeadWeights& weights = head.weights_;
-  const std::string prefix = checkpoint_.find("midlayer.hidden_norm.weight") != nullptr ? "midlayer." : "layers.0.";
+  const std::string prefix = gguf_ || stored("midlayer.hidden_norm.weight") != nullptr ? "midlayer." : "layers.0.";
   TRY(weights.fuse, matrix("fc.weight", width, spec.feature()));
   TRY(weights.token_norm, norm(prefix + "input_layernorm.weight"));
   TRY(weights.feature_norm, norm(prefix + "hidden_norm.weight"));
   TRY(weights.final_norm, norm("norm.weight"));
   TRY(weights.out, matrix("lm_head.weight", spec.vocab, width));
-  if (const StoredTensor* own = checkpoint_.find("embed_tokens.weight"); own != nullptr) {
+  if (stored("embed_tokens.weight") != nullptr) {
     TRY(const StoredTensor* table, tensor("embed_tokens.weight", target_.spec().vocab, width));
     TRY(weights.embedding,
         backend_.upload({.type = table->type, .rows = table->rows(), .cols = width, .bytes = table->bytes},
@@ -275,6 +301,9 @@ Result<std::unique_ptr<Head>> HeadLoader::load() {
       target.layers.size() < 3)
     return error(Code::unsupported, "{}: heads go with models of rotary positions and one width",
                  checkpoint_.path().string());
+  if (gguf_) {
+    TRY(config_, gguf_head_config(checkpoint_.metadata()));
+  }
   std::unique_ptr<Head> head(new Head(target_));
   head->spec_.width = target.width;
   if (is_medusa(checkpoint_)) {
