@@ -31,7 +31,8 @@ void report(const Terminal& terminal, const LoadedModel& model, const GenerateTi
                 human_seconds(times.token_seconds()), answer_rate(times), ending);
   if (times.windows > 0)
     terminal.note("guessed {} tokens ahead in {} passes, {} of them right ({:.0f} %)", times.drafted_tokens,
-                  times.windows, times.accepted_tokens, 100.0 * times.accepted_tokens / times.drafted_tokens);
+                  times.windows, times.accepted_tokens,
+                  100 * static_cast<double>(times.accepted_tokens) / static_cast<double>(times.drafted_tokens));
   report_memory(terminal, model.backend());
 }
 
