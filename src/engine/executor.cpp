@@ -9,7 +9,6 @@
 
 #include "base/check.h"
 #include "base/checked.h"
-#include "model/forward.h"
 
 namespace millrace {
 namespace {
@@ -228,8 +227,36 @@ Tensor Executor::pass(std::span<const Chunk> chunks) {
     stage(chunks[static_cast<size_t>(sequence)], sequence);
   ++counters_.steps;
   counters_.rows += step_.rows;
+  if (!taps_.layers.empty()) {
+    taps_.out.rows = step_.rows;
+    return forward(*ops_, model_, views_, step_, nullptr, &taps_);
+  }
   Tensor logits = ops_->repeat(step_);
   return logits ? logits : forward(*ops_, model_, views_, step_);
+}
+
+Result<void> Executor::tap(const std::vector<int32_t>& layers, Backend& backend) {
+  if (layers.empty()) return {};
+  if (apart_)
+    return error(Code::unsupported,
+                 "{}: heads that read the model's streams run on the CPU so far; guess with ngram, "
+                 "suffix or a draft model instead",
+                 backend.description());
+  if (!taps_.layers.empty()) return error(Code::invalid, "one head at a time reads the model's streams");
+  const int64_t needed = workspace_bytes(model_, plan_.options.rows, plan_.options.wanted, layers);
+  if (needed + backend.fixed_workspace() > plan_.workspace_bytes)
+    return error(Code::unsupported,
+                 "the model's last layer needs {} bytes more for all rows of a step than was planned, so heads cannot "
+                 "read its streams; guess with ngram, suffix or a draft model instead",
+                 needed + backend.fixed_workspace() - plan_.workspace_bytes);
+  const int64_t rows = plan_.options.rows, cols = static_cast<int64_t>(layers.size()) * model_.spec().width;
+  const auto row_bytes = cols * static_cast<int64_t>(sizeof(float));
+  TRY(std::byte * numbers, backend.allocate(Purpose::workspace, rows * row_bytes));
+  TRY(std::byte * memory, backend.allocate(Purpose::staging, array_bytes(rows)));
+  auto* every = reinterpret_cast<int32_t*>(memory);
+  for (int64_t row = 0; row < rows; ++row) every[row] = static_cast<int32_t>(row);
+  taps_ = {.layers = layers, .every_row = every, .out = {numbers, DType::f32, 0, cols, row_bytes}};
+  return {};
 }
 
 // A machine that failed gives rows that say so: whoever samples them ends its own answer with an error.

@@ -18,6 +18,7 @@
 #include "cache/page_table.h"
 #include "cache/spec.h"
 #include "cache/store.h"
+#include "model/forward.h"
 #include "model/model.h"
 #include "tensor/dtype.h"
 
@@ -83,6 +84,11 @@ class Executor {
   std::span<const float> row(int64_t index) const;
   std::span<const float> fetch_row(int64_t index);
 
+  // From now on every step also gives the streams entering these layers (model/forward.h), of all its rows. Once,
+  // before the first step; refused on a machine apart.
+  Result<void> tap(const std::vector<int32_t>& layers, Backend& backend);
+  Tensor tapped() const { return taps_.out; }  // [rows of the last step, layers * width]
+
   // Carries out the page moves a cache without a second store planned. Before run().
   void carry_out(KvCache& cache);
 
@@ -120,6 +126,7 @@ class Executor {
   Step step_;
   int32_t *tokens_ = nullptr, *positions_ = nullptr, *visible_ = nullptr, *sequence_ = nullptr, *first_row_ = nullptr,
           *wanted_rows_ = nullptr;
+  Taps taps_;                    // no layers: nothing is tapped
   std::vector<int32_t*> pages_;  // per group, [sequences * stride]
   Counters counters_;
 };

@@ -18,6 +18,7 @@ Result<EngineParts> EngineParts::create(const Model& model, Backend& backend, co
     if (options.draft.most < 1 || options.draft.most > kMostDrafts)
       return error(Code::invalid, "{} guesses a step: ask for 1 to {}", options.draft.most, kMostDrafts);
     settled.limits.max_drafts = options.draft.most;
+    settled.limits.whole_windows = options.draft.rule != DraftRule::exact;
     settled.executor.wanted = std::min(options.limits.max_sequences * (1 + options.draft.most),
                                        options.limits.max_sequences + kMostDraftRows);
   }
@@ -29,8 +30,10 @@ Result<EngineParts> EngineParts::create(const Model& model, Backend& backend, co
   if (settled.limits.context == 0) settled.limits.context = settled.executor.context;
   if (options.draft.make) {
     settled.limits.step_drafts = settled.executor.wanted - settled.limits.max_sequences;
-    if (settled.limits.step_drafts < 1) settled.limits.max_drafts = 0;  // no row is left for them
+    if (settled.limits.step_drafts < 1 && !settled.limits.whole_windows)
+      settled.limits.max_drafts = 0;  // no row is left for them
     TRY(parts.drafter, options.draft.make(*parts.executor, backend));
+    TRY_VOID(check_rule(options.draft.rule, *parts.drafter));
   }
   TRY_VOID(check_limits(settled.limits));
   TRY(auto policy, make_policy(settled.policy));
@@ -42,10 +45,10 @@ Result<EngineParts> EngineParts::create(const Model& model, Backend& backend, co
   }
   parts.cache = std::make_unique<KvCache>(layout, settled.executor.pages, second_pages);
   std::unique_ptr<DraftControl> control;
-  if (parts.drafter != nullptr)
+  if (parts.drafter != nullptr && !settled.limits.whole_windows)
     control = options.draft.steady ? steady_drafts(options.draft.most) : paying_drafts(options.draft.most);
   parts.scheduler = std::make_unique<Scheduler>(settled.limits, *parts.cache, std::move(policy), std::move(control));
-  parts.runner = std::make_unique<Runner>(*parts.executor, parts.second.get(), parts.drafter.get());
+  parts.runner = std::make_unique<Runner>(*parts.executor, parts.second.get(), parts.drafter.get(), options.draft.rule);
   return parts;
 }
 

@@ -12,11 +12,12 @@
 
 namespace millrace {
 
-// Guessing ahead. Answers are the same with and without; how fast they come is not.
+// Guessing ahead. By rule exact answers are the same with and without; how fast they come is not.
 struct DraftOptions {
-  DrafterMaker make;    // none: no guesses
-  int most = 4;         // guesses of one answer in one step
-  bool steady = false;  // always as many, instead of as many as pay
+  DrafterMaker make;                  // none: no guesses
+  int most = 4;                       // guesses of one answer in one step
+  bool steady = false;                // always as many, instead of as many as pay
+  DraftRule rule = DraftRule::exact;  // by any other answers differ from plain ones, and it is always as many
 };
 
 struct EngineOptions {

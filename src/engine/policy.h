@@ -34,6 +34,7 @@ struct Limits {
   int context = 0;               // tokens of prompt and answer together
   int max_drafts = 0;            // guessed tokens a sequence and step
   int step_drafts = 0;           // and of all sequences together; 0: as many as rows allow
+  bool whole_windows = false;    // a sequence that cannot have max_drafts guesses waits until it can
   double page_move_seconds = 0;  // moving a page to the second store or back
 };
 

@@ -28,8 +28,8 @@ void Launch::take(const StepPlan& plan) {
   snapshots = plan.snapshots;
 }
 
-Runner::Runner(Executor& executor, Store* second, Drafter* drafter)
-    : executor_(executor), second_(second), drafter_(drafter), scratch_(executor.vocab()) {}
+Runner::Runner(Executor& executor, Store* second, Drafter* drafter, DraftRule rule)
+    : executor_(executor), second_(second), drafter_(drafter), rule_(rule), scratch_(executor.vocab()) {}
 
 Runner::Answer& Runner::answer(const Launch::Item& item) {
   auto [found, fresh] = answers_.try_emplace({item.request, item.choice});
@@ -64,7 +64,8 @@ Runner::Row Runner::row_of(const Launch::Item& item, const Answer& answer, int64
   const bool too_short = before - static_cast<int>(asked.prompt.size()) < asked.min_tokens;
   return {.index = first + guess,
           .context = std::span<const Token>(answer.tokens).first(static_cast<size_t>(before)),
-          .banned = too_short ? std::span<const Token>(asked.stop_tokens) : std::span<const Token>()};
+          .banned = too_short ? std::span<const Token>(asked.stop_tokens) : std::span<const Token>(),
+          .guess = guess};
 }
 
 // A step whose result was thrown away is repeated: what it chose last time is chosen again. Where a later row breaks,
@@ -95,6 +96,22 @@ void Runner::take(const Launch::Item& item, int64_t& next_row, SampledRow& out, 
   next_row += item.wanted();
 }
 
+// A guess by a rule that is not exact.
+Result<Token> Runner::judge(const Launch::Item& item, const Row& row, std::span<const float> logits,
+                            const TokenMask* mask) {
+  Answer& answer = this->answer(item);
+  Sampler& sampler = *answer.sampler;
+  const Token guess = answer.tokens[row.context.size()];
+  TRY(const auto odds, sampler.distribution(logits, row.context, scratch_, row.banned, mask));
+  if (rule_ == DraftRule::typical) {
+    if (is_typical(odds, guess)) return guess;
+    return sampler.sample(logits, row.context, scratch_, row.banned, mask);
+  }
+  const auto at = static_cast<size_t>(row.guess);
+  return take_or_reject(odds, at < answer.odds.size() ? answer.odds[at] : std::vector<TokenProbability>(), guess,
+                        {sampler.sampling().seed, sampler.choice(), static_cast<uint32_t>(row.context.size()), 0});
+}
+
 Result<Token> Runner::choose_whole(const Launch::Item& item, const Row& row, std::span<const float> logits,
                                    SampledRow& out) {
   const Request& asked = *item.asked;
@@ -103,7 +120,9 @@ Result<Token> Runner::choose_whole(const Launch::Item& item, const Row& row, std
   if (asked.constraint) {
     TRY(mask, answer.states.mask(*asked.constraint, row.context.subspan(asked.prompt.size())));
   }
-  TRY(const Token token, answer.sampler->sample(logits, row.context, scratch_, row.banned, mask.get()));
+  const bool judged = by_rule(item) && row.guess < item.drafted;
+  TRY(const Token token, judged ? judge(item, row, logits, mask.get())
+                                : answer.sampler->sample(logits, row.context, scratch_, row.banned, mask.get()));
   if (asked.logprobs < 0) return token;
   Logprobs report;
   auto reported = logprobs(logits, token, static_cast<size_t>(asked.logprobs), scratch_, report);
@@ -127,7 +146,8 @@ bool Runner::all_greedy(const Launch& launch) {
 // What to bring of a row. Log-probabilities are of all tokens, and so is what is wrong with a refused sampler.
 ShortlistAsk Runner::ask_of(const Launch::Item& item, const Row& row) {
   const Answer& answer = this->answer(item);
-  if (answer.error || item.asked->constraint || item.asked->logprobs >= 0) return {.kind = ShortlistKind::whole};
+  if (answer.error || item.asked->constraint || item.asked->logprobs >= 0 || by_rule(item))
+    return {.kind = ShortlistKind::whole};
   return answer.sampler->shortlist_ask(executor_.vocab(), row.context.size(), row.banned);
 }
 
@@ -198,7 +218,9 @@ void Runner::take_guesses(Launch::Item& item, Answer& answer) {
       const Token only = (*mask)->only();
       if (only >= 0 && only != token) answer.guesses.resize(std::min(next, answer.guesses.size()));
       if (only >= 0) token = only;
-      if (token < 0 || !(*mask)->has(token)) return;
+      const bool forbidden = token < 0 || !(*mask)->has(token);
+      // By reject a guess that cannot be is one that is not kept: leaving it out would change the odds.
+      if (forbidden && (token < 0 || rule_ != DraftRule::reject)) return;
     }
     if (token < 0 || token >= executor_.vocab()) return;
     answer.tokens.push_back(token);
@@ -218,6 +240,7 @@ void Runner::draft(Launch& launch, Sampled& sampled) {
     if (answer.error) continue;
     answer.tokens.resize(static_cast<size_t>(item.known()));
     answer.guesses.clear();
+    answer.odds.clear();
     drafts_.push_back({.request = item.request,
                        .choice = item.choice,
                        .root = item.asked->root,
@@ -227,7 +250,8 @@ void Runner::draft(Launch& launch, Sampled& sampled) {
                        .limit = item.drafts,
                        .sampler = answer.sampler.get(),
                        .banned_now = row_of(item, answer, 0, 0).banned,
-                       .out = &answer.guesses});
+                       .out = &answer.guesses,
+                       .odds = rule_ == DraftRule::reject ? &answer.odds : nullptr});
   }
   if (drafts_.empty()) return;
   drafter_->propose(drafts_);
@@ -236,6 +260,22 @@ void Runner::draft(Launch& launch, Sampled& sampled) {
     if (item.drafts > 0 && !answer(item).error) take_guesses(item, answer(item));
   }
   sampled.draft_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+void Runner::observe(const Launch& launch) {
+  const Tensor all = executor_.tapped();
+  if (drafter_ == nullptr || !all || chunks_.empty()) return;
+  observed_.clear();
+  int64_t row = 0;
+  for (size_t i = 0; i < launch.used; ++i) {
+    const Launch::Item& item = launch.items[i];
+    observed_.push_back({.request = item.request,
+                         .choice = item.choice,
+                         .begin = item.begin,
+                         .streams = {all.data + row * all.stride, all.type, item.rows(), all.cols, all.stride}});
+    row += item.rows();
+  }
+  drafter_->observe(observed_);
 }
 
 void Runner::run(Launch& launch, Sampled& sampled) {
@@ -272,6 +312,7 @@ void Runner::run(Launch& launch, Sampled& sampled) {
       run_whole(launch, sampled);
     }
   }
+  observe(launch);
   const Executor::Counters& after = executor_.counters();
   sampled.shortlist_rows = after.shortlisted - before.shortlisted;
   sampled.whole_rows = after.whole - before.whole;

@@ -1,9 +1,9 @@
 // Runner: carries out one planned step on the real model: page moves, forward, sampling. It keeps its own copy of every
 // answer in the making, because a step may be planned before the token it continues from is known to the scheduler;
 // steps run in order, so here it always is. Where a plan has room for guesses it has the drafter make them, computes
-// them with the rest, and keeps those that equal what it would have chosen anyway; rows after the first wrong one are
-// never looked at, so an answer is the same with and without. One thread at a time calls it, the engine's or a thread
-// of its own.
+// them with the rest, and keeps those that equal what it would have chosen anyway (other rules: draft/rule.h); rows
+// after the first wrong one are never looked at, so an answer is the same with and without. One thread at a time calls
+// it, the engine's or a thread of its own.
 #pragma once
 
 #include <map>
@@ -47,7 +47,7 @@ struct Launch {
 class Runner {
  public:
   // The executor and the second store (may be null) outlive the runner, and so does the drafter, if there is one.
-  Runner(Executor& executor, Store* second, Drafter* drafter = nullptr);
+  Runner(Executor& executor, Store* second, Drafter* drafter = nullptr, DraftRule rule = DraftRule::exact);
 
   // One result for every item. Never fails as a whole: an answer that cannot go on has an error of its own.
   void run(Launch& launch, Sampled& sampled);
@@ -62,9 +62,11 @@ class Runner {
     std::unique_ptr<Sampler> sampler;  // null if its parameters are refused; `error` says why
     std::optional<Error> error;
     std::vector<Token> guesses;
+    std::vector<std::vector<TokenProbability>> odds;  // of guesses, where the rule goes by them
   };
   Answer& answer(const Launch::Item& item);
   void draft(Launch& launch, Sampled& sampled);
+  void observe(const Launch& launch);  // the drafter is shown what was computed
   void take_guesses(Launch::Item& item, Answer& answer);
   void fail(Answer& answer, Error why, SampledRow& row);
   // One row of an item: which of all wanted rows it is, and the tokens before it.
@@ -72,11 +74,16 @@ class Runner {
     int64_t index = 0;
     std::span<const Token> context;
     std::span<const Token> banned;  // before the least length
+    int guess = 0;                  // which guess comes next, counted from 0; the last row has none
   };
   Row row_of(const Launch::Item& item, const Answer& answer, int64_t first, int guess) const;
   // Goes through an item's rows in turn, with what `choose` gives for each, up to the first guess it disagrees with.
   template <class Choose>
   void take(const Launch::Item& item, int64_t& next_row, SampledRow& out, Choose choose);
+  bool by_rule(const Launch::Item& item) const {  // another than what comes out without guesses
+    return rule_ != DraftRule::exact && item.drafted > 0 && item.asked->sampling.temperature > 0;
+  }
+  Result<Token> judge(const Launch::Item& item, const Row& row, std::span<const float> logits, const TokenMask* mask);
   Result<Token> choose_whole(const Launch::Item& item, const Row& row, std::span<const float> logits, SampledRow& out);
   Result<Token> choose_shortlist(const Launch::Item& item, const Row& row, const Shortlisted& found, SampledRow& out);
   bool all_greedy(const Launch& launch);
@@ -88,10 +95,12 @@ class Runner {
   Executor& executor_;
   Store* second_;
   Drafter* drafter_;
+  DraftRule rule_;
   SamplerScratch scratch_;
   std::map<std::pair<RequestId, int>, Answer> answers_;
   std::vector<Chunk> chunks_;
   std::vector<DraftAsk> drafts_;
+  std::vector<Observed> observed_;
 };
 
 }  // namespace millrace

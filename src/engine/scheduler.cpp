@@ -14,20 +14,19 @@ StepPlan Scheduler::next(double now) {
   order_running();
   make_way(now);
   Load seen = load(now);
-  int budget = std::clamp(policy_->budget(seen), std::min(seen.decodes, limits_.step_tokens), limits_.step_tokens);
+  const int least = seen.decodes + (limits_.whole_windows ? limits_.max_drafts : 0);  // the oldest goes on
+  int budget = std::clamp(policy_->budget(seen), std::min(least, limits_.step_tokens), limits_.step_tokens);
   int spare = budget - seen.decodes +
               PLANTED(budget_exceeded);  // for prompts and drafts: a sequence that lacks one token gets it
   hand_out_drafts(seen, spare);
+  window_rows_ = limits_.step_drafts;
   // Those who are to stay longest come first, so whoever is preempted to make room has not been planned yet.
   for (size_t index = 0; index < running_.size(); ++index) {
     Sequence& sequence = *running_[index];
     int lacked = sequence.remaining(), count = rows_for(sequence, spare);
     if (count == 0) continue;
     bool room = true;
-    while (!cache_.reserve(sequence.pages, sequence.computed, sequence.computed + count, sequence.room > 0)) {
-      if (sequence.room > 0) cache_.rollback(sequence.pages, sequence.computed);  // what was taken for guesses
-      count -= std::exchange(sequence.room, 0);
-      if (cache_.reserve(sequence.pages, sequence.computed, sequence.computed + count)) break;
+    while (!reserve(sequence, count)) {
       room = index + 1 < running_.size();
       out_of_pages_ = true;
       preempt(running_.size() - 1);
@@ -71,11 +70,35 @@ std::vector<Event> Scheduler::commit(const StepPlan& plan, const Sampled& sample
   return events;
 }
 
+// Without room for all of it, a sequence does without guesses, unless they must be whole.
+bool Scheduler::reserve(Sequence& sequence, int& count) {
+  if (cache_.reserve(sequence.pages, sequence.computed, sequence.computed + count, sequence.room > 0)) return true;
+  if (sequence.room == 0 || limits_.whole_windows) return false;
+  cache_.rollback(sequence.pages, sequence.computed);  // what was taken for guesses
+  count -= std::exchange(sequence.room, 0);
+  return cache_.reserve(sequence.pages, sequence.computed, sequence.computed + count);
+}
+
+// Where windows must be whole they follow one another without a gap from the first token on, whatever happens to the
+// sequence in between: what it lacks is computed up to its last token, and that begins the next one.
+int Scheduler::rows_of_window(Sequence& sequence, int spare) {
+  const int lacks = sequence.remaining(), begin = sequence.computed;
+  if (lacks > 1) return cache_.step_end(begin, begin + std::min(lacks - 1, std::max(0, spare))) - begin;
+  const int left = sequence.asked->max_tokens - sequence.chosen() - sequence.pending - 1;
+  const int end = cache_.step_end(begin, begin + 1 + std::clamp(left, 0, limits_.max_drafts));
+  const int drafts = end - begin - 1;
+  if (drafts > spare || drafts > window_rows_) return 0;
+  window_rows_ -= drafts;
+  sequence.room = drafts;
+  return 1 + drafts;
+}
+
 // Rows a sequence gets of the next step: what it lacks, as far as the spare budget goes, and drafts where they help.
 int Scheduler::rows_for(Sequence& sequence, int spare) {
   int lacks = sequence.remaining(), begin = sequence.computed;
   const int wished = std::exchange(sequence.room, 0);
   if (lacks <= 0) return 0;
+  if (limits_.whole_windows && sequence.chosen() + sequence.pending > 0) return rows_of_window(sequence, spare);
   if (lacks > 1) {
     // If another tenant waits that had less, it shall find its share of this step.
     const Sequence* other = first_waiting_;

@@ -72,6 +72,8 @@ class Scheduler {
   // scheduler.cpp
   int rows_for(Sequence& sequence, int spare);
   void hand_out_drafts(const Load& seen, int spare);
+  int rows_of_window(Sequence& sequence, int spare);
+  bool reserve(Sequence& sequence, int& count);
   void note_drafts(Sequence& sequence, const SampledRow& row, int accepted);
   void plan_work(StepPlan& plan, Sequence& sequence, int count);
   void land(Sequence& sequence, const Work& work, const SampledRow& row, double now, std::vector<Event>& events);
@@ -104,6 +106,7 @@ class Scheduler {
   std::unique_ptr<DraftControl> control_;  // may be null
   std::vector<DraftControl::Seat> seats_;
   std::vector<Sequence*> seated_;
+  int window_rows_ = 0;  // guesses that the step being planned still has room for, where windows are whole
   StepTime step_time_;
   Metrics metrics_;
   std::vector<RequestRecord> records_;

@@ -20,6 +20,12 @@ Result<void> check_limits(const Limits& limits) {
   if (limits.step_tokens < limits.max_sequences)
     return error(Code::invalid, "{} tokens a step are too few for {} sequences at once: take as many at least",
                  limits.step_tokens, limits.max_sequences);
+  if (limits.whole_windows &&
+      (limits.step_tokens < limits.max_sequences + limits.max_drafts || limits.step_drafts < limits.max_drafts))
+    return error(Code::invalid,
+                 "{} tokens a step and {} sequences leave no room for {} guesses at a time: take more tokens a step, "
+                 "fewer sequences or fewer guesses",
+                 limits.step_tokens, limits.max_sequences, limits.max_drafts);
   return {};
 }
 
@@ -50,6 +56,8 @@ Result<void> Scheduler::admissible(const Request& request, double now) const {
   }
   if (open < 1 || (!request.resumed.empty() && std::ssize(request.resumed) != request.choices))
     return error(Code::invalid, "{} answers go on, of {} asked for", request.resumed.size(), request.choices);
+  if (limits_.whole_windows && request.sampling.mirostat != 0)
+    return error(Code::invalid, "mirostat goes with guesses by rule exact only: it counts on every token being drawn");
   int64_t total = static_cast<int64_t>(request.prompt.size()) + request.max_tokens;
   if (total > limits_.context)
     return error(Code::invalid, "{} prompt tokens and {} to generate are {} tokens, the context has {}",
@@ -265,10 +273,11 @@ int Scheduler::start(Sequence& sequence, int spare, bool reuse) {
   if (running_.empty() || has_room(sequence)) {
     // Its first token comes out of the spare budget too: none was set aside for it.
     int count = rows_for(sequence, spare - (sequence.remaining() == 1));
-    if (cache_.reserve(sequence.pages, sequence.computed, sequence.computed + count)) return count;
+    if (count > 0 && cache_.reserve(sequence.pages, sequence.computed, sequence.computed + count, sequence.room > 0))
+      return count;
   }
   cache_.release(sequence.pages);
-  sequence.computed = sequence.committed = 0;
+  sequence.computed = sequence.committed = sequence.room = 0;
   return 0;
 }
 

@@ -113,6 +113,31 @@ std::vector<Request> crowd_requests(const CrowdSize& size, int32_t vocab, uint64
   return all;
 }
 
+std::vector<Request> sampler_requests(const CrowdSize& size, int32_t vocab, uint64_t seed) {
+  const std::vector<Sampling> kinds = {{.temperature = 0},
+                                       {.temperature = 1},
+                                       {.temperature = 0.8, .top_k = 40, .top_p = 0.95, .min_p = 0.05},
+                                       {.temperature = 1, .typical = 0.9},
+                                       {.temperature = 1.2, .top_n_sigma = 1.5},
+                                       {.temperature = 0, .repetition = 1.2, .presence = 0.2, .frequency = 0.3},
+                                       {.temperature = 1, .mirostat = 2, .mirostat_tau = 3},
+                                       {.temperature = 1, .xtc_probability = 0.5, .xtc_threshold = 0.05},
+                                       {.temperature = 0.7, .dry_multiplier = 0.8}};
+  std::vector<Request> all = crowd_requests(size, vocab, seed);
+  for (size_t i = 0; i < all.size(); ++i) {
+    Request& request = all[i];
+    const uint64_t own = request.sampling.seed;
+    request.sampling = kinds[i % kinds.size()];
+    request.sampling.seed = own;
+    for (size_t t = request.prompt.size() / 2; i % 2 == 0 && t < request.prompt.size(); ++t)
+      request.prompt[t] = request.prompt[t - request.prompt.size() / 2];
+    if (i % 3 == 0) request.min_tokens = request.max_tokens / 2;
+    for (Token stop = 0; i % 4 == 1 && stop < 16; ++stop) request.stop_tokens.push_back(stop * (vocab / 16));
+    if (i % 5 == 2) request.logprobs = 2;
+  }
+  return all;
+}
+
 std::vector<CrowdWay> crowd_ways() {
   return {{.name = "one after the other", .alone = true, .overlap = false},
           {.name = "together"},
@@ -124,8 +149,10 @@ std::vector<CrowdWay> crowd_ways() {
 }
 
 Result<CrowdOutcome> run_crowd(const Model& model, Backend& backend, const CrowdSize& size, const CrowdWay& way,
-                               std::vector<Request> requests, const std::function<void(int)>& heard) {
-  TRY(const EngineOptions options, options_of(model, backend, size, way, requests));
+                               std::vector<Request> requests, const std::function<void(int)>& heard,
+                               const DraftOptions& draft) {
+  TRY(EngineOptions options, options_of(model, backend, size, way, requests));
+  options.draft = draft;
   Gathering gathering;  // outlives the engine, which tells it
   TRY(auto engine, Engine::create(model, backend, options));
   for (size_t i = 0; i < requests.size(); ++i) {

@@ -26,6 +26,10 @@ struct CrowdSize {
 // Prompts of which many begin alike; half of them greedy, half sampled, some with three answers.
 std::vector<Request> crowd_requests(const CrowdSize& size, int32_t vocab, uint64_t seed);
 
+// The same requests with every kind of sampler, least lengths, stop tokens and log-probabilities among them, and
+// prompts that repeat themselves, so that there is something to guess.
+std::vector<Request> sampler_requests(const CrowdSize& size, int32_t vocab, uint64_t seed);
+
 struct CrowdWay {
   std::string name;
   bool alone = false;   // one request after the other, which share nothing
@@ -45,7 +49,8 @@ struct CrowdOutcome {
 };
 // heard: how many requests have been answered.
 Result<CrowdOutcome> run_crowd(const Model& model, Backend& backend, const CrowdSize& size, const CrowdWay& way,
-                               std::vector<Request> requests, const std::function<void(int)>& heard);
+                               std::vector<Request> requests, const std::function<void(int)>& heard,
+                               const DraftOptions& draft = {});
 
 // The first request with another answer; -1: none.
 int first_difference(const CrowdAnswers& expected, const CrowdAnswers& found);

@@ -1,5 +1,6 @@
 #include "model/forward.h"
 
+#include <algorithm>
 #include <array>
 #include <numbers>
 
@@ -126,6 +127,19 @@ void keep_wanted(Ops& ops, const Step& step, const ModelSpec& spec, Stream& stre
   beside.streams = ops.scratch(step.wanted, beside.streams.cols);  // written anew
 }
 
+void tap(Ops& ops, const Taps* taps, size_t layer, const Step& step, Tensor x) {
+  for (size_t i = 0; taps != nullptr && i < taps->layers.size(); ++i) {
+    if (static_cast<size_t>(taps->layers[i]) != layer) continue;
+    const auto from = static_cast<int64_t>(i) * x.cols * static_cast<int64_t>(sizeof(float));
+    ops.gather(taps->every_row, x, {taps->out.data + from, DType::f32, step.rows, x.cols, taps->out.stride});
+  }
+}
+
+bool taps_end(const Taps* taps, size_t layers) {
+  return taps != nullptr &&
+         std::find(taps->layers.begin(), taps->layers.end(), static_cast<int32_t>(layers)) != taps->layers.end();
+}
+
 // From the rows that went through all layers to logits.
 Tensor read_head(Ops& ops, const ModelSpec& spec, const ModelWeights& weights, Tensor rows, Tensor* hidden) {
   if (spec.final_norm) ops.norm(weights.final_norm, 1, rows, rows);
@@ -143,9 +157,11 @@ Tensor read_head(Ops& ops, const ModelSpec& spec, const ModelWeights& weights, T
 
 }  // namespace
 
-Tensor forward(Ops& ops, const Model& model, std::span<const KvView> kv, const Step& step, Tensor* hidden) {
+Tensor forward(Ops& ops, const Model& model, std::span<const KvView> kv, const Step& step, Tensor* hidden,
+               const Taps* taps) {
   const ModelSpec& spec = model.spec();
   const ModelWeights& weights = model.weights();
+  const bool ends_tapped = taps_end(taps, spec.layers.size());
   ops.begin(step);
   Stream stream = {.x = embed_tokens(ops, spec, weights, step), .copy = ops.scratch(step.rows, spec.width), .in = {}};
   Beside beside = begin_beside(ops, spec, weights, step, stream.x);
@@ -154,19 +170,26 @@ Tensor forward(Ops& ops, const Model& model, std::span<const KvView> kv, const S
     const LayerSpec& layer = spec.layers[i];
     const LayerWeights& own = weights.layers[i];
     const bool last = i + 1 == spec.layers.size();
+    const bool narrows = last && !ends_tapped;  // from here on only wanted rows
     const int64_t start = ops.mark();
+    tap(ops, taps, i, step, stream.x);
     if (spec.streams) predict_streams(ops, spec, own.streams, beside, stream.x);
     if (!normed) normalise(ops, layer, entry_norm(layer, own), stream);
     if (layer.laurel > 0) run_laurel(ops, own.laurel, layer.laurel, stream.in, beside);
     Tensor y = ops.scratch(step.rows, spec.width);
     run_mixers(ops, layer, own, kv[i], stream.in, y);
-    if (last && step.wanted == 0) return {};
-    if (last && step.wanted < step.rows) keep_wanted(ops, step, spec, stream, beside, y);
+    if (narrows && step.wanted == 0) return {};
+    if (narrows && step.wanted < step.rows) keep_wanted(ops, step, spec, stream, beside, y);
     normed = !last && !spec.layer_input && !spec.streams && !layer.scaled;
     const Norm* next = normed ? entry_norm(spec.layers[i + 1], weights.layers[i + 1]) : nullptr;
     finish_layer(ops, layer, own, next, beside.laurel, y, stream);
     finish_beside(ops, spec, layer, own, static_cast<int64_t>(i), beside, stream.x);
-    if (!last) ops.restore(start);
+    if (!narrows) ops.restore(start);
+  }
+  if (ends_tapped) {
+    tap(ops, taps, spec.layers.size(), step, stream.x);
+    if (step.wanted == 0) return {};
+    if (step.wanted < step.rows) stream.x = wanted_rows(ops, step, stream.x);
   }
   if (spec.streams) join_streams(ops, spec, weights, beside, stream.x);
   return read_head(ops, spec, weights, stream.x, hidden);
@@ -198,7 +221,8 @@ std::vector<KvView> kv_outlines(const ModelSpec& spec, const KvForm& form) {
   return views;
 }
 
-int64_t workspace_bytes(const Model& model, int32_t max_rows, int32_t max_wanted) {
+int64_t workspace_bytes(const Model& model, int32_t max_rows, int32_t max_wanted,
+                        std::span<const int32_t> tapped_layers) {
   CHECK(max_rows > 0 && max_wanted >= 0, "a workspace for {} rows of which {} are wanted", max_rows, max_wanted);
   const ModelSpec& spec = model.spec();
   const std::vector<KvView> kv = kv_outlines(spec, DType::f32);
@@ -210,6 +234,10 @@ int64_t workspace_bytes(const Model& model, int32_t max_rows, int32_t max_wanted
   }
   const std::array<int32_t, 2> first_row = {0, max_rows};
   const std::array<PageTables, 1> groups = {};
+  const auto tapped = static_cast<int64_t>(tapped_layers.size()) * spec.width;
+  const Taps taps = {.layers = {tapped_layers.begin(), tapped_layers.end()},
+                     .every_row = positions.data(),
+                     .out = {nullptr, DType::f32, max_rows, tapped, tapped * static_cast<int64_t>(sizeof(float))}};
   TraceOps ops;
   // The most rows wanted is not always the most room: rows that are not wanted are copied together first.
   for (int32_t wanted : {std::min(max_wanted, max_rows), std::min(max_wanted, max_rows - 1)}) {
@@ -223,7 +251,7 @@ int64_t workspace_bytes(const Model& model, int32_t max_rows, int32_t max_wanted
                        .first_row = first_row.data(),
                        .wanted_rows = positions.data(),
                        .groups = groups};
-    forward(ops, model, kv, step);
+    forward(ops, model, kv, step, nullptr, tapped > 0 ? &taps : nullptr);
   }
   return ops.workspace_bytes();
 }

@@ -11,10 +11,18 @@
 
 namespace millrace {
 
+// Streams that somebody outside the network reads, of every row of a step, side by side in `out`.
+struct Taps {
+  std::vector<int32_t> layers;         // entering these; the number of layers: after the last, before the final norm
+  const int32_t* every_row = nullptr;  // [rows] 0, 1, 2 ...
+  Tensor out;                          // [rows, layers * width]
+};
+
 // One pass over the step's tokens: logits [wanted, vocab], in the Ops' scratch until the next step. `kv` has one view
 // per layer; layers that read another's keys have that layer's. If `hidden` is given it becomes the rows the head reads
-// [wanted, width]. A step that wants nothing only fills the cache.
-Tensor forward(Ops& ops, const Model& model, std::span<const KvView> kv, const Step& step, Tensor* hidden = nullptr);
+// [wanted, width]. A step that wants nothing only fills the cache, and `taps` if there are any.
+Tensor forward(Ops& ops, const Model& model, std::span<const KvView> kv, const Step& step, Tensor* hidden = nullptr,
+               const Taps* taps = nullptr);
 
 // What each layer keeps of the past; layers that read another's keys keep nothing.
 std::vector<KvShape> kv_shapes(const ModelSpec& spec, const KvForm& form);
@@ -26,6 +34,7 @@ std::vector<KvView> kv_outlines(const ModelSpec& spec, const KvForm& form);
 
 // Workspace that steps of up to so many rows and wanted rows need, found by running forward() under trace. Backends add
 // their fixed_workspace() themselves.
-int64_t workspace_bytes(const Model& model, int32_t max_rows, int32_t max_wanted);
+int64_t workspace_bytes(const Model& model, int32_t max_rows, int32_t max_wanted,
+                        std::span<const int32_t> tapped_layers = {});
 
 }  // namespace millrace

@@ -20,7 +20,7 @@ struct EngineOfProcess {
   std::unique_ptr<Engine> engine;
   std::string fingerprint;
   Identity identity;
-  DType kv = DType::f16;
+  KvForm kv;
   // A constraint from its source.
   std::function<Result<std::shared_ptr<Constraint>>(const std::string& source, const std::string& tenant)> constraint;
 };

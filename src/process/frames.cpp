@@ -180,6 +180,7 @@ void fields_of_facts(Io& io, F& facts) {
   for (auto member : {&Limits::step_tokens, &Limits::max_sequences, &Limits::max_waiting, &Limits::max_choices,
                       &Limits::context, &Limits::max_drafts, &Limits::step_drafts})
     io.value(facts.limits.*member);
+  io.value(facts.limits.whole_windows);
   io.value(facts.limits.page_move_seconds);
   io.value(facts.pages);
   io.value(facts.page_tokens);
@@ -202,7 +203,9 @@ void fields(Io& io, F& frame) {
     fields_of_facts(io, frame.facts);
     io.text(frame.fingerprint);
     io.bytes(frame.identity.bytes.data(), frame.identity.bytes.size());
-    choice(io, frame.kv, kDTypes - 1);
+    choice(io, frame.kv.k, kDTypes - 1);
+    choice(io, frame.kv.v, kDTypes - 1);
+    io.value(frame.kv.turned);
   } else if constexpr (std::is_same_v<T, FailedFrame>) {
     fields_of_error(io, frame.error);
   } else if constexpr (std::is_same_v<T, EventsFrame>) {

@@ -10,10 +10,10 @@
 #include <variant>
 #include <vector>
 
+#include "backend/kv_form.h"
 #include "base/result.h"
 #include "cache/identity.h"
 #include "engine/port.h"
-#include "tensor/dtype.h"
 
 namespace millrace {
 
@@ -35,7 +35,7 @@ struct ReadyFrame {
   EngineFacts facts;
   std::string fingerprint;
   Identity identity;
-  DType kv = DType::f16;
+  KvForm kv;
 };
 struct FailedFrame {  // it could not be started
   Error error;

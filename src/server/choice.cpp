@@ -48,6 +48,7 @@ bool Choice::take(const Event& event) {
       end("stop");
       return false;
     }
+    if (prediction_) prediction_->take(*event.token);
     if (keep_ids_) ids_.push_back(*event.token);
     if (event.logprobs) logprobs_.push_back({*event.token, *event.logprobs, offset_});
     const size_t before = text_.size();

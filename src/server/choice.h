@@ -13,6 +13,7 @@
 #include "engine/step_plan.h"
 #include "server/request_body.h"
 #include "session/answer.h"
+#include "session/prediction.h"
 
 namespace millrace {
 
@@ -36,6 +37,9 @@ class Choice {
   const std::optional<Error>& error() const { return error_; }
   int tokens() const { return tokens_; }  // chosen so far, an end token included
   int cached() const { return cached_; }
+  // Counts what of a prediction is in the answer.
+  void predict(std::shared_ptr<const PredictedText> text) { prediction_.emplace(std::move(text)); }
+  const std::optional<PredictionUse>& prediction() const { return prediction_; }
 
   // What came since the last clear().
   const std::string& text() const { return text_; }
@@ -54,6 +58,7 @@ class Choice {
   std::vector<ShownLogprobs> logprobs_;
   std::string reason_;
   std::optional<Error> error_;
+  std::optional<PredictionUse> prediction_;
   size_t offset_ = 0;
   int tokens_ = 0, cached_ = 0;
   bool keep_ids_ = false;

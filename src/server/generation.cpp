@@ -83,16 +83,37 @@ std::optional<ApiError> Generation::prepare() {
 #else
   asked_.return_ids = true;
 #endif
+  std::shared_ptr<const PredictedText> predicted;
+  if (auto failure = read_prediction(predicted)) return failure;
   std::lock_guard lock(mutex_);
   for (size_t i = 0; i < parts_.size() * static_cast<size_t>(request.choices); ++i) {
     auto choice = Choice::create(model, asked_);
     if (!choice.ok()) return from_error(choice.error());
+    if (predicted) choice->predict(predicted);
     choices_.push_back(std::move(*choice));
   }
   begun_.resize(choices_.size());
   told_.resize(choices_.size());
   counted_.resize(choices_.size());
   return {};
+}
+
+// Guesses are made of no more of it than an answer can be.
+std::optional<ApiError> Generation::read_prediction(std::shared_ptr<const PredictedText>& out) {
+  if (asked_.prediction.empty()) return {};
+#if MILLRACE_SESSION_TEXT
+  const Tokenizer* tokenizer = setting_.model->loaded->tokenizer();
+  if (tokenizer == nullptr) return bad_field("prediction", "no prediction can be read without a tokenizer");
+  std::vector<Token> tokens = tokenizer->encode(asked_.prediction);
+  asked_.prediction.clear();
+  const auto used = std::min(tokens.size(), static_cast<size_t>(setting_.model->engine->options().limits.context));
+  asked_.request.prediction.assign(tokens.begin(), tokens.begin() + static_cast<ptrdiff_t>(used));
+  out = std::make_shared<const PredictedText>(std::move(tokens));
+  return {};
+#else
+  (void)out;
+  return bad_field("prediction", "no prediction can be read without a tokenizer");
+#endif
 }
 
 // Texts that cannot fit by far are refused before anybody spends time on cutting them into tokens.
@@ -103,8 +124,10 @@ std::optional<ApiError> Generation::check_bytes() const {
   for (const Message& message : asked_.messages) longest += message.content.size();
   for (const Prompt& prompt : asked_.prompts)
     if (const auto* text = std::get_if<std::string>(&prompt)) longest = std::max(longest, text->size());
-  if (longest <= most) return {};
-  ApiError failure = bad_field(asked_.chat ? "messages" : "prompt", "");
+  const bool predicted = asked_.prediction.size() > most;
+  if (longest <= most && !predicted) return {};
+  if (predicted) longest = asked_.prediction.size();
+  ApiError failure = bad_field(predicted ? "prediction" : asked_.chat ? "messages" : "prompt", "");
   failure.code = "context_length_exceeded";
   failure.message = fmt::format("a text of {} bytes does not fit a context of {} tokens: shorten it", longest,
                                 setting_.model->engine->facts().limits.context);
@@ -235,6 +258,9 @@ Usage Generation::usage() const {
   for (size_t i = 0; i < choices_.size(); ++i) {
     sum.completion += choices_[i].tokens();
     if (i % static_cast<size_t>(asked_.request.choices) == 0) sum.cached += choices_[i].cached();
+    if (!choices_[i].prediction()) continue;
+    sum.accepted += choices_[i].prediction()->accepted();
+    sum.rejected += choices_[i].prediction()->rejected();
   }
   return sum;
 }

@@ -109,6 +109,7 @@ class Generation : public Job, public std::enable_shared_from_this<Generation> {
   std::optional<ApiError> prepare();
   std::optional<ApiError> check_bytes() const;
   std::optional<ApiError> check_room();
+  std::optional<ApiError> read_prediction(std::shared_ptr<const PredictedText>& out);
   void guarded(const std::function<void()>& task);
   Result<std::vector<Token>> tokens_of_prompt(const Prompt& prompt) const;
   void submit();

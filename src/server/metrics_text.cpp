@@ -2,6 +2,7 @@
 
 #include <iterator>
 #include <span>
+#include <vector>
 
 namespace millrace {
 namespace {
@@ -106,6 +107,27 @@ void shared_names(Page& page, const EngineSnapshot& snapshot) {
   page.histogram("vllm:iteration_tokens_total", "Tokens computed in a step.", m.step_tokens, kCounts);
 }
 
+// Of guesses, under vLLM's names too.
+void draft_names(Page& page, const Metrics& m) {
+  page.counter("vllm:spec_decode_num_drafts_total", "Windows of guesses that were checked.",
+               static_cast<double>(m.draft_windows));
+  page.counter("vllm:spec_decode_num_draft_tokens_total", "Tokens guessed.", static_cast<double>(m.drafted_tokens));
+  page.counter("vllm:spec_decode_num_accepted_tokens_total", "Guesses that were kept.",
+               static_cast<double>(m.accepted_drafts));
+  std::vector<std::string> depths;
+  for (size_t depth = 0; depth < m.drafted_at.size() && m.drafted_at[depth] > 0; ++depth)
+    depths.push_back(fmt::format("{}", depth));
+  std::vector<std::pair<std::string_view, int64_t>> kept, made;
+  for (size_t depth = 0; depth < depths.size(); ++depth) {
+    kept.emplace_back(depths[depth], m.accepted_at[depth]);
+    made.emplace_back(depths[depth], m.drafted_at[depth]);
+  }
+  page.counters("vllm:spec_decode_num_accepted_tokens_per_pos_total", "The same by how far ahead they were.",
+                "position", kept);
+  page.counters("millrace_draft_tokens_per_pos_total", "Tokens guessed, by how far ahead.", "position", made);
+  page.counter("millrace_draft_seconds_total", "Time spent guessing.", m.draft_seconds);
+}
+
 void own_names(Page& page, const EngineSnapshot& snapshot) {
   const Metrics& m = snapshot.metrics;
   page.gauge("millrace_kv_cache_pages", "Pages there are.", snapshot.pages);
@@ -156,6 +178,7 @@ std::string metrics_text(const ServedModel* model, const Service::Counters& coun
     const EngineSnapshot snapshot = model->engine->snapshot();
     shared_names(page, snapshot);
     own_names(page, snapshot);
+    if (model->engine->facts().limits.max_drafts > 0) draft_names(page, snapshot.metrics);
     text = page.take();
     Page named(fmt::format("model_name=\"{}\",fingerprint=\"{}\"", label_text(model->name), model->fingerprint));
     named.gauge("millrace_model_info", "Always 1; the labels say what answers.", 1);

@@ -34,6 +34,7 @@ struct RequestBody {
   ChatOptions chat_options;
   std::vector<Prompt> prompts;  // if it is no chat
   std::vector<std::string> stops;
+  std::string prediction;  // what the answer will probably be; empty: nothing is said
   std::vector<std::string> dry_breakers;
   std::string user, salt;
   Request request;  // all that needs no model: sampling, counts, targets; choices are those of one prompt

@@ -12,13 +12,15 @@ bool contains(std::span<const Token> tokens, Token token) {
   return std::find(tokens.begin(), tokens.end(), token) != tokens.end();
 }
 
-Limits limits_of(const Executor& executor) {
+Limits limits_of(const Executor& executor, int most_drafts, DraftRule rule) {
   Limits limits;
   limits.step_tokens = executor.options().rows;
   limits.max_sequences = 1;
   limits.max_waiting = 1;
   limits.max_choices = 1;
   limits.context = executor.options().context;
+  limits.max_drafts = limits.step_drafts = std::min(most_drafts, executor.options().wanted - 1);
+  limits.whole_windows = rule != DraftRule::exact;
   return limits;
 }
 
@@ -64,14 +66,19 @@ GenerateTimes& GenerateTimes::operator+=(const GenerateTimes& other) {
   prompt_tokens += other.prompt_tokens;
   reused_tokens += other.reused_tokens;
   answer_tokens += other.answer_tokens;
+  windows += other.windows;
+  drafted_tokens += other.drafted_tokens;
+  accepted_tokens += other.accepted_tokens;
   return *this;
 }
 
-Generator::Generator(Executor& executor)
+Generator::Generator(Executor& executor, std::unique_ptr<Drafter> drafter, int most_drafts, DraftRule rule)
     : executor_(executor),
+      drafter_(std::move(drafter)),
       cache_(executor.layout(), executor.options().pages, 0),
-      scheduler_(limits_of(executor), cache_, make_policy("fcfs").value()),
-      runner_(executor, nullptr),
+      scheduler_(limits_of(executor, drafter_ == nullptr ? 0 : most_drafts, rule), cache_, make_policy("fcfs").value(),
+                 drafter_ == nullptr || rule != DraftRule::exact ? nullptr : paying_drafts(most_drafts)),
+      runner_(executor, nullptr, drafter_.get(), rule),
       start_(std::chrono::steady_clock::now()) {}
 
 void Generator::forget() {
@@ -116,8 +123,22 @@ Result<Generated> Generator::generate(std::span<const Token> prompt, const Gener
   result.times.prompt_tokens = static_cast<int32_t>(prompt.size());
   result.ending = most == options.max_tokens ? Ending::length : Ending::context;
   if (most == 0) return result;
+  const Metrics before = scheduler_.metrics();
+  TRY(const RequestId id, scheduler_.submit(request_of(prompt, options, most, root_), now()));
+  const Result<void> answered = answer(id, options, listener, interrupted, result);
+  launch_.forget.push_back(id);
+  (void)scheduler_.take_records();
+  if (!answered.ok()) return answered.error();
+  const Metrics& after = scheduler_.metrics();
+  result.times.windows = after.draft_windows - before.draft_windows;
+  result.times.drafted_tokens = after.drafted_tokens - before.drafted_tokens;
+  result.times.accepted_tokens = after.accepted_drafts - before.accepted_drafts;
+  return result;
+}
+
+Result<void> Generator::answer(RequestId id, const GenerateOptions& options, const Listener& listener,
+                               const std::function<bool()>& interrupted, Generated& result) {
   const double begin = now();
-  TRY(const RequestId id, scheduler_.submit(request_of(prompt, options, most, root_), begin));
   double first = begin;
   std::optional<Error> failed;
   while (!scheduler_.idle()) {
@@ -131,16 +152,15 @@ Result<Generated> Generator::generate(std::span<const Token> prompt, const Gener
       if (!event.token) continue;
       if (result.times.answer_tokens == 0) first = now();
       result.times.reused_tokens = event.cached;
-      const bool more = take(event, options, listener, result);
-      if (!more && event.finish == Finish::none) scheduler_.cancel(id, now(), 0);
+      if (take(event, options, listener, result)) continue;
+      if (event.finish == Finish::none) scheduler_.cancel(id, now(), 0);
+      break;  // tokens guessed right beyond a stop string are no part of the answer
     }
   }
-  launch_.forget.push_back(id);
-  (void)scheduler_.take_records();
   if (failed) return *failed;
   result.times.prompt_seconds = first - begin;
   result.times.answer_seconds = now() - first;
-  return result;
+  return {};
 }
 
 // Tells the listener; false if it wants no more.

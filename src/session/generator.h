@@ -1,6 +1,7 @@
 // Generator: one request at a time through the engine's own scheduler, cache and runner, on the caller's thread. What
 // it computed stays in the prefix tree, so a prompt that begins like one before it (the next turn of a chat) computes
-// only what is new. An answer's tokens are those a server gives. One thread.
+// only what is new. With a drafter it computes guesses beside the next token and keeps those it would have chosen
+// anyway: the same tokens, sooner. An answer's tokens are those a server gives. One thread.
 #pragma once
 
 #include <chrono>
@@ -13,6 +14,7 @@
 #include "base/result.h"
 #include "base/token.h"
 #include "engine/constraint.h"
+#include "engine/draft/drafter.h"
 #include "engine/executor.h"
 #include "engine/runner.h"
 #include "engine/scheduler.h"
@@ -53,6 +55,7 @@ struct GenerateTimes {
   int32_t prompt_tokens = 0;  // of the prompt
   int32_t reused_tokens = 0;  // of them, not computed again
   int32_t answer_tokens = 0;  // chosen, an end token included
+  int64_t windows = 0, drafted_tokens = 0, accepted_tokens = 0;  // passes with guesses, guesses, those that were right
 
   // Per token after the first.
   double token_seconds() const { return answer_tokens > 1 ? answer_seconds / (answer_tokens - 1) : 0; }
@@ -72,8 +75,11 @@ class Generator {
   enum class Reply : uint8_t { more, stop_string, enough };
   using Listener = std::function<Reply(const GeneratedToken&)>;
 
-  // The executor outlives it and is used by nobody else meanwhile.
-  explicit Generator(Executor& executor);
+  // The executor outlives it and is used by nobody else meanwhile. With a drafter there are guesses, at most
+  // `most_drafts` a pass and no more than pay; the executor must give logits of one more row than that.
+  // By a rule other than exact it is always as many, and answers differ from plain ones.
+  explicit Generator(Executor& executor, std::unique_ptr<Drafter> drafter = nullptr, int most_drafts = 0,
+                     DraftRule rule = DraftRule::exact);
 
   // Refused with the counts if the prompt leaves no room in the context. `interrupted` is asked between steps of the
   // prompt.
@@ -86,10 +92,13 @@ class Generator {
  private:
   Result<void> check(std::span<const Token> prompt) const;
   std::vector<Event> step();  // plan, run, commit
+  Result<void> answer(RequestId id, const GenerateOptions& options, const Listener& listener,
+                      const std::function<bool()>& interrupted, Generated& result);
   static bool take(const Event& event, const GenerateOptions& options, const Listener& listener, Generated& result);
   double now() const { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count(); }
 
   Executor& executor_;
+  std::unique_ptr<Drafter> drafter_;  // may be null
   KvCache cache_;
   Scheduler scheduler_;
   Runner runner_;

@@ -455,6 +455,28 @@ def test_plan_answers_and_refuses():
     check(not re.search(r"\b(nan|inf)\b", text), "only numbers")
 
 
+def test_guesses_change_no_answer():
+    asked = ("run", "-p", "Once upon a time", "-n", "60", "--seed", "5", "--json")
+    for temperature in ("0", "1"):
+        plain = json.loads(Run(*asked, "--temp", temperature).out)
+        for guesses in ("ngram", "suffix", SHIPPED, f"ngram,{SHIPPED}"):
+            run = Run(*asked, "--temp", temperature, "--speculate", guesses)
+            check(run.code == 0, run.err)
+            answer = json.loads(run.out)
+            check(answer["tokens"] == plain["tokens"], f"{guesses} at temperature {temperature}")
+            if guesses == SHIPPED:  # it agrees with itself
+                usage = answer["usage"]
+                check(usage["drafted_tokens"] == usage["accepted_tokens"] > 0, usage)
+    fails_with_one_line(Run("run", "-p", "x", "--speculate", "no-such-thing", "-q"), "no-such-thing", "ngram")
+
+
+def test_verify_speculate_shows_that_guesses_change_nothing():
+    run = Run("verify", "speculate", "--requests", "10", "--parallel", "4", "--prompt", "32", "-n", "16", "--json")
+    check(run.code == 0, run.err)
+    answer = json.loads(run.out)
+    check(answer["differences"] == 0 and answer["right"] > 0 and len(answer["ways"]) == 29, run.out)
+
+
 def test_verify_crowd_finds_what_differs_and_says_what_it_cannot_show():
     few = ("verify", "crowd", "--requests", "10", "--parallel", "4", "--prompt", "48", "-n", "24", "--json")
     run = Run(*few)

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "base/human.h"
+#include "engine/draft/replay.h"
 #include "eval/golden.h"
 #include "session/loaded_model.h"
 
@@ -98,6 +99,35 @@ TEST(Generator, ReuseIsExactInWindowedModelsToo) {
   std::vector<Token> cut(talk.begin(), talk.begin() + 12);
   auto again = generator.generate(cut, options, more).value();
   EXPECT_EQ(again.tokens, alone(cut, options));
+}
+
+TEST(Generator, GuessesChangeNoAnswer) {
+  Rig rig("llama-gqa-rope3", {.wanted = 5});
+  Rig other("llama-gqa-rope3");
+  Generator plain(*other.executor);
+  std::vector<Token> known;
+  auto truth = [&](const DraftAsk&) -> std::span<const Token> { return known; };
+  Generator guessing(*rig.executor, std::make_unique<ReplayDrafter>(truth, 0.8, 3, rig.executor->vocab()), 4);
+  int64_t accepted = 0, windows = 0;  // whether they pay is the machine's business; they are tried
+  for (const Sampling& sampling : {Sampling{.temperature = 0}, Sampling{.seed = 5},
+                                   Sampling{.repetition = 1.2, .mirostat = 2, .seed = 6}, Sampling{.top_k = 5}}) {
+    const GenerateOptions options{.sampling = sampling, .max_tokens = 60, .logprobs = 2};
+    known = plain.generate(rig.golden.input, options, more).value().tokens;
+    const Generated guessed = guessing.generate(rig.golden.input, options, more).value();
+    EXPECT_EQ(guessed.tokens, known);
+    windows += guessed.times.windows;
+    EXPECT_GE(guessed.times.drafted_tokens, guessed.times.accepted_tokens);
+    accepted += guessed.times.accepted_tokens;
+    // Whoever listens stops in the middle of what was guessed right: what follows is no part of the answer.
+    auto ten = [](const GeneratedToken& token) {
+      return token.index == 9 ? Generator::Reply::stop_string : Generator::Reply::more;
+    };
+    const Generated cut = guessing.generate(rig.golden.input, options, ten).value();
+    EXPECT_EQ(cut.tokens, std::vector<Token>(known.begin(), known.begin() + 10));
+    EXPECT_EQ(cut.ending, Ending::stop_string);
+  }
+  EXPECT_GT(windows, 0);
+  EXPECT_GT(accepted, 0);
 }
 
 TEST(Generator, EndsWhereItShould) {

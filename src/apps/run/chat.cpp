@@ -8,6 +8,7 @@
 #include "apps/run/chat_input.h"
 #include "apps/run/flags.h"
 #include "apps/run/report.h"
+#include "apps/run/speculate.h"
 #include "base/file.h"
 #include "base/json.h"
 #include "session/conversation.h"
@@ -136,8 +137,11 @@ Result<int> run(const Arguments& arguments) {
   if (wanted.context == 0) wanted.context = std::min(loaded->context(), kUsualContext);
   wanted.rows = step_rows(arguments, "ubatch-size", 512);
   wanted.kv = kv_type(arguments, *loaded);
+  TRY(auto drafters, drafters_of(arguments, *loaded, wanted.context));
+  wanted.wanted = drafters->wanted();
   TRY(auto executor, Executor::create(loaded->model(), loaded->backend(), wanted));
-  Generator generator(*executor);
+  TRY(auto drafter, drafters->drafter(*executor, loaded->backend()));
+  Generator generator(*executor, std::move(drafter), drafters->most(), drafters->rule());
   ChatState chat{arguments,
                  terminal,
                  *loaded,
@@ -191,6 +195,7 @@ Verb chat_verb() {
            stopping_flags(),
            bound_flags(),
            sampling_flags(),
+           speculate_flags(),
            machine_flags()}),
       .examples = {{"chat", "with the shipped model"},
                    {"chat -m model.gguf --system 'Answer in one sentence.'", "with another, told how"}},

@@ -29,6 +29,10 @@ void report(const Terminal& terminal, const LoadedModel& model, const GenerateTi
                 human_seconds(times.prompt_seconds), rate(computed, times.prompt_seconds));
   terminal.note("out     {} tokens, {} a token, {:.1f} tok/s; ended by: {}", times.answer_tokens,
                 human_seconds(times.token_seconds()), answer_rate(times), ending);
+  if (times.windows > 0)
+    terminal.note("guessed {} tokens ahead in {} passes, {} of them right ({:.0f} %)", times.drafted_tokens,
+                  times.windows, times.accepted_tokens,
+                  100 * static_cast<double>(times.accepted_tokens) / static_cast<double>(times.drafted_tokens));
   report_memory(terminal, model.backend());
 }
 
@@ -36,6 +40,8 @@ Json times_json(const GenerateTimes& times) {
   return JsonObject{{"prompt_tokens", times.prompt_tokens},
                     {"reused_tokens", times.reused_tokens},
                     {"answer_tokens", times.answer_tokens},
+                    {"drafted_tokens", times.drafted_tokens},
+                    {"accepted_tokens", times.accepted_tokens},
                     {"ttft_seconds", times.prompt_seconds},
                     {"tpot_seconds", times.token_seconds()},
                     {"prompt_tokens_per_second", rate(times.prompt_tokens - times.reused_tokens, times.prompt_seconds)},

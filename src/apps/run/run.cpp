@@ -8,6 +8,7 @@
 #include "apps/cli/verbs.h"
 #include "apps/run/flags.h"
 #include "apps/run/report.h"
+#include "apps/run/speculate.h"
 #include "base/json.h"
 #include "session/answer.h"
 #include "session/chat_prompt.h"
@@ -136,8 +137,11 @@ Result<int> run(const Arguments& arguments) {
     terminal.warn("a context of {} tokens, but the model was made for {}: text beyond that may be poor", wanted.context,
                   loaded->context());
   }
+  TRY(auto drafters, drafters_of(arguments, *loaded, wanted.context));
+  wanted.wanted = drafters->wanted();
   TRY(auto executor, Executor::create(loaded->model(), loaded->backend(), wanted));
-  Generator generator(*executor);
+  TRY(auto drafter, drafters->drafter(*executor, loaded->backend()));
+  Generator generator(*executor, std::move(drafter), drafters->most(), drafters->rule());
   GenerateOptions options = generate_options(arguments, *loaded, sampling);
   Bounds bounds(*loaded);
   const bool chat = arguments.toggle("chat");
@@ -205,6 +209,7 @@ Verb run_verb() {
                             {.name = "output-ids", .help = "print token ids instead of text"},
                             {.name = "json", .help = "print one JSON object when done"}},
                            sampling_flags(),
+                           speculate_flags(),
                            machine_flags()}),
           .examples = {{"run -p 'Once upon a time' -n 100", "the shipped model tells a story"},
                        {"run -m model.gguf --chat -p 'What is the capital of France?' --temp 0",

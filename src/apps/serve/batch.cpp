@@ -14,6 +14,7 @@
 #include "apps/cli/terminal.h"
 #include "apps/cli/verbs.h"
 #include "apps/run/flags.h"
+#include "apps/run/speculate.h"
 #include "apps/serve/flags.h"
 #include "server/batch_file.h"
 #include "server/service.h"
@@ -287,6 +288,7 @@ Verb batch_verb() {
                          .help = "answers, one a line, in the order they are done; an existing file is gone on with"}},
                        engine_flags(),
                        default_flags(),
+                       speculate_flags(),
                        machine_flags()}),
       .examples = {{"batch -i questions.jsonl -o answers.jsonl -np 64", "64 at once"}},
       .notes =

@@ -8,6 +8,7 @@
 #include "apps/cli/summary.h"
 #include "apps/cli/terminal.h"
 #include "apps/run/flags.h"
+#include "apps/run/speculate.h"
 #include "apps/serve/limit.h"
 #include "base/file.h"
 #include "engine/executor.h"
@@ -36,6 +37,11 @@ Result<Keys> keys_of(const Arguments& arguments) {
   }
   return keys;
 }
+
+struct Loaded {
+  std::unique_ptr<LoadedModel> model;
+  std::unique_ptr<Drafters> drafters;  // lie on the model's backend, so they go first
+};
 
 // Pages for every sequence to grow to the context, or as many as half of the memory that is left gives.
 Result<int32_t> pages_of(const Arguments& arguments, const LoadedModel& model, const ExecutorOptions& wanted,
@@ -199,6 +205,8 @@ Result<ReadyEngine> ready_engine(const Arguments& arguments, const std::function
   options.limits.max_choices = 128;
   options.executor.rows = options.limits.step_tokens;
   options.executor.sequences = options.limits.max_sequences;
+  TRY(auto drafters, drafters_of(arguments, *loaded, options.executor.context));
+  options.draft = drafters->for_engine();
   TRY(options.executor.pages, pages_of(arguments, *loaded, options.executor, choice.memory_limit));
   TRY_VOID(fit_context(arguments, *loaded, options));
   options.policy = arguments.text("policy");
@@ -208,7 +216,9 @@ Result<ReadyEngine> ready_engine(const Arguments& arguments, const std::function
   TRY(made.engine, Engine::create(loaded->model(), loaded->backend(), options));
   made.kv = options.executor.kv;
   made.fingerprint = fingerprint_of(loaded->model(), loaded->backend(), made.kv);
-  made.loaded = std::move(loaded);
+  // The engine's drafter is made of these, so they go with the model.
+  auto both = std::make_shared<Loaded>(Loaded{std::move(loaded), std::move(drafters)});
+  made.loaded = std::shared_ptr<LoadedModel>(both, both->model.get());
   return made;
 }
 

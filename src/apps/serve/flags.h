@@ -25,7 +25,7 @@ struct ReadyEngine {
   std::shared_ptr<LoadedModel> loaded;
   std::unique_ptr<Engine> engine;
   Fingerprint fingerprint;
-  DType kv = DType::f16;
+  KvForm kv;
 };
 // Loads the model and makes its engine; `go_on` is asked while loading.
 Result<ReadyEngine> ready_engine(const Arguments& arguments, const std::function<bool()>& go_on,

@@ -1,6 +1,7 @@
 #include "engine/draft/control.h"
 
 #include <cmath>
+#include <limits>
 
 namespace millrace {
 namespace {
@@ -12,7 +13,8 @@ constexpr double kMargin = 1.01;                     // what guesses must gain a
 constexpr double kFadeOne = 0.96, kFadeAll = 0.998;  // of older guesses, for one answer and for all together
 constexpr double kFirst = 0.7, kFirstWeight = 2;     // what a guess is worth before any was seen
 constexpr double kAllWeight = 6;                     // how many of an answer's own guesses all others' count as
-constexpr int kProbe = 64;  // steps without a guess, then there is one, to see whether that has changed
+constexpr double kUntried = 0.25;  // what rows nobody tried cost at most above fewer, if more were hardly tried either
+constexpr int kProbe = 64;         // steps without a guess, then there is one, to see whether that has changed
 
 class Steady : public DraftControl {
  public:
@@ -152,8 +154,12 @@ double RowCosts::at(int rows) const {
   if (below < 0) return above < kBuckets ? entry(above).seconds : 0;
   if (above == kBuckets) return entry(below).seconds;
   const double share = (rows - entry(below).rows) / (entry(above).rows - entry(below).rows);
-  const bool measured = entry(own).count > 0;
-  return entry(below).seconds + (measured ? 1 : 0.6) * share * (entry(above).seconds - entry(below).seconds);
+  const double rise = share * (entry(above).seconds - entry(below).seconds);
+  if (entry(own).count > 0) return entry(below).seconds + rise;
+  // One long step above, of the first prompt say, must not keep few rows from ever being tried.
+  const bool once = entry(above).count < kLeastPlain;
+  const double most = once ? kUntried * entry(below).seconds : std::numeric_limits<double>::infinity();
+  return entry(below).seconds + std::min(0.6 * rise, most);
 }
 
 int64_t RowCosts::seen(int rows) const { return entries_[static_cast<size_t>(bucket(rows))].count; }

@@ -17,8 +17,10 @@
 #include "base/result.h"
 #include "base/token.h"
 #include "cache/identity.h"
+#include "engine/draft/rule.h"
 #include "engine/request.h"
 #include "engine/sampler.h"
+#include "tensor/tensor.h"
 
 namespace millrace {
 
@@ -38,17 +40,36 @@ struct DraftAsk {
   const Sampler* sampler = nullptr;   // guesses with the answer's own random numbers are right most often
   std::span<const Token> banned_now;  // at the first of the positions
   std::vector<Token>* out = nullptr;  // guesses are put here
+  // Where the rule goes by it, what each guess was drawn from is put here; a drafter that has nothing to say was
+  // certain.
+  std::vector<std::vector<TokenProbability>>* odds = nullptr;
+};
+
+// Streams of the target for tokens [begin, begin + rows) of an answer, as they were computed; rows of guesses that turn
+// out wrong among them.
+struct Observed {
+  RequestId request = 0;
+  int choice = 0;
+  int begin = 0;
+  Tensor streams;  // [rows, taps * width]
 };
 
 class Drafter {
  public:
   virtual ~Drafter() = default;
   virtual std::string_view name() const = 0;
+  // Called after every step of an executor that is tapped.
+  virtual void observe(std::span<const Observed> /*rows*/) {}
   virtual void propose(std::span<const DraftAsk> asks) = 0;
+  // Whether guesses follow from the answer's own tokens alone, however often and beside whom it runs.
+  virtual bool repeats_itself() const { return false; }
   virtual void forget(RequestId /*request*/) {}  // it has ended
 };
 
+// Refuses rules under which this drafter's guesses would make an answer depend on its neighbours.
+Result<void> check_rule(DraftRule rule, const Drafter& drafter);
+
 // Makes a drafter for the executor that will check its guesses.
-using DrafterMaker = std::function<Result<std::unique_ptr<Drafter>>(const Executor& target, Backend& backend)>;
+using DrafterMaker = std::function<Result<std::unique_ptr<Drafter>>(Executor& target, Backend& backend)>;
 
 }  // namespace millrace

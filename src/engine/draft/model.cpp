@@ -66,9 +66,14 @@ bool ModelDrafter::reserve(Track& track, int upto) {
 
 void ModelDrafter::choose(const DraftAsk& ask, Track& track, std::span<const float> logits) {
   const bool first = ask.out->empty();
-  const auto token =
-      ask.sampler->guess(logits, track.line, scratch_, first ? ask.banned_now : std::span<const Token>());
+  const std::span<const Token> banned = first ? ask.banned_now : std::span<const Token>();
+  const auto token = ask.sampler->guess(logits, track.line, scratch_, banned);
   if (!token.ok()) return;  // broken numbers guess nothing
+  if (ask.odds != nullptr) {
+    auto odds = ask.sampler->distribution(logits, track.line, scratch_, banned);
+    if (!odds.ok()) return;
+    ask.odds->push_back(std::move(*odds));
+  }
   ask.out->push_back(*token);
   track.line.push_back(*token);
 }

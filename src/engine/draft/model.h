@@ -19,6 +19,7 @@ class ModelDrafter : public Drafter {
   static Result<std::unique_ptr<Drafter>> create(const Model& model, const Executor& target, Backend& backend);
   std::string_view name() const override { return "model"; }
   void propose(std::span<const DraftAsk> asks) override;
+  bool repeats_itself() const override { return true; }
   void forget(RequestId request) override;
 
  private:

@@ -14,6 +14,7 @@ class ReplayDrafter : public Drafter {
       : truth_(std::move(truth)), right_(right), seed_(seed), vocab_(vocab) {}
   std::string_view name() const override { return "replay"; }
   void propose(std::span<const DraftAsk> asks) override;
+  bool repeats_itself() const override { return true; }
 
  private:
   Truth truth_;

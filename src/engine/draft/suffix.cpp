@@ -79,10 +79,11 @@ void SuffixDrafter::read(Track& track, const DraftAsk& ask, Corpus* corpus) {
 
 void SuffixDrafter::propose(std::span<const DraftAsk> asks) {
   for (const DraftAsk& ask : asks) {
+    if (options_.predicted && ask.prediction.empty()) continue;
     Track& track = tracks_[{ask.request, ask.choice}];
     Corpus* earlier = corpus(ask.root);
-    // A step that was thrown away may have said more than the answer has: what it said is only a hint.
-    if (track.read > ask.tokens.size()) track.read = ask.tokens.size();
+    // A step that was thrown away may have said more than the answer has.
+    if (track.read > ask.tokens.size()) track = Track();
     read(track, ask, earlier);
     const bool elsewhere = track.earlier_cursor.at >= 0 && track.earlier_cursor.agreed > track.cursor.agreed;
     if (elsewhere) {

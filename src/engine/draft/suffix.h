@@ -15,6 +15,7 @@ namespace millrace {
 struct SuffixOptions {
   int least_match = 2;           // tokens that must agree before a guess is made
   bool earlier = false;          // learn from earlier answers of the same root
+  bool predicted = false;        // only for answers whose client predicts them
   int earlier_tokens = 1 << 16;  // of a root; then it starts over
   size_t roots = 16;             // that are remembered
 };
@@ -24,6 +25,7 @@ class SuffixDrafter : public Drafter {
   explicit SuffixDrafter(const SuffixOptions& options) : options_(options) {}
   std::string_view name() const override { return options_.earlier ? "suffix" : "ngram"; }
   void propose(std::span<const DraftAsk> asks) override;
+  bool repeats_itself() const override { return !options_.earlier; }
   void forget(RequestId request) override;
   int64_t bytes() const;
 

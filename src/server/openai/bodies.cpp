@@ -34,6 +34,12 @@ constexpr Field kStreamOption[] = {
 };
 constexpr Table kStreamOptions = {kStreamOption};
 
+constexpr Field kPredicted[] = {
+    {"type", kInside, text, 0, 64, "", "`content`", Standing::used, kInside, nullptr, "content"},
+    {"content", kInside, content, 0, 0, "", "the text, or parts of type text", Standing::used, kInside, &kParts},
+};
+constexpr Table kPrediction = {kPredicted};
+
 constexpr Field kFields[] = {
     {"model", kGenerate | kTokenize | kDetokenize | kTemplate, text, 0, 512, "",
      "name of the model, as /v1/models lists it; without it, the one that is loaded"},
@@ -92,6 +98,11 @@ constexpr Field kFields[] = {
     {"logprobs", kCompletion, integer, 0, 20, "", "report log-probabilities of each token and of so many others there"},
     {"top_logprobs", kChat, integer, 0, 20, "0", "with `logprobs`: how many likely tokens to report at each place"},
 
+    {"prediction", kChat, object, 0, 0, "",
+     "what the answer will probably be: changes no answer, and makes it faster where it is right and the server "
+     "guesses "
+     "(`--speculate`)",
+     Standing::used, 0, &kPrediction},
     {"chat_template_kwargs", kChat | kTokenize | kTemplate, object, 0, 0, "",
      "further variables for the model's chat template, such as enable_thinking"},
     {"add_generation_prompt", kChat | kTokenize | kTemplate, boolean, 0, 0, "true",
@@ -119,7 +130,6 @@ constexpr Field kFields[] = {
     {"response_format", kGenerate, any, 0, 0, "", "answers bound to a format", Standing::absent},
     {"modalities", kChat, any, 0, 0, "", "answers other than text", Standing::absent},
     {"audio", kChat, any, 0, 0, "", "spoken answers", Standing::absent},
-    {"prediction", kChat, any, 0, 0, "", "predicted answers", Standing::absent},
     {"reasoning_effort", kChat, any, 0, 0, "", "reasoning effort", Standing::absent},
     {"verbosity", kChat, any, 0, 0, "", "verbosity", Standing::absent},
     {"web_search_options", kChat, any, 0, 0, "", "web search", Standing::absent},

@@ -118,12 +118,25 @@ std::optional<ApiError> read_counts(const JsonObject& body, const BodyLimits& li
   return {};
 }
 
+// A text, or parts of one; null is none.
+std::string text_of(const Json* content) {
+  if (content == nullptr) return {};
+  if (content->is_string()) return std::string(content->get_string());
+  std::string text;
+  for (const Json& part : content->get_array()) {
+    if (!text.empty()) text += '\n';
+    text += std::string_view(find(part, "text")->get_string());
+  }
+  return text;
+}
+
 void read_what(const JsonObject& body, RequestBody& out) {
   if (!out.chat) {
     out.prompts = prompts_of(*find(body, "prompt"));
     return;
   }
   out.messages = messages_of(body);
+  if (const Json* prediction = find(body, "prediction")) out.prediction = text_of(find(*prediction, "content"));
   out.chat_options = chat_options_of(body);
 }
 
@@ -175,14 +188,7 @@ std::vector<Message> messages_of(const JsonObject& body) {
     Message message;
     message.role = std::string(find(one, "role")->get_string());
     if (message.role == "developer") message.role = "system";  // the newer name
-    if (const Json* content = find(one, "content"); content != nullptr && content->is_string()) {
-      message.content = std::string(content->get_string());
-    } else if (content != nullptr) {
-      for (const Json& part : content->get_array()) {
-        if (!message.content.empty()) message.content += '\n';
-        message.content += std::string_view(find(part, "text")->get_string());
-      }
-    }
+    message.content = text_of(find(one, "content"));
     messages.push_back(std::move(message));
   }
   return messages;

@@ -175,10 +175,15 @@ std::string event_opening(const Stamp& stamp) {
 }
 
 Json usage_json(const Usage& usage) {
-  return JsonObject{{"prompt_tokens", usage.prompt},
+  JsonObject out = {{"prompt_tokens", usage.prompt},
                     {"completion_tokens", usage.completion},
                     {"total_tokens", usage.prompt + usage.completion},
                     {"prompt_tokens_details", JsonObject{{"cached_tokens", usage.cached}}}};
+  if (usage.accepted + usage.rejected > 0) {
+    out["completion_tokens_details"] =
+        JsonObject{{"accepted_prediction_tokens", usage.accepted}, {"rejected_prediction_tokens", usage.rejected}};
+  }
+  return out;
 }
 
 std::string choice_json(const LoadedModel& model, bool chat, const Choice& choice, size_t index) {

@@ -1,0 +1,111 @@
+#include "session/speculation.h"
+
+#include <algorithm>
+
+#include "base/json.h"
+#include "engine/draft/chain.h"
+#include "engine/draft/head.h"
+#include "engine/draft/model.h"
+#include "engine/draft/suffix.h"
+
+namespace millrace {
+
+Result<Drafters::Kind> Drafters::open_one(const std::string& name, LoadedModel& target, int64_t context) {
+  Kind kind{.name = name, .checkpoint = nullptr, .model = nullptr, .head = nullptr};
+  if (name == "ngram" || name == "suffix") return kind;
+  std::error_code failure;
+  if (!std::filesystem::exists(name, failure))
+    return error(Code::invalid,
+                 "'{}' is neither a way to guess (ngram, suffix) nor the file of a draft model or a head", name);
+  TRY(Checkpoint checkpoint, Checkpoint::open(name));
+  kind.checkpoint = std::make_unique<Checkpoint>(std::move(checkpoint));
+  if (Head::is_head(*kind.checkpoint)) {
+    TRY(kind.head, Head::load(*kind.checkpoint, target.model(), target.backend()));
+    return kind;
+  }
+  auto model = Model::load(*kind.checkpoint, target.backend(), {.context = context, .progress = {}});
+  if (!model.ok()) return within(name, model.error());
+  kind.model = std::move(*model);
+  if (kind.model->spec().vocab != target.vocab())
+    return error(Code::invalid, "{}: a draft model of {} tokens for a model of {}: they must have the same vocabulary",
+                 name, kind.model->spec().vocab, target.vocab());
+  return kind;
+}
+
+Result<std::unique_ptr<Drafters>> Drafters::open(const SpeculateOptions& options, LoadedModel& target,
+                                                 int64_t context) {
+  auto made = std::make_unique<Drafters>();
+  made->options_ = options;
+  if (options.most < 1 || options.most > kMostDrafts)
+    return error(Code::invalid, "{} guesses a step: ask for 1 to {}", options.most, kMostDrafts);
+  for (const std::string& name : options.names) {
+    if (name.empty() || name == "none") continue;
+    TRY(Kind kind, open_one(name, target, context));
+    const bool heads =
+        std::any_of(made->kinds_.begin(), made->kinds_.end(), [](const Kind& k) { return k.head != nullptr; });
+    if (kind.head != nullptr && heads) return error(Code::invalid, "{}: one head at a time", name);
+    made->kinds_.push_back(std::move(kind));
+  }
+  if (!made->any() && options.rule != DraftRule::exact)
+    return error(Code::invalid, "rule {} is about guesses: say what guesses (--speculate)", rule_name(options.rule));
+  return made;
+}
+
+DraftOptions Drafters::for_engine() const {
+  DraftOptions options{.make = {}, .most = most(), .steady = false, .rule = rule()};
+  if (any()) options.make = [this](Executor& target, Backend& backend) { return drafter(target, backend); };
+  return options;
+}
+
+// Clients' predictions come first, whatever else guesses.
+Result<std::unique_ptr<Drafter>> Drafters::drafter(Executor& target, Backend& backend) const {
+  if (!any()) return std::unique_ptr<Drafter>();
+  std::vector<std::unique_ptr<Drafter>> links;
+  const std::string& first = kinds_.front().name;
+  if (first != "ngram" && first != "suffix")
+    links.push_back(std::make_unique<SuffixDrafter>(SuffixOptions{.predicted = true}));
+  for (const Kind& kind : kinds_) {
+    if (kind.head != nullptr) {
+      TRY(auto drafter, HeadDrafter::create(*kind.head, target, backend));
+      links.push_back(std::move(drafter));
+    } else if (kind.model != nullptr) {
+      TRY(auto drafter, ModelDrafter::create(*kind.model, target, backend));
+      links.push_back(std::move(drafter));
+    } else {
+      links.push_back(std::make_unique<SuffixDrafter>(SuffixOptions{.earlier = kind.name == "suffix"}));
+    }
+    TRY_VOID(check_rule(rule(), *links.back()));
+  }
+  if (links.size() == 1) return std::move(links[0]);
+  return std::unique_ptr<Drafter>(new ChainDrafter(std::move(links)));
+}
+
+Result<SpeculateOptions> read_speculative_config(std::string_view json) {
+  TRY(const Json config, parse_json(json, {.max_bytes = 1 << 16, .max_depth = 4, .refuse_duplicate_keys = true}));
+  if (!config.is_object()) return error(Code::invalid, "the speculative configuration is no JSON object");
+  for (const auto& member : config.get_object()) {
+    const std::string_view key = member.key();
+    if (key != "method" && key != "model" && key != "num_speculative_tokens")
+      return error(
+          Code::invalid,
+          "'{}' of a speculative configuration is not known here: method, model and num_speculative_tokens are", key);
+  }
+  SpeculateOptions options;
+  TRY(const std::string method, get_string(config, "method", ""));
+  TRY(const std::string model, get_string(config, "model", ""));
+  TRY(const int64_t most, get_int(config, "num_speculative_tokens", options.most));
+  if (most < 1 || most > kMostDrafts)
+    return error(Code::invalid, "num_speculative_tokens is {}: ask for 1 to {}", most, kMostDrafts);
+  options.most = static_cast<int>(most);
+  const bool text = method == "ngram" || method == "suffix";
+  const bool file = method.empty() || method == "draft_model" || method == "medusa" || method == "eagle3" ||
+                    method == "mtp" || method == "deepseek_mtp";
+  if (!text && !file)
+    return error(Code::unsupported, "no method '{}': take ngram, suffix, draft_model, medusa, eagle3 or mtp", method);
+  if (file && model.empty())
+    return error(Code::invalid, "a speculative configuration needs a method, or the model that guesses");
+  options.names = {text ? method : model};
+  return options;
+}
+
+}  // namespace millrace
