@@ -106,7 +106,7 @@ std::optional<ApiError> Generation::read_prediction(std::shared_ptr<const Predic
   if (tokenizer == nullptr) return bad_field("prediction", "no prediction can be read without a tokenizer");
   std::vector<Token> tokens = tokenizer->encode(asked_.prediction);
   asked_.prediction.clear();
-  const auto used = std::min(tokens.size(), static_cast<size_t>(setting_.model->engine->options().limits.context));
+  const auto used = std::min(tokens.size(), static_cast<size_t>(setting_.model->engine->facts().limits.context));
   asked_.request.prediction.assign(tokens.begin(), tokens.begin() + static_cast<ptrdiff_t>(used));
   out = std::make_shared<const PredictedText>(std::move(tokens));
   return {};
