@@ -1,9 +1,12 @@
 #include "model/forward.h"
 
+#include <algorithm>
 #include <array>
 #include <numbers>
+#include <numeric>
 
 #include "backend/trace/trace.h"
+#include "base/check.h"
 #include "model/ffns/ffns.h"
 #include "model/mixers/mixers.h"
 #include "model/streams.h"
@@ -30,6 +33,7 @@ Tensor embed_tokens(Ops& ops, const ModelSpec& spec, const ModelWeights& weights
   } else {
     ops.embed(weights.embedding, step.tokens, 0, spec.embed_scale, false, x);
   }
+  if (spec.token_types > 0) ops.embed(weights.types, step.types, 0, 1, true, x);
   if (spec.positions > 0) ops.embed(weights.positions, step.positions, spec.position_offset, 1, true, x);
   if (spec.embed_norm) ops.norm(weights.embed_norm, 1, x, x);
   return x;
@@ -113,9 +117,8 @@ Tensor read_head(Ops& ops, const ModelSpec& spec, const ModelWeights& weights, T
   return logits;
 }
 
-}  // namespace
-
-Tensor forward(Ops& ops, const Model& model, std::span<const KvView> kv, const Step& step, Tensor* hidden) {
+// The wanted rows after the last layer; none if none is wanted.
+Tensor run_layers(Ops& ops, const Model& model, std::span<const KvView> kv, const Step& step) {
   const ModelSpec& spec = model.spec();
   const ModelWeights& weights = model.weights();
   ops.begin(step);
@@ -141,7 +144,41 @@ Tensor forward(Ops& ops, const Model& model, std::span<const KvView> kv, const S
     if (!last) ops.restore(start);
   }
   if (spec.streams) join_streams(ops, spec, weights, beside, stream.x);
-  return read_head(ops, spec, weights, stream.x, hidden);
+  return stream.x;
+}
+
+}  // namespace
+
+Tensor forward(Ops& ops, const Model& model, std::span<const KvView> kv, const Step& step, Tensor* hidden) {
+  CHECK(model.spec().head, "an encoder has no logits");
+  const Tensor rows = run_layers(ops, model, kv, step);
+  return rows ? read_head(ops, model.spec(), model.weights(), rows, hidden) : rows;
+}
+
+int32_t encoded_width(const ModelSpec& spec) {
+  return spec.pool && !spec.pool->projections.empty() ? spec.pool->projections.back().outputs : spec.width;
+}
+
+Tensor encode(Ops& ops, const Model& model, std::span<const KvView> kv, const Step& step, Pooling pooling) {
+  const ModelSpec& spec = model.spec();
+  Tensor rows = run_layers(ops, model, kv, step);
+  if (spec.final_norm) ops.norm(model.weights().final_norm, 1, rows, rows);
+  if (pooling != Pooling::first && pooling != Pooling::last) {
+    const Tensor one = ops.scratch(step.sequences, spec.width);
+    ops.pool(pooling, step, rows, one);
+    rows = one;
+  }
+  for (size_t i = 0; spec.pool && i < spec.pool->projections.size(); ++i) {
+    const ProjectionSpec& each = spec.pool->projections[i];
+    const ProjectionWeights& weights = model.weights().pool[i];
+    const Tensor out = ops.scratch(rows.rows, each.outputs);
+    ops.linear(weights.matrix, rows, out);
+    if (each.activation) ops.activate(*each.activation, out, out);
+    if (each.tanh) ops.finish_logits(1, 1, out);
+    if (each.norm) ops.norm(weights.norm, 1, out, out);
+    rows = out;
+  }
+  return rows;
 }
 
 std::vector<KvShape> kv_shapes(const ModelSpec& spec, DType type) {
@@ -159,40 +196,69 @@ std::vector<KvView> kv_views(const ModelSpec& spec, const Store& store) {
   return views;
 }
 
+namespace {
+
+// Steps of one shape, for a trace that counts what they need: positions, pages and values do not matter to it.
+class TracedSteps {
+ public:
+  TracedSteps(const ModelSpec& spec, int32_t rows, int32_t sequences) {
+    for (const KvShape& shape : kv_shapes(spec, DType::f32)) {
+      kv_.push_back({.page_tokens = 16,
+                     .kv_heads = shape.kv_heads,
+                     .k_dim = shape.k_dim,
+                     .v_dim = shape.v_dim,
+                     .type = shape.type});
+    }
+    positions_.resize(static_cast<size_t>(rows));
+    std::iota(positions_.begin(), positions_.end(), 0);
+    zeros_.resize(positions_.size());
+    ones_.assign(positions_.size(), 1);
+    first_row_.assign(static_cast<size_t>(sequences) + 1, rows);
+    first_row_[0] = 0;
+    step_ = {.rows = rows,
+             .sequences = sequences,
+             .tokens = zeros_.data(),
+             .positions = zeros_.data(),
+             .visible = ones_.data(),
+             .types = zeros_.data(),
+             .sequence = zeros_.data(),
+             .first_row = first_row_.data(),
+             .wanted_rows = positions_.data(),
+             .groups = groups_};
+  }
+  std::span<const KvView> kv() const { return kv_; }
+  const Step& step(int32_t wanted) {
+    step_.wanted = wanted;
+    return step_;
+  }
+
+ private:
+  std::vector<KvView> kv_;
+  std::vector<int32_t> positions_, zeros_, ones_, first_row_;
+  std::array<PageTables, 1> groups_ = {};
+  Step step_;
+};
+
+}  // namespace
+
 int64_t workspace_bytes(const Model& model, int32_t max_rows, int32_t max_wanted) {
   CHECK(max_rows > 0 && max_wanted >= 0, "a workspace for {} rows of which {} are wanted", max_rows, max_wanted);
-  const ModelSpec& spec = model.spec();
-  std::vector<KvView> kv;
-  for (const KvShape& shape : kv_shapes(spec, DType::f32)) {
-    kv.push_back({.page_tokens = 16,
-                  .kv_heads = shape.kv_heads,
-                  .k_dim = shape.k_dim,
-                  .v_dim = shape.v_dim,
-                  .type = shape.type});
-  }
-  // One sequence from its start; what is visible does not change what is needed.
-  std::vector<int32_t> positions(static_cast<size_t>(max_rows)), visible = positions, zeros = positions;
-  for (int32_t i = 0; i < max_rows; ++i) {
-    positions[static_cast<size_t>(i)] = i;
-    visible[static_cast<size_t>(i)] = i + 1;
-  }
-  const std::array<int32_t, 2> first_row = {0, max_rows};
-  const std::array<PageTables, 1> groups = {};
+  TracedSteps steps(model.spec(), max_rows, 1);
   TraceOps ops;
   // The most rows wanted is not always the most room: rows that are not wanted are copied together first.
-  for (int32_t wanted : {std::min(max_wanted, max_rows), std::min(max_wanted, max_rows - 1)}) {
-    const Step step = {.rows = max_rows,
-                       .sequences = 1,
-                       .wanted = wanted,
-                       .tokens = zeros.data(),
-                       .positions = positions.data(),
-                       .visible = visible.data(),
-                       .sequence = zeros.data(),
-                       .first_row = first_row.data(),
-                       .wanted_rows = positions.data(),
-                       .groups = groups};
-    forward(ops, model, kv, step);
-  }
+  for (int32_t wanted : {std::min(max_wanted, max_rows), std::min(max_wanted, max_rows - 1)})
+    forward(ops, model, steps.kv(), steps.step(wanted));
+  return ops.workspace_bytes();
+}
+
+int64_t encode_workspace_bytes(const Model& model, int32_t max_rows, int32_t max_sequences, Pooling pooling) {
+  CHECK(max_rows > 0 && max_sequences > 0, "a workspace for {} rows of {} texts", max_rows, max_sequences);
+  TracedSteps steps(model.spec(), max_rows, std::min(max_sequences, max_rows));
+  TraceOps ops;
+  const bool one = pooling == Pooling::first || pooling == Pooling::last;
+  const int32_t most = one ? std::min(max_sequences, max_rows) : max_rows;
+  const int32_t fewer = one ? std::clamp(max_sequences, 1, std::max(1, max_rows - 1)) : max_rows;  // as above
+  for (int32_t wanted : {most, fewer}) encode(ops, model, steps.kv(), steps.step(wanted), pooling);
   return ops.workspace_bytes();
 }
 

@@ -16,6 +16,12 @@ namespace millrace {
 // [wanted, width]. A step that wants nothing only fills the cache.
 Tensor forward(Ops& ops, const Model& model, std::span<const KvView> kv, const Step& step, Tensor* hidden = nullptr);
 
+// One pass over whole texts, each a sequence of the step: [sequences, outputs of the last product after pooling, or
+// width]. For Pooling::first and last the step wants exactly that row of each sequence, for the others all rows.
+Tensor encode(Ops& ops, const Model& model, std::span<const KvView> kv, const Step& step, Pooling pooling);
+// Of the vectors that encode() gives.
+int32_t encoded_width(const ModelSpec& spec);
+
 // What each layer keeps of the past; layers that read another's keys keep nothing.
 std::vector<KvShape> kv_shapes(const ModelSpec& spec, DType type);
 // The views forward() wants: the store's, or of the layer whose keys are read.
@@ -24,5 +30,7 @@ std::vector<KvView> kv_views(const ModelSpec& spec, const Store& store);
 // Workspace that steps of up to so many rows and wanted rows need, found by running forward() under trace. Backends add
 // their fixed_workspace() themselves.
 int64_t workspace_bytes(const Model& model, int32_t max_rows, int32_t max_wanted);
+// The same for encode(), of up to so many texts at a time.
+int64_t encode_workspace_bytes(const Model& model, int32_t max_rows, int32_t max_sequences, Pooling pooling);
 
 }  // namespace millrace
