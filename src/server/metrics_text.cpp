@@ -145,7 +145,7 @@ std::string metrics_text(const ServedModel* model, const Service::Counters& coun
   std::string text;
   if (model != nullptr) {
     Page page(fmt::format("model_name=\"{}\"", label_text(model->name)));
-    const Engine::Snapshot snapshot = model->engine->snapshot();
+    const Engine::Snapshot snapshot = model->engine ? model->engine->snapshot() : Engine::Snapshot();
     shared_names(page, snapshot);
     own_names(page, snapshot);
     text = page.take();

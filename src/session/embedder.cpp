@@ -168,7 +168,8 @@ Result<void> Embedder::find_answers() { return no_text(model_); }
 
 #endif
 
-Result<std::vector<std::vector<float>>> Embedder::run(std::span<const EncodeInput> inputs, bool logits) {
+Result<std::vector<std::vector<float>>> Embedder::rows(std::span<const EncodeInput> inputs) {
+  const bool logits = encoder_->options().logits;
   std::vector<Passage> passages;
   for (const EncodeInput& each : inputs) passages.push_back(each.passage());
   std::vector<std::vector<float>> out;
@@ -190,12 +191,31 @@ Result<std::vector<std::vector<float>>> Embedder::run(std::span<const EncodeInpu
   return out;
 }
 
+void Embedder::finish(std::vector<float>& vector, int32_t dimensions) const {
+  if (dimensions > 0 && static_cast<size_t>(dimensions) < vector.size()) vector.resize(static_cast<size_t>(dimensions));
+  if (normalised()) normalise(vector);
+}
+
 Result<std::vector<std::vector<float>>> Embedder::vectors(std::span<const EncodeInput> inputs, int32_t dimensions) {
   TRY_VOID(check_dimensions(dimensions));
-  TRY(auto out, run(inputs, false));
-  for (std::vector<float>& vector : out) {
-    if (dimensions > 0) vector.resize(static_cast<size_t>(dimensions));
-    if (normalised()) normalise(vector);
+  TRY(auto out, rows(inputs));
+  for (std::vector<float>& vector : out) finish(vector, dimensions);
+  return out;
+}
+
+std::vector<float> Embedder::scores_of(std::vector<std::vector<float>> rows) const {
+  std::vector<float> out;
+  if (scoring_ != Scoring::cosine) {
+    for (const auto& row : rows)
+      out.push_back(scoring_ == Scoring::yes_no ? yes_share(row[0], row[1]) : yes_share(row[0], 0));
+    return out;
+  }
+  for (size_t i = 0; i + 1 < rows.size(); i += 2) {
+    normalise(rows[i]);
+    normalise(rows[i + 1]);
+    double sum = 0;
+    for (size_t c = 0; c < rows[i].size(); ++c) sum += static_cast<double>(rows[i][c]) * rows[i + 1][c];
+    out.push_back(static_cast<float>(sum));
   }
   return out;
 }
@@ -203,21 +223,8 @@ Result<std::vector<std::vector<float>>> Embedder::vectors(std::span<const Encode
 Result<std::vector<float>> Embedder::scores(std::span<const std::vector<EncodeInput>> pairs) {
   std::vector<EncodeInput> inputs;
   for (const auto& pair : pairs) inputs.insert(inputs.end(), pair.begin(), pair.end());
-  TRY(auto rows, run(inputs, scoring_ == Scoring::yes_no));
-  std::vector<float> out;
-  if (scoring_ == Scoring::cosine) {
-    for (size_t i = 0; i + 1 < rows.size(); i += 2) {
-      normalise(rows[i]);
-      normalise(rows[i + 1]);
-      double sum = 0;
-      for (size_t c = 0; c < rows[i].size(); ++c) sum += static_cast<double>(rows[i][c]) * rows[i + 1][c];
-      out.push_back(static_cast<float>(sum));
-    }
-    return out;
-  }
-  for (const auto& row : rows)
-    out.push_back(scoring_ == Scoring::yes_no ? yes_share(row[0], row[1]) : yes_share(row[0], 0));
-  return out;
+  TRY(auto found, rows(inputs));
+  return scores_of(std::move(found));
 }
 
 }  // namespace millrace

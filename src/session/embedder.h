@@ -61,16 +61,23 @@ class Embedder {
   Result<void> check_dimensions(int64_t dimensions) const;
 
   // ---- the backend's thread
-  // Vectors of length 1 unless the model's files want them as they are. dimensions 0: all; else so many of the first,
-  // brought to length 1 again.
+  // What the model gives for each input, in as few steps as they fit into: its vector as it is, or where a model is
+  // asked yes or no the logits of both.
+  Result<std::vector<std::vector<float>>> rows(std::span<const EncodeInput> inputs);
+  // The same, finished.
   Result<std::vector<std::vector<float>>> vectors(std::span<const EncodeInput> inputs, int32_t dimensions = 0);
   // One for each pair, in [0, 1]; for cosines in [-1, 1].
   Result<std::vector<float>> scores(std::span<const std::vector<EncodeInput>> pairs);
 
+  // ---- any thread: what rows mean
+  // Of length 1 unless the model's files want vectors as they are. dimensions 0: all; else so many of the first.
+  void finish(std::vector<float>& vector, int32_t dimensions) const;
+  // The rows of pairs, in order: one score each.
+  std::vector<float> scores_of(std::vector<std::vector<float>> rows) const;
+
  private:
   Embedder(LoadedModel& model, std::unique_ptr<Encoder> encoder, Scoring scoring)
       : model_(model), encoder_(std::move(encoder)), scoring_(scoring) {}
-  Result<std::vector<std::vector<float>>> run(std::span<const EncodeInput> inputs, bool logits);
   Result<void> find_answers();
   Result<EncodeInput> question(std::string_view first, std::string_view second, bool truncate,
                                std::string_view instruction) const;

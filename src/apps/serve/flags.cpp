@@ -169,6 +169,30 @@ Result<ServerOptions> server_options(const Arguments& arguments) {
   return options;
 }
 
+// A model that gives vectors or scores, and has the machine to itself.
+Result<ServedModel> served_embedder(const Arguments& arguments, const std::filesystem::path& path,
+                                    std::shared_ptr<LoadedModel> loaded) {
+  EncoderOptions options;
+  options.context = static_cast<int32_t>(arguments.integer("ctx-size"));
+  options.kv = kv_type(arguments, *loaded);
+  options.sequences = static_cast<int32_t>(arguments.integer("parallel"));
+  const int32_t longest =
+      options.context > 0 ? options.context : std::min(loaded->context(), EncoderOptions::kMostContext);
+  options.rows = std::max(longest, step_rows(arguments, "batch-size", EncoderOptions::kUsualRows));
+  ServedModel served;
+  TRY(auto embedder, Embedder::create(*loaded, options));
+  served.embeds =
+      std::make_unique<EmbedQueue>(std::move(embedder), static_cast<size_t>(arguments.integer("max-waiting")) * 16);
+  served.name = arguments.maybe_text("alias").value_or(valid_utf8(path.stem().string()));
+  const Fingerprint fingerprint = fingerprint_of(loaded->model(), loaded->backend(), options.kv);
+  served.fingerprint = fingerprint.text();
+  served.identity = fingerprint.identity;
+  served.created =
+      std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
+  served.loaded = std::move(loaded);
+  return served;
+}
+
 Result<ServedModel> served_model(const Arguments& arguments, const std::function<bool()>& go_on) {
   TRY(auto path, model_path(arguments));
   LoadChoice choice{.path = path, .device = arguments.text("device"), .context = arguments.integer("ctx-size")};
@@ -180,6 +204,8 @@ Result<ServedModel> served_model(const Arguments& arguments, const std::function
   if (auto note = packed_note(loaded->checkpoint(), loaded->model().weight_bytes()))
     arguments.terminal().note("{}", *note);
 
+  if (const ModelSpec& spec = loaded->model().spec(); !spec.head || spec.pool)
+    return served_embedder(arguments, path, std::move(loaded));
   EngineOptions options;
   const auto asked = static_cast<int32_t>(arguments.integer("ctx-size"));
   options.executor.context = asked > 0 ? asked : std::min(loaded->context(), kUsualContext);

@@ -75,6 +75,13 @@ class Signals {
 Result<void> load_and_serve(const Arguments& arguments, Server& server, const Signals& signals) {
   TRY(ServedModel served, served_model(arguments, [&] { return !signals.raised(); }));
   const Terminal& terminal = arguments.terminal();
+  if (served.engine == nullptr) {
+    const Embedder& embedder = served.embeds->embedder();
+    terminal.note("ready   {}: vectors and scores ({}), texts of {} tokens, {} of them a step", served.name,
+                  scoring_name(embedder.scoring()), served.context(), embedder.encoder().options().sequences);
+    server.service().serve(std::move(served));
+    return {};
+  }
   const EngineOptions& options = served.engine->options();
   terminal.note("ready   {}: {} tokens of context, {} sequences, {} pages of cache", served.name,
                 options.limits.context, options.limits.max_sequences, options.executor.pages);

@@ -16,7 +16,7 @@ constexpr const Architecture* kAll[] = {
     &kGlm4,       &kExaone4,   &kNemotron,   &kSeedOss,        &kErnie45,   &kBitNet,    &kStarcoder2, &kHunyuanDense,
     &kMixtral,    &kMiniMaxM2, &kOlmoe,      &kPhiMoe,         &kQwen2Moe,  &kQwen3Moe,  &kGlm4Moe,    &kGptOss,
     &kLlama4,     &kMiniCpm3,  &kGemma3n,    &kGemma4,         &kDeepSeek2, &kDeepSeek3, &kBert,       &kRoberta,
-    &kXlmRoberta, &kNomicBert, &kModernBert, &kGemmaEmbedding,
+    &kXlmRoberta, &kNomicBert, &kModernBert, &kGemmaEmbedding, &kLlada,     &kDream,
 };
 
 struct Alias {
