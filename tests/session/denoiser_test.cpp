@@ -68,7 +68,9 @@ TEST_F(DenoiserTest, FillsEveryPositionOnceAndNeverWithTheMask) {
       for (const auto& pass : out.fixed)
         for (const int32_t at : pass) ++times[static_cast<size_t>(at)];
       EXPECT_EQ(times, std::vector<int>(12, 1));
-      if (rule == Remasking::order && block == 0) EXPECT_EQ(out.fixed.front(), (std::vector<int32_t>{0, 1}));
+      if (rule == Remasking::order && block == 0) {
+        EXPECT_EQ(out.fixed.front(), (std::vector<int32_t>{0, 1}));
+      }
     }
   }
 }
