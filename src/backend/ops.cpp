@@ -111,6 +111,11 @@ void Ops::sparsify(float deviations, Tensor inout) {
   for (int64_t r = 0; r < inout.rows; ++r) sparsify_row(deviations, inout.row(r), inout.cols);
 }
 
+void Ops::pool(Pooling pooling, const Step& step, Tensor in, Tensor out) {
+  for (int32_t s = 0; s < step.sequences; ++s)
+    pool_rows(pooling, in, step.first_row[s], step.first_row[s + 1], out.row(s));
+}
+
 void Ops::linear_heads(const Weight& weight, Tensor in, Tensor out) {
   for (int32_t head = 0; head < weight.experts; ++head)
     linear(weight.expert(head), head_of(in, head, weight.experts, weight.cols),

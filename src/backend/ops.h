@@ -98,6 +98,7 @@ struct Attention {
   float scale = 1;
   int32_t value_dim = 0;          // of a value, where the cache keeps keys only
   int32_t window = 0;             // a row at position p sees positions > p - window only; 0: all
+  int32_t ahead = 0;              // a row at position p sees positions <= p + ahead only; 0: all that is visible
   int32_t grid = 0;               // a row at position p sees positions >= p / grid * grid only; 0: all
   float softcap = 0;              // scores become softcap * tanh(score / softcap); 0: off
   const float* slopes = nullptr;  // [heads] ALiBi: slope * (key position - row position) is added; null: none
@@ -108,6 +109,10 @@ struct Attention {
     const int64_t cut = grid > 0 ? position / grid * grid : 0;
     return window > 0 ? std::max(cut, position - window + 1) : cut;
   }
+  // Where what it sees ends, of positions [0, visible).
+  int64_t end(int64_t position, int64_t visible) const {
+    return ahead > 0 ? std::min(visible, position + ahead + 1) : visible;
+  }
   int32_t value_width(const KvView& kv) const { return kv.v_dim > 0 ? kv.v_dim : value_dim; }
 };
 
@@ -116,6 +121,10 @@ struct PositionScale {
   float factor = 0;
   int32_t every = 0, offset = 0;  // every 0: they do not
 };
+
+// How the rows of a text become one: its first row, its last, or of all of them the mean, the sum over the root of
+// their number, the mean with weights 1, 2, 3 ..., or the largest of each column.
+enum class Pooling : uint8_t { first, last, mean, mean_root, mean_weighted, most };
 
 // What happens to q, k and v between their products and attention.
 struct QkvFinish {
@@ -224,6 +233,9 @@ class Ops {
   virtual void match_rms(Tensor like, Tensor inout);  // rows are scaled to the root mean square that `like` has
   // What exceeds the row's mean by more than so many of its standard deviations, less that; the rest becomes zero.
   virtual void sparsify(float deviations, Tensor inout);
+  // out[s] = the step's rows of sequence s as one, taken in ascending order; `in` has all rows. Of the host's, unless
+  // the backend has it.
+  virtual void pool(Pooling pooling, const Step& step, Tensor in, Tensor out);
   // A composition. Head h of out = matrix h of the weight (its experts are the heads) * the first numbers of head h of
   // in; a tensor's heads lie cols / heads apart, and what lies between is not touched.
   virtual void linear_heads(const Weight& weight, Tensor in, Tensor out);

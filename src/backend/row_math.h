@@ -1,5 +1,5 @@
-// Arithmetic on one row, as the primitives of streams mean it (Ops::copy_heads, scale, mix, match_rms, sparsify):
-// shared by the backends whose rows the host reads. Pure; any thread.
+// Arithmetic on one row, as the primitives of streams mean it (Ops::copy_heads, scale, mix, match_rms, sparsify), and
+// on the rows of a text (Ops::pool): shared by the backends whose rows the host reads. Pure; any thread.
 #pragma once
 
 #include <algorithm>
@@ -60,6 +60,27 @@ inline void sparsify_row(float deviations, float* row, int64_t cols) {
   const double deviation = std::sqrt(square / static_cast<double>(cols));
   const auto least = static_cast<float>(mean + deviations * deviation);
   for (int64_t i = 0; i < cols; ++i) row[i] = std::max(row[i] - least, 0.0f);
+}
+
+// Rows [first, end) as one, summed in ascending order.
+inline void pool_rows(Pooling pooling, Tensor in, int64_t first, int64_t end, float* out) {
+  if (pooling == Pooling::first || pooling == Pooling::last) {
+    const int64_t row = pooling == Pooling::first ? first : end - 1;
+    std::memcpy(out, in.row(row), static_cast<size_t>(in.cols) * sizeof(float));
+    return;
+  }
+  const auto rows = static_cast<float>(end - first);
+  const float divisor = pooling == Pooling::mean            ? rows
+                        : pooling == Pooling::mean_root     ? std::sqrt(rows)
+                        : pooling == Pooling::mean_weighted ? rows * (rows + 1) / 2
+                                                            : 1;
+  std::memcpy(out, in.row(first), static_cast<size_t>(in.cols) * sizeof(float));
+  for (int64_t r = first + 1; r < end; ++r) {
+    const float weight = pooling == Pooling::mean_weighted ? static_cast<float>(r - first + 1) : 1;
+    for (int64_t c = 0; c < in.cols; ++c)
+      out[c] = pooling == Pooling::most ? std::max(out[c], in.row(r)[c]) : out[c] + weight * in.row(r)[c];
+  }
+  for (int64_t c = 0; c < in.cols; ++c) out[c] /= divisor;
 }
 
 }  // namespace millrace

@@ -22,6 +22,7 @@ struct Step {
   const int32_t* tokens = nullptr;       // [rows]
   const int32_t* positions = nullptr;    // [rows] position within the sequence
   const int32_t* visible = nullptr;      // [rows] the row sees cached positions [0, visible): position + 1 if causal
+  const int32_t* types = nullptr;        // [rows] which of several texts the token is of (BERT); null: not said
   const int32_t* sequence = nullptr;     // [rows] index of the row's sequence
   const int32_t* first_row = nullptr;    // [sequences + 1]
   const int32_t* wanted_rows = nullptr;  // [wanted], ascending

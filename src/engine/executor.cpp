@@ -71,6 +71,18 @@ Result<ExecutorOptions> settled(const ModelSpec& spec, ExecutorOptions options) 
   return options;
 }
 
+// Whether it writes text, token after token.
+Result<void> check_writes(const ModelSpec& spec, const ExecutorOptions& options) {
+  if (!spec.head) {
+    return error(Code::unsupported, "{} is an encoder: it turns texts into vectors or scores; use `millrace embed`",
+                 spec.architecture);
+  }
+  if (!sees_ahead(spec) || options.sees_ahead) return {};
+  return error(Code::unsupported,
+               "its attention is not causal: tokens see those after them, so it writes by diffusion or gives vectors; "
+               "use `millrace run` or `millrace embed`");
+}
+
 }  // namespace
 
 Result<int64_t> Executor::staging_bytes(const ModelSpec& spec, const CacheLayout& layout,
@@ -81,6 +93,7 @@ Result<int64_t> Executor::staging_bytes(const ModelSpec& spec, const CacheLayout
 
 Result<Executor::Plan> Executor::plan(const Model& model, const Backend& backend, const ExecutorOptions& options) {
   Plan plan;
+  TRY_VOID(check_writes(model.spec(), options));
   TRY(plan.options, settled(model.spec(), options));
   if (backend.apart() && (plan.options.kv.k == DType::f32 || plan.options.kv.v == DType::f32)) {
     return error(Code::unsupported, "{} keeps keys and values in 16 bits or fewer; choose f16, bf16, q8, fp8 or q4",
@@ -190,7 +203,7 @@ void Executor::stage(const Chunk& chunk, int32_t sequence) {
     CHECK(token >= 0 && token < vocab(), "token {} of {}", token, vocab());
     tokens_[row] = token;
     positions_[row] = chunk.begin + i;
-    visible_[row] = chunk.begin + i + 1;
+    visible_[row] = chunk.begin + (chunk.whole ? count : i + 1);
     sequence_[row] = sequence;
     if (i < count - chunk.wanted) continue;
     CHECK(step_.wanted < o.wanted, "logits of more than {} rows", o.wanted);

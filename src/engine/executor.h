@@ -32,6 +32,7 @@ struct ExecutorOptions {
   int32_t pages = 0;      // of the store; 0: enough for every sequence to grow to the context
   KvForm kv;
   int32_t page_tokens = 16;
+  bool sees_ahead = false;  // a model whose tokens see those after them will be run by whoever knows how
 };
 
 // Tokens of one sequence to compute in a step.
@@ -40,6 +41,7 @@ struct Chunk {
   int32_t begin = 0;                  // position of the first
   std::span<const PageTable> tables;  // one per cache group, with room up to begin + tokens.size()
   int32_t wanted = 1;                 // how many of the last of them give logits
+  bool whole = false;                 // each of them sees all of them, whatever comes after it (diffusion)
 };
 
 class Executor {

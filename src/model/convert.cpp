@@ -91,6 +91,10 @@ Result<void> check_sayable(const ModelSource& source) {
     return error(Code::unsupported, "GGUF has no name for the architecture {}, so it cannot be converted",
                  spec.architecture);
   }
+  if (!spec.head || (spec.pool && !spec.pool->projections.empty())) {
+    return error(Code::unsupported, "{} gives vectors, and writing such models as GGUF is not built; run it as it is",
+                 spec.architecture);
+  }
   std::string_view what;
   for (const LayerSpec& layer : spec.layers) {
     if (layer.stream_norms) what = "norms on the residual stream";

@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <array>
 #include <numbers>
+#include <numeric>
 
 #include "backend/trace/trace.h"
+#include "base/check.h"
 #include "model/ffns/ffns.h"
 #include "model/mixers/mixers.h"
 #include "model/streams.h"
@@ -31,6 +33,7 @@ Tensor embed_tokens(Ops& ops, const ModelSpec& spec, const ModelWeights& weights
   } else {
     ops.embed(weights.embedding, step.tokens, 0, spec.embed_scale, false, x);
   }
+  if (spec.token_types > 0) ops.embed(weights.types, step.types, 0, 1, true, x);
   if (spec.positions > 0) ops.embed(weights.positions, step.positions, spec.position_offset, 1, true, x);
   if (spec.embed_norm) ops.norm(weights.embed_norm, 1, x, x);
   return x;
@@ -155,10 +158,9 @@ Tensor read_head(Ops& ops, const ModelSpec& spec, const ModelWeights& weights, T
   return logits;
 }
 
-}  // namespace
-
-Tensor forward(Ops& ops, const Model& model, std::span<const KvView> kv, const Step& step, Tensor* hidden,
-               const Taps* taps) {
+// The wanted rows after the last layer; none if none is wanted.
+Tensor run_layers(Ops& ops, const Model& model, std::span<const KvView> kv, const Step& step,
+                  const Taps* taps = nullptr) {
   const ModelSpec& spec = model.spec();
   const ModelWeights& weights = model.weights();
   const bool ends_tapped = taps_end(taps, spec.layers.size());
@@ -192,7 +194,42 @@ Tensor forward(Ops& ops, const Model& model, std::span<const KvView> kv, const S
     if (step.wanted < step.rows) stream.x = wanted_rows(ops, step, stream.x);
   }
   if (spec.streams) join_streams(ops, spec, weights, beside, stream.x);
-  return read_head(ops, spec, weights, stream.x, hidden);
+  return stream.x;
+}
+
+}  // namespace
+
+Tensor forward(Ops& ops, const Model& model, std::span<const KvView> kv, const Step& step, Tensor* hidden,
+               const Taps* taps) {
+  CHECK(model.spec().head, "an encoder has no logits");
+  const Tensor rows = run_layers(ops, model, kv, step, taps);
+  return rows ? read_head(ops, model.spec(), model.weights(), rows, hidden) : rows;
+}
+
+int32_t encoded_width(const ModelSpec& spec) {
+  return spec.pool && !spec.pool->projections.empty() ? spec.pool->projections.back().outputs : spec.width;
+}
+
+Tensor encode(Ops& ops, const Model& model, std::span<const KvView> kv, const Step& step, Pooling pooling) {
+  const ModelSpec& spec = model.spec();
+  Tensor rows = run_layers(ops, model, kv, step);
+  if (spec.final_norm) ops.norm(model.weights().final_norm, 1, rows, rows);
+  if (pooling != Pooling::first && pooling != Pooling::last) {
+    const Tensor one = ops.scratch(step.sequences, spec.width);
+    ops.pool(pooling, step, rows, one);
+    rows = one;
+  }
+  for (size_t i = 0; spec.pool && i < spec.pool->projections.size(); ++i) {
+    const ProjectionSpec& each = spec.pool->projections[i];
+    const ProjectionWeights& weights = model.weights().pool[i];
+    const Tensor out = ops.scratch(rows.rows, each.outputs);
+    ops.linear(weights.matrix, rows, out);
+    if (each.activation) ops.activate(*each.activation, out, out);
+    if (each.tanh) ops.finish_logits(1, 1, out);
+    if (each.norm) ops.norm(weights.norm, 1, out, out);
+    rows = out;
+  }
+  return rows;
 }
 
 std::vector<KvShape> kv_shapes(const ModelSpec& spec, const KvForm& form) {
@@ -221,38 +258,69 @@ std::vector<KvView> kv_outlines(const ModelSpec& spec, const KvForm& form) {
   return views;
 }
 
+namespace {
+
+// Steps of one shape, for a trace that counts what they need: positions, pages and values do not matter to it.
+class TracedSteps {
+ public:
+  TracedSteps(const ModelSpec& spec, int32_t rows, int32_t sequences) {
+    kv_ = kv_outlines(spec, DType::f32);
+    positions_.resize(static_cast<size_t>(rows));
+    std::iota(positions_.begin(), positions_.end(), 0);
+    zeros_.resize(positions_.size());
+    ones_.assign(positions_.size(), 1);
+    first_row_.assign(static_cast<size_t>(sequences) + 1, rows);
+    first_row_[0] = 0;
+    step_ = {.rows = rows,
+             .sequences = sequences,
+             .tokens = zeros_.data(),
+             .positions = zeros_.data(),
+             .visible = ones_.data(),
+             .types = zeros_.data(),
+             .sequence = zeros_.data(),
+             .first_row = first_row_.data(),
+             .wanted_rows = positions_.data(),
+             .groups = groups_};
+  }
+  std::span<const KvView> kv() const { return kv_; }
+  const int32_t* every_row() const { return positions_.data(); }
+  const Step& step(int32_t wanted) {
+    step_.wanted = wanted;
+    return step_;
+  }
+
+ private:
+  std::vector<KvView> kv_;
+  std::vector<int32_t> positions_, zeros_, ones_, first_row_;
+  std::array<PageTables, 1> groups_ = {};
+  Step step_;
+};
+
+}  // namespace
+
 int64_t workspace_bytes(const Model& model, int32_t max_rows, int32_t max_wanted,
                         std::span<const int32_t> tapped_layers) {
   CHECK(max_rows > 0 && max_wanted >= 0, "a workspace for {} rows of which {} are wanted", max_rows, max_wanted);
-  const ModelSpec& spec = model.spec();
-  const std::vector<KvView> kv = kv_outlines(spec, DType::f32);
-  // One sequence from its start; what is visible does not change what is needed.
-  std::vector<int32_t> positions(static_cast<size_t>(max_rows)), visible = positions, zeros = positions;
-  for (int32_t i = 0; i < max_rows; ++i) {
-    positions[static_cast<size_t>(i)] = i;
-    visible[static_cast<size_t>(i)] = i + 1;
-  }
-  const std::array<int32_t, 2> first_row = {0, max_rows};
-  const std::array<PageTables, 1> groups = {};
-  const auto tapped = static_cast<int64_t>(tapped_layers.size()) * spec.width;
+  TracedSteps steps(model.spec(), max_rows, 1);
+  const auto tapped = static_cast<int64_t>(tapped_layers.size()) * model.spec().width;
   const Taps taps = {.layers = {tapped_layers.begin(), tapped_layers.end()},
-                     .every_row = positions.data(),
+                     .every_row = steps.every_row(),
                      .out = {nullptr, DType::f32, max_rows, tapped, tapped * static_cast<int64_t>(sizeof(float))}};
   TraceOps ops;
   // The most rows wanted is not always the most room: rows that are not wanted are copied together first.
-  for (int32_t wanted : {std::min(max_wanted, max_rows), std::min(max_wanted, max_rows - 1)}) {
-    const Step step = {.rows = max_rows,
-                       .sequences = 1,
-                       .wanted = wanted,
-                       .tokens = zeros.data(),
-                       .positions = positions.data(),
-                       .visible = visible.data(),
-                       .sequence = zeros.data(),
-                       .first_row = first_row.data(),
-                       .wanted_rows = positions.data(),
-                       .groups = groups};
-    forward(ops, model, kv, step, nullptr, tapped > 0 ? &taps : nullptr);
-  }
+  for (int32_t wanted : {std::min(max_wanted, max_rows), std::min(max_wanted, max_rows - 1)})
+    forward(ops, model, steps.kv(), steps.step(wanted), nullptr, tapped > 0 ? &taps : nullptr);
+  return ops.workspace_bytes();
+}
+
+int64_t encode_workspace_bytes(const Model& model, int32_t max_rows, int32_t max_sequences, Pooling pooling) {
+  CHECK(max_rows > 0 && max_sequences > 0, "a workspace for {} rows of {} texts", max_rows, max_sequences);
+  TracedSteps steps(model.spec(), max_rows, std::min(max_sequences, max_rows));
+  TraceOps ops;
+  const bool one = pooling == Pooling::first || pooling == Pooling::last;
+  const int32_t most = one ? std::min(max_sequences, max_rows) : max_rows;
+  const int32_t fewer = one ? std::clamp(max_sequences, 1, std::max(1, max_rows - 1)) : max_rows;  // as above
+  for (int32_t wanted : {most, fewer}) encode(ops, model, steps.kv(), steps.step(wanted), pooling);
   return ops.workspace_bytes();
 }
 

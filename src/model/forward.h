@@ -24,6 +24,12 @@ struct Taps {
 Tensor forward(Ops& ops, const Model& model, std::span<const KvView> kv, const Step& step, Tensor* hidden = nullptr,
                const Taps* taps = nullptr);
 
+// One pass over whole texts, each a sequence of the step: [sequences, outputs of the last product after pooling, or
+// width]. For Pooling::first and last the step wants exactly that row of each sequence, for the others all rows.
+Tensor encode(Ops& ops, const Model& model, std::span<const KvView> kv, const Step& step, Pooling pooling);
+// Of the vectors that encode() gives.
+int32_t encoded_width(const ModelSpec& spec);
+
 // What each layer keeps of the past; layers that read another's keys keep nothing.
 std::vector<KvShape> kv_shapes(const ModelSpec& spec, const KvForm& form);
 // The views forward() wants: the store's, or of the layer whose keys are read.
@@ -36,5 +42,7 @@ std::vector<KvView> kv_outlines(const ModelSpec& spec, const KvForm& form);
 // their fixed_workspace() themselves.
 int64_t workspace_bytes(const Model& model, int32_t max_rows, int32_t max_wanted,
                         std::span<const int32_t> tapped_layers = {});
+// The same for encode(), of up to so many texts at a time.
+int64_t encode_workspace_bytes(const Model& model, int32_t max_rows, int32_t max_sequences, Pooling pooling);
 
 }  // namespace millrace

@@ -36,6 +36,7 @@ constexpr auto kKeys = std::to_array<GgufKey>({
     {"attention.layer_norm_epsilon", "layer_norm_eps"},
     {"attention.sliding_window", "sliding_window"},
     {"attention.causal", "is_causal"},
+    {"pooling_type", "pooling_type"},
     {"attention.clamp_kqv", "clip_qkv"},
     {"attention.scale", "attention_multiplier"},
     {"attention.rope_pattern", "no_rope_layers"},
@@ -213,9 +214,24 @@ class Reader {
     }
     if (const StoredTensor* left = file_.find("blk.0.laurel_l.weight"); left != nullptr && left->shape.size() == 2)
       set("laurel_rank", left->shape[0]);
+    read_classifier();
     // Falcon: by its norms, and its qkv is always in one order.
     set("new_decoder_architecture", true);
     set("num_ln_in_parallel_attn", there("blk.0.attn_norm_2.weight") ? 2 : 1);
+  }
+
+  // An encoder's tables and its classifier.
+  void read_classifier() {
+    if (const StoredTensor* types = file_.find("token_types.weight"); types != nullptr && types->shape.size() == 2)
+      set("type_vocab_size", types->shape[0]);
+    else
+      set("type_vocab_size", 0);
+    if (arch_ == "gemma-embedding") set("use_bidirectional_attention", true);
+    const StoredTensor* labels = file_.find("cls.output.weight");
+    if (labels == nullptr || labels->shape.empty()) return;
+    set("architectures", JsonArray{"ForSequenceClassification"});
+    set("num_labels", labels->shape.size() == 2 ? labels->shape[0] : 1);
+    set("classifier_bias", there("cls.bias"));
   }
 
   // Absent keys mean what they mean to llama.cpp, not what they mean in a config.json.
@@ -310,7 +326,7 @@ class Reader {
   // Keys that mean another thing, or are worked out otherwise, in one architecture.
   void adjust() {
     if (arch_ == "granite" && has("logit_scale")) set("logits_scaling", values_["logit_scale"], names_["logit_scale"]);
-    if (arch_ == "gemma2" || arch_ == "gemma3") {
+    if (arch_ == "gemma2" || arch_ == "gemma3" || arch_ == "gemma-embedding") {
       const Json* scale = find(values_, "attention_multiplier");
       const double given = scale != nullptr && scale->is_number() ? scale->to_number<double>() : 0;
       set("query_pre_attn_scalar", given > 0
@@ -324,7 +340,13 @@ class Reader {
     if (arch_ == "stablelm") set("use_parallel_residual", !there("blk.0.ffn_norm.weight"));
     // Its files say nothing of norms that have no weights: the model of 128 experts has none.
     if (arch_ == "llama4") set("use_qk_norm", integer("num_experts") != 128);
-    if (arch_ == "gemma3" && !has("rope_local_base_freq")) set("rope_local_base_freq", 10000.0);
+    if (arch_ == "modern-bert") {
+      set("global_rope_theta", values_["rope_theta"]);
+      if (has("rope_local_base_freq")) set("local_rope_theta", values_["rope_local_base_freq"]);
+      values_.erase("rope_theta");
+    }
+    if ((arch_ == "gemma3" || arch_ == "gemma-embedding") && !has("rope_local_base_freq"))
+      set("rope_local_base_freq", 10000.0);
     if (arch_ == "olmo2" && !has("rope_local_base_freq")) set("rope_local_base_freq", values_["rope_theta"]);
   }
 

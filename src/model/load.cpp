@@ -216,7 +216,7 @@ Result<std::unique_ptr<Model>> Model::load(const ModelSource& source, Backend& b
   // Files that change while they are read give any error, or none: that they changed is what a person must know.
   TRY_VOID(source.checkpoint().unchanged());
   TRY_VOID(std::move(failed));
-  if (!model->weights_.head) model->weights_.head = model->weights_.embedding;
+  if (!model->weights_.head && model->spec_.head) model->weights_.head = model->weights_.embedding;
   TRY_VOID(model->upload_constants(backend));
   if (options.digest && !digest) known.keep(*(digest = loader.digest()));
   if (options.digest) model->content_ = content_of(source, *digest);

@@ -85,7 +85,7 @@ Result<void> Model::fill(Backend& backend, const std::function<Result<HostMatrix
     if (!failed.ok()) failed = within(slot.name, std::move(failed).error());
   });
   TRY_VOID(std::move(failed));
-  if (!weights_.head) weights_.head = weights_.embedding;
+  if (!weights_.head && spec_.head) weights_.head = weights_.embedding;
   return upload_constants(backend);
 }
 

@@ -60,6 +60,19 @@ void visit_beside(SlotWalk& walk, const ModelSpec& spec, ModelWeights& weights) 
   walk.matrix("altup_unembd_proj", width, width, weights.stream_out, others);
 }
 
+// What a text's one row is multiplied with.
+void visit_pool(SlotWalk& walk, const ModelSpec& spec, ModelWeights& weights) {
+  if (!spec.pool) return;
+  int64_t width = spec.width;
+  weights.pool.resize(spec.pool->projections.size());
+  for (size_t i = 0; i < weights.pool.size(); ++i) {
+    const ProjectionSpec& each = spec.pool->projections[i];
+    walk.matrix(fmt::format("cls.{}", i), each.outputs, width, weights.pool[i].matrix, {.bias = each.bias});
+    walk.norm(fmt::format("cls.{}_norm", i), each.outputs, each.norm, weights.pool[i].norm);
+    width = each.outputs;
+  }
+}
+
 }  // namespace
 
 std::string SlotWalk::named(std::string_view stem) const {
@@ -119,7 +132,9 @@ void visit_slots(const ModelSpec& spec, ModelWeights& weights, const SlotVisitor
   weights.layers.resize(spec.layers.size());
   const int64_t vocab = spec.vocab, width = spec.width, table = spec.head_width();
   walk.matrix("token_embd", vocab, table, weights.embedding,
-              {.use = spec.tied ? WeightUse::table_and_linear : WeightUse::table});
+              {.use = spec.tied && spec.head ? WeightUse::table_and_linear : WeightUse::table});
+  if (spec.token_types > 0)
+    walk.matrix("token_types", spec.token_types, width, weights.types, {.use = WeightUse::table});
   if (spec.positions > 0)
     walk.matrix("position_embd", spec.positions, width, weights.positions, {.use = WeightUse::table});
   walk.norm("token_embd_norm", width, spec.embed_norm, weights.embed_norm);
@@ -133,6 +148,8 @@ void visit_slots(const ModelSpec& spec, ModelWeights& weights, const SlotVisitor
   walk.set_layer(-1, -1);
   walk.norm("output_norm", width, spec.final_norm, weights.final_norm);
   if (spec.embed_width > 0) walk.matrix("project_out", table, width, weights.project_out, {});
+  visit_pool(walk, spec, weights);
+  if (!spec.head) return;
   if (!spec.tied) walk.matrix("output", vocab, table, weights.head, {.bias = spec.head_bias});
   if (spec.tied && spec.head_bias) walk.head_bias(vocab, table, weights.head);
 }

@@ -7,6 +7,7 @@
 #include "model/ffns/ffns.h"
 #include "model/gguf_keys.h"
 #include "model/mixers/mixers.h"
+#include "model/pool.h"
 
 namespace millrace {
 namespace {
@@ -66,6 +67,7 @@ Result<ModelSource> ModelSource::open(const Checkpoint& checkpoint, int64_t cont
   source.config_.set_wanted_context(context);
   TRY(source.spec_, describe(source.config_));
   TRY(source.architecture_, find_architecture(source.spec_.architecture));
+  TRY_VOID(settle_pool(checkpoint, source.config_, source.spec_));
   source.ahead_ = source.config_.count_or_none("num_nextn_predict_layers", 0);
   source.settle_prefix();
   if (source.is_gguf()) source.settle_biases();
@@ -93,7 +95,8 @@ void ModelSource::settle_prefix() {
   const std::string name = candidates(table).front().name + ".weight";
   if (checkpoint_->find(name) != nullptr) return;
   const std::string first = name.substr(0, name.find('.') + 1);
-  for (const std::string& put : {std::string(), "language_model." + first, first + "language_model."}) {
+  for (const std::string& put :
+       {std::string(), "language_model." + first, first + "language_model.", std::string("roberta.")}) {
     if (checkpoint_->find(put + name.substr(first.size())) == nullptr) continue;
     strip_ = first;
     put_ = put;
@@ -113,12 +116,17 @@ void ModelSource::settle_biases() {
 
 // A head that equals the table is one with it, whatever the configuration says; one that differs is not.
 Result<void> ModelSource::settle_head() {
+  if (!spec_.head) return {};
   Slot table, head;
   table.name = "token_embd";
   head.name = "output";
   const auto stored_table = locate(table, ".weight"), stored_head = locate(head, ".weight");
   if (!spec_.tied) {
     if (stored_head.ok() || !stored_table.ok()) return {};
+    if (spec_.pool) {  // only vectors are made with it
+      spec_.head = false;
+      return {};
+    }
     return error(
         Code::invalid,
         "the tensor '{}.weight' is missing: the model is not said to use its embeddings as head (tie_word_embeddings)",
@@ -140,6 +148,10 @@ Result<void> ModelSource::settle_head() {
 std::vector<ModelSource::Location> ModelSource::candidates(const Slot& slot) const {
   const std::string pattern = pattern_of(slot);
   std::vector<Location> out;
+  if (const std::string stem = projection_file(spec_, slot.name); !stem.empty()) {
+    out.push_back({stem, Take::whole});
+    return out;
+  }
   auto add = [&](std::span<const TensorName> names) {
     for (const TensorName& name : names) {
       if (name.slot == pattern)
@@ -363,8 +375,9 @@ Result<void> ModelSource::check_unexpected(const std::unordered_map<const Stored
   const bool scaled = std::ranges::any_of(parts_, [](const auto& each) { return !each.second.stored.empty(); });
   for (const StoredTensor& tensor : checkpoint_->tensors()) {
     const bool is_tied_head = spec_.tied && tied_head.ok() && tied_head->tensor == &tensor;
-    const bool needless = is_needless(tensor.name) || predicts_ahead(tensor.name) ||
-                          (scaled && is_scale_of_activations(tensor.name)) || unread.contains(tensor.name);
+    const bool needless = is_needless(tensor.name) || (!spec_.head && is_other_head(tensor.name)) ||
+                          predicts_ahead(tensor.name) || (scaled && is_scale_of_activations(tensor.name)) ||
+                          unread.contains(tensor.name);
     if (!used.contains(&tensor) && !is_tied_head && !needless) names.push_back(tensor.name);
   }
   if (names.empty()) return {};

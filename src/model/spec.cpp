@@ -89,6 +89,21 @@ Result<void> check_beside(const ModelSpec& spec) {
   return check_norm(streams.norm);
 }
 
+Result<void> check_pool(const ModelSpec& spec) {
+  if (spec.token_types < 0 || spec.token_types > kMaxVocab)
+    return error(Code::invalid, "{} types of tokens", spec.token_types);
+  if (!spec.pool) return {};
+  constexpr size_t kMostProjections = 16;
+  if (spec.pool->projections.size() > kMostProjections)
+    return error(Code::invalid, "{} products after pooling: expected at most {}", spec.pool->projections.size(),
+                 kMostProjections);
+  for (const ProjectionSpec& each : spec.pool->projections) {
+    TRY_VOID(in_range("the outputs of a product after pooling", each.outputs, kMaxWidth));
+    TRY_VOID(check_norm(each.norm));
+  }
+  return {};
+}
+
 }  // namespace
 
 Result<void> check_spec(const ModelSpec& spec) {
@@ -105,6 +120,7 @@ Result<void> check_spec(const ModelSpec& spec) {
   }
   for (const RopeSpec& rope : spec.ropes) TRY_VOID(check_rope(rope));
   TRY_VOID(check_beside(spec));
+  TRY_VOID(check_pool(spec));
   TRY_VOID(check_norm(spec.embed_norm));
   TRY_VOID(check_norm(spec.final_norm));
   for (size_t i = 0; i < spec.layers.size(); ++i) {
@@ -112,6 +128,10 @@ Result<void> check_spec(const ModelSpec& spec) {
     if (!checked.ok()) return within(fmt::format("layer {}", i), std::move(checked).error());
   }
   return {};
+}
+
+bool sees_ahead(const ModelSpec& spec) {
+  return std::ranges::any_of(spec.layers, [](const LayerSpec& layer) { return !is_causal(layer.mixer); });
 }
 
 Result<void> check_runnable(const ModelSpec& spec) {

@@ -56,7 +56,8 @@ struct GqaSpec {
   int32_t grid = 0;          // sees from the last multiple of it on; 0: everything
   PositionScale q_scale;     // of queries
   float softcap = 0;         // 0: off
-  bool causal = true;        // false: sees its whole pending window (diffusion)
+  bool causal = true;        // false: sees tokens after it too (encoders, diffusion)
+  int32_t ahead = 0;         // if not causal: so many of them; 0: all
   std::vector<float> alibi;  // the slope of each head, empty: none
   bool sinks = false;        // a learned score of each head that takes part in the softmax and has no value
   int32_t rope = -1;         // index in ModelSpec::ropes, -1: no rotation
@@ -218,6 +219,24 @@ struct StreamsSpec {
   NormSpec norm;
 };
 
+// What is multiplied with once the rows of a text are one: a layer of a classifier, or sentence-transformers' Dense.
+struct ProjectionSpec {
+  int32_t outputs = 0;
+  bool bias = true;
+  bool tanh = false;
+  std::optional<Activation> activation;
+  std::optional<NormSpec> norm;  // after the activation
+  std::string file;              // what the tensor is called in files, where the model's file says so
+};
+
+// How a text becomes one vector, or a few scores.
+struct PoolSpec {
+  Pooling pooling = Pooling::mean;
+  std::vector<ProjectionSpec> projections;
+  bool scores = false;     // what comes out are a classifier's logits, one for each label
+  bool normalised = true;  // vectors are brought to length 1; whoever hands them out does it
+};
+
 struct ModelSpec {
   std::string architecture;  // our name of it
   int32_t vocab = 0, width = 0, context = 0;
@@ -229,16 +248,22 @@ struct ModelSpec {
   int32_t embed_width = 0;             // of the table if it differs from width (OPT 350M projects in and out); 0: width
   int32_t positions = 0;               // rows of a learned position table, 0: none
   int32_t position_offset = 0;         // OPT counts from 2
+  int32_t token_types = 0;             // rows of a table that tells texts of a pair apart (BERT), 0: none
   std::optional<LayerInputSpec> layer_input;
   std::optional<StreamsSpec> streams;
   std::optional<NormSpec> final_norm;
-  bool tied = false;  // the head is the embedding table
+  std::optional<PoolSpec> pool;  // how texts become vectors, where the files say so
+  bool head = true;              // false: it gives no logits of tokens (encoders)
+  bool tied = false;             // the head is the embedding table
   bool head_bias = false;
   float logit_scale = 1;
   float logit_softcap = 0;
 
   int32_t head_width() const { return embed_width > 0 ? embed_width : width; }  // of the rows of table and head
 };
+
+// Tokens see those after them: a text is computed whole, and nothing of it can be kept for a longer one.
+bool sees_ahead(const ModelSpec& spec);
 
 // Whether backends can compute it. What they cannot (latent attention, experts) can be traced and planned.
 Result<void> check_runnable(const ModelSpec& spec);

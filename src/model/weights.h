@@ -135,9 +135,15 @@ struct LayerWeights {
   const float* scale = nullptr;  // [1] or null
 };
 
+struct ProjectionWeights {
+  Weight matrix;
+  Norm norm;
+};
+
 struct ModelWeights {
   Weight embedding;                // [vocab, head width]; also the head if tied
   Weight positions;                // [positions, width]
+  Weight types;                    // [token types, width]
   Weight project_in, project_out;  // [width, head width] and back
   Weight layer_table;              // [vocab, layers * width of a layer's input]
   Weight layer_project;            // [layers * width of a layer's input, width]
@@ -146,6 +152,7 @@ struct ModelWeights {
   Norm embed_norm, final_norm;
   Weight head;  // [vocab, head width]; a copy of `embedding` if tied
   std::vector<LayerWeights> layers;
+  std::vector<ProjectionWeights> pool;  // after pooling
 };
 
 }  // namespace millrace

@@ -19,6 +19,7 @@
 #include "engine/port.h"
 #include "server/choice.h"
 #include "server/dialect.h"
+#include "server/embed_queue.h"
 #include "server/http.h"
 #include "server/request_body.h"
 #include "server/share.h"
@@ -38,12 +39,17 @@ struct ServedModel {
   std::string name;  // as clients know it
   std::string fingerprint;
   std::shared_ptr<LoadedModel> loaded;
-  std::unique_ptr<EnginePort> engine;
-  int64_t created = 0;             // when it was loaded, seconds since 1970
-  SamplingDefaults defaults = {};  // for what a request does not say
-  Identity identity;               // whose fingerprint it is, whole: prefixes are kept under it
+  std::unique_ptr<EnginePort> engine;  // null: it writes no text
+  std::unique_ptr<EmbedQueue> embeds;  // null: it gives no vectors
+  int64_t created = 0;                 // when it was loaded, seconds since 1970
+  SamplingDefaults defaults = {};      // for what a request does not say
+  Identity identity;                   // whose fingerprint it is, whole: prefixes are kept under it
   // The least seconds this machine could take for a step; none if the machine was never measured.
   std::function<double(const MeanStep& step)> floor = {};
+
+  int context() const {  // tokens of the longest text
+    return engine ? engine->facts().limits.context : embeds->embedder().encoder().options().context;
+  }
 };
 
 // How it ended, for limits, counters and the log.

@@ -175,15 +175,15 @@ std::string metrics_text(const ServedModel* model, const Service::Counters& coun
   std::string text;
   if (model != nullptr) {
     Page page(fmt::format("model_name=\"{}\"", label_text(model->name)));
-    const EngineSnapshot snapshot = model->engine->snapshot();
+    const EngineSnapshot snapshot = model->engine ? model->engine->snapshot() : EngineSnapshot();
     shared_names(page, snapshot);
     own_names(page, snapshot);
-    if (model->engine->facts().limits.max_drafts > 0) draft_names(page, snapshot.metrics);
+    const EngineFacts facts = model->engine ? model->engine->facts() : EngineFacts();
+    if (facts.limits.max_drafts > 0) draft_names(page, snapshot.metrics);
     text = page.take();
     Page named(fmt::format("model_name=\"{}\",fingerprint=\"{}\"", label_text(model->name), model->fingerprint));
     named.gauge("millrace_model_info", "Always 1; the labels say what answers.", 1);
     text += named.take();
-    const EngineFacts& facts = model->engine->facts();
     Page cache(fmt::format("model_name=\"{}\",block_size=\"{}\",num_gpu_blocks=\"{}\"", label_text(model->name),
                            facts.page_tokens, facts.pages));
     cache.gauge("vllm:cache_config_info", "Always 1; the labels say how the cache is cut.", 1);

@@ -68,7 +68,7 @@ double Service::now() const { return std::chrono::duration<double>(Clock::now() 
 
 void Service::serve(ServedModel model) {
   owned_model_ = std::make_unique<ServedModel>(std::move(model));
-  owned_model_->engine->when_told([this] { mail_.send(); });
+  if (owned_model_->engine) owned_model_->engine->when_told([this] { mail_.send(); });
   model_.store(owned_model_.get());
 }
 
@@ -78,7 +78,7 @@ void Service::tidy() {
 
 Metrics Service::metrics() const {
   const ServedModel* served = model();
-  return served == nullptr ? Metrics() : served->engine->snapshot().metrics;
+  return served == nullptr || served->engine == nullptr ? Metrics() : served->engine->snapshot().metrics;
 }
 
 void Service::drain() { draining_.store(true); }
@@ -146,10 +146,19 @@ std::optional<ApiError> Service::check_ready() const {
   return {};
 }
 
+std::optional<ApiError> Service::check_writes() const {
+  if (auto failure = check_ready()) return failure;
+  if (model()->engine != nullptr) return {};
+  return ApiError{.message = fmt::format("the model '{}' gives vectors or scores and writes no text; /v1/embeddings, "
+                                         "/v1/rerank and /score are answered",
+                                         model()->name),
+                  .code = "unsupported"};
+}
+
 // Those waiting, each as long as requests took of late, over the places there are.
 double Service::wait_expected() const {
   const ServedModel* served = model();
-  if (served == nullptr) return 1;
+  if (served == nullptr || served->engine == nullptr) return 1;
   const EngineSnapshot snapshot = served->engine->snapshot();
   const Metrics& m = snapshot.metrics;
   const double service = std::max(0.0, m.end_to_end.mean() - m.queue.mean());
@@ -239,23 +248,22 @@ std::shared_ptr<Share> Service::share_of(const std::string& tenant) {
   return share;
 }
 
-void Service::generate(const Dialect& dialect, Call call) {
+std::optional<ApiError> Service::enter(Call& call, std::shared_ptr<HttpRequest>& request, std::shared_ptr<Share>& share,
+                                       AtEnd& at_end) {
   const double began = now();
   const Visitor& visitor = call.visitor;
-  auto refuse = [&](const ApiError& failure) { call.exchange->answer(dialect.refuse(failure)); };
-  auto share = options_.keys.empty() ? nullptr : share_of(visitor.tenant);
-  if (auto failure = check_ready()) return refuse(*failure);
+  share = options_.keys.empty() ? nullptr : share_of(visitor.tenant);
   auto failure = prepare_workers_.waiting() >= options_.most_preparing
                      ? std::optional(too_much())
                      : limiter_.enter(visitor.tenant, visitor.limits, began);
   if (failure) {
     if (share) share->refused();
-    return refuse(*failure);
+    return failure;
   }
   open_.fetch_add(1);
   if (share) share->opened();
-  auto request = std::make_shared<HttpRequest>(std::move(call.request));
-  auto at_end = [this, visitor, request, share, began](const Ended& ended) {
+  request = std::make_shared<HttpRequest>(std::move(call.request));
+  at_end = [this, visitor, request, share, began](const Ended& ended) {
     const double seconds = now() - began;
     limiter_.leave(visitor.tenant, visitor.limits, ended.usage.prompt + ended.usage.completion, now());
     if (share)
@@ -270,9 +278,71 @@ void Service::generate(const Dialect& dialect, Call call) {
     log_request(*request, ended.status, seconds, ended.usage);
     open_.fetch_sub(1);
   };
-  prepare_workers_.post([this, opening = Opening{&dialect, request, call.exchange, visitor, share, at_end}] {
+  return {};
+}
+
+void Service::generate(const Dialect& dialect, Call call) {
+  std::shared_ptr<HttpRequest> request;
+  std::shared_ptr<Share> share;
+  AtEnd at_end;
+  auto failure = check_writes();
+  if (!failure) failure = enter(call, request, share, at_end);
+  if (failure) return call.exchange->answer(dialect.refuse(*failure));
+  prepare_workers_.post([this, opening = Opening{&dialect, request, call.exchange, call.visitor, share, at_end}] {
     open_generation(opening);
   });
+}
+
+void Service::embed(ReadEmbedWork read, Call call) {
+  std::shared_ptr<HttpRequest> request;
+  std::shared_ptr<Share> share;
+  AtEnd at_end;
+  auto failure = check_ready();
+  if (!failure && model()->embeds == nullptr) {
+    failure = ApiError{.message = fmt::format("the model '{}' writes text; for vectors and scores serve an embedding "
+                                              "model or a reranker",
+                                              model()->name),
+                       .code = "unsupported"};
+  }
+  if (!failure) failure = enter(call, request, share, at_end);
+  if (failure) return call.exchange->answer(error_answer(*failure));
+  prepare_workers_.post([this, read, request, exchange = call.exchange, at_end] {
+    std::optional<ApiError> wrong;
+    try {
+      wrong = start_work(read, *request, exchange, at_end);
+    } catch (const std::exception&) {
+      wrong = unfinished();
+    }
+    if (!wrong) return;
+    at_end({.status = wrong->status});
+    exchange->answer(error_answer(*wrong));
+  });
+}
+
+// On a worker. Only if nothing is wrong is it the queue that says when it ends.
+std::optional<ApiError> Service::start_work(ReadEmbedWork read, const HttpRequest& request,
+                                            const std::shared_ptr<Exchange>& exchange, const AtEnd& at_end) {
+  const ServedModel& served = *model();
+  EmbedWork work;
+  const EmbedSetting setting = {&served.embeds->embedder(), served.name, options_.body};
+  if (auto failure = read(setting, request, work)) return failure;
+  if (!work.model.empty() && work.model != served.name) return no_such_model(work.model);
+  auto done = [exchange, at_end, tokens = work.tokens, headers = std::move(work.headers),
+               answer = std::move(work.answer)](EmbedQueue::Rows rows) {
+    HttpAnswer given;
+    if (rows.ok()) {
+      given.body = answer(std::move(*rows));
+      given.headers = headers;
+    } else {
+      given = error_answer(from_error(rows.error()));
+    }
+    Ended ended = {.status = given.status, .begun = rows.ok()};
+    ended.usage.prompt = static_cast<int>(tokens);
+    at_end(ended);
+    exchange->answer(std::move(given));
+  };
+  if (!served.embeds->post({std::move(work.inputs), std::move(done)})) return too_much();
+  return {};
 }
 
 // On a worker.

@@ -21,6 +21,7 @@
 #include "server/http.h"
 #include "server/keys.h"
 #include "server/limiter.h"
+#include "server/openai/embedding.h"
 #include "server/request_body.h"
 #include "server/route.h"
 #include "server/share.h"
@@ -82,11 +83,14 @@ class Service {
   const ServiceOptions& options() const { return options_; }
   const ServedModel* model() const { return model_.load(); }  // null until there is one
   std::optional<ApiError> check_ready() const;
+  std::optional<ApiError> check_writes() const;  // ready, and the model writes text
   static ApiError no_such_model(std::string_view name);
   // What a tenant has used. Only for names that have a key: their number does not grow.
   std::shared_ptr<Share> share_of(const std::string& tenant);
   // Reads the body as the dialect has it, generates, and answers in its words.
   void generate(const Dialect& dialect, Call call);
+  // Reads the body on a worker, has its texts computed, and answers.
+  void embed(ReadEmbedWork read, Call call);
   // Answers with what the task gives on a worker, or why there is nothing.
   void prepare(std::function<HttpAnswer()> task, std::shared_ptr<Exchange> exchange);
 
@@ -115,6 +119,12 @@ class Service {
   double wait_expected() const;
   ApiError too_much() const;
   void log_request(const HttpRequest& request, int status, double seconds, const Usage& usage) const;
+  // Takes a request in, or says why not. What is given back is called once when it ends.
+  using AtEnd = std::function<void(const Ended&)>;
+  std::optional<ApiError> enter(Call& call, std::shared_ptr<HttpRequest>& request, std::shared_ptr<Share>& share,
+                                AtEnd& at_end);
+  std::optional<ApiError> start_work(ReadEmbedWork read, const HttpRequest& request,
+                                     const std::shared_ptr<Exchange>& exchange, const AtEnd& at_end);
   void open_generation(const Opening& opening);
   std::optional<ApiError> make_generation(const Opening& opening, std::shared_ptr<Generation>& generation);
   std::optional<ApiError> told_to_end();

@@ -213,12 +213,15 @@ Result<void> Checkpoint::open_file() {
   return add_safetensors(path_);
 }
 
-Result<void> Checkpoint::add_safetensors(const fs::path& path) {
+Result<void> Checkpoint::add_safetensors(const fs::path& path, std::string_view prefix) {
   TRY(std::shared_ptr<const MappedFile> file, map(path));
   if (!looks_like_safetensors(file->bytes())) return within(path.string(), unknown_file(file->bytes()));
   Result<SafetensorsFile> parsed = parse_safetensors(file->bytes());
   if (!parsed.ok()) return within(path.string(), std::move(parsed).error());
-  std::move(parsed->tensors.begin(), parsed->tensors.end(), std::back_inserter(tensors_));
+  for (StoredTensor& tensor : parsed->tensors) {
+    if (!prefix.empty()) tensor.name.insert(0, prefix);
+    tensors_.push_back(std::move(tensor));
+  }
   files_.push_back(std::move(file));
   return {};
 }
@@ -227,6 +230,11 @@ Result<void> Checkpoint::open_directory() {
   kind_ = Kind::hugging_face;
   if (!is_there(path_ / "config.json")) return no_config(path_);
   TRY_VOID(read_side_files());
+  TRY_VOID(add_weights());
+  return read_modules();
+}
+
+Result<void> Checkpoint::add_weights() {
   if (is_there(path_ / "model.safetensors")) return add_safetensors(path_ / "model.safetensors");
   const fs::path index_path = path_ / "model.safetensors.index.json";
   if (!is_there(index_path)) {
@@ -253,7 +261,35 @@ Result<void> Checkpoint::open_directory() {
   return {};
 }
 
+// The modules after the model itself: folders beside it, each with its settings and perhaps weights.
+Result<void> Checkpoint::read_modules() {
+  const fs::path list = path_ / "modules.json";
+  if (!is_there(list)) return {};
+  TRY(const std::string text, read_file(list, kMaxSideFile));
+  Result<Json> parsed = parse_json(text);
+  if (!parsed.ok()) return within(list.string(), std::move(parsed).error());
+  constexpr size_t kMostModules = 32;
+  if (!parsed->is_array() || parsed->get_array().size() > kMostModules)
+    return error(Code::invalid, "{}: should be a list of at most {} modules", list.string(), kMostModules);
+  for (Json& module : parsed->get_array()) {
+    TRY(const std::string folder, get_string(module, "path", ""));
+    if (folder.empty()) continue;
+    const bool plain =
+        folder.size() <= 64 && folder != "." && folder != ".." && folder.find_first_of("/\\") == std::string::npos;
+    if (!plain || !module.is_object())
+      return error(Code::invalid, "{}: {} is no folder beside it", list.string(), in_quotes(folder));
+    TRY(Json config, read_json(path_ / folder / "config.json"));
+    module.get_object()["config"] = std::move(config);
+    if (const fs::path weights = path_ / folder / "model.safetensors"; is_there(weights))
+      TRY_VOID(add_safetensors(weights, folder + "."));
+  }
+  modules_ = std::move(*parsed);
+  return {};
+}
+
 Result<void> Checkpoint::read_side_files() {
+  TRY(sentence_config_, read_json(path_ / "config_sentence_transformers.json"));
+  TRY(sentence_limits_, read_json(path_ / "sentence_bert_config.json"));
   TRY(config_, read_json(path_ / "config.json"));
   TRY(generation_config_, read_json(path_ / "generation_config.json"));
   TRY(tokenizer_config_, read_json(path_ / "tokenizer_config.json"));

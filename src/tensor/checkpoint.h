@@ -68,6 +68,12 @@ class Checkpoint {
   const Json& generation_config() const { return generation_config_; }
   const Json& tokenizer_config() const { return tokenizer_config_; }
   const std::optional<std::filesystem::path>& tokenizer_json() const { return tokenizer_json_; }
+  // Of sentence-transformers: modules.json as a list of {type, path, config}, the module's own config.json in the last;
+  // tensors of a module are among tensors() as PATH.NAME. And config_sentence_transformers.json and
+  // sentence_bert_config.json. Null where absent.
+  const Json& modules() const { return modules_; }
+  const Json& sentence_config() const { return sentence_config_; }
+  const Json& sentence_limits() const { return sentence_limits_; }
   // From chat_template.jinja, else tokenizer_config.json (the one named "default" if there are several), or from the
   // GGUF.
   const std::optional<std::string>& chat_template() const { return chat_template_; }
@@ -81,7 +87,9 @@ class Checkpoint {
   Result<void> add_gguf_parts(int64_t parts);
   Result<void> open_directory();
   Result<void> read_side_files();
-  Result<void> add_safetensors(const std::filesystem::path& file);
+  Result<void> read_modules();
+  Result<void> add_safetensors(const std::filesystem::path& file, std::string_view prefix = {});
+  Result<void> add_weights();
   Result<void> index_names();
 
   Kind kind_ = Kind::gguf;
@@ -93,7 +101,7 @@ class Checkpoint {
   uint64_t file_bytes_ = 0;
   Metadata metadata_;
   uint32_t gguf_version_ = 0;
-  Json config_, generation_config_, tokenizer_config_;
+  Json config_, generation_config_, tokenizer_config_, modules_, sentence_config_, sentence_limits_;
   std::optional<std::filesystem::path> tokenizer_json_;
   std::optional<std::string> chat_template_;
 };

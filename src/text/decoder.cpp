@@ -287,6 +287,12 @@ void Decoder::add_byte_level() {
   steps_.push_back([](bool) { return std::make_unique<ByteLevelStep>(); });
 }
 
+void Decoder::add_word_piece(std::string prefix, bool cleanup) {
+  steps_.push_back([prefix = std::move(prefix), cleanup](bool continues) {
+    return std::make_unique<WordPieceStep>(prefix, cleanup, continues);
+  });
+}
+
 Result<Decoder> Decoder::from_json(const Json& json) {
   Decoder decoder;
   if (json.is_null()) {
@@ -338,8 +344,7 @@ Result<void> Decoder::add_json(const Json& json, int depth) {
   } else if (type == "WordPiece") {
     TRY(std::string prefix, get_string(json, "prefix", "##"));
     TRY(bool cleanup, get_bool(json, "cleanup", true));
-    steps_.push_back(
-        [prefix, cleanup](bool continues) { return std::make_unique<WordPieceStep>(prefix, cleanup, continues); });
+    add_word_piece(std::move(prefix), cleanup);
   } else if (type == "BPEDecoder") {
     TRY(std::string suffix, get_string(json, "suffix", "</w>"));
     steps_.push_back([suffix](bool) { return std::make_unique<SuffixStep>(suffix); });

@@ -47,6 +47,7 @@ class Decoder {
   void add_fuse();           // one text from here on
   void add_strip(std::string character, size_t start, size_t stop);
   void add_byte_level();
+  void add_word_piece(std::string prefix, bool cleanup);
 
   // `continues`: the tokens follow others, so their first one is not stripped like the start of a text.
   DecodeStream start(bool continues) const;

@@ -39,7 +39,9 @@ class Exporter {
   Exporter(const TokenizerParts& parts, Token model_tokens) : parts_(parts), model_tokens_(model_tokens) {}
 
   Result<GgufVocab> run() {
-    if (parts_.kind == ModelKind::unigram) {
+    if (parts_.kind == ModelKind::word_piece) {
+      return error(Code::unsupported, "writing a WordPiece tokenizer into a GGUF file is not supported");
+    } else if (parts_.kind == ModelKind::unigram) {
       return error(Code::unsupported, "writing a Unigram tokenizer into a GGUF file is not supported");
     } else if (parts_.kind == ModelKind::score_bpe) {
       out_.model = "llama";

@@ -1,5 +1,8 @@
 #include "text/normalizer.h"
 
+#include <algorithm>
+#include <utility>
+
 #include "text/byte_level.h"
 
 namespace millrace {
@@ -37,6 +40,34 @@ int64_t map_nmt(uint32_t code) {
                      (code >= 0x200B && code <= 0x200F) || code == 0x2028 || code == 0x2029 || code == 0x2581 ||
                      code == 0xFEFF || code == 0xFFFD;
   return space ? ' ' : static_cast<int64_t>(code);
+}
+
+// Ideographs that BERT sets apart as words, by the ranges its tokenizers have.
+bool is_ideograph(uint32_t code) {
+  constexpr std::pair<uint32_t, uint32_t> kRanges[] = {{0x3400, 0x4DBF},   {0x4E00, 0x9FFF},   {0xF900, 0xFAFF},
+                                                       {0x20000, 0x2A6DF}, {0x2A700, 0x2B73F}, {0x2B740, 0x2B81F},
+                                                       {0x2B920, 0x2CEAF}, {0x2F800, 0x2FA1F}};
+  return std::ranges::any_of(kRanges, [&](const auto& range) { return code >= range.first && code <= range.second; });
+}
+
+// Controls go, white space becomes spaces.
+int64_t map_clean(uint32_t code) {
+  if (is_space(code)) return ' ';
+  const CharClass other = class_of(Category::Cc, Category::Cf, Category::Co);
+  return code == 0 || code == 0xFFFD || CategoryTable::get().in(code, other) ? -1 : int64_t{code};
+}
+
+std::string ideographs_apart(std::string_view text) {
+  std::string out;
+  out.reserve(text.size());
+  size_t bytes = 0;
+  for (size_t at = 0; at < text.size(); at += bytes) {
+    const bool apart = is_ideograph(code_at(text.data() + at, &bytes));
+    if (apart) out.push_back(' ');
+    out.append(text, at, bytes);
+    if (apart) out.push_back(' ');
+  }
+  return out;
 }
 
 }  // namespace
@@ -83,6 +114,16 @@ struct Normalizer::Runner {
   }
   void operator()(ByteLevel) const { text = to_byte_level(text); }
   void operator()(Nmt) const { text = map_characters(text, at_start, map_nmt); }
+  void operator()(const Bert& bert) const {
+    if (bert.clean) text = map_characters(text, at_start, map_clean);
+    if (bert.chinese) text = ideographs_apart(text);
+    if (bert.accents) {
+      text = map_characters(normalize(text, NormalForm::nfd), at_start, [](uint32_t code) -> int64_t {
+        return CategoryTable::get().of(code) == Category::Mn ? -1 : int64_t{code};
+      });
+    }
+    if (bert.lower) text = lowercase(text);
+  }
   void operator()(const Charsmap& charsmap) const { text = charsmap.by_grapheme(text); }
 };
 
@@ -96,7 +137,7 @@ double Normalizer::growth() const {
     if (const auto* prepend = std::get_if<Prepend>(&step)) most *= 1 + static_cast<double>(prepend->text.size());
     if (const auto* replace = std::get_if<Replace>(&step)) most *= replace->pattern.growth(replace->content);
     if (const auto* charsmap = std::get_if<Charsmap>(&step)) most *= charsmap->growth();
-    if (std::holds_alternative<ByteLevel>(step)) most *= 2;
+    if (std::holds_alternative<ByteLevel>(step) || std::holds_alternative<Bert>(step)) most *= 2;
   }
   return most;
 }
@@ -142,6 +183,13 @@ Result<void> Normalizer::add_json(const Json& json, int depth) {
     add(Strip{left, right}, "strip");
   } else if (type == "Lowercase") {
     add(Lowercase{}, "lowercase");
+  } else if (type == "BertNormalizer") {
+    Bert bert;
+    TRY(bert.clean, get_bool(json, "clean_text", true));
+    TRY(bert.chinese, get_bool(json, "handle_chinese_chars", true));
+    TRY(bert.lower, get_bool(json, "lowercase", true));
+    TRY(bert.accents, get_bool(json, "strip_accents", bert.lower));
+    add(bert, "bert");
   } else if (type == "StripAccents") {
     add(StripAccents{}, "strip_accents");
   } else if (type == "ByteLevel") {

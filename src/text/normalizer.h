@@ -26,6 +26,8 @@ class Normalizer {
     add(Replace{std::move(pattern), std::move(content)}, "replace");
   }
 
+  void add_bert() { add(Bert{}, "bert"); }  // all of its steps
+
   bool empty() const { return steps_.empty(); }
   // A text comes out at most so many times as long. Bounded for what files say, so that no text can take all memory.
   double growth() const;
@@ -50,8 +52,12 @@ class Normalizer {
   struct Lowercase {};
   struct StripAccents {};
   struct ByteLevel {};
+  struct Bert {  // BERT's own: which of its steps are wanted
+    bool clean = true, chinese = true, accents = true, lower = true;
+  };
   struct Nmt {};
-  using Step = std::variant<NormalForm, Prepend, Replace, Strip, Lowercase, StripAccents, ByteLevel, Nmt, Charsmap>;
+  using Step =
+      std::variant<NormalForm, Prepend, Replace, Strip, Lowercase, StripAccents, ByteLevel, Nmt, Charsmap, Bert>;
   struct Runner;
 
   void add(Step step, std::string_view name) {

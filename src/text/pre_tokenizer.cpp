@@ -78,6 +78,11 @@ void PreTokenizer::add_metaspace(std::string mark, char when, bool splits) {
   last_split_ = SIZE_MAX;
 }
 
+void PreTokenizer::add_bert() {
+  add_split(Pattern::characters("spaces", is_space), Split::removed);
+  add_split(Pattern::characters("punctuation", is_split_punctuation), Split::isolated);
+}
+
 Result<PreTokenizer> PreTokenizer::from_json(const Json& json) {
   PreTokenizer pre;
   if (!json.is_null()) TRY_VOID(pre.add_json(json, 0));
@@ -131,8 +136,7 @@ Result<void> PreTokenizer::add_json(const Json& json, int depth) {
   } else if (type == "WhitespaceSplit") {
     add_split(Pattern::characters("spaces", is_space), Split::removed);
   } else if (type == "BertPreTokenizer") {
-    add_split(Pattern::characters("spaces", is_space), Split::removed);
-    add_split(Pattern::characters("punctuation", is_split_punctuation), Split::isolated);
+    add_bert();
   } else if (type == "CharDelimiterSplit" || type == "Delimiter") {
     TRY(std::string delimiter, get_string(json, "delimiter", " "));
     add_split(Pattern::literal(delimiter), Split::removed);

@@ -26,6 +26,7 @@ class PreTokenizer {
   void add_split(Pattern pattern, Split how = Split::isolated, bool invert = false);
   // Pieces are byte strings from here on. With steps after it these see the characters that stand for the bytes.
   void add_byte_level(bool prefix_space, bool split_words);
+  void add_bert();  // words, and every punctuation mark by itself
   // Spaces become `mark`; `when` says which pieces get one in front: 'a'lways, 'f'irst of the text, 'n'ever.
   void add_metaspace(std::string mark, char when, bool splits);
 

@@ -167,6 +167,27 @@ std::vector<Token> Tokenizer::encode(std::string_view text, EncodeOptions option
   return out;
 }
 
+Result<EncodedPair> Tokenizer::encode_pair(std::string_view first, std::string_view second, size_t most) const {
+  const std::vector<PairPart>& layout = parts_->pair;
+  if (layout.empty()) return error(Code::unsupported, "the tokenizer does not say how two texts go together");
+  std::vector<Token> texts[2] = {encode(first), encode(second)};
+  size_t fixed = 0;
+  for (const PairPart& part : layout) fixed += part.text == 0;
+  while (most > 0 && fixed + texts[0].size() + texts[1].size() > most && !(texts[0].empty() && texts[1].empty()))
+    texts[texts[0].size() > texts[1].size() ? 0 : 1].pop_back();
+  EncodedPair out;
+  for (const PairPart& part : layout) {
+    if (part.second && out.second == 0) out.second = out.tokens.size();
+    if (part.text == 0) {
+      out.tokens.push_back(part.token);
+    } else {
+      const std::vector<Token>& text = texts[part.text - 1];
+      out.tokens.insert(out.tokens.end(), text.begin(), text.end());
+    }
+  }
+  return out;
+}
+
 std::string Tokenizer::decode(std::span<const Token> tokens, DecodeOptions options) const {
   Detokenizer detokenizer(*this, options);
   std::string out;

@@ -45,6 +45,12 @@ struct SpecialTokens {
   bool wants_begin = false;
 };
 
+// Two texts as the model wants to see them together.
+struct EncodedPair {
+  std::vector<Token> tokens;
+  size_t second = 0;  // tokens from here on have type 1; 0: all have type 0
+};
+
 struct GgufVocab;
 
 class Tokenizer {
@@ -55,8 +61,12 @@ class Tokenizer {
   static Result<Tokenizer> from_json(std::string_view tokenizer_json, const Json& tokenizer_config = nullptr,
                                      const Json& generation_config = nullptr);
   static Result<Tokenizer> from_metadata(const Metadata& metadata);
+  static Result<Tokenizer> from_words(std::string_view vocab_txt, const Json& tokenizer_config = nullptr);  // BERT's
 
   std::vector<Token> encode(std::string_view text, EncodeOptions options = {}) const;
+  // Two texts with the model's special tokens; control tokens in them are plain text. An error if the files do not say
+  // how. `most` 0: no limit; else the longer text is cut at its end until that many tokens are left.
+  Result<EncodedPair> encode_pair(std::string_view first, std::string_view second, size_t most = 0) const;
   // Ids that are no token add nothing. The text is valid UTF-8.
   std::string decode(std::span<const Token> tokens, DecodeOptions options = {}) const;
 

@@ -10,6 +10,7 @@
 #include "text/spm_unigram.h"
 #include "text/tokenizer_parts.h"
 #include "text/unicode.h"
+#include "text/word_piece.h"
 
 namespace millrace {
 namespace {
@@ -34,8 +35,10 @@ class Loader {
       TRY_VOID(load_score_bpe());
     } else if (model == "t5") {
       TRY_VOID(load_unigram());
+    } else if (model == "bert") {
+      TRY_VOID(load_word_piece());
     } else {
-      return error(Code::unsupported, "the tokenizer model '{}' is not supported; gpt2, llama, t5 and gemma4 are",
+      return error(Code::unsupported, "the tokenizer model '{}' is not supported; gpt2, llama, t5, bert and gemma4 are",
                    model);
     }
     parts_->vocabulary = vocabulary_;
@@ -45,6 +48,7 @@ class Loader {
     special.wants_begin = special.add_begin && special.begin != kNoToken;
     if (special.wants_begin) parts_->prefix.push_back(special.begin);
     if (special.add_end && special.end != kNoToken) parts_->suffix.push_back(special.end);
+    load_pair(model == "bert");
     find_special_by_text(*parts_);
     return TokenizerParts::finish(std::move(parts_));
   }
@@ -206,6 +210,49 @@ class Loader {
     return {};
   }
 
+  // Words begin with a mark here, and what goes on with one has none: the other way round from BERT's own files.
+  Result<void> load_word_piece() {
+    SpecialTokens& special = parts_->special;
+    auto settle = [&](Token& token, std::string_view text) {
+      if (token == kNoToken) token = vocabulary_->find(text);
+    };
+    TRY(const Token cls, id("cls", -1));
+    if (cls != kNoToken) special.begin = cls;
+    settle(special.begin, "[CLS]");
+    settle(special.separator, "[SEP]");
+    settle(special.unknown, "[UNK]");
+    if (special.separator != kNoToken) special.end = special.separator;
+    TRY_VOID(load_flags(true, true));
+    TRY(special.add_end, meta_.get_bool("tokenizer.ggml.add_sep_token", special.add_end));
+    constexpr size_t kMostCharacters = 100;
+    auto made = std::make_unique<WordPiece>(special.unknown, kMostCharacters);
+    for (Token token = 0; token < vocabulary_->size(); ++token) {
+      const std::string_view text = vocabulary_->text(token);
+      if (types_[static_cast<size_t>(token)] != Type::normal || vocabulary_->find(text) != token) continue;
+      const bool starts = text.starts_with(kMark);
+      if (starts && text.size() > kMark.size()) made->add_start(text.substr(kMark.size()), token);
+      if (!starts) made->add_inside(text, token);
+    }
+    parts_->normalizer.add_bert();
+    parts_->pre.add_bert();
+    parts_->model = std::move(made);
+    parts_->kind = ModelKind::word_piece;
+    parts_->decoder.add_replace(Pattern::literal(kMark), " ");
+    parts_->decoder.add_fuse();
+    parts_->decoder.add_strip(" ", 1, 0);
+    return {};
+  }
+
+  // [CLS] first [SEP] second [SEP]; elsewhere begin first end end second end, where texts have both.
+  void load_pair(bool bert) {
+    const SpecialTokens& special = parts_->special;
+    if (!special.add_begin || !special.add_end || special.begin == kNoToken || special.end == kNoToken) return;
+    parts_->pair = {{.token = special.begin}, {.text = 1}, {.token = special.end}};
+    if (!bert) parts_->pair.push_back({.token = special.end});
+    parts_->pair.push_back({.text = 2, .second = bert});
+    parts_->pair.push_back({.token = special.end, .second = bert});
+  }
+
   // Control tokens are parsed where the caller wants it, user-defined ones always.
   Result<void> load_added() {
     TRY(std::string name, meta_.get_string("general.name", ""));
@@ -242,6 +289,14 @@ Result<Tokenizer> Tokenizer::from_metadata(const Metadata& metadata) { return Lo
 Result<Tokenizer> Tokenizer::open(const Checkpoint& checkpoint) {
   if (checkpoint.kind() == Checkpoint::Kind::gguf) return from_metadata(checkpoint.metadata());
   const auto& path = checkpoint.tokenizer_json();
+  std::error_code ignored;
+  if (const auto words = checkpoint.path() / "vocab.txt"; !path && std::filesystem::exists(words, ignored)) {
+    constexpr size_t kMostBytes = size_t{64} << 20;
+    TRY(const std::string text, read_file(words, kMostBytes));
+    auto tokenizer = from_words(text, checkpoint.tokenizer_config());
+    if (!tokenizer.ok()) return within(words.string(), std::move(tokenizer).error());
+    return tokenizer;
+  }
   if (!path) {
     return error(Code::not_found, "{} has no tokenizer.json; it comes with the model's other files",
                  checkpoint.path().string());

@@ -8,6 +8,7 @@
 #include "text/merge_reader.h"
 #include "text/tokenizer_parts.h"
 #include "text/unigram.h"
+#include "text/word_piece.h"
 
 namespace millrace {
 namespace {
@@ -42,8 +43,11 @@ class Loader {
       TRY_VOID(load_bpe(model));
     } else if (type == "Unigram") {
       TRY_VOID(load_unigram(model));
+    } else if (type == "WordPiece") {
+      TRY_VOID(load_word_piece(model));
     } else {
-      return error(Code::unsupported, "the tokenizer model '{}' is not supported; BPE and Unigram are", type);
+      return error(Code::unsupported, "the tokenizer model '{}' is not supported; BPE, Unigram and WordPiece are",
+                   type);
     }
     TRY_VOID(load_post_processor(member(file_, "post_processor"), 0));
     TRY_VOID(parts_->index_added());
@@ -78,9 +82,10 @@ class Loader {
     return {};
   }
 
-  Result<void> load_bpe(const Json& model) {
+  // Texts by id, of a model that writes them as an object.
+  static Result<std::shared_ptr<Vocabulary>> read_vocabulary(const Json& model) {
     const Json& vocab = member(model, "vocab");
-    if (!vocab.is_object()) return error(Code::invalid, "the vocabulary of a BPE model should be an object");
+    if (!vocab.is_object()) return error(Code::invalid, "the model's vocabulary should be an object");
     auto all = std::make_shared<Vocabulary>();
     all->reserve(vocab.get_object().size() + 1024, 0);
     for (const auto& entry : vocab.get_object()) {
@@ -90,6 +95,34 @@ class Loader {
         return error(Code::invalid, "token '{}' has id {}", std::string_view(entry.key()), id);
       TRY_VOID(all->add(std::string_view(entry.key().data(), entry.key().size()), static_cast<Token>(id)));
     }
+    return all;
+  }
+
+  Result<void> load_word_piece(const Json& model) {
+    TRY(auto all, read_vocabulary(model));
+    TRY(const std::string prefix, get_string(model, "continuing_subword_prefix", "##"));
+    TRY(const std::string unknown, get_string(model, "unk_token", "[UNK]"));
+    TRY(const int64_t most, get_int(model, "max_input_chars_per_word", 100));
+    if (most < 1) return error(Code::invalid, "words of at most {} characters", most);
+    const Token unknown_id = all->find(unknown);
+    if (unknown_id == kNoToken) return error(Code::invalid, "the unknown token '{}' is not in the vocabulary", unknown);
+    auto made = std::make_unique<WordPiece>(unknown_id, static_cast<size_t>(most));
+    for (Token id = 0; id < all->size(); ++id) {
+      const std::string_view text = all->text(id);
+      if (!all->has(id) || text.empty() || all->find(text) != id) continue;
+      made->add_start(text, id);
+      if (text.size() > prefix.size() && text.starts_with(prefix)) made->add_inside(text.substr(prefix.size()), id);
+    }
+    parts_->model = std::move(made);
+    parts_->kind = ModelKind::word_piece;
+    parts_->special.unknown = unknown_id;
+    TRY_VOID(load_added(*all));
+    parts_->vocabulary = std::move(all);
+    return {};
+  }
+
+  Result<void> load_bpe(const Json& model) {
+    TRY(auto all, read_vocabulary(model));
     const Token model_size = all->size();
     TRY_VOID(load_bpe_options(model, *all));
     TRY(PairTable pairs, load_merges(model, *all));
@@ -237,6 +270,11 @@ class Loader {
       TRY(Token end, token_named(last.get_array()[0]));
       parts_->prefix.insert(parts_->prefix.begin(), begin);
       parts_->suffix.push_back(end);
+      const bool types = type == "BertProcessing";
+      parts_->pair = {{.token = begin}, {.text = 1}, {.token = end}};
+      if (!types) parts_->pair.push_back({.token = end});
+      parts_->pair.push_back({.text = 2, .second = types});
+      parts_->pair.push_back({.token = end, .second = types});
     } else if (type != "ByteLevel") {
       return error(Code::unsupported, "the post-processor '{}' is not supported", type);
     }
@@ -266,8 +304,38 @@ class Loader {
         (seen ? after : before).push_back(static_cast<Token>(id.get_int64()));
       }
     }
+    TRY_VOID(load_pair(json));
     parts_->prefix.insert(parts_->prefix.begin(), before.begin(), before.end());
     parts_->suffix.insert(parts_->suffix.end(), after.begin(), after.end());
+    return {};
+  }
+
+  // How two texts go together; a template that is not about two texts is left out.
+  Result<void> load_pair(const Json& json) {
+    const Json& list = member(json, "pair");
+    if (!list.is_array() || list.get_array().size() > 64) return {};
+    std::vector<PairPart> parts;
+    int seen = 0;
+    for (const Json& item : list.get_array()) {
+      const bool is_text = find(item, "Sequence") != nullptr;
+      const Json& what = member(item, is_text ? "Sequence" : "SpecialToken");
+      TRY(const int64_t type, get_int(what, "type_id", 0));
+      TRY(const std::string name, get_string(what, "id", ""));
+      if (is_text) {
+        const int text = name == "B" ? 2 : 1;
+        seen |= text;
+        parts.push_back({.text = text, .second = type == 1});
+        continue;
+      }
+      const Json& ids = member(member(member(json, "special_tokens"), name), "ids");
+      if (!ids.is_array()) return error(Code::invalid, "a post-processor template has no ids for '{}'", name);
+      for (const Json& id : ids.get_array()) {
+        if (!id.is_int64() || id.get_int64() < 0 || id.get_int64() >= kMostTokens)
+          return error(Code::invalid, "a post-processor template has an id that is none");
+        parts.push_back({.token = static_cast<Token>(id.get_int64()), .second = type == 1});
+      }
+    }
+    if (seen == 3) parts_->pair = std::move(parts);
     return {};
   }
 
@@ -337,6 +405,11 @@ Result<Tokenizer> Tokenizer::from_json(std::string_view tokenizer_json, const Js
   boost::json::monotonic_resource memory(tokenizer_json.size() + 4096);
   TRY(Json file, parse_json(tokenizer_json, {}, &memory));
   return Loader(file, tokenizer_config, generation_config).run();
+}
+
+Result<Tokenizer> Tokenizer::from_words(std::string_view vocab_txt, const Json& tokenizer_config) {
+  TRY(const Json file, tokenizer_of_words(vocab_txt, tokenizer_config));
+  return Loader(file, tokenizer_config, nullptr).run();
 }
 
 }  // namespace millrace

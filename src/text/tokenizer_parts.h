@@ -31,6 +31,13 @@ struct TokenizerSpace {
 
 enum class ModelKind : uint8_t { bpe, score_bpe, unigram, word_piece, word_level };
 
+// A part of two texts put together: a token, or one of the texts.
+struct PairPart {
+  Token token = -1;
+  int text = 0;         // 1 or 2: that text; 0: the token
+  bool second = false;  // of type 1
+};
+
 struct TokenizerParts {
   ModelKind kind = ModelKind::bpe;
   std::shared_ptr<const Vocabulary> vocabulary;  // all tokens, as the file writes them
@@ -45,6 +52,7 @@ struct TokenizerParts {
   std::vector<bool> is_special;    // by id
   Decoder decoder;
   std::vector<Token> prefix, suffix;  // what add_special adds
+  std::vector<PairPart> pair;         // how two texts go together; empty: the files do not say
   SpecialTokens special;
   std::vector<Token> ends;
   bool byte_level = false;

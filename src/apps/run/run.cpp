@@ -6,6 +6,7 @@
 #include "apps/cli/model_path.h"
 #include "apps/cli/terminal.h"
 #include "apps/cli/verbs.h"
+#include "apps/run/diffusion.h"
 #include "apps/run/flags.h"
 #include "apps/run/report.h"
 #include "apps/run/speculate.h"
@@ -129,6 +130,12 @@ Result<int> run(const Arguments& arguments) {
   TRY(auto loaded, load_model(arguments, arguments.integer("ctx-size")));
   TRY(Sampling sampling, sampling_of(arguments, *loaded));
   TRY(std::vector<Token> prompt, prompt_tokens(arguments, *loaded));
+  if (const ModelSpec& spec = loaded->model().spec(); spec.head && sees_ahead(spec))
+    return run_diffusion(arguments, *loaded, prompt);
+  for (std::string_view flag : {"diffusion-steps", "block-length", "remask"}) {
+    if (arguments.given(flag))
+      return error(Code::invalid, "--{} is for models that write by filling masks; this one does not", flag);
+  }
   ExecutorOptions wanted;
   wanted.context = context_of(arguments, *loaded, prompt.size());
   wanted.rows = step_rows(arguments, "ubatch-size", 512);
@@ -200,6 +207,7 @@ Verb run_verb() {
                              .help = "tokens of prompt and answer together; 0: as long as needed"}},
                            stopping_flags(),
                            bound_flags(),
+                           diffusion_flags(),
                            {{.name = "logprobs",
                              .kind = Kind::integer,
                              .value = "N",

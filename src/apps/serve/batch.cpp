@@ -232,9 +232,10 @@ Result<int> answer_all(const Arguments& arguments, std::ifstream& input, Output&
   const Terminal& terminal = arguments.terminal();
   Interruptible scope;
   TRY(ServedModel model, served_model(arguments, [] { return !Interruptible::interrupted(); }));
-  const Limits& limits = model.engine->facts().limits;
+  const int places = model.engine ? model.engine->facts().limits.max_sequences
+                                  : model.embeds->embedder().encoder().options().sequences;
   ServiceOptions options{.version = std::string(kBuildInfo.version)};
-  const size_t at_once = std::min(options.most_preparing, static_cast<size_t>(limits.max_sequences) * 4);
+  const size_t at_once = std::min(options.most_preparing, static_cast<size_t>(places) * 4);
   Service service(std::move(options));
   service.serve(std::move(model));
   const auto start = std::chrono::steady_clock::now();

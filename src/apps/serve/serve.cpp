@@ -79,6 +79,13 @@ Result<void> load_and_serve(const Arguments& arguments, Server& server, const Si
   TRY(ServedModel served, served_model(
                               arguments, [&] { return !signals.raised(); }, !arguments.toggle("in-process")));
   const Terminal& terminal = arguments.terminal();
+  if (served.engine == nullptr) {
+    const Embedder& embedder = served.embeds->embedder();
+    terminal.note("ready   {}: vectors and scores ({}), texts of {} tokens, {} of them a step", served.name,
+                  scoring_name(embedder.scoring()), served.context(), embedder.encoder().options().sequences);
+    server.service().serve(std::move(served));
+    return {};
+  }
   const EngineFacts& facts = served.engine->facts();
   terminal.note("ready   {}: {} tokens of context, {} sequences, {} pages of cache{}", served.name,
                 facts.limits.context, facts.limits.max_sequences, facts.pages,

@@ -7,6 +7,7 @@
 #include "apps/cli/verbs.h"
 #include "apps/run/flags.h"
 #include "base/json.h"
+#include "eval/embed_golden.h"
 #include "eval/golden.h"
 #include "session/loaded_model.h"
 
@@ -33,6 +34,7 @@ struct Precision {
 struct Line {
   std::string model, precision;
   GoldenResult result;
+  std::optional<EmbedResult> embed = {};  // of whole texts, instead
 };
 
 // A directory with golden logits, or one whose subdirectories have them.
@@ -95,6 +97,40 @@ Result<GoldenResult> check(const Case& one, const Golden& golden, const Precisio
   return check_golden(*executor, golden, precision.rule);
 }
 
+Result<EmbedResult> check(const Case& one, const EmbedGolden& golden, const Precision& precision, int threads) {
+  LoadChoice choice{.path = one.model, .device = precision.backend};
+  choice.cpu.threads = threads;
+  choice.cpu.activations = precision.activations;
+  EncoderOptions options = embed_golden_options(golden);
+  options.kv = precision.kv;
+  choice.context = options.context;
+  TRY(auto loaded, LoadedModel::load(choice));
+  TRY(auto encoder, Encoder::create(loaded->model(), loaded->backend(), options));
+  return check_embed_golden(*encoder, golden, precision.rule);
+}
+
+// What a case comes to, computed one way.
+Line line_of(const Case& one, const Precision& way, int threads) {
+  Line line{.model = one.model.filename().empty() ? one.model.string() : one.model.filename().string(),
+            .precision = way.name};
+  auto put = [&](const auto& result, auto& place) {
+    if (result.ok()) {
+      place = *result;
+    } else {
+      line.result.failure = result.error().message;
+    }
+  };
+  if (is_embed_golden(one.golden)) {
+    auto golden = read_embed_golden(one.golden);
+    put(golden.ok() ? check(one, *golden, way, threads) : Result<EmbedResult>(golden.error()), line.embed);
+    if (line.embed) line.result.failure = line.embed->failure;
+  } else {
+    auto golden = read_golden(one.golden);
+    put(golden.ok() ? check(one, *golden, way, threads) : Result<GoldenResult>(golden.error()), line.result);
+  }
+  return line;
+}
+
 std::string greedy_text(const GoldenResult& result) {
   if (result.greedy == 0) return "none stored";
   if (result.first_difference < 0) return fmt::format("{} equal", result.greedy);
@@ -107,6 +143,15 @@ Json number_json(double value) { return std::isfinite(value) ? Json(value) : Jso
 
 Json line_json(const Line& line) {
   const GoldenResult& r = line.result;
+  if (line.embed) {
+    return JsonObject{{"model", valid_utf8(line.model)},
+                      {"precision", line.precision},
+                      {"passed", r.passed()},
+                      {"failure", valid_utf8(r.failure)},
+                      {"texts", line.embed->texts},
+                      {"least_cosine", number_json(line.embed->cosine)},
+                      {"max_difference", number_json(line.embed->difference)}};
+  }
   JsonObject out = {{"model", valid_utf8(line.model)},
                     {"precision", line.precision},
                     {"passed", r.passed()},
@@ -137,10 +182,18 @@ void print_lines(const Terminal& terminal, const std::vector<Line>& lines) {
     const LogitDistance& d = line.result.distance;
     const bool measured = d.rows > 0;
     auto number = [&](double value) { return measured ? fmt::format("{:.2e}", value) : std::string("-"); };
+    const std::string verdict = line.result.passed()
+                                    ? terminal.out_paint(Style::green, "pass")
+                                    : terminal.out_paint(Style::red, "FAIL: ") + printable(line.result.failure);
+    if (line.embed) {
+      const EmbedResult& e = *line.embed;
+      table.row({printable(line.model), line.precision, fmt::format("{:.2e}", e.difference),
+                 fmt::format("{:.2e}", e.largest > 0 ? e.difference / e.largest : 0.0), "-", "-",
+                 fmt::format("{} texts, cosine {:.7f}", e.texts, e.cosine), verdict});
+      continue;
+    }
     table.row({printable(line.model), line.precision, number(d.largest_difference), number(d.relative_difference()),
-               number(d.kl_mean()), number(d.kl_max), measured ? greedy_text(line.result) : "-",
-               line.result.passed() ? terminal.out_paint(Style::green, "pass")
-                                    : terminal.out_paint(Style::red, "FAIL: ") + printable(line.result.failure)});
+               number(d.kl_mean()), number(d.kl_max), measured ? greedy_text(line.result) : "-", verdict});
   }
   table.print(terminal);
 }
@@ -153,18 +206,8 @@ Result<int> run(const Arguments& arguments) {
   std::vector<Line> lines;
   Progress progress(terminal, "checking", cases.size() * ways.size(), Progress::Unit::count);
   for (const Case& one : cases) {
-    auto golden = read_golden(one.golden);
     for (const Precision& way : ways) {
-      Line line{.model = one.model.filename().empty() ? one.model.string() : one.model.filename().string(),
-                .precision = way.name};
-      auto result = golden.ok() ? check(one, *golden, way, static_cast<int>(arguments.integer("threads")))
-                                : Result<GoldenResult>(golden.error());
-      if (result.ok()) {
-        line.result = std::move(*result);
-      } else {
-        line.result.failure = result.error().message;
-      }
-      lines.push_back(std::move(line));
+      lines.push_back(line_of(one, way, static_cast<int>(arguments.integer("threads"))));
       progress.update(lines.size());
     }
   }
@@ -183,53 +226,56 @@ Result<int> run(const Arguments& arguments) {
 }  // namespace
 
 Verb verify_golden_verb() {
-  return {.name = "verify golden",
-          .summary = "compare logits with those another implementation stored",
-          .group = "Measure and check",
-          .operands = {{.name = "DIR",
-                        .many = true,
-                        .help = "a model directory with golden.safetensors, or a folder of such directories"}},
-          .flags = {{.name = "backend",
-                     .alias = "--device",
-                     .kind = Kind::text,
-                     .value = "NAME",
-                     .otherwise = "all",
-                     .choices = "reference|cpu|cuda|all",
-                     .help = "what computes; all: reference and cpu"},
-                    {.name = "kv",
-                     .kind = Kind::text,
-                     .value = "TYPE",
-                     .choices = kKvForms,
-                     .help = "numbers that the cpu backend keeps keys and values in (default: F32 with float32 "
-                             "activations, F16 with fast ones)"},
-                    {.name = "golden",
-                     .kind = Kind::path,
-                     .value = "FILE",
-                     .help = "the stored logits, where they do not lie in DIR"},
-                    {.name = "threads",
-                     .alias = "-t",
-                     .kind = Kind::integer,
-                     .value = "N",
-                     .otherwise = "0",
-                     .least = 0,
-                     .most = 1024,
-                     .help = "worker threads; 0: one for every processor"},
-                    {.name = "json", .help = "as a JSON object"}},
-          .examples = {{"verify golden tests/golden/llama-gqa", "one model"},
-                       {"verify golden models --backend cpu --kv bf16",
-                        "all below a folder, with bfloat16 keys and values"}},
-          .notes =
-              "Passing means: reference within 1e-3 of the largest |logit|; cpu with float32 activations and keys a "
-              "mean KL of at "
-              "most 1e-5; with fast activations or fewer bits in keys and values a mean KL of at most 1e-3 and a "
-              "largest of 5e-3 (with experts, where rounding may turn a close choice between two of them, a median of "
-              "5e-3 and a mean of 0.1); and the same greedy "
-              "tokens wherever the stored gap between the two likeliest exceeds 0.1 (float32) or 0.4 (fewer bits). "
-              "Exit code 1 if "
-              "anything fails. Fast activations are what each weight format is multiplied quickest in: bfloat16 for "
-              "plain numbers, "
-              "int8 in groups for quantised ones.",
-          .run = run};
+  return {
+      .name = "verify golden",
+      .summary = "compare logits with those another implementation stored",
+      .group = "Measure and check",
+      .operands = {{.name = "DIR",
+                    .many = true,
+                    .help = "a model directory with golden.safetensors, or a folder of such directories"}},
+      .flags = {{.name = "backend",
+                 .alias = "--device",
+                 .kind = Kind::text,
+                 .value = "NAME",
+                 .otherwise = "all",
+                 .choices = "reference|cpu|cuda|all",
+                 .help = "what computes; all: reference and cpu"},
+                {.name = "kv",
+                 .kind = Kind::text,
+                 .value = "TYPE",
+                 .choices = kKvForms,
+                 .help = "numbers that the cpu backend keeps keys and values in (default: F32 with float32 "
+                         "activations, F16 with fast ones)"},
+                {.name = "golden",
+                 .kind = Kind::path,
+                 .value = "FILE",
+                 .help = "the stored logits, where they do not lie in DIR"},
+                {.name = "threads",
+                 .alias = "-t",
+                 .kind = Kind::integer,
+                 .value = "N",
+                 .otherwise = "0",
+                 .least = 0,
+                 .most = 1024,
+                 .help = "worker threads; 0: one for every processor"},
+                {.name = "json", .help = "as a JSON object"}},
+      .examples = {{"verify golden tests/golden/llama-gqa", "one model"},
+                   {"verify golden models --backend cpu --kv bf16",
+                    "all below a folder, with bfloat16 keys and values"}},
+      .notes =
+          "Passing means: reference within 1e-3 of the largest |logit|; cpu with float32 activations and keys a "
+          "mean KL of at "
+          "most 1e-5; with fast activations or fewer bits in keys and values a mean KL of at most 1e-3 and a "
+          "largest of 5e-3 (with experts, where rounding may turn a close choice between two of them, a median of "
+          "5e-3 and a mean of 0.1); and the same greedy "
+          "tokens wherever the stored gap between the two likeliest exceeds 0.1 (float32) or 0.4 (fewer bits). "
+          "Exit code 1 if "
+          "anything fails. Fast activations are what each weight format is multiplied quickest in: bfloat16 for "
+          "plain numbers, "
+          "int8 in groups for quantised ones. Vectors and scores of whole texts (embeddings, rerankers): a cosine of "
+          "at least 0.9999 in float32 and 0.999 in fewer bits, scores within 1e-3 and 2e-2, and the same bits alone "
+          "and in company.",
+      .run = run};
 }
 
 }  // namespace millrace::apps

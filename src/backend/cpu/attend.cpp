@@ -72,7 +72,8 @@ void CpuOps::attend_head(const Tile& tile, int32_t index, int64_t chunk, Ahead& 
   int64_t first = chunk * kAttendChunk, entry = entry_floats(tile.v_dim());
   int32_t queries = 0, kv_head = tile.kv_head(index), first_query = (tile.first_head + index) * tile.group();
   for (int32_t r = tile.first_row; r < tile.first_row + tile.rows; ++r) {
-    int64_t from = attention.begin(step_->positions[r]) - first, to = step_->visible[r] - first;
+    const int64_t at = step_->positions[r];
+    int64_t from = attention.begin(at) - first, to = attention.end(at, step_->visible[r]) - first;
     for (int32_t h = first_query; h < first_query + tile.group(); ++h, ++queries) {
       q[queries] = tile.q.row(r) + int64_t{h} * kv.k_dim;
       head[queries] = h;
@@ -317,7 +318,7 @@ void CpuOps::add_tiles(const Attention& attention, Tensor q, const KvView& kv, T
       int64_t begin = INT64_MAX, end = 0;
       for (int32_t r = row; r < row + rows; ++r) {
         begin = std::min(begin, attention.begin(step_->positions[r]));
-        end = std::max<int64_t>(end, step_->visible[r]);
+        end = std::max(end, attention.end(step_->positions[r], step_->visible[r]));
       }
       int32_t together = std::clamp(kAttendQueries / (rows * group), 1, heads);
       for (int32_t head = 0; head < all; head += together) {

@@ -34,7 +34,7 @@ __global__ void attend_any_kernel(DeviceStep step, Attention attention, View q, 
   const int lane = static_cast<int>(threadIdx.x);
   const int64_t row = blockIdx.x;
   const int head = static_cast<int>(blockIdx.y), kv_head = head / (attention.heads / kv.kv_heads);
-  const int position = step.positions[row], end = step.visible[row];
+  const int position = step.positions[row], end = sight_end(attention, position, step.visible[row]);
   const int begin = sight_begin(attention, position), width = kv.v_dim > 0 ? kv.v_dim : attention.value_dim;
   const bool eights = kv.k_dim % 8 == 0 && kv.k_offset % 16 == 0 && kv.page_stride % 16 == 0;
   const int32_t* pages = step.pages + int64_t{step.sequence[row]} * step.page_stride;

@@ -199,6 +199,7 @@ void mix(cudaStream_t stream, View factors, float more, int32_t ins, int32_t out
 void scale_by_position(cudaStream_t stream, const PositionScale& scale, const int32_t* positions, View inout);
 void match_rms(cudaStream_t stream, View like, View inout);
 void sparsify(cudaStream_t stream, float deviations, View inout);
+void pool(cudaStream_t stream, Pooling pooling, const int32_t* first_row, View in, View out);
 
 // ---- states.cu: as states.h says.
 inline constexpr int32_t kMostPieces = 16;  // of a state

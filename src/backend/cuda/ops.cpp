@@ -53,8 +53,8 @@ CudaOps::~CudaOps() {
 // ---- steps
 
 bool CudaOps::plain(const Step& step) const {
-  return parts_.graphs && step.rows == step.sequences && step.wanted == step.rows && step.rows <= kMostSequences &&
-         each_sees_itself_last(step);
+  return parts_.graphs && step.types == nullptr && step.rows == step.sequences && step.wanted == step.rows &&
+         step.rows <= kMostSequences && each_sees_itself_last(step);
 }
 
 void CudaOps::begin(const Step& step) {
@@ -89,6 +89,7 @@ void CudaOps::queue_arrays() {
   const Step& step = *step_;
   for (const int32_t* array : {step.tokens, step.positions, step.visible, step.sequence})
     take(array, twin(array), step.rows);
+  if (step.types != nullptr) take(step.types, twin(step.types), step.rows);
   take(step.first_row, twin(step.first_row), step.sequences + 1);
   take(step.wanted_rows, twin(step.wanted_rows), step.wanted);
   for (const PageTables& tables : step.groups)

@@ -80,6 +80,7 @@ class CudaOps final : public Ops {
   void scale_by_position(const PositionScale& scale, Tensor inout) override;
   void match_rms(Tensor like, Tensor inout) override;
   void sparsify(float deviations, Tensor inout) override;
+  void pool(Pooling pooling, const Step& step, Tensor in, Tensor out) override;
   void linear_heads(const Weight& weight, Tensor in, Tensor out) override;
 
   void convolve(const Convolution& convolution, Tensor in, const StateView& state, Tensor out) override;

@@ -121,6 +121,12 @@ void CudaOps::sparsify(float deviations, Tensor inout) {
   cuda::sparsify(parts_.stream, deviations, view(inout));
 }
 
+void CudaOps::pool(Pooling pooling, const Step& step, Tensor in, Tensor out) {
+  flush();
+  const View from = view(in);
+  cuda::pool(parts_.stream, pooling, on_device(step.first_row), from, result(out, Form::f32));
+}
+
 void CudaOps::glu_limited(const GluLimit& limit, Tensor gate, Tensor up, Tensor out) {
   flush();
   const View first = view(gate), second = view(up);

@@ -48,6 +48,11 @@ __device__ inline int sight_begin(const Attention& attention, int position) {
   return attention.window > 0 ? max(cut, position - attention.window + 1) : cut;
 }
 
+// Where what it sees ends, as Attention::end() has it.
+__device__ inline int sight_end(const Attention& attention, int position, int visible) {
+  return attention.ahead > 0 ? min(visible, position + attention.ahead + 1) : visible;
+}
+
 // Sum over the first kRowThreads threads, the same for all of them, in an order that never changes.
 __device__ inline void row_sync() { asm volatile("barrier.sync 15, %0;" ::"n"(kRowThreads) : "memory"); }
 __device__ inline float group_sum(float value, float* room) {

@@ -50,6 +50,32 @@ struct Mix {
   }
 };
 
+// Row s of out: the rows of sequence s, ascending.
+struct Pool {
+  Pooling pooling;
+  const int32_t* first_row;
+  View in, out;
+  __device__ void operator()(int64_t sequence, int col) const {
+    const int first = first_row[sequence], end = first_row[sequence + 1];
+    if (pooling == Pooling::first || pooling == Pooling::last)
+      return write(out, sequence, col, read(in, pooling == Pooling::first ? first : end - 1, col));
+    float sum = read(in, first, col);
+    for (int row = first + 1; row < end; ++row) {
+      const float value = read(in, row, col);
+      if (pooling == Pooling::most) {
+        sum = fmaxf(sum, value);
+      } else {
+        sum += pooling == Pooling::mean_weighted ? static_cast<float>(row - first + 1) * value : value;
+      }
+    }
+    const auto rows = static_cast<float>(end - first);
+    if (pooling == Pooling::mean) sum /= rows;
+    if (pooling == Pooling::mean_root) sum /= sqrtf(rows);
+    if (pooling == Pooling::mean_weighted) sum /= rows * (rows + 1) / 2;
+    write(out, sequence, col, sum);
+  }
+};
+
 constexpr float kLeastMeanSquare = 1e-5f;  // below, a mean square counts as this much
 
 __device__ float row_sum_of_squares(const View& view, int64_t row, float less, float* room) {
@@ -103,6 +129,10 @@ void match_rms(cudaStream_t stream, View like, View inout) {
 }
 void sparsify(cudaStream_t stream, float deviations, View inout) {
   if (inout.rows > 0) launch(stream, sparsify_kernel, count(inout.rows), kRowThreads, 0, deviations, inout);
+}
+
+void pool(cudaStream_t stream, Pooling pooling, const int32_t* first_row, View in, View out) {
+  each(stream, out.rows, out.cols, Pool{pooling, first_row, in, out});
 }
 
 cudaError_t load_streams() { return load_kernels(); }

@@ -84,7 +84,7 @@ struct CacheReader {
 void attend_head(const Attention& attention, const CacheReader& cache, int64_t row, int32_t head, const float* q,
                  float* out) {
   const KvView& kv = cache.kv;
-  int64_t position = cache.step.positions[row], end = cache.step.visible[row];
+  int64_t position = cache.step.positions[row], end = attention.end(position, cache.step.visible[row]);
   int64_t begin = std::min(attention.begin(position), end);
   std::vector<float> read(static_cast<size_t>(std::max(kv.k_dim, kv.v_dim)));
   std::vector<float> query(q, q + kv.k_dim);

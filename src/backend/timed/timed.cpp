@@ -151,6 +151,10 @@ void CallOps::sparsify(float deviations, Tensor inout) {
   call({.op = "sparsify", .rows = inout.rows}, [&](Ops& ops) { ops.sparsify(deviations, inout); });
 }
 
+void CallOps::pool(Pooling pooling, const Step& step, Tensor in, Tensor out) {
+  call({.op = "pool", .rows = in.rows}, [&](Ops& ops) { ops.pool(pooling, step, in, out); });
+}
+
 void CallOps::linear_heads(const Weight& weight, Tensor in, Tensor out) {
   call({.op = "linear_heads", .subject = &weight, .type = weight.type, .rows = out.rows},
        [&](Ops& ops) { ops.linear_heads(weight, in, out); });

@@ -92,6 +92,7 @@ class CallOps final : public Ops {
   void mix(Tensor factors, float more, int32_t ins, int32_t outs, Tensor in, Tensor out) override;
   void match_rms(Tensor like, Tensor inout) override;
   void sparsify(float deviations, Tensor inout) override;
+  void pool(Pooling pooling, const Step& step, Tensor in, Tensor out) override;
   void linear_heads(const Weight& weight, Tensor in, Tensor out) override;
   void linear_glu(const Weight& gate, const Weight& up, Activation activation, Tensor in, Tensor out) override;
   void linear_qkv(const Weight& q, const Weight& k, const Weight& v, Tensor in, Tensor q_out, Tensor k_out,

@@ -149,7 +149,7 @@ void TraceOps::attend(const Attention& attention, Tensor q, const KvView& kv, Te
   for (int32_t s = 0; s < step_->sequences; ++s) {
     int64_t lowest = INT64_MAX, highest = 0;
     for (int32_t r = step_->first_row[s]; r < step_->first_row[s + 1]; ++r) {
-      int64_t end = step_->visible[r];
+      int64_t end = attention.end(step_->positions[r], step_->visible[r]);
       int64_t begin = std::min(attention.begin(step_->positions[r]), end);
       seen += static_cast<double>(end - begin);
       lowest = std::min(lowest, begin);
@@ -220,6 +220,11 @@ void TraceOps::mix(Tensor, float, int32_t, int32_t outs, Tensor in, Tensor out) 
 void TraceOps::match_rms(Tensor, Tensor inout) { elementwise("match_rms", inout, inout, 3, 5); }
 
 void TraceOps::sparsify(float, Tensor inout) { elementwise("sparsify", inout, inout, 2, 7); }
+
+void TraceOps::pool(Pooling, const Step&, Tensor in, Tensor out) {
+  elementwise("pool", in, out, 1, 2);
+  records_.back().cost.activation_bytes += values(out) * kFloat;
+}
 
 void TraceOps::linear_heads(const Weight& weight, Tensor in, Tensor out) {
   const int64_t heads = weight.experts;

@@ -86,6 +86,7 @@ class TraceOps final : public Ops {
   void mix(Tensor factors, float more, int32_t ins, int32_t outs, Tensor in, Tensor out) override;
   void match_rms(Tensor like, Tensor inout) override;
   void sparsify(float deviations, Tensor inout) override;
+  void pool(Pooling pooling, const Step& step, Tensor in, Tensor out) override;
   void linear_heads(const Weight& weight, Tensor in, Tensor out) override;
 
  private:

@@ -156,4 +156,20 @@ std::vector<bool> sliding_layers(Config& config, int32_t layers, const std::func
   return sliding;
 }
 
+bool is_classifier(Config& config) {
+  const std::vector<std::string> names = config.texts("architectures", 0);
+  return std::ranges::any_of(names,
+                             [](const std::string& name) { return name.ends_with("ForSequenceClassification"); });
+}
+
+int32_t labels_of(Config& config) {
+  constexpr int32_t kMostLabels = 1 << 16;
+  const size_t named = config.object("id2label").values().size();
+  const int32_t labels =
+      named > 0 && named <= kMostLabels ? static_cast<int32_t>(named) : config.count("num_labels", 2);
+  if (labels <= kMostLabels) return labels;
+  config.refuse("num_labels", fmt::format("expected at most {}", kMostLabels));
+  return 1;
+}
+
 }  // namespace millrace

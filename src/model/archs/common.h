@@ -38,6 +38,10 @@ MoeSpec mixture(Config& config, const MoeSpec& usual, std::string_view width_key
 RouterSpec grouped_router(Config& config);
 std::vector<float> alibi_slopes(int32_t heads);
 
+// Whether the model ends in a classifier of whole texts ("architectures" says so), and how many labels it has.
+bool is_classifier(Config& config);
+int32_t labels_of(Config& config);
+
 // Which layers see a window only: layer_types if the configuration has them, else `otherwise` of the layer's index.
 std::vector<bool> sliding_layers(Config& config, int32_t layers, const std::function<bool(int32_t)>& otherwise);
 

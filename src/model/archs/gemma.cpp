@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 
 #include "model/archs/common.h"
@@ -9,9 +10,6 @@ namespace {
 // Scaled embeddings and norms stored less one, in all three generations.
 Sizes begin(Config& config, ModelSpec& spec, const Sizes& usual) {
   const Sizes sizes = read_sizes(config, spec, usual);
-  if (config.has("use_bidirectional_attention") && config.flag("use_bidirectional_attention", false)) {
-    config.refuse("use_bidirectional_attention", "attention must be causal");
-  }
   spec.embed_scale = static_cast<float>(std::sqrt(static_cast<double>(sizes.width)));
   spec.final_norm = rms_norm(config, "rms_norm_eps", 1e-6);
   spec.logit_softcap = 0;
@@ -19,6 +17,9 @@ Sizes begin(Config& config, ModelSpec& spec, const Sizes& usual) {
 }
 
 void describe_gemma(Config& config, ModelSpec& spec) {
+  if (config.has("use_bidirectional_attention") && config.flag("use_bidirectional_attention", false)) {
+    config.refuse("use_bidirectional_attention", "attention must be causal");
+  }
   const Sizes sizes = begin(config, spec,
                             {.vocab = 256000,
                              .width = 3072,
@@ -52,6 +53,9 @@ LayerSpec sandwich(Config& config, ModelSpec& spec, const Sizes& sizes, double l
 }
 
 void describe_gemma2(Config& config, ModelSpec& spec) {
+  if (config.has("use_bidirectional_attention") && config.flag("use_bidirectional_attention", false)) {
+    config.refuse("use_bidirectional_attention", "attention must be causal");
+  }
   const Sizes sizes = begin(config, spec,
                             {.vocab = 256000,
                              .width = 2304,
@@ -96,8 +100,12 @@ void describe_gemma3(Config& config, ModelSpec& spec) {
                                   .layer_type = "sliding_attention",
                                   .theta_key = "rope_local_base_freq",
                                   .scaled = false});
+  // To both sides, half the window each (EmbeddingGemma).
+  const bool both = config.flag("use_bidirectional_attention", false);
+  gqa.causal = !both;
   for (bool sliding : sliding_layers(config, sizes.layers, [&](int32_t i) { return (i + 1) % period != 0; })) {
-    gqa.window = sliding ? window : 0;
+    gqa.window = !sliding ? 0 : both ? window / 2 + 1 : window;
+    gqa.ahead = sliding && both ? std::max(1, window / 2) : 0;
     gqa.rope = sliding ? local : global;
     spec.layers.push_back(layer);
   }
@@ -123,5 +131,11 @@ extern const Architecture kGemma3 = {.name = "gemma3_text",
                                      .names = kSandwichNames,
                                      .norms_plus_one = true,
                                      .gguf = {.name = "gemma3"}};
+// Only GGUF has a name of its own for it.
+extern const Architecture kGemmaEmbedding = {.name = "gemma_embedding",
+                                             .describe = describe_gemma3,
+                                             .names = kSandwichNames,
+                                             .norms_plus_one = true,
+                                             .gguf = {.name = "gemma-embedding"}};
 
 }  // namespace millrace

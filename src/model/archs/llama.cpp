@@ -21,6 +21,7 @@ constexpr TensorName kNames[] = {
     {"token_embd", "model.embed_tokens"},
     {"output_norm", "model.norm"},
     {"output", "lm_head"},
+    {"cls.0", "score"},
     {"blk.{}.attn_norm", "model.layers.{}.input_layernorm"},
     {"blk.{}.attn_q", "model.layers.{}.self_attn.q_proj"},
     {"blk.{}.attn_k", "model.layers.{}.self_attn.k_proj"},

@@ -3,20 +3,25 @@
 #include <string>
 #include <vector>
 
+#include "model/archs/common.h"
 #include "model/archs/list.h"
 
 namespace millrace {
 namespace {
 
 constexpr const Architecture* kAll[] = {
-    &kLlama,     &kMistral,   &kMinistral, &kQwen2,         &kQwen3,     &kGemma,     &kGemma2,     &kGemma3,
-    &kPhi,       &kPhi3,      &kGpt2,      &kGptNeox,       &kOpt,       &kBloom,     &kFalcon,     &kStableLm,
-    &kOlmo,      &kOlmo2,     &kOlmo3,     &kSmolLm3,       &kGranite,   &kCohere,    &kCohere2,    &kGlm,
-    &kGlm4,      &kExaone4,   &kNemotron,  &kSeedOss,       &kErnie45,   &kBitNet,    &kStarcoder2, &kHunyuanDense,
-    &kMixtral,   &kMiniMaxM2, &kOlmoe,     &kPhiMoe,        &kQwen2Moe,  &kQwen3Moe,  &kGlm4Moe,    &kGptOss,
-    &kLlama4,    &kMiniCpm3,  &kGemma3n,   &kGemma4,        &kDeepSeek2, &kDeepSeek3, &kMamba,      &kFalconMamba,
-    &kMamba2,    &kBamba,     &kFalconH1,  &kGraniteHybrid, &kJamba,     &kNemotronH, &kLfm2,       &kRecurrentGemma,
-    &kQwen3Next, &kQwen35,    &kMiniMax,   &kRwkv,
+    &kLlama,      &kMistral,        &kMinistral,  &kQwen2,         &kQwen3,      &kGemma,
+    &kGemma2,     &kGemma3,         &kPhi,        &kPhi3,          &kGpt2,       &kGptNeox,
+    &kOpt,        &kBloom,          &kFalcon,     &kStableLm,      &kOlmo,       &kOlmo2,
+    &kOlmo3,      &kSmolLm3,        &kGranite,    &kCohere,        &kCohere2,    &kGlm,
+    &kGlm4,       &kExaone4,        &kNemotron,   &kSeedOss,       &kErnie45,    &kBitNet,
+    &kStarcoder2, &kHunyuanDense,   &kMixtral,    &kMiniMaxM2,     &kOlmoe,      &kPhiMoe,
+    &kQwen2Moe,   &kQwen3Moe,       &kGlm4Moe,    &kGptOss,        &kLlama4,     &kMiniCpm3,
+    &kGemma3n,    &kGemma4,         &kDeepSeek2,  &kDeepSeek3,     &kMamba,      &kFalconMamba,
+    &kMamba2,     &kBamba,          &kFalconH1,   &kGraniteHybrid, &kJamba,      &kNemotronH,
+    &kLfm2,       &kRecurrentGemma, &kQwen3Next,  &kQwen35,        &kMiniMax,    &kRwkv,
+    &kBert,       &kRoberta,        &kXlmRoberta, &kNomicBert,     &kModernBert, &kGemmaEmbedding,
+    &kLlada,      &kDream,
 };
 
 struct Alias {
@@ -31,6 +36,7 @@ constexpr auto kAliases = std::to_array<Alias>({
     {"falcon2", "falcon"},
     {"llama4", "llama4_text"},
     {"qwen3_5", "qwen3_5_text"},
+    {"camembert", "roberta"},
 });
 
 // What people have that is not built yet: why, and what comes nearest. Names of GGUF files too.
@@ -69,7 +75,10 @@ constexpr auto kMissing = std::to_array<Missing>({
     {"mpt", "ALiBi with clipped qkv", "bloom"},
     {"RefinedWeb", "a configuration from before transformers 4.31; save it again with a newer version", "falcon"},
     {"RefinedWebModel", "a configuration from before transformers 4.31; save it again with a newer version", "falcon"},
-    {"bert", "an encoder", "gpt2"},
+    {"distilbert", "an encoder with names of its own", "bert"},
+    {"deberta-v2", "attention by relative positions", "bert"},
+    {"mpnet", "attention by relative positions", "bert"},
+    {"jina-bert-v2", "ALiBi to both sides", "nomic_bert"},
     {"t5", "an encoder and a decoder", "gpt2"},
 });
 
@@ -111,6 +120,10 @@ Result<ModelSpec> describe_as(const Architecture& architecture, Config& config) 
     for (LayerSpec& layer : spec.layers) {
       if (auto* gqa = std::get_if<GqaSpec>(&layer.mixer)) gqa->causal = false;
     }
+  }
+  if (spec.head && is_classifier(config)) {
+    spec.pool = PoolSpec{.pooling = Pooling::last, .scores = true};
+    spec.pool->projections = {{.outputs = labels_of(config), .bias = false}};
   }
   TRY_VOID(config.status());
   auto checked = check_spec(spec);

@@ -13,6 +13,7 @@ namespace {
 
 // How far back a row reads: a window, or a step of the grid. 0: to the first position.
 int32_t kept_window(const GqaSpec& gqa) {
+  if (!gqa.causal) return 0;  // what lies behind is read again by the next pass
   if (gqa.window == 0 || gqa.grid == 0) return std::max(gqa.window, gqa.grid);
   return std::min(gqa.window, gqa.grid);
 }
@@ -66,10 +67,6 @@ Result<void> check_source(const ModelSpec& spec, const GqaSpec& gqa, int32_t lay
 }  // namespace
 
 Result<void> check(const ModelSpec& spec, const GqaSpec& gqa, int32_t layer) {
-  if (!gqa.causal)
-    return error(
-        Code::unsupported,
-        "its attention is not causal (is_causal is false): tokens see those after them, which cannot be run yet");
   TRY_VOID(in_range("the number of attention heads", gqa.heads, kMaxWidth));
   TRY_VOID(in_range("the number of key/value heads", gqa.kv_heads, kMaxWidth));
   TRY_VOID(in_range("the head dimension", gqa.head_dim, kMaxWidth));
@@ -82,6 +79,8 @@ Result<void> check(const ModelSpec& spec, const GqaSpec& gqa, int32_t layer) {
   if (gqa.q_scale.every < 0 || gqa.q_scale.offset < 0 || !std::isfinite(gqa.q_scale.factor)) {
     return error(Code::invalid, "queries scaled by {} every {} positions", gqa.q_scale.factor, gqa.q_scale.every);
   }
+  if (gqa.ahead < 0 || (gqa.ahead > 0 && gqa.causal))
+    return error(Code::invalid, "attention sees {} positions ahead", gqa.ahead);
   if (gqa.window < 0) return error(Code::invalid, "the attention window is {}: expected 0 (none) or more", gqa.window);
   if (gqa.v_norm && (gqa.clip > 0 || gqa.v_norm->weight || gqa.v_norm->bias))
     return error(Code::unsupported, "a norm of values with weights, or after they were clipped, is not built");
@@ -146,6 +145,7 @@ void run(Ops& ops, const GqaSpec& spec, const GqaWeights& weights, const KvView&
   const Attention attention = {.heads = spec.heads,
                                .scale = spec.scale,
                                .window = spec.window,
+                               .ahead = spec.ahead,
                                .grid = spec.grid,
                                .softcap = spec.softcap,
                                .slopes = weights.slopes,

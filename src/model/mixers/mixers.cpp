@@ -131,6 +131,11 @@ int32_t grid_of(const MixerSpec& spec) {
   return gqa != nullptr ? gqa->grid : 0;
 }
 
+bool is_causal(const MixerSpec& spec) {
+  const auto* gqa = std::get_if<GqaSpec>(&spec);
+  return gqa == nullptr || gqa->causal;
+}
+
 int32_t rope_of(const MixerSpec& spec) {
   return std::visit(
       [](const auto& kind) {

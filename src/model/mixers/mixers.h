@@ -31,6 +31,7 @@ inline bool is_absent(const MixerSpec& spec) { return std::holds_alternative<NoM
 int32_t kv_source(const MixerSpec& spec);     // the layer whose keys it reads; -1: its own
 int32_t window_of(const MixerSpec& spec);     // 0: sees everything
 int32_t grid_of(const MixerSpec& spec);       // 0: none
+bool is_causal(const MixerSpec& spec);        // sees no token after its own
 int32_t rope_of(const MixerSpec& spec);       // index in ModelSpec::ropes; -1: no rotation
 int64_t constants_of(const MixerSpec& spec);  // numbers that no file has: slopes
 Result<void> upload_constants(Backend& backend, const MixerSpec& spec, std::span<const Rope> ropes,

@@ -41,7 +41,7 @@ constexpr Field kPredicted[] = {
 constexpr Table kPrediction = {kPredicted};
 
 constexpr Field kFields[] = {
-    {"model", kGenerate | kTokenize | kDetokenize | kTemplate, text, 0, 512, "",
+    {"model", kGenerate | kTokenize | kDetokenize | kTemplate | kEncode, text, 0, 512, "",
      "name of the model, as /v1/models lists it; without it, the one that is loaded"},
     {"messages", kChat | kTokenize | kTemplate, objects, 1, 4096, "", "the conversation so far", Standing::used,
      kChat | kTemplate, &kMessages},
@@ -52,6 +52,21 @@ constexpr Field kFields[] = {
     {"tokens", kDetokenize, tokens, 0, kMany, "", "token ids to turn into text", Standing::used, kDetokenize},
     {"add_special", kTokenize, boolean, 0, 0, "true", "add the begin and end tokens the model wants"},
     {"with_pieces", kTokenize, boolean, 0, 0, "false", "give the text of every token beside its id"},
+
+    {"input", kEmbed, any, 0, 0, "", "a text, a list of texts, token ids, or a list of such lists; at most 2048",
+     Standing::used, kEmbed},
+    {"encoding_format", kEmbed, text, 0, 16, "\"float\"", "base64: the float32 numbers as they lie in memory",
+     Standing::used, 0, nullptr, "float|base64"},
+    {"dimensions", kEmbed, integer, 1, kMany, "", "the first so many numbers, brought to length 1; without it, all"},
+    {"query", kRerank, text, 0, 0, "", "what the documents are to answer", Standing::used, kRerank},
+    {"documents", kRerank, any, 0, 0, "", "a list of texts, or of objects with a `text`; at most 2048", Standing::used,
+     kRerank},
+    {"top_n", kRerank, integer, 1, kMany, "", "only the best so many; without it, all"},
+    {"return_documents", kRerank, boolean, 0, 0, "false", "give each result's text too"},
+    {"text_1", kScore, any, 0, 0, "", "a text, or a list of as many as `text_2` has", Standing::used, kScore},
+    {"text_2", kScore, any, 0, 0, "", "a text or a list of texts, each scored with its partner", Standing::used,
+     kScore},
+    {"truncate", kEncode, boolean, 0, 0, "false", "cut texts that are too long; else they are refused"},
 
     {"stream", kGenerate, boolean, 0, 0, "false", "send the answer as it comes, as server-sent events"},
     {"stream_options", kGenerate, object, 0, 0, "", "what a stream tells besides", Standing::used, 0, &kStreamOptions},
@@ -113,7 +128,8 @@ constexpr Field kFields[] = {
      "time wanted until the first token; with --policy slo a request that cannot have it is refused with 429 at once"},
     {"tpot_ms", kGenerate, number, 0, 1e9, "0", "time wanted from token to token"},
     {"cache_salt", kGenerate, text, 0, 256, "", "prompts share cached prefixes only with those of the same salt"},
-    {"user", kGenerate, text, 0, 512, "", "who it is for; where there are no keys, users take turns by tokens served"},
+    {"user", kGenerate | kEncode, text, 0, 512, "",
+     "who it is for; where there are no keys, users take turns by tokens served"},
 
     {"store", kChat, any, 0, 0, "", "nothing is stored", Standing::ignored},
     {"metadata", kGenerate, any, 0, 0, "", "kept by nobody", Standing::ignored},

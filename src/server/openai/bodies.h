@@ -12,7 +12,11 @@ enum Body : unsigned {
   kTokenize = 4,
   kDetokenize = 8,
   kTemplate = 16,
+  kEmbed = 32,
+  kRerank = 64,
+  kScore = 128,
   kGenerate = kChat | kCompletion,
+  kEncode = kEmbed | kRerank | kScore,
 };
 
 const Table& openai_bodies();

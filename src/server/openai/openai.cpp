@@ -63,8 +63,8 @@ JsonObject model_json(const ServedModel& served) {
           {"object", "model"},
           {"created", served.created},
           {"owned_by", "millrace"},
-          {"max_model_len", served.engine->facts().limits.context},
-          {"meta", JsonObject{{"n_vocab", served.engine->facts().vocab}}}};
+          {"max_model_len", served.context()},
+          {"meta", JsonObject{{"n_vocab", served.loaded->vocab()}}}};
 }
 
 void models(Service& service, Call call) {
@@ -83,11 +83,20 @@ void model(Service& service, Call call) {
 void chat(Service& service, Call call) { service.generate(openai_chat(), std::move(call)); }
 void completion(Service& service, Call call) { service.generate(openai_completion(), std::move(call)); }
 
+void embeddings(Service& service, Call call) { service.embed(read_embeddings, std::move(call)); }
+void rerank(Service& service, Call call) { service.embed(read_rerank, std::move(call)); }
+void score(Service& service, Call call) { service.embed(read_score, std::move(call)); }
+
 constexpr Route kRoutes[] = {
     {"GET", "/v1/models", "the models there are", models},
     {"GET", "/v1/models/{id}", "one of them", model},
     {"POST", "/v1/chat/completions", "answers to a chat", chat, Access::key, kChat},
     {"POST", "/v1/completions", "continuations of a text", completion, Access::key, kCompletion},
+    {"POST", "/v1/embeddings", "texts as vectors", embeddings, Access::key, kEmbed},
+    {"POST", "/v1/rerank", "documents in the order they answer a query", rerank, Access::key, kRerank},
+    {"POST", "/rerank", "the same", rerank, Access::key, kRerank},
+    {"POST", "/score", "how well pairs of texts go together", score, Access::key, kScore},
+    {"POST", "/v1/score", "the same", score, Access::key, kScore},
 };
 
 }  // namespace

@@ -44,6 +44,7 @@ std::string piece_of(const LoadedModel& model, Token token) {
 void health(Service& service, Call call) {
   const ServedModel* served = service.model();
   if (served == nullptr) return call.exchange->answer(json_answer(JsonObject{{"status", "loading"}}));
+  if (served->engine == nullptr) return call.exchange->answer(json_answer(JsonObject{{"status", "ok"}}));
   const EngineSnapshot snapshot = served->engine->snapshot();
   const double still = snapshot.now - snapshot.last_progress;
   const bool stuck = still > service.options().stuck_seconds;
@@ -69,13 +70,13 @@ void openapi(Service& service, Call call) {
 void props(Service& service, Call call) {
   if (auto failure = service.check_ready()) return call.exchange->answer(error_answer(*failure));
   const ServedModel& served = *service.model();
-  const Limits& limits = served.engine->facts().limits;
   JsonArray of_model;
   for (const std::string& name : served.defaults.of_model) of_model.emplace_back(name);
   call.exchange->answer(json_answer(JsonObject{
       {"default_generation_settings",
-       JsonObject{{"n_ctx", limits.context}, {"params", sampling_json(served.defaults)}, {"of_model", of_model}}},
-      {"total_slots", limits.max_sequences},
+       JsonObject{{"n_ctx", served.context()}, {"params", sampling_json(served.defaults)}, {"of_model", of_model}}},
+      {"total_slots", served.engine != nullptr ? served.engine->facts().limits.max_sequences
+                                               : served.embeds->embedder().encoder().options().sequences},
       {"model_alias", served.name},
       {"build_info", service.options().version}}));
 }
@@ -91,7 +92,7 @@ void metrics(Service& service, Call call) {
 }
 
 void live(Service& service, Call call) {
-  if (auto failure = service.check_ready()) return call.exchange->answer(error_answer(*failure));
+  if (auto failure = service.check_writes()) return call.exchange->answer(error_answer(*failure));
   start_live(*service.model(), call.visitor.oversees ? nullptr : service.share_of(call.visitor.tenant),
              std::move(call.exchange));
 }
@@ -108,7 +109,7 @@ HttpAnswer tokenize_answer(const Service& service, const JsonObject& body) {
     list += pieces ? fmt::format(R"({{"id":{},"piece":{}}})", token, piece_of(model, token)) : fmt::format("{}", token);
   }
   return {.body = fmt::format(R"({{"tokens":[{}],"count":{},"max_model_len":{}}})", list, tokens->size(),
-                              service.model()->engine->facts().limits.context)};
+                              service.model()->context())};
 }
 
 HttpAnswer detokenize_answer(const Service& service, const JsonObject& body) {

@@ -1,5 +1,5 @@
-// A tokenizer.json, a zero byte, and a text: whatever they are, loading fails with a reason or encoding and decoding
-// work.
+// A tokenizer.json or a vocab.txt, a zero byte, and a text: whatever they are, loading fails with a reason or encoding
+// and decoding work.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -15,8 +15,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const size_t end = input.find('\0');
   const std::string_view file = input.substr(0, end);
   const std::string_view text = end == input.npos ? input : input.substr(end + 1);
-  auto tokenizer = Tokenizer::from_json(file);
+  auto tokenizer = file.starts_with('{') ? Tokenizer::from_json(file) : Tokenizer::from_words(file);
   if (!tokenizer.ok()) return 0;
+  if (auto pair = tokenizer->encode_pair(text, text, 16); pair.ok() && pair->second > pair->tokens.size()) std::abort();
   for (bool specials : {false, true}) {
     const std::vector<Token> tokens = tokenizer->encode(text, {.parse_special = specials, .add_special = true});
     Detokenizer stream(*tokenizer);

@@ -1,0 +1,202 @@
+// The model that `serve` and `batch` answer with: loaded, planned, and with an engine in this process or another.
+#include "apps/serve/flags.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "apps/build_info.h"
+#include "apps/cli/model_path.h"
+#include "apps/cli/summary.h"
+#include "apps/cli/terminal.h"
+#include "apps/run/flags.h"
+#include "apps/run/speculate.h"
+#include "apps/serve/limit.h"
+#include "base/file.h"
+#include "engine/executor.h"
+#include "process/remote_engine.h"
+#include "server/page.h"
+#include "session/fingerprint.h"
+
+namespace millrace::apps {
+namespace {
+
+constexpr int32_t kUsualContext = 4096;
+
+struct Loaded {
+  std::unique_ptr<LoadedModel> model;
+  std::unique_ptr<Drafters> drafters;  // lie on the model's backend, so they go first
+};
+
+// Pages for every sequence to grow to the context, or as many as half of the memory that is left gives.
+Result<int32_t> pages_of(const Arguments& arguments, const LoadedModel& model, const ExecutorOptions& wanted,
+                         int64_t memory) {
+  TRY(Executor::Plan plan, Executor::plan(model.model(), model.backend(), wanted));
+  const int64_t each = std::max<int64_t>(1, plan.kv_bytes / std::max(1, plan.options.pages));
+  int64_t used = 0;
+  for (int purpose = 0; purpose < kPurposes; ++purpose) used += model.backend().used(static_cast<Purpose>(purpose));
+  int64_t room = arguments.integer("kv-size");
+  if (room == 0) room = (memory - used - plan.workspace_bytes - plan.staging_bytes) / 2;
+  const int64_t pages = std::min<int64_t>(plan.options.pages, room / each);
+  if (pages < 1)
+    return error(Code::no_memory, "{} of memory hold no page of the cache, which needs {}; see --kv-size",
+                 human_bytes(static_cast<uint64_t>(std::max<int64_t>(room, 0))),
+                 human_bytes(static_cast<uint64_t>(each)));
+  return static_cast<int32_t>(pages);
+}
+
+// The most tokens of a sequence that these pages hold, up to `most`; more tokens never need fewer pages.
+int32_t longest_context(const CacheLayout& layout, int32_t pages, int step_tokens, int32_t most) {
+  int32_t fits = 0;
+  for (int32_t over = most + 1; over - fits > 1;) {
+    const int32_t middle = fits + (over - fits) / 2;
+    (layout.peak_pages_for(middle, step_tokens) <= pages ? fits : over) = middle;
+  }
+  return fits;
+}
+
+// A context of which the cache holds at least one sequence, whole: what is promised can be had.
+Result<void> fit_context(const Arguments& arguments, const LoadedModel& model, EngineOptions& options) {
+  const int32_t wanted = options.executor.context;
+  TRY(const Executor::Plan plan, Executor::plan(model.model(), model.backend(), options.executor));
+  const int32_t fits = longest_context(plan.layout, options.executor.pages, options.limits.step_tokens, wanted);
+  if (fits >= wanted) return {};
+  if (fits < 1 || arguments.integer("ctx-size") > 0)
+    return error(Code::no_memory,
+                 "a sequence of {} tokens needs more than the {} pages of cache there are, which hold {}: give "
+                 "--kv-size more, or -c {} or less",
+                 wanted, options.executor.pages, fits, std::max(fits, 1));
+  arguments.terminal().warn(
+      "the context is {} tokens instead of {}: the cache ({} pages) has no room for more; see "
+      "--kv-size",
+      fits, wanted, options.executor.pages);
+  options.executor.context = fits;
+  return {};
+}
+
+Result<LoadChoice> load_choice(const Arguments& arguments) {
+  TRY(auto path, model_path(arguments));
+  LoadChoice choice{.path = path, .device = arguments.text("device"), .context = arguments.integer("ctx-size")};
+  choice.cpu.threads = static_cast<int>(arguments.integer("threads"));
+  choice.memory_limit = memory_limit(arguments);
+  choice.fingerprint = true;
+  return choice;
+}
+
+// A model that gives vectors or scores, and has the machine to itself.
+Result<ServedModel> served_embedder(const Arguments& arguments, const std::filesystem::path& path,
+                                    std::shared_ptr<LoadedModel> loaded) {
+  EncoderOptions options;
+  options.context = static_cast<int32_t>(arguments.integer("ctx-size"));
+  options.kv = kv_type(arguments, *loaded);
+  options.sequences = static_cast<int32_t>(arguments.integer("parallel"));
+  const int32_t longest =
+      options.context > 0 ? options.context : std::min(loaded->context(), EncoderOptions::kMostContext);
+  options.rows = std::max(longest, step_rows(arguments, "batch-size", EncoderOptions::kUsualRows));
+  ServedModel served;
+  TRY(auto embedder, Embedder::create(*loaded, options));
+  served.embeds =
+      std::make_unique<EmbedQueue>(std::move(embedder), static_cast<size_t>(arguments.integer("max-waiting")) * 16);
+  served.name = arguments.maybe_text("alias").value_or(valid_utf8(path.stem().string()));
+  const Fingerprint fingerprint = fingerprint_of(loaded->model(), loaded->backend(), options.kv);
+  served.fingerprint = fingerprint.text();
+  served.identity = fingerprint.identity;
+  served.created =
+      std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
+  served.loaded = std::move(loaded);
+  return served;
+}
+
+bool gives_vectors(const LoadedModel& loaded) { return !loaded.model().spec().head || loaded.model().spec().pool; }
+
+Result<std::unique_ptr<LoadedModel>> load_weights(const Arguments& arguments, const std::function<bool()>& go_on) {
+  TRY(LoadChoice choice, load_choice(arguments));
+  choice.progress = [&](int64_t, int64_t) { return go_on(); };
+  TRY(auto loaded, LoadedModel::load(choice));
+  if (!loaded->kept_as().empty()) arguments.terminal().note("{}", loaded->kept_as());
+  if (auto note = packed_note(loaded->checkpoint(), loaded->model().weight_bytes()))
+    arguments.terminal().note("{}", *note);
+  return loaded;
+}
+
+Result<ReadyEngine> engine_for(const Arguments& arguments, std::unique_ptr<LoadedModel> loaded, EngineWatch* watch) {
+  EngineOptions options;
+  const auto asked = static_cast<int32_t>(arguments.integer("ctx-size"));
+  options.executor.context = asked > 0 ? asked : std::min(loaded->context(), kUsualContext);
+  options.executor.kv = kv_type(arguments, *loaded);
+  options.limits.max_sequences = static_cast<int>(arguments.integer("parallel"));
+  options.limits.step_tokens = std::max(step_rows(arguments, "batch-size", 256), options.limits.max_sequences);
+  options.limits.max_waiting = static_cast<int>(arguments.integer("max-waiting"));
+  options.limits.max_choices = 128;
+  options.executor.rows = options.limits.step_tokens;
+  options.executor.sequences = options.limits.max_sequences;
+  TRY(auto drafters, drafters_of(arguments, *loaded, options.executor.context));
+  options.draft = drafters->for_engine();
+  TRY(options.executor.pages, pages_of(arguments, *loaded, options.executor, memory_limit(arguments)));
+  TRY_VOID(fit_context(arguments, *loaded, options));
+  options.policy = arguments.text("policy");
+  options.swap_bytes = arguments.integer("swap");
+  options.watch = watch;
+  ReadyEngine made;
+  TRY(made.engine, Engine::create(loaded->model(), loaded->backend(), options));
+  made.kv = options.executor.kv;
+  made.fingerprint = fingerprint_of(loaded->model(), loaded->backend(), made.kv);
+  // The engine's drafter is made of these, so they go with the model.
+  auto both = std::make_shared<Loaded>(Loaded{std::move(loaded), std::move(drafters)});
+  made.loaded = std::shared_ptr<LoadedModel>(both, both->model.get());
+  return made;
+}
+
+// The engine in a process of its own, and of the model what text needs.
+Result<ReadyEngine> remote_engine(const Arguments& arguments, const std::function<bool()>& go_on,
+                                  std::shared_ptr<LoadedModel> outline, std::unique_ptr<EnginePort>& engine) {
+  ReadyEngine made;
+  made.loaded = std::move(outline);
+  EngineCommand command{.words = {"millrace", "engine"}, .words_again = {"--quiet"}};
+  command.words.insert(command.words.end(), arguments.words().begin(), arguments.words().end());
+  auto log = [terminal = &arguments.terminal()](std::string_view line) { terminal->note("{}", line); };
+  TRY(auto remote, RemoteEngine::start(std::move(command), go_on, log));
+  made.fingerprint = {.identity = remote->ready().identity};
+  made.kv = remote->ready().kv;
+  engine = std::move(remote);
+  return made;
+}
+
+}  // namespace
+
+Result<ReadyEngine> ready_engine(const Arguments& arguments, const std::function<bool()>& go_on, EngineWatch* watch) {
+  TRY(auto loaded, load_weights(arguments, go_on));
+  return engine_for(arguments, std::move(loaded), watch);
+}
+
+Result<ServedModel> served_model(const Arguments& arguments, const std::function<bool()>& go_on, bool apart) {
+  TRY(auto path, model_path(arguments));
+  std::shared_ptr<LoadedModel> outline;
+  if (apart) {
+    TRY(LoadChoice choice, load_choice(arguments));
+    choice.weights = choice.fingerprint = false;
+    TRY(outline, LoadedModel::load(choice));
+  }
+  ServedModel served;
+  ReadyEngine made;
+  if (apart && !gives_vectors(*outline)) {
+    TRY(made, remote_engine(arguments, go_on, std::move(outline), served.engine));
+  } else {
+    TRY(auto loaded, load_weights(arguments, go_on));
+    if (gives_vectors(*loaded)) return served_embedder(arguments, path, std::move(loaded));
+    TRY(made, engine_for(arguments, std::move(loaded), nullptr));
+    served.engine = std::move(made.engine);
+  }
+  served.name = arguments.maybe_text("alias").value_or(valid_utf8(path.stem().string()));
+  served.fingerprint = made.fingerprint.text();
+  served.identity = made.fingerprint.identity;
+  served.created =
+      std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
+  if (arguments.text("device") == "cpu")
+    served.floor = step_floor(made.loaded->model(), made.kv, static_cast<int>(arguments.integer("threads")));
+  served.defaults = defaults_of(arguments, *made.loaded);
+  TRY_VOID(check_sampling(served.defaults.sampling, made.loaded->vocab()));
+  served.loaded = std::move(made.loaded);
+  return served;
+}
+
+}  // namespace millrace::apps
