@@ -219,7 +219,10 @@ Result<std::unique_ptr<Model>> Model::load(const ModelSource& source, Backend& b
   if (!model->weights_.head && model->spec_.head) model->weights_.head = model->weights_.embedding;
   TRY_VOID(model->upload_constants(backend));
   if (options.digest && !digest) known.keep(*(digest = loader.digest()));
-  if (options.digest) model->content_ = content_of(source, *digest);
+  if (options.digest) {
+    model->weights_digest_ = digest;
+    model->content_ = content_of(source, *digest);
+  }
   return model;
 }
 

@@ -60,6 +60,7 @@ class Model {
   // What was loaded: the settings as the file has them, and every tensor's name, format, shape and bytes. None unless
   // LoadOptions asked for it.
   const std::optional<Identity>& content() const { return content_; }
+  const std::optional<Identity>& weights_digest() const { return weights_digest_; }  // of the weights alone
 
  private:
   explicit Model(ModelSpec spec) : spec_(std::move(spec)) {}
@@ -69,7 +70,7 @@ class Model {
   ModelSpec spec_;
   ModelWeights weights_;
   WeightPlan plan_;
-  std::optional<Identity> content_;
+  std::optional<Identity> content_, weights_digest_;
 };
 
 }  // namespace millrace

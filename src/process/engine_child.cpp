@@ -162,7 +162,7 @@ Result<void> run_engine_child(const std::function<Result<EngineOfProcess>(Engine
     child.send(FailedFrame{made.error()});
     return made.error();
   }
-  child.send(ReadyFrame{made->engine->facts(), made->fingerprint, made->identity, made->kv});
+  child.send(ReadyFrame{made->engine->facts(), made->fingerprint, made->identity, made->weights, made->kv});
   Result<void> served = child.serve(*made);
   // Nobody is left to tell anything: neither what is open nor memory needs to be put in order.
   if (served.ok()) ::_exit(0);

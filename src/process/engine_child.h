@@ -19,7 +19,7 @@ struct EngineOfProcess {
   std::shared_ptr<void> model;  // whatever the engine needs to live
   std::unique_ptr<Engine> engine;
   std::string fingerprint;
-  Identity identity;
+  Identity identity, weights;
   KvForm kv;
   // A constraint from its source.
   std::function<Result<std::shared_ptr<Constraint>>(const std::string& source, const std::string& tenant)> constraint;

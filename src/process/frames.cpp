@@ -203,6 +203,7 @@ void fields(Io& io, F& frame) {
     fields_of_facts(io, frame.facts);
     io.text(frame.fingerprint);
     io.bytes(frame.identity.bytes.data(), frame.identity.bytes.size());
+    io.bytes(frame.weights.bytes.data(), frame.weights.bytes.size());
     choice(io, frame.kv.k, kDTypes - 1);
     choice(io, frame.kv.v, kDTypes - 1);
     io.value(frame.kv.turned);

@@ -34,7 +34,7 @@ struct WatchFrame {};  // the states of pages are wanted
 struct ReadyFrame {
   EngineFacts facts;
   std::string fingerprint;
-  Identity identity;
+  Identity identity, weights;  // the fingerprint's, and of the weights alone
   KvForm kv;
 };
 struct FailedFrame {  // it could not be started

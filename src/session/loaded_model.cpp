@@ -5,6 +5,7 @@
 
 #include "backend/trace/trace.h"
 #include "base/cache_folder.h"
+#include "model/known_digests.h"
 #include "session/device.h"
 
 namespace millrace {
@@ -26,6 +27,23 @@ void add_tokens(const Json& config, std::string_view key, std::vector<Token>& ou
 
 }  // namespace
 
+namespace {
+
+// Whoever asks for float32 arithmetic wants the numbers themselves.
+Keep keep_of(const LoadChoice& choice) {
+  const bool exact = choice.device == "reference" || choice.cpu.activations == Activations::float32;
+  return exact ? Keep::exact : Keep::small;
+}
+
+}  // namespace
+
+void LoadedModel::keep_digest(const LoadChoice& choice, const Identity& digest) const {
+  const auto source = ModelSource::open(checkpoint_, choice.context, keep_of(choice));
+  if (!source.ok()) return;
+  const KnownDigests known(cache_folder(), *source);
+  if (!known.find()) known.keep(digest);
+}
+
 Result<std::unique_ptr<LoadedModel>> LoadedModel::load(const LoadChoice& choice) {
   const auto start = std::chrono::steady_clock::now();
   TRY(Checkpoint checkpoint, Checkpoint::open(choice.path));
@@ -44,16 +62,14 @@ Result<std::unique_ptr<LoadedModel>> LoadedModel::load(const LoadChoice& choice)
 Result<void> LoadedModel::read_model(const LoadChoice& choice) {
   if (!choice.weights) {
     backend_ = make_trace_backend();
-    TRY(const ModelSource source, ModelSource::open(checkpoint_, choice.context));
+    TRY(const ModelSource source, ModelSource::open(checkpoint_, choice.context, keep_of(choice)));
     TRY(model_, Model::outline(
                     source.spec(), [&](const Slot& slot) { return source.type_of(slot); }, *backend_));
     return {};
   }
   TRY(backend_, open_device(choice.device, choice.cpu));
   if (choice.memory_limit > 0) backend_->set_limit(choice.memory_limit);
-  // Whoever asks for float32 arithmetic wants the numbers themselves.
-  const bool exact = choice.device == "reference" || choice.cpu.activations == Activations::float32;
-  TRY(const ModelSource source, ModelSource::open(checkpoint_, choice.context, exact ? Keep::exact : Keep::small));
+  TRY(const ModelSource source, ModelSource::open(checkpoint_, choice.context, keep_of(choice)));
   kept_as_ = source.kept_as();
   const LoadOptions options{
       .context = choice.context, .digest = choice.fingerprint, .digests = cache_folder(), .progress = choice.progress};

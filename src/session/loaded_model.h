@@ -47,6 +47,8 @@ class LoadedModel {
   int32_t vocab() const { return model_->spec().vocab; }
   int32_t context() const { return model_->spec().context; }
   double load_seconds() const { return load_seconds_; }
+  // Keeps a digest of the weights that a process which may not write has taken, for the next time.
+  void keep_digest(const LoadChoice& choice, const Identity& digest) const;
   // What became of weights that are stored as codes and scales, in one line with bytes; empty if there were none.
   const std::string& kept_as() const { return kept_as_; }
 

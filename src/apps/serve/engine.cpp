@@ -21,6 +21,7 @@ Result<EngineOfProcess> made_for(const Arguments& arguments, EngineWatch& watch)
   made.engine = std::move(ready.engine);
   made.fingerprint = ready.fingerprint.text();
   made.identity = ready.fingerprint.identity;
+  made.weights = ready.loaded->model().weights_digest().value_or(Identity());
   made.kv = ready.kv;
   auto bounds = std::make_shared<Bounds>(*ready.loaded);
   made.model = ready.loaded;

@@ -157,6 +157,8 @@ Result<ReadyEngine> remote_engine(const Arguments& arguments, const std::functio
   TRY(auto remote, RemoteEngine::start(std::move(command), go_on, log));
   made.fingerprint = {.identity = remote->ready().identity};
   made.kv = remote->ready().kv;
+  TRY(const LoadChoice choice, load_choice(arguments));
+  made.loaded->keep_digest(choice, remote->ready().weights);
   engine = std::move(remote);
   return made;
 }
