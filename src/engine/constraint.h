@@ -26,6 +26,8 @@ class Constraint {
   virtual State next(State state, Token token) = 0;
   virtual Result<std::shared_ptr<const TokenMask>> allowed(State state) = 0;
   virtual bool ends(State state) = 0;  // the answer may end here
+  // A token that begins text which must come here, though it could be cut into other tokens: a guess. -1: none.
+  virtual Token forced(State /*state*/) { return -1; }
 };
 
 // The states of one answer, by position.
@@ -44,6 +46,8 @@ class ConstraintStates {
     }
     return constraint.allowed(states_.back());
   }
+  // After mask(): the guess for that token.
+  Token forced(Constraint& constraint) const { return constraint.forced(states_.back()); }
 
  private:
   std::vector<Token> tokens_;

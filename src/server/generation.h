@@ -23,6 +23,7 @@
 #include "server/request_body.h"
 #include "server/share.h"
 #include "server/workers.h"
+#include "session/bound.h"
 
 namespace millrace {
 
@@ -38,6 +39,7 @@ struct ServedModel {
   std::string name;  // as clients know it
   std::string fingerprint;
   std::shared_ptr<LoadedModel> loaded;
+  std::shared_ptr<Bounds> bounds;  // what answers are bound to; made when it is served
   std::unique_ptr<Engine> engine;
   int64_t created = 0;             // when it was loaded, seconds since 1970
   SamplingDefaults defaults = {};  // for what a request does not say
@@ -85,7 +87,9 @@ class Generation : public Job, public std::enable_shared_from_this<Generation> {
 
   Generation(Setting setting, RequestBody asked);
 
-  // Renders, tokenizes, checks and submits. Answers with an error if that fails.
+  // It is bound to something that is not compiled yet, which may take a while.
+  bool must_compile() const;
+  // Renders, tokenizes, compiles, checks and submits. Answers with an error if that fails.
   void begin();
   // Reads what was heard. True: there is something to pull, which the exchange is to be told. Stream worker.
   bool work();
@@ -99,6 +103,7 @@ class Generation : public Job, public std::enable_shared_from_this<Generation> {
  private:
   struct PromptAnswers {  // one prompt; its answers are choices [first, first + n)
     std::vector<Token> tokens;
+    std::shared_ptr<Constraint> constraint;
     RequestId id = 0;
   };
   struct Heard {
@@ -109,6 +114,7 @@ class Generation : public Job, public std::enable_shared_from_this<Generation> {
   std::optional<ApiError> prepare();
   std::optional<ApiError> check_bytes() const;
   std::optional<ApiError> check_room();
+  std::optional<ApiError> bind();
   void guarded(const std::function<void()>& task);
   Result<std::vector<Token>> tokens_of_prompt(const Prompt& prompt) const;
   void submit();

@@ -116,6 +116,7 @@ class Service {
   ApiError too_much() const;
   void log_request(const HttpRequest& request, int status, double seconds, const Usage& usage) const;
   void open_generation(const Opening& opening);
+  void begin(const std::shared_ptr<Generation>& generation);
   std::optional<ApiError> make_generation(const Opening& opening, std::shared_ptr<Generation>& generation);
   std::optional<ApiError> told_to_end();
 
@@ -136,7 +137,10 @@ class Service {
 
   Workers stream_workers_;
   StepMail mail_{stream_workers_};
-  Workers prepare_workers_;  // last: joined first, while everything they use is there
+  // The last two: joined first, while everything they use is there. Compiling what an answer must be has a thread of
+  // its own, so that it keeps nobody else's prompt waiting.
+  Workers compile_workers_;
+  Workers prepare_workers_;
 };
 
 }  // namespace millrace

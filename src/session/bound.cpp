@@ -45,6 +45,12 @@ class BoundConstraint : public Constraint {
 
   bool ends(State state) override { return state > 0 && grammar_->accepts(state); }
 
+  Token forced(State state) override {
+    if (state <= 0) return -1;
+    const auto mask = grammar_->allowed(state);
+    return mask.ok() ? grammar_->vocabulary().forced(**mask) : -1;
+  }
+
  private:
   static constexpr State kBefore = -1, kFirst = -2;
   State begin() const { return first_ != nullptr ? kFirst : grammar_->start(); }
@@ -113,8 +119,12 @@ void Bounds::evict(const std::string& tenant) {
   }
 }
 
-Result<std::shared_ptr<Constraint>> Bounds::constraint(const GrammarSource& source, const BoundOptions& options,
-                                                       const std::string& tenant) {
+bool Bounds::knows(const GrammarSource& source) {
+  std::lock_guard hold(lock_);
+  return by_key_.contains(key_of(source));
+}
+
+Result<BoundAnswer> Bounds::bind(const GrammarSource& source, const BoundOptions& options, const std::string& tenant) {
   TRY(auto vocabulary, this->vocabulary());
   constexpr int64_t kWornOut = int64_t{48} << 20;  // a grammar that has grown so far is begun anew
   const std::string key = key_of(source);
@@ -127,7 +137,7 @@ Result<std::shared_ptr<Constraint>> Bounds::constraint(const GrammarSource& sour
     bytes_ += now - entry.bytes;
     by_tenant_[entry.tenant] += now - entry.bytes;
     entry.bytes = now;
-    if (now < kWornOut) {
+    if (now < kWornOut && !entry.grammar->over()) {
       grammar = entry.grammar;
       entries_.splice(entries_.begin(), entries_, found->second);
       ++counters_.reused;
@@ -155,8 +165,10 @@ Result<std::shared_ptr<Constraint>> Bounds::constraint(const GrammarSource& sour
     evict(tenant);
   }
   const bool strips = !options.continues && options.after < 0 && !first_bytes_.empty();
-  return std::shared_ptr<Constraint>(
-      std::make_shared<BoundConstraint>(std::move(grammar), strips ? &first_bytes_ : nullptr, options.after));
+  BoundAnswer bound{.constraint = nullptr, .notes = grammar->notes()};
+  bound.constraint =
+      std::make_shared<BoundConstraint>(std::move(grammar), strips ? &first_bytes_ : nullptr, options.after);
+  return bound;
 }
 
 Bounds::Counters Bounds::counters() {
