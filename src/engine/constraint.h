@@ -29,6 +29,8 @@ class Constraint {
   virtual bool ends(State state) = 0;  // the answer may end here
   // What makes the same constraint again in another process; never empty.
   virtual std::string source() const = 0;
+  // A token that begins text which must come here, though it could be cut into other tokens: a guess. -1: none.
+  virtual Token forced(State /*state*/) { return -1; }
 };
 
 // The states of one answer, by position.
@@ -47,6 +49,8 @@ class ConstraintStates {
     }
     return constraint.allowed(states_.back());
   }
+  // After mask(): the guess for that token.
+  Token forced(Constraint& constraint) const { return constraint.forced(states_.back()); }
 
  private:
   std::vector<Token> tokens_;

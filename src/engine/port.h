@@ -20,7 +20,7 @@ using Listener = std::function<void(std::span<const Event> events)>;
 // What holds as long as the engine does.
 struct EngineFacts {
   Limits limits;
-  int32_t pages = 0;       // of the cache
+  int32_t pages = 0;  // of the cache
   int32_t page_tokens = 0;
   int32_t vocab = 0;       // tokens the model knows
   double token_bytes = 0;  // of the cache, for one token

@@ -206,7 +206,8 @@ void Runner::run_whole(const Launch& launch, Sampled& sampled) {
 }
 
 // What a drafter says is trusted in nothing: too many guesses, ids no model has, what a constraint refuses and what
-// follows an end are cut off. Where a constraint leaves one token, that is the guess, whatever the drafter said.
+// follows an end are cut off. Where a constraint leaves one token, that is the guess, whatever the drafter said; where
+// it leaves one text and the drafter says nothing that fits, its first token is.
 void Runner::take_guesses(Launch::Item& item, Answer& answer) {
   const auto& ends = item.asked->stop_tokens;
   for (size_t next = 0; item.drafted < item.drafts; ++next) {
@@ -215,9 +216,11 @@ void Runner::take_guesses(Launch::Item& item, Answer& answer) {
       const auto chosen = std::span<const Token>(answer.tokens).subspan(item.asked->prompt.size());
       auto mask = answer.states.mask(*item.asked->constraint, chosen);
       if (!mask.ok()) return;
-      const Token only = (*mask)->only();
-      if (only >= 0 && only != token) answer.guesses.resize(std::min(next, answer.guesses.size()));
-      if (only >= 0) token = only;
+      const bool fits = token >= 0 && (*mask)->has(token);
+      Token must = (*mask)->only();
+      if (must < 0 && !fits) must = answer.states.forced(*item.asked->constraint);
+      if (must >= 0 && must != token) answer.guesses.resize(std::min(next, answer.guesses.size()));
+      if (must >= 0) token = must;
       const bool forbidden = token < 0 || !(*mask)->has(token);
       // By reject a guess that cannot be is one that is not kept: leaving it out would change the odds.
       if (forbidden && (token < 0 || rule_ != DraftRule::reject)) return;

@@ -22,7 +22,12 @@ std::string time() {
          R"((?:23:59:60(?:\.\d+)?(?:[Zz]|[+-]00:00))))";
 }
 
-std::string label() { return "[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"; }
+// No "--" in third and fourth place: what such labels stand for is bound by rules of Unicode, so none is written here.
+std::string label() {
+  const std::string a = "[A-Za-z0-9]", any = "[A-Za-z0-9-]";
+  return a + "(?:" + a + "|" + any + a + "|" + any + any + a + "|" + any + "(?:" + a + any + "|-" + a + ")" + any +
+         "{0,58}" + a + ")?";
+}
 std::string hostname() { return label() + "(?:\\." + label() + ")*"; }
 
 std::string email() {
@@ -57,7 +62,8 @@ std::string uri(bool international, bool reference) {
                            plain + "]|" + escaped + ")*)";
   const std::string authority = "//" + user + host + "(?::\\d*)?";
   const std::string path = "(?:/" + pchar + "*)*";
-  const std::string rest = "(?:\\?(?:" + pchar + "|[/?])*)?(?:#(?:" + pchar + "|[/?])*)?";
+  const std::string own = international ? "|[\\uE000-\\uF8FF\\u{F0000}-\\u{FFFFD}\\u{100000}-\\u{10FFFD}]" : "";
+  const std::string rest = "(?:\\?(?:" + pchar + "|[/?]" + own + ")*)?(?:#(?:" + pchar + "|[/?])*)?";
   const std::string rooted = "(?:" + authority + path + "|/(?:" + pchar + "+" + path + ")?|";
   const std::string absolute = "[A-Za-z][A-Za-z0-9+.-]*:" + rooted + pchar + "+" + path + "|)" + rest;
   if (!reference) return absolute;

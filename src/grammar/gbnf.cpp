@@ -2,15 +2,16 @@
 #include <algorithm>
 
 #include "grammar/regex.h"
+#include "grammar/rule_reader.h"
 #include "grammar/rules.h"
 
 namespace millrace::grammar {
 
 namespace {
 
-class Gbnf {
+class Gbnf : private RuleReader {
  public:
-  Gbnf(std::string_view text, Exprs& exprs) : text_(text), exprs_(exprs) {}
+  Gbnf(std::string_view text, Exprs& exprs) : RuleReader(text, "#", "-_"), exprs_(exprs) {}
 
   Result<RuleText> read() {
     RuleText out;
@@ -33,35 +34,6 @@ class Gbnf {
   }
 
  private:
-  Error wrong(std::string_view what) const {
-    const size_t line =
-        static_cast<size_t>(std::count(text_.begin(), text_.begin() + static_cast<long>(at_), '\n')) + 1;
-    return error(Code::invalid, "line {} of the grammar: {} is expected", line, what);
-  }
-  char peek() const { return at_ < text_.size() ? text_[at_] : '\0'; }
-  bool eat(std::string_view what) {
-    if (at_ > text_.size() || text_.substr(at_, what.size()) != what) return false;
-    at_ += what.size();
-    return true;
-  }
-  void skip(bool lines) {
-    while (at_ < text_.size()) {
-      if (peek() == '#') {
-        while (at_ < text_.size() && peek() != '\n') ++at_;
-      } else if (peek() == ' ' || peek() == '\t' || peek() == '\r' || (lines && peek() == '\n')) {
-        ++at_;
-      } else {
-        return;
-      }
-    }
-  }
-  std::string word() {
-    const size_t begin = at_;
-    while (at_ < text_.size() && (std::isalnum(static_cast<unsigned char>(peek())) || peek() == '-' || peek() == '_'))
-      ++at_;
-    return std::string(text_.substr(begin, at_ - begin));
-  }
-
   Result<RuleTree> alternatives(int depth) {
     if (depth > kMostRuleDepth) return error(Code::invalid, "the grammar nests deeper than {}", kMostRuleDepth);
     RuleTree alt;
@@ -184,9 +156,7 @@ class Gbnf {
     return RuleTree::of(*expr);
   }
 
-  std::string_view text_;
   Exprs& exprs_;
-  size_t at_ = 0;
 };
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "grammar/call_source.h"
 #include "grammar/json_source.h"
 #include "grammar/machine.h"
 #include "grammar/masks.h"
@@ -16,8 +17,8 @@ using namespace grammar;
 
 namespace {
 
-constexpr uint64_t kCompileWork = uint64_t{1} << 24;
-constexpr uint64_t kAnswerWork = uint64_t{1} << 32;  // over a grammar's life; memory is bounded beside it
+// A unit is about a microsecond of a slow core.
+constexpr uint64_t kCompileWork = uint64_t{1} << 20;
 constexpr int64_t kMostBytes = int64_t{128} << 20;
 constexpr size_t kMostChoices = 1'000'000;
 
@@ -41,6 +42,15 @@ struct Grammar::Parts {
   Result<std::vector<Frame>> begin(const GrammarSource& from);
   Result<std::vector<Frame>> begin_json(const GrammarSource& from);
   Result<std::vector<Frame>> begin_choice(const GrammarSource& from);
+  Result<std::vector<Frame>> begin_calls(const GrammarSource& from);
+
+  // Steps have the same limit as a mask.
+  StateId run(StateId state, std::string_view bytes) {
+    masks->begin_work();
+    return machine->run(state, bytes);
+  }
+
+  std::vector<std::string> notes;
 };
 
 Result<std::vector<Frame>> Grammar::Parts::begin_json(const GrammarSource& from) {
@@ -82,6 +92,16 @@ Result<std::vector<Frame>> Grammar::Parts::begin_choice(const GrammarSource& fro
   return std::vector<Frame>{{Frame::lex, exprs.literals(std::move(texts)), 0, 0}};
 }
 
+Result<std::vector<Frame>> Grammar::Parts::begin_calls(const GrammarSource& from) {
+  constexpr unsigned kDepth = Schemas::kMostDepth + 8;
+  TRY(const Json description, parse_json(from.text, {CallSource::kMostBytes, kDepth, false, false}));
+  TRY(auto made, CallSource::read(description, exprs));
+  notes = made->notes();
+  auto frames = made->start();
+  source = std::move(made);
+  return frames;
+}
+
 Result<std::vector<Frame>> Grammar::Parts::begin(const GrammarSource& from) {
   switch (from.kind) {
     case GrammarKind::json_schema:
@@ -89,6 +109,8 @@ Result<std::vector<Frame>> Grammar::Parts::begin(const GrammarSource& from) {
       return begin_json(from);
     case GrammarKind::choice:
       return begin_choice(from);
+    case GrammarKind::calls:
+      return begin_calls(from);
     case GrammarKind::regex: {
       source = std::make_unique<LexSource>();
       TRY(const ExprId expr, regex_expr(exprs, from.text, RegexUse::whole));
@@ -120,9 +142,9 @@ Result<std::shared_ptr<Grammar>> Grammar::compile(const GrammarSource& source,
     return error(Code::invalid, "the grammar takes more than {} units of work to compile", kCompileWork);
   }
   if (parts->machine->start() == Machine::kDead) return error(Code::invalid, "no text satisfies the grammar");
-  parts->exprs.limit(kAnswerWork);
   parts->masks = std::make_unique<Masks>(*parts->machine, *vocabulary);
   std::shared_ptr<Grammar> grammar(new Grammar(std::move(parts), std::move(vocabulary)));
+  grammar->notes_ = grammar->parts_->notes;
   if (grammar->parts_->schemas) grammar->notes_ = grammar->parts_->schemas->unknown_formats();
   TRY(const auto first, grammar->allowed(grammar->start()));
   if (first->count() == 0) {
@@ -137,12 +159,17 @@ Grammar::State Grammar::next(State state, Token token) {
   std::lock_guard hold(lock_);
   if (vocabulary_->is_end(token)) return parts_->machine->accepts(state) ? state : kRefused;
   if (token < 0 || token >= vocabulary_->size() || vocabulary_->bytes(token).empty()) return kRefused;
-  return parts_->machine->run(state, vocabulary_->bytes(token));
+  return parts_->run(state, vocabulary_->bytes(token));
 }
 
 Grammar::State Grammar::next_bytes(State state, std::string_view bytes) {
   std::lock_guard hold(lock_);
-  return parts_->machine->run(state, bytes);
+  return parts_->run(state, bytes);
+}
+
+bool Grammar::over() {
+  std::lock_guard hold(lock_);
+  return parts_->machine->over();
 }
 
 bool Grammar::accepts(State state) {
@@ -159,9 +186,12 @@ Result<std::shared_ptr<const TokenMask>> Grammar::allowed(State state) {
   std::lock_guard hold(lock_);
   if (state == kRefused) return error(Code::invalid, "the answer does not follow its grammar");
   auto mask = parts_->masks->of(state);
-  if (!mask || parts_->machine->bytes() + parts_->masks->bytes() > kMostBytes) {
-    return error(Code::invalid, "the grammar needs more than {} MiB or too much work for one token; simplify it",
-                 kMostBytes >> 20);
+  if (!mask) {
+    return error(Code::invalid, "the grammar takes more than {} units of work for one token; simplify it",
+                 Masks::kMostWork);
+  }
+  if (parts_->machine->bytes() + parts_->masks->bytes() > kMostBytes) {
+    return error(Code::invalid, "the grammar needs more than {} MiB; simplify it", kMostBytes >> 20);
   }
   return mask;
 }

@@ -21,11 +21,13 @@
 
 namespace millrace {
 
-enum class GrammarKind : uint8_t { json_schema, json_object, regex, choice, gbnf, lark };
+enum class GrammarKind : uint8_t { json_schema, json_object, regex, choice, gbnf, lark, calls };
 
 struct GrammarSource {
   GrammarKind kind = GrammarKind::json_schema;
-  std::string text;            // the schema as JSON, the expression or the rules; of a choice a JSON array of texts
+  // The schema as JSON, the expression or the rules; of a choice a JSON array of texts; of calls their format and the
+  // tools, as call_source.h describes it.
+  std::string text;
   bool compact = false;        // JSON without white space between its tokens
   bool in_order = false;       // properties in the order the schema declares them, only
   bool assert_formats = true;  // `format` is an assertion where it is known
@@ -50,6 +52,7 @@ class Grammar {
   Result<std::shared_ptr<const TokenMask>> allowed(State state);
 
   int64_t bytes();  // of memory, now
+  bool over();      // a limit of work was passed: nothing more is allowed, and it had better be compiled anew
   const GrammarVocabulary& vocabulary() const { return *vocabulary_; }
   const std::vector<std::string>& notes() const { return notes_; }  // unknown formats, taken as annotations
 

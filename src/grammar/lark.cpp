@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "grammar/regex.h"
+#include "grammar/rule_reader.h"
 #include "grammar/rules.h"
 
 namespace millrace::grammar {
@@ -49,9 +50,9 @@ bool is_terminal(std::string_view name) {
   return true;
 }
 
-class Lark {
+class Lark : private RuleReader {
  public:
-  Lark(std::string_view text, Exprs& exprs) : text_(text), exprs_(exprs) {}
+  Lark(std::string_view text, Exprs& exprs) : RuleReader(text, "//", "_"), exprs_(exprs) {}
 
   Result<RuleText> read() {
     out_.start = "start";
@@ -71,34 +72,6 @@ class Lark {
 
  private:
   static constexpr const char* kIgnored = " ignored";  // no name of the text has a space
-
-  Error wrong(std::string_view what) const {
-    const size_t line =
-        static_cast<size_t>(std::count(text_.begin(), text_.begin() + static_cast<long>(at_), '\n')) + 1;
-    return error(Code::invalid, "line {} of the grammar: {} is expected", line, what);
-  }
-  char peek(size_t ahead = 0) const { return at_ + ahead < text_.size() ? text_[at_ + ahead] : '\0'; }
-  bool eat(std::string_view what) {
-    if (at_ > text_.size() || text_.substr(at_, what.size()) != what) return false;
-    at_ += what.size();
-    return true;
-  }
-  void skip(bool lines) {
-    while (at_ < text_.size()) {
-      if (peek() == '/' && peek(1) == '/') {
-        while (at_ < text_.size() && peek() != '\n') ++at_;
-      } else if (peek() == ' ' || peek() == '\t' || peek() == '\r' || (lines && peek() == '\n')) {
-        ++at_;
-      } else {
-        return;
-      }
-    }
-  }
-  std::string word() {
-    const size_t begin = at_;
-    while (at_ < text_.size() && (std::isalnum(static_cast<unsigned char>(peek())) || peek() == '_')) ++at_;
-    return std::string(text_.substr(begin, at_ - begin));
-  }
 
   Result<void> directive() {
     ++at_;
@@ -316,9 +289,7 @@ class Lark {
     for (RuleTree& part : tree.parts) strip(part);
   }
 
-  std::string_view text_;
   Exprs& exprs_;
-  size_t at_ = 0;
   bool in_terminal_ = false;
   RuleText out_;
   std::vector<RuleTree> ignored_;

@@ -269,6 +269,7 @@ void Machine::step_text(const Node& node, uint8_t byte, Closing& work) {
   const bool continuation = byte >= 0x80 && byte < 0xC0;
   if (continuation != (escape.mode == kCharacter)) return;
   if (byte == '"') return end_text(node, work);
+  if (byte == kTextEnd) return;  // ends the language, and is in no text
   Node next = node;
   if (byte == '\\') {
     next.frame.b = Escape{kBackslash}.packed();

@@ -9,13 +9,17 @@ namespace millrace::grammar {
 
 namespace {
 
-constexpr uint64_t kMostWork = 8'000'000;  // of the automaton, for one mask
-constexpr int kLongestToken = 256;         // characters; no token of the trie is longer
+constexpr int kLongestToken = 256;  // characters; no token of the trie is longer
 
 }  // namespace
 
 Masks::Masks(Machine& machine, const GrammarVocabulary& vocabulary)
     : machine_(machine), vocabulary_(vocabulary), character_(any_character(machine.exprs())), end_(machine.ended()) {}
+
+void Masks::begin_work() {
+  limit_ = machine_.work() + kMostWork;
+  if (!machine_.over()) machine_.exprs().start_over(kMostWork);
+}
 
 // False: a state was met that what was forgotten matters for.
 bool Masks::walk(const TokenTrie& trie, StateId from, TokenMask& out) {
@@ -26,6 +30,7 @@ bool Masks::walk(const TokenTrie& trie, StateId from, TokenMask& out) {
     const TokenTrie::Node& node = nodes[i];
     const StateId next = machine_.step(states[node.depth], node.byte);
     if (next == Machine::kDead) {
+      if (spent()) return true;  // whoever asked will see
       i = node.skip;
       continue;
     }
@@ -54,6 +59,7 @@ void Masks::find_part(const TokenTrie& trie, StateId from, TextPart& part) {
       }
     }
     if (next == end_ || next == Machine::kDead) {
+      if (spent()) return;
       i = node.skip;
       continue;
     }
@@ -61,6 +67,7 @@ void Masks::find_part(const TokenTrie& trie, StateId from, TextPart& part) {
     for (uint32_t k = 0; k < node.count; ++k) part.inside.add(trie.ids()[node.first + k]);
     ++i;
   }
+  if (spent()) return;
   std::vector<std::pair<std::string, int32_t>> texts;
   for (auto& [text, tokens] : leaving) {
     texts.push_back({text, static_cast<int32_t>(part.groups.size())});
@@ -96,6 +103,10 @@ const Masks::TextPart* Masks::text_part(const Frame& frame) {
   const bool plain = same.b == 0 && plain_stays(same.a);
   if (plain) part->inside.add(vocabulary_.plain());
   find_part(plain ? vocabulary_.rest() : vocabulary_.all(), machine_.alone(same), *part);
+  if (spent()) {  // half a part is kept by nobody
+    parts_.erase({same.a, same.b});
+    return nullptr;
+  }
   bytes_ += static_cast<int64_t>(part->inside.words.size() * 8 + part->leaving.nodes().size() * 20 + 64);
   kept = std::move(part);
   return kept.get();
@@ -117,13 +128,14 @@ std::shared_ptr<const TokenMask> Masks::of(StateId asked) {
   const StateId state = machine_.forget(asked);
   if (auto found = masks_.find(state); found != masks_.end()) return found->second;
   if (auto found = masks_.find(asked); found != masks_.end()) return found->second;
-  const uint64_t before = machine_.work();
+  begin_work();
   auto mask = std::make_shared<TokenMask>(vocabulary_.size());
   bool sure = true;
   StateId key = state;
   for (const Machine::Top& top : machine_.tops(state)) {
     if (top.frame.kind != Frame::text || !sure) continue;
     const TextPart* part = text_part(top.frame);
+    if (part == nullptr) return nullptr;
     mask->add(part->inside);
     sure = add_leaving(*part, machine_.after(top.below, top.frame.c), *mask);
   }
@@ -133,7 +145,7 @@ std::shared_ptr<const TokenMask> Masks::of(StateId asked) {
     *mask = TokenMask(vocabulary_.size());
     walk(vocabulary_.all(), asked, *mask);
   }
-  if (machine_.over() || machine_.work() - before > kMostWork) return nullptr;
+  if (spent()) return nullptr;
   if (machine_.accepts(state)) {
     for (Token end : vocabulary_.ends()) {
       if (end >= 0 && end < vocabulary_.size()) mask->add(end);

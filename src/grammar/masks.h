@@ -17,11 +17,15 @@ namespace millrace::grammar {
 
 class Masks {
  public:
+  static constexpr uint64_t kMostWork = uint64_t{1} << 18;  // for one mask, or one token's step
+
   Masks(Machine& machine, const GrammarVocabulary& vocabulary);
 
   // Null if the work for it passed its limit.
   std::shared_ptr<const TokenMask> of(StateId state);
   int64_t bytes() const { return bytes_; }
+  // From here on there is the work of one mask to spend.
+  void begin_work();
 
  private:
   struct TextPart {
@@ -29,6 +33,7 @@ class Masks {
     TokenTrie leaving;  // what tokens say after its end; ids are indices into groups
     std::vector<std::vector<Token>> groups;
   };
+  bool spent() const { return machine_.over() || machine_.work() > limit_; }
   bool walk(const TokenTrie& trie, StateId from, TokenMask& out);
   const TextPart* text_part(const Frame& frame);
   void find_part(const TokenTrie& trie, StateId from, TextPart& part);
@@ -44,6 +49,7 @@ class Masks {
   std::unordered_map<StateId, std::shared_ptr<const TokenMask>> masks_;
   std::map<std::pair<int32_t, int32_t>, std::unique_ptr<TextPart>> parts_;
   int64_t bytes_ = 0;
+  uint64_t limit_ = 0;
 };
 
 }  // namespace millrace::grammar

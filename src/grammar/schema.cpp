@@ -394,6 +394,11 @@ Result<std::unique_ptr<Schemas>> Schemas::read(const Json& document, Exprs& expr
   if (!document.is_object() && !document.is_bool()) {
     return error(Code::invalid, "a JSON Schema is an object or true or false");
   }
+  if (const Json* dialect = find(document, "$schema"); dialect != nullptr && dialect->is_string()) {
+    const std::string_view name = dialect->get_string();
+    if (name.find("://") != name.npos && name.find("json-schema.org") == name.npos)
+      return error(Code::unsupported, "/$schema: the dialect '{}' is not known", name.substr(0, 200));
+  }
   std::unique_ptr<Schemas> schemas(new Schemas(exprs, options));
   schemas->document_ = document;
   Reader reader(*schemas);

@@ -128,7 +128,7 @@ void SchemaLinks::note(const Json& json, const std::string& pointer, size_t& res
     const std::string uri = join(resources_[resource].uri, id);
     resources_.push_back({uri, &json, pointer});
     resource = resources_.size() - 1;
-    by_uri_.emplace(uri, resource);
+    if (!by_uri_.emplace(uri, resource).second) twice_.insert(uri);
   }
   for (std::string_view name : {anchor, text("$anchor"), text("$dynamicAnchor")}) {
     if (!name.empty() && name[0] != '/') {
@@ -152,6 +152,9 @@ Result<SchemaPlace> SchemaLinks::resolve(std::string_view reference, const Schem
     return error(Code::unsupported,
                  "{}: $ref '{}' leads out of the document, and nothing is fetched; put it into $defs",
                  from.pointer.empty() ? "/" : from.pointer, reference);
+  }
+  if (twice_.contains(uri)) {
+    return error(Code::unsupported, "{}: $ref '{}' names an $id that two schemas have", from.pointer, reference);
   }
   const Resource& target = resources_[resource->second];
   if (fragment.empty()) return SchemaPlace{target.json, target.pointer, resource->second};

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <map>
+#include <set>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -42,6 +43,7 @@ class SchemaLinks {
   Draft draft_ = Draft::latest;
   std::vector<Resource> resources_;
   std::map<std::string, size_t, std::less<>> by_uri_;
+  std::set<std::string, std::less<>> twice_;                 // addresses that two schemas have
   std::map<std::string, SchemaPlace, std::less<>> anchors_;  // address#anchor
   std::unordered_map<const Json*, size_t> owner_;
 };

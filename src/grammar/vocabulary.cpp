@@ -1,6 +1,7 @@
 #include "grammar/vocabulary.h"
 
 #include <algorithm>
+#include <bit>
 
 namespace millrace {
 
@@ -92,5 +93,31 @@ GrammarVocabulary::GrammarVocabulary(std::vector<std::string> bytes, std::vector
 }
 
 bool GrammarVocabulary::is_end(Token token) const { return std::binary_search(ends_.begin(), ends_.end(), token); }
+
+std::string control_bytes(Token token) {
+  std::string bytes = "\xFE";
+  for (int shift = 18; shift >= 0; shift -= 6) bytes += static_cast<char>(0x80 | (token >> shift & 0x3F));
+  return bytes;
+}
+
+Token GrammarVocabulary::forced(const TokenMask& allowed) const {
+  constexpr int64_t kMost = 256;
+  if (allowed.count() > kMost) return -1;
+  std::vector<Token> tokens;
+  for (size_t word = 0; word < allowed.words.size(); ++word) {
+    for (uint64_t left = allowed.words[word]; left != 0; left &= left - 1)
+      tokens.push_back(static_cast<Token>(word * 64 + static_cast<size_t>(std::countr_zero(left))));
+  }
+  Token best = -1;
+  for (Token token : tokens) {
+    if (bytes(token).empty()) return -1;  // the answer may end here
+    if (best >= 0 && bytes(token).size() <= bytes(best).size()) continue;
+    const bool must = std::all_of(tokens.begin(), tokens.end(), [&](Token other) {
+      return bytes(token).starts_with(bytes(other)) || bytes(other).starts_with(bytes(token));
+    });
+    if (must) best = token;
+  }
+  return best;
+}
 
 }  // namespace millrace

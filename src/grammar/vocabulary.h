@@ -2,7 +2,8 @@
 // but plain characters (no quote, backslash, control or cut character) by length, and a trie of the rest. Made once per
 // model, then read only; any thread.
 //
-// Control tokens have no bytes here: a grammar never allows them but at the end.
+// Control tokens have no bytes here, and a grammar never allows them but at the end; or they have control_bytes(), and
+// only grammars of calls, which name them, do.
 #pragma once
 
 #include <cstdint>
@@ -37,6 +38,9 @@ class TokenTrie {
   std::vector<int32_t> ids_, empty_;
 };
 
+// Bytes that stand for a control token where it counts: no text has them.
+std::string control_bytes(Token token);
+
 class GrammarVocabulary {
  public:
   // The bytes of each token, empty where it has none (control tokens); `ends` end an answer.
@@ -52,6 +56,10 @@ class GrammarVocabulary {
   const TokenMask& plain() const { return plain_; }            // plain tokens
   int longest_plain() const { return longest_plain_; }         // in characters
   bool has_byte(uint8_t byte) const { return single_[byte]; }  // as a token of its own
+
+  // The longest of a few allowed tokens that all others begin with or begin: text that must come, as one token. -1:
+  // there is none, or many are allowed.
+  Token forced(const TokenMask& allowed) const;
 
  private:
   std::vector<std::string> bytes_;

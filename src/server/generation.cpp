@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "server/asked_bound.h"
 #include "server/doorbell.h"
 
 namespace millrace {
@@ -75,6 +76,7 @@ std::optional<ApiError> Generation::prepare() {
   for (Token token : request.stop_tokens)
     if (token >= model.vocab()) return bad_field("stop_token_ids", fmt::format("there is no token {}", token));
   if (auto checked = check_sampling(request.sampling, model.vocab()); !checked.ok()) return from_error(checked.error());
+  if (auto failure = bind()) return failure;
   request.tenant = setting_.tenant;
   request.root = setting_.root;
 
@@ -114,6 +116,22 @@ std::optional<ApiError> Generation::read_prediction(std::shared_ptr<const Predic
   (void)out;
   return bad_field("prediction", "no prediction can be read without a tokenizer");
 #endif
+}
+
+bool Generation::must_compile() const { return asked_.bound && !setting_.model->bounds->knows(asked_.bound->source); }
+
+std::optional<ApiError> Generation::bind() {
+  if (!asked_.bound) return {};
+  for (PromptAnswers& part : parts_) {
+    const BoundOptions options{.continues = !asked_.chat,
+                               .after = open_reasoning(*setting_.model->loaded, part.tokens)};
+    auto bound = setting_.model->bounds->bind(asked_.bound->source, options, setting_.tenant);
+    if (!bound.ok()) return bound_error(*asked_.bound, bound.error());
+    part.constraint = std::move(bound->constraint);
+    for (const std::string& note : bound->notes) asked_.ignored.insert(fmt::format("{}:{}", asked_.bound->field, note));
+  }
+  asked_.bound->source.text = {};  // compiled; what is open for long keeps no more than it must
+  return {};
 }
 
 // Texts that cannot fit by far are refused before anybody spends time on cutting them into tokens.
@@ -180,6 +198,7 @@ void Generation::submit() {
   for (size_t i = 0; i < parts_.size(); ++i) {
     Request request = asked_.request;
     request.prompt = parts_[i].tokens;
+    request.constraint = parts_[i].constraint;
     parts_[i].id = setting_.model->engine->submit(
         std::move(request), [self, i](std::span<const Event> events) { self->hear(i, events); }, true);
   }

@@ -24,6 +24,7 @@
 #include "server/request_body.h"
 #include "server/share.h"
 #include "server/workers.h"
+#include "session/bound.h"
 
 namespace millrace {
 
@@ -39,6 +40,7 @@ struct ServedModel {
   std::string name;  // as clients know it
   std::string fingerprint;
   std::shared_ptr<LoadedModel> loaded;
+  std::shared_ptr<Bounds> bounds;      // what answers are bound to; made when it is served
   std::unique_ptr<EnginePort> engine;  // null: it writes no text
   std::unique_ptr<EmbedQueue> embeds;  // null: it gives no vectors
   int64_t created = 0;                 // when it was loaded, seconds since 1970
@@ -91,7 +93,9 @@ class Generation : public Job, public std::enable_shared_from_this<Generation> {
 
   Generation(Setting setting, RequestBody asked);
 
-  // Renders, tokenizes, checks and submits. Answers with an error if that fails.
+  // It is bound to something that is not compiled yet, which may take a while.
+  bool must_compile() const;
+  // Renders, tokenizes, compiles, checks and submits. Answers with an error if that fails.
   void begin();
   // Reads what was heard. True: there is something to pull, which the exchange is to be told. Stream worker.
   bool work();
@@ -105,6 +109,7 @@ class Generation : public Job, public std::enable_shared_from_this<Generation> {
  private:
   struct PromptAnswers {  // one prompt; its answers are choices [first, first + n)
     std::vector<Token> tokens;
+    std::shared_ptr<Constraint> constraint;
     RequestId id = 0;
   };
   struct Heard {
@@ -116,6 +121,7 @@ class Generation : public Job, public std::enable_shared_from_this<Generation> {
   std::optional<ApiError> check_bytes() const;
   std::optional<ApiError> check_room();
   std::optional<ApiError> read_prediction(std::shared_ptr<const PredictedText>& out);
+  std::optional<ApiError> bind();
   void guarded(const std::function<void()>& task);
   Result<std::vector<Token>> tokens_of_prompt(const Prompt& prompt) const;
   void submit();

@@ -4,11 +4,13 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
 
 #include "engine/request.h"
+#include "grammar/grammar.h"
 #include "server/schema.h"
 #include "session/chat_prompt.h"
 #include "session/sampling_defaults.h"
@@ -18,11 +20,17 @@ namespace millrace {
 // What a body may cost before anybody has looked at what it says.
 struct BodyLimits {
   size_t bytes = size_t{16} << 20;
-  unsigned depth = 32;
-  int choices = 32;  // answers to one request, over all its prompts
+  unsigned depth = 72;  // a schema may have 64, with what is around it
+  int choices = 32;     // answers to one request, over all its prompts
 };
 
 using Prompt = std::variant<std::string, std::vector<Token>>;
+
+// What the answer must be, and the field that says so.
+struct AskedBound {
+  GrammarSource source;
+  std::string field;
+};
 
 struct RequestBody {
   bool chat = true;   // messages through the model's template; else prompts as they are
@@ -38,6 +46,7 @@ struct RequestBody {
   std::vector<std::string> dry_breakers;
   std::string user, salt;
   Request request;  // all that needs no model: sampling, counts, targets; choices are those of one prompt
+  std::optional<AskedBound> bound;
   Ignored ignored;  // fields that were taken and do nothing
 };
 

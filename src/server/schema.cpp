@@ -112,6 +112,17 @@ Failure check_texts(const Field& field, const Place& place, const Json& value) {
   return {};
 }
 
+Failure check_strings(const Field& field, const Place& place, const Json& value) {
+  const auto* list = value.if_array();
+  if (list == nullptr) return wrong_kind(place, "a list of texts", value);
+  if (auto failure = too_many(field, place, list->size())) return failure;
+  if (static_cast<double>(list->size()) < field.least)
+    return bad_field(place.path, fmt::format("'{}' is an empty list", place.path));
+  for (const Json& text : *list)
+    if (!text.is_string()) return wrong_kind(place, "a list of texts", text);
+  return {};
+}
+
 bool is_token(const Json& value) {
   return value.is_int64() && value.get_int64() >= 0 && value.get_int64() <= kLargestToken;
 }
@@ -177,10 +188,8 @@ bool asks_for_nothing(const Field& field, const Json& value) {
   if (value.is_array()) return value.get_array().empty();
   if (value.is_string() && value.get_string().empty()) return true;
   if (value.is_bool()) return !value.get_bool();
-  if (field.name == "tool_choice" || field.name == "function_call")
-    return value == Json("none") || value == Json("auto");
-  const Json* type = find(value, "type");
-  return field.name == "response_format" && type != nullptr && *type == Json("text");
+  return (field.name == "tool_choice" || field.name == "function_call") &&
+         (value == Json("none") || value == Json("auto"));
 }
 
 // Changes of one letter, a swap of two included, that turn one name into the other; more than `most` are not counted.
@@ -342,6 +351,8 @@ class Checker {
         return check_text(field, place, value);
       case Shape::texts:
         return check_texts(field, place, value);
+      case Shape::strings:
+        return check_strings(field, place, value);
       case Shape::tokens:
         return check_tokens(field, place, value);
       case Shape::prompt:

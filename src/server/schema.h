@@ -24,7 +24,8 @@ enum class Shape : uint8_t {
   integer,
   number,
   text,
-  texts,    // a text or a list of texts
+  texts,    // a text or a list of texts, none of them long
+  strings,  // a list of texts
   tokens,   // a list of token ids
   prompt,   // a text, a list of texts, a list of token ids, or a list of such lists
   role,     // of a message

@@ -75,6 +75,8 @@ JsonObject shape_json(const Field& field) {
       const JsonObject one = {{"type", "string"}, {"minLength", 1}, {"maxLength", kLongestStop}};
       return {{"anyOf", JsonArray{one, list_json(one, 0, static_cast<size_t>(field.most))}}};
     }
+    case Shape::strings:
+      return list_json(text, static_cast<size_t>(field.least), static_cast<size_t>(field.most));
     case Shape::tokens:
       return list_json(token_json(), 0, static_cast<size_t>(field.most));
     case Shape::prompt:
@@ -138,6 +140,8 @@ std::string_view shape_name(Shape shape) {
       return "text";
     case Shape::texts:
       return "text or texts";
+    case Shape::strings:
+      return "texts";
     case Shape::tokens:
       return "token ids";
     case Shape::prompt:

@@ -50,6 +50,7 @@ HttpAnswer file_answer(const StaticFile& file, const HttpRequest& request) {
 Service::Service(ServiceOptions options)
     : options_(std::move(options)),
       stream_workers_(1, "stream-text"),
+      compile_workers_(1, "compile-bounds"),
       prepare_workers_(options_.prepare_threads, "prepare-text") {
   CHECK(RAND_bytes(secret_.data(), static_cast<int>(secret_.size())) == 1, "no random numbers");
 }
@@ -59,6 +60,7 @@ Service::Service(ServiceOptions options)
 Service::~Service() {
   fail_all("the server is shutting down");
   prepare_workers_.stop();
+  compile_workers_.stop();
   fail_all("the server is shutting down");
   stream_workers_.stop();
   owned_model_.reset();
@@ -68,6 +70,7 @@ double Service::now() const { return std::chrono::duration<double>(Clock::now() 
 
 void Service::serve(ServedModel model) {
   owned_model_ = std::make_unique<ServedModel>(std::move(model));
+  if (!owned_model_->bounds) owned_model_->bounds = std::make_shared<Bounds>(*owned_model_->loaded);
   if (owned_model_->engine) owned_model_->engine->when_told([this] { mail_.send(); });
   model_.store(owned_model_.get());
 }
@@ -359,6 +362,12 @@ void Service::open_generation(const Opening& opening) {
     return opening.exchange->answer(opening.dialect->refuse(*failure));
   }
   opening.exchange->attach(generation);
+  if (!generation->must_compile()) return begin(generation);
+  if (compile_workers_.waiting() >= options_.most_preparing) return generation->fail(too_much());
+  compile_workers_.post([this, generation] { begin(generation); });
+}
+
+void Service::begin(const std::shared_ptr<Generation>& generation) {
   if (auto ending = told_to_end()) return generation->fail(*ending);
   generation->begin();
 }

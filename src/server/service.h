@@ -126,6 +126,7 @@ class Service {
   std::optional<ApiError> start_work(ReadEmbedWork read, const HttpRequest& request,
                                      const std::shared_ptr<Exchange>& exchange, const AtEnd& at_end);
   void open_generation(const Opening& opening);
+  void begin(const std::shared_ptr<Generation>& generation);
   std::optional<ApiError> make_generation(const Opening& opening, std::shared_ptr<Generation>& generation);
   std::optional<ApiError> told_to_end();
 
@@ -146,7 +147,10 @@ class Service {
 
   Workers stream_workers_;
   StepMail mail_{stream_workers_};
-  Workers prepare_workers_;  // last: joined first, while everything they use is there
+  // The last two: joined first, while everything they use is there. Compiling what an answer must be has a thread of
+  // its own, so that it keeps nobody else's prompt waiting.
+  Workers compile_workers_;
+  Workers prepare_workers_;
 };
 
 }  // namespace millrace

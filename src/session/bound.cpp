@@ -48,6 +48,12 @@ class BoundConstraint : public Constraint {
   bool ends(State state) override { return state > 0 && grammar_->accepts(state); }
   std::string source() const override { return source_; }
 
+  Token forced(State state) override {
+    if (state <= 0) return -1;
+    const auto mask = grammar_->allowed(state);
+    return mask.ok() ? grammar_->vocabulary().forced(**mask) : -1;
+  }
+
  private:
   static constexpr State kBefore = -1, kFirst = -2;
   State begin() const { return first_ != nullptr ? kFirst : grammar_->start(); }
@@ -117,8 +123,12 @@ void Bounds::evict(const std::string& tenant) {
   }
 }
 
-Result<std::shared_ptr<Constraint>> Bounds::constraint(const GrammarSource& source, const BoundOptions& options,
-                                                       const std::string& tenant) {
+bool Bounds::knows(const GrammarSource& source) {
+  std::lock_guard hold(lock_);
+  return by_key_.contains(key_of(source));
+}
+
+Result<BoundAnswer> Bounds::bind(const GrammarSource& source, const BoundOptions& options, const std::string& tenant) {
   TRY(auto vocabulary, this->vocabulary());
   constexpr int64_t kWornOut = int64_t{48} << 20;  // a grammar that has grown so far is begun anew
   const std::string key = key_of(source);
@@ -131,7 +141,7 @@ Result<std::shared_ptr<Constraint>> Bounds::constraint(const GrammarSource& sour
     bytes_ += now - entry.bytes;
     by_tenant_[entry.tenant] += now - entry.bytes;
     entry.bytes = now;
-    if (now < kWornOut) {
+    if (now < kWornOut && !entry.grammar->over()) {
       grammar = entry.grammar;
       entries_.splice(entries_.begin(), entries_, found->second);
       ++counters_.reused;
@@ -159,9 +169,11 @@ Result<std::shared_ptr<Constraint>> Bounds::constraint(const GrammarSource& sour
     evict(tenant);
   }
   const bool strips = !options.continues && options.after < 0 && !first_bytes_.empty();
-  return std::shared_ptr<Constraint>(
+  BoundAnswer bound{.constraint = nullptr, .notes = grammar->notes()};
+  bound.constraint =
       std::make_shared<BoundConstraint>(std::move(grammar), strips ? &first_bytes_ : nullptr, options.after,
-                                        fmt::format("{} {} {}", options.continues ? 1 : 0, options.after, key)));
+                                        fmt::format("{} {} {}", options.continues ? 1 : 0, options.after, key));
+  return bound;
 }
 
 Result<std::shared_ptr<Constraint>> Bounds::constraint(const std::string& source, const std::string& tenant) {
@@ -174,13 +186,14 @@ Result<std::shared_ptr<Constraint>> Bounds::constraint(const std::string& source
   const auto [rest, failure] = std::from_chars(source.data() + 2, end, options.after);
   if (failure != std::errc() || end - rest < 6 || rest[0] != ' ' || rest[5] != ' ') return malformed();
   const int kind = rest[1] - '0';
-  if (kind < 0 || kind > static_cast<int>(GrammarKind::lark)) return malformed();
-  return constraint({.kind = static_cast<GrammarKind>(kind),
-                     .text = std::string(rest + 6, end),
-                     .compact = rest[2] == '1',
-                     .in_order = rest[3] == '1',
-                     .assert_formats = rest[4] == '1'},
-                    options, tenant);
+  if (kind < 0 || kind > static_cast<int>(GrammarKind::calls)) return malformed();
+  TRY(BoundAnswer bound, bind({.kind = static_cast<GrammarKind>(kind),
+                               .text = std::string(rest + 6, end),
+                               .compact = rest[2] == '1',
+                               .in_order = rest[3] == '1',
+                               .assert_formats = rest[4] == '1'},
+                              options, tenant));
+  return std::move(bound.constraint);
 }
 
 Bounds::Counters Bounds::counters() {

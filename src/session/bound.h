@@ -25,15 +25,21 @@ struct BoundOptions {
   Token after = -1;        // the grammar holds from the token after this one on (the end of reasoning)
 };
 
+struct BoundAnswer {
+  std::shared_ptr<Constraint> constraint;
+  std::vector<std::string> notes;  // what of the source was taken and does nothing
+};
+
 class Bounds {
  public:
   // The model outlives it.
   explicit Bounds(const LoadedModel& model, int64_t bytes = int64_t{512} << 20);
 
-  Result<std::shared_ptr<Constraint>> constraint(const GrammarSource& source, const BoundOptions& options,
-                                                 const std::string& tenant = {});
+  Result<BoundAnswer> bind(const GrammarSource& source, const BoundOptions& options, const std::string& tenant = {});
   // From what another process's constraint gave as its source.
   Result<std::shared_ptr<Constraint>> constraint(const std::string& source, const std::string& tenant);
+  // It is compiled, so that binding to it takes no time.
+  bool knows(const GrammarSource& source);
 
   struct Counters {
     uint64_t compiled = 0, reused = 0;

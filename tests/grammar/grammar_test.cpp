@@ -130,6 +130,23 @@ TEST(Grammar, HostileInputEndsWithinItsLimits) {
   EXPECT_LT((*long_text)->bytes(), 4 << 20);
 }
 
+// What takes too much is refused by counted work, and a refusal keeps no memory.
+TEST(Grammar, TooMuchWorkIsRefusedInWords) {
+  std::string choices = "[";
+  for (int i = 0; i < 400'000; ++i)
+    choices += (i > 0 ? ",\"" : "\"") + std::to_string(uint64_t(i) * 7919 * 7907) + "\"";
+  refuses(GrammarKind::choice, choices + "]", "work");
+  refuses(GrammarKind::json_schema,
+          R"({"type":"number","allOf":[{"oneOf":[{"multipleOf":33},{"multipleOf":12},{"multipleOf":77}]},)"
+          R"({"oneOf":[{"allOf":[{"not":{"multipleOf":6}},{"not":{"multipleOf":7}}]},{"multipleOf":44}]},)"
+          R"({"oneOf":[{"not":{"multipleOf":11}},{"multipleOf":13}]},{"not":{"multipleOf":8}}]})",
+          "work");
+  refuses(GrammarKind::gbnf, "root ::= root", "");
+  refuses(GrammarKind::gbnf, "root ::= a\na ::= b\nb ::= a", "");
+  refuses(GrammarKind::json_schema, R"({"anyOf":[{"$ref":"#"},{"$ref":"#"}]})", "no value satisfies");
+  refuses(GrammarKind::json_schema, R"({"type":"string","pattern":"^(a{1,100000}){1,100000}$"})", "/pattern");
+}
+
 TEST(Grammar, VocabularyThatCannotBeginIsSaid) {
   auto vocabulary = std::make_shared<GrammarVocabulary>(std::vector<std::string>{"a", "b", ""}, std::vector<Token>{2});
   auto grammar = Grammar::compile({.kind = GrammarKind::json_object}, vocabulary);

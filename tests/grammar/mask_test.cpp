@@ -203,5 +203,50 @@ TEST(Mask, NeverAllowsAKeyTwice) {
   EXPECT_TRUE((*after)->has('b'));
 }
 
+// Answers drawn evenly from what the masks allow: none comes to a place without a way on, and what ends is valid.
+TEST(Mask, RandomAnswersNeverGetStuckAndAreValid) {
+  const std::vector<std::string> more = {"{\"",      "\": ", ", \"", "\"}",   "}",  "\xC3",
+                                         "\xE4\xB8", "name", "12",   "\\u00", "  ", "a\""};
+  const char* schemas[] = {
+      R"({"type":"object","properties":{"name":{"type":"string","maxLength":5},"n":{"type":"integer","minimum":0,"maximum":99}},"required":["name","n"],"additionalProperties":false})",
+      R"({"type":"array","items":{"enum":["a","bc",1,null]},"minItems":1,"maxItems":3,"uniqueItems":true})",
+      R"({"oneOf":[{"type":"string","pattern":"^[a-c]{2,4}$"},{"type":"number","multipleOf":0.5,"minimum":-2,"maximum":2}]})",
+      R"({"type":"string","maxLength":3})", R"({"type":"string","format":"date"})"};
+  int whole = 0;
+  for (const char* text : schemas) {
+    auto grammar = compile(GrammarKind::json_schema, text, more);
+    ASSERT_TRUE(grammar.ok()) << grammar.error().message;
+    grammar::Exprs exprs;
+    auto judge = grammar::Schemas::read(*parse_json(text), exprs).value();
+    const Token end = (*grammar)->vocabulary().size() - 1;
+    uint64_t random = 11;
+    for (int round = 0; round < 60; ++round) {
+      Grammar::State state = (*grammar)->start();
+      std::string answer;
+      for (int step = 0; step < 200; ++step) {
+        auto mask = (*grammar)->allowed(state);
+        ASSERT_TRUE(mask.ok()) << mask.error().message;
+        std::vector<Token> allowed;
+        for (Token token = 0; token <= end; ++token)
+          if ((*mask)->has(token)) allowed.push_back(token);
+        ASSERT_FALSE(allowed.empty()) << text << " after " << answer;
+        random = random * 6364136223846793005u + 1442695040888963407u;
+        const Token token = allowed[(random >> 33) % allowed.size()];
+        if (token == end) {
+          auto json = parse_json(answer);
+          ASSERT_TRUE(json.ok()) << answer;
+          EXPECT_TRUE(judge->valid(judge->root(), *json)) << text << " gave " << answer;
+          ++whole;
+          break;
+        }
+        answer += (*grammar)->vocabulary().bytes(token);
+        state = (*grammar)->next(state, token);
+        ASSERT_NE(state, Grammar::kRefused) << answer;
+      }
+    }
+  }
+  EXPECT_GT(whole, 150);
+}
+
 }  // namespace
 }  // namespace millrace

@@ -6,9 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/json.h"
 #include "grammar/grammar.h"
-#include "grammar/numbers.h"
 
 namespace millrace::testing_grammar {
 
@@ -34,33 +32,6 @@ inline bool accepts(Grammar& grammar, std::string_view text) {
 
 inline bool begins(Grammar& grammar, std::string_view text) {
   return grammar.next_bytes(grammar.start(), text) != Grammar::kRefused;
-}
-
-// As a client would write it: a space after comma and colon, whole numbers without a point.
-inline void write(const Json& value, std::string& out) {
-  if (value.is_number()) {
-    const auto decimal = grammar::to_decimal(value);
-    out += decimal ? grammar::to_text(*decimal) : to_text(value);
-  } else if (const auto* array = value.if_array()) {
-    out += "[";
-    for (size_t i = 0; i < array->size(); ++i) {
-      if (i > 0) out += ", ";
-      write((*array)[i], out);
-    }
-    out += "]";
-  } else if (const auto* object = value.if_object()) {
-    out += "{";
-    bool first = true;
-    for (const auto& [key, part] : *object) {
-      if (!first) out += ", ";
-      first = false;
-      out += to_text(Json(key)) + ": ";
-      write(part, out);
-    }
-    out += "}";
-  } else {
-    out += to_text(value);
-  }
 }
 
 }  // namespace millrace::testing_grammar

@@ -162,7 +162,7 @@ TEST(Answers, MistakesAreAnsweredAndNameTheField) {
       {R"({"prompt":[1],"model":"other"})", "model", "model_not_found", 404},
       {R"({"prompt":[1],"logit_bias":{"999999":1}})", "", "invalid_value", 400},
       {R"({"prompt":[1],"stop_token_ids":[999999]})", "stop_token_ids", "invalid_value", 400},
-      {R"({"prompt":[1],"response_format":{"type":"json_object"}})", "response_format", "unsupported_parameter", 400},
+      {R"({"prompt":[1],"response_format":{"type":"json"}})", "response_format.type", "invalid_value", 400},
       {R"({"prompt":[1])", "", "invalid_json", 400},
   };
   for (const Case& one : cases) {

@@ -104,7 +104,7 @@ TEST(RequestBody, PartsOfContentAreJoinedAndImagesRefused) {
 
 TEST(RequestBody, WhatIsNotBuiltIsSaidAndNeverIgnored) {
   for (std::string_view field :
-       {R"("tools":[{"type":"function"}])", R"("response_format":{"type":"json_object"})", R"("functions":[{}])",
+       {R"("tools":[{"type":"function"}])", R"("structured_outputs":{"structural_tag":"x"})", R"("functions":[{}])",
         R"("tool_choice":"required")", R"("modalities":["audio"])", R"("reasoning_effort":"low")", R"("mirostat":1)"}) {
     const ApiError failure = refused(talk(field));
     EXPECT_EQ(failure.status, 400) << field;
@@ -344,8 +344,8 @@ TEST(RequestBody, BrokenJsonIsRefused) {
     EXPECT_EQ(failure.code, "invalid_json") << body.substr(0, 40) << ": " << failure.message;
   }
   std::string nested = R"({"messages":[{"role":"user","content":"x"}],"metadata":)";
-  for (int i = 0; i < 40; ++i) nested += R"({"a":)";
-  nested += "1" + std::string(40, '}') + "}";
+  for (int i = 0; i < 80; ++i) nested += R"({"a":)";
+  nested += "1" + std::string(80, '}') + "}";
   EXPECT_EQ(refused(nested).code, "invalid_json");
 }
 

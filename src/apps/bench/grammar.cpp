@@ -14,7 +14,7 @@
 #include "apps/text/open_tokenizer.h"
 #include "base/json.h"
 #include "grammar/grammar.h"
-#include "grammar/numbers.h"
+#include "grammar/written.h"
 #include "text/tokenizer.h"
 
 namespace millrace::apps {
@@ -24,33 +24,6 @@ using Clock = std::chrono::steady_clock;
 
 double microseconds(Clock::time_point since) {
   return std::chrono::duration<double, std::micro>(Clock::now() - since).count();
-}
-
-// As Python's json module writes it, but whole numbers without a point.
-void write(const Json& value, std::string& out) {
-  if (value.is_number()) {
-    const auto decimal = grammar::to_decimal(value);
-    out += decimal ? grammar::to_text(*decimal) : to_text(value);
-  } else if (const auto* array = value.if_array()) {
-    out += "[";
-    for (size_t i = 0; i < array->size(); ++i) {
-      if (i > 0) out += ", ";
-      write((*array)[i], out);
-    }
-    out += "]";
-  } else if (const auto* object = value.if_object()) {
-    out += "{";
-    bool first = true;
-    for (const auto& [key, part] : *object) {
-      if (!first) out += ", ";
-      first = false;
-      out += to_text(Json(key)) + ": ";
-      write(part, out);
-    }
-    out += "}";
-  } else {
-    out += to_text(value);
-  }
 }
 
 std::shared_ptr<const GrammarVocabulary> vocabulary_of(const Tokenizer& tokenizer) {
@@ -100,8 +73,7 @@ class GrammarBench {
       if (!test.is_array() || test.get_array().size() != 2 || !test.get_array()[1].is_bool()) {
         return error(Code::invalid, "a test is [instance, true or false]");
       }
-      std::string text;
-      write(test.get_array()[0], text);
+      const std::string text = grammar::written(test.get_array()[0]);
       const bool valid = test.get_array()[1].get_bool();
       const bool taken = lead(**grammar, text, totals);
       if (taken && !valid) ++totals.wrong_accepts;

@@ -51,7 +51,8 @@ Result<std::shared_ptr<Constraint>> constraint_of(const Arguments& arguments, Bo
     for (const std::string& text : arguments.texts("choice")) texts.push_back(Json(text));
     source.text = to_text(Json(std::move(texts)));
   }
-  return bounds.constraint(source, options);
+  TRY(BoundAnswer bound, bounds.bind(source, options));
+  return std::move(bound.constraint);
 }
 
 }  // namespace millrace::apps

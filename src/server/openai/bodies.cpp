@@ -39,6 +39,37 @@ constexpr Field kPredicted[] = {
     {"content", kInside, content, 0, 0, "", "the text, or parts of type text", Standing::used, kInside, &kParts},
 };
 constexpr Table kPrediction = {kPredicted};
+// What an answer must be.
+constexpr double kMostChoices = 1'000'000;
+constexpr Field kJsonSchema[] = {
+    {"name", kInside, text, 0, 512, "", "what the client calls it"},
+    {"description", kInside, any, 0, 0, "", "the model is not told", Standing::ignored},
+    {"schema", kInside, any, 0, 0, "", "the schema: JSON Schema 2020-12 or draft-07", Standing::used, kInside},
+    {"strict", kInside, boolean, 0, 0, "", "the schema holds either way"},
+};
+constexpr Table kJsonSchemas = {kJsonSchema};
+
+constexpr Field kResponseFormat[] = {
+    {"type", kInside, text, 0, 64, "", "`text`: anything; `json_object`: any object; `json_schema`: as the schema says",
+     Standing::used, kInside, nullptr, "text|json_object|json_schema"},
+    {"json_schema", kInside, object, 0, 0, "", "with `type` json_schema", Standing::used, 0, &kJsonSchemas},
+    {"schema", kInside, any, 0, 0, "", "a schema for `type` json_object or json_schema, as llama.cpp takes it"},
+};
+constexpr Table kResponseFormats = {kResponseFormat};
+
+constexpr Field kStructuredOutput[] = {
+    {"json", kInside, any, 0, 0, "", "a JSON Schema, or the text of one"},
+    {"regex", kInside, text, 0, 0, "", "a regular expression for the whole answer"},
+    {"choice", kInside, strings, 1, kMostChoices, "", "the texts of which the answer is one"},
+    {"grammar", kInside, text, 0, 0, "", "rules in GBNF or Lark"},
+    {"json_object", kInside, boolean, 0, 0, "", "any JSON object"},
+    {"disable_any_whitespace", kInside, boolean, 0, 0, "false", "JSON without white space between its tokens"},
+    {"structural_tag", kInside, any, 0, 0, "", "structural tags", Standing::absent},
+    {"whitespace_pattern", kInside, any, 0, 0, "", "another white space", Standing::absent},
+    {"disable_additional_properties", kInside, any, 0, 0, "", "another default of additionalProperties",
+     Standing::absent},
+};
+constexpr Table kStructuredOutputs = {kStructuredOutput};
 
 constexpr Field kFields[] = {
     {"model", kGenerate | kTokenize | kDetokenize | kTemplate | kEncode, text, 0, 512, "",
@@ -123,6 +154,16 @@ constexpr Field kFields[] = {
     {"add_generation_prompt", kChat | kTokenize | kTemplate, boolean, 0, 0, "true",
      "let the template begin the assistant's answer"},
 
+    {"response_format", kGenerate, object, 0, 0, "", "what the answer must be", Standing::used, 0, &kResponseFormats},
+    {"structured_outputs", kGenerate, object, 0, 0, "", "the same in vLLM's words; one of its fields", Standing::used,
+     0, &kStructuredOutputs},
+    {"guided_json", kGenerate, any, 0, 0, "", "vLLM's older name of `structured_outputs.json`"},
+    {"guided_regex", kGenerate, text, 0, 0, "", "vLLM's older name of `structured_outputs.regex`"},
+    {"guided_choice", kGenerate, strings, 1, kMostChoices, "", "vLLM's older name of `structured_outputs.choice`"},
+    {"guided_grammar", kGenerate, text, 0, 0, "", "vLLM's older name of `structured_outputs.grammar`"},
+    {"json_schema", kGenerate, any, 0, 0, "", "llama.cpp's name of `structured_outputs.json`"},
+    {"grammar", kGenerate, text, 0, 0, "", "llama.cpp's name of `structured_outputs.grammar`"},
+
     {"priority", kGenerate, integer, -1000000, 1000000, "0", "the larger first, with --policy priority"},
     {"ttft_ms", kGenerate, number, 0, 1e9, "0",
      "time wanted until the first token; with --policy slo a request that cannot have it is refused with 429 at once"},
@@ -143,7 +184,6 @@ constexpr Field kFields[] = {
     {"tool_choice", kChat, any, 0, 0, "", "tool calls", Standing::absent},
     {"functions", kChat, any, 0, 0, "", "function calls", Standing::absent},
     {"function_call", kChat, any, 0, 0, "", "function calls", Standing::absent},
-    {"response_format", kGenerate, any, 0, 0, "", "answers bound to a format", Standing::absent},
     {"modalities", kChat, any, 0, 0, "", "answers other than text", Standing::absent},
     {"audio", kChat, any, 0, 0, "", "spoken answers", Standing::absent},
     {"reasoning_effort", kChat, any, 0, 0, "", "reasoning effort", Standing::absent},
@@ -152,13 +192,8 @@ constexpr Field kFields[] = {
     {"suffix", kCompletion, any, 0, 0, "", "filling in the middle", Standing::absent},
     // Of other servers' interfaces: they change an answer, so they are not passed over.
     {"n_predict", kGenerate, any, 0, 0, "", "another name of `max_tokens`", Standing::absent},
-    {"grammar", kGenerate, any, 0, 0, "", "answers bound to a grammar", Standing::absent},
-    {"json_schema", kGenerate, any, 0, 0, "", "answers bound to a schema", Standing::absent},
-    {"structured_outputs", kGenerate, any, 0, 0, "", "answers bound to a format", Standing::absent},
-    {"guided_json", kGenerate, any, 0, 0, "", "answers bound to a schema", Standing::absent},
-    {"guided_regex", kGenerate, any, 0, 0, "", "answers bound to a pattern", Standing::absent},
-    {"guided_choice", kGenerate, any, 0, 0, "", "answers bound to choices", Standing::absent},
-    {"guided_grammar", kGenerate, any, 0, 0, "", "answers bound to a grammar", Standing::absent},
+    {"guided_decoding_backend", kGenerate, any, 0, 0, "", "there is one", Standing::ignored},
+    {"guided_whitespace_pattern", kGenerate, any, 0, 0, "", "another white space", Standing::absent},
     {"use_beam_search", kGenerate, any, 0, 0, "", "beam search", Standing::absent},
     {"length_penalty", kGenerate, any, 0, 0, "", "beam search", Standing::absent},
     {"prompt_logprobs", kGenerate, any, 0, 0, "", "log-probabilities of prompts", Standing::absent},

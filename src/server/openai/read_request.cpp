@@ -224,6 +224,7 @@ std::optional<ApiError> read_request_body(std::string_view body, Body kind, cons
   read_rest(object, out);
   read_what(object, out);
   if (auto failure = read_counts(object, limits, out)) return failure;
+  if (auto failure = read_bound(object, out)) return failure;
   if (auto failure = read_logprobs(object, out)) return failure;
   return read_sampling(object, defaults, out);
 }

@@ -15,6 +15,9 @@ namespace millrace {
 std::optional<ApiError> read_request_body(std::string_view body, Body kind, const BodyLimits& limits, RequestBody& out,
                                           const SamplingDefaults& defaults = {});
 
+// What the answer must be, by the fields of a checked body. After the counts.
+std::optional<ApiError> read_bound(const JsonObject& body, RequestBody& out);
+
 // The body as an object that fits the table; for the smaller routes.
 std::optional<ApiError> read_body(std::string_view body, Body kind, const BodyLimits& limits, JsonObject& out,
                                   Ignored& ignored);
