@@ -55,7 +55,7 @@ Result<void> HeadDrafter::take_memory(Backend& backend, DType kv) {
     const std::vector<KvShape> shapes = {{.kv_heads = spec.attention.kv_heads,
                                           .k_dim = spec.attention.head_dim,
                                           .v_dim = spec.attention.head_dim,
-                                          .type = kv}};
+                                          .form = kv}};
     TRY(auto specs, specs_of(shapes));
     TRY(const CacheLayout layout, plan_layout(specs, {.page_tokens = kPageTokens}));
     slot_pages_ = layout.groups[0].pages_for(context_);

@@ -110,7 +110,7 @@ int64_t head_workspace(const Head& head, int32_t max_rows, int32_t max_wanted) {
                      .kv_heads = spec.attention.kv_heads,
                      .k_dim = spec.attention.head_dim,
                      .v_dim = spec.attention.head_dim,
-                     .type = DType::f32};
+                     .form = DType::f32};
   TraceOps ops;
   std::byte nowhere[64];
   auto input = [&](int64_t cols) {
