@@ -44,9 +44,8 @@ Result<EncoderOptions> settled(const ModelSpec& spec, EncoderOptions options) {
     return error(Code::invalid, "texts of {} tokens, but the model knows {} positions only; ask for at most that many",
                  options.context, spec.positions - spec.position_offset);
   }
-  if (options.kv != DType::f32 && options.kv != DType::f16 && options.kv != DType::bf16) {
-    return error(Code::unsupported, "keys and values cannot be kept as {}; choose f32, f16 or bf16",
-                 format(options.kv).name);
+  if (!options.kv.plain()) {
+    return error(Code::unsupported, "keys and values cannot be kept as {}; choose f32, f16 or bf16", options.kv.name());
   }
   options.sequences = std::min(options.sequences, options.rows);
   return options;
@@ -54,8 +53,8 @@ Result<EncoderOptions> settled(const ModelSpec& spec, EncoderOptions options) {
 
 // The bytes of one layer's keys and values in a page.
 int64_t layer_bytes(const KvShape& shape) {
-  const int64_t keys = bytes_of(shape.type, int64_t{shape.kv_heads} * kPageTokens * shape.k_dim);
-  return aligned(keys) + bytes_of(shape.type, int64_t{shape.kv_heads} * kPageTokens * shape.v_dim);
+  const int64_t keys = bytes_of(shape.form.k, int64_t{shape.kv_heads} * kPageTokens * shape.k_dim);
+  return aligned(keys) + bytes_of(shape.form.k, int64_t{shape.kv_heads} * kPageTokens * shape.v_dim);
 }
 
 }  // namespace
@@ -120,12 +119,12 @@ Result<void> Encoder::take_memory(Backend& backend) {
   for (const KvShape& shape : kv_shapes(model_.spec(), o.kv)) {
     views_.push_back({.base = kv,
                       .page_stride = plan_.page_bytes,
-                      .v_offset = aligned(bytes_of(shape.type, int64_t{shape.kv_heads} * kPageTokens * shape.k_dim)),
+                      .v_offset = aligned(bytes_of(shape.form.k, int64_t{shape.kv_heads} * kPageTokens * shape.k_dim)),
                       .page_tokens = kPageTokens,
                       .kv_heads = shape.kv_heads,
                       .k_dim = shape.k_dim,
                       .v_dim = shape.v_dim,
-                      .type = shape.type});
+                      .form = shape.form});
   }
   if (apart_) {
     const int64_t bytes = result_floats(model_, o) * static_cast<int64_t>(sizeof(float));

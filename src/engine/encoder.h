@@ -22,7 +22,7 @@ struct EncoderOptions {
   int32_t rows = 0;        // tokens computed in one step, all texts together; 0: as many as the longest text, at least
                            // kUsualRows
   int32_t sequences = 64;  // texts of one step
-  DType kv = DType::f16;   // what keys and values are rounded to
+  KvForm kv;               // what keys and values are rounded to
   bool logits = false;     // logits() may be asked for
   std::optional<Pooling> pooling = {};  // unless the model's files say, the last row of decoders
 

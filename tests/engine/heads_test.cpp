@@ -28,7 +28,7 @@ std::vector<float> logits_of(const Head& head, Backend& backend, const std::vect
   const std::vector<KvShape> shapes = {{.kv_heads = spec.attention.kv_heads,
                                         .k_dim = spec.attention.head_dim,
                                         .v_dim = spec.attention.head_dim,
-                                        .type = DType::f32}};
+                                        .form = DType::f32}};
   const CacheLayout layout = plan_layout(specs_of(shapes).value(), {.page_tokens = 128}).value();
   const Store store = Store::create(layout, shapes, 1, 1 << 24).value();
   std::vector<int32_t> positions, visible, zeros(static_cast<size_t>(rows));

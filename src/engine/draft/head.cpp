@@ -49,7 +49,7 @@ Result<std::unique_ptr<Drafter>> HeadDrafter::create(const Head& head, Executor&
   return std::unique_ptr<Drafter>(std::move(made));
 }
 
-Result<void> HeadDrafter::take_memory(Backend& backend, DType kv) {
+Result<void> HeadDrafter::take_memory(Backend& backend, const KvForm& kv) {
   const HeadSpec& spec = head_.spec();
   if (spec.kind != HeadSpec::Kind::medusa) {
     const std::vector<KvShape> shapes = {{.kv_heads = spec.attention.kv_heads,

@@ -41,7 +41,7 @@ class HeadDrafter : public Drafter {
     bool open;  // wants more
   };
   HeadDrafter(const Head& head, const Executor& target);
-  Result<void> take_memory(Backend& backend, DType kv);
+  Result<void> take_memory(Backend& backend, const KvForm& kv);
   float* stream(const Track& track, int position) {
     return streams_ + (int64_t{track.slot} * keep_ + position - track.base) * feature_;
   }
