@@ -184,8 +184,8 @@ Verb bench_speculate_verb() {
                              .help = "fixed numbers of guesses a step to measure"},
                             device_flag(),
                             integer_flag("threads", "-t", "0", 0, 1024, "worker threads; 0: one for every processor"),
-                            kv_flag(),
                             {.name = "json", .help = "as a JSON object"}},
+                           kv_flags(),
                            speculate_flags()}),
           .examples = {{"bench speculate --speculate draft.gguf", "the shipped model with a draft model"}},
           .notes =
