@@ -68,8 +68,7 @@ class Bench {
     int64_t each = backend_.weight_bytes(test_.type, test_.outputs, test_.inputs, WeightUse::linear);
     work.copies = copies_for(each, options_.footprint);
     for (int64_t i = 0; i < work.copies; ++i) {
-      TRY(Weight weight,
-          backend_.upload({test_.type, test_.outputs, test_.inputs, bytes}, WeightUse::linear, {}));
+      TRY(Weight weight, backend_.upload({test_.type, test_.outputs, test_.inputs, bytes}, WeightUse::linear, {}));
       weights_.push_back(weight);
     }
     in_ = noise(test_.rows * test_.inputs, 1);

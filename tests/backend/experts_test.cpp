@@ -151,10 +151,9 @@ struct Experts {
     if (biased) bias = random.normals(rows * kExperts);
   }
   Weight upload(Machine& machine) const {
-    const HostExperts all = {
-        .experts = kExperts, .type = type, .rows = rows, .cols = cols, .part = [&](int64_t e) {
-          return Result<HostMatrix>(HostMatrix{type, rows, cols, parts[static_cast<size_t>(e)]});
-        }};
+    const HostExperts all = {.experts = kExperts, .type = type, .rows = rows, .cols = cols, .part = [&](int64_t e) {
+                               return Result<HostMatrix>(HostMatrix{type, rows, cols, parts[static_cast<size_t>(e)]});
+                             }};
     const int64_t before = machine.backend->used(Purpose::weights);
     const Weight weight = machine.backend->upload_experts(all, bias).value();
     const int64_t each = machine.backend->weight_bytes(type, rows, cols, WeightUse::linear);

@@ -127,8 +127,7 @@ TEST(Trace, PlansTheWorkspace) {
           auto backend = std::move(make_cpu_backend({threads, false, isa, Activations::fast})).value();
           auto ops = std::move(backend->make_ops(trace.workspace_bytes())).value();
           LayerWeights w = make_weights(l, [&](int64_t r, int64_t c) {
-            return backend->upload({type, r, c, random_matrix(type, r, c, random)}, WeightUse::linear, {})
-                .value();
+            return backend->upload({type, r, c, random_matrix(type, r, c, random)}, WeightUse::linear, {}).value();
           });
           run_layer(*ops, step, l, w, norm, rope, cache.view);  // a plan that is too small ends in CHECK
         }
