@@ -114,7 +114,8 @@ struct LayoutOptions {
 // Parts inside a page start at multiples of this many bytes.
 inline constexpr int64_t kPageAlignment = 64;
 
-// How far apart states are kept along a prompt, so that they take a quarter of what its keys and values do.
+// How far apart states are kept along a prompt: so that they take a quarter of what its keys and values do, but no
+// closer than 256 tokens and no further than 4,096.
 int usual_snapshot_tokens(std::span<const CacheSpec> layers);
 
 // Layers whose bytes are zero keep nothing (they read another layer's keys). Where needs differ, the page is as large

@@ -51,6 +51,38 @@ TEST(Generator, ContinuesAsTheOtherImplementationDid) {
   }
 }
 
+// States are found again where the answer ended, and where the prompt did if the next turn leaves the answer out.
+TEST(Generator, ComputesOnlyWhatIsNewWithStatesToo) {
+  for (const char* name : {"mamba", "rwkv", "lfm2", "qwen3_5_text", "recurrent_gemma", "nemotron_h", "falcon_h1"}) {
+    Rig rig(name, {.context = 512, .rows = 64});
+    Generator generator(*rig.executor);
+    const GenerateOptions options{.sampling = {.seed = 5}, .max_tokens = 9};
+    std::vector<Token> prompt;
+    for (int i = 0; i < 5; ++i) prompt.insert(prompt.end(), rig.golden.input.begin(), rig.golden.input.end());
+    auto first = generator.generate(prompt, options, more).value();
+    EXPECT_EQ(first.times.reused_tokens, 0) << name;
+    std::vector<Token> talk = prompt;
+    talk.insert(talk.end(), first.tokens.begin(), first.tokens.end());
+    for (Token token : {7, 8, 9}) talk.push_back(token);
+    auto second = generator.generate(talk, options, more).value();
+    EXPECT_EQ(second.times.reused_tokens, static_cast<int32_t>(talk.size()) - 4) << name;
+
+    std::vector<Token> other = prompt;
+    for (Token token : {(first.tokens[0] + 1) % 320, 3, 4}) other.push_back(token);
+    generator.forget();
+    (void)generator.generate(prompt, options, more).value();
+    auto third = generator.generate(other, options, more).value();
+    const int32_t node = rig.executor->layout().node_tokens, size = static_cast<int32_t>(prompt.size());
+    EXPECT_EQ(third.times.reused_tokens, (size - 1) / node * node) << name;
+    EXPECT_LE(size - third.times.reused_tokens, node) << name;
+
+    generator.forget();
+    EXPECT_EQ(generator.generate(talk, options, more).value().tokens, second.tokens) << name;
+    generator.forget();
+    EXPECT_EQ(generator.generate(other, options, more).value().tokens, third.tokens) << name;
+  }
+}
+
 TEST(Generator, ComputesOnlyWhatIsNew) {
   Rig rig("llama-gqa-rope3");
   Generator generator(*rig.executor);
