@@ -309,6 +309,17 @@ int main() {
   std::byte* at = lab::memory((int64_t{60} << 20));
   Room room{at, at + (4 << 20), reinterpret_cast<float*>(at + (2 << 20))};
   blocked<16, kPlain, 0, 0>("segment 16", room);
+  blocked<16, kPlain, 2, 0>("segment 16, rows asked for", room);
+  blocked<8, kPlain, 0, 0, 2>("segment 8, 32 rows (from the first cache)", room);
+  constexpr double kCount = static_cast<double>(kRowTiles * kPanels * kSteps32);
+  auto packed = [&](int64_t round) { return room.weights + round * (kPanels * kSteps32 * 1024); };
+  say("segment 16, weights asked for", kCount, [&](int64_t r) { asking<kPlain, 0>(room, packed(r)); });
+  say("packed, segment 16", kCount, [&](int64_t r) { packed_product<16, kPlain, 0>(room, packed(r)); });
+  widened<Tiles32<Q8_0>, -1>("widen Q8_0", room, false);
+  widened<Tiles32<Q4_0>, -1>("widen Q4_0", room, false);
+  widened<Tiles256<Q4K>, -1>("widen Q4_K", room, false);
+  widened<Tiles256<Q6K>, -1>("widen Q6_K", room, false);
+  by_tables<0, 0>("Q4_0 by tables, no product", room);
   blocked<16, kT1, 0, 0>("segment 16, rows t1", room);
   blocked<16, kPlain, 0, 0, kRowTiles, kT1>("segment 16, weights t1", room);
   blocked<16, kT1, 0, 0, kRowTiles, kT1>("segment 16, both t1", room);
