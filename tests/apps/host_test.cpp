@@ -51,6 +51,7 @@ TEST_F(FakeHost, AnArmServerInAControlGroupOfVersion2) {
   Host host = probe_host(root_);
   EXPECT_EQ(host.processors, 2);
   EXPECT_EQ(host.cpu_features, (std::vector<std::string>{"asimd", "asimddp", "i8mm"}));
+  EXPECT_EQ(host.cores, std::nullopt);
   EXPECT_EQ(host.memory, 16384u * 1024);
   EXPECT_EQ(host.memory_available, 8192u * 1024);
   EXPECT_EQ(host.memory_limit, 4194304u);
@@ -62,6 +63,10 @@ TEST_F(FakeHost, AnArmServerInAControlGroupOfVersion2) {
 TEST_F(FakeHost, AnX86ServerWithGpusInControlGroupsOfVersion1) {
   put("proc/cpuinfo",
       "processor : 0\nmodel name : Some Processor @ 2 GHz\nflags : fpu avx2 fma avx512_vnni amx_int8\n");
+  for (int i = 0; i < 4; ++i) {
+    put("sys/devices/system/cpu/cpu" + std::to_string(i) + "/topology/thread_siblings_list",
+        i % 2 == 0 ? "0,2\n" : "1,3\n");
+  }
   put("proc/meminfo", "MemTotal: 100000 kB\n");
   put("proc/self/cgroup", "4:memory:/jobs/7\n2:cpu,cpuacct:/jobs\n");
   put("sys/fs/cgroup/memory/jobs/7/memory.limit_in_bytes", "1048576\n");
@@ -73,6 +78,7 @@ TEST_F(FakeHost, AnX86ServerWithGpusInControlGroupsOfVersion1) {
       "NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.65.06  Sat Jul 1\nGCC version\n");
   Host host = probe_host(root_);
   EXPECT_EQ(host.cpu_features, (std::vector<std::string>{"avx2", "fma", "avx512_vnni", "amx_int8"}));
+  EXPECT_EQ(host.cores, 2);
   EXPECT_EQ(host.memory_limit, 1048576u);
   EXPECT_FALSE(host.cpu_quota);
   ASSERT_EQ(host.gpus.size(), 1u);

@@ -12,7 +12,7 @@ class Isa : public ::testing::TestWithParam<const char*> {};
 #if defined(__aarch64__)
 constexpr const char* kIsas[] = {"scalar", "neon", "i8mm"};
 #elif defined(__x86_64__)
-constexpr const char* kIsas[] = {"scalar", "avx2", "avx512", "amx"};
+constexpr const char* kIsas[] = {"scalar", "avx2", "avx512", "amx_bf16", "amx"};
 #else
 constexpr const char* kIsas[] = {"scalar"};
 #endif
@@ -63,12 +63,35 @@ TEST(Isas, AmxAgreesWithAvx512) {
   }
 }
 
+// Tiles multiply quantised weights as bfloat16: what comes out is the product of weights that were rounded to it
+// before, but for the order of sums (and weights that lie between two such numbers).
+TEST(Isas, AmxRoundsWeightsToBfloat16) {
+  std::vector<std::string_view> here = cpu_isas();
+  if (std::find(here.begin(), here.end(), "amx_bf16") == here.end()) GTEST_SKIP() << "this machine has no amx";
+  Random random(21);
+  const int64_t inputs = 1024, outputs = 200, rows = 83, count = inputs * outputs;
+  for (DType type : {DType::q8_0, DType::q4_0, DType::q4_1, DType::q5_0, DType::q5_1, DType::q2_k, DType::q3_k,
+                     DType::q4_k, DType::q5_k, DType::q6_k, DType::iq4_nl, DType::iq4_xs}) {
+    auto bytes = random_matrix(type, outputs, inputs, random);
+    std::vector<float> values(static_cast<size_t>(count));
+    format(type).to_float(bytes.data(), values.data(), count);
+    std::vector<std::byte> rounded(static_cast<size_t>(count) * 2);
+    format(DType::bf16).from_float(values.data(), rounded.data(), count);
+    Rows in(rows, inputs, random), a(rows, outputs), b(rows, outputs);
+    Machine machine = cpu("amx_bf16", 2, Activations::fast);
+    machine.ops->linear(machine.upload(type, outputs, inputs, bytes), in.tensor(), a.tensor());
+    machine.ops->linear(machine.upload(DType::bf16, outputs, inputs, rounded), in.tensor(), b.tensor());
+    expect_close(a, b, 3e-4f, std::string(format(type).name));
+  }
+}
+
 // Sums over more inputs than any kernel takes at a time are put down and taken up again: a row by itself, which is not
 // interrupted, must have the bits it has among others.
 TEST(Isas, LongSumsMayBeInterrupted) {
   Random random(22);
-  int64_t inputs = 4200, outputs = 70, rows = 53;
-  for (DType type : {DType::bf16, DType::f16}) {
+  const int64_t outputs = 70, rows = 53;
+  for (DType type : {DType::bf16, DType::f16, DType::q8_0, DType::q4_0, DType::q4_k, DType::q6_k}) {
+    const int64_t inputs = format(type).group > 1 ? 4352 : 4200;
     auto bytes = random_matrix(type, outputs, inputs, random);
     Rows in(rows, inputs, random);
     for (std::string_view isa : cpu_isas()) {

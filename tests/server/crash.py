@@ -163,5 +163,6 @@ async def disturbed(server, request, report, rounds, work, wanted):
         return await strike(signal.SIGSTOP)
 
     wrong, count, _ = await under(server, request, wanted, work[:4], hang)
-    report.say("an engine that hangs is found and replaced", f"{wrong} differ" if wrong else None if count else "missed")
+    report.say("an engine that hangs is found and replaced",
+               f"{wrong} differ" if wrong else None if count else "missed")
     report.say("the server stayed", None if server.process.poll() is None else server.said()[-500:])

@@ -518,6 +518,10 @@ async def other_doors(program, report):
             server.stop()
 
 
+async def crashes(chosen, report):
+    await crash.check(lambda *flags: Server(chosen.program, *flags), request, report, 500 if chosen.full else 8)
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("program")
@@ -529,7 +533,7 @@ def main():
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     report = Report()
     if chosen.only == "crash":
-        asyncio.run(crash.check(lambda *flags: Server(chosen.program, *flags), request, report, 500 if chosen.full else 8))
+        asyncio.run(crashes(chosen, report))
         return 0 if report.failures == 0 else 1
     if chosen.only:
         counts = LARGE if chosen.full else {**SMALL, "slowhttptest": 200}
@@ -539,7 +543,7 @@ def main():
     asyncio.run(signals(chosen.program, report))
     asyncio.run(starts.check(chosen.program, report, lambda *flags: Server(chosen.program, *flags)))
     batches.check(chosen.program, report, PATIENCE)
-    asyncio.run(crash.check(lambda *flags: Server(chosen.program, *flags), request, report, 500 if chosen.full else 8))
+    asyncio.run(crashes(chosen, report))
     asyncio.run(all_faults(chosen.program, LARGE if chosen.full else SMALL, report, chosen.seed))
     return 0 if report.failures == 0 else 1
 

@@ -7,6 +7,7 @@
 #include <charconv>
 #include <fstream>
 #include <map>
+#include <set>
 #include <sstream>
 #include <string_view>
 #include <system_error>
@@ -59,6 +60,17 @@ bool matters(std::string_view feature) {
   return std::find(std::begin(kFeatures), std::end(kFeatures), feature) != std::end(kFeatures);
 }
 
+// Processors that are threads of one core name the same list of siblings. A virtual machine may not be told.
+std::optional<int> count_cores(const fs::path& root) {
+  std::set<std::string> siblings;
+  std::error_code failure;
+  for (const auto& entry : fs::directory_iterator(root / "sys/devices/system/cpu", failure)) {
+    std::string list = slurp(entry.path() / "topology/thread_siblings_list");
+    if (!list.empty()) siblings.insert(std::move(list));
+  }
+  return siblings.empty() ? std::nullopt : std::optional(static_cast<int>(siblings.size()));
+}
+
 void probe_cpu(const fs::path& root, Host& host) {
   std::string text = slurp(root / "proc/cpuinfo");
   auto fields = fields_of(text);
@@ -68,6 +80,7 @@ void probe_cpu(const fs::path& root, Host& host) {
   for (std::string word; words >> word;) {
     if (matters(word)) host.cpu_features.push_back(word);
   }
+  host.cores = count_cores(root);
   host.governor = trimmed(slurp(root / "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"));
   int nodes = 0;
   std::error_code failure;

@@ -17,6 +17,7 @@ struct Gpu {
 
 struct Host {
   int processors = 0;                     // online, of the machine
+  std::optional<int> cores;               // that these are; fewer where a core has several threads
   std::vector<std::string> cpu_features;  // those that matter for the kernels, by the names /proc/cpuinfo gives
   std::optional<double> cpu_quota;        // processors' worth of time the control group allows
 

@@ -26,6 +26,7 @@ constexpr Row kRows[] = {
 #elif defined(__x86_64__)
     {"avx2", avx2_runs_here, add_avx2},
     {"avx512", avx512_runs_here, add_avx512},
+    {"amx_bf16", amx_runs_here, add_amx_bf16},
     {"amx", amx_runs_here, add_amx},
 #endif
 };

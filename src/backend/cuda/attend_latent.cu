@@ -242,8 +242,8 @@ void start(cudaStream_t stream, const DeviceStep& step, const Attention& attenti
 bool attend_latent_fits(const Attention& attention, const KvView& kv) {
   const bool widths =
       (kv.k_dim == 576 && attention.value_dim == 512) || (kv.k_dim == 288 && attention.value_dim == 256);
-  return widths && attention.ahead == 0 && kv.form.plain() && kv.v_dim == 0 && kv.kv_heads == 1 && attention.softcap == 0 &&
-         attention.slopes == nullptr && kv.page_stride % 16 == 0 && kv.k_offset % 16 == 0;
+  return widths && attention.ahead == 0 && kv.form.plain() && kv.v_dim == 0 && kv.kv_heads == 1 &&
+         attention.softcap == 0 && attention.slopes == nullptr && kv.page_stride % 16 == 0 && kv.k_offset % 16 == 0;
 }
 
 void attend_latent(cudaStream_t stream, const DeviceStep& step, const Attention& attention, View q, const KvView& kv,

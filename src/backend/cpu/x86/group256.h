@@ -82,6 +82,7 @@ struct SuperGroup {
 
 template <class F>
 struct PackedSuper {
+  explicit PackedSuper(const std::byte* group) : at(group) {}
   PackedSuper(const Weight& weight, int64_t output, int64_t group)
       : at(weight.data + (output / kPanel * (weight.cols / kSuper) + group) * F::kBytes) {}
   Floats factors() const { return load_f16(at) * splat(F::kUnit); }

@@ -35,6 +35,11 @@ template <int tile>
 inline void tile_load(const void* at, int64_t stride) {
   asm volatile("tileloadd (%0,%1,1), %%tmm%c2" : : "r"(at), "r"(stride), "i"(tile) : "memory");
 }
+// The same of what is not read again soon: it does not push out what the first cache holds.
+template <int tile>
+inline void tile_load_far(const void* at, int64_t stride) {
+  asm volatile("tileloaddt1 (%0,%1,1), %%tmm%c2" : : "r"(at), "r"(stride), "i"(tile) : "memory");
+}
 template <int tile>
 inline void tile_store(void* at, int64_t stride) {
   asm volatile("tilestored %%tmm%c2, (%0,%1,1)" : : "r"(at), "r"(stride), "i"(tile) : "memory");
