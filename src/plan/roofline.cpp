@@ -25,19 +25,14 @@ double Ceilings::operations(const TraceRecord& record) const {
 
 Ceilings ceilings_of(const Machine& machine, bool fast) {
   auto or_f32 = [&](double operations) { return fast && operations > 0 ? operations : machine.f32_operations; };
-  // Tiles multiply float16 as two numbers of bfloat16, and attention's rows as one; quantised weights where asked to.
+  // Tiles multiply attention's rows as bfloat16, and quantised weights where asked to.
   const bool tiles = machine.isa.starts_with("amx");
   const double bf16 = or_f32(machine.bf16_operations);
   return {.read_bytes = machine.read_bytes,
           .grouped = machine.isa == "amx_bf16" ? bf16 : or_f32(machine.int8_operations),
           .f8 = machine.f32_operations,
-<<<<<<< HEAD
           .f16 = or_f32(machine.f16_operations),
-          .bf16 = or_f32(machine.bf16_operations),
-=======
-          .f16 = tiles && fast ? bf16 / 2 : machine.f32_operations,
           .bf16 = bf16,
->>>>>>> amx
           .f32 = machine.f32_operations,
           .attend = tiles ? bf16 : machine.f32_operations};
 }
