@@ -16,6 +16,12 @@ std::string_view body_name(unsigned body) {
       return "TokenizeRequest";
     case kDetokenize:
       return "DetokenizeRequest";
+    case kEmbed:
+      return "EmbeddingRequest";
+    case kRerank:
+      return "RerankRequest";
+    case kScore:
+      return "ScoreRequest";
     default:
       return "TemplateRequest";
   }

@@ -41,8 +41,8 @@ TEST(RecentQuantiles, CountOnlyWhatIsNew) {
 }
 
 // A snapshot after so many steps of ten milliseconds with four sequences each.
-Engine::Snapshot after(int steps, double now) {
-  Engine::Snapshot snapshot;
+EngineSnapshot after(int steps, double now) {
+  EngineSnapshot snapshot;
   Metrics& m = snapshot.metrics;
   for (int i = 0; i < steps; ++i) {
     ++m.steps;

@@ -17,6 +17,7 @@
 #include <thread>
 #include <vector>
 
+#include "engine/engine.h"
 #include "server/server.h"
 
 namespace millrace::testing {

@@ -90,7 +90,7 @@ class CudaBackend final : public Backend {
   bool apart() const override { return true; }
   bool has_latents() const override { return true; }
   bool has_streams() const override { return true; }
-  bool has_states() const override { return false; }  // its kernels (states.cu) are not proven on a GPU yet
+  bool has_states() const override { return true; }
   int64_t staging_bytes(int64_t bytes) const override { return 2 * bytes; }
   Result<std::byte*> allocate_results(int64_t bytes) override { return memory_.take_host(Purpose::staging, bytes); }
   void copy(std::byte* to, const std::byte* from, int64_t bytes) override {
