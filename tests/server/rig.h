@@ -215,7 +215,7 @@ class Rig {
 
   Server& server() { return *server_; }
   int port() const { return server_->port(); }
-  Engine& engine() { return *engine_; }
+  EnginePort& engine() { return *engine_; }
   Metrics metrics() const { return engine_->snapshot().metrics; }
   // Nothing runs, nothing waits, and the only pages held are those of the prefix tree.
   bool quiet() const {
@@ -236,7 +236,7 @@ class Rig {
 
  private:
   std::unique_ptr<Server> server_;
-  Engine* engine_ = nullptr;
+  EnginePort* engine_ = nullptr;
   std::thread thread_;
 };
 
