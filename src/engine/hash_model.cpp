@@ -97,7 +97,14 @@ SampledRow HashModel::run_work(const Work& work, const std::vector<Token>& guess
 // The state is kept by position, so that choosing again after a step that was thrown away does not move it twice.
 Token HashModel::choose_next(const Sequence& sequence, uint64_t kept, int position, int guesses) {
   std::vector<uint64_t>& states = states_[sequence.id];
-  if (states.empty()) states.push_back(kFirstState);
+  if (states.empty()) {
+    states.push_back(kFirstState);
+    const auto& resumed = sequence.asked->resumed;
+    if (!resumed.empty()) {
+      for (Token told : resumed[static_cast<size_t>(sequence.choice)].tokens)
+        states.push_back(mix(states.back(), static_cast<uint64_t>(told)));
+    }
+  }
   auto at = static_cast<size_t>(position - sequence.prompt());
   if (PLANTED(state_moved_twice)) at = states.size() - 1;
   CHECK(at < states.size(), "token {} of an answer with {} chosen", at, states.size() - 1);

@@ -83,7 +83,7 @@ class CallSource : public Source {
          between_ = Exprs::kEmpty, end_ = Exprs::kEmpty, open_ = Exprs::kEmpty, next_ = Exprs::kEmpty,
          bare_between_ = Exprs::kEmpty, bare_end_ = Exprs::kEmpty;
   std::vector<ExprId> equals_;
-  ExprId everything_ = Exprs::kEmpty, untriggered_ = Exprs::kEmpty, triggered_ = Exprs::kEmpty;
+  ExprId untriggered_ = Exprs::kEmpty, triggered_ = Exprs::kEmpty;
   ExprId bare_text_ = Exprs::kEmpty;  // texts that contain nothing that ends a value, with kTextEnd
   std::vector<Tool> tools_;
   std::vector<Value> values_;

@@ -65,7 +65,8 @@ TEST(Generator, ComputesOnlyWhatIsNewWithStatesToo) {
     talk.insert(talk.end(), first.tokens.begin(), first.tokens.end());
     for (Token token : {7, 8, 9}) talk.push_back(token);
     auto second = generator.generate(talk, options, more).value();
-    EXPECT_EQ(second.times.reused_tokens, static_cast<int32_t>(talk.size()) - 4) << name;
+    // At most a page beside what is new, where keys of a window are kept too.
+    EXPECT_GE(second.times.reused_tokens, static_cast<int32_t>(talk.size()) - 4 - 16) << name;
 
     std::vector<Token> other = prompt;
     for (Token token : {(first.tokens[0] + 1) % 320, 3, 4}) other.push_back(token);
