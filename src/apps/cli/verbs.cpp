@@ -164,7 +164,7 @@ std::string overview_help(const Terminal& terminal) {
   std::stable_sort(list.begin(), list.end(), [](auto* a, auto* b) { return rank(a->group) < rank(b->group); });
   std::vector<Example> examples;
   for (const Verb* verb : list) {
-    if (!verb->examples.empty() && examples.size() < 6) examples.push_back(verb->examples.front());
+    if (!verb->examples.empty() && examples.size() < 8) examples.push_back(verb->examples.front());
   }
   std::string out = fmt::format("Millrace {}: an engine for language models that shows its speed beside its limit.\n\n",
                                 kBuildInfo.version);

@@ -24,10 +24,8 @@ constexpr Row kRows[] = {
     {"neon", neon_runs_here, add_neon},
     {"i8mm", i8mm_runs_here, add_i8mm},
 #elif defined(__x86_64__)
-    {"avx2", avx2_runs_here, add_avx2},
-    {"avx512", avx512_runs_here, add_avx512},
-    {"amx_bf16", amx_runs_here, add_amx_bf16},
-    {"amx", amx_runs_here, add_amx},
+    {"avx2", avx2_runs_here, add_avx2},          {"avx512", avx512_runs_here, add_avx512},
+    {"amx_bf16", amx_runs_here, add_amx_bf16},   {"amx", amx_runs_here, add_amx},
 #endif
 };
 
