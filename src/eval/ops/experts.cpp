@@ -175,7 +175,7 @@ class Mixture {
 void check_mixture(DType type, Scene& scene, Verdict& verdict) {
   Chance chance(static_cast<uint64_t>(type) + 520);
   const int64_t group = format(type).group;
-  const int64_t width = std::max<int64_t>(group, 256), inner = std::max<int64_t>(group, 96);
+  const int64_t width = std::max<int64_t>(group, 256), inner = (96 + group - 1) / group * group;
   const Experts files(type, width, inner, type == DType::mxfp4 || type == DType::bf16, chance);
   constexpr int32_t kRows = 400;
   const Numbers in(kRows, width, chance), logits(kRows, Experts::kExperts, chance);
