@@ -13,6 +13,7 @@
 
 #include <chrono>
 
+#include "engine/engine.h"
 #include "server/connection.h"
 
 namespace millrace {
