@@ -134,7 +134,8 @@ void tap(Ops& ops, const Taps* taps, size_t layer, const Step& step, Tensor x) {
   for (size_t i = 0; taps != nullptr && i < taps->layers.size(); ++i) {
     if (static_cast<size_t>(taps->layers[i]) != layer) continue;
     const auto from = static_cast<int64_t>(i) * x.cols * static_cast<int64_t>(sizeof(float));
-    ops.gather(taps->every_row, x, {taps->out.data + from, DType::f32, step.rows, x.cols, taps->out.stride});
+    std::byte* const to = taps->out.data != nullptr ? taps->out.data + from : nullptr;  // nothing under trace
+    ops.gather(taps->every_row, x, {to, DType::f32, step.rows, x.cols, taps->out.stride});
   }
 }
 

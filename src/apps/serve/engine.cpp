@@ -49,7 +49,7 @@ Verb engine_verb() {
   return {.name = "engine",
           .summary = "the process that computes for `serve`, which starts it",
           .group = "Use a model",
-          .flags = joined({{model_flag()}, listening_flags(), engine_flags(), default_flags(), machine_flags()}),
+          .flags = serving_flags(),
           .examples = {{"serve", "starts it and takes care of it"}},
           .notes = "Takes the flags of `serve`. If it dies, `serve` starts another and open answers go on.",
           .run = run};

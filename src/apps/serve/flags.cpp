@@ -85,6 +85,11 @@ std::vector<Flag> engine_flags() {
   };
 }
 
+std::vector<Flag> serving_flags() {
+  return joined(
+      {{model_flag()}, listening_flags(), engine_flags(), default_flags(), speculate_flags(), machine_flags()});
+}
+
 Result<ServerOptions> server_options(const Arguments& arguments) {
   ServerOptions options;
   options.host = arguments.text("host");

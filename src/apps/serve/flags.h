@@ -17,6 +17,8 @@ namespace millrace::apps {
 std::vector<Flag> listening_flags();
 // --alias, --ctx-size, --parallel, --batch-size, --policy, --kv-size, --swap ...
 std::vector<Flag> engine_flags();
+// All of `serve`, which its engine's process takes too.
+std::vector<Flag> serving_flags();
 
 Result<ServerOptions> server_options(const Arguments& arguments);
 

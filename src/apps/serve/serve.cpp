@@ -123,8 +123,7 @@ Verb serve_verb() {
   return {.name = "serve",
           .summary = "answer over HTTP, for OpenAI's clients, curl and browsers",
           .group = "Use a model",
-          .flags = joined(
-              {{model_flag()}, listening_flags(), engine_flags(), default_flags(), speculate_flags(), machine_flags()}),
+          .flags = serving_flags(),
           .examples = {{"serve", "the shipped model at http://127.0.0.1:8080"},
                        {"serve -m model.gguf --port 9000 -c 8192 -np 32", "another, for 32 at once"},
                        {"serve --host 0.0.0.0 --api-key-file keys.txt --ssl-cert-file cert.pem --ssl-key-file key.pem",

@@ -15,8 +15,9 @@ constexpr int64_t kColumns = 64;  // at a time: their sums stay in registers or 
 
 // e^x, to about two units in the last place; below -87 nearly zero.
 inline float exp_of(float x) {
+  const float bounded = std::min(std::max(-87.0f, x), 88.0f);  // a number even if x is none
   x = std::min(std::max(x, -87.0f), 88.0f);
-  const float n = std::floor(x * 1.44269504f + 0.5f);
+  const float n = std::floor(bounded * 1.44269504f + 0.5f);
   const float r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
   float p = 1.9875691500e-4f;
   p = p * r + 1.3981999507e-3f;
