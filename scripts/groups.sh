@@ -256,13 +256,13 @@ group_faults_long() {
 group_sanitized() {
   prepare asan "$root/build/asan" "$(targets_of "${sanitized_programs[@]}")" || return
   export ASAN_OPTIONS=detect_leaks=1:allocator_may_return_null=1 UBSAN_OPTIONS=print_stacktrace=1
-  run_tests sanitized build/asan 900 "${sanitized_programs[@]}"
+  run_tests sanitized build/asan 1800 "${sanitized_programs[@]}"
 }
 
 group_sanitized_rest() {
   prepare asan "$root/build/asan" "$(targets_of "${sanitized_rest[@]}")" || return
   export ASAN_OPTIONS=detect_leaks=1:allocator_may_return_null=1 UBSAN_OPTIONS=print_stacktrace=1
-  run_tests sanitized build/asan 900 "${sanitized_rest[@]}"
+  run_tests sanitized build/asan 1800 "${sanitized_rest[@]}"
 }
 
 group_fuzz() { run_fuzzers "$fuzz_seconds"; }
