@@ -19,6 +19,7 @@ import faults  # noqa: E402
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
 CLIENTS, ROUNDS = 8, 12
 TALKS, TURNS = 24, 4
+SESSIONS = 400
 
 
 def configuration(ports, front):
@@ -27,7 +28,7 @@ def configuration(ports, front):
         text = re.sub(r"  bind .*", f"  bind 127.0.0.1:{front}", file.read())
     text = re.sub(r"inter 1s", "inter 100ms", text)
     lines = [line for line in text.splitlines() if not line.startswith("  server ")]
-    return "\n".join(lines + [f"  server s{port} 127.0.0.1:{port}" for port in ports]) + "\n"
+    return "\n".join(lines + [f"  server s{i} 127.0.0.1:{port}" for i, port in enumerate(ports)]) + "\n"
 
 
 def free_port():
@@ -72,6 +73,24 @@ class Proxy:
         self.process.terminate()
         self.process.wait()
         self.file.close()
+
+
+async def homes(ports):
+    """Which replica each of many conversations is sent to."""
+    proxy = Proxy(ports)
+    try:
+        await proxy.start()
+        found = []
+        for talk in range(SESSIONS):
+            reader, writer = await asyncio.open_connection("127.0.0.1", proxy.front)
+            writer.write(f"GET /ready HTTP/1.1\r\nHost: localhost\r\nX-Session: talk-{talk}\r\n"
+                         "Connection: close\r\n\r\n".encode())
+            head = (await reader.read()).decode().lower()
+            found.append(re.search(r"x-replica: (\S+)", head).group(1))
+            writer.close()
+        return found
+    finally:
+        proxy.stop()
 
 
 async def talks(ask):
@@ -133,7 +152,12 @@ async def with_servers(millrace, count, task):
 
 
 async def run(millrace, report):
-    async def alone(_, proxy):
+    async def alone(servers, proxy):
+        # Who gets a conversation follows from the replicas' places in the file: one server can stand for all of them.
+        three, four = await homes([servers[0].port] * 3), await homes([servers[0].port] * 4)
+        moved = sum(before != after for before, after in zip(three, four))
+        report.say(f"{moved} of {SESSIONS} conversations move when a fourth replica comes",
+                   None if 0 < moved <= SESSIONS / 3 else "more than a third, or none")
         return await talks(proxy.ask)
 
     async def together(servers, proxy):
