@@ -22,12 +22,13 @@ TALKS, TURNS = 24, 4
 SESSIONS = 400
 
 
-def configuration(ports, front):
-    """The shipped lines, with these servers."""
+def configuration(ports, front, bounded):
+    """The shipped lines, with these servers; without the bound on load, who is asked follows from the hash alone."""
     with open(os.path.join(ROOT, "deploy", "haproxy.cfg"), encoding="utf-8") as file:
         text = re.sub(r"  bind .*", f"  bind 127.0.0.1:{front}", file.read())
     text = re.sub(r"inter 1s", "inter 100ms", text)
-    lines = [line for line in text.splitlines() if not line.startswith("  server ")]
+    drop = ("  server ",) if bounded else ("  server ", "  hash-balance-factor ")
+    lines = [line for line in text.splitlines() if not line.startswith(drop)]
     return "\n".join(lines + [f"  server s{i} 127.0.0.1:{port}" for i, port in enumerate(ports)]) + "\n"
 
 
@@ -40,10 +41,10 @@ def free_port():
 class Proxy:
     """HAProxy before some servers."""
 
-    def __init__(self, ports):
+    def __init__(self, ports, bounded=True):
         self.front = free_port()
         self.file = tempfile.NamedTemporaryFile("w", suffix=".cfg")
-        self.file.write(configuration(ports, self.front))
+        self.file.write(configuration(ports, self.front, bounded))
         self.file.flush()
         program = shutil.which("haproxy") or "/usr/sbin/haproxy"
         self.process = subprocess.Popen([program, "-db", "-f", self.file.name], stderr=subprocess.DEVNULL)
@@ -77,7 +78,7 @@ class Proxy:
 
 async def homes(ports):
     """Which replica each of many conversations is sent to."""
-    proxy = Proxy(ports)
+    proxy = Proxy(ports, bounded=False)
     try:
         await proxy.start()
         found = []
