@@ -6,8 +6,11 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <condition_variable>
+#include <deque>
 #include <map>
 #include <mutex>
+#include <thread>
 
 #include "engine/runner.h"
 
@@ -47,6 +50,14 @@ class PageWatch : public EngineWatch {
 class Child {
  public:
   explicit Child(int socket) : socket_(socket) {}
+  ~Child() {
+    {
+      std::lock_guard lock(mutex_);
+      stopping_ = true;
+    }
+    to_bind_.notify_all();
+    if (binder_.joinable()) binder_.join();
+  }
 
   void send(const Frame& frame) {
     std::lock_guard lock(sending_);
@@ -86,10 +97,10 @@ class Child {
       this->submit(std::move(*submit));
     } else if (const auto* cancel = std::get_if<CancelFrame>(&frame)) {
       std::lock_guard lock(mutex_);
-      auto found = ids_.find(cancel->id);
-      if (found == ids_.end()) return {};
-      made_->engine->cancel(found->second.id, cancel->choice);
-      if (cancel->choice < 0 || --found->second.unfinished == 0) ids_.erase(found);
+      if (auto waiting = cancelled_.find(cancel->id); waiting != cancelled_.end())
+        waiting->second.push_back(cancel->choice);
+      else
+        this->cancel(cancel->id, cancel->choice);
     } else if (std::holds_alternative<WatchFrame>(frame)) {
       send(PagesFrame{made_->engine->watch_pages()});
     } else {
@@ -98,19 +109,53 @@ class Child {
     return {};
   }
 
+  // With the lock held.
+  void cancel(RequestId id, int choice) {
+    auto found = ids_.find(id);
+    if (found == ids_.end()) return;
+    made_->engine->cancel(found->second.id, choice);
+    if (choice < 0 || --found->second.unfinished == 0) ids_.erase(found);
+  }
+
   void submit(SubmitFrame frame) {
-    const RequestId id = frame.id;
-    frame.request.outer = id;
-    if (!frame.constraint.empty()) {
+    frame.request.outer = frame.id;
+    std::lock_guard lock(mutex_);
+    if (frame.constraint.empty()) return enter(std::move(frame));
+    // Compiling may take long: nobody else waits for it.
+    cancelled_[frame.id];
+    unbound_.push_back(std::move(frame));
+    if (!binder_.joinable()) binder_ = std::thread([this] { bind_all(); });
+    to_bind_.notify_one();
+  }
+
+  // Binder thread: constraints of requests, one after another.
+  void bind_all() {
+    for (std::unique_lock lock(mutex_);;) {
+      to_bind_.wait(lock, [this] { return stopping_ || !unbound_.empty(); });
+      if (stopping_) return;
+      SubmitFrame frame = std::move(unbound_.front());
+      unbound_.pop_front();
+      lock.unlock();
       auto constraint = made_->constraint(frame.constraint, frame.request.tenant);
       if (!constraint.ok()) {
-        Event refusal = {.request = id, .finish = Finish::failed, .error = constraint.error()};
-        return send(EventsFrame{.events = {refusal}});
+        Event refusal = {.request = frame.id, .finish = Finish::failed, .error = constraint.error()};
+        send(EventsFrame{.events = {refusal}});
       }
+      lock.lock();
+      const std::vector<int> cancelled = std::move(cancelled_.at(frame.id));
+      cancelled_.erase(frame.id);
+      if (!constraint.ok()) continue;
+      const RequestId id = frame.id;
       frame.request.constraint = std::move(*constraint);
+      enter(std::move(frame));
+      for (int choice : cancelled) cancel(id, choice);
     }
-    // The engine may tell of it before submit() has returned; who cancels must find it from then on.
-    std::lock_guard lock(mutex_);
+  }
+
+  // With the lock held: the engine may tell of it before submit() has returned, and who cancels must find it from then
+  // on.
+  void enter(SubmitFrame frame) {
+    const RequestId id = frame.id;
     int unfinished = frame.request.choices;
     for (const Resumed& before : frame.request.resumed) unfinished -= before.finished;
     ids_[id] = {.unfinished = unfinished,
@@ -147,8 +192,13 @@ class Child {
     int unfinished = 0;
     RequestId id = 0;  // as the engine knows it
   };
-  std::map<RequestId, Known> ids_;  // by what the server calls them; guarded by mutex_
-  EventsFrame step_;                // engine thread
+  std::map<RequestId, Known> ids_;   // by what the server calls them; guarded by mutex_, as all up to the thread
+  std::deque<SubmitFrame> unbound_;  // their constraints are still to be made
+  std::map<RequestId, std::vector<int>> cancelled_;  // choices cancelled meanwhile
+  std::condition_variable to_bind_;
+  bool stopping_ = false;
+  std::thread binder_;
+  EventsFrame step_;  // engine thread
 };
 
 }  // namespace

@@ -54,8 +54,10 @@ class Reader {
   }
   template <class T, class Each>
   void list(std::vector<T>& list, Each each) {
-    list.resize(count(sizeof(T) < 16 ? sizeof(T) : 4));
-    for (T& item : list) each(item);
+    // Items are made as they are read: memory follows what came, not what a length promised.
+    size_t left = count(sizeof(T) < 16 ? sizeof(T) : 4);
+    if (sizeof(T) < 16) list.reserve(left);
+    for (; left > 0 && !broken_; --left) each(list.emplace_back());
   }
   void bytes(void* to, size_t size) {
     broken_ |= size > in_.size();

@@ -58,8 +58,12 @@ class Spawning {
     std::vector<char*> pointers;
     for (const std::string& word : words) pointers.push_back(const_cast<char*>(word.c_str()));
     pointers.push_back(nullptr);
+    std::vector<char*> variables;  // the clients' key is none of its business
+    for (char** each = environ; *each != nullptr; ++each)
+      if (!std::string_view(*each).starts_with("MILLRACE_API_KEY")) variables.push_back(*each);
+    variables.push_back(nullptr);
     pid_t id = 0;
-    const int failed = ::posix_spawn(&id, "/proc/self/exe", &actions_, &attributes_, pointers.data(), environ);
+    const int failed = ::posix_spawn(&id, "/proc/self/exe", &actions_, &attributes_, pointers.data(), variables.data());
     if (failed != 0) return error(Code::io, "the engine's process cannot be started: {}", std::strerror(failed));
     return id;
   }

@@ -75,13 +75,22 @@ TEST_P(ForwardTest, OnlyWantedRowsAreTheSameRows) {
 TEST_P(ForwardTest, NearTheStoredLogits) {
   const std::string& name = GetParam().golden;
   const float exact = name == "minimax" ? 2e-3f : name == "qwen3_5_text" ? 5e-5f : 2e-5f;  // see golden_test.cpp
-  // Where activations are bfloat16 (AMX, Arm with bf16), rounding may turn a close choice between experts, and a delta
-  // rule carries it from token to token; golden_test.cpp holds these by their KL.
-  const bool carries = name.find("moe") != std::string::npos || name == "mixtral" || name == "phimoe" ||
-                       name == "minimax_m2" || name == "gpt_oss" || name == "llama4_text" || name == "jamba" ||
-                       name.starts_with("qwen3_next") || name.starts_with("qwen3_5") || name == "minimax";
-  const float rounded = carries ? 1.0f : 0.05f;
-  EXPECT_LE(test::worst_difference(whole_, golden_.logits), GetParam().cpu ? rounded : exact);
+  if (!GetParam().cpu) {
+    EXPECT_LE(test::worst_difference(whole_, golden_.logits), exact);
+    return;
+  }
+  // Where activations are bfloat16 (AMX, Arm with bf16), rounding may turn a close choice between experts for a token
+  // or two, and a delta rule carries it on: half of the rows are near in any case.
+  const bool turns =
+      std::ranges::any_of(model_->spec().layers,
+                          [](const LayerSpec& layer) { return std::holds_alternative<MoeSpec>(layer.ffn); }) ||
+      name.starts_with("qwen3_next") || name.starts_with("qwen3_5");
+  std::vector<float> rows;
+  for (size_t at = 0; at < whole_.size(); at += vocab())
+    rows.push_back(
+        test::worst_difference(std::span(whole_).subspan(at, vocab()), std::span(golden_.logits).subspan(at, vocab())));
+  std::ranges::sort(rows);
+  EXPECT_LE(turns ? rows[rows.size() / 2] : rows.back(), 0.05f);
 }
 
 std::vector<Case> cases() {
