@@ -95,7 +95,7 @@ Result<int> run(const Arguments& arguments) {
     table.print(terminal);
     terminal.note("{} differences in {} ways to compute the same {} positions", differences, lines.size(), tokens);
   }
-  if (plant && differences == 0) terminal.fail("the flipped bit did not show: the check is blind");
+  if (plant && differences == 0) terminal.fail("the flipped bits did not show: the check is blind");
   return differences == 0 && !plant ? kExitOk : kExitFailure;
 }
 
@@ -135,7 +135,7 @@ Verb verify_cache_verb() {
                         .least = 1,
                         .most = 1024,
                         .help = "tokens of a page of the cache, a power of two"},
-                       {.name = "plant", .help = "also flip one stored bit half way, which must be found: exit code 1"},
+                       {.name = "plant", .help = "also flip stored bits half way, which must be found: exit code 1"},
                        {.name = "json", .help = "as a JSON object"}}}),
           .examples = {{"verify cache", "the shipped model"},
                        {"verify cache -m model.gguf --kv bf16", "another, with bfloat16 keys and values"}},
