@@ -13,14 +13,13 @@
 namespace millrace::cuda {
 namespace {
 
-constexpr int kStages = 4;
-
 // A warp has a panel, or one of the gates and one of what goes through them.
 template <class Format, int Warps, int Eights, bool Gated>
 struct Sizes {
   static constexpr int kThreads = Warps * 32, kRows = 8 * Eights, kSides = Gated ? 2 : 1;
   static constexpr int kInputBytes = kRows * 128, kSideBytes = Warps * Format::kBytes;
   static constexpr int kStageBytes = kInputBytes + kSides * kSideBytes;
+  static constexpr int kStages = Eights == 1 ? 8 : 4;  // few rows wait for memory only
   static constexpr int kShared = kStages * kStageBytes;
   static_assert(kShared <= 99 << 10 && Format::kBytes % 16 == 0);
 };
@@ -148,17 +147,17 @@ __global__ void __launch_bounds__(Warps * 32) experts_kernel(ExpertProducts work
   auto ask = [&](int chunk) {
     if (chunk < work.chunks)
       bring<Format, Size>(work, tile, rows, first_panel, panels_there, chunk,
-                          stages + static_cast<uint32_t>(chunk % kStages * Size::kStageBytes));
+                          stages + static_cast<uint32_t>(chunk % Size::kStages * Size::kStageBytes));
     copies_end();
   };
-  for (int chunk = 0; chunk < kStages - 1; ++chunk) ask(chunk);
+  for (int chunk = 0; chunk < Size::kStages - 1; ++chunk) ask(chunk);
   Sums sums[Size::kSides][Eights];
 #pragma unroll 1
   for (int chunk = 0; chunk < work.chunks; ++chunk) {
-    copies_wait<kStages - 2>();
+    copies_wait<Size::kStages - 2>();
     __syncthreads();  // the chunk is there for all, and all have done with the one before
-    ask(chunk + kStages - 1);
-    const int stage = chunk % kStages * Size::kStageBytes;
+    ask(chunk + Size::kStages - 1);
+    const int stage = chunk % Size::kStages * Size::kStageBytes;
 #pragma unroll
     for (int side = 0; side < Size::kSides; ++side)
       multiply_chunk<Format, Eights>(sums[side],
@@ -186,7 +185,8 @@ void start(cudaStream_t stream, const ExpertProducts& work) {
 template <class Format, bool Gated>
 void start_any(cudaStream_t stream, const ExpertProducts& work) {
   constexpr int kWarps = Gated ? 4 : 8;  // of large tiles, as many as find room
-  if (work.pairs <= int64_t{work.experts} * 8) return start<Format, 4, 1, Gated>(stream, work);
+  // A warp by itself: there are few panels, and all multiprocessors are to read some of them at once.
+  if (work.pairs <= int64_t{work.experts} * 8) return start<Format, 1, 1, Gated>(stream, work);
   if (work.pairs <= int64_t{work.experts} * 32) return start<Format, kWarps, 4, Gated>(stream, work);
   start<Format, kWarps, 8, Gated>(stream, work);
 }
