@@ -9,7 +9,7 @@ namespace millrace {
 
 // Raised whenever the same weights and tokens give other bits than before on any backend: the order of a sum, a
 // rounding, a way of packing. Answers and cached pages of another version are not ours to go on from.
-inline constexpr int kNumericsVersion = 1;
+inline constexpr int kNumericsVersion = 2;
 
 // The instruction set and its arithmetic, or the kind of device: "cpu i8mm fast", "cuda" (whose kernels all compute the
 // same to the bit). Not the number of threads (contract 1).

@@ -1,9 +1,10 @@
-// Products of experts: every pair of a row and an expert (backend/routing.h) with that expert's matrix. A thread group
-// takes some panels of one expert, a warp each, and up to 8, 32 or 64 of its pairs; chunks of 64 inputs come through a
-// ring in shared memory by copies of sixteen bytes, rows from wherever they lie. A sum is one chain over all inputs
-// (packed.h, one segment), whichever size of tile computes it; gates go with what comes through them. How many rows
-// each expert has is known to the device only: the grid is for as many tiles as there can be, and those that there are
-// not end at once.
+// Products of experts: every pair of a row and an expert (backend/routing.h) with that expert's matrix. Chunks of 64
+// inputs come through rings in shared memory by copies of sixteen bytes, rows from wherever they lie. The inputs are
+// cut into segments (packed.h, expert_segments); a sum is a chain over each, and the chains are added in order. Where
+// experts have few pairs, a thread block takes one panel and up to 8 pairs, a warp for each segment: there is little to
+// do for each panel, and it is to be done at once. Else a warp takes a panel and up to 32 or 64 pairs through all
+// segments, one after another. Gates go with what comes through them. How many rows each expert has is known to the
+// device only: the grid is for as many tiles as there can be, and those that there are not end at once.
 #include <algorithm>
 
 #include "backend/cuda/few_rows.cuh"
@@ -19,10 +20,16 @@ struct Sizes {
   static constexpr int kThreads = Warps * 32, kRows = 8 * Eights, kSides = Gated ? 2 : 1;
   static constexpr int kInputBytes = kRows * 128, kSideBytes = Warps * Format::kBytes;
   static constexpr int kStageBytes = kInputBytes + kSides * kSideBytes;
-  static constexpr int kStages = Eights == 1 ? 8 : 4;  // few rows wait for memory only
+  static constexpr int kStages = 4;
   static constexpr int kShared = kStages * kStageBytes;
   static_assert(kShared <= 99 << 10 && Format::kBytes % 16 == 0);
 };
+
+// As many tiles of so many rows as there can be.
+int64_t tiles_of(const ExpertProducts& work, int64_t rows) {
+  if (work.head_rows > 0) return work.experts * ((work.head_rows + rows - 1) / rows);
+  return std::min<int64_t>(work.pairs, work.pairs / rows + std::min<int64_t>(work.experts, work.pairs));
+}
 
 struct Tile {
   int expert, first, pairs;  // expert < 0: there is no such tile
@@ -57,11 +64,11 @@ __device__ Tile tile_of(const ExpertProducts& work, int number) {
   return {-1, 0, 0};
 }
 
-// Asks for a chunk: 128 bytes of every row, their sixteenths turned by the row's number, and the panels' chunks.
+// Asks for a chunk, as thread so and so of those that do: 128 bytes of every row, their sixteenths turned by the row's
+// number, and the panels' chunks.
 template <class Format, class Size>
 __device__ void bring(const ExpertProducts& work, const Tile& tile, const int32_t* rows, int64_t first_panel,
-                      int panels_there, int chunk, uint32_t stage) {
-  const int thread = static_cast<int>(threadIdx.x);
+                      int panels_there, int chunk, uint32_t stage, int thread) {
 #pragma unroll
   for (int i = thread; i < Size::kRows * 8; i += Size::kThreads) {
     const int row = i / 8, piece = i % 8;
@@ -100,6 +107,23 @@ __device__ void multiply_chunk(Sums (&sums)[Eights], const char* panel, uint32_t
       const uint4 in = load_matrices(at + static_cast<uint32_t>(eight * 1024));
       weights.multiply_into(sums[eight], 2 * half, as_met<Format>(in.x), as_met<Format>(in.y));
       weights.multiply_into(sums[eight], 2 * half + 1, as_met<Format>(in.z), as_met<Format>(in.w));
+    }
+  }
+}
+
+// A segment's sums join those before it, and begin anew.
+template <int Sides, int Eights>
+__device__ void add_segment(Sums (&sums)[Sides][Eights], Sums (&totals)[Sides][Eights], bool first) {
+#pragma unroll
+  for (int side = 0; side < Sides; ++side) {
+#pragma unroll
+    for (int eight = 0; eight < Eights; ++eight) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        float &sum = sums[side][eight].all[i], &total = totals[side][eight].all[i];
+        total = first ? sum : total + sum;
+        sum = 0;
+      }
     }
   }
 }
@@ -147,11 +171,13 @@ __global__ void __launch_bounds__(Warps * 32) experts_kernel(ExpertProducts work
   auto ask = [&](int chunk) {
     if (chunk < work.chunks)
       bring<Format, Size>(work, tile, rows, first_panel, panels_there, chunk,
-                          stages + static_cast<uint32_t>(chunk % Size::kStages * Size::kStageBytes));
+                          stages + static_cast<uint32_t>(chunk % Size::kStages * Size::kStageBytes),
+                          static_cast<int>(threadIdx.x));
     copies_end();
   };
   for (int chunk = 0; chunk < Size::kStages - 1; ++chunk) ask(chunk);
-  Sums sums[Size::kSides][Eights];
+  Sums sums[Size::kSides][Eights], totals[Size::kSides][Eights];
+  const int segments = expert_segments(work.chunks), length = segment_chunks_of(work.chunks, segments);
 #pragma unroll 1
   for (int chunk = 0; chunk < work.chunks; ++chunk) {
     copies_wait<Size::kStages - 2>();
@@ -163,8 +189,79 @@ __global__ void __launch_bounds__(Warps * 32) experts_kernel(ExpertProducts work
       multiply_chunk<Format, Eights>(sums[side],
                                      room + stage + Size::kInputBytes + side * Size::kSideBytes + warp * Format::kBytes,
                                      stages + static_cast<uint32_t>(stage));
+    if ((chunk + 1) % length != 0 && chunk + 1 < work.chunks) continue;
+    add_segment(sums, totals, chunk < length);
   }
-  finish(work, tile, first_panel + warp, sums);
+  finish(work, tile, first_panel + warp, totals);
+}
+
+// A warp's ring of chunks is its own.
+template <class Format, bool Gated>
+struct FewSizes : Sizes<Format, 1, 1, Gated> {
+  static constexpr int kStages = Format::kBytes > 1024 ? 3 : 4;
+  static constexpr int kWarpBytes = kStages * FewSizes::kStageBytes;
+  static constexpr int kShared = kExpertSegments * kWarpBytes;
+};
+
+template <class Format, bool Gated>
+__global__ void __launch_bounds__(kExpertSegments * 32) few_experts_kernel(ExpertProducts work) {
+  using Size = FewSizes<Format, Gated>;
+  extern __shared__ __align__(128) char room[];
+  __shared__ int32_t rows[Size::kRows];
+  __shared__ float parts[kExpertSegments][Size::kSides][4][32];
+  wait_for_previous();
+  const Tile tile = tile_of<Size::kRows>(work, static_cast<int>(blockIdx.y));
+  if (tile.expert < 0) return;
+  if (static_cast<int>(threadIdx.x) < tile.pairs)
+    rows[threadIdx.x] = work.row != nullptr ? work.row[tile.first + threadIdx.x] : tile.first + threadIdx.x;
+  __syncthreads();
+  const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32,
+            panel = static_cast<int>(blockIdx.x);
+  const int segments = expert_segments(work.chunks), length = segment_chunks_of(work.chunks, segments);
+  const int begin = warp * length, end = warp < segments ? min(begin + length, work.chunks) : begin;
+  char* mine = room + warp * Size::kWarpBytes;
+  const uint32_t stages = shared_address(mine);
+  auto ask = [&](int chunk) {
+    if (chunk < end)
+      bring<Format, Size>(work, tile, rows, panel, 1, chunk,
+                          stages + static_cast<uint32_t>((chunk - begin) % Size::kStages * Size::kStageBytes), lane);
+    copies_end();
+  };
+  for (int chunk = begin; chunk < begin + Size::kStages - 1; ++chunk) ask(chunk);
+  Sums sums[Size::kSides][1], totals[Size::kSides][1];
+#pragma unroll 1
+  for (int chunk = begin; chunk < end; ++chunk) {
+    copies_wait<Size::kStages - 2>();
+    __syncwarp();  // the chunk is there for all lanes, and all have done with the one before
+    ask(chunk + Size::kStages - 1);
+    const int stage = (chunk - begin) % Size::kStages * Size::kStageBytes;
+#pragma unroll
+    for (int side = 0; side < Size::kSides; ++side)
+      multiply_chunk<Format, 1>(sums[side], mine + stage + Size::kInputBytes + side * Size::kSideBytes,
+                                stages + static_cast<uint32_t>(stage));
+  }
+#pragma unroll
+  for (int side = 0; side < Size::kSides; ++side)
+    for (int i = 0; i < 4; ++i) parts[warp][side][i][lane] = sums[side][0].all[i];
+  __syncthreads();
+  if (warp != 0) return;
+  for (int segment = 0; segment < segments; ++segment) {
+#pragma unroll
+    for (int side = 0; side < Size::kSides; ++side)
+      for (int i = 0; i < 4; ++i) sums[side][0].all[i] = parts[segment][side][i][lane];
+    add_segment(sums, totals, segment == 0);
+  }
+  finish(work, tile, panel, totals);
+}
+
+template <class Format, bool Gated>
+void start_few(cudaStream_t stream, const ExpertProducts& work) {
+  using Size = FewSizes<Format, Gated>;
+  constexpr auto kKernel = few_experts_kernel<Format, Gated>;
+  static const bool prepared = prepare(kKernel, Size::kShared);
+  static_cast<void>(prepared);
+  launch(stream, kKernel, dim3(count(panels_of(work.outputs)), count(tiles_of(work, Size::kRows))),
+         kExpertSegments * 32, Size::kShared, work);
 }
 
 template <class Format, int Warps, int Eights, bool Gated>
@@ -173,10 +270,7 @@ void start(cudaStream_t stream, const ExpertProducts& work) {
   constexpr auto kKernel = experts_kernel<Format, Warps, Eights, Gated>;
   static const bool prepared = prepare(kKernel, Size::kShared);
   static_cast<void>(prepared);
-  const int64_t nonempty = std::min<int64_t>(work.experts, work.pairs),
-                most = std::min<int64_t>(work.pairs, work.pairs / Size::kRows + nonempty),
-                of_heads = work.experts * int64_t{(work.head_rows + Size::kRows - 1) / Size::kRows},
-                tiles = work.head_rows > 0 ? of_heads : most;
+  const int64_t tiles = tiles_of(work, Size::kRows);
   const int64_t panels = panels_of(work.outputs);
   launch(stream, kKernel, dim3(count((panels + Warps - 1) / Warps), count(tiles)), Size::kThreads, Size::kShared, work);
 }
@@ -185,8 +279,7 @@ void start(cudaStream_t stream, const ExpertProducts& work) {
 template <class Format, bool Gated>
 void start_any(cudaStream_t stream, const ExpertProducts& work) {
   constexpr int kWarps = Gated ? 4 : 8;  // of large tiles, as many as find room
-  // A warp by itself: there are few panels, and all multiprocessors are to read some of them at once.
-  if (work.pairs <= int64_t{work.experts} * 8) return start<Format, 1, 1, Gated>(stream, work);
+  if (work.pairs <= int64_t{work.experts} * 8) return start_few<Format, Gated>(stream, work);
   if (work.pairs <= int64_t{work.experts} * 32) return start<Format, kWarps, 4, Gated>(stream, work);
   start<Format, kWarps, 8, Gated>(stream, work);
 }

@@ -99,6 +99,15 @@ constexpr int segments_of(DType type, int64_t outputs, int64_t inputs) {
   return segments;
 }
 
+// The same for experts, whose panels are few: by inputs alone, in chunks. The last segment may be shorter.
+inline constexpr int kExpertSegments = 4;
+MILLRACE_BOTH constexpr int segment_chunks_of(int chunks, int segments) { return (chunks + segments - 1) / segments; }
+MILLRACE_BOTH constexpr int expert_segments(int chunks) {
+  int segments = kExpertSegments;
+  while (segments > 1 && (segments - 1) * segment_chunks_of(chunks, segments) >= chunks) segments /= 2;
+  return chunks < 2 * kExpertSegments ? 1 : segments;
+}
+
 // Where 16-bit number (row, col) lies, counted in numbers.
 MILLRACE_BOTH constexpr int64_t packed_place(int64_t row, int64_t col, int64_t cols) {
   return (row / kPanel * chunks_of(cols) + col / kChunkInputs) * (kChunkBytes / 2) + row % kPanel / 8 * 512 +
