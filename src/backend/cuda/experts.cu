@@ -14,14 +14,22 @@
 namespace millrace::cuda {
 namespace {
 
+template <class Format>
+constexpr bool kQuantised = Format::kBytes < kChunkBytes;
+template <class Format>
+constexpr int kSegments = expert_segments(1 << 20, kQuantised<Format>);  // at most
+
 // A warp has a panel, or one of the gates and one of what goes through them.
 template <class Format, int Warps, int Eights, bool Gated>
 struct Sizes {
   static constexpr int kThreads = Warps * 32, kRows = 8 * Eights, kSides = Gated ? 2 : 1;
   static constexpr int kInputBytes = kRows * 128, kSideBytes = Warps * Format::kBytes;
   static constexpr int kStageBytes = kInputBytes + kSides * kSideBytes;
-  static constexpr int kStages = 4;
-  static constexpr int kShared = kStages * kStageBytes;
+  // Sums of large tiles of quantised weights leave no registers for those of the segments before.
+  static constexpr bool kTotalsShared = kQuantised<Format> && Eights == 8;
+  static constexpr int kStages = kTotalsShared ? 3 : 4, kRingBytes = kStages * kStageBytes;
+  static constexpr int kTotals = kSides * Eights * 4;  // of a thread
+  static constexpr int kShared = kRingBytes + (kTotalsShared ? kTotals * kThreads * 4 : 0);
   static_assert(kShared <= 99 << 10 && Format::kBytes % 16 == 0);
 };
 
@@ -128,6 +136,23 @@ __device__ void add_segment(Sums (&sums)[Sides][Eights], Sums (&totals)[Sides][E
   }
 }
 
+// The same with the sums before in shared memory, a column for each thread.
+template <int Sides, int Eights>
+__device__ void add_segment(Sums (&sums)[Sides][Eights], float* totals, int threads, bool first) {
+#pragma unroll
+  for (int side = 0; side < Sides; ++side) {
+#pragma unroll
+    for (int eight = 0; eight < Eights; ++eight) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        float &sum = sums[side][eight].all[i], &total = totals[((side * Eights + eight) * 4 + i) * threads];
+        total = first ? sum : total + sum;
+        sum = 0;
+      }
+    }
+  }
+}
+
 // Where a warp's sums go.
 template <int Eights, int Sides>
 __device__ void finish(const ExpertProducts& work, const Tile& tile, int panel, const Sums (&sums)[Sides][Eights]) {
@@ -177,7 +202,9 @@ __global__ void __launch_bounds__(Warps * 32) experts_kernel(ExpertProducts work
   };
   for (int chunk = 0; chunk < Size::kStages - 1; ++chunk) ask(chunk);
   Sums sums[Size::kSides][Eights], totals[Size::kSides][Eights];
-  const int segments = expert_segments(work.chunks), length = segment_chunks_of(work.chunks, segments);
+  [[maybe_unused]] float* column = reinterpret_cast<float*>(room + Size::kRingBytes) + threadIdx.x;
+  const int segments = expert_segments(work.chunks, kQuantised<Format>),
+            length = segment_chunks_of(work.chunks, segments);
 #pragma unroll 1
   for (int chunk = 0; chunk < work.chunks; ++chunk) {
     copies_wait<Size::kStages - 2>();
@@ -190,7 +217,15 @@ __global__ void __launch_bounds__(Warps * 32) experts_kernel(ExpertProducts work
                                      room + stage + Size::kInputBytes + side * Size::kSideBytes + warp * Format::kBytes,
                                      stages + static_cast<uint32_t>(stage));
     if ((chunk + 1) % length != 0 && chunk + 1 < work.chunks) continue;
-    add_segment(sums, totals, chunk < length);
+    if constexpr (Size::kTotalsShared)
+      add_segment(sums, column, Size::kThreads, chunk < length);
+    else
+      add_segment(sums, totals, chunk < length);
+  }
+  if constexpr (Size::kTotalsShared) {
+#pragma unroll
+    for (int i = 0; i < Size::kTotals; ++i)
+      totals[i / (4 * Eights)][i / 4 % Eights].all[i % 4] = column[i * Size::kThreads];
   }
   finish(work, tile, first_panel + warp, totals);
 }
@@ -200,15 +235,15 @@ template <class Format, bool Gated>
 struct FewSizes : Sizes<Format, 1, 1, Gated> {
   static constexpr int kStages = Format::kBytes > 1024 ? 3 : 4;
   static constexpr int kWarpBytes = kStages * FewSizes::kStageBytes;
-  static constexpr int kShared = kExpertSegments * kWarpBytes;
+  static constexpr int kShared = kSegments<Format> * kWarpBytes;
 };
 
 template <class Format, bool Gated>
-__global__ void __launch_bounds__(kExpertSegments * 32) few_experts_kernel(ExpertProducts work) {
+__global__ void __launch_bounds__(kSegments<Format> * 32) few_experts_kernel(ExpertProducts work) {
   using Size = FewSizes<Format, Gated>;
   extern __shared__ __align__(128) char room[];
   __shared__ int32_t rows[Size::kRows];
-  __shared__ float parts[kExpertSegments][Size::kSides][4][32];
+  __shared__ float parts[kSegments<Format>][Size::kSides][4][32];
   wait_for_previous();
   const Tile tile = tile_of<Size::kRows>(work, static_cast<int>(blockIdx.y));
   if (tile.expert < 0) return;
@@ -217,7 +252,8 @@ __global__ void __launch_bounds__(kExpertSegments * 32) few_experts_kernel(Exper
   __syncthreads();
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32,
             panel = static_cast<int>(blockIdx.x);
-  const int segments = expert_segments(work.chunks), length = segment_chunks_of(work.chunks, segments);
+  const int segments = expert_segments(work.chunks, kQuantised<Format>),
+            length = segment_chunks_of(work.chunks, segments);
   const int begin = warp * length, end = warp < segments ? min(begin + length, work.chunks) : begin;
   char* mine = room + warp * Size::kWarpBytes;
   const uint32_t stages = shared_address(mine);
@@ -261,7 +297,7 @@ void start_few(cudaStream_t stream, const ExpertProducts& work) {
   static const bool prepared = prepare(kKernel, Size::kShared);
   static_cast<void>(prepared);
   launch(stream, kKernel, dim3(count(panels_of(work.outputs)), count(tiles_of(work, Size::kRows))),
-         kExpertSegments * 32, Size::kShared, work);
+         kSegments<Format> * 32, Size::kShared, work);
 }
 
 template <class Format, int Warps, int Eights, bool Gated>
