@@ -4,17 +4,12 @@
 
 #include <cstdio>
 
+#include "base/sanitized.h"
+
 namespace millrace {
 namespace {
 
-// Sanitizers make a seed fifteen times as long. g++ names them by macros, clang as features.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr int64_t kSeeds = 300;
-#elif defined(__has_feature)
-constexpr int64_t kSeeds = __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) ? 300 : 5000;
-#else
-constexpr int64_t kSeeds = 5000;
-#endif
+constexpr int64_t kSeeds = test::kSanitized ? 300 : 5000;
 
 TEST(Simulation, FiveThousandSeedsHold) {
   SimulationSummary summary = simulate(1, kSeeds);
