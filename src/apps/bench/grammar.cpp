@@ -1,12 +1,16 @@
 // How right and how fast masks are on a file of schemas with instances: every instance is written as text, cut into the
-// model's tokens, and led through the masks token by token.
+// model's tokens, and led through the masks token by token. The other way round, answers that chance writes under the
+// masks can be kept, for another program to judge.
 #include <algorithm>
 #include <chrono>
+#include <fstream>
 #include <map>
+#include <random>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "apps/cli/flags.h"
 #include "apps/cli/input.h"
 #include "apps/cli/model_path.h"
 #include "apps/cli/terminal.h"
@@ -41,9 +45,18 @@ struct Totals {
   std::map<std::string, int64_t> reasons;
 };
 
+// Answers that chance writes.
+struct Chance {
+  int64_t answers = 0;  // of each schema
+  int64_t most_tokens = 0;
+  uint64_t seed = 0;
+  std::ofstream out;
+};
+
 class GrammarBench {
  public:
-  explicit GrammarBench(const Tokenizer& tokenizer) : tokenizer_(tokenizer), vocabulary_(vocabulary_of(tokenizer)) {
+  GrammarBench(const Tokenizer& tokenizer, Chance& chance)
+      : tokenizer_(tokenizer), vocabulary_(vocabulary_of(tokenizer)), chance_(chance) {
     for (Token token = 0; token < vocabulary_->size(); ++token) {
       const std::string& bytes = vocabulary_->bytes(token);
       if (!bytes.empty()) by_bytes_.try_emplace(bytes, token);
@@ -81,10 +94,40 @@ class GrammarBench {
       good &= taken == valid;
     }
     if (good) ++totals.passed;
+    for (int64_t i = 0; i < chance_.answers; ++i) TRY_VOID(write_answer(**grammar, *schema, totals.schemas, i));
     return {};
   }
 
  private:
+  // Every token has a random logit; those that close something are likelier, so that answers end.
+  Result<void> write_answer(Grammar& grammar, const Json& schema, int64_t number, int64_t answer) {
+    std::seed_seq seeds = {chance_.seed, static_cast<uint64_t>(number), static_cast<uint64_t>(answer)};
+    std::mt19937_64 random(seeds);
+    Grammar::State state = grammar.start();
+    std::string text;
+    bool ended = false;
+    for (int64_t i = 0; i < chance_.most_tokens && !ended; ++i) {
+      TRY(const auto mask, grammar.allowed(state));
+      Token best = -1;
+      double most = 0;
+      for (Token token = 0; token < vocabulary_->size(); ++token) {
+        if (!mask->has(token)) continue;
+        const std::string& bytes = vocabulary_->bytes(token);
+        const bool closes = bytes.empty() || bytes.find_first_of("\"}]") != std::string::npos;
+        // The largest of random logits is a race: the shortest of exponential times.
+        const double logit = -std::exponential_distribution<double>(closes ? 30.0 : 1.0)(random);
+        if (best < 0 || logit > most) best = token, most = logit;
+      }
+      if (best < 0) return error(Code::internal, "schema {}: nothing is allowed after {}", number, text);
+      ended = std::ranges::find(tokenizer_.ends(), best) != tokenizer_.ends().end();
+      if (ended) break;
+      text += vocabulary_->bytes(best);
+      state = grammar.next(state, best);
+    }
+    chance_.out << to_text(JsonObject{{"schema", schema}, {"answer", text}, {"ended", ended}}) << '\n';
+    return {};
+  }
+
   // The model's own tokens where they spell the text exactly, else the longest that fit.
   std::vector<Token> tokens_of(std::string_view text) const {
     std::vector<Token> tokens = tokenizer_.encode(text);
@@ -121,6 +164,7 @@ class GrammarBench {
 
   const Tokenizer& tokenizer_;
   std::shared_ptr<const GrammarVocabulary> vocabulary_;
+  Chance& chance_;
   std::map<std::string, Token, std::less<>> by_bytes_;
   size_t longest_ = 1;
 };
@@ -166,7 +210,15 @@ Result<int> run(const Arguments& arguments) {
   TRY(std::filesystem::path path, model_path(arguments));
   TRY(Tokenizer tokenizer, open_tokenizer(path));
   TRY(const std::string text, read_input(arguments.operand("FILE")));
-  GrammarBench bench(tokenizer);
+  Chance chance = {.answers = arguments.given("answers") ? arguments.integer("each") : 0,
+                   .most_tokens = arguments.integer("predict"),
+                   .seed = static_cast<uint64_t>(arguments.integer("seed")),
+                   .out = {}};
+  if (chance.answers > 0) {
+    chance.out.open(arguments.text("answers"), std::ios::binary);
+    if (!chance.out) return error(Code::io, "{} cannot be written", arguments.text("answers"));
+  }
+  GrammarBench bench(tokenizer, chance);
   Totals totals;
   const Terminal& terminal = arguments.terminal();
   const int64_t limit = arguments.integer("limit");
@@ -182,6 +234,8 @@ Result<int> run(const Arguments& arguments) {
     if (!done.ok()) return within(fmt::format("line {}", number), done.error());
     progress.update(at);
   }
+  if (chance.answers > 0 && !chance.out.flush())
+    return error(Code::io, "{} could not be written whole: is the disk full?", arguments.text("answers"));
   print(terminal, totals, tokenizer.size(), arguments.toggle("json"));
   return kExitOk;
 }
@@ -201,6 +255,10 @@ Verb bench_grammar_verb() {
                      .least = 0,
                      .most = 1 << 30,
                      .help = "only the first N schemas; 0: all"},
+                    path_flag("answers", "FILE", "also write answers that chance gives under the masks, lines of JSON"),
+                    integer_flag("each", "", "4", 1, 1 << 20, "answers of each schema"),
+                    integer_flag("predict", "", "200", 1, 1 << 20, "most tokens of one of them"),
+                    integer_flag("seed", "", "1", 0, double{1ll << 53}, "of their chance"),
                     {.name = "json", .help = "as a JSON object, with the reasons of refusals"}},
           .examples = {{"bench grammar maskbench.jsonl -m model.gguf", "pass rate and percentiles"}},
           .notes =
