@@ -14,9 +14,10 @@ size_t characters(std::string_view text) {
 }  // namespace
 
 Result<Choice> Choice::create(const LoadedModel& model, const RequestBody& asked) {
-  TRY(Answer answer, Answer::create(model, asked.stops, !asked.chat));
+  TRY(Answer answer, Answer::create(model, asked.stops, asked.continues()));
   Choice choice(std::move(answer));
   choice.keep_ids_ = asked.return_ids;
+  choice.keep_logprobs_ = !asked.hide_logprobs;
   return choice;
 }
 
@@ -43,6 +44,7 @@ bool Choice::take(const Event& event) {
   }
   if (event.token) {
     ++tokens_;
+    if (event.logprobs) logprob_sum_ += static_cast<double>(event.logprobs->chosen);
     // A stop token ends the answer and is not part of it.
     if (event.finish == Finish::stop) {
       end("stop");
@@ -50,7 +52,7 @@ bool Choice::take(const Event& event) {
     }
     if (prediction_) prediction_->take(*event.token);
     if (keep_ids_) ids_.push_back(*event.token);
-    if (event.logprobs) logprobs_.push_back({*event.token, *event.logprobs, offset_});
+    if (event.logprobs && keep_logprobs_) logprobs_.push_back({*event.token, *event.logprobs, offset_});
     const size_t before = text_.size();
     const bool stopped = answer_.push(*event.token, text_);
     offset_ += characters(std::string_view(text_).substr(before));

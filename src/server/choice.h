@@ -13,6 +13,7 @@
 #include "engine/step_plan.h"
 #include "server/request_body.h"
 #include "session/answer.h"
+#include "session/answer_part.h"
 #include "session/prediction.h"
 
 namespace millrace {
@@ -37,11 +38,18 @@ class Choice {
   const std::optional<Error>& error() const { return error_; }
   int tokens() const { return tokens_; }  // chosen so far, an end token included
   int cached() const { return cached_; }
+  std::string_view stopped_by() const { return answer_.stops().found(); }  // the stop string; empty: none did
+  // Of its tokens, where the engine reports them: how likely the answer was.
+  double mean_logprob() const { return tokens_ > 0 ? logprob_sum_ / tokens_ : 0; }
   // Counts what of a prediction is in the answer.
   void predict(std::shared_ptr<const PredictedText> text) { prediction_.emplace(std::move(text)); }
   const std::optional<PredictionUse>& prediction() const { return prediction_; }
 
   // What came since the last clear().
+  std::vector<AnswerPart> parts() const {
+    if (text_.empty()) return {};
+    return {{AnswerPart::Kind::content, text_}};
+  }
   const std::string& text() const { return text_; }
   const std::vector<Token>& ids() const { return ids_; }
   const std::vector<ShownLogprobs>& logprobs() const { return logprobs_; }
@@ -61,7 +69,8 @@ class Choice {
   std::optional<PredictionUse> prediction_;
   size_t offset_ = 0;
   int tokens_ = 0, cached_ = 0;
-  bool keep_ids_ = false;
+  double logprob_sum_ = 0;
+  bool keep_ids_ = false, keep_logprobs_ = true;
 };
 
 }  // namespace millrace

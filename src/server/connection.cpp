@@ -441,7 +441,8 @@ class Connection : public ConnectionHandle, public std::enable_shared_from_this<
   asio::awaitable<bool> write_stream() {
     if (!chunked_) keep_alive_ = false;  // its end is told by closing
     const std::shared_ptr<Job> job = reply_->job();
-    std::string out = head_of(reply_->take_head(), std::nullopt);
+    const HttpAnswer head = reply_->take_head();
+    std::string out = head_of(head, std::nullopt);
     if (head_only_) {
       const bool written = co_await write(out);
       co_return written;
@@ -454,7 +455,7 @@ class Connection : public ConnectionHandle, public std::enable_shared_from_this<
       const size_t begin = out.size();
       ended = job->pull(out) == Job::Pull::end;
       ended = ended || (period > 0 && *setting_.closing);  // a view without an end
-      if (out.empty() && Clock::now() - last_write >= seconds(setting_.limits.ping_seconds)) out += ": ping\n\n";
+      if (out.empty() && Clock::now() - last_write >= seconds(setting_.limits.ping_seconds)) out += head.idle;
       frame(out, begin);
       if (ended && chunked_) out += "0\r\n\r\n";
       if (!out.empty()) {

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -17,6 +18,15 @@
 
 namespace millrace {
 
+// What a dialect remembers of a stream from one of its events to the next.
+class StreamState {
+ public:
+  StreamState() = default;
+  virtual ~StreamState() = default;
+  StreamState(const StreamState&) = delete;
+  StreamState& operator=(const StreamState&) = delete;
+};
+
 // What all parts of one answer have in common.
 struct Stamp {
   bool chat = true;
@@ -25,13 +35,19 @@ struct Stamp {
   std::string model;
   std::string fingerprint;
   bool include_usage = false;
-  std::string event = {};  // what the dialect begins every event of the stream with
+  std::string event = {};          // what the dialect begins every event of the stream with
+  int64_t prompt = 0, cached = 0;  // tokens of the prompt; known when the first text comes
+  std::unique_ptr<StreamState> state = nullptr;
 };
 
 struct Usage {
   int64_t prompt = 0, completion = 0, cached = 0;
-  int64_t accepted = 0, rejected = 0;  // tokens of a prediction that are in the answer, and that are not
+  int64_t accepted = 0, rejected = 0;     // tokens of a prediction that are in the answer, and that are not
+  double first_seconds = 0, seconds = 0;  // until the first token, and until now
 };
+
+// Unique enough that a log can be searched for it; nobody relies on it being secret.
+std::string fresh_id(std::string_view prefix);
 
 class Dialect {
  public:
@@ -45,7 +61,7 @@ class Dialect {
   // An error instead of an answer.
   virtual HttpAnswer refuse(const ApiError& failure) const = 0;
 
-  // Fills id and event; the rest is there.
+  // Fills id, event and state; the rest is there, but for what is known later.
   virtual void begin(Stamp& stamp) const = 0;
   virtual HttpAnswer whole(const Stamp& stamp, const LoadedModel& model, std::span<const Choice> choices,
                            const Usage& usage) const = 0;

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <chrono>
+#include <iterator>
 
 #include "server/asked_bound.h"
 #include "server/doorbell.h"
+#include "session/fill_prompt.h"
 
 namespace millrace {
 namespace {
@@ -14,6 +16,14 @@ int64_t seconds_now() {
 }
 
 }  // namespace
+
+ApiError prompt_error(const LoadedModel& model, const Error& failure) {
+  ApiError told = from_error(failure);
+  told.param = "messages";
+  const std::string path = model.checkpoint().path().string() + ": ";
+  if (told.message.starts_with(path)) told.message.erase(0, path.size());
+  return told;
+}
 
 Generation::Generation(Setting setting, RequestBody asked) : setting_(std::move(setting)), asked_(std::move(asked)) {
   stamp_ = {.chat = asked_.chat,
@@ -43,6 +53,7 @@ void Generation::guarded(const std::function<void()>& task) {
 }
 
 Result<std::vector<Token>> Generation::tokens_of_prompt(const Prompt& prompt) const {
+  if (asked_.suffix) return fill_prompt(*setting_.model->loaded, std::get<std::string>(prompt), *asked_.suffix);
   if (const auto* ids = std::get_if<std::vector<Token>>(&prompt)) return *ids;
   return raw_prompt(*setting_.model->loaded, std::get<std::string>(prompt));
 }
@@ -52,14 +63,7 @@ std::optional<ApiError> Generation::prepare() {
   if (auto failure = check_bytes()) return failure;
   if (asked_.chat) {
     auto prompt = chat_prompt(model, asked_.messages, asked_.chat_options);
-    if (!prompt.ok()) {
-      ApiError failure = from_error(prompt.error());
-      failure.param = "messages";
-      // Where the model lies is nobody's business.
-      const std::string path = model.checkpoint().path().string() + ": ";
-      if (failure.message.starts_with(path)) failure.message.erase(0, path.size());
-      return failure;
-    }
+    if (!prompt.ok()) return prompt_error(model, prompt.error());
     parts_.push_back({.tokens = std::move(prompt->tokens)});
   }
   for (const Prompt& prompt : asked_.prompts) {
@@ -123,7 +127,7 @@ bool Generation::must_compile() const { return asked_.bound && !setting_.model->
 std::optional<ApiError> Generation::bind() {
   if (!asked_.bound) return {};
   for (PromptAnswers& part : parts_) {
-    const BoundOptions options{.continues = !asked_.chat,
+    const BoundOptions options{.continues = asked_.continues(),
                                .after = open_reasoning(*setting_.model->loaded, part.tokens)};
     auto bound = setting_.model->bounds->bind(asked_.bound->source, options, setting_.tenant);
     if (!bound.ok()) return bound_error(*asked_.bound, bound.error());
@@ -167,6 +171,7 @@ std::optional<ApiError> Generation::check_room() {
     longest = std::max(longest, part.tokens.size());
   }
   const int64_t room = context - static_cast<int64_t>(longest);
+  if (asked_.up_to && room > 0) asked_.max_tokens = static_cast<int>(std::min<int64_t>(asked_.max_tokens, room));
   if (room < std::max(asked_.max_tokens, 1)) {
     ApiError failure = bad_field(asked_.chat ? "messages" : "prompt", "");
     failure.code = "context_length_exceeded";
@@ -232,6 +237,7 @@ void Generation::take(const Heard& heard) {
   if (heard.event.choice < 0) return;
   const auto index = heard.part * static_cast<size_t>(asked_.request.choices) + static_cast<size_t>(heard.event.choice);
   Choice& choice = choices_[index];
+  if (heard.event.token && !first_token_) first_token_ = std::chrono::steady_clock::now();
   if (choice.take(heard.event)) setting_.model->engine->cancel(parts_[heard.part].id, heard.event.choice);
   if (!choice.error() || failure_) return;
   failure_ = from_error(*choice.error());
@@ -271,8 +277,14 @@ bool Generation::read_heard() {
 }
 
 Usage Generation::usage() const {
+  if (total_) return *total_;
   Usage sum;
   if (!submitted_) return sum;
+  auto seconds = [this](std::chrono::steady_clock::time_point then) {
+    return std::chrono::duration<double>(then - made_).count();
+  };
+  sum.seconds = seconds(std::chrono::steady_clock::now());
+  sum.first_seconds = first_token_ ? seconds(*first_token_) : sum.seconds;
   for (const PromptAnswers& part : parts_) sum.prompt += static_cast<int64_t>(part.tokens.size());
   for (size_t i = 0; i < choices_.size(); ++i) {
     sum.completion += choices_[i].tokens();
@@ -284,8 +296,28 @@ Usage Generation::usage() const {
   return sum;
 }
 
+// Of the answers to each prompt the likeliest, token for token, go to the front; says how many those are.
+size_t Generation::keep_likeliest() {
+  const auto made = static_cast<size_t>(asked_.request.choices), given = static_cast<size_t>(asked_.given);
+  if (given == 0 || given >= made) return choices_.size();
+  std::vector<Choice> kept;
+  for (size_t first = 0; first < choices_.size(); first += made) {
+    auto begin = choices_.begin() + static_cast<ptrdiff_t>(first);
+    std::stable_sort(begin, begin + static_cast<ptrdiff_t>(made),
+                     [](const Choice& a, const Choice& b) { return a.mean_logprob() > b.mean_logprob(); });
+    std::move(begin, begin + static_cast<ptrdiff_t>(given), std::back_inserter(kept));
+  }
+  std::move(kept.begin(), kept.end(), choices_.begin());
+  return kept.size();
+}
+
 void Generation::answer_whole(std::unique_lock<std::mutex>& lock) {
-  HttpAnswer answer = setting_.dialect->whole(stamp_, *setting_.model->loaded, choices_, usage());
+  total_ = usage();
+  stamp_.prompt = total_->prompt;
+  stamp_.cached = total_->cached;
+  const size_t given = keep_likeliest();
+  HttpAnswer answer =
+      setting_.dialect->whole(stamp_, *setting_.model->loaded, std::span(choices_).first(given), *total_);
   add_ignored(asked_.ignored, answer);
   finish(lock, 200, false);
   setting_.exchange->answer(std::move(answer));
@@ -332,6 +364,11 @@ Job::Pull Generation::pull(std::string& out) {
     return Pull::end;
   }
   bool all = true;
+  if (stamp_.prompt == 0) {
+    const Usage so_far = usage();
+    stamp_.prompt = so_far.prompt;
+    stamp_.cached = so_far.cached;
+  }
   for (size_t i = 0; i < choices_.size(); ++i) {
     Choice& choice = choices_[i];
     if (told_[i] != 0) continue;

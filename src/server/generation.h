@@ -62,6 +62,9 @@ struct Ended {
   Usage usage;
 };
 
+// Why there is no prompt for a chat, in words for a client: where the model lies is nobody's business.
+ApiError prompt_error(const LoadedModel& model, const Error& failure);
+
 class Generation;
 
 // Carries what the requests of a step have heard to the stream worker and from there to the I/O thread: each is woken
@@ -133,6 +136,7 @@ class Generation : public Job, public std::enable_shared_from_this<Generation> {
   void cancel_parts();
   void answer_whole(std::unique_lock<std::mutex>& lock);
   Usage usage() const;
+  size_t keep_likeliest();
 
   Setting setting_;
   RequestBody asked_;
@@ -148,6 +152,8 @@ class Generation : public Job, public std::enable_shared_from_this<Generation> {
   std::vector<uint8_t> begun_, told_;  // by choice: its role is sent, its end is sent
   std::vector<int> counted_;           // by choice: tokens its tenant's share has
   std::chrono::steady_clock::time_point made_ = std::chrono::steady_clock::now(), last_count_ = made_;
+  std::optional<std::chrono::steady_clock::time_point> first_token_;
+  std::optional<Usage> total_;  // when nothing is added to it any more
   bool any_token_ = false;
   bool submitted_ = false;  // the engine knows all parts; they do not change any more
   bool streaming_ = false;  // the head of the stream is on its way

@@ -37,6 +37,7 @@ struct HttpAnswer {
   std::string content_type = "application/json";
   std::vector<std::pair<std::string, std::string>> headers = {};
   std::string body = {};
+  std::string_view idle = ": ping\n\n";  // what a stream gets when it was silent for long; empty: nothing
   // A body that lives as long as the program (embedded files), sent instead of `body` without a copy.
   std::string_view fixed = {};
 };

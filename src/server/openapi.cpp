@@ -1,31 +1,9 @@
 #include "server/openapi.h"
 
-#include "server/openai/bodies.h"
 #include "server/route.h"
 
 namespace millrace {
 namespace {
-
-std::string_view body_name(unsigned body) {
-  switch (body) {
-    case kChat:
-      return "ChatRequest";
-    case kCompletion:
-      return "CompletionRequest";
-    case kTokenize:
-      return "TokenizeRequest";
-    case kDetokenize:
-      return "DetokenizeRequest";
-    case kEmbed:
-      return "EmbeddingRequest";
-    case kRerank:
-      return "RerankRequest";
-    case kScore:
-      return "ScoreRequest";
-    default:
-      return "TemplateRequest";
-  }
-}
 
 JsonObject operation(const Route& route) {
   JsonObject failure = {{"description", "what is wrong and what to do"},
@@ -36,12 +14,11 @@ JsonObject operation(const Route& route) {
   if (route.path.ends_with("{id}"))
     one["parameters"] = JsonArray{
         JsonObject{{"name", "id"}, {"in", "path"}, {"required", true}, {"schema", JsonObject{{"type", "string"}}}}};
-  if (route.body != 0) {
+  if (route.body.kind != 0) {
     one["requestBody"] = {
         {"required", true},
         {"content",
-         {{"application/json",
-           {{"schema", {{"$ref", fmt::format("#/components/schemas/{}", body_name(route.body))}}}}}}}};
+         {{"application/json", {{"schema", {{"$ref", fmt::format("#/components/schemas/{}", route.body.name)}}}}}}}};
   }
   return one;
 }
@@ -54,8 +31,10 @@ Json openapi_json(std::string_view version) {
     for (const Route& route : table) {
       std::string method(route.method);
       for (char& c : method) c = static_cast<char>(c + 32);
-      paths[route.path] = JsonObject{{method, operation(route)}};
-      if (route.body != 0) schemas[body_name(route.body)] = schema_json(openai_bodies(), route.body);
+      Json& path = paths[route.path];
+      if (!path.is_object()) path = JsonObject();
+      path.get_object()[method] = operation(route);
+      if (route.body.kind != 0) schemas[route.body.name] = schema_json(route.body.table(), route.body.kind);
     }
   }
   const JsonObject text = {{"type", "string"}}, maybe = {{"type", JsonArray{"string", "null"}}};

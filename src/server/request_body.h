@@ -37,10 +37,14 @@ struct RequestBody {
   std::string model;  // empty: any
   bool stream = false, include_usage = false, echo = false, return_ids = false;
   bool ignore_end = false, new_seed = false;
-  int max_tokens = 0;  // 0: not said
+  int max_tokens = 0;          // 0: not said
+  bool up_to = false;          // fewer than `max_tokens` where the context has no room for them; else that is refused
+  int given = 0;               // of `request.choices` the likeliest so many are given; 0: all
+  bool hide_logprobs = false;  // they are only for choosing those
   std::vector<Message> messages;
   ChatOptions chat_options;
-  std::vector<Prompt> prompts;  // if it is no chat
+  std::vector<Prompt> prompts;        // if it is no chat
+  std::optional<std::string> suffix;  // what stands after the answer: a prompt is filled in the middle
   std::vector<std::string> stops;
   std::string prediction;  // what the answer will probably be; empty: nothing is said
   std::vector<std::string> dry_breakers;
@@ -48,6 +52,9 @@ struct RequestBody {
   Request request;  // all that needs no model: sampling, counts, targets; choices are those of one prompt
   std::optional<AskedBound> bound;
   Ignored ignored;  // fields that were taken and do nothing
+
+  // The answer goes on in the middle of a text, so a space in front of it stays.
+  bool continues() const { return !chat || chat_options.continue_last; }
 };
 
 }  // namespace millrace

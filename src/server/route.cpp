@@ -1,5 +1,6 @@
 #include "server/route.h"
 
+#include "server/anthropic/anthropic.h"
 #include "server/openai/openai.h"
 #include "server/own/own.h"
 
@@ -37,7 +38,7 @@ bool matches(const Route& route, std::string_view path, std::string& argument) {
 }  // namespace
 
 std::span<const std::span<const Route>> route_tables() {
-  static const std::span<const Route> tables[] = {own_routes(), openai_routes()};
+  static const std::span<const Route> tables[] = {own_routes(), openai_routes(), anthropic_routes()};
   return tables;
 }
 

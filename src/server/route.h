@@ -12,6 +12,7 @@
 #include "server/api_error.h"
 #include "server/http.h"
 #include "server/keys.h"
+#include "server/schema.h"
 
 namespace millrace {
 
@@ -51,11 +52,18 @@ enum class Access : uint8_t {
   metrics,  // a key, unless metrics are open to scrapers without one
 };
 
+// What a request brings: one of the bodies of a table, and the name /openapi.json has for it.
+struct RouteBody {
+  std::string_view name = "";
+  unsigned kind = 0;  // 0: none
+  const Table& (*table)() = nullptr;
+};
+
 struct Route {
   std::string_view method, path, summary;
   Handler handler;
   Access access = Access::key;
-  unsigned body = 0;                                      // its body, a Body; 0: none
+  RouteBody body = {};
   HttpAnswer (*refuse)(const ApiError&) = &error_answer;  // errors as its interface writes them
 };
 

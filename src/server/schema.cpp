@@ -306,7 +306,8 @@ class Checker {
 
   Failure objects(const Field& field, const Place& place, const Json& value) {
     const auto* list = value.if_array();
-    if (list == nullptr) return wrong_kind(place, "a list of objects", value);
+    const std::string_view wanted = field.shape == Shape::parts ? "a text or a list of objects" : "a list of objects";
+    if (list == nullptr) return wrong_kind(place, wanted, value);
     if (static_cast<double>(list->size()) < field.least || static_cast<double>(list->size()) > field.most)
       return bad_field(place.path, fmt::format("'{}' has {} entries; there must be {} to {}", place.path, list->size(),
                                                plain(field.least), plain(field.most)));
@@ -368,6 +369,8 @@ class Checker {
         return field.inside == nullptr ? Failure() : object(*field.inside, place, value.get_object());
       case Shape::objects:
         return objects(field, place, value);
+      case Shape::parts:
+        return value.is_string() ? Failure() : objects(field, place, value);
       case Shape::any:
         return {};
     }

@@ -33,6 +33,7 @@ enum class Shape : uint8_t {
   bias,     // an object of token ids and numbers
   object,   // with the fields of `inside`; without a table, any
   objects,  // a list of such
+  parts,    // a text, or a list of such objects
   any,
 };
 
@@ -54,7 +55,7 @@ struct Field {
   std::string_view help = "";
   Standing standing = Standing::used;
   unsigned required = 0;          // bodies that cannot do without it
-  const Table* inside = nullptr;  // of an object, of each object of a list, of each part of content
+  const Table* inside = nullptr;  // of an object, of each object of a list, of each part
   std::string_view choices = "";  // "a|b": the only texts that are taken
 };
 

@@ -97,6 +97,9 @@ JsonObject shape_json(const Field& field) {
     case Shape::objects:
       return list_json(table_json(*field.inside, kInside), static_cast<size_t>(field.least),
                        static_cast<size_t>(field.most));
+    case Shape::parts:
+      return {{"anyOf", JsonArray{text, list_json(table_json(*field.inside, kInside), static_cast<size_t>(field.least),
+                                                  static_cast<size_t>(field.most))}}};
     case Shape::any:
       return {};
   }
@@ -152,6 +155,8 @@ std::string_view shape_name(Shape shape) {
       return "text or parts";
     case Shape::objects:
       return "objects";
+    case Shape::parts:
+      return "text or objects";
     case Shape::bias:
       return "object of numbers";
     case Shape::object:

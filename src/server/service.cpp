@@ -124,9 +124,11 @@ std::optional<ApiError> Service::check_key(const HttpRequest& request, Access ac
   if (options_.keys.empty() || access == Access::anybody) return {};
   if (access == Access::metrics && options_.open_metrics) return {};
   const Keys::Entry* entry = options_.keys.find(request.header("authorization"));
+  if (const std::string_view bare = request.header("x-api-key"); entry == nullptr && !bare.empty())
+    entry = options_.keys.find(fmt::format("Bearer {}", bare));  // as Anthropic's clients give it
   if (entry == nullptr)
     return ApiError{.status = 401,
-                    .message = "a valid key is needed: Authorization: Bearer KEY",
+                    .message = "a valid key is needed: Authorization: Bearer KEY, or x-api-key: KEY",
                     .type = "authentication_error",
                     .code = "invalid_api_key"};
   visitor = {entry->name, entry->limits, options_.keys.oversees(*entry)};
@@ -296,7 +298,7 @@ void Service::generate(const Dialect& dialect, Call call) {
   });
 }
 
-void Service::embed(ReadEmbedWork read, Call call) {
+void Service::embed(ReadEmbedWork read, Call call, HttpAnswer (*refuse)(const ApiError&)) {
   std::shared_ptr<HttpRequest> request;
   std::shared_ptr<Share> share;
   AtEnd at_end;
@@ -308,36 +310,37 @@ void Service::embed(ReadEmbedWork read, Call call) {
                        .code = "unsupported"};
   }
   if (!failure) failure = enter(call, request, share, at_end);
-  if (failure) return call.exchange->answer(error_answer(*failure));
-  prepare_workers_.post([this, read, request, exchange = call.exchange, at_end] {
+  if (failure) return call.exchange->answer(refuse(*failure));
+  prepare_workers_.post([this, read, refuse, request, exchange = call.exchange, at_end] {
     std::optional<ApiError> wrong;
     try {
-      wrong = start_work(read, *request, exchange, at_end);
+      wrong = start_work(read, *request, exchange, at_end, refuse);
     } catch (const std::exception&) {
       wrong = unfinished();
     }
     if (!wrong) return;
     at_end({.status = wrong->status});
-    exchange->answer(error_answer(*wrong));
+    exchange->answer(refuse(*wrong));
   });
 }
 
 // On a worker. Only if nothing is wrong is it the queue that says when it ends.
 std::optional<ApiError> Service::start_work(ReadEmbedWork read, const HttpRequest& request,
-                                            const std::shared_ptr<Exchange>& exchange, const AtEnd& at_end) {
+                                            const std::shared_ptr<Exchange>& exchange, const AtEnd& at_end,
+                                            HttpAnswer (*refuse)(const ApiError&)) {
   const ServedModel& served = *model();
   EmbedWork work;
   const EmbedSetting setting = {&served.embeds->embedder(), served.name, options_.body};
   if (auto failure = read(setting, request, work)) return failure;
   if (!work.model.empty() && work.model != served.name) return no_such_model(work.model);
-  auto done = [exchange, at_end, tokens = work.tokens, headers = std::move(work.headers),
+  auto done = [exchange, at_end, refuse, tokens = work.tokens, headers = std::move(work.headers),
                answer = std::move(work.answer)](EmbedQueue::Rows rows) {
     HttpAnswer given;
     if (rows.ok()) {
       given.body = answer(std::move(*rows));
       given.headers = headers;
     } else {
-      given = error_answer(from_error(rows.error()));
+      given = refuse(from_error(rows.error()));
     }
     Ended ended = {.status = given.status, .begun = rows.ok()};
     ended.usage.prompt = static_cast<int>(tokens);

@@ -90,7 +90,7 @@ class Service {
   // Reads the body as the dialect has it, generates, and answers in its words.
   void generate(const Dialect& dialect, Call call);
   // Reads the body on a worker, has its texts computed, and answers.
-  void embed(ReadEmbedWork read, Call call);
+  void embed(ReadEmbedWork read, Call call, HttpAnswer (*refuse)(const ApiError&) = &error_answer);
   // Answers with what the task gives on a worker, or why there is nothing.
   void prepare(std::function<HttpAnswer()> task, std::shared_ptr<Exchange> exchange);
 
@@ -124,7 +124,8 @@ class Service {
   std::optional<ApiError> enter(Call& call, std::shared_ptr<HttpRequest>& request, std::shared_ptr<Share>& share,
                                 AtEnd& at_end);
   std::optional<ApiError> start_work(ReadEmbedWork read, const HttpRequest& request,
-                                     const std::shared_ptr<Exchange>& exchange, const AtEnd& at_end);
+                                     const std::shared_ptr<Exchange>& exchange, const AtEnd& at_end,
+                                     HttpAnswer (*refuse)(const ApiError&));
   void open_generation(const Opening& opening);
   void begin(const std::shared_ptr<Generation>& generation);
   std::optional<ApiError> make_generation(const Opening& opening, std::shared_ptr<Generation>& generation);

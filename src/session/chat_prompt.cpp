@@ -5,16 +5,34 @@ namespace millrace {
 #if MILLRACE_SESSION_TEXT
 namespace {
 
+// Stands behind the last message's text while it is rendered, so that the place where it ends is found whatever the
+// template adds, and no white space at its end is trimmed away.
+constexpr std::string_view kHere = "<millrace: the answer goes on here>";
+
+Result<std::string> cut_at_last(std::string text) {
+  const size_t at = text.rfind(kHere);
+  if (at == std::string::npos)
+    return error(Code::unsupported, "the last message cannot be continued: the model's template leaves out its text");
+  text.resize(at);
+  return text;
+}
+
 Result<std::string> render(const ChatTemplate& chat_template, std::span<const Message> messages,
                            const ChatOptions& options) {
   JsonArray list;
   for (const Message& message : messages) {
     list.push_back(JsonObject{{"role", message.role}, {"content", message.content}});
   }
+  if (options.continue_last) {
+    if (list.empty()) return error(Code::invalid, "there is no message to continue");
+    list.back().get_object()["content"] = messages.back().content + std::string(kHere);
+  }
   Chat chat{.messages = std::move(list)};
-  chat.add_generation_prompt = options.begin_answer;
+  chat.add_generation_prompt = options.begin_answer && !options.continue_last;
   chat.variables = options.variables;
-  return chat_template.render(chat, {}, local_now());
+  if (!options.continue_last) return chat_template.render(chat, {}, local_now());
+  TRY(std::string text, chat_template.render(chat, {}, local_now()));
+  return cut_at_last(std::move(text));
 }
 
 // For templates that know no system message: what it says goes in front of the first thing the user says.

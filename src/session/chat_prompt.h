@@ -23,8 +23,9 @@ struct ChatPrompt {
 };
 
 struct ChatOptions {
-  JsonObject variables = {};  // further ones for the template, such as enable_thinking
-  bool begin_answer = true;   // end the prompt with the beginning of the assistant's answer
+  JsonObject variables = {};   // further ones for the template, such as enable_thinking
+  bool begin_answer = true;    // end the prompt with the beginning of the assistant's answer
+  bool continue_last = false;  // end it within the last message instead: the answer goes on with its text
 };
 
 // An error if the model has no template, or if the template refuses the messages.

@@ -6,10 +6,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <regex>
 #include <set>
 
 #include "server/openai/read_request.h"
+#include "server/route.h"
 
 namespace millrace {
 namespace {
@@ -158,6 +160,13 @@ std::vector<Json> values_for(const Field& field) {
                                 R"([{"role":"user","content":[{"type":"image_url","text":"a"}]}])",
                                 R"([{"role":"user","content":[{"text":"a"}]}])",
                                 R"([{"role":"user","content":"x","name":"a","unheard_of":1}])",
+                                R"([{"type":"text","text":"a"}])",
+                                R"([{"type":"text","text":5}])",
+                                R"([{"type":"message","role":"user","content":"x"}])",
+                                R"([{"type":"nonsense"}])",
+                                R"({"type":"enabled"})",
+                                R"({"type":"json_schema","schema":{}})",
+                                R"({"format":{"type":"json_schema"}})",
                                 R"({"include_usage":true})",
                                 R"({"include_usage":1})",
                                 R"({"unheard_of":1})"})
@@ -185,22 +194,26 @@ std::vector<Json> values_for(const Field& field) {
 
 // Something that is taken for a field that a body cannot do without.
 Json good_value(std::string_view name) {
-  if (name == "query") return Json("x");
+  if (name == "query" || name == "input" || name == "model") return Json("x");
+  if (name == "max_tokens") return Json(1);
   return parse_json(name == "messages" ? R"([{"role":"user","content":"x"}])" : "[1]").value();
 }
 
 TEST(OpenApi, AndTheServerTakeTheSameValues) {
   const Json document = openapi_json("1");
-  const std::pair<const char*, Body> bodies[] = {{"ChatRequest", kChat},         {"CompletionRequest", kCompletion},
-                                                 {"TokenizeRequest", kTokenize}, {"DetokenizeRequest", kDetokenize},
-                                                 {"TemplateRequest", kTemplate}, {"EmbeddingRequest", kEmbed},
-                                                 {"RerankRequest", kRerank},     {"ScoreRequest", kScore}};
+  std::map<std::string, RouteBody> bodies;
+  for (const auto& table : route_tables())
+    for (const Route& route : table)
+      if (route.body.kind != 0) bodies[std::string(route.body.name)] = route.body;
+  ASSERT_GE(bodies.size(), 8U);
   int taken = 0, refused = 0;
-  for (const auto& [name, kind] : bodies) {
+  for (const auto& [name, body_of] : bodies) {
+    const unsigned kind = body_of.kind;
+    const Table& table = body_of.table();
     const Json& schema = document.at("components").at("schemas").at(name);
     const JsonObject& properties = schema.at("properties").get_object();
     size_t documented = 0;
-    for (const Field& field : openai_bodies().fields) {
+    for (const Field& field : table.fields) {
       if ((field.bodies & kind) == 0) continue;
       const Json* rules = find(properties, field.name);
       EXPECT_EQ(rules != nullptr, field.standing != Standing::absent) << name << " " << field.name;
@@ -218,7 +231,7 @@ TEST(OpenApi, AndTheServerTakeTheSameValues) {
         for (const Json& needed : schema.at("required").get_array())
           if (needed.get_string() != field.name) body[needed.get_string()] = good_value(needed.get_string());
         Ignored ignored;
-        const auto failure = check_fields(body, openai_bodies(), kind, ignored);
+        const auto failure = check_fields(body, table, kind, ignored);
         EXPECT_EQ(!failure, valid(*rules, value))
             << name << " " << field.name << " " << to_text(value).substr(0, 200) << (failure ? failure->message : "");
         ++(failure ? refused : taken);

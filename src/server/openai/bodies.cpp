@@ -1,6 +1,8 @@
 // The tables themselves. One field a line; their order is the order of the documentation.
 #include "server/openai/bodies.h"
 
+#include "server/sampling_fields.h"
+
 namespace millrace {
 namespace {
 
@@ -71,7 +73,7 @@ constexpr Field kStructuredOutput[] = {
 };
 constexpr Table kStructuredOutputs = {kStructuredOutput};
 
-constexpr Field kFields[] = {
+constexpr auto kFirst = std::to_array<Field>({
     {"model", kGenerate | kTokenize | kDetokenize | kTemplate | kEncode, text, 0, 512, "",
      "name of the model, as /v1/models lists it; without it, the one that is loaded"},
     {"messages", kChat | kTokenize | kTemplate, objects, 1, 4096, "", "the conversation so far", Standing::used,
@@ -81,6 +83,8 @@ constexpr Field kFields[] = {
      kCompletion},
     {"content", kTokenize, text, 0, 0, "", "the text to cut into tokens; another name of `prompt`"},
     {"tokens", kDetokenize, tokens, 0, kMany, "", "token ids to turn into text", Standing::used, kDetokenize},
+    {"suffix", kCompletion, text, 0, 0, "",
+     "what stands after the answer, which fills in what is missing between; the model must be made for it"},
     {"add_special", kTokenize, boolean, 0, 0, "true", "add the begin and end tokens the model wants"},
     {"with_pieces", kTokenize, boolean, 0, 0, "false", "give the text of every token beside its id"},
 
@@ -107,39 +111,17 @@ constexpr Field kFields[] = {
      "the newer name of `max_tokens`; it wins if both are given"},
     {"min_tokens", kGenerate, integer, 0, kMany, "0", "no end before so many tokens"},
     {"n", kGenerate, integer, 1, 128, "1", "answers to the one prompt; they share its cache"},
-    {"best_of", kCompletion, integer, 1, 128, "", "only the value of `n` is taken: there is no choosing among answers"},
+    {"best_of", kCompletion, integer, 1, 128, "",
+     "make so many answers and give the `n` likeliest, token for token; not as a stream"},
     {"echo", kCompletion, boolean, 0, 0, "false", "put the prompt in front of the answer"},
     {"stop", kGenerate, texts, 0, 16, "", "up to 16 texts that end an answer and are not part of it"},
     {"stop_token_ids", kGenerate, tokens, 0, 1024, "", "tokens that end an answer"},
     {"ignore_eos", kGenerate, boolean, 0, 0, "false", "never choose the model's own end tokens"},
     {"return_token_ids", kGenerate, boolean, 0, 0, "false",
      "`token_ids` beside the text of each choice; always so where the model has no tokenizer"},
+});
 
-    {"temperature", kGenerate, number, 0, 100, "0.8", "0 always takes the likeliest token"},
-    {"top_p", kGenerate, number, 0, 1, "0.95", "keep the likeliest tokens up to this probability"},
-    {"top_k", kGenerate, integer, -1, kMany, "40", "keep the k likeliest tokens; 0 or -1: all"},
-    {"min_p", kGenerate, number, 0, 1, "0.05", "keep tokens at least this likely compared with the likeliest"},
-    {"typical_p", kGenerate, number, 0, 1, "1", "keep the most typical tokens up to this probability"},
-    {"top_n_sigma", kGenerate, number, -1, 100, "0",
-     "keep logits within so many standard deviations of the largest; 0 or -1: all"},
-    {"xtc_probability", kGenerate, number, 0, 1, "0", "how often XTC removes the likeliest tokens"},
-    {"xtc_threshold", kGenerate, number, 0, 1, "0.1", "XTC: of tokens at least this likely only the last stays"},
-    {"presence_penalty", kGenerate, number, -100, 100, "0", "taken from the logit of a token that was seen"},
-    {"frequency_penalty", kGenerate, number, -100, 100, "0", "taken for every time it was seen"},
-    {"repetition_penalty", kGenerate, number, 0.01, 100, "1", "divides the logits of tokens seen"},
-    {"repeat_penalty", kGenerate, number, 0.01, 100, "1", "another name of `repetition_penalty`"},
-    {"repeat_last_n", kGenerate, integer, -1, kMany, "-1", "tokens the three penalties look back over; -1: all"},
-    {"dry_multiplier", kGenerate, number, 0, 100, "0", "strength of the penalty on continued repetitions"},
-    {"dry_base", kGenerate, number, 1, 100, "1.75", "DRY: growth of the penalty with the length of the repetition"},
-    {"dry_allowed_length", kGenerate, integer, 1, kMany, "2", "DRY: shorter repetitions are free"},
-    {"dry_penalty_last_n", kGenerate, integer, -1, kMany, "-1", "DRY: tokens looked back over; -1: all"},
-    {"dry_sequence_breakers", kGenerate, texts, 0, 32, R"(["\n", ":", "\"", "*"])",
-     "DRY: no repetition reaches across these texts"},
-    {"mirostat", kGenerate, integer, 0, 2, "0", "2: keep the surprise of the text steady; 1 is not built"},
-    {"mirostat_tau", kGenerate, number, 0.01, 100, "5", "mirostat: the surprise aimed at, in bits"},
-    {"mirostat_eta", kGenerate, number, 0.0001, 1, "0.1", "mirostat: how fast it is steered there"},
-    {"logit_bias", kGenerate, bias, -1000, 1000, "", "token ids and what is added to their logits; at most 1024"},
-    {"seed", kGenerate, integer, -9e18, 9e18, "", "the same seed gives the same answer; without it, or -1: a new one"},
+constexpr auto kLater = std::to_array<Field>({
     {"logprobs", kChat, boolean, 0, 0, "false", "report the log-probability of each token"},
     {"logprobs", kCompletion, integer, 0, 20, "", "report log-probabilities of each token and of so many others there"},
     {"top_logprobs", kChat, integer, 0, 20, "0", "with `logprobs`: how many likely tokens to report at each place"},
@@ -153,6 +135,8 @@ constexpr Field kFields[] = {
      "further variables for the model's chat template, such as enable_thinking"},
     {"add_generation_prompt", kChat | kTokenize | kTemplate, boolean, 0, 0, "true",
      "let the template begin the assistant's answer"},
+    {"continue_final_message", kChat | kTokenize | kTemplate, boolean, 0, 0, "false",
+     "go on with the text of the last message, which is the assistant's; with `add_generation_prompt` false"},
 
     {"response_format", kGenerate, object, 0, 0, "", "what the answer must be", Standing::used, 0, &kResponseFormats},
     {"structured_outputs", kGenerate, object, 0, 0, "", "the same in vLLM's words; one of its fields", Standing::used,
@@ -189,7 +173,6 @@ constexpr Field kFields[] = {
     {"reasoning_effort", kChat, any, 0, 0, "", "reasoning effort", Standing::absent},
     {"verbosity", kChat, any, 0, 0, "", "verbosity", Standing::absent},
     {"web_search_options", kChat, any, 0, 0, "", "web search", Standing::absent},
-    {"suffix", kCompletion, any, 0, 0, "", "filling in the middle", Standing::absent},
     // Of other servers' interfaces: they change an answer, so they are not passed over.
     {"n_predict", kGenerate, any, 0, 0, "", "another name of `max_tokens`", Standing::absent},
     {"guided_decoding_backend", kGenerate, any, 0, 0, "", "there is one", Standing::ignored},
@@ -201,7 +184,8 @@ constexpr Field kFields[] = {
     {"samplers", kGenerate, any, 0, 0, "", "another order of samplers", Standing::absent},
     {"tfs_z", kGenerate, any, 0, 0, "", "tail-free sampling", Standing::absent},
     {"lora", kGenerate, any, 0, 0, "", "adapters", Standing::absent},
-};
+});
+constexpr auto kFields = joined(kFirst, sampling_fields(kGenerate), kLater);
 constexpr Table kTable = {kFields};
 
 }  // namespace

@@ -1,7 +1,5 @@
 #include "server/openai/openai.h"
 
-#include <random>
-
 #include "server/openai/read_request.h"
 #include "server/openai/writing.h"
 #include "server/service.h"
@@ -19,10 +17,8 @@ class OpenAi : public Dialect {
   }
   HttpAnswer refuse(const ApiError& failure) const override { return error_answer(failure); }
 
-  // Unique enough that a log can be searched for it; nobody relies on it being secret.
   void begin(Stamp& stamp) const override {
-    static thread_local std::mt19937_64 generator{std::random_device{}()};
-    stamp.id = fmt::format("{}-{:016x}{:016x}", stamp.chat ? "chatcmpl" : "cmpl", generator(), generator());
+    stamp.id = fresh_id(stamp.chat ? "chatcmpl-" : "cmpl-");
     stamp.event = event_opening(stamp);
   }
   HttpAnswer whole(const Stamp& stamp, const LoadedModel& model, std::span<const Choice> choices,
@@ -87,16 +83,22 @@ void embeddings(Service& service, Call call) { service.embed(read_embeddings, st
 void rerank(Service& service, Call call) { service.embed(read_rerank, std::move(call)); }
 void score(Service& service, Call call) { service.embed(read_score, std::move(call)); }
 
+constexpr RouteBody kChatBody = {"ChatRequest", kChat, openai_bodies};
+constexpr RouteBody kCompletionBody = {"CompletionRequest", kCompletion, openai_bodies};
+constexpr RouteBody kEmbedBody = {"EmbeddingRequest", kEmbed, openai_bodies};
+constexpr RouteBody kRerankBody = {"RerankRequest", kRerank, openai_bodies};
+constexpr RouteBody kScoreBody = {"ScoreRequest", kScore, openai_bodies};
+
 constexpr Route kRoutes[] = {
     {"GET", "/v1/models", "the models there are", models},
     {"GET", "/v1/models/{id}", "one of them", model},
-    {"POST", "/v1/chat/completions", "answers to a chat", chat, Access::key, kChat},
-    {"POST", "/v1/completions", "continuations of a text", completion, Access::key, kCompletion},
-    {"POST", "/v1/embeddings", "texts as vectors", embeddings, Access::key, kEmbed},
-    {"POST", "/v1/rerank", "documents in the order they answer a query", rerank, Access::key, kRerank},
-    {"POST", "/rerank", "the same", rerank, Access::key, kRerank},
-    {"POST", "/score", "how well pairs of texts go together", score, Access::key, kScore},
-    {"POST", "/v1/score", "the same", score, Access::key, kScore},
+    {"POST", "/v1/chat/completions", "answers to a chat", chat, Access::key, kChatBody},
+    {"POST", "/v1/completions", "continuations of a text", completion, Access::key, kCompletionBody},
+    {"POST", "/v1/embeddings", "texts as vectors", embeddings, Access::key, kEmbedBody},
+    {"POST", "/v1/rerank", "documents in the order they answer a query", rerank, Access::key, kRerankBody},
+    {"POST", "/rerank", "the same", rerank, Access::key, kRerankBody},
+    {"POST", "/score", "how well pairs of texts go together", score, Access::key, kScoreBody},
+    {"POST", "/v1/score", "the same", score, Access::key, kScoreBody},
 };
 
 }  // namespace

@@ -1,92 +1,16 @@
 #include "server/openai/read_request.h"
 
 #include <algorithm>
-#include <cmath>
-#include <random>
+
+#include "server/checked_body.h"
+#include "server/field_reader.h"
+#include "server/read_sampling.h"
 
 namespace millrace {
 namespace {
 
-// Reads fields of a body that was checked: types and ranges are right, so only absence is left to look at.
-class Reader {
- public:
-  explicit Reader(const JsonObject& body) : body_(body) {}
-
-  bool has(std::string_view name) const { return find(body_, name) != nullptr; }
-  bool flag(std::string_view name, bool otherwise) const {
-    const Json* value = find(body_, name);
-    return value == nullptr ? otherwise : value->get_bool();
-  }
-  double number(std::string_view name, double otherwise) const {
-    const Json* value = find(body_, name);
-    return value == nullptr ? otherwise : value->to_number<double>();
-  }
-  int32_t integer(std::string_view name, int32_t otherwise) const {
-    return static_cast<int32_t>(number(name, otherwise));
-  }
-  std::string text(std::string_view name) const {
-    const Json* value = find(body_, name);
-    return value == nullptr ? std::string() : std::string(value->get_string());
-  }
-  std::vector<std::string> texts(std::string_view name) const {
-    const Json* value = find(body_, name);
-    if (value == nullptr) return {};
-    if (value->is_string()) return {std::string(value->get_string())};
-    std::vector<std::string> list;
-    for (const Json& one : value->get_array()) list.emplace_back(one.get_string());
-    return list;
-  }
-
- private:
-  const JsonObject& body_;
-};
-
-// Random, but short enough that it can be typed again.
-uint64_t fresh_seed() {
-  static thread_local std::mt19937_64 generator{std::random_device{}()};
-  return generator() & 0x7FFFFFFF;
-}
-
-void read_seed(const JsonObject& body, RequestBody& out) {
-  const Json* value = find(body, "seed");
-  int64_t seed = -1;
-  if (value != nullptr) {
-    seed = value->is_int64() ? value->get_int64() : static_cast<int64_t>(value->to_number<double>());
-  }
-  out.new_seed = value == nullptr || seed == -1;
-  out.request.sampling.seed = out.new_seed ? fresh_seed() : static_cast<uint64_t>(seed);
-}
-
-// Fields of the table that are no sampling value's own name.
-double asked_for(const Reader& read, const SamplingValue& value, double otherwise) {
-  if (value.name == "repetition_penalty") otherwise = read.number("repeat_penalty", otherwise);
-  return read.number(value.name, otherwise);
-}
-
-std::optional<ApiError> read_sampling(const JsonObject& body, const SamplingDefaults& defaults, RequestBody& out) {
-  const Reader read(body);
-  Sampling& s = out.request.sampling;
-  s = defaults.sampling;
-  for (const SamplingValue& value : sampling_values()) {
-    // At the edge a field may say -1 for "all", and a share of nothing still leaves the likeliest token.
-    if (value.number != nullptr) {
-      s.*value.number = std::max(asked_for(read, value, s.*value.number), value.least);
-    } else {
-      s.*value.integer = static_cast<int32_t>(std::max(asked_for(read, value, s.*value.integer), value.least));
-    }
-  }
-  if (s.mirostat == 1) return not_built("mirostat", "mirostat 1 is not built; version 2 is");
-  out.dry_breakers = read.has("dry_sequence_breakers") ? read.texts("dry_sequence_breakers") : defaults.dry_breakers;
-  if (const Json* bias = find(body, "logit_bias")) {
-    for (const auto& member : bias->get_object())
-      s.bias.push_back({std::stoi(std::string(member.key())), static_cast<float>(member.value().to_number<double>())});
-  }
-  read_seed(body, out);
-  return {};
-}
-
 std::optional<ApiError> read_logprobs(const JsonObject& body, RequestBody& out) {
-  const Reader read(body);
+  const FieldReader read(body);
   if (!out.chat) {
     out.request.logprobs = read.integer("logprobs", -1);
     if (out.echo && out.request.logprobs >= 0)
@@ -101,7 +25,7 @@ std::optional<ApiError> read_logprobs(const JsonObject& body, RequestBody& out) 
 }
 
 std::optional<ApiError> read_counts(const JsonObject& body, const BodyLimits& limits, RequestBody& out) {
-  const Reader read(body);
+  const FieldReader read(body);
   out.max_tokens = read.integer("max_completion_tokens", read.integer("max_tokens", 0));
   if (out.max_tokens == 0 && !out.chat) out.max_tokens = 16;  // as OpenAI has it
   out.request.min_tokens = read.integer("min_tokens", 0);
@@ -113,8 +37,48 @@ std::optional<ApiError> read_counts(const JsonObject& body, const BodyLimits& li
   if (out.request.choices * prompts > limits.choices)
     return bad_field("n", fmt::format("{} answers to {} prompts are {}; at most {} are given to one request",
                                       out.request.choices, prompts, out.request.choices * prompts, limits.choices));
-  if (read.has("best_of") && read.integer("best_of", 1) != out.request.choices)
-    return not_built("best_of", "'best_of' other than 'n' is not built: every answer is given");
+  return {};
+}
+
+// More answers are made than are given, so their likelihood is needed whether the client sees it or not.
+std::optional<ApiError> read_best_of(const JsonObject& body, const BodyLimits& limits, RequestBody& out) {
+  const FieldReader read(body);
+  const int given = out.request.choices, made = read.integer("best_of", given);
+  if (made == given) return {};
+  if (made < given)
+    return bad_field("best_of",
+                     fmt::format("'best_of' is {}, fewer than the {} answers that 'n' asks for", made, given));
+  if (out.stream) return bad_field("best_of", "the best answers are not known before all are done: leave out 'stream'");
+  const auto prompts = static_cast<int64_t>(std::max<size_t>(out.prompts.size(), 1));
+  if (made * prompts > limits.choices)
+    return bad_field("best_of", fmt::format("{} answers to {} prompts are {}; at most {} are made for one request",
+                                            made, prompts, made * prompts, limits.choices));
+  out.given = given;
+  out.request.choices = made;
+  out.hide_logprobs = out.request.logprobs < 0;
+  out.request.logprobs = std::max(out.request.logprobs, 0);
+  return {};
+}
+
+std::optional<ApiError> read_suffix(const JsonObject& body, RequestBody& out) {
+  const Json* suffix = find(body, "suffix");
+  if (suffix == nullptr) return {};
+  for (const Prompt& prompt : out.prompts)
+    if (!std::holds_alternative<std::string>(prompt))
+      return bad_field("suffix", "'suffix' goes with a 'prompt' that is a text, not token ids");
+  out.suffix = std::string(suffix->get_string());
+  return {};
+}
+
+std::optional<ApiError> check_continued(const JsonObject& body, const RequestBody& out) {
+  if (!out.chat_options.continue_last) return {};
+  if (out.messages.back().role != "assistant")
+    return bad_field("continue_final_message", "only a message of the assistant can be continued; the last is none");
+  if (FieldReader(body).flag("add_generation_prompt", false))
+    return bad_field(
+        "continue_final_message",
+        "'continue_final_message' and 'add_generation_prompt' do not go together: one message is continued, "
+        "or another begun");
   return {};
 }
 
@@ -141,7 +105,7 @@ void read_what(const JsonObject& body, RequestBody& out) {
 }
 
 void read_rest(const JsonObject& body, RequestBody& out) {
-  const Reader read(body);
+  const FieldReader read(body);
   out.model = read.text("model");
   out.stream = read.flag("stream", false);
   if (const Json* options = find(body, "stream_options")) {
@@ -196,23 +160,16 @@ std::vector<Message> messages_of(const JsonObject& body) {
 
 ChatOptions chat_options_of(const JsonObject& body) {
   ChatOptions options;
-  options.begin_answer = Reader(body).flag("add_generation_prompt", true);
+  const FieldReader read(body);
+  options.continue_last = read.flag("continue_final_message", false);
+  options.begin_answer = read.flag("add_generation_prompt", !options.continue_last);
   if (const Json* variables = find(body, "chat_template_kwargs")) options.variables = variables->get_object();
   return options;
 }
 
 std::optional<ApiError> read_body(std::string_view body, Body kind, const BodyLimits& limits, JsonObject& out,
                                   Ignored& ignored) {
-  auto parsed = parse_json(body, {.max_bytes = limits.bytes, .max_depth = limits.depth, .refuse_duplicate_keys = true});
-  if (!parsed.ok()) {
-    ApiError failure{.message = fmt::format("the body is not understood: {}", parsed.error().message)};
-    failure.code = "invalid_json";
-    return failure;
-  }
-  if (!parsed->is_object()) return ApiError{.message = "the body must be a JSON object", .code = "invalid_json"};
-  if (auto failure = check_fields(parsed->get_object(), openai_bodies(), kind, ignored)) return failure;
-  out = std::move(parsed->get_object());
-  return {};
+  return read_checked(body, openai_bodies(), kind, limits, out, ignored);
 }
 
 std::optional<ApiError> read_request_body(std::string_view body, Body kind, const BodyLimits& limits, RequestBody& out,
@@ -220,12 +177,15 @@ std::optional<ApiError> read_request_body(std::string_view body, Body kind, cons
   JsonObject object;
   if (auto failure = read_body(body, kind, limits, object, out.ignored)) return failure;
   out.chat = kind == kChat;
-  out.echo = Reader(object).flag("echo", false);
+  out.echo = FieldReader(object).flag("echo", false);
   read_rest(object, out);
   read_what(object, out);
   if (auto failure = read_counts(object, limits, out)) return failure;
   if (auto failure = read_bound(object, out)) return failure;
   if (auto failure = read_logprobs(object, out)) return failure;
+  if (auto failure = read_best_of(object, limits, out)) return failure;
+  if (auto failure = read_suffix(object, out)) return failure;
+  if (auto failure = check_continued(object, out)) return failure;
   return read_sampling(object, defaults, out);
 }
 

@@ -8,15 +8,13 @@
 
 #include "base/json.h"
 #include "server/dialect.h"
+#include "server/quoted.h"
 
 namespace millrace {
 
 std::string event_opening(const Stamp& stamp);
 
 Json usage_json(const Usage& usage);
-
-// Appends a text as a JSON string. What is no valid UTF-8 becomes U+FFFD.
-void append_quoted(std::string& out, std::string_view text);
 
 // One choice of a whole answer.
 std::string choice_json(const LoadedModel& model, bool chat, const Choice& choice, size_t index);

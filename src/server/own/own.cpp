@@ -160,12 +160,16 @@ void apply_template(Service& service, Call call) {
   read_and_answer(service, std::move(call), kTemplate, apply_template_answer);
 }
 
+constexpr RouteBody kTokenizeBody = {"TokenizeRequest", kTokenize, openai_bodies};
+constexpr RouteBody kDetokenizeBody = {"DetokenizeRequest", kDetokenize, openai_bodies};
+constexpr RouteBody kTemplateBody = {"TemplateRequest", kTemplate, openai_bodies};
+
 constexpr Route kRoutes[] = {
     {"GET", "/health", "alive: the engine made progress of late", health, Access::anybody},
     {"GET", "/ready", "a model is loaded and new work is taken", ready, Access::anybody},
-    {"POST", "/tokenize", "a text or a chat as token ids", tokenize, Access::key, kTokenize},
-    {"POST", "/detokenize", "token ids as text", detokenize, Access::key, kDetokenize},
-    {"POST", "/apply-template", "a chat as the text the model gets", apply_template, Access::key, kTemplate},
+    {"POST", "/tokenize", "a text or a chat as token ids", tokenize, Access::key, kTokenizeBody},
+    {"POST", "/detokenize", "token ids as text", detokenize, Access::key, kDetokenizeBody},
+    {"POST", "/apply-template", "a chat as the text the model gets", apply_template, Access::key, kTemplateBody},
     {"GET", "/props", "what holds for a request that says nothing", props},
     {"GET", "/metrics", "what the engine does, for Prometheus", metrics, Access::metrics},
     {"GET", "/live", "what the engine does, as events a few times a second", live},
