@@ -22,6 +22,10 @@ std::string_view body_name(unsigned body) {
       return "RerankRequest";
     case kScore:
       return "ScoreRequest";
+    case kLoadAdapter:
+      return "LoadAdapterRequest";
+    case kUnloadAdapter:
+      return "UnloadAdapterRequest";
     default:
       return "TemplateRequest";
   }

@@ -5,6 +5,7 @@
 #include "server/openai/read_request.h"
 #include "server/openai/writing.h"
 #include "server/openapi.h"
+#include "server/own/adapters.h"
 #include "server/service.h"
 
 namespace millrace {
@@ -166,6 +167,10 @@ constexpr Route kRoutes[] = {
     {"POST", "/tokenize", "a text or a chat as token ids", tokenize, Access::key, kTokenize},
     {"POST", "/detokenize", "token ids as text", detokenize, Access::key, kDetokenize},
     {"POST", "/apply-template", "a chat as the text the model gets", apply_template, Access::key, kTemplate},
+    {"GET", "/lora-adapters", "the adapters that are loaded", list_adapters},
+    {"POST", "/v1/load_lora_adapter", "load an adapter; for operators", load_adapter, Access::key, kLoadAdapter},
+    {"POST", "/v1/unload_lora_adapter", "unload one; answers that have it end with it; for operators", unload_adapter,
+     Access::key, kUnloadAdapter},
     {"GET", "/props", "what holds for a request that says nothing", props},
     {"GET", "/metrics", "what the engine does, for Prometheus", metrics, Access::metrics},
     {"GET", "/live", "what the engine does, as events a few times a second", live},
