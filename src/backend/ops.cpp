@@ -116,6 +116,15 @@ void Ops::pool(Pooling pooling, const Step& step, Tensor in, Tensor out) {
     pool_rows(pooling, in, step.first_row[s], step.first_row[s + 1], out.row(s));
 }
 
+void Ops::linear_delta(const RowDeltas& deltas, Tensor in, Tensor inout) {
+  for (int64_t r = 0; r < inout.rows; ++r) {
+    if (deltas.adapters[r] < 0 || deltas.changes[deltas.adapters[r]].rank == 0) continue;
+    const Delta& delta = deltas.changes[deltas.adapters[r]];
+    add_delta_row(delta, deltas.strengths[r], deltas.ids != nullptr ? deltas.ids[r] : -1, in.row(r), in.cols,
+                  inout.row(r), inout.cols);
+  }
+}
+
 void Ops::linear_heads(const Weight& weight, Tensor in, Tensor out) {
   for (int32_t head = 0; head < weight.experts; ++head)
     linear(weight.expert(head), head_of(in, head, weight.experts, weight.cols),

@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <string>
 
+#include "backend/delta.h"
 #include "backend/kv_form.h"
 #include "backend/routing.h"
 #include "backend/states.h"
@@ -236,6 +237,9 @@ class Ops {
   // out[s] = the step's rows of sequence s as one, taken in ascending order; `in` has all rows. Of the host's, unless
   // the backend has it.
   virtual void pool(Pooling pooling, const Step& step, Tensor in, Tensor out);
+  // inout[r] += strength * (scale * (up (down in[r]))) for rows that have an adapter which changes this matrix; the
+  // others are not touched. Of a table `in` is not read, but ids. By default the host computes it, as above.
+  virtual void linear_delta(const RowDeltas& deltas, Tensor in, Tensor inout);
   // A composition. Head h of out = matrix h of the weight (its experts are the heads) * the first numbers of head h of
   // in; a tensor's heads lie cols / heads apart, and what lies between is not touched.
   virtual void linear_heads(const Weight& weight, Tensor in, Tensor out);

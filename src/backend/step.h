@@ -27,6 +27,13 @@ struct Step {
   const int32_t* first_row = nullptr;    // [sequences + 1]
   const int32_t* wanted_rows = nullptr;  // [wanted], ascending
   std::span<const PageTables> groups;    // one per cache group
+
+  // Rows that an adapter changes (backend/delta.h): its place in the table, -1 for none, and what its changes are
+  // multiplied with. The wanted rows have them a second time, since the last layer goes on with those alone.
+  const int32_t* adapters = nullptr;         // [rows]; null: no row has an adapter
+  const float* strengths = nullptr;          // [rows]
+  const int32_t* wanted_adapters = nullptr;  // [wanted]
+  const float* wanted_strengths = nullptr;   // [wanted]
 };
 
 }  // namespace millrace

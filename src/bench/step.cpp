@@ -44,8 +44,11 @@ struct Sequences {
 
 class Runner {
  public:
-  Runner(Executor& executor, const StepTest& test, int32_t length)
-      : executor_(executor), test_(test), sequences_(executor, test.sequences, length) {}
+  Runner(Executor& executor, const StepTest& test, int32_t length, std::vector<int> adapters)
+      : executor_(executor),
+        test_(test),
+        sequences_(executor, test.sequences, length),
+        adapters_(std::move(adapters)) {}
 
   // Tokens [begin, end) of every sequence, in chunks as large as a step takes, one sequence after the other.
   void prefill(int32_t begin, int32_t end, std::vector<std::vector<PassRows>>* passes) {
@@ -81,12 +84,14 @@ class Runner {
     return {.tokens = text.subspan(static_cast<size_t>(begin), static_cast<size_t>(count)),
             .begin = begin,
             .tables = sequences_.tables[i],
-            .wanted = wanted};
+            .wanted = wanted,
+            .adapter = test_.adapters > 0 ? adapters_[i % static_cast<size_t>(test_.adapters)] : -1};
   }
 
   Executor& executor_;
   StepTest test_;
   Sequences sequences_;
+  std::vector<int> adapters_;
 };
 
 }  // namespace
@@ -97,6 +102,7 @@ std::string StepTest::name() const {
   if (generated > 0) name += fmt::format("{}tg{}", name.empty() ? "" : "+", generated);
   if (depth > 0) name += fmt::format(" @ d{}", depth);
   if (sequences > 1) name += fmt::format(" x {}", sequences);
+  if (adapters > 0) name += fmt::format(", {} adapter{}", adapters, adapters == 1 ? "" : "s");
   return name;
 }
 
@@ -140,7 +146,10 @@ Result<StepResult> run_step_test(Executor& executor, const StepTest& test, const
     return error(Code::invalid, "test {} needs {} positions of {} sequences, but there is room for {} of {}",
                  test.name(), length, test.sequences, executor.options().context, executor.options().sequences);
   }
-  Runner runner(executor, test, length);
+  if (std::ssize(options.adapters) < test.adapters)
+    return error(Code::invalid, "test {} needs {} adapters, and {} are loaded", test.name(), test.adapters,
+                 options.adapters.size());
+  Runner runner(executor, test, length, options.adapters);
   runner.prefill(0, test.depth, nullptr);
   StepResult result = {.test = test};
   std::vector<std::vector<PassRows>> passes;

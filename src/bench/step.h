@@ -17,8 +17,9 @@ struct StepTest {
   int32_t generated = 0;  // tokens generated one by one, or 0
   int32_t depth = 0;      // tokens in the cache before
   int32_t sequences = 1;  // that generate together
+  int32_t adapters = 0;   // that the sequences have in turn; 0: none has any
 
-  std::string name() const;  // "pp512", "tg128 @ d4096", "tg32 x 8"
+  std::string name() const;  // "pp512", "tg128 @ d4096", "tg32 x 8", "tg32 x 16, 8 adapters"
   int64_t tokens() const { return int64_t{sequences} * (prompt + generated); }
 };
 
@@ -36,6 +37,7 @@ struct StepResult {
 struct StepBenchOptions {
   int repetitions = 5;
   bool warm_up = true;
+  std::vector<int> adapters;                          // places of as many as a test has
   bool fast = true;                                   // which arithmetic the floor assumes (plan/roofline.h)
   std::function<bool(int done, int total)> progress;  // false stops
 };

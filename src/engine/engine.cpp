@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "model/adapter.h"
+
 namespace millrace {
 namespace {
 
@@ -12,6 +14,10 @@ constexpr size_t kMostRecords = 1 << 16;
 Result<std::unique_ptr<Engine>> Engine::create(const Model& model, Backend& backend, const EngineOptions& options) {
   TRY(EngineParts parts, EngineParts::create(model, backend, options));
   std::unique_ptr<Engine> engine(new Engine(std::move(parts)));
+  for (const AdapterAsk& ask : options.adapters) {
+    TRY(const Adapter adapter, read_adapter(ask.path, model.spec()));
+    TRY_VOID(engine->install(ask, adapter));
+  }
   engine->note_progress();
   if (options.overlap) engine->runner_thread_ = std::thread([e = engine.get()] { e->runner_loop(); });
   engine->thread_ = std::thread([e = engine.get()] { e->loop(); });
@@ -84,22 +90,21 @@ void Engine::run_in_turn() {
 
 void Engine::run_overlapped() {
   Flight flights[2];
-  Flight* before = nullptr;  // queued or running
-  for (int64_t turn = 0; take_inbox(parts_.scheduler->idle() && before == nullptr); ++turn) {
+  for (int64_t turn = 0; take_inbox(parts_.scheduler->idle() && before_ == nullptr); ++turn) {
     Flight* next = nullptr;
     if (!parts_.scheduler->idle()) {
       plan(flights[turn % 2]);
       if (!flights[turn % 2].plan.empty()) next = &flights[turn % 2];
     }
     if (next != nullptr) queue(*next);  // the runner goes on with it without waiting for this thread
-    if (before != nullptr) {
-      await(*before);
-      land(*before);
+    if (before_ == nullptr && next == nullptr) rest();
+    if (before_ != nullptr) {
+      await(*before_);
+      land(*before_);
     }
-    if (before == nullptr && next == nullptr) rest();
-    before = next;
+    before_ = next;
   }
-  if (before != nullptr) await(*before);
+  if (before_ != nullptr) await(*before_);
 }
 
 void Engine::queue(Flight& flight) {
@@ -166,7 +171,15 @@ bool Engine::take_inbox(bool wait) {
     items.swap(inbox_.items);
   }
   if (busy_since_ == 0) busy_since_ = now();
-  for (Inbox::Item& item : items) admit(item);
+  for (Inbox::Item& item : items) {
+    if (!item.change) {
+      admit(item);
+      continue;
+    }
+    settle();
+    item.change();
+  }
+  clear_places();
   if (told_ && !items.empty()) told_();
   return true;
 }
@@ -182,6 +195,7 @@ void Engine::drop(const Inbox::Item& item) {
     if (parts_.options.watch != nullptr) parts_.options.watch->shown(shown_);
   }
   if (item.choice >= 0 && (!any || --open_[inside].unfinished > 0)) return;
+  leave(open_[inside].adapter);
   open_.erase(inside);
   ids_.erase(found);
   ended_.push_back(inside);
@@ -189,7 +203,7 @@ void Engine::drop(const Inbox::Item& item) {
 
 void Engine::admit(Inbox::Item& item) {
   if (!item.request) return drop(item);
-  int choices = item.request->choices;
+  int choices = item.request->choices, adapter = -1;
   for (const Resumed& before : item.request->resumed) choices -= before.finished;
   auto vocab = parts_.executor->vocab();
   auto outside = std::find_if(item.request->prompt.begin(), item.request->prompt.end(),
@@ -199,7 +213,10 @@ void Engine::admit(Inbox::Item& item) {
     submitted = error(Code::invalid, "the prompt has token {}, but the model knows 0 to {}", *outside, vocab - 1);
   } else if (auto checked = check_sampling(item.request->sampling, vocab); !checked.ok()) {
     submitted = checked.error();
+  } else if (auto chosen = choose_adapter(*item.request); !chosen.ok()) {
+    submitted = chosen.error();
   } else {
+    adapter = item.request->adapter_place;
     submitted = parts_.scheduler->submit(std::move(*item.request), item.arrived);
   }
   if (!submitted.ok()) {
@@ -208,7 +225,8 @@ void Engine::admit(Inbox::Item& item) {
     return;
   }
   if (item.tell_admission) item.listener({});
-  open_[*submitted] = {item.id, std::move(item.listener), choices};
+  open_[*submitted] = {item.id, std::move(item.listener), choices, adapter};
+  if (adapter >= 0) ++users_[adapter];
   ids_[item.id] = *submitted;
 }
 
@@ -244,6 +262,7 @@ void Engine::tell(std::span<const Event> events) {
       continue;
     }
     Listener listener = std::move(open.listener);
+    leave(open.adapter);
     ids_.erase(open.id);
     open_.erase(found);
     ended_.push_back(inside);

@@ -30,6 +30,8 @@
 
 namespace millrace {
 
+struct Adapter;
+
 // Listeners are called on the engine thread.
 class Engine : public EnginePort {
  public:
@@ -46,6 +48,9 @@ class Engine : public EnginePort {
   using Snapshot = EngineSnapshot;
   Snapshot snapshot() const override;
   std::vector<PageState> watch_pages() override;
+  std::vector<AdapterInfo> adapters() const override;
+  void load_adapter(AdapterAsk ask, std::function<void(Result<AdapterInfo>)> done) override;
+  void unload_adapter(std::string name, std::function<void(Result<void>)> done) override;
   std::vector<RequestRecord> take_records();  // of requests that ended since the last call
 
   const EngineOptions& options() const { return parts_.options; }
@@ -59,7 +64,8 @@ class Engine : public EnginePort {
       Listener listener;
       double arrived = 0;
       bool tell_admission = false;
-      int choice = -1;  // to cancel; -1: all
+      int choice = -1;                    // to cancel; -1: all
+      std::function<void()> change = {};  // of adapters: done when no step runs; then the rest is empty
     };
     std::vector<Item> items;
     bool stopping = false;
@@ -68,6 +74,7 @@ class Engine : public EnginePort {
     RequestId id = 0;  // as the caller knows it
     Listener listener;
     int unfinished = 0;
+    int adapter = -1;  // its place
   };
   struct Flight {  // a step on its way
     StepPlan plan;
@@ -89,6 +96,14 @@ class Engine : public EnginePort {
   void land(Flight& flight);
   void tell(std::span<const Event> events);
   void note_progress();
+  // Adapters, in engine_adapters.cpp; engine thread.
+  Result<AdapterInfo> install(const AdapterAsk& ask, const Adapter& adapter);
+  Result<void> remove(const std::string& name);
+  Result<void> choose_adapter(Request& request) const;
+  void leave(int adapter);  // one request fewer has it
+  void settle();            // until no step runs
+  void clear_places();      // of adapters that are unloaded and that no request has
+  void post_change(std::function<void()> change);
   void rest();
   void queue(Flight& flight);  // behind the one that runs
   void await(Flight& flight);
@@ -103,14 +118,22 @@ class Engine : public EnginePort {
   std::map<RequestId, Open> open_;      // by the scheduler's id
   std::map<RequestId, RequestId> ids_;  // the caller's to the scheduler's
   std::vector<RequestId> ended_;        // to be forgotten by the runner
+  Flight* before_ = nullptr;            // overlapped only: queued or running
+  std::map<int, int> users_;            // open requests by the adapter's place
+  std::vector<int> leaving_;            // places of adapters that are unloaded, and still used perhaps
   double busy_since_ = 0, running_seconds_ = 0, busy_seconds_ = 0;
 
-  mutable std::mutex mutex_;  // guards the five below
+  mutable std::mutex mutex_;  // guards the six below
   std::condition_variable arrived_;
   Inbox inbox_;
   Snapshot shown_;
   std::vector<RequestRecord> records_;
   std::vector<PageState> pages_shown_;
+  struct Loaded {
+    AdapterInfo info;
+    int place = -1;
+  };
+  std::vector<Loaded> adapters_;  // changed on the engine thread only
   std::atomic<bool> pages_wanted_{false};
   std::atomic<RequestId> next_id_{1};
 

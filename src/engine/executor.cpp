@@ -9,6 +9,7 @@
 
 #include "base/check.h"
 #include "base/checked.h"
+#include "model/adapted_ops.h"
 
 namespace millrace {
 namespace {
@@ -85,6 +86,16 @@ Result<void> check_writes(const ModelSpec& spec, const ExecutorOptions& options)
 
 }  // namespace
 
+Executor::Executor(const Model& model, Backend& backend, Plan plan, Store store)
+    : model_(model),
+      backend_(backend),
+      plan_(std::move(plan)),
+      store_(std::move(store)),
+      apart_(backend.apart()),
+      adapters_(std::make_unique<AdapterSet>(model, backend, plan_.options.rows)) {}
+
+Executor::~Executor() = default;
+
 Result<int64_t> Executor::staging_bytes(const ModelSpec& spec, const CacheLayout& layout,
                                         const ExecutorOptions& options, const Backend& backend) {
   TRY(const ExecutorOptions all, settled(spec, options));
@@ -137,7 +148,7 @@ Result<std::unique_ptr<Executor>> Executor::create(const Model& model, Backend& 
   }
   TRY(Store store, Store::over(plan.layout, plan.shapes, plan.options.pages,
                                {*memory, static_cast<size_t>(plan.kv_bytes)}, std::move(copier)));
-  std::unique_ptr<Executor> executor(new Executor(model, plan, std::move(store), backend.apart()));
+  std::unique_ptr<Executor> executor(new Executor(model, backend, plan, std::move(store)));
   auto staging = executor->take_staging(backend);
   if (!staging.ok()) return refused(staging.error());
   auto ops = backend.make_ops(plan.workspace_bytes - backend.fixed_workspace());
@@ -240,12 +251,56 @@ Tensor Executor::pass(std::span<const Chunk> chunks) {
     stage(chunks[static_cast<size_t>(sequence)], sequence);
   ++counters_.steps;
   counters_.rows += step_.rows;
+  const bool adapted = stage_adapters(chunks);
+  Ops& ops = adapted ? static_cast<Ops&>(*adapted_) : *ops_;
   if (!taps_.layers.empty()) {
     taps_.out.rows = step_.rows;
-    return forward(*ops_, model_, views_, step_, nullptr, &taps_);
+    return forward(ops, model_, views_, step_, nullptr, &taps_);
   }
+  if (adapted) return forward(ops, model_, views_, step_);
   Tensor logits = ops_->repeat(step_);
   return logits ? logits : forward(*ops_, model_, views_, step_);
+}
+
+Result<int> Executor::load_adapter(const Adapter& adapter) {
+  if (adapted_ == nullptr) {
+    const ExecutorOptions& o = plan_.options;
+    const int64_t rows = array_bytes(o.rows), wanted = array_bytes(o.wanted);
+    TRY(std::byte * memory, backend_.allocate(Purpose::staging, 2 * rows + 2 * wanted));
+    row_adapters_ = reinterpret_cast<int32_t*>(memory);
+    row_strengths_ = reinterpret_cast<float*>(memory + rows);
+    wanted_adapters_ = reinterpret_cast<int32_t*>(memory + 2 * rows);
+    wanted_strengths_ = reinterpret_cast<float*>(memory + 2 * rows + wanted);
+    adapted_ = std::make_unique<AdaptedOps>(*ops_, *adapters_);
+  }
+  return adapters_->add(adapter);
+}
+
+void Executor::unload_adapter(int place) { adapters_->remove(place); }
+int64_t Executor::adapter_bytes(int place) const { return adapters_->bytes(place); }
+
+// A step without adapters is what it was before there were any.
+bool Executor::stage_adapters(std::span<const Chunk> chunks) {
+  step_.adapters = step_.wanted_adapters = nullptr;
+  step_.strengths = step_.wanted_strengths = nullptr;
+  auto place_of = [&](const Chunk& chunk) { return chunk.adapter >= 0 ? chunk.adapter : usual_adapter_; };
+  if (std::none_of(chunks.begin(), chunks.end(), [&](const Chunk& chunk) { return place_of(chunk) >= 0; }))
+    return false;
+  for (int32_t row = 0; row < step_.rows; ++row) {
+    const Chunk& chunk = chunks[static_cast<size_t>(sequence_[row])];
+    CHECK(place_of(chunk) < 0 || adapters_->has(place_of(chunk)), "no adapter at place {}", place_of(chunk));
+    row_adapters_[row] = place_of(chunk);
+    row_strengths_[row] = chunk.adapter >= 0 ? chunk.strength : usual_strength_;
+  }
+  for (int32_t i = 0; i < step_.wanted; ++i) {
+    wanted_adapters_[i] = row_adapters_[wanted_rows_[i]];
+    wanted_strengths_[i] = row_strengths_[wanted_rows_[i]];
+  }
+  step_.adapters = row_adapters_;
+  step_.strengths = row_strengths_;
+  step_.wanted_adapters = wanted_adapters_;
+  step_.wanted_strengths = wanted_strengths_;
+  return true;
 }
 
 Result<void> Executor::tap(const std::vector<int32_t>& layers, Backend& backend) {

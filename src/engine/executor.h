@@ -24,6 +24,10 @@
 
 namespace millrace {
 
+struct Adapter;
+class AdapterSet;
+class AdaptedOps;
+
 struct ExecutorOptions {
   int32_t context = 0;    // tokens of the longest sequence; 0: as many as the model was made for
   int32_t rows = 512;     // tokens computed in one step, all sequences together
@@ -42,6 +46,8 @@ struct Chunk {
   std::span<const PageTable> tables;  // one per cache group, with room up to begin + tokens.size()
   int32_t wanted = 1;                 // how many of the last of them give logits
   bool whole = false;                 // each of them sees all of them, whatever comes after it (diffusion)
+  int32_t adapter = -1;               // what changes the weights for it (Executor::adapters); -1: the usual, if any
+  float strength = 1;                 // its changes are multiplied with it
 };
 
 class Executor {
@@ -60,6 +66,7 @@ class Executor {
                                        const Backend& backend);
   // The model and the backend outlive the executor. Refused with the numbers if it does not fit the backend's limit.
   static Result<std::unique_ptr<Executor>> create(const Model& model, Backend& backend, const ExecutorOptions& options);
+  ~Executor();
 
   const ExecutorOptions& options() const { return plan_.options; }
   const CacheLayout& layout() const { return plan_.layout; }
@@ -91,6 +98,13 @@ class Executor {
   Result<void> tap(const std::vector<int32_t>& layers, Backend& backend);
   Tensor tapped() const { return taps_.out; }  // [rows of the last step, layers * width]
 
+  // Adapters that chunks may name. To be changed between steps only.
+  Result<int> load_adapter(const Adapter& adapter);  // its place
+  void unload_adapter(int place);
+  int64_t adapter_bytes(int place) const;
+  // What chunks that name none have; -1: nothing.
+  void use_adapter(int place, float strength) { usual_adapter_ = place, usual_strength_ = strength; }
+
   // Carries out the page moves a cache without a second store planned. Before run().
   void carry_out(KvCache& cache);
 
@@ -103,15 +117,16 @@ class Executor {
   const Counters& counters() const { return counters_; }
 
  private:
-  Executor(const Model& model, Plan plan, Store store, bool apart)
-      : model_(model), plan_(std::move(plan)), store_(std::move(store)), apart_(apart) {}
+  Executor(const Model& model, Backend& backend, Plan plan, Store store);
   void take_shortlist(std::byte* memory);
   Result<void> take_staging(Backend& backend);
   Tensor pass(std::span<const Chunk> chunks);
   void fail(const std::string& failure, Tensor logits);
   void stage(const Chunk& chunk, int32_t sequence);
+  bool stage_adapters(std::span<const Chunk> chunks);  // whether any chunk has one
 
   const Model& model_;
+  Backend& backend_;
   Plan plan_;
   Store store_;
   bool apart_;
@@ -130,6 +145,14 @@ class Executor {
           *wanted_rows_ = nullptr;
   Taps taps_;                    // no layers: nothing is tapped
   std::vector<int32_t*> pages_;  // per group, [sequences * stride]
+
+  // Adapters; their arrays are there once one was loaded.
+  std::unique_ptr<AdapterSet> adapters_;
+  std::unique_ptr<AdaptedOps> adapted_;
+  int32_t *row_adapters_ = nullptr, *wanted_adapters_ = nullptr;
+  float *row_strengths_ = nullptr, *wanted_strengths_ = nullptr;
+  int32_t usual_adapter_ = -1;
+  float usual_strength_ = 1;
   Counters counters_;
 };
 

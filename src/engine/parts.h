@@ -5,7 +5,9 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
+#include "engine/port.h"
 #include "engine/runner.h"
 #include "engine/scheduler.h"
 #include "engine/watch.h"
@@ -27,7 +29,8 @@ struct EngineOptions {
   int64_t swap_bytes = 0;  // host memory for pages moved out; 0: evicted pages are dropped
   bool overlap = true;
   DraftOptions draft;
-  EngineWatch* watch = nullptr;  // outlives the engine; null: nobody
+  std::vector<AdapterAsk> adapters;  // loaded before the first request
+  EngineWatch* watch = nullptr;      // outlives the engine; null: nobody
 };
 
 struct EngineParts {

@@ -3,7 +3,9 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "engine/metrics.h"
@@ -38,6 +40,23 @@ struct EngineSnapshot {
   bool present = true;  // false while one is being replaced; requests wait for it
 };
 
+// An adapter that is to be loaded: a file or directory that the engine can read.
+struct AdapterAsk {
+  std::string name;
+  std::string path;
+  float strength = 1;               // of requests that say nothing about it
+  std::optional<Identity> content;  // refused if it turns out to be anything else
+};
+
+// One that is loaded.
+struct AdapterInfo {
+  std::string name, path;
+  float strength = 1;
+  int32_t rank = 0;   // the largest of its matrices'
+  int64_t bytes = 0;  // on the backend
+  Identity content;   // of what it changes and how
+};
+
 class EnginePort {
  public:
   virtual ~EnginePort() = default;
@@ -57,6 +76,13 @@ class EnginePort {
   // What each page was there for when the engine last looked, and a wish that it look again soon: it does so after its
   // next step, once a wish, so that nobody watching costs nothing. Empty until it has looked.
   virtual std::vector<PageState> watch_pages() = 0;
+
+  // Adapters (LoRA), in the order they came. Loading reads the file at once and may take a while; unloading lets
+  // requests that have the adapter end with it, and no new ones begin. `done` is called once, on any thread, perhaps
+  // before the call returns.
+  virtual std::vector<AdapterInfo> adapters() const { return {}; }
+  virtual void load_adapter(AdapterAsk ask, std::function<void(Result<AdapterInfo>)> done);
+  virtual void unload_adapter(std::string name, std::function<void(Result<void>)> done);
 };
 
 }  // namespace millrace

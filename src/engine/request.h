@@ -40,9 +40,12 @@ struct Request {
   std::shared_ptr<Constraint> constraint;  // what the answer must be; null: anything
   int logprobs = -1;  // how many likely tokens to report beside each chosen one; -1: no log-probabilities at all
 
-  std::string tenant;  // whose fair share pays for it
-  Identity root;       // what may share its prefix: made from tenant and adapter by root_key()
-  int priority = 0;    // the larger first, where the policy looks at it
+  std::string tenant;          // whose fair share pays for it
+  Identity root;               // what may share its prefix: made from tenant and adapter by root_key()
+  std::string adapter;         // what changes the model's weights for it, by name; empty: nothing
+  float adapter_strength = 1;  // its changes are multiplied with it
+  int adapter_place = -1;      // where the engine keeps it, found at submission
+  int priority = 0;            // the larger first, where the policy looks at it
   Targets targets;
 
   int64_t outer = 0;             // what whoever asks calls it

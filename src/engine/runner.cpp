@@ -302,7 +302,9 @@ void Runner::run(Launch& launch, Sampled& sampled) {
     chunks_.push_back({.tokens = tokens.subspan(static_cast<size_t>(item.begin), static_cast<size_t>(item.rows())),
                        .begin = item.begin,
                        .tables = item.tables,
-                       .wanted = item.wanted()});
+                       .wanted = item.wanted(),
+                       .adapter = item.asked->adapter_place,
+                       .strength = item.asked->adapter_strength});
   }
   if (!chunks_.empty()) {
     int64_t rows = 0;

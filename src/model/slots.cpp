@@ -161,6 +161,38 @@ std::vector<Slot> slots(const ModelSpec& spec) {
   return all;
 }
 
+namespace {
+
+// The place in one set of weights that another of the same shape has elsewhere.
+const void* carried(const ModelWeights& to, const ModelWeights& from, const void* place) {
+  const auto* byte = static_cast<const std::byte*>(place);
+  auto within = [&](const auto& there, const auto& here) -> const void* {
+    for (size_t i = 0; i < here.size(); ++i) {
+      const auto* begin = reinterpret_cast<const std::byte*>(&here[i]);
+      if (byte >= begin && byte < begin + sizeof(here[i]))
+        return reinterpret_cast<const std::byte*>(&there[i]) + (byte - begin);
+    }
+    return nullptr;
+  };
+  if (const void* found = within(to.layers, from.layers)) return found;
+  if (const void* found = within(to.pool, from.pool)) return found;
+  return reinterpret_cast<const std::byte*>(&to) + (byte - reinterpret_cast<const std::byte*>(&from));
+}
+
+}  // namespace
+
+// Walking the slots writes to their places, so a copy is walked and its addresses are carried over.
+std::vector<PlacedSlot> placed_slots(const ModelSpec& spec, const ModelWeights& weights) {
+  std::vector<PlacedSlot> all;
+  ModelWeights copy = weights;
+  visit_slots(spec, copy, [&](const Slot& slot, const Place& place) {
+    all.push_back({slot, carried(weights, copy, place.address())});
+  });
+  if (spec.head && spec.tied && !spec.head_bias)
+    all.push_back({{.name = "output", .rows = spec.vocab, .cols = spec.head_width()}, &weights.head});
+  return all;
+}
+
 int64_t parameters(const ModelSpec& spec) {
   int64_t total = 0;
   for (const Slot& slot : slots(spec)) total += slot.values();

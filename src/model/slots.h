@@ -57,6 +57,13 @@ int64_t parameters(const ModelSpec& spec);       // tied heads count once
 // Those that one token is multiplied with: of experts the chosen ones.
 int64_t active_parameters(const ModelSpec& spec);
 
+// Where the numbers of each slot lie among weights that are loaded. A tied head is one of its own ("output").
+struct PlacedSlot {
+  Slot slot;
+  const void* place = nullptr;  // a Weight, a Norm or a pointer to numbers
+};
+std::vector<PlacedSlot> placed_slots(const ModelSpec& spec, const ModelWeights& weights);
+
 // What the kinds say their slots with.
 class SlotWalk {
  public:

@@ -5,25 +5,13 @@
 #include <cstring>
 
 #include "model/ffns/ffns.h"
+#include "model/file_names.h"
 #include "model/gguf_keys.h"
 #include "model/mixers/mixers.h"
 #include "model/pool.h"
 
 namespace millrace {
 namespace {
-
-std::string replaced(std::string_view pattern, int64_t number) {
-  std::string out(pattern);
-  if (const size_t at = out.find("{}"); at != std::string::npos) out.replace(at, 2, std::to_string(number));
-  return out;
-}
-
-// "blk.3.attn_q" -> "blk.{}.attn_q"
-std::string pattern_of(const Slot& slot) {
-  if (slot.layer < 0) return slot.name;
-  const size_t end = slot.name.find('.', 4);
-  return "blk.{}" + slot.name.substr(end);
-}
 
 std::string shown(const std::vector<int64_t>& shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }
 
@@ -146,50 +134,15 @@ Result<void> ModelSource::settle_head() {
 }
 
 std::vector<ModelSource::Location> ModelSource::candidates(const Slot& slot) const {
-  const std::string pattern = pattern_of(slot);
   std::vector<Location> out;
   if (const std::string stem = projection_file(spec_, slot.name); !stem.empty()) {
     out.push_back({stem, Take::whole});
     return out;
   }
-  auto add = [&](std::span<const TensorName> names) {
-    for (const TensorName& name : names) {
-      if (name.slot == pattern)
-        out.push_back({slot.layer < 0 ? std::string(name.file) : replaced(name.file, slot.number), name.take, name.bare,
-                       name.transposed, name.change});
-    }
-  };
-  if (!is_gguf()) {
-    add(architecture_->names);
-    if (out.empty()) add(llama_names());
-    return out;
-  }
-  static constexpr TensorName kFusedQkv[] = {
-      {"blk.{}.attn_q", "blk.{}.attn_qkv", Take::q},
-      {"blk.{}.attn_k", "blk.{}.attn_qkv", Take::k},
-      {"blk.{}.attn_v", "blk.{}.attn_qkv", Take::v},
-  };
-  static constexpr TensorName kFusedFfn[] = {
-      {"blk.{}.ffn_gate", "blk.{}.ffn_up", Take::first_half},
-      {"blk.{}.ffn_up", "blk.{}.ffn_up", Take::second_half},
-  };
-  static constexpr TensorName kExperts[] = {
-      {"blk.{}.ffn_gate_exps", "blk.{}.ffn_gate_up_exps", Take::first_half},
-      {"blk.{}.ffn_up_exps", "blk.{}.ffn_gate_up_exps", Take::second_half},
-      {"blk.{}.ffn_gate_exps", "blk.{}.ffn_gate.{}", Take::per_expert},
-      {"blk.{}.ffn_up_exps", "blk.{}.ffn_up.{}", Take::per_expert},
-      {"blk.{}.ffn_down_exps", "blk.{}.ffn_down.{}", Take::per_expert},
-      {"blk.{}.exp_probs_b", "blk.{}.exp_probs_b.bias", Take::whole, true},
-      {"blk.{}.attn_k_b", "blk.{}.attn_kv_b", Take::latent_k},
-      {"blk.{}.attn_v_b", "blk.{}.attn_kv_b", Take::latent_v},
-  };
   const bool no_gate =
-      slot.layer >= 0 && checkpoint_->find(fmt::format("blk.{}.ffn_gate.weight", slot.layer)) == nullptr;
-  if (architecture_->gguf.fused_ffn && no_gate) add(kFusedFfn);
-  add(architecture_->gguf.names);
-  if (out.empty()) out.push_back({slot.name, Take::whole});
-  add(kFusedQkv);
-  add(kExperts);
+      is_gguf() && slot.layer >= 0 && checkpoint_->find(fmt::format("blk.{}.ffn_gate.weight", slot.layer)) == nullptr;
+  for (FileName& each : file_names(*architecture_, slot, is_gguf(), architecture_->gguf.fused_ffn && no_gate))
+    out.push_back({std::move(each.name), each.take, each.bare, each.transposed, each.change});
   return out;
 }
 
@@ -202,7 +155,7 @@ Result<ModelSource::Location> ModelSource::locate(const Slot& slot, std::string_
   std::vector<Location> parts = candidates(slot);
   for (Location& part : parts) {
     part.name += !part.bare ? suffix : suffix == ".bias" ? "_bias" : "";
-    const std::string name = part.several() ? replaced(part.name, 0) : part.name;
+    const std::string name = part.several() ? numbered(part.name, 0) : part.name;
     part.tensor = find(name);
     if (part.tensor == nullptr && suffix == ".weight") {
       part.tensor = find_codes(name);
@@ -213,7 +166,7 @@ Result<ModelSource::Location> ModelSource::locate(const Slot& slot, std::string_
   const bool vector = suffix == ".bias" || slot.kind != SlotKind::matrix;
   const std::string name = parts.empty() ? slot.name : parts.front().name;
   return error(Code::invalid, "the tensor '{}' is missing: expected {}",
-               !parts.empty() && parts.front().several() ? replaced(name, 0) : name,
+               !parts.empty() && parts.front().several() ? numbered(name, 0) : name,
                vector ? shown({slot.bias_size()}) : shown({slot.rows, slot.cols}));
 }
 
@@ -228,27 +181,9 @@ bool ModelSource::is_transposed(const Slot& slot, const Location& part) const {
   return part.transposed || (architecture_->transposed && !is_gguf() && slot.layer >= 0);
 }
 
-int64_t ModelSource::stored_rows(const Slot& slot, Take take) const {
-  const int64_t rows = slot.kind == SlotKind::matrix ? slot.rows : slot.cols;
-  switch (take) {
-    case Take::whole:
-    case Take::per_expert:
-      return rows;
-    case Take::first_half:
-    case Take::second_half:
-    case Take::even:
-    case Take::odd:
-      return rows * 2;
-    case Take::per_head:
-      return rows / slot.heads;
-    default:
-      return taken_rows(spec_.layers[static_cast<size_t>(slot.layer)].mixer, take).stored;
-  }
-}
-
 // The shape a tensor must have for the slot to be taken out of it.
 Result<void> ModelSource::check_shape(const Slot& slot, const Location& part, bool bias) const {
-  const int64_t rows = stored_rows(slot, part.take);
+  const int64_t rows = stored_rows(spec_, slot, part.take);
   const bool vector = bias || slot.kind != SlotKind::matrix;
   std::vector<int64_t> expected = vector ? std::vector{rows} : std::vector{rows, slot.cols};
   if (part.take == Take::latent_k) expected[1] = slot.rows;
@@ -293,10 +228,10 @@ Result<ModelSource::Location> ModelSource::check_part(const Slot& slot, bool bia
   const int64_t tensors = part.take == Take::per_head ? slot.heads : part.several() ? slot.experts : 1;
   for (int64_t i = 0; i < tensors; ++i) {
     Location each = part;
-    if (part.several()) each.tensor = find(replaced(part.name, i));
-    if (each.tensor == nullptr && part.several() && !bias) each.tensor = find_codes(replaced(part.name, i));
+    if (part.several()) each.tensor = find(numbered(part.name, i));
+    if (each.tensor == nullptr && part.several() && !bias) each.tensor = find_codes(numbered(part.name, i));
     if (each.tensor == nullptr) {
-      return error(Code::invalid, "the tensor '{}' is missing: there are to be {}", replaced(part.name, i), tensors);
+      return error(Code::invalid, "the tensor '{}' is missing: there are to be {}", numbered(part.name, i), tensors);
     }
     if (!bias && slot.kind == SlotKind::matrix) {
       TRY(StoredMatrixPtr stored, stored_matrix(*checkpoint_, stem_of(each.tensor->name)));

@@ -71,7 +71,6 @@ class ModelSource {
   Result<void> check_all();
   std::set<std::string> unread_names() const;
   Result<void> check_unexpected(const std::unordered_map<const StoredTensor*, int>& used) const;
-  int64_t stored_rows(const Slot& slot, Take take) const;           // of the tensor that the slot is taken from
   std::vector<int64_t> rows_of(const Slot& slot, Take take) const;  // of it, or of each expert; empty: all in order
   HostMatrix unpacked(const Slot& slot, const Location& part, int64_t expert, std::vector<int64_t> rows,
                       std::vector<std::byte>& room) const;

@@ -8,6 +8,7 @@
 #include <map>
 #include <numeric>
 
+#include "model/file_names.h"
 #include "model/mixers/mixers.h"
 #include "model/source.h"
 
@@ -33,17 +34,10 @@ void transpose(const std::byte* in, int64_t stored_cols, const Slot& slot, const
   }
 }
 
-bool is_query_or_key(const Slot& slot) { return slot.kind == SlotKind::matrix && slot.heads > 0; }
-
 // One expert of a tensor that holds all of them.
 std::span<const std::byte> expert_bytes(const StoredTensor& tensor, int64_t expert, int64_t experts) {
   const size_t each = tensor.bytes.size() / static_cast<size_t>(experts);
   return tensor.bytes.subspan(static_cast<size_t>(expert) * each, each);
-}
-
-std::string numbered(std::string name, int64_t number) {
-  if (const size_t at = name.find("{}"); at != std::string::npos) name.replace(at, 2, std::to_string(number));
-  return name;
 }
 
 // The matrix in float32.
@@ -58,36 +52,7 @@ HostMatrix widened(const HostMatrix& matrix, std::vector<std::byte>& room) {
 }  // namespace
 
 std::vector<int64_t> ModelSource::rows_of(const Slot& slot, Take take) const {
-  std::vector<int64_t> rows;
-  auto add = [&](int64_t first, int64_t step) {
-    for (int64_t i = 0; i < slot.rows; ++i) rows.push_back(first + i * step);
-  };
-  switch (take) {
-    case Take::whole:
-    case Take::per_head:
-    case Take::per_expert:
-      break;
-    case Take::first_half:
-    case Take::second_half:
-      add(take == Take::first_half ? 0 : slot.rows, 1);
-      break;
-    case Take::even:
-    case Take::odd:
-      add(take == Take::even ? 0 : 1, 2);
-      break;
-    default:
-      rows = taken_rows(spec_.layers[static_cast<size_t>(slot.layer)].mixer, take).rows;
-  }
-  if (is_gguf() && architecture_->gguf.permuted && is_query_or_key(slot)) {
-    if (rows.empty()) add(0, 1);
-    const std::vector<int64_t> stored = rows;
-    const int64_t dim = slot.rows / slot.heads;
-    for (int64_t i = 0; i < slot.rows; ++i) {
-      const int64_t within = i % dim, half = dim / 2;
-      rows[static_cast<size_t>(i)] = stored[static_cast<size_t>(i - within + (within % half) * 2 + within / half)];
-    }
-  }
-  return rows;
+  return stored_order(spec_, slot, take, is_gguf() && architecture_->gguf.permuted);
 }
 
 HostMatrix ModelSource::unpacked(const Slot& slot, const Location& part, int64_t expert, std::vector<int64_t> rows,
@@ -153,7 +118,7 @@ Result<HostMatrix> ModelSource::matrix(const Slot& slot, int64_t expert, std::ve
   const bool in_order = rows.empty() || (rows.back() - rows.front() == slot.rows - 1 && std::ranges::is_sorted(rows));
   if (is_transposed(slot, part)) {
     room.resize(static_cast<size_t>(slot.rows) * row_bytes);
-    const int64_t columns = stored_rows(slot, part.take);
+    const int64_t columns = stored_rows(spec_, slot, part.take);
     const auto size = static_cast<size_t>(format(tensor.type).group_bytes);
     if (size == 2) transpose<uint16_t>(stored.data(), columns, slot, rows, room.data());
     if (size == 4) transpose<uint32_t>(stored.data(), columns, slot, rows, room.data());

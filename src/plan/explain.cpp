@@ -10,16 +10,12 @@
 namespace millrace {
 namespace {
 
-// Where each slot's weight or norm lies in a model. Walking the slots writes to their places, so a copy is walked and
-// its addresses are carried over.
+// Where each slot's weight or norm lies in a model.
 class Places {
  public:
   explicit Places(const Model& model) {
-    ModelWeights copy = model.weights();
-    visit_slots(model.spec(), copy, [&](const Slot& slot, const Place& place) {
-      names_.emplace(carried(model.weights(), copy, place.address()), slot.name);
-    });
-    names_.emplace(&model.weights().head, "output");
+    for (const PlacedSlot& each : placed_slots(model.spec(), model.weights()))
+      names_.emplace(each.place, each.slot.name);
   }
 
   // "blk.3.ffn_down" -> layer 3, ffn_down; nothing if it is no place of the model.
@@ -38,16 +34,6 @@ class Places {
   }
 
  private:
-  static const void* carried(const ModelWeights& original, const ModelWeights& copy, const void* place) {
-    const auto* byte = static_cast<const std::byte*>(place);
-    for (size_t i = 0; i < copy.layers.size(); ++i) {
-      const auto* layer = reinterpret_cast<const std::byte*>(&copy.layers[i]);
-      if (byte >= layer && byte < layer + sizeof(LayerWeights))
-        return reinterpret_cast<const std::byte*>(&original.layers[i]) + (byte - layer);
-    }
-    return reinterpret_cast<const std::byte*>(&original) + (byte - reinterpret_cast<const std::byte*>(&copy));
-  }
-
   std::unordered_map<const void*, std::string> names_;
 };
 

@@ -103,6 +103,22 @@ class Child {
         this->cancel(cancel->id, cancel->choice);
     } else if (std::holds_alternative<WatchFrame>(frame)) {
       send(PagesFrame{made_->engine->watch_pages()});
+    } else if (auto* load = std::get_if<LoadAdapterFrame>(&frame)) {
+      made_->engine->load_adapter(std::move(load->ask), [this, ticket = load->ticket](Result<AdapterInfo> loaded) {
+        AdapterFrame answer{.ticket = ticket};
+        if (loaded.ok()) {
+          answer.info = std::move(*loaded);
+        } else {
+          answer.error = loaded.error();
+        }
+        send(answer);
+      });
+    } else if (auto* unload = std::get_if<UnloadAdapterFrame>(&frame)) {
+      made_->engine->unload_adapter(std::move(unload->name), [this, ticket = unload->ticket](Result<void> unloaded) {
+        AdapterFrame answer{.ticket = ticket};
+        if (!unloaded.ok()) answer.error = unloaded.error();
+        send(answer);
+      });
     } else {
       return error(Code::corrupt, "a frame of kind {} is not for an engine", frame.index());
     }
@@ -212,7 +228,8 @@ Result<void> run_engine_child(const std::function<Result<EngineOfProcess>(Engine
     child.send(FailedFrame{made.error()});
     return made.error();
   }
-  child.send(ReadyFrame{made->engine->facts(), made->fingerprint, made->identity, made->weights, made->kv});
+  child.send(ReadyFrame{made->engine->facts(), made->fingerprint, made->identity, made->weights, made->kv,
+                        made->engine->adapters()});
   Result<void> served = child.serve(*made);
   // Nobody is left to tell anything: neither what is open nor memory needs to be put in order.
   if (served.ok()) ::_exit(0);

@@ -136,7 +136,7 @@ void fields_of_sampling(Io& io, S& s) {
 }
 
 // A field that is added must travel too.
-static_assert(sizeof(Sampling) == 224 && sizeof(Request) == 464);
+static_assert(sizeof(Sampling) == 224 && sizeof(Request) == 504);
 
 template <class Io, class R>
 void fields_of_request(Io& io, R& r) {
@@ -148,6 +148,8 @@ void fields_of_request(Io& io, R& r) {
   fields_of_sampling(io, r.sampling);
   tokens(io, r.prediction);
   io.text(r.tenant);
+  io.text(r.adapter);
+  io.value(r.adapter_strength);
   io.bytes(r.root.bytes.data(), r.root.bytes.size());
   io.value(r.targets.first_token);
   io.value(r.targets.next_token);
@@ -190,6 +192,21 @@ void fields_of_facts(Io& io, F& facts) {
   io.value(facts.token_bytes);
 }
 
+template <class Io, class I>
+void fields_of_identity(Io& io, I& identity) {
+  io.bytes(identity.bytes.data(), identity.bytes.size());
+}
+
+template <class Io, class A>
+void fields_of_adapter(Io& io, A& info) {
+  io.text(info.name);
+  io.text(info.path);
+  io.value(info.strength);
+  io.value(info.rank);
+  io.value(info.bytes);
+  fields_of_identity(io, info.content);
+}
+
 template <class Io, class F>
 void fields(Io& io, F& frame) {
   using T = std::remove_const_t<F>;
@@ -204,11 +221,12 @@ void fields(Io& io, F& frame) {
   } else if constexpr (std::is_same_v<T, ReadyFrame>) {
     fields_of_facts(io, frame.facts);
     io.text(frame.fingerprint);
-    io.bytes(frame.identity.bytes.data(), frame.identity.bytes.size());
-    io.bytes(frame.weights.bytes.data(), frame.weights.bytes.size());
+    fields_of_identity(io, frame.identity);
+    fields_of_identity(io, frame.weights);
     choice(io, frame.kv.k, kDTypes - 1);
     choice(io, frame.kv.v, kDTypes - 1);
     io.value(frame.kv.turned);
+    io.list(frame.adapters, [&](auto& info) { fields_of_adapter(io, info); });
   } else if constexpr (std::is_same_v<T, FailedFrame>) {
     fields_of_error(io, frame.error);
   } else if constexpr (std::is_same_v<T, EventsFrame>) {
@@ -216,6 +234,19 @@ void fields(Io& io, F& frame) {
     io.list(frame.events, [&](auto& event) { fields_of_event(io, event); });
   } else if constexpr (std::is_same_v<T, PagesFrame>) {
     io.list(frame.pages, [&](auto& page) { choice(io, page, static_cast<int>(PageState::cached)); });
+  } else if constexpr (std::is_same_v<T, LoadAdapterFrame>) {
+    io.value(frame.ticket);
+    io.text(frame.ask.name);
+    io.text(frame.ask.path);
+    io.value(frame.ask.strength);
+    maybe(io, frame.ask.content, [&](auto& content) { fields_of_identity(io, content); });
+  } else if constexpr (std::is_same_v<T, UnloadAdapterFrame>) {
+    io.value(frame.ticket);
+    io.text(frame.name);
+  } else if constexpr (std::is_same_v<T, AdapterFrame>) {
+    io.value(frame.ticket);
+    maybe(io, frame.error, [&](auto& error) { fields_of_error(io, error); });
+    fields_of_adapter(io, frame.info);
   } else {
     static_assert(std::is_same_v<T, WatchFrame>);
   }

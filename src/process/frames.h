@@ -29,6 +29,14 @@ struct CancelFrame {
   int32_t choice = -1;
 };
 struct WatchFrame {};  // the states of pages are wanted
+struct LoadAdapterFrame {
+  int64_t ticket = 0;  // of the answer
+  AdapterAsk ask;
+};
+struct UnloadAdapterFrame {
+  int64_t ticket = 0;
+  std::string name;
+};
 
 // From the engine.
 struct ReadyFrame {
@@ -36,6 +44,7 @@ struct ReadyFrame {
   std::string fingerprint;
   Identity identity, weights;  // the fingerprint's, and of the weights alone
   KvForm kv;
+  std::vector<AdapterInfo> adapters;
 };
 struct FailedFrame {  // it could not be started
   Error error;
@@ -47,8 +56,14 @@ struct EventsFrame {  // of one step; Event::request is the id of the SubmitFram
 struct PagesFrame {
   std::vector<PageState> pages;
 };
+struct AdapterFrame {  // what became of loading or unloading one
+  int64_t ticket = 0;
+  std::optional<Error> error;
+  AdapterInfo info;  // if one was loaded
+};
 
-using Frame = std::variant<SubmitFrame, CancelFrame, WatchFrame, ReadyFrame, FailedFrame, EventsFrame, PagesFrame>;
+using Frame = std::variant<SubmitFrame, CancelFrame, WatchFrame, ReadyFrame, FailedFrame, EventsFrame, PagesFrame,
+                           LoadAdapterFrame, UnloadAdapterFrame, AdapterFrame>;
 
 inline constexpr size_t kMostFrameBytes = size_t{256} << 20;
 

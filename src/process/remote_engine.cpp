@@ -178,6 +178,7 @@ Result<void> RemoteEngine::await_ready(const std::function<bool()>& go_on) {
     const auto* ready = std::get_if<ReadyFrame>(&frame);
     if (ready == nullptr) return error(Code::internal, "the engine said something else than that it is ready");
     first_ = *ready;
+    adapters_ = ready->adapters;
     process_.ready = true;
   }
   return {};
@@ -341,6 +342,8 @@ bool RemoteEngine::read_arrived() {
         } else if (auto* pages = std::get_if<PagesFrame>(&*frame)) {
           std::lock_guard lock(mutex_);
           pages_ = std::move(pages->pages);
+        } else if (const auto* adapter = std::get_if<AdapterFrame>(&*frame)) {
+          take(*adapter);
         } else if (const auto* ready = std::get_if<ReadyFrame>(&*frame)) {
           good = take_ready(*ready);
         } else if (const auto* failed = std::get_if<FailedFrame>(&*frame)) {
@@ -421,6 +424,7 @@ bool RemoteEngine::take_ready(const ReadyFrame& frame) {
     return false;
   }
   process_.ready = true;
+  restore_adapters(frame);
   size_t tokens = 0;
   alone_.clear();
   for (auto& [id, open] : open_) {
@@ -534,6 +538,7 @@ void RemoteEngine::bury(const std::string& how) {
     try_at_ = shared_now() + static_cast<int64_t>(pause * static_cast<double>(kSecond));
     if (log_ && !stopping_) log_(fmt::format("engine process {} ended {}; {} requests wait", id, how, open_.size()));
   }
+  fail_adapter_waits(error(Code::overloaded, "the engine stopped while it was asked about an adapter; try again"));
   for (const auto& [listener, events] : calls) listener(events);
   if (told_ && !calls.empty()) told_();
 }

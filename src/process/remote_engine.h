@@ -43,6 +43,9 @@ class RemoteEngine : public EnginePort {
   const EngineFacts& facts() const override { return first_.facts; }
   EngineSnapshot snapshot() const override;
   std::vector<PageState> watch_pages() override;
+  std::vector<AdapterInfo> adapters() const override;
+  void load_adapter(AdapterAsk ask, std::function<void(Result<AdapterInfo>)> done) override;
+  void unload_adapter(std::string name, std::function<void(Result<void>)> done) override;
 
   const ReadyFrame& ready() const { return first_; }  // as the first process said
 
@@ -88,6 +91,15 @@ class RemoteEngine : public EnginePort {
   void send_next_alone();
   void give_up(const Error& why);
   void refuse_late();
+  // Adapters, in remote_adapters.cpp.
+  struct AdapterWait {  // for an answer about one
+    std::string name;
+    std::function<void(Result<AdapterInfo>)> loaded;  // one of the two
+    std::function<void(Result<void>)> unloaded;
+  };
+  void take(const AdapterFrame& frame);
+  void restore_adapters(const ReadyFrame& frame);
+  void fail_adapter_waits(const Error& why);
   std::string await_end() const;
   void wake() const;
   EngineSnapshot figures() const;
@@ -108,6 +120,9 @@ class RemoteEngine : public EnginePort {
   RequestId next_id_ = 1;
   Metrics before_;  // what processes before this one have counted
   std::vector<PageState> pages_;
+  std::vector<AdapterInfo> adapters_;  // that every process is to have
+  std::map<int64_t, AdapterWait> adapter_waits_;
+  int64_t next_ticket_ = 1;
   int restarts_ = 0;
   int quick_deaths_ = 0;           // in a row, without a token told
   int64_t try_at_ = 0;             // when to start the next process

@@ -29,7 +29,7 @@ Generation::Generation(Setting setting, RequestBody asked) : setting_(std::move(
   stamp_ = {.chat = asked_.chat,
             .id = {},
             .created = seconds_now(),
-            .model = setting_.model->name,
+            .model = asked_.model.empty() ? setting_.model->name : asked_.model,
             .fingerprint = setting_.model->fingerprint,
             .include_usage = asked_.include_usage};
   setting_.dialect->begin(stamp_);

@@ -32,6 +32,12 @@ struct AskedBound {
   std::string field;
 };
 
+// One of llama.cpp's `lora`: an adapter by its place in the list of those that are loaded.
+struct AskedAdapter {
+  int id = 0;
+  double scale = 1;
+};
+
 struct RequestBody {
   bool chat = true;   // messages through the model's template; else prompts as they are
   std::string model;  // empty: any
@@ -51,6 +57,7 @@ struct RequestBody {
   std::string user, salt;
   Request request;  // all that needs no model: sampling, counts, targets; choices are those of one prompt
   std::optional<AskedBound> bound;
+  std::vector<AskedAdapter> adapters;
   Ignored ignored;  // fields that were taken and do nothing
 
   // The answer goes on in the middle of a text, so a space in front of it stays.

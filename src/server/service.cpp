@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "server/chosen_adapter.h"
+
 namespace millrace {
 namespace {
 
@@ -187,10 +189,14 @@ ApiError Service::too_much() const {
 }
 
 void Service::prepare(std::function<HttpAnswer()> task, std::shared_ptr<Exchange> exchange) {
+  work([task = std::move(task), exchange] { exchange->answer(task()); }, exchange);
+}
+
+void Service::work(std::function<void()> task, std::shared_ptr<Exchange> exchange) {
   if (prepare_workers_.waiting() >= options_.most_preparing) return exchange->answer(error_answer(too_much()));
   prepare_workers_.post([task = std::move(task), exchange = std::move(exchange)] {
     try {
-      exchange->answer(task());
+      task();
     } catch (const std::exception&) {
       exchange->answer(error_answer(unfinished()));
     }
@@ -383,7 +389,8 @@ std::optional<ApiError> Service::make_generation(const Opening& opening, std::sh
   if (auto failure = opening.dialect->read(request, options_.body, served->defaults, asked)) return failure;
   request.body = {};  // read; what is open for long keeps no more than it must
   request.charge.reset();
-  if (!asked.model.empty() && asked.model != served->name) return no_such_model(asked.model);
+  std::string adapter;
+  if (auto failure = choose_adapter(*served, asked, adapter)) return failure;
   Generation::Setting setting{.model = served,
                               .dialect = opening.dialect,
                               .mail = &mail_,
@@ -391,7 +398,8 @@ std::optional<ApiError> Service::make_generation(const Opening& opening, std::sh
                               .share = opening.share};
   // Without keys people are told apart by what they say; with keys, nobody gets more by using more names.
   setting.tenant = options_.keys.empty() ? asked.user : opening.visitor.tenant;
-  setting.root = root_key(secret_, {.model = served->identity, .tenant = opening.visitor.tenant, .salt = asked.salt});
+  setting.root = root_key(
+      secret_, {.model = served->identity, .tenant = opening.visitor.tenant, .salt = asked.salt, .adapter = adapter});
   setting.wait_expected = [this] { return wait_expected(); };
   auto holder = std::make_shared<std::weak_ptr<Generation>>();
   setting.at_end = [this, at_end = opening.at_end, holder](const Ended& ended) {

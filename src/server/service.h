@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <filesystem>
 #include <functional>
 #include <map>
 #include <memory>
@@ -44,6 +45,7 @@ struct ServiceOptions {
   bool open_metrics = false;       // /metrics, that of all tenants, for whoever asks
   std::vector<std::string> hosts;  // names the server may be called by; empty: any
   std::span<const StaticFile> files = {};
+  std::filesystem::path adapter_folder;  // from which adapters may be loaded by request; empty: from none
   std::string version = "unknown";
   int prepare_threads = 2;
   size_t most_preparing = 1024;  // requests that wait to be tokenized
@@ -93,6 +95,8 @@ class Service {
   void embed(ReadEmbedWork read, Call call, HttpAnswer (*refuse)(const ApiError&) = &error_answer);
   // Answers with what the task gives on a worker, or why there is nothing.
   void prepare(std::function<HttpAnswer()> task, std::shared_ptr<Exchange> exchange);
+  // The same with a task that answers itself, then or later.
+  void work(std::function<void()> task, std::shared_ptr<Exchange> exchange);
 
  private:
   using Clock = std::chrono::steady_clock;

@@ -20,6 +20,8 @@ Request some_request() {
   request.prediction = {8, 8};
   request.logprobs = 4;
   request.tenant = "one";
+  request.adapter = "tone";
+  request.adapter_strength = 0.5F;
   request.root.bytes[31] = 77;
   request.priority = -3;
   request.targets = {0.25, 0.05};
@@ -36,13 +38,23 @@ std::vector<Frame> frames() {
   ReadyFrame ready{.fingerprint = "fp_1", .kv = DType::bf16};
   ready.facts = {.limits = {.context = 99}, .pages = 12, .page_tokens = 16, .vocab = 4096, .token_bytes = 2.5};
   ready.identity.bytes[0] = 1;
+  AdapterInfo info = {.name = "tone", .path = "/adapters/tone", .strength = 0.5F, .rank = 8, .bytes = 4096};
+  info.content.bytes[5] = 9;
+  ready.adapters = {info, info};
+  AdapterFrame refused{.ticket = 8};
+  refused.error = error(Code::not_found, "no such adapter");
   return {SubmitFrame{.id = 4, .tell_admission = true, .request = some_request(), .constraint = "0 -1 0000 {}"},
           CancelFrame{.id = 4, .choice = 1},
           WatchFrame{},
           ready,
           FailedFrame{error(Code::io, "no file")},
           EventsFrame{.admitted = {4, 5}, .events = {told, failed}},
-          PagesFrame{{PageState::free, PageState::cached}}};
+          PagesFrame{{PageState::free, PageState::cached}},
+          LoadAdapterFrame{7, {"tone", "/adapters/tone", 0.5F, info.content}},
+          LoadAdapterFrame{8, {"other", "/adapters/other", 1, std::nullopt}},
+          UnloadAdapterFrame{9, "tone"},
+          AdapterFrame{.ticket = 7, .error = std::nullopt, .info = info},
+          refused};
 }
 
 std::string bytes_of(const Frame& frame) {
@@ -77,6 +89,14 @@ TEST(Frames, AreReadAsTheyWereWritten) {
   EXPECT_EQ(submit.request.resumed[0].tokens, (std::vector<Token>{5, 6}));
   EXPECT_EQ(submit.request.root.bytes[31], 77);
   EXPECT_EQ(submit.constraint, "0 -1 0000 {}");
+  EXPECT_EQ(submit.request.adapter, "tone");
+  EXPECT_EQ(submit.request.adapter_strength, 0.5F);
+  auto ready = std::get<ReadyFrame>(read_frame(std::string_view(wanted[3]).substr(4)).value());
+  ASSERT_EQ(ready.adapters.size(), 2u);
+  EXPECT_EQ(ready.adapters[1].path, "/adapters/tone");
+  EXPECT_EQ(ready.adapters[1].content.bytes[5], 9);
+  auto load = std::get<LoadAdapterFrame>(read_frame(std::string_view(wanted[7]).substr(4)).value());
+  EXPECT_EQ(load.ask.content, ready.adapters[0].content);
 }
 
 TEST(Frames, CutOrLengthenedAnywhereAreRefused) {

@@ -1,7 +1,7 @@
 """An engine that dies while answers are on their way: they go on byte for byte. Part of faults.py.
 
-Streams of every kind of sampling run while the engine's process is killed, stopped or hung again and again; each must
-be what it is on a server that nobody disturbs, with its usage counted once.
+Streams of every kind of sampling, with adapters and without, run while the engine's process is killed, stopped or
+hung again and again; each must be what it is on a server that nobody disturbs, with its usage counted once.
 """
 import asyncio
 import json
@@ -9,6 +9,8 @@ import os
 import random
 import re
 import signal
+import struct
+import tempfile
 import time
 
 KINDS = [
@@ -24,9 +26,37 @@ KINDS = [
 ]
 
 
+# By stream: an adapter that the server starts with, one that is loaded while it runs, or none.
+ADAPTERS = [{}, {"model": "early"}, {"model": "late"}]
+
+
 def bodies(count, tokens):
     return [{"prompt": [1, 403 + i, 500 + 7 * i], "max_tokens": tokens, "ignore_eos": True, "stream": True,
-             "stream_options": {"include_usage": True}, **KINDS[i % len(KINDS)]} for i in range(count)]
+             "stream_options": {"include_usage": True}, **KINDS[i % len(KINDS)], **ADAPTERS[i % len(ADAPTERS)]}
+            for i in range(count)]
+
+
+def write_adapter(folder, rank, seed):
+    """A PEFT directory for the shipped model: random changes of all queries."""
+    os.mkdir(folder)
+    dice, header, data = random.Random(seed), {}, b""
+    for layer in range(8):
+        for side, shape in (("A", [rank, 384]), ("B", [384, rank])):
+            numbers = struct.pack(f"<{rank * 384}f", *(dice.uniform(-0.3, 0.3) for _ in range(rank * 384)))
+            header[f"base_model.model.model.layers.{layer}.self_attn.q_proj.lora_{side}.weight"] = {
+                "dtype": "F32", "shape": shape, "data_offsets": [len(data), len(data) + len(numbers)]}
+            data += numbers
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    with open(f"{folder}/adapter_model.safetensors", "wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text + data)
+    with open(f"{folder}/adapter_config.json", "w", encoding="utf-8") as file:
+        json.dump({"peft_type": "LORA", "r": rank, "lora_alpha": rank, "bias": "none"}, file)
+
+
+async def load_late(server, request, report):
+    status, body = await server.fetch(request("/v1/load_lora_adapter", {"lora_name": "late", "lora_path": "late"}))
+    report.say("an adapter is loaded while the server runs", None if status == 200 else f"{status} {body!r:.200}")
 
 
 def meaning(events):
@@ -120,17 +150,27 @@ async def under(server, request, wanted, work, disturb):
 
 
 async def check(make_server, request, report, rounds):
-    quiet = make_server("--in-process", "-np", "18")
+    with tempfile.TemporaryDirectory() as folder:
+        write_adapter(f"{folder}/early", 4, 1)
+        write_adapter(f"{folder}/late", 6, 2)
+        await check_with(lambda *more: make_server("-np", "20", "--lora", f"{folder}/early", "--lora-dir", folder, *more),
+                         request, report, rounds)
+
+
+async def check_with(make_server, request, report, rounds):
+    quiet = make_server("--in-process")
     await quiet.start()
+    await load_late(quiet, request, report)
     work = bodies(2 * len(KINDS), 150)
     wanted = [meaning((await stream(quiet, request, body))[0]) for body in work]
     quiet.stop()
     broken = [i for i, answer in enumerate(wanted) if "error" in answer]
     report.say("answers nobody disturbs", f"{broken}: {wanted[broken[0]]}" if broken else None)
 
-    server = make_server("-np", "18")
+    server = make_server()
     try:
         await server.start()
+        await load_late(server, request, report)
         await disturbed(server, request, report, rounds, work, wanted)
     finally:
         server.stop()

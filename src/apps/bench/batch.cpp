@@ -27,10 +27,12 @@ Verb bench_batch_verb() {
       .group = "Measure and check",
       .flags = bench_flags(),
       .examples = {{"bench batch -m model.gguf", "1 to 32 sequences, 32 tokens each"},
-                   {"bench batch -b 1,16 -d 1024 -n 64", "with 1024 tokens already in each cache"}},
+                   {"bench batch -b 1,16 -d 1024 -n 64", "with 1024 tokens already in each cache"},
+                   {"bench batch -b 16 --adapters 8", "what eight LoRA adapters cost sixteen sequences"}},
       .notes =
           "Tokens a second are of all sequences together. Each step computes one token of every sequence and reads "
-          "the weights once.",
+          "the weights once. With --adapters sequence i has adapter i modulo their number; limits stay those of the "
+          "model alone.",
       .run = run};
   verb.flags.insert(verb.flags.end(), {{.name = "sequences",
                                         .alias = "-b -npl",

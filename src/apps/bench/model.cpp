@@ -12,6 +12,7 @@
 #include "backend/cpu/cpu.h"
 #include "base/json.h"
 #include "machine/stolen.h"
+#include "model/adapter.h"
 #include "model/shapes.h"
 #include "session/device.h"
 
@@ -177,12 +178,21 @@ Result<void> measure(const Arguments& arguments, const std::vector<StepTest>& te
   const KvForm kv = kv_type(arguments.text("kv"), *subject->model, *subject->backend);
   TRY(auto executor, Executor::create(*subject->model, *subject->backend,
                                       options_for(tests, step_rows(arguments, "ubatch-size", 512), kv)));
+  std::vector<int> places;
+  const int64_t adapters = arguments.integer("adapters");
+  for (int64_t i = 0; i < adapters; ++i) {
+    const auto rank = static_cast<int32_t>(arguments.integer("adapter-rank"));
+    TRY(const int place,
+        executor->load_adapter(random_adapter(subject->model->spec(), rank, static_cast<uint64_t>(i) + 1)));
+    places.push_back(place);
+  }
   int total = static_cast<int>(tests.size() * static_cast<size_t>(arguments.integer("repetitions")));
   Progress progress(terminal, fmt::format("{} threads", threads), static_cast<uint64_t>(total), Progress::Unit::count);
   int before = 0;
   for (const StepTest& test : tests) {
     StepBenchOptions options = {.repetitions = static_cast<int>(arguments.integer("repetitions")),
                                 .warm_up = arguments.toggle("warmup"),
+                                .adapters = places,
                                 .fast = arguments.text("activations") == "fast",
                                 .progress = [&](int done, int) {
                                   progress.update(static_cast<uint64_t>(before + done));
@@ -202,6 +212,27 @@ Result<void> measure(const Arguments& arguments, const std::vector<StepTest>& te
   return {};
 }
 
+// Every test once more, with adapters.
+std::vector<StepTest> with_adapters(const std::vector<StepTest>& tests, int64_t adapters) {
+  std::vector<StepTest> all;
+  for (StepTest test : tests) {
+    all.push_back(test);
+    test.adapters = static_cast<int32_t>(adapters);
+    if (adapters > 0) all.push_back(test);
+  }
+  return all;
+}
+
+// What adapters cost: each such row follows the one without.
+void print_adapters(const Terminal& terminal, const std::vector<Row>& rows) {
+  for (size_t i = 1; i < rows.size(); ++i) {
+    if (rows[i].result.test.adapters == 0) continue;
+    const double with = rows[i].result.best_seconds(), without = rows[i - 1].result.best_seconds();
+    terminal.note("{}: {:+.1f} % time for the adapters (best of {})", rows[i].result.test.name(),
+                  100 * (with / without - 1), rows[i].result.seconds.size());
+  }
+}
+
 }  // namespace
 
 std::vector<Flag> bench_flags() {
@@ -210,19 +241,23 @@ std::vector<Flag> bench_flags() {
   kv.alias = "--cache-type --kv-type";
   Flag output = text_flag("output", "FORM", "md", "md|csv|json", "a table, CSV or JSON");
   output.alias = "-o";
-  return joined({{model_flag(),
-                  text_flag("shape", "NAME", "", "", "random weights of a known shape instead of a file"),
-                  text_flag("type", "FORMAT", "Q8_0", "", "weight format for --shape"),
-                  device_flag(),
-                  kv,
-                  integer_flag("ubatch-size", "-ub", "0", 0, 65536, "most tokens of one pass; 0: 512, on a GPU 2048"),
-                  {.name = "warmup", .otherwise = "true", .help = "one run before the first that counts"}},
-                 timing_flags(),
-                 {output}});
+  return joined(
+      {{model_flag(),
+        text_flag("shape", "NAME", "", "", "random weights of a known shape instead of a file"),
+        text_flag("type", "FORMAT", "Q8_0", "", "weight format for --shape"),
+        device_flag(),
+        kv,
+        integer_flag("ubatch-size", "-ub", "0", 0, 65536, "most tokens of one pass; 0: 512, on a GPU 2048"),
+        integer_flag("adapters", "", "0", 0, 64, "measure each test again with so many LoRA adapters in turn"),
+        integer_flag("adapter-rank", "", "16", 1, 512, "their rank; they change all products of all layers"),
+        {.name = "warmup", .otherwise = "true", .help = "one run before the first that counts"}},
+       timing_flags(),
+       {output}});
 }
 
-Result<int> run_bench(const Arguments& arguments, const std::vector<StepTest>& tests) {
+Result<int> run_bench(const Arguments& arguments, const std::vector<StepTest>& plain) {
   Interruptible interruptible;
+  const std::vector<StepTest> tests = with_adapters(plain, arguments.integer("adapters"));
   const Terminal& terminal = arguments.terminal();
   std::vector<Row> rows;
   for (int threads : thread_counts(arguments)) {
@@ -240,6 +275,7 @@ Result<int> run_bench(const Arguments& arguments, const std::vector<StepTest>& t
   } else {
     print_markdown(terminal, rows);
     print_ceilings(terminal, rows);
+    print_adapters(terminal, rows);
   }
   return kExitOk;
 }

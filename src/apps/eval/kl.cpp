@@ -6,6 +6,7 @@
 #include "apps/cli/terminal.h"
 #include "apps/cli/verbs.h"
 #include "apps/eval/input.h"
+#include "apps/run/adapters.h"
 #include "apps/run/flags.h"
 #include "base/json.h"
 #include "eval/compare.h"
@@ -70,10 +71,11 @@ Json comparison_json(const Comparison& c) {
 Result<int> run(const Arguments& arguments) {
   const Terminal& terminal = arguments.terminal();
   const bool differs = arguments.given("variant") || arguments.given("variant-backend") ||
-                       arguments.given("variant-kv") || arguments.given("variant-activations");
+                       arguments.given("variant-kv") || arguments.given("variant-activations") ||
+                       arguments.given("variant-lora");
   if (!differs) {
     return wrong_use(arguments,
-                     "nothing to compare with: give --variant FILE, --variant-kv, --variant-backend or "
+                     "nothing to compare with: give --variant FILE, --variant-lora, --variant-kv, --variant-backend or "
                      "--variant-activations");
   }
   TRY(const std::string text, read_input(arguments.text("file")));
@@ -86,6 +88,10 @@ Result<int> run(const Arguments& arguments) {
   TRY(auto first, Executor::create(base->model(), base->backend(), options));
   if (arguments.given("variant-kv")) options.kv = kv_form_from_name(arguments.text("variant-kv")).value();
   TRY(auto second, Executor::create(variant->model(), variant->backend(), options));
+  if (arguments.given("variant-lora")) {
+    TRY(const AdapterAsk ask, adapter_ask(arguments.text("variant-lora"), false));
+    TRY_VOID(use_adapters({ask}, terminal, *second));
+  }
   uint64_t total = 0;
   for (const ScoredText& one : texts) total += one.tokens.size() - 1;
   Interruptible scope;
@@ -115,6 +121,7 @@ Verb eval_kl_verb() {
       .flags = joined(
           {scoring_flags(),
            {{.name = "variant", .kind = Kind::path, .value = "FILE", .help = "another model file; else the same"},
+            path_flag("variant-lora", "PATH", "a LoRA adapter that only the other model has"),
             {.name = "variant-kv",
              .kind = Kind::text,
              .value = "TYPE",

@@ -6,6 +6,7 @@
 #include "apps/cli/terminal.h"
 #include "apps/cli/verbs.h"
 #include "apps/eval/input.h"
+#include "apps/run/adapters.h"
 #include "apps/run/flags.h"
 #include "base/json.h"
 #include "eval/perplexity.h"
@@ -26,6 +27,7 @@ Result<int> run(const Arguments& arguments) {
     terminal.warn("texts of up to {} tokens, but the model was made for {}", options.context, loaded->context());
   }
   TRY(auto executor, Executor::create(loaded->model(), loaded->backend(), options));
+  TRY_VOID(use_adapters(arguments, *executor));
   uint64_t total = 0;
   for (const ScoredText& one : texts) total += one.tokens.size() - 1;
   Interruptible scope;
@@ -61,8 +63,10 @@ Verb eval_ppl_verb() {
       .name = "eval ppl",
       .summary = "measure the perplexity of a text",
       .group = "Measure and check",
-      .flags =
-          joined({scoring_flags(), {{.name = "json", .help = "as a JSON object with the key ppl"}}, machine_flags()}),
+      .flags = joined({scoring_flags(),
+                       {{.name = "json", .help = "as a JSON object with the key ppl"}},
+                       adapter_flags(),
+                       machine_flags()}),
       .examples = {{"eval ppl -f book.txt", "the shipped model on a book"},
                    {"eval ppl -m model.gguf -f stories.txt --documents --limit 60 --json",
                     "sixty documents, for a script"}},

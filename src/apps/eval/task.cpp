@@ -5,6 +5,7 @@
 #include "apps/cli/model_path.h"
 #include "apps/cli/terminal.h"
 #include "apps/cli/verbs.h"
+#include "apps/run/adapters.h"
 #include "apps/run/flags.h"
 #include "base/json.h"
 #include "eval/interval.h"
@@ -51,6 +52,7 @@ Result<void> run_choices(Run& run, const std::vector<ChoiceItem>& items) {
   options.sequences = 8;
   options.kv = kv_type(run.arguments, run.model);
   TRY(auto executor, Executor::create(run.model.model(), run.model.backend(), options));
+  TRY_VOID(use_adapters(run.arguments, *executor));
   Progress progress(run.arguments.terminal(), "answering", items.size(), Progress::Unit::count);
   for (size_t i = 0; i < items.size();) {
     std::vector<size_t> indices;
@@ -90,6 +92,7 @@ Result<void> run_problems(Run& run, const std::vector<WordProblem>& items) {
   ExecutorOptions wanted = {.context = run.model.context()};
   wanted.kv = kv_type(run.arguments, run.model);
   TRY(auto executor, Executor::create(run.model.model(), run.model.backend(), wanted));
+  TRY_VOID(use_adapters(run.arguments, *executor));
   Generator generator(*executor);
   GenerateOptions options;
   options.sampling.temperature = 0;
@@ -230,6 +233,7 @@ Verb eval_task_verb() {
                          .most = 1 << 20,
                          .help = "gsm8k: most tokens of an answer"},
                         {.name = "json", .help = "as a JSON object"}},
+                       adapter_flags(),
                        machine_flags()}),
       .examples = {{"eval task hellaswag -m model.gguf --data hellaswag_val.jsonl -o answers.jsonl",
                     "stop it and start it again as you like"},

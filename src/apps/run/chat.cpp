@@ -5,6 +5,7 @@
 #include "apps/cli/model_path.h"
 #include "apps/cli/terminal.h"
 #include "apps/cli/verbs.h"
+#include "apps/run/adapters.h"
 #include "apps/run/chat_input.h"
 #include "apps/run/flags.h"
 #include "apps/run/report.h"
@@ -140,6 +141,7 @@ Result<int> run(const Arguments& arguments) {
   TRY(auto drafters, drafters_of(arguments, *loaded, wanted.context));
   wanted.wanted = drafters->wanted();
   TRY(auto executor, Executor::create(loaded->model(), loaded->backend(), wanted));
+  TRY_VOID(use_adapters(arguments, *executor));
   TRY(auto drafter, drafters->drafter(*executor, loaded->backend()));
   Generator generator(*executor, std::move(drafter), drafters->most(), drafters->rule());
   ChatState chat{arguments,
@@ -196,6 +198,7 @@ Verb chat_verb() {
            bound_flags(),
            sampling_flags(),
            speculate_flags(),
+           adapter_flags(),
            machine_flags()}),
       .examples = {{"chat", "with the shipped model"},
                    {"chat -m model.gguf --system 'Answer in one sentence.'", "with another, told how"}},

@@ -1,4 +1,5 @@
 #include "apps/run/diffusion.h"
+#include "apps/run/adapters.h"
 
 #include <chrono>
 #include <cstdio>
@@ -66,6 +67,7 @@ Result<int> run_diffusion(const Arguments& arguments, LoadedModel& loaded, std::
   ExecutorOptions wanted = denoise_options(static_cast<int32_t>(prompt.size()), options);
   wanted.kv = kv_type(arguments, loaded);
   TRY(auto executor, Executor::create(loaded.model(), loaded.backend(), wanted));
+  TRY_VOID(use_adapters(arguments, *executor));
   TRY(Answer answer, Answer::create(loaded, arguments.texts("stop"), !arguments.toggle("chat")));
   const bool json = arguments.toggle("json"), ids = !json && arguments.toggle("output-ids");
   std::string text, piece;

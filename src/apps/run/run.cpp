@@ -6,6 +6,7 @@
 #include "apps/cli/model_path.h"
 #include "apps/cli/terminal.h"
 #include "apps/cli/verbs.h"
+#include "apps/run/adapters.h"
 #include "apps/run/diffusion.h"
 #include "apps/run/flags.h"
 #include "apps/run/report.h"
@@ -147,6 +148,7 @@ Result<int> run(const Arguments& arguments) {
   TRY(auto drafters, drafters_of(arguments, *loaded, wanted.context));
   wanted.wanted = drafters->wanted();
   TRY(auto executor, Executor::create(loaded->model(), loaded->backend(), wanted));
+  TRY_VOID(use_adapters(arguments, *executor));
   TRY(auto drafter, drafters->drafter(*executor, loaded->backend()));
   Generator generator(*executor, std::move(drafter), drafters->most(), drafters->rule());
   GenerateOptions options = generate_options(arguments, *loaded, sampling);
@@ -218,6 +220,7 @@ Verb run_verb() {
                             {.name = "json", .help = "print one JSON object when done"}},
                            sampling_flags(),
                            speculate_flags(),
+                           adapter_flags(),
                            machine_flags()}),
           .examples = {{"run -p 'Once upon a time' -n 100", "the shipped model tells a story"},
                        {"run -m model.gguf --chat -p 'What is the capital of France?' --temp 0",

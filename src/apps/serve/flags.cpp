@@ -1,4 +1,5 @@
 #include "apps/serve/flags.h"
+#include "apps/run/adapters.h"
 
 #include <algorithm>
 #include <chrono>
@@ -61,12 +62,13 @@ std::vector<Flag> listening_flags() {
       {.name = "log-requests", .otherwise = "true", .help = "a line for each request, without what it says"},
       {.name = "in-process",
        .help = "the engine in this process: a crash of one request ends all (without it, open answers go on)"},
+      path_flag("lora-dir", "DIR", "adapters in it may be loaded while the server runs, by who has an operator's key"),
       {.name = "page", .alias = "--webui", .otherwise = "true", .help = "the page at /, for browsers"},
   };
 }
 
 std::vector<Flag> engine_flags() {
-  return {
+  std::vector<Flag> flags = {
       text_flag("alias", "NAME", "", "", "what clients call the model; without it, the name of its file"),
       integer_flag("ctx-size", "-c --ctx --max-model-len", "0", 0, 1 << 30,
                    "tokens of prompt and answer together; 0: the model's, at most 4096"),
@@ -83,6 +85,7 @@ std::vector<Flag> engine_flags() {
        .help = "memory for the cache; 0: enough for all, at most half of what is left"},
       {.name = "swap", .kind = Kind::bytes, .value = "BYTES", .otherwise = "0", .help = "memory for pages moved out"},
   };
+  return joined({flags, adapter_flags()});
 }
 
 std::vector<Flag> serving_flags() {
@@ -123,6 +126,7 @@ Result<ServerOptions> server_options(const Arguments& arguments) {
   }
   service.body.bytes = static_cast<size_t>(std::max<int64_t>(arguments.integer("max-body"), 1024));
   service.body.choices = static_cast<int>(arguments.integer("max-choices"));
+  service.adapter_folder = arguments.text("lora-dir");
   service.version = std::string(kBuildInfo.version) + "+" + std::string(kBuildInfo.commit);
   if (arguments.toggle("page")) service.files = page_files();
   if (arguments.toggle("log-requests"))

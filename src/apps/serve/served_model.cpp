@@ -1,4 +1,5 @@
 // The model that `serve` and `batch` answer with: loaded, planned, and with an engine in this process or another.
+#include "apps/run/adapters.h"
 #include "apps/serve/flags.h"
 
 #include <algorithm>
@@ -85,6 +86,10 @@ Result<LoadChoice> load_choice(const Arguments& arguments) {
 // A model that gives vectors or scores, and has the machine to itself.
 Result<ServedModel> served_embedder(const Arguments& arguments, const std::filesystem::path& path,
                                     std::shared_ptr<LoadedModel> loaded) {
+  TRY(const auto adapters, adapters_of(arguments));
+  if (!adapters.empty())
+    return error(Code::unsupported, "{} gives vectors or scores, and adapters (--lora {}) are for models that write",
+                 path.string(), adapters.front().path);
   EncoderOptions options;
   options.context = static_cast<int32_t>(arguments.integer("ctx-size"));
   options.kv = kv_type(arguments, *loaded);
@@ -133,6 +138,7 @@ Result<ReadyEngine> engine_for(const Arguments& arguments, std::unique_ptr<Loade
   options.draft = drafters->for_engine();
   TRY(options.executor.pages, pages_of(arguments, *loaded, options.executor, memory_limit(arguments)));
   TRY_VOID(fit_context(arguments, *loaded, options));
+  TRY(options.adapters, adapters_of(arguments));
   options.policy = arguments.text("policy");
   options.swap_bytes = arguments.integer("swap");
   options.watch = watch;

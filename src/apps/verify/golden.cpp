@@ -6,9 +6,11 @@
 #include "apps/cli/terminal.h"
 #include "apps/cli/verbs.h"
 #include "apps/run/flags.h"
+#include "base/file.h"
 #include "base/json.h"
 #include "eval/embed_golden.h"
 #include "eval/golden.h"
+#include "model/adapter.h"
 #include "session/loaded_model.h"
 
 namespace millrace::apps {
@@ -16,10 +18,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kGoldenFile = "golden.safetensors";
+constexpr const char *kGoldenFile = "golden.safetensors", *kAdapterFile = "adapter_config.json";
 
 struct Case {
   fs::path model, golden;
+  fs::path adapter = {};  // empty: the model alone
+
+  fs::path named() const { return adapter.empty() ? model : adapter; }
 };
 
 // One way of computing, and how near it has to come.
@@ -37,11 +42,24 @@ struct Line {
   std::optional<EmbedResult> embed = {};  // of whole texts, instead
 };
 
+// An adapter's directory says where its model is, from there.
+Result<Case> adapter_case(const fs::path& directory) {
+  TRY(const std::string text, read_file(directory / kAdapterFile, size_t{16} << 20));
+  TRY(const Json config, parse_json(text));
+  TRY(const std::string base, get_string(config, "base_model_name_or_path", ""));
+  return Case{directory / base, directory / kGoldenFile, directory};
+}
+
 // A directory with golden logits, or one whose subdirectories have them.
 Result<void> find_cases(const fs::path& path, const std::string& golden, std::vector<Case>& cases) {
   std::error_code failure;
   if (!golden.empty()) {
     cases.push_back({path, golden});
+    return {};
+  }
+  if (fs::exists(path / kGoldenFile, failure) && fs::exists(path / kAdapterFile, failure)) {
+    TRY(Case one, adapter_case(path));
+    cases.push_back(std::move(one));
     return {};
   }
   if (fs::exists(path / kGoldenFile, failure)) {
@@ -53,11 +71,14 @@ Result<void> find_cases(const fs::path& path, const std::string& golden, std::ve
     const fs::path file = entry.path() / kGoldenFile;
     if (fs::exists(file, failure) && fs::exists(entry.path() / "config.json", failure))
       found.push_back({entry.path(), file});
+    if (!fs::exists(file, failure) || !fs::exists(entry.path() / kAdapterFile, failure)) continue;
+    TRY(Case one, adapter_case(entry.path()));
+    found.push_back(std::move(one));
   }
   if (found.empty()) {
     return error(Code::not_found, "{}: has no {}, and neither has a model directory in it", path.string(), kGoldenFile);
   }
-  std::sort(found.begin(), found.end(), [](const Case& a, const Case& b) { return a.model < b.model; });
+  std::sort(found.begin(), found.end(), [](const Case& a, const Case& b) { return a.named() < b.named(); });
   cases.insert(cases.end(), found.begin(), found.end());
   return {};
 }
@@ -94,6 +115,11 @@ Result<GoldenResult> check(const Case& one, const Golden& golden, const Precisio
   choice.context = options.context;
   TRY(auto loaded, LoadedModel::load(choice));
   TRY(auto executor, Executor::create(loaded->model(), loaded->backend(), options));
+  if (!one.adapter.empty()) {
+    TRY(const Adapter adapter, read_adapter(one.adapter, loaded->model().spec()));
+    TRY(const int place, executor->load_adapter(adapter));
+    executor->use_adapter(place, 1);
+  }
   return check_golden(*executor, golden, precision.rule);
 }
 
@@ -111,8 +137,8 @@ Result<EmbedResult> check(const Case& one, const EmbedGolden& golden, const Prec
 
 // What a case comes to, computed one way.
 Line line_of(const Case& one, const Precision& way, int threads) {
-  Line line{.model = one.model.filename().empty() ? one.model.string() : one.model.filename().string(),
-            .precision = way.name};
+  const fs::path path = one.named();
+  Line line{.model = path.filename().empty() ? path.string() : path.filename().string(), .precision = way.name};
   auto put = [&](const auto& result, auto& place) {
     if (result.ok()) {
       place = *result;
@@ -232,7 +258,7 @@ Verb verify_golden_verb() {
       .group = "Measure and check",
       .operands = {{.name = "DIR",
                     .many = true,
-                    .help = "a model directory with golden.safetensors, or a folder of such directories"}},
+                    .help = "a directory of a model or a LoRA adapter with golden.safetensors, or a folder of such"}},
       .flags = {{.name = "backend",
                  .alias = "--device",
                  .kind = Kind::text,

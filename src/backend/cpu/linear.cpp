@@ -135,4 +135,22 @@ void CpuOps::linear_glu(const Weight& gate, const Weight& up, Activation activat
   restore(start);
 }
 
+// Row by row: a worker that has the narrow half of a row goes on with the other.
+void CpuOps::linear_delta(const RowDeltas& deltas, Tensor in, Tensor inout) {
+  const int64_t ins = deltas.ids != nullptr ? 0 : in.cols;
+  each_row(inout.rows, deltas.rank * (ins + inout.cols) / 8, [&](int64_t r) {
+    if (deltas.adapters[r] < 0) return;
+    const Delta& delta = deltas.changes[deltas.adapters[r]];
+    if (delta.rank == 0) return;
+    float room[kMostAdapterRank];
+    const float* narrow = room;
+    if (deltas.ids != nullptr) {
+      narrow = delta.down + int64_t{deltas.ids[r]} * delta.rank;
+    } else {
+      kernels_.delta_down(in.row(r), delta.down, ins, delta.rank, room);
+    }
+    kernels_.delta_up(narrow, delta.up, delta.rank, inout.cols, delta.scale, deltas.strengths[r], inout.row(r));
+  });
+}
+
 }  // namespace millrace::cpu

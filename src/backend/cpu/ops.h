@@ -66,6 +66,7 @@ class CpuOps final : public Ops {
   void match_rms(Tensor like, Tensor inout) override;
   void sparsify(float deviations, Tensor inout) override;
   void linear_heads(const Weight& weight, Tensor in, Tensor out) override;
+  void linear_delta(const RowDeltas& deltas, Tensor in, Tensor inout) override;
 
   void add_norm(Tensor in, float scale, Tensor inout, const Norm& norm, Tensor out) override;
   void linear_glu(const Weight& gate, const Weight& up, Activation activation, Tensor in, Tensor out) override;

@@ -44,6 +44,7 @@ cudaError_t load_any_rows();
 cudaError_t load_routing();
 cudaError_t load_experts();
 cudaError_t load_streams();
+cudaError_t load_delta();
 cudaError_t load_states();
 cudaError_t load_attend_any();
 cudaError_t load_attend_coded();
@@ -200,6 +201,17 @@ void scale_by_position(cudaStream_t stream, const PositionScale& scale, const in
 void match_rms(cudaStream_t stream, View like, View inout);
 void sparsify(cudaStream_t stream, float deviations, View inout);
 void pool(cudaStream_t stream, Pooling pooling, const int32_t* first_row, View in, View out);
+
+// ---- delta.cu: as delta.h says.
+struct DeltaRows {
+  const Delta* changes = nullptr;
+  const int32_t* adapters = nullptr;
+  const float* strengths = nullptr;
+  const int32_t* ids = nullptr;  // of a table
+  float* narrow = nullptr;       // [rows, rank]
+  int32_t rank = 0;
+};
+void linear_delta(cudaStream_t stream, const DeltaRows& deltas, View in, View inout);
 
 // ---- states.cu: as states.h says.
 inline constexpr int32_t kMostPieces = 16;  // of a state

@@ -53,7 +53,7 @@ CudaOps::~CudaOps() {
 // ---- steps
 
 bool CudaOps::plain(const Step& step) const {
-  return parts_.graphs && step.types == nullptr && step.rows == step.sequences && step.wanted == step.rows &&
+  return parts_.graphs && step.types == nullptr && step.adapters == nullptr && step.rows == step.sequences && step.wanted == step.rows &&
          step.rows <= kMostSequences && each_sees_itself_last(step);
 }
 
@@ -92,6 +92,13 @@ void CudaOps::queue_arrays() {
   if (step.types != nullptr) take(step.types, twin(step.types), step.rows);
   take(step.first_row, twin(step.first_row), step.sequences + 1);
   take(step.wanted_rows, twin(step.wanted_rows), step.wanted);
+  if (step.adapters != nullptr) {
+    auto numbers = [](const float* array) { return reinterpret_cast<const int32_t*>(array); };  // as many bytes
+    take(step.adapters, twin(step.adapters), step.rows);
+    take(numbers(step.strengths), twin(numbers(step.strengths)), step.rows);
+    take(step.wanted_adapters, twin(step.wanted_adapters), step.wanted);
+    take(numbers(step.wanted_strengths), twin(numbers(step.wanted_strengths)), step.wanted);
+  }
   for (const PageTables& tables : step.groups)
     take(tables.pages, twin(tables.pages), int64_t{step.sequences} * tables.stride);
   take(parts_.plan_host, plan_device_, std::min(step.sequences, kMostSequences - 1) + 1);

@@ -82,6 +82,7 @@ class CudaOps final : public Ops {
   void sparsify(float deviations, Tensor inout) override;
   void pool(Pooling pooling, const Step& step, Tensor in, Tensor out) override;
   void linear_heads(const Weight& weight, Tensor in, Tensor out) override;
+  void linear_delta(const RowDeltas& deltas, Tensor in, Tensor inout) override;
 
   void convolve(const Convolution& convolution, Tensor in, const StateView& state, Tensor out) override;
   void scan_heads(const HeadScan& scan, const HeadScanRows& in, const StateView& state, Tensor out) override;

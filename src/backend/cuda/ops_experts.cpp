@@ -67,6 +67,19 @@ void CudaOps::multiply_experts(ExpertProducts work, DType type) {
   parts_.arena.restore(start);
 }
 
+void CudaOps::linear_delta(const RowDeltas& deltas, Tensor in, Tensor inout) {
+  flush();
+  const auto* strengths = reinterpret_cast<const float*>(on_device(reinterpret_cast<const int32_t*>(deltas.strengths)));
+  const DeltaRows rows = {.changes = deltas.changes,
+                          .adapters = on_device(deltas.adapters),
+                          .strengths = strengths,
+                          .ids = deltas.ids != nullptr ? on_device(deltas.ids) : nullptr,
+                          .narrow = deltas.narrow,
+                          .rank = deltas.rank};
+  const View from = deltas.ids != nullptr ? View{} : view(in);
+  cuda::linear_delta(parts_.stream, rows, from, view(inout));
+}
+
 void CudaOps::linear_heads(const Weight& weight, Tensor in, Tensor out) {
   const int64_t in_apart = in.cols / weight.experts, out_apart = out.cols / weight.experts;
   const bool whole = reinterpret_cast<uintptr_t>(in.data) % 32 == 0;  // sixteen bytes at a time, in any form

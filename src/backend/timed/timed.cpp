@@ -160,6 +160,11 @@ void CallOps::linear_heads(const Weight& weight, Tensor in, Tensor out) {
        [&](Ops& ops) { ops.linear_heads(weight, in, out); });
 }
 
+void CallOps::linear_delta(const RowDeltas& deltas, Tensor in, Tensor inout) {
+  call({.op = "linear_delta", .subject = deltas.listed, .rows = inout.rows},
+       [&](Ops& ops) { ops.linear_delta(deltas, in, inout); });
+}
+
 void CallOps::glu_limited(const GluLimit& limit, Tensor gate, Tensor up, Tensor out) {
   call({.op = "glu_limited", .rows = out.rows}, [&](Ops& ops) { ops.glu_limited(limit, gate, up, out); });
 }

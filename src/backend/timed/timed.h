@@ -94,6 +94,7 @@ class CallOps final : public Ops {
   void sparsify(float deviations, Tensor inout) override;
   void pool(Pooling pooling, const Step& step, Tensor in, Tensor out) override;
   void linear_heads(const Weight& weight, Tensor in, Tensor out) override;
+  void linear_delta(const RowDeltas& deltas, Tensor in, Tensor inout) override;
   void linear_glu(const Weight& gate, const Weight& up, Activation activation, Tensor in, Tensor out) override;
   void linear_qkv(const Weight& q, const Weight& k, const Weight& v, Tensor in, Tensor q_out, Tensor k_out,
                   Tensor v_out) override;

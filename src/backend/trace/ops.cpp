@@ -1,4 +1,6 @@
 #include <algorithm>
+#include <array>
+#include <utility>
 
 #include "backend/memory.h"
 #include "backend/trace/trace.h"
@@ -237,6 +239,25 @@ void TraceOps::linear_heads(const Weight& weight, Tensor in, Tensor out) {
   int64_t start = mark();
   scratch(heads * ((in.rows + kRowPadding - 1) / kRowPadding * kRowPadding), weight.cols + kColumnPadding);
   restore(start);
+}
+
+// An adapter's matrices are read once, however many rows have it.
+void TraceOps::linear_delta(const RowDeltas& deltas, Tensor in, Tensor inout) {
+  Cost cost;
+  std::array<bool, kMostAdapters> read = {};
+  const bool table = deltas.ids != nullptr;
+  for (int64_t r = 0; r < inout.rows; ++r) {
+    if (deltas.adapters[r] < 0) continue;
+    const Delta& delta = deltas.listed[deltas.adapters[r]];
+    const int64_t ins = table ? 1 : in.cols;
+    cost.flops += 2.0 * delta.rank * static_cast<double>((table ? 0 : ins) + inout.cols);
+    if (delta.rank == 0) continue;
+    cost.activation_bytes += ((table ? 0 : ins) + 2 * inout.cols) * kFloat;
+    if (table) cost.weight_bytes += delta.rank * kFloat;
+    if (std::exchange(read[static_cast<size_t>(deltas.adapters[r])], true)) continue;
+    cost.weight_bytes += delta.rank * ((table ? 0 : ins) + inout.cols) * kFloat;
+  }
+  record("linear_delta", DType::f32, inout.rows, table ? 0 : in.cols, inout.cols, cost);
 }
 
 // A state is read by every sequence that has one, and written by all.

@@ -88,6 +88,7 @@ class TraceOps final : public Ops {
   void sparsify(float deviations, Tensor inout) override;
   void pool(Pooling pooling, const Step& step, Tensor in, Tensor out) override;
   void linear_heads(const Weight& weight, Tensor in, Tensor out) override;
+  void linear_delta(const RowDeltas& deltas, Tensor in, Tensor inout) override;
 
  private:
   void record(std::string_view op, DType type, int64_t rows, int64_t inputs, int64_t outputs, Cost cost);

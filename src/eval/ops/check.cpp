@@ -111,6 +111,7 @@ Result<std::vector<OpsLine>> check_ops(const OpsCheckOptions& options) {
   add_layer_checks(checks, 3 * allowed);  // four products in a row
   add_expert_checks(checks, allowed);
   add_head_checks(checks, allowed);
+  add_delta_checks(checks);
   add_choice_checks(checks);
   std::vector<OpsLine> lines;
   for (const OpsCheck& check : checks) {

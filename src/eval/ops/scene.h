@@ -55,6 +55,7 @@ void add_attention_checks(std::vector<OpsCheck>& checks, double allowed, bool ap
 void add_layer_checks(std::vector<OpsCheck>& checks, double allowed);
 void add_expert_checks(std::vector<OpsCheck>& checks, double allowed);
 void add_head_checks(std::vector<OpsCheck>& checks, double allowed);
+void add_delta_checks(std::vector<OpsCheck>& checks);
 void add_choice_checks(std::vector<OpsCheck>& checks);
 
 }  // namespace millrace

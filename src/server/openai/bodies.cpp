@@ -73,9 +73,16 @@ constexpr Field kStructuredOutput[] = {
 };
 constexpr Table kStructuredOutputs = {kStructuredOutput};
 
+// Of llama.cpp's interface.
+constexpr Field kLora[] = {
+    {"id", kInside, integer, 0, 1000, "", "its place in the list of /lora-adapters", Standing::used, kInside},
+    {"scale", kInside, number, -1000, 1000, "1", "its changes are multiplied with it; 0: it is not used"},
+};
+constexpr Table kLoras = {kLora};
+
 constexpr auto kFirst = std::to_array<Field>({
     {"model", kGenerate | kTokenize | kDetokenize | kTemplate | kEncode, text, 0, 512, "",
-     "name of the model, as /v1/models lists it; without it, the one that is loaded"},
+     "name of the model or of an adapter, as /v1/models lists them; without it, the model that is loaded"},
     {"messages", kChat | kTokenize | kTemplate, objects, 1, 4096, "", "the conversation so far", Standing::used,
      kChat | kTemplate, &kMessages},
     {"prompt", kCompletion | kTokenize, prompt, 0, 0, "",
@@ -148,6 +155,16 @@ constexpr auto kLater = std::to_array<Field>({
     {"json_schema", kGenerate, any, 0, 0, "", "llama.cpp's name of `structured_outputs.json`"},
     {"grammar", kGenerate, text, 0, 0, "", "llama.cpp's name of `structured_outputs.grammar`"},
 
+    {"lora", kGenerate, objects, 0, 64, "", "the adapter to use, as llama.cpp takes it; one at most with a scale",
+     Standing::used, 0, &kLoras},
+    {"lora_name", kLoadAdapter | kUnloadAdapter, text, 0, 256, "", "what requests call the adapter", Standing::used,
+     kLoadAdapter | kUnloadAdapter},
+    {"lora_path", kLoadAdapter, text, 0, 4096, "",
+     "its PEFT directory or GGUF file, in the folder that --lora-dir names", Standing::used, kLoadAdapter},
+    {"lora_scale", kLoadAdapter, number, -1000, 1000, "1", "its changes are multiplied with it"},
+    {"lora_int_id", kUnloadAdapter, any, 0, 0, "", "the name says it", Standing::ignored},
+    {"base_model_name", kLoadAdapter, any, 0, 0, "", "there is one", Standing::ignored},
+
     {"priority", kGenerate, integer, -1000000, 1000000, "0", "the larger first, with --policy priority"},
     {"ttft_ms", kGenerate, number, 0, 1e9, "0",
      "time wanted until the first token; with --policy slo a request that cannot have it is refused with 429 at once"},
@@ -183,7 +200,6 @@ constexpr auto kLater = std::to_array<Field>({
     {"n_probs", kGenerate, any, 0, 0, "", "another name of `logprobs`", Standing::absent},
     {"samplers", kGenerate, any, 0, 0, "", "another order of samplers", Standing::absent},
     {"tfs_z", kGenerate, any, 0, 0, "", "tail-free sampling", Standing::absent},
-    {"lora", kGenerate, any, 0, 0, "", "adapters", Standing::absent},
 });
 constexpr auto kFields = joined(kFirst, sampling_fields(kGenerate), kLater);
 constexpr Table kTable = {kFields};

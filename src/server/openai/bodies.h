@@ -15,6 +15,8 @@ enum Body : unsigned {
   kEmbed = 32,
   kRerank = 64,
   kScore = 128,
+  kLoadAdapter = 256,
+  kUnloadAdapter = 512,
   kGenerate = kChat | kCompletion,
   kEncode = kEmbed | kRerank | kScore,
 };

@@ -63,9 +63,23 @@ JsonObject model_json(const ServedModel& served) {
           {"meta", JsonObject{{"n_vocab", served.loaded->vocab()}}}};
 }
 
+// An adapter is listed as a model whose parent is the one it changes.
+JsonObject adapter_json(const ServedModel& served, const AdapterInfo& info) {
+  JsonObject one = model_json(served);
+  one["id"] = info.name;
+  one["root"] = info.name;
+  one["parent"] = served.name;
+  one["meta"].get_object()["lora_rank"] = info.rank;
+  return one;
+}
+
 void models(Service& service, Call call) {
   JsonArray list;
-  if (const ServedModel* served = service.model()) list.push_back(model_json(*served));
+  if (const ServedModel* served = service.model()) {
+    list.push_back(model_json(*served));
+    if (served->engine != nullptr)
+      for (const AdapterInfo& info : served->engine->adapters()) list.push_back(adapter_json(*served, info));
+  }
   call.exchange->answer({.body = to_text(JsonObject{{"object", "list"}, {"data", std::move(list)}})});
 }
 
@@ -73,6 +87,10 @@ void model(Service& service, Call call) {
   const ServedModel* served = service.model();
   if (served != nullptr && served->name == call.argument)
     return call.exchange->answer({.body = to_text(model_json(*served))});
+  if (served != nullptr && served->engine != nullptr) {
+    for (const AdapterInfo& info : served->engine->adapters())
+      if (info.name == call.argument) return call.exchange->answer({.body = to_text(adapter_json(*served, info))});
+  }
   call.exchange->answer(error_answer(Service::no_such_model(call.argument)));
 }
 

@@ -118,6 +118,12 @@ void read_rest(const JsonObject& body, RequestBody& out) {
   if (const Json* ids = find(body, "stop_token_ids")) out.request.stop_tokens = tokens_of(*ids);
   out.request.priority = read.integer("priority", 0);
   out.request.targets = {read.number("ttft_ms", 0) / 1000, read.number("tpot_ms", 0) / 1000};
+  if (const Json* adapters = find(body, "lora")) {
+    for (const Json& one : adapters->get_array()) {
+      const Reader entry(one.get_object());
+      out.adapters.push_back({entry.integer("id", 0), entry.number("scale", 1)});
+    }
+  }
   out.user = read.text("user");
   out.salt = read.text("cache_salt");
 }

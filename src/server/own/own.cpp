@@ -5,6 +5,7 @@
 #include "server/openai/read_request.h"
 #include "server/openai/writing.h"
 #include "server/openapi.h"
+#include "server/own/adapters.h"
 #include "server/service.h"
 
 namespace millrace {
@@ -160,6 +161,8 @@ void apply_template(Service& service, Call call) {
   read_and_answer(service, std::move(call), kTemplate, apply_template_answer);
 }
 
+constexpr RouteBody kLoadAdapterBody = {"LoadAdapterRequest", kLoadAdapter, openai_bodies};
+constexpr RouteBody kUnloadAdapterBody = {"UnloadAdapterRequest", kUnloadAdapter, openai_bodies};
 constexpr RouteBody kTokenizeBody = {"TokenizeRequest", kTokenize, openai_bodies};
 constexpr RouteBody kDetokenizeBody = {"DetokenizeRequest", kDetokenize, openai_bodies};
 constexpr RouteBody kTemplateBody = {"TemplateRequest", kTemplate, openai_bodies};
@@ -170,6 +173,10 @@ constexpr Route kRoutes[] = {
     {"POST", "/tokenize", "a text or a chat as token ids", tokenize, Access::key, kTokenizeBody},
     {"POST", "/detokenize", "token ids as text", detokenize, Access::key, kDetokenizeBody},
     {"POST", "/apply-template", "a chat as the text the model gets", apply_template, Access::key, kTemplateBody},
+    {"GET", "/lora-adapters", "the adapters that are loaded", list_adapters},
+    {"POST", "/v1/load_lora_adapter", "load an adapter; for operators", load_adapter, Access::key, kLoadAdapterBody},
+    {"POST", "/v1/unload_lora_adapter", "unload one; answers that have it end with it; for operators", unload_adapter,
+     Access::key, kUnloadAdapterBody},
     {"GET", "/props", "what holds for a request that says nothing", props},
     {"GET", "/metrics", "what the engine does, for Prometheus", metrics, Access::metrics},
     {"GET", "/live", "what the engine does, as events a few times a second", live},

@@ -8,8 +8,9 @@
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace millrace;
   if (size < 1) return 0;
-  constexpr Body kKinds[] = {kChat, kCompletion, kTokenize, kDetokenize, kTemplate, kEmbed, kRerank, kScore};
-  const Body kind = kKinds[data[0] % 8];
+  constexpr Body kKinds[] = {kChat,        kCompletion,    kTokenize, kDetokenize, kTemplate, kEmbed, kRerank, kScore,
+                             kLoadAdapter, kUnloadAdapter, kChat,     kCompletion, kChat,     kEmbed, kChat,   kScore};
+  const Body kind = kKinds[data[0] % 16];
   const std::string_view body(reinterpret_cast<const char*>(data) + 1, size - 1);
   std::optional<ApiError> failure;
   Ignored ignored;

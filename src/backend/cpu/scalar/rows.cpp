@@ -4,6 +4,7 @@
 #include <cstring>
 #include <numbers>
 
+#include "backend/cpu/delta_rows.h"
 #include "backend/cpu/scalar/scalar.h"
 #include "tensor/half.h"
 
@@ -162,6 +163,8 @@ void add_scalar_rows(Kernels& kernels) {
   kernels.clamp = clamp;
   kernels.finish_logits = finish_logits;
   kernels.rotate = rotate;
+  kernels.delta_down = delta_down;
+  kernels.delta_up = delta_up;
   for (auto& mode : kernels.store) mode = {store<round_f32, 4>, store<round_f16, 2>, store<round_bf16, 2>, store_any};
 }
 

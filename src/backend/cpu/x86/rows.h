@@ -3,6 +3,7 @@
 
 #include <cmath>
 
+#include "backend/cpu/delta_rows.h"
 #include "backend/cpu/kernels.h"
 #include "backend/cpu/x86/simd.h"
 
@@ -147,6 +148,8 @@ inline void add_row_entries(Kernels& kernels) {
   kernels.clamp = clamp_row;
   kernels.finish_logits = finish_logits_row;
   kernels.rotate = rotate_head;
+  kernels.delta_down = delta_down;
+  kernels.delta_up = delta_up;
 }
 
 }  // namespace

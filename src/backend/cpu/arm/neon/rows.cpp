@@ -4,6 +4,7 @@
 
 #include "backend/cpu/arm/arm.h"
 #include "backend/cpu/arm/simd.h"
+#include "backend/cpu/delta_rows.h"
 
 namespace millrace::cpu {
 namespace {
@@ -225,6 +226,8 @@ void add_neon_rows(Kernels& kernels) {
   kernels.clamp = clamp;
   kernels.finish_logits = finish_logits;
   kernels.rotate = rotate;
+  kernels.delta_down = delta_down;
+  kernels.delta_up = delta_up;
   for (auto& mode : kernels.store) mode[kKvF16] = neon_store_f16;
 }
 

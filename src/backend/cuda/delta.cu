@@ -1,0 +1,57 @@
+// What adapters change (Ops::linear_delta): a narrow product into a room of its own, then a wide one onto the result.
+// Sums run over inputs, or ranks, in an order that the shapes alone decide.
+#include "backend/cuda/rows.cuh"
+
+namespace millrace::cuda {
+namespace {
+
+constexpr int kDownThreads = 256, kDownRanks = kDownThreads / 32;  // a warp for each rank
+
+__global__ void __launch_bounds__(kDownThreads) delta_down_kernel(DeltaRows deltas, View in) {
+  wait_for_previous();
+  const int64_t row = blockIdx.x;
+  const int adapter = deltas.adapters[row];
+  if (adapter < 0) return;
+  const Delta delta = deltas.changes[adapter];
+  const int rank = static_cast<int>(blockIdx.y * kDownRanks + threadIdx.x / 32), lane = threadIdx.x % 32;
+  if (rank >= delta.rank) return;
+  float sum = 0;
+  if (deltas.ids != nullptr) {
+    sum = delta.down[static_cast<int64_t>(deltas.ids[row]) * delta.rank + rank];
+  } else {
+    const float* numbers = delta.down + static_cast<int64_t>(rank) * in.cols;
+    for (int i = lane; i < in.cols; i += 32) sum += numbers[i] * read(in, row, i);
+#pragma unroll
+    for (int step = 16; step > 0; step /= 2) sum += __shfl_xor_sync(~0u, sum, step);
+  }
+  if (lane == 0) deltas.narrow[row * deltas.rank + rank] = sum;
+}
+
+__global__ void delta_up_kernel(DeltaRows deltas, View inout) {
+  wait_for_previous();
+  const int64_t row = blockIdx.y;
+  const int col = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
+  const int adapter = deltas.adapters[row];
+  if (adapter < 0 || col >= inout.cols) return;
+  const Delta delta = deltas.changes[adapter];
+  if (delta.rank == 0) return;
+  const float* narrow = deltas.narrow + row * deltas.rank;
+  float sum = 0;
+  for (int rank = 0; rank < delta.rank; ++rank)
+    sum += delta.up[static_cast<int64_t>(rank) * inout.cols + col] * narrow[rank];
+  write(inout, row, col, read(inout, row, col) + deltas.strengths[row] * (delta.scale * sum));
+}
+
+}  // namespace
+
+void linear_delta(cudaStream_t stream, const DeltaRows& deltas, View in, View inout) {
+  if (inout.rows == 0 || deltas.rank == 0) return;
+  // Rows of the second kernel are the grid's second size, which ends at 65,535; a step has fewer.
+  launch(stream, delta_down_kernel, dim3(count(inout.rows), count((deltas.rank + kDownRanks - 1) / kDownRanks)),
+         kDownThreads, 0, deltas, in);
+  launch(stream, delta_up_kernel, dim3(count((inout.cols + 255) / 256), count(inout.rows)), 256, 0, deltas, inout);
+}
+
+cudaError_t load_delta() { return load_kernels(); }
+
+}  // namespace millrace::cuda

@@ -1,0 +1,109 @@
+#include "server/own/adapters.h"
+
+#include <algorithm>
+
+#include "server/openai/read_request.h"
+#include "server/service.h"
+
+namespace millrace {
+namespace {
+
+namespace fs = std::filesystem;
+
+HttpAnswer said(std::string text) { return {.content_type = "text/plain; charset=utf-8", .body = std::move(text)}; }
+
+// Whoever may change what all tenants find.
+std::optional<ApiError> check_operator(Service& service, const Call& call) {
+  if (auto failure = service.check_writes()) return failure;
+  if (!call.visitor.oversees)
+    return ApiError{.status = 403,
+                    .message = "adapters are loaded and unloaded with an operator's key only",
+                    .type = "permission_error",
+                    .code = "operator_only"};
+  if (service.options().adapter_folder.empty())
+    return ApiError{.status = 403,
+                    .message = "this server loads no adapters while it runs; start it with --lora-dir DIR",
+                    .type = "permission_error",
+                    .code = "not_enabled"};
+  return {};
+}
+
+using Change = std::optional<ApiError> (*)(Service& service, const JsonObject& body,
+                                           const std::shared_ptr<Exchange>& exchange);
+
+std::optional<ApiError> start_load(Service& service, const JsonObject& body,
+                                   const std::shared_ptr<Exchange>& exchange) {
+  const ServedModel& served = *service.model();
+  AdapterAsk ask;
+  ask.name = std::string(find(body, "lora_name")->get_string());
+  if (ask.name.empty() || ask.name == served.name)
+    return bad_field("lora_name", fmt::format("'{}' is no name for an adapter", shortened(ask.name)));
+  if (const Json* scale = find(body, "lora_scale")) ask.strength = static_cast<float>(scale->to_number<double>());
+  auto path = path_within(service.options().adapter_folder, find(body, "lora_path")->get_string());
+  if (!path.ok()) {
+    ApiError failure = from_error(path.error());
+    failure.param = "lora_path";
+    return failure;
+  }
+  ask.path = path->string();
+  served.engine->load_adapter(ask, [exchange, name = ask.name](Result<AdapterInfo> loaded) {
+    exchange->answer(loaded.ok() ? said(fmt::format("Success: LoRA adapter '{}' added successfully.", name))
+                                 : error_answer(from_error(loaded.error())));
+  });
+  return {};
+}
+
+std::optional<ApiError> start_unload(Service& service, const JsonObject& body,
+                                     const std::shared_ptr<Exchange>& exchange) {
+  const std::string name(find(body, "lora_name")->get_string());
+  service.model()->engine->unload_adapter(name, [exchange, name](Result<void> unloaded) {
+    exchange->answer(unloaded.ok() ? said(fmt::format("Success: LoRA adapter '{}' removed successfully.", name))
+                                   : error_answer(from_error(unloaded.error())));
+  });
+  return {};
+}
+
+// Reads the body on a worker; whoever carries it out answers.
+void change(Service& service, Call call, Body kind, Change start) {
+  if (auto failure = check_operator(service, call)) return call.exchange->answer(error_answer(*failure));
+  auto request = std::make_shared<HttpRequest>(std::move(call.request));
+  service.work(
+      [&service, kind, start, request, exchange = call.exchange] {
+        JsonObject body;
+        Ignored ignored;
+        auto failure = read_body(request->body, kind, service.options().body, body, ignored);
+        if (!failure) failure = start(service, body, exchange);
+        if (failure) exchange->answer(error_answer(*failure));
+      },
+      call.exchange);
+}
+
+}  // namespace
+
+Result<fs::path> path_within(const fs::path& folder, std::string_view asked) {
+  std::error_code code;
+  const fs::path root = fs::canonical(folder, code);
+  if (code) return error(Code::not_found, "the folder of adapters (--lora-dir) is not there");
+  const fs::path found = fs::canonical(root / fs::path(asked), code);
+  // What lies elsewhere is not even said to be there.
+  const auto [end, rest] = std::mismatch(root.begin(), root.end(), found.begin(), found.end());
+  if (code || end != root.end())
+    return error(Code::not_found, "there is no '{}' in the folder of adapters (--lora-dir)", shortened(asked));
+  return found;
+}
+
+void list_adapters(Service& service, Call call) {
+  if (auto failure = service.check_writes()) return call.exchange->answer(error_answer(*failure));
+  JsonArray list;
+  for (const AdapterInfo& info : service.model()->engine->adapters()) {
+    JsonObject one = {{"id", list.size()}, {"name", info.name}, {"scale", info.strength}, {"rank", info.rank}};
+    if (call.visitor.oversees) one["path"] = info.path;
+    list.push_back(std::move(one));
+  }
+  call.exchange->answer({.body = to_text(list)});
+}
+
+void load_adapter(Service& service, Call call) { change(service, std::move(call), kLoadAdapter, start_load); }
+void unload_adapter(Service& service, Call call) { change(service, std::move(call), kUnloadAdapter, start_unload); }
+
+}  // namespace millrace

@@ -1,0 +1,20 @@
+// Routes about adapters (LoRA): what is loaded, and loading and unloading while the server runs, which needs an
+// operator's key and is bounded to one folder.
+#pragma once
+
+#include <filesystem>
+#include <string_view>
+
+#include "base/result.h"
+#include "server/route.h"
+
+namespace millrace {
+
+void list_adapters(Service& service, Call call);
+void load_adapter(Service& service, Call call);
+void unload_adapter(Service& service, Call call);
+
+// The path of what is asked for, if it lies in the folder once links are followed.
+Result<std::filesystem::path> path_within(const std::filesystem::path& folder, std::string_view asked);
+
+}  // namespace millrace
