@@ -120,7 +120,7 @@ void read_rest(const JsonObject& body, RequestBody& out) {
   out.request.targets = {read.number("ttft_ms", 0) / 1000, read.number("tpot_ms", 0) / 1000};
   if (const Json* adapters = find(body, "lora")) {
     for (const Json& one : adapters->get_array()) {
-      const Reader entry(one.get_object());
+      const FieldReader entry(one.get_object());
       out.adapters.push_back({entry.integer("id", 0), entry.number("scale", 1)});
     }
   }
