@@ -153,10 +153,16 @@ Result<CrowdOutcome> run_crowd(const Model& model, Backend& backend, const Crowd
                                const DraftOptions& draft) {
   TRY(EngineOptions options, options_of(model, backend, size, way, requests));
   options.draft = draft;
+  options.adapters = size.adapters;
   Gathering gathering;  // outlives the engine, which tells it
   TRY(auto engine, Engine::create(model, backend, options));
   for (size_t i = 0; i < requests.size(); ++i) {
     Request& request = requests[i];
+    if (const size_t turn = i % (size.adapters.size() + 1); turn > 0) {
+      request.adapter = size.adapters[turn - 1].name;
+      request.adapter_strength = size.adapters[turn - 1].strength;
+      request.root.bytes[31] = static_cast<uint8_t>(turn);  // what it computes is nobody else's
+    }
     if (way.alone) {  // a root of its own: nothing is found in the cache
       request.root.bytes[0] = static_cast<uint8_t>(i);
       request.root.bytes[1] = static_cast<uint8_t>(i >> 8);

@@ -21,6 +21,7 @@ struct CrowdSize {
   int tokens = 32;         // of an answer, at most
   int64_t swap_bytes = 0;  // of the host, for the ways that move pages out
   KvForm kv;
+  std::vector<AdapterAsk> adapters = {};  // requests have them in turn, one in so many and one none
 };
 
 // Prompts of which many begin alike; half of them greedy, half sampled, some with three answers.

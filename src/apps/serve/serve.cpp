@@ -90,6 +90,9 @@ Result<void> load_and_serve(const Arguments& arguments, Server& server, const Si
   terminal.note("ready   {}: {} tokens of context, {} sequences, {} pages of cache{}", served.name,
                 facts.limits.context, facts.limits.max_sequences, facts.pages,
                 in_process(served) ? "" : fmt::format("; engine process {}", served.engine->snapshot().process));
+  for (const AdapterInfo& info : served.engine->adapters())
+    terminal.note("adapter {}: rank {}, {}", printable(info.name), info.rank,
+                  human_bytes(static_cast<uint64_t>(info.bytes)));
   terminal.note("sampling {}", sampling_text(served.defaults));
   if (served.loaded->chat_error().empty() == false)
     terminal.note("no chat with this model: {}", printable(served.loaded->chat_error()));

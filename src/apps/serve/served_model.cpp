@@ -195,6 +195,11 @@ Result<ServedModel> served_model(const Arguments& arguments, const std::function
     served.engine = std::move(made.engine);
   }
   served.name = arguments.maybe_text("alias").value_or(valid_utf8(path.stem().string()));
+  for (const AdapterInfo& info : served.engine->adapters()) {
+    if (info.name == served.name)
+      return error(Code::invalid, "the adapter {} has the model's name, '{}': give it another (--lora NAME={})",
+                   info.path, served.name, info.path);
+  }
   served.fingerprint = made.fingerprint.text();
   served.identity = made.fingerprint.identity;
   served.created =

@@ -3,6 +3,7 @@
 #include "apps/cli/model_path.h"
 #include "apps/cli/terminal.h"
 #include "apps/cli/verbs.h"
+#include "apps/run/adapters.h"
 #include "apps/run/flags.h"
 #include "base/json.h"
 #include "eval/cache_check.h"
@@ -67,6 +68,7 @@ Result<int> run(const Arguments& arguments) {
     const int32_t count = static_cast<int32_t>(prompt.size());
     TRY(auto executor,
         Executor::create(loaded->model(), loaded->backend(), cache_check_options(count, kv, page_tokens)));
+    TRY_VOID(use_adapters(arguments, *executor));
     if (threads == 1) terminal.note("{}: {} tokens, keys and values as {}", path.string(), count, kv.name());
     for (const CacheWay& way : cache_ways(count, page_tokens, plant && threads == 1)) {
       CacheOutcome found = run_way(*executor, prompt, way);
@@ -128,6 +130,7 @@ Verb verify_cache_verb() {
                         .choices = kKvForms,
                         .help = "numbers that keys and values are kept in"}},
                       kv_apart_flags(),
+                      adapter_flags(),
                       {{.name = "page-tokens",
                         .kind = Kind::integer,
                         .value = "N",

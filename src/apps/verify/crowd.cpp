@@ -2,6 +2,7 @@
 #include "apps/cli/model_path.h"
 #include "apps/cli/terminal.h"
 #include "apps/cli/verbs.h"
+#include "apps/run/adapters.h"
 #include "apps/run/flags.h"
 #include "base/json.h"
 #include "eval/crowd_check.h"
@@ -28,6 +29,7 @@ Result<CrowdOutcome> run_one(const Arguments& arguments, CrowdSize size, const C
                  "(--prompt, --predict)",
                  size.prompt, size.tokens, loaded->context());
   size.kv = kv_type(arguments, *loaded);
+  TRY(size.adapters, adapters_of(arguments));
   std::vector<Request> requests =
       crowd_requests(size, loaded->vocab(), static_cast<uint64_t>(arguments.integer("seed")));
   if (plant) requests.back().prompt.back() = (requests.back().prompt.back() + 1) % loaded->vocab();
@@ -125,6 +127,7 @@ Verb verify_crowd_verb() {
               joined({{model_flag(), device_flag(),
                        integer_flag("threads", "-t", "0", 0, 1024, "worker threads; 0: one for every processor")},
                       kv_flags(),
+                      adapter_flags(),
                       {integer_flag("requests", "", "64", 2, 65536, "requests to answer"),
                        integer_flag("parallel", "-np", "16", 4, 4096, "answers under way at once"),
                        integer_flag("prompt", "", "96", 8, 1 << 20, "tokens of a prompt, at most"),
@@ -140,7 +143,8 @@ Verb verify_crowd_verb() {
               "answers, are answered one after the other with nothing shared; then all together, in steps of 512 and "
               "of 48 tokens; then in a cache for a quarter of what runs at once, where answers are put off and "
               "computed again, or moved to the host's memory and back. Every answer must have the same tokens. Exit "
-              "code 1 if one differs, if nobody was put off or if nothing was moved out.",
+              "code 1 if one differs, if nobody was put off or if nothing was moved out. With --lora requests have the "
+              "adapters in turn, and some have none.",
           .run = run};
 }
 

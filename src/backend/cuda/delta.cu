@@ -13,7 +13,8 @@ __global__ void __launch_bounds__(kDownThreads) delta_down_kernel(DeltaRows delt
   const int adapter = deltas.adapters[row];
   if (adapter < 0) return;
   const Delta delta = deltas.changes[adapter];
-  const int rank = static_cast<int>(blockIdx.y * kDownRanks + threadIdx.x / 32), lane = threadIdx.x % 32;
+  const int rank = static_cast<int>(blockIdx.y * kDownRanks + threadIdx.x / 32),
+            lane = static_cast<int>(threadIdx.x % 32);
   if (rank >= delta.rank) return;
   float sum = 0;
   if (deltas.ids != nullptr) {
