@@ -10,6 +10,7 @@
 #include "model/ffns/ffns.h"
 #include "model/mixers/mixers.h"
 #include "model/rope.h"
+#include "tensor/importance.h"
 
 namespace millrace {
 namespace {
@@ -20,23 +21,16 @@ struct NamedType {
 };
 
 constexpr auto kTypes = std::to_array<NamedType>({
-    {"F32", {DType::f32, false, 0}},
-    {"F16", {DType::f16, false, 1}},
-    {"BF16", {DType::bf16, false, 32}},
-    {"Q8_0", {DType::q8_0, false, 7}},
-    {"Q4_0", {DType::q4_0, false, 2}},
-    {"Q4_1", {DType::q4_1, false, 3}},
-    {"Q5_0", {DType::q5_0, false, 8}},
-    {"Q5_1", {DType::q5_1, false, 9}},
-    {"Q2_K", {DType::q2_k, false, 10}},
-    {"Q3_K", {DType::q3_k, false, 11}},
-    {"Q4_K", {DType::q4_k, false, 14}},
-    {"Q4_K_S", {DType::q4_k, false, 14}},
-    {"Q4_K_M", {DType::q4_k, true, 15}},
-    {"Q5_K", {DType::q5_k, false, 16}},
-    {"Q5_K_S", {DType::q5_k, false, 16}},
-    {"Q5_K_M", {DType::q5_k, true, 17}},
-    {"Q6_K", {DType::q6_k, false, 18}},
+    {"F32", {DType::f32, false, 0}},        {"F16", {DType::f16, false, 1}},
+    {"BF16", {DType::bf16, false, 32}},     {"Q8_0", {DType::q8_0, false, 7}},
+    {"Q4_0", {DType::q4_0, false, 2}},      {"Q4_1", {DType::q4_1, false, 3}},
+    {"Q5_0", {DType::q5_0, false, 8}},      {"Q5_1", {DType::q5_1, false, 9}},
+    {"Q2_K", {DType::q2_k, false, 10}},     {"Q3_K", {DType::q3_k, false, 11}},
+    {"Q4_K", {DType::q4_k, false, 14}},     {"Q4_K_S", {DType::q4_k, false, 14}},
+    {"Q4_K_M", {DType::q4_k, true, 15}},    {"Q5_K", {DType::q5_k, false, 16}},
+    {"Q5_K_S", {DType::q5_k, false, 16}},   {"Q5_K_M", {DType::q5_k, true, 17}},
+    {"Q6_K", {DType::q6_k, false, 18}},     {"IQ4_NL", {DType::iq4_nl, false, 25}},
+    {"IQ4_XS", {DType::iq4_xs, false, 30}}, {"MXFP4", {DType::mxfp4, false, 38}},
 });
 
 // One tensor of the result: slots one after the other, or numbers of its own.
@@ -58,6 +52,7 @@ DType fitting(DType type, int64_t cols) {
   DType other = DType::f16;
   if (type == DType::q2_k || type == DType::q3_k) other = DType::q4_0;
   if (type == DType::q4_k) other = DType::q5_0;
+  if (type == DType::iq4_xs) other = DType::iq4_nl;
   if (type == DType::q5_k) other = DType::q5_1;
   if (type == DType::q6_k) other = DType::q8_0;
   return cols % format(other).group == 0 ? other : DType::f16;
@@ -112,6 +107,18 @@ Result<void> check_sayable(const ModelSource& source) {
                what);
 }
 
+// What a slot is called in a file of the architecture.
+std::string file_name(const GgufLayout& layout, const Slot& slot, bool two_norms) {
+  const std::string stem = slot.layer < 0 ? slot.name : slot.name.substr(slot.name.find('.', 4) + 1);
+  for (const TensorName& name : layout.names) {
+    if (!name.slot.ends_with("." + stem)) continue;
+    // Falcon: only with two norms is the second one the attention's.
+    if (name.file.ends_with("_norm_2") && !two_norms) continue;
+    return fmt::format("blk.{}{}", slot.layer, name.file.substr(name.file.rfind('.')));
+  }
+  return slot.name;
+}
+
 class Converter {
  public:
   Converter(const ModelSource& source, const ConvertOptions& options)
@@ -152,7 +159,13 @@ class Converter {
     return values;
   }
 
+  DType type_of(const Slot& slot) const {
+    const std::optional<DType> own = options_.type_of && !slot.float32 ? options_.type_of(slot) : std::nullopt;
+    return own.value_or(stored_type(source_.spec(), slot, options_.type));
+  }
+
   bool is_fallback(const Piece& piece) const {
+    if (options_.type_of && !piece.slots.empty() && options_.type_of(piece.slots.front())) return false;
     if (piece.slots.empty() || piece.bias || piece.slots.front().kind != SlotKind::matrix) return false;
     Slot wide = piece.slots.front();
     wide.cols = 256;  // fits every format
@@ -160,26 +173,15 @@ class Converter {
   }
 
   // ---- which tensors there are -------------------------------------------------------------------------------------
-  std::string file_name(const Slot& slot, const std::vector<Slot>& all) const {
-    const std::string stem = slot.layer < 0 ? slot.name : slot.name.substr(slot.name.find('.', 4) + 1);
-    const bool two_norms =
-        std::any_of(all.begin(), all.end(), [](const Slot& each) { return each.name.ends_with(".ffn_norm"); });
-    for (const TensorName& name : layout_.names) {
-      if (!name.slot.ends_with("." + stem)) continue;
-      // Falcon: only with two norms is the second one the attention's.
-      if (name.file.ends_with("_norm_2") && !two_norms) continue;
-      return fmt::format("blk.{}{}", slot.layer, name.file.substr(name.file.rfind('.')));
-    }
-    return slot.name;
-  }
-
   Result<void> list_pieces() {
     const ModelSpec& spec = source_.spec();
     const std::vector<Slot> all = slots(spec);
+    const bool two_norms =
+        std::any_of(all.begin(), all.end(), [](const Slot& each) { return each.name.ends_with(".ffn_norm"); });
     for (size_t i = 0; i < all.size(); ++i) {
       const Slot& slot = all[i];
       std::vector<Slot> parts = {slot};
-      std::string name = file_name(slot, all);
+      std::string name = file_name(layout_, slot, two_norms);
       if (layout_.fused_qkv && slot.name.ends_with(".attn_q")) {
         name = fmt::format("blk.{}.attn_qkv", slot.layer);
         parts = {slot, all[i + 1], all[i + 2]};
@@ -207,10 +209,7 @@ class Converter {
       std::vector<int64_t> shape = {rows, first.cols};
       if (first.experts > 0) shape.insert(shape.begin(), first.experts);
       if (first.name.ends_with("_inp_shexp")) shape = {first.cols};
-      pieces_.push_back({.name = name + ".weight",
-                         .type = stored_type(source_.spec(), first, options_.type),
-                         .shape = std::move(shape),
-                         .slots = parts});
+      pieces_.push_back({.name = name + ".weight", .type = type_of(first), .shape = std::move(shape), .slots = parts});
     } else if (first.weight) {
       // Norms with a weight for every head are two-dimensional in GGUF.
       std::vector<int64_t> shape = {first.cols};
@@ -226,7 +225,7 @@ class Converter {
 
   void add_latent(const Slot& keys, const Slot& values) {
     pieces_.push_back({.name = fmt::format("blk.{}.attn_kv_b.weight", keys.layer),
-                       .type = stored_type(source_.spec(), values, options_.type),
+                       .type = type_of(values),
                        .shape = {keys.experts * (keys.cols + values.rows), values.cols},
                        .slots = {keys, values},
                        .latent = true});
@@ -238,10 +237,7 @@ class Converter {
     if (!source_.spec().tied ||
         std::find(std::begin(kNeedHead), std::end(kNeedHead), layout_.name) == std::end(kNeedHead))
       return;
-    Piece head = {.name = "output.weight",
-                  .type = stored_type(source_.spec(), table, options_.type),
-                  .shape = {table.rows, table.cols},
-                  .slots = {table}};
+    Piece head = {.name = "output.weight", .type = type_of(table), .shape = {table.rows, table.cols}, .slots = {table}};
     pieces_.push_back(std::move(head));
   }
 
@@ -342,30 +338,24 @@ class Converter {
   }
 
   Result<void> write_matrix(const Slot& slot, int64_t expert, DType type) {
-    TRY(const HostMatrix matrix, source_.matrix(slot, expert, room_));
-    const Format& from = format(matrix.type);
-    const Format& to = format(type);
+    TRY(HostMatrix matrix, source_.matrix(slot, expert, room_));
     const auto row_in = static_cast<size_t>(bytes_of(matrix.type, slot.cols)),
                row_out = static_cast<size_t>(bytes_of(type, slot.cols));
+    const std::span<const float> importance =
+        options_.importance ? options_.importance(slot, expert) : std::span<const float>();
     // As many rows at a time as give every worker some and stay within a few megabytes.
     const int64_t chunk = std::clamp<int64_t>((int64_t{4} << 20) / slot.cols, 1, slot.rows);
-    std::vector<std::byte> out(static_cast<size_t>(chunk) * row_out);
-    std::vector<std::vector<float>> numbers(static_cast<size_t>(team_.workers()),
-                                            std::vector<float>(static_cast<size_t>(slot.cols)));
+    std::vector<std::byte> out(static_cast<size_t>(chunk) * row_out), in(static_cast<size_t>(chunk) * row_in);
     for (int64_t first = 0; first < slot.rows; first += chunk) {
       const int64_t count = std::min(chunk, slot.rows - first);
-      team_.each(count, [&](int64_t task, int worker) {
-        const std::byte* in = &matrix.bytes[static_cast<size_t>(model_row(slot, first + task)) * row_in];
-        std::byte* place = &out[static_cast<size_t>(task) * row_out];
-        if (matrix.type == type) {
-          std::memcpy(place, in, row_out);
-          return;
-        }
-        std::vector<float>& row = numbers[static_cast<size_t>(worker)];
-        from.to_float(in, row.data(), slot.cols);
-        to.from_float(row.data(), place, slot.cols);
-      });
-      TRY_VOID(writer_.write(std::span(out).first(static_cast<size_t>(count) * row_out)));
+      for (int64_t r = 0; r < count; ++r) {
+        std::memcpy(&in[static_cast<size_t>(r) * row_in],
+                    &matrix.bytes[static_cast<size_t>(model_row(slot, first + r)) * row_in], row_in);
+      }
+      const auto whole = std::span(out).first(static_cast<size_t>(count) * row_out);
+      const HostMatrix part = {matrix.type, count, slot.cols, std::span(in).first(static_cast<size_t>(count) * row_in)};
+      quantise_rows(team_, part, type, importance, whole);
+      TRY_VOID(writer_.write(whole));
     }
     return {};
   }
@@ -393,6 +383,41 @@ Result<FileType> FileType::parse(std::string_view name) {
   }
   return error(Code::invalid, "'{}' is not a type a file can be converted to; expected one of {}", name,
                fmt::join(known, ", "));
+}
+
+std::string file_tensor(const ModelSource& source, const Slot& slot) {
+  const GgufLayout& layout = source.architecture().gguf;
+  std::string name = file_name(layout, slot, true);
+  const auto is = [&](std::string_view stem) { return slot.name.ends_with(stem); };
+  if (layout.fused_qkv && (is(".attn_q") || is(".attn_k") || is(".attn_v")))
+    name = fmt::format("blk.{}.attn_qkv", slot.layer);
+  if (layout.fused_ffn && is(".ffn_gate")) name = fmt::format("blk.{}.ffn_up", slot.layer);
+  return name + ".weight";
+}
+
+void quantise_rows(Team& team, const HostMatrix& matrix, DType type, std::span<const float> importance,
+                   std::span<std::byte> out) {
+  const Format &from = format(matrix.type), &to = format(type);
+  const auto row_in = static_cast<size_t>(bytes_of(matrix.type, matrix.cols)),
+             row_out = static_cast<size_t>(bytes_of(type, matrix.cols));
+  FromImportant* weighed = importance.empty() ? nullptr : from_important(type);
+  std::vector<std::vector<float>> numbers(static_cast<size_t>(team.workers()),
+                                          std::vector<float>(static_cast<size_t>(matrix.cols)));
+  team.each(matrix.rows, [&](int64_t task, int worker) {
+    const std::byte* in = &matrix.bytes[static_cast<size_t>(task) * row_in];
+    std::byte* place = &out[static_cast<size_t>(task) * row_out];
+    if (matrix.type == type) {
+      std::memcpy(place, in, row_out);
+      return;
+    }
+    std::vector<float>& row = numbers[static_cast<size_t>(worker)];
+    from.to_float(in, row.data(), matrix.cols);
+    if (weighed != nullptr) {
+      weighed(row.data(), importance.data(), place, matrix.cols);
+    } else {
+      to.from_float(row.data(), place, matrix.cols);
+    }
+  });
 }
 
 DType stored_type(const ModelSpec& spec, const Slot& slot, const FileType& type) {

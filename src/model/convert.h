@@ -6,9 +6,12 @@
 
 #include <filesystem>
 #include <functional>
+#include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 
+#include "base/team.h"
 #include "model/source.h"
 #include "tensor/gguf_writer.h"
 
@@ -26,6 +29,10 @@ struct FileType {
 
 struct ConvertOptions {
   FileType type;
+  // The format of a slot's matrix where it is not the one that stored_type says. Rows fill its groups.
+  std::function<std::optional<DType>(const Slot& slot)> type_of;
+  // What an error in each column of a matrix counts, [slot.cols]; empty: all alike (tensor/importance.h).
+  std::function<std::span<const float>(const Slot& slot, int64_t expert)> importance;
   std::string name;  // general.name; empty: from the path
   std::function<Result<void>(GgufWriter& writer)>
       tokenizer;  // puts the tokenizer's keys; none: the file says it has none
@@ -46,6 +53,14 @@ Result<ConvertReport> convert(const ModelSource& source, const std::filesystem::
 
 // The format a slot's weight gets in a file of that type.
 DType stored_type(const ModelSpec& spec, const Slot& slot, const FileType& type);
+
+// The tensor of a GGUF file that a slot's matrix lies in: "blk.3.attn_qkv.weight".
+std::string file_tensor(const ModelSource& source, const Slot& slot);
+
+// A matrix in another format, rows shared among the team. `importance` as in ConvertOptions, or empty. Whatever the
+// team's size, the same bytes.
+void quantise_rows(Team& team, const HostMatrix& matrix, DType type, std::span<const float> importance,
+                   std::span<std::byte> out);
 
 // The keys of a model that came from a Hugging Face directory; of one from GGUF, those it had.
 Result<void> put_metadata(GgufWriter& writer, const ModelSource& source, const ConvertOptions& options);

@@ -210,9 +210,12 @@ void GgufKeys::put_flags(std::string_view name, const std::vector<bool>& flags) 
 Result<void> put_metadata(GgufWriter& writer, const ModelSource& source, const ConvertOptions& options) {
   const Checkpoint& checkpoint = source.checkpoint();
   if (checkpoint.kind() == Checkpoint::Kind::gguf) {
+    const std::string own = fmt::format("{}.", source.architecture().gguf.name);
     for (const MetaEntry& entry : checkpoint.metadata().entries()) {
-      if (!belongs_to_file(entry.key)) TRY_VOID(writer.put(entry));
+      const bool outdated = source.reshaped() && entry.key.starts_with(own);
+      if (!belongs_to_file(entry.key) && !outdated) TRY_VOID(writer.put(entry));
     }
+    if (source.reshaped()) TRY_VOID(Keys(writer, source).write());
   } else {
     std::filesystem::path path = checkpoint.path();
     if (!path.has_filename()) path = path.parent_path();

@@ -3,7 +3,9 @@
 // it is opened; afterwards it only hands out numbers. The checkpoint must outlive it. Any thread, once open.
 #pragma once
 
+#include <memory>
 #include <set>
+#include <span>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -40,6 +42,18 @@ class ModelSource {
   Result<std::vector<float>> norm_weight(const Slot& slot) const;
   Result<std::vector<float>> bias(const Slot& slot) const;  // empty if the slot has none
   DType type_of(const Slot& slot) const;                    // of its weight, as matrix() hands it out
+
+  // ---- changes: what is put stands for what the file has. To be made before the source is shared between threads.
+  // A slot's weight, or that of one of its experts, as rows of the model's order. Experts are put all, in one format.
+  void put_matrix(const Slot& slot, int64_t expert, DType type, std::vector<std::byte> bytes);
+  void put_numbers(const Slot& slot, std::vector<float> numbers);  // of a norm's weight or a vector, as they are used
+  void put_bias(const Slot& slot, std::vector<float> numbers);
+  // The layers that stay, ascending. Refused where a layer's place says what it is.
+  Result<void> keep_layers(std::span<const int32_t> layers);
+  // Other sizes, for which every slot that changed has been put.
+  Result<void> reshape(ModelSpec spec);
+  bool reshaped() const { return reshaped_; }  // the settings in the file no longer describe it
+
   // What becomes of weights that are stored as codes and scales, in one line with bytes; empty if there are none.
   std::string kept_as() const;
 
@@ -57,6 +71,14 @@ class ModelSource {
     bool several() const { return take == Take::per_head || take == Take::per_expert; }
     bool latent() const { return take == Take::latent_k || take == Take::latent_v; }
   };
+
+  // What was put instead of a tensor: bytes of each expert, or numbers.
+  struct Edit {
+    DType type = DType::f32;
+    std::vector<std::vector<std::byte>> parts;
+    std::vector<float> numbers;
+  };
+  const Edit* edit(const Slot& slot, std::string_view suffix) const;
 
   const StoredTensor* find(const std::string& name) const;
   const StoredTensor* find_codes(const std::string& name) const;  // of a weight that is not there under its own name
@@ -91,6 +113,8 @@ class ModelSource {
   std::string strip_, put_;                          // what stands before names in this file: `put` instead of `strip`
   bool head_is_table_ = false;                       // tied, and the file has only the head
   std::unordered_map<std::string, Location> parts_;  // by tensor name: slot + .weight or .bias
+  std::unordered_map<std::string, std::shared_ptr<Edit>> edits_;  // likewise
+  bool reshaped_ = false;
 };
 
 }  // namespace millrace

@@ -105,6 +105,9 @@ Result<HostMatrix> ModelSource::latent(const Slot& slot, const Location& part, i
 }
 
 Result<HostMatrix> ModelSource::matrix(const Slot& slot, int64_t expert, std::vector<std::byte>& room) const {
+  if (const Edit* put = edit(slot, ".weight"))
+    return HostMatrix{
+        .type = put->type, .rows = slot.rows, .cols = slot.cols, .bytes = put->parts[static_cast<size_t>(expert)]};
   const Location& part = this->part(slot, ".weight");
   if (part.latent()) return latent(slot, part, expert, room);
   const bool apart = part.take == Take::per_expert;
@@ -136,6 +139,7 @@ Result<HostMatrix> ModelSource::matrix(const Slot& slot, int64_t expert, std::ve
 }
 
 void ModelSource::done_with(const Slot& slot) const {
+  if (edit(slot, ".weight") != nullptr) return;
   const Location& part = this->part(slot, ".weight");
   const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
   for (int64_t i = 0; i < (part.take == Take::per_expert ? slot.experts : 1); ++i) {
@@ -171,6 +175,7 @@ Result<std::vector<float>> ModelSource::floats(const Slot& slot, const Location&
 }
 
 Result<std::vector<float>> ModelSource::norm_weight(const Slot& slot) const {
+  if (const Edit* put = edit(slot, ".weight")) return put->numbers;
   TRY(std::vector<float> values, floats(slot, part(slot, ".weight"), slot.cols));
   if (architecture_->norms_plus_one && !is_gguf() && !slot.plain) {
     for (float& value : values) value += 1;
@@ -180,10 +185,12 @@ Result<std::vector<float>> ModelSource::norm_weight(const Slot& slot) const {
 
 Result<std::vector<float>> ModelSource::bias(const Slot& slot) const {
   if (!slot.bias) return std::vector<float>();
+  if (const Edit* put = edit(slot, ".bias")) return put->numbers;
   return floats(slot, part(slot, ".bias"), slot.bias_size());
 }
 
 Result<std::vector<float>> ModelSource::vector(const Slot& slot) const {
+  if (const Edit* put = edit(slot, ".weight")) return put->numbers;
   const Location& found = part(slot, ".weight");
   TRY(std::vector<float> values, floats(slot, found, slot.cols));
   for (float& value : values) {
@@ -196,6 +203,7 @@ Result<std::vector<float>> ModelSource::vector(const Slot& slot) const {
 
 DType ModelSource::type_of(const Slot& slot) const {
   if (slot.float32) return DType::f32;
+  if (const Edit* put = edit(slot, ".weight")) return put->type;
   const Location& found = part(slot, ".weight");
   const DType type = found.stored.empty() ? found.tensor->type : found.stored.front()->type(keep_);
   return found.take == Take::latent_k && format(type).group != 1 ? DType::bf16 : type;

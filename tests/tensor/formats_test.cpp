@@ -29,7 +29,7 @@ bool same_bits(float a, float b) {
 struct Known {
   DType type;
   uint64_t hash;  // of what ggml reads from 131,072 values' worth of arbitrary bytes
-  double error;   // of ggml's quantiser on normal numbers: root mean square, relative; 0 where ours does not write
+  double error;   // of ggml's quantiser on normal numbers: root mean square, relative; 0 where it was not measured
 };
 
 constexpr Known kKnown[] = {
@@ -141,7 +141,9 @@ TEST_P(Written, QuantisesAtLeastAsWellAsTheOtherImplementation) {
   const Format& f = format(GetParam().type);
   std::vector<float> numbers(65536);
   for (uint32_t i = 0; i < numbers.size(); ++i) numbers[i] = 0.02f * normal(3, i);
-  EXPECT_LT(relative_error(numbers, there_and_back(f, numbers)), GetParam().error * 1.001);
+  // Unevenly spaced levels must do a tenth better than even ones in as many bytes (Q4_0).
+  const double bound = GetParam().error > 0 ? GetParam().error * 1.001 : 0.9 * 0.085636;
+  EXPECT_LT(relative_error(numbers, there_and_back(f, numbers)), bound);
 }
 
 TEST_P(Written, QuantisingTwiceChangesLittle) {
@@ -243,10 +245,11 @@ TEST(Formats, PlainNumbersNarrow) {
 // processor.
 TEST(Formats, QuantiseToTheSameBytesEverywhere) {
   const std::map<DType, uint64_t> wanted = {
-      {DType::q4_0, 0x15cf5b29414e1f2au}, {DType::q4_1, 0x3860de212a335dceu},  {DType::q5_0, 0x23e791b7f01d624au},
-      {DType::q5_1, 0x1949837f247985aau}, {DType::q8_0, 0x30d2169531d05eb8u},  {DType::q2_k, 0x84e8b0e607ba82fau},
-      {DType::q3_k, 0xd15d9f8d9b3b70acu}, {DType::q4_k, 0x750237e41338c038u},  {DType::q5_k, 0x3862ee1023235aebu},
-      {DType::q6_k, 0xb7bcdbcf792621cfu}, {DType::mxfp4, 0xe63cc0608893c03eu},
+      {DType::q4_0, 0x15cf5b29414e1f2au},   {DType::q4_1, 0x3860de212a335dceu},  {DType::q5_0, 0x23e791b7f01d624au},
+      {DType::q5_1, 0x1949837f247985aau},   {DType::q8_0, 0x30d2169531d05eb8u},  {DType::q2_k, 0x84e8b0e607ba82fau},
+      {DType::q3_k, 0xd15d9f8d9b3b70acu},   {DType::q4_k, 0x750237e41338c038u},  {DType::q5_k, 0x3862ee1023235aebu},
+      {DType::q6_k, 0xb7bcdbcf792621cfu},   {DType::mxfp4, 0xe63cc0608893c03eu}, {DType::iq4_nl, 0xbdfe3cfe61a1f67fu},
+      {DType::iq4_xs, 0xa835c7ade3e9100du},
   };
   std::vector<float> numbers(8192);
   for (uint32_t i = 0; i < numbers.size(); ++i) {  // no library function, so that the numbers are the same everywhere

@@ -9,8 +9,8 @@ namespace millrace::apps {
 namespace {
 
 // The order of headings in the overview; a group not named here comes last.
-constexpr std::string_view kGroups[] = {"Use a model", "Look at models", "Text and tokens", "Measure and check",
-                                        "This program"};
+constexpr std::string_view kGroups[] = {"Use a model",     "Look at models",    "Make models smaller",
+                                        "Text and tokens", "Measure and check", "This program"};
 
 size_t rank(std::string_view group) {
   return static_cast<size_t>(std::find(std::begin(kGroups), std::end(kGroups), group) - std::begin(kGroups));

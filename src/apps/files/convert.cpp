@@ -1,18 +1,21 @@
 #include "model/convert.h"
 
+#include <algorithm>
+#include <map>
 #include <system_error>
 
+#include "apps/cli/flags.h"
 #include "apps/cli/interrupt.h"
 #include "apps/cli/summary.h"
 #include "apps/cli/terminal.h"
 #include "apps/cli/verbs.h"
+#include "apps/files/writing.h"
+#include "apps/shrink/calibrated.h"
+#include "apps/shrink/tensor_types.h"
+#include "apps/shrink/texts.h"
 #include "model/source.h"
-#include "session/sampling_defaults.h"
+#include "shrink/imatrix.h"
 #include "tensor/checkpoint.h"
-#if MILLRACE_HAS_TEXT
-#include "text/gguf_vocab.h"
-#include "text/tokenizer.h"
-#endif
 
 namespace millrace::apps {
 namespace {
@@ -29,88 +32,81 @@ Result<FileType> chosen_type(const Arguments& arguments, const Checkpoint& check
   return error(Code::invalid, "the weights are already {}: say with --type what they should become", format(most).name);
 }
 
-Result<void> check_target(const fs::path& source, const fs::path& target) {
-  std::error_code ignored;
-  if (fs::is_directory(target, ignored)) {
-    return error(Code::invalid, "{}: is a directory; name the file to write, such as {}", target.string(),
-                 (target / "model.gguf").string());
+// Formats and importance of single matrices.
+struct Choices {
+  std::map<std::string, DType> types;  // by slot
+  std::optional<ColumnWeights> importance;
+};
+
+Result<void> set_types(const Arguments& arguments, const ModelSource& source, Choices& choices,
+                       ConvertOptions& options) {
+  if (!arguments.given("tensor-type")) return {};
+  const std::vector<Slot> all = slots(source.spec());
+  TRY(const auto types, tensor_types(source, all, arguments.texts("tensor-type")));
+  for (size_t i = 0; i < all.size(); ++i) {
+    if (types[i]) choices.types[all[i].name] = *types[i];
   }
-  if (fs::equivalent(source, target, ignored)) {
-    return error(Code::invalid, "{}: is the file to convert; choose another name for the result", target.string());
-  }
-  fs::path folder = target.parent_path();
-  if (!folder.empty() && !fs::is_directory(folder, ignored)) {
-    return error(Code::not_found, "{}: no such directory; create it first", folder.string());
-  }
+  options.type_of = [&choices](const Slot& slot) -> std::optional<DType> {
+    const auto found = choices.types.find(slot.name);
+    return found != choices.types.end() ? std::optional(found->second) : std::nullopt;
+  };
   return {};
 }
 
-Result<void> check_absent(const fs::path& target) {
-  std::error_code ignored;
-  if (!fs::exists(target, ignored)) return {};
-  return error(Code::invalid, "{}: is there already ({}); --force replaces it", target.string(),
-               human_bytes(fs::file_size(target, ignored)));
-}
-
-// How the makers of a model would have tokens chosen, as its directory says it.
-void set_sampling(const Terminal& terminal, const Checkpoint& checkpoint, ConvertOptions& options) {
-  if (checkpoint.kind() == Checkpoint::Kind::gguf) return;
-  for (const std::string& ignored : sampling_defaults(checkpoint).ignored) terminal.warn("{}", ignored);
-  options.sampling = [&checkpoint](GgufWriter& writer) { return put_sampling(writer, checkpoint); };
-}
-
-// Tokenizer and chat template of a Hugging Face directory; a GGUF file's keys are carried over as they are.
-Result<void> set_text(const Terminal& terminal, const Checkpoint& checkpoint, ConvertOptions& options) {
-  if (checkpoint.kind() == Checkpoint::Kind::gguf) return {};
-#if MILLRACE_HAS_TEXT
-  if (!checkpoint.tokenizer_json()) {
-    terminal.warn("there is no tokenizer.json, so the result will take and give token ids only");
-    return {};
-  }
-  TRY(Tokenizer tokenizer, Tokenizer::open(checkpoint));
-  TRY(GgufVocab vocab, tokenizer.gguf_vocab());
-  options.tokenizer = [vocab = std::move(vocab), &checkpoint](GgufWriter& writer) -> Result<void> {
-    TRY_VOID(put_vocab(writer, vocab));
-    if (!checkpoint.chat_template()) return {};
-    return writer.put("tokenizer.chat_template", std::string_view(*checkpoint.chat_template()));
-  };
-#else
-  static_cast<void>(options);
-  terminal.warn("this program was built without text, so the result will have no tokenizer");
-#endif
+Result<void> set_importance(const Arguments& arguments, const ModelSource& source, Choices& choices,
+                            ConvertOptions& options) {
+  if (!arguments.given("imatrix")) return {};
+  TRY(const Checkpoint file, Checkpoint::open(arguments.text("imatrix")));
+  TRY(const Importance importance, read_importance(file));
+  TRY(choices.importance, ColumnWeights::match(importance, source, true));
+  const Terminal& terminal = arguments.terminal();
+  terminal.note("importance of {} matrices, {} tokens each", choices.importance->matched(),
+                static_cast<int64_t>(importance.tensors.front().counts.front()));
+  if (choices.importance->missing() > 0)
+    terminal.note("{} matrices are not in {} and count every column alike", choices.importance->missing(),
+                  arguments.text("imatrix"));
+  options.importance = [&choices](const Slot& slot, int64_t expert) { return choices.importance->of(slot, expert); };
   return {};
 }
 
 Result<int> run(const Arguments& arguments) {
   fs::path path = arguments.operand("IN"), target = arguments.operand("OUT");
   TRY(Checkpoint checkpoint, Checkpoint::open(path));
-  TRY_VOID(check_target(path, target));
+  TRY_VOID(check_target(path, target, arguments.toggle("force")));
   ConvertOptions options;
   TRY(options.type, chosen_type(arguments, checkpoint));
-  if (!arguments.toggle("force")) TRY_VOID(check_absent(target));
   options.name = arguments.text("name");
   options.threads = static_cast<int>(arguments.integer("threads"));
   const Terminal& terminal = arguments.terminal();
-  TRY_VOID(set_text(terminal, checkpoint, options));
-  set_sampling(terminal, checkpoint, options);
+  TRY_VOID(set_text_keys(terminal, checkpoint, options));
   TRY(ModelSource source, ModelSource::open(checkpoint));
-
-  Interruptible interruptible;
-  std::optional<Progress> progress;
-  options.progress = [&](uint64_t done, uint64_t total) {
-    if (!progress) progress.emplace(terminal, "converting", total, Progress::Unit::bytes);
-    progress->update(done);
-    return !Interruptible::interrupted();
-  };
-  auto report = convert(source, target, options);
-  progress.reset();
-  if (!report.ok()) return std::move(report).error();
+  Choices choices;
+  TRY_VOID(set_types(arguments, source, choices, options));
+  TRY_VOID(set_importance(arguments, source, choices, options));
+  std::optional<Comparison> judged;
+  if (arguments.given("calibrate")) {
+    const TypeOf type_of = [&](const Slot& slot) {
+      const std::optional<DType> own = options.type_of ? options.type_of(slot) : std::nullopt;
+      return own.value_or(stored_type(source.spec(), slot, options.type));
+    };
+    Interruptible scope;
+    TRY(auto bench, open_bench(arguments, path));
+    auto done =
+        quantise_calibrated(arguments, *bench, source, type_of, choices.importance ? &*choices.importance : nullptr);
+    if (!done.ok() && Interruptible::interrupted()) return interrupted_error();
+    if (!done.ok()) return done.error();
+    judged = std::move(*done);
+  } else if (arguments.text("method") != "round") {
+    return wrong_use(arguments, "--method gptq needs a text: --calibrate TEXT");
+  }
+  TRY(const ConvertReport report, write_model(terminal, source, target, options));
   terminal.note("{}: {} parameters in {} tensors, {}", target.string(),
-                human_count(static_cast<uint64_t>(report->parameters)), report->tensors, human_bytes(report->bytes));
-  if (report->fallbacks > 0) {
-    terminal.note("{} matrices have rows that do not fill groups of {} and got a nearby format", report->fallbacks,
+                human_count(static_cast<uint64_t>(report.parameters)), report.tensors, human_bytes(report.bytes));
+  if (report.fallbacks > 0) {
+    terminal.note("{} matrices have rows that do not fill groups of {} and got a nearby format", report.fallbacks,
                   format(options.type.type).name);
   }
+  if (judged) print_result(terminal, "result", report.bytes, *judged);
   return kExitOk;
 }
 
@@ -122,23 +118,41 @@ Verb convert_verb() {
           .group = "Look at models",
           .operands = {{.name = "IN", .help = "a Hugging Face directory or a GGUF file"},
                        {.name = "OUT", .help = "the GGUF file to write"}},
-          .flags = {{.name = "type",
-                     .alias = "-t",
-                     .kind = Kind::text,
-                     .value = "TYPE",
-                     .help = "number format of the matrices: F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q2_K, Q3_K, "
-                             "Q4_K, Q4_K_M, Q5_K, Q5_K_M or Q6_K (default: BF16 if the model is stored so, else F16)"},
-                    {.name = "force", .help = "replace OUT if it is there already"},
-                    {.name = "name", .kind = Kind::text, .value = "NAME", .help = "the model's name in the file"},
-                    {.name = "threads",
-                     .kind = Kind::integer,
-                     .value = "N",
-                     .otherwise = "0",
-                     .least = 0,
-                     .most = 4096,
-                     .help = "worker threads; 0 means one per processor"}},
+          .flags = joined(
+              {{{.name = "type",
+                 .alias = "-t",
+                 .kind = Kind::text,
+                 .value = "TYPE",
+                 .help = "number format of the matrices: F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q2_K, Q3_K, "
+                         "Q4_K, Q4_K_M, Q5_K, Q5_K_M, Q6_K, IQ4_NL, IQ4_XS or MXFP4 (default: BF16 if the model is "
+                         "stored so, else F16)"},
+                {.name = "imatrix",
+                 .kind = Kind::path,
+                 .value = "FILE",
+                 .help = "which inputs matter, from `millrace calibrate` or llama.cpp: scales are chosen so that "
+                         "errors in these are small"},
+                {.name = "tensor-type",
+                 .kind = Kind::text,
+                 .value = "REGEX=TYPE",
+                 .many = Many::repeated,
+                 .help = "another format for matrices whose name in the file has the expression in it; the first "
+                         "that fits holds"},
+                {.name = "force", .help = "replace OUT if it is there already"},
+                {.name = "name", .kind = Kind::text, .value = "NAME", .help = "the model's name in the file"},
+                {.name = "threads",
+                 .kind = Kind::integer,
+                 .value = "N",
+                 .otherwise = "0",
+                 .least = 0,
+                 .most = 4096,
+                 .help = "worker threads; 0 means one per processor"}},
+               method_flags()}),
           .examples = {{"convert ./Llama-3.2-1B llama-1b-q8.gguf --type Q8_0", "a Hugging Face directory, quantised"},
                        {"convert model-f16.gguf model-q4.gguf --type Q4_K_M", "quantise a GGUF file"},
+                       {"convert model-bf16.gguf model-q4.gguf --type Q4_K_M --imatrix imatrix.gguf",
+                        "quantise by importance"},
+                       {"convert model-bf16.gguf model-q4.gguf --type Q4_K_M --method gptq --calibrate book.txt",
+                        "codes that make good each other's errors"},
                        {"convert ./Llama-3.2-1B llama-1b.gguf", "without quantising"}},
           .notes =
               "The result is written under a temporary name and renamed when it is whole, so an interrupted run "

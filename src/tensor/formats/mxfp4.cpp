@@ -29,24 +29,31 @@ int nearest_code(float value, float factor) {
   return value < 0.0f && code != 0 ? code + 8 : code;
 }
 
-float error_of(const float* x, int exponent) {
+float error_of(const float* x, const float* w, int exponent) {
   const float step = half_power(exponent), factor = 1.0f / step;
   float sum = 0.0f;
   for (int i = 0; i < 32; ++i) {
     const float difference = x[i] - static_cast<float>(layout::kFP4Values[nearest_code(x[i], factor)]) * step;
-    sum += difference * difference;
+    sum += w != nullptr ? w[i] * (difference * difference) : difference * difference;
   }
   return sum;
 }
 
-void quantise(const float* x, layout::MXFP4& group) {
+void quantise(const float* x, const float* w, layout::MXFP4& group) {
   float most = 0.0f;
   for (int i = 0; i < 32; ++i) most = std::max(most, std::fabs(x[i]));
   // The largest code is 1.5 * 2^2: the exponent that puts the largest number at or above it, or the next, which never
-  // clips.
+  // clips. Where small numbers matter more, the one below may be better still.
   const int top = static_cast<int>(std::bit_cast<uint32_t>(most) >> 23) - 2;
-  const int low = std::clamp(top, 2, 252), high = std::clamp(top + 1, 2, 252);
-  const int exponent = most == 0.0f ? 0 : error_of(x, low) <= error_of(x, high) ? low : high;
+  int exponent = 0;
+  float best = -1.0f;
+  for (int tried = w != nullptr ? top - 1 : top; most != 0.0f && tried <= top + 1; ++tried) {
+    const int held = std::clamp(tried, 2, 252);
+    const float error = error_of(x, w, held);
+    if (best >= 0.0f && !(error < best)) continue;
+    best = error;
+    exponent = held;
+  }
   group.exponent = static_cast<uint8_t>(exponent);
   const float factor = exponent == 0 ? 0.0f : 1.0f / half_power(exponent);
   for (int i = 0; i < 16; ++i) {
@@ -66,8 +73,17 @@ void mxfp4_to_float(const std::byte* in, float* out, int64_t values) {
   });
 }
 
-void mxfp4_from_float(const float* in, std::byte* out, int64_t values) {
-  write_groups<layout::MXFP4, 32>(in, out, values, quantise);
+void mxfp4_put(const int8_t* codes, std::byte* group) {
+  pack_halves(codes, reinterpret_cast<layout::MXFP4*>(group)->codes);
+}
+
+void mxfp4_grid(const std::byte* group, Grid& grid) {
+  even_grid(half_power(reinterpret_cast<const layout::MXFP4*>(group)->exponent), 0.0f, 0, 15, grid);
+  grid.levels = layout::kFP4Values;
+}
+
+void mxfp4_from_float(const float* in, const float* importance, std::byte* out, int64_t values) {
+  write_groups<layout::MXFP4, 32>(in, importance, out, values, quantise);
 }
 
 }  // namespace millrace::formats

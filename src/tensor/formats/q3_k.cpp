@@ -13,8 +13,20 @@ int scale_of(const layout::Q3K& group, int j) {
   return (low | high << 4) - 32;
 }
 
-void quantise(const float* x, layout::Q3K& group) {
-  const SignedScales chosen = choose_signed_scales(x, 31, -4, 3);
+void put_codes(const int8_t* codes, layout::Q3K& group) {
+  std::fill_n(group.codes, 64, uint8_t{0});
+  std::fill_n(group.high, 32, uint8_t{0});
+  for (int i = 0; i < 256; ++i) {
+    const int code = codes[i] + 4;
+    uint8_t& low = group.codes[i / 128 * 32 + i % 32];
+    uint8_t& high = group.high[i % 32];
+    low = static_cast<uint8_t>(low | (code & 3) << (i % 128 / 32 * 2));
+    high = static_cast<uint8_t>(high | code >> 2 << (i / 32));
+  }
+}
+
+void quantise(const float* x, const float* w, layout::Q3K& group) {
+  const SignedScales chosen = choose_signed_scales(x, w, 31, -4, 3);
   group = {};
   layout::store_u16(group.d, chosen.unit);
   for (int j = 0; j < 16; ++j) {
@@ -22,13 +34,7 @@ void quantise(const float* x, layout::Q3K& group) {
     group.scales[j % 8] = static_cast<uint8_t>(group.scales[j % 8] | (scale & 15) << (j / 8 * 4));
     group.scales[8 + j % 4] = static_cast<uint8_t>(group.scales[8 + j % 4] | scale >> 4 << (j / 4 * 2));
   }
-  for (int i = 0; i < 256; ++i) {
-    const int code = chosen.codes[i] + 4;
-    uint8_t& low = group.codes[i / 128 * 32 + i % 32];
-    uint8_t& high = group.high[i % 32];
-    low = static_cast<uint8_t>(low | (code & 3) << (i % 128 / 32 * 2));
-    high = static_cast<uint8_t>(high | code >> 2 << (i / 32));
-  }
+  put_codes(chosen.codes, group);
 }
 
 }  // namespace
@@ -49,8 +55,17 @@ void q3_k_to_float(const std::byte* in, float* out, int64_t values) {
   });
 }
 
-void q3_k_from_float(const float* in, std::byte* out, int64_t values) {
-  write_groups<layout::Q3K, 256>(in, out, values, quantise);
+void q3_k_put(const int8_t* codes, std::byte* group) { put_codes(codes, *reinterpret_cast<layout::Q3K*>(group)); }
+
+void q3_k_grid(const std::byte* group, Grid& grid) {
+  const auto& stored = *reinterpret_cast<const layout::Q3K*>(group);
+  int8_t scales[16];
+  for (int j = 0; j < 16; ++j) scales[j] = static_cast<int8_t>(scale_of(stored, j));
+  signed_grid(layout::load_f16(stored.d), scales, -4, 3, grid);
+}
+
+void q3_k_from_float(const float* in, const float* importance, std::byte* out, int64_t values) {
+  write_groups<layout::Q3K, 256>(in, importance, out, values, quantise);
 }
 
 }  // namespace millrace::formats

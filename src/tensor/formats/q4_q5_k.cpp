@@ -16,15 +16,15 @@ struct Scales {
 };
 
 // Given the shared units, the whole scale and minimum around the wanted ones whose codes fit the subgroup best.
-void refine(const float* x, const fit::Affine& wanted, float unit, float minimum_unit, int high, uint8_t& scale,
-            uint8_t& minimum) {
+void refine(const float* x, const float* w, const fit::Affine& wanted, float unit, float minimum_unit, int high,
+            uint8_t& scale, uint8_t& minimum) {
   const int near_scale = fit::nearest(wanted.scale * fit::inverse(unit), 0, kMost);
   const int near_minimum = fit::nearest(-wanted.offset * fit::inverse(minimum_unit), 0, kMost);
   float best = -1.0f;
   for (int s = std::max(0, near_scale - 1); s <= std::min(kMost, near_scale + 1); ++s) {
     for (int m = std::max(0, near_minimum - 1); m <= std::min(kMost, near_minimum + 1); ++m) {
       const float error =
-          fit::error(x, kSubgroup, unit * static_cast<float>(s), -(minimum_unit * static_cast<float>(m)), 0, high);
+          fit::error(x, w, kSubgroup, unit * static_cast<float>(s), -(minimum_unit * static_cast<float>(m)), 0, high);
       if (best >= 0.0f && !(error < best)) continue;
       best = error;
       scale = static_cast<uint8_t>(s);
@@ -33,11 +33,12 @@ void refine(const float* x, const fit::Affine& wanted, float unit, float minimum
   }
 }
 
-Scales choose_scales(const float* x, int high) {
+Scales choose_scales(const float* x, const float* w, int high) {
+  auto part = [&](int j) { return w != nullptr ? w + j * kSubgroup : nullptr; };
   fit::Affine wanted[kSubgroups];
   float scales[kSubgroups], minima[kSubgroups];
   for (int j = 0; j < kSubgroups; ++j) {
-    wanted[j] = fit::affine(x + j * kSubgroup, kSubgroup, high, true);
+    wanted[j] = fit::affine(x + j * kSubgroup, part(j), kSubgroup, high, true);
     scales[j] = wanted[j].scale;
     minima[j] = -wanted[j].offset;
   }
@@ -45,15 +46,26 @@ Scales choose_scales(const float* x, int high) {
   out.d = fit::common_unit(scales, kSubgroups, kMost);
   out.dmin = fit::common_unit(minima, kSubgroups, kMost);
   for (int j = 0; j < kSubgroups; ++j) {
-    refine(x + j * kSubgroup, wanted[j], f16_to_f32(out.d), f16_to_f32(out.dmin), high, out.scales[j], out.minima[j]);
+    refine(x + j * kSubgroup, part(j), wanted[j], f16_to_f32(out.d), f16_to_f32(out.dmin), high, out.scales[j],
+           out.minima[j]);
   }
   return out;
 }
 
-// Fills the fields both formats have and gives the codes.
+// The low four bits of the codes, which both formats keep alike.
+void put_low(const int8_t* codes, uint8_t* out) {
+  for (int half = 0; half < 4; ++half) {
+    for (int i = 0; i < 32; ++i) {
+      const int8_t* pair = codes + half * 64 + i;
+      out[half * 32 + i] = static_cast<uint8_t>((pair[0] & 15) | (pair[32] & 15) << 4);
+    }
+  }
+}
+
+// Fills the scales and gives the codes.
 template <class Group>
-void quantise(const float* x, int high, Group& group, int8_t (&codes)[256]) {
-  const Scales chosen = choose_scales(x, high);
+void quantise(const float* x, const float* w, int high, Group& group, int8_t (&codes)[256]) {
+  const Scales chosen = choose_scales(x, w, high);
   const float d = f16_to_f32(chosen.d), dmin = f16_to_f32(chosen.dmin);
   layout::store_u16(group.d, chosen.d);
   layout::store_u16(group.dmin, chosen.dmin);
@@ -61,12 +73,6 @@ void quantise(const float* x, int high, Group& group, int8_t (&codes)[256]) {
   for (int j = 0; j < kSubgroups; ++j) {
     fit::codes(x + j * kSubgroup, kSubgroup, d * static_cast<float>(chosen.scales[j]),
                -(dmin * static_cast<float>(chosen.minima[j])), 0, high, codes + j * kSubgroup);
-  }
-  for (int half = 0; half < 4; ++half) {
-    for (int i = 0; i < 32; ++i) {
-      const int8_t* pair = codes + half * 64 + i;
-      group.codes[half * 32 + i] = static_cast<uint8_t>((pair[0] & 15) | (pair[32] & 15) << 4);
-    }
   }
 }
 
@@ -79,6 +85,17 @@ void steps(const Group& group, float (&step)[kSubgroups], float (&minimum)[kSubg
   for (int j = 0; j < kSubgroups; ++j) {
     step[j] = d * static_cast<float>(scales[j]);
     minimum[j] = dmin * static_cast<float>(minima[j]);
+  }
+}
+
+template <class Group>
+void grid_of(const Group& group, int high, Grid& grid) {
+  float step[kSubgroups], minimum[kSubgroups];
+  steps(group, step, minimum);
+  grid.low = 0, grid.high = high, grid.levels = nullptr;
+  for (int i = 0; i < 256; ++i) {
+    grid.step[i] = step[i / kSubgroup];
+    grid.offset[i] = -minimum[i / kSubgroup];
   }
 }
 
@@ -113,22 +130,34 @@ void q5_k_to_float(const std::byte* in, float* out, int64_t values) {
   });
 }
 
-void q4_k_from_float(const float* in, std::byte* out, int64_t values) {
-  write_groups<layout::Q4K, 256>(in, out, values, [](const float* x, layout::Q4K& group) {
+void q4_k_put(const int8_t* codes, std::byte* group) { put_low(codes, reinterpret_cast<layout::Q4K*>(group)->codes); }
+
+void q5_k_put(const int8_t* codes, std::byte* group) {
+  auto& stored = *reinterpret_cast<layout::Q5K*>(group);
+  put_low(codes, stored.codes);
+  for (int i = 0; i < 32; ++i) {
+    int bits = 0;
+    for (int j = 0; j < kSubgroups; ++j) bits |= (codes[j * 32 + i] >> 4 & 1) << j;
+    stored.high[i] = static_cast<uint8_t>(bits);
+  }
+}
+
+void q4_k_grid(const std::byte* group, Grid& grid) { grid_of(*reinterpret_cast<const layout::Q4K*>(group), 15, grid); }
+void q5_k_grid(const std::byte* group, Grid& grid) { grid_of(*reinterpret_cast<const layout::Q5K*>(group), 31, grid); }
+
+void q4_k_from_float(const float* in, const float* importance, std::byte* out, int64_t values) {
+  write_groups<layout::Q4K, 256>(in, importance, out, values, [](const float* x, const float* w, layout::Q4K& group) {
     int8_t codes[256];
-    quantise(x, 15, group, codes);
+    quantise(x, w, 15, group, codes);
+    q4_k_put(codes, reinterpret_cast<std::byte*>(&group));
   });
 }
 
-void q5_k_from_float(const float* in, std::byte* out, int64_t values) {
-  write_groups<layout::Q5K, 256>(in, out, values, [](const float* x, layout::Q5K& group) {
+void q5_k_from_float(const float* in, const float* importance, std::byte* out, int64_t values) {
+  write_groups<layout::Q5K, 256>(in, importance, out, values, [](const float* x, const float* w, layout::Q5K& group) {
     int8_t codes[256];
-    quantise(x, 31, group, codes);
-    for (int i = 0; i < 32; ++i) {
-      int bits = 0;
-      for (int j = 0; j < kSubgroups; ++j) bits |= (codes[j * 32 + i] >> 4 & 1) << j;
-      group.high[i] = static_cast<uint8_t>(bits);
-    }
+    quantise(x, w, 31, group, codes);
+    q5_k_put(codes, reinterpret_cast<std::byte*>(&group));
   });
 }
 

@@ -7,18 +7,23 @@
 namespace millrace::formats {
 namespace {
 
-void quantise(const float* x, layout::Q6K& group) {
-  const SignedScales chosen = choose_signed_scales(x, 127, -32, 31);
-  group = {};
-  layout::store_u16(group.d, chosen.unit);
-  for (int j = 0; j < 16; ++j) group.scales[j] = chosen.scales[j];
+void put_codes(const int8_t* codes, layout::Q6K& group) {
+  std::fill_n(group.codes, 128, uint8_t{0});
+  std::fill_n(group.high, 64, uint8_t{0});
   for (int i = 0; i < 256; ++i) {
-    const int code = chosen.codes[i] + 32, half = i / 128, place = i % 128;
+    const int code = codes[i] + 32, half = i / 128, place = i % 128;
     uint8_t& low = group.codes[half * 64 + place % 64];
     uint8_t& high = group.high[half * 32 + place % 32];
     low = static_cast<uint8_t>(low | (code & 15) << (place / 64 * 4));
     high = static_cast<uint8_t>(high | code >> 4 << (place / 32 * 2));
   }
+}
+
+void quantise(const float* x, const float* w, layout::Q6K& group) {
+  const SignedScales chosen = choose_signed_scales(x, w, 127, -32, 31);
+  layout::store_u16(group.d, chosen.unit);
+  for (int j = 0; j < 16; ++j) group.scales[j] = chosen.scales[j];
+  put_codes(chosen.codes, group);
 }
 
 }  // namespace
@@ -40,8 +45,15 @@ void q6_k_to_float(const std::byte* in, float* out, int64_t values) {
   });
 }
 
-void q6_k_from_float(const float* in, std::byte* out, int64_t values) {
-  write_groups<layout::Q6K, 256>(in, out, values, quantise);
+void q6_k_put(const int8_t* codes, std::byte* group) { put_codes(codes, *reinterpret_cast<layout::Q6K*>(group)); }
+
+void q6_k_grid(const std::byte* group, Grid& grid) {
+  const auto& stored = *reinterpret_cast<const layout::Q6K*>(group);
+  signed_grid(layout::load_f16(stored.d), stored.scales, -32, 31, grid);
+}
+
+void q6_k_from_float(const float* in, const float* importance, std::byte* out, int64_t values) {
+  write_groups<layout::Q6K, 256>(in, importance, out, values, quantise);
 }
 
 }  // namespace millrace::formats

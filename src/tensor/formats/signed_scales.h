@@ -4,6 +4,8 @@
 
 #include <cstdint>
 
+#include "tensor/importance.h"
+
 namespace millrace::formats {
 
 struct SignedScales {
@@ -13,6 +15,9 @@ struct SignedScales {
 };
 
 // Scales within [-most - 1, most], codes within [low, high].
-SignedScales choose_signed_scales(const float* x, int most, int low, int high);
+SignedScales choose_signed_scales(const float* x, const float* w, int most, int low, int high);
+
+// What codes can stand for with such scales.
+void signed_grid(float unit, const int8_t* scales, int low, int high, Grid& grid);
 
 }  // namespace millrace::formats

@@ -1,0 +1,64 @@
+// Healing in closed form: a matrix that writes to the residual stream (attention's output, the way down of the
+// feed-forward part) is moved so that the student's stream comes as near to the teacher's as least squares with a ridge
+// can bring it, over a text that goes through both side by side. No gradient, no trainer: x x^T and the stream's error
+// times x are all that is kept. One thread, with a team.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/team.h"
+#include "model/model.h"
+#include "shrink/passes.h"
+#include "shrink/student.h"
+
+namespace millrace {
+
+// One matrix to heal: what the student's `slot` adds should leave its stream as the teacher's is after `target`.
+struct HealPair {
+  std::string slot, target;
+};
+
+// What a pass over both models says about a pair.
+struct HealSums {
+  Slot slot;
+  std::vector<double> products;  // [cols, cols] of the student's inputs, whole
+  std::vector<double> error;     // [rows, cols] of the stream's error times inputs
+  int64_t tokens = 0;
+  double lost = 0;  // the stream's error, squared, a token
+};
+
+// Whether the layer's halves only add to the stream; else why not.
+Result<void> check_healable(const ModelSpec& spec);
+
+// The order in which a student with these of the teacher's layers is healed: attention's output, then the way down, of
+// every layer; a layer before others that went is brought to where these ended. Ways down of experts are left out.
+std::vector<HealPair> heal_order(const ModelSpec& student, std::span<const int32_t> layers, int32_t teacher_layers);
+
+// The teacher beside which students are run.
+class HealBench {
+ public:
+  // The teacher, its backend and the texts outlive it.
+  static Result<std::unique_ptr<HealBench>> make(Team& team, const Model& teacher, Backend& backend,
+                                                 std::span<const ScoredText> texts);
+  ~HealBench();
+
+  Result<HealSums> measure(const Loaded& student, const HealPair& pair, const PassProgress& progress);
+
+ private:
+  struct Side;
+  HealBench(Team& team, const Model& teacher, std::span<const ScoredText> texts);
+
+  Team& team_;
+  const Model& teacher_;
+  std::span<const ScoredText> texts_;
+  std::unique_ptr<Side> side_;
+};
+
+// The numbers of the slot's matrix that bring the stream nearest: weights + error (products + ridge)^-1. The ridge is a
+// part of the mean of the diagonal; it is raised where inputs are more than tokens, and written back.
+Result<std::vector<float>> healed(Team& team, const HealSums& sums, std::span<const float> weights, double& ridge);
+
+}  // namespace millrace

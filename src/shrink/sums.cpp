@@ -1,0 +1,154 @@
+#include "shrink/sums.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "base/checked.h"
+
+namespace millrace {
+namespace {
+
+using Four = float __attribute__((vector_size(16)));
+constexpr int64_t kRows = 64;             // of a float32 sum
+constexpr int64_t kTall = 4, kWide = 16;  // of a tile that registers hold
+constexpr int64_t kStrip = 64;            // columns of a task
+
+Four load_four(const float* x) {
+  Four four;
+  std::memcpy(&four, x, sizeof(four));
+  return four;
+}
+
+// A tile of full size: columns [i, i + 4) of a against [j, j + 16) of b.
+void add_tile(Tensor a, Tensor b, int64_t first, int64_t end, int64_t i, int64_t j, double* sums) {
+  Four acc[kTall][kWide / 4] = {};
+  for (int64_t r = first; r < end; ++r) {
+    const float* x = a.row(r) + i;
+    const float* y = b.row(r) + j;
+    const Four ys[4] = {load_four(y), load_four(y + 4), load_four(y + 8), load_four(y + 12)};
+    for (int64_t t = 0; t < kTall; ++t) {
+      for (int64_t w = 0; w < kWide / 4; ++w) acc[t][w] += x[t] * ys[w];
+    }
+  }
+  for (int64_t t = 0; t < kTall; ++t) {
+    for (int64_t w = 0; w < kWide; ++w) sums[(i + t) * b.cols + j + w] += static_cast<double>(acc[t][w / 4][w % 4]);
+  }
+}
+
+void add_part(Tensor a, Tensor b, int64_t first, int64_t end, int64_t i, int64_t i_end, int64_t j, int64_t j_end,
+              double* sums) {
+  for (int64_t t = i; t < i_end; ++t) {
+    for (int64_t w = j; w < j_end; ++w) {
+      float sum = 0;
+      for (int64_t r = first; r < end; ++r) sum += a.row(r)[t] * b.row(r)[w];
+      sums[t * b.cols + w] += static_cast<double>(sum);
+    }
+  }
+}
+
+}  // namespace
+
+void add_products(Team& team, Tensor a, Tensor b, bool upper, double* sums) {
+  team.each((a.cols + kStrip - 1) / kStrip, [&](int64_t task, int) {
+    const int64_t from = task * kStrip, to = std::min(a.cols, from + kStrip);
+    for (int64_t first = 0; first < a.rows; first += kRows) {
+      const int64_t end = std::min(a.rows, first + kRows);
+      for (int64_t i = from; i < to; i += kTall) {
+        for (int64_t j = upper ? i / kWide * kWide : 0; j < b.cols; j += kWide) {
+          if (i + kTall <= to && j + kWide <= b.cols) {
+            add_tile(a, b, first, end, i, j, sums);
+          } else {
+            add_part(a, b, first, end, i, std::min(to, i + kTall), j, std::min(b.cols, j + kWide), sums);
+          }
+        }
+      }
+    }
+  });
+}
+
+void mirror(double* sums, int64_t cols) {
+  for (int64_t i = 0; i < cols; ++i) {
+    for (int64_t j = 0; j < i; ++j) sums[i * cols + j] = sums[j * cols + i];
+  }
+}
+
+Result<std::unique_ptr<InputSums>> InputSums::make(const Model& model, Backend& backend, Team& team,
+                                                   const std::function<bool(const Slot& slot)>& products) {
+  std::unique_ptr<InputSums> out(new InputSums(team));
+  ModelWeights weights = model.weights();
+  Result<void> failed;
+  auto numbers = [&](int64_t rows, int64_t cols) -> Result<double*> {
+    const Checked bytes = Checked(rows) * Checked(cols) * Checked(sizeof(double));
+    if (!bytes.within(std::numeric_limits<int64_t>::max()))
+      return error(Code::no_memory, "sums of {} by {} numbers are more than can be counted", rows, cols);
+    TRY(std::byte * memory, backend.allocate(Purpose::workspace, static_cast<int64_t>(*bytes.get())));
+    return reinterpret_cast<double*>(memory);
+  };
+  auto add = [&](const Slot& slot, const Weight& weight) -> Result<void> {
+    SlotSums sums = {.slot = slot, .counts = std::vector<int64_t>(static_cast<size_t>(slot.matrices()))};
+    TRY(sums.squares, numbers(slot.matrices(), slot.cols));
+    if (slot.experts == 0 && products && products(slot)) {
+      TRY(sums.products, numbers(slot.cols, slot.cols));
+    }
+    for (int64_t e = 0; e < slot.matrices(); ++e) {
+      const std::byte* data = slot.experts > 0 ? weight.expert(e).data : weight.data;
+      out->by_data_[data] = {out->slots_.size(), static_cast<size_t>(e)};
+    }
+    out->slots_.push_back(std::move(sums));
+    return {};
+  };
+  visit_slots(model.spec(), weights, [&](const Slot& slot, const Place& place) {
+    const bool table = slot.use == WeightUse::table;
+    if (!failed.ok() || place.matrix == nullptr || !slot.weight || table) return;
+    // The slots were filled when the model was made; walking over them again only sets what norms are.
+    failed = add(slot, *place.matrix);
+  });
+  TRY_VOID(std::move(failed));
+  return out;
+}
+
+SlotSums* InputSums::find(std::string_view slot) {
+  for (SlotSums& each : slots_) {
+    if (each.slot.name == slot) return &each;
+  }
+  return nullptr;
+}
+
+void InputSums::add_squares(SlotSums& sums, size_t expert, const float* row) {
+  const auto cols = static_cast<size_t>(sums.slot.cols);
+  double* to = sums.squares + expert * cols;
+  for (size_t c = 0; c < cols; ++c) to[c] += static_cast<double>(row[c]) * static_cast<double>(row[c]);
+  ++sums.counts[expert];
+}
+
+void InputSums::check(const SlotSums& sums, size_t expert) {
+  if (!broken_.empty()) return;
+  const auto cols = static_cast<size_t>(sums.slot.cols);
+  for (size_t c = 0; c < cols; ++c) {
+    if (!std::isfinite(sums.squares[expert * cols + c])) broken_ = sums.slot.name;
+  }
+}
+
+void InputSums::product(const Weight& weight, Tensor in, Tensor) {
+  const auto found = by_data_.find(weight.data);
+  if (found == by_data_.end()) return;
+  SlotSums& sums = slots_[found->second.slot];
+  for (int64_t r = 0; r < in.rows; ++r) add_squares(sums, found->second.expert, in.row(r));
+  if (in.rows > 0) check(sums, found->second.expert);
+  if (sums.products != nullptr) add_products(team_, in, in, true, sums.products);
+}
+
+void InputSums::product_of_experts(const Weight& weight, const Routing& routing, ExpertInput input, Tensor in) {
+  const auto found = by_data_.find(weight.data);
+  if (found == by_data_.end()) return;
+  SlotSums& sums = slots_[found->second.slot];
+  for (int32_t e = 0; e < routing.experts; ++e) {
+    for (int32_t p = routing.first[e]; p < routing.first[e + 1]; ++p)
+      add_squares(sums, static_cast<size_t>(e), in.row(input == ExpertInput::rows ? routing.row[p] : p));
+    if (routing.first[e] < routing.first[e + 1]) check(sums, static_cast<size_t>(e));
+  }
+}
+
+}  // namespace millrace
