@@ -16,9 +16,6 @@ namespace {
 
 template <class Format>
 constexpr bool kQuantised = Format::kBytes < kChunkBytes;
-template <class Format>
-constexpr int kSegments = expert_segments(1 << 20, kQuantised<Format>);  // at most
-
 // A warp has a panel, or one of the gates and one of what goes through them.
 template <class Format, int Warps, int Eights, bool Gated>
 struct Sizes {
@@ -203,8 +200,7 @@ __global__ void __launch_bounds__(Warps * 32) experts_kernel(ExpertProducts work
   for (int chunk = 0; chunk < Size::kStages - 1; ++chunk) ask(chunk);
   Sums sums[Size::kSides][Eights], totals[Size::kSides][Eights];
   [[maybe_unused]] float* column = reinterpret_cast<float*>(room + Size::kRingBytes) + threadIdx.x;
-  const int segments = expert_segments(work.chunks, kQuantised<Format>),
-            length = segment_chunks_of(work.chunks, segments);
+  const int segments = expert_segments(work.chunks), length = segment_chunks_of(work.chunks, segments);
 #pragma unroll 1
   for (int chunk = 0; chunk < work.chunks; ++chunk) {
     copies_wait<Size::kStages - 2>();
@@ -235,15 +231,15 @@ template <class Format, bool Gated>
 struct FewSizes : Sizes<Format, 1, 1, Gated> {
   static constexpr int kStages = Format::kBytes > 1024 ? 3 : 4;
   static constexpr int kWarpBytes = kStages * FewSizes::kStageBytes;
-  static constexpr int kShared = kSegments<Format> * kWarpBytes;
+  static constexpr int kShared = kExpertSegments * kWarpBytes;
 };
 
 template <class Format, bool Gated>
-__global__ void __launch_bounds__(kSegments<Format> * 32) few_experts_kernel(ExpertProducts work) {
+__global__ void __launch_bounds__(kExpertSegments * 32) few_experts_kernel(ExpertProducts work) {
   using Size = FewSizes<Format, Gated>;
   extern __shared__ __align__(128) char room[];
   __shared__ int32_t rows[Size::kRows];
-  __shared__ float parts[kSegments<Format>][Size::kSides][4][32];
+  __shared__ float parts[kExpertSegments][Size::kSides][4][32];
   wait_for_previous();
   const Tile tile = tile_of<Size::kRows>(work, static_cast<int>(blockIdx.y));
   if (tile.expert < 0) return;
@@ -252,8 +248,7 @@ __global__ void __launch_bounds__(kSegments<Format> * 32) few_experts_kernel(Exp
   __syncthreads();
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32,
             panel = static_cast<int>(blockIdx.x);
-  const int segments = expert_segments(work.chunks, kQuantised<Format>),
-            length = segment_chunks_of(work.chunks, segments);
+  const int segments = expert_segments(work.chunks), length = segment_chunks_of(work.chunks, segments);
   const int begin = warp * length, end = warp < segments ? min(begin + length, work.chunks) : begin;
   char* mine = room + warp * Size::kWarpBytes;
   const uint32_t stages = shared_address(mine);
@@ -297,7 +292,7 @@ void start_few(cudaStream_t stream, const ExpertProducts& work) {
   static const bool prepared = prepare(kKernel, Size::kShared);
   static_cast<void>(prepared);
   launch(stream, kKernel, dim3(count(panels_of(work.outputs)), count(tiles_of(work, Size::kRows))),
-         kSegments<Format> * 32, Size::kShared, work);
+         kExpertSegments * 32, Size::kShared, work);
 }
 
 template <class Format, int Warps, int Eights, bool Gated>

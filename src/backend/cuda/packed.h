@@ -99,12 +99,14 @@ constexpr int segments_of(DType type, int64_t outputs, int64_t inputs) {
   return segments;
 }
 
-// The same for experts, whose panels are few: by inputs alone, in chunks. The last segment may be shorter.
+// The same for experts, whose panels are few: by inputs alone, in chunks. The last segment may be shorter. Eight were
+// slower for quantised weights.
+inline constexpr int kExpertSegments = 4;
 MILLRACE_BOTH constexpr int segment_chunks_of(int chunks, int segments) { return (chunks + segments - 1) / segments; }
-MILLRACE_BOTH constexpr int expert_segments(int chunks, bool quantised) {
-  int segments = quantised ? 8 : 4;
+MILLRACE_BOTH constexpr int expert_segments(int chunks) {
+  int segments = kExpertSegments;
   while (segments > 1 && (segments - 1) * segment_chunks_of(chunks, segments) >= chunks) segments /= 2;
-  return chunks < 8 ? 1 : segments;
+  return chunks < 2 * kExpertSegments ? 1 : segments;
 }
 
 // Where 16-bit number (row, col) lies, counted in numbers.
