@@ -125,7 +125,7 @@ class GrammarBench {
       text += vocabulary_->bytes(best);
       state = grammar.next(state, best);
     }
-    chance_.out << to_text(JsonObject{{"schema", schema}, {"answer", text}, {"ended", ended}}) << '\n';
+    chance_.out << to_text(JsonObject{{"schema", schema}, {"answer", ended ? text : ""}, {"ended", ended}}) << '\n';
     return {};
   }
 
