@@ -30,6 +30,7 @@ struct Stamp {
 
 struct Usage {
   int64_t prompt = 0, completion = 0, cached = 0;
+  int64_t reasoning = 0;               // of the completion
   int64_t accepted = 0, rejected = 0;  // tokens of a prediction that are in the answer, and that are not
 };
 

@@ -60,7 +60,7 @@ std::optional<ApiError> Generation::prepare() {
       if (failure.message.starts_with(path)) failure.message.erase(0, path.size());
       return failure;
     }
-    parts_.push_back({.tokens = std::move(prompt->tokens)});
+    parts_.push_back({.tokens = std::move(prompt->tokens), .thinking = prompt->thinking});
   }
   for (const Prompt& prompt : asked_.prompts) {
     auto tokens = tokens_of_prompt(prompt);
@@ -89,7 +89,7 @@ std::optional<ApiError> Generation::prepare() {
   if (auto failure = read_prediction(predicted)) return failure;
   std::lock_guard lock(mutex_);
   for (size_t i = 0; i < parts_.size() * static_cast<size_t>(request.choices); ++i) {
-    auto choice = Choice::create(model, asked_);
+    auto choice = Choice::create(model, asked_, parts_[i / static_cast<size_t>(request.choices)].thinking);
     if (!choice.ok()) return from_error(choice.error());
     if (predicted) choice->predict(predicted);
     choices_.push_back(std::move(*choice));
@@ -276,6 +276,7 @@ Usage Generation::usage() const {
   for (const PromptAnswers& part : parts_) sum.prompt += static_cast<int64_t>(part.tokens.size());
   for (size_t i = 0; i < choices_.size(); ++i) {
     sum.completion += choices_[i].tokens();
+    sum.reasoning += choices_[i].reasoning_tokens();
     if (i % static_cast<size_t>(asked_.request.choices) == 0) sum.cached += choices_[i].cached();
     if (!choices_[i].prediction()) continue;
     sum.accepted += choices_[i].prediction()->accepted();

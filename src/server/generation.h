@@ -109,7 +109,8 @@ class Generation : public Job, public std::enable_shared_from_this<Generation> {
  private:
   struct PromptAnswers {  // one prompt; its answers are choices [first, first + n)
     std::vector<Token> tokens;
-    std::shared_ptr<Constraint> constraint;
+    std::shared_ptr<Constraint> constraint = {};
+    Thinking thinking = Thinking::may;
     RequestId id = 0;
   };
   struct Heard {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <variant>
@@ -39,8 +40,9 @@ struct RequestBody {
   bool ignore_end = false, new_seed = false;
   int max_tokens = 0;  // 0: not said
   std::vector<Message> messages;
-  ChatOptions chat_options;
-  std::vector<Prompt> prompts;  // if it is no chat
+  ChatOptions chat_options;              // with the tools the template shows
+  std::shared_ptr<const ToolUse> tools;  // what the answer may call; null: nothing is read as a call
+  std::vector<Prompt> prompts;           // if it is no chat
   std::vector<std::string> stops;
   std::string prediction;  // what the answer will probably be; empty: nothing is said
   std::vector<std::string> dry_breakers;

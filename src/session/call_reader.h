@@ -1,7 +1,8 @@
 // CallReader: an answer as its bytes come, taken apart into reasoning, content and calls of tools, by the same format
-// that binds answers (session/calls.h). What it says depends on the bytes only, never on how they were cut. What may
-// still become a mark is held back; what looked like a call and is none is content, whole. Arguments come as JSON text:
-// those in tags are made into it as they come. One per answer, one thread at a time.
+// that binds answers (session/calls.h). What it says depends on the bytes only, never on how they were cut, and its
+// time grows with them and no faster. What may still become a mark is held back; what looked like a call and is none is
+// content, whole; only white space around marks is left out. Arguments come as JSON text: those in tags are made into
+// it as they come. White space inside the marks may differ from the template's. One per answer, one thread at a time.
 #pragma once
 
 #include <span>
@@ -14,68 +15,73 @@
 #if MILLRACE_SESSION_TEXT
 namespace millrace {
 
-struct CallEvent {
-  enum class Kind : uint8_t {
-    reasoning,
-    content,
-    call,       // one begins: its name, and its id if the model gave one
-    arguments,  // more of its arguments
-    ended,      // its arguments are whole
-  };
-  Kind kind = Kind::content;
-  std::string text;  // of a call its name
-  std::string id = {};
-  bool operator==(const CallEvent&) const = default;
-};
-
 class CallReader {
  public:
   // The format is tied and outlives the reader, as the tools do. `thinking`: the prompt left a section of reasoning
   // open.
   CallReader(const CallFormat& format, std::span<const Tool> tools, bool thinking);
 
-  // Events of the same kind that follow one another are one.
-  void push(std::string_view bytes, std::vector<CallEvent>& out);
-  void finish(std::vector<CallEvent>& out);  // the answer has ended
+  // Parts of the same kind that follow one another are one.
+  void push(std::string_view bytes, std::vector<AnswerPart>& out);
+  void finish(std::vector<AnswerPart>& out);  // the answer has ended
+  bool thinking() const { return state_ == State::thinking; }
 
  private:
-  enum class State : uint8_t { first, thinking, content, head, arguments, key, value, after };
+  enum class State : uint8_t { first, thinking, content, arguments, key, value, after };
   enum class Match : uint8_t { no, more, yes };
-  using Events = std::vector<CallEvent>;
+  using Parts = std::vector<AnswerPart>;
 
-  bool advance(Events& out);
+  struct Head {  // of a call
+    const Tool* tool = nullptr;
+    std::string id;
+    size_t end = 0;     // where its arguments begin
+    bool bare = false;  // it has none
+  };
+
+  bool advance(Parts& out);
   bool read_first();
-  bool read_thinking(Events& out);
-  bool read_content(Events& out);
-  bool read_head(Events& out, std::string_view prefix, size_t space);  // after so many bytes of white space
-  bool read_arguments(Events& out);
-  bool read_key(Events& out);
-  bool read_value(Events& out);
-  bool read_after(Events& out);
-  // Whether held text from `at` on is the text; `end` is where it then ends. Holes take what stands for them.
-  Match match(std::string_view text, size_t at, size_t& end);
-  Match match_name(size_t at, size_t& end) const;
-  void emit(Events& out, CallEvent::Kind kind, std::string_view text, std::string_view id = {});
-  void emit_visible(Events& out, CallEvent::Kind kind, size_t bytes);
-  void end_call(Events& out);
-  void end_value(Events& out, std::string_view rest);
-  bool is_text(std::string_view value) const;  // a bare value is a text, by its tool's schema
-  // Where held text might become the mark, at the earliest; white space before it included.
-  size_t hold_from(std::string_view mark) const;
+  bool read_thinking(Parts& out);
+  bool read_content(Parts& out);
+  bool read_arguments(Parts& out);
+  bool read_key(Parts& out);
+  bool read_value(Parts& out);
+  bool read_after(Parts& out);
 
-  const CallFormat& format_;
+  char at(size_t place) const { return held_[from_ + place]; }
+  size_t size() const { return held_.size() - from_; }
+  std::string_view held() const { return std::string_view(held_).substr(from_); }
+  void drop(size_t bytes);
+  void pass(size_t place);  // nothing begins before it
+  // Whether held text from `place` on is the text; `end` is where it then ends. Holes take what stands for them.
+  // `loose`: white space may be other than the text's.
+  Match match(std::string_view text, size_t place, bool loose, size_t& end, std::string* id = nullptr) const;
+  Match match_space(size_t& place) const;
+  Match match_name(size_t place, size_t& end, const Tool*& tool) const;
+  Match match_head(std::string_view prefix, size_t place, Head& head) const;
+  void begin_call(Parts& out, const Head& head);
+  void emit(Parts& out, AnswerPart::Kind kind, std::string_view text, std::string_view id = {}) const;
+  std::string visible(size_t bytes) const;
+  void emit_visible(Parts& out, AnswerPart::Kind kind, size_t bytes);
+  void end_value(Parts& out, std::string_view rest);
+  const Json* type_of_value() const;           // what its tool's schema says
+  bool is_text(std::string_view value) const;  // a bare value is a text
+
+  const CallFormat* format_;
   std::span<const Tool> tools_;
-  std::string begin_;  // without the white space in front
+  std::string begin_;  // of calls, without the white space in front
+  size_t longest_name_ = 0;
   State state_ = State::first;
-  std::string held_;
-  bool ended_ = false, again_ = false;  // again: the head is of a further call, and begins with its name
-  bool skip_space_ = false;
+  std::string held_, cut_;       // cut: a control token that is not whole yet
+  size_t from_ = 0;              // what is held begins here
+  size_t seen_ = 0, solid_ = 0;  // of what is held: nothing begins before; white space alone comes from here to there
+  bool ended_ = false, skip_space_ = false;
   // Of the call that is read.
-  std::string name_, id_, key_;
+  const Tool* tool_ = nullptr;
+  std::string key_;
   int depth_ = 0;
-  bool in_text_ = false, escaped_ = false, keyed_ = false;
+  bool in_text_ = false, escaped_ = false, keyed_ = false, bare_ = false;
   size_t type_ = 0;
-  bool typed_ = false, begun_ = false;  // the value: its kind is marked; a text that has begun
+  bool typed_ = false, certain_ = false, begun_ = false;  // the value: its kind is marked; it is a text; it has begun
 };
 
 }  // namespace millrace

@@ -91,7 +91,7 @@ CallFormat tie_calls(CallFormat format, const Tokenizer& tokenizer) {
   return format;
 }
 
-GrammarSource calls_source(const CallFormat& format, const ToolUse& use) {
+GrammarSource calls_source(const CallFormat& format, const ToolUse& use, Thinking thinking, const Json& schema) {
   const size_t mark = format.begin.find(format.trigger);
   JsonArray equals, tools;
   for (const std::string& text : format.equals) equals.push_back(pieces(text));
@@ -100,22 +100,26 @@ GrammarSource calls_source(const CallFormat& format, const ToolUse& use) {
     if (!tool.parameters.is_null()) one["parameters"] = tool.parameters;
     tools.push_back(std::move(one));
   }
-  const JsonObject description = {
-      {"style", format.style == CallFormat::Style::tags ? "tags" : "json"},
-      {"free", !use.required},
-      {"single", use.single || format.single},
-      {"space", pieces(std::string_view(format.begin).substr(0, mark))},
-      {"trigger", pieces(format.trigger)},
-      {"begin", pieces(std::string_view(format.begin).substr(mark + format.trigger.size()))},
-      {"middle", pieces(format.middle)},
-      {"between", pieces(format.between)},
-      {"end", pieces(format.end)},
-      {"open", pieces(format.open)},
-      {"next", pieces(format.next)},
-      {"equals", std::move(equals)},
-      {"bare_between", pieces(format.bare_between)},
-      {"bare_end", pieces(format.bare_end)},
-      {"tools", std::move(tools)}};
+  JsonObject description = {{"style", format.style == CallFormat::Style::tags ? "tags" : "json"},
+                            {"free", !use.required},
+                            {"single", use.single || format.single},
+                            {"space", pieces(std::string_view(format.begin).substr(0, mark))},
+                            {"trigger", pieces(format.trigger)},
+                            {"begin", pieces(std::string_view(format.begin).substr(mark + format.trigger.size()))},
+                            {"middle", pieces(format.middle)},
+                            {"between", pieces(format.between)},
+                            {"end", pieces(format.end)},
+                            {"open", pieces(format.open)},
+                            {"next", pieces(format.next)},
+                            {"equals", std::move(equals)},
+                            {"bare_between", pieces(format.bare_between)},
+                            {"bare_end", pieces(format.bare_end)},
+                            {"tools", std::move(tools)}};
+  if (thinking != Thinking::closed && format.thinks()) {
+    description["think_end"] = pieces(format.think_end);
+    if (thinking == Thinking::may) description["think_begin"] = pieces(format.think_begin);
+  }
+  if (!schema.is_null()) description["content"] = schema;
   return {.kind = GrammarKind::calls, .text = to_text(description)};
 }
 

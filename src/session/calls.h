@@ -8,23 +8,12 @@
 
 #include "base/json.h"
 #include "grammar/grammar.h"
+#include "session/answer_part.h"
 #include "session/loaded_model.h"
 #if MILLRACE_SESSION_TEXT
 #include "text/calls.h"
 
 namespace millrace {
-
-struct Tool {
-  std::string name;
-  Json parameters = nullptr;  // a JSON Schema; null: the tool takes none
-  bool strict = false;        // a schema that cannot be kept to is an error
-};
-
-struct ToolUse {
-  std::vector<Tool> tools;
-  bool required = false;  // at least one call, and nothing before it
-  bool single = false;    // at most one
-};
 
 // What one token adds to what is read: its text, or its control_bytes().
 std::string call_bytes(const Tokenizer& tokenizer, Token token);
@@ -32,8 +21,10 @@ std::string call_bytes(const Tokenizer& tokenizer, Token token);
 // The format with control tokens as bytes. What follows the calls ends where a token ends the answer.
 CallFormat tie_calls(CallFormat format, const Tokenizer& tokenizer);
 
-// What an answer with these tools may be; the format is tied and known.
-GrammarSource calls_source(const CallFormat& format, const ToolUse& use);
+// What an answer with these tools may be; the format is tied and known. `schema`: what it is where it calls nothing;
+// null: anything.
+GrammarSource calls_source(const CallFormat& format, const ToolUse& use, Thinking thinking = Thinking::closed,
+                           const Json& schema = nullptr);
 
 }  // namespace millrace
 #endif

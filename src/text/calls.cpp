@@ -178,6 +178,7 @@ class CallProber {
     f.middle = one->substr(only.name + kNames[0].size(), only.arguments - only.name - kNames[0].size());
     f.end = one->substr(only.arguments_end);
     f.style = CallFormat::Style::json;
+    f.named_ids = named;
     f.single = !two;
     if (!two) {
       for (std::string* text : {&f.begin, &f.middle, &f.end}) dig(*text);
@@ -380,6 +381,8 @@ std::string shown(std::string_view text) {
 }
 
 }  // namespace
+
+bool CallFormat::has_ids() const { return (begin + middle + between + end + open).find(kCallId) != std::string::npos; }
 
 CallFormat find_calls(const ChatTemplate& chat_template) {
   auto abilities = chat_template.abilities(true);

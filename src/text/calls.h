@@ -38,7 +38,11 @@ struct CallFormat {
   std::string trigger;  // what tells in a free answer that a call comes: the first marks of `begin`, or all of it
   bool single = false;  // the template takes one call in a message only
 
+  bool named_ids = false;  // ids are functions.NAME:INDEX, and stand for the names
+
   bool known() const { return style != Style::none; }
+  bool thinks() const { return !think_end.empty(); }
+  bool has_ids() const;  // the model writes ids
 };
 
 // Of the template that chats with tools get, by some twenty small renderings of it: asked once a model.

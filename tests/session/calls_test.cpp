@@ -11,7 +11,7 @@
 namespace millrace {
 namespace {
 
-using Kind = CallEvent::Kind;
+using Kind = AnswerPart::Kind;
 
 struct Call {
   std::string name;
@@ -63,19 +63,19 @@ std::string written(const CallFormat& f, const std::vector<Call>& calls) {
   return filled(out + f.end);
 }
 
-std::vector<CallEvent> read(const CallFormat& format, const std::vector<Tool>& tools, std::string_view text,
+std::vector<AnswerPart> read(const CallFormat& format, const std::vector<Tool>& tools, std::string_view text,
                             size_t cut) {
   CallReader reader(format, tools, false);
-  std::vector<CallEvent> events;
+  std::vector<AnswerPart> events;
   for (size_t at = 0; at < text.size(); at += cut) reader.push(text.substr(at, cut), events);
   reader.finish(events);
   return events;
 }
 
-std::vector<Call> calls_in(const std::vector<CallEvent>& events) {
+std::vector<Call> calls_in(const std::vector<AnswerPart>& events) {
   std::vector<Call> calls;
   std::string arguments;
-  for (const CallEvent& event : events) {
+  for (const AnswerPart& event : events) {
     if (event.kind == Kind::call) calls.push_back({event.text, {}});
     if (event.kind == Kind::arguments) arguments += event.text;
     if (event.kind != Kind::ended) continue;
@@ -102,7 +102,7 @@ void check(const CallFormat& format, const std::string& name) {
   const auto whole = read(format, tools, text, text.size());
   for (size_t cut : {1, 2, 3, 7}) EXPECT_EQ(read(format, tools, text, cut), whole) << name << " cut by " << cut;
   ASSERT_FALSE(whole.empty());
-  EXPECT_EQ(whole[0], (CallEvent{Kind::content, "Let me see."})) << name;
+  EXPECT_EQ(whole[0], (AnswerPart{Kind::content, "Let me see."})) << name;
   const auto found = calls_in(whole);
   ASSERT_EQ(found.size(), calls.size()) << name << "\n" << text;
   for (size_t i = 0; i < calls.size(); ++i) {
@@ -157,7 +157,7 @@ TEST(Calls, WhatIsNoCallIsContentWhole) {
   for (const std::string text : {"<tool_call>\n{\"name\": \"unknown\", \"arguments\": {}}\n</tool_call>", "a <tool_cal",
                                  "<tool_call> is how", "<tool_call>\n{\"name\": \"get_weather\", \"arguments\": 5"}) {
     for (size_t cut : {1, 5, 100}) {
-      const std::vector<CallEvent> expected = {{Kind::content, text}};
+      const std::vector<AnswerPart> expected = {{Kind::content, text}};
       EXPECT_EQ(read(format, tools, text, cut), expected) << cut;
     }
   }

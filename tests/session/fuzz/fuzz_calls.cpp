@@ -39,7 +39,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view text = all;
   const auto read = [&](size_t cut) {
     CallReader reader(format, tools, data[0] % 4 > 1);
-    std::vector<CallEvent> events;
+    std::vector<AnswerPart> events;
     for (size_t at = 0; at < text.size(); at += cut) reader.push(text.substr(at, cut), events);
     reader.finish(events);
     return events;
