@@ -364,6 +364,7 @@ void Service::open_generation(const Opening& opening) {
     opening.at_end({.status = failure->status});
     return opening.exchange->answer(opening.dialect->refuse(*failure));
   }
+  if (generation == nullptr) return;  // it is answered
   opening.exchange->attach(generation);
   if (!generation->must_compile()) return begin(generation);
   if (compile_workers_.waiting() >= options_.most_preparing) return generation->fail(too_much());
@@ -375,7 +376,8 @@ void Service::begin(const std::shared_ptr<Generation>& generation) {
   generation->begin();
 }
 
-// Reads the body and makes what answers it. Only if both succeed is it the generation that says when it ends.
+// Reads the body and makes what answers it, if anything is asked for. Only then is it the generation that says when it
+// ends.
 std::optional<ApiError> Service::make_generation(const Opening& opening, std::shared_ptr<Generation>& generation) {
   const ServedModel* served = model();
   HttpRequest& request = *opening.request;
@@ -384,6 +386,12 @@ std::optional<ApiError> Service::make_generation(const Opening& opening, std::sh
   request.body = {};  // read; what is open for long keeps no more than it must
   request.charge.reset();
   if (!asked.model.empty() && asked.model != served->name) return no_such_model(asked.model);
+  if (auto answer = opening.dialect->at_once(asked, served->name)) {
+    add_ignored(asked.ignored, *answer);
+    opening.at_end({});
+    opening.exchange->answer(std::move(*answer));
+    return {};
+  }
   Generation::Setting setting{.model = served,
                               .dialect = opening.dialect,
                               .mail = &mail_,
