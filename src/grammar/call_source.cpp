@@ -89,10 +89,24 @@ Result<void> CallSource::read_format(const Json& description) {
   const ExprId contains = exprs_.cat({all, trigger_, all});
   untriggered_ = exprs_.negate(contains);
   triggered_ = exprs_.both({exprs_.cat(all, trigger_), exprs_.negate(exprs_.cat({all, trigger_, some}))});
+  TRY_VOID(read_thinking(description));
   if (!tags_) return {};
   const ExprId ends = single_ ? exprs_.alt({next_, end_}) : exprs_.alt({next_, between_, end_});
   const ExprId text = exprs_.repeat(any_character(exprs_), 0, Exprs::kMany);
   bare_text_ = exprs_.cat(exprs_.both({text, exprs_.negate(exprs_.cat({all, ends, all}))}), text_end(exprs_));
+  return {};
+}
+
+Result<void> CallSource::read_thinking(const Json& description) {
+  if (find(description, "think_end") == nullptr) return {};
+  TRY(const ExprId end, literal(description, "think_end"));
+  TRY(const ExprId begin, literal(description, "think_begin"));
+  const ExprId all = some_bytes(exprs_, 0), some = some_bytes(exprs_, 1);
+  TRY(const ExprId space, regex_expr(exprs_, "[ \\n]{0,4}", RegexUse::terminal));
+  const ExprId thought = exprs_.both({exprs_.cat(all, end), exprs_.negate(exprs_.cat({all, end, some}))});
+  thought_ = exprs_.cat(thought, space);
+  think_ = exprs_.cat({begin, thought, space});
+  thinking_ = begin == Exprs::kEmpty;
   return {};
 }
 
@@ -200,6 +214,9 @@ Result<std::unique_ptr<CallSource>> CallSource::read(const Json& description, Ex
   std::unique_ptr<CallSource> made(new CallSource(exprs));
   TRY_VOID(made->read_format(description));
   TRY_VOID(made->read_tools(description));
+  if (const Json* content = find(description, "content")) {
+    TRY(made->content_, made->add_value(*content));
+  }
   return made;
 }
 
@@ -244,6 +261,20 @@ void CallSource::expand_keys(const Frame& frame, Sequences& out) {
   if (!single_) out.push_back({lex(frame.c == 0 ? bare_between_ : between_), {kCall, 0, 0, 0}});
 }
 
+void CallSource::expand_body(Sequences& out) {
+  if (free_ && content_ < 0) {
+    out.push_back({lex(untriggered_)});
+    out.push_back({lex(triggered_), lex(begin_), {kCall, 0, 0, 0}});
+    return;
+  }
+  if (free_) {
+    std::vector<Frame> sequence;
+    add_values(content_, sequence);
+    out.push_back(std::move(sequence));
+  }
+  out.push_back({lex(exprs_.cat({exprs_.maybe(space_), trigger_, begin_})), {kCall, 0, 0, 0}});
+}
+
 void CallSource::expand(const Frame& frame, Sequences& out) {
   if (frame.kind >= kJson) {
     const int32_t value = (frame.kind - kJson) / kJsonKinds, base = kJson + value * kJsonKinds;
@@ -257,12 +288,14 @@ void CallSource::expand(const Frame& frame, Sequences& out) {
     return;
   }
   if (frame.kind == kStart) {
-    if (free_) {
-      out.push_back({lex(untriggered_)});
-      out.push_back({lex(triggered_), lex(begin_), {kCall, 0, 0, 0}});
-    } else {
-      out.push_back({lex(exprs_.cat({exprs_.maybe(space_), trigger_, begin_})), {kCall, 0, 0, 0}});
+    if (thinking_) {
+      out.push_back({lex(thought_), {kBody, 0, 0, 0}});
+      return;
     }
+    if (think_ != Exprs::kNothing) out.push_back({lex(think_), {kBody, 0, 0, 0}});
+    expand_body(out);
+  } else if (frame.kind == kBody) {
+    expand_body(out);
   } else if (frame.kind == kCall) {
     for (size_t i = 0; i < tools_.size(); ++i) {
       std::vector<Frame> sequence = {lex(tools_[i].call)};

@@ -4,7 +4,8 @@
 //
 //   {"style": "json" | "tags", "free": may calls be left out, "single": at most one,
 //    "space", "trigger", "begin", "middle", "between", "end", "open", "next", "equals": [6], "bare_between",
-//    "bare_end", "tools": [{"name", "parameters", "strict"}]}
+//    "bare_end", "tools": [{"name", "parameters", "strict"}], "content": a schema of what is said instead of calls,
+//    "think_begin", "think_end": marks of reasoning, which may come first; without a beginning, it has begun}
 //
 // Texts are lists of pieces: a text, {"token": id} for a control token, {"hole": "id" | "number"}. Arguments in tags
 // are any of the declared properties in any order, each once, all required ones; texts in them never contain what ends
@@ -36,9 +37,9 @@ class CallSource : public Source {
   const std::vector<std::string>& notes() const { return notes_; }
 
  private:
-  // kCall: the name of a call comes. kAfter: its arguments are there. kKeys: a = tool, b = which properties are there,
-  // c = 1 if there is one. kSealed: the same, all there.
-  enum Kind : int32_t { kStart = Frame::control, kCall, kAfter, kKeys, kOwnKinds };
+  // kStart: all of it. kBody: what comes after reasoning. kCall: the name of a call comes. kAfter: its arguments are
+  // there. kKeys: a = tool, b = which properties are there, c = 1 if there is one. kSealed: the same, all there.
+  enum Kind : int32_t { kStart = Frame::control, kBody, kCall, kAfter, kKeys, kOwnKinds };
   static constexpr int32_t kJson = Frame::control + 64, kJsonKinds = 16;  // of value n: kJson + n * kJsonKinds
 
   struct Value {  // a schema with all it needs
@@ -65,6 +66,7 @@ class CallSource : public Source {
 
   explicit CallSource(Exprs& exprs) : exprs_(exprs) {}
   Result<void> read_format(const Json& description);
+  Result<void> read_thinking(const Json& description);
   Result<void> read_tools(const Json& description);
   Result<void> read_tool(const Json& tool, size_t index);
   Result<void> read_properties(const Json& parameters, Tool& tool);
@@ -75,6 +77,7 @@ class CallSource : public Source {
   void add_values(int32_t value, std::vector<Frame>& out) const;
   Frame lex(ExprId expr) const { return {Frame::lex, expr, 0, 0}; }
   int32_t seen_id(const std::vector<bool>& seen);
+  void expand_body(Sequences& out);
   void expand_keys(const Frame& frame, Sequences& out);
 
   Exprs& exprs_;
@@ -83,6 +86,9 @@ class CallSource : public Source {
          between_ = Exprs::kEmpty, end_ = Exprs::kEmpty, open_ = Exprs::kEmpty, next_ = Exprs::kEmpty,
          bare_between_ = Exprs::kEmpty, bare_end_ = Exprs::kEmpty;
   std::vector<ExprId> equals_;
+  int32_t content_ = -1;  // the value that is said instead of calls; -1: anything is
+  ExprId think_ = Exprs::kNothing, thought_ = Exprs::kNothing;  // reasoning from its beginning; up to its end
+  bool thinking_ = false;                                       // it has begun
   ExprId untriggered_ = Exprs::kEmpty, triggered_ = Exprs::kEmpty;
   ExprId bare_text_ = Exprs::kEmpty;  // texts that contain nothing that ends a value, with kTextEnd
   std::vector<Tool> tools_;

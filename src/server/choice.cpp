@@ -1,9 +1,21 @@
 #include "server/choice.h"
 
 #include <algorithm>
+#include <random>
 
 namespace millrace {
 namespace {
+
+using Kind = AnswerPart::Kind;
+
+// Letters and digits that nobody else has, most likely.
+std::string random_text(size_t size) {
+  constexpr std::string_view kLetters = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+  static thread_local std::mt19937_64 generator{std::random_device{}()};
+  std::string text(size, '0');
+  for (char& c : text) c = kLetters[generator() % kLetters.size()];
+  return text;
+}
 
 size_t characters(std::string_view text) {
   return static_cast<size_t>(std::count_if(text.begin(), text.end(), [](char byte) {
@@ -13,25 +25,63 @@ size_t characters(std::string_view text) {
 
 }  // namespace
 
-Result<Choice> Choice::create(const LoadedModel& model, const RequestBody& asked) {
-  TRY(Answer answer, Answer::create(model, asked.stops, asked.continues()));
+Result<Choice> Choice::create(const LoadedModel& model, const RequestBody& asked, Thinking thinking) {
+  TRY(PartedAnswer answer, PartedAnswer::create(model, asked.stops, asked.continues(),
+                                                {.chat = asked.chat, .tools = asked.tools, .thinking = thinking}));
   Choice choice(std::move(answer));
   choice.keep_ids_ = asked.return_ids;
   choice.keep_logprobs_ = !asked.hide_logprobs;
+#if MILLRACE_SESSION_TEXT
+  if (asked.tools)
+    choice.ids_of_ = model.calls().named_ids ? Ids::named : model.calls().has_ids() ? Ids::nine : Ids::own;
+#endif
   return choice;
 }
 
+void Choice::score_prompt(std::span<const Token> prompt) {
+  prompt_logprobs_.push_back({prompt[0], {}, 0});
+  scored_ = prompt.size();
+}
+
 void Choice::clear() {
-  text_.clear();
+  parts_.clear();
   ids_.clear();
   logprobs_.clear();
+  told_calls_ = calls_;
+}
+
+void Choice::put_in_front(std::string_view text) {
+  echoed_ = true;
+  if (!text.empty()) parts_.insert(parts_.begin(), {Kind::content, std::string(text)});
+}
+
+std::string Choice::text() const {
+  std::string text;
+  for (const AnswerPart& part : parts_)
+    if (part.kind == Kind::content) text += part.text;
+  return text;
+}
+
+// The parts from `first` on are new, and so is what the one before them has after `bytes`.
+void Choice::look_at(size_t first, size_t bytes) {
+  if (first > 0 && parts_[first - 1].kind == Kind::content)
+    offset_ += characters(std::string_view(parts_[first - 1].text).substr(bytes));
+  for (size_t i = first; i < parts_.size(); ++i) {
+    AnswerPart& part = parts_[i];
+    if (part.kind == Kind::content) offset_ += characters(part.text);
+    whole_call_ |= part.kind == Kind::ended;
+    if (part.kind != Kind::call) continue;
+    if (ids_of_ == Ids::named) part.id = fmt::format("functions.{}:{}", part.text, calls_);
+    if (part.id.empty()) part.id = ids_of_ == Ids::nine ? random_text(9) : "call_" + random_text(24);
+    ++calls_;
+  }
 }
 
 void Choice::end(std::string_view reason) {
-  const size_t before = text_.size();
-  answer_.finish(text_);
-  offset_ += characters(std::string_view(text_).substr(before));
-  reason_ = reason;
+  const size_t first = parts_.size(), bytes = parts_.empty() ? 0 : parts_.back().text.size();
+  answer_.finish(parts_);
+  look_at(first, bytes);
+  reason_ = reason == "stop" && whole_call_ ? "tool_calls" : reason;
 }
 
 bool Choice::take(const Event& event) {
@@ -40,6 +90,10 @@ bool Choice::take(const Event& event) {
   if (event.error || event.finish == Finish::failed || event.finish == Finish::cancelled) {
     error_ = event.error ? *event.error : millrace::error(Code::internal, "the answer could not be finished");
     end("error");
+    return false;
+  }
+  if (event.token && prompt_logprobs_.size() < scored_) {
+    if (event.logprobs) prompt_logprobs_.push_back({*event.token, *event.logprobs, 0});
     return false;
   }
   if (event.token) {
@@ -53,9 +107,11 @@ bool Choice::take(const Event& event) {
     if (prediction_) prediction_->take(*event.token);
     if (keep_ids_) ids_.push_back(*event.token);
     if (event.logprobs && keep_logprobs_) logprobs_.push_back({*event.token, *event.logprobs, offset_});
-    const size_t before = text_.size();
-    const bool stopped = answer_.push(*event.token, text_);
-    offset_ += characters(std::string_view(text_).substr(before));
+    const size_t first = parts_.size(), bytes = parts_.empty() ? 0 : parts_.back().text.size();
+    const bool thinking = answer_.thinking();
+    const bool stopped = answer_.push(*event.token, parts_);
+    if (thinking || answer_.thinking()) ++reasoning_tokens_;
+    look_at(first, bytes);
     if (stopped) {
       end("stop");
       return event.finish == Finish::none;

@@ -42,6 +42,7 @@ struct Stamp {
 
 struct Usage {
   int64_t prompt = 0, completion = 0, cached = 0;
+  int64_t reasoning = 0;                  // of the completion
   int64_t accepted = 0, rejected = 0;     // tokens of a prediction that are in the answer, and that are not
   double first_seconds = 0, seconds = 0;  // until the first token, and until now
 };
@@ -58,6 +59,12 @@ class Dialect {
 
   virtual std::optional<ApiError> read(const HttpRequest& request, const BodyLimits& limits,
                                        const SamplingDefaults& defaults, RequestBody& out) const = 0;
+  // What is answered without the model, whose name it gets, where nothing is asked of it.
+  virtual std::optional<HttpAnswer> at_once(const RequestBody& asked, std::string_view model) const {
+    static_cast<void>(asked);
+    static_cast<void>(model);
+    return {};
+  }
   // An error instead of an answer.
   virtual HttpAnswer refuse(const ApiError& failure) const = 0;
 
@@ -72,7 +79,7 @@ class Dialect {
   virtual void append_choice(std::string& out, const Stamp& stamp, const LoadedModel& model, const Choice& choice,
                              size_t index) const = 0;
   virtual void append_end(std::string& out, const Stamp& stamp, const Usage& usage) const = 0;
-  virtual void append_error(std::string& out, const ApiError& failure) const = 0;
+  virtual void append_error(std::string& out, const Stamp& stamp, const ApiError& failure) const = 0;
 };
 
 }  // namespace millrace

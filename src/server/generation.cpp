@@ -7,12 +7,23 @@
 #include "server/asked_bound.h"
 #include "server/doorbell.h"
 #include "session/fill_prompt.h"
+#include "session/forced_tokens.h"
 
 namespace millrace {
 namespace {
 
 int64_t seconds_now() {
   return std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+// The prompt is chosen token for token, of which the model says how likely each was; what follows is free.
+void score_prompt(Request& request, int32_t vocab, int top) {
+  std::vector<Token> rest(request.prompt.begin() + 1, request.prompt.end());
+  request.prompt.resize(1);
+  request.max_tokens += static_cast<int>(rest.size());
+  if (request.min_tokens > 0) request.min_tokens += static_cast<int>(rest.size());
+  request.logprobs = std::max(request.logprobs, top);
+  request.constraint = forced_tokens(std::move(rest), vocab);
 }
 
 }  // namespace
@@ -64,7 +75,7 @@ std::optional<ApiError> Generation::prepare() {
   if (asked_.chat) {
     auto prompt = chat_prompt(model, asked_.messages, asked_.chat_options);
     if (!prompt.ok()) return prompt_error(model, prompt.error());
-    parts_.push_back({.tokens = std::move(prompt->tokens)});
+    parts_.push_back({.tokens = std::move(prompt->tokens), .thinking = prompt->thinking});
   }
   for (const Prompt& prompt : asked_.prompts) {
     auto tokens = tokens_of_prompt(prompt);
@@ -81,6 +92,7 @@ std::optional<ApiError> Generation::prepare() {
     if (token >= model.vocab()) return bad_field("stop_token_ids", fmt::format("there is no token {}", token));
   if (auto checked = check_sampling(request.sampling, model.vocab()); !checked.ok()) return from_error(checked.error());
   if (auto failure = bind()) return failure;
+  if (auto failure = check_scored()) return failure;
   request.tenant = setting_.tenant;
   request.root = setting_.root;
 
@@ -93,9 +105,10 @@ std::optional<ApiError> Generation::prepare() {
   if (auto failure = read_prediction(predicted)) return failure;
   std::lock_guard lock(mutex_);
   for (size_t i = 0; i < parts_.size() * static_cast<size_t>(request.choices); ++i) {
-    auto choice = Choice::create(model, asked_);
+    auto choice = Choice::create(model, asked_, parts_[i / static_cast<size_t>(request.choices)].thinking);
     if (!choice.ok()) return from_error(choice.error());
     if (predicted) choice->predict(predicted);
+    if (asked_.prompt_logprobs >= 0) choice->score_prompt(parts_[i / static_cast<size_t>(request.choices)].tokens);
     choices_.push_back(std::move(*choice));
   }
   begun_.resize(choices_.size());
@@ -135,6 +148,23 @@ std::optional<ApiError> Generation::bind() {
     for (const std::string& note : bound->notes) asked_.ignored.insert(fmt::format("{}:{}", asked_.bound->field, note));
   }
   asked_.bound->source.text = {};  // compiled; what is open for long keeps no more than it must
+  return {};
+}
+
+// The tokens of a prompt that is scored are chosen one after another, so none of them may end the answer.
+std::optional<ApiError> Generation::check_scored() const {
+  if (asked_.prompt_logprobs < 0) return {};
+  const auto& ends = asked_.request.stop_tokens;
+  for (const PromptAnswers& part : parts_) {
+    for (size_t i = 1; i < part.tokens.size(); ++i) {
+      if (std::find(ends.begin(), ends.end(), part.tokens[i]) == ends.end()) continue;
+      return bad_field(
+          asked_.chat ? "messages" : "prompt",
+          fmt::format("token {} of the prompt is {}, which ends a text: no log-probabilities are given for "
+                      "prompts that have one inside",
+                      i, part.tokens[i]));
+    }
+  }
   return {};
 }
 
@@ -204,6 +234,7 @@ void Generation::submit() {
     Request request = asked_.request;
     request.prompt = parts_[i].tokens;
     request.constraint = parts_[i].constraint;
+    if (asked_.prompt_logprobs >= 0) score_prompt(request, setting_.model->loaded->vocab(), asked_.prompt_logprobs);
     parts_[i].id = setting_.model->engine->submit(
         std::move(request), [self, i](std::span<const Event> events) { self->hear(i, events); }, true);
   }
@@ -288,6 +319,7 @@ Usage Generation::usage() const {
   for (const PromptAnswers& part : parts_) sum.prompt += static_cast<int64_t>(part.tokens.size());
   for (size_t i = 0; i < choices_.size(); ++i) {
     sum.completion += choices_[i].tokens();
+    sum.reasoning += choices_[i].reasoning_tokens();
     if (i % static_cast<size_t>(asked_.request.choices) == 0) sum.cached += choices_[i].cached();
     if (!choices_[i].prediction()) continue;
     sum.accepted += choices_[i].prediction()->accepted();
@@ -358,7 +390,7 @@ Job::Pull Generation::pull(std::string& out) {
   std::unique_lock lock(mutex_);
   if (ended_) return Pull::end;
   if (failure_) {
-    setting_.dialect->append_error(out, *failure_);
+    setting_.dialect->append_error(out, stamp_, *failure_);
     cancel_parts();
     finish(lock, failure_->status, false);
     return Pull::end;

@@ -112,7 +112,8 @@ class Generation : public Job, public std::enable_shared_from_this<Generation> {
  private:
   struct PromptAnswers {  // one prompt; its answers are choices [first, first + n)
     std::vector<Token> tokens;
-    std::shared_ptr<Constraint> constraint;
+    std::shared_ptr<Constraint> constraint = {};
+    Thinking thinking = Thinking::may;
     RequestId id = 0;
   };
   struct Heard {
@@ -125,6 +126,7 @@ class Generation : public Job, public std::enable_shared_from_this<Generation> {
   std::optional<ApiError> check_room();
   std::optional<ApiError> read_prediction(std::shared_ptr<const PredictedText>& out);
   std::optional<ApiError> bind();
+  std::optional<ApiError> check_scored() const;
   void guarded(const std::function<void()>& task);
   Result<std::vector<Token>> tokens_of_prompt(const Prompt& prompt) const;
   void submit();

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <variant>
@@ -46,11 +47,13 @@ struct RequestBody {
   int max_tokens = 0;          // 0: not said
   bool up_to = false;          // fewer than `max_tokens` where the context has no room for them; else that is refused
   int given = 0;               // of `request.choices` the likeliest so many are given; 0: all
-  bool hide_logprobs = false;  // they are only for choosing those
+  bool hide_logprobs = false;  // they are only for choosing those, or for the prompt
+  int prompt_logprobs = -1;    // how many likely tokens to report beside each one of the prompt; -1: none are reported
   std::vector<Message> messages;
-  ChatOptions chat_options;
-  std::vector<Prompt> prompts;        // if it is no chat
-  std::optional<std::string> suffix;  // what stands after the answer: a prompt is filled in the middle
+  ChatOptions chat_options;              // with the tools the template shows
+  std::shared_ptr<const ToolUse> tools;  // what the answer may call; null: nothing is read as a call
+  std::vector<Prompt> prompts;           // if it is no chat
+  std::optional<std::string> suffix;     // what stands after the answer: a prompt is filled in the middle
   std::vector<std::string> stops;
   std::string prediction;  // what the answer will probably be; empty: nothing is said
   std::vector<std::string> dry_breakers;

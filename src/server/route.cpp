@@ -1,8 +1,11 @@
 #include "server/route.h"
 
 #include "server/anthropic/anthropic.h"
+#include "server/llama_cpp/llama_cpp.h"
+#include "server/ollama/ollama.h"
 #include "server/openai/openai.h"
 #include "server/own/own.h"
+#include "server/responses/responses.h"
 
 namespace millrace {
 namespace {
@@ -38,7 +41,8 @@ bool matches(const Route& route, std::string_view path, std::string& argument) {
 }  // namespace
 
 std::span<const std::span<const Route>> route_tables() {
-  static const std::span<const Route> tables[] = {own_routes(), openai_routes(), anthropic_routes()};
+  static const std::span<const Route> tables[] = {own_routes(),       openai_routes(), responses_routes(),
+                                                  anthropic_routes(), ollama_routes(), llama_routes()};
   return tables;
 }
 

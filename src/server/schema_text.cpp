@@ -97,9 +97,12 @@ JsonObject shape_json(const Field& field) {
     case Shape::objects:
       return list_json(table_json(*field.inside, kInside), static_cast<size_t>(field.least),
                        static_cast<size_t>(field.most));
-    case Shape::parts:
-      return {{"anyOf", JsonArray{text, list_json(table_json(*field.inside, kInside), static_cast<size_t>(field.least),
-                                                  static_cast<size_t>(field.most))}}};
+    case Shape::parts: {
+      JsonArray any = {text, list_json(table_json(*field.inside, kInside), static_cast<size_t>(field.least),
+                                       static_cast<size_t>(field.most))};
+      if (field.required == 0) any.push_back(JsonObject{{"type", "null"}});
+      return {{"anyOf", std::move(any)}};
+    }
     case Shape::any:
       return {};
   }

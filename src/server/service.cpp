@@ -370,6 +370,7 @@ void Service::open_generation(const Opening& opening) {
     opening.at_end({.status = failure->status});
     return opening.exchange->answer(opening.dialect->refuse(*failure));
   }
+  if (generation == nullptr) return;  // it is answered
   opening.exchange->attach(generation);
   if (!generation->must_compile()) return begin(generation);
   if (compile_workers_.waiting() >= options_.most_preparing) return generation->fail(too_much());
@@ -381,7 +382,8 @@ void Service::begin(const std::shared_ptr<Generation>& generation) {
   generation->begin();
 }
 
-// Reads the body and makes what answers it. Only if both succeed is it the generation that says when it ends.
+// Reads the body and makes what answers it, if anything is asked for. Only then is it the generation that says when it
+// ends.
 std::optional<ApiError> Service::make_generation(const Opening& opening, std::shared_ptr<Generation>& generation) {
   const ServedModel* served = model();
   HttpRequest& request = *opening.request;
@@ -391,6 +393,12 @@ std::optional<ApiError> Service::make_generation(const Opening& opening, std::sh
   request.charge.reset();
   std::string adapter;
   if (auto failure = choose_adapter(*served, asked, adapter)) return failure;
+  if (auto answer = opening.dialect->at_once(asked, served->name)) {
+    add_ignored(asked.ignored, *answer);
+    opening.at_end({});
+    opening.exchange->answer(std::move(*answer));
+    return {};
+  }
   Generation::Setting setting{.model = served,
                               .dialect = opening.dialect,
                               .mail = &mail_,

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <charconv>
 
+#include "session/forced_tokens.h"
+
 namespace millrace {
 
 namespace {
@@ -177,6 +179,7 @@ Result<BoundAnswer> Bounds::bind(const GrammarSource& source, const BoundOptions
 }
 
 Result<std::shared_ptr<Constraint>> Bounds::constraint(const std::string& source, const std::string& tenant) {
+  if (source.starts_with(kForcedSource)) return forced_tokens_of(source, model_.vocab());
   // "CONTINUES AFTER KIND COMPACT IN_ORDER FORMATS TEXT", the four in the middle a digit each without spaces.
   const char* const end = source.data() + source.size();
   BoundOptions options;

@@ -6,6 +6,7 @@
 #include "backend/trace/trace.h"
 #include "base/cache_folder.h"
 #include "model/known_digests.h"
+#include "session/calls.h"
 #include "session/device.h"
 
 namespace millrace {
@@ -120,6 +121,13 @@ Result<void> LoadedModel::read_tokenizer() {
   const SpecialTokens& special = tokenizer_->special();
   if (special.wants_begin) begin_ = special.begin;
   return {};
+}
+
+const CallFormat& LoadedModel::calls() const {
+  std::call_once(calls_found_, [this] {
+    if (tokenizer_ && chat_template_) calls_ = tie_calls(find_calls(*chat_template_), *tokenizer_);
+  });
+  return calls_;
 }
 
 std::vector<Token> LoadedModel::tokens_containing(std::span<const std::string> texts) const {

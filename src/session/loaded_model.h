@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -19,6 +20,7 @@
 #include "model/model.h"
 #include "tensor/checkpoint.h"
 #if MILLRACE_SESSION_TEXT
+#include "text/calls.h"
 #include "text/chat.h"
 #include "text/tokenizer.h"
 #endif
@@ -60,6 +62,8 @@ class LoadedModel {
   const Tokenizer* tokenizer() const { return tokenizer_ ? &*tokenizer_ : nullptr; }
   // Null if the model has none, or none that can be understood; chat_error() says which.
   const ChatTemplate* chat_template() const { return chat_template_ ? &*chat_template_ : nullptr; }
+  // How it writes calls of tools and reasoning, control tokens as control_bytes(); found on first use. Any thread.
+  const CallFormat& calls() const;
 #endif
   const std::string& chat_error() const { return chat_error_; }
   const std::string& tokenizer_error() const { return tokenizer_error_; }
@@ -84,6 +88,8 @@ class LoadedModel {
 #if MILLRACE_SESSION_TEXT
   std::optional<Tokenizer> tokenizer_;
   std::optional<ChatTemplate> chat_template_;
+  mutable std::once_flag calls_found_;
+  mutable CallFormat calls_;
 #endif
   std::string tokenizer_error_, chat_error_, kept_as_;
   double load_seconds_ = 0;

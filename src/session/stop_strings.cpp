@@ -60,4 +60,9 @@ void StopStrings::finish(std::string& out) {
   held_.clear();
 }
 
+void StopStrings::flush(std::string& out) {
+  finish(out);
+  for (Stop& stop : stops_) stop.matched = 0;
+}
+
 }  // namespace millrace

@@ -26,6 +26,8 @@ class StopStrings {
   bool push(std::string_view piece, std::string& out);
   // The answer ended otherwise: appends what was held back.
   void finish(std::string& out);
+  // The same in the middle of an answer: what comes next is another text.
+  void flush(std::string& out);
 
   bool stopped() const { return found_ >= 0; }
   std::string_view found() const { return stopped() ? std::string_view(stops_[static_cast<size_t>(found_)].text) : ""; }

@@ -1,12 +1,15 @@
 // Real clients against a server: node clients.mjs BASE_URL KEY. Prints "ok - WHAT" or "not ok - WHAT" per check. Every
 // client asks for the same greedy answer, streamed and whole, and meets the same errors.
 import assert from 'node:assert/strict';
+import Anthropic from '@anthropic-ai/sdk';
+import { Ollama } from 'ollama';
 import OpenAI from 'openai';
 import { generateText, streamText } from 'ai';
 import { createOpenAICompatible } from '@ai-sdk/openai-compatible';
 import { ChatOpenAI, OpenAI as CompletionOpenAI } from '@langchain/openai';
 
 const [, , base, key] = process.argv;
+const address = new URL(base).origin;
 const question = 'Tell me a story about a cat.';
 const messages = [{ role: 'user', content: question }];
 let failures = 0;
@@ -194,7 +197,119 @@ async function withLangchain() {
   });
 }
 
+async function withResponses() {
+  const ask = { model, input: question, temperature: 0, max_output_tokens: 24 };
+  await check('openai: a response is the answer of a chat', async () => {
+    const answer = await openai.responses.create(ask);
+    assert.equal(answer.output_text, expected);
+    assert.equal(answer.usage.output_tokens, whole.usage.completion_tokens);
+    assert.equal(answer.status, whole.choices[0].finish_reason === 'length' ? 'incomplete' : 'completed');
+  });
+  await check('openai: the stream of a response is put together', async () => {
+    const stream = openai.responses.stream(ask);
+    let text = '';
+    stream.on('response.output_text.delta', (event) => {
+      text += event.delta;
+    });
+    const last = await stream.finalResponse();
+    assert.equal(text, expected);
+    assert.equal(last.output[0].content[0].text, expected);
+  });
+  await check('openai: a response bound to a schema', async () => {
+    const format = { type: 'json_schema', name: 'a', schema: { enum: ['yes'] } };
+    assert.equal((await openai.responses.create({ ...ask, text: { format } })).output_text, '"yes"');
+  });
+  await check('openai: errors of responses', async () => {
+    await assert.rejects(openai.responses.create({ ...ask, previous_response_id: 'resp_1' }), OpenAI.BadRequestError);
+  });
+}
+
+async function withAnthropic() {
+  const anthropic = new Anthropic({ baseURL: address, apiKey: key, maxRetries: 0 });
+  const ask = { model, messages, temperature: 0, max_tokens: 24 };
+  await check('anthropic: a whole message', async () => {
+    const message = await anthropic.messages.create(ask);
+    assert.equal(message.content[0].text, expected);
+    assert.equal(message.usage.output_tokens, whole.usage.completion_tokens);
+    assert.equal(message.stop_reason, whole.choices[0].finish_reason === 'length' ? 'max_tokens' : 'end_turn');
+  });
+  await check('anthropic: the stream helper puts the message together', async () => {
+    const stream = anthropic.messages.stream(ask);
+    let text = '';
+    stream.on('text', (delta) => {
+      text += delta;
+    });
+    const message = await stream.finalMessage();
+    assert.equal(text, expected);
+    assert.equal(message.content[0].text, expected);
+    assert.equal(message.usage.output_tokens, whole.usage.completion_tokens);
+  });
+  await check('anthropic: tokens are counted', async () => {
+    const counted = await anthropic.messages.countTokens({ model, messages });
+    assert.equal(counted.input_tokens, whole.usage.prompt_tokens);
+  });
+  await check('anthropic: an aborted stream ends and the server goes on', async () => {
+    const stream = await anthropic.messages.create({ ...ask, max_tokens: 400, stream: true });
+    for await (const event of stream) if (event.type === 'content_block_delta') stream.controller.abort();
+    assert.equal((await anthropic.messages.create(ask)).content[0].text, expected);
+  });
+  await check('anthropic: errors have their classes', async () => {
+    await assert.rejects(anthropic.messages.create({ ...ask, temperature: -1 }), (failure) => {
+      assert.ok(failure instanceof Anthropic.BadRequestError);
+      assert.equal(failure.error.error.type, 'invalid_request_error');
+      return true;
+    });
+    await assert.rejects(anthropic.messages.create({ ...ask, model: 'nobody' }), Anthropic.NotFoundError);
+    const stranger = new Anthropic({ baseURL: address, apiKey: 'wrong-key-wrong-key', maxRetries: 0 });
+    await assert.rejects(stranger.messages.create(ask), Anthropic.AuthenticationError);
+  });
+}
+
+async function withOllama() {
+  const ollama = new Ollama({ host: address, headers: { Authorization: `Bearer ${key}` } });
+  const ask = { model, messages, options: { temperature: 0, num_predict: 24 } };
+  await check('ollama: a chat, whole and streamed', async () => {
+    const answer = await ollama.chat(ask);
+    assert.equal(answer.message.content, expected);
+    assert.equal(answer.eval_count, whole.usage.completion_tokens);
+    let text = '';
+    for await (const part of await ollama.chat({ ...ask, stream: true })) text += part.message.content;
+    assert.equal(text, expected);
+  });
+  await check('ollama: a prompt, and an answer bound to a schema', async () => {
+    const answer = await ollama.generate({ model, prompt: question, options: ask.options });
+    assert.equal(answer.response, expected);
+    const bound = await ollama.generate({ model, prompt: question, format: { enum: ['yes'] }, options: ask.options });
+    assert.equal(bound.response, '"yes"');
+  });
+  await check('ollama: what there is', async () => {
+    assert.equal((await ollama.list()).models[0].name, model);
+    assert.equal((await ollama.ps()).models[0].model, model);
+    assert.ok((await ollama.show({ model })).capabilities.includes('completion'));
+  });
+  await check('ollama: an aborted stream ends and the server goes on', async () => {
+    const stream = await ollama.chat({ ...ask, options: { num_predict: 400 }, stream: true });
+    await assert.rejects(
+      async () => {
+        for await (const _ of stream) stream.abort();
+      },
+      { name: 'AbortError' },
+    );
+    assert.equal((await ollama.chat(ask)).message.content, expected);
+  });
+  await check('ollama: errors', async () => {
+    await assert.rejects(ollama.chat({ ...ask, model: 'nobody' }), (failure) => failure.status_code === 404);
+    await assert.rejects(
+      ollama.chat({ ...ask, options: { temperature: -1 } }),
+      (failure) => failure.status_code === 400 && /between 0 and 100/.test(failure.message),
+    );
+  });
+}
+
 await withOpenai();
+await withResponses();
 await withAi();
 await withLangchain();
+await withAnthropic();
+await withOllama();
 process.exit(failures === 0 ? 0 : 1);

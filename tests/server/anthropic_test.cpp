@@ -178,6 +178,42 @@ TEST(Anthropic, AnswersAreBoundToASchema) {
   EXPECT_EQ(at(response.json(), "stop_reason"), Json("end_turn"));
 }
 
+TEST(Anthropic, ToolsAndTheirResultsAreRead) {
+  RequestBody asked;
+  ASSERT_FALSE(read_messages(R"({"max_tokens":5,
+      "tools":[{"name":"look","description":"Looks.","input_schema":{"type":"object"}},{"name":"run","strict":true},
+               {"type":"web_search_20250305","name":"web_search"}],
+      "tool_choice":{"type":"any","disable_parallel_tool_use":true},
+      "messages":[{"role":"user","content":"x"},
+                  {"role":"assistant","content":[{"type":"thinking","thinking":"Hm.","signature":""},
+                    {"type":"text","text":"I look."},{"type":"tool_use","id":"t1","name":"look","input":{"at":1}}]},
+                  {"role":"user","content":[{"type":"tool_result","tool_use_id":"t1",
+                    "content":[{"type":"text","text":"a cat"}]},{"type":"text","text":"And?"}]}]})",
+                             kMessagesBody, {}, asked));
+  ASSERT_TRUE(asked.tools);
+  ASSERT_EQ(asked.tools->tools.size(), 2U);
+  EXPECT_TRUE(asked.tools->required && asked.tools->single && asked.tools->tools[1].strict);
+  EXPECT_EQ(asked.chat_options.tools.size(), 2U);
+  EXPECT_TRUE(asked.ignored.contains("tools.[].type:web_search_20250305"));
+  ASSERT_EQ(asked.messages.size(), 4U);
+  EXPECT_EQ(asked.messages[1].reasoning, "Hm.");
+  EXPECT_EQ(asked.messages[1].content, "I look.");
+  EXPECT_EQ(to_text(asked.messages[1].tool_calls),
+            R"([{"type":"function","function":{"name":"look","arguments":{"at":1}},"id":"t1"}])");
+  EXPECT_EQ(asked.messages[2].role, "tool");
+  EXPECT_EQ(asked.messages[2].content, "a cat");
+  EXPECT_EQ(asked.messages[2].tool_call_id, "t1");
+  EXPECT_EQ(asked.messages[2].name, "look");
+  EXPECT_EQ(asked.messages[3].content, "And?");
+  EXPECT_NE(refusal(talk(R"("max_tokens":5,"tools":[{"name":"a"}],"tool_choice":{"type":"tool","name":"b"})"))
+                .find("not in 'tools'"),
+            std::string::npos);
+  EXPECT_NE(refusal(talk(R"("max_tokens":5,"tools":[{"name":"a"},{"name":"a"}])")).find("two tools"),
+            std::string::npos);
+  EXPECT_NE(refusal(talk(R"("max_tokens":5,"tool_choice":{"type":"any"})")).find("nothing in 'tools'"),
+            std::string::npos);
+}
+
 TEST(Anthropic, WhatIsWrongIsSaid) {
   EXPECT_NE(refusal(R"({"messages":[{"role":"user","content":"x"}]})").find("'max_tokens' is missing"),
             std::string::npos);

@@ -5,7 +5,10 @@
 
 #include "base/file.h"
 #include "server/anthropic/bodies.h"
+#include "server/llama_cpp/bodies.h"
+#include "server/ollama/bodies.h"
 #include "server/openai/bodies.h"
+#include "server/responses/bodies.h"
 
 namespace millrace {
 namespace {
@@ -20,6 +23,11 @@ constexpr Documented kTables[] = {
     {"docs/api.md", "chat", openai_bodies, kChat},
     {"docs/api.md", "completion", openai_bodies, kCompletion},
     {"docs/interfaces.md", "messages", anthropic_bodies, kMessagesBody},
+    {"docs/interfaces.md", "responses", responses_bodies, kResponse},
+    {"docs/interfaces.md", "ollama chat", ollama_bodies, kOllamaChat},
+    {"docs/interfaces.md", "ollama generate", ollama_bodies, kOllamaGenerate},
+    {"docs/interfaces.md", "completion of llama.cpp", llama_bodies, kLlamaCompletion},
+    {"docs/interfaces.md", "infill", llama_bodies, kLlamaInfill},
 };
 
 TEST(Docs, HaveTheTablesThatAreChecked) {

@@ -136,6 +136,66 @@ TEST(Extras, AMessageOfTheAssistantIsContinued) {
   }
 }
 
+// What the model said when it chose the tokens itself, it says again when they are given to it.
+TEST(Extras, TokensOfAPromptAreScoredAsIfTheyWereChosen) {
+  Rig rig;
+  const Json made = rig.post("/v1/completions", R"({"prompt":[1,403,407,261,378],"max_tokens":8,"temperature":0,
+      "ignore_eos":true,"logprobs":2,"return_token_ids":true})")
+                        .json();
+  std::vector<int64_t> ids = {1, 403, 407, 261, 378};
+  for (const Json& id : at(made, "choices", 0, "token_ids").get_array()) ids.push_back(id.get_int64());
+  const std::string ask =
+      fmt::format(R"({{"prompt":[{}],"max_tokens":1,"temperature":0,"echo":true,"logprobs":2}})", fmt::join(ids, ","));
+  const Response response = rig.post("/v1/completions", ask);
+  ASSERT_EQ(response.status, 200) << response.body;
+  const Json json = response.json();
+  const Json& lists = at(json, "choices", 0, "logprobs");
+  for (const char* list : {"tokens", "token_logprobs", "top_logprobs", "text_offset"})
+    EXPECT_EQ(at(lists, list).get_array().size(), ids.size() + 1) << list;
+  EXPECT_TRUE(at(lists, "token_logprobs").get_array()[0].is_null());
+  EXPECT_TRUE(at(lists, "top_logprobs").get_array()[0].is_null());
+  for (int i = 0; i < 8; ++i) {
+    EXPECT_EQ(at(lists, "token_logprobs", i + 5), at(made, "choices", 0, "logprobs", "token_logprobs", i)) << i;
+    EXPECT_EQ(at(lists, "top_logprobs", i + 5), at(made, "choices", 0, "logprobs", "top_logprobs", i)) << i;
+    EXPECT_EQ(at(lists, "tokens", i + 5), at(made, "choices", 0, "logprobs", "tokens", i)) << i;
+  }
+  EXPECT_EQ(at(json, "usage", "prompt_tokens"), Json(ids.size()));
+  EXPECT_EQ(at(json, "usage", "completion_tokens"), Json(1));
+  // The answer after it is that of the same prompt without.
+  const Json plain = rig.post("/v1/completions",
+                              fmt::format(R"({{"prompt":[{}],"max_tokens":1,"temperature":0}})", fmt::join(ids, ",")))
+                         .json();
+  EXPECT_TRUE(text_of(at(json, "choices", 0, "text")).ends_with(text_of(at(plain, "choices", 0, "text"))));
+  EXPECT_GT(text_of(at(json, "choices", 0, "text")).size(), text_of(at(plain, "choices", 0, "text")).size() + 20);
+
+  const Json other = rig.post("/v1/completions", fmt::format(R"({{"prompt":[{}],"max_tokens":1,"temperature":0,
+      "prompt_logprobs":1}})",
+                                                             fmt::join(ids, ",")))
+                         .json();
+  const auto& scores = at(other, "choices", 0, "prompt_logprobs").get_array();
+  ASSERT_EQ(scores.size(), ids.size());
+  EXPECT_TRUE(scores[0].is_null());
+  for (size_t i = 5; i < ids.size(); ++i) {
+    const Json& one = at(scores[i], fmt::format("{}", ids[i]));
+    EXPECT_EQ(at(one, "logprob"), at(lists, "token_logprobs", static_cast<int>(i)));
+    EXPECT_EQ(at(one, "rank"), Json(1));  // they were chosen greedily
+  }
+  EXPECT_EQ(find(at(other, "choices", 0), "logprobs"), nullptr);
+}
+
+TEST(Extras, PromptsAreScoredAloneOrNotAtAll) {
+  Rig rig;
+  for (const char* rest : {R"("stream":true)", R"("n":2)", R"("json_schema":{})"}) {
+    const Response response =
+        rig.post("/v1/completions", fmt::format(R"({{"prompt":"a cat","prompt_logprobs":0,{}}})", rest));
+    EXPECT_EQ(response.status, 400) << rest;
+    EXPECT_EQ(at(response.json(), "error", "param"), Json("prompt_logprobs")) << rest;
+  }
+  const Response ended = rig.post("/v1/completions", R"({"prompt":[1,403,2,261],"echo":true,"logprobs":1})");
+  EXPECT_EQ(ended.status, 400);
+  EXPECT_NE(ended.body.find("token 2 of the prompt is 2"), std::string::npos) << ended.body;
+}
+
 TEST(Extras, OneModelIsFoundByItsName) {
   Rig rig;
   EXPECT_EQ(at(rig.get("/v1/models/stories").json(), "id"), Json("stories"));

@@ -8,6 +8,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "tensor/checkpoint.h"
+#include "text/calls.h"
 
 namespace millrace::apps {
 namespace {
@@ -59,6 +60,12 @@ Result<int> run(const Arguments& arguments) {
     terminal.write_out(terminal.out_is_tty() ? printable(source.text, true) + "\n" : source.text);
     return kExitOk;
   }
+  if (arguments.toggle("calls")) {
+    auto made = ChatTemplate::from({{{"default", source.text}}, source.variables});
+    if (!made.ok()) return within(source.name, std::move(made).error());
+    terminal.print("{}\n", to_pretty_text(calls_json(find_calls(*made))));
+    return kExitOk;
+  }
   auto parsed = Template::parse(source.text);
   if (!parsed.ok()) return within(source.name, std::move(parsed).error());
 
@@ -98,10 +105,14 @@ Verb template_verb() {
             .help =
                 "an object with messages, tools, add_generation_prompt, ...: every key is a variable of the template; "
                 "- or none for standard input"},
-           {.name = "show", .help = "print the model's template itself"}},
+           {.name = "show", .help = "print the model's template itself"},
+           {.name = "calls",
+            .help = "print how the template writes calls of tools, found by rendering some; style none: not in a way "
+                    "that is understood"}},
       .examples = {{"template -m model.gguf --input chat.json", "the exact text a model would read"},
                    {"template --template chat.jinja --input chat.json", "try a template of your own"},
-                   {"template -m model.gguf --show", "see the template"}},
+                   {"template -m model.gguf --show", "see the template"},
+                   {"template --template chat.jinja --calls", "marks around calls, names, arguments and reasoning"}},
       .notes =
           "Prints exactly the text; a line break is added only on a terminal. With -m, the model's bos_token, "
           "eos_token, "

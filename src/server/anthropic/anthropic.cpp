@@ -32,12 +32,15 @@ class Messages : public Dialect {
   void append_first(std::string& out, const Stamp& stamp, size_t) const override { append_message_start(out, stamp); }
   void append_choice(std::string& out, const Stamp& stamp, const LoadedModel&, const Choice& choice,
                      size_t) const override {
-    append_message_parts(out, state(stamp), choice);
+    append_message_parts(out, state(stamp), choice.parts());
+    if (choice.done()) end_message_parts(out, state(stamp), choice);
   }
   void append_end(std::string& out, const Stamp& stamp, const Usage& usage) const override {
     append_message_end(out, state(stamp), usage);
   }
-  void append_error(std::string& out, const ApiError& failure) const override { append_message_error(out, failure); }
+  void append_error(std::string& out, const Stamp&, const ApiError& failure) const override {
+    append_message_error(out, failure);
+  }
 
  private:
   static MessageStream& state(const Stamp& stamp) { return static_cast<MessageStream&>(*stamp.state); }

@@ -63,6 +63,29 @@ constexpr Field kThinking[] = {
 };
 constexpr Table kThinkings = {kThinking};
 
+constexpr Field kTool[] = {
+    {"name", kInside, text, 0, 512, "", "its name", Standing::used, kInside},
+    {"description", kInside, text, 0, 0, "", "what it does"},
+    {"input_schema", kInside, object, 0, 0, "", "its arguments: a JSON Schema"},
+    {"strict", kInside, boolean, 0, 0, "false", "answers are kept to its schema"},
+    {"type", kInside, text, 0, 128, "\"custom\"", "a tool of any other type, which the server would run, is left out"},
+    {"cache_control", kInside, any, 0, 0, "", "decided by the cache", Standing::ignored},
+    {"eager_input_streaming", kInside, any, 0, 0, "", "arguments always come as they are made", Standing::ignored},
+    {"defer_loading", kInside, any, 0, 0, "", "all tools are shown", Standing::ignored},
+    {"input_examples", kInside, any, 0, 0, "", "the model is not told", Standing::ignored},
+    {"allowed_callers", kInside, any, 0, 0, "", "not looked at", Standing::ignored},
+    {"max_uses", kInside, any, 0, 0, "", "it is for tools of the server, which has none", Standing::ignored},
+};
+constexpr Table kTools = {kTool};
+
+constexpr Field kToolChoice[] = {
+    {"type", kInside, text, 0, 64, "", "`any`: some call; `tool`: of the one that is named", Standing::used, kInside,
+     nullptr, "auto|any|tool|none"},
+    {"name", kInside, text, 0, 512, "", "with `type` tool"},
+    {"disable_parallel_tool_use", kInside, boolean, 0, 0, "false", "at most one call"},
+};
+constexpr Table kToolChoices = {kToolChoice};
+
 constexpr auto kFirst = std::to_array<Field>({
     {"model", kEitherMessages, text, 0, 512, "",
      "name of the model, as /v1/models lists it; without it, the one that is loaded"},
@@ -77,6 +100,8 @@ constexpr auto kFirst = std::to_array<Field>({
     {"stop_sequences", kMessagesBody, texts, 0, 64, "", "up to 64 texts that end the answer and are not part of it"},
     {"stream", kMessagesBody, boolean, 0, 0, "false", "send the answer as it comes, as server-sent events"},
     {"thinking", kEitherMessages, object, 0, 0, "", "whether the model thinks first", Standing::used, 0, &kThinkings},
+    {"tools", kEitherMessages, objects, 0, 1024, "", "what the answer may call", Standing::used, 0, &kTools},
+    {"tool_choice", kEitherMessages, object, 0, 0, "", "whether it must", Standing::used, 0, &kToolChoices},
     {"output_config", kEitherMessages, object, 0, 0, "", "how the answer is to be", Standing::used, 0, &kOutputConfigs},
     {"output_format", kEitherMessages, object, 0, 0, "", "the older name of `output_config.format`", Standing::used, 0,
      &kFormats},
@@ -92,9 +117,11 @@ constexpr auto kLater = std::to_array<Field>({
     {"speed", kEitherMessages, any, 0, 0, "", "there is one", Standing::ignored},
     {"betas", kEitherMessages, any, 0, 0, "", "not looked at", Standing::ignored},
 
-    {"tools", kEitherMessages, any, 0, 0, "", "tool calls", Standing::absent},
-    {"tool_choice", kEitherMessages, any, 0, 0, "", "tool calls", Standing::absent},
     {"mcp_servers", kEitherMessages, any, 0, 0, "", "servers of tools", Standing::absent},
+    // Of other interfaces: they change an answer, so they are not passed over.
+    {"stop", kMessagesBody, any, 0, 0, "", "another name of `stop_sequences`", Standing::absent},
+    {"max_completion_tokens", kMessagesBody, any, 0, 0, "", "another name of `max_tokens`", Standing::absent},
+    {"response_format", kMessagesBody, any, 0, 0, "", "another name of `output_config.format`", Standing::absent},
     {"container", kEitherMessages, any, 0, 0, "", "running code", Standing::absent},
 });
 constexpr auto kFields = joined(kFirst, sampling_fields(kMessagesBody), kLater);

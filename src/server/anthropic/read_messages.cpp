@@ -1,6 +1,7 @@
 #include "server/anthropic/read_messages.h"
 
 #include "server/asked_bound.h"
+#include "server/asked_tools.h"
 #include "server/checked_body.h"
 #include "server/field_reader.h"
 #include "server/read_sampling.h"
@@ -38,34 +39,77 @@ Failure missing(const std::string& place, std::string_view name) {
   return failure;
 }
 
-// One part of a message, added to it.
-Failure read_part(const Json& part, const std::string& place, Message& out) {
-  const std::string_view type = find(part, "type")->get_string();
-  if (type == "tool_use" || type == "tool_result")
-    return not_built(place, fmt::format("'{}' is a {}: tool calls are not built", place, type));
-  if (type != "text") return {};  // what was thought before is not told again
-  const Json* text = find(part, "text");
-  if (text == nullptr) return missing(place, "text");
-  add_line(out.content, text->get_string());
+// A text, or parts of type text.
+std::string joined_text(const Json* content) {
+  if (content == nullptr) return {};
+  if (content->is_string()) return std::string(content->get_string());
+  std::string text;
+  for (const Json& part : content->get_array()) add_line(text, find(part, "text")->get_string());
+  return text;
+}
+
+// What a call gave is a message of its own.
+Failure read_result(const JsonObject& part, const std::string& place, std::vector<Message>& out) {
+  const FieldReader read(part);
+  if (!read.has("tool_use_id")) return missing(place, "tool_use_id");
+  Message message;
+  message.role = "tool";
+  message.content = joined_text(find(part, "content"));
+  message.tool_call_id = read.text("tool_use_id");
+  for (const Message& before : out) {
+    for (const Json& call : before.tool_calls) {
+      const Json* id = find(call, "id");
+      if (id != nullptr && *id == Json(message.tool_call_id))
+        message.name = std::string(call.at("function").at("name").get_string());
+    }
+  }
+  out.push_back(std::move(message));
   return {};
 }
 
-Failure read_message(const Json& message, const std::string& place, std::vector<Message>& out) {
-  Message read;
-  read.role = std::string(find(message, "role")->get_string());
-  const Json* content = find(message, "content");
+// One part of a message, added to it, or to those before it.
+Failure read_part(const JsonObject& part, const std::string& place, Message& message, std::vector<Message>& out) {
+  const FieldReader read(part);
+  const std::string type = read.text("type");
+  if (type == "tool_result") return read_result(part, place, out);
+  if (type == "tool_use") {
+    for (std::string_view needed : {"id", "name"})
+      if (!read.has(needed)) return missing(place, needed);
+    const Json* input = find(part, "input");
+    message.tool_calls.push_back(
+        call_json(read.text("id"), read.text("name"), input != nullptr ? *input : Json(JsonObject())));
+  }
+  if (type == "thinking") add_line(message.reasoning, read.text("thinking"));
+  if (type != "text") return {};
+  if (!read.has("text")) return missing(place, "text");
+  add_line(message.content, read.text("text"));
+  return {};
+}
+
+// Neighbours of one role are one turn.
+bool goes_on(const Message& message, const std::vector<Message>& out) {
+  return !out.empty() && out.back().role == message.role && out.back().tool_calls.empty() && message.tool_calls.empty();
+}
+
+Failure read_message(const Json& given, const std::string& place, std::vector<Message>& out) {
+  Message message;
+  message.role = std::string(find(given, "role")->get_string());
+  const Json* content = find(given, "content");
   if (content->is_string()) {
-    read.content = std::string(content->get_string());
+    message.content = std::string(content->get_string());
   } else {
+    const size_t before = out.size();
     size_t index = 0;
     for (const Json& part : content->get_array()) {
-      if (auto failure = read_part(part, fmt::format("{}.content.[{}]", place, index++), read)) return failure;
+      const std::string here = fmt::format("{}.content.[{}]", place, index++);
+      if (auto failure = read_part(part.get_object(), here, message, out)) return failure;
     }
+    if (out.size() > before && message.content.empty()) return {};  // results and nothing else
   }
-  if (!out.empty() && out.back().role == read.role) {  // neighbours of one role are one turn
-    add_line(out.back().content, read.content);
+  if (goes_on(message, out)) {
+    add_line(out.back().content, message.content);
   } else {
-    out.push_back(std::move(read));
+    out.push_back(std::move(message));
   }
   return {};
 }
@@ -85,7 +129,7 @@ Failure read_conversation(const JsonObject& body, RequestBody& out) {
     if (auto failure = read_message(message, fmt::format("messages.[{}]", index++), out.messages)) return failure;
   }
   const Message& last = out.messages.back();
-  out.chat_options.continue_last = last.role == "assistant" && !last.content.empty();
+  out.chat_options.continue_last = last.role == "assistant" && !last.content.empty() && last.tool_calls.empty();
   if (const Json* thinking = find(body, "thinking"))
     out.chat_options.variables["enable_thinking"] = find(*thinking, "type")->get_string() != "disabled";
   return {};
@@ -101,6 +145,37 @@ Failure read_format(const JsonObject& body, RequestBody& out) {
   }
   if (const Json* format = find(body, "output_format"))
     return add_bound(out, schema_source(*find(*format, "schema")), "output_format.schema");
+  return {};
+}
+
+Failure read_tools(const JsonObject& body, RequestBody& out) {
+  AskedTools asked;
+  const Json *list = find(body, "tools"), *choice = find(body, "tool_choice");
+  for (size_t i = 0; list != nullptr && i < list->get_array().size(); ++i) {
+    const JsonObject& tool = list->get_array()[i].get_object();
+    const FieldReader read(tool);
+    if (read.has("type") && read.text("type") != "custom") {
+      out.ignored.insert(fmt::format("tools.[].type:{}", shortened(read.text("type"))));
+      continue;
+    }
+    const std::string name = read.text("name"), description = read.text("description");
+    if (auto failure = asked.add(fmt::format("tools.[{}]", i),
+                                 {name, description, find(tool, "input_schema"), read.flag("strict", false)}))
+      return failure;
+  }
+  if (choice != nullptr) {
+    const FieldReader read(choice->get_object());
+    const std::string type = read.text("type");
+    if (type == "none") return {};
+    if (asked.empty() && type != "auto")
+      return bad_field("tool_choice", "'tool_choice' asks for a call, but there is nothing in 'tools' to call");
+    if (type == "any") asked.require();
+    if (read.flag("disable_parallel_tool_use", false)) asked.single();
+    if (type == "tool") {
+      if (auto failure = asked.only("tool_choice", read.text("name"))) return failure;
+    }
+  }
+  std::move(asked).put(out);
   return {};
 }
 
@@ -120,6 +195,7 @@ std::optional<ApiError> read_messages(std::string_view body, MessagesBody kind, 
   out.salt = read.text("cache_salt");
   if (auto failure = read_conversation(object, out)) return failure;
   if (auto failure = read_format(object, out)) return failure;
+  if (auto failure = read_tools(object, out)) return failure;
   return read_sampling(object, defaults, out);
 }
 

@@ -44,29 +44,6 @@ std::string input_text(std::string_view arguments) {
   return fmt::format(R"({{"unfinished":{}}})", quoted_text(arguments));
 }
 
-// The parts of a whole answer as Anthropic has them: a call with its arguments is one.
-std::string content_json(const Choice& choice) {
-  std::string out;
-  const std::vector<AnswerPart>& list = choice.parts();
-  for (size_t i = 0; i < list.size(); ++i) {
-    const AnswerPart& part = list[i];
-    if (part.kind == Kind::ended || part.kind == Kind::arguments) continue;
-    if (part.text.empty()) continue;
-    if (!out.empty()) out += ',';
-    if (part.kind == Kind::content) {
-      out += fmt::format(R"({{"type":"text","text":{}}})", quoted_text(part.text));
-    } else if (part.kind == Kind::reasoning) {
-      out += fmt::format(R"({{"type":"thinking","thinking":{},"signature":""}})", quoted_text(part.text));
-    } else {
-      std::string arguments;
-      for (size_t j = i + 1; j < list.size() && list[j].kind == Kind::arguments; ++j) arguments += list[j].text;
-      out += fmt::format(R"({{"type":"tool_use","id":{},"name":{},"input":{}}})", quoted_text(part.id),
-                         quoted_text(part.text), input_text(arguments));
-    }
-  }
-  return out;
-}
-
 void close_part(std::string& out, MessageStream& stream) {
   if (stream.open) append_part_event(out, "content_block_stop", stream.index, "");
   stream.open = false;
@@ -125,9 +102,30 @@ int status_of(const ApiError& failure) { return failure.status == 503 ? 529 : fa
 
 }  // namespace
 
+std::string content_json(std::span<const AnswerPart> list) {
+  std::string out;
+  for (size_t i = 0; i < list.size(); ++i) {
+    const AnswerPart& part = list[i];
+    if (part.kind == Kind::ended || part.kind == Kind::arguments) continue;
+    if (part.text.empty()) continue;
+    if (!out.empty()) out += ',';
+    if (part.kind == Kind::content) {
+      out += fmt::format(R"({{"type":"text","text":{}}})", quoted_text(part.text));
+    } else if (part.kind == Kind::reasoning) {
+      out += fmt::format(R"({{"type":"thinking","thinking":{},"signature":""}})", quoted_text(part.text));
+    } else {
+      std::string arguments;
+      for (size_t j = i + 1; j < list.size() && list[j].kind == Kind::arguments; ++j) arguments += list[j].text;
+      out += fmt::format(R"({{"type":"tool_use","id":{},"name":{},"input":{}}})", quoted_text(part.id),
+                         quoted_text(part.text), input_text(arguments));
+    }
+  }
+  return out;
+}
+
 std::string message_json(const Stamp& stamp, const Choice& choice, const Usage& usage) {
   return fmt::format(R"({},"content":[{}],"stop_reason":"{}","stop_sequence":{},"usage":{}}})", opening(stamp),
-                     content_json(choice), stop_reason(choice), or_null(choice.stopped_by()),
+                     content_json(choice.parts()), stop_reason(choice), or_null(choice.stopped_by()),
                      usage_text(usage.prompt, usage.cached, usage.completion));
 }
 
@@ -138,9 +136,11 @@ void append_message_start(std::string& out, const Stamp& stamp) {
   append_event(out, "ping", "");
 }
 
-void append_message_parts(std::string& out, MessageStream& stream, const Choice& choice) {
-  for (const AnswerPart& part : choice.parts()) append_part(out, stream, part);
-  if (!choice.done()) return;
+void append_message_parts(std::string& out, MessageStream& stream, std::span<const AnswerPart> parts) {
+  for (const AnswerPart& part : parts) append_part(out, stream, part);
+}
+
+void end_message_parts(std::string& out, MessageStream& stream, const Choice& choice) {
   close_part(out, stream);
   stream.stop_reason = stop_reason(choice);
   stream.stop_sequence = choice.stopped_by();

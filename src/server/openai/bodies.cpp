@@ -133,6 +133,9 @@ constexpr auto kLater = std::to_array<Field>({
     {"logprobs", kCompletion, integer, 0, 20, "", "report log-probabilities of each token and of so many others there"},
     {"top_logprobs", kChat, integer, 0, 20, "0", "with `logprobs`: how many likely tokens to report at each place"},
 
+    {"prompt_logprobs", kGenerate, integer, 0, 20, "",
+     "report log-probabilities of the prompt's tokens and of so many others at each; one answer, not as a stream"},
+
     {"prediction", kChat, object, 0, 0, "",
      "what the answer will probably be: changes no answer, and makes it faster where it is right and the server "
      "guesses "
@@ -196,7 +199,6 @@ constexpr auto kLater = std::to_array<Field>({
     {"guided_whitespace_pattern", kGenerate, any, 0, 0, "", "another white space", Standing::absent},
     {"use_beam_search", kGenerate, any, 0, 0, "", "beam search", Standing::absent},
     {"length_penalty", kGenerate, any, 0, 0, "", "beam search", Standing::absent},
-    {"prompt_logprobs", kGenerate, any, 0, 0, "", "log-probabilities of prompts", Standing::absent},
     {"n_probs", kGenerate, any, 0, 0, "", "another name of `logprobs`", Standing::absent},
     {"samplers", kGenerate, any, 0, 0, "", "another order of samplers", Standing::absent},
     {"tfs_z", kGenerate, any, 0, 0, "", "tail-free sampling", Standing::absent},

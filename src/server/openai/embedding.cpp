@@ -26,17 +26,6 @@ std::string in_base64(std::span<const float> numbers) {
   return out;
 }
 
-void append_vector(std::string& out, const std::vector<float>& vector, bool base64) {
-  if (base64) {
-    out += '"' + in_base64(vector) + '"';
-    return;
-  }
-  out += '[';
-  for (size_t i = 0; i < vector.size(); ++i)
-    fmt::format_to(std::back_inserter(out), "{}{:.9g}", i > 0 ? "," : "", vector[i]);
-  out += ']';
-}
-
 // The texts of a field: one text, a list of texts, or a list of objects with a text.
 std::optional<ApiError> read_texts(const JsonObject& body, std::string_view name, std::vector<std::string>& out) {
   const Json* value = find(body, name);
@@ -67,12 +56,13 @@ bool is_tokens(const Json& value) {
   return list != nullptr && !list->empty() && (list->front().is_number() || list->front().is_array());
 }
 
-std::optional<ApiError> read_inputs(const Embedder& embedder, const JsonObject& body, bool truncate, EmbedWork& out) {
-  const Json* input = find(body, "input");
+std::optional<ApiError> read_inputs(const Embedder& embedder, const JsonObject& body, const VectorsAsked& asked,
+                                    EmbedWork& out) {
+  const Json* input = find(body, asked.field);
   std::vector<Result<EncodeInput>> read;
   if (input != nullptr && is_tokens(*input)) {
     JsonArray lists = input->get_array().front().is_array() ? input->get_array() : JsonArray{*input};
-    if (lists.size() > kMostTexts) return bad_field("input", fmt::format("at most {} texts are taken", kMostTexts));
+    if (lists.size() > kMostTexts) return bad_field(asked.field, fmt::format("at most {} texts are taken", kMostTexts));
     for (const Json& list : lists) {
       std::vector<Token> tokens;
       const auto* ids = list.if_array();
@@ -84,11 +74,11 @@ std::optional<ApiError> read_inputs(const Embedder& embedder, const JsonObject& 
     }
   } else {
     std::vector<std::string> texts;
-    if (auto failure = read_texts(body, "input", texts)) return failure;
-    for (const std::string& text : texts) read.push_back(embedder.input(text, {.truncate = truncate}));
+    if (auto failure = read_texts(body, asked.field, texts)) return failure;
+    for (const std::string& text : texts) read.push_back(embedder.input(text, {.truncate = asked.truncate}));
   }
   for (size_t i = 0; i < read.size(); ++i) {
-    if (!read[i].ok()) return bad_text("input", i, read[i].error());
+    if (!read[i].ok()) return bad_text(asked.field, i, read[i].error());
     out.inputs.push_back(std::move(*read[i]));
   }
   return {};
@@ -145,18 +135,37 @@ std::optional<ApiError> read_pairs(const EmbedSetting& setting, const std::vecto
 
 }  // namespace
 
-std::optional<ApiError> read_embeddings(const EmbedSetting& setting, const HttpRequest& request, EmbedWork& out) {
-  JsonObject body;
-  if (auto failure = begin(setting, request, kEmbed, body, out)) return failure;
+void append_vector(std::string& out, const std::vector<float>& vector, bool base64) {
+  if (base64) {
+    out += '"' + in_base64(vector) + '"';
+    return;
+  }
+  out += '[';
+  for (size_t i = 0; i < vector.size(); ++i)
+    fmt::format_to(std::back_inserter(out), "{}{:.9g}", i > 0 ? "," : "", vector[i]);
+  out += ']';
+}
+
+std::optional<ApiError> read_vector_inputs(const EmbedSetting& setting, const JsonObject& body,
+                                           const VectorsAsked& asked, EmbedWork& out) {
   const Embedder& embedder = *setting.embedder;
   if (embedder.scoring() == Scoring::classifier)
     return ApiError{.message = "the model scores texts and gives no vectors; use /v1/rerank or /score",
                     .code = "unsupported"};
-  const int32_t dimensions = integer(body, "dimensions");
-  if (auto fits = embedder.check_dimensions(dimensions); !fits.ok())
+  if (auto fits = embedder.check_dimensions(asked.dimensions); !fits.ok())
     return bad_field("dimensions", fits.error().message);
-  if (auto failure = read_inputs(embedder, body, flag(body, "truncate"), out)) return failure;
+  if (auto failure = read_inputs(embedder, body, asked, out)) return failure;
   count_tokens(out);
+  return {};
+}
+
+std::optional<ApiError> read_embeddings(const EmbedSetting& setting, const HttpRequest& request, EmbedWork& out) {
+  JsonObject body;
+  if (auto failure = begin(setting, request, kEmbed, body, out)) return failure;
+  const Embedder& embedder = *setting.embedder;
+  const int32_t dimensions = integer(body, "dimensions");
+  if (auto failure = read_vector_inputs(setting, body, {"input", flag(body, "truncate"), dimensions}, out))
+    return failure;
   const bool base64 = text(body, "encoding_format") == "base64";
   out.answer = [&embedder, base64, dimensions, tokens = out.tokens,
                 name = setting.name](std::vector<std::vector<float>> rows) {

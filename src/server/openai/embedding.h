@@ -30,6 +30,18 @@ struct EmbedSetting {
   BodyLimits limits;
 };
 
+// Texts that become vectors: the field they are in, whether too long ones are cut, and how many numbers are wanted; 0:
+// all.
+struct VectorsAsked {
+  std::string_view field;
+  bool truncate = false;
+  int32_t dimensions = 0;
+};
+std::optional<ApiError> read_vector_inputs(const EmbedSetting& setting, const JsonObject& body,
+                                           const VectorsAsked& asked, EmbedWork& out);
+// A vector as a list of numbers, or as the bytes of its float32 ones.
+void append_vector(std::string& out, const std::vector<float>& vector, bool base64);
+
 using ReadEmbedWork = std::optional<ApiError> (*)(const EmbedSetting& setting, const HttpRequest& request,
                                                   EmbedWork& out);
 std::optional<ApiError> read_embeddings(const EmbedSetting& setting, const HttpRequest& request, EmbedWork& out);

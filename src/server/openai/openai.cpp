@@ -45,7 +45,7 @@ class OpenAi : public Dialect {
     if (stamp.include_usage) append_usage_event(out, stamp, usage);
     append_done_event(out);
   }
-  void append_error(std::string& out, const ApiError& failure) const override {
+  void append_error(std::string& out, const Stamp&, const ApiError& failure) const override {
     append_error_event(out, failure);
     append_done_event(out);
   }

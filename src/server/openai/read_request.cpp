@@ -13,8 +13,7 @@ std::optional<ApiError> read_logprobs(const JsonObject& body, RequestBody& out) 
   const FieldReader read(body);
   if (!out.chat) {
     out.request.logprobs = read.integer("logprobs", -1);
-    if (out.echo && out.request.logprobs >= 0)
-      return not_built("logprobs", "log-probabilities of the prompt are not built: leave out 'echo' or 'logprobs'");
+    if (out.echo) out.prompt_logprobs = out.request.logprobs;
     return {};
   }
   const bool wanted = read.flag("logprobs", false);
@@ -37,6 +36,24 @@ std::optional<ApiError> read_counts(const JsonObject& body, const BodyLimits& li
   if (out.request.choices * prompts > limits.choices)
     return bad_field("n", fmt::format("{} answers to {} prompts are {}; at most {} are given to one request",
                                       out.request.choices, prompts, out.request.choices * prompts, limits.choices));
+  return {};
+}
+
+std::optional<ApiError> read_prompt_logprobs(const JsonObject& body, RequestBody& out) {
+  const FieldReader read(body);
+  out.prompt_logprobs = std::max(out.prompt_logprobs, read.integer("prompt_logprobs", -1));
+  if (out.prompt_logprobs < 0) return {};
+  const std::string_view field = read.has("prompt_logprobs") ? "prompt_logprobs" : "echo";
+  auto alone = [&](std::string_view what) {
+    return bad_field(field, fmt::format("log-probabilities of a prompt are not given together with {}", what));
+  };
+  if (out.stream) return alone("'stream'");
+  if (out.request.choices > 1) return alone("several answers to it");
+  if (out.bound) return alone(fmt::format("'{}'", out.bound->field));
+  if (out.request.logprobs < 0) {
+    out.hide_logprobs = true;
+    out.request.logprobs = 0;
+  }
   return {};
 }
 
@@ -190,6 +207,7 @@ std::optional<ApiError> read_request_body(std::string_view body, Body kind, cons
   if (auto failure = read_bound(object, out)) return failure;
   if (auto failure = read_logprobs(object, out)) return failure;
   if (auto failure = read_best_of(object, limits, out)) return failure;
+  if (auto failure = read_prompt_logprobs(object, out)) return failure;
   if (auto failure = read_suffix(object, out)) return failure;
   if (auto failure = check_continued(object, out)) return failure;
   return read_sampling(object, defaults, out);

@@ -1,40 +1,12 @@
 #include "server/openai/writing.h"
 
-#include <cmath>
+#include <algorithm>
 #include <iterator>
+
+#include "server/token_json.h"
 
 namespace millrace {
 namespace {
-
-// JSON has no infinities; a token that cannot be chosen gets what OpenAI gives it.
-void append_number(std::string& out, float value) {
-  fmt::format_to(std::back_inserter(out), "{}", std::isfinite(value) ? value : -9999.0F);
-}
-
-std::string token_text(const LoadedModel& model, Token token) {
-#if MILLRACE_SESSION_TEXT
-  if (model.tokenizer() != nullptr) return model.tokenizer()->token_bytes(token);
-#else
-  static_cast<void>(model);
-#endif
-  return fmt::format("token_id:{}", token);
-}
-
-// "token": ..., "logprob": ..., "bytes": [...]
-void append_token(std::string& out, const LoadedModel& model, Token token, float logprob) {
-  const std::string bytes = token_text(model, token);
-  out += R"("token":)";
-  append_quoted(out, bytes);
-  out += R"(,"logprob":)";
-  append_number(out, logprob);
-  out += R"(,"bytes":[)";
-  bool first = true;
-  for (char byte : bytes) {
-    fmt::format_to(std::back_inserter(out), "{}{}", first ? "" : ",", static_cast<unsigned char>(byte));
-    first = false;
-  }
-  out += ']';
-}
 
 void append_chat_logprobs(std::string& out, const LoadedModel& model, const Choice& choice) {
   out += R"({"content":[)";
@@ -42,40 +14,85 @@ void append_chat_logprobs(std::string& out, const LoadedModel& model, const Choi
   for (const ShownLogprobs& one : choice.logprobs()) {
     out += first ? "{" : ",{";
     first = false;
-    append_token(out, model, one.token, one.values.chosen);
-    out += R"(,"top_logprobs":[)";
-    for (size_t i = 0; i < one.values.top.size(); ++i) {
-      out += i == 0 ? "{" : ",{";
-      append_token(out, model, one.values.top[i].id, one.values.top[i].logprob);
-      out += '}';
-    }
-    out += "]}";
+    append_token_json(out, model, one.token, one.values.chosen);
+    append_top_json(out, model, one.values);
+    out += '}';
   }
   out += R"(],"refusal":null})";
 }
 
 // The older shape: parallel lists.
-void append_completion_logprobs(std::string& out, const LoadedModel& model, const Choice& choice) {
+struct Lists {
   std::string tokens, numbers, tops, offsets;
-  for (const ShownLogprobs& one : choice.logprobs()) {
+
+  void add(const LoadedModel& model, const ShownLogprobs& one, size_t offset, bool known) {
     if (!tokens.empty()) {
       for (std::string* list : {&tokens, &numbers, &tops, &offsets}) *list += ',';
     }
     append_quoted(tokens, token_text(model, one.token));
-    append_number(numbers, one.values.chosen);
-    fmt::format_to(std::back_inserter(offsets), "{}", one.offset);
+    fmt::format_to(std::back_inserter(offsets), "{}", offset);
+    if (!known) {  // nothing comes before the first token
+      numbers += "null";
+      tops += "null";
+      return;
+    }
+    append_logprob(numbers, one.values.chosen);
     tops += '{';
     for (size_t i = 0; i < one.values.top.size(); ++i) {
       if (i > 0) tops += ',';
       append_quoted(tops, token_text(model, one.values.top[i].id));
       tops += ':';
-      append_number(tops, one.values.top[i].logprob);
+      append_logprob(tops, one.values.top[i].logprob);
     }
     tops += '}';
   }
+};
+
+size_t characters(std::string_view text) {
+  return static_cast<size_t>(std::count_if(
+      text.begin(), text.end(), [](char byte) { return (static_cast<unsigned char>(byte) & 0xC0) != 0x80; }));
+}
+
+void append_completion_logprobs(std::string& out, const LoadedModel& model, const Choice& choice, bool echo) {
+  Lists lists;
+  size_t offset = 0;
+  for (size_t i = 0; echo && i < choice.prompt_logprobs().size(); ++i) {
+    const ShownLogprobs& one = choice.prompt_logprobs()[i];
+    lists.add(model, one, offset, i > 0);
+    offset += characters(token_text(model, one.token));
+  }
+  for (const ShownLogprobs& one : choice.logprobs()) lists.add(model, one, offset + one.offset, true);
   fmt::format_to(std::back_inserter(out),
-                 R"({{"tokens":[{}],"token_logprobs":[{}],"top_logprobs":[{}],"text_offset":[{}]}})", tokens, numbers,
-                 tops, offsets);
+                 R"({{"tokens":[{}],"token_logprobs":[{}],"top_logprobs":[{}],"text_offset":[{}]}})", lists.tokens,
+                 lists.numbers, lists.tops, lists.offsets);
+}
+
+// vLLM's shape: for each token of the prompt an object of ids, the first null.
+void append_prompt_logprobs(std::string& out, const LoadedModel& model, const Choice& choice) {
+  auto one_of = [&](Token token, float logprob, std::string_view rank) {
+    fmt::format_to(std::back_inserter(out), R"("{}":{{"logprob":)", token);
+    append_logprob(out, logprob);
+    fmt::format_to(std::back_inserter(out), R"(,"rank":{},"decoded_token":)", rank);
+    append_quoted(out, token_text(model, token));
+    out += '}';
+  };
+  out += R"("prompt_logprobs":[null)";
+  for (size_t i = 1; i < choice.prompt_logprobs().size(); ++i) {
+    const ShownLogprobs& shown = choice.prompt_logprobs()[i];
+    out += ",{";
+    bool there = false;
+    for (size_t j = 0; j < shown.values.top.size(); ++j) {
+      if (j > 0) out += ',';
+      one_of(shown.values.top[j].id, shown.values.top[j].logprob, fmt::format("{}", j + 1));
+      there |= shown.values.top[j].id == shown.token;
+    }
+    if (!there) {
+      if (!shown.values.top.empty()) out += ',';
+      one_of(shown.token, shown.values.chosen, "null");
+    }
+    out += '}';
+  }
+  out += ']';
 }
 
 // "logprobs": ..., "finish_reason": ..., and the ids if they were asked for
@@ -86,7 +103,7 @@ void append_tail(std::string& out, const LoadedModel& model, bool chat, const Ch
   } else if (chat) {
     append_chat_logprobs(out, model, choice);
   } else {
-    append_completion_logprobs(out, model, choice);
+    append_completion_logprobs(out, model, choice, choice.echoed());
   }
   if (!choice.ids().empty())
     fmt::format_to(std::back_inserter(out), R"(,"token_ids":[{}])", fmt::join(choice.ids(), ","));
@@ -145,6 +162,10 @@ std::string choice_json(const LoadedModel& model, bool chat, const Choice& choic
     append_quoted(out, choice.text());
   }
   append_tail(out, model, chat, choice);
+  if (!choice.prompt_logprobs().empty()) {
+    out += ',';
+    append_prompt_logprobs(out, model, choice);
+  }
   out += '}';
   return out;
 }

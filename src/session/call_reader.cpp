@@ -1,0 +1,471 @@
+#include "session/call_reader.h"
+
+#if MILLRACE_SESSION_TEXT
+#include <algorithm>
+#include <utility>
+
+#include "session/parted_answer.h"
+
+namespace millrace {
+namespace {
+
+using Kind = AnswerPart::Kind;
+
+constexpr std::string_view kSpace = " \n\r\t";
+constexpr size_t kControl = 5;      // bytes of control_bytes()
+constexpr size_t kMostSpace = 64;   // bytes in one place of a mark
+constexpr size_t kLongestId = 128;  // that a model gives a call
+constexpr size_t kMostDigits = 9;
+
+bool is_space(char c) { return kSpace.find(c) != std::string_view::npos; }
+bool is_digit(char c) { return c >= '0' && c <= '9'; }
+bool is_word(char c) {
+  return is_digit(c) || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || c == '-' || c == '.';
+}
+
+// Where JSON and tags may have white space.
+bool may_follow(char c) { return std::string_view("{[:,}]>").find(c) != std::string_view::npos; }
+bool may_precede(char c) { return std::string_view("{[\"}]<:,").find(c) != std::string_view::npos; }
+
+// As the inside of a JSON string.
+void append_escaped(std::string& out, std::string_view text) {
+  for (char c : text) {
+    if (c == '"' || c == '\\') {
+      out += '\\';
+      out += c;
+    } else if (c == '\n') {
+      out += "\\n";
+    } else if (static_cast<unsigned char>(c) < 0x20) {
+      out += fmt::format("\\u{:04x}", static_cast<unsigned>(c));
+    } else {
+      out += c;
+    }
+  }
+}
+
+}  // namespace
+
+CallReader::CallReader(const CallFormat& format, std::span<const Tool> tools, bool thinking)
+    : format_(&format), tools_(tools) {
+  const size_t mark = format.known() && !tools.empty() ? format.begin.find_first_not_of(kSpace) : std::string::npos;
+  if (mark != std::string::npos) begin_ = format.begin.substr(mark);
+  for (const Tool& tool : tools) longest_name_ = std::max(longest_name_, tool.name.size());
+  if (thinking) state_ = State::thinking;
+  skip_space_ = thinking;
+}
+
+void CallReader::push(std::string_view bytes, Parts& out) {
+  held_ += std::exchange(cut_, {});
+  held_ += bytes;
+  // A control token is whole, or waited for.
+  if (const size_t control = held_.rfind('\xFE'); control != std::string::npos && held_.size() - control < kControl) {
+    cut_ = held_.substr(control);
+    held_.resize(control);
+  }
+  while (advance(out)) {
+  }
+  if (from_ > 4096 && from_ * 2 > held_.size()) {
+    held_.erase(0, from_);
+    from_ = 0;
+  }
+}
+
+void CallReader::finish(Parts& out) {
+  cut_.clear();
+  ended_ = true;
+  while (advance(out)) {
+  }
+}
+
+void CallReader::drop(size_t bytes) {
+  from_ += bytes;
+  seen_ = solid_ = 0;
+}
+
+void CallReader::pass(size_t place) {
+  for (; seen_ < place; ++seen_)
+    if (!is_space(at(seen_))) solid_ = seen_ + 1;
+}
+
+void CallReader::emit(Parts& out, Kind kind, std::string_view text, std::string_view id) const {
+  append_part(out, {kind, std::string(text), std::string(id)});
+}
+
+// The first bytes of what is held, but for control tokens.
+std::string CallReader::visible(size_t bytes) const {
+  std::string text;
+  for (size_t place = 0; place < bytes;) {
+    if (at(place) == '\xFE') {
+      place += kControl;
+    } else {
+      text += at(place++);
+    }
+  }
+  return text;
+}
+
+void CallReader::emit_visible(Parts& out, Kind kind, size_t bytes) {
+  std::string text = visible(bytes);
+  drop(bytes);
+  if (skip_space_) {
+    text.erase(0, std::min(text.find_first_not_of(kSpace), text.size()));
+    skip_space_ = text.empty();
+  }
+  emit(out, kind, text);
+}
+
+bool CallReader::advance(Parts& out) {
+  switch (state_) {
+    case State::first:
+      return read_first();
+    case State::thinking:
+      return read_thinking(out);
+    case State::content:
+      return read_content(out);
+    case State::arguments:
+      return read_arguments(out);
+    case State::key:
+      return read_key(out);
+    case State::value:
+      return read_value(out);
+    case State::after:
+      return read_after(out);
+  }
+  return false;
+}
+
+// Reasoning that the answer opens itself stands at its very beginning.
+bool CallReader::read_first() {
+  const std::string& mark = format_->think_begin;
+  while (seen_ < size() && is_space(at(seen_))) ++seen_;
+  const size_t space = seen_;
+  size_t end = 0;
+  const Match found = mark.empty() ? Match::no : match(mark, space, false, end);
+  if (found == Match::more && !ended_) return false;
+  seen_ = 0;
+  state_ = State::content;
+  if (found != Match::yes) return true;
+  drop(end);
+  skip_space_ = true;
+  state_ = State::thinking;
+  return true;
+}
+
+bool CallReader::read_thinking(Parts& out) {
+  const std::string& mark = format_->think_end;
+  for (size_t place = seen_; place < size(); ++place) {
+    size_t end = 0;
+    const Match found = mark.empty() || at(place) != mark[0] ? Match::no : match(mark, place, false, end);
+    pass(place);
+    if (found == Match::more && !ended_) break;
+    if (found != Match::yes) {
+      pass(place + 1);
+      continue;
+    }
+    const size_t after = end - solid_;
+    emit_visible(out, Kind::reasoning, solid_);
+    drop(after);
+    skip_space_ = true;
+    state_ = State::content;
+    return true;
+  }
+  const size_t whole = ended_ ? size() : solid_;
+  if (whole > 0) emit_visible(out, Kind::reasoning, whole);
+  return false;
+}
+
+bool CallReader::read_content(Parts& out) {
+  for (size_t place = seen_; place < size(); ++place) {
+    Head head;
+    const Match found = begin_.empty() || at(place) != begin_[0] ? Match::no : match_head(begin_, place, head);
+    pass(place);
+    if (found == Match::more && !ended_) break;
+    if (found != Match::yes) {
+      pass(place + 1);
+      continue;
+    }
+    const size_t after = head.end - solid_;
+    if (solid_ > 0) emit_visible(out, Kind::content, solid_);
+    drop(after);
+    begin_call(out, head);
+    return true;
+  }
+  const size_t whole = ended_ ? size() : solid_;
+  if (whole > 0) emit_visible(out, Kind::content, whole);
+  return false;
+}
+
+// White space, as much as there is: `more` if it may go on.
+CallReader::Match CallReader::match_space(size_t& place) const {
+  const size_t begin = place;
+  while (place < size() && is_space(at(place))) ++place;
+  if (place - begin > kMostSpace) return Match::no;
+  return place == size() ? Match::more : Match::yes;
+}
+
+CallReader::Match CallReader::match(std::string_view text, size_t place, bool loose, size_t& end,
+                                    std::string* id) const {
+  char before = '\0';
+  for (char c : text) {
+    if (loose && is_space(c)) {
+      before = c;
+      continue;  // what follows takes it
+    }
+    if (place >= size()) return Match::more;
+    if (loose && is_space(at(place)) && (is_space(before) || may_follow(before) || may_precede(c))) {
+      if (const Match space = match_space(place); space != Match::yes) return space;
+    }
+    if (c == kCallId || c == kCallIndex || c == kCallCount) {
+      const size_t begin = place, most = c == kCallId ? kLongestId : kMostDigits;
+      while (place < size() && (is_digit(at(place)) || (c == kCallId && (is_word(at(place)) || at(place) == ':'))))
+        ++place;
+      if (place - begin > most) return Match::no;
+      if (place == size()) return Match::more;
+      if (place == begin) return Match::no;
+      if (c == kCallId && id != nullptr) *id = held().substr(begin, place - begin);
+    } else if (at(place++) != c) {
+      return Match::no;
+    }
+    before = c;
+  }
+  end = place;
+  return Match::yes;
+}
+
+// The longest name that is there; a longer one may be on its way.
+CallReader::Match CallReader::match_name(size_t place, size_t& end, const Tool*& tool) const {
+  const std::string_view rest = held().substr(place, longest_name_);
+  tool = nullptr;
+  for (const Tool& one : tools_) {
+    if (rest.size() < one.name.size() && one.name.starts_with(rest) && !ended_) return Match::more;
+    if (rest.starts_with(one.name) && (tool == nullptr || one.name.size() > tool->name.size())) tool = &one;
+  }
+  if (tool == nullptr) return Match::no;
+  end = place + tool->name.size();
+  return Match::yes;
+}
+
+// The beginning of a call, up to its arguments: only when all of it is there is it a call.
+CallReader::Match CallReader::match_head(std::string_view prefix, size_t place, Head& head) const {
+  size_t name = 0, after = 0;
+  Match found = match(prefix, place, true, name, &head.id);
+  if (found != Match::yes) return found;
+  if (!prefix.empty() && is_space(prefix.back())) {
+    found = match_space(name);
+    if (found != Match::yes) return found;
+  }
+  found = match_name(name, after, head.tool);
+  if (found != Match::yes) return found;
+  if (format_->style == CallFormat::Style::json) {
+    found = match(format_->middle, after, true, head.end, &head.id);
+    if (found == Match::yes) found = match_space(head.end);
+    if (found != Match::yes) return found;
+    return at(head.end) == '{' ? Match::yes : Match::no;
+  }
+  found = match(format_->open, after, true, head.end, &head.id);
+  if (found == Match::yes || (found == Match::more && !ended_)) return found;
+  const Match bare = match(format_->bare_end, after, true, head.end);
+  if (bare != Match::yes) return bare;
+  head.bare = true;
+  head.end = after;  // what follows is what follows any call
+  return Match::yes;
+}
+
+void CallReader::begin_call(Parts& out, const Head& head) {
+  const bool tags = format_->style == CallFormat::Style::tags;
+  tool_ = head.tool;
+  bare_ = head.bare;
+  skip_space_ = in_text_ = escaped_ = keyed_ = false;
+  depth_ = 0;
+  emit(out, Kind::call, tool_->name, head.id);
+  if (tags) emit(out, Kind::arguments, bare_ ? "{}" : "{");
+  if (bare_) emit(out, Kind::ended, "");
+  state_ = !tags ? State::arguments : bare_ ? State::after : State::key;
+}
+
+bool CallReader::read_arguments(Parts& out) {
+  size_t place = 0;
+  bool whole = false;
+  for (; place < size() && !whole; ++place) {
+    const char c = at(place);
+    if (in_text_) {
+      if (escaped_) {
+        escaped_ = false;
+      } else if (c == '\\') {
+        escaped_ = true;
+      } else if (c == '"') {
+        in_text_ = false;
+      }
+      continue;
+    }
+    if (c == '"') in_text_ = true;
+    if (c == '{' || c == '[') ++depth_;
+    if (c == '}' || c == ']') whole = --depth_ == 0;
+  }
+  emit(out, Kind::arguments, visible(place));
+  drop(place);
+  if (!whole) return false;
+  emit(out, Kind::ended, "");
+  state_ = State::after;
+  return true;
+}
+
+// The key goes up to the nearest place where what stands between key and value does.
+bool CallReader::read_key(Parts& out) {
+  size_t end = 0;
+  Match best = Match::no;
+  for (; seen_ < size(); ++seen_) {
+    for (size_t type = 0; type < CallFormat::kTypes; ++type) {
+      size_t here = 0;
+      const Match found = match(format_->equals[type], seen_, false, here);
+      if (found == Match::yes && (best != Match::yes || here > end)) {
+        best = Match::yes;
+        end = here;
+        type_ = type;
+      } else if (found == Match::more && best == Match::no && !ended_) {
+        best = Match::more;
+      }
+    }
+    if (best != Match::no) break;
+  }
+  if (best == Match::more || (best == Match::no && !ended_)) return false;
+  std::string text = keyed_ ? ", \"" : "\"";
+  key_ = visible(best == Match::yes ? seen_ : size());
+  append_escaped(text, key_);
+  if (best == Match::no) {  // the answer was cut inside a key
+    if (!key_.empty()) emit(out, Kind::arguments, text);
+    drop(size());
+    return false;
+  }
+  drop(end);
+  emit(out, Kind::arguments, text + "\": ");
+  typed_ = format_->equals[CallFormat::kNumber] != format_->equals[CallFormat::kText];
+  const Json* type = typed_ ? nullptr : type_of_value();
+  certain_ = typed_ ? type_ == CallFormat::kText : type != nullptr && *type == Json("string");
+  keyed_ = true;
+  begun_ = false;
+  state_ = State::value;
+  return true;
+}
+
+const Json* CallReader::type_of_value() const {
+  const Json* properties = find(tool_->parameters, "properties");
+  const Json* property = properties == nullptr ? nullptr : find(*properties, key_);
+  return property == nullptr ? nullptr : find(*property, "type");
+}
+
+bool CallReader::is_text(std::string_view value) const {
+  if (typed_) return type_ == CallFormat::kText;
+  const Json* type = type_of_value();
+  if (type != nullptr && type->is_string() && type->get_string() != "string") return false;
+  if (type != nullptr && type->is_array()) {
+    const auto& list = type->get_array();
+    if (std::find(list.begin(), list.end(), Json("string")) == list.end()) return false;
+    return !(value == "null" && std::find(list.begin(), list.end(), Json("null")) != list.end());
+  }
+  if (type != nullptr) return true;
+  // Nothing is said of it: a text unless it is JSON of another kind.
+  auto parsed = parse_json(value);
+  return !parsed.ok() || parsed->is_string();
+}
+
+// A value goes up to the nearest place where what ends a value stands whole: parts of it may be in the value.
+bool CallReader::read_value(Parts& out) {
+  const CallFormat& f = *format_;
+  size_t end = 0;
+  Match next = Match::no, last = Match::no;
+  for (; seen_ < size(); ++seen_) {
+    const char c = at(seen_);
+    if (c != f.next[0] && (f.between.empty() || c != f.between[0]) && (f.end.empty() || c != f.end[0])) continue;
+    size_t unused = 0;
+    next = match(f.next, seen_, false, end);
+    last = f.end.empty() ? Match::no : match(f.end, seen_, false, unused);
+    if (last != Match::yes && !f.between.empty()) last = std::max(last, match(f.between, seen_, false, unused));
+    if (ended_ && next == Match::more) next = Match::no;
+    if (ended_ && last == Match::more) last = Match::no;
+    if (next != Match::no || last != Match::no) break;
+  }
+  if (ended_ && seen_ == size() && f.end.empty()) last = Match::yes;  // the end of the answer is what ends it
+  const bool over = next == Match::yes || (next == Match::no && last == Match::yes);
+  if (!over && !ended_) {
+    if (certain_ && seen_ > 0) {  // a text goes out as it comes
+      std::string text = begun_ ? "" : "\"";
+      append_escaped(text, visible(seen_));
+      begun_ = true;
+      emit(out, Kind::arguments, text);
+      drop(seen_);
+    }
+    return false;
+  }
+  if (!over) {  // the answer was cut inside a value
+    std::string text = begun_ || !certain_ ? "" : "\"";
+    if (certain_) {
+      append_escaped(text, visible(size()));
+    } else {
+      text += visible(size());
+    }
+    emit(out, Kind::arguments, text);
+    drop(size());
+    return false;
+  }
+  end_value(out, visible(seen_));
+  if (next == Match::yes) {
+    drop(end);
+    state_ = State::key;
+    return true;
+  }
+  drop(seen_);
+  emit(out, Kind::arguments, "}");
+  emit(out, Kind::ended, "");
+  state_ = State::after;
+  return true;
+}
+
+void CallReader::end_value(Parts& out, std::string_view rest) {
+  std::string text;
+  if (begun_ || certain_ || is_text(rest)) {
+    text = begun_ ? "" : "\"";
+    append_escaped(text, rest);
+    text += '"';
+  } else {
+    std::string_view bare = rest.substr(std::min(rest.find_first_not_of(kSpace), rest.size()));
+    while (!bare.empty() && is_space(bare.back())) bare.remove_suffix(1);
+    if (bare == "True" || bare == "False") {
+      text = bare == "True" ? "true" : "false";
+    } else if (bare == "None") {
+      text = "null";
+    } else if (parse_json(bare).ok()) {
+      text = bare;
+    } else {  // no JSON after all
+      text = "\"";
+      append_escaped(text, rest);
+      text += '"';
+    }
+  }
+  emit(out, Kind::arguments, text);
+}
+
+// After the arguments: a further call, or the end of all.
+bool CallReader::read_after(Parts& out) {
+  const std::string& between = bare_ ? format_->bare_between : format_->between;
+  const std::string& last = bare_ ? format_->bare_end : format_->end;
+  Head head;
+  size_t end = 0;
+  const Match further = between.empty() || format_->single ? Match::no : match_head(between, 0, head);
+  if (further == Match::more && !ended_) return false;
+  if (further == Match::yes) {
+    drop(head.end);
+    begin_call(out, head);
+    return true;
+  }
+  const Match over = match(last, 0, true, end);
+  if (over == Match::more && !ended_) return false;
+  if (over == Match::yes) drop(end);
+  if (over == Match::more) drop(size());  // cut inside the marks after a call that is whole
+  skip_space_ = true;
+  state_ = State::content;
+  return size() > 0;
+}
+
+}  // namespace millrace
+#endif

@@ -1,0 +1,431 @@
+#include "text/calls.h"
+
+#include <algorithm>
+#include <optional>
+#include <vector>
+
+#include "text/chat_messages.h"
+
+namespace millrace {
+namespace {
+
+// Words that no template has, of letters that nothing escapes.
+constexpr std::string_view kNames[] = {"probealpha", "probebeta"};
+constexpr std::string_view kKeys[] = {"keyonea", "keytwob"};
+constexpr std::string_view kTexts[] = {"valueonec", "valuetwod"};
+constexpr std::string_view kIds[] = {"iDprobe01", "iDprobe02"};
+constexpr std::string_view kSaid = "contentprobe", kThought = "thoughtprobe";
+
+Json text_json(std::string_view text) { return boost::json::string(text.data(), text.size()); }
+
+struct ProbeCall {
+  std::string_view name, id;
+  JsonObject arguments;
+};
+
+JsonObject tool(std::string_view name, const std::array<std::string_view, 2>& types) {
+  JsonObject properties;
+  for (size_t i = 0; i < types.size(); ++i)
+    properties[kKeys[i]] = JsonObject{{"type", text_json(types[i])}, {"description", "A value."}};
+  JsonObject parameters = {{"type", "object"}, {"properties", std::move(properties)}, {"required", JsonArray{}}};
+  return {{"type", "function"},
+          {"function",
+           JsonObject{{"name", text_json(name)}, {"description", "A tool."}, {"parameters", std::move(parameters)}}}};
+}
+
+// Up to where a text can be cut without cutting a mark such as <|this|>.
+size_t before_mark(std::string_view text, size_t at) {
+  const size_t open = text.substr(0, at).rfind('<');
+  if (open == std::string_view::npos) return at;
+  const size_t close = text.find('>', open);
+  return close == std::string_view::npos || close < at || close - open > 64 ? at : open;
+}
+size_t after_mark(std::string_view text, size_t at) {
+  const size_t open = before_mark(text, at);
+  return open == at ? at : text.find('>', open) + 1;
+}
+
+std::string_view trimmed(std::string_view text) {
+  constexpr std::string_view kSpace = " \n\r\t";
+  while (!text.empty() && kSpace.find(text.front()) != std::string_view::npos) text.remove_prefix(1);
+  while (!text.empty() && kSpace.find(text.back()) != std::string_view::npos) text.remove_suffix(1);
+  return text;
+}
+
+std::string common_end(std::string_view a, std::string_view b) {
+  size_t same = 0;
+  while (same < a.size() && same < b.size() && a[a.size() - 1 - same] == b[b.size() - 1 - same]) ++same;
+  return std::string(a.substr(a.size() - same));
+}
+
+bool is_digit(char c) { return c >= '0' && c <= '9'; }
+
+// The place of `what` at or after `from`, if it is there.
+std::optional<size_t> place(std::string_view text, std::string_view what, size_t from) {
+  const size_t at = text.find(what, from);
+  return at == std::string_view::npos ? std::nullopt : std::optional(at);
+}
+
+class CallProber {
+ public:
+  CallProber(const Probe& probe, const ChatAbilities& abilities) : probe_(probe), abilities_(abilities) {}
+
+  CallFormat run() {
+    auto plain = turn(JsonObject{{"role", "assistant"}, {"content", text_json(kSaid)}});
+    if (!plain) return {};
+    said_ = *plain;
+    if (!find_json(false) && !find_tags(false) && !find_json(true)) format_.style = CallFormat::Style::none;
+    find_thinking();
+    if (!format_.known()) {
+      CallFormat none;
+      none.think_begin = format_.think_begin;
+      none.think_end = format_.think_end;
+      return none;
+    }
+    find_trigger();
+    return format_;
+  }
+
+ private:
+  // What an assistant's message, the last of a chat, is rendered to after what comes before every answer.
+  std::optional<std::string> turn(JsonObject message,
+                                  const std::array<std::string_view, 2>& types = {"string", "string"}) {
+    if (!abilities_.text_content && abilities_.part_content && message["content"].is_string()) {
+      const Json said = message["content"];
+      message["content"] = JsonArray{JsonObject{{"type", "text"}, {"text", said}}};
+    }
+    const Json hello = abilities_.text_content || !abilities_.part_content
+                           ? text_json("Hello.")
+                           : Json(JsonArray{JsonObject{{"type", "text"}, {"text", "Hello."}}});
+    const JsonObject user = {{"role", "user"}, {"content", hello}};
+    const JsonArray tools = {tool(kNames[0], types), tool(kNames[1], types)};
+    auto before = probe_({{"messages", JsonArray{user}}, {"tools", tools}});
+    auto after = probe_({{"messages", JsonArray{user, std::move(message)}}, {"tools", tools}});
+    if (!before.ok() || !after.ok()) return std::nullopt;
+    size_t same = 0;
+    while (same < before->size() && same < after->size() && (*before)[same] == (*after)[same]) ++same;
+    return after->substr(same);
+  }
+
+  JsonObject calling(const std::vector<ProbeCall>& calls) const {
+    JsonArray list;
+    for (const ProbeCall& call : calls) {
+      const Json arguments = abilities_.object_arguments || !abilities_.text_arguments
+                                 ? Json(call.arguments)
+                                 : text_json(to_text(call.arguments));
+      list.push_back(JsonObject{{"id", text_json(call.id)},
+                                {"type", "function"},
+                                {"function", JsonObject{{"name", text_json(call.name)}, {"arguments", arguments}}}});
+    }
+    return {{"role", "assistant"}, {"content", text_json("")}, {"tool_calls", std::move(list)}};
+  }
+
+  // The part of a turn with calls that is the calls', less what begins and ends every turn.
+  std::optional<std::string> calls_part(const std::vector<ProbeCall>& calls,
+                                        const std::array<std::string_view, 2>& types = {"string", "string"}) {
+    auto text = turn(calling(calls), types);
+    const size_t said = said_.find(kSaid);
+    if (!text || said == std::string::npos) return std::nullopt;
+    size_t begin = 0;
+    while (begin < said && begin < text->size() && (*text)[begin] == said_[begin]) ++begin;
+    begin = before_mark(*text, begin);
+    const std::string tail = common_end(std::string_view(*text).substr(begin), said_.substr(said + kSaid.size()));
+    text->resize(after_mark(*text, text->size() - tail.size()));
+    return text->substr(begin);
+  }
+
+  static JsonObject two_texts() { return {{kKeys[0], text_json(kTexts[0])}, {kKeys[1], text_json(kTexts[1])}}; }
+
+  // Ids and numbers of calls become holes.
+  static void dig(std::string& text) {
+    for (std::string_view id : kIds) {
+      for (size_t at = text.find(id); at != std::string::npos; at = text.find(id, at))
+        text.replace(at, id.size(), 1, kCallId);
+    }
+  }
+
+  // Two texts that are the same but for a number that is one more in the second: the number becomes a hole in both.
+  // Looked for from the end, as far as they agree.
+  static void dig_number(std::string& first, std::string& second) {
+    size_t a = first.size(), b = second.size();
+    while (a > 0 && b > 0 && first[a - 1] == second[b - 1]) --a, --b;
+    if (a == 0 || b == 0 || !is_digit(first[a - 1]) || !is_digit(second[b - 1])) return;
+    if (second[b - 1] != first[a - 1] + 1 || first[a - 1] > '1') return;
+    const char hole = first[a - 1] == '0' ? kCallIndex : kCallCount;
+    first[a - 1] = second[b - 1] = hole;
+  }
+  // The same, from the front.
+  static void dig_number_front(std::string& first, std::string& second) {
+    size_t at = 0;
+    while (at < first.size() && at < second.size() && first[at] == second[at]) ++at;
+    if (at >= first.size() || at >= second.size() || !is_digit(first[at]) || second[at] != first[at] + 1) return;
+    if (first[at] > '1') return;
+    first[at] = second[at] = first[at] == '0' ? kCallIndex : kCallCount;
+  }
+
+  // Arguments are one JSON object. `named`: ids are made of names, functions.NAME:0, and stand for them.
+  bool find_json(bool named) {
+    const std::string ids[] = {fmt::format("functions.{}:0", kNames[0]), fmt::format("functions.{}:1", kNames[1])};
+    const std::string_view id0 = named ? std::string_view(ids[0]) : kIds[0];
+    const std::string_view id1 = named ? std::string_view(ids[1]) : kIds[1];
+    auto one = calls_part({{kNames[0], id0, two_texts()}});
+    auto two = calls_part({{kNames[0], id0, two_texts()}, {kNames[1], id1, two_texts()}});
+    if (two == one) two.reset();  // only the first is shown
+    Span first, only, second;
+    if (!one || !spans(*one, kNames[0], 0, only)) return false;
+    CallFormat& f = format_;
+    f.begin = one->substr(0, only.name);
+    f.middle = one->substr(only.name + kNames[0].size(), only.arguments - only.name - kNames[0].size());
+    f.end = one->substr(only.arguments_end);
+    f.style = CallFormat::Style::json;
+    f.named_ids = named;
+    f.single = !two;
+    if (!two) {
+      for (std::string* text : {&f.begin, &f.middle, &f.end}) dig(*text);
+      return !f.begin.empty();
+    }
+    if (!spans(*two, kNames[0], 0, first) || !spans(*two, kNames[1], first.arguments_end, second)) return false;
+    f.between = two->substr(first.arguments_end, second.name - first.arguments_end);
+    std::string other = two->substr(second.name + kNames[1].size(), second.arguments - second.name - kNames[1].size());
+    for (std::string* text : {&f.begin, &f.middle, &f.end, &f.between, &other}) dig(*text);
+    dig_number_front(f.middle, other);
+    dig_number(f.begin, f.between);
+    if (other != f.middle || two->substr(second.arguments_end).find(kNames[0]) != std::string::npos) return false;
+    std::string last = two->substr(second.arguments_end);
+    dig(last);
+    if (last != f.end) return false;
+    return !f.begin.empty() && (f.begin + f.middle).find(kNames[1]) == std::string::npos;
+  }
+
+  struct Span {
+    size_t name = 0, arguments = 0, arguments_end = 0;
+  };
+  // Name, then the arguments as a JSON object, in a text.
+  static bool spans(std::string_view text, std::string_view name, size_t from, Span& out) {
+    const auto at = place(text, name, from);
+    if (!at) return false;
+    out.name = *at;
+    const auto key = place(text, kKeys[0], *at);
+    if (!key || text.find(name, *at + 1) < *key) return false;  // a name that comes twice is none of ours
+    const size_t brace = text.rfind('{', *key);
+    if (brace == std::string_view::npos || brace < *at) return false;
+    for (size_t end = text.find('}', brace); end != std::string_view::npos; end = text.find('}', end + 1)) {
+      const std::string_view inside = text.substr(brace, end + 1 - brace);
+      auto parsed = parse_json(inside);
+      if (!parsed.ok()) continue;
+      if (*parsed != Json(two_texts())) return false;
+      out.arguments = brace;
+      out.arguments_end = end + 1;
+      return true;
+    }
+    return false;
+  }
+
+  // Every argument stands in tags of its own.
+  bool find_tags(bool) {
+    auto one = calls_part({{kNames[0], kIds[0], two_texts()}});
+    auto two = calls_part({{kNames[0], kIds[0], two_texts()}, {kNames[1], kIds[1], two_texts()}});
+    if (!one || !two) return false;
+    CallFormat& f = format_;
+    std::vector<std::string> parts, pairs;
+    if (!cut(*one, {kNames[0], kKeys[0], kTexts[0], kKeys[1], kTexts[1]}, parts)) return false;
+    if (!cut(*two,
+             {kNames[0], kKeys[0], kTexts[0], kKeys[1], kTexts[1], kNames[1], kKeys[0], kTexts[0], kKeys[1], kTexts[1]},
+             pairs))
+      return false;
+    f.begin = parts[0];
+    f.open = parts[1];
+    f.equals[CallFormat::kText] = parts[2];
+    f.next = parts[3];
+    f.end = parts[5];
+    f.between = pairs[5];
+    std::string open = pairs[6];
+    for (std::string* text : {&f.begin, &f.open, &f.end, &f.between, &open}) dig(*text);
+    dig_number(f.begin, f.between);
+    dig_number_front(f.open, open);
+    if (parts[2] != parts[4] || open != f.open || pairs[10] != parts[5] || f.begin.empty() || f.next.empty())
+      return false;
+    f.style = CallFormat::Style::tags;
+    find_types();
+    return find_bare();
+  }
+
+  // Texts around the words, which come in this order, each once.
+  static bool cut(std::string_view text, const std::vector<std::string_view>& words, std::vector<std::string>& out) {
+    size_t from = 0;
+    out.clear();
+    for (std::string_view word : words) {
+      const auto at = place(text, word, from);
+      if (!at) return false;
+      out.emplace_back(text.substr(from, *at - from));
+      from = *at + word.size();
+    }
+    out.emplace_back(text.substr(from));
+    for (const std::string& part : out) {
+      for (std::string_view word : words)
+        if (part.find(word) != std::string::npos) return false;
+    }
+    return true;
+  }
+
+  // What stands before values that are no texts. Some templates write them as Python does, True or {'a': 1}: they have
+  // no marks for kinds of values, and what stands before a text stands before all.
+  void find_types() {
+    const std::pair<std::string_view, Json> values[] = {{"string", "x"},
+                                                        {"integer", 48151},
+                                                        {"boolean", true},
+                                                        {"object", JsonObject{{"inner", 62342}}},
+                                                        {"array", JsonArray{71623, 71624}},
+                                                        {"null", nullptr}};
+    for (size_t type = CallFormat::kNumber; type < CallFormat::kTypes; ++type) {
+      const JsonObject arguments = {{kKeys[0], text_json(kTexts[0])}, {kKeys[1], values[type].second}};
+      auto text = calls_part({{kNames[0], kIds[0], arguments}}, {"string", values[type].first});
+      const auto key = text ? place(*text, kKeys[1], 0) : std::nullopt;
+      format_.equals[type] = format_.equals[type == CallFormat::kNumber ? CallFormat::kText : CallFormat::kNumber];
+      if (!key || !text->ends_with(format_.end)) continue;
+      const size_t from = *key + kKeys[1].size(), to = text->size() - format_.end.size();
+      if (from < to)
+        value_after(std::string_view(*text).substr(from, to - from), values[type].second, format_.equals[type]);
+    }
+  }
+  // The beginning of a text that ends with a value as JSON.
+  static void value_after(std::string_view text, const Json& value, std::string& before) {
+    for (size_t at = 0; at < text.size(); ++at) {
+      if (trimmed(text.substr(at, 1)).empty()) continue;
+      auto parsed = parse_json(text.substr(at));
+      if (!parsed.ok() || *parsed != value) continue;
+      before = text.substr(0, at);
+      return;
+    }
+  }
+
+  // Calls without arguments.
+  bool find_bare() {
+    auto one = calls_part({{kNames[0], kIds[0], {}}});
+    auto two = calls_part({{kNames[0], kIds[0], {}}, {kNames[1], kIds[1], {}}});
+    std::vector<std::string> parts;
+    if (!one || !two || !cut(*one, {kNames[0]}, parts)) return false;
+    format_.bare_end = parts[1];
+    if (!cut(*two, {kNames[0], kNames[1]}, parts)) return false;
+    format_.bare_between = parts[1];
+    std::string last = parts[2];
+    for (std::string* text : {&format_.bare_end, &format_.bare_between, &last}) dig(*text);
+    const std::string before = format_.bare_end;
+    dig_number_front(format_.bare_end, last);
+    for (size_t i = 0; i < before.size() && i < format_.bare_between.size(); ++i) {
+      if (before[i] != format_.bare_end[i] && format_.bare_between[i] == before[i])
+        format_.bare_between[i] = format_.bare_end[i];
+    }
+    return true;
+  }
+
+  // The shortest beginning, mark by mark, that a turn which calls nothing does not go on with after what it says.
+  void find_trigger() {
+    const std::string_view begin = trimmed(format_.begin);
+    const std::string_view tail = trimmed(std::string_view(said_).substr(said_.find(kSaid) + kSaid.size()));
+    size_t end = 0;
+    const char close = begin.starts_with('<') ? '>' : begin.starts_with('[') ? ']' : '\0';
+    while (close != '\0' && end < begin.size() && tail.starts_with(begin.substr(0, end))) {
+      const size_t next = begin.find(close, end);
+      if (next == std::string_view::npos) break;
+      end = next + 1;
+    }
+    const bool found = end > 0 && !tail.starts_with(begin.substr(0, end));
+    const size_t hole = begin.find_first_of("\x01\x02\x03");
+    format_.trigger = begin.substr(0, std::min(found ? end : begin.size(), hole));
+  }
+
+  void find_thinking() {
+    for (const char* field : {"reasoning_content", "reasoning", "thinking"}) {
+      auto text = turn(JsonObject{{"role", "assistant"}, {"content", text_json(kSaid)}, {field, text_json(kThought)}});
+      if (!text) continue;
+      const auto thought = place(*text, kThought, 0);
+      const auto said = thought ? place(*text, kSaid, *thought) : std::nullopt;
+      if (!said) continue;
+      size_t same = 0;  // what every turn begins with
+      while (same < *thought && same < said_.size() && said_[same] == (*text)[same]) ++same;
+      same = before_mark(*text, same);
+      format_.think_begin = trimmed(std::string_view(*text).substr(same, *thought - same));
+      format_.think_end =
+          trimmed(std::string_view(*text).substr(*thought + kThought.size(), *said - *thought - kThought.size()));
+      // A turn without reasoning may have an empty section, of which the beginning then is the same.
+      if (format_.think_begin.empty() || format_.think_end.empty()) complete_marks(*text, *thought);
+      if (!format_.think_end.empty()) return;
+    }
+  }
+  // "<think>" for "</think>", where the turn without reasoning has it too.
+  void complete_marks(std::string_view text, size_t thought) {
+    const size_t slash = format_.think_end.find('/');
+    if (slash == std::string::npos) return;
+    std::string opening = format_.think_end;
+    opening.erase(slash, 1);
+    if (text.substr(0, thought).find(opening) != std::string_view::npos) format_.think_begin = opening;
+  }
+
+  const Probe& probe_;
+  const ChatAbilities& abilities_;
+  std::string said_;  // a turn that says something and calls nothing
+  CallFormat format_;
+};
+
+std::string shown(std::string_view text) {
+  std::string out;
+  for (char c : text) {
+    if (c == kCallId || c == kCallIndex || c == kCallCount) {
+      out += c == kCallId ? "{id}" : c == kCallIndex ? "{index}" : "{count}";
+    } else {
+      out += c;
+    }
+  }
+  return out;
+}
+
+}  // namespace
+
+bool CallFormat::has_ids() const { return (begin + middle + between + end + open).find(kCallId) != std::string::npos; }
+
+CallFormat find_calls(const ChatTemplate& chat_template) {
+  auto abilities = chat_template.abilities(true);
+  if (!abilities.ok()) return {};
+  RenderLimits limits;
+  limits.steps = 500'000;
+  limits.output_bytes = size_t{1} << 20;
+  limits.memory_bytes = size_t{16} << 20;
+  const Probe probe = [&](const JsonObject& variables) {
+    const Chat chat{.messages = variables.at("messages"),
+                    .tools = variables.at("tools"),
+                    .add_generation_prompt = false,
+                    .as_is = true};
+    return chat_template.render(chat, limits, LocalTime());
+  };
+  return CallProber(probe, *abilities).run();
+}
+
+JsonObject calls_json(const CallFormat& format) {
+  JsonObject out = {{"style", format.style == CallFormat::Style::json   ? "json"
+                              : format.style == CallFormat::Style::tags ? "tags"
+                                                                        : "none"}};
+  auto add = [&](std::string_view name, const std::string& text) {
+    if (!text.empty()) out[name] = shown(text);
+  };
+  if (format.known()) {
+    if (format.single) out["single"] = true;
+    add("trigger", format.trigger);
+    add("begin", format.begin);
+    add("middle", format.middle);
+    add("open", format.open);
+    add("equals", format.equals[CallFormat::kText]);
+    if (format.equals[CallFormat::kNumber] != format.equals[CallFormat::kText])
+      add("equals_other", format.equals[CallFormat::kNumber]);
+    add("next", format.next);
+    add("between", format.between);
+    add("end", format.end);
+    add("bare_between", format.bare_between);
+    add("bare_end", format.bare_end);
+  }
+  add("think_begin", format.think_begin);
+  add("think_end", format.think_end);
+  return out;
+}
+
+}  // namespace millrace

@@ -1,0 +1,50 @@
+// An answer as bytes from anywhere, read by a format of calls: what comes does not depend on how it was cut, and
+// nothing that is no mark is lost.
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+
+#include "session/call_reader.h"
+
+using namespace millrace;
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  if (size < 1) return 0;
+  CallFormat format;
+  format.think_begin = "<think>";
+  format.think_end = "</think>";
+  format.trigger = "<c>";
+  if (data[0] % 2 == 0) {
+    format.style = CallFormat::Style::json;
+    format.begin = "<c>{\"n\": \"";
+    format.middle = std::string("\", \"i\": \"") + kCallId + "\", \"a\": ";
+    format.between = "}, {\"n\": \"";
+    format.end = "}</c>";
+  } else {
+    format.style = CallFormat::Style::tags;
+    format.begin = "<c><f=";
+    format.open = "><k=";
+    format.next = "</v><k=";
+    format.equals.fill("><v>");
+    format.between = "</v></c><c><f=";
+    format.end = "</v></c>";
+    format.bare_between = "></c><c><f=";
+    format.bare_end = "></c>";
+  }
+  const std::vector<Tool> tools = {{.name = "f"}, {.name = "g-1"}};
+  // Text is text, and control tokens are whole: that is what a tokenizer gives.
+  std::string all;
+  for (size_t i = 1; i < size; ++i)
+    all += data[i] == 0xFE ? control_bytes(5) : std::string(1, static_cast<char>(data[i]));
+  const std::string_view text = all;
+  const auto read = [&](size_t cut) {
+    CallReader reader(format, tools, data[0] % 4 > 1);
+    std::vector<AnswerPart> events;
+    for (size_t at = 0; at < text.size(); at += cut) reader.push(text.substr(at, cut), events);
+    reader.finish(events);
+    return events;
+  };
+  const auto whole = read(text.size() + 1);
+  if (read(1) != whole || read(3) != whole) std::abort();
+  return 0;
+}
