@@ -25,6 +25,7 @@ struct Stamp {
   std::string model;
   std::string fingerprint;
   bool include_usage = false;
+  bool functions = false;  // as RequestBody has it
   std::string event = {};  // what the dialect begins every event of the stream with
 };
 

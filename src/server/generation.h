@@ -122,6 +122,9 @@ class Generation : public Job, public std::enable_shared_from_this<Generation> {
   std::optional<ApiError> check_bytes() const;
   std::optional<ApiError> check_room();
   std::optional<ApiError> read_prediction(std::shared_ptr<const PredictedText>& out);
+  std::optional<ApiError> check_tools() const;
+  bool binds() const;
+  GrammarSource bound_source(Thinking thinking) const;
   std::optional<ApiError> bind();
   void guarded(const std::function<void()>& task);
   Result<std::vector<Token>> tokens_of_prompt(const Prompt& prompt) const;

@@ -41,6 +41,7 @@ struct RequestBody {
   int max_tokens = 0;  // 0: not said
   std::vector<Message> messages;
   ChatOptions chat_options;              // with the tools the template shows
+  bool functions = false;                // the older way: at most one call, which the answer has as `function_call`
   std::shared_ptr<const ToolUse> tools;  // what the answer may call; null: nothing is read as a call
   std::vector<Prompt> prompts;           // if it is no chat
   std::vector<std::string> stops;

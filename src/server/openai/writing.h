@@ -19,7 +19,7 @@ Json usage_json(const Usage& usage);
 void append_quoted(std::string& out, std::string_view text);
 
 // One choice of a whole answer.
-std::string choice_json(const LoadedModel& model, bool chat, const Choice& choice, size_t index);
+std::string choice_json(const LoadedModel& model, const Stamp& stamp, const Choice& choice, size_t index);
 // The whole answer around its choices, which are JSON already.
 std::string answer_json(const Stamp& stamp, std::string_view choices, const Usage& usage);
 
