@@ -14,6 +14,20 @@ int64_t seconds_now() {
   return std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
+// What is open for long keeps no more than it must: the template has seen the tools, and where calls are JSON nothing
+// is looked up in their schemas any more.
+void slim_tools(const LoadedModel& model, RequestBody& asked) {
+  asked.chat_options.tools = {};
+#if MILLRACE_SESSION_TEXT
+  if (!asked.tools || model.calls().style != CallFormat::Style::json) return;
+  auto slim = std::make_shared<ToolUse>();
+  for (const Tool& tool : asked.tools->tools) slim->tools.push_back({.name = tool.name});
+  asked.tools = std::move(slim);
+#else
+  static_cast<void>(model);
+#endif
+}
+
 }  // namespace
 
 Generation::Generation(Setting setting, RequestBody asked) : setting_(std::move(setting)), asked_(std::move(asked)) {
@@ -80,6 +94,7 @@ std::optional<ApiError> Generation::prepare() {
     if (token >= model.vocab()) return bad_field("stop_token_ids", fmt::format("there is no token {}", token));
   if (auto checked = check_sampling(request.sampling, model.vocab()); !checked.ok()) return from_error(checked.error());
   if (auto failure = bind()) return failure;
+  slim_tools(model, asked_);
   request.tenant = setting_.tenant;
   request.root = setting_.root;
 
