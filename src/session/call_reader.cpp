@@ -59,7 +59,8 @@ void CallReader::push(std::string_view bytes, Parts& out) {
   held_ += std::exchange(cut_, {});
   held_ += bytes;
   // A control token is whole, or waited for.
-  if (const size_t control = held_.rfind('\xFE'); control != std::string::npos && held_.size() - control < kControl) {
+  const size_t tail = held_.size() - std::min(held_.size(), kControl - 1);
+  if (const size_t control = held_.find('\xFE', tail); control != std::string::npos) {
     cut_ = held_.substr(control);
     held_.resize(control);
   }
