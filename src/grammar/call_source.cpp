@@ -19,15 +19,21 @@ bool flag(const Json& object, std::string_view name) {
   return value != nullptr && value->is_bool() && value->get_bool();
 }
 
-// The arguments of a call are an object, whatever else the schema says.
+// The arguments of a call are an object, whatever else the schema says; where it declares properties and is silent
+// about others, there are no others: a tool does not know what to do with them.
 Json object_schema(const Json* parameters) {
   if (parameters == nullptr) {
     return JsonObject{{"type", "object"}, {"properties", JsonObject{}}, {"additionalProperties", false}};
   }
   const auto* object = parameters->if_object();
-  if (object == nullptr || object->contains("type")) return *parameters;
+  if (object == nullptr) return *parameters;
   JsonObject made = {{"type", "object"}};
   for (const auto& member : *object) made[member.key()] = member.value();
+  bool silent = made.contains("properties");
+  for (const char* other : {"additionalProperties", "patternProperties", "unevaluatedProperties", "propertyNames",
+                            "$ref", "allOf", "anyOf", "oneOf", "not", "if", "dependentSchemas", "dependencies"})
+    silent &= !made.contains(other);
+  if (silent) made["additionalProperties"] = false;
   return made;
 }
 
@@ -110,11 +116,12 @@ Result<void> CallSource::read_thinking(const Json& description) {
   return {};
 }
 
-Result<int32_t> CallSource::add_value(const Json& schema) {
+Result<int32_t> CallSource::add_value(const Json& schema, bool compact) {
   Value value;
   TRY(value.schemas, Schemas::read(schema, exprs_, {}));
   value.shapes = std::make_unique<Shapes>(*value.schemas, exprs_);
-  value.source = std::make_unique<JsonSource>(*value.shapes, JsonStyle{});
+  value.source = std::make_unique<JsonSource>(
+      *value.shapes, JsonStyle{.space = compact ? JsonStyle::Space::none : JsonStyle::Space::some});
   TRY_VOID(value.source->check());
   values_.push_back(std::move(value));
   return static_cast<int32_t>(values_.size()) - 1;
@@ -149,6 +156,13 @@ Result<void> CallSource::read_ways(const Json& parameters, const std::string& ke
       way.value = *value;
     }
     property.ways.push_back(way);
+  }
+  // Where text and JSON have the same mark, what begins like JSON is JSON.
+  if (property.ways.size() > 1 && property.ways[0].text != Exprs::kNothing &&
+      property.ways[0].before == property.ways[1].before) {
+    TRY(const ExprId json, regex_expr(exprs_, "[ \\n\\r\\t]*[\\{\\[\"]", RegexUse::terminal));
+    property.ways[0].text =
+        exprs_.both({property.ways[0].text, exprs_.negate(exprs_.cat(json, some_bytes(exprs_, 0)))});
   }
   if (property.ways.empty()) {
     return error(Code::invalid, "/properties/{}: no value satisfies it in the model's format of calls", key);
@@ -215,7 +229,9 @@ Result<std::unique_ptr<CallSource>> CallSource::read(const Json& description, Ex
   TRY_VOID(made->read_format(description));
   TRY_VOID(made->read_tools(description));
   if (const Json* content = find(description, "content")) {
-    TRY(made->content_, made->add_value(*content));
+    auto value = made->add_value(*content, flag(description, "compact"));
+    if (!value.ok()) return within("what is said instead of calls", value.error());
+    made->content_ = *value;
   }
   return made;
 }

@@ -73,7 +73,7 @@ class CallSource : public Source {
   Result<void> read_ways(const Json& parameters, const std::string& key, Property& property);
   Result<ExprId> literal(const Json& description, std::string_view name);
   Result<ExprId> pieces(const Json& list, std::string_view name);
-  Result<int32_t> add_value(const Json& schema);
+  Result<int32_t> add_value(const Json& schema, bool compact = false);
   void add_values(int32_t value, std::vector<Frame>& out) const;
   Frame lex(ExprId expr) const { return {Frame::lex, expr, 0, 0}; }
   int32_t seen_id(const std::vector<bool>& seen);

@@ -29,7 +29,8 @@ GrammarSource regex_source(std::string_view expression) {
 ApiError bound_error(const AskedBound& bound, const Error& failure) {
   ApiError out = from_error(failure);
   if (out.status != 400) return out;
-  const bool json = bound.source.kind == GrammarKind::json_schema || bound.source.kind == GrammarKind::json_object;
+  const GrammarKind kind = bound.source.kind;
+  const bool json = kind == GrammarKind::json_schema || kind == GrammarKind::json_object || kind == GrammarKind::calls;
   out.param = bound.field;
   // A pointer has no ": " but in names that ask for trouble; then the message has it whole all the same.
   if (json && out.message.starts_with('/')) out.param += out.message.substr(0, out.message.find(": "));

@@ -35,6 +35,7 @@ struct Stamp {
   std::string model;
   std::string fingerprint;
   bool include_usage = false;
+  bool functions = false;          // as RequestBody has it
   std::string event = {};          // what the dialect begins every event of the stream with
   int64_t prompt = 0, cached = 0;  // tokens of the prompt; known when the first text comes
   std::unique_ptr<StreamState> state = nullptr;

@@ -6,6 +6,7 @@
 
 #include "server/asked_bound.h"
 #include "server/doorbell.h"
+#include "session/calls.h"
 #include "session/fill_prompt.h"
 #include "session/forced_tokens.h"
 
@@ -26,6 +27,20 @@ void score_prompt(Request& request, int32_t vocab, int top) {
   request.constraint = forced_tokens(std::move(rest), vocab);
 }
 
+// What is open for long keeps no more than it must: the template has seen the tools, and where calls are JSON nothing
+// is looked up in their schemas any more.
+void slim_tools(const LoadedModel& model, RequestBody& asked) {
+  asked.chat_options.tools = {};
+#if MILLRACE_SESSION_TEXT
+  if (!asked.tools || model.calls().style != CallFormat::Style::json) return;
+  auto slim = std::make_shared<ToolUse>();
+  for (const Tool& tool : asked.tools->tools) slim->tools.push_back({.name = tool.name});
+  asked.tools = std::move(slim);
+#else
+  static_cast<void>(model);
+#endif
+}
+
 }  // namespace
 
 ApiError prompt_error(const LoadedModel& model, const Error& failure) {
@@ -42,7 +57,8 @@ Generation::Generation(Setting setting, RequestBody asked) : setting_(std::move(
             .created = seconds_now(),
             .model = asked_.model.empty() ? setting_.model->name : asked_.model,
             .fingerprint = setting_.model->fingerprint,
-            .include_usage = asked_.include_usage};
+            .include_usage = asked_.include_usage,
+            .functions = asked_.functions};
   setting_.dialect->begin(stamp_);
 }
 
@@ -72,6 +88,7 @@ Result<std::vector<Token>> Generation::tokens_of_prompt(const Prompt& prompt) co
 std::optional<ApiError> Generation::prepare() {
   const LoadedModel& model = *setting_.model->loaded;
   if (auto failure = check_bytes()) return failure;
+  if (auto failure = check_tools()) return failure;
   if (asked_.chat) {
     auto prompt = chat_prompt(model, asked_.messages, asked_.chat_options);
     if (!prompt.ok()) return prompt_error(model, prompt.error());
@@ -93,6 +110,7 @@ std::optional<ApiError> Generation::prepare() {
   if (auto checked = check_sampling(request.sampling, model.vocab()); !checked.ok()) return from_error(checked.error());
   if (auto failure = bind()) return failure;
   if (auto failure = check_scored()) return failure;
+  slim_tools(model, asked_);
   request.tenant = setting_.tenant;
   request.root = setting_.root;
 
@@ -135,19 +153,41 @@ std::optional<ApiError> Generation::read_prediction(std::shared_ptr<const Predic
 #endif
 }
 
-bool Generation::must_compile() const { return asked_.bound && !setting_.model->bounds->knows(asked_.bound->source); }
+bool Generation::must_compile() const {
+  if (!binds()) return false;
+  const Thinking any[] = {Thinking::closed, Thinking::may, Thinking::open};
+  return std::none_of(std::begin(any), std::end(any),
+                      [&](Thinking thinking) { return setting_.model->bounds->knows(bound_source(thinking)); });
+}
+
+bool Generation::binds() const { return asked_.bound || (asked_.tools && asked_.tools->binds()); }
+
+// What the answer must be: what the client said, or calls of its tools, or either.
+GrammarSource Generation::bound_source(Thinking thinking) const {
+#if MILLRACE_SESSION_TEXT
+  if (asked_.tools) {
+    const CallFormat& format = setting_.model->loaded->calls();
+    return asked_.bound ? calls_source(format, *asked_.tools, thinking, asked_.bound->source)
+                        : calls_source(format, *asked_.tools, thinking);
+  }
+#endif
+  static_cast<void>(thinking);
+  return asked_.bound->source;
+}
 
 std::optional<ApiError> Generation::bind() {
-  if (!asked_.bound) return {};
+  if (!binds()) return {};
+  const LoadedModel& model = *setting_.model->loaded;
   for (PromptAnswers& part : parts_) {
-    const BoundOptions options{.continues = asked_.continues(),
-                               .after = open_reasoning(*setting_.model->loaded, part.tokens)};
-    auto bound = setting_.model->bounds->bind(asked_.bound->source, options, setting_.tenant);
-    if (!bound.ok()) return bound_error(*asked_.bound, bound.error());
+    BoundOptions options{.continues = asked_.continues()};
+    if (!asked_.tools) options.after = open_reasoning(model, part.tokens);  // calls have their own word on reasoning
+    const AskedBound asked{bound_source(part.thinking), asked_.tools ? "tools" : asked_.bound->field};
+    auto bound = setting_.model->bounds->bind(asked.source, options, setting_.tenant);
+    if (!bound.ok()) return bound_error(asked, bound.error());
     part.constraint = std::move(bound->constraint);
-    for (const std::string& note : bound->notes) asked_.ignored.insert(fmt::format("{}:{}", asked_.bound->field, note));
+    for (const std::string& note : bound->notes) asked_.ignored.insert(fmt::format("{}:{}", asked.field, note));
   }
-  asked_.bound->source.text = {};  // compiled; what is open for long keeps no more than it must
+  if (asked_.bound) asked_.bound->source.text = {};  // compiled; what is open for long keeps no more than it must
   return {};
 }
 
@@ -168,12 +208,33 @@ std::optional<ApiError> Generation::check_scored() const {
   return {};
 }
 
+// Tools need a template that shows them, and answers that are kept to calls one whose calls are understood.
+std::optional<ApiError> Generation::check_tools() const {
+#if MILLRACE_SESSION_TEXT
+  const LoadedModel& model = *setting_.model->loaded;
+  if (asked_.chat_options.tools.empty() || model.tokenizer() == nullptr || model.chat_template() == nullptr) return {};
+  const auto abilities = model.chat_template()->abilities(true);
+  const std::string_view field = asked_.functions ? "functions" : "tools";
+  if (abilities.ok() && !abilities->tools)
+    return not_built(field, fmt::format("the chat template of '{}' knows no tools: leave out '{}', or ask a model "
+                                        "that has them",
+                                        setting_.model->name, field));
+  if (model.calls().known() || !asked_.tools || !binds()) return {};
+  return bad_field(field,
+                   fmt::format("how '{}' writes calls cannot be told from its chat template, so no answer can be "
+                               "kept to them: ask with tool_choice auto and tools that are not strict",
+                               setting_.model->name));
+#else
+  return {};
+#endif
+}
+
 // Texts that cannot fit by far are refused before anybody spends time on cutting them into tokens.
 std::optional<ApiError> Generation::check_bytes() const {
   constexpr size_t kTokenBytes = 128;  // longer than tokens are
   const auto most = static_cast<size_t>(setting_.model->engine->facts().limits.context) * kTokenBytes;
   size_t longest = 0;
-  for (const Message& message : asked_.messages) longest += message.content.size();
+  for (const Message& message : asked_.messages) longest += message.content.size() + message.reasoning.size();
   for (const Prompt& prompt : asked_.prompts)
     if (const auto* text = std::get_if<std::string>(&prompt)) longest = std::max(longest, text->size());
   const bool predicted = asked_.prediction.size() > most;

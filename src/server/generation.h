@@ -125,6 +125,9 @@ class Generation : public Job, public std::enable_shared_from_this<Generation> {
   std::optional<ApiError> check_bytes() const;
   std::optional<ApiError> check_room();
   std::optional<ApiError> read_prediction(std::shared_ptr<const PredictedText>& out);
+  std::optional<ApiError> check_tools() const;
+  bool binds() const;
+  GrammarSource bound_source(Thinking thinking) const;
   std::optional<ApiError> bind();
   std::optional<ApiError> check_scored() const;
   void guarded(const std::function<void()>& task);

@@ -174,11 +174,9 @@ Failure check_bias(const Field& field, const Place& place, const Json& value) {
 Failure check_role(const Place& place, const Json& value) {
   if (!value.is_string()) return wrong_kind(place, "a text", value);
   const std::string_view says = value.get_string();
-  if (says == "tool" || says == "function")
-    return not_built(place.path, fmt::format("the role '{}' is not built: there are no tool calls", says));
   if (std::find(std::begin(kRoles), std::end(kRoles), says) != std::end(kRoles)) return {};
   return bad_field(place.path,
-                   fmt::format("'{}' is no role: there are system, developer, user and assistant", shortened(says)));
+                   fmt::format("'{}' is no role: there are system, developer, user, assistant and tool", shortened(says)));
 }
 
 // Values that ask for nothing: clients send them by default.
@@ -187,9 +185,7 @@ bool asks_for_nothing(const Field& field, const Json& value) {
     return list->size() == 1 && (*list)[0] == Json("text");
   if (value.is_array()) return value.get_array().empty();
   if (value.is_string() && value.get_string().empty()) return true;
-  if (value.is_bool()) return !value.get_bool();
-  return (field.name == "tool_choice" || field.name == "function_call") &&
-         (value == Json("none") || value == Json("auto"));
+  return value.is_bool() && !value.get_bool();
 }
 
 // Changes of one letter, a swap of two included, that turn one name into the other; more than `most` are not counted.

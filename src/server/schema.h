@@ -72,7 +72,7 @@ inline constexpr size_t kMostMembers = 128;    // of an object that a table desc
 inline constexpr size_t kLongestTokenKey = 9;  // digits of a token id that is a key
 inline constexpr int64_t kLargestToken = std::numeric_limits<int32_t>::max();
 inline constexpr int64_t kMostTokens = 1 << 30;  // of a prompt, before anybody asks what the context has room for
-inline constexpr std::string_view kRoles[] = {"system", "developer", "user", "assistant"};
+inline constexpr std::string_view kRoles[] = {"system", "developer", "user", "assistant", "tool", "function"};
 inline constexpr unsigned kInside = ~0U;  // the bodies of fields of tables that stand inside others
 
 // Names of what was taken and does nothing: "metadata", "messages.[].name".

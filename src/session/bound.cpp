@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 
+#include "session/calls.h"
 #include "session/forced_tokens.h"
 
 namespace millrace {
@@ -90,9 +91,11 @@ Result<std::shared_ptr<const GrammarVocabulary>> Bounds::vocabulary() {
   std::vector<std::string> first = bytes;
   bool differs = false;
   for (Token token = 0; token < std::min(model_.vocab(), tokenizer->size()); ++token) {
-    if (tokenizer->is_special(token) || tokenizer->is_end(token)) continue;
+    if (tokenizer->is_end(token)) continue;
     const size_t place = static_cast<size_t>(token);
-    bytes[place] = first[place] = tokenizer->token_bytes(token);
+    bytes[place] = first[place] = call_bytes(*tokenizer, token);
+    if (tokenizer->is_special(token)) continue;  // only grammars of calls allow it
+    if (bytes[place].find('\xFE') != std::string::npos) bytes[place] = first[place] = "";  // no text has it
     // A space in front of the first token is left out by some.
     if (!bytes[place].starts_with(' ')) continue;
     first[place] = tokenizer->decode(std::span(&token, 1), {.skip_special = true, .continues = false});

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "session/parted_answer.h"
+#include "session/python_literal.h"
 
 namespace millrace {
 namespace {
@@ -58,7 +59,8 @@ void CallReader::push(std::string_view bytes, Parts& out) {
   held_ += std::exchange(cut_, {});
   held_ += bytes;
   // A control token is whole, or waited for.
-  if (const size_t control = held_.rfind('\xFE'); control != std::string::npos && held_.size() - control < kControl) {
+  const size_t tail = held_.size() - std::min(held_.size(), kControl - 1);
+  if (const size_t control = held_.find('\xFE', tail); control != std::string::npos) {
     cut_ = held_.substr(control);
     held_.resize(control);
   }
@@ -264,7 +266,9 @@ CallReader::Match CallReader::match_head(std::string_view prefix, size_t place, 
   }
   found = match(format_->open, after, true, head.end, &head.id);
   if (found == Match::yes || (found == Match::more && !ended_)) return found;
-  const Match bare = match(format_->bare_end, after, true, head.end);
+  Match bare = match(format_->bare_end, after, true, head.end);
+  if (bare != Match::yes && !format_->bare_between.empty())
+    bare = std::max(bare, match(format_->bare_between, after, true, head.end));
   if (bare != Match::yes) return bare;
   head.bare = true;
   head.end = after;  // what follows is what follows any call
@@ -341,9 +345,11 @@ bool CallReader::read_key(Parts& out) {
   emit(out, Kind::arguments, text + "\": ");
   typed_ = format_->equals[CallFormat::kNumber] != format_->equals[CallFormat::kText];
   const Json* type = typed_ ? nullptr : type_of_value();
-  certain_ = typed_ ? type_ == CallFormat::kText : type != nullptr && *type == Json("string");
+  certain_ = (typed_ ? type_ == CallFormat::kText : type != nullptr && *type == Json("string")) && !format_->cdata;
+  json_ = typed_ ? type_ != CallFormat::kText : type != nullptr && type->is_string() && *type != Json("string");
+  in_text_ = escaped_ = false;
   keyed_ = true;
-  begun_ = false;
+  begun_ = looked_ = plain_ = false;
   state_ = State::value;
   return true;
 }
@@ -361,21 +367,38 @@ bool CallReader::is_text(std::string_view value) const {
   if (type != nullptr && type->is_array()) {
     const auto& list = type->get_array();
     if (std::find(list.begin(), list.end(), Json("string")) == list.end()) return false;
-    return !(value == "null" && std::find(list.begin(), list.end(), Json("null")) != list.end());
+    const bool null = value == "null" || value == "None";
+    return !(null && std::find(list.begin(), list.end(), Json("null")) != list.end());
   }
   if (type != nullptr) return true;
-  // Nothing is said of it: a text unless it is JSON of another kind.
-  auto parsed = parse_json(value);
-  return !parsed.ok() || parsed->is_string();
+  // Nothing is said of it: a text unless it is JSON of another kind, or a list or dictionary as Python has them.
+  if (auto parsed = parse_json(value); parsed.ok()) return parsed->is_string();
+  return !(value.starts_with('[') || value.starts_with('{')) || !json_of_python(value);
 }
 
-// A value goes up to the nearest place where what ends a value stands whole: parts of it may be in the value.
+bool CallReader::inside_json(char c) {
+  if (in_text_) {
+    in_text_ = escaped_ || c != '"';
+    escaped_ = !escaped_ && c == '\\';
+    return true;
+  }
+  in_text_ = c == '"';
+  return in_text_;
+}
+
+// A value goes up to the nearest place where what ends a value stands whole: parts of it may be in the value, and all
+// of it in a text inside JSON.
 bool CallReader::read_value(Parts& out) {
   const CallFormat& f = *format_;
   size_t end = 0;
   Match next = Match::no, last = Match::no;
   for (; seen_ < size(); ++seen_) {
     const char c = at(seen_);
+    if (!looked_ && !is_space(c)) {  // its first letter tells, where nothing else does
+      json_ |= !certain_ && !typed_ && (c == '{' || c == '[' || c == '"');
+      looked_ = true;
+    }
+    if (json_ && inside_json(c)) continue;
     if (c != f.next[0] && (f.between.empty() || c != f.between[0]) && (f.end.empty() || c != f.end[0])) continue;
     size_t unused = 0;
     next = match(f.next, seen_, false, end);
@@ -387,6 +410,13 @@ bool CallReader::read_value(Parts& out) {
   }
   if (ended_ && seen_ == size() && f.end.empty()) last = Match::yes;  // the end of the answer is what ends it
   const bool over = next == Match::yes || (next == Match::no && last == Match::yes);
+  if (!over && ended_ && json_ &&
+      !plain_) {  // JSON that has no end: as if it were a text, once more from its beginning
+    plain_ = true;
+    json_ = false;
+    seen_ = 0;
+    return true;
+  }
   if (!over && !ended_) {
     if (certain_ && seen_ > 0) {  // a text goes out as it comes
       std::string text = begun_ ? "" : "\"";
@@ -423,6 +453,11 @@ bool CallReader::read_value(Parts& out) {
 
 void CallReader::end_value(Parts& out, std::string_view rest) {
   std::string text;
+  constexpr std::string_view kCdata = "<![CDATA[", kCdataEnd = "]]>";
+  if (format_->cdata && rest.starts_with(kCdata) && rest.ends_with(kCdataEnd)) {
+    rest.remove_prefix(kCdata.size());
+    rest.remove_suffix(kCdataEnd.size());
+  }
   if (begun_ || certain_ || is_text(rest)) {
     text = begun_ ? "" : "\"";
     append_escaped(text, rest);
@@ -430,12 +465,10 @@ void CallReader::end_value(Parts& out, std::string_view rest) {
   } else {
     std::string_view bare = rest.substr(std::min(rest.find_first_not_of(kSpace), rest.size()));
     while (!bare.empty() && is_space(bare.back())) bare.remove_suffix(1);
-    if (bare == "True" || bare == "False") {
-      text = bare == "True" ? "true" : "false";
-    } else if (bare == "None") {
-      text = "null";
-    } else if (parse_json(bare).ok()) {
+    if (parse_json(bare).ok()) {
       text = bare;
+    } else if (auto python = json_of_python(bare)) {
+      text = *python;
     } else {  // no JSON after all
       text = "\"";
       append_escaped(text, rest);

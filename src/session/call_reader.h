@@ -65,6 +65,7 @@ class CallReader {
   void end_value(Parts& out, std::string_view rest);
   const Json* type_of_value() const;           // what its tool's schema says
   bool is_text(std::string_view value) const;  // a bare value is a text
+  bool inside_json(char c);                    // the value is JSON, and this stands in a text of it
 
   const CallFormat* format_;
   std::span<const Tool> tools_;
@@ -81,7 +82,9 @@ class CallReader {
   int depth_ = 0;
   bool in_text_ = false, escaped_ = false, keyed_ = false, bare_ = false;
   size_t type_ = 0;
-  bool typed_ = false, certain_ = false, begun_ = false;  // the value: its kind is marked; it is a text; it has begun
+  // Of the value: its kind is marked; it is a text; some of it is out; it is no text, or does not look like one.
+  bool typed_ = false, certain_ = false, begun_ = false, json_ = false;
+  bool looked_ = false, plain_ = false;  // at its first letter; given up on JSON
 };
 
 }  // namespace millrace

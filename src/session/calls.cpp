@@ -7,10 +7,12 @@
 namespace millrace {
 namespace {
 
+Json text_json(std::string_view text) { return boost::json::string(text.data(), text.size()); }
+
 // Control tokens by their text, the longest first at each place.
 class Controls {
  public:
-  explicit Controls(const Tokenizer& tokenizer) : tokenizer_(tokenizer) {
+  Controls(const Tokenizer& tokenizer, std::span<const Token> ends) : tokenizer_(tokenizer), ends_(ends) {
     for (Token token = 0; token < tokenizer.size(); ++token) {
       const std::string_view text = tokenizer.token_text(token);
       if (!tokenizer.is_special(token) || text.empty()) continue;
@@ -28,7 +30,8 @@ class Controls {
         out += text[at++];
         continue;
       }
-      if (to_end && tokenizer_.is_end(token)) return out;
+      if (to_end && (tokenizer_.is_end(token) || std::find(ends_.begin(), ends_.end(), token) != ends_.end()))
+        return out;
       out += control_bytes(token);
       at += length;
     }
@@ -44,6 +47,7 @@ class Controls {
   }
 
   const Tokenizer& tokenizer_;
+  std::span<const Token> ends_;
   std::map<std::string, Token, std::less<>> by_text_;
   size_t longest_ = 0;
 };
@@ -80,8 +84,8 @@ std::string call_bytes(const Tokenizer& tokenizer, Token token) {
   return tokenizer.is_special(token) ? control_bytes(token) : tokenizer.token_bytes(token);
 }
 
-CallFormat tie_calls(CallFormat format, const Tokenizer& tokenizer) {
-  const Controls controls(tokenizer);
+CallFormat tie_calls(CallFormat format, const Tokenizer& tokenizer, std::span<const Token> ends) {
+  const Controls controls(tokenizer, ends);
   for (std::string* text : {&format.begin, &format.middle, &format.between, &format.open, &format.next,
                             &format.bare_between, &format.trigger, &format.think_begin, &format.think_end}) {
     *text = controls.tied(*text);
@@ -91,7 +95,8 @@ CallFormat tie_calls(CallFormat format, const Tokenizer& tokenizer) {
   return format;
 }
 
-GrammarSource calls_source(const CallFormat& format, const ToolUse& use, Thinking thinking, const Json& schema) {
+GrammarSource calls_source(const CallFormat& format, const ToolUse& use, Thinking thinking,
+                           const std::optional<GrammarSource>& content) {
   const size_t mark = format.begin.find(format.trigger);
   JsonArray equals, tools;
   for (const std::string& text : format.equals) equals.push_back(pieces(text));
@@ -119,7 +124,14 @@ GrammarSource calls_source(const CallFormat& format, const ToolUse& use, Thinkin
     description["think_end"] = pieces(format.think_end);
     if (thinking == Thinking::may) description["think_begin"] = pieces(format.think_begin);
   }
-  if (!schema.is_null()) description["content"] = schema;
+  if (content) {
+    const auto schema = content->kind == GrammarKind::json_schema
+                            ? parse_json(content->text, {.max_bytes = size_t{8} << 20, .max_depth = 72})
+                            : Result<Json>(JsonObject{{"type", "object"}});
+    // What is no schema is refused where it is compiled.
+    description["content"] = schema.ok() ? *schema : text_json(content->text);
+    description["compact"] = content->compact;
+  }
   return {.kind = GrammarKind::calls, .text = to_text(description)};
 }
 

@@ -3,6 +3,8 @@
 // and a text that looks like it are never the same. Values; any thread.
 #pragma once
 
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -18,13 +20,14 @@ namespace millrace {
 // What one token adds to what is read: its text, or its control_bytes().
 std::string call_bytes(const Tokenizer& tokenizer, Token token);
 
-// The format with control tokens as bytes. What follows the calls ends where a token ends the answer.
-CallFormat tie_calls(CallFormat format, const Tokenizer& tokenizer);
+// The format with control tokens as bytes. What follows the calls ends where a token ends the answer: the tokenizer's,
+// or one of `ends`.
+CallFormat tie_calls(CallFormat format, const Tokenizer& tokenizer, std::span<const Token> ends = {});
 
-// What an answer with these tools may be; the format is tied and known. `schema`: what it is where it calls nothing;
-// null: anything.
+// What an answer with these tools may be; the format is tied and known. `content`: what it is where it calls nothing, a
+// JSON Schema or any object; without it, anything.
 GrammarSource calls_source(const CallFormat& format, const ToolUse& use, Thinking thinking = Thinking::closed,
-                           const Json& schema = nullptr);
+                           const std::optional<GrammarSource>& content = {});
 
 }  // namespace millrace
 #endif

@@ -51,7 +51,7 @@ Result<std::unique_ptr<LoadedModel>> LoadedModel::load(const LoadChoice& choice)
   std::unique_ptr<LoadedModel> loaded(new LoadedModel(std::move(checkpoint)));
   if (auto read = loaded->read_model(choice); !read.ok()) return within(choice.path.string(), read.error());
   loaded->read_ends();
-  Result<void> read = loaded->read_text();
+  Result<void> read = loaded->read_text(choice.chat_template);
   TRY_VOID(loaded->checkpoint_.unchanged());
   TRY_VOID(std::move(read));
   std::sort(loaded->ends_.begin(), loaded->ends_.end());
@@ -94,9 +94,12 @@ void LoadedModel::read_ends() {
 
 #if MILLRACE_SESSION_TEXT
 
-Result<void> LoadedModel::read_text() {
+Result<void> LoadedModel::read_text(const std::string& chat_template) {
   TRY_VOID(read_tokenizer());
-  auto chat = ChatTemplate::open(checkpoint_, tokenizer());
+  ChatFacts facts = ChatFacts::of(checkpoint_, tokenizer());
+  if (!chat_template.empty()) facts.templates = {{"default", chat_template}};
+  auto chat = ChatTemplate::from(std::move(facts));
+  if (!chat.ok() && !chat_template.empty()) return within("the chat template", chat.error());
   if (chat.ok()) {
     chat_template_ = std::move(*chat);
   } else {
@@ -125,7 +128,7 @@ Result<void> LoadedModel::read_tokenizer() {
 
 const CallFormat& LoadedModel::calls() const {
   std::call_once(calls_found_, [this] {
-    if (tokenizer_ && chat_template_) calls_ = tie_calls(find_calls(*chat_template_), *tokenizer_);
+    if (tokenizer_ && chat_template_) calls_ = tie_calls(find_calls(*chat_template_), *tokenizer_, ends_);
   });
   return calls_;
 }
@@ -142,7 +145,7 @@ std::vector<Token> LoadedModel::tokens_containing(std::span<const std::string> t
 
 #else
 
-Result<void> LoadedModel::read_text() {
+Result<void> LoadedModel::read_text(const std::string&) {
   tokenizer_error_ = chat_error_ = "this build has no text support; give token ids (--ids)";
   std::vector<Token> begin;
   add_tokens(checkpoint_.config(), "bos_token_id", begin);

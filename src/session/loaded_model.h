@@ -31,10 +31,11 @@ struct LoadChoice {
   std::filesystem::path path;
   std::string device = "cpu";  // as open_device (device.h) takes it
   CpuOptions cpu = {};
-  int64_t context = 0;       // longest sequence that will be run; 0: as long as the model says
-  int64_t memory_limit = 0;  // bytes over all purposes; 0: none
-  bool fingerprint = false;  // digest the weights, for fingerprint_of
-  bool weights = true;       // false: shapes and text only; what computes is elsewhere
+  int64_t context = 0;             // longest sequence that will be run; 0: as long as the model says
+  int64_t memory_limit = 0;        // bytes over all purposes; 0: none
+  bool fingerprint = false;        // digest the weights, for fingerprint_of
+  bool weights = true;             // false: shapes and text only; what computes is elsewhere
+  std::string chat_template = {};  // the source of one to use instead of the model's own
   std::function<bool(int64_t done, int64_t total)> progress = {};
 };
 
@@ -74,7 +75,7 @@ class LoadedModel {
  private:
   explicit LoadedModel(Checkpoint checkpoint) : checkpoint_(std::move(checkpoint)) {}
   Result<void> read_model(const LoadChoice& choice);
-  Result<void> read_text();
+  Result<void> read_text(const std::string& chat_template);
 #if MILLRACE_SESSION_TEXT
   Result<void> read_tokenizer();
 #endif

@@ -246,8 +246,7 @@ class CallProber {
     if (parts[2] != parts[4] || open != f.open || pairs[10] != parts[5] || f.begin.empty() || f.next.empty())
       return false;
     f.style = CallFormat::Style::tags;
-    find_types();
-    return find_bare();
+    return find_types() && find_bare();
   }
 
   // Texts around the words, which come in this order, each once.
@@ -270,7 +269,8 @@ class CallProber {
 
   // What stands before values that are no texts. Some templates write them as Python does, True or {'a': 1}: they have
   // no marks for kinds of values, and what stands before a text stands before all.
-  void find_types() {
+  // Where not even a number is in the place of a text, texts have marks of their own, and that is not understood.
+  bool find_types() {
     const std::pair<std::string_view, Json> values[] = {{"string", "x"},
                                                         {"integer", 48151},
                                                         {"boolean", true},
@@ -282,21 +282,29 @@ class CallProber {
       auto text = calls_part({{kNames[0], kIds[0], arguments}}, {"string", values[type].first});
       const auto key = text ? place(*text, kKeys[1], 0) : std::nullopt;
       format_.equals[type] = format_.equals[type == CallFormat::kNumber ? CallFormat::kText : CallFormat::kNumber];
-      if (!key || !text->ends_with(format_.end)) continue;
-      const size_t from = *key + kKeys[1].size(), to = text->size() - format_.end.size();
-      if (from < to)
-        value_after(std::string_view(*text).substr(from, to - from), values[type].second, format_.equals[type]);
+      bool found = false;
+      if (key && text->ends_with(format_.end)) {
+        const size_t from = *key + kKeys[1].size(), to = text->size() - format_.end.size();
+        found = from < to &&
+                value_after(std::string_view(*text).substr(from, to - from), values[type].second, format_.equals[type]);
+      }
+      if (!found && type == CallFormat::kNumber) return false;
     }
+    const JsonObject odd = {{kKeys[0], text_json(kTexts[0])}, {kKeys[1], text_json("<odd>\n")}};
+    const auto text = calls_part({{kNames[0], kIds[0], odd}});
+    format_.cdata = text && text->find("<![CDATA[<odd>\n]]>") != std::string::npos;
+    return true;
   }
   // The beginning of a text that ends with a value as JSON.
-  static void value_after(std::string_view text, const Json& value, std::string& before) {
+  static bool value_after(std::string_view text, const Json& value, std::string& before) {
     for (size_t at = 0; at < text.size(); ++at) {
       if (trimmed(text.substr(at, 1)).empty()) continue;
       auto parsed = parse_json(text.substr(at));
       if (!parsed.ok() || *parsed != value) continue;
       before = text.substr(0, at);
-      return;
+      return true;
     }
+    return false;
   }
 
   // Calls without arguments.
@@ -350,16 +358,42 @@ class CallProber {
           trimmed(std::string_view(*text).substr(*thought + kThought.size(), *said - *thought - kThought.size()));
       // A turn without reasoning may have an empty section, of which the beginning then is the same.
       if (format_.think_begin.empty() || format_.think_end.empty()) complete_marks(*text, *thought);
+      shorten_end(std::string_view(*text).substr(*thought + kThought.size(), *said - *thought - kThought.size()),
+                  field);
       if (!format_.think_end.empty()) return;
     }
   }
-  // "<think>" for "</think>", where the turn without reasoning has it too.
+  // What stands between reasoning and content may have a mark of content in it, which a call after reasoning has not.
+  void shorten_end(std::string_view between, const char* field) {
+    JsonObject message = calling({{kNames[0], kIds[0], two_texts()}});
+    message[field] = text_json(kThought);
+    const auto text = turn(std::move(message));
+    const auto thought = text ? place(*text, kThought, 0) : std::nullopt;
+    if (!thought) return;
+    const std::string_view after = std::string_view(*text).substr(*thought + kThought.size());
+    size_t same = 0;
+    while (same < between.size() && same < after.size() && between[same] == after[same]) ++same;
+    if (same == between.size()) return;
+    const size_t mark = before_mark(between, same);
+    if (mark == same && between[same] != '<') return;
+    if (const std::string_view end = trimmed(between.substr(0, mark)); !end.empty()) format_.think_end = end;
+  }
+  // "<think>" for "</think>", "<|open|>" for "<|close|>", where the turn without reasoning has it too: as much of it as
+  // stands right before the thought.
   void complete_marks(std::string_view text, size_t thought) {
-    const size_t slash = format_.think_end.find('/');
-    if (slash == std::string::npos) return;
-    std::string opening = format_.think_end;
-    opening.erase(slash, 1);
-    if (text.substr(0, thought).find(opening) != std::string_view::npos) format_.think_begin = opening;
+    constexpr std::pair<std::string_view, std::string_view> kPairs[] = {
+        {"/", ""}, {"close", "open"}, {"end", "begin"}, {"end", "start"}, {"END", "START"}, {"END", "BEGIN"}};
+    const std::string_view before = trimmed(text.substr(0, thought));
+    for (const auto& [close, open] : kPairs) {
+      std::string opening = format_.think_end;
+      const size_t at = opening.find(close);
+      if (at == std::string::npos) continue;
+      opening.replace(at, close.size(), open);
+      while (opening.size() > 3 && !before.ends_with(opening)) opening.pop_back();
+      if (opening.size() <= 3) continue;
+      format_.think_begin = opening;
+      return;
+    }
   }
 
   const Probe& probe_;

@@ -38,6 +38,7 @@ struct CallFormat {
   std::string trigger;  // what tells in a free answer that a call comes: the first marks of `begin`, or all of it
   bool single = false;  // the template takes one call in a message only
 
+  bool cdata = false;      // texts may stand in <![CDATA[ ]]>
   bool named_ids = false;  // ids are functions.NAME:INDEX, and stand for the names
 
   bool known() const { return style != Style::none; }

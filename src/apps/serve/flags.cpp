@@ -70,6 +70,11 @@ std::vector<Flag> listening_flags() {
 std::vector<Flag> engine_flags() {
   std::vector<Flag> flags = {
       text_flag("alias", "NAME", "", "", "what clients call the model; without it, the name of its file"),
+      {.name = "chat-template",
+       .alias = "--chat-template-file",
+       .kind = Kind::path,
+       .value = "F.jinja",
+       .help = "a chat template to use instead of the model's own"},
       integer_flag("ctx-size", "-c --ctx --max-model-len", "0", 0, 1 << 30,
                    "tokens of prompt and answer together; 0: the model's, at most 4096"),
       integer_flag("parallel", "-np --max-num-seqs", "16", 1, 4096, "sequences computed together"),

@@ -80,6 +80,9 @@ Result<LoadChoice> load_choice(const Arguments& arguments) {
   choice.cpu.threads = static_cast<int>(arguments.integer("threads"));
   choice.memory_limit = memory_limit(arguments);
   choice.fingerprint = true;
+  if (arguments.given("chat-template")) {
+    TRY(choice.chat_template, read_file(arguments.text("chat-template"), size_t{16} << 20));
+  }
   return choice;
 }
 
@@ -169,6 +172,23 @@ Result<ReadyEngine> remote_engine(const Arguments& arguments, const std::functio
   return made;
 }
 
+// Said at the start, not to the first client that asks for calls.
+void note_tools(const Arguments& arguments, const ServedModel& served) {
+#if MILLRACE_SESSION_TEXT
+  const ChatTemplate* chat = served.loaded->chat_template();
+  if (chat == nullptr || served.loaded->tokenizer() == nullptr || served.loaded->calls().known()) return;
+  const auto abilities = chat->abilities(true);
+  if (!abilities.ok() || !abilities->tools) return;
+  arguments.terminal().note(
+      "{}: its chat template shows tools, but how it writes calls is not understood: they stay "
+      "text, and none can be required",
+      served.name);
+#else
+  static_cast<void>(arguments);
+  static_cast<void>(served);
+#endif
+}
+
 }  // namespace
 
 Result<ReadyEngine> ready_engine(const Arguments& arguments, const std::function<bool()>& go_on, EngineWatch* watch) {
@@ -209,6 +229,7 @@ Result<ServedModel> served_model(const Arguments& arguments, const std::function
   served.defaults = defaults_of(arguments, *made.loaded);
   TRY_VOID(check_sampling(served.defaults.sampling, made.loaded->vocab()));
   served.loaded = std::move(made.loaded);
+  note_tools(arguments, served);
   return served;
 }
 

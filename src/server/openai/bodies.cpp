@@ -9,6 +9,9 @@ namespace {
 constexpr double kMany = 1 << 30;
 using enum Shape;
 
+constexpr double kMostCalls = 4096;  // of one message
+constexpr double kMostTools = 1024;
+
 // What a client that sends our answers back has in its messages, beside what we look at.
 constexpr Field kPart[] = {
     {"type", kInside, text, 0, 64, "", "`text`", Standing::used, kInside, nullptr, "text"},
@@ -17,15 +20,35 @@ constexpr Field kPart[] = {
 };
 constexpr Table kParts = {kPart};
 
+constexpr Field kCalledFunction[] = {
+    {"name", kInside, text, 0, 512, "", "of the function", Standing::used, kInside},
+    {"arguments", kInside, any, 0, 0, "", "as JSON text, or as an object"},
+};
+constexpr Table kCalledFunctions = {kCalledFunction};
+
+constexpr Field kToolCall[] = {
+    {"id", kInside, text, 0, 512, "", "of the call; the tool's answer names it"},
+    {"type", kInside, text, 0, 64, "", "`function`", Standing::used, 0, nullptr, "function"},
+    {"function", kInside, object, 0, 0, "", "what was called", Standing::used, kInside, &kCalledFunctions},
+    {"index", kInside, any, 0, 0, "", "their order is the list's", Standing::ignored},
+};
+constexpr Table kToolCalls = {kToolCall};
+
 constexpr Field kMessage[] = {
-    {"role", kInside, role, 0, 0, "", "system, developer, user or assistant", Standing::used, kInside},
-    {"content", kInside, content, 0, 0, "", "a text, or parts of type text", Standing::used, kInside, &kParts},
-    {"name", kInside, any, 0, 0, "", "the template is not told", Standing::ignored},
+    {"role", kInside, role, 0, 0, "", "system, developer, user, assistant or tool; function is tool's older name",
+     Standing::used, kInside},
+    {"content", kInside, content, 0, 0, "", "a text, or parts of type text; may be left out beside calls",
+     Standing::used, 0, &kParts},
+    {"tool_calls", kInside, objects, 0, kMostCalls, "", "calls the assistant made", Standing::used, 0, &kToolCalls},
+    {"tool_call_id", kInside, text, 0, 512, "", "the call a message of role tool answers"},
+    {"reasoning_content", kInside, text, 0, 0, "", "what the assistant thought before it answered"},
+    {"reasoning", kInside, text, 0, 0, "", "another name of `reasoning_content`"},
+    {"name", kInside, text, 0, 512, "", "of the speaker or the tool; few templates look at it"},
+    {"function_call", kInside, object, 0, 0, "", "the older way to say `tool_calls`", Standing::used, 0,
+     &kCalledFunctions},
     {"refusal", kInside, any, 0, 0, "", "the template is not told", Standing::ignored},
     {"annotations", kInside, any, 0, 0, "", "the template is not told", Standing::ignored},
-    {"tool_calls", kInside, any, 0, 0, "", "tool calls", Standing::absent},
-    {"function_call", kInside, any, 0, 0, "", "function calls", Standing::absent},
-    {"tool_call_id", kInside, any, 0, 0, "", "tool calls", Standing::absent},
+    {"reasoning_details", kInside, any, 0, 0, "", "the template is not told", Standing::ignored},
     {"audio", kInside, any, 0, 0, "", "speech", Standing::absent},
 };
 constexpr Table kMessages = {kMessage};
@@ -41,6 +64,23 @@ constexpr Field kPredicted[] = {
     {"content", kInside, content, 0, 0, "", "the text, or parts of type text", Standing::used, kInside, &kParts},
 };
 constexpr Table kPrediction = {kPredicted};
+
+// What an answer may call.
+constexpr Field kFunction[] = {
+    {"name", kInside, text, 0, 128, "", "letters, digits and `_ - . : /`", Standing::used, kInside},
+    {"description", kInside, text, 0, 0, "", "what it does, for the model"},
+    {"parameters", kInside, any, 0, 0, "", "a JSON Schema of its arguments; without it, it takes none"},
+    {"strict", kInside, boolean, 0, 0, "false", "arguments are kept to the schema, or the request is refused"},
+};
+constexpr Table kFunctions = {kFunction};
+
+constexpr Field kTool[] = {
+    {"type", kInside, text, 0, 64, "", "`function`", Standing::used, kInside, nullptr, "function"},
+    {"function", kInside, object, 0, 0, "", "the tool", Standing::used, kInside, &kFunctions},
+    {"cache_control", kInside, any, 0, 0, "", "decided by the cache", Standing::ignored},
+};
+constexpr Table kTools = {kTool};
+
 // What an answer must be.
 constexpr double kMostChoices = 1'000'000;
 constexpr Field kJsonSchema[] = {
@@ -148,6 +188,21 @@ constexpr auto kLater = std::to_array<Field>({
     {"continue_final_message", kChat | kTokenize | kTemplate, boolean, 0, 0, "false",
      "go on with the text of the last message, which is the assistant's; with `add_generation_prompt` false"},
 
+    {"tools", kChat | kTokenize | kTemplate, objects, 0, kMostTools, "", "what the answer may call", Standing::used, 0,
+     &kTools},
+    {"tool_choice", kChat | kTokenize | kTemplate, any, 0, 0, "\"auto\"",
+     "`none`: no call, and the model is not shown the tools; `auto`: calls or text; `required`: at least one call; "
+     "`{\"type\": \"function\", \"function\": {\"name\"}}`: a call of this one; `{\"type\": \"allowed_tools\", "
+     "\"allowed_tools\": {\"mode\", \"tools\"}}`: `auto` or `required` with some of the tools"},
+    {"parallel_tool_calls", kChat, boolean, 0, 0, "true", "false: at most one call"},
+    {"functions", kChat | kTokenize | kTemplate, objects, 0, kMostTools, "",
+     "the older way to say `tools`; the answer then has `function_call`", Standing::used, 0, &kFunctions},
+    {"function_call", kChat | kTokenize | kTemplate, any, 0, 0, "\"auto\"",
+     "the older way to say `tool_choice`: `none`, `auto` or `{\"name\"}`"},
+    {"reasoning_effort", kChat | kTokenize | kTemplate, text, 0, 64, "",
+     "for templates that know it; `none` switches reasoning off, anything else on", Standing::used, 0, nullptr,
+     "none|minimal|low|medium|high|xhigh|max"},
+
     {"response_format", kGenerate, object, 0, 0, "", "what the answer must be", Standing::used, 0, &kResponseFormats},
     {"structured_outputs", kGenerate, object, 0, 0, "", "the same in vLLM's words; one of its fields", Standing::used,
      0, &kStructuredOutputs},
@@ -182,15 +237,8 @@ constexpr auto kLater = std::to_array<Field>({
     {"safety_identifier", kGenerate, any, 0, 0, "", "not looked at", Standing::ignored},
     {"prompt_cache_key", kGenerate, any, 0, 0, "", "the cache finds equal prefixes by itself", Standing::ignored},
     {"prompt_cache_retention", kGenerate, any, 0, 0, "", "decided by the cache", Standing::ignored},
-    {"parallel_tool_calls", kChat, any, 0, 0, "", "without tools there is nothing to it", Standing::ignored},
-
-    {"tools", kChat | kTokenize | kTemplate, any, 0, 0, "", "tool calls", Standing::absent},
-    {"tool_choice", kChat, any, 0, 0, "", "tool calls", Standing::absent},
-    {"functions", kChat, any, 0, 0, "", "function calls", Standing::absent},
-    {"function_call", kChat, any, 0, 0, "", "function calls", Standing::absent},
     {"modalities", kChat, any, 0, 0, "", "answers other than text", Standing::absent},
     {"audio", kChat, any, 0, 0, "", "spoken answers", Standing::absent},
-    {"reasoning_effort", kChat, any, 0, 0, "", "reasoning effort", Standing::absent},
     {"verbosity", kChat, any, 0, 0, "", "verbosity", Standing::absent},
     {"web_search_options", kChat, any, 0, 0, "", "web search", Standing::absent},
     // Of other servers' interfaces: they change an answer, so they are not passed over.

@@ -26,7 +26,7 @@ class OpenAi : public Dialect {
     std::string list;
     for (size_t i = 0; i < choices.size(); ++i) {
       if (i > 0) list += ',';
-      list += choice_json(model, stamp.chat, choices[i], i);
+      list += choice_json(model, stamp, choices[i], i);
     }
     return {.body = answer_json(stamp, list, usage)};
   }

@@ -111,6 +111,16 @@ std::string text_of(const Json* content) {
   return text;
 }
 
+// A call as templates get it.
+JsonObject call_json(const Json& call) {
+  const Json *id = find(call, "id"), &function = *find(call, "function"), *arguments = find(function, "arguments");
+  JsonObject called = {{"name", *find(function, "name")}};
+  called["arguments"] = arguments == nullptr || *arguments == Json("") ? Json("{}") : *arguments;
+  JsonObject json = {{"type", "function"}, {"function", std::move(called)}};
+  if (id != nullptr) json["id"] = *id;
+  return json;
+}
+
 void read_what(const JsonObject& body, RequestBody& out) {
   if (!out.chat) {
     out.prompts = prompts_of(*find(body, "prompt"));
@@ -171,14 +181,43 @@ std::vector<Prompt> prompts_of(const Json& prompt) {
 
 std::vector<Message> messages_of(const JsonObject& body) {
   std::vector<Message> messages;
+  int calls = 0;  // of the older kind, which have no ids
   for (const Json& one : find(body, "messages")->get_array()) {
-    Message message;
-    message.role = std::string(find(one, "role")->get_string());
+    const FieldReader read(one.get_object());
+    Message message{.role = read.text("role"), .content = text_of(find(one, "content"))};
     if (message.role == "developer") message.role = "system";  // the newer name
-    message.content = text_of(find(one, "content"));
+    message.reasoning = read.text(read.has("reasoning_content") ? "reasoning_content" : "reasoning");
+    message.tool_call_id = read.text("tool_call_id");
+    message.name = read.text("name");
+    if (const Json* list = find(one, "tool_calls")) {
+      for (const Json& call : list->get_array()) message.tool_calls.push_back(call_json(call));
+    }
+    if (const Json* called = find(one, "function_call")) {
+      message.tool_calls.push_back(
+          call_json(JsonObject{{"id", fmt::format("call{:05}", calls)}, {"function", *called}}));
+    }
+    if (message.role == "function") {  // the older name
+      message.role = "tool";
+      message.tool_call_id = fmt::format("call{:05}", calls++);
+    }
     messages.push_back(std::move(message));
   }
   return messages;
+}
+
+std::optional<ApiError> check_messages(const JsonObject& body) {
+  const auto& list = find(body, "messages")->get_array();
+  for (size_t i = 0; i < list.size(); ++i) {
+    const JsonObject& message = list[i].get_object();
+    if (message.if_contains("content") != nullptr || find(message, "tool_calls") != nullptr ||
+        find(message, "function_call") != nullptr)
+      continue;
+    const std::string path = fmt::format("messages.[{}].content", i);
+    ApiError failure = bad_field(path, fmt::format("'{}' is missing", path));
+    failure.code = "missing_required_parameter";
+    return failure;
+  }
+  return {};
 }
 
 ChatOptions chat_options_of(const JsonObject& body) {
@@ -186,13 +225,24 @@ ChatOptions chat_options_of(const JsonObject& body) {
   const FieldReader read(body);
   options.continue_last = read.flag("continue_final_message", false);
   options.begin_answer = read.flag("add_generation_prompt", !options.continue_last);
-  if (const Json* variables = find(body, "chat_template_kwargs")) options.variables = variables->get_object();
+  options.tools = template_tools(body);
+  if (const Json* effort = find(body, "reasoning_effort")) {
+    // Models that can do without have one of these two; a template that knows neither has no use for them.
+    const bool thinks = effort->get_string() != "none";
+    options.variables = {{"enable_thinking", thinks}, {"thinking", thinks}};
+    if (thinks) options.variables["reasoning_effort"] = *effort;
+  }
+  if (const Json* variables = find(body, "chat_template_kwargs")) {
+    for (const auto& member : variables->get_object()) options.variables[member.key()] = member.value();
+  }
   return options;
 }
 
 std::optional<ApiError> read_body(std::string_view body, Body kind, const BodyLimits& limits, JsonObject& out,
                                   Ignored& ignored) {
-  return read_checked(body, openai_bodies(), kind, limits, out, ignored);
+  if (auto failure = read_checked(body, openai_bodies(), kind, limits, out, ignored)) return failure;
+  if (find(out, "messages") != nullptr) return check_messages(out);
+  return {};
 }
 
 std::optional<ApiError> read_request_body(std::string_view body, Body kind, const BodyLimits& limits, RequestBody& out,
@@ -205,6 +255,7 @@ std::optional<ApiError> read_request_body(std::string_view body, Body kind, cons
   read_what(object, out);
   if (auto failure = read_counts(object, limits, out)) return failure;
   if (auto failure = read_bound(object, out)) return failure;
+  if (auto failure = read_tools(object, out)) return failure;
   if (auto failure = read_logprobs(object, out)) return failure;
   if (auto failure = read_best_of(object, limits, out)) return failure;
   if (auto failure = read_prompt_logprobs(object, out)) return failure;

@@ -8,6 +8,8 @@
 namespace millrace {
 namespace {
 
+using Kind = AnswerPart::Kind;
+
 void append_chat_logprobs(std::string& out, const LoadedModel& model, const Choice& choice) {
   out += R"({"content":[)";
   bool first = true;
@@ -96,11 +98,11 @@ void append_prompt_logprobs(std::string& out, const LoadedModel& model, const Ch
 }
 
 // "logprobs": ..., "finish_reason": ..., and the ids if they were asked for
-void append_tail(std::string& out, const LoadedModel& model, bool chat, const Choice& choice) {
+void append_tail(std::string& out, const LoadedModel& model, const Stamp& stamp, const Choice& choice, bool last) {
   out += R"(,"logprobs":)";
   if (choice.logprobs().empty()) {
     out += "null";
-  } else if (chat) {
+  } else if (stamp.chat) {
     append_chat_logprobs(out, model, choice);
   } else {
     append_completion_logprobs(out, model, choice, choice.echoed());
@@ -108,8 +110,9 @@ void append_tail(std::string& out, const LoadedModel& model, bool chat, const Ch
   if (!choice.ids().empty())
     fmt::format_to(std::back_inserter(out), R"(,"token_ids":[{}])", fmt::join(choice.ids(), ","));
   out += R"(,"finish_reason":)";
-  if (choice.done()) {
-    append_quoted(out, choice.finish_reason());
+  if (last) {
+    const std::string_view reason = choice.finish_reason();
+    append_quoted(out, stamp.functions && reason == "tool_calls" ? "function_call" : reason);
   } else {
     out += "null";
   }
@@ -130,6 +133,113 @@ void begin_event(std::string& out, const Stamp& stamp, size_t index) {
   out += fmt::format_int(index).c_str();
 }
 
+// What a message with calls has beside its content.
+void append_calls(std::string& out, const Stamp& stamp, const Choice& choice) {
+  bool first = true;
+  std::string arguments;
+  const auto& parts = choice.parts();
+  for (size_t i = 0; i < parts.size(); ++i) {
+    if (parts[i].kind != Kind::call) continue;
+    arguments.clear();
+    for (size_t next = i + 1; next < parts.size() && parts[next].kind == Kind::arguments; ++next)
+      arguments += parts[next].text;
+    if (!stamp.functions) {
+      out += first ? R"(,"tool_calls":[{"id":)" : R"(,{"id":)";
+      append_quoted(out, parts[i].id);
+      out += R"(,"type":"function","function":{"name":)";
+    } else if (first) {
+      out += R"(,"function_call":{"name":)";
+    } else {
+      break;  // the older shape has room for one
+    }
+    append_quoted(out, parts[i].text);
+    out += R"(,"arguments":)";
+    append_quoted(out, arguments);
+    out += stamp.functions ? "}" : "}}";
+    first = false;
+  }
+  if (!first && !stamp.functions) out += ']';
+}
+
+void append_message(std::string& out, const Stamp& stamp, const Choice& choice) {
+  std::string content, reasoning;
+  for (const AnswerPart& part : choice.parts()) {
+    if (part.kind == Kind::content) content += part.text;
+    if (part.kind == Kind::reasoning) reasoning += part.text;
+  }
+  out += R"("message":{"role":"assistant","content":)";
+  if (content.empty() && (choice.calls() > 0 || !reasoning.empty())) {
+    out += "null";
+  } else {
+    append_quoted(out, content);
+  }
+  if (!reasoning.empty()) {
+    out += R"(,"reasoning_content":)";
+    append_quoted(out, reasoning);
+  }
+  append_calls(out, stamp, choice);
+  out += R"(,"refusal":null})";
+}
+
+// {"content": ...}, or what else came; `call` is the number of the call it belongs to.
+void append_delta(std::string& out, const Stamp& stamp, const AnswerPart& part, int call) {
+  if (part.kind == Kind::content || part.kind == Kind::reasoning) {
+    out += part.kind == Kind::content ? R"({"content":)" : R"({"reasoning_content":)";
+    append_quoted(out, part.text);
+    out += '}';
+    return;
+  }
+  const bool begins = part.kind == Kind::call;
+  if (stamp.functions) {
+    out += R"({"function_call":{)";
+  } else {
+    fmt::format_to(std::back_inserter(out), R"({{"tool_calls":[{{"index":{},)", call);
+    if (begins) {
+      out += R"("id":)";
+      append_quoted(out, part.id);
+      out += R"(,"type":"function",)";
+    }
+    out += R"("function":{)";
+  }
+  if (begins) {
+    out += R"("name":)";
+    append_quoted(out, part.text);
+    out += ',';
+  }
+  out += R"("arguments":)";
+  append_quoted(out, begins ? "" : part.text);
+  out += stamp.functions ? "}}" : "}}]}";
+}
+
+// One event for each part, in order; the last has what else there is. A call's end is an event of its own.
+void append_deltas(std::string& out, const LoadedModel& model, const Stamp& stamp, const Choice& choice, size_t index) {
+  const auto& parts = choice.parts();
+  int call = choice.earlier_calls() - 1;
+  bool told = false;  // all but what belongs to the last event
+  for (size_t i = 0; i < parts.size(); ++i) {
+    if (parts[i].kind == Kind::ended) continue;
+    call += parts[i].kind == Kind::call ? 1 : 0;
+    if (stamp.functions && call > 0 && parts[i].kind != Kind::content) continue;
+    begin_event(out, stamp, index);
+    out += R"(,"delta":)";
+    append_delta(out, stamp, parts[i], call);
+    told = i + 1 == parts.size() && (parts[i].kind == Kind::content || !choice.done());
+    if (told) {
+      append_tail(out, model, stamp, choice, choice.done());
+      out += "}]}\n\n";
+    } else {
+      out += R"(,"logprobs":null,"finish_reason":null}]})";
+      out += "\n\n";
+    }
+  }
+  const bool more = choice.done() || !choice.logprobs().empty() || !choice.ids().empty();
+  if (told || !more) return;
+  begin_event(out, stamp, index);
+  out += choice.done() ? R"(,"delta":{})" : R"(,"delta":{"content":""})";
+  append_tail(out, model, stamp, choice, choice.done());
+  out += "}]}\n\n";
+}
+
 }  // namespace
 
 std::string event_opening(const Stamp& stamp) {
@@ -144,24 +254,25 @@ Json usage_json(const Usage& usage) {
                     {"completion_tokens", usage.completion},
                     {"total_tokens", usage.prompt + usage.completion},
                     {"prompt_tokens_details", JsonObject{{"cached_tokens", usage.cached}}}};
+  JsonObject details;
+  if (usage.reasoning > 0) details["reasoning_tokens"] = usage.reasoning;
   if (usage.accepted + usage.rejected > 0) {
-    out["completion_tokens_details"] =
-        JsonObject{{"accepted_prediction_tokens", usage.accepted}, {"rejected_prediction_tokens", usage.rejected}};
+    details["accepted_prediction_tokens"] = usage.accepted;
+    details["rejected_prediction_tokens"] = usage.rejected;
   }
+  if (!details.empty()) out["completion_tokens_details"] = std::move(details);
   return out;
 }
 
-std::string choice_json(const LoadedModel& model, bool chat, const Choice& choice, size_t index) {
+std::string choice_json(const LoadedModel& model, const Stamp& stamp, const Choice& choice, size_t index) {
   std::string out = fmt::format(R"({{"index":{},)", index);
-  if (chat) {
-    out += R"("message":{"role":"assistant","content":)";
-    append_quoted(out, choice.text());
-    out += R"(,"refusal":null})";
+  if (stamp.chat) {
+    append_message(out, stamp, choice);
   } else {
     out += R"("text":)";
     append_quoted(out, choice.text());
   }
-  append_tail(out, model, chat, choice);
+  append_tail(out, model, stamp, choice, choice.done());
   if (!choice.prompt_logprobs().empty()) {
     out += ',';
     append_prompt_logprobs(out, model, choice);
@@ -185,19 +296,11 @@ void append_role_event(std::string& out, const Stamp& stamp, size_t index) {
 
 void append_choice_event(std::string& out, const LoadedModel& model, const Stamp& stamp, const Choice& choice,
                          size_t index) {
+  if (stamp.chat) return append_deltas(out, model, stamp, choice, index);
   begin_event(out, stamp, index);
-  if (stamp.chat) {
-    out += R"(,"delta":{)";
-    if (!choice.text().empty() || !choice.done()) {
-      out += R"("content":)";
-      append_quoted(out, choice.text());
-    }
-    out += '}';
-  } else {
-    out += R"(,"text":)";
-    append_quoted(out, choice.text());
-  }
-  append_tail(out, model, stamp.chat, choice);
+  out += R"(,"text":)";
+  append_quoted(out, choice.text());
+  append_tail(out, model, stamp, choice, choice.done());
   out += "}]}\n\n";
 }
 

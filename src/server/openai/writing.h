@@ -17,7 +17,7 @@ std::string event_opening(const Stamp& stamp);
 Json usage_json(const Usage& usage);
 
 // One choice of a whole answer.
-std::string choice_json(const LoadedModel& model, bool chat, const Choice& choice, size_t index);
+std::string choice_json(const LoadedModel& model, const Stamp& stamp, const Choice& choice, size_t index);
 // The whole answer around its choices, which are JSON already.
 std::string answer_json(const Stamp& stamp, std::string_view choices, const Usage& usage);
 
