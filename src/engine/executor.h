@@ -35,6 +35,8 @@ struct ExecutorOptions {
   bool sees_ahead = false;  // a model whose tokens see those after them will be run by whoever knows how
 };
 
+class RankLead;
+
 // Tokens of one sequence to compute in a step.
 struct Chunk {
   std::span<const Token> tokens;      // at least one
@@ -60,6 +62,7 @@ class Executor {
                                        const Backend& backend);
   // The model and the backend outlive the executor. Refused with the numbers if it does not fit the backend's limit.
   static Result<std::unique_ptr<Executor>> create(const Model& model, Backend& backend, const ExecutorOptions& options);
+  ~Executor();
 
   const ExecutorOptions& options() const { return plan_.options; }
   const CacheLayout& layout() const { return plan_.layout; }
@@ -93,6 +96,11 @@ class Executor {
 
   // Carries out the page moves a cache without a second store planned. Before run().
   void carry_out(KvCache& cache);
+  // Moves and copies of pages, on every rank where there are several. A second store is made here, so that each rank
+  // has its own: of so many bytes over all ranks; null if they hold no page.
+  Result<std::unique_ptr<Store>> make_second(int64_t bytes);
+  void move_pages(std::span<const PageMove> moves, Store* second, std::vector<uint8_t>& failed);
+  void copy_pages(std::span<const PageCopy> copies);
 
   struct Counters {
     int64_t steps = 0, rows = 0;
@@ -103,8 +111,8 @@ class Executor {
   const Counters& counters() const { return counters_; }
 
  private:
-  Executor(const Model& model, Plan plan, Store store, bool apart)
-      : model_(model), plan_(std::move(plan)), store_(std::move(store)), apart_(apart) {}
+  Executor(const Model& model, Plan plan, Store store, bool apart);
+  static Result<std::unique_ptr<Executor>> create_here(const Model& model, Backend& backend, const Plan& plan);
   void take_shortlist(std::byte* memory);
   Result<void> take_staging(Backend& backend);
   Tensor pass(std::span<const Chunk> chunks);
@@ -131,6 +139,8 @@ class Executor {
   Taps taps_;                    // no layers: nothing is tapped
   std::vector<int32_t*> pages_;  // per group, [sequences * stride]
   Counters counters_;
+  int ranks_ = 1;
+  std::unique_ptr<RankLead> lead_;  // null: there are no other ranks, or this is not the first
 };
 
 }  // namespace millrace

@@ -14,6 +14,7 @@
 #include "machine/stolen.h"
 #include "model/shapes.h"
 #include "session/device.h"
+#include "session/ranked.h"
 
 namespace millrace::apps {
 namespace {
@@ -21,8 +22,7 @@ namespace {
 // What is timed: a backend with a model on it.
 struct Subject {
   std::string name, type;
-  std::unique_ptr<Backend> backend;
-  std::unique_ptr<Model> model;
+  std::unique_ptr<Ranked> ranked;
 };
 
 struct Row {
@@ -46,20 +46,21 @@ Result<std::unique_ptr<Subject>> open_subject(const Arguments& arguments, int th
   auto subject = std::make_unique<Subject>();
   bool exact = arguments.text("activations") == "float32";
   CpuOptions options = {.threads = threads, .activations = exact ? Activations::float32 : Activations::fast};
-  TRY(subject->backend, open_device(arguments.text("device"), options));
+  const RankChoice choice{
+      .device = arguments.text("device"), .cpu = options, .ranks = ranks_of(arguments), .mpi = over_mpi(arguments)};
   if (auto shape = arguments.maybe_text("shape"); shape.has_value()) {
     TRY(ModelSpec spec, named_shape(*shape));
     TRY(const DType type, weight_format(arguments.text("type")));
     subject->name = *shape;
     subject->type = format(type).name;
-    TRY(subject->model, Model::random(spec, type, 1, *subject->backend));
+    TRY(subject->ranked, Ranked::open(choice, [&](Backend& backend) { return Model::random(spec, type, 1, backend); }));
     return subject;
   }
   TRY(std::filesystem::path path, model_path(arguments));
   TRY(const Checkpoint checkpoint, Checkpoint::open(path));
   subject->name = path.stem().string();
   subject->type = main_type(checkpoint);
-  TRY(subject->model, Model::load(checkpoint, *subject->backend));
+  TRY(subject->ranked, Ranked::open(choice, [&](Backend& backend) { return Model::load(checkpoint, backend); }));
   return subject;
 }
 
@@ -174,8 +175,8 @@ Result<void> measure(const Arguments& arguments, const std::vector<StepTest>& te
   TRY(auto subject, open_subject(arguments, threads));
   TRY(Machine machine,
       measure_device(arguments.text("device"), {.threads = threads, .remeasure = arguments.toggle("remeasure")}));
-  const KvForm kv = kv_type(arguments.text("kv"), *subject->model, *subject->backend);
-  TRY(auto executor, Executor::create(*subject->model, *subject->backend,
+  const KvForm kv = kv_type(arguments.text("kv"), subject->ranked->model(), subject->ranked->backend());
+  TRY(auto executor, Executor::create(subject->ranked->model(), subject->ranked->backend(),
                                       options_for(tests, step_rows(arguments, "ubatch-size", 512), kv)));
   int total = static_cast<int>(tests.size() * static_cast<size_t>(arguments.integer("repetitions")));
   Progress progress(terminal, fmt::format("{} threads", threads), static_cast<uint64_t>(total), Progress::Unit::count);
@@ -195,9 +196,9 @@ Result<void> measure(const Arguments& arguments, const std::vector<StepTest>& te
       TRY(machine, measure_device(arguments.text("device"), {.threads = threads, .raise = true}));
       TRY(result, run_step_test(*executor, test, machine, options));
     }
-    rows.push_back({subject->name, subject->type, kv.name(), machine.isa, subject->backend->description(), threads,
-                    subject->model->weight_bytes(), subject->model->parameters(), std::move(result), machine,
-                    stolen.share()});
+    rows.push_back({subject->name, subject->type, kv.name(), machine.isa, subject->ranked->backend().description(),
+                    threads, subject->ranked->model().weight_bytes(), subject->ranked->model().parameters(),
+                    std::move(result), machine, stolen.share()});
   }
   return {};
 }
@@ -214,6 +215,8 @@ std::vector<Flag> bench_flags() {
                   text_flag("shape", "NAME", "", "", "random weights of a known shape instead of a file"),
                   text_flag("type", "FORMAT", "Q8_0", "", "weight format for --shape"),
                   device_flag(),
+                  ranks_flag(),
+                  transport_flag(),
                   kv,
                   integer_flag("ubatch-size", "-ub", "0", 0, 65536, "most tokens of one pass; 0: 512, on a GPU 2048"),
                   {.name = "warmup", .otherwise = "true", .help = "one run before the first that counts"}},

@@ -61,8 +61,9 @@ Verb eval_ppl_verb() {
       .name = "eval ppl",
       .summary = "measure the perplexity of a text",
       .group = "Measure and check",
-      .flags =
-          joined({scoring_flags(), {{.name = "json", .help = "as a JSON object with the key ppl"}}, machine_flags()}),
+      .flags = joined({scoring_flags(),
+                       {{.name = "json", .help = "as a JSON object with the key ppl"}, ranks_flag(), transport_flag()},
+                       machine_flags()}),
       .examples = {{"eval ppl -f book.txt", "the shipped model on a book"},
                    {"eval ppl -m model.gguf -f stories.txt --documents --limit 60 --json",
                     "sixty documents, for a script"}},

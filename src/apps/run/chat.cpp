@@ -196,6 +196,7 @@ Verb chat_verb() {
            bound_flags(),
            sampling_flags(),
            speculate_flags(),
+           {ranks_flag()},
            machine_flags()}),
       .examples = {{"chat", "with the shipped model"},
                    {"chat -m model.gguf --system 'Answer in one sentence.'", "with another, told how"}},
