@@ -3,6 +3,7 @@ option(MILLRACE_TEXT "tokenizers and templates (needs PCRE2 and utf8proc)" ON)
 option(MILLRACE_TESTS "build the tests (needs GoogleTest)" ON)
 option(MILLRACE_FUZZ "build the libFuzzer targets (clang only)" OFF)
 option(MILLRACE_CUDA "build the CUDA backend (needs nvcc 13)" OFF)
+option(MILLRACE_MPI "ranks as processes of an MPI job (needs libopenmpi-dev)" OFF)
 option(MILLRACE_PCH "precompile the standard library, fmt and GoogleTest: a third less to compile from nothing" ON)
 set(MILLRACE_SANITIZE "" CACHE STRING "sanitizers, as given to -fsanitize=")
 

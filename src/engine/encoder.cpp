@@ -1,5 +1,7 @@
 #include "engine/encoder.h"
 
+#include "backend/ranks/ranks.h"
+
 #include <algorithm>
 #include <cmath>
 #include <utility>
@@ -77,6 +79,8 @@ Result<Encoder::Plan> Encoder::plan(const Model& model, const Backend& backend, 
   TRY(plan.options, settled(spec, options));
   if (backend.apart() && plan.options.kv == DType::f32)
     return error(Code::unsupported, "{} keeps keys and values in 16 bits; choose f16 or bf16", backend.description());
+  if (comm_of(backend) != nullptr)
+    return error(Code::unsupported, "vectors and scores of texts are computed on one rank so far; leave out --ranks");
   if (plan.options.logits && !spec.head)
     return error(Code::invalid, "{} is an encoder: it gives no logits of tokens", spec.architecture);
   plan.pooling = options.pooling ? *options.pooling : spec.pool ? spec.pool->pooling : Pooling::last;

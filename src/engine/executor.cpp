@@ -7,8 +7,11 @@
 #include <memory>
 #include <string_view>
 
+#include "backend/ranks/ranks.h"
+#include "backend/ranks/share.h"
 #include "base/check.h"
 #include "base/checked.h"
+#include "engine/ranks.h"
 #include "model/adapted_ops.h"
 
 namespace millrace {
@@ -111,6 +114,9 @@ Result<Executor::Plan> Executor::plan(const Model& model, const Backend& backend
                  backend.description());
   }
   plan.shapes = kv_shapes(model.spec(), plan.options.kv);
+  if (const Comm* comm = comm_of(backend)) {
+    for (KvShape& shape : plan.shapes) shape.kv_heads = kept_kv_heads(shape.kv_heads, comm->ranks());
+  }
   TRY(auto specs, specs_of(plan.shapes));
   TRY(plan.layout,
       plan_layout(specs, {.page_tokens = plan.options.page_tokens, .snapshot_tokens = usual_snapshot_tokens(specs)}));
@@ -131,7 +137,19 @@ Result<Executor::Plan> Executor::plan(const Model& model, const Backend& backend
 
 Result<std::unique_ptr<Executor>> Executor::create(const Model& model, Backend& backend,
                                                    const ExecutorOptions& options) {
-  TRY(Plan plan, Executor::plan(model, backend, options));
+  TRY(const Plan plan, Executor::plan(model, backend, options));
+  std::unique_ptr<RankLead> lead = RankLead::of(backend);
+  if (lead == nullptr) return create_here(model, backend, plan);
+  lead->make(model, plan.options);
+  auto made = create_here(model, backend, plan);
+  TRY_VOID(lead->made(made.ok()));
+  if (!made.ok()) return made;
+  (*made)->ranks_ = comm_of(backend)->ranks();
+  (*made)->lead_ = std::move(lead);
+  return made;
+}
+
+Result<std::unique_ptr<Executor>> Executor::create_here(const Model& model, Backend& backend, const Plan& plan) {
   auto refused = [&](Error failure) {
     return within(
         fmt::format("no room for a context of {} tokens and {} sequences (KV {} bytes, workspace {}, staging {}); "
@@ -234,11 +252,33 @@ void Executor::stage(const Chunk& chunk, int32_t sequence) {
 
 void Executor::carry_out(KvCache& cache) {
   if (!cache.has_moves()) return;
+  std::vector<PageCopy> copies;
   for (const PageMove& move : cache.take_moves()) {
     CHECK(move.kind == PageMove::Kind::copy, "there is no second store to move pages to");
-    const PageCopy copy{move.from, move.to};
-    store_.copy({&copy, 1});
+    copies.push_back({move.from, move.to});
   }
+  copy_pages(copies);
+}
+
+Result<std::unique_ptr<Store>> Executor::make_second(int64_t bytes) {
+  const int64_t each = bytes / ranks_;
+  const int pages = Store::pages_within(plan_.layout, each);
+  if (pages < 1) return std::unique_ptr<Store>();
+  if (lead_) lead_->make_second(pages, each);
+  auto made = Store::create(plan_.layout, plan_.shapes, pages, each);
+  if (lead_) TRY_VOID(lead_->made(made.ok()));
+  if (!made.ok()) return made.error();
+  return std::make_unique<Store>(std::move(*made));
+}
+
+void Executor::move_pages(std::span<const PageMove> moves, Store* second, std::vector<uint8_t>& failed) {
+  if (lead_) lead_->moves(moves);
+  millrace::carry_out(moves, store_, second, failed);
+}
+
+void Executor::copy_pages(std::span<const PageCopy> copies) {
+  if (lead_) lead_->copies(copies);
+  store_.copy(copies);
 }
 
 Tensor Executor::pass(std::span<const Chunk> chunks) {
@@ -249,6 +289,7 @@ Tensor Executor::pass(std::span<const Chunk> chunks) {
   first_row_[0] = 0;
   for (int32_t sequence = 0; sequence < step_.sequences; ++sequence)
     stage(chunks[static_cast<size_t>(sequence)], sequence);
+  if (lead_) lead_->step(chunks);
   ++counters_.steps;
   counters_.rows += step_.rows;
   const bool adapted = stage_adapters(chunks);
@@ -263,6 +304,9 @@ Tensor Executor::pass(std::span<const Chunk> chunks) {
 }
 
 Result<int> Executor::load_adapter(const Adapter& adapter) {
+  if (ranks_ > 1)
+    return error(Code::unsupported, "adapters change whole products, and {} ranks have parts of them: use one rank",
+                 ranks_);
   if (adapted_ == nullptr) {
     const ExecutorOptions& o = plan_.options;
     const int64_t rows = array_bytes(o.rows), wanted = array_bytes(o.wanted);
@@ -310,6 +354,9 @@ Result<void> Executor::tap(const std::vector<int32_t>& layers, Backend& backend)
                  "{}: heads that read the model's streams run on the CPU so far; guess with ngram, "
                  "suffix or a draft model instead",
                  backend.description());
+  if (comm_of(backend) != nullptr)
+    return error(Code::unsupported,
+                 "heads that read the model's streams run on one rank so far; guess with ngram or suffix instead");
   if (!taps_.layers.empty()) return error(Code::invalid, "one head at a time reads the model's streams");
   const int64_t needed = workspace_bytes(model_, plan_.options.rows, plan_.options.wanted, layers);
   if (needed + backend.fixed_workspace() > plan_.workspace_bytes)

@@ -39,6 +39,8 @@ struct ExecutorOptions {
   bool sees_ahead = false;  // a model whose tokens see those after them will be run by whoever knows how
 };
 
+class RankLead;
+
 // Tokens of one sequence to compute in a step.
 struct Chunk {
   std::span<const Token> tokens;      // at least one
@@ -107,6 +109,11 @@ class Executor {
 
   // Carries out the page moves a cache without a second store planned. Before run().
   void carry_out(KvCache& cache);
+  // Moves and copies of pages, on every rank where there are several. A second store is made here, so that each rank
+  // has its own: of so many bytes over all ranks; null if they hold no page.
+  Result<std::unique_ptr<Store>> make_second(int64_t bytes);
+  void move_pages(std::span<const PageMove> moves, Store* second, std::vector<uint8_t>& failed);
+  void copy_pages(std::span<const PageCopy> copies);
 
   struct Counters {
     int64_t steps = 0, rows = 0;
@@ -118,6 +125,7 @@ class Executor {
 
  private:
   Executor(const Model& model, Backend& backend, Plan plan, Store store);
+  static Result<std::unique_ptr<Executor>> create_here(const Model& model, Backend& backend, const Plan& plan);
   void take_shortlist(std::byte* memory);
   Result<void> take_staging(Backend& backend);
   Tensor pass(std::span<const Chunk> chunks);
@@ -154,6 +162,8 @@ class Executor {
   int32_t usual_adapter_ = -1;
   float usual_strength_ = 1;
   Counters counters_;
+  int ranks_ = 1;
+  std::unique_ptr<RankLead> lead_;  // null: there are no other ranks, or this is not the first
 };
 
 }  // namespace millrace

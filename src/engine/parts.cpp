@@ -38,11 +38,8 @@ Result<EngineParts> EngineParts::create(const Model& model, Backend& backend, co
   TRY_VOID(check_limits(settled.limits));
   TRY(auto policy, make_policy(settled.policy));
   const CacheLayout& layout = parts.executor->layout();
-  int second_pages = Store::pages_within(layout, settled.swap_bytes);
-  if (second_pages > 0) {
-    TRY(Store store, Store::create(layout, parts.executor->planned().shapes, second_pages, settled.swap_bytes));
-    parts.second = std::make_unique<Store>(std::move(store));
-  }
+  TRY(parts.second, parts.executor->make_second(settled.swap_bytes));
+  const int second_pages = parts.second ? parts.second->pages() : 0;
   parts.cache = std::make_unique<KvCache>(layout, settled.executor.pages, second_pages);
   std::unique_ptr<DraftControl> control;
   if (parts.drafter != nullptr && !settled.limits.whole_windows)

@@ -291,7 +291,7 @@ void Runner::run(Launch& launch, Sampled& sampled) {
   sampled.rows.assign(launch.used, {});
   sampled.draft_seconds = 0;
   const Executor::Counters before = executor_.counters();
-  carry_out(launch.moves, executor_.store(), second_, sampled.failed_moves);
+  executor_.move_pages(launch.moves, second_, sampled.failed_moves);
   draft(launch, sampled);
   chunks_.clear();
   for (size_t i = 0; i < launch.used; ++i) {
@@ -322,7 +322,7 @@ void Runner::run(Launch& launch, Sampled& sampled) {
   sampled.shortlist_rows = after.shortlisted - before.shortlisted;
   sampled.whole_rows = after.whole - before.whole;
   sampled.unsettled_rows = after.unsettled - before.unsettled;
-  executor_.store().copy(launch.snapshots);
+  executor_.copy_pages(launch.snapshots);
   sampled.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 

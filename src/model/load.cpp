@@ -209,7 +209,8 @@ Result<std::unique_ptr<Model>> Model::load(const ModelSource& source, Backend& b
                                      : loader.vector(slot, *place.vector);
     if (!failed.ok()) {
       failed = within(slot.name, std::move(failed).error());
-    } else if (options.progress && !options.progress(loader.done(), model->plan_.matrices)) {
+    } else if (options.progress &&
+               !options.progress(std::min(loader.done(), model->plan_.matrices), model->plan_.matrices)) {
       failed = error(Code::cancelled, "loading was stopped");
     }
   });

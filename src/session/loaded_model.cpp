@@ -7,7 +7,6 @@
 #include "base/cache_folder.h"
 #include "model/known_digests.h"
 #include "session/calls.h"
-#include "session/device.h"
 
 namespace millrace {
 namespace {
@@ -61,23 +60,25 @@ Result<std::unique_ptr<LoadedModel>> LoadedModel::load(const LoadChoice& choice)
 }
 
 Result<void> LoadedModel::read_model(const LoadChoice& choice) {
+  TRY(const ModelSource source, ModelSource::open(checkpoint_, choice.context, keep_of(choice)));
   if (!choice.weights) {
-    backend_ = make_trace_backend();
-    TRY(const ModelSource source, ModelSource::open(checkpoint_, choice.context, keep_of(choice)));
-    TRY(model_, Model::outline(
-                    source.spec(), [&](const Slot& slot) { return source.type_of(slot); }, *backend_));
+    trace_ = make_trace_backend();
+    TRY(outline_, Model::outline(
+                      source.spec(), [&](const Slot& slot) { return source.type_of(slot); }, *trace_));
     return {};
   }
-  TRY(backend_, open_device(choice.device, choice.cpu));
-  if (choice.memory_limit > 0) backend_->set_limit(choice.memory_limit);
-  TRY(const ModelSource source, ModelSource::open(checkpoint_, choice.context, keep_of(choice)));
   kept_as_ = source.kept_as();
   const LoadOptions options{
       .context = choice.context, .digest = choice.fingerprint, .digests = cache_folder(), .progress = choice.progress};
-  TRY(model_, Model::load(source, *backend_, options));
-  if (!kept_as_.empty() && backend_->apart())
+  const RankChoice ranks{.device = choice.device,
+                         .cpu = choice.cpu,
+                         .ranks = choice.ranks,
+                         .mpi = choice.mpi,
+                         .memory_limit = choice.memory_limit};
+  TRY(ranked_, Ranked::open(ranks, [&](Backend& backend) { return Model::load(source, backend, options); }));
+  if (!kept_as_.empty() && backend().apart())
     kept_as_ += fmt::format("; on {} all weights take {:.1f} MB, since what it has no panels for becomes BF16",
-                            backend_->description(), static_cast<double>(backend_->used(Purpose::weights)) / 1e6);
+                            backend().description(), static_cast<double>(backend().used(Purpose::weights)) / 1e6);
   return {};
 }
 

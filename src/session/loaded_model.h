@@ -18,6 +18,7 @@
 #include "base/result.h"
 #include "base/token.h"
 #include "model/model.h"
+#include "session/ranked.h"
 #include "tensor/checkpoint.h"
 #if MILLRACE_SESSION_TEXT
 #include "text/calls.h"
@@ -31,6 +32,8 @@ struct LoadChoice {
   std::filesystem::path path;
   std::string device = "cpu";  // as open_device (device.h) takes it
   CpuOptions cpu = {};
+  int ranks = 1;                   // that share the model (session/ranked.h)
+  bool mpi = false;                // they are the processes of this MPI job
   int64_t context = 0;             // longest sequence that will be run; 0: as long as the model says
   int64_t memory_limit = 0;        // bytes over all purposes; 0: none
   bool fingerprint = false;        // digest the weights, for fingerprint_of
@@ -44,11 +47,12 @@ class LoadedModel {
   static Result<std::unique_ptr<LoadedModel>> load(const LoadChoice& choice);
 
   const Checkpoint& checkpoint() const { return checkpoint_; }
-  const Model& model() const { return *model_; }
-  Backend& backend() { return *backend_; }
-  const Backend& backend() const { return *backend_; }
-  int32_t vocab() const { return model_->spec().vocab; }
-  int32_t context() const { return model_->spec().context; }
+  const Model& model() const { return outline_ ? *outline_ : ranked_->model(); }
+  Backend& backend() { return outline_ ? *trace_ : ranked_->backend(); }
+  const Backend& backend() const { return outline_ ? *trace_ : ranked_->backend(); }
+  const Ranked* ranked() const { return ranked_.get(); }  // null without weights
+  int32_t vocab() const { return model().spec().vocab; }
+  int32_t context() const { return model().spec().context; }
   double load_seconds() const { return load_seconds_; }
   // Keeps a digest of the weights that a process which may not write has taken, for the next time.
   void keep_digest(const LoadChoice& choice, const Identity& digest) const;
@@ -82,8 +86,9 @@ class LoadedModel {
   void read_ends();
 
   Checkpoint checkpoint_;
-  std::unique_ptr<Backend> backend_;
-  std::unique_ptr<Model> model_;
+  std::unique_ptr<Ranked> ranked_;
+  std::unique_ptr<Backend> trace_;  // without weights: shapes, on nothing
+  std::unique_ptr<Model> outline_;
   std::optional<Token> begin_;
   std::vector<Token> ends_;
 #if MILLRACE_SESSION_TEXT

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "backend/ranks/ranks.h"
 #include "base/json.h"
 #include "engine/draft/chain.h"
 #include "engine/draft/head.h"
@@ -17,6 +18,9 @@ Result<Drafters::Kind> Drafters::open_one(const std::string& name, LoadedModel& 
   if (!std::filesystem::exists(name, failure))
     return error(Code::invalid,
                  "'{}' is neither a way to guess (ngram, suffix) nor the file of a draft model or a head", name);
+  if (comm_of(target.backend()) != nullptr)
+    return error(Code::unsupported,
+                 "{}: draft models and heads run on one rank so far; with --ranks guess with ngram or suffix", name);
   TRY(Checkpoint checkpoint, Checkpoint::open(name));
   kind.checkpoint = std::make_unique<Checkpoint>(std::move(checkpoint));
   if (Head::is_head(*kind.checkpoint)) {

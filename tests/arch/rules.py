@@ -20,6 +20,7 @@ FORMAT_VERSION = 14
 ROOMS = [
     (r"pcre2\.h|utf8proc\.h", ("src/text/",)),
     (r"cuda.*|cublas.*|cudnn.*|nccl\.h|nvrtc.*", ("src/backend/cuda/",)),
+    (r"mpi\.h", ("src/backend/mpi/",)),
     (r"boost/json.*", ("src/base/", "src/tensor/", "src/text/")),
     (r"boost/(asio|beast).*|openssl/.*", ("src/server/", "src/bench/")),
     (r"arm_neon\.h|arm_sve\.h|arm_acle\.h", ("src/backend/cpu/arm/",)),

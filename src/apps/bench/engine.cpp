@@ -9,7 +9,7 @@
 #include "base/json.h"
 #include "bench/replay.h"
 #include "model/shapes.h"
-#include "session/device.h"
+#include "session/ranked.h"
 
 namespace millrace::apps {
 namespace {
@@ -22,25 +22,27 @@ struct Way {
 // A model on a backend of its own for every replay: what an engine takes of a backend stays taken.
 struct Subject {
   Checkpoint checkpoint;
-  std::unique_ptr<Backend> backend;
-  std::unique_ptr<Model> model;
+  std::unique_ptr<Ranked> ranked;
 };
 
 Result<std::unique_ptr<Subject>> open_subject(const Arguments& arguments) {
   auto subject = std::make_unique<Subject>();
-  TRY(subject->backend,
-      open_device(arguments.text("device"), {.threads = static_cast<int>(arguments.integer("threads"))}));
+  const RankChoice choice{.device = arguments.text("device"),
+                          .cpu = {.threads = static_cast<int>(arguments.integer("threads"))},
+                          .ranks = ranks_of(arguments)};
   if (auto shape = arguments.maybe_text("shape"); shape.has_value()) {
     TRY(ModelSpec spec, named_shape(*shape));
     std::optional<DType> type = dtype_from_name(arguments.text("type"));
     if (!type || !format(*type).readable())
       return error(Code::invalid, "'{}' is no weight format", arguments.text("type"));
-    TRY(subject->model, Model::random(spec, *type, 1, *subject->backend));
+    TRY(subject->ranked,
+        Ranked::open(choice, [&](Backend& backend) { return Model::random(spec, *type, 1, backend); }));
     return subject;
   }
   TRY(std::filesystem::path path, model_path(arguments));
   TRY(subject->checkpoint, Checkpoint::open(path));
-  TRY(subject->model, Model::load(subject->checkpoint, *subject->backend));
+  TRY(subject->ranked,
+      Ranked::open(choice, [&](Backend& backend) { return Model::load(subject->checkpoint, backend); }));
   return subject;
 }
 
@@ -61,7 +63,7 @@ Result<std::vector<Arrival>> arrivals_of(const Arguments& arguments, const Model
 
 Result<Way> replay_one(const Arguments& arguments, const std::string& policy) {
   TRY(auto subject, open_subject(arguments));
-  const ModelSpec& spec = subject->model->spec();
+  const ModelSpec& spec = subject->ranked->model().spec();
   int context = static_cast<int>(arguments.integer("ctx-size"));
   if (context == 0) context = std::min(spec.context, 2048);
   TRY(auto arrivals, arrivals_of(arguments, spec, context));
@@ -85,7 +87,7 @@ Result<Way> replay_one(const Arguments& arguments, const std::string& policy) {
     progress.update(ended);
     return !Interruptible::interrupted();
   };
-  TRY(ReplayReport report, replay(*subject->model, *subject->backend, arrivals, options));
+  TRY(ReplayReport report, replay(subject->ranked->model(), subject->ranked->backend(), arrivals, options));
   return Way{policy, std::move(report)};
 }
 
@@ -316,6 +318,7 @@ Verb bench_engine_verb() {
                      .otherwise = "0",
                      .help = "memory for pages moved out of the pool"},
                     device_flag(),
+                    ranks_flag(),
                     {.name = "threads",
                      .alias = "-t",
                      .kind = Kind::integer,

@@ -15,6 +15,7 @@
 #include "model/adapter.h"
 #include "model/shapes.h"
 #include "session/device.h"
+#include "session/ranked.h"
 
 namespace millrace::apps {
 namespace {
@@ -22,8 +23,7 @@ namespace {
 // What is timed: a backend with a model on it.
 struct Subject {
   std::string name, type;
-  std::unique_ptr<Backend> backend;
-  std::unique_ptr<Model> model;
+  std::unique_ptr<Ranked> ranked;
 };
 
 struct Row {
@@ -47,20 +47,21 @@ Result<std::unique_ptr<Subject>> open_subject(const Arguments& arguments, int th
   auto subject = std::make_unique<Subject>();
   bool exact = arguments.text("activations") == "float32";
   CpuOptions options = {.threads = threads, .activations = exact ? Activations::float32 : Activations::fast};
-  TRY(subject->backend, open_device(arguments.text("device"), options));
+  const RankChoice choice{
+      .device = arguments.text("device"), .cpu = options, .ranks = ranks_of(arguments), .mpi = over_mpi(arguments)};
   if (auto shape = arguments.maybe_text("shape"); shape.has_value()) {
     TRY(ModelSpec spec, named_shape(*shape));
     TRY(const DType type, weight_format(arguments.text("type")));
     subject->name = *shape;
     subject->type = format(type).name;
-    TRY(subject->model, Model::random(spec, type, 1, *subject->backend));
+    TRY(subject->ranked, Ranked::open(choice, [&](Backend& backend) { return Model::random(spec, type, 1, backend); }));
     return subject;
   }
   TRY(std::filesystem::path path, model_path(arguments));
   TRY(const Checkpoint checkpoint, Checkpoint::open(path));
   subject->name = path.stem().string();
   subject->type = main_type(checkpoint);
-  TRY(subject->model, Model::load(checkpoint, *subject->backend));
+  TRY(subject->ranked, Ranked::open(choice, [&](Backend& backend) { return Model::load(checkpoint, backend); }));
   return subject;
 }
 
@@ -175,15 +176,15 @@ Result<void> measure(const Arguments& arguments, const std::vector<StepTest>& te
   TRY(auto subject, open_subject(arguments, threads));
   TRY(Machine machine,
       measure_device(arguments.text("device"), {.threads = threads, .remeasure = arguments.toggle("remeasure")}));
-  const KvForm kv = kv_type(arguments.text("kv"), *subject->model, *subject->backend);
-  TRY(auto executor, Executor::create(*subject->model, *subject->backend,
+  const KvForm kv = kv_type(arguments.text("kv"), subject->ranked->model(), subject->ranked->backend());
+  TRY(auto executor, Executor::create(subject->ranked->model(), subject->ranked->backend(),
                                       options_for(tests, step_rows(arguments, "ubatch-size", 512), kv)));
   std::vector<int> places;
   const int64_t adapters = arguments.integer("adapters");
   for (int64_t i = 0; i < adapters; ++i) {
     const auto rank = static_cast<int32_t>(arguments.integer("adapter-rank"));
     TRY(const int place,
-        executor->load_adapter(random_adapter(subject->model->spec(), rank, static_cast<uint64_t>(i) + 1)));
+        executor->load_adapter(random_adapter(subject->ranked->model().spec(), rank, static_cast<uint64_t>(i) + 1)));
     places.push_back(place);
   }
   int total = static_cast<int>(tests.size() * static_cast<size_t>(arguments.integer("repetitions")));
@@ -205,9 +206,9 @@ Result<void> measure(const Arguments& arguments, const std::vector<StepTest>& te
       TRY(machine, measure_device(arguments.text("device"), {.threads = threads, .raise = true}));
       TRY(result, run_step_test(*executor, test, machine, options));
     }
-    rows.push_back({subject->name, subject->type, kv.name(), machine.isa, subject->backend->description(), threads,
-                    subject->model->weight_bytes(), subject->model->parameters(), std::move(result), machine,
-                    stolen.share()});
+    rows.push_back({subject->name, subject->type, kv.name(), machine.isa, subject->ranked->backend().description(),
+                    threads, subject->ranked->model().weight_bytes(), subject->ranked->model().parameters(),
+                    std::move(result), machine, stolen.share()});
   }
   return {};
 }
@@ -246,6 +247,8 @@ std::vector<Flag> bench_flags() {
         text_flag("shape", "NAME", "", "", "random weights of a known shape instead of a file"),
         text_flag("type", "FORMAT", "Q8_0", "", "weight format for --shape"),
         device_flag(),
+        ranks_flag(),
+        transport_flag(),
         kv,
         integer_flag("ubatch-size", "-ub", "0", 0, 65536, "most tokens of one pass; 0: 512, on a GPU 2048"),
         integer_flag("adapters", "", "0", 0, 64, "measure each test again with so many LoRA adapters in turn"),

@@ -64,7 +64,7 @@ Verb eval_ppl_verb() {
       .summary = "measure the perplexity of a text",
       .group = "Measure and check",
       .flags = joined({scoring_flags(),
-                       {{.name = "json", .help = "as a JSON object with the key ppl"}},
+                       {{.name = "json", .help = "as a JSON object with the key ppl"}, ranks_flag(), transport_flag()},
                        adapter_flags(),
                        machine_flags()}),
       .examples = {{"eval ppl -f book.txt", "the shipped model on a book"},

@@ -199,6 +199,7 @@ Verb chat_verb() {
            sampling_flags(),
            speculate_flags(),
            adapter_flags(),
+           {ranks_flag()},
            machine_flags()}),
       .examples = {{"chat", "with the shipped model"},
                    {"chat -m model.gguf --system 'Answer in one sentence.'", "with another, told how"}},

@@ -66,6 +66,33 @@ Flag device_flag() {
           .help = "what computes: cpu, cuda, cuda:NUMBER, auto (a GPU if there is one) or reference"};
 }
 
+Flag ranks_flag() {
+  return integer_flag("ranks", "-tp --tensor-parallel-size", "1", 1, kMostRanks,
+                      "parts the model is cut into, each with its share of weights, cache and threads; answers are the "
+                      "same");
+}
+
+Flag transport_flag() {
+  return text_flag("transport", "HOW", "threads", "threads|mpi",
+                   "ranks are threads of this process, or the processes that mpirun started");
+}
+
+namespace {
+
+bool has_flag(const Arguments& arguments, std::string_view name) {
+  return std::ranges::any_of(arguments.verb().flags, [&](const Flag& flag) { return flag.name == name; });
+}
+
+}  // namespace
+
+int ranks_of(const Arguments& arguments) {
+  return has_flag(arguments, "ranks") ? static_cast<int>(arguments.integer("ranks")) : 1;
+}
+
+bool over_mpi(const Arguments& arguments) {
+  return has_flag(arguments, "transport") && arguments.text("transport") == "mpi";
+}
+
 int32_t step_rows(const Arguments& arguments, std::string_view flag, int32_t on_cpu) {
   const auto asked = static_cast<int32_t>(arguments.integer(flag));
   if (asked > 0) return asked;
@@ -286,6 +313,8 @@ Result<std::unique_ptr<LoadedModel>> load_model(const Arguments& arguments, int6
     terminal.note("using the shipped model {} (choose another with -m)", path.filename().string());
   LoadChoice choice{.path = path, .device = arguments.text("device"), .context = context};
   choice.cpu.threads = static_cast<int>(arguments.integer("threads"));
+  choice.ranks = ranks_of(arguments);
+  choice.mpi = over_mpi(arguments);
   choice.memory_limit = memory_limit(arguments);
   std::optional<Progress> progress;
   Interruptible scope;

@@ -17,6 +17,10 @@ namespace millrace::apps {
 
 // --device: which machine computes.
 Flag device_flag();
+Flag ranks_flag();
+Flag transport_flag();  // for verbs that `mpirun` may start
+bool over_mpi(const Arguments& arguments);
+int ranks_of(const Arguments& arguments);  // 1 where the verb has no such flag
 // --kv-type and, for one of both, --cache-type-k and --cache-type-v: kv_type() understands them.
 std::vector<Flag> kv_flags();
 // The last two.

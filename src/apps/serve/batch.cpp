@@ -290,6 +290,7 @@ Verb batch_verb() {
                        engine_flags(),
                        default_flags(),
                        speculate_flags(),
+                       {ranks_flag()},
                        machine_flags()}),
       .examples = {{"batch -i questions.jsonl -o answers.jsonl -np 64", "64 at once"}},
       .notes =

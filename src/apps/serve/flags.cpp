@@ -94,8 +94,13 @@ std::vector<Flag> engine_flags() {
 }
 
 std::vector<Flag> serving_flags() {
-  return joined(
-      {{model_flag()}, listening_flags(), engine_flags(), default_flags(), speculate_flags(), machine_flags()});
+  return joined({{model_flag()},
+                 listening_flags(),
+                 engine_flags(),
+                 default_flags(),
+                 speculate_flags(),
+                 {ranks_flag()},
+                 machine_flags()});
 }
 
 Result<ServerOptions> server_options(const Arguments& arguments) {

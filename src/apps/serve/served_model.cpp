@@ -35,7 +35,7 @@ Result<int32_t> pages_of(const Arguments& arguments, const LoadedModel& model, c
   const int64_t each = std::max<int64_t>(1, plan.kv_bytes / std::max(1, plan.options.pages));
   int64_t used = 0;
   for (int purpose = 0; purpose < kPurposes; ++purpose) used += model.backend().used(static_cast<Purpose>(purpose));
-  int64_t room = arguments.integer("kv-size");
+  int64_t room = arguments.integer("kv-size") / ranks_of(arguments);
   if (room == 0) room = (memory - used - plan.workspace_bytes - plan.staging_bytes) / 2;
   const int64_t pages = std::min<int64_t>(plan.options.pages, room / each);
   if (pages < 1)
@@ -78,6 +78,7 @@ Result<LoadChoice> load_choice(const Arguments& arguments) {
   TRY(auto path, model_path(arguments));
   LoadChoice choice{.path = path, .device = arguments.text("device"), .context = arguments.integer("ctx-size")};
   choice.cpu.threads = static_cast<int>(arguments.integer("threads"));
+  choice.ranks = ranks_of(arguments);
   choice.memory_limit = memory_limit(arguments);
   choice.fingerprint = true;
   if (arguments.given("chat-template")) {
@@ -139,7 +140,8 @@ Result<ReadyEngine> engine_for(const Arguments& arguments, std::unique_ptr<Loade
   options.executor.sequences = options.limits.max_sequences;
   TRY(auto drafters, drafters_of(arguments, *loaded, options.executor.context));
   options.draft = drafters->for_engine();
-  TRY(options.executor.pages, pages_of(arguments, *loaded, options.executor, memory_limit(arguments)));
+  TRY(options.executor.pages,
+      pages_of(arguments, *loaded, options.executor, memory_limit(arguments) / ranks_of(arguments)));
   TRY_VOID(fit_context(arguments, *loaded, options));
   TRY(options.adapters, adapters_of(arguments));
   options.policy = arguments.text("policy");

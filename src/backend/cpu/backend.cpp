@@ -5,6 +5,7 @@
 #include "backend/matrix.h"
 #include "backend/memory.h"
 #include "backend/numerics.h"
+#include "backend/ranks/ranks.h"
 
 namespace millrace {
 namespace cpu {
@@ -137,13 +138,13 @@ Result<std::unique_ptr<Backend>> make_cpu_backend(const CpuOptions& options) {
 }
 
 std::string numerics_of(const Backend& backend) {
-  const auto* on_cpu = dynamic_cast<const cpu::CpuBackend*>(&backend);
-  const std::string description = backend.description();
+  const auto* on_cpu = dynamic_cast<const cpu::CpuBackend*>(&below(backend));
+  const std::string description = below(backend).description();
   return on_cpu != nullptr ? on_cpu->numerics() : description.substr(0, description.find(':'));
 }
 
 DType fastest_kv(const Backend& backend) {
-  const auto* on_cpu = dynamic_cast<const cpu::CpuBackend*>(&backend);
+  const auto* on_cpu = dynamic_cast<const cpu::CpuBackend*>(&below(backend));
   return on_cpu != nullptr ? on_cpu->fastest_kv() : DType::f16;
 }
 

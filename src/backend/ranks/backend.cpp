@@ -1,0 +1,113 @@
+#include <algorithm>
+
+#include "backend/ranks/ops.h"
+#include "backend/ranks/ranks.h"
+#include "backend/ranks/share.h"
+#include "tensor/tensor.h"
+
+namespace millrace {
+namespace {
+
+class RankBackend final : public Backend {
+ public:
+  RankBackend(std::unique_ptr<Backend> inner, std::shared_ptr<Comm> comm)
+      : inner_(std::move(inner)), comm_(std::move(comm)) {}
+
+  std::string description() const override {
+    return fmt::format("{}, rank {} of {} ({})", inner_->description(), comm_->rank(), comm_->ranks(), comm_->name());
+  }
+  Comm* comm() const { return comm_.get(); }
+  const Backend& inner() const { return *inner_; }
+
+  int64_t weight_bytes(DType type, int64_t rows, int64_t cols, WeightUse use) const override {
+    return inner_->weight_bytes(type, end(rows) - begin(rows), cols, use);
+  }
+
+  Result<Weight> upload(const HostMatrix& matrix, WeightUse use, std::span<const float> bias) override {
+    TRY(Weight weight, inner_->upload(part_of(matrix), use, {}));
+    whole(weight, matrix.rows);
+    if (!bias.empty()) {  // whole, as a tied head's own would be
+      TRY(weight.bias, inner_->upload_vector(bias));
+    }
+    return weight;
+  }
+
+  Result<Weight> upload_experts(const HostExperts& experts, std::span<const float> bias) override {
+    const int64_t first = begin(experts.rows), count = end(experts.rows) - first;
+    HostExperts own = experts;
+    own.rows = count;
+    own.part = [&](int64_t expert) -> Result<HostMatrix> {
+      TRY(const HostMatrix whole, experts.part(expert));
+      return part_of(whole);
+    };
+    TRY(Weight weight, inner_->upload_experts(own, {}));
+    whole(weight, experts.rows);
+    if (bias.empty()) return weight;
+    // [experts, own rows], in as much room as the whole would take: that is what is planned.
+    std::vector<float> part(bias.size());
+    for (int64_t e = 0; e < experts.experts; ++e)
+      std::copy_n(bias.begin() + e * experts.rows + first, count, part.begin() + e * count);
+    TRY(weight.bias, inner_->upload_vector(part));
+    return weight;
+  }
+
+  Result<const float*> upload_vector(std::span<const float> values) override { return inner_->upload_vector(values); }
+  Result<std::byte*> allocate(Purpose purpose, int64_t bytes) override { return inner_->allocate(purpose, bytes); }
+  int64_t used(Purpose purpose) const override { return inner_->used(purpose); }
+  void set_limit(int64_t bytes) override { inner_->set_limit(bytes); }
+  int64_t fixed_workspace() const override { return inner_->fixed_workspace(); }
+  // What a rank computes it writes where the whole belongs, so a rank needs the room of one that has all.
+  Result<std::unique_ptr<Ops>> make_ops(int64_t workspace_bytes) override {
+    TRY(auto ops, inner_->make_ops(workspace_bytes));
+    return std::unique_ptr<Ops>(std::make_unique<RankOps>(std::move(ops), *comm_));
+  }
+
+ private:
+  int64_t begin(int64_t rows) const {
+    return is_cut(rows, comm_->ranks()) ? first_row(rows, comm_->ranks(), comm_->rank()) : 0;
+  }
+  int64_t end(int64_t rows) const {
+    return is_cut(rows, comm_->ranks()) ? first_row(rows, comm_->ranks(), comm_->rank() + 1) : rows;
+  }
+  // As the network knows it; its bytes are what all ranks read together.
+  static void whole(Weight& weight, int64_t rows) {
+    weight.bytes = weight.bytes * rows / weight.rows;
+    weight.rows = rows;
+  }
+  // A matrix that is not what it says goes below as it is, to be refused there.
+  HostMatrix part_of(const HostMatrix& matrix) const {
+    HostMatrix part = matrix;
+    const Format& f = format(matrix.type);
+    if (matrix.rows <= 0 || matrix.cols <= 0 || matrix.cols % f.group != 0) return part;
+    const auto row = static_cast<size_t>(bytes_of(matrix.type, matrix.cols));
+    if (matrix.bytes.size() / row != static_cast<size_t>(matrix.rows) || matrix.bytes.size() % row != 0) return part;
+    part.rows = end(matrix.rows) - begin(matrix.rows);
+    part.bytes =
+        matrix.bytes.subspan(static_cast<size_t>(begin(matrix.rows)) * row, static_cast<size_t>(part.rows) * row);
+    return part;
+  }
+
+  std::unique_ptr<Backend> inner_;
+  std::shared_ptr<Comm> comm_;
+};
+
+}  // namespace
+
+Comm* comm_of(const Backend& backend) {
+  const auto* rank = dynamic_cast<const RankBackend*>(&backend);
+  return rank != nullptr ? rank->comm() : nullptr;
+}
+
+const Backend& below(const Backend& backend) {
+  const auto* rank = dynamic_cast<const RankBackend*>(&backend);
+  return rank != nullptr ? rank->inner() : backend;
+}
+
+Result<std::unique_ptr<Backend>> make_rank_backend(std::unique_ptr<Backend> inner, std::shared_ptr<Comm> comm) {
+  if (inner->apart())
+    return error(Code::unsupported, "{} ranks: one model over several ranks runs on CPUs so far, not on {}",
+                 comm->ranks(), inner->description());
+  return std::unique_ptr<Backend>(std::make_unique<RankBackend>(std::move(inner), std::move(comm)));
+}
+
+}  // namespace millrace

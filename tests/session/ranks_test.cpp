@@ -1,0 +1,129 @@
+// One model over several ranks gives the bits of one: every architecture, and an engine with all it does to pages.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "eval/crowd_check.h"
+#include "eval/ranks_check.h"
+#include "model/rig.h"
+#include "session/loaded_model.h"
+#include "session/ranked.h"
+
+namespace millrace {
+namespace {
+
+using Folder = std::filesystem::path;
+
+Result<std::unique_ptr<LoadedModel>> load(const Folder& path, const std::string& device, int ranks) {
+  LoadChoice choice{.path = path, .device = device};
+  choice.cpu.threads = 1;
+  choice.ranks = ranks;
+  return LoadedModel::load(choice);
+}
+
+class RanksTest : public ::testing::TestWithParam<std::string> {};
+
+void expect_same(const std::string& name, const std::string& device, const KvForm& kv) {
+  const Folder folder = test::golden_path(name);
+  std::vector<Token> tokens = test::Golden::read(folder).input;
+  tokens.resize(std::min<size_t>(tokens.size(), 20));
+  auto alone = load(folder, device, 1);
+  ASSERT_TRUE(alone.ok()) << alone.error().message;
+  auto expected = run_ranks_ways((*alone)->model(), (*alone)->backend(), tokens, kv);
+  ASSERT_TRUE(expected.ok()) << expected.error().message;
+  const std::vector<KvShape> shapes = kv_shapes((*alone)->model().spec(), kv);
+  const bool states = std::any_of(shapes.begin(), shapes.end(), [](const KvShape& one) { return one.state.kept(); });
+  for (const int ranks : {2, 4}) {
+    auto loaded = load(folder, device, ranks);
+    ASSERT_TRUE(loaded.ok()) << loaded.error().message;
+    auto found = run_ranks_ways((*loaded)->model(), (*loaded)->backend(), tokens, kv);
+    ASSERT_TRUE(found.ok()) << found.error().message;
+    EXPECT_EQ(first_difference(*expected, *found), "") << ranks << " ranks";
+    for (const Ranked::Held& held : (*loaded)->ranked()->held()) {
+      EXPECT_LT(held.weights, (*alone)->backend().used(Purpose::weights)) << ranks << " ranks";
+      // Pages of models with states too are as large as a state's pieces need, which are whole on every rank.
+      if (!states) EXPECT_LE(held.kv, (*alone)->backend().used(Purpose::kv)) << ranks << " ranks";
+    }
+  }
+}
+
+TEST_P(RanksTest, CpuGivesTheBitsOfOneRank) { expect_same(GetParam(), "cpu", DType::f16); }
+TEST_P(RanksTest, ReferenceGivesTheBitsOfOneRank) { expect_same(GetParam(), "reference", DType::f32); }
+
+INSTANTIATE_TEST_SUITE_P(Architectures, RanksTest, ::testing::ValuesIn(test::golden_names()), test::test_name);
+
+// Neither outputs nor heads divide: five ranks, of which several keep the same key/value head.
+TEST(Ranks, NeedNotDivide) {
+  const Folder folder = test::golden_path("qwen3");
+  std::vector<Token> tokens = test::Golden::read(folder).input;
+  tokens.resize(12);
+  auto alone = load(folder, "cpu", 1), five = load(folder, "cpu", 5), three = load(folder, "cpu", 3);
+  ASSERT_TRUE(alone.ok() && five.ok() && three.ok());
+  auto expected = run_ranks_ways((*alone)->model(), (*alone)->backend(), tokens, DType::bf16);
+  ASSERT_TRUE(expected.ok()) << expected.error().message;
+  for (const auto* loaded : {&five, &three}) {
+    auto found = run_ranks_ways((**loaded)->model(), (**loaded)->backend(), tokens, DType::bf16);
+    ASSERT_TRUE(found.ok()) << found.error().message;
+    EXPECT_EQ(first_difference(*expected, *found), "");
+  }
+}
+
+TEST(Ranks, WhatIsPlannedIsTaken) {
+  auto loaded = load(test::golden_path("llama-gqa-rope3"), "cpu", 2);
+  ASSERT_TRUE(loaded.ok()) << loaded.error().message;
+  EXPECT_EQ((*loaded)->backend().used(Purpose::weights), (*loaded)->model().weight_bytes());
+  ExecutorOptions options;
+  options.context = 64;
+  auto executor = Executor::create((*loaded)->model(), (*loaded)->backend(), options);
+  ASSERT_TRUE(executor.ok()) << executor.error().message;
+  const Executor::Plan& plan = (*executor)->planned();
+  EXPECT_EQ((*loaded)->backend().used(Purpose::kv), plan.kv_bytes);
+  EXPECT_EQ((*loaded)->backend().used(Purpose::workspace), plan.workspace_bytes);
+  EXPECT_EQ((*loaded)->backend().used(Purpose::staging), plan.staging_bytes);
+}
+
+// Prefix hits, pages moved out and back, answers put off and computed again, three answers of one prompt.
+TEST(Ranks, AnEngineGivesTheAnswersOfOneRank) {
+  CrowdSize size = {.requests = 12, .parallel = 4, .prompt = 40, .tokens = 12, .swap_bytes = 1 << 20};
+  std::vector<CrowdAnswers> answers;
+  int64_t hits = 0, moved = 0;
+  for (const int ranks : {1, 2}) {
+    for (const CrowdWay& way : crowd_ways()) {
+      if (!way.alone && !way.narrow && ranks == 1) continue;
+      auto loaded = load(test::golden_path("llama-gqa-rope3"), "cpu", ranks);
+      ASSERT_TRUE(loaded.ok()) << loaded.error().message;
+      size.kv = DType::f16;
+      auto outcome = run_crowd((*loaded)->model(), (*loaded)->backend(), size, way,
+                               crowd_requests(size, (*loaded)->vocab(), 3), [](int) {});
+      ASSERT_TRUE(outcome.ok()) << outcome.error().message;
+      answers.push_back(outcome->answers);
+      EXPECT_EQ(first_difference(answers[0], outcome->answers), -1) << ranks << " ranks, " << way.name;
+      if (ranks == 1) continue;
+      hits += outcome->metrics.cached_tokens;
+      moved += outcome->metrics.second_pages_used;
+    }
+  }
+  EXPECT_GT(hits, 0);
+  EXPECT_GT(moved, 0);
+}
+
+TEST(Ranks, WhatCannotBeIsRefused) {
+  const Folder folder = test::golden_path("llama-mha");
+  auto gpu = load(folder, "cuda", 2);
+  ASSERT_FALSE(gpu.ok());
+  EXPECT_NE(gpu.error().message.find("runs on CPUs so far"), std::string::npos) << gpu.error().message;
+  EXPECT_FALSE(load(folder, "cpu", kMostRanks + 1).ok());
+  // Room for the weights of two ranks, but not for such a cache; and then for a smaller one.
+  auto loaded = load(folder, "cpu", 2);
+  ASSERT_TRUE(loaded.ok()) << loaded.error().message;
+  ExecutorOptions options;
+  options.context = 32;
+  options.pages = 1 << 24;
+  (*loaded)->backend().set_limit(64 << 20);
+  EXPECT_FALSE(Executor::create((*loaded)->model(), (*loaded)->backend(), options).ok());
+  options.pages = 8;
+  EXPECT_TRUE(Executor::create((*loaded)->model(), (*loaded)->backend(), options).ok());
+}
+
+}  // namespace
+}  // namespace millrace
