@@ -46,22 +46,26 @@ inline void delta_down(const float* in, const float* down, int64_t ins, int32_t 
   for (; j < rank; ++j) delta_dots<1>(in, down + j * ins, ins, narrow + j);
 }
 
+// Some outputs at a time, four ranks of them in one pass: what is read lies in long stretches, and sums stay near.
 inline void delta_up(const float* narrow, const float* up, int32_t rank, int64_t outs, float scale, float strength,
                      float* out) {
-  constexpr int64_t kOutputs = 64;
-  int64_t o = 0;
-  for (; o + kOutputs <= outs; o += kOutputs) {
-    float sums[kOutputs] = {};
-    for (int32_t j = 0; j < rank; ++j) {
-      const float* numbers = up + j * outs + o;
-      for (int64_t i = 0; i < kOutputs; ++i) sums[i] = delta_add(narrow[j], numbers[i], sums[i]);
+  constexpr int64_t kOutputs = 512;
+  float sums[kOutputs];
+  for (int64_t o = 0; o < outs; o += kOutputs) {
+    const int64_t count = std::min(kOutputs, outs - o);
+    std::fill_n(sums, count, 0.0f);
+    int32_t j = 0;
+    for (; j + 4 <= rank; j += 4) {
+      const float *a = up + j * outs + o, *b = a + outs, *c = b + outs, *d = c + outs;
+      const float x = narrow[j], y = narrow[j + 1], z = narrow[j + 2], w = narrow[j + 3];
+      for (int64_t i = 0; i < count; ++i)
+        sums[i] = delta_add(w, d[i], delta_add(z, c[i], delta_add(y, b[i], delta_add(x, a[i], sums[i]))));
     }
-    for (int64_t i = 0; i < kOutputs; ++i) out[o + i] += strength * (scale * sums[i]);
-  }
-  for (; o < outs; ++o) {
-    float sum = 0;
-    for (int32_t j = 0; j < rank; ++j) sum = delta_add(narrow[j], up[j * outs + o], sum);
-    out[o] += strength * (scale * sum);
+    for (; j < rank; ++j) {
+      const float* a = up + j * outs + o;
+      for (int64_t i = 0; i < count; ++i) sums[i] = delta_add(narrow[j], a[i], sums[i]);
+    }
+    for (int64_t i = 0; i < count; ++i) out[o + i] += strength * (scale * sums[i]);
   }
 }
 

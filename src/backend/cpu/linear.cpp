@@ -135,13 +135,19 @@ void CpuOps::linear_glu(const Weight& gate, const Weight& up, Activation activat
   restore(start);
 }
 
-// Row by row: a worker that has the narrow half of a row goes on with the other.
+// Row by row: a worker that has the narrow half of a row goes on with the other. Rows of an adapter follow each other,
+// so that what it is made of is still near.
 void CpuOps::linear_delta(const RowDeltas& deltas, Tensor in, Tensor inout) {
   const int64_t ins = deltas.ids != nullptr ? 0 : in.cols;
-  each_row(inout.rows, deltas.rank * (ins + inout.cols) / 8, [&](int64_t r) {
-    if (deltas.adapters[r] < 0) return;
+  delta_rows_.clear();
+  for (int32_t r = 0; r < inout.rows; ++r)
+    if (deltas.adapters[r] >= 0 && deltas.changes[deltas.adapters[r]].rank > 0) delta_rows_.push_back(r);
+  std::sort(delta_rows_.begin(), delta_rows_.end(), [&](int32_t a, int32_t b) {
+    return deltas.adapters[a] != deltas.adapters[b] ? deltas.adapters[a] < deltas.adapters[b] : a < b;
+  });
+  each_row(std::ssize(delta_rows_), deltas.rank * (ins + inout.cols) / 8, [&](int64_t index) {
+    const int64_t r = delta_rows_[static_cast<size_t>(index)];
     const Delta& delta = deltas.changes[deltas.adapters[r]];
-    if (delta.rank == 0) return;
     float room[kMostAdapterRank];
     const float* narrow = room;
     if (deltas.ids != nullptr) {

@@ -212,6 +212,7 @@ class CpuOps final : public Ops {
   std::vector<Segment> segments_;       // of the product of experts at hand, as its tasks are
   std::vector<ExpertTask> expert_tasks_;
   std::vector<PairTile> tiles_of_pairs_;
+  std::vector<int32_t> delta_rows_;  // of the deltas at hand, by adapter
 };
 
 }  // namespace millrace::cpu

@@ -204,6 +204,39 @@ void rotate(const float* cos, const float* sin, int64_t dims, bool neighbours, f
   }
 }
 
+// As delta_dots: input i in lane i % 16 of each sum, lanes summed by halving.
+template <int kRanks>
+void delta_sums(const float* in, const float* down, int64_t ins, float* narrow) {
+  float32x4_t sums[kRanks][4];
+  for (auto& one : sums)
+    for (float32x4_t& part : one) part = vdupq_n_f32(0);
+  int64_t i = 0;
+  for (; i + 16 <= ins; i += 16) {
+    for (int part = 0; part < 4; ++part) {
+      const float32x4_t x = vld1q_f32(in + i + 4 * part);
+      for (int j = 0; j < kRanks; ++j)
+        sums[j][part] = vfmaq_f32(sums[j][part], x, vld1q_f32(down + j * ins + i + 4 * part));
+    }
+  }
+  for (int part = 0; i + 4 * part < ins; ++part) {
+    const int64_t at = i + 4 * part;
+    const float32x4_t x = load_some(in + at, ins - at);
+    for (int j = 0; j < kRanks; ++j)
+      sums[j][part] = vfmaq_f32(sums[j][part], x, load_some(down + j * ins + at, ins - at));
+  }
+  for (int j = 0; j < kRanks; ++j) {
+    const float32x4_t four = vaddq_f32(vaddq_f32(sums[j][0], sums[j][2]), vaddq_f32(sums[j][1], sums[j][3]));
+    const float32x2_t two = vadd_f32(vget_low_f32(four), vget_high_f32(four));
+    narrow[j] = vget_lane_f32(two, 0) + vget_lane_f32(two, 1);
+  }
+}
+
+void delta_down_vectors(const float* in, const float* down, int64_t ins, int32_t rank, float* narrow) {
+  int32_t j = 0;
+  for (; j + 4 <= rank; j += 4) delta_sums<4>(in, down + j * ins, ins, narrow + j);
+  for (; j < rank; ++j) delta_sums<1>(in, down + j * ins, ins, narrow + j);
+}
+
 void round_f16(const float* in, std::byte* out, int64_t count) {
   float16_t* place = reinterpret_cast<float16_t*>(out);
   int64_t i = 0;
@@ -226,7 +259,7 @@ void add_neon_rows(Kernels& kernels) {
   kernels.clamp = clamp;
   kernels.finish_logits = finish_logits;
   kernels.rotate = rotate;
-  kernels.delta_down = delta_down;
+  kernels.delta_down = delta_down_vectors;
   kernels.delta_up = delta_up;
   for (auto& mode : kernels.store) mode[kKvF16] = neon_store_f16;
 }
