@@ -164,9 +164,6 @@ Result<void> CallSource::read_ways(const Json& parameters, const std::string& ke
     property.ways[0].text =
         exprs_.both({property.ways[0].text, exprs_.negate(exprs_.cat(json, some_bytes(exprs_, 0)))});
   }
-  if (property.ways.empty()) {
-    return error(Code::invalid, "/properties/{}: no value satisfies it in the model's format of calls", key);
-  }
   return {};
 }
 
@@ -180,6 +177,10 @@ Result<void> CallSource::read_properties(const Json& parameters, Tool& tool) {
       for (const Json& name : required->get_array()) property.required |= name == Json(member.key());
     }
     TRY_VOID(read_ways(parameters, property.key, property));
+    if (property.ways.empty() && property.required) {
+      return error(Code::invalid, "/properties/{}: no value satisfies it in the model's format of calls", property.key);
+    }
+    if (property.ways.empty()) continue;  // it never comes
     tool.properties.push_back(std::move(property));
   }
   return {};
