@@ -6,6 +6,7 @@
 #include "eval/crowd_check.h"
 #include "eval/ranks_check.h"
 #include "model/rig.h"
+#include "model/shapes.h"
 #include "session/loaded_model.h"
 #include "session/ranked.h"
 
@@ -42,7 +43,9 @@ void expect_same(const std::string& name, const std::string& device, const KvFor
     for (const Ranked::Held& held : (*loaded)->ranked()->held()) {
       EXPECT_LT(held.weights, (*alone)->backend().used(Purpose::weights)) << ranks << " ranks";
       // Pages of models with states too are as large as a state's pieces need, which are whole on every rank.
-      if (!states) EXPECT_LE(held.kv, (*alone)->backend().used(Purpose::kv)) << ranks << " ranks";
+      if (!states) {
+        EXPECT_LE(held.kv, (*alone)->backend().used(Purpose::kv)) << ranks << " ranks";
+      }
     }
   }
 }
@@ -66,6 +69,38 @@ TEST(Ranks, NeedNotDivide) {
     ASSERT_TRUE(found.ok()) << found.error().message;
     EXPECT_EQ(first_difference(*expected, *found), "");
   }
+}
+
+// Every format that weights can be made in; outputs that do not divide among them.
+TEST(Ranks, EveryFormatGivesTheBitsOfOneRank) {
+  auto spec = named_shape("llama-3.2-1b");
+  ASSERT_TRUE(spec.ok());
+  spec->layers.resize(1);
+  spec->vocab = 500, spec->width = 512;
+  auto& attention = std::get<GqaSpec>(spec->layers[0].mixer);
+  attention.heads = 8, attention.kv_heads = 2;
+  std::get<DenseSpec>(spec->layers[0].ffn).width = 1280;
+  std::vector<Token> tokens(9);
+  std::iota(tokens.begin(), tokens.end(), 100);
+  int formats = 0;
+  for (int number = 0; number < kDTypes; ++number) {
+    const auto type = static_cast<DType>(number);
+    const Format& f = format(type);
+    if (f.from_float == nullptr || (f.group == 1 && type != DType::f32 && type != DType::f16 && type != DType::bf16))
+      continue;
+    std::vector<RanksWay> expected;
+    for (const int ranks : {1, 3}) {
+      auto made = Ranked::open({.cpu = {.threads = 1}, .ranks = ranks},
+                               [&](Backend& backend) { return Model::random(*spec, type, 7, backend); });
+      ASSERT_TRUE(made.ok()) << f.name << ": " << made.error().message;
+      auto ways = run_ranks_ways((*made)->model(), (*made)->backend(), tokens, DType::f16);
+      ASSERT_TRUE(ways.ok()) << f.name << ": " << ways.error().message;
+      if (ranks == 1) expected = *ways;
+      EXPECT_EQ(first_difference(expected, *ways), "") << f.name;
+    }
+    ++formats;
+  }
+  EXPECT_GE(formats, 12);
 }
 
 TEST(Ranks, WhatIsPlannedIsTaken) {
