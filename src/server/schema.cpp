@@ -175,8 +175,8 @@ Failure check_role(const Place& place, const Json& value) {
   if (!value.is_string()) return wrong_kind(place, "a text", value);
   const std::string_view says = value.get_string();
   if (std::find(std::begin(kRoles), std::end(kRoles), says) != std::end(kRoles)) return {};
-  return bad_field(place.path,
-                   fmt::format("'{}' is no role: there are system, developer, user, assistant and tool", shortened(says)));
+  return bad_field(place.path, fmt::format("'{}' is no role: there are system, developer, user, assistant and tool",
+                                           shortened(says)));
 }
 
 // Values that ask for nothing: clients send them by default.

@@ -410,11 +410,8 @@ bool CallReader::read_value(Parts& out) {
   }
   if (ended_ && seen_ == size() && f.end.empty()) last = Match::yes;  // the end of the answer is what ends it
   const bool over = next == Match::yes || (next == Match::no && last == Match::yes);
-  if (!over && ended_ && json_ &&
-      !plain_) {  // JSON that has no end: as if it were a text, once more from its beginning
-    plain_ = true;
-    json_ = false;
-    seen_ = 0;
+  if (!over && ended_ && json_ && !plain_) {
+    plain_ = true, json_ = false, seen_ = 0;  // JSON that has no end: a text, once more from its beginning
     return true;
   }
   if (!over && !ended_) {

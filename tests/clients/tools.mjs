@@ -1,5 +1,5 @@
-// Real clients and calls of tools: node tools.mjs BASE_URL KEY. The model writes nonsense, which the server keeps to the
-// tools: every call must be one the client can make, and the talk goes on with what the tool said.
+// Real clients and calls of tools: node tools.mjs BASE_URL KEY. The model writes nonsense, which the server keeps to
+// the tools: every call must be one the client can make, and the talk goes on with what the tool said.
 import assert from 'node:assert/strict';
 import OpenAI from 'openai';
 import { generateText, streamText, tool, jsonSchema } from 'ai';

@@ -153,8 +153,8 @@ async def check(make_server, request, report, rounds):
     with tempfile.TemporaryDirectory() as folder:
         write_adapter(f"{folder}/early", 4, 1)
         write_adapter(f"{folder}/late", 6, 2)
-        await check_with(lambda *more: make_server("-np", "20", "--lora", f"{folder}/early", "--lora-dir", folder, *more),
-                         request, report, rounds)
+        flags = ("-np", "20", "--lora", f"{folder}/early", "--lora-dir", folder)
+        await check_with(lambda *more: make_server(*flags, *more), request, report, rounds)
 
 
 async def check_with(make_server, request, report, rounds):

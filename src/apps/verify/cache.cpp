@@ -104,51 +104,51 @@ Result<int> run(const Arguments& arguments) {
 }  // namespace
 
 Verb verify_cache_verb() {
-  return {.name = "verify cache",
-          .summary = "check that cached, chunked and batched computing give the same bits",
-          .group = "Measure and check",
-          .flags =
-              joined({{model_flag(),
-                       device_flag(),
-                       {.name = "prompt",
-                        .alias = "-p",
-                        .kind = Kind::text,
-                        .value = "TEXT",
-                        .help = "the text to compute (default: a few sentences)"},
-                       {.name = "ids",
-                        .kind = Kind::integer,
-                        .value = "ID",
-                        .many = Many::commas,
-                        .least = 0,
-                        .most = 1 << 30,
-                        .help = "token ids instead of a text"},
-                       {.name = "kv-type",
-                        .alias = "--kv --kv-cache-dtype",
-                        .kind = Kind::text,
-                        .value = "TYPE",
-                        .otherwise = "f16",
-                        .choices = kKvForms,
-                        .help = "numbers that keys and values are kept in"}},
-                      kv_apart_flags(),
-                      adapter_flags(),
-                      {{.name = "page-tokens",
-                        .kind = Kind::integer,
-                        .value = "N",
-                        .otherwise = "16",
-                        .least = 1,
-                        .most = 1024,
-                        .help = "tokens of a page of the cache, a power of two"},
-                       {.name = "plant", .help = "also flip stored bits half way, which must be found: exit code 1"},
-                       {.name = "json", .help = "as a JSON object"}}}),
-          .examples = {{"verify cache", "the shipped model"},
-                       {"verify cache -m model.gguf --kv bf16", "another, with bfloat16 keys and values"}},
-          .notes =
-              "The prompt is computed in one pass, token by token and in chunks of 7, a page and a page and one, alone "
-              "and beside "
-              "other sequences whose pages lie among its own, with 1, 2 and 4 threads. The logits of all positions "
-              "must be the same to "
-              "the last bit; their hash is printed for each way. Exit code 1 if one differs.",
-          .run = run};
+  return {
+      .name = "verify cache",
+      .summary = "check that cached, chunked and batched computing give the same bits",
+      .group = "Measure and check",
+      .flags = joined({{model_flag(),
+                        device_flag(),
+                        {.name = "prompt",
+                         .alias = "-p",
+                         .kind = Kind::text,
+                         .value = "TEXT",
+                         .help = "the text to compute (default: a few sentences)"},
+                        {.name = "ids",
+                         .kind = Kind::integer,
+                         .value = "ID",
+                         .many = Many::commas,
+                         .least = 0,
+                         .most = 1 << 30,
+                         .help = "token ids instead of a text"},
+                        {.name = "kv-type",
+                         .alias = "--kv --kv-cache-dtype",
+                         .kind = Kind::text,
+                         .value = "TYPE",
+                         .otherwise = "f16",
+                         .choices = kKvForms,
+                         .help = "numbers that keys and values are kept in"}},
+                       kv_apart_flags(),
+                       adapter_flags(),
+                       {{.name = "page-tokens",
+                         .kind = Kind::integer,
+                         .value = "N",
+                         .otherwise = "16",
+                         .least = 1,
+                         .most = 1024,
+                         .help = "tokens of a page of the cache, a power of two"},
+                        {.name = "plant", .help = "also flip stored bits half way, which must be found: exit code 1"},
+                        {.name = "json", .help = "as a JSON object"}}}),
+      .examples = {{"verify cache", "the shipped model"},
+                   {"verify cache -m model.gguf --kv bf16", "another, with bfloat16 keys and values"}},
+      .notes =
+          "The prompt is computed in one pass, token by token and in chunks of 7, a page and a page and one, alone "
+          "and beside "
+          "other sequences whose pages lie among its own, with 1, 2 and 4 threads. The logits of all positions "
+          "must be the same to "
+          "the last bit; their hash is printed for each way. Exit code 1 if one differs.",
+      .run = run};
 }
 
 }  // namespace millrace::apps

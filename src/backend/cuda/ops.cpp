@@ -53,8 +53,8 @@ CudaOps::~CudaOps() {
 // ---- steps
 
 bool CudaOps::plain(const Step& step) const {
-  return parts_.graphs && step.types == nullptr && step.adapters == nullptr && step.rows == step.sequences && step.wanted == step.rows &&
-         step.rows <= kMostSequences && each_sees_itself_last(step);
+  return parts_.graphs && step.types == nullptr && step.adapters == nullptr && step.rows == step.sequences &&
+         step.wanted == step.rows && step.rows <= kMostSequences && each_sees_itself_last(step);
 }
 
 void CudaOps::begin(const Step& step) {

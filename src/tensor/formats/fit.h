@@ -11,8 +11,8 @@ namespace millrace::fit {
 // Copies a group, so that what follows meets only numbers whose squares are finite: NaN becomes 0, huge numbers 1e9.
 void load(const float* in, float* out, int count);
 
-// What the errors of a group's numbers count: importance * sqrt(2 * the group's mean square + x^2), brought to a mean of
-// one. An input that is mostly zero says little of what it may become, so that large weights keep some of their say.
+// What the errors of a group's numbers count: importance * sqrt(2 * the group's mean square + x^2), brought to a mean
+// of one. An input that is mostly zero says little of what it may become, so that large weights keep some of their say.
 // False if there is nothing to go by, and all count alike.
 bool weigh(const float* x, const float* importance, int count, float* out);
 
