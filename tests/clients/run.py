@@ -53,7 +53,7 @@ def run(program, node, script, flags):
 
 def main():
     program, node = sys.argv[1], sys.argv[2] if len(sys.argv) > 2 else "node"
-    chat_template = os.path.join(HERE, "..", "session", "data", "calls", "json.jinja")
+    chat_template = os.path.join(HERE, "..", "session", "data", "calls", "tags.jinja")
     fine = run(program, node, "clients.mjs", [])
     return 0 if run(program, node, "tools.mjs", ["--chat-template", chat_template]) and fine else 1
 

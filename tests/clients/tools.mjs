@@ -41,7 +41,6 @@ const asked = {
   parallel_tool_calls: false,
   max_tokens: 200,
   seed: 5,
-  chat_template_kwargs: { enable_thinking: false },
 };
 
 function fits(given) {
@@ -108,11 +107,10 @@ await check('ai: generateText and streamText give calls', async () => {
     model: provider(model),
     messages,
     tools: { get_weather: weather },
-    toolChoice: 'required',
+    toolChoice: { type: 'tool', toolName: 'get_weather' },
     maxTokens: 200,
     seed: 5,
     maxRetries: 0,
-    providerOptions: { millrace: { chat_template_kwargs: { enable_thinking: false } } },
   };
   const whole = await generateText(settings);
   assert.ok(whole.toolCalls.length >= 1);
@@ -132,7 +130,7 @@ await check('langchain: bindTools', async () => {
     maxTokens: 200,
     maxRetries: 0,
     configuration: { baseURL: base },
-    modelKwargs: { seed: 5, chat_template_kwargs: { enable_thinking: false } },
+    modelKwargs: { seed: 5 },
   }).bindTools(tools, { tool_choice: 'required', parallel_tool_calls: false });
   const answer = await chat.invoke('What is the weather?');
   assert.equal(answer.tool_calls.length, 1);
