@@ -25,6 +25,7 @@ namespace fs = std::filesystem;
 // Without --type, numbers stay as they are as far as GGUF has them; what is quantised already needs a decision.
 Result<FileType> chosen_type(const Arguments& arguments, const Checkpoint& checkpoint) {
   if (arguments.given("type")) return FileType::parse(arguments.text("type"));
+  if (arguments.given("budget")) return FileType::parse("Q4_K_M");
   TRY(Summary summary, summarise(checkpoint));
   DType most = summary.types.empty() ? DType::f16 : summary.types.front().type;
   if (most == DType::bf16) return FileType::parse("BF16");
@@ -38,18 +39,13 @@ struct Choices {
   std::optional<ColumnWeights> importance;
 };
 
-Result<void> set_types(const Arguments& arguments, const ModelSource& source, Choices& choices,
-                       ConvertOptions& options) {
+Result<void> set_types(const Arguments& arguments, const ModelSource& source, Choices& choices) {
   if (!arguments.given("tensor-type")) return {};
   const std::vector<Slot> all = slots(source.spec());
   TRY(const auto types, tensor_types(source, all, arguments.texts("tensor-type")));
   for (size_t i = 0; i < all.size(); ++i) {
     if (types[i]) choices.types[all[i].name] = *types[i];
   }
-  options.type_of = [&choices](const Slot& slot) -> std::optional<DType> {
-    const auto found = choices.types.find(slot.name);
-    return found != choices.types.end() ? std::optional(found->second) : std::nullopt;
-  };
   return {};
 }
 
@@ -69,6 +65,24 @@ Result<void> set_importance(const Arguments& arguments, const ModelSource& sourc
   return {};
 }
 
+// With a text: importance, formats under a budget, and codes, as the flags say.
+Result<Comparison> quantise(const Arguments& arguments, const fs::path& path, ModelSource& source, Choices& choices,
+                            const ConvertOptions& options) {
+  Interruptible scope;
+  TRY(auto bench, open_bench(arguments, path));
+  if (!choices.importance) {
+    TRY(choices.importance, measured_importance(arguments, *bench, source));
+  }
+  if (arguments.given("budget")) {
+    TRY(const auto types, allocate_types(arguments, *bench, source, *choices.importance));
+    choices.types.insert(types.begin(), types.end());  // what --tensor-type says stays
+  }
+  const TypeOf type_of = [&](const Slot& slot) {
+    return options.type_of(slot).value_or(stored_type(source.spec(), slot, options.type));
+  };
+  return quantise_calibrated(arguments, *bench, source, type_of, *choices.importance);
+}
+
 Result<int> run(const Arguments& arguments) {
   fs::path path = arguments.operand("IN"), target = arguments.operand("OUT");
   TRY(Checkpoint checkpoint, Checkpoint::open(path));
@@ -81,23 +95,20 @@ Result<int> run(const Arguments& arguments) {
   TRY_VOID(set_text_keys(terminal, checkpoint, options));
   TRY(ModelSource source, ModelSource::open(checkpoint));
   Choices choices;
-  TRY_VOID(set_types(arguments, source, choices, options));
+  TRY_VOID(set_types(arguments, source, choices));
+  options.type_of = [&choices](const Slot& slot) -> std::optional<DType> {
+    const auto found = choices.types.find(slot.name);
+    return found != choices.types.end() ? std::optional(found->second) : std::nullopt;
+  };
   TRY_VOID(set_importance(arguments, source, choices, options));
   std::optional<Comparison> judged;
   if (arguments.given("calibrate")) {
-    const TypeOf type_of = [&](const Slot& slot) {
-      const std::optional<DType> own = options.type_of ? options.type_of(slot) : std::nullopt;
-      return own.value_or(stored_type(source.spec(), slot, options.type));
-    };
-    Interruptible scope;
-    TRY(auto bench, open_bench(arguments, path));
-    auto done =
-        quantise_calibrated(arguments, *bench, source, type_of, choices.importance ? &*choices.importance : nullptr);
+    auto done = quantise(arguments, path, source, choices, options);
     if (!done.ok() && Interruptible::interrupted()) return interrupted_error();
     if (!done.ok()) return done.error();
     judged = std::move(*done);
-  } else if (arguments.text("method") != "round") {
-    return wrong_use(arguments, "--method gptq needs a text: --calibrate TEXT");
+  } else if (arguments.text("method") != "round" || arguments.given("budget")) {
+    return wrong_use(arguments, "--method gptq and --budget need a text: --calibrate TEXT");
   }
   TRY(const ConvertReport report, write_model(terminal, source, target, options));
   terminal.note("{}: {} parameters in {} tensors, {}", target.string(),

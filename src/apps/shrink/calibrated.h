@@ -2,7 +2,8 @@
 // held-out text falls. Main thread.
 #pragma once
 
-#include <optional>
+#include <map>
+#include <string>
 
 #include "apps/cli/cli.h"
 #include "eval/compare.h"
@@ -26,8 +27,15 @@ Result<std::unique_ptr<Bench>> open_bench(const Arguments& arguments, const std:
 // What every step of a long job says, and how it is stopped.
 StepOptions step_options(const Arguments& arguments);
 
-// Puts every matrix of the source in its format; importance may be null, then it is measured.
+// What products read on the fitted texts.
+Result<ColumnWeights> measured_importance(const Arguments& arguments, Bench& bench, const ModelSource& source);
+
+// A format for every matrix under --budget bits a number, by slot.
+Result<std::map<std::string, DType>> allocate_types(const Arguments& arguments, Bench& bench, const ModelSource& source,
+                                                    const ColumnWeights& importance);
+
+// Puts every matrix of the source in its format.
 Result<Comparison> quantise_calibrated(const Arguments& arguments, Bench& bench, ModelSource& source,
-                                       const TypeOf& type_of, const ColumnWeights* importance);
+                                       const TypeOf& type_of, const ColumnWeights& importance);
 
 }  // namespace millrace::apps

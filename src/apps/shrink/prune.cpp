@@ -1,7 +1,6 @@
 #include "shrink/prune.h"
 
-#include <map>
-#include <numeric>
+#include <algorithm>
 
 #include "apps/cli/flags.h"
 #include "apps/cli/interrupt.h"
@@ -9,6 +8,7 @@
 #include "apps/cli/verbs.h"
 #include "apps/files/writing.h"
 #include "apps/shrink/calibrated.h"
+#include "apps/shrink/rewriting.h"
 #include "apps/shrink/texts.h"
 #include "shrink/heal.h"
 
@@ -16,12 +16,6 @@ namespace millrace::apps {
 namespace {
 
 namespace fs = std::filesystem;
-
-std::vector<int32_t> all_layers(const ModelSpec& spec) {
-  std::vector<int32_t> out(spec.layers.size());
-  std::iota(out.begin(), out.end(), 0);
-  return out;
-}
 
 // "3,4": the layers that stay if these go.
 Result<std::vector<int32_t>> kept_without(const ModelSpec& spec, const std::vector<int64_t>& dropped) {
@@ -75,42 +69,6 @@ Result<void> narrow(const Arguments& arguments, Bench& bench, Team& team, ModelS
   return measured([&](InputSums& sums) { return fewer_kv_heads(source, sums, heads); });
 }
 
-// Every matrix as the file had it: changed ones are kept in float32 until then.
-ConvertOptions same_types(const ModelSource& original, const std::vector<int32_t>& kept) {
-  std::map<std::string, DType> types;
-  for (const Slot& slot : slots(original.spec())) {
-    if (slot.kind == SlotKind::matrix && slot.weight) types[slot.name] = original.type_of(slot);
-  }
-  ConvertOptions options;
-  options.type_of = [types = std::move(types), kept](const Slot& slot) -> std::optional<DType> {
-    std::string name = slot.name;
-    if (slot.layer >= 0)
-      name = fmt::format("blk.{}{}", kept[static_cast<size_t>(slot.layer)], name.substr(name.find('.', 4)));
-    const auto found = types.find(name);
-    if (found == types.end()) return std::nullopt;
-    const Format& f = format(found->second);
-    const bool writes = f.ggml >= 0 && f.from_float != nullptr && slot.cols % f.group == 0;
-    return writes ? found->second : DType::f16;
-  };
-  return options;
-}
-
-// Options that say how a file is described, with the most common format.
-Result<void> describe_file(const Terminal& terminal, const ModelSource& source, ConvertOptions& options) {
-  TRY_VOID(set_text_keys(terminal, source.checkpoint(), options));
-  std::map<DType, int64_t> sizes;
-  for (const Slot& slot : slots(source.spec())) {
-    if (const auto type = slot.kind == SlotKind::matrix && slot.weight ? options.type_of(slot) : std::nullopt)
-      sizes[*type] += slot.values();
-  }
-  DType most = DType::f16;
-  for (const auto& [type, size] : sizes) {
-    if (size > sizes[most]) most = type;
-  }
-  TRY(options.type, FileType::parse(format(most).name));
-  return {};
-}
-
 Result<Comparison> heal(const Arguments& arguments, Bench& bench, Team& team, ModelSource& source,
                         const std::vector<int32_t>& kept) {
   const StepOptions options = step_options(arguments);
@@ -138,10 +96,9 @@ Result<int> prune(const Arguments& arguments, const fs::path& path, const fs::pa
   if (arguments.toggle("heal")) {
     TRY(judged, heal(arguments, *bench, team, source, kept));
   }
-  ConvertOptions options = same_types(original, kept);
+  TRY(ConvertOptions options, same_formats(terminal, original, source, kept));
   options.threads = threads;
   options.name = arguments.text("name");
-  TRY_VOID(describe_file(terminal, source, options));
   TRY(const ConvertReport report, write_model(terminal, source, target, options));
   terminal.note("{}: {} of {} parameters", target.string(), human_count(static_cast<uint64_t>(report.parameters)),
                 human_count(static_cast<uint64_t>(parameters(original.spec()))));
