@@ -37,6 +37,7 @@ std::vector<std::string> names(bool refused) {
   for (const fs::path& folder : {own_folder(), shared_folder()}) {
     if (!fs::exists(folder)) continue;
     for (const auto& entry : fs::directory_iterator(folder)) {
+      if (!entry.is_directory()) continue;
       const std::string name = entry.path().filename().string();
       if (!name.starts_with("base-") && is_refused(name) == refused &&
           std::find(out.begin(), out.end(), name) == out.end())
