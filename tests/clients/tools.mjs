@@ -116,6 +116,7 @@ await check('ai: generateText and streamText give calls', async () => {
   assert.ok(whole.toolCalls.length >= 1);
   for (const call of whole.toolCalls) fits(call.args);
   const stream = streamText(settings);
+  for await (const part of stream.fullStream) assert.notEqual(part.type, 'error');
   const calls = await stream.toolCalls;
   assert.deepEqual(
     calls.map((call) => call.args),

@@ -86,9 +86,9 @@ Result<Comparison> quantise(const Arguments& arguments, const fs::path& path, Mo
 Result<int> run(const Arguments& arguments) {
   fs::path path = arguments.operand("IN"), target = arguments.operand("OUT");
   TRY(Checkpoint checkpoint, Checkpoint::open(path));
-  TRY_VOID(check_target(path, target, arguments.toggle("force")));
   ConvertOptions options;
   TRY(options.type, chosen_type(arguments, checkpoint));
+  TRY_VOID(check_target(path, target, arguments.toggle("force")));
   options.name = arguments.text("name");
   options.threads = static_cast<int>(arguments.integer("threads"));
   const Terminal& terminal = arguments.terminal();
