@@ -4,6 +4,7 @@
 #include "server/anthropic/read_messages.h"
 #include "server/rig.h"
 
+#if MILLRACE_SESSION_TEXT
 namespace millrace {
 namespace {
 
@@ -256,3 +257,4 @@ TEST(Anthropic, WhileLoadingItIsOverloaded) {
 
 }  // namespace
 }  // namespace millrace
+#endif

@@ -7,6 +7,7 @@
 #include "session/fill_prompt.h"
 #include "tensor/gguf_writer.h"
 
+#if MILLRACE_SESSION_TEXT
 namespace millrace {
 namespace {
 
@@ -204,3 +205,4 @@ TEST(Extras, OneModelIsFoundByItsName) {
 
 }  // namespace
 }  // namespace millrace
+#endif

@@ -4,6 +4,7 @@
 #include "server/llama_cpp/read_llama.h"
 #include "server/rig.h"
 
+#if MILLRACE_SESSION_TEXT
 namespace millrace {
 namespace {
 
@@ -103,3 +104,4 @@ TEST(LlamaCpp, WhatIsWrongIsSaid) {
 
 }  // namespace
 }  // namespace millrace
+#endif

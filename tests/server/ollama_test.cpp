@@ -4,6 +4,7 @@
 #include "server/ollama/read_ollama.h"
 #include "server/rig.h"
 
+#if MILLRACE_SESSION_TEXT
 namespace millrace {
 namespace {
 
@@ -198,3 +199,4 @@ TEST(Ollama, LogProbabilitiesAreThoseOfAChat) {
 
 }  // namespace
 }  // namespace millrace
+#endif

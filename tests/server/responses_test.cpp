@@ -4,6 +4,7 @@
 #include "server/responses/read_response.h"
 #include "server/rig.h"
 
+#if MILLRACE_SESSION_TEXT
 namespace millrace {
 namespace {
 
@@ -157,3 +158,4 @@ TEST(Responses, WhatIsWrongIsSaid) {
 
 }  // namespace
 }  // namespace millrace
+#endif
