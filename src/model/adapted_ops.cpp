@@ -54,8 +54,8 @@ void AdaptedOps::linear_qkv(const Weight& q, const Weight& k, const Weight& v, T
 }
 
 void AdaptedOps::linear_glu(const Weight& gate, const Weight& up, Activation activation, Tensor in, Tensor out) {
-  // Whatever is loaded decides, not who takes part in the step: a GPU's fused result is rounded to 16 bits, and the next
-  // product's change reads it.
+  // Whatever is loaded decides, not who takes part in the step: a GPU's fused result is rounded to 16 bits, and the
+  // next product's change reads it.
   if (adapters_.listed(gate) != nullptr || adapters_.listed(up) != nullptr)
     return Ops::linear_glu(gate, up, activation, in, out);
   inner_.linear_glu(gate, up, activation, in, out);

@@ -8,6 +8,7 @@
 
 #include "server/rig.h"
 
+#if MILLRACE_SESSION_TEXT
 namespace millrace::testing {
 
 class ScriptedEngine : public EnginePort {
@@ -82,3 +83,4 @@ inline ServedModel scripted(const std::string& chat_template, const std::string&
 }
 
 }  // namespace millrace::testing
+#endif
