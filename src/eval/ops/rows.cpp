@@ -130,8 +130,10 @@ void check_plain(Scene& scene, Verdict& verdict) {
 
 void check_rope(Scene& scene, Verdict& verdict) {
   Chance chance(205);
-  for (const auto& [dims, width, neighbours] :
+  for (const auto& shape :
        {std::tuple{64, 64, false}, {128, 128, false}, {32, 80, true}, {64, 64, true}, {20, 24, false}}) {
+    const int dims = std::get<0>(shape), width = std::get<1>(shape);
+    const bool neighbours = std::get<2>(shape);
     const int32_t heads = 3;
     std::vector<float> frequencies(static_cast<size_t>(dims / 2));
     for (size_t i = 0; i < frequencies.size(); ++i)
