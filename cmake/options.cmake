@@ -18,8 +18,10 @@ endif()
 
 find_program(CCACHE ccache)
 if(CCACHE)
-  # Precompiled headers are taken for what their text says.
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros ${CCACHE})
+  # Precompiled headers are taken for what their text says. Paths are taken from the checkout on, so that a second one
+  # finds what the first has compiled.
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros
+    CCACHE_BASEDIR=${CMAKE_SOURCE_DIR} CCACHE_NOHASHDIR=1 ${CCACHE})
 endif()
 
 # Results must not depend on the compiler's mood: no contraction of a*b+c behind our back (contract 1).

@@ -4,7 +4,7 @@
 # Folders of tests/ whose programs also run under ASan and UBSan: parsers, cache, engine, server, and what they stand on
 # (the others only in --full).
 sanitized_programs=(base tensor text cache model engine server)
-sanitized_rest=(backend session apps bench eval plan report)
+sanitized_rest=(backend session apps bench eval plan report hub tier grammar process shrink)
 # Folders whose programs use several threads, for ThreadSanitizer.
 threaded_programs=(base backend engine session server eval)
 fuzz_seconds=${MILLRACE_FUZZ_SECONDS:-3}
@@ -181,6 +181,9 @@ cuda_check() {
 group_command_line() {
   prepare release "$root/build/release" millrace -DMILLRACE_TESTS=ON || return
   run_lines command-line 300 python3 tests/apps/command_line.py build/release/bin/millrace
+  run_lines chat 300 python3 tests/apps/chat.py build/release/bin/millrace
+  run_lines pull 300 python3 tests/hub/pull.py build/release/bin/millrace
+  run_lines shrink 600 python3 tests/apps/shrink.py build/release/bin/millrace
 }
 
 # Every weight format on every instruction set this machine has: the same bits however a token is computed.
@@ -198,6 +201,17 @@ group_clients() {
   fi
   npm_ready clients tests/clients || return
   run_lines clients 600 python3 tests/clients/run.py build/release/bin/millrace
+}
+
+# Agents from npm: programs of their own and libraries, each with a tool, against a server that says what a script has.
+group_agents() {
+  prepare release "$root/build/release" millrace -DMILLRACE_TESTS=ON || return
+  if ! need_node; then
+    skipped "agents: no Node 20.19 or newer"
+    return
+  fi
+  npm_ready agents tests/clients/agents || return
+  run_lines agents 1500 python3 tests/clients/agents/agents.py build/release/bin/millrace
 }
 
 # npm_ready NAME FOLDER: has what the folder's lockfile names installed. Without the registry there is nothing to test
@@ -232,7 +246,22 @@ npm_ci() {
 # Clients that misbehave, beside streams that must not notice.
 group_faults() {
   prepare release "$root/build/release" millrace -DMILLRACE_TESTS=ON || return
-  run_lines faults 900 python3 tests/server/faults.py build/release/bin/millrace
+  run_lines faults 1800 python3 tests/server/faults.py build/release/bin/millrace
+  if need_packages haproxy; then
+    run_lines resume 600 python3 tests/server/resume.py build/release/bin/millrace
+  else
+    skipped "resume: no package haproxy"
+  fi
+  if need_packages redis-server; then
+    run_lines shared-pages 600 python3 tests/server/shared_pages.py build/release/bin/millrace
+  else
+    skipped "shared-pages: no package redis-server"
+  fi
+  if need_packages python3-zmq && /usr/bin/python3 -c 'import zmq' 2>/dev/null; then
+    run_lines kv-events 600 /usr/bin/python3 tests/server/kv_events.py build/release/bin/millrace
+  else
+    skipped "kv-events: no package python3-zmq"
+  fi
 }
 
 # The same with thousands of them, under AddressSanitizer too, the metrics as Prometheus' own tool reads them, and two
@@ -244,6 +273,7 @@ group_faults_long() {
   run_lines faults-long 3600 python3 tests/server/faults.py build/release/bin/millrace --full
   if need_packages haproxy; then
     run_lines replicas 600 python3 tests/server/replicas.py build/release/bin/millrace
+    run_lines resume-long 1800 python3 tests/server/resume.py build/release/bin/millrace --streams 200
   else
     skipped "replicas: no package haproxy"
   fi

@@ -9,7 +9,7 @@ build_packages() {
   # Debian 12 has Boost 1.74 by default, without JSON; later releases have a default that is new enough.
   if [ -r /etc/os-release ] && ! grep -q '^VERSION_ID="12"' /etc/os-release; then boost=libboost-dev; fi
   echo g++ cmake ninja-build ccache git pkg-config "$boost" libfmt-dev libpcre2-dev libutf8proc-dev libedit-dev \
-    libssl-dev
+    libssl-dev libcurl4-openssl-dev libzmq3-dev libhiredis-dev
 }
 test_packages() { echo libgtest-dev clang libclang-rt-dev clang-format python3 xz-utils openssl; }
 

@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""Writes a GGUF file with random weights of a known Llama shape directly in a weight format, for timing several engines.
+"""Writes a GGUF file with random weights of a known shape directly in a weight format, for timing several engines.
 
   bench/peers/random_gguf.py llama-3.2-1b Q4_K /tmp/llama-1b-q4_k.gguf
+  bench/peers/random_gguf.py olmoe-7b-a1b Q4_K /tmp/olmoe-q4_k.gguf
 
 Nothing is quantised: codes are random, scales such that weights have the spread of trained ones. A megabyte of groups is
-made and repeated, so a file is written at the disk's speed. All matrices have the one format; there is no tokenizer.
+made and repeated, so a file is written at the disk's speed. All matrices have the one format, but for routers, which
+are float32; there is no tokenizer.
 """
 import math
 import random
@@ -17,6 +19,10 @@ from random_model import SHAPES, bf16_tables
 FORMATS = {"F32": (0, 1, 4), "F16": (1, 1, 2), "Q4_0": (2, 32, 18), "Q8_0": (8, 32, 34), "Q4_K": (12, 256, 144),
            "Q5_K": (13, 256, 176), "Q6_K": (14, 256, 210), "BF16": (30, 1, 2)}
 ALIGNMENT = 32
+# as SHAPES, and architecture, experts, experts of a token
+EXPERT_SHAPES = {"olmoe-7b-a1b": ((16, 2048, 1024, 16, 16, 128, 50304, 4096, 1e4, False), ("olmoe", 64, 8))}
+DENSE = ("llama", 0, 0)
+ROUTER = "ffn_gate_inp.weight"
 
 
 def half(value):
@@ -57,36 +63,50 @@ def text(value):
     return struct.pack("<Q", len(data)) + data
 
 
-def metadata(shape):
+def metadata(shape, kind):
+    architecture, experts, used = kind
     layers, width, ffn, heads, kv_heads, head, vocab, context, theta, _ = shape
-    yield "general.architecture", "llama"
+    yield "general.architecture", architecture
     yield "tokenizer.ggml.model", "none"
     for key, value in (("context_length", context), ("embedding_length", width), ("block_count", layers),
                        ("feed_forward_length", ffn), ("attention.head_count", heads),
-                       ("attention.head_count_kv", kv_heads), ("rope.dimension_count", head), ("vocab_size", vocab)):
-        yield "llama." + key, value
-    yield "llama.rope.freq_base", theta
-    yield "llama.attention.layer_norm_rms_epsilon", 1e-5
+                       ("attention.head_count_kv", kv_heads), ("attention.key_length", head),
+                       ("attention.value_length", head), ("rope.dimension_count", head), ("vocab_size", vocab)):
+        yield f"{architecture}.{key}", value
+    if experts:
+        yield f"{architecture}.expert_count", experts
+        yield f"{architecture}.expert_used_count", used
+    yield f"{architecture}.rope.freq_base", theta
+    yield f"{architecture}.attention.layer_norm_rms_epsilon", 1e-5
 
 
-def tensors(shape):
-    """Name, outputs (0: a vector), inputs."""
+def tensors(shape, kind):
+    """Name and sizes, inputs first; a vector has one, experts three."""
     layers, width, ffn, heads, kv_heads, head, vocab, _, _, tied = shape
-    yield "token_embd.weight", vocab, width
+    _, experts, _ = kind
+    yield "token_embd.weight", (width, vocab)
     for i in range(layers):
         base = f"blk.{i}."
-        yield base + "attn_norm.weight", 0, width
-        yield base + "attn_q.weight", heads * head, width
-        yield base + "attn_k.weight", kv_heads * head, width
-        yield base + "attn_v.weight", kv_heads * head, width
-        yield base + "attn_output.weight", width, heads * head
-        yield base + "ffn_norm.weight", 0, width
-        yield base + "ffn_gate.weight", ffn, width
-        yield base + "ffn_up.weight", ffn, width
-        yield base + "ffn_down.weight", width, ffn
-    yield "output_norm.weight", 0, width
+        yield base + "attn_norm.weight", (width,)
+        yield base + "attn_q.weight", (width, heads * head)
+        yield base + "attn_k.weight", (width, kv_heads * head)
+        yield base + "attn_v.weight", (width, kv_heads * head)
+        yield base + "attn_output.weight", (heads * head, width)
+        yield base + "ffn_norm.weight", (width,)
+        if experts:
+            yield base + "attn_q_norm.weight", (heads * head,)
+            yield base + "attn_k_norm.weight", (kv_heads * head,)
+            yield base + ROUTER, (width, experts)
+            yield base + "ffn_gate_exps.weight", (width, ffn, experts)
+            yield base + "ffn_up_exps.weight", (width, ffn, experts)
+            yield base + "ffn_down_exps.weight", (ffn, width, experts)
+        else:
+            yield base + "ffn_gate.weight", (width, ffn)
+            yield base + "ffn_up.weight", (width, ffn)
+            yield base + "ffn_down.weight", (ffn, width)
+    yield "output_norm.weight", (width,)
     if not tied:
-        yield "output.weight", vocab, width
+        yield "output.weight", (width, vocab)
 
 
 def up_to(value, multiple):
@@ -94,25 +114,24 @@ def up_to(value, multiple):
 
 
 def main():
-    if len(sys.argv) != 4 or sys.argv[1] not in SHAPES or sys.argv[2] not in FORMATS:
-        sys.exit(f"usage: random_gguf.py {{{','.join(SHAPES)}}} {{{','.join(FORMATS)}}} FILE")
-    shape, name = SHAPES[sys.argv[1]], sys.argv[2]
-    number, values, size = FORMATS[name]
+    shapes = {name: (shape, DENSE) for name, shape in SHAPES.items()} | EXPERT_SHAPES
+    if len(sys.argv) != 4 or sys.argv[1] not in shapes or sys.argv[2] not in FORMATS:
+        sys.exit(f"usage: random_gguf.py {{{','.join(shapes)}}} {{{','.join(FORMATS)}}} FILE")
+    (shape, kind), name = shapes[sys.argv[1]], sys.argv[2]
     head, at, runs = b"", 0, []
-    listed = list(tensors(shape))
-    for tensor, outputs, inputs in listed:
-        vector = outputs == 0
-        if not vector and inputs % values != 0:
-            sys.exit(f"{tensor}: rows of {inputs} do not divide into groups of {values}")
-        count = inputs if vector else outputs * inputs
-        length = count * 4 if vector else count // values * size
-        dims = (inputs,) if vector else (inputs, outputs)
-        head += text(tensor) + struct.pack("<I", len(dims)) + b"".join(struct.pack("<Q", d) for d in dims)
-        head += struct.pack("<IQ", 0 if vector else number, at)
-        runs.append((vector, length))
+    listed = list(tensors(shape, kind))
+    for tensor, sizes in listed:
+        what = "ones" if len(sizes) == 1 else "F32" if tensor.endswith(ROUTER) else name
+        number, values, size = FORMATS["F32" if what == "ones" else what]
+        if sizes[0] % values != 0:
+            sys.exit(f"{tensor}: rows of {sizes[0]} do not divide into groups of {values}")
+        length = math.prod(sizes) // values * size
+        head += text(tensor) + struct.pack("<I", len(sizes)) + b"".join(struct.pack("<Q", d) for d in sizes)
+        head += struct.pack("<IQ", number, at)
+        runs.append((what, length))
         at += up_to(length, ALIGNMENT)
     pairs = b""
-    entries = list(metadata(shape))
+    entries = list(metadata(shape, kind))
     for key, value in entries:
         if isinstance(value, str):
             pairs += text(key) + struct.pack("<I", 8) + text(value)
@@ -121,12 +140,12 @@ def main():
         else:
             pairs += text(key) + struct.pack("<II", 4, value)
     front = struct.pack("<4sIQQ", b"GGUF", 3, len(listed), len(entries)) + pairs + head
-    some = some_groups(name, 1 / math.sqrt(shape[1]))
+    deviation = 1 / math.sqrt(shape[1])
+    some = {what: some_groups(what, deviation) for what in {name, "F32"}} | {"ones": struct.pack("<f", 1.0) * (1 << 18)}
     with open(sys.argv[3], "wb") as file:
         file.write(front + bytes(up_to(len(front), ALIGNMENT) - len(front)))
-        for vector, length in runs:
-            data = struct.pack("<f", 1.0) * (length // 4) if vector else some
-            left = length
+        for what, length in runs:
+            data, left = some[what], length
             while left > 0:
                 file.write(data[:left])
                 left -= min(left, len(data))

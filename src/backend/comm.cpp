@@ -73,6 +73,11 @@ void Comm::count_and_move(const Movement& movement) {
   move(movement);
 }
 
+void Comm::give_rows(Tensor rows, int from) {
+  owners_.assign(static_cast<size_t>(rows.rows), from);
+  gather_rows(rows, owners_);
+}
+
 bool Comm::agree(bool yes) {
   std::vector<float> said(static_cast<size_t>(ranks()), 0.0f);
   std::vector<int64_t> begins;

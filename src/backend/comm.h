@@ -46,6 +46,8 @@ class Comm {
   // Each rank has its part of every tensor; afterwards each has all of them.
   void gather_columns(std::span<const SharedColumns> columns) { count_and_move({columns, {}, {}}); }
   void gather_rows(Tensor rows, std::span<const int32_t> owners) { count_and_move({{}, rows, owners}); }
+  // All rows of one rank, to all.
+  void give_rows(Tensor rows, int from);
   // Rank 0's message, to all. Those who wait for long sleep.
   virtual void broadcast(std::vector<std::byte>& message) = 0;
   // Whether all ranks say yes.
@@ -62,6 +64,7 @@ class Comm {
 
   int64_t sent_ = 0;
   int32_t next_ = 0;
+  std::vector<int32_t> owners_;  // of give_rows
 };
 
 // Ranks that are threads of this process: numbers go from memory to memory. One for each rank.

@@ -3,8 +3,12 @@
 #include <pthread.h>
 #include <sched.h>
 
+#include <algorithm>
+#include <utility>
+
 #include "base/check.h"
 #include "base/relax.h"
+#include "base/topology.h"
 
 namespace millrace {
 namespace {
@@ -28,41 +32,33 @@ void wake(std::atomic<uint32_t>& value, std::atomic<uint32_t>& sleepers) {
   if (sleepers.load(std::memory_order_seq_cst) > 0) value.notify_all();
 }
 
-std::vector<int> allowed_processors() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  std::vector<int> allowed;
-  if (sched_getaffinity(0, sizeof set, &set) != 0) return allowed;
-  for (int i = 0; i < CPU_SETSIZE; ++i) {
-    if (CPU_ISSET(i, &set)) allowed.push_back(i);
-  }
-  return allowed;
-}
-
-void pin_thread(std::thread& thread, int processor) {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  CPU_SET(processor, &set);
-  (void)pthread_setaffinity_np(thread.native_handle(), sizeof set, &set);  // a wish: running unpinned is still right
-}
-
 }  // namespace
 
-int Team::processors() {
-  size_t allowed = allowed_processors().size();
-  return allowed > 0 ? static_cast<int>(allowed) : 1;
-}
+int Team::processors() { return std::max(1, static_cast<int>(usable_processors().size())); }
+int Team::usual() { return std::max(1, count_cores(usable_processors())); }
 
-Team::Team(int workers, bool pin) : workers_(workers) {
+Team::Team(int workers) : workers_(workers) {
   CHECK(workers >= 1, "a team of {} workers", workers);
-  std::vector<int> allowed = allowed_processors();
+  const std::vector<Processor>& usable = usable_processors();
   // With more workers than processors, spinning keeps the one we wait for from running.
-  spins_ = allowed.size() >= static_cast<size_t>(workers) ? kSpins : 0;
+  spins_ = usable.size() >= static_cast<size_t>(workers) ? kSpins : 0;
+  if (count_nodes(usable) > 1 || count_cores(usable) < static_cast<int>(usable.size()))
+    for (Place& place : places_of(workers, usable)) places_.push_back(std::move(place.processors));
   threads_.reserve(static_cast<size_t>(workers - 1));
   for (int worker = 1; worker < workers; ++worker) {
-    threads_.emplace_back([this, worker] { work(worker); });
-    if (pin && !allowed.empty()) pin_thread(threads_.back(), allowed[static_cast<size_t>(worker) % allowed.size()]);
+    threads_.emplace_back([this, worker] {
+      place(worker);
+      work(worker);
+    });
   }
+}
+
+void Team::place(int worker) {
+  if (places_.empty()) return;
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  for (const int processor : places_[static_cast<size_t>(worker)]) CPU_SET(processor, &set);
+  (void)pthread_setaffinity_np(pthread_self(), sizeof set, &set);  // a wish: running elsewhere is still right
 }
 
 Team::~Team() {

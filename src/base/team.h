@@ -2,6 +2,8 @@
 // moment after each job and only then sleep; nothing is allocated per job. The thread that calls run() is worker 0, so
 // a team of one has no threads at all. One thread calls run() at a time, and a job must not call run() again.
 //
+// Workers stand where topology.h places them: cores before second threads of cores, and each kept near one memory node.
+// The thread that calls run() stays where it is: what it starts later would inherit its place.
 // Which worker does which part must never show in a result (contract 1): parts write to places of their own.
 #pragma once
 
@@ -16,8 +18,7 @@ namespace millrace {
 
 class Team {
  public:
-  // `pin` ties worker i to the i-th processor this process may use; worker 0 is the caller's thread and stays free.
-  explicit Team(int workers, bool pin = false);
+  explicit Team(int workers);
   ~Team();
   Team(const Team&) = delete;
   Team& operator=(const Team&) = delete;
@@ -25,6 +26,8 @@ class Team {
   int workers() const { return workers_; }
   // Processors this process may run on: a container's share, not the machine's.
   static int processors();
+  // Workers of a team that nobody chose a number for: one for every core of these.
+  static int usual();
 
   // Calls part(worker, workers) once on every worker and returns when all are done.
   template <class F>
@@ -56,6 +59,7 @@ class Team {
   int64_t take_task() { return next_task_.fetch_add(1, std::memory_order_relaxed); }
   void run_job(Job job, void* context);
   void work(int worker);
+  void place(int worker);  // the calling thread
 
   // Each on its own cache line: they are written by different threads.
   alignas(64) std::atomic<uint32_t> epoch_{0};  // a new value: a new job
@@ -71,6 +75,7 @@ class Team {
   bool stopping_ = false;
   int workers_ = 1;
   int spins_ = 0;
+  std::vector<std::vector<int>> places_;  // the processors of each worker; empty: any
   std::vector<std::thread> threads_;
 };
 

@@ -45,6 +45,8 @@ class Bench {
     switch (test_.kind) {
       case OpTest::Kind::linear:
         return linear();
+      case OpTest::Kind::experts:
+        return experts();
       case OpTest::Kind::attend:
         return attend();
       case OpTest::Kind::norm:
@@ -80,6 +82,42 @@ class Bench {
     return work;
   }
 
+  // Tokens choose at random, so experts have about as many each.
+  Result<Work> experts() {
+    if (test_.outputs < 1 || test_.inputs < 1 || test_.inputs % format(test_.type).group != 0 || test_.chosen < 1 ||
+        test_.experts < test_.chosen || test_.experts > 1024)
+      return error(Code::invalid, "{} of {} experts of {}x{}: {} needs inputs in groups of {}", test_.chosen,
+                   test_.experts, test_.outputs, test_.inputs, format(test_.type).name, format(test_.type).group);
+    if (!(Checked(test_.outputs) * Checked(test_.inputs) * Checked(test_.experts)).within(uint64_t{1} << 36))
+      return error(Code::invalid, "{} experts of {}x{} are too large to try", test_.experts, test_.outputs,
+                   test_.inputs);
+    std::vector<std::byte> bytes(static_cast<size_t>(bytes_of(test_.type, test_.outputs * test_.inputs)));
+    fill(bytes);
+    const HostExperts host = {.experts = test_.experts,
+                              .type = test_.type,
+                              .rows = test_.outputs,
+                              .cols = test_.inputs,
+                              .part = [&](int64_t) -> Result<HostMatrix> {
+                                return HostMatrix{test_.type, test_.outputs, test_.inputs, bytes};
+                              }};
+    TRY(const Weight weight, backend_.upload_experts(host, {}));
+    weights_.push_back(weight);
+    in_ = noise(int64_t{test_.rows} * test_.inputs, 1);
+    gain_ = noise(int64_t{test_.rows} * test_.experts, 8);
+    out_.resize(static_cast<size_t>(int64_t{test_.rows} * test_.chosen * test_.outputs));
+    Work work;
+    work.call = [this](Ops& ops, int64_t) {
+      const int64_t start = ops.mark();
+      const Router router = {.experts = test_.experts, .chosen = test_.chosen, .normalise = true};
+      const Routing routing = ops.scratch_routing(router, test_.rows);
+      ops.route(router, rows_of(gain_, test_.rows, test_.experts), routing);
+      ops.linear_experts(weights_[0], routing, ExpertInput::rows, rows_of(in_, test_.rows, test_.inputs),
+                         rows_of(out_, int64_t{test_.rows} * test_.chosen, test_.outputs));
+      ops.restore(start);
+    };
+    return work;
+  }
+
   // Random codes are as good as any: time does not depend on values, as long as they are finite.
   void fill(std::vector<std::byte>& bytes) {
     const Format& f = format(test_.type);
@@ -97,11 +135,15 @@ class Bench {
                    test_.kv_heads);
     int32_t length = test_.depth + test_.rows, pages = (length + kPageTokens - 1) / kPageTokens;
     const int64_t heads = int64_t{test_.kv_heads} * kPageTokens;
+    if (test_.value_dim < 0 || test_.value_dim > test_.dim)
+      return error(Code::invalid, "values of {} numbers are no part of keys of {}", test_.value_dim, test_.dim);
+    const bool latent = test_.value_dim > 0;
+    const int32_t v_dim = latent ? test_.value_dim : test_.dim;
     int64_t half = heads * std::max(kv_bytes(test_.kv.k, test_.dim), kv_bytes(test_.kv.v, test_.dim));
     Work work;
     work.copies = copies_for(2 * half * pages, options_.footprint);
     TRY(std::byte * base, backend_.allocate(Purpose::kv, work.copies * pages * 2 * half));
-    view_ = {base, 2 * half, 0, half, kPageTokens, test_.kv_heads, test_.dim, test_.dim, test_.kv, 0};
+    view_ = {base, 2 * half, 0, half, kPageTokens, test_.kv_heads, test_.dim, latent ? 0 : test_.dim, test_.kv, 0};
     // Pages of one sequence lie all over the pool, as they do after a while.
     int64_t all = work.copies * pages;
     for (int64_t i = 0; i < all; ++i) page_ids_.push_back(static_cast<int32_t>(i));
@@ -116,16 +158,16 @@ class Bench {
     }
     first_row_ = {0, test_.rows};
     in_ = noise(int64_t{test_.rows} * test_.heads * test_.dim, 3);
-    out_.resize(in_.size());
+    out_.resize(static_cast<size_t>(int64_t{test_.rows} * test_.heads * v_dim));
     tables_ = {page_ids_.data(), pages};
     work.step = step();
-    work.call = [this, pages](Ops& ops, int64_t i) {
+    work.call = [this, pages, v_dim](Ops& ops, int64_t i) {
       tables_ = {page_ids_.data() + i * pages, pages};
       Step now = step();
       ops.begin(now);
-      Attention attention = {.heads = test_.heads, .scale = 0.125f};
+      Attention attention = {.heads = test_.heads, .scale = 0.125f, .value_dim = test_.value_dim};
       ops.attend(attention, rows_of(in_, test_.rows, int64_t{test_.heads} * test_.dim), view_,
-                 rows_of(out_, test_.rows, int64_t{test_.heads} * test_.dim));
+                 rows_of(out_, test_.rows, int64_t{test_.heads} * v_dim));
     };
     return work;
   }
@@ -180,8 +222,11 @@ std::string OpTest::name() const {
   switch (kind) {
     case Kind::linear:
       return fmt::format("linear {}x{}", outputs, inputs);
+    case Kind::experts:
+      return fmt::format("{} of {} experts {}x{}", chosen, experts, outputs, inputs);
     case Kind::attend:
-      return fmt::format("attend {}/{}x{} @ d{}", heads, kv_heads, dim, depth);
+      return fmt::format("attend {}/{}x{}{} @ d{}", heads, kv_heads, dim,
+                         value_dim > 0 ? fmt::format("x{}", value_dim) : "", depth);
     case Kind::norm:
       return fmt::format("norm {}", inputs);
     case Kind::glu:

@@ -1,7 +1,7 @@
 #include "cache/cache_file.h"
 
 #include <cstring>
-#include <map>
+#include <type_traits>
 
 #include "base/checked.h"
 #include "base/file.h"
@@ -9,7 +9,7 @@
 namespace millrace {
 namespace {
 
-constexpr std::string_view kMagic = "MRCACHE1";
+constexpr std::string_view kMagic = "MRCACHE2";
 constexpr uint32_t kNoParent = 0xFFFFFFFF;
 constexpr size_t kDigestBytes = 32;
 
@@ -45,30 +45,15 @@ class Reader {
   bool ok_ = true;
 };
 
-// Writes and digests.
-class Writer {
- public:
-  explicit Writer(AtomicFile& file) : file_(file) {}
-  Result<void> bytes(std::span<const std::byte> data) {
-    digest_.add(data);
-    return file_.write(data);
-  }
-  template <class T>
-  Result<void> number(T value) {
-    std::array<std::byte, sizeof(T)> data;
-    for (size_t i = 0; i < sizeof(T); ++i) data[i] = static_cast<std::byte>(static_cast<uint64_t>(value) >> (8 * i));
-    return bytes(data);
-  }
-  Result<void> identity(const Identity& value) { return bytes(std::as_bytes(std::span(value.bytes))); }
-  Result<void> finish() {
-    Identity digest = digest_.finish();
-    return file_.write(std::as_bytes(std::span(digest.bytes)));
-  }
-
- private:
-  AtomicFile& file_;
-  Digest digest_;
-};
+template <class T>
+requires std::is_arithmetic_v<T>
+void put(std::vector<std::byte>& out, T value) {
+  for (size_t i = 0; i < sizeof(T); ++i) out.push_back(static_cast<std::byte>(static_cast<uint64_t>(value) >> (8 * i)));
+}
+void put(std::vector<std::byte>& out, std::span<const std::byte> bytes) {
+  out.insert(out.end(), bytes.begin(), bytes.end());
+}
+void put(std::vector<std::byte>& out, const Identity& value) { put(out, std::as_bytes(std::span(value.bytes))); }
 
 int slots_of(const KvCache& cache) {
   auto [first, count] = cache.tree().slots(static_cast<int>(cache.layout().groups.size()) - 1);
@@ -126,15 +111,15 @@ Result<SavedTree> parse_cache_file(std::span<const std::byte> bytes) {
   tree.identity = reader.identity();
   uint64_t page_bytes = reader.number<uint64_t>();
   uint32_t node_tokens = reader.number<uint32_t>(), slots = reader.number<uint32_t>();
-  uint64_t nodes = reader.number<uint64_t>();
-  // A node takes more than 12 bytes and one for each slot.
-  if (!reader.ok() || page_bytes > bytes.size() || node_tokens > 1 << 20 || slots > bytes.size() ||
-      nodes > reader.left() / 12)
+  if (!reader.ok() || page_bytes > uint64_t{1} << 40 || node_tokens > 1 << 20 || slots > 1 << 20)
     return error(Code::corrupt, "its header promises more than {} bytes can hold", bytes.size());
   tree.page_bytes = static_cast<int64_t>(page_bytes);
   tree.node_tokens = static_cast<int>(node_tokens);
   tree.slots = static_cast<int>(slots);
-  for (uint64_t index = 0; index < nodes; ++index) {
+  for (;;) {
+    const auto more = reader.number<uint8_t>();
+    if (!reader.ok() || more > 1) return error(Code::corrupt, "it is cut off after {} nodes", tree.nodes.size());
+    if (more == 0) break;
     TRY(SavedNode node, parse_node(reader, tree));
     tree.nodes.push_back(std::move(node));
   }
@@ -143,49 +128,76 @@ Result<SavedTree> parse_cache_file(std::span<const std::byte> bytes) {
   return tree;
 }
 
+void CacheSaver::begin(const Store& store, std::vector<std::byte>& out) {
+  for (NodeId id : cache_.tree().all())
+    if (cache_.tree().node(id).parent != kNoNode) order_.push_back({id, cache_.tree().node(id).birth});
+  put(out, std::as_bytes(std::span(kMagic)));
+  put(out, cache_identity(model_, cache_.layout()));
+  put(out, static_cast<uint64_t>(store.page_bytes()));
+  put(out, static_cast<uint32_t>(cache_.layout().node_tokens));
+  put(out, static_cast<uint32_t>(slots_of(cache_)));
+  begun_ = true;
+}
+
+// A node keeps its parent as long as it lives, so one that is still there has all that was before it.
+bool CacheSaver::may_save(const Place& place, const Store* second) const {
+  const TreeNode& node = cache_.tree().node(place.id);
+  if (node.birth != place.birth || node.unsettled > 0 || (node.away && second == nullptr)) return false;
+  return cache_.tree().node(node.parent).parent == kNoNode || index_.contains(node.parent);
+}
+
+void CacheSaver::append(NodeId id, const Store& holder, std::vector<std::byte>& out) {
+  const TreeNode& node = cache_.tree().node(id);
+  const bool first = cache_.tree().node(node.parent).parent == kNoNode;
+  index_.emplace(id, static_cast<uint32_t>(index_.size()));
+  put(out, uint8_t{1});
+  put(out, first ? kNoParent : index_.at(node.parent));
+  if (first) put(out, cache_.tree().key(node.root));
+  put(out, static_cast<uint32_t>(node.tokens.size()));
+  for (Token token : node.tokens) put(out, static_cast<uint32_t>(token));
+  for (PageId page : node.pages) put(out, static_cast<uint8_t>(page != kNoPage));
+  const auto bytes = static_cast<size_t>(holder.page_bytes());
+  for (PageId page : node.pages) {
+    if (page == kNoPage) continue;
+    out.resize(out.size() + bytes);
+    holder.read(holder.page(page).data(), std::span(out).last(bytes));
+    ++summary_.pages;
+  }
+  ++summary_.nodes;
+  summary_.tokens += static_cast<int64_t>(node.tokens.size());
+}
+
+bool CacheSaver::next(const Store& store, const Store* second, size_t most, std::vector<std::byte>& out) {
+  const size_t before = out.size();
+  if (!begun_) begin(store, out);
+  for (; at_ < order_.size(); ++at_) {
+    if (!may_save(order_[at_], second)) continue;
+    if (out.size() - before >= most) return true;
+    const bool away = cache_.tree().node(order_[at_].id).away;
+    append(order_[at_].id, away ? *second : store, out);
+  }
+  put(out, uint8_t{0});
+  return false;
+}
+
 Result<CacheFileSummary> save_cache(const KvCache& cache, const Identity& model, const Store& store,
                                     const Store* second, const std::filesystem::path& path) {
-  const PrefixTree& tree = cache.tree();
-  std::map<NodeId, uint32_t> index;  // of the nodes that are written
-  std::vector<NodeId> order;
-  for (NodeId id : tree.all()) {
-    const TreeNode& node = tree.node(id);
-    if (node.parent == kNoNode || node.unsettled > 0 || (node.away && second == nullptr)) continue;
-    if (tree.node(node.parent).parent != kNoNode && !index.contains(node.parent)) continue;
-    index.emplace(id, static_cast<uint32_t>(order.size()));
-    order.push_back(id);
-  }
+  constexpr size_t kPart = size_t{1} << 20;
   TRY(AtomicFile file, AtomicFile::create(path, 0600));
-  Writer writer(file);
-  TRY_VOID(writer.bytes(std::as_bytes(std::span(kMagic))));
-  TRY_VOID(writer.identity(cache_identity(model, cache.layout())));
-  TRY_VOID(writer.number(static_cast<uint64_t>(store.page_bytes())));
-  TRY_VOID(writer.number(static_cast<uint32_t>(cache.layout().node_tokens)));
-  TRY_VOID(writer.number(static_cast<uint32_t>(slots_of(cache))));
-  TRY_VOID(writer.number(static_cast<uint64_t>(order.size())));
-  CacheFileSummary summary;
-  std::vector<std::byte> room(static_cast<size_t>(store.page_bytes()));
-  for (NodeId id : order) {
-    const TreeNode& node = tree.node(id);
-    bool first = tree.node(node.parent).parent == kNoNode;
-    TRY_VOID(writer.number(first ? kNoParent : index.at(node.parent)));
-    if (first) TRY_VOID(writer.identity(tree.key(node.root)));
-    TRY_VOID(writer.number(static_cast<uint32_t>(node.tokens.size())));
-    for (Token token : node.tokens) TRY_VOID(writer.number(static_cast<uint32_t>(token)));
-    for (PageId page : node.pages) TRY_VOID(writer.number(static_cast<uint8_t>(page != kNoPage)));
-    for (PageId page : node.pages) {
-      if (page == kNoPage) continue;
-      const Store& holder = node.away ? *second : store;
-      holder.read(holder.page(page).data(), room);
-      TRY_VOID(writer.bytes(room));
-      ++summary.pages;
-    }
-    ++summary.nodes;
-    summary.tokens += static_cast<int64_t>(node.tokens.size());
+  CacheSaver saver(cache, model);
+  Digest digest;
+  std::vector<std::byte> part;
+  for (bool more = true; more;) {
+    part.clear();
+    more = saver.next(store, second, kPart, part);
+    digest.add(part);
+    TRY_VOID(file.write(part));
   }
-  TRY_VOID(writer.finish());
-  TRY_VOID(file.commit());
+  const Identity end = digest.finish();
+  TRY_VOID(file.write(std::as_bytes(std::span(end.bytes))));
+  CacheFileSummary summary = saver.summary();
   summary.bytes = static_cast<int64_t>(file.written());
+  TRY_VOID(file.commit());
   return summary;
 }
 
@@ -227,6 +239,19 @@ Result<CacheFileSummary> restore_cache(KvCache& cache, const Identity& model, St
   }
   TRY_VOID(file->unchanged());
   return summary;
+}
+
+// From the leaves up; a root goes with its last child.
+int forget_unused(KvCache& cache) {
+  int count = 0;
+  const std::vector<NodeId> all = cache.tree().all();
+  for (auto id = all.rbegin(); id != all.rend(); ++id) {
+    const TreeNode& node = cache.tree().node(*id);
+    if (node.parent == kNoNode || node.users > 0 || node.unsettled > 0 || !node.children.empty()) continue;
+    cache.tree().remove(*id);
+    ++count;
+  }
+  return count;
 }
 
 }  // namespace millrace

@@ -16,7 +16,32 @@ bool starts_with(std::span<const Token> tokens, std::span<const Token> beginning
   return tokens.size() >= beginning.size() && common_tokens(tokens, beginning) == static_cast<int>(beginning.size());
 }
 
+// Never 0, which stands for none.
+uint64_t short_chain(const Identity& chain) {
+  uint64_t number = 0;
+  for (size_t i = 0; i < 8; ++i) number = number << 8 | chain.bytes[i];
+  return number == 0 ? 1 : number;
+}
+
 }  // namespace
+
+Identity chain_of(const Identity& before, std::span<const Token> tokens) {
+  Digest digest;
+  digest.add(before);
+  digest.add(std::as_bytes(tokens));
+  return digest.finish();
+}
+
+// Only whole nodes are told of: nobody else can use a partial one.
+void PrefixTree::tell(CacheChange::Kind kind, const TreeNode& at) {
+  if (changes_ == nullptr || at.parent == kNoNode || !whole(at)) return;
+  CacheChange change{.kind = kind, .away = at.away, .node = short_chain(at.chain)};
+  if (kind == CacheChange::Kind::stored) {
+    if (node(at.parent).parent != kNoNode) change.parent = short_chain(node(at.parent).chain);
+    change.tokens = at.tokens;
+  }
+  changes_->push_back(std::move(change));
+}
 
 PrefixTree::PrefixTree(const CacheLayout& layout, PagePool& here, PagePool& away, std::vector<PageMove>& moves)
     : layout_(layout), here_(here), away_(away), moves_(moves) {
@@ -114,11 +139,16 @@ NodeId PrefixTree::make_node(NodeId parent, int root, int start, std::span<const
   ++live_;
   if (parent != kNoNode) {
     made.pages.assign(static_cast<size_t>(slots_.back().first + slots_.back().second), kNoPage);
+    if (chains_) {
+      const TreeNode& above = node(parent);
+      made.chain = chain_of(above.parent == kNoNode ? key(root) : above.chain, tokens);
+    }
     change(parent, [&](TreeNode& above) {
       above.children.emplace(made.tokens, id);
       ++above.children_here;
     });
     touch(id);
+    tell(CacheChange::Kind::stored, made);
   }
   return id;
 }
@@ -128,6 +158,7 @@ void PrefixTree::erase_node(NodeId id) {
   TreeNode& gone = node(id);
   CHECK(gone.children.empty() && gone.users == 0 && (gone.unsettled == 0 || gone.away),
         "erasing node {} with {} children, {} users, {} moves", id, gone.children.size(), gone.users, gone.unsettled);
+  tell(CacheChange::Kind::removed, gone);
   leave_queue(id);
   int pages = pages_in(gone);
   for (PageId page : gone.pages)

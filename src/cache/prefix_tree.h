@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "base/token.h"
+#include "cache/cache_change.h"
 #include "cache/identity.h"
 #include "cache/page_pool.h"
 #include "cache/spec.h"
@@ -59,6 +60,7 @@ struct TreeNode {
   double worth = 0;    // as long as it is not used again
   uint64_t used = 0;   // when it was used last, in uses
   uint64_t birth = 0;  // 0: the node does not exist
+  Identity chain;      // of the root's key and all tokens to its end, if the tree keeps chains
 
   struct Before {
     bool operator()(std::span<const Token> a, std::span<const Token> b) const {
@@ -80,6 +82,13 @@ struct FoundPrefix {
 class PrefixTree {
  public:
   PrefixTree(const CacheLayout& layout, PagePool& here, PagePool& away, std::vector<PageMove>& moves);
+
+  // From now on every whole node has its chain, and what becomes of them is appended to `changes` unless that is null.
+  // Before the first node.
+  void keep_chains(std::vector<CacheChange>* changes) {
+    chains_ = true;
+    changes_ = changes;
+  }
 
   FoundPrefix find(const Identity& root, std::span<const Token> tokens) const;
   NodeId root(const Identity& key);  // made if there is none
@@ -154,6 +163,7 @@ class PrefixTree {
   bool make_room_away(int pages, double worth);
   void move_out(NodeId id);
   void count_pages(int root, int change);
+  void tell(CacheChange::Kind kind, const TreeNode& node);
   int pages_in(const TreeNode& node) const;
   bool may_go(const TreeNode& node) const;
   bool check_queue(const std::set<Order>& queue, bool away, int root) const;
@@ -179,6 +189,11 @@ class PrefixTree {
   uint64_t uses_ = 0;
   int live_ = 0;
   int evictable_ = 0;
+  bool chains_ = false;
+  std::vector<CacheChange>* changes_ = nullptr;
 };
+
+// The chain of a node: that of the node before it (of the first, the root's key) and its tokens.
+Identity chain_of(const Identity& before, std::span<const Token> tokens);
 
 }  // namespace millrace

@@ -69,6 +69,7 @@ bool PrefixTree::make_room_away(int pages, double worth) {
 }
 
 void PrefixTree::move_out(NodeId id) {
+  tell(CacheChange::Kind::removed, node(id));
   change(id, [&](TreeNode& at) {
     count_pages(at.root, -pages_in(at));
     evictable_ -= pages_in(at);
@@ -84,6 +85,7 @@ void PrefixTree::move_out(NodeId id) {
     at.away = true;
   });
   change(node(id).parent, [](TreeNode& above) { --above.children_here; });
+  tell(CacheChange::Kind::stored, node(id));
 }
 
 bool PrefixTree::bring_in(NodeId id, int64_t owner) {
@@ -99,6 +101,7 @@ bool PrefixTree::bring_in(NodeId id, int64_t owner) {
     }
     taken.push_back(page);
   }
+  tell(CacheChange::Kind::removed, at);
   change(id, [&](TreeNode& coming) {
     for (PageId& place : coming.pages) {
       if (place == kNoPage) continue;
@@ -114,17 +117,20 @@ bool PrefixTree::bring_in(NodeId id, int64_t owner) {
   });
   count_pages(at.root, pages_in(at));
   change(at.parent, [](TreeNode& above) { ++above.children_here; });
+  tell(CacheChange::Kind::stored, at);
   return true;
 }
 
 void PrefixTree::forget_away(NodeId id) {
   CHECK(node(id).away && node(id).unsettled == 0, "node {} is not away", id);
+  tell(CacheChange::Kind::removed, node(id));
   change(id, [&](TreeNode& at) {
     for (PageId& place : at.pages)
       if (place != kNoPage) away_.drop(std::exchange(place, kNoPage));
     at.away = false;
   });
   change(node(id).parent, [](TreeNode& above) { ++above.children_here; });
+  tell(CacheChange::Kind::stored, node(id));
 }
 
 void PrefixTree::settle(std::span<const PageMove> moves, std::span<const uint8_t> failed) {

@@ -220,6 +220,38 @@ int usual_snapshot_tokens(std::span<const CacheSpec> layers) {
   return static_cast<int>(token > 0 ? std::clamp(4 * state / token, kLeast, kMost) : kMost);
 }
 
+namespace {
+
+// Where the layers of a group lie in its pages, one after the other.
+int64_t place_layers(const CacheGroup& group, int index, std::vector<LayerPlace>& places) {
+  int64_t offset = 0;
+  for (int layer : group.layers) {
+    const int64_t first = aligned(group.spec.bytes[0] * tokens_in(group.spec, group.page_tokens));
+    LayerPlace& place = places[static_cast<size_t>(layer)];
+    if (place.group < 0) {
+      place = {index, {offset, offset + first}};
+    } else {
+      ++place.cuts;
+    }
+    offset += group.layer_bytes;
+  }
+  return offset;
+}
+
+}  // namespace
+
+CacheLayout CacheLayout::with_layers(int begin, int end, int of) const {
+  CacheLayout some = *this;
+  some.page_bytes = kPageAlignment;
+  some.layers.assign(layers.size(), LayerPlace());
+  for (size_t index = 0; index < groups.size(); ++index) {
+    CacheGroup& group = some.groups[index];
+    std::erase_if(group.layers, [&](int layer) { return layer % of < begin || layer % of >= end; });
+    some.page_bytes = std::max(some.page_bytes, place_layers(group, static_cast<int>(index), some.layers));
+  }
+  return some;
+}
+
 bool CacheLayout::resumes_anywhere() const {
   return std::all_of(groups.begin(), groups.end(), [](const auto& group) { return group.resumes_anywhere(); });
 }
@@ -245,17 +277,7 @@ Result<CacheLayout> plan_layout(std::span<const CacheSpec> layers, const LayoutO
   if (states_only) layout.node_tokens = page_tokens;
   for (size_t index = 0; index < layout.groups.size(); ++index) {
     auto& group = layout.groups[index];
-    int64_t offset = 0;
-    for (int layer : group.layers) {
-      const int64_t first = aligned(group.spec.bytes[0] * tokens_in(group.spec, group.page_tokens));
-      LayerPlace& place = layout.layers[static_cast<size_t>(layer)];
-      if (place.group < 0) {
-        place = {static_cast<int>(index), {offset, offset + first}};
-      } else {
-        ++place.cuts;
-      }
-      offset += group.layer_bytes;
-    }
+    place_layers(group, static_cast<int>(index), layout.layers);
     if (group.recurrent())
       group.page_tokens = (options.snapshot_tokens + layout.node_tokens - 1) / layout.node_tokens * layout.node_tokens;
   }

@@ -102,6 +102,8 @@ struct CacheLayout {
   // What a sequence had better find besides, for states that are kept for its next turn: one where its prompt ends, one
   // where its answer does.
   int kept_pages() const;
+  // The same pages with the layers [begin, end) of so many alone: as many pages, numbered alike, and smaller.
+  CacheLayout with_layers(int begin, int end, int of) const;
   // The part of the pages of n tokens (a multiple of node_tokens) in which no layer keeps anything.
   double waste(int tokens) const;
 };

@@ -25,16 +25,23 @@ Result<std::unique_ptr<Engine>> Engine::create(const Model& model, Backend& back
 }
 
 Engine::Engine(EngineParts parts) : parts_(std::move(parts)), start_(std::chrono::steady_clock::now()) {
+  if (parts_.options.tell_cached || parts_.options.tier)
+    parts_.cache->tree().keep_chains(parts_.options.tell_cached ? &changes_ : nullptr);
   const Executor::Plan& plan = parts_.executor->planned();
   const double tokens = static_cast<double>(plan.options.pages) * plan.options.page_tokens;
   facts_ = {.limits = parts_.options.limits,
             .pages = plan.options.pages,
             .page_tokens = plan.options.page_tokens,
+            .node_tokens = plan.layout.node_tokens,
             .vocab = parts_.executor->vocab(),
-            .token_bytes = tokens > 0 ? static_cast<double>(plan.kv_bytes) / tokens : 0};
+            .token_bytes = tokens > 0 ? static_cast<double>(plan.kv_bytes) / tokens : 0,
+            .bytes = parts_.executor->model().weight_bytes() + plan.kv_bytes + plan.workspace_bytes +
+                     plan.staging_bytes + (parts_.second ? parts_.second->bytes() : 0)};
 }
 
 Engine::~Engine() {
+  if (parts_.options.tier) parts_.options.tier->stop();
+  writing_.stop();
   if (thread_.joinable()) {
     {
       std::lock_guard lock(mutex_);
@@ -159,6 +166,7 @@ bool Engine::take_inbox(bool wait) {
       // Waking now and then shows that the engine is alive though nobody wants anything.
       while (inbox_.items.empty() && !inbox_.stopping) {
         shown_.last_progress = now();
+        if (parts_.options.tier) shown_.tier = parts_.options.tier->counters();  // it goes on between requests
         if (watch != nullptr) {
           watch->awake();
           watch->shown(shown_);
@@ -180,11 +188,13 @@ bool Engine::take_inbox(bool wait) {
     item.change();
   }
   clear_places();
+  tell_changes();
   if (told_ && !items.empty()) told_();
   return true;
 }
 
 void Engine::drop(const Inbox::Item& item) {
+  if (held_.erase(item.id) > 0) return;
   auto found = ids_.find(item.id);
   if (found == ids_.end()) return;
   RequestId inside = found->second;
@@ -203,12 +213,14 @@ void Engine::drop(const Inbox::Item& item) {
 
 void Engine::admit(Inbox::Item& item) {
   if (!item.request) return drop(item);
+  if (ask_tier(item)) return;
   int choices = item.request->choices, adapter = -1;
   for (const Resumed& before : item.request->resumed) choices -= before.finished;
   auto vocab = parts_.executor->vocab();
   auto outside = std::find_if(item.request->prompt.begin(), item.request->prompt.end(),
                               [&](Token token) { return token < 0 || token >= vocab; });
   Result<RequestId> submitted = RequestId{0};
+  std::shared_ptr<const Request> offers;
   if (outside != item.request->prompt.end()) {
     submitted = error(Code::invalid, "the prompt has token {}, but the model knows 0 to {}", *outside, vocab - 1);
   } else if (auto checked = check_sampling(item.request->sampling, vocab); !checked.ok()) {
@@ -217,6 +229,12 @@ void Engine::admit(Inbox::Item& item) {
     submitted = chosen.error();
   } else {
     adapter = item.request->adapter_place;
+    if (parts_.options.tier) {
+      auto prompt = std::make_shared<Request>();
+      prompt->prompt = item.request->prompt;
+      prompt->root = item.request->root;
+      offers = std::move(prompt);
+    }
     submitted = parts_.scheduler->submit(std::move(*item.request), item.arrived);
   }
   if (!submitted.ok()) {
@@ -225,7 +243,7 @@ void Engine::admit(Inbox::Item& item) {
     return;
   }
   if (item.tell_admission) item.listener({});
-  open_[*submitted] = {item.id, std::move(item.listener), choices, adapter};
+  open_[*submitted] = {item.id, std::move(item.listener), choices, adapter, std::move(offers)};
   if (adapter >= 0) ++users_[adapter];
   ids_[item.id] = *submitted;
 }
@@ -241,6 +259,7 @@ void Engine::land(Flight& flight) {
   running_seconds_ += flight.sampled.seconds;
   std::vector<Event> events = parts_.scheduler->commit(flight.plan, flight.sampled, now());
   note_progress();  // first, so that whoever hears of an end finds it counted
+  tell_changes();   // before whoever is answered can ask what is cached now
   tell(events);
   if (told_) told_();
 }
@@ -262,6 +281,7 @@ void Engine::tell(std::span<const Event> events) {
       continue;
     }
     Listener listener = std::move(open.listener);
+    if (open.offers) offer(*open.offers);
     leave(open.adapter);
     ids_.erase(open.id);
     open_.erase(found);
@@ -278,6 +298,7 @@ void Engine::note_progress() {
   std::lock_guard lock(mutex_);
   if (!pages.empty()) pages_shown_ = std::move(pages);
   shown_.metrics = parts_.scheduler->metrics();
+  if (parts_.options.tier) shown_.tier = parts_.options.tier->counters();
   shown_.last_progress = time;
   shown_.outside_seconds = busy_seconds_ + (busy_since_ > 0 ? time - busy_since_ : 0) - running_seconds_;
   shown_.pages = parts_.options.executor.pages;

@@ -19,11 +19,13 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <span>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "engine/cache_writing.h"
 #include "engine/page_states.h"
 #include "engine/parts.h"
 #include "engine/port.h"
@@ -44,6 +46,7 @@ class Engine : public EnginePort {
   RequestId submit(Request request, Listener listener, bool tell_admission = false) override;
   void when_told(std::function<void()> told) override { told_ = std::move(told); }
   void cancel(RequestId request, int choice = -1) override;
+  void when_cached(std::function<void(std::vector<CacheChange>)> heard) override { cached_ = std::move(heard); }
   const EngineFacts& facts() const override { return facts_; }
   using Snapshot = EngineSnapshot;
   Snapshot snapshot() const override;
@@ -51,6 +54,10 @@ class Engine : public EnginePort {
   std::vector<AdapterInfo> adapters() const override;
   void load_adapter(AdapterAsk ask, std::function<void(Result<AdapterInfo>)> done) override;
   void unload_adapter(std::string name, std::function<void(Result<void>)> done) override;
+  void save_cache(int file, CacheDone done) override;
+  void reset_cache(CacheDone done) override;
+  // Adds what a file has of the same identity; an error changes nothing. Waits; before the first request.
+  Result<CacheFileSummary> restore_cache(const std::filesystem::path& path);
   std::vector<RequestRecord> take_records();  // of requests that ended since the last call
 
   const EngineOptions& options() const { return parts_.options; }
@@ -65,7 +72,8 @@ class Engine : public EnginePort {
       double arrived = 0;
       bool tell_admission = false;
       int choice = -1;                    // to cancel; -1: all
-      std::function<void()> change = {};  // of adapters: done when no step runs; then the rest is empty
+      std::function<void()> change = {};  // of adapters or pages: done when no step runs; then the rest is empty
+      bool asked_tier = false;
     };
     std::vector<Item> items;
     bool stopping = false;
@@ -74,7 +82,8 @@ class Engine : public EnginePort {
     RequestId id = 0;  // as the caller knows it
     Listener listener;
     int unfinished = 0;
-    int adapter = -1;  // its place
+    int adapter = -1;                            // its place
+    std::shared_ptr<const Request> offers = {};  // whose prompt is offered to others at the end; null: nobody's
   };
   struct Flight {  // a step on its way
     StepPlan plan;
@@ -104,6 +113,12 @@ class Engine : public EnginePort {
   void settle();            // until no step runs
   void clear_places();      // of adapters that are unloaded and that no request has
   void post_change(std::function<void()> change);
+  // Pages outside, in engine_tier.cpp.
+  bool ask_tier(Inbox::Item& item);
+  void take_in(const Request& request, int first, std::span<const TierNode> nodes);
+  void carry_out_now();
+  void offer(const Request& request);
+  void tell_changes();
   void rest();
   void queue(Flight& flight);  // behind the one that runs
   void await(Flight& flight);
@@ -112,6 +127,7 @@ class Engine : public EnginePort {
   EngineParts parts_;
   EngineFacts facts_;
   std::function<void()> told_;
+  std::function<void(std::vector<CacheChange>)> cached_;
   std::chrono::steady_clock::time_point start_;
 
   // Engine thread only.
@@ -120,6 +136,9 @@ class Engine : public EnginePort {
   std::vector<RequestId> ended_;        // to be forgotten by the runner
   Flight* before_ = nullptr;            // overlapped only: queued or running
   std::map<int, int> users_;            // open requests by the adapter's place
+  std::vector<CacheChange> changes_;    // of the tree, not told yet
+  std::set<RequestId> held_;            // requests that wait for the tier
+  std::set<Identity> offered_;          // chains the tier has, or was given
   std::vector<int> leaving_;            // places of adapters that are unloaded, and still used perhaps
   double busy_since_ = 0, running_seconds_ = 0, busy_seconds_ = 0;
 
@@ -143,6 +162,7 @@ class Engine : public EnginePort {
   Flight* queued_ = nullptr;
   bool runner_stops_ = false;
 
+  CacheWriting writing_{[this](std::function<void()> task) { post_change(std::move(task)); }};
   std::thread runner_thread_, thread_;
 };
 

@@ -6,6 +6,7 @@
 #include <limits>
 #include <memory>
 #include <string_view>
+#include <utility>
 
 #include "backend/ranks/ranks.h"
 #include "backend/ranks/share.h"
@@ -83,11 +84,20 @@ Result<void> check_writes(const ModelSpec& spec, const ExecutorOptions& options)
   }
   if (!sees_ahead(spec) || options.sees_ahead) return {};
   return error(Code::unsupported,
-               "its attention is not causal: tokens see those after them, so it writes by diffusion or gives vectors; "
-               "use `millrace run` or `millrace embed`");
+               "its attention is not causal: tokens see those after them. It writes by filling masks (`run`, `chat`, "
+               "`serve`) if its files name a mask token (mask_token_id is {}), and gives vectors (`embed`)",
+               spec.fill.mask);
 }
 
 }  // namespace
+
+void suit_requests(const ModelSpec& spec, ExecutorOptions& options) {
+  if (!fills_masks(spec) || spec.fill.mask < 0 || spec.fill.mask >= spec.vocab) return;
+  const int32_t longest = options.context > 0 ? options.context : spec.context;
+  options.sees_ahead = true;
+  options.rows = std::max(options.rows, longest);
+  options.wanted = options.rows;
+}
 
 Executor::Executor(const Model& model, Backend& backend, Plan plan, Store store)
     : model_(model),
@@ -114,12 +124,24 @@ Result<Executor::Plan> Executor::plan(const Model& model, const Backend& backend
                  backend.description());
   }
   plan.shapes = kv_shapes(model.spec(), plan.options.kv);
-  if (const Comm* comm = comm_of(backend)) {
+  const std::optional<Stage> stage = stage_of(backend, model.spec().layers.size());
+  if (const Comm* comm = comm_of(backend); comm != nullptr && !stage) {
     for (KvShape& shape : plan.shapes) shape.kv_heads = kept_kv_heads(shape.kv_heads, comm->ranks());
   }
   TRY(auto specs, specs_of(plan.shapes));
   TRY(plan.layout,
       plan_layout(specs, {.page_tokens = plan.options.page_tokens, .snapshot_tokens = usual_snapshot_tokens(specs)}));
+  if (stage) {
+    // Pages are as large on every rank as the one with most needs them: each counts them alike.
+    const int layers = static_cast<int>(plan.shapes.size()), ranks = stage->comm->ranks();
+    const CacheLayout whole = std::exchange(plan.layout, plan.layout.with_layers(stage->begin, stage->end, layers));
+    for (int rank = 0; rank < ranks; ++rank) {
+      const int begin = first_layer(layers, ranks, rank), end = first_layer(layers, ranks, rank + 1);
+      plan.layout.page_bytes = std::max(plan.layout.page_bytes, whole.with_layers(begin, end, layers).page_bytes);
+    }
+    for (int i = 0; i < layers; ++i)
+      if (!stage->has(i)) plan.shapes[static_cast<size_t>(i)] = {};
+  }
   if (plan.options.pages == 0) {
     const int each = plan.layout.peak_pages_for(plan.options.context, plan.options.rows) + plan.layout.kept_pages();
     Checked pages = Checked(each) * Checked(plan.options.sequences);

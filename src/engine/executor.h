@@ -39,6 +39,10 @@ struct ExecutorOptions {
   bool sees_ahead = false;  // a model whose tokens see those after them will be run by whoever knows how
 };
 
+// What an executor must be for requests of this model: where masks are filled, a step has room for the longest
+// sequence whole, and for logits of all its rows.
+void suit_requests(const ModelSpec& spec, ExecutorOptions& options);
+
 class RankLead;
 
 // Tokens of one sequence to compute in a step.

@@ -83,7 +83,11 @@ void Metrics::carry(const Metrics& before) {
                        &Metrics::draft_windows,
                        &Metrics::prefix_found_tokens,
                        &Metrics::drafted_tokens,
-                       &Metrics::accepted_drafts})
+                       &Metrics::accepted_drafts,
+                       &Metrics::bound_answers,
+                       &Metrics::bound_tokens,
+                       &Metrics::fill_passes,
+                       &Metrics::filled_tokens})
     this->*counter += before.*counter;
   for (auto histogram : {&Metrics::queue, &Metrics::first_token, &Metrics::between_tokens, &Metrics::next_token,
                          &Metrics::end_to_end, &Metrics::step_seconds, &Metrics::step_tokens, &Metrics::step_sequences})

@@ -64,10 +64,13 @@ struct Metrics {
   // by answer, as it happens: prompts looked up, and which of their tokens were found; prompts whose first token came,
   // and the tokens chosen
   int64_t prefix_asked_tokens = 0, prefix_found_tokens = 0, prompt_tokens = 0, generated_tokens = 0;
+  // answers that must be of a form, and the tokens chosen for them
+  int64_t bound_answers = 0, bound_tokens = 0;
   // guesses: answers' windows that had any, guesses computed, those kept; the latter two by depth
   int64_t draft_windows = 0, drafted_tokens = 0, accepted_drafts = 0;
   std::array<int64_t, DraftHistory::kDepths> drafted_at = {}, accepted_at = {};
   double draft_seconds = 0;
+  int64_t fill_passes = 0, filled_tokens = 0;  // where masks are filled: passes of answers, and what they filled
   Histogram step_seconds, step_tokens, step_sequences;
   // now
   int running = 0, waiting = 0;

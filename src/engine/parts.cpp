@@ -14,6 +14,11 @@ Result<EngineParts> EngineParts::create(const Model& model, Backend& backend, co
   EngineOptions& settled = parts.options = options;
   settled.executor.rows = options.limits.step_tokens;
   settled.executor.sequences = options.limits.max_sequences;
+  const bool fills = fills_masks(model.spec());
+  suit_requests(model.spec(), settled.executor);
+  if (fills && options.draft.make)
+    return error(Code::unsupported,
+                 "guesses are of the next token, and this model fills masks in any order: leave speculation out");
   if (options.draft.make) {
     if (options.draft.most < 1 || options.draft.most > kMostDrafts)
       return error(Code::invalid, "{} guesses a step: ask for 1 to {}", options.draft.most, kMostDrafts);
@@ -25,7 +30,10 @@ Result<EngineParts> EngineParts::create(const Model& model, Backend& backend, co
   TRY(parts.executor, Executor::create(model, backend, settled.executor));
   settled.executor = parts.executor->options();
   // The executor may have fewer rows than asked for where the whole context is shorter than a step.
-  settled.limits.step_tokens = std::min(settled.limits.step_tokens, settled.executor.rows);
+  settled.limits.step_tokens =
+      fills ? settled.executor.rows : std::min(settled.limits.step_tokens, settled.executor.rows);
+  settled.limits.fills = fills;
+  settled.limits.shifted = model.spec().fill.shifted;
   settled.limits.max_sequences = std::min(settled.limits.max_sequences, settled.executor.sequences);
   if (settled.limits.context == 0) settled.limits.context = settled.executor.context;
   if (options.draft.make) {

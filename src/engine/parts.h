@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "cache/page_tier.h"
 #include "engine/port.h"
 #include "engine/runner.h"
 #include "engine/scheduler.h"
@@ -29,7 +30,10 @@ struct EngineOptions {
   int64_t swap_bytes = 0;  // host memory for pages moved out; 0: evicted pages are dropped
   bool overlap = true;
   DraftOptions draft;
+  bool tell_cached = false;          // EnginePort::when_cached hears what becomes of the prefix cache
+  std::shared_ptr<PageTier> tier;    // pages outside; null: none
   std::vector<AdapterAsk> adapters;  // loaded before the first request
+  Identity identity;                 // of whatever decides the bytes of pages: a saved cache is kept under it
   EngineWatch* watch = nullptr;      // outlives the engine; null: nobody
 };
 

@@ -35,6 +35,8 @@ struct Limits {
   int max_drafts = 0;            // guessed tokens a sequence and step
   int step_drafts = 0;           // and of all sequences together; 0: as many as rows allow
   bool whole_windows = false;    // a sequence that cannot have max_drafts guesses waits until it can
+  bool fills = false;            // the model writes by filling masks: a sequence's rows of a step are never cut
+  bool shifted = false;          // and predicts each token from the one before it
   double page_move_seconds = 0;  // moving a page to the second store or back
 };
 

@@ -3,11 +3,15 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "cache/cache_change.h"
+#include "cache/cache_summary.h"
+#include "cache/page_tier.h"
 #include "engine/metrics.h"
 #include "engine/page_states.h"
 #include "engine/policy.h"
@@ -24,8 +28,10 @@ struct EngineFacts {
   Limits limits;
   int32_t pages = 0;  // of the cache
   int32_t page_tokens = 0;
-  int32_t vocab = 0;       // tokens the model knows
-  double token_bytes = 0;  // of the cache, for one token
+  int32_t node_tokens = 0;  // of the prefix cache: what is found or not
+  int32_t vocab = 0;        // tokens the model knows
+  double token_bytes = 0;   // of the cache, for one token
+  int64_t bytes = 0;        // that it has taken: weights, cache, workspace
 };
 
 struct EngineSnapshot {
@@ -38,6 +44,9 @@ struct EngineSnapshot {
   int process = 0;      // its process, if it has one of its own
   int restarts = 0;     // processes that died and were replaced
   bool present = true;  // false while one is being replaced; requests wait for it
+  TierCounters tier;    // of pages outside; of this process alone
+  bool paused = false;  // requests wait until it goes on
+  bool asleep = false;  // the same, and its memory is given back
 };
 
 // An adapter that is to be loaded: a file or directory that the engine can read.
@@ -71,6 +80,10 @@ class EnginePort {
   // once. Set it before the first request.
   virtual void when_told(std::function<void()> told) = 0;
 
+  // Called after a step with what became of the prefix cache in it, where the engine was made to tell (EngineOptions).
+  // Set it before the first request. One thread of the engine's; it must not block.
+  virtual void when_cached(std::function<void(std::vector<CacheChange>)> heard) { static_cast<void>(heard); }
+
   virtual const EngineFacts& facts() const = 0;
   virtual EngineSnapshot snapshot() const = 0;
   // What each page was there for when the engine last looked, and a wish that it look again soon: it does so after its
@@ -83,6 +96,22 @@ class EnginePort {
   virtual std::vector<AdapterInfo> adapters() const { return {}; }
   virtual void load_adapter(AdapterAsk ask, std::function<void(Result<AdapterInfo>)> done);
   virtual void unload_adapter(std::string name, std::function<void(Result<void>)> done);
+
+  // The prefix cache into a file that is open for writing, as cache/cache_file.h has it; answers go on meanwhile.
+  // `file` stays open until `done` was called: once, on any thread, perhaps before the call returns.
+  using CacheDone = std::function<void(Result<CacheFileSummary>)>;
+  virtual void save_cache(int file, CacheDone done);
+  // Forgets prefixes that no open request uses; nodes is how many.
+  virtual void reset_cache(CacheDone done);
+
+  // Open requests stand still, and new ones wait, until go_on(); what they say is the same as without.
+  virtual Result<void> pause();
+  // The same, and the memory is given back.
+  virtual Result<void> sleep();
+  virtual void go_on() {}
+  // Open requests go on in the other engine, from the tokens already told, and new ones begin there: other weights, the
+  // same limits. Waits until that is so. The other has no requests and nobody else uses it any more.
+  virtual Result<void> become(std::shared_ptr<EnginePort> other);
 };
 
 }  // namespace millrace

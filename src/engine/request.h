@@ -10,6 +10,7 @@
 #include "base/token.h"
 #include "cache/identity.h"
 #include "engine/constraint.h"
+#include "engine/fill.h"
 #include "engine/sampling.h"
 
 namespace millrace {
@@ -39,6 +40,8 @@ struct Request {
   std::vector<Token> prediction;           // what the answer will probably be; makes it faster where it is right
   std::shared_ptr<Constraint> constraint;  // what the answer must be; null: anything
   int logprobs = -1;  // how many likely tokens to report beside each chosen one; -1: no log-probabilities at all
+
+  FillAsk fill;  // of models that fill masks: how
 
   std::string tenant;          // whose fair share pays for it
   Identity root;               // what may share its prefix: made from tenant and adapter by root_key()

@@ -21,6 +21,7 @@ void Launch::take(const StepPlan& plan) {
     item.drafts = work.drafts;
     item.drafted = 0;
     item.samples = work.samples;
+    item.fill = work.fill;
     item.tables = work.sequence->pages.tables;
   }
   expected = plan.expected;
@@ -29,12 +30,27 @@ void Launch::take(const StepPlan& plan) {
 }
 
 Runner::Runner(Executor& executor, Store* second, Drafter* drafter, DraftRule rule)
-    : executor_(executor), second_(second), drafter_(drafter), rule_(rule), scratch_(executor.vocab()) {}
+    : executor_(executor),
+      second_(second),
+      drafter_(drafter),
+      rule_(rule),
+      fills_(fills_masks(executor.model().spec())),
+      scratch_(executor.vocab()) {}
 
 Runner::Answer& Runner::answer(const Launch::Item& item) {
   auto [found, fresh] = answers_.try_emplace({item.request, item.choice});
   Answer& answer = found->second;
   if (!fresh) return answer;
+  if (fills_) {
+    const Request& asked = *item.asked;
+    const FillSpec& model = executor_.model().spec().fill;
+    // An answer that another engine has begun is filled anew: the same tokens come, and those told are not told again.
+    const size_t told = asked.resumed.empty() ? 0 : asked.resumed[static_cast<size_t>(item.choice)].tokens.size();
+    answer.filling.emplace(
+        asked.prompt, FillShape(static_cast<int32_t>(asked.prompt.size()), asked.max_tokens, asked.fill, model.shifted),
+        model.mask, static_cast<int32_t>(told));
+    return answer;
+  }
   answer.tokens.reserve(item.asked->prompt.size() + static_cast<size_t>(item.asked->max_tokens));
   answer.tokens = item.asked->prompt;
   auto sampler = Sampler::create(item.asked->sampling, executor_.vocab(), static_cast<uint32_t>(item.choice));
@@ -143,12 +159,16 @@ bool Runner::all_greedy(const Launch& launch) {
   return true;
 }
 
-// What to bring of a row. Log-probabilities are of all tokens, and so is what is wrong with a refused sampler.
+// What to bring of a row. Log-probabilities are of all tokens, and so is what is wrong with a refused sampler. Under a
+// constraint the token that wins freely is taken if it is allowed, since then it wins among those that are too; with
+// truncation that is not so, which sees the allowed ones only.
 ShortlistAsk Runner::ask_of(const Launch::Item& item, const Row& row) {
   const Answer& answer = this->answer(item);
-  if (answer.error || item.asked->constraint || item.asked->logprobs >= 0 || by_rule(item))
-    return {.kind = ShortlistKind::whole};
-  return answer.sampler->shortlist_ask(executor_.vocab(), row.context.size(), row.banned);
+  const ShortlistAsk whole = {.kind = ShortlistKind::whole};
+  if (answer.error || item.asked->logprobs >= 0 || by_rule(item)) return whole;
+  const ShortlistAsk ask = answer.sampler->shortlist_ask(executor_.vocab(), row.context.size(), row.banned);
+  const bool truncated = ask.kind == ShortlistKind::list && item.asked->sampling.temperature > 0;
+  return item.asked->constraint && truncated ? whole : ask;
 }
 
 Result<Token> Runner::choose_shortlist(const Launch::Item& item, const Row& row, const Shortlisted& found,
@@ -156,7 +176,13 @@ Result<Token> Runner::choose_shortlist(const Launch::Item& item, const Row& row,
   const ShortlistAsk& ask = executor_.asks()[static_cast<size_t>(row.index)];
   if (ask.kind == ShortlistKind::whole) return choose_whole(item, row, executor_.row(row.index), out);
   const auto token = answer(item).sampler->sample_shortlist(ask, found, row.context, scratch_, row.banned);
-  if (!token) return choose_whole(item, row, executor_.fetch_row(row.index), out);
+  bool taken = token.has_value();
+  if (taken && item.asked->constraint) {
+    const auto chosen = row.context.subspan(item.asked->prompt.size());
+    TRY(const auto mask, answer(item).states.mask(*item.asked->constraint, chosen));
+    taken = mask->has(*token);
+  }
+  if (!taken) return choose_whole(item, row, executor_.fetch_row(row.index), out);
   return *token;
 }
 
@@ -193,12 +219,29 @@ void Runner::run_shortlist(const Launch& launch, Sampled& sampled) {
   }
 }
 
+void Runner::fill(const Launch::Item& item, const Tensor& logits, int64_t& next_row, SampledRow& out) {
+  auto rows = [&](int32_t row) {
+    return std::span<const float>(logits.row(next_row + row), static_cast<size_t>(executor_.vocab()));
+  };
+  auto told = answer(item).filling->fill(item.fill, *item.asked, item.choice, rows);
+  if (told.ok()) {
+    out.tokens = std::move(*told);
+  } else {
+    out.error = told.error();
+  }
+  next_row += item.wanted();
+}
+
 void Runner::run_whole(const Launch& launch, Sampled& sampled) {
   Tensor logits = executor_.run(chunks_);
   int64_t next = 0;
   for (size_t i = 0; i < launch.used; ++i) {
     const Launch::Item& item = launch.items[i];
     if (!item.samples) continue;
+    if (fills_) {
+      fill(item, logits, next, sampled.rows[i]);
+      continue;
+    }
     take(item, next, sampled.rows[i], [&](const Row& row) {
       return choose_whole(item, row, {logits.row(row.index), static_cast<size_t>(executor_.vocab())}, sampled.rows[i]);
     });
@@ -296,20 +339,24 @@ void Runner::run(Launch& launch, Sampled& sampled) {
   chunks_.clear();
   for (size_t i = 0; i < launch.used; ++i) {
     const Launch::Item& item = launch.items[i];
-    std::span<const Token> tokens = answer(item).tokens;
+    const Answer& own = answer(item);
+    std::span<const Token> tokens = own.filling ? own.filling->tokens() : own.tokens;
     CHECK(static_cast<int>(tokens.size()) >= item.begin + item.rows(), "tokens {} to {} of {}", item.begin,
           item.begin + item.rows(), tokens.size());
     chunks_.push_back({.tokens = tokens.subspan(static_cast<size_t>(item.begin), static_cast<size_t>(item.rows())),
                        .begin = item.begin,
                        .tables = item.tables,
                        .wanted = item.wanted(),
+                       .whole = fills_,
                        .adapter = item.asked->adapter_place,
                        .strength = item.asked->adapter_strength});
   }
   if (!chunks_.empty()) {
     int64_t rows = 0;
     for (const Chunk& chunk : chunks_) rows += chunk.wanted;
-    if (executor_.picks() && all_greedy(launch)) {
+    if (fills_) {
+      run_whole(launch, sampled);
+    } else if (executor_.picks() && all_greedy(launch)) {
       run_greedy(launch, sampled);
     } else if (executor_.picks() && executor_.takes_shortlists(rows)) {
       run_shortlist(launch, sampled);

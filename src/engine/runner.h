@@ -28,11 +28,12 @@ struct Launch {
     int drafts = 0;   // of the count: room for guesses
     int drafted = 0;  // guesses made, known once the step runs
     bool samples = false;
+    FillStep fill;
     std::vector<PageTable> tables;
 
     int known() const { return begin + count - drafts; }  // tokens before the first guess
     int rows() const { return count - drafts + drafted; }
-    int wanted() const { return samples ? 1 + drafted : 0; }
+    int wanted() const { return fill.wanted > 0 ? fill.wanted : samples && fill.count == 0 ? 1 + drafted : 0; }
   };
   std::vector<Item> items;  // the first `used` belong to this step
   size_t used = 0;
@@ -61,6 +62,7 @@ class Runner {
     ConstraintStates states;           // by position, if the request has a constraint
     std::unique_ptr<Sampler> sampler;  // null if its parameters are refused; `error` says why
     std::optional<Error> error;
+    std::optional<Filling> filling;  // where masks are filled, instead of `tokens`
     std::vector<Token> guesses;
     std::vector<std::vector<TokenProbability>> odds;  // of guesses, where the rule goes by them
   };
@@ -91,11 +93,13 @@ class Runner {
   void run_greedy(const Launch& launch, Sampled& sampled);
   void run_shortlist(const Launch& launch, Sampled& sampled);
   void run_whole(const Launch& launch, Sampled& sampled);
+  void fill(const Launch::Item& item, const Tensor& logits, int64_t& next_row, SampledRow& out);
 
   Executor& executor_;
   Store* second_;
   Drafter* drafter_;
   DraftRule rule_;
+  bool fills_;
   SamplerScratch scratch_;
   std::map<std::pair<RequestId, int>, Answer> answers_;
   std::vector<Chunk> chunks_;

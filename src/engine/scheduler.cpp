@@ -16,6 +16,7 @@ StepPlan Scheduler::next(double now) {
   Load seen = load(now);
   const int least = seen.decodes + (limits_.whole_windows ? limits_.max_drafts : 0);  // the oldest goes on
   int budget = std::clamp(policy_->budget(seen), std::min(least, limits_.step_tokens), limits_.step_tokens);
+  if (limits_.fills) budget = limits_.step_tokens;  // a pass is not cut
   int spare = budget - seen.decodes +
               PLANTED(budget_exceeded);  // for prompts and drafts: a sequence that lacks one token gets it
   hand_out_drafts(seen, spare);
@@ -33,7 +34,7 @@ StepPlan Scheduler::next(double now) {
       if (!room) break;
     }
     if (!room) break;
-    spare -= count - (lacked == 1);
+    spare -= count - (lacked == 1 && !sequence.fills);
     plan_work(plan, sequence, count);
   }
   if (!out_of_pages_) admit(plan, spare, now);
@@ -57,12 +58,12 @@ std::vector<Event> Scheduler::commit(const StepPlan& plan, const Sampled& sample
     // It ended while the step ran, or what the step read was not there.
     if (sequence.state == Sequence::State::finished || sequence.attempt != work.attempt) continue;
     bool resident = sequence.residence == work.residence;
-    if (resident) {
+    if (resident && !sequence.fills) {
       sequence.committed = work.begin + work.count;
       sequence.confirmed = true;
     }
     if (work.samples) land(sequence, work, sampled.rows[index], now, events);
-    if (resident && sequence.state == Sequence::State::running)
+    if (resident && sequence.state == Sequence::State::running && !sequence.fills)
       cache_.publish(sequence.pages, sequence.tokens, sequence.committed);
   }
   note_step(plan, sampled, now);
@@ -72,6 +73,7 @@ std::vector<Event> Scheduler::commit(const StepPlan& plan, const Sampled& sample
 
 // Without room for all of it, a sequence does without guesses, unless they must be whole.
 bool Scheduler::reserve(Sequence& sequence, int& count) {
+  if (sequence.fills) return cache_.reserve(sequence.pages, 0, sequence.shape.total());
   if (cache_.reserve(sequence.pages, sequence.computed, sequence.computed + count, sequence.room > 0)) return true;
   if (sequence.room == 0 || limits_.whole_windows) return false;
   cache_.rollback(sequence.pages, sequence.computed);  // what was taken for guesses
@@ -98,6 +100,7 @@ int Scheduler::rows_for(Sequence& sequence, int spare) {
   int lacks = sequence.remaining(), begin = sequence.computed;
   const int wished = std::exchange(sequence.room, 0);
   if (lacks <= 0) return 0;
+  if (sequence.fills) return lacks <= spare ? lacks : 0;
   if (limits_.whole_windows && sequence.chosen() + sequence.pending > 0) return rows_of_window(sequence, spare);
   if (lacks > 1) {
     // If another tenant waits that had less, it shall find its share of this step.
@@ -136,7 +139,28 @@ void Scheduler::hand_out_drafts(const Load& seen, int spare) {
   for (size_t i = 0; i < seats_.size(); ++i) seated_[i]->room = std::min(seats_[i].room, seats_[i].limit);
 }
 
+// A pass, or tokens that are kept from now on: the same rows whoever else is in the step.
+void Scheduler::plan_fill(StepPlan& plan, Sequence& sequence) {
+  const FillStep step = next_fill(sequence.shape, sequence.computed, sequence.pass);
+  const bool passes = step.pass >= 0;
+  plan.work.push_back({.sequence = &sequence,
+                       .begin = step.begin,
+                       .count = step.count,
+                       .samples = passes,
+                       .residence = sequence.residence,
+                       .attempt = sequence.attempt,
+                       .fill = step});
+  plan.tokens += step.count;
+  plan.context += int64_t{step.count} * (step.begin + step.count);
+  if (!passes) sequence.computed = step.begin + step.count;
+  sequence.pass += passes;
+  sequence.pending += passes;
+  ++sequence.in_flight;
+  sequence.tenant->served += step.count;
+}
+
 void Scheduler::plan_work(StepPlan& plan, Sequence& sequence, int count) {
+  if (sequence.fills) return plan_fill(plan, sequence);
   const int drafts = std::exchange(sequence.room, 0);
   bool samples = count - drafts == sequence.remaining();
   plan.work.push_back({&sequence, sequence.computed, count, drafts, samples, sequence.residence, sequence.attempt});
@@ -158,17 +182,33 @@ void Scheduler::land(Sequence& sequence, const Work& work, const SampledRow& row
     events.push_back({sequence.request, sequence.choice, std::nullopt, std::nullopt, Finish::failed, row.error});
     return finish(sequence, Finish::failed, now);
   }
+  if (sequence.fills) {
+    ++metrics_.fill_passes;
+    metrics_.filled_tokens += work.fill.take;
+    if (row.tokens.empty()) return;  // nothing is fixed with all before it
+  } else {
+    land_drafts(sequence, work, row);
+  }
+  tell(sequence, row, now, events);
+}
+
+void Scheduler::land_drafts(Sequence& sequence, const Work& work, const SampledRow& row) {
   int accepted = static_cast<int>(row.tokens.size()) - 1;
   CHECK(accepted >= 0 && accepted <= row.drafted && row.drafted <= work.drafts, "{} tokens for {} of {} drafts",
         row.tokens.size(), row.drafted, work.drafts);
   if (row.drafted > 0) note_drafts(sequence, row, accepted);
-  if (resident && accepted < work.drafts && !PLANTED(draft_kept)) {
+  if (sequence.residence == work.residence && accepted < work.drafts && !PLANTED(draft_kept)) {
     sequence.computed = cache_.rollback(sequence.pages, work.begin + work.count - work.drafts + accepted);
     sequence.committed = sequence.computed;
   }
+}
+
+void Scheduler::tell(Sequence& sequence, const SampledRow& row, double now, std::vector<Event>& events) {
   OpenRequest& asked = requests_.at(sequence.request);
   if (sequence.chosen() == 0 && asked.first_token < 0) asked.first_token = now;
   if (sequence.chosen() == 0) metrics_.prompt_tokens += static_cast<int64_t>(sequence.asked->prompt.size());
+  const bool bound = sequence.asked->constraint != nullptr;
+  if (bound && sequence.chosen() == 0) ++metrics_.bound_answers;
   Finish how = Finish::none;
   for (size_t index = 0; index < row.tokens.size() && how == Finish::none; ++index) {
     Token token = row.tokens[index];
@@ -176,6 +216,7 @@ void Scheduler::land(Sequence& sequence, const Work& work, const SampledRow& row
     sequence.tokens.push_back(token);
     sequence.times.push_back(now);
     ++metrics_.generated_tokens;
+    metrics_.bound_tokens += bound;
     const auto& stops = sequence.asked->stop_tokens;
     if (std::find(stops.begin(), stops.end(), token) != stops.end())
       how = Finish::stop;
@@ -234,7 +275,7 @@ void Scheduler::note_step(const StepPlan& plan, const Sampled& sampled, double n
   note_now();
   KvUse use;
   for (const Sequence* sequence : running_) {
-    KvUse own = cache_.use(sequence->pages, sequence->computed);
+    KvUse own = cache_.use(sequence->pages, sequence->fills ? sequence->shape.total() : sequence->computed);
     use.reserved_bytes += own.reserved_bytes;
     use.used_bytes += own.used_bytes;
   }

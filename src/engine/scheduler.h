@@ -76,6 +76,9 @@ class Scheduler {
   bool reserve(Sequence& sequence, int& count);
   void note_drafts(Sequence& sequence, const SampledRow& row, int accepted);
   void plan_work(StepPlan& plan, Sequence& sequence, int count);
+  void plan_fill(StepPlan& plan, Sequence& sequence);
+  void land_drafts(Sequence& sequence, const Work& work, const SampledRow& row);
+  void tell(Sequence& sequence, const SampledRow& row, double now, std::vector<Event>& events);
   void land(Sequence& sequence, const Work& work, const SampledRow& row, double now, std::vector<Event>& events);
   void note_now();
   void note_step(const StepPlan& plan, const Sampled& sampled, double now);
@@ -90,6 +93,7 @@ class Scheduler {
   Sequence* first_waiting(double now) const;
   int active_tenants() const;
   bool ready(const Sequence& sequence) const;
+  int missing(const Sequence& sequence) const;  // pages to go on
   bool has_room(const Sequence& sequence) const;
   void admit(StepPlan& plan, int& spare, double now);
   int start(Sequence& sequence, int spare, bool reuse);

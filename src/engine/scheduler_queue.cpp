@@ -58,6 +58,7 @@ Result<void> Scheduler::admissible(const Request& request, double now) const {
     return error(Code::invalid, "{} answers go on, of {} asked for", request.resumed.size(), request.choices);
   if (limits_.whole_windows && request.sampling.mirostat != 0)
     return error(Code::invalid, "mirostat goes with guesses by rule exact only: it counts on every token being drawn");
+  TRY_VOID(check_fill(request, limits_.fills, limits_.step_tokens));
   int64_t total = static_cast<int64_t>(request.prompt.size()) + request.max_tokens;
   if (total > limits_.context)
     return error(Code::invalid, "{} prompt tokens and {} to generate are {} tokens, the context has {}",
@@ -104,6 +105,11 @@ Result<RequestId> Scheduler::submit(Request request, double now) {
     sequence->pages = cache_.open(sequence->id, asked.request->root);
     sequence->pages.mark = cache_.mark_of(static_cast<int>(asked.request->prompt.size()));
     sequence->arrived = now;
+    if (limits_.fills) {
+      sequence->fills = true;
+      sequence->shape = {static_cast<int32_t>(asked.request->prompt.size()), asked.request->max_tokens,
+                         asked.request->fill, limits_.shifted};
+    }
     resume(asked, *sequence, now);
     if (sequence->state == Sequence::State::waiting) {
       ++owner.waiting;
@@ -155,7 +161,7 @@ Load Scheduler::load(double now) const {
   seen.waiting = static_cast<int>(waiting_.size());
   for (const Sequence* sequence : running_) {
     int lacks = sequence->remaining();
-    if (lacks == 1) {
+    if (lacks == 1 && !sequence->fills) {
       ++seen.decodes;
       seen.decode_context += sequence->computed;
     }
@@ -200,7 +206,7 @@ void Scheduler::order_running() {
 // An answer to a prompt that another answer is computing waits for it, to share its pages.
 bool Scheduler::ready(const Sequence& sequence) const {
   if (sequence.pending > 0 || sequence.preempted_in == steps_) return false;
-  if (sequence.choice == 0 || sequence.started) return true;
+  if (sequence.choice == 0 || sequence.started || sequence.fills) return true;
   const Sequence& lead = *requests_.at(sequence.request).answers.front();
   return lead.state == Sequence::State::finished || lead.chosen() > 0 || lead.certain() >= lead.prompt() - 1;
 }
@@ -214,9 +220,13 @@ Sequence* Scheduler::first_waiting(double now) const {
   return first;
 }
 
+int Scheduler::missing(const Sequence& sequence) const {
+  const int tokens = sequence.fills ? sequence.shape.total() : sequence.known() + 1;
+  return cache_.missing(sequence.pages, tokens, limits_.step_tokens);
+}
+
 bool Scheduler::has_room(const Sequence& sequence) const {
-  return static_cast<int>(running_.size()) < limits_.max_sequences &&
-         cache_.missing(sequence.pages, sequence.known() + 1, limits_.step_tokens) <= cache_.room();
+  return static_cast<int>(running_.size()) < limits_.max_sequences && missing(sequence) <= cache_.room();
 }
 
 // If the next to start finds no room because others have more than their share, or less rank, those go.
@@ -226,7 +236,7 @@ void Scheduler::make_way(double now) {
   if (first == nullptr) return;
   const Tenant& own = *first->tenant;
   int active = active_tenants();
-  int pages = cache_.missing(first->pages, first->known() + 1, limits_.step_tokens);
+  int pages = missing(*first);
   bool within_share = own.running == 0 || (own.running < limits_.max_sequences / active &&
                                            own.pages + pages <= cache_.pool().pages() / active);
   while (!running_.empty() && !(has_room(*first) && policy_->admits(load(now)))) {
@@ -267,13 +277,15 @@ void Scheduler::admit(StepPlan& plan, int& spare, double now) {
 // Takes over what is cached and reserves room for the first rows. Returns how many they are; 0: no room, nothing is
 // held.
 int Scheduler::start(Sequence& sequence, int spare, bool reuse) {
-  sequence.computed = sequence.committed = reuse ? take_over(sequence) : 0;
+  sequence.computed = sequence.committed = reuse && !sequence.fills ? take_over(sequence) : 0;
   sequence.confirmed = false;
   sequence.room = 0;
   if (running_.empty() || has_room(sequence)) {
     // Its first token comes out of the spare budget too: none was set aside for it.
-    int count = rows_for(sequence, spare - (sequence.remaining() == 1));
-    if (count > 0 && cache_.reserve(sequence.pages, sequence.computed, sequence.computed + count, sequence.room > 0))
+    int count = rows_for(sequence, spare - (sequence.remaining() == 1 && !sequence.fills));
+    if (count > 0 && sequence.fills && reserve(sequence, count)) return count;
+    if (count > 0 && !sequence.fills &&
+        cache_.reserve(sequence.pages, sequence.computed, sequence.computed + count, sequence.room > 0))
       return count;
   }
   cache_.release(sequence.pages);

@@ -33,6 +33,12 @@ struct Sequence {
   int computed = 0;           // tokens in the cache once every step planned so far is done
   std::vector<Token> tokens;  // known
 
+  // Where masks are filled: `computed` counts the tokens that are kept between passes, `pending` the passes in flight,
+  // and `tokens` has of the answer what is fixed with all before it.
+  bool fills = false;
+  FillShape shape;
+  int pass = 0;  // the next to be planned
+
   RequestId request = 0;
   std::shared_ptr<const Request> asked;
   int committed = 0;       // tokens in the cache for certain, once `confirmed`
@@ -50,7 +56,7 @@ struct Sequence {
 
   int known() const { return static_cast<int>(tokens.size()); }
   int certain() const { return confirmed ? std::min(committed, known()) : 0; }  // tokens that may be offered to others
-  int remaining() const { return known() + pending - computed; }
+  int remaining() const { return fills ? next_fill(shape, computed, pass).count : known() + pending - computed; }
   int prompt() const { return static_cast<int>(asked->prompt.size()); }
   int chosen() const { return known() - prompt(); }
 };

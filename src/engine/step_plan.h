@@ -9,6 +9,7 @@
 
 #include "base/result.h"
 #include "cache/kv_cache.h"
+#include "engine/fill.h"
 #include "engine/request.h"
 #include "engine/sampler.h"
 #include "engine/sequence.h"
@@ -26,6 +27,7 @@ struct Work {
   bool samples = false;  // the last row (with guesses: these and the one before) gives tokens
   int residence = 0;     // of the sequence when planned
   int attempt = 0;
+  FillStep fill = {};  // where masks are filled: the same rows, and what they are for
 };
 
 // To be done in this order: moves, the work, snapshots.
@@ -42,7 +44,8 @@ struct StepPlan {
 };
 
 struct SampledRow {
-  std::vector<Token> tokens;       // accepted drafts, then one more; none if the work does not sample
+  std::vector<Token> tokens;       // accepted drafts, then one more; none if the work does not sample. Where masks are
+                                   // filled: those that are fixed with all before them, perhaps none
   std::vector<Logprobs> logprobs;  // as many, if they were asked for
   std::vector<double> mus;         // mirostat's bar after each token, where there is one
   std::optional<Error> error;      // no token could be chosen (broken logits); ends this sequence only

@@ -69,6 +69,7 @@ Result<EngineOptions> options_of(const Model& model, const Backend& backend, con
   EngineOptions options;
   options.executor.context = size.prompt + size.tokens;
   options.executor.kv = size.kv;
+  suit_requests(model.spec(), options.executor);
   options.limits.max_sequences = way.alone ? 3 : size.parallel;  // three: the answers of one request
   options.limits.step_tokens = std::max(way.small_steps ? 48 : 512, options.limits.max_sequences);
   options.limits.max_waiting = 3 * size.requests;
@@ -79,12 +80,19 @@ Result<EngineOptions> options_of(const Model& model, const Backend& backend, con
   if (way.narrow) {
     ExecutorOptions full = options.executor;
     full.sequences = options.limits.max_sequences;
-    full.rows = options.limits.step_tokens;
+    full.rows = std::max(options.limits.step_tokens, options.executor.rows);
     TRY(const Executor::Plan plan, Executor::plan(model, backend, full));
     const double contexts = narrow_room(size, requests) / (size.prompt + size.tokens);
     options.executor.pages = static_cast<int32_t>(std::ceil(contexts * plan.options.pages / full.sequences)) + 4;
   }
   return options;
+}
+
+// Passes of every kind: exact and by blocks, few and many, by every rule.
+FillAsk fill_of(size_t request) {
+  constexpr int32_t kBlocks[] = {0, 8, 0, 5}, kSteps[] = {0, 3, 7};
+  constexpr Remasking kRules[] = {Remasking::confidence, Remasking::entropy, Remasking::margin, Remasking::order};
+  return {kSteps[request % 3], kBlocks[request % 4], kRules[request / 4 % 4]};
 }
 
 }  // namespace
@@ -158,6 +166,7 @@ Result<CrowdOutcome> run_crowd(const Model& model, Backend& backend, const Crowd
   TRY(auto engine, Engine::create(model, backend, options));
   for (size_t i = 0; i < requests.size(); ++i) {
     Request& request = requests[i];
+    if (fills_masks(model.spec())) request.fill = fill_of(i);
     if (const size_t turn = i % (size.adapters.size() + 1); turn > 0) {
       request.adapter = size.adapters[turn - 1].name;
       request.adapter_strength = size.adapters[turn - 1].strength;

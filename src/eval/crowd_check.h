@@ -48,7 +48,7 @@ struct CrowdOutcome {
   CrowdAnswers answers;
   Metrics metrics;
 };
-// heard: how many requests have been answered.
+// Where masks are filled, requests have passes of every kind. heard: how many requests have been answered.
 Result<CrowdOutcome> run_crowd(const Model& model, Backend& backend, const CrowdSize& size, const CrowdWay& way,
                                std::vector<Request> requests, const std::function<void(int)>& heard,
                                const DraftOptions& draft = {});

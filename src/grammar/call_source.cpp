@@ -1,7 +1,7 @@
 #include "grammar/call_source.h"
 
+#include "grammar/grammar.h"
 #include "grammar/regex.h"
-#include "grammar/vocabulary.h"
 
 namespace millrace::grammar {
 namespace {
@@ -81,6 +81,8 @@ Result<void> CallSource::read_format(const Json& description) {
   TRY(next_, literal(description, "next"));
   TRY(bare_between_, literal(description, "bare_between"));
   TRY(bare_end_, literal(description, "bare_end"));
+  TRY(quote_, literal(description, "quote"));
+  TRY(said_, literal(description, "content_begin"));
   if (const Json* equals = find(description, "equals"); equals != nullptr && equals->is_array()) {
     for (const Json& one : equals->get_array()) {
       TRY(const ExprId expr, pieces(one, "equals"));
@@ -97,7 +99,14 @@ Result<void> CallSource::read_format(const Json& description) {
   triggered_ = exprs_.both({exprs_.cat(all, trigger_), exprs_.negate(exprs_.cat({all, trigger_, some}))});
   TRY_VOID(read_thinking(description));
   if (!tags_) return {};
-  const ExprId ends = single_ ? exprs_.alt({next_, end_}) : exprs_.alt({next_, between_, end_});
+  ExprId ends = single_ ? exprs_.alt({next_, end_}) : exprs_.alt({next_, between_, end_});
+  if (quote_ != Exprs::kEmpty) {  // a text ends with it where a key, a call or the end of all follows
+    TRY(const ExprId comma, regex_expr(exprs_, R"([ \n\r\t]*,[ \n\r\t]*)", RegexUse::terminal));
+    TRY(const ExprId word, regex_expr(exprs_, R"([^'"=,:(){}\[\]<>\n\\]+)", RegexUse::terminal));
+    TRY(const ExprId call, regex_expr(exprs_, R"(\)[ \n\r\t]*,)", RegexUse::terminal));
+    const ExprId key = exprs_.cat({exprs_.alt({comma, next_}), word, equals_[1]});
+    ends = exprs_.cat(quote_, exprs_.alt({key, call, between_, end_}));
+  }
   const ExprId text = exprs_.repeat(any_character(exprs_), 0, Exprs::kMany);
   bare_text_ = exprs_.cat(exprs_.both({text, exprs_.negate(exprs_.cat({all, ends, all}))}), text_end(exprs_));
   return {};
@@ -268,6 +277,7 @@ void CallSource::expand_keys(const Frame& frame, Sequences& out) {
         add_values(way.value, sequence);
       } else {
         sequence.push_back({Frame::lex, way.text, 1, 0});
+        if (quote_ != Exprs::kEmpty) sequence.push_back(lex(quote_));
       }
       sequence.push_back(rest);
       out.push_back(std::move(sequence));
@@ -285,7 +295,7 @@ void CallSource::expand_body(Sequences& out) {
     return;
   }
   if (free_) {
-    std::vector<Frame> sequence;
+    std::vector<Frame> sequence = {lex(said_)};
     add_values(content_, sequence);
     out.push_back(std::move(sequence));
   }

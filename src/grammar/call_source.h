@@ -4,8 +4,9 @@
 //
 //   {"style": "json" | "tags", "free": may calls be left out, "single": at most one,
 //    "space", "trigger", "begin", "middle", "between", "end", "open", "next", "equals": [6], "bare_between",
-//    "bare_end", "tools": [{"name", "parameters", "strict"}], "content": a schema of what is said instead of calls,
-//    "think_begin", "think_end": marks of reasoning, which may come first; without a beginning, it has begun}
+//    "bare_end", "quote": what ends a text, "content_begin": what stands before the content, "tools": [{"name",
+//    "parameters", "strict"}], "content": a schema of what is said instead of calls, "think_begin", "think_end": marks
+//    of reasoning, which may come first; without a beginning, it has begun}
 //
 // Texts are lists of pieces: a text, {"token": id} for a control token, {"hole": "id" | "number"}. Arguments in tags
 // are any of the declared properties in any order, each once, all required ones; texts in them never contain what ends
@@ -84,7 +85,7 @@ class CallSource : public Source {
   bool tags_ = false, free_ = false, single_ = false;
   ExprId space_ = Exprs::kEmpty, trigger_ = Exprs::kEmpty, begin_ = Exprs::kEmpty, middle_ = Exprs::kEmpty,
          between_ = Exprs::kEmpty, end_ = Exprs::kEmpty, open_ = Exprs::kEmpty, next_ = Exprs::kEmpty,
-         bare_between_ = Exprs::kEmpty, bare_end_ = Exprs::kEmpty;
+         bare_between_ = Exprs::kEmpty, bare_end_ = Exprs::kEmpty, quote_ = Exprs::kEmpty, said_ = Exprs::kEmpty;
   std::vector<ExprId> equals_;
   int32_t content_ = -1;  // the value that is said instead of calls; -1: anything is
   ExprId think_ = Exprs::kNothing, thought_ = Exprs::kNothing;  // reasoning from its beginning; up to its end

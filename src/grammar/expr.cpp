@@ -52,13 +52,16 @@ ExprId Exprs::intern(Node node) {
     if (same(nodes_[static_cast<size_t>(it->second)], node)) return it->second;
   }
   const ExprId id = static_cast<ExprId>(nodes_.size());
+  list_bytes_ += node.list.capacity() * sizeof(ExprId);
   nodes_.push_back(std::move(node));
   live_.push_back(-1);
   interned_.emplace(hash, id);
   return id;
 }
 
-ExprId Exprs::bytes(const ByteSet& set) {
+ExprId Exprs::bytes(const ByteSet& wanted) {
+  ByteSet set = wanted;
+  set.keep(writable_);
   if (set.empty()) return kNothing;
   uint64_t h = 0;
   for (uint64_t word : set.words) h = mix(h, word);
@@ -376,11 +379,11 @@ ExprId Exprs::derive(ExprId expr, uint8_t byte) {
   const Node& node = nodes_[static_cast<size_t>(expr)];
   if (node.kind == Kind::set) return sets_[static_cast<size_t>(node.c)].has(byte) ? kEmpty : kNothing;
   const uint64_t key = static_cast<uint64_t>(expr) << 8 | byte;
-  if (auto found = derived_.find(key); found != derived_.end()) return found->second;
+  if (const int32_t found = derived_.find(key); found >= 0) return found;
   if (!spend(2)) return kNothing;
   const ExprId next = derive_now(expr, byte);
   if (over_) return kNothing;
-  derived_.emplace(key, next);
+  derived_.put(key, next);
   return next;
 }
 
@@ -403,6 +406,34 @@ void Exprs::first_sets(ExprId expr, std::vector<int32_t>& out) {
   }
   std::sort(out.begin(), out.end());
   out.erase(std::unique(out.begin(), out.end()), out.end());
+}
+
+// As deep as derive() goes, no deeper.
+ByteSet Exprs::first_bytes(ExprId expr) {
+  const Node& node = nodes_[static_cast<size_t>(expr)];
+  if (node.kind == Kind::set) return sets_[static_cast<size_t>(node.c)];
+  if (node.kind == Kind::negate) return ByteSet::all();
+  if (node.kind == Kind::repeat) return first_bytes(node.a);
+  if (node.kind == Kind::nothing || node.kind == Kind::empty) return {};
+  const uint64_t key = static_cast<uint64_t>(expr);
+  if (const int32_t known = first_index_.find(key); known >= 0) return first_bytes_[static_cast<size_t>(known)];
+  work_ += 1 + node.list.size() / 8;
+  ByteSet found;
+  if (node.kind == Kind::multiple) {
+    found.add('0', '9');
+    found.add('-');
+    found.add('.');
+  } else if (node.kind == Kind::cat) {
+    found = first_bytes(node.a);
+    if (nullable(node.a)) found.add(first_bytes(node.b));
+  } else {
+    const bool is_alt = node.kind == Kind::alt;
+    if (!is_alt) found = ByteSet::all();
+    for (ExprId part : node.list) is_alt ? found.add(first_bytes(part)) : found.keep(first_bytes(part));
+  }
+  first_index_.put(key, static_cast<int32_t>(first_bytes_.size()));
+  first_bytes_.push_back(found);
+  return found;
 }
 
 std::vector<uint8_t> Exprs::split(const std::vector<int32_t>& sets) const {
@@ -486,6 +517,32 @@ bool Exprs::live(ExprId expr) {
   return false;
 }
 
+bool Exprs::goes_on_after_all(ExprId expr, ExprId texts, size_t most) {
+  if (!live(expr)) return false;
+  std::vector<std::pair<ExprId, ExprId>> seen{{expr, texts}};
+  FlatMap visited;
+  for (size_t at = 0; at < seen.size(); ++at) {
+    const auto [here, left] = seen[at];
+    std::vector<int32_t> sets;
+    first_sets(here, sets);
+    first_sets(left, sets);
+    auto classes = classes_.find(sets);
+    if (classes == classes_.end()) classes = classes_.emplace(sets, split(sets)).first;
+    for (uint8_t byte : classes->second) {
+      const ExprId rest = derive(left, byte);
+      if (rest == kNothing) continue;
+      const ExprId next = derive(here, byte);
+      if (next == kNothing || !live(next) || over_) return false;
+      const uint64_t key = static_cast<uint64_t>(next) << 31 | static_cast<uint64_t>(rest);
+      if (visited.find(key) >= 0) continue;
+      visited.put(key, 1);
+      if (seen.size() == most) return false;
+      seen.push_back({next, rest});
+    }
+  }
+  return true;
+}
+
 bool Exprs::accepts(ExprId expr, std::string_view text) {
   for (char c : text) expr = derive(expr, static_cast<uint8_t>(c));
   return nullable(expr);
@@ -535,8 +592,8 @@ bool Exprs::is_nearly_all(ExprId expr, ExprId character) const {
 }
 
 int64_t Exprs::bytes_used() const {
-  size_t total = nodes_.size() * (sizeof(Node) + 64) + derived_.size() * 48 + sets_.size() * sizeof(ByteSet);
-  for (const Node& node : nodes_) total += node.list.capacity() * sizeof(ExprId);
+  const size_t total = nodes_.size() * (sizeof(Node) + 64) + list_bytes_ + derived_.bytes() + first_index_.bytes() +
+                       (sets_.size() + first_bytes_.size()) * sizeof(ByteSet);
   return static_cast<int64_t>(total);
 }
 

@@ -16,6 +16,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "grammar/flat_map.h"
+
 namespace millrace::grammar {
 
 using ExprId = int32_t;
@@ -28,6 +30,13 @@ struct ByteSet {
   }
   bool has(uint8_t byte) const { return (words[byte >> 6] >> (byte & 63)) & 1; }
   bool empty() const { return (words[0] | words[1] | words[2] | words[3]) == 0; }
+  void add(const ByteSet& other) {
+    for (size_t i = 0; i < 4; ++i) words[i] |= other.words[i];
+  }
+  void keep(const ByteSet& other) {
+    for (size_t i = 0; i < 4; ++i) words[i] &= other.words[i];
+  }
+  static ByteSet all() { return {{~uint64_t{0}, ~uint64_t{0}, ~uint64_t{0}, ~uint64_t{0}}}; }
   bool operator==(const ByteSet&) const = default;
 };
 
@@ -39,6 +48,8 @@ class Exprs {
 
   Exprs();
 
+  // Only these bytes can be written: others are left out of every set made from now on.
+  void can_write(const ByteSet& bytes) { writable_ = bytes; }
   ExprId bytes(const ByteSet& set);
   ExprId literal(std::string_view text);
   ExprId literals(std::vector<std::string> texts);  // one of them; shares prefixes
@@ -70,6 +81,10 @@ class Exprs {
   void start_over(uint64_t work) { limit_ = work_ + work, over_ = false; }
   size_t size() const { return nodes_.size(); }
   int64_t bytes_used() const;
+  // Bytes that a text of the language can begin with, and maybe others.
+  ByteSet first_bytes(ExprId expr);
+  // Whether something can follow every text of another language; looking at more than so many places, false.
+  bool goes_on_after_all(ExprId expr, ExprId texts, size_t most);
   // One byte of every class that the expression's next step tells apart, the end of a text first.
   const std::vector<uint8_t>& classes(ExprId expr);
 
@@ -100,11 +115,15 @@ class Exprs {
   std::vector<Node> nodes_;
   std::vector<ByteSet> sets_;
   std::unordered_multimap<uint64_t, ExprId> interned_;
-  std::unordered_map<uint64_t, ExprId> derived_;
+  FlatMap derived_;
   std::map<std::vector<int32_t>, std::vector<uint8_t>> classes_;  // by the sets that tell bytes apart
-  std::vector<int8_t> live_;                                      // -1 unknown, 0, 1
-  std::vector<int32_t> mark_;                                     // last walk that came by, by expression
+  FlatMap first_index_;
+  std::vector<ByteSet> first_bytes_;
+  size_t list_bytes_ = 0;
+  std::vector<int8_t> live_;   // -1 unknown, 0, 1
+  std::vector<int32_t> mark_;  // last walk that came by, by expression
   int32_t walk_ = 0;
+  ByteSet writable_ = ByteSet::all();
   uint64_t work_ = 0, limit_ = uint64_t{1} << 26;
   bool over_ = false;
 };

@@ -10,6 +10,7 @@
 #include "grammar/regex.h"
 #include "grammar/rule_source.h"
 #include "grammar/shape.h"
+#include "grammar/vocabulary.h"
 
 namespace millrace {
 
@@ -21,6 +22,26 @@ namespace {
 constexpr uint64_t kCompileWork = uint64_t{1} << 20;
 constexpr int64_t kMostBytes = int64_t{128} << 20;
 constexpr size_t kMostChoices = 1'000'000;
+
+// What the vocabulary has no byte for is left out of every language, so no answer comes to where it cannot go on.
+ByteSet writable(const GrammarVocabulary& vocabulary) {
+  ByteSet found;
+  for (unsigned byte = 0; byte < 256; ++byte) {
+    if (vocabulary.has_byte(static_cast<uint8_t>(byte))) found.add(static_cast<uint8_t>(byte));
+  }
+  found.add(kTextEnd);
+  return found;
+}
+
+// The same error, with what the vocabulary lacks, which may be why.
+Error with_lack(Error why, const GrammarVocabulary& vocabulary) {
+  std::string lacks;
+  for (uint8_t byte = 0x20; byte < 0x7F; ++byte) {
+    if (!vocabulary.has_byte(byte)) lacks += static_cast<char>(byte);
+  }
+  if (!lacks.empty()) why.message += fmt::format(" (no token of the model's vocabulary has any of: {})", lacks);
+  return why;
+}
 
 // A grammar that is one regular language.
 class LexSource : public Source {
@@ -54,6 +75,11 @@ struct Grammar::Parts {
 };
 
 Result<std::vector<Frame>> Grammar::Parts::begin_json(const GrammarSource& from) {
+  for (char c : std::string_view("{}[]:,\"-+.0123456789eEnulltruefals")) {
+    ByteSet one;
+    one.add(static_cast<uint8_t>(c));
+    if (exprs.bytes(one) == Exprs::kNothing) return error(Code::invalid, "the model cannot write JSON");
+  }
   Json document;
   if (from.kind == GrammarKind::json_object) {
     document = JsonObject{{"type", "object"}};
@@ -136,19 +162,24 @@ Result<std::shared_ptr<Grammar>> Grammar::compile(const GrammarSource& source,
                                                   std::shared_ptr<const GrammarVocabulary> vocabulary) {
   auto parts = std::make_unique<Parts>();
   parts->exprs.limit(kCompileWork);
-  TRY(const std::vector<Frame> start, parts->begin(source));
-  parts->machine = std::make_unique<Machine>(parts->exprs, *parts->source, start);
+  parts->exprs.can_write(writable(*vocabulary));
+  const auto start = parts->begin(source);
+  if (!start.ok()) return with_lack(start.error(), *vocabulary);
+  parts->machine = std::make_unique<Machine>(parts->exprs, *parts->source, *start);
   if (parts->machine->over()) {
     return error(Code::invalid, "the grammar takes more than {} units of work to compile", kCompileWork);
   }
-  if (parts->machine->start() == Machine::kDead) return error(Code::invalid, "no text satisfies the grammar");
+  if (parts->machine->start() == Machine::kDead) {
+    return with_lack(error(Code::invalid, "no text satisfies the grammar"), *vocabulary);
+  }
   parts->masks = std::make_unique<Masks>(*parts->machine, *vocabulary);
   std::shared_ptr<Grammar> grammar(new Grammar(std::move(parts), std::move(vocabulary)));
   grammar->notes_ = grammar->parts_->notes;
   if (grammar->parts_->schemas) grammar->notes_ = grammar->parts_->schemas->unknown_formats();
   TRY(const auto first, grammar->allowed(grammar->start()));
   if (first->count() == 0) {
-    return error(Code::invalid, "no token of the model's vocabulary can begin an answer of this grammar");
+    return with_lack(error(Code::invalid, "no token of the model's vocabulary can begin an answer of this grammar"),
+                     grammar->vocabulary());
   }
   return grammar;
 }

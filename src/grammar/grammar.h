@@ -17,9 +17,13 @@
 #include "base/result.h"
 #include "base/token.h"
 #include "base/token_mask.h"
-#include "grammar/vocabulary.h"
 
 namespace millrace {
+
+class GrammarVocabulary;
+
+// Bytes that stand for a control token where it counts: no text has them.
+std::string control_bytes(Token token);
 
 enum class GrammarKind : uint8_t { json_schema, json_object, regex, choice, gbnf, lark, calls };
 

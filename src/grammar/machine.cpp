@@ -1,7 +1,10 @@
 #include "grammar/machine.h"
 
 #include <algorithm>
+#include <bit>
 
+#include "grammar/broad_text.h"
+#include "grammar/char_kinds.h"
 #include "grammar/code_points.h"
 #include "grammar/regex.h"
 
@@ -250,6 +253,71 @@ StateId Machine::step(StateId state, uint8_t byte) {
   return next;
 }
 
+const ByteSet& Machine::next_bytes(StateId state) {
+  if (const int32_t known = states_[static_cast<size_t>(state)].next; known >= 0) {
+    return next_bytes_[static_cast<size_t>(known)];
+  }
+  ByteSet found;
+  for (int32_t id : states_[static_cast<size_t>(state)].nodes) {
+    const Frame& frame = nodes_[static_cast<size_t>(id)].frame;
+    if (frame.kind == Frame::end) continue;
+    if (frame.kind == Frame::text && frame.b != 0) {
+      found = ByteSet::all();
+      break;
+    }
+    found.add(exprs_.first_bytes(frame.a));
+    if (frame.kind != Frame::text) continue;
+    found.add('"');
+    found.add('\\');
+  }
+  states_[static_cast<size_t>(state)].next = static_cast<int32_t>(next_bytes_.size());
+  return next_bytes_.emplace_back(found);
+}
+
+uint8_t Machine::kinds_of(ExprId expr) {
+  if (const int32_t known = kinds_.find(static_cast<uint64_t>(expr)); known >= 0) return static_cast<uint8_t>(known);
+  constexpr size_t kMostPlaces = 64, kMostCounted = 400;
+  constexpr int kCharacters = 32;  // that suffix_kinds() looks at
+  constexpr uint8_t kWords = kLower | kDigit | kUpper, kDense = kWords | kMark;
+  const ByteSet first = exprs_.first_bytes(expr);
+  constexpr int kLeast = 10;  // digits are the fewest
+  uint8_t found = 0;
+  if (count_bytes(first) < kLeast) return found;
+  for (unsigned kinds : {kDense | kBlank | kWide, kDense | kWide, kDense | kBlank, kDense | 0, kWords | 0,
+                         kLower | kDigit, kLower | kUpper, kLower | 0, kUpper | 0, kDigit | 0}) {
+    if (over()) return 0;
+    const ExprId character = kinds_expr(exprs_, static_cast<uint8_t>(kinds));
+    ByteSet begins = exprs_.first_bytes(character);
+    begins.keep(first);
+    if (begins != exprs_.first_bytes(character)) continue;
+    const auto all = [&](int most, size_t places) {
+      return exprs_.goes_on_after_all(expr, exprs_.repeat(character, 0, most), places);
+    };
+    if (!all(1, 16)) continue;
+    if (!all(Exprs::kMany, kMostPlaces) && !all(kCharacters, kMostCounted)) continue;
+    found = static_cast<uint8_t>(kinds);
+    break;
+  }
+  if (!over()) kinds_.put(static_cast<uint64_t>(expr), found);
+  return found;
+}
+
+uint8_t Machine::open_kinds(StateId state) {
+  if (const int16_t known = states_[static_cast<size_t>(state)].kinds; known >= 0) return static_cast<uint8_t>(known);
+  constexpr size_t kMostTops = 4;
+  uint8_t found = 0;
+  const std::vector<int32_t> ids = states_[static_cast<size_t>(state)].nodes;
+  for (size_t i = 0; i < std::min(ids.size(), kMostTops); ++i) {
+    const Frame frame = nodes_[static_cast<size_t>(ids[i])].frame;
+    if (frame.kind == Frame::lex || (frame.kind == Frame::text && frame.b == 0)) {
+      const uint8_t kinds = kinds_of(frame.a);
+      if (std::popcount(kinds) > std::popcount(found)) found = kinds;
+    }
+  }
+  states_[static_cast<size_t>(state)].kinds = found;
+  return found;
+}
+
 StateId Machine::run(StateId state, std::string_view bytes) {
   for (size_t i = 0; i < bytes.size() && state != kDead; ++i) state = step(state, static_cast<uint8_t>(bytes[i]));
   return state;
@@ -375,7 +443,7 @@ StateId Machine::without_texts(StateId state) {
   std::vector<Node> nodes;
   for (int32_t id : states_[static_cast<size_t>(state)].nodes) {
     const Node& node = nodes_[static_cast<size_t>(id)];
-    if (node.frame.kind == Frame::lex) nodes.push_back(node);
+    if (node.frame.kind != Frame::end && !is_broad(exprs_, node.frame)) nodes.push_back(node);
   }
   return make_state(std::move(nodes));
 }
@@ -389,7 +457,7 @@ StateId Machine::after(StateId below, int32_t capture) {
 
 int64_t Machine::bytes() const {
   size_t total = nodes_.size() * (sizeof(Node) + 40) + states_.size() * (sizeof(State) + 64) + steps_.bytes() +
-                 escapes_.bytes() + expanded_.size() * 200;
+                 escapes_.bytes() + kinds_.bytes() + next_bytes_.size() * sizeof(ByteSet) + expanded_.size() * 200;
   return static_cast<int64_t>(total) + exprs_.bytes_used();
 }
 

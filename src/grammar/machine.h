@@ -11,6 +11,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -54,6 +55,10 @@ class Machine {
   StateId start() const { return start_; }
   StateId step(StateId state, uint8_t byte);
   StateId run(StateId state, std::string_view bytes);
+  // Bytes that step() may take, and maybe others: those that are not in it lead nowhere.
+  const ByteSet& next_bytes(StateId state);
+  // Kinds of characters (char_kinds.h) of which any number may come, in any order.
+  uint8_t open_kinds(StateId state);
   bool accepts(StateId state) const { return states_[static_cast<size_t>(state)].accepts; }
   // Whether the only thing left is to end.
   bool finished(StateId state) const { return accepts(state) && states_[static_cast<size_t>(state)].nodes.size() == 1; }
@@ -68,7 +73,7 @@ class Machine {
   };
   std::vector<Top> tops(StateId state) const;
   // For masks that are put together from parts: what comes after a text, a text with nothing after it, the state after
-  // that, and a state without the texts on top.
+  // that, and a state without the broad texts on top (broad_text.h).
   StateId after(StateId below, int32_t capture);
   StateId alone(const Frame& frame) { return above(frame, end_); }
   StateId ended() const { return end_; }
@@ -94,6 +99,8 @@ class Machine {
     bool captures = false, muddled = false;
     int32_t depth = 0;
     StateId forgotten = -1;
+    int32_t next = -1;  // in next_bytes_
+    int16_t kinds = -1;
   };
   struct Closing {
     std::vector<Node> todo, tops;
@@ -112,6 +119,7 @@ class Machine {
   void step_escape(const Node& node, uint8_t byte, Closing& work);
   bool escape_live(ExprId expr, int32_t escape);
   int32_t captured(int32_t capture, std::string_view more);
+  uint8_t kinds_of(ExprId expr);
   bool spend(uint64_t units = 1);
 
   Exprs& exprs_;
@@ -122,7 +130,8 @@ class Machine {
   FlatMap steps_;
   std::unordered_multimap<uint64_t, int32_t> node_ids_, state_ids_;
   std::unordered_multimap<uint64_t, std::pair<Frame, Sequences>> expanded_;
-  FlatMap escapes_;
+  FlatMap escapes_, kinds_;
+  std::deque<ByteSet> next_bytes_;
   std::vector<std::string> captures_;
   std::unordered_map<std::string, int32_t> capture_ids_;
   size_t most_states_ = 200'000;

@@ -224,6 +224,9 @@ struct Schemas::Reader {
   Result<void> properties(const Json& json) {
     const auto* map = json.if_object();
     if (map == nullptr) return wrong("must be an object of schemas");
+    constexpr size_t kMostNames = 2048;  // every name may stand beside every other in a mask
+    if (map->size() > kMostNames)
+      return wrong(fmt::format("has {} names, and the most of one object is {}", map->size(), kMostNames));
     const std::string above = here();
     for (const auto& [name, value] : *map) {
       TRY(const SchemaId id, child(value, pointer_step(above, name)));

@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <bit>
 
+#include "grammar/grammar.h"
+
 namespace millrace {
 
 namespace {
-
-constexpr int kMostPlain = 32;  // characters of a token that counts as plain
 
 // Characters of a text that is nothing but whole plain ones, else -1.
 int plain_characters(std::string_view text) {
@@ -39,57 +39,23 @@ int plain_characters(std::string_view text) {
 
 }  // namespace
 
-TokenTrie::TokenTrie(std::vector<std::pair<std::string, int32_t>> texts) {
-  std::erase_if(texts, [](const auto& text) { return text.first.size() > 255; });
-  std::sort(texts.begin(), texts.end());
-  std::vector<size_t> path;  // nodes on the way to the last text
-  std::string_view last;
-  for (const auto& [text, id] : texts) {
-    if (text.empty()) {
-      empty_.push_back(id);
-      continue;
-    }
-    size_t common = 0;
-    while (common < last.size() && common < text.size() && last[common] == text[common]) ++common;
-    while (path.size() > common) {
-      nodes_[path.back()].skip = static_cast<uint32_t>(nodes_.size());
-      path.pop_back();
-    }
-    for (size_t i = common; i < text.size(); ++i) {
-      path.push_back(nodes_.size());
-      nodes_.push_back({static_cast<uint8_t>(text[i]), static_cast<uint8_t>(i), 0, 0, 0});
-    }
-    Node& node = nodes_[path.back()];
-    if (node.count == 0) node.first = static_cast<uint32_t>(ids_.size());
-    ids_.push_back(id);
-    ++node.count;
-    last = text;
-  }
-  for (size_t index : path) nodes_[index].skip = static_cast<uint32_t>(nodes_.size());
-}
-
 GrammarVocabulary::GrammarVocabulary(std::vector<std::string> bytes, std::vector<Token> ends)
-    : bytes_(std::move(bytes)), ends_(std::move(ends)), plain_(static_cast<int32_t>(bytes_.size())) {
+    : bytes_(std::move(bytes)), ends_(std::move(ends)) {
   std::sort(ends_.begin(), ends_.end());
   for (Token end : ends_) {
     if (end >= 0 && end < size()) bytes_[static_cast<size_t>(end)].clear();
   }
-  std::vector<std::pair<std::string, int32_t>> all, rest;
+  std::vector<std::pair<std::string, int32_t>> all;
+  std::vector<int> plain;
   for (Token token = 0; token < size(); ++token) {
     const std::string& text = this->bytes(token);
+    plain.push_back(text.empty() ? -1 : plain_characters(text));
     if (text.empty()) continue;
     all.push_back({text, token});
-    if (text.size() == 1) single_[static_cast<uint8_t>(text[0])] = true;
-    const int characters = plain_characters(text);
-    if (characters < 0 || characters > kMostPlain) {
-      rest.push_back({text, token});
-    } else {
-      plain_.add(token);
-      longest_plain_ = std::max(longest_plain_, characters);
-    }
+    for (char c : text) used_[static_cast<uint8_t>(c)] = true;
   }
   all_ = TokenTrie(std::move(all));
-  rest_ = TokenTrie(std::move(rest));
+  texts_ = grammar::TextTable(bytes_, plain);
 }
 
 bool GrammarVocabulary::is_end(Token token) const { return std::binary_search(ends_.begin(), ends_.end(), token); }

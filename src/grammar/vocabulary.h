@@ -1,6 +1,5 @@
-// GrammarVocabulary: a model's tokens as bytes, arranged for masks: a trie of all of them, the tokens that are nothing
-// but plain characters (no quote, backslash, control or cut character) by length, and a trie of the rest. Made once per
-// model, then read only; any thread.
+// GrammarVocabulary: a model's tokens as bytes, arranged for masks: a trie of all of them, and what each does inside a
+// JSON string. Made once per model, then read only; any thread.
 //
 // Control tokens have no bytes here, and a grammar never allows them but at the end; or they have control_bytes(), and
 // only grammars of calls, which name them, do.
@@ -14,32 +13,10 @@
 
 #include "base/token.h"
 #include "base/token_mask.h"
+#include "grammar/text_table.h"
+#include "grammar/token_trie.h"
 
 namespace millrace {
-
-// Texts with a number each, laid flat in depth-first order. A node is a byte; `skip` leads past what is below it.
-class TokenTrie {
- public:
-  struct Node {
-    uint8_t byte = 0;
-    uint8_t depth = 0;              // of the byte, from 0; texts over 255 bytes are left out
-    uint32_t skip = 0;              // first node that is not below this one
-    uint32_t first = 0, count = 0;  // ids of texts that end here, in ids()
-  };
-  TokenTrie() = default;
-  explicit TokenTrie(std::vector<std::pair<std::string, int32_t>> texts);
-
-  const std::vector<Node>& nodes() const { return nodes_; }
-  const std::vector<int32_t>& ids() const { return ids_; }
-  const std::vector<int32_t>& empty() const { return empty_; }  // ids of the empty text
-
- private:
-  std::vector<Node> nodes_;
-  std::vector<int32_t> ids_, empty_;
-};
-
-// Bytes that stand for a control token where it counts: no text has them.
-std::string control_bytes(Token token);
 
 class GrammarVocabulary {
  public:
@@ -52,10 +29,8 @@ class GrammarVocabulary {
   bool is_end(Token token) const;
 
   const TokenTrie& all() const { return all_; }
-  const TokenTrie& rest() const { return rest_; }              // tokens that are not plain
-  const TokenMask& plain() const { return plain_; }            // plain tokens
-  int longest_plain() const { return longest_plain_; }         // in characters
-  bool has_byte(uint8_t byte) const { return single_[byte]; }  // as a token of its own
+  const grammar::TextTable& texts() const { return texts_; }
+  bool has_byte(uint8_t byte) const { return used_[byte]; }  // in some token
 
   // The longest of a few allowed tokens that all others begin with or begin: text that must come, as one token. -1:
   // there is none, or many are allowed.
@@ -64,10 +39,9 @@ class GrammarVocabulary {
  private:
   std::vector<std::string> bytes_;
   std::vector<Token> ends_;
-  TokenTrie all_, rest_;
-  TokenMask plain_;
-  int longest_plain_ = 0;
-  bool single_[256] = {};
+  TokenTrie all_;
+  grammar::TextTable texts_;
+  bool used_[256] = {};
 };
 
 }  // namespace millrace

@@ -53,8 +53,12 @@ double read_rate(Team& team, double& noise) {
                                                           &std::free);
   Words* data = room.get();
   if (data == nullptr) return 0;
-  (void)madvise(data, bytes, MADV_HUGEPAGE);            // as weights have them
-  for (size_t i = 0; i < all; ++i) data[i] = Words{i};  // a page never written is one shared page of zeros
+  (void)madvise(data, bytes, MADV_HUGEPAGE);  // as weights have them
+  // A page never written is one shared page of zeros; whoever writes one first has it near.
+  team.run([&](int worker, int) {
+    const size_t each = words * kMostStreams, begin = static_cast<size_t>(worker) * each;
+    for (size_t i = begin; i < begin + each; ++i) data[i] = Words{i};
+  });
   std::vector<uint64_t> sinks(workers * 8);
   std::vector<double> rates[2];  // of one stream and of four
   auto read = [&]<int Streams>(std::integral_constant<int, Streams>) {
@@ -202,7 +206,7 @@ std::filesystem::path machine_cache_path(const Machine& machine) {
 Result<Machine> measure_machine(const MachineOptions& options) {
   Machine machine;
   machine.processor = processor_name();
-  machine.threads = options.threads > 0 ? options.threads : Team::processors();
+  machine.threads = options.threads > 0 ? options.threads : Team::usual();
   auto isas = cpu_isas();
   machine.isa = std::string(options.isa.empty() ? isas.back() : options.isa);
   const Result<Machine> cached = read_cache(machine);

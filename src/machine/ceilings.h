@@ -29,7 +29,7 @@ struct Machine {
 };
 
 struct MachineOptions {
-  int threads = 0;       // 0: as many as processors
+  int threads = 0;       // 0: one for every core
   std::string_view isa;  // empty: as the cpu backend chooses
   bool remeasure = false;
   bool raise = false;       // measured again, and the larger of old and new figures kept: one of them was passed

@@ -8,6 +8,8 @@
 
 #include "base/team.h"
 #include "model/ffns/ffns.h"
+#include "model/file_names.h"
+#include "model/gguf_states.h"
 #include "model/mixers/mixers.h"
 #include "model/rope.h"
 #include "tensor/importance.h"
@@ -100,6 +102,8 @@ Result<void> check_sayable(const ModelSource& source) {
     if (gguf == "falcon" && !layer.parallel) what = "halves in sequence";
     if (const std::string_view of_mixer = unsayable(layer.mixer, gguf); !of_mixer.empty()) what = of_mixer;
   }
+  if (const std::string_view of_states = has_states(gguf) ? unsayable_states(spec, gguf) : ""; !of_states.empty())
+    what = of_states;
   if (!mixed_by_rule(spec)) what = "experts in layers that no rule lists";
   if (what.empty()) return {};
   return error(Code::unsupported,
@@ -107,16 +111,22 @@ Result<void> check_sayable(const ModelSource& source) {
                what);
 }
 
-// What a slot is called in a file of the architecture.
-std::string file_name(const GgufLayout& layout, const Slot& slot, bool two_norms) {
+// What a slot is called in a file of the architecture; `bare`: its weight has that very name.
+struct Named {
+  std::string name;
+  bool bare = false;
+};
+
+Named file_name(const GgufLayout& layout, const Slot& slot, bool two_norms) {
   const std::string stem = slot.layer < 0 ? slot.name : slot.name.substr(slot.name.find('.', 4) + 1);
+  const std::string pattern = slot.layer < 0 ? slot.name : "blk.{}." + stem;
   for (const TensorName& name : layout.names) {
-    if (!name.slot.ends_with("." + stem)) continue;
+    if (name.slot != pattern) continue;
     // Falcon: only with two norms is the second one the attention's.
     if (name.file.ends_with("_norm_2") && !two_norms) continue;
-    return fmt::format("blk.{}{}", slot.layer, name.file.substr(name.file.rfind('.')));
+    return {numbered(name.file, slot.layer), name.bare};
   }
-  return slot.name;
+  return {slot.name};
 }
 
 class Converter {
@@ -125,7 +135,7 @@ class Converter {
       : source_(source),
         options_(options),
         layout_(source.architecture().gguf),
-        team_(options.threads > 0 ? options.threads : Team::processors()) {}
+        team_(options.threads > 0 ? options.threads : Team::usual()) {}
 
   Result<ConvertReport> run(const std::filesystem::path& target) {
     TRY_VOID(list_pieces());
@@ -181,7 +191,8 @@ class Converter {
     for (size_t i = 0; i < all.size(); ++i) {
       const Slot& slot = all[i];
       std::vector<Slot> parts = {slot};
-      std::string name = file_name(layout_, slot, two_norms);
+      const Named named = file_name(layout_, slot, two_norms);
+      std::string name = named.name;
       if (layout_.fused_qkv && slot.name.ends_with(".attn_q")) {
         name = fmt::format("blk.{}.attn_qkv", slot.layer);
         parts = {slot, all[i + 1], all[i + 2]};
@@ -195,13 +206,13 @@ class Converter {
         i += 1;
         continue;
       }
-      add_pieces(name, std::move(parts));
+      add_pieces(name, std::move(parts), named.bare);
     }
     add_duplicate_head(all.front());
     return add_rope_tensors();
   }
 
-  void add_pieces(const std::string& name, std::vector<Slot> parts) {
+  void add_pieces(const std::string& name, std::vector<Slot> parts, bool bare) {
     const Slot& first = parts.front();
     int64_t rows = 0, size = 0;
     for (const Slot& part : parts) rows += part.rows, size += part.bias_size();
@@ -214,8 +225,11 @@ class Converter {
       // Norms with a weight for every head are two-dimensional in GGUF.
       std::vector<int64_t> shape = {first.cols};
       if (first.heads > 0) shape = {first.heads, first.cols / first.heads};
-      const bool named_bias = first.name.ends_with(".exp_probs_b");
-      pieces_.push_back({.name = name + (named_bias ? ".bias" : ".weight"), .shape = std::move(shape), .slots = parts});
+      const std::string stem = first.name.substr(first.name.rfind('.') + 1);
+      if (auto own = state_shape(source_.spec(), first.layer, stem, first.cols, first.turned); !own.empty())
+        shape = std::move(own);
+      const std::string_view ending = bare ? "" : first.name.ends_with(".exp_probs_b") ? ".bias" : ".weight";
+      pieces_.push_back({.name = name + std::string(ending), .shape = std::move(shape), .slots = parts});
     }
     if (!first.bias) return;
     std::vector<int64_t> shape = {size};
@@ -387,7 +401,7 @@ Result<FileType> FileType::parse(std::string_view name) {
 
 std::string file_tensor(const ModelSource& source, const Slot& slot) {
   const GgufLayout& layout = source.architecture().gguf;
-  std::string name = file_name(layout, slot, true);
+  std::string name = file_name(layout, slot, true).name;
   const auto is = [&](std::string_view stem) { return slot.name.ends_with(stem); };
   if (layout.fused_qkv && (is(".attn_q") || is(".attn_k") || is(".attn_v")))
     name = fmt::format("blk.{}.attn_qkv", slot.layer);

@@ -38,7 +38,7 @@ struct ConvertOptions {
       tokenizer;  // puts the tokenizer's keys; none: the file says it has none
   std::function<Result<void>(GgufWriter& writer)> sampling;     // puts the keys of sampling, if any
   std::function<bool(uint64_t done, uint64_t total)> progress;  // bytes of the result; false stops
-  int threads = 0;                                              // 0: as many as processors
+  int threads = 0;                                              // 0: one for every core
 };
 
 struct ConvertReport {

@@ -9,6 +9,7 @@
 #include "base/check.h"
 #include "model/ffns/ffns.h"
 #include "model/mixers/mixers.h"
+#include "model/shared.h"
 #include "model/streams.h"
 
 namespace millrace {
@@ -61,6 +62,18 @@ void advance(Ops& ops, const LayerSpec& layer, const Norm* post, const Norm* nex
 const Norm* entry_norm(const LayerSpec& layer, const LayerWeights& weights) {
   return is_absent(layer.mixer) ? present(layer.ffn_norm, weights.ffn_norm)
                                 : present(layer.mixer_norm, weights.mixer_norm);
+}
+
+// A layer with shared attention norms the stream with what that gives; the stream itself stays.
+void read_shared(Ops& ops, const LayerSpec& layer, const LayerWeights& weights, const KvView& kv, const Beside& beside,
+                 Stream& stream) {
+  const int64_t start = ops.mark();
+  Tensor given = ops.scratch(stream.x.rows, stream.x.cols);
+  run_shared(ops, *layer.shared, weights.shared, kv, stream.x, beside.embedded, given);
+  ops.add(stream.x, 1, given);
+  ops.norm(weights.mixer_norm, 1, given, stream.copy);
+  stream.in = stream.copy;
+  ops.restore(start);
 }
 
 // What the mixers of a layer give: one, or the sum of two that read the same.
@@ -159,17 +172,31 @@ Tensor read_head(Ops& ops, const ModelSpec& spec, const ModelWeights& weights, T
   return logits;
 }
 
-// The wanted rows after the last layer; none if none is wanted.
+// What ranks [first, end) give, each to all. Under trace nothing moves.
+void pass_rows(const Ops& ops, const Stage& stage, int first, int end, Tensor x) {
+  if (dynamic_cast<const TraceOps*>(&ops) != nullptr) return;
+  for (int rank = first; rank < end; ++rank) stage.comm->give_rows(x, rank);
+}
+
+// The wanted rows after the last layer; none if none is wanted. On a rank that has whole layers and not the last: rows
+// that are not read.
 Tensor run_layers(Ops& ops, const Model& model, std::span<const KvView> kv, const Step& step,
                   const Taps* taps = nullptr) {
   const ModelSpec& spec = model.spec();
   const ModelWeights& weights = model.weights();
   const bool ends_tapped = taps_end(taps, spec.layers.size());
   ops.begin(step);
-  Stream stream = {.x = embed_tokens(ops, spec, weights, step), .copy = ops.scratch(step.rows, spec.width), .in = {}};
+  const Stage* stage = model.stage() ? &*model.stage() : nullptr;
+  const size_t begin = stage != nullptr ? static_cast<size_t>(stage->begin) : 0;
+  const size_t end = stage != nullptr ? static_cast<size_t>(stage->end) : spec.layers.size();
+  const bool enters = stage == nullptr || stage->first();
+  Stream stream = {.x = enters ? embed_tokens(ops, spec, weights, step) : ops.scratch(step.rows, spec.width),
+                   .copy = ops.scratch(step.rows, spec.width),
+                   .in = {}};
+  if (stage != nullptr) pass_rows(ops, *stage, 0, stage->comm->rank(), stream.x);
   Beside beside = begin_beside(ops, spec, weights, step, stream.x);
   bool normed = false;  // the next layer's norm went with what came before it
-  for (size_t i = 0; i < spec.layers.size(); ++i) {
+  for (size_t i = begin; i < end; ++i) {
     const LayerSpec& layer = spec.layers[i];
     const LayerWeights& own = weights.layers[i];
     const bool last = i + 1 == spec.layers.size();
@@ -177,17 +204,25 @@ Tensor run_layers(Ops& ops, const Model& model, std::span<const KvView> kv, cons
     const int64_t start = ops.mark();
     tap(ops, taps, i, step, stream.x);
     if (spec.streams) predict_streams(ops, spec, own.streams, beside, stream.x);
-    if (!normed) normalise(ops, layer, entry_norm(layer, own), stream);
+    if (layer.shared) {
+      read_shared(ops, layer, own, kv[i], beside, stream);
+    } else if (!normed) {
+      normalise(ops, layer, entry_norm(layer, own), stream);
+    }
     if (layer.laurel > 0) run_laurel(ops, own.laurel, layer.laurel, stream.in, beside);
     Tensor y = ops.scratch(step.rows, spec.width);
     run_mixers(ops, layer, own, kv[i], stream.in, y);
     if (narrows && step.wanted == 0) return {};
     if (narrows && step.wanted < step.rows) keep_wanted(ops, step, spec, stream, beside, y);
-    normed = !last && !spec.layer_input && !spec.streams && !layer.scaled;
+    normed = i + 1 < end && !spec.layer_input && !spec.streams && !layer.scaled && !spec.layers[i + 1].shared;
     const Norm* next = normed ? entry_norm(spec.layers[i + 1], weights.layers[i + 1]) : nullptr;
     finish_layer(ops, layer, own, next, beside.laurel, y, stream);
     finish_beside(ops, spec, layer, own, static_cast<int64_t>(i), beside, stream.x);
     if (!narrows) ops.restore(start);
+  }
+  if (stage != nullptr && !stage->last()) {
+    pass_rows(ops, *stage, stage->comm->rank(), stage->comm->ranks() - 1, stream.x);
+    return step.wanted > 0 ? stream.x : Tensor();
   }
   if (ends_tapped) {
     tap(ops, taps, spec.layers.size(), step, stream.x);
@@ -204,7 +239,15 @@ Tensor forward(Ops& ops, const Model& model, std::span<const KvView> kv, const S
                const Taps* taps) {
   CHECK(model.spec().head, "an encoder has no logits");
   const Tensor rows = run_layers(ops, model, kv, step, taps);
-  return rows ? read_head(ops, model.spec(), model.weights(), rows, hidden) : rows;
+  if (!rows) return rows;
+  if (!model.stage()) return read_head(ops, model.spec(), model.weights(), rows, hidden);
+  const Stage& stage = *model.stage();
+  CHECK(hidden == nullptr && (taps == nullptr || taps->layers.empty()),
+        "ranks that have whole layers show nothing of them");
+  const Tensor logits = stage.last() ? read_head(ops, model.spec(), model.weights(), rows, nullptr)
+                                     : ops.scratch(step.wanted, model.spec().vocab);
+  pass_rows(ops, stage, stage.comm->ranks() - 1, stage.comm->ranks(), logits);
+  return logits;
 }
 
 int32_t encoded_width(const ModelSpec& spec) {

@@ -1,4 +1,5 @@
 #include "model/gguf_keys.h"
+#include "model/gguf_states.h"
 
 #include <algorithm>
 #include <array>
@@ -102,8 +103,9 @@ Result<JsonArray> numbers_of(const StoredTensor& tensor) {
 }
 
 bool has_experts(std::string_view architecture) {
-  static constexpr std::string_view kThose[] = {"olmoe",      "phimoe",  "qwen2moe", "qwen3moe", "glm4moe",
-                                                "minimax-m2", "gpt-oss", "llama4",   "deepseek2"};
+  static constexpr std::string_view kThose[] = {"olmoe",     "phimoe",     "qwen2moe",      "qwen3moe",
+                                                "glm4moe",   "minimax-m2", "gpt-oss",       "llama4",
+                                                "deepseek2", "jamba",      "granitehybrid", "gemma4"};
   return std::find(std::begin(kThose), std::end(kThose), architecture) != std::end(kThose);
 }
 
@@ -119,6 +121,7 @@ class Reader {
     }
     values_["model_type"] = std::string(architecture->name);
     TRY_VOID(read_experts(*architecture));
+    if (has_states(arch_)) TRY_VOID(read_states(file_, arch_, values_));
     TRY_VOID(require(
         {"hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "max_position_embeddings"}));
     read_tensors();
@@ -126,6 +129,7 @@ class Reader {
     TRY_VOID(read_windows());
     TRY_VOID(read_rope());
     adjust();
+    TRY_VOID(read_mask());
     return Config(file_.path().filename().string(), std::move(values_), std::move(names_));
   }
 
@@ -181,6 +185,7 @@ class Reader {
       if (has("intermediate_size")) set("intermediate_size_mlp", values_["intermediate_size"]);
       if (has("moe_intermediate_size")) set("intermediate_size", values_["moe_intermediate_size"]);
     }
+    if (arch_ == "gemma4") set("enable_moe_block", experts > 0);
     if (arch_ == "glm4moe" && !has("first_k_dense_replace")) set("first_k_dense_replace", 0);
     if (arch_ == "deepseek2") {
       TRY(const int64_t gating, file_.metadata().get_int(fmt::format("{}.expert_gating_func", arch_), 1));
@@ -194,10 +199,22 @@ class Reader {
     return {};
   }
 
+  // Of models that write by filling masks.
+  Result<void> read_mask() {
+    for (std::string_view key : {"diffusion.mask_token_id", "tokenizer.ggml.mask_token_id"}) {
+      TRY(const int64_t mask, file_.metadata().get_int(key, -1));
+      if (mask >= 0) set("mask_token_id", mask, std::string(key));
+    }
+    TRY(const bool shifted, file_.metadata().get_bool("diffusion.shift_logits", false));
+    if (shifted) set("shift_logits", true);
+    return {};
+  }
+
   // What the file tells by the tensors it has.
   void read_tensors() {
     const bool qkv_bias = there("blk.0.attn_q.bias") || there("blk.0.attn_qkv.bias");
-    for (std::string_view key : {"attention_bias", "use_bias", "use_qkv_bias", "bias"}) set(key, qkv_bias);
+    for (std::string_view key : {"attention_bias", "use_bias", "use_qkv_bias", "bias"})
+      if (!has_states(arch_) || !has(key)) set(key, qkv_bias);
     set("attention_out_bias", there("blk.0.attn_output.bias"));
     set("mlp_bias", there("blk.0.ffn_up.bias"));
     for (std::string_view key : {"qk_layernorm", "use_qk_norm"}) set(key, there("blk.0.attn_q_norm.weight"));
@@ -325,7 +342,8 @@ class Reader {
 
   // Keys that mean another thing, or are worked out otherwise, in one architecture.
   void adjust() {
-    if (arch_ == "granite" && has("logit_scale")) set("logits_scaling", values_["logit_scale"], names_["logit_scale"]);
+    if ((arch_ == "granite" || arch_ == "granitehybrid") && has("logit_scale"))
+      set("logits_scaling", values_["logit_scale"], names_["logit_scale"]);
     if (arch_ == "gemma2" || arch_ == "gemma3" || arch_ == "gemma-embedding") {
       const Json* scale = find(values_, "attention_multiplier");
       const double given = scale != nullptr && scale->is_number() ? scale->to_number<double>() : 0;

@@ -7,6 +7,7 @@
 #include "model/convert.h"
 #include "model/ffns/ffns.h"
 #include "model/gguf_keys.h"
+#include "model/gguf_states.h"
 #include "model/gguf_writing.h"
 #include "model/mixers/mixers.h"
 #include "model/rope.h"
@@ -41,7 +42,7 @@ class Keys {
       : keys_(writer, source.architecture().gguf.name), spec_(source.spec()), arch_(keys_.architecture()) {}
 
   Result<void> write() {
-    const LayerSpec& layer = spec_.layers.front();
+    const LayerSpec& layer = attending();
     keys_.put("vocab_size", spec_.vocab);
     keys_.put("context_length", spec_.context);
     keys_.put("embedding_length", spec_.width);
@@ -50,7 +51,7 @@ class Keys {
     const NormSpec& norm = spec_.final_norm ? *spec_.final_norm : *layer.mixer_norm;
     keys_.put_number(norm.kind == NormKind::rms ? "attention.layer_norm_rms_epsilon" : "attention.layer_norm_epsilon",
                      norm.epsilon);
-    put_mixer_keys(keys_, spec_, layer);
+    write_mixers();
     write_ffns();
     write_switches(layer);
     write_windows();
@@ -59,11 +60,25 @@ class Keys {
   }
 
  private:
+  // The first layer with attention, where layers differ; else the first.
+  const LayerSpec& attending() const {
+    for (const LayerSpec& layer : spec_.layers)
+      if (std::holds_alternative<GqaSpec>(layer.mixer)) return layer;
+    return spec_.layers.front();
+  }
+
+  void write_mixers() {
+    put_mixer_keys(keys_, spec_, attending());
+    if (has_states(arch_)) put_states(keys_, spec_);
+    if (sees_ahead(spec_)) keys_.put_flag("attention.causal", false);
+  }
+
   // Each kind's keys once: those of the first layer that has it. Where every layer has experts, their width is the
   // feed-forward part's too; where some have none, these are the first, or all but every n-th.
   void write_ffns() {
     std::vector<int32_t> widths;
     for (const LayerSpec& layer : spec_.layers) widths.push_back(width_of(layer.ffn));
+    if (arch_ == "nemotron_h") return;  // said by layer, with the states
     if (std::adjacent_find(widths.begin(), widths.end(), std::not_equal_to<>()) != widths.end() &&
         (arch_ == "gemma3n" || arch_ == "gemma4")) {
       return keys_.put_counts("feed_forward_length", widths);
@@ -229,6 +244,10 @@ Result<void> put_metadata(GgufWriter& writer, const ModelSource& source, const C
       TRY_VOID(writer.put("tokenizer.ggml.model", "none"));
     }
     if (options.sampling) TRY_VOID(options.sampling(writer));
+    if (const FillSpec& fill = source.spec().fill; fills_masks(source.spec()) && fill.mask >= 0) {
+      TRY_VOID(writer.put("diffusion.mask_token_id", static_cast<uint32_t>(fill.mask)));
+      TRY_VOID(writer.put("diffusion.shift_logits", fill.shifted));
+    }
   }
   TRY_VOID(writer.put("general.file_type", options.type.number));
   return writer.put("general.quantization_version", uint32_t{2});

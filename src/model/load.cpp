@@ -8,6 +8,7 @@
 #include "model/known_digests.h"
 #include "model/mixers/mixers.h"
 #include "model/model.h"
+#include "model/shared.h"
 
 namespace millrace {
 namespace {
@@ -25,9 +26,11 @@ int64_t constant_bytes(const ModelSpec& spec) {
 
 template <class TypeOf>
 WeightPlan plan(const ModelSpec& spec, const Backend& backend, TypeOf type_of) {
+  const std::optional<Stage> stage = stage_of(backend, spec.layers.size());
   WeightPlan plan = {.vectors = constant_bytes(spec)};
   for (const Slot& slot : slots(spec)) {
     plan.parameters += slot.values();
+    if (!is_here(slot, spec, stage)) continue;
     if (slot.bias) plan.vectors += slot.bias_size() * kFloat;
     if (!slot.weight) continue;
     if (slot.kind != SlotKind::matrix) {
@@ -122,6 +125,28 @@ class Loader {
     return {};
   }
 
+  // What another rank has: only its digest is taken.
+  Result<void> read(const Slot& slot) {
+    if (!digest_) return {};
+    if (slot.kind == SlotKind::norm) {
+      if (slot.weight) {
+        TRY(const std::vector<float> weight, source_.norm_weight(slot));
+        add_vector(slot.name, weight);
+      }
+    } else if (slot.kind != SlotKind::matrix) {
+      TRY(const std::vector<float> numbers, source_.vector(slot));
+      add_vector(slot.name, numbers);
+      return {};
+    }
+    TRY(const std::vector<float> bias, source_.bias(slot));
+    if (!bias.empty()) add_vector(slot.name, bias);
+    for (int64_t part = 0; slot.kind == SlotKind::matrix && slot.weight && part < slot.matrices(); ++part) {
+      TRY(const HostMatrix matrix, source_.matrix(slot, part, room_));
+      add_matrix(slot, matrix);
+    }
+    return {};
+  }
+
   Result<void> vector(const Slot& slot, const float*& place) {
     TRY(const std::vector<float> numbers, source_.vector(slot));
     add_vector(slot.name, numbers);
@@ -170,8 +195,11 @@ Result<void> Model::upload_constants(Backend& backend) {
     ropes.push_back(
         {.frequencies = frequencies, .dims = rope.dims, .magnitude = rope.magnitude, .neighbours = rope.neighbours});
   }
+  hand_out_shared(spec_, weights_);
   for (size_t i = 0; i < spec_.layers.size(); ++i) {
     const LayerSpec& layer = spec_.layers[i];
+    if (layer.shared)
+      TRY_VOID(millrace::upload_constants(backend, layer.shared->gqa, ropes, weights_.layers[i].shared.attention));
     TRY_VOID(millrace::upload_constants(backend, layer.mixer, ropes, weights_.layers[i].mixer));
     if (layer.beside) TRY_VOID(millrace::upload_constants(backend, *layer.beside, ropes, weights_.layers[i].beside));
   }
@@ -186,7 +214,7 @@ Result<std::unique_ptr<Model>> Model::load(const Checkpoint& checkpoint, Backend
 Result<std::unique_ptr<Model>> Model::load(const ModelSource& source, Backend& backend, const LoadOptions& options) {
   TRY_VOID(check_runnable(source.spec()));
   TRY_VOID(check_backend(source.spec(), backend));
-  std::unique_ptr<Model> model(new Model(source.spec()));
+  std::unique_ptr<Model> model(new Model(source.spec(), backend));
   model->plan_ = plan_weights(source, backend);
   if (options.weight_limit > 0 && model->plan_.bytes() > options.weight_limit) {
     return error(Code::no_memory,
@@ -204,6 +232,10 @@ Result<std::unique_ptr<Model>> Model::load(const ModelSource& source, Backend& b
   Loader loader(source, backend, options.digest && !digest);
   visit_slots(model->spec_, model->weights_, [&](const Slot& slot, const Place& place) {
     if (!failed.ok()) return;
+    if (!is_here(slot, model->spec_, model->stage_)) {
+      failed = loader.read(slot);
+      return;
+    }
     failed = place.matrix != nullptr ? loader.matrix(slot, model->weights_.embedding, *place.matrix)
              : place.norm != nullptr ? loader.norm(slot, *place.norm)
                                      : loader.vector(slot, *place.vector);

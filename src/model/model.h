@@ -11,6 +11,7 @@
 #include <string_view>
 
 #include "backend/backend.h"
+#include "backend/ranks/ranks.h"
 #include "cache/identity.h"
 #include "model/source.h"
 #include "model/spec.h"
@@ -55,6 +56,7 @@ class Model {
 
   const ModelSpec& spec() const { return spec_; }
   const ModelWeights& weights() const { return weights_; }
+  const std::optional<Stage>& stage() const { return stage_; }  // what it has of the layers; none: all
   int64_t weight_bytes() const { return plan_.bytes(); }
   int64_t parameters() const { return plan_.parameters; }
   // What was loaded: the settings as the file has them, and every tensor's name, format, shape and bytes. None unless
@@ -63,12 +65,14 @@ class Model {
   const std::optional<Identity>& weights_digest() const { return weights_digest_; }  // of the weights alone
 
  private:
-  explicit Model(ModelSpec spec) : spec_(std::move(spec)) {}
+  Model(ModelSpec spec, const Backend& backend)
+      : spec_(std::move(spec)), stage_(stage_of(backend, spec_.layers.size())) {}
   Result<void> fill(Backend& backend, const std::function<Result<HostMatrix>(const Slot& slot)>& make);
   Result<void> upload_constants(Backend& backend);
 
   ModelSpec spec_;
   ModelWeights weights_;
+  std::optional<Stage> stage_;
   WeightPlan plan_;
   std::optional<Identity> content_, weights_digest_;
 };

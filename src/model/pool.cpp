@@ -120,13 +120,18 @@ std::string_view pooling_name(Pooling pooling) {
   return "";
 }
 
+Result<PoolSpec> read_modules(const Json& modules) {
+  const auto* list = modules.if_array();
+  if (list == nullptr) return error(Code::invalid, "modules.json is no list");
+  PoolSpec pool = {.normalised = false};
+  for (size_t i = 0; i < list->size(); ++i) TRY_VOID(read_module((*list)[i], i == 0, pool));
+  return pool;
+}
+
 Result<void> settle_pool(const Checkpoint& checkpoint, Config& config, ModelSpec& spec) {
   if (checkpoint.kind() == Checkpoint::Kind::gguf) return read_gguf(checkpoint, config, spec);
-  const auto* modules = checkpoint.modules().if_array();
-  if (modules == nullptr || (spec.pool && spec.pool->scores)) return {};
-  PoolSpec pool = {.normalised = false};
-  for (size_t i = 0; i < modules->size(); ++i) TRY_VOID(read_module((*modules)[i], i == 0, pool));
-  spec.pool = std::move(pool);
+  if (!checkpoint.modules().is_array() || (spec.pool && spec.pool->scores)) return {};
+  TRY(spec.pool, read_modules(checkpoint.modules()));
   return check_spec(spec);
 }
 

@@ -11,6 +11,8 @@
 
 namespace millrace {
 
+// What modules.json says, as Checkpoint::modules() gives it: a list of {type, path, config}.
+Result<PoolSpec> read_modules(const Json& modules);
 // Fills spec.pool where the files say something. Errors name the module and what is not supported.
 Result<void> settle_pool(const Checkpoint& checkpoint, Config& config, ModelSpec& spec);
 // The name that the file has for a product after pooling, where the files say it; else empty.

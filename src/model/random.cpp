@@ -80,7 +80,7 @@ Result<void> Model::fill(Backend& backend, const std::function<Result<HostMatrix
   };
   Result<void> failed;
   visit_slots(spec_, weights_, [&](const Slot& slot, const Place& place) {
-    if (!failed.ok()) return;
+    if (!failed.ok() || !is_here(slot, spec_, stage_)) return;
     failed = fill_place(slot, place);
     if (!failed.ok()) failed = within(slot.name, std::move(failed).error());
   });
@@ -95,7 +95,7 @@ Result<std::unique_ptr<Model>> Model::random(const ModelSpec& spec, DType type, 
   TRY_VOID(check_backend(spec, backend));
   const Format& f = format(type);
   if (f.from_float == nullptr) return error(Code::unsupported, "weights of format {} cannot be made", f.name);
-  std::unique_ptr<Model> model(new Model(spec));
+  std::unique_ptr<Model> model(new Model(spec, backend));
   RowPool pool(type, seed), exact(DType::f32, seed);
   uint32_t salt = 0;
   std::vector<std::byte> bytes;
@@ -116,7 +116,7 @@ Result<std::unique_ptr<Model>> Model::random(const ModelSpec& spec, DType type, 
 
 Result<std::unique_ptr<Model>> Model::outline(const ModelSpec& spec, const TypeOf& type_of, Backend& trace) {
   TRY_VOID(check_spec(spec));
-  std::unique_ptr<Model> model(new Model(spec));
+  std::unique_ptr<Model> model(new Model(spec, trace));
   model->plan_ = plan_weights(spec, type_of, trace);
   TRY_VOID(model->fill(trace, [&](const Slot& slot) -> Result<HostMatrix> {
     return HostMatrix{

@@ -2,6 +2,7 @@
 
 #include "model/ffns/ffns.h"
 #include "model/mixers/mixers.h"
+#include "model/shared.h"
 
 namespace millrace {
 namespace {
@@ -144,6 +145,8 @@ void visit_slots(const ModelSpec& spec, ModelWeights& weights, const SlotVisitor
     const int32_t number = spec.layers[i].number;
     walk.set_layer(static_cast<int32_t>(i), number >= 0 ? number : static_cast<int32_t>(i));
     visit_layer(walk, spec.layers[i], weights.layers[i]);
+    if (spec.layers[i].shared)
+      visit_shared(walk, *spec.layers[i].shared, static_cast<int32_t>(i), weights.layers[i].shared);
   }
   walk.set_layer(-1, -1);
   walk.norm("output_norm", width, spec.final_norm, weights.final_norm);
@@ -208,6 +211,13 @@ int64_t active_parameters(const ModelSpec& spec) {
     total += routed ? slot.values() / slot.experts * chosen : slot.values();
   }
   return total;
+}
+
+bool is_here(const Slot& slot, const ModelSpec& spec, const std::optional<Stage>& stage) {
+  if (!stage) return true;
+  if (slot.layer >= 0) return stage->has(slot.layer);
+  if (slot.name == "output" || slot.name == "output_norm" || slot.name == "project_out") return stage->last();
+  return stage->first() || (stage->last() && spec.tied && slot.name == "token_embd");
 }
 
 }  // namespace millrace

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "backend/backend.h"
+#include "backend/ranks/ranks.h"
 #include "model/spec.h"
 #include "model/weights.h"
 
@@ -36,6 +37,9 @@ struct Slot {
   int64_t bias_size() const { return kind == SlotKind::matrix ? matrices() * rows : cols; }
   int64_t values() const { return (weight ? matrices() * rows * cols : 0) + (bias ? bias_size() : 0); }
 };
+
+// Whether a rank that has whole layers has this; without a stage, always.
+bool is_here(const Slot& slot, const ModelSpec& spec, const std::optional<Stage>& stage);
 
 // Where a slot's numbers go among the weights: exactly one of these, by its kind.
 struct Place {

@@ -9,6 +9,7 @@
 #include "model/gguf_keys.h"
 #include "model/mixers/mixers.h"
 #include "model/pool.h"
+#include "model/shared.h"
 
 namespace millrace {
 namespace {
@@ -55,6 +56,7 @@ Result<ModelSource> ModelSource::open(const Checkpoint& checkpoint, int64_t cont
   source.config_.set_wanted_context(context);
   TRY(source.spec_, describe(source.config_));
   TRY(source.architecture_, find_architecture(source.spec_.architecture));
+  settle_shared(checkpoint, source.spec_);
   TRY_VOID(settle_pool(checkpoint, source.config_, source.spec_));
   source.ahead_ = source.config_.count_or_none("num_nextn_predict_layers", 0);
   source.settle_prefix();
@@ -200,6 +202,9 @@ Result<void> ModelSource::check_shape(const Slot& slot, const Location& part, bo
   // A norm with a weight for every head may lie as [heads, head_dim].
   if (slot.kind == SlotKind::norm && slot.heads > 0 && found.size() == 2 && found[0] == slot.heads)
     found = {found[0] * found[1]};
+  // And one of parts as [parts, their width].
+  if (slot.kind == SlotKind::norm && slot.plain && found.size() == 2 && part.tensor->values() == slot.cols)
+    found = {slot.cols};
   // A vector may lie in any shape of as many numbers.
   if (slot.kind == SlotKind::vector && part.tensor->values() == slot.cols) return {};
   // A matrix of one row may lie as a vector.
@@ -285,6 +290,14 @@ bool ModelSource::predicts_ahead(std::string_view name) const {
 std::set<std::string> ModelSource::unread_names() const {
   std::set<std::string> names;
   for (size_t i = 0; i < spec_.layers.size(); ++i) {
+    if (spec_.layers[i].shared) {
+      // The same weights once more, under the number of every layer that shares them; and what other uses change.
+      const bool again = spec_.layers[i].shared->from >= 0;
+      const std::string start = fmt::format("model.layers.{}.shared_transformer.{}", i,
+                                            again ? "" : "feed_forward.gate_up_proj_adapter_list.");
+      for (const StoredTensor& tensor : checkpoint_->tensors())
+        if (tensor.name.starts_with(start)) names.emplace(tensor.name);
+    }
     if (kv_source(spec_.layers[i].mixer) < 0) continue;
     for (std::string_view stem : {"attn_k", "attn_v", "attn_k_norm"}) {
       Slot slot;

@@ -14,6 +14,7 @@ std::string_view bound_to_place(const ModelSpec& spec) {
   const LayerSpec& first = spec.layers.front();
   for (const LayerSpec& layer : spec.layers) {
     if (kv_source(layer.mixer) >= 0) return "layers read keys and values of others";
+    if (layer.shared) return "layers share weights, and which is first has them";
     if (layer.number >= 0) return "two layers here are one in the file";
     if (layer.mixer.index() != first.mixer.index() || layer.beside.has_value() != first.beside.has_value())
       return "layers are of different kinds, in an order that the file's settings give";

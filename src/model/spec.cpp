@@ -7,6 +7,7 @@
 #include "model/ffns/ffns.h"
 #include "model/limits.h"
 #include "model/mixers/mixers.h"
+#include "model/shared.h"
 
 namespace millrace {
 
@@ -53,6 +54,7 @@ Result<void> check_layer(const ModelSpec& spec, int32_t index) {
     if (first.state.kept() || !second.state.kept() || second.kv_heads > 0)
       return error(Code::unsupported, "of two mixers beside each other, only the second may have a state, and no keys");
   }
+  if (layer.shared) TRY_VOID(check_shared(spec, index));
   if (is_absent(layer.mixer) && (is_absent(layer.ffn) || layer.parallel || layer.beside || layer.laurel > 0))
     return error(Code::invalid, "a layer without a mixer has to be a feed-forward part");
   if (is_absent(layer.ffn) && layer.parallel)
@@ -133,6 +135,8 @@ Result<void> check_spec(const ModelSpec& spec) {
 bool sees_ahead(const ModelSpec& spec) {
   return std::ranges::any_of(spec.layers, [](const LayerSpec& layer) { return !is_causal(layer.mixer); });
 }
+
+bool fills_masks(const ModelSpec& spec) { return spec.head && sees_ahead(spec); }
 
 Result<void> check_runnable(const ModelSpec& spec) {
   for (const LayerSpec& layer : spec.layers) TRY_VOID(check_runnable(spec, layer.mixer));

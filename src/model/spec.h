@@ -139,8 +139,16 @@ struct ChannelMixSpec {
   int32_t width = 0, inner = 0;
 };
 
+// Hyena in its modal form (StripedHyena): a short convolution, then a long one that is a sum of decaying modes, between
+// two gates.
+struct HyenaSpec {
+  int32_t width = 0, modes = 0, conv = 0;
+  int32_t heads = 1;      // gates and values lie head by head in the product's columns
+  bool conv_bias = true;  // of the short convolution
+};
+
 using MixerSpec = std::variant<GqaSpec, MlaSpec, SsmSpec, DeltaSpec, DecaySpec, ShortConvSpec, LruSpec, TimeMixSpec,
-                               ChannelMixSpec, NoMixer>;
+                               ChannelMixSpec, HyenaSpec, NoMixer>;
 
 struct DenseSpec {
   int32_t width = 0;
@@ -165,6 +173,7 @@ struct RouterSpec {
   bool expert_scale = false;
   float jitter = 0;
   bool on_input = false;  // weights multiply what an expert reads instead of what it gives (Llama 4)
+  float logit_scale = 1;  // of the router's product
 };
 
 struct MoeSpec {
@@ -178,15 +187,35 @@ struct MoeSpec {
   GluLimit limit;
 };
 
+// A dense network and a mixture side by side (Gemma 4). Both and the router read the stream itself, each through a norm
+// of its own, and what each of the two gives is normed before they are added.
+struct TwofoldSpec {
+  DenseSpec dense;
+  MoeSpec moe;
+  NormSpec norm;
+};
+
 // No feed-forward part: the layer is a mixer alone.
 struct NoFfn {};
 
-using FfnSpec = std::variant<DenseSpec, MoeSpec, NoFfn>;
+using FfnSpec = std::variant<DenseSpec, MoeSpec, TwofoldSpec, NoFfn>;
+
+// Attention and a feed-forward part that several layers share (Zamba 2). They read the stream beside the embedded
+// tokens; what they give goes through a product of the layer's own and is added to what the layer's norm reads.
+struct SharedSpec {
+  GqaSpec gqa;  // of rows twice as wide as the model
+  DenseSpec ffn;
+  NormSpec norm;
+  int32_t from = -1;  // the layer that has the weights; -1: this one
+  int32_t use = 0;    // which of the uses it is: each changes the feed-forward part by a product of low rank
+  int32_t rank = 0;
+};
 
 struct LayerSpec {
   MixerSpec mixer;
   FfnSpec ffn;
   std::optional<MixerSpec> beside;  // a second mixer that reads what the first reads; their results are added
+  std::optional<SharedSpec> shared;
   // Where a file's layer is two of ours: its number there, and whether this is the second. -1: our own number.
   int32_t number = -1;
   bool second = false;
@@ -237,6 +266,12 @@ struct PoolSpec {
   bool normalised = true;  // vectors are brought to length 1; whoever hands them out does it
 };
 
+// How a model writes that fills masks instead of going on after the last token.
+struct FillSpec {
+  int32_t mask = -1;     // the token that stands for one that is not known; -1: the files name none
+  bool shifted = false;  // logits of a position are of the token after it (Dream)
+};
+
 struct ModelSpec {
   std::string architecture;  // our name of it
   int32_t vocab = 0, width = 0, context = 0;
@@ -258,12 +293,16 @@ struct ModelSpec {
   bool head_bias = false;
   float logit_scale = 1;
   float logit_softcap = 0;
+  FillSpec fill;  // of models whose tokens see those after them
 
   int32_t head_width() const { return embed_width > 0 ? embed_width : width; }  // of the rows of table and head
 };
 
 // Tokens see those after them: a text is computed whole, and nothing of it can be kept for a longer one.
 bool sees_ahead(const ModelSpec& spec);
+
+// It writes by filling masks: it has a head, and tokens see those after them.
+bool fills_masks(const ModelSpec& spec);
 
 // Whether backends can compute it. What they cannot (latent attention, experts) can be traced and planned.
 Result<void> check_runnable(const ModelSpec& spec);

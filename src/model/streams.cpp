@@ -1,5 +1,6 @@
 #include "model/streams.h"
 
+#include <algorithm>
 #include <cmath>
 #include <numbers>
 
@@ -67,6 +68,10 @@ Beside begin_beside(Ops& ops, const ModelSpec& spec, const ModelWeights& weights
   if (spec.layer_input) beside.inputs = embed_layer_inputs(ops, spec, weights, step, x);
   for (const LayerSpec& layer : spec.layers) {
     if (layer.laurel > 0 && !beside.laurel) beside.laurel = ops.scratch(x.rows, x.cols);
+  }
+  if (std::ranges::any_of(spec.layers, [](const LayerSpec& layer) { return layer.shared.has_value(); })) {
+    beside.embedded = ops.scratch(x.rows, x.cols);
+    copy(ops, x, beside.embedded);
   }
   if (!spec.streams) return beside;
   const int32_t count = spec.streams->count;

@@ -15,6 +15,7 @@ struct Beside {
   Tensor streams;      // [rows, streams * width]
   Tensor predictions;  // the same, as the layer at hand expects them
   Tensor laurel;       // [rows, width]: what the second path of the layer at hand gave
+  Tensor embedded;     // [rows, width]: what entered the first layer, for those that read it again
 };
 
 // Room for all of it, the inputs of all layers, and the streams that start from the embedded tokens x.

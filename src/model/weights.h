@@ -86,6 +86,13 @@ struct ChannelMixWeights {
   const float *key_share = nullptr, *receptance_share = nullptr;  // [width]
 };
 
+struct HyenaWeights {
+  Weight in, out;  // in: of each head [what leaves | what enters | x]
+  ConvWeights conv;
+  const float *poles = nullptr, *residues = nullptr;  // [2 * modes, width]: real parts, then imaginary, of each mode
+  const float* skip = nullptr;                        // [width]
+};
+
 struct NoWeights {};
 
 struct DenseWeights {
@@ -102,9 +109,16 @@ struct MoeWeights {
   const float* expert_scale = nullptr;         // [experts] or null
 };
 
+struct TwofoldWeights {
+  DenseWeights dense;
+  MoeWeights moe;
+  Norm dense_norm, dense_post_norm;
+  Norm router_norm, moe_norm, moe_post_norm;
+};
+
 using MixerWeights = std::variant<GqaWeights, MlaWeights, SsmWeights, DeltaWeights, DecayWeights, ShortConvWeights,
-                                  LruWeights, TimeMixWeights, ChannelMixWeights, NoWeights>;
-using FfnWeights = std::variant<DenseWeights, MoeWeights, NoWeights>;
+                                  LruWeights, TimeMixWeights, ChannelMixWeights, HyenaWeights, NoWeights>;
+using FfnWeights = std::variant<DenseWeights, MoeWeights, TwofoldWeights, NoWeights>;
 
 struct LayerInputWeights {
   Weight gate;     // [width of a layer's input, width]
@@ -125,8 +139,17 @@ struct LaurelWeights {
   Norm norm;
 };
 
+struct SharedWeights {
+  GqaWeights attention;
+  Weight gate_up, down;  // [2 * ffn width, width] and back
+  Weight low, high;      // of this use: [rank, width], [2 * ffn width, rank]
+  Weight out;            // of this use: [width, width]
+  Norm norm, ffn_norm;
+};
+
 struct LayerWeights {
   MixerWeights mixer, beside;
+  SharedWeights shared;
   FfnWeights ffn;
   Norm mixer_norm, mixer_post_norm, ffn_norm, ffn_post_norm;
   LayerInputWeights layer_input;

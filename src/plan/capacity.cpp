@@ -52,16 +52,17 @@ Result<MemoryPlan> Planner::memory(int32_t batch, int32_t context) {
     return error(Code::invalid, "a batch of {} sequences; give 1 to {}", batch, kMostSequences);
   if (context < 1) return error(Code::invalid, "a context of {} tokens; give at least 1", context);
   // Room to compute in does not depend on how keys and values are kept.
-  const int32_t rows = std::max(std::min(options_.chunk, context), batch);
   ExecutorOptions settings = {.context = context,
-                              .rows = rows,
+                              .rows = std::max(std::min(options_.chunk, context), batch),
                               .sequences = batch,
                               .pages = 1,
                               .kv = DType::f16,
                               .page_tokens = options_.page_tokens};
   MemoryPlan plan = {.weights = model_->weight_bytes(), .reserve = hardware_.reserve, .limit = hardware_.memory};
-  auto& workspace = workspaces_[{rows, batch}];
-  if (workspace == 0) workspace = workspace_bytes(*model_, rows, batch) + backend_->fixed_workspace();
+  suit_requests(model_->spec(), settings);
+  const int32_t rows = settings.rows, wanted = settings.wanted > 0 ? settings.wanted : batch;
+  auto& workspace = workspaces_[{rows, wanted}];
+  if (workspace == 0) workspace = workspace_bytes(*model_, rows, wanted) + backend_->fixed_workspace();
   plan.workspace = workspace;
   TRY(plan.kv, store_bytes(layout_, batch, context, rows));
   TRY(plan.staging, Executor::staging_bytes(model_->spec(), layout_, settings, *backend_));
@@ -125,6 +126,12 @@ std::vector<std::vector<PassRows>> Planner::chunks(int32_t prompt) const {
 
 PassPlan Planner::decode(int32_t batch, int32_t context) const {
   const std::vector<PassRows> rows(static_cast<size_t>(batch), {.begin = context - 1});
+  return pass(rows);
+}
+
+PassPlan Planner::check(int32_t batch, int32_t tokens, int32_t context) const {
+  const std::vector<PassRows> rows(static_cast<size_t>(batch),
+                                   {.begin = context - 1, .count = tokens, .wanted = tokens});
   return pass(rows);
 }
 

@@ -73,7 +73,9 @@ class Planner {
   Result<int32_t> context_that_fits(int32_t batch);
 
   PassPlan decode(int32_t batch, int32_t context) const;  // one token each, seeing `context` positions with itself
-  PassPlan prefill(int32_t prompt) const;                 // one sequence, in chunks
+  // So many tokens of each sequence at once, all with logits, as where guesses are checked.
+  PassPlan check(int32_t batch, int32_t tokens, int32_t context) const;
+  PassPlan prefill(int32_t prompt) const;  // one sequence, in chunks
   std::vector<OpPlan> decode_ops(int32_t batch, int32_t context) const;
   std::vector<OpPlan> prefill_ops(int32_t prompt) const;
 

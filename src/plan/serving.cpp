@@ -56,17 +56,19 @@ Result<BatchUse> batch_use(std::span<const int64_t> outputs, int64_t slots) {
   return use;
 }
 
-Result<Speculation> speculate(double acceptance, int32_t drafted, double draft_cost, int64_t output) {
+Result<Speculation> speculate(double acceptance, int32_t drafted, double draft_cost, int64_t output,
+                              double check_cost) {
   if (!(acceptance >= 0 && acceptance <= 1))
     return error(Code::invalid, "an acceptance of {}; give a probability from 0 to 1", acceptance);
   if (drafted < 0 || drafted > 1024) return error(Code::invalid, "{} drafted tokens; give 0 to 1024", drafted);
   if (!(draft_cost >= 0)) return error(Code::invalid, "a drafted token costs {} of a pass; give 0 or more", draft_cost);
+  if (!(check_cost > 0)) return error(Code::invalid, "a pass that checks costs {} of one that does not", check_cost);
   Speculation result;
   result.tokens_per_pass = 0;
   double all_accepted = 1;
   for (int32_t i = 0; i <= drafted; ++i, all_accepted *= acceptance) result.tokens_per_pass += all_accepted;
   result.passes = static_cast<double>(output) / result.tokens_per_pass;
-  result.speedup = result.tokens_per_pass / (1 + drafted * draft_cost);
+  result.speedup = result.tokens_per_pass / (check_cost + drafted * draft_cost);
   return result;
 }
 

@@ -33,8 +33,10 @@ Result<BatchUse> batch_use(std::span<const int64_t> outputs, int64_t slots);
 struct Speculation {
   double tokens_per_pass = 1;  // the one the target gives anyway counted
   double passes = 0;           // expected target passes for the answer
-  double speedup = 1;          // if a drafted token costs `draft_cost` of a target pass
+  double speedup = 1;
 };
-Result<Speculation> speculate(double acceptance, int32_t drafted, double draft_cost, int64_t output);
+// A drafted token costs `draft_cost` of a target pass over one token, and a pass that checks them all `check_cost`.
+Result<Speculation> speculate(double acceptance, int32_t drafted, double draft_cost, int64_t output,
+                              double check_cost = 1);
 
 }  // namespace millrace

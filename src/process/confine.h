@@ -7,6 +7,7 @@
 
 namespace millrace {
 
-Result<void> confine();
+// With `network` it may still open connections of its own, as to a store of pages.
+Result<void> confine(bool network = false);
 
 }  // namespace millrace

@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "engine/runner.h"
+#include "process/spawn.h"
 
 namespace millrace {
 namespace {
@@ -75,6 +76,7 @@ class Child {
   Result<void> serve(EngineOfProcess& made) {
     made_ = &made;
     made.engine->when_told([this] { tell(); });
+    made.engine->when_cached([this](std::vector<CacheChange> changes) { send(ChangesFrame{std::move(changes)}); });
     FrameBuffer arrived;
     std::array<char, 1 << 16> room;
     for (;;) {
@@ -104,6 +106,7 @@ class Child {
     } else if (std::holds_alternative<WatchFrame>(frame)) {
       send(PagesFrame{made_->engine->watch_pages()});
     } else if (auto* load = std::get_if<LoadAdapterFrame>(&frame)) {
+      await_binder();
       made_->engine->load_adapter(std::move(load->ask), [this, ticket = load->ticket](Result<AdapterInfo> loaded) {
         AdapterFrame answer{.ticket = ticket};
         if (loaded.ok()) {
@@ -114,15 +117,41 @@ class Child {
         send(answer);
       });
     } else if (auto* unload = std::get_if<UnloadAdapterFrame>(&frame)) {
+      await_binder();
       made_->engine->unload_adapter(std::move(unload->name), [this, ticket = unload->ticket](Result<void> unloaded) {
         AdapterFrame answer{.ticket = ticket};
         if (!unloaded.ok()) answer.error = unloaded.error();
         send(answer);
       });
+    } else if (const auto* save = std::get_if<SaveCacheFrame>(&frame)) {
+      TRY(const int file, receive_file(kEngineFiles));
+      made_->engine->save_cache(file, [this, file, ticket = save->ticket](Result<CacheFileSummary> saved) {
+        ::close(file);
+        tell_cache(ticket, saved);
+      });
+    } else if (const auto* reset = std::get_if<ResetCacheFrame>(&frame)) {
+      made_->engine->reset_cache(
+          [this, ticket = reset->ticket](Result<CacheFileSummary> gone) { tell_cache(ticket, gone); });
     } else {
       return error(Code::corrupt, "a frame of kind {} is not for an engine", frame.index());
     }
     return {};
+  }
+
+  // Requests that came before an adapter is changed find those that were there when they came.
+  void await_binder() {
+    std::unique_lock lock(mutex_);
+    bound_.wait(lock, [this] { return cancelled_.empty(); });
+  }
+
+  void tell_cache(int64_t ticket, const Result<CacheFileSummary>& result) {
+    CacheFrame answer{.ticket = ticket};
+    if (result.ok()) {
+      answer.summary = *result;
+    } else {
+      answer.error = result.error();
+    }
+    send(answer);
   }
 
   // With the lock held.
@@ -160,11 +189,13 @@ class Child {
       lock.lock();
       const std::vector<int> cancelled = std::move(cancelled_.at(frame.id));
       cancelled_.erase(frame.id);
-      if (!constraint.ok()) continue;
-      const RequestId id = frame.id;
-      frame.request.constraint = std::move(*constraint);
-      enter(std::move(frame));
-      for (int choice : cancelled) cancel(id, choice);
+      if (constraint.ok()) {
+        const RequestId id = frame.id;
+        frame.request.constraint = std::move(*constraint);
+        enter(std::move(frame));
+        for (int choice : cancelled) cancel(id, choice);
+      }
+      bound_.notify_all();
     }
   }
 
@@ -211,7 +242,7 @@ class Child {
   std::map<RequestId, Known> ids_;   // by what the server calls them; guarded by mutex_, as all up to the thread
   std::deque<SubmitFrame> unbound_;  // their constraints are still to be made
   std::map<RequestId, std::vector<int>> cancelled_;  // choices cancelled meanwhile
-  std::condition_variable to_bind_;
+  std::condition_variable to_bind_, bound_;
   bool stopping_ = false;
   std::thread binder_;
   EventsFrame step_;  // engine thread

@@ -12,8 +12,8 @@
 
 namespace millrace {
 
-// Both are given to the process at these numbers.
-inline constexpr int kEngineSocket = 3, kEngineSharedFile = 4;
+// These are given to the process at these numbers; the last is a socket that carries open files.
+inline constexpr int kEngineSocket = 3, kEngineSharedFile = 4, kEngineFiles = 5;
 
 struct EngineOfProcess {
   std::shared_ptr<void> model;  // whatever the engine needs to live

@@ -136,7 +136,7 @@ void fields_of_sampling(Io& io, S& s) {
 }
 
 // A field that is added must travel too.
-static_assert(sizeof(Sampling) == 224 && sizeof(Request) == 504);
+static_assert(sizeof(Sampling) == 224 && sizeof(Request) == 512);
 
 template <class Io, class R>
 void fields_of_request(Io& io, R& r) {
@@ -147,6 +147,9 @@ void fields_of_request(Io& io, R& r) {
   tokens(io, r.stop_tokens);
   fields_of_sampling(io, r.sampling);
   tokens(io, r.prediction);
+  io.value(r.fill.steps);
+  io.value(r.fill.block);
+  choice(io, r.fill.remasking, static_cast<int>(Remasking::order));
   io.text(r.tenant);
   io.text(r.adapter);
   io.value(r.adapter_strength);
@@ -185,11 +188,15 @@ void fields_of_facts(Io& io, F& facts) {
                       &Limits::context, &Limits::max_drafts, &Limits::step_drafts})
     io.value(facts.limits.*member);
   io.value(facts.limits.whole_windows);
+  io.value(facts.limits.fills);
+  io.value(facts.limits.shifted);
   io.value(facts.limits.page_move_seconds);
   io.value(facts.pages);
   io.value(facts.page_tokens);
+  io.value(facts.node_tokens);
   io.value(facts.vocab);
   io.value(facts.token_bytes);
+  io.value(facts.bytes);
 }
 
 template <class Io, class I>
@@ -247,6 +254,23 @@ void fields(Io& io, F& frame) {
     io.value(frame.ticket);
     maybe(io, frame.error, [&](auto& error) { fields_of_error(io, error); });
     fields_of_adapter(io, frame.info);
+  } else if constexpr (std::is_same_v<T, ChangesFrame>) {
+    io.list(frame.changes, [&](auto& change) {
+      choice(io, change.kind, static_cast<int>(CacheChange::Kind::cleared));
+      io.value(change.away);
+      io.value(change.node);
+      io.value(change.parent);
+      io.list(change.tokens, [&](auto& token) { io.value(token); });
+    });
+  } else if constexpr (std::is_same_v<T, SaveCacheFrame> || std::is_same_v<T, ResetCacheFrame>) {
+    io.value(frame.ticket);
+  } else if constexpr (std::is_same_v<T, CacheFrame>) {
+    io.value(frame.ticket);
+    maybe(io, frame.error, [&](auto& error) { fields_of_error(io, error); });
+    io.value(frame.summary.nodes);
+    io.value(frame.summary.tokens);
+    io.value(frame.summary.pages);
+    io.value(frame.summary.bytes);
   } else {
     static_assert(std::is_same_v<T, WatchFrame>);
   }

@@ -37,6 +37,12 @@ struct UnloadAdapterFrame {
   int64_t ticket = 0;
   std::string name;
 };
+struct SaveCacheFrame {  // into the file that comes beside (receive_file)
+  int64_t ticket = 0;
+};
+struct ResetCacheFrame {
+  int64_t ticket = 0;
+};
 
 // From the engine.
 struct ReadyFrame {
@@ -56,14 +62,23 @@ struct EventsFrame {  // of one step; Event::request is the id of the SubmitFram
 struct PagesFrame {
   std::vector<PageState> pages;
 };
+struct ChangesFrame {  // what became of the prefix cache in a step
+  std::vector<CacheChange> changes;
+};
 struct AdapterFrame {  // what became of loading or unloading one
   int64_t ticket = 0;
   std::optional<Error> error;
   AdapterInfo info;  // if one was loaded
 };
+struct CacheFrame {  // what became of saving the cache, or of emptying it
+  int64_t ticket = 0;
+  std::optional<Error> error;
+  CacheFileSummary summary;
+};
 
 using Frame = std::variant<SubmitFrame, CancelFrame, WatchFrame, ReadyFrame, FailedFrame, EventsFrame, PagesFrame,
-                           LoadAdapterFrame, UnloadAdapterFrame, AdapterFrame>;
+                           LoadAdapterFrame, UnloadAdapterFrame, AdapterFrame, SaveCacheFrame, ResetCacheFrame,
+                           CacheFrame, ChangesFrame>;
 
 inline constexpr size_t kMostFrameBytes = size_t{256} << 20;
 

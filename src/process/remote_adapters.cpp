@@ -72,6 +72,26 @@ void RemoteEngine::restore_adapters(const ReadyFrame& frame) {
   }
 }
 
+std::optional<AdapterInfo> RemoteEngine::adapter_named(const std::string& name) const {
+  const auto found = std::ranges::find(adapters_, name, &AdapterInfo::name);
+  return name.empty() || found == adapters_.end() ? std::nullopt : std::optional(*found);
+}
+
+// An answer goes on with the adapter it began with, though that was unloaded since: the process has it for as long as
+// the request takes to find it. Frames are carried out in order.
+void RemoteEngine::append_submit(const SubmitFrame& frame, const Open& open) {
+  const auto now = open.adapter ? adapter_named(open.adapter->name) : std::nullopt;
+  if (!open.adapter || (now && now->content == open.adapter->content)) return append_frame(frame, out_);
+  auto load = [&](const AdapterInfo& info) {
+    append_frame(LoadAdapterFrame{0, {info.name, info.path, info.strength, info.content}}, out_);
+  };
+  if (now) append_frame(UnloadAdapterFrame{0, now->name}, out_);
+  load(*open.adapter);
+  append_frame(frame, out_);
+  append_frame(UnloadAdapterFrame{0, open.adapter->name}, out_);
+  if (now) load(*now);
+}
+
 void RemoteEngine::fail_adapter_waits(const Error& why) {
   std::map<int64_t, AdapterWait> waits;
   {

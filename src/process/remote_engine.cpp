@@ -1,9 +1,7 @@
 #include "process/remote_engine.h"
 
-#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
-#include <spawn.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -14,9 +12,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "process/engine_child.h"
-
-extern char** environ;
+#include "process/spawn.h"
 
 namespace millrace {
 namespace {
@@ -31,53 +27,6 @@ constexpr double kLongestPause = 5;  // seconds before a process is started agai
 std::string how_it_ended(int status) {
   if (WIFSIGNALED(status)) return fmt::format("by signal {} ({})", WTERMSIG(status), ::strsignal(WTERMSIG(status)));
   return fmt::format("with code {}", WIFEXITED(status) ? WEXITSTATUS(status) : -1);
-}
-
-class Spawning {
- public:
-  Spawning() {
-    ::posix_spawn_file_actions_init(&actions_);
-    ::posix_spawnattr_init(&attributes_);
-  }
-  ~Spawning() {
-    ::posix_spawn_file_actions_destroy(&actions_);
-    ::posix_spawnattr_destroy(&attributes_);
-  }
-  // The process gets these two and the three usual files, and no signal that is meant for the server.
-  Result<int> run(const std::vector<std::string>& words, int socket, int shared) {
-    // Numbers above all targets, so that neither overwrites the other.
-    ::posix_spawn_file_actions_adddup2(&actions_, socket, kEngineSocket);
-    ::posix_spawn_file_actions_adddup2(&actions_, shared, kEngineSharedFile);
-    ::posix_spawn_file_actions_addclosefrom_np(&actions_, kEngineSharedFile + 1);
-    sigset_t ignored;
-    sigemptyset(&ignored);
-    sigaddset(&ignored, SIGINT);
-    sigaddset(&ignored, SIGTERM);
-    ::posix_spawnattr_setsigmask(&attributes_, &ignored);
-    ::posix_spawnattr_setflags(&attributes_, POSIX_SPAWN_SETSIGMASK);
-    std::vector<char*> pointers;
-    for (const std::string& word : words) pointers.push_back(const_cast<char*>(word.c_str()));
-    pointers.push_back(nullptr);
-    std::vector<char*> variables;  // the clients' key is none of its business
-    for (char** each = environ; *each != nullptr; ++each)
-      if (!std::string_view(*each).starts_with("MILLRACE_API_KEY")) variables.push_back(*each);
-    variables.push_back(nullptr);
-    pid_t id = 0;
-    const int failed = ::posix_spawn(&id, "/proc/self/exe", &actions_, &attributes_, pointers.data(), variables.data());
-    if (failed != 0) return error(Code::io, "the engine's process cannot be started: {}", std::strerror(failed));
-    return id;
-  }
-
- private:
-  posix_spawn_file_actions_t actions_;
-  posix_spawnattr_t attributes_;
-};
-
-// A copy of a file at a number that is not one of the child's.
-int above(int file) {
-  const int copy = ::fcntl(file, F_DUPFD_CLOEXEC, kEngineSharedFile + 1);
-  ::close(file);
-  return copy;
 }
 
 }  // namespace
@@ -95,14 +44,7 @@ Result<std::unique_ptr<RemoteEngine>> RemoteEngine::start(EngineCommand command,
 }
 
 RemoteEngine::~RemoteEngine() {
-  if (thread_.joinable()) {
-    {
-      std::lock_guard lock(mutex_);
-      stopping_ = true;
-    }
-    wake();
-    thread_.join();
-  }
+  stop_thread();
   end_process(SIGKILL);
   if (wake_ >= 0) ::close(wake_);
 }
@@ -113,39 +55,32 @@ void RemoteEngine::wake() const {
 }
 
 Result<void> RemoteEngine::spawn(bool again) {
-  int pair[2] = {-1, -1};
-  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0)
-    return error(Code::io, "no socket for the engine: {}", std::strerror(errno));
-  const int ours = pair[0], theirs = above(pair[1]);
-  auto shared = SharedPageFile::create();
-  Result<int> id = error(Code::io, "no socket for the engine: {}", std::strerror(errno));
-  if (shared.ok() && theirs >= 0) {
-    std::vector<std::string> words = command_.words;
-    if (again) words.insert(words.end(), command_.words_again.begin(), command_.words_again.end());
-    const int file = ::fcntl(shared->file(), F_DUPFD_CLOEXEC, kEngineSharedFile + 1);
-    id = Spawning().run(words, theirs, file);
-    if (file >= 0) ::close(file);
-  }
-  if (theirs >= 0) ::close(theirs);
-  if (!shared.ok() || !id.ok()) {
-    ::close(ours);
-    return shared.ok() ? id.error() : shared.error();
-  }
-  ::fcntl(ours, F_SETFL, ::fcntl(ours, F_GETFL) | O_NONBLOCK);
-  shared_ = std::move(*shared);
+  TRY(SharedPageFile shared, SharedPageFile::create());
+  std::vector<std::string> words = command_.words;
+  const std::vector<std::string>& more = again ? command_.words_again : command_.words_first;
+  words.insert(words.end(), more.begin(), more.end());
+  // Whatever it found at its start may be what it died of.
+  if (again && !was_ready_) words.insert(words.end(), command_.words_bare.begin(), command_.words_bare.end());
+  TRY(const SpawnedProcess spawned, spawn_engine(words, shared.file()));
+  shared_ = std::move(shared);
   process_ = {};
-  process_.id = *id;
-  process_.socket = ours;
+  process_.id = spawned.id;
+  process_.socket = spawned.socket;
+  process_.files = spawned.files;
   process_.began = shared_now();
   last_awake_ = 0;
   still_ = 0;
   return {};
 }
 
+void RemoteEngine::close_sockets() {
+  for (int* socket : {&process_.socket, &process_.files})
+    if (const int file = std::exchange(*socket, -1); file >= 0) ::close(file);
+}
+
 // Ends the process, if there is one, and waits for it.
 void RemoteEngine::end_process(int signal) {
-  if (process_.socket >= 0) ::close(process_.socket);
-  process_.socket = -1;
+  close_sockets();
   if (process_.id == 0) return;
   ::kill(process_.id, signal);
   int status = 0;
@@ -178,6 +113,7 @@ Result<void> RemoteEngine::await_ready(const std::function<bool()>& go_on) {
     const auto* ready = std::get_if<ReadyFrame>(&frame);
     if (ready == nullptr) return error(Code::internal, "the engine said something else than that it is ready");
     first_ = *ready;
+    identity_ = ready->identity;
     adapters_ = ready->adapters;
     process_.ready = true;
   }
@@ -196,10 +132,11 @@ RequestId RemoteEngine::submit(Request request, Listener listener, bool tell_adm
     open.told.resize(choices);
     open.cached.assign(choices, -1);
     open.unfinished = static_cast<int>(choices);
+    open.adapter = adapter_named(request.adapter);
     open.request = std::move(request);
     open.listener = std::move(listener);
     open.tell_admission = tell_admission;
-    if (process_.ready) send_request(id, open);
+    if (process_.ready && !paused_) send_request(id, open);
   }
   wake();
   return id;
@@ -211,7 +148,7 @@ void RemoteEngine::cancel(RequestId request, int choice) {
     auto found = open_.find(request);
     if (found == open_.end()) return;
     Open& open = found->second;
-    if (open.sent && process_.ready) append_frame(CancelFrame{request, choice}, out_);
+    if (open.sent && process_.ready) append_frame(CancelFrame{on_wire(request, open), choice}, out_);
     bool ends = choice < 0;
     if (choice >= 0 && choice < std::ssize(open.told)) {
       Resumed& told = open.told[static_cast<size_t>(choice)];
@@ -245,6 +182,9 @@ EngineSnapshot RemoteEngine::figures() const {
   snapshot.process = process_.id;
   snapshot.restarts = restarts_;
   snapshot.present = process_.ready;
+  snapshot.paused = paused_;
+  snapshot.asleep = asleep_;
+  if (asleep_) snapshot.last_progress = snapshot.now;  // it is as it should be
   if (seen.at == 0) snapshot.pages = first_.facts.pages;
   return snapshot;
 }
@@ -295,12 +235,13 @@ void RemoteEngine::turn() {
     std::lock_guard lock(mutex_);
     files[1].fd = process_.socket;
     if (!out_.empty()) files[1].events |= POLLOUT;
-    if (process_.id == 0 && !given_up_)
+    if (process_.id == 0 && !given_up_ && !asleep_)
       pause = static_cast<int>(std::clamp<int64_t>((try_at_ - shared_now()) / 1'000'000, 0, kLookMilliseconds));
   }
   ::poll(files.data(), files.size(), pause);
   uint64_t count = 0;
   static_cast<void>(!::read(wake_, &count, sizeof(count)));
+  become_next();
   send_queued();
   const bool there = files[1].fd < 0 || read_arrived();
   if (!there) {
@@ -342,8 +283,12 @@ bool RemoteEngine::read_arrived() {
         } else if (auto* pages = std::get_if<PagesFrame>(&*frame)) {
           std::lock_guard lock(mutex_);
           pages_ = std::move(pages->pages);
+        } else if (auto* cached = std::get_if<ChangesFrame>(&*frame)) {
+          if (cached_) cached_(std::move(cached->changes));
         } else if (const auto* adapter = std::get_if<AdapterFrame>(&*frame)) {
           take(*adapter);
+        } else if (const auto* cache = std::get_if<CacheFrame>(&*frame)) {
+          take(*cache);
         } else if (const auto* ready = std::get_if<ReadyFrame>(&*frame)) {
           good = take_ready(*ready);
         } else if (const auto* failed = std::get_if<FailedFrame>(&*frame)) {
@@ -381,17 +326,17 @@ void RemoteEngine::take(EventsFrame frame) {
   std::vector<Call> calls;
   {
     std::lock_guard lock(mutex_);
-    for (RequestId id : frame.admitted) {
-      auto found = open_.find(id);
+    for (RequestId wire : frame.admitted) {
+      auto found = open_.find(wire & kIdBits);
       if (found != open_.end() && std::exchange(found->second.tell_admission, false))
         calls.emplace_back(found->second.listener, std::vector<Event>());
     }
     for (size_t at = 0; at < frame.events.size();) {
-      const RequestId id = frame.events[at].request;
+      const RequestId wire = frame.events[at].request, id = wire & kIdBits;
       size_t end = at;
-      while (end < frame.events.size() && frame.events[end].request == id) ++end;
+      while (end < frame.events.size() && frame.events[end].request == wire) ++end;
       auto found = open_.find(id);
-      if (found != open_.end()) {
+      if (found != open_.end() && on_wire(id, found->second) == wire) {
         Open& open = found->second;
         std::vector<Event> events;
         bool refused = false;
@@ -401,10 +346,11 @@ void RemoteEngine::take(EventsFrame frame) {
           if (open.told[choice].finished) continue;  // nobody wants to hear more of it
           note(open, frame.events[i]);
           refused |= frame.events[i].error.has_value() && open.told[choice].tokens.empty();
+          frame.events[i].request = id;
           events.push_back(std::move(frame.events[i]));
         }
         if (!events.empty()) calls.emplace_back(open.listener, std::move(events));
-        if (refused && open.unfinished > 0) append_frame(CancelFrame{id, -1}, out_);
+        if (refused && open.unfinished > 0) append_frame(CancelFrame{wire, -1}, out_);
         if (open.unfinished == 0 || refused) open_.erase(found);
         if (!alone_.empty() && alone_.front() == id) send_next_alone();
       }
@@ -418,13 +364,20 @@ void RemoteEngine::take(EventsFrame frame) {
 // A process of the same fingerprint may go on with what another has begun, and no other.
 bool RemoteEngine::take_ready(const ReadyFrame& frame) {
   std::unique_lock lock(mutex_);
-  if (frame.identity != first_.identity || frame.facts.limits.context != first_.facts.limits.context) {
+  if (frame.identity != identity_ || frame.facts.limits.context != first_.facts.limits.context) {
     lock.unlock();
     give_up(error(Code::io, "the model's files are not what they were when the server started; start it again"));
     return false;
   }
   process_.ready = true;
   restore_adapters(frame);
+  send_open();
+  return true;
+}
+
+// Everything that is open, to a process that knows nothing of it. With the lock held.
+void RemoteEngine::send_open() {
+  if (paused_) return;
   size_t tokens = 0;
   alone_.clear();
   for (auto& [id, open] : open_) {
@@ -439,17 +392,16 @@ bool RemoteEngine::take_ready(const ReadyFrame& frame) {
   if (log_)
     log_(fmt::format("engine process {} is ready: {} requests go on after {} tokens", process_.id, open_.size(),
                      tokens));
-  return true;
 }
 
 void RemoteEngine::send_request(RequestId id, Open& open) {
-  SubmitFrame frame{.id = id, .tell_admission = open.tell_admission, .request = open.request};
+  SubmitFrame frame{.id = on_wire(id, open), .tell_admission = open.tell_admission, .request = open.request};
   frame.request.again = std::exchange(open.sent, true);
   const bool begun = std::any_of(open.told.begin(), open.told.end(),
                                  [](const Resumed& told) { return told.finished || !told.tokens.empty(); });
   if (begun) frame.request.resumed = open.told;
   if (open.request.constraint) frame.constraint = open.request.constraint->source();
-  append_frame(frame, out_);
+  append_submit(frame, open);
 }
 
 // The one that was tried alone has told something or is gone: it is as good as others.
@@ -492,7 +444,7 @@ std::vector<RequestId> RemoteEngine::suspects() const {
   const SharedPage& page = shared_.page();
   if (page.step_began.load() != 0) {
     const auto count = std::clamp<int64_t>(page.ids_count.load(), 0, SharedPage::kMostIds);
-    for (int64_t i = 0; i < count; ++i) found.push_back(page.ids[static_cast<size_t>(i)].load());
+    for (int64_t i = 0; i < count; ++i) found.push_back(page.ids[static_cast<size_t>(i)].load() & kIdBits);
   } else {
     for (const auto& [id, open] : open_)
       if (open.sent && open.tell_admission) found.push_back(id);
@@ -521,9 +473,10 @@ void RemoteEngine::bury(const std::string& how) {
   {
     std::lock_guard lock(mutex_);
     const int id = std::exchange(process_.id, 0);
-    ::close(std::exchange(process_.socket, -1));
-    if (process_.ready) blame(calls);
-    quick_deaths_ += !process_.told_any;
+    close_sockets();
+    was_ready_ = process_.ready;
+    if (process_.ready && !asleep_) blame(calls);
+    quick_deaths_ += !process_.told_any && !asleep_;
     before_ = [&] {
       Metrics sum = shared_.page().seen().snapshot.metrics;
       sum.carry(before_);
@@ -533,20 +486,27 @@ void RemoteEngine::bury(const std::string& how) {
     shared_.page().shown.store(0);
     shared_.page().figures[0] = {};
     out_.clear();
-    ++restarts_;
+    restarts_ += !asleep_;
     const double pause = quick_deaths_ > 1 ? std::min(kLongestPause, 0.05 * (1 << std::min(quick_deaths_, 10))) : 0;
     try_at_ = shared_now() + static_cast<int64_t>(pause * static_cast<double>(kSecond));
-    if (log_ && !stopping_) log_(fmt::format("engine process {} ended {}; {} requests wait", id, how, open_.size()));
+    if (log_ && asleep_ && !stopping_) {
+      log_(fmt::format("engine process {} has gone to sleep; {} requests wait", id, open_.size()));
+    } else if (log_ && !stopping_) {
+      log_(fmt::format("engine process {} ended {}; {} requests wait", id, how, open_.size()));
+    }
   }
+  fail_cache_waits(error(Code::overloaded, "the engine stopped while its cache was asked for; try again"));
   fail_adapter_waits(error(Code::overloaded, "the engine stopped while it was asked about an adapter; try again"));
   for (const auto& [listener, events] : calls) listener(events);
   if (told_ && !calls.empty()) told_();
+  if (cached_) cached_({{.kind = CacheChange::Kind::cleared}});  // what it had cached went with it
+  buried_.notify_all();
 }
 
 void RemoteEngine::revive() {
   {
     std::lock_guard lock(mutex_);
-    if (process_.id != 0 || given_up_ || stopping_ || shared_now() < try_at_) return;
+    if (process_.id != 0 || given_up_ || stopping_ || asleep_ || shared_now() < try_at_) return;
     auto spawned = spawn(true);
     if (spawned.ok()) return;
     try_at_ = shared_now() + kSecond;

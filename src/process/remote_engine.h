@@ -8,6 +8,7 @@
 #pragma once
 
 #include <atomic>
+#include <condition_variable>
 #include <deque>
 #include <functional>
 #include <map>
@@ -26,7 +27,9 @@ namespace millrace {
 // How the process is started: this program again, with these words.
 struct EngineCommand {
   std::vector<std::string> words;
-  std::vector<std::string> words_again = {};  // added when it is not the first time
+  std::vector<std::string> words_first = {};  // added the first time
+  std::vector<std::string> words_again = {};  // added when it is not
+  std::vector<std::string> words_bare = {};   // and these, when the one before died before it was ready
 };
 
 class RemoteEngine : public EnginePort {
@@ -40,12 +43,21 @@ class RemoteEngine : public EnginePort {
   RequestId submit(Request request, Listener listener, bool tell_admission = false) override;
   void cancel(RequestId request, int choice = -1) override;
   void when_told(std::function<void()> told) override { told_ = std::move(told); }
+  void when_cached(std::function<void(std::vector<CacheChange>)> heard) override { cached_ = std::move(heard); }
   const EngineFacts& facts() const override { return first_.facts; }
   EngineSnapshot snapshot() const override;
   std::vector<PageState> watch_pages() override;
   std::vector<AdapterInfo> adapters() const override;
   void load_adapter(AdapterAsk ask, std::function<void(Result<AdapterInfo>)> done) override;
   void unload_adapter(std::string name, std::function<void(Result<void>)> done) override;
+
+  void save_cache(int file, CacheDone done) override;
+  void reset_cache(CacheDone done) override;
+  Result<void> pause() override;
+  Result<void> sleep() override;
+  void go_on() override;
+
+  Result<void> become(std::shared_ptr<EnginePort> other) override;
 
   const ReadyFrame& ready() const { return first_; }  // as the first process said
 
@@ -59,11 +71,14 @@ class RemoteEngine : public EnginePort {
     int unfinished = 0;
     int deaths = 0;  // in a row, without a token in between
     bool sent = false;
+    std::optional<AdapterInfo> adapter;  // that it began with, loaded or not
+    int64_t round = 0;                   // how often it was called back; what is said of an earlier round is not heard
   };
-  // A process and our end of its socket.
+  // A process and our ends of its sockets.
   struct Process {
     int id = 0;
     int socket = -1;
+    int files = -1;
     bool ready = false;
     FrameBuffer arrived;
     int64_t began = 0;
@@ -71,7 +86,7 @@ class RemoteEngine : public EnginePort {
   };
   using Call = std::pair<Listener, std::vector<Event>>;
 
-  RemoteEngine(EngineCommand command, Log log) : command_(std::move(command)), log_(std::move(log)) {}
+  RemoteEngine(EngineCommand command, Log log) : log_(std::move(log)), command_(std::move(command)) {}
   Result<void> spawn(bool again);
   Result<void> await_ready(const std::function<bool()>& go_on);
   void end_process(int signal);
@@ -88,6 +103,12 @@ class RemoteEngine : public EnginePort {
   std::vector<RequestId> suspects() const;
   void revive();
   void send_request(RequestId id, Open& open);
+  void send_open();
+  void close_sockets();
+  // Requests by their numbers on the wire: the round is in the upper bits.
+  static constexpr int kRoundShift = 40;
+  static constexpr RequestId kIdBits = (RequestId{1} << kRoundShift) - 1;
+  static RequestId on_wire(RequestId id, const Open& open) { return id | open.round << kRoundShift; }
   void send_next_alone();
   void give_up(const Error& why);
   void refuse_late();
@@ -99,20 +120,32 @@ class RemoteEngine : public EnginePort {
   };
   void take(const AdapterFrame& frame);
   void restore_adapters(const ReadyFrame& frame);
+  std::optional<AdapterInfo> adapter_named(const std::string& name) const;
+  void append_submit(const SubmitFrame& frame, const Open& open);
   void fail_adapter_waits(const Error& why);
+  // The cache, in remote_cache.cpp.
+  void take(const CacheFrame& frame);
+  void fail_cache_waits(const Error& why);
+  int64_t ask_cache(CacheDone& done);
+  // Rest and change, in remote_rest.cpp.
+  void call_back();
+  void become_next();
+  void stop_thread();
   std::string await_end() const;
   void wake() const;
   EngineSnapshot figures() const;
 
-  const EngineCommand command_;
   const Log log_;
   ReadyFrame first_;
   std::function<void()> told_;
+  std::function<void(std::vector<CacheChange>)> cached_;
   SharedPageFile shared_;
   int64_t epoch_ = 0;  // when the first process began
   int wake_ = -1;      // an eventfd
 
   mutable std::mutex mutex_;  // guards all below
+  EngineCommand command_;
+  Identity identity_;  // that every process is to have
   Process process_;
   std::map<RequestId, Open> open_;
   std::deque<RequestId> alone_;  // to be tried one after another; the first is being tried
@@ -122,7 +155,13 @@ class RemoteEngine : public EnginePort {
   std::vector<PageState> pages_;
   std::vector<AdapterInfo> adapters_;  // that every process is to have
   std::map<int64_t, AdapterWait> adapter_waits_;
+  std::map<int64_t, CacheDone> cache_waits_;
   int64_t next_ticket_ = 1;
+  bool was_ready_ = true;  // the process before
+  bool paused_ = false, asleep_ = false;
+  std::condition_variable buried_;      // a process has ended
+  std::shared_ptr<RemoteEngine> next_;  // whose process is to be taken
+  std::condition_variable became_;      // there is no next_ any more
   int restarts_ = 0;
   int quick_deaths_ = 0;           // in a row, without a token told
   int64_t try_at_ = 0;             // when to start the next process

@@ -1,19 +1,21 @@
 #include "server/choice.h"
 
 #include <algorithm>
-#include <random>
 
 namespace millrace {
 namespace {
 
 using Kind = AnswerPart::Kind;
 
-// Letters and digits that nobody else has, most likely.
-std::string random_text(size_t size) {
+// Letters and digits (at most 32) that no other call has, most likely.
+std::string call_text(std::string_view answer, int call, size_t size) {
   constexpr std::string_view kLetters = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
-  static thread_local std::mt19937_64 generator{std::random_device{}()};
+  Digest digest;
+  digest.add_sized(answer);
+  digest.add_sized(fmt::format("call {}", call));
+  const Identity made = digest.finish();
   std::string text(size, '0');
-  for (char& c : text) c = kLetters[generator() % kLetters.size()];
+  for (size_t i = 0; i < size; ++i) text[i] = kLetters[made.bytes[i] % kLetters.size()];
   return text;
 }
 
@@ -72,7 +74,8 @@ void Choice::look_at(size_t first, size_t bytes) {
     whole_call_ |= part.kind == Kind::ended;
     if (part.kind != Kind::call) continue;
     if (ids_of_ == Ids::named) part.id = fmt::format("functions.{}:{}", part.text, calls_);
-    if (part.id.empty()) part.id = ids_of_ == Ids::nine ? random_text(9) : "call_" + random_text(24);
+    if (part.id.empty())
+      part.id = ids_of_ == Ids::nine ? call_text(name_, calls_, 9) : "call_" + call_text(name_, calls_, 24);
     ++calls_;
   }
 }

@@ -32,6 +32,8 @@ class Choice {
 
   // Takes an event of this answer. True: a stop string is complete, and the engine need not go on with it.
   bool take(const Event& event);
+  // What the ids of its calls are made of: the same gives the same.
+  void name_calls(std::string name) { name_ = std::move(name); }
   void put_in_front(std::string_view text);  // echo
   bool echoed() const { return echoed_; }
   // The first tokens that come are the prompt's, from its second on: only their log-probabilities are kept.
@@ -74,7 +76,7 @@ class Choice {
   std::vector<AnswerPart> parts_;
   std::vector<Token> ids_;
   std::vector<ShownLogprobs> logprobs_, prompt_logprobs_;
-  std::string reason_;
+  std::string reason_, name_;
   std::optional<Error> error_;
   std::optional<PredictionUse> prediction_;
   size_t offset_ = 0;

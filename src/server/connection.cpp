@@ -249,6 +249,8 @@ class Connection : public ConnectionHandle, public std::enable_shared_from_this<
     request = request_of(parser);
     request.secure = kTls;
     request.local = setting_.local;
+    request.trace = trace_of(request);
+    id_ = request.trace.id;
     parser.eager(true);
     // Nobody sends us a body before we know that it may: what is refused is refused by its head.
     if (!parser.is_done()) {
@@ -416,6 +418,7 @@ class Connection : public ConnectionHandle, public std::enable_shared_from_this<
     } else if (chunked_) {
       head += "Transfer-Encoding: chunked\r\n";
     }
+    if (!id_.empty()) head += fmt::format("X-Request-Id: {}\r\n", id_);
     head += "X-Content-Type-Options: nosniff\r\n";
     head += keep_alive_ ? "Connection: keep-alive\r\n\r\n" : "Connection: close\r\n\r\n";
     return head;
@@ -509,6 +512,7 @@ class Connection : public ConnectionHandle, public std::enable_shared_from_this<
   std::shared_ptr<BodyCharge> charge_;
   std::shared_ptr<Reply> reply_;
   bool reading_ = false, writing_ = false, closed_ = false, idle_ = false, done_ = false;
+  std::string id_;  // of the request that is answered
   bool keep_alive_ = false, chunked_ = true, head_only_ = false, refused_ = false;
 };
 

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -30,6 +31,7 @@ class StreamState {
 // What all parts of one answer have in common.
 struct Stamp {
   bool chat = true;
+  std::string name;  // 32 digits that no other answer has; the dialect's ids end with them
   std::string id;
   int64_t created = 0;
   std::string model;
@@ -39,6 +41,9 @@ struct Stamp {
   std::string event = {};          // what the dialect begins every event of the stream with
   int64_t prompt = 0, cached = 0;  // tokens of the prompt; known when the first text comes
   std::unique_ptr<StreamState> state = nullptr;
+  std::string previous = {};  // as RequestBody has it
+  // Keeps the answer under its id: as the client gets it, and as a message. Null: it is not kept.
+  std::function<void(const std::string& id, std::string body, Message answer)> keep = nullptr;
 };
 
 struct Usage {
@@ -80,6 +85,11 @@ class Dialect {
   virtual void append_choice(std::string& out, const Stamp& stamp, const LoadedModel& model, const Choice& choice,
                              size_t index) const = 0;
   virtual void append_end(std::string& out, const Stamp& stamp, const Usage& usage) const = 0;
+  // A stream that numbers its events goes on with this number.
+  virtual void number(const Stamp& stamp, int64_t events) const {
+    static_cast<void>(stamp);
+    static_cast<void>(events);
+  }
   virtual void append_error(std::string& out, const Stamp& stamp, const ApiError& failure) const = 0;
 };
 

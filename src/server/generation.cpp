@@ -32,7 +32,7 @@ void score_prompt(Request& request, int32_t vocab, int top) {
 void slim_tools(const LoadedModel& model, RequestBody& asked) {
   asked.chat_options.tools = {};
 #if MILLRACE_SESSION_TEXT
-  if (!asked.tools || model.calls().style != CallFormat::Style::json) return;
+  if (!asked.tools || model.calls().style == CallFormat::Style::tags) return;
   auto slim = std::make_shared<ToolUse>();
   for (const Tool& tool : asked.tools->tools) slim->tools.push_back({.name = tool.name});
   asked.tools = std::move(slim);
@@ -51,14 +51,21 @@ ApiError prompt_error(const LoadedModel& model, const Error& failure) {
   return told;
 }
 
-Generation::Generation(Setting setting, RequestBody asked) : setting_(std::move(setting)), asked_(std::move(asked)) {
+Generation::Generation(Setting setting, RequestBody asked)
+    : setting_(std::move(setting)),
+      asked_(std::move(asked)),
+      writer_(*setting_.dialect, *setting_.model->loaded, std::move(setting_.ids)) {
+  const bool named = writer_.gives_ids();
   stamp_ = {.chat = asked_.chat,
+            .name = named ? fmt::format("{:02x}", fmt::join(writer_.ids().place.name, "")) : fresh_id(""),
             .id = {},
-            .created = seconds_now(),
+            .created = named ? writer_.ids().place.created : seconds_now(),
             .model = asked_.model.empty() ? setting_.model->name : asked_.model,
             .fingerprint = setting_.model->fingerprint,
             .include_usage = asked_.include_usage,
-            .functions = asked_.functions};
+            .functions = asked_.functions,
+            .previous = asked_.previous,
+            .keep = std::move(setting_.keep)};
   setting_.dialect->begin(stamp_);
 }
 
@@ -127,12 +134,32 @@ std::optional<ApiError> Generation::prepare() {
     if (!choice.ok()) return from_error(choice.error());
     if (predicted) choice->predict(predicted);
     if (asked_.prompt_logprobs >= 0) choice->score_prompt(parts_[i / static_cast<size_t>(request.choices)].tokens);
+    choice->name_calls(fmt::format("{} {}", stamp_.name, i));
     choices_.push_back(std::move(*choice));
   }
-  begun_.resize(choices_.size());
-  told_.resize(choices_.size());
   counted_.resize(choices_.size());
-  return {};
+  return place_stream();
+}
+
+// What the answer follows from beside the weights. A replica with other defaults, another template or another day in it
+// would go on with another answer.
+std::optional<ApiError> Generation::place_stream() {
+  Digest digest;
+  auto add = [&](const std::vector<Token>& tokens) {
+    digest.add_sized(fmt::format("{}", tokens.size()));
+    digest.add(std::as_bytes(std::span(tokens)));
+  };
+  for (const PromptAnswers& part : parts_) add(part.tokens);
+  add(asked_.request.stop_tokens);
+  digest.add_sized(fmt::format("{} {}", asked_.request.max_tokens, asked_.request.choices));
+  digest.add_sized(to_text(sampling_json(setting_.model->defaults)));
+  digest.add_sized(setting_.adapter);
+  if (writer_.came_to(mark_of(digest.finish())) && writer_.begin(choices_.size())) return {};
+  return ApiError{.status = 409,
+                  .message =
+                      "this server answers the same body otherwise than the one the stream began at (other "
+                      "defaults, context, adapter, template or date): ask anew without Last-Event-ID",
+                  .code = "cannot_resume"};
 }
 
 // Guesses are made of no more of it than an answer can be.
@@ -273,7 +300,9 @@ std::optional<ApiError> Generation::check_room() {
       failure.message += ", which leaves no room for an answer: shorten it";
     return failure;
   }
-  asked_.request.max_tokens = asked_.max_tokens > 0 ? asked_.max_tokens : static_cast<int>(room);
+  const bool fills = setting_.model->engine->facts().limits.fills;
+  const int64_t usual = fills ? std::min<int64_t>(room, kUsualFill) : room;
+  asked_.request.max_tokens = asked_.max_tokens > 0 ? asked_.max_tokens : static_cast<int>(usual);
   asked_.request.min_tokens = std::min(asked_.request.min_tokens, asked_.request.max_tokens);
   return {};
 }
@@ -310,7 +339,13 @@ void Generation::hear(size_t part, std::span<const Event> events) {
   if (!std::exchange(scheduled_, true)) setting_.mail->add(shared_from_this());
 }
 
+void StepMail::add(std::shared_ptr<Generation> generation) {
+  std::lock_guard lock(mutex_);
+  heard_.push_back(std::move(generation));
+}
+
 void StepMail::send() {
+  std::lock_guard lock(mutex_);
   if (heard_.empty()) return;
   workers_.post([heard = std::exchange(heard_, {})]() mutable {
     std::erase_if(heard, [](const std::shared_ptr<Generation>& one) { return !one->work(); });
@@ -329,11 +364,22 @@ void Generation::take(const Heard& heard) {
   if (heard.event.choice < 0) return;
   const auto index = heard.part * static_cast<size_t>(asked_.request.choices) + static_cast<size_t>(heard.event.choice);
   Choice& choice = choices_[index];
-  if (heard.event.token && !first_token_) first_token_ = std::chrono::steady_clock::now();
+  const bool first = heard.event.token && !first_token_;
+  if (first) first_token_ = std::chrono::steady_clock::now();
+  const bool open = !choice.done();  // how many events come after a stop string depends on time
   if (choice.take(heard.event)) setting_.model->engine->cancel(parts_[heard.part].id, heard.event.choice);
+  if (first) know_prompt();
+  if (asked_.stream) writer_.took(stamp_, choices_, index, open);
   if (!choice.error() || failure_) return;
   failure_ = from_error(*choice.error());
   if (failure_->status == 429) failure_ = come_again(*std::move(failure_), setting_.wait_expected());
+}
+
+void Generation::know_prompt() {
+  const Usage so_far = usage();
+  stamp_.prompt = so_far.prompt;
+  stamp_.cached = so_far.cached;
+  writer_.found_cached(so_far.cached);
 }
 
 bool Generation::read_heard() {
@@ -345,6 +391,8 @@ bool Generation::read_heard() {
   }
   std::unique_lock lock(mutex_);
   if (ended_ || gone_) return false;
+  if (writer_.resumed() && !streaming_)
+    for (size_t i = 0; i < choices_.size(); ++i) writer_.took(stamp_, choices_, i, false);
   for (const Heard& one : heard) take(one);
   count_tokens();
   if (failure_ && !streaming_) {
@@ -359,6 +407,8 @@ bool Generation::read_heard() {
     if (first) {
       HttpAnswer head = setting_.dialect->head();
       add_ignored(asked_.ignored, head);
+      // Readers that keep the last id take the blank line after a comment for an event.
+      if (writer_.gives_ids()) head.idle = ": ping\n";
       setting_.exchange->stream(std::move(head));
     }
     return true;
@@ -386,6 +436,7 @@ Usage Generation::usage() const {
     sum.accepted += choices_[i].prediction()->accepted();
     sum.rejected += choices_[i].prediction()->rejected();
   }
+  if (writer_.resumed()) sum.cached = writer_.ids().place.cached;
   return sum;
 }
 
@@ -456,25 +507,8 @@ Job::Pull Generation::pull(std::string& out) {
     finish(lock, failure_->status, false);
     return Pull::end;
   }
-  bool all = true;
-  if (stamp_.prompt == 0) {
-    const Usage so_far = usage();
-    stamp_.prompt = so_far.prompt;
-    stamp_.cached = so_far.cached;
-  }
-  for (size_t i = 0; i < choices_.size(); ++i) {
-    Choice& choice = choices_[i];
-    if (told_[i] != 0) continue;
-    all &= choice.done();
-    if (choice.empty() && !choice.done()) continue;
-    if (begun_[i] == 0) setting_.dialect->append_first(out, stamp_, i);
-    begun_[i] = 1;
-    setting_.dialect->append_choice(out, stamp_, *setting_.model->loaded, choice, i);
-    choice.clear();
-    told_[i] = choice.done();
-  }
-  if (!all || choices_.empty()) return Pull::more;
-  setting_.dialect->append_end(out, stamp_, usage());
+  if (!writer_.write(out, stamp_, choices_)) return Pull::more;
+  writer_.end(out, stamp_, usage());
   finish(lock, 200, false);
   return Pull::end;
 }

@@ -23,6 +23,7 @@
 #include "server/http.h"
 #include "server/request_body.h"
 #include "server/share.h"
+#include "server/stream_writer.h"
 #include "server/workers.h"
 #include "session/bound.h"
 
@@ -35,17 +36,18 @@ struct MeanStep {
   double context = 0;    // tokens cached of a sequence
 };
 
-// A model that answers. It outlives what its generations do, and is gone before the workers are.
+// A model that answers. It is there as long as any of its generations, and its engine is gone before the workers are.
 struct ServedModel {
   std::string name;  // as clients know it
   std::string fingerprint;
   std::shared_ptr<LoadedModel> loaded;
   std::shared_ptr<Bounds> bounds;      // what answers are bound to; made when it is served
-  std::unique_ptr<EnginePort> engine;  // null: it writes no text
+  std::shared_ptr<EnginePort> engine;  // null: it writes no text
   std::unique_ptr<EmbedQueue> embeds;  // null: it gives no vectors
   int64_t created = 0;                 // when it was loaded, seconds since 1970
   SamplingDefaults defaults = {};      // for what a request does not say
   Identity identity;                   // whose fingerprint it is, whole: prefixes are kept under it
+  std::string version = {};            // of its weights, as whoever changed them called it
   // The least seconds this machine could take for a step; none if the machine was never measured.
   std::function<double(const MeanStep& step)> floor = {};
 
@@ -68,28 +70,32 @@ ApiError prompt_error(const LoadedModel& model, const Error& failure);
 class Generation;
 
 // Carries what the requests of a step have heard to the stream worker and from there to the I/O thread: each is woken
-// once a step, not once a request. Engine thread. It outlives the engine and must not outlive the workers.
+// once a step, not once a request. Engine threads. It outlives the engine and must not outlive the workers.
 class StepMail {
  public:
   explicit StepMail(Workers& workers) : workers_(workers) {}
-  void add(std::shared_ptr<Generation> generation) { heard_.push_back(std::move(generation)); }
+  void add(std::shared_ptr<Generation> generation);
   void send();  // at the end of a step
 
  private:
   Workers& workers_;
+  std::mutex mutex_;  // while the weights change there are two engines
   std::vector<std::shared_ptr<Generation>> heard_;
 };
 
 class Generation : public Job, public std::enable_shared_from_this<Generation> {
  public:
   struct Setting {
-    const ServedModel* model = nullptr;
+    std::shared_ptr<const ServedModel> model;
     const Dialect* dialect = nullptr;
     StepMail* mail = nullptr;
     std::shared_ptr<Exchange> exchange;
-    std::shared_ptr<Share> share;           // what its tenant has used; null: not counted
-    std::string tenant;                     // whose fair share pays
-    Identity root;                          // what may share its prefix
+    std::shared_ptr<Share> share;          // what its tenant has used; null: not counted
+    std::string tenant;                    // whose fair share pays
+    Identity root;                         // what may share its prefix
+    std::string adapter;                   // what changes the model for it, whole
+    std::optional<StreamWriter::Ids> ids;  // on the events of its stream; none: they have none
+    std::function<void(const std::string& id, std::string body, Message answer)> keep;  // as Stamp has it
     std::function<double()> wait_expected;  // seconds until somebody who comes now gets a turn
     std::function<void(const Ended&)> at_end;
   };
@@ -103,6 +109,7 @@ class Generation : public Job, public std::enable_shared_from_this<Generation> {
   // Reads what was heard. True: there is something to pull, which the exchange is to be told. Stream worker.
   bool work();
   Exchange& exchange() { return *setting_.exchange; }
+  const ServedModel* model() const { return setting_.model.get(); }
   // Ends it with an error, as when the server stops.
   void fail(const ApiError& failure);
 
@@ -137,6 +144,8 @@ class Generation : public Job, public std::enable_shared_from_this<Generation> {
   bool read_heard();
   void count_tokens();
   void take(const Heard& heard);
+  void know_prompt();
+  std::optional<ApiError> place_stream();
   void finish(std::unique_lock<std::mutex>& lock, int status, bool cancelled);
   void cancel_parts();
   void answer_whole(std::unique_lock<std::mutex>& lock);
@@ -154,8 +163,8 @@ class Generation : public Job, public std::enable_shared_from_this<Generation> {
 
   std::mutex mutex_;  // guards all below
   std::vector<Choice> choices_;
-  std::vector<uint8_t> begun_, told_;  // by choice: its role is sent, its end is sent
-  std::vector<int> counted_;           // by choice: tokens its tenant's share has
+  StreamWriter writer_;
+  std::vector<int> counted_;  // by choice: tokens its tenant's share has
   std::chrono::steady_clock::time_point made_ = std::chrono::steady_clock::now(), last_count_ = made_;
   std::optional<std::chrono::steady_clock::time_point> first_token_;
   std::optional<Usage> total_;  // when nothing is added to it any more

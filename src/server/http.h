@@ -12,6 +12,8 @@
 #include <utility>
 #include <vector>
 
+#include "server/trace.h"
+
 namespace millrace {
 
 struct HttpRequest {
@@ -23,6 +25,7 @@ struct HttpRequest {
   std::shared_ptr<void> charge;  // what the body takes of the room for bodies; let go together with it
   bool secure = false;           // came over TLS
   bool local = false;            // came over a unix socket, which has no host name
+  Trace trace = {};              // what it is called
 
   // The value of a header; empty if it is absent. The first one, where there are several.
   std::string_view header(std::string_view name) const {

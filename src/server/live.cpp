@@ -14,26 +14,29 @@ constexpr const char* kLetters = ".usc";
 
 class LiveJob : public Job {
  public:
-  LiveJob(const ServedModel& model, std::shared_ptr<const Share> share)
-      : model_(model), share_(std::move(share)), token_bytes_(model.engine->facts().token_bytes) {}
+  LiveJob(LiveSource source, std::shared_ptr<const Share> share)
+      : source_(std::move(source)), share_(std::move(share)) {}
   double period() const override { return kPeriod; }
   Pull pull(std::string& out) override {
+    const auto model = source_.model();
+    const double token_bytes = model->engine->facts().token_bytes;
     // Steps and pages are everybody's: whoever may see only its own share is not shown them.
     JsonObject json =
-        share_ ? view_.look(share_->snapshot(), {}, {}, token_bytes_)
-               : view_.look(model_.engine->snapshot(), model_.engine->watch_pages(), model_.floor, token_bytes_);
+        share_ ? view_.look(share_->snapshot(), {}, {}, token_bytes)
+               : view_.look(model->engine->snapshot(), model->engine->watch_pages(), model->floor, token_bytes);
     json["scope"] = share_ ? "tenant" : "all";
-    json["model"] = model_.name;
+    json["model"] = model->name;
+    json["fingerprint"] = model->fingerprint;
+    json["open"] = source_.open();
     out += "data: " + to_text(json) + "\n\n";
     return Pull::more;
   }
   void gone() override {}
 
  private:
-  const ServedModel& model_;
+  const LiveSource source_;
   const std::shared_ptr<const Share> share_;
   LiveView view_;
-  const double token_bytes_;
 };
 
 JsonObject spread(const Histogram& before, const Histogram& after) {
@@ -52,6 +55,7 @@ JsonObject pages_json(const EngineSnapshot& snapshot, std::span<const PageState>
           {"shared", count(PageState::shared)},
           {"cached", count(PageState::cached)},
           {"free", pages.empty() ? snapshot.pages : count(PageState::free)},
+          {"second_used", snapshot.metrics.second_pages_used},
           {"per_cell", map.per_cell},
           {"map", std::move(map.cells)}};
 }
@@ -143,6 +147,19 @@ JsonObject LiveView::look(const EngineSnapshot& snapshot, std::span<const PageSt
                      {"preemptions", m.preemptions},
                      {"drafted_tokens", m.drafted_tokens},
                      {"accepted_drafts", m.accepted_drafts},
+                     {"draft_windows", m.draft_windows},
+                     {"generated_tokens", m.generated_tokens},
+                     {"bound", JsonObject{{"answers", m.bound_answers}, {"tokens", m.bound_tokens}}},
+                     {"prefix", JsonObject{{"lookups", m.prefix_lookups},
+                                           {"hits", m.prefix_hits},
+                                           {"asked_tokens", m.prefix_asked_tokens},
+                                           {"found_tokens", m.prefix_found_tokens}}},
+                     {"store", JsonObject{{"asked", snapshot.tier.asked},
+                                          {"skipped", snapshot.tier.skipped},
+                                          {"found", snapshot.tier.found},
+                                          {"stored", snapshot.tier.stored},
+                                          {"refused", snapshot.tier.refused},
+                                          {"failed", snapshot.tier.failed}}},
                      {"step", means(snapshot)},
                      {"ttft_ms", spread(seen_.front().first_token, m.first_token)},
                      {"itl_ms", spread(seen_.front().between_tokens, m.between_tokens)},
@@ -156,8 +173,8 @@ JsonObject LiveView::look(const EngineSnapshot& snapshot, std::span<const PageSt
   return json;
 }
 
-void start_live(const ServedModel& model, std::shared_ptr<const Share> share, std::shared_ptr<Exchange> exchange) {
-  exchange->attach(std::make_shared<LiveJob>(model, std::move(share)));
+void start_live(LiveSource source, std::shared_ptr<const Share> share, std::shared_ptr<Exchange> exchange) {
+  exchange->attach(std::make_shared<LiveJob>(std::move(source), std::move(share)));
   exchange->stream({.content_type = "text/event-stream", .headers = {{"Cache-Control", "no-cache"}}});
 }
 

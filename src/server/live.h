@@ -49,6 +49,11 @@ std::array<double, 3> recent_quantiles(const Histogram& before, const Histogram&
                                        std::array<double, 3> fractions);
 
 // Answers with a stream of server-sent events, one object each. With a share, it is of that alone.
-void start_live(const ServedModel& model, std::shared_ptr<const Share> share, std::shared_ptr<Exchange> exchange);
+// `model` is asked at every event, for another may have taken its place; `open` for what is open.
+struct LiveSource {
+  std::function<std::shared_ptr<const ServedModel>()> model;
+  std::function<JsonArray()> open;
+};
+void start_live(LiveSource source, std::shared_ptr<const Share> share, std::shared_ptr<Exchange> exchange);
 
 }  // namespace millrace

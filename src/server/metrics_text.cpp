@@ -1,6 +1,8 @@
 #include "server/metrics_text.h"
 
+#include <algorithm>
 #include <iterator>
+#include <map>
 #include <span>
 #include <vector>
 
@@ -107,6 +109,14 @@ void shared_names(Page& page, const EngineSnapshot& snapshot) {
   page.histogram("vllm:iteration_tokens_total", "Tokens computed in a step.", m.step_tokens, kCounts);
 }
 
+// Of a model that fills masks.
+void fill_names(Page& page, const Metrics& m) {
+  page.counter("millrace_diffusion_passes_total", "Passes over answers of a model that fills masks.",
+               static_cast<double>(m.fill_passes));
+  page.counter("millrace_diffusion_tokens_total", "Positions that those passes filled.",
+               static_cast<double>(m.filled_tokens));
+}
+
 // Of guesses, under vLLM's names too.
 void draft_names(Page& page, const Metrics& m) {
   page.counter("vllm:spec_decode_num_drafts_total", "Windows of guesses that were checked.",
@@ -128,6 +138,22 @@ void draft_names(Page& page, const Metrics& m) {
   page.counter("millrace_draft_seconds_total", "Time spent guessing.", m.draft_seconds);
 }
 
+// Of pages shared with other replicas.
+void tier_names(Page& page, const TierCounters& tier) {
+  if (tier.asked + tier.skipped + tier.stored + tier.dropped + tier.failed == 0) return;
+  const std::pair<std::string_view, int64_t> asked[] = {
+      {"asked", tier.asked}, {"skipped", tier.skipped}, {"late", tier.late}, {"failed", tier.failed}};
+  page.counters("millrace_page_store_lookups_total",
+                "Look-ups in the store of shared pages: made, not made because computing was faster, late, failed.",
+                "what", asked);
+  const std::pair<std::string_view, int64_t> nodes[] = {{"found", tier.found},
+                                                        {"missed", tier.missed},
+                                                        {"refused", tier.refused},
+                                                        {"stored", tier.stored},
+                                                        {"dropped", tier.dropped}};
+  page.counters("millrace_page_store_nodes_total", "Stretches of tokens by what became of them there.", "what", nodes);
+}
+
 void own_names(Page& page, const EngineSnapshot& snapshot) {
   const Metrics& m = snapshot.metrics;
   page.gauge("millrace_kv_cache_pages", "Pages there are.", snapshot.pages);
@@ -138,6 +164,10 @@ void own_names(Page& page, const EngineSnapshot& snapshot) {
   page.counter("millrace_engine_restarts_total", "Engine processes that died and were replaced.", snapshot.restarts);
   page.counter("millrace_requests_refused_total", "Requests the queue had no room for, or that could not be on time.",
                static_cast<double>(m.refused));
+  page.counter("millrace_bound_answers_total", "Answers that had to be of a form.",
+               static_cast<double>(m.bound_answers));
+  page.counter("millrace_bound_tokens_total", "Tokens chosen for those, each under a mask.",
+               static_cast<double>(m.bound_tokens));
   page.counter("millrace_steps_total", "Steps computed.", static_cast<double>(m.steps));
   const std::pair<std::string_view, int64_t> rows[] = {
       {"part", m.shortlist_rows}, {"whole", m.whole_rows}, {"unsettled", m.unsettled_rows}};
@@ -171,33 +201,62 @@ std::string share_text(const ServedModel* model, const EngineSnapshot& share) {
   return page.take();
 }
 
-std::string metrics_text(const ServedModel* model, const Service::Counters& counters, int open) {
-  std::string text;
-  if (model != nullptr) {
-    Page page(fmt::format("model_name=\"{}\"", label_text(model->name)));
-    const EngineSnapshot snapshot = model->engine ? model->engine->snapshot() : EngineSnapshot();
-    shared_names(page, snapshot);
-    own_names(page, snapshot);
-    const EngineFacts facts = model->engine ? model->engine->facts() : EngineFacts();
-    if (facts.limits.max_drafts > 0) draft_names(page, snapshot.metrics);
-    text = page.take();
-    Page named(fmt::format("model_name=\"{}\",fingerprint=\"{}\"", label_text(model->name), model->fingerprint));
-    named.gauge("millrace_model_info", "Always 1; the labels say what answers.", 1);
-    text += named.take();
-    Page cache(fmt::format("model_name=\"{}\",block_size=\"{}\",num_gpu_blocks=\"{}\"", label_text(model->name),
-                           facts.page_tokens, facts.pages));
-    cache.gauge("vllm:cache_config_info", "Always 1; the labels say how the cache is cut.", 1);
-    text += cache.take();
-  }
+std::string model_metrics_text(const ServedModel& model) {
+  const std::string name = fmt::format("model_name=\"{}\"", label_text(model.name));
+  Page page(name);
+  const EngineSnapshot snapshot = model.engine ? model.engine->snapshot() : EngineSnapshot();
+  shared_names(page, snapshot);
+  own_names(page, snapshot);
+  tier_names(page, snapshot.tier);
+  const EngineFacts facts = model.engine ? model.engine->facts() : EngineFacts();
+  if (facts.limits.max_drafts > 0) draft_names(page, snapshot.metrics);
+  if (snapshot.metrics.fill_passes > 0) fill_names(page, snapshot.metrics);
+  std::string text = page.take();
+  Page named(fmt::format("{},fingerprint=\"{}\"", name, model.fingerprint));
+  named.gauge("millrace_model_info", "Always 1; the labels say what answers.", 1);
+  text += named.take();
+  Page cache(fmt::format("{},block_size=\"{}\",num_gpu_blocks=\"{}\"", name, facts.page_tokens, facts.pages));
+  cache.gauge("vllm:cache_config_info", "Always 1; the labels say how the cache is cut.", 1);
+  return text + cache.take();
+}
+
+std::string server_metrics_text(const ServiceCounters& counters, int open) {
   Page page("");
   page.counter("millrace_http_requests_total", "Requests read.", static_cast<double>(counters.requests.load()));
   page.counter("millrace_http_disconnects_total", "Clients that left before their answer.",
                static_cast<double>(counters.disconnects.load()));
+  page.counter("millrace_http_resumed_total", "Streams gone on with by their Last-Event-ID.",
+               static_cast<double>(counters.resumed.load()));
   page.counter("millrace_http_slow_clients_total", "Clients cut off because they did not read.",
                static_cast<double>(counters.slow_clients.load()));
   page.gauge("millrace_http_connections", "Connections open.", static_cast<double>(counters.connections.load()));
   page.gauge("millrace_http_generations", "Requests for answers that are open.", open);
-  return text + page.take();
+  return page.take();
+}
+
+std::string joined_metrics(std::span<const std::string> pages) {
+  if (pages.size() == 1) return pages.front();
+  std::vector<std::string> order;
+  std::map<std::string, std::string> families;  // by heading
+  for (const std::string& page : pages) {
+    std::string heading;
+    for (size_t at = 0; at < page.size();) {
+      const size_t end = std::min(page.find('\n', at), page.size() - 1) + 1;
+      const std::string_view line = std::string_view(page).substr(at, end - at);
+      at = end;
+      if (line.starts_with("# HELP ")) {
+        heading = line;
+      } else if (line.starts_with("# TYPE ")) {
+        heading += line;
+        if (families.try_emplace(heading).second) order.push_back(heading);
+      } else {
+        families[heading] += line;
+      }
+    }
+  }
+  std::string text;
+  for (const std::string& heading : order) text += heading + families[heading];
+  return text;
 }
 
 }  // namespace millrace

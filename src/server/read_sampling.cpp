@@ -51,6 +51,15 @@ std::optional<ApiError> read_sampling(const JsonObject& body, const SamplingDefa
     for (const auto& member : bias->get_object())
       s.bias.push_back({std::stoi(std::string(member.key())), static_cast<float>(member.value().to_number<double>())});
   }
+  FillAsk& fill = out.request.fill;
+  fill = defaults.fill;
+  fill.steps = read.integer("diffusion_steps", fill.steps);
+  fill.block = read.integer("block_length", fill.block);
+  if (read.has("remasking")) {
+    auto rule = remasking_from_name(read.text("remasking"));
+    if (!rule.ok()) return bad_field("remasking", rule.error().message);
+    fill.remasking = *rule;
+  }
   read_seed(body, out);
   return {};
 }

@@ -62,7 +62,10 @@ struct RequestBody {
   Request request;  // all that needs no model: sampling, counts, targets; choices are those of one prompt
   std::optional<AskedBound> bound;
   std::vector<AskedAdapter> adapters;
-  Ignored ignored;  // fields that were taken and do nothing
+  std::string previous;      // the answer that is gone on from, by its id; empty: from none
+  std::string instructions;  // what the first message begins with that holds for this answer only
+  bool keep = false;         // the answer is kept, so that a later one can go on from it
+  Ignored ignored;           // fields that were taken and do nothing
 
   // The answer goes on in the middle of a text, so a space in front of it stays.
   bool continues() const { return !chat || chat_options.continue_last; }

@@ -4,6 +4,7 @@
 
 #include <array>
 
+#include "engine/fill.h"
 #include "server/schema.h"
 
 namespace millrace {
@@ -11,7 +12,7 @@ namespace millrace {
 // For the given bodies of a table.
 constexpr auto sampling_fields(unsigned bodies) {
   using enum Shape;
-  constexpr double kUnbounded = 1 << 30;
+  constexpr double kUnbounded = 1 << 30, kMostFill = 1 << 20;
   return std::to_array<Field>({
       {"temperature", bodies, number, 0, 100, "0.8", "0 always takes the likeliest token"},
       {"top_p", bodies, number, 0, 1, "0.95", "keep the likeliest tokens up to this probability"},
@@ -37,6 +38,19 @@ constexpr auto sampling_fields(unsigned bodies) {
       {"mirostat_tau", bodies, number, 0.01, 100, "5", "mirostat: the surprise aimed at, in bits"},
       {"mirostat_eta", bodies, number, 0.0001, 1, "0.1", "mirostat: how fast it is steered there"},
       {"logit_bias", bodies, bias, -1000, 1000, "", "token ids and what is added to their logits; at most 1024"},
+      {"diffusion_steps", bodies, integer, 0, kMostFill, "0",
+       "models that fill masks: passes over the answer; 0: one for every two tokens"},
+      {"block_length", bodies, integer, 0, kMostFill, "0",
+       "models that fill masks: fill so many tokens at a time and keep what is finished (frozen); 0: exact, everything "
+       "is computed in every pass"},
+      {.name = "remasking",
+       .bodies = bodies,
+       .shape = text,
+       .least = 1,
+       .most = 16,
+       .otherwise = R"("confidence")",
+       .help = "models that fill masks: which positions a pass fills first: confidence, entropy, margin or order",
+       .choices = kRemaskings},
       {"seed", bodies, integer, -9e18, 9e18, "", "the same seed gives the same answer; without it, or -1: a new one"},
   });
 }

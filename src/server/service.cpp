@@ -4,8 +4,11 @@
 #include <openssl/rand.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "server/chosen_adapter.h"
+#include "server/resume.h"
+#include "server/shelf.h"
 
 namespace millrace {
 namespace {
@@ -29,6 +32,28 @@ std::string plain_word(std::string_view text) {
   return out;
 }
 
+// A line of a log for programs. What clients wrote is in it only where it is short and plain.
+std::string log_json(const HttpRequest& request, int status, double seconds, const Usage& usage,
+                     std::string_view tenant) {
+  JsonObject line = {{"method", plain_word(request.method)},
+                     {"path", plain_word(request.path)},
+                     {"status", status},
+                     {"ms", std::round(seconds * 1e6) / 1e3},
+                     {"request_id", request.trace.id}};
+  if (!request.trace.trace.empty()) {
+    line["trace_id"] = request.trace.trace;
+    line["parent_id"] = request.trace.parent;
+    line["sampled"] = request.trace.sampled;
+  }
+  if (!tenant.empty()) line["tenant"] = tenant;
+  if (usage.completion > 0) {
+    line["prompt_tokens"] = usage.prompt;
+    line["completion_tokens"] = usage.completion;
+    line["cached_tokens"] = usage.cached;
+  }
+  return to_text(line);
+}
+
 HttpAnswer file_answer(const StaticFile& file, const HttpRequest& request) {
   HttpAnswer answer{.content_type = std::string(file.content_type), .fixed = file.bytes};
   if (!file.encoding.empty()) answer.headers.emplace_back("Content-Encoding", file.encoding);
@@ -41,9 +66,11 @@ HttpAnswer file_answer(const StaticFile& file, const HttpRequest& request) {
     }
   }
   answer.headers.emplace_back("Cache-Control", "no-cache");
-  answer.headers.emplace_back("Content-Security-Policy",
-                              "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
-                              "connect-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'");
+  answer.headers.emplace_back(
+      "Content-Security-Policy",
+      "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
+      "font-src 'self'; connect-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'; "
+      "require-trusted-types-for 'script'; trusted-types 'none'");
   return answer;
 }
 
@@ -51,30 +78,101 @@ HttpAnswer file_answer(const StaticFile& file, const HttpRequest& request) {
 
 Service::Service(ServiceOptions options)
     : options_(std::move(options)),
+      wide_(options_.wide ? options_.wide : std::make_shared<ServerWide>()),
       stream_workers_(1, "stream-text"),
       compile_workers_(1, "compile-bounds"),
       prepare_workers_(options_.prepare_threads, "prepare-text") {
-  CHECK(RAND_bytes(secret_.data(), static_cast<int>(secret_.size())) == 1, "no random numbers");
+  if (!options_.stored) options_.stored = std::make_shared<StoredAnswers>();
+  if (options_.secret) {
+    secret_ = *options_.secret;
+  } else {
+    CHECK(RAND_bytes(secret_.data(), static_cast<int>(secret_.size())) == 1, "no random numbers");
+  }
 }
 
 // Everything that is open ends first, so that no worker needs the engine any more; what the engine still says goes to
 // workers that have stopped.
 Service::~Service() {
+  controls_.stop();
   fail_all("the server is shutting down");
+  if (options_.shelf != nullptr) options_.shelf->close();
   prepare_workers_.stop();
   compile_workers_.stop();
   fail_all("the server is shutting down");
   stream_workers_.stop();
-  owned_model_.reset();
+  for (const auto& model : models_) model->engine.reset();
+  models_.clear();
 }
 
 double Service::now() const { return std::chrono::duration<double>(Clock::now() - start_).count(); }
 
 void Service::serve(ServedModel model) {
-  owned_model_ = std::make_unique<ServedModel>(std::move(model));
-  if (!owned_model_->bounds) owned_model_->bounds = std::make_shared<Bounds>(*owned_model_->loaded);
-  if (owned_model_->engine) owned_model_->engine->when_told([this] { mail_.send(); });
-  model_.store(owned_model_.get());
+  auto fresh = std::make_shared<ServedModel>(std::move(model));
+  if (!fresh->bounds) fresh->bounds = std::make_shared<Bounds>(*fresh->loaded);
+  const auto before = this->model();
+  const bool known = before != nullptr && before->engine == fresh->engine;
+  if (fresh->engine && !known) fresh->engine->when_told([this] { mail_.send(); });
+  {
+    std::lock_guard lock(model_mutex_);
+    models_.push_back(std::move(fresh));
+  }
+  clear_retired();
+}
+
+std::shared_ptr<const ServedModel> Service::model() const {
+  std::lock_guard lock(model_mutex_);
+  return models_.empty() ? nullptr : models_.back();
+}
+
+int Service::retired() {
+  clear_retired();
+  std::lock_guard lock(model_mutex_);
+  return std::max(0, static_cast<int>(models_.size()) - 1);
+}
+
+// Nobody gets a model that is not the last any more, so one that only this list has is gone for good. Not on a thread
+// of an engine, which would wait for itself.
+void Service::clear_retired() {
+  std::vector<std::shared_ptr<ServedModel>> gone;
+  std::lock_guard lock(model_mutex_);
+  for (size_t i = 0; i + 1 < models_.size();) {
+    if (models_[i].use_count() > 1) {
+      ++i;
+      continue;
+    }
+    gone.push_back(std::move(models_[i]));
+    models_.erase(models_.begin() + static_cast<ptrdiff_t>(i));
+  }
+}
+
+int Service::generations() {
+  std::lock_guard lock(mutex_);
+  return static_cast<int>(generations_.size());
+}
+
+void Service::fail_open(const ApiError& failure, const ServedModel* only) {
+  std::set<std::shared_ptr<Generation>> open;
+  {
+    std::lock_guard lock(mutex_);
+    open = generations_;
+  }
+  for (const auto& generation : open)
+    if (only == nullptr || generation->model() == only) generation->fail(failure);
+}
+
+JsonArray Service::open_requests(const std::string* tenant) {
+  constexpr size_t kMost = 100;
+  JsonArray list;
+  std::lock_guard lock(mutex_);
+  for (const auto& [number, one] : requests_) {
+    if (tenant != nullptr && one.tenant != *tenant) continue;
+    if (list.size() == kMost) break;
+    JsonObject json = {{"id", one.trace.id}, {"path", one.path}, {"seconds", now() - one.began}};
+    if (!one.trace.trace.empty()) json["trace_id"] = one.trace.trace;
+    if (tenant == nullptr && !one.tenant.empty()) json["tenant"] = one.tenant;
+    list.push_back(std::move(json));
+  }
+  return list;
 }
 
 void Service::tidy() {
@@ -82,14 +180,20 @@ void Service::tidy() {
 }
 
 Metrics Service::metrics() const {
-  const ServedModel* served = model();
+  const auto served = model();
   return served == nullptr || served->engine == nullptr ? Metrics() : served->engine->snapshot().metrics;
 }
 
-void Service::drain() { draining_.store(true); }
+void Service::drain() {
+  draining_.store(true);
+  if (options_.shelf != nullptr) options_.shelf->drain();
+}
+
+int Service::open() const { return open_here() + (options_.shelf != nullptr ? options_.shelf->open() : 0); }
 
 void Service::fail_all(std::string_view why) {
   draining_.store(true);
+  controls_.stop();
   const ApiError ending{.status = 503, .message = std::string(why), .type = "server_error", .code = "shutting_down"};
   std::set<std::shared_ptr<Generation>> open;
   {
@@ -98,6 +202,7 @@ void Service::fail_all(std::string_view why) {
     open = generations_;
   }
   for (const auto& generation : open) generation->fail(ending);
+  if (options_.shelf != nullptr) options_.shelf->fail_all(why);
 }
 
 // A page of somebody else, open in a browser on this machine, must not reach us: neither under a name of its own that
@@ -155,16 +260,17 @@ std::optional<ApiError> Service::check_ready() const {
 
 std::optional<ApiError> Service::check_writes() const {
   if (auto failure = check_ready()) return failure;
-  if (model()->engine != nullptr) return {};
+  const auto served = model();
+  if (served->engine != nullptr) return {};
   return ApiError{.message = fmt::format("the model '{}' gives vectors or scores and writes no text; /v1/embeddings, "
                                          "/v1/rerank and /score are answered",
-                                         model()->name),
+                                         served->name),
                   .code = "unsupported"};
 }
 
 // Those waiting, each as long as requests took of late, over the places there are.
 double Service::wait_expected() const {
-  const ServedModel* served = model();
+  const auto served = model();
   if (served == nullptr || served->engine == nullptr) return 1;
   const EngineSnapshot snapshot = served->engine->snapshot();
   const Metrics& m = snapshot.metrics;
@@ -173,8 +279,10 @@ double Service::wait_expected() const {
   return std::max(1.0, (m.waiting + 1) * service / places);
 }
 
-void Service::log_request(const HttpRequest& request, int status, double seconds, const Usage& usage) const {
+void Service::log_request(const HttpRequest& request, int status, double seconds, const Usage& usage,
+                          std::string_view tenant) const {
   if (!options_.log) return;
+  if (options_.json_log) return options_.log(log_json(request, status, seconds, usage, tenant));
   std::string line =
       fmt::format("{} {} {} {:.1f} ms", plain_word(request.method), plain_word(request.path), status, seconds * 1000);
   if (usage.completion > 0)
@@ -228,16 +336,22 @@ std::optional<HttpAnswer> Service::deny(const HttpRequest& head) { return denial
 
 std::optional<HttpAnswer> Service::denial(const HttpRequest& head, const Admitted& admitted) {
   if (!admitted.refused) return {};
-  counters_.requests.fetch_add(1);
+  wide_->counters.requests.fetch_add(1);
   log_request(head, admitted.refused->status, 0, {});
   return admitted.found.route != nullptr ? admitted.found.route->refuse(*admitted.refused)
                                          : error_answer(*admitted.refused);
 }
 
 void Service::handle(HttpRequest request, std::shared_ptr<Exchange> exchange) {
+  if (options_.shelf == nullptr) return handle_here(std::move(request), std::move(exchange));
+  if (auto denied = deny(request)) return exchange->answer(std::move(*denied));
+  if (const auto pass = options_.shelf->pass(request, exchange)) handle_here(std::move(request), std::move(exchange));
+}
+
+void Service::handle_here(HttpRequest request, std::shared_ptr<Exchange> exchange) {
   Admitted admitted = admit(request);
   if (auto denied = denial(request, admitted)) return exchange->answer(std::move(*denied));
-  counters_.requests.fetch_add(1);
+  wide_->counters.requests.fetch_add(1);
   if (const StaticFile* file = find_file(request)) return exchange->answer(file_answer(*file, request));
   admitted.found.route->handler(*this, {.request = std::move(request),
                                         .exchange = std::move(exchange),
@@ -266,7 +380,7 @@ std::optional<ApiError> Service::enter(Call& call, std::shared_ptr<HttpRequest>&
   share = options_.keys.empty() ? nullptr : share_of(visitor.tenant);
   auto failure = prepare_workers_.waiting() >= options_.most_preparing
                      ? std::optional(too_much())
-                     : limiter_.enter(visitor.tenant, visitor.limits, began);
+                     : wide_->limiter.enter(visitor.tenant, visitor.limits, began);
   if (failure) {
     if (share) share->refused();
     return failure;
@@ -274,9 +388,19 @@ std::optional<ApiError> Service::enter(Call& call, std::shared_ptr<HttpRequest>&
   open_.fetch_add(1);
   if (share) share->opened();
   request = std::make_shared<HttpRequest>(std::move(call.request));
-  at_end = [this, visitor, request, share, began](const Ended& ended) {
+  int64_t number = 0;
+  {
+    std::lock_guard lock(mutex_);
+    number = next_request_++;
+    requests_[number] = {request->trace, visitor.tenant, request->path, began};
+  }
+  at_end = [this, visitor, request, share, began, number](const Ended& ended) {
+    {
+      std::lock_guard lock(mutex_);
+      requests_.erase(number);
+    }
     const double seconds = now() - began;
-    limiter_.leave(visitor.tenant, visitor.limits, ended.usage.prompt + ended.usage.completion, now());
+    wide_->limiter.leave(visitor.tenant, visitor.limits, ended.usage.prompt + ended.usage.completion, now());
     if (share)
       share->ended({.begun = ended.begun,
                     .cancelled = ended.cancelled,
@@ -285,8 +409,8 @@ std::optional<ApiError> Service::enter(Call& call, std::shared_ptr<HttpRequest>&
                     .prompt = ended.usage.prompt,
                     .completion = ended.usage.completion,
                     .cached = ended.usage.cached});
-    if (ended.cancelled) counters_.disconnects.fetch_add(1);
-    log_request(*request, ended.status, seconds, ended.usage);
+    if (ended.cancelled) wide_->counters.disconnects.fetch_add(1);
+    log_request(*request, ended.status, seconds, ended.usage, visitor.tenant);
     open_.fetch_sub(1);
   };
   return {};
@@ -309,10 +433,10 @@ void Service::embed(ReadEmbedWork read, Call call, HttpAnswer (*refuse)(const Ap
   std::shared_ptr<Share> share;
   AtEnd at_end;
   auto failure = check_ready();
-  if (!failure && model()->embeds == nullptr) {
+  if (const auto served = model(); !failure && served->embeds == nullptr) {
     failure = ApiError{.message = fmt::format("the model '{}' writes text; for vectors and scores serve an embedding "
                                               "model or a reranker",
-                                              model()->name),
+                                              served->name),
                        .code = "unsupported"};
   }
   if (!failure) failure = enter(call, request, share, at_end);
@@ -334,7 +458,8 @@ void Service::embed(ReadEmbedWork read, Call call, HttpAnswer (*refuse)(const Ap
 std::optional<ApiError> Service::start_work(ReadEmbedWork read, const HttpRequest& request,
                                             const std::shared_ptr<Exchange>& exchange, const AtEnd& at_end,
                                             HttpAnswer (*refuse)(const ApiError&)) {
-  const ServedModel& served = *model();
+  const auto there = model();
+  const ServedModel& served = *there;
   EmbedWork work;
   const EmbedSetting setting = {&served.embeds->embedder(), served.name, options_.body};
   if (auto failure = read(setting, request, work)) return failure;
@@ -359,6 +484,14 @@ std::optional<ApiError> Service::start_work(ReadEmbedWork read, const HttpReques
 
 // On a worker.
 void Service::open_generation(const Opening& opening) {
+  // Whoever comes while the server stands still waits.
+  if (!controls_.enter([this, opening] { prepare_workers_.post([this, opening] { open_generation(opening); }); }))
+    return;
+  open_one(opening);
+  controls_.leave();
+}
+
+void Service::open_one(const Opening& opening) {
   std::shared_ptr<Generation> generation;
   std::optional<ApiError> failure;
   try {
@@ -385,10 +518,16 @@ void Service::begin(const std::shared_ptr<Generation>& generation) {
 // Reads the body and makes what answers it, if anything is asked for. Only then is it the generation that says when it
 // ends.
 std::optional<ApiError> Service::make_generation(const Opening& opening, std::shared_ptr<Generation>& generation) {
-  const ServedModel* served = model();
+  const auto served = model();
   HttpRequest& request = *opening.request;
   RequestBody asked;
   if (auto failure = opening.dialect->read(request, options_.body, served->defaults, asked)) return failure;
+  if (auto failure = stored().go_on(opening.visitor.tenant, asked)) return failure;
+  std::optional<StreamWriter::Ids> ids;
+  std::optional<std::span<const uint8_t, 32>> shared;
+  if (options_.secret) shared = *options_.secret;
+  const SealKey seal = seal_key(shared, opening.visitor.tenant);
+  if (auto failure = read_resume(request, *opening.dialect, *served, seal, asked, ids)) return failure;
   request.body = {};  // read; what is open for long keeps no more than it must
   request.charge.reset();
   std::string adapter;
@@ -408,7 +547,11 @@ std::optional<ApiError> Service::make_generation(const Opening& opening, std::sh
   setting.tenant = options_.keys.empty() ? asked.user : opening.visitor.tenant;
   setting.root = root_key(
       secret_, {.model = served->identity, .tenant = opening.visitor.tenant, .salt = asked.salt, .adapter = adapter});
+  setting.adapter = adapter;
+  if (ids && ids->resumed) wide_->counters.resumed.fetch_add(1);
+  setting.ids = std::move(ids);
   setting.wait_expected = [this] { return wait_expected(); };
+  if (asked.keep && stored().keeps()) setting.keep = keeper(asked, opening.visitor.tenant);
   auto holder = std::make_shared<std::weak_ptr<Generation>>();
   setting.at_end = [this, at_end = opening.at_end, holder](const Ended& ended) {
     {
@@ -422,6 +565,17 @@ std::optional<ApiError> Service::make_generation(const Opening& opening, std::sh
   std::lock_guard lock(mutex_);
   generations_.insert(generation);
   return {};
+}
+
+// What keeps the answer with the conversation it is to.
+std::function<void(const std::string&, std::string, Message)> Service::keeper(const RequestBody& asked,
+                                                                              const std::string& tenant) {
+  return
+      [this, tenant, before = StoredAnswers::kept_of(asked)](const std::string& id, std::string body, Message answer) {
+        std::vector<Message> all = before;
+        all.push_back(std::move(answer));
+        stored().put(tenant, id, {std::move(all), std::move(body)});
+      };
 }
 
 std::optional<ApiError> Service::told_to_end() {

@@ -5,6 +5,7 @@
 // handle() is called on the I/O thread and returns at once; everything else from any thread.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <filesystem>
@@ -18,6 +19,8 @@
 #include <string_view>
 #include <vector>
 
+#include "base/json.h"
+#include "server/controls.h"
 #include "server/generation.h"
 #include "server/http.h"
 #include "server/keys.h"
@@ -26,9 +29,13 @@
 #include "server/request_body.h"
 #include "server/route.h"
 #include "server/share.h"
+#include "server/stored_answers.h"
+#include "server/trace.h"
 #include "server/workers.h"
 
 namespace millrace {
+
+class Shelf;
 
 // A file the server has with it, such as a page and what belongs to it. Anybody may fetch it.
 struct StaticFile {
@@ -39,6 +46,17 @@ struct StaticFile {
   std::string_view tag = "";       // changes with the bytes
 };
 
+struct ServiceCounters {
+  std::atomic<int64_t> requests = 0, disconnects = 0, resumed = 0;
+  std::atomic<int64_t> slow_clients = 0, connections = 0, body_bytes = 0;  // written by connections
+};
+
+// What services of one server have in common.
+struct ServerWide {
+  ServiceCounters counters;
+  Limiter limiter;
+};
+
 struct ServiceOptions {
   BodyLimits body;
   Keys keys;                       // empty: nobody is asked for one
@@ -46,11 +64,23 @@ struct ServiceOptions {
   std::vector<std::string> hosts;  // names the server may be called by; empty: any
   std::span<const StaticFile> files = {};
   std::filesystem::path adapter_folder;  // from which adapters may be loaded by request; empty: from none
+  std::filesystem::path weights_folder;  // from which weights may be loaded by request; empty: from none
+  // Loads a model of the same shapes as the one there is, and an engine for it.
+  std::function<Result<ServedModel>(const std::string& path, const ServedModel& old)> load = {};
+  // Whether there is memory for a second engine like this one.
+  std::function<bool(const ServedModel& old)> fits_beside = {};
   std::string version = "unknown";
+  // Under which prefixes are kept apart and ids of events are sealed; replicas share one. None: drawn at the start.
+  std::optional<std::array<uint8_t, 32>> secret = {};
+  // Answers that are kept for requests that go on from them. Null: made at the start.
+  std::shared_ptr<StoredAnswers> stored = nullptr;
   int prepare_threads = 2;
   size_t most_preparing = 1024;  // requests that wait to be tokenized
   double stuck_seconds = 30;     // without progress for so long, the engine is not healthy
   std::function<void(std::string_view line)> log = {};
+  bool json_log = false;                  // each line is an object
+  std::shared_ptr<ServerWide> wide = {};  // shared with services of other models; none: its own
+  Shelf* shelf = nullptr;                 // where other models are; it outlives the service. None: there are none
 };
 
 class Service {
@@ -61,29 +91,36 @@ class Service {
   Service& operator=(const Service&) = delete;
 
   void handle(HttpRequest request, std::shared_ptr<Exchange> exchange);
+  // The same, whichever model is named. Any thread.
+  void handle_here(HttpRequest request, std::shared_ptr<Exchange> exchange);
   // What a request is refused with for its head alone (host, origin, path, key); nothing if its body may come. I/O
   // thread, at once.
   std::optional<HttpAnswer> deny(const HttpRequest& head);
 
-  // The model is there.
+  // The model is there, or another takes its place: what is open ends with the one it has begun with.
   void serve(ServedModel model);
+  // Ends what is open with an error, all or what this model answers.
+  void fail_open(const ApiError& failure, const ServedModel* only);
+  int generations();  // requests that are read and open
+  int retired();      // models whose place another has taken, and that still answer
   // No new work is taken; what is open goes on.
   void drain();
   // Ends what is open, each with an error the client can read.
   void fail_all(std::string_view why);
-  int open() const { return open_.load(); }
+  int open() const;  // also at other models
+  int open_here() const { return open_.load(); }
   void tidy();              // gives memory that a crowd has left back to the system, when a worker has time
   Metrics metrics() const;  // of the engine; empty without one
 
-  struct Counters {
-    std::atomic<int64_t> requests = 0, disconnects = 0;
-    std::atomic<int64_t> slow_clients = 0, connections = 0, body_bytes = 0;  // written by connections
-  };
-  Counters& counters() { return counters_; }
+  ServiceCounters& counters() { return wide_->counters; }
 
   // For handlers.
   const ServiceOptions& options() const { return options_; }
-  const ServedModel* model() const { return model_.load(); }  // null until there is one
+  std::shared_ptr<const ServedModel> model() const;  // null until there is one
+  Controls& controls() { return controls_; }
+  StoredAnswers& stored() { return *options_.stored; }
+  // What is open, for whoever watches: of one tenant, or of all.
+  JsonArray open_requests(const std::string* tenant);
   std::optional<ApiError> check_ready() const;
   std::optional<ApiError> check_writes() const;  // ready, and the model writes text
   static ApiError no_such_model(std::string_view name);
@@ -122,7 +159,8 @@ class Service {
   double now() const;
   double wait_expected() const;
   ApiError too_much() const;
-  void log_request(const HttpRequest& request, int status, double seconds, const Usage& usage) const;
+  void log_request(const HttpRequest& request, int status, double seconds, const Usage& usage,
+                   std::string_view tenant = "") const;
   // Takes a request in, or says why not. What is given back is called once when it ends.
   using AtEnd = std::function<void(const Ended&)>;
   std::optional<ApiError> enter(Call& call, std::shared_ptr<HttpRequest>& request, std::shared_ptr<Share>& share,
@@ -133,25 +171,36 @@ class Service {
   void open_generation(const Opening& opening);
   void begin(const std::shared_ptr<Generation>& generation);
   std::optional<ApiError> make_generation(const Opening& opening, std::shared_ptr<Generation>& generation);
+  std::function<void(const std::string&, std::string, Message)> keeper(const RequestBody& asked,
+                                                                       const std::string& tenant);
   std::optional<ApiError> told_to_end();
+  void open_one(const Opening& opening);
+  void clear_retired();
 
   ServiceOptions options_;
   Clock::time_point start_ = Clock::now();
-  std::array<uint8_t, 32> secret_;  // under which prefixes are kept apart
-  std::unique_ptr<ServedModel> owned_model_;
-  std::atomic<const ServedModel*> model_ = nullptr;
+  std::array<uint8_t, 32> secret_;                    // under which prefixes are kept apart
+  mutable std::mutex model_mutex_;                    // guards the one below
+  std::vector<std::shared_ptr<ServedModel>> models_;  // the last is the one that new requests get
   std::atomic<bool> draining_ = false;
   std::atomic<int> open_ = 0;
-  Counters counters_;
-  Limiter limiter_;
+  std::shared_ptr<ServerWide> wide_;
 
-  std::mutex mutex_;  // guards the three below
+  struct OpenRequest {
+    Trace trace;
+    std::string tenant, path;
+    double began = 0;
+  };
+  std::mutex mutex_;  // guards the five below
+  std::map<int64_t, OpenRequest> requests_;
+  int64_t next_request_ = 1;
   std::map<std::string, std::shared_ptr<Share>> shares_;
   std::set<std::shared_ptr<Generation>> generations_;
   std::optional<ApiError> ending_;  // what everybody who is open is told
 
   Workers stream_workers_;
   StepMail mail_{stream_workers_};
+  Controls controls_{*this};
   // The last two: joined first, while everything they use is there. Compiling what an answer must be has a thread of
   // its own, so that it keeps nobody else's prompt waiting.
   Workers compile_workers_;

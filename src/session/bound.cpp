@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 
+#include "grammar/vocabulary.h"
 #include "session/calls.h"
 #include "session/forced_tokens.h"
 

@@ -46,8 +46,11 @@ void append_escaped(std::string& out, std::string_view text) {
 
 }  // namespace
 
-CallReader::CallReader(const CallFormat& format, std::span<const Tool> tools, bool thinking)
+CallReader::CallReader(const CallFormat& format, std::span<const Tool> tools, bool thinking, bool continues)
     : format_(&format), tools_(tools) {
+  using Inside = ChannelReader::Inside;
+  if (format.style == CallFormat::Style::channels)
+    channels_.emplace(format, tools, thinking ? Inside::reasoning : continues ? Inside::content : Inside::none);
   const size_t mark = format.known() && !tools.empty() ? format.begin.find_first_not_of(kSpace) : std::string::npos;
   if (mark != std::string::npos) begin_ = format.begin.substr(mark);
   for (const Tool& tool : tools) longest_name_ = std::max(longest_name_, tool.name.size());
@@ -64,6 +67,7 @@ void CallReader::push(std::string_view bytes, Parts& out) {
     cut_ = held_.substr(control);
     held_.resize(control);
   }
+  if (channels_) return channels_->push(std::exchange(held_, {}), out);
   while (advance(out)) {
   }
   if (from_ > 4096 && from_ * 2 > held_.size()) {
@@ -75,6 +79,7 @@ void CallReader::push(std::string_view bytes, Parts& out) {
 void CallReader::finish(Parts& out) {
   cut_.clear();
   ended_ = true;
+  if (channels_) return channels_->finish(out);
   while (advance(out)) {
   }
 }
@@ -264,11 +269,19 @@ CallReader::Match CallReader::match_head(std::string_view prefix, size_t place, 
     if (found != Match::yes) return found;
     return at(head.end) == '{' ? Match::yes : Match::no;
   }
-  found = match(format_->open, after, true, head.end, &head.id);
-  if (found == Match::yes || (found == Match::more && !ended_)) return found;
+  size_t opened = 0;
+  found = match(format_->open, after, true, opened, &head.id);
+  if (!quotes() && (found == Match::yes || (found == Match::more && !ended_))) {
+    head.end = opened;
+    return found;
+  }
   Match bare = match(format_->bare_end, after, true, head.end);
   if (bare != Match::yes && !format_->bare_between.empty())
     bare = std::max(bare, match(format_->bare_between, after, true, head.end));
+  if (quotes() && bare != Match::yes && (bare == Match::no || ended_)) {  // "f(" may be the beginning of "f()]"
+    head.end = opened;
+    return found;
+  }
   if (bare != Match::yes) return bare;
   head.bare = true;
   head.end = after;  // what follows is what follows any call
@@ -319,7 +332,9 @@ bool CallReader::read_key(Parts& out) {
   size_t end = 0;
   Match best = Match::no;
   for (; seen_ < size(); ++seen_) {
-    for (size_t type = 0; type < CallFormat::kTypes; ++type) {
+    // What begins a text in quotes is part of the value.
+    const size_t first = quotes() ? size_t{CallFormat::kNumber} : 0;
+    for (size_t type = first; type < (quotes() ? first + 1 : size_t{CallFormat::kTypes}); ++type) {
       size_t here = 0;
       const Match found = match(format_->equals[type], seen_, false, here);
       if (found == Match::yes && (best != Match::yes || here > end)) {
@@ -335,6 +350,7 @@ bool CallReader::read_key(Parts& out) {
   if (best == Match::more || (best == Match::no && !ended_)) return false;
   std::string text = keyed_ ? ", \"" : "\"";
   key_ = visible(best == Match::yes ? seen_ : size());
+  if (quotes()) key_.erase(0, std::min(key_.find_first_not_of(kSpace), key_.size()));
   append_escaped(text, key_);
   if (best == Match::no) {  // the answer was cut inside a key
     if (!key_.empty()) emit(out, Kind::arguments, text);
@@ -350,6 +366,11 @@ bool CallReader::read_key(Parts& out) {
   in_text_ = escaped_ = false;
   keyed_ = true;
   begun_ = looked_ = plain_ = false;
+  opened_ = in_mark_ = false;
+  nest_ = 0;
+  nest_quote_ = '\0';
+  close_.clear();
+  next_ = format_->next, between_ = format_->between, last_ = format_->end;
   state_ = State::value;
   return true;
 }
@@ -386,62 +407,71 @@ bool CallReader::inside_json(char c) {
   return in_text_;
 }
 
+// Of a value that has not ended: a text goes out as it comes, and when the answer is cut, what there is.
+void CallReader::tell_unfinished(Parts& out) {
+  const size_t bytes = ended_ ? size() : seen_;
+  if (!ended_ && (!certain_ || bytes == 0)) return;
+  std::string text = begun_ || !certain_ ? "" : "\"";
+  if (certain_) {
+    append_escaped(text, visible(bytes));
+  } else {
+    text += visible(bytes);
+  }
+  begun_ |= certain_;
+  emit(out, Kind::arguments, text);
+  drop(bytes);
+}
+
 // A value goes up to the nearest place where what ends a value stands whole: parts of it may be in the value, and all
 // of it in a text inside JSON.
 bool CallReader::read_value(Parts& out) {
-  const CallFormat& f = *format_;
+  if (quotes() && !opened_ && open_quote() == Match::more) return false;
   size_t end = 0;
   Match next = Match::no, last = Match::no;
   for (; seen_ < size(); ++seen_) {
     const char c = at(seen_);
+    if (quotes() && close_.empty() && !plain_) {
+      size_t length = 1;
+      const Match inside = inside_nested(length);
+      if (inside == Match::more && !ended_) break;
+      if (inside != Match::no) {
+        seen_ += length - 1;
+        continue;
+      }
+    }
     if (!looked_ && !is_space(c)) {  // its first letter tells, where nothing else does
       json_ |= !certain_ && !typed_ && (c == '{' || c == '[' || c == '"');
       looked_ = true;
     }
-    if (json_ && inside_json(c)) continue;
-    if (c != f.next[0] && (f.between.empty() || c != f.between[0]) && (f.end.empty() || c != f.end[0])) continue;
+    if (!quotes() && json_ && inside_json(c)) continue;
+    if (c != next_[0] && (between_.empty() || c != between_[0]) && (last_.empty() || c != last_[0]) &&
+        !(quotes() && close_.empty() && is_space(c)))
+      continue;
     size_t unused = 0;
-    next = match(f.next, seen_, false, end);
-    last = f.end.empty() ? Match::no : match(f.end, seen_, false, unused);
-    if (last != Match::yes && !f.between.empty()) last = std::max(last, match(f.between, seen_, false, unused));
+    next = match_next(seen_, end);
+    last = last_.empty() ? Match::no : match(last_, seen_, quotes() && close_.empty(), unused);
+    if (last != Match::yes && !between_.empty()) last = std::max(last, match_between(seen_));
     if (ended_ && next == Match::more) next = Match::no;
     if (ended_ && last == Match::more) last = Match::no;
     if (next != Match::no || last != Match::no) break;
   }
-  if (ended_ && seen_ == size() && f.end.empty()) last = Match::yes;  // the end of the answer is what ends it
+  if (ended_ && seen_ == size() && last_.empty()) last = Match::yes;  // the end of the answer is what ends it
   const bool over = next == Match::yes || (next == Match::no && last == Match::yes);
   if (!over && ended_ && json_ && !plain_) {
     plain_ = true, json_ = false, seen_ = 0;  // JSON that has no end: a text, once more from its beginning
     return true;
   }
-  if (!over && !ended_) {
-    if (certain_ && seen_ > 0) {  // a text goes out as it comes
-      std::string text = begun_ ? "" : "\"";
-      append_escaped(text, visible(seen_));
-      begun_ = true;
-      emit(out, Kind::arguments, text);
-      drop(seen_);
-    }
+  if (!over) {
+    tell_unfinished(out);
     return false;
   }
-  if (!over) {  // the answer was cut inside a value
-    std::string text = begun_ || !certain_ ? "" : "\"";
-    if (certain_) {
-      append_escaped(text, visible(size()));
-    } else {
-      text += visible(size());
-    }
-    emit(out, Kind::arguments, text);
-    drop(size());
-    return false;
-  }
-  end_value(out, visible(seen_));
+  end_value(out, quotes() && close_.empty() ? json_of(held().substr(0, seen_)) : visible(seen_));
   if (next == Match::yes) {
     drop(end);
     state_ = State::key;
     return true;
   }
-  drop(seen_);
+  drop(seen_ + close_.size());
   emit(out, Kind::arguments, "}");
   emit(out, Kind::ended, "");
   state_ = State::after;

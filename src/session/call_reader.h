@@ -5,12 +5,14 @@
 // it as they come. White space inside the marks may differ from the template's. One per answer, one thread at a time.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "session/calls.h"
+#include "session/channel_reader.h"
 
 #if MILLRACE_SESSION_TEXT
 namespace millrace {
@@ -18,13 +20,13 @@ namespace millrace {
 class CallReader {
  public:
   // The format is tied and outlives the reader, as the tools do. `thinking`: the prompt left a section of reasoning
-  // open.
-  CallReader(const CallFormat& format, std::span<const Tool> tools, bool thinking);
+  // open; `continues`: one of content, where there are such.
+  CallReader(const CallFormat& format, std::span<const Tool> tools, bool thinking, bool continues = false);
 
   // Parts of the same kind that follow one another are one.
   void push(std::string_view bytes, std::vector<AnswerPart>& out);
   void finish(std::vector<AnswerPart>& out);  // the answer has ended
-  bool thinking() const { return state_ == State::thinking; }
+  bool thinking() const { return channels_ ? channels_->thinking() : state_ == State::thinking; }
 
  private:
   enum class State : uint8_t { first, thinking, content, arguments, key, value, after };
@@ -62,14 +64,24 @@ class CallReader {
   void emit(Parts& out, AnswerPart::Kind kind, std::string_view text, std::string_view id = {}) const;
   std::string visible(size_t bytes) const;
   void emit_visible(Parts& out, AnswerPart::Kind kind, size_t bytes);
+  void tell_unfinished(Parts& out);
   void end_value(Parts& out, std::string_view rest);
   const Json* type_of_value() const;           // what its tool's schema says
   bool is_text(std::string_view value) const;  // a bare value is a text
   bool inside_json(char c);                    // the value is JSON, and this stands in a text of it
+  // Of formats whose texts stand in quotes: the value that begins is a text; what stands at a place is inside a list,
+  // an object or a text of a value; a further argument comes there, or a further call.
+  bool quotes() const { return !format_->quote.empty(); }
+  Match open_quote();
+  Match inside_nested(size_t& length);
+  Match match_next(size_t place, size_t& end) const;
+  Match match_between(size_t place) const;
+  std::string json_of(std::string_view raw) const;
 
   const CallFormat* format_;
   std::span<const Tool> tools_;
-  std::string begin_;  // of calls, without the white space in front
+  std::optional<ChannelReader> channels_;  // reads all of it, where the format has them
+  std::string begin_;                      // of calls, without the white space in front
   size_t longest_name_ = 0;
   State state_ = State::first;
   std::string held_, cut_;       // cut: a control token that is not whole yet
@@ -85,6 +97,12 @@ class CallReader {
   // Of the value: its kind is marked; it is a text; some of it is out; it is no text, or does not look like one.
   bool typed_ = false, certain_ = false, begun_ = false, json_ = false;
   bool looked_ = false, plain_ = false;  // at its first letter; given up on JSON
+  // What ends it: the closing quote, if it is a text in quotes, and what then follows. Inside a list or an object: how
+  // deep, and the quote or mark that a text there ends with.
+  std::string close_, next_, between_, last_;
+  bool opened_ = false, in_mark_ = false;
+  int nest_ = 0;
+  char nest_quote_ = '\0';
 };
 
 }  // namespace millrace

@@ -86,11 +86,14 @@ std::string call_bytes(const Tokenizer& tokenizer, Token token) {
 
 CallFormat tie_calls(CallFormat format, const Tokenizer& tokenizer, std::span<const Token> ends) {
   const Controls controls(tokenizer, ends);
-  for (std::string* text : {&format.begin, &format.middle, &format.between, &format.open, &format.next,
-                            &format.bare_between, &format.trigger, &format.think_begin, &format.think_end}) {
+  for (std::string* text :
+       {&format.begin, &format.middle, &format.between, &format.open, &format.next, &format.bare_between,
+        &format.trigger, &format.think_begin, &format.think_end, &format.quote_open, &format.quote, &format.start,
+        &format.channel, &format.message, &format.content_begin}) {
     *text = controls.tied(*text);
   }
   for (std::string& text : format.equals) text = controls.tied(text);
+  for (std::string& text : format.stops) text = controls.tied(text);
   for (std::string* text : {&format.end, &format.bare_end}) *text = controls.tied(*text, true);
   return format;
 }
@@ -117,6 +120,8 @@ GrammarSource calls_source(const CallFormat& format, const ToolUse& use, Thinkin
                             {"open", pieces(format.open)},
                             {"next", pieces(format.next)},
                             {"equals", std::move(equals)},
+                            {"quote", pieces(format.quote)},
+                            {"content_begin", pieces(format.content_begin)},
                             {"bare_between", pieces(format.bare_between)},
                             {"bare_end", pieces(format.bare_end)},
                             {"tools", std::move(tools)}};

@@ -21,22 +21,28 @@ Result<std::string> cut_at_last(std::string text) {
   return text;
 }
 
-JsonObject message_json(const Message& message) {
+// `thought`: what the template calls reasoning, if that is not the usual name. Where a message has calls, some take
+// either what was said or what was thought.
+JsonObject message_json(const Message& message, const std::string& thought) {
   JsonObject json = {{"role", message.role}, {"content", message.content}};
   if (!message.tool_calls.empty()) {
     json["tool_calls"] = message.tool_calls;
     if (message.content.empty()) json["content"] = nullptr;
   }
   if (!message.reasoning.empty()) json["reasoning_content"] = message.reasoning;
+  if (!message.reasoning.empty() && !thought.empty() && (message.tool_calls.empty() || message.content.empty()))
+    json[thought] = message.reasoning;
   if (!message.tool_call_id.empty()) json["tool_call_id"] = message.tool_call_id;
   if (!message.name.empty()) json["name"] = message.name;
   return json;
 }
 
-Result<std::string> render(const ChatTemplate& chat_template, std::span<const Message> messages,
-                           const ChatOptions& options) {
+Result<std::string> render(const LoadedModel& model, std::span<const Message> messages, const ChatOptions& options) {
+  const ChatTemplate& chat_template = *model.chat_template();
+  const std::string& field = model.calls().think_field;
+  const std::string thought = field == "thinking" ? field : "";
   JsonArray list;
-  for (const Message& message : messages) list.push_back(message_json(message));
+  for (const Message& message : messages) list.push_back(message_json(message, thought));
   if (options.continue_last) {
     if (list.empty()) return error(Code::invalid, "there is no message to continue");
     list.back().get_object()["content"] = messages.back().content + std::string(kHere);
@@ -86,8 +92,8 @@ Result<std::string> render_chat(const LoadedModel& model, std::span<const Messag
                  "its chat template knows no tools: leave out 'tools', or take a model that has them");
   }
   const bool has_system = messages.size() > 1 && messages[0].role == "system";
-  auto text = has_system && !abilities.system ? render(*model.chat_template(), without_system(messages), options)
-                                              : render(*model.chat_template(), messages, options);
+  auto text = has_system && !abilities.system ? render(model, without_system(messages), options)
+                                              : render(model, messages, options);
   if (!text.ok()) return within(fmt::format("{}: chat template", path), text.error());
   return text;
 }

@@ -21,6 +21,8 @@ Limits limits_of(const Executor& executor, int most_drafts, DraftRule rule) {
   limits.context = executor.options().context;
   limits.max_drafts = limits.step_drafts = std::min(most_drafts, executor.options().wanted - 1);
   limits.whole_windows = rule != DraftRule::exact;
+  limits.fills = fills_masks(executor.model().spec());
+  limits.shifted = executor.model().spec().fill.shifted;
   return limits;
 }
 
@@ -33,6 +35,7 @@ Request request_of(std::span<const Token> prompt, const GenerateOptions& options
   request.sampling = options.sampling;
   request.logprobs = options.logprobs;
   request.constraint = options.constraint;
+  request.fill = options.fill;
   request.root = root;
   request.stop_tokens = options.stop_tokens;
   for (const Token token : options.end_tokens) {
@@ -66,6 +69,7 @@ GenerateTimes& GenerateTimes::operator+=(const GenerateTimes& other) {
   prompt_tokens += other.prompt_tokens;
   reused_tokens += other.reused_tokens;
   answer_tokens += other.answer_tokens;
+  passes += other.passes;
   windows += other.windows;
   drafted_tokens += other.drafted_tokens;
   accepted_tokens += other.accepted_tokens;
@@ -118,10 +122,12 @@ Result<Generated> Generator::generate(std::span<const Token> prompt, const Gener
   TRY_VOID(check(prompt));
   TRY_VOID(check_sampling(options.sampling, executor_.vocab()));
   const int32_t room = context() - static_cast<int32_t>(prompt.size());
-  const int32_t most = options.max_tokens < 0 ? room : std::min(room, options.max_tokens);
+  const bool fills = scheduler_.limits().fills;
+  const int32_t usual = fills ? std::min(room, kUsualFill) : room;
+  const int32_t most = options.max_tokens < 0 ? usual : std::min(room, options.max_tokens);
   Generated result;
   result.times.prompt_tokens = static_cast<int32_t>(prompt.size());
-  result.ending = most == options.max_tokens ? Ending::length : Ending::context;
+  result.ending = most == options.max_tokens || most < room ? Ending::length : Ending::context;
   if (most == 0) return result;
   const Metrics before = scheduler_.metrics();
   TRY(const RequestId id, scheduler_.submit(request_of(prompt, options, most, root_), now()));
@@ -130,6 +136,7 @@ Result<Generated> Generator::generate(std::span<const Token> prompt, const Gener
   (void)scheduler_.take_records();
   if (!answered.ok()) return answered.error();
   const Metrics& after = scheduler_.metrics();
+  result.times.passes = after.fill_passes - before.fill_passes;
   result.times.windows = after.draft_windows - before.draft_windows;
   result.times.drafted_tokens = after.drafted_tokens - before.drafted_tokens;
   result.times.accepted_tokens = after.accepted_drafts - before.accepted_drafts;

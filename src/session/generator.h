@@ -23,12 +23,14 @@ namespace millrace {
 
 struct GenerateOptions {
   Sampling sampling = {};
-  int32_t max_tokens = -1;                      // -1: as many as the context has room for
+  int32_t max_tokens = -1;                      // -1: as many as the context has room for; where masks are filled,
+                                                // kUsualFill
   int32_t min_tokens = 0;                       // before that many, no end and no stop token is chosen
   std::vector<Token> end_tokens = {};           // of the model; each ends the answer and is not part of it
   bool ignore_end = false;                      // end tokens are never chosen
   std::vector<Token> stop_tokens = {};          // of the caller; they end the answer even with ignore_end
   std::shared_ptr<Constraint> constraint = {};  // what the answer must be; null: anything
+  FillAsk fill = {};                            // of models that fill masks: how
   int32_t logprobs = -1;                        // how many likely tokens to report with each; -1: none at all
 };
 
@@ -55,6 +57,7 @@ struct GenerateTimes {
   int32_t prompt_tokens = 0;  // of the prompt
   int32_t reused_tokens = 0;  // of them, not computed again
   int32_t answer_tokens = 0;  // chosen, an end token included
+  int64_t passes = 0;         // over the answer, where masks are filled
   int64_t windows = 0, drafted_tokens = 0, accepted_tokens = 0;  // passes with guesses, guesses, those that were right
 
   // Per token after the first.

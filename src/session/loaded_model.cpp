@@ -74,7 +74,8 @@ Result<void> LoadedModel::read_model(const LoadChoice& choice) {
                          .cpu = choice.cpu,
                          .ranks = choice.ranks,
                          .mpi = choice.mpi,
-                         .memory_limit = choice.memory_limit};
+                         .memory_limit = choice.memory_limit,
+                         .pipeline = choice.pipeline};
   TRY(ranked_, Ranked::open(ranks, [&](Backend& backend) { return Model::load(source, backend, options); }));
   if (!kept_as_.empty() && backend().apart())
     kept_as_ += fmt::format("; on {} all weights take {:.1f} MB, since what it has no panels for becomes BF16",

@@ -34,6 +34,7 @@ struct LoadChoice {
   CpuOptions cpu = {};
   int ranks = 1;                   // that share the model (session/ranked.h)
   bool mpi = false;                // they are the processes of this MPI job
+  bool pipeline = false;           // they have whole layers, instead of parts of all
   int64_t context = 0;             // longest sequence that will be run; 0: as long as the model says
   int64_t memory_limit = 0;        // bytes over all purposes; 0: none
   bool fingerprint = false;        // digest the weights, for fingerprint_of

@@ -30,7 +30,7 @@ Result<PartedAnswer> PartedAnswer::create(const LoadedModel& model, std::span<co
   answer.tools_ = std::move(asked.tools);
   answer.detokenizer_.emplace(*model.tokenizer(), DecodeOptions{.skip_special = true, .continues = continues});
   answer.reader_.emplace(model.calls(), answer.tools_ ? std::span(answer.tools_->tools) : std::span<const Tool>(),
-                         asked.thinking == Thinking::open);
+                         asked.thinking == Thinking::open, continues);
   return answer;
 }
 

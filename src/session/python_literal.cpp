@@ -9,7 +9,8 @@ namespace {
 
 class PythonReader {
  public:
-  explicit PythonReader(std::string_view text) : text_(text) {}
+  PythonReader(std::string_view text, std::string_view open, std::string_view close)
+      : text_(text), open_(open), close_(close) {}
 
   std::optional<std::string> run() {
     if (!value(0)) return std::nullopt;
@@ -37,6 +38,7 @@ class PythonReader {
     const char c = text_[at_];
     if (c == '[' || c == '(') return list(c == '[' ? ']' : ')', depth);
     if (c == '{') return dict(depth);
+    if (marked_here()) return marked();
     if (c == '\'' || c == '"') return quoted(c);
     constexpr std::array<std::pair<std::string_view, std::string_view>, 6> kWords = {{{"True", "true"},
                                                                                       {"False", "false"},
@@ -77,12 +79,32 @@ class PythonReader {
       if (!first && !take(',')) return false;
       if (!first) out_ += ", ";
       skip();
-      if (at_ >= text_.size() || (text_[at_] != '\'' && text_[at_] != '"') || !quoted(text_[at_]) || !take(':'))
-        return false;
+      if (!key() || !take(':')) return false;
       out_ += ": ";
       if (!value(depth + 1)) return false;
     }
     out_ += '}';
+    return true;
+  }
+
+  bool key() {
+    if (at_ >= text_.size()) return false;
+    if (marked_here()) return marked();
+    if (text_[at_] == '\'' || text_[at_] == '"') return quoted(text_[at_]);
+    const size_t end = open_.empty() ? std::string_view::npos : text_.find_first_of(":,{}[]\"'", at_);
+    if (end == std::string_view::npos || end == at_ || text_[end] != ':') return false;
+    out_ += to_text(Json(boost::json::string(text_.substr(at_, end - at_))));
+    at_ = end;
+    return true;
+  }
+
+  bool marked_here() const { return !open_.empty() && text_.substr(at_).starts_with(open_); }
+  bool marked() {
+    at_ += open_.size();
+    const size_t end = text_.find(close_, at_);
+    if (end == std::string_view::npos) return false;
+    out_ += to_text(Json(boost::json::string(text_.substr(at_, end - at_))));
+    at_ = end + close_.size();
     return true;
   }
 
@@ -117,13 +139,16 @@ class PythonReader {
     return false;
   }
 
-  std::string_view text_;
+  std::string_view text_, open_, close_;
   size_t at_ = 0;
   std::string out_;
 };
 
 }  // namespace
 
-std::optional<std::string> json_of_python(std::string_view text) { return PythonReader(text).run(); }
+std::optional<std::string> json_of_python(std::string_view text, std::string_view open, std::string_view close) {
+  const bool marks = open.size() > 1 && !close.empty();  // a quote that Python has too is read as Python does
+  return PythonReader(text, marks ? open : std::string_view(), marks ? close : std::string_view()).run();
+}
 
 }  // namespace millrace

@@ -8,7 +8,9 @@
 
 namespace millrace {
 
-// JSON text, or nothing if it is no such value.
-std::optional<std::string> json_of_python(std::string_view text);
+// JSON text, or nothing if it is no such value. `open` and `close`, if there are any: marks that texts stand in,
+// without escapes; keys may then be bare.
+std::optional<std::string> json_of_python(std::string_view text, std::string_view open = {},
+                                          std::string_view close = {});
 
 }  // namespace millrace

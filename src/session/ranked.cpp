@@ -24,10 +24,13 @@ Result<void> check(const RankChoice& choice) {
   return {};
 }
 
+RankCut cut_of(const RankChoice& choice) { return choice.pipeline ? RankCut::layers : RankCut::outputs; }
+
 // Threads are divided between ranks; the first have one more if they do not divide.
 CpuOptions part_of(const RankChoice& choice, int rank, int ranks) {
   CpuOptions part = choice.cpu;
-  const int all = choice.cpu.threads > 0 ? choice.cpu.threads : Team::processors();
+  if (choice.pipeline) return part;  // while one works the others wait
+  const int all = choice.cpu.threads > 0 ? choice.cpu.threads : Team::usual();
   part.threads = std::max(1, all / ranks + (rank < all % ranks ? 1 : 0));
   return part;
 }
@@ -51,7 +54,7 @@ Result<std::unique_ptr<Ranked>> Ranked::open(const RankChoice& choice, const Mak
   for (int r = 0; r < choice.ranks; ++r) {
     Member& member = made->members_[static_cast<size_t>(r)];
     TRY(auto computes, open_device(choice.device, part_of(choice, r, choice.ranks)));
-    TRY(member.backend, make_rank_backend(std::move(computes), comms[static_cast<size_t>(r)]));
+    TRY(member.backend, make_rank_backend(std::move(computes), comms[static_cast<size_t>(r)], cut_of(choice)));
     if (choice.memory_limit > 0) member.backend->set_limit(choice.memory_limit / choice.ranks);
     TRY(member.model, make(*member.backend));
   }
@@ -73,7 +76,7 @@ Result<std::unique_ptr<Ranked>> Ranked::open_mpi(const RankChoice& choice, const
   Member& member = made->members_.emplace_back();
   auto load = [&]() -> Result<void> {
     TRY(auto computes, open_device(choice.device, part_of(choice, job.rank_here, job.ranks_here)));
-    TRY(member.backend, make_rank_backend(std::move(computes), comm));
+    TRY(member.backend, make_rank_backend(std::move(computes), comm, cut_of(choice)));
     if (choice.memory_limit > 0) member.backend->set_limit(choice.memory_limit / job.ranks_here);
     TRY(member.model, make(*member.backend));
     return {};

@@ -23,6 +23,7 @@ struct RankChoice {
   int ranks = 1;
   bool mpi = false;          // ranks are the processes of this MPI job; `ranks` 1 or as many
   int64_t memory_limit = 0;  // bytes over all ranks of this process; 0: none
+  bool pipeline = false;     // ranks have whole layers, instead of parts of all; they work one after the other
 };
 
 inline constexpr int kMostRanks = 64;

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "session/added_sampling.h"
+
 namespace millrace {
 namespace {
 
@@ -47,6 +49,25 @@ Result<std::optional<double>> stored(const Checkpoint& checkpoint, const Samplin
   return std::optional(number);
 }
 
+// A number the makers gave, if it can be one.
+void use_value(SamplingDefaults& defaults, const SamplingValue& value, double number) {
+  const bool whole = value.number != nullptr || number == std::floor(number);
+  const bool built = value.integer != &Sampling::mirostat || number != 1;
+  if (!(number >= value.least && number <= value.most) || !whole || !built) {
+    defaults.ignored.push_back(fmt::format("{} of the model is not used: it is {}, which must be {}between {} and {}",
+                                           value.name, number, value.number == nullptr ? "a whole number " : "",
+                                           value.least, value.most));
+    return;
+  }
+  if (value.number != nullptr) {
+    defaults.sampling.*value.number = number;
+  } else {
+    defaults.sampling.*value.integer = static_cast<int32_t>(number);
+  }
+  if (std::find(defaults.of_model.begin(), defaults.of_model.end(), value.name) == defaults.of_model.end())
+    defaults.of_model.emplace_back(value.name);
+}
+
 }  // namespace
 
 std::span<const SamplingValue> sampling_values() { return kValues; }
@@ -68,23 +89,23 @@ SamplingDefaults sampling_defaults(const Checkpoint& checkpoint) {
       continue;
     }
     if (!found->has_value()) continue;
-    const double number = **found;
-    const bool whole = value.number != nullptr || number == std::floor(number);
-    const bool built = value.integer != &Sampling::mirostat || number != 1;
-    if (!(number >= value.least && number <= value.most) || !whole || !built) {
-      defaults.ignored.push_back(fmt::format("{} of the model is not used: it is {}, which must be {}between {} and {}",
-                                             value.name, number, value.number == nullptr ? "a whole number " : "",
-                                             value.least, value.most));
-      continue;
-    }
-    if (value.number != nullptr) {
-      defaults.sampling.*value.number = number;
-    } else {
-      defaults.sampling.*value.integer = static_cast<int32_t>(number);
-    }
-    defaults.of_model.emplace_back(value.name);
+    use_value(defaults, value, **found);
   }
   return defaults;
+}
+
+void add_sampling(SamplingDefaults& defaults, const Json& values) {
+  for (const SamplingValue& value : kValues) {
+    std::string key(value.name);
+    if (find(values, key) == nullptr && key == "repetition_penalty") key = "repeat_penalty";
+    if (find(values, key) == nullptr) continue;
+    const auto number = get_number(values, key, 0);
+    if (number.ok()) {
+      use_value(defaults, value, *number);
+    } else {
+      defaults.ignored.push_back(fmt::format("{} of the model is not used: {}", value.name, number.error().message));
+    }
+  }
 }
 
 Result<void> put_sampling(GgufWriter& writer, const Checkpoint& checkpoint) {
@@ -99,6 +120,13 @@ Result<void> put_sampling(GgufWriter& writer, const Checkpoint& checkpoint) {
                                      : writer.put(key, defaults.sampling.*value.integer));
   }
   return {};
+}
+
+void suit_filling(SamplingDefaults& defaults) {
+  defaults.sampling = Sampling();
+  defaults.sampling.temperature = 0;
+  defaults.of_model.clear();
+  defaults.ignored.clear();
 }
 
 JsonObject sampling_json(const SamplingDefaults& defaults) {

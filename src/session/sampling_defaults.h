@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/json.h"
+#include "engine/fill.h"
 #include "engine/sampling.h"
 #include "tensor/checkpoint.h"
 #include "tensor/gguf_writer.h"
@@ -20,6 +21,7 @@ struct SamplingDefaults {
   SamplingDefaults();  // our own
 
   Sampling sampling;  // dry_breakers are empty: they are token ids, made for a request that needs them
+  FillAsk fill;       // of models that fill masks
   std::vector<std::string> dry_breakers;  // the texts they are made from
   std::vector<std::string> of_model;      // names of the values that the model's files gave
   std::vector<std::string> ignored;       // sentences about values in the files that are outside their range
@@ -41,6 +43,10 @@ SamplingDefaults sampling_defaults(const Checkpoint& checkpoint);
 
 // What the files say and is used, as keys of a GGUF file: read there, it gives the same defaults.
 Result<void> put_sampling(GgufWriter& writer, const Checkpoint& checkpoint);
+
+// Where masks are filled there is one choice at a time and nothing before it: the likeliest token, and no rule that
+// looks back.
+void suit_filling(SamplingDefaults& defaults);
 
 JsonObject sampling_json(const SamplingDefaults& defaults);  // every value under its name
 // What differs from leaving the model's distribution alone, in a line: "temperature 0.8, top_k 40 (model) ...".

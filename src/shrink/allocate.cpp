@@ -65,6 +65,28 @@ Result<TensorCost> cost_of(Team& team, const ModelSource& source, const Slot& sl
   return cost;
 }
 
+// What an earlier run measured, or measured now and written down.
+Result<TensorCost> known_cost(Team& team, const ModelSource& source, const Slot& slot, const ColumnWeights& importance,
+                              Judge& judge, const StudentOptions& options, Journal* journal) {
+  if (journal == nullptr) return cost_of(team, source, slot, importance, judge, options);
+  const std::string what = "cost of " + slot.name;
+  TensorCost cost = {.slot = slot.name, .types = ladder(slot.cols), .bytes = {}, .errors = {}, .kl = {}};
+  const size_t count = cost.types.size();
+  TRY(const std::optional<JournalRecord> record, journal->next(what));
+  if (record && record->figures.size() == 2 * count) {
+    for (DType type : cost.types) cost.bytes.push_back(slot.matrices() * bytes_of(type, slot.rows * slot.cols));
+    cost.errors.assign(record->figures.begin(), record->figures.begin() + static_cast<int64_t>(count));
+    cost.kl.assign(record->figures.begin() + static_cast<int64_t>(count), record->figures.end());
+    cost.probe = std::min<size_t>(1, count - 1);
+    return cost;
+  }
+  TRY(cost, cost_of(team, source, slot, importance, judge, options));
+  JournalRecord made = {.what = what, .figures = cost.errors, .changes = {}};
+  made.figures.insert(made.figures.end(), cost.kl.begin(), cost.kl.end());
+  TRY_VOID(journal->add(made));
+  return cost;
+}
+
 // Matrices that a format is chosen for; the rest is counted as fixed.
 std::vector<Slot> count(const ModelSpec& spec, Allocation& out) {
   std::vector<Slot> chosen;
@@ -92,11 +114,11 @@ std::map<std::string, DType> Allocation::types() const {
 
 Result<Allocation> measure_costs(Team& team, const ModelSource& source, const ColumnWeights& importance, Judge& judge,
                                  const StudentOptions& options,
-                                 const std::function<bool(size_t done, size_t total)>& tried) {
+                                 const std::function<bool(size_t done, size_t total)>& tried, Journal* journal) {
   Allocation out;
   const std::vector<Slot> chosen = count(source.spec(), out);
   for (size_t i = 0; i < chosen.size(); ++i) {
-    TRY(TensorCost cost, cost_of(team, source, chosen[i], importance, judge, options));
+    TRY(TensorCost cost, known_cost(team, source, chosen[i], importance, judge, options, journal));
     out.tensors.push_back(std::move(cost));
     if (tried && !tried(i + 1, chosen.size())) return error(Code::cancelled, "measuring was stopped");
   }

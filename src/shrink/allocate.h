@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "shrink/journal.h"
 #include "shrink/judge.h"
 #include "shrink/student.h"
 
@@ -36,7 +37,8 @@ struct Allocation {
 // What every matrix costs in every format. `tried` hears of each; false stops.
 Result<Allocation> measure_costs(Team& team, const ModelSource& source, const ColumnWeights& importance, Judge& judge,
                                  const StudentOptions& options,
-                                 const std::function<bool(size_t done, size_t total)>& tried);
+                                 const std::function<bool(size_t done, size_t total)>& tried,
+                                 Journal* journal = nullptr);
 
 // Whether there is any choice under that budget, before anything is measured.
 Result<void> check_budget(const ModelSpec& spec, double bits);

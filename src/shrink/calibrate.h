@@ -13,7 +13,7 @@ namespace millrace {
 
 struct CalibrateOptions {
   bool head = false;  // of the head as well
-  int threads = 0;    // of the sums; 0: as many as processors
+  int threads = 0;    // of the sums; 0: one for every core
   PassProgress progress;
   // Called between batches with what is there so far; false stops.
   std::function<bool(const Importance& so_far)> between;

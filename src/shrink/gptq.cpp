@@ -17,13 +17,16 @@ constexpr int64_t kColumns = 128;  // whose errors are passed on at once
 // Rows [first, first + count) of a matrix on their way through the columns.
 class Rows {
  public:
-  Rows(std::span<const float> weights, int64_t first, int64_t count, const Curvature& curvature,
-       const GptqOptions& options)
+  Rows(std::span<const float> weights, int64_t first, int64_t count, const Curvature& curvature, GroupCoder& coder,
+       bool compensate)
       : curvature_(curvature),
-        options_(options),
+        coder_(coder),
+        compensate_(compensate),
+        first_(first),
         count_(count),
         cols_(curvature.cols),
-        group_(format(options.type).group),
+        group_(coder.group()),
+        width_(group_ < kColumns ? kColumns / group_ * group_ : group_),
         numbers_(weights.begin() + first * cols_, weights.begin() + (first + count) * cols_) {
     for (int64_t c = 0; c < cols_; ++c) {
       if (!curvature_.dead[static_cast<size_t>(c)]) continue;
@@ -31,13 +34,13 @@ class Rows {
     }
   }
 
-  void run(std::byte* out) {
-    const int64_t width = std::max<int64_t>(group_, kColumns);
+  void run() {
+    const int64_t width = width_;
     for (int64_t first = 0; first < cols_; first += width) {
       const int64_t end = std::min(cols_, first + width);
       errors_.assign(static_cast<size_t>(count_ * width), 0);
       for (int64_t from = first; from < end; from += group_) {
-        for (int64_t r = 0; r < count_; ++r) run_group(r, from, first, end, out);
+        for (int64_t r = 0; r < count_; ++r) run_group(r, from, first, end);
       }
       pass_on(first, end, width);
     }
@@ -47,31 +50,28 @@ class Rows {
   float& number(int64_t r, int64_t c) { return numbers_[static_cast<size_t>(r * cols_ + c)]; }
 
   // One group of one row; what it loses goes to the columns up to `end` at once.
-  void run_group(int64_t r, int64_t from, int64_t first, int64_t end, std::byte* out) {
-    const GridFormat how = grid_format(options_.type);
-    std::byte* place = out + bytes_of(options_.type, r * cols_ + from);
-    from_important(options_.type)(&number(r, from), &curvature_.importance[static_cast<size_t>(from)], place, group_);
+  void run_group(int64_t r, int64_t from, int64_t first, int64_t end) {
     Grid& grid = grid_;
-    how.grid(place, grid);
+    coder_.enter(first_ + r, from, &number(r, from), &curvature_.importance[static_cast<size_t>(from)], grid);
     int8_t codes[256];
     float* row = &number(r, 0);
-    const int64_t width = std::max<int64_t>(group_, kColumns);
+    const int64_t width = width_;
     for (int64_t i = 0; i < group_; ++i) {
       const int64_t j = from + i;
       const int code = nearest_code(grid, static_cast<int>(i), row[j]);
       codes[i] = static_cast<int8_t>(code);
-      if (!options_.compensate) continue;
+      if (!compensate_) continue;
       const float* u = &curvature_.upper[static_cast<size_t>(j * cols_)];
       const float lost = (row[j] - value_of(grid, static_cast<int>(i), code)) / u[j];
       errors_[static_cast<size_t>(r * width + j - first)] = lost;
       for (int64_t k = j + 1; k < end; ++k) row[k] -= lost * u[k];
     }
-    how.put_codes(codes, place);
+    coder_.put(first_ + r, from, codes);
   }
 
   // What these columns lost, to all after them.
   void pass_on(int64_t first, int64_t end, int64_t width) {
-    if (!options_.compensate) return;
+    if (!compensate_) return;
     for (int64_t j = first; j < end; ++j) {
       const float* u = &curvature_.upper[static_cast<size_t>(j * cols_)];
       for (int64_t r = 0; r < count_; ++r) {
@@ -83,10 +83,34 @@ class Rows {
   }
 
   const Curvature& curvature_;
-  const GptqOptions& options_;
-  int64_t count_, cols_, group_;
+  GroupCoder& coder_;
+  bool compensate_;
+  int64_t first_, count_, cols_, group_;
+  int64_t width_;  // whole groups
   std::vector<float> numbers_, errors_;
   Grid grid_;
+};
+
+// Groups of a format of GGUF files.
+class FormatCoder final : public GroupCoder {
+ public:
+  FormatCoder(DType type, int64_t cols, std::byte* out)
+      : type_(type), how_(grid_format(type)), cols_(cols), group_(format(type).group), out_(out) {}
+
+  int64_t group() const override { return group_; }
+  void enter(int64_t row, int64_t from, const float* numbers, const float* importance, Grid& grid) override {
+    from_important(type_)(numbers, importance, place(row, from), group_);
+    how_.grid(place(row, from), grid);
+  }
+  void put(int64_t row, int64_t from, const int8_t* codes) override { how_.put_codes(codes, place(row, from)); }
+
+ private:
+  std::byte* place(int64_t row, int64_t from) const { return out_ + bytes_of(type_, row * cols_ + from); }
+
+  DType type_;
+  GridFormat how_;
+  int64_t cols_, group_;
+  std::byte* out_;
 };
 
 }  // namespace
@@ -139,12 +163,17 @@ Result<std::vector<std::byte>> gptq(Team& team, std::span<const float> weights, 
   if (cols % f.group != 0)
     return error(Code::invalid, "rows of {} numbers cannot be {}: expected a multiple of {}", cols, f.name, f.group);
   std::vector<std::byte> out(static_cast<size_t>(bytes_of(options.type, rows * cols)));
+  FormatCoder coder(options.type, cols, out.data());
+  gptq(team, weights, rows, curvature, coder, options.compensate);
+  return out;
+}
+
+void gptq(Team& team, std::span<const float> weights, int64_t rows, const Curvature& curvature, GroupCoder& coder,
+          bool compensate) {
   team.each((rows + kTogether - 1) / kTogether, [&](int64_t task, int) {
     const int64_t first = task * kTogether;
-    Rows part(weights, first, std::min(kTogether, rows - first), curvature, options);
-    part.run(out.data() + bytes_of(options.type, first * cols));
+    Rows(weights, first, std::min(kTogether, rows - first), curvature, coder, compensate).run();
   });
-  return out;
 }
 
 double output_error(Team& team, std::span<const float> weights, std::span<const float> quantised, int64_t rows,

@@ -10,6 +10,7 @@
 #include "base/result.h"
 #include "base/team.h"
 #include "tensor/dtype.h"
+#include "tensor/importance.h"
 
 namespace millrace {
 
@@ -26,6 +27,20 @@ struct Curvature {
   // `products` are sums of x x^T over `rows` rows, whole (not the upper half alone).
   static Result<Curvature> make(Team& team, std::span<const double> products, int64_t cols, int64_t rows, double ridge);
 };
+
+// Chooses the scales of a group of columns when it is entered, and keeps the codes that were chosen. Rows are taken by
+// several threads, each row by one.
+class GroupCoder {
+ public:
+  virtual ~GroupCoder() = default;
+  virtual int64_t group() const = 0;  // columns that are entered at once, at most 256; they divide the matrix's
+  // `numbers` and `importance` are the row's from column `from` on, as they are now, to its end.
+  virtual void enter(int64_t row, int64_t from, const float* numbers, const float* importance, Grid& grid) = 0;
+  virtual void put(int64_t row, int64_t from, const int8_t* codes) = 0;
+};
+// Codes of a matrix [rows, cols]; without `compensate` the nearest ones, with the same scales.
+void gptq(Team& team, std::span<const float> weights, int64_t rows, const Curvature& curvature, GroupCoder& coder,
+          bool compensate);
 
 struct GptqOptions {
   DType type = DType::q4_k;

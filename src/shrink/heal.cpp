@@ -12,25 +12,42 @@
 namespace millrace {
 namespace {
 
-// Keeps what one product read in a step, and the stream after its result was added.
-class Capture final : public Watcher {
+// Keeps what one product read in a step, and the stream after its result was added, or the result itself.
+class Capture {
  public:
-  void watch(const std::byte* data) { data_ = data, added_ = nullptr; }
+  Capture(const std::byte* data, bool outputs) : data_(data), outputs_(outputs) {}
 
-  void product(const Weight& weight, Tensor in, Tensor out) override {
+  void product(const Weight& weight, Tensor in, Tensor out) {
     if (weight.data != data_) return;
     keep(in, inputs_);
+    if (outputs_) return keep(out, given_);
     added_ = out.data;
   }
-  void product_of_experts(const Weight&, const Routing&, ExpertInput, Tensor) override {}
-  void added(Tensor in, Tensor sum) override {
+  void added(Tensor in, Tensor sum) {
     if (added_ == nullptr || in.data != added_) return;
-    keep(sum, stream_);
+    keep(sum, given_);
     added_ = nullptr;
   }
 
   Tensor inputs() { return view(inputs_); }
-  Tensor stream() { return view(stream_); }
+  Tensor given() { return view(given_); }
+  // What was given, in a stream of fewer numbers.
+  Tensor given(Team& team, std::span<const float> rows) {
+    const auto wide = static_cast<size_t>(given_.cols);
+    Rows next = {.numbers = {}, .rows = given_.rows, .cols = static_cast<int64_t>(rows.size() / wide)};
+    next.numbers.resize(static_cast<size_t>(next.rows * next.cols));
+    team.each(next.rows, [&](int64_t r, int) {
+      const float* x = &given_.numbers[static_cast<size_t>(r) * wide];
+      for (int64_t c = 0; c < next.cols; ++c) {
+        const float* y = &rows[static_cast<size_t>(c) * wide];
+        double sum = 0;
+        for (size_t k = 0; k < wide; ++k) sum += static_cast<double>(x[k]) * static_cast<double>(y[k]);
+        next.numbers[static_cast<size_t>(r * next.cols + c)] = static_cast<float>(sum);
+      }
+    });
+    given_ = std::move(next);
+    return view(given_);
+  }
 
  private:
   struct Rows {
@@ -50,8 +67,23 @@ class Capture final : public Watcher {
   }
 
   const std::byte* data_ = nullptr;
+  bool outputs_ = false;
   const std::byte* added_ = nullptr;  // the result that is yet to be added
-  Rows inputs_, stream_;
+  Rows inputs_, given_;
+};
+
+// Several of them watch one pass.
+class Captures final : public Watcher {
+ public:
+  void product(const Weight& weight, Tensor in, Tensor out) override {
+    for (Capture& each : all) each.product(weight, in, out);
+  }
+  void product_of_experts(const Weight&, const Routing&, ExpertInput, Tensor) override {}
+  void added(Tensor in, Tensor sum) override {
+    for (Capture& each : all) each.added(in, sum);
+  }
+
+  std::vector<Capture> all;
 };
 
 struct Found {
@@ -65,6 +97,9 @@ Found find_matrix(const Model& model, std::string_view name) {
   visit_slots(model.spec(), weights, [&](const Slot& slot, const Place& place) {
     if (place.matrix != nullptr && slot.name == name) found = {slot, place.matrix->data};
   });
+  // A head that is the table has no slot of its own.
+  if (found.data == nullptr && name == "output")
+    found = {{.name = "output", .rows = model.spec().vocab, .cols = model.spec().head_width()}, weights.head.data};
   CHECK(found.data != nullptr, "no matrix {}", name);
   return found;
 }
@@ -77,7 +112,8 @@ Result<void> check_healable(const ModelSpec& spec) {
   for (const LayerSpec& layer : spec.layers) {
     if (layer.mixer_post_norm || layer.ffn_post_norm || layer.stream_norms)
       why = "norms stand between halves and stream";
-    if (layer.parallel || layer.beside || layer.laurel > 0 || layer.scaled) why = "halves are not added one by one";
+    if (layer.parallel || layer.beside || layer.shared || layer.laurel > 0 || layer.scaled)
+      why = "halves are not added one by one";
     if (layer.residual_scale != 1 || layer.mixer_keep != 1 || layer.ffn_keep != 1) why = "what is added is scaled";
     const auto* dense = std::get_if<DenseSpec>(&layer.ffn);
     const auto* gqa = std::get_if<GqaSpec>(&layer.mixer);
@@ -104,8 +140,8 @@ std::vector<HealPair> heal_order(const ModelSpec& student, std::span<const int32
 }
 
 struct HealBench::Side {
-  explicit Side(Backend& backend) : observed(backend, capture) {}
-  Capture capture;
+  explicit Side(Backend& backend) : observed(backend, captures) {}
+  Captures captures;
   ObservedBackend observed;
   std::unique_ptr<Executor> executor;
 };
@@ -123,36 +159,60 @@ Result<std::unique_ptr<HealBench>> HealBench::make(Team& team, const Model& teac
   return out;
 }
 
+namespace {
+
+// What a step of both models adds to the sums of a pair.
+void add_step(Team& team, Tensor inputs, Tensor have, Tensor want, HealSums& sums) {
+  CHECK(have.rows == want.rows && have.cols == want.cols && inputs.rows == have.rows, "rows side by side");
+  for (int64_t r = 0; r < have.rows; ++r) {
+    for (int64_t c = 0; c < have.cols; ++c) {
+      want.row(r)[c] -= have.row(r)[c];
+      sums.lost += static_cast<double>(want.row(r)[c]) * static_cast<double>(want.row(r)[c]);
+    }
+  }
+  add_products(team, inputs, inputs, true, sums.products.data());
+  add_products(team, want, inputs, false, sums.error.data());
+  sums.tokens += inputs.rows;
+}
+
+}  // namespace
+
 Result<HealSums> HealBench::measure(const Loaded& student, const HealPair& pair, const PassProgress& progress) {
-  const Found mine = find_matrix(*student.model, pair.slot), wanted = find_matrix(teacher_, pair.target);
+  TRY(std::vector<HealSums> sums, measure(student, std::span(&pair, 1), progress));
+  return std::move(sums.front());
+}
+
+Result<std::vector<HealSums>> HealBench::measure(const Loaded& student, std::span<const HealPair> pairs,
+                                                 const PassProgress& progress) {
   Side own(*student.backend);
-  own.capture.watch(mine.data);
-  side_->capture.watch(wanted.data);
+  side_->captures.all.clear();
+  std::vector<HealSums> out;
+  for (const HealPair& pair : pairs) {
+    const Found mine = find_matrix(*student.model, pair.slot), wanted = find_matrix(teacher_, pair.target);
+    own.captures.all.emplace_back(mine.data, pair.outputs);
+    side_->captures.all.emplace_back(wanted.data, pair.outputs);
+    const auto cols = static_cast<size_t>(mine.slot.cols), rows = static_cast<size_t>(mine.slot.rows);
+    out.push_back(
+        {.slot = mine.slot, .products = std::vector<double>(cols * cols), .error = std::vector<double>(rows * cols)});
+  }
   TRY(own.executor, Executor::create(*student.model, own.observed, side_->executor->options()));
-  HealSums sums = {.slot = mine.slot};
-  const auto cols = static_cast<size_t>(mine.slot.cols), rows = static_cast<size_t>(mine.slot.rows);
-  sums.products.resize(cols * cols);
-  sums.error.resize(rows * cols);
   TextPass one(*own.executor, texts_), two(*side_->executor, texts_);
   while (!one.done()) {
     one.step(), two.step();
-    const Tensor inputs = own.capture.inputs(), have = own.capture.stream(), want = side_->capture.stream();
-    CHECK(have.rows == want.rows && have.cols == want.cols && inputs.rows == have.rows, "rows side by side");
-    for (int64_t r = 0; r < have.rows; ++r) {
-      for (int64_t c = 0; c < have.cols; ++c) {
-        want.row(r)[c] -= have.row(r)[c];
-        sums.lost += static_cast<double>(want.row(r)[c]) * static_cast<double>(want.row(r)[c]);
-      }
+    for (size_t i = 0; i < out.size(); ++i) {
+      Capture &mine = own.captures.all[i], &theirs = side_->captures.all[i];
+      const bool turns = !narrowing_.empty() && !pairs[i].outputs;
+      add_step(team_, mine.inputs(), mine.given(), turns ? theirs.given(team_, narrowing_) : theirs.given(), out[i]);
     }
-    add_products(team_, inputs, inputs, true, sums.products.data());
-    add_products(team_, want, inputs, false, sums.error.data());
-    sums.tokens += inputs.rows;
-    if (progress && !progress(sums.tokens)) return error(Code::cancelled, "stopped after {} tokens", sums.tokens);
+    const int64_t tokens = out.front().tokens;
+    if (progress && !progress(tokens)) return error(Code::cancelled, "stopped after {} tokens", tokens);
   }
-  mirror(sums.products.data(), mine.slot.cols);
-  sums.lost /= static_cast<double>(std::max<int64_t>(sums.tokens, 1));
-  if (!std::isfinite(sums.lost)) return error(Code::corrupt, "{}: the stream is not finite", pair.slot);
-  return sums;
+  for (HealSums& sums : out) {
+    mirror(sums.products.data(), sums.slot.cols);
+    sums.lost /= static_cast<double>(std::max<int64_t>(sums.tokens, 1));
+    if (!std::isfinite(sums.lost)) return error(Code::corrupt, "{}: the stream is not finite", sums.slot.name);
+  }
+  return out;
 }
 
 Result<std::vector<float>> healed(Team& team, const HealSums& sums, std::span<const float> weights, double& ridge) {

@@ -19,15 +19,16 @@ namespace millrace {
 // One matrix to heal: what the student's `slot` adds should leave its stream as the teacher's is after `target`.
 struct HealPair {
   std::string slot, target;
+  bool outputs = false;  // what `slot` gives should be what the teacher's `target` gives instead
 };
 
 // What a pass over both models says about a pair.
 struct HealSums {
   Slot slot;
   std::vector<double> products;  // [cols, cols] of the student's inputs, whole
-  std::vector<double> error;     // [rows, cols] of the stream's error times inputs
+  std::vector<double> error;     // [rows, cols] of the stream's (or outputs') error times inputs
   int64_t tokens = 0;
-  double lost = 0;  // the stream's error, squared, a token
+  double lost = 0;  // that error, squared, a token
 };
 
 // Whether the layer's halves only add to the stream; else why not.
@@ -46,6 +47,11 @@ class HealBench {
   ~HealBench();
 
   Result<HealSums> measure(const Loaded& student, const HealPair& pair, const PassProgress& progress);
+  // Several in one pass.
+  Result<std::vector<HealSums>> measure(const Loaded& student, std::span<const HealPair> pairs,
+                                        const PassProgress& progress);
+  // Students have a narrower stream from now on: rows [narrow, the teacher's width] times the teacher's.
+  void narrow(std::vector<float> rows) { narrowing_ = std::move(rows); }
 
  private:
   struct Side;
@@ -54,6 +60,7 @@ class HealBench {
   Team& team_;
   const Model& teacher_;
   std::span<const ScoredText> texts_;
+  std::vector<float> narrowing_;  // empty: streams are of one width
   std::unique_ptr<Side> side_;
 };
 

@@ -16,7 +16,7 @@ namespace millrace {
 
 class Judge {
  public:
-  // The teacher, its backend and the texts outlive it. `threads` compare rows; 0: as many as processors.
+  // The teacher, its backend and the texts outlive it. `threads` compare rows; 0: one for every core.
   static Result<std::unique_ptr<Judge>> make(const Model& teacher, Backend& backend, std::span<const ScoredText> texts,
                                              int threads);
 

@@ -89,6 +89,22 @@ std::vector<int32_t> without(const std::vector<int32_t>& all, int32_t one) {
   return out;
 }
 
+// The KL of the layers that are left without one of them, as an earlier run measured it or measured now.
+Result<double> kl_without(const ModelSource& source, const std::vector<int32_t>& kept, int32_t layer, Judge& judge,
+                          const StudentOptions& options, Journal* journal) {
+  const std::string what = fmt::format("{} layers without layer {}", kept.size(), layer);
+  if (journal != nullptr) {
+    TRY(const std::optional<JournalRecord> record, journal->next(what));
+    if (record && record->figures.size() == 1) return record->figures.front();
+  }
+  ModelSource less = source;
+  TRY_VOID(less.keep_layers(without(kept, layer)));
+  TRY(const Loaded student, load_student(less, options));
+  TRY(const Comparison judged, judge.judge(*student.model, *student.backend, nullptr));
+  if (journal != nullptr) TRY_VOID(journal->add({.what = what, .figures = {judged.kl_mean()}, .changes = {}}));
+  return judged.kl_mean();
+}
+
 // Rows of a matrix that belong to these heads.
 std::vector<size_t> rows_of_heads(const std::vector<size_t>& heads, size_t each) {
   std::vector<size_t> rows;
@@ -117,7 +133,7 @@ Result<const GqaSpec*> plain_attention(const ModelSpec& spec, size_t layer) {
 }  // namespace
 
 Result<DropSearch> choose_layers(const ModelSource& source, int32_t remove, Judge& judge, const StudentOptions& options,
-                                 const std::function<bool(const DropTrial& trial)>& tried) {
+                                 const std::function<bool(const DropTrial& trial)>& tried, Journal* journal) {
   const auto count = static_cast<int32_t>(source.spec().layers.size());
   if (remove < 1 || remove >= count) {
     return error(Code::invalid, "{} of {} layers cannot be removed: at least one must go and one must stay", remove,
@@ -129,11 +145,8 @@ Result<DropSearch> choose_layers(const ModelSource& source, int32_t remove, Judg
   for (int32_t round = 0; round < remove; ++round) {
     std::vector<DropTrial> trials;
     for (int32_t layer : out.kept) {
-      ModelSource less = source;
-      TRY_VOID(less.keep_layers(without(out.kept, layer)));
-      TRY(const Loaded student, load_student(less, options));
-      TRY(const Comparison judged, judge.judge(*student.model, *student.backend, nullptr));
-      trials.push_back({layer, judged.kl_mean()});
+      TRY(const double kl, kl_without(source, out.kept, layer, judge, options, journal));
+      trials.push_back({layer, kl});
       if (tried && !tried(trials.back())) return error(Code::cancelled, "choosing layers was stopped");
     }
     const auto least = std::min_element(trials.begin(), trials.end(),

@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "shrink/journal.h"
 #include "shrink/judge.h"
 #include "shrink/student.h"
 #include "shrink/sums.h"
@@ -27,7 +28,14 @@ struct DropSearch {
 // Layers go one at a time, each the one whose removal moves the rest least from the teacher. `tried` hears of every
 // candidate, false stops.
 Result<DropSearch> choose_layers(const ModelSource& source, int32_t remove, Judge& judge, const StudentOptions& options,
-                                 const std::function<bool(const DropTrial& trial)>& tried);
+                                 const std::function<bool(const DropTrial& trial)>& tried, Journal* journal = nullptr);
+
+// Block Influence of every layer: 1 - the mean cosine between the stream before and after it. Others drop the layers
+// where it is least; `choose_layers` is compared with that.
+Result<std::vector<double>> layer_influence(const Loaded& model, std::span<const ScoredText> texts,
+                                            const PassProgress& progress);
+// The layers that stay if `remove` of the least influence go.
+std::vector<int32_t> kept_by_influence(const std::vector<double>& influence, int32_t remove);
 
 // Columns of the feed-forward part that stay in each layer, the most valuable: how strongly they are read (root of the
 // mean of squares) times the length of what they write. `keep` of them everywhere.

@@ -2,42 +2,29 @@
 // a team.
 #pragma once
 
-#include <functional>
 #include <span>
-#include <string>
 #include <vector>
 
 #include "shrink/heal.h"
-#include "shrink/judge.h"
-#include "shrink/student.h"
+#include "shrink/rounding.h"
+#include "shrink/trial.h"
 
 namespace millrace {
 
-// What became of one step.
-struct StepReport {
-  std::string what;
-  double before = 0, after = 0;  // mean KL
-  bool kept = false;
-  double ridge = 0;
-};
-// Hears of every step; false stops.
-using StepListener = std::function<bool(const StepReport& step)>;
-
-struct StepOptions {
-  StudentOptions student;
-  double ridge = 0.01;
-  StepListener listener;
-  PassProgress progress;  // within a pass
-};
-
-// `student` has every matrix in its format already; `wide` has the numbers they came from. Codes of each layer's
-// matrices are chosen anew by GPTQ, from what the student's own layers before it give. Experts keep theirs.
+// Codes of each layer's matrices are chosen anew by GPTQ, from what the student's own layers before it give. `wide` has
+// the numbers they came from. Experts keep their codes.
+Result<Comparison> quantise_by_gptq(Team& team, const ModelSource& wide, Student& student, const Rounding& rounding,
+                                    std::span<const ScoredText> texts, Judge& judge, const StepOptions& options);
+// The same of a student that has every matrix in its format already.
 Result<Comparison> quantise_by_gptq(Team& team, const ModelSource& wide, ModelSource& student,
                                     std::span<const ScoredText> texts, Judge& judge, const StepOptions& options);
 
 // Heals matrices in the given order, each in the format the student has it in.
 Result<Comparison> heal_all(Team& team, HealBench& bench, ModelSource& student, std::span<const HealPair> order,
                             Judge& judge, const StepOptions& options);
+// Several matrices a step, which are kept together or not at all.
+Result<Comparison> heal_all(Team& team, HealBench& bench, ModelSource& student,
+                            std::span<const std::vector<HealPair>> steps, Judge& judge, const StepOptions& options);
 
 // The student on the judge's text.
 Result<Comparison> judge_source(const ModelSource& source, Judge& judge, const StepOptions& options);

@@ -88,7 +88,9 @@ Result<std::unique_ptr<InputSums>> InputSums::make(const Model& model, Backend& 
   };
   auto add = [&](const Slot& slot, const Weight& weight) -> Result<void> {
     SlotSums sums = {.slot = slot, .counts = std::vector<int64_t>(static_cast<size_t>(slot.matrices()))};
-    TRY(sums.squares, numbers(slot.matrices(), slot.cols));
+    TRY(sums.squares, numbers(3 * slot.matrices(), slot.cols));
+    sums.sizes = sums.squares + slot.matrices() * slot.cols;
+    sums.most = sums.sizes + slot.matrices() * slot.cols;
     if (slot.experts == 0 && products && products(slot)) {
       TRY(sums.products, numbers(slot.cols, slot.cols));
     }
@@ -118,8 +120,13 @@ SlotSums* InputSums::find(std::string_view slot) {
 
 void InputSums::add_squares(SlotSums& sums, size_t expert, const float* row) {
   const auto cols = static_cast<size_t>(sums.slot.cols);
-  double* to = sums.squares + expert * cols;
-  for (size_t c = 0; c < cols; ++c) to[c] += static_cast<double>(row[c]) * static_cast<double>(row[c]);
+  const size_t first = expert * cols;
+  for (size_t c = 0; c < cols; ++c) {
+    const double x = row[c], size = std::abs(x);
+    sums.squares[first + c] += x * x;
+    sums.sizes[first + c] += size;
+    sums.most[first + c] = std::max(sums.most[first + c], size);
+  }
   ++sums.counts[expert];
 }
 

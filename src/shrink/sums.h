@@ -1,7 +1,7 @@
-// What the products of a model read over a text, as sums: squares of each input column, of each expert apart, and
-// where asked the sums of products of any two columns (x x^T). Float32 over the rows of a call, in fixed order, and
-// double beyond, so that figures do not depend on threads. Memory is the backend's, charged before the first step. One
-// thread, with a team.
+// What the products of a model read over a text, as sums: squares and sizes of each input column and the largest of
+// them, of each expert apart, and where asked the sums of products of any two columns (x x^T). Float32 over the rows of
+// a call, in fixed order, and double beyond, so that figures do not depend on threads. Memory is the backend's, charged
+// before the first step. One thread, with a team.
 #pragma once
 
 #include <functional>
@@ -26,6 +26,8 @@ void mirror(double* sums, int64_t cols);
 struct SlotSums {
   Slot slot;
   double* squares = nullptr;    // [experts, cols]
+  double* sizes = nullptr;      // likewise, of |x|
+  double* most = nullptr;       // likewise, the largest |x|
   double* products = nullptr;   // [cols, cols] or null; the upper half until mirror()
   std::vector<int64_t> counts;  // [experts] rows
 

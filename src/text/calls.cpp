@@ -74,14 +74,17 @@ class CallProber {
     auto plain = turn(JsonObject{{"role", "assistant"}, {"content", text_json(kSaid)}});
     if (!plain) return {};
     said_ = *plain;
+    if (find_channels()) return format_;
     if (!find_json(false) && !find_tags(false) && !find_json(true)) format_.style = CallFormat::Style::none;
     find_thinking();
     if (!format_.known()) {
       CallFormat none;
       none.think_begin = format_.think_begin;
       none.think_end = format_.think_end;
+      none.think_field = format_.think_field;
       return none;
     }
+    shorten_call_end();
     find_trigger();
     return format_;
   }
@@ -246,7 +249,27 @@ class CallProber {
     if (parts[2] != parts[4] || open != f.open || pairs[10] != parts[5] || f.begin.empty() || f.next.empty())
       return false;
     f.style = CallFormat::Style::tags;
+    find_quotes();
     return find_types() && find_bare();
+  }
+
+  // Texts may stand in quotes that a number has not: what follows any value then begins with the closing one.
+  void find_quotes() {
+    CallFormat& f = format_;
+    const JsonObject arguments = {{kKeys[0], text_json(kTexts[0])}, {kKeys[1], 48151}};
+    const auto text = calls_part({{kNames[0], kIds[0], arguments}}, {"string", "integer"});
+    std::vector<std::string> parts;
+    if (!text || !cut(*text, {kNames[0], kKeys[0], kTexts[0], kKeys[1], "48151"}, parts)) return;
+    const std::string &before = parts[4], &equals = f.equals[CallFormat::kText];
+    std::string after = parts[5];
+    dig(after);
+    if (before.empty() || before.size() >= equals.size() || after.size() >= f.end.size()) return;
+    if (!equals.starts_with(before) || !f.end.ends_with(after)) return;
+    const std::string close = f.end.substr(0, f.end.size() - after.size());
+    if (!f.next.starts_with(close) || f.next.size() == close.size() || !f.between.starts_with(close)) return;
+    f.quote_open = equals.substr(before.size());
+    f.quote = close;
+    for (std::string* one : {&f.next, &f.between, &f.end}) one->erase(0, close.size());
   }
 
   // Texts around the words, which come in this order, each once.
@@ -269,7 +292,6 @@ class CallProber {
 
   // What stands before values that are no texts. Some templates write them as Python does, True or {'a': 1}: they have
   // no marks for kinds of values, and what stands before a text stands before all.
-  // Where not even a number is in the place of a text, texts have marks of their own, and that is not understood.
   bool find_types() {
     const std::pair<std::string_view, Json> values[] = {{"string", "x"},
                                                         {"integer", 48151},
@@ -327,6 +349,24 @@ class CallProber {
     return true;
   }
 
+  // What is said may come after the calls: then what stands between the two ends them, and no more.
+  void shorten_call_end() {
+    CallFormat& f = format_;
+    JsonObject message = calling({{kNames[0], kIds[0], two_texts()}});
+    message["content"] = text_json(kSaid);
+    const auto text = turn(std::move(message));
+    const auto last = text ? place(*text, kTexts[1], 0) : std::nullopt;
+    const auto said = last ? place(*text, kSaid, *last) : std::nullopt;
+    if (!said || f.style != CallFormat::Style::tags) return;
+    const size_t from = *last + kTexts[1].size();
+    const std::string_view between = std::string_view(*text).substr(from, *said - from);
+    const std::string whole = f.quote + f.end;
+    if (between.size() <= f.quote.size() || between.size() >= whole.size() || !whole.starts_with(between)) return;
+    const std::string rest = whole.substr(between.size());
+    f.end.resize(f.end.size() - rest.size());
+    if (f.bare_end.ends_with(rest)) f.bare_end.resize(f.bare_end.size() - rest.size());
+  }
+
   // The shortest beginning, mark by mark, that a turn which calls nothing does not go on with after what it says.
   void find_trigger() {
     const std::string_view begin = trimmed(format_.begin);
@@ -341,6 +381,61 @@ class CallProber {
     const bool found = end > 0 && !tail.starts_with(begin.substr(0, end));
     const size_t hole = begin.find_first_of("\x01\x02\x03");
     format_.trigger = begin.substr(0, std::min(found ? end : begin.size(), hole));
+  }
+
+  // A mark such as <|this|> that ends at a place of a text; empty: there is none.
+  static std::string_view mark_before(std::string_view text) {
+    const size_t open = text.ends_with("|>") ? text.rfind("<|") : std::string_view::npos;
+    return open == std::string_view::npos || text.size() - open > 64 ? std::string_view() : text.substr(open);
+  }
+
+  // Messages whose heads name a channel: <|start|>assistant<|channel|>final<|message|>. A template shows them in one
+  // order, and models write the head of a call in another; the reader takes both.
+  bool find_channels() {
+    CallFormat f;
+    const std::string_view head = std::string_view(said_).substr(0, said_.find(kSaid));
+    f.message = mark_before(head);
+    const std::string_view named = head.substr(0, head.size() - f.message.size());
+    const size_t mark = named.rfind("|>");
+    if (f.message.empty() || mark == std::string_view::npos || named.size() - mark <= 2) return false;
+    f.channel = mark_before(named.substr(0, mark + 2));
+    const size_t role = head.rfind(f.channel), start = head.find("<|");
+    if (f.channel.empty() || start == std::string_view::npos || start >= role) return false;
+    f.start = head.substr(start, role - start);
+    f.content_begin = head.substr(role);
+    const auto call = turn(calling({{kNames[0], kIds[0], two_texts()}}));
+    const auto name = call ? place(*call, kNames[0], 0) : std::nullopt;
+    const size_t to = name ? call->rfind("to=", *name) : std::string::npos;
+    const size_t spoken = name ? call->find(f.channel, *name) : std::string::npos;
+    if (to == std::string::npos || spoken == std::string::npos) return false;
+    const std::string_view rest = std::string_view(*call).substr(spoken + f.channel.size());
+    const std::string_view word = rest.substr(0, rest.find_first_of(" <"));
+    f.begin = fmt::format("{}{} {}", f.channel, word, std::string_view(*call).substr(to, *name - to));
+    f.middle = fmt::format(" <|constrain|>json{}", f.message);
+    f.trigger = f.begin;
+    f.single = true;
+    f.style = CallFormat::Style::channels;
+    for (const char* field : {"reasoning_content", "reasoning", "thinking"}) {
+      const auto text =
+          turn(JsonObject{{"role", "assistant"}, {"content", text_json(kSaid)}, {field, text_json(kThought)}});
+      const auto thought = text ? place(*text, kThought, 0) : std::nullopt;
+      const size_t from = thought ? text->substr(0, *thought).rfind(f.channel) : std::string::npos;
+      if (from == std::string::npos) continue;
+      f.think_field = field;
+      f.think_begin = text->substr(from, *thought - from);
+      f.think_channel =
+          f.think_begin.substr(f.channel.size(), f.think_begin.size() - f.channel.size() - f.message.size());
+      const std::string_view after = std::string_view(*text).substr(*thought + kThought.size());
+      const size_t close = after.find("|>");
+      if (!after.starts_with("<|") || close == std::string_view::npos) continue;
+      f.stops.emplace_back(after.substr(0, close + 2));
+      f.think_end = f.stops.back() + f.start;
+      break;
+    }
+    if (!f.thinks()) return false;
+    f.stops.insert(f.stops.end(), {"<|call|>", "<|return|>"});
+    format_ = std::move(f);
+    return true;
   }
 
   void find_thinking() {
@@ -360,6 +455,28 @@ class CallProber {
       if (format_.think_begin.empty() || format_.think_end.empty()) complete_marks(*text, *thought);
       shorten_end(std::string_view(*text).substr(*thought + kThought.size(), *said - *thought - kThought.size()),
                   field);
+      format_.think_field = field;
+      if (!format_.think_end.empty()) return;
+    }
+    if (format_.known()) find_thinking_before_calls();
+  }
+  // Some templates show what was thought before calls only.
+  void find_thinking_before_calls() {
+    const auto plain = turn(calling({{kNames[0], kIds[0], two_texts()}}));
+    for (const char* field : {"reasoning_content", "reasoning", "thinking"}) {
+      JsonObject message = calling({{kNames[0], kIds[0], two_texts()}});
+      message[field] = text_json(kThought);
+      const auto text = turn(std::move(message));
+      const auto thought = text && plain ? place(*text, kThought, 0) : std::nullopt;
+      const auto call = thought ? place(*text, trimmed(format_.begin), *thought) : std::nullopt;
+      if (!call) continue;
+      size_t same = 0;
+      while (same < *thought && same < plain->size() && (*plain)[same] == (*text)[same]) ++same;
+      same = before_mark(*text, same);
+      format_.think_begin = trimmed(std::string_view(*text).substr(same, *thought - same));
+      const size_t after = *thought + kThought.size();
+      format_.think_end = trimmed(std::string_view(*text).substr(after, *call - after));
+      format_.think_field = field;
       if (!format_.think_end.empty()) return;
     }
   }
@@ -436,9 +553,10 @@ CallFormat find_calls(const ChatTemplate& chat_template) {
 }
 
 JsonObject calls_json(const CallFormat& format) {
-  JsonObject out = {{"style", format.style == CallFormat::Style::json   ? "json"
-                              : format.style == CallFormat::Style::tags ? "tags"
-                                                                        : "none"}};
+  JsonObject out = {{"style", format.style == CallFormat::Style::json       ? "json"
+                              : format.style == CallFormat::Style::tags     ? "tags"
+                              : format.style == CallFormat::Style::channels ? "channels"
+                                                                            : "none"}};
   auto add = [&](std::string_view name, const std::string& text) {
     if (!text.empty()) out[name] = shown(text);
   };
@@ -451,12 +569,15 @@ JsonObject calls_json(const CallFormat& format) {
     add("equals", format.equals[CallFormat::kText]);
     if (format.equals[CallFormat::kNumber] != format.equals[CallFormat::kText])
       add("equals_other", format.equals[CallFormat::kNumber]);
+    add("text_open", format.quote_open);
+    add("text_close", format.quote);
     add("next", format.next);
     add("between", format.between);
     add("end", format.end);
     add("bare_between", format.bare_between);
     add("bare_end", format.bare_end);
   }
+  add("content_begin", format.content_begin);
   add("think_begin", format.think_begin);
   add("think_end", format.think_end);
   return out;

@@ -4,6 +4,9 @@
 //
 //   json   begin NAME middle {arguments as JSON} ( between NAME middle {...} )* end
 //   tags   begin NAME open KEY equals VALUE ( next KEY equals VALUE )* ( between NAME ... )* end
+//   channels   an answer is messages, each with a head that says whose it is: begin NAME middle {arguments as JSON} for
+//   a
+//          call, think_begin for reasoning, content_begin for what is said (session/channel_reader.h)
 //
 // Made once per template; then read only.
 #pragma once
@@ -11,6 +14,7 @@
 #include <array>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/json.h"
 #include "text/chat.h"
@@ -23,7 +27,7 @@ inline constexpr char kCallIndex = '\x02';  // its number, from 0
 inline constexpr char kCallCount = '\x03';  // its number, from 1
 
 struct CallFormat {
-  enum class Style : uint8_t { none, json, tags };
+  enum class Style : uint8_t { none, json, tags, channels };
   enum Type : size_t { kText, kNumber, kBoolean, kObject, kArray, kNull, kTypes };
 
   Style style = Style::none;                // none: the template shows no calls, or in a way that is not understood
@@ -32,8 +36,14 @@ struct CallFormat {
   std::string open, next;
   std::array<std::string, kTypes> equals;  // by what the value is; texts are bare, all else is JSON
   std::string bare_between, bare_end;
+  std::string quote_open, quote;  // around texts and no other values, f(a='x', b=1); the first is part of `equals`
+
+  // Of channels: what begins a message's head and its text, what ends a text, and the name of that for reasoning.
+  std::string start, channel, message, think_channel, content_begin;
+  std::vector<std::string> stops;
 
   std::string think_begin, think_end;  // around reasoning; empty: the template shows none
+  std::string think_field;             // what the template calls it in a message
 
   std::string trigger;  // what tells in a free answer that a call comes: the first marks of `begin`, or all of it
   bool single = false;  // the template takes one call in a message only

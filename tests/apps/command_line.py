@@ -244,7 +244,7 @@ def test_completions_are_valid_and_complete():
         quoted = " ".join(f"'{word}'" for word in words)
         typed = f"COMP_WORDS=({quoted}); COMP_CWORD={len(words) - 1}"
         text = f"{script}\n{typed}; _millrace; printf '%s\\n' \"${{COMPREPLY[@]}}\""
-        return subprocess.run(["bash", "-c", text], capture_output=True, text=True, timeout=60).stdout.split()
+        return subprocess.run(["bash"], input=text, capture_output=True, text=True, timeout=60).stdout.split()
 
     check(complete("millrace", "ins") == ["inspect"], complete("millrace", "ins"))
     check(complete("millrace", "inspect", "--ten") == ["--tensors"], "flags of a verb")
@@ -347,6 +347,29 @@ def test_convert_keeps_how_tokens_are_chosen():
     keys = json.loads(Run("inspect", folder + ".gguf", "--json", "--metadata").out)["metadata"]
     check(abs(keys["general.sampling.temp"] - 0.6) < 1e-6 and keys["general.sampling.top_k"] == 20, keys)
     check("general.sampling.top_p" not in keys, keys)
+
+
+def test_convert_writes_directories_for_other_engines():
+    source = os.path.join(ROOT, "tests", "model", "golden", "llama-mha")
+    for to, endings in (("gptq", {"qweight", "qzeros", "scales", "g_idx"}), ("awq", {"qweight", "qzeros", "scales"}),
+                        ("compressed-tensors", {"weight_packed", "weight_scale", "weight_shape", "weight_zero_point"})):
+        target = os.path.join(FOLDER, "to-" + to)
+        run = Run("convert", source, target, "--to", to, "--group", "32")
+        check(run.code == 0 and "matrices packed" in run.err, f"{to}: {run.err}")
+        with open(os.path.join(target, "config.json")) as file:
+            check(json.load(file)["quantization_config"]["quant_method"] == to, to)
+        with open(os.path.join(target, "model.safetensors"), "rb") as file:
+            names = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+        stem = "model.layers.0.self_attn.q_proj."
+        check({name[len(stem):] for name in names if name.startswith(stem)} == endings, f"{to}: {sorted(names)[:9]}")
+        check(Run("inspect", target).code == 0, f"{to} is read again")
+        fails_with_one_line(Run("convert", source, target, "--to", to, "--group", "32"), "is there already", "--force")
+        check(Run("convert", source, target, "--to", to, "--group", "32", "--force").code == 0, "with --force")
+    target = os.path.join(FOLDER, "to-none")
+    fails_with_one_line(Run("convert", SHIPPED, target, "--to", "awq"), "Hugging Face directory")
+    fails_with_one_line(Run("convert", source, target, "--to", "awq", "--bits", "8"), "4 bits")
+    fails_with_one_line(Run("convert", source, target, "--to", "gptq", "--group", "1000"), "whole groups of 1000")
+    check(not os.path.exists(target), "nothing is left of what was refused")
 
 
 def test_an_interrupted_convert_leaves_nothing():

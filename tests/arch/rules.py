@@ -21,8 +21,12 @@ ROOMS = [
     (r"pcre2\.h|utf8proc\.h", ("src/text/",)),
     (r"cuda.*|cublas.*|cudnn.*|nccl\.h|nvrtc.*", ("src/backend/cuda/",)),
     (r"mpi\.h", ("src/backend/mpi/",)),
+    (r"zmq.*", ("src/server/zmq/",)),
+    (r"hiredis/.*", ("src/tier/",)),
     (r"boost/json.*", ("src/base/", "src/tensor/", "src/text/")),
-    (r"boost/(asio|beast).*|openssl/.*", ("src/server/", "src/bench/")),
+    (r"boost/(asio|beast).*", ("src/server/", "src/bench/")),
+    (r"openssl/.*", ("src/server/", "src/bench/", "src/hub/")),
+    (r"curl/.*", ("src/hub/",)),
     (r"arm_neon\.h|arm_sve\.h|arm_acle\.h", ("src/backend/cpu/arm/",)),
     (r".*mmintrin\.h|cpuid\.h|x86intrin\.h", ("src/backend/cpu/x86/",)),
 ]

@@ -124,7 +124,8 @@ TEST(Trace, PlansTheWorkspace) {
                 cache.view);
       for (std::string_view isa : cpu_isas()) {
         for (int threads : {1, 3}) {
-          auto backend = std::move(make_cpu_backend({threads, false, isa, Activations::fast})).value();
+          auto backend =
+              std::move(make_cpu_backend({.threads = threads, .isa = isa, .activations = Activations::fast})).value();
           auto ops = std::move(backend->make_ops(trace.workspace_bytes())).value();
           LayerWeights w = make_weights(l, [&](int64_t r, int64_t c) {
             return backend->upload({type, r, c, random_matrix(type, r, c, random)}, WeightUse::linear, {}).value();

@@ -78,13 +78,5 @@ TEST(Team, WakesAfterSleep) {
   EXPECT_EQ(calls.load(), 9);
 }
 
-TEST(Team, CanBePinned) {
-  Team team(2, true);
-  std::atomic<int> calls{0};
-  team.run([&](int, int) { calls.fetch_add(1); });
-  EXPECT_EQ(calls.load(), 2);
-  EXPECT_GE(Team::processors(), 1);
-}
-
 }  // namespace
 }  // namespace millrace

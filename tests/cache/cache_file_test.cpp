@@ -185,12 +185,67 @@ TEST_F(CacheFile, HeadersThatPromiseTooMuchAreRefusedBeforeAnythingIsAllocated) 
   before.tell(tokens(5, 1), 1);
   ASSERT_TRUE(save_cache(before.cache, model, before.store, nullptr, path).ok());
   std::vector<char> good = contents();
-  for (size_t field :
-       {40u, 48u, 52u, 56u, 64u, 64u + 36u}) {  // page bytes, tokens a node, slots, nodes; parent, tokens
+  for (size_t field : {40u, 48u, 52u, 57u, 57u + 36u}) {  // page bytes, tokens a node, slots; parent, tokens
     std::vector<char> bad = good;
     for (size_t byte = 0; byte < 4; ++byte) bad[field + byte] = static_cast<char>(byte == 3 ? 0x7F : 0xFF);
     EXPECT_FALSE(parse_cache_file(std::as_bytes(std::span(bad))).ok()) << field;
   }
+}
+
+// Saved a node at a time while others come and go: what is gone when its turn comes is left out with what continues it.
+TEST_F(CacheFile, MayChangeWhileItIsSaved) {
+  for (int turns : {1, 2, 3, 5, 8}) {
+    Home before(16);
+    before.tell(tokens(11, 1), 1);
+    before.tell(tokens(9, 100), 1);
+    CacheSaver saver(before.cache, model);
+    std::vector<std::byte> bytes;
+    bool more = true;
+    for (int turn = 0; more; ++turn) {
+      more = saver.next(before.store, &before.second, 1, bytes);
+      if (turn == turns) before.tell(tokens(30, 200), 1);  // pushes others out
+    }
+    Digest digest;
+    digest.add(bytes);
+    const Identity end = digest.finish();
+    std::vector<char> file(reinterpret_cast<const char*>(bytes.data()),
+                           reinterpret_cast<const char*>(bytes.data()) + bytes.size());
+    file.insert(file.end(), end.bytes.begin(), end.bytes.end());
+    write(file);
+    Home after(40);
+    auto restored = restore_cache(after.cache, model, after.store, path);
+    ASSERT_TRUE(restored.ok()) << restored.error().message;
+    EXPECT_EQ(restored->nodes, saver.summary().nodes);
+    // read() compares every byte of what is found.
+    after.read(tokens(12, 1), 1);
+    after.read(tokens(10, 100), 1);
+    after.read(tokens(31, 200), 1);
+    EXPECT_TRUE(after.cache.check({}).ok()) << after.cache.check({}).error().message;
+  }
+}
+
+TEST_F(CacheFile, MayBeEmpty) {
+  Home before(4), after(4);
+  ASSERT_TRUE(save_cache(before.cache, model, before.store, nullptr, path).ok());
+  auto restored = restore_cache(after.cache, model, after.store, path);
+  ASSERT_TRUE(restored.ok()) << restored.error().message;
+  EXPECT_EQ(restored->nodes, 0);
+}
+
+TEST_F(CacheFile, WhatNobodyUsesIsForgotten) {
+  Home home(40);
+  home.tell(tokens(11, 1), 1);
+  home.tell(tokens(9, 100), 2);
+  SequencePages user = home.cache.open(3, Home::root(1));
+  EXPECT_EQ(home.cache.reuse_prefix(user, tokens(9, 1)), 8);
+  home.carry();
+  EXPECT_GT(forget_unused(home.cache), 0);
+  EXPECT_EQ(home.read(tokens(10, 100), 2), 0);
+  EXPECT_EQ(home.cache.tree().nodes(), 3);  // the root and two nodes in use
+  home.cache.release(user);
+  EXPECT_EQ(forget_unused(home.cache), 2);
+  EXPECT_EQ(home.cache.pool().used(), 0);
+  EXPECT_TRUE(home.cache.check({}).ok()) << home.cache.check({}).error().message;
 }
 
 }  // namespace

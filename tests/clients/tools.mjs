@@ -5,24 +5,9 @@ import OpenAI from 'openai';
 import { generateText, streamText, tool, jsonSchema } from 'ai';
 import { createOpenAICompatible } from '@ai-sdk/openai-compatible';
 import { ChatOpenAI } from '@langchain/openai';
+import { check, done } from './check.mjs';
 
 const [, , base, key] = process.argv;
-let failures = 0;
-
-async function check(what, body) {
-  try {
-    await body();
-    console.log(`ok - ${what}`);
-  } catch (failure) {
-    failures += 1;
-    console.log(
-      `not ok - ${what}\n  ${String(failure?.stack ?? failure)
-        .split('\n')
-        .join('\n  ')}`,
-    );
-  }
-}
-
 const parameters = {
   type: 'object',
   properties: { city: { enum: ['Paris', 'Rome'] }, days: { type: 'integer', minimum: 1, maximum: 9 } },
@@ -138,4 +123,4 @@ await check('langchain: bindTools', async () => {
   fits(answer.tool_calls[0].args);
 });
 
-process.exit(failures === 0 ? 0 : 1);
+done();

@@ -9,6 +9,7 @@
 #include "backend/cpu/cpu.h"
 #include "base/rng.h"
 #include "engine/apart.h"
+#include "engine/constraint.h"
 #include "tensor/checkpoint.h"
 
 namespace millrace {
@@ -28,6 +29,35 @@ struct TinyModel {
     return tiny;
   }
 };
+
+// What an answer must be: which tokens may come next is a function of the tokens so far. One token of `sparse` may.
+class SumConstraint : public Constraint {
+ public:
+  SumConstraint(int32_t vocab, int32_t sparse) : vocab_(vocab), sparse_(sparse) {}
+  State start() const override { return 1; }
+  State next(State state, Token token) override { return state * 31 % 9973 + token + 1; }
+  Result<std::shared_ptr<const TokenMask>> allowed(State state) override {
+    auto mask = std::make_shared<TokenMask>(vocab_);
+    for (Token token = 0; token < vocab_; ++token) {
+      if (((token * 7 + state) % 5 != 0) == (sparse_ == 1) && (token + state) % sparse_ == 0) mask->add(token);
+    }
+    return std::shared_ptr<const TokenMask>(std::move(mask));
+  }
+  bool ends(State) override { return true; }
+  std::string source() const override { return "sum"; }
+
+ private:
+  int32_t vocab_, sparse_;
+};
+
+// Some of them are bound: a few to what they would mostly have said, a few to what they would hardly have.
+void bind_some(std::vector<Request>& all, int32_t vocab) {
+  const auto wide = std::make_shared<SumConstraint>(vocab, 1), narrow = std::make_shared<SumConstraint>(vocab, 2);
+  for (size_t i = 0; i < all.size(); ++i) {
+    if (i % 4 == 1) all[i].constraint = wide;
+    if (i % 8 == 3) all[i].constraint = narrow;
+  }
+}
 
 // Prompts of which many begin alike, some greedy, some sampled, some with several answers.
 std::vector<Request> requests(int count) {
@@ -117,6 +147,7 @@ TEST_P(EngineUnderPressure, AnswersAreThoseOfRunningAlone) {
   constexpr int kRequests = 200;
   TinyModel tiny = TinyModel::open("llama-gqa-rope3", 2);
   std::vector<Request> all = requests(kRequests);
+  bind_some(all, tiny.model->spec().vocab);
   static const Answers expected = alone(tiny, all);
   // Sixteen sequences of up to 130 tokens want some 110 pages of 16; they get little more than a third.
   EngineOptions options = {.executor = {.context = 160, .pages = 40},
@@ -153,6 +184,7 @@ TEST(Engine, PartsOfRowsGiveTheAnswersOfWholeRows) {
     if (i % 9 == 4) all[i].min_tokens = 3, all[i].stop_tokens = {7, 8, 9};
     if (i % 13 == 6) all[i].logprobs = 2;
   }
+  bind_some(all, tiny.model->spec().vocab);
   const Answers expected = alone(tiny, all);
   tiny.model.reset();
   tiny.backend = std::make_unique<Apart>(std::move(tiny.backend));

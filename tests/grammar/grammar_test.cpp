@@ -154,6 +154,43 @@ TEST(Grammar, VocabularyThatCannotBeginIsSaid) {
   EXPECT_NE(grammar.error().message.find("vocabulary"), std::string::npos);
 }
 
+Result<std::shared_ptr<Grammar>> compile_without(std::string_view lacks, GrammarKind kind, std::string text) {
+  std::vector<std::string> bytes;
+  for (int b = 0; b < 256; ++b) {
+    const bool there = b >= 128 || lacks.find(static_cast<char>(b)) == std::string_view::npos;
+    bytes.push_back(there ? std::string(1, static_cast<char>(b)) : "");
+  }
+  bytes.push_back("");
+  auto vocabulary = std::make_shared<GrammarVocabulary>(std::move(bytes), std::vector<Token>{256});
+  return Grammar::compile({.kind = kind, .text = std::move(text)}, std::move(vocabulary));
+}
+
+// A byte that no token has is never needed later: ways that lead to it are not begun.
+TEST(Grammar, VocabularyThatLacksAByteIsNeverStuck) {
+  auto two = compile_without("c}", GrammarKind::regex, "(abc|b)x");
+  ASSERT_TRUE(two.ok()) << two.error().message;
+  const auto mask = (*two)->allowed((*two)->start()).value();
+  EXPECT_FALSE(mask->has('a'));
+  EXPECT_TRUE(mask->has('b'));
+  EXPECT_EQ(mask->count(), 1);
+  for (const auto& [kind, text] : {std::pair{GrammarKind::regex, "abc"},
+                                   {GrammarKind::json_object, ""},
+                                   {GrammarKind::json_schema, R"({"enum":["c",{}]})"},
+                                   {GrammarKind::choice, R"(["cc"])"},
+                                   {GrammarKind::gbnf, "root ::= \"a\" [c] | \"}\""}}) {
+    auto none = compile_without("c}", kind, text);
+    ASSERT_FALSE(none.ok()) << text;
+    EXPECT_NE(none.error().message.find("vocabulary has any of: c}"), std::string::npos) << none.error().message;
+  }
+  // Other values than those with the byte are left.
+  auto some = compile_without("c", GrammarKind::json_schema, R"({"enum":["ac","ab",{"c":1},7]})");
+  ASSERT_TRUE(some.ok()) << some.error().message;
+  EXPECT_TRUE(accepts(**some, "\"ab\""));
+  EXPECT_TRUE(accepts(**some, "7"));
+  EXPECT_FALSE(begins(**some, "\"ac"));
+  EXPECT_FALSE(begins(**some, "{\"c"));
+}
+
 TEST(Grammar, EndsExactlyWhereTheStateAccepts) {
   auto grammar = compile(GrammarKind::json_schema, R"({"type":"integer"})");
   ASSERT_TRUE(grammar.ok());

@@ -185,6 +185,61 @@ TEST(Mask, OfTokensIsWhatTheirBytesSay) {
   }
 }
 
+// All texts of up to three of these characters, which is enough for whole branches of the trie to be taken at once.
+std::vector<std::string> many_tokens() {
+  const std::string_view of[] = {"a",  "b",  "z", "A", "0", "7", "-", ".", " ", "é", "\xE2\x80\xA8",
+                                 "\"", "\\", "n", ":", ",", "{", "}", "\n"};
+  std::vector<std::string> texts;
+  for (std::string_view one : of) {
+    for (std::string_view two : of) {
+      texts.push_back(std::string(one) + std::string(two));
+      for (std::string_view three : of) texts.push_back(std::string(one) + std::string(two) + std::string(three));
+    }
+  }
+  for (size_t length : {8u, 31u, 32u, 33u, 40u}) {
+    for (const char* begin : {"a", "aB", "a0", "a "}) texts.push_back(begin + std::string(length, 'b'));
+  }
+  return texts;
+}
+
+TEST(Mask, WholeBranchesAreWhatTheirTokensSay) {
+  using enum GrammarKind;
+  const auto vocabulary = testing_grammar::vocabulary(many_tokens());
+  for (const auto& [kind, text] : {std::pair{json_schema, R"({"type":"string","pattern":"^[a-z]+$"})"},
+                                   {json_schema, R"({"type":"string","pattern":"^.*$"})"},
+                                   {json_schema, R"({"type":"string","pattern":"^[a-z0-9-]{2,34}$"})"},
+                                   {json_schema, R"({"type":"string","pattern":"b"})"},
+                                   {json_schema, R"({"type":"string","pattern":"^[^0-9]*7$"})"},
+                                   {json_schema, R"({"type":"string","minLength":2,"maxLength":4})"},
+                                   {json_schema, R"({"type":"string","maxLength":33})"},
+                                   {json_schema, R"({"type":"array","items":{"type":"string","minLength":35}})"},
+                                   {json_schema, R"({"not":{"enum":["ab","a","b0"]},"type":"string"})"},
+                                   {json_schema, R"({"propertyNames":{"pattern":"^[ab]"},"type":"object"})"},
+                                   {json_object, ""},
+                                   {regex, "[a-zA-Z ]+\\."},
+                                   {regex, "(a|b)*a(a|b){3}"},
+                                   {gbnf, "root ::= [a-z]+ | \"{\" root \"}\""}}) {
+    auto grammar = Grammar::compile({.kind = kind, .text = text}, vocabulary);
+    ASSERT_TRUE(grammar.ok()) << text << grammar.error().message;
+    uint64_t random = 11;
+    Grammar::State state = (*grammar)->start();
+    for (int step = 0; step < 10; ++step) {
+      auto mask = (*grammar)->allowed(state);
+      ASSERT_TRUE(mask.ok()) << mask.error().message;
+      std::vector<Token> allowed;
+      for (Token token = 0; token < vocabulary->size(); ++token) {
+        const Grammar::State next = (*grammar)->next(state, token);
+        ASSERT_EQ((*mask)->has(token), next != Grammar::kRefused)
+            << text << " step " << step << " token " << vocabulary->bytes(token);
+        if (next != Grammar::kRefused && !vocabulary->is_end(token)) allowed.push_back(token);
+      }
+      if (allowed.empty()) break;
+      random = random * 6364136223846793005u + 1442695040888963407u;
+      state = (*grammar)->next(state, allowed[(random >> 33) % allowed.size()]);
+    }
+  }
+}
+
 TEST(Mask, NeverAllowsAKeyTwice) {
   auto grammar = compile(GrammarKind::json_object, "", {"a\": 1, \"a", "\"", "a\""});
   ASSERT_TRUE(grammar.ok());

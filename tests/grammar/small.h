@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "grammar/grammar.h"
+#include "grammar/vocabulary.h"
 
 namespace millrace::testing_grammar {
 

@@ -172,13 +172,12 @@ TEST(Gguf, NamesTheKeyThatIsMissingOrWrong) {
   EXPECT_EQ(ModelSource::open(file).error().message, "x.gguf: the key 'llama.context_length' is missing");
 
   GgufWriter moe;
-  ASSERT_TRUE(moe.put("general.architecture", "granitehybrid").ok());
+  ASSERT_TRUE(moe.put("general.architecture", "falcon-h1").ok());
   ASSERT_TRUE(moe.begin(room.path() / "y.gguf").ok() && moe.finish().ok());
   auto experts = Checkpoint::open(room.path() / "y.gguf").value();
-  EXPECT_EQ(
-      ModelSource::open(experts).error().message,
-      "y.gguf: granitehybrid (its GGUF form; the Hugging Face directory is read) is not supported yet; the nearest "
-      "that is: granite");
+  EXPECT_EQ(ModelSource::open(experts).error().message,
+            "y.gguf: falcon-h1 (its GGUF form; the Hugging Face directory is read) is not supported yet; the nearest "
+            "that is: falcon");
 }
 
 }  // namespace

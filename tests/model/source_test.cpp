@@ -161,7 +161,7 @@ const Mistake kMistakes[] = {
      "layer_types has sliding layers"},
     {"llama-mha", "model_type", "\"ernie4_5_moe\"",
      "config.json: ernie4_5_moe (mixture of experts) is not supported yet; the nearest that is: ernie4_5"},
-    {"llama-mha", "model_type", "\"zamba2\"", "zamba2 (state space layers) is not supported yet"},
+    {"llama-mha", "model_type", "\"zamba\"", "zamba (shared layers in an older arrangement) is not supported yet"},
     {"llama-mha", "model_type", "\"lama\"",
      "the architecture 'lama' is not supported; the nearest name that is: llama"},
     {"llama-mha", "model_type", "null", "it does not say which architecture it is ('model_type')"},

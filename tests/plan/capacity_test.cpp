@@ -59,6 +59,18 @@ TEST(Planner, FewerBitsFitMore) {
   EXPECT_LT(byte.decode(8, 4096).seconds(), half.decode(8, 4096).seconds());
 }
 
+// Weights and cache are read once however many tokens of a sequence are checked; only computing grows.
+TEST(Planner, CheckingGuessesCostsLittleWhileMemoryBinds) {
+  auto trace = make_trace_backend();
+  auto model = Model::outline(named_shape("llama-3.1-8b").value(), DType::bf16, *trace).value();
+  Planner planner = Planner::create(*model, *trace, find_hardware("h100").value(), {}).value();
+  const double plain = planner.decode(1, 1024).seconds();
+  EXPECT_DOUBLE_EQ(planner.check(1, 1, 1024).seconds(), plain);
+  EXPECT_GE(planner.check(1, 5, 1024).seconds(), plain);
+  EXPECT_LT(planner.check(1, 5, 1024).seconds(), 1.02 * plain);
+  EXPECT_GT(planner.check(512, 5, 1024).seconds(), 1.5 * planner.decode(512, 1024).seconds());
+}
+
 TEST(Planner, TheFrontierRisesUntilMemoryEnds) {
   auto trace = make_trace_backend();
   auto model = Model::outline(named_shape("llama-3.1-8b").value(), DType::bf16, *trace).value();

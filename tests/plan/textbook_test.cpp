@@ -142,6 +142,8 @@ TEST(Textbook, SpeculationSavesPasses) {
   EXPECT_DOUBLE_EQ(speculate(1, 4, 0, 100)->tokens_per_pass, 5);
   EXPECT_DOUBLE_EQ(speculate(0, 4, 0, 100)->tokens_per_pass, 1);
   EXPECT_FALSE(speculate(1.5, 4, 0, 100).ok());
+  EXPECT_DOUBLE_EQ(speculate(0.8, 4, 0.1, 100, 2)->speedup, four.tokens_per_pass / 2.4);
+  EXPECT_FALSE(speculate(0.5, 4, 0.1, 100, 0).ok());
 }
 
 // Decoding is reading: latency = (weights + cache of the batch) / bandwidth, throughput = batch / latency.

@@ -36,7 +36,8 @@ std::vector<Frame> frames() {
   Event failed = {.request = 5, .finish = Finish::failed};
   failed.error = error(Code::overloaded, "too much");
   ReadyFrame ready{.fingerprint = "fp_1", .kv = DType::bf16};
-  ready.facts = {.limits = {.context = 99}, .pages = 12, .page_tokens = 16, .vocab = 4096, .token_bytes = 2.5};
+  ready.facts = {
+      .limits = {.context = 99}, .pages = 12, .page_tokens = 16, .vocab = 4096, .token_bytes = 2.5, .bytes = 77};
   ready.identity.bytes[0] = 1;
   AdapterInfo info = {.name = "tone", .path = "/adapters/tone", .strength = 0.5F, .rank = 8, .bytes = 4096};
   info.content.bytes[5] = 9;
@@ -54,7 +55,11 @@ std::vector<Frame> frames() {
           LoadAdapterFrame{8, {"other", "/adapters/other", 1, std::nullopt}},
           UnloadAdapterFrame{9, "tone"},
           AdapterFrame{.ticket = 7, .error = std::nullopt, .info = info},
-          refused};
+          refused,
+          SaveCacheFrame{11},
+          ResetCacheFrame{12},
+          CacheFrame{.ticket = 11, .error = std::nullopt, .summary = {1, 2, 3, 4}},
+          CacheFrame{.ticket = 12, .error = error(Code::io, "full"), .summary = {}}};
 }
 
 std::string bytes_of(const Frame& frame) {

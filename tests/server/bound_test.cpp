@@ -208,7 +208,10 @@ TEST(Bound, AloneInACrowdPreemptedAndGuessedAheadAreTheSame) {
   }
   {
     Rig rig({}, with(16, false));  // of some 32 that are wanted
-    EXPECT_EQ(together(rig, bodies), alone) << "preempted";
+    // On a busy machine they may not have come together.
+    for (int i = 0; i < 50 && (i == 0 || rig.metrics().preemptions == 0); ++i) {
+      EXPECT_EQ(together(rig, bodies), alone) << "preempted";
+    }
     EXPECT_GT(rig.metrics().preemptions, 0);
   }
   Rig rig({}, with(0, true));

@@ -157,6 +157,34 @@ async def check(make_server, request, report, rounds):
         await check_with(lambda *more: make_server(*flags, *more), request, report, rounds)
 
 
+async def check_ranks(make_server, request, report, rounds):
+    """An engine of two ranks dies with either of them; its streams go on, and are those of one rank."""
+    work = [{key: value for key, value in body.items() if key != "model"} for body in bodies(len(KINDS), 80)]
+    quiet = make_server("--in-process")
+    await quiet.start()
+    wanted = [meaning((await stream(quiet, request, body))[0]) for body in work]
+    quiet.stop()
+    server = make_server("--ranks", "2", "-t", "2")
+    try:
+        await server.start()
+        wrong, strikes = [], 0
+
+        async def strike(_):
+            try:
+                os.kill(engine_of(server), signal.SIGKILL)
+            except (ProcessLookupError, TypeError):
+                return 0
+            return 1
+
+        while strikes < rounds and not wrong:
+            wrong, count, _ = await under(server, request, wanted, work, strike)
+            strikes += count
+        report.say(f"{len(work)} streams go on byte for byte while an engine of two ranks is killed {rounds} times",
+                   f"{wrong} differ after {strikes}" if wrong else None)
+    finally:
+        server.stop()
+
+
 async def check_with(make_server, request, report, rounds):
     quiet = make_server("--in-process")
     await quiet.start()
@@ -174,6 +202,28 @@ async def check_with(make_server, request, report, rounds):
         await disturbed(server, request, report, rounds, work, wanted)
     finally:
         server.stop()
+
+
+async def unloaded(server, request, report, work, wanted):
+    """Answers go on with an adapter that was unloaded before the engine died."""
+    mine = [i for i, body in enumerate(work) if body.get("model") == "late"]
+    heard = {}
+    tasks = [asyncio.create_task(stream(server, request, work[i], heard)) for i in mine]
+    # An answer may be over in a few events, or before it is struck.
+    while not all(task.done() for task in tasks) and (len(heard) < len(mine) or min(heard.values()) < 3):
+        await asyncio.sleep(0.002)
+    status, text = await server.fetch(request("/v1/unload_lora_adapter", {"lora_name": "late"}))
+    try:
+        os.kill(engine_of(server), signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+    answers = [meaning((await task)[0]) for task in tasks]
+    wrong = [difference(i, got, wanted[i]) for i, got in zip(mine, answers) if got != wanted[i]]
+    report.say("answers go on with an adapter that was unloaded before the engine died",
+               wrong or (None if status == 200 else f"{status} {text!r:.200}"))
+    late = {**work[mine[0]], "stream": False}
+    status, _ = await server.fetch(request("/v1/completions", late))
+    report.say("and nobody new gets it", None if status == 404 else f"{status}")
 
 
 async def disturbed(server, request, report, rounds, work, wanted):
@@ -209,4 +259,5 @@ async def disturbed(server, request, report, rounds, work, wanted):
         tries += 1
     report.say("an engine that hangs is found and replaced",
                f"{wrong} differ" if wrong else None if count else "missed")
+    await unloaded(server, request, report, work, wanted)
     report.say("the server stayed", None if server.process.poll() is None else server.said()[-500:])

@@ -24,14 +24,20 @@ import time
 import batches
 import cases
 import crash
+import hostile
+import several
 import starts
+import warm
+import weights
 
 BACKGROUND = 8
 PATIENCE = 300  # seconds; only reached when something is wrong
-COUNTED = {"texts of JSON": len(cases.BAD_JSON) + len(cases.GOOD_JSON), "requests as bytes": len(cases.FRAMES)}
-SMALL = {"disconnects": 60, "stalled": 40, "idle": 300, "bodies": 150, "overload": 120, **COUNTED}
-LARGE = {"disconnects": 2000, "stalled": 1000, "idle": 5000, "bodies": 5000, "overload": 600, "slowhttptest": 1000,
+COUNTED = {"texts of JSON": len(cases.BAD_JSON) + len(cases.GOOD_JSON), "requests as bytes": len(cases.FRAMES),
+           "hostile grammars": hostile.CASES}
+SMALL = {"disconnects": 60, "stalled": 40, "idle": 300, "bodies": 150, "overload": 120, "small schemas": 3000,
          **COUNTED}
+LARGE = {"disconnects": 2000, "stalled": 1000, "idle": 5000, "bodies": 5000, "overload": 600, "slowhttptest": 1000,
+         "small schemas": 100000, **COUNTED}
 
 
 def request(path, body, headers=""):
@@ -69,6 +75,21 @@ class Server:
         with open(f"/proc/{self.process.pid}/statm", encoding="ascii") as file:
             return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
+    def whole_memory(self):
+        """Resident bytes of the server and of the engine it started."""
+        total = self.memory()
+        for entry in os.listdir("/proc"):
+            if not entry.isdigit():
+                continue
+            try:
+                with open(f"/proc/{entry}/stat", encoding="utf-8", errors="replace") as file:
+                    fields = file.read().rpartition(")")[2].split()
+            except OSError:
+                continue
+            if int(fields[1]) == self.process.pid:
+                total += int(fields[21]) * os.sysconf("SC_PAGE_SIZE")
+        return total
+
     async def connect(self, **how):
         return await asyncio.open_connection(self.host, self.port, **how)
 
@@ -82,7 +103,11 @@ class Server:
             writer.close()
 
     async def metrics(self):
-        _, body = await self.fetch(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        return await self.metrics_with("none")
+
+    async def metrics_with(self, key):
+        ask = f"GET /metrics HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {key}\r\n\r\n"
+        _, body = await self.fetch(ask.encode())
         values = {}
         for line in body.decode().splitlines():
             found = re.match(r"(?:millrace_|vllm:)(\w+)(?:\{[^}]*\})? (\S+)$", line)
@@ -416,6 +441,10 @@ async def all_faults(program, counts, report, seed, only=None):
     faults = [fault for fault in faults if only in (None, fault[0])]
     if faults:
         await faults_on(program, ["--max-waiting", "8192"], faults, counts, report, seed)
+    hostiles = [fault for fault in (("hostile grammars", hostile.grammars), ("small schemas", hostile.flood))
+                if only in (None, fault[0])]
+    if hostiles:
+        await faults_on(program, ["--max-waiting", "8192", "--grammar-cache", "16M"], hostiles, counts, report, seed)
     if only not in (None, "overload"):
         return
     # Five times as many come as may run and wait.
@@ -520,6 +549,24 @@ async def other_doors(program, report):
 
 async def crashes(chosen, report):
     await crash.check(lambda *flags: Server(chosen.program, *flags), request, report, 500 if chosen.full else 8)
+    await crash.check_ranks(lambda *flags: Server(chosen.program, "-c", "512", *flags), request, report,
+                            100 if chosen.full else 5)
+
+
+async def restarts(chosen, report):
+    await warm.check(lambda *flags: Server(chosen.program, *flags), request, report, chosen.full)
+
+
+async def changes(chosen, report):
+    await weights.check(lambda *flags: Server(chosen.program, *flags), report, chosen.full)
+
+
+async def models(chosen, report):
+    await several.check(lambda *flags: Server(chosen.program, *flags), report)
+
+
+# Tests with servers of their own, by the name they may be asked for.
+APART = {"crash": crashes, "warm": restarts, "weights": changes, "models": models}
 
 
 def main():
@@ -532,8 +579,8 @@ def main():
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     report = Report()
-    if chosen.only == "crash":
-        asyncio.run(crashes(chosen, report))
+    if chosen.only in APART:
+        asyncio.run(APART[chosen.only](chosen, report))
         return 0 if report.failures == 0 else 1
     if chosen.only:
         counts = LARGE if chosen.full else {**SMALL, "slowhttptest": 200}
@@ -543,7 +590,8 @@ def main():
     asyncio.run(signals(chosen.program, report))
     asyncio.run(starts.check(chosen.program, report, lambda *flags: Server(chosen.program, *flags)))
     batches.check(chosen.program, report, PATIENCE)
-    asyncio.run(crashes(chosen, report))
+    for check in APART.values():
+        asyncio.run(check(chosen, report))
     asyncio.run(all_faults(chosen.program, LARGE if chosen.full else SMALL, report, chosen.seed))
     return 0 if report.failures == 0 else 1
 

@@ -51,6 +51,13 @@ EngineSnapshot after(int steps, double now) {
     m.step_sequences.add(4);
     m.between_tokens.add(0.01);
   }
+  m.generated_tokens = 3 * steps;
+  m.accepted_drafts = steps;
+  m.bound_answers = 2;
+  m.bound_tokens = steps;
+  m.prefix_asked_tokens = 40;
+  m.prefix_found_tokens = 30;
+  m.second_pages_used = 5;
   m.running = 4;
   m.kv_used_bytes = 4 * 100 * 8;
   snapshot.now = now;
@@ -78,6 +85,12 @@ TEST(LiveView, MeansAndLimitAreOfTheTimeSinceTheLastLook) {
   EXPECT_EQ(second.at("itl_ms").at("count").as_int64(), 100);
   EXPECT_EQ(second.at("pages").at("map").as_string(), "u.c");
   EXPECT_EQ(second.at("pages").at("cached").as_int64(), 1);
+  EXPECT_EQ(second.at("pages").at("second_used").as_int64(), 5);
+  EXPECT_EQ(second.at("generated_tokens").as_int64(), 330);
+  EXPECT_EQ(second.at("bound").at("answers").as_int64(), 2);
+  EXPECT_EQ(second.at("bound").at("tokens").as_int64(), 110);
+  EXPECT_EQ(second.at("prefix").at("asked_tokens").as_int64(), 40);
+  EXPECT_EQ(second.at("prefix").at("found_tokens").as_int64(), 30);
   JsonObject third = view.look(after(110, 4), pages, floor, 8);
   EXPECT_TRUE(third.at("limit").is_null());  // no step since
   EXPECT_EQ(third.at("step").at("ms").as_double(), 0);

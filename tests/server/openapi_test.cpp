@@ -202,7 +202,8 @@ std::vector<Json> values_for(const Field& field) {
 
 // Something that is taken for a field that a body cannot do without.
 Json good_value(std::string_view name) {
-  if (name == "query" || name == "input" || name == "model" || name.starts_with("lora_")) return Json("x");
+  if (name == "query" || name == "input" || name == "model" || name == "model_path" || name.starts_with("lora_"))
+    return Json("x");
   if (name == "max_tokens") return Json(1);
   return parse_json(name == "messages" ? R"([{"role":"user","content":"x"}])" : "[1]").value();
 }

@@ -122,6 +122,40 @@ async def ciphers(program, report, new_server):
             new_server("--ssl-cert-file", cert, "--ssl-key-file", key, "-c", "256"), task))
 
 
+async def tracing(program, report, new_server):
+    """What a request is called elsewhere stands in its answer, in the log and among what is open."""
+    trace, parent = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
+    head = f"X-Request-Id: call-7\r\ntraceparent: 00-{trace}-{parent}-01\r\n"
+
+    async def task(server):
+        data = json.dumps({"prompt": [1, 403], "max_tokens": 2000, "ignore_eos": True, "stream": True}).encode()
+        reader, writer = await server.connect()
+        writer.write(f"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n{head}Content-Length: {len(data)}\r\n\r\n"
+                     .encode() + data)
+        answer = await reader.readuntil(b"\r\n\r\n")
+        live, looker = await server.connect()
+        looker.write(ask("GET", "/live"))
+        await live.readuntil(b"data: ")
+        seen = json.loads(await live.readuntil(b"\n"))
+        looker.close()
+        writer.close()
+        if b"X-Request-Id: call-7\r\n" not in answer:
+            return f"{answer}"
+        if [(one["id"], one["trace_id"]) for one in seen["open"]] != [("call-7", trace)]:
+            return f"{seen['open']}"
+        await server.quiet()
+        await server.fetch(ask("POST", "/v1/completions", {"prompt": [1, 403], "max_tokens": 2}))
+        lines = [json.loads(line) for line in server.said().splitlines() if line.startswith("{")]
+        first = next((line for line in lines if line["request_id"] == "call-7"), None)
+        if first is None or (first["trace_id"], first["parent_id"], first["sampled"]) != (trace, parent, True):
+            return f"{lines}"
+        last = [line for line in lines if line["request_id"].startswith("req-") and line.get("completion_tokens") == 2]
+        return None if len(last) == 1 and "trace_id" not in last[0] else f"{lines}"
+
+    report.say("requests are followed by their ids and traces",
+               await with_server(new_server("--log-requests", "--log-format", "json"), task))
+
+
 async def check(program, report, new_server):
-    for part in (small_cache, defaults, descriptors, ciphers):
+    for part in (small_cache, defaults, descriptors, ciphers, tracing):
         await part(program, report, new_server)

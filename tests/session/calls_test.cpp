@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "base/file.h"
+#include "grammar/vocabulary.h"
 #include "session/call_reader.h"
 
 #if MILLRACE_SESSION_TEXT
@@ -45,7 +46,7 @@ std::string written(const CallFormat& f, const std::vector<Call>& calls) {
   for (size_t i = 0; i < calls.size(); ++i) {
     if (i > 0) out += f.between;
     out += calls[i].name;
-    if (f.style == CallFormat::Style::json) {
+    if (f.style != CallFormat::Style::tags) {
       out += f.middle + to_text(calls[i].arguments);
       continue;
     }
@@ -56,7 +57,7 @@ std::string written(const CallFormat& f, const std::vector<Call>& calls) {
                           : value.is_array() ? CallFormat::kArray
                                              : CallFormat::kNumber;
       out += (first ? f.open : f.next) + std::string(member.key()) + f.equals[type];
-      out += value.is_string() ? std::string(value.get_string()) : to_text(value);
+      out += value.is_string() ? std::string(value.get_string()) + f.quote : to_text(value);
       first = false;
     }
   }

@@ -53,7 +53,8 @@ TEST(Generator, ContinuesAsTheOtherImplementationDid) {
 
 // States are found again where the answer ended, and where the prompt did if the next turn leaves the answer out.
 TEST(Generator, ComputesOnlyWhatIsNewWithStatesToo) {
-  for (const char* name : {"mamba", "rwkv", "lfm2", "qwen3_5_text", "recurrent_gemma", "nemotron_h", "falcon_h1"}) {
+  for (const char* name : {"mamba", "rwkv", "lfm2", "qwen3_5_text", "recurrent_gemma", "nemotron_h", "falcon_h1",
+                           "stripedhyena", "zamba2"}) {
     // Room for all of it: what leaves a full cache first depends on what steps took.
     Rig rig(name, {.context = 512, .rows = 64, .sequences = 8});
     Generator generator(*rig.executor);

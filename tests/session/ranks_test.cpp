@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <set>
 
 #include "eval/crowd_check.h"
 #include "eval/ranks_check.h"
@@ -15,10 +16,12 @@ namespace {
 
 using Folder = std::filesystem::path;
 
-Result<std::unique_ptr<LoadedModel>> load(const Folder& path, const std::string& device, int ranks) {
+Result<std::unique_ptr<LoadedModel>> load(const Folder& path, const std::string& device, int ranks,
+                                          bool pipeline = false) {
   LoadChoice choice{.path = path, .device = device};
   choice.cpu.threads = 1;
   choice.ranks = ranks;
+  choice.pipeline = pipeline;
   return LoadedModel::load(choice);
 }
 
@@ -52,6 +55,45 @@ void expect_same(const std::string& name, const std::string& device, const KvFor
 
 TEST_P(RanksTest, CpuGivesTheBitsOfOneRank) { expect_same(GetParam(), "cpu", DType::f16); }
 TEST_P(RanksTest, ReferenceGivesTheBitsOfOneRank) { expect_same(GetParam(), "reference", DType::f32); }
+
+// Ranks of whole layers. What cannot be carried from one to the next is refused by name.
+void expect_same_by_layers(const std::string& name, const KvForm& kv) {
+  const Folder folder = test::golden_path(name);
+  std::vector<Token> tokens = test::Golden::read(folder).input;
+  tokens.resize(std::min<size_t>(tokens.size(), 20));
+  auto alone = load(folder, "cpu", 1);
+  ASSERT_TRUE(alone.ok()) << alone.error().message;
+  auto expected = run_ranks_ways((*alone)->model(), (*alone)->backend(), tokens, kv);
+  ASSERT_TRUE(expected.ok()) << expected.error().message;
+  const auto layers = std::ssize((*alone)->model().spec().layers);
+  for (const int ranks : {2, 4}) {
+    auto loaded = load(folder, "cpu", ranks, true);
+    if (!loaded.ok()) {
+      EXPECT_NE(loaded.error().message.find("--pipeline"), std::string::npos) << loaded.error().message;
+      if (layers < ranks) continue;
+      static const std::set<std::string_view> kCarryMore = {"inputs of layers", "several streams", "reads the keys",
+                                                            "attention that several"};
+      EXPECT_TRUE(std::ranges::any_of(kCarryMore, [&](std::string_view why) {
+        return loaded.error().message.find(why) != std::string::npos;
+      })) << loaded.error().message;
+      continue;
+    }
+    auto found = run_ranks_ways((*loaded)->model(), (*loaded)->backend(), tokens, kv);
+    ASSERT_TRUE(found.ok()) << found.error().message;
+    EXPECT_EQ(first_difference(*expected, *found), "") << ranks << " ranks";
+    EXPECT_EQ((*loaded)->backend().used(Purpose::weights), (*loaded)->model().weight_bytes());
+    int64_t weights = 0;
+    for (const Ranked::Held& held : (*loaded)->ranked()->held()) {
+      weights += held.weights;
+      EXPECT_LE(held.kv, (*alone)->backend().used(Purpose::kv));  // pages are those of the group with the largest
+      EXPECT_LT(held.weights, (*alone)->backend().used(Purpose::weights));
+    }
+    // All together hold the model once, and a tied table and constants more than once.
+    EXPECT_GE(weights, (*alone)->backend().used(Purpose::weights));
+  }
+}
+
+TEST_P(RanksTest, RanksOfWholeLayersGiveTheBitsOfOne) { expect_same_by_layers(GetParam(), DType::f16); }
 
 INSTANTIATE_TEST_SUITE_P(Architectures, RanksTest, ::testing::ValuesIn(test::golden_names()), test::test_name);
 
@@ -122,10 +164,11 @@ TEST(Ranks, AnEngineGivesTheAnswersOfOneRank) {
   CrowdSize size = {.requests = 12, .parallel = 4, .prompt = 40, .tokens = 12, .swap_bytes = 1 << 20};
   std::vector<CrowdAnswers> answers;
   int64_t hits = 0, moved = 0;
-  for (const int ranks : {1, 2}) {
+  for (const int number : {1, 2, 3}) {
+    const int ranks = std::min(number, 2);
     for (const CrowdWay& way : crowd_ways()) {
       if (!way.alone && !way.narrow && ranks == 1) continue;
-      auto loaded = load(test::golden_path("llama-gqa-rope3"), "cpu", ranks);
+      auto loaded = load(test::golden_path("llama-gqa-rope3"), "cpu", ranks, number == 3);
       ASSERT_TRUE(loaded.ok()) << loaded.error().message;
       size.kv = DType::f16;
       auto outcome = run_crowd((*loaded)->model(), (*loaded)->backend(), size, way,

@@ -159,8 +159,8 @@ TEST_F(StoryModel, ATalkComputesOnlyWhatIsNew) {
   Generator generator(*executor_);
   Conversation talk(*model_, generator, "");
   std::string shown;
-  auto show = [&](std::string_view piece) {
-    shown += piece;
+  auto show = [&](const AnswerPart& piece) {
+    shown += piece.text;
     return true;
   };
   auto first = talk.ask("Write a story about a dragon.", greedy(40), {}, show);
@@ -174,6 +174,20 @@ TEST_F(StoryModel, ATalkComputesOnlyWhatIsNew) {
   ASSERT_TRUE(second.ok());
   EXPECT_EQ(second->times.reused_tokens, seen - 1) << "all but the token that was chosen last";
   EXPECT_EQ(talk.messages().size(), 4u);
+
+  // Again: the question stays, the answer is another one of the same question.
+  EXPECT_EQ(talk.again(greedy(40), {}, show)->tokens, second->tokens);
+  EXPECT_EQ(talk.messages().size(), 4u);
+  const Json saved = talk.to_json();
+  EXPECT_FALSE(talk.load(Json()).ok());
+  EXPECT_FALSE(talk.load(JsonObject{{"messages", JsonArray{JsonObject{{"role", "nobody"}}}}}).ok());
+  EXPECT_EQ(talk.messages().size(), 4u);
+  ASSERT_TRUE(talk.load(saved).ok());
+  EXPECT_EQ(to_text(talk.to_json()), to_text(saved));
+  talk.set_system("Be brief.");
+  EXPECT_EQ(talk.messages()[0].role, "system");
+  talk.set_system("");
+  EXPECT_EQ(to_text(talk.to_json()), to_text(saved));
 
   // The same talk without anything kept.
   std::vector<Message> messages(talk.messages().begin(), talk.messages().begin() + 3);
@@ -193,24 +207,24 @@ TEST_F(StoryModel, AStoppedAnswerStaysInTheTalk) {
   Conversation talk(*model_, generator, "You tell stories.");
   int pieces = 0;
   auto stopped =
-      talk.ask("Write a story about a dragon.", greedy(40), {}, [&](std::string_view) { return ++pieces < 6; });
+      talk.ask("Write a story about a dragon.", greedy(40), {}, [&](const AnswerPart&) { return ++pieces < 6; });
   ASSERT_TRUE(stopped.ok());
   EXPECT_EQ(stopped->ending, Ending::stopped);
   EXPECT_EQ(stopped->tokens.size(), 6u);
   ASSERT_EQ(talk.messages().size(), 3u);
   EXPECT_EQ(talk.messages()[0].role, "system");
-  auto next = talk.ask("Go on.", greedy(10), {}, [](std::string_view) { return true; });
+  auto next = talk.ask("Go on.", greedy(10), {}, [](const AnswerPart&) { return true; });
   ASSERT_TRUE(next.ok());
   EXPECT_GT(next->times.reused_tokens, 10);
   const Json saved = talk.to_json();
   EXPECT_EQ(find(saved, "messages")->get_array().size(), 5u);
 
   // A question that does not fit is refused with the counts, and the talk is as it was.
-  auto refused = talk.ask(std::string(3000, 'x'), greedy(10), {}, [](std::string_view) { return true; });
+  auto refused = talk.ask(std::string(3000, 'x'), greedy(10), {}, [](const AnswerPart&) { return true; });
   ASSERT_FALSE(refused.ok());
   EXPECT_NE(refused.error().message.find("context"), std::string::npos) << refused.error().message;
   EXPECT_EQ(talk.messages().size(), 5u);
-  EXPECT_TRUE(talk.ask("Go on.", greedy(3), {}, [](std::string_view) { return true; }).ok());
+  EXPECT_TRUE(talk.ask("Go on.", greedy(3), {}, [](const AnswerPart&) { return true; }).ok());
 }
 
 TEST_F(StoryModel, FindsTokensByTheirText) {

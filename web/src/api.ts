@@ -21,6 +21,7 @@ export interface Delta {
   content: string;
   reasoning: string;
   tokens: TokenInfo[];
+  calls: { index: number; id: string; name: string; arguments: string }[]; // pieces
   finish?: string;
   usage?: Usage;
 }
@@ -46,6 +47,7 @@ function storedKey(): string {
 }
 export const apiKey = new Store<string>(storedKey());
 export const keyWanted = new Store<boolean>(false);
+export const news = new Store<{ status: number }>({ status: 200 }); // of the last answer; 0: the server is not there
 
 export function setKey(key: string, keep: boolean): void {
   try {
@@ -68,7 +70,7 @@ async function failure(response: Response): Promise<ApiError> {
   } catch {
     // No JSON: the status has to do.
   }
-  if (response.status === 401) keyWanted.set(true);
+  if (response.status === 401) news.set({ status: 401 });
   return new ApiError(message, response.status, Number(response.headers.get('Retry-After') ?? 0));
 }
 
@@ -80,6 +82,7 @@ async function ask(path: string, init: RequestInit = {}): Promise<Response> {
     response = await fetch(path, { ...init, headers, cache: 'no-store', credentials: 'omit' });
   } catch (problem) {
     if (problem instanceof DOMException && problem.name === 'AbortError') throw problem;
+    news.set({ status: 0 });
     throw new ApiError('The server cannot be reached. Is it still running?', 0);
   }
   if (!response.ok) throw await failure(response);
@@ -91,6 +94,20 @@ export async function models(): Promise<ModelInfo[]> {
   return body.data ?? [];
 }
 
+// Whether a model is there and work is taken; needs no key.
+export async function ready(): Promise<void> {
+  await ask('ready');
+}
+
+// What holds for a request that says nothing, by the name of the field.
+export async function props(): Promise<Record<string, number>> {
+  const body = (await (await ask('props')).json()) as {
+    default_generation_settings?: { params?: Record<string, unknown> };
+  };
+  const params = Object.entries(body.default_generation_settings?.params ?? {});
+  return Object.fromEntries(params.filter((one): one is [string, number] => typeof one[1] === 'number'));
+}
+
 // The data of each server-sent event; comments and other fields are passed over.
 export async function* events(response: Response): AsyncGenerator<string> {
   if (!response.body) return;
@@ -99,7 +116,11 @@ export async function* events(response: Response): AsyncGenerator<string> {
   let data: string[] = [];
   try {
     for (;;) {
-      const { done, value } = await reader.read();
+      const { done, value } = await reader.read().catch((problem: unknown) => {
+        if (problem instanceof DOMException && problem.name === 'AbortError') throw problem;
+        news.set({ status: 0 });
+        throw new ApiError('The connection broke off.', 0);
+      });
       if (done) return;
       const lines = (rest + value).split('\n');
       rest = lines.pop() ?? '';
@@ -122,7 +143,11 @@ interface Chunk {
   error?: { message?: string };
   usage?: Usage | null;
   choices?: {
-    delta?: { content?: string | null; reasoning_content?: string | null };
+    delta?: {
+      content?: string | null;
+      reasoning_content?: string | null;
+      tool_calls?: { index?: number; id?: string; function?: { name?: string; arguments?: string } }[] | null;
+    };
     logprobs?: { content?: { token: string; logprob: number; top_logprobs?: Alternative[] }[] | null } | null;
     finish_reason?: string | null;
   }[];
@@ -148,10 +173,17 @@ export async function* chat(body: Record<string, unknown>, signal: AbortSignal):
         logprob: t.logprob,
         top: t.top_logprobs ?? [],
       })),
+      calls: (choice?.delta?.tool_calls ?? []).map((call) => ({
+        index: call.index ?? 0,
+        id: call.id ?? '',
+        name: call.function?.name ?? '',
+        arguments: call.function?.arguments ?? '',
+      })),
       finish: choice?.finish_reason ?? undefined,
       usage: chunk.usage ?? undefined,
     };
   }
+  throw new ApiError('The connection ended before the answer did.', 0);
 }
 
 export interface Percentiles {
@@ -178,12 +210,25 @@ export interface Live {
   preemptions: number;
   drafted_tokens: number;
   accepted_drafts: number;
+  draft_windows: number;
+  generated_tokens: number;
+  bound: { answers: number; tokens: number };
+  prefix: { lookups: number; hits: number; asked_tokens: number; found_tokens: number };
   step: { tokens: number; sequences: number; ms: number };
   ttft_ms: Percentiles;
   itl_ms: Percentiles;
   limit: number | null;
   limit_known: boolean;
-  pages: { total: number; used: number; shared: number; cached: number; free: number; per_cell: number; map: string };
+  pages: {
+    total: number;
+    used: number;
+    shared: number;
+    cached: number;
+    free: number;
+    second_used: number; // moved out, in the second store
+    per_cell: number;
+    map: string;
+  };
   kv_bytes: { reserved: number; used: number };
 }
 

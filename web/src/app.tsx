@@ -1,14 +1,17 @@
 // The frame: conversations at the side, chat or live view in the middle, settings on demand.
 import { useEffect, useState } from 'preact/hooks';
-import { apiKey, keyWanted, models } from './api';
-import { announcement, current, model, notice, open, stop, writing } from './chats';
+import { keyWanted } from './api';
+import { current, notice, open } from './chats';
+import { keepLooking } from './connection';
 import { Conversation } from './conversation';
 import { CloseIcon, KeyIcon, MenuIcon, SlidersIcon, ThemeIcon } from './icons';
 import { KeyDialog } from './key';
+import { Light } from './light';
 import { LiveView } from './live';
 import { SettingsPanel } from './settings';
 import { Sidebar } from './sidebar';
 import { recall, remember, Store, useStore } from './store';
+import { announcement, stop, writing } from './writing';
 
 type View = 'chat' | 'live';
 type Theme = 'auto' | 'light' | 'dark';
@@ -27,37 +30,11 @@ function useView(): View {
   return view;
 }
 
-// Finds the model's name, again every few seconds until the server answers.
-function useModel(): string {
-  const [problem, setProblem] = useState('');
-  const key = useStore(apiKey);
-  useEffect(() => {
-    let timer = 0;
-    let gone = false;
-    const look = async () => {
-      try {
-        const [first] = await models();
-        model.set(first?.id ?? '');
-        setProblem('');
-      } catch (failed) {
-        if (gone) return;
-        setProblem(failed instanceof Error ? failed.message : String(failed));
-        if (!keyWanted.value) timer = window.setTimeout(look, 3000);
-      }
-    };
-    void look();
-    return () => {
-      gone = true;
-      clearTimeout(timer);
-    };
-  }, [key]);
-  return problem;
-}
-
 function useKeys(toggleSettings: () => void) {
   useEffect(() => {
     const pressed = (event: KeyboardEvent) => {
       const typing = event.target instanceof HTMLElement && /^(INPUT|TEXTAREA|SELECT)$/.test(event.target.tagName);
+      if (document.querySelector('dialog[open]')) return;
       if (event.key === 'Escape' && writing.value.has(current.value)) {
         stop(current.value);
       } else if (event.altKey && event.code === 'KeyN') {
@@ -107,8 +84,7 @@ function Notice() {
   );
 }
 
-function Header(props: { view: View; problem: string; onMenu: () => void; onSettings: () => void; settings: boolean }) {
-  const name = useStore(model);
+function Header(props: { view: View; onMenu: () => void; onSettings: () => void; settings: boolean }) {
   return (
     <header class="top">
       <button type="button" class="quiet menu" onClick={props.onMenu} aria-label="Conversations">
@@ -118,10 +94,7 @@ function Header(props: { view: View; problem: string; onMenu: () => void; onSett
         <a href="#" aria-current={props.view === 'chat' ? 'page' : undefined}>Chat</a>
         <a href="#live" aria-current={props.view === 'live' ? 'page' : undefined}>Live</a>
       </nav>
-      <p class={`model${props.problem ? ' bad' : ''}`} title={props.problem || name}>
-        <i class="dot" aria-hidden="true" />
-        <span>{props.problem ? (name ? 'not reachable' : 'waiting for the server') : name || 'connecting'}</span>
-      </p>
+      <Light />
       {props.view === 'chat' && (
         <button type="button" class="quiet" onClick={props.onSettings} aria-expanded={props.settings}
           aria-controls="settings" title="Settings (Alt+S)" aria-label="Settings">
@@ -134,7 +107,7 @@ function Header(props: { view: View; problem: string; onMenu: () => void; onSett
 
 export function App() {
   const view = useView();
-  const problem = useModel();
+  useEffect(keepLooking, []);
   const [menu, setMenu] = useState(false);
   const [settings, setSettings] = useState(false);
   useKeys(() => setSettings((shown) => !shown));
@@ -152,7 +125,7 @@ export function App() {
         </button>
       </Sidebar>
       <div class="middle">
-        <Header view={view} problem={problem} settings={settings} onMenu={() => setMenu(true)}
+        <Header view={view} settings={settings} onMenu={() => setMenu(true)}
           onSettings={() => setSettings((shown) => !shown)} />
         <Notice />
         <main id="main">{view === 'live' ? <LiveView /> : <Conversation />}</main>

@@ -1,4 +1,4 @@
-// A chart of the last two minutes on a canvas: one or more lines, the first filled. Values are given once per sample and
+// A chart of the last two minutes on a canvas: one or more lines, broken where there is nothing. Values are given once per sample and
 // drawn when they change; colours come from the style sheet, so that they follow the theme.
 import { useEffect, useRef } from 'preact/hooks';
 
@@ -13,6 +13,24 @@ export function niceTop(value: number): number {
   const scale = 10 ** Math.floor(Math.log10(value));
   for (const step of [1, 1.5, 2, 3, 5, 7.5, 10]) if (value <= step * scale) return step * scale;
   return 10 * scale;
+}
+
+interface Point {
+  at: number;
+  value: number;
+}
+const kBridge = 8; // samples without a value that a line goes across; more are a gap
+
+function runsOf(values: (number | null)[]): Point[][] {
+  const runs: Point[][] = [];
+  let last = -Infinity;
+  values.forEach((value, at) => {
+    if (value === null) return;
+    if (at - last > kBridge) runs.push([]);
+    runs[runs.length - 1]?.push({ at, value });
+    last = at;
+  });
+  return runs;
 }
 
 function draw(canvas: HTMLCanvasElement, lines: Line[], capacity: number, format: (value: number) => string, most?: number) {
@@ -42,27 +60,23 @@ function draw(canvas: HTMLCanvasElement, lines: Line[], capacity: number, format
   for (const line of lines) {
     const color = style.getPropertyValue(line.color);
     const from = capacity - line.values.length;
-    pen.beginPath();
-    let begun = -1;
-    let last = 0;
-    line.values.forEach((value, i) => {
-      if (value === null) return;
-      if (begun < 0) pen.moveTo(x(from + i), y(value));
-      else pen.lineTo(x(from + i), y(value));
-      if (begun < 0) begun = from + i;
-      last = from + i;
-    });
-    if (begun < 0) continue;
     pen.strokeStyle = color;
+    pen.fillStyle = color;
     pen.lineWidth = 1.6;
     pen.lineJoin = 'round';
-    pen.stroke();
-    if (line.fill) {
-      pen.lineTo(x(last), y(0));
-      pen.lineTo(x(begun), y(0));
+    pen.lineCap = 'round';
+    for (const run of runsOf(line.values)) {
+      const first = run[0] as Point;
+      const last = run[run.length - 1] as Point;
+      pen.beginPath();
+      pen.moveTo(x(from + first.at), y(first.value));
+      for (const point of run) pen.lineTo(x(from + point.at), y(point.value));
+      pen.stroke();
+      if (!line.fill) continue;
+      pen.lineTo(x(from + last.at), y(0));
+      pen.lineTo(x(from + first.at), y(0));
       pen.closePath();
       pen.globalAlpha = 0.14;
-      pen.fillStyle = color;
       pen.fill();
       pen.globalAlpha = 1;
     }

@@ -1,25 +1,8 @@
-// Conversations: kept in the browser, one localStorage entry each, and the answers being written into them.
-import { ApiError, chat, type TokenInfo, type Usage } from './api';
+// Conversations: kept in the browser, one localStorage entry each, and what can be done with them.
 import { recall, remember, Store } from './store';
+import { branched, type FileText, isEmpty, newId, settled, slim, switched, type Turn } from './turns';
+import { begin, isWriting, stop, writers } from './writing';
 
-export interface Stats {
-  ttft: number; // milliseconds
-  rate: number; // tokens a second after the first
-  tokens: number;
-  prompt: number;
-  cached: number;
-  finish: string;
-}
-export interface Turn {
-  id: string;
-  role: 'user' | 'assistant';
-  content: string;
-  reasoning?: string;
-  state: 'done' | 'writing' | 'stopped' | 'failed';
-  error?: string;
-  stats?: Stats;
-  tokens?: TokenInfo[]; // kept until the page is left: they are large
-}
 export interface Chat {
   id: string;
   title: string;
@@ -27,55 +10,24 @@ export interface Chat {
   system: string;
   turns: Turn[];
 }
-export interface Settings {
-  temperature: number | null; // null: as the server has it
-  top_p: number | null;
-  top_k: number | null;
-  min_p: number | null;
-  repetition_penalty: number | null;
-  max_tokens: number | null;
-  seed: number | null;
-  probabilities: boolean;
-}
 
-export const kDefaults: Settings = {
-  temperature: null,
-  top_p: null,
-  top_k: null,
-  min_p: null,
-  repetition_penalty: null,
-  max_tokens: null,
-  seed: null,
-  probabilities: true,
-};
 const kPrefix = 'millrace.chat.';
-const kAlternatives = 5;
-
-export const settings = new Store<Settings>({ ...kDefaults, ...recall<Partial<Settings>>('millrace.settings', {}) });
-settings.watch(() => remember('millrace.settings', settings.value));
-
 export const notice = new Store<string>('');
-export const announcement = new Store<string>(''); // for screen readers
 export const chats = new Store<Chat[]>(loadAll());
 export const current = new Store<string>(recall('millrace.current', ''));
 current.watch(() => remember('millrace.current', current.value));
-export const model = new Store<string>('');
 
-const writers = new Map<string, AbortController>(); // by chat
-export const writing = new Store<ReadonlySet<string>>(new Set());
-
-function newId(): string {
-  return Array.from(crypto.getRandomValues(new Uint8Array(8)), (byte) => byte.toString(16).padStart(2, '0')).join('');
-}
-
-function isChat(value: unknown): value is Chat {
+export function isChat(value: unknown): value is Chat {
   const chat = value as Chat | null;
   return typeof chat === 'object' && chat !== null && typeof chat.id === 'string' && Array.isArray(chat.turns);
 }
 
-// An answer that was being written when the page went away has stopped.
-function settled(chat: Chat): Chat {
-  return { ...chat, turns: chat.turns.map((turn) => (turn.state === 'writing' ? { ...turn, state: 'stopped' } : turn)) };
+function restored(chat: Chat): Chat {
+  return { ...chat, turns: settled(chat.turns) };
+}
+
+function sorted(all: Chat[]): Chat[] {
+  return [...all].sort((a, b) => b.updated - a.updated);
 }
 
 function loadAll(): Chat[] {
@@ -85,29 +37,28 @@ function loadAll(): Chat[] {
       const key = localStorage.key(i);
       if (!key?.startsWith(kPrefix)) continue;
       const chat = recall<unknown>(key, null);
-      if (isChat(chat)) found.push(settled(chat));
+      if (isChat(chat)) found.push(restored(chat));
     }
   } catch {
     return [];
   }
-  return found.sort((a, b) => b.updated - a.updated);
+  return sorted(found);
 }
 
-function save(chat: Chat): void {
-  const turns = chat.turns.map(({ tokens: _, ...turn }) => turn);
-  if (!remember(kPrefix + chat.id, { ...chat, turns })) {
-    notice.set('This browser has no room left for conversations. Delete some to keep new ones.');
-  }
+function save(chat: Chat): boolean {
+  const kept = remember(kPrefix + chat.id, { ...chat, turns: slim(chat.turns) });
+  if (!kept) notice.set('This browser has no room left for conversations. Export and delete some to keep new ones.');
+  return kept;
 }
 
 // Another tab changed something: take it over, unless an answer is being written here.
 window.addEventListener('storage', (event) => {
   if (!event.key?.startsWith(kPrefix)) return;
   const id = event.key.slice(kPrefix.length);
-  if (writers.has(id)) return;
+  if (isWriting(id)) return;
   const others = chats.value.filter((chat) => chat.id !== id);
   const changed = recall<unknown>(event.key, null);
-  chats.set((isChat(changed) ? [...others, settled(changed)] : others).sort((a, b) => b.updated - a.updated));
+  chats.set(sorted(isChat(changed) ? [...others, restored(changed)] : others));
 });
 window.addEventListener('pagehide', () => {
   for (const id of writers.keys()) {
@@ -126,7 +77,7 @@ function change(id: string, how: (chat: Chat) => Chat, keep = true): void {
   if (keep && chat) save(chat);
 }
 
-function changeTurn(id: string, turn: string, how: (turn: Turn) => Turn, keep = true): void {
+export function changeTurn(id: string, turn: string, how: (turn: Turn) => Turn, keep = true): void {
   change(id, (chat) => ({ ...chat, turns: chat.turns.map((t) => (t.id === turn ? how(t) : t)) }), keep);
 }
 
@@ -142,7 +93,15 @@ export function remove(id: string): void {
 }
 
 export function rename(id: string, title: string): void {
-  if (title.trim()) change(id, (chat) => ({ ...chat, title: title.trim() }));
+  if (title.trim()) change(id, (chat) => ({ ...chat, title: title.trim().slice(0, 200) }));
+}
+
+// Conversations from a file, under new names where there is one already. How many were kept.
+export function adopt(found: Chat[]): number {
+  const fresh = found.map((chat) => restored(find(chat.id) ? { ...chat, id: newId() } : chat));
+  const kept = fresh.filter(save);
+  chats.update((all) => sorted([...kept, ...all]));
+  return kept.length;
 }
 
 export const draftSystem = new Store<string>(''); // of the conversation not begun yet
@@ -156,148 +115,77 @@ function titleOf(text: string): string {
   return line.length > 60 ? `${line.slice(0, 57).trimEnd()}…` : line;
 }
 
-export function send(text: string): void {
-  const content = text.trim();
-  if (!content || writing.value.has(current.value)) return;
+function question(content: string, files: FileText[]): Turn {
+  return { id: newId(), role: 'user', content: content.trim(), state: 'done', ...(files.length > 0 ? { files } : {}) };
+}
+
+export function send(text: string, files: FileText[] = []): void {
+  if ((!text.trim() && files.length === 0) || isWriting(current.value)) return;
   let chat = find(current.value);
   if (!chat) {
-    chat = { id: newId(), title: titleOf(content), updated: Date.now(), system: draftSystem.value, turns: [] };
-    chats.update((all) => [chat as Chat, ...all]);
+    const title = titleOf(text) || titleOf(files[0]?.name ?? '');
+    chat = { id: newId(), title, updated: Date.now(), system: draftSystem.value, turns: [] };
+    const begun = chat;
+    chats.update((all) => [begun, ...all]);
     current.set(chat.id);
     draftSystem.set('');
   }
-  answer(chat.id, [...chat.turns, { id: newId(), role: 'user', content, state: 'done' }]);
+  // A failed answer without a word in it is not part of what was said.
+  const said = chat.turns.filter((turn) => !isEmpty(turn) || turn.versions);
+  answer(chat.id, [...said, question(text, files), blank()]);
 }
 
-// Asks again from the question before this answer.
+function placeOf(id: string, turn: string): { chat: Chat; at: number } | undefined {
+  const chat = find(id);
+  const at = chat?.turns.findIndex((t) => t.id === turn) ?? -1;
+  return chat && at >= 0 ? { chat, at } : undefined;
+}
+
+// Answers once more; the answer that was there stays as a version.
 export function regenerate(id: string, turn: string): void {
-  const chat = find(id);
-  const at = chat?.turns.findIndex((t) => t.id === turn) ?? -1;
-  if (chat && at > 0) answer(id, chat.turns.slice(0, at));
+  const place = placeOf(id, turn);
+  if (place && place.at > 0) answer(id, branched(place.chat.turns, place.at, blank()));
 }
 
-// Puts another question in the place of this one; what came after it goes.
+// Puts another question in the place of this one, which stays as a version with what came after it.
 export function edit(id: string, turn: string, content: string): void {
-  const chat = find(id);
-  const at = chat?.turns.findIndex((t) => t.id === turn) ?? -1;
-  if (!chat || at < 0 || !content.trim()) return;
-  answer(id, [...chat.turns.slice(0, at), { id: newId(), role: 'user', content: content.trim(), state: 'done' }]);
+  const place = placeOf(id, turn);
+  if (!place || !content.trim()) return;
+  const files = place.chat.turns[place.at]?.files ?? [];
+  answer(id, [...branched(place.chat.turns, place.at, question(content, files)), blank()]);
 }
 
-export function stop(id: string): void {
-  writers.get(id)?.abort();
+export function showVersion(id: string, turn: string, to: number): void {
+  const place = placeOf(id, turn);
+  if (!place || isWriting(id)) return;
+  change(id, (chat) => ({ ...chat, turns: switched(chat.turns, place.at, to) }));
 }
 
-function requestOf(chat: Chat): Record<string, unknown> {
-  const { probabilities, ...sampling } = settings.value;
-  const body: Record<string, unknown> = {
-    model: model.value,
-    messages: [
-      ...(chat.system ? [{ role: 'system', content: chat.system }] : []),
-      ...chat.turns.filter((t) => t.state !== 'writing').map(({ role, content }) => ({ role, content })),
-    ],
-  };
-  for (const [name, value] of Object.entries(sampling)) if (value !== null) body[name] = value;
-  if (probabilities) Object.assign(body, { logprobs: true, top_logprobs: kAlternatives });
-  return body;
+// What the tools gave for the calls of an answer, in their order, and on from there.
+export function giveResults(id: string, turn: string, results: string[]): void {
+  const place = placeOf(id, turn);
+  const calls = place?.chat.turns[place.at]?.calls;
+  if (!place || !calls) return;
+  const given = calls.map((call, i): Turn => ({
+    id: newId(), role: 'tool', callId: call.id, content: results[i] ?? '', state: 'done',
+  }));
+  answer(id, [...place.chat.turns.slice(0, place.at + 1), ...given, blank()]);
 }
 
-// Failed answers without a word in them are not part of what was said.
-function said(turns: Turn[]): Turn[] {
-  return turns.filter((turn) => turn.role === 'user' || turn.content !== '');
+function blank(): Turn {
+  return { id: newId(), role: 'assistant', content: '', state: 'writing', tokens: [] };
 }
 
+// The last turn is the answer to be written.
 function answer(id: string, turns: Turn[]): void {
   stop(id);
-  const turn: Turn = { id: newId(), role: 'assistant', content: '', state: 'writing', tokens: [] };
-  const asked = { ...(find(id) as Chat), turns: said(turns) };
-  change(id, (chat) => ({ ...chat, updated: Date.now(), turns: [...asked.turns, turn] }));
-  chats.update((all) => [...all].sort((a, b) => b.updated - a.updated));
-  const control = new AbortController();
-  writers.set(id, control);
-  writing.set(new Set(writers.keys()));
-  announcement.set('Answering.');
-  void write(id, turn.id, requestOf(asked), control);
-}
-
-// Collects what arrives and shows it once a frame.
-class Answer {
-  content = '';
-  reasoning = '';
-  tokens: TokenInfo[] = [];
-  finish = '';
-  usage?: Usage;
-  private began = performance.now();
-  private first = 0;
-  private last = 0;
-  private pieces = 0;
-
-  note(content: string, reasoning: string, tokens: TokenInfo[]): void {
-    this.content += content;
-    this.reasoning += reasoning;
-    this.tokens.push(...tokens);
-    if (!content && !reasoning && tokens.length === 0) return;
-    this.last = performance.now();
-    if (this.first === 0) this.first = this.last;
-    this.pieces += Math.max(1, tokens.length);
-  }
-  stats(): Stats | undefined {
-    if (this.first === 0) return undefined;
-    const tokens = this.usage?.completion_tokens ?? this.pieces;
-    const seconds = (this.last - this.first) / 1000;
-    return {
-      ttft: this.first - this.began,
-      rate: seconds > 0 && tokens > 1 ? (tokens - 1) / seconds : 0,
-      tokens,
-      prompt: this.usage?.prompt_tokens ?? 0,
-      cached: this.usage?.prompt_tokens_details?.cached_tokens ?? 0,
-      finish: this.finish,
-    };
-  }
-}
-
-async function write(id: string, turn: string, body: Record<string, unknown>, control: AbortController) {
-  const answer = new Answer();
-  let frame = 0;
-  let saved = performance.now();
-  const show = (extra: Partial<Turn> = {}, keep = false) => {
-    const { content, reasoning, tokens } = answer;
-    const stats = answer.stats();
-    changeTurn(id, turn, (t) => ({ ...t, content, reasoning, tokens: tokens.slice(), stats, ...extra }), keep);
-  };
-  const soon = () => {
-    frame ||= requestAnimationFrame(() => {
-      frame = 0;
-      const due = performance.now() - saved > 1000;
-      if (due) saved = performance.now();
-      show({}, due);
-    });
-  };
-  let end: Partial<Turn> = { state: 'done' };
-  try {
-    for await (const delta of chat(body, control.signal)) {
-      answer.note(delta.content, delta.reasoning, delta.tokens);
-      if (delta.finish) answer.finish = delta.finish;
-      if (delta.usage) answer.usage = delta.usage;
-      soon();
-    }
-    announcement.set(`Answer finished, ${answer.stats()?.tokens ?? 0} tokens.`);
-  } catch (problem) {
-    if (control.signal.aborted) {
-      end = { state: 'stopped' };
-      announcement.set('Answer stopped.');
-    } else {
-      const said = problem instanceof Error ? problem.message : String(problem);
-      const wait = problem instanceof ApiError && !/try again/i.test(said) ? problem.retryAfter : 0;
-      const error = wait > 0 ? `${said} Try again in ${wait} s.` : said;
-      end = { state: 'failed', error };
-      announcement.set(`The answer failed: ${error}`);
-    }
-  }
-  cancelAnimationFrame(frame);
-  if (writers.get(id) === control) {
-    writers.delete(id);
-    writing.set(new Set(writers.keys()));
-  }
-  show(end, true);
+  change(id, (chat) => ({ ...chat, updated: Date.now(), turns }));
+  chats.update(sorted);
+  const fresh = turns[turns.length - 1] as Turn;
+  begin({
+    chat: id,
+    system: find(id)?.system ?? '',
+    turns: turns.slice(0, -1),
+    show: (how, keep) => changeTurn(id, fresh.id, how, keep),
+  });
 }

@@ -23,6 +23,15 @@ export const SlidersIcon = () => <Icon><path d="M3.5 6.5H9M13 6.5h3.5M3.5 13.5H7
 export const KeyIcon = () => <Icon><circle cx="7" cy="13" r="3" /><path d="m9.2 10.8 6.3-6.3M13 7l2.2 2.2" /></Icon>;
 export const ThemeIcon = () => <Icon><circle cx="10" cy="10" r="6.2" /><path d="M10 3.8a6.2 6.2 0 0 1 0 12.4z" class="solid" /></Icon>;
 export const DownIcon = () => <Icon><path d="M10 4v11.5M5 10.8l5 5 5-5" /></Icon>;
+export const LeftIcon = () => <Icon size={16}><path d="M12 4.5 6.5 10l5.5 5.5" /></Icon>;
+export const RightIcon = () => <Icon size={16}><path d="m8 4.5 5.5 5.5L8 15.5" /></Icon>;
+export const ToolIcon = () => <Icon size={16}><path d="m7 6-4 4 4 4M13 6l4 4-4 4" /></Icon>;
+export const FileIcon = () => <Icon size={16}><path d="M5 3.5h6l4 4v9H5zM11 3.5v4h4" /></Icon>;
+export const ClipIcon = () => <Icon><path d="m15.5 9-5.8 5.8a3.2 3.2 0 0 1-4.5-4.5l6-6a2.1 2.1 0 0 1 3 3l-5.8 5.7a1 1 0 0 1-1.4-1.4L12.2 6.4" /></Icon>;
+export const MoreIcon = () => <Icon size={16}><circle cx="4.5" cy="10" r="1" class="solid" /><circle cx="10" cy="10" r="1" class="solid" /><circle cx="15.5" cy="10" r="1" class="solid" /></Icon>;
+export const InIcon = () => <Icon size={16}><path d="M10 3.5v9M6.5 9l3.5 3.5L13.5 9M4 16.5h12" /></Icon>;
+export const OutIcon = () => <Icon size={16}><path d="M10 12.5v-9M6.5 7 10 3.5 13.5 7M4 16.5h12" /></Icon>;
+export const ResetIcon = () => <Icon size={14}><path d="M5 8.5A5.5 5.5 0 1 1 4.5 12M5 4.5v4h4" /></Icon>;
 
 export const Mark = () => (
   <svg class="mark" width="26" height="26" viewBox="0 0 32 32" aria-hidden="true" focusable="false">

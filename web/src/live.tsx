@@ -1,86 +1,12 @@
 // The live view: what the engine does right now, several times a second, beside what the machine could do at most.
 import type { ComponentChildren } from 'preact';
-import { useEffect, useState } from 'preact/hooks';
-import { ApiError, apiKey, live, type Live, type Percentiles } from './api';
+import { useEffect } from 'preact/hooks';
+import type { Live, Percentiles } from './api';
 import { Chart } from './chart';
+import { follow, kSamples, type Sample, seen } from './feed';
 import { duration } from './message';
 import { kStates, PageMap } from './pagemap';
 import { useStore } from './store';
-
-const kSamples = 360; // a minute and a half at four a second
-
-interface Sample {
-  out: number; // tokens a second
-  into: number;
-  running: number;
-  waiting: number;
-  tokens: number | null; // a step
-  sequences: number | null;
-}
-
-interface Seen {
-  now?: Live;
-  samples: Sample[];
-  problem: string;
-}
-
-function sampleOf(before: Live, after: Live): Sample {
-  const seconds = Math.max(1e-3, after.now - before.now);
-  const stepped = after.steps > before.steps;
-  return {
-    out: Math.max(0, after.tokens_out - before.tokens_out) / seconds,
-    into: Math.max(0, after.computed_tokens - before.computed_tokens - (after.tokens_out - before.tokens_out)) / seconds,
-    running: after.running,
-    waiting: after.waiting,
-    tokens: stepped ? after.step.tokens : null,
-    sequences: stepped ? after.step.sequences : null,
-  };
-}
-
-// Watches /live while the page can be seen, and comes back when the connection breaks.
-function useLive(): Seen {
-  const [seen, setSeen] = useState<Seen>({ samples: [], problem: '' });
-  const key = useStore(apiKey);
-  useEffect(() => {
-    let control = new AbortController();
-    let timer = 0;
-    let gone = false;
-    const watch = async () => {
-      control = new AbortController();
-      let before: Live | undefined;
-      try {
-        for await (const now of live(control.signal)) {
-          const sample = before && now.now >= before.now ? sampleOf(before, now) : undefined;
-          before = now;
-          setSeen((old) => ({
-            now,
-            problem: '',
-            samples: sample ? [...old.samples, sample].slice(-kSamples) : old.samples,
-          }));
-        }
-        throw new ApiError('The connection ended.', 0);
-      } catch (failed) {
-        if (gone || control.signal.aborted) return;
-        setSeen((old) => ({ ...old, problem: failed instanceof Error ? failed.message : String(failed) }));
-        timer = window.setTimeout(watch, 2000);
-      }
-    };
-    const visibility = () => {
-      clearTimeout(timer);
-      control.abort();
-      if (!document.hidden) void watch();
-    };
-    document.addEventListener('visibilitychange', visibility);
-    if (!document.hidden) void watch();
-    return () => {
-      gone = true;
-      clearTimeout(timer);
-      control.abort();
-      document.removeEventListener('visibilitychange', visibility);
-    };
-  }, [key]);
-  return seen;
-}
 
 function count(value: number): string {
   if (value >= 1e6) return `${(value / 1e6).toFixed(1)} M`;
@@ -108,9 +34,16 @@ function Tile(props: { name: string; value: string; unit?: string; note?: string
   );
 }
 
-function Panel(props: { title: string; keys?: [string, string][]; wide?: boolean; children: ComponentChildren }) {
+interface PanelProps {
+  title: string;
+  name?: string;
+  keys?: [string, string][];
+  children: ComponentChildren;
+}
+
+function Panel(props: PanelProps) {
   return (
-    <section class={`panel${props.wide ? ' wide' : ''}`}>
+    <section class="panel" data-panel={props.name}>
       <header>
         <h2>{props.title}</h2>
         {props.keys && (
@@ -173,7 +106,11 @@ function smooth(samples: Sample[], of: (sample: Sample) => number | null): (numb
 }
 
 function said(name: string, value: number | null | undefined): string {
-  return `${name} over the last minute and a half, now ${count(value ?? 0)}`;
+  return `${name} over the last two minutes, now ${count(value ?? 0)}`;
+}
+
+function percentText(part: number, whole: number): string {
+  return whole > 0 ? `${((100 * part) / whole).toFixed(0)} %` : '–';
 }
 
 function Charts({ samples, steps }: { samples: Sample[]; steps: boolean }) {
@@ -212,6 +149,73 @@ function Queue({ samples }: { samples: Sample[] }) {
   );
 }
 
+// Guesses: how many tokens a pass of the model gives a sequence, and how many guesses were right.
+function Speculation({ now, samples }: { now: Live; samples: Sample[] }) {
+  const passes = now.generated_tokens - now.accepted_drafts;
+  const any = now.draft_windows > 0;
+  return (
+    <Panel title="Speculation" name="speculation"
+      keys={any ? [['used', 'tokens a pass'], ['shared', 'guesses kept, of 1']] : undefined}>
+      {any ? (
+        <>
+          <Chart capacity={kSamples} label={said('Tokens a pass', samples.findLast((s) => s.pass !== null)?.pass)}
+            lines={[
+              { color: '--used', values: smooth(samples, (s) => s.pass), fill: true },
+              { color: '--shared', values: smooth(samples, (s) => s.kept) },
+            ]} />
+          <p class="faint">
+            In all {(now.generated_tokens / Math.max(1, passes)).toFixed(2)} tokens a pass;{' '}
+            {count(now.accepted_drafts)} of {count(now.drafted_tokens)} guesses kept
+            {' '}({percentText(now.accepted_drafts, now.drafted_tokens)}).
+          </p>
+        </>
+      ) : (
+        <p class="faint">Nothing was guessed so far. <code>serve --speculate ngram</code> guesses ahead.</p>
+      )}
+    </Panel>
+  );
+}
+
+function Grammar({ now, samples }: { now: Live; samples: Sample[] }) {
+  const any = now.bound.answers > 0;
+  return (
+    <Panel title="Answers of a form" name="grammar" keys={any ? [['used', 'tokens/s under a mask']] : undefined}>
+      {any ? (
+        <>
+          <Chart capacity={kSamples} label={said('Tokens a second under a mask', samples[samples.length - 1]?.bound)}
+            lines={[{ color: '--used', values: smooth(samples, (s) => s.bound), fill: true }]} />
+          <p class="faint">
+            {count(now.bound.answers)} {now.bound.answers === 1 ? 'answer' : 'answers'} by a schema or a grammar,{' '}
+            {count(now.bound.tokens)} tokens chosen under masks ({percentText(now.bound.tokens, now.generated_tokens)} of all).
+          </p>
+        </>
+      ) : (
+        <p class="faint">No answer had to be of a form so far. A JSON schema can be set in the settings of the chat.</p>
+      )}
+    </Panel>
+  );
+}
+
+// Where prompts found their beginnings, and what each store holds.
+function Tiers({ now, samples }: { now: Live; samples: Sample[] }) {
+  const { pages, prefix } = now;
+  return (
+    <Panel title="Cache hits" name="tiers" keys={[['used', 'share of prompt tokens found']]}>
+      <Chart capacity={kSamples} most={1} label={said('Share of prompt tokens found', samples.findLast((s) => s.found !== null)?.found)}
+        format={(value) => `${Math.round(100 * value)} %`}
+        lines={[{ color: '--used', values: smooth(samples, (s) => s.found), fill: true }]} />
+      <table class="times">
+        <tbody>
+          <tr><th scope="row">Prompt tokens found</th><td>{count(prefix.found_tokens)} of {count(prefix.asked_tokens)}</td></tr>
+          <tr><th scope="row">Prompts that began alike</th><td>{count(prefix.hits)} of {count(prefix.lookups)}</td></tr>
+          <tr><th scope="row">Pages kept for others</th><td>{count(pages.cached)} of {count(pages.total)}</td></tr>
+          <tr><th scope="row">Pages moved out</th><td>{count(pages.second_used)}</td></tr>
+        </tbody>
+      </table>
+    </Panel>
+  );
+}
+
 function Cache({ now }: { now: Live }) {
   const { pages } = now;
   const counts: Record<string, number> = { u: pages.used, s: pages.shared, c: pages.cached, '.': pages.free };
@@ -237,7 +241,6 @@ function Cache({ now }: { now: Live }) {
 }
 
 function Latencies({ now }: { now: Live }) {
-  const drafts = now.drafted_tokens > 0 ? `, ${((100 * now.accepted_drafts) / now.drafted_tokens).toFixed(0)} % of drafts taken` : '';
   return (
     <Panel title="Latency, last 30 s">
       <table class="times">
@@ -251,14 +254,15 @@ function Latencies({ now }: { now: Live }) {
       </table>
       <p class="faint">
         {now.scope === 'all' && `${count(now.steps)} steps, `}{count(now.refused)} refused, {count(now.cancelled)} cancelled, {count(now.failed)} failed,{' '}
-        {count(now.preemptions)} preempted{drafts}.
+        {count(now.preemptions)} preempted.
       </p>
     </Panel>
   );
 }
 
 export function LiveView() {
-  const { now, samples, problem } = useLive();
+  useEffect(follow, []);
+  const { now, samples, problem } = useStore(seen);
   return (
     <div class="live" tabIndex={0} role="region" aria-label="Live view">
       <h2 class="hidden">Live view</h2>
@@ -271,11 +275,18 @@ export function LiveView() {
               Your own requests. Steps, cache and the machine's limit are everybody's; an operator's key shows them.
             </p>
           )}
-          <div class="panels">
+          <div class="panels" data-samples={samples.length}>
             <Charts samples={samples} steps={now.scope === 'all'} />
             {now.scope === 'all' && <Cache now={now} />}
             <Queue samples={samples} />
             <Latencies now={now} />
+            {now.scope === 'all' && (
+              <>
+                <Tiers now={now} samples={samples} />
+                <Speculation now={now} samples={samples} />
+                <Grammar now={now} samples={samples} />
+              </>
+            )}
           </div>
         </>
       ) : (

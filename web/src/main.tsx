@@ -1,6 +1,8 @@
+import 'katex/dist/katex.css';
 import './base.css';
 import './chat.css';
 import './live.css';
+import './code.css';
 import { render } from 'preact';
 import { App } from './app';
 

@@ -24,7 +24,7 @@ function shade(logprob: number): number {
 const Flow = memo(({ tokens, active, onActive }: { tokens: TokenInfo[]; active: number; onActive: (n: number) => void }) => (
   <>
     {tokens.map((info, n) => (
-      <span key={n} id={`token-${n}`} role="option" data-n={n} class={`token s${shade(info.logprob)}`}
+      <span key={n} role="option" data-n={n} class={`token s${shade(info.logprob)}`}
         aria-selected={n === active} tabIndex={n === Math.max(0, active) ? 0 : -1}
         aria-label={`${shown(info.token)}, ${percent(info.logprob)}`} onFocus={() => onActive(n)}>
         {info.token.includes('\n') ? <><i class="break">⏎</i>{info.token}</> : info.token}
@@ -33,16 +33,33 @@ const Flow = memo(({ tokens, active, onActive }: { tokens: TokenInfo[]; active: 
   </>
 ));
 
-function Card({ info, left, top }: { info: TokenInfo; left: number; top: number }) {
+const kEdge = 8; // pixels between the card and the edge of the window, and between it and the token
+
+// Below the token if there is room, else above it, and never over an edge of the window.
+function place(card: HTMLElement, token: Element): void {
+  const { innerWidth, innerHeight } = window;
+  const box = token.getClientRects()[0] ?? token.getBoundingClientRect();
+  const below = box.bottom + 6;
+  const above = box.top - 6 - card.offsetHeight;
+  const top = below + card.offsetHeight <= innerHeight - kEdge || above < kEdge ? below : above;
+  const left = Math.max(kEdge, Math.min(box.left, innerWidth - card.offsetWidth - kEdge));
+  card.style.left = `${left}px`;
+  card.style.top = `${Math.max(kEdge, Math.min(top, innerHeight - card.offsetHeight - kEdge))}px`;
+}
+
+function Card({ info, token }: { info: TokenInfo; token: Element }) {
   const others = info.top.some((t) => t.token === info.token) ? info.top : [info, ...info.top];
   const card = useRef<HTMLDivElement>(null);
   useLayoutEffect(() => {
-    const box = card.current;
-    if (!box) return;
-    const most = box.offsetParent ? (box.offsetParent as HTMLElement).clientWidth - box.offsetWidth : left;
-    box.style.left = `${Math.max(0, Math.min(left, most))}px`;
-    box.style.top = `${top}px`;
-  }, [left, top, info]);
+    const again = () => card.current && place(card.current, token);
+    again();
+    window.addEventListener('scroll', again, true);
+    window.addEventListener('resize', again);
+    return () => {
+      window.removeEventListener('scroll', again, true);
+      window.removeEventListener('resize', again);
+    };
+  }, [token, info]);
   return (
     <div class="card" ref={card} role="status">
       <p><code>{shown(info.token)}</code> <b>{percent(info.logprob)}</b></p>
@@ -61,12 +78,12 @@ function Card({ info, left, top }: { info: TokenInfo; left: number; top: number 
 
 export function TokenView({ tokens }: { tokens: TokenInfo[] }) {
   const [active, setActive] = useState(-1);
-  const [place, setPlace] = useState({ left: 0, top: 0 });
+  const [under, setUnder] = useState<Element | null>(null);
   const box = useRef<HTMLDivElement>(null);
   const show = useRef((n: number) => {
-    const token = box.current?.querySelector<HTMLElement>(`[data-n="${n}"]`);
+    const token = box.current?.querySelector(`[data-n="${n}"]`);
     if (!token) return;
-    setPlace({ left: token.offsetLeft, top: token.offsetTop + token.offsetHeight + 6 });
+    setUnder(token);
     setActive(n);
   });
   const pressed = (event: KeyboardEvent) => {
@@ -94,7 +111,7 @@ export function TokenView({ tokens }: { tokens: TokenInfo[] }) {
         onMouseOver={over} onClick={over} onKeyDown={pressed}>
         <Flow tokens={tokens} active={active} onActive={show.current} />
       </div>
-      {info && <Card info={info} left={place.left} top={place.top} />}
+      {info && under && <Card info={info} token={under} />}
     </div>
   );
 }

@@ -11,6 +11,7 @@
 #include "backend/cuda/cuda.h"
 #include "base/json.h"
 #include "base/team.h"
+#include "base/topology.h"
 #include "machine/ceilings.h"
 
 namespace millrace::apps {
@@ -58,6 +59,26 @@ void examine_cuda(std::vector<Finding>& report) {
   }
 }
 
+std::string threads_found() {
+  const std::vector<Processor>& all = usable_processors();
+  const int cores = count_cores(all);
+  if (cores == static_cast<int>(all.size())) return fmt::format("{}, one for every processor", cores);
+  return fmt::format("{}, one for every core; second threads of cores are used by more than {}", cores, cores);
+}
+
+std::string nodes_found() {
+  std::string text;
+  const std::vector<Place> places = places_of(Team::usual(), usable_processors());
+  for (size_t i = 0; i < places.size();) {
+    size_t end = i;
+    while (end < places.size() && places[end].node == places[i].node) ++end;
+    text += fmt::format("{}node {}: {} workers on processors {}", i == 0 ? "" : "; ", places[i].node, end - i,
+                        fmt::join(places[i].processors, ","));
+    i = end;
+  }
+  return text + "; weights lie on the node whose workers read them";
+}
+
 void examine_cpu(const Host& host, std::vector<Finding>& report) {
   int usable = Team::processors();
   report.push_back({"cpu", "model", processor_name()});
@@ -78,10 +99,8 @@ void examine_cpu(const Host& host, std::vector<Finding>& report) {
                              std::max(1.0, std::floor(*host.cpu_quota)));
   }
   report.push_back(count);
-  if (host.numa_nodes && *host.numa_nodes > 1) {
-    report.push_back({"cpu", "memory nodes", fmt::format("{}", *host.numa_nodes),
-                      "memory of another node is slower: `numactl --interleave=all millrace ...` spreads it evenly"});
-  }
+  report.push_back({"cpu", "threads by default", threads_found()});
+  if (count_nodes(usable_processors()) > 1) report.push_back({"cpu", "memory nodes", nodes_found()});
   if (!host.governor.empty()) {
     bool slow = host.governor == "powersave" || host.governor == "conservative";
     report.push_back({"cpu", "frequency governor", host.governor,

@@ -29,7 +29,8 @@ Result<std::unique_ptr<Subject>> open_subject(const Arguments& arguments) {
   auto subject = std::make_unique<Subject>();
   const RankChoice choice{.device = arguments.text("device"),
                           .cpu = {.threads = static_cast<int>(arguments.integer("threads"))},
-                          .ranks = ranks_of(arguments)};
+                          .ranks = ranks_of(arguments),
+                          .pipeline = by_layers(arguments)};
   if (auto shape = arguments.maybe_text("shape"); shape.has_value()) {
     TRY(ModelSpec spec, named_shape(*shape));
     std::optional<DType> type = dtype_from_name(arguments.text("type"));
@@ -319,6 +320,7 @@ Verb bench_engine_verb() {
                      .help = "memory for pages moved out of the pool"},
                     device_flag(),
                     ranks_flag(),
+                    pipeline_flag(),
                     {.name = "threads",
                      .alias = "-t",
                      .kind = Kind::integer,
@@ -326,7 +328,7 @@ Verb bench_engine_verb() {
                      .otherwise = "0",
                      .least = 0,
                      .most = 1024,
-                     .help = "0: as many as processors"},
+                     .help = "0: as many as cores"},
                     {.name = "overlap",
                      .otherwise = "true",
                      .help = "plan a step while the one before computes (--real-time)"},

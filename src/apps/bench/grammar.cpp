@@ -1,9 +1,11 @@
 // How right and how fast masks are on a file of schemas with instances: every instance is written as text, cut into the
 // model's tokens, and led through the masks token by token. The other way round, answers that chance writes under the
 // masks can be kept, for another program to judge.
+#include <time.h>
+
 #include <algorithm>
-#include <chrono>
 #include <fstream>
+#include <functional>
 #include <map>
 #include <random>
 #include <string>
@@ -18,16 +20,18 @@
 #include "apps/text/open_tokenizer.h"
 #include "base/json.h"
 #include "grammar/grammar.h"
+#include "grammar/vocabulary.h"
 #include "grammar/written.h"
 #include "text/tokenizer.h"
 
 namespace millrace::apps {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
-double microseconds(Clock::time_point since) {
-  return std::chrono::duration<double, std::micro>(Clock::now() - since).count();
+// Microseconds of this thread's own time: what else the machine does is not counted.
+double now() {
+  timespec time{};
+  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) * 1e6 + static_cast<double>(time.tv_nsec) * 1e-3;
 }
 
 std::shared_ptr<const GrammarVocabulary> vocabulary_of(const Tokenizer& tokenizer) {
@@ -43,6 +47,14 @@ struct Totals {
   int64_t schemas = 0, compiled = 0, refused = 0, passed = 0, wrong_accepts = 0, wrong_rejects = 0, tokens = 0;
   std::vector<double> masks, compiling;  // microseconds
   std::map<std::string, int64_t> reasons;
+  // What to look at: the slowest mask and the compiling of each schema, and what of it went wrong.
+  struct Line {
+    std::string name;
+    double mask = 0, compile = 0;
+    int64_t masks = 0, wrong = 0;
+    std::string at;  // the text before the slowest mask
+  };
+  std::vector<Line> lines;
 };
 
 // Answers that chance writes.
@@ -71,9 +83,14 @@ class GrammarBench {
       return error(Code::invalid, "a line needs schema and tests, [[instance, valid], ...]");
     }
     ++totals.schemas;
-    const auto begin = Clock::now();
+    const double begin = now();
     auto grammar = Grammar::compile({.kind = GrammarKind::json_schema, .text = to_text(*schema)}, vocabulary_);
-    totals.compiling.push_back(microseconds(begin));
+    totals.compiling.push_back(now() - begin);
+    const Json* name = find(json, "name");
+    totals.lines.push_back({.name = name != nullptr && name->is_string() ? std::string(name->get_string())
+                                                                         : fmt::format("schema {}", totals.schemas),
+                            .compile = totals.compiling.back(),
+                            .at = {}});
     if (!grammar.ok()) {
       ++totals.refused;
       const std::string& why = grammar.error().message;
@@ -92,6 +109,7 @@ class GrammarBench {
       if (taken && !valid) ++totals.wrong_accepts;
       if (!taken && valid) ++totals.wrong_rejects;
       good &= taken == valid;
+      totals.lines.back().wrong += taken == valid ? 0 : 1;
     }
     if (good) ++totals.passed;
     for (int64_t i = 0; i < chance_.answers; ++i) TRY_VOID(write_answer(**grammar, *schema, totals.schemas, i));
@@ -151,10 +169,15 @@ class GrammarBench {
     Grammar::State state = grammar.start();
     const std::vector<Token> tokens = tokens_of(text);
     if (tokens.empty()) return false;
+    Totals::Line& line = totals.lines.back();
+    size_t at = 0;
     for (Token token : tokens) {
-      const auto begin = Clock::now();
+      const double begin = now();
       auto mask = grammar.allowed(state);
-      totals.masks.push_back(microseconds(begin));
+      totals.masks.push_back(now() - begin);
+      ++line.masks;
+      if (totals.masks.back() > line.mask) line.mask = totals.masks.back(), line.at = text.substr(0, at);
+      at += vocabulary_->bytes(token).size();
       ++totals.tokens;
       if (!mask.ok() || !(*mask)->has(token)) return false;
       state = grammar.next(state, token);
@@ -183,7 +206,33 @@ JsonObject spread(std::vector<double> times) {
           {"worst", times.empty() ? 0 : times.back()}};
 }
 
-void print(const Terminal& terminal, const Totals& totals, int32_t vocab, bool json) {
+// The schemas with the slowest masks, and those that compiled slowest.
+JsonArray slowest(std::vector<Totals::Line> lines, size_t count) {
+  JsonArray out;
+  const auto add = [&](const char* what, auto member) {
+    std::ranges::sort(lines, std::ranges::greater{}, member);
+    for (size_t i = 0; i < std::min(count, lines.size()); ++i) {
+      const Totals::Line& line = lines[i];
+      if (std::invoke(member, line) == 0) break;
+      std::string tail = line.at.substr(line.at.size() - std::min<size_t>(line.at.size(), 60));
+      std::ranges::replace_if(
+          tail, [](char c) { return static_cast<uint8_t>(c) >= 0x80; }, '?');
+      out.push_back(JsonObject{{"slowest", what},
+                               {"name", line.name},
+                               {"mask_us", line.mask},
+                               {"compile_us", line.compile},
+                               {"masks", line.masks},
+                               {"wrong", line.wrong},
+                               {"before", tail}});
+    }
+  };
+  add("mask", &Totals::Line::mask);
+  add("compile", &Totals::Line::compile);
+  add("wrong", &Totals::Line::wrong);
+  return out;
+}
+
+void print(const Terminal& terminal, const Totals& totals, int32_t vocab, bool json, size_t slow) {
   JsonArray reasons;
   for (const auto& [why, count] : totals.reasons) reasons.push_back(JsonObject{{"why", why}, {"schemas", count}});
   JsonObject out = {{"vocabulary", vocab},
@@ -197,6 +246,8 @@ void print(const Terminal& terminal, const Totals& totals, int32_t vocab, bool j
                     {"mask_us", spread(totals.masks)},
                     {"compile_us", spread(totals.compiling)},
                     {"refusals", std::move(reasons)}};
+  const JsonArray named = slowest(totals.lines, slow);
+  if (slow > 0) out["slowest"] = named;
   if (json) return terminal.print("{}\n", to_pretty_text(out));
   terminal.print("{} schemas: {} compiled, {} refused, {} passed; {} wrong accepts, {} wrong rejects\n", totals.schemas,
                  totals.compiled, totals.refused, totals.passed, totals.wrong_accepts, totals.wrong_rejects);
@@ -205,6 +256,7 @@ void print(const Terminal& terminal, const Totals& totals, int32_t vocab, bool j
     terminal.print("{:10} p50 {:.1f}, p99 {:.1f}, p99.9 {:.1f}, worst {:.1f} us\n", what, times.at("p50").get_double(),
                    times.at("p99").get_double(), times.at("p999").get_double(), times.at("worst").to_number<double>());
   }
+  for (const Json& line : named) terminal.print("{}\n", to_text(line));
 }
 
 Result<int> run(const Arguments& arguments) {
@@ -237,7 +289,7 @@ Result<int> run(const Arguments& arguments) {
   }
   if (chance.answers > 0 && !chance.out.flush())
     return error(Code::io, "{} could not be written whole: is the disk full?", arguments.text("answers"));
-  print(terminal, totals, tokenizer.size(), arguments.toggle("json"));
+  print(terminal, totals, tokenizer.size(), arguments.toggle("json"), static_cast<size_t>(arguments.integer("slow")));
   return kExitOk;
 }
 
@@ -260,12 +312,14 @@ Verb bench_grammar_verb() {
                     integer_flag("each", "", "4", 1, 1 << 20, "answers of each schema"),
                     integer_flag("predict", "", "200", 1, 1 << 20, "most tokens of one of them"),
                     integer_flag("seed", "", "1", 0, double{1ll << 53}, "of their chance"),
+                    integer_flag("slow", "", "0", 0, 1 << 20,
+                                 "also name the N schemas whose masks and compiling were slowest, or that were wrong"),
                     {.name = "json", .help = "as a JSON object, with the reasons of refusals"}},
           .examples = {{"bench grammar maskbench.jsonl -m model.gguf", "pass rate and percentiles"}},
           .notes =
               "An instance counts as accepted if every token of it is in the mask of its place and the answer may end "
-              "after the last. Times are of this machine as it is, on one thread, and include making states on first "
-              "use.",
+              "after the last. Times are what the one thread spent, whatever else the machine does, and include making "
+              "states on first use.",
           .run = run};
 }
 

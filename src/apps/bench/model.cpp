@@ -47,8 +47,11 @@ Result<std::unique_ptr<Subject>> open_subject(const Arguments& arguments, int th
   auto subject = std::make_unique<Subject>();
   bool exact = arguments.text("activations") == "float32";
   CpuOptions options = {.threads = threads, .activations = exact ? Activations::float32 : Activations::fast};
-  const RankChoice choice{
-      .device = arguments.text("device"), .cpu = options, .ranks = ranks_of(arguments), .mpi = over_mpi(arguments)};
+  const RankChoice choice{.device = arguments.text("device"),
+                          .cpu = options,
+                          .ranks = ranks_of(arguments),
+                          .mpi = over_mpi(arguments),
+                          .pipeline = by_layers(arguments)};
   if (auto shape = arguments.maybe_text("shape"); shape.has_value()) {
     TRY(ModelSpec spec, named_shape(*shape));
     TRY(const DType type, weight_format(arguments.text("type")));
@@ -59,7 +62,7 @@ Result<std::unique_ptr<Subject>> open_subject(const Arguments& arguments, int th
   }
   TRY(std::filesystem::path path, model_path(arguments));
   TRY(const Checkpoint checkpoint, Checkpoint::open(path));
-  subject->name = path.stem().string();
+  subject->name = model_name(arguments, path);
   subject->type = main_type(checkpoint);
   TRY(subject->ranked, Ranked::open(choice, [&](Backend& backend) { return Model::load(checkpoint, backend); }));
   return subject;
@@ -243,11 +246,13 @@ std::vector<Flag> bench_flags() {
   Flag output = text_flag("output", "FORM", "md", "md|csv|json", "a table, CSV or JSON");
   output.alias = "-o";
   return joined(
-      {{model_flag(),
+      {hub_flags(),
+       {model_flag(),
         text_flag("shape", "NAME", "", "", "random weights of a known shape instead of a file"),
         text_flag("type", "FORMAT", "Q8_0", "", "weight format for --shape"),
         device_flag(),
         ranks_flag(),
+        pipeline_flag(),
         transport_flag(),
         kv,
         integer_flag("ubatch-size", "-ub", "0", 0, 65536, "most tokens of one pass; 0: 512, on a GPU 2048"),

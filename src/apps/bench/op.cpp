@@ -46,7 +46,10 @@ Result<std::vector<OpTest>> tests_of(const Arguments& arguments) {
       OpTest test = {.rows = static_cast<int32_t>(rows)};
       if (op == "attend") {
         test.kind = OpTest::Kind::attend;
-        TRY(auto heads, numbers(arguments.text("heads"), "/x"));
+        const std::string& named = arguments.text("heads");
+        const bool latent = std::count(named.begin(), named.end(), 'x') == 2;
+        TRY(auto heads, numbers(named, latent ? "/xx" : "/x"));
+        if (latent) test.value_dim = static_cast<int32_t>(heads[3]);
         test.heads = static_cast<int32_t>(heads[0]), test.kv_heads = static_cast<int32_t>(heads[1]);
         test.dim = static_cast<int32_t>(heads[2]);
         test.kv = kv_form_from_name(arguments.text("kv")).value();
@@ -64,6 +67,11 @@ Result<std::vector<OpTest>> tests_of(const Arguments& arguments) {
           test.kind = op == "norm" ? OpTest::Kind::norm : OpTest::Kind::glu;
           tests.push_back(test);
           continue;
+        }
+        if (op == "experts") {
+          test.kind = OpTest::Kind::experts;
+          TRY(auto experts, numbers(arguments.text("experts"), "/"));
+          test.chosen = static_cast<int32_t>(experts[0]), test.experts = static_cast<int32_t>(experts[1]);
         }
         for (const std::string& name : arguments.texts("type")) {
           TRY(test.type, weight_format(name));
@@ -182,11 +190,13 @@ Verb bench_op_verb() {
       .summary = "measure one operation by itself, beside what the machine allows",
       .group = "Measure and check",
       .flags = joined(
-          {{by_commas(text_flag("op", "NAMES", "linear", "linear|attend|norm|glu", "which operations")),
+          {{by_commas(text_flag("op", "NAMES", "linear", "linear|experts|attend|norm|glu", "which operations")),
             by_commas(text_flag("type", "FORMATS", "Q8_0,Q4_0,Q4_K,Q6_K,BF16,F16,F32", "", "weight formats (linear)")),
             by_commas(text_flag("size", "OxI", "2048x2048", "", "outputs and inputs")),
             by_commas(integer_flag("rows", "", "1,16,512", 1, 65536, "tokens at once")),
-            text_flag("heads", "H/KVxD", "32/8x64", "", "heads, heads of keys and values, width (attend)"),
+            text_flag("heads", "H/KVxD", "32/8x64", "",
+                      "heads, heads of keys and values, width (attend); 16/1x576x512: values are a part of keys"),
+            text_flag("experts", "K/E", "8/64", "", "experts of a token, and of all (experts)"),
             text_flag("kv", "TYPE", "f16", kKvForms, "format of keys and values (attend)"),
             by_commas(integer_flag("depth", "-d", "4096", 0, 1 << 20, "tokens already in the cache (attend)")),
             by_commas(text_flag("isa", "NAMES", "", "", "instruction sets, or all; the best if not given"))},
@@ -194,6 +204,8 @@ Verb bench_op_verb() {
            {output}}),
       .examples = {{"bench op", "a square product in every common format, for 1, 16 and 512 tokens"},
                    {"bench op --op attend --heads 32/8x64 -d 1024,8192 --rows 1", "attention while generating"},
+                   {"bench op --op experts,linear --experts 8/64 --size 1024x2048 --type Q4_K --rows 512",
+                    "a grouped product beside a dense one"},
                    {"bench op --type Q4_K --size 8192x2048 --isa all", "every instruction set of this machine"}},
       .notes =
           "Weights and cache are copied until they exceed 256 MB and met in turn, so they come from memory as they "

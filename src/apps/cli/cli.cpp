@@ -164,6 +164,10 @@ std::span<const Flag> common_flags() {
        .otherwise = "auto",
        .choices = "auto|always|never",
        .help = "colours; auto means on a terminal, unless NO_COLOR is set"},
+      {.name = "models-dir",
+       .kind = Kind::path,
+       .value = "DIR",
+       .help = "where models by name lie (default: ~/.local/share/millrace/models)"},
       {.name = "quiet", .alias = "-q", .help = "no progress and no remarks on stderr, only errors"},
       {.name = "help", .alias = "-h", .help = "show this"},
   };
@@ -294,21 +298,34 @@ Result<Arguments> Arguments::parse(const Verb& verb, std::span<const std::string
   Arguments arguments;
   arguments.verb_ = &verb;
   arguments.words_.assign(words.begin(), words.end());
+  arguments.environment_ = environment;
   std::vector<std::string> operands;
   bool flags_end = false;
   for (size_t i = 0; i < words.size(); ++i) {
     if (!flags_end && words[i] == "--") {
       flags_end = true;
+      arguments.operand_words_.push_back(i);
     } else if (!flags_end && words[i].size() > 1 && words[i][0] == '-') {
       TRY_VOID(arguments.take_flag(words, i));
     } else {
       operands.push_back(words[i]);
+      arguments.operand_words_.push_back(i);
     }
   }
   TRY_VOID(arguments.take_operands(operands));
   TRY_VOID(arguments.take_environment(environment));
   TRY_VOID(arguments.take_defaults());
   return arguments;
+}
+
+Result<Arguments> Arguments::with(const std::vector<std::string>& more) const {
+  std::vector<std::string> words = words_;
+  for (size_t i = operand_words_.size(); i-- > 0;)
+    words.erase(words.begin() + static_cast<ptrdiff_t>(operand_words_[i]));
+  words.insert(words.end(), more.begin(), more.end());
+  TRY(Arguments changed, parse(*verb_, words, environment_));
+  changed.terminal_ = terminal_;
+  return changed;
 }
 
 const Arguments::Parsed& Arguments::parsed(std::string_view flag) const {
@@ -321,6 +338,8 @@ const Terminal& Arguments::terminal() const {
   CHECK(terminal_ != nullptr, "no terminal attached");
   return *terminal_;
 }
+
+bool Arguments::knows(std::string_view flag) const { return flags_.contains(flag); }
 
 bool Arguments::given(std::string_view flag) const { return parsed(flag).given; }
 

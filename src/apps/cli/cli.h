@@ -82,9 +82,12 @@ class Arguments {
 
   const Verb& verb() const { return *verb_; }
   const std::vector<std::string>& words() const { return words_; }  // as typed, after the verb
+  // The same verb with further words; operands are left out, as `--model` takes the place of a model's name.
+  Result<Arguments> with(const std::vector<std::string>& more) const;
   const Terminal& terminal() const;
   void attach(const Terminal& terminal) { terminal_ = &terminal; }
 
+  bool knows(std::string_view flag) const;        // the verb has it
   bool given(std::string_view flag) const;        // on the command line or in the environment
   bool toggle(std::string_view flag) const;       // Kind::toggle
   std::string text(std::string_view flag) const;  // Kind::text and Kind::path; empty if absent
@@ -116,6 +119,8 @@ class Arguments {
 
   const Verb* verb_ = nullptr;
   std::vector<std::string> words_;
+  std::vector<size_t> operand_words_;  // which of them are operands, or the end of flags
+  Environment environment_ = nullptr;
   const Terminal* terminal_ = nullptr;
   std::map<std::string_view, Parsed> flags_;
   std::map<std::string_view, std::vector<std::string>> operands_;

@@ -51,7 +51,7 @@ std::vector<Flag> joined(std::initializer_list<std::vector<Flag>> lists) {
 
 std::vector<Flag> timing_flags() {
   return {text_flag("activations", "HOW", "fast", "fast|float32", "arithmetic of products"),
-          by_commas(integer_flag("threads", "-t", "0", 0, 1024, "numbers of threads; 0: as many as processors")),
+          by_commas(integer_flag("threads", "-t", "0", 0, 1024, "numbers of threads; 0: as many as cores")),
           integer_flag("repetitions", "-r", "5", 1, 1000, "times each test runs"),
           {.name = "remeasure", .help = "measure the machine's ceilings again"}};
 }

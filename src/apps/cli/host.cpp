@@ -82,13 +82,6 @@ void probe_cpu(const fs::path& root, Host& host) {
   }
   host.cores = count_cores(root);
   host.governor = trimmed(slurp(root / "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"));
-  int nodes = 0;
-  std::error_code failure;
-  for (const auto& entry : fs::directory_iterator(root / "sys/devices/system/node", failure)) {
-    std::string name = entry.path().filename();
-    nodes += name.starts_with("node") && name.size() > 4 && name[4] >= '0' && name[4] <= '9' ? 1 : 0;
-  }
-  if (!failure && nodes > 0) host.numa_nodes = nodes;
 }
 
 // The folder of this process's control group and those above it; version 2 has one tree, version 1 one per controller.

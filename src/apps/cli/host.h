@@ -28,7 +28,6 @@ struct Host {
   std::string transparent_huge_pages;     // "always", "madvise", "never", "unknown"
   std::vector<uint64_t> huge_page_sizes;  // bytes
   std::string governor;                   // of cpu0: "performance", "powersave", "" if unknown
-  std::optional<int> numa_nodes;
 
   std::vector<Gpu> gpus;
   std::string gpu_driver;  // version, "" if none

@@ -106,6 +106,10 @@ Result<std::vector<Entry>> measure(const Arguments& arguments) {
   return entries;
 }
 
+std::string kl_text(const Comparison& quality) {
+  return fmt::format("{:.5f} ± {:.5f}", quality.kl_mean(), quality.kl_error());
+}
+
 void print_entries(const Terminal& terminal, const std::vector<Entry>& entries) {
   using Align = Table::Align;
   Table table({{"model"},
@@ -123,8 +127,8 @@ void print_entries(const Terminal& terminal, const std::vector<Entry>& entries) 
     table.row({printable(e.name), short_bytes(static_cast<double>(e.weights)),
                short_bytes(static_cast<double>(e.kv_token)), fmt::format("{:.4f}", q.variant_perplexity()),
                fmt::format("{:+.2f} ± {:.2f} %", 100 * q.perplexity_change(), 100 * q.perplexity_change_error()),
-               fmt::format("{:.5f}", q.kl_mean()), fmt::format("{:.5f}", q.kl_at(0.99)),
-               fmt::format("{:.2f} %", 100 * q.flip_share()), short_number(e.prefill), short_number(e.decode)});
+               kl_text(q), fmt::format("{:.5f}", q.kl_at(0.99)), fmt::format("{:.2f} %", 100 * q.flip_share()),
+               short_number(e.prefill), short_number(e.decode)});
   }
   table.print(terminal);
 }
@@ -153,23 +157,30 @@ JsonArray entries_json(const std::vector<Entry>& entries) {
   return rows;
 }
 
+// What an axis of a trade shows.
+enum class Side : uint8_t { bytes, speed, loss };
+
+double side_of(const Entry& entry, Side side) {
+  if (side == Side::bytes) return static_cast<double>(entry.weights);
+  return side == Side::speed ? entry.decode : entry.quality.kl_mean();
+}
+
+report::Axis axis_of(Side side) {
+  if (side == Side::bytes) return {.title = "weights", .unit = report::Unit::bytes};
+  return {.title = side == Side::speed ? "decode, tokens a second" : "mean KL from the base, nats"};
+}
+
 // Every entry a point: what it costs to the right, what it loses or gives upwards.
-std::string trade_chart(const std::vector<Entry>& entries, bool speed) {
+std::string trade_chart(const std::vector<Entry>& entries, Side x, Side y, int width = 450) {
   using namespace report;
-  LineChart chart = {.x = {.title = "weights", .unit = Unit::bytes},
-                     .y = {.title = speed ? "decode, tokens a second" : "mean KL from the base, nats"},
-                     .series = {},
-                     .width = 450,
-                     .height = 320};
+  LineChart chart = {.x = axis_of(x), .y = axis_of(y), .series = {}, .width = width, .height = 320};
   int colour = 0;
   for (const Entry& e : entries) {
-    const double y = speed ? e.decode : e.quality.kl_mean();
+    const std::string words =
+        fmt::format("{}: {}, KL {}, {} tokens a second", e.name, short_bytes(static_cast<double>(e.weights)),
+                    short_number(e.quality.kl_mean()), short_number(e.decode));
     chart.series.push_back(
-        {.name = "",
-         .points = {{static_cast<double>(e.weights), y, e.name,
-                     fmt::format("{}: {}, {}", e.name, short_bytes(static_cast<double>(e.weights)), short_number(y))}},
-         .colour = colour++,
-         .line = false});
+        {.name = "", .points = {{side_of(e, x), side_of(e, y), e.name, words}}, .colour = colour++ % 8, .line = false});
   }
   return draw(chart);
 }
@@ -181,9 +192,12 @@ std::string entries_page(const std::vector<Entry>& entries, const std::string& t
             fmt::format("Quality, bytes and speed of {} variants against {}, on {} tokens of {}. KL is of the base's "
                         "distribution from the variant's, in nats; a flip is another most likely token.",
                         entries.size() - 1, base.name, base.quality.tokens, text));
-  page.section("The trade", "Down and to the left is better on the left; up and to the left is better on the right.");
-  page.charts(
-      {{trade_chart(entries, false), "Quality against bytes."}, {trade_chart(entries, true), "Speed against bytes."}});
+  page.section("The trade",
+               "Lower is better where KL goes upwards, higher where speed does; fewer bytes are to the left.");
+  page.charts({{trade_chart(entries, Side::bytes, Side::loss), "Quality against bytes."},
+               {trade_chart(entries, Side::bytes, Side::speed), "Speed against bytes."}});
+  page.chart(trade_chart(entries, Side::speed, Side::loss, 920),
+             "Quality against speed: down and to the right is better.");
   BarChart bars = {.legend = {}, .bars = {}, .unit = Unit::percent};
   for (const Entry& e : entries) {
     bars.bars.push_back({.label = e.name,
@@ -200,8 +214,8 @@ std::string entries_page(const std::vector<Entry>& entries, const std::string& t
         {.cells = {e.name, short_bytes(static_cast<double>(e.weights)), short_bytes(static_cast<double>(e.kv_token)),
                    fmt::format("{:.4f}", q.variant_perplexity()),
                    fmt::format("{:+.2f} ± {:.2f} %", 100 * q.perplexity_change(), 100 * q.perplexity_change_error()),
-                   fmt::format("{:.5f}", q.kl_mean()), fmt::format("{:.5f}", q.kl_at(0.99)),
-                   fmt::format("{:.2f} %", 100 * q.flip_share()), short_number(e.prefill), short_number(e.decode)},
+                   kl_text(q), fmt::format("{:.5f}", q.kl_at(0.99)), fmt::format("{:.2f} %", 100 * q.flip_share()),
+                   short_number(e.prefill), short_number(e.decode)},
          .strong = e.base});
   }
   page.section("All figures");

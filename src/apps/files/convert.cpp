@@ -11,8 +11,10 @@
 #include "apps/cli/verbs.h"
 #include "apps/files/writing.h"
 #include "apps/shrink/calibrated.h"
+#include "apps/shrink/ending.h"
 #include "apps/shrink/tensor_types.h"
 #include "apps/shrink/texts.h"
+#include "apps/shrink/to_directory.h"
 #include "model/source.h"
 #include "shrink/imatrix.h"
 #include "tensor/checkpoint.h"
@@ -66,24 +68,33 @@ Result<void> set_importance(const Arguments& arguments, const ModelSource& sourc
 }
 
 // With a text: importance, formats under a budget, and codes, as the flags say.
-Result<Comparison> quantise(const Arguments& arguments, const fs::path& path, ModelSource& source, Choices& choices,
+Result<Comparison> quantise(const Arguments& arguments, Bench& bench, ModelSource& source, Choices& choices,
                             const ConvertOptions& options) {
-  Interruptible scope;
-  TRY(auto bench, open_bench(arguments, path));
+  TRY_VOID(open_journal(arguments, bench, arguments.operand("OUT"),
+                        fmt::format("convert {} {} {} {} {}", arguments.text("type"), arguments.text("method"),
+                                    arguments.given("budget") ? arguments.number("budget") : 0,
+                                    fmt::join(arguments.texts("tensor-type"), " "), arguments.text("imatrix"))));
   if (!choices.importance) {
-    TRY(choices.importance, measured_importance(arguments, *bench, source));
+    TRY(choices.importance, measured_importance(arguments, bench, source));
   }
   if (arguments.given("budget")) {
-    TRY(const auto types, allocate_types(arguments, *bench, source, *choices.importance));
+    TRY(const auto types, allocate_types(arguments, bench, source, *choices.importance));
     choices.types.insert(types.begin(), types.end());  // what --tensor-type says stays
   }
   const TypeOf type_of = [&](const Slot& slot) {
     return options.type_of(slot).value_or(stored_type(source.spec(), slot, options.type));
   };
-  return quantise_calibrated(arguments, *bench, source, type_of, *choices.importance);
+  Student student = {.source = source, .codes = {}};
+  TRY(Comparison judged, quantise_calibrated(arguments, bench, student, FormatRounding(type_of),
+                                             fold_plan(source.spec()), *choices.importance));
+  source = std::move(student.source);
+  return judged;
 }
 
 Result<int> run(const Arguments& arguments) {
+  if (arguments.text("to") != "gguf") return convert_to_directory(arguments);
+  if (arguments.given("bits") || arguments.given("group") || arguments.toggle("sym"))
+    return wrong_use(arguments, "--bits, --group and --sym go with --to gptq, awq or compressed-tensors");
   fs::path path = arguments.operand("IN"), target = arguments.operand("OUT");
   TRY(Checkpoint checkpoint, Checkpoint::open(path));
   ConvertOptions options;
@@ -102,13 +113,16 @@ Result<int> run(const Arguments& arguments) {
   };
   TRY_VOID(set_importance(arguments, source, choices, options));
   std::optional<Comparison> judged;
+  std::unique_ptr<Bench> bench;
   if (arguments.given("calibrate")) {
-    auto done = quantise(arguments, path, source, choices, options);
-    if (!done.ok() && Interruptible::interrupted()) return interrupted_error();
+    Interruptible scope;
+    TRY(bench, open_bench(arguments, path));
+    auto done = quantise(arguments, *bench, source, choices, options);
+    if (!done.ok() && Interruptible::interrupted()) return say_stopped(arguments, target);
     if (!done.ok()) return done.error();
     judged = std::move(*done);
   } else if (arguments.text("method") != "round" || arguments.given("budget")) {
-    return wrong_use(arguments, "--method gptq and --budget need a text: --calibrate TEXT");
+    return wrong_use(arguments, "--method other than round and --budget need a text: --calibrate TEXT");
   }
   TRY(const ConvertReport report, write_model(terminal, source, target, options));
   terminal.note("{}: {} parameters in {} tensors, {}", target.string(),
@@ -117,7 +131,13 @@ Result<int> run(const Arguments& arguments) {
     terminal.note("{} matrices have rows that do not fill groups of {} and got a nearby format", report.fallbacks,
                   format(options.type.type).name);
   }
-  if (judged) print_result(terminal, "result", report.bytes, *judged);
+  if (judged) {
+    bench->journal->remove();
+    TRY_VOID(print_ending(arguments, {.stages = {{"result", report.bytes, *judged}},
+                                      .before = bench->teacher.get(),
+                                      .before_path = {},
+                                      .after = target}));
+  }
   return kExitOk;
 }
 
@@ -128,7 +148,7 @@ Verb convert_verb() {
           .summary = "write a model as a GGUF file, quantised or not",
           .group = "Look at models",
           .operands = {{.name = "IN", .help = "a Hugging Face directory or a GGUF file"},
-                       {.name = "OUT", .help = "the GGUF file to write"}},
+                       {.name = "OUT", .help = "the GGUF file to write, or with --to the directory"}},
           .flags = joined(
               {{{.name = "type",
                  .alias = "-t",
@@ -156,7 +176,8 @@ Verb convert_verb() {
                  .otherwise = "0",
                  .least = 0,
                  .most = 4096,
-                 .help = "worker threads; 0 means one per processor"}},
+                 .help = "worker threads; 0 means one per core"}},
+               layout_flags(),
                method_flags()}),
           .examples = {{"convert ./Llama-3.2-1B llama-1b-q8.gguf --type Q8_0", "a Hugging Face directory, quantised"},
                        {"convert model-f16.gguf model-q4.gguf --type Q4_K_M", "quantise a GGUF file"},
@@ -164,6 +185,8 @@ Verb convert_verb() {
                         "quantise by importance"},
                        {"convert model-bf16.gguf model-q4.gguf --type Q4_K_M --method gptq --calibrate book.txt",
                         "codes that make good each other's errors"},
+                       {"convert ./Llama-3.2-1B ./llama-1b-awq --to awq --method awq --calibrate book.txt",
+                        "4 bits for engines that load AWQ"},
                        {"convert ./Llama-3.2-1B llama-1b.gguf", "without quantising"}},
           .notes =
               "The result is written under a temporary name and renamed when it is whole, so an interrupted run "

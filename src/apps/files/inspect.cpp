@@ -189,9 +189,7 @@ std::optional<std::string> in_memory(const Checkpoint& checkpoint) {
 
 Result<int> run(const Arguments& arguments) {
   std::filesystem::path path = arguments.operand("PATH");
-  if (path.empty()) {
-    TRY(path, model_path(arguments));
-  }
+  TRY(path, path.empty() ? model_path(arguments) : model_path(arguments, path.string()));
   TRY(Checkpoint checkpoint, Checkpoint::open(path));
   TRY(Summary summary, summarise(checkpoint));
   const Terminal& terminal = arguments.terminal();

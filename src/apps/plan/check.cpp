@@ -92,7 +92,8 @@ struct Check {
 Result<MemoryCheck> check_memory(const Subject& subject, int64_t before, int32_t sequences, int32_t context) {
   MemoryCheck check;
   auto trace = make_trace_backend(subject.backend.get());
-  const ExecutorOptions options = {.context = context, .rows = std::min(512, context), .sequences = sequences};
+  ExecutorOptions options = {.context = context, .rows = std::min(512, context), .sequences = sequences};
+  suit_requests(subject.model->spec(), options);
   TRY(const Executor::Plan plan, Executor::plan(*subject.model, *trace, options));
   TRY(auto executor, Executor::create(*subject.model, *subject.backend, options));
   const Backend& backend = *subject.backend;

@@ -7,6 +7,7 @@
 #include "apps/cli/terminal.h"
 #include "apps/cli/verbs.h"
 #include "apps/plan/check.h"
+#include "apps/plan/cluster.h"
 #include "apps/plan/report.h"
 #include "apps/run/flags.h"
 #include "backend/cpu/cpu.h"
@@ -146,9 +147,28 @@ Result<void> add_serving(const Arguments& arguments, PlanReport& report) {
     TRY(report.waste, page_waste(lengths, arguments.integer("page-tokens"), longest));
     TRY(report.use, batch_use(lengths, report.batch));
   }
-  if (arguments.given("accept")) {
-    TRY(report.speculation, speculate(arguments.number("accept"), static_cast<int32_t>(arguments.integer("draft")),
-                                      arguments.number("draft-cost"), report.output));
+  return {};
+}
+
+// What guesses would give, and the number of them that would give most: what checking them costs follows from the
+// hardware's limits, for this model, batch and context.
+Result<void> add_speculation(const Arguments& arguments, const Planner& planner, PlanReport& report) {
+  if (!arguments.given("accept")) return {};
+  const int32_t half_way = report.prompt + std::max(1, report.output / 2);
+  const double plain = planner.decode(report.batch, half_way).seconds();
+  auto with = [&](int32_t drafted) -> Result<PlannedDrafts> {
+    if (drafted < 0 || drafted > 1024) return error(Code::invalid, "{} drafted tokens; give 0 to 1024", drafted);
+    PlannedDrafts one{.drafted = drafted};
+    one.check_cost = drafted == 0 ? 1 : planner.check(report.batch, drafted + 1, half_way).seconds() / plain;
+    TRY(one.speculation,
+        speculate(arguments.number("accept"), drafted, arguments.number("draft-cost"), report.output, one.check_cost));
+    return one;
+  };
+  TRY(report.drafts, with(static_cast<int32_t>(arguments.integer("draft"))));
+  TRY(report.best_drafts, with(0));
+  for (int32_t drafted = 1; drafted <= 16; ++drafted) {
+    TRY(const PlannedDrafts one, with(drafted));
+    if (one.speculation.speedup > report.best_drafts->speculation.speedup) report.best_drafts = one;
   }
   return {};
 }
@@ -209,6 +229,7 @@ Result<PlanReport> make_report(const Arguments& arguments) {
   report.compute_bound_batch = planner.compute_bound_batch();
   report.product_rate = planner.product_rate();
   TRY(report.frontier, planner.frontier(report.prompt, report.output));
+  TRY_VOID(add_speculation(arguments, planner, report));
   add_touched(subject->spec, planner, report);
   report.scores = score_memory(subject->spec, report.batch, report.context);
   for (const AttentionVariant& variant : attention_variants(subject->spec)) {
@@ -219,8 +240,25 @@ Result<PlanReport> make_report(const Arguments& arguments) {
   return report;
 }
 
+Result<int> plan_cluster(const Arguments& arguments) {
+  TRY(auto subject, open_subject(arguments));
+  TRY(const Target target, open_target(arguments));
+  const auto ranks = static_cast<int32_t>(arguments.integer("tensor-parallel"));
+  TRY(const KvForm kv, kv_format(arguments));
+  TRY(const ModelSpec part, shard_spec(subject->spec, ranks));
+  auto backend = make_trace_backend(target.like.get());
+  TRY(auto model, Model::outline(part, subject->type_of, *backend));
+  TRY(Planner planner, Planner::create(*model, *backend, target.hardware,
+                                       {.kv = kv,
+                                        .chunk = static_cast<int32_t>(arguments.integer("ubatch-size")),
+                                        .page_tokens = static_cast<int32_t>(arguments.integer("page-tokens")),
+                                        .ranks = ranks}));
+  return run_cluster_plan(arguments, planner, subject->name, ranks);
+}
+
 Result<int> run(const Arguments& arguments) {
   if (arguments.toggle("check")) return run_plan_check(arguments);
+  if (arguments.toggle("cluster")) return plan_cluster(arguments);
   const Terminal& terminal = arguments.terminal();
   TRY(const PlanReport report, make_report(arguments));
   if (report.context > report.model_context) {
@@ -283,11 +321,13 @@ Verb plan_verb() {
       .name = "plan",
       .summary = "say before running it what a model needs and how fast it could be",
       .group = "Measure and check",
-      .flags = joined({subject_flags(), load_flags()}),
+      .flags = joined({subject_flags(), load_flags(), cluster_flags()}),
       .examples = {{"plan --shape llama-2-13b --hw h100 --batch 16", "memory, time and what fits"},
                    {"plan --shape llama-3.1-70b --hw h100 --tp 8 --weights F8 --price 2.5 --html plan.html",
                     "cut over eight devices, with cost, as a page"},
                    {"plan -m model.gguf", "a file on this machine"},
+                   {"plan --cluster --shape llama-3.1-8b --hw h100 --trace azure.csv --speed 1,10 --price 2.5",
+                    "how many machines that traffic needs"},
                    {"plan --check", "predicted against measured, here"}},
       .notes =
           "Work comes from running the network under an interpreter that only counts; times are the least the "

@@ -158,12 +158,23 @@ void print_rest(const Terminal& terminal, const PlanReport& r) {
          fmt::format("continuous, {} steps; static {}, {} steps ({} at once)", r.use->continuous_steps,
                      percent(r.use->static_use), r.use->static_steps, r.batch));
   }
-  if (r.speculation) {
+  if (r.drafts) {
+    const PlannedDrafts &asked = *r.drafts, &best = *r.best_drafts;
     heading(terminal, "Speculation");
-    line(terminal, "tokens a pass", fmt::format("{:.2f}", r.speculation->tokens_per_pass),
-         fmt::format("{:.1f} passes for {} tokens, {:.2f} times as fast", r.speculation->passes, r.output,
-                     r.speculation->speedup));
+    line(terminal, "tokens a pass", fmt::format("{:.2f}", asked.speculation.tokens_per_pass),
+         fmt::format("{:.1f} passes for {} tokens, each {:.2f} times as long; {:.2f} times as fast",
+                     asked.speculation.passes, r.output, asked.check_cost, asked.speculation.speedup));
+    line(terminal, "best number of guesses", fmt::format("{}", best.drafted),
+         fmt::format("{:.2f} times as fast", best.speculation.speedup));
   }
+}
+
+JsonObject drafts_json(const PlannedDrafts& asked, const PlannedDrafts& best) {
+  return {{"tokens_per_pass", asked.speculation.tokens_per_pass},
+          {"passes", asked.speculation.passes},
+          {"check_cost", asked.check_cost},
+          {"speedup", asked.speculation.speedup},
+          {"best", JsonObject{{"draft", best.drafted}, {"speedup", best.speculation.speedup}}}};
 }
 
 JsonObject memory_json(const MemoryPlan& m) {
@@ -279,11 +290,7 @@ Json plan_json(const PlanReport& r) {
                                  {"static_steps", r.use->static_steps},
                                  {"continuous_steps", r.use->continuous_steps}};
   }
-  if (r.speculation) {
-    out["speculation"] = JsonObject{{"tokens_per_pass", r.speculation->tokens_per_pass},
-                                    {"passes", r.speculation->passes},
-                                    {"speedup", r.speculation->speedup}};
-  }
+  if (r.drafts) out["speculation"] = drafts_json(*r.drafts, *r.best_drafts);
   return out;
 }
 

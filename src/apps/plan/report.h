@@ -13,6 +13,12 @@
 
 namespace millrace::apps {
 
+struct PlannedDrafts {
+  int32_t drafted = 0;
+  double check_cost = 1;  // of a pass that checks them, in passes over one token
+  Speculation speculation;
+};
+
 struct PlanReport {
   std::string model, weights;  // "llama-2-13b", "Q4_K_M"
   int64_t parameters = 0;      // of the whole model
@@ -48,7 +54,7 @@ struct PlanReport {
   std::vector<Touched> touched;  // empty: no experts
   std::optional<PageWaste> waste;
   std::optional<BatchUse> use;
-  std::optional<Speculation> speculation;
+  std::optional<PlannedDrafts> drafts, best_drafts;  // as asked for, and the number that gives most
 
   int32_t devices() const { return ranks * replicas; }
   // What a million tokens cost at a rate of one replica; 0 without a price.

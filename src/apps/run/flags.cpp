@@ -10,6 +10,8 @@
 #include "apps/cli/summary.h"
 #include "apps/cli/terminal.h"
 #include "backend/cpu/cpu.h"
+#include "base/file.h"
+#include "session/added_sampling.h"
 #include "session/device.h"
 
 namespace millrace::apps {
@@ -77,20 +79,19 @@ Flag transport_flag() {
                    "ranks are threads of this process, or the processes that mpirun started");
 }
 
-namespace {
-
-bool has_flag(const Arguments& arguments, std::string_view name) {
-  return std::ranges::any_of(arguments.verb().flags, [&](const Flag& flag) { return flag.name == name; });
+Flag pipeline_flag() {
+  return {.name = "pipeline",
+          .help = "ranks have whole layers instead of parts of all: less is sent, and they work one after the other"};
 }
 
-}  // namespace
+bool by_layers(const Arguments& arguments) { return arguments.knows("pipeline") && arguments.toggle("pipeline"); }
 
 int ranks_of(const Arguments& arguments) {
-  return has_flag(arguments, "ranks") ? static_cast<int>(arguments.integer("ranks")) : 1;
+  return arguments.knows("ranks") ? static_cast<int>(arguments.integer("ranks")) : 1;
 }
 
 bool over_mpi(const Arguments& arguments) {
-  return has_flag(arguments, "transport") && arguments.text("transport") == "mpi";
+  return arguments.knows("transport") && arguments.text("transport") == "mpi";
 }
 
 int32_t step_rows(const Arguments& arguments, std::string_view flag, int32_t on_cpu) {
@@ -260,8 +261,15 @@ Result<void> add_bias(std::string_view text, Sampling& sampling) {
   return {};
 }
 
+SamplingDefaults model_defaults(const Checkpoint& checkpoint) {
+  SamplingDefaults defaults = sampling_defaults(checkpoint);
+  add_sampling(defaults, registry_values(checkpoint.path()));
+  return defaults;
+}
+
 SamplingDefaults defaults_of(const Arguments& arguments, const LoadedModel& model) {
-  SamplingDefaults defaults = sampling_defaults(model.checkpoint());
+  SamplingDefaults defaults = model_defaults(model.checkpoint());
+  if (fills_masks(model.model().spec())) suit_filling(defaults);
   for (const std::string& sentence : defaults.ignored) arguments.terminal().warn("{}", printable(sentence));
   for (const DefaultFlag& row : kDefaultFlags) {
     if (!arguments.given(row.flag)) continue;
@@ -309,13 +317,17 @@ bool predicts_ahead(const Checkpoint& checkpoint) {
 Result<std::unique_ptr<LoadedModel>> load_model(const Arguments& arguments, int64_t context) {
   const Terminal& terminal = arguments.terminal();
   TRY(auto path, model_path(arguments));
-  if (!arguments.given("model"))
+  if (!names_model(arguments))
     terminal.note("using the shipped model {} (choose another with -m)", path.filename().string());
   LoadChoice choice{.path = path, .device = arguments.text("device"), .context = context};
   choice.cpu.threads = static_cast<int>(arguments.integer("threads"));
   choice.ranks = ranks_of(arguments);
+  choice.pipeline = by_layers(arguments);
   choice.mpi = over_mpi(arguments);
   choice.memory_limit = memory_limit(arguments);
+  if (arguments.knows("chat-template") && arguments.given("chat-template")) {
+    TRY(choice.chat_template, read_file(arguments.text("chat-template"), size_t{16} << 20));
+  }
   std::optional<Progress> progress;
   Interruptible scope;
   choice.progress = [&](int64_t done, int64_t total) {

@@ -18,7 +18,9 @@ namespace millrace::apps {
 // --device: which machine computes.
 Flag device_flag();
 Flag ranks_flag();
-Flag transport_flag();  // for verbs that `mpirun` may start
+Flag pipeline_flag();
+bool by_layers(const Arguments& arguments);  // false where the verb has no such flag
+Flag transport_flag();                       // for verbs that `mpirun` may start
 bool over_mpi(const Arguments& arguments);
 int ranks_of(const Arguments& arguments);  // 1 where the verb has no such flag
 // --kv-type and, for one of both, --cache-type-k and --cache-type-v: kv_type() understands them.
@@ -49,6 +51,9 @@ KvForm kv_type(const std::string& name, const Model& model, const Backend& backe
 KvForm kv_type(const Arguments& arguments, const LoadedModel& loaded);  // of kv_flags()
 // Of --kv-type and --cache-type-k, --cache-type-v above it, where there is no `auto`.
 KvForm kv_form(const Arguments& arguments, std::string_view both = "kv-type");
+
+// Our values and the model's above them; those that a registry gave with it above both.
+SamplingDefaults model_defaults(const Checkpoint& checkpoint);
 
 // What holds where nobody says otherwise: our values, the model's above them, default_flags() above all. Values in the
 // model's files that cannot be used are warned about.

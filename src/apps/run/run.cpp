@@ -23,6 +23,10 @@ namespace {
 constexpr int32_t kUsualContext = 4096;
 
 Result<std::string> prompt_text(const Arguments& arguments) {
+  const std::vector<std::string> words = arguments.operands("PROMPT");
+  if (!words.empty() && (arguments.given("prompt") || arguments.given("file")))
+    return error(Code::invalid, "give the text after NAME, with --prompt or with --file, not twice");
+  if (!words.empty()) return fmt::format("{}", fmt::join(words, " "));
   if (arguments.given("prompt") && arguments.given("file"))
     return error(Code::invalid, "give --prompt or --file, not both");
   if (arguments.given("prompt")) return arguments.text("prompt");
@@ -32,7 +36,8 @@ Result<std::string> prompt_text(const Arguments& arguments) {
 
 Result<std::vector<Token>> prompt_tokens(const Arguments& arguments, const LoadedModel& model) {
   if (arguments.given("ids")) {
-    if (arguments.given("prompt") || arguments.given("file") || arguments.toggle("chat")) {
+    if (arguments.given("prompt") || arguments.given("file") || !arguments.operands("PROMPT").empty() ||
+        arguments.toggle("chat")) {
       return error(Code::invalid, "--ids is the whole prompt; it goes with none of --prompt, --file and --chat");
     }
     std::vector<Token> tokens;
@@ -76,7 +81,8 @@ Json logprobs_json(const LoadedModel& model, const GeneratedToken& token) {
 int32_t context_of(const Arguments& arguments, const LoadedModel& model, size_t prompt) {
   if (arguments.integer("ctx-size") > 0) return static_cast<int32_t>(arguments.integer("ctx-size"));
   int64_t wanted = static_cast<int64_t>(prompt) + std::max<int64_t>(arguments.integer("predict"), 0) + 1;
-  if (arguments.integer("predict") < 0) wanted = std::max<int64_t>(wanted, kUsualContext);
+  if (arguments.integer("predict") < 0)
+    wanted = fills_masks(model.model().spec()) ? wanted + kUsualFill : std::max<int64_t>(wanted, kUsualContext);
   return static_cast<int32_t>(std::min<int64_t>(wanted, model.context()));
 }
 
@@ -123,6 +129,7 @@ Json result_json(const LoadedModel& model, const GenerateOptions& options, const
                     {"usage", times_json(generated.times)},
                     {"memory", memory_json(model.backend())}};
   if (options.logprobs >= 0) out["logprobs"] = std::move(transcript.logprobs);
+  if (generated.times.passes > 0) put_passes(generated.times, options.fill, out);
   return out;
 }
 
@@ -131,12 +138,6 @@ Result<int> run(const Arguments& arguments) {
   TRY(auto loaded, load_model(arguments, arguments.integer("ctx-size")));
   TRY(Sampling sampling, sampling_of(arguments, *loaded));
   TRY(std::vector<Token> prompt, prompt_tokens(arguments, *loaded));
-  if (const ModelSpec& spec = loaded->model().spec(); spec.head && sees_ahead(spec))
-    return run_diffusion(arguments, *loaded, prompt);
-  for (std::string_view flag : {"diffusion-steps", "block-length", "remask"}) {
-    if (arguments.given(flag))
-      return error(Code::invalid, "--{} is for models that write by filling masks; this one does not", flag);
-  }
   ExecutorOptions wanted;
   wanted.context = context_of(arguments, *loaded, prompt.size());
   wanted.rows = step_rows(arguments, "ubatch-size", 512);
@@ -147,11 +148,13 @@ Result<int> run(const Arguments& arguments) {
   }
   TRY(auto drafters, drafters_of(arguments, *loaded, wanted.context));
   wanted.wanted = drafters->wanted();
+  suit_requests(loaded->model().spec(), wanted);
   TRY(auto executor, Executor::create(loaded->model(), loaded->backend(), wanted));
   TRY_VOID(use_adapters(arguments, *executor));
   TRY(auto drafter, drafters->drafter(*executor, loaded->backend()));
   Generator generator(*executor, std::move(drafter), drafters->most(), drafters->rule());
   GenerateOptions options = generate_options(arguments, *loaded, sampling);
+  TRY(options.fill, fill_of(arguments, *loaded));
   Bounds bounds(*loaded);
   const bool chat = arguments.toggle("chat");
   TRY(options.constraint,
@@ -165,6 +168,7 @@ Result<int> run(const Arguments& arguments) {
     if (terminal.out_is_tty()) terminal.note("");
     if (sampling.temperature > 0) terminal.note("seed    {}", sampling.seed);
     report(terminal, *loaded, generated.times, ending_name(generated.ending));
+    note_passes(terminal, generated.times, options.fill);
   }
   return Interruptible::interrupted() ? interrupted_exit_code() : kExitOk;
 }
@@ -175,7 +179,10 @@ Verb run_verb() {
   return {.name = "run",
           .summary = "continue a text",
           .group = "Use a model",
-          .flags = joined({{model_flag(),
+          .operands = {model_operand(),
+                       {.name = "PROMPT", .required = false, .many = true, .help = "the text, as --prompt has it"}},
+          .flags = joined({hub_flags(),
+                           {model_flag(),
                             {.name = "prompt",
                              .alias = "-p",
                              .kind = Kind::text,
@@ -221,12 +228,13 @@ Verb run_verb() {
                            sampling_flags(),
                            speculate_flags(),
                            adapter_flags(),
-                           {ranks_flag(), transport_flag()},
+                           {ranks_flag(), pipeline_flag(), transport_flag()},
                            machine_flags()}),
           .examples = {{"run -p 'Once upon a time' -n 100", "the shipped model tells a story"},
                        {"run -m model.gguf --chat -p 'What is the capital of France?' --temp 0",
                         "a question, answered the likeliest way"},
                        {"run -p 'A list:' --json-schema schema.json", "an answer that fits a JSON Schema"},
+                       {"run owner/name:Q4_K_M 'Once upon a time'", "a model that was pulled, by its name"},
                        {"run -m model.gguf -f notes.txt --json --logprobs 5", "for a script"}},
           .notes =
               "The text goes in as it is, after the begin token if the model has one. Sampling steps come in this "

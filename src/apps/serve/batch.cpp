@@ -13,6 +13,7 @@
 #include "apps/cli/model_path.h"
 #include "apps/cli/terminal.h"
 #include "apps/cli/verbs.h"
+#include "apps/run/diffusion.h"
 #include "apps/run/flags.h"
 #include "apps/run/speculate.h"
 #include "apps/serve/flags.h"
@@ -274,7 +275,8 @@ Verb batch_verb() {
       .name = "batch",
       .summary = "answer a file of requests, as many at once as the machine takes",
       .group = "Use a model",
-      .flags = joined({{model_flag(),
+      .flags = joined({hub_flags(),
+                       {model_flag(),
                         {.name = "input",
                          .alias = "-i",
                          .kind = Kind::path,
@@ -289,8 +291,9 @@ Verb batch_verb() {
                          .help = "answers, one a line, in the order they are done; an existing file is gone on with"}},
                        engine_flags(),
                        default_flags(),
+                       diffusion_flags(),
                        speculate_flags(),
-                       {ranks_flag()},
+                       {ranks_flag(), pipeline_flag()},
                        machine_flags()}),
       .examples = {{"batch -i questions.jsonl -o answers.jsonl -np 64", "64 at once"}},
       .notes =

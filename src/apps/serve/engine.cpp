@@ -23,7 +23,7 @@ Result<EngineOfProcess> made_for(const Arguments& arguments, EngineWatch& watch)
   made.identity = ready.fingerprint.identity;
   made.weights = ready.loaded->model().weights_digest().value_or(Identity());
   made.kv = ready.kv;
-  auto bounds = std::make_shared<Bounds>(*ready.loaded);
+  auto bounds = std::make_shared<Bounds>(*ready.loaded, arguments.integer("grammar-cache"));
   made.model = ready.loaded;
   made.constraint = [bounds](const std::string& source, const std::string& tenant) {
     return bounds->constraint(source, tenant);
@@ -34,11 +34,16 @@ Result<EngineOfProcess> made_for(const Arguments& arguments, EngineWatch& watch)
 Result<int> run(const Arguments& arguments) {
   if (::fcntl(kEngineSocket, F_GETFD) < 0 || ::fcntl(kEngineSharedFile, F_GETFD) < 0)
     return wrong_use(arguments, "`millrace serve` starts this for itself; there is no server here that it could serve");
+  const Result<void> opened = open_page_store(arguments);
   // A GPU's driver opens files and sockets of its own as it goes.
   if (const std::string device = arguments.text("device"); device == "cpu" || device == "reference") {
-    if (auto confined = confine(); !confined.ok()) arguments.terminal().warn("{}", confined.error().message);
+    if (auto confined = confine(needs_network(arguments)); !confined.ok())
+      arguments.terminal().warn("{}", confined.error().message);
   }
-  auto served = run_engine_child([&](EngineWatch& watch) { return made_for(arguments, watch); });
+  auto served = run_engine_child([&](EngineWatch& watch) -> Result<EngineOfProcess> {
+    TRY_VOID(opened);
+    return made_for(arguments, watch);
+  });
   // The server has heard why and says it.
   return served.ok() ? kExitOk : kExitFailure;
 }
@@ -49,6 +54,7 @@ Verb engine_verb() {
   return {.name = "engine",
           .summary = "the process that computes for `serve`, which starts it",
           .group = "Use a model",
+          .operands = {model_operand()},
           .flags = serving_flags(),
           .examples = {{"serve", "starts it and takes care of it"}},
           .notes = "Takes the flags of `serve`. If it dies, `serve` starts another and open answers go on.",

@@ -1,5 +1,6 @@
 #include "apps/serve/flags.h"
 #include "apps/run/adapters.h"
+#include "apps/run/diffusion.h"
 
 #include <algorithm>
 #include <chrono>
@@ -10,6 +11,7 @@
 #include "apps/cli/terminal.h"
 #include "apps/run/flags.h"
 #include "apps/run/speculate.h"
+#include "apps/serve/cache_keeper.h"
 #include "apps/serve/limit.h"
 #include "base/file.h"
 #include "engine/executor.h"
@@ -53,6 +55,11 @@ std::vector<Flag> listening_flags() {
       by_commas(text_flag("allowed-host", "NAME", "", "", "further names this server may be called by")),
       integer_flag("max-connections", "", "8192", 1, 1 << 20, "connections at once"),
       {.name = "max-body", .kind = Kind::bytes, .value = "BYTES", .otherwise = "16M", .help = "largest request body"},
+      {.name = "stored-responses",
+       .kind = Kind::bytes,
+       .value = "BYTES",
+       .otherwise = "64M",
+       .help = "memory for answers that later requests go on from by their ids; 0: none are kept"},
       integer_flag("max-choices", "", "32", 1, 128, "answers to one request, over all its prompts"),
       seconds("read-timeout", "60", "for a request's body; its header has ten"),
       seconds("write-timeout", "30", "a client that reads nothing for so long is cut off"),
@@ -63,6 +70,10 @@ std::vector<Flag> listening_flags() {
       {.name = "in-process",
        .help = "the engine in this process: a crash of one request ends all (without it, open answers go on)"},
       path_flag("lora-dir", "DIR", "adapters in it may be loaded while the server runs, by who has an operator's key"),
+      path_flag("script", "FILE.jsonl",
+                "say what it has for a prompt instead of computing: to try clients with (docs/interfaces.md)"),
+      path_flag("weights-dir", "DIR", "weights in it may take the place of those served, by who has an operator's key"),
+      text_flag("log-format", "FORMAT", "text", "text|json", "how --log-requests writes a line"),
       {.name = "page", .alias = "--webui", .otherwise = "true", .help = "the page at /, for browsers"},
   };
 }
@@ -89,17 +100,27 @@ std::vector<Flag> engine_flags() {
        .otherwise = "0",
        .help = "memory for the cache; 0: enough for all, at most half of what is left"},
       {.name = "swap", .kind = Kind::bytes, .value = "BYTES", .otherwise = "0", .help = "memory for pages moved out"},
+      {.name = "grammar-cache",
+       .kind = Kind::bytes,
+       .value = "BYTES",
+       .otherwise = "512M",
+       .help = "memory for compiled grammars, in the server and in the engine each"},
   };
   return joined({flags, adapter_flags()});
 }
 
 std::vector<Flag> serving_flags() {
   return joined({{model_flag()},
+                 hub_flags(),
                  listening_flags(),
+                 shared_flags(),
+                 more_models_flags(),
                  engine_flags(),
+                 cache_file_flags(),
                  default_flags(),
+                 diffusion_flags(),
                  speculate_flags(),
-                 {ranks_flag()},
+                 {ranks_flag(), pipeline_flag()},
                  machine_flags()});
 }
 
@@ -119,7 +140,9 @@ Result<ServerOptions> server_options(const Arguments& arguments) {
   options.grace_seconds = arguments.number("grace");
   ServiceOptions& service = options.service;
   TRY(service.keys, keys_of(arguments));
+  TRY(service.secret, shared_secret(arguments));
   service.open_metrics = arguments.toggle("open-metrics");
+  service.stored = std::make_shared<StoredAnswers>(arguments.integer("stored-responses"));
   options.warn = [terminal = &arguments.terminal()](std::string_view line) { terminal->warn("{}", line); };
   const bool loopback = options.host.empty() || Server::is_loopback(options.host);
   if (!loopback && service.keys.empty())
@@ -137,7 +160,14 @@ Result<ServerOptions> server_options(const Arguments& arguments) {
   service.body.bytes = static_cast<size_t>(std::max<int64_t>(arguments.integer("max-body"), 1024));
   service.body.choices = static_cast<int>(arguments.integer("max-choices"));
   service.adapter_folder = arguments.text("lora-dir");
+  if (arguments.given("cache-file") && !service.secret) {
+    TRY(service.secret, cache_secret(arguments.text("cache-file")));
+  }
   service.version = std::string(kBuildInfo.version) + "+" + std::string(kBuildInfo.commit);
+  service.weights_folder = arguments.text("weights-dir");
+  if (!service.weights_folder.empty() && arguments.toggle("in-process"))
+    return error(Code::invalid, "--weights-dir needs an engine in a process of its own: leave out --in-process");
+  service.json_log = arguments.text("log-format") == "json";
   if (arguments.toggle("page")) service.files = page_files();
   if (arguments.toggle("log-requests"))
     service.log = [terminal = &arguments.terminal()](std::string_view line) { terminal->note("{}", line); };

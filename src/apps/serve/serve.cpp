@@ -11,6 +11,7 @@
 #include "apps/cli/verbs.h"
 #include "apps/run/flags.h"
 #include "apps/run/speculate.h"
+#include "apps/serve/cache_keeper.h"
 #include "apps/serve/flags.h"
 #include "server/server.h"
 
@@ -93,6 +94,7 @@ Result<void> load_and_serve(const Arguments& arguments, Server& server, const Si
   for (const AdapterInfo& info : served.engine->adapters())
     terminal.note("adapter {}: rank {}, {}", printable(info.name), info.rank,
                   human_bytes(static_cast<uint64_t>(info.bytes)));
+  TRY_VOID(tell_routers(arguments, server.url(), served));
   terminal.note("sampling {}", sampling_text(served.defaults));
   if (served.loaded->chat_error().empty() == false)
     terminal.note("no chat with this model: {}", printable(served.loaded->chat_error()));
@@ -103,17 +105,41 @@ Result<void> load_and_serve(const Arguments& arguments, Server& server, const Si
 Result<int> run(const Arguments& arguments) {
   const Terminal& terminal = arguments.terminal();
   TRY(ServerOptions options, server_options(arguments));
+  TRY_VOID(model_path(arguments));  // said, and fetched where it must be, before anything listens
   Signals signals;
+  if (!arguments.toggle("in-process")) {
+    options.service.load = [&](const std::string& path, const ServedModel& old) {
+      return reloaded_model(arguments, path, old, [&] { return !signals.raised(); });
+    };
+    options.service.fits_beside = [&](const ServedModel& old) { return fits_beside(arguments, old); };
+  }
+  TRY(auto several, shelf_options(arguments, [&] { return !signals.raised(); }));
+  std::optional<Shelf> shelf;
+  if (several) {
+    options.service.wide = std::make_shared<ServerWide>();
+    several->service = [of_each = options.service] {
+      ServiceOptions of_one = of_each;
+      of_one.load = {};  // weights are changed where there is one model
+      of_one.weights_folder.clear();
+      return of_one;
+    };
+    shelf.emplace(std::move(*several));
+    options.service.shelf = &*shelf;
+  }
   TRY(auto server, Server::create(std::move(options)));
+  if (shelf) shelf->set_first(server->service());
   signals.start(*server, terminal);
   terminal.note("serving {}", server->url());
+  CacheKeeper keeper(arguments, server->service());
   Result<void> loaded;
   std::thread loader([&] {
     loaded = load_and_serve(arguments, *server, signals);
+    if (loaded.ok() && shelf) shelf->first_loaded();
     if (!loaded.ok()) server->stop();
   });
   server->run();
   loader.join();
+  keeper.finish();
   signals.stop();
   if (!loaded.ok() && !signals.raised()) return loaded.error();
   terminal.note("stopped");
@@ -126,8 +152,10 @@ Verb serve_verb() {
   return {.name = "serve",
           .summary = "answer over HTTP, for OpenAI's clients, curl and browsers",
           .group = "Use a model",
+          .operands = {model_operand()},
           .flags = serving_flags(),
           .examples = {{"serve", "the shipped model at http://127.0.0.1:8080"},
+                       {"serve owner/name:Q4_K_M", "one that was pulled"},
                        {"serve -m model.gguf --port 9000 -c 8192 -np 32", "another, for 32 at once"},
                        {"serve --host 0.0.0.0 --api-key-file keys.txt --ssl-cert-file cert.pem --ssl-key-file key.pem",
                         "for others, who need a key"}},

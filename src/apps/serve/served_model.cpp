@@ -1,5 +1,6 @@
 // The model that `serve` and `batch` answer with: loaded, planned, and with an engine in this process or another.
 #include "apps/run/adapters.h"
+#include "apps/run/diffusion.h"
 #include "apps/serve/flags.h"
 
 #include <algorithm>
@@ -12,10 +13,12 @@
 #include "apps/run/flags.h"
 #include "apps/run/speculate.h"
 #include "apps/serve/limit.h"
+#include "apps/serve/scripted_engine.h"
 #include "base/file.h"
 #include "engine/executor.h"
 #include "process/remote_engine.h"
 #include "server/page.h"
+#include "session/bound.h"
 #include "session/fingerprint.h"
 
 namespace millrace::apps {
@@ -36,7 +39,7 @@ Result<int32_t> pages_of(const Arguments& arguments, const LoadedModel& model, c
   int64_t used = 0;
   for (int purpose = 0; purpose < kPurposes; ++purpose) used += model.backend().used(static_cast<Purpose>(purpose));
   int64_t room = arguments.integer("kv-size") / ranks_of(arguments);
-  if (room == 0) room = (memory - used - plan.workspace_bytes - plan.staging_bytes) / 2;
+  if (room == 0) room = (memory - used - plan.workspace_bytes - plan.staging_bytes - shared_pages_bytes(arguments)) / 2;
   const int64_t pages = std::min<int64_t>(plan.options.pages, room / each);
   if (pages < 1)
     return error(Code::no_memory, "{} of memory hold no page of the cache, which needs {}; see --kv-size",
@@ -74,19 +77,6 @@ Result<void> fit_context(const Arguments& arguments, const LoadedModel& model, E
   return {};
 }
 
-Result<LoadChoice> load_choice(const Arguments& arguments) {
-  TRY(auto path, model_path(arguments));
-  LoadChoice choice{.path = path, .device = arguments.text("device"), .context = arguments.integer("ctx-size")};
-  choice.cpu.threads = static_cast<int>(arguments.integer("threads"));
-  choice.ranks = ranks_of(arguments);
-  choice.memory_limit = memory_limit(arguments);
-  choice.fingerprint = true;
-  if (arguments.given("chat-template")) {
-    TRY(choice.chat_template, read_file(arguments.text("chat-template"), size_t{16} << 20));
-  }
-  return choice;
-}
-
 // A model that gives vectors or scores, and has the machine to itself.
 Result<ServedModel> served_embedder(const Arguments& arguments, const std::filesystem::path& path,
                                     std::shared_ptr<LoadedModel> loaded) {
@@ -105,7 +95,7 @@ Result<ServedModel> served_embedder(const Arguments& arguments, const std::files
   TRY(auto embedder, Embedder::create(*loaded, options));
   served.embeds =
       std::make_unique<EmbedQueue>(std::move(embedder), static_cast<size_t>(arguments.integer("max-waiting")) * 16);
-  served.name = arguments.maybe_text("alias").value_or(valid_utf8(path.stem().string()));
+  served.name = arguments.maybe_text("alias").value_or(model_name(arguments, path));
   const Fingerprint fingerprint = fingerprint_of(loaded->model(), loaded->backend(), options.kv);
   served.fingerprint = fingerprint.text();
   served.identity = fingerprint.identity;
@@ -127,6 +117,37 @@ Result<std::unique_ptr<LoadedModel>> load_weights(const Arguments& arguments, co
   return loaded;
 }
 
+bool keeps_cache(const Arguments& arguments) { return arguments.knows("cache-file") && arguments.given("cache-file"); }
+
+// Guesses of layers that a drafter adds lie in pages too.
+Identity saved_under(const Arguments& arguments, const Fingerprint& fingerprint) {
+  Digest digest;
+  digest.add(fingerprint.identity);
+  for (const std::string& name : arguments.texts("speculate")) digest.add_sized(name);
+  return digest.finish();
+}
+
+// What an earlier server left. Whatever is wrong with it is said, and the cache is empty then.
+Result<void> restore_cache(const Arguments& arguments, Engine& engine) {
+  if (!keeps_cache(arguments)) return {};
+  if (ranks_of(arguments) > 1)
+    return error(Code::unsupported,
+                 "--cache-file is not there with --ranks {}: each rank has its own part of the cache",
+                 ranks_of(arguments));
+  if (!arguments.toggle("cache-restore")) return {};
+  const Terminal& terminal = arguments.terminal();
+  auto restored = engine.restore_cache(arguments.text("cache-file"));
+  if (restored.ok()) {
+    terminal.note("cache   {} tokens of prefixes found again, {}", restored->tokens,
+                  human_bytes(static_cast<uint64_t>(restored->bytes)));
+  } else if (restored.error().code == Code::not_found) {
+    terminal.note("cache   empty; it will be saved as {}", arguments.text("cache-file"));
+  } else {
+    terminal.warn("{}; the cache is empty", restored.error().message);
+  }
+  return {};
+}
+
 Result<ReadyEngine> engine_for(const Arguments& arguments, std::unique_ptr<LoadedModel> loaded, EngineWatch* watch) {
   EngineOptions options;
   const auto asked = static_cast<int32_t>(arguments.integer("ctx-size"));
@@ -138,6 +159,7 @@ Result<ReadyEngine> engine_for(const Arguments& arguments, std::unique_ptr<Loade
   options.limits.max_choices = 128;
   options.executor.rows = options.limits.step_tokens;
   options.executor.sequences = options.limits.max_sequences;
+  suit_requests(loaded->model().spec(), options.executor);
   TRY(auto drafters, drafters_of(arguments, *loaded, options.executor.context));
   options.draft = drafters->for_engine();
   TRY(options.executor.pages,
@@ -148,9 +170,14 @@ Result<ReadyEngine> engine_for(const Arguments& arguments, std::unique_ptr<Loade
   options.swap_bytes = arguments.integer("swap");
   options.watch = watch;
   ReadyEngine made;
-  TRY(made.engine, Engine::create(loaded->model(), loaded->backend(), options));
   made.kv = options.executor.kv;
   made.fingerprint = fingerprint_of(loaded->model(), loaded->backend(), made.kv);
+  options.identity = saved_under(arguments, made.fingerprint);
+  options.tell_cached = tells_routers(arguments);
+  TRY(const Executor::Plan plan, Executor::plan(loaded->model(), loaded->backend(), options.executor));
+  TRY(options.tier, shared_pages(arguments, made.fingerprint.identity, plan.layout));
+  TRY(made.engine, Engine::create(loaded->model(), loaded->backend(), options));
+  TRY_VOID(restore_cache(arguments, *made.engine));
   // The engine's drafter is made of these, so they go with the model.
   auto both = std::make_shared<Loaded>(Loaded{std::move(loaded), std::move(drafters)});
   made.loaded = std::shared_ptr<LoadedModel>(both, both->model.get());
@@ -159,11 +186,16 @@ Result<ReadyEngine> engine_for(const Arguments& arguments, std::unique_ptr<Loade
 
 // The engine in a process of its own, and of the model what text needs.
 Result<ReadyEngine> remote_engine(const Arguments& arguments, const std::function<bool()>& go_on,
-                                  std::shared_ptr<LoadedModel> outline, std::unique_ptr<EnginePort>& engine) {
+                                  std::shared_ptr<LoadedModel> outline, const std::vector<std::string>& words_first,
+                                  std::shared_ptr<EnginePort>& engine) {
   ReadyEngine made;
   made.loaded = std::move(outline);
-  EngineCommand command{.words = {"millrace", "engine"}, .words_again = {"--quiet"}};
+  EngineCommand command;
+  command.words = {"millrace", "engine"};
+  command.words_again = {"--quiet"};
+  command.words_first = words_first;
   command.words.insert(command.words.end(), arguments.words().begin(), arguments.words().end());
+  if (keeps_cache(arguments)) command.words_bare = {"--no-cache-restore"};
   auto log = [terminal = &arguments.terminal()](std::string_view line) { terminal->note("{}", line); };
   TRY(auto remote, RemoteEngine::start(std::move(command), go_on, log));
   made.fingerprint = {.identity = remote->ready().identity};
@@ -193,12 +225,46 @@ void note_tools(const Arguments& arguments, const ServedModel& served) {
 
 }  // namespace
 
+Result<LoadChoice> load_choice(const Arguments& arguments) {
+  TRY(auto path, model_path(arguments));
+  LoadChoice choice{.path = path, .device = arguments.text("device"), .context = arguments.integer("ctx-size")};
+  choice.cpu.threads = static_cast<int>(arguments.integer("threads"));
+  choice.ranks = ranks_of(arguments);
+  choice.pipeline = by_layers(arguments);
+  choice.memory_limit = memory_limit(arguments);
+  choice.fingerprint = true;
+  if (arguments.given("chat-template")) {
+    TRY(choice.chat_template, read_file(arguments.text("chat-template"), size_t{16} << 20));
+  }
+  return choice;
+}
+
 Result<ReadyEngine> ready_engine(const Arguments& arguments, const std::function<bool()>& go_on, EngineWatch* watch) {
   TRY(auto loaded, load_weights(arguments, go_on));
   return engine_for(arguments, std::move(loaded), watch);
 }
 
-Result<ServedModel> served_model(const Arguments& arguments, const std::function<bool()>& go_on, bool apart) {
+// The model's tokenizer and template, and a script instead of weights.
+static Result<ServedModel> served_script(const Arguments& arguments) {
+  TRY(LoadChoice choice, load_choice(arguments));
+  choice.weights = choice.fingerprint = false;
+  TRY(const std::string text, read_file(arguments.text("script"), size_t{16} << 20));
+  auto lines = parse_script(text);
+  if (!lines.ok()) return within(arguments.text("script"), std::move(lines).error());
+  ServedModel served;
+  TRY(served.loaded, LoadedModel::load(choice));
+  TRY(served.engine, scripted_engine(std::move(*lines), *served.loaded));
+  served.name = arguments.maybe_text("alias").value_or("script");
+  served.fingerprint = "fp_script";
+  served.created =
+      std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
+  served.defaults = defaults_of(arguments, *served.loaded);
+  return served;
+}
+
+Result<ServedModel> served_model(const Arguments& arguments, const std::function<bool()>& go_on, bool apart,
+                                 const std::vector<std::string>& words_first) {
+  if (arguments.knows("script") && arguments.given("script")) return served_script(arguments);
   TRY(auto path, model_path(arguments));
   std::shared_ptr<LoadedModel> outline;
   if (apart) {
@@ -209,14 +275,14 @@ Result<ServedModel> served_model(const Arguments& arguments, const std::function
   ServedModel served;
   ReadyEngine made;
   if (apart && !gives_vectors(*outline)) {
-    TRY(made, remote_engine(arguments, go_on, std::move(outline), served.engine));
+    TRY(made, remote_engine(arguments, go_on, std::move(outline), words_first, served.engine));
   } else {
     TRY(auto loaded, load_weights(arguments, go_on));
     if (gives_vectors(*loaded)) return served_embedder(arguments, path, std::move(loaded));
     TRY(made, engine_for(arguments, std::move(loaded), nullptr));
     served.engine = std::move(made.engine);
   }
-  served.name = arguments.maybe_text("alias").value_or(valid_utf8(path.stem().string()));
+  served.name = arguments.maybe_text("alias").value_or(model_name(arguments, path));
   for (const AdapterInfo& info : served.engine->adapters()) {
     if (info.name == served.name)
       return error(Code::invalid, "the adapter {} has the model's name, '{}': give it another (--lora NAME={})",
@@ -229,8 +295,10 @@ Result<ServedModel> served_model(const Arguments& arguments, const std::function
   if (arguments.text("device") == "cpu")
     served.floor = step_floor(made.loaded->model(), made.kv, static_cast<int>(arguments.integer("threads")));
   served.defaults = defaults_of(arguments, *made.loaded);
+  TRY(served.defaults.fill, fill_of(arguments, *made.loaded));
   TRY_VOID(check_sampling(served.defaults.sampling, made.loaded->vocab()));
   served.loaded = std::move(made.loaded);
+  served.bounds = std::make_shared<Bounds>(*served.loaded, arguments.integer("grammar-cache"));
   note_tools(arguments, served);
   return served;
 }

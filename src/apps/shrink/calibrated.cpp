@@ -6,27 +6,43 @@
 #include "apps/cli/interrupt.h"
 #include "apps/cli/terminal.h"
 #include "apps/shrink/texts.h"
+#include "cache/identity.h"
 #include "shrink/allocate.h"
+#include "shrink/awq.h"
 #include "shrink/calibrate.h"
 
 namespace millrace::apps {
 namespace {
 
+std::filesystem::path part_of(std::filesystem::path target) { return target += ".part"; }
+
+struct Rounded {
+  Comparison judged;
+  bool weighed = false;  // by importance
+};
+
 // Matrices rounded by importance, or as if all columns counted alike, whichever is nearer to the teacher.
-Result<Comparison> round_all(const Arguments& arguments, Bench& bench, Team& team, ModelSource& source,
-                             const TypeOf& type_of, const ColumnWeights& importance) {
+Result<Rounded> round_all(const Arguments& arguments, Bench& bench, Team& team, Student& student,
+                          const Rounding& rounding, const ColumnWeights& importance, const StepOptions& options) {
   const Terminal& terminal = arguments.terminal();
-  const StepOptions options = step_options(arguments);
-  ModelSource plain = source, weighed = source;
-  TRY_VOID(quantise_all(team, plain, type_of, nullptr));
-  TRY(const Comparison plain_judged, judge_source(plain, *bench.judge, options));
-  TRY_VOID(quantise_all(team, weighed, type_of, &importance));
-  TRY(Comparison judged, judge_source(weighed, *bench.judge, options));
-  const bool better = judged.kl_mean() < plain_judged.kl_mean();
-  terminal.note("rounding: KL {:.6f}; by importance {:.6f}{}", plain_judged.kl_mean(), judged.kl_mean(),
+  const ModelSource wide = student.source;
+  Student plain = student, weighed = student;
+  TRY_VOID(round_matrices(team, wide, {}, rounding, nullptr, nullptr, plain));
+  TRY(Trial first, try_out(std::move(plain), *bench.judge, options));
+  first.loaded = {};
+  TRY_VOID(round_matrices(team, wide, {}, rounding, &importance, nullptr, weighed));
+  TRY(Trial second, try_out(std::move(weighed), *bench.judge, options));
+  const bool better = second.judged.kl_mean() < first.judged.kl_mean();
+  terminal.note("rounding: KL {:.6f}; by importance {:.6f}{}", first.judged.kl_mean(), second.judged.kl_mean(),
                 better ? "" : ", which is not kept");
-  source = better ? std::move(weighed) : std::move(plain);
-  return better ? judged : plain_judged;
+  Trial& kept = better ? second : first;
+  student = std::move(kept.student);
+  return Rounded{std::move(kept.judged), better};
+}
+
+void say_left_out(const Terminal& terminal, const FoldPlan& plan) {
+  terminal.note("{} groups of columns can be folded", plan.groups.size());
+  for (const std::string& each : plan.left_out) terminal.note("left out: {}", each);
 }
 
 }  // namespace
@@ -36,9 +52,10 @@ std::vector<Flag> method_flags() {
                    .kind = Kind::text,
                    .value = "NAME",
                    .otherwise = "round",
-                   .choices = "round|gptq",
-                   .help = "how codes are chosen, with --calibrate: the nearest, or column by column, each passing its "
-                           "error on (gptq)"}},
+                   .choices = "round|gptq|awq|awq-gptq|smoothquant",
+                   .help = "with --calibrate: codes are the nearest, or chosen column by column, each passing its "
+                           "error on (gptq); columns that matter are made larger before, folded into norms (awq); "
+                           "outliers of inputs folded into weights, for products of 8 bits by 8 (smoothquant)"}},
                  {{.name = "budget",
                    .kind = Kind::number,
                    .value = "BITS",
@@ -62,11 +79,38 @@ Result<std::unique_ptr<Bench>> open_bench(const Arguments& arguments, const std:
   return bench;
 }
 
-StepOptions step_options(const Arguments& arguments) {
+Result<void> open_journal(const Arguments& arguments, Bench& bench, const std::filesystem::path& target,
+                          std::string_view flags) {
+  Digest digest;
+  const Checkpoint& checkpoint = bench.teacher->checkpoint();
+  digest.add_sized(std::filesystem::absolute(checkpoint.path()).string());
+  digest.add_sized(fmt::format("{} {}", checkpoint.file_bytes(), bench.teacher->backend().description()));
+  digest.add_sized(flags);
+  for (const auto* texts : {&bench.texts.fitted, &bench.texts.held_out}) {
+    for (const ScoredText& text : *texts)
+      digest.add_sized({reinterpret_cast<const char*>(text.tokens.data()), text.tokens.size() * sizeof(Token)});
+  }
+  std::string of;
+  for (uint8_t byte : digest.finish().bytes) of += fmt::format("{:02x}", byte);
+  TRY(bench.journal, Journal::open(part_of(target), of));
+  if (bench.journal->found() > 0)
+    arguments.terminal().note("going on after {} steps of an earlier run", bench.journal->found());
+  return {};
+}
+
+Error say_stopped(const Arguments& arguments, const std::filesystem::path& target) {
+  std::error_code ignored;
+  if (std::filesystem::exists(part_of(target), ignored))
+    arguments.terminal().note("what was done is in {}; the same command goes on", part_of(target).string());
+  return interrupted_error();
+}
+
+StepOptions step_options(const Arguments& arguments, const Bench& bench) {
   const Terminal& terminal = arguments.terminal();
   StepOptions options;
   options.student.cpu.threads = static_cast<int>(arguments.integer("threads"));
   options.student.context = arguments.integer("ctx");
+  options.journal = bench.journal.get();
   options.progress = [](int64_t) { return !Interruptible::interrupted(); };
   options.listener = [&terminal](const StepReport& step) {
     terminal.note("{:<22} KL {:.6f} -> {:.6f}{}{}", step.what, step.before, step.after, step.kept ? "" : "  not kept",
@@ -95,12 +139,14 @@ Result<std::map<std::string, DType>> allocate_types(const Arguments& arguments, 
   TRY(auto judge, Judge::make(bench.teacher->model(), bench.teacher->backend(),
                               std::span(fitted).first(std::min<size_t>(fitted.size(), 8)), threads));
   std::optional<Progress> progress;
-  auto measured =
-      measure_costs(team, source, importance, *judge, step_options(arguments).student, [&](size_t done, size_t total) {
+  auto measured = measure_costs(
+      team, source, importance, *judge, step_options(arguments, bench).student,
+      [&](size_t done, size_t total) {
         if (!progress) progress.emplace(terminal, "measuring", total, Progress::Unit::count);
         progress->update(done);
         return !Interruptible::interrupted();
-      });
+      },
+      bench.journal.get());
   progress.reset();
   if (!measured.ok()) return measured.error();
   TRY_VOID(allocate(*measured, arguments.number("budget")));
@@ -117,14 +163,32 @@ Result<std::map<std::string, DType>> allocate_types(const Arguments& arguments, 
   return measured->types();
 }
 
-Result<Comparison> quantise_calibrated(const Arguments& arguments, Bench& bench, ModelSource& source,
-                                       const TypeOf& type_of, const ColumnWeights& importance) {
+Result<Comparison> quantise_calibrated(const Arguments& arguments, Bench& bench, Student& student,
+                                       const Rounding& rounding, const FoldPlan& plan,
+                                       const ColumnWeights& importance) {
   const auto threads = static_cast<int>(arguments.integer("threads"));
+  const std::string method = arguments.text("method");
   Team team(threads > 0 ? threads : Team::processors());
-  const ModelSource wide = source;
-  TRY(Comparison judged, round_all(arguments, bench, team, source, type_of, importance));
-  if (arguments.text("method") != "gptq") return judged;
-  return quantise_by_gptq(team, wide, source, bench.texts.fitted, *bench.judge, step_options(arguments));
+  const ModelSource wide = student.source;
+  StepOptions options = step_options(arguments, bench);
+  options.rounded_inputs = method == "smoothquant";
+  if (options.rounded_inputs) arguments.terminal().note("judged with inputs rounded to 8 bits, token by token");
+  TRY(Rounded rounded, round_all(arguments, bench, team, student, rounding, importance, options));
+  const ColumnWeights* by = rounded.weighed ? &importance : nullptr;
+  const auto& texts = bench.texts.fitted;
+  Folds folds(arguments.text("to") != "gguf");
+  if (method.starts_with("awq")) {
+    say_left_out(arguments.terminal(), plan);
+    TRY(rounded.judged, quantise_by_awq(team, wide, plan, student, folds, rounding, by, texts, *bench.judge, options));
+  }
+  if (method == "smoothquant") {
+    say_left_out(arguments.terminal(), plan);
+    TRY(rounded.judged, quantise_by_smoothing(team, bench.teacher->model(), bench.teacher->backend(), wide, student,
+                                              plan, folds, rounding, by, texts, *bench.judge, options));
+  }
+  if (!method.ends_with("gptq")) return rounded.judged;
+  options.folds = &folds;
+  return quantise_by_gptq(team, wide, student, rounding, texts, *bench.judge, options);
 }
 
 }  // namespace millrace::apps

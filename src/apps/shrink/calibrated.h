@@ -9,7 +9,9 @@
 #include "eval/compare.h"
 #include "model/model.h"
 #include "session/loaded_model.h"
+#include "shrink/folds.h"
 #include "shrink/imatrix.h"
+#include "shrink/journal.h"
 #include "shrink/quantise.h"
 
 namespace millrace::apps {
@@ -22,10 +24,17 @@ struct Bench {
   std::unique_ptr<LoadedModel> teacher;
   SplitTexts texts;
   std::unique_ptr<Judge> judge;
+  std::unique_ptr<Journal> journal;  // where steps are kept for a run that goes on later; null: nowhere
 };
 Result<std::unique_ptr<Bench>> open_bench(const Arguments& arguments, const std::filesystem::path& path);
+// Opens TARGET.part, where steps are written down; what an earlier run of the same left there is taken up. `flags` are
+// those that decide what comes out.
+Result<void> open_journal(const Arguments& arguments, Bench& bench, const std::filesystem::path& target,
+                          std::string_view flags);
+// The same for what stopped: says where the steps are.
+Error say_stopped(const Arguments& arguments, const std::filesystem::path& target);
 // What every step of a long job says, and how it is stopped.
-StepOptions step_options(const Arguments& arguments);
+StepOptions step_options(const Arguments& arguments, const Bench& bench);
 
 // What products read on the fitted texts.
 Result<ColumnWeights> measured_importance(const Arguments& arguments, Bench& bench, const ModelSource& source);
@@ -34,8 +43,9 @@ Result<ColumnWeights> measured_importance(const Arguments& arguments, Bench& ben
 Result<std::map<std::string, DType>> allocate_types(const Arguments& arguments, Bench& bench, const ModelSource& source,
                                                     const ColumnWeights& importance);
 
-// Puts every matrix of the source in its format.
-Result<Comparison> quantise_calibrated(const Arguments& arguments, Bench& bench, ModelSource& source,
-                                       const TypeOf& type_of, const ColumnWeights& importance);
+// Puts every matrix that is rounded, as --method says, each step kept only if the KL falls. `student` has the teacher's
+// numbers.
+Result<Comparison> quantise_calibrated(const Arguments& arguments, Bench& bench, Student& student,
+                                       const Rounding& rounding, const FoldPlan& plan, const ColumnWeights& importance);
 
 }  // namespace millrace::apps

@@ -6,6 +6,7 @@
 #include "apps/cli/verbs.h"
 #include "apps/files/writing.h"
 #include "apps/shrink/calibrated.h"
+#include "apps/shrink/ending.h"
 #include "apps/shrink/rewriting.h"
 #include "apps/shrink/texts.h"
 #include "shrink/heal.h"
@@ -47,7 +48,10 @@ Result<int> distil(const Arguments& arguments, const fs::path& path, const fs::p
   TRY(const std::vector<int32_t> map, layer_map(arguments, original.spec(), teacher.spec()));
   const auto threads = static_cast<int>(arguments.integer("threads"));
   Team team(threads > 0 ? threads : Team::processors());
-  const StepOptions options = step_options(arguments);
+  TRY_VOID(open_journal(
+      arguments, *bench, target,
+      fmt::format("distil {} {} {}", fs::absolute(path).string(), checkpoint.file_bytes(), fmt::join(map, ","))));
+  const StepOptions options = step_options(arguments, *bench);
   ModelSource student = original;
   TRY(const Comparison before, judge_source(student, *bench->judge, options));
   TRY(auto side, HealBench::make(team, teacher, bench->teacher->backend(), bench->texts.fitted));
@@ -56,8 +60,12 @@ Result<int> distil(const Arguments& arguments, const fs::path& path, const fs::p
   TRY(ConvertOptions write, same_formats(terminal, original, student, all_layers(student.spec())));
   write.threads = threads;
   TRY(const ConvertReport report, write_model(terminal, student, target, write));
-  print_result(terminal, "before", checkpoint.file_bytes(), before);
-  print_result(terminal, "result", report.bytes, after);
+  bench->journal->remove();
+  TRY_VOID(
+      print_ending(arguments, {.stages = {{"before", checkpoint.file_bytes(), before}, {"result", report.bytes, after}},
+                               .before = nullptr,
+                               .before_path = path,
+                               .after = target}));
   return kExitOk;
 }
 
@@ -67,7 +75,7 @@ Result<int> run(const Arguments& arguments) {
   TRY_VOID(check_target(path, target, arguments.toggle("force")));
   Interruptible scope;
   auto done = distil(arguments, path, target);
-  if (!done.ok() && Interruptible::interrupted()) return interrupted_error();
+  if (!done.ok() && Interruptible::interrupted()) return say_stopped(arguments, target);
   return done;
 }
 
@@ -92,7 +100,7 @@ Verb distil_verb() {
                              .otherwise = "0",
                              .least = 0,
                              .most = 4096,
-                             .help = "worker threads; 0 means one per processor"}},
+                             .help = "worker threads; 0 means one per core"}},
                            calibration_flags()}),
           .examples = {{"distil model-q4.gguf model-bf16.gguf healed-q4.gguf --calibrate book.txt",
                         "the same bytes, nearer to the original"}},

@@ -37,6 +37,7 @@ Result<Line> run_one(const Arguments& arguments, int ranks, bool plant) {
   LoadChoice choice{.path = path, .device = arguments.text("device"), .ranks = std::max(1, ranks), .context = count};
   choice.cpu.threads = static_cast<int>(arguments.integer("threads"));
   choice.mpi = ranks != 1 && over_mpi(arguments);
+  choice.pipeline = by_layers(arguments);
   TRY(auto loaded, LoadedModel::load(choice));
   std::vector<Token> tokens = random_tokens(count, loaded->vocab(), static_cast<uint64_t>(arguments.integer("seed")));
   if (plant) tokens.back() = (tokens.back() + 1) % loaded->vocab();
@@ -128,7 +129,7 @@ Verb verify_ranks_verb() {
               {{model_flag(), device_flag(),
                 integer_flag("threads", "-t", "0", 0, 1024, "of all ranks together; 0: one for every processor"),
                 by_commas(integer_flag("ranks", "", "2,4", 2, kMostRanks, "numbers of ranks to compare with one"))},
-               {transport_flag()},
+               {pipeline_flag(), transport_flag()},
                kv_flags(),
                {integer_flag("tokens", "-n", "48", 8, 4096, "tokens of the text"),
                 integer_flag("seed", "-s", "3", 0, 1e12, "of the text"),

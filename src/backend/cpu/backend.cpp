@@ -14,7 +14,7 @@ namespace {
 class CpuBackend final : public Backend {
  public:
   CpuBackend(const CpuOptions& options, const Kernels& kernels)
-      : team_(options.threads > 0 ? options.threads : Team::processors(), options.pin),
+      : team_(options.threads > 0 ? options.threads : Team::usual()),
         kernels_(kernels),
         activations_(options.activations) {}
 
@@ -109,13 +109,14 @@ class CpuBackend final : public Backend {
     return use != WeightUse::table && kernel.pack != nullptr;
   }
 
+  // Every worker packs about the outputs it will read later, so that they lie near it: memory belongs to the node of
+  // whoever touches it first.
   void pack(const LinearKernel& kernel, const HostMatrix& matrix, std::byte* place) {
-    constexpr int64_t kParts = 64;
-    int64_t tile = kernel.outputs_tile, tiles = (matrix.rows + tile - 1) / tile;
-    int64_t step = (tiles + kParts - 1) / kParts * tile;
-    team_.each((matrix.rows + step - 1) / step, [&](int64_t task, int) {
-      kernel.pack(matrix.bytes.data(), matrix.rows, matrix.cols, task * step, std::min(matrix.rows, (task + 1) * step),
-                  place);
+    const int64_t tile = kernel.outputs_tile, tiles = (matrix.rows + tile - 1) / tile;
+    team_.run([&](int worker, int workers) {
+      const int64_t begin = tiles * worker / workers * tile, end = tiles * (worker + 1) / workers * tile;
+      if (begin < end)
+        kernel.pack(matrix.bytes.data(), matrix.rows, matrix.cols, begin, std::min(matrix.rows, end), place);
     });
   }
 
@@ -130,8 +131,7 @@ class CpuBackend final : public Backend {
 
 Result<std::unique_ptr<Backend>> make_cpu_backend(const CpuOptions& options) {
   if (options.threads < 0 || options.threads > 1024) {
-    return error(Code::invalid, "{} threads; give a number from 1 to 1024, or 0 for one per processor",
-                 options.threads);
+    return error(Code::invalid, "{} threads; give a number from 1 to 1024, or 0 for one per core", options.threads);
   }
   TRY(cpu::Kernels kernels, cpu::choose_kernels(options.isa));
   return std::unique_ptr<Backend>(std::make_unique<cpu::CpuBackend>(options, kernels));

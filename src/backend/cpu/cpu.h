@@ -17,8 +17,7 @@ namespace millrace {
 enum class Activations : uint8_t { float32, fast };
 
 struct CpuOptions {
-  int threads = 0;       // 0: as many as processors
-  bool pin = false;      // tie workers to processors
+  int threads = 0;       // 0: one for every core
   std::string_view isa;  // a name of cpu_isas(); empty: MILLRACE_ISA, or the best this machine has
   Activations activations = Activations::fast;
 };

@@ -40,7 +40,7 @@ constexpr MadeOfBf16 kMadeOfBf16[] = {{"amx", 2}};
 
 Result<CpuPeaks> measure_cpu_peaks(std::string_view isa, int threads) {
   TRY(cpu::Kernels kernels, cpu::choose_kernels(isa));
-  Team team(threads > 0 ? threads : Team::processors());
+  Team team(threads > 0 ? threads : Team::usual());
   return CpuPeaks{.isa = kernels.name,
                   .int8 = best_rate(kernels.peaks[cpu::kPeakInt8], team),
                   .bf16 = best_rate(kernels.peaks[cpu::kPeakBf16], team),

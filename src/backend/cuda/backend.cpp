@@ -118,7 +118,7 @@ class CudaBackend final : public Backend {
   Result<void> make_room() {
     if (room_ != nullptr) return {};
     TRY_VOID(checked(cudaMalloc(&room_, kRoomBytes), "room for loading"));
-    team_ = std::make_unique<Team>(Team::processors());
+    team_ = std::make_unique<Team>(Team::usual());
     return {};
   }
 

@@ -13,6 +13,11 @@ namespace millrace {
 class Watcher {
  public:
   virtual ~Watcher() = default;
+  // What a product is to read instead of its inputs; rows of the watcher's own, or `in` itself.
+  virtual Tensor instead(const Weight& weight, Tensor in) {
+    static_cast<void>(weight);
+    return in;
+  }
   // out = in * weight^T + bias was computed.
   virtual void product(const Weight& weight, Tensor in, Tensor out) = 0;
   // The same of experts: pairs of expert e read row (input rows) routing.row[p] or (pairs) p of `in`.
@@ -30,12 +35,14 @@ class ObservedOps final : public Ops {
   void restore(int64_t mark) override { inner_->restore(mark); }
 
   void linear(const Weight& weight, Tensor in, Tensor out) override {
-    inner_->linear(weight, in, out);
-    watcher_.product(weight, in, out);
+    const Tensor read = watcher_.instead(weight, in);
+    inner_->linear(weight, read, out);
+    watcher_.product(weight, read, out);
   }
   void linear_experts(const Weight& weight, const Routing& routing, ExpertInput input, Tensor in, Tensor out) override {
-    inner_->linear_experts(weight, routing, input, in, out);
-    watcher_.product_of_experts(weight, routing, input, in);
+    const Tensor read = watcher_.instead(weight, in);
+    inner_->linear_experts(weight, routing, input, read, out);
+    watcher_.product_of_experts(weight, routing, input, read);
   }
   void add(Tensor in, float scale, Tensor out) override {
     inner_->add(in, scale, out);

@@ -10,14 +10,18 @@ namespace {
 
 class RankBackend final : public Backend {
  public:
-  RankBackend(std::unique_ptr<Backend> inner, std::shared_ptr<Comm> comm)
-      : inner_(std::move(inner)), comm_(std::move(comm)) {}
+  RankBackend(std::unique_ptr<Backend> inner, std::shared_ptr<Comm> comm, RankCut cut)
+      : inner_(std::move(inner)),
+        comm_(std::move(comm)),
+        cut_(cut),
+        parts_(cut == RankCut::layers ? 1 : comm_->ranks()) {}
 
   std::string description() const override {
     return fmt::format("{}, rank {} of {} ({})", inner_->description(), comm_->rank(), comm_->ranks(), comm_->name());
   }
   Comm* comm() const { return comm_.get(); }
   const Backend& inner() const { return *inner_; }
+  RankCut cut() const { return cut_; }
 
   int64_t weight_bytes(DType type, int64_t rows, int64_t cols, WeightUse use) const override {
     return inner_->weight_bytes(type, end(rows) - begin(rows), cols, use);
@@ -59,16 +63,13 @@ class RankBackend final : public Backend {
   // What a rank computes it writes where the whole belongs, so a rank needs the room of one that has all.
   Result<std::unique_ptr<Ops>> make_ops(int64_t workspace_bytes) override {
     TRY(auto ops, inner_->make_ops(workspace_bytes));
+    if (cut_ == RankCut::layers) return ops;
     return std::unique_ptr<Ops>(std::make_unique<RankOps>(std::move(ops), *comm_));
   }
 
  private:
-  int64_t begin(int64_t rows) const {
-    return is_cut(rows, comm_->ranks()) ? first_row(rows, comm_->ranks(), comm_->rank()) : 0;
-  }
-  int64_t end(int64_t rows) const {
-    return is_cut(rows, comm_->ranks()) ? first_row(rows, comm_->ranks(), comm_->rank() + 1) : rows;
-  }
+  int64_t begin(int64_t rows) const { return is_cut(rows, parts_) ? first_row(rows, parts_, comm_->rank()) : 0; }
+  int64_t end(int64_t rows) const { return is_cut(rows, parts_) ? first_row(rows, parts_, comm_->rank() + 1) : rows; }
   // As the network knows it; its bytes are what all ranks read together.
   static void whole(Weight& weight, int64_t rows) {
     weight.bytes = weight.bytes * rows / weight.rows;
@@ -89,6 +90,8 @@ class RankBackend final : public Backend {
 
   std::unique_ptr<Backend> inner_;
   std::shared_ptr<Comm> comm_;
+  RankCut cut_;
+  int parts_;  // that outputs are cut into
 };
 
 }  // namespace
@@ -103,11 +106,20 @@ const Backend& below(const Backend& backend) {
   return rank != nullptr ? rank->inner() : backend;
 }
 
-Result<std::unique_ptr<Backend>> make_rank_backend(std::unique_ptr<Backend> inner, std::shared_ptr<Comm> comm) {
+std::optional<Stage> stage_of(const Backend& backend, size_t layers) {
+  const auto* rank = dynamic_cast<const RankBackend*>(&backend);
+  if (rank == nullptr || rank->cut() != RankCut::layers) return {};
+  const auto all = static_cast<int64_t>(layers);
+  const int ranks = rank->comm()->ranks(), one = rank->comm()->rank();
+  return Stage{rank->comm(), first_layer(all, ranks, one), first_layer(all, ranks, one + 1)};
+}
+
+Result<std::unique_ptr<Backend>> make_rank_backend(std::unique_ptr<Backend> inner, std::shared_ptr<Comm> comm,
+                                                   RankCut cut) {
   if (inner->apart())
     return error(Code::unsupported, "{} ranks: one model over several ranks runs on CPUs so far, not on {}",
                  comm->ranks(), inner->description());
-  return std::unique_ptr<Backend>(std::make_unique<RankBackend>(std::move(inner), std::move(comm)));
+  return std::unique_ptr<Backend>(std::make_unique<RankBackend>(std::move(inner), std::move(comm), cut));
 }
 
 }  // namespace millrace

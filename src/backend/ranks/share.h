@@ -17,6 +17,9 @@ inline int64_t first_row(int64_t rows, int ranks, int rank) {
   return rank == ranks ? rows : rows * rank / ranks / kLeastRows * kLeastRows;
 }
 
+// The first layer of a rank that has whole layers; of rank `ranks`: all of them.
+inline int32_t first_layer(int64_t layers, int ranks, int rank) { return static_cast<int32_t>(layers * rank / ranks); }
+
 struct HeadShare {
   int32_t kv_first = 0, kv_count = 0;  // key/value heads it keeps, at least one
   int32_t first = 0, count = 0;        // heads it attends with; perhaps none

@@ -12,8 +12,8 @@ namespace {
 
 constexpr int64_t kWorkspace = int64_t{256} << 20;
 // Of a random weight, in deviations. Scales of any size would make sums of hundreds, whose rounding is larger than
-// what a gate with limits leaves of them; and one number would hide all others.
-constexpr float kLargest = 8;
+// what a gate with limits leaves of them; and one number would hide all others, with whatever its terms cancel.
+constexpr float kLargest = 8, kLeast = 0.5f;
 
 // Places of the step's arrays among the staged integers.
 enum Place : int64_t {
@@ -27,8 +27,14 @@ enum Place : int64_t {
   kStaged = kPages + Rig::kMostPages
 };
 
+// Of a group: none too large, and the largest not too small. Not a number is never sensible.
 bool sensible(std::span<const float> values, float deviation) {
-  return std::ranges::all_of(values, [&](float value) { return std::abs(value) <= kLargest * deviation; });
+  float largest = 0;
+  for (const float value : values) {
+    if (!(std::abs(value) <= kLargest * deviation)) return false;
+    largest = std::max(largest, std::abs(value));
+  }
+  return largest >= kLeast * deviation;
 }
 
 }  // namespace

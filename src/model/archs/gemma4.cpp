@@ -1,6 +1,8 @@
 // Gemma 3n and 4: layers that read the keys of earlier ones, inputs of each layer's own, and (3n) several streams.
+#include <algorithm>
 #include <cmath>
 #include <numbers>
+#include <string>
 
 #include "model/archs/common.h"
 #include "model/archs/list.h"
@@ -68,6 +70,32 @@ int32_t source_of(Config& config, const Family& family, int32_t layer) {
   return -1;
 }
 
+// What a configuration says of one layer only (`per_layer_config`), or what it says of all.
+int32_t of_layer(Config& config, int32_t layer, std::string_view key, int32_t usual) {
+  const Json* all = find(config.values(), "per_layer_config");
+  if (all == nullptr || !all->is_object()) return usual;
+  const Json* own = find(*all, std::to_string(layer));
+  const Json* found = own != nullptr && own->is_object() ? find(*own, key) : nullptr;
+  if (found == nullptr) return usual;
+  const int64_t value = found->is_int64() ? found->get_int64() : 0;
+  if (value < 1 || value > INT32_MAX) config.refuse("per_layer_config", fmt::format("layer {}: '{}'", layer, key));
+  return static_cast<int32_t>(std::clamp<int64_t>(value, 1, INT32_MAX));
+}
+
+// Experts that every layer has beside its dense part.
+std::optional<MoeSpec> experts_beside(Config& config, const Sizes& sizes) {
+  if (!config.flag("enable_moe_block", false)) return std::nullopt;
+  if (const int32_t chosen = config.count_or_none("top_k_experts", 0); chosen > 0)
+    config.set("num_experts_per_tok", chosen);
+  MoeSpec moe = mixture(config, {.experts = 128, .chosen = 8, .width = 704});
+  moe.activation = activation(config, "hidden_activation", "gelu_pytorch_tanh");
+  moe.router = {.score = RouterScore::softmax,
+                .normalise = true,
+                .expert_scale = true,
+                .logit_scale = static_cast<float>(1 / std::sqrt(static_cast<double>(sizes.width)))};
+  return moe;
+}
+
 void describe_gemma4(Config& config, ModelSpec& spec) {
   Family family = begin(config, spec,
                         {.vocab = 262144,
@@ -81,10 +109,11 @@ void describe_gemma4(Config& config, ModelSpec& spec) {
                          .tied = true},
                         6);
   const Sizes& sizes = family.sizes;
-  if (config.flag("enable_moe_block", false))
-    config.refuse("enable_moe_block", "experts beside the feed-forward part are not built");
+  const std::optional<MoeSpec> moe = experts_beside(config, sizes);
   spec.logit_softcap = static_cast<float>(config.number_or_none("final_logit_softcapping", 0));
-  const int32_t global_dim = config.count("global_head_dim", sizes.head_dim);
+  const auto first_full = std::find(family.sliding.begin(), family.sliding.end(), false) - family.sliding.begin();
+  const int32_t global_dim =
+      of_layer(config, static_cast<int32_t>(first_full), "head_dim", config.count("global_head_dim", sizes.head_dim));
   const bool k_eq_v = config.flag("attention_k_eq_v", false);
   const int32_t global_kv = k_eq_v ? config.count("num_global_key_value_heads", sizes.kv_heads) : sizes.kv_heads;
   const bool wide = config.flag("use_double_wide_mlp", false);
@@ -99,7 +128,16 @@ void describe_gemma4(Config& config, ModelSpec& spec) {
     gqa.window = sliding ? family.window : 0;
     gqa.rope = sliding ? family.local : family.global;
     if (!sliding) gqa.head_dim = global_dim, gqa.kv_heads = global_kv, gqa.k_eq_v = k_eq_v;
-    if (wide && gqa.kv_from >= 0) std::get<DenseSpec>(layer.ffn).width = std::min(sizes.ffn, INT32_MAX / 2) * 2;
+    if (of_layer(config, i, "head_dim", gqa.head_dim) != gqa.head_dim)
+      config.refuse("per_layer_config", fmt::format("layer {} has heads of another width than its kind", i));
+    gqa.kv_heads = of_layer(config, i, "num_key_value_heads", gqa.kv_heads);
+    auto& dense = std::get<DenseSpec>(layer.ffn);
+    if (wide && gqa.kv_from >= 0) dense.width = std::min(sizes.ffn, INT32_MAX / 2) * 2;
+    dense.width = of_layer(config, i, "intermediate_size", dense.width);
+    if (moe) {  // it reads the stream, and has the norm that would come before
+      layer.ffn = TwofoldSpec{.dense = dense, .moe = *moe, .norm = *layer.ffn_norm};
+      layer.ffn_norm.reset();
+    }
     spec.layers.push_back(std::move(layer));
   }
 }
@@ -187,6 +225,15 @@ constexpr TensorName kNames[] = {
     {"blk.{}.proj", "model.layers.{}.per_layer_projection"},
     {"blk.{}.post_norm", "model.layers.{}.post_per_layer_input_norm"},
     {"blk.{}.layer_output_scale", "model.layers.{}.layer_scalar", Take::whole, true},
+    {"blk.{}.post_ffw_norm_1", "model.layers.{}.post_feedforward_layernorm_1"},
+    {"blk.{}.pre_ffw_norm_2", "model.layers.{}.pre_feedforward_layernorm_2"},
+    {"blk.{}.post_ffw_norm_2", "model.layers.{}.post_feedforward_layernorm_2"},
+    {"blk.{}.ffn_gate_inp", "model.layers.{}.router.proj"},
+    {"blk.{}.ffn_gate_inp_scale", "model.layers.{}.router.scale", Take::whole, true},
+    {"blk.{}.ffn_exps_scale", "model.layers.{}.router.per_expert_scale", Take::whole, true},
+    {"blk.{}.ffn_gate_exps", "model.layers.{}.experts.gate_up_proj", Take::first_half, true},
+    {"blk.{}.ffn_up_exps", "model.layers.{}.experts.gate_up_proj", Take::second_half, true},
+    {"blk.{}.ffn_down_exps", "model.layers.{}.experts.down_proj", Take::whole, true},
     {"blk.{}.altup_router", "model.layers.{}.altup.modality_router"},
     {"blk.{}.altup_router_norm", "model.layers.{}.altup.router_norm"},
     {"blk.{}.altup_predict_coef", "model.layers.{}.altup.prediction_coefs"},
@@ -197,11 +244,16 @@ constexpr TensorName kNames[] = {
     {"blk.{}.laurel_post_norm", "model.layers.{}.laurel.post_laurel_norm"},
 };
 
+constexpr TensorName kGguf[] = {
+    {"blk.{}.ffn_gate_inp_scale", "blk.{}.ffn_gate_inp.scale", Take::whole, true},
+    {"blk.{}.ffn_exps_scale", "blk.{}.ffn_down_exps.scale", Take::whole, true},
+};
+
 }  // namespace
 
 extern const Architecture kGemma3n = {
     .name = "gemma3n_text", .describe = describe_gemma3n, .names = kNames, .gguf = {.name = "gemma3n"}};
 extern const Architecture kGemma4 = {
-    .name = "gemma4_text", .describe = describe_gemma4, .names = kNames, .gguf = {.name = "gemma4"}};
+    .name = "gemma4_text", .describe = describe_gemma4, .names = kNames, .gguf = {.name = "gemma4", .names = kGguf}};
 
 }  // namespace millrace

@@ -37,6 +37,9 @@ void describe_jamba(Config& config, ModelSpec& spec) {
 
 }  // namespace
 
-extern const Architecture kJamba = {.name = "jamba", .describe = describe_jamba, .names = hybrid_names()};
+extern const Architecture kJamba = {.name = "jamba",
+                                    .describe = describe_jamba,
+                                    .names = hybrid_names(),
+                                    .gguf = {.name = "jamba", .names = state_gguf_names()}};
 
 }  // namespace millrace

@@ -65,8 +65,14 @@ constexpr TensorName kNames[] = {
     {"blk.{}.ffn_down", "model.layers.{}.feed_forward.w2"},
 };
 
+constexpr TensorName kGgufNames[] = {
+    {"output_norm", "token_embd_norm"},
+    {"blk.{}.shortconv.conv_b", "blk.{}.shortconv.conv.bias", Take::whole, true},
+};
+
 }  // namespace
 
-extern const Architecture kLfm2 = {.name = "lfm2", .describe = describe_lfm2, .names = kNames};
+extern const Architecture kLfm2 = {
+    .name = "lfm2", .describe = describe_lfm2, .names = kNames, .gguf = {.name = "lfm2", .names = kGgufNames}};
 
 }  // namespace millrace

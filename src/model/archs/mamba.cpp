@@ -148,10 +148,21 @@ constexpr TensorName kNames[] = {
     {"blk.{}.ssm_out", "backbone.layers.{}.mixer.out_proj"},
 };
 
+constexpr TensorName kGgufNames[] = {
+    {"blk.{}.ssm_conv1d_b", "blk.{}.ssm_conv1d.bias", Take::whole, true},
+    {"blk.{}.ssm_dt_b", "blk.{}.ssm_dt.bias", Take::whole, true},
+    {"blk.{}.ssm_a", "blk.{}.ssm_a", Take::whole, true},
+    {"blk.{}.ssm_d", "blk.{}.ssm_d", Take::whole, true},
+};
+
 }  // namespace
 
-extern const Architecture kMamba = {.name = "mamba", .describe = describe_mamba, .names = kNames};
+std::span<const TensorName> state_gguf_names() { return kGgufNames; }
+
+extern const Architecture kMamba = {
+    .name = "mamba", .describe = describe_mamba, .names = kNames, .gguf = {.name = "mamba", .names = kGgufNames}};
 extern const Architecture kFalconMamba = {.name = "falcon_mamba", .describe = describe_falcon_mamba, .names = kNames};
-extern const Architecture kMamba2 = {.name = "mamba2", .describe = describe_mamba2, .names = kNames};
+extern const Architecture kMamba2 = {
+    .name = "mamba2", .describe = describe_mamba2, .names = kNames, .gguf = {.name = "mamba2", .names = kGgufNames}};
 
 }  // namespace millrace

@@ -89,8 +89,19 @@ constexpr TensorName kNames[] = {
     {"blk.{}.ffn_down", "backbone.layers.{}.mixer.down_proj"},
 };
 
+constexpr TensorName kGgufNames[] = {
+    {"blk.{}.ffn_norm", "blk.{}.attn_norm"},
+    {"blk.{}.ssm_conv1d_b", "blk.{}.ssm_conv1d.bias", Take::whole, true},
+    {"blk.{}.ssm_dt_b", "blk.{}.ssm_dt.bias", Take::whole, true},
+    {"blk.{}.ssm_a", "blk.{}.ssm_a", Take::whole, true},
+    {"blk.{}.ssm_d", "blk.{}.ssm_d", Take::whole, true},
+};
+
 }  // namespace
 
-extern const Architecture kNemotronH = {.name = "nemotron_h", .describe = describe_nemotron_h, .names = kNames};
+extern const Architecture kNemotronH = {.name = "nemotron_h",
+                                        .describe = describe_nemotron_h,
+                                        .names = kNames,
+                                        .gguf = {.name = "nemotron_h", .names = kGgufNames}};
 
 }  // namespace millrace

@@ -10,18 +10,16 @@ namespace millrace {
 namespace {
 
 constexpr const Architecture* kAll[] = {
-    &kLlama,      &kMistral,        &kMinistral,  &kQwen2,         &kQwen3,      &kGemma,
-    &kGemma2,     &kGemma3,         &kPhi,        &kPhi3,          &kGpt2,       &kGptNeox,
-    &kOpt,        &kBloom,          &kFalcon,     &kStableLm,      &kOlmo,       &kOlmo2,
-    &kOlmo3,      &kSmolLm3,        &kGranite,    &kCohere,        &kCohere2,    &kGlm,
-    &kGlm4,       &kExaone4,        &kNemotron,   &kSeedOss,       &kErnie45,    &kBitNet,
-    &kStarcoder2, &kHunyuanDense,   &kMixtral,    &kMiniMaxM2,     &kOlmoe,      &kPhiMoe,
-    &kQwen2Moe,   &kQwen3Moe,       &kGlm4Moe,    &kGptOss,        &kLlama4,     &kMiniCpm3,
-    &kGemma3n,    &kGemma4,         &kDeepSeek2,  &kDeepSeek3,     &kMamba,      &kFalconMamba,
-    &kMamba2,     &kBamba,          &kFalconH1,   &kGraniteHybrid, &kJamba,      &kNemotronH,
-    &kLfm2,       &kRecurrentGemma, &kQwen3Next,  &kQwen35,        &kMiniMax,    &kRwkv,
-    &kBert,       &kRoberta,        &kXlmRoberta, &kNomicBert,     &kModernBert, &kGemmaEmbedding,
-    &kLlada,      &kDream,
+    &kLlama,     &kMistral,    &kMinistral,     &kQwen2,        &kQwen3,          &kGemma,       &kGemma2,
+    &kGemma3,    &kPhi,        &kPhi3,          &kGpt2,         &kGptNeox,        &kOpt,         &kBloom,
+    &kFalcon,    &kStableLm,   &kOlmo,          &kOlmo2,        &kOlmo3,          &kSmolLm3,     &kGranite,
+    &kCohere,    &kCohere2,    &kGlm,           &kGlm4,         &kExaone4,        &kNemotron,    &kSeedOss,
+    &kErnie45,   &kBitNet,     &kStarcoder2,    &kHunyuanDense, &kMixtral,        &kMiniMaxM2,   &kOlmoe,
+    &kPhiMoe,    &kQwen2Moe,   &kQwen3Moe,      &kGlm4Moe,      &kGptOss,         &kLlama4,      &kMiniCpm3,
+    &kGemma3n,   &kGemma4,     &kDeepSeek2,     &kDeepSeek3,    &kMamba,          &kFalconMamba, &kMamba2,
+    &kBamba,     &kFalconH1,   &kGraniteHybrid, &kJamba,        &kNemotronH,      &kLfm2,        &kRecurrentGemma,
+    &kQwen3Next, &kQwen35,     &kMiniMax,       &kRwkv,         &kStripedHyena,   &kZamba2,      &kBert,
+    &kRoberta,   &kXlmRoberta, &kNomicBert,     &kModernBert,   &kGemmaEmbedding, &kLlada,       &kDream,
 };
 
 struct Alias {
@@ -52,7 +50,6 @@ constexpr auto kMissing = std::to_array<Missing>({
     {"qwen2_5_vl", "images", "qwen2"},
     {"qwen3_vl", "images", "qwen3"},
     {"granitemoe", "mixture of experts", "granite"},
-    {"granitehybrid", "its GGUF form; the Hugging Face directory is read", "granite"},
     {"ernie4_5_moe", "mixture of experts", "ernie4_5"},
     {"ernie4_5-moe", "mixture of experts", "ernie4_5"},
     {"hunyuan_v1_moe", "mixture of experts", "hunyuan_v1_dense"},
@@ -62,13 +59,8 @@ constexpr auto kMissing = std::to_array<Missing>({
     {"mllama", "images", "llama"},
     {"mistral3", "images", "mistral"},
     {"ministral3", "scores scaled by position", "ministral"},
-    {"zamba2", "state space layers", "llama"},
+    {"zamba", "shared layers in an older arrangement", "zamba2"},
     {"falcon-h1", "its GGUF form; the Hugging Face directory is read", "falcon"},
-    {"mamba", "its GGUF form; the Hugging Face directory is read", "llama"},
-    {"mamba2", "its GGUF form; the Hugging Face directory is read", "llama"},
-    {"jamba", "its GGUF form; the Hugging Face directory is read", "llama"},
-    {"lfm2", "its GGUF form; the Hugging Face directory is read", "llama"},
-    {"nemotron_h", "its GGUF form; the Hugging Face directory is read", "nemotron"},
     {"gptj", "parallel halves of its own kind", "gpt_neox"},
     {"gpt_bigcode", "the first StarCoder generation", "starcoder2"},
     {"starcoder", "the first StarCoder generation", "starcoder2"},
@@ -121,6 +113,9 @@ Result<ModelSpec> describe_as(const Architecture& architecture, Config& config) 
       if (auto* gqa = std::get_if<GqaSpec>(&layer.mixer)) gqa->causal = false;
     }
   }
+  spec.fill.mask = config.count_or_none("mask_token_id", 0);
+  if (!config.has("mask_token_id")) spec.fill.mask = -1;
+  spec.fill.shifted = config.flag("shift_logits", architecture.name == "Dream");
   if (spec.head && is_classifier(config)) {
     spec.pool = PoolSpec{.pooling = Pooling::last, .scores = true};
     spec.pool->projections = {{.outputs = labels_of(config), .bias = false}};

@@ -5,6 +5,8 @@
 
 namespace millrace {
 
+std::span<const TensorName> state_gguf_names();  // of layers with states in GGUF files
+
 // Keys of a configuration that say what a Mamba 2 layer is, and what is meant where it has none.
 struct Mamba2Keys {
   std::string_view heads = "mamba_n_heads", head_dim = "mamba_d_head", state = "mamba_d_state", conv = "mamba_d_conv";

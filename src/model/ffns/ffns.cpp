@@ -13,8 +13,20 @@ Weights& weights_of(FfnWeights& all) {
 
 DenseWeights& place_of(const DenseSpec&, FfnWeights& all) { return weights_of<DenseWeights>(all); }
 MoeWeights& place_of(const MoeSpec&, FfnWeights& all) { return weights_of<MoeWeights>(all); }
+TwofoldWeights& place_of(const TwofoldSpec&, FfnWeights& all) { return weights_of<TwofoldWeights>(all); }
 const DenseWeights& held(const DenseSpec&, const FfnWeights& all) { return std::get<DenseWeights>(all); }
 const MoeWeights& held(const MoeSpec&, const FfnWeights& all) { return std::get<MoeWeights>(all); }
+const TwofoldWeights& held(const TwofoldSpec&, const FfnWeights& all) { return std::get<TwofoldWeights>(all); }
+
+// The parts a feed-forward part may have, whatever its kind.
+const MoeSpec* mixture_of(const FfnSpec& spec) {
+  if (const auto* both = std::get_if<TwofoldSpec>(&spec)) return &both->moe;
+  return std::get_if<MoeSpec>(&spec);
+}
+const DenseSpec* dense_of(const FfnSpec& spec) {
+  if (const auto* both = std::get_if<TwofoldSpec>(&spec)) return &both->dense;
+  return std::get_if<DenseSpec>(&spec);
+}
 
 // A layer without a feed-forward part.
 NoWeights& place_of(const NoFfn&, FfnWeights& all) { return weights_of<NoWeights>(all); }
@@ -53,25 +65,25 @@ Result<void> shard_ffn(FfnSpec& spec, int32_t ranks) {
 }
 
 ExpertCount experts_of(const FfnSpec& spec) {
-  const auto* moe = std::get_if<MoeSpec>(&spec);
+  const MoeSpec* moe = mixture_of(spec);
   return moe != nullptr ? ExpertCount{moe->experts, moe->chosen} : ExpertCount{};
 }
 
 float sparsity_of(const FfnSpec& spec) {
-  const auto* dense = std::get_if<DenseSpec>(&spec);
+  const DenseSpec* dense = dense_of(spec);
   return dense != nullptr ? dense->sparsity : 0;
 }
 
 Activation activation_of(const FfnSpec& spec) {
-  if (const auto* moe = std::get_if<MoeSpec>(&spec)) return moe->activation;
-  const auto* dense = std::get_if<DenseSpec>(&spec);
-  return dense != nullptr ? dense->activation : Activation::silu;
+  if (const DenseSpec* dense = dense_of(spec)) return dense->activation;
+  const MoeSpec* moe = mixture_of(spec);
+  return moe != nullptr ? moe->activation : Activation::silu;
 }
 
 int32_t width_of(const FfnSpec& spec) {
-  if (const auto* moe = std::get_if<MoeSpec>(&spec)) return moe->width;
-  const auto* dense = std::get_if<DenseSpec>(&spec);
-  return dense != nullptr ? dense->width : 0;
+  if (const DenseSpec* dense = dense_of(spec)) return dense->width;
+  const MoeSpec* moe = mixture_of(spec);
+  return moe != nullptr ? moe->width : 0;
 }
 
 Result<void> check_divides(std::string_view what, int32_t count, int32_t ranks) {

@@ -24,7 +24,7 @@ struct ExpertCount {
 ExpertCount experts_of(const FfnSpec& spec);  // 0: it has none
 inline int32_t chosen_experts(const FfnSpec& spec) { return experts_of(spec).chosen; }
 Activation activation_of(const FfnSpec& spec);
-int32_t width_of(const FfnSpec& spec);   // of a token's inner vector, of one expert
+int32_t width_of(const FfnSpec& spec);   // of a token's inner vector; of one expert where there is nothing else
 float sparsity_of(const FfnSpec& spec);  // DenseSpec::sparsity
 
 // "512 columns of an expert cannot be divided over 3 devices; choose a divisor"
@@ -45,5 +45,15 @@ void run(Ops& ops, const MoeSpec& spec, const MoeWeights& weights, Tensor in, Te
 void put_keys(GgufKeys& keys, const MoeSpec& spec);
 void settle_biases(MoeSpec& spec, const Checkpoint& checkpoint, int32_t layer);
 Result<void> shard(MoeSpec& spec, int32_t ranks);
+// The same where the router reads another vector than the experts.
+void run_routed(Ops& ops, const MoeSpec& spec, const MoeWeights& weights, Tensor asked, Tensor in, Tensor out);
+
+// ---- twofold.cpp
+void visit(SlotWalk& walk, const TwofoldSpec& spec, TwofoldWeights& weights);
+Result<void> check(const TwofoldSpec& spec);
+void run(Ops& ops, const TwofoldSpec& spec, const TwofoldWeights& weights, Tensor in, Tensor out);
+void put_keys(GgufKeys& keys, const TwofoldSpec& spec);
+void settle_biases(TwofoldSpec& spec, const Checkpoint& checkpoint, int32_t layer);
+Result<void> shard(TwofoldSpec& spec, int32_t ranks);
 
 }  // namespace millrace

@@ -92,7 +92,8 @@ Result<void> check(const MoeSpec& moe) {
                  router.chosen_groups, group, group * router.chosen_groups);
   }
   if (!std::isfinite(router.scale) || !(router.epsilon >= 0) || !(router.jitter >= 0) || !(moe.limit.limit >= 0) ||
-      !std::isfinite(moe.limit.slope) || moe.limit.slope == 0 || !std::isfinite(moe.limit.shift)) {
+      !std::isfinite(moe.limit.slope) || moe.limit.slope == 0 || !std::isfinite(moe.limit.shift) ||
+      !std::isfinite(router.logit_scale)) {
     return error(Code::invalid, "a number of the experts is out of range: scale {}, epsilon {}, jitter {}, limit {}",
                  router.scale, router.epsilon, router.jitter, moe.limit.limit);
   }
@@ -100,11 +101,16 @@ Result<void> check(const MoeSpec& moe) {
 }
 
 void run(Ops& ops, const MoeSpec& spec, const MoeWeights& weights, Tensor in, Tensor out) {
+  run_routed(ops, spec, weights, in, in, out);
+}
+
+void run_routed(Ops& ops, const MoeSpec& spec, const MoeWeights& weights, Tensor asked, Tensor in, Tensor out) {
   const int64_t start = ops.mark();
   const Router router = router_of(spec, weights);
   const Routing routing = ops.scratch_routing(router, in.rows);
   Tensor logits = ops.scratch(in.rows, spec.experts);
-  ops.linear(weights.router, in, logits);
+  ops.linear(weights.router, asked, logits);
+  if (spec.router.logit_scale != 1) ops.finish_logits(spec.router.logit_scale, 0, logits);
   ops.route(router, logits, routing);
 
   Tensor inner = ops.scratch(routing.pairs(), spec.width);

@@ -204,7 +204,10 @@ void put_heads(GgufKeys& keys, const ModelSpec& model, const GqaSpec& first) {
   std::vector<int32_t> kv_heads;
   for (const LayerSpec& layer : model.layers) {
     const auto* gqa = std::get_if<GqaSpec>(&layer.mixer);
-    if (gqa == nullptr) continue;
+    if (gqa == nullptr) {
+      kv_heads.push_back(0);
+      continue;
+    }
     kv_heads.push_back(gqa->kv_heads);
     shared += gqa->kv_from >= 0;
     (gqa->window > 0 ? local : full) = *gqa;
@@ -240,7 +243,7 @@ void put_keys(GgufKeys& keys, const ModelSpec& model, const LayerSpec& layer, co
     keys.put("attention.temperature_length", other->q_scale.every);
     break;
   }
-  if (arch == "granite") {
+  if (arch == "granite" || arch == "granitehybrid") {
     keys.put_number("logit_scale", 1 / model.logit_scale);
     keys.put_number("residual_scale", layer.residual_scale);
     keys.put_number("embedding_scale", model.embed_scale);

@@ -1,6 +1,7 @@
 #include "model/mixers/mixers.h"
 
 #include "base/check.h"
+#include "model/gguf_states.h"
 #include "model/limits.h"
 
 namespace millrace {
@@ -43,6 +44,10 @@ struct WeightsOf<TimeMixSpec> {
 template <>
 struct WeightsOf<ChannelMixSpec> {
   using Type = ChannelMixWeights;
+};
+template <>
+struct WeightsOf<HyenaSpec> {
+  using Type = HyenaWeights;
 };
 template <>
 struct WeightsOf<NoMixer> {
@@ -113,6 +118,11 @@ KvShape kv_shape(const LayerSpec& layer, const KvForm& form) {
   };
   KvShape shape = shape_of(layer.mixer);
   if (layer.beside) shape.state = shape_of(*layer.beside).state;
+  if (layer.shared) {
+    const StateShape state = shape.state;
+    shape = kv_shape(layer.shared->gqa, form);
+    shape.state = state;
+  }
   return shape;
 }
 
@@ -195,6 +205,7 @@ std::string_view unsayable(const MixerSpec& spec, std::string_view gguf) {
         if constexpr (kAttention<decltype(kind)>) {
           return unsayable(kind, gguf);
         } else {
+          if (has_states(gguf)) return "";  // asked of the model as a whole
           return "layers with a state";
         }
       },

@@ -73,8 +73,9 @@ std::string_view unsayable(const MlaSpec& spec, std::string_view gguf);
 void settle_biases(MlaSpec& spec, const Checkpoint& checkpoint, int32_t layer);
 Result<void> shard(MlaSpec& spec, int32_t ranks);
 
-// ---- kinds with a state: ssm.cpp, delta.cpp, decay.cpp, short_conv.cpp, lru.cpp, rwkv.cpp. What is not declared of a
-// kind is nothing: no constants, no rows out of fused tensors, no words in GGUF, no way to divide it over devices.
+// ---- kinds with a state: ssm.cpp, delta.cpp, decay.cpp, short_conv.cpp, lru.cpp, rwkv.cpp, hyena.cpp. What is not
+// declared of a kind is nothing: no constants, no rows out of fused tensors, no words in GGUF, no way to divide it over
+// devices.
 void visit(SlotWalk& walk, const SsmSpec& spec, SsmWeights& weights);
 Result<void> check(const ModelSpec& spec, const SsmSpec& mixer, int32_t layer);
 void run(Ops& ops, const SsmSpec& spec, const SsmWeights& weights, const KvView& kv, Tensor in, Tensor out);
@@ -104,6 +105,10 @@ Result<void> check(const ModelSpec& spec, const ChannelMixSpec& mixer, int32_t l
 void run(Ops& ops, const ChannelMixSpec& spec, const ChannelMixWeights& weights, const KvView& kv, Tensor in,
          Tensor out);
 KvShape kv_shape(const ChannelMixSpec& spec, const KvForm& form);
+void visit(SlotWalk& walk, const HyenaSpec& spec, HyenaWeights& weights);
+Result<void> check(const ModelSpec& spec, const HyenaSpec& mixer, int32_t layer);
+void run(Ops& ops, const HyenaSpec& spec, const HyenaWeights& weights, const KvView& kv, Tensor in, Tensor out);
+KvShape kv_shape(const HyenaSpec& spec, const KvForm& form);
 Result<void> upload_constants(Backend& backend, const SsmSpec& spec, std::span<const Rope> ropes, SsmWeights& weights);
 Result<void> upload_constants(Backend& backend, const DecaySpec& spec, std::span<const Rope> ropes,
                               DecayWeights& weights);

@@ -16,7 +16,7 @@ class Messages : public Dialect {
   HttpAnswer refuse(const ApiError& failure) const override { return anthropic_refusal(failure); }
 
   void begin(Stamp& stamp) const override {
-    stamp.id = fresh_id("msg_");
+    stamp.id = "msg_" + stamp.name;
     stamp.state = std::make_unique<MessageStream>();
   }
   HttpAnswer whole(const Stamp& stamp, const LoadedModel&, std::span<const Choice> choices,
@@ -50,7 +50,8 @@ HttpAnswer count_answer(const Service& service, const HttpRequest& request) {
   RequestBody asked;
   if (auto failure = read_messages(request.body, kCountBody, service.options().body, asked))
     return anthropic_refusal(*failure);
-  const ServedModel& served = *service.model();
+  const auto model = service.model();
+  const ServedModel& served = *model;
   if (!asked.model.empty() && asked.model != served.name) return anthropic_refusal(Service::no_such_model(asked.model));
   auto prompt = chat_prompt(*served.loaded, asked.messages, asked.chat_options);
   if (!prompt.ok()) return anthropic_refusal(prompt_error(*served.loaded, prompt.error()));

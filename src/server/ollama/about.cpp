@@ -75,6 +75,11 @@ JsonObject ollama_model(const ServedModel& served) {
           {"details", facts(served)}};
 }
 
+JsonObject ollama_unloaded(const std::string& name, int64_t bytes) {
+  return {{"name", name},  {"model", name}, {"modified_at", rfc3339(0)},
+          {"size", bytes}, {"digest", ""},  {"details", JsonObject()}};
+}
+
 JsonObject ollama_running(const ServedModel& served) {
   JsonObject one = ollama_model(served);
   one["expires_at"] = "9999-12-31T23:59:59Z";  // it stays

@@ -5,6 +5,7 @@
 #include "server/ollama/read_ollama.h"
 #include "server/ollama/writing.h"
 #include "server/service.h"
+#include "server/shelf.h"
 
 namespace millrace {
 namespace {
@@ -64,13 +65,18 @@ void embeddings(Service& service, Call call) {
   service.embed(read_ollama_embeddings, std::move(call), &ollama_refusal);
 }
 
-void list(Service& service, Call& call, JsonObject (*describe)(const ServedModel&)) {
+void list(Service& service, Call& call, JsonObject (*describe)(const ServedModel&), bool awake) {
   JsonArray models;
-  if (const ServedModel* served = service.model()) models.push_back(describe(*served));
+  for (const Shelf::Listed& each : models_of(service)) {
+    if (each.served != nullptr && (!awake || each.state == ModelState::awake))
+      models.push_back(describe(*each.served));
+    else if (each.served == nullptr && !awake && !each.name.empty())
+      models.push_back(ollama_unloaded(each.name, each.bytes));
+  }
   call.exchange->answer({.body = to_text(JsonObject{{"models", std::move(models)}})});
 }
-void tags(Service& service, Call call) { list(service, call, ollama_model); }
-void running(Service& service, Call call) { list(service, call, ollama_running); }
+void tags(Service& service, Call call) { list(service, call, ollama_model, false); }
+void running(Service& service, Call call) { list(service, call, ollama_running, true); }
 
 void version(Service& service, Call call) {
   call.exchange->answer({.body = to_text(JsonObject{{"version", service.options().version}})});

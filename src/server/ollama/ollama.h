@@ -21,6 +21,7 @@ std::optional<ApiError> read_ollama_embeddings(const EmbedSetting& setting, cons
 struct ServedModel;
 JsonObject ollama_model(const ServedModel& served);
 JsonObject ollama_running(const ServedModel& served);
+JsonObject ollama_unloaded(const std::string& name, int64_t bytes);  // one that waits to be asked for
 JsonObject ollama_details(const ServedModel& served);
 
 }  // namespace millrace

@@ -223,6 +223,17 @@ constexpr auto kLater = std::to_array<Field>({
     {"lora_int_id", kUnloadAdapter, any, 0, 0, "", "the name says it", Standing::ignored},
     {"base_model_name", kLoadAdapter, any, 0, 0, "", "there is one", Standing::ignored},
 
+    {"model_path", kUpdateWeights, text, 0, 4096, "",
+     "a GGUF file or a Hugging Face directory, in the folder that --weights-dir names", Standing::used, kUpdateWeights},
+    {"mode", kUpdateWeights, text, 0, 0, "\"wait\"",
+     "what becomes of open answers: they end with the old weights, with an error, or go on with the new ones",
+     Standing::used, 0, nullptr, "wait|abort|keep"},
+    {"abort_all_requests", kUpdateWeights, boolean, 0, 0, "false", "the mode abort, by SGLang's name"},
+    {"weight_version", kUpdateWeights, text, 0, 256, "", "what /v1/models calls these weights"},
+    {"load_format", kUpdateWeights, any, 0, 0, "", "told from the files", Standing::ignored},
+    {"flush_cache", kUpdateWeights, any, 0, 0, "", "prefixes of other weights are never found", Standing::ignored},
+    {"is_async", kUpdateWeights, any, 0, 0, "", "answers never wait for a file", Standing::ignored},
+
     {"priority", kGenerate, integer, -1000000, 1000000, "0", "the larger first, with --policy priority"},
     {"ttft_ms", kGenerate, number, 0, 1e9, "0",
      "time wanted until the first token; with --policy slo a request that cannot have it is refused with 429 at once"},

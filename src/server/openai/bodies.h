@@ -17,6 +17,7 @@ enum Body : unsigned {
   kScore = 128,
   kLoadAdapter = 256,
   kUnloadAdapter = 512,
+  kUpdateWeights = 1024,
   kGenerate = kChat | kCompletion,
   kEncode = kEmbed | kRerank | kScore,
 };

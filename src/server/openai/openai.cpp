@@ -3,6 +3,7 @@
 #include "server/openai/read_request.h"
 #include "server/openai/writing.h"
 #include "server/service.h"
+#include "server/shelf.h"
 
 namespace millrace {
 namespace {
@@ -18,7 +19,7 @@ class OpenAi : public Dialect {
   HttpAnswer refuse(const ApiError& failure) const override { return error_answer(failure); }
 
   void begin(Stamp& stamp) const override {
-    stamp.id = fresh_id(stamp.chat ? "chatcmpl-" : "cmpl-");
+    stamp.id = (stamp.chat ? "chatcmpl-" : "cmpl-") + stamp.name;
     stamp.event = event_opening(stamp);
   }
   HttpAnswer whole(const Stamp& stamp, const LoadedModel& model, std::span<const Choice> choices,
@@ -73,24 +74,29 @@ JsonObject adapter_json(const ServedModel& served, const AdapterInfo& info) {
   return one;
 }
 
-void models(Service& service, Call call) {
+// Models and their adapters; where there are several models, with what became of each.
+JsonArray listed(Service& service) {
   JsonArray list;
-  if (const ServedModel* served = service.model()) {
-    list.push_back(model_json(*served));
-    if (served->engine != nullptr)
-      for (const AdapterInfo& info : served->engine->adapters()) list.push_back(adapter_json(*served, info));
+  for (const Shelf::Listed& each : models_of(service)) {
+    if (each.served == nullptr && service.options().shelf == nullptr) continue;
+    JsonObject one = each.served != nullptr
+                         ? model_json(*each.served)
+                         : JsonObject{{"id", each.name}, {"object", "model"}, {"created", 0}, {"owned_by", "millrace"}};
+    if (service.options().shelf != nullptr) one["status"] = JsonObject{{"value", state_name(each.state)}};
+    list.push_back(std::move(one));
+    if (each.served == nullptr || each.served->engine == nullptr) continue;
+    for (const AdapterInfo& info : each.served->engine->adapters()) list.push_back(adapter_json(*each.served, info));
   }
-  call.exchange->answer({.body = to_text(JsonObject{{"object", "list"}, {"data", std::move(list)}})});
+  return list;
+}
+
+void models(Service& service, Call call) {
+  call.exchange->answer({.body = to_text(JsonObject{{"object", "list"}, {"data", listed(service)}})});
 }
 
 void model(Service& service, Call call) {
-  const ServedModel* served = service.model();
-  if (served != nullptr && served->name == call.argument)
-    return call.exchange->answer({.body = to_text(model_json(*served))});
-  if (served != nullptr && served->engine != nullptr) {
-    for (const AdapterInfo& info : served->engine->adapters())
-      if (info.name == call.argument) return call.exchange->answer({.body = to_text(adapter_json(*served, info))});
-  }
+  for (const Json& each : listed(service))
+    if (each.at("id").as_string() == call.argument) return call.exchange->answer({.body = to_text(each)});
   call.exchange->answer(error_answer(Service::no_such_model(call.argument)));
 }
 

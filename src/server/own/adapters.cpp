@@ -33,7 +33,8 @@ using Change = std::optional<ApiError> (*)(Service& service, const JsonObject& b
 
 std::optional<ApiError> start_load(Service& service, const JsonObject& body,
                                    const std::shared_ptr<Exchange>& exchange) {
-  const ServedModel& served = *service.model();
+  const auto model = service.model();
+  const ServedModel& served = *model;
   AdapterAsk ask;
   ask.name = std::string(find(body, "lora_name")->get_string());
   if (ask.name.empty() || ask.name == served.name)
@@ -80,22 +81,23 @@ void change(Service& service, Call call, Body kind, Change start) {
 
 }  // namespace
 
-Result<fs::path> path_within(const fs::path& folder, std::string_view asked) {
+Result<fs::path> path_within(const fs::path& folder, std::string_view asked, std::string_view what) {
   std::error_code code;
   const fs::path root = fs::canonical(folder, code);
-  if (code) return error(Code::not_found, "the folder of adapters (--lora-dir) is not there");
+  if (code) return error(Code::not_found, "the folder of {} is not there", what);
   const fs::path found = fs::canonical(root / fs::path(asked), code);
   // What lies elsewhere is not even said to be there.
   const auto [end, rest] = std::mismatch(root.begin(), root.end(), found.begin(), found.end());
   if (code || end != root.end())
-    return error(Code::not_found, "there is no '{}' in the folder of adapters (--lora-dir)", shortened(asked));
+    return error(Code::not_found, "there is no '{}' in the folder of {}", shortened(asked), what);
   return found;
 }
 
 void list_adapters(Service& service, Call call) {
   if (auto failure = service.check_writes()) return call.exchange->answer(error_answer(*failure));
   JsonArray list;
-  for (const AdapterInfo& info : service.model()->engine->adapters()) {
+  const std::vector<AdapterInfo> loaded = service.model()->engine->adapters();
+  for (const AdapterInfo& info : loaded) {
     JsonObject one = {{"id", list.size()}, {"name", info.name}, {"scale", info.strength}, {"rank", info.rank}};
     if (call.visitor.oversees) one["path"] = info.path;
     list.push_back(std::move(one));

@@ -15,6 +15,7 @@ void load_adapter(Service& service, Call call);
 void unload_adapter(Service& service, Call call);
 
 // The path of what is asked for, if it lies in the folder once links are followed.
-Result<std::filesystem::path> path_within(const std::filesystem::path& folder, std::string_view asked);
+Result<std::filesystem::path> path_within(const std::filesystem::path& folder, std::string_view asked,
+                                          std::string_view what = "adapters (--lora-dir)");
 
 }  // namespace millrace

@@ -6,7 +6,9 @@
 #include "server/openai/writing.h"
 #include "server/openapi.h"
 #include "server/own/adapters.h"
+#include "server/own/operate.h"
 #include "server/service.h"
+#include "server/shelf.h"
 
 namespace millrace {
 namespace {
@@ -43,7 +45,7 @@ std::string piece_of(const LoadedModel& model, Token token) {
 }
 
 void health(Service& service, Call call) {
-  const ServedModel* served = service.model();
+  const auto served = service.model();
   if (served == nullptr) return call.exchange->answer(json_answer(JsonObject{{"status", "loading"}}));
   if (served->engine == nullptr) return call.exchange->answer(json_answer(JsonObject{{"status", "ok"}}));
   const EngineSnapshot snapshot = served->engine->snapshot();
@@ -70,7 +72,8 @@ void openapi(Service& service, Call call) {
 // What holds for a request that says nothing, under the names llama.cpp's server has for it.
 void props(Service& service, Call call) {
   if (auto failure = service.check_ready()) return call.exchange->answer(error_answer(*failure));
-  const ServedModel& served = *service.model();
+  const auto model = service.model();
+  const ServedModel& served = *model;
   JsonArray of_model;
   for (const std::string& name : served.defaults.of_model) of_model.emplace_back(name);
   call.exchange->answer(json_answer(JsonObject{
@@ -84,22 +87,33 @@ void props(Service& service, Call call) {
 
 void metrics(Service& service, Call call) {
   HttpAnswer answer{.content_type = "text/plain; version=0.0.4; charset=utf-8"};
-  if (call.visitor.oversees) {
-    answer.body = metrics_text(service.model(), service.counters(), service.open());
-  } else {
-    answer.body = share_text(service.model(), service.share_of(call.visitor.tenant)->snapshot());
+  const bool all = call.visitor.oversees;
+  std::vector<std::string> pages;
+  for (const Shelf::Listed& each : models_of(service)) {
+    if (each.service == nullptr) continue;
+    if (!all)
+      pages.push_back(share_text(each.served.get(), each.service->share_of(call.visitor.tenant)->snapshot()));
+    else if (each.served != nullptr)
+      pages.push_back(model_metrics_text(*each.served));
   }
+  if (!pages.empty()) answer.body = joined_metrics(pages);
+  if (all) answer.body += server_metrics_text(service.counters(), service.open()) + service.stored().metrics_text();
   call.exchange->answer(std::move(answer));
 }
 
 void live(Service& service, Call call) {
   if (auto failure = service.check_writes()) return call.exchange->answer(error_answer(*failure));
-  start_live(*service.model(), call.visitor.oversees ? nullptr : service.share_of(call.visitor.tenant),
+  LiveSource source{
+      .model = [&service] { return service.model(); },
+      .open = [&service,
+               visitor = call.visitor] { return service.open_requests(visitor.oversees ? nullptr : &visitor.tenant); }};
+  start_live(std::move(source), call.visitor.oversees ? nullptr : service.share_of(call.visitor.tenant),
              std::move(call.exchange));
 }
 
 HttpAnswer tokenize_answer(const Service& service, const JsonObject& body) {
-  const LoadedModel& model = *service.model()->loaded;
+  const auto served = service.model();
+  const LoadedModel& model = *served->loaded;
   auto tokens = tokens_of_body(model, body);
   if (!tokens.ok()) return error_answer(from_error(tokens.error()));
   const Json* wanted = find(body, "with_pieces");
@@ -110,11 +124,12 @@ HttpAnswer tokenize_answer(const Service& service, const JsonObject& body) {
     list += pieces ? fmt::format(R"({{"id":{},"piece":{}}})", token, piece_of(model, token)) : fmt::format("{}", token);
   }
   return {.body = fmt::format(R"({{"tokens":[{}],"count":{},"max_model_len":{}}})", list, tokens->size(),
-                              service.model()->context())};
+                              served->context())};
 }
 
 HttpAnswer detokenize_answer(const Service& service, const JsonObject& body) {
-  const LoadedModel& model = *service.model()->loaded;
+  const auto served = service.model();
+  const LoadedModel& model = *served->loaded;
   const std::vector<Token> tokens = tokens_of(*find(body, "tokens"));
   for (Token token : tokens) {
     if (token < model.vocab()) continue;
@@ -163,6 +178,7 @@ void apply_template(Service& service, Call call) {
 
 constexpr RouteBody kLoadAdapterBody = {"LoadAdapterRequest", kLoadAdapter, openai_bodies};
 constexpr RouteBody kUnloadAdapterBody = {"UnloadAdapterRequest", kUnloadAdapter, openai_bodies};
+constexpr RouteBody kUpdateWeightsBody = {"UpdateWeightsRequest", kUpdateWeights, openai_bodies};
 constexpr RouteBody kTokenizeBody = {"TokenizeRequest", kTokenize, openai_bodies};
 constexpr RouteBody kDetokenizeBody = {"DetokenizeRequest", kDetokenize, openai_bodies};
 constexpr RouteBody kTemplateBody = {"TemplateRequest", kTemplate, openai_bodies};
@@ -177,6 +193,16 @@ constexpr Route kRoutes[] = {
     {"POST", "/v1/load_lora_adapter", "load an adapter; for operators", load_adapter, Access::key, kLoadAdapterBody},
     {"POST", "/v1/unload_lora_adapter", "unload one; answers that have it end with it; for operators", unload_adapter,
      Access::key, kUnloadAdapterBody},
+    {"POST", "/pause", "nothing is computed; for operators", pause_server},
+    {"POST", "/resume", "and goes on; for operators", resume_server},
+    {"GET", "/is_paused", "whether it is so", is_paused},
+    {"POST", "/sleep", "the engine gives its memory back; for operators", sleep_server},
+    {"POST", "/wake_up", "and takes it again; for operators", wake_server},
+    {"GET", "/is_sleeping", "whether it is so", is_sleeping},
+    {"POST", "/reset_prefix_cache", "forget prefixes that nobody uses; for operators", reset_prefix_cache},
+    {"POST", "/flush_cache", "the same, by SGLang's name", reset_prefix_cache},
+    {"POST", "/update_weights_from_disk", "other weights of the same shapes; for operators", update_weights,
+     Access::key, kUpdateWeightsBody},
     {"GET", "/props", "what holds for a request that says nothing", props},
     {"GET", "/metrics", "what the engine does, for Prometheus", metrics, Access::metrics},
     {"GET", "/live", "what the engine does, as events a few times a second", live},

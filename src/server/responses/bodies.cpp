@@ -29,7 +29,7 @@ constexpr Field kItem[] = {
     {"arguments", kInside, text, 0, 0, "", "of a call: JSON as text"},
     {"input", kInside, text, 0, 0, "", "of a custom call"},
     {"output", kInside, parts, 0, kMostParts, "", "what a call gave", Standing::used, 0, &kParts},
-    {"id", kInside, any, 0, 0, "", "nothing is stored under it", Standing::ignored},
+    {"id", kInside, any, 0, 0, "", "the client's name for it", Standing::ignored},
     {"status", kInside, any, 0, 0, "", "not looked at", Standing::ignored},
     {"phase", kInside, any, 0, 0, "", "not looked at", Standing::ignored},
     {"namespace", kInside, any, 0, 0, "", "not looked at", Standing::ignored},
@@ -94,7 +94,9 @@ constexpr auto kFirst = std::to_array<Field>({
 constexpr auto kLater = std::to_array<Field>({
     {"user", kResponse, text, 0, 512, "", "who it is for; where there are no keys, users take turns by tokens served"},
     {"cache_salt", kResponse, text, 0, 256, "", "prompts share cached prefixes only with those of the same salt"},
-    {"store", kResponse, any, 0, 0, "", "nothing is stored", Standing::ignored},
+    {"store", kResponse, boolean, 0, 0, "true", "keep the answer, so that a later request can go on from it"},
+    {"previous_response_id", kResponse, text, 0, 512, "",
+     "the answer this one goes on from; its instructions are not taken over"},
     {"include", kResponse, any, 0, 0, "", "nothing is left out", Standing::ignored},
     {"metadata", kResponse, any, 0, 0, "", "kept by nobody", Standing::ignored},
     {"client_metadata", kResponse, any, 0, 0, "", "kept by nobody", Standing::ignored},
@@ -107,7 +109,6 @@ constexpr auto kLater = std::to_array<Field>({
     {"max_tool_calls", kResponse, any, 0, 0, "", "it is for tools of the server, which has none", Standing::ignored},
     {"context_management", kResponse, any, 0, 0, "", "the client's business", Standing::ignored},
 
-    {"previous_response_id", kResponse, any, 0, 0, "", "going on from an answer that is stored", Standing::absent},
     {"conversation", kResponse, any, 0, 0, "", "a conversation that is stored", Standing::absent},
     {"background", kResponse, any, 0, 0, "", "an answer to be fetched later", Standing::absent},
     {"prompt", kResponse, any, 0, 0, "", "a prompt that is stored", Standing::absent},

@@ -142,6 +142,7 @@ Failure read_tools(const JsonObject& body, RequestBody& out) {
 Failure read_input(const JsonObject& body, RequestBody& out) {
   const std::string instructions = FieldReader(body).text("instructions");
   if (!instructions.empty()) out.messages.push_back(message_of("system", instructions));
+  out.instructions = instructions;
   const Json* input = find(body, "input");
   if (input->is_string()) {
     out.messages.push_back(message_of("user", std::string(input->get_string())));
@@ -190,6 +191,8 @@ std::optional<ApiError> read_response(std::string_view body, const BodyLimits& l
   out.up_to = true;
   out.user = read.text("user");
   out.salt = read.text("cache_salt");
+  out.keep = read.flag("store", true);
+  out.previous = read.text("previous_response_id");
   read_reasoning(object, out);
   if (auto failure = read_input(object, out)) return failure;
   if (auto failure = read_format(object, out)) return failure;

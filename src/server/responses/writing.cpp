@@ -2,6 +2,7 @@
 
 #include <iterator>
 
+#include "server/asked_tools.h"
 #include "server/quoted.h"
 
 namespace millrace {
@@ -47,11 +48,21 @@ std::string_view event_name(Kind kind) {
                                    : "response.output_text";
 }
 
+// The item that is whole, as a part of a message.
+void add_to_message(ResponseStream& stream) {
+  if (stream.kind == Kind::call) {
+    stream.said.tool_calls.push_back(call_json(stream.call_id, stream.name, Json(stream.text)));
+  } else {
+    (stream.kind == Kind::reasoning ? stream.said.reasoning : stream.said.content) += stream.text;
+  }
+}
+
 void close_item(std::string* events, ResponseStream& stream) {
   if (!std::exchange(stream.open, false)) return;
   const std::string item = item_json(stream, true);
   if (!stream.items.empty()) stream.items += ',';
   stream.items += item;
+  add_to_message(stream);
   if (events == nullptr) return;
   const std::string_view field = stream.kind == Kind::call ? "arguments" : "text";
   std::string rest = fmt::format(R"({},"{}":{})", place(stream), field, quoted_text(stream.text));
@@ -70,7 +81,12 @@ void open_item(std::string* events, ResponseStream& stream, const AnswerPart& pa
   stream.open = true;
   stream.kind = part.kind;
   ++stream.index;
-  stream.id = fresh_id(part.kind == Kind::call ? "fc_" : part.kind == Kind::reasoning ? "rs_" : "msg_");
+  // The same for the same answer, so that a stream that is gone on with has them again.
+  stream.id = fmt::format("{}{}{:02x}",
+                          part.kind == Kind::call        ? "fc_"
+                          : part.kind == Kind::reasoning ? "rs_"
+                                                         : "msg_",
+                          stream.name_of_answer, stream.index);
   stream.text.clear();
   if (part.kind == Kind::call) {
     stream.call_id = part.id;
@@ -109,10 +125,11 @@ std::string object_json(const Stamp& stamp, std::string_view status, std::string
   return fmt::format(
       R"({{"id":"{}","object":"response","created_at":{},"status":"{}","background":false,"error":{},)"
       R"("incomplete_details":{},"instructions":null,"max_output_tokens":null,"model":{},"output":[{}],)"
-      R"("parallel_tool_calls":true,"previous_response_id":null,"reasoning":{{"effort":null,"summary":null}},)"
-      R"("store":false,"temperature":null,"text":{{"format":{{"type":"text"}}}},"tool_choice":"auto","tools":[],)"
+      R"("parallel_tool_calls":true,"previous_response_id":{},"reasoning":{{"effort":null,"summary":null}},)"
+      R"("store":{},"temperature":null,"text":{{"format":{{"type":"text"}}}},"tool_choice":"auto","tools":[],)"
       R"("top_p":null,"truncation":"disabled","usage":{},"user":null,"metadata":{{}}}})",
-      stamp.id, stamp.created, status, error, details, quoted_text(stamp.model), items, usage);
+      stamp.id, stamp.created, status, error, details, quoted_text(stamp.model), items,
+      stamp.previous.empty() ? "null" : quoted_text(stamp.previous), stamp.keep ? "true" : "false", usage);
 }
 
 }  // namespace
@@ -139,8 +156,10 @@ void append_response_start(std::string& out, const Stamp& stamp, ResponseStream&
 }
 
 void append_response_end(std::string& out, const Stamp& stamp, ResponseStream& stream, const Usage& usage) {
+  std::string body = response_json(stamp, stream, usage);
   append_event(out, stream, stream.cut ? "response.incomplete" : "response.completed",
-               fmt::format(R"("response":{})", response_json(stamp, stream, usage)));
+               fmt::format(R"("response":{})", body));
+  if (stamp.keep) stamp.keep(stamp.id, std::move(body), std::move(stream.said));
 }
 
 void append_response_failure(std::string& out, const Stamp& stamp, ResponseStream& stream, const ApiError& failure) {

@@ -11,12 +11,14 @@ namespace millrace {
 
 // The items of an answer so far: those that are whole as JSON, and the one that is open.
 struct ResponseStream : StreamState {
+  std::string name_of_answer;
   int64_t sequence = 0;
   std::string items;
   int index = -1;  // of the open one
   bool open = false, cut = false;
   AnswerPart::Kind kind = AnswerPart::Kind::content;
   std::string id, call_id, name, text;
+  Message said = {.role = "assistant"};  // the answer as a message of a conversation
 };
 
 // Takes what came of the answer, and its end. Events are appended to `events` unless that is null.

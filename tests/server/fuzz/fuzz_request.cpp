@@ -4,6 +4,7 @@
 
 #include "server/openai/read_request.h"
 #include "server/openai/writing.h"
+#include "server/shelf.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace millrace;
@@ -19,6 +20,13 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     failure = read_request_body(body, kind, {}, asked);
     ignored = asked.ignored;
     CHECK(failure || (asked.request.choices >= 1 && asked.request.choices <= 128), "choices out of range");
+    HttpRequest request;
+    request.body = body;
+    const std::string named = named_model(request);
+    const size_t first = body.find("\"model\"");
+    const bool once = first != body.npos && body.find("\"model\"", first + 1) == body.npos;
+    CHECK(failure || !once || asked.model.empty() || body.find('\\') != body.npos || named == asked.model,
+          "a body for '{}' went to '{}'", asked.model, named);
     CHECK(failure || check_sampling(asked.request.sampling, 1 << 30).ok(), "sampling out of range");
   } else {
     JsonObject object;

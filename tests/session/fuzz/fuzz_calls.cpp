@@ -14,22 +14,47 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   format.think_begin = "<think>";
   format.think_end = "</think>";
   format.trigger = "<c>";
-  if (data[0] % 2 == 0) {
-    format.style = CallFormat::Style::json;
-    format.begin = "<c>{\"n\": \"";
-    format.middle = std::string("\", \"i\": \"") + kCallId + "\", \"a\": ";
-    format.between = "}, {\"n\": \"";
-    format.end = "}</c>";
-  } else {
-    format.style = CallFormat::Style::tags;
-    format.begin = "<c><f=";
-    format.open = "><k=";
-    format.next = "</v><k=";
-    format.equals.fill("><v>");
-    format.between = "</v></c><c><f=";
-    format.end = "</v></c>";
-    format.bare_between = "></c><c><f=";
-    format.bare_end = "></c>";
+  switch (data[0] / 4 % 4) {
+    case 0:
+      format.style = CallFormat::Style::json;
+      format.begin = "<c>{\"n\": \"";
+      format.middle = std::string("\", \"i\": \"") + kCallId + "\", \"a\": ";
+      format.between = "}, {\"n\": \"";
+      format.end = "}</c>";
+      break;
+    case 1:
+      format.style = CallFormat::Style::tags;
+      format.begin = "<c><f=";
+      format.open = "><k=";
+      format.next = "</v><k=";
+      format.equals.fill("><v>");
+      format.between = "</v></c><c><f=";
+      format.end = "</v></c>";
+      format.bare_between = "></c><c><f=";
+      format.bare_end = "></c>";
+      break;
+    case 2:  // texts in quotes, a letter or a mark
+      format.style = CallFormat::Style::tags;
+      format.quote = format.quote_open = data[0] / 16 % 2 == 0 ? "'" : "<|q|>";
+      format.begin = "<c>[";
+      format.open = "(";
+      format.next = ", ";
+      format.equals.fill("=");
+      format.equals[CallFormat::kText] = "=" + format.quote_open;
+      format.between = "), ";
+      format.end = ")]</c>";
+      format.bare_between = "(), ";
+      format.bare_end = "()]</c>";
+      break;
+    default:
+      format.style = CallFormat::Style::channels;
+      format.start = "<|start|>assistant";
+      format.channel = "<|channel|>";
+      format.message = "<|message|>";
+      format.begin = "<|channel|>commentary to=functions.";
+      format.middle = " json<|message|>";
+      format.think_channel = "analysis";
+      format.stops = {"<|end|>", "<|call|>"};
   }
   const std::vector<Tool> tools = {{.name = "f"}, {.name = "g-1"}};
   // Text is text, and control tokens are whole: that is what a tokenizer gives.
@@ -38,7 +63,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     all += data[i] == 0xFE ? control_bytes(5) : std::string(1, static_cast<char>(data[i]));
   const std::string_view text = all;
   const auto read = [&](size_t cut) {
-    CallReader reader(format, tools, data[0] % 4 > 1);
+    CallReader reader(format, tools, data[0] % 2 == 1);
     std::vector<AnswerPart> events;
     for (size_t at = 0; at < text.size(); at += cut) reader.push(text.substr(at, cut), events);
     reader.finish(events);

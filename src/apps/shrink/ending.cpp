@@ -1,0 +1,99 @@
+#include "apps/shrink/ending.h"
+
+#include <algorithm>
+
+#include "apps/cli/interrupt.h"
+#include "apps/cli/terminal.h"
+#include "apps/shrink/texts.h"
+#include "bench/step.h"
+
+namespace millrace::apps {
+namespace {
+
+constexpr int32_t kGenerated = 32, kMostDepth = 64;
+constexpr int kRounds = 3;
+
+// One model's generation, token by token at a small depth.
+class Runner {
+ public:
+  static Result<Runner> make(LoadedModel& model) {
+    Runner out;
+    out.test_.generated = kGenerated;
+    out.test_.depth = std::clamp(model.context() - kGenerated - 1, 0, kMostDepth);
+    if (model.context() <= kGenerated) out.test_.generated = std::max(1, model.context() / 2);
+    TRY(out.executor_, Executor::create(model.model(), model.backend(), options_for({out.test_}, 64, {})));
+    return out;
+  }
+
+  Result<void> run(const Machine& machine, bool warm_up) {
+    StepBenchOptions options = {.repetitions = 1, .warm_up = warm_up};
+    options.progress = [](int, int) { return !Interruptible::interrupted(); };
+    TRY(const StepResult result, run_step_test(*executor_, test_, machine, options));
+    const auto tokens = static_cast<double>(test_.tokens());
+    rates_.push_back(tokens / result.best_seconds());
+    if (result.floor.seconds > 0) foreseen_ = tokens / result.floor.seconds;
+    return {};
+  }
+
+  double measured() const {
+    std::vector<double> sorted = rates_;
+    std::sort(sorted.begin(), sorted.end());
+    return sorted[sorted.size() / 2];
+  }
+  double foreseen() const { return foreseen_; }
+
+ private:
+  StepTest test_;
+  std::unique_ptr<Executor> executor_;
+  std::vector<double> rates_;
+  double foreseen_ = 0;
+};
+
+Result<std::unique_ptr<LoadedModel>> load_file(const Arguments& arguments, const std::filesystem::path& path) {
+  LoadChoice choice = {.path = path, .context = arguments.integer("ctx")};
+  choice.cpu.threads = static_cast<int>(arguments.integer("threads"));
+  return LoadedModel::load(choice);
+}
+
+// Both models in turn, so that what else the machine does falls on both alike.
+Result<void> print_speed(const Arguments& arguments, const Ending& ending) {
+  std::unique_ptr<LoadedModel> own;
+  if (ending.before == nullptr) {
+    TRY(own, load_file(arguments, ending.before_path));
+  }
+  TRY(auto made, load_file(arguments, ending.after));
+  const auto threads = static_cast<int>(arguments.integer("threads"));
+  TRY(Machine machine, measure_machine({.threads = threads}));
+  TRY(Runner before, Runner::make(own ? *own : *ending.before));
+  TRY(Runner after, Runner::make(*made));
+  for (int round = 0; round < kRounds; ++round) {
+    TRY_VOID(before.run(machine, round == 0));
+    TRY_VOID(after.run(machine, round == 0));
+  }
+  auto passes = [&] { return before.measured() > before.foreseen() || after.measured() > after.foreseen(); };
+  if (passes()) {  // ceilings that were taken on a busy machine are too low
+    TRY(machine, measure_machine({.threads = threads, .remeasure = true}));
+    TRY_VOID(before.run(machine, false));
+    TRY_VOID(after.run(machine, false));
+  }
+  arguments.terminal().print(
+      "speed      generating {:.1f} -> {:.1f} tokens a second ({:.2f} times), at most {:.1f} -> {:.1f} ({:.2f} times) "
+      "by its bytes{}\n",
+      before.measured(), after.measured(), after.measured() / before.measured(), before.foreseen(), after.foreseen(),
+      before.foreseen() > 0 ? after.foreseen() / before.foreseen() : 0,
+      passes() ? " from memory; what is faster is read from the processor's caches" : "");
+  return {};
+}
+
+}  // namespace
+
+Result<void> print_ending(const Arguments& arguments, const Ending& ending) {
+  for (const Stage& stage : ending.stages) print_result(arguments.terminal(), stage.what, stage.bytes, stage.quality);
+  Interruptible scope;
+  auto done = print_speed(arguments, ending);
+  // The file is there and whole: a speed that could not be measured does not take it back.
+  if (!done.ok()) arguments.terminal().warn("the speed was not measured: {}", done.error().message);
+  return {};
+}
+
+}  // namespace millrace::apps

@@ -1,0 +1,252 @@
+#include "model/gguf_states.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "model/ffns/ffns.h"
+#include "model/mixers/mixers.h"
+
+namespace millrace {
+namespace {
+
+constexpr std::string_view kFirstKind[] = {"mamba", "jamba"};
+constexpr std::string_view kSecondKind[] = {"mamba2", "nemotron_h", "granitehybrid"};
+
+template <size_t N>
+bool one_of(const std::string_view (&list)[N], std::string_view name) {
+  return std::find(std::begin(list), std::end(list), name) != std::end(list);
+}
+
+// A number, or the largest of a list by layer, where layers of another kind have 0.
+int64_t largest(const JsonObject& values, std::string_view key) {
+  const Json* value = find(values, key);
+  auto number = [](const Json& json) -> int64_t {
+    if (json.is_uint64()) return static_cast<int64_t>(std::min(json.get_uint64(), uint64_t{INT32_MAX}));
+    return json.is_int64() ? json.get_int64() : 0;
+  };
+  if (value == nullptr) return 0;
+  if (!value->is_array()) return number(*value);
+  int64_t most = 0;
+  for (const Json& each : value->get_array()) most = std::max(most, number(each));
+  return most;
+}
+
+class States {
+ public:
+  States(const Checkpoint& file, std::string_view gguf, JsonObject& values)
+      : file_(file), arch_(gguf), values_(values), layers_(std::clamp<int64_t>(integer("block_count"), 0, 4096)) {}
+
+  Result<void> read() {
+    settle_lists();
+    if (arch_ == "lfm2") return read_lfm2();
+    for (std::string_view key : {"ssm.conv_kernel", "ssm.inner_size", "ssm.state_size", "ssm.time_step_rank"}) {
+      if (integer(key) < 1) return error(Code::invalid, "the key '{}.{}' is missing, or not a count", arch_, key);
+    }
+    const bool conv_bias = any("ssm_conv1d.bias"), bias = any("ssm_in.bias");
+    for (std::string_view key : {"use_conv_bias", "mamba_conv_bias"}) values_[key] = conv_bias;
+    values_["mamba_proj_bias"] = bias;
+    if (const Json* epsilon = find(values_, "rms_norm_eps")) {
+      const Json value = *epsilon;
+      values_["layer_norm_epsilon"] = value;
+    }
+    return one_of(kFirstKind, arch_) ? read_channels() : read_heads();
+  }
+
+ private:
+  int64_t integer(std::string_view key) const {
+    const auto number = file_.metadata().get_int(fmt::format("{}.{}", arch_, key), 0);
+    return number.ok() ? std::clamp<int64_t>(*number, 0, INT32_MAX) : 0;
+  }
+  bool there(int64_t layer, std::string_view tensor) const {
+    return file_.find(fmt::format("blk.{}.{}", layer, tensor)) != nullptr;
+  }
+  bool any(std::string_view tensor) const {
+    for (int64_t i = 0; i < layers_; ++i)
+      if (there(i, tensor)) return true;
+    return false;
+  }
+
+  // Counts that files give by layer. A model without attention has no heads, and one without a feed-forward part no
+  // width of it.
+  void settle_lists() {
+    for (std::string_view key : {"num_attention_heads", "num_key_value_heads", "intermediate_size"})
+      values_[key] = std::max<int64_t>(1, largest(values_, key));
+  }
+
+  // The type of each layer, by the tensors it has.
+  JsonArray types(std::string_view state, std::string_view attention) const {
+    JsonArray list;
+    for (int64_t i = 0; i < layers_; ++i) {
+      const bool attends = there(i, "attn_k.weight"),
+                 keeps = there(i, "ssm_in.weight") || there(i, "shortconv.conv.weight");
+      list.emplace_back(attends ? attention : keeps || arch_ != "nemotron_h" ? state : "mlp");
+    }
+    return list;
+  }
+
+  Result<void> read_lfm2() {
+    if (integer("shortconv.l_cache") < 1)
+      return error(Code::invalid, "the key 'lfm2.shortconv.l_cache' is missing, or not a count");
+    values_["conv_L_cache"] = integer("shortconv.l_cache");
+    values_["layer_types"] = types("conv", "full_attention");
+    values_["block_auto_adjust_ff_dim"] = false;
+    values_["conv_bias"] = any("shortconv.in_proj.bias");
+    if (const Json* epsilon = find(values_, "rms_norm_eps")) {
+      const Json value = *epsilon;
+      values_["norm_eps"] = value;
+    }
+    return {};
+  }
+
+  // Layers number `offset` and every `period`-th after it; an error if it is no such rule.
+  Result<void> put_rule(std::string_view tensor, std::string_view period_key, std::string_view offset_key) {
+    std::vector<int64_t> those;
+    for (int64_t i = 0; i < layers_; ++i)
+      if (there(i, tensor)) those.push_back(i);
+    const int64_t period = those.size() > 1 ? those[1] - those[0] : std::max<int64_t>(layers_, 1);
+    const int64_t offset = those.empty() ? layers_ : those[0];
+    for (int64_t i = 0; i < layers_; ++i) {
+      if ((i % period == offset) != there(i, tensor))
+        return error(Code::unsupported, "layers with {} follow no rule: layer {} is the first that differs", tensor, i);
+    }
+    values_[period_key] = period;
+    values_[offset_key] = offset;
+    return {};
+  }
+
+  Result<void> read_channels() {
+    const int64_t inner = integer("ssm.inner_size"), width = largest(values_, "hidden_size");
+    if (arch_ == "mamba") {
+      values_["intermediate_size"] = inner;
+      values_["state_size"] = integer("ssm.state_size");
+      values_["conv_kernel"] = integer("ssm.conv_kernel");
+      values_["time_step_rank"] = integer("ssm.time_step_rank");
+      values_["use_bias"] = any("ssm_in.bias");
+      TRY(const bool normed, file_.metadata().get_bool("mamba.ssm.dt_b_c_rms", false));
+      if (normed) values_["model_type"] = "falcon_mamba";
+      if (const Json* epsilon = find(values_, "rms_norm_eps"); normed && epsilon != nullptr) {
+        const Json value = *epsilon;
+        values_["mixer_rms_eps"] = value;
+      }
+      return {};
+    }
+    values_["mamba_expand"] = width > 0 ? static_cast<double>(inner) / static_cast<double>(width) : 0;
+    values_["mamba_d_state"] = integer("ssm.state_size");
+    values_["mamba_d_conv"] = integer("ssm.conv_kernel");
+    values_["mamba_dt_rank"] = integer("ssm.time_step_rank");
+    TRY_VOID(put_rule("attn_k.weight", "attn_layer_period", "attn_layer_offset"));
+    if (largest(values_, "num_experts") < 1) values_["num_experts"] = 1;
+    if (largest(values_, "num_experts_per_tok") < 1) values_["num_experts_per_tok"] = 1;
+    return put_rule("ffn_gate_inp.weight", "expert_layer_period", "expert_layer_offset");
+  }
+
+  Result<void> read_heads() {
+    const int64_t inner = integer("ssm.inner_size"), heads = integer("ssm.time_step_rank");
+    const int64_t groups = std::max<int64_t>(1, integer("ssm.group_count")), each = inner / heads;
+    if (inner % heads != 0) return error(Code::invalid, "{} channels in {} heads: expected a divisor", inner, heads);
+    struct Names {
+      std::string_view heads, dim, state, conv, groups;
+    };
+    const Names names = arch_ == "mamba2" ? Names{"num_heads", "head_dim", "state_size", "conv_kernel", "n_groups"}
+                        : arch_ == "nemotron_h"
+                            ? Names{"mamba_num_heads", "mamba_head_dim", "ssm_state_size", "conv_kernel", "n_groups"}
+                            : Names{"mamba_n_heads", "mamba_d_head", "mamba_d_state", "mamba_d_conv", "mamba_n_groups"};
+    values_[names.heads] = heads;
+    values_[names.dim] = each;
+    values_[names.state] = integer("ssm.state_size");
+    values_[names.conv] = integer("ssm.conv_kernel");
+    values_[names.groups] = groups;
+    values_["use_bias"] = any("ssm_in.bias");
+    if (arch_ == "nemotron_h") values_["layers_block_type"] = types("linear_attention", "full_attention");
+    if (arch_ == "granitehybrid") read_granite();
+    return {};
+  }
+
+  void read_granite() {
+    values_["layer_types"] = types("linear_attention", "full_attention");
+    const int64_t experts = largest(values_, "num_experts");
+    values_["num_local_experts"] = experts;
+    values_["shared_intermediate_size"] =
+        experts > 0 ? largest(values_, "shared_expert_intermediate_size") : largest(values_, "intermediate_size");
+    const auto turns = file_.metadata().get_bool("granitehybrid.rope.scaling.finetuned", false);
+    if (turns.ok() && *turns) values_["position_embedding_type"] = "rope";
+  }
+
+  const Checkpoint& file_;
+  std::string_view arch_;
+  JsonObject& values_;
+  int64_t layers_;
+};
+
+const SsmSpec* ssm_of(const LayerSpec& layer) { return std::get_if<SsmSpec>(&layer.mixer); }
+
+}  // namespace
+
+bool has_states(std::string_view gguf) {
+  return gguf == "lfm2" || one_of(kFirstKind, gguf) || one_of(kSecondKind, gguf);
+}
+
+Result<void> read_states(const Checkpoint& file, std::string_view gguf, JsonObject& values) {
+  return States(file, gguf, values).read();
+}
+
+void put_states(GgufKeys& keys, const ModelSpec& spec) {
+  const std::string_view gguf = keys.architecture();
+  bool attends = false;
+  std::vector<int32_t> widths;
+  for (const LayerSpec& layer : spec.layers) {
+    attends = attends || std::holds_alternative<GqaSpec>(layer.mixer);
+    widths.push_back(width_of(layer.ffn));
+  }
+  if (!attends) keys.put("attention.head_count", 0);
+  if (!attends) keys.put("feed_forward_length", 0);
+  if (gguf == "nemotron_h") keys.put_counts("feed_forward_length", widths);
+  if (gguf == "granitehybrid") {
+    for (const LayerSpec& layer : spec.layers) {
+      const auto* gqa = std::get_if<GqaSpec>(&layer.mixer);
+      if (gqa == nullptr) continue;
+      keys.put_flag("rope.scaling.finetuned", gqa->rope >= 0);
+      break;
+    }
+  }
+  for (const LayerSpec& layer : spec.layers) {
+    if (const auto* conv = std::get_if<ShortConvSpec>(&layer.mixer)) return keys.put("shortconv.l_cache", conv->conv);
+    const SsmSpec* ssm = ssm_of(layer);
+    if (ssm == nullptr) continue;
+    keys.put("ssm.conv_kernel", ssm->conv);
+    keys.put("ssm.inner_size", ssm->inner);
+    keys.put("ssm.state_size", ssm->state);
+    keys.put("ssm.time_step_rank", ssm->rank > 0 ? ssm->rank : ssm->heads);
+    if (ssm->rank == 0) keys.put("ssm.group_count", ssm->groups);
+    if (gguf == "mamba") keys.put_flag("ssm.dt_b_c_rms", ssm->part_norm.has_value());
+    return;
+  }
+}
+
+std::string_view unsayable_states(const ModelSpec& spec, std::string_view gguf) {
+  for (const LayerSpec& layer : spec.layers) {
+    if (layer.shared || layer.beside) return "halves beside its mixers";
+    const SsmSpec* ssm = ssm_of(layer);
+    if (ssm == nullptr) continue;
+    const float least = gguf == "nemotron_h" ? 0.001f : 0;
+    if (ssm->least_step != least || ssm->most_step != 0) return "limits of steps";
+    if (ssm->out_scale != 1 ||
+        std::any_of(ssm->part_scales.begin(), ssm->part_scales.end(), [](float x) { return x != 1; }))
+      return "scales of a state space layer";
+    if (!ssm->conv_bias) return "a convolution without a bias";
+  }
+  return {};
+}
+
+std::vector<int64_t> state_shape(const ModelSpec& spec, int32_t layer, std::string_view stem, int64_t size,
+                                 int32_t turned) {
+  if (turned > 0) return {size / turned, turned};
+  if (layer < 0) return {};
+  const SsmSpec* ssm = ssm_of(spec.layers[static_cast<size_t>(layer)]);
+  if (ssm == nullptr || ssm->rank > 0) return {};
+  if (stem == "ssm_a" || stem == "ssm_d") return {size, 1};
+  if (stem == "ssm_norm") return {ssm->groups, size / ssm->groups};
+  return {};
+}
+
+}  // namespace millrace

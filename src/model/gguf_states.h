@@ -1,0 +1,30 @@
+// What GGUF files say about layers with a state. Reading: llama.cpp's keys, and which tensors a layer has, become the
+// settings that the architecture's own configuration has for the same. Writing: the other way round. One thread.
+#pragma once
+
+#include <string_view>
+
+#include "base/json.h"
+#include "model/gguf_writing.h"
+#include "model/spec.h"
+#include "tensor/checkpoint.h"
+
+namespace millrace {
+
+// Whether files of this architecture have layers with a state.
+bool has_states(std::string_view gguf);
+
+// `values` has what was read of the keys that all architectures share, and is added to.
+Result<void> read_states(const Checkpoint& file, std::string_view gguf, JsonObject& values);
+
+// Keys of the states, and of what is said by layer in such files.
+void put_states(GgufKeys& keys, const ModelSpec& spec);
+
+// What a file of the architecture cannot say of its layers with states; empty: nothing.
+std::string_view unsayable_states(const ModelSpec& spec, std::string_view gguf);
+
+// The shape a vector of a layer with a state has in files; empty: one dimension.
+std::vector<int64_t> state_shape(const ModelSpec& spec, int32_t layer, std::string_view stem, int64_t size,
+                                 int32_t turned);
+
+}  // namespace millrace

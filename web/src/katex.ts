@@ -1,0 +1,2 @@
+// What is fetched when the first formula comes.
+export { render } from 'katex';
