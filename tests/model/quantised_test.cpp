@@ -1,7 +1,9 @@
 // Quantised checkpoints as models: the logits of other implementations over the same dequantised weights. One per kind
 // is in the tree, the others are read where they lie.
+#include <algorithm>
 #include <bit>
 #include <cmath>
+#include <numeric>
 #include <random>
 #include <set>
 
@@ -49,10 +51,10 @@ std::vector<float> logits_of(const fs::path& folder, Backend& backend, Keep keep
   return runner.step(0, 0, golden.input);
 }
 
-// Mean Kullback-Leibler divergence of the rows, in nats.
-double mean_kl(const std::vector<float>& expected, const std::vector<float>& found, size_t rows) {
+// Kullback-Leibler divergence of each row, in nats.
+std::vector<double> kl_of_rows(const std::vector<float>& expected, const std::vector<float>& found, size_t rows) {
   const size_t width = expected.size() / rows;
-  double sum = 0;
+  std::vector<double> all;
   for (size_t r = 0; r < rows; ++r) {
     auto log_sum = [&](const std::vector<float>& x) {
       double total = 0;
@@ -60,10 +62,17 @@ double mean_kl(const std::vector<float>& expected, const std::vector<float>& fou
       return std::log(total);
     };
     const double a = log_sum(expected), b = log_sum(found);
+    double sum = 0;
     for (size_t i = r * width; i < (r + 1) * width; ++i)
       sum += std::exp(expected[i] - a) * ((expected[i] - a) - (found[i] - b));
+    all.push_back(sum);
   }
-  return sum / static_cast<double>(rows);
+  return all;
+}
+
+double mean_kl(const std::vector<float>& expected, const std::vector<float>& found, size_t rows) {
+  const std::vector<double> all = kl_of_rows(expected, found, rows);
+  return std::accumulate(all.begin(), all.end(), 0.0) / static_cast<double>(rows);
 }
 
 class QuantisedModel : public testing::TestWithParam<fs::path> {};
@@ -98,13 +107,18 @@ TEST_P(QuantisedModel, SmallFormsAreNear) {
 }
 
 // All that the usual way of running rounds: these models have random weights, which makes them worse than real ones.
+// Where two keys are nearly as likely, rounding turns attention from one to the other, and a single row is another one:
+// in ct-w3-dense so does noise of 0.4 %, and int8 in groups of 32 computed in float64. So rows are counted.
 TEST_P(QuantisedModel, RunsWithFastActivations) {
   const test::Golden golden = test::Golden::read(GetParam());
   auto backend = make_cpu_backend({.threads = 1});
   ASSERT_TRUE(backend.ok());
   const std::vector<float> logits = logits_of(GetParam(), **backend, Keep::small, golden);
   ASSERT_EQ(logits.size(), golden.logits.size());
-  EXPECT_LE(mean_kl(golden.logits, logits, golden.input.size()), 3e-2);
+  std::vector<double> rows = kl_of_rows(golden.logits, logits, golden.input.size());
+  std::sort(rows.begin(), rows.end());
+  EXPECT_LE(rows[rows.size() / 2], 1e-2);
+  EXPECT_LE(rows[rows.size() - 1 - rows.size() / 20], 1e-1);
 }
 
 // gpt-oss as it is published: experts in MXFP4, NAME_blocks [experts, outputs, inputs / 32, 16] and NAME_scales beside
