@@ -264,6 +264,16 @@ group_faults() {
   fi
 }
 
+# Ranks as processes of an MPI job, in a build that has MPI.
+group_mpi() {
+  if ! need_packages libopenmpi-dev openmpi-bin; then
+    skipped "mpi: no packages libopenmpi-dev and openmpi-bin"
+    return
+  fi
+  prepare release "$root/build/mpi" millrace -DMILLRACE_TESTS=OFF -DMILLRACE_MPI=ON || return
+  run_lines mpi 1800 python3 tests/server/mpi.py build/mpi/bin/millrace
+}
+
 # The same with thousands of them, under AddressSanitizer too, the metrics as Prometheus' own tool reads them, and two
 # servers behind HAProxy.
 group_faults_long() {

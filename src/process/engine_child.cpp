@@ -267,4 +267,6 @@ Result<void> run_engine_child(const std::function<Result<EngineOfProcess>(Engine
   return served;
 }
 
+void tell_engine_failed(const Error& why) { Child(kEngineSocket).send(FailedFrame{why}); }
+
 }  // namespace millrace

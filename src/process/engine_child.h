@@ -29,4 +29,7 @@ struct EngineOfProcess {
 // could not be made, which the server is told too.
 Result<void> run_engine_child(const std::function<Result<EngineOfProcess>(EngineWatch& watch)>& make);
 
+// The server is told that there will be no engine, and why.
+void tell_engine_failed(const Error& why);
+
 }  // namespace millrace

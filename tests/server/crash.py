@@ -157,30 +157,37 @@ async def check(make_server, request, report, rounds):
         await check_with(lambda *more: make_server(*flags, *more), request, report, rounds)
 
 
-async def check_ranks(make_server, request, report, rounds):
-    """An engine of two ranks dies with either of them; its streams go on, and are those of one rank."""
+def kill_engine(server, _):
+    """How often it struck."""
+    try:
+        os.kill(engine_of(server), signal.SIGKILL)
+    except (ProcessLookupError, TypeError):
+        return 0
+    return 1
+
+
+async def check_ranks(make_server, request, report, rounds, flags=("--ranks", "2", "-t", "2"), strike=kill_engine,
+                      what="an engine of two ranks is killed"):
+    """An engine of several ranks dies with any of them; its streams go on, and are those of one rank."""
     work = [{key: value for key, value in body.items() if key != "model"} for body in bodies(len(KINDS), 80)]
     quiet = make_server("--in-process")
     await quiet.start()
     wanted = [meaning((await stream(quiet, request, body))[0]) for body in work]
     quiet.stop()
-    server = make_server("--ranks", "2", "-t", "2")
+    server = make_server(*flags)
     try:
         await server.start()
+        await stream(server, request, work[0])  # how long a step may take is known after some of them
         wrong, strikes = [], 0
 
-        async def strike(_):
-            try:
-                os.kill(engine_of(server), signal.SIGKILL)
-            except (ProcessLookupError, TypeError):
-                return 0
-            return 1
+        async def disturb(count):
+            return strike(server, count)
 
         while strikes < rounds and not wrong:
-            wrong, count, _ = await under(server, request, wanted, work, strike)
+            wrong, count, _ = await under(server, request, wanted, work, disturb)
             strikes += count
-        report.say(f"{len(work)} streams go on byte for byte while an engine of two ranks is killed {rounds} times",
-                   f"{wrong} differ after {strikes}" if wrong else None)
+        report.say(f"{len(work)} streams go on byte for byte while {what} {rounds} times",
+                   f"{wrong} differ after {strikes}: {server.said()[-2000:]}" if wrong else None)
     finally:
         server.stop()
 

@@ -9,6 +9,7 @@
 #include "apps/serve/flags.h"
 #include "process/confine.h"
 #include "process/engine_child.h"
+#include "process/mpi_engine.h"
 #include "session/bound.h"
 
 namespace millrace::apps {
@@ -31,12 +32,37 @@ Result<EngineOfProcess> made_for(const Arguments& arguments, EngineWatch& watch)
   return made;
 }
 
+// The process that the server started makes way for a job of several.
+Result<int> run_job(const Arguments& arguments) {
+  std::vector<std::string> words = {"engine"};
+  words.insert(words.end(), arguments.words().begin(), arguments.words().end());
+  const MpiLaunch launch{.ranks = ranks_of(arguments),
+                         .hostfile = arguments.text("hostfile"),
+                         .options = arguments.text("mpirun-options")};
+  TRY(const int code, run_mpi_engine(launch, words));
+  return code == 0 ? kExitOk : kExitFailure;
+}
+
 Result<int> run(const Arguments& arguments) {
+  const int rank = over_mpi(arguments) ? rank_by_launcher() : 0;
+  if (rank > 0) {  // follows until the first rank stops, and ends there
+    TRY_VOID(ready_engine(arguments, [] { return true; }));
+    return kExitFailure;
+  }
+  if (over_mpi(arguments) && rank == 0) {
+    TRY_VOID(take_engine_files());
+  }
   if (::fcntl(kEngineSocket, F_GETFD) < 0 || ::fcntl(kEngineSharedFile, F_GETFD) < 0)
     return wrong_use(arguments, "`millrace serve` starts this for itself; there is no server here that it could serve");
+  if (rank < 0) {
+    auto ended = run_job(arguments);
+    if (!ended.ok()) tell_engine_failed(ended.error());
+    return ended.ok() ? *ended : kExitFailure;
+  }
   const Result<void> opened = open_page_store(arguments);
-  // A GPU's driver opens files and sockets of its own as it goes.
-  if (const std::string device = arguments.text("device"); device == "cpu" || device == "reference") {
+  // A GPU's driver opens files and sockets of its own as it goes, and so does MPI.
+  const std::string device = arguments.text("device");
+  if ((device == "cpu" || device == "reference") && !over_mpi(arguments)) {
     if (auto confined = confine(needs_network(arguments)); !confined.ok())
       arguments.terminal().warn("{}", confined.error().message);
   }

@@ -110,18 +110,21 @@ std::vector<Flag> engine_flags() {
 }
 
 std::vector<Flag> serving_flags() {
-  return joined({{model_flag()},
-                 hub_flags(),
-                 listening_flags(),
-                 shared_flags(),
-                 more_models_flags(),
-                 engine_flags(),
-                 cache_file_flags(),
-                 default_flags(),
-                 diffusion_flags(),
-                 speculate_flags(),
-                 {ranks_flag(), pipeline_flag()},
-                 machine_flags()});
+  return joined(
+      {{model_flag()},
+       hub_flags(),
+       listening_flags(),
+       shared_flags(),
+       more_models_flags(),
+       engine_flags(),
+       cache_file_flags(),
+       default_flags(),
+       diffusion_flags(),
+       speculate_flags(),
+       {ranks_flag(), pipeline_flag(), transport_flag()},
+       {path_flag("hostfile", "FILE", "machines of the ranks that mpirun starts, this one first (--transport mpi)"),
+        text_flag("mpirun-options", "WORDS", "", "", "more of mpirun's own flags, for all that it starts")},
+       machine_flags()});
 }
 
 Result<ServerOptions> server_options(const Arguments& arguments) {

@@ -16,6 +16,7 @@
 #include "apps/serve/scripted_engine.h"
 #include "base/file.h"
 #include "engine/executor.h"
+#include "process/mpi_engine.h"
 #include "process/remote_engine.h"
 #include "server/page.h"
 #include "session/bound.h"
@@ -206,6 +207,15 @@ Result<ReadyEngine> remote_engine(const Arguments& arguments, const std::functio
   return made;
 }
 
+// Ranks over MPI are an engine in processes of its own.
+Result<void> check_mpi(const Arguments& arguments, bool apart) {
+  if (rank_by_launcher() >= 0)
+    return error(Code::invalid, "`serve` is one process and starts its ranks itself: run it without mpirun");
+  if (!apart) return error(Code::invalid, "--transport mpi: ranks are processes of their own, so not --in-process");
+  if (ranks_of(arguments) < 2) return error(Code::invalid, "--transport mpi: how many ranks? Give --ranks N");
+  return {};
+}
+
 // Said at the start, not to the first client that asks for calls.
 void note_tools(const Arguments& arguments, const ServedModel& served) {
 #if MILLRACE_SESSION_TEXT
@@ -231,6 +241,7 @@ Result<LoadChoice> load_choice(const Arguments& arguments) {
   choice.cpu.threads = static_cast<int>(arguments.integer("threads"));
   choice.ranks = ranks_of(arguments);
   choice.pipeline = by_layers(arguments);
+  choice.mpi = over_mpi(arguments);
   choice.memory_limit = memory_limit(arguments);
   choice.fingerprint = true;
   if (arguments.given("chat-template")) {
@@ -266,6 +277,9 @@ Result<ServedModel> served_model(const Arguments& arguments, const std::function
                                  const std::vector<std::string>& words_first) {
   if (arguments.knows("script") && arguments.given("script")) return served_script(arguments);
   TRY(auto path, model_path(arguments));
+  if (over_mpi(arguments)) {
+    TRY_VOID(check_mpi(arguments, apart));
+  }
   std::shared_ptr<LoadedModel> outline;
   if (apart) {
     TRY(LoadChoice choice, load_choice(arguments));
