@@ -145,7 +145,12 @@ ExprId Exprs::cat(ExprId first, ExprId then) {
     heads.push_back(nodes_[static_cast<size_t>(first)].a);
     first = nodes_[static_cast<size_t>(first)].b;
   }
-  heads.push_back(first);
+  if (then == all_texts_ && nodes_[static_cast<size_t>(first)].kind == Kind::repeat) {
+    const Node& of = nodes_[static_cast<size_t>(first)];  // what comes more often is a text too
+    if (of.b != of.c) first = repeat(of.a, of.b, of.b);
+    if (first == kEmpty && heads.empty()) return then;
+  }
+  if (first != kEmpty) heads.push_back(first);
   for (size_t i = heads.size(); i-- > 0;) {
     Node node;
     node.kind = Kind::cat;
@@ -202,12 +207,38 @@ void Exprs::merge_heads(std::vector<ExprId>& parts) {
   parts = std::move(others);
 }
 
+// Of what repeats before any text, the fewest times hold the others.
+void Exprs::drop_contained(std::vector<ExprId>& parts) const {
+  if (std::find(parts.begin(), parts.end(), all_texts_) != parts.end()) return parts.assign(1, all_texts_);
+  const auto repeated = [&](ExprId part, ExprId& what) {
+    const Node& node = nodes_[static_cast<size_t>(part)];
+    if (node.kind != Kind::cat || node.b != all_texts_) return 0;
+    const Node& head = nodes_[static_cast<size_t>(node.a)];
+    what = head.kind == Kind::repeat ? head.a : node.a;
+    return head.kind == Kind::repeat ? head.b : 1;
+  };
+  std::unordered_map<ExprId, int> fewest;
+  for (ExprId part : parts) {
+    ExprId what = kNothing;
+    const int times = repeated(part, what);
+    if (times == 0) continue;
+    auto [found, fresh] = fewest.try_emplace(what, times);
+    if (!fresh) found->second = std::min(found->second, times);
+  }
+  std::erase_if(parts, [&](ExprId part) {
+    ExprId what = kNothing;
+    const int times = repeated(part, what);
+    return times > 0 && times > fewest.at(what);
+  });
+}
+
 ExprId Exprs::alt(std::vector<ExprId> parts) {
   std::vector<ExprId> flat;
   for (ExprId part : parts) flatten(Kind::alt, part, flat);
   std::erase(flat, kNothing);
   std::sort(flat.begin(), flat.end());
   flat.erase(std::unique(flat.begin(), flat.end()), flat.end());
+  if (flat.size() > 1 && all_texts_ != kNothing) drop_contained(flat);
   if (flat.size() > 1) {
     merge_heads(flat);
     std::sort(flat.begin(), flat.end());
@@ -485,115 +516,9 @@ const std::vector<uint8_t>& Exprs::classes(ExprId expr) {
   return found->second;
 }
 
-bool Exprs::live(ExprId expr) {
-  {
-    const int8_t known = live_[static_cast<size_t>(expr)];
-    if (known >= 0) return known == 1;
-    const Node& node = nodes_[static_cast<size_t>(expr)];
-    if (node.plain || node.nullable) return live_[static_cast<size_t>(expr)] = 1, true;
-  }
-  // Breadth first for a text that is accepted; the way to it is alive, and if there is none all that was seen is dead.
-  std::vector<std::pair<ExprId, size_t>> seen{{expr, 0}};  // and where it was come from
-  std::unordered_map<ExprId, bool> visited{{expr, true}};
-  for (size_t at = 0; at < seen.size(); ++at) {
-    for (uint8_t byte : classes(seen[at].first)) {
-      const ExprId next = derive(seen[at].first, byte);
-      if (over_) return false;
-      if (next == kNothing) continue;
-      const Node& node = nodes_[static_cast<size_t>(next)];
-      const int8_t known = live_[static_cast<size_t>(next)];
-      if (known == 1 || node.plain || node.nullable) {
-        live_[static_cast<size_t>(next)] = 1;
-        for (size_t back = at;; back = seen[back].second) {
-          live_[static_cast<size_t>(seen[back].first)] = 1;
-          if (back == 0) return true;
-        }
-      }
-      if (known == 0 || !visited.try_emplace(next, true).second) continue;
-      seen.push_back({next, at});
-    }
-  }
-  for (const auto& [id, from] : seen) live_[static_cast<size_t>(id)] = 0;
-  return false;
-}
-
-bool Exprs::goes_on_after_all(ExprId expr, ExprId texts, size_t most) {
-  if (!live(expr)) return false;
-  std::vector<std::pair<ExprId, ExprId>> seen{{expr, texts}};
-  FlatMap visited;
-  for (size_t at = 0; at < seen.size(); ++at) {
-    const auto [here, left] = seen[at];
-    std::vector<int32_t> sets;
-    first_sets(here, sets);
-    first_sets(left, sets);
-    auto classes = classes_.find(sets);
-    if (classes == classes_.end()) classes = classes_.emplace(sets, split(sets)).first;
-    for (uint8_t byte : classes->second) {
-      const ExprId rest = derive(left, byte);
-      if (rest == kNothing) continue;
-      const ExprId next = derive(here, byte);
-      if (next == kNothing || !live(next) || over_) return false;
-      const uint64_t key = static_cast<uint64_t>(next) << 31 | static_cast<uint64_t>(rest);
-      if (visited.find(key) >= 0) continue;
-      visited.put(key, 1);
-      if (seen.size() == most) return false;
-      seen.push_back({next, rest});
-    }
-  }
-  return true;
-}
-
-bool Exprs::accepts(ExprId expr, std::string_view text) {
-  for (char c : text) expr = derive(expr, static_cast<uint8_t>(c));
-  return nullable(expr);
-}
-
-bool Exprs::has_at_least(ExprId expr, size_t count) {
-  // Breadth first over texts, each a state; as many live states as wanted on one level are as many texts.
-  std::vector<ExprId> level{expr};
-  size_t found = 0;
-  while (!level.empty() && found < count && !over_) {
-    std::vector<ExprId> next;
-    for (ExprId id : level) found += nullable(id) ? 1 : 0;
-    for (ExprId id : level) {
-      for (unsigned b = 0; b < 256 && next.size() + found < count; ++b) {
-        const ExprId to = derive(id, static_cast<uint8_t>(b));
-        if (to != kNothing && live(to)) next.push_back(to);
-      }
-    }
-    if (found + next.size() >= count) return true;
-    level = std::move(next);
-  }
-  return found >= count;
-}
-
-bool Exprs::is_window(ExprId expr, ExprId character, int& least, int& most) const {
-  const Node& node = nodes_[static_cast<size_t>(expr)];
-  if (node.kind != Kind::cat) return false;
-  const Node& head = nodes_[static_cast<size_t>(node.a)];
-  const Node& tail = nodes_[static_cast<size_t>(node.b)];
-  if (tail.kind != Kind::set || !(sets_[static_cast<size_t>(tail.c)].has(0xFF))) return false;
-  if (node.a == character) return least = most = 1, true;
-  if (head.kind != Kind::repeat || head.a != character) return false;
-  least = head.b;
-  most = head.c;
-  return true;
-}
-
-bool Exprs::is_nearly_all(ExprId expr, ExprId character) const {
-  int least = 0, most = 0;
-  const Node& node = nodes_[static_cast<size_t>(expr)];
-  if (node.kind != Kind::both) return is_window(expr, character, least, most) && most == kMany;
-  return std::all_of(node.list.begin(), node.list.end(), [&](ExprId id) {
-    const Node& part = nodes_[static_cast<size_t>(id)];
-    if (part.kind == Kind::negate) return nodes_[static_cast<size_t>(part.a)].finite;
-    return is_window(id, character, least, most) && most == kMany;
-  });
-}
-
 int64_t Exprs::bytes_used() const {
   const size_t total = nodes_.size() * (sizeof(Node) + 64) + list_bytes_ + derived_.bytes() + first_index_.bytes() +
-                       (sets_.size() + first_bytes_.size()) * sizeof(ByteSet);
+                       going_on_.bytes() + ends_at_.bytes() + (sets_.size() + first_bytes_.size()) * sizeof(ByteSet);
   return static_cast<int64_t>(total);
 }
 

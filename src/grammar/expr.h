@@ -74,6 +74,15 @@ class Exprs {
   bool is_window(ExprId expr, ExprId character, int& least, int& most) const;
   // Whether the language is all texts (of at least so many characters) and kTextEnd, but for finitely many.
   bool is_nearly_all(ExprId expr, ExprId character) const;
+  // The language of all texts. From now on what is in it anyway is not kept beside it, and of what repeats before it
+  // the fewest times only.
+  void know_all_texts(ExprId all) { all_texts_ = all; }
+  // If the language is bounded in its characters from above, beside other things: without that bound, and the bounds.
+  bool is_bounded(ExprId expr, ExprId character, ExprId& unbounded, int& least, int& most);
+  // After whatever texts of the language of `texts`, which repeats, something can follow; looking at few places.
+  bool always_goes_on(ExprId expr, ExprId texts);
+  // From wherever one can come to from here, an end is at most so many bytes away; -1: that takes too long to tell.
+  int farthest_end(ExprId expr);
 
   void limit(uint64_t work) { limit_ = work; }
   uint64_t work() const { return work_; }
@@ -84,7 +93,10 @@ class Exprs {
   // Bytes that a text of the language can begin with, and maybe others.
   ByteSet first_bytes(ExprId expr);
   // Whether something can follow every text of another language; looking at more than so many places, false.
-  bool goes_on_after_all(ExprId expr, ExprId texts, size_t most);
+  bool goes_on_after_all(ExprId expr, ExprId texts, size_t most) { return stops_at(expr, texts, most) == kNever; }
+  // The fewest bytes of such a text after which nothing can follow; kUnknown: more places than so many.
+  static constexpr int kNever = -1, kUnknown = 1 << 30;
+  int stops_at(ExprId expr, ExprId texts, size_t most);
   // One byte of every class that the expression's next step tells apart, the end of a text first.
   const std::vector<uint8_t>& classes(ExprId expr);
 
@@ -107,6 +119,7 @@ class Exprs {
   ExprId derive_list(ExprId expr, uint8_t byte);
   void flatten(Kind kind, ExprId part, std::vector<ExprId>& out) const;
   void merge_heads(std::vector<ExprId>& parts);
+  void drop_contained(std::vector<ExprId>& parts) const;
   void first_sets(ExprId expr, std::vector<int32_t>& out);
   std::vector<uint8_t> split(const std::vector<int32_t>& sets) const;
   ExprId trie(std::span<const std::string> sorted, size_t depth);
@@ -124,6 +137,8 @@ class Exprs {
   std::vector<int32_t> mark_;  // last walk that came by, by expression
   int32_t walk_ = 0;
   ByteSet writable_ = ByteSet::all();
+  ExprId all_texts_ = kNothing;
+  FlatMap going_on_, ends_at_;  // what always_goes_on() and farthest_end() found out
   uint64_t work_ = 0, limit_ = uint64_t{1} << 26;
   bool over_ = false;
 };

@@ -290,11 +290,13 @@ uint8_t Machine::kinds_of(ExprId expr) {
     ByteSet begins = exprs_.first_bytes(character);
     begins.keep(first);
     if (begins != exprs_.first_bytes(character)) continue;
-    const auto all = [&](int most, size_t places) {
-      return exprs_.goes_on_after_all(expr, exprs_.repeat(character, 0, most), places);
+    const auto stops = [&](int most, size_t places) {
+      return exprs_.stops_at(expr, exprs_.repeat(character, 0, most), places);
     };
-    if (!all(1, 16)) continue;
-    if (!all(Exprs::kMany, kMostPlaces) && !all(kCharacters, kMostCounted)) continue;
+    if (stops(1, 16) != Exprs::kNever) continue;
+    const int far = stops(Exprs::kMany, kMostPlaces);
+    // A stop within so many bytes is one within so many characters.
+    if (far != Exprs::kNever && (far <= kCharacters || stops(kCharacters, kMostCounted) != Exprs::kNever)) continue;
     found = static_cast<uint8_t>(kinds);
     break;
   }

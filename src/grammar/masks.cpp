@@ -15,6 +15,7 @@ Masks::Masks(Machine& machine, const GrammarVocabulary& vocabulary)
     : machine_(machine),
       vocabulary_(vocabulary),
       character_(any_character(machine.exprs())),
+      characters_(machine.exprs().repeat(character_, 0, Exprs::kMany)),
       text_end_(text_end(machine.exprs())),
       end_(machine.ended()) {}
 
@@ -118,14 +119,22 @@ bool Masks::window(ExprId expr, int& least, int& most) const {
   return machine_.exprs().is_window(expr, character_, least, most);
 }
 
-Frame Masks::canonical(const Frame& frame) const {
+Frame Masks::canonical(const Frame& frame) {
   Frame same{Frame::text, frame.a, frame.b, 0};
   const int longest = vocabulary_.texts().longest();
   int least = 0, most = 0;
-  if (frame.b != 0 || !window(frame.a, least, most)) return same;
-  if (least <= longest + 1 && most <= longest) return same;
-  const int cut = most == Exprs::kMany || most > longest ? Exprs::kMany : most;
-  same.a = text_of_length(machine_.exprs(), std::min(least, longest + 1), cut);
+  if (frame.b != 0) return same;
+  if (window(frame.a, least, most)) {
+    if (least <= longest + 1 && most <= longest) return same;
+    const int cut = most == Exprs::kMany || most > longest ? Exprs::kMany : most;
+    same.a = text_of_length(machine_.exprs(), std::min(least, longest + 1), cut);
+    return same;
+  }
+  // Whatever a token says, an end is near enough to come before the bound.
+  ExprId unbounded = Exprs::kNothing;
+  if (!machine_.exprs().is_bounded(frame.a, character_, unbounded, least, most) || most <= longest) return same;
+  const int far = machine_.exprs().farthest_end(unbounded);
+  if (far >= 0 && far + longest <= most) same.a = unbounded;
   return same;
 }
 
@@ -136,17 +145,41 @@ bool Masks::count_part(const Frame& frame, TextPart& part) const {
   return true;
 }
 
-bool Masks::except_part(const Frame& frame, TextPart& part) {
+// Tokens of so many characters that the bound on the length may be too near for an end after them.
+void Masks::add_short(const Frame& frame, int sure, TextPart& part) {
+  const TokenMask may = vocabulary_.texts().staying(part.most);
+  const StateId from = machine_.alone(frame);
+  for (size_t word = 0; word < may.words.size() && !spent(); ++word) {
+    uint64_t unsure = may.words[word];
+    if (sure >= 0) unsure &= ~part.inside.words[word];
+    for (; unsure != 0; unsure &= unsure - 1) {
+      const auto token = static_cast<Token>(word * 64 + static_cast<size_t>(std::countr_zero(unsure)));
+      if (machine_.run(from, vocabulary_.bytes(token)) != Machine::kDead) part.inside.add(token);
+    }
+  }
+}
+
+bool Masks::open_part(const Frame& frame, TextPart& part) {
   Exprs& exprs = machine_.exprs();
-  if (frame.b != 0 || !exprs.is_nearly_all(frame.a, character_)) return false;
+  if (frame.b != 0) return false;
+  ExprId language = frame.a, unbounded = Exprs::kNothing;
+  const bool bounded = exprs.is_bounded(frame.a, character_, unbounded, part.least, part.most);
+  if (bounded) language = unbounded;
+  if (!exprs.is_nearly_all(language, character_) && !exprs.always_goes_on(language, characters_)) return false;
   const TextTable& texts = vocabulary_.texts();
-  part.inside = texts.staying();
   part.leaving = &texts.leaving();
+  if (bounded) {
+    const int far = exprs.farthest_end(language), sure = far < 0 ? -1 : part.most - far;
+    part.inside = sure >= 0 ? texts.staying(sure) : TokenMask(vocabulary_.size());
+    add_short(frame, sure, part);
+  } else {
+    part.inside = texts.staying();
+  }
   part.refused.assign(texts.befores(), false);
   const auto ends = [&](ExprId expr) { return exprs.nullable(exprs.derive(expr, kTextEnd)); };
-  for (int32_t id : texts.before().empty()) part.refused[static_cast<size_t>(id)] = !ends(frame.a);
+  for (int32_t id : texts.before().empty()) part.refused[static_cast<size_t>(id)] = !ends(language);
   std::array<ExprId, 257> at;
-  at[0] = frame.a;
+  at[0] = language;
   const std::vector<TokenTrie::Node>& nodes = texts.before().nodes();
   for (size_t i = 0; i < nodes.size() && !spent();) {
     const TokenTrie::Node& node = nodes[i];
@@ -170,7 +203,7 @@ const Masks::TextPart* Masks::text_part(const Frame& frame) {
   std::unique_ptr<TextPart>& kept = parts_[{same.a, same.b}];
   if (kept) return kept.get();
   auto part = std::make_unique<TextPart>();
-  if (!count_part(same, *part) && !except_part(same, *part)) {
+  if (!count_part(same, *part) && !open_part(same, *part)) {
     part->inside = TokenMask(vocabulary_.size());
     walk_part(machine_.alone(same), *part);
   }

@@ -50,19 +50,20 @@ class Masks {
   void walk(const TokenTrie& trie, StateId from, TokenMask& out, std::vector<int32_t>& unsure);
   bool takes_all(const TokenTrie& trie, size_t node, StateId state);
   const TextPart* text_part(const Frame& frame);
-  // One whose length alone is bounded; one that is free but for finitely many texts; any other.
+  // One whose length alone is bounded; one that goes on whatever characters come; any other.
   bool count_part(const Frame& frame, TextPart& part) const;
-  bool except_part(const Frame& frame, TextPart& part);
+  bool open_part(const Frame& frame, TextPart& part);
+  void add_short(const Frame& frame, int sure, TextPart& part);
   void walk_part(StateId from, TextPart& part);
   // The same text as far as tokens can tell: long bounds on its length are cut to what a token can reach.
-  Frame canonical(const Frame& frame) const;
+  Frame canonical(const Frame& frame);
   bool window(ExprId expr, int& least, int& most) const;
   void add_leaving(const TextPart& part, StateId after, Shared& out);
   std::shared_ptr<const Shared> shared(StateId state);
 
   Machine& machine_;
   const GrammarVocabulary& vocabulary_;
-  ExprId character_, text_end_;
+  ExprId character_, characters_, text_end_;
   StateId end_;
   std::unordered_map<StateId, std::shared_ptr<const TokenMask>> masks_;
   std::unordered_map<StateId, std::shared_ptr<const Shared>> shared_;

@@ -420,6 +420,10 @@ bool anchors_outside(const Tree& tree, bool first, bool last) {
   }
 }
 
+bool has_end(const Tree& tree) {
+  return tree.kind == Tree::Kind::end || std::any_of(tree.parts.begin(), tree.parts.end(), has_end);
+}
+
 class Builder {
  public:
   // `begin` stands for ^: the mark of the text's begin, or nothing where that was passed already.
@@ -516,7 +520,10 @@ Result<ExprId> regex_expr(Exprs& exprs, std::string_view pattern, RegexUse use, 
   // The text is told as begin, characters, end. Either ^ takes the begin, at once, or it is passed and ^ never matches.
   ByteSet begin;
   begin.add(kTextBegin);
-  const ExprId after = exprs.maybe(text_end(exprs));
+  exprs.know_all_texts(any_text(exprs));
+  // Where no $ takes the end it comes last.
+  const bool tidy = !tree.looks && anchors_outside(tree, true, true);
+  const ExprId after = tidy && !has_end(tree) ? text_end(exprs) : exprs.maybe(text_end(exprs));
   const ExprId some = exprs.repeat(any_character(exprs), 0, Exprs::kMany);
   const bool search = use == RegexUse::search;
   const ExprId rest = search ? exprs.cat(some, after) : after;
@@ -525,7 +532,6 @@ Result<ExprId> regex_expr(Exprs& exprs, std::string_view pattern, RegexUse use, 
   const ExprId content = exprs.alt({anchored, search ? exprs.cat(some, free) : free});
   if (exprs.over()) return error(Code::invalid, "the regular expression is too large to compile");
   // What looking ahead and the marks leave: exactly one end, at the end.
-  const bool tidy = !tree.looks && anchors_outside(tree, true, true);
   return tidy ? content : exprs.both({content, any_text(exprs)});
 }
 

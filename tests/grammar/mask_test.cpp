@@ -205,20 +205,29 @@ std::vector<std::string> many_tokens() {
 TEST(Mask, WholeBranchesAreWhatTheirTokensSay) {
   using enum GrammarKind;
   const auto vocabulary = testing_grammar::vocabulary(many_tokens());
-  for (const auto& [kind, text] : {std::pair{json_schema, R"({"type":"string","pattern":"^[a-z]+$"})"},
-                                   {json_schema, R"({"type":"string","pattern":"^.*$"})"},
-                                   {json_schema, R"({"type":"string","pattern":"^[a-z0-9-]{2,34}$"})"},
-                                   {json_schema, R"({"type":"string","pattern":"b"})"},
-                                   {json_schema, R"({"type":"string","pattern":"^[^0-9]*7$"})"},
-                                   {json_schema, R"({"type":"string","minLength":2,"maxLength":4})"},
-                                   {json_schema, R"({"type":"string","maxLength":33})"},
-                                   {json_schema, R"({"type":"array","items":{"type":"string","minLength":35}})"},
-                                   {json_schema, R"({"not":{"enum":["ab","a","b0"]},"type":"string"})"},
-                                   {json_schema, R"({"propertyNames":{"pattern":"^[ab]"},"type":"object"})"},
-                                   {json_object, ""},
-                                   {regex, "[a-zA-Z ]+\\."},
-                                   {regex, "(a|b)*a(a|b){3}"},
-                                   {gbnf, "root ::= [a-z]+ | \"{\" root \"}\""}}) {
+  for (const auto& [kind, text] :
+       {std::pair{json_schema, R"({"type":"string","pattern":"^[a-z]+$"})"},
+        {json_schema, R"({"type":"string","pattern":"^.*$"})"},
+        {json_schema, R"({"type":"string","pattern":"^[a-z0-9-]{2,34}$"})"},
+        {json_schema, R"({"type":"string","pattern":"b"})"},
+        {json_schema, R"({"type":"string","pattern":"^[^0-9]*7$"})"},
+        {json_schema, R"({"type":"string","pattern":"^[ab]+"})"},
+        {json_schema, R"({"type":"string","pattern":"[ab]{3}"})"},
+        {json_schema, R"({"type":"string","pattern":"[ab]{3}","maxLength":5})"},
+        {json_schema, R"({"type":"string","pattern":"b0","minLength":2,"maxLength":6})"},
+        {json_schema, R"({"type":"string","pattern":"b0|7","maxLength":60})"},
+        {json_schema, R"({"type":"string","pattern":"^\\S+-\\S+$","minLength":5,"maxLength":55})"},
+        {json_schema, R"({"type":"string","pattern":"^\\S+-\\S+$","maxLength":4})"},
+        {json_schema, R"({"type":"object","patternProperties":{"[ab]{4}":{"type":"null"}}})"},
+        {json_schema, R"({"type":"string","minLength":2,"maxLength":4})"},
+        {json_schema, R"({"type":"string","maxLength":33})"},
+        {json_schema, R"({"type":"array","items":{"type":"string","minLength":35}})"},
+        {json_schema, R"({"not":{"enum":["ab","a","b0"]},"type":"string"})"},
+        {json_schema, R"({"propertyNames":{"pattern":"^[ab]"},"type":"object"})"},
+        {json_object, ""},
+        {regex, "[a-zA-Z ]+\\."},
+        {regex, "(a|b)*a(a|b){3}"},
+        {gbnf, "root ::= [a-z]+ | \"{\" root \"}\""}}) {
     auto grammar = Grammar::compile({.kind = kind, .text = text}, vocabulary);
     ASSERT_TRUE(grammar.ok()) << text << grammar.error().message;
     uint64_t random = 11;
