@@ -55,7 +55,8 @@ TEST(Trace, TakesWhateverComes) {
     for (uint32_t change = 0; change < 3; ++change) {
       const double where = uniform({.seed = 9, .position = round, .draw = 2 * change});
       const double what = uniform({.seed = 9, .position = round, .draw = 2 * change + 1});
-      text[static_cast<size_t>(where * static_cast<double>(text.size()))] = static_cast<char>(what * 256);
+      text[static_cast<size_t>(where * static_cast<double>(text.size()))] =
+          static_cast<char>(static_cast<int>(what * 256));
     }
     Trace trace;
     if (!read_traceparent(text, trace)) continue;
