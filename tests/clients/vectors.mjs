@@ -34,7 +34,7 @@ await check('openai: vectors of tokens, as numbers, are those that are stored', 
 });
 await check('openai: the client asks for base64 by itself, and has the same', async () => {
   const [float, base64] = await Promise.all(
-    [{ encoding_format: 'float' }, {}].map((more) => openai.embeddings.create({ model, input: ids[0], ...more }))
+    [{ encoding_format: 'float' }, {}].map((more) => openai.embeddings.create({ model, input: ids[0], ...more })),
   );
   near(base64.data[0].embedding, float.data[0].embedding, 'base64');
   near(base64.data[0].embedding, stored[0], 'base64');
