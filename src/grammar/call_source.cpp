@@ -83,6 +83,10 @@ Result<void> CallSource::read_format(const Json& description) {
   TRY(bare_end_, literal(description, "bare_end"));
   TRY(quote_, literal(description, "quote"));
   TRY(said_, literal(description, "content_begin"));
+  TRY(twice_, literal(description, "twice"));
+  led_ = find(description, "first_said") != nullptr;
+  TRY(first_, literal(description, "first"));
+  TRY(first_said_, literal(description, "first_said"));
   if (const Json* equals = find(description, "equals"); equals != nullptr && equals->is_array()) {
     for (const Json& one : equals->get_array()) {
       TRY(const ExprId expr, pieces(one, "equals"));
@@ -199,7 +203,9 @@ Result<void> CallSource::read_tool(const Json& json, size_t index) {
   TRY(const std::string name, get_string(json, "name", ""));
   if (name.empty()) return error(Code::invalid, "/{}: a tool has a name", index);
   Tool tool{.name = name};
-  tool.call = exprs_.cat(exprs_.literal(name), tags_ ? Exprs::kEmpty : middle_);
+  const ExprId written = exprs_.literal(name);
+  const ExprId named = twice_ == Exprs::kEmpty ? written : exprs_.cat({written, twice_, written});
+  tool.call = exprs_.cat(named, tags_ ? Exprs::kEmpty : middle_);
   const Json parameters = object_schema(find(json, "parameters"));
   const size_t values = values_.size();
   Result<void> read;
@@ -288,18 +294,22 @@ void CallSource::expand_keys(const Frame& frame, Sequences& out) {
   if (!single_) out.push_back({lex(frame.c == 0 ? bare_between_ : between_), {kCall, 0, 0, 0}});
 }
 
-void CallSource::expand_body(Sequences& out) {
+// `first`: what the prompt ends with is the beginning of it.
+void CallSource::expand_body(Sequences& out, bool first) {
+  const bool begun = led_ && first;
+  const ExprId said = begun ? first_said_ : said_;
   if (free_ && content_ < 0) {
-    out.push_back({lex(untriggered_)});
-    out.push_back({lex(triggered_), lex(begin_), {kCall, 0, 0, 0}});
-    return;
-  }
-  if (free_) {
-    std::vector<Frame> sequence = {lex(said_)};
+    const ExprId before = led_ ? said : Exprs::kEmpty;
+    out.push_back({lex(exprs_.cat(before, untriggered_))});
+    out.push_back({lex(exprs_.cat(before, triggered_)), lex(begin_), {kCall, 0, 0, 0}});
+    if (!led_) return;
+  } else if (free_) {
+    std::vector<Frame> sequence = {lex(said)};
     add_values(content_, sequence);
     out.push_back(std::move(sequence));
   }
-  out.push_back({lex(exprs_.cat({exprs_.maybe(space_), trigger_, begin_})), {kCall, 0, 0, 0}});
+  const ExprId begin = begun ? first_ : exprs_.cat({exprs_.maybe(space_), trigger_, begin_});
+  out.push_back({lex(begin), {kCall, 0, 0, 0}});
 }
 
 void CallSource::expand(const Frame& frame, Sequences& out) {
@@ -320,9 +330,9 @@ void CallSource::expand(const Frame& frame, Sequences& out) {
       return;
     }
     if (think_ != Exprs::kNothing) out.push_back({lex(think_), {kBody, 0, 0, 0}});
-    expand_body(out);
+    expand_body(out, true);
   } else if (frame.kind == kBody) {
-    expand_body(out);
+    expand_body(out, false);
   } else if (frame.kind == kCall) {
     for (size_t i = 0; i < tools_.size(); ++i) {
       std::vector<Frame> sequence = {lex(tools_[i].call)};

@@ -5,8 +5,10 @@
 //   {"style": "json" | "tags", "free": may calls be left out, "single": at most one,
 //    "space", "trigger", "begin", "middle", "between", "end", "open", "next", "equals": [6], "bare_between",
 //    "bare_end", "quote": what ends a text, "content_begin": what stands before the content, "tools": [{"name",
-//    "parameters", "strict"}], "content": a schema of what is said instead of calls, "think_begin", "think_end": marks
-//    of reasoning, which may come first; without a beginning, it has begun}
+//    "parameters", "strict"}], "twice": what stands between a name and the same once more, "first", "first_said": what
+//    a first call and what is said begin with, where the prompt has written the rest of it, "content": a schema of what
+//    is said instead of calls, "think_begin", "think_end": marks of reasoning, which may come first; without a
+//    beginning, it has begun}
 //
 // Texts are lists of pieces: a text, {"token": id} for a control token, {"hole": "id" | "number"}. Arguments in tags
 // are any of the declared properties in any order, each once, all required ones; texts in them never contain what ends
@@ -78,7 +80,7 @@ class CallSource : public Source {
   void add_values(int32_t value, std::vector<Frame>& out) const;
   Frame lex(ExprId expr) const { return {Frame::lex, expr, 0, 0}; }
   int32_t seen_id(const std::vector<bool>& seen);
-  void expand_body(Sequences& out);
+  void expand_body(Sequences& out, bool first);
   void expand_keys(const Frame& frame, Sequences& out);
 
   Exprs& exprs_;
@@ -90,6 +92,9 @@ class CallSource : public Source {
   int32_t content_ = -1;  // the value that is said instead of calls; -1: anything is
   ExprId think_ = Exprs::kNothing, thought_ = Exprs::kNothing;  // reasoning from its beginning; up to its end
   bool thinking_ = false;                                       // it has begun
+  // Of formats where the prompt has written the beginning: the rest of a first call's, and of what is said.
+  bool led_ = false;
+  ExprId first_ = Exprs::kEmpty, first_said_ = Exprs::kEmpty, twice_ = Exprs::kEmpty;
   ExprId untriggered_ = Exprs::kEmpty, triggered_ = Exprs::kEmpty;
   ExprId bare_text_ = Exprs::kEmpty;  // texts that contain nothing that ends a value, with kTextEnd
   std::vector<Tool> tools_;

@@ -113,7 +113,7 @@ bool Choice::take(const Event& event) {
     const size_t first = parts_.size(), bytes = parts_.empty() ? 0 : parts_.back().text.size();
     const bool thinking = answer_.thinking();
     const bool stopped = answer_.push(*event.token, parts_);
-    if (thinking || answer_.thinking()) ++reasoning_tokens_;
+    if (thinking && answer_.thinking()) ++reasoning_tokens_;  // the marks aside
     look_at(first, bytes);
     if (stopped) {
       end("stop");

@@ -9,6 +9,7 @@
 #include "session/calls.h"
 #include "session/fill_prompt.h"
 #include "session/forced_tokens.h"
+#include "session/thought_limit.h"
 
 namespace millrace {
 namespace {
@@ -116,6 +117,7 @@ std::optional<ApiError> Generation::prepare() {
     if (token >= model.vocab()) return bad_field("stop_token_ids", fmt::format("there is no token {}", token));
   if (auto checked = check_sampling(request.sampling, model.vocab()); !checked.ok()) return from_error(checked.error());
   if (auto failure = bind()) return failure;
+  if (auto failure = limit_thinking()) return failure;
   if (auto failure = check_scored()) return failure;
   slim_tools(model, asked_);
   request.tenant = setting_.tenant;
@@ -207,7 +209,7 @@ std::optional<ApiError> Generation::bind() {
   const LoadedModel& model = *setting_.model->loaded;
   for (PromptAnswers& part : parts_) {
     BoundOptions options{.continues = asked_.continues()};
-    if (!asked_.tools) options.after = open_reasoning(model, part.tokens);  // calls have their own word on reasoning
+    if (!asked_.tools) options.after = open_reasoning(model, part.tokens, part.thinking);  // calls have their own
     const AskedBound asked{bound_source(part.thinking), asked_.tools ? "tools" : asked_.bound->field};
     auto bound = setting_.model->bounds->bind(asked.source, options, setting_.tenant);
     if (!bound.ok()) return bound_error(asked, bound.error());
@@ -218,9 +220,34 @@ std::optional<ApiError> Generation::bind() {
   return {};
 }
 
+// Around what the answer must be, if it must be anything. A model that does not think keeps to every limit.
+std::optional<ApiError> Generation::limit_thinking() {
+#if MILLRACE_SESSION_TEXT
+  const LoadedModel& model = *setting_.model->loaded;
+  if (asked_.think_limit < 0) return {};
+  if (!asked_.chat || !model.calls().thinks()) {
+    asked_.ignored.insert(asked_.think_field);
+    return {};
+  }
+  for (PromptAnswers& part : parts_) {
+    if (part.thinking == Thinking::closed && model.calls().style != CallFormat::Style::channels) continue;  // none
+    auto limit = thought_limit(model, part.thinking, asked_.think_limit);
+    if (!limit.ok()) return bad_field(asked_.think_field, limit.error().message);
+    part.constraint = limit_thoughts(model, std::move(*limit), std::move(part.constraint));
+  }
+#endif
+  return {};
+}
+
 // The tokens of a prompt that is scored are chosen one after another, so none of them may end the answer.
 std::optional<ApiError> Generation::check_scored() const {
   if (asked_.prompt_logprobs < 0) return {};
+  for (const PromptAnswers& part : parts_) {
+    if (!part.constraint) continue;
+    const std::string_view field = asked_.think_limit >= 0 ? std::string_view(asked_.think_field) : "tools";
+    return bad_field("prompt_logprobs",
+                     fmt::format("log-probabilities of a prompt are not given together with '{}'", field));
+  }
   const auto& ends = asked_.request.stop_tokens;
   for (const PromptAnswers& part : parts_) {
     for (size_t i = 1; i < part.tokens.size(); ++i) {

@@ -136,6 +136,7 @@ class Generation : public Job, public std::enable_shared_from_this<Generation> {
   bool binds() const;
   GrammarSource bound_source(Thinking thinking) const;
   std::optional<ApiError> bind();
+  std::optional<ApiError> limit_thinking();
   std::optional<ApiError> check_scored() const;
   void guarded(const std::function<void()>& task);
   Result<std::vector<Token>> tokens_of_prompt(const Prompt& prompt) const;

@@ -1,6 +1,42 @@
 #include "server/http.h"
 
+#include <algorithm>
+
 namespace millrace {
+namespace {
+
+int hex_digit(char c) {
+  return c >= '0' && c <= '9'   ? c - '0'
+         : c >= 'a' && c <= 'f' ? c - 'a' + 10
+         : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                : -1;
+}
+
+}  // namespace
+
+std::string percent_decoded(std::string_view text) {
+  std::string out;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const bool coded =
+        text[i] == '%' && i + 2 < text.size() && hex_digit(text[i + 1]) >= 0 && hex_digit(text[i + 2]) >= 0;
+    out += coded ? static_cast<char>(hex_digit(text[i + 1]) * 16 + hex_digit(text[i + 2])) : text[i];
+    if (coded) i += 2;
+  }
+  return out;
+}
+
+std::string query_value(std::string_view query, std::string_view name) {
+  while (!query.empty()) {
+    const size_t end = std::min(query.find('&'), query.size());
+    const std::string_view one = query.substr(0, end);
+    query.remove_prefix(std::min(end + 1, query.size()));
+    if (!one.starts_with(name) || one.size() <= name.size() || one[name.size()] != '=') continue;
+    std::string value(one.substr(name.size() + 1));
+    std::replace(value.begin(), value.end(), '+', ' ');
+    return percent_decoded(value);
+  }
+  return {};
+}
 
 std::string_view reason_phrase(int status) {
   switch (status) {

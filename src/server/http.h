@@ -70,6 +70,11 @@ class Exchange {
   virtual void ready() = 0;
 };
 
+// %41 as A; what is no such thing stays as it is.
+std::string percent_decoded(std::string_view text);
+// What a query, "a=1&b=2", says of a name: decoded, a plus as the space that forms write so; empty if it says nothing.
+std::string query_value(std::string_view query, std::string_view name);
+
 // Why a status is what it is: "Not Found".
 std::string_view reason_phrase(int status);
 

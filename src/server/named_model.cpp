@@ -58,12 +58,8 @@ std::string model_of_body(std::string_view text) {
 }  // namespace
 
 std::string named_model(const HttpRequest& request) {
-  std::string_view query = request.query;
-  while (!query.empty()) {
-    const std::string_view part = query.substr(0, query.find('&'));
-    if (part.starts_with("model=")) return std::string(part.substr(6));
-    query.remove_prefix(std::min(query.size(), part.size() + 1));
-  }
+  std::string asked = query_value(request.query, "model");
+  if (!asked.empty()) return asked;
   return model_of_body(request.body);
 }
 

@@ -51,6 +51,8 @@ struct RequestBody {
   int prompt_logprobs = -1;    // how many likely tokens to report beside each one of the prompt; -1: none are reported
   std::vector<Message> messages;
   ChatOptions chat_options;              // with the tools the template shows
+  int think_limit = -1;                  // tokens of reasoning at most; -1: as many as it likes
+  std::string think_field;               // that says so
   bool functions = false;                // the older way: at most one call, which the answer has as `function_call`
   std::shared_ptr<const ToolUse> tools;  // what the answer may call; null: nothing is read as a call
   std::vector<Prompt> prompts;           // if it is no chat

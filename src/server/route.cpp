@@ -12,29 +12,12 @@ namespace {
 
 constexpr std::string_view kArgument = "{id}";
 
-// %41 as A; what is no such thing stays as it is.
-std::string decoded(std::string_view text) {
-  auto digit = [](char c) {
-    return c >= '0' && c <= '9'   ? c - '0'
-           : c >= 'a' && c <= 'f' ? c - 'a' + 10
-           : c >= 'A' && c <= 'F' ? c - 'A' + 10
-                                  : -1;
-  };
-  std::string out;
-  for (size_t i = 0; i < text.size(); ++i) {
-    const bool coded = text[i] == '%' && i + 2 < text.size() && digit(text[i + 1]) >= 0 && digit(text[i + 2]) >= 0;
-    out += coded ? static_cast<char>(digit(text[i + 1]) * 16 + digit(text[i + 2])) : text[i];
-    if (coded) i += 2;
-  }
-  return out;
-}
-
 // Whether the path is the route's; {id} stands for the rest of a path, slashes included, as names of models have them.
 bool matches(const Route& route, std::string_view path, std::string& argument) {
   if (!route.path.ends_with(kArgument)) return route.path == path;
   const std::string_view before = route.path.substr(0, route.path.size() - kArgument.size());
   if (!path.starts_with(before) || path.size() == before.size()) return false;
-  argument = decoded(path.substr(before.size()));
+  argument = percent_decoded(path.substr(before.size()));
   return true;
 }
 

@@ -1,50 +1,45 @@
 #include "session/bound.h"
 
 #include <algorithm>
-#include <charconv>
 
 #include "grammar/vocabulary.h"
 #include "session/calls.h"
 #include "session/forced_tokens.h"
+#include "session/mark_bytes.h"
+#include "session/thought_limit.h"
 
 namespace millrace {
 
 namespace {
 
-// States: those of the grammar; kBefore until the reasoning has ended; kFirst before the first token.
+// States: those of the grammar; kFirst before the first token; below it until the reasoning has ended, by how many
+// bytes of the mark that ends it there are.
 class BoundConstraint : public Constraint {
  public:
-  BoundConstraint(std::shared_ptr<Grammar> grammar, const std::vector<std::string>* first, Token after,
+  BoundConstraint(std::shared_ptr<Grammar> grammar, const std::vector<std::string>* first, std::string after,
                   std::string source)
-      : grammar_(std::move(grammar)), first_(first), after_(after), source_(std::move(source)) {}
+      : grammar_(std::move(grammar)), first_(first), after_(std::move(after)), source_(std::move(source)) {}
 
-  State start() const override { return after_ >= 0 ? kBefore : begin(); }
+  State start() const override { return after_.size() > 0 ? kBefore : begin(); }
 
   State next(State state, Token token) override {
-    if (state == kBefore) return token == after_ ? grammar_->start() : kBefore;
+    const GrammarVocabulary& vocabulary = grammar_->vocabulary();
+    if (state <= kBefore) return after(state, vocabulary.bytes(token));
     if (state != kFirst) return grammar_->next(state, token);
     if (token < 0 || static_cast<size_t>(token) >= first_->size()) return Grammar::kRefused;
-    if (grammar_->vocabulary().is_end(token)) return grammar_->next(grammar_->start(), token);
+    if (vocabulary.is_end(token)) return grammar_->next(grammar_->start(), token);
     return grammar_->next_bytes(grammar_->start(), (*first_)[static_cast<size_t>(token)]);
   }
 
   Result<std::shared_ptr<const TokenMask>> allowed(State state) override {
-    if (state != kBefore && state != kFirst) return grammar_->allowed(state);
+    if (state > kFirst) return grammar_->allowed(state);
     std::lock_guard hold(lock_);
-    std::shared_ptr<const TokenMask>& kept = state == kBefore ? free_ : begin_;
+    std::shared_ptr<const TokenMask>& kept = masks_[state];
     if (kept) return kept;
     const GrammarVocabulary& vocabulary = grammar_->vocabulary();
     auto mask = std::make_shared<TokenMask>(vocabulary.size());
-    for (Token token = 0; token < vocabulary.size(); ++token) {
-      if (state == kBefore) {
-        if (!vocabulary.is_end(token)) mask->add(token);
-      } else if (!vocabulary.is_end(token) && !(*first_)[static_cast<size_t>(token)].empty() &&
-                 grammar_->next_bytes(grammar_->start(), (*first_)[static_cast<size_t>(token)]) != Grammar::kRefused) {
-        mask->add(token);
-      } else if (vocabulary.is_end(token) && grammar_->accepts(grammar_->start())) {
-        mask->add(token);
-      }
-    }
+    for (Token token = 0; token < vocabulary.size(); ++token)
+      if (state <= kBefore ? may_think(state, token) : may_begin(token)) mask->add(token);
     kept = std::move(mask);
     return kept;
   }
@@ -59,15 +54,35 @@ class BoundConstraint : public Constraint {
   }
 
  private:
-  static constexpr State kBefore = -1, kFirst = -2;
+  static constexpr State kFirst = -1, kBefore = -2;
   State begin() const { return first_ != nullptr ? kFirst : grammar_->start(); }
+
+  // After more bytes of reasoning; what follows the mark is the grammar's.
+  State after(State state, std::string_view bytes) const {
+    auto matched = static_cast<size_t>(kBefore - state);
+    for (size_t i = 0; i < bytes.size(); ++i) {
+      matched = after_.next(matched, bytes[i]);
+      if (matched == after_.size())
+        return i + 1 == bytes.size() ? grammar_->start() : grammar_->next_bytes(grammar_->start(), bytes.substr(i + 1));
+    }
+    return kBefore - static_cast<State>(matched);
+  }
+  bool may_think(State state, Token token) const {
+    const GrammarVocabulary& vocabulary = grammar_->vocabulary();
+    return !vocabulary.is_end(token) && after(state, vocabulary.bytes(token)) != Grammar::kRefused;
+  }
+  bool may_begin(Token token) const {
+    if (grammar_->vocabulary().is_end(token)) return grammar_->accepts(grammar_->start());
+    const std::string& bytes = (*first_)[static_cast<size_t>(token)];
+    return !bytes.empty() && grammar_->next_bytes(grammar_->start(), bytes) != Grammar::kRefused;
+  }
 
   std::shared_ptr<Grammar> grammar_;
   const std::vector<std::string>* first_;
-  Token after_;
+  const SoughtMark after_;
   std::string source_;
   std::mutex lock_;
-  std::shared_ptr<const TokenMask> free_, begin_;
+  std::map<State, std::shared_ptr<const TokenMask>> masks_;  // before the grammar holds
 };
 
 std::string key_of(const GrammarSource& source) {
@@ -174,28 +189,39 @@ Result<BoundAnswer> Bounds::bind(const GrammarSource& source, const BoundOptions
     by_tenant_[tenant] += entries_.front().bytes;
     evict(tenant);
   }
-  const bool strips = !options.continues && options.after < 0 && !first_bytes_.empty();
+  const bool strips = !options.continues && options.after.empty() && !first_bytes_.empty();
   BoundAnswer bound{.constraint = nullptr, .notes = grammar->notes()};
   bound.constraint =
       std::make_shared<BoundConstraint>(std::move(grammar), strips ? &first_bytes_ : nullptr, options.after,
-                                        fmt::format("{} {} {}", options.continues ? 1 : 0, options.after, key));
+                                        fmt::format("{} {} {}", options.continues ? 1 : 0, hex(options.after), key));
   return bound;
 }
 
 Result<std::shared_ptr<Constraint>> Bounds::constraint(const std::string& source, const std::string& tenant) {
   if (source.starts_with(kForcedSource)) return forced_tokens_of(source, model_.vocab());
+  if (source.starts_with(kThoughtSource)) {
+    std::string around;
+    TRY(ThoughtLimit limit, thought_limit_of(source, model_.vocab(), around));
+    std::shared_ptr<Constraint> inner;
+    if (!around.empty()) {
+      if (around[0] == kThoughtSource) return error(Code::corrupt, "what an answer was bound to cannot be read");
+      TRY(inner, constraint(around, tenant));
+    }
+    return limit_thoughts(model_, std::move(limit), std::move(inner));
+  }
   // "CONTINUES AFTER KIND COMPACT IN_ORDER FORMATS TEXT", the four in the middle a digit each without spaces.
-  const char* const end = source.data() + source.size();
   BoundOptions options;
   auto malformed = [] { return error(Code::corrupt, "what an answer was bound to cannot be read"); };
   if (source.size() < 4 || source[1] != ' ') return malformed();
   options.continues = source[0] == '1';
-  const auto [rest, failure] = std::from_chars(source.data() + 2, end, options.after);
-  if (failure != std::errc() || end - rest < 6 || rest[0] != ' ' || rest[5] != ' ') return malformed();
+  const size_t space = source.find(' ', 2);
+  if (space == std::string::npos || source.size() < space + 6 || source[space + 5] != ' ') return malformed();
+  TRY(options.after, from_hex(std::string_view(source).substr(2, space - 2)));
+  const std::string_view rest = std::string_view(source).substr(space);
   const int kind = rest[1] - '0';
   if (kind < 0 || kind > static_cast<int>(GrammarKind::calls)) return malformed();
   TRY(BoundAnswer bound, bind({.kind = static_cast<GrammarKind>(kind),
-                               .text = std::string(rest + 6, end),
+                               .text = std::string(rest.substr(6)),
                                .compact = rest[2] == '1',
                                .in_order = rest[3] == '1',
                                .assert_formats = rest[4] == '1'},
@@ -211,23 +237,25 @@ Bounds::Counters Bounds::counters() {
   return now;
 }
 
-Token open_reasoning(const LoadedModel& model, std::span<const Token> prompt) {
+std::string open_reasoning(const LoadedModel& model, std::span<const Token> prompt, Thinking thinking) {
 #if MILLRACE_SESSION_TEXT
   const Tokenizer* tokenizer = model.tokenizer();
-  if (tokenizer == nullptr) return -1;
+  if (tokenizer == nullptr) return {};
+  if (thinking == Thinking::open && model.calls().style != CallFormat::Style::channels) return model.calls().think_end;
   for (auto [open, close] :
        {std::pair{"<think>", "</think>"}, {"[THINK]", "[/THINK]"}, {"<seed:think>", "</seed:think>"}}) {
     const auto begin = tokenizer->token_to_id(open), end = tokenizer->token_to_id(close);
     if (!begin || !end) continue;
     for (size_t i = prompt.size(); i-- > 0;) {
       if (prompt[i] == *end) break;
-      if (prompt[i] == *begin) return *end;
+      if (prompt[i] == *begin) return call_bytes(*tokenizer, *end);
     }
   }
 #endif
   static_cast<void>(model);
   static_cast<void>(prompt);
-  return -1;
+  static_cast<void>(thinking);
+  return {};
 }
 
 }  // namespace millrace

@@ -16,13 +16,15 @@
 #include "base/result.h"
 #include "engine/constraint.h"
 #include "grammar/grammar.h"
+#include "session/answer_part.h"
 #include "session/loaded_model.h"
 
 namespace millrace {
 
 struct BoundOptions {
   bool continues = false;  // the answer goes on in the middle of a text, so a space in front of it stays
-  Token after = -1;        // the grammar holds from the token after this one on (the end of reasoning)
+  std::string after =
+      {};  // the grammar holds after this mark (the end of reasoning), control tokens as control_bytes()
 };
 
 struct BoundAnswer {
@@ -71,7 +73,7 @@ class Bounds {
   Counters counters_;
 };
 
-// The token that ends reasoning, if the prompt leaves a reasoning section open at its end; else -1.
-Token open_reasoning(const LoadedModel& model, std::span<const Token> prompt);
+// The mark that ends reasoning, if the prompt leaves a section of it open at its end; else nothing.
+std::string open_reasoning(const LoadedModel& model, std::span<const Token> prompt, Thinking thinking);
 
 }  // namespace millrace

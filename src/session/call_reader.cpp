@@ -55,6 +55,8 @@ CallReader::CallReader(const CallFormat& format, std::span<const Tool> tools, bo
   if (mark != std::string::npos) begin_ = format.begin.substr(mark);
   for (const Tool& tool : tools) longest_name_ = std::max(longest_name_, tool.name.size());
   if (thinking) state_ = State::thinking;
+  if (!channels_ && !thinking && !continues) held_ = format.lead;
+  led_ = !held_.empty();
   skip_space_ = thinking;
 }
 
@@ -153,6 +155,7 @@ bool CallReader::read_first() {
   state_ = State::content;
   if (found != Match::yes) return true;
   drop(end);
+  led_ = false;
   skip_space_ = true;
   state_ = State::thinking;
   return true;
@@ -185,21 +188,40 @@ bool CallReader::read_content(Parts& out) {
   for (size_t place = seen_; place < size(); ++place) {
     Head head;
     const Match found = begin_.empty() || at(place) != begin_[0] ? Match::no : match_head(begin_, place, head);
+    bool thought = false;
+    const Match message = found == Match::yes ? Match::no : match_message(place, head.end, thought);
     pass(place);
-    if (found == Match::more && !ended_) break;
-    if (found != Match::yes) {
+    if ((found == Match::more || message == Match::more) && !ended_) break;
+    if (found != Match::yes && message != Match::yes) {
+      if (std::exchange(led_, false)) {  // it begins like nothing that is known: what the prompt said is not part of it
+        drop(format_->lead.size());
+        return true;
+      }
       pass(place + 1);
       continue;
     }
+    led_ = false;
     const size_t after = head.end - solid_;
     if (solid_ > 0) emit_visible(out, Kind::content, solid_);
     drop(after);
-    begin_call(out, head);
+    if (found == Match::yes) begin_call(out, head);
+    skip_space_ = found != Match::yes && thought;
+    if (thought) state_ = State::thinking;
     return true;
   }
   const size_t whole = ended_ ? size() : solid_;
   if (whole > 0) emit_visible(out, Kind::content, whole);
   return false;
+}
+
+// Of formats whose messages begin alike: what is said begins at a place, or reasoning.
+CallReader::Match CallReader::match_message(size_t place, size_t& end, bool& thought) const {
+  if (format_->lead.empty() || at(place) != format_->lead[0]) return Match::no;
+  const Match said = match(format_->content_begin, place, false, end);
+  if (said == Match::yes || format_->think_begin.empty()) return said;
+  const Match thinks = match(format_->think_begin, place, false, end);
+  thought = thinks == Match::yes;
+  return std::max(said, thinks);
 }
 
 // White space, as much as there is: `more` if it may go on.
@@ -252,6 +274,17 @@ CallReader::Match CallReader::match_name(size_t place, size_t& end, const Tool*&
   return Match::yes;
 }
 
+// The name once more.
+CallReader::Match CallReader::match_twice(size_t& after, const Head& head) const {
+  size_t place = 0;
+  const Match found = match(format_->twice, after, true, place);
+  if (found != Match::yes) return found;
+  const std::string_view name = head.tool->name, rest = held().substr(place, name.size());
+  if (rest.size() < name.size() && name.starts_with(rest)) return Match::more;
+  after = place + name.size();
+  return rest == name ? Match::yes : Match::no;
+}
+
 // The beginning of a call, up to its arguments: only when all of it is there is it a call.
 CallReader::Match CallReader::match_head(std::string_view prefix, size_t place, Head& head) const {
   size_t name = 0, after = 0;
@@ -262,6 +295,7 @@ CallReader::Match CallReader::match_head(std::string_view prefix, size_t place, 
     if (found != Match::yes) return found;
   }
   found = match_name(name, after, head.tool);
+  if (found == Match::yes && !format_->twice.empty()) found = match_twice(after, head);
   if (found != Match::yes) return found;
   if (format_->style == CallFormat::Style::json) {
     found = match(format_->middle, after, true, head.end, &head.id);

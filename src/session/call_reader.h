@@ -60,6 +60,8 @@ class CallReader {
   Match match_space(size_t& place) const;
   Match match_name(size_t place, size_t& end, const Tool*& tool) const;
   Match match_head(std::string_view prefix, size_t place, Head& head) const;
+  Match match_twice(size_t& after, const Head& head) const;
+  Match match_message(size_t place, size_t& end, bool& thought) const;
   void begin_call(Parts& out, const Head& head);
   void emit(Parts& out, AnswerPart::Kind kind, std::string_view text, std::string_view id = {}) const;
   std::string visible(size_t bytes) const;
@@ -88,6 +90,7 @@ class CallReader {
   size_t from_ = 0;              // what is held begins here
   size_t seen_ = 0, solid_ = 0;  // of what is held: nothing begins before; white space alone comes from here to there
   bool ended_ = false, skip_space_ = false;
+  bool led_ = false;  // what is held begins with what the prompt ended with
   // Of the call that is read.
   const Tool* tool_ = nullptr;
   std::string key_;

@@ -89,7 +89,7 @@ CallFormat tie_calls(CallFormat format, const Tokenizer& tokenizer, std::span<co
   for (std::string* text :
        {&format.begin, &format.middle, &format.between, &format.open, &format.next, &format.bare_between,
         &format.trigger, &format.think_begin, &format.think_end, &format.quote_open, &format.quote, &format.start,
-        &format.channel, &format.message, &format.content_begin}) {
+        &format.channel, &format.message, &format.content_begin, &format.lead, &format.twice}) {
     *text = controls.tied(*text);
   }
   for (std::string& text : format.equals) text = controls.tied(text);
@@ -120,14 +120,20 @@ GrammarSource calls_source(const CallFormat& format, const ToolUse& use, Thinkin
                             {"open", pieces(format.open)},
                             {"next", pieces(format.next)},
                             {"equals", std::move(equals)},
+                            {"twice", pieces(format.twice)},
                             {"quote", pieces(format.quote)},
                             {"content_begin", pieces(format.content_begin)},
                             {"bare_between", pieces(format.bare_between)},
                             {"bare_end", pieces(format.bare_end)},
                             {"tools", std::move(tools)}};
+  const auto led = [&](std::string_view text) { return pieces(text.substr(format.lead.size())); };
+  if (!format.lead.empty()) {
+    description["first"] = led(format.begin);
+    description["first_said"] = led(format.content_begin);
+  }
   if (thinking != Thinking::closed && format.thinks()) {
     description["think_end"] = pieces(format.think_end);
-    if (thinking == Thinking::may) description["think_begin"] = pieces(format.think_begin);
+    if (thinking == Thinking::may) description["think_begin"] = led(format.think_begin);
   }
   if (content) {
     const auto schema = content->kind == GrammarKind::json_schema

@@ -20,7 +20,7 @@ Result<PartedAnswer> PartedAnswer::create(const LoadedModel& model, std::span<co
                                           PartsAsked asked) {
   PartedAnswer answer;
   const bool reads = asked.chat && model.tokenizer() != nullptr && model.chat_template() != nullptr &&
-                     (asked.tools != nullptr || model.calls().thinks());
+                     (asked.tools != nullptr || model.calls().thinks() || !model.calls().lead.empty());
   if (!reads) {
     TRY(answer.plain_, Answer::create(model, stops, continues));
     return answer;
@@ -43,7 +43,11 @@ bool PartedAnswer::push(Token token, std::vector<AnswerPart>& out) {
   }
   if (stops_.stopped()) return true;
   if (tokenizer_->is_special(token)) {
-    piece_ = control_bytes(token);
+    if (reader_->thinking()) {  // a character that is cut off here is part of what was thought
+      piece_ = detokenizer_->finish();
+      detokenizer_.emplace(*tokenizer_, DecodeOptions{.skip_special = true, .continues = true});
+    }
+    piece_ += control_bytes(token);
   } else {
     detokenizer_->push(token, piece_);
   }

@@ -4,78 +4,24 @@
 #include <optional>
 #include <vector>
 
-#include "text/chat_messages.h"
+#include "text/call_probe.h"
 
 namespace millrace {
 namespace {
 
-// Words that no template has, of letters that nothing escapes.
-constexpr std::string_view kNames[] = {"probealpha", "probebeta"};
-constexpr std::string_view kKeys[] = {"keyonea", "keytwob"};
-constexpr std::string_view kTexts[] = {"valueonec", "valuetwod"};
-constexpr std::string_view kIds[] = {"iDprobe01", "iDprobe02"};
-constexpr std::string_view kSaid = "contentprobe", kThought = "thoughtprobe";
-
-Json text_json(std::string_view text) { return boost::json::string(text.data(), text.size()); }
-
-struct ProbeCall {
-  std::string_view name, id;
-  JsonObject arguments;
-};
-
-JsonObject tool(std::string_view name, const std::array<std::string_view, 2>& types) {
-  JsonObject properties;
-  for (size_t i = 0; i < types.size(); ++i)
-    properties[kKeys[i]] = JsonObject{{"type", text_json(types[i])}, {"description", "A value."}};
-  JsonObject parameters = {{"type", "object"}, {"properties", std::move(properties)}, {"required", JsonArray{}}};
-  return {{"type", "function"},
-          {"function",
-           JsonObject{{"name", text_json(name)}, {"description", "A tool."}, {"parameters", std::move(parameters)}}}};
-}
-
-// Up to where a text can be cut without cutting a mark such as <|this|>.
-size_t before_mark(std::string_view text, size_t at) {
-  const size_t open = text.substr(0, at).rfind('<');
-  if (open == std::string_view::npos) return at;
-  const size_t close = text.find('>', open);
-  return close == std::string_view::npos || close < at || close - open > 64 ? at : open;
-}
-size_t after_mark(std::string_view text, size_t at) {
-  const size_t open = before_mark(text, at);
-  return open == at ? at : text.find('>', open) + 1;
-}
-
-std::string_view trimmed(std::string_view text) {
-  constexpr std::string_view kSpace = " \n\r\t";
-  while (!text.empty() && kSpace.find(text.front()) != std::string_view::npos) text.remove_prefix(1);
-  while (!text.empty() && kSpace.find(text.back()) != std::string_view::npos) text.remove_suffix(1);
-  return text;
-}
-
-std::string common_end(std::string_view a, std::string_view b) {
-  size_t same = 0;
-  while (same < a.size() && same < b.size() && a[a.size() - 1 - same] == b[b.size() - 1 - same]) ++same;
-  return std::string(a.substr(a.size() - same));
-}
-
-bool is_digit(char c) { return c >= '0' && c <= '9'; }
-
-// The place of `what` at or after `from`, if it is there.
-std::optional<size_t> place(std::string_view text, std::string_view what, size_t from) {
-  const size_t at = text.find(what, from);
-  return at == std::string_view::npos ? std::nullopt : std::optional(at);
-}
+using namespace probe;
 
 class CallProber {
  public:
-  CallProber(const Probe& probe, const ChatAbilities& abilities) : probe_(probe), abilities_(abilities) {}
+  CallProber(const Probe& ask, const ChatAbilities& abilities) : probe_(ask, abilities) {}
 
   CallFormat run() {
     auto plain = turn(JsonObject{{"role", "assistant"}, {"content", text_json(kSaid)}});
     if (!plain) return {};
     said_ = *plain;
     if (find_channels()) return format_;
-    if (!find_json(false) && !find_tags(false) && !find_json(true)) format_.style = CallFormat::Style::none;
+    if (!found(find_json(false)) && !found(find_tags()) && !found(find_json(true)))
+      format_.style = CallFormat::Style::none;
     find_thinking();
     if (!format_.known()) {
       CallFormat none;
@@ -90,51 +36,16 @@ class CallProber {
   }
 
  private:
-  // What an assistant's message, the last of a chat, is rendered to after what comes before every answer.
-  std::optional<std::string> turn(JsonObject message,
-                                  const std::array<std::string_view, 2>& types = {"string", "string"}) {
-    if (!abilities_.text_content && abilities_.part_content && message["content"].is_string()) {
-      const Json said = message["content"];
-      message["content"] = JsonArray{JsonObject{{"type", "text"}, {"text", said}}};
-    }
-    const Json hello = abilities_.text_content || !abilities_.part_content
-                           ? text_json("Hello.")
-                           : Json(JsonArray{JsonObject{{"type", "text"}, {"text", "Hello."}}});
-    const JsonObject user = {{"role", "user"}, {"content", hello}};
-    const JsonArray tools = {tool(kNames[0], types), tool(kNames[1], types)};
-    auto before = probe_({{"messages", JsonArray{user}}, {"tools", tools}});
-    auto after = probe_({{"messages", JsonArray{user, std::move(message)}}, {"tools", tools}});
-    if (!before.ok() || !after.ok()) return std::nullopt;
-    size_t same = 0;
-    while (same < before->size() && same < after->size() && (*before)[same] == (*after)[same]) ++same;
-    return after->substr(same);
+  // What was tried in vain leaves nothing behind.
+  bool found(bool yes) {
+    if (!yes) format_ = {};
+    return yes;
   }
-
-  JsonObject calling(const std::vector<ProbeCall>& calls) const {
-    JsonArray list;
-    for (const ProbeCall& call : calls) {
-      const Json arguments = abilities_.object_arguments || !abilities_.text_arguments
-                                 ? Json(call.arguments)
-                                 : text_json(to_text(call.arguments));
-      list.push_back(JsonObject{{"id", text_json(call.id)},
-                                {"type", "function"},
-                                {"function", JsonObject{{"name", text_json(call.name)}, {"arguments", arguments}}}});
-    }
-    return {{"role", "assistant"}, {"content", text_json("")}, {"tool_calls", std::move(list)}};
-  }
-
-  // The part of a turn with calls that is the calls', less what begins and ends every turn.
+  std::optional<std::string> turn(JsonObject message) const { return probe_.turn(std::move(message)); }
+  JsonObject calling(const std::vector<ProbeCall>& calls) const { return probe_.calling(calls); }
   std::optional<std::string> calls_part(const std::vector<ProbeCall>& calls,
-                                        const std::array<std::string_view, 2>& types = {"string", "string"}) {
-    auto text = turn(calling(calls), types);
-    const size_t said = said_.find(kSaid);
-    if (!text || said == std::string::npos) return std::nullopt;
-    size_t begin = 0;
-    while (begin < said && begin < text->size() && (*text)[begin] == said_[begin]) ++begin;
-    begin = before_mark(*text, begin);
-    const std::string tail = common_end(std::string_view(*text).substr(begin), said_.substr(said + kSaid.size()));
-    text->resize(after_mark(*text, text->size() - tail.size()));
-    return text->substr(begin);
+                                        const CallProbe::Types& types = CallProbe::kStrings) {
+    return probe_.calls_part(said_, calls, types, head_);
   }
 
   static JsonObject two_texts() { return {{kKeys[0], text_json(kTexts[0])}, {kKeys[1], text_json(kTexts[1])}}; }
@@ -193,11 +104,26 @@ class CallProber {
     for (std::string* text : {&f.begin, &f.middle, &f.end, &f.between, &other}) dig(*text);
     dig_number_front(f.middle, other);
     dig_number(f.begin, f.between);
+    if (f.begin.empty() && !find_lead()) return false;
     if (other != f.middle || two->substr(second.arguments_end).find(kNames[0]) != std::string::npos) return false;
     std::string last = two->substr(second.arguments_end);
     dig(last);
     if (last != f.end) return false;
-    return !f.begin.empty() && (f.begin + f.middle).find(kNames[1]) == std::string::npos;
+    return (f.begin + f.middle).find(kNames[1]) == std::string::npos;
+  }
+
+  // Nothing stands before a call that does not stand before everything that is said: what comes between two calls tells
+  // how much of that begins one, and the end of the prompt how much of it the model does not write in front of the
+  // first.
+  bool find_lead() {
+    CallFormat& f = format_;
+    prompt_ = probe_.generation_prompt();
+    const std::string begin = common_end(head_, f.between);
+    if (prompt_.empty() || !head_.starts_with(prompt_) || begin.size() <= head_.size() - prompt_.size()) return false;
+    f.lead = begin.substr(0, begin.size() - (head_.size() - prompt_.size()));
+    f.begin = begin;
+    f.content_begin = f.lead + said_.substr(prompt_.size(), said_.find(kSaid) - prompt_.size());
+    return f.content_begin.size() > f.lead.size();
   }
 
   struct Span {
@@ -225,28 +151,35 @@ class CallProber {
   }
 
   // Every argument stands in tags of its own.
-  bool find_tags(bool) {
+  bool find_tags() {
     auto one = calls_part({{kNames[0], kIds[0], two_texts()}});
     auto two = calls_part({{kNames[0], kIds[0], two_texts()}, {kNames[1], kIds[1], two_texts()}});
     if (!one || !two) return false;
     CallFormat& f = format_;
     std::vector<std::string> parts, pairs;
-    if (!cut(*one, {kNames[0], kKeys[0], kTexts[0], kKeys[1], kTexts[1]}, parts)) return false;
+    names_ = 1;
+    while (!cut(*one, words({kNames[0], kKeys[0], kTexts[0], kKeys[1], kTexts[1]}), parts))
+      if (++names_ > 2) return false;
     if (!cut(*two,
-             {kNames[0], kKeys[0], kTexts[0], kKeys[1], kTexts[1], kNames[1], kKeys[0], kTexts[0], kKeys[1], kTexts[1]},
+             words({kNames[0], kKeys[0], kTexts[0], kKeys[1], kTexts[1], kNames[1], kKeys[0], kTexts[0], kKeys[1],
+                    kTexts[1]}),
              pairs))
       return false;
+    const size_t more = names_ - 1;
     f.begin = parts[0];
-    f.open = parts[1];
-    f.equals[CallFormat::kText] = parts[2];
-    f.next = parts[3];
-    f.end = parts[5];
-    f.between = pairs[5];
-    std::string open = pairs[6];
+    f.twice = more > 0 ? parts[1] : "";
+    f.open = parts[1 + more];
+    f.equals[CallFormat::kText] = parts[2 + more];
+    f.next = parts[3 + more];
+    f.end = parts[5 + more];
+    f.between = pairs[5 + more];
+    std::string open = pairs[6 + 2 * more];
     for (std::string* text : {&f.begin, &f.open, &f.end, &f.between, &open}) dig(*text);
     dig_number(f.begin, f.between);
     dig_number_front(f.open, open);
-    if (parts[2] != parts[4] || open != f.open || pairs[10] != parts[5] || f.begin.empty() || f.next.empty())
+    if (f.begin.empty() && !find_lead()) return false;
+    if (parts[2 + more] != parts[4 + more] || open != f.open || pairs[10 + 2 * more] != parts[5 + more] ||
+        pairs[6 + more] != (more > 0 ? f.twice : pairs[6]) || f.next.empty())
       return false;
     f.style = CallFormat::Style::tags;
     find_quotes();
@@ -259,9 +192,9 @@ class CallProber {
     const JsonObject arguments = {{kKeys[0], text_json(kTexts[0])}, {kKeys[1], 48151}};
     const auto text = calls_part({{kNames[0], kIds[0], arguments}}, {"string", "integer"});
     std::vector<std::string> parts;
-    if (!text || !cut(*text, {kNames[0], kKeys[0], kTexts[0], kKeys[1], "48151"}, parts)) return;
-    const std::string &before = parts[4], &equals = f.equals[CallFormat::kText];
-    std::string after = parts[5];
+    if (!text || !cut(*text, words({kNames[0], kKeys[0], kTexts[0], kKeys[1], "48151"}), parts)) return;
+    const std::string &before = parts[3 + names_], &equals = f.equals[CallFormat::kText];
+    std::string after = parts[4 + names_];
     dig(after);
     if (before.empty() || before.size() >= equals.size() || after.size() >= f.end.size()) return;
     if (!equals.starts_with(before) || !f.end.ends_with(after)) return;
@@ -270,6 +203,16 @@ class CallProber {
     f.quote_open = equals.substr(before.size());
     f.quote = close;
     for (std::string* one : {&f.next, &f.between, &f.end}) one->erase(0, close.size());
+  }
+
+  // The same words, names as often as they stand.
+  std::vector<std::string_view> words(std::initializer_list<std::string_view> once) const {
+    std::vector<std::string_view> out;
+    for (std::string_view word : once) {
+      const bool name = word == kNames[0] || word == kNames[1];
+      out.insert(out.end(), name ? names_ : 1, word);
+    }
+    return out;
   }
 
   // Texts around the words, which come in this order, each once.
@@ -334,11 +277,11 @@ class CallProber {
     auto one = calls_part({{kNames[0], kIds[0], {}}});
     auto two = calls_part({{kNames[0], kIds[0], {}}, {kNames[1], kIds[1], {}}});
     std::vector<std::string> parts;
-    if (!one || !two || !cut(*one, {kNames[0]}, parts)) return false;
-    format_.bare_end = parts[1];
-    if (!cut(*two, {kNames[0], kNames[1]}, parts)) return false;
-    format_.bare_between = parts[1];
-    std::string last = parts[2];
+    if (!one || !two || !cut(*one, words({kNames[0]}), parts)) return false;
+    format_.bare_end = parts[names_];
+    if (!cut(*two, words({kNames[0], kNames[1]}), parts)) return false;
+    format_.bare_between = parts[names_];
+    std::string last = parts[2 * names_];
     for (std::string* text : {&format_.bare_end, &format_.bare_between, &last}) dig(*text);
     const std::string before = format_.bare_end;
     dig_number_front(format_.bare_end, last);
@@ -439,6 +382,7 @@ class CallProber {
   }
 
   void find_thinking() {
+    if (!format_.lead.empty()) return find_led_thinking();
     for (const char* field : {"reasoning_content", "reasoning", "thinking"}) {
       auto text = turn(JsonObject{{"role", "assistant"}, {"content", text_json(kSaid)}, {field, text_json(kThought)}});
       if (!text) continue;
@@ -459,6 +403,25 @@ class CallProber {
       if (!format_.think_end.empty()) return;
     }
     if (format_.known()) find_thinking_before_calls();
+  }
+  // Of messages that begin alike: whose it is stands behind what the prompt ends with.
+  void find_led_thinking() {
+    CallFormat& f = format_;
+    for (const char* field : {"reasoning_content", "reasoning", "thinking"}) {
+      auto text = turn(JsonObject{{"role", "assistant"}, {"content", text_json(kSaid)}, {field, text_json(kThought)}});
+      const auto thought = text && text->starts_with(prompt_) ? place(*text, kThought, 0) : std::nullopt;
+      const auto said = thought ? place(*text, kSaid, *thought) : std::nullopt;
+      if (!said) continue;
+      const size_t after = *thought + kThought.size();
+      std::string_view between = std::string_view(*text).substr(after, *said - after);
+      if (!between.ends_with(f.content_begin)) continue;
+      between.remove_suffix(f.content_begin.size());
+      if (trimmed(between).empty()) continue;
+      f.think_begin = f.lead + text->substr(prompt_.size(), *thought - prompt_.size());
+      f.think_end = trimmed(between);
+      f.think_field = field;
+      return;
+    }
   }
   // Some templates show what was thought before calls only.
   void find_thinking_before_calls() {
@@ -513,9 +476,11 @@ class CallProber {
     }
   }
 
-  const Probe& probe_;
-  const ChatAbilities& abilities_;
-  std::string said_;  // a turn that says something and calls nothing
+  const CallProbe probe_;
+  std::string said_;    // a turn that says something and calls nothing
+  std::string head_;    // what it begins with, and a turn that calls something too
+  std::string prompt_;  // of that, what the prompt ends with
+  size_t names_ = 1;    // how often the name of a call stands there
   CallFormat format_;
 };
 
@@ -542,14 +507,14 @@ CallFormat find_calls(const ChatTemplate& chat_template) {
   limits.steps = 500'000;
   limits.output_bytes = size_t{1} << 20;
   limits.memory_bytes = size_t{16} << 20;
-  const Probe probe = [&](const JsonObject& variables) {
+  const Probe ask = [&](const JsonObject& variables) {
     const Chat chat{.messages = variables.at("messages"),
                     .tools = variables.at("tools"),
-                    .add_generation_prompt = false,
+                    .add_generation_prompt = variables.contains("add_generation_prompt"),
                     .as_is = true};
     return chat_template.render(chat, limits, LocalTime());
   };
-  return CallProber(probe, *abilities).run();
+  return CallProber(ask, *abilities).run();
 }
 
 JsonObject calls_json(const CallFormat& format) {
@@ -563,7 +528,9 @@ JsonObject calls_json(const CallFormat& format) {
   if (format.known()) {
     if (format.single) out["single"] = true;
     add("trigger", format.trigger);
+    add("lead", format.lead);
     add("begin", format.begin);
+    add("twice", format.twice);
     add("middle", format.middle);
     add("open", format.open);
     add("equals", format.equals[CallFormat::kText]);

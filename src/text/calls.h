@@ -4,6 +4,7 @@
 //
 //   json   begin NAME middle {arguments as JSON} ( between NAME middle {...} )* end
 //   tags   begin NAME open KEY equals VALUE ( next KEY equals VALUE )* ( between NAME ... )* end
+//   Either may have the name twice, begin NAME twice NAME, and messages that all begin alike (`lead`).
 //   channels   an answer is messages, each with a head that says whose it is: begin NAME middle {arguments as JSON} for
 //   a
 //          call, think_begin for reasoning, content_begin for what is said (session/channel_reader.h)
@@ -36,6 +37,10 @@ struct CallFormat {
   std::string open, next;
   std::array<std::string, kTypes> equals;  // by what the value is; texts are bare, all else is JSON
   std::string bare_between, bare_end;
+  std::string twice;  // what stands between the name and the same name once more; empty: it stands once
+  // What every message of an answer begins with, where the prompt ends with it: part of `begin`, `content_begin` and
+  // `think_begin`, and not written by the model in front of the first.
+  std::string lead;
   std::string quote_open, quote;  // around texts and no other values, f(a='x', b=1); the first is part of `equals`
 
   // Of channels: what begins a message's head and its text, what ends a text, and the name of that for reasoning.

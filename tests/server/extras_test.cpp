@@ -74,6 +74,16 @@ TEST(Extras, FillsInTheMiddleWithTheModelsOwnTokens) {
   ASSERT_EQ(filled.status, 200) << filled.body;
   EXPECT_EQ(at(filled.json(), "choices", 0, "text"), at(by_ids.json(), "choices", 0, "text"));
   EXPECT_EQ(at(filled.json(), "usage", "prompt_tokens"), Json(ids.size()));
+  // llama.cpp's and Ollama's ways to ask for the same.
+  const Response infill = rig.post(
+      "/infill", R"({"input_prefix":"Once upon a","input_suffix":" was happy.","n_predict":12,"temperature":0})");
+  ASSERT_EQ(infill.status, 200) << infill.body;
+  EXPECT_EQ(at(infill.json(), "content"), at(filled.json(), "choices", 0, "text"));
+  const Response generated =
+      rig.post("/api/generate", R"({"model":"stories","prompt":"Once upon a","suffix":" was happy.","stream":false,)"
+                                R"("options":{"num_predict":12,"temperature":0}})");
+  ASSERT_EQ(generated.status, 200) << generated.body;
+  EXPECT_EQ(at(generated.json(), "response"), at(filled.json(), "choices", 0, "text"));
   const Response both = rig.post("/v1/completions", R"({"prompt":[1,2],"suffix":"x"})");
   EXPECT_EQ(both.status, 400);
   EXPECT_EQ(at(both.json(), "error", "param"), Json("suffix"));

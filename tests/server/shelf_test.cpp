@@ -28,6 +28,7 @@ TEST(NamedModel, IsFoundAtTheTopLevelOnly) {
   EXPECT_EQ(named(R"({"name":"llama"})"), "llama");  // as older clients of Ollama write it
   EXPECT_EQ(named(R"({"name":"b","model":"a"})"), "a");
   EXPECT_EQ(named(R"({"model":"b"})", "x=1&model=a"), "a");
+  EXPECT_EQ(named("", "model=org%2Fa%20b"), "org/a b");
   for (const char* none :
        {"", "{", R"({"model")", R"({"model":)", R"({"model":1})", R"({"model":"a)", R"(["model","a"])",
         R"({"prompt":"model"})", R"({"x":{"model":"a"}})", R"({"model":"\u12"})"})

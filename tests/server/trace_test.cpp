@@ -4,7 +4,6 @@
 
 #include "base/rng.h"
 #include "server/http.h"
-#include "server/own/operate.h"
 
 namespace millrace {
 namespace {
@@ -72,6 +71,9 @@ TEST(Queries, HaveValues) {
   EXPECT_EQ(query_value("mode", "mode"), "");
   EXPECT_EQ(query_value("&&mode=", "mode"), "");
   EXPECT_EQ(query_value("", "mode"), "");
+  EXPECT_EQ(query_value("model=org%2Fname%3Atag+b&x", "model"), "org/name:tag b");
+  EXPECT_EQ(query_value("model=%4", "model"), "%4");
+  EXPECT_EQ(query_value("model=%zz%41", "model"), "%zzA");
 }
 
 }  // namespace

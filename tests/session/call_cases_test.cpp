@@ -33,6 +33,7 @@ struct Call {
 };
 
 struct Case {
+  std::string id;
   std::vector<Tool> tools;
   std::vector<Call> calls;
 };
@@ -206,6 +207,7 @@ std::vector<Case> cases_in(const std::string& lines) {
     const Json json = parse_json(std::string_view(lines).substr(at, end - at)).value();
     at = end + 1;
     Case one;
+    if (const Json* id = find(json, "id")) one.id = std::string(id->get_string());
     for (const Json& function : json.at("functions").get_array()) {
       const Json* parameters = find(function, "parameters");
       one.tools.push_back({.name = std::string(function.at("name").get_string()),
@@ -267,7 +269,8 @@ void read_back(const std::filesystem::path& path, const std::vector<Case>& cases
       const auto text = rendered(*chat_template, one, thinks, format.think_field);
       if (!text) continue;
       const bool thought = text->find("A thought") != std::string::npos;
-      const bool open = thought && text->find(format.think_begin) > text->find("A thought");
+      const std::string_view begin = format.think_begin;
+      const bool open = thought && text->find(begin.substr(format.lead.size())) > text->find("A thought");
       const auto parts = read_all_ways(format, one.tools, *text, name, open);
       expect_calls(parts, one.calls, name + "\n" + *text);
       if (thought) {
@@ -278,8 +281,9 @@ void read_back(const std::filesystem::path& path, const std::vector<Case>& cases
   }
 }
 
-constexpr const char* kOwnTemplates[] = {"json.jinja",   "tags.jinja",   "list.jinja",    "pairs.jinja",
-                                         "quoted.jinja", "marked.jinja", "channels.jinja"};
+constexpr const char* kOwnTemplates[] = {"json.jinja",   "tags.jinja",     "list.jinja", "pairs.jinja", "quoted.jinja",
+                                         "marked.jinja", "channels.jinja", "led.jinja",  "twice.jinja"};
+constexpr int kOwn = static_cast<int>(std::size(kOwnTemplates));
 
 TEST(CallCases, RenderedCallsAreReadBack) {
   const std::vector<Case> cases = own_cases();
@@ -289,7 +293,7 @@ TEST(CallCases, RenderedCallsAreReadBack) {
     ASSERT_TRUE(find_calls(template_of(in_tree(name)).value()).known()) << name;
     read_back(in_tree(name), cases, done);
   }
-  EXPECT_GE(done, 7 * 24);
+  EXPECT_GE(done, kOwn * 24);
 }
 
 TEST(CallCases, OfEveryTemplateBeside) {
@@ -326,7 +330,7 @@ TEST(CallCases, OfEveryTemplateBeside) {
     listed.erase(name);
   }
   for (const auto& [name, says] : listed) ADD_FAILURE() << name << " is listed, but not there";
-  EXPECT_GE(done, 28 * 20);
+  EXPECT_GE(done, 32 * 20);
   std::printf("%d turns rendered and read\n", done);
 }
 
@@ -383,23 +387,30 @@ std::string sampled(Grammar& grammar, const CallFormat& format, const std::vecto
   return "";
 }
 
-void keep_to(const CallFormat& format, const std::vector<Case>& cases, std::string_view name, int& finished, int& all) {
+// `tries`: an answer that has not ended after 4,000 bytes is begun anew so often. `refused`: the ids of cases whose
+// tools no answer can be kept to.
+void keep_to(const CallFormat& format, const std::vector<Case>& cases, std::string_view name, int& finished, int& all,
+             uint64_t tries = 1, std::set<std::string>* refused = nullptr) {
   const auto vocabulary = byte_vocabulary();
-  std::set<std::string> refused;
   for (size_t i = 0; i < cases.size(); ++i) {
     ToolUse use{.tools = cases[i].tools, .required = true};
     for (Tool& tool : use.tools) tool.strict = true;
     auto grammar = Grammar::compile(calls_source(format, use), vocabulary);
     if (!grammar.ok()) {  // with a pointer to what cannot be kept to
       EXPECT_TRUE(grammar.error().message.starts_with('/')) << grammar.error().message;
-      if (!refused.contains(grammar.error().message))
-        std::printf("%s case %zu is refused: %s\n", std::string(name).c_str(), i, grammar.error().message.c_str());
-      refused.insert(grammar.error().message);
+      std::printf("%s in %s is refused: %s\n", cases[i].id.c_str(), std::string(name).c_str(),
+                  grammar.error().message.c_str());
+      if (refused != nullptr) refused->insert(cases[i].id);
       continue;
     }
     ++all;
-    const std::string text = sampled(**grammar, format, cases[i].tools, i + 1);
-    if (text.empty()) continue;
+    std::string text;
+    for (uint64_t seed = 0; text.empty() && seed < tries; ++seed)
+      text = sampled(**grammar, format, cases[i].tools, i + 1 + seed * 10'000);
+    if (text.empty()) {
+      std::printf("%s in %s has no end\n", cases[i].id.c_str(), std::string(name).c_str());
+      continue;
+    }
     ++finished;
     CallReader reader(format, cases[i].tools, false);
     std::vector<AnswerPart> parts;
@@ -424,7 +435,7 @@ TEST(CallCases, RandomTextThatIsKeptToToolsFitsThem) {
   int finished = 0, all = 0;  // a case that is refused counts as none
   for (const char* name : kOwnTemplates)
     keep_to(find_calls(template_of(in_tree(name)).value()), own_cases(), name, finished, all);
-  EXPECT_EQ(all, 7 * 24);
+  EXPECT_EQ(all, kOwn * 24);
   EXPECT_GE(finished * 10, all * 9);
 }
 
@@ -432,17 +443,21 @@ TEST(CallCases, PublicCasesAreReadBackAndKeptTo) {
   const std::vector<Case> cases = public_cases();
   if (cases.empty()) GTEST_SKIP() << "no " << beside("data/bfcl-public.jsonl.xz").string();
   int done = 0, finished = 0, all = 0;
-  const char* const names[] = {"json.jinja",   "tags.jinja",   "pairs.jinja",
-                               "quoted.jinja", "marked.jinja", "channels.jinja"};
+  std::set<std::string> refused;
+  const char* const names[] = {"json.jinja",   "tags.jinja",     "pairs.jinja", "quoted.jinja",
+                               "marked.jinja", "channels.jinja", "led.jinja",   "twice.jinja"};
   for (size_t which = 0; which < std::size(names); ++which) {
     read_back(in_tree(names[which]), cases, done);
     std::vector<Case> some;  // every case is kept to in one of the formats
     for (size_t i = which; i < cases.size(); i += std::size(names)) some.push_back(cases[i]);
-    keep_to(find_calls(template_of(in_tree(names[which])).value()), some, names[which], finished, all);
+    keep_to(find_calls(template_of(in_tree(names[which])).value()), some, names[which], finished, all, 20, &refused);
   }
   EXPECT_GT(done, 2000);
-  EXPECT_GT(all, 1090);
-  EXPECT_GE(finished * 10, all * 9);
+  // What nobody can answer: a property that must be there has a type that none of its `enum` are of.
+  EXPECT_EQ(refused, (std::set<std::string>{"live_relevance_8-8-0", "live_simple_71-35-0"}));
+  EXPECT_EQ(static_cast<size_t>(all) + refused.size(), cases.size());
+  // Where objects may have any further properties, random text may go on adding them.
+  EXPECT_GE(finished * 100, all * 99);
   std::printf("%d turns read back; %d of %d random answers ended, all of them right\n", done, finished, all);
 }
 
@@ -463,20 +478,22 @@ TEST(CallCases, TwoHundredToolsWithAMegabyteOfSchemas) {
   }
   EXPECT_GT(bytes, 1'000'000U);
   int finished = 0, all = 0;
-  for (const char* name : {"json.jinja", "tags.jinja", "quoted.jinja", "channels.jinja"})
-    keep_to(find_calls(template_of(in_tree(name)).value()), {one}, name, finished, all);
-  EXPECT_EQ(finished, 4);
+  for (const char* name : {"json.jinja", "tags.jinja", "quoted.jinja", "channels.jinja", "led.jinja", "twice.jinja"})
+    keep_to(find_calls(template_of(in_tree(name)).value()), {one}, name, finished, all, 20);
+  EXPECT_EQ(finished, 6);
 }
 
 // A model that never stops calling: every call up to the limit is told, the last one as far as it came.
 TEST(CallCases, ThousandsOfCallsUntilTheLimit) {
   const std::vector<Tool> tools = {{.name = "f", .parameters = JsonObject{{"type", "object"}}}};
-  for (const char* name : {"json.jinja", "tags.jinja", "list.jinja", "pairs.jinja", "quoted.jinja", "marked.jinja"}) {
+  for (const char* name : {"json.jinja", "tags.jinja", "list.jinja", "pairs.jinja", "quoted.jinja", "marked.jinja",
+                           "led.jinja", "twice.jinja"}) {
     const CallFormat f = find_calls(template_of(in_tree(name)).value());
     const bool json = f.style == CallFormat::Style::json;
+    const std::string named = f.twice.empty() ? "f" : "f" + f.twice + "f";
     const std::string call =
-        json ? "f" + f.middle + R"({"k": "</v>"})" : "f" + f.open + "k" + f.equals[0] + "v" + f.quote;
-    std::string text = f.begin + call;
+        named + (json ? f.middle + R"({"k": "</v>"})" : f.open + "k" + f.equals[0] + "v" + f.quote);
+    std::string text = f.begin.substr(f.lead.size()) + call;
     constexpr size_t kCalls = 4000;
     for (size_t i = 1; i < kCalls; ++i) text += f.between + call;
     text.resize(text.size() - 3);

@@ -34,18 +34,20 @@ std::vector<Call> some_calls(bool single) {
   return calls;
 }
 
-// The texts of a format around these calls, as its description says; what a model would write.
-std::string written(const CallFormat& f, const std::vector<Call>& calls) {
+// The texts of a format around these calls, as its description says; what a model would write. `led`: something is
+// before them, so that they begin as they do after it.
+std::string written(const CallFormat& f, const std::vector<Call>& calls, bool led = false) {
   auto filled = [](std::string text) {
     std::string out;
     for (char c : text)
       out += c == kCallId ? "abcdefghi" : c == kCallIndex || c == kCallCount ? "1" : std::string(1, c);
     return out;
   };
-  std::string out = f.begin;
+  std::string out = f.begin.substr(led ? 0 : f.lead.size());
   for (size_t i = 0; i < calls.size(); ++i) {
     if (i > 0) out += f.between;
     out += calls[i].name;
+    if (!f.twice.empty()) out += f.twice + calls[i].name;
     if (f.style != CallFormat::Style::tags) {
       out += f.middle + to_text(calls[i].arguments);
       continue;
@@ -99,7 +101,8 @@ std::shared_ptr<const GrammarVocabulary> byte_vocabulary() {
 void check(const CallFormat& format, const std::string& name) {
   const std::vector<Tool> tools = some_tools();
   const std::vector<Call> calls = some_calls(format.single);
-  const std::string text = "Let me see. " + written(format, calls);
+  const std::string said = format.lead.empty() ? "" : format.content_begin.substr(format.lead.size());
+  const std::string text = said + "Let me see. " + written(format, calls, true);
   const auto whole = read(format, tools, text, text.size());
   for (size_t cut : {1, 2, 3, 7}) EXPECT_EQ(read(format, tools, text, cut), whole) << name << " cut by " << cut;
   ASSERT_FALSE(whole.empty());
@@ -120,7 +123,7 @@ void check(const CallFormat& format, const std::string& name) {
     };
     EXPECT_EQ(accepts(text), !required) << name << "\n" << text;
     EXPECT_TRUE(accepts(written(format, calls))) << name << "\n" << written(format, calls);
-    EXPECT_EQ(accepts("No tool is needed."), !required) << name;
+    EXPECT_EQ(accepts(said + "No tool is needed."), !required) << name;
     EXPECT_FALSE(accepts(written(format, {{"unknown", calls[0].arguments}}))) << name;
     EXPECT_FALSE(accepts(written(format, {{"get_weather", {{"days", "three"}, {"wrong", 1}}}}))) << name;
   }
@@ -152,6 +155,42 @@ TEST(Calls, FormatsAreFoundReadAndBindWhatTheyDescribe) {
   EXPECT_FALSE(format_of("{% for m in messages %}{{ m.content }}{% endfor %}").known());
 }
 
+std::string own_template(std::string_view name) {
+  return read_file(std::filesystem::path(MILLRACE_SOURCE_DIR) / "tests/session/data/calls" / name).value();
+}
+
+TEST(Calls, MessagesThatBeginWhereThePromptEnds) {
+  const CallFormat led = format_of(own_template("led.jinja")), twice = format_of(own_template("twice.jinja"));
+  ASSERT_EQ(led.style, CallFormat::Style::json);
+  EXPECT_EQ(led.lead, ">>>");
+  EXPECT_EQ(led.begin, ">>>");
+  EXPECT_EQ(led.content_begin, ">>>all\n");
+  ASSERT_EQ(twice.style, CallFormat::Style::tags);
+  EXPECT_EQ(twice.lead, "<|start|>assistant");
+  EXPECT_EQ(twice.begin, "<|start|>assistant to=");
+  EXPECT_EQ(twice.content_begin, "<|start|>assistant to=user<|message|>");
+  EXPECT_EQ(twice.think_begin, "<|start|>assistant to=self<|message|>");
+  EXPECT_EQ(twice.think_end, "<|eom|>");
+  EXPECT_EQ(twice.twice, "<|message|><calls>\n<invoke name=\"");
+  check(led, "led");
+  check(twice, "twice");
+  const std::vector<Tool> tools = some_tools();
+  using Parts = std::vector<AnswerPart>;
+  for (size_t cut : {1, 4, 100}) {
+    EXPECT_EQ(read(led, tools, "all\nYes.", cut), (Parts{{Kind::content, "Yes."}}));
+    // What begins like nothing that is known is content, without what the prompt said.
+    EXPECT_EQ(read(led, tools, "Yes >>> no.", cut), (Parts{{Kind::content, "Yes >>> no."}}));
+    EXPECT_EQ(read(led, tools, "", cut), Parts{});
+    EXPECT_EQ(read(led, {}, "all\nYes.", cut), (Parts{{Kind::content, "Yes."}}));
+    EXPECT_EQ(read(led, tools, "unknown\n{}", cut), (Parts{{Kind::content, "unknown\n{}"}}));
+    EXPECT_EQ(read(twice, tools, " to=self<|message|>Hm.<|eom|><|start|>assistant to=user<|message|>Yes.", cut),
+              (Parts{{Kind::reasoning, "Hm."}, {Kind::content, "Yes."}}));
+    // Two names that differ are no call.
+    const std::string wrong = " to=get_weather<|message|><calls>\n<invoke name=\"map.find-2\">\n</invoke>\n</calls>";
+    EXPECT_EQ(read(twice, tools, wrong, cut), (Parts{{Kind::content, wrong}}));
+  }
+}
+
 TEST(Calls, WhatIsNoCallIsContentWhole) {
   const CallFormat format = format_of(kHermes);
   const std::vector<Tool> tools = some_tools();
@@ -176,7 +215,7 @@ TEST(Calls, OfEveryTemplate) {
     ++known;
     check(format, entry.path().filename().string());
   }
-  EXPECT_GE(known, 27) << "of " << all;
+  EXPECT_GE(known, 32) << "of " << all;
 }
 
 }  // namespace

@@ -81,6 +81,8 @@ TEST(TemplateGolden, RealTemplates) {
     if (const Json* expected = each.as_object().if_contains("text")) {
       ASSERT_TRUE(rendered.ok()) << name << ": " << rendered.error().message;
       EXPECT_EQ(*rendered, std::string(expected->as_string())) << name;
+    } else if (name == "Kimi-K2-Instruct.jinja") {  // appends to a list in a namespace, which Python's sandbox refuses
+      EXPECT_TRUE(rendered.ok()) << name << ": " << rendered.error().message;
     } else {
       EXPECT_FALSE(rendered.ok()) << name;
     }

@@ -158,7 +158,8 @@ Result<int> run(const Arguments& arguments) {
   Bounds bounds(*loaded);
   const bool chat = arguments.toggle("chat");
   TRY(options.constraint,
-      constraint_of(arguments, bounds, {.continues = !chat, .after = chat ? open_reasoning(*loaded, prompt) : -1}));
+      constraint_of(arguments, bounds,
+                    {.continues = !chat, .after = chat ? open_reasoning(*loaded, prompt, Thinking::may) : ""}));
   if (arguments.given("logprobs")) options.logprobs = static_cast<int32_t>(arguments.integer("logprobs"));
   Transcript transcript;
   TRY(Generated generated, stream(arguments, *loaded, generator, prompt, options, transcript));

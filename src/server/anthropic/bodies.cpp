@@ -58,7 +58,8 @@ constexpr Field kThinking[] = {
     {"type", kInside, text, 0, 64, "",
      "`enabled` and `adaptive` set the template's enable_thinking, `disabled` unsets it", Standing::used, kInside,
      nullptr, "enabled|disabled|adaptive"},
-    {"budget_tokens", kInside, any, 0, 0, "", "the model decides", Standing::ignored},
+    {"budget_tokens", kInside, integer, 0, kMany, "",
+     "with `enabled`: tokens of reasoning at most, after which its end is written; 0: none"},
     {"display", kInside, any, 0, 0, "", "all is shown", Standing::ignored},
 };
 constexpr Table kThinkings = {kThinking};

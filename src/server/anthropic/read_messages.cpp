@@ -1,6 +1,7 @@
 #include "server/anthropic/read_messages.h"
 
 #include "server/asked_bound.h"
+#include "server/asked_thinking.h"
 #include "server/asked_tools.h"
 #include "server/checked_body.h"
 #include "server/field_reader.h"
@@ -130,8 +131,21 @@ Failure read_conversation(const JsonObject& body, RequestBody& out) {
   }
   const Message& last = out.messages.back();
   out.chat_options.continue_last = last.role == "assistant" && !last.content.empty() && last.tool_calls.empty();
-  if (const Json* thinking = find(body, "thinking"))
-    out.chat_options.variables["enable_thinking"] = find(*thinking, "type")->get_string() != "disabled";
+  return {};
+}
+
+Failure read_thinking(const JsonObject& body, RequestBody& out) {
+  const Json* thinking = find(body, "thinking");
+  if (thinking == nullptr) return {};
+  const FieldReader read(thinking->get_object());
+  const bool limited = read.has("budget_tokens");
+  if (limited && read.text("type") != "enabled") out.ignored.insert("thinking.budget_tokens");
+  if (limited && read.text("type") == "enabled") {
+    const int tokens = read.integer("budget_tokens", 0);
+    if (auto failure = limit_thinking(out, tokens, "thinking.budget_tokens")) return failure;
+    if (tokens == 0) return {};
+  }
+  out.chat_options.variables["enable_thinking"] = read.text("type") != "disabled";
   return {};
 }
 
@@ -194,6 +208,7 @@ std::optional<ApiError> read_messages(std::string_view body, MessagesBody kind, 
   out.stops = read.texts("stop_sequences");
   out.salt = read.text("cache_salt");
   if (auto failure = read_conversation(object, out)) return failure;
+  if (auto failure = read_thinking(object, out)) return failure;
   if (auto failure = read_format(object, out)) return failure;
   if (auto failure = read_tools(object, out)) return failure;
   return read_sampling(object, defaults, out);

@@ -202,6 +202,12 @@ constexpr auto kLater = std::to_array<Field>({
     {"reasoning_effort", kChat | kTokenize | kTemplate, text, 0, 64, "",
      "for templates that know it; `none` switches reasoning off, anything else on", Standing::used, 0, nullptr,
      "none|minimal|low|medium|high|xhigh|max"},
+    {"thinking_budget", kChat | kTokenize | kTemplate, integer, -1, kMany, "-1",
+     "tokens of reasoning at most, after which its end is written; 0: none; -1: as many as it likes"},
+    {"thinking_token_budget", kChat | kTokenize | kTemplate, integer, -1, kMany, "-1", "vLLM's name of it"},
+    {"thinking_budget_tokens", kChat | kTokenize | kTemplate, integer, -1, kMany, "-1", "llama.cpp's name of it"},
+    {"reasoning_budget", kChat | kTokenize | kTemplate, integer, -1, kMany, "-1", "another name of it"},
+    {"reasoning_budget_tokens", kChat | kTokenize | kTemplate, integer, -1, kMany, "-1", "another name of it"},
 
     {"response_format", kGenerate, object, 0, 0, "", "what the answer must be", Standing::used, 0, &kResponseFormats},
     {"structured_outputs", kGenerate, object, 0, 0, "", "the same in vLLM's words; one of its fields", Standing::used,

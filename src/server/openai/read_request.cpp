@@ -2,12 +2,16 @@
 
 #include <algorithm>
 
+#include "server/asked_thinking.h"
 #include "server/checked_body.h"
 #include "server/field_reader.h"
 #include "server/read_sampling.h"
 
 namespace millrace {
 namespace {
+
+constexpr std::string_view kThinkLimits[] = {"thinking_budget", "thinking_token_budget", "thinking_budget_tokens",
+                                             "reasoning_budget", "reasoning_budget_tokens"};
 
 std::optional<ApiError> read_logprobs(const JsonObject& body, RequestBody& out) {
   const FieldReader read(body);
@@ -119,6 +123,19 @@ JsonObject call_json(const Json& call) {
   JsonObject json = {{"type", "function"}, {"function", std::move(called)}};
   if (id != nullptr) json["id"] = *id;
   return json;
+}
+
+// vLLM's, llama.cpp's and others' names of the same, and the variable that Qwen's templates are given.
+std::optional<ApiError> read_think_limit(const JsonObject& body, RequestBody& out) {
+  for (std::string_view name : kThinkLimits) {
+    const Json* value = find(body, name);
+    if (value == nullptr) continue;
+    if (auto failure = limit_thinking(out, value->to_number<int64_t>(), name)) return failure;
+  }
+  const Json* variables = find(body, "chat_template_kwargs");
+  const Json* budget = variables == nullptr ? nullptr : find(*variables, kThinkLimits[0]);
+  if (budget == nullptr || !budget->is_int64()) return {};
+  return limit_thinking(out, budget->get_int64(), "chat_template_kwargs.thinking_budget");
 }
 
 void read_what(const JsonObject& body, RequestBody& out) {
@@ -235,6 +252,10 @@ ChatOptions chat_options_of(const JsonObject& body) {
   if (const Json* variables = find(body, "chat_template_kwargs")) {
     for (const auto& member : variables->get_object()) options.variables[member.key()] = member.value();
   }
+  for (std::string_view name : kThinkLimits)
+    if (read.integer(name, -1) == 0) switch_thinking_off(options.variables);
+  const Json* budget = options.variables.if_contains(kThinkLimits[0]);
+  if (budget != nullptr && *budget == Json(0)) switch_thinking_off(options.variables);
   return options;
 }
 
@@ -254,6 +275,7 @@ std::optional<ApiError> read_request_body(std::string_view body, Body kind, cons
   read_rest(object, out);
   read_what(object, out);
   if (auto failure = read_counts(object, limits, out)) return failure;
+  if (auto failure = read_think_limit(object, out)) return failure;
   if (auto failure = read_bound(object, out)) return failure;
   if (auto failure = read_tools(object, out)) return failure;
   if (auto failure = read_logprobs(object, out)) return failure;

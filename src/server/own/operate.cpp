@@ -26,7 +26,7 @@ Controls::Done answer_with(const std::shared_ptr<Exchange>& exchange) {
 
 // vLLM's word for what becomes of open answers.
 std::optional<ApiError> read_mode(std::string_view query, OpenAnswers otherwise, OpenAnswers& out) {
-  const std::string_view mode = query_value(query, "mode");
+  const std::string mode = query_value(query, "mode");
   out = otherwise;
   if (mode.empty()) return {};
   if (mode == "wait")
@@ -70,17 +70,6 @@ std::optional<ApiError> start_update(Service& service, const JsonObject& body,
 
 }  // namespace
 
-std::string_view query_value(std::string_view query, std::string_view name) {
-  while (!query.empty()) {
-    const size_t end = std::min(query.find('&'), query.size());
-    const std::string_view one = query.substr(0, end);
-    query.remove_prefix(std::min(end + 1, query.size()));
-    if (one.starts_with(name) && one.size() > name.size() && one[name.size()] == '=')
-      return one.substr(name.size() + 1);
-  }
-  return {};
-}
-
 void pause_server(Service& service, Call call) {
   OpenAnswers open = OpenAnswers::abort;
   auto failure = check_operator(service, call);
@@ -104,7 +93,7 @@ void sleep_server(Service& service, Call call) {
   OpenAnswers open = OpenAnswers::keep;
   auto failure = check_operator(service, call);
   if (!failure) failure = read_mode(call.request.query, OpenAnswers::keep, open);
-  const std::string_view level = query_value(call.request.query, "level");
+  const std::string level = query_value(call.request.query, "level");
   if (!failure && !level.empty() && level != "1" && level != "2")
     failure = bad_field("level", fmt::format("'{}' is neither 1 nor 2", shortened(level)));
   if (failure) return call.exchange->answer(error_answer(*failure));

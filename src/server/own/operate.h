@@ -2,8 +2,6 @@
 // the names that vLLM and SGLang made familiar. All that change something need an operator's key.
 #pragma once
 
-#include <string_view>
-
 #include "server/route.h"
 
 namespace millrace {
@@ -16,8 +14,5 @@ void wake_server(Service& service, Call call);
 void is_sleeping(Service& service, Call call);
 void reset_prefix_cache(Service& service, Call call);
 void update_weights(Service& service, Call call);
-
-// The value of "name=value" in a query, as it stands there; empty if there is none.
-std::string_view query_value(std::string_view query, std::string_view name);
 
 }  // namespace millrace

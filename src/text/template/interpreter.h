@@ -33,6 +33,7 @@ class Interpreter {
   Result<Value> evaluate_node(const Item& node);
   Result<Value> evaluate_node(const Slice& node);
   Result<Value> evaluate_node(const Call& node);
+  Result<Value> change_kept(const Call& node, const Attribute& method, const Attribute& kept);
   Result<Value> evaluate_node(const Filter& node);
   Result<Value> evaluate_node(const Test& node);
   Result<Value> evaluate_node(const Unary& node);

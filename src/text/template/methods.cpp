@@ -228,6 +228,32 @@ Result<Value> find_method(Run& run, const Value& self, std::string_view name) {
   return plain_attribute(run, self, name);
 }
 
+bool changes_list(std::string_view name) { return name == "append" || name == "pop"; }
+
+Result<ChangedList> changed_list(Run& run, const List& list, std::string_view name, Arguments& arguments) {
+  const bool appends = name == "append";
+  TRY_VOID(positional_only(name, arguments, appends ? 1 : 0, 1));
+  TRY_VOID(run.reserve((list.items.size() + 1) * sizeof(Value)));
+  Values items = list.items;
+  if (appends) {
+    items.push_back(arguments.positional[0]);
+    return ChangedList{run.heap.list(std::move(items)), Value::none()};
+  }
+  const auto size = static_cast<int64_t>(items.size());
+  int64_t at = size - 1;
+  if (!arguments.positional.empty()) {
+    if (!arguments.positional[0].is_integral())
+      return fail("'{}' object cannot be interpreted as an integer", type_name(arguments.positional[0]));
+    at = arguments.positional[0].as_integer();
+    if (at < 0) at += size;
+  }
+  if (size == 0) return fail("pop from empty list");
+  if (at < 0 || at >= size) return fail("pop index out of range");
+  Value taken = items[static_cast<size_t>(at)];
+  items.erase(items.begin() + static_cast<std::ptrdiff_t>(at));
+  return ChangedList{run.heap.list(std::move(items)), std::move(taken)};
+}
+
 bool is_mutator(const Value& self, std::string_view name) {
   static constexpr std::string_view kList[] = {"append", "clear",  "extend",  "insert",
                                                "pop",    "remove", "reverse", "sort"};

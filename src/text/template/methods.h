@@ -12,6 +12,13 @@ Result<Value> find_method(Run& run, const Value& self, std::string_view name);
 // Whether Python's method of that name changes the value, which the immutable sandbox forbids.
 bool is_mutator(const Value& self, std::string_view name);
 
+// Methods that change a list, of which a namespace that keeps it may have another one instead: append and pop.
+struct ChangedList {
+  Value list, result;
+};
+bool changes_list(std::string_view name);
+Result<ChangedList> changed_list(Run& run, const List& list, std::string_view name, Arguments& arguments);
+
 // The parts of the table of str's methods.
 std::span<const Builtin> text_search_methods();
 std::span<const Builtin> text_split_methods();

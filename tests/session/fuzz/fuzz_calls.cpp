@@ -14,7 +14,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   format.think_begin = "<think>";
   format.think_end = "</think>";
   format.trigger = "<c>";
-  switch (data[0] / 4 % 4) {
+  switch (data[0] / 4 % 5) {
     case 0:
       format.style = CallFormat::Style::json;
       format.begin = "<c>{\"n\": \"";
@@ -45,6 +45,22 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       format.end = ")]</c>";
       format.bare_between = "(), ";
       format.bare_end = "()]</c>";
+      break;
+    case 3:  // messages that begin where the prompt ends, and name a call twice
+      format.style = CallFormat::Style::tags;
+      format.lead = "<m>";
+      format.begin = format.trigger = "<m>to=";
+      format.content_begin = "<m>to=user:";
+      format.think_begin = "<m>to=self:";
+      format.think_end = "</m>";
+      format.twice = data[0] / 32 % 2 == 0 ? "" : ":<f=";
+      format.open = "><k=";
+      format.next = "</v><k=";
+      format.equals.fill("><v>");
+      format.between = "</v></m><m>to=";
+      format.end = "</v></m>";
+      format.bare_between = "></m><m>to=";
+      format.bare_end = "></m>";
       break;
     default:
       format.style = CallFormat::Style::channels;
