@@ -231,6 +231,7 @@ Result<Comparison> quantise_by_awq(Team& team, const ModelSource& wide, const Fo
     const int32_t layer = first->giver.layer;
     const auto end =
         std::find_if(first, plan.groups.end(), [&](const FoldGroup& each) { return each.giver.layer != layer; });
+    TRY_VOID(load_again(now, options));
     TRY(Folds next,
         choose_layer(team, wide, now.loaded, folds, std::span(first, end), rounding, importance, texts, options));
     now.loaded = {};

@@ -5,13 +5,14 @@
 #include <cstring>
 
 #include "shrink/solve.h"
+#include "shrink/tiles.h"
 #include "tensor/importance.h"
 #include "tensor/tensor.h"
 
 namespace millrace {
 namespace {
 
-constexpr int64_t kTogether = 16;  // rows of a task: a row of U is read once for all of them
+constexpr int64_t kTogether = 32;  // rows of a task: U is read once for all of them
 constexpr int64_t kColumns = 128;  // whose errors are passed on at once
 
 // Rows [first, first + count) of a matrix on their way through the columns.
@@ -69,15 +70,24 @@ class Rows {
     coder_.put(first_ + r, from, codes);
   }
 
-  // What these columns lost, to all after them.
+  // What these columns lost, to all after them, column by column.
   void pass_on(int64_t first, int64_t end, int64_t width) {
     if (!compensate_) return;
-    for (int64_t j = first; j < end; ++j) {
-      const float* u = &curvature_.upper[static_cast<size_t>(j * cols_)];
-      for (int64_t r = 0; r < count_; ++r) {
-        const float lost = errors_[static_cast<size_t>(r * width + j - first)];
-        float* row = &number(r, 0);
-        for (int64_t k = end; k < cols_; ++k) row[k] -= lost * u[k];
+    constexpr int64_t kAcross = kTileCols<float>;
+    float tile[kTileRows * kAcross] = {};
+    for (int64_t k = end; k < cols_; k += kAcross) {
+      const int64_t wide = std::min(kAcross, cols_ - k);
+      for (int64_t r = 0; r < count_; r += kTileRows) {
+        const int64_t tall = std::min(kTileRows, count_ - r);
+        for (int64_t t = 0; t < tall; ++t) {
+          for (int64_t w = 0; w < wide; ++w) tile[t * kAcross + w] = -number(r + t, k + w);
+        }
+        add_tile<float>({&errors_[static_cast<size_t>(r * width)], width, 1,
+                         &curvature_.upper[static_cast<size_t>(first * cols_ + k)], cols_, end - first},
+                        tall, wide, tile);
+        for (int64_t t = 0; t < tall; ++t) {
+          for (int64_t w = 0; w < wide; ++w) number(r + t, k + w) = -tile[t * kAcross + w];
+        }
       }
     }
   }
@@ -114,6 +124,10 @@ class FormatCoder final : public GroupCoder {
 };
 
 }  // namespace
+
+int64_t Curvature::bytes(int64_t cols) {
+  return cols * cols * static_cast<int64_t>(2 * sizeof(double) + sizeof(float));
+}
 
 Result<Curvature> Curvature::make(Team& team, std::span<const double> products, int64_t cols, int64_t rows,
                                   double ridge) {

@@ -24,6 +24,7 @@ struct Curvature {
   std::vector<float> squares;     // [cols] H_jj without the ridge
   std::vector<bool> dead;         // inputs that were always zero
 
+  static int64_t bytes(int64_t cols);  // that making one takes at most, beside the sums
   // `products` are sums of x x^T over `rows` rows, whole (not the upper half alone).
   static Result<Curvature> make(Team& team, std::span<const double> products, int64_t cols, int64_t rows, double ridge);
 };

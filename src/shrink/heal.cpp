@@ -86,22 +86,23 @@ class Captures final : public Watcher {
   std::vector<Capture> all;
 };
 
-struct Found {
-  Slot slot;
-  const std::byte* data = nullptr;
-};
+// A head that is the table has no slot of its own.
+Slot find_slot_of(const ModelSpec& spec, std::string_view name) {
+  const std::vector<Slot> all = slots(spec);
+  if (const Slot* slot = find_slot(all, name)) return *slot;
+  CHECK(name == "output", "no matrix {}", name);
+  return {.name = "output", .rows = spec.vocab, .cols = spec.head_width()};
+}
 
-Found find_matrix(const Model& model, std::string_view name) {
-  Found found;
+const std::byte* find_matrix(const Model& model, std::string_view name) {
+  const std::byte* data = nullptr;
   ModelWeights weights = model.weights();
   visit_slots(model.spec(), weights, [&](const Slot& slot, const Place& place) {
-    if (place.matrix != nullptr && slot.name == name) found = {slot, place.matrix->data};
+    if (place.matrix != nullptr && slot.name == name) data = place.matrix->data;
   });
-  // A head that is the table has no slot of its own.
-  if (found.data == nullptr && name == "output")
-    found = {{.name = "output", .rows = model.spec().vocab, .cols = model.spec().head_width()}, weights.head.data};
-  CHECK(found.data != nullptr, "no matrix {}", name);
-  return found;
+  if (data == nullptr && name == "output") data = weights.head.data;
+  CHECK(data != nullptr, "no matrix {}", name);
+  return data;
 }
 
 }  // namespace
@@ -182,37 +183,128 @@ Result<HealSums> HealBench::measure(const Loaded& student, const HealPair& pair,
   return std::move(sums.front());
 }
 
-Result<std::vector<HealSums>> HealBench::measure(const Loaded& student, std::span<const HealPair> pairs,
-                                                 const PassProgress& progress) {
-  Side own(*student.backend);
-  side_->captures.all.clear();
-  std::vector<HealSums> out;
+// What a pass over both models fills.
+struct HealBench::Step {
+  std::span<const HealPair> pairs;
+  Captures mine, theirs;
+  std::vector<HealSums> sums;
+};
+
+int64_t healing_bytes(const Slot& slot) {
+  // x x^T, its factor and that turned; the error, and the change that becomes of it.
+  return static_cast<int64_t>(sizeof(double)) * (3 * slot.cols * slot.cols + 2 * slot.rows * slot.cols);
+}
+
+// Finds the matrices, and takes the sums once it is known that they fit.
+Result<HealBench::Step> HealBench::begin(const Model& student, std::span<const HealPair> pairs,
+                                         int64_t memory_limit) const {
+  Step step = {.pairs = pairs, .mine = {}, .theirs = {}, .sums = {}};
+  Memory room;
+  if (memory_limit > 0) room.set_limit(memory_limit);
+  std::vector<Slot> found;
   for (const HealPair& pair : pairs) {
-    const Found mine = find_matrix(*student.model, pair.slot), wanted = find_matrix(teacher_, pair.target);
-    own.captures.all.emplace_back(mine.data, pair.outputs);
-    side_->captures.all.emplace_back(wanted.data, pair.outputs);
-    const auto cols = static_cast<size_t>(mine.slot.cols), rows = static_cast<size_t>(mine.slot.rows);
-    out.push_back(
-        {.slot = mine.slot, .products = std::vector<double>(cols * cols), .error = std::vector<double>(rows * cols)});
+    found.push_back(find_slot_of(student.spec(), pair.slot));
+    const auto charged = room.charge(Purpose::workspace, healing_bytes(found.back()));
+    if (!charged.ok())
+      return within(
+          fmt::format("no room for the sums that heal {} ({} by {})", pair.slot, found.back().rows, found.back().cols),
+          charged.error());
   }
-  TRY(own.executor, Executor::create(*student.model, own.observed, side_->executor->options()));
-  TextPass one(*own.executor, texts_), two(*side_->executor, texts_);
-  while (!one.done()) {
-    one.step(), two.step();
-    for (size_t i = 0; i < out.size(); ++i) {
-      Capture &mine = own.captures.all[i], &theirs = side_->captures.all[i];
-      const bool turns = !narrowing_.empty() && !pairs[i].outputs;
-      add_step(team_, mine.inputs(), mine.given(), turns ? theirs.given(team_, narrowing_) : theirs.given(), out[i]);
-    }
-    const int64_t tokens = out.front().tokens;
-    if (progress && !progress(tokens)) return error(Code::cancelled, "stopped after {} tokens", tokens);
+  for (const Slot& slot : found) {
+    const auto cols = static_cast<size_t>(slot.cols), rows = static_cast<size_t>(slot.rows);
+    step.sums.push_back(
+        {.slot = slot, .products = std::vector<double>(cols * cols), .error = std::vector<double>(rows * cols)});
   }
-  for (HealSums& sums : out) {
+  return step;
+}
+
+void HealBench::add(Step& step) const {
+  for (size_t i = 0; i < step.sums.size(); ++i) {
+    Capture &mine = step.mine.all[i], &theirs = step.theirs.all[i];
+    const bool turns = !narrowing_.empty() && !step.pairs[i].outputs;
+    add_step(team_, mine.inputs(), mine.given(), turns ? theirs.given(team_, narrowing_) : theirs.given(),
+             step.sums[i]);
+  }
+}
+
+namespace {
+
+Result<std::vector<HealSums>> finished(std::vector<HealSums> all) {
+  for (HealSums& sums : all) {
     mirror(sums.products.data(), sums.slot.cols);
     sums.lost /= static_cast<double>(std::max<int64_t>(sums.tokens, 1));
     if (!std::isfinite(sums.lost)) return error(Code::corrupt, "{}: the stream is not finite", sums.slot.name);
   }
-  return out;
+  return all;
+}
+
+void watch(const Model& model, std::span<const HealPair> pairs, bool teacher, Captures& captures) {
+  for (const HealPair& pair : pairs)
+    captures.all.emplace_back(find_matrix(model, teacher ? pair.target : pair.slot), pair.outputs);
+}
+
+}  // namespace
+
+Result<std::vector<HealSums>> HealBench::measure(const Loaded& student, std::span<const HealPair> pairs,
+                                                 const PassProgress& progress) {
+  TRY(Step step, begin(*student.model, pairs, options_.memory_limit));
+  Side own(*student.backend);
+  watch(*student.model, pairs, false, own.captures);
+  side_->captures.all.clear();
+  watch(teacher_, pairs, true, side_->captures);
+  TRY(own.executor, Executor::create(*student.model, own.observed, side_->executor->options()));
+  TextPass one(*own.executor, texts_), two(*side_->executor, texts_);
+  while (!one.done()) {
+    one.step(), two.step();
+    step.mine.all.swap(own.captures.all), step.theirs.all.swap(side_->captures.all);
+    add(step);
+    step.mine.all.swap(own.captures.all), step.theirs.all.swap(side_->captures.all);
+    const int64_t tokens = step.sums.front().tokens;
+    if (progress && !progress(tokens)) return error(Code::cancelled, "stopped after {} tokens", tokens);
+  }
+  return finished(std::move(step.sums));
+}
+
+Result<void> HealBench::walk(const ModelSource& teacher, const StudentOptions& options) {
+  TRY_VOID(LayerWalk::check(teacher.spec()));
+  TRY(theirs_, LayerWalk::make(teacher.spec(), texts_, options));
+  source_ = &teacher;
+  options_ = options;
+  return {};
+}
+
+Result<std::vector<HealSums>> HealBench::measure(const ModelSource& student, std::span<const HealPair> pairs,
+                                                 const PassProgress& progress) {
+  CHECK(source_ != nullptr && !pairs.empty(), "walk() first");
+  if (mine_ == nullptr) {
+    TRY(mine_, LayerWalk::make(student.spec(), texts_, options_));
+  }
+  auto layer_of = [](const ModelSpec& spec, const std::string& name) {
+    const int32_t layer = find_slot_of(spec, name).layer;
+    return layer >= 0 ? layer : static_cast<int32_t>(spec.layers.size()) - 1;
+  };
+  const int32_t at = layer_of(student.spec(), pairs.front().slot),
+                wanted = layer_of(source_->spec(), pairs.front().target);
+  for (const HealPair& pair : pairs)
+    CHECK(layer_of(student.spec(), pair.slot) == at && layer_of(source_->spec(), pair.target) == wanted,
+          "{} is of another layer than {}", pair.slot, pairs.front().slot);
+  TRY_VOID(mine_->reach(at, student, progress));
+  TRY_VOID(theirs_->reach(wanted, *source_, progress));
+  TRY(const auto own, LoneLayer::load(student, at, options_));
+  TRY(const auto other, LoneLayer::load(*source_, wanted, options_));
+  TRY(Step step, begin(own->model(), pairs, options_.memory_limit));
+  watch(own->model(), pairs, false, step.mine);
+  watch(other->model(), pairs, true, step.theirs);
+  own->watch(&step.mine), other->watch(&step.theirs);
+  TRY(const auto one, mine_->begin(*own));
+  TRY(const auto two, theirs_->begin(*other));
+  while (!one->done()) {
+    one->step(), two->step();
+    add(step);
+    const int64_t tokens = step.sums.front().tokens;
+    if (progress && !progress(tokens)) return error(Code::cancelled, "stopped after {} tokens", tokens);
+  }
+  return finished(std::move(step.sums));
 }
 
 Result<std::vector<float>> healed(Team& team, const HealSums& sums, std::span<const float> weights, double& ridge) {

@@ -13,6 +13,7 @@
 #include "model/model.h"
 #include "shrink/passes.h"
 #include "shrink/student.h"
+#include "shrink/walk.h"
 
 namespace millrace {
 
@@ -50,11 +51,22 @@ class HealBench {
   // Several in one pass.
   Result<std::vector<HealSums>> measure(const Loaded& student, std::span<const HealPair> pairs,
                                         const PassProgress& progress);
+  // From now on students are measured layer by layer (shrink/walk.h), the teacher as well: one layer of each is loaded
+  // and run, not all of both. The source outlives the bench. Refused where layers cannot run alone.
+  Result<void> walk(const ModelSource& teacher, const StudentOptions& options);
+  bool walks() const { return source_ != nullptr; }
+  // Several matrices of one layer, or the head. What comes before that layer must be as it was when a matrix of it was
+  // measured before.
+  Result<std::vector<HealSums>> measure(const ModelSource& student, std::span<const HealPair> pairs,
+                                        const PassProgress& progress);
   // Students have a narrower stream from now on: rows [narrow, the teacher's width] times the teacher's.
   void narrow(std::vector<float> rows) { narrowing_ = std::move(rows); }
 
  private:
   struct Side;
+  struct Step;
+  Result<Step> begin(const Model& student, std::span<const HealPair> pairs, int64_t memory_limit) const;
+  void add(Step& step) const;
   HealBench(Team& team, const Model& teacher, std::span<const ScoredText> texts);
 
   Team& team_;
@@ -62,7 +74,13 @@ class HealBench {
   std::span<const ScoredText> texts_;
   std::vector<float> narrowing_;  // empty: streams are of one width
   std::unique_ptr<Side> side_;
+  const ModelSource* source_ = nullptr;  // the teacher's, if layers are run one by one
+  StudentOptions options_;
+  std::unique_ptr<LayerWalk> mine_, theirs_;
 };
+
+// What sums of a matrix and solving for it take.
+int64_t healing_bytes(const Slot& slot);
 
 // The numbers of the slot's matrix that bring the stream nearest: weights + error (products + ridge)^-1. The ridge is a
 // part of the mean of the diagonal; it is raised where inputs are more than tokens, and written back.

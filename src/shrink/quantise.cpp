@@ -6,6 +6,7 @@
 
 #include "shrink/gptq.h"
 #include "shrink/sums.h"
+#include "shrink/walk.h"
 #include "tensor/importance.h"
 
 namespace millrace {
@@ -24,27 +25,27 @@ std::string input_of(const Slot& slot) {
 
 std::string step_name(int32_t layer) { return layer < 0 ? "head" : fmt::format("layer {}", layer); }
 
-// Codes of one layer, or of the head (-1), by GPTQ. Slots that got others are added to `changed`.
-Result<StepReport> requantise_layer(Team& team, const ModelSource& wide, const Loaded& student,
-                                    const Rounding& rounding, std::span<const ScoredText> texts, int32_t layer,
-                                    Student& next, std::vector<Slot>& changed, const StepOptions& options) {
+// What products of a layer (-1: the head) read, by the first of the slots that share an input.
+using Readers = std::map<std::string, std::vector<Slot>>;
+Readers readers_of(const ModelSpec& spec, const Rounding& rounding, int32_t layer) {
+  Readers out;
+  for (const Slot& slot : slots(spec)) {
+    if (slot.layer == layer && rounding.takes_codes(slot)) out[input_of(slot)].push_back(slot);
+  }
+  return out;
+}
+
+// Codes by GPTQ from sums over x x^T. Slots that got others are added to `changed`.
+Result<void> choose_codes(Team& team, const ModelSource& wide, const Rounding& rounding, const Readers& inputs,
+                          InputSums& sums, Student& next, std::vector<Slot>& changed, StepReport& report,
+                          const StepOptions& options) {
   const Folds none;
   const Folds& folds = options.folds != nullptr ? *options.folds : none;
-  std::map<std::string, std::vector<Slot>> inputs;
-  for (const Slot& slot : slots(wide.spec())) {
-    if (slot.layer == layer && rounding.takes_codes(slot)) inputs[input_of(slot)].push_back(slot);
-  }
-  StepReport report = {.what = step_name(layer), .ridge = options.ridge};
-  if (inputs.empty()) return report;
-  const auto watched = [&](const Slot& slot) { return inputs.contains(slot.name) && slot.layer == layer; };
-  TRY(auto sums, InputSums::make(*student.model, *student.backend, team, watched));
-  ObservedBackend observed(*student.backend, *sums);
-  TRY(auto executor, Executor::create(*student.model, observed, scoring_options(texts, student.model->spec().vocab)));
-  TRY_VOID(run_pass(*executor, texts, options.progress));
   for (const auto& [name, readers] : inputs) {
-    SlotSums* read = sums->find(name);
+    SlotSums* read = sums.find(name);
     CHECK(read != nullptr && read->products != nullptr, "{} was watched", name);
     const int64_t cols = read->slot.cols;
+    TRY_VOID(check_room(options.student.memory_limit, Curvature::bytes(cols), "the curvature of " + name));
     mirror(read->products, cols);
     const std::span<const double> products(read->products, static_cast<size_t>(cols * cols));
     const double ridge = read->rows() < cols ? 0.1 : options.ridge;
@@ -56,8 +57,59 @@ Result<StepReport> requantise_layer(Team& team, const ModelSource& wide, const L
       changed.push_back(slot);
     }
   }
-  return report;
+  return {};
 }
+
+// Runs the student over the texts for what products of one layer read: the whole of it, or with a walk that layer.
+class LayerReader {
+ public:
+  static Result<LayerReader> make(const ModelSpec& spec, std::span<const ScoredText> texts,
+                                  const StepOptions& options) {
+    LayerReader out(texts, options);
+    if (!LayerWalk::check(spec).ok()) return out;  // what it is refused for is that layers cannot run alone
+    TRY(out.walk_, LayerWalk::make(spec, texts, options.student));
+    return out;
+  }
+
+  // `use` gets the sums while the layer is loaded.
+  Result<void> read(Team& team, Trial& now, int32_t layer, const Readers& inputs,
+                    const std::function<Result<void>(InputSums& sums)>& use) {
+    const auto watched = [&](const Slot& slot) { return inputs.contains(slot.name) && slot.layer == layer; };
+    if (walk_ != nullptr) {
+      const ModelSource& source = now.student.source;
+      const int32_t at = layer >= 0 ? layer : static_cast<int32_t>(source.spec().layers.size()) - 1;
+      TRY_VOID(walk_->reach(at, source, options_.progress));
+      TRY(const auto alone, LoneLayer::load(source, at, options_.student));
+      TRY(const auto sums, InputSums::make(alone->model(), alone->backend(), team, watched));
+      alone->watch(sums.get());
+      TRY_VOID(walk_->run(*alone, options_.progress));
+      return use(*sums);
+    }
+    TRY_VOID(load_again(now, options_));
+    TRY(const auto sums, InputSums::make(*now.loaded.model, *now.loaded.backend, team, watched));
+    ObservedBackend observed(*now.loaded.backend, *sums);
+    TRY(auto executor,
+        Executor::create(*now.loaded.model, observed, scoring_options(texts_, now.loaded.model->spec().vocab)));
+    TRY_VOID(run_pass(*executor, texts_, options_.progress));
+    return use(*sums);
+  }
+
+  // The layer is as it will stay; if it did not change, what it gave before holds.
+  Result<void> settled(const Student& student, int32_t layer, bool changed) {
+    const auto layers = static_cast<int32_t>(student.source.spec().layers.size());
+    if (walk_ == nullptr || layer < 0 || layer + 1 >= layers || layer != walk_->layer()) return {};
+    if (changed) return walk_->reach(layer + 1, student.source, options_.progress);
+    walk_->advance();
+    return {};
+  }
+
+ private:
+  LayerReader(std::span<const ScoredText> texts, const StepOptions& options) : texts_(texts), options_(options) {}
+
+  std::span<const ScoredText> texts_;
+  const StepOptions& options_;
+  std::unique_ptr<LayerWalk> walk_;  // null: layers cannot run alone
+};
 
 // The healed matrix in the student's own format.
 Result<double> heal_one(Team& team, const HealSums& sums, ModelSource& next, double ridge) {
@@ -68,17 +120,20 @@ Result<double> heal_one(Team& team, const HealSums& sums, ModelSource& next, dou
     put_quantised(team, next, sums.slot, 0, numbers, type, {});
     return ridge;
   }
-  TRY(const Curvature curvature, Curvature::make(team, sums.products, sums.slot.cols, sums.tokens, ridge));
+  TRY(const Curvature curvature,
+      Curvature::make(team, sums.products, sums.slot.cols, sums.tokens, std::min(ridge, 1.0)));
   TRY(std::vector<std::byte> codes, gptq(team, numbers, sums.slot.rows, curvature, {.type = type}));
   next.put_matrix(sums.slot, 0, type, std::move(codes));
   return ridge;
 }
 
-// Matrices healed with the ridge that serves held-out text best: few tokens want more of it than many.
+// Matrices healed with the ridge that serves held-out text best: few tokens want more of it than many. From a middling
+// one on, tenfold more or less as long as it helps.
 Result<Trial> best_healed(Team& team, const Student& now, const std::vector<HealSums>& sums, Judge& judge,
                           const StepOptions& options, double& ridge) {
+  constexpr double kMost = 20, kLeast = 1e-5;
   std::optional<Trial> best;
-  for (double each : {options.ridge, 10 * options.ridge, 100 * options.ridge}) {
+  auto better = [&](double each) -> Result<bool> {
     Student next = now;
     double used = each;
     for (const HealSums& one : sums) {
@@ -86,12 +141,22 @@ Result<Trial> best_healed(Team& team, const Student& now, const std::vector<Heal
       used = std::max(used, needed);
     }
     TRY(Trial trial, try_out(std::move(next), judge, options));
-    if (best && trial.judged.kl_mean() >= best->judged.kl_mean()) continue;
+    if (best && trial.judged.kl_mean() >= best->judged.kl_mean()) return false;
     trial.loaded = {};  // one student at a time
     best = std::move(trial);
     ridge = used;
+    return true;
+  };
+  const double first = 10 * options.ridge;
+  TRY_VOID(better(first));
+  TRY(bool helps, better(10 * first));
+  const bool up = helps;
+  if (!up) {
+    TRY(helps, better(first / 10));
   }
-  TRY(best->loaded, load_student(best->student.source, options.student));
+  for (double each = up ? 100 * first : first / 100; helps && each <= kMost && each >= kLeast; each *= up ? 10 : 0.1) {
+    TRY(helps, better(each));
+  }
   return std::move(*best);
 }
 
@@ -109,14 +174,28 @@ Result<Comparison> quantise_by_gptq(Team& team, const ModelSource& wide, Student
   for (int32_t step = 0; step <= layers; ++step) names.push_back(step_name(step < layers ? step : -1));
   TRY(const size_t before, take_again(student, names, options));
   TRY(Trial now, try_out(student, judge, options));
+  TRY(LayerReader reader, LayerReader::make(wide.spec(), texts, options));
   for (auto step = static_cast<int32_t>(before); step <= layers; ++step) {
     const int32_t layer = step < layers ? step : -1;
+    const Readers inputs = readers_of(wide.spec(), rounding, layer);
+    StepReport report = {.what = names[static_cast<size_t>(step)], .ridge = options.ridge};
     Student next = now.student;
     std::vector<Slot> changed;
-    TRY(StepReport report, requantise_layer(team, wide, now.loaded, rounding, texts, layer, next, changed, options));
+    if (!inputs.empty()) {
+      TRY_VOID(reader.read(team, now, layer, inputs, [&](InputSums& sums) {
+        return choose_codes(team, wide, rounding, inputs, sums, next, changed, report, options);
+      }));
+    }
     now.loaded = {};
+    if (changed.empty()) {  // experts alone, or formats without codes
+      report.before = report.after = now.judged.kl_mean();
+      TRY_VOID(say_step(report, now.student, &changed, options));
+      continue;
+    }
     TRY(Trial candidate, try_out(std::move(next), judge, options));
-    TRY_VOID(settle(now, std::move(candidate), std::move(report), options, &changed));
+    candidate.loaded = {};
+    TRY(const bool kept, settle(now, std::move(candidate), std::move(report), options, &changed));
+    TRY_VOID(reader.settled(now.student, layer, kept));
   }
   student = std::move(now.student);
   return now.judged;
@@ -144,7 +223,13 @@ Result<Comparison> heal_all(Team& team, HealBench& bench, ModelSource& student,
   TRY(const size_t before, take_again(whole, names, options));
   TRY(Trial now, try_out(std::move(whole), judge, options));
   for (size_t step = before; step < steps.size(); ++step) {
-    TRY(const std::vector<HealSums> sums, bench.measure(now.loaded, steps[step], options.progress));
+    std::vector<HealSums> sums;
+    if (bench.walks()) {
+      TRY(sums, bench.measure(now.student.source, steps[step], options.progress));
+    } else {
+      TRY_VOID(load_again(now, options));
+      TRY(sums, bench.measure(now.loaded, steps[step], options.progress));
+    }
     StepReport report = {.what = names[step]};
     std::vector<Slot> changed;
     if (std::all_of(sums.begin(), sums.end(), [](const HealSums& each) { return each.lost == 0; })) {

@@ -5,6 +5,8 @@
 #include <cstring>
 #include <vector>
 
+#include "shrink/tiles.h"
+
 namespace millrace {
 namespace {
 
@@ -33,12 +35,26 @@ double dot(const double* a, const double* b, int64_t count) {
 }  // namespace
 
 bool cholesky(Team& team, double* a, int64_t n) {
+  constexpr int64_t kAcross = kTileCols<double>;
+  std::vector<double> turned;  // rows of this band as columns: [columns before it, kBand]
   for (int64_t first = 0; first < n; first += kBand) {
     const int64_t end = std::min(n, first + kBand);
+    turned.assign(static_cast<size_t>(first * kBand), 0);
+    team.each(end - first, [&](int64_t j, int) {
+      for (int64_t k = 0; k < first; ++k) turned[static_cast<size_t>(k * kBand + j)] = a[(first + j) * n + k];
+    });
     // What the columns before this band take off it.
-    team.each(n - first, [&](int64_t task, int) {
-      double* row = a + (first + task) * n;
-      for (int64_t j = first; j < std::min(end, first + task + 1); ++j) row[j] -= dot(row, a + j * n, first);
+    team.each((n - first + kTileRows - 1) / kTileRows, [&](int64_t task, int) {
+      const int64_t i = first + task * kTileRows, tall = std::min(kTileRows, n - i);
+      double tile[kTileRows * kAcross];
+      for (int64_t j = first; j < std::min(end, i + tall); j += kAcross) {
+        std::fill_n(tile, kTileRows * kAcross, 0.0);
+        add_tile<double>({a + i * n, n, 1, turned.data() + (j - first), kBand, first}, tall, kAcross, tile);
+        for (int64_t t = 0; t < tall; ++t) {
+          for (int64_t w = 0; w < kAcross && j + w <= std::min(end - 1, i + t); ++w)
+            a[(i + t) * n + j + w] -= tile[t * kAcross + w];
+        }
+      }
     });
     for (int64_t j = first; j < end; ++j) {
       double* row = a + j * n;
@@ -58,14 +74,32 @@ bool cholesky(Team& team, double* a, int64_t n) {
 }
 
 void invert_lower(Team& team, const double* lower, int64_t n, double* out) {
-  // A column of the inverse is contiguous while it is made.
-  team.each(n, [&](int64_t column, int) {
-    std::vector<double> x(static_cast<size_t>(n - column));
-    x[0] = 1 / lower[column * n + column];
-    for (int64_t i = column + 1; i < n; ++i)
-      x[static_cast<size_t>(i - column)] = -dot(lower + i * n + column, x.data(), i - column) / lower[i * n + i];
-    for (int64_t i = 0; i < n; ++i) out[i * n + column] = i < column ? 0 : x[static_cast<size_t>(i - column)];
-  });
+  constexpr int64_t kAcross = kTileCols<double>;
+  std::fill_n(out, n * n, 0.0);
+  for (int64_t first = 0; first < n; first += kBand) {
+    const int64_t end = std::min(n, first + kBand);
+    // Columns of the band's rows: what the rows above give, then this band's own triangle.
+    team.each((end + kAcross - 1) / kAcross, [&](int64_t task, int) {
+      const int64_t j = task * kAcross, wide = std::min(kAcross, end - j);
+      double tile[kTileRows * kAcross];
+      for (int64_t i = first; i < end && j < first; i += kTileRows) {
+        const int64_t tall = std::min(kTileRows, end - i);
+        std::fill_n(tile, kTileRows * kAcross, 0.0);
+        add_tile<double>({lower + i * n + j, n, 1, out + j * n + j, n, first - j}, tall, wide, tile);
+        for (int64_t t = 0; t < tall; ++t) {
+          for (int64_t w = 0; w < wide; ++w) out[(i + t) * n + j + w] = -tile[t * kAcross + w];
+        }
+      }
+      for (int64_t i = first; i < end; ++i) {
+        double* const row = out + i * n;
+        for (int64_t w = 0; w < wide; ++w) row[j + w] += i == j + w ? 1.0 : 0.0;
+        for (int64_t k = first; k < i; ++k) {
+          for (int64_t w = 0; w < wide; ++w) row[j + w] -= lower[i * n + k] * out[k * n + j + w];
+        }
+        for (int64_t w = 0; w < wide; ++w) row[j + w] = j + w > i ? 0.0 : row[j + w] / lower[i * n + i];
+      }
+    });
+  }
 }
 
 void solve_rows(Team& team, const double* lower, int64_t n, double* rows, int64_t count) {

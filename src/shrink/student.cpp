@@ -1,5 +1,6 @@
 #include "shrink/student.h"
 
+#include "base/human.h"
 #include "model/convert.h"
 
 namespace millrace {
@@ -43,6 +44,12 @@ Result<void> quantise_all(Team& team, ModelSource& source, const TypeOf& type_of
     }
   }
   return {};
+}
+
+Result<void> check_room(int64_t limit, int64_t bytes, const std::string& what) {
+  if (limit == 0 || bytes <= limit) return {};
+  return error(Code::no_memory, "no room for {}: {} of at most {}; allow more (--memory-limit) or quantise without it",
+               what, human_bytes(static_cast<uint64_t>(bytes)), human_bytes(static_cast<uint64_t>(limit)));
 }
 
 const Slot* find_slot(const std::vector<Slot>& slots, std::string_view name) {

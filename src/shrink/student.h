@@ -33,6 +33,9 @@ void put_quantised(Team& team, ModelSource& source, const Slot& slot, int64_t ex
 // Every matrix of the model in the format that `type_of` says.
 Result<void> quantise_all(Team& team, ModelSource& source, const TypeOf& type_of, const ColumnWeights* importance);
 
+// Refuses with the numbers what would not fit a limit; 0: none.
+Result<void> check_room(int64_t limit, int64_t bytes, const std::string& what);
+
 const Slot* find_slot(const std::vector<Slot>& slots, std::string_view name);
 
 }  // namespace millrace

@@ -6,61 +6,34 @@
 #include <limits>
 
 #include "base/checked.h"
+#include "shrink/tiles.h"
 
 namespace millrace {
 namespace {
 
-using Four = float __attribute__((vector_size(16)));
-constexpr int64_t kRows = 64;             // of a float32 sum
-constexpr int64_t kTall = 4, kWide = 16;  // of a tile that registers hold
-constexpr int64_t kStrip = 64;            // columns of a task
-
-Four load_four(const float* x) {
-  Four four;
-  std::memcpy(&four, x, sizeof(four));
-  return four;
-}
-
-// A tile of full size: columns [i, i + 4) of a against [j, j + 16) of b.
-void add_tile(Tensor a, Tensor b, int64_t first, int64_t end, int64_t i, int64_t j, double* sums) {
-  Four acc[kTall][kWide / 4] = {};
-  for (int64_t r = first; r < end; ++r) {
-    const float* x = a.row(r) + i;
-    const float* y = b.row(r) + j;
-    const Four ys[4] = {load_four(y), load_four(y + 4), load_four(y + 8), load_four(y + 12)};
-    for (int64_t t = 0; t < kTall; ++t) {
-      for (int64_t w = 0; w < kWide / 4; ++w) acc[t][w] += x[t] * ys[w];
-    }
-  }
-  for (int64_t t = 0; t < kTall; ++t) {
-    for (int64_t w = 0; w < kWide; ++w) sums[(i + t) * b.cols + j + w] += static_cast<double>(acc[t][w / 4][w % 4]);
-  }
-}
-
-void add_part(Tensor a, Tensor b, int64_t first, int64_t end, int64_t i, int64_t i_end, int64_t j, int64_t j_end,
-              double* sums) {
-  for (int64_t t = i; t < i_end; ++t) {
-    for (int64_t w = j; w < j_end; ++w) {
-      float sum = 0;
-      for (int64_t r = first; r < end; ++r) sum += a.row(r)[t] * b.row(r)[w];
-      sums[t * b.cols + w] += static_cast<double>(sum);
-    }
-  }
-}
+constexpr int64_t kRows = 64;              // of a float32 sum
+constexpr int64_t kStrip = 8 * kTileRows;  // columns of a task
 
 }  // namespace
 
 void add_products(Team& team, Tensor a, Tensor b, bool upper, double* sums) {
+  constexpr int64_t kAcross = kTileCols<float>;
+  const auto a_step = a.stride / static_cast<int64_t>(sizeof(float)),
+             b_step = b.stride / static_cast<int64_t>(sizeof(float));
   team.each((a.cols + kStrip - 1) / kStrip, [&](int64_t task, int) {
     const int64_t from = task * kStrip, to = std::min(a.cols, from + kStrip);
+    float tile[kTileRows * kAcross];
     for (int64_t first = 0; first < a.rows; first += kRows) {
-      const int64_t end = std::min(a.rows, first + kRows);
-      for (int64_t i = from; i < to; i += kTall) {
-        for (int64_t j = upper ? i / kWide * kWide : 0; j < b.cols; j += kWide) {
-          if (i + kTall <= to && j + kWide <= b.cols) {
-            add_tile(a, b, first, end, i, j, sums);
-          } else {
-            add_part(a, b, first, end, i, std::min(to, i + kTall), j, std::min(b.cols, j + kWide), sums);
+      const int64_t depth = std::min(a.rows - first, kRows);
+      for (int64_t j = upper ? from / kAcross * kAcross : 0; j < b.cols; j += kAcross) {
+        for (int64_t i = from; i < to; i += kTileRows) {
+          const int64_t tall = std::min(kTileRows, to - i), wide = std::min(kAcross, b.cols - j);
+          if (upper && j + wide <= i) continue;
+          std::fill_n(tile, kTileRows * kAcross, 0.0f);
+          add_tile<float>({a.row(first) + i, 1, a_step, b.row(first) + j, b_step, depth}, tall, wide, tile);
+          for (int64_t t = 0; t < tall; ++t) {
+            for (int64_t w = 0; w < wide; ++w)
+              sums[(i + t) * b.cols + j + w] += static_cast<double>(tile[t * kAcross + w]);
           }
         }
       }
@@ -87,6 +60,7 @@ Result<std::unique_ptr<InputSums>> InputSums::make(const Model& model, Backend& 
     return reinterpret_cast<double*>(memory);
   };
   auto add = [&](const Slot& slot, const Weight& weight) -> Result<void> {
+    if (weight.data == nullptr) return {};  // another layer's, which is not loaded
     SlotSums sums = {.slot = slot, .counts = std::vector<int64_t>(static_cast<size_t>(slot.matrices()))};
     TRY(sums.squares, numbers(3 * slot.matrices(), slot.cols));
     sums.sizes = sums.squares + slot.matrices() * slot.cols;

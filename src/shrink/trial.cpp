@@ -46,17 +46,18 @@ Result<Trial> try_out(Student student, Judge& judge, const StepOptions& options)
   return trial;
 }
 
+Result<void> load_again(Trial& trial, const StepOptions& options) {
+  if (trial.loaded.model != nullptr) return {};
+  TRY(trial.loaded, load_student(trial.student.source, options.student));
+  return {};
+}
+
 Result<bool> settle(Trial& now, Trial candidate, StepReport report, const StepOptions& options,
                     const std::vector<Slot>* changed) {
   report.before = now.judged.kl_mean();
   report.after = candidate.judged.kl_mean();
   report.kept = report.after < report.before;
-  if (report.kept) {
-    now = std::move(candidate);
-  } else {
-    candidate.loaded = {};
-    TRY(now.loaded, load_student(now.student.source, options.student));
-  }
+  if (report.kept) now = std::move(candidate);
   TRY_VOID(say_step(report, now.student, changed, options));
   return report.kept;
 }

@@ -42,8 +42,11 @@ struct Trial {
 
 Result<Trial> try_out(Student student, Judge& judge, const StepOptions& options);
 
-// Keeps the candidate if it is nearer to the teacher. The student that stays was let go to make room, and is loaded
-// anew. Whether it was kept. With the slots that were changed the step is written down in the journal.
+// Loads a student that was let go to make room.
+Result<void> load_again(Trial& trial, const StepOptions& options);
+
+// Keeps the candidate if it is nearer to the teacher. The student that stays may be one that was let go to make room.
+// Whether the candidate was kept. With the slots that were changed the step is written down in the journal.
 Result<bool> settle(Trial& now, Trial candidate, StepReport report, const StepOptions& options,
                     const std::vector<Slot>* changed = nullptr);
 

@@ -85,7 +85,7 @@ def full_disk(millrace, folder, make):
     target = folder / "full.gguf"
 
     def limit():
-        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        signal.signal(signal.SIGXFSZ, signal.SIG_DFL)  # as a shell starts it
         resource.setrlimit(resource.RLIMIT_FSIZE, (400_000, 400_000))
 
     done = run(millrace, *make(target), preexec_fn=limit)

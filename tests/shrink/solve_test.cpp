@@ -3,6 +3,7 @@
 
 #include "shrink/rig.h"
 #include "shrink/sums.h"
+#include "shrink/tiles.h"
 
 namespace millrace {
 namespace {
@@ -60,6 +61,33 @@ TEST(Solve, RefusesWhatIsNotPositiveDefinite) {
   EXPECT_FALSE(cholesky(team, a.data(), 2));
   a = {std::nan(""), 0, 0, 1};
   EXPECT_FALSE(cholesky(team, a.data(), 2));
+}
+
+// Whatever registers there are: one product after another.
+template <class T>
+void expect_tiles() {
+  constexpr int64_t kDepth = 37, kAcross = kTileCols<T>;
+  std::vector<T> a(kTileRows * kDepth), b(kDepth * kAcross), sums(kTileRows * kAcross);
+  for (size_t i = 0; i < a.size(); ++i) a[i] = static_cast<T>(test::draw(1, static_cast<uint32_t>(i), 0) - 0.5);
+  for (size_t i = 0; i < b.size(); ++i) b[i] = static_cast<T>(test::draw(2, static_cast<uint32_t>(i), 0) - 0.5);
+  for (size_t i = 0; i < sums.size(); ++i) sums[i] = static_cast<T>(test::draw(3, static_cast<uint32_t>(i), 0));
+  std::vector<T> wanted = sums;
+  for (size_t i = 0; i < kTileRows; ++i) {
+    for (size_t j = 0; j < kAcross; ++j) {
+      for (size_t k = 0; k < kDepth; ++k) wanted[i * kAcross + j] += a[i * kDepth + k] * b[k * kAcross + j];
+    }
+  }
+  std::vector<T> some = sums;
+  const TileInput<T> in = {a.data(), kDepth, 1, b.data(), kAcross, kDepth};
+  add_tile<T>(in, kTileRows, kAcross, sums.data());
+  EXPECT_EQ(sums, wanted);
+  add_tile<T>(in, 3, kAcross, some.data());
+  for (size_t i = 0; i < 3 * kAcross; ++i) EXPECT_EQ(some[i], wanted[i]);
+}
+
+TEST(Tiles, AddOneProductAfterAnother) {
+  expect_tiles<float>();
+  expect_tiles<double>();
 }
 
 TEST(Sums, OfProductsAreThoseOfDoubles) {

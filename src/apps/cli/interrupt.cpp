@@ -23,6 +23,9 @@ void install_signal_handlers() {
   action.sa_handler = on_interrupt;
   ::sigaction(SIGINT, &action, nullptr);
   ::sigaction(SIGTERM, &action, nullptr);
+  // A file that outgrows its limit is an error of that write, as on a full disk: nothing half written stays.
+  action.sa_handler = SIG_IGN;
+  ::sigaction(SIGXFSZ, &action, nullptr);
   // A reader that went away (`millrace ... | head`) ends us quietly, whatever our parent had set.
   action.sa_handler = SIG_DFL;
   ::sigaction(SIGPIPE, &action, nullptr);

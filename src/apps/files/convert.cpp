@@ -99,9 +99,10 @@ Result<int> run(const Arguments& arguments) {
   TRY(Checkpoint checkpoint, Checkpoint::open(path));
   ConvertOptions options;
   TRY(options.type, chosen_type(arguments, checkpoint));
-  TRY_VOID(check_target(path, target, arguments.toggle("force")));
-  options.name = arguments.text("name");
-  options.threads = static_cast<int>(arguments.integer("threads"));
+  const Writing writing = writing_of(arguments);
+  TRY_VOID(check_target(path, target, writing.replace));
+  options.name = writing.name;
+  options.threads = writing.threads;
   const Terminal& terminal = arguments.terminal();
   TRY_VOID(set_text_keys(terminal, checkpoint, options));
   TRY(ModelSource source, ModelSource::open(checkpoint));
@@ -167,16 +168,8 @@ Verb convert_verb() {
                  .value = "REGEX=TYPE",
                  .many = Many::repeated,
                  .help = "another format for matrices whose name in the file has the expression in it; the first "
-                         "that fits holds"},
-                {.name = "force", .help = "replace OUT if it is there already"},
-                {.name = "name", .kind = Kind::text, .value = "NAME", .help = "the model's name in the file"},
-                {.name = "threads",
-                 .kind = Kind::integer,
-                 .value = "N",
-                 .otherwise = "0",
-                 .least = 0,
-                 .most = 4096,
-                 .help = "worker threads; 0 means one per core"}},
+                         "that fits holds"}},
+               writing_flags(),
                layout_flags(),
                method_flags()}),
           .examples = {{"convert ./Llama-3.2-1B llama-1b-q8.gguf --type Q8_0", "a Hugging Face directory, quantised"},

@@ -4,6 +4,7 @@
 #include <system_error>
 
 #include "apps/cli/interrupt.h"
+#include "base/team.h"
 #include "session/sampling_defaults.h"
 #if MILLRACE_HAS_TEXT
 #include "text/gguf_vocab.h"
@@ -68,6 +69,26 @@ Result<void> set_text(const Terminal& terminal, const Checkpoint& checkpoint, Co
 }
 
 }  // namespace
+
+std::vector<Flag> writing_flags() {
+  return {{.name = "force", .help = "replace OUT if it is there already"},
+          {.name = "name", .kind = Kind::text, .value = "NAME", .help = "the model's name in the file"},
+          {.name = "threads",
+           .kind = Kind::integer,
+           .value = "N",
+           .otherwise = "0",
+           .least = 0,
+           .most = 4096,
+           .help = "worker threads; 0 means one per core"}};
+}
+
+Writing writing_of(const Arguments& arguments) {
+  const auto threads = static_cast<int>(arguments.integer("threads"));
+  return {.replace = arguments.toggle("force"),
+          .name = arguments.text("name"),
+          .threads = threads,
+          .workers = threads > 0 ? threads : Team::processors()};
+}
 
 Result<void> check_target(const fs::path& source, const fs::path& target, bool replace) {
   TRY_VOID(check_place(source, target));

@@ -3,11 +3,22 @@
 
 #include <filesystem>
 
+#include "apps/cli/cli.h"
 #include "apps/cli/terminal.h"
 #include "model/convert.h"
 #include "tensor/checkpoint.h"
 
 namespace millrace::apps {
+
+// --force --name --threads: of every verb that writes a model.
+std::vector<Flag> writing_flags();
+struct Writing {
+  bool replace = false;
+  std::string name;  // in the file; empty: the model's own
+  int threads = 0;   // as asked; 0: one for every core
+  int workers = 1;   // what that comes to
+};
+Writing writing_of(const Arguments& arguments);
 
 // Refused: a directory, the source itself, a folder that is not there, and (without `replace`) a file that is.
 Result<void> check_target(const std::filesystem::path& source, const std::filesystem::path& target, bool replace);

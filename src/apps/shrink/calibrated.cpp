@@ -3,8 +3,10 @@
 #include <algorithm>
 
 #include "apps/cli/flags.h"
+#include "apps/cli/host.h"
 #include "apps/cli/interrupt.h"
 #include "apps/cli/terminal.h"
+#include "apps/files/writing.h"
 #include "apps/shrink/texts.h"
 #include "cache/identity.h"
 #include "shrink/allocate.h"
@@ -13,6 +15,8 @@
 
 namespace millrace::apps {
 namespace {
+
+constexpr int64_t kDecidedBy = 2048;  // tokens of held-out text that a step is decided by
 
 std::filesystem::path part_of(std::filesystem::path target) { return target += ".part"; }
 
@@ -28,10 +32,10 @@ Result<Rounded> round_all(const Arguments& arguments, Bench& bench, Team& team, 
   const ModelSource wide = student.source;
   Student plain = student, weighed = student;
   TRY_VOID(round_matrices(team, wide, {}, rounding, nullptr, nullptr, plain));
-  TRY(Trial first, try_out(std::move(plain), *bench.judge, options));
+  TRY(Trial first, try_out(std::move(plain), bench.decider(), options));
   first.loaded = {};
   TRY_VOID(round_matrices(team, wide, {}, rounding, &importance, nullptr, weighed));
-  TRY(Trial second, try_out(std::move(weighed), *bench.judge, options));
+  TRY(Trial second, try_out(std::move(weighed), bench.decider(), options));
   const bool better = second.judged.kl_mean() < first.judged.kl_mean();
   terminal.note("rounding: KL {:.6f}; by importance {:.6f}{}", first.judged.kl_mean(), second.judged.kl_mean(),
                 better ? "" : ", which is not kept");
@@ -40,9 +44,26 @@ Result<Rounded> round_all(const Arguments& arguments, Bench& bench, Team& team, 
   return Rounded{std::move(kept.judged), better};
 }
 
-void say_left_out(const Terminal& terminal, const FoldPlan& plan) {
+// What models and sums may take together: --memory-limit, or what the machine has free.
+int64_t room_of(const Arguments& arguments) {
+  if (const int64_t chosen = arguments.integer("memory-limit"); chosen != 0) return chosen;
+  const Host host = probe_host();
+  return static_cast<int64_t>(std::min(host.memory_available, host.memory_limit.value_or(INT64_MAX)));
+}
+
+// Beside the teacher.
+int64_t room_left(const Arguments& arguments, const Bench& bench) {
+  int64_t taken = 0;
+  for (int i = 0; i < kPurposes; ++i) taken += bench.teacher->backend().used(static_cast<Purpose>(i));
+  return std::max<int64_t>(1, arguments.integer("memory-limit") != 0 ? room_of(arguments) - taken : room_of(arguments));
+}
+
+void say_left_out(const Terminal& terminal, const ModelSpec& spec, const Rounding& rounding, const FoldPlan& plan) {
   terminal.note("{} groups of columns can be folded", plan.groups.size());
   for (const std::string& each : plan.left_out) terminal.note("left out: {}", each);
+  for (const Slot& slot : slots(spec)) {
+    if (slot.name == "output" && rounding.takes(slot)) terminal.note("left out: the head, which is rounded as it is");
+  }
 }
 
 }  // namespace
@@ -69,13 +90,21 @@ std::vector<Flag> method_flags() {
 Result<std::unique_ptr<Bench>> open_bench(const Arguments& arguments, const std::filesystem::path& path) {
   auto bench = std::make_unique<Bench>();
   LoadChoice choice = {.path = path, .context = arguments.integer("ctx")};
-  choice.cpu.threads = static_cast<int>(arguments.integer("threads"));
+  choice.memory_limit = room_of(arguments);
+  choice.cpu.threads = writing_of(arguments).threads;
   TRY(bench->teacher, LoadedModel::load(choice));
   TRY(bench->texts, calibration_texts(arguments, *bench->teacher));
   TRY(bench->judge, Judge::make(bench->teacher->model(), bench->teacher->backend(), bench->texts.held_out,
-                                static_cast<int>(arguments.integer("threads"))));
-  arguments.terminal().note("{} tokens to fit to, {} held out to decide by", tokens_of(bench->texts.fitted),
-                            tokens_of(bench->texts.held_out));
+                                writing_of(arguments).threads));
+  const auto& held_out = bench->texts.held_out;
+  size_t texts = 0;
+  while (texts < held_out.size() && tokens_of(std::span(held_out).first(texts)) < kDecidedBy) ++texts;
+  if (texts < held_out.size()) {
+    TRY(bench->some, Judge::make(bench->teacher->model(), bench->teacher->backend(), std::span(held_out).first(texts),
+                                 writing_of(arguments).threads));
+  }
+  arguments.terminal().note("{} tokens to fit to, {} held out; steps are decided by {} of these",
+                            tokens_of(bench->texts.fitted), tokens_of(held_out), bench->decider().tokens());
   return bench;
 }
 
@@ -108,8 +137,9 @@ Error say_stopped(const Arguments& arguments, const std::filesystem::path& targe
 StepOptions step_options(const Arguments& arguments, const Bench& bench) {
   const Terminal& terminal = arguments.terminal();
   StepOptions options;
-  options.student.cpu.threads = static_cast<int>(arguments.integer("threads"));
+  options.student.cpu.threads = writing_of(arguments).threads;
   options.student.context = arguments.integer("ctx");
+  options.student.memory_limit = room_left(arguments, bench);
   options.journal = bench.journal.get();
   options.progress = [](int64_t) { return !Interruptible::interrupted(); };
   options.listener = [&terminal](const StepReport& step) {
@@ -120,8 +150,13 @@ StepOptions step_options(const Arguments& arguments, const Bench& bench) {
   return options;
 }
 
+Result<void> walk_if_possible(const ModelSource& teacher, const StepOptions& options, HealBench& bench) {
+  if (!LayerWalk::check(teacher.spec()).ok()) return {};  // then both run whole: slower, the same numbers
+  return bench.walk(teacher, options.student);
+}
+
 Result<ColumnWeights> measured_importance(const Arguments& arguments, Bench& bench, const ModelSource& source) {
-  CalibrateOptions options = {.threads = static_cast<int>(arguments.integer("threads"))};
+  CalibrateOptions options = {.threads = writing_of(arguments).threads};
   options.progress = [](int64_t) { return !Interruptible::interrupted(); };
   TRY(const Calibration calibration,
       calibrate(bench.teacher->model(), source, bench.teacher->backend(), bench.texts.fitted, {}, options));
@@ -132,12 +167,12 @@ Result<std::map<std::string, DType>> allocate_types(const Arguments& arguments, 
                                                     const ColumnWeights& importance) {
   const Terminal& terminal = arguments.terminal();
   TRY_VOID(check_budget(source.spec(), arguments.number("budget")));
-  const auto threads = static_cast<int>(arguments.integer("threads"));
-  Team team(threads > 0 ? threads : Team::processors());
+  const Writing writing = writing_of(arguments);
+  Team team(writing.workers);
   // Chosen by some of the text that is fitted to: what is held out only decides what is kept.
   const auto& fitted = bench.texts.fitted;
   TRY(auto judge, Judge::make(bench.teacher->model(), bench.teacher->backend(),
-                              std::span(fitted).first(std::min<size_t>(fitted.size(), 8)), threads));
+                              std::span(fitted).first(std::min<size_t>(fitted.size(), 8)), writing.threads));
   std::optional<Progress> progress;
   auto measured = measure_costs(
       team, source, importance, *judge, step_options(arguments, bench).student,
@@ -166,9 +201,8 @@ Result<std::map<std::string, DType>> allocate_types(const Arguments& arguments, 
 Result<Comparison> quantise_calibrated(const Arguments& arguments, Bench& bench, Student& student,
                                        const Rounding& rounding, const FoldPlan& plan,
                                        const ColumnWeights& importance) {
-  const auto threads = static_cast<int>(arguments.integer("threads"));
   const std::string method = arguments.text("method");
-  Team team(threads > 0 ? threads : Team::processors());
+  Team team(writing_of(arguments).workers);
   const ModelSource wide = student.source;
   StepOptions options = step_options(arguments, bench);
   options.rounded_inputs = method == "smoothquant";
@@ -178,17 +212,22 @@ Result<Comparison> quantise_calibrated(const Arguments& arguments, Bench& bench,
   const auto& texts = bench.texts.fitted;
   Folds folds(arguments.text("to") != "gguf");
   if (method.starts_with("awq")) {
-    say_left_out(arguments.terminal(), plan);
-    TRY(rounded.judged, quantise_by_awq(team, wide, plan, student, folds, rounding, by, texts, *bench.judge, options));
+    say_left_out(arguments.terminal(), wide.spec(), rounding, plan);
+    TRY(rounded.judged,
+        quantise_by_awq(team, wide, plan, student, folds, rounding, by, texts, bench.decider(), options));
   }
   if (method == "smoothquant") {
-    say_left_out(arguments.terminal(), plan);
+    say_left_out(arguments.terminal(), wide.spec(), rounding, plan);
     TRY(rounded.judged, quantise_by_smoothing(team, bench.teacher->model(), bench.teacher->backend(), wide, student,
-                                              plan, folds, rounding, by, texts, *bench.judge, options));
+                                              plan, folds, rounding, by, texts, bench.decider(), options));
   }
-  if (!method.ends_with("gptq")) return rounded.judged;
-  options.folds = &folds;
-  return quantise_by_gptq(team, wide, student, rounding, texts, *bench.judge, options);
+  if (method.ends_with("gptq")) {
+    options.folds = &folds;
+    TRY(rounded.judged, quantise_by_gptq(team, wide, student, rounding, texts, bench.decider(), options));
+  }
+  if (bench.some == nullptr) return rounded.judged;
+  TRY(Trial all, try_out(student, *bench.judge, options));
+  return std::move(all.judged);
 }
 
 }  // namespace millrace::apps

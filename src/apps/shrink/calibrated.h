@@ -23,7 +23,9 @@ std::vector<Flag> method_flags();
 struct Bench {
   std::unique_ptr<LoadedModel> teacher;
   SplitTexts texts;
-  std::unique_ptr<Judge> judge;
+  std::unique_ptr<Judge> judge;  // over all that is held out: what is printed
+  std::unique_ptr<Judge> some;   // over some of it; null: all of it is short enough to decide every step by
+  Judge& decider() const { return some != nullptr ? *some : *judge; }
   std::unique_ptr<Journal> journal;  // where steps are kept for a run that goes on later; null: nowhere
 };
 Result<std::unique_ptr<Bench>> open_bench(const Arguments& arguments, const std::filesystem::path& path);
@@ -35,6 +37,9 @@ Result<void> open_journal(const Arguments& arguments, Bench& bench, const std::f
 Error say_stopped(const Arguments& arguments, const std::filesystem::path& target);
 // What every step of a long job says, and how it is stopped.
 StepOptions step_options(const Arguments& arguments, const Bench& bench);
+
+// Both models are measured layer by layer, if their layers can run alone.
+Result<void> walk_if_possible(const ModelSource& teacher, const StepOptions& options, HealBench& bench);
 
 // What products read on the fitted texts.
 Result<ColumnWeights> measured_importance(const Arguments& arguments, Bench& bench, const ModelSource& source);

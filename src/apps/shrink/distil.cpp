@@ -46,8 +46,8 @@ Result<int> distil(const Arguments& arguments, const fs::path& path, const fs::p
   TRY_VOID(check_healable(original.spec()));
   TRY_VOID(check_healable(teacher.spec()));
   TRY(const std::vector<int32_t> map, layer_map(arguments, original.spec(), teacher.spec()));
-  const auto threads = static_cast<int>(arguments.integer("threads"));
-  Team team(threads > 0 ? threads : Team::processors());
+  const Writing writing = writing_of(arguments);
+  Team team(writing.workers);
   TRY_VOID(open_journal(
       arguments, *bench, target,
       fmt::format("distil {} {} {}", fs::absolute(path).string(), checkpoint.file_bytes(), fmt::join(map, ","))));
@@ -55,10 +55,14 @@ Result<int> distil(const Arguments& arguments, const fs::path& path, const fs::p
   ModelSource student = original;
   TRY(const Comparison before, judge_source(student, *bench->judge, options));
   TRY(auto side, HealBench::make(team, teacher, bench->teacher->backend(), bench->texts.fitted));
+  TRY(const ModelSource taught_by, ModelSource::open(bench->teacher->checkpoint()));
+  TRY_VOID(walk_if_possible(taught_by, options, *side));
   const auto order = heal_order(student.spec(), map, static_cast<int32_t>(teacher.spec().layers.size()));
-  TRY(const Comparison after, heal_all(team, *side, student, order, *bench->judge, options));
+  TRY_VOID(heal_all(team, *side, student, order, bench->decider(), options));
+  TRY(const Comparison after, judge_source(student, *bench->judge, options));
   TRY(ConvertOptions write, same_formats(terminal, original, student, all_layers(student.spec())));
-  write.threads = threads;
+  write.threads = writing.threads;
+  write.name = writing.name;
   TRY(const ConvertReport report, write_model(terminal, student, target, write));
   bench->journal->remove();
   TRY_VOID(
@@ -72,7 +76,7 @@ Result<int> distil(const Arguments& arguments, const fs::path& path, const fs::p
 Result<int> run(const Arguments& arguments) {
   const fs::path path = arguments.operand("STUDENT"), target = arguments.operand("OUT");
   if (!arguments.given("calibrate")) return wrong_use(arguments, "a student learns from a text: give --calibrate TEXT");
-  TRY_VOID(check_target(path, target, arguments.toggle("force")));
+  TRY_VOID(check_target(path, target, writing_of(arguments).replace));
   Interruptible scope;
   auto done = distil(arguments, path, target);
   if (!done.ok() && Interruptible::interrupted()) return say_stopped(arguments, target);
@@ -92,15 +96,8 @@ Verb distil_verb() {
                              .kind = Kind::integer,
                              .value = "LIST",
                              .many = Many::commas,
-                             .help = "of a student with fewer layers: the teacher's layer that each stands for"},
-                            {.name = "force", .help = "replace OUT if it is there already"},
-                            {.name = "threads",
-                             .kind = Kind::integer,
-                             .value = "N",
-                             .otherwise = "0",
-                             .least = 0,
-                             .most = 4096,
-                             .help = "worker threads; 0 means one per core"}},
+                             .help = "of a student with fewer layers: the teacher's layer that each stands for"}},
+                           writing_flags(),
                            calibration_flags()}),
           .examples = {{"distil model-q4.gguf model-bf16.gguf healed-q4.gguf --calibrate book.txt",
                         "the same bytes, nearer to the original"}},

@@ -4,6 +4,7 @@
 
 #include "apps/cli/interrupt.h"
 #include "apps/cli/terminal.h"
+#include "apps/files/writing.h"
 #include "apps/shrink/texts.h"
 #include "bench/step.h"
 
@@ -51,7 +52,7 @@ class Runner {
 
 Result<std::unique_ptr<LoadedModel>> load_file(const Arguments& arguments, const std::filesystem::path& path) {
   LoadChoice choice = {.path = path, .context = arguments.integer("ctx")};
-  choice.cpu.threads = static_cast<int>(arguments.integer("threads"));
+  choice.cpu.threads = writing_of(arguments).threads;
   return LoadedModel::load(choice);
 }
 
@@ -62,7 +63,7 @@ Result<void> print_speed(const Arguments& arguments, const Ending& ending) {
     TRY(own, load_file(arguments, ending.before_path));
   }
   TRY(auto made, load_file(arguments, ending.after));
-  const auto threads = static_cast<int>(arguments.integer("threads"));
+  const auto threads = writing_of(arguments).threads;
   TRY(Machine machine, measure_machine({.threads = threads}));
   TRY(Runner before, Runner::make(own ? *own : *ending.before));
   TRY(Runner after, Runner::make(*made));

@@ -34,8 +34,7 @@ Result<std::vector<int32_t>> kept_without(const ModelSpec& spec, const std::vect
 Result<std::unique_ptr<Judge>> choosing_judge(const Arguments& arguments, Bench& bench) {
   const auto& fitted = bench.texts.fitted;
   return Judge::make(bench.teacher->model(), bench.teacher->backend(),
-                     std::span(fitted).first(std::min<size_t>(fitted.size(), 24)),
-                     static_cast<int>(arguments.integer("threads")));
+                     std::span(fitted).first(std::min<size_t>(fitted.size(), 24)), writing_of(arguments).threads);
 }
 
 // What others would drop, by how little a layer turns the stream; kept if it is the better choice.
@@ -138,17 +137,16 @@ Result<Narrowing> narrow_width(const Arguments& arguments, Bench& bench, Team& t
   return turns ? turn : choice;
 }
 
-Result<Comparison> heal(const Arguments& arguments, Bench& bench, Team& team, ModelSource& source,
-                        const std::vector<int32_t>& kept, const std::optional<Narrowing>& narrowing) {
+Result<Comparison> heal(const Arguments& arguments, Bench& bench, Team& team, const ModelSource& original,
+                        ModelSource& source, const std::vector<int32_t>& kept,
+                        const std::optional<Narrowing>& narrowing) {
   const StepOptions options = step_options(arguments, bench);
   const ModelSpec& teacher = bench.teacher->model().spec();
   TRY(auto side, HealBench::make(team, bench.teacher->model(), bench.teacher->backend(), bench.texts.fitted));
-  if (narrowing) {
-    side->narrow(narrowing->rows);
-    return heal_all(team, *side, source, heal_steps(source.spec(), teacher, kept), *bench.judge, options);
-  }
-  const auto layers = static_cast<int32_t>(teacher.layers.size());
-  return heal_all(team, *side, source, heal_order(source.spec(), kept, layers), *bench.judge, options);
+  if (narrowing) side->narrow(narrowing->rows);
+  TRY_VOID(walk_if_possible(original, options, *side));
+  TRY_VOID(heal_all(team, *side, source, heal_steps(source.spec(), teacher, kept), bench.decider(), options));
+  return judge_source(source, *bench.judge, options);
 }
 
 Result<void> check_bearable(const Arguments& arguments, const Comparison& judged) {
@@ -179,8 +177,8 @@ Result<int> prune(const Arguments& arguments, const fs::path& path, const fs::pa
   const Terminal& terminal = arguments.terminal();
   TRY(auto bench, open_bench(arguments, path));
   TRY(const ModelSource original, ModelSource::open(bench->teacher->checkpoint()));
-  const auto threads = static_cast<int>(arguments.integer("threads"));
-  Team team(threads > 0 ? threads : Team::processors());
+  const Writing writing = writing_of(arguments);
+  Team team(writing.workers);
   if (arguments.toggle("heal")) TRY_VOID(check_healable(original.spec()));
   if (arguments.given("width")) {
     TRY_VOID(check_narrowable(original.spec()));
@@ -201,12 +199,12 @@ Result<int> prune(const Arguments& arguments, const fs::path& path, const fs::pa
   TRY(Comparison judged, judge_source(source, *bench->judge, step_options(arguments, *bench)));
   const Comparison plain = judged;
   if (arguments.toggle("heal")) {
-    TRY(judged, heal(arguments, *bench, team, source, kept, narrowing));
+    TRY(judged, heal(arguments, *bench, team, original, source, kept, narrowing));
   }
   TRY_VOID(check_bearable(arguments, judged));
   TRY(ConvertOptions options, same_formats(terminal, original, source, kept));
-  options.threads = threads;
-  options.name = arguments.text("name");
+  options.threads = writing.threads;
+  options.name = writing.name;
   TRY(const ConvertReport report, write_model(terminal, source, target, options));
   bench->journal->remove();
   terminal.note("{}: {} of {} parameters", target.string(), human_count(static_cast<uint64_t>(report.parameters)),
@@ -230,7 +228,7 @@ Result<int> run(const Arguments& arguments) {
                      "nothing to remove: give --layers N, --drop 3,4, --ffn 0.75, --kv-heads N or --width N");
   if (!arguments.given("calibrate"))
     return wrong_use(arguments, "what goes is chosen by a text: give --calibrate TEXT");
-  TRY_VOID(check_target(path, target, arguments.toggle("force")));
+  TRY_VOID(check_target(path, target, writing_of(arguments).replace));
   Interruptible scope;
   auto done = prune(arguments, path, target);
   if (!done.ok() && Interruptible::interrupted()) return say_stopped(arguments, target);
@@ -240,69 +238,60 @@ Result<int> run(const Arguments& arguments) {
 }  // namespace
 
 Verb prune_verb() {
-  return {
-      .name = "prune",
-      .summary = "remove layers, feed-forward columns, key/value heads or width, and heal what is left",
-      .group = "Make models smaller",
-      .operands = {{.name = "IN", .help = "a Hugging Face directory or a GGUF file"},
-                   {.name = "OUT", .help = "the GGUF file to write"}},
-      .flags = joined({{{.name = "layers",
-                         .kind = Kind::integer,
-                         .value = "N",
-                         .least = 1,
-                         .most = 100000,
-                         .help = "remove N layers, one by one the one whose removal costs the least KL"},
-                        {.name = "drop",
-                         .kind = Kind::integer,
-                         .value = "LIST",
-                         .many = Many::commas,
-                         .help = "remove these layers, counted from 0: 3,4"},
-                        {.name = "ffn",
-                         .kind = Kind::number,
-                         .value = "SHARE",
-                         .least = 0.05,
-                         .most = 0.99,
-                         .help = "keep so much of the feed-forward parts' width, the columns that count most"},
-                        {.name = "kv-heads",
-                         .kind = Kind::integer,
-                         .value = "N",
-                         .least = 1,
-                         .most = 100000,
-                         .help = "keep N key/value heads of each layer, with the queries that read them"},
-                        {.name = "width",
-                         .kind = Kind::integer,
-                         .value = "N",
-                         .least = 1,
-                         .most = 1000000,
-                         .help = "keep N numbers of the stream between layers: the directions that carry most"},
-                        {.name = "most-kl",
-                         .kind = Kind::number,
-                         .value = "NATS",
-                         .otherwise = "1",
-                         .least = 0,
-                         .most = 1000,
-                         .help = "with --width: write nothing if the KL is above that"},
-                        {.name = "heal",
-                         .otherwise = "true",
-                         .help = "move what writes to the stream to where the whole model's stream was"},
-                        {.name = "name", .kind = Kind::text, .value = "NAME", .help = "the model's name in the file"},
-                        {.name = "force", .help = "replace OUT if it is there already"},
-                        {.name = "threads",
-                         .kind = Kind::integer,
-                         .value = "N",
-                         .otherwise = "0",
-                         .least = 0,
-                         .most = 4096,
-                         .help = "worker threads; 0 means one per core"}},
-                       calibration_flags()}),
-      .examples = {{"prune model.gguf smaller.gguf --layers 2 --calibrate book.txt", "two layers less"},
-                   {"prune model.gguf smaller.gguf --ffn 0.75 --calibrate book.txt --no-heal", "without healing"}},
-      .notes =
-          "The result is an ordinary model of the same architecture. Healing is least squares, layer by layer: no "
-          "training. Every step of it is kept only if the KL on held-out text falls. An interrupted run leaves "
-          "OUT.part, and "
-          "the same command goes on from there with the same result.",
-      .run = run};
+  return {.name = "prune",
+          .summary = "remove layers, feed-forward columns, key/value heads or width, and heal what is left",
+          .group = "Make models smaller",
+          .operands = {{.name = "IN", .help = "a Hugging Face directory or a GGUF file"},
+                       {.name = "OUT", .help = "the GGUF file to write"}},
+          .flags = joined({{{.name = "layers",
+                             .kind = Kind::integer,
+                             .value = "N",
+                             .least = 1,
+                             .most = 100000,
+                             .help = "remove N layers, one by one the one whose removal costs the least KL"},
+                            {.name = "drop",
+                             .kind = Kind::integer,
+                             .value = "LIST",
+                             .many = Many::commas,
+                             .help = "remove these layers, counted from 0: 3,4"},
+                            {.name = "ffn",
+                             .kind = Kind::number,
+                             .value = "SHARE",
+                             .least = 0.05,
+                             .most = 0.99,
+                             .help = "keep so much of the feed-forward parts' width, the columns that count most"},
+                            {.name = "kv-heads",
+                             .kind = Kind::integer,
+                             .value = "N",
+                             .least = 1,
+                             .most = 100000,
+                             .help = "keep N key/value heads of each layer, with the queries that read them"},
+                            {.name = "width",
+                             .kind = Kind::integer,
+                             .value = "N",
+                             .least = 1,
+                             .most = 1000000,
+                             .help = "keep N numbers of the stream between layers: the directions that carry most"},
+                            {.name = "most-kl",
+                             .kind = Kind::number,
+                             .value = "NATS",
+                             .otherwise = "1",
+                             .least = 0,
+                             .most = 1000,
+                             .help = "with --width: write nothing if the KL is above that"},
+                            {.name = "heal",
+                             .otherwise = "true",
+                             .help = "move what writes to the stream to where the whole model's stream was"}},
+                           writing_flags(),
+                           calibration_flags()}),
+          .examples = {{"prune model.gguf smaller.gguf --layers 2 --calibrate book.txt", "two layers less"},
+                       {"prune model.gguf smaller.gguf --ffn 0.75 --calibrate book.txt --no-heal", "without healing"}},
+          .notes =
+              "The result is an ordinary model of the same architecture. Healing is least squares, layer by layer: no "
+              "training. Every step of it is kept only if the KL on held-out text falls. An interrupted run leaves "
+              "OUT.part, and "
+              "the same command goes on from there with the same result.",
+          .run = run};
 }
 
 }  // namespace millrace::apps

@@ -12,6 +12,11 @@ std::vector<Flag> calibration_flags() {
        .value = "TEXT",
        .help = "text that shows what the model reads; every fifth window or document of it is held out, to decide by "
                "and to measure with"}};
+  flags.push_back({.name = "memory-limit",
+                   .kind = Kind::bytes,
+                   .value = "BYTES",
+                   .otherwise = "0",
+                   .help = "with --calibrate: most memory to take for models and sums; 0: what the machine has free"});
   for (const Flag& flag : scoring_flags()) {
     if (flag.name == "documents" || flag.name == "limit" || flag.name == "ctx") flags.push_back(flag);
   }

@@ -7,6 +7,7 @@
 #include "apps/cli/interrupt.h"
 #include "apps/cli/terminal.h"
 #include "apps/cli/verbs.h"
+#include "apps/files/writing.h"
 #include "apps/shrink/calibrated.h"
 #include "apps/shrink/texts.h"
 #include "model/directory.h"
@@ -98,8 +99,7 @@ Result<Chosen> choose(const Arguments& arguments, const ModelSource& source, con
     TRY(importance, importance_of_file(arguments, source));
   }
   if (!arguments.given("calibrate")) {
-    const auto threads = static_cast<int>(arguments.integer("threads"));
-    Team team(threads > 0 ? threads : Team::processors());
+    Team team(writing_of(arguments).workers);
     TRY_VOID(round_matrices(team, source, {}, rounding, importance ? &*importance : nullptr, nullptr, out.student));
     return out;
   }
@@ -160,7 +160,7 @@ Result<int> run(const Arguments& arguments) {
     return error(Code::invalid,
                  "{}: --to needs a Hugging Face directory: config.json and the tokenizer's files come from it",
                  path.string());
-  TRY_VOID(check_directory(target, arguments.toggle("force")));
+  TRY_VOID(check_directory(target, writing_of(arguments).replace));
   TRY(const Layout layout, chosen_layout(arguments, checkpoint));
   TRY(const ModelSource source, ModelSource::open(checkpoint));
   const CodeRounding rounding(layout.grid,
