@@ -66,7 +66,8 @@ Answered asked(Rig& rig, const std::string& sent) {
   const Json& message = at(json, "choices", 0, "message");
   if (const Json* text = find(message, "reasoning_content")) out.reasoning = text_of(*text);
   if (const Json* text = find(message, "content")) out.content = text_of(*text);
-  out.thought = at(json, "usage", "completion_tokens_details", "reasoning_tokens").get_int64();
+  if (const Json* details = find(at(json, "usage"), "completion_tokens_details"))
+    if (const Json* count = find(*details, "reasoning_tokens")) out.thought = count->to_number<int64_t>();
   return out;
 }
 
