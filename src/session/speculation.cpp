@@ -27,7 +27,8 @@ Result<Drafters::Kind> Drafters::open_one(const std::string& name, LoadedModel& 
     TRY(kind.head, Head::load(*kind.checkpoint, target.model(), target.backend()));
     return kind;
   }
-  auto model = Model::load(*kind.checkpoint, target.backend(), {.context = context, .progress = {}});
+  auto model = Model::load(*kind.checkpoint, target.backend(),
+                           {.context = context, .forget = target.model().spec().keep, .progress = {}});
   if (!model.ok()) return within(name, model.error());
   kind.model = std::move(*model);
   if (kind.model->spec().vocab != target.vocab())
