@@ -40,7 +40,8 @@ struct HostExperts {
 };
 
 // How a weight is used; it decides the layout it is packed in.
-enum class WeightUse : uint8_t { linear, table, table_and_linear };  // table: rows are looked up (embeddings)
+// table: rows are looked up (embeddings); experts: one of several that upload_experts() takes.
+enum class WeightUse : uint8_t { linear, table, table_and_linear, experts };
 
 class Backend {
  public:
@@ -52,7 +53,7 @@ class Backend {
   virtual int64_t weight_bytes(DType type, int64_t rows, int64_t cols, WeightUse use) const = 0;
   // Packs a matrix. The bias, if any, is float32 [rows] and charged as such.
   virtual Result<Weight> upload(const HostMatrix& matrix, WeightUse use, std::span<const float> bias) = 0;
-  // Packs the matrices of experts one by one; charges experts * weight_bytes() of one. The bias is [experts, rows].
+  // Packs the matrices of experts one by one; charges experts * weight_bytes() of one (WeightUse::experts). The bias is [experts, rows].
   virtual Result<Weight> upload_experts(const HostExperts& experts, std::span<const float> bias);
   virtual Result<const float*> upload_vector(
       std::span<const float> values) = 0;  // norms, frequencies, slopes; weights purpose

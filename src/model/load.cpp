@@ -37,7 +37,8 @@ WeightPlan plan(const ModelSpec& spec, const Backend& backend, TypeOf type_of) {
       plan.vectors += slot.cols * kFloat;
     } else {
       const DType type = slot.float32 ? DType::f32 : type_of(slot);
-      plan.matrices += slot.matrices() * backend.weight_bytes(type, slot.rows, slot.cols, slot.use);
+      const WeightUse use = slot.experts > 0 ? WeightUse::experts : slot.use;
+      plan.matrices += slot.matrices() * backend.weight_bytes(type, slot.rows, slot.cols, use);
     }
   }
   return plan;

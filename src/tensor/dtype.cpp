@@ -65,6 +65,7 @@ constexpr std::array<Format, kDTypes> kFormats = {{
     {DType::bnb_fp4,  "BNB_FP4",    32,  18,  -1, bnb_fp4_to_float, nullptr},
     {DType::fp4_half, "FP4_F16",    32,  20,  -1, fp4_half_to_float, nullptr},
     {DType::fp8_f32,  "FP8_F32",    32,  36,  -1, fp8_f32_to_float, nullptr},
+    {DType::fp8_128,  "FP8_128",   128, 132,  -1, fp8_128_to_float, fp8_128_from_float},
 }};
 // clang-format on
 

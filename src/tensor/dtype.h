@@ -20,10 +20,10 @@ enum class DType : uint8_t {
   // readable, multiplied as the file has them
   q1_0, q2_0, iq2_xs, iq2_s, iq3_xxs, iq3_s, iq1_s, iq1_m, tq1_0, tq2_0, nvfp4,
   // no file has these: what tables and FP8 of Hugging Face checkpoints become (tensor/stored_matrix.h)
-  nf4, bnb_fp4, fp4_half, fp8_f32,
+  nf4, bnb_fp4, fp4_half, fp8_f32, fp8_128,
 };
 // clang-format on
-inline constexpr int kDTypes = static_cast<int>(DType::fp8_f32) + 1;
+inline constexpr int kDTypes = static_cast<int>(DType::fp8_128) + 1;
 
 struct Format {
   DType type;

@@ -156,7 +156,7 @@ struct Experts {
                              }};
     const int64_t before = machine.backend->used(Purpose::weights);
     const Weight weight = machine.backend->upload_experts(all, bias).value();
-    const int64_t each = machine.backend->weight_bytes(type, rows, cols, WeightUse::linear);
+    const int64_t each = machine.backend->weight_bytes(type, rows, cols, WeightUse::experts);
     EXPECT_EQ(machine.backend->used(Purpose::weights) - before,
               each * kExperts + static_cast<int64_t>(bias.size() * sizeof(float)));
     return weight;

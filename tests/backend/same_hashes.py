@@ -5,7 +5,9 @@ import sys
 
 def hashes(path):
     with open(path, encoding="utf-8") as file:
-        return {line["operation"]: line["hash"] for line in json.load(file)["lines"]}
+        lines = json.load(file)["lines"]
+    # Only Hopper's kernels multiply FP8 as FP8; the portable ones make it bfloat16.
+    return {line["operation"]: line["hash"] for line in lines if "FP8_128" not in line["operation"]}
 
 
 def main():

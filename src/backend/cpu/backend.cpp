@@ -57,7 +57,7 @@ class CpuBackend final : public Backend {
     TRY_VOID(check_experts(experts, bias));
     const LinearKernel& kernel = kernel_of(experts.type);
     const bool packed = packs(kernel, WeightUse::linear);
-    const int64_t stride = weight_bytes(experts.type, experts.rows, experts.cols, WeightUse::linear);
+    const int64_t stride = weight_bytes(experts.type, experts.rows, experts.cols, WeightUse::experts);
     Weight weight{experts.type,
                   experts.rows,
                   experts.cols,

@@ -31,12 +31,12 @@ class CudaBackend final : public Backend {
   std::string description() const override { return fmt::format("cuda: {}, {} kernels", name_, family_.name); }
 
   int64_t weight_bytes(DType type, int64_t rows, int64_t cols, WeightUse use) const override {
-    return kept_as(type, rows, cols, use).bytes;
+    return kept_as(type, rows, cols, use, family_).bytes;
   }
 
   Result<Weight> upload(const HostMatrix& matrix, WeightUse use, std::span<const float> bias) override {
     TRY_VOID(check_matrix(matrix, bias));
-    const Kept kept = kept_as(matrix.type, matrix.rows, matrix.cols, use);
+    const Kept kept = kept_as(matrix.type, matrix.rows, matrix.cols, use, family_);
     TRY(std::byte * place, memory_.take(Purpose::weights, kept.bytes));
     TRY_VOID(make_room());
     TRY_VOID(bring(matrix, kept, place, {static_cast<std::byte*>(room_), kRoomBytes}, *team_, stream_));
@@ -50,7 +50,7 @@ class CudaBackend final : public Backend {
 
   Result<Weight> upload_experts(const HostExperts& experts, std::span<const float> bias) override {
     TRY_VOID(check_experts(experts, bias));
-    const Kept kept = kept_as(experts.type, experts.rows, experts.cols, WeightUse::linear);
+    const Kept kept = kept_as(experts.type, experts.rows, experts.cols, WeightUse::experts, family_);
     TRY(std::byte * place, memory_.take(Purpose::weights, kept.bytes * experts.experts));
     TRY_VOID(make_room());
     for (int64_t e = 0; e < experts.experts; ++e) {

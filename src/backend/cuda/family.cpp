@@ -23,7 +23,7 @@ cudaError_t load_shared() {
 }
 cudaError_t load_hopper() {
   return load_all({load_few_rows, load_attend_cluster, load_shared, load_many_rows, load_spread_rows, load_attend_short,
-                   load_attend_long});
+                   load_attend_long, load_fp8_rows});
 }
 cudaError_t load_portable() {
   return load_all({load_shared, portable::load_few_rows, portable::load_many_rows, portable::load_attend_long,
@@ -38,14 +38,16 @@ constexpr Family kHopper = {.name = kHopperKernels,
                             .few_rows = few_rows,
                             .many_rows = many_rows,
                             .many_rows_finish = many_rows_finish,
-                            .attend = attend};
+                            .attend = attend,
+                            .fp8_rows = fp8_rows};
 constexpr Family kPortable = {.name = kPortableKernels,
                               .load = load_portable,
                               .few_rows_fit = portable::few_rows_fit,
                               .few_rows = portable::few_rows,
                               .many_rows = portable::many_rows,
                               .many_rows_finish = never_finish,
-                              .attend = portable::attend};
+                              .attend = portable::attend,
+                              .fp8_rows = nullptr};
 
 }  // namespace
 

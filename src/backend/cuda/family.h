@@ -19,6 +19,7 @@ struct Family {
   decltype(&cuda::many_rows) many_rows;
   decltype(&cuda::many_rows_finish) many_rows_finish;
   decltype(&cuda::attend) attend;
+  decltype(&cuda::fp8_rows) fp8_rows;  // null: FP8 weights become bfloat16
 };
 
 // By the GPU's compute capability. An error says what is missing.

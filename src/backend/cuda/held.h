@@ -30,6 +30,7 @@ struct HeldCalls {
     Weight weight;
     Tensor in, out;
     std::optional<View> seen;  // the input, unless it is a norm that is held back too
+    CodedRows coded = {};      // the input of FP8 weights: made at once, in room that nobody asks for before
   };
   struct NormCall {
     Norm norm;

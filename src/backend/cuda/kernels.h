@@ -33,8 +33,8 @@ struct DeviceStep {
   int32_t page_stride = 0;         // entries a sequence has
 };
 
-// Each has a file's kernels ready (load.cuh). many_rows.cu, few_rows.cu, spread_rows.cu and attend_*.cu but for
-// attend_any.cu are Hopper's.
+// Each has a file's kernels ready (load.cuh). many_rows.cu, few_rows.cu, spread_rows.cu, fp8_rows.cu and attend_*.cu
+// but for attend_any.cu are Hopper's.
 cudaError_t load_start();
 cudaError_t load_rows();
 cudaError_t load_turn();
@@ -55,6 +55,7 @@ cudaError_t load_spread_rows();
 cudaError_t load_attend_long();
 cudaError_t load_attend_short();
 cudaError_t load_attend_cluster();
+cudaError_t load_fp8_rows();
 
 // ---- start.cu
 // Numbers of the host, pinned, and their places on the device. Both lie on multiples of sixteen bytes.
@@ -138,6 +139,13 @@ void finish_qkv(cudaStream_t stream, const DeviceStep& step, const Rope& rope, c
                 View q, View k, View v, const KvView& kv);
 
 // ---- few_rows.cu, many_rows.cu
+// Rows of FP8 numbers, each with its factor behind it: `cols` bytes, then a float32.
+struct CodedRows {
+  std::byte* data = nullptr;
+  int64_t stride = 0;
+  int32_t rows = 0, cols = 0;
+};
+
 // Up to three products of one input with weights in panels (packed.h).
 struct Products {
   enum class Role : uint8_t { result, query, key, value };
@@ -167,6 +175,7 @@ struct Products {
   // Set: the input is the norm of `in`, also written to `normed`. few_rows only.
   const Norm* norm = nullptr;
   View normed;
+  CodedRows coded;  // the input of fp8_rows, instead of `in`
   // Set: parts are queries, keys and values, to be finished as finish_qkv does. Queries come out as numbers of the
   // cache's type. Only where many_rows_finish() says so.
   struct Heads {
@@ -182,6 +191,13 @@ void few_rows(cudaStream_t stream, const Products& work);
 // Any number of rows; weights and `in` are bfloat16, or both float16.
 cudaError_t many_rows(cudaStream_t stream, const Products& work);
 bool many_rows_finish(int32_t rows, const Rope& rope, const KvView& kv);  // whether `heads` may be set
+
+// ---- fp8_rows.cu: weights of kFp8 (packed.h), any number of rows.
+void code_rows(cudaStream_t stream, View in, const CodedRows& to);
+cudaError_t fp8_rows(cudaStream_t stream, const Products& work);
+// Rows as a file has them, from row `first` of `all` on.
+void pack_fp8(cudaStream_t stream, const std::byte* from, int64_t first, int64_t rows, int64_t all, int64_t cols,
+              std::byte* to);
 
 // ---- any_rows.cu: any number of rows, one warp for each result; float32 weights and odd shapes.
 void any_rows(cudaStream_t stream, const Weight& weight, View in, View out);

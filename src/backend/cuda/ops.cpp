@@ -16,7 +16,8 @@ namespace {
 
 int32_t as_int32(int64_t value) { return static_cast<int32_t>(value); }
 
-bool in_panels(const Weight& weight) { return weight.layout == kPanels; }
+bool in_codes(const Weight& weight) { return weight.layout == kFp8; }
+bool in_panels(const Weight& weight) { return weight.layout == kPanels || in_codes(weight); }
 Form form_of(const Weight& weight) { return weight.type == DType::f16 ? Form::f16 : Form::bf16; }
 
 Products::Part part_of(const Weight& weight, Tensor out) {
@@ -332,6 +333,16 @@ void CudaOps::multiply_widened(Products work) {
   }
 }
 
+CodedRows CudaOps::code_inputs(Tensor in) {
+  flush_norm();
+  const int64_t start = parts_.arena.mark();
+  const Tensor room = parts_.arena.rows(in.rows, in.cols);
+  parts_.arena.restore(start);
+  const CodedRows coded = {room.data, room.stride, as_int32(in.rows), as_int32(in.cols)};
+  code_rows(parts_.stream, view(in), coded);
+  return coded;
+}
+
 void CudaOps::multiply(Products work, Tensor in, std::optional<View> seen, const Residual* residual) {
   const Form form = work.type == DType::f16 ? Form::f16 : Form::bf16;
   if (residual != nullptr) {
@@ -342,8 +353,13 @@ void CudaOps::multiply(Products work, Tensor in, std::optional<View> seen, const
   const int32_t rows = as_int32(in.rows);
   int64_t outputs = 0;
   for (int32_t i = 0; i < (work.gated ? 1 : work.count); ++i) outputs += work.parts[i].rows;
-  work.segments = segments_of(work.type, outputs, work.cols);
   const Family& family = *parts_.family;
+  if (work.type == DType::fp8_128) {
+    if (work.coded.data == nullptr) work.coded = code_inputs(in);
+    work.segments = fp8_segments_of(outputs, work.cols);
+    return note(family.fp8_rows(parts_.stream, work));
+  }
+  work.segments = segments_of(work.type, outputs, work.cols);
   if (family.few_rows_fit(rows, work.cols, false)) {
     // In another form than activations have, a norm by itself would be rounded twice: bits would depend on the rows.
     if (held_.norm && same(held_.norm->out, in) && form == parts_.half && family.few_rows_fit(rows, work.cols, true))
@@ -377,12 +393,12 @@ void CudaOps::multiply(Products work, Tensor in, std::optional<View> seen, const
 }
 
 void CudaOps::run_linear(const Weight& weight, Tensor in, std::optional<View> seen, Tensor out,
-                         const Residual* residual) {
+                         const Residual* residual, const CodedRows& coded) {
   result(out, Form::f32);
   if (in_panels(weight)) {
     if (residual != nullptr) lost(out);
-    const Products work = {
-        .parts = {part_of(weight, out)}, .count = 1, .type = weight.type, .cols = as_int32(weight.cols)};
+    Products work = {.parts = {part_of(weight, out)}, .count = 1, .type = weight.type, .cols = as_int32(weight.cols)};
+    work.coded = coded;
     return multiply(work, in, seen, residual);
   }
   flush_norm();
@@ -401,7 +417,7 @@ void CudaOps::flush_norm() {
 void CudaOps::run_held(const Residual* residual) {
   const HeldCalls::Product held = *held_.product;
   held_.product.reset();
-  run_linear(held.weight, held.in, held.seen, held.out, residual);
+  run_linear(held.weight, held.in, held.seen, held.out, residual, held.coded);
 }
 
 void CudaOps::flush() {
@@ -418,6 +434,11 @@ void CudaOps::flush_held() {
 
 void CudaOps::linear(const Weight& weight, Tensor in, Tensor out) {
   flush_held();
+  if (in_codes(weight)) {
+    const CodedRows coded = code_inputs(in);
+    held_.product = HeldCalls::Product{weight, in, out, view(in), coded};
+    return;
+  }
   if (held_.norm && same(held_.norm->out, in)) {
     held_.product = HeldCalls::Product{weight, in, out, std::nullopt};
     if (in_panels(weight) && form_of(weight) != parts_.half) flush();  // as below
@@ -441,7 +462,7 @@ void CudaOps::linear_qkv(const Weight& q, const Weight& k, const Weight& v, Tens
                          .count = 3,
                          .type = q.type,
                          .cols = as_int32(q.cols)};
-  if (plan_.long_queries > 0 && !held_.norm && view(in).form == form_of(q)) {
+  if (plan_.long_queries > 0 && !held_.norm && !in_codes(q) && view(in).form == form_of(q)) {
     held_.qkv = HeldCalls::Qkv{work, in, q_out, k_out, v_out, view(in)};
     return;
   }

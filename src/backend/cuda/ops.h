@@ -150,7 +150,10 @@ class CudaOps final : public Ops {
     if (failure_ == cudaSuccess) failure_ = status;
   }
   void multiply_experts(ExpertProducts work, DType type);
-  void run_linear(const Weight& weight, Tensor in, std::optional<View> seen, Tensor out, const Residual* residual);
+  void run_linear(const Weight& weight, Tensor in, std::optional<View> seen, Tensor out, const Residual* residual,
+                  const CodedRows& coded = {});
+  // The input of FP8 weights, in room that is free until the next is asked for.
+  CodedRows code_inputs(Tensor in);
   void run_held(const Residual* residual);
   const float* rope_table(const Rope& rope);
   void plan_attention(const Step& step);

@@ -21,8 +21,9 @@ namespace millrace::cuda {
 
 // Values of Weight::layout.
 enum Layout : uint8_t {
-  kRows,   // rows as in the file: tables, and products by any_rows
-  kPanels  // as above
+  kRows,    // rows as in the file: tables, and products by any_rows
+  kPanels,  // as above
+  kFp8      // of fp8_128, for fp8_rows.cu: rows of codes, then the factors of every 64 rows by 128 inputs
 };
 
 inline constexpr int kPanel = 16;  // outputs
@@ -107,6 +108,25 @@ MILLRACE_BOTH constexpr int expert_segments(int chunks) {
   int segments = kExpertSegments;
   while (segments > 1 && (segments - 1) * segment_chunks_of(chunks, segments) >= chunks) segments /= 2;
   return chunks < 2 * kExpertSegments ? 1 : segments;
+}
+
+// FP8: inputs are rounded to FP8 too, with a factor for each row. A product is a chain over 128 inputs, times the
+// weights' factor; these are added in order, in segments where outputs are few; the sum is multiplied with the row's
+// factor.
+inline constexpr int kFp8Block = 128;  // inputs with one factor
+inline constexpr int kFp8Tile = 64;    // outputs
+MILLRACE_BOTH constexpr int64_t fp8_rows_of(int64_t outputs) { return (outputs + 127) / 128 * 128; }
+constexpr int64_t fp8_bytes(int64_t outputs, int64_t inputs) {
+  return fp8_rows_of(outputs) * (inputs + inputs / kFp8Block * int64_t{sizeof(float)});
+}
+constexpr int fp8_segment_blocks(int64_t inputs, int segments) {
+  return static_cast<int>((inputs / kFp8Block + segments - 1) / segments);
+}
+constexpr int fp8_segments_of(int64_t outputs, int64_t inputs) {
+  if (outputs > 6144 || inputs < 1024) return 1;
+  int segments = 4;
+  while ((segments - 1) * fp8_segment_blocks(inputs, segments) >= inputs / kFp8Block) segments /= 2;
+  return segments;
 }
 
 // Where 16-bit number (row, col) lies, counted in numbers.

@@ -7,7 +7,9 @@
 
 namespace millrace::cuda {
 
-Kept kept_as(DType type, int64_t rows, int64_t cols, WeightUse use) {
+Kept kept_as(DType type, int64_t rows, int64_t cols, WeightUse use, const Family& family) {
+  if (type == DType::fp8_128 && use == WeightUse::linear && family.fp8_rows != nullptr)
+    return {type, kFp8, fp8_bytes(rows, cols)};
   if (type == DType::f32) return {type, kRows, bytes_of(type, rows * cols)};
   if (use == WeightUse::table || cols % 8 != 0) {
     const DType kept = read_as_filed(type) ? type : DType::bf16;
@@ -18,8 +20,7 @@ Kept kept_as(DType type, int64_t rows, int64_t cols, WeightUse use) {
 
 Result<void> bring(const HostMatrix& matrix, const Kept& kept, std::byte* place, std::span<std::byte> room, Team& team,
                    cudaStream_t stream) {
-  const bool panels = kept.layout == kPanels,
-             as_is = matrix.type == kept.type || (panels && read_as_filed(matrix.type));
+  const bool panels = kept.layout != kRows, as_is = matrix.type == kept.type || (panels && read_as_filed(matrix.type));
   const DType moved = as_is ? matrix.type : kept.type;  // rows on their way
   const int64_t row_from = bytes_of(matrix.type, matrix.cols), row_to = bytes_of(moved, matrix.cols);
   const int64_t room_bytes = static_cast<int64_t>(room.size());
@@ -48,7 +49,9 @@ Result<void> bring(const HostMatrix& matrix, const Kept& kept, std::byte* place,
     std::byte* to = panels ? room.data() : place + first * row_to;
     TRY_VOID(checked(cudaMemcpyAsync(to, source, static_cast<size_t>(rows * row_to), cudaMemcpyHostToDevice, stream),
                      "bringing weights"));
-    if (panels)
+    if (kept.layout == kFp8)
+      pack_fp8(stream, room.data(), first, rows, matrix.rows, matrix.cols, place);
+    else if (panels)
       pack(stream, moved, room.data(), rows, matrix.cols, place + first / kPanel * panel_bytes(kept.type, matrix.cols));
     TRY_VOID(checked(cudaStreamSynchronize(stream), "bringing weights"));
   }

@@ -33,7 +33,7 @@ class ReferenceBackend final : public Backend {
 
   Result<Weight> upload_experts(const HostExperts& experts, std::span<const float> bias) override {
     TRY_VOID(check_experts(experts, bias));
-    const int64_t stride = weight_bytes(experts.type, experts.rows, experts.cols, WeightUse::linear);
+    const int64_t stride = weight_bytes(experts.type, experts.rows, experts.cols, WeightUse::experts);
     Weight weight{experts.type, experts.rows, experts.cols, nullptr, stride * experts.experts, nullptr};
     weight.experts = static_cast<int32_t>(experts.experts);
     weight.stride = stride;

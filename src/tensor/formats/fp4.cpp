@@ -1,6 +1,9 @@
-// NF4, BNB_FP4 and FP4_F16: four-bit codes that name entries of a table, with float16 factors; FP8_F32: E4M3 with
-// float32 ones. What bitsandbytes, NVFP4 and FP8 checkpoints are kept as once loaded.
+// NF4, BNB_FP4 and FP4_F16: four-bit codes that name entries of a table, with float16 factors; FP8_F32 and
+// FP8_128: E4M3 with float32 ones, for 32 or 128 numbers. What bitsandbytes, NVFP4 and FP8 checkpoints are kept as once loaded.
+#include <algorithm>
 #include <bit>
+#include <cmath>
+#include <cstring>
 
 #include "tensor/formats/formats.h"
 #include "tensor/formats/groups.h"
@@ -53,6 +56,29 @@ void fp8_f32_to_float(const std::byte* in, float* out, int64_t values) {
     const auto d = std::bit_cast<float>(layout::load_u32(group.d));
     for (int i = 0; i < 32; ++i) x[i] = (f8_e4m3_to_f32(group.codes[i]) + 0.0f) * d;
   });
+}
+
+void fp8_128_to_float(const std::byte* in, float* out, int64_t values) {
+  read_groups<layout::FP8Wide, 128>(in, out, values, [](const layout::FP8Wide& group, float* x) {
+    const auto d = std::bit_cast<float>(layout::load_u32(group.d));
+    for (int i = 0; i < 128; ++i) x[i] = (f8_e4m3_to_f32(group.codes[i]) + 0.0f) * d;
+  });
+}
+
+// The largest of a group becomes the largest code, 448.
+void fp8_128_from_float(const float* in, std::byte* out, int64_t values) {
+  for (int64_t at = 0; at < values; at += 128, out += sizeof(layout::FP8Wide)) {
+    auto& group = *reinterpret_cast<layout::FP8Wide*>(out);
+    float largest = 0;
+    for (int i = 0; i < 128; ++i)
+      if (std::isfinite(in[at + i])) largest = std::max(largest, std::abs(in[at + i]));
+    const float d = largest / 448;
+    std::memcpy(group.d, &d, sizeof d);
+    for (int i = 0; i < 128; ++i) {
+      const float x = std::isnan(in[at + i]) ? 0.0f : std::clamp(in[at + i], -largest, largest);
+      group.codes[i] = f32_to_f8_e4m3(d > 0 ? std::clamp(x / d, -448.0f, 448.0f) : 0.0f);
+    }
+  }
 }
 
 }  // namespace formats

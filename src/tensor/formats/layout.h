@@ -62,6 +62,11 @@ struct FP8Float {  // x = d * E4M3, and no minus zero
   uint8_t codes[32];
 };
 
+struct FP8Wide {  // the same with one factor for 128
+  uint8_t d[4];
+  uint8_t codes[128];
+};
+
 struct FP4Half {  // 2 subgroups of 16: x = d * kFP4Values[q]
   uint8_t d[2][2];
   uint8_t codes[16];
@@ -196,7 +201,7 @@ static_assert(sizeof(Q2K) == 84 && sizeof(Q3K) == 110 && sizeof(Q4K) == 144 && s
 static_assert(sizeof(IQ4NL) == 18 && sizeof(IQ4XS) == 136 && sizeof(IQ2XXS) == 66 && sizeof(MXFP4) == 17);
 static_assert(sizeof(IQ2XS) == 74 && sizeof(IQ2S) == 82 && sizeof(IQ3XXS) == 98 && sizeof(IQ3S) == 110 &&
               sizeof(IQ1S) == 50 && sizeof(IQ1M) == 56 && sizeof(TQ1) == 54 && sizeof(TQ2) == 66);
-static_assert(sizeof(NF4) == 18 && sizeof(FP4Half) == 20 && sizeof(FP8Float) == 36);
+static_assert(sizeof(NF4) == 18 && sizeof(FP4Half) == 20 && sizeof(FP8Float) == 36 && sizeof(FP8Wide) == 132);
 static_assert(sizeof(Q1_0) == 18 && sizeof(Q2_0) == 18 && sizeof(NVFP4) == 36);
 
 // ---- what the codes of the table formats stand for

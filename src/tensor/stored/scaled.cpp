@@ -40,7 +40,9 @@ class Scaled final : public StoredMatrix {
     method_ = weight.type == DType::i8 ? "int8 with scales" : powers_ ? "MXFP8" : "FP8 with scales";
     settle_by_rounding();
     if (weight.type == DType::f8_e4m3 && cols_ % 32 == 0 && (cols_each_ % 32 == 0 || cols_each_ == cols_))
-      small_ = exact_ = DType::fp8_f32;  // codes and scales as they are
+      small_ = exact_ = cols_ % 128 == 0 && (cols_each_ % 128 == 0 || cols_each_ == cols_)
+                            ? DType::fp8_128
+                            : DType::fp8_f32;  // codes and scales as they are
     // Rows or groups of integers keep their codes.
     direct_ = weight.type == DType::i8 && small_ == DType::q8_0 && rows_each_ == 1 && cols_each_ % 32 == 0;
     return {};
@@ -97,7 +99,8 @@ class Scaled final : public StoredMatrix {
   }
 
   void pack(int64_t first, int64_t count, std::byte* out) const override {
-    if (small_ == DType::fp8_f32) return pack_fp8(first, count, out);
+    if (small_ == DType::fp8_f32) return pack_fp8<layout::FP8Float>(first, count, out);
+    if (small_ == DType::fp8_128) return pack_fp8<layout::FP8Wide>(first, count, out);
     if (!direct_) return StoredMatrix::pack(first, count, out);
     for (int64_t at = first * cols_; at < (first + count) * cols_; at += 32, out += sizeof(layout::Q8_0)) {
       auto& to = *reinterpret_cast<layout::Q8_0*>(out);
@@ -107,12 +110,14 @@ class Scaled final : public StoredMatrix {
     }
   }
 
+  template <class Group>
   void pack_fp8(int64_t first, int64_t count, std::byte* out) const {
-    for (int64_t at = first * cols_; at < (first + count) * cols_; at += 32, out += sizeof(layout::FP8Float)) {
-      auto& to = *reinterpret_cast<layout::FP8Float*>(out);
+    constexpr int64_t kGroup = sizeof(Group::codes);
+    for (int64_t at = first * cols_; at < (first + count) * cols_; at += kGroup, out += sizeof(Group)) {
+      auto& to = *reinterpret_cast<Group*>(out);
       const float s = scale(at / cols_, at % cols_);
       std::memcpy(to.d, &s, sizeof s);
-      std::memcpy(to.codes, weight_->bytes.data() + at, 32);
+      std::memcpy(to.codes, weight_->bytes.data() + at, kGroup);
     }
   }
 

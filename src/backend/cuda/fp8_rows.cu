@@ -1,0 +1,506 @@
+// Products of FP8 weights with inputs that are rounded to FP8 (packed.h says what they mean). Outputs are the rows of
+// the matrix instruction and inputs its columns, so that one instruction serves a single row and long prompts alike:
+// wgmma, whose sums of FP8 no other instruction repeats bit for bit. For few rows, four warps have a segment of the
+// inputs each and bring their own weights; for many, two groups of four warps share what a thread of its own brings.
+#include <cuda_fp8.h>
+
+#include <algorithm>
+
+#include "backend/cuda/packed.h"
+#include "backend/cuda/products.cuh"
+#include "backend/cuda/rows.cuh"
+#include "backend/cuda/tensor_map.cuh"
+
+namespace millrace::cuda {
+namespace {
+
+// ---- inputs
+
+constexpr float kLargest = 448;  // of E4M3
+
+// A row's factor brings its largest number, as bfloat16, to 448.
+__global__ void __launch_bounds__(kRowThreads) code_rows_kernel(View in, CodedRows to) {
+  __shared__ float room[kRowThreads / 32];
+  wait_for_previous();
+  const int64_t row = blockIdx.x;
+  auto four_at = [&](int col) {
+    const float4 four = read_four(in, row, col, 4);
+    auto rounded = [](float x) { return __bfloat162float(__float2bfloat16_rn(x)); };
+    return float4{rounded(four.x), rounded(four.y), rounded(four.z), rounded(four.w)};
+  };
+  float largest = 0;
+  for (int col = static_cast<int>(threadIdx.x) * 4; col < in.cols; col += kRowThreads * 4) {
+    const float4 four = four_at(col);
+    largest = fmaxf(largest, fmaxf(fmaxf(fabsf(four.x), fabsf(four.y)), fmaxf(fabsf(four.z), fabsf(four.w))));
+  }
+#pragma unroll
+  for (int step = 16; step > 0; step /= 2) largest = fmaxf(largest, __shfl_xor_sync(~0u, largest, step));
+  if (threadIdx.x % 32 == 0) room[threadIdx.x / 32] = largest;
+  __syncthreads();
+#pragma unroll
+  for (int i = 0; i < kRowThreads / 32; ++i) largest = fmaxf(largest, room[i]);
+  const float up = largest > 0 ? __fdiv_rn(kLargest, largest) : 0.0f;
+  auto* out = reinterpret_cast<char*>(to.data) + row * to.stride;
+  for (int col = static_cast<int>(threadIdx.x) * 4; col < in.cols; col += kRowThreads * 4) {
+    const float4 four = four_at(col);
+    const float values[4] = {four.x, four.y, four.z, four.w};
+    uint32_t codes = 0;
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+      codes |= uint32_t{__nv_cvt_float_to_fp8(values[i] * up, __NV_SATFINITE, __NV_E4M3)} << (8 * i);
+    *reinterpret_cast<uint32_t*>(out + col) = codes;
+  }
+  if (threadIdx.x == 0) *reinterpret_cast<float*>(out + in.cols) = __fdiv_rn(largest, kLargest);
+}
+
+// ---- the instruction
+
+// clang-format off
+#define MILLRACE_NAMES_OF_4 "%0,%1,%2,%3"
+#define MILLRACE_NAMES_OF_8 "%0,%1,%2,%3,%4,%5,%6,%7"
+#define MILLRACE_SUMS_4(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
+// sums (64 outputs x ROWS), if they are kept, + weights (64 x 32) * inputs (32 x ROWS)
+#define MILLRACE_FP8_PRODUCT(ROWS, S, FIRST, SECOND, KEEP)                                                     \
+  __device__ inline void multiply_add_fp8(float (&d)[S], uint64_t weights, uint64_t inputs, int keep) {        \
+    asm volatile("{\n.reg .pred keep;\nsetp.ne.b32 keep, " KEEP ", 0;\n"                                     \
+                 "wgmma.mma_async.sync.aligned.m64n" #ROWS "k32.f32.e4m3.e4m3 {"                                \
+                 MILLRACE_NAMES_OF_##S "}, " FIRST ", " SECOND ", keep, 1, 1;\n}"                               \
+                 : MILLRACE_SUMS_##S(0)                                                                        \
+                 : "l"(weights), "l"(inputs), "r"(keep));                                                      \
+  }
+MILLRACE_FP8_PRODUCT(8, 4, "%4", "%5", "%6")
+MILLRACE_FP8_PRODUCT(16, 8, "%8", "%9", "%10")
+MILLRACE_FP8_PRODUCT(32, 16, "%16", "%17", "%18")
+MILLRACE_FP8_PRODUCT(64, 32, "%32", "%33", "%34")
+MILLRACE_FP8_PRODUCT(128, 64, "%64", "%65", "%66")
+// clang-format on
+
+// A block of 128 inputs, from zero.
+template <int Sums>
+__device__ void multiply_block(uint32_t weights, uint32_t inputs, float (&sums)[Sums]) {
+  const uint64_t a = inputs_at(weights), b = inputs_at(inputs);
+#pragma unroll
+  for (int k = 0; k < 4; ++k)
+    multiply_add_fp8(sums, a + static_cast<uint64_t>(2 * k), b + static_cast<uint64_t>(2 * k), k);
+}
+
+// sums are of outputs g and g + 8 of a warp's sixteen.
+template <int Sums>
+__device__ void add_block(const float* factors, const float (&sums)[Sums], float (&total)[Sums]) {
+  const int output = static_cast<int>(threadIdx.x) % 128 / 32 * 16 + static_cast<int>(threadIdx.x) % 32 / 4;
+  const float low = factors[output], high = factors[output + 8];
+#pragma unroll
+  for (int i = 0; i < Sums; ++i) total[i] = __fmaf_rn(sums[i], i % 4 < 2 ? low : high, total[i]);
+}
+
+// ---- what both kernels share
+
+constexpr int kFactorBytes = kFp8Tile * 4;  // of a block
+constexpr int kTileBytes = kFp8Tile * kFp8Block;
+
+struct Fp8Maps {
+  CUtensorMap inputs, last_inputs, weights[3];
+};
+struct Fp8Tiles {
+  int rows = 0, outputs = 0;        // tiles there are
+  int blocks = 0, segment = 0;      // of inputs, and of a segment of them
+  int box_rows = 0, last_rows = 0;  // of inputs, in a tile and in the last one
+};
+struct Fp8Tile {
+  int first_row, part, first_output;
+};
+
+__device__ inline const float* factors_at(const Products& work, int part, int first_output, int blocks, int block) {
+  const Products::Part& from = work.parts[part];
+  const auto* all = reinterpret_cast<const float*>(from.weights + fp8_rows_of(from.rows) * work.cols);
+  return all + (int64_t{first_output / kFp8Tile} * blocks + block) * kFp8Tile;
+}
+
+template <int Outputs>
+__device__ Fp8Tile place_of(const Products& work, int number, int first_row) {
+  Fp8Tile tile = {first_row, 0, number};
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const int count = (work.parts[i].rows + Outputs - 1) / Outputs;
+    if (!work.gated && tile.part == i && i + 1 < work.count && tile.first_output >= count)
+      tile.first_output -= count, tile.part = i + 1;
+  }
+  tile.first_output *= Outputs;
+  return tile;
+}
+
+__device__ inline float row_factor(const Products& work, int row) {
+  return *reinterpret_cast<const float*>(work.coded.data + row * work.coded.stride + work.cols);
+}
+
+// body(row, output, index of the sum) for every result of a thread that exists.
+template <int Sums, class F>
+__device__ void each_result(const Products& work, const Fp8Tile& tile, F&& body) {
+  const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) % 128 / 32;
+  const int first = tile.first_output + warp * 16 + lane / 4, outputs = work.parts[tile.part].rows;
+#pragma unroll
+  for (int i = 0; i < Sums; ++i) {
+    const int row = tile.first_row + i / 4 * 8 + lane % 4 * 2 + i % 2, output = first + i % 4 / 2 * 8;
+    if (row < work.coded.rows && output < outputs) body(row, output, i);
+  }
+}
+__device__ inline float biased(const Products::Part& part, int output, float value) {
+  return part.bias != nullptr ? value + part.bias[output] : value;
+}
+template <int Sums>
+__device__ void put(const Products& work, const Fp8Tile& tile, const float (&total)[Sums]) {
+  const Products::Part& to = work.parts[tile.part];
+  each_result<Sums>(work, tile, [&](int row, int output, int i) {
+    const float value = biased(to, output, total[i] * row_factor(work, row));
+    if (work.residual != nullptr) {
+      float* place = work.residual + row * work.residual_stride + output;
+      *place = *place + work.residual_scale * value;
+    } else {
+      to.out[row * to.out_stride + output] = value;
+    }
+  });
+}
+__device__ inline void put_gated(const Products& work, int row, int output, float gate, float up) {
+  const View out = {work.parts[0].out, work.parts[0].out_stride * 4, work.coded.rows, work.parts[0].rows,
+                    work.out_form};
+  write(out, row, output, activated(work.activation, gate) * up);
+}
+
+// ---- few rows
+
+template <int Rows, int Sides, int Segments>
+struct Few {
+  static constexpr int kStageBytes = Sides * kTileBytes + Rows * kFp8Block;
+  static constexpr int kStages = std::clamp(196608 / Segments / kStageBytes, 2, Segments == 1 ? 6 : 8);
+  static constexpr int kRingBytes = kStages * kStageBytes;
+  static constexpr int kFactors = kStages * Sides * kFactorBytes;
+  static constexpr int kShared = 1024 + Segments * (kRingBytes + kFactors);
+  static_assert(kShared <= 227 << 10);
+  static_assert(Sides * Rows / 2 * 128 * 4 <= kRingBytes);  // sums of a segment
+};
+
+template <int Rows, int Sides, int Segments>
+__global__ void __launch_bounds__(Segments * 128)
+    fp8_few_kernel(const __grid_constant__ Products work, const __grid_constant__ Fp8Maps maps, Fp8Tiles tiles) {
+  using Size = Few<Rows, Sides, Segments>;
+  extern __shared__ char raw[];
+  __shared__ __align__(16) uint64_t barriers[Segments][Size::kStages];
+  const int group = static_cast<int>(threadIdx.x) / 128, thread = static_cast<int>(threadIdx.x) % 128;
+  char* base = raw + (((shared_address(raw) + 1023) & ~1023u) - shared_address(raw));
+  char* ring = base + group * Size::kRingBytes;
+  const float* factors = reinterpret_cast<const float*>(base + Segments * Size::kRingBytes + group * Size::kFactors);
+  const uint32_t ring_at = shared_address(ring), factors_from = shared_address(factors);
+  const uint32_t full = shared_address(barriers[group]);
+  if (thread == 0) {
+    for (uint32_t i = 0; i < Size::kStages; ++i) barrier_begin(full + 8 * i, 1);
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+  }
+  __syncthreads();
+  const Fp8Tile tile = place_of<kFp8Tile>(work, static_cast<int>(blockIdx.x), static_cast<int>(blockIdx.y) * Rows);
+  const bool last = static_cast<int>(blockIdx.y) + 1 == tiles.rows;
+  const int first = group * tiles.segment, blocks = min(tiles.segment, tiles.blocks - first);
+  const uint32_t bytes = static_cast<uint32_t>(Sides * (kTileBytes + kFactorBytes) +
+                                               (last ? tiles.last_rows : tiles.box_rows) * kFp8Block);
+  auto ask_weights = [&](int i) {
+    const auto stage = static_cast<uint32_t>(i % Size::kStages);
+    const uint32_t to = ring_at + stage * Size::kStageBytes, barrier = full + 8 * stage;
+    barrier_expect(barrier, bytes);
+#pragma unroll
+    for (int side = 0; side < Sides; ++side) {
+      const int part = Sides == 2 ? side : tile.part;
+      copy_box(to + static_cast<uint32_t>(side * kTileBytes), maps.weights[part], (first + i) * kFp8Block,
+               tile.first_output, barrier);
+      copy_bytes(factors_from + (stage * Sides + static_cast<uint32_t>(side)) * kFactorBytes,
+                 factors_at(work, part, tile.first_output, tiles.blocks, first + i), kFactorBytes, barrier,
+                 read_once());
+    }
+  };
+  auto ask_inputs = [&](int i) {
+    const auto stage = static_cast<uint32_t>(i % Size::kStages);
+    copy_box(ring_at + stage * Size::kStageBytes + Sides * kTileBytes, last ? maps.last_inputs : maps.inputs,
+             (first + i) * kFp8Block, tile.first_row, full + 8 * stage);
+  };
+  const int early = min(Size::kStages, blocks);
+  if (thread == 0) {
+    for (int i = 0; i < early; ++i) ask_weights(i);
+  }
+  wait_for_previous();
+  if (thread == 0) {
+    asm volatile("fence.proxy.async;" ::: "memory");
+    for (int i = 0; i < early; ++i) ask_inputs(i);
+  }
+  float total[Sides][Rows / 2] = {};
+#pragma unroll 1
+  for (int i = 0; i < blocks; ++i) {
+    const auto stage = static_cast<uint32_t>(i % Size::kStages);
+    const uint32_t at = ring_at + stage * Size::kStageBytes;
+    barrier_wait(full + 8 * stage, static_cast<uint32_t>(i / Size::kStages) & 1);
+    float sums[Sides][Rows / 2] = {};
+    products_begin();
+#pragma unroll
+    for (int side = 0; side < Sides; ++side)
+      multiply_block(at + static_cast<uint32_t>(side * kTileBytes), at + Sides * kTileBytes, sums[side]);
+    products_end();
+    products_finished<0>();
+#pragma unroll
+    for (int side = 0; side < Sides; ++side)
+      add_block(factors + (stage * Sides + static_cast<uint32_t>(side)) * kFp8Tile, sums[side], total[side]);
+    group_sync(1 + group, 128);
+    if (thread == 0 && i + Size::kStages < blocks) {
+      ask_weights(i + Size::kStages);
+      ask_inputs(i + Size::kStages);
+    }
+  }
+  if constexpr (Segments > 1) {  // the first group adds them in order
+    float* room = reinterpret_cast<float*>(ring);
+    if (group > 0) {
+#pragma unroll
+      for (int i = 0; i < Sides * Rows / 2; ++i) room[i * 128 + thread] = total[i / (Rows / 2)][i % (Rows / 2)];
+    }
+    __syncthreads();
+    if (group > 0) return;
+#pragma unroll
+    for (int i = 0; i < Sides * Rows / 2; ++i) {
+      float sum = 0.0f + total[i / (Rows / 2)][i % (Rows / 2)];
+#pragma unroll
+      for (int other = 1; other < Segments; ++other) sum += room[other * Size::kRingBytes / 4 + i * 128 + thread];
+      total[i / (Rows / 2)][i % (Rows / 2)] = sum;
+    }
+  }
+  if constexpr (Sides == 1) {
+    put(work, tile, total[0]);
+  } else {
+    each_result<Rows / 2>(work, tile, [&](int row, int output, int i) {
+      const float factor = row_factor(work, row);
+      put_gated(work, row, output, biased(work.parts[0], output, total[0][i] * factor),
+                biased(work.parts[1], output, total[1][i] * factor));
+    });
+  }
+}
+
+// ---- many rows
+
+constexpr int kManyTile = 128;         // rows
+constexpr int kRowTilesTogether = 16;  // go through all the outputs together
+constexpr int kManyStages = 6;
+constexpr int kManyStageBytes = 2 * kTileBytes + kManyTile * kFp8Block;
+constexpr int kManyShared = 1024 + kManyStages * (kManyStageBytes + 2 * kFactorBytes);
+constexpr int kManyThreads = 256 + 32;
+
+// Each group of four warps has 64 outputs, or one side of a gate.
+template <bool Gated, bool Cut>
+__global__ void __launch_bounds__(kManyThreads, 1)
+    fp8_many_kernel(const __grid_constant__ Products work, const __grid_constant__ Fp8Maps maps, Fp8Tiles tiles) {
+  extern __shared__ char raw[];
+  __shared__ __align__(16) uint64_t barriers[2 * kManyStages];
+  char* base = raw + (((shared_address(raw) + 1023) & ~1023u) - shared_address(raw));
+  const float* factors = reinterpret_cast<const float*>(base + kManyStages * kManyStageBytes);
+  const uint32_t ring_at = shared_address(base), full = shared_address(barriers), free = full + 8 * kManyStages;
+  if (threadIdx.x == 0) {
+    for (uint32_t i = 0; i < kManyStages; ++i) barrier_begin(full + 8 * i, 1), barrier_begin(free + 8 * i, 8);
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+  }
+  __syncthreads();
+  const int number = static_cast<int>(blockIdx.x), before = number / (kRowTilesTogether * tiles.outputs),
+            in = number % (kRowTilesTogether * tiles.outputs),
+            rows = min(kRowTilesTogether, tiles.rows - before * kRowTilesTogether);
+  const int row_tile = before * kRowTilesTogether + in % rows;
+  Fp8Tile tile = place_of < Gated ? kFp8Tile : 2 * kFp8Tile > (work, in / rows, row_tile * kManyTile);
+  const bool last = row_tile + 1 == tiles.rows;
+  const int group = static_cast<int>(threadIdx.x) / 128;
+  if (group == 2) {
+    if (threadIdx.x % 32 != 0) return;
+    const uint32_t bytes =
+        static_cast<uint32_t>(2 * (kTileBytes + kFactorBytes) + (last ? tiles.last_rows : tiles.box_rows) * kFp8Block);
+    auto ask_weights = [&](int i) {
+      const auto stage = static_cast<uint32_t>(i % kManyStages);
+      const uint32_t to = ring_at + stage * kManyStageBytes, barrier = full + 8 * stage;
+      barrier_expect(barrier, bytes);
+#pragma unroll
+      for (int side = 0; side < 2; ++side) {
+        const int part = Gated ? side : tile.part, output = tile.first_output + (Gated ? 0 : side * kFp8Tile);
+        copy_box(to + static_cast<uint32_t>(side * kTileBytes), maps.weights[part], i * kFp8Block, output, barrier);
+        copy_bytes(shared_address(factors) + (stage * 2 + static_cast<uint32_t>(side)) * kFactorBytes,
+                   factors_at(work, part, output, tiles.blocks, i), kFactorBytes, barrier, read_once());
+      }
+    };
+    auto ask_inputs = [&](int i) {
+      const auto stage = static_cast<uint32_t>(i % kManyStages);
+      copy_box(ring_at + stage * kManyStageBytes + 2 * kTileBytes, last ? maps.last_inputs : maps.inputs, i * kFp8Block,
+               tile.first_row, full + 8 * stage);
+    };
+    const int early = min(kManyStages, tiles.blocks);
+    for (int i = 0; i < early; ++i) ask_weights(i);
+    wait_for_previous();
+    asm volatile("fence.proxy.async;" ::: "memory");
+    for (int i = 0; i < early; ++i) ask_inputs(i);
+    for (int i = early; i < tiles.blocks; ++i) {
+      barrier_wait(free + 8 * static_cast<uint32_t>(i % kManyStages), static_cast<uint32_t>(i / kManyStages - 1) & 1);
+      ask_weights(i);
+      ask_inputs(i);
+    }
+    return;
+  }
+  wait_for_previous();
+  float total[64] = {}, segment[Cut ? 64 : 1] = {};
+#pragma unroll 1
+  for (int i = 0; i < tiles.blocks; ++i) {
+    const auto stage = static_cast<uint32_t>(i % kManyStages);
+    const uint32_t at = ring_at + stage * kManyStageBytes;
+    barrier_wait(full + 8 * stage, static_cast<uint32_t>(i / kManyStages) & 1);
+    float sums[64] = {};
+    products_begin();
+    multiply_block(at + static_cast<uint32_t>(group * kTileBytes), at + 2 * kTileBytes, sums);
+    products_end();
+    products_finished<0>();
+    const float* own = factors + (stage * 2 + static_cast<uint32_t>(group)) * kFp8Tile;
+    if constexpr (Cut) {
+      add_block(own, sums, segment);
+      if ((i + 1) % tiles.segment == 0 || i + 1 == tiles.blocks) {
+#pragma unroll
+        for (int j = 0; j < 64; ++j) total[j] += segment[j], segment[j] = 0;
+      }
+    } else {
+      add_block(own, sums, total);
+    }
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) barrier_arrive(free + 8 * stage);
+  }
+  if constexpr (!Gated) {
+    tile.first_output += group * kFp8Tile;
+    put(work, tile, total);
+  } else {  // what goes through the gate is handed over in the ring
+    float* room = reinterpret_cast<float*>(base);
+    group_sync(1, 256);
+    if (group == 1) {
+      each_result<64>(work, tile, [&](int row, int output, int i) {
+        room[i * 128 + static_cast<int>(threadIdx.x) % 128] =
+            biased(work.parts[1], output, total[i] * row_factor(work, row));
+      });
+    }
+    group_sync(1, 256);
+    if (group == 1) return;
+    each_result<64>(work, tile, [&](int row, int output, int i) {
+      put_gated(work, row, output, biased(work.parts[0], output, total[i] * row_factor(work, row)),
+                room[i * 128 + static_cast<int>(threadIdx.x) % 128]);
+    });
+  }
+}
+
+// ---- host side
+
+bool map_codes(CUtensorMap& map, const void* data, int64_t cols, int64_t rows, int64_t stride, int box_rows) {
+  const cuuint64_t sizes[2] = {static_cast<cuuint64_t>(cols), static_cast<cuuint64_t>(rows)};
+  const cuuint64_t strides[1] = {static_cast<cuuint64_t>(stride)};
+  const cuuint32_t box[2] = {kFp8Block, static_cast<cuuint32_t>(box_rows)}, steps[2] = {1, 1};
+  return encoder()(&map, CU_TENSOR_MAP_DATA_TYPE_UINT8, 2, const_cast<void*>(data), sizes, strides, box, steps,
+                   CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+                   CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
+}
+
+// Tiles of so many rows by so many outputs. False: they cannot be described.
+bool map_all(const Products& work, int tile_rows, int tile_outputs, Fp8Maps& maps, Fp8Tiles& tiles) {
+  if (encoder() == nullptr) return false;
+  const CodedRows& in = work.coded;
+  tiles.rows = (in.rows + tile_rows - 1) / tile_rows;
+  tiles.blocks = work.cols / kFp8Block;
+  tiles.segment = fp8_segment_blocks(work.cols, work.segments);
+  const int left = in.rows - (tiles.rows - 1) * tile_rows;
+  tiles.box_rows = tiles.rows > 1 ? tile_rows : left;
+  tiles.last_rows = left;
+  bool fine = map_codes(maps.inputs, in.data, in.cols, in.rows, in.stride, tiles.box_rows) &&
+              map_codes(maps.last_inputs, in.data, in.cols, in.rows, in.stride, left);
+  for (int i = 0; i < work.count; ++i) {
+    const Products::Part& part = work.parts[i];
+    if (!work.gated || i == 0) tiles.outputs += (part.rows + tile_outputs - 1) / tile_outputs;
+    fine = fine && map_codes(maps.weights[i], part.weights, work.cols, fp8_rows_of(part.rows), work.cols, kFp8Tile);
+  }
+  return fine;
+}
+
+template <int Rows, int Sides, int Segments>
+cudaError_t start_few(cudaStream_t stream, const Products& work) {
+  using Size = Few<Rows, Sides, Segments>;
+  static const bool prepared = prepare(fp8_few_kernel<Rows, Sides, Segments>, Size::kShared);
+  static_cast<void>(prepared);
+  Fp8Maps maps;
+  Fp8Tiles tiles;
+  if (!map_all(work, Rows, kFp8Tile, maps, tiles)) return cudaErrorInvalidValue;
+  const Launch how(stream, dim3(count(tiles.outputs), count(tiles.rows)), Segments * 128, Size::kShared, 1,
+                   kernels_wait());
+  return cudaLaunchKernelEx(&how.config, fp8_few_kernel<Rows, Sides, Segments>, work, maps, tiles);
+}
+template <int Rows>
+cudaError_t start_few(cudaStream_t stream, const Products& work) {
+  switch (work.segments) {
+    case 1:
+      return work.gated ? start_few<Rows, 2, 1>(stream, work) : start_few<Rows, 1, 1>(stream, work);
+    case 2:
+      return work.gated ? start_few<Rows, 2, 2>(stream, work) : start_few<Rows, 1, 2>(stream, work);
+    default:
+      return work.gated ? start_few<Rows, 2, 4>(stream, work) : start_few<Rows, 1, 4>(stream, work);
+  }
+}
+
+template <bool Gated, bool Cut>
+cudaError_t start_many(cudaStream_t stream, const Products& work) {
+  static const bool prepared = prepare(fp8_many_kernel<Gated, Cut>, kManyShared);
+  static_cast<void>(prepared);
+  Fp8Maps maps;
+  Fp8Tiles tiles;
+  if (!map_all(work, kManyTile, Gated ? kFp8Tile : 2 * kFp8Tile, maps, tiles)) return cudaErrorInvalidValue;
+  const Launch how(stream, count(int64_t{tiles.outputs} * tiles.rows), kManyThreads, kManyShared, 1, kernels_wait());
+  return cudaLaunchKernelEx(&how.config, fp8_many_kernel<Gated, Cut>, work, maps, tiles);
+}
+
+// A thread for four bytes of codes, and for a factor.
+__global__ void pack_fp8_kernel(const uint8_t* from, int64_t first, int64_t rows, int64_t all, int64_t cols,
+                                uint8_t* to) {
+  constexpr int kGroupBytes = 4 + kFp8Block;
+  wait_for_previous();
+  const int64_t blocks = cols / kFp8Block, words = cols / 4, each = words + blocks;
+  auto* factors = reinterpret_cast<float*>(to + fp8_rows_of(all) * cols);
+  for (int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < rows * each;
+       i += int64_t{gridDim.x} * blockDim.x) {
+    const int64_t row = i / each, word = i % each, place = first + row;
+    const uint8_t* group = from + row * blocks * kGroupBytes;
+    if (word < words) {
+      group += word / 32 * kGroupBytes + 4 + word % 32 * 4;
+      reinterpret_cast<uint32_t*>(to + place * cols)[word] = *reinterpret_cast<const uint32_t*>(group);
+    } else {
+      const int64_t block = word - words;
+      factors[(place / kFp8Tile * blocks + block) * kFp8Tile + place % kFp8Tile] =
+          *reinterpret_cast<const float*>(group + block * kGroupBytes);
+    }
+  }
+}
+
+}  // namespace
+
+void code_rows(cudaStream_t stream, View in, const CodedRows& to) {
+  launch(stream, code_rows_kernel, count(in.rows), kRowThreads, 0, in, to);
+}
+
+cudaError_t fp8_rows(cudaStream_t stream, const Products& work) {
+  const int rows = work.coded.rows;
+  if (rows <= 8) return start_few<8>(stream, work);
+  if (rows <= 16) return start_few<16>(stream, work);
+  if (rows <= 32) return start_few<32>(stream, work);
+  int64_t outputs = 0;
+  for (int i = 0; i < (work.gated ? 1 : work.count); ++i) outputs += work.parts[i].rows;
+  const int64_t tiles = outputs / (work.gated ? kFp8Tile : 2 * kFp8Tile) * ((rows + kManyTile - 1) / kManyTile);
+  if (rows <= 64 || tiles < multiprocessors()) return start_few<64>(stream, work);
+  if (work.gated)
+    return work.segments > 1 ? start_many<true, true>(stream, work) : start_many<true, false>(stream, work);
+  return work.segments > 1 ? start_many<false, true>(stream, work) : start_many<false, false>(stream, work);
+}
+
+void pack_fp8(cudaStream_t stream, const std::byte* from, int64_t first, int64_t rows, int64_t all, int64_t cols,
+              std::byte* to) {
+  launch(stream, pack_fp8_kernel, 1024, 256, 0, reinterpret_cast<const uint8_t*>(from), first, rows, all, cols,
+         reinterpret_cast<uint8_t*>(to));
+}
+
+cudaError_t load_fp8_rows() { return load_kernels(); }
+
+}  // namespace millrace::cuda
