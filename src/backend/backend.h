@@ -53,7 +53,8 @@ class Backend {
   virtual int64_t weight_bytes(DType type, int64_t rows, int64_t cols, WeightUse use) const = 0;
   // Packs a matrix. The bias, if any, is float32 [rows] and charged as such.
   virtual Result<Weight> upload(const HostMatrix& matrix, WeightUse use, std::span<const float> bias) = 0;
-  // Packs the matrices of experts one by one; charges experts * weight_bytes() of one (WeightUse::experts). The bias is [experts, rows].
+  // Packs the matrices of experts one by one; charges experts * weight_bytes() of one (WeightUse::experts). The bias is
+  // [experts, rows].
   virtual Result<Weight> upload_experts(const HostExperts& experts, std::span<const float> bias);
   virtual Result<const float*> upload_vector(
       std::span<const float> values) = 0;  // norms, frequencies, slopes; weights purpose

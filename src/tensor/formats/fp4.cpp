@@ -1,5 +1,6 @@
 // NF4, BNB_FP4 and FP4_F16: four-bit codes that name entries of a table, with float16 factors; FP8_F32 and
-// FP8_128: E4M3 with float32 ones, for 32 or 128 numbers. What bitsandbytes, NVFP4 and FP8 checkpoints are kept as once loaded.
+// FP8_128: E4M3 with float32 ones, for 32 or 128 numbers. What bitsandbytes, NVFP4 and FP8 checkpoints are kept as once
+// loaded.
 #include <algorithm>
 #include <bit>
 #include <cmath>
