@@ -19,38 +19,109 @@ namespace {
 constexpr float kLargest = 448;  // of E4M3
 
 // A row's factor brings its largest number, as bfloat16, to 448.
-__global__ void __launch_bounds__(kRowThreads) code_rows_kernel(View in, CodedRows to) {
-  __shared__ float room[kRowThreads / 32];
-  wait_for_previous();
-  const int64_t row = blockIdx.x;
-  auto four_at = [&](int col) {
-    const float4 four = read_four(in, row, col, 4);
-    auto rounded = [](float x) { return __bfloat162float(__float2bfloat16_rn(x)); };
-    return float4{rounded(four.x), rounded(four.y), rounded(four.z), rounded(four.w)};
-  };
-  float largest = 0;
-  for (int col = static_cast<int>(threadIdx.x) * 4; col < in.cols; col += kRowThreads * 4) {
-    const float4 four = four_at(col);
-    largest = fmaxf(largest, fmaxf(fmaxf(fabsf(four.x), fabsf(four.y)), fmaxf(fabsf(four.z), fabsf(four.w))));
-  }
+struct Factor {
+  float up, down;
+};
+__device__ inline Factor row_factor_of(float largest, float* room) {
 #pragma unroll
   for (int step = 16; step > 0; step /= 2) largest = fmaxf(largest, __shfl_xor_sync(~0u, largest, step));
   if (threadIdx.x % 32 == 0) room[threadIdx.x / 32] = largest;
   __syncthreads();
 #pragma unroll
   for (int i = 0; i < kRowThreads / 32; ++i) largest = fmaxf(largest, room[i]);
-  const float up = largest > 0 ? __fdiv_rn(kLargest, largest) : 0.0f;
-  auto* out = reinterpret_cast<char*>(to.data) + row * to.stride;
-  for (int col = static_cast<int>(threadIdx.x) * 4; col < in.cols; col += kRowThreads * 4) {
-    const float4 four = four_at(col);
-    const float values[4] = {four.x, four.y, four.z, four.w};
-    uint32_t codes = 0;
+  return {largest > 0 ? __fdiv_rn(kLargest, largest) : 0.0f, __fdiv_rn(largest, kLargest)};
+}
+__device__ inline float as_bfloat16(float x) { return __bfloat162float(__float2bfloat16_rn(x)); }
+__device__ inline float largest_of(const float4& four) {
+  return fmaxf(fmaxf(fabsf(four.x), fabsf(four.y)), fmaxf(fabsf(four.z), fabsf(four.w)));
+}
+__device__ inline uint32_t codes_of(const float4& four, float up) {
+  const float values[4] = {four.x, four.y, four.z, four.w};
+  uint32_t codes = 0;
 #pragma unroll
-    for (int i = 0; i < 4; ++i)
-      codes |= uint32_t{__nv_cvt_float_to_fp8(values[i] * up, __NV_SATFINITE, __NV_E4M3)} << (8 * i);
-    *reinterpret_cast<uint32_t*>(out + col) = codes;
+  for (int i = 0; i < 4; ++i)
+    codes |= uint32_t{__nv_cvt_float_to_fp8(values[i] * up, __NV_SATFINITE, __NV_E4M3)} << (8 * i);
+  return codes;
+}
+// Numbers low and high of two bfloat16 pairs.
+__device__ inline float4 four_of(uint32_t first, uint32_t second) {
+  return {__uint_as_float(first << 16), __uint_as_float(first & 0xFFFF0000u), __uint_as_float(second << 16),
+          __uint_as_float(second & 0xFFFF0000u)};
+}
+
+// Rows of bfloat16 on multiples of sixteen bytes, eight numbers at a time, in registers.
+constexpr int kHeldEights = 8;
+__global__ void __launch_bounds__(kRowThreads) code_halves_kernel(View in, CodedRows to) {
+  __shared__ float room[kRowThreads / 32];
+  let_next_start();
+  see_previous_end();
+  const auto* from = reinterpret_cast<const uint4*>(static_cast<const char*>(in.data) + blockIdx.x * in.stride);
+  auto* out = reinterpret_cast<char*>(to.data) + blockIdx.x * to.stride;
+  const int eights = in.cols / 8;
+  uint4 values[kHeldEights];
+  float largest = 0;
+#pragma unroll
+  for (int j = 0; j < kHeldEights; ++j) {
+    const int at = static_cast<int>(threadIdx.x) + j * kRowThreads;
+    values[j] = at < eights ? from[at] : uint4{};
   }
-  if (threadIdx.x == 0) *reinterpret_cast<float*>(out + in.cols) = __fdiv_rn(largest, kLargest);
+#pragma unroll
+  for (int j = 0; j < kHeldEights; ++j)
+    largest = fmaxf(
+        largest, fmaxf(largest_of(four_of(values[j].x, values[j].y)), largest_of(four_of(values[j].z, values[j].w))));
+  const Factor factor = row_factor_of(largest, room);
+#pragma unroll
+  for (int j = 0; j < kHeldEights; ++j) {
+    const int at = static_cast<int>(threadIdx.x) + j * kRowThreads;
+    if (at < eights)
+      reinterpret_cast<uint2*>(out)[at] = {codes_of(four_of(values[j].x, values[j].y), factor.up),
+                                           codes_of(four_of(values[j].z, values[j].w), factor.up)};
+  }
+  if (threadIdx.x == 0) *reinterpret_cast<float*>(out + in.cols) = factor.down;
+}
+
+// Any others.
+__global__ void __launch_bounds__(kRowThreads) code_rows_kernel(View in, CodedRows to) {
+  __shared__ float room[kRowThreads / 32];
+  let_next_start();
+  see_previous_end();
+  const int64_t row = blockIdx.x;
+  auto four_at = [&](int col) {
+    const float4 four = read_four(in, row, col, 4);
+    return float4{as_bfloat16(four.x), as_bfloat16(four.y), as_bfloat16(four.z), as_bfloat16(four.w)};
+  };
+  float largest = 0;
+  for (int col = static_cast<int>(threadIdx.x) * 4; col < in.cols; col += kRowThreads * 4)
+    largest = fmaxf(largest, largest_of(four_at(col)));
+  const Factor factor = row_factor_of(largest, room);
+  auto* out = reinterpret_cast<char*>(to.data) + row * to.stride;
+  for (int col = static_cast<int>(threadIdx.x) * 4; col < in.cols; col += kRowThreads * 4)
+    *reinterpret_cast<uint32_t*>(out + col) = codes_of(four_at(col), factor.up);
+  if (threadIdx.x == 0) *reinterpret_cast<float*>(out + in.cols) = factor.down;
+}
+
+// A norm, written as bfloat16 as well.
+template <int Each>
+__global__ void __launch_bounds__(kRowThreads) code_normed_kernel(Norm norm, View in, View normed, CodedRows to) {
+  __shared__ float sums[8], room[kRowThreads / 32];
+  const int64_t row = blockIdx.x;
+  NormedRow<Each> numbers(norm.kind, norm.epsilon, in.cols, norm.weight);
+  numbers.load_weights();
+  let_next_start();
+  see_previous_end();
+  numbers.load([&](int i, int left) { return read_four(in, row, i, left); });
+  float largest = 0;
+  numbers.finish(norm.bias, sums, [&](int i, const float4& four, int left) {
+    const float4 rounded = {as_bfloat16(four.x), as_bfloat16(four.y), as_bfloat16(four.z), as_bfloat16(four.w)};
+    largest = fmaxf(largest, largest_of(rounded));
+    write_four(normed, row, i, rounded, left);
+  });
+  const Factor factor = row_factor_of(largest, room);
+  auto* out = reinterpret_cast<char*>(to.data) + row * to.stride;
+  numbers.each([&](int, int i) {  // what this thread has written
+    *reinterpret_cast<uint32_t*>(out + i) = codes_of(read_four(normed, row, i, 4), factor.up);
+  });
+  if (threadIdx.x == 0) *reinterpret_cast<float*>(out + in.cols) = factor.down;
 }
 
 // ---- the instruction
@@ -133,6 +204,30 @@ __device__ inline float row_factor(const Products& work, int row) {
   return *reinterpret_cast<const float*>(work.coded.data + row * work.coded.stride + work.cols);
 }
 
+// A thread's sums become results: times their rows' factors, and with what is added to outputs.
+template <int Sums>
+__device__ void scale_sums(const Products& work, int part, int first_row, int first_output, float (&total)[Sums]) {
+  const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) % 128 / 32;
+  float factors[Sums / 2];
+#pragma unroll
+  for (int i = 0; i < Sums / 2; ++i) {
+    const int row = first_row + i / 2 * 8 + lane % 4 * 2 + i % 2;
+    factors[i] = row < work.coded.rows ? row_factor(work, row) : 0.0f;
+  }
+  const Products::Part& to = work.parts[part];
+  float bias[2] = {0, 0};
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const int output = first_output + warp * 16 + lane / 4 + i * 8;
+    if (to.bias != nullptr && output < to.rows) bias[i] = to.bias[output];
+  }
+#pragma unroll
+  for (int i = 0; i < Sums; ++i) {
+    total[i] *= factors[i / 4 * 2 + i % 2];
+    if (to.bias != nullptr) total[i] += bias[i % 4 / 2];
+  }
+}
+
 // body(row, output, index of the sum) for every result of a thread that exists.
 template <int Sums, class F>
 __device__ void each_result(const Products& work, const Fp8Tile& tile, F&& body) {
@@ -144,21 +239,19 @@ __device__ void each_result(const Products& work, const Fp8Tile& tile, F&& body)
     if (row < work.coded.rows && output < outputs) body(row, output, i);
   }
 }
-__device__ inline float biased(const Products::Part& part, int output, float value) {
-  return part.bias != nullptr ? value + part.bias[output] : value;
-}
 template <int Sums>
-__device__ void put(const Products& work, const Fp8Tile& tile, const float (&total)[Sums]) {
+__device__ void put(const Products& work, const Fp8Tile& tile, float (&total)[Sums]) {
   const Products::Part& to = work.parts[tile.part];
-  each_result<Sums>(work, tile, [&](int row, int output, int i) {
-    const float value = biased(to, output, total[i] * row_factor(work, row));
-    if (work.residual != nullptr) {
-      float* place = work.residual + row * work.residual_stride + output;
-      *place = *place + work.residual_scale * value;
-    } else {
-      to.out[row * to.out_stride + output] = value;
-    }
-  });
+  if (work.residual != nullptr) {  // all reads before the first write
+    float old[Sums];
+    each_result<Sums>(work, tile,
+                      [&](int row, int output, int i) { old[i] = work.residual[row * work.residual_stride + output]; });
+    each_result<Sums>(work, tile, [&](int row, int output, int i) {
+      work.residual[row * work.residual_stride + output] = old[i] + work.residual_scale * total[i];
+    });
+    return;
+  }
+  each_result<Sums>(work, tile, [&](int row, int output, int i) { to.out[row * to.out_stride + output] = total[i]; });
 }
 __device__ inline void put_gated(const Products& work, int row, int output, float gate, float up) {
   const View out = {work.parts[0].out, work.parts[0].out_stride * 4, work.coded.rows, work.parts[0].rows,
@@ -267,14 +360,13 @@ __global__ void __launch_bounds__(Segments * 128)
       total[i / (Rows / 2)][i % (Rows / 2)] = sum;
     }
   }
+  scale_sums(work, Sides == 2 ? 0 : tile.part, tile.first_row, tile.first_output, total[0]);
   if constexpr (Sides == 1) {
     put(work, tile, total[0]);
   } else {
-    each_result<Rows / 2>(work, tile, [&](int row, int output, int i) {
-      const float factor = row_factor(work, row);
-      put_gated(work, row, output, biased(work.parts[0], output, total[0][i] * factor),
-                biased(work.parts[1], output, total[1][i] * factor));
-    });
+    scale_sums(work, 1, tile.first_row, tile.first_output, total[1]);
+    each_result<Rows / 2>(work, tile,
+                          [&](int row, int output, int i) { put_gated(work, row, output, total[0][i], total[1][i]); });
   }
 }
 
@@ -282,108 +374,211 @@ __global__ void __launch_bounds__(Segments * 128)
 
 constexpr int kManyTile = 128;         // rows
 constexpr int kRowTilesTogether = 16;  // go through all the outputs together
-constexpr int kManyStages = 6;
+constexpr int kManyStages = 4;
 constexpr int kManyStageBytes = 2 * kTileBytes + kManyTile * kFp8Block;
-constexpr int kManyShared = 1024 + kManyStages * (kManyStageBytes + 2 * kFactorBytes);
-constexpr int kManyThreads = 256 + 32;
+constexpr int kPutStride = kFp8Tile + 4;  // floats from row to row of what is about to be written
+constexpr int kPutFloats = kManyTile * kPutStride;
+constexpr int kManyShared = 1024 + kManyStages * (kManyStageBytes + 2 * kFactorBytes) + 2 * kPutFloats * 4;
+constexpr int kManyThreads = 256 + 128;
 
-// Each group of four warps has 64 outputs, or one side of a gate.
+struct ManyWay {
+  const Products& work;
+  const Fp8Tiles& tiles;
+  int number = static_cast<int>(blockIdx.x);
+
+  __device__ bool more() const { return number < tiles.rows * tiles.outputs; }
+  __device__ void next() { number += static_cast<int>(gridDim.x); }
+  template <int Outputs>
+  __device__ Fp8Tile tile() const {
+    const int before = number / (kRowTilesTogether * tiles.outputs) * kRowTilesTogether,
+              in = number % (kRowTilesTogether * tiles.outputs), rows = min(kRowTilesTogether, tiles.rows - before);
+    return place_of<Outputs>(work, in / rows, (before + in % rows) * kManyTile);
+  }
+};
+
+// Sums into shared memory, row by row, so that rows are written in one go.
+__device__ inline void lay_out(float* room, const float (&total)[64]) {
+  const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) % 128 / 32;
+#pragma unroll
+  for (int i = 0; i < 64; ++i)
+    room[(i / 4 * 8 + lane % 4 * 2 + i % 2) * kPutStride + warp * 16 + lane / 4 + i % 4 / 2 * 8] = total[i];
+}
+// A group's 128 rows of 64 results, sixteen threads a row.
+__device__ inline void put_laid_out(const Products& work, const Fp8Tile& tile, const float* room) {
+  const Products::Part& to = work.parts[tile.part];
+  const int thread = static_cast<int>(threadIdx.x) % 128, col = thread % 16 * 4,
+            left = to.rows - tile.first_output - col;
+  if (left <= 0) return;
+  float* base = work.residual != nullptr ? work.residual : to.out;
+  const int64_t stride = work.residual != nullptr ? work.residual_stride : to.out_stride;
+  base += tile.first_output + col;
+  const bool whole = left >= 4 && reinterpret_cast<uintptr_t>(base) % 16 == 0 && stride % 4 == 0;
+#pragma unroll 1
+  for (int first = thread / 16; first < kManyTile; first += 64) {
+    float4 old[8];
+#pragma unroll
+    for (int j = 0; j < 8; ++j) {
+      const int row = tile.first_row + first + 8 * j;
+      if (work.residual != nullptr && row < work.coded.rows) old[j] = read_four(base + row * stride, whole ? 4 : left);
+    }
+#pragma unroll
+    for (int j = 0; j < 8; ++j) {
+      const int row = tile.first_row + first + 8 * j;
+      if (row >= work.coded.rows) continue;
+      float4 four = *reinterpret_cast<const float4*>(room + (first + 8 * j) * kPutStride + col);
+      if (work.residual != nullptr)
+        four = {old[j].x + work.residual_scale * four.x, old[j].y + work.residual_scale * four.y,
+                old[j].z + work.residual_scale * four.z, old[j].w + work.residual_scale * four.w};
+      float* place = base + row * stride;
+      if (whole) {
+        *reinterpret_cast<float4*>(place) = four;
+      } else {
+        place[0] = four.x;
+        if (left > 1) place[1] = four.y;
+        if (left > 2) place[2] = four.z;
+        if (left > 3) place[3] = four.w;
+      }
+    }
+  }
+}
+// Both groups: 128 rows of 64 gated results, eight of them a thread at a time.
+__device__ inline void put_gated_laid_out(const Products& work, const Fp8Tile& tile, const float* gates,
+                                          const float* ups) {
+  const int col = static_cast<int>(threadIdx.x) % 8 * 8, output = tile.first_output + col, outputs = work.parts[0].rows;
+  const View out = {work.parts[0].out, work.parts[0].out_stride * 4, work.coded.rows, outputs, work.out_form};
+#pragma unroll 1
+  for (int at = static_cast<int>(threadIdx.x) / 8; at < kManyTile; at += 32) {
+    const int row = tile.first_row + at;
+    if (row >= work.coded.rows) break;
+    float values[8];
+#pragma unroll
+    for (int i = 0; i < 8; ++i)
+      values[i] = activated(work.activation, gates[at * kPutStride + col + i]) * ups[at * kPutStride + col + i];
+    char* place = static_cast<char*>(out.data) + row * out.stride + output * 2;
+    if (out.form == Form::bf16 && output + 8 <= outputs && reinterpret_cast<uintptr_t>(place) % 16 == 0) {
+      *reinterpret_cast<uint4*>(place) = {
+          two<__nv_bfloat16>(values[0], values[1]), two<__nv_bfloat16>(values[2], values[3]),
+          two<__nv_bfloat16>(values[4], values[5]), two<__nv_bfloat16>(values[6], values[7])};
+    } else {
+#pragma unroll
+      for (int i = 0; i < 8; ++i)
+        if (output + i < outputs) write(out, row, output + i, values[i]);
+    }
+  }
+}
+
+// Each group of four warps has 64 outputs, or one side of a gate; a thread of a third one asks for inputs and weights,
+// those of the next tile too.
 template <bool Gated, bool Cut>
 __global__ void __launch_bounds__(kManyThreads, 1)
     fp8_many_kernel(const __grid_constant__ Products work, const __grid_constant__ Fp8Maps maps, Fp8Tiles tiles) {
+  constexpr int kOutputs = Gated ? kFp8Tile : 2 * kFp8Tile;
   extern __shared__ char raw[];
   __shared__ __align__(16) uint64_t barriers[2 * kManyStages];
   char* base = raw + (((shared_address(raw) + 1023) & ~1023u) - shared_address(raw));
   const float* factors = reinterpret_cast<const float*>(base + kManyStages * kManyStageBytes);
+  float* rooms = reinterpret_cast<float*>(base + kManyStages * (kManyStageBytes + 2 * kFactorBytes));
   const uint32_t ring_at = shared_address(base), full = shared_address(barriers), free = full + 8 * kManyStages;
   if (threadIdx.x == 0) {
     for (uint32_t i = 0; i < kManyStages; ++i) barrier_begin(full + 8 * i, 1), barrier_begin(free + 8 * i, 8);
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
   }
   __syncthreads();
-  const int number = static_cast<int>(blockIdx.x), before = number / (kRowTilesTogether * tiles.outputs),
-            in = number % (kRowTilesTogether * tiles.outputs),
-            rows = min(kRowTilesTogether, tiles.rows - before * kRowTilesTogether);
-  const int row_tile = before * kRowTilesTogether + in % rows;
-  Fp8Tile tile = place_of < Gated ? kFp8Tile : 2 * kFp8Tile > (work, in / rows, row_tile * kManyTile);
-  const bool last = row_tile + 1 == tiles.rows;
+  ManyWay way = {work, tiles};
   const int group = static_cast<int>(threadIdx.x) / 128;
   if (group == 2) {
-    if (threadIdx.x % 32 != 0) return;
-    const uint32_t bytes =
-        static_cast<uint32_t>(2 * (kTileBytes + kFactorBytes) + (last ? tiles.last_rows : tiles.box_rows) * kFp8Block);
-    auto ask_weights = [&](int i) {
-      const auto stage = static_cast<uint32_t>(i % kManyStages);
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
+    if (threadIdx.x % 128 != 0) return;
+    Fp8Tile tile = way.tile<kOutputs>();
+    bool last = false;
+    uint32_t bytes = 0;
+    auto look = [&] {
+      last = tile.first_row == (tiles.rows - 1) * kManyTile;
+      bytes = static_cast<uint32_t>(2 * (kTileBytes + kFactorBytes) +
+                                    (last ? tiles.last_rows : tiles.box_rows) * kFp8Block);
+    };
+    auto ask_weights = [&](int block, uint32_t stage) {
       const uint32_t to = ring_at + stage * kManyStageBytes, barrier = full + 8 * stage;
       barrier_expect(barrier, bytes);
 #pragma unroll
       for (int side = 0; side < 2; ++side) {
         const int part = Gated ? side : tile.part, output = tile.first_output + (Gated ? 0 : side * kFp8Tile);
-        copy_box(to + static_cast<uint32_t>(side * kTileBytes), maps.weights[part], i * kFp8Block, output, barrier);
+        copy_box(to + static_cast<uint32_t>(side * kTileBytes), maps.weights[part], block * kFp8Block, output, barrier);
         copy_bytes(shared_address(factors) + (stage * 2 + static_cast<uint32_t>(side)) * kFactorBytes,
-                   factors_at(work, part, output, tiles.blocks, i), kFactorBytes, barrier, read_once());
+                   factors_at(work, part, output, tiles.blocks, block), kFactorBytes, barrier, read_once());
       }
     };
-    auto ask_inputs = [&](int i) {
-      const auto stage = static_cast<uint32_t>(i % kManyStages);
-      copy_box(ring_at + stage * kManyStageBytes + 2 * kTileBytes, last ? maps.last_inputs : maps.inputs, i * kFp8Block,
-               tile.first_row, full + 8 * stage);
+    auto ask_inputs = [&](int block, uint32_t stage) {
+      copy_box(ring_at + stage * kManyStageBytes + 2 * kTileBytes, last ? maps.last_inputs : maps.inputs,
+               block * kFp8Block, tile.first_row, full + 8 * stage);
     };
+    look();
     const int early = min(kManyStages, tiles.blocks);
-    for (int i = 0; i < early; ++i) ask_weights(i);
+    for (int i = 0; i < early; ++i) ask_weights(i, static_cast<uint32_t>(i));
     wait_for_previous();
     asm volatile("fence.proxy.async;" ::: "memory");
-    for (int i = 0; i < early; ++i) ask_inputs(i);
-    for (int i = early; i < tiles.blocks; ++i) {
-      barrier_wait(free + 8 * static_cast<uint32_t>(i % kManyStages), static_cast<uint32_t>(i / kManyStages - 1) & 1);
-      ask_weights(i);
-      ask_inputs(i);
-    }
-    return;
-  }
-  wait_for_previous();
-  float total[64] = {}, segment[Cut ? 64 : 1] = {};
-#pragma unroll 1
-  for (int i = 0; i < tiles.blocks; ++i) {
-    const auto stage = static_cast<uint32_t>(i % kManyStages);
-    const uint32_t at = ring_at + stage * kManyStageBytes;
-    barrier_wait(full + 8 * stage, static_cast<uint32_t>(i / kManyStages) & 1);
-    float sums[64] = {};
-    products_begin();
-    multiply_block(at + static_cast<uint32_t>(group * kTileBytes), at + 2 * kTileBytes, sums);
-    products_end();
-    products_finished<0>();
-    const float* own = factors + (stage * 2 + static_cast<uint32_t>(group)) * kFp8Tile;
-    if constexpr (Cut) {
-      add_block(own, sums, segment);
-      if ((i + 1) % tiles.segment == 0 || i + 1 == tiles.blocks) {
-#pragma unroll
-        for (int j = 0; j < 64; ++j) total[j] += segment[j], segment[j] = 0;
+    for (int i = 0; i < early; ++i) ask_inputs(i, static_cast<uint32_t>(i));
+    int block = early;
+    uint32_t asked = static_cast<uint32_t>(early);
+    for (;;) {
+      for (; block < tiles.blocks; ++block, ++asked) {
+        const uint32_t stage = asked % kManyStages;
+        if (asked >= kManyStages) barrier_wait(free + 8 * stage, (asked / kManyStages - 1) & 1);
+        ask_weights(block, stage);
+        ask_inputs(block, stage);
       }
-    } else {
-      add_block(own, sums, total);
+      way.next();
+      if (!way.more()) return;
+      tile = way.tile<kOutputs>();
+      look();
+      block = 0;
     }
-    __syncwarp();
-    if (threadIdx.x % 32 == 0) barrier_arrive(free + 8 * stage);
   }
-  if constexpr (!Gated) {
-    tile.first_output += group * kFp8Tile;
-    put(work, tile, total);
-  } else {  // what goes through the gate is handed over in the ring
-    float* room = reinterpret_cast<float*>(base);
-    group_sync(1, 256);
-    if (group == 1) {
-      each_result<64>(work, tile, [&](int row, int output, int i) {
-        room[i * 128 + static_cast<int>(threadIdx.x) % 128] =
-            biased(work.parts[1], output, total[i] * row_factor(work, row));
-      });
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
+  wait_for_previous();
+  float* room = rooms + group * kPutFloats;
+  uint32_t seen = 0;
+  for (; way.more(); way.next()) {
+    float total[64] = {}, segment[Cut ? 64 : 1] = {};
+#pragma unroll 1
+    for (int i = 0; i < tiles.blocks; ++i, ++seen) {
+      const uint32_t stage = seen % kManyStages, at = ring_at + stage * kManyStageBytes;
+      barrier_wait(full + 8 * stage, seen / kManyStages & 1);
+      float sums[64];
+      products_begin();
+      multiply_block(at + static_cast<uint32_t>(group * kTileBytes), at + 2 * kTileBytes, sums);
+      products_end();
+      products_finished<0>();
+      const float* own = factors + (stage * 2 + static_cast<uint32_t>(group)) * kFp8Tile;
+      if constexpr (Cut) {
+        add_block(own, sums, segment);
+      } else {
+        add_block(own, sums, total);
+      }
+      __syncwarp();
+      if (threadIdx.x % 32 == 0) barrier_arrive(free + 8 * stage);
+      if constexpr (Cut) {
+        if ((i + 1) % tiles.segment == 0 || i + 1 == tiles.blocks) {
+#pragma unroll
+          for (int j = 0; j < 64; ++j) total[j] += segment[j], segment[j] = 0;
+        }
+      }
     }
-    group_sync(1, 256);
-    if (group == 1) return;
-    each_result<64>(work, tile, [&](int row, int output, int i) {
-      put_gated(work, row, output, biased(work.parts[0], output, total[i] * row_factor(work, row)),
-                room[i * 128 + static_cast<int>(threadIdx.x) % 128]);
-    });
+    Fp8Tile tile = way.tile<kOutputs>();
+    if constexpr (!Gated) {
+      tile.first_output += group * kFp8Tile;
+      scale_sums(work, tile.part, tile.first_row, tile.first_output, total);
+      group_sync(1 + group, 128);  // the last tile's results have been read
+      lay_out(room, total);
+      group_sync(1 + group, 128);
+      put_laid_out(work, tile, room);
+    } else {
+      scale_sums(work, group, tile.first_row, tile.first_output, total);
+      group_sync(1, 256);
+      lay_out(room, total);
+      group_sync(1, 256);
+      put_gated_laid_out(work, tile, rooms, rooms + kPutFloats);
+    }
   }
 }
 
@@ -449,7 +644,9 @@ cudaError_t start_many(cudaStream_t stream, const Products& work) {
   Fp8Maps maps;
   Fp8Tiles tiles;
   if (!map_all(work, kManyTile, Gated ? kFp8Tile : 2 * kFp8Tile, maps, tiles)) return cudaErrorInvalidValue;
-  const Launch how(stream, count(int64_t{tiles.outputs} * tiles.rows), kManyThreads, kManyShared, 1, kernels_wait());
+  const int64_t all = int64_t{tiles.outputs} * tiles.rows;
+  const Launch how(stream, count(std::min<int64_t>(all, multiprocessors())), kManyThreads, kManyShared, 1,
+                   kernels_wait());
   return cudaLaunchKernelEx(&how.config, fp8_many_kernel<Gated, Cut>, work, maps, tiles);
 }
 
@@ -478,7 +675,16 @@ __global__ void pack_fp8_kernel(const uint8_t* from, int64_t first, int64_t rows
 }  // namespace
 
 void code_rows(cudaStream_t stream, View in, const CodedRows& to) {
-  launch(stream, code_rows_kernel, count(in.rows), kRowThreads, 0, in, to);
+  const bool halves = in.form == Form::bf16 && in.cols <= kHeldEights * 8 * kRowThreads && in.stride % 16 == 0 &&
+                      reinterpret_cast<uintptr_t>(in.data) % 16 == 0;
+  launch(stream, halves ? code_halves_kernel : code_rows_kernel, count(in.rows), kRowThreads, 0, in, to);
+}
+
+bool code_normed(cudaStream_t stream, const Norm& norm, View in, View normed, const CodedRows& to) {
+  if (in.cols > 32 * kRowThreads || normed.form != Form::bf16) return false;
+  const auto kernel = in.cols <= 16 * kRowThreads ? code_normed_kernel<4> : code_normed_kernel<8>;
+  launch(stream, kernel, count(in.rows), kRowThreads, 0, norm, in, normed, to);
+  return true;
 }
 
 cudaError_t fp8_rows(cudaStream_t stream, const Products& work) {

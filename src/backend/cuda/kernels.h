@@ -194,6 +194,8 @@ bool many_rows_finish(int32_t rows, const Rope& rope, const KvView& kv);  // whe
 
 // ---- fp8_rows.cu: weights of kFp8 (packed.h), any number of rows.
 void code_rows(cudaStream_t stream, View in, const CodedRows& to);
+// The norm of `in`, as bfloat16 to `normed` and coded. False: it is too wide, and nothing has been queued.
+bool code_normed(cudaStream_t stream, const Norm& norm, View in, View normed, const CodedRows& to);
 cudaError_t fp8_rows(cudaStream_t stream, const Products& work);
 // Rows as a file has them, from row `first` of `all` on.
 void pack_fp8(cudaStream_t stream, const std::byte* from, int64_t first, int64_t rows, int64_t all, int64_t cols,

@@ -334,11 +334,22 @@ void CudaOps::multiply_widened(Products work) {
 }
 
 CodedRows CudaOps::code_inputs(Tensor in) {
-  flush_norm();
   const int64_t start = parts_.arena.mark();
   const Tensor room = parts_.arena.rows(in.rows, in.cols);
   parts_.arena.restore(start);
   const CodedRows coded = {room.data, room.stride, as_int32(in.rows), as_int32(in.cols)};
+  if (held_.norm && same(held_.norm->out, in)) {
+    const HeldCalls::NormCall held = *held_.norm;
+    const View from = view(held.in);
+    // What the norm reads may have been given back, and lie where the codes go.
+    const bool apart = held.in.data + held.in.rows * held.in.stride <= room.data ||
+                       room.data + room.rows * room.stride <= held.in.data;
+    if (apart && code_normed(parts_.stream, held.norm, from, result(in, parts_.half), coded)) {
+      held_.norm.reset();
+      return coded;
+    }
+  }
+  flush_norm();
   code_rows(parts_.stream, view(in), coded);
   return coded;
 }
