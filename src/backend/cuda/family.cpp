@@ -23,7 +23,7 @@ cudaError_t load_shared() {
 }
 cudaError_t load_hopper() {
   return load_all({load_few_rows, load_attend_cluster, load_shared, load_many_rows, load_spread_rows, load_attend_short,
-                   load_attend_long, load_fp8_rows});
+                   load_attend_long, load_fp8_rows, load_fp8_code});
 }
 cudaError_t load_portable() {
   return load_all({load_shared, portable::load_few_rows, portable::load_many_rows, portable::load_attend_long,

@@ -33,7 +33,7 @@ struct DeviceStep {
   int32_t page_stride = 0;         // entries a sequence has
 };
 
-// Each has a file's kernels ready (load.cuh). many_rows.cu, few_rows.cu, spread_rows.cu, fp8_rows.cu and attend_*.cu
+// Each has a file's kernels ready (load.cuh). many_rows.cu, few_rows.cu, spread_rows.cu, fp8_*.cu and attend_*.cu
 // but for attend_any.cu are Hopper's.
 cudaError_t load_start();
 cudaError_t load_rows();
@@ -56,6 +56,7 @@ cudaError_t load_attend_long();
 cudaError_t load_attend_short();
 cudaError_t load_attend_cluster();
 cudaError_t load_fp8_rows();
+cudaError_t load_fp8_code();
 
 // ---- start.cu
 // Numbers of the host, pinned, and their places on the device. Both lie on multiples of sixteen bytes.
@@ -192,7 +193,7 @@ void few_rows(cudaStream_t stream, const Products& work);
 cudaError_t many_rows(cudaStream_t stream, const Products& work);
 bool many_rows_finish(int32_t rows, const Rope& rope, const KvView& kv);  // whether `heads` may be set
 
-// ---- fp8_rows.cu: weights of kFp8 (packed.h), any number of rows.
+// ---- fp8_code.cu, fp8_rows.cu: weights of kFp8 (packed.h), any number of rows.
 void code_rows(cudaStream_t stream, View in, const CodedRows& to);
 // The norm of `in`, as bfloat16 to `normed` and coded. False: it is too wide, and nothing has been queued.
 bool code_normed(cudaStream_t stream, const Norm& norm, View in, View normed, const CodedRows& to);
