@@ -11,8 +11,8 @@ namespace millrace {
 // rounding, a way of packing. Answers and cached pages of another version are not ours to go on from.
 inline constexpr int kNumericsVersion = 2;
 
-// The instruction set and its arithmetic, or the kind of device: "cpu i8mm fast", "cuda" (whose kernels all compute the
-// same to the bit). Not the number of threads (contract 1).
+// The instruction set and its arithmetic, or the kind of device: "cpu i8mm fast", "cuda hopper kernels" (those compute
+// as the portable ones do, but for FP8 weights). Not the number of threads (contract 1).
 std::string numerics_of(const Backend& backend);
 
 }  // namespace millrace

@@ -140,7 +140,13 @@ Result<std::unique_ptr<Backend>> make_cpu_backend(const CpuOptions& options) {
 std::string numerics_of(const Backend& backend) {
   const auto* on_cpu = dynamic_cast<const cpu::CpuBackend*>(&below(backend));
   const std::string description = below(backend).description();
-  return on_cpu != nullptr ? on_cpu->numerics() : description.substr(0, description.find(':'));
+  if (on_cpu != nullptr) return on_cpu->numerics();
+  // "cuda: NAME, hopper kernels": the name does not matter, the kernels may.
+  const size_t name = description.find(':'), kernels = description.rfind(", ");
+  std::string kind = description.substr(0, name);
+  if (name != std::string::npos && kernels != std::string::npos && kernels > name)
+    kind += " " + description.substr(kernels + 2);
+  return kind;
 }
 
 DType fastest_kv(const Backend& backend) {
