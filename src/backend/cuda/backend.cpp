@@ -11,14 +11,12 @@ namespace millrace {
 namespace cuda {
 namespace {
 
-constexpr int64_t kRoomBytes = int64_t{64} << 20;  // for weights on their way, while loading
-
 class CudaBackend final : public Backend {
  public:
   CudaBackend(const CudaOptions& options, std::string name, const Family& family)
       : options_(options), name_(std::move(name)), family_(family) {}
   ~CudaBackend() override {
-    if (room_ != nullptr) cudaFree(room_);
+    way_.close();
     if (stream_ != nullptr) cudaStreamDestroy(stream_);
   }
 
@@ -39,7 +37,7 @@ class CudaBackend final : public Backend {
     const Kept kept = kept_as(matrix.type, matrix.rows, matrix.cols, use, family_);
     TRY(std::byte * place, memory_.take(Purpose::weights, kept.bytes));
     TRY_VOID(make_room());
-    TRY_VOID(bring(matrix, kept, place, {static_cast<std::byte*>(room_), kRoomBytes}, *team_, stream_));
+    TRY_VOID(way_.bring(matrix, kept, place, *team_, stream_));
     if (kept.layout == kPanels) (kept.type == DType::f16 ? f16_bytes_ : bf16_bytes_) += kept.bytes;
     Weight weight{kept.type, matrix.rows, matrix.cols, place, kept.bytes, nullptr, kept.layout};
     if (!bias.empty()) {
@@ -55,8 +53,7 @@ class CudaBackend final : public Backend {
     TRY_VOID(make_room());
     for (int64_t e = 0; e < experts.experts; ++e) {
       TRY(const HostMatrix matrix, expert_matrix(experts, e));
-      TRY_VOID(
-          bring(matrix, kept, place + e * kept.bytes, {static_cast<std::byte*>(room_), kRoomBytes}, *team_, stream_));
+      TRY_VOID(way_.bring(matrix, kept, place + e * kept.bytes, *team_, stream_));
     }
     if (kept.layout == kPanels) (kept.type == DType::f16 ? f16_bytes_ : bf16_bytes_) += kept.bytes * experts.experts;
     Weight weight{kept.type, experts.rows, experts.cols, place, kept.bytes * experts.experts, nullptr, kept.layout};
@@ -101,7 +98,7 @@ class CudaBackend final : public Backend {
   Result<std::unique_ptr<Ops>> make_ops(int64_t workspace_bytes) override {
     TRY(std::byte * place, memory_.take(Purpose::workspace, kFixedBytes + workspace_bytes));
     TRY(std::byte * pinned, memory_.take_host(Purpose::workspace, kPinnedBytes));
-    if (room_ != nullptr) cudaFree(room_), room_ = nullptr;
+    way_.close();
     team_.reset();
     CudaOps::Parts parts = {.stream = stream_,
                             .family = &family_,
@@ -116,8 +113,8 @@ class CudaBackend final : public Backend {
 
  private:
   Result<void> make_room() {
-    if (room_ != nullptr) return {};
-    TRY_VOID(checked(cudaMalloc(&room_, kRoomBytes), "room for loading"));
+    if (team_ != nullptr) return {};
+    TRY_VOID(way_.open());
     team_ = std::make_unique<Team>(Team::usual());
     return {};
   }
@@ -126,7 +123,7 @@ class CudaBackend final : public Backend {
   std::string name_;
   const Family& family_;
   cudaStream_t stream_ = nullptr;
-  void* room_ = nullptr;
+  WayThere way_;  // of weights, while loading
   std::unique_ptr<Team> team_;
   std::vector<Staging> staging_;
   int64_t f16_bytes_ = 0, bf16_bytes_ = 0;
