@@ -42,7 +42,6 @@ Result<std::byte*> DeviceMemory::take(Purpose purpose, int64_t bytes) {
   device_.push_back(memory);
   // Done before any other stream's work, like all copies of loading that came before it on this one.
   TRY_VOID(checked(cudaMemset(memory, 0, length), "clearing memory"));
-  TRY_VOID(checked(cudaStreamSynchronize(nullptr), "clearing memory"));  // other streams do not wait for it
   TRY_VOID(checked(cudaStreamSynchronize(nullptr), "clearing memory"));
   return static_cast<std::byte*>(memory);
 }
