@@ -26,6 +26,8 @@ enum class Bug {
   state_moved_twice,      // choosing a token again moves the sampler's state again
   state_of_wrong_row,     // a guess's row is chosen from with the state before the first guess
   planned_past_drafts,    // a sequence is planned again while nobody knows how many of its guesses were kept
+  branch_without_past,    // another way to go on is computed without what its first page held before
+  branch_left_behind,     // another way to go on was right, and its pages do not become the sequence's
   count,
 };
 

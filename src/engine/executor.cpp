@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <limits>
 #include <memory>
+#include <numeric>
 #include <string_view>
 #include <utility>
 
@@ -12,6 +13,8 @@
 #include "backend/ranks/share.h"
 #include "base/check.h"
 #include "base/checked.h"
+#include "engine/draft/branches.h"
+#include "engine/draft/tree.h"
 #include "engine/ranks.h"
 #include "model/adapted_ops.h"
 
@@ -27,11 +30,12 @@ int64_t array_bytes(int64_t count) {
 // Entries a page table of one sequence may have.
 int32_t table_stride(const CacheGroup& group, int32_t context) { return std::max(1, group.pages_for(context)); }
 
+int64_t chunks_of(const ExecutorOptions& options) { return int64_t{options.sequences} * (1 + options.branches); }
+
 int64_t arrays_bytes(const ExecutorOptions& options, const CacheLayout& layout) {
-  int64_t bytes = 4 * array_bytes(options.rows) + array_bytes(options.sequences + 1) + array_bytes(options.wanted);
-  for (const CacheGroup& group : layout.groups) {
-    bytes += array_bytes(int64_t{options.sequences} * table_stride(group, options.context));
-  }
+  const int64_t chunks = chunks_of(options);
+  int64_t bytes = 4 * array_bytes(options.rows) + array_bytes(chunks + 1) + array_bytes(options.wanted);
+  for (const CacheGroup& group : layout.groups) bytes += array_bytes(chunks * table_stride(group, options.context));
   return bytes;
 }
 
@@ -87,6 +91,22 @@ Result<void> check_writes(const ModelSpec& spec, const ExecutorOptions& options)
                "its attention is not causal: tokens see those after them. It writes by filling masks (`run`, `chat`, "
                "`serve`) if its files name a mask token (mask_token_id is {}), and gives vectors (`embed`)",
                spec.fill.mask);
+}
+
+Result<void> plan_branches(const Backend& backend, Executor::Plan& plan) {
+  const ExecutorOptions& o = plan.options;
+  if (o.branches == 0) return {};
+  if (o.branches < 0 || o.branches > kMostBranches || o.branch_tokens < 2 || o.branch_tokens > o.context)
+    return error(Code::invalid, "{} branches of {} tokens: at most {}, of 2 tokens or more", o.branches,
+                 o.branch_tokens, kMostBranches);
+  if (!Branches::fits(plan.layout))
+    return error(Code::unsupported,
+                 "this model keeps a state, of which several ways to go on would need one each: guess without "
+                 "--draft-tree");
+  if (comm_of(backend) != nullptr)
+    return error(Code::unsupported, "several ways to go on are tried on one rank so far: guess without --draft-tree");
+  plan.spare_pages = o.sequences * o.branches * Branches::pages_for(plan.layout, o.branch_tokens);
+  return {};
 }
 
 }  // namespace
@@ -151,7 +171,8 @@ Result<Executor::Plan> Executor::plan(const Model& model, const Backend& backend
     }
     plan.options.pages = static_cast<int32_t>(*pages.get());
   }
-  TRY(plan.kv_bytes, Store::bytes_needed(plan.layout, plan.options.pages));
+  TRY_VOID(plan_branches(backend, plan));
+  TRY(plan.kv_bytes, Store::bytes_needed(plan.layout, plan.options.pages + plan.spare_pages));
   plan.staging_bytes = millrace::staging_bytes(model.spec(), plan.options, plan.layout, backend);
   plan.workspace_bytes = workspace_bytes(model, plan.options.rows, plan.options.wanted) + backend.fixed_workspace();
   return plan;
@@ -186,7 +207,7 @@ Result<std::unique_ptr<Executor>> Executor::create_here(const Model& model, Back
   if (backend.apart()) {
     copier = [&backend](std::byte* to, const std::byte* from, int64_t bytes) { backend.copy(to, from, bytes); };
   }
-  TRY(Store store, Store::over(plan.layout, plan.shapes, plan.options.pages,
+  TRY(Store store, Store::over(plan.layout, plan.shapes, plan.options.pages + plan.spare_pages,
                                {*memory, static_cast<size_t>(plan.kv_bytes)}, std::move(copier)));
   std::unique_ptr<Executor> executor(new Executor(model, backend, plan, std::move(store)));
   auto staging = executor->take_staging(backend);
@@ -216,11 +237,11 @@ Result<void> Executor::take_staging(Backend& backend) {
   step_.positions = positions_ = array(o.rows);
   step_.visible = visible_ = array(o.rows);
   step_.sequence = sequence_ = array(o.rows);
-  step_.first_row = first_row_ = array(o.sequences + 1);
+  step_.first_row = first_row_ = array(most_chunks() + 1);
   step_.wanted_rows = wanted_rows_ = array(o.wanted);
   for (const CacheGroup& group : plan_.layout.groups) {
     int32_t stride = table_stride(group, o.context);
-    pages_.push_back(array(int64_t{o.sequences} * stride));
+    pages_.push_back(array(int64_t{most_chunks()} * stride));
     groups_.push_back({pages_.back(), stride});
   }
   step_.groups = groups_;
@@ -304,8 +325,8 @@ void Executor::copy_pages(std::span<const PageCopy> copies) {
 }
 
 Tensor Executor::pass(std::span<const Chunk> chunks) {
-  CHECK(!chunks.empty() && static_cast<int32_t>(chunks.size()) <= plan_.options.sequences, "{} sequences of {}",
-        chunks.size(), plan_.options.sequences);
+  CHECK(!chunks.empty() && static_cast<int32_t>(chunks.size()) <= most_chunks(), "{} sequences of {}", chunks.size(),
+        most_chunks());
   step_.rows = step_.wanted = 0;
   step_.sequences = static_cast<int32_t>(chunks.size());
   first_row_[0] = 0;
@@ -316,13 +337,9 @@ Tensor Executor::pass(std::span<const Chunk> chunks) {
   counters_.rows += step_.rows;
   const bool adapted = stage_adapters(chunks);
   Ops& ops = adapted ? static_cast<Ops&>(*adapted_) : *ops_;
-  if (!taps_.layers.empty()) {
-    taps_.out.rows = step_.rows;
-    return forward(ops, model_, views_, step_, nullptr, &taps_);
-  }
-  if (adapted) return forward(ops, model_, views_, step_);
-  Tensor logits = ops_->repeat(step_);
-  return logits ? logits : forward(*ops_, model_, views_, step_);
+  taps_.out.rows = step_.rows;
+  Tensor logits = adapted ? Tensor() : ops_->repeat(step_);
+  return logits ? logits : forward(ops, model_, views_, step_, nullptr, taps_.layers.empty() ? nullptr : &taps_);
 }
 
 Result<int> Executor::load_adapter(const Adapter& adapter) {
@@ -371,11 +388,6 @@ bool Executor::stage_adapters(std::span<const Chunk> chunks) {
 
 Result<void> Executor::tap(const std::vector<int32_t>& layers, Backend& backend) {
   if (layers.empty()) return {};
-  if (apart_)
-    return error(Code::unsupported,
-                 "{}: heads that read the model's streams run on the CPU so far; guess with ngram, "
-                 "suffix or a draft model instead",
-                 backend.description());
   if (comm_of(backend) != nullptr)
     return error(Code::unsupported,
                  "heads that read the model's streams run on one rank so far; guess with ngram or suffix instead");
@@ -389,10 +401,13 @@ Result<void> Executor::tap(const std::vector<int32_t>& layers, Backend& backend)
   const int64_t rows = plan_.options.rows, cols = static_cast<int64_t>(layers.size()) * model_.spec().width;
   const auto row_bytes = cols * static_cast<int64_t>(sizeof(float));
   TRY(std::byte * numbers, backend.allocate(Purpose::workspace, rows * row_bytes));
-  TRY(std::byte * memory, backend.allocate(Purpose::staging, array_bytes(rows)));
-  auto* every = reinterpret_cast<int32_t*>(memory);
-  for (int64_t row = 0; row < rows; ++row) every[row] = static_cast<int32_t>(row);
-  taps_ = {.layers = layers, .every_row = every, .out = {numbers, DType::f32, 0, cols, row_bytes}};
+  TRY(std::byte * every, backend.allocate(Purpose::workspace, array_bytes(rows)));
+  std::vector<int32_t> ascending(static_cast<size_t>(rows));
+  std::iota(ascending.begin(), ascending.end(), 0);
+  backend.copy(every, reinterpret_cast<const std::byte*>(ascending.data()), rows * 4);
+  taps_ = {.layers = layers,
+           .every_row = reinterpret_cast<const int32_t*>(every),
+           .out = {numbers, DType::f32, 0, cols, row_bytes}};
   return {};
 }
 

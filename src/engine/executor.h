@@ -36,6 +36,9 @@ struct ExecutorOptions {
   int32_t pages = 0;      // of the store; 0: enough for every sequence to grow to the context
   KvForm kv;
   int32_t page_tokens = 16;
+  // Other ways to go on that a step computes beside each sequence, and tokens that one may have: so many chunks more,
+  // and pages for them behind those of the cache (draft/branches.h).
+  int32_t branches = 0, branch_tokens = 0;
   bool sees_ahead = false;  // a model whose tokens see those after them will be run by whoever knows how
 };
 
@@ -63,6 +66,7 @@ class Executor {
     ExecutorOptions options;  // zeros filled in
     CacheLayout layout;
     std::vector<KvShape> shapes;
+    int32_t spare_pages = 0;  // of branches
     int64_t kv_bytes = 0, workspace_bytes = 0, staging_bytes = 0;
     int64_t bytes() const { return kv_bytes + workspace_bytes + staging_bytes; }
   };
@@ -77,6 +81,7 @@ class Executor {
   const ExecutorOptions& options() const { return plan_.options; }
   const CacheLayout& layout() const { return plan_.layout; }
   const Plan& planned() const { return plan_; }
+  int32_t most_chunks() const { return plan_.options.sequences * (1 + plan_.options.branches); }
   const Model& model() const { return model_; }
   Store& store() { return store_; }
   int32_t vocab() const;
@@ -100,7 +105,7 @@ class Executor {
   std::span<const float> fetch_row(int64_t index);
 
   // From now on every step also gives the streams entering these layers (model/forward.h), of all its rows. Once,
-  // before the first step; refused on a machine apart.
+  // before the first step. They lie where they are computed.
   Result<void> tap(const std::vector<int32_t>& layers, Backend& backend);
   Tensor tapped() const { return taps_.out; }  // [rows of the last step, layers * width]
 

@@ -1,6 +1,7 @@
 #include "engine/hash_model.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "base/check.h"
 #include "cache/planted.h"
@@ -33,10 +34,10 @@ uint64_t Dice::next() {
   return z ^ (z >> 31);
 }
 
-HashModel::HashModel(const CacheLayout& layout, int pages, int second_pages, int vocab)
-    : layout_(layout), vocab_(vocab) {
+HashModel::HashModel(const CacheLayout& layout, int pages, int second_pages, int vocab, int spare_pages)
+    : layout_(layout), vocab_(vocab), branches_(layout_, pages, spare_pages) {
   page_cells_ = static_cast<size_t>(layout.node_tokens);
-  memory_.assign(page_cells_ * static_cast<size_t>(pages), kPoison);
+  memory_.assign(page_cells_ * static_cast<size_t>(pages + spare_pages), kPoison);
   second_.assign(page_cells_ * static_cast<size_t>(second_pages), kPoison);
 }
 
@@ -62,9 +63,9 @@ Sampled HashModel::run(const StepPlan& plan, const HashFaults& faults, Dice& dic
     if (!failed) move(planned);
     sampled.failed_moves.push_back(failed);
   }
-  std::vector<Token> guesses;
+  branches_.begin_step();
   for (const Work& work : plan.work) {
-    guesses.clear();
+    Guesses guesses;
     if (work.drafts > 0 && guess) guess(work, work.begin + work.count - work.drafts, guesses);
     SampledRow row = run_work(work, guesses);
     if (work.samples && dice.chance(faults.broken_row)) row = {.error = error(Code::internal, "broken row")};
@@ -75,22 +76,66 @@ Sampled HashModel::run(const StepPlan& plan, const HashFaults& faults, Dice& dic
   return sampled;
 }
 
-SampledRow HashModel::run_work(const Work& work, const std::vector<Token>& guesses) {
-  const Sequence& sequence = *work.sequence;
-  const int known = work.count - work.drafts, count = known + static_cast<int>(guesses.size());
-  SampledRow row;
-  row.drafted = static_cast<int>(guesses.size());
-  bool agreed = true;  // with every guess so far
-  for (int index = 0; index < count; ++index) {
-    const int position = work.begin + index, draft = index - known;
-    Token token = draft >= 0                    ? guesses[static_cast<size_t>(draft)]
-                  : position < sequence.known() ? sequence.tokens[static_cast<size_t>(position)]
-                                                : chosen_[sequence.id];
-    uint64_t kept = compute(work, position, token);
-    if (!work.samples || draft < -1) continue;
-    if (draft >= 0) agreed = agreed && row.tokens.back() == token;
-    if (agreed) row.tokens.push_back(choose_next(sequence, kept, position + 1, draft + 1));
+std::vector<uint64_t> HashModel::run_path(const Work& work, std::span<const PageTable> tables, int begin,
+                                          std::span<const Token> tokens) {
+  std::vector<uint64_t> kept;
+  for (const Token token : tokens)
+    kept.push_back(compute(work.sequence->pages.root, tables, begin + static_cast<int>(kept.size()), token));
+  return kept;
+}
+
+void HashModel::run_branches(const Work& work, Token last, const Guesses& guesses,
+                             std::vector<std::vector<uint64_t>>& kept) {
+  for (const std::vector<Token>& path : guesses.others) {
+    std::vector<Token> tokens = {last};
+    tokens.insert(tokens.end(), path.begin(), path.end());
+    const size_t copied = branches_.before().size();
+    if (!branches_.open(work.begin, tokens, work.sequence->pages.tables)) return;
+    for (const PageCopy& copy : branches_.before().subspan(copied)) move({PageMove::Kind::copy, copy.from, copy.to});
+    const Branch& branch = branches_.at(branches_.size() - 1);
+    kept.push_back(run_path(work, branch.tables, branch.begin, branch.tokens));
   }
+}
+
+SampledRow HashModel::run_work(const Work& work, const Guesses& guesses) {
+  const Sequence& sequence = *work.sequence;
+  const int known = work.count - work.drafts;
+  std::vector<Token> tokens;
+  for (int position = work.begin; position < work.begin + known; ++position)
+    tokens.push_back(position < sequence.known() ? sequence.tokens[static_cast<size_t>(position)]
+                                                 : chosen_[sequence.id]);
+  const Token last = tokens.back();
+  tokens.insert(tokens.end(), guesses.first.begin(), guesses.first.end());
+  const size_t first_branch = branches_.size();
+  std::vector<std::vector<uint64_t>> others;
+  if (known == 1) run_branches(work, last, guesses, others);
+  const std::vector<uint64_t> own = run_path(work, sequence.pages.tables, work.begin, tokens);
+  SampledRow row;
+  row.drafted = static_cast<int>(guesses.first.size());
+  for (size_t i = 0; i < others.size(); ++i)
+    row.drafted = std::max(row.drafted, static_cast<int>(others[i].size()) - 1);
+  if (!work.samples) return row;
+  std::span<const Token> path = guesses.first;
+  std::span<const uint64_t> kept = std::span(own).subspan(static_cast<size_t>(known) - 1);
+  std::optional<size_t> branch;
+  for (size_t depth = 0;; ++depth) {
+    row.tokens.push_back(
+        choose_next(sequence, kept[depth], work.begin + known + static_cast<int>(depth), static_cast<int>(depth)));
+    if (depth < path.size() && path[depth] == row.tokens.back()) continue;
+    auto agrees = [&](const std::vector<Token>& other) {
+      return other.size() >= row.tokens.size() && std::equal(row.tokens.begin(), row.tokens.end(), other.begin());
+    };
+    const auto opened = guesses.others.begin() + static_cast<ptrdiff_t>(others.size());
+    const auto other = std::find_if(guesses.others.begin(), opened, agrees);
+    if (other == opened) break;
+    branch = static_cast<size_t>(other - guesses.others.begin());
+    path = *other;
+    kept = others[*branch];
+  }
+  if (!branch) return row;
+  for (const PageCopy& copy :
+       branches_.keep(branches_.at(first_branch + *branch), static_cast<int>(row.tokens.size()), sequence.pages.tables))
+    move({PageMove::Kind::copy, copy.from, copy.to});
   return row;
 }
 
@@ -116,12 +161,11 @@ Token HashModel::choose_next(const Sequence& sequence, uint64_t kept, int positi
 }
 
 // Reads what every group keeps of the positions before, then writes its own.
-uint64_t HashModel::compute(const Work& work, int position, Token token) {
-  const SequencePages& pages = work.sequence->pages;
-  uint64_t kept = start_of(pages.root, position, token);
+uint64_t HashModel::compute(const Identity& root, std::span<const PageTable> tables, int position, Token token) {
+  uint64_t kept = start_of(root, position, token);
   for (size_t index = 0; index < layout_.groups.size(); ++index) {
     const CacheGroup& group = layout_.groups[index];
-    const PageTable& table = pages.tables[index];
+    const PageTable& table = tables[index];
     int g = static_cast<int>(index);
     if (group.recurrent()) {
       kept = mix(kept, position == 0 ? 0 : cell(g, table[0], 0));
@@ -134,7 +178,7 @@ uint64_t HashModel::compute(const Work& work, int position, Token token) {
     }
   }
   for (size_t index = 0; index < layout_.groups.size(); ++index) {
-    const PageTable& table = pages.tables[index];
+    const PageTable& table = tables[index];
     bool recurrent = layout_.groups[index].recurrent();
     PageSlot slot = recurrent ? PageSlot{table[0], 0} : table.at(position);
     cell(static_cast<int>(index), slot.page, slot.offset) = kept_in(kept, static_cast<int>(index));

@@ -8,9 +8,11 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <span>
 #include <vector>
 
 #include "cache/kv_cache.h"
+#include "engine/draft/branches.h"
 #include "engine/request.h"
 #include "engine/step_plan.h"
 
@@ -43,10 +45,15 @@ struct HashFaults {
 
 class HashModel {
  public:
-  HashModel(const CacheLayout& layout, int pages, int second_pages, int vocab);
+  // Behind the cache's pages lie spare ones for branches (draft/branches.h).
+  HashModel(const CacheLayout& layout, int pages, int second_pages, int vocab, int spare_pages = 0);
 
-  // Puts guesses of the tokens from position `at` on into `out`; at most as many as the work has room for.
-  using Guess = std::function<void(const Work& work, int at, std::vector<Token>& out)>;
+  struct Guesses {
+    std::vector<Token> first;                // the likeliest way to go on
+    std::vector<std::vector<Token>> others;  // and others, as draft/tree.h counts their rows
+  };
+  // Puts guesses of the tokens from position `at` on into `out`; at most as many rows as the work has room for.
+  using Guess = std::function<void(const Work& work, int at, Guesses& out)>;
   Sampled run(const StepPlan& plan, const HashFaults& faults, Dice& dice, const Guess& guess = {});
   void poison_free(const KvCache& cache);
   HashAnswer alone(const Request& request, int choice) const;
@@ -58,8 +65,12 @@ class HashModel {
   uint64_t& cell(int group, PageId page, int offset) { return memory_[place(group, page, offset)]; }
   size_t place(int group, PageId page, int offset) const;
   void move(const PageMove& move);
-  uint64_t compute(const Work& work, int position, Token token);
-  SampledRow run_work(const Work& work, const std::vector<Token>& guesses);
+  uint64_t compute(const Identity& root, std::span<const PageTable> tables, int position, Token token);
+  SampledRow run_work(const Work& work, const Guesses& guesses);
+  // What is kept of each row of a path that begins with the last known token at `begin`.
+  std::vector<uint64_t> run_path(const Work& work, std::span<const PageTable> tables, int begin,
+                                 std::span<const Token> tokens);
+  void run_branches(const Work& work, Token last, const Guesses& guesses, std::vector<std::vector<uint64_t>>& kept);
   Token choose(uint64_t kept, uint64_t state, const Request& request, int choice, int position) const;
   Token choose_next(const Sequence& sequence, uint64_t kept, int position, int guesses);
 
@@ -67,6 +78,7 @@ class HashModel {
   int vocab_;
   size_t page_cells_ = 0;
   std::vector<uint64_t> memory_, second_;
+  Branches branches_;
   std::map<int64_t, Token> chosen_;  // last token chosen for each sequence, which the host may not know yet
   std::map<int64_t, std::vector<uint64_t>> states_;  // of each sequence, before each token of its answer
 };

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "engine/draft/tree.h"
+
 namespace millrace {
 namespace {
 
@@ -22,7 +24,16 @@ Result<EngineParts> EngineParts::create(const Model& model, Backend& backend, co
   if (options.draft.make) {
     if (options.draft.most < 1 || options.draft.most > kMostDrafts)
       return error(Code::invalid, "{} guesses a step: ask for 1 to {}", options.draft.most, kMostDrafts);
+    if (options.draft.branches < 0 || options.draft.branches > kMostBranches)
+      return error(Code::invalid, "{} branches: ask for at most {}", options.draft.branches, kMostBranches);
+    if (options.draft.branches > 0 && options.draft.rule != DraftRule::exact)
+      return error(Code::invalid, "several ways to go on are tried by rule exact only, not by {}",
+                   rule_name(options.draft.rule));
     settled.limits.max_drafts = options.draft.most;
+    if (options.draft.branches > 0 && options.draft.most > 2) {
+      settled.executor.branches = options.draft.branches;
+      settled.executor.branch_tokens = options.draft.most;
+    }
     settled.limits.whole_windows = options.draft.rule != DraftRule::exact;
     settled.executor.wanted = std::min(options.limits.max_sequences * (1 + options.draft.most),
                                        options.limits.max_sequences + kMostDraftRows);
@@ -51,7 +62,8 @@ Result<EngineParts> EngineParts::create(const Model& model, Backend& backend, co
   parts.cache = std::make_unique<KvCache>(layout, settled.executor.pages, second_pages);
   std::unique_ptr<DraftControl> control;
   if (parts.drafter != nullptr && !settled.limits.whole_windows)
-    control = options.draft.steady ? steady_drafts(options.draft.most) : paying_drafts(options.draft.most);
+    control = options.draft.steady || options.draft.branches > 0 ? steady_drafts(options.draft.most)
+                                                                 : paying_drafts(options.draft.most);
   parts.scheduler = std::make_unique<Scheduler>(settled.limits, *parts.cache, std::move(policy), std::move(control));
   parts.runner = std::make_unique<Runner>(*parts.executor, parts.second.get(), parts.drafter.get(), options.draft.rule);
   return parts;

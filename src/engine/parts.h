@@ -20,6 +20,7 @@ struct DraftOptions {
   DrafterMaker make;                  // none: no guesses
   int most = 4;                       // guesses of one answer in one step
   bool steady = false;                // always as many, instead of as many as pay
+  int branches = 0;                   // other ways to go on that are tried beside; always as many guesses then
   DraftRule rule = DraftRule::exact;  // by any other answers differ from plain ones, and it is always as many
 };
 

@@ -19,7 +19,8 @@ void Launch::take(const StepPlan& plan) {
     item.begin = work.begin;
     item.count = work.count;
     item.drafts = work.drafts;
-    item.drafted = 0;
+    item.drafted = item.branches = item.branch_rows = 0;
+    item.branch_wanted = 0;
     item.samples = work.samples;
     item.fill = work.fill;
     item.tables = work.sequence->pages.tables;
@@ -35,7 +36,8 @@ Runner::Runner(Executor& executor, Store* second, Drafter* drafter, DraftRule ru
       drafter_(drafter),
       rule_(rule),
       fills_(fills_masks(executor.model().spec())),
-      scratch_(executor.vocab()) {}
+      scratch_(executor.vocab()),
+      branches_(executor.layout(), executor.options().pages, executor.planned().spare_pages) {}
 
 Runner::Answer& Runner::answer(const Launch::Item& item) {
   auto [found, fresh] = answers_.try_emplace({item.request, item.choice});
@@ -74,11 +76,11 @@ void Runner::fail(Answer& answer, Error why, SampledRow& row) {
   row.error = std::move(why);
 }
 
-Runner::Row Runner::row_of(const Launch::Item& item, const Answer& answer, int64_t first, int guess) const {
+Runner::Row Runner::row_of(const Launch::Item& item, const Answer& answer, int64_t index, int guess) const {
   const Request& asked = *item.asked;
   const int before = item.known() + guess;
   const bool too_short = before - static_cast<int>(asked.prompt.size()) < asked.min_tokens;
-  return {.index = first + guess,
+  return {.index = index,
           .context = std::span<const Token>(answer.tokens).first(static_cast<size_t>(before)),
           .banned = too_short ? std::span<const Token>(asked.stop_tokens) : std::span<const Token>(),
           .guess = guess};
@@ -91,9 +93,13 @@ void Runner::take(const Launch::Item& item, int64_t& next_row, SampledRow& out, 
   Answer& answer = this->answer(item);
   const auto known = static_cast<size_t>(item.known());
   out.drafted = item.drafted;
-  for (int guess = 0;; ++guess) {
+  answer.kept_branch = -1;
+  if (item.branches > 0) note_branches(item, out);
+  int64_t index = next_row;
+  int guesses = item.drafted;  // of the path that is gone along
+  for (int guess = 0;; ++guess, ++index) {
     const size_t at = known + static_cast<size_t>(guess);
-    const Row row = row_of(item, answer, next_row, guess);
+    const Row row = row_of(item, answer, index, guess);
     auto token = answer.error ? Result<Token>(*answer.error) : choose(row);
     if (!token.ok()) {
       answer.tokens.resize(at);
@@ -102,14 +108,20 @@ void Runner::take(const Launch::Item& item, int64_t& next_row, SampledRow& out, 
     }
     out.tokens.push_back(*token);
     if (auto bar = answer.sampler->bar(at + 1)) out.mus.push_back(*bar);
-    const bool agrees = guess < item.drafted && answer.tokens[at] == *token;
+    const bool agrees = guess < guesses && answer.tokens[at] == *token;
     const auto& ends = item.asked->stop_tokens;
-    if (agrees && std::find(ends.begin(), ends.end(), *token) == ends.end()) continue;
+    const bool ends_here = std::find(ends.begin(), ends.end(), *token) != ends.end();
+    if (agrees && !ends_here) continue;
     answer.tokens.resize(at);
     answer.tokens.push_back(*token);
-    break;
+    const int other = ends_here ? -1 : branch_with(item, std::span<const Token>(answer.tokens).subspan(known));
+    if (other < 0) break;
+    put_path(item, answer, other);
+    answer.kept_branch = other;
+    guesses = static_cast<int>(branch_of(item, other).tokens.size()) - 1;
+    index = first_row_of(item, next_row, other) + guess - 1;  // its first row is after its first guess
   }
-  next_row += item.wanted();
+  next_row += item.wanted() + item.branch_wanted;
 }
 
 // A guess by a rule that is not exact.
@@ -205,8 +217,14 @@ void Runner::run_shortlist(const Launch& launch, Sampled& sampled) {
   for (size_t i = 0; i < launch.used; ++i) {
     const Launch::Item& item = launch.items[i];
     for (int guess = 0; guess < item.wanted(); ++guess)
-      asks[static_cast<size_t>(next + guess)] = ask_of(item, row_of(item, answer(item), next, guess));
+      asks[static_cast<size_t>(next + guess)] = ask_of(item, row_of(item, answer(item), next + guess, guess));
     next += item.wanted();
+    for (int branch = 0; branch < item.branches; ++branch) {
+      put_path(item, answer(item), branch);
+      for (size_t guess = 1; guess < branch_of(item, branch).tokens.size(); ++guess, ++next)
+        asks[static_cast<size_t>(next)] = ask_of(item, row_of(item, answer(item), next, static_cast<int>(guess)));
+    }
+    if (item.branches > 0) put_path(item, answer(item), -1);
   }
   std::span<const Shortlisted> found = executor_.run_shortlist(chunks_);
   next = 0;
@@ -286,6 +304,7 @@ void Runner::draft(Launch& launch, Sampled& sampled) {
     if (answer.error) continue;
     answer.tokens.resize(static_cast<size_t>(item.known()));
     answer.guesses.clear();
+    answer.others.clear();
     answer.odds.clear();
     drafts_.push_back({.request = item.request,
                        .choice = item.choice,
@@ -297,15 +316,84 @@ void Runner::draft(Launch& launch, Sampled& sampled) {
                        .sampler = answer.sampler.get(),
                        .banned_now = row_of(item, answer, 0, 0).banned,
                        .out = &answer.guesses,
+                       .branches = item.asked->constraint ? 0 : executor_.options().branches,
+                       .others = &answer.others,
                        .odds = rule_ == DraftRule::reject ? &answer.odds : nullptr});
   }
   if (drafts_.empty()) return;
   drafter_->propose(drafts_);
   for (size_t i = 0; i < launch.used; ++i) {
     Launch::Item& item = launch.items[i];
-    if (item.drafts > 0 && !answer(item).error) take_guesses(item, answer(item));
+    if (item.drafts == 0 || answer(item).error) continue;
+    take_guesses(item, answer(item));
+    open_branches(item, answer(item));
   }
   sampled.draft_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+// What a drafter says of them is trusted as little. Under a constraint there are none: every path would need states of
+// its own.
+void Runner::open_branches(Launch::Item& item, Answer& answer) {
+  if (item.asked->constraint || answer.others.empty() || item.begin != item.known() - 1) return;
+  const auto known = static_cast<size_t>(item.known());
+  answer.guesses.assign(answer.tokens.begin() + static_cast<ptrdiff_t>(known), answer.tokens.end());
+  const auto& ends = item.asked->stop_tokens;
+  item.branch = branches_.size();
+  std::vector<Token> line;
+  for (const std::vector<Token>& path : answer.others) {
+    if (item.branches == executor_.options().branches) return;
+    line.assign(1, answer.tokens[known - 1]);
+    for (const Token token : path) {
+      if (token < 0 || token >= executor_.vocab()) break;
+      line.push_back(token);
+      if (std::find(ends.begin(), ends.end(), token) != ends.end()) break;
+    }
+    const auto rows = static_cast<int>(line.size());
+    if (rows < 2 || item.drafted + item.branch_rows + rows > item.drafts) continue;
+    if (!branches_.open(item.begin, line, item.tables)) return;
+    ++item.branches;
+    item.branch_rows += rows;
+    item.branch_wanted += rows - 1;
+  }
+}
+
+void Runner::note_branches(const Launch::Item& item, SampledRow& out) const {
+  out.draft_rows = item.drafted + item.branch_rows;
+  for (int branch = 0; branch < item.branches; ++branch)
+    out.drafted = std::max(out.drafted, static_cast<int>(branch_of(item, branch).tokens.size()) - 1);
+}
+
+int Runner::branch_with(const Launch::Item& item, std::span<const Token> agreed) const {
+  for (int branch = 0; branch < item.branches; ++branch) {
+    const auto path = std::span<const Token>(branch_of(item, branch).tokens).subspan(1);
+    if (path.size() >= agreed.size() && std::equal(agreed.begin(), agreed.end(), path.begin())) return branch;
+  }
+  return -1;
+}
+
+int64_t Runner::first_row_of(const Launch::Item& item, int64_t first, int branch) const {
+  int64_t row = first + item.wanted();
+  for (int before = 0; before < branch; ++before)
+    row += static_cast<int64_t>(branch_of(item, before).tokens.size()) - 1;
+  return row;
+}
+
+void Runner::put_path(const Launch::Item& item, Answer& answer, int branch) {
+  answer.tokens.resize(static_cast<size_t>(item.known()));
+  const auto path = branch < 0 ? std::span<const Token>(answer.guesses)
+                               : std::span<const Token>(branch_of(item, branch).tokens).subspan(1);
+  answer.tokens.insert(answer.tokens.end(), path.begin(), path.end());
+}
+
+// The pages of branches that were right become their answers'.
+void Runner::keep_branches(const Launch& launch, const Sampled& sampled) {
+  for (size_t i = 0; i < launch.used; ++i) {
+    const Launch::Item& item = launch.items[i];
+    const int kept = item.branches > 0 ? answer(item).kept_branch : -1;
+    if (kept < 0) continue;
+    const auto tokens = static_cast<int>(sampled.rows[i].tokens.size());  // the last known one and right guesses
+    executor_.copy_pages(branches_.keep(branch_of(item, kept), tokens, item.tables));
+  }
 }
 
 void Runner::observe(const Launch& launch) {
@@ -320,6 +408,16 @@ void Runner::observe(const Launch& launch) {
                          .begin = item.begin,
                          .streams = {all.data + row * all.stride, all.type, item.rows(), all.cols, all.stride}});
     row += item.rows();
+    const int kept = item.branches > 0 ? answer(item).kept_branch : -1;
+    for (int branch = 0; branch < item.branches; ++branch) {
+      const auto rows = static_cast<int64_t>(branch_of(item, branch).tokens.size());
+      if (branch == kept)
+        observed_.push_back({.request = item.request,
+                             .choice = item.choice,
+                             .begin = item.begin,
+                             .streams = {all.data + row * all.stride, all.type, rows, all.cols, all.stride}});
+      row += rows;
+    }
   }
   drafter_->observe(observed_);
 }
@@ -335,7 +433,9 @@ void Runner::run(Launch& launch, Sampled& sampled) {
   sampled.draft_seconds = 0;
   const Executor::Counters before = executor_.counters();
   executor_.move_pages(launch.moves, second_, sampled.failed_moves);
+  branches_.begin_step();
   draft(launch, sampled);
+  if (branches_.size() > 0) executor_.copy_pages(branches_.before());
   chunks_.clear();
   for (size_t i = 0; i < launch.used; ++i) {
     const Launch::Item& item = launch.items[i];
@@ -350,6 +450,15 @@ void Runner::run(Launch& launch, Sampled& sampled) {
                        .whole = fills_,
                        .adapter = item.asked->adapter_place,
                        .strength = item.asked->adapter_strength});
+    for (int branch = 0; branch < item.branches; ++branch) {
+      const Branch& one = branch_of(item, branch);
+      Chunk chunk = chunks_.back();
+      chunk.tokens = one.tokens;
+      chunk.begin = one.begin;
+      chunk.tables = one.tables;
+      chunk.wanted = static_cast<int32_t>(one.tokens.size()) - 1;
+      chunks_.push_back(chunk);
+    }
   }
   if (!chunks_.empty()) {
     int64_t rows = 0;
@@ -365,6 +474,7 @@ void Runner::run(Launch& launch, Sampled& sampled) {
     }
   }
   observe(launch);
+  keep_branches(launch, sampled);
   const Executor::Counters& after = executor_.counters();
   sampled.shortlist_rows = after.shortlisted - before.shortlisted;
   sampled.whole_rows = after.whole - before.whole;

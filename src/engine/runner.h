@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/draft/branches.h"
 #include "engine/draft/drafter.h"
 #include "engine/executor.h"
 #include "engine/step_plan.h"
@@ -25,8 +26,12 @@ struct Launch {
     RequestId request = 0;
     int choice = 0;
     int begin = 0, count = 0;
-    int drafts = 0;   // of the count: room for guesses
-    int drafted = 0;  // guesses made, known once the step runs
+    int drafts = 0;             // of the count: room for guesses
+    int drafted = 0;            // guesses made, known once the step runs
+    size_t branch = 0;          // the first of its other ways to go on, of the step's
+    int branches = 0;           // how many there are
+    int branch_rows = 0;        // rows of all of them
+    int64_t branch_wanted = 0;  // rows of them that give logits
     bool samples = false;
     FillStep fill;
     std::vector<PageTable> tables;
@@ -64,6 +69,8 @@ class Runner {
     std::optional<Error> error;
     std::optional<Filling> filling;  // where masks are filled, instead of `tokens`
     std::vector<Token> guesses;
+    std::vector<std::vector<Token>> others;           // other ways to go on, as the drafter said them
+    int kept_branch = -1;                             // which of them the step went on with
     std::vector<std::vector<TokenProbability>> odds;  // of guesses, where the rule goes by them
   };
   Answer& answer(const Launch::Item& item);
@@ -71,6 +78,17 @@ class Runner {
   void observe(const Launch& launch);  // the drafter is shown what was computed
   void take_guesses(Launch::Item& item, Answer& answer);
   void fail(Answer& answer, Error why, SampledRow& row);
+  // Other ways to go on, as far as there is room for them.
+  void open_branches(Launch::Item& item, Answer& answer);
+  // A branch of the item whose first guesses are `agreed`, with more to compare or not; -1: none.
+  int branch_with(const Launch::Item& item, std::span<const Token> agreed) const;
+  int64_t first_row_of(const Launch::Item& item, int64_t first, int branch) const;
+  void put_path(const Launch::Item& item, Answer& answer, int branch);  // -1: the first path
+  const Branch& branch_of(const Launch::Item& item, int branch) const {
+    return branches_.at(item.branch + static_cast<size_t>(branch));
+  }
+  void note_branches(const Launch::Item& item, SampledRow& out) const;
+  void keep_branches(const Launch& launch, const Sampled& sampled);
   // One row of an item: which of all wanted rows it is, and the tokens before it.
   struct Row {
     int64_t index = 0;
@@ -78,7 +96,7 @@ class Runner {
     std::span<const Token> banned;  // before the least length
     int guess = 0;                  // which guess comes next, counted from 0; the last row has none
   };
-  Row row_of(const Launch::Item& item, const Answer& answer, int64_t first, int guess) const;
+  Row row_of(const Launch::Item& item, const Answer& answer, int64_t index, int guess) const;
   // Goes through an item's rows in turn, with what `choose` gives for each, up to the first guess it disagrees with.
   template <class Choose>
   void take(const Launch::Item& item, int64_t& next_row, SampledRow& out, Choose choose);
@@ -105,6 +123,7 @@ class Runner {
   std::vector<Chunk> chunks_;
   std::vector<DraftAsk> drafts_;
   std::vector<Observed> observed_;
+  Branches branches_;
 };
 
 }  // namespace millrace

@@ -253,7 +253,7 @@ void Scheduler::note_now() {
 void Scheduler::note_step(const StepPlan& plan, const Sampled& sampled, double now) {
   int rows = plan.tokens, deepest = 0;
   for (size_t index = 0; index < plan.work.size(); ++index) {
-    rows -= plan.work[index].drafts - sampled.rows[index].drafted;
+    rows -= plan.work[index].drafts - std::max(sampled.rows[index].drafted, sampled.rows[index].draft_rows);
     deepest = std::max(deepest, sampled.rows[index].drafted);
   }
   ++metrics_.steps;

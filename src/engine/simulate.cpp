@@ -41,7 +41,7 @@ class Simulation {
   struct Life {
     explicit Life(World& world)
         : cache(world.layout, world.pages, world.second_pages),
-          model(world.layout, world.pages, world.second_pages, world.vocab),
+          model(world.layout, world.pages, world.second_pages, world.vocab, world.spare_pages),
           scheduler(world.limits, cache, make_policy(world.policy).value(), world_control(world)) {}
     KvCache cache;
     HashModel model;

@@ -33,6 +33,8 @@ World::World(uint64_t seed) : dice(seed * 0x9E3779B97F4A7C15 + 1) {
   tenants = dice.roll(1, 4);
   least_requests = dice.roll(30, 45);
   for (int count = dice.roll(1, 4); count > 0; --count) beginnings_.push_back(random_tokens(dice.roll(1, longest / 2)));
+  if (limits.max_drafts > 1 && Branches::fits(layout) && dice.chance(0.7)) branches = dice.roll(1, 3);
+  spare_pages = branches * limits.max_sequences * Branches::pages_for(layout, limits.max_drafts);
 }
 
 void World::make_layout() {
@@ -106,13 +108,31 @@ void World::remember(const std::vector<Token>& tokens, const Request& request) {
   stories_.push_back({tokens, request.root.bytes[0] - 1});
 }
 
-void WorldDrafter::propose(const Work& work, int at, std::vector<Token>& out) {
+void WorldDrafter::propose(const Work& work, int at, HashModel::Guesses& out) {
   auto found = truth_.find(work.sequence->request);
   if (found == truth_.end()) return;
   const auto& tokens = found->second[static_cast<size_t>(work.sequence->choice)].tokens;
-  for (int count = world_.dice.roll(0, work.drafts); count > 0; --count, ++at) {
+  const int rows = world_.dice.roll(0, work.drafts);
+  int count = world_.branches > 0 ? world_.dice.roll(0, rows) : rows;
+  const int left = rows - count;
+  const auto first = static_cast<size_t>(at);
+  for (; count > 0; --count, ++at) {
     bool tells = at < static_cast<int>(tokens.size()) && world_.dice.chance(0.7);
-    out.push_back(tells ? tokens[static_cast<size_t>(at)] : world_.dice.roll(0, world_.vocab - 1));
+    out.first.push_back(tells ? tokens[static_cast<size_t>(at)] : world_.dice.roll(0, world_.vocab - 1));
+  }
+  if (world_.branches > 0) branch_off(tokens, first, left, out);
+}
+
+// Other ways, of which one may be the truth.
+void WorldDrafter::branch_off(const std::vector<Token>& truth, size_t at, int rows, HashModel::Guesses& out) {
+  for (int count = world_.dice.roll(0, world_.branches); count > 0 && rows > 1; --count) {
+    std::vector<Token>& path = out.others.emplace_back();
+    for (int length = world_.dice.roll(1, rows - 1); length > 0; --length) {
+      const size_t position = at + path.size();
+      const bool tells = position < truth.size() && world_.dice.chance(0.8);
+      path.push_back(tells ? truth[position] : world_.dice.roll(0, world_.vocab - 1));
+    }
+    rows -= static_cast<int>(path.size()) + 1;
   }
 }
 

@@ -28,6 +28,7 @@ struct World {
   Dice dice;
   CacheLayout layout;
   int pages = 0, second_pages = 0, vocab = 0;
+  int branches = 0, spare_pages = 0;  // other ways to go on that are tried beside the first, and room for them
   Limits limits;
   std::string policy;
   bool overlap = false;
@@ -54,9 +55,10 @@ class WorldDrafter {
   explicit WorldDrafter(World& world) : world_(world) {}
   void open(RequestId request, const std::vector<HashAnswer>& truth) { truth_[request] = truth; }
   void close(RequestId request) { truth_.erase(request); }
-  void propose(const Work& work, int at, std::vector<Token>& out);
+  void propose(const Work& work, int at, HashModel::Guesses& out);
 
  private:
+  void branch_off(const std::vector<Token>& truth, size_t at, int rows, HashModel::Guesses& out);
   World& world_;
   std::map<RequestId, std::vector<HashAnswer>> truth_;
 };

@@ -49,7 +49,8 @@ struct SampledRow {
   std::vector<Logprobs> logprobs;  // as many, if they were asked for
   std::vector<double> mus;         // mirostat's bar after each token, where there is one
   std::optional<Error> error;      // no token could be chosen (broken logits); ends this sequence only
-  int drafted = 0;                 // guesses that were computed, at most the work's `drafts`
+  int drafted = 0;                 // guesses on the longest path that was computed, at most the work's `drafts`
+  int draft_rows = 0;              // rows that guesses took, where there were several paths
 };
 
 struct Sampled {

@@ -10,24 +10,6 @@
 namespace millrace {
 namespace {
 
-Result<std::vector<int32_t>> read_integers(const StoredTensor& tensor) {
-  std::vector<int32_t> values(static_cast<size_t>(tensor.values()));
-  if (tensor.type == DType::i32) {
-    std::memcpy(values.data(), tensor.bytes.data(), tensor.bytes.size());
-  } else if (tensor.type == DType::i64) {
-    for (size_t i = 0; i < values.size(); ++i) {
-      int64_t wide = 0;
-      std::memcpy(&wide, tensor.bytes.data() + i * sizeof wide, sizeof wide);
-      if (wide < INT32_MIN || wide > INT32_MAX)
-        return error(Code::corrupt, "'{}' has {}, no token id", tensor.name, wide);
-      values[i] = static_cast<int32_t>(wide);
-    }
-  } else {
-    return error(Code::corrupt, "'{}' is {}, expected I32 or I64", tensor.name, format(tensor.type).name);
-  }
-  return values;
-}
-
 // Under the name the per-architecture files have, or the shorter one of the story model's.
 const StoredTensor* find_either(const Checkpoint& file, std::string_view name, std::string_view other) {
   const StoredTensor* found = file.find(name);
@@ -82,6 +64,30 @@ std::string failure_of(const GoldenResult& result, const Limits& limit, bool wro
 
 }  // namespace
 
+Result<std::vector<Token>> stored_tokens(const StoredTensor& tensor) {
+  std::vector<int32_t> values(static_cast<size_t>(tensor.values()));
+  if (tensor.type == DType::i32) {
+    std::memcpy(values.data(), tensor.bytes.data(), tensor.bytes.size());
+  } else if (tensor.type == DType::i64) {
+    for (size_t i = 0; i < values.size(); ++i) {
+      int64_t wide = 0;
+      std::memcpy(&wide, tensor.bytes.data() + i * sizeof wide, sizeof wide);
+      if (wide < INT32_MIN || wide > INT32_MAX)
+        return error(Code::corrupt, "'{}' has {}, no token id", tensor.name, wide);
+      values[i] = static_cast<int32_t>(wide);
+    }
+  } else {
+    return error(Code::corrupt, "'{}' is {}, expected I32 or I64", tensor.name, format(tensor.type).name);
+  }
+  return values;
+}
+
+float greedy_gap(GoldenRule rule) { return limits(rule, false).gap; }
+
+std::string golden_failure(const GoldenResult& result, GoldenRule rule, bool wrong_token) {
+  return failure_of(result, limits(rule, false), wrong_token);
+}
+
 Result<Golden> read_golden(const std::filesystem::path& path) {
   TRY(Checkpoint file, Checkpoint::open(path));
   const StoredTensor* input = find_either(file, "input_ids", "ids");
@@ -90,7 +96,7 @@ Result<Golden> read_golden(const std::filesystem::path& path) {
     return error(Code::corrupt, "{}: needs the tensors input_ids and logits", path.string());
   }
   Golden golden;
-  TRY(golden.input, read_integers(*input));
+  TRY(golden.input, stored_tokens(*input));
   TRY(golden.logits, read_floats(*logits));
   const int64_t tokens = static_cast<int64_t>(golden.input.size());
   golden.vocab = logits->shape.empty() ? 0 : logits->shape.back();
@@ -99,7 +105,7 @@ Result<Golden> read_golden(const std::filesystem::path& path) {
                  golden.vocab, tokens);
   }
   if (const StoredTensor* greedy = file.find("greedy")) {
-    TRY(golden.greedy, read_integers(*greedy));
+    TRY(golden.greedy, stored_tokens(*greedy));
     const StoredTensor* gaps = file.find("greedy_gap");
     if (gaps == nullptr || gaps->values() != greedy->values()) {
       return error(Code::corrupt, "{}: greedy needs a greedy_gap of the same length", path.string());

@@ -50,6 +50,13 @@ struct GoldenResult {
   bool passed() const { return failure.empty(); }
 };
 
+// Tokens as such files store them.
+Result<std::vector<Token>> stored_tokens(const StoredTensor& tensor);
+// A gap up to which another token than the stored one is excused; and why a result does not pass, if it does not, of a
+// model in which rounding turns no choice.
+float greedy_gap(GoldenRule rule);
+std::string golden_failure(const GoldenResult& result, GoldenRule rule, bool wrong_token);
+
 // What an executor must hold for it.
 ExecutorOptions golden_options(const Golden& golden);
 

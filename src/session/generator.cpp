@@ -27,6 +27,12 @@ Limits limits_of(const Executor& executor, int most_drafts, DraftRule rule) {
 }
 
 // A token the caller wants to stop at may well be an end token that is otherwise ignored.
+// Trees are always as large as they may be.
+std::unique_ptr<DraftControl> control_of(const Executor& executor, int most_drafts) {
+  if (most_drafts == 0) return nullptr;
+  return executor.options().branches > 0 ? steady_drafts(most_drafts) : paying_drafts(most_drafts);
+}
+
 Request request_of(std::span<const Token> prompt, const GenerateOptions& options, int32_t most, const Identity& root) {
   Request request;
   request.prompt.assign(prompt.begin(), prompt.end());
@@ -81,7 +87,7 @@ Generator::Generator(Executor& executor, std::unique_ptr<Drafter> drafter, int m
       drafter_(std::move(drafter)),
       cache_(executor.layout(), executor.options().pages, 0),
       scheduler_(limits_of(executor, drafter_ == nullptr ? 0 : most_drafts, rule), cache_, make_policy("fcfs").value(),
-                 drafter_ == nullptr || rule != DraftRule::exact ? nullptr : paying_drafts(most_drafts)),
+                 control_of(executor, drafter_ == nullptr || rule != DraftRule::exact ? 0 : most_drafts)),
       runner_(executor, nullptr, drafter_.get(), rule),
       start_(std::chrono::steady_clock::now()) {}
 

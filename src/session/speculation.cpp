@@ -14,10 +14,16 @@ namespace millrace {
 Result<Drafters::Kind> Drafters::open_one(const std::string& name, LoadedModel& target, int64_t context) {
   Kind kind{.name = name, .checkpoint = nullptr, .model = nullptr, .head = nullptr};
   if (name == "ngram" || name == "suffix") return kind;
+  if (name == "mtp") {
+    if (comm_of(target.backend()) != nullptr)
+      return error(Code::unsupported, "mtp: heads run on one rank so far; with --ranks guess with ngram or suffix");
+    TRY(kind.head, Head::load_own(target.checkpoint(), target.model(), target.backend()));
+    return kind;
+  }
   std::error_code failure;
   if (!std::filesystem::exists(name, failure))
     return error(Code::invalid,
-                 "'{}' is neither a way to guess (ngram, suffix) nor the file of a draft model or a head", name);
+                 "'{}' is neither a way to guess (ngram, suffix, mtp) nor the file of a draft model or a head", name);
   if (comm_of(target.backend()) != nullptr)
     return error(Code::unsupported,
                  "{}: draft models and heads run on one rank so far; with --ranks guess with ngram or suffix", name);
@@ -50,13 +56,24 @@ Result<std::unique_ptr<Drafters>> Drafters::open(const SpeculateOptions& options
     if (kind.head != nullptr && heads) return error(Code::invalid, "{}: one head at a time", name);
     made->kinds_.push_back(std::move(kind));
   }
+  if (options.branches > 0 && (!made->any() || options.rule != DraftRule::exact))
+    return error(Code::invalid, "--draft-tree is about guesses by rule exact: say what guesses (--speculate)");
   if (!made->any() && options.rule != DraftRule::exact)
     return error(Code::invalid, "rule {} is about guesses: say what guesses (--speculate)", rule_name(options.rule));
   return made;
 }
 
+void Drafters::suit(ExecutorOptions& executor) const {
+  if (!any()) return;
+  executor.wanted = 1 + most();
+  if (options_.branches > 0 && most() > 2) {
+    executor.branches = options_.branches;
+    executor.branch_tokens = most();
+  }
+}
+
 DraftOptions Drafters::for_engine() const {
-  DraftOptions options{.make = {}, .most = most(), .steady = false, .rule = rule()};
+  DraftOptions options{.make = {}, .most = most(), .steady = false, .branches = options_.branches, .rule = rule()};
   if (any()) options.make = [this](Executor& target, Backend& backend) { return drafter(target, backend); };
   return options;
 }

@@ -17,6 +17,7 @@ namespace millrace {
 struct SpeculateOptions {
   std::vector<std::string> names;  // kinds and files; 'none' or nothing: no guesses
   int most = 4;                    // guesses of one answer in one step
+  int branches = 0;                // other ways to go on that are tried beside the first (engine/draft/tree.h)
   DraftRule rule = DraftRule::exact;
 };
 // The same as vLLM writes it: {"method": "ngram", "num_speculative_tokens": 4} or {"model": "FILE", ...}.
@@ -29,7 +30,8 @@ class Drafters {
   bool any() const { return !kinds_.empty(); }
   int most() const { return options_.most; }
   DraftRule rule() const { return options_.rule; }
-  int32_t wanted() const { return any() ? 1 + most() : 0; }  // rows of logits of one sequence; 0: as ever
+  // What an executor for one sequence must give: rows of logits, and other ways to go on. Without guesses: as ever.
+  void suit(ExecutorOptions& executor) const;
   // This object outlives the drafter. Without guesses there is none.
   Result<std::unique_ptr<Drafter>> drafter(Executor& target, Backend& backend) const;
   DraftOptions for_engine() const;

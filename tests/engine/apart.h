@@ -29,6 +29,7 @@ class Apart final : public Backend {
   int64_t fixed_workspace() const override { return inner_->fixed_workspace(); }
   Result<std::unique_ptr<Ops>> make_ops(int64_t bytes) override { return inner_->make_ops(bytes); }
   bool apart() const override { return true; }
+  bool has_latents() const override { return inner_->has_latents(); }
 
  private:
   std::unique_ptr<Backend> inner_;

@@ -127,6 +127,15 @@ class MadeUp : public test::Edited {
 
 class MadeUpHead : public testing::TestWithParam<const char*> {};
 
+// Answers with the head's guesses, always four of them, or with trees of eight rows.
+Outcome drafting(Tiny& tiny, const Checkpoint& file, const std::vector<Request>& all, int branches = 0) {
+  const auto head = Head::load(file, *tiny.model, *tiny.backend).value();
+  EngineOptions options = options_for(4, false);
+  options.draft = {.make = {}, .most = branches > 0 ? 8 : 4, .steady = true, .branches = branches};
+  options.draft.make = [&](Executor& target, Backend& backend) { return HeadDrafter::create(*head, target, backend); };
+  return run_all(tiny, all, options);
+}
+
 TEST_P(MadeUpHead, ChangesNoAnswer) {
   Tiny tiny("llama-gqa-rope3");
   const Checkpoint file = MadeUp(GetParam()).open().value();
@@ -187,38 +196,56 @@ TEST_P(MadeUpHead, ThatDoesNotFitIsRefusedWithASentence) {
   refused(taps, "layer 77");
 }
 
-TEST_P(MadeUpHead, IsRefusedOnAMachineApart) {
+TEST_P(MadeUpHead, ChangesNoAnswerAsATree) {
   Tiny tiny("llama-gqa-rope3");
   const Checkpoint file = MadeUp(GetParam()).open().value();
+  const std::vector<Request> all = every_kind();
+  const Answers plain = run_all(tiny, all, options_for(1, false)).answers;
+  const Outcome tree = drafting(tiny, file, all, 3);
+  EXPECT_TRUE(tree.answers == plain);
+  EXPECT_GT(tree.metrics.drafted_tokens, 200);
+}
+
+// Where the host does not read what was computed, logits are brought to it, and everything else stays there.
+TEST_P(MadeUpHead, ChangesNoAnswerOnAMachineApart) {
+  Tiny tiny("llama-gqa-rope3");
+  const Checkpoint file = MadeUp(GetParam()).open().value();
+  const std::vector<Request> all = every_kind();
+  const Answers plain = run_all(tiny, all, options_for(1, false)).answers;
+  auto here = drafting(tiny, file, all);
   tiny.model.reset();
   tiny.backend = std::make_unique<Apart>(std::move(tiny.backend));
   tiny.model = Model::load(tiny.checkpoint, *tiny.backend).value();
-  const auto head = Head::load(file, *tiny.model, *tiny.backend).value();
-  EngineOptions options = options_for(2, false);
-  options.draft.make = [&](Executor& target, Backend& backend) { return HeadDrafter::create(*head, target, backend); };
-  const auto refused = Engine::create(*tiny.model, *tiny.backend, options);
-  ASSERT_FALSE(refused.ok());
-  EXPECT_NE(refused.error().message.find("CPU so far"), std::string::npos) << refused.error().message;
+  const Outcome there = drafting(tiny, file, all);
+  EXPECT_TRUE(here.answers == plain);
+  EXPECT_TRUE(there.answers == plain);
+  EXPECT_GT(there.metrics.drafted_tokens, 200);
+  EXPECT_EQ(there.metrics.drafted_tokens, here.metrics.drafted_tokens);
+  EXPECT_EQ(there.metrics.accepted_drafts, here.metrics.accepted_drafts);
 }
 
 INSTANTIATE_TEST_SUITE_P(Kinds, MadeUpHead, testing::Values("medusa", "mtp", "eagle3"),
                          [](const auto& kind) { return std::string(kind.param); });
 
+class GgufKinds : public testing::TestWithParam<GgufHead> {};
+
 // The same head as llama.cpp's converter writes it: other names, pairs of rotation side by side, ids themselves in d2t.
-std::filesystem::path write_gguf(const MadeUp& made, const test::Folder& folder) {
+std::filesystem::path write_gguf(GgufHead kind, const MadeUp& made, const test::Folder& folder) {
   GgufWriter writer;
-  EXPECT_TRUE(writer.put("general.architecture", "eagle3").ok());
+  const std::string architecture = kind == GgufHead::eagle ? "eagle3" : "llama";
+  const size_t inputs = kind == GgufHead::eagle ? 128 : 64;
+  EXPECT_TRUE(writer.put("general.architecture", architecture).ok());
   for (const auto& [key, value] : {std::pair("attention.head_count", 4U), std::pair("attention.head_count_kv", 2U),
                                    std::pair("attention.key_length", 16U), std::pair("feed_forward_length", 160U)})
-    EXPECT_TRUE(writer.put(fmt::format("eagle3.{}", key), value).ok());
-  EXPECT_TRUE(writer.put("eagle3.attention.layer_norm_rms_epsilon", 1e-6f).ok());
+    EXPECT_TRUE(writer.put(fmt::format("{}.{}", architecture, key), value).ok());
+  EXPECT_TRUE(writer.put(architecture + ".attention.layer_norm_rms_epsilon", 1e-6f).ok());
   const std::vector<int32_t> layers = {0, 1, 2};
   EXPECT_TRUE(writer.put("eagle3.target_layers", std::span<const int32_t>(layers)).ok());
   std::vector<std::string> bytes;
   for (const test::EditedTensor& tensor : made.tensors) {
     std::string data = tensor.bytes;
     if (tensor.name.ends_with("q_proj.weight") || tensor.name.ends_with("k_proj.weight")) {
-      const size_t row = 128 * sizeof(float), half = 8;
+      const size_t row = inputs * sizeof(float), half = 8;
       for (size_t r = 0; r < data.size() / row; ++r) {
         const size_t from = r / 16 * 16 + r % 2 * half + r % 16 / 2;
         std::memcpy(data.data() + r * row, tensor.bytes.data() + from * row, row);
@@ -228,7 +255,7 @@ std::filesystem::path write_gguf(const MadeUp& made, const test::Folder& folder)
       const int64_t value = 3 * i;
       std::memcpy(data.data() + i * 8, &value, 8);
     }
-    EXPECT_TRUE(writer.add(gguf_head_name(tensor.name), tensor.type, tensor.shape).ok());
+    EXPECT_TRUE(writer.add(gguf_head_name(kind, tensor.name), tensor.type, tensor.shape).ok());
     bytes.push_back(data);
   }
   const auto path = folder.path() / "head.gguf";
@@ -238,24 +265,58 @@ std::filesystem::path write_gguf(const MadeUp& made, const test::Folder& folder)
   return path;
 }
 
-TEST(GgufHead, IsTheSameHead) {
+TEST_P(GgufKinds, IsTheSameHead) {
   Tiny tiny("llama-gqa-rope3");
   auto backend = make_reference_backend();
   const auto model = Model::load(tiny.checkpoint, *backend).value();
-  MadeUp made("eagle3");
+  const GgufHead kind = GetParam();
+  MadeUp made(kind == GgufHead::eagle ? "eagle3" : "mtp");
   made.config["eagle_aux_hidden_state_layer_ids"] = {0, 1, 2};
   const test::Folder folder;
-  const Checkpoint first = made.open().value(), second = Checkpoint::open(write_gguf(made, folder)).value();
+  const Checkpoint first = made.open().value(), second = Checkpoint::open(write_gguf(kind, made, folder)).value();
   ASSERT_TRUE(Head::is_head(second));
+  ASSERT_EQ(gguf_head(second), kind);
   const auto one = Head::load(first, *model, *backend).value(), other = Head::load(second, *model, *backend).value();
   EXPECT_TRUE(std::equal(one->tokens().begin(), one->tokens().end(), other->tokens().begin(), other->tokens().end()));
   EXPECT_EQ(one->spec().taps, other->spec().taps);
   const std::vector<Token> ids = {1, 40, 7, 300, 22, 41, 9};
   std::vector<float> features;
-  for (uint32_t i = 0; i < 6 * 192; ++i) features.push_back(static_cast<float>(uniform({3, 0, i, 0}) - 0.5));
+  const auto cols = static_cast<uint32_t>(one->spec().feature());
+  for (uint32_t i = 0; i < 6 * cols; ++i) features.push_back(static_cast<float>(uniform({3, 0, i, 0}) - 0.5));
   const std::vector<float> expected = logits_of(*one, *backend, ids, features);
-  ASSERT_EQ(expected.size(), 600u);
+  ASSERT_EQ(expected.size(), kind == GgufHead::eagle ? 600u : 1920u);
   EXPECT_LT(furthest(expected, logits_of(*other, *backend, ids, features)), 1e-5);
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, GgufKinds, testing::Values(GgufHead::eagle, GgufHead::mtp),
+                         [](const auto& kind) { return kind.param == GgufHead::eagle ? "eagle3" : "mtp"; });
+
+// The layer lies behind the model's own in the model's own file.
+TEST(OwnMtp, IsFoundInTheModelsFile) {
+  Tiny tiny("llama-gqa-rope3");
+  auto backend = make_reference_backend();
+  MadeUp alone("mtp");
+  test::Edited whole("llama-gqa-rope3");
+  whole.config.erase("rope_parameters");
+  whole.config["num_nextn_predict_layers"] = 1;
+  whole.tensors.insert(whole.tensors.end(), alone.tensors.begin(), alone.tensors.end());
+  const Checkpoint file = whole.open().value(), head_file = alone.open().value();
+  const auto model = Model::load(file, *backend).value();
+  EXPECT_EQ(model->spec().layers.size(), 3u);
+  EXPECT_FALSE(Head::load_own(tiny.checkpoint, *model, *backend).ok());
+  EXPECT_FALSE(Head::is_head(file));
+  const auto own = Head::load_own(file, *model, *backend).value(),
+             head = Head::load(head_file, *model, *backend).value();
+  const std::vector<Token> ids = {1, 40, 7, 300};
+  std::vector<float> features;
+  for (uint32_t i = 0; i < 3 * 64; ++i) features.push_back(static_cast<float>(uniform({3, 0, i, 0}) - 0.5));
+  const std::vector<float> expected = logits_of(*head, *backend, ids, features);
+  ASSERT_EQ(expected.size(), 960u);
+  EXPECT_EQ(logits_of(*own, *backend, ids, features), expected);
+  alone.add("model.layers.3.self_attn.q_norm.weight", {16});
+  const auto refused = Head::load(alone.open().value(), *model, *backend);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_NE(refused.error().message.find("q_norm"), std::string::npos) << refused.error().message;
 }
 
 // ---- trained heads

@@ -197,9 +197,9 @@ TEST(Scheduler, DraftsSaveStepsAndChangeNothing) {
     Request request = Harness::ask(10, 40);
     const std::vector<Token> truth = engine.alone(request);
     // Always wrong after the first token.
-    engine.guess = [&](const Work& work, int at, std::vector<Token>& out) {
+    engine.guess = [&](const Work& work, int at, HashModel::Guesses& out) {
       for (int index = 0; index < work.drafts; ++index, ++at)
-        out.push_back(index == 0 && at < 50 ? truth[static_cast<size_t>(at - 10)] : 999);
+        out.first.push_back(index == 0 && at < 50 ? truth[static_cast<size_t>(at - 10)] : 999);
     };
     RequestId id = engine.scheduler.submit(request, 0).value();
     engine.run();

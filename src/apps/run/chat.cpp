@@ -274,7 +274,7 @@ Result<int> run(const Arguments& arguments) {
   wanted.rows = step_rows(arguments, "ubatch-size", 512);
   wanted.kv = kv_type(arguments, *loaded);
   TRY(auto drafters, drafters_of(arguments, *loaded, wanted.context));
-  wanted.wanted = drafters->wanted();
+  drafters->suit(wanted);
   suit_requests(loaded->model().spec(), wanted);
   TRY(auto executor, Executor::create(loaded->model(), loaded->backend(), wanted));
   TRY_VOID(use_adapters(arguments, *executor));

@@ -147,7 +147,7 @@ Result<int> run(const Arguments& arguments) {
                   loaded->context());
   }
   TRY(auto drafters, drafters_of(arguments, *loaded, wanted.context));
-  wanted.wanted = drafters->wanted();
+  drafters->suit(wanted);
   suit_requests(loaded->model().spec(), wanted);
   TRY(auto executor, Executor::create(loaded->model(), loaded->backend(), wanted));
   TRY_VOID(use_adapters(arguments, *executor));

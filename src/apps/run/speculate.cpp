@@ -1,18 +1,24 @@
 #include "apps/run/speculate.h"
 
+#include "engine/draft/tree.h"
+
 namespace millrace::apps {
 
 std::vector<Flag> speculate_flags() {
   Flag what = by_commas(
       text_flag("speculate", "KIND|FILE", "", "",
                 "guess tokens ahead and keep those that are right, which changes no answer: ngram (repeats of "
-                "the text), suffix (and of earlier answers), a draft model with the same vocabulary, or a head for the "
+                "the text), suffix (and of earlier answers), mtp (the layer for further tokens in the model's own "
+                "file), a draft model with the same vocabulary, or a head for the "
                 "model (Medusa, MTP, EAGLE-3)"));
   what.alias = "-md --model-draft --speculative-model";
   return {
       what,
       integer_flag("draft-max", "--draft --draft-n --num-speculative-tokens", "4", 1, kMostDrafts,
                    "with --speculate: guesses a step at most; fewer where they would not pay"),
+      integer_flag("draft-tree", "", "0", 0, kMostBranches,
+                   "with a head and --draft-max of 3 or more: other ways to go on that are tried beside the likeliest, "
+                   "within as many rows; always as many then"),
       text_flag("draft-rule", "RULE", "exact", "exact|reject|typical",
                 "which guesses are kept: exact changes no answer; reject gives other answers of the same distribution, "
                 "typical of nearly the same, both with always as many guesses as --draft-max"),
@@ -28,10 +34,13 @@ Result<SpeculateOptions> speculate_options(const Arguments& arguments) {
     auto options = read_speculative_config(config);
     if (!options.ok()) return within("--speculative-config", options.error());
     options->rule = rule;
+    options->branches = static_cast<int>(arguments.integer("draft-tree"));
     return *options;
   }
-  return SpeculateOptions{
-      .names = arguments.texts("speculate"), .most = static_cast<int>(arguments.integer("draft-max")), .rule = rule};
+  return SpeculateOptions{.names = arguments.texts("speculate"),
+                          .most = static_cast<int>(arguments.integer("draft-max")),
+                          .branches = static_cast<int>(arguments.integer("draft-tree")),
+                          .rule = rule};
 }
 
 Result<std::unique_ptr<Drafters>> drafters_of(const Arguments& arguments, LoadedModel& target, int64_t context) {

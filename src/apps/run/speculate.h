@@ -1,4 +1,4 @@
-// --speculate, --draft-max and --draft-rule, for every verb that generates. Main thread.
+// --speculate, --draft-max, --draft-tree and --draft-rule, for every verb that generates. Main thread.
 #pragma once
 
 #include <vector>

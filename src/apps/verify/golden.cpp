@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <utility>
 
 #include "apps/cli/interrupt.h"
 #include "apps/cli/terminal.h"
@@ -10,6 +11,7 @@
 #include "base/json.h"
 #include "eval/embed_golden.h"
 #include "eval/golden.h"
+#include "eval/head_golden.h"
 #include "model/adapter.h"
 #include "session/loaded_model.h"
 
@@ -23,8 +25,9 @@ constexpr const char *kGoldenFile = "golden.safetensors", *kAdapterFile = "adapt
 struct Case {
   fs::path model, golden;
   fs::path adapter = {};  // empty: the model alone
+  fs::path head = {};     // the same
 
-  fs::path named() const { return adapter.empty() ? model : adapter; }
+  fs::path named() const { return !head.empty() ? head : adapter.empty() ? model : adapter; }
 };
 
 // One way of computing, and how near it has to come.
@@ -135,6 +138,17 @@ Result<EmbedResult> check(const Case& one, const EmbedGolden& golden, const Prec
   return check_embed_golden(*encoder, golden, precision.rule);
 }
 
+Result<GoldenResult> check_head(const Case& one, const Precision& precision, int threads) {
+  LoadChoice choice{.path = one.model, .device = precision.backend};
+  choice.cpu.threads = threads;
+  choice.cpu.activations = precision.activations;
+  TRY(auto loaded, LoadedModel::load(choice));
+  TRY(const HeadGolden golden, read_head_golden(one.golden));
+  TRY(const Checkpoint file, Checkpoint::open(one.head));
+  TRY(const auto head, Head::load(file, loaded->model(), loaded->backend()));
+  return check_head_golden(*head, loaded->backend(), precision.kv, golden, precision.rule);
+}
+
 // What a case comes to, computed one way.
 Line line_of(const Case& one, const Precision& way, int threads) {
   const fs::path path = one.named();
@@ -146,7 +160,9 @@ Line line_of(const Case& one, const Precision& way, int threads) {
       line.result.failure = result.error().message;
     }
   };
-  if (is_embed_golden(one.golden)) {
+  if (!one.head.empty()) {
+    put(check_head(one, way, threads), line.result);
+  } else if (is_embed_golden(one.golden)) {
     auto golden = read_embed_golden(one.golden);
     put(golden.ok() ? check(one, *golden, way, threads) : Result<EmbedResult>(golden.error()), line.embed);
     if (line.embed) line.result.failure = line.embed->failure;
@@ -228,6 +244,12 @@ Result<int> run(const Arguments& arguments) {
   const Terminal& terminal = arguments.terminal();
   std::vector<Case> cases;
   for (const std::string& path : arguments.operands("DIR")) TRY_VOID(find_cases(path, arguments.text("golden"), cases));
+  for (Case& one : cases) {
+    if (!is_head_golden(one.golden)) continue;
+    if (!arguments.given("target"))
+      return error(Code::invalid, "{}: is a head: say for which model (--target)", one.model.string());
+    one.head = std::exchange(one.model, arguments.text("target"));
+  }
   const std::vector<Precision> ways = precisions(arguments);
   std::vector<Line> lines;
   Progress progress(terminal, "checking", cases.size() * ways.size(), Progress::Unit::count);
@@ -256,9 +278,10 @@ Verb verify_golden_verb() {
       .name = "verify golden",
       .summary = "compare logits with those another implementation stored",
       .group = "Measure and check",
-      .operands = {{.name = "DIR",
-                    .many = true,
-                    .help = "a directory of a model or a LoRA adapter with golden.safetensors, or a folder of such"}},
+      .operands =
+          {{.name = "DIR",
+            .many = true,
+            .help = "a directory of a model, a LoRA adapter or a head with golden.safetensors, or a folder of such"}},
       .flags = {{.name = "backend",
                  .alias = "--device",
                  .kind = Kind::text,
@@ -276,6 +299,10 @@ Verb verify_golden_verb() {
                  .kind = Kind::path,
                  .value = "FILE",
                  .help = "the stored logits, where they do not lie in DIR"},
+                {.name = "target",
+                 .kind = Kind::path,
+                 .value = "MODEL",
+                 .help = "the model that a head (MTP, EAGLE-3) guesses for, where DIR is one"},
                 {.name = "threads",
                  .alias = "-t",
                  .kind = Kind::integer,

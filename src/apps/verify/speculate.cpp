@@ -1,4 +1,7 @@
 #include "apps/run/speculate.h"
+
+#include <algorithm>
+
 #include "apps/cli/flags.h"
 #include "apps/cli/model_path.h"
 #include "apps/cli/terminal.h"
@@ -7,12 +10,14 @@
 #include "base/json.h"
 #include "engine/draft/replay.h"
 #include "eval/crowd_check.h"
+#include "model/forward.h"
 #include "session/loaded_model.h"
 
 namespace millrace::apps {
 namespace {
 
 constexpr std::string_view kReplay = "known answers, ";  // spoilt with a chance that follows
+constexpr std::string_view kTree = ", tree";             // several ways to go on at once
 
 struct Line {
   std::string drafter;
@@ -42,7 +47,10 @@ Result<DraftOptions> Check::draft_options(const std::string& drafter, LoadedMode
                  rule_name(options.rule));
   DraftOptions draft{.make = {}, .most = options.most, .steady = true};
   if (plain == nullptr) return draft;
+  const bool tree = drafter.ends_with(kTree);
+  if (tree) draft.branches = std::max(options.branches, 2);
   if (drafter.starts_with(kReplay)) {
+    if (tree) draft.most = std::max(draft.most, 6);  // room for two ways to go on beside the first
     const double right = std::stod(drafter.substr(kReplay.size()));
     draft.make = [plain, right, vocab = loaded.vocab()](const Executor&, Backend&) -> Result<std::unique_ptr<Drafter>> {
       auto truth = [plain](const DraftAsk& ask) -> std::span<const Token> {
@@ -53,7 +61,7 @@ Result<DraftOptions> Check::draft_options(const std::string& drafter, LoadedMode
     };
     return draft;
   }
-  options.names = {drafter};
+  options.names = {tree ? drafter.substr(0, drafter.size() - kTree.size()) : drafter};
   TRY(drafters_, Drafters::open(options, loaded, loaded.context()));
   draft.make = drafters_->for_engine().make;
   return draft;
@@ -108,12 +116,27 @@ void print(const std::vector<Line>& lines, const Terminal& terminal) {
   table.print(terminal);
 }
 
+// Models that keep a state have one way to go on at a time.
+Result<bool> has_room_for_trees(const Arguments& arguments) {
+  TRY(auto path, model_path(arguments));
+  LoadChoice choice{.path = path, .device = arguments.text("device"), .context = 64};
+  choice.cpu.threads = static_cast<int>(arguments.integer("threads"));
+  TRY(auto loaded, LoadedModel::load(choice));
+  const auto shapes = kv_shapes(loaded->model().spec(), kv_type(arguments, *loaded));
+  return std::none_of(shapes.begin(), shapes.end(), [](const KvShape& shape) { return shape.state.kept(); });
+}
+
 Result<int> run(const Arguments& arguments) {
   const Terminal& terminal = arguments.terminal();
   std::vector<std::string> drafters = {"ngram", "suffix", "known answers, 0.5", "known answers, 0.9"};
   TRY(const SpeculateOptions asked, speculate_options(arguments));
-  for (const std::string& name : asked.names)
-    if (name != "ngram" && name != "suffix" && name != "none" && !name.empty()) drafters.push_back(name);
+  TRY(const bool trees, has_room_for_trees(arguments));
+  if (trees) drafters.push_back("known answers, 0.5, tree");
+  for (const std::string& name : asked.names) {
+    if (name == "ngram" || name == "suffix" || name == "none" || name.empty()) continue;
+    drafters.push_back(name);
+    if (trees && asked.branches > 0) drafters.push_back(name + std::string(kTree));
+  }
   std::vector<Line> lines;
   Check check(arguments);
   TRY(Line plain, check.run_one("none", crowd_ways().front(), nullptr));
@@ -179,7 +202,9 @@ Verb verify_speculate_verb() {
       .notes =
           "Requests with nine kinds of samplers, least lengths, stop tokens, log-probabilities and several answers "
           "are answered one after the other without guesses; then in every way of 'verify crowd' with each drafter, "
-          "always as many guesses as --draft-max. Every answer must have the same tokens. Exit code 1 if one "
+          "always as many guesses as --draft-max; where the model has no states also with known answers that are not "
+          "the first way to go on, and with --draft-tree with trees of each head. Every answer must have the same "
+          "tokens. Exit code 1 if one "
           "differs or if no guess was right.",
       .run = run};
 }

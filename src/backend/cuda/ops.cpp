@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -66,7 +67,7 @@ void CudaOps::begin(const Step& step) {
   stretches_for_ = {};
   held_ = {};
   best_queued_ = false;
-  recording_ = plain(step);
+  recording_ = std::exchange(to_record_, false) && plain(step);
   sees_itself_last_ = each_sees_itself_last(step);
   if (recording_) {
     const cudaError_t status = cudaStreamBeginCapture(parts_.stream, cudaStreamCaptureModeThreadLocal);
@@ -110,7 +111,8 @@ Tensor CudaOps::repeat(const Step& step) {
   if (!plain(step)) return {};
   plan_attention(step);
   auto found = recorded_.find(kind_of(step));
-  if (found == recorded_.end()) return {};
+  to_record_ = found == recorded_.end();
+  if (to_record_) return {};
   recording_ = false;
   best_queued_ = true;
   expect_best(step.wanted);

@@ -1,6 +1,7 @@
 // The operations of the CUDA backend: decides which kernel computes what, in which form activations lie, and joins
 // calls that one kernel can do together. Calls only queue work; fetch() waits for what it brings. A step of single
-// tokens is recorded the first time a number of sequences is seen, and replayed from then on.
+// tokens is recorded the first time a number of sequences is seen, if repeat() was asked about it, and replayed from
+// then on.
 //
 // Some calls are held back until the next ones show what they are for (held.h); flush() does what is held back.
 #pragma once
@@ -197,7 +198,7 @@ class CudaOps final : public Ops {
   int32_t* plan_device_ = nullptr;
   int32_t* best_device_ = nullptr;
   unsigned* argmax_finished_ = nullptr;
-  bool recording_ = false, best_queued_ = false, sees_itself_last_ = false;
+  bool to_record_ = false, recording_ = false, best_queued_ = false, sees_itself_last_ = false;
   std::map<StepKind, Recorded> recorded_;
   cudaError_t failure_ = cudaSuccess;
   bool read_lost_ = false;

@@ -40,6 +40,9 @@ struct DraftAsk {
   const Sampler* sampler = nullptr;   // guesses with the answer's own random numbers are right most often
   std::span<const Token> banned_now;  // at the first of the positions
   std::vector<Token>* out = nullptr;  // guesses are put here
+  // Other ways to go on from the last token, at most so many, and all rows within the limit (draft/tree.h).
+  int branches = 0;
+  std::vector<std::vector<Token>>* others = nullptr;
   // Where the rule goes by it, what each guess was drawn from is put here; a drafter that has nothing to say was
   // certain.
   std::vector<std::vector<TokenProbability>>* odds = nullptr;

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "base/check.h"
+#include "engine/draft/tree.h"
 #include "engine/executor.h"
 
 namespace millrace {
@@ -20,7 +21,7 @@ HeadDrafter::HeadDrafter(const Head& head, const Executor& target)
       rows_(std::min(kMostRows, std::max(target.options().rows, target.options().sequences))),
       sequences_(target.options().sequences),
       context_(target.options().context + kMostDrafts),
-      keep_(head.spec().kind == HeadSpec::Kind::medusa ? 2 * kMostDrafts : 2 * rows_),
+      keep_((head.spec().kind == HeadSpec::Kind::medusa ? 1 : rows_) + kMostDrafts),
       slots_(static_cast<size_t>(target.options().sequences), nullptr),
       full_(static_cast<size_t>(target.vocab())),
       scratch_(target.vocab()) {}
@@ -38,11 +39,6 @@ std::string_view HeadDrafter::name() const {
 }
 
 Result<std::unique_ptr<Drafter>> HeadDrafter::create(const Head& head, Executor& target, Backend& backend) {
-  if (backend.apart())
-    return error(Code::unsupported,
-                 "{}: heads that read the model's streams run on the CPU so far; guess with ngram, suffix or a draft "
-                 "model instead",
-                 backend.description());
   TRY_VOID(target.tap(head.spec().taps, backend));
   std::unique_ptr<HeadDrafter> made(new HeadDrafter(head, target));
   if (auto taken = made->take_memory(backend, target.options().kv); !taken.ok()) return within("a head", taken.error());
@@ -66,11 +62,16 @@ Result<void> HeadDrafter::take_memory(Backend& backend, const KvForm& kv) {
   }
   const int64_t rows = rows_, sequences = sequences_;
   const int64_t integers = 4 * rows + sequences + 1 + sequences + sequences * std::max(1, slot_pages_);
-  const int64_t numbers = (rows + sequences * keep_) * feature_;
-  TRY(std::byte * staging, backend.allocate(Purpose::staging, (integers + numbers) * 4));
-  in_ = reinterpret_cast<float*>(staging);
-  streams_ = in_ + rows * feature_;
-  auto* next = reinterpret_cast<int32_t*>(in_ + numbers);
+  const int64_t row_bytes = feature_ * static_cast<int64_t>(sizeof(float));
+  TRY(in_, backend.allocate(Purpose::workspace, (rows + sequences * keep_) * row_bytes));
+  streams_ = {in_ + rows * row_bytes, DType::f32, sequences * keep_, feature_, row_bytes};
+  TRY(std::byte * staging, backend.allocate(Purpose::staging, integers * 4));
+  if (backend.apart()) {
+    const int64_t results = sequences * head_.spec().vocab * static_cast<int64_t>(sizeof(float));
+    TRY(std::byte * numbers, backend.allocate_results(results));
+    results_ = reinterpret_cast<float*>(numbers);
+  }
+  auto* next = reinterpret_cast<int32_t*>(staging);
   auto array = [&](int64_t count) { return std::exchange(next, next + count); };
   step_.tokens = tokens_ = array(rows);
   step_.positions = positions_ = array(rows);
@@ -94,26 +95,37 @@ void HeadDrafter::observe(std::span<const Observed> rows) {
   }
 }
 
+// Rows lie where they were computed, on a machine apart too.
+void HeadDrafter::copy_rows(Tensor from, int64_t first, Tensor to, int64_t at, int64_t rows) {
+  from.data += first * from.stride;
+  to.data += at * to.stride;
+  from.rows = to.rows = rows;
+  ops_->copy_heads(1, to.cols, from, to);
+}
+
+// Streams of positions [first, first + rows) lie in at most two stretches of the slot's ring.
+template <class F>
+void HeadDrafter::each_stretch(const Track& track, int first, int rows, F body) const {
+  for (int done = 0; done < rows;) {
+    const int at = (first + done) % keep_, count = std::min(rows - done, keep_ - at);
+    body(int64_t{track.slot} * keep_ + at, done, count);
+    done += count;
+  }
+}
+
 // The latest streams stay, as many as a slot has room for.
 void HeadDrafter::keep(Track& track, const Observed& seen) {
   const auto count = static_cast<int>(seen.streams.rows), taken = std::min(count, keep_);
   const int first = seen.begin + count - taken;
-  if (first < track.base || first > track.base + track.kept) {  // computed again, or a hole
-    track.base = first;
-    track.kept = 0;
+  if (first < track.base || first > track.base + track.kept) track.base = first;  // computed again, or a hole
+  track.kept = first + taken - track.base;
+  if (const int more = track.kept - keep_; more > 0) {
+    track.base += more;
+    track.kept -= more;
   }
-  track.kept = first - track.base;
-  if (const int more = track.kept + taken - keep_; more > 0) {
-    const int gone = std::min(track.kept, std::max(more, keep_ / 2));  // half, so that it is not moved every time
-    const float* from = stream(track, track.base + gone);
-    std::copy(from, from + int64_t{track.kept - gone} * feature_, stream(track, track.base));
-    track.base += gone;
-    track.kept -= gone;
-  }
-  for (int64_t row = count - taken; row < count; ++row) {
-    const float* from = seen.streams.row(row);
-    std::copy(from, from + feature_, stream(track, track.base + track.kept++));
-  }
+  each_stretch(track, first, taken, [&](int64_t at, int done, int rows) {
+    copy_rows(seen.streams, count - taken + done, streams_, at, rows);
+  });
 }
 
 void HeadDrafter::take_slot(Track& track) {
@@ -161,7 +173,14 @@ void HeadDrafter::stage_row(int row, int sequence, Token token, int position) {
 }
 
 Tensor HeadDrafter::input(int64_t cols) const {
-  return {reinterpret_cast<std::byte*>(in_), DType::f32, step_.rows, cols, cols * static_cast<int64_t>(sizeof(float))};
+  return {in_, DType::f32, step_.rows, cols, cols * static_cast<int64_t>(sizeof(float))};
+}
+
+// Where the host reads them; null: the machine failed, and its next step will say so.
+const float* HeadDrafter::brought(Tensor logits) {
+  if (results_ == nullptr) return logits.row(0);
+  logits.cols = head_.spec().vocab;
+  return ops_->fetch(logits, results_, nullptr).empty() ? results_ : nullptr;
 }
 
 // The entries that are missing, the last of each wanted.
@@ -174,11 +193,13 @@ void HeadDrafter::stage_fresh(std::span<Part> parts) {
     Track& track = *parts[i].track;
     for (int page = 0; page < slot_pages_; ++page)
       pages_[sequence * slot_pages_ + page] = track.slot * slot_pages_ + page;
-    for (int row = 0; row < parts[i].rows; ++row) {
+    const int fresh = parts[i].rows, to = step_.rows;
+    each_stretch(track, track.next(), fresh,
+                 [&](int64_t at, int done, int rows) { copy_rows(streams_, at, input(feature_), to + done, rows); });
+    for (int row = 0; row < fresh; ++row) {
       const int position = track.next();
       const Token token = parts[i].ask->tokens[static_cast<size_t>(position) + 1];
       stage_row(step_.rows, sequence, token, position - track.start);
-      std::copy_n(stream(track, position), feature_, in_ + step_.rows * feature_);
       track.line.push_back(token);
       ++step_.rows;
     }
@@ -189,13 +210,12 @@ void HeadDrafter::stage_fresh(std::span<Part> parts) {
 
 // One entry more for each, of the token just guessed. They are not part of the line: the answer may go on otherwise.
 void HeadDrafter::stage_next(std::span<Part> parts, Tensor next) {
-  const int64_t width = head_.spec().width;
+  copy_rows(next, 0, input(head_.spec().width), 0, static_cast<int64_t>(parts.size()));
   for (size_t i = 0; i < parts.size(); ++i) {
     const auto row = static_cast<int>(i);
     const std::vector<Token>& out = *parts[i].ask->out;
     const auto position = static_cast<int>(parts[i].track->line.size() + std::max<size_t>(out.size(), 1)) - 1;
     stage_row(row, row, out.empty() ? 0 : out.back(), position);
-    std::copy_n(next.row(row), width, in_ + row * width);
     first_row_[i + 1] = row + 1;
     wanted_rows_[i] = row;
   }
@@ -213,46 +233,56 @@ void HeadDrafter::choose(Part& part, const float* logits) {
   }
   context_tokens_.assign(ask.tokens.begin(), ask.tokens.end());
   context_tokens_.insert(context_tokens_.end(), ask.out->begin(), ask.out->end());
-  const auto token =
-      ask.sampler->guess(row, context_tokens_, scratch_, ask.out->empty() ? ask.banned_now : std::span<const Token>());
-  if (token.ok()) ask.out->push_back(*token);
-  part.open = token.ok() && static_cast<int>(ask.out->size()) < ask.limit;
+  const size_t depth = ask.out->size();
+  banned_.assign(ask.banned_now.begin(), depth == 0 ? ask.banned_now.end() : ask.banned_now.begin());
+  part.choices.emplace_back();
+  // The next likeliest are what is left without those before: under the draw, who would have come in next.
+  for (int count = choices_at(static_cast<int>(depth), ask.branches); count > 0; --count) {
+    const auto token = ask.sampler->guess(row, context_tokens_, scratch_, banned_);
+    if (!token.ok()) break;
+    part.choices.back().push_back(*token);
+    banned_.push_back(*token);
+  }
+  if (!part.choices.back().empty()) ask.out->push_back(part.choices.back()[0]);
+  part.open = ask.out->size() > depth && static_cast<int>(ask.out->size()) < main_depth(ask.limit, ask.branches);
+}
+
+// One guess more for everybody who wants one. False: nobody does.
+bool HeadDrafter::choose_all(std::span<Part> parts, Tensor logits) {
+  const float* numbers = brought(logits);
+  bool more = false;
+  for (size_t i = 0; numbers != nullptr && i < parts.size(); ++i) {
+    const int64_t stride =
+        results_ != nullptr ? head_.spec().vocab : logits.stride / static_cast<int64_t>(sizeof(float));
+    choose(parts[i], numbers + static_cast<int64_t>(i) * stride);
+    more = more || parts[i].open;
+  }
+  return more;
 }
 
 void HeadDrafter::guess(std::span<Part> parts) {
   stage_fresh(parts);
   HeadOutput output = run_head(*ops_, head_, store_->view(0), step_, input(feature_), true);
-  while (true) {
-    bool more = false;
-    for (size_t i = 0; i < parts.size(); ++i) {
-      choose(parts[i], output.logits.row(static_cast<int64_t>(i)));
-      more = more || parts[i].open;
-    }
-    if (!more) return;
+  while (choose_all(parts, output.logits)) {
     stage_next(parts, output.next);
     output = run_head(*ops_, head_, store_->view(0), step_, input(head_.spec().width), false);
   }
 }
 
 void HeadDrafter::guess_medusa(std::span<Part> parts) {
+  step_.rows = step_.sequences = step_.wanted = static_cast<int32_t>(parts.size());
+  first_row_[0] = 0;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const auto row = static_cast<int>(i);
+    stage_row(row, row, 0, 0);
+    first_row_[i + 1] = row + 1;
+    wanted_rows_[i] = row;
+    const auto last = static_cast<int>(parts[i].ask->tokens.size()) - 2;
+    each_stretch(*parts[i].track, last, 1,
+                 [&](int64_t at, int, int rows) { copy_rows(streams_, at, input(feature_), row, rows); });
+  }
   for (int ahead = 0; ahead < head_.spec().guesses; ++ahead) {
-    step_.rows = step_.sequences = step_.wanted = static_cast<int32_t>(parts.size());
-    first_row_[0] = 0;
-    for (size_t i = 0; i < parts.size(); ++i) {
-      const auto row = static_cast<int>(i);
-      stage_row(row, row, 0, 0);
-      first_row_[i + 1] = row + 1;
-      wanted_rows_[i] = row;
-      const auto last = static_cast<int>(parts[i].ask->tokens.size()) - 2;
-      std::copy_n(stream(*parts[i].track, last), feature_, in_ + row * feature_);
-    }
-    const Tensor logits = run_medusa(*ops_, head_, ahead, step_, input(feature_));
-    bool more = false;
-    for (size_t i = 0; i < parts.size(); ++i) {
-      choose(parts[i], logits.row(static_cast<int64_t>(i)));
-      more = more || parts[i].open;
-    }
-    if (!more) return;
+    if (!choose_all(parts, run_medusa(*ops_, head_, ahead, step_, input(feature_)))) return;
   }
 }
 
@@ -270,11 +300,16 @@ void HeadDrafter::propose(std::span<const DraftAsk> asks) {
       if (count == 0) continue;
       if (rows + count > rows_) break;
       rows += count;
-      parts_.push_back({&asks[next], &found->second, count, true});
+      parts_.push_back({&asks[next], &found->second, count, true, {}});
     }
     if (parts_.empty()) return;
     medusa ? guess_medusa(parts_) : guess(parts_);
-    for (Part& part : parts_) {  // what was used is not needed again
+    for (Part& part : parts_) {
+      if (part.ask->branches > 0) {
+        part.ask->out->clear();
+        plan_paths(part.choices, medusa, part.ask->limit, part.ask->branches, *part.ask->out, *part.ask->others);
+      }
+      // What was used is not needed again.
       part.track->base = static_cast<int>(part.ask->tokens.size()) - 1;
       part.track->kept = 0;
     }

@@ -3,7 +3,7 @@
 // to p only. Where streams are missing, because a prefix was found in the cache or nothing was guessed for long, the
 // head sees a window that begins after the hole: its positions are counted from there, and only differences matter.
 // Keys and values of entries and the streams that wait to become some lie in slots, one for each sequence that can run,
-// planned and charged at create(). On the CPU so far. Runner's thread.
+// planned and charged at create(), where the model's streams are; only logits come to the host. Runner's thread.
 #pragma once
 
 #include <map>
@@ -37,14 +37,15 @@ class HeadDrafter : public Drafter {
   struct Part {  // an ask under way
     const DraftAsk* ask;
     Track* track;
-    int rows;   // fresh entries
-    bool open;  // wants more
+    int rows;                                 // fresh entries
+    bool open;                                // wants more
+    std::vector<std::vector<Token>> choices;  // by place, likeliest first
   };
   HeadDrafter(const Head& head, const Executor& target);
   Result<void> take_memory(Backend& backend, const KvForm& kv);
-  float* stream(const Track& track, int position) {
-    return streams_ + (int64_t{track.slot} * keep_ + position - track.base) * feature_;
-  }
+  void copy_rows(Tensor from, int64_t first, Tensor to, int64_t at, int64_t rows);
+  template <class F>
+  void each_stretch(const Track& track, int first, int rows, F body) const;
   void keep(Track& track, const Observed& seen);
   int settle(const DraftAsk& ask, Track& track);
   void take_slot(Track& track);
@@ -54,6 +55,8 @@ class HeadDrafter : public Drafter {
   void stage_next(std::span<Part> parts, Tensor next);
   void stage_row(int row, int sequence, Token token, int position);
   void choose(Part& part, const float* logits);
+  bool choose_all(std::span<Part> parts, Tensor logits);
+  const float* brought(Tensor logits);
   Tensor input(int64_t cols) const;
 
   const Head& head_;
@@ -69,13 +72,15 @@ class HeadDrafter : public Drafter {
   std::vector<Part> parts_;
   std::vector<float> full_;  // logits of the target's tokens
   std::vector<Token> context_tokens_;
+  std::vector<Token> banned_;
   SamplerScratch scratch_;
 
   Step step_;
   int32_t *tokens_ = nullptr, *positions_ = nullptr, *visible_ = nullptr, *sequence_ = nullptr, *first_row_ = nullptr,
           *wanted_rows_ = nullptr, *pages_ = nullptr;
-  float* in_ = nullptr;       // [rows, feature]
-  float* streams_ = nullptr;  // [sequences, keep, feature]
+  std::byte* in_ = nullptr;   // [rows, feature]
+  Tensor streams_;            // [sequences * keep, feature]; position p of a slot lies at p % keep
+  float* results_ = nullptr;  // [sequences, vocab] on the host, if the machine is apart
   std::vector<PageTables> groups_;
 };
 

@@ -1,5 +1,6 @@
 // Guesses from answers that are known already, each spoilt with a given chance: what a drafter of that acceptance would
-// do, for tests and for honest figures on weights that nobody trained a drafter for. Runner's thread.
+// do, for tests and for honest figures on weights that nobody trained a drafter for. Where several ways to go on are
+// tried, another one is right. Runner's thread.
 #pragma once
 
 #include "engine/draft/drafter.h"
@@ -17,6 +18,7 @@ class ReplayDrafter : public Drafter {
   bool repeats_itself() const override { return true; }
 
  private:
+  void branch_off(const DraftAsk& ask, std::span<const Token> answer, int guesses) const;
   Truth truth_;
   double right_;
   uint64_t seed_;

@@ -55,6 +55,8 @@ class Head {
   static bool is_head(const Checkpoint& checkpoint);
   // Checkpoint, target and backend outlive it.
   static Result<std::unique_ptr<Head>> load(const Checkpoint& checkpoint, const Model& target, Backend& backend);
+  // The MTP layer that a model's own file has behind its layers.
+  static Result<std::unique_ptr<Head>> load_own(const Checkpoint& checkpoint, const Model& target, Backend& backend);
 
   const HeadSpec& spec() const { return spec_; }
   const HeadWeights& weights() const { return weights_; }

@@ -32,12 +32,14 @@ bool config_bool(const Json& config, std::string_view key, bool otherwise) {
 
 bool is_medusa(const Checkpoint& checkpoint) { return checkpoint.find("0.0.linear.weight") != nullptr; }
 bool is_eagle(const Checkpoint& checkpoint) {
-  if (is_gguf_eagle(checkpoint)) return true;
+  if (gguf_head(checkpoint) == GgufHead::eagle) return true;
   return checkpoint.find("fc.weight") != nullptr && checkpoint.find("lm_head.weight") != nullptr;
 }
 // A file with the extra layer alone; one that has the whole model too is loaded as that.
 bool is_mtp(const Checkpoint& checkpoint) {
-  if (checkpoint.find("model.embed_tokens.weight") != nullptr) return false;
+  if (checkpoint.find("model.embed_tokens.weight") != nullptr || checkpoint.find("token_embd.weight") != nullptr)
+    return false;
+  if (gguf_head(checkpoint) == GgufHead::mtp) return true;
   const auto tensors = checkpoint.tensors();
   return std::any_of(tensors.begin(), tensors.end(),
                      [](const StoredTensor& tensor) { return tensor.name.ends_with(".eh_proj.weight"); });
@@ -52,18 +54,25 @@ class HeadLoader {
       : checkpoint_(checkpoint),
         target_(target),
         backend_(backend),
-        gguf_(is_gguf_eagle(checkpoint)),
+        gguf_(gguf_head(checkpoint)),
         config_(checkpoint.config()) {}
   Result<std::unique_ptr<Head>> load();
+  // The layer behind the model's own, whatever else the file has.
+  Result<std::unique_ptr<Head>> load_own() {
+    own_ = true;
+    return load_mtp_alone();
+  }
 
  private:
+  Result<std::unique_ptr<Head>> begin();
+  Result<std::unique_ptr<Head>> load_mtp_alone();
+  Result<void> check_used(const std::string& prefix) const;
   // By its name in the Hugging Face layout; null: there is none.
-  const StoredTensor* stored(const std::string& name) const {
-    return checkpoint_.find(gguf_ ? gguf_head_name(name) : name);
-  }
+  const StoredTensor* stored(const std::string& name) const { return checkpoint_.find(gguf_head_name(gguf_, name)); }
   Result<double> rope_theta() const;
   Result<const StoredTensor*> tensor(const std::string& name, int64_t rows, int64_t cols) const;
   Result<Weight> matrix(const std::string& name, int64_t rows, int64_t cols, std::span<const float> bias = {});
+  Result<Weight> table(const std::string& name);  // of embeddings
   Result<Norm> norm(const std::string& name);
   Result<void> load_medusa(Head& head);
   Result<void> load_layer(Head& head, const std::string& prefix, int64_t inputs);
@@ -76,12 +85,15 @@ class HeadLoader {
   const Checkpoint& checkpoint_;
   const Model& target_;
   Backend& backend_;
-  const bool gguf_;
+  const GgufHead gguf_;
+  bool own_ = false;                    // the file is the target's
+  mutable std::set<std::string> used_;  // tensors by their names in the file
   Json config_;
 };
 
 Result<const StoredTensor*> HeadLoader::tensor(const std::string& name, int64_t rows, int64_t cols) const {
   const StoredTensor* found = stored(name);
+  if (found != nullptr) used_.insert(found->name);
   if (found == nullptr) return error(Code::corrupt, "{}: tensor {} is missing", checkpoint_.path().string(), name);
   if (found->rows() != rows || found->cols() != cols)
     return error(Code::corrupt, "{}: {} is {} x {}, it should be {} x {} for this target", checkpoint_.path().string(),
@@ -180,9 +192,19 @@ Result<void> HeadLoader::load_layer(Head& head, const std::string& prefix, int64
   TRY(weights.ffn.up, matrix(prefix + "mlp.up_proj.weight", inner, width));
   TRY(weights.ffn.down, matrix(prefix + "mlp.down_proj.weight", width, inner));
   TRY(weights.ffn_norm, norm(prefix + "post_attention_layernorm.weight"));
+  if (own_) {  // a layer of the model itself turns as the others do
+    const auto* last = std::get_if<GqaWeights>(&target_.weights().layers.back().mixer);
+    if (last == nullptr)
+      return error(Code::unsupported,
+                   "{}: its layers are not as Llama's are, and neither can the one for further "
+                   "tokens be read",
+                   checkpoint_.path().string());
+    weights.attention.rope = last->rope;
+    return {};
+  }
   TRY(const double theta, rope_theta());
   const std::vector<float> powers = rotary_powers(theta, static_cast<int32_t>(head_dim));
-  weights.attention.rope.neighbours = gguf_;
+  weights.attention.rope.neighbours = gguf_ != GgufHead::none && gguf_turns_neighbours(gguf_, checkpoint_.metadata());
   weights.attention.rope.dims = static_cast<int32_t>(head_dim);
   TRY(weights.attention.rope.frequencies, backend_.upload_vector(powers));
   return {};
@@ -194,7 +216,7 @@ Result<void> HeadLoader::load_mtp(Head& head) {
   spec.vocab = target_.spec().vocab;
   spec.taps = {static_cast<int32_t>(target_.spec().layers.size())};
   const std::string prefix = fmt::format("model.layers.{}.", target_.spec().layers.size());
-  const StoredTensor* fuse = checkpoint_.find(prefix + "eh_proj.weight");
+  const StoredTensor* fuse = stored(prefix + "eh_proj.weight");
   if (fuse == nullptr)
     return error(Code::invalid, "{}: no {}eh_proj.weight: the head was made for a model with another number of layers",
                  checkpoint_.path().string(), prefix);
@@ -206,10 +228,33 @@ Result<void> HeadLoader::load_mtp(Head& head) {
   TRY(weights.feature_norm, norm(prefix + "hnorm.weight"));
   TRY(weights.mixer_norm, norm(prefix + "input_layernorm.weight"));
   TRY(weights.final_norm, norm(prefix + "shared_head.norm.weight"));
-  if (checkpoint_.find(prefix + "shared_head.head.weight") != nullptr) {
+  if (stored(prefix + "shared_head.head.weight") != nullptr) {
     TRY(weights.out, matrix(prefix + "shared_head.head.weight", spec.vocab, width));
   }
-  return load_layer(head, prefix, width);
+  if (stored(prefix + "embed_tokens.weight") != nullptr) {
+    TRY(weights.embedding, table(prefix + "embed_tokens.weight"));
+  }
+  TRY_VOID(load_layer(head, prefix, width));
+  return check_used(prefix);
+}
+
+// A layer with more than was read is another kind of layer: experts, norms of heads, biases.
+Result<void> HeadLoader::check_used(const std::string& prefix) const {
+  const std::string begins = gguf_head_name(gguf_, prefix);
+  for (const StoredTensor& tensor : checkpoint_.tensors()) {
+    if (!tensor.name.starts_with(begins) || used_.contains(tensor.name) || tensor.name.ends_with("inv_freq")) continue;
+    return error(Code::unsupported,
+                 "{}: its layer for further tokens has a tensor {}; such layers can be as Llama's are so far",
+                 checkpoint_.path().string(), tensor.name);
+  }
+  return {};
+}
+
+Result<Weight> HeadLoader::table(const std::string& name) {
+  const int64_t width = target_.spec().width;
+  TRY(const StoredTensor* found, tensor(name, target_.spec().vocab, width));
+  return backend_.upload({.type = found->type, .rows = found->rows(), .cols = width, .bytes = found->bytes},
+                         WeightUse::table, {});
 }
 
 Result<void> HeadLoader::read_taps(HeadSpec& spec) const {
@@ -248,7 +293,7 @@ Result<void> HeadLoader::read_tokens(Head& head) const {
   for (int64_t i = 0; i < vocab; ++i) {
     int64_t value = 0;
     std::memcpy(&value, map->bytes.data() + i * 8, 8);
-    const int64_t from = gguf_ ? 0 : i;
+    const int64_t from = gguf_ == GgufHead::eagle ? 0 : i;
     if (value < -from || value >= all - from)
       return error(Code::corrupt, "{}: d2t sends token {} outside of the model's {}", checkpoint_.path().string(), i,
                    all);
@@ -280,38 +325,48 @@ Result<void> HeadLoader::load_eagle(Head& head) {
   TRY_VOID(read_taps(spec));
   TRY_VOID(read_tokens(head));
   HeadWeights& weights = head.weights_;
-  const std::string prefix = gguf_ || stored("midlayer.hidden_norm.weight") != nullptr ? "midlayer." : "layers.0.";
+  const std::string prefix =
+      gguf_ == GgufHead::eagle || stored("midlayer.hidden_norm.weight") != nullptr ? "midlayer." : "layers.0.";
   TRY(weights.fuse, matrix("fc.weight", width, spec.feature()));
   TRY(weights.token_norm, norm(prefix + "input_layernorm.weight"));
   TRY(weights.feature_norm, norm(prefix + "hidden_norm.weight"));
   TRY(weights.final_norm, norm("norm.weight"));
   TRY(weights.out, matrix("lm_head.weight", spec.vocab, width));
   if (stored("embed_tokens.weight") != nullptr) {
-    TRY(const StoredTensor* table, tensor("embed_tokens.weight", target_.spec().vocab, width));
-    TRY(weights.embedding,
-        backend_.upload({.type = table->type, .rows = table->rows(), .cols = width, .bytes = table->bytes},
-                        WeightUse::table, {}));
+    TRY(weights.embedding, table("embed_tokens.weight"));
   }
   return load_layer(head, prefix, 2 * width);
 }
 
-Result<std::unique_ptr<Head>> HeadLoader::load() {
+Result<std::unique_ptr<Head>> HeadLoader::begin() {
   const ModelSpec& target = target_.spec();
   if (target.embed_width > 0 || target.positions > 0 || !target.final_norm || target.streams ||
       target.layers.size() < 3)
     return error(Code::unsupported, "{}: heads go with models of rotary positions and one width",
                  checkpoint_.path().string());
-  if (gguf_) {
-    TRY(config_, gguf_head_config(checkpoint_.metadata()));
+  if (gguf_ != GgufHead::none) {
+    TRY(config_, gguf_head_config(gguf_, checkpoint_.metadata()));
   }
   std::unique_ptr<Head> head(new Head(target_));
   head->spec_.width = target.width;
+  return head;
+}
+
+Result<std::unique_ptr<Head>> HeadLoader::load_mtp_alone() {
+  TRY(std::unique_ptr<Head> head, begin());
+  TRY_VOID(load_mtp(*head));
+  if (!head->weights_.embedding) head->weights_.embedding = target_.weights().embedding;
+  if (!head->weights_.out) head->weights_.out = target_.weights().head;
+  return head;
+}
+
+Result<std::unique_ptr<Head>> HeadLoader::load() {
+  if (!is_medusa(checkpoint_) && !is_eagle(checkpoint_)) return load_mtp_alone();
+  TRY(std::unique_ptr<Head> head, begin());
   if (is_medusa(checkpoint_)) {
     TRY_VOID(load_medusa(*head));
-  } else if (is_eagle(checkpoint_)) {
-    TRY_VOID(load_eagle(*head));
   } else {
-    TRY_VOID(load_mtp(*head));
+    TRY_VOID(load_eagle(*head));
   }
   if (!head->weights_.embedding) head->weights_.embedding = target_.weights().embedding;
   if (!head->weights_.out) head->weights_.out = target_.weights().head;
@@ -324,6 +379,10 @@ bool Head::is_head(const Checkpoint& checkpoint) {
 
 Result<std::unique_ptr<Head>> Head::load(const Checkpoint& checkpoint, const Model& target, Backend& backend) {
   return HeadLoader(checkpoint, target, backend).load();
+}
+
+Result<std::unique_ptr<Head>> Head::load_own(const Checkpoint& checkpoint, const Model& target, Backend& backend) {
+  return HeadLoader(checkpoint, target, backend).load_own();
 }
 
 }  // namespace millrace
