@@ -5,6 +5,7 @@
 #include <numbers>
 #include <numeric>
 
+#include "backend/ranks/staged.h"
 #include "backend/trace/trace.h"
 #include "base/check.h"
 #include "model/ffns/ffns.h"
@@ -173,9 +174,15 @@ Tensor read_head(Ops& ops, const ModelSpec& spec, const ModelWeights& weights, T
 }
 
 // What ranks [first, end) give, each to all. Under trace nothing moves.
-void pass_rows(const Ops& ops, const Stage& stage, int first, int end, Tensor x) {
+void pass_rows(Ops& ops, const Stage& stage, int first, int end, Tensor x) {
   if (dynamic_cast<const TraceOps*>(&ops) != nullptr) return;
-  for (int rank = first; rank < end; ++rank) stage.comm->give_rows(x, rank);
+  auto* const reach = dynamic_cast<Reach*>(&ops);
+  for (int rank = first; rank < end; ++rank) {
+    if (reach != nullptr)
+      StagedMoves(*reach, *stage.comm).give_rows(x, rank);
+    else
+      stage.comm->give_rows(x, rank);
+  }
 }
 
 // The wanted rows after the last layer; none if none is wanted. On a rank that has whole layers and not the last: rows

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <condition_variable>
 #include <deque>
@@ -13,14 +14,15 @@
 #include <thread>
 
 #include "engine/runner.h"
-#include "process/spawn.h"
+#include "process/passed_files.h"
 
 namespace millrace {
 namespace {
 
 constexpr int64_t kSecond = 1'000'000'000;
 constexpr int64_t kLeastAllowed = 2 * kSecond;
-constexpr int64_t kUntriedAllowed = 120 * kSecond;  // before steps were measured
+// Before steps were measured: of those that compute nothing, and of any.
+constexpr int64_t kUntriedLeast = 15 * kSecond, kUntriedMost = 120 * kSecond;
 constexpr double kTimesExpected = 20;
 
 // Signs of life into the shared page.
@@ -33,7 +35,10 @@ class PageWatch : public EngineWatch {
     for (size_t i = 0; i < count; ++i) page_.ids[i].store(launch.items[i].asked->outer, std::memory_order_relaxed);
     page_.ids_count.store(static_cast<int64_t>(count));
     const auto expected = static_cast<int64_t>(launch.expected * kTimesExpected * static_cast<double>(kSecond));
-    page_.step_allowed.store(expected > 0 ? std::max(kLeastAllowed, expected) : kUntriedAllowed);
+    int64_t tokens = 0;
+    for (size_t i = 0; i < launch.used; ++i) tokens += launch.items[i].count;
+    page_.step_allowed.store(expected > 0 ? std::max(kLeastAllowed, expected)
+                                          : allowed_untried(parameters_.load(), tokens));
     page_.step_began.store(shared_now());
   }
   // A machine apart that has failed once does not recover within a process.
@@ -43,9 +48,11 @@ class PageWatch : public EngineWatch {
     page_.step_began.store(0);
   }
   void shown(const EngineSnapshot& snapshot) override { page_.show(snapshot); }
+  void know(int64_t parameters) { parameters_ = parameters; }
 
  private:
   SharedPage& page_;
+  std::atomic<int64_t> parameters_{0};
 };
 
 class Child {
@@ -124,7 +131,8 @@ class Child {
         send(answer);
       });
     } else if (const auto* save = std::get_if<SaveCacheFrame>(&frame)) {
-      TRY(const int file, receive_file(kEngineFiles));
+      int file = -1;
+      TRY_VOID(receive_files(kEngineFiles, {&file, 1}, false));
       made_->engine->save_cache(file, [this, file, ticket = save->ticket](Result<CacheFileSummary> saved) {
         ::close(file);
         tell_cache(ticket, saved);
@@ -250,6 +258,13 @@ class Child {
 
 }  // namespace
 
+int64_t allowed_untried(int64_t parameters, int64_t tokens) {
+  if (parameters <= 0) return kUntriedMost;
+  // Two operations a parameter and token, each a nanosecond.
+  const double operations = 2.0 * static_cast<double>(parameters) * static_cast<double>(std::max<int64_t>(tokens, 1));
+  return kUntriedLeast + static_cast<int64_t>(std::min(operations, static_cast<double>(kUntriedMost - kUntriedLeast)));
+}
+
 Result<void> run_engine_child(const std::function<Result<EngineOfProcess>(EngineWatch& watch)>& make) {
   TRY(SharedPageFile shared, SharedPageFile::open(kEngineSharedFile));
   PageWatch watch(shared.page());
@@ -259,6 +274,7 @@ Result<void> run_engine_child(const std::function<Result<EngineOfProcess>(Engine
     child.send(FailedFrame{made.error()});
     return made.error();
   }
+  watch.know(made->parameters);
   child.send(ReadyFrame{made->engine->facts(), made->fingerprint, made->identity, made->weights, made->kv,
                         made->engine->adapters()});
   Result<void> served = child.serve(*made);

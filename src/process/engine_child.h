@@ -21,9 +21,14 @@ struct EngineOfProcess {
   std::string fingerprint;
   Identity identity, weights;
   KvForm kv;
+  int64_t parameters = 0;  // of the model; 0: not known
   // A constraint from its source.
   std::function<Result<std::shared_ptr<Constraint>>(const std::string& source, const std::string& tenant)> constraint;
 };
+
+// Nanoseconds that a step of so many tokens may take while none was measured: what a machine needs at most that does a
+// thousand million operations a second, and a beginning; a machine that swaps or sets up a network is not hung.
+int64_t allowed_untried(int64_t parameters, int64_t tokens);
 
 // `make` is given what the engine's options take as watch. Returns when the server is gone; the error if the engine
 // could not be made, which the server is told too.

@@ -21,12 +21,13 @@
 #include <utility>
 
 #include "process/engine_child.h"
+#include "process/passed_files.h"
 
 namespace millrace {
 namespace {
 
 constexpr const char* kPlace = "MILLRACE_ENGINE_AT";  // where the first rank finds the engine's files
-constexpr size_t kFiles = 3;
+constexpr std::array<int, 3> kEngineNumbers = {kEngineSocket, kEngineSharedFile, kEngineFiles};
 constexpr int kLookMilliseconds = 100;
 
 struct File {
@@ -116,24 +117,6 @@ bool mine(int socket) {
   return ::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &who, &bytes) == 0 && who.uid == ::geteuid();
 }
 
-bool give_files(int socket) {
-  const std::array<int, kFiles> files = {kEngineSocket, kEngineSharedFile, kEngineFiles};
-  char byte = 'f';
-  iovec part = {.iov_base = &byte, .iov_len = 1};
-  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(files))> room = {};
-  msghdr message = {};
-  message.msg_iov = &part;
-  message.msg_iovlen = 1;
-  message.msg_control = room.data();
-  message.msg_controllen = room.size();
-  cmsghdr* const head = CMSG_FIRSTHDR(&message);
-  head->cmsg_level = SOL_SOCKET;
-  head->cmsg_type = SCM_RIGHTS;
-  head->cmsg_len = CMSG_LEN(sizeof(files));
-  std::memcpy(CMSG_DATA(head), files.data(), sizeof(files));
-  return ::sendmsg(socket, &message, MSG_NOSIGNAL) == 1;
-}
-
 }  // namespace
 
 int rank_by_launcher() {
@@ -171,10 +154,10 @@ Result<int> run_mpi_engine(const MpiLaunch& launch, const std::vector<std::strin
     pollfd wait = {.fd = listener.number, .events = POLLIN, .revents = 0};
     ::poll(&wait, 1, kLookMilliseconds);
     const File guest(::accept4(listener.number, nullptr, nullptr, SOCK_CLOEXEC));
-    if (guest.number < 0 || !mine(guest.number) || !give_files(guest.number)) continue;
+    if (guest.number < 0 || !mine(guest.number) || !send_files(guest.number, kEngineNumbers, true).ok()) continue;
     handed = true;
     // The server must see the first rank end, so this process keeps none of them.
-    for (int file : {kEngineSocket, kEngineSharedFile, kEngineFiles}) ::close(file);
+    for (int file : kEngineNumbers) ::close(file);
   }
 }
 
@@ -189,33 +172,18 @@ Result<void> take_engine_files() {
                  "the first rank does not find the server that started it ({}): it must run on the same machine, so "
                  "that machine comes first in the hostfile",
                  std::strerror(errno));
-  std::array<int, kFiles> files = {-1, -1, -1};
-  char byte = 0;
-  iovec part = {.iov_base = &byte, .iov_len = 1};
-  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(files))> room = {};
-  msghdr message = {};
-  message.msg_iov = &part;
-  message.msg_iovlen = 1;
-  message.msg_control = room.data();
-  message.msg_controllen = room.size();
-  ssize_t count = 0;
-  do {
-    count = ::recvmsg(socket.number, &message, MSG_CMSG_CLOEXEC);
-  } while (count < 0 && errno == EINTR);
-  const cmsghdr* const head = count == 1 ? CMSG_FIRSTHDR(&message) : nullptr;
-  if (head == nullptr || head->cmsg_type != SCM_RIGHTS || head->cmsg_len != CMSG_LEN(sizeof(files)))
-    return error(Code::corrupt, "the first rank was not handed the engine's files");
-  std::memcpy(files.data(), CMSG_DATA(head), sizeof(files));
+  std::array<int, kEngineNumbers.size()> files = {-1, -1, -1};
+  if (auto handed = receive_files(socket.number, files, true); !handed.ok())
+    return within("the first rank was not handed the engine's files", handed.error());
   // Above all targets first, so that none overwrites another.
-  std::array<File, kFiles> above;
-  for (size_t i = 0; i < kFiles; ++i) {
+  std::array<File, kEngineNumbers.size()> above;
+  for (size_t i = 0; i < files.size(); ++i) {
     above[i] = File(::fcntl(files[i], F_DUPFD_CLOEXEC, kEngineFiles + 8));
     ::close(files[i]);
   }
   ::close(std::exchange(socket.number, -1));  // it may have one of the numbers itself
-  const std::array<int, kFiles> targets = {kEngineSocket, kEngineSharedFile, kEngineFiles};
-  for (size_t i = 0; i < kFiles; ++i) {
-    if (above[i].number < 0 || ::dup2(above[i].number, targets[i]) < 0)
+  for (size_t i = 0; i < files.size(); ++i) {
+    if (above[i].number < 0 || ::dup2(above[i].number, kEngineNumbers[i]) < 0)
       return error(Code::io, "the engine's files cannot be put in place: {}", std::strerror(errno));
   }
   return {};

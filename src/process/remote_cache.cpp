@@ -1,7 +1,7 @@
 // The cache of an engine in a process of its own: saved into a file that this side has opened, since that one may open
 // none, and emptied.
+#include "process/passed_files.h"
 #include "process/remote_engine.h"
-#include "process/spawn.h"
 
 namespace millrace {
 
@@ -18,7 +18,7 @@ void RemoteEngine::save_cache(int file, CacheDone done) {
   Error why = error(Code::overloaded, "the engine is being started again, or sleeps");
   {
     std::lock_guard lock(mutex_);
-    auto sent = process_.ready ? send_file(process_.files, file) : Result<void>(why);
+    auto sent = process_.ready ? send_files(process_.files, {&file, 1}, false) : Result<void>(why);
     if (!sent.ok()) {
       why = sent.error();
     } else if (const int64_t ticket = ask_cache(done); ticket > 0) {

@@ -89,45 +89,4 @@ Result<SpawnedProcess> spawn_engine(const std::vector<std::string>& words, int s
   return SpawnedProcess{.id = id, .socket = std::exchange(socket, -1), .files = std::exchange(channel, -1)};
 }
 
-Result<void> send_file(int socket, int file) {
-  char byte = 'f';
-  iovec part = {.iov_base = &byte, .iov_len = 1};
-  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> room = {};
-  msghdr message = {};
-  message.msg_iov = &part;
-  message.msg_iovlen = 1;
-  message.msg_control = room.data();
-  message.msg_controllen = room.size();
-  cmsghdr* const head = CMSG_FIRSTHDR(&message);
-  head->cmsg_level = SOL_SOCKET;
-  head->cmsg_type = SCM_RIGHTS;
-  head->cmsg_len = CMSG_LEN(sizeof(int));
-  std::memcpy(CMSG_DATA(head), &file, sizeof(int));
-  while (::sendmsg(socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT) != 1) {
-    if (errno != EINTR) return error(Code::io, "the engine's process takes no file: {}", std::strerror(errno));
-  }
-  return {};
-}
-
-Result<int> receive_file(int socket) {
-  char byte = 0;
-  iovec part = {.iov_base = &byte, .iov_len = 1};
-  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> room = {};
-  msghdr message = {};
-  message.msg_iov = &part;
-  message.msg_iovlen = 1;
-  message.msg_control = room.data();
-  message.msg_controllen = room.size();
-  ssize_t count = 0;
-  do {
-    count = ::recvmsg(socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-  } while (count < 0 && errno == EINTR);
-  const cmsghdr* const head = count == 1 ? CMSG_FIRSTHDR(&message) : nullptr;
-  if (head == nullptr || head->cmsg_type != SCM_RIGHTS || head->cmsg_len != CMSG_LEN(sizeof(int)))
-    return error(Code::corrupt, "no file came with the frame that needs one");
-  int file = -1;
-  std::memcpy(&file, CMSG_DATA(head), sizeof(int));
-  return file;
-}
-
 }  // namespace millrace

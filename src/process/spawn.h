@@ -19,8 +19,4 @@ struct SpawnedProcess {
 // meant for the server.
 Result<SpawnedProcess> spawn_engine(const std::vector<std::string>& words, int shared);
 
-// One open file from one process to another.
-Result<void> send_file(int socket, int file);
-Result<int> receive_file(int socket);  // whoever gets it closes it
-
 }  // namespace millrace

@@ -16,7 +16,7 @@ Result<int> gpu_of(std::string_view name) {
     const auto usable = std::ranges::find_if(devices, [](const CudaDevice& device) { return device.refusal.empty(); });
     return usable == devices.end() ? -1 : static_cast<int>(usable - devices.begin());
   }
-  if (name == "cuda") return 0;
+  if (name == "cuda" || name == kNcclDevice) return 0;
   if (!name.starts_with("cuda:")) return -1;
   const std::string_view digits = name.substr(5);
   int number = -1;
@@ -40,7 +40,20 @@ Result<std::unique_ptr<Backend>> open_device(std::string_view name, const CpuOpt
   if (gpu >= 0) return make_cuda_backend({.device = gpu});
   if (name == "reference") return make_reference_backend();
   if (name == "cpu" || name == "auto") return make_cpu_backend(cpu);
-  return error(Code::invalid, "no device '{}'; there are cpu, cuda, cuda:NUMBER, auto and reference", name);
+  return error(Code::invalid, "no device '{}'; there are cpu, cuda, cuda:NUMBER, nccl, auto and reference", name);
+}
+
+Result<int> gpus_for_ranks(std::string_view name) {
+  TRY(const int gpu, gpu_of(name));
+  return gpu < 0 ? 0 : static_cast<int>(cuda_devices().size());
+}
+
+// Steps are not recorded: ranks wait for one another in the middle of them.
+Result<std::unique_ptr<Backend>> open_rank_device(std::string_view name, const CpuOptions& cpu, int rank) {
+  TRY(const int gpu, gpu_of(name));
+  if (gpu < 0) return open_device(name, cpu);
+  const int gpus = std::max<int>(1, static_cast<int>(cuda_devices().size()));
+  return make_cuda_backend({.device = gpu < gpus ? (gpu + rank) % gpus : gpu, .graphs = false});
 }
 
 Result<Machine> measure_device(std::string_view name, const MachineOptions& cpu) {

@@ -4,7 +4,9 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "backend/cuda/nccl_comm.h"
 #include "backend/mpi/mpi_comm.h"
+#include "backend/ranks/apart.h"
 #include "backend/ranks/ranks.h"
 #include "base/team.h"
 #include "engine/ranks.h"
@@ -16,15 +18,24 @@ namespace {
 Result<void> check(const RankChoice& choice) {
   if (choice.ranks < 1 || choice.ranks > kMostRanks)
     return error(Code::invalid, "{} ranks: give a number from 1 to {}", choice.ranks, kMostRanks);
-  if (choice.device != "cpu" && choice.device != "reference")
+  if (choice.device != kNcclDevice) return {};
+  TRY(const int gpus, gpus_for_ranks(choice.device));
+  if (choice.mpi)
+    return error(Code::invalid, "device {}: its ranks are threads, not processes of an MPI job", kNcclDevice);
+  if (choice.ranks > gpus)
     return error(Code::unsupported,
-                 "{} ranks on device '{}': one model over several ranks runs on CPUs so far; use --device cpu, or one "
-                 "rank",
-                 choice.ranks, choice.device);
+                 "--transport nccl: {} ranks on {} GPUs, but NCCL wants one for each; use --transport threads, whose "
+                 "ranks share GPUs",
+                 choice.ranks, gpus);
   return {};
 }
 
 RankCut cut_of(const RankChoice& choice) { return choice.pipeline ? RankCut::layers : RankCut::outputs; }
+
+Result<std::unique_ptr<Backend>> as_rank(std::unique_ptr<Backend> inner, std::shared_ptr<Comm> comm, RankCut cut) {
+  if (inner->apart()) return make_apart_rank_backend(std::move(inner), std::move(comm), cut);
+  return make_rank_backend(std::move(inner), std::move(comm), cut);
+}
 
 // Threads are divided between ranks; the first have one more if they do not divide.
 CpuOptions part_of(const RankChoice& choice, int rank, int ranks) {
@@ -41,7 +52,7 @@ Result<std::unique_ptr<Ranked>> Ranked::open(const RankChoice& choice, const Mak
   std::unique_ptr<Ranked> made(new Ranked());
   made->ranks_ = choice.ranks;
   if (choice.mpi) return open_mpi(choice, make);
-  if (choice.ranks == 1) {
+  if (choice.ranks == 1 && choice.device != kNcclDevice) {
     Member& only = made->members_.emplace_back();
     TRY(only.backend, open_device(choice.device, choice.cpu));
     if (choice.memory_limit > 0) only.backend->set_limit(choice.memory_limit);
@@ -53,14 +64,18 @@ Result<std::unique_ptr<Ranked>> Ranked::open(const RankChoice& choice, const Mak
   made->members_.resize(comms.size());
   for (int r = 0; r < choice.ranks; ++r) {
     Member& member = made->members_[static_cast<size_t>(r)];
-    TRY(auto computes, open_device(choice.device, part_of(choice, r, choice.ranks)));
-    TRY(member.backend, make_rank_backend(std::move(computes), comms[static_cast<size_t>(r)], cut_of(choice)));
+    std::shared_ptr<Comm>& comm = comms[static_cast<size_t>(r)];
+    TRY(auto computes, open_rank_device(choice.device, part_of(choice, r, choice.ranks), r));
+    if (choice.device == kNcclDevice) {
+      TRY(comm, make_nccl_comm(comm));
+    }
+    TRY(member.backend, as_rank(std::move(computes), comm, cut_of(choice)));
     if (choice.memory_limit > 0) member.backend->set_limit(choice.memory_limit / choice.ranks);
     TRY(member.model, make(*member.backend));
   }
   for (size_t r = 1; r < made->members_.size(); ++r)
     made->followers_.emplace_back([owner = made.get(), r] { owner->follow(owner->members_[r]); });
-  made->leads_ = true;
+  made->leads_ = choice.ranks > 1;
   return made;
 }
 
@@ -75,8 +90,8 @@ Result<std::unique_ptr<Ranked>> Ranked::open_mpi(const RankChoice& choice, const
   made->ranks_ = comm->ranks();
   Member& member = made->members_.emplace_back();
   auto load = [&]() -> Result<void> {
-    TRY(auto computes, open_device(choice.device, part_of(choice, job.rank_here, job.ranks_here)));
-    TRY(member.backend, make_rank_backend(std::move(computes), comm, cut_of(choice)));
+    TRY(auto computes, open_rank_device(choice.device, part_of(choice, job.rank_here, job.ranks_here), job.rank_here));
+    TRY(member.backend, as_rank(std::move(computes), comm, cut_of(choice)));
     if (choice.memory_limit > 0) member.backend->set_limit(choice.memory_limit / job.ranks_here);
     TRY(member.model, make(*member.backend));
     return {};

@@ -2,11 +2,14 @@
 // has everything, whatever the size.
 #include <gtest/gtest.h>
 
+#include <array>
+#include <cstring>
 #include <numeric>
 #include <thread>
 
 #include "backend/comm.h"
 #include "backend/ranks/share.h"
+#include "backend/ranks/staged.h"
 
 namespace millrace {
 namespace {
@@ -100,6 +103,94 @@ TEST(ThreadComm, EverybodyGetsEverything) {
     std::vector<std::thread> others;
     for (int r = 1; r < ranks; ++r) others.emplace_back([&, r] { be_a_rank(*comms[static_cast<size_t>(r)]); });
     be_a_rank(*comms[0]);
+    for (std::thread& other : others) other.join();
+  }
+}
+
+// A machine apart of which the host can read everything after all: rows reach it by copies only.
+class CopyingReach final : public Reach {
+ public:
+  void settle(Tensor, bool written) override { settled += written; }
+  void copy(std::byte* to, int64_t to_apart, const std::byte* from, int64_t from_apart, int64_t bytes,
+            int64_t rows) override {
+    for (int64_t row = 0; row < rows; ++row)
+      waiting.push_back({to + row * to_apart, from + row * from_apart, static_cast<size_t>(bytes)});
+  }
+  void wait() override {  // whatever was asked for is not done before
+    for (const Copy& one : waiting) std::memcpy(one.to, one.from, one.bytes);
+    waiting.clear();
+  }
+  void all_outputs(const std::byte*, int64_t) override {}
+  void begin_part(Tensor, int32_t) override {}
+  void end_part() override {}
+
+  struct Copy {
+    std::byte* to;
+    const std::byte* from;
+    size_t bytes;
+  };
+  std::vector<Copy> waiting;
+  int settled = 0;
+};
+
+float number_of(int64_t tensor, int64_t row, int64_t col) { return static_cast<float>(tensor * 7 + row * 31 + col); }
+
+// Three tensors in one go, one of them in parts; then rows by who has them; then all rows of one.
+void move_staged(Comm& comm, int64_t rows) {
+  CopyingReach reach;
+  StagedMoves moves(reach, comm);
+  const int64_t cols = 96, stride = 104;
+  const auto ranks = static_cast<int64_t>(comm.ranks());
+  std::array<std::vector<float>, 3> numbers;
+  std::array<std::vector<int64_t>, 3> begins;
+  std::vector<SharedColumns> shared;
+  for (size_t t = 0; t < numbers.size(); ++t) {
+    const int64_t parts = t == 1 ? 4 : 1, each = cols / parts;
+    numbers[t].assign(static_cast<size_t>(rows * stride), -1.0f);
+    for (int64_t r = 0; r <= ranks; ++r) begins[t].push_back(t == 2 && r > 0 && r < ranks ? 5 : each * r / ranks);
+    const Tensor tensor = {reinterpret_cast<std::byte*>(numbers[t].data()), DType::f32, rows, cols, stride * 4};
+    const auto mine = static_cast<size_t>(comm.rank());
+    for (int64_t row = 0; row < rows; ++row)
+      for (int64_t part = 0; part < parts; ++part)
+        for (int64_t c = begins[t][mine]; c < begins[t][mine + 1]; ++c)
+          tensor.row(row)[part * each + c] = number_of(static_cast<int64_t>(t), row, part * each + c);
+    shared.push_back({tensor, parts, begins[t]});
+  }
+  const int64_t before = comm.sent();
+  moves.gather_columns(shared);
+  EXPECT_EQ(comm.sent() - before, (Movement{shared, {}, {}}.bytes(comm.rank(), 0, rows)));
+  EXPECT_GT(reach.settled, 0);
+  for (size_t t = 0; t < numbers.size(); ++t)
+    for (int64_t row = 0; row < rows; ++row) {
+      for (int64_t c = 0; c < cols; ++c)
+        ASSERT_EQ(shared[t].tensor.row(row)[c], number_of(static_cast<int64_t>(t), row, c)) << t << " " << row;
+      for (int64_t c = cols; c < stride; ++c) ASSERT_EQ(shared[t].tensor.row(row)[c], -1.0f);
+    }
+  const Tensor tensor = shared[0].tensor;
+  std::vector<int32_t> owners;
+  for (int64_t row = 0; row < rows; ++row) {
+    owners.push_back(static_cast<int32_t>(row / 3 % ranks));
+    std::fill_n(tensor.row(row), cols, owners.back() == comm.rank() ? static_cast<float>(row) : -2.0f);
+  }
+  moves.gather_rows(tensor, owners);
+  for (int64_t row = 0; row < rows; ++row) ASSERT_EQ(tensor.row(row)[cols - 1], static_cast<float>(row));
+  const int last = comm.ranks() - 1;
+  for (int64_t row = 0; row < rows; ++row)
+    std::fill_n(tensor.row(row), cols, comm.rank() == last ? static_cast<float>(row + 9) : -2.0f);
+  moves.give_rows(tensor, last);
+  for (int64_t row = 0; row < rows; ++row) ASSERT_EQ(tensor.row(row)[0], static_cast<float>(row + 9));
+}
+
+TEST(StagedMoves, EverybodyGetsEverything) {
+  for (const int ranks : {1, 2, 3, 4}) {
+    std::vector<std::shared_ptr<Comm>> comms = make_thread_comms(ranks);
+    auto be = [&](int rank) {
+      for (const int64_t rows : {1, 2, 7, 40}) move_staged(*comms[static_cast<size_t>(rank)], rows);
+      move_staged(*comms[static_cast<size_t>(rank)], 5000);  // in several pieces
+    };
+    std::vector<std::thread> others;
+    for (int r = 1; r < ranks; ++r) others.emplace_back(be, r);
+    be(0);
     for (std::thread& other : others) other.join();
   }
 }

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <set>
 
+#include "backend/cuda/cuda.h"
 #include "eval/crowd_check.h"
 #include "eval/ranks_check.h"
 #include "model/rig.h"
@@ -185,11 +186,18 @@ TEST(Ranks, AnEngineGivesTheAnswersOfOneRank) {
   EXPECT_GT(moved, 0);
 }
 
+// On one GPU each rank has a stream of its own.
+TEST(Ranks, OnAGpuGiveTheBitsOfOneRank) {
+  if (cuda_devices().empty()) GTEST_SKIP() << "this machine has no GPU";
+  for (const char* name : {"llama-gqa-rope3", "llama-mqa", "qwen2_moe", "gemma2", "minicpm3", "mamba"})
+    expect_same(name, "cuda", DType::f16);
+}
+
 TEST(Ranks, WhatCannotBeIsRefused) {
   const Folder folder = test::golden_path("llama-mha");
-  auto gpu = load(folder, "cuda", 2);
-  ASSERT_FALSE(gpu.ok());
-  EXPECT_NE(gpu.error().message.find("runs on CPUs so far"), std::string::npos) << gpu.error().message;
+  auto gpus = load(folder, "nccl", static_cast<int>(cuda_devices().size()) + 1);  // it wants one for each
+  ASSERT_FALSE(gpus.ok());
+  EXPECT_NE(gpus.error().message.find("--transport nccl"), std::string::npos) << gpus.error().message;
   EXPECT_FALSE(load(folder, "cpu", kMostRanks + 1).ok());
   // Room for the weights of two ranks, but not for such a cache; and then for a smaller one.
   auto loaded = load(folder, "cpu", 2);

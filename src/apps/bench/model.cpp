@@ -9,6 +9,7 @@
 #include "apps/cli/model_path.h"
 #include "apps/cli/terminal.h"
 #include "apps/run/flags.h"
+#include "apps/run/transport.h"
 #include "backend/cpu/cpu.h"
 #include "base/json.h"
 #include "machine/stolen.h"
@@ -47,7 +48,8 @@ Result<std::unique_ptr<Subject>> open_subject(const Arguments& arguments, int th
   auto subject = std::make_unique<Subject>();
   bool exact = arguments.text("activations") == "float32";
   CpuOptions options = {.threads = threads, .activations = exact ? Activations::float32 : Activations::fast};
-  const RankChoice choice{.device = arguments.text("device"),
+  TRY(const std::string device, rank_device(arguments));
+  const RankChoice choice{.device = device,
                           .cpu = options,
                           .ranks = ranks_of(arguments),
                           .mpi = over_mpi(arguments),

@@ -9,6 +9,7 @@
 #include "apps/cli/model_path.h"
 #include "apps/cli/summary.h"
 #include "apps/cli/terminal.h"
+#include "apps/run/transport.h"
 #include "backend/cpu/cpu.h"
 #include "base/file.h"
 #include "session/added_sampling.h"
@@ -75,8 +76,9 @@ Flag ranks_flag() {
 }
 
 Flag transport_flag() {
-  return text_flag("transport", "HOW", "threads", "threads|mpi",
-                   "ranks are threads of this process, or the processes that mpirun started");
+  return text_flag("transport", "HOW", "threads", "threads|mpi|nccl",
+                   "ranks are threads of this process, the processes that mpirun started, or threads with a GPU each "
+                   "between which NCCL moves rows");
 }
 
 Flag pipeline_flag() {
@@ -319,7 +321,8 @@ Result<std::unique_ptr<LoadedModel>> load_model(const Arguments& arguments, int6
   TRY(auto path, model_path(arguments));
   if (!names_model(arguments))
     terminal.note("using the shipped model {} (choose another with -m)", path.filename().string());
-  LoadChoice choice{.path = path, .device = arguments.text("device"), .context = context};
+  TRY(const std::string device, rank_device(arguments));
+  LoadChoice choice{.path = path, .device = device, .context = context};
   choice.cpu.threads = static_cast<int>(arguments.integer("threads"));
   choice.ranks = ranks_of(arguments);
   choice.pipeline = by_layers(arguments);

@@ -24,6 +24,7 @@ Result<EngineOfProcess> made_for(const Arguments& arguments, EngineWatch& watch)
   made.identity = ready.fingerprint.identity;
   made.weights = ready.loaded->model().weights_digest().value_or(Identity());
   made.kv = ready.kv;
+  made.parameters = ready.loaded->model().parameters();
   auto bounds = std::make_shared<Bounds>(*ready.loaded, arguments.integer("grammar-cache"));
   made.model = ready.loaded;
   made.constraint = [bounds](const std::string& source, const std::string& tenant) {

@@ -12,6 +12,7 @@
 #include "apps/cli/terminal.h"
 #include "apps/run/flags.h"
 #include "apps/run/speculate.h"
+#include "apps/run/transport.h"
 #include "apps/serve/limit.h"
 #include "apps/serve/scripted_engine.h"
 #include "base/file.h"
@@ -237,7 +238,8 @@ void note_tools(const Arguments& arguments, const ServedModel& served) {
 
 Result<LoadChoice> load_choice(const Arguments& arguments) {
   TRY(auto path, model_path(arguments));
-  LoadChoice choice{.path = path, .device = arguments.text("device"), .context = arguments.integer("ctx-size")};
+  TRY(const std::string device, rank_device(arguments));
+  LoadChoice choice{.path = path, .device = device, .context = arguments.integer("ctx-size")};
   choice.cpu.threads = static_cast<int>(arguments.integer("threads"));
   choice.ranks = ranks_of(arguments);
   choice.pipeline = by_layers(arguments);

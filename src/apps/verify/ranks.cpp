@@ -5,9 +5,12 @@
 #include "apps/cli/terminal.h"
 #include "apps/cli/verbs.h"
 #include "apps/run/flags.h"
+#include "apps/run/transport.h"
 #include "base/json.h"
 #include "base/rng.h"
 #include "eval/ranks_check.h"
+#include "model/shapes.h"
+#include "session/device.h"
 #include "session/loaded_model.h"
 
 namespace millrace::apps {
@@ -31,22 +34,60 @@ std::vector<Token> random_tokens(int64_t count, int32_t vocab, uint64_t seed) {
   return tokens;
 }
 
-Result<Line> run_one(const Arguments& arguments, int ranks, bool plant) {
+// A model on ranks, from a file or of random weights.
+struct Opened {
+  std::unique_ptr<LoadedModel> loaded;
+  std::unique_ptr<Ranked> random;
+
+  const Ranked& ranked() const { return loaded != nullptr ? *loaded->ranked() : *random; }
+  Backend& backend() { return loaded != nullptr ? loaded->backend() : random->backend(); }
+};
+
+// Alone: without ranks, to compare with.
+Result<Opened> open(const Arguments& arguments, int ranks, bool alone) {
+  TRY(const std::string device, rank_device(arguments));
+  RankChoice choice{.device = alone ? arguments.text("device") : device,
+                    .cpu = {.threads = static_cast<int>(arguments.integer("threads"))},
+                    .ranks = std::max(1, ranks),
+                    .mpi = !alone && over_mpi(arguments),
+                    .pipeline = by_layers(arguments)};
+  Opened opened;
+  if (const auto shape = arguments.maybe_text("shape"); shape.has_value() && !shape->empty()) {
+    TRY(ModelSpec spec, named_shape(*shape));
+    const std::optional<DType> type = dtype_from_name(arguments.text("type"));
+    if (!type || format(*type).from_float == nullptr)
+      return error(Code::invalid, "weights cannot be made in '{}'; try Q8_0, Q4_0 or BF16", arguments.text("type"));
+    spec.layers.resize(std::min(spec.layers.size(), static_cast<size_t>(arguments.integer("layers"))));
+    TRY(opened.random, Ranked::open(choice, [&](Backend& backend) { return Model::random(spec, *type, 1, backend); }));
+    return opened;
+  }
   TRY(auto path, model_path(arguments));
-  const int64_t count = arguments.integer("tokens");
-  LoadChoice choice{.path = path, .device = arguments.text("device"), .ranks = std::max(1, ranks), .context = count};
-  choice.cpu.threads = static_cast<int>(arguments.integer("threads"));
-  choice.mpi = ranks != 1 && over_mpi(arguments);
-  choice.pipeline = by_layers(arguments);
-  TRY(auto loaded, LoadedModel::load(choice));
-  std::vector<Token> tokens = random_tokens(count, loaded->vocab(), static_cast<uint64_t>(arguments.integer("seed")));
-  if (plant) tokens.back() = (tokens.back() + 1) % loaded->vocab();
-  Line line{.ranks = loaded->ranked()->ranks(), .ways = {}, .held = {}, .differs = {}};
-  TRY(line.ways, run_ranks_ways(loaded->model(), loaded->backend(), tokens, kv_type(arguments, *loaded)));
-  line.held = loaded->ranked()->held();
+  LoadChoice file{.path = path, .device = choice.device, .cpu = choice.cpu, .context = arguments.integer("tokens")};
+  file.ranks = choice.ranks;
+  file.mpi = choice.mpi;
+  file.pipeline = choice.pipeline;
+  TRY(opened.loaded, LoadedModel::load(file));
+  return opened;
+}
+
+Result<Line> run_one(const Arguments& arguments, int ranks, bool alone, bool plant) {
+  TRY(Opened opened, open(arguments, ranks, alone));
+  const Ranked& ranked = opened.ranked();
+  const int32_t vocab = ranked.model().spec().vocab;
+  std::vector<Token> tokens =
+      random_tokens(arguments.integer("tokens"), vocab, static_cast<uint64_t>(arguments.integer("seed")));
+  if (plant) tokens.back() = (tokens.back() + 1) % vocab;
+  Line line{.ranks = ranked.ranks(), .ways = {}, .held = {}, .differs = {}};
+  KvForm kv = DType::f16;
+  if (opened.loaded != nullptr)
+    kv = kv_type(arguments, *opened.loaded);
+  else if (arguments.text("kv-type") != "auto")
+    kv = kv_form(arguments);
+  TRY(line.ways, run_ranks_ways(ranked.model(), opened.backend(), tokens, kv));
+  line.held = ranked.held();
   size_t rows = 0;
   for (const RanksWay& way : line.ways) rows += way.rows.size();
-  line.sent_token = static_cast<double>(loaded->ranked()->sent()) / static_cast<double>(std::max<size_t>(1, rows));
+  line.sent_token = static_cast<double>(ranked.sent()) / static_cast<double>(std::max<size_t>(1, rows));
   return line;
 }
 
@@ -98,11 +139,15 @@ Result<int> run(const Arguments& arguments) {
   const bool plant = arguments.toggle("plant");
   std::vector<int64_t> counts = arguments.integers("ranks");
   if (over_mpi(arguments)) counts = {0};  // as many as there are
+  if (over_nccl(arguments)) {
+    TRY(const int gpus, gpus_for_ranks(kNcclDevice));
+    counts = {std::max(1, gpus)};  // one for each
+  }
   std::vector<Line> lines;
-  TRY(Line alone, run_one(arguments, 1, false));
+  TRY(Line alone, run_one(arguments, 1, true, false));
   lines.push_back(std::move(alone));
   for (const int64_t ranks : counts) {
-    TRY(Line line, run_one(arguments, static_cast<int>(ranks), plant && lines.size() == 1));
+    TRY(Line line, run_one(arguments, static_cast<int>(ranks), false, plant && lines.size() == 1));
     line.differs = first_difference(lines[0].ways, line.ways);
     lines.push_back(std::move(line));
   }
@@ -126,7 +171,9 @@ Verb verify_ranks_verb() {
           .summary = "check that a model over several ranks gives the bits of one",
           .group = "Measure and check",
           .flags = joined(
-              {{model_flag(), device_flag(),
+              {{model_flag(), text_flag("shape", "NAME", "", "", "random weights of a known shape instead of a file"),
+                text_flag("type", "FORMAT", "Q8_0", "", "weight format for --shape"),
+                integer_flag("layers", "", "2", 1, 1000, "of the shape, the first so many"), device_flag(),
                 integer_flag("threads", "-t", "0", 0, 1024, "of all ranks together; 0: one for every processor"),
                 by_commas(integer_flag("ranks", "", "2,4", 2, kMostRanks, "numbers of ranks to compare with one"))},
                {pipeline_flag(), transport_flag()},
@@ -136,7 +183,8 @@ Verb verify_ranks_verb() {
                 {.name = "plant", .help = "also change one token, which must be found: exit code 1"},
                 {.name = "json", .help = "as a JSON object"}}}),
           .examples = {{"verify ranks", "the shipped model on 2 and on 4 ranks"},
-                       {"verify ranks -m model.gguf --ranks 2,3,8", "another"}},
+                       {"verify ranks -m model.gguf --ranks 2,3,8", "another"},
+                       {"verify ranks --shape llama-3.2-1b --type Q4_0", "random weights"}},
           .notes =
               "A random text goes through the model whole, seven tokens at a time, one at a time, and in a crowd of "
               "three. The logits of every token must have the same bits as on one rank. Also said: what the rank with "

@@ -21,7 +21,7 @@ class CudaBackend final : public Backend {
   }
 
   Result<void> open() {
-    TRY_VOID(checked(cudaSetDevice(options_.device), "choosing the GPU"));
+    TRY_VOID(choose());
     TRY_VOID(checked(family_.load(), "making kernels ready for this GPU (a driver for CUDA 13 or newer is needed)"));
     return checked(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "a stream");
   }
@@ -74,6 +74,7 @@ class CudaBackend final : public Backend {
 
   // Staging is the host's; what a step uses of it is brought to its twin on the device as the step begins.
   Result<std::byte*> allocate(Purpose purpose, int64_t bytes) override {
+    TRY_VOID(choose());
     if (purpose != Purpose::staging) return memory_.take(purpose, bytes);
     TRY(std::byte * host, memory_.take_host(purpose, bytes));
     TRY(std::byte * device, memory_.take(purpose, bytes));
@@ -96,6 +97,7 @@ class CudaBackend final : public Backend {
   }
 
   Result<std::unique_ptr<Ops>> make_ops(int64_t workspace_bytes) override {
+    TRY_VOID(choose());
     TRY(std::byte * place, memory_.take(Purpose::workspace, kFixedBytes + workspace_bytes));
     TRY(std::byte * pinned, memory_.take_host(Purpose::workspace, kPinnedBytes));
     way_.close();
@@ -112,6 +114,8 @@ class CudaBackend final : public Backend {
   }
 
  private:
+  // A rank is loaded on one thread and runs on another.
+  Result<void> choose() { return checked(cudaSetDevice(options_.device), "choosing the GPU"); }
   Result<void> make_room() {
     if (team_ != nullptr) return {};
     TRY_VOID(way_.open());

@@ -4,6 +4,7 @@
 #include <initializer_list>
 
 #include "backend/cuda/capability.h"
+#include "backend/cuda/parts.h"
 #include "backend/cuda/portable/portable.h"
 
 namespace millrace::cuda {
@@ -19,7 +20,7 @@ cudaError_t load_all(std::initializer_list<Load> files) {
 cudaError_t load_shared() {
   return load_all({load_start, load_rows, load_turn, load_shortlist, load_pack, load_any_rows, load_routing,
                    load_experts, load_streams, load_delta, load_states, load_attend_any, load_attend_coded,
-                   load_attend_latent});
+                   load_attend_latent, load_parts});
 }
 cudaError_t load_hopper() {
   return load_all({load_few_rows, load_attend_cluster, load_shared, load_many_rows, load_spread_rows, load_attend_short,

@@ -1,4 +1,5 @@
 #include "backend/cuda/cuda.h"
+#include "backend/cuda/nccl_comm.h"
 
 namespace millrace {
 
@@ -14,6 +15,10 @@ Result<std::unique_ptr<Backend>> make_cuda_backend(const CudaOptions&) {
 }
 
 Result<CudaPeaks> measure_cuda_peaks(int) { return error(Code::unsupported, "this program was built without CUDA"); }
+
+Result<std::shared_ptr<Comm>> make_nccl_comm(std::shared_ptr<Comm>) {
+  return error(Code::unsupported, "--transport nccl: this program was built without CUDA; use --transport threads");
+}
 
 #endif
 

@@ -160,7 +160,7 @@ std::string CudaOps::failure_text() const {
   return failure_ == cudaSuccess ? "" : fmt::format("CUDA: a step failed: {}", cudaGetErrorString(failure_));
 }
 
-std::string CudaOps::wait() {
+std::string CudaOps::finish() {
   const cudaError_t status = cudaStreamSynchronize(parts_.stream), launched = cudaGetLastError();
   note(status != cudaSuccess ? status : launched);
   return failure_text();
@@ -191,7 +191,7 @@ cudaError_t CudaOps::see_best(int64_t rows) {
 
 std::string CudaOps::wait_for_best(int64_t rows) {
   note(cudaGetLastError());
-  if (failure_ != cudaSuccess) return wait();
+  if (failure_ != cudaSuccess) return finish();
   note(see_best(rows));
   return failure_text();
 }
@@ -203,7 +203,7 @@ std::string CudaOps::fetch(Tensor rows, float* numbers, int32_t* best) {
   if (numbers != nullptr) queue_rows(rows, numbers);
   // Without a token to wait for, the step's arrays may still be on their way.
   const bool tokens_alone = numbers == nullptr && best != nullptr && rows.rows > 0;
-  std::string failure = tokens_alone ? wait_for_best(rows.rows) : wait();
+  std::string failure = tokens_alone ? wait_for_best(rows.rows) : finish();
   if (best != nullptr) std::copy_n(host_best(), rows.rows, best);
   return failure;
 }
@@ -235,7 +235,7 @@ std::string CudaOps::fetch_shortlist(Tensor rows, const ShortlistBatch& batch, f
     if (batch.asks[i].kind == ShortlistKind::whole)
       queue_rows({rows.data + i * rows.stride, rows.type, 1, rows.cols, rows.stride}, numbers + i * rows.cols);
   }
-  std::string failure = wait();
+  std::string failure = finish();
   for (int64_t i = 0; i < rows.rows; ++i) batch.found[i].tokens = batch.tokens + i * kShortlistTokens;
   return failure;
 }
@@ -280,9 +280,12 @@ View CudaOps::view(Tensor tensor) {
 
 View CudaOps::result(Tensor tensor, Form form) {
   Buffer* room = room_of(tensor.data);
-  const bool whole = room != nullptr && room->base == tensor.data && room->stride == tensor.stride &&
-                     tensor.cols * 4 > room->stride - kAlignment;
-  if (room != nullptr) room->form = whole ? form : Form::f32, room->gone = false;
+  const bool parted = part_ && room != nullptr && room == room_of(part_->whole.data);
+  const Tensor& all = parted ? part_->whole : tensor;
+  const bool whole = room != nullptr && room->base == all.data && room->stride == all.stride &&
+                     all.cols * 4 > room->stride - kAlignment;
+  if (parted) part_->written = tensor, part_->rounds_to = whole ? form : Form::f32;
+  if (room != nullptr) room->form = whole && !parted ? form : Form::f32, room->gone = false;
   return view(tensor);
 }
 
@@ -365,7 +368,7 @@ void CudaOps::multiply(Products work, Tensor in, std::optional<View> seen, const
   }
   const int32_t rows = as_int32(in.rows);
   int64_t outputs = 0;
-  for (int32_t i = 0; i < (work.gated ? 1 : work.count); ++i) outputs += work.parts[i].rows;
+  for (int32_t i = 0; i < (work.gated ? 1 : work.count); ++i) outputs += outputs_of(work.parts[i]);
   const Family& family = *parts_.family;
   if (work.type == DType::fp8_128) {
     if (work.coded.data == nullptr) work.coded = code_inputs(in);

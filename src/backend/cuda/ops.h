@@ -10,6 +10,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "backend/cuda/device.h"
@@ -18,18 +19,20 @@
 #include "backend/cuda/kernels.h"
 #include "backend/memory.h"
 #include "backend/ops.h"
+#include "backend/reach.h"
 
 namespace millrace::cuda {
 
 inline constexpr int64_t kPartialBytes = int64_t{256}
                                          << 20;  // of attention's chunks, or of quantised weights made bfloat16
 inline constexpr int32_t kMostSequences = 4096;
+inline constexpr int32_t kMostHeadsPerKey = 16;                               // that attend_fits() allows
 inline constexpr int64_t kFinishedBytes = int64_t{kMostSequences} * 128 * 4;  // attention's counters
 inline constexpr int64_t kFixedBytes = kPartialBytes + kFinishedBytes + kStretchBytes + kMostSequences * 16;
 inline constexpr int32_t kNoBest = INT32_MIN;                 // a best token is -1 or more
 inline constexpr int64_t kPinnedBytes = kMostSequences * 16;  // of the host: plans of steps, and best tokens
 
-class CudaOps final : public Ops {
+class CudaOps final : public Ops, public Reach {
  public:
   struct Parts {
     cudaStream_t stream = nullptr;
@@ -94,6 +97,15 @@ class CudaOps final : public Ops {
   void linear_qkv(const Weight& q, const Weight& k, const Weight& v, Tensor in, Tensor q_out, Tensor k_out,
                   Tensor v_out) override;
   void finish_qkv(const QkvFinish& finish, int32_t heads, Tensor q, Tensor k, Tensor v, const KvView& kv) override;
+
+  // ---- as one rank of several (ops_parts.cpp)
+  void settle(Tensor tensor, bool written) override;
+  void copy(std::byte* to, int64_t to_apart, const std::byte* from, int64_t from_apart, int64_t bytes,
+            int64_t rows) override;
+  void wait() override;
+  void all_outputs(const std::byte* weights, int64_t rows) override;
+  void begin_part(Tensor whole, int32_t heads_per_key) override;
+  void end_part() override;
 
  private:
   struct Buffer {  // an activation's place and what lies in it
@@ -169,13 +181,27 @@ class CudaOps final : public Ops {
   void queue_step(Tensor rows, bool best);  // what is left of the step, as a recording if there is to be one
   void queue_shortlist(Tensor rows, const ShortlistBatch& batch);
   void queue_rows(Tensor rows, float* numbers);
-  std::string wait();
+  std::string finish();
   std::string wait_for_best(int64_t rows);
   cudaError_t see_best(int64_t rows);
   std::string failure_text() const;
-  void lost(Tensor tensor);  // it is not written, and not to be read
+  void lost(Tensor tensor);                              // it is not written, and not to be read
+  int64_t outputs_of(const Products::Part& part) const;  // of all ranks
+  // Which attention computes it is a matter of bits, so all ranks' heads decide.
+  bool fits(const Attention& attention, const KvView& kv) const {
+    return attend_fits(attention, kv) && (!part_ || part_->heads_per_key <= kMostHeadsPerKey);
+  }
+
+  struct Part {  // of what one rank would write at once
+    Tensor whole;
+    int32_t heads_per_key = 0;
+    Tensor written = {};  // this rank's
+    Form rounds_to = Form::f32;
+  };
 
   Parts parts_;
+  std::optional<Part> part_;  // of the call at hand
+  std::unordered_map<const std::byte*, int64_t> all_outputs_;
   const Step* step_ = nullptr;
   std::vector<Buffer> rooms_;
   HeldCalls held_;

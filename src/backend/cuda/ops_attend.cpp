@@ -98,7 +98,7 @@ void CudaOps::run_finishing(const Attention& attention, Tensor q, const KvView& 
   const bool room = !packs_quantised(work.type) ||  // widened keys and values come in one piece
                     panels_of(work.parts[1].rows) * panel_bytes(DType::bf16, work.cols) <= kPartialBytes;
   const Form form = kv.form.k == DType::f16 ? Form::f16 : Form::bf16;
-  if (!room || !attend_fits(attention, kv) || !parts_.family->many_rows_finish(as_int32(q.rows), finish.rope, kv) ||
+  if (!room || !fits(attention, kv) || !parts_.family->many_rows_finish(as_int32(q.rows), finish.rope, kv) ||
       result(q, form).form != form)
     return;
   work.parts[0].role = Products::Role::query;
@@ -115,7 +115,7 @@ void CudaOps::attend(const Attention& attention, Tensor q, const KvView& kv, Ten
   run_finishing(attention, q, kv);
   std::optional<HeldCalls::Finish> finish;
   if (held_.finish && !held_.qkv && same(held_.finish->q, q) && held_.finish->kv.base == kv.base && sees_itself_last_ &&
-      attend_fits(attention, kv) && attend_turns(held_.finish->rope)) {
+      fits(attention, kv) && attend_turns(held_.finish->rope)) {
     finish.swap(held_.finish);
   }
   flush();
@@ -127,9 +127,9 @@ void CudaOps::attend(const Attention& attention, Tensor q, const KvView& kv, Ten
     if (kind_of(*step_).brief) plan.longest = std::min(plan.longest, kBriefChunks);
     chunks = step.sequences * plan.longest;
   }
-  const bool fits = attend_partial_floats(chunks, attention.heads, kv.k_dim) * 4 <= kPartialBytes &&
+  const bool room = attend_partial_floats(chunks, attention.heads, kv.k_dim) * 4 <= kPartialBytes &&
                     int64_t{step.sequences} * kv.kv_heads * 4 <= kFinishedBytes;
-  if (!fits) {
+  if (!room) {
     plan.shorts = false;
     plan.long_queries = step_->sequences;
     plan.long_rows = step_->rows;
@@ -145,7 +145,7 @@ void CudaOps::attend(const Attention& attention, Tensor q, const KvView& kv, Ten
   if (attention.value_width(kv) > kWidestValue) return note(cudaErrorInvalidValue);
   if (!kv.form.plain()) return attend_coded(parts_.stream, step, attention, from, kv, to);
   if (attend_latent_fits(attention, kv)) return attend_latent(parts_.stream, step, attention, from, kv, to);
-  if (!attend_fits(attention, kv)) return attend_any(parts_.stream, step, attention, from, kv, to);
+  if (!fits(attention, kv)) return attend_any(parts_.stream, step, attention, from, kv, to);
   const StretchesFor wanted = {attention.heads,    kv.kv_heads,           kv.k_dim,
                                kv.form.k,          attention.softcap > 0, attention.slopes != nullptr,
                                attention.scale > 0};

@@ -36,7 +36,7 @@ struct Deal {
 // The next kernel may start, and ask for weights, once what is read here is on its way: behind theirs it comes later.
 __device__ void embed(const StartRows& start, int64_t row_bytes, int64_t row, int group, int groups) {
   const Weight& table = start.table;
-  const int64_t id = int64_t{start.ids[row]} + start.offset, number = id < table.rows ? id : 0;
+  const int64_t id = int64_t{start.ids[row]} + start.offset, number = id >= 0 && id < table.rows ? id : 0;
   let_next_start();
   for (int i = group * kThreads + static_cast<int>(threadIdx.x); i < start.out.cols; i += groups * kThreads) {
     float value =

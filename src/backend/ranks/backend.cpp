@@ -1,8 +1,10 @@
 #include <algorithm>
 
+#include "backend/ranks/apart.h"
 #include "backend/ranks/ops.h"
 #include "backend/ranks/ranks.h"
 #include "backend/ranks/share.h"
+#include "backend/reach.h"
 #include "tensor/tensor.h"
 
 namespace millrace {
@@ -28,6 +30,7 @@ class RankBackend final : public Backend {
   }
 
   Result<Weight> upload(const HostMatrix& matrix, WeightUse use, std::span<const float> bias) override {
+    if (use != WeightUse::table) note_form(matrix.type);
     TRY(Weight weight, inner_->upload(part_of(matrix), use, {}));
     whole(weight, matrix.rows);
     if (!bias.empty()) {  // whole, as a tied head's own would be
@@ -44,6 +47,7 @@ class RankBackend final : public Backend {
       TRY(const HostMatrix whole, experts.part(expert));
       return part_of(whole);
     };
+    note_form(experts.type);
     TRY(Weight weight, inner_->upload_experts(own, {}));
     whole(weight, experts.rows);
     if (bias.empty()) return weight;
@@ -60,9 +64,25 @@ class RankBackend final : public Backend {
   int64_t used(Purpose purpose) const override { return inner_->used(purpose); }
   void set_limit(int64_t bytes) override { inner_->set_limit(bytes); }
   int64_t fixed_workspace() const override { return inner_->fixed_workspace(); }
+  bool has_latents() const override { return inner_->has_latents(); }
+  bool has_streams() const override { return inner_->has_streams(); }
+  bool has_states() const override { return inner_->has_states(); }
+  bool apart() const override { return inner_->apart(); }
+  int64_t staging_bytes(int64_t bytes) const override { return inner_->staging_bytes(bytes); }
+  Result<std::byte*> allocate_results(int64_t bytes) override { return inner_->allocate_results(bytes); }
+  void copy(std::byte* to, const std::byte* from, int64_t bytes) override { inner_->copy(to, from, bytes); }
   // What a rank computes it writes where the whole belongs, so a rank needs the room of one that has all.
   Result<std::unique_ptr<Ops>> make_ops(int64_t workspace_bytes) override {
+    if (apart() && comm_->ranks() > 1 && half_ && other_)
+      return error(Code::unsupported,
+                   "{} ranks on {}: it rounds what goes between products as most of the matrices are, and this model "
+                   "has float16 ones and others, of which ranks have different parts; use one rank, or a file of one "
+                   "format",
+                   comm_->ranks(), inner_->description());
     TRY(auto ops, inner_->make_ops(workspace_bytes));
+    if (apart() && dynamic_cast<Reach*>(ops.get()) == nullptr)
+      return error(Code::unsupported, "{} ranks: rows of {} cannot be moved between ranks", comm_->ranks(),
+                   inner_->description());
     if (cut_ == RankCut::layers) return ops;
     return std::unique_ptr<Ops>(std::make_unique<RankOps>(std::move(ops), *comm_));
   }
@@ -70,6 +90,7 @@ class RankBackend final : public Backend {
  private:
   int64_t begin(int64_t rows) const { return is_cut(rows, parts_) ? first_row(rows, parts_, comm_->rank()) : 0; }
   int64_t end(int64_t rows) const { return is_cut(rows, parts_) ? first_row(rows, parts_, comm_->rank() + 1) : rows; }
+  void note_form(DType type) { (type == DType::f16 ? half_ : other_) |= type != DType::f32; }
   // As the network knows it; its bytes are what all ranks read together.
   static void whole(Weight& weight, int64_t rows) {
     weight.bytes = weight.bytes * rows / weight.rows;
@@ -91,7 +112,8 @@ class RankBackend final : public Backend {
   std::unique_ptr<Backend> inner_;
   std::shared_ptr<Comm> comm_;
   RankCut cut_;
-  int parts_;  // that outputs are cut into
+  int parts_;                          // that outputs are cut into
+  bool half_ = false, other_ = false;  // it has float16 matrices, and some of other formats
 };
 
 }  // namespace
@@ -117,9 +139,14 @@ std::optional<Stage> stage_of(const Backend& backend, size_t layers) {
 Result<std::unique_ptr<Backend>> make_rank_backend(std::unique_ptr<Backend> inner, std::shared_ptr<Comm> comm,
                                                    RankCut cut) {
   if (inner->apart())
-    return error(Code::unsupported, "{} ranks: one model over several ranks runs on CPUs so far, not on {}",
-                 comm->ranks(), inner->description());
+    return error(Code::unsupported, "{} ranks: the host does not read the rows of {}", comm->ranks(),
+                 inner->description());
   return std::unique_ptr<Backend>(std::make_unique<RankBackend>(std::move(inner), std::move(comm), cut));
+}
+
+std::unique_ptr<Backend> make_apart_rank_backend(std::unique_ptr<Backend> inner, std::shared_ptr<Comm> comm,
+                                                 RankCut cut) {
+  return std::make_unique<RankBackend>(std::move(inner), std::move(comm), cut);
 }
 
 }  // namespace millrace

@@ -21,8 +21,13 @@ KvView kept(const KvView& kv, const HeadShare& share) {
 }  // namespace
 
 RankOps::RankOps(std::unique_ptr<Ops> inner, Comm& comm)
-    : inner_(std::move(inner)), comm_(comm), rank_(comm.rank()), ranks_(comm.ranks()) {
+    : inner_(std::move(inner)),
+      comm_(comm),
+      reach_(dynamic_cast<Reach*>(inner_.get())),
+      rank_(comm.rank()),
+      ranks_(comm.ranks()) {
   for (std::vector<int64_t>& begins : begins_) begins.resize(static_cast<size_t>(ranks_) + 1);
+  if (reach_ != nullptr) staged_.emplace(*reach_, comm);
 }
 
 Weight RankOps::own(const Weight& weight) const {
@@ -31,6 +36,7 @@ Weight RankOps::own(const Weight& weight) const {
   const int64_t first = first_row(weight.rows, ranks_, rank_);
   part.rows = first_row(weight.rows, ranks_, rank_ + 1) - first;
   part.bytes = weight.bytes * part.rows / weight.rows;
+  if (reach_ != nullptr) reach_->all_outputs(weight.data, weight.rows);
   if (weight.bias != nullptr && weight.experts == 0) part.bias = weight.bias + first;  // those of experts were cut
   return part;
 }
@@ -48,7 +54,8 @@ void RankOps::add_shared(Tensor tensor, int64_t parts, int64_t rows) {
 }
 
 void RankOps::gather_shared() {
-  if (used_ > 0) comm_.gather_columns({shared_.data(), used_});
+  const std::span<const SharedColumns> all(shared_.data(), used_);
+  if (used_ > 0) staged_ ? staged_->gather_columns(all) : comm_.gather_columns(all);
   used_ = 0;
 }
 
@@ -70,20 +77,25 @@ void RankOps::embed(const Weight& table, const int32_t* ids, int32_t offset, flo
     int owner = 0;
     while (first_row(table.rows, ranks_, owner + 1) <= id) ++owner;
     owners_[static_cast<size_t>(r)] = owner;
-    if (owner != rank_) continue;
+    if (owner != rank_ || reach_ != nullptr) continue;
     const auto here = static_cast<int32_t>(id - first);
     inner_->embed(part, &here, 0, scale, add, row_of(out, r));
   }
-  comm_.gather_rows(out, owners_);
+  if (!staged_) return comm_.gather_rows(out, owners_);
+  // Ids lie on the device: all are looked up, and rows of others' tokens are written over.
+  inner_->embed(part, ids, static_cast<int32_t>(offset - first), scale, add, out);
+  staged_->gather_rows(out, owners_);
 }
 
 void RankOps::linear(const Weight& weight, Tensor in, Tensor out) {
-  inner_->linear(own(weight), in, own(weight, out));
+  if (!cut(weight)) return inner_->linear(weight, in, out);
+  write_part(out, [&] { inner_->linear(own(weight), in, own(weight, out)); });
   gather_outputs(weight.rows, 1, out);
 }
 
 void RankOps::linear_glu(const Weight& gate, const Weight& up, Activation activation, Tensor in, Tensor out) {
-  inner_->linear_glu(own(gate), own(up), activation, in, own(gate, out));
+  if (!cut(gate)) return inner_->linear_glu(gate, up, activation, in, out);
+  write_part(out, [&] { inner_->linear_glu(own(gate), own(up), activation, in, own(gate, out)); });
   gather_outputs(gate.rows, 1, out);
 }
 
@@ -97,21 +109,26 @@ void RankOps::linear_qkv(const Weight& q, const Weight& k, const Weight& v, Tens
 }
 
 void RankOps::linear_experts(const Weight& weight, const Routing& routing, ExpertInput input, Tensor in, Tensor out) {
-  inner_->linear_experts(own(weight), routing, input, in, own(weight, out));
+  if (!cut(weight)) return inner_->linear_experts(weight, routing, input, in, out);
+  write_part(out, [&] { inner_->linear_experts(own(weight), routing, input, in, own(weight, out)); });
   gather_outputs(weight.rows, 1, out);
 }
 
 void RankOps::linear_experts_glu(const Weight& gate, const Weight& up, Activation activation, const GluLimit& limit,
                                  const Routing& routing, ExpertInput input, Tensor in, Tensor out) {
-  inner_->linear_experts_glu(own(gate), own(up), activation, limit, routing, input, in, own(gate, out));
+  if (!cut(gate)) return inner_->linear_experts_glu(gate, up, activation, limit, routing, input, in, out);
+  write_part(out, [&] {
+    inner_->linear_experts_glu(own(gate), own(up), activation, limit, routing, input, in, own(gate, out));
+  });
   gather_outputs(gate.rows, 1, out);
 }
 
 // Of every head's matrix a rank has some outputs, so heads of what it gives begin that much later.
 void RankOps::linear_heads(const Weight& weight, Tensor in, Tensor out) {
+  if (!cut(weight)) return inner_->linear_heads(weight, in, out);
   Tensor part = out;
-  if (cut(weight)) part.data += first_row(weight.rows, ranks_, rank_) * static_cast<int64_t>(sizeof(float));
-  inner_->linear_heads(own(weight), in, part);
+  part.data += first_row(weight.rows, ranks_, rank_) * static_cast<int64_t>(sizeof(float));
+  write_part(out, [&] { inner_->linear_heads(own(weight), in, part); });
   gather_outputs(weight.rows, weight.experts, out);
 }
 
@@ -135,8 +152,13 @@ void RankOps::attend(const Attention& attention, Tensor q, const KvView& kv, Ten
     part.heads = own.count;
     if (part.slopes != nullptr) part.slopes += own.first;
     if (part.sinks != nullptr) part.sinks += own.first;
-    inner_->attend(part, columns(q, own.first * from, own.count * from), kept(kv, own),
-                   columns(out, own.first * to, own.count * to));
+    write_part(
+        out,
+        [&] {
+          inner_->attend(part, columns(q, own.first * from, own.count * from), kept(kv, own),
+                         columns(out, own.first * to, own.count * to));
+        },
+        attention.heads / all);
   }
   for (int r = 0; r < ranks_; ++r) begins_[0][static_cast<size_t>(r)] = share(attention.heads, all, r).first * to;
   begins_[0].back() = out.cols;

@@ -6,12 +6,14 @@
 #include <array>
 #include <map>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
 #include "backend/backend.h"
 #include "backend/comm.h"
 #include "backend/ranks/share.h"
+#include "backend/ranks/staged.h"
 
 namespace millrace {
 
@@ -92,6 +94,13 @@ class RankOps final : public Ops {
   void pool(Pooling pooling, const Step& step, Tensor in, Tensor out) override { inner_->pool(pooling, step, in, out); }
 
  private:
+  // Runs what writes this rank's columns of `whole`.
+  template <class F>
+  void write_part(Tensor whole, F&& write, int32_t heads_per_key = 0) {
+    if (reach_ != nullptr) reach_->begin_part(whole, heads_per_key);
+    write();
+    if (reach_ != nullptr) reach_->end_part();
+  }
   bool cut(const Weight& weight) const { return is_cut(weight.rows, ranks_); }
   Weight own(const Weight& weight) const;
   Tensor own(const Weight& weight, Tensor out) const;  // its columns of what the product gives
@@ -103,6 +112,8 @@ class RankOps final : public Ops {
 
   std::unique_ptr<Ops> inner_;
   Comm& comm_;
+  Reach* reach_;                       // of inner_, if the host does not read its rows
+  std::optional<StagedMoves> staged_;  // then
   int rank_, ranks_;
   std::array<SharedColumns, 3> shared_;  // of the gathering at hand, with what they point to
   std::array<std::vector<int64_t>, 3> begins_;

@@ -11,9 +11,9 @@ inline constexpr int64_t kLeastRows = 16;  // of a rank; matrices with fewer for
 inline bool is_cut(int64_t rows, int ranks) { return ranks > 1 && rows >= kLeastRows * ranks; }
 
 // The first output of a rank, of a matrix that is cut; of rank `ranks`: all of them. Equal parts, so that parts of
-// queries are whole heads, or else whole tiles.
+// queries are whole heads, or else whole tiles. They begin on multiples of sixteen bytes.
 inline int64_t first_row(int64_t rows, int ranks, int rank) {
-  if (rows % ranks == 0) return rows / ranks * rank;
+  if (rows % ranks == 0 && rows / ranks % 4 == 0) return rows / ranks * rank;
   return rank == ranks ? rows : rows * rank / ranks / kLeastRows * kLeastRows;
 }
 
