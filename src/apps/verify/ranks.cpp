@@ -36,6 +36,7 @@ Result<Line> run_one(const Arguments& arguments, int ranks, bool plant) {
   const int64_t count = arguments.integer("tokens");
   LoadChoice choice{.path = path, .device = arguments.text("device"), .ranks = std::max(1, ranks), .context = count};
   choice.cpu.threads = static_cast<int>(arguments.integer("threads"));
+  TRY(choice.keep, kv_keep(arguments));
   choice.mpi = ranks != 1 && over_mpi(arguments);
   choice.pipeline = by_layers(arguments);
   TRY(auto loaded, LoadedModel::load(choice));
