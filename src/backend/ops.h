@@ -104,12 +104,22 @@ struct Attention {
   float softcap = 0;              // scores become softcap * tanh(score / softcap); 0: off
   const float* slopes = nullptr;  // [heads] ALiBi: slope * (key position - row position) is added; null: none
   const float* sinks = nullptr;   // [heads] a score that takes part in the softmax and has no value; null: none
+  // With a window: the first `kept` positions are seen too. Where the window has left them behind they are seen from
+  // kept_from(), not from where the row stands: no distance grows beyond what was trained. `turn` is what turned the
+  // queries, so that they can be turned back to there; dims 0: nothing did.
+  int32_t kept = 0;
+  Rope turn;
 
-  // The first position that a row at `position` sees.
+  // The first position that a row at `position` sees without a gap to its own; it sees the kept ones before that.
   int64_t begin(int64_t position) const {
     const int64_t cut = grid > 0 ? position / grid * grid : 0;
-    return window > 0 ? std::max(cut, position - window + 1) : cut;
+    const int64_t first = window > 0 ? std::max(cut, position - window + 1) : cut;
+    return first <= kept ? 0 : first;
   }
+  // Whether positions are forgotten between the kept ones and those of the window.
+  bool apart(int64_t position) const { return kept > 0 && position >= int64_t{window} + kept; }
+  // Where a row stands for the kept positions: as if what is forgotten had never been.
+  int64_t kept_from(int64_t position) const { return std::min<int64_t>(position, int64_t{window} + kept - 1); }
   // Where what it sees ends, of positions [0, visible).
   int64_t end(int64_t position, int64_t visible) const {
     return ahead > 0 ? std::min(visible, position + ahead + 1) : visible;

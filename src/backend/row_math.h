@@ -1,5 +1,6 @@
-// Arithmetic on one row, as the primitives of streams mean it (Ops::copy_heads, scale, mix, match_rms, sparsify), and
-// on the rows of a text (Ops::pool): shared by the backends whose rows the host reads. Pure; any thread.
+// Arithmetic on one row, as the primitives of streams mean it (Ops::copy_heads, scale, mix, match_rms, sparsify), on
+// queries of kept positions (Attention::turn), and on the rows of a text (Ops::pool): shared by the backends whose rows
+// the host reads. Pure; any thread.
 #pragma once
 
 #include <algorithm>
@@ -20,6 +21,27 @@ inline void copy_row_heads(int64_t heads, int64_t width, const float* in, int64_
                            int64_t out_apart) {
   for (int64_t head = 0; head < heads; ++head)
     std::memcpy(out + head * out_apart, in + head * in_apart, static_cast<size_t>(width) * sizeof(float));
+}
+
+// Cosines and sines of a turn by so many positions (back, if fewer than none), rope.dims / 2 of each.
+inline void turn_angles(const Rope& rope, int64_t positions, double* cosines, double* sines) {
+  for (int64_t pair = 0; pair < rope.dims / 2; ++pair) {
+    const double angle = static_cast<double>(positions) * rope.frequencies[pair];
+    cosines[pair] = std::cos(angle), sines[pair] = std::sin(angle);
+  }
+}
+
+// A head's numbers turned by them, as Ops::rope turns: what had its magnitude keeps it.
+inline void turn_head(const Rope& rope, const double* cosines, const double* sines, int64_t width, const float* in,
+                      float* out) {
+  std::memcpy(out, in, static_cast<size_t>(width) * sizeof(float));
+  const int64_t half = rope.dims / 2;
+  for (int64_t pair = 0; pair < half; ++pair) {
+    const int64_t x = rope.neighbours ? 2 * pair : pair, y = rope.neighbours ? x + 1 : x + half;
+    const double a = in[x], b = in[y], c = cosines[pair], s = sines[pair];
+    out[x] = static_cast<float>(a * c - b * s);
+    out[y] = static_cast<float>(a * s + b * c);
+  }
 }
 
 inline void scale_row(const float* factors, int64_t count, float* row, int64_t cols) {

@@ -96,6 +96,7 @@ Identity cache_identity(const Identity& model, const CacheLayout& layout) {
   for (const auto& group : layout.groups) {
     text += fmt::format(" | {} {} {} {} {} {}:", static_cast<int>(group.spec.kind), group.spec.bytes[0],
                         group.spec.bytes[1], group.spec.window, group.page_tokens, group.layer_bytes);
+    if (group.spec.kept > 0) text += fmt::format(" keeps {}:", group.spec.kept);
     for (int layer : group.layers) text += fmt::format(" {}", layer);
   }
   digest.add(text);

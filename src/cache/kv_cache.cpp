@@ -22,7 +22,7 @@ SequencePages KvCache::open(int64_t owner, const Identity& root) const {
   SequencePages sequence;
   sequence.owner = owner;
   sequence.root = root;
-  for (const auto& group : layout_.groups) sequence.tables.emplace_back(group.page_tokens);
+  for (const auto& group : layout_.groups) sequence.tables.emplace_back(group.page_tokens, group.pinned());
   return sequence;
 }
 
@@ -73,7 +73,11 @@ bool KvCache::usable(const FoundPrefix& found, int nodes, int partial) const {
       const TreeNode& last = tree_.node(partial > 0 ? found.partial : found.path[static_cast<size_t>(nodes) - 1]);
       if (last.end() != end || last.pages[static_cast<size_t>(tree_.slots(g).first)] == kNoPage) return false;
     } else if (group.windowed()) {
-      for (int entry = group.first_needed(end); entry < group.pages_for(end); ++entry) {
+      for (int entry = 0; entry < group.pages_for(end); ++entry) {
+        if (group.forgets(entry, end)) {
+          entry = group.first_needed(end) - 1;
+          continue;
+        }
         auto [id, slot] = slot_of(found.path, found.partial, g, entry);
         if (tree_.node(id).pages[static_cast<size_t>(slot)] == kNoPage) return false;
       }
@@ -150,13 +154,14 @@ void KvCache::fill_tables(SequencePages& sequence, const FoundPrefix& found, std
   for (size_t index = 0; index < layout_.groups.size(); ++index) {
     const CacheGroup& group = layout_.groups[index];
     PageTable& table = sequence.tables[index];
-    int first = group.first_needed(end), whole = group.recurrent() ? 0 : end / group.page_tokens;
+    int whole = group.recurrent() ? 0 : end / group.page_tokens;
     for (int entry = 0; entry < group.pages_for(end); ++entry) {
       NodeId id = found.partial_tokens > 0 ? found.partial : found.path.back();
       int slot = tree_.slots(static_cast<int>(index)).first;
       if (!group.recurrent()) std::tie(id, slot) = slot_of(found.path, found.partial, static_cast<int>(index), entry);
-      PageId page = entry < first ? kNoPage : tree_.node(id).pages[static_cast<size_t>(slot)];
-      CHECK(entry < first || page != kNoPage, "node {} has nothing in slot {}", id, slot);
+      const bool forgotten = group.forgets(entry, end);
+      PageId page = forgotten ? kNoPage : tree_.node(id).pages[static_cast<size_t>(slot)];
+      CHECK(forgotten || page != kNoPage, "node {} has nothing in slot {}", id, slot);
       if (entry >= whole && !PLANTED(partial_page_shared)) {
         PageId copy = fresh.back();
         fresh.pop_back();
@@ -185,7 +190,7 @@ void KvCache::loosen_unneeded(const SequencePages& sequence, int begin) {
     for (NodeId id : sequence.path) {
       const TreeNode& node = tree_.node(id);
       for (int slot = first; slot < first + count; ++slot) {
-        bool read = group.windowed() && node.start / group.page_tokens + slot - first >= group.first_needed(begin);
+        bool read = group.windowed() && !group.forgets(node.start / group.page_tokens + slot - first, begin);
         if (!read && node.pages[static_cast<size_t>(slot)] != kNoPage) tree_.loosen(id, slot);
       }
     }
@@ -207,7 +212,7 @@ int KvCache::fork(const SequencePages& parent, SequencePages& child, int upto) {
   for (size_t index = 0; index < layout_.groups.size(); ++index) {
     const CacheGroup& group = layout_.groups[index];
     for (int entry = 0; entry < group.pages_for(upto); ++entry) {
-      PageId page = entry < group.first_needed(upto) ? kNoPage : parent.tables[index][entry];
+      PageId page = group.forgets(entry, upto) ? kNoPage : parent.tables[index][entry];
       if (entry == upto / group.page_tokens) {
         moves_.push_back({PageMove::Kind::copy, page, fresh.back(), child.owner});
         page = fresh.back();
@@ -232,7 +237,7 @@ void KvCache::leave_window(SequencePages& sequence, int begin) {
     const CacheGroup& group = layout_.groups[index];
     PageTable& table = sequence.tables[index];
     int first = std::min(table.size(), group.first_needed(begin) + (PLANTED(window_too_short) && group.windowed()));
-    for (int entry = table.first(); entry < first; entry = std::max(entry + 1, table.first())) {
+    for (int entry = group.pinned() + table.gap(); entry < first; entry = std::max(entry + 1, table.first())) {
       PageId page = table.replace(entry, kNoPage);
       if (page == kNoPage) continue;
       pool_.drop(page);

@@ -29,9 +29,9 @@ KvUse KvCache::use(const SequencePages& sequence, int computed) const {
       use.used_bytes += bytes * table.size();
       continue;
     }
-    int64_t held = int64_t{table.size() - table.first()} * group.page_tokens;
+    int64_t held = int64_t{table.size() - table.gap()} * group.page_tokens;
     use.reserved_bytes += bytes * held;
-    use.used_bytes += bytes * std::clamp<int64_t>(computed - int64_t{table.first()} * group.page_tokens, 0, held);
+    use.used_bytes += bytes * std::clamp<int64_t>(computed - int64_t{table.gap()} * group.page_tokens, 0, held);
   }
   return use;
 }
@@ -46,7 +46,7 @@ Result<void> KvCache::check_sequence(const Holder& holder, std::vector<int>& cou
     const PageTable& table = sequence.tables[index];
     for (int entry = 0; entry < table.size(); ++entry) {
       PageId page = table[entry];
-      if (page == kNoPage && entry >= table.first())
+      if (page == kNoPage && (entry < table.pinned() || entry >= table.first()))
         return error(Code::internal, "sequence {}: entry {} of group {} is missing", owner, entry, index);
       if (page == kNoPage) continue;
       ++counts[static_cast<size_t>(page)];

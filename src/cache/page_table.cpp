@@ -12,20 +12,20 @@ PageSlot PageTable::at(int position) const {
 }
 
 int PageTable::held() const {
-  return static_cast<int>(
-      std::count_if(pages_.begin() + first_, pages_.end(), [](PageId page) { return page != kNoPage; }));
+  auto here = [](PageId page) { return page != kNoPage; };
+  return static_cast<int>((gap_ > 0 ? pinned_ : 0) + std::count_if(pages_.begin() + first(), pages_.end(), here));
 }
 
 void PageTable::push(PageId page) {
-  if (page == kNoPage && first_ == size()) ++first_;
+  if (page == kNoPage && pinned_ + gap_ == size()) ++gap_;
   pages_.push_back(page);
 }
 
 PageId PageTable::replace(int entry, PageId page) {
   CHECK(entry >= 0 && entry < size(), "entry {} in a table of {}", entry, size());
   PageId old = std::exchange(pages_[static_cast<size_t>(entry)], page);
-  if (page != kNoPage) first_ = std::min(first_, entry);
-  while (first_ < size() && pages_[static_cast<size_t>(first_)] == kNoPage) ++first_;
+  if (page != kNoPage && entry >= pinned_) gap_ = std::min(gap_, entry - pinned_);
+  while (pinned_ + gap_ < size() && pages_[static_cast<size_t>(pinned_ + gap_)] == kNoPage) ++gap_;
   return old;
 }
 
@@ -33,13 +33,13 @@ PageId PageTable::pop() {
   CHECK(size() > 0, "taking from an empty table");
   PageId page = pages_.back();
   pages_.pop_back();
-  first_ = std::min(first_, size());
+  gap_ = std::min(gap_, std::max(0, size() - pinned_));
   return page;
 }
 
 void PageTable::clear() {
   pages_.clear();
-  first_ = 0;
+  gap_ = 0;
 }
 
 }  // namespace millrace

@@ -1,6 +1,7 @@
 // PageTable: where the tokens of one sequence are, for one group. Entry i is the page of positions [i * page_tokens,
-// (i + 1) * page_tokens), or kNoPage once it left the window; a recurrent group has the one entry 0, the state. Plain
-// bookkeeping: whoever writes entries keeps the pool's counts. Engine thread only.
+// (i + 1) * page_tokens), or kNoPage once it left the window: empty ones follow each other, after the pinned ones if
+// the group has such. A recurrent group has the one entry 0, the state. Plain bookkeeping: whoever writes entries keeps
+// the pool's counts. Engine thread only.
 #pragma once
 
 #include <span>
@@ -18,12 +19,14 @@ struct PageSlot {
 
 class PageTable {
  public:
-  explicit PageTable(int page_tokens) : page_tokens_(page_tokens) {}
+  explicit PageTable(int page_tokens, int pinned = 0) : page_tokens_(page_tokens), pinned_(pinned) {}
 
   PageSlot at(int position) const;
   int page_tokens() const { return page_tokens_; }
   int size() const { return static_cast<int>(pages_.size()); }  // entries, empty ones included
-  int first() const { return first_; }                          // entries before it are empty
+  int first() const { return gap_ > 0 ? pinned_ + gap_ : 0; }   // entries before it are empty or pinned
+  int gap() const { return gap_; }                              // how many are empty
+  int pinned() const { return pinned_; }                        // entries that stay, if there are as many
   int held() const;                                             // entries that are not empty
   std::span<const PageId> pages() const { return pages_; }
   PageId operator[](int entry) const { return pages_[static_cast<size_t>(entry)]; }
@@ -36,7 +39,7 @@ class PageTable {
  private:
   std::vector<PageId> pages_;
   int page_tokens_;
-  int first_ = 0;
+  int pinned_ = 0, gap_ = 0;
 };
 
 }  // namespace millrace

@@ -36,6 +36,9 @@ Result<void> check_spec(const CacheSpec& spec, size_t layer, int page_tokens) {
   if ((spec.kind == CacheKind::windowed) != (spec.window > 0))
     return error(Code::invalid, "layer {}: a window of {} tokens does not go with this kind of cache", layer,
                  spec.window);
+  if (spec.kept < 0 || (spec.kept > 0 && spec.kind != CacheKind::windowed))
+    return error(Code::invalid, "layer {}: {} first tokens that stay do not go with this kind of cache", layer,
+                 spec.kept);
   return {};
 }
 
@@ -72,7 +75,7 @@ CacheSpec part_of(const CacheSpec& spec, int cuts) {
 // Pages of tokens are half empty at their ends.
 constexpr double kUsualTokens = 4096, kUsualStates = 2;
 double usual_tokens(const CacheSpec& spec) {
-  return spec.kind == CacheKind::windowed ? std::min<double>(kUsualTokens, spec.window) : kUsualTokens;
+  return spec.kind == CacheKind::windowed ? std::min<double>(kUsualTokens, spec.window + spec.kept) : kUsualTokens;
 }
 double usual_pages(const CacheSpec& spec, int tokens) {
   if (spec.kind == CacheKind::recurrent) return kUsualStates;
@@ -178,7 +181,7 @@ std::vector<CacheGroup> cut_groups(const std::vector<CacheGroup>& groups, std::s
 double CacheLayout::waste(int tokens) const {
   double used = 0, all = 0;
   for (const auto& group : groups) {
-    const double pages = group.pages_for(tokens) - group.first_needed(tokens - 1);
+    const double pages = group.pages_for(tokens) - group.forgotten(tokens - 1);
     const double one = static_cast<double>(group.spec.bytes[0]) + static_cast<double>(group.spec.bytes[1]);
     used += pages * one * tokens_in(group.spec, group.page_tokens) * static_cast<double>(group.layers.size());
     all += pages * static_cast<double>(page_bytes);
@@ -188,7 +191,7 @@ double CacheLayout::waste(int tokens) const {
 
 int CacheLayout::pages_for(int tokens) const {
   int pages = 0;
-  for (const auto& group : groups) pages += group.pages_for(tokens) - group.first_needed(tokens - 1);
+  for (const auto& group : groups) pages += group.pages_for(tokens) - group.forgotten(tokens - 1);
   return pages;
 }
 
@@ -196,7 +199,7 @@ int CacheGroup::peak_pages_for(int tokens, int chunk) const {
   if (!windowed()) return pages_for(tokens);
   // A chunk and the window before it may straddle page ends on both sides.
   int64_t reach = std::min<int64_t>(tokens, int64_t{spec.window} - 1 + chunk);
-  return static_cast<int>(std::min<int64_t>(pages_for(tokens), (reach + page_tokens - 2) / page_tokens + 1));
+  return static_cast<int>(std::min<int64_t>(pages_for(tokens), pinned() + (reach + page_tokens - 2) / page_tokens + 1));
 }
 
 int CacheLayout::peak_pages_for(int tokens, int chunk) const {

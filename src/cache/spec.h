@@ -5,6 +5,7 @@
 // have the same size, so any group may take any free page of the one pool. Immutable after planning; any thread.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <span>
@@ -19,7 +20,8 @@ inline constexpr PageId kNoPage = -1;
 
 enum class CacheKind : uint8_t {
   paged,      // keys and values of every token
-  windowed,   // keys and values of the last `window` tokens: a query at p reads positions > p - window
+  windowed,   // keys and values of the last `window` tokens, a query at p reads positions > p - window; and of the
+              // first `kept`
   latent,     // one compressed vector of every token
   recurrent,  // one state, whatever the length
 };
@@ -31,6 +33,7 @@ struct CacheSpec {
   std::array<int64_t, 2> bytes = {0, 0};
   int window = 0;  // of a windowed layer
   int heads = 1;   // of a state: it may be cut into equal parts between them, each part with its share of both bytes
+  int kept = 0;    // of a windowed layer: first tokens that stay whatever the window does
 
   friend bool operator==(const CacheSpec&, const CacheSpec&) = default;
 };
@@ -66,14 +69,21 @@ struct CacheGroup {
   bool recurrent() const { return spec.kind == CacheKind::recurrent; }
   bool windowed() const { return spec.kind == CacheKind::windowed; }
 
-  // Entries a page table needs for the first n tokens; leading ones may be empty (first_needed).
+  // Entries a page table needs for the first n tokens; some may be empty (forgets).
   int pages_for(int tokens) const { return recurrent() ? tokens > 0 : (tokens + page_tokens - 1) / page_tokens; }
-  // The first entry that a query at `position` or later reads or writes. Earlier pages may be given back.
+  // Entries that stay: those of the first tokens that do.
+  int pinned() const { return windowed() ? (spec.kept + page_tokens - 1) / page_tokens : 0; }
+  // The first entry that a query at `position` or later reads or writes, pinned ones aside; 0 if it reads all. Pages
+  // between the pinned ones and it may be given back.
   int first_needed(int position) const {
-    return windowed() && position >= spec.window ? (position - spec.window + 1) / page_tokens : 0;
+    const int first = windowed() && position >= spec.window ? (position - spec.window + 1) / page_tokens : 0;
+    return first > pinned() ? first : 0;
   }
+  // Entries that a query at `position` or later does not read, and how many they are.
+  bool forgets(int entry, int position) const { return entry >= pinned() && entry < first_needed(position); }
+  int forgotten(int position) const { return std::max(0, first_needed(position) - pinned()); }
   // Pages held at once while computing tokens [begin, end).
-  int pages_held(int begin, int end) const { return end > begin ? pages_for(end) - first_needed(begin) : 0; }
+  int pages_held(int begin, int end) const { return end > begin ? pages_for(end) - forgotten(begin) : 0; }
   // The most pages held at once on the way to so many tokens, computing at most `chunk` in a step.
   int peak_pages_for(int tokens, int chunk) const;
   // True if what is kept lets a sequence go on at any position (false: only where a state was kept).

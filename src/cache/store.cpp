@@ -20,9 +20,9 @@ constexpr int64_t kMaxStoreBytes = int64_t{1} << 46;
 Result<CacheSpec> spec_of(const KvShape& shape) {
   CacheSpec spec;
   if (shape.kv_heads == 0) return spec;
-  if (shape.kv_heads < 0 || shape.k_dim <= 0 || shape.v_dim < 0 || shape.window < 0)
-    return error(Code::invalid, "a cache of {} heads of {} and {} values with window {} makes no sense", shape.kv_heads,
-                 shape.k_dim, shape.v_dim, shape.window);
+  if (shape.kv_heads < 0 || shape.k_dim <= 0 || shape.v_dim < 0 || shape.window < 0 || shape.kept < 0)
+    return error(Code::invalid, "a cache of {} heads of {} and {} values with window {} and {} kept makes no sense",
+                 shape.kv_heads, shape.k_dim, shape.v_dim, shape.window, shape.kept);
   for (const auto& [type, dim] : {std::pair(shape.form.k, shape.k_dim), std::pair(shape.form.v, shape.v_dim)}) {
     if (!can_keep(type))
       return error(Code::unsupported, "keys and values cannot be kept as {}: choose {}", format(type).name, kKvNames);
@@ -35,6 +35,7 @@ Result<CacheSpec> spec_of(const KvShape& shape) {
                  shape.form.name());
   spec.kind = shape.window > 0 ? CacheKind::windowed : shape.v_dim == 0 ? CacheKind::latent : CacheKind::paged;
   spec.window = shape.window;
+  spec.kept = shape.kept;
   spec.bytes = {shape.kv_heads * kv_bytes(shape.form.k, shape.k_dim),
                 shape.kv_heads * kv_bytes(shape.form.v, shape.v_dim)};
   return spec;

@@ -32,6 +32,7 @@ struct KvShape {
   int32_t k_dim = 0, v_dim = 0;  // v_dim 0: one latent vector
   KvForm form;
   int32_t window = 0;  // 0: sees everything
+  int32_t kept = 0;    // with a window: first positions that stay
   StateShape state;
 
   friend bool operator==(const KvShape&, const KvShape&) = default;

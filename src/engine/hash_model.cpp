@@ -25,6 +25,11 @@ uint64_t start_of(const Identity& root, int position, Token token) {
 
 uint64_t kept_in(uint64_t kept, int group) { return mix(kept, 0x1000 + static_cast<uint64_t>(group)); }
 
+// Whether a query at `position` reads what a group keeps of an earlier one.
+bool reads(const CacheGroup& group, int position, int before) {
+  return !group.windowed() || before > position - group.spec.window || before < group.spec.kept;
+}
+
 }  // namespace
 
 uint64_t Dice::next() {
@@ -171,8 +176,8 @@ uint64_t HashModel::compute(const Identity& root, std::span<const PageTable> tab
       kept = mix(kept, position == 0 ? 0 : cell(g, table[0], 0));
       continue;
     }
-    int first = group.windowed() ? std::max(0, position - group.spec.window + 1) : 0;
-    for (int before = first; before < position; ++before) {
+    for (int before = 0; before < position; ++before) {
+      if (!reads(group, position, before)) continue;
       PageSlot slot = table.at(before);
       kept = mix(kept, cell(g, slot.page, slot.offset));
     }
@@ -205,9 +210,9 @@ HashAnswer HashModel::alone(const Request& request, int choice) const {
         kept = mix(kept, p == 0 ? 0 : kept_in(answer.kept.back(), static_cast<int>(index)));
         continue;
       }
-      int first = group.windowed() ? std::max(0, p - group.spec.window + 1) : 0;
-      for (int before = first; before < p; ++before)
-        kept = mix(kept, kept_in(answer.kept[static_cast<size_t>(before)], static_cast<int>(index)));
+      for (int before = 0; before < p; ++before)
+        if (reads(group, p, before))
+          kept = mix(kept, kept_in(answer.kept[static_cast<size_t>(before)], static_cast<int>(index)));
     }
     answer.kept.push_back(kept);
     bool prompt_ends = position + 1 == answer.tokens.size();
@@ -234,8 +239,10 @@ Result<void> HashModel::compare(const SequencePages& pages, const HashAnswer& tr
         return error(Code::internal, "sequence {}: its state at {} is wrong", pages.owner, tokens);
       continue;
     }
-    for (int position = table.first() * group.page_tokens; position < tokens; ++position) {
+    for (int position = 0; position < tokens; ++position) {
       PageSlot slot = table.at(position);
+      const int entry = position / group.page_tokens;
+      if (entry >= table.pinned() && entry < table.first()) continue;
       if (slot.page == kNoPage ||
           memory_[place(g, slot.page, slot.offset)] != kept_in(truth.kept[static_cast<size_t>(position)], g))
         return error(Code::internal, "sequence {}: position {} of group {} is wrong (page {})", pages.owner, position,

@@ -240,7 +240,7 @@ class Follower {
       const auto tables = in.take<uint32_t>();
       held.tables.clear();
       for (uint32_t g = 0; g < tables && g < groups.size() && in.good(); ++g) {
-        held.tables.emplace_back(groups[g].page_tokens);
+        held.tables.emplace_back(groups[g].page_tokens, groups[g].pinned());
         in.take_all(pages_);
         for (const PageId page : pages_) held.tables.back().push(page);
       }

@@ -183,7 +183,7 @@ void Scheduler::order_running() {
   int active = active_tenants();
   for (auto& [name, at] : tenants_) at.pages = 0;
   for (const Sequence* sequence : running_)
-    for (const auto& table : sequence->pages.tables) sequence->tenant->pages += table.size() - table.first();
+    for (const auto& table : sequence->pages.tables) sequence->tenant->pages += table.size() - table.gap();
   for (auto& [name, at] : tenants_)
     at.over_share =
         active > 1 && (at.running > limits_.max_sequences / active || at.pages > cache_.pool().pages() / active);

@@ -40,8 +40,10 @@ World::World(uint64_t seed) : dice(seed * 0x9E3779B97F4A7C15 + 1) {
 void World::make_layout() {
   CacheSpec paged{CacheKind::paged, {64, 64}, 0}, latent{CacheKind::latent, {128, 0}, 0};
   CacheSpec windowed{CacheKind::windowed, {64, 64}, dice.roll(1, 20)};
+  CacheSpec keeps = windowed;
+  keeps.kept = 1 + windowed.window / 3;
   std::vector<CacheSpec> layers;
-  int kinds = dice.roll(0, 11);
+  int kinds = dice.roll(0, 13);
   LayoutOptions options{.page_tokens = 1 << dice.roll(0, 3), .snapshot_tokens = dice.roll(2, 12)};
   CacheSpec recurrent{CacheKind::recurrent, {64, 128 * options.page_tokens}, 0};
   if (kinds < 5) layers = {paged, paged};
@@ -52,6 +54,8 @@ void World::make_layout() {
   if (kinds == 9) layers = {recurrent, windowed, paged, windowed};
   if (kinds == 10) layers = {latent, windowed, latent, windowed, windowed};
   if (kinds == 11) layers = {paged, {CacheKind::recurrent, {1024, int64_t{4096} * options.page_tokens}, 0, 4}};
+  if (kinds == 12) layers = {keeps, keeps};
+  if (kinds == 13) layers = {keeps, paged, windowed};
   auto planned = plan_layout(layers, options);
   CHECK(planned.ok(), "{}", planned.error().message);
   layout = std::move(*planned);

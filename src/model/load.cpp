@@ -208,7 +208,8 @@ Result<void> Model::upload_constants(Backend& backend) {
 }
 
 Result<std::unique_ptr<Model>> Model::load(const Checkpoint& checkpoint, Backend& backend, const LoadOptions& options) {
-  TRY(const ModelSource source, ModelSource::open(checkpoint, options.context, options.keep));
+  TRY(ModelSource source, ModelSource::open(checkpoint, reach_of(options.forget, options.context), options.keep));
+  TRY_VOID(source.forget(options.forget));
   return load(source, backend, options);
 }
 

@@ -22,6 +22,7 @@ namespace millrace {
 struct LoadOptions {
   int64_t context = 0;                 // longest sequence that will be run; 0: as long as the model says
   Keep keep = Keep::small;             // how weights that are stored as codes and scales are kept
+  KvKeep forget = {};                  // what its cache keeps; of Model::load from a checkpoint
   int64_t weight_limit = 0;            // bytes the weights may take; 0: whatever the backend's own limit allows
   bool digest = false;                 // take Model::content(), a third of a second for each gigabyte that is not known
   std::filesystem::path digests = {};  // the folder where digests taken before are known (known_digests.h); or empty

@@ -12,6 +12,7 @@
 
 #include "backend/backend.h"
 #include "model/architecture.h"
+#include "model/kv_keep.h"
 #include "model/slots.h"
 #include "tensor/checkpoint.h"
 #include "tensor/stored_matrix.h"
@@ -52,6 +53,8 @@ class ModelSource {
   Result<void> keep_layers(std::span<const int32_t> layers);
   // Other sizes, for which every slot that changed has been put.
   Result<void> reshape(ModelSpec spec);
+  // A cache that forgets (model/kv_keep.h).
+  Result<void> forget(const KvKeep& keep) { return millrace::forget(spec_, keep); }
   bool reshaped() const { return reshaped_; }  // the settings in the file no longer describe it
 
   // What becomes of weights that are stored as codes and scales, in one line with bytes; empty if there are none.

@@ -53,6 +53,7 @@ struct GqaSpec {
   int32_t heads = 0, kv_heads = 0, head_dim = 0;
   float scale = 0;
   int32_t window = 0;        // 0: sees everything
+  int32_t kept = 0;          // with a window: first positions that are seen too (KvKeep)
   int32_t grid = 0;          // sees from the last multiple of it on; 0: everything
   PositionScale q_scale;     // of queries
   float softcap = 0;         // 0: off
@@ -272,6 +273,18 @@ struct FillSpec {
   bool shifted = false;  // logits of a position are of the token after it (Dream)
 };
 
+// A cache that forgets, asked for by whoever runs a model: no file says it (model/kv_keep.h).
+struct KvKeep {
+  int32_t sinks = 0;                 // first tokens that stay
+  int32_t window = 0;                // last tokens that stay; 0: all do
+  std::vector<int32_t> layers = {};  // those that forget, rising; none named: all
+
+  explicit operator bool() const { return window > 0; }
+  bool bounded() const { return window > 0 && layers.empty(); }  // a sequence has a fixed size, whatever its length
+  std::string name() const;  // "sinks:4,window:4096,layers:1-3+7"; empty if nothing is forgotten
+  friend bool operator==(const KvKeep&, const KvKeep&) = default;
+};
+
 struct ModelSpec {
   std::string architecture;  // our name of it
   int32_t vocab = 0, width = 0, context = 0;
@@ -294,6 +307,7 @@ struct ModelSpec {
   float logit_scale = 1;
   float logit_softcap = 0;
   FillSpec fill;  // of models whose tokens see those after them
+  KvKeep keep;    // what became of the layers' windows
 
   int32_t head_width() const { return embed_width > 0 ? embed_width : width; }  // of the rows of table and head
 };

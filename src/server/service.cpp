@@ -545,8 +545,12 @@ std::optional<ApiError> Service::make_generation(const Opening& opening, std::sh
                               .share = opening.share};
   // Without keys people are told apart by what they say; with keys, nobody gets more by using more names.
   setting.tenant = options_.keys.empty() ? asked.user : opening.visitor.tenant;
-  setting.root = root_key(
-      secret_, {.model = served->identity, .tenant = opening.visitor.tenant, .salt = asked.salt, .adapter = adapter});
+  const std::string rule = served->loaded != nullptr ? served->loaded->model().spec().keep.name() : std::string();
+  setting.root = root_key(secret_, {.model = served->identity,
+                                    .tenant = opening.visitor.tenant,
+                                    .salt = asked.salt,
+                                    .adapter = adapter,
+                                    .rule = rule});
   setting.adapter = adapter;
   if (ids && ids->resumed) wide_->counters.resumed.fetch_add(1);
   setting.ids = std::move(ids);

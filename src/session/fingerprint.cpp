@@ -15,6 +15,7 @@ Fingerprint fingerprint_of(const Model& model, const Backend& backend, const KvF
   digest.add_sized(fmt::format("numerics {}", kNumericsVersion));
   digest.add_sized(numerics_of(backend));
   digest.add_sized(kv.name());
+  if (model.spec().keep) digest.add_sized(model.spec().keep.name());
   digest.add(*model.content());
   return {digest.finish()};
 }

@@ -60,7 +60,8 @@ Result<std::unique_ptr<LoadedModel>> LoadedModel::load(const LoadChoice& choice)
 }
 
 Result<void> LoadedModel::read_model(const LoadChoice& choice) {
-  TRY(const ModelSource source, ModelSource::open(checkpoint_, choice.context, keep_of(choice)));
+  TRY(ModelSource source, ModelSource::open(checkpoint_, reach_of(choice.keep, choice.context), keep_of(choice)));
+  TRY_VOID(source.forget(choice.keep));
   if (!choice.weights) {
     trace_ = make_trace_backend();
     TRY(outline_, Model::outline(

@@ -37,6 +37,7 @@ struct LoadChoice {
   bool pipeline = false;           // they have whole layers, instead of parts of all
   int64_t context = 0;             // longest sequence that will be run; 0: as long as the model says
   int64_t memory_limit = 0;        // bytes over all purposes; 0: none
+  KvKeep keep = {};                // what its cache keeps; nothing said: everything
   bool fingerprint = false;        // digest the weights, for fingerprint_of
   bool weights = true;             // false: shapes and text only; what computes is elsewhere
   std::string chat_template = {};  // the source of one to use instead of the model's own

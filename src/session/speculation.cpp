@@ -33,7 +33,9 @@ Result<Drafters::Kind> Drafters::open_one(const std::string& name, LoadedModel& 
     TRY(kind.head, Head::load(*kind.checkpoint, target.model(), target.backend()));
     return kind;
   }
-  auto model = Model::load(*kind.checkpoint, target.backend(), {.context = context, .progress = {}});
+  // Where the target has a fixed size, so has what drafts for it; layers that forget alone are the target's own.
+  const KvKeep keep = target.model().spec().keep.bounded() ? target.model().spec().keep : KvKeep{};
+  auto model = Model::load(*kind.checkpoint, target.backend(), {.context = context, .forget = keep, .progress = {}});
   if (!model.ok()) return within(name, model.error());
   kind.model = std::move(*model);
   if (kind.model->spec().vocab != target.vocab())

@@ -109,6 +109,46 @@ def report(millrace, folder, text, files):
     check("eval report: every file on the page", all(each.stem in html for each in files) and "<svg" in html)
 
 
+def forgets(millrace, text):
+    """A cache that forgets: what it costs and saves, for all layers and ranked layer by layer."""
+    rule, cut = "sinks:4,window:32", ["-f", text, "-c", 256, "--limit", 2]
+    done = run(millrace, "eval", "report", MODEL, *cut, "--kv-keep", rule, "--json")
+    rows = json.loads(done.stdout) if done.returncode == 0 else []
+    check("eval report: a cache that forgets is a row", len(rows) == 2 and rows[1]["model"].endswith(rule) and
+          rows[1]["kl_mean"] > 0 and rows[1]["kv_bytes_of_text"] < rows[0]["kv_bytes_of_text"] / 2, done.stderr or rows)
+    whole = text.with_name("whole.txt")
+    whole.write_text(text.read_text().replace("\n\n", "\n"))  # one document: every depth of it is scored
+    wide = ["-f", whole, "--documents", "--variant-kv-keep", "sinks:4,window:400"]
+    done = run(millrace, "eval", "kl", "-m", MODEL, *wide, "--json")
+    depths = json.loads(done.stdout)["depths"] if done.returncode == 0 else []
+    check("eval kl: nothing differs before something is forgotten", len(depths) == 4 and depths[0]["to"] < 404 and
+          depths[0]["kl_mean"] == 0 and depths[-1]["kl_mean"] > 0, done.stderr or depths)
+    done = run(millrace, "eval", "streaming", "-m", MODEL, *cut, "--kv-keep", rule, "--sets", 2, "--json")
+    rank = json.loads(done.stdout) if done.returncode == 0 else {"alone": [], "together": []}
+    losses = [each["kl"] for each in rank["alone"]]
+    check("eval streaming: layers from the cheapest on", len(losses) > 1 and losses == sorted(losses) and
+          losses[0] > 0, done.stderr or rank)
+    sets = rank["together"]
+    check("eval streaming: more layers, fewer bytes", len(sets) == 2 and sets[1]["kv_bytes"] < sets[0]["kv_bytes"] <
+          rank["kv_bytes"] and sets[1]["layers"] == len(losses), rank)
+    found = sets[0]["keep"] if sets else ""
+    done = run(millrace, "eval", "kl", "-m", MODEL, *cut, "--variant-kv-keep", found, "--json")
+    again = json.loads(done.stdout) if done.returncode == 0 else {}
+    check("eval streaming: --kv-keep takes what it found", again and abs(again["kl_mean"] - sets[0]["kl"]) < 1e-12,
+          done.stderr or again)
+    one = ["-m", MODEL, "--kv-keep", rule, "--json"]
+    done = run(millrace, "eval", "needle", "-f", text, "-c", 256, "--tries", 1, *one)
+    sides = json.loads(done.stdout) if done.returncode == 0 else []
+    check("eval needle: both caches, every place", len(sides) == 2 and sides[1]["keep"] == rule and
+          all(len(side["places"]) == 9 for side in sides) and sides[1]["kv_bytes"] < sides[0]["kv_bytes"],
+          done.stderr or sides)
+    done = run(millrace, "eval", "streaming", "-m", MODEL, *cut, "--kv-keep", rule + ",layers:99")
+    check("eval streaming: it says what it expects", done.returncode == 2 and "--kv-keep sinks:4" in done.stderr, done)
+    done = run(millrace, "run", "-m", MODEL, "--kv-keep", rule + ",layers:99", "Once", "-n", 2)
+    check("--kv-keep: layers that are not there", done.returncode == 1 and
+          "layers, counted from 0" in done.stderr, done)
+
+
 def main():
     millrace = os.path.abspath(sys.argv[1])
     with tempfile.TemporaryDirectory() as name:
@@ -122,6 +162,7 @@ def main():
         goes_on(millrace, folder, "distil", lambda out: ["distil", coded, MODEL, out, *cut])
         narrow = goes_on(millrace, folder, "width", lambda out: [
             "prune", MODEL, out, "--width", 96, "--most-kl", 100, *cut])
+        forgets(millrace, text)
         shape = run(millrace, "inspect", narrow).stdout
         check("width: heads stay, the stream is narrower", re.search(r"width +96\n", shape) and
               re.search(r"heads +4 \(2", shape), shape)

@@ -209,6 +209,39 @@ TEST(KvCache, WindowedGivesBackWhatLeftTheWindow) {
   EXPECT_EQ(f.cached(tokens(50)), 0);
 }
 
+TEST(KvCache, FirstTokensStayBesideTheWindow) {
+  CacheSpec keeps = windowed(6);
+  keeps.kept = 5;
+  Fixture f(layout_of({keeps}, 4), 10);
+  EXPECT_EQ(f.cache.most_pages(1000, 1, false), f.cache.most_pages(100, 1, false)) << "a fixed size";
+  SequencePages sequence = f.cache.open(0, root(1));
+  std::vector<Token> known = tokens(100);
+  for (int position = 0; position < 100; ++position) {
+    ASSERT_TRUE(f.cache.reserve(sequence, position, position + 1)) << position;
+    for (int key = 0; key <= position; ++key)
+      EXPECT_EQ(sequence.tables[0].at(key).page == kNoPage && (key < 5 || key > position - 6), false) << position;
+    EXPECT_LE(sequence.tables[0].held(), 5);
+    EXPECT_LE(f.cache.use(sequence, position + 1).reserved_bytes, 5 * 4 * 128);
+    f.cache.publish(sequence, known, position + 1);
+    f.check({{&sequence, position + 1}});
+  }
+  EXPECT_GT(f.cache.counters().stripped, 0);
+  f.cache.retire(sequence, known, 100);
+  // The next turn finds the first tokens and the last; what lies between is not asked for.
+  SequencePages second = f.cache.open(1, root(1));
+  EXPECT_EQ(f.cache.reuse_prefix(second, tokens(110)), 100);
+  EXPECT_NE(second.tables[0].at(0).page, kNoPage);
+  EXPECT_NE(second.tables[0].at(4).page, kNoPage);
+  EXPECT_EQ(second.tables[0].at(40).page, kNoPage);
+  f.check({{&second, 100}});
+  SequencePages child = f.cache.open(2, root(1));
+  EXPECT_EQ(f.cache.fork(second, child, 99), 99);
+  EXPECT_EQ(child.tables[0].at(0).page, second.tables[0].at(0).page);
+  f.check({{&second, 100}, {&child, 99}});
+  f.cache.release(child);
+  f.cache.release(second);
+}
+
 TEST(KvCache, WindowedPrefixNeedsOnlyTheWindow) {
   Fixture f(layout_of({kPaged, windowed(6)}, 4), 64);
   SequencePages first = f.compute(tokens(40));

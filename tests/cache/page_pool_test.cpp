@@ -84,6 +84,29 @@ TEST(PageTable, FindsPositions) {
   EXPECT_DEATH(table.at(8), "position 8");
 }
 
+TEST(PageTable, PinnedEntriesStay) {
+  PageTable table(4, 2);
+  for (PageId page : {5, 6, 7, 8, 9}) table.push(page);
+  EXPECT_EQ(table.first(), 0);
+  EXPECT_EQ(table.replace(2, kNoPage), 7);
+  EXPECT_EQ(table.replace(3, kNoPage), 8);
+  EXPECT_EQ(table.first(), 4);
+  EXPECT_EQ(table.gap(), 2);
+  EXPECT_EQ(table.held(), 3);
+  EXPECT_EQ(table.at(5).page, 6);
+  PageTable again(4, 2);  // as it is taken over
+  for (PageId page : table.pages()) again.push(page);
+  EXPECT_EQ(again.first(), 4);
+  EXPECT_EQ(again.held(), 3);
+  EXPECT_EQ(table.pop(), 9);
+  EXPECT_EQ(table.pop(), kNoPage);
+  EXPECT_EQ(table.gap(), 1);
+  EXPECT_EQ(table.pop(), kNoPage);
+  EXPECT_EQ(table.pop(), 6);
+  EXPECT_EQ(table.first(), 0);
+  EXPECT_EQ(table.gap(), 0);
+}
+
 TEST(PageTable, EntriesLeaveTheWindow) {
   PageTable table(4);
   for (PageId page : {5, 6, 7}) table.push(page);

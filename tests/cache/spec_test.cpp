@@ -162,8 +162,41 @@ TEST(Group, PagesMatchABruteForceCount) {
   }
 }
 
+// Positions that stay beside the window: the pages of both are held, and no others.
+TEST(Group, KeptPagesMatchABruteForceCount) {
+  for (int window : {1, 5, 16, 33}) {
+    for (int kept : {1, 4, 8, 9, 20}) {
+      CacheGroup group{.spec = windowed(8, 8, window), .layers = {0}, .page_tokens = 8};
+      group.spec.kept = kept;
+      for (int begin = 0; begin < 100; ++begin) {
+        for (int end = begin + 1; end < begin + 20; ++end) {
+          std::set<int> entries;
+          for (int query = begin; query < end; ++query)
+            for (int key = 0; key <= query; ++key)
+              if (key < kept || key > query - window) entries.insert(key / 8);
+          // What is not computed yet of the kept ones is reserved with the rest.
+          for (int entry = 0; entry < group.pages_for(end); ++entry)
+            EXPECT_EQ(group.forgets(entry, begin), !entries.contains(entry)) << begin << " to " << end;
+          EXPECT_EQ(group.pages_held(begin, end), static_cast<int>(entries.size()));
+        }
+      }
+    }
+  }
+}
+
+TEST(Layout, KeptTokensNeedAWindow) {
+  CacheSpec layer = paged(8, 8);
+  layer.kept = 4;
+  EXPECT_FALSE(plan_layout(std::vector<CacheSpec>{layer}).ok());
+  layer = windowed(8, 8, 16);
+  layer.kept = -1;
+  EXPECT_FALSE(plan_layout(std::vector<CacheSpec>{layer}).ok());
+}
+
 TEST(Layout, PeakIsNeverExceededOnTheWay) {
-  std::vector<CacheSpec> layers = {paged(64, 64), windowed(64, 64, 21)};
+  CacheSpec keeps = windowed(64, 64, 13);
+  keeps.kept = 11;
+  std::vector<CacheSpec> layers = {paged(64, 64), windowed(64, 64, 21), keeps};
   auto layout = plan_layout(layers, {.page_tokens = 8});
   ASSERT_TRUE(layout.ok());
   for (int chunk : {1, 3, 8, 30}) {

@@ -13,13 +13,13 @@ namespace {
 const CrowdSize kSize = {
     .requests = 24, .parallel = 8, .prompt = 64, .tokens = 24, .swap_bytes = 1 << 20, .kv = DType::f16};
 
-CrowdOutcome answered(const CrowdWay& way, bool other_prompt = false, KvForm kv = DType::f16) {
+CrowdOutcome answered(const CrowdWay& way, bool other_prompt = false, KvForm kv = DType::f16, KvKeep keep = {}) {
   CrowdSize size = kSize;
   size.kv = kv;
   const auto path = std::filesystem::path(MILLRACE_SOURCE_DIR) / "tests/model/golden/llama-gqa-rope3";
   const Checkpoint checkpoint = Checkpoint::open(path).value();
   const auto backend = make_cpu_backend({.threads = 2}).value();
-  const auto model = Model::load(checkpoint, *backend).value();
+  const auto model = Model::load(checkpoint, *backend, {.forget = keep}).value();
   std::vector<Request> requests = crowd_requests(kSize, model->spec().vocab, 5);
   if (other_prompt) requests[7].prompt.back() ^= 1;
   int heard = 0;
@@ -53,6 +53,20 @@ TEST(CrowdCheck, SmallCachesToo) {
     const CrowdOutcome expected = answered(ways[0], false, kv);
     for (size_t i = 1; i < ways.size(); ++i)
       EXPECT_EQ(first_difference(expected.answers, answered(ways[i], false, kv).answers), -1) << ways[i].name;
+  }
+}
+
+// A cache that forgets: what is found, copied, moved out and computed again has lost the same tokens.
+TEST(CrowdCheck, CachesThatForgetToo) {
+  const std::vector<CrowdWay> ways = crowd_ways();
+  for (const KvKeep& keep : {KvKeep{3, 21}, KvKeep{3, 21, {1}}}) {  // all layers, and one beside others that do not
+    const CrowdOutcome expected = answered(ways[0], false, DType::f16, keep);
+    EXPECT_NE(first_difference(expected.answers, answered(ways[0]).answers), -1) << "it forgets something";
+    for (size_t i = 1; i < ways.size(); ++i) {
+      const CrowdOutcome found = answered(ways[i], false, DType::f16, keep);
+      EXPECT_EQ(first_difference(expected.answers, found.answers), -1) << keep.name() << ", " << ways[i].name;
+      EXPECT_GT(found.metrics.cached_tokens, 0) << ways[i].name;
+    }
   }
 }
 

@@ -112,6 +112,7 @@ double read_all(const Files& files, bool direct) {
 Result<double> load_once(const Arguments& arguments, const fs::path& path) {
   LoadChoice choice{.path = path, .device = arguments.text("device")};
   choice.cpu.threads = static_cast<int>(arguments.integer("threads"));
+  TRY(choice.keep, kv_keep(arguments));
   choice.memory_limit = memory_limit(arguments);
   const auto start = std::chrono::steady_clock::now();
   TRY(const auto loaded, LoadedModel::load(choice));

@@ -44,6 +44,7 @@ Result<Line> run_way(const Arguments& arguments, const Way& way, double temperat
   TRY(auto path, model_path(arguments));
   LoadChoice choice{.path = path, .device = arguments.text("device")};
   choice.cpu.threads = static_cast<int>(arguments.integer("threads"));
+  TRY(choice.keep, kv_keep(arguments));
   TRY(auto loaded, LoadedModel::load(choice));
   TRY(const std::vector<Token> prompt, raw_prompt(*loaded, arguments.text("prompt")));
   EngineOptions options;

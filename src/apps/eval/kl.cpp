@@ -8,6 +8,7 @@
 #include "apps/eval/input.h"
 #include "apps/run/adapters.h"
 #include "apps/run/flags.h"
+#include "base/human.h"
 #include "base/json.h"
 #include "eval/compare.h"
 
@@ -20,12 +21,34 @@ Result<std::unique_ptr<LoadedModel>> load_variant(const Arguments& arguments, co
   if (arguments.given("variant")) choice.path = arguments.text("variant");
   choice.device = arguments.given("variant-backend") ? arguments.text("variant-backend") : arguments.text("device");
   choice.cpu.threads = static_cast<int>(arguments.integer("threads"));
+  choice.keep = base.model().spec().keep;
+  if (arguments.given("variant-kv-keep")) {
+    TRY(choice.keep, kv_keep(arguments, "variant-kv-keep"));
+  }
   if (arguments.given("variant-activations") && arguments.text("variant-activations") == "float32")
     choice.cpu.activations = Activations::float32;
   return LoadedModel::load(choice);
 }
 
-void print_comparison(const Terminal& terminal, const Comparison& c) {
+// What a sequence of the longest text holds of the cache at its end.
+struct Held {
+  int32_t tokens = 0;
+  int64_t base = 0, variant = 0;  // bytes
+};
+
+int64_t held_bytes(const Executor& executor, int32_t tokens) {
+  return executor.layout().pages_for(tokens) * executor.layout().page_bytes;
+}
+
+void print_held(const Terminal& terminal, const Held& held) {
+  if (held.base == held.variant) return;
+  terminal.print("KV          {} -> {} ({:+.1f} %) of {} tokens\n", human_bytes(static_cast<uint64_t>(held.base)),
+                 human_bytes(static_cast<uint64_t>(held.variant)),
+                 100 * (static_cast<double>(held.variant) / static_cast<double>(held.base) - 1), held.tokens);
+}
+
+void print_comparison(const Terminal& terminal, const Comparison& c, const Held& held) {
+  print_held(terminal, held);
   terminal.print("KL          mean {:.6f} +- {:.6f}, median {:.6f}, p99 {:.6f}, max {:.6f}\n", c.kl_mean(),
                  c.kl_error(), c.kl_at(0.5), c.kl_at(0.99), c.kl_at(1));
   terminal.print("top-1 flips {} of {} ({:.2f} %)\n", c.flips, c.tokens, 100 * c.flip_share());
@@ -43,7 +66,7 @@ void print_comparison(const Terminal& terminal, const Comparison& c) {
   table.print(terminal);
 }
 
-Json comparison_json(const Comparison& c) {
+Json comparison_json(const Comparison& c, const Held& held) {
   JsonArray depths;
   for (const DepthShare& depth : c.depths) {
     if (depth.tokens == 0) continue;
@@ -65,6 +88,9 @@ Json comparison_json(const Comparison& c) {
                     {"ppl_variant", c.variant_perplexity()},
                     {"ppl_change", c.perplexity_change()},
                     {"ppl_change_error", c.perplexity_change_error()},
+                    {"kv_tokens", held.tokens},
+                    {"kv_bytes_base", held.base},
+                    {"kv_bytes_variant", held.variant},
                     {"depths", std::move(depths)}};
 }
 
@@ -72,11 +98,11 @@ Result<int> run(const Arguments& arguments) {
   const Terminal& terminal = arguments.terminal();
   const bool differs = arguments.given("variant") || arguments.given("variant-backend") ||
                        arguments.given("variant-kv") || arguments.given("variant-activations") ||
-                       arguments.given("variant-lora");
+                       arguments.given("variant-lora") || arguments.given("variant-kv-keep");
   if (!differs) {
     return wrong_use(arguments,
-                     "nothing to compare with: give --variant FILE, --variant-lora, --variant-kv, --variant-backend or "
-                     "--variant-activations");
+                     "nothing to compare with: give --variant FILE, --variant-lora, --variant-kv, --variant-kv-keep, "
+                     "--variant-backend or --variant-activations");
   }
   TRY(const std::string text, read_input(arguments.text("file")));
   TRY(auto base, load_model(arguments, arguments.integer("ctx")));
@@ -93,7 +119,13 @@ Result<int> run(const Arguments& arguments) {
     TRY_VOID(use_adapters({ask}, terminal, *second));
   }
   uint64_t total = 0;
-  for (const ScoredText& one : texts) total += one.tokens.size() - 1;
+  Held held;
+  for (const ScoredText& one : texts) {
+    total += one.tokens.size() - 1;
+    held.tokens = std::max(held.tokens, static_cast<int32_t>(one.tokens.size()));
+  }
+  held.base = held_bytes(*first, held.tokens);
+  held.variant = held_bytes(*second, held.tokens);
   Interruptible scope;
   std::optional<Progress> progress(std::in_place, terminal, "comparing", total, Progress::Unit::count);
   auto compared = compare_models(*first, *second, texts, [&](int64_t tokens) {
@@ -104,9 +136,9 @@ Result<int> run(const Arguments& arguments) {
   if (!compared.ok() && Interruptible::interrupted()) return interrupted_error();
   if (!compared.ok()) return compared.error();
   if (arguments.toggle("json")) {
-    terminal.print("{}\n", to_text(comparison_json(*compared)));
+    terminal.print("{}\n", to_text(comparison_json(*compared, held)));
   } else {
-    print_comparison(terminal, *compared);
+    print_comparison(terminal, *compared, held);
   }
   return kExitOk;
 }
@@ -127,6 +159,7 @@ Verb eval_kl_verb() {
              .value = "TYPE",
              .choices = kKvForms,
              .help = "its format of keys and values"},
+            kv_keep_flag("variant-kv-keep"),
             {.name = "variant-backend",
              .kind = Kind::text,
              .value = "NAME",
@@ -140,7 +173,8 @@ Verb eval_kl_verb() {
             {.name = "json", .help = "as a JSON object"}},
            machine_flags()}),
       .examples = {{"eval kl -m model-f16.gguf --variant model-q4_k.gguf -f book.txt", "what quantising costs"},
-                   {"eval kl -f book.txt --variant-kv bf16", "another format of keys and values, the shipped model"}},
+                   {"eval kl -f book.txt --variant-kv bf16", "another format of keys and values, the shipped model"},
+                   {"eval kl -f book.txt --ctx 2048 --variant-kv-keep sinks:4,window:256", "a cache that forgets"}},
       .notes =
           "KL is of the base's distribution from the variant's, in nats, at every scored token; a flip is another "
           "most likely token. The change of perplexity compares token by token, so its error is much smaller than "

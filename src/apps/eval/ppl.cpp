@@ -23,7 +23,7 @@ Result<int> run(const Arguments& arguments) {
   ExecutorOptions options = scoring_options(texts, loaded->vocab());
   options.kv = kv_type(arguments, *loaded);
   options.wanted = options.rows = std::min(options.rows, step_rows(arguments, "ubatch-size", 512));
-  if (options.context > loaded->context()) {
+  if (options.context > loaded->context() && !loaded->model().spec().keep.bounded()) {
     terminal.warn("texts of up to {} tokens, but the model was made for {}", options.context, loaded->context());
   }
   TRY(auto executor, Executor::create(loaded->model(), loaded->backend(), options));

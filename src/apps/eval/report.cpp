@@ -26,13 +26,16 @@ struct Entry {
   KvForm kv;
   int64_t weights = 0;   // bytes
   int64_t kv_token = 0;  // bytes a token
+  int64_t kv_text = 0;   // bytes of the longest text at its end
   Comparison quality;
   double prefill = 0, decode = 0;  // tokens a second
   bool base = false;
 };
 
-Result<std::unique_ptr<LoadedModel>> load_file(const Arguments& arguments, const std::string& path) {
+Result<std::unique_ptr<LoadedModel>> load_file(const Arguments& arguments, const std::string& path,
+                                               const KvKeep& keep) {
   LoadChoice choice = {.path = path, .device = arguments.text("device"), .context = arguments.integer("ctx")};
+  choice.keep = keep;
   choice.cpu.threads = static_cast<int>(arguments.integer("threads"));
   return LoadedModel::load(choice);
 }
@@ -62,7 +65,12 @@ Result<Entry> measure_entry(const Arguments& arguments, Executor& first, LoadedM
   for (const KvShape& shape : second->planned().shapes)
     entry.kv_token += int64_t{shape.kv_heads} * (kv_bytes(kv.k, shape.k_dim) + kv_bytes(kv.v, shape.v_dim));
   uint64_t total = 0;
-  for (const ScoredText& one : texts) total += one.tokens.size() - 1;
+  int longest = 1;
+  for (const ScoredText& one : texts) {
+    total += one.tokens.size() - 1;
+    longest = std::max(longest, static_cast<int>(one.tokens.size()));
+  }
+  entry.kv_text = second->layout().pages_for(longest) * second->layout().page_bytes;
   Progress progress(arguments.terminal(), entry.name, total, Progress::Unit::count);
   TRY(entry.quality, compare_models(first, *second, texts, [&](int64_t tokens) {
         progress.update(static_cast<uint64_t>(tokens));
@@ -75,7 +83,7 @@ Result<Entry> measure_entry(const Arguments& arguments, Executor& first, LoadedM
 Result<std::vector<Entry>> measure(const Arguments& arguments) {
   const std::vector<std::string> files = arguments.operands("MODELS");
   TRY(const std::string text, read_input(arguments.text("file")));
-  TRY(auto base, load_file(arguments, files[0]));
+  TRY(auto base, load_file(arguments, files[0], {}));
   TRY(const std::vector<ScoredText> texts, scored_texts(arguments, *base, text));
   TRY(const Machine machine, measure_machine({.threads = static_cast<int>(arguments.integer("threads"))}));
   std::vector<KvForm> kvs;
@@ -84,20 +92,29 @@ Result<std::vector<Entry>> measure(const Arguments& arguments) {
     if (!type) return error(Code::invalid, "'{}' is no format of keys and values; choose {}", name, kKvNames);
     kvs.push_back(*type);
   }
+  std::vector<KvKeep> keeps = {{}};
+  for (const std::string& text_of : arguments.texts("kv-keep")) {
+    auto keep = kv_keep_from(text_of);
+    if (!keep.ok()) return within("--kv-keep", std::move(keep).error());
+    keeps.push_back(*keep);
+  }
   ExecutorOptions options = scoring_options(texts, base->vocab());
   options.sequences = 1;
   options.kv = kvs[0];
   TRY(auto first, Executor::create(base->model(), base->backend(), options));
   std::vector<Entry> entries;
-  for (size_t i = 0; i < files.size(); ++i) {
+  for (size_t i = 0; i < files.size() * keeps.size(); ++i) {
+    const std::string& file = files[i / keeps.size()];
+    const KvKeep& keep = keeps[i % keeps.size()];
     std::unique_ptr<LoadedModel> own;
     if (i > 0) {
-      TRY(own, load_file(arguments, files[i]));
+      TRY(own, load_file(arguments, file, keep));
     }
     LoadedModel& variant = own ? *own : *base;
     for (const KvForm& kv : kvs) {
-      std::string name = std::filesystem::path(files[i]).stem().string();
+      std::string name = std::filesystem::path(file).stem().string();
       if (kvs.size() > 1) name += fmt::format(", KV {}", kv.name());
+      if (keep) name += fmt::format(", {}", keep.name());
       TRY(Entry entry, measure_entry(arguments, *first, variant, kv, texts, machine, std::move(name)));
       entry.base = i == 0 && kv == kvs[0];
       entries.push_back(std::move(entry));
@@ -115,6 +132,7 @@ void print_entries(const Terminal& terminal, const std::vector<Entry>& entries) 
   Table table({{"model"},
                {"weights", Align::right},
                {"KV a token", Align::right},
+               {"KV of a text", Align::right},
                {"perplexity", Align::right},
                {"change", Align::right},
                {"KL", Align::right},
@@ -125,7 +143,8 @@ void print_entries(const Terminal& terminal, const std::vector<Entry>& entries) 
   for (const Entry& e : entries) {
     const Comparison& q = e.quality;
     table.row({printable(e.name), short_bytes(static_cast<double>(e.weights)),
-               short_bytes(static_cast<double>(e.kv_token)), fmt::format("{:.4f}", q.variant_perplexity()),
+               short_bytes(static_cast<double>(e.kv_token)), short_bytes(static_cast<double>(e.kv_text)),
+               fmt::format("{:.4f}", q.variant_perplexity()),
                fmt::format("{:+.2f} ± {:.2f} %", 100 * q.perplexity_change(), 100 * q.perplexity_change_error()),
                kl_text(q), fmt::format("{:.5f}", q.kl_at(0.99)), fmt::format("{:.2f} %", 100 * q.flip_share()),
                short_number(e.prefill), short_number(e.decode)});
@@ -142,6 +161,7 @@ JsonArray entries_json(const std::vector<Entry>& entries) {
                               {"base", e.base},
                               {"weight_bytes", e.weights},
                               {"kv_bytes_per_token", e.kv_token},
+                              {"kv_bytes_of_text", e.kv_text},
                               {"tokens", q.tokens},
                               {"ppl", q.variant_perplexity()},
                               {"ppl_change", q.perplexity_change()},
@@ -212,7 +232,7 @@ std::string entries_page(const std::vector<Entry>& entries, const std::string& t
     const Comparison& q = e.quality;
     rows.push_back(
         {.cells = {e.name, short_bytes(static_cast<double>(e.weights)), short_bytes(static_cast<double>(e.kv_token)),
-                   fmt::format("{:.4f}", q.variant_perplexity()),
+                   short_bytes(static_cast<double>(e.kv_text)), fmt::format("{:.4f}", q.variant_perplexity()),
                    fmt::format("{:+.2f} ± {:.2f} %", 100 * q.perplexity_change(), 100 * q.perplexity_change_error()),
                    kl_text(q), fmt::format("{:.5f}", q.kl_at(0.99)), fmt::format("{:.2f} %", 100 * q.flip_share()),
                    short_number(e.prefill), short_number(e.decode)},
@@ -222,6 +242,7 @@ std::string entries_page(const std::vector<Entry>& entries, const std::string& t
   page.table({{"model", false},
               {"weights"},
               {"KV a token"},
+              {"KV of a text"},
               {"perplexity"},
               {"change"},
               {"KL mean"},
@@ -262,11 +283,17 @@ Verb eval_report_verb() {
                 .otherwise = "f16",
                 .many = Many::commas,
                 .help = "formats of keys and values to try with each"},
+               {.name = "kv-keep",
+                .kind = Kind::text,
+                .value = "WHAT",
+                .many = Many::repeated,
+                .help = "a cache that forgets to try with each, such as sinks:4,window:256"},
                {.name = "json", .help = "as a JSON array"},
                {.name = "html", .kind = Kind::path, .value = "FILE", .help = "write a page with charts"}},
               machine_flags()});
   std::erase_if(flags, [](const Flag& flag) {
-    return flag.name == "model" || flag.name == "kv-type" || flag.name.starts_with("cache-type-");
+    return flag.name == "model" || flag.name == "kv-type" || flag.name.starts_with("cache-type-") ||
+           (flag.name == "kv-keep" && flag.many != Many::repeated);
   });
   return {
       .name = "eval report",
@@ -276,7 +303,9 @@ Verb eval_report_verb() {
       .flags = std::move(flags),
       .examples = {{"eval report f16.gguf q8_0.gguf q4_k.gguf -f book.txt --html report.html",
                     "the trade to see before choosing a format"},
-                   {"eval report model.gguf -f book.txt --kv-types f16,q8,fp8,q4", "formats of keys and values alone"}},
+                   {"eval report model.gguf -f book.txt --kv-types f16,q8,fp8,q4", "formats of keys and values alone"},
+                   {"eval report model.gguf -f book.txt -c 2048 --kv-keep sinks:4,window:256 --kv-keep window:1024",
+                    "caches that forget"}},
       .run = run};
 }
 

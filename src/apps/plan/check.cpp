@@ -8,6 +8,7 @@
 #include "apps/cli/interrupt.h"
 #include "apps/cli/model_path.h"
 #include "apps/cli/terminal.h"
+#include "apps/run/flags.h"
 #include "backend/cpu/cpu.h"
 #include "base/json.h"
 #include "bench/step.h"
@@ -40,8 +41,10 @@ struct Subject {
 Result<std::unique_ptr<Subject>> open_subject(const Arguments& arguments) {
   auto subject = std::make_unique<Subject>();
   TRY(subject->backend, make_cpu_backend({.threads = static_cast<int>(arguments.integer("threads"))}));
+  TRY(const KvKeep keep, kv_keep(arguments));
   if (auto shape = arguments.maybe_text("shape"); shape.has_value()) {
-    TRY(const ModelSpec spec, named_shape(*shape));
+    TRY(ModelSpec spec, named_shape(*shape));
+    TRY_VOID(forget(spec, keep));
     const std::string name = arguments.text("weights").empty() ? "Q8_0" : arguments.text("weights");
     const auto type = dtype_from_name(name);
     if (!type) return error(Code::invalid, "'{}' is no weight format; try Q8_0, Q4_0, BF16, F16 or F32", name);
@@ -52,7 +55,7 @@ Result<std::unique_ptr<Subject>> open_subject(const Arguments& arguments) {
   TRY(const std::filesystem::path path, model_path(arguments));
   subject->name = path.stem().string();
   TRY(subject->checkpoint, Checkpoint::open(path));
-  TRY(subject->model, Model::load(subject->checkpoint, *subject->backend));
+  TRY(subject->model, Model::load(subject->checkpoint, *subject->backend, {.forget = keep}));
   return subject;
 }
 

@@ -82,6 +82,8 @@ Result<std::unique_ptr<Subject>> open_subject(const Arguments& arguments) {
     TRY(subject->spec, with_kv_heads(subject->spec, static_cast<int32_t>(arguments.integer("kv-heads"))));
     subject->name += fmt::format(" with {} kv heads", arguments.integer("kv-heads"));
   }
+  TRY(const KvKeep keep, kv_keep(arguments));
+  TRY_VOID(forget(subject->spec, keep));
   if (weights.empty() && subject->source) {
     subject->weights = main_format(*subject->source);
     subject->type_of = [source = &*subject->source](const Slot& slot) { return source->type_of(slot); };
@@ -290,6 +292,7 @@ std::vector<Flag> subject_flags() {
        .otherwise = "f16",
        .choices = kKvForms,
        .help = "format of keys and values"},
+      kv_keep_flag(),
       integer_flag("kv-heads", "", "", -kMany, kMany, "as if the model had so many key/value heads")};
 }
 

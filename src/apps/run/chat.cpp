@@ -270,7 +270,8 @@ Result<int> run(const Arguments& arguments) {
   TRY(Sampling sampling, sampling_of(arguments, *loaded));
   ExecutorOptions wanted;
   wanted.context = static_cast<int32_t>(arguments.integer("ctx-size"));
-  if (wanted.context == 0) wanted.context = std::min(loaded->context(), kUsualContext);
+  if (wanted.context == 0) wanted.context = usual_context(*loaded, kUsualContext);
+  warn_of_length(terminal, *loaded, wanted.context);
   wanted.rows = step_rows(arguments, "ubatch-size", 512);
   wanted.kv = kv_type(arguments, *loaded);
   TRY(auto drafters, drafters_of(arguments, *loaded, wanted.context));

@@ -120,7 +120,24 @@ std::vector<Flag> kv_flags() {
        .help = "numbers that keys and values are kept in: 16 bits, 8 (q8, fp8) or 4 (q4); auto: bf16 where that is "
                "faster and the weights are not F16 or F32, else f16"}};
   for (Flag& flag : kv_apart_flags()) flags.push_back(std::move(flag));
+  flags.push_back(kv_keep_flag());
   return flags;
+}
+
+Flag kv_keep_flag(std::string_view name) {
+  return {.name = name,
+          .kind = Kind::text,
+          .value = "WHAT",
+          .help =
+              "forget: keep the first and the last tokens only, such as sinks:4,window:4096, in fixed memory "
+              "whatever the length"};
+}
+
+Result<KvKeep> kv_keep(const Arguments& arguments, std::string_view name) {
+  if (!arguments.knows(name) || !arguments.given(name)) return KvKeep{};
+  auto keep = kv_keep_from(arguments.text(name));
+  if (!keep.ok()) return within(fmt::format("--{}", name), std::move(keep).error());
+  return keep;
 }
 
 std::vector<Flag> machine_flags() {
@@ -241,6 +258,24 @@ KvForm kv_form(const Arguments& arguments, std::string_view both) {
   return with_parts(arguments, kv_form_from_name(arguments.text(both)).value());
 }
 
+int32_t usual_context(const LoadedModel& model, int32_t usual) {
+  constexpr int32_t kForgetful = 1 << 20;
+  return model.model().spec().keep.bounded() ? kForgetful : std::min(model.context(), usual);
+}
+
+void warn_of_length(const Terminal& terminal, const LoadedModel& model, int32_t context) {
+  const KvKeep& keep = model.model().spec().keep;
+  if (keep.bounded() && reach_of(keep, context) > model.context()) {
+    terminal.warn("{} reaches back {} tokens, but the model was made for {}: text beyond that may be poor", keep.name(),
+                  keep.sinks + keep.window, model.context());
+  } else if (!keep.bounded() && context > model.context()) {
+    terminal.warn(
+        "a context of {} tokens, but the model was made for {}: text beyond that may be poor (--kv-keep goes "
+        "on with what lies within)",
+        context, model.context());
+  }
+}
+
 Result<void> add_bias(std::string_view text, Sampling& sampling) {
   auto malformed = [&] {
     return error(Code::invalid, "--logit-bias needs a token id and a bias, such as 15043+1 or 15043=-inf, not '{}'",
@@ -328,6 +363,7 @@ Result<std::unique_ptr<LoadedModel>> load_model(const Arguments& arguments, int6
   choice.pipeline = by_layers(arguments);
   choice.mpi = over_mpi(arguments);
   choice.memory_limit = memory_limit(arguments);
+  TRY(choice.keep, kv_keep(arguments));
   if (arguments.knows("chat-template") && arguments.given("chat-template")) {
     TRY(choice.chat_template, read_file(arguments.text("chat-template"), size_t{16} << 20));
   }

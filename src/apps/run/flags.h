@@ -23,10 +23,19 @@ bool by_layers(const Arguments& arguments);  // false where the verb has no such
 Flag transport_flag();                       // for verbs that `mpirun` may start
 bool over_mpi(const Arguments& arguments);
 int ranks_of(const Arguments& arguments);  // 1 where the verb has no such flag
-// --kv-type and, for one of both, --cache-type-k and --cache-type-v: kv_type() understands them.
+// --kv-type and, for one of both, --cache-type-k and --cache-type-v: kv_type() understands them. And kv_keep_flag().
 std::vector<Flag> kv_flags();
 // The last two.
 std::vector<Flag> kv_apart_flags();
+// --kv-keep, under another name if need be: what a cache that forgets keeps; and what that comes to, everything if it
+// is not given or the verb has no such flag. One of kv_flags().
+Flag kv_keep_flag(std::string_view name = "kv-keep");
+Result<KvKeep> kv_keep(const Arguments& arguments, std::string_view name = "kv-keep");
+// The context where none is asked for: the model's, at most `usual`; with a cache that forgets, a million tokens, since
+// they take no more.
+int32_t usual_context(const LoadedModel& model, int32_t usual);
+// Warns if rows will see further back than the model was made for.
+void warn_of_length(const Terminal& terminal, const LoadedModel& model, int32_t context);
 
 // Tokens of a step, as a flag says or, if that is 0, as suits the device: a GPU needs many to be busy.
 int32_t step_rows(const Arguments& arguments, std::string_view flag, int32_t on_cpu);

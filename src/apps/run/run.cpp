@@ -83,6 +83,7 @@ int32_t context_of(const Arguments& arguments, const LoadedModel& model, size_t 
   int64_t wanted = static_cast<int64_t>(prompt) + std::max<int64_t>(arguments.integer("predict"), 0) + 1;
   if (arguments.integer("predict") < 0)
     wanted = fills_masks(model.model().spec()) ? wanted + kUsualFill : std::max<int64_t>(wanted, kUsualContext);
+  if (model.model().spec().keep.bounded()) return static_cast<int32_t>(wanted);  // distances stay within the model's
   return static_cast<int32_t>(std::min<int64_t>(wanted, model.context()));
 }
 
@@ -142,10 +143,7 @@ Result<int> run(const Arguments& arguments) {
   wanted.context = context_of(arguments, *loaded, prompt.size());
   wanted.rows = step_rows(arguments, "ubatch-size", 512);
   wanted.kv = kv_type(arguments, *loaded);
-  if (wanted.context > loaded->context()) {
-    terminal.warn("a context of {} tokens, but the model was made for {}: text beyond that may be poor", wanted.context,
-                  loaded->context());
-  }
+  warn_of_length(terminal, *loaded, wanted.context);
   TRY(auto drafters, drafters_of(arguments, *loaded, wanted.context));
   drafters->suit(wanted);
   suit_requests(loaded->model().spec(), wanted);

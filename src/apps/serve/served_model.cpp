@@ -153,7 +153,7 @@ Result<void> restore_cache(const Arguments& arguments, Engine& engine) {
 Result<ReadyEngine> engine_for(const Arguments& arguments, std::unique_ptr<LoadedModel> loaded, EngineWatch* watch) {
   EngineOptions options;
   const auto asked = static_cast<int32_t>(arguments.integer("ctx-size"));
-  options.executor.context = asked > 0 ? asked : std::min(loaded->context(), kUsualContext);
+  options.executor.context = asked > 0 ? asked : usual_context(*loaded, kUsualContext);
   options.executor.kv = kv_type(arguments, *loaded);
   options.limits.max_sequences = static_cast<int>(arguments.integer("parallel"));
   options.limits.step_tokens = std::max(step_rows(arguments, "batch-size", 256), options.limits.max_sequences);
@@ -245,6 +245,7 @@ Result<LoadChoice> load_choice(const Arguments& arguments) {
   choice.pipeline = by_layers(arguments);
   choice.mpi = over_mpi(arguments);
   choice.memory_limit = memory_limit(arguments);
+  TRY(choice.keep, kv_keep(arguments));
   choice.fingerprint = true;
   if (arguments.given("chat-template")) {
     TRY(choice.chat_template, read_file(arguments.text("chat-template"), size_t{16} << 20));

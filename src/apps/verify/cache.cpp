@@ -62,6 +62,7 @@ Result<int> run(const Arguments& arguments) {
     if (threads > 1 && device != "cpu") break;  // nobody else has threads to vary
     LoadChoice choice{.path = path, .device = device};
     choice.cpu.threads = threads;
+    TRY(choice.keep, kv_keep(arguments));
     TRY(auto loaded, LoadedModel::load(choice));
     TRY(std::vector<Token> prompt, prompt_of(arguments, *loaded));
     tokens = prompt.size();
@@ -69,7 +70,10 @@ Result<int> run(const Arguments& arguments) {
     TRY(auto executor,
         Executor::create(loaded->model(), loaded->backend(), cache_check_options(count, kv, page_tokens)));
     TRY_VOID(use_adapters(arguments, *executor));
-    if (threads == 1) terminal.note("{}: {} tokens, keys and values as {}", path.string(), count, kv.name());
+    if (threads == 1) {
+      terminal.note("{}: {} tokens, keys and values as {}{}", path.string(), count, kv.name(),
+                    choice.keep ? fmt::format(", of which {} are kept", choice.keep.name()) : "");
+    }
     for (const CacheWay& way : cache_ways(count, page_tokens, plant && threads == 1)) {
       CacheOutcome found = run_way(*executor, prompt, way);
       if (!expected) expected = found;
@@ -130,6 +134,7 @@ Verb verify_cache_verb() {
                          .choices = kKvForms,
                          .help = "numbers that keys and values are kept in"}},
                        kv_apart_flags(),
+                       {kv_keep_flag()},
                        adapter_flags(),
                        {{.name = "page-tokens",
                          .kind = Kind::integer,

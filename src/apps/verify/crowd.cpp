@@ -22,8 +22,9 @@ Result<CrowdOutcome> run_one(const Arguments& arguments, CrowdSize size, const C
   TRY(auto path, model_path(arguments));
   LoadChoice choice{.path = path, .device = arguments.text("device"), .context = size.prompt + size.tokens};
   choice.cpu.threads = static_cast<int>(arguments.integer("threads"));
+  TRY(choice.keep, kv_keep(arguments));
   TRY(auto loaded, LoadedModel::load(choice));
-  if (choice.context > loaded->context())
+  if (choice.context > loaded->context() && !choice.keep.bounded())
     return error(Code::invalid,
                  "prompts of {} tokens and answers of {} are more than the model's {}: ask for less "
                  "(--prompt, --predict)",

@@ -63,6 +63,7 @@ Result<Opened> open(const Arguments& arguments, int ranks, bool alone) {
   }
   TRY(auto path, model_path(arguments));
   LoadChoice file{.path = path, .device = choice.device, .cpu = choice.cpu, .context = arguments.integer("tokens")};
+  TRY(file.keep, kv_keep(arguments));
   file.ranks = choice.ranks;
   file.mpi = choice.mpi;
   file.pipeline = choice.pipeline;

@@ -64,6 +64,7 @@ Result<SaidBy> run_all(const Arguments& arguments, const CrowdSize& size, int st
   TRY(auto path, model_path(arguments));
   LoadChoice choice{.path = path, .device = arguments.text("device"), .context = size.prompt + size.tokens};
   choice.cpu.threads = static_cast<int>(arguments.integer("threads"));
+  TRY(choice.keep, kv_keep(arguments));
   TRY(auto loaded, LoadedModel::load(choice));
   if (choice.context > loaded->context())
     return error(Code::invalid, "prompts of {} tokens and answers of {} are more than the model's {}: ask for less",

@@ -76,6 +76,7 @@ Result<Line> Check::run_one(const std::string& drafter, const CrowdWay& way, con
                     .swap_bytes = 64 << 20};
   LoadChoice choice{.path = path, .device = arguments_.text("device"), .context = size.prompt + size.tokens};
   choice.cpu.threads = static_cast<int>(arguments_.integer("threads"));
+  TRY(choice.keep, kv_keep(arguments_));
   TRY(auto loaded, LoadedModel::load(choice));
   if (choice.context > loaded->context())
     return error(Code::invalid, "prompts of {} tokens and answers of {} are more than the model's {}", size.prompt,

@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "backend/cpu/ops.h"
+#include "backend/row_math.h"
 #include "base/check.h"
 
 namespace millrace::cpu {
@@ -59,6 +60,29 @@ void CpuOps::look_ahead(const Tile& tile, int32_t index, int64_t chunk, Ahead& a
   }
 }
 
+// Where the keys and values of positions [first + unseen, first + positions) of a kv head lie, for a kernel.
+void CpuOps::point_at(const Tile& tile, int32_t kv_head, int64_t first, int32_t unseen, int32_t positions,
+                      const std::byte** keys, const std::byte** values) const {
+  const KvView& kv = *tile.kv;
+  const PageTables& tables = step_->groups[static_cast<size_t>(kv.group)];
+  const int32_t* pages = tables.pages + int64_t{tile.sequence} * tables.stride;
+  int64_t k_bytes = kv_code_bytes(kv.form.k, kv.k_dim), v_bytes = kv_code_bytes(kv.form.v, kv.v_dim);
+  int64_t apart = kv.v_dim > 0 ? v_bytes : k_bytes;  // values of one token and the next
+  std::fill_n(keys, unseen, nullptr);
+  std::fill_n(values, unseen, nullptr);
+  int32_t step =
+      kernels_.attend_by_blocks[static_cast<size_t>(activations_)][kv_type(kv.form)] && whole_blocks(kv) ? kKvBlock : 1;
+  int64_t page = (first + unseen) / kv.page_tokens, within = (first + unseen) % kv.page_tokens;
+  for (int32_t j = unseen; j < positions; ++page, within = 0) {
+    const std::byte* key = kv.keys(pages[page], kv_head) + within * k_bytes;
+    const std::byte* value = kv.values(pages[page], kv_head) + within * v_bytes;
+    if (kv.v_dim == 0) value = key;
+    int32_t count = static_cast<int32_t>(std::min<int64_t>(kv.page_tokens - within, positions - j));
+    for (int32_t i = 0; i < count; i += step) keys[j + i] = key + i * k_bytes, values[j + i] = value + i * apart;
+    j += count;
+  }
+}
+
 // One chunk of one kv head of a tile into the partials of its queries, and merged into others if there are such.
 void CpuOps::attend_head(const Tile& tile, int32_t index, int64_t chunk, Ahead& ahead, float* partials, float* into,
                          std::byte* scratch) const {
@@ -82,26 +106,10 @@ void CpuOps::attend_head(const Tile& tile, int32_t index, int64_t chunk, Ahead& 
       end[queries] = static_cast<int32_t>(std::clamp<int64_t>(to, 0, kAttendChunk));
     }
   }
-  const PageTables& tables = step_->groups[static_cast<size_t>(kv.group)];
-  const int32_t* pages = tables.pages + int64_t{tile.sequence} * tables.stride;
-  int64_t k_bytes = kv_code_bytes(kv.form.k, kv.k_dim), v_bytes = kv_code_bytes(kv.form.v, kv.v_dim);
-  int64_t apart = kv.v_dim > 0 ? v_bytes : k_bytes;  // values of one token and the next
   int32_t positions = static_cast<int32_t>(std::min<int64_t>(kAttendChunk, tile.end - first));
   int32_t unseen = static_cast<int32_t>(std::clamp<int64_t>(tile.begin - first, 0, positions));
   if (kv.page_tokens % kKvBlock == 0) unseen = unseen / kKvBlock * kKvBlock;
-  std::fill_n(keys, unseen, nullptr);
-  std::fill_n(values, unseen, nullptr);
-  int32_t step =
-      kernels_.attend_by_blocks[static_cast<size_t>(activations_)][kv_type(kv.form)] && whole_blocks(kv) ? kKvBlock : 1;
-  int64_t page = (first + unseen) / kv.page_tokens, within = (first + unseen) % kv.page_tokens;
-  for (int32_t j = unseen; j < positions; ++page, within = 0) {
-    const std::byte* key = kv.keys(pages[page], kv_head) + within * k_bytes;
-    const std::byte* value = kv.values(pages[page], kv_head) + within * v_bytes;
-    if (kv.v_dim == 0) value = key;
-    int32_t count = static_cast<int32_t>(std::min<int64_t>(kv.page_tokens - within, positions - j));
-    for (int32_t i = 0; i < count; i += step) keys[j + i] = key + i * k_bytes, values[j + i] = value + i * apart;
-    j += count;
-  }
+  point_at(tile, kv_head, first, unseen, positions, keys, values);
   bool taken = false;
   AttendChunk call{&kv,          kv.k_dim, tile.v_dim(), positions, keys,  values, &attention, first,
                    queries,      q,        head,         position,  begin, end,    most,       total,
@@ -192,6 +200,59 @@ void CpuOps::start_query(const Tile& tile, int32_t query, float* running) const 
   std::fill_n(partial.sums(), tile.v_dim(), 0.0f);
 }
 
+// All queries of a tile, before anything they see without a gap. Those that the window has parted from the kept
+// positions take these in first, turned back to where they are seen from; at most a chunk of them. The upper half of
+// the scratch is as attend_tile() cuts it.
+void CpuOps::start_queries(const Tile& tile, float* running, std::byte* scratch) const {
+  const int64_t entry = entry_floats(tile.v_dim());
+  for (int32_t i = 0; i < tile.queries(); ++i) start_query(tile, i, running + i * entry);
+  const Attention& attention = *tile.attention;
+  bool any = false;
+  for (int32_t r = tile.first_row; r < tile.first_row + tile.rows; ++r) any |= attention.apart(step_->positions[r]);
+  if (!any) return;
+  for (int32_t index = 0; index < tile.heads; ++index)
+    attend_kept(tile, index, running + index * tile.head_queries() * entry, scratch);
+}
+
+void CpuOps::attend_kept(const Tile& tile, int32_t index, float* running, std::byte* scratch) const {
+  const KvView& kv = *tile.kv;
+  const Attention& attention = *tile.attention;
+  const std::byte *keys[kAttendChunk], *values[kAttendChunk];
+  const float* q[kAttendQueries];
+  int32_t head[kAttendQueries], position[kAttendQueries], begin[kAttendQueries], end[kAttendQueries];
+  float most[kAttendQueries], total[kAttendQueries];
+  double cosines[kHeadDim / 2], sines[kHeadDim / 2];
+  const int64_t entry = entry_floats(tile.v_dim());
+  float* turned = reinterpret_cast<float*>(scratch + kWorkerBytes / 2);
+  float* partials = turned + 2 * tile.queries() * entry;
+  int32_t queries = 0;
+  const int32_t first_query = (tile.first_head + index) * tile.group();
+  for (int32_t r = tile.first_row; r < tile.first_row + tile.rows; ++r) {
+    const int64_t at = step_->positions[r], from = attention.kept_from(at);
+    turn_angles(attention.turn, from - at, cosines, sines);
+    for (int32_t h = first_query; h < first_query + tile.group(); ++h, ++queries) {
+      const float* as_it_was = tile.q.row(r) + int64_t{h} * kv.k_dim;
+      turn_head(attention.turn, cosines, sines, kv.k_dim, as_it_was, turned + queries * entry);
+      q[queries] = turned + queries * entry;
+      head[queries] = h;
+      position[queries] = static_cast<int32_t>(from);
+      begin[queries] = 0;
+      end[queries] = attention.apart(at) ? attention.kept : 0;
+    }
+  }
+  point_at(tile, tile.kv_head(index), 0, 0, attention.kept, keys, values);
+  Ahead ahead;
+  bool taken = false;
+  AttendChunk call{&kv,          kv.k_dim, tile.v_dim(), attention.kept, keys,    values, &attention, 0,
+                   queries,      q,        head,         position,       begin,   end,    most,       total,
+                   partials + 2, entry,    scratch,      &ahead,         nullptr, &taken};
+  kernels_.attend[static_cast<size_t>(activations_)][kv_type(kv.form)](call);
+  for (int32_t i = 0; i < queries; ++i) {
+    partials[i * entry] = most[i], partials[i * entry + 1] = total[i];
+    merge_query(partials + i * entry, running + i * entry, tile.v_dim());
+  }
+}
+
 void CpuOps::finish_query(const Tile& tile, int32_t query, const float* running) const {
   float* out = tile.out.row(tile.row(query)) + int64_t{tile.head(query)} * tile.v_dim();
   kernels_.divide(running + 2, running[1], out, tile.v_dim());
@@ -229,7 +290,8 @@ void CpuOps::attend_tile(const Tile& tile, std::byte* scratch) const {
   int64_t floats = tile.queries() * entry_floats(tile.v_dim());
   float* running = reinterpret_cast<float*>(scratch + kWorkerBytes / 2) + floats;
   float* partials = running + floats;
-  if (tile.end_run() - tile.first_run() == 1 && tile.attention->sinks == nullptr) {  // nothing to merge it with
+  if (tile.end_run() - tile.first_run() == 1 && tile.attention->sinks == nullptr && tile.attention->kept == 0) {
+    // nothing to merge it with
     attend_run(tile, tile.first_run(), nullptr, 0, running, scratch);
   } else {
     attend_runs(tile, partials, running, scratch);
@@ -240,7 +302,7 @@ static_assert(3 * kAttendQueries * (kHeadDim + 16) * sizeof(float) <= kWorkerByt
 
 // All runs of a tile, one after another.
 void CpuOps::attend_runs(const Tile& tile, float* partials, float* running, std::byte* scratch) const {
-  for (int32_t i = 0; i < tile.queries(); ++i) start_query(tile, i, running + i * entry_floats(tile.v_dim()));
+  start_queries(tile, running, scratch);
   for (int64_t run = tile.first_run(); run < tile.end_run(); ++run) {
     bool last = run + 1 == tile.end_run();
     attend_run(tile, run, last ? nullptr : &tile, (run + 1) * kAttendRun, partials, scratch);
@@ -292,7 +354,7 @@ void CpuOps::attend_split(std::span<const Tile> tiles, bool runs) {
     });
     for (const Tile& tile : tiles) {
       float *mine = running + tile.first_query * entry, *run = partials + tile.first_query * entry;
-      for (int32_t i = 0; round == first && i < tile.queries(); ++i) start_query(tile, i, mine + i * entry);
+      if (round == first) start_queries(tile, mine, worker_scratch(0));  // nobody works now
       for (int64_t r = std::max(round, tile.first_run()); r < std::min(round + room, tile.end_run()); ++r) {
         int64_t from = runs ? r : tile.first_chunk(r), to = runs ? r + 1 : tile.end_chunk(r);
         float* sum = run + (from - begin) * stride;  // the first chunk of the run takes in the others
@@ -335,6 +397,8 @@ void CpuOps::attend(const Attention& attention, Tensor q, const KvView& kv, Tens
   const int32_t v_dim = attention.value_width(kv);
   CHECK(group >= 1 && kv.k_dim <= kHeadDim && v_dim > 0 && v_dim <= (kv.v_dim > 0 ? kHeadDim : kv.k_dim),
         "{} heads, {} kv heads of {} and {}", attention.heads, kv.kv_heads, kv.k_dim, v_dim);
+  CHECK(attention.kept <= kAttendChunk && (attention.kept == 0 || kv.k_dim <= v_dim),
+        "{} kept positions of keys of {} and values of {}", attention.kept, kv.k_dim, v_dim);
   int64_t head_bytes = kAttendChunk * token_bytes(kv) / kv.kv_heads;
   int64_t tasks = kTasksPerWorker * team_.workers();
   auto runs = [&] {

@@ -194,6 +194,10 @@ class CpuOps final : public Ops {
   void merge_query(const float* from, float* running, int64_t v_dim) const;
   void merge(const Tile& tile, int32_t first, int32_t end, const float* partials, float* running) const;
   void start_query(const Tile& tile, int32_t query, float* running) const;
+  void start_queries(const Tile& tile, float* running, std::byte* scratch) const;
+  void attend_kept(const Tile& tile, int32_t index, float* running, std::byte* scratch) const;
+  void point_at(const Tile& tile, int32_t kv_head, int64_t first, int32_t unseen, int32_t positions,
+                const std::byte** keys, const std::byte** values) const;
   void finish_query(const Tile& tile, int32_t query, const float* running) const;
 
   struct alignas(64) Turn {  // a line of its own: workers write them

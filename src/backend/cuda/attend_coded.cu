@@ -1,5 +1,6 @@
 // Keys and values of fewer bits (backend/kv_form.h): a warp for each row's head rounds and stores them, and a warp for
-// each row's head attends to them, 32 positions at a time, in order. Values may be the first numbers of keys.
+// each row's head attends to them, 32 positions at a time, in order. Values may be the first numbers of keys. So are
+// caches of any form read that keep their first positions and a window.
 #include <cuda_fp8.h>
 
 #include "backend/cuda/rows.cuh"
@@ -69,6 +70,21 @@ __device__ void turn(float* x, int dim) {
   }
   const float scale = 1 / sqrtf(static_cast<float>(part));
   for (int i = lane; i < dim; i += 32) x[i] *= scale;
+  __syncwarp();
+}
+
+// turn_head (backend/row_math.h) by one warp, numbers in shared memory.
+__device__ void turn_on(float* x, const Rope& rope, int positions) {
+  const int half = rope.dims / 2;
+  for (int pair = static_cast<int>(threadIdx.x); pair < half; pair += 32) {
+    double sine, cosine;
+    sincos(static_cast<double>(positions) * rope.frequencies[pair], &sine, &cosine);
+    float& low = x[rope.neighbours ? 2 * pair : pair];
+    float& high = x[rope.neighbours ? 2 * pair + 1 : pair + half];
+    const double a = low, b = high;
+    low = static_cast<float>(a * cosine - b * sine);
+    high = static_cast<float>(a * sine + b * cosine);
+  }
   __syncwarp();
 }
 
@@ -143,6 +159,8 @@ __global__ void store_coded_kernel(DeviceStep step, View k, View v, KvView kv, S
   if (kv.v_dim > 0) write_side(step, kv, values, false, v, row, head, x);
 }
 
+// Keeps: there are kept positions, and a row may have parted from them.
+template <bool Keeps>
 __global__ void attend_coded_kernel(DeviceStep step, Attention attention, View q, KvView kv, Side keys, Side values,
                                     bool turned, View out) {
   wait_for_previous();
@@ -152,46 +170,56 @@ __global__ void attend_coded_kernel(DeviceStep step, Attention attention, View q
   const int head = static_cast<int>(blockIdx.y), kv_head = head / (attention.heads / kv.kv_heads);
   const int position = step.positions[row], end = step.visible[row], sequence = step.sequence[row];
   const int begin = sight_begin(attention, position), width = kv.v_dim > 0 ? kv.v_dim : attention.value_dim;
-  for (int i = lane; i < kv.k_dim; i += 32) query[i] = read(q, row, head * kv.k_dim + i);
-  __syncwarp();
-  if (turned) turn(query, kv.k_dim);
   float most = attention.sinks != nullptr ? attention.sinks[head] : -INFINITY;
   float total = attention.sinks != nullptr ? 1.0f : 0.0f;
   float sums[kMostDims / 32] = {};
-  for (int first = begin; first < end; first += 32) {
-    const int p = first + lane;
-    float score = -INFINITY, factor_of_value = 1;
-    if (p < end) {
-      const Place key = place_of(step, kv, keys, sequence, kv_head, p);
-      float dot = 0;
-      for (int i = 0; i < kv.k_dim; ++i) dot = fmaf(query[i], number(keys.type, key.codes, i), dot);
-      if (has_factor(keys.type)) dot *= *key.factor;
-      score = dot * attention.scale;
-      if (attention.softcap > 0) score = attention.softcap * tanhf(score / attention.softcap);
-      if (attention.slopes != nullptr) score += attention.slopes[head] * static_cast<float>(p - position);
-      if (has_factor(values.type)) factor_of_value = *place_of(step, kv, values, sequence, kv_head, p).factor;
-    }
-    const float higher = fmaxf(largest(score), most);
-    const float factor = most == -INFINITY ? 0.0f : expf(most - higher), weight = p < end ? expf(score - higher) : 0.0f;
-    most = higher;
-    float sum = weight;
+  // Where the window has parted from the kept positions, these first; then what is seen without a gap.
+  const bool parted = Keeps && position >= attention.window + attention.kept;
+  for (int part = parted ? 0 : 1; part < 2; ++part) {
+    const bool first_part = Keeps && part == 0;
+    const int seen = first_part ? 0 : begin, upto = first_part ? attention.kept : end;
+    const int from = first_part ? attention.window + attention.kept - 1 : position;
+    __syncwarp();
+    for (int i = lane; i < kv.k_dim; i += 32) query[i] = read(q, row, head * kv.k_dim + i);
+    __syncwarp();
+    if (first_part) turn_on(query, attention.turn, from - position);
+    if (turned) turn(query, kv.k_dim);
+    for (int first = seen; first < upto; first += 32) {
+      const int p = first + lane;
+      float score = -INFINITY, factor_of_value = 1;
+      if (p < upto) {
+        const Place key = place_of(step, kv, keys, sequence, kv_head, p);
+        float dot = 0;
+        for (int i = 0; i < kv.k_dim; ++i) dot = fmaf(query[i], number(keys.type, key.codes, i), dot);
+        if (has_factor(keys.type)) dot *= *key.factor;
+        score = dot * attention.scale;
+        if (attention.softcap > 0) score = attention.softcap * tanhf(score / attention.softcap);
+        if (attention.slopes != nullptr) score += attention.slopes[head] * static_cast<float>(p - from);
+        if (has_factor(values.type)) factor_of_value = *place_of(step, kv, values, sequence, kv_head, p).factor;
+      }
+      const float higher = fmaxf(largest(score), most);
+      const float factor = most == -INFINITY ? 0.0f : expf(most - higher),
+                  weight = p < upto ? expf(score - higher) : 0.0f;
+      most = higher;
+      float sum = weight;
 #pragma unroll
-    for (int s = 16; s > 0; s /= 2) sum += __shfl_xor_sync(~0u, sum, s);
-    total = total * factor + sum;
-    const float share_of_mine = weight * factor_of_value;
-    const int here = end - first < 32 ? end - first : 32;
-#pragma unroll
-    for (int d = 0; d < kMostDims / 32; ++d) {
-      if (d * 32 >= width) break;
-      sums[d] *= factor;
-    }
-    for (int j = 0; j < here; ++j) {
-      const float share = __shfl_sync(~0u, share_of_mine, j);
-      const std::byte* value = place_of(step, kv, values, sequence, kv_head, first + j).codes;
+      for (int s = 16; s > 0; s /= 2) sum += __shfl_xor_sync(~0u, sum, s);
+      total = total * factor + sum;
+      const float share_of_mine = weight * factor_of_value;
+      const int here = upto - first < 32 ? upto - first : 32;
 #pragma unroll
       for (int d = 0; d < kMostDims / 32; ++d) {
         if (d * 32 >= width) break;
-        if (d * 32 + lane < width) sums[d] = fmaf(share, number(values.type, value, d * 32 + lane), sums[d]);
+        sums[d] *= factor;
+      }
+      for (int j = 0; j < here; ++j) {
+        const float share = __shfl_sync(~0u, share_of_mine, j);
+        const std::byte* value = place_of(step, kv, values, sequence, kv_head, first + j).codes;
+#pragma unroll
+        for (int d = 0; d < kMostDims / 32; ++d) {
+          if (d * 32 >= width) break;
+          if (d * 32 + lane < width) sums[d] = fmaf(share, number(values.type, value, d * 32 + lane), sums[d]);
+        }
       }
     }
   }
@@ -216,7 +244,8 @@ void attend_coded(cudaStream_t stream, const DeviceStep& step, const Attention& 
   const Side keys = side_of(kv.form.k, kv.k_dim, kv.k_offset, kv.page_tokens);
   const Side values = kv.v_dim > 0 ? side_of(kv.form.v, kv.v_dim, kv.v_offset, kv.page_tokens) : keys;
   const dim3 grid(static_cast<unsigned>(q.rows), static_cast<unsigned>(attention.heads));
-  launch(stream, attend_coded_kernel, grid, 32, 0, step, attention, q, kv, keys, values, kv.form.turns_keys(), out);
+  launch(stream, attention.kept > 0 ? attend_coded_kernel<true> : attend_coded_kernel<false>, grid, 32, 0, step,
+         attention, q, kv, keys, values, kv.form.turns_keys(), out);
 }
 
 cudaError_t load_attend_coded() { return load_kernels(); }

@@ -143,7 +143,8 @@ void CudaOps::attend(const Attention& attention, Tensor q, const KvView& kv, Ten
   }
   const View from = view(q), to = result(out, parts_.half);
   if (attention.value_width(kv) > kWidestValue) return note(cudaErrorInvalidValue);
-  if (!kv.form.plain()) return attend_coded(parts_.stream, step, attention, from, kv, to);
+  // That kernel reads any form, and it alone knows of positions that stay though the window has left them.
+  if (!kv.form.plain() || attention.kept > 0) return attend_coded(parts_.stream, step, attention, from, kv, to);
   if (attend_latent_fits(attention, kv)) return attend_latent(parts_.stream, step, attention, from, kv, to);
   if (!fits(attention, kv)) return attend_any(parts_.stream, step, attention, from, kv, to);
   const StretchesFor wanted = {attention.heads,    kv.kv_heads,           kv.k_dim,

@@ -42,10 +42,11 @@ __device__ inline uint32_t two(Form form, float low, float high) {
   return form == Form::f16 ? two<__half>(low, high) : two<__nv_bfloat16>(low, high);
 }
 
-// The first position that a row at `position` sees, as Attention::begin() has it.
+// The first position that a row at `position` sees without a gap, as Attention::begin() has it.
 __device__ inline int sight_begin(const Attention& attention, int position) {
   const int cut = attention.grid > 0 ? position / attention.grid * attention.grid : 0;
-  return attention.window > 0 ? max(cut, position - attention.window + 1) : cut;
+  const int first = attention.window > 0 ? max(cut, position - attention.window + 1) : cut;
+  return first <= attention.kept ? 0 : first;
 }
 
 // Where what it sees ends, as Attention::end() has it.

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <numbers>
 
+#include "backend/row_math.h"
 #include "base/check.h"
 
 namespace millrace {
@@ -80,17 +81,16 @@ struct CacheReader {
   }
 };
 
-// One row's one head: softmax over what it sees, then the mean of the values.
-void attend_head(const Attention& attention, const CacheReader& cache, int64_t row, int32_t head, const float* q,
-                 float* out) {
+// What a row that stands at `from` makes of positions [begin, end).
+struct Scored {
+  int64_t position;
+  double score;
+};
+void add_scores(const Attention& attention, const CacheReader& cache, int64_t from, int64_t begin, int64_t end,
+                int32_t head, std::vector<float> query, std::vector<Scored>& scores) {
   const KvView& kv = cache.kv;
-  int64_t position = cache.step.positions[row], end = attention.end(position, cache.step.visible[row]);
-  int64_t begin = std::min(attention.begin(position), end);
-  std::vector<float> read(static_cast<size_t>(std::max(kv.k_dim, kv.v_dim)));
-  std::vector<float> query(q, q + kv.k_dim);
+  std::vector<float> read(static_cast<size_t>(kv.k_dim));
   if (kv.form.turns_keys()) kv_turn(query.data(), kv.k_dim);
-  std::vector<double> scores;
-  double most = attention.sinks != nullptr ? attention.sinks[head] : -INFINITY;
   for (int64_t p = begin; p < end; ++p) {
     cache.key(p, read.data());
     double score = 0;
@@ -98,16 +98,36 @@ void attend_head(const Attention& attention, const CacheReader& cache, int64_t r
       score += static_cast<double>(query[static_cast<size_t>(i)]) * read[static_cast<size_t>(i)];
     score *= attention.scale;
     if (attention.softcap > 0) score = attention.softcap * std::tanh(score / attention.softcap);
-    if (attention.slopes != nullptr) score += attention.slopes[head] * static_cast<double>(p - position);
-    scores.push_back(score);
-    most = std::max(most, score);
+    if (attention.slopes != nullptr) score += attention.slopes[head] * static_cast<double>(p - from);
+    scores.push_back({p, score});
   }
+}
+
+// One row's one head: softmax over what it sees, then the mean of the values.
+void attend_head(const Attention& attention, const CacheReader& cache, int64_t row, int32_t head, const float* q,
+                 float* out) {
+  const KvView& kv = cache.kv;
+  int64_t position = cache.step.positions[row], end = attention.end(position, cache.step.visible[row]);
+  std::vector<float> query(q, q + kv.k_dim);
+  std::vector<Scored> scores;
+  if (attention.apart(position)) {
+    const int64_t from = attention.kept_from(position);
+    std::vector<float> turned(query.size());
+    std::vector<double> cosines(query.size()), sines(query.size());
+    turn_angles(attention.turn, from - position, cosines.data(), sines.data());
+    turn_head(attention.turn, cosines.data(), sines.data(), kv.k_dim, q, turned.data());
+    add_scores(attention, cache, from, 0, attention.kept, head, turned, scores);
+  }
+  add_scores(attention, cache, position, std::min(attention.begin(position), end), end, head, query, scores);
+  double most = attention.sinks != nullptr ? attention.sinks[head] : -INFINITY;
+  for (const Scored& one : scores) most = std::max(most, one.score);
   double total = attention.sinks != nullptr ? std::exp(attention.sinks[head] - most) : 0;
+  std::vector<float> read(static_cast<size_t>(std::max(kv.k_dim, kv.v_dim)));
   std::vector<double> sum(static_cast<size_t>(attention.value_width(kv)), 0.0);
-  for (int64_t p = begin; p < end; ++p) {
-    double weight = std::exp(scores[static_cast<size_t>(p - begin)] - most);
+  for (const Scored& one : scores) {
+    double weight = std::exp(one.score - most);
     total += weight;
-    cache.value(p, read.data());
+    cache.value(one.position, read.data());
     for (size_t i = 0; i < sum.size(); ++i) sum[i] += weight * read[i];
   }
   for (size_t i = 0; i < sum.size(); ++i) out[i] = total > 0 ? static_cast<float>(sum[i] / total) : 0.0f;

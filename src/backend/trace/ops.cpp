@@ -149,15 +149,16 @@ void TraceOps::attend(const Attention& attention, Tensor q, const KvView& kv, Te
   double seen = 0;        // positions, summed over rows
   int64_t positions = 0;  // read, each once per sequence
   for (int32_t s = 0; s < step_->sequences; ++s) {
-    int64_t lowest = INT64_MAX, highest = 0;
+    int64_t lowest = INT64_MAX, highest = 0, kept = 0;
     for (int32_t r = step_->first_row[s]; r < step_->first_row[s + 1]; ++r) {
       int64_t end = attention.end(step_->positions[r], step_->visible[r]);
       int64_t begin = std::min(attention.begin(step_->positions[r]), end);
-      seen += static_cast<double>(end - begin);
+      if (attention.apart(step_->positions[r])) kept = attention.kept;
+      seen += static_cast<double>(end - begin + (attention.apart(step_->positions[r]) ? attention.kept : 0));
       lowest = std::min(lowest, begin);
       highest = std::max(highest, end);
     }
-    if (highest > lowest) positions += highest - lowest;
+    if (highest > lowest) positions += highest - lowest + std::min(kept, lowest);
   }
   // Two products and an exponential. The widths are those of queries and results: a latent is key and value in one.
   cost.flops = seen * (2.0 * static_cast<double>(q.cols + out.cols) + 10.0 * attention.heads);

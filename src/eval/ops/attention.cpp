@@ -17,6 +17,8 @@ struct Kind {
   float softcap = 0;
   bool slopes = false, sinks = false;
   int32_t grid = 0, value_dim = 0;
+  int32_t kept = 0;  // first positions beside the window; queries are turned back to where they are seen from
+  bool neighbours = false;
   int32_t value_width() const { return v_dim > 0 ? v_dim : value_dim; }
 };
 
@@ -39,6 +41,10 @@ const std::vector<Kind>& kinds() {
       {"a grid and a window, 80 wide", 4, 2, 80, 80, 16, 70, 0, false, false, 128},
       {"latents of 576, values of 512", 16, 1, 576, 0, 16, 0, 0, false, false, 0, 512},
       {"latents of 288, values of 256, a window", 40, 1, 288, 0, 32, 100, 0, false, true, 0, 256},
+      {"a window and 4 kept", 8, 2, 64, 64, 16, 37, 0, false, false, 0, 0, 4},
+      {"a window and 100 kept, 128 wide", 4, 4, 128, 128, 32, 60, 0, false, false, 0, 0, 100},
+      {"a window and 20 kept, 80 wide, slopes", 4, 2, 80, 80, 8, 50, 0, true, false, 0, 0, 20, true},
+      {"a window and 9 kept, sinks, capped", 16, 2, 64, 64, 16, 130, 5, false, true, 0, 0, 9},
       {"latents of 80, values of 64", 40, 1, 80, 0, 16, 0, 0, false, false, 0, 64},
   };
   return all;
@@ -73,7 +79,13 @@ class Sequences {
                   .grid = kind.grid,
                   .softcap = kind.softcap,
                   .slopes = kind.slopes ? rig.vector(chance.normals(kind.heads, 0.1f)) : nullptr,
-                  .sinks = kind.sinks ? rig.vector(chance.normals(kind.heads, 2)) : nullptr};
+                  .sinks = kind.sinks ? rig.vector(chance.normals(kind.heads, 2)) : nullptr,
+                  .kept = kind.kept,
+                  .turn = {}};
+    if (kind.kept == 0) return;
+    std::vector<float> frequencies;
+    for (int32_t i = 0; i < kind.k_dim / 4; ++i) frequencies.push_back(std::pow(0.1f, static_cast<float>(i) / 8));
+    attention_.turn = {rig.vector(frequencies), kind.k_dim / 2, 1, kind.neighbours};
   }
 
   // A step; what the pieces' rows give, in their order.

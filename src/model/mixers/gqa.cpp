@@ -82,6 +82,8 @@ Result<void> check(const ModelSpec& spec, const GqaSpec& gqa, int32_t layer) {
   if (gqa.ahead < 0 || (gqa.ahead > 0 && gqa.causal))
     return error(Code::invalid, "attention sees {} positions ahead", gqa.ahead);
   if (gqa.window < 0) return error(Code::invalid, "the attention window is {}: expected 0 (none) or more", gqa.window);
+  if (gqa.kept < 0 || (gqa.kept > 0 && (gqa.window == 0 || gqa.grid > 0 || !gqa.causal)))
+    return error(Code::invalid, "the first {} positions stay beside a window of {}", gqa.kept, gqa.window);
   if (gqa.v_norm && (gqa.clip > 0 || gqa.v_norm->weight || gqa.v_norm->bias))
     return error(Code::unsupported, "a norm of values with weights, or after they were clipped, is not built");
   if (gqa.k_eq_v && (gqa.clip > 0 || gqa.qkv_bias))
@@ -149,7 +151,9 @@ void run(Ops& ops, const GqaSpec& spec, const GqaWeights& weights, const KvView&
                                .grid = spec.grid,
                                .softcap = spec.softcap,
                                .slopes = weights.slopes,
-                               .sinks = weights.sinks};
+                               .sinks = weights.sinks,
+                               .kept = spec.kept,
+                               .turn = weights.rope};
   ops.attend(attention, q, kv, mixed);
   if (spec.out_norm) ops.norm(weights.out_norm, 1, mixed, mixed);
   if (spec.gated) {
@@ -163,8 +167,12 @@ void run(Ops& ops, const GqaSpec& spec, const GqaWeights& weights, const KvView&
 
 KvShape kv_shape(const GqaSpec& gqa, const KvForm& form) {
   if (gqa.kv_from >= 0) return {.form = form};
-  return {
-      .kv_heads = gqa.kv_heads, .k_dim = gqa.head_dim, .v_dim = gqa.head_dim, .form = form, .window = kept_window(gqa)};
+  return {.kv_heads = gqa.kv_heads,
+          .k_dim = gqa.head_dim,
+          .v_dim = gqa.head_dim,
+          .form = form,
+          .window = kept_window(gqa),
+          .kept = gqa.kept};
 }
 
 Result<void> upload_constants(Backend& backend, const GqaSpec& gqa, std::span<const Rope> ropes, GqaWeights& weights) {
@@ -276,6 +284,18 @@ Result<void> shard(GqaSpec& gqa, int32_t ranks) {
   gqa.heads /= ranks;
   gqa.kv_heads = std::max(1, gqa.kv_heads / ranks);  // fewer than devices: each keeps a copy of one
   if (!gqa.alibi.empty()) gqa.alibi.resize(static_cast<size_t>(gqa.heads));
+  return {};
+}
+
+Result<void> forget(GqaSpec& gqa, const KvKeep& keep) {
+  if (!gqa.causal) return error(Code::unsupported, "sees tokens after its own, so that nothing can be left behind");
+  if (gqa.window > 0) return error(Code::unsupported, "has a window of {} positions of its own", gqa.window);
+  if (gqa.grid > 0) return error(Code::unsupported, "forgets every {} positions by itself", gqa.grid);
+  if (gqa.q_scale.every > 0) return error(Code::unsupported, "has queries that grow with their position");
+  if (gqa.rope >= 0 && gqa.qk_norm && gqa.qk_norm_after_rope)
+    return error(Code::unsupported, "norms its queries after turning them, so that they cannot be turned back");
+  gqa.window = keep.window;
+  gqa.kept = keep.sinks;
   return {};
 }
 

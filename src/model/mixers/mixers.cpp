@@ -141,6 +141,22 @@ int32_t grid_of(const MixerSpec& spec) {
   return gqa != nullptr ? gqa->grid : 0;
 }
 
+Result<void> forget(MixerSpec& spec, const KvKeep& keep) {
+  return std::visit(
+      [&](auto& kind) -> Result<void> {
+        if constexpr (kOneOf<decltype(kind), GqaSpec>) {
+          return forget(kind, keep);
+        } else if constexpr (kOneOf<decltype(kind), NoMixer>) {
+          return {};
+        } else if constexpr (kAttention<decltype(kind)>) {
+          return error(Code::unsupported, "keeps latents, whose rotated part all heads share (MLA)");
+        } else {
+          return error(Code::unsupported, "has a state of a fixed size already");
+        }
+      },
+      spec);
+}
+
 bool is_causal(const MixerSpec& spec) {
   const auto* gqa = std::get_if<GqaSpec>(&spec);
   return gqa == nullptr || gqa->causal;

@@ -41,6 +41,8 @@ void put_mixer_keys(GgufKeys& keys, const ModelSpec& model, const LayerSpec& lay
 std::string_view unsayable(const MixerSpec& spec, std::string_view gguf);  // what GGUF has no word for; empty: nothing
 void settle_mixer_biases(MixerSpec& spec, const Checkpoint& checkpoint, int32_t layer);
 Result<void> shard_mixer(MixerSpec& spec, int32_t ranks);
+// Gives it a window and first positions that stay; the error is what it has that forbids it ("has a state").
+Result<void> forget(MixerSpec& spec, const KvKeep& keep);
 
 // Into how many equal pieces a state of so many channels and heads may be cut: a power of two that divides all.
 int32_t even_cuts(std::initializer_list<int64_t> counts);
@@ -59,6 +61,7 @@ void put_keys(GgufKeys& keys, const ModelSpec& model, const LayerSpec& layer, co
 std::string_view unsayable(const GqaSpec& spec, std::string_view gguf);
 void settle_biases(GqaSpec& spec, const Checkpoint& checkpoint, int32_t layer);
 Result<void> shard(GqaSpec& spec, int32_t ranks);
+Result<void> forget(GqaSpec& spec, const KvKeep& keep);
 
 // ---- mla.cpp
 void visit(SlotWalk& walk, const MlaSpec& spec, MlaWeights& weights);
