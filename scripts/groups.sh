@@ -184,6 +184,7 @@ group_command_line() {
   run_lines chat 300 python3 tests/apps/chat.py build/release/bin/millrace
   run_lines pull 300 python3 tests/hub/pull.py build/release/bin/millrace
   run_lines shrink 600 python3 tests/apps/shrink.py build/release/bin/millrace
+  run_lines shrink-any 600 python3 tests/apps/shrink_any.py build/release/bin/millrace
 }
 
 # Every weight format on every instruction set this machine has: the same bits however a token is computed.

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <optional>
 
-#include "shrink/sums.h"
+#include "shrink/layer_reader.h"
 
 namespace millrace {
 namespace {
@@ -138,32 +138,99 @@ class Search {
 
 int64_t expert_count(const FoldGroup& group) { return std::max(1, group.giver.experts); }
 
-// Factors of a layer's groups, from what the student's layers before it give.
-Result<Folds> choose_layer(Team& team, const ModelSource& wide, const Loaded& student, Folds folds,
-                           std::span<const FoldGroup> groups, const Rounding& rounding, const ColumnWeights* importance,
-                           std::span<const ScoredText> texts, const StepOptions& options) {
-  const auto watched = [&](const Slot& slot) {
-    return std::any_of(groups.begin(), groups.end(), [&](const FoldGroup& group) {
-      return group.readers.front().name == slot.name && group.readers.front().layer == slot.layer;
-    });
-  };
-  TRY(auto sums, InputSums::make(*student.model, *student.backend, team, watched));
-  ObservedBackend observed(*student.backend, *sums);
-  TRY(auto executor, Executor::create(*student.model, observed, scoring_options(texts, student.model->spec().vocab)));
-  TRY_VOID(run_pass(*executor, texts, options.progress));
-  if (!sums->broken().empty())
-    return error(Code::corrupt, "{}: what it reads is not finite; the model or its format is broken", sums->broken());
+// Factors of a layer's groups, in the order of groups and experts, from what the student's layers before it give.
+using Factors = std::vector<std::vector<float>>;
+Result<Factors> choose_factors(Team& team, const ModelSource& wide, const Folds& before,
+                               std::span<const FoldGroup> groups, const Rounding& rounding,
+                               const ColumnWeights* importance, InputSums& sums) {
+  if (!sums.broken().empty())
+    return error(Code::corrupt, "{}: what it reads is not finite; the model or its format is broken", sums.broken());
   for (const FoldGroup& group : groups) {
-    SlotSums* first = sums->find(group.readers.front().name);
+    SlotSums* first = sums.find(group.readers.front().name);
     if (first != nullptr && first->products != nullptr) mirror(first->products, first->slot.cols);
   }
+  Folds folds = before;
+  Factors out;
   for (const FoldGroup& group : groups) {
     for (int64_t e = 0; e < expert_count(group); ++e) {
-      TRY(const std::vector<float> factors, Search(team, group, e, rounding, *sums).run(wide, folds, importance));
+      TRY(std::vector<float> factors, Search(team, group, e, rounding, sums).run(wide, folds, importance));
       folds.set(group, e, factors);
+      out.push_back(std::move(factors));
     }
   }
-  return folds;
+  return out;
+}
+
+void set_factors(std::span<const FoldGroup> groups, const Factors& factors, Folds& folds) {
+  auto next = factors.begin();
+  for (const FoldGroup& group : groups) {
+    for (int64_t e = 0; e < expert_count(group); ++e) folds.set(group, e, *next++);
+  }
+}
+
+// Groups of one layer after another.
+std::vector<std::span<const FoldGroup>> by_layer(const FoldPlan& plan) {
+  std::vector<std::span<const FoldGroup>> out;
+  for (auto first = plan.groups.begin(); first != plan.groups.end();) {
+    const int32_t layer = first->giver.layer;
+    const auto end =
+        std::find_if(first, plan.groups.end(), [&](const FoldGroup& each) { return each.giver.layer != layer; });
+    out.emplace_back(first, end);
+    first = end;
+  }
+  return out;
+}
+
+std::string step_name(std::span<const FoldGroup> groups) {
+  return fmt::format("layer {} folded", groups.front().giver.layer);
+}
+
+// What a step is written down as: both figures, and if it was kept the factors.
+Result<void> write_down(Journal* journal, const std::string& what, const StepReport& report, const Factors& factors) {
+  if (journal == nullptr) return {};
+  JournalRecord record = {.what = what, .figures = {report.before, report.after}, .changes = {}};
+  for (size_t i = 0; report.kept && i < factors.size(); ++i)
+    record.figures.insert(record.figures.end(), factors[i].begin(), factors[i].end());
+  return journal->add(record);
+}
+
+// Factors that an earlier run kept; none if it did not keep the step.
+Result<Factors> read_factors(const JournalRecord& record, std::span<const FoldGroup> groups) {
+  Factors out;
+  if (record.figures.size() <= 2) return out;
+  std::span<const double> left = std::span(record.figures).subspan(2);
+  for (const FoldGroup& group : groups) {
+    for (int64_t e = 0; e < expert_count(group); ++e) {
+      const auto size = static_cast<size_t>(group.size);
+      if (left.size() < size) return error(Code::corrupt, "the journal's {} has too few factors", record.what);
+      out.emplace_back();
+      for (const double factor : left.first(size)) {
+        if (!(factor > 0) || !std::isfinite(factor))
+          return error(Code::corrupt, "the journal's {} has a factor of {}", record.what, factor);
+        out.back().push_back(static_cast<float>(factor));
+      }
+      left = left.subspan(size);
+    }
+  }
+  if (!left.empty()) return error(Code::corrupt, "the journal's {} has too many factors", record.what);
+  return out;
+}
+
+// Takes the steps again that an earlier run took. How many these were.
+Result<size_t> fold_again(Team& team, const ModelSource& wide, std::span<const std::span<const FoldGroup>> steps,
+                          const Rounding& rounding, const ColumnWeights* importance, const StepOptions& options,
+                          Student& student, Folds& folds) {
+  size_t done = 0;
+  for (; options.journal != nullptr && done < steps.size(); ++done) {
+    TRY(const std::optional<JournalRecord> record, options.journal->next(step_name(steps[done])));
+    if (!record) break;
+    TRY(const Factors factors, read_factors(*record, steps[done]));
+    if (!factors.empty()) set_factors(steps[done], factors, folds);
+  }
+  if (folds.empty()) return done;
+  TRY_VOID(round_matrices(
+      team, wide, folds, rounding, importance, [&](const Slot& slot) { return folds.changes(slot); }, student));
+  return done;
 }
 
 // Columns' largest |w| over all readers of a group.
@@ -226,23 +293,39 @@ std::vector<double> shares_of_groups(std::span<const float> weights, int64_t row
 Result<Comparison> quantise_by_awq(Team& team, const ModelSource& wide, const FoldPlan& plan, Student& student,
                                    Folds& folds, const Rounding& rounding, const ColumnWeights* importance,
                                    std::span<const ScoredText> texts, Judge& judge, const StepOptions& options) {
+  const std::vector<std::span<const FoldGroup>> steps = by_layer(plan);
+  TRY(const size_t before, fold_again(team, wide, steps, rounding, importance, options, student, folds));
   TRY(Trial now, try_out(student, judge, options));
-  for (auto first = plan.groups.begin(); first != plan.groups.end();) {
-    const int32_t layer = first->giver.layer;
-    const auto end =
-        std::find_if(first, plan.groups.end(), [&](const FoldGroup& each) { return each.giver.layer != layer; });
-    TRY_VOID(load_again(now, options));
-    TRY(Folds next,
-        choose_layer(team, wide, now.loaded, folds, std::span(first, end), rounding, importance, texts, options));
+  TRY(LayerReader reader, LayerReader::make(wide.spec(), texts, options));
+  for (size_t step = before; step < steps.size(); ++step) {
+    const std::span<const FoldGroup> groups = steps[step];
+    const int32_t layer = groups.front().giver.layer;
+    const auto watched = [&](const Slot& slot) {
+      return std::any_of(groups.begin(), groups.end(), [&](const FoldGroup& group) {
+        return group.readers.front().name == slot.name && group.readers.front().layer == slot.layer;
+      });
+    };
+    Factors factors;
+    TRY_VOID(reader.read(team, now, layer, watched, [&](InputSums& sums) -> Result<void> {
+      TRY(factors, choose_factors(team, wide, folds, groups, rounding, importance, sums));
+      return {};
+    }));
     now.loaded = {};
+    Folds next = folds;
+    set_factors(groups, factors, next);
     Student changed = now.student;
     TRY_VOID(round_matrices(
         team, wide, next, rounding, importance,
         [&](const Slot& slot) { return slot.layer == layer && next.changes(slot); }, changed));
     TRY(Trial candidate, try_out(std::move(changed), judge, options));
-    TRY(const bool kept, settle(now, std::move(candidate), {.what = fmt::format("layer {} folded", layer)}, options));
+    candidate.loaded = {};
+    StepReport report = {.what = step_name(groups)};
+    report.before = now.judged.kl_mean(), report.after = candidate.judged.kl_mean();
+    report.kept = report.after < report.before;
+    TRY_VOID(write_down(options.journal, report.what, report, factors));
+    TRY(const bool kept, settle(now, std::move(candidate), report, options));
     if (kept) folds = std::move(next);
-    first = end;
+    TRY_VOID(reader.settled(now.student, layer, kept));
   }
   student = std::move(now.student);
   return now.judged;

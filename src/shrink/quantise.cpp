@@ -5,8 +5,7 @@
 #include <optional>
 
 #include "shrink/gptq.h"
-#include "shrink/sums.h"
-#include "shrink/walk.h"
+#include "shrink/layer_reader.h"
 #include "tensor/importance.h"
 
 namespace millrace {
@@ -59,57 +58,6 @@ Result<void> choose_codes(Team& team, const ModelSource& wide, const Rounding& r
   }
   return {};
 }
-
-// Runs the student over the texts for what products of one layer read: the whole of it, or with a walk that layer.
-class LayerReader {
- public:
-  static Result<LayerReader> make(const ModelSpec& spec, std::span<const ScoredText> texts,
-                                  const StepOptions& options) {
-    LayerReader out(texts, options);
-    if (!LayerWalk::check(spec).ok()) return out;  // what it is refused for is that layers cannot run alone
-    TRY(out.walk_, LayerWalk::make(spec, texts, options.student));
-    return out;
-  }
-
-  // `use` gets the sums while the layer is loaded.
-  Result<void> read(Team& team, Trial& now, int32_t layer, const Readers& inputs,
-                    const std::function<Result<void>(InputSums& sums)>& use) {
-    const auto watched = [&](const Slot& slot) { return inputs.contains(slot.name) && slot.layer == layer; };
-    if (walk_ != nullptr) {
-      const ModelSource& source = now.student.source;
-      const int32_t at = layer >= 0 ? layer : static_cast<int32_t>(source.spec().layers.size()) - 1;
-      TRY_VOID(walk_->reach(at, source, options_.progress));
-      TRY(const auto alone, LoneLayer::load(source, at, options_.student));
-      TRY(const auto sums, InputSums::make(alone->model(), alone->backend(), team, watched));
-      alone->watch(sums.get());
-      TRY_VOID(walk_->run(*alone, options_.progress));
-      return use(*sums);
-    }
-    TRY_VOID(load_again(now, options_));
-    TRY(const auto sums, InputSums::make(*now.loaded.model, *now.loaded.backend, team, watched));
-    ObservedBackend observed(*now.loaded.backend, *sums);
-    TRY(auto executor,
-        Executor::create(*now.loaded.model, observed, scoring_options(texts_, now.loaded.model->spec().vocab)));
-    TRY_VOID(run_pass(*executor, texts_, options_.progress));
-    return use(*sums);
-  }
-
-  // The layer is as it will stay; if it did not change, what it gave before holds.
-  Result<void> settled(const Student& student, int32_t layer, bool changed) {
-    const auto layers = static_cast<int32_t>(student.source.spec().layers.size());
-    if (walk_ == nullptr || layer < 0 || layer + 1 >= layers || layer != walk_->layer()) return {};
-    if (changed) return walk_->reach(layer + 1, student.source, options_.progress);
-    walk_->advance();
-    return {};
-  }
-
- private:
-  LayerReader(std::span<const ScoredText> texts, const StepOptions& options) : texts_(texts), options_(options) {}
-
-  std::span<const ScoredText> texts_;
-  const StepOptions& options_;
-  std::unique_ptr<LayerWalk> walk_;  // null: layers cannot run alone
-};
 
 // The healed matrix in the student's own format.
 Result<double> heal_one(Team& team, const HealSums& sums, ModelSource& next, double ridge) {
@@ -182,7 +130,8 @@ Result<Comparison> quantise_by_gptq(Team& team, const ModelSource& wide, Student
     Student next = now.student;
     std::vector<Slot> changed;
     if (!inputs.empty()) {
-      TRY_VOID(reader.read(team, now, layer, inputs, [&](InputSums& sums) {
+      const auto watched = [&](const Slot& slot) { return inputs.contains(slot.name) && slot.layer == layer; };
+      TRY_VOID(reader.read(team, now, layer, watched, [&](InputSums& sums) {
         return choose_codes(team, wide, rounding, inputs, sums, next, changed, report, options);
       }));
     }

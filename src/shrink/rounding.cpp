@@ -20,6 +20,13 @@ std::string code_name(const Slot& slot, int64_t expert) {
   return slot.experts > 0 ? fmt::format("{}.{}", slot.name, expert) : slot.name;
 }
 
+void put_codes(Student& student, const Slot& slot, int64_t expert, std::shared_ptr<const GroupedCodes> codes) {
+  const std::vector<float> values = all_floats(*codes);
+  const auto bytes = std::as_bytes(std::span(values));
+  student.source.put_matrix(slot, expert, DType::f32, {bytes.begin(), bytes.end()});
+  student.codes[code_name(slot, expert)] = std::move(codes);
+}
+
 bool FormatRounding::takes(const Slot& slot) const { return is_matrix(slot); }
 
 bool FormatRounding::takes_codes(const Slot& slot) const {
@@ -64,10 +71,7 @@ Result<void> CodeRounding::put(Team& team, Student& student, const Slot& slot, i
   auto codes = std::make_shared<GroupedCodes>(
       curvature != nullptr ? gptq_codes(team, grid_, numbers, slot.rows, *curvature)
                            : round_to_codes(team, grid_, numbers, slot.rows, slot.cols, importance));
-  const std::vector<float> values = all_floats(*codes);
-  const auto bytes = std::as_bytes(std::span(values));
-  student.source.put_matrix(slot, expert, DType::f32, {bytes.begin(), bytes.end()});
-  student.codes[code_name(slot, expert)] = std::move(codes);
+  put_codes(student, slot, expert, std::move(codes));
   return {};
 }
 

@@ -21,6 +21,8 @@ struct Student {
   std::map<std::string, std::shared_ptr<const GroupedCodes>> codes;
 };
 std::string code_name(const Slot& slot, int64_t expert);
+// Codes of a matrix, and its numbers by them.
+void put_codes(Student& student, const Slot& slot, int64_t expert, std::shared_ptr<const GroupedCodes> codes);
 
 class Rounding {
  public:

@@ -1,5 +1,7 @@
 #include "shrink/trial.h"
 
+#include <cstring>
+
 #include "backend/observe/observe.h"
 #include "shrink/rounded_inputs.h"
 
@@ -13,6 +15,40 @@ Result<Comparison> judge_loaded(const Loaded& loaded, Judge& judge, const StepOp
   return judge.judge(*loaded.model, observed, options.progress);
 }
 
+// A matrix of codes with scales is written down as these, under a name that no slot has.
+constexpr std::string_view kCodes = "codes of ";
+
+Result<JournalRecord::Change> change_of(const Student& student, const Slot& slot) {
+  const auto found = student.codes.find(code_name(slot, 0));
+  if (found == student.codes.end()) return change_of(student.source, slot, 0);
+  const GroupedCodes& codes = *found->second;
+  JournalRecord::Change out = {.slot = std::string(kCodes) + slot.name, .expert = 0, .type = DType::f32, .bytes = {}};
+  for (const auto bytes : {std::as_bytes(std::span(codes.codes)), std::as_bytes(std::span(codes.zeros)),
+                           std::as_bytes(std::span(codes.scales))})
+    out.bytes.insert(out.bytes.end(), bytes.begin(), bytes.end());
+  return out;
+}
+
+Result<void> put_again(Student& student, const JournalRecord::Change& change) {
+  if (!change.slot.starts_with(kCodes)) return put_change(student.source, change);
+  const std::string name = change.slot.substr(kCodes.size());
+  const std::vector<Slot> all = slots(student.source.spec());
+  const Slot* slot = find_slot(all, name);
+  const auto found = student.codes.find(name);  // rounded before, to the same grid
+  if (slot == nullptr || found == student.codes.end())
+    return error(Code::corrupt, "the journal has {}, which the model has not; remove it to begin anew", change.slot);
+  auto codes = std::make_shared<GroupedCodes>(*found->second);
+  const size_t many = codes->codes.size(), zeros = codes->zeros.size(), scales = codes->scales.size() * sizeof(float);
+  if (change.bytes.size() != many + zeros + scales)
+    return error(Code::corrupt, "the journal's {} are {} bytes instead of {}; remove it to begin anew", change.slot,
+                 change.bytes.size(), many + zeros + scales);
+  std::memcpy(codes->codes.data(), change.bytes.data(), many);
+  std::memcpy(codes->zeros.data(), change.bytes.data() + many, zeros);
+  std::memcpy(codes->scales.data(), change.bytes.data() + many + zeros, scales);
+  put_codes(student, *slot, 0, std::move(codes));
+  return {};
+}
+
 }  // namespace
 
 Result<void> say_step(const StepReport& report, const Student& student, const std::vector<Slot>* changed,
@@ -20,7 +56,7 @@ Result<void> say_step(const StepReport& report, const Student& student, const st
   if (options.journal != nullptr && changed != nullptr) {
     JournalRecord record = {.what = report.what, .figures = {report.before, report.after}, .changes = {}};
     for (size_t i = 0; report.kept && i < changed->size(); ++i) {
-      TRY(JournalRecord::Change change, change_of(student.source, (*changed)[i], 0));
+      TRY(JournalRecord::Change change, change_of(student, (*changed)[i]));
       record.changes.push_back(std::move(change));
     }
     TRY_VOID(options.journal->add(record));
@@ -34,7 +70,7 @@ Result<size_t> take_again(Student& student, std::span<const std::string> steps, 
   for (size_t i = 0; i < steps.size(); ++i) {
     TRY(const std::optional<JournalRecord> record, options.journal->next(steps[i]));
     if (!record) return i;
-    for (const JournalRecord::Change& change : record->changes) TRY_VOID(put_change(student.source, change));
+    for (const JournalRecord::Change& change : record->changes) TRY_VOID(put_again(student, change));
   }
   return steps.size();
 }

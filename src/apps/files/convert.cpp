@@ -138,6 +138,8 @@ Result<int> run(const Arguments& arguments) {
                                       .before = bench->teacher.get(),
                                       .before_path = {},
                                       .after = target}));
+  } else if (arguments.given("imatrix")) {
+    terminal.note("{}", unmeasured_note(path, target));
   }
   return kExitOk;
 }

@@ -97,4 +97,11 @@ Result<void> print_ending(const Arguments& arguments, const Ending& ending) {
   return {};
 }
 
+std::string unmeasured_note(const std::filesystem::path& before, const std::filesystem::path& after) {
+  return fmt::format(
+      "not measured for want of a text: KL, perplexity and speed of both are said by `millrace eval "
+      "report {} {} -f TEXT`, or with --calibrate TEXT here",
+      before.string(), after.string());
+}
+
 }  // namespace millrace::apps

@@ -29,4 +29,7 @@ struct Ending {
 // Uses --threads of the verb. The file stays whatever happens here.
 Result<void> print_ending(const Arguments& arguments, const Ending& ending);
 
+// What is said instead where no text was given to measure by: how the same figures are had.
+std::string unmeasured_note(const std::filesystem::path& before, const std::filesystem::path& after);
+
 }  // namespace millrace::apps

@@ -137,6 +137,19 @@ Result<Narrowing> narrow_width(const Arguments& arguments, Bench& bench, Team& t
   return turns ? turn : choice;
 }
 
+// Without the steps of layers that are the teacher's own, with the teacher's own before and after them.
+void leave_out_unchanged(const std::vector<int32_t>& kept, std::vector<std::vector<HealPair>>& steps) {
+  int32_t same = 0;
+  while (same + 1 < static_cast<int32_t>(kept.size()) && kept[static_cast<size_t>(same) + 1] == same + 1) ++same;
+  if (kept.front() != 0) return;
+  std::erase_if(steps, [&](const std::vector<HealPair>& step) {
+    for (int32_t layer = 0; layer < same; ++layer) {
+      if (step.front().slot.starts_with(fmt::format("blk.{}.", layer))) return true;
+    }
+    return false;
+  });
+}
+
 Result<Comparison> heal(const Arguments& arguments, Bench& bench, Team& team, const ModelSource& original,
                         ModelSource& source, const std::vector<int32_t>& kept,
                         const std::optional<Narrowing>& narrowing) {
@@ -145,7 +158,9 @@ Result<Comparison> heal(const Arguments& arguments, Bench& bench, Team& team, co
   TRY(auto side, HealBench::make(team, bench.teacher->model(), bench.teacher->backend(), bench.texts.fitted));
   if (narrowing) side->narrow(narrowing->rows);
   TRY_VOID(walk_if_possible(original, options, *side));
-  TRY_VOID(heal_all(team, *side, source, heal_steps(source.spec(), teacher, kept), bench.decider(), options));
+  auto steps = heal_steps(source.spec(), teacher, kept);
+  if (!arguments.given("ffn") && !arguments.given("kv-heads") && !narrowing) leave_out_unchanged(kept, steps);
+  TRY_VOID(heal_all(team, *side, source, steps, bench.decider(), options));
   return judge_source(source, *bench.judge, options);
 }
 

@@ -9,6 +9,7 @@
 #include "apps/cli/verbs.h"
 #include "apps/files/writing.h"
 #include "apps/shrink/calibrated.h"
+#include "apps/shrink/ending.h"
 #include "apps/shrink/texts.h"
 #include "model/directory.h"
 #include "shrink/imatrix.h"
@@ -104,6 +105,10 @@ Result<Chosen> choose(const Arguments& arguments, const ModelSource& source, con
     return out;
   }
   TRY(out.bench, open_bench(arguments, std::string(arguments.operand("IN"))));
+  TRY_VOID(open_journal(arguments, *out.bench, arguments.operand("OUT"),
+                        fmt::format("convert --to {} {} {} {} {} {}", arguments.text("to"), arguments.integer("bits"),
+                                    arguments.integer("group"), arguments.toggle("sym"), arguments.text("method"),
+                                    arguments.text("imatrix"))));
   if (!importance) {
     TRY(importance, measured_importance(arguments, *out.bench, source));
   }
@@ -148,8 +153,9 @@ Result<void> judge_written(const Arguments& arguments, Bench& bench, const fs::p
   StepOptions options = step_options(arguments, bench);
   options.rounded_inputs = arguments.text("method") == "smoothquant";
   TRY(const Trial trial, try_out({source, {}}, *bench.judge, options));
-  print_result(arguments.terminal(), "result", bytes, trial.judged);
-  return {};
+  return print_ending(
+      arguments,
+      {.stages = {{"result", bytes, trial.judged}}, .before = bench.teacher.get(), .before_path = {}, .after = target});
 }
 
 Result<int> run(const Arguments& arguments) {
@@ -177,7 +183,12 @@ Result<int> run(const Arguments& arguments) {
   TRY(const DirectoryReport report, write(arguments, chosen.student, layout, target));
   terminal.note("{}: {} matrices packed, {} of layers kept as they are, {} tensors, {}", target.string(), report.packed,
                 report.kept.size(), report.tensors, human_bytes(report.bytes));
-  if (chosen.bench) TRY_VOID(judge_written(arguments, *chosen.bench, target, report.bytes));
+  if (chosen.bench == nullptr) {
+    terminal.note("{}", unmeasured_note(path, target));
+    return kExitOk;
+  }
+  chosen.bench->journal->remove();
+  TRY_VOID(judge_written(arguments, *chosen.bench, target, report.bytes));
   return kExitOk;
 }
 
@@ -214,7 +225,7 @@ Result<int> convert_to_directory(const Arguments& arguments) {
   if (arguments.text("method") != "round" && !arguments.given("calibrate"))
     return wrong_use(arguments, "--method other than round needs a text: --calibrate TEXT");
   auto done = run(arguments);
-  if (!done.ok() && Interruptible::interrupted()) return interrupted_error();
+  if (!done.ok() && Interruptible::interrupted()) return say_stopped(arguments, arguments.operand("OUT"));
   return done;
 }
 
