@@ -32,9 +32,9 @@ bool whole_blocks(const KvView& kv) {
   return kv.page_tokens % kKvBlock == 0 && kv.k_dim % kKvBlock == 0 && kv.v_dim % kKvBlock == 0 && kv.v_dim > 0;
 }
 
-// The fewest equal parts of a kv head's queries that fit a tile.
-int32_t parts_of(int32_t group) {
-  int32_t parts = (group + kAttendQueries - 1) / kAttendQueries;
+// The fewest equal parts of a kv head's queries that fit a tile of `most`.
+int32_t parts_of(int32_t group, int32_t most) {
+  int32_t parts = (group + most - 1) / most;
   while (group % parts != 0) ++parts;
   return parts;
 }
@@ -85,13 +85,14 @@ void CpuOps::point_at(const Tile& tile, int32_t kv_head, int64_t first, int32_t 
 
 // One chunk of one kv head of a tile into the partials of its queries, and merged into others if there are such.
 void CpuOps::attend_head(const Tile& tile, int32_t index, int64_t chunk, Ahead& ahead, float* partials, float* into,
-                         std::byte* scratch) const {
+                         std::byte* scratch, bool again) const {
   const KvView& kv = *tile.kv;
   const Attention& attention = *tile.attention;
   const std::byte *keys[kAttendChunk], *values[kAttendChunk];
-  const float* q[kAttendQueries];
-  int32_t head[kAttendQueries], position[kAttendQueries], begin[kAttendQueries], end[kAttendQueries];
-  float most[kAttendQueries], total[kAttendQueries];
+  constexpr int32_t kMost = kMostAttendQueries;
+  const float* q[kMost];
+  int32_t head[kMost], position[kMost], begin[kMost], end[kMost];
+  float most[kMost], total[kMost];
 
   int64_t first = chunk * kAttendChunk, entry = entry_floats(tile.v_dim());
   int32_t queries = 0, kv_head = tile.kv_head(index), first_query = (tile.first_head + index) * tile.group();
@@ -111,9 +112,9 @@ void CpuOps::attend_head(const Tile& tile, int32_t index, int64_t chunk, Ahead& 
   if (kv.page_tokens % kKvBlock == 0) unseen = unseen / kKvBlock * kKvBlock;
   point_at(tile, kv_head, first, unseen, positions, keys, values);
   bool taken = false;
-  AttendChunk call{&kv,          kv.k_dim, tile.v_dim(), positions, keys,  values, &attention, first,
-                   queries,      q,        head,         position,  begin, end,    most,       total,
-                   partials + 2, entry,    scratch,      &ahead,    into,  &taken};
+  AttendChunk call{&kv,          kv.k_dim, tile.v_dim(), positions, keys,   values, &attention, first,
+                   queries,      q,        head,         position,  begin,  end,    most,       total,
+                   partials + 2, entry,    scratch,      again,     &ahead, into,   &taken};
   kernels_.attend[static_cast<size_t>(activations_)][kv_type(kv.form)](call);
   for (int32_t i = 0; i < queries && !taken; ++i) {
     float* partial = partials + i * entry;
@@ -168,9 +169,10 @@ int64_t CpuOps::seen_whole(const Tile& tile, int64_t first, int64_t end) const {
 }
 
 // One chunk of one tile into the partials of its queries, and merged into others if there are such. The same worker
-// probably goes on with another chunk, of the same tile or another; null: with none.
+// probably goes on with another chunk, of the same tile or another; null: with none. `again`: it had another chunk of
+// the tile just now.
 void CpuOps::attend_chunk(const Tile& tile, int64_t chunk, const Tile* next_tile, int64_t next_chunk, float* partials,
-                          float* into, std::byte* scratch) const {
+                          float* into, std::byte* scratch, bool again) const {
   if (seen_whole(tile, chunk, chunk + 1) > chunk &&
       attend_few(tile, chunk, chunk + 1, next_tile, next_chunk, partials, scratch)) {
     if (into != nullptr) merge(tile, 0, tile.queries(), partials, into);
@@ -187,7 +189,7 @@ void CpuOps::attend_chunk(const Tile& tile, int64_t chunk, const Tile* next_tile
       look_ahead(*next_tile, 0, next_chunk, ahead);
     }
     attend_head(tile, index, chunk, ahead, partials + index * stride, into != nullptr ? into + index * stride : nullptr,
-                scratch);
+                scratch, again && tile.heads == 1);
   }
 }
 
@@ -282,7 +284,8 @@ void CpuOps::attend_run(const Tile& tile, int64_t run, const Tile* next_tile, in
   for (int64_t chunk = few ? whole : first; chunk < end; ++chunk) {
     bool last = chunk + 1 == end;
     attend_chunk(tile, chunk, last ? next_tile : &tile, last ? next_chunk : chunk + 1,
-                 chunk == first ? partials : fresh, chunk == first ? nullptr : partials, scratch);
+                 chunk == first ? partials : fresh, chunk == first ? nullptr : partials, scratch,
+                 tile.rows > 1 && chunk > first);
   }
 }
 
@@ -298,7 +301,7 @@ void CpuOps::attend_tile(const Tile& tile, std::byte* scratch) const {
   }
   for (int32_t i = 0; i < tile.queries(); ++i) finish_query(tile, i, running + i * entry_floats(tile.v_dim()));
 }
-static_assert(3 * kAttendQueries * (kHeadDim + 16) * sizeof(float) <= kWorkerBytes / 2);
+static_assert(3 * (kAttendQueries * kHeadDim + kMostAttendQueries * 16) * sizeof(float) <= kWorkerBytes / 2);
 
 // All runs of a tile, one after another.
 void CpuOps::attend_runs(const Tile& tile, float* partials, float* running, std::byte* scratch) const {
@@ -350,7 +353,7 @@ void CpuOps::attend_split(std::span<const Tile> tiles, bool runs) {
       int64_t next_chunk = next != nullptr ? step_of(*next, begin + later / count).first : 0;
       float* place = partials + task / count * stride + (tile.first_query) * entry;
       runs ? attend_run(tile, at, next, next_chunk, place, worker_scratch(worker))
-           : attend_chunk(tile, from, next, next_chunk, place, nullptr, worker_scratch(worker));
+           : attend_chunk(tile, from, next, next_chunk, place, nullptr, worker_scratch(worker), false);
     });
     for (const Tile& tile : tiles) {
       float *mine = running + tile.first_query * entry, *run = partials + tile.first_query * entry;
@@ -366,11 +369,20 @@ void CpuOps::attend_split(std::span<const Tile> tiles, bool runs) {
   }
 }
 
-// Tiles of at most `heads` kv heads. Queries of a kv head that are too many for a tile are several parts of it, as if
-// there were as many kv heads more.
-void CpuOps::add_tiles(const Attention& attention, Tensor q, const KvView& kv, Tensor out, int32_t heads) {
-  int32_t parts = parts_of(attention.heads / kv.kv_heads), all = kv.kv_heads * parts;
-  int32_t group = attention.heads / all, most_rows = kAttendQueries / group;
+// As many as the kernel wants, where a tile's queries and what is summed for them fit a worker's scratch.
+int32_t CpuOps::most_queries(const KvView& kv, int32_t v_dim) const {
+  const int32_t wanted = kernels_.attend_queries[static_cast<size_t>(activations_)][kv_type(kv.form)];
+  const int64_t width = aligned(std::max(kv.k_dim, v_dim));
+  const int64_t fit = kAttendQueries * kHeadDim / width / kAttendQueries * kAttendQueries;
+  return static_cast<int32_t>(std::clamp<int64_t>(wanted, kAttendQueries, std::max<int64_t>(kAttendQueries, fit)));
+}
+
+// Tiles of at most `heads` kv heads and `most` queries. Queries of a kv head that are too many for a tile are several
+// parts of it, as if there were as many kv heads more.
+void CpuOps::add_tiles(const Attention& attention, Tensor q, const KvView& kv, Tensor out, int32_t heads,
+                       int32_t most) {
+  int32_t parts = parts_of(attention.heads / kv.kv_heads, most), all = kv.kv_heads * parts;
+  int32_t group = attention.heads / all, most_rows = most / group;
   if (most_rows > kRowsTogether) most_rows = most_rows / kRowsTogether * kRowsTogether;
   int32_t queries = 0;
   tiles_.clear();
@@ -406,8 +418,13 @@ void CpuOps::attend(const Attention& attention, Tensor q, const KvView& kv, Tens
     for (const Tile& tile : tiles_) sum += tile.end_run() - tile.first_run();
     return sum;
   };
-  add_tiles(attention, q, kv, out, static_cast<int32_t>(std::clamp<int64_t>(kTogether / head_bytes, 1, kv.kv_heads)));
-  if (team_.workers() > 1 && runs() < tasks) add_tiles(attention, q, kv, out, 1);  // too little for all workers
+  const auto heads = static_cast<int32_t>(std::clamp<int64_t>(kTogether / head_bytes, 1, kv.kv_heads));
+  // Larger tiles where there are enough of them for all workers; else more of them, and if need be of one head each.
+  const int32_t most = most_queries(kv, v_dim);
+  add_tiles(attention, q, kv, out, heads, most);
+  if (most > kAttendQueries && team_.workers() > 1 && static_cast<int64_t>(tiles_.size()) < tasks)
+    add_tiles(attention, q, kv, out, heads, kAttendQueries);
+  if (team_.workers() > 1 && runs() < tasks) add_tiles(attention, q, kv, out, 1, kAttendQueries);
   bool few = team_.workers() > 1 && static_cast<int64_t>(tiles_.size()) < tasks;
   int64_t queries = int64_t{q.rows} * attention.heads;
   bool fits = queries * entry_floats(v_dim) * static_cast<int64_t>(sizeof(float)) * (kAttendRun + 2) <= kPartialBytes;

@@ -66,8 +66,9 @@ struct LinearKernel {
 // may be computed by different workers.
 inline constexpr int32_t kAttendChunk = 128;
 inline constexpr int32_t kAttendRun = 4;
-inline constexpr int32_t kAttendQueries = 64;  // at once
-inline constexpr int32_t kHeadDim = 576;       // largest
+inline constexpr int32_t kAttendQueries = 64;       // at once
+inline constexpr int32_t kMostAttendQueries = 256;  // and of kernels that ask for more, see attend_queries
+inline constexpr int32_t kHeadDim = 576;            // largest
 
 // Pages whose tokens are a multiple of this may keep so many tokens interleaved: then a chunk's pointers at multiples
 // of it are where such a block starts, and a block of which anything is seen has no null pointers before that.
@@ -118,6 +119,7 @@ struct AttendChunk {
   float* sums;   // [queries, sums_stride]
   int64_t sums_stride;
   std::byte* scratch;  // kWorkerBytes / 2
+  bool again;          // the call before left the scratch as it is and had the same queries
   Ahead* ahead;
 
   // Null, or the softmax so far of each query, [queries, sums_stride] as its largest score, its total and its sums. A
@@ -190,6 +192,9 @@ struct Kernels {
   // True: where tokens of a page and dimensions are multiples of kKvBlock, `attend` reads pointers at multiples of it
   // only; the others are not set.
   std::array<std::array<bool, kKvTypes>, 2> attend_by_blocks = {};
+  // So many queries a call at most where they are not wider than kHeadDim * kAttendQueries numbers together, which
+  // gains where bringing a chunk into order costs much. 0: kAttendQueries.
+  std::array<std::array<int32_t, kKvTypes>, 2> attend_queries = {};
   // Null, or does what `attend` and `merge` would do to the bit; false: not for this shape, and nothing was done.
   std::array<std::array<bool (*)(const AttendRun& run), kKvTypes>, 2> attend_few = {};
   // Fewer queries of a kv head than this do not look at `ahead`.

@@ -176,11 +176,12 @@ class CpuOps final : public Ops {
   template <class F>
   void each_column(const StateView& state, int64_t columns, int64_t values, F&& body);
   // Attention over the cache, in attend.cpp.
-  void add_tiles(const Attention& attention, Tensor q, const KvView& kv, Tensor out, int32_t heads);
+  int32_t most_queries(const KvView& kv, int32_t v_dim) const;
+  void add_tiles(const Attention& attention, Tensor q, const KvView& kv, Tensor out, int32_t heads, int32_t most);
   void attend_head(const Tile& tile, int32_t index, int64_t chunk, Ahead& ahead, float* partials, float* into,
-                   std::byte* scratch) const;
+                   std::byte* scratch, bool again) const;
   void attend_chunk(const Tile& tile, int64_t chunk, const Tile* next_tile, int64_t next_chunk, float* partials,
-                    float* into, std::byte* scratch) const;
+                    float* into, std::byte* scratch, bool again) const;
   void attend_run(const Tile& tile, int64_t run, const Tile* next_tile, int64_t next_chunk, float* partials,
                   std::byte* scratch) const;
   void attend_tile(const Tile& tile, std::byte* scratch) const;
