@@ -61,7 +61,10 @@ Result<void> HeadDrafter::take_memory(Backend& backend, const KvForm& kv) {
     store_ = std::move(store);
   }
   const int64_t rows = rows_, sequences = sequences_;
-  const int64_t integers = 4 * rows + sequences + 1 + sequences + sequences * std::max(1, slot_pages_);
+  // Arrays begin on cache lines: some machines read them sixteen bytes at a time.
+  auto lines = [](int64_t count) { return (count + 15) / 16 * 16; };
+  const int64_t integers =
+      4 * lines(rows) + lines(sequences + 1) + lines(sequences) + lines(sequences * std::max(1, slot_pages_));
   const int64_t row_bytes = feature_ * static_cast<int64_t>(sizeof(float));
   TRY(in_, backend.allocate(Purpose::workspace, (rows + sequences * keep_) * row_bytes));
   streams_ = {in_ + rows * row_bytes, DType::f32, sequences * keep_, feature_, row_bytes};
@@ -72,7 +75,7 @@ Result<void> HeadDrafter::take_memory(Backend& backend, const KvForm& kv) {
     results_ = reinterpret_cast<float*>(numbers);
   }
   auto* next = reinterpret_cast<int32_t*>(staging);
-  auto array = [&](int64_t count) { return std::exchange(next, next + count); };
+  auto array = [&](int64_t count) { return std::exchange(next, next + lines(count)); };
   step_.tokens = tokens_ = array(rows);
   step_.positions = positions_ = array(rows);
   step_.visible = visible_ = array(rows);
