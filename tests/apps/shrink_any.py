@@ -134,18 +134,9 @@ def refusals(millrace, folder, model, cut):
         for limit in (300_000, 3_000_000):  # less than the model, and less than what goes beside it
             refused(f"{name} in {limit} bytes", r"[\d.]+ [KM]iB", *args, "--memory-limit", limit)
     broken = with_nan(folder, model)
-<<<<<<< HEAD
-    refused("calibrate: a weight that is no number", r"not finite|no number|NaN",
-            "calibrate", "-m", broken, "-f", cut[1],
-            "--documents", "-o", target)
-    refused("convert: a weight that is no number", r"not finite|no number|NaN", "convert", broken, target, *gptq)
-    refused("prune: a weight that is no number", r"not finite|no number|NaN",
-            "prune", broken, target, "--drop", 1, *cut)
-=======
     for name, args in (("calibrate", ["-m", broken, "-f", cut[1], "--documents", "-o", target]),
                        ("convert", [broken, target, *gptq]), ("prune", [broken, target, "--drop", 1, *cut])):
         refused(f"{name}: a weight that is no number", r"not finite", name, *args)
->>>>>>> small
     few = folder / "few.txt"
     few.write_text("\n\n".join("Once upon a time." for _ in range(6)))
     done = run(millrace, "convert", MODEL, target, "--type", "Q4_0", "--method", "gptq", "--calibrate", few,
