@@ -1,8 +1,7 @@
 // Products of FP8 weights with inputs that are rounded to FP8 (packed.h says what they mean). Outputs are the rows of
 // the matrix instruction and inputs its columns, so that one instruction serves a single row and long prompts alike:
-// wgmma, whose sums of FP8 no other instruction need repeat. For few rows, a thread group has 64 outputs and a segment
-// of the inputs, and those of a cluster add their segments; for many, two groups of four warps share what a thread of
-// its own brings.
+// wgmma, whose sums of FP8 no other instruction repeats bit for bit. For few rows, four warps have a segment of the
+// inputs each and bring their own weights; for many, two groups of four warps share what a thread of its own brings.
 #include <algorithm>
 
 #include "backend/cuda/packed.h"
@@ -150,50 +149,37 @@ __device__ inline void put_gated(const Products& work, int row, int output, floa
 
 // ---- few rows
 
-constexpr int kFewRing = 104 << 10;  // two thread groups find room on a multiprocessor
-
-template <int Rows, int Sides>
+template <int Rows, int Sides, int Segments>
 struct Few {
   static constexpr int kStageBytes = Sides * kTileBytes + Rows * kFp8Block;
-  static constexpr int kStages = kFewRing / kStageBytes;
+  static constexpr int kStages = std::clamp(196608 / Segments / kStageBytes, 2, Segments == 1 ? 6 : 8);
   static constexpr int kRingBytes = kStages * kStageBytes;
-  static constexpr int kShared = 1024 + kRingBytes + kStages * Sides * kFactorBytes;
-  static_assert(2 * (kShared + 1024 + 256) <= 228 << 10);
+  static constexpr int kFactors = kStages * Sides * kFactorBytes;
+  static constexpr int kShared = 1024 + Segments * (kRingBytes + kFactors);
+  static_assert(kShared <= 227 << 10);
   static_assert(Sides * Rows / 2 * 128 * 4 <= kRingBytes);  // sums of a segment
 };
 
-// A float at the same place in the shared memory of the cluster's thread group number `rank`.
-__device__ inline float read_there(uint32_t place, uint32_t rank) {
-  float value;
-  asm volatile(
-      "{\n.reg .b32 there;\nmapa.shared::cluster.u32 there, %1, %2;\n"
-      "ld.shared::cluster.f32 %0, [there];\n}"
-      : "=f"(value)
-      : "r"(place), "r"(rank)
-      : "memory");
-  return value;
-}
-
 template <int Rows, int Sides, int Segments>
-__global__ void __launch_bounds__(128)
+__global__ void __launch_bounds__(Segments * 128)
     fp8_few_kernel(const __grid_constant__ Products work, const __grid_constant__ Fp8Maps maps, Fp8Tiles tiles) {
-  using Size = Few<Rows, Sides>;
+  using Size = Few<Rows, Sides, Segments>;
   extern __shared__ char raw[];
-  __shared__ __align__(16) uint64_t barriers[Size::kStages];
-  const int thread = static_cast<int>(threadIdx.x), segment = Segments > 1 ? cluster_rank() : 0;
-  char* ring = raw + (((shared_address(raw) + 1023) & ~1023u) - shared_address(raw));
-  const float* factors = reinterpret_cast<const float*>(ring + Size::kRingBytes);
+  __shared__ __align__(16) uint64_t barriers[Segments][Size::kStages];
+  const int group = static_cast<int>(threadIdx.x) / 128, thread = static_cast<int>(threadIdx.x) % 128;
+  char* base = raw + (((shared_address(raw) + 1023) & ~1023u) - shared_address(raw));
+  char* ring = base + group * Size::kRingBytes;
+  const float* factors = reinterpret_cast<const float*>(base + Segments * Size::kRingBytes + group * Size::kFactors);
   const uint32_t ring_at = shared_address(ring), factors_from = shared_address(factors);
-  const uint32_t full = shared_address(barriers);
+  const uint32_t full = shared_address(barriers[group]);
   if (thread == 0) {
     for (uint32_t i = 0; i < Size::kStages; ++i) barrier_begin(full + 8 * i, 1);
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
   }
   __syncthreads();
-  const Fp8Tile tile =
-      place_of<kFp8Tile>(work, static_cast<int>(blockIdx.x) / Segments, static_cast<int>(blockIdx.y) * Rows);
+  const Fp8Tile tile = place_of<kFp8Tile>(work, static_cast<int>(blockIdx.x), static_cast<int>(blockIdx.y) * Rows);
   const bool last = static_cast<int>(blockIdx.y) + 1 == tiles.rows;
-  const int first = segment * tiles.segment, blocks = min(tiles.segment, tiles.blocks - first);
+  const int first = group * tiles.segment, blocks = min(tiles.segment, tiles.blocks - first);
   const uint32_t bytes = static_cast<uint32_t>(Sides * (kTileBytes + kFactorBytes) +
                                                (last ? tiles.last_rows : tiles.box_rows) * kFp8Block);
   auto ask_weights = [&](int i) {
@@ -240,31 +226,27 @@ __global__ void __launch_bounds__(128)
 #pragma unroll
     for (int side = 0; side < Sides; ++side)
       add_block(factors + (stage * Sides + static_cast<uint32_t>(side)) * kFp8Tile, sums[side], total[side]);
-    __syncthreads();
+    group_sync(1 + group, 128);
     if (thread == 0 && i + Size::kStages < blocks) {
       ask_weights(i + Size::kStages);
       ask_inputs(i + Size::kStages);
     }
   }
-  if constexpr (Segments > 1) {  // the first thread group adds them in order; its own ring is where the others' are
+  if constexpr (Segments > 1) {  // the first group adds them in order
     float* room = reinterpret_cast<float*>(ring);
-    if (segment > 0) {
+    if (group > 0) {
 #pragma unroll
       for (int i = 0; i < Sides * Rows / 2; ++i) room[i * 128 + thread] = total[i / (Rows / 2)][i % (Rows / 2)];
     }
-    cluster_sync();
-    if (segment == 0) {
+    __syncthreads();
+    if (group > 0) return;
 #pragma unroll
-      for (int i = 0; i < Sides * Rows / 2; ++i) {
-        const auto place = static_cast<uint32_t>((i * 128 + thread) * 4);
-        float sum = 0.0f + total[i / (Rows / 2)][i % (Rows / 2)];
+    for (int i = 0; i < Sides * Rows / 2; ++i) {
+      float sum = 0.0f + total[i / (Rows / 2)][i % (Rows / 2)];
 #pragma unroll
-        for (uint32_t other = 1; other < Segments; ++other) sum += read_there(ring_at + place, other);
-        total[i / (Rows / 2)][i % (Rows / 2)] = sum;
-      }
+      for (int other = 1; other < Segments; ++other) sum += room[other * Size::kRingBytes / 4 + i * 128 + thread];
+      total[i / (Rows / 2)][i % (Rows / 2)] = sum;
     }
-    cluster_sync();  // what was read has been there until now
-    if (segment > 0) return;
   }
   scale_sums(work, Sides == 2 ? 0 : tile.part, tile.first_row, tile.first_output, total[0]);
   if constexpr (Sides == 1) {
@@ -521,13 +503,13 @@ bool map_all(const Products& work, int tile_rows, int tile_outputs, Fp8Maps& map
 
 template <int Rows, int Sides, int Segments>
 cudaError_t start_few(cudaStream_t stream, const Products& work) {
-  using Size = Few<Rows, Sides>;
+  using Size = Few<Rows, Sides, Segments>;
   static const bool prepared = prepare(fp8_few_kernel<Rows, Sides, Segments>, Size::kShared);
   static_cast<void>(prepared);
   Fp8Maps maps;
   Fp8Tiles tiles;
   if (!map_all(work, Rows, kFp8Tile, maps, tiles)) return cudaErrorInvalidValue;
-  const Launch how(stream, dim3(count(tiles.outputs * Segments), count(tiles.rows)), 128, Size::kShared, Segments,
+  const Launch how(stream, dim3(count(tiles.outputs), count(tiles.rows)), Segments * 128, Size::kShared, 1,
                    kernels_wait());
   return cudaLaunchKernelEx(&how.config, fp8_few_kernel<Rows, Sides, Segments>, work, maps, tiles);
 }
