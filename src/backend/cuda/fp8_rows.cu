@@ -1,6 +1,6 @@
 // Products of FP8 weights with inputs that are rounded to FP8 (packed.h says what they mean). Outputs are the rows of
 // the matrix instruction and inputs its columns, so that one instruction serves a single row and long prompts alike:
-// wgmma, whose sums of FP8 no other instruction repeats bit for bit. For few rows, four warps have a segment of the
+// wgmma, whose bits no other instruction need repeat. For few rows, four warps have a segment of the
 // inputs each and bring their own weights; for many, two groups of four warps share what a thread of its own brings.
 #include <algorithm>
 
