@@ -97,7 +97,17 @@ Result<std::unique_ptr<Model>> Model::random(const ModelSpec& spec, DType type, 
   if (f.from_float == nullptr) return error(Code::unsupported, "weights of format {} cannot be made", f.name);
   std::unique_ptr<Model> model(new Model(spec, backend));
   RowPool pool(type, seed), exact(DType::f32, seed);
+  // By name and layer, not by order: a stage of a pipeline fills some of the layers only. Experts come one by one.
+  std::pair<std::string, int32_t> last;
   uint32_t salt = 0;
+  auto next_salt = [&](const Slot& slot) {
+    std::pair<std::string, int32_t> here(slot.name, static_cast<int32_t>(slot.layer));
+    if (here == last) return ++salt;
+    salt = 2166136261u ^ (static_cast<uint32_t>(slot.layer) + 1) * 2654435761u;
+    for (const char letter : slot.name) salt = (salt ^ static_cast<unsigned char>(letter)) * 16777619u;
+    last = std::move(here);
+    return salt;
+  };
   std::vector<std::byte> bytes;
   for (const Slot& slot : slots(spec)) {
     if (slot.kind == SlotKind::matrix && !slot.float32 && slot.cols % f.group != 0) {
@@ -108,7 +118,7 @@ Result<std::unique_ptr<Model>> Model::random(const ModelSpec& spec, DType type, 
   model->plan_ = plan_weights(spec, type, backend);
   TRY_VOID(model->fill(backend, [&](const Slot& slot) -> Result<HostMatrix> {
     const DType kept = slot.float32 ? DType::f32 : type;
-    bytes = (slot.float32 ? exact : pool).matrix(slot.rows, slot.cols, ++salt);
+    bytes = (slot.float32 ? exact : pool).matrix(slot.rows, slot.cols, next_salt(slot));
     return HostMatrix{.type = kept, .rows = slot.rows, .cols = slot.cols, .bytes = bytes};
   }));
   return model;
