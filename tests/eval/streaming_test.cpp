@@ -56,7 +56,7 @@ TEST(Streaming, LayersThatForgetSaveBytes) {
     return plan.layout.pages_for(1024) * plan.layout.page_bytes;
   };
   const int64_t all = bytes({}), half = bytes({4, 64, {0, 2, 4, 6}}), none = bytes({4, 64});
-  EXPECT_LT(half, all * 0.62) << "half of the layers keep a tenth";
+  EXPECT_LT(half, all * 62 / 100) << "half of the layers keep a tenth";
   EXPECT_GT(half, all / 2);
   EXPECT_LT(none, all / 8);
 }
