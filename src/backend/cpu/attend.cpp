@@ -220,9 +220,10 @@ void CpuOps::attend_kept(const Tile& tile, int32_t index, float* running, std::b
   const KvView& kv = *tile.kv;
   const Attention& attention = *tile.attention;
   const std::byte *keys[kAttendChunk], *values[kAttendChunk];
-  const float* q[kAttendQueries];
-  int32_t head[kAttendQueries], position[kAttendQueries], begin[kAttendQueries], end[kAttendQueries];
-  float most[kAttendQueries], total[kAttendQueries];
+  constexpr int32_t kMost = kMostAttendQueries;
+  const float* q[kMost];
+  int32_t head[kMost], position[kMost], begin[kMost], end[kMost];
+  float most[kMost], total[kMost];
   double cosines[kHeadDim / 2], sines[kHeadDim / 2];
   const int64_t entry = entry_floats(tile.v_dim());
   float* turned = reinterpret_cast<float*>(scratch + kWorkerBytes / 2);
@@ -245,9 +246,9 @@ void CpuOps::attend_kept(const Tile& tile, int32_t index, float* running, std::b
   point_at(tile, tile.kv_head(index), 0, 0, attention.kept, keys, values);
   Ahead ahead;
   bool taken = false;
-  AttendChunk call{&kv,          kv.k_dim, tile.v_dim(), attention.kept, keys,    values, &attention, 0,
-                   queries,      q,        head,         position,       begin,   end,    most,       total,
-                   partials + 2, entry,    scratch,      &ahead,         nullptr, &taken};
+  AttendChunk call{&kv,          kv.k_dim, tile.v_dim(), attention.kept, keys,   values,  &attention, 0,
+                   queries,      q,        head,         position,       begin,  end,     most,       total,
+                   partials + 2, entry,    scratch,      false,          &ahead, nullptr, &taken};
   kernels_.attend[static_cast<size_t>(activations_)][kv_type(kv.form)](call);
   for (int32_t i = 0; i < queries; ++i) {
     partials[i * entry] = most[i], partials[i * entry + 1] = total[i];
