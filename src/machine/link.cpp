@@ -1,0 +1,54 @@
+#include "machine/link.h"
+
+#include <algorithm>
+#include <chrono>
+#include <thread>
+#include <vector>
+
+namespace millrace {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr int64_t kFew = 256, kMany = 64 << 10;  // numbers of a rank: a row of a step, and rows of a prompt
+constexpr int kRuns = 15;
+
+// The middle of several runs, so that one during which others worked does not count.
+double seconds_of(Comm& comm, int64_t numbers, int repeats) {
+  const auto ranks = static_cast<int64_t>(comm.ranks());
+  std::vector<float> room(static_cast<size_t>(numbers * ranks));
+  std::vector<int64_t> begins;
+  for (int64_t r = 0; r <= ranks; ++r) begins.push_back(r * numbers);
+  const auto bytes = static_cast<int64_t>(room.size() * sizeof(float));
+  const SharedColumns all = {
+      {reinterpret_cast<std::byte*>(room.data()), DType::f32, 1, numbers * ranks, bytes}, 1, begins};
+  std::vector<double> runs;
+  for (int run = -1; run < kRuns; ++run) {  // the first is for nothing: pages and threads wake
+    comm.agree(true);
+    const auto start = Clock::now();
+    for (int i = 0; i < repeats; ++i) comm.gather_columns({&all, 1});
+    if (run >= 0) runs.push_back(std::chrono::duration<double>(Clock::now() - start).count() / repeats);
+  }
+  std::nth_element(runs.begin(), runs.begin() + kRuns / 2, runs.end());
+  return runs[kRuns / 2];
+}
+
+}  // namespace
+
+Link measure_link(Comm& comm) {
+  if (comm.ranks() < 2) return {};
+  const double few = seconds_of(comm, kFew, 50), many = seconds_of(comm, kMany, 4);
+  const double more = static_cast<double>((kMany - kFew) * (comm.ranks() - 1)) * sizeof(float);
+  return {.seconds = few, .bytes = more / std::max(many - few, many * 0.01)};
+}
+
+Link measure_thread_link(int ranks) {
+  const std::vector<std::shared_ptr<Comm>> comms = make_thread_comms(ranks);
+  std::vector<std::thread> others;
+  for (size_t r = 1; r < comms.size(); ++r) others.emplace_back([&comms, r] { measure_link(*comms[r]); });
+  const Link link = measure_link(*comms[0]);
+  for (std::thread& other : others) other.join();
+  return link;
+}
+
+}  // namespace millrace
