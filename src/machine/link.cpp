@@ -1,7 +1,11 @@
 #include "machine/link.h"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <array>
 #include <chrono>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -13,20 +17,26 @@ using Clock = std::chrono::steady_clock;
 constexpr int64_t kFew = 256, kMany = 64 << 10;  // numbers of a rank: a row of a step, and rows of a prompt
 constexpr int kRuns = 15;
 
+// Every rank's part of one row of so many numbers of each, gathered so often.
+void gather(Comm& comm, std::vector<float>& room, int repeats) {
+  const auto ranks = static_cast<int64_t>(comm.ranks()), all = static_cast<int64_t>(room.size());
+  std::vector<int64_t> begins;
+  for (int64_t r = 0; r <= ranks; ++r) begins.push_back(r * (all / ranks));
+  const SharedColumns columns = {
+      {reinterpret_cast<std::byte*>(room.data()), DType::f32, 1, all, all * static_cast<int64_t>(sizeof(float))},
+      1,
+      begins};
+  for (int i = 0; i < repeats; ++i) comm.gather_columns({&columns, 1});
+}
+
 // The middle of several runs, so that one during which others worked does not count.
 double seconds_of(Comm& comm, int64_t numbers, int repeats) {
-  const auto ranks = static_cast<int64_t>(comm.ranks());
-  std::vector<float> room(static_cast<size_t>(numbers * ranks));
-  std::vector<int64_t> begins;
-  for (int64_t r = 0; r <= ranks; ++r) begins.push_back(r * numbers);
-  const auto bytes = static_cast<int64_t>(room.size() * sizeof(float));
-  const SharedColumns all = {
-      {reinterpret_cast<std::byte*>(room.data()), DType::f32, 1, numbers * ranks, bytes}, 1, begins};
+  std::vector<float> room(static_cast<size_t>(numbers * comm.ranks()));
   std::vector<double> runs;
   for (int run = -1; run < kRuns; ++run) {  // the first is for nothing: pages and threads wake
     comm.agree(true);
     const auto start = Clock::now();
-    for (int i = 0; i < repeats; ++i) comm.gather_columns({&all, 1});
+    gather(comm, room, repeats);
     if (run >= 0) runs.push_back(std::chrono::duration<double>(Clock::now() - start).count() / repeats);
   }
   std::nth_element(runs.begin(), runs.begin() + kRuns / 2, runs.end());
@@ -40,6 +50,19 @@ Link measure_link(Comm& comm) {
   const double few = seconds_of(comm, kFew, 50), many = seconds_of(comm, kMany, 4);
   const double more = static_cast<double>((kMany - kFew) * (comm.ranks() - 1)) * sizeof(float);
   return {.seconds = few, .bytes = more / std::max(many - few, many * 0.01)};
+}
+
+int ranks_here(Comm& comm) {
+  std::array<char, 256> name = {};
+  static_cast<void>(gethostname(name.data(), name.size() - 1));
+  uint32_t digest = 2166136261u;
+  for (const char letter : std::string_view(name.data()))
+    digest = (digest ^ static_cast<unsigned char>(letter)) * 16777619u;
+  std::vector<float> names(static_cast<size_t>(comm.ranks()));
+  const auto own = static_cast<float>(digest >> 8);  // a float32 has it whole
+  names[static_cast<size_t>(comm.rank())] = own;
+  gather(comm, names, 1);
+  return static_cast<int>(std::count(names.begin(), names.end(), own));
 }
 
 Link measure_thread_link(int ranks) {

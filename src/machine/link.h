@@ -16,6 +16,8 @@ struct Link {
 };
 
 Link measure_link(Comm& comm);
+// How many of the ranks are of the same machine as this one, by its name; itself too.
+int ranks_here(Comm& comm);
 // Of ranks that are threads of this process.
 Link measure_thread_link(int ranks);
 

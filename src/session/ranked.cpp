@@ -50,7 +50,7 @@ CpuOptions part_of(const RankChoice& choice, int rank, int ranks) {
 
 Result<std::unique_ptr<Ranked>> Ranked::open(const RankChoice& choice, const Make& make) {
   std::unique_ptr<Ranked> made(new Ranked());
-  made->ranks_ = made->ranks_here_ = choice.ranks;
+  made->ranks_ = choice.ranks;
   if (choice.mpi) return open_mpi(choice, make);
   if (choice.ranks == 1 && choice.device != kNcclDevice) {
     Member& only = made->members_.emplace_back();
@@ -88,7 +88,6 @@ Result<std::unique_ptr<Ranked>> Ranked::open_mpi(const RankChoice& choice, const
     return error(Code::invalid, "--ranks {}, but mpirun started {} processes (-np)", choice.ranks, comm->ranks());
   std::unique_ptr<Ranked> made(new Ranked());
   made->ranks_ = comm->ranks();
-  made->ranks_here_ = job.ranks_here;
   Member& member = made->members_.emplace_back();
   auto load = [&]() -> Result<void> {
     TRY(auto computes, open_rank_device(choice.device, part_of(choice, job.rank_here, job.ranks_here), job.rank_here));

@@ -40,7 +40,6 @@ class Ranked {
   Backend& backend() { return *members_[0].backend; }
   const Model& model() const { return *members_[0].model; }
   int ranks() const { return ranks_; }
-  int ranks_here() const { return ranks_here_; }  // of them on this machine
 
   // What each rank of this process holds, by purpose; and bytes of activations that rank 0 has given to others.
   struct Held {
@@ -58,7 +57,7 @@ class Ranked {
   static Result<std::unique_ptr<Ranked>> open_mpi(const RankChoice& choice, const Make& make);
   void follow(Member& member);
 
-  int ranks_ = 1, ranks_here_ = 1;
+  int ranks_ = 1;
   bool leads_ = false;  // others follow
   std::vector<Member> members_;
   std::vector<std::thread> followers_;

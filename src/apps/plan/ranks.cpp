@@ -77,7 +77,7 @@ Result<RanksMade> ranks_made(const Arguments& arguments) {
     return error(Code::invalid, "--transport mpi measures links of machines that are here: leave out --hw");
   TRY(MpiJob job, join_mpi());
   made.link = measure_link(*job.comm);
-  made.here = job.ranks_here;
+  made.here = ranks_here(*job.comm);
   const int rank = job.comm->rank(), ranks = job.comm->ranks();
   job.comm.reset();  // MPI ends, and nobody waits busily while the first plans
   if (rank != 0) std::exit(kExitOk);

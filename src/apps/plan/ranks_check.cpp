@@ -111,12 +111,16 @@ Result<Opened> open(const Arguments& arguments, const Subject& subject, int rank
                           .pipeline = layers};
   // Processes other than the first stay in there, so what all do together is done where each loads.
   TRY(opened.ranked, Ranked::open(choice, [&](Backend& backend) {
-        if (mpi) opened.link = measure_link(*comm_of(backend));
+        if (mpi) {
+          opened.choice.here = ranks_here(*comm_of(backend));
+          opened.link = measure_link(*comm_of(backend));
+        }
         return subject.make(backend);
       }));
   if (!mpi) opened.link = measure_thread_link(ranks);
-  opened.choice = {.ranks = opened.ranked->ranks(), .cut = layers ? RankCut::layers : RankCut::outputs};
-  opened.choice.here = mpi ? opened.ranked->ranks_here() : opened.choice.ranks;
+  opened.choice.ranks = opened.ranked->ranks();
+  opened.choice.cut = layers ? RankCut::layers : RankCut::outputs;
+  if (!mpi) opened.choice.here = ranks;
   return opened;
 }
 
