@@ -8,7 +8,6 @@ files where they are installed. Needs python3-yaml.
 import asyncio
 import os
 import re
-import shlex
 import shutil
 import subprocess
 import sys
@@ -153,7 +152,7 @@ async def check_program(folder, program):
         keys.flush()
         place = {"/keys/keys.txt": keys.name}
         words = [place.get(word, word.replace("/usr/local/share/millrace", ROOT)) for word in container["args"]]
-        server = faults.Server(program, *words[2:], model=words[1])
+        server = faults.Server(program, *words)
         try:
             await asyncio.wait_for(server.start(), faults.PATIENCE)
         except (RuntimeError, OSError, asyncio.TimeoutError, AssertionError) as failure:
@@ -217,5 +216,5 @@ async def run(program, report):
 
 if __name__ == "__main__":
     outcome = faults.Report()
-    asyncio.run(run(shlex.split(sys.argv[1])[0], outcome))
+    asyncio.run(run(sys.argv[1], outcome))
     sys.exit(0 if outcome.failures == 0 else 1)
