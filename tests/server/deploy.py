@@ -6,6 +6,7 @@ library that the program needs. Then mistakes are planted, which the checks must
 files where they are installed. Needs python3-yaml.
 """
 import asyncio
+import functools
 import os
 import re
 import shutil
@@ -33,8 +34,8 @@ PLANTED = (
     ("kubernetes/disruption.yaml", "app: millrace", "app: mill", "labels"),
     ("kubernetes/disruption.yaml", "maxUnavailable: 1", "maxUnavailable: 3", "disruption"),
     ("kubernetes/autoscaler.yaml", "vllm:num_requests_waiting", "vllm:requests_waiting", "metric"),
-    ("kubernetes/autoscaler.yaml", "  scaleTargetRef:\n    apiVersion: apps/v1\n    kind: Deployment\n    name: millrace",
-     "  scaleTargetRef:\n    apiVersion: apps/v1\n    kind: Deployment\n    name: mill", "scales"),
+    ("kubernetes/autoscaler.yaml", "    kind: Deployment\n    name: millrace", "    kind: Deployment\n    name: mill",
+     "scales"),
     ("kubernetes/inferencepool.yaml", "- number: 8080", "- number: 8000", "port"),
     ("kubernetes/kustomization.yaml", "  - service.yaml\n", "", "service.yaml"),
     ("kubernetes/kustomization.yaml", "keys.txt=", "key.txt=", "keys.txt"),
@@ -107,9 +108,10 @@ def check_manifests(folder, program):
     return wrong
 
 
+@functools.cache
 def default_port(program):
     text = subprocess.run([program, "serve", "--help"], capture_output=True, text=True, check=True).stdout
-    return int(re.search(r"--port\b.*?\[(\d+)\]|--port\b.*?default:? (\d+)", text, re.S).group(1))
+    return int(re.search(r"--port N\b.*?\(default (\d+)\)", text).group(1))
 
 
 def check_container(folder, program):
@@ -120,26 +122,25 @@ def check_container(folder, program):
         source = line.split()[0]
         if not os.path.exists(os.path.join(ROOT, source)):
             wrong.append(f"COPY {source}: there is no such file")
-    models = re.findall(r"/usr/local/share/millrace/(models/[\w.-]+)", last + read(folder, "kubernetes/deployment.yaml"))
+    models = re.findall(r"/usr/local/share/millrace/(models/[\w.-]+)",
+                        last + read(folder, "kubernetes/deployment.yaml"))
     wrong += [f"{model}: there is no such file" for model in models if not os.path.exists(os.path.join(ROOT, model))]
     installed = set(re.search(r"apt-get install -y --no-install-recommends (.*?)&&", last).group(1).split())
     wrong += [f"{package} is needed to run and not installed" for package in packages_of(program) - installed - BASE]
     return wrong
 
 
+@functools.cache
 def packages_of(program):
     """Debian packages of the libraries that the program names; those of MPI are not in the image's build."""
     head = subprocess.run(["objdump", "-p", program], capture_output=True, text=True, check=True).stdout
     paths = dict(re.findall(r"^\s*(\S+) => (\S+)", subprocess.run(["ldd", program], capture_output=True, text=True,
                                                                    check=True).stdout, re.M))
-    found = set()
-    for library in re.findall(r"NEEDED\s+(\S+)", head):
-        path = paths.get(library, "")
-        for candidate in (path, os.path.realpath(path), "/usr" + path):
-            owner = subprocess.run(["dpkg", "-S", candidate], capture_output=True, text=True, check=False).stdout
-            if owner:
-                found.add(owner.split(":")[0])
-                break
+    named = [paths[library] for library in re.findall(r"NEEDED\s+(\S+)", head) if library in paths]
+    # Debian moved /lib into /usr/lib, and packages name either.
+    places = {place for path in named for place in (path, os.path.realpath(path), "/usr" + path)}
+    owners = subprocess.run(["dpkg", "-S", *sorted(places)], capture_output=True, text=True, check=False).stdout
+    found = {line.split(":")[0] for line in owners.splitlines()}
     return {name for name in found if "mpi" not in name}
 
 

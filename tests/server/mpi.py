@@ -1,6 +1,7 @@
 """Ranks that are processes of an MPI job: the bits of one rank, and streams that go on when a rank dies or hangs.
 
-Usage: mpi.py PROGRAM [--full | --kills N]. With --kills ranks are killed so often, and nothing else is done. The program is built with MILLRACE_MPI=ON; mpirun is Open MPI's.
+Usage: mpi.py PROGRAM [--full | --kills N]. With --kills ranks are killed so often, and nothing else is done. The
+program is built with MILLRACE_MPI=ON; mpirun is Open MPI's.
 """
 import argparse
 import asyncio
