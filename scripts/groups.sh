@@ -258,6 +258,11 @@ group_faults() {
   else
     skipped "shared-pages: no package redis-server"
   fi
+  if need_packages python3-yaml && /usr/bin/python3 -c 'import yaml' 2>/dev/null; then
+    run_lines deploy 600 /usr/bin/python3 tests/server/deploy.py build/release/bin/millrace
+  else
+    skipped "deploy: no package python3-yaml"
+  fi
   if need_packages python3-zmq && /usr/bin/python3 -c 'import zmq' 2>/dev/null; then
     run_lines kv-events 600 /usr/bin/python3 tests/server/kv_events.py build/release/bin/millrace
   else
@@ -273,6 +278,7 @@ group_mpi() {
   fi
   prepare release "$root/build/mpi" millrace -DMILLRACE_TESTS=OFF -DMILLRACE_MPI=ON || return
   run_lines mpi 1800 python3 tests/server/mpi.py build/mpi/bin/millrace
+  run_lines mpi-kills 3600 python3 tests/server/mpi.py build/mpi/bin/millrace --kills 100
 }
 
 # The same with thousands of them, under AddressSanitizer too, the metrics as Prometheus' own tool reads them, and two

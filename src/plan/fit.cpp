@@ -101,10 +101,15 @@ double OpFit::seconds(const Key& key, int64_t rows, double work) const {
 double OpFit::predict(const Model& model, const KvForm& kv, std::span<const PassRows> sequences) const {
   CallOps ops(nullptr);
   run_pass(ops, model, kv, sequences);
-  double total = between_;
-  for (const OpCall& call : ops.calls()) {
-    total += seconds({std::string(call.op), call.type}, rows_of(call, static_cast<int32_t>(sequences.size())),
-                     work_seconds(ops.records(call), ceilings_));
+  return between_ + predict(ops.calls(), ops.records(), static_cast<int32_t>(sequences.size()), 1);
+}
+
+double OpFit::predict(std::span<const OpCall> calls, std::span<const TraceRecord> records, int32_t sequences,
+                      int parts) const {
+  double total = 0;
+  for (const OpCall& call : calls) {
+    const double work = work_seconds(records.subspan(call.first, call.end - call.first), ceilings_);
+    total += seconds({std::string(call.op), call.type}, rows_of(call, sequences), work * parts);
   }
   return total;
 }

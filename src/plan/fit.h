@@ -30,6 +30,9 @@ class OpFit {
 
   // Seconds of a pass that is traced now.
   double predict(const Model& model, const KvForm& kv, std::span<const PassRows> sequences) const;
+  // Of calls that were counted, with their records, on one part of so many of the machine; without between().
+  double predict(std::span<const OpCall> calls, std::span<const TraceRecord> records, int32_t sequences,
+                 int parts) const;
 
   struct Line {
     double fixed = 0, slope = 1;

@@ -471,6 +471,17 @@ def test_plan_answers_and_refuses():
     fails_with_one_line(Run(*words, "--tp", "3"), "divisor")
     fails_with_one_line(Run(*words, "--batch", "-1"), "between 1 and", code=2)
     fails_with_one_line(Run(*words, "--ctx", "10", "--prompt", "9", "--output", "2"), "--ctx 11")
+    split = json.loads(Run(*words, "--ranks", "2,4", "--json").out)["ranks"]
+    check([line["ranks"] for line in split] == [1, 2, 4], split)
+    check(split[0]["sent_bytes_per_token"] == 0 and split[2]["decode_seconds"] < split[0]["decode_seconds"], split)
+    check(0.49 < split[1]["weights"] / split[0]["weights"] < 0.51 and split[1]["exchanges_per_step"] > 5 * 32, split)
+    layers = json.loads(Run(*words, "--ranks", "2", "--pipeline", "--json").out)["ranks"][1]
+    check(layers["pipeline"] and 0 < layers["sent_bytes_per_token"] < split[1]["sent_bytes_per_token"], layers)
+    fails_with_one_line(Run(*words, "--ranks", "2", "--tp", "2"), "not both")
+    fails_with_one_line(Run(*words, "--ranks", "33", "--pipeline"), "32 layers on 33 ranks")
+    fails_with_one_line(Run("plan", "--shape", "llama-2-7b", "--hw", "epyc", "--ranks", "2"), "no link")
+    fails_with_one_line(Run("plan", "--check", "--ranks", "1"), "2 or more")
+    fails_with_one_line(Run("plan", "--cluster", "--shape", "llama-2-7b", "--hw", "h100", "--ranks", "2"), "--tp")
     page = os.path.join(FOLDER, "plan.html")
     check(Run(*words, "--price", "2", "--html", page).code == 0, "a page")
     text = open(page, encoding="utf-8").read()

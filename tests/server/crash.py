@@ -138,6 +138,7 @@ async def under(server, request, wanted, work, disturb):
             count += struck
             while not done and struck and engine_of(server) == process:
                 await asyncio.sleep(0.005)
+            await asyncio.sleep(0.1)  # what the last one said may still be on its way, and is no move of the next
         return count
 
     task = asyncio.create_task(disturber())

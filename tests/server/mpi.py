@@ -1,6 +1,7 @@
 """Ranks that are processes of an MPI job: the bits of one rank, and streams that go on when a rank dies or hangs.
 
-Usage: mpi.py PROGRAM [--full]. The program is built with MILLRACE_MPI=ON; mpirun is Open MPI's.
+Usage: mpi.py PROGRAM [--full | --kills N]. With --kills ranks are killed so often, and nothing else is done. The
+program is built with MILLRACE_MPI=ON; mpirun is Open MPI's.
 """
 import argparse
 import asyncio
@@ -40,6 +41,24 @@ def check_bits(program, report):
                None if alone.stdout == both.stdout and alone.stdout else f"{both.stdout!r} {both.stderr[-500:]}")
 
 
+def check_plan(program, report):
+    """What is planned for ranks is what they hold, and links between processes are measured."""
+    held = mpirun(program, 2, "verify", "ranks", "--transport", "mpi", "--json")
+    planned = mpirun(program, 2, "plan", "--transport", "mpi", "--json")
+    try:
+        taken, plan = json.loads(held.stdout)["ranks"][-1], json.loads(planned.stdout)["ranks"][-1]
+        good = (planned.returncode == 0 and plan["ranks"] == taken["ranks"] == 2 and plan["ranks_of_a_machine"] == 2
+                and plan["weights"] == taken["weight_bytes"] and plan["link_seconds_per_exchange"] > 0
+                and plan["link_bytes_per_second"] > 0 and plan["sent_bytes_per_token"] > 0)
+    except (ValueError, KeyError):
+        good = False
+    report.say("plan measures links over MPI and knows what ranks hold",
+               None if good else f"{planned.returncode}: {planned.stdout[-500:]} {planned.stderr[-500:]}")
+    other = mpirun(program, 2, "plan", "--transport", "mpi", "--ranks", "3")
+    report.say("plan for other ranks than there are is refused",
+               None if other.returncode != 0 and "2 processes" in other.stderr else f"{other.stderr[-500:]}")
+
+
 def ranks_of(server):
     """Process ids by rank of the job that now computes for a server."""
     place, found = None, {}
@@ -77,14 +96,16 @@ def striker(sent, everyone, most=None):
     return strike
 
 
-async def check_serving(program, report, full):
+async def check_serving(program, report, full, kills=0):
     flags = ("--ranks", "2", "-t", "2", "--transport", "mpi", "--mpirun-options", " ".join(OPTIONS))
 
     def make(*more):
         return Server(program, "-c", "512", *more)
 
-    await crash.check_ranks(make, request, report, 100 if full else 6, flags, striker(signal.SIGKILL, True),
-                            "one of two processes over MPI is killed")
+    await crash.check_ranks(make, request, report, kills or (100 if full else 6), flags,
+                            striker(signal.SIGKILL, True), "one of two processes over MPI is killed")
+    if kills > 0:
+        return
     await crash.check_ranks(make, request, report, 1, flags, striker(signal.SIGSTOP, False, 1),
                             "one of two processes over MPI is stopped")
     await crash.check_ranks(make, request, report, 10 if full else 2, (*flags, "--pipeline"),
@@ -108,8 +129,13 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("program")
     parser.add_argument("--full", action="store_true")
+    parser.add_argument("--kills", type=int, default=0)
     chosen = parser.parse_args()
     report = Report()
+    if chosen.kills > 0:
+        asyncio.run(check_serving(chosen.program, report, False, chosen.kills))
+        return 0 if report.failures == 0 else 1
+    check_plan(chosen.program, report)
     check_bits(chosen.program, report)
     check_refused(chosen.program, report)
     asyncio.run(check_serving(chosen.program, report, chosen.full))

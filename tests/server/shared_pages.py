@@ -1,8 +1,9 @@
-"""Replicas that share pages through Redis: shared_pages.py MILLRACE. Prints a line per check.
+"""Replicas that share pages through Redis: shared_pages.py MILLRACE [--latency N]. Prints a line per check.
 
 A real redis-server, and a proxy before it that changes bytes. What one replica computed another finds; whatever Redis
-does (dead, stopped, full, wiped, lying), every answer is the one of a server without it, and none is an error. Standard
-library only; needs redis-server.
+does (dead, stopped, full, wiped, lying), every answer is the one of a server without it, and none is an error. With
+--latency nothing is checked but errors: how long N prompts take in each of these states is printed, beside no store.
+Standard library only; needs redis-server.
 """
 import asyncio
 import json
@@ -220,6 +221,50 @@ async def troubles(millrace, secret, redis, wanted, report):
         end(server)
 
 
+def middle_and_p99(seconds):
+    ordered = sorted(1000 * one for one in seconds)
+    return ordered[len(ordered) // 2], ordered[min(len(ordered) - 1, 99 * len(ordered) // 100)]
+
+
+async def latency(millrace, count):
+    """Prompts that were never seen, one after another, at servers that decide for themselves how long to wait."""
+    redis, liar = Redis(), None
+    with tempfile.NamedTemporaryFile() as secret:
+        secret.write(os.urandom(32))
+        secret.flush()
+        try:
+            await redis.command("PING")
+            liar = Liar(redis.port)
+            await liar.start()
+            states = (("no store", None), ("a healthy store", redis.port), ("a lying one", liar.port),
+                      ("one that evicts", redis.port), ("one that hangs", redis.port), ("a dead one", redis.port))
+            for number, (name, port) in enumerate(states):
+                flags = () if port is None else ("--secret-file", secret.name, "--page-store",
+                                                 f"redis://127.0.0.1:{port}")
+                server = faults.Server(millrace, "-c", "512", *flags)
+                try:
+                    await server.start()
+                    for talk in range(30):
+                        await ask(server, 10000 * number + talk)
+                    if name == "one that evicts":
+                        await redis.command("CONFIG", "SET", "maxmemory", "3mb")
+                        await redis.command("CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
+                    if name == "one that hangs":
+                        redis.process.send_signal(signal.SIGSTOP)
+                    if name == "a dead one":
+                        redis.stop()
+                    taken = [(await ask(server, 10000 * number + 100 + talk))["seconds"] for talk in range(count)]
+                    half, most = middle_and_p99(taken)
+                    counts = {what: value for what, value in (await store_counts(server)).items() if value}
+                    print(f"{name}: {count} answers, middle {half:.1f} ms, p99 {most:.1f} ms, {counts}", flush=True)
+                finally:
+                    end(server)
+                    if redis.process.poll() is None:
+                        redis.process.send_signal(signal.SIGCONT)
+        finally:
+            redis.stop()
+
+
 async def run(millrace, report):
     redis = Redis()
     with tempfile.NamedTemporaryFile() as secret:
@@ -239,5 +284,8 @@ async def run(millrace, report):
 
 if __name__ == "__main__":
     outcome = faults.Report()
+    if len(sys.argv) == 4 and sys.argv[2] == "--latency":
+        asyncio.run(latency(sys.argv[1], int(sys.argv[3])))
+        sys.exit(0)
     asyncio.run(run(sys.argv[1], outcome))
     sys.exit(0 if outcome.failures == 0 else 1)

@@ -8,12 +8,12 @@
 #include "apps/cli/interrupt.h"
 #include "apps/cli/model_path.h"
 #include "apps/cli/terminal.h"
+#include "apps/plan/lessons.h"
+#include "apps/plan/ranks_check.h"
 #include "apps/run/flags.h"
 #include "backend/cpu/cpu.h"
 #include "base/json.h"
-#include "bench/step.h"
 #include "model/shapes.h"
-#include "plan/fit.h"
 #include "report/page.h"
 
 namespace millrace::apps {
@@ -112,65 +112,11 @@ Result<MemoryCheck> check_memory(const Subject& subject, int64_t before, int32_t
   return check;
 }
 
-// Passes that are timed op by op to learn from: at other depths, and prompts of other lengths, than those predicted.
-std::vector<StepTest> lessons(int32_t context) {
-  std::vector<StepTest> tests;
-  for (int32_t depth : {context / 32, context * 5 / 8}) {
-    for (int32_t sequences : {1, 2, 4, 8, 16})
-      tests.push_back({.generated = 8, .depth = depth, .sequences = sequences});
-    for (int32_t prompt : {32, 128, 512}) {
-      if (depth + prompt <= context) tests.push_back({.prompt = prompt, .depth = depth});
-    }
-  }
-  return tests;
-}
-
-std::vector<StepTest> questions(int32_t context) {
-  std::vector<StepTest> tests;
-  for (int32_t prompt : {48, 192, 448}) {
-    if (prompt <= context) tests.push_back({.prompt = prompt});
-  }
-  for (int32_t depth : {context / 16, context / 4, context * 3 / 4}) tests.push_back({.generated = 16, .depth = depth});
-  for (int32_t sequences : {2, 4, 8, 16})
-    tests.push_back({.generated = 16, .depth = context / 4, .sequences = sequences});
-  return tests;
-}
-
-// The passes a test times, as run_step_test makes them.
 double predict(const OpFit& fit, const Executor& executor, const StepTest& test) {
   double seconds = 0;
-  for (int32_t begin = 0; begin < test.prompt;) {
-    const int32_t count = std::min(executor.options().rows, test.prompt - begin);
-    const PassRows rows = {.begin = test.depth + begin, .count = count, .wanted = begin + count == test.prompt ? 1 : 0};
-    seconds += fit.predict(executor.model(), executor.options().kv, {&rows, 1});
-    begin += count;
-  }
-  for (int32_t i = 0; i < test.generated; ++i) {
-    const std::vector<PassRows> rows(static_cast<size_t>(test.sequences), {.begin = test.depth + i});
+  for (const std::vector<PassRows>& rows : passes_of(test, executor.options().rows))
     seconds += fit.predict(executor.model(), executor.options().kv, rows);
-  }
   return seconds;
-}
-
-Result<OpFit> learn(const Subject& subject, const Machine& machine, int32_t context, Progress& progress) {
-  OpFit fit(ceilings_of(machine, true));
-  TimedBackend timed(*subject.backend);
-  const std::vector<StepTest> tests = lessons(context);
-  TRY(auto executor, Executor::create(*subject.model, timed, options_for(tests, 512, DType::f16)));
-  for (size_t i = 0; i < tests.size(); ++i) {
-    bool begun = false;
-    StepBenchOptions options = {.repetitions = 5, .progress = [&](int, int) {
-                                  // What came before filled the cache and is not of the test.
-                                  if (!std::exchange(begun, true)) timed.calls()->clear();
-                                  return !Interruptible::interrupted();
-                                }};
-    TRY_VOID(run_step_test(*executor, tests[i], machine, options));
-    count_costs(*timed.calls(), *subject.model, executor->options().kv);
-    fit.add(*timed.calls(), tests[i].sequences);
-    progress.update(i + 1);
-  }
-  fit.settle();
-  return fit;
 }
 
 Result<Check> measure(const Arguments& arguments) {
@@ -188,7 +134,7 @@ Result<Check> measure(const Arguments& arguments) {
   check.isa = machine.isa;
   const std::vector<StepTest> tests = questions(context);
   Progress progress(arguments.terminal(), "measuring", lessons(context).size() + tests.size(), Progress::Unit::count);
-  TRY(const OpFit fit, learn(*subject, machine, context, progress));
+  TRY(const OpFit fit, learn(*subject->model, *subject->backend, machine, context, progress));
   TRY(auto executor, Executor::create(*subject->model, *subject->backend, options_for(tests, 512, DType::f16)));
   std::vector<double> errors;
   for (const StepTest& test : tests) {
@@ -274,6 +220,7 @@ Json check_json(const Check& check) {
 
 Result<int> run_plan_check(const Arguments& arguments) {
   Interruptible scope;
+  if (arguments.given("ranks") || over_mpi(arguments)) return run_ranks_check(arguments);
   const Terminal& terminal = arguments.terminal();
   auto check = measure(arguments);
   if (!check.ok() && Interruptible::interrupted()) return interrupted_error();

@@ -8,6 +8,7 @@
 #include "apps/cli/verbs.h"
 #include "apps/plan/check.h"
 #include "apps/plan/cluster.h"
+#include "apps/plan/ranks.h"
 #include "apps/plan/report.h"
 #include "apps/run/flags.h"
 #include "backend/cpu/cpu.h"
@@ -188,7 +189,23 @@ void add_touched(const ModelSpec& spec, const Planner& planner, PlanReport& repo
   }
 }
 
+// As ranks of this program, if anybody asked.
+Result<void> add_ranks(const RanksMade& made, const Arguments& arguments, const Subject& subject, const Target& target,
+                       PlanReport& report) {
+  const RanksLoad load = {.kv = report.kv,
+                          .threads = static_cast<int>(arguments.integer("threads")),
+                          .batch = report.batch,
+                          .context = report.context,
+                          .prompt = report.prompt,
+                          .half_way = report.prompt + std::max(1, report.output / 2),
+                          .chunk = static_cast<int32_t>(arguments.integer("ubatch-size")),
+                          .page_tokens = static_cast<int32_t>(arguments.integer("page-tokens"))};
+  TRY(report.split, plan_ranks(made, subject.spec, subject.type_of, target.like != nullptr, target.hardware, load));
+  return {};
+}
+
 Result<PlanReport> make_report(const Arguments& arguments) {
+  TRY(const RanksMade made, ranks_made(arguments));
   TRY(auto subject, open_subject(arguments));
   TRY(const Target target, open_target(arguments));
   PlanReport report = {.model = subject->name,
@@ -233,6 +250,7 @@ Result<PlanReport> make_report(const Arguments& arguments) {
   TRY(report.frontier, planner.frontier(report.prompt, report.output));
   TRY_VOID(add_speculation(arguments, planner, report));
   add_touched(subject->spec, planner, report);
+  TRY_VOID(add_ranks(made, arguments, *subject, target, report));
   report.scores = score_memory(subject->spec, report.batch, report.context);
   for (const AttentionVariant& variant : attention_variants(subject->spec)) {
     auto bytes = kv_bytes(variant.spec, report.kv, report.batch, report.context,
@@ -260,7 +278,11 @@ Result<int> plan_cluster(const Arguments& arguments) {
 
 Result<int> run(const Arguments& arguments) {
   if (arguments.toggle("check")) return run_plan_check(arguments);
-  if (arguments.toggle("cluster")) return plan_cluster(arguments);
+  if (arguments.toggle("cluster")) {
+    if (arguments.given("ranks"))
+      return error(Code::invalid, "--cluster plans with devices (--tp), not with --ranks; give one of them");
+    return plan_cluster(arguments);
+  }
   const Terminal& terminal = arguments.terminal();
   TRY(const PlanReport report, make_report(arguments));
   if (report.context > report.model_context) {
@@ -324,13 +346,14 @@ Verb plan_verb() {
       .name = "plan",
       .summary = "say before running it what a model needs and how fast it could be",
       .group = "Measure and check",
-      .flags = joined({subject_flags(), load_flags(), cluster_flags()}),
+      .flags = joined({subject_flags(), load_flags(), ranks_plan_flags(), cluster_flags()}),
       .examples = {{"plan --shape llama-2-13b --hw h100 --batch 16", "memory, time and what fits"},
                    {"plan --shape llama-3.1-70b --hw h100 --tp 8 --weights F8 --price 2.5 --html plan.html",
                     "cut over eight devices, with cost, as a page"},
                    {"plan -m model.gguf", "a file on this machine"},
                    {"plan --cluster --shape llama-3.1-8b --hw h100 --trace azure.csv --speed 1,10 --price 2.5",
                     "how many machines that traffic needs"},
+                   {"plan -m model.gguf --ranks 2,4", "what ranks would hold, send and take"},
                    {"plan --check", "predicted against measured, here"}},
       .notes =
           "Work comes from running the network under an interpreter that only counts; times are the least the "

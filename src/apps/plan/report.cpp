@@ -235,6 +235,7 @@ void print_plan(const Terminal& terminal, const PlanReport& r) {
   print_ops(terminal, r);
   print_touched(terminal, r);
   if (!r.frontier.empty()) print_frontier(terminal, r);
+  print_ranks(terminal, r.split, r.batch, r.prompt);
   print_rest(terminal, r);
 }
 
@@ -290,6 +291,7 @@ Json plan_json(const PlanReport& r) {
                                  {"static_steps", r.use->static_steps},
                                  {"continuous_steps", r.use->continuous_steps}};
   }
+  if (!r.split.empty()) out["ranks"] = ranks_json(r.split, r.batch);
   if (r.drafts) out["speculation"] = drafts_json(*r.drafts, *r.best_drafts);
   return out;
 }

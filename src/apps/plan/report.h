@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "apps/cli/cli.h"
+#include "apps/plan/ranks.h"
 #include "base/json.h"
 #include "plan/capacity.h"
 #include "plan/serving.h"
@@ -51,7 +52,8 @@ struct PlanReport {
     int64_t experts = 0, of = 0;  // of a layer, expected
     double bytes = 0;             // read for one token
   };
-  std::vector<Touched> touched;  // empty: no experts
+  std::vector<Touched> touched;     // empty: no experts
+  std::vector<PlannedRanks> split;  // one rank, and as many as were asked for; empty: nobody asked
   std::optional<PageWaste> waste;
   std::optional<BatchUse> use;
   std::optional<PlannedDrafts> drafts, best_drafts;  // as asked for, and the number that gives most
