@@ -64,7 +64,7 @@ def load_is_drawn(millrace, folder, name):
     check(f"{name}: not all parameters are a token's", 0 < found["active_parameters"] < found["parameters"] and
           found["bytes_per_token"] > 0, found)
     check(f"{name}: experts by batch", [(each["batch"], each["of"]) for each in found["experts_touched"]] ==
-          [(1, experts), (4, experts), (16, experts), (64, experts)] and found["experts_touched"][0]["experts"] == chosen,
+          [(batch, experts) for batch in (1, 4, 16, 64)] and found["experts_touched"][0]["experts"] == chosen,
           found["experts_touched"])
     text, page = explained(millrace, model, PROMPT[:10]), folder / f"{name}.html"
     drawn = re.findall(r"^ *(\d+) \|(.{%d})\| busiest ([\d.]+) %%, (\d+) unused$" % experts, text, re.M)
