@@ -49,6 +49,7 @@ def every_verb(millrace, folder, model, cut):
                        ("budget", ["convert", "--budget", 12, "--tensor-type", "ffn_gate_exps=Q8_0"]),
                        ("layers", ["prune", "--layers", 1]), ("drop", ["prune", "--drop", 1]),
                        ("kv-heads", ["prune", "--kv-heads", 1]), ("width", ["prune", "--width", 32]),
+                       ("to-awq", ["convert", "--to", "awq", "--method", "awq", "--group", 32]),
                        ("to-gptq", ["convert", "--to", "gptq", "--method", "gptq", "--group", 32]),
                        ("to-ct", ["convert", "--to", "compressed-tensors", "--method", "awq", "--group", 32])):
         out = folder / f"experts-{name}{'' if name.startswith('to-') else '.gguf'}"

@@ -14,7 +14,7 @@ namespace millrace {
 namespace {
 
 const CrowdSize kSize = {
-    .requests = 12, .parallel = 6, .prompt = 56, .tokens = 14, .swap_bytes = 1 << 20, .kv = DType::f16, .adapters = {}};
+    .requests = 16, .parallel = 8, .prompt = 64, .tokens = 24, .swap_bytes = 1 << 20, .kv = DType::f16, .adapters = {}};
 
 // Those that are here: some lie beside the project.
 std::vector<std::string> kinds() {
@@ -31,7 +31,7 @@ class Kinds : public ::testing::TestWithParam<std::string> {
  protected:
   void SetUp() override {
     checkpoint_ = std::make_unique<Checkpoint>(Checkpoint::open(test::golden_path(GetParam())).value());
-    backend_ = make_cpu_backend({.threads = 2}).value();
+    backend_ = make_cpu_backend({.threads = 1}).value();
     model_ = Model::load(*checkpoint_, *backend_, {.context = 96}).value();
   }
 
@@ -49,7 +49,6 @@ TEST_P(Kinds, AnswerInACrowdAsTheyDoAlone) {
     ASSERT_TRUE(found.ok()) << way.name << ": " << found.error().message;
     if (!expected) {
       expected = std::move(*found);
-      EXPECT_EQ(expected->metrics.cached_tokens, 0);
       continue;
     }
     EXPECT_EQ(first_difference(expected->answers, found->answers), -1) << way.name;
