@@ -11,19 +11,18 @@ TEST_P(PlannedKinds, TakeWhatIsPlanned) {
   const Checkpoint checkpoint = Checkpoint::open(test::golden_path(GetParam())).value();
   const ModelSpec spec = ModelSource::open(checkpoint, 96).value().spec();
   for (const DType type : {DType::bf16, DType::q8_0}) {
-    auto backend = make_cpu_backend({.threads = 2}).value();
+    auto backend = make_cpu_backend({.threads = 1}).value();
     auto trace = make_trace_backend(backend.get());
-    auto planned = Model::outline(spec, type, *trace);
-    if (!planned.ok() && type == DType::q8_0) continue;  // rows that do not fill its groups
-    ASSERT_TRUE(planned.ok()) << planned.error().message;
-    const auto outline = std::move(*planned);
+    const auto made = Model::random(spec, type, 1, *backend);
+    if (!made.ok() && type == DType::q8_0) continue;  // rows that do not fill its groups
+    ASSERT_TRUE(made.ok()) << made.error().message;
+    auto outline = Model::outline(spec, type, *trace).value();
     Hardware hardware = find_hardware("epyc").value();
     hardware.reserve = 0;
     Planner planner = Planner::create(*outline, *trace, hardware, {.chunk = 32}).value();
     const MemoryPlan plan = planner.memory(3, 96).value();
 
-    auto model = Model::random(spec, type, 1, *backend).value();
-    auto executor = Executor::create(*model, *backend, {.context = 96, .rows = 32, .sequences = 3}).value();
+    auto executor = Executor::create(**made, *backend, {.context = 96, .rows = 32, .sequences = 3}).value();
     EXPECT_EQ(plan.weights, backend->used(Purpose::weights));
     EXPECT_EQ(plan.kv, backend->used(Purpose::kv));
     EXPECT_EQ(plan.workspace, backend->used(Purpose::workspace));

@@ -72,8 +72,8 @@ void print_experts(const Terminal& terminal, const std::vector<ExpertLoad>& load
                  experts, 100.0 / static_cast<double>(experts));
   for (const ExpertLoad& load : loads) {
     const auto unused = std::count(load.tokens.begin(), load.tokens.end(), 0);
-    terminal.print("{:>4} |{}| busiest {:.1f} %, {} unused\n", load.layer, load_marks(load), 100 * busiest(load),
-                   unused);
+    terminal.print("{:>4} |{}| busiest {:.1f} %, {} unused, of {} choices\n", load.layer, load_marks(load),
+                   100 * busiest(load), unused, std::accumulate(load.tokens.begin(), load.tokens.end(), int64_t{0}));
   }
 }
 
