@@ -40,7 +40,7 @@ def with_tokenizer(folder, name):
 
 def explained(millrace, model, prompt, *more):
     done = run(millrace, "explain", "-m", model, "-p", prompt, "-n", 5, "--temp", 0, "--ignore-eos", "--growth", 0,
-               *more)
+               "-t", 1, *more)
     check(f"{model.name}: explain runs {' '.join(map(str, more[:1]))}", done.returncode == 0, done.stderr)
     return done.stdout
 
