@@ -183,6 +183,7 @@ group_command_line() {
   run_lines command-line 300 python3 tests/apps/command_line.py build/release/bin/millrace
   run_lines chat 300 python3 tests/apps/chat.py build/release/bin/millrace
   run_lines pull 300 python3 tests/hub/pull.py build/release/bin/millrace
+  run_lines experts 300 python3 tests/apps/experts.py build/release/bin/millrace
   run_lines shrink 600 python3 tests/apps/shrink.py build/release/bin/millrace
   run_lines shrink-any 600 python3 tests/apps/shrink_any.py build/release/bin/millrace
 }

@@ -47,6 +47,8 @@ class Bench {
         return linear();
       case OpTest::Kind::experts:
         return experts();
+      case OpTest::Kind::heads:
+        return heads();
       case OpTest::Kind::attend:
         return attend();
       case OpTest::Kind::norm:
@@ -82,18 +84,13 @@ class Bench {
     return work;
   }
 
-  // Tokens choose at random, so experts have about as many each.
-  Result<Work> experts() {
-    if (test_.outputs < 1 || test_.inputs < 1 || test_.inputs % format(test_.type).group != 0 || test_.chosen < 1 ||
-        test_.experts < test_.chosen || test_.experts > 1024)
-      return error(Code::invalid, "{} of {} experts of {}x{}: {} needs inputs in groups of {}", test_.chosen,
-                   test_.experts, test_.outputs, test_.inputs, format(test_.type).name, format(test_.type).group);
-    if (!(Checked(test_.outputs) * Checked(test_.inputs) * Checked(test_.experts)).within(uint64_t{1} << 36))
-      return error(Code::invalid, "{} experts of {}x{} are too large to try", test_.experts, test_.outputs,
-                   test_.inputs);
+  // So many matrices of one shape, alike.
+  Result<void> upload_many(int32_t matrices) {
+    if (!(Checked(test_.outputs) * Checked(test_.inputs) * Checked(matrices)).within(uint64_t{1} << 36))
+      return error(Code::invalid, "{} matrices of {}x{} are too large to try", matrices, test_.outputs, test_.inputs);
     std::vector<std::byte> bytes(static_cast<size_t>(bytes_of(test_.type, test_.outputs * test_.inputs)));
     fill(bytes);
-    const HostExperts host = {.experts = test_.experts,
+    const HostExperts host = {.experts = matrices,
                               .type = test_.type,
                               .rows = test_.outputs,
                               .cols = test_.inputs,
@@ -102,6 +99,33 @@ class Bench {
                               }};
     TRY(const Weight weight, backend_.upload_experts(host, {}));
     weights_.push_back(weight);
+    return {};
+  }
+
+  // A product for each head's own numbers, as latent attention has them.
+  Result<Work> heads() {
+    if (test_.outputs < 1 || test_.inputs < 1 || test_.inputs % format(test_.type).group != 0 || test_.heads < 1 ||
+        test_.heads > 1024)
+      return error(Code::invalid, "{} heads of {}x{}: {} needs inputs in groups of {}", test_.heads, test_.outputs,
+                   test_.inputs, format(test_.type).name, format(test_.type).group);
+    TRY_VOID(upload_many(test_.heads));
+    const int64_t inputs = test_.heads * test_.inputs, outputs = test_.heads * test_.outputs;
+    in_ = noise(test_.rows * inputs, 1);
+    out_.resize(static_cast<size_t>(test_.rows * outputs));
+    Work work;
+    work.call = [this, inputs, outputs](Ops& ops, int64_t) {
+      ops.linear_heads(weights_[0], rows_of(in_, test_.rows, inputs), rows_of(out_, test_.rows, outputs));
+    };
+    return work;
+  }
+
+  // Tokens choose at random, so experts have about as many each.
+  Result<Work> experts() {
+    if (test_.outputs < 1 || test_.inputs < 1 || test_.inputs % format(test_.type).group != 0 || test_.chosen < 1 ||
+        test_.experts < test_.chosen || test_.experts > 1024)
+      return error(Code::invalid, "{} of {} experts of {}x{}: {} needs inputs in groups of {}", test_.chosen,
+                   test_.experts, test_.outputs, test_.inputs, format(test_.type).name, format(test_.type).group);
+    TRY_VOID(upload_many(test_.experts));
     in_ = noise(int64_t{test_.rows} * test_.inputs, 1);
     gain_ = noise(int64_t{test_.rows} * test_.experts, 8);
     out_.resize(static_cast<size_t>(int64_t{test_.rows} * test_.chosen * test_.outputs));
@@ -137,13 +161,13 @@ class Bench {
     const int64_t heads = int64_t{test_.kv_heads} * kPageTokens;
     if (test_.value_dim < 0 || test_.value_dim > test_.dim)
       return error(Code::invalid, "values of {} numbers are no part of keys of {}", test_.value_dim, test_.dim);
-    const bool latent = test_.value_dim > 0;
-    const int32_t v_dim = latent ? test_.value_dim : test_.dim;
-    int64_t half = heads * std::max(kv_bytes(test_.kv.k, test_.dim), kv_bytes(test_.kv.v, test_.dim));
+    const int32_t own = test_.value_dim > 0 ? 0 : test_.own_dim > 0 ? test_.own_dim : test_.dim;
+    const int32_t v_dim = own > 0 ? own : test_.value_dim;
+    int64_t half = heads * std::max(kv_bytes(test_.kv.k, test_.dim), kv_bytes(test_.kv.v, v_dim));
     Work work;
     work.copies = copies_for(2 * half * pages, options_.footprint);
     TRY(std::byte * base, backend_.allocate(Purpose::kv, work.copies * pages * 2 * half));
-    view_ = {base, 2 * half, 0, half, kPageTokens, test_.kv_heads, test_.dim, latent ? 0 : test_.dim, test_.kv, 0};
+    view_ = {base, 2 * half, 0, half, kPageTokens, test_.kv_heads, test_.dim, own, test_.kv, 0};
     // Pages of one sequence lie all over the pool, as they do after a while.
     int64_t all = work.copies * pages;
     for (int64_t i = 0; i < all; ++i) page_ids_.push_back(static_cast<int32_t>(i));
@@ -224,9 +248,14 @@ std::string OpTest::name() const {
       return fmt::format("linear {}x{}", outputs, inputs);
     case Kind::experts:
       return fmt::format("{} of {} experts {}x{}", chosen, experts, outputs, inputs);
+    case Kind::heads:
+      return fmt::format("{} heads {}x{}", heads, outputs, inputs);
     case Kind::attend:
       return fmt::format("attend {}/{}x{}{} @ d{}", heads, kv_heads, dim,
-                         value_dim > 0 ? fmt::format("x{}", value_dim) : "", depth);
+                         value_dim > 0 ? fmt::format("x{}", value_dim)
+                         : own_dim > 0 ? fmt::format("+{}", own_dim)
+                                       : "",
+                         depth);
     case Kind::norm:
       return fmt::format("norm {}", inputs);
     case Kind::glu:

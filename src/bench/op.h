@@ -14,14 +14,15 @@
 namespace millrace {
 
 struct OpTest {
-  enum class Kind : uint8_t { linear, experts, attend, norm, glu };
+  enum class Kind : uint8_t { linear, experts, heads, attend, norm, glu };
   Kind kind = Kind::linear;
   DType type = DType::f32;                   // of weights or cache
   int32_t rows = 1;                          // tokens: of one sequence in attention, of any otherwise
   int64_t outputs = 0, inputs = 0;           // linear; norm and glu work on rows of `inputs`
   int32_t experts = 0, chosen = 0;           // experts: of them, and of a token
-  int32_t heads = 0, kv_heads = 0, dim = 0;  // attend
+  int32_t heads = 0, kv_heads = 0, dim = 0;  // attend; heads: each has a product of its own
   int32_t value_dim = 0;                     // attend: values are the first so many numbers of keys; 0: of their own
+  int32_t own_dim = 0;                       // attend: width of values of their own; 0: that of keys
   int32_t depth = 0;                         // attend: positions in the cache before
   KvForm kv;                                 // attend
 

@@ -29,6 +29,7 @@ constexpr auto kKeys = std::to_array<GgufKey>({
     {"attention.q_lora_rank", "q_lora_rank"},
     {"attention.kv_lora_rank", "kv_lora_rank"},
     {"attention.shared_kv_layers", "num_kv_shared_layers"},
+    {"attention.kv_from", "kv_from"},
     {"embedding_length_per_layer_input", "hidden_size_per_layer_input"},
     {"altup.num_inputs", "altup_num_inputs"},
     {"altup.active_idx", "altup_active_idx"},

@@ -43,6 +43,25 @@ POINTER = ("version https://git-lfs.github.com/spec/v1\n"
            "oid sha256:4d7a214614ab2935c943f9e0ff69d22eadbb8f32b1258daaa5e2ca24d17e2393\nsize 4661211808\n")
 
 
+def byte_tokenizer():
+    """tokenizer.json of a byte-level BPE: three marks, every byte, and "he"."""
+    kept = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    spare = iter(range(256, 512))
+    vocab = {"<pad>": 0, "<s>": 1, "</s>": 2}
+    for byte in range(256):
+        vocab[chr(byte) if byte in kept else chr(next(spare))] = len(vocab)
+    vocab["he"] = len(vocab)
+    marks = [{"id": i, "content": each, "single_word": False, "lstrip": False, "rstrip": False, "normalized": False,
+              "special": True} for i, each in enumerate(["<pad>", "<s>", "</s>"])]
+    level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
+    return json.dumps({
+        "version": "1.0", "truncation": None, "padding": None, "added_tokens": marks, "normalizer": None,
+        "pre_tokenizer": level, "post_processor": None, "decoder": level,
+        "model": {"type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None,
+                  "end_of_word_suffix": None, "fuse_unk": False, "byte_fallback": False, "vocab": vocab,
+                  "merges": [["h", "e"]]}})
+
+
 def write_all(folder):
     os.makedirs(os.path.join(folder, "hf"))
     os.makedirs(os.path.join(folder, "empty_folder"))

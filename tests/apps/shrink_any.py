@@ -17,6 +17,7 @@ import struct
 import sys
 import tempfile
 
+import fixtures
 import shrink
 from shrink import MODEL, ROOT, check, run, story
 
@@ -28,21 +29,7 @@ def with_experts(folder):
     """A golden of experts with a tokenizer of bytes, since its own has none."""
     model = folder / "experts"
     shutil.copytree(ROOT / "tests/model/golden/qwen2_moe", model)
-    kept = [*range(33, 127), *range(161, 173), *range(174, 256)]
-    spare = iter(range(256, 512))
-    vocab = {"<pad>": 0, "<s>": 1, "</s>": 2}
-    for byte in range(256):
-        vocab[chr(byte) if byte in kept else chr(next(spare))] = len(vocab)
-    vocab["he"] = len(vocab)
-    marks = [{"id": i, "content": each, "single_word": False, "lstrip": False, "rstrip": False, "normalized": False,
-              "special": True} for i, each in enumerate(["<pad>", "<s>", "</s>"])]
-    level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
-    (model / "tokenizer.json").write_text(json.dumps({
-        "version": "1.0", "truncation": None, "padding": None, "added_tokens": marks, "normalizer": None,
-        "pre_tokenizer": level, "post_processor": None, "decoder": level,
-        "model": {"type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None,
-                  "end_of_word_suffix": None, "fuse_unk": False, "byte_fallback": False, "vocab": vocab,
-                  "merges": [["h", "e"]]}}))
+    (model / "tokenizer.json").write_text(fixtures.byte_tokenizer())
     return model
 
 
@@ -62,6 +49,7 @@ def every_verb(millrace, folder, model, cut):
                        ("budget", ["convert", "--budget", 12, "--tensor-type", "ffn_gate_exps=Q8_0"]),
                        ("layers", ["prune", "--layers", 1]), ("drop", ["prune", "--drop", 1]),
                        ("kv-heads", ["prune", "--kv-heads", 1]), ("width", ["prune", "--width", 32]),
+                       ("to-awq", ["convert", "--to", "awq", "--method", "awq", "--group", 32]),
                        ("to-gptq", ["convert", "--to", "gptq", "--method", "gptq", "--group", 32]),
                        ("to-ct", ["convert", "--to", "compressed-tensors", "--method", "awq", "--group", 32])):
         out = folder / f"experts-{name}{'' if name.startswith('to-') else '.gguf'}"

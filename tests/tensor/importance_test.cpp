@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <string>
 #include <vector>
@@ -78,6 +79,66 @@ TEST_P(ImportanceTest, KeepAPlantedColumn) {
   const double share = GetParam() == DType::mxfp4 ? 0.9 : 0.5;
   EXPECT_LT(lost_kept, share * lost_plain);
   EXPECT_LT(all_kept, share * all_plain);
+}
+
+// What errors of a group count, in double: importance * sqrt(2 * mean square + w^2).
+std::vector<double> counts_of(const float* in, const float* importance, int count) {
+  std::vector<double> out;
+  double squares = 0;
+  for (int i = 0; i < count; ++i) squares += std::pow(static_cast<double>(in[i]), 2);
+  for (int i = 0; i < count; ++i)
+    out.push_back(static_cast<double>(importance[i]) *
+                  std::sqrt(2 * squares / count + std::pow(static_cast<double>(in[i]), 2)));
+  return out;
+}
+
+// What one step for all numbers of a group loses at least: every step of a fine net, in double.
+double least_loss(const Grid& grid, const float* in, const std::vector<double>& counts) {
+  const auto count = static_cast<int>(counts.size());
+  double widest = 0, least = INFINITY;
+  for (int i = 0; i < count; ++i) widest = std::max(widest, std::abs(static_cast<double>(in[i])));
+  for (int k = -4000; k <= 4000; ++k) {
+    const double step = 1.5 * widest * k / 4000 / (grid.levels != nullptr ? 127 : grid.high);
+    double loss = 0;
+    for (int i = 0; i < count && loss < least; ++i) {
+      double nearest = INFINITY;
+      for (int q = grid.low; q <= grid.high; ++q) {
+        const double level = grid.levels != nullptr ? grid.levels[q] : q;
+        nearest = std::min(nearest, std::abs(level * step - static_cast<double>(in[i])));
+      }
+      loss += counts[static_cast<size_t>(i)] * nearest * nearest;
+    }
+    least = std::min(least, loss);
+  }
+  return least;
+}
+
+TEST(Importance, StepsAreNearlyTheBestThereAre) {
+  constexpr int kGroup = 32, kGroups = 16;
+  const std::vector<float> in = weights(kGroup * kGroups, 23);
+  std::vector<float> importance(in.size());
+  for (size_t i = 0; i < importance.size(); ++i)
+    importance[i] = static_cast<float>(std::exp(4 * uniform({.seed = 5, .position = static_cast<uint32_t>(i)})));
+  for (const DType type : {DType::q4_0, DType::q5_0, DType::iq4_nl}) {
+    ASSERT_EQ(format(type).group, kGroup);
+    const std::vector<float> out = through(type, in, importance.data()), plain = through(type, in, nullptr);
+    double lost = 0, least = 0, lost_plain = 0;
+    for (size_t first = 0; first < in.size(); first += kGroup) {
+      std::vector<std::byte> bytes(static_cast<size_t>(format(type).group_bytes));
+      from_important(type)(&in[first], nullptr, bytes.data(), kGroup);
+      Grid grid;
+      grid_format(type).grid(bytes.data(), grid);
+      const std::vector<double> counts = counts_of(&in[first], &importance[first], kGroup);
+      least += least_loss(grid, &in[first], counts);
+      for (size_t i = 0; i < kGroup; ++i) {
+        lost += counts[i] * std::pow(static_cast<double>(out[first + i] - in[first + i]), 2);
+        lost_plain += counts[i] * std::pow(static_cast<double>(plain[first + i] - in[first + i]), 2);
+      }
+    }
+    EXPECT_GT(lost, 0.999 * least) << format(type).name;  // the net is as fine as it should be
+    EXPECT_LT(lost, 1.03 * least) << format(type).name;
+    EXPECT_GT(lost_plain, 1.06 * least) << format(type).name;
+  }
 }
 
 TEST_P(ImportanceTest, GridsAreWhatTheFormatReads) {

@@ -39,6 +39,17 @@ Result<std::vector<int64_t>> numbers(std::string_view text, std::string_view bet
   return found;
 }
 
+// "32/8x64", "16/1x576x512" (values are the first 512 numbers of keys) or "16/16x192+128" (of their own width).
+Result<void> read_heads(const std::string& named, OpTest& test) {
+  const bool latent = std::count(named.begin(), named.end(), 'x') == 2, own = named.find('+') != std::string::npos;
+  TRY(auto heads, numbers(named, latent ? "/xx" : own ? "/x+" : "/x"));
+  test.heads = static_cast<int32_t>(heads[0]), test.kv_heads = static_cast<int32_t>(heads[1]);
+  test.dim = static_cast<int32_t>(heads[2]);
+  if (latent) test.value_dim = static_cast<int32_t>(heads[3]);
+  if (own) test.own_dim = static_cast<int32_t>(heads[3]);
+  return {};
+}
+
 Result<std::vector<OpTest>> tests_of(const Arguments& arguments) {
   std::vector<OpTest> tests;
   for (const std::string& op : arguments.texts("op")) {
@@ -46,12 +57,7 @@ Result<std::vector<OpTest>> tests_of(const Arguments& arguments) {
       OpTest test = {.rows = static_cast<int32_t>(rows)};
       if (op == "attend") {
         test.kind = OpTest::Kind::attend;
-        const std::string& named = arguments.text("heads");
-        const bool latent = std::count(named.begin(), named.end(), 'x') == 2;
-        TRY(auto heads, numbers(named, latent ? "/xx" : "/x"));
-        if (latent) test.value_dim = static_cast<int32_t>(heads[3]);
-        test.heads = static_cast<int32_t>(heads[0]), test.kv_heads = static_cast<int32_t>(heads[1]);
-        test.dim = static_cast<int32_t>(heads[2]);
+        TRY_VOID(read_heads(arguments.text("heads"), test));
         test.kv = kv_form_from_name(arguments.text("kv")).value();
         test.type = test.kv.k;
         for (int64_t depth : arguments.integers("depth")) {
@@ -67,6 +73,10 @@ Result<std::vector<OpTest>> tests_of(const Arguments& arguments) {
           test.kind = op == "norm" ? OpTest::Kind::norm : OpTest::Kind::glu;
           tests.push_back(test);
           continue;
+        }
+        if (op == "heads") {
+          test.kind = OpTest::Kind::heads;
+          TRY_VOID(read_heads(arguments.text("heads"), test));
         }
         if (op == "experts") {
           test.kind = OpTest::Kind::experts;
@@ -190,12 +200,13 @@ Verb bench_op_verb() {
       .summary = "measure one operation by itself, beside what the machine allows",
       .group = "Measure and check",
       .flags = joined(
-          {{by_commas(text_flag("op", "NAMES", "linear", "linear|experts|attend|norm|glu", "which operations")),
+          {{by_commas(text_flag("op", "NAMES", "linear", "linear|experts|heads|attend|norm|glu", "which operations")),
             by_commas(text_flag("type", "FORMATS", "Q8_0,Q4_0,Q4_K,Q6_K,BF16,F16,F32", "", "weight formats (linear)")),
             by_commas(text_flag("size", "OxI", "2048x2048", "", "outputs and inputs")),
             by_commas(integer_flag("rows", "", "1,16,512", 1, 65536, "tokens at once")),
             text_flag("heads", "H/KVxD", "32/8x64", "",
-                      "heads, heads of keys and values, width (attend); 16/1x576x512: values are a part of keys"),
+                      "heads, heads of keys and values, width (attend); 16/1x576x512: values are a part of keys; "
+                      "16/16x192+128: values have a width of their own; heads: so many products, one for each head"),
             text_flag("experts", "K/E", "8/64", "", "experts of a token, and of all (experts)"),
             text_flag("kv", "TYPE", "f16", kKvForms, "format of keys and values (attend)"),
             by_commas(integer_flag("depth", "-d", "4096", 0, 1 << 20, "tokens already in the cache (attend)")),
@@ -206,6 +217,8 @@ Verb bench_op_verb() {
                    {"bench op --op attend --heads 32/8x64 -d 1024,8192 --rows 1", "attention while generating"},
                    {"bench op --op experts,linear --experts 8/64 --size 1024x2048 --type Q4_K --rows 512",
                     "a grouped product beside a dense one"},
+                   {"bench op --op heads --heads 16/1x576 --size 512x128 --type Q8_0 --rows 1,512",
+                    "what goes into and out of latents, head by head"},
                    {"bench op --type Q4_K --size 8192x2048 --isa all", "every instruction set of this machine"}},
       .notes =
           "Weights and cache are copied until they exceed 256 MB and met in turn, so they come from memory as they "

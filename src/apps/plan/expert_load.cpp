@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include "backend/routing.h"
+#include "model/ffns/ffns.h"
 #include "report/chart.h"
 
 namespace millrace::apps {
@@ -18,6 +20,36 @@ double busiest(const ExpertLoad& load) {
 }
 
 }  // namespace
+
+std::vector<TouchedExperts> touched_by_batch(const ModelSpec& spec) {
+  for (const LayerSpec& layer : spec.layers) {
+    const auto [experts, chosen] = experts_of(layer.ffn);
+    if (experts == 0) continue;
+    std::vector<TouchedExperts> touched;
+    for (const int32_t batch : {1, 4, 16, 64})
+      touched.push_back({batch, touched_experts(experts, chosen, batch), experts});
+    return touched;
+  }
+  return {};
+}
+
+void print_touched(const Terminal& terminal, const std::vector<TouchedExperts>& touched) {
+  if (touched.empty()) return;
+  std::string batches, experts;
+  for (const TouchedExperts& each : touched) {
+    batches += fmt::format("{}{}", batches.empty() ? "" : ", ", each.batch);
+    experts += fmt::format("{}{}", experts.empty() ? "" : ", ", each.experts);
+  }
+  terminal.print("steps of {} tokens that choose evenly read {} of a layer's {} experts\n", batches, experts,
+                 touched.front().of);
+}
+
+JsonArray touched_json(const std::vector<TouchedExperts>& touched) {
+  JsonArray rows;
+  for (const TouchedExperts& each : touched)
+    rows.push_back(JsonObject{{"batch", each.batch}, {"experts", each.experts}, {"of", each.of}});
+  return rows;
+}
 
 std::string load_marks(const ExpertLoad& load) {
   static constexpr std::string_view kMarks = " .:-=+*#@";
@@ -40,8 +72,8 @@ void print_experts(const Terminal& terminal, const std::vector<ExpertLoad>& load
                  experts, 100.0 / static_cast<double>(experts));
   for (const ExpertLoad& load : loads) {
     const auto unused = std::count(load.tokens.begin(), load.tokens.end(), 0);
-    terminal.print("{:>4} |{}| busiest {:.1f} %, {} unused\n", load.layer, load_marks(load), 100 * busiest(load),
-                   unused);
+    terminal.print("{:>4} |{}| busiest {:.1f} %, {} unused, of {} choices\n", load.layer, load_marks(load),
+                   100 * busiest(load), unused, std::accumulate(load.tokens.begin(), load.tokens.end(), int64_t{0}));
   }
 }
 

@@ -11,6 +11,7 @@
 #include "apps/run/flags.h"
 #include "base/team.h"
 #include "bench/step.h"
+#include "model/slots.h"
 #include "session/answer.h"
 #include "session/chat_prompt.h"
 #include "session/device.h"
@@ -115,7 +116,10 @@ Result<int> run(const Arguments& arguments) {
   TRY(auto loaded, load_model(arguments, 0));
   ExplainReport report = {.model = loaded->checkpoint().path().stem().string(),
                           .backend = loaded->backend().description(),
-                          .weights = loaded->model().weight_bytes()};
+                          .weights = loaded->model().weight_bytes(),
+                          .parameters = loaded->model().parameters(),
+                          .active = active_parameters(loaded->model().spec()),
+                          .touched = touched_by_batch(loaded->model().spec())};
   TRY(report.machine, machine_of(arguments, false));
   report.handover = handover_seconds(report.machine.threads);
   TimedBackend timed(loaded->backend());

@@ -105,6 +105,12 @@ double decode_of_limit(const ExplainReport& r) {
   return seconds > 0 ? r.what.decode_floor.seconds / seconds : 0;
 }
 
+// What a step of one token reads at least, weights and cache.
+double bytes_of_token(const ExplainReport& r) {
+  const auto steps = static_cast<double>(decode_steps(r.what));
+  return steps > 0 ? r.what.decode_floor.bytes / steps : 0;
+}
+
 // Why something was over its limit; nothing if nothing was.
 std::optional<std::string> why_over(const ExplainReport& r) {
   if (!over_limit(most_of_limit(r))) return std::nullopt;
@@ -127,6 +133,10 @@ double most_of_limit(const ExplainReport& r) {
 void print_explanation(const Terminal& terminal, const ExplainReport& r) {
   terminal.print("{} on {}: {} prompt tokens, {} of the answer\n", terminal.out_paint(Style::bold, printable(r.model)),
                  r.backend, r.timeline.prompt, r.timeline.answer);
+  terminal.print("{} parameters{}; a token reads {}\n", short_number(static_cast<double>(r.parameters)),
+                 r.touched.empty() ? "" : fmt::format(", {} for a token", short_number(static_cast<double>(r.active))),
+                 short_bytes(bytes_of_token(r)));
+  print_touched(terminal, r.touched);
   terminal.print("first token after {}, then {} a token ({} a second), {} of the limit\n\n",
                  short_seconds(r.what.first_token), short_seconds(r.what.token),
                  short_number(r.what.token > 0 ? 1 / r.what.token : 0), share_of_limit(decode_of_limit(r)));
@@ -163,6 +173,10 @@ Json explanation_json(const ExplainReport& r) {
   }
   return JsonObject{{"model", valid_utf8(r.model)},
                     {"backend", r.backend},
+                    {"parameters", r.parameters},
+                    {"active_parameters", r.active},
+                    {"bytes_per_token", bytes_of_token(r)},
+                    {"experts_touched", touched_json(r.touched)},
                     {"prompt_tokens", r.timeline.prompt},
                     {"answer_tokens", r.timeline.answer},
                     {"answer", valid_utf8(r.answer)},

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "apps/cli/cli.h"
+#include "apps/plan/expert_load.h"
 #include "base/json.h"
 #include "machine/ceilings.h"
 #include "plan/explain.h"
@@ -19,7 +20,9 @@ struct GrowthPoint {
 struct ExplainReport {
   std::string model, backend, answer;
   Machine machine;
-  int64_t weights = 0;  // bytes
+  int64_t weights = 0;                 // bytes
+  int64_t parameters = 0, active = 0;  // of the model, and of those a token needs
+  std::vector<TouchedExperts> touched;
   RequestTimeline timeline;
   Explanation what;
   double handover = 0;

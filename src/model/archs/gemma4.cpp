@@ -47,6 +47,7 @@ Family begin(Config& config, ModelSpec& spec, const Sizes& usual, int32_t period
   family.window = config.count_or_none("sliding_window", 512);
   family.shared = config.count_or_none("num_kv_shared_layers", 0);
   family.sliding = sliding_layers(config, sizes.layers, [&](int32_t i) { return (i + 1) % period != 0; });
+  if (config.has("kv_from")) config.refuse("kv_from", "expected 'num_kv_shared_layers' instead");
   if (family.shared >= sizes.layers)
     config.refuse("num_kv_shared_layers", fmt::format("the first of {} layers must have keys", sizes.layers));
   spec.embed_scale = static_cast<float>(std::sqrt(static_cast<double>(sizes.width)));

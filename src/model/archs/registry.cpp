@@ -104,10 +104,22 @@ Error not_supported(std::string_view name) {
                nearest->name);
 }
 
+// Any model of heads may say `kv_from`: for each layer the earlier one whose keys and values it reads, or -1.
+void share_keys(Config& config, ModelSpec& spec) {
+  const std::vector<int64_t> from = config.integers("kv_from", spec.layers.size());
+  for (size_t i = 0; i < std::min(from.size(), spec.layers.size()); ++i) {
+    auto* gqa = std::get_if<GqaSpec>(&spec.layers[i].mixer);
+    if (from[i] < -1 || from[i] > INT32_MAX || (from[i] >= 0 && gqa == nullptr))
+      return config.refuse("kv_from", fmt::format("layer {} cannot read keys of layer {}", i, from[i]));
+    if (gqa != nullptr) gqa->kv_from = static_cast<int32_t>(from[i]);
+  }
+}
+
 Result<ModelSpec> describe_as(const Architecture& architecture, Config& config) {
   ModelSpec spec;
   spec.architecture = architecture.name;
   architecture.describe(config, spec);
+  share_keys(config, spec);
   if (!config.flag("is_causal", true)) {
     for (LayerSpec& layer : spec.layers) {
       if (auto* gqa = std::get_if<GqaSpec>(&layer.mixer)) gqa->causal = false;

@@ -205,9 +205,18 @@ TakenRows taken_rows(const GqaSpec& gqa, Take take) {
 
 namespace {
 
+// Layers that read keys of earlier ones: Gemma's files say how many of the last do, others which layer each reads.
+void put_shared(GgufKeys& keys, const ModelSpec& model) {
+  std::vector<int32_t> from;
+  for (const LayerSpec& layer : model.layers) from.push_back(kv_source(layer.mixer));
+  const auto shared = std::count_if(from.begin(), from.end(), [](int32_t layer) { return layer >= 0; });
+  const bool gemma4 = keys.architecture() == "gemma4", counted = gemma4 || keys.architecture() == "gemma3n";
+  if (gemma4 || (counted && shared > 0)) keys.put("attention.shared_kv_layers", shared);
+  if (!counted && shared > 0) keys.put_counts("attention.kv_from", from);
+}
+
 // Heads that differ by layer: those that see everything have the plain keys, those with a window keys of their own.
 void put_heads(GgufKeys& keys, const ModelSpec& model, const GqaSpec& first) {
-  int32_t shared = 0;
   GqaSpec full = first, local = first;
   std::vector<int32_t> kv_heads;
   for (const LayerSpec& layer : model.layers) {
@@ -217,7 +226,6 @@ void put_heads(GgufKeys& keys, const ModelSpec& model, const GqaSpec& first) {
       continue;
     }
     kv_heads.push_back(gqa->kv_heads);
-    shared += gqa->kv_from >= 0;
     (gqa->window > 0 ? local : full) = *gqa;
   }
   const bool differ = std::adjacent_find(kv_heads.begin(), kv_heads.end(), std::not_equal_to<>()) != kv_heads.end();
@@ -233,7 +241,7 @@ void put_heads(GgufKeys& keys, const ModelSpec& model, const GqaSpec& first) {
     keys.put("attention.key_length_swa", local.head_dim);
     keys.put("attention.value_length_swa", local.head_dim);
   }
-  if (two || shared > 0) keys.put("attention.shared_kv_layers", shared);
+  put_shared(keys, model);
 }
 
 }  // namespace

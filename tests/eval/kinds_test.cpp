@@ -1,0 +1,118 @@
+// Experts, latents and shared keys in every way that must not matter: chunks, neighbours, prefixes that are found,
+// pages moved out, answers computed again, caches written to files.
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <future>
+
+#include "eval/cache_check.h"
+#include "eval/crowd_check.h"
+#include "model/rig.h"
+#include "tensor/files.h"
+
+namespace millrace {
+namespace {
+
+const CrowdSize kSize = {
+    .requests = 16, .parallel = 8, .prompt = 64, .tokens = 24, .swap_bytes = 1 << 20, .kv = DType::f16, .adapters = {}};
+
+// Those that are here: some lie beside the project.
+std::vector<std::string> kinds() {
+  std::vector<std::string> names;
+  for (const char* name :
+       {"mixtral", "olmoe", "phimoe", "qwen2_moe", "qwen3_moe", "glm4_moe", "gpt_oss", "llama4_text", "minimax_m2",
+        "deepseek_v2", "deepseek_v3", "minicpm3", "gemma3n_text", "gemma4_text", "gemma4_experts"}) {
+    if (std::filesystem::exists(test::golden_path(name))) names.emplace_back(name);
+  }
+  return names;
+}
+
+class Kinds : public ::testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override {
+    checkpoint_ = std::make_unique<Checkpoint>(Checkpoint::open(test::golden_path(GetParam())).value());
+    backend_ = make_cpu_backend({.threads = 1}).value();
+    model_ = Model::load(*checkpoint_, *backend_, {.context = 96}).value();
+  }
+
+  std::unique_ptr<Checkpoint> checkpoint_;
+  std::unique_ptr<Backend> backend_;
+  std::unique_ptr<Model> model_;
+};
+
+TEST_P(Kinds, AnswerInACrowdAsTheyDoAlone) {
+  const std::vector<CrowdWay> ways = crowd_ways();
+  std::optional<CrowdOutcome> expected;
+  int64_t put_off = 0;
+  for (const CrowdWay& way : ways) {
+    auto found = run_crowd(*model_, *backend_, kSize, way, crowd_requests(kSize, model_->spec().vocab, 5), [](int) {});
+    ASSERT_TRUE(found.ok()) << way.name << ": " << found.error().message;
+    if (!expected) {
+      expected = std::move(*found);
+      continue;
+    }
+    EXPECT_EQ(first_difference(expected->answers, found->answers), -1) << way.name;
+    EXPECT_GT(found->metrics.cached_tokens, 0) << way.name;
+    put_off += found->metrics.preemptions;
+    EXPECT_EQ(found->metrics.second_pages_used > 0, way.swaps) << way.name;
+  }
+  EXPECT_GT(put_off, 0);
+}
+
+TEST_P(Kinds, EveryWayThroughTheCacheGivesTheSameBits) {
+  const test::Golden golden = test::Golden::read(test::golden_path(GetParam()));
+  const auto tokens = static_cast<int32_t>(golden.input.size());
+  auto executor = Executor::create(*model_, *backend_, cache_check_options(tokens, DType::f16, 16)).value();
+  std::optional<CacheOutcome> expected;
+  for (const CacheWay& way : cache_ways(tokens, 16, true)) {
+    CacheOutcome found = run_way(*executor, golden.input, way);
+    if (!expected) {
+      expected = std::move(found);
+    } else if (way.planted) {
+      EXPECT_GE(first_difference(*expected, found), tokens / 2);
+    } else {
+      EXPECT_EQ(first_difference(*expected, found), -1) << way.name;
+    }
+  }
+}
+
+TEST_P(Kinds, FilesBringTheCacheBack) {
+  const test::Folder room;
+  const std::string path = (room.path() / "cache").string();
+  Request request;
+  for (Token token = 0; token < 48; ++token) request.prompt.push_back((token * 37 + 11) % 300 + 5);
+  request.max_tokens = 12;
+  request.sampling.temperature = 0;
+  const EngineOptions options = {.executor = {.context = 96, .kv = DType::f16}, .limits = {.max_sequences = 2}};
+  std::vector<Token> answers[2];
+  for (std::vector<Token>& answer : answers) {
+    auto engine = Engine::create(*model_, *backend_, options).value();
+    if (&answer == &answers[1]) {
+      auto restored = engine->restore_cache(path);
+      ASSERT_TRUE(restored.ok()) << restored.error().message;
+      EXPECT_GT(restored->tokens, 0);
+    }
+    std::promise<void> ended;
+    engine->submit(request, [&](std::span<const Event> events) {
+      for (const Event& event : events) {
+        if (event.token) answer.push_back(*event.token);
+        if (event.finish != Finish::none) ended.set_value();
+      }
+    });
+    ended.get_future().wait();
+    EXPECT_EQ(engine->snapshot().metrics.cached_tokens > 0, &answer == &answers[1]);
+    std::promise<Result<CacheFileSummary>> saved;
+    const int file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    ASSERT_GE(file, 0);
+    engine->save_cache(file, [&](Result<CacheFileSummary> summary) { saved.set_value(std::move(summary)); });
+    EXPECT_TRUE(saved.get_future().get().ok());
+    ::close(file);
+  }
+  EXPECT_EQ(answers[0].size(), 12u);
+  EXPECT_EQ(answers[0], answers[1]);
+}
+
+INSTANTIATE_TEST_SUITE_P(Architectures, Kinds, ::testing::ValuesIn(kinds()), test::test_name);
+
+}  // namespace
+}  // namespace millrace
