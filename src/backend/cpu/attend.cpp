@@ -54,8 +54,12 @@ void CpuOps::look_ahead(const Tile& tile, int32_t index, int64_t chunk, Ahead& a
   int64_t page = begin / kv.page_tokens, within = begin % kv.page_tokens;
   for (int64_t p = begin; p < end; ++page, within = 0) {
     int64_t count = std::min(end - p, kv.page_tokens - within);
-    ahead.add(kv.keys(pages[page], tile.kv_head(index)) + within * k_bytes, count * k_bytes);
-    ahead.add(kv.values(pages[page], tile.kv_head(index)) + within * v_bytes, count * v_bytes);
+    // The factors of a head's part lie behind its codes.
+    const bool whole = count == kv.page_tokens;
+    const int64_t k_count = whole ? kv_bytes(kv.form.k, kv.k_dim) : k_bytes,
+                  v_count = whole ? kv_bytes(kv.form.v, kv.v_dim) : v_bytes;
+    ahead.add(kv.keys(pages[page], tile.kv_head(index)) + within * k_bytes, count * k_count);
+    ahead.add(kv.values(pages[page], tile.kv_head(index)) + within * v_bytes, count * v_count);
     p += count;
   }
 }
