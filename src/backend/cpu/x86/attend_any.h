@@ -189,9 +189,10 @@ struct WholeQueries {
   float factor[kAttendQueries];
 
   void take(const AttendChunk& chunk, int32_t i, DType type) {
-    alignas(64) float query[kHeadDim + kLanes] = {};
+    alignas(64) float query[kHeadDim + kLanes];
     int16_t* out = numbers[i];
     std::copy_n(chunk.q[i], chunk.k_dim, query);
+    fill_floats(query + chunk.k_dim, up_to(chunk.k_dim, kLanes) - chunk.k_dim, 0);
     if (chunk.kv->form.turns_keys()) kv_turn(query, chunk.k_dim);
     const auto count = static_cast<int32_t>(up_to(chunk.k_dim, kLanes));
     if (type == DType::i8) {
@@ -298,40 +299,44 @@ struct WholeWeights {
   }
 };
 
+// Calls f(where the sixteen lie, the first of them) for those that anybody sees.
+template <class F>
+void each_values(const AttendChunk& chunk, const Gathered& values, F f) {
+  for (int32_t j = 0; j < chunk.positions; j += kKeys)
+    if (const std::byte* sixteen = values.sixteen[j / kKeys]; sixteen != nullptr) f(sixteen, j);
+}
+
+// Sixteen pairs of bytes of which `left` exist.
+inline Ints some_pairs(const std::byte* at, int32_t left) {
+  if (left >= kLanes) return pairs_of_bytes(at, true);
+  std::byte some[2 * kLanes] = {};
+  std::memcpy(some, at, static_cast<size_t>(left) * 2);
+  return pairs_of_bytes(some, true);
+}
+
 // sums [Queries] of dimensions [dim, dim + 16 * Vectors) of values of eight bits.
 template <int Queries, int Vectors>
 void weigh_bytes(const AttendChunk& chunk, const Gathered& values, int32_t stored, const WholeWeights& weights,
                  int32_t first, int32_t dim) {
   Ints sum[Queries][Vectors];
-#pragma GCC unroll 16
+#pragma GCC unroll 8
   for (int i = 0; i < Queries * Vectors; ++i) sum[i / Vectors][i % Vectors] = splat_int(0);
   const int32_t left = chunk.v_dim - dim;
-  for (int32_t j = 0; j < chunk.positions; j += 2) {
-    const std::byte* sixteen = values.sixteen[j / kKeys];
-    if (sixteen == nullptr) {
-      j += kKeys - 2;
-      continue;
-    }
-    if (j % 8 == 0) chunk.ahead->fetch();
-    const std::byte* at = sixteen + (int64_t{j % kKeys / 2} * stored + dim) * 2;
-    Ints v[Vectors];
+  each_values(chunk, values, [&](const std::byte* sixteen, int32_t j) {
+    const std::byte* at = sixteen + dim * 2;
+    for (int p = 0; p < kKeys / 2; ++p, at += stored * 2) {
+      if (p % 4 == 0) chunk.ahead->fetch();
+      Ints v[Vectors];
+#pragma GCC unroll 2
+      for (int n = 0; n < Vectors; ++n) v[n] = some_pairs(at + n * kLanes * 2, Vectors > 1 ? kLanes : left);
 #pragma GCC unroll 4
-    for (int n = 0; n < Vectors; ++n) {
-      if (Vectors > 1 || left >= kLanes) {
-        v[n] = pairs_of_bytes(at + n * kLanes * 2, true);
-      } else {
-        std::byte some[2 * kLanes] = {};
-        std::memcpy(some, at, static_cast<size_t>(left) * 2);
-        v[n] = pairs_of_bytes(some, true);
+      for (int m = 0; m < Queries; ++m) {
+#pragma GCC unroll 2
+        for (int n = 0; n < Vectors; ++n) sum[m][n] = dot_pairs(sum[m][n], v[n], weights.numbers[m] + j + 2 * p);
       }
     }
-#pragma GCC unroll 4
-    for (int m = 0; m < Queries; ++m) {
-#pragma GCC unroll 4
-      for (int n = 0; n < Vectors; ++n) sum[m][n] = dot_pairs(sum[m][n], v[n], weights.numbers[m] + j);
-    }
-  }
-#pragma GCC unroll 16
+  });
+#pragma GCC unroll 8
   for (int i = 0; i < Queries * Vectors; ++i) {
     const int m = i / Vectors, n = i % Vectors;
     store_some(chunk.sums + (first + m) * chunk.sums_stride + dim + n * kLanes,
@@ -347,25 +352,21 @@ void weigh_fours(const AttendChunk& chunk, const Gathered& values, const WholeWe
 #pragma GCC unroll 8
   for (int i = 0; i < 2 * Queries; ++i) sum[i / 2][i % 2] = splat_int(weights.offset[i / 2]);
   const Ints fours = splat_int(0x000F000F);
-  for (int32_t j = 0; j < chunk.positions; j += 2) {
-    const std::byte* sixteen = values.sixteen[j / kKeys];
-    if (sixteen == nullptr) {
-      j += kKeys - 2;
-      continue;
-    }
-    if (j % 8 == 0) chunk.ahead->fetch();
-    const Ints both = pairs_of_bytes(sixteen + group * kGroupBytes + (2 + j % kKeys) * kKeys, false);
-    const Ints low = both & fours, high = shift_right(both, 4) & fours;
+  each_values(chunk, values, [&](const std::byte* sixteen, int32_t j) {
+    const std::byte* at = sixteen + group * kGroupBytes + 2 * kKeys;
+    for (int p = 0; p < kKeys / 2; ++p, at += 2 * kKeys) {
+      if (p % 4 == 0) chunk.ahead->fetch();
+      const Ints both = pairs_of_bytes(at, false), low = both & fours, high = shift_right(both, 4) & fours;
 #pragma GCC unroll 4
-    for (int m = 0; m < Queries; ++m) {
-      sum[m][0] = dot_pairs(sum[m][0], low, weights.numbers[m] + j);
-      sum[m][1] = dot_pairs(sum[m][1], high, weights.numbers[m] + j);
+      for (int m = 0; m < Queries; ++m) {
+        sum[m][0] = dot_pairs(sum[m][0], low, weights.numbers[m] + j + 2 * p);
+        sum[m][1] = dot_pairs(sum[m][1], high, weights.numbers[m] + j + 2 * p);
+      }
     }
-  }
-  const int32_t dim = group * kGroup;
+  });
 #pragma GCC unroll 8
   for (int i = 0; i < 2 * Queries; ++i) {
-    const int32_t at = dim + i % 2 * kLanes;
+    const int32_t at = group * kGroup + i % 2 * kLanes;
     if (at >= chunk.v_dim) continue;
     store_some(chunk.sums + (first + i / 2) * chunk.sums_stride + at,
                to_floats(sum[i / 2][i % 2]) * splat(weights.factor[i / 2]), least(kLanes, chunk.v_dim - at));
@@ -492,8 +493,8 @@ void weigh_any(const AttendChunk& chunk, const Side& side, const Gathered& value
         room.weights.take(chunk, first + m, m, columns, room.scores[first + m], values.factors);
       const int32_t stored = side.together(*chunk.kv) ? side.dim : chunk.v_dim;
       int32_t dim = 0;
-      for (; dim + kWeighVectors * kLanes <= chunk.v_dim; dim += kWeighVectors * kLanes)
-        weigh_bytes<Queries, kWeighVectors>(chunk, values, stored, room.weights, first, dim);
+      for (; kScoreBlocks == 2 && dim + 2 * kLanes <= chunk.v_dim; dim += 2 * kLanes)
+        weigh_bytes<Queries, kScoreBlocks>(chunk, values, stored, room.weights, first, dim);
       for (; dim < chunk.v_dim; dim += kLanes) weigh_bytes<Queries, 1>(chunk, values, stored, room.weights, first, dim);
       return;
     }
