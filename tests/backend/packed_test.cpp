@@ -7,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "tensor/tensor.h"
+
 namespace millrace::cuda {
 namespace {
 
