@@ -109,6 +109,22 @@ def report(millrace, folder, text, files):
     check("eval report: every file on the page", all(each.stem in html for each in files) and "<svg" in html)
 
 
+def cache_and_activations(millrace, folder, text):
+    """Weights, activations and cache on one page."""
+    page = folder / "all.html"
+    done = run(millrace, "eval", "report", MODEL, "-f", text, "-c", 128, "--limit", 1, "--activations", "float32,fast",
+               "--kv-types", "f16,q8,fp8,q4", "--html", page, "--json")
+    rows = json.loads(done.stdout) if done.returncode == 0 else []
+    check("eval report: each activation with each cache", len(rows) == 8 and rows[0]["kl_mean"] < 1e-9 and
+          len({row["model"] for row in rows}) == 8, done.stderr or rows)
+    html = page.read_text() if page.exists() else ""
+    check("eval report: cache and depth are drawn", "bytes of the cache" in html and "By depth" in html and
+          all(row["model"] in html for row in rows), html[:300])
+    done = run(millrace, "eval", "report", MODEL, "-f", text, "--activations", "slow")
+    check("eval report: an unknown arithmetic is named", done.returncode != 0 and "'slow' is no arithmetic"
+          in done.stderr, done.stderr)
+
+
 def forgets(millrace, text):
     """A cache that forgets: what it costs and saves, for all layers and ranked layer by layer."""
     rule, cut = "sinks:4,window:32", ["-f", text, "-c", 256, "--limit", 2]
@@ -119,10 +135,14 @@ def forgets(millrace, text):
     whole = text.with_name("whole.txt")
     whole.write_text(text.read_text().replace("\n\n", "\n"))  # one document: every depth of it is scored
     wide = ["-f", whole, "--documents", "--variant-kv-keep", "sinks:4,window:400"]
-    done = run(millrace, "eval", "kl", "-m", MODEL, *wide, "--json")
+    page = text.with_name("depth.html")
+    done = run(millrace, "eval", "kl", "-m", MODEL, *wide, "--json", "--html", page)
     depths = json.loads(done.stdout)["depths"] if done.returncode == 0 else []
     check("eval kl: nothing differs before something is forgotten", len(depths) == 4 and depths[0]["to"] < 404 and
           depths[0]["kl_mean"] == 0 and depths[-1]["kl_mean"] > 0, done.stderr or depths)
+    html = page.read_text() if page.exists() else ""
+    check("eval kl: every depth is drawn", "<svg" in html and all(
+        f"positions {each['from']} to {each['to'] - 1}," in html for each in depths), html[:300])
     done = run(millrace, "eval", "streaming", "-m", MODEL, *cut, "--kv-keep", rule, "--sets", 2, "--json")
     rank = json.loads(done.stdout) if done.returncode == 0 else {"alone": [], "together": []}
     losses = [each["kl"] for each in rank["alone"]]
@@ -163,6 +183,7 @@ def main():
         narrow = goes_on(millrace, folder, "width", lambda out: [
             "prune", MODEL, out, "--width", 96, "--most-kl", 100, *cut])
         forgets(millrace, text)
+        cache_and_activations(millrace, folder, text)
         shape = run(millrace, "inspect", narrow).stdout
         check("width: heads stay, the stream is narrower", re.search(r"width +96\n", shape) and
               re.search(r"heads +4 \(2", shape), shape)

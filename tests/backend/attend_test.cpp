@@ -39,6 +39,38 @@ TEST(Attend, ChunksThreadsAndPagesDoNotShow) {
   }
 }
 
+// What a cache of few bits keeps is multiplied as it is: fast products of it round far less than the cache did.
+TEST(Attend, CodesAreMultipliedAsTheyAre) {
+  for (const Case& c : cases()) {
+    if (c.shape.form.plain()) continue;
+    Scene scene(c, 170, 13);
+    Machine oracle = reference();
+    Rows expected = scene.run(oracle, {170}, 1);
+    for (std::string_view isa : cpu_isas()) {
+      Machine machine = cpu(isa, 1, Activations::fast);
+      expect_close(scene.run(machine, {170}, 1), expected, 5e-4f, c.name + " " + std::string(isa));
+    }
+  }
+}
+
+// A head that is no number shows in the rows that see it, and in no other of the same step.
+TEST(Attend, WhatIsNoNumberIsSeenByThoseWhoSeeIt) {
+  constexpr int32_t kTokens = 60, kOdd = 37;
+  for (DType type : {DType::i8, DType::f8_e4m3, DType::q4_0}) {
+    for (bool key : {true, false}) {
+      Case c{"odd", 4, {1, 64, 64, 16, type}};
+      Scene sound(c, kTokens, 14), odd(c, kTokens, 14);
+      (key ? odd.k : odd.v).row(kOdd)[5] = NAN;
+      for (std::string_view isa : cpu_isas()) {
+        Machine machine = cpu(isa, 1, Activations::fast);
+        const Rows expected = sound.run(machine, {kTokens}, 1), found = odd.run(machine, {kTokens}, 1);
+        expect_same_bits(found, expected, 0, 0, kOdd, std::string(isa) + " before it");
+        for (int32_t row = kOdd; row < kTokens; ++row) EXPECT_TRUE(std::isnan(found.row(row)[5])) << isa << row;
+      }
+    }
+  }
+}
+
 // The page's size is no part of the result either, though it may decide how a page is laid out.
 TEST(Attend, PageSizeDoesNotShow) {
   for (const KvForm& type : kForms) {

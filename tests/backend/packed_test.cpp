@@ -7,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "tensor/tensor.h"
+
 namespace millrace::cuda {
 namespace {
 
@@ -51,6 +53,25 @@ TEST(Packed, QuantisedWeightsTakeFewBytes) {
   EXPECT_DOUBLE_EQ(static_cast<double>(packed_bytes(DType::q5_k, 4096, 4096)) * 8 / numbers, 6);
   EXPECT_DOUBLE_EQ(static_cast<double>(packed_bytes(DType::mxfp4, 4096, 4096)) * 8 / numbers, 4.5);
   EXPECT_EQ(packed_bytes(DType::q8_0, 1, 32), panel_bytes(DType::q8_0, 64)) << "padded to a panel and a chunk";
+}
+
+// The format most files have: an 8B in Q4_K_M, whose attn_v and ffn_down are Q6_K in half of the layers, and its head.
+// The table of tokens stays as the file has it.
+TEST(Packed, FilesOfQ4KMGrowByLessThanATenth) {
+  int64_t file = bytes_of(DType::q4_k, int64_t{128256} * 4096), device = file;
+  auto add = [&](DType type, int64_t rows, int64_t cols, int64_t count) {
+    file += count * bytes_of(type, rows * cols);
+    device += count * packed_bytes(panel_type(type), rows, cols);
+  };
+  add(DType::q6_k, 128256, 4096, 1);
+  add(DType::q4_k, 4096, 4096, 64);       // attn_q, attn_output
+  add(DType::q4_k, 1024, 4096, 32 + 16);  // attn_k, half of attn_v
+  add(DType::q6_k, 1024, 4096, 16);
+  add(DType::q4_k, 14336, 4096, 64);  // ffn_gate, ffn_up
+  add(DType::q4_k, 4096, 14336, 16);  // half of ffn_down
+  add(DType::q6_k, 4096, 14336, 16);
+  EXPECT_NEAR(static_cast<double>(file), 4.91e9, 0.02e9) << "what such files have";
+  EXPECT_LE(static_cast<double>(device), 1.1 * static_cast<double>(file)) << device << " of " << file;
 }
 
 // Formats without panels of their own lie in those of another, or become bfloat16.

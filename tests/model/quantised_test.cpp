@@ -40,7 +40,9 @@ std::vector<float> logits_of(const fs::path& folder, Backend& backend, Keep keep
   auto source = ModelSource::open(*checkpoint, 64, keep);
   EXPECT_TRUE(source.ok()) << source.error().message;
   if (!source.ok()) return {};
-  EXPECT_NE(source->kept_as(), "");
+  // What became of them, in one line with bytes.
+  EXPECT_NE(source->kept_as().find(" MB) become "), std::string::npos) << source->kept_as();
+  EXPECT_EQ(source->kept_as().find('\n'), std::string::npos) << source->kept_as();
   testing::Test::RecordProperty("kept_as", source->kept_as());
   const WeightPlan plan = plan_weights(*source, backend);
   auto model = Model::load(*source, backend);

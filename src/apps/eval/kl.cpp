@@ -1,16 +1,20 @@
 #include <algorithm>
 
+#include "apps/build_info.h"
 #include "apps/cli/host.h"
 #include "apps/cli/input.h"
 #include "apps/cli/interrupt.h"
 #include "apps/cli/terminal.h"
 #include "apps/cli/verbs.h"
+#include "apps/eval/depth.h"
 #include "apps/eval/input.h"
+#include "apps/plan/report.h"
 #include "apps/run/adapters.h"
 #include "apps/run/flags.h"
 #include "base/human.h"
 #include "base/json.h"
 #include "eval/compare.h"
+#include "report/page.h"
 
 namespace millrace::apps {
 namespace {
@@ -94,6 +98,34 @@ Json comparison_json(const Comparison& c, const Held& held) {
                     {"depths", std::move(depths)}};
 }
 
+std::string comparison_page(const std::string& name, const Comparison& c, const Held& held) {
+  report::Page page(fmt::format("What is lost: {}", name),
+                    fmt::format("KL is of the base's distribution from the variant's, in nats, at {} tokens; a flip is "
+                                "another most likely token.",
+                                c.tokens));
+  page.figures(
+      {{fmt::format("{:.6f}", c.kl_mean()), "mean KL", fmt::format("± {:.6f}", c.kl_error())},
+       {fmt::format("{:.2f} %", 100 * c.flip_share()), "flips", fmt::format("{} of {}", c.flips, c.tokens)},
+       {fmt::format("{:+.3f} %", 100 * c.perplexity_change()), "perplexity",
+        fmt::format("± {:.3f}", 100 * c.perplexity_change_error())},
+       {report::short_bytes(static_cast<double>(held.variant)), "keys and values",
+        fmt::format("of {} tokens; the base {}", held.tokens, report::short_bytes(static_cast<double>(held.base)))}});
+  page.section("By depth", "Whether what is lost grows with what was read before.");
+  page.chart(depth_chart({{{name, &c}}}), "Mean KL of the tokens at these positions.");
+  return page.html(fmt::format("millrace {} eval kl", kBuildInfo.version));
+}
+
+// What the variant is, in the words it was asked for by.
+std::string variant_name(const Arguments& arguments) {
+  std::string name;
+  for (const char* flag :
+       {"variant", "variant-lora", "variant-kv", "variant-kv-keep", "variant-backend", "variant-activations"}) {
+    if (!arguments.given(flag)) continue;
+    name += fmt::format("{}{}", name.empty() ? "" : ", ", arguments.text(flag));
+  }
+  return name;
+}
+
 Result<int> run(const Arguments& arguments) {
   const Terminal& terminal = arguments.terminal();
   const bool differs = arguments.given("variant") || arguments.given("variant-backend") ||
@@ -135,6 +167,8 @@ Result<int> run(const Arguments& arguments) {
   progress.reset();
   if (!compared.ok() && Interruptible::interrupted()) return interrupted_error();
   if (!compared.ok()) return compared.error();
+  if (arguments.given("html"))
+    TRY_VOID(write_report(terminal, arguments.text("html"), comparison_page(variant_name(arguments), *compared, held)));
   if (arguments.toggle("json")) {
     terminal.print("{}\n", to_text(comparison_json(*compared, held)));
   } else {
@@ -170,7 +204,8 @@ Verb eval_kl_verb() {
              .value = "HOW",
              .choices = "fast|float32",
              .help = "its arithmetic of products"},
-            {.name = "json", .help = "as a JSON object"}},
+            {.name = "json", .help = "as a JSON object"},
+            {.name = "html", .kind = Kind::path, .value = "FILE", .help = "write a page that draws KL by depth"}},
            machine_flags()}),
       .examples = {{"eval kl -m model-f16.gguf --variant model-q4_k.gguf -f book.txt", "what quantising costs"},
                    {"eval kl -f book.txt --variant-kv bf16", "another format of keys and values, the shipped model"},

@@ -7,6 +7,7 @@
 #include "apps/cli/interrupt.h"
 #include "apps/cli/terminal.h"
 #include "apps/cli/verbs.h"
+#include "apps/eval/depth.h"
 #include "apps/eval/input.h"
 #include "apps/plan/report.h"
 #include "apps/run/flags.h"
@@ -32,10 +33,11 @@ struct Entry {
   bool base = false;
 };
 
-Result<std::unique_ptr<LoadedModel>> load_file(const Arguments& arguments, const std::string& path,
-                                               const KvKeep& keep) {
+Result<std::unique_ptr<LoadedModel>> load_file(const Arguments& arguments, const std::string& path, const KvKeep& keep,
+                                               const std::string& activations) {
   LoadChoice choice = {.path = path, .device = arguments.text("device"), .context = arguments.integer("ctx")};
   choice.keep = keep;
+  if (activations == "float32") choice.cpu.activations = Activations::float32;
   choice.cpu.threads = static_cast<int>(arguments.integer("threads"));
   return LoadedModel::load(choice);
 }
@@ -81,9 +83,12 @@ Result<Entry> measure_entry(const Arguments& arguments, Executor& first, LoadedM
 }
 
 Result<std::vector<Entry>> measure(const Arguments& arguments) {
-  const std::vector<std::string> files = arguments.operands("MODELS");
+  const std::vector<std::string> files = arguments.operands("MODELS"), how = arguments.texts("activations");
+  for (const std::string& each : how)
+    if (each != "fast" && each != "float32")
+      return error(Code::invalid, "'{}' is no arithmetic of products; choose fast or float32", each);
   TRY(const std::string text, read_input(arguments.text("file")));
-  TRY(auto base, load_file(arguments, files[0], {}));
+  TRY(auto base, load_file(arguments, files[0], {}, how[0]));
   TRY(const std::vector<ScoredText> texts, scored_texts(arguments, *base, text));
   TRY(const Machine machine, measure_machine({.threads = static_cast<int>(arguments.integer("threads"))}));
   std::vector<KvForm> kvs;
@@ -103,18 +108,20 @@ Result<std::vector<Entry>> measure(const Arguments& arguments) {
   options.kv = kvs[0];
   TRY(auto first, Executor::create(base->model(), base->backend(), options));
   std::vector<Entry> entries;
-  for (size_t i = 0; i < files.size() * keeps.size(); ++i) {
-    const std::string& file = files[i / keeps.size()];
-    const KvKeep& keep = keeps[i % keeps.size()];
+  for (size_t i = 0; i < files.size() * keeps.size() * how.size(); ++i) {
+    const std::string& file = files[i / how.size() / keeps.size()];
+    const KvKeep& keep = keeps[i / how.size() % keeps.size()];
+    const std::string& activations = how[i % how.size()];
     std::unique_ptr<LoadedModel> own;
     if (i > 0) {
-      TRY(own, load_file(arguments, file, keep));
+      TRY(own, load_file(arguments, file, keep, activations));
     }
     LoadedModel& variant = own ? *own : *base;
     for (const KvForm& kv : kvs) {
       std::string name = std::filesystem::path(file).stem().string();
       if (kvs.size() > 1) name += fmt::format(", KV {}", kv.name());
       if (keep) name += fmt::format(", {}", keep.name());
+      if (how.size() > 1) name += fmt::format(", {} activations", activations);
       TRY(Entry entry, measure_entry(arguments, *first, variant, kv, texts, machine, std::move(name)));
       entry.base = i == 0 && kv == kvs[0];
       entries.push_back(std::move(entry));
@@ -178,15 +185,17 @@ JsonArray entries_json(const std::vector<Entry>& entries) {
 }
 
 // What an axis of a trade shows.
-enum class Side : uint8_t { bytes, speed, loss };
+enum class Side : uint8_t { bytes, cache, speed, loss };
 
 double side_of(const Entry& entry, Side side) {
   if (side == Side::bytes) return static_cast<double>(entry.weights);
+  if (side == Side::cache) return static_cast<double>(entry.kv_text);
   return side == Side::speed ? entry.decode : entry.quality.kl_mean();
 }
 
 report::Axis axis_of(Side side) {
   if (side == Side::bytes) return {.title = "weights", .unit = report::Unit::bytes};
+  if (side == Side::cache) return {.title = "keys and values of a text", .unit = report::Unit::bytes};
   return {.title = side == Side::speed ? "decode, tokens a second" : "mean KL from the base, nats"};
 }
 
@@ -205,6 +214,23 @@ std::string trade_chart(const std::vector<Entry>& entries, Side x, Side y, int w
   return draw(chart);
 }
 
+// The bytes that differ: of weights, of the cache, or of both.
+void draw_trades(const std::vector<Entry>& entries, report::Page& page) {
+  auto differ = [&](int64_t Entry::*bytes) {
+    return std::any_of(entries.begin(), entries.end(),
+                       [&](const Entry& e) { return e.*bytes != entries.front().*bytes; });
+  };
+  const bool cache = differ(&Entry::kv_text);
+  if (!cache || differ(&Entry::weights))
+    page.charts({{trade_chart(entries, Side::bytes, Side::loss), "Quality against bytes of weights."},
+                 {trade_chart(entries, Side::bytes, Side::speed), "Speed against bytes of weights."}});
+  if (cache)
+    page.charts({{trade_chart(entries, Side::cache, Side::loss), "Quality against bytes of the cache."},
+                 {trade_chart(entries, Side::cache, Side::speed), "Speed against bytes of the cache."}});
+  page.chart(trade_chart(entries, Side::speed, Side::loss, 920),
+             "Quality against speed: down and to the right is better.");
+}
+
 std::string entries_page(const std::vector<Entry>& entries, const std::string& text) {
   using namespace report;
   const Entry& base = entries.front();
@@ -214,10 +240,11 @@ std::string entries_page(const std::vector<Entry>& entries, const std::string& t
                         entries.size() - 1, base.name, base.quality.tokens, text));
   page.section("The trade",
                "Lower is better where KL goes upwards, higher where speed does; fewer bytes are to the left.");
-  page.charts({{trade_chart(entries, Side::bytes, Side::loss), "Quality against bytes."},
-               {trade_chart(entries, Side::bytes, Side::speed), "Speed against bytes."}});
-  page.chart(trade_chart(entries, Side::speed, Side::loss, 920),
-             "Quality against speed: down and to the right is better.");
+  draw_trades(entries, page);
+  std::vector<DepthLine> lines;
+  for (const Entry& e : entries) lines.push_back({e.name, &e.quality});
+  page.section("By depth", "Whether what is lost grows with what was read before.");
+  page.chart(depth_chart(lines), "Mean KL of the tokens at these positions.");
   BarChart bars = {.legend = {}, .bars = {}, .unit = Unit::percent};
   for (const Entry& e : entries) {
     bars.bars.push_back({.label = e.name,
@@ -288,6 +315,12 @@ Verb eval_report_verb() {
                 .value = "WHAT",
                 .many = Many::repeated,
                 .help = "a cache that forgets to try with each, such as sinks:4,window:256"},
+               {.name = "activations",
+                .kind = Kind::text,
+                .value = "HOW",
+                .otherwise = "fast",
+                .many = Many::commas,
+                .help = "arithmetics of products to try with each: fast, float32"},
                {.name = "json", .help = "as a JSON array"},
                {.name = "html", .kind = Kind::path, .value = "FILE", .help = "write a page with charts"}},
               machine_flags()});
@@ -305,7 +338,10 @@ Verb eval_report_verb() {
                     "the trade to see before choosing a format"},
                    {"eval report model.gguf -f book.txt --kv-types f16,q8,fp8,q4", "formats of keys and values alone"},
                    {"eval report model.gguf -f book.txt -c 2048 --kv-keep sinks:4,window:256 --kv-keep window:1024",
-                    "caches that forget"}},
+                    "caches that forget"},
+                   {"eval report model.gguf q4_k.gguf -f book.txt --activations float32,fast --kv-types f16,q8 --html "
+                    "report.html",
+                    "weights, activations and cache on one page"}},
       .run = run};
 }
 

@@ -51,11 +51,16 @@ void CpuOps::look_ahead(const Tile& tile, int32_t index, int64_t chunk, Ahead& a
   const int32_t* pages = tables.pages + int64_t{tile.sequence} * tables.stride;
   int64_t k_bytes = kv_code_bytes(kv.form.k, kv.k_dim), v_bytes = kv_code_bytes(kv.form.v, kv.v_dim);
   int64_t begin = std::max(tile.begin, chunk * kAttendChunk), end = std::min(tile.end, (chunk + 1) * kAttendChunk);
+  const int64_t head = tile.kv_head(index), k_all = kv_bytes(kv.form.k, kv.k_dim),
+                v_all = kv_bytes(kv.form.v, kv.v_dim);
   int64_t page = begin / kv.page_tokens, within = begin % kv.page_tokens;
   for (int64_t p = begin; p < end; ++page, within = 0) {
     int64_t count = std::min(end - p, kv.page_tokens - within);
-    ahead.add(kv.keys(pages[page], tile.kv_head(index)) + within * k_bytes, count * k_bytes);
-    ahead.add(kv.values(pages[page], tile.kv_head(index)) + within * v_bytes, count * v_bytes);
+    const std::byte* base = kv.base + pages[page] * kv.page_stride;
+    // The factors of a head's part lie behind its codes.
+    const bool whole = count == kv.page_tokens;
+    ahead.add(base + kv.k_offset + head * kv.page_tokens * k_all + within * k_bytes, count * (whole ? k_all : k_bytes));
+    ahead.add(base + kv.v_offset + head * kv.page_tokens * v_all + within * v_bytes, count * (whole ? v_all : v_bytes));
     p += count;
   }
 }
@@ -72,10 +77,13 @@ void CpuOps::point_at(const Tile& tile, int32_t kv_head, int64_t first, int32_t 
   std::fill_n(values, unseen, nullptr);
   int32_t step =
       kernels_.attend_by_blocks[static_cast<size_t>(activations_)][kv_type(kv.form)] && whole_blocks(kv) ? kKvBlock : 1;
+  const int64_t k_head = kv.k_offset + kv_head * kv.page_tokens * kv_bytes(kv.form.k, kv.k_dim),
+                v_head = kv.v_offset + kv_head * kv.page_tokens * kv_bytes(kv.form.v, kv.v_dim);
   int64_t page = (first + unseen) / kv.page_tokens, within = (first + unseen) % kv.page_tokens;
   for (int32_t j = unseen; j < positions; ++page, within = 0) {
-    const std::byte* key = kv.keys(pages[page], kv_head) + within * k_bytes;
-    const std::byte* value = kv.values(pages[page], kv_head) + within * v_bytes;
+    const std::byte* base = kv.base + pages[page] * kv.page_stride;
+    const std::byte* key = base + k_head + within * k_bytes;
+    const std::byte* value = base + v_head + within * v_bytes;
     if (kv.v_dim == 0) value = key;
     int32_t count = static_cast<int32_t>(std::min<int64_t>(kv.page_tokens - within, positions - j));
     for (int32_t i = 0; i < count; i += step) keys[j + i] = key + i * k_bytes, values[j + i] = value + i * apart;
