@@ -95,17 +95,17 @@ struct HeadRows {
   }
 };
 
-// kVectors times sixteen columns, of which the last vector has `some`.
-template <int kVectors>
+// kVectors times sixteen columns, or (not kWhole) the `some` that are left.
+template <int kVectors, bool kWhole>
 struct HeadVectors {
   const HeadColumns& at;
   int64_t skipped, some;
 
   Floats get(const float* from, int v) const {
-    return v + 1 < kVectors ? load(from + kLanes * v) : load_some(from + kLanes * v, some);
+    return kWhole ? load(from + kLanes * v) : load_some(from + kLanes * v, some);
   }
   void put(float* to, int v, Floats x) const {
-    v + 1 < kVectors ? store(to + kLanes * v, x) : store_some(to + kLanes * v, x, some);
+    kWhole ? store(to + kLanes * v, x) : store_some(to + kLanes * v, x, some);
   }
   float* matrix() const { return at.matrix + skipped; }
   int64_t column() const { return at.head * at.scan.value_dim + at.first + skipped; }
@@ -156,35 +156,41 @@ struct HeadVectors {
 
   // Forgets, and tells what the state answers to a key.
   void ask(const float* k, float decay, Floats* answer) const {
+    const int64_t keys = at.scan.key_dim, apart = at.scan.value_dim;
     float* row = matrix();
-    for (int v = 0; v < kVectors; ++v) answer[v] = splat(0);
-    for (int64_t n = 0; n < at.scan.key_dim; ++n, row += at.scan.value_dim) {
+    Floats sum[kVectors];
+    for (int v = 0; v < kVectors; ++v) sum[v] = splat(0);
+    for (int64_t n = 0; n < keys; ++n, row += apart) {
       for (int v = 0; v < kVectors; ++v) {
         const Floats now = get(row, v) * splat(decay);
         put(row, v, now);
-        answer[v] = fma(now, splat(k[n]), answer[v]);
+        sum[v] = fma(now, splat(k[n]), sum[v]);
       }
     }
+    for (int v = 0; v < kVectors; ++v) answer[v] = sum[v];
   }
 
   // A row of the delta rule whose key was asked for; with kNext, what ask() would do for the next one, in one pass.
   template <bool kNext>
   void correct(const float* k, const float* q, const Floats* u, const float* next_k, float next_decay, Floats* sum,
                Floats* answer) const {
-    float* row = matrix();
-    for (int v = 0; v < kVectors; ++v) sum[v] = answer[v] = splat(0);
+    const int64_t keys = at.scan.key_dim, apart = at.scan.value_dim;
     const Floats decay = splat(next_decay);
-    for (int64_t n = 0; n < at.scan.key_dim; ++n, row += at.scan.value_dim) {
+    float* row = matrix();
+    Floats given[kVectors], asked[kVectors], added[kVectors];
+    for (int v = 0; v < kVectors; ++v) given[v] = asked[v] = splat(0), added[v] = u[v];
+    for (int64_t n = 0; n < keys; ++n, row += apart) {
       for (int v = 0; v < kVectors; ++v) {
-        Floats now = fma(splat(k[n]), u[v], get(row, v));
-        sum[v] = fma(now, splat(q[n]), sum[v]);
+        Floats now = fma(splat(k[n]), added[v], get(row, v));
+        given[v] = fma(now, splat(q[n]), given[v]);
         if constexpr (kNext) {
           now = now * decay;
-          answer[v] = fma(now, splat(next_k[n]), answer[v]);
+          asked[v] = fma(now, splat(next_k[n]), asked[v]);
         }
         put(row, v, now);
       }
     }
+    for (int v = 0; v < kVectors; ++v) sum[v] = given[v], answer[v] = asked[v];
   }
 
   void run_delta() const {
@@ -242,9 +248,9 @@ struct HeadVectors {
 
 inline void scan_heads(const HeadColumns& columns) {
   int64_t done = 0;
-  for (; columns.count - done > kLanes; done += 2 * kLanes)
-    HeadVectors<2>{columns, done, least(kLanes, columns.count - done - kLanes)}.run();
-  if (done < columns.count) HeadVectors<1>{columns, done, columns.count - done}.run();
+  for (; columns.count - done >= 2 * kLanes; done += 2 * kLanes) HeadVectors<2, true>{columns, done, kLanes}.run();
+  for (; columns.count - done >= kLanes; done += kLanes) HeadVectors<1, true>{columns, done, kLanes}.run();
+  if (done < columns.count) HeadVectors<1, false>{columns, done, columns.count - done}.run();
 }
 
 // ---- channels
