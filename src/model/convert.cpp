@@ -42,6 +42,7 @@ struct Piece {
   std::vector<int64_t> shape;
   std::vector<Slot> slots;  // their rows follow each other
   bool bias = false;        // takes the slots' biases
+  int64_t woven = 0;        // parts of each slot's rows, which lie in turn: a part of the first, one of the second ...
   bool latent = false;      // keys and values of each head out of a latent: the first slot's transposed, the second's
   std::vector<float> numbers;  // instead of slots
 };
@@ -201,6 +202,11 @@ class Converter {
         name = fmt::format("blk.{}.ffn_up", slot.layer);
         parts = {slot, all[i + 1]};
         i += 1;
+      } else if (const int64_t woven = woven_parts(spec, slot, layout_.name); woven > 0) {
+        add_pieces(name, {slot, all[i + 1]}, false);
+        pieces_.back().woven = woven;
+        i += 1;
+        continue;
       } else if (layout_.name == "minicpm3" && slot.name.ends_with(".attn_k_b")) {
         add_latent(slot, all[i + 1]);
         i += 1;
@@ -248,9 +254,9 @@ class Converter {
   // Some of llama.cpp's loaders insist on a head even where it is the table.
   void add_duplicate_head(const Slot& table) {
     static constexpr std::string_view kNeedHead[] = {"gptneox", "phi2", "olmo2", "stablelm", "nemotron"};
-    if (!source_.spec().tied ||
-        std::find(std::begin(kNeedHead), std::end(kNeedHead), layout_.name) == std::end(kNeedHead))
-      return;
+    const bool scaled = layout_.name == "falcon-h1" && source_.spec().embed_scale != source_.spec().logit_scale;
+    if (!source_.spec().tied) return;
+    if (!scaled && std::find(std::begin(kNeedHead), std::end(kNeedHead), layout_.name) == std::end(kNeedHead)) return;
     Piece head = {.name = "output.weight", .type = type_of(table), .shape = {table.rows, table.cols}, .slots = {table}};
     pieces_.push_back(std::move(head));
   }
@@ -294,10 +300,13 @@ class Converter {
   Result<void> write(const Piece& piece) {
     if (!piece.numbers.empty()) return write_floats(piece.numbers);
     if (piece.latent) return write_latent(piece);
+    if (piece.woven > 0) return write_woven(piece);
     for (const Slot& slot : piece.slots) {
       if (piece.bias) {
         TRY(std::vector<float> bias, source_.bias(slot));
         if (slot.kind == SlotKind::matrix && slot.heads > 0 && layout_.permuted) bias = permuted(bias, slot);
+        const std::vector<float> factors = factors_of(slot, piece);
+        for (size_t i = 0; i < factors.size() && i < bias.size(); ++i) bias[i] *= factors[i];
         TRY_VOID(write_floats(bias));
       } else if (slot.kind == SlotKind::norm) {
         TRY(const std::vector<float> weight, source_.norm_weight(slot));
@@ -306,10 +315,27 @@ class Converter {
         TRY(const std::vector<float> numbers, source_.vector(slot));
         TRY_VOID(write_floats(numbers));
       } else {
-        for (int64_t expert = 0; expert < slot.matrices(); ++expert) TRY_VOID(write_matrix(slot, expert, piece.type));
+        const std::vector<float> factors = factors_of(slot, piece);
+        for (int64_t expert = 0; expert < slot.matrices(); ++expert)
+          TRY_VOID(write_matrix(slot, expert, piece.type, factors, 0, slot.rows));
       }
     }
     return {};
+  }
+
+  Result<void> write_woven(const Piece& piece) {
+    for (int64_t part = 0; part < piece.woven; ++part) {
+      for (const Slot& slot : piece.slots) {
+        const int64_t each = slot.rows / piece.woven;
+        TRY_VOID(write_matrix(slot, 0, piece.type, {}, part * each, each));
+      }
+    }
+    return {};
+  }
+
+  std::vector<float> factors_of(const Slot& slot, const Piece& piece) const {
+    const std::string_view tensor = piece.name;
+    return folded_factors(source_.spec(), slot, layout_.name, tensor.substr(0, tensor.rfind('.')));
   }
 
   Result<void> write_latent(const Piece& piece) {
@@ -351,7 +377,18 @@ class Converter {
     return out;
   }
 
-  Result<void> write_matrix(const Slot& slot, int64_t expert, DType type) {
+  // Rows times their factors.
+  static std::vector<float> scaled(const HostMatrix& part, std::span<const float> factors) {
+    std::vector<float> all(static_cast<size_t>(part.rows * part.cols));
+    format(part.type).to_float(part.bytes.data(), all.data(), part.rows * part.cols);
+    for (int64_t i = 0; i < part.rows * part.cols; ++i)
+      all[static_cast<size_t>(i)] *= factors[static_cast<size_t>(i / part.cols)];
+    return all;
+  }
+
+  // Rows [begin, begin + rows) of the file's.
+  Result<void> write_matrix(const Slot& slot, int64_t expert, DType type, const std::vector<float>& factors,
+                            int64_t begin, int64_t rows) {
     TRY(HostMatrix matrix, source_.matrix(slot, expert, room_));
     const auto row_in = static_cast<size_t>(bytes_of(matrix.type, slot.cols)),
                row_out = static_cast<size_t>(bytes_of(type, slot.cols));
@@ -360,14 +397,19 @@ class Converter {
     // As many rows at a time as give every worker some and stay within a few megabytes.
     const int64_t chunk = std::clamp<int64_t>((int64_t{4} << 20) / slot.cols, 1, slot.rows);
     std::vector<std::byte> out(static_cast<size_t>(chunk) * row_out), in(static_cast<size_t>(chunk) * row_in);
-    for (int64_t first = 0; first < slot.rows; first += chunk) {
-      const int64_t count = std::min(chunk, slot.rows - first);
+    for (int64_t first = begin; first < begin + rows; first += chunk) {
+      const int64_t count = std::min(chunk, begin + rows - first);
       for (int64_t r = 0; r < count; ++r) {
         std::memcpy(&in[static_cast<size_t>(r) * row_in],
                     &matrix.bytes[static_cast<size_t>(model_row(slot, first + r)) * row_in], row_in);
       }
       const auto whole = std::span(out).first(static_cast<size_t>(count) * row_out);
-      const HostMatrix part = {matrix.type, count, slot.cols, std::span(in).first(static_cast<size_t>(count) * row_in)};
+      HostMatrix part = {matrix.type, count, slot.cols, std::span(in).first(static_cast<size_t>(count) * row_in)};
+      std::vector<float> numbers;
+      if (!factors.empty()) {  // rows of such architectures are in the model's order
+        numbers = scaled(part, std::span(factors).subspan(static_cast<size_t>(first), static_cast<size_t>(count)));
+        part = {DType::f32, count, slot.cols, std::as_bytes(std::span(numbers))};
+      }
       quantise_rows(team_, part, type, importance, whole);
       TRY_VOID(writer_.write(whole));
     }
@@ -406,6 +448,11 @@ std::string file_tensor(const ModelSource& source, const Slot& slot) {
   if (layout.fused_qkv && (is(".attn_q") || is(".attn_k") || is(".attn_v")))
     name = fmt::format("blk.{}.attn_qkv", slot.layer);
   if (layout.fused_ffn && is(".ffn_gate")) name = fmt::format("blk.{}.ffn_up", slot.layer);
+  if (is(".attn_gate") && slot.layer >= 0 && !layout.names.empty()) {  // of attention: beside the queries
+    Slot q = slot;
+    q.name = fmt::format("blk.{}.attn_q", slot.layer);
+    if (woven_parts(source.spec(), q, layout.name) > 0) name = q.name;
+  }
   return name + ".weight";
 }
 
