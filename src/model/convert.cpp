@@ -11,6 +11,7 @@
 #include "model/file_names.h"
 #include "model/gguf_states.h"
 #include "model/mixers/mixers.h"
+#include "model/pool.h"
 #include "model/rope.h"
 #include "tensor/importance.h"
 
@@ -81,6 +82,17 @@ bool mixed_by_rule(const ModelSpec& spec) {
   return after || every;
 }
 
+// What of a model that gives vectors or scores has no place in a file; empty: nothing. Encoders have their classifier
+// there, other models nothing but the way rows become one.
+std::string_view unsayable_pool(const ModelSpec& spec, std::string_view gguf) {
+  static constexpr std::string_view kEncoders[] = {"bert", "nomic-bert", "modern-bert"};
+  if (!spec.pool) return spec.head ? "" : "no head";
+  const bool encoder = std::find(std::begin(kEncoders), std::end(kEncoders), gguf) != std::end(kEncoders);
+  if (!encoder && !spec.head) return "no head";
+  if (!spec.pool->projections.empty() && !(encoder && spec.pool->scores)) return "layers after its pooling";
+  return spec.pool->scores || pooling_number(spec.pool->pooling) > 0 ? "" : "a way of pooling of its own";
+}
+
 // What an architecture can be and llama.cpp's format has no word for.
 Result<void> check_sayable(const ModelSource& source) {
   const ModelSpec& spec = source.spec();
@@ -89,9 +101,9 @@ Result<void> check_sayable(const ModelSource& source) {
     return error(Code::unsupported, "GGUF has no name for the architecture {}, so it cannot be converted",
                  spec.architecture);
   }
-  if (!spec.head || (spec.pool && !spec.pool->projections.empty())) {
-    return error(Code::unsupported, "{} gives vectors, and writing such models as GGUF is not built; run it as it is",
-                 spec.architecture);
+  if (const std::string_view what = unsayable_pool(spec, gguf); !what.empty()) {
+    return error(Code::unsupported,
+                 "a GGUF file of the architecture {} cannot say that this model has {}; run it as it is", gguf, what);
   }
   std::string_view what;
   for (const LayerSpec& layer : spec.layers) {
@@ -482,7 +494,8 @@ void quantise_rows(Team& team, const HostMatrix& matrix, DType type, std::span<c
 }
 
 DType stored_type(const ModelSpec& spec, const Slot& slot, const FileType& type) {
-  if (slot.kind != SlotKind::matrix || slot.float32 || slot.name == "position_embd") return DType::f32;
+  if (slot.kind != SlotKind::matrix || slot.float32 || slot.name == "position_embd" || slot.name == "token_types")
+    return DType::f32;
   DType chosen = type.type;
   const bool is_head = slot.name == "output" || (slot.name == "token_embd" && spec.tied);
   if (!is_plain(chosen) && chosen != DType::q8_0) {

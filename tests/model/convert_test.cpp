@@ -195,6 +195,70 @@ TEST(Convert, WeavesProductsThatLieInOneTensor) {
   EXPECT_EQ(file.metadata().get_int("qwen3next.ssm.group_count", 0).value(), 2);
 }
 
+std::vector<float> numbers_of(const ModelSource& source, const Slot& slot) {
+  std::vector<float> out;
+  if (slot.weight && slot.kind == SlotKind::matrix) {
+    std::vector<std::byte> room;
+    for (int64_t expert = 0; expert < slot.matrices(); ++expert) {
+      const HostMatrix matrix = source.matrix(slot, expert, room).value();
+      std::vector<float> some(static_cast<size_t>(matrix.rows * matrix.cols));
+      format(matrix.type).to_float(matrix.bytes.data(), some.data(), matrix.rows * matrix.cols);
+      out.insert(out.end(), some.begin(), some.end());
+    }
+  } else if (slot.weight) {
+    out = slot.kind == SlotKind::norm ? source.norm_weight(slot).value() : source.vector(slot).value();
+  }
+  if (slot.bias) {
+    const std::vector<float> bias = source.bias(slot).value();
+    out.insert(out.end(), bias.begin(), bias.end());
+  }
+  return out;
+}
+
+// Encoders and their classifiers: the same slots with the same numbers, and rows that become one in the same way.
+TEST(Convert, EncodersComeBackAsTheyWent) {
+  for (const char* name : {"bert-reranker", "nomic-bert-mean", "modernbert-cls"}) {
+    const test::Folder room;
+    const Checkpoint original =
+        Checkpoint::open(std::filesystem::path(MILLRACE_SOURCE_DIR) / "tests/eval/embed" / name).value();
+    auto file = converted(original, room.path() / "x.gguf", "F32");
+    ASSERT_TRUE(file.ok()) << name << ": " << file.error().message;
+    const ModelSource in = ModelSource::open(original).value();
+    auto opened = ModelSource::open(*file);
+    ASSERT_TRUE(opened.ok()) << name << ": " << opened.error().message;
+    const ModelSpec &a = in.spec(), &b = opened->spec();
+    EXPECT_EQ(a.pool->pooling, b.pool->pooling) << name;
+    EXPECT_EQ(a.pool->scores, b.pool->scores) << name;
+    EXPECT_EQ(a.context, b.context) << name;
+    EXPECT_EQ(a.positions, b.positions) << name;
+    EXPECT_EQ(a.token_types, b.token_types) << name;
+    EXPECT_TRUE(sees_ahead(b)) << name;
+    EXPECT_FALSE(b.head) << name;
+    ASSERT_EQ(a.ropes.size(), b.ropes.size()) << name;
+    for (size_t i = 0; i < a.ropes.size(); ++i) EXPECT_EQ(a.ropes[i].frequencies, b.ropes[i].frequencies) << name;
+    for (size_t i = 0; i < a.layers.size(); ++i) {
+      const auto &one = std::get<GqaSpec>(a.layers[i].mixer), &other = std::get<GqaSpec>(b.layers[i].mixer);
+      EXPECT_EQ(one.window, other.window) << name << " " << i;
+      EXPECT_EQ(one.ahead, other.ahead) << name << " " << i;
+      EXPECT_EQ(one.rope, other.rope) << name << " " << i;
+      EXPECT_EQ(one.scale, other.scale) << name << " " << i;
+      EXPECT_EQ(std::get<DenseSpec>(a.layers[i].ffn).activation, std::get<DenseSpec>(b.layers[i].ffn).activation);
+    }
+    const std::vector<Slot> slots_in = slots(a), slots_out = slots(b);
+    ASSERT_EQ(slots_in.size(), slots_out.size()) << name;
+    for (size_t i = 0; i < slots_in.size(); ++i) {
+      ASSERT_EQ(slots_in[i].name, slots_out[i].name) << name;
+      EXPECT_EQ(numbers_of(in, slots_in[i]), numbers_of(*opened, slots_out[i])) << name << " " << slots_in[i].name;
+    }
+  }
+  const test::Folder room;
+  const Checkpoint dense =
+      Checkpoint::open(std::filesystem::path(MILLRACE_SOURCE_DIR) / "tests/eval/embed/bert-mean-dense").value();
+  auto refused = converted(dense, room.path() / "y.gguf", "F32");
+  ASSERT_FALSE(refused.ok());
+  EXPECT_NE(refused.error().message.find("layers after its pooling"), std::string::npos) << refused.error().message;
+}
+
 TEST(Convert, LeavesNothingBehindWhenStopped) {
   const test::Folder room;
   auto original = Checkpoint::open(test::golden_folder() / "qwen2").value();
