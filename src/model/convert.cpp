@@ -82,14 +82,14 @@ bool mixed_by_rule(const ModelSpec& spec) {
   return after || every;
 }
 
+bool is_encoder(std::string_view gguf) { return gguf == "bert" || gguf == "nomic-bert" || gguf == "modern-bert"; }
+
 // What of a model that gives vectors or scores has no place in a file; empty: nothing. Encoders have their classifier
 // there, other models nothing but the way rows become one.
 std::string_view unsayable_pool(const ModelSpec& spec, std::string_view gguf) {
-  static constexpr std::string_view kEncoders[] = {"bert", "nomic-bert", "modern-bert"};
   if (!spec.pool) return spec.head ? "" : "no head";
-  const bool encoder = std::find(std::begin(kEncoders), std::end(kEncoders), gguf) != std::end(kEncoders);
-  if (!encoder && !spec.head) return "no head";
-  if (!spec.pool->projections.empty() && !(encoder && spec.pool->scores)) return "layers after its pooling";
+  if (!is_encoder(gguf) && !spec.head) return "no head";
+  if (!spec.pool->projections.empty() && !(is_encoder(gguf) && spec.pool->scores)) return "layers after its pooling";
   return spec.pool->scores || pooling_number(spec.pool->pooling) > 0 ? "" : "a way of pooling of its own";
 }
 
@@ -107,7 +107,7 @@ Result<void> check_sayable(const ModelSource& source) {
   }
   std::string_view what;
   for (const LayerSpec& layer : spec.layers) {
-    if (layer.stream_norms) what = "norms on the residual stream";
+    if (layer.stream_norms && !is_encoder(gguf)) what = "norms on the residual stream";
     const double depth = layer.residual_scale * std::sqrt(static_cast<double>(spec.layers.size()));
     if (gguf == "minicpm3" && (spec.embed_scale != 12 || std::abs(depth - 1.4) > 1e-5 ||
                                std::abs(spec.logit_scale * static_cast<float>(spec.width) - 256) > 1e-3f))
