@@ -11,6 +11,7 @@
 #include "model/file_names.h"
 #include "model/gguf_states.h"
 #include "model/mixers/mixers.h"
+#include "model/pool.h"
 #include "model/rope.h"
 #include "tensor/importance.h"
 
@@ -42,6 +43,7 @@ struct Piece {
   std::vector<int64_t> shape;
   std::vector<Slot> slots;  // their rows follow each other
   bool bias = false;        // takes the slots' biases
+  int64_t woven = 0;        // parts of each slot's rows, which lie in turn: a part of the first, one of the second ...
   bool latent = false;      // keys and values of each head out of a latent: the first slot's transposed, the second's
   std::vector<float> numbers;  // instead of slots
 };
@@ -80,6 +82,17 @@ bool mixed_by_rule(const ModelSpec& spec) {
   return after || every;
 }
 
+bool is_encoder(std::string_view gguf) { return gguf == "bert" || gguf == "nomic-bert" || gguf == "modern-bert"; }
+
+// What of a model that gives vectors or scores has no place in a file; empty: nothing. Encoders have their classifier
+// there, other models nothing but the way rows become one.
+std::string_view unsayable_pool(const ModelSpec& spec, std::string_view gguf) {
+  if (!spec.pool) return spec.head ? "" : "no head";
+  if (!is_encoder(gguf) && !spec.head) return "no head";
+  if (!spec.pool->projections.empty() && !(is_encoder(gguf) && spec.pool->scores)) return "layers after its pooling";
+  return spec.pool->scores || pooling_number(spec.pool->pooling) > 0 ? "" : "a way of pooling of its own";
+}
+
 // What an architecture can be and llama.cpp's format has no word for.
 Result<void> check_sayable(const ModelSource& source) {
   const ModelSpec& spec = source.spec();
@@ -88,13 +101,13 @@ Result<void> check_sayable(const ModelSource& source) {
     return error(Code::unsupported, "GGUF has no name for the architecture {}, so it cannot be converted",
                  spec.architecture);
   }
-  if (!spec.head || (spec.pool && !spec.pool->projections.empty())) {
-    return error(Code::unsupported, "{} gives vectors, and writing such models as GGUF is not built; run it as it is",
-                 spec.architecture);
+  if (const std::string_view what = unsayable_pool(spec, gguf); !what.empty()) {
+    return error(Code::unsupported,
+                 "a GGUF file of the architecture {} cannot say that this model has {}; run it as it is", gguf, what);
   }
   std::string_view what;
   for (const LayerSpec& layer : spec.layers) {
-    if (layer.stream_norms) what = "norms on the residual stream";
+    if (layer.stream_norms && !is_encoder(gguf)) what = "norms on the residual stream";
     const double depth = layer.residual_scale * std::sqrt(static_cast<double>(spec.layers.size()));
     if (gguf == "minicpm3" && (spec.embed_scale != 12 || std::abs(depth - 1.4) > 1e-5 ||
                                std::abs(spec.logit_scale * static_cast<float>(spec.width) - 256) > 1e-3f))
@@ -201,6 +214,11 @@ class Converter {
         name = fmt::format("blk.{}.ffn_up", slot.layer);
         parts = {slot, all[i + 1]};
         i += 1;
+      } else if (const int64_t woven = woven_parts(spec, slot, layout_.name); woven > 0) {
+        add_pieces(name, {slot, all[i + 1]}, false);
+        pieces_.back().woven = woven;
+        i += 1;
+        continue;
       } else if (layout_.name == "minicpm3" && slot.name.ends_with(".attn_k_b")) {
         add_latent(slot, all[i + 1]);
         i += 1;
@@ -248,9 +266,9 @@ class Converter {
   // Some of llama.cpp's loaders insist on a head even where it is the table.
   void add_duplicate_head(const Slot& table) {
     static constexpr std::string_view kNeedHead[] = {"gptneox", "phi2", "olmo2", "stablelm", "nemotron"};
-    if (!source_.spec().tied ||
-        std::find(std::begin(kNeedHead), std::end(kNeedHead), layout_.name) == std::end(kNeedHead))
-      return;
+    const bool scaled = layout_.name == "falcon-h1" && source_.spec().embed_scale != source_.spec().logit_scale;
+    if (!source_.spec().tied) return;
+    if (!scaled && std::find(std::begin(kNeedHead), std::end(kNeedHead), layout_.name) == std::end(kNeedHead)) return;
     Piece head = {.name = "output.weight", .type = type_of(table), .shape = {table.rows, table.cols}, .slots = {table}};
     pieces_.push_back(std::move(head));
   }
@@ -294,10 +312,13 @@ class Converter {
   Result<void> write(const Piece& piece) {
     if (!piece.numbers.empty()) return write_floats(piece.numbers);
     if (piece.latent) return write_latent(piece);
+    if (piece.woven > 0) return write_woven(piece);
     for (const Slot& slot : piece.slots) {
       if (piece.bias) {
         TRY(std::vector<float> bias, source_.bias(slot));
         if (slot.kind == SlotKind::matrix && slot.heads > 0 && layout_.permuted) bias = permuted(bias, slot);
+        const std::vector<float> factors = factors_of(slot, piece);
+        for (size_t i = 0; i < factors.size() && i < bias.size(); ++i) bias[i] *= factors[i];
         TRY_VOID(write_floats(bias));
       } else if (slot.kind == SlotKind::norm) {
         TRY(const std::vector<float> weight, source_.norm_weight(slot));
@@ -306,10 +327,27 @@ class Converter {
         TRY(const std::vector<float> numbers, source_.vector(slot));
         TRY_VOID(write_floats(numbers));
       } else {
-        for (int64_t expert = 0; expert < slot.matrices(); ++expert) TRY_VOID(write_matrix(slot, expert, piece.type));
+        const std::vector<float> factors = factors_of(slot, piece);
+        for (int64_t expert = 0; expert < slot.matrices(); ++expert)
+          TRY_VOID(write_matrix(slot, expert, piece.type, factors, 0, slot.rows));
       }
     }
     return {};
+  }
+
+  Result<void> write_woven(const Piece& piece) {
+    for (int64_t part = 0; part < piece.woven; ++part) {
+      for (const Slot& slot : piece.slots) {
+        const int64_t each = slot.rows / piece.woven;
+        TRY_VOID(write_matrix(slot, 0, piece.type, {}, part * each, each));
+      }
+    }
+    return {};
+  }
+
+  std::vector<float> factors_of(const Slot& slot, const Piece& piece) const {
+    const std::string_view tensor = piece.name;
+    return folded_factors(source_.spec(), slot, layout_.name, tensor.substr(0, tensor.rfind('.')));
   }
 
   Result<void> write_latent(const Piece& piece) {
@@ -351,7 +389,18 @@ class Converter {
     return out;
   }
 
-  Result<void> write_matrix(const Slot& slot, int64_t expert, DType type) {
+  // Rows times their factors.
+  static std::vector<float> scaled(const HostMatrix& part, std::span<const float> factors) {
+    std::vector<float> all(static_cast<size_t>(part.rows * part.cols));
+    format(part.type).to_float(part.bytes.data(), all.data(), part.rows * part.cols);
+    for (int64_t i = 0; i < part.rows * part.cols; ++i)
+      all[static_cast<size_t>(i)] *= factors[static_cast<size_t>(i / part.cols)];
+    return all;
+  }
+
+  // Rows [begin, begin + rows) of the file's.
+  Result<void> write_matrix(const Slot& slot, int64_t expert, DType type, const std::vector<float>& factors,
+                            int64_t begin, int64_t rows) {
     TRY(HostMatrix matrix, source_.matrix(slot, expert, room_));
     const auto row_in = static_cast<size_t>(bytes_of(matrix.type, slot.cols)),
                row_out = static_cast<size_t>(bytes_of(type, slot.cols));
@@ -360,14 +409,19 @@ class Converter {
     // As many rows at a time as give every worker some and stay within a few megabytes.
     const int64_t chunk = std::clamp<int64_t>((int64_t{4} << 20) / slot.cols, 1, slot.rows);
     std::vector<std::byte> out(static_cast<size_t>(chunk) * row_out), in(static_cast<size_t>(chunk) * row_in);
-    for (int64_t first = 0; first < slot.rows; first += chunk) {
-      const int64_t count = std::min(chunk, slot.rows - first);
+    for (int64_t first = begin; first < begin + rows; first += chunk) {
+      const int64_t count = std::min(chunk, begin + rows - first);
       for (int64_t r = 0; r < count; ++r) {
         std::memcpy(&in[static_cast<size_t>(r) * row_in],
                     &matrix.bytes[static_cast<size_t>(model_row(slot, first + r)) * row_in], row_in);
       }
       const auto whole = std::span(out).first(static_cast<size_t>(count) * row_out);
-      const HostMatrix part = {matrix.type, count, slot.cols, std::span(in).first(static_cast<size_t>(count) * row_in)};
+      HostMatrix part = {matrix.type, count, slot.cols, std::span(in).first(static_cast<size_t>(count) * row_in)};
+      std::vector<float> numbers;
+      if (!factors.empty()) {  // rows of such architectures are in the model's order
+        numbers = scaled(part, std::span(factors).subspan(static_cast<size_t>(first), static_cast<size_t>(count)));
+        part = {DType::f32, count, slot.cols, std::as_bytes(std::span(numbers))};
+      }
       quantise_rows(team_, part, type, importance, whole);
       TRY_VOID(writer_.write(whole));
     }
@@ -406,6 +460,11 @@ std::string file_tensor(const ModelSource& source, const Slot& slot) {
   if (layout.fused_qkv && (is(".attn_q") || is(".attn_k") || is(".attn_v")))
     name = fmt::format("blk.{}.attn_qkv", slot.layer);
   if (layout.fused_ffn && is(".ffn_gate")) name = fmt::format("blk.{}.ffn_up", slot.layer);
+  if (is(".attn_gate") && slot.layer >= 0 && !layout.names.empty()) {  // of attention: beside the queries
+    Slot q = slot;
+    q.name = fmt::format("blk.{}.attn_q", slot.layer);
+    if (woven_parts(source.spec(), q, layout.name) > 0) name = q.name;
+  }
   return name + ".weight";
 }
 
@@ -435,7 +494,8 @@ void quantise_rows(Team& team, const HostMatrix& matrix, DType type, std::span<c
 }
 
 DType stored_type(const ModelSpec& spec, const Slot& slot, const FileType& type) {
-  if (slot.kind != SlotKind::matrix || slot.float32 || slot.name == "position_embd") return DType::f32;
+  if (slot.kind != SlotKind::matrix || slot.float32 || slot.name == "position_embd" || slot.name == "token_types")
+    return DType::f32;
   DType chosen = type.type;
   const bool is_head = slot.name == "output" || (slot.name == "token_embd" && spec.tied);
   if (!is_plain(chosen) && chosen != DType::q8_0) {

@@ -10,6 +10,7 @@
 #include "model/gguf_states.h"
 #include "model/gguf_writing.h"
 #include "model/mixers/mixers.h"
+#include "model/pool.h"
 #include "model/rope.h"
 
 namespace millrace {
@@ -48,7 +49,9 @@ class Keys {
     keys_.put("embedding_length", spec_.width);
     keys_.put("block_count", static_cast<int64_t>(spec_.layers.size()));
     keys_.put_text("hidden_activation", activation_name(activation_of(layer.ffn)));
-    const NormSpec& norm = spec_.final_norm ? *spec_.final_norm : *layer.mixer_norm;
+    const NormSpec& norm = *(spec_.final_norm   ? spec_.final_norm
+                             : layer.mixer_norm ? layer.mixer_norm
+                                                : spec_.embed_norm);
     keys_.put_number(norm.kind == NormKind::rms ? "attention.layer_norm_rms_epsilon" : "attention.layer_norm_epsilon",
                      norm.epsilon);
     write_mixers();
@@ -71,6 +74,7 @@ class Keys {
     put_mixer_keys(keys_, spec_, attending());
     if (has_states(arch_)) put_states(keys_, spec_);
     if (sees_ahead(spec_)) keys_.put_flag("attention.causal", false);
+    if (spec_.pool && !spec_.pool->scores) keys_.put("pooling_type", pooling_number(spec_.pool->pooling));
   }
 
   // Each kind's keys once: those of the first layer that has it. Where every layer has experts, their width is the
@@ -137,7 +141,9 @@ class Keys {
     for (size_t i = 0; i < turning.size(); ++i) by_four = by_four && turning[i] == ((i + 1) % 4 != 0);
     if (arch_ == "smollm3" && !by_four) keys_.put_flags("attention.rope_pattern", turning);
     if (window == 0 && arch_ != "phi3") return;
-    keys_.put("attention.sliding_window", window);
+    const bool both_sides = arch_ == "modern-bert";  // counts what lies on both
+    keys_.put("attention.sliding_window", both_sides ? 2 * (window - 1) : window);
+    if (both_sides) return keys_.put_flags("attention.sliding_window_pattern", sliding);
     const bool everywhere = std::all_of(sliding.begin(), sliding.end(), [](bool here) { return here; });
     if (window == 0 || (everywhere && arch_ != "gemma2" && arch_ != "gemma3" && arch_ != "cohere2")) return;
     const int64_t period = period_of(sliding);

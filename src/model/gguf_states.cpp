@@ -1,6 +1,7 @@
 #include "model/gguf_states.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "model/ffns/ffns.h"
@@ -10,7 +11,9 @@ namespace millrace {
 namespace {
 
 constexpr std::string_view kFirstKind[] = {"mamba", "jamba"};
-constexpr std::string_view kSecondKind[] = {"mamba2", "nemotron_h", "granitehybrid"};
+constexpr std::string_view kSecondKind[] = {"mamba2", "nemotron_h", "granitehybrid", "falcon-h1"};
+constexpr std::string_view kDeltaKind[] = {"qwen3next"};
+constexpr std::string_view kPartEpsilon = "ssm.dt_b_c_rms_epsilon";  // ours: the format has one epsilon for all norms
 
 template <size_t N>
 bool one_of(const std::string_view (&list)[N], std::string_view name) {
@@ -49,6 +52,7 @@ class States {
       const Json value = *epsilon;
       values_["layer_norm_epsilon"] = value;
     }
+    if (one_of(kDeltaKind, arch_)) return read_delta();
     return one_of(kFirstKind, arch_) ? read_channels() : read_heads();
   }
 
@@ -75,8 +79,9 @@ class States {
 
   // The type of each layer, by the tensors it has.
   JsonArray types(std::string_view state, std::string_view attention) const {
+    const int64_t ahead = integer("nextn_predict_layers");  // counted with the others
     JsonArray list;
-    for (int64_t i = 0; i < layers_; ++i) {
+    for (int64_t i = 0; i < layers_ - ahead; ++i) {
       const bool attends = there(i, "attn_k.weight"),
                  keeps = there(i, "ssm_in.weight") || there(i, "shortconv.conv.weight");
       list.emplace_back(attends ? attention : keeps || arch_ != "nemotron_h" ? state : "mlp");
@@ -128,6 +133,11 @@ class States {
         const Json value = *epsilon;
         values_["mixer_rms_eps"] = value;
       }
+      const std::string own = fmt::format("mamba.{}", kPartEpsilon);
+      if (normed && file_.metadata().find(own) != nullptr) {
+        TRY(const double epsilon, file_.metadata().get_number(own, 0));
+        values_["mixer_rms_eps"] = epsilon;
+      }
       return {};
     }
     values_["mamba_expand"] = width > 0 ? static_cast<double>(inner) / static_cast<double>(width) : 0;
@@ -159,6 +169,27 @@ class States {
     values_["use_bias"] = any("ssm_in.bias");
     if (arch_ == "nemotron_h") values_["layers_block_type"] = types("linear_attention", "full_attention");
     if (arch_ == "granitehybrid") read_granite();
+    if (arch_ == "falcon-h1") {  // multipliers are in the weights
+      values_["mamba_d_ssm"] = inner;
+      values_["mamba_rms_norm"] = any("ssm_norm.weight");
+      values_["mamba_norm_before_gate"] = false;
+    }
+    return {};
+  }
+
+  // The gated delta rule. Keys and values are equally wide there.
+  Result<void> read_delta() {
+    const int64_t heads = integer("ssm.time_step_rank"), inner = integer("ssm.inner_size");
+    if (integer("ssm.group_count") < 1)
+      return error(Code::invalid, "the key '{}.ssm.group_count' is missing, or not a count", arch_);
+    if (inner % heads != 0) return error(Code::invalid, "{} channels in {} heads: expected a divisor", inner, heads);
+    values_["linear_num_key_heads"] = integer("ssm.group_count");
+    values_["linear_num_value_heads"] = heads;
+    values_["linear_key_head_dim"] = integer("ssm.state_size");
+    values_["linear_value_head_dim"] = inner / heads;
+    values_["linear_conv_kernel_dim"] = integer("ssm.conv_kernel");
+    values_["layer_types"] = types("linear_attention", "full_attention");
+    values_["attention_bias"] = false;
     return {};
   }
 
@@ -168,6 +199,12 @@ class States {
     values_["num_local_experts"] = experts;
     values_["shared_intermediate_size"] =
         experts > 0 ? largest(values_, "shared_expert_intermediate_size") : largest(values_, "intermediate_size");
+    const int64_t heads = largest(values_, "num_attention_heads");
+    if (find(values_, "attention_multiplier") == nullptr && heads > 0) {
+      int64_t each = largest(values_, "head_dim");
+      if (each < 1) each = std::max<int64_t>(1, largest(values_, "hidden_size") / heads);
+      values_["attention_multiplier"] = 1 / std::sqrt(static_cast<double>(each));
+    }
     const auto turns = file_.metadata().get_bool("granitehybrid.rope.scaling.finetuned", false);
     if (turns.ok() && *turns) values_["position_embedding_type"] = "rope";
   }
@@ -178,12 +215,84 @@ class States {
   int64_t layers_;
 };
 
-const SsmSpec* ssm_of(const LayerSpec& layer) { return std::get_if<SsmSpec>(&layer.mixer); }
+const SsmSpec* ssm_of(const LayerSpec& layer) {
+  return std::get_if<SsmSpec>(layer.beside ? &*layer.beside : &layer.mixer);
+}
+
+// n if every n-th layer, and no other, attends; else 0.
+int64_t attention_interval(const ModelSpec& spec) {
+  auto attends = [&](size_t i) { return std::holds_alternative<GqaSpec>(spec.layers[i].mixer); };
+  size_t first = 0;
+  while (first < spec.layers.size() && !attends(first)) ++first;
+  for (size_t i = 0; i < spec.layers.size(); ++i) {
+    if (attends(i) != ((i + 1) % (first + 1) == 0)) return 0;
+  }
+  return static_cast<int64_t>(first) + 1;
+}
+
+void put_delta(GgufKeys& keys, const ModelSpec& spec, const DeltaSpec& delta) {
+  keys.put("ssm.conv_kernel", delta.conv);
+  keys.put("ssm.inner_size", int64_t{delta.v_heads} * delta.v_dim);
+  keys.put("ssm.state_size", delta.k_dim);
+  keys.put("ssm.time_step_rank", delta.v_heads);
+  keys.put("ssm.group_count", delta.k_heads);
+  if (const int64_t interval = attention_interval(spec); interval > 0) {
+    keys.put("full_attention_interval", interval);
+  } else {
+    std::vector<bool> recurrent;
+    for (const LayerSpec& layer : spec.layers) recurrent.push_back(!std::holds_alternative<GqaSpec>(layer.mixer));
+    keys.put_flags("attention.recurrent_layers", recurrent);
+  }
+}
+
+// Factors of Falcon H1 that its files have in the weights.
+std::vector<float> factors_of(const ModelSpec& spec, const Slot& slot, std::string_view tensor) {
+  auto is = [&](std::string_view stem) { return tensor.ends_with(stem); };
+  auto rows = [&](float factor) { return std::vector<float>(static_cast<size_t>(slot.rows), factor); };
+  if (slot.layer < 0) {
+    if (tensor == "token_embd") return rows(spec.embed_scale);
+    return tensor == "output" ? rows(spec.logit_scale) : std::vector<float>();
+  }
+  const LayerSpec& layer = spec.layers[static_cast<size_t>(slot.layer)];
+  const auto* gqa = std::get_if<GqaSpec>(&layer.mixer);
+  const auto* dense = std::get_if<DenseSpec>(&layer.ffn);
+  const SsmSpec* ssm = ssm_of(layer);
+  if (gqa == nullptr || dense == nullptr || ssm == nullptr) return {};
+  if (is(".attn_k")) return rows(gqa->scale * std::sqrt(static_cast<float>(gqa->head_dim)));
+  if (is(".attn_output")) return rows(gqa->out_scale);
+  if (is(".ffn_gate")) return rows(dense->gate_scale);
+  if (is(".ffn_down")) return rows(dense->out_scale);
+  if (is(".ssm_out")) return rows(ssm->out_scale);
+  if (!is(".ssm_in")) return {};
+  const int64_t shared = int64_t{ssm->groups} * ssm->state;
+  const std::array<int64_t, 5> sizes = {ssm->inner, ssm->inner, shared, shared, ssm->heads};
+  std::vector<float> out;
+  for (size_t part = 0; part < sizes.size(); ++part)
+    out.insert(out.end(), static_cast<size_t>(sizes[part]), ssm->part_scales[part]);
+  return out;
+}
 
 }  // namespace
 
+std::vector<float> folded_factors(const ModelSpec& spec, const Slot& slot, std::string_view gguf,
+                                  std::string_view tensor) {
+  if (gguf != "falcon-h1") return {};
+  std::vector<float> factors = factors_of(spec, slot, tensor);
+  const bool none = std::all_of(factors.begin(), factors.end(), [](float x) { return std::abs(x - 1) < 1e-6f; });
+  return none ? std::vector<float>() : factors;
+}
+
+int64_t woven_parts(const ModelSpec& spec, const Slot& slot, std::string_view gguf) {
+  if (slot.layer < 0 || !one_of(kDeltaKind, gguf)) return 0;
+  const MixerSpec& mixer = spec.layers[static_cast<size_t>(slot.layer)].mixer;
+  if (const auto* gqa = std::get_if<GqaSpec>(&mixer); gqa != nullptr && gqa->gated && slot.name.ends_with(".attn_q"))
+    return gqa->heads;
+  const auto* delta = std::get_if<DeltaSpec>(&mixer);
+  return delta != nullptr && gguf == "qwen3next" && slot.name.ends_with(".ssm_beta") ? delta->k_heads : 0;
+}
+
 bool has_states(std::string_view gguf) {
-  return gguf == "lfm2" || one_of(kFirstKind, gguf) || one_of(kSecondKind, gguf);
+  return gguf == "lfm2" || one_of(kFirstKind, gguf) || one_of(kSecondKind, gguf) || one_of(kDeltaKind, gguf);
 }
 
 Result<void> read_states(const Checkpoint& file, std::string_view gguf, JsonObject& values) {
@@ -211,6 +320,7 @@ void put_states(GgufKeys& keys, const ModelSpec& spec) {
   }
   for (const LayerSpec& layer : spec.layers) {
     if (const auto* conv = std::get_if<ShortConvSpec>(&layer.mixer)) return keys.put("shortconv.l_cache", conv->conv);
+    if (const auto* delta = std::get_if<DeltaSpec>(&layer.mixer)) return put_delta(keys, spec, *delta);
     const SsmSpec* ssm = ssm_of(layer);
     if (ssm == nullptr) continue;
     keys.put("ssm.conv_kernel", ssm->conv);
@@ -219,19 +329,24 @@ void put_states(GgufKeys& keys, const ModelSpec& spec) {
     keys.put("ssm.time_step_rank", ssm->rank > 0 ? ssm->rank : ssm->heads);
     if (ssm->rank == 0) keys.put("ssm.group_count", ssm->groups);
     if (gguf == "mamba") keys.put_flag("ssm.dt_b_c_rms", ssm->part_norm.has_value());
+    if (gguf == "mamba" && ssm->part_norm) keys.put_number(kPartEpsilon, ssm->part_norm->epsilon);
     return;
   }
 }
 
 std::string_view unsayable_states(const ModelSpec& spec, std::string_view gguf) {
   for (const LayerSpec& layer : spec.layers) {
-    if (layer.shared || layer.beside) return "halves beside its mixers";
+    const bool folds = gguf == "falcon-h1";  // factors go into the weights
+    if (layer.shared || (layer.beside && !folds)) return "halves beside its mixers";
+    if (const auto* delta = std::get_if<DeltaSpec>(&layer.mixer); delta != nullptr && delta->k_dim != delta->v_dim)
+      return "keys and values of different widths";
     const SsmSpec* ssm = ssm_of(layer);
     if (ssm == nullptr) continue;
+    if (folds && ssm->norm && ssm->norm_before_gate) return "norms before the gate";
     const float least = gguf == "nemotron_h" ? 0.001f : 0;
     if (ssm->least_step != least || ssm->most_step != 0) return "limits of steps";
-    if (ssm->out_scale != 1 ||
-        std::any_of(ssm->part_scales.begin(), ssm->part_scales.end(), [](float x) { return x != 1; }))
+    if (!folds && (ssm->out_scale != 1 ||
+                   std::any_of(ssm->part_scales.begin(), ssm->part_scales.end(), [](float x) { return x != 1; })))
       return "scales of a state space layer";
     if (!ssm->conv_bias) return "a convolution without a bias";
   }

@@ -3,9 +3,11 @@
 #pragma once
 
 #include <string_view>
+#include <vector>
 
 #include "base/json.h"
 #include "model/gguf_writing.h"
+#include "model/slots.h"
 #include "model/spec.h"
 #include "tensor/checkpoint.h"
 
@@ -26,5 +28,13 @@ std::string_view unsayable_states(const ModelSpec& spec, std::string_view gguf);
 // The shape a vector of a layer with a state has in files; empty: one dimension.
 std::vector<int64_t> state_shape(const ModelSpec& spec, int32_t layer, std::string_view stem, int64_t size,
                                  int32_t turned);
+
+// What each row of a slot is multiplied with in a file whose architecture has no word for the model's factors; empty:
+// nothing. `tensor` is the name in the file, without .weight: the table may be the head too.
+std::vector<float> folded_factors(const ModelSpec& spec, const Slot& slot, std::string_view gguf,
+                                  std::string_view tensor);
+
+// Of a slot that lies in one tensor with the next one, part by part in turn: how many parts each has; else 0.
+int64_t woven_parts(const ModelSpec& spec, const Slot& slot, std::string_view gguf);
 
 }  // namespace millrace

@@ -1,6 +1,7 @@
 #include "model/pool.h"
 
 #include <charconv>
+#include <iterator>
 
 namespace millrace {
 namespace {
@@ -82,9 +83,10 @@ Result<void> read_module(const Json& module, bool first, PoolSpec& pool) {
   return {};
 }
 
+constexpr Pooling kByNumber[] = {Pooling::mean, Pooling::mean, Pooling::first, Pooling::last};
+
 // GGUF says by numbers how rows become one, and by tensors what comes after.
 Result<void> read_gguf(const Checkpoint& checkpoint, Config& config, ModelSpec& spec) {
-  constexpr Pooling kByNumber[] = {Pooling::mean, Pooling::mean, Pooling::first, Pooling::last};
   const int32_t number = config.count_or_none("pooling_type", 0);
   TRY_VOID(config.status());
   if (spec.pool && spec.pool->scores) return {};
@@ -112,6 +114,12 @@ Result<Pooling> pooling_from_name(std::string_view name) {
     if (each.name == name) return each.meaning;
   return error(Code::invalid, "'{}' is no way of pooling: expected cls, mean, last, max, mean_sqrt_len or weightedmean",
                name);
+}
+
+int32_t pooling_number(Pooling pooling) {
+  for (int32_t number = 1; number < static_cast<int32_t>(std::size(kByNumber)); ++number)
+    if (kByNumber[number] == pooling) return number;
+  return 0;
 }
 
 std::string_view pooling_name(Pooling pooling) {

@@ -22,5 +22,6 @@ bool is_other_head(std::string_view name);
 
 Result<Pooling> pooling_from_name(std::string_view name);  // cls, mean, last, max, mean_sqrt_len, weightedmean
 std::string_view pooling_name(Pooling pooling);
+int32_t pooling_number(Pooling pooling);  // GGUF's pooling_type; 0: it has none for it
 
 }  // namespace millrace

@@ -143,6 +143,122 @@ TEST(Convert, TakesTheTokenizersKeysFromOutside) {
   EXPECT_EQ(file.metadata().get_string("general.name", "").value(), "A name");
 }
 
+// Files of Falcon H1 have no words for its factors: they are in the weights, whose rows say so.
+TEST(Convert, PutsFactorsWhereTheFormatHasNoWordForThem) {
+  const test::Folder room;
+  Edited model("falcon_h1");
+  const Golden golden = Golden::read(test::golden_path("falcon_h1"));
+  for (const auto& [key, value] :
+       std::initializer_list<std::pair<const char*, double>>{{"embedding_multiplier", 1.5},
+                                                             {"lm_head_multiplier", 0.4},
+                                                             {"key_multiplier", 0.7},
+                                                             {"attention_in_multiplier", 1.2},
+                                                             {"attention_out_multiplier", 0.9},
+                                                             {"ssm_in_multiplier", 1.3},
+                                                             {"ssm_out_multiplier", 0.6}})
+    model.config[key] = value;
+  model.config["mlp_multipliers"] = JsonArray{0.8, 0.5};
+  model.config["ssm_multipliers"] = JsonArray{0.3, 0.25, 0.7, 1.4, 1.1};
+  for (const bool tied : {false, true}) {
+    model.config["tie_word_embeddings"] = tied;
+    if (tied) model.remove("lm_head.weight");
+    const Checkpoint original = model.open().value();
+    const std::vector<float> expected = logits_of(original, golden.input);
+    EXPECT_GT(test::worst_difference(expected, golden.logits), 1e-2f);  // the factors change something
+    auto file = converted(original, room.path() / fmt::format("{}.gguf", tied), "F32");
+    ASSERT_TRUE(file.ok()) << file.error().message;
+    EXPECT_LE(test::worst_difference(logits_of(*file, golden.input), expected), 2e-5f);
+    const StoredTensor *keys = file->find("blk.0.attn_k.weight"),
+                       *own = original.find("model.layers.0.self_attn.k_proj.weight");
+    EXPECT_NEAR((*read_floats(*keys))[5], (*read_floats(*own))[5] * 0.7f * 1.2f * 1.2f, 1e-6f);
+  }
+}
+
+// What llama.cpp's loaders of qwen3next read: queries and gates head by head, shares and steps by key head.
+TEST(Convert, WeavesProductsThatLieInOneTensor) {
+  const auto folder = test::golden_path("qwen3_next");
+  if (!std::filesystem::exists(folder)) GTEST_SKIP() << "no " << folder.string();
+  const test::Folder room;
+  const Checkpoint original = Checkpoint::open(folder).value();
+  const Checkpoint file = converted(original, room.path() / "x.gguf", "BF16").value();
+  auto same = [&](std::string_view ours, std::string_view theirs) {
+    const StoredTensor *out = file.find(ours), *in = original.find(theirs);
+    ASSERT_TRUE(out != nullptr && in != nullptr) << ours;
+    EXPECT_EQ(out->shape, in->shape) << ours;
+    EXPECT_TRUE(std::ranges::equal(out->bytes, in->bytes)) << ours;
+  };
+  same("blk.3.attn_q.weight", "model.layers.3.self_attn.q_proj.weight");
+  same("blk.0.ssm_ba.weight", "model.layers.0.linear_attn.in_proj_ba.weight");
+  EXPECT_EQ(file.find("blk.3.attn_gate.weight"), nullptr);
+  EXPECT_EQ(file.find("blk.0.attn_gate.weight")->shape, (std::vector<int64_t>{64, 64}));
+  EXPECT_EQ(file.metadata().get_int("qwen3next.full_attention_interval", 0).value(), 4);
+  EXPECT_EQ(file.metadata().get_int("qwen3next.ssm.group_count", 0).value(), 2);
+}
+
+std::vector<float> numbers_of(const ModelSource& source, const Slot& slot) {
+  std::vector<float> out;
+  if (slot.weight && slot.kind == SlotKind::matrix) {
+    std::vector<std::byte> room;
+    for (int64_t expert = 0; expert < slot.matrices(); ++expert) {
+      const HostMatrix matrix = source.matrix(slot, expert, room).value();
+      std::vector<float> some(static_cast<size_t>(matrix.rows * matrix.cols));
+      format(matrix.type).to_float(matrix.bytes.data(), some.data(), matrix.rows * matrix.cols);
+      out.insert(out.end(), some.begin(), some.end());
+    }
+  } else if (slot.weight) {
+    out = slot.kind == SlotKind::norm ? source.norm_weight(slot).value() : source.vector(slot).value();
+  }
+  if (slot.bias) {
+    const std::vector<float> bias = source.bias(slot).value();
+    out.insert(out.end(), bias.begin(), bias.end());
+  }
+  return out;
+}
+
+// Encoders and their classifiers: the same slots with the same numbers, and rows that become one in the same way.
+TEST(Convert, EncodersComeBackAsTheyWent) {
+  for (const char* name : {"bert-reranker", "nomic-bert-mean", "modernbert-cls"}) {
+    const test::Folder room;
+    const Checkpoint original =
+        Checkpoint::open(std::filesystem::path(MILLRACE_SOURCE_DIR) / "tests/eval/embed" / name).value();
+    auto file = converted(original, room.path() / "x.gguf", "F32");
+    ASSERT_TRUE(file.ok()) << name << ": " << file.error().message;
+    const ModelSource in = ModelSource::open(original).value();
+    auto opened = ModelSource::open(*file);
+    ASSERT_TRUE(opened.ok()) << name << ": " << opened.error().message;
+    const ModelSpec &a = in.spec(), &b = opened->spec();
+    EXPECT_EQ(a.pool->pooling, b.pool->pooling) << name;
+    EXPECT_EQ(a.pool->scores, b.pool->scores) << name;
+    EXPECT_EQ(a.context, b.context) << name;
+    EXPECT_EQ(a.positions, b.positions) << name;
+    EXPECT_EQ(a.token_types, b.token_types) << name;
+    EXPECT_TRUE(sees_ahead(b)) << name;
+    EXPECT_FALSE(b.head) << name;
+    ASSERT_EQ(a.ropes.size(), b.ropes.size()) << name;
+    for (size_t i = 0; i < a.ropes.size(); ++i) EXPECT_EQ(a.ropes[i].frequencies, b.ropes[i].frequencies) << name;
+    for (size_t i = 0; i < a.layers.size(); ++i) {
+      const auto &one = std::get<GqaSpec>(a.layers[i].mixer), &other = std::get<GqaSpec>(b.layers[i].mixer);
+      EXPECT_EQ(one.window, other.window) << name << " " << i;
+      EXPECT_EQ(one.ahead, other.ahead) << name << " " << i;
+      EXPECT_EQ(one.rope, other.rope) << name << " " << i;
+      EXPECT_EQ(one.scale, other.scale) << name << " " << i;
+      EXPECT_EQ(std::get<DenseSpec>(a.layers[i].ffn).activation, std::get<DenseSpec>(b.layers[i].ffn).activation);
+    }
+    const std::vector<Slot> slots_in = slots(a), slots_out = slots(b);
+    ASSERT_EQ(slots_in.size(), slots_out.size()) << name;
+    for (size_t i = 0; i < slots_in.size(); ++i) {
+      ASSERT_EQ(slots_in[i].name, slots_out[i].name) << name;
+      EXPECT_EQ(numbers_of(in, slots_in[i]), numbers_of(*opened, slots_out[i])) << name << " " << slots_in[i].name;
+    }
+  }
+  const test::Folder room;
+  const Checkpoint dense =
+      Checkpoint::open(std::filesystem::path(MILLRACE_SOURCE_DIR) / "tests/eval/embed/bert-mean-dense").value();
+  auto refused = converted(dense, room.path() / "y.gguf", "F32");
+  ASSERT_FALSE(refused.ok());
+  EXPECT_NE(refused.error().message.find("layers after its pooling"), std::string::npos) << refused.error().message;
+}
+
 TEST(Convert, LeavesNothingBehindWhenStopped) {
   const test::Folder room;
   auto original = Checkpoint::open(test::golden_folder() / "qwen2").value();
@@ -172,12 +288,11 @@ TEST(Gguf, NamesTheKeyThatIsMissingOrWrong) {
   EXPECT_EQ(ModelSource::open(file).error().message, "x.gguf: the key 'llama.context_length' is missing");
 
   GgufWriter moe;
-  ASSERT_TRUE(moe.put("general.architecture", "falcon-h1").ok());
+  ASSERT_TRUE(moe.put("general.architecture", "nemotron_h_moe").ok());
   ASSERT_TRUE(moe.begin(room.path() / "y.gguf").ok() && moe.finish().ok());
   auto experts = Checkpoint::open(room.path() / "y.gguf").value();
   EXPECT_EQ(ModelSource::open(experts).error().message,
-            "y.gguf: falcon-h1 (its GGUF form; the Hugging Face directory is read) is not supported yet; the nearest "
-            "that is: falcon");
+            "y.gguf: nemotron_h_moe (experts without gates) is not supported yet; the nearest that is: nemotron_h");
 }
 
 }  // namespace

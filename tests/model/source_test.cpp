@@ -164,6 +164,13 @@ const Mistake kMistakes[] = {
     {"llama-mha", "model_type", "\"zamba\"", "zamba (shared layers in an older arrangement) is not supported yet"},
     {"llama-mha", "model_type", "\"lama\"",
      "the architecture 'lama' is not supported; the nearest name that is: llama"},
+    {"mamba", "state_size", "5000", "the numbers a channel keeps (state_size)"},
+    {"mamba", "state_size", "0", "'state_size' should be a whole number above 0, but is 0"},
+    {"mamba", "conv_kernel", "9", "the taps of the short convolution"},
+    {"mamba", "state_size", "17", "x_proj"},
+    {"qwen3_5_text", "linear_key_head_dim", "2048", "the width of a linear attention head's keys"},
+    {"qwen3_5_text", "linear_num_value_heads", "3", "3 value heads cannot share 2 key heads"},
+    {"falcon_h1", "mamba_d_state", "-4", "'mamba_d_state' should be a whole number above 0, but is -4"},
     {"llama-mha", "model_type", "null", "it does not say which architecture it is ('model_type')"},
 };
 

@@ -45,5 +45,26 @@ TEST(Roofline, Float16IsHeldToTheArithmeticItHas) {
   EXPECT_EQ(ceilings_of(tiles, false).f16, 166e9) << "asked for float32, all is float32";
 }
 
+// Where a state stands for the past, a token costs the same at any depth, the state's bytes included; where some layers
+// attend, it grows by their keys and values alone. This is what explain draws as "a token by context".
+TEST(Roofline, ATokenOfARecurrentModelDoesNotGrowWithItsDepth) {
+  const Machine machine = {.read_bytes = 1e12, .f32_operations = 1e15};
+  auto floor_at = [&](std::string_view shape, int32_t depth) {
+    auto backend = make_trace_backend();
+    auto model = Model::outline(named_shape(shape).value(), DType::q8_0, *backend).value();
+    PassRows one = {.begin = depth, .count = 1, .wanted = 1};
+    return floor_of(trace_pass(*model, DType::f16, {&one, 1}), machine, false);
+  };
+  for (std::string_view shape : {"mamba-130m", "mamba2-130m"}) {
+    const Floor first = floor_at(shape, 15), late = floor_at(shape, 60000);
+    EXPECT_EQ(first.bytes, late.bytes) << shape;
+    EXPECT_EQ(first.flops, late.flops) << shape;
+  }
+  const double states = 24.0 * 24 * 128 * 64 * 4;  // read and written by every token
+  EXPECT_GT(floor_at("mamba2-130m", 15).bytes, 2 * states);
+  const double grown = floor_at("qwen3.5-9b", 10015).bytes - floor_at("qwen3.5-9b", 15).bytes;
+  EXPECT_NEAR(grown, 10000.0 * 8 * 2 * 4 * 256 * 2, 0.02 * grown);
+}
+
 }  // namespace
 }  // namespace millrace

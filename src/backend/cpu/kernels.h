@@ -161,6 +161,9 @@ struct KvPlace {
   int64_t within;            // which token of the page
 };
 
+struct HeadColumns;  // backend/cpu/state_columns.h
+struct ChannelColumns;
+
 // Numbers as they are, the same for keys and values; or any form of backend/kv_form.h.
 enum KvType : uint8_t { kKvF32, kKvF16, kKvBf16, kKvAny, kKvTypes };
 
@@ -183,6 +186,13 @@ struct Kernels {
                    float* out);
   // Turns the leading dims of one head; cos and sin are [dims / 2].
   void (*rotate)(const float* cos, const float* sin, int64_t dims, bool neighbours, float* head);
+
+  // Some columns of a state through the rows of one sequence; and of one row of a convolution, whose taps are given as
+  // where each one's numbers begin. A column's bits do not depend on which others are asked for with it.
+  void (*convolve_row)(const Convolution& convolution, const float* const* taps, int64_t outputs, int64_t first,
+                       int64_t count, float* out);
+  void (*scan_heads)(const HeadColumns& columns);
+  void (*scan_channels)(const ChannelColumns& columns);
 
   // Rounds one token's key and value of one head and puts them at place `within` of the head's part of a page. How
   // tokens lie in that part is the business of `store` and `attend` of the same entry, as long as kKvBlock tokens stay

@@ -145,12 +145,19 @@ constexpr TensorName kNames[] = {
 
 std::span<const TensorName> hybrid_names() { return kNames; }
 
-extern const Architecture kBamba = {.name = "bamba", .describe = describe_bamba, .names = kNames};
-extern const Architecture kFalconH1 = {.name = "falcon_h1", .describe = describe_falcon_h1, .names = kNames};
+extern const Architecture kFalconH1 = {.name = "falcon_h1",
+                                       .describe = describe_falcon_h1,
+                                       .names = kNames,
+                                       .gguf = {.name = "falcon-h1", .names = state_gguf_names()}};
 extern const Architecture kGraniteHybrid = {
     .name = "granitemoehybrid",
     .describe = describe_granite_hybrid,
     .names = kNames,
     .gguf = {.name = "granitehybrid", .permuted = true, .names = state_gguf_names()}};
+// Its files are Granite's without the multipliers.
+extern const Architecture kBamba = {.name = "bamba",
+                                    .describe = describe_bamba,
+                                    .names = kNames,
+                                    .gguf = {.name = "granitehybrid", .permuted = true, .names = state_gguf_names()}};
 
 }  // namespace millrace

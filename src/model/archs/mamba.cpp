@@ -161,7 +161,10 @@ std::span<const TensorName> state_gguf_names() { return kGgufNames; }
 
 extern const Architecture kMamba = {
     .name = "mamba", .describe = describe_mamba, .names = kNames, .gguf = {.name = "mamba", .names = kGgufNames}};
-extern const Architecture kFalconMamba = {.name = "falcon_mamba", .describe = describe_falcon_mamba, .names = kNames};
+extern const Architecture kFalconMamba = {.name = "falcon_mamba",
+                                          .describe = describe_falcon_mamba,
+                                          .names = kNames,
+                                          .gguf = {.name = "mamba", .names = kGgufNames}};
 extern const Architecture kMamba2 = {
     .name = "mamba2", .describe = describe_mamba2, .names = kNames, .gguf = {.name = "mamba2", .names = kGgufNames}};
 

@@ -89,10 +89,28 @@ constexpr TensorName kNames[] = {
     {"blk.{}.ssm_out", "model.layers.{}.linear_attn.out_proj"},
 };
 
+// Attention's gate lies in its queries' product, head by head; the delta rule's is a tensor of its own. The first files
+// kept the products of the delta rule as Hugging Face does.
+constexpr TensorName kGgufNames[] = {
+    {"blk.{}.attn_q", "blk.{}.attn_q", Take::head_q},
+    {"blk.{}.attn_gate", "blk.{}.attn_gate"},
+    {"blk.{}.attn_gate", "blk.{}.attn_q", Take::head_gate},
+    {"blk.{}.attn_gate", "blk.{}.ssm_in", Take::delta_gate},
+    {"blk.{}.attn_qkv", "blk.{}.attn_qkv"},
+    {"blk.{}.attn_qkv", "blk.{}.ssm_in", Take::delta_qkv},
+    {"blk.{}.ssm_beta", "blk.{}.ssm_ba", Take::delta_beta},
+    {"blk.{}.ssm_alpha", "blk.{}.ssm_ba", Take::delta_steps},
+    {"blk.{}.ssm_dt_b", "blk.{}.ssm_dt.bias", Take::whole, true},
+    {"blk.{}.ssm_a", "blk.{}.ssm_a", Take::whole, true},
+    {"blk.{}.ffn_norm", "blk.{}.post_attention_norm"},
+};
 }  // namespace
 
-extern const Architecture kQwen3Next = {
-    .name = "qwen3_next", .describe = describe_qwen3_next, .names = kNames, .norms_plus_one = true};
+extern const Architecture kQwen3Next = {.name = "qwen3_next",
+                                        .describe = describe_qwen3_next,
+                                        .names = kNames,
+                                        .norms_plus_one = true,
+                                        .gguf = {.name = "qwen3next", .names = kGgufNames}};
 extern const Architecture kQwen35 = {
     .name = "qwen3_5_text", .describe = describe_qwen35, .names = kNames, .norms_plus_one = true};
 

@@ -10,16 +10,16 @@ namespace millrace {
 namespace {
 
 constexpr const Architecture* kAll[] = {
-    &kLlama,     &kMistral,    &kMinistral,     &kQwen2,        &kQwen3,          &kGemma,       &kGemma2,
-    &kGemma3,    &kPhi,        &kPhi3,          &kGpt2,         &kGptNeox,        &kOpt,         &kBloom,
-    &kFalcon,    &kStableLm,   &kOlmo,          &kOlmo2,        &kOlmo3,          &kSmolLm3,     &kGranite,
-    &kCohere,    &kCohere2,    &kGlm,           &kGlm4,         &kExaone4,        &kNemotron,    &kSeedOss,
-    &kErnie45,   &kBitNet,     &kStarcoder2,    &kHunyuanDense, &kMixtral,        &kMiniMaxM2,   &kOlmoe,
-    &kPhiMoe,    &kQwen2Moe,   &kQwen3Moe,      &kGlm4Moe,      &kGptOss,         &kLlama4,      &kMiniCpm3,
-    &kGemma3n,   &kGemma4,     &kDeepSeek2,     &kDeepSeek3,    &kMamba,          &kFalconMamba, &kMamba2,
-    &kBamba,     &kFalconH1,   &kGraniteHybrid, &kJamba,        &kNemotronH,      &kLfm2,        &kRecurrentGemma,
-    &kQwen3Next, &kQwen35,     &kMiniMax,       &kRwkv,         &kStripedHyena,   &kZamba2,      &kBert,
-    &kRoberta,   &kXlmRoberta, &kNomicBert,     &kModernBert,   &kGemmaEmbedding, &kLlada,       &kDream,
+    &kLlama,         &kMistral,    &kMinistral,  &kQwen2,        &kQwen3,          &kGemma,       &kGemma2,
+    &kGemma3,        &kPhi,        &kPhi3,       &kGpt2,         &kGptNeox,        &kOpt,         &kBloom,
+    &kFalcon,        &kStableLm,   &kOlmo,       &kOlmo2,        &kOlmo3,          &kSmolLm3,     &kGranite,
+    &kCohere,        &kCohere2,    &kGlm,        &kGlm4,         &kExaone4,        &kNemotron,    &kSeedOss,
+    &kErnie45,       &kBitNet,     &kStarcoder2, &kHunyuanDense, &kMixtral,        &kMiniMaxM2,   &kOlmoe,
+    &kPhiMoe,        &kQwen2Moe,   &kQwen3Moe,   &kGlm4Moe,      &kGptOss,         &kLlama4,      &kMiniCpm3,
+    &kGemma3n,       &kGemma4,     &kDeepSeek2,  &kDeepSeek3,    &kMamba,          &kFalconMamba, &kMamba2,
+    &kGraniteHybrid, &kBamba,      &kFalconH1,   &kJamba,        &kNemotronH,      &kLfm2,        &kRecurrentGemma,
+    &kQwen3Next,     &kQwen35,     &kMiniMax,    &kRwkv,         &kStripedHyena,   &kZamba2,      &kBert,
+    &kRoberta,       &kXlmRoberta, &kNomicBert,  &kModernBert,   &kGemmaEmbedding, &kLlada,       &kDream,
 };
 
 struct Alias {
@@ -43,8 +43,10 @@ struct Missing {
 };
 
 constexpr auto kMissing = std::to_array<Missing>({
-    {"qwen3next", "its GGUF form; the Hugging Face directory is read", "qwen3"},
-    {"qwen35", "its GGUF form; the Hugging Face directory is read", "qwen3"},
+    {"qwen35", "value heads in another order in its GGUF form; the Hugging Face directory is read", "qwen3next"},
+    {"qwen35moe", "mixture of experts", "qwen3next"},
+    {"nemotron_h_moe", "experts without gates", "nemotron_h"},
+    {"minimax-01", "its GGUF form; the Hugging Face directory is read", "minimax-m2"},
     {"qwen", "the first Qwen generation", "qwen2"},
     {"qwen2_vl", "images", "qwen2"},
     {"qwen2_5_vl", "images", "qwen2"},
@@ -60,7 +62,6 @@ constexpr auto kMissing = std::to_array<Missing>({
     {"mistral3", "images", "mistral"},
     {"ministral3", "scores scaled by position", "ministral"},
     {"zamba", "shared layers in an older arrangement", "zamba2"},
-    {"falcon-h1", "its GGUF form; the Hugging Face directory is read", "falcon"},
     {"gptj", "parallel halves of its own kind", "gpt_neox"},
     {"gpt_bigcode", "the first StarCoder generation", "starcoder2"},
     {"starcoder", "the first StarCoder generation", "starcoder2"},

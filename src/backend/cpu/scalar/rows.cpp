@@ -171,6 +171,7 @@ void add_scalar_rows(Kernels& kernels) {
 void add_scalar(Kernels& kernels) {
   add_scalar_linear(kernels);
   add_scalar_rows(kernels);
+  add_scalar_states(kernels);
   add_scalar_attend(kernels);
   add_scalar_peak(kernels);
 }

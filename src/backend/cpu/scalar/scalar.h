@@ -7,6 +7,7 @@ namespace millrace::cpu {
 
 void add_scalar_linear(Kernels& kernels);
 void add_scalar_rows(Kernels& kernels);
+void add_scalar_states(Kernels& kernels);
 void add_scalar_attend(Kernels& kernels);
 void add_scalar_peak(Kernels& kernels);
 

@@ -19,11 +19,13 @@ void add_amx(Kernels& kernels);  // on top of it
 
 // The parts of the rows.
 void add_avx2_rows(Kernels& kernels);
+void add_avx2_states(Kernels& kernels);
 void add_avx2_attend(Kernels& kernels);
 void add_avx2_float(Kernels& kernels);
 void add_avx2_int8(Kernels& kernels);
 void add_avx2_peak(Kernels& kernels);
 void add_avx512_rows(Kernels& kernels);
+void add_avx512_states(Kernels& kernels);
 void add_avx512_attend(Kernels& kernels);
 void add_avx512_float(Kernels& kernels);
 void add_avx512_int8(Kernels& kernels);

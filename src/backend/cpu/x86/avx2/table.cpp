@@ -4,6 +4,7 @@ namespace millrace::cpu {
 
 void add_avx2(Kernels& kernels) {
   add_avx2_rows(kernels);
+  add_avx2_states(kernels);
   add_avx2_attend(kernels);
   add_avx2_float(kernels);
   add_avx2_int8(kernels);
