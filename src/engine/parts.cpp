@@ -30,6 +30,7 @@ Result<EngineParts> EngineParts::create(const Model& model, Backend& backend, co
       return error(Code::invalid, "several ways to go on are tried by rule exact only, not by {}",
                    rule_name(options.draft.rule));
     settled.limits.max_drafts = options.draft.most;
+    settled.executor.beside = options.draft.beside;
     if (options.draft.branches > 0 && options.draft.most > 2) {
       settled.executor.branches = options.draft.branches;
       settled.executor.branch_tokens = options.draft.most;

@@ -132,6 +132,7 @@ Outcome drafting(Tiny& tiny, const Checkpoint& file, const std::vector<Request>&
   const auto head = Head::load(file, *tiny.model, *tiny.backend).value();
   EngineOptions options = options_for(4, false);
   options.draft = {.make = {}, .most = branches > 0 ? 8 : 4, .steady = true, .branches = branches};
+  options.draft.beside = HeadDrafter::beside(head->spec());
   options.draft.make = [&](Executor& target, Backend& backend) { return HeadDrafter::create(*head, target, backend); };
   return run_all(tiny, all, options);
 }
@@ -147,6 +148,7 @@ TEST_P(MadeUpHead, ChangesNoAnswer) {
     EngineOptions options = options_for(8, overlap);
     options.executor.pages = 16;  // far too few: answers are put off and computed again
     options.draft = {.make = {}, .most = 4, .steady = true};
+    options.draft.beside = HeadDrafter::beside(head->spec());
     options.draft.make = [&](Executor& target, Backend& backend) {
       return HeadDrafter::create(*head, target, backend);
     };
@@ -335,6 +337,8 @@ struct Trained {
   std::unique_ptr<Model> model;
   std::unique_ptr<Head> head;
   std::unique_ptr<Executor> executor;
+  KvCache cache;
+  SequencePages pages;
   std::unique_ptr<Drafter> drafter;
 
   explicit Trained(const std::string& kind)
@@ -342,13 +346,18 @@ struct Trained {
         head_file(Checkpoint::open(kStories / kind).value()),
         model(Model::load(target_file, *backend).value()),
         head(Head::load(head_file, *model, *backend).value()),
-        executor(Executor::create(*model, *backend, {.context = 128, .rows = 128, .kv = DType::f32}).value()),
+        executor(Executor::create(
+                     *model, *backend,
+                     {.context = 128, .rows = 128, .kv = DType::f32, .beside = HeadDrafter::beside(head->spec())})
+                     .value()),
+        cache(executor->layout(), executor->options().pages, 0),
+        pages(cache.open(0, {})),
         drafter(HeadDrafter::create(*head, *executor, *backend).value()) {}
 
   // The target computes all but the last token, in two steps.
   void compute(RequestId request, std::span<const Token> ids) {
-    KvCache cache(executor->layout(), executor->options().pages, 0);
-    SequencePages pages = cache.open(0, {});
+    cache.release(pages);
+    pages = cache.open(0, {});
     const auto all = static_cast<int>(ids.size()) - 1, half = all / 2;
     for (const auto& [begin, end] : {std::pair(0, half), std::pair(half, all)}) {
       ASSERT_TRUE(cache.reserve(pages, begin, end));
@@ -357,10 +366,11 @@ struct Trained {
                         .tables = pages.tables,
                         .wanted = end == all ? 1 : 0};
       executor->run({&chunk, 1});
-      const Observed seen{.request = request, .choice = 0, .begin = begin, .streams = executor->tapped()};
+      Observed seen{
+          .request = request, .begin = begin, .streams = executor->tapped(), .tokens = ids, .tables = pages.tables};
       drafter->observe({&seen, 1});
+      EXPECT_EQ(seen.entries, end);
     }
-    cache.release(pages);
   }
   std::vector<Token> guesses(RequestId request, std::span<const Token> ids, int limit) {
     const Sampler sampler = Sampler::create({.temperature = 0}, executor->vocab()).value();
@@ -368,6 +378,9 @@ struct Trained {
     DraftAsk ask{.request = request, .choice = 0};
     ask.tokens = ids;
     ask.limit = limit;
+    ask.begin = static_cast<int>(ids.size()) - 1;
+    EXPECT_TRUE(cache.reserve(pages, ask.begin, ask.begin + 1 + limit));
+    ask.tables = pages.tables;
     ask.sampler = &sampler;
     ask.out = &out;
     drafter->propose({&ask, 1});
