@@ -12,8 +12,12 @@ bool SequencePages::empty() const {
          std::all_of(tables.begin(), tables.end(), [](const PageTable& table) { return table.size() == 0; });
 }
 
-KvCache::KvCache(CacheLayout layout, int pages, int second_pages)
-    : layout_(std::move(layout)), pool_(pages), second_(second_pages), tree_(layout_, pool_, second_, moves_) {
+KvCache::KvCache(CacheLayout layout, int pages, int second_pages, int look_back)
+    : layout_(std::move(layout)),
+      look_back_(layout_.resumes_anywhere() ? look_back : 0),
+      pool_(pages),
+      second_(second_pages),
+      tree_(layout_, pool_, second_, moves_) {
   for (size_t group = 0; group < layout_.groups.size(); ++group)
     if (layout_.groups[group].recurrent()) recurrent_.push_back(static_cast<int>(group));
 }
@@ -61,9 +65,7 @@ int KvCache::length(const FoundPrefix& found) const {
   return static_cast<int>(found.path.size()) * layout_.node_tokens + found.partial_tokens;
 }
 
-int KvCache::begin_after(int end) const {
-  return PLANTED(look_back_forgotten) ? end : std::max(0, end - layout_.look_back);
-}
+int KvCache::begin_after(int end) const { return PLANTED(look_back_forgotten) ? end : std::max(0, end - look_back_); }
 
 // Could a sequence go on after so many whole nodes and so many tokens of the node after them? Pages of every token are
 // in every node; windowed pages and states may have been taken out.
@@ -97,7 +99,7 @@ void KvCache::trim(FoundPrefix& found) const {
   found.partial_tokens = 0;
   while (!usable(found, nodes, 0)) --nodes;
   found.path.resize(static_cast<size_t>(nodes));
-  if (layout_.look_back == 0 || nodes == 0) return;
+  if (look_back_ == 0 || nodes == 0) return;
   // The end of the last node is written again, so that node is only read from.
   found.partial = found.path.back();
   found.partial_tokens = layout_.node_tokens;

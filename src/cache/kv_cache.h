@@ -47,15 +47,17 @@ struct KvUse {
 
 class KvCache {
  public:
-  // `second_pages` in the second store; 0: none, and evicted pages are dropped.
-  KvCache(CacheLayout layout, int pages, int second_pages);
+  // `second_pages` in the second store; 0: none, and evicted pages are dropped. Where it looks back, the last token of
+  // a prefix that is found is computed again, in pages of one's own, though what is kept of it is there: for layers
+  // that need of the token before what only computing it gives. 0 or 1; states cannot go back.
+  KvCache(CacheLayout layout, int pages, int second_pages, int look_back = 0);
   KvCache(const KvCache&) = delete;
   KvCache& operator=(const KvCache&) = delete;
 
   SequencePages open(int64_t owner, const Identity& root) const;
 
   // Takes over what is cached of the tokens, at most all but the last (something must be computed to go on). Returns
-  // how many tokens need not be computed; where the layout looks back, one less than what is kept of is there. The
+  // how many tokens need not be computed; where the cache looks back, one less than what is kept of is there. The
   // sequence must hold nothing.
   int reuse_prefix(SequencePages& sequence, std::span<const Token> tokens);
   int cached(const Identity& root, std::span<const Token> tokens) const;  // how many that would be now
@@ -95,6 +97,7 @@ class KvCache {
                               std::span<const uint8_t> present, NodeId& made);
 
   const CacheLayout& layout() const { return layout_; }
+  int look_back() const { return look_back_; }
   const PagePool& pool() const { return pool_; }
   const PagePool& second() const { return second_; }
   const PrefixTree& tree() const { return tree_; }
@@ -123,7 +126,7 @@ class KvCache {
   void trim(FoundPrefix& found) const;
   int length(const FoundPrefix& found) const;
   int begin_after(int end) const;  // what is computed first, of a prefix that ends there
-  size_t searched(size_t tokens) const { return tokens - 1 + static_cast<size_t>(layout_.look_back); }
+  size_t searched(size_t tokens) const { return tokens - 1 + static_cast<size_t>(look_back_); }
   bool adopt(SequencePages& sequence, FoundPrefix& found);
   size_t hold(const FoundPrefix& found, int64_t owner);
   void fill_tables(SequencePages& sequence, const FoundPrefix& found, std::vector<PageId>& fresh);
@@ -138,6 +141,7 @@ class KvCache {
                               std::vector<std::pair<int, int>>& places) const;
 
   CacheLayout layout_;
+  int look_back_ = 0;
   std::vector<int> recurrent_;  // indices of recurrent groups
   PagePool pool_, second_;
   std::vector<PageMove> moves_;

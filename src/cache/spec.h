@@ -103,10 +103,6 @@ struct CacheLayout {
   int node_tokens = 0;  // tokens of a node of the prefix tree: the largest page_tokens, a multiple of all others
   std::vector<CacheGroup> groups;
   std::vector<LayerPlace> layers;  // one per layer of the model
-  // Of a prefix that is found so many last tokens are computed again, in pages of one's own, though what is kept of
-  // them is there: for layers that need of the token before what only computing it gives. 0 or 1, and 0 where there are
-  // states.
-  int look_back = 0;
 
   // Pages a sequence of n tokens holds at its end if it shares nothing.
   int pages_for(int tokens) const;

@@ -158,7 +158,6 @@ Result<Executor::Plan> Executor::plan(const Model& model, const Backend& backend
   TRY(auto specs, specs_of(plan.shapes));
   TRY(plan.layout,
       plan_layout(specs, {.page_tokens = plan.options.page_tokens, .snapshot_tokens = usual_snapshot_tokens(specs)}));
-  plan.layout.look_back = beside && plan.layout.resumes_anywhere() ? 1 : 0;
   if (stage) {
     // Pages are as large on every rank as the one with most needs them: each counts them alike.
     const int layers = static_cast<int>(plan.shapes.size()), ranks = stage->comm->ranks();

@@ -87,7 +87,8 @@ class Executor {
   int32_t most_chunks() const { return plan_.options.sequences * (1 + plan_.options.branches); }
   const Model& model() const { return model_; }
   Store& store() { return store_; }
-  // Of the layer that the options have beside the model's.
+  // Of the layer that the options have beside the model's. A cache of its pages looks back so far, for its sake.
+  int look_back() const { return plan_.options.beside.kv_heads > 0 && plan_.layout.resumes_anywhere() ? 1 : 0; }
   const KvView& beside() const { return store_.view(static_cast<int>(plan_.shapes.size()) - 1); }
   int32_t vocab() const;
 

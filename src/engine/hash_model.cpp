@@ -43,10 +43,10 @@ uint64_t Dice::next() {
   return z ^ (z >> 31);
 }
 
-HashModel::HashModel(const CacheLayout& layout, int pages, int second_pages, int vocab, int spare_pages)
-    : layout_(layout), vocab_(vocab), branches_(layout_, pages, spare_pages) {
+HashModel::HashModel(const CacheLayout& layout, int pages, int second_pages, int vocab, int spare_pages, int look_back)
+    : layout_(layout), vocab_(vocab), look_back_(look_back), branches_(layout_, pages, spare_pages) {
   page_cells_ = static_cast<size_t>(layout.node_tokens);
-  if (layout.look_back > 0) beside_ = layout.layers.back().group;
+  if (look_back > 0) beside_ = layout.layers.back().group;
   memory_.assign(page_cells_ * static_cast<size_t>(pages + spare_pages), kPoison);
   second_.assign(page_cells_ * static_cast<size_t>(second_pages), kPoison);
 }
@@ -124,7 +124,7 @@ void HashModel::make_entries(const Work& work, int upto) {
 // A head that guesses makes the entries it lacks, the last known token's among them; those of guesses are not to stay.
 void HashModel::make_entries_before(const Work& work, Dice& dice) {
   Beside& beside = besides_[work.sequence->id];
-  beside.line.step(work.residence, work.begin, layout_.look_back);
+  beside.line.step(work.residence, work.begin, look_back_);
   if (work.drafts == 0 || work.count - work.drafts != 1 || !beside.line.has(work.begin - 1) || dice.chance(0.2)) return;
   const bool told = work.begin < work.sequence->known();
   beside.streams[work.begin].token =
@@ -140,7 +140,7 @@ void HashModel::make_entries_before(const Work& work, Dice& dice) {
 int HashModel::make_entries_after(const Work& work, std::span<const Stream> right, Dice& dice) {
   constexpr int kRoom = 1 << 20, kLazy = 6;
   Beside& beside = besides_[work.sequence->id];
-  beside.line.step(work.residence, work.begin, layout_.look_back);
+  beside.line.step(work.residence, work.begin, look_back_);
   for (size_t i = 0; i < right.size(); ++i) beside.streams[work.begin + static_cast<int>(i)] = right[i];
   beside.line.came(static_cast<int>(right.size()), kRoom);
   const bool waits = work.samples && work.begin >= work.sequence->prompt();

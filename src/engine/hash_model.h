@@ -46,8 +46,9 @@ struct HashFaults {
 
 class HashModel {
  public:
-  // Behind the cache's pages lie spare ones for branches (draft/branches.h).
-  HashModel(const CacheLayout& layout, int pages, int second_pages, int vocab, int spare_pages = 0);
+  // Behind the cache's pages lie spare ones for branches (draft/branches.h). Where the cache looks back, the layout's
+  // last layer is beside the model's: a head's.
+  HashModel(const CacheLayout& layout, int pages, int second_pages, int vocab, int spare_pages = 0, int look_back = 0);
 
   struct Guesses {
     std::vector<Token> first;                // the likeliest way to go on
@@ -92,6 +93,7 @@ class HashModel {
 
   CacheLayout layout_;
   int vocab_;
+  int look_back_;
   size_t page_cells_ = 0;
   std::vector<uint64_t> memory_, second_;
   Branches branches_;

@@ -300,8 +300,7 @@ int Scheduler::take_over(Sequence& sequence) {
   int reused = 0;
   if (&lead != &sequence && lead.state == Sequence::State::running && sequence.chosen() == 0 &&
       lead.certain() >= lead.prompt() - 1)
-    reused = cache_.fork(lead.pages, sequence.pages,
-                         std::min(lead.certain(), lead.prompt() - 1 + cache_.layout().look_back));
+    reused = cache_.fork(lead.pages, sequence.pages, std::min(lead.certain(), lead.prompt() - 1 + cache_.look_back()));
   return reused > 0 ? reused : cache_.reuse_prefix(sequence.pages, sequence.tokens);
 }
 

@@ -62,7 +62,7 @@ void World::make_layout() {
   auto planned = plan_layout(layers, options);
   CHECK(planned.ok(), "{}", planned.error().message);
   layout = std::move(*planned);
-  layout.look_back = head ? 1 : 0;
+  look_back = head ? 1 : 0;
 }
 
 std::vector<Token> World::random_tokens(int count) {

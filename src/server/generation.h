@@ -47,7 +47,6 @@ struct ServedModel {
   int64_t created = 0;                 // when it was loaded, seconds since 1970
   SamplingDefaults defaults = {};      // for what a request does not say
   Identity identity;                   // whose fingerprint it is, whole: prefixes are kept under it
-  std::string drafter = {};            // what guesses for it, by name: its layers may have pages beside the model's
   std::string version = {};            // of its weights, as whoever changed them called it
   // The least seconds this machine could take for a step; none if the machine was never measured.
   std::function<double(const MeanStep& step)> floor = {};

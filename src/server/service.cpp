@@ -550,8 +550,7 @@ std::optional<ApiError> Service::make_generation(const Opening& opening, std::sh
                                     .tenant = opening.visitor.tenant,
                                     .salt = asked.salt,
                                     .adapter = adapter,
-                                    .rule = rule,
-                                    .drafter = served->drafter});
+                                    .rule = rule});
   setting.adapter = adapter;
   if (ids && ids->resumed) wide_->counters.resumed.fetch_add(1);
   setting.ids = std::move(ids);

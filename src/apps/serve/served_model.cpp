@@ -311,8 +311,6 @@ Result<ServedModel> served_model(const Arguments& arguments, const std::function
   }
   served.fingerprint = made.fingerprint.text();
   served.identity = made.fingerprint.identity;
-  TRY(const SpeculateOptions guesses, speculate_options(arguments));
-  served.drafter = fmt::format("{}", fmt::join(guesses.names, ","));
   served.created =
       std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
   if (arguments.text("device") == "cpu")

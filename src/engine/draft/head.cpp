@@ -27,7 +27,7 @@ HeadDrafter::HeadDrafter(const Head& head, const Executor& target)
       context_(target.options().context + kMostDrafts),
       keep_((head.spec().kind == HeadSpec::Kind::medusa ? 1 : rows_) + kMostDrafts),
       lazy_(std::min(kLazy, rows_ - 1)),
-      look_back_(target.layout().look_back),
+      look_back_(target.look_back()),
       slots_(static_cast<size_t>(target.options().sequences), nullptr),
       full_(static_cast<size_t>(target.vocab())),
       scratch_(target.vocab()) {}
