@@ -188,8 +188,16 @@ void HeadDrafter::stage_gap(int sequence, const Gap& gap, int rows) {
   first_row_[sequence + 1] = step_.rows;
 }
 
+// A machine apart reads the step's arrays when it comes to the pass: they stay as they are until it has.
+void HeadDrafter::free_arrays() {
+  if (!std::exchange(arrays_used_, false) || results_ == nullptr) return;
+  const Tensor one = {in_, DType::f32, 1, 1, static_cast<int64_t>(sizeof(float))};
+  ops_->fetch(one, results_, nullptr);  // what failed is said by the model's next step
+}
+
 // Entry 0 has no stream. Nothing sees it, but kernels that read in chunks may touch it: it holds zeros.
 void HeadDrafter::begin_lines(std::span<Gap> gaps) {
+  free_arrays();
   step_.rows = step_.sequences = step_.wanted = 0;
   first_row_[0] = 0;
   for (Gap& gap : gaps) {
@@ -204,12 +212,14 @@ void HeadDrafter::begin_lines(std::span<Gap> gaps) {
   empty.rows = step_.rows;
   ops_->begin(step_);
   ops_->kv_store(empty, empty, kv_);
+  arrays_used_ = true;
 }
 
 // Passes over what is missing, as many rows at once as one takes.
 void HeadDrafter::make(std::span<Gap> gaps) {
   while (true) {
     begin_lines(gaps);
+    free_arrays();
     step_.rows = step_.sequences = step_.wanted = 0;
     first_row_[0] = 0;
     for (Gap& gap : gaps) {
@@ -220,6 +230,7 @@ void HeadDrafter::make(std::span<Gap> gaps) {
     }
     if (step_.rows == 0) return;
     run_head(*ops_, head_, kv_, step_, input(feature_), true, shift_ + 1);
+    arrays_used_ = true;
     for (const Gap& gap : gaps) gap.track->line.made(gap.from);
   }
 }
@@ -271,6 +282,7 @@ const float* HeadDrafter::brought(Tensor logits) {
 
 // The entries that are missing, the last of each wanted.
 void HeadDrafter::stage_fresh(std::span<Part> parts) {
+  free_arrays();
   step_.rows = 0;
   step_.sequences = step_.wanted = static_cast<int32_t>(parts.size());
   first_row_[0] = 0;

@@ -54,6 +54,7 @@ class HeadDrafter : public Drafter {
   Gap keep(Track& track, const Observed& seen);
   void make(std::span<Gap> gaps);
   void begin_lines(std::span<Gap> gaps);
+  void free_arrays();
   void stage_pages(int sequence, std::span<const PageTable> tables);
   void stage_gap(int sequence, const Gap& gap, int rows);
   int settle(const DraftAsk& ask, Track& track);
@@ -82,6 +83,7 @@ class HeadDrafter : public Drafter {
   std::map<std::pair<RequestId, int>, Track> tracks_;
   std::vector<Track*> slots_;  // by slot
   int64_t calls_ = 0;
+  bool arrays_used_ = false;  // by a pass of which nothing was brought here
   std::vector<Part> parts_;
   std::vector<Gap> gaps_;
   std::vector<float> full_;  // logits of the target's tokens
