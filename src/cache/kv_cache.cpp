@@ -12,8 +12,12 @@ bool SequencePages::empty() const {
          std::all_of(tables.begin(), tables.end(), [](const PageTable& table) { return table.size() == 0; });
 }
 
-KvCache::KvCache(CacheLayout layout, int pages, int second_pages)
-    : layout_(std::move(layout)), pool_(pages), second_(second_pages), tree_(layout_, pool_, second_, moves_) {
+KvCache::KvCache(CacheLayout layout, int pages, int second_pages, int look_back)
+    : layout_(std::move(layout)),
+      look_back_(layout_.resumes_anywhere() ? look_back : 0),
+      pool_(pages),
+      second_(second_pages),
+      tree_(layout_, pool_, second_, moves_) {
   for (size_t group = 0; group < layout_.groups.size(); ++group)
     if (layout_.groups[group].recurrent()) recurrent_.push_back(static_cast<int>(group));
 }
@@ -61,6 +65,8 @@ int KvCache::length(const FoundPrefix& found) const {
   return static_cast<int>(found.path.size()) * layout_.node_tokens + found.partial_tokens;
 }
 
+int KvCache::begin_after(int end) const { return PLANTED(look_back_forgotten) ? end : std::max(0, end - look_back_); }
+
 // Could a sequence go on after so many whole nodes and so many tokens of the node after them? Pages of every token are
 // in every node; windowed pages and states may have been taken out.
 bool KvCache::usable(const FoundPrefix& found, int nodes, int partial) const {
@@ -74,8 +80,8 @@ bool KvCache::usable(const FoundPrefix& found, int nodes, int partial) const {
       if (last.end() != end || last.pages[static_cast<size_t>(tree_.slots(g).first)] == kNoPage) return false;
     } else if (group.windowed()) {
       for (int entry = 0; entry < group.pages_for(end); ++entry) {
-        if (group.forgets(entry, end)) {
-          entry = group.first_needed(end) - 1;
+        if (group.forgets(entry, begin_after(end))) {
+          entry = group.first_needed(begin_after(end)) - 1;
           continue;
         }
         auto [id, slot] = slot_of(found.path, found.partial, g, entry);
@@ -93,24 +99,29 @@ void KvCache::trim(FoundPrefix& found) const {
   found.partial_tokens = 0;
   while (!usable(found, nodes, 0)) --nodes;
   found.path.resize(static_cast<size_t>(nodes));
+  if (look_back_ == 0 || nodes == 0) return;
+  // The end of the last node is written again, so that node is only read from.
+  found.partial = found.path.back();
+  found.partial_tokens = layout_.node_tokens;
+  found.path.pop_back();
 }
 
 int KvCache::reuse_prefix(SequencePages& sequence, std::span<const Token> tokens) {
   CHECK(sequence.empty(), "a sequence that holds pages cannot take over others");
   if (tokens.size() < 2) return 0;
-  FoundPrefix found = tree_.find(sequence.root, tokens.first(tokens.size() - 1));
+  FoundPrefix found = tree_.find(sequence.root, tokens.first(searched(tokens.size())));
   do {
     trim(found);
-    if (length(found) == 0) return 0;
+    if (begin_after(length(found)) == 0) return 0;
   } while (!adopt(sequence, found));
-  return length(found);
+  return begin_after(length(found));
 }
 
 int KvCache::cached(const Identity& root, std::span<const Token> tokens) const {
   if (tokens.size() < 2) return 0;
-  FoundPrefix found = tree_.find(root, tokens.first(tokens.size() - 1));
+  FoundPrefix found = tree_.find(root, tokens.first(searched(tokens.size())));
   trim(found);
-  return length(found);
+  return begin_after(length(found));
 }
 
 // Pins what was found and brings in what is away. Returns how many nodes (the partial one last) are now here.
@@ -126,8 +137,9 @@ size_t KvCache::hold(const FoundPrefix& found, int64_t owner) {
 // False: there was no room for all of it, and less is left to be tried.
 bool KvCache::adopt(SequencePages& sequence, FoundPrefix& found) {
   size_t here = hold(found, sequence.owner);
-  int end = length(found), copies = static_cast<int>(recurrent_.size());
-  for (const auto& group : layout_.groups) copies += !group.recurrent() && end % group.page_tokens != 0;
+  int end = length(found), begin = begin_after(end), copies = static_cast<int>(recurrent_.size());
+  for (const auto& group : layout_.groups)
+    if (!group.recurrent()) copies += group.pages_for(end) - begin / group.page_tokens;
   if (PLANTED(partial_page_shared)) copies = 0;
   std::vector<PageId> fresh;
   bool all = here == found.path.size() + (found.partial != kNoNode) && take_pages(copies, fresh);
@@ -150,16 +162,16 @@ bool KvCache::adopt(SequencePages& sequence, FoundPrefix& found) {
 
 // Whole pages are shared, a page only partly used is copied, and so is a state: the sequence will write to it.
 void KvCache::fill_tables(SequencePages& sequence, const FoundPrefix& found, std::vector<PageId>& fresh) {
-  int end = length(found);
+  const int end = length(found), begin = begin_after(end);
   for (size_t index = 0; index < layout_.groups.size(); ++index) {
     const CacheGroup& group = layout_.groups[index];
     PageTable& table = sequence.tables[index];
-    int whole = group.recurrent() ? 0 : end / group.page_tokens;
+    int whole = group.recurrent() ? 0 : begin / group.page_tokens;
     for (int entry = 0; entry < group.pages_for(end); ++entry) {
       NodeId id = found.partial_tokens > 0 ? found.partial : found.path.back();
       int slot = tree_.slots(static_cast<int>(index)).first;
       if (!group.recurrent()) std::tie(id, slot) = slot_of(found.path, found.partial, static_cast<int>(index), entry);
-      const bool forgotten = group.forgets(entry, end);
+      const bool forgotten = group.forgets(entry, begin);
       PageId page = forgotten ? kNoPage : tree_.node(id).pages[static_cast<size_t>(slot)];
       CHECK(forgotten || page != kNoPage, "node {} has nothing in slot {}", id, slot);
       if (entry >= whole && !PLANTED(partial_page_shared)) {
@@ -178,7 +190,7 @@ void KvCache::fill_tables(SequencePages& sequence, const FoundPrefix& found, std
   if (found.partial != kNoNode) tree_.touch(found.partial);
   sequence.path = found.path;
   sequence.state_at = end;
-  loosen_unneeded(sequence, end);
+  loosen_unneeded(sequence, begin);
 }
 
 // Windowed pages and states of nodes that stay pinned for their other pages: the sequence does not read them.
@@ -199,21 +211,22 @@ void KvCache::loosen_unneeded(const SequencePages& sequence, int begin) {
 
 int KvCache::fork(const SequencePages& parent, SequencePages& child, int upto) {
   CHECK(child.empty(), "a sequence that holds pages cannot take over others");
-  if (!recurrent_.empty() || upto <= 0) return 0;
+  const int begin = begin_after(upto);
+  if (!recurrent_.empty() || begin <= 0) return 0;
   int copies = 0;
   for (size_t index = 0; index < layout_.groups.size(); ++index) {
     const CacheGroup& group = layout_.groups[index];
     const PageTable& table = parent.tables[index];
-    if (table.size() < group.pages_for(upto) || table.first() > group.first_needed(upto)) return 0;
-    copies += upto % group.page_tokens != 0;
+    if (table.size() < group.pages_for(upto) || table.first() > group.first_needed(begin)) return 0;
+    copies += group.pages_for(upto) - begin / group.page_tokens;
   }
   std::vector<PageId> fresh;
   if (!take_pages(copies, fresh)) return 0;
   for (size_t index = 0; index < layout_.groups.size(); ++index) {
     const CacheGroup& group = layout_.groups[index];
     for (int entry = 0; entry < group.pages_for(upto); ++entry) {
-      PageId page = group.forgets(entry, upto) ? kNoPage : parent.tables[index][entry];
-      if (entry == upto / group.page_tokens) {
+      PageId page = group.forgets(entry, begin) ? kNoPage : parent.tables[index][entry];
+      if (entry >= begin / group.page_tokens) {
         moves_.push_back({PageMove::Kind::copy, page, fresh.back(), child.owner});
         page = fresh.back();
         fresh.pop_back();
@@ -224,10 +237,10 @@ int KvCache::fork(const SequencePages& parent, SequencePages& child, int upto) {
       child.tables[index].push(page);
     }
   }
-  size_t shared = std::min(parent.path.size(), static_cast<size_t>(upto / layout_.node_tokens));
+  size_t shared = std::min(parent.path.size(), static_cast<size_t>(begin / layout_.node_tokens));
   child.path.assign(parent.path.begin(), parent.path.begin() + static_cast<ptrdiff_t>(shared));
   for (NodeId id : child.path) tree_.pin(id);
-  return upto;
+  return begin;
 }
 
 // ---- room to compute ----

@@ -47,15 +47,18 @@ struct KvUse {
 
 class KvCache {
  public:
-  // `second_pages` in the second store; 0: none, and evicted pages are dropped.
-  KvCache(CacheLayout layout, int pages, int second_pages);
+  // `second_pages` in the second store; 0: none, and evicted pages are dropped. Where it looks back, the last token of
+  // a prefix that is found is computed again, in pages of one's own, though what is kept of it is there: for layers
+  // that need of the token before what only computing it gives. 0 or 1; states cannot go back.
+  KvCache(CacheLayout layout, int pages, int second_pages, int look_back = 0);
   KvCache(const KvCache&) = delete;
   KvCache& operator=(const KvCache&) = delete;
 
   SequencePages open(int64_t owner, const Identity& root) const;
 
   // Takes over what is cached of the tokens, at most all but the last (something must be computed to go on). Returns
-  // how many tokens need not be computed. The sequence must hold nothing.
+  // how many tokens need not be computed; where the cache looks back, one less than what is kept of is there. The
+  // sequence must hold nothing.
   int reuse_prefix(SequencePages& sequence, std::span<const Token> tokens);
   int cached(const Identity& root, std::span<const Token> tokens) const;  // how many that would be now
   // Room to compute [begin, upto), everything before `begin` being computed. With `checkpoint`, rollback() may go back
@@ -69,8 +72,9 @@ class KvCache {
   }
   // Makes whole nodes of the first `computed` tokens known to others.
   void publish(SequencePages& sequence, std::span<const Token> tokens, int computed);
-  // The child goes on after the first `upto` tokens of the parent, sharing whole pages and copying the last partial
-  // ones. Returns how many tokens it got: upto, or 0 if that cannot be (then try reuse_prefix).
+  // The child takes over what is kept of the first `upto` tokens of the parent, sharing whole pages and copying the
+  // last partial ones. Returns how many tokens need not be computed, as reuse_prefix() does; 0 if it cannot be (then
+  // try that).
   int fork(const SequencePages& parent, SequencePages& child, int upto);
   // Forgets what was computed at `upto` and later. Returns where computing must go on: upto, or earlier if a state
   // cannot stop there.
@@ -93,6 +97,7 @@ class KvCache {
                               std::span<const uint8_t> present, NodeId& made);
 
   const CacheLayout& layout() const { return layout_; }
+  int look_back() const { return look_back_; }
   const PagePool& pool() const { return pool_; }
   const PagePool& second() const { return second_; }
   const PrefixTree& tree() const { return tree_; }
@@ -120,6 +125,8 @@ class KvCache {
   bool usable(const FoundPrefix& found, int nodes, int partial) const;
   void trim(FoundPrefix& found) const;
   int length(const FoundPrefix& found) const;
+  int begin_after(int end) const;  // what is computed first, of a prefix that ends there
+  size_t searched(size_t tokens) const { return tokens - 1 + static_cast<size_t>(look_back_); }
   bool adopt(SequencePages& sequence, FoundPrefix& found);
   size_t hold(const FoundPrefix& found, int64_t owner);
   void fill_tables(SequencePages& sequence, const FoundPrefix& found, std::vector<PageId>& fresh);
@@ -134,6 +141,7 @@ class KvCache {
                               std::vector<std::pair<int, int>>& places) const;
 
   CacheLayout layout_;
+  int look_back_ = 0;
   std::vector<int> recurrent_;  // indices of recurrent groups
   PagePool pool_, second_;
   std::vector<PageMove> moves_;

@@ -28,6 +28,9 @@ enum class Bug {
   planned_past_drafts,    // a sequence is planned again while nobody knows how many of its guesses were kept
   branch_without_past,    // another way to go on is computed without what its first page held before
   branch_left_behind,     // another way to go on was right, and its pages do not become the sequence's
+  entries_assumed,        // tokens are offered though what a head keeps of them is not made yet
+  look_back_forgotten,    // a prefix is gone on from at its end, where a head lacks the stream before it
+  guess_counts_as_made,   // what a head keeps of its guesses while it guesses counts as made of the real ones
   count,
 };
 

@@ -37,7 +37,7 @@ bool Engine::ask_tier(Inbox::Item& item) {
   const CacheLayout& layout = parts_.cache->layout();
   const int64_t node = layout.node_tokens;
   const int64_t whole = (std::ssize(request.prompt) - 1) / node;
-  const int64_t first = parts_.cache->cached(request.root, request.prompt) / node;
+  const int64_t first = (parts_.cache->cached(request.root, request.prompt) + parts_.cache->look_back()) / node;
   if (whole <= first || request.prompt.size() > static_cast<size_t>(parts_.options.limits.context)) return false;
   const double computing = compute_seconds(parts_.cache->tree().costs(), first * node, whole * node);
   const int64_t node_bytes = layout.page_bytes * layout.pages_for(layout.node_tokens);

@@ -148,6 +148,13 @@ Result<Executor::Plan> Executor::plan(const Model& model, const Backend& backend
   if (const Comm* comm = comm_of(backend); comm != nullptr && !stage) {
     for (KvShape& shape : plan.shapes) shape.kv_heads = kept_kv_heads(shape.kv_heads, comm->ranks());
   }
+  const bool beside = options.beside.kv_heads > 0;
+  if (beside && comm_of(backend) != nullptr)
+    return error(Code::unsupported, "heads run on one rank so far; guess with ngram or suffix instead");
+  if (beside) {
+    plan.shapes.push_back(options.beside);
+    plan.shapes.back().form = plan.options.kv;
+  }
   TRY(auto specs, specs_of(plan.shapes));
   TRY(plan.layout,
       plan_layout(specs, {.page_tokens = plan.options.page_tokens, .snapshot_tokens = usual_snapshot_tokens(specs)}));

@@ -39,6 +39,9 @@ struct ExecutorOptions {
   // Other ways to go on that a step computes beside each sequence, and tokens that one may have: so many chunks more,
   // and pages for them behind those of the cache (draft/branches.h).
   int32_t branches = 0, branch_tokens = 0;
+  // One layer more that every token has, of a head on the model's streams (engine/draft/head.h); no heads: none. Its
+  // form is the cache's.
+  KvShape beside;
   bool sees_ahead = false;  // a model whose tokens see those after them will be run by whoever knows how
 };
 
@@ -84,6 +87,9 @@ class Executor {
   int32_t most_chunks() const { return plan_.options.sequences * (1 + plan_.options.branches); }
   const Model& model() const { return model_; }
   Store& store() { return store_; }
+  // Of the layer that the options have beside the model's. A cache of its pages looks back so far, for its sake.
+  int look_back() const { return plan_.options.beside.kv_heads > 0 && plan_.layout.resumes_anywhere() ? 1 : 0; }
+  const KvView& beside() const { return store_.view(static_cast<int>(plan_.shapes.size()) - 1); }
   int32_t vocab() const;
 
   // One pass. Logits come in the order of the chunks and of positions within them, [wanted rows, vocab], float32, valid

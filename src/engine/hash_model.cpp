@@ -23,6 +23,10 @@ uint64_t start_of(const Identity& root, int position, Token token) {
   return mix(mix(salt, static_cast<uint64_t>(position)), static_cast<uint64_t>(token) + 1);
 }
 
+// What a head keeps of a token, made of the stream of the one before; the first has none.
+constexpr uint64_t kNoEntry = 0;
+uint64_t entry_of(uint64_t stream, Token token) { return mix(mix(stream, 0xE000), static_cast<uint64_t>(token) + 1); }
+
 uint64_t kept_in(uint64_t kept, int group) { return mix(kept, 0x1000 + static_cast<uint64_t>(group)); }
 
 // Whether a query at `position` reads what a group keeps of an earlier one.
@@ -39,9 +43,10 @@ uint64_t Dice::next() {
   return z ^ (z >> 31);
 }
 
-HashModel::HashModel(const CacheLayout& layout, int pages, int second_pages, int vocab, int spare_pages)
-    : layout_(layout), vocab_(vocab), branches_(layout_, pages, spare_pages) {
+HashModel::HashModel(const CacheLayout& layout, int pages, int second_pages, int vocab, int spare_pages, int look_back)
+    : layout_(layout), vocab_(vocab), look_back_(look_back), branches_(layout_, pages, spare_pages) {
   page_cells_ = static_cast<size_t>(layout.node_tokens);
+  if (look_back > 0) beside_ = layout.layers.back().group;
   memory_.assign(page_cells_ * static_cast<size_t>(pages + spare_pages), kPoison);
   second_.assign(page_cells_ * static_cast<size_t>(second_pages), kPoison);
 }
@@ -72,7 +77,10 @@ Sampled HashModel::run(const StepPlan& plan, const HashFaults& faults, Dice& dic
   for (const Work& work : plan.work) {
     Guesses guesses;
     if (work.drafts > 0 && guess) guess(work, work.begin + work.count - work.drafts, guesses);
-    SampledRow row = run_work(work, guesses);
+    std::vector<Stream> right;
+    if (beside_ >= 0) make_entries_before(work, dice);
+    SampledRow row = run_work(work, guesses, right);
+    if (beside_ >= 0) row.entries = make_entries_after(work, right, dice);
     if (work.samples && dice.chance(faults.broken_row)) row = {.error = error(Code::internal, "broken row")};
     if (!row.tokens.empty()) chosen_[work.sequence->id] = row.tokens.back();
     sampled.rows.push_back(std::move(row));
@@ -102,7 +110,46 @@ void HashModel::run_branches(const Work& work, Token last, const Guesses& guesse
   }
 }
 
-SampledRow HashModel::run_work(const Work& work, const Guesses& guesses) {
+void HashModel::make_entries(const Work& work, int upto) {
+  Beside& beside = besides_[work.sequence->id];
+  const PageTable& table = work.sequence->pages.tables[static_cast<size_t>(beside_)];
+  for (int position = beside.line.whole(); position < upto; ++position) {
+    const PageSlot slot = table.at(position);
+    cell(beside_, slot.page, slot.offset) =
+        position == 0 ? kNoEntry : entry_of(beside.streams[position - 1].kept, beside.streams[position].token);
+  }
+  beside.line.made(upto);
+}
+
+// A head that guesses makes the entries it lacks, the last known token's among them; those of guesses are not to stay.
+void HashModel::make_entries_before(const Work& work, Dice& dice) {
+  Beside& beside = besides_[work.sequence->id];
+  beside.line.step(work.residence, work.begin, look_back_);
+  if (work.drafts == 0 || work.count - work.drafts != 1 || !beside.line.has(work.begin - 1) || dice.chance(0.2)) return;
+  const bool told = work.begin < work.sequence->known();
+  beside.streams[work.begin].token =
+      told ? work.sequence->tokens[static_cast<size_t>(work.begin)] : chosen_[work.sequence->id];
+  make_entries(work, work.begin + 1);
+  for (int guess = 1; guess < work.drafts; ++guess) {
+    const PageSlot slot = work.sequence->pages.tables[static_cast<size_t>(beside_)].at(work.begin + guess);
+    cell(beside_, slot.page, slot.offset) = dice.next();
+  }
+  if (PLANTED(guess_counts_as_made)) beside.line.made(work.begin + work.drafts);
+}
+
+int HashModel::make_entries_after(const Work& work, std::span<const Stream> right, Dice& dice) {
+  constexpr int kRoom = 1 << 20, kLazy = 6;
+  Beside& beside = besides_[work.sequence->id];
+  beside.line.step(work.residence, work.begin, look_back_);
+  for (size_t i = 0; i < right.size(); ++i) beside.streams[work.begin + static_cast<int>(i)] = right[i];
+  beside.line.came(static_cast<int>(right.size()), kRoom);
+  const bool waits = work.samples && work.begin >= work.sequence->prompt();
+  if (!waits || beside.line.end() - beside.line.whole() > kLazy || dice.chance(0.2))
+    make_entries(work, beside.line.end());
+  return beside.line.whole();
+}
+
+SampledRow HashModel::run_work(const Work& work, const Guesses& guesses, std::vector<Stream>& right) {
   const Sequence& sequence = *work.sequence;
   const int known = work.count - work.drafts;
   std::vector<Token> tokens;
@@ -119,6 +166,7 @@ SampledRow HashModel::run_work(const Work& work, const Guesses& guesses) {
   row.drafted = static_cast<int>(guesses.first.size());
   for (size_t i = 0; i < others.size(); ++i)
     row.drafted = std::max(row.drafted, static_cast<int>(others[i].size()) - 1);
+  for (int i = 0; i < known; ++i) right.push_back({own[static_cast<size_t>(i)], tokens[static_cast<size_t>(i)]});
   if (!work.samples) return row;
   std::span<const Token> path = guesses.first;
   std::span<const uint64_t> kept = std::span(own).subspan(static_cast<size_t>(known) - 1);
@@ -137,6 +185,7 @@ SampledRow HashModel::run_work(const Work& work, const Guesses& guesses) {
     path = *other;
     kept = others[*branch];
   }
+  for (size_t depth = 1; depth < row.tokens.size(); ++depth) right.push_back({kept[depth], row.tokens[depth - 1]});
   if (!branch) return row;
   for (const PageCopy& copy :
        branches_.keep(branches_.at(first_branch + *branch), static_cast<int>(row.tokens.size()), sequence.pages.tables))
@@ -172,6 +221,7 @@ uint64_t HashModel::compute(const Identity& root, std::span<const PageTable> tab
     const CacheGroup& group = layout_.groups[index];
     const PageTable& table = tables[index];
     int g = static_cast<int>(index);
+    if (g == beside_) continue;
     if (group.recurrent()) {
       kept = mix(kept, position == 0 ? 0 : cell(g, table[0], 0));
       continue;
@@ -184,6 +234,7 @@ uint64_t HashModel::compute(const Identity& root, std::span<const PageTable> tab
   }
   for (size_t index = 0; index < layout_.groups.size(); ++index) {
     const PageTable& table = tables[index];
+    if (static_cast<int>(index) == beside_) continue;
     bool recurrent = layout_.groups[index].recurrent();
     PageSlot slot = recurrent ? PageSlot{table[0], 0} : table.at(position);
     cell(static_cast<int>(index), slot.page, slot.offset) = kept_in(kept, static_cast<int>(index));
@@ -206,6 +257,7 @@ HashAnswer HashModel::alone(const Request& request, int choice) const {
     uint64_t kept = start_of(request.root, p, answer.tokens[position]);
     for (size_t index = 0; index < layout_.groups.size(); ++index) {
       const CacheGroup& group = layout_.groups[index];
+      if (static_cast<int>(index) == beside_) continue;
       if (group.recurrent()) {
         kept = mix(kept, p == 0 ? 0 : kept_in(answer.kept.back(), static_cast<int>(index)));
         continue;
@@ -228,6 +280,12 @@ HashAnswer HashModel::alone(const Request& request, int choice) const {
   return answer;
 }
 
+uint64_t HashModel::expected(const HashAnswer& truth, int position, int group) const {
+  const auto at = static_cast<size_t>(position);
+  if (group != beside_) return kept_in(truth.kept[at], group);
+  return position == 0 ? kNoEntry : entry_of(truth.kept[at - 1], truth.tokens[at]);
+}
+
 Result<void> HashModel::compare(const SequencePages& pages, const HashAnswer& truth, int tokens) const {
   for (size_t index = 0; index < layout_.groups.size(); ++index) {
     const CacheGroup& group = layout_.groups[index];
@@ -243,8 +301,7 @@ Result<void> HashModel::compare(const SequencePages& pages, const HashAnswer& tr
       PageSlot slot = table.at(position);
       const int entry = position / group.page_tokens;
       if (entry >= table.pinned() && entry < table.first()) continue;
-      if (slot.page == kNoPage ||
-          memory_[place(g, slot.page, slot.offset)] != kept_in(truth.kept[static_cast<size_t>(position)], g))
+      if (slot.page == kNoPage || memory_[place(g, slot.page, slot.offset)] != expected(truth, position, g))
         return error(Code::internal, "sequence {}: position {} of group {} is wrong (page {})", pages.owner, position,
                      g, slot.page);
     }

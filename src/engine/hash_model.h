@@ -13,6 +13,7 @@
 
 #include "cache/kv_cache.h"
 #include "engine/draft/branches.h"
+#include "engine/draft/entries.h"
 #include "engine/request.h"
 #include "engine/step_plan.h"
 
@@ -45,8 +46,9 @@ struct HashFaults {
 
 class HashModel {
  public:
-  // Behind the cache's pages lie spare ones for branches (draft/branches.h).
-  HashModel(const CacheLayout& layout, int pages, int second_pages, int vocab, int spare_pages = 0);
+  // Behind the cache's pages lie spare ones for branches (draft/branches.h). Where the cache looks back, the layout's
+  // last layer is beside the model's: a head's.
+  HashModel(const CacheLayout& layout, int pages, int second_pages, int vocab, int spare_pages = 0, int look_back = 0);
 
   struct Guesses {
     std::vector<Token> first;                // the likeliest way to go on
@@ -62,11 +64,26 @@ class HashModel {
   Result<void> compare(const SequencePages& pages, const HashAnswer& truth, int tokens) const;
 
  private:
+  // What a head sees of a computed token, and the token.
+  struct Stream {
+    uint64_t kept = 0;
+    Token token = 0;
+  };
+  struct Beside {
+    EntryLine line;
+    std::map<int, Stream> streams;  // by position
+  };
   uint64_t& cell(int group, PageId page, int offset) { return memory_[place(group, page, offset)]; }
   size_t place(int group, PageId page, int offset) const;
   void move(const PageMove& move);
   uint64_t compute(const Identity& root, std::span<const PageTable> tables, int position, Token token);
-  SampledRow run_work(const Work& work, const Guesses& guesses);
+  SampledRow run_work(const Work& work, const Guesses& guesses, std::vector<Stream>& right);
+  // As a head does that keeps a layer beside the model's (engine/draft/head.h): some entries before guesses, the others
+  // when their streams have come, or a little later.
+  void make_entries_before(const Work& work, Dice& dice);
+  int make_entries_after(const Work& work, std::span<const Stream> right, Dice& dice);
+  void make_entries(const Work& work, int upto);
+  uint64_t expected(const HashAnswer& truth, int position, int group) const;
   // What is kept of each row of a path that begins with the last known token at `begin`.
   std::vector<uint64_t> run_path(const Work& work, std::span<const PageTable> tables, int begin,
                                  std::span<const Token> tokens);
@@ -76,10 +93,13 @@ class HashModel {
 
   CacheLayout layout_;
   int vocab_;
+  int look_back_;
   size_t page_cells_ = 0;
   std::vector<uint64_t> memory_, second_;
   Branches branches_;
-  std::map<int64_t, Token> chosen_;  // last token chosen for each sequence, which the host may not know yet
+  int beside_ = -1;                    // the group of the layer beside the model's; -1: there is none
+  std::map<int64_t, Beside> besides_;  // of each sequence
+  std::map<int64_t, Token> chosen_;    // last token chosen for each sequence, which the host may not know yet
   std::map<int64_t, std::vector<uint64_t>> states_;  // of each sequence, before each token of its answer
 };
 

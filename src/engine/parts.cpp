@@ -30,6 +30,7 @@ Result<EngineParts> EngineParts::create(const Model& model, Backend& backend, co
       return error(Code::invalid, "several ways to go on are tried by rule exact only, not by {}",
                    rule_name(options.draft.rule));
     settled.limits.max_drafts = options.draft.most;
+    settled.executor.beside = options.draft.beside;
     if (options.draft.branches > 0 && options.draft.most > 2) {
       settled.executor.branches = options.draft.branches;
       settled.executor.branch_tokens = options.draft.most;
@@ -59,7 +60,7 @@ Result<EngineParts> EngineParts::create(const Model& model, Backend& backend, co
   const CacheLayout& layout = parts.executor->layout();
   TRY(parts.second, parts.executor->make_second(settled.swap_bytes));
   const int second_pages = parts.second ? parts.second->pages() : 0;
-  parts.cache = std::make_unique<KvCache>(layout, settled.executor.pages, second_pages);
+  parts.cache = std::make_unique<KvCache>(layout, settled.executor.pages, second_pages, parts.executor->look_back());
   std::unique_ptr<DraftControl> control;
   if (parts.drafter != nullptr && !settled.limits.whole_windows)
     control = options.draft.steady || options.draft.branches > 0 ? steady_drafts(options.draft.most)

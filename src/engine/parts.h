@@ -21,6 +21,7 @@ struct DraftOptions {
   int most = 4;                       // guesses of one answer in one step
   bool steady = false;                // always as many, instead of as many as pay
   int branches = 0;                   // other ways to go on that are tried beside; always as many guesses then
+  KvShape beside;                     // what a head keeps of every token in the target's pages
   DraftRule rule = DraftRule::exact;  // by any other answers differ from plain ones, and it is always as many
 };
 

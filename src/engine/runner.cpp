@@ -18,6 +18,7 @@ void Launch::take(const StepPlan& plan) {
     item.choice = work.sequence->choice;
     item.begin = work.begin;
     item.count = work.count;
+    item.residence = work.residence;
     item.drafts = work.drafts;
     item.drafted = item.branches = item.branch_rows = 0;
     item.branch_wanted = 0;
@@ -313,6 +314,9 @@ void Runner::draft(Launch& launch, Sampled& sampled) {
                        .prompt = static_cast<int>(item.asked->prompt.size()),
                        .prediction = item.asked->prediction,
                        .limit = item.drafts,
+                       .begin = item.begin,
+                       .residence = item.residence,
+                       .tables = item.tables,
                        .sampler = answer.sampler.get(),
                        .banned_now = row_of(item, answer, 0, 0).banned,
                        .out = &answer.guesses,
@@ -396,30 +400,34 @@ void Runner::keep_branches(const Launch& launch, const Sampled& sampled) {
   }
 }
 
-void Runner::observe(const Launch& launch) {
+// The streams of the rows that count: known tokens, guesses that were right, on the path that was gone along.
+void Runner::observe(const Launch& launch, Sampled& sampled) {
   const Tensor all = executor_.tapped();
   if (drafter_ == nullptr || !all || chunks_.empty()) return;
   observed_.clear();
   int64_t row = 0;
   for (size_t i = 0; i < launch.used; ++i) {
     const Launch::Item& item = launch.items[i];
+    const Answer& own = answer(item);
+    const int64_t first = row;
+    row += item.rows();
+    int64_t from = first;
+    for (int branch = 0; branch < item.branches; ++branch) {
+      if (branch == own.kept_branch) from = row;
+      row += static_cast<int64_t>(branch_of(item, branch).tokens.size());
+    }
+    const int64_t right = item.samples ? std::ssize(own.tokens) - 1 - item.begin : item.rows();
     observed_.push_back({.request = item.request,
                          .choice = item.choice,
                          .begin = item.begin,
-                         .streams = {all.data + row * all.stride, all.type, item.rows(), all.cols, all.stride}});
-    row += item.rows();
-    const int kept = item.branches > 0 ? answer(item).kept_branch : -1;
-    for (int branch = 0; branch < item.branches; ++branch) {
-      const auto rows = static_cast<int64_t>(branch_of(item, branch).tokens.size());
-      if (branch == kept)
-        observed_.push_back({.request = item.request,
-                             .choice = item.choice,
-                             .begin = item.begin,
-                             .streams = {all.data + row * all.stride, all.type, rows, all.cols, all.stride}});
-      row += rows;
-    }
+                         .residence = item.residence,
+                         .streams = {all.data + from * all.stride, all.type, right, all.cols, all.stride},
+                         .tokens = own.tokens,
+                         .tables = item.tables,
+                         .waits = item.samples && item.begin >= static_cast<int>(item.asked->prompt.size())});
   }
   drafter_->observe(observed_);
+  for (size_t i = 0; i < launch.used; ++i) sampled.rows[i].entries = observed_[i].entries;
 }
 
 void Runner::run(Launch& launch, Sampled& sampled) {
@@ -473,8 +481,8 @@ void Runner::run(Launch& launch, Sampled& sampled) {
       run_whole(launch, sampled);
     }
   }
-  observe(launch);
   keep_branches(launch, sampled);
+  observe(launch, sampled);
   const Executor::Counters& after = executor_.counters();
   sampled.shortlist_rows = after.shortlisted - before.shortlisted;
   sampled.whole_rows = after.whole - before.whole;

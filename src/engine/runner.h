@@ -26,6 +26,7 @@ struct Launch {
     RequestId request = 0;
     int choice = 0;
     int begin = 0, count = 0;
+    int residence = 0;          // of the sequence, when planned
     int drafts = 0;             // of the count: room for guesses
     int drafted = 0;            // guesses made, known once the step runs
     size_t branch = 0;          // the first of its other ways to go on, of the step's
@@ -75,7 +76,7 @@ class Runner {
   };
   Answer& answer(const Launch::Item& item);
   void draft(Launch& launch, Sampled& sampled);
-  void observe(const Launch& launch);  // the drafter is shown what was computed
+  void observe(const Launch& launch, Sampled& sampled);  // the drafter is shown what was computed
   void take_guesses(Launch::Item& item, Answer& answer);
   void fail(Answer& answer, Error why, SampledRow& row);
   // Other ways to go on, as far as there is room for them.

@@ -61,10 +61,11 @@ std::vector<Event> Scheduler::commit(const StepPlan& plan, const Sampled& sample
     if (resident && !sequence.fills) {
       sequence.committed = work.begin + work.count;
       sequence.confirmed = true;
+      if (!PLANTED(entries_assumed)) sequence.entries = sampled.rows[index].entries;
     }
     if (work.samples) land(sequence, work, sampled.rows[index], now, events);
     if (resident && sequence.state == Sequence::State::running && !sequence.fills)
-      cache_.publish(sequence.pages, sequence.tokens, sequence.committed);
+      cache_.publish(sequence.pages, sequence.tokens, sequence.certain());
   }
   note_step(plan, sampled, now);
   std::erase_if(ended_, [](const auto& sequence) { return sequence->in_flight == 0; });

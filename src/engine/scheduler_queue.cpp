@@ -279,6 +279,7 @@ void Scheduler::admit(StepPlan& plan, int& spare, double now) {
 int Scheduler::start(Sequence& sequence, int spare, bool reuse) {
   sequence.computed = sequence.committed = reuse && !sequence.fills ? take_over(sequence) : 0;
   sequence.confirmed = false;
+  sequence.entries = -1;
   sequence.room = 0;
   if (running_.empty() || has_room(sequence)) {
     // Its first token comes out of the spare budget too: none was set aside for it.
@@ -299,7 +300,7 @@ int Scheduler::take_over(Sequence& sequence) {
   int reused = 0;
   if (&lead != &sequence && lead.state == Sequence::State::running && sequence.chosen() == 0 &&
       lead.certain() >= lead.prompt() - 1)
-    reused = cache_.fork(lead.pages, sequence.pages, lead.prompt() - 1);
+    reused = cache_.fork(lead.pages, sequence.pages, std::min(lead.certain(), lead.prompt() - 1 + cache_.look_back()));
   return reused > 0 ? reused : cache_.reuse_prefix(sequence.pages, sequence.tokens);
 }
 

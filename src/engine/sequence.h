@@ -42,6 +42,7 @@ struct Sequence {
   RequestId request = 0;
   std::shared_ptr<const Request> asked;
   int committed = 0;       // tokens in the cache for certain, once `confirmed`
+  int entries = -1;        // of them, those of which all that a drafter keeps beside is there; -1: it keeps nothing
   bool confirmed = false;  // a step was committed since it took over what was cached, so that is there
   int room = 0;            // guesses that the next step may make for it
   DraftHistory history;    // what became of earlier ones
@@ -55,7 +56,11 @@ struct Sequence {
   std::vector<double> times;  // of its chosen tokens
 
   int known() const { return static_cast<int>(tokens.size()); }
-  int certain() const { return confirmed ? std::min(committed, known()) : 0; }  // tokens that may be offered to others
+  // Tokens that may be offered to others.
+  int certain() const {
+    const int there = confirmed ? std::min(committed, known()) : 0;
+    return entries < 0 ? there : std::min(there, entries);
+  }
   int remaining() const { return fills ? next_fill(shape, computed, pass).count : known() + pending - computed; }
   int prompt() const { return static_cast<int>(asked->prompt.size()); }
   int chosen() const { return known() - prompt(); }

@@ -40,8 +40,8 @@ class Simulation {
   // An engine from its start to its death.
   struct Life {
     explicit Life(World& world)
-        : cache(world.layout, world.pages, world.second_pages),
-          model(world.layout, world.pages, world.second_pages, world.vocab, world.spare_pages),
+        : cache(world.layout, world.pages, world.second_pages, world.look_back),
+          model(world.layout, world.pages, world.second_pages, world.vocab, world.spare_pages, world.look_back),
           scheduler(world.limits, cache, make_policy(world.policy).value(), world_control(world)) {}
     KvCache cache;
     HashModel model;

@@ -56,9 +56,13 @@ void World::make_layout() {
   if (kinds == 11) layers = {paged, {CacheKind::recurrent, {1024, int64_t{4096} * options.page_tokens}, 0, 4}};
   if (kinds == 12) layers = {keeps, keeps};
   if (kinds == 13) layers = {keeps, paged, windowed};
+  const bool states = kinds == 8 || kinds == 9 || kinds == 11;
+  const bool head = !states && dice.chance(0.4);  // keeps a layer beside the model's
+  if (head) layers.push_back({CacheKind::paged, {60, 64}, 0});
   auto planned = plan_layout(layers, options);
   CHECK(planned.ok(), "{}", planned.error().message);
   layout = std::move(*planned);
+  look_back = head ? 1 : 0;
 }
 
 std::vector<Token> World::random_tokens(int count) {

@@ -27,6 +27,7 @@ struct World {
 
   Dice dice;
   CacheLayout layout;
+  int look_back = 0;  // 1: a head keeps a layer beside the model's
   int pages = 0, second_pages = 0, vocab = 0;
   int branches = 0, spare_pages = 0;  // other ways to go on that are tried beside the first, and room for them
   Limits limits;

@@ -50,6 +50,7 @@ struct SampledRow {
   std::vector<double> mus;         // mirostat's bar after each token, where there is one
   std::optional<Error> error;      // no token could be chosen (broken logits); ends this sequence only
   int drafted = 0;                 // guesses on the longest path that was computed, at most the work's `drafts`
+  int entries = -1;                // tokens of which all that a drafter keeps beside is there; -1: it keeps nothing
   int draft_rows = 0;              // rows that guesses took, where there were several paths
 };
 

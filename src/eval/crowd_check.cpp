@@ -65,10 +65,11 @@ double narrow_room(const CrowdSize& size, const std::vector<Request>& requests) 
 }
 
 Result<EngineOptions> options_of(const Model& model, const Backend& backend, const CrowdSize& size, const CrowdWay& way,
-                                 const std::vector<Request>& requests) {
+                                 const std::vector<Request>& requests, const DraftOptions& draft) {
   EngineOptions options;
   options.executor.context = size.prompt + size.tokens;
   options.executor.kv = size.kv;
+  options.executor.beside = draft.beside;
   suit_requests(model.spec(), options.executor);
   options.limits.max_sequences = way.alone ? 3 : size.parallel;  // three: the answers of one request
   options.limits.step_tokens = std::max(way.small_steps ? 48 : 512, options.limits.max_sequences);
@@ -159,7 +160,7 @@ std::vector<CrowdWay> crowd_ways() {
 Result<CrowdOutcome> run_crowd(const Model& model, Backend& backend, const CrowdSize& size, const CrowdWay& way,
                                std::vector<Request> requests, const std::function<void(int)>& heard,
                                const DraftOptions& draft) {
-  TRY(EngineOptions options, options_of(model, backend, size, way, requests));
+  TRY(EngineOptions options, options_of(model, backend, size, way, requests, draft));
   options.draft = draft;
   options.adapters = size.adapters;
   Gathering gathering;  // outlives the engine, which tells it

@@ -124,21 +124,24 @@ std::vector<Token> guesses_after(Executor& executor, Drafter& drafter, RequestId
   KvCache cache(executor.layout(), executor.options().pages, 0);
   SequencePages pages = cache.open(0, {});
   const auto count = static_cast<int>(prompt.ids.size()) - 1;
-  CHECK(cache.reserve(pages, 0, count), "the executor has pages for its context");
+  const auto limit = static_cast<int>(std::min<size_t>(prompt.drafts.size(), kMostDrafts));
+  CHECK(cache.reserve(pages, 0, count + 1 + limit), "the executor has pages for its context");
   const Chunk chunk{.tokens = std::span(prompt.ids).first(static_cast<size_t>(count)), .tables = pages.tables};
   executor.run({&chunk, 1});
-  const Observed seen{.request = request, .streams = executor.tapped()};
+  Observed seen{.request = request, .streams = executor.tapped(), .tokens = prompt.ids, .tables = pages.tables};
   drafter.observe({&seen, 1});
-  cache.release(pages);
   const Sampler sampler = Sampler::create({.temperature = 0}, executor.vocab()).value();
   std::vector<Token> out;
   DraftAsk ask{.request = request};
   ask.tokens = prompt.ids;
-  ask.limit = static_cast<int>(std::min<size_t>(prompt.drafts.size(), kMostDrafts));
+  ask.limit = limit;
+  ask.begin = count;
+  ask.tables = pages.tables;
   ask.sampler = &sampler;
   ask.out = &out;
   drafter.propose({&ask, 1});
   drafter.forget(request);
+  cache.release(pages);
   return out;
 }
 
@@ -173,7 +176,7 @@ Result<GoldenResult> check_head_golden(const Head& head, Backend& backend, const
   }
   GoldenResult result;
   TRY_VOID(compare_logits(head, backend, kv, golden, result));
-  ExecutorOptions options{.context = kLongest, .rows = kLongest, .kv = kv};
+  ExecutorOptions options{.context = kLongest, .rows = kLongest, .kv = kv, .beside = HeadDrafter::beside(head.spec())};
   TRY(auto executor, Executor::create(head.target(), backend, options));
   TRY(auto drafter, HeadDrafter::create(head, *executor, backend));
   bool wrong_token = false;

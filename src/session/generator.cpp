@@ -85,7 +85,7 @@ GenerateTimes& GenerateTimes::operator+=(const GenerateTimes& other) {
 Generator::Generator(Executor& executor, std::unique_ptr<Drafter> drafter, int most_drafts, DraftRule rule)
     : executor_(executor),
       drafter_(std::move(drafter)),
-      cache_(executor.layout(), executor.options().pages, 0),
+      cache_(executor.layout(), executor.options().pages, 0, executor.look_back()),
       scheduler_(limits_of(executor, drafter_ == nullptr ? 0 : most_drafts, rule), cache_, make_policy("fcfs").value(),
                  control_of(executor, drafter_ == nullptr || rule != DraftRule::exact ? 0 : most_drafts)),
       runner_(executor, nullptr, drafter_.get(), rule),

@@ -68,14 +68,22 @@ Result<std::unique_ptr<Drafters>> Drafters::open(const SpeculateOptions& options
 void Drafters::suit(ExecutorOptions& executor) const {
   if (!any()) return;
   executor.wanted = 1 + most();
+  executor.beside = beside();
   if (options_.branches > 0 && most() > 2) {
     executor.branches = options_.branches;
     executor.branch_tokens = most();
   }
 }
 
+KvShape Drafters::beside() const {
+  for (const Kind& kind : kinds_)
+    if (kind.head != nullptr) return HeadDrafter::beside(kind.head->spec());
+  return {};
+}
+
 DraftOptions Drafters::for_engine() const {
   DraftOptions options{.make = {}, .most = most(), .steady = false, .branches = options_.branches, .rule = rule()};
+  options.beside = beside();
   if (any()) options.make = [this](Executor& target, Backend& backend) { return drafter(target, backend); };
   return options;
 }

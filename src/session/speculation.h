@@ -35,6 +35,8 @@ class Drafters {
   // This object outlives the drafter. Without guesses there is none.
   Result<std::unique_ptr<Drafter>> drafter(Executor& target, Backend& backend) const;
   DraftOptions for_engine() const;
+  // What a head keeps of every token in the target's pages; no kv heads: nothing.
+  KvShape beside() const;
 
  private:
   struct Kind {

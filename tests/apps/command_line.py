@@ -502,6 +502,14 @@ def test_guesses_change_no_answer():
                 usage = answer["usage"]
                 check(usage["drafted_tokens"] == usage["accepted_tokens"] > 0, usage)
     fails_with_one_line(Run("run", "-p", "x", "--speculate", "no-such-thing", "-q"), "no-such-thing", "ngram")
+    # The names llama.cpp and vLLM have for the same, and more guesses than a step takes.
+    plain = json.loads(Run(*asked, "--temp", "0").out)
+    for names in (("-md", "--draft"), ("--model-draft", "--draft-n"), ("--speculative-model", "--num-speculative-tokens")):
+        run = Run(*asked, "--temp", "0", names[0], SHIPPED, names[1], "2")
+        check(run.code == 0, run.err)
+        answer = json.loads(run.out)
+        check(answer["tokens"] == plain["tokens"] and answer["usage"]["accepted_tokens"] > 0, names)
+    fails_with_one_line(Run("run", "-p", "x", "--speculate", "ngram", "--draft-max", "17", "-q"), "17", "16")
 
 
 def test_verify_speculate_shows_that_guesses_change_nothing():

@@ -11,7 +11,7 @@
 #include "engine/apart.h"
 #include "engine/draft/head.h"
 #include "engine/draft_rig.h"
-#include "model/edit.h"
+#include "engine/made_up_head.h"
 #include "model/heads/gguf.h"
 #include "tensor/gguf_writer.h"
 
@@ -64,67 +64,6 @@ double furthest(const std::vector<float>& a, const std::vector<float>& b) {
 
 // ---- made-up heads
 
-// A head in a maker's layout for the tiny model: width 64, 3 layers, 320 tokens.
-class MadeUp : public test::Edited {
- public:
-  explicit MadeUp(std::string_view kind) : Edited("llama-gqa-rope3") {
-    tensors.clear();
-    if (kind == "medusa") {
-      for (int i = 0; i < 3; ++i) {
-        add(fmt::format("{}.0.linear.weight", i), {64, 64});
-        add(fmt::format("{}.0.linear.bias", i), {64});
-        add(fmt::format("{}.1.weight", i), {320, 64});
-      }
-      return;
-    }
-    config.erase("rope_parameters");
-    const bool eagle = kind == "eagle3";
-    const std::string layer = eagle ? "midlayer." : "model.layers.3.";
-    add_layer(layer, eagle ? 128 : 64);
-    if (eagle) {
-      add("fc.weight", {64, 192});
-      add(layer + "hidden_norm.weight", {64});
-      add("norm.weight", {64});
-      add("lm_head.weight", {100, 64});
-      add_map([](int64_t i) { return 2 * i; });  // token i stands for 3 i
-    } else {
-      add(layer + "eh_proj.weight", {64, 128});
-      for (const char* name : {"enorm", "hnorm", "shared_head.norm"}) add(layer + name + ".weight", {64});
-    }
-  }
-  void add_map(const std::function<int64_t(int64_t)>& difference) {
-    remove("d2t");
-    std::string bytes(100 * 8, '\0');
-    for (int64_t i = 0; i < 100; ++i) {
-      const int64_t value = difference(i);
-      std::memcpy(bytes.data() + i * 8, &value, 8);
-    }
-    tensors.push_back({"d2t", DType::i64, {100}, bytes});
-  }
-  void add(const std::string& name, const std::vector<int64_t>& shape) {
-    int64_t values = 1;
-    for (const int64_t extent : shape) values *= extent;
-    std::string bytes(static_cast<size_t>(values) * sizeof(float), '\0');
-    for (int64_t i = 0; i < values; ++i) {
-      const auto at = static_cast<uint32_t>(tensors.size());
-      float value = static_cast<float>(uniform({7, at, static_cast<uint32_t>(i), 0}) - 0.5) * 0.4f;
-      if (name.find("norm") != std::string::npos) value += 1;
-      std::memcpy(bytes.data() + static_cast<size_t>(i) * sizeof(float), &value, sizeof(float));
-    }
-    tensors.push_back({name, DType::f32, shape, bytes});
-  }
-
- private:
-  void add_layer(const std::string& layer, int64_t inputs) {
-    for (const auto& [name, rows] : {std::pair("q", 64), std::pair("k", 32), std::pair("v", 32)})
-      add(layer + "self_attn." + name + "_proj.weight", {rows, inputs});
-    add(layer + "self_attn.o_proj.weight", {64, 64});
-    for (const char* name : {"gate", "up"}) add(layer + "mlp." + name + "_proj.weight", {160, 64});
-    add(layer + "mlp.down_proj.weight", {64, 160});
-    for (const char* name : {"input", "post_attention"}) add(layer + name + "_layernorm.weight", {64});
-  }
-};
-
 class MadeUpHead : public testing::TestWithParam<const char*> {};
 
 // Answers with the head's guesses, always four of them, or with trees of eight rows.
@@ -132,6 +71,7 @@ Outcome drafting(Tiny& tiny, const Checkpoint& file, const std::vector<Request>&
   const auto head = Head::load(file, *tiny.model, *tiny.backend).value();
   EngineOptions options = options_for(4, false);
   options.draft = {.make = {}, .most = branches > 0 ? 8 : 4, .steady = true, .branches = branches};
+  options.draft.beside = HeadDrafter::beside(head->spec());
   options.draft.make = [&](Executor& target, Backend& backend) { return HeadDrafter::create(*head, target, backend); };
   return run_all(tiny, all, options);
 }
@@ -147,6 +87,7 @@ TEST_P(MadeUpHead, ChangesNoAnswer) {
     EngineOptions options = options_for(8, overlap);
     options.executor.pages = 16;  // far too few: answers are put off and computed again
     options.draft = {.make = {}, .most = 4, .steady = true};
+    options.draft.beside = HeadDrafter::beside(head->spec());
     options.draft.make = [&](Executor& target, Backend& backend) {
       return HeadDrafter::create(*head, target, backend);
     };
@@ -335,6 +276,8 @@ struct Trained {
   std::unique_ptr<Model> model;
   std::unique_ptr<Head> head;
   std::unique_ptr<Executor> executor;
+  KvCache cache;
+  SequencePages pages;
   std::unique_ptr<Drafter> drafter;
 
   explicit Trained(const std::string& kind)
@@ -342,13 +285,18 @@ struct Trained {
         head_file(Checkpoint::open(kStories / kind).value()),
         model(Model::load(target_file, *backend).value()),
         head(Head::load(head_file, *model, *backend).value()),
-        executor(Executor::create(*model, *backend, {.context = 128, .rows = 128, .kv = DType::f32}).value()),
+        executor(Executor::create(
+                     *model, *backend,
+                     {.context = 128, .rows = 128, .kv = DType::f32, .beside = HeadDrafter::beside(head->spec())})
+                     .value()),
+        cache(executor->layout(), executor->options().pages, 0),
+        pages(cache.open(0, {})),
         drafter(HeadDrafter::create(*head, *executor, *backend).value()) {}
 
   // The target computes all but the last token, in two steps.
   void compute(RequestId request, std::span<const Token> ids) {
-    KvCache cache(executor->layout(), executor->options().pages, 0);
-    SequencePages pages = cache.open(0, {});
+    cache.release(pages);
+    pages = cache.open(0, {});
     const auto all = static_cast<int>(ids.size()) - 1, half = all / 2;
     for (const auto& [begin, end] : {std::pair(0, half), std::pair(half, all)}) {
       ASSERT_TRUE(cache.reserve(pages, begin, end));
@@ -357,10 +305,11 @@ struct Trained {
                         .tables = pages.tables,
                         .wanted = end == all ? 1 : 0};
       executor->run({&chunk, 1});
-      const Observed seen{.request = request, .choice = 0, .begin = begin, .streams = executor->tapped()};
+      Observed seen{
+          .request = request, .begin = begin, .streams = executor->tapped(), .tokens = ids, .tables = pages.tables};
       drafter->observe({&seen, 1});
+      EXPECT_EQ(seen.entries, head->spec().kind == HeadSpec::Kind::medusa ? -1 : end);
     }
-    cache.release(pages);
   }
   std::vector<Token> guesses(RequestId request, std::span<const Token> ids, int limit) {
     const Sampler sampler = Sampler::create({.temperature = 0}, executor->vocab()).value();
@@ -368,6 +317,9 @@ struct Trained {
     DraftAsk ask{.request = request, .choice = 0};
     ask.tokens = ids;
     ask.limit = limit;
+    ask.begin = static_cast<int>(ids.size()) - 1;
+    EXPECT_TRUE(cache.reserve(pages, ask.begin, ask.begin + 1 + limit));
+    ask.tables = pages.tables;
     ask.sampler = &sampler;
     ask.out = &out;
     drafter->propose({&ask, 1});

@@ -122,10 +122,11 @@ Result<std::unique_ptr<LoadedModel>> load_weights(const Arguments& arguments, co
 bool keeps_cache(const Arguments& arguments) { return arguments.knows("cache-file") && arguments.given("cache-file"); }
 
 // Guesses of layers that a drafter adds lie in pages too.
-Identity saved_under(const Arguments& arguments, const Fingerprint& fingerprint) {
+Result<Identity> saved_under(const Arguments& arguments, const Fingerprint& fingerprint) {
+  TRY(const SpeculateOptions guesses, speculate_options(arguments));
   Digest digest;
   digest.add(fingerprint.identity);
-  for (const std::string& name : arguments.texts("speculate")) digest.add_sized(name);
+  for (const std::string& name : guesses.names) digest.add_sized(name);
   return digest.finish();
 }
 
@@ -164,6 +165,7 @@ Result<ReadyEngine> engine_for(const Arguments& arguments, std::unique_ptr<Loade
   suit_requests(loaded->model().spec(), options.executor);
   TRY(auto drafters, drafters_of(arguments, *loaded, options.executor.context));
   options.draft = drafters->for_engine();
+  options.executor.beside = options.draft.beside;
   TRY(options.executor.pages,
       pages_of(arguments, *loaded, options.executor, memory_limit(arguments) / ranks_of(arguments)));
   TRY_VOID(fit_context(arguments, *loaded, options));
@@ -174,10 +176,12 @@ Result<ReadyEngine> engine_for(const Arguments& arguments, std::unique_ptr<Loade
   ReadyEngine made;
   made.kv = options.executor.kv;
   made.fingerprint = fingerprint_of(loaded->model(), loaded->backend(), made.kv);
-  options.identity = saved_under(arguments, made.fingerprint);
+  TRY(options.identity, saved_under(arguments, made.fingerprint));
   options.tell_cached = tells_routers(arguments);
   TRY(const Executor::Plan plan, Executor::plan(loaded->model(), loaded->backend(), options.executor));
-  TRY(options.tier, shared_pages(arguments, made.fingerprint.identity, plan.layout));
+  TRY(options.tier,
+      shared_pages(arguments, options.executor.beside.kv_heads > 0 ? options.identity : made.fingerprint.identity,
+                   plan.layout));
   TRY(made.engine, Engine::create(loaded->model(), loaded->backend(), options));
   TRY_VOID(restore_cache(arguments, *made.engine));
   // The engine's drafter is made of these, so they go with the model.

@@ -63,7 +63,9 @@ Result<DraftOptions> Check::draft_options(const std::string& drafter, LoadedMode
   }
   options.names = {tree ? drafter.substr(0, drafter.size() - kTree.size()) : drafter};
   TRY(drafters_, Drafters::open(options, loaded, loaded.context()));
-  draft.make = drafters_->for_engine().make;
+  const DraftOptions made = drafters_->for_engine();
+  draft.make = made.make;
+  draft.beside = made.beside;
   return draft;
 }
 

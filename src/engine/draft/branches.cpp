@@ -50,8 +50,8 @@ bool Branches::open(int begin, std::span<const Token> tokens, std::span<const Pa
     for (int entry = entries.first; entry <= entries.last; ++entry) {
       const PageId spare = first_ + taken_++;
       const PageId replaced = table.replace(entry, spare);
-      const bool has_past = entry == entries.first && begin % table.page_tokens() != 0;
-      if (has_past && !PLANTED(branch_without_past)) before_.push_back({replaced, spare});
+      // What is before the branch, and what a head has made of its first token.
+      if (entry == entries.first && !PLANTED(branch_without_past)) before_.push_back({replaced, spare});
     }
   }
   return true;

@@ -15,7 +15,7 @@ class ChainDrafter : public Drafter {
   bool repeats_itself() const override {
     return std::all_of(links_.begin(), links_.end(), [](const auto& link) { return link->repeats_itself(); });
   }
-  void observe(std::span<const Observed> rows) override {
+  void observe(std::span<Observed> rows) override {
     for (auto& link : links_) link->observe(rows);
   }
   void forget(RequestId request) override {

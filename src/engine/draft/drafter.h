@@ -17,6 +17,7 @@
 #include "base/result.h"
 #include "base/token.h"
 #include "cache/identity.h"
+#include "cache/page_table.h"
 #include "engine/draft/rule.h"
 #include "engine/request.h"
 #include "engine/sampler.h"
@@ -37,6 +38,9 @@ struct DraftAsk {
   int prompt = 0;                     // of them
   std::span<const Token> prediction;  // what whoever asks expects the answer to be
   int limit = 0;                      // guesses wanted at most
+  int begin = 0;                      // the step computes tokens from here on
+  int residence = 0;                  // pages are others whenever it changes
+  std::span<const PageTable> tables;  // of the target's cache, with room for the guesses
   const Sampler* sampler = nullptr;   // guesses with the answer's own random numbers are right most often
   std::span<const Token> banned_now;  // at the first of the positions
   std::vector<Token>* out = nullptr;  // guesses are put here
@@ -48,13 +52,18 @@ struct DraftAsk {
   std::vector<std::vector<TokenProbability>>* odds = nullptr;
 };
 
-// Streams of the target for tokens [begin, begin + rows) of an answer, as they were computed; rows of guesses that turn
-// out wrong among them.
+// Streams of the target for tokens [begin, begin + rows) of an answer, as they were computed; rows of guesses that
+// turned out wrong are not among them.
 struct Observed {
   RequestId request = 0;
   int choice = 0;
   int begin = 0;
-  Tensor streams;  // [rows, taps * width]
+  int residence = 0;
+  Tensor streams;                     // [rows, taps * width]
+  std::span<const Token> tokens;      // at least those computed
+  std::span<const PageTable> tables;  // of the target's cache
+  bool waits = false;                 // whatever is kept beside of these may be made later
+  int entries = -1;                   // out: of so many tokens everything that is kept beside is there; -1: nothing is
 };
 
 class Drafter {
@@ -62,7 +71,7 @@ class Drafter {
   virtual ~Drafter() = default;
   virtual std::string_view name() const = 0;
   // Called after every step of an executor that is tapped.
-  virtual void observe(std::span<const Observed> /*rows*/) {}
+  virtual void observe(std::span<Observed> /*rows*/) {}
   virtual void propose(std::span<const DraftAsk> asks) = 0;
   // Whether guesses follow from the answer's own tokens alone, however often and beside whom it runs.
   virtual bool repeats_itself() const { return false; }

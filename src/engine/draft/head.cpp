@@ -10,8 +10,12 @@
 namespace millrace {
 namespace {
 
-constexpr int kMostRows = 256;  // entries of one pass; a longer gap is a hole
-constexpr int32_t kPageTokens = 16;
+constexpr int kMostRows = 256;   // entries of one pass
+constexpr int kLazy = 16;        // entries of an answer that may wait
+constexpr int32_t kChunk = 128;  // attention goes over the cache in chunks of so many
+
+// Arrays begin on cache lines: some machines read them sixteen bytes at a time.
+int64_t lines(int64_t count) { return (count + 15) / 16 * 16; }
 
 }  // namespace
 
@@ -22,6 +26,8 @@ HeadDrafter::HeadDrafter(const Head& head, const Executor& target)
       sequences_(target.options().sequences),
       context_(target.options().context + kMostDrafts),
       keep_((head.spec().kind == HeadSpec::Kind::medusa ? 1 : rows_) + kMostDrafts),
+      lazy_(std::min(kLazy, rows_ - 1)),
+      look_back_(target.look_back()),
       slots_(static_cast<size_t>(target.options().sequences), nullptr),
       full_(static_cast<size_t>(target.vocab())),
       scratch_(target.vocab()) {}
@@ -38,36 +44,52 @@ std::string_view HeadDrafter::name() const {
   return "";
 }
 
+KvShape HeadDrafter::beside(const HeadSpec& head) {
+  if (head.kind == HeadSpec::Kind::medusa) return {};
+  const GqaSpec& attention = head.attention;
+  KvShape shape;
+  shape.kv_heads = attention.kv_heads;
+  shape.k_dim = shape.v_dim = attention.head_dim;
+  return shape;
+}
+
 Result<std::unique_ptr<Drafter>> HeadDrafter::create(const Head& head, Executor& target, Backend& backend) {
+  const KvShape wanted = beside(head.spec()), planned = target.options().beside;
+  if (wanted.kv_heads != planned.kv_heads || wanted.k_dim != planned.k_dim || wanted.v_dim != planned.v_dim)
+    return error(Code::invalid,
+                 "the cache was planned for {} key heads of {} beside the model's, the head has {} of {}",
+                 planned.kv_heads, planned.k_dim, wanted.kv_heads, wanted.k_dim);
   TRY_VOID(target.tap(head.spec().taps, backend));
   std::unique_ptr<HeadDrafter> made(new HeadDrafter(head, target));
-  if (auto taken = made->take_memory(backend, target.options().kv); !taken.ok()) return within("a head", taken.error());
+  if (wanted.kv_heads > 0) {
+    made->kv_ = target.beside();
+    made->group_ = made->kv_.group;
+    made->kv_.group = 0;
+  }
+  if (auto taken = made->take_memory(backend); !taken.ok()) return within("a head", taken.error());
   return std::unique_ptr<Drafter>(std::move(made));
 }
 
-Result<void> HeadDrafter::take_memory(Backend& backend, const KvForm& kv) {
-  const HeadSpec& spec = head_.spec();
-  if (spec.kind != HeadSpec::Kind::medusa) {
-    const std::vector<KvShape> shapes = {{.kv_heads = spec.attention.kv_heads,
-                                          .k_dim = spec.attention.head_dim,
-                                          .v_dim = spec.attention.head_dim,
-                                          .form = kv}};
-    TRY(auto specs, specs_of(shapes));
-    TRY(const CacheLayout layout, plan_layout(specs, {.page_tokens = kPageTokens}));
-    slot_pages_ = layout.groups[0].pages_for(context_);
-    TRY(const int64_t bytes, Store::bytes_needed(layout, slot_pages_ * sequences_));
-    TRY(std::byte * memory, backend.allocate(Purpose::kv, bytes));
-    TRY(Store store, Store::over(layout, shapes, slot_pages_ * sequences_, {memory, static_cast<size_t>(bytes)}));
-    store_ = std::move(store);
+// Rows of a head are counted from a position on that is a multiple of pages and chunks. With attention by a grid of one
+// more, every row sees what begins right after it: entry 1, the first that has a stream.
+Result<void> HeadDrafter::take_memory(Backend& backend) {
+  if (kv_.page_tokens > 0) {
+    const int32_t whole = std::max(kChunk, kv_.page_tokens);
+    shift_ = (context_ + whole - 1) / whole * whole;
+    lead_ = shift_ / kv_.page_tokens;
+    stride_ = lead_ + (context_ + kv_.page_tokens - 1) / kv_.page_tokens;
   }
-  const int64_t rows = rows_, sequences = sequences_;
-  // Arrays begin on cache lines: some machines read them sixteen bytes at a time.
-  auto lines = [](int64_t count) { return (count + 15) / 16 * 16; };
-  const int64_t integers =
-      4 * lines(rows) + lines(sequences + 1) + lines(sequences) + lines(sequences * std::max(1, slot_pages_));
+  const int64_t rows = rows_, sequences = sequences_,
+                empty_cols = std::max<int64_t>(feature_, kv_.kv_heads * kv_.k_dim);
+  const int64_t integers = 4 * lines(rows) + lines(sequences + 1) + lines(sequences) + lines(sequences * stride_);
   const int64_t row_bytes = feature_ * static_cast<int64_t>(sizeof(float));
+  const int64_t empty_bytes = empty_cols * static_cast<int64_t>(sizeof(float));
   TRY(in_, backend.allocate(Purpose::workspace, (rows + sequences * keep_) * row_bytes));
   streams_ = {in_ + rows * row_bytes, DType::f32, sequences * keep_, feature_, row_bytes};
+  TRY(std::byte * empty, backend.allocate(Purpose::workspace, sequences * empty_bytes));
+  const std::vector<std::byte> zeros(static_cast<size_t>(sequences * empty_bytes));
+  backend.copy(empty, zeros.data(), sequences * empty_bytes);
+  nothing_ = {empty, DType::f32, sequences, empty_cols, empty_bytes};
   TRY(std::byte * staging, backend.allocate(Purpose::staging, integers * 4));
   if (backend.apart()) {
     const int64_t results = sequences * head_.spec().vocab * static_cast<int64_t>(sizeof(float));
@@ -82,20 +104,30 @@ Result<void> HeadDrafter::take_memory(Backend& backend, const KvForm& kv) {
   step_.sequence = sequence_ = array(rows);
   step_.first_row = first_row_ = array(sequences + 1);
   step_.wanted_rows = wanted_rows_ = array(sequences);
-  pages_ = array(sequences * std::max(1, slot_pages_));
-  groups_ = {{pages_, slot_pages_}};
+  pages_ = array(sequences * stride_);
+  std::fill_n(pages_, sequences * stride_, 0);
+  groups_ = {{pages_, stride_}};
   step_.groups = groups_;
   TRY(ops_, backend.make_ops(head_workspace(head_, rows_, sequences_)));
   return {};
 }
 
-void HeadDrafter::observe(std::span<const Observed> rows) {
+void HeadDrafter::observe(std::span<Observed> rows) {
   ++calls_;
+  gaps_.clear();
+  bool now = false;
   for (const Observed& seen : rows) {
     Track& track = tracks_[{seen.request, seen.choice}];
     take_slot(track);
-    keep(track, seen);
+    track.line.step(seen.residence, seen.begin, look_back_);
+    const Gap gap = keep(track, seen);
+    if (kv_.page_tokens == 0 || gap.from >= gap.upto) continue;
+    now = now || !seen.waits || gap.upto - gap.from > lazy_;
+    gaps_.push_back(gap);
   }
+  if (kv_.page_tokens == 0) return;
+  if (now) make(gaps_);
+  for (Observed& seen : rows) seen.entries = tracks_.at({seen.request, seen.choice}).line.whole();
 }
 
 // Rows lie where they were computed, on a machine apart too.
@@ -116,26 +148,97 @@ void HeadDrafter::each_stretch(const Track& track, int first, int rows, F body) 
   }
 }
 
-// The latest streams stay, as many as a slot has room for.
-void HeadDrafter::keep(Track& track, const Observed& seen) {
-  const auto count = static_cast<int>(seen.streams.rows), taken = std::min(count, keep_);
-  const int first = seen.begin + count - taken;
-  if (first < track.base || first > track.base + track.kept) track.base = first;  // computed again, or a hole
-  track.kept = first + taken - track.base;
-  if (const int more = track.kept - keep_; more > 0) {
-    track.base += more;
-    track.kept -= more;
+// The streams of a step come to those that wait; what there is no room for becomes entries at once.
+HeadDrafter::Gap HeadDrafter::keep(Track& track, const Observed& seen) {
+  EntryLine& line = track.line;
+  Gap gap = {&track, seen.tables, seen.tokens, line.whole(), seen.begin};
+  const auto count = static_cast<int>(seen.streams.rows);
+  for (int done = 0; done < count;) {
+    if (line.kept() == keep_ && kv_.page_tokens > 0) make({&gap, 1});
+    const int room = kv_.page_tokens > 0 ? keep_ - line.kept() : keep_, taken = std::min(room, count - done);
+    each_stretch(track, line.end(), taken,
+                 [&](int64_t at, int first, int rows) { copy_rows(seen.streams, done + first, streams_, at, rows); });
+    line.came(taken, keep_);
+    done += taken;
+    gap.upto = line.end();
   }
-  each_stretch(track, first, taken, [&](int64_t at, int done, int rows) {
-    copy_rows(seen.streams, count - taken + done, streams_, at, rows);
+  gap.from = line.whole();
+  return gap;
+}
+
+void HeadDrafter::stage_pages(int sequence, std::span<const PageTable> tables) {
+  const auto pages = tables[static_cast<size_t>(group_)].pages();
+  CHECK(static_cast<int32_t>(pages.size()) <= stride_ - lead_, "{} pages of {}", pages.size(), stride_ - lead_);
+  std::copy(pages.begin(), pages.end(), pages_ + int64_t{sequence} * stride_ + lead_);
+}
+
+// Rows for so many entries of a gap. Streams that are not at hand (they were lost, or states were found in the cache)
+// count as zero.
+void HeadDrafter::stage_gap(int sequence, const Gap& gap, int rows) {
+  const EntryLine& line = gap.track->line;
+  const int to = step_.rows, first = gap.from - 1;
+  const int lost = std::clamp(line.base() - first, 0, rows);
+  for (int row = 0; row < lost; ++row) copy_rows(columns(nothing_, 0, feature_), 0, input(feature_), to + row, 1);
+  each_stretch(*gap.track, first + lost, rows - lost, [&](int64_t at, int done, int count) {
+    copy_rows(streams_, at, input(feature_), to + lost + done, count);
   });
+  for (int row = 0; row < rows; ++row, ++step_.rows)
+    stage_row(step_.rows, sequence, gap.tokens[static_cast<size_t>(gap.from + row)], gap.from + row);
+  stage_pages(sequence, gap.tables);
+  first_row_[sequence + 1] = step_.rows;
+}
+
+// A machine apart reads the step's arrays when it comes to the pass: they stay as they are until it has.
+void HeadDrafter::free_arrays() {
+  if (!std::exchange(arrays_used_, false) || results_ == nullptr) return;
+  const Tensor one = {in_, DType::f32, 1, 1, static_cast<int64_t>(sizeof(float))};
+  ops_->fetch(one, results_, nullptr);  // what failed is said by the model's next step
+}
+
+// Entry 0 has no stream. Nothing sees it, but kernels that read in chunks may touch it: it holds zeros.
+void HeadDrafter::begin_lines(std::span<Gap> gaps) {
+  free_arrays();
+  step_.rows = step_.sequences = step_.wanted = 0;
+  first_row_[0] = 0;
+  for (Gap& gap : gaps) {
+    if (gap.from > 0 || gap.upto == 0 || step_.rows == std::min(rows_, sequences_)) continue;
+    stage_pages(step_.sequences, gap.tables);
+    stage_row(step_.rows, step_.sequences, gap.tokens[0], 0);
+    first_row_[++step_.sequences] = ++step_.rows;
+    gap.track->line.made(gap.from = 1);
+  }
+  if (step_.rows == 0) return;
+  Tensor empty = columns(nothing_, 0, int64_t{kv_.kv_heads} * kv_.k_dim);
+  empty.rows = step_.rows;
+  ops_->begin(step_);
+  ops_->kv_store(empty, empty, kv_);
+  arrays_used_ = true;
+}
+
+// Passes over what is missing, as many rows at once as one takes.
+void HeadDrafter::make(std::span<Gap> gaps) {
+  while (true) {
+    begin_lines(gaps);
+    free_arrays();
+    step_.rows = step_.sequences = step_.wanted = 0;
+    first_row_[0] = 0;
+    for (Gap& gap : gaps) {
+      const int rows = std::min(rows_ - step_.rows, gap.upto - gap.from);
+      if (rows <= 0 || gap.from == 0 || step_.sequences == sequences_) continue;
+      stage_gap(step_.sequences++, gap, rows);
+      gap.from += rows;
+    }
+    if (step_.rows == 0) return;
+    run_head(*ops_, head_, kv_, step_, input(feature_), true, shift_ + 1);
+    arrays_used_ = true;
+    for (const Gap& gap : gaps) gap.track->line.made(gap.from);
+  }
 }
 
 void HeadDrafter::take_slot(Track& track) {
   track.used = calls_;
   if (track.slot >= 0) return;
-  track.line.clear();
-  track.kept = 0;
+  track.line.lose_streams();
   size_t best = 0;
   for (size_t i = 0; i < slots_.size(); ++i) {
     if (slots_[i] == nullptr) {
@@ -149,29 +252,20 @@ void HeadDrafter::take_slot(Track& track) {
   track.slot = static_cast<int>(best);
 }
 
-// How many fresh entries the answer needs before something can be guessed; 0: nothing can.
+// The first entry that must be made before something can be guessed; 0: nothing can.
 int HeadDrafter::settle(const DraftAsk& ask, Track& track) {
-  const auto last = static_cast<int>(ask.tokens.size()) - 2;  // position of the last stream that counts
-  if (track.slot < 0 || last < track.base || last >= track.base + track.kept) return 0;
-  if (head_.spec().kind == HeadSpec::Kind::medusa) return 1;
-  // Entries of tokens that the answer does not have after all are made again.
-  for (size_t i = 0; i < track.line.size(); ++i) {
-    const auto at = static_cast<size_t>(track.start) + 1 + i;
-    if (at < ask.tokens.size() && ask.tokens[at] == track.line[i]) continue;
-    track.line.resize(i);
-    break;
-  }
-  if (track.line.empty() || track.next() < track.base || last - track.next() + 1 > rows_) {
-    track.start = std::max(track.base, last + 1 - rows_);
-    track.line.clear();
-  }
-  return std::max(0, last - track.next() + 1);
+  track.line.step(ask.residence, ask.begin, look_back_);
+  const auto known = static_cast<int>(ask.tokens.size());
+  if (track.slot < 0 || !track.line.has(known - 2)) return 0;
+  if (kv_.page_tokens == 0) return known - 1;
+  const int from = std::min(track.line.whole(), known - 1);
+  return known - from <= rows_ ? from : 0;
 }
 
 void HeadDrafter::stage_row(int row, int sequence, Token token, int position) {
   tokens_[row] = token;
-  positions_[row] = position;
-  visible_[row] = position + 1;
+  positions_[row] = shift_ + position;
+  visible_[row] = shift_ + position + 1;
   sequence_[row] = sequence;
 }
 
@@ -188,36 +282,26 @@ const float* HeadDrafter::brought(Tensor logits) {
 
 // The entries that are missing, the last of each wanted.
 void HeadDrafter::stage_fresh(std::span<Part> parts) {
+  free_arrays();
   step_.rows = 0;
   step_.sequences = step_.wanted = static_cast<int32_t>(parts.size());
   first_row_[0] = 0;
   for (size_t i = 0; i < parts.size(); ++i) {
-    const auto sequence = static_cast<int>(i);
-    Track& track = *parts[i].track;
-    for (int page = 0; page < slot_pages_; ++page)
-      pages_[sequence * slot_pages_ + page] = track.slot * slot_pages_ + page;
-    const int fresh = parts[i].rows, to = step_.rows;
-    each_stretch(track, track.next(), fresh,
-                 [&](int64_t at, int done, int rows) { copy_rows(streams_, at, input(feature_), to + done, rows); });
-    for (int row = 0; row < fresh; ++row) {
-      const int position = track.next();
-      const Token token = parts[i].ask->tokens[static_cast<size_t>(position) + 1];
-      stage_row(step_.rows, sequence, token, position - track.start);
-      track.line.push_back(token);
-      ++step_.rows;
-    }
-    first_row_[i + 1] = step_.rows;
+    const DraftAsk& ask = *parts[i].ask;
+    const auto known = static_cast<int>(ask.tokens.size());
+    stage_gap(static_cast<int>(i), {parts[i].track, ask.tables, ask.tokens, parts[i].from, known},
+              known - parts[i].from);
     wanted_rows_[i] = step_.rows - 1;
   }
 }
 
-// One entry more for each, of the token just guessed. They are not part of the line: the answer may go on otherwise.
+// One entry more for each, of the token just guessed. It does not count as made: the answer may go on otherwise.
 void HeadDrafter::stage_next(std::span<Part> parts, Tensor next) {
   copy_rows(next, 0, input(head_.spec().width), 0, static_cast<int64_t>(parts.size()));
   for (size_t i = 0; i < parts.size(); ++i) {
     const auto row = static_cast<int>(i);
     const std::vector<Token>& out = *parts[i].ask->out;
-    const auto position = static_cast<int>(parts[i].track->line.size() + std::max<size_t>(out.size(), 1)) - 1;
+    const auto position = static_cast<int>(parts[i].ask->tokens.size() + std::max<size_t>(out.size(), 1)) - 1;
     stage_row(row, row, out.empty() ? 0 : out.back(), position);
     first_row_[i + 1] = row + 1;
     wanted_rows_[i] = row;
@@ -265,10 +349,11 @@ bool HeadDrafter::choose_all(std::span<Part> parts, Tensor logits) {
 
 void HeadDrafter::guess(std::span<Part> parts) {
   stage_fresh(parts);
-  HeadOutput output = run_head(*ops_, head_, store_->view(0), step_, input(feature_), true);
+  HeadOutput output = run_head(*ops_, head_, kv_, step_, input(feature_), true, shift_ + 1);
+  for (const Part& part : parts) part.track->line.made(static_cast<int>(part.ask->tokens.size()));
   while (choose_all(parts, output.logits)) {
     stage_next(parts, output.next);
-    output = run_head(*ops_, head_, store_->view(0), step_, input(head_.spec().width), false);
+    output = run_head(*ops_, head_, kv_, step_, input(head_.spec().width), false, shift_ + 1);
   }
 }
 
@@ -299,11 +384,12 @@ void HeadDrafter::propose(std::span<const DraftAsk> asks) {
     for (; next < asks.size() && static_cast<int>(parts_.size()) < sequences_; ++next) {
       const auto found = tracks_.find({asks[next].request, asks[next].choice});
       if (found == tracks_.end() || asks[next].limit < 1 || asks[next].tokens.size() < 2) continue;
-      const int count = settle(asks[next], found->second);
-      if (count == 0) continue;
+      const int from = settle(asks[next], found->second);
+      if (from == 0) continue;
+      const int count = medusa ? 1 : static_cast<int>(asks[next].tokens.size()) - from;
       if (rows + count > rows_) break;
       rows += count;
-      parts_.push_back({&asks[next], &found->second, count, true, {}});
+      parts_.push_back({&asks[next], &found->second, from, true, {}});
     }
     if (parts_.empty()) return;
     medusa ? guess_medusa(parts_) : guess(parts_);
@@ -312,9 +398,6 @@ void HeadDrafter::propose(std::span<const DraftAsk> asks) {
         part.ask->out->clear();
         plan_paths(part.choices, medusa, part.ask->limit, part.ask->branches, *part.ask->out, *part.ask->others);
       }
-      // What was used is not needed again.
-      part.track->base = static_cast<int>(part.ask->tokens.size()) - 1;
-      part.track->kept = 0;
     }
   }
 }

@@ -1,9 +1,9 @@
 // Guesses by a head on the target's own streams: Medusa, MTP or EAGLE-3 (model/heads). The streams are taken from the
 // steps the target runs anyway. Entry p is made of token p and the stream of position p - 1, so it depends on tokens up
-// to p only. Where streams are missing, because a prefix was found in the cache or nothing was guessed for long, the
-// head sees a window that begins after the hole: its positions are counted from there, and only differences matter.
-// Keys and values of entries and the streams that wait to become some lie in slots, one for each sequence that can run,
-// planned and charged at create(), where the model's streams are; only logits come to the host. Runner's thread.
+// to p only, and its keys and values lie in the target's own pages, as one layer more: shared, evicted, moved out and
+// saved with them (ExecutorOptions::beside). Entries of prompts are made in the step that computes them; those of an
+// answer may wait for its next guess, a few at most. Streams that wait lie in slots, one for each sequence that can
+// run, planned and charged at create(), where the model's streams are; only logits come to the host. Runner's thread.
 #pragma once
 
 #include <map>
@@ -11,42 +11,52 @@
 
 #include "cache/store.h"
 #include "engine/draft/drafter.h"
+#include "engine/draft/entries.h"
 #include "model/heads/head.h"
 
 namespace millrace {
 
 class HeadDrafter : public Drafter {
  public:
-  // Head and backend outlive it.
-  // The target is tapped for it.
+  // What a head keeps of every token, to be planned with the target's cache; nothing of Medusa's.
+  static KvShape beside(const HeadSpec& head);
+  // Head and backend outlive it. The target was planned with beside(), and is tapped for it.
   static Result<std::unique_ptr<Drafter>> create(const Head& head, Executor& target, Backend& backend);
   std::string_view name() const override;
-  void observe(std::span<const Observed> rows) override;
+  void observe(std::span<Observed> rows) override;
   void propose(std::span<const DraftAsk> asks) override;
   void forget(RequestId request) override;
 
  private:
   struct Track {
-    int start = 0;            // position of the stream its first entry is made of
-    std::vector<Token> line;  // tokens of the entries in the store, from start + 1 on
-    int base = 0, kept = 0;   // streams of positions base, base + 1 ... lie in the slot, so many
-    int slot = -1;            // -1: none, and nothing is kept
-    int64_t used = 0;         // when, for who goes first
-    int next() const { return start + static_cast<int>(line.size()); }  // position of the stream the next entry needs
+    EntryLine line;
+    int slot = -1;     // -1: none, and no streams are at hand
+    int64_t used = 0;  // when, for who goes first
+  };
+  struct Gap {  // entries to be made
+    Track* track;
+    std::span<const PageTable> tables;
+    std::span<const Token> tokens;
+    int from, upto;
   };
   struct Part {  // an ask under way
     const DraftAsk* ask;
     Track* track;
-    int rows;                                 // fresh entries
+    int from;                                 // the first fresh entry
     bool open;                                // wants more
     std::vector<std::vector<Token>> choices;  // by place, likeliest first
   };
   HeadDrafter(const Head& head, const Executor& target);
-  Result<void> take_memory(Backend& backend, const KvForm& kv);
+  Result<void> take_memory(Backend& backend);
   void copy_rows(Tensor from, int64_t first, Tensor to, int64_t at, int64_t rows);
   template <class F>
   void each_stretch(const Track& track, int first, int rows, F body) const;
-  void keep(Track& track, const Observed& seen);
+  Gap keep(Track& track, const Observed& seen);
+  void make(std::span<Gap> gaps);
+  void begin_lines(std::span<Gap> gaps);
+  void free_arrays();
+  void stage_pages(int sequence, std::span<const PageTable> tables);
+  void stage_gap(int sequence, const Gap& gap, int rows);
   int settle(const DraftAsk& ask, Track& track);
   void take_slot(Track& track);
   void guess(std::span<Part> parts);
@@ -62,14 +72,20 @@ class HeadDrafter : public Drafter {
   const Head& head_;
   const int64_t feature_;  // numbers of a stream
   int rows_, sequences_, context_;
-  int keep_;  // streams of a slot
-  int slot_pages_ = 0;
+  int keep_;                       // streams of a slot
+  int lazy_;                       // entries of an answer that may wait
+  int look_back_;                  // of the cache's layout
+  int group_ = 0;                  // whose pages entries lie in
+  int shift_ = 0;                  // positions a row of a head is counted on, so that nothing sees entry 0
+  int32_t stride_ = 0, lead_ = 0;  // of page tables: their entries, and of them those before position `shift_`
+  KvView kv_;
   std::unique_ptr<Ops> ops_;
-  std::optional<Store> store_;
   std::map<std::pair<RequestId, int>, Track> tracks_;
   std::vector<Track*> slots_;  // by slot
   int64_t calls_ = 0;
+  bool arrays_used_ = false;  // by a pass of which nothing was brought here
   std::vector<Part> parts_;
+  std::vector<Gap> gaps_;
   std::vector<float> full_;  // logits of the target's tokens
   std::vector<Token> context_tokens_;
   std::vector<Token> banned_;
@@ -80,6 +96,7 @@ class HeadDrafter : public Drafter {
           *wanted_rows_ = nullptr, *pages_ = nullptr;
   std::byte* in_ = nullptr;   // [rows, feature]
   Tensor streams_;            // [sequences * keep, feature]; position p of a slot lies at p % keep
+  Tensor nothing_;            // [sequences, the larger of feature and a key of all heads], zeros
   float* results_ = nullptr;  // [sequences, vocab] on the host, if the machine is apart
   std::vector<PageTables> groups_;
 };

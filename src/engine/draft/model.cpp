@@ -20,6 +20,7 @@ Result<std::unique_ptr<Drafter>> ModelDrafter::create(const Model& model, const 
                  own.context, options.context);
   options.pages = 0;
   options.wanted = 0;
+  options.beside = {};
   auto executor = Executor::create(model, backend, options);
   if (!executor.ok()) return within("the draft model", executor.error());
   return std::unique_ptr<Drafter>(new ModelDrafter(std::move(*executor)));

@@ -79,8 +79,9 @@ struct HeadOutput {
   Tensor logits, next;
 };
 // mtp, eagle3. The step's positions are those of entries; `feature` has a row for each: streams as tapped (`fresh`), or
-// what an earlier pass gave as `next`.
-HeadOutput run_head(Ops& ops, const Head& head, const KvView& kv, const Step& step, Tensor feature, bool fresh);
+// what an earlier pass gave as `next`. Entries see those from the last multiple of `grid` on; 0: all.
+HeadOutput run_head(Ops& ops, const Head& head, const KvView& kv, const Step& step, Tensor feature, bool fresh,
+                    int32_t grid = 0);
 // medusa: logits [rows, vocab] of the token `ahead` (from 0) places after the next one. The stream after the last layer
 // is read; the target's own last norm is part of this.
 Tensor run_medusa(Ops& ops, const Head& head, int ahead, const Step& step, Tensor stream);

@@ -30,7 +30,8 @@ Tensor join(Ops& ops, const Head& head, const Step& step, Tensor feature) {
 }
 
 // The stream of the entries after the head's layer. What was given is not changed.
-Tensor run_eagle(Ops& ops, const Head& head, const KvView& kv, const Step& step, Tensor feature, bool fresh) {
+Tensor run_eagle(Ops& ops, const Head& head, const GqaSpec& attention, const KvView& kv, const Step& step,
+                 Tensor feature, bool fresh) {
   const HeadWeights& weights = head.weights();
   const int64_t width = head.spec().width;
   Tensor x = ops.scratch(step.rows, width);
@@ -41,21 +42,22 @@ Tensor run_eagle(Ops& ops, const Head& head, const KvView& kv, const Step& step,
     feature = fused;
   }
   Tensor both = join(ops, head, step, feature);
-  run(ops, head.spec().attention, weights.attention, kv, both, x);
+  run(ops, attention, weights.attention, kv, both, x);
   ops.add(head.spec().normed_residual ? columns(both, width, width) : feature, 1, x);
   add_ffn(ops, head, x);
   ops.restore(start);
   return x;
 }
 
-Tensor run_mtp(Ops& ops, const Head& head, const KvView& kv, const Step& step, Tensor feature) {
+Tensor run_mtp(Ops& ops, const Head& head, const GqaSpec& attention, const KvView& kv, const Step& step,
+               Tensor feature) {
   const HeadWeights& weights = head.weights();
   Tensor x = ops.scratch(step.rows, head.spec().width);
   const int64_t start = ops.mark();
   ops.linear(weights.fuse, join(ops, head, step, feature), x);
   Tensor in = ops.scratch(step.rows, x.cols), y = ops.scratch(step.rows, x.cols);
   ops.norm(weights.mixer_norm, 1, x, in);
-  run(ops, head.spec().attention, weights.attention, kv, in, y);
+  run(ops, attention, weights.attention, kv, in, y);
   ops.add(y, 1, x);
   add_ffn(ops, head, x);
   ops.restore(start);
@@ -64,11 +66,14 @@ Tensor run_mtp(Ops& ops, const Head& head, const KvView& kv, const Step& step, T
 
 }  // namespace
 
-HeadOutput run_head(Ops& ops, const Head& head, const KvView& kv, const Step& step, Tensor feature, bool fresh) {
+HeadOutput run_head(Ops& ops, const Head& head, const KvView& kv, const Step& step, Tensor feature, bool fresh,
+                    int32_t grid) {
   const HeadSpec& spec = head.spec();
+  GqaSpec attention = spec.attention;
+  attention.grid = grid;
   ops.begin(step);
-  Tensor x = spec.kind == HeadSpec::Kind::eagle3 ? run_eagle(ops, head, kv, step, feature, fresh)
-                                                 : run_mtp(ops, head, kv, step, feature);
+  Tensor x = spec.kind == HeadSpec::Kind::eagle3 ? run_eagle(ops, head, attention, kv, step, feature, fresh)
+                                                 : run_mtp(ops, head, attention, kv, step, feature);
   if (step.wanted == 0) return {};
   Tensor next = ops.scratch(step.wanted, spec.width), normed = ops.scratch(step.wanted, spec.width);
   ops.gather(step.wanted_rows, x, next);
