@@ -1,7 +1,7 @@
 """An engine that dies while answers are on their way: they go on byte for byte. Part of faults.py.
 
-Streams of every kind of sampling, with adapters and without, run while the engine's process is killed, stopped or
-hung again and again; each must be what it is on a server that nobody disturbs, with its usage counted once.
+Streams of every kind of sampling, with adapters and without, run while the engine's process is killed or crashes again
+and again; each must be what it is on a server that nobody disturbs, with its usage counted once.
 """
 import asyncio
 import json
@@ -13,6 +13,8 @@ import signal
 import struct
 import tempfile
 import time
+
+import alarms
 
 KINDS = [
     {"temperature": 0},
@@ -151,6 +153,8 @@ async def under(server, request, wanted, work, disturb):
 
 
 async def check(make_server, request, report, rounds):
+    await check_spare(make_server, request, report)
+    await alarms.check(make_server, request, report, rounds >= 100)
     with tempfile.TemporaryDirectory() as folder:
         write_adapter(f"{folder}/early", 4, 1)
         write_adapter(f"{folder}/late", 6, 2)
@@ -327,17 +331,5 @@ async def disturbed(server, request, report, rounds, work, wanted):
         print(f"  {strikes} times, longest silence of a stream: median {silences[len(silences) // 2]:.3f} s, "
               f"most {silences[-1]:.3f} s")
 
-    async def hang(count):
-        if count > 0:
-            await asyncio.sleep(0.2)
-            return 0
-        return await strike(signal.SIGSTOP)
-
-    wrong, count, tries = [], 0, 0
-    while count == 0 and not wrong and tries < 50:  # a fast machine may be done before it is struck
-        wrong, count, _ = await under(server, request, wanted, work, hang)
-        tries += 1
-    report.say("an engine that hangs is found and replaced",
-               f"{wrong} differ" if wrong else None if count else "missed")
     await unloaded(server, request, report, work, wanted)
     report.say("the server stayed", None if server.process.poll() is None else server.said()[-500:])

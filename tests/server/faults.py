@@ -549,7 +549,6 @@ async def other_doors(program, report):
 
 async def crashes(chosen, report):
     await crash.check(lambda *flags: Server(chosen.program, *flags), request, report, 500 if chosen.full else 8)
-    await crash.check_spare(lambda *flags: Server(chosen.program, *flags), request, report)
     await crash.check_ranks(lambda *flags: Server(chosen.program, "-c", "512", *flags), request, report,
                             100 if chosen.full else 5)
 
