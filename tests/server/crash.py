@@ -215,7 +215,7 @@ async def check_spare(make_server, request, report):
                 strikes += count
             from_files = "started from its files" in server.said()
             spares, all_of_them = descendants(server, "millrace-spare"), descendants(server)
-            report.say("engines come back though the model's file is gone",
+            report.say("engines come back without the model's file",
                        f"{wrong} differ after {strikes}: {server.said()[-2000:]}" if wrong or from_files else None)
             report.say("the weights are kept by one process", None if (len(spares), len(all_of_them)) == (1, 2) else
                        f"{spares} of {all_of_them}")
