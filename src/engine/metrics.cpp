@@ -77,8 +77,6 @@ void Metrics::carry(const Metrics& before) {
                        &Metrics::unsettled_rows,
                        &Metrics::prefix_lookups,
                        &Metrics::prefix_hits,
-                       &Metrics::pages_moved_out,
-                       &Metrics::pages_moved_in,
                        &Metrics::prefix_asked_tokens,
                        &Metrics::prompt_tokens,
                        &Metrics::generated_tokens,

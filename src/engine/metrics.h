@@ -61,7 +61,6 @@ struct Metrics {
   int64_t steps = 0, computed_tokens = 0;
   int64_t shortlist_rows = 0, whole_rows = 0, unsettled_rows = 0;  // of logits that a machine apart brought (plan.h)
   int64_t prefix_lookups = 0, prefix_hits = 0;
-  int64_t pages_moved_out = 0, pages_moved_in = 0;  // to the second store, and back for who needs them
   // by answer, as it happens: prompts looked up, and which of their tokens were found; prompts whose first token came,
   // and the tokens chosen
   int64_t prefix_asked_tokens = 0, prefix_found_tokens = 0, prompt_tokens = 0, generated_tokens = 0;

@@ -248,8 +248,6 @@ void Scheduler::note_now() {
   metrics_.pages_free = cache_.pool().free();
   metrics_.pages_cached = cache_.tree().evictable();
   metrics_.second_pages_used = cache_.second().used();
-  metrics_.pages_moved_out = cache_.counters().moved_out;
-  metrics_.pages_moved_in = cache_.counters().moved_in;
 }
 
 void Scheduler::note_step(const StepPlan& plan, const Sampled& sampled, double now) {

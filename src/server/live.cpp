@@ -56,8 +56,6 @@ JsonObject pages_json(const EngineSnapshot& snapshot, std::span<const PageState>
           {"cached", count(PageState::cached)},
           {"free", pages.empty() ? snapshot.pages : count(PageState::free)},
           {"second_used", snapshot.metrics.second_pages_used},
-          {"moved_out", snapshot.metrics.pages_moved_out},
-          {"moved_in", snapshot.metrics.pages_moved_in},
           {"per_cell", map.per_cell},
           {"map", std::move(map.cells)}};
 }

@@ -165,8 +165,6 @@ TEST(Scheduler, APoolFarTooSmallChangesNoAnswer) {
     for (const auto& [id, request] : asked) EXPECT_EQ(engine.answers[std::pair(id, 0)].tokens, engine.alone(request));
     EXPECT_GT(engine.scheduler.metrics().preemptions, 0);
     EXPECT_EQ(engine.cache.counters().moved_in > 0, second_pages > 0);
-    EXPECT_EQ(engine.scheduler.metrics().pages_moved_in, engine.cache.counters().moved_in);
-    EXPECT_EQ(engine.scheduler.metrics().pages_moved_out, engine.cache.counters().moved_out);
     EXPECT_TRUE(engine.scheduler.check().ok());
   }
 }

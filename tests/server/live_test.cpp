@@ -58,8 +58,6 @@ EngineSnapshot after(int steps, double now) {
   m.prefix_asked_tokens = 40;
   m.prefix_found_tokens = 30;
   m.second_pages_used = 5;
-  m.pages_moved_out = 9;
-  m.pages_moved_in = 4;
   m.running = 4;
   m.kv_used_bytes = 4 * 100 * 8;
   snapshot.now = now;
@@ -88,8 +86,6 @@ TEST(LiveView, MeansAndLimitAreOfTheTimeSinceTheLastLook) {
   EXPECT_EQ(second.at("pages").at("map").as_string(), "u.c");
   EXPECT_EQ(second.at("pages").at("cached").as_int64(), 1);
   EXPECT_EQ(second.at("pages").at("second_used").as_int64(), 5);
-  EXPECT_EQ(second.at("pages").at("moved_out").as_int64(), 9);
-  EXPECT_EQ(second.at("pages").at("moved_in").as_int64(), 4);
   EXPECT_EQ(second.at("generated_tokens").as_int64(), 330);
   EXPECT_EQ(second.at("bound").at("answers").as_int64(), 2);
   EXPECT_EQ(second.at("bound").at("tokens").as_int64(), 110);

@@ -227,8 +227,6 @@ export interface Live {
     cached: number;
     free: number;
     second_used: number; // moved out, in the second store
-    moved_out: number; // since the start
-    moved_in: number;
     per_cell: number;
     map: string;
   };

@@ -209,7 +209,7 @@ function Tiers({ now, samples }: { now: Live; samples: Sample[] }) {
           <tr><th scope="row">Prompt tokens found</th><td>{count(prefix.found_tokens)} of {count(prefix.asked_tokens)}</td></tr>
           <tr><th scope="row">Prompts that began alike</th><td>{count(prefix.hits)} of {count(prefix.lookups)}</td></tr>
           <tr><th scope="row">Pages kept for others</th><td>{count(pages.cached)} of {count(pages.total)}</td></tr>
-          <tr><th scope="row">Pages moved out, and back</th><td>{count(pages.moved_out)}, {count(pages.moved_in)}</td></tr>
+          <tr><th scope="row">Pages moved out</th><td>{count(pages.second_used)}</td></tr>
           <tr>
             <th scope="row">Stretches from a page store</th>
             <td>{count(store.found)}, of {count(store.stored)} put there</td>
