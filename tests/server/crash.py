@@ -174,7 +174,7 @@ def kill_engine(server, _):
 def processes():
     """By number what each process of this machine is called, and its parent."""
     found = {}
-    for entry in os.listdir("/proc"):
+    for entry in filter(str.isdigit, os.listdir("/proc")):
         try:
             with open(f"/proc/{entry}/stat", encoding="utf-8", errors="replace") as file:
                 head, _, rest = file.read().rpartition(")")
