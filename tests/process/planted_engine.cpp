@@ -24,7 +24,7 @@ struct TinyModel {
 Result<std::shared_ptr<TinyModel>> open(const char* path) {
   auto tiny = std::make_shared<TinyModel>();
   TRY(tiny->checkpoint, Checkpoint::open(path));
-  TRY(tiny->backend, make_cpu_backend({.threads = 2}));
+  TRY(tiny->backend, make_cpu_backend({.threads = 1}));
   TRY(tiny->model, Model::load(tiny->checkpoint, *tiny->backend));
   return tiny;
 }

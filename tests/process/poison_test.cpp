@@ -81,7 +81,7 @@ std::vector<Answer> answers_of(RemoteEngine& engine, const std::vector<Request>&
 TEST(Poison, FailsAloneAfterAtMostThreeRestarts) {
   auto engine = started();
   ASSERT_NE(engine, nullptr);
-  for (uint64_t seed = 0; seed < 20; ++seed) {
+  for (uint64_t seed = 0; seed < 10; ++seed) {
     std::vector<Request> all = healthy(seed, 8);
     const std::vector<Answer> wanted = answers_of(*engine, all);
     Request poison = all[seed % 8];

@@ -233,7 +233,7 @@ async def check_spare(make_server, request, report):
                 wrong, count, _ = await under(server, request, wanted, work, disturb)
             report.say("without the process that keeps the weights they are read again",
                        None if not wrong and "started from its files" in server.said() else server.said()[-2000:])
-            report.say("and are kept again", None if len(descendants(server, "millrace-spare")) == 1 else "they are not")
+            report.say("and are kept again", None if descendants(server, "millrace-spare") else "they are not")
             family = descendants(server)
             code = server.stop()
             left = [one for one in family if one in processes()]
