@@ -44,11 +44,15 @@ Team::Team(int workers) : workers_(workers) {
   spins_ = usable.size() >= static_cast<size_t>(workers) ? kSpins : 0;
   if (count_nodes(usable) > 1 || count_cores(usable) < static_cast<int>(usable.size()))
     for (Place& place : places_of(workers, usable)) places_.push_back(std::move(place.processors));
-  threads_.reserve(static_cast<size_t>(workers - 1));
-  for (int worker = 1; worker < workers; ++worker) {
-    threads_.emplace_back([this, worker] {
+  start();
+}
+
+void Team::start() {
+  threads_.reserve(static_cast<size_t>(workers_ - 1));
+  for (int worker = 1; worker < workers_; ++worker) {
+    threads_.emplace_back([this, worker, seen = epoch_.load()] {
       place(worker);
-      work(worker);
+      work(worker, seen);
     });
   }
 }
@@ -61,11 +65,15 @@ void Team::place(int worker) {
   (void)pthread_setaffinity_np(pthread_self(), sizeof set, &set);  // a wish: running elsewhere is still right
 }
 
-Team::~Team() {
+Team::~Team() { rest(); }
+
+void Team::rest() {
   stopping_ = true;
   epoch_.fetch_add(1, std::memory_order_seq_cst);
   wake(epoch_, sleepers_);
   for (std::thread& thread : threads_) thread.join();
+  threads_.clear();
+  stopping_ = false;
 }
 
 void Team::run_job(Job job, void* context) {
@@ -74,6 +82,7 @@ void Team::run_job(Job job, void* context) {
     job(context, 0, 1);
     return;
   }
+  if (threads_.empty()) start();
   running_ = true;
   job_ = job;
   context_ = context;
@@ -88,8 +97,7 @@ void Team::run_job(Job job, void* context) {
   running_ = false;
 }
 
-void Team::work(int worker) {
-  uint32_t seen = 0;
+void Team::work(int worker, uint32_t seen) {
   for (;;) {
     await_change(epoch_, seen, sleepers_, spins_);
     ++seen;

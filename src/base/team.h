@@ -53,12 +53,16 @@ class Team {
   // Inside a job: returns once every worker has called it. All workers of the job must.
   void barrier();
 
+  // Ends the threads; the next job starts them again. A process without threads may be copied.
+  void rest();
+
  private:
   using Job = void (*)(void* context, int worker, int workers);
 
+  void start();
   int64_t take_task() { return next_task_.fetch_add(1, std::memory_order_relaxed); }
   void run_job(Job job, void* context);
-  void work(int worker);
+  void work(int worker, uint32_t seen);
   void place(int worker);  // the calling thread
 
   // Each on its own cache line: they are written by different threads.

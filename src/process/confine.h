@@ -10,4 +10,8 @@ namespace millrace {
 // With `network` it may still open connections of its own, as to a store of pages.
 Result<void> confine(bool network = false);
 
+// If memory runs out, the system ends this process and what it starts before others: whoever watches over it can
+// replace it. Before confine().
+void end_first();
+
 }  // namespace millrace

@@ -15,6 +15,7 @@
 
 #include "engine/runner.h"
 #include "process/passed_files.h"
+#include "process/spare.h"
 
 namespace millrace {
 namespace {
@@ -265,7 +266,14 @@ int64_t allowed_untried(int64_t parameters, int64_t tokens) {
   return kUntriedLeast + static_cast<int64_t>(std::min(operations, static_cast<double>(kUntriedMost - kUntriedLeast)));
 }
 
-Result<void> run_engine_child(const std::function<Result<EngineOfProcess>(EngineWatch& watch)>& make) {
+Result<void> run_engine_child(const std::function<Result<bool>()>& load,
+                              const std::function<Result<EngineOfProcess>(EngineWatch& watch)>& make) {
+  const Result<bool> loaded = load();
+  if (!loaded.ok()) {
+    tell_engine_failed(loaded.error());
+    return loaded.error();
+  }
+  if (*loaded) leave_spare();
   TRY(SharedPageFile shared, SharedPageFile::open(kEngineSharedFile));
   PageWatch watch(shared.page());
   Child child(kEngineSocket);

@@ -12,8 +12,9 @@
 
 namespace millrace {
 
-// These are given to the process at these numbers; the last is a socket that carries open files.
-inline constexpr int kEngineSocket = 3, kEngineSharedFile = 4, kEngineFiles = 5;
+// These are given to the process at these numbers; the third is a socket that carries open files, the last, which may
+// be missing, one to a spare (spare.h).
+inline constexpr int kEngineSocket = 3, kEngineSharedFile = 4, kEngineFiles = 5, kEngineSpare = 6;
 
 struct EngineOfProcess {
   std::shared_ptr<void> model;  // whatever the engine needs to live
@@ -30,9 +31,11 @@ struct EngineOfProcess {
 // thousand million operations a second, and a beginning; a machine that swaps or sets up a network is not hung.
 int64_t allowed_untried(int64_t parameters, int64_t tokens);
 
-// `make` is given what the engine's options take as watch. Returns when the server is gone; the error if the engine
+// `load` brings the model into memory and says whether the process may be copied then; `make` is given what the
+// engine's options take as watch, and is called in copies too. Returns when the server is gone; the error if the engine
 // could not be made, which the server is told too.
-Result<void> run_engine_child(const std::function<Result<EngineOfProcess>(EngineWatch& watch)>& make);
+Result<void> run_engine_child(const std::function<Result<bool>()>& load,
+                              const std::function<Result<EngineOfProcess>(EngineWatch& watch)>& make);
 
 // The server is told that there will be no engine, and why.
 void tell_engine_failed(const Error& why);

@@ -22,6 +22,7 @@ constexpr int kLookMilliseconds = 100;
 constexpr int kStillLooks = 20;      // without a sign of life between steps
 constexpr int kDeathsTogether = 2;   // in a row; after so many a request is tried alone
 constexpr int kDeathsAlone = 3;      // after so many it is refused
+constexpr int kDeathsOfCopies = 3;   // in a row, without a token; the next comes from the files
 constexpr double kLongestPause = 5;  // seconds before a process is started again
 
 std::string how_it_ended(int status) {
@@ -37,6 +38,7 @@ Result<std::unique_ptr<RemoteEngine>> RemoteEngine::start(EngineCommand command,
   engine->wake_ = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   if (engine->wake_ < 0) return error(Code::io, "no event for the engine: {}", std::strerror(errno));
   engine->epoch_ = shared_now();
+  if (engine->command_.spare) adopt_orphans();
   TRY_VOID(engine->spawn(false));
   TRY_VOID(engine->await_ready(go_on));
   engine->thread_ = std::thread([e = engine.get()] { e->loop(); });
@@ -46,6 +48,7 @@ Result<std::unique_ptr<RemoteEngine>> RemoteEngine::start(EngineCommand command,
 RemoteEngine::~RemoteEngine() {
   stop_thread();
   end_process(SIGKILL);
+  spare_.end();
   if (wake_ >= 0) ::close(wake_);
 }
 
@@ -56,12 +59,17 @@ void RemoteEngine::wake() const {
 
 Result<void> RemoteEngine::spawn(bool again) {
   TRY(SharedPageFile shared, SharedPageFile::create());
-  std::vector<std::string> words = command_.words;
-  const std::vector<std::string>& more = again ? command_.words_again : command_.words_first;
-  words.insert(words.end(), more.begin(), more.end());
-  // Whatever it found at its start may be what it died of.
-  if (again && !was_ready_) words.insert(words.end(), command_.words_bare.begin(), command_.words_bare.end());
-  TRY(const SpawnedProcess spawned, spawn_engine(words, shared.file()));
+  SpawnedProcess spawned;
+  // What copies die of may be something that all of them have in memory.
+  if (again && was_ready_ && quick_deaths_ < kDeathsOfCopies) {
+    auto copied = spare_.copy(shared.file());
+    if (copied.ok()) spawned = *copied;
+    if (!copied.ok() && command_.spare && log_)
+      log_(fmt::format("the engine is started from its files: {}", copied.error().message));
+  }
+  if (spawned.id == 0) {
+    TRY(spawned, spawn_from_files(again, shared.file()));
+  }
   shared_ = std::move(shared);
   process_ = {};
   process_.id = spawned.id;
@@ -71,6 +79,18 @@ Result<void> RemoteEngine::spawn(bool again) {
   last_awake_ = 0;
   still_ = 0;
   return {};
+}
+
+Result<SpawnedProcess> RemoteEngine::spawn_from_files(bool again, int shared) {
+  spare_.end();
+  std::vector<std::string> words = command_.words;
+  const std::vector<std::string>& more = again ? command_.words_again : command_.words_first;
+  words.insert(words.end(), more.begin(), more.end());
+  // Whatever it found at its start may be what it died of.
+  if (again && !was_ready_) words.insert(words.end(), command_.words_bare.begin(), command_.words_bare.end());
+  TRY(const SpawnedProcess spawned, spawn_engine(words, shared, command_.spare));
+  spare_ = Spare(spawned.spare);
+  return spawned;
 }
 
 void RemoteEngine::close_sockets() {
@@ -519,6 +539,7 @@ void RemoteEngine::give_up(const Error& why) {
   {
     std::lock_guard lock(mutex_);
     given_up_ = why;
+    spare_.end();
   }
   if (log_) log_(why.message);
   refuse_late();

@@ -21,6 +21,7 @@
 #include "engine/port.h"
 #include "process/frames.h"
 #include "process/shared_page.h"
+#include "process/spare.h"
 
 namespace millrace {
 
@@ -30,6 +31,7 @@ struct EngineCommand {
   std::vector<std::string> words_first = {};  // added the first time
   std::vector<std::string> words_again = {};  // added when it is not
   std::vector<std::string> words_bare = {};   // and these, when the one before died before it was ready
+  bool spare = false;  // it may leave a spare (spare.h), of which the next ones are copies as long as that works
 };
 
 class RemoteEngine : public EnginePort {
@@ -88,6 +90,7 @@ class RemoteEngine : public EnginePort {
 
   RemoteEngine(EngineCommand command, Log log) : log_(std::move(log)), command_(std::move(command)) {}
   Result<void> spawn(bool again);
+  Result<SpawnedProcess> spawn_from_files(bool again, int shared);
   Result<void> await_ready(const std::function<bool()>& go_on);
   void end_process(int signal);
   void loop();
@@ -147,6 +150,7 @@ class RemoteEngine : public EnginePort {
   EngineCommand command_;
   Identity identity_;  // that every process is to have
   Process process_;
+  Spare spare_;
   std::map<RequestId, Open> open_;
   std::deque<RequestId> alone_;  // to be tried one after another; the first is being tried
   std::string out_;              // to be sent

@@ -32,6 +32,7 @@ Result<void> RemoteEngine::sleep() {
   asleep_ = true;
   if (process_.id != 0) ::kill(process_.id, SIGKILL);
   buried_.wait(lock, [this] { return process_.id == 0 || stopping_ || !asleep_; });
+  if (process_.id == 0) spare_.end();
   return {};
 }
 
@@ -85,6 +86,7 @@ void RemoteEngine::become_next() {
     before_ = sum;
     std::swap(process_, other->process_);  // the old one ends with the other engine
     std::swap(shared_, other->shared_);
+    std::swap(spare_, other->spare_);
     command_ = other->command_;
     identity_ = other->identity_;
     last_awake_ = 0;
@@ -102,6 +104,7 @@ void RemoteEngine::become_next() {
   fail_cache_waits(why);
   fail_adapter_waits(why);
   other->end_process(SIGKILL);
+  other->spare_.end();
   {
     std::lock_guard lock(mutex_);
     next_.reset();

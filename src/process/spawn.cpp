@@ -6,9 +6,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <array>
 #include <cerrno>
 #include <cstring>
+#include <string_view>
 
 #include "process/engine_child.h"
 
@@ -27,12 +27,16 @@ class Spawning {
     ::posix_spawn_file_actions_destroy(&actions_);
     ::posix_spawnattr_destroy(&attributes_);
   }
-  Result<int> run(const std::vector<std::string>& words, int socket, int shared, int files) {
+  struct Given {  // their numbers there follow from their order; -1: none
+    int socket, shared, files, spare;
+  };
+  Result<int> run(const std::vector<std::string>& words, const Given& given) {
     // Numbers above all targets, so that none overwrites another.
-    ::posix_spawn_file_actions_adddup2(&actions_, socket, kEngineSocket);
-    ::posix_spawn_file_actions_adddup2(&actions_, shared, kEngineSharedFile);
-    ::posix_spawn_file_actions_adddup2(&actions_, files, kEngineFiles);
-    ::posix_spawn_file_actions_addclosefrom_np(&actions_, kEngineFiles + 1);
+    ::posix_spawn_file_actions_adddup2(&actions_, given.socket, kEngineSocket);
+    ::posix_spawn_file_actions_adddup2(&actions_, given.shared, kEngineSharedFile);
+    ::posix_spawn_file_actions_adddup2(&actions_, given.files, kEngineFiles);
+    if (given.spare >= 0) ::posix_spawn_file_actions_adddup2(&actions_, given.spare, kEngineSpare);
+    ::posix_spawn_file_actions_addclosefrom_np(&actions_, given.spare >= 0 ? kEngineSpare + 1 : kEngineSpare);
     sigset_t ignored;
     sigemptyset(&ignored);
     sigaddset(&ignored, SIGINT);
@@ -57,12 +61,11 @@ class Spawning {
   posix_spawnattr_t attributes_;
 };
 
-// Files that are closed in the end, whatever happens.
-struct Files {
-  std::array<int, 5> all = {-1, -1, -1, -1, -1};
-  ~Files() {
-    for (int file : all)
-      if (file >= 0) ::close(file);
+// Closed in the end.
+struct File {
+  int number = -1;
+  ~File() {
+    if (number >= 0) ::close(number);
   }
 };
 
@@ -71,22 +74,48 @@ bool make_pair(int kind, int& ours, int& theirs) {
   int pair[2] = {-1, -1};
   if (::socketpair(AF_UNIX, kind | SOCK_CLOEXEC, 0, pair) != 0) return false;
   ours = pair[0];
-  theirs = ::fcntl(pair[1], F_DUPFD_CLOEXEC, kEngineFiles + 1);
+  theirs = ::fcntl(pair[1], F_DUPFD_CLOEXEC, kEngineSpare + 1);
   ::close(pair[1]);
   return theirs >= 0;
 }
 
 }  // namespace
 
-Result<SpawnedProcess> spawn_engine(const std::vector<std::string>& words, int shared) {
-  Files files;
-  auto& [socket, its_socket, channel, its_channel, page] = files.all;
-  page = ::fcntl(shared, F_DUPFD_CLOEXEC, kEngineFiles + 1);
-  if (page < 0 || !make_pair(SOCK_STREAM, socket, its_socket) || !make_pair(SOCK_SEQPACKET, channel, its_channel))
+EngineSockets::EngineSockets(EngineSockets&& other) noexcept
+    : socket(std::exchange(other.socket, -1)),
+      its_socket(std::exchange(other.its_socket, -1)),
+      files(std::exchange(other.files, -1)),
+      its_files(std::exchange(other.its_files, -1)) {}
+
+EngineSockets::~EngineSockets() {
+  for (int file : {socket, its_socket, files, its_files})
+    if (file >= 0) ::close(file);
+}
+
+Result<EngineSockets> EngineSockets::make() {
+  EngineSockets made;
+  if (!make_pair(SOCK_STREAM, made.socket, made.its_socket) || !make_pair(SOCK_SEQPACKET, made.files, made.its_files))
     return error(Code::io, "no socket for the engine: {}", std::strerror(errno));
-  TRY(const int id, Spawning().run(words, its_socket, page, its_channel));
-  ::fcntl(socket, F_SETFL, ::fcntl(socket, F_GETFL) | O_NONBLOCK);
-  return SpawnedProcess{.id = id, .socket = std::exchange(socket, -1), .files = std::exchange(channel, -1)};
+  ::fcntl(made.socket, F_SETFL, ::fcntl(made.socket, F_GETFL) | O_NONBLOCK);
+  return made;
+}
+
+SpawnedProcess EngineSockets::spawned(int id) {
+  return {.id = id, .socket = std::exchange(socket, -1), .files = std::exchange(files, -1)};
+}
+
+Result<SpawnedProcess> spawn_engine(const std::vector<std::string>& words, int shared, bool spare) {
+  const File page = {::fcntl(shared, F_DUPFD_CLOEXEC, kEngineSpare + 1)};
+  TRY(EngineSockets sockets, EngineSockets::make());
+  File spare_end, its_spare_end;
+  if (page.number < 0 || (spare && !make_pair(SOCK_SEQPACKET, spare_end.number, its_spare_end.number)))
+    return error(Code::io, "no socket for the engine: {}", std::strerror(errno));
+  const int yes = 1;  // who says something is told by the system
+  if (spare) ::setsockopt(spare_end.number, SOL_SOCKET, SO_PASSCRED, &yes, sizeof(yes));
+  TRY(const int id, Spawning().run(words, {sockets.its_socket, page.number, sockets.its_files, its_spare_end.number}));
+  SpawnedProcess spawned = sockets.spawned(id);
+  spawned.spare = std::exchange(spare_end.number, -1);
+  return spawned;
 }
 
 }  // namespace millrace

@@ -4,6 +4,8 @@
 
 #include <atomic>
 #include <chrono>
+#include <filesystem>
+#include <iterator>
 #include <thread>
 #include <vector>
 
@@ -30,6 +32,24 @@ TEST(Team, WritesOfAJobAreVisibleAfterIt) {
   for (int round = 1; round <= 500; ++round) {
     team.run([&](int worker, int) { values[static_cast<size_t>(worker)] = round; });
     for (int value : values) ASSERT_EQ(value, round);
+  }
+}
+
+TEST(Team, WorksAgainAfterARest) {
+  auto threads = [] {
+    return std::distance(std::filesystem::directory_iterator("/proc/self/task"), std::filesystem::directory_iterator());
+  };
+  const auto before = threads();
+  Team team(3);
+  for (int round = 0; round < 50; ++round) {
+    std::vector<int> calls(3, 0);
+    team.run([&](int worker, int) { ++calls[static_cast<size_t>(worker)]; });
+    EXPECT_EQ(calls, (std::vector<int>{1, 1, 1}));
+    EXPECT_GE(threads(), before + 2);
+    team.rest();
+    for (int tries = 0; tries < 1000 && threads() > before; ++tries)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    EXPECT_EQ(threads(), before);
   }
 }
 

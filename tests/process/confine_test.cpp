@@ -45,5 +45,19 @@ TEST(Confine, TakesTheNetworkProgramsAndWritingAndLeavesReadingAndThreads) {
   ::unlink(file.c_str());
 }
 
+TEST(Confine, IsEndedBeforeOthersWhenMemoryRunsOut) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    end_first();
+    int score = 0;
+    std::ifstream("/proc/self/oom_score_adj") >> score;
+    ::_exit(score == 500 ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 0);
+}
+
 }  // namespace
 }  // namespace millrace

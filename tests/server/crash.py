@@ -1,17 +1,20 @@
 """An engine that dies while answers are on their way: they go on byte for byte. Part of faults.py.
 
-Streams of every kind of sampling, with adapters and without, run while the engine's process is killed, stopped or
-hung again and again; each must be what it is on a server that nobody disturbs, with its usage counted once.
+Streams of every kind of sampling, with adapters and without, run while the engine's process is killed or crashes again
+and again; each must be what it is on a server that nobody disturbs, with its usage counted once.
 """
 import asyncio
 import json
 import os
 import random
 import re
+import shutil
 import signal
 import struct
 import tempfile
 import time
+
+import alarms
 
 KINDS = [
     {"temperature": 0},
@@ -151,6 +154,8 @@ async def under(server, request, wanted, work, disturb):
 
 
 async def check(make_server, request, report, rounds):
+    await check_spare(make_server, request, report)
+    await alarms.check(make_server, request, report, rounds >= 100)
     with tempfile.TemporaryDirectory() as folder:
         write_adapter(f"{folder}/early", 4, 1)
         write_adapter(f"{folder}/late", 6, 2)
@@ -165,6 +170,78 @@ def kill_engine(server, _):
     except (ProcessLookupError, TypeError):
         return 0
     return 1
+
+
+def processes():
+    """By number what each process of this machine is called, and its parent."""
+    found = {}
+    for entry in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{entry}/stat", encoding="utf-8", errors="replace") as file:
+                head, _, rest = file.read().rpartition(")")
+        except OSError:
+            continue
+        state, parent = rest.split()[:2]
+        if state != "Z":
+            found[int(entry)] = (head.partition("(")[2], int(parent))
+    return found
+
+
+def descendants(server, name=None):
+    """Processes that the server has started, and those have; of a name."""
+    known, family = processes(), {server.process.pid}
+    for _ in known:
+        family |= {one for one, (_, parent) in known.items() if parent in family}
+    return sorted(one for one in family - {server.process.pid} if name in (None, known[one][0]))
+
+
+async def check_spare(make_server, request, report):
+    """A dead engine is replaced from memory: the model's file may be gone. Without that memory, the file will do."""
+    with tempfile.TemporaryDirectory() as folder:
+        model = f"{folder}/model.gguf"
+        shutil.copy("models/stories-14m-q8_0.gguf", model)
+        server = make_server("-m", model, "-np", "20")
+        try:
+            await server.start()
+            work = [{key: value for key, value in body.items() if key != "model"} for body in bodies(len(KINDS), 150)]
+            wanted = [meaning((await stream(server, request, body))[0]) for body in work]
+            os.remove(model)
+            wrong, strikes = [], 0
+
+            async def disturb(_):
+                return kill_engine(server, _)
+
+            while strikes < 5 and not wrong:
+                wrong, count, _ = await under(server, request, wanted, work, disturb)
+                strikes += count
+            from_files = "started from its files" in server.said()
+            spares, all_of_them = descendants(server, "millrace-spare"), descendants(server)
+            report.say("engines come back without the model's file",
+                       f"{wrong} differ after {strikes}: {server.said()[-2000:]}" if wrong or from_files else None)
+            report.say("the weights are kept by one process", None if (len(spares), len(all_of_them)) == (1, 2) else
+                       f"{spares} of {all_of_them}")
+            with open(f"/proc/{engine_of(server)}/oom_score_adj", encoding="ascii") as file:
+                engine_goes = int(file.read())
+            with open(f"/proc/{server.process.pid}/oom_score_adj", encoding="ascii") as file:
+                server_goes = int(file.read())
+            report.say("of the two the system ends the engine when memory runs out",
+                       None if engine_goes > server_goes else f"{engine_goes} and {server_goes}")
+            shutil.copy("models/stories-14m-q8_0.gguf", model)
+            for spare in spares:
+                os.kill(spare, signal.SIGKILL)
+            wrong, count = [], 0
+            while count == 0 and not wrong:
+                wrong, count, _ = await under(server, request, wanted, work, disturb)
+            report.say("without the process that keeps the weights they are read again",
+                       None if not wrong and "started from its files" in server.said() else server.said()[-2000:])
+            report.say("and are kept again", None if descendants(server, "millrace-spare") else "they are not")
+            family = descendants(server)
+            code = server.stop()
+            left = [one for one in family if one in processes()]
+            report.say("nothing outlives the server", None if code == 0 and not left else f"code {code}, {left}")
+        finally:
+            if server.process.poll() is None:
+                server.stop()
 
 
 async def check_ranks(make_server, request, report, rounds, flags=("--ranks", "2", "-t", "2"), strike=kill_engine,
@@ -255,17 +332,5 @@ async def disturbed(server, request, report, rounds, work, wanted):
         print(f"  {strikes} times, longest silence of a stream: median {silences[len(silences) // 2]:.3f} s, "
               f"most {silences[-1]:.3f} s")
 
-    async def hang(count):
-        if count > 0:
-            await asyncio.sleep(0.2)
-            return 0
-        return await strike(signal.SIGSTOP)
-
-    wrong, count, tries = [], 0, 0
-    while count == 0 and not wrong and tries < 50:  # a fast machine may be done before it is struck
-        wrong, count, _ = await under(server, request, wanted, work, hang)
-        tries += 1
-    report.say("an engine that hangs is found and replaced",
-               f"{wrong} differ" if wrong else None if count else "missed")
     await unloaded(server, request, report, work, wanted)
     report.say("the server stayed", None if server.process.poll() is None else server.said()[-500:])

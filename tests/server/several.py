@@ -42,15 +42,16 @@ async def states(server):
 
 
 def engines(server):
-    """Processes that the server has started."""
+    """Processes that the server has started, but for those that keep weights for engines to come."""
     found = []
     for entry in os.listdir("/proc"):
         try:
             with open(f"/proc/{entry}/stat", encoding="utf-8", errors="replace") as file:
-                fields = file.read().rpartition(")")[2].split()
+                name, _, rest = file.read().rpartition(")")
         except OSError:
             continue
-        if fields[0] != "Z" and int(fields[1]) == server.process.pid:
+        fields = rest.split()
+        if fields[0] != "Z" and "millrace-spare" not in name and int(fields[1]) == server.process.pid:
             found.append(int(entry))
     return found
 

@@ -11,6 +11,8 @@ import struct
 import sys
 import tempfile
 
+import crash
+
 MODEL = "models/stories-14m-q8_0.gguf"
 PROMPT = [1] + [300 + 13 * j % 3000 for j in range(100)]
 KEYS = {"operator": "sk-operator-0123456789", "guest": "sk-guest-0123456789"}
@@ -200,6 +202,9 @@ async def rests(make, report, folder, known, order):
         health = (await server.fetch(ask("GET", "/health")))[0]
         steps = [(await server.metrics_with(KEYS["operator"]))["generation_tokens_total"] for _ in range(2)]
         held = not late.done()
+        awake = len(crash.descendants(server))
+        if awake != (2 if state == "is_paused" else 0):
+            report.say(f"processes after {stop}", f"{awake}: {server.said()[-300:]}")
         second = await do(server, go)
         got = [(await one)[1] for one in open_answers]
         await late

@@ -99,6 +99,7 @@ export async function live(page, server) {
       await says('speculation', '[1-9]\\S* of [1-9]\\S* guesses kept');
       await says('grammar', '[1-9]\\S* tokens chosen under masks');
       await says('tiers', 'found[1-9]\\S* of [1-9]');
+      await says('tiers', 'page store\\d+, of \\d+ put there');
       const said = await guest.textContent('[data-panel=speculation]');
       const [, pass] = said.match(/In all ([\d.]+) tokens a pass/) ?? [];
       check(Number(pass) > 1, `it says '${said}'`);

@@ -198,7 +198,7 @@ function Grammar({ now, samples }: { now: Live; samples: Sample[] }) {
 
 // Where prompts found their beginnings, and what each store holds.
 function Tiers({ now, samples }: { now: Live; samples: Sample[] }) {
-  const { pages, prefix } = now;
+  const { pages, prefix, store } = now;
   return (
     <Panel title="Cache hits" name="tiers" keys={[['used', 'share of prompt tokens found']]}>
       <Chart capacity={kSamples} most={1} label={said('Share of prompt tokens found', samples.findLast((s) => s.found !== null)?.found)}
@@ -210,6 +210,10 @@ function Tiers({ now, samples }: { now: Live; samples: Sample[] }) {
           <tr><th scope="row">Prompts that began alike</th><td>{count(prefix.hits)} of {count(prefix.lookups)}</td></tr>
           <tr><th scope="row">Pages kept for others</th><td>{count(pages.cached)} of {count(pages.total)}</td></tr>
           <tr><th scope="row">Pages moved out</th><td>{count(pages.second_used)}</td></tr>
+          <tr>
+            <th scope="row">Stretches from a page store</th>
+            <td>{count(store.found)}, of {count(store.stored)} put there</td>
+          </tr>
         </tbody>
       </table>
     </Panel>

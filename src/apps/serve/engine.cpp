@@ -7,6 +7,7 @@
 #include "apps/cli/verbs.h"
 #include "apps/run/flags.h"
 #include "apps/serve/flags.h"
+#include "backend/rest.h"
 #include "process/confine.h"
 #include "process/engine_child.h"
 #include "process/mpi_engine.h"
@@ -15,9 +16,8 @@
 namespace millrace::apps {
 namespace {
 
-Result<EngineOfProcess> made_for(const Arguments& arguments, EngineWatch& watch) {
-  TRY(ReadyEngine ready, ready_engine(
-                             arguments, [] { return true; }, &watch));
+Result<EngineOfProcess> made_for(const Arguments& arguments, std::unique_ptr<LoadedModel> loaded, EngineWatch& watch) {
+  TRY(ReadyEngine ready, engine_for(arguments, std::move(loaded), &watch));
   EngineOfProcess made;
   made.engine = std::move(ready.engine);
   made.fingerprint = ready.fingerprint.text();
@@ -47,7 +47,7 @@ Result<int> run_job(const Arguments& arguments) {
 Result<int> run(const Arguments& arguments) {
   const int rank = over_mpi(arguments) ? rank_by_launcher() : 0;
   if (rank > 0) {  // follows until the first rank stops, and ends there
-    TRY_VOID(ready_engine(arguments, [] { return true; }));
+    TRY_VOID(load_weights(arguments, [] { return true; }));
     return kExitFailure;
   }
   if (over_mpi(arguments) && rank == 0) {
@@ -60,6 +60,7 @@ Result<int> run(const Arguments& arguments) {
     if (!ended.ok()) tell_engine_failed(ended.error());
     return ended.ok() ? *ended : kExitFailure;
   }
+  end_first();
   const Result<void> opened = open_page_store(arguments);
   // A GPU's driver opens files and sockets of its own as it goes, and so does MPI.
   const std::string device = arguments.text("device");
@@ -67,10 +68,14 @@ Result<int> run(const Arguments& arguments) {
     if (auto confined = confine(needs_network(arguments)); !confined.ok())
       arguments.terminal().warn("{}", confined.error().message);
   }
-  auto served = run_engine_child([&](EngineWatch& watch) -> Result<EngineOfProcess> {
+  std::unique_ptr<LoadedModel> loaded;
+  const auto load = [&]() -> Result<bool> {
     TRY_VOID(opened);
-    return made_for(arguments, watch);
-  });
+    TRY(loaded, load_weights(arguments, [] { return true; }));
+    return leaves_spare(arguments) && rest_backend(loaded->backend());
+  };
+  auto served =
+      run_engine_child(load, [&](EngineWatch& watch) { return made_for(arguments, std::move(loaded), watch); });
   // The server has heard why and says it.
   return served.ok() ? kExitOk : kExitFailure;
 }

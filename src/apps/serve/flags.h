@@ -51,9 +51,12 @@ struct ReadyEngine {
   Fingerprint fingerprint;
   KvForm kv;
 };
-// Loads the model and makes its engine; `go_on` is asked while loading.
-Result<ReadyEngine> ready_engine(const Arguments& arguments, const std::function<bool()>& go_on,
-                                 EngineWatch* watch = nullptr);
+// Loads the model; `go_on` is asked meanwhile.
+Result<std::unique_ptr<LoadedModel>> load_weights(const Arguments& arguments, const std::function<bool()>& go_on);
+// And makes its engine.
+Result<ReadyEngine> engine_for(const Arguments& arguments, std::unique_ptr<LoadedModel> loaded, EngineWatch* watch);
+// Whether an engine's process leaves a spare (process/spare.h): what one CPU has loaded is all in its memory.
+bool leaves_spare(const Arguments& arguments);
 
 // The model and an engine for it, in this process or (`apart`) in one of its own.
 Result<ServedModel> served_model(const Arguments& arguments, const std::function<bool()>& go_on, bool apart = false,

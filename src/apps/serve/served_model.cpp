@@ -109,16 +109,6 @@ Result<ServedModel> served_embedder(const Arguments& arguments, const std::files
 
 bool gives_vectors(const LoadedModel& loaded) { return !loaded.model().spec().head || loaded.model().spec().pool; }
 
-Result<std::unique_ptr<LoadedModel>> load_weights(const Arguments& arguments, const std::function<bool()>& go_on) {
-  TRY(LoadChoice choice, load_choice(arguments));
-  choice.progress = [&](int64_t, int64_t) { return go_on(); };
-  TRY(auto loaded, LoadedModel::load(choice));
-  if (!loaded->kept_as().empty()) arguments.terminal().note("{}", loaded->kept_as());
-  if (auto note = packed_note(loaded->checkpoint(), loaded->model().weight_bytes()))
-    arguments.terminal().note("{}", *note);
-  return loaded;
-}
-
 bool keeps_cache(const Arguments& arguments) { return arguments.knows("cache-file") && arguments.given("cache-file"); }
 
 // Guesses of layers that a drafter adds lie in pages too.
@@ -151,6 +141,7 @@ Result<void> restore_cache(const Arguments& arguments, Engine& engine) {
   return {};
 }
 
+<<<<<<< HEAD
 Result<ReadyEngine> engine_for(const Arguments& arguments, std::unique_ptr<LoadedModel> loaded, EngineWatch* watch) {
   EngineOptions options;
   const auto asked = static_cast<int32_t>(arguments.integer("ctx-size"));
@@ -190,6 +181,8 @@ Result<ReadyEngine> engine_for(const Arguments& arguments, std::unique_ptr<Loade
   return made;
 }
 
+=======
+>>>>>>> lost
 // The engine in a process of its own, and of the model what text needs.
 Result<ReadyEngine> remote_engine(const Arguments& arguments, const std::function<bool()>& go_on,
                                   std::shared_ptr<LoadedModel> outline, const std::vector<std::string>& words_first,
@@ -201,6 +194,7 @@ Result<ReadyEngine> remote_engine(const Arguments& arguments, const std::functio
   command.words_again = {"--quiet"};
   command.words_first = words_first;
   command.words.insert(command.words.end(), arguments.words().begin(), arguments.words().end());
+  command.spare = leaves_spare(arguments);
   if (keeps_cache(arguments)) command.words_bare = {"--no-cache-restore"};
   auto log = [terminal = &arguments.terminal()](std::string_view line) { terminal->note("{}", line); };
   TRY(auto remote, RemoteEngine::start(std::move(command), go_on, log));
@@ -257,9 +251,54 @@ Result<LoadChoice> load_choice(const Arguments& arguments) {
   return choice;
 }
 
-Result<ReadyEngine> ready_engine(const Arguments& arguments, const std::function<bool()>& go_on, EngineWatch* watch) {
-  TRY(auto loaded, load_weights(arguments, go_on));
-  return engine_for(arguments, std::move(loaded), watch);
+Result<std::unique_ptr<LoadedModel>> load_weights(const Arguments& arguments, const std::function<bool()>& go_on) {
+  TRY(LoadChoice choice, load_choice(arguments));
+  choice.progress = [&](int64_t, int64_t) { return go_on(); };
+  TRY(auto loaded, LoadedModel::load(choice));
+  if (!loaded->kept_as().empty()) arguments.terminal().note("{}", loaded->kept_as());
+  if (auto note = packed_note(loaded->checkpoint(), loaded->model().weight_bytes()))
+    arguments.terminal().note("{}", *note);
+  return loaded;
+}
+
+Result<ReadyEngine> engine_for(const Arguments& arguments, std::unique_ptr<LoadedModel> loaded, EngineWatch* watch) {
+  EngineOptions options;
+  const auto asked = static_cast<int32_t>(arguments.integer("ctx-size"));
+  options.executor.context = asked > 0 ? asked : usual_context(*loaded, kUsualContext);
+  options.executor.kv = kv_type(arguments, *loaded);
+  options.limits.max_sequences = static_cast<int>(arguments.integer("parallel"));
+  options.limits.step_tokens = std::max(step_rows(arguments, "batch-size", 256), options.limits.max_sequences);
+  options.limits.max_waiting = static_cast<int>(arguments.integer("max-waiting"));
+  options.limits.max_choices = 128;
+  options.executor.rows = options.limits.step_tokens;
+  options.executor.sequences = options.limits.max_sequences;
+  suit_requests(loaded->model().spec(), options.executor);
+  TRY(auto drafters, drafters_of(arguments, *loaded, options.executor.context));
+  options.draft = drafters->for_engine();
+  TRY(options.executor.pages,
+      pages_of(arguments, *loaded, options.executor, memory_limit(arguments) / ranks_of(arguments)));
+  TRY_VOID(fit_context(arguments, *loaded, options));
+  TRY(options.adapters, adapters_of(arguments));
+  options.policy = arguments.text("policy");
+  options.swap_bytes = arguments.integer("swap");
+  options.watch = watch;
+  ReadyEngine made;
+  made.kv = options.executor.kv;
+  made.fingerprint = fingerprint_of(loaded->model(), loaded->backend(), made.kv);
+  options.identity = saved_under(arguments, made.fingerprint);
+  options.tell_cached = tells_routers(arguments);
+  TRY(const Executor::Plan plan, Executor::plan(loaded->model(), loaded->backend(), options.executor));
+  TRY(options.tier, shared_pages(arguments, made.fingerprint.identity, plan.layout));
+  TRY(made.engine, Engine::create(loaded->model(), loaded->backend(), options));
+  TRY_VOID(restore_cache(arguments, *made.engine));
+  // The engine's drafter is made of these, so they go with the model.
+  auto both = std::make_shared<Loaded>(Loaded{std::move(loaded), std::move(drafters)});
+  made.loaded = std::shared_ptr<LoadedModel>(both, both->model.get());
+  return made;
+}
+
+bool leaves_spare(const Arguments& arguments) {
+  return arguments.text("device") == "cpu" && ranks_of(arguments) == 1 && !over_mpi(arguments);
 }
 
 // The model's tokenizer and template, and a script instead of weights.

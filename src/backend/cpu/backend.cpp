@@ -6,6 +6,7 @@
 #include "backend/memory.h"
 #include "backend/numerics.h"
 #include "backend/ranks/ranks.h"
+#include "backend/rest.h"
 
 namespace millrace {
 namespace cpu {
@@ -93,6 +94,7 @@ class CpuBackend final : public Backend {
   int64_t used(Purpose purpose) const override { return memory_.used(purpose); }
   void set_limit(int64_t bytes) override { memory_.set_limit(bytes); }
   int64_t fixed_workspace() const override { return fixed_bytes(team_.workers()); }
+  void rest() { team_.rest(); }
   DType fastest_kv() const { return activations_ == Activations::fast ? kernels_.fastest_kv : DType::f16; }
 
   Result<std::unique_ptr<Ops>> make_ops(int64_t workspace_bytes) override {
@@ -147,6 +149,12 @@ std::string numerics_of(const Backend& backend) {
   if (name != std::string::npos && kernels != std::string::npos && kernels > name)
     kind += " " + description.substr(kernels + 2);
   return kind;
+}
+
+bool rest_backend(Backend& backend) {
+  auto* on_cpu = dynamic_cast<cpu::CpuBackend*>(&backend);
+  if (on_cpu != nullptr) on_cpu->rest();
+  return on_cpu != nullptr;
 }
 
 DType fastest_kv(const Backend& backend) {

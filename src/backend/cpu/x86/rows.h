@@ -140,6 +140,57 @@ inline void rotate_head(const float* cos, const float* sin, int64_t dims, bool n
   }
 }
 
+// As delta_down and delta_up (delta_rows.h), whose orders of sums they have. Some rows of `down` at once share what is
+// read of the input; sums of outputs stay in registers over all ranks.
+template <int kRows>
+inline void delta_sums(const float* in, const float* down, int64_t ins, float* narrow) {
+  Floats sums[kRows];
+  for (Floats& sum : sums) sum = splat(0);
+  int64_t i = 0;
+  for (; i + kLanes <= ins; i += kLanes) {
+    const Floats x = load(in + i);
+    for (int row = 0; row < kRows; ++row) sums[row] = fma(x, load(down + row * ins + i), sums[row]);
+  }
+  if (i < ins) {
+    const Floats x = load_some(in + i, ins - i);
+    for (int row = 0; row < kRows; ++row) sums[row] = fma(x, load_some(down + row * ins + i, ins - i), sums[row]);
+  }
+  for (int row = 0; row < kRows; ++row) narrow[row] = sum_lanes(sums[row]);
+}
+
+inline void delta_down_vectors(const float* in, const float* down, int64_t ins, int32_t rank, float* narrow) {
+  int32_t j = 0;
+  for (; j + 4 <= rank; j += 4) delta_sums<4>(in, down + j * ins, ins, narrow + j);
+  for (; j < rank; ++j) delta_sums<1>(in, down + j * ins, ins, narrow + j);
+}
+
+template <int kParts>
+inline void delta_outputs(const float* narrow, const float* up, int32_t rank, int64_t outs, int64_t count, float scale,
+                          float strength, float* out) {
+  Floats sums[kParts];
+  for (Floats& sum : sums) sum = splat(0);
+  for (int32_t j = 0; j < rank; ++j) {
+    const Floats factor = splat(narrow[j]);
+    for (int part = 0; part < kParts; ++part)
+      sums[part] = fma(factor, load_some(up + j * outs + part * kLanes, count - part * kLanes), sums[part]);
+  }
+  for (int part = 0; part < kParts; ++part) {
+    float* place = out + part * kLanes;
+    const int64_t left = count - part * kLanes;
+    store_some(place, load_some(place, left) + splat(strength) * (splat(scale) * sums[part]), left);
+  }
+}
+
+inline void delta_up_vectors(const float* narrow, const float* up, int32_t rank, int64_t outs, float scale,
+                             float strength, float* out) {
+  constexpr int kParts = 4, kOutputs = kParts * kLanes;
+  int64_t o = 0;
+  for (; o + kOutputs <= outs; o += kOutputs)
+    delta_outputs<kParts>(narrow, up + o, rank, outs, kOutputs, scale, strength, out + o);
+  for (; o < outs; o += kLanes)
+    delta_outputs<1>(narrow, up + o, rank, outs, least(kLanes, outs - o), scale, strength, out + o);
+}
+
 inline void add_row_entries(Kernels& kernels) {
   kernels.norm = norm_row;
   kernels.activate = activate_row;
@@ -148,8 +199,8 @@ inline void add_row_entries(Kernels& kernels) {
   kernels.clamp = clamp_row;
   kernels.finish_logits = finish_logits_row;
   kernels.rotate = rotate_head;
-  kernels.delta_down = delta_down;
-  kernels.delta_up = delta_up;
+  kernels.delta_down = delta_down_vectors;
+  kernels.delta_up = delta_up_vectors;
 }
 
 }  // namespace
