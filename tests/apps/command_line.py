@@ -504,7 +504,8 @@ def test_guesses_change_no_answer():
     fails_with_one_line(Run("run", "-p", "x", "--speculate", "no-such-thing", "-q"), "no-such-thing", "ngram")
     # The names llama.cpp and vLLM have for the same, and more guesses than a step takes.
     plain = json.loads(Run(*asked, "--temp", "0").out)
-    for names in (("-md", "--draft"), ("--model-draft", "--draft-n"), ("--speculative-model", "--num-speculative-tokens")):
+    for names in (("-md", "--draft"), ("--model-draft", "--draft-n"),
+                  ("--speculative-model", "--num-speculative-tokens")):
         run = Run(*asked, "--temp", "0", names[0], SHIPPED, names[1], "2")
         check(run.code == 0, run.err)
         answer = json.loads(run.out)

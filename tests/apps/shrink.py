@@ -164,7 +164,7 @@ def forgets(millrace, text):
           done.stderr or sides)
     done = run(millrace, "eval", "streaming", "-m", MODEL, *cut, "--kv-keep", rule + ",layers:99")
     check("eval streaming: it says what it expects", done.returncode == 2 and "--kv-keep sinks:4" in done.stderr, done)
-    done = run(millrace, "run", "-m", MODEL, "--kv-keep", rule + ",layers:99", "Once", "-n", 2)
+    done = run(millrace, "run", "-m", MODEL, "--kv-keep", rule + ",layers:99", "-p", "Once", "-n", 2)
     check("--kv-keep: layers that are not there", done.returncode == 1 and
           "layers, counted from 0" in done.stderr, done)
 

@@ -141,48 +141,6 @@ Result<void> restore_cache(const Arguments& arguments, Engine& engine) {
   return {};
 }
 
-<<<<<<< HEAD
-Result<ReadyEngine> engine_for(const Arguments& arguments, std::unique_ptr<LoadedModel> loaded, EngineWatch* watch) {
-  EngineOptions options;
-  const auto asked = static_cast<int32_t>(arguments.integer("ctx-size"));
-  options.executor.context = asked > 0 ? asked : usual_context(*loaded, kUsualContext);
-  options.executor.kv = kv_type(arguments, *loaded);
-  options.limits.max_sequences = static_cast<int>(arguments.integer("parallel"));
-  options.limits.step_tokens = std::max(step_rows(arguments, "batch-size", 256), options.limits.max_sequences);
-  options.limits.max_waiting = static_cast<int>(arguments.integer("max-waiting"));
-  options.limits.max_choices = 128;
-  options.executor.rows = options.limits.step_tokens;
-  options.executor.sequences = options.limits.max_sequences;
-  suit_requests(loaded->model().spec(), options.executor);
-  TRY(auto drafters, drafters_of(arguments, *loaded, options.executor.context));
-  options.draft = drafters->for_engine();
-  options.executor.beside = options.draft.beside;
-  TRY(options.executor.pages,
-      pages_of(arguments, *loaded, options.executor, memory_limit(arguments) / ranks_of(arguments)));
-  TRY_VOID(fit_context(arguments, *loaded, options));
-  TRY(options.adapters, adapters_of(arguments));
-  options.policy = arguments.text("policy");
-  options.swap_bytes = arguments.integer("swap");
-  options.watch = watch;
-  ReadyEngine made;
-  made.kv = options.executor.kv;
-  made.fingerprint = fingerprint_of(loaded->model(), loaded->backend(), made.kv);
-  TRY(options.identity, saved_under(arguments, made.fingerprint));
-  options.tell_cached = tells_routers(arguments);
-  TRY(const Executor::Plan plan, Executor::plan(loaded->model(), loaded->backend(), options.executor));
-  TRY(options.tier,
-      shared_pages(arguments, options.executor.beside.kv_heads > 0 ? options.identity : made.fingerprint.identity,
-                   plan.layout));
-  TRY(made.engine, Engine::create(loaded->model(), loaded->backend(), options));
-  TRY_VOID(restore_cache(arguments, *made.engine));
-  // The engine's drafter is made of these, so they go with the model.
-  auto both = std::make_shared<Loaded>(Loaded{std::move(loaded), std::move(drafters)});
-  made.loaded = std::shared_ptr<LoadedModel>(both, both->model.get());
-  return made;
-}
-
-=======
->>>>>>> lost
 // The engine in a process of its own, and of the model what text needs.
 Result<ReadyEngine> remote_engine(const Arguments& arguments, const std::function<bool()>& go_on,
                                   std::shared_ptr<LoadedModel> outline, const std::vector<std::string>& words_first,
@@ -275,6 +233,7 @@ Result<ReadyEngine> engine_for(const Arguments& arguments, std::unique_ptr<Loade
   suit_requests(loaded->model().spec(), options.executor);
   TRY(auto drafters, drafters_of(arguments, *loaded, options.executor.context));
   options.draft = drafters->for_engine();
+  options.executor.beside = options.draft.beside;
   TRY(options.executor.pages,
       pages_of(arguments, *loaded, options.executor, memory_limit(arguments) / ranks_of(arguments)));
   TRY_VOID(fit_context(arguments, *loaded, options));
@@ -285,10 +244,12 @@ Result<ReadyEngine> engine_for(const Arguments& arguments, std::unique_ptr<Loade
   ReadyEngine made;
   made.kv = options.executor.kv;
   made.fingerprint = fingerprint_of(loaded->model(), loaded->backend(), made.kv);
-  options.identity = saved_under(arguments, made.fingerprint);
+  TRY(options.identity, saved_under(arguments, made.fingerprint));
   options.tell_cached = tells_routers(arguments);
   TRY(const Executor::Plan plan, Executor::plan(loaded->model(), loaded->backend(), options.executor));
-  TRY(options.tier, shared_pages(arguments, made.fingerprint.identity, plan.layout));
+  TRY(options.tier,
+      shared_pages(arguments, options.executor.beside.kv_heads > 0 ? options.identity : made.fingerprint.identity,
+                   plan.layout));
   TRY(made.engine, Engine::create(loaded->model(), loaded->backend(), options));
   TRY_VOID(restore_cache(arguments, *made.engine));
   // The engine's drafter is made of these, so they go with the model.
