@@ -155,7 +155,9 @@ TEST_P(HeadPages, EntriesAreTheSameHoweverTheyAreMade) {
   for (int at = 0; at < 12; at += 4) bits.compute(text, at, at + 4);
   int waiting = 0;
   for (int at = 12; at < 64; ++at) {
-    if (at % 5 == 0) EXPECT_FALSE(bits.guesses(std::span(text).first(static_cast<size_t>(at) + 1), 3).empty());
+    if (at % 5 == 0) {
+      EXPECT_FALSE(bits.guesses(std::span(text).first(static_cast<size_t>(at) + 1), 3).empty());
+    }
     const int entries = bits.compute(text, at, at + 1, true);
     waiting += entries < at + 1;
     EXPECT_LE(entries, at + 1);
