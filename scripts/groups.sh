@@ -40,13 +40,18 @@ gtest_skips() {
          sub(/^\[  SKIPPED \] /, ""); sub(/(, where .*)? \([0-9]+ ms\)$/, ""); print $0 ": " why }' "$1"
 }
 
-# run_program NAME SECONDS COMMAND...: one GoogleTest program; its own counts are added up. One that crashes or hangs
-# counts as a failure even if it had not printed one.
+# run_program NAME SECONDS COMMAND...: one GoogleTest program.
 run_program() {
-  local name=$1 seconds=$2 log=$logs/$1.log code=0 skip
+  local name=$1 seconds=$2 code=0
   shift 2
-  timeout "$seconds" "$@" >"$log" 2>&1 || code=$?
-  local good bad missing
+  timeout "$seconds" "$@" >"$logs/$name.log" 2>&1 || code=$?
+  count_program "$name" "$code"
+}
+
+# count_program NAME CODE: adds up what a program's log says. One that crashed or hung counts as a failure even if it
+# had not printed one.
+count_program() {
+  local name=$1 code=$2 log=$logs/$1.log good bad missing skip
   good=$(gtest_count "$log" PASSED) bad=$(gtest_count "$log" FAILED) missing=$(gtest_count "$log" SKIPPED)
   if [ "$code" -ne 0 ] && [ "$bad" -eq 0 ]; then bad=1; fi
   if [ "$code" -eq 0 ] && [ "$good" -eq 0 ] && [ "$missing" -eq 0 ]; then bad=1; fi # ran nothing
@@ -81,14 +86,20 @@ run_lines() {
   printf '   %-28s %5d passed %3d failed %3d skipped\n' "$name" "$good" "$bad" "$missing"
 }
 
-# run_tests PREFIX FOLDER SECONDS NAME...: the test programs of these folders of tests/ that this build has.
+# run_tests PREFIX FOLDER SECONDS NAME...: the test programs of these folders of tests/ that this build has. Most of a
+# program runs on one thread, so two run at a time.
 run_tests() {
-  local prefix=$1 folder=$2 seconds=$3 name
+  local prefix=$1 folder=$2 seconds=$3 name there=()
   shift 3
   for name in "$@"; do
-    local program=$folder/tests/$name/test_$name
-    [ ! -x "$program" ] || run_program "$prefix-$name" "$seconds" "$program"
+    [ ! -x "$folder/tests/$name/test_$name" ] || there+=("$name")
   done
+  [ ${#there[@]} -gt 0 ] || return 0
+  # shellcheck disable=SC2016
+  printf '%s\n' "${there[@]}" | xargs -P "$(build_jobs)" -I '{}' bash -c \
+    'timeout "$3" "$2/tests/$1/test_$1" >"$4-$1.log" 2>&1; echo "$?" >"$4-$1.code"' _ '{}' "$folder" "$seconds" \
+    "$logs/$prefix"
+  for name in "${there[@]}"; do count_program "$prefix-$name" "$(cat "$logs/$prefix-$name.code")"; done
 }
 
 # Folders of tests/ with a GoogleTest program.
