@@ -67,9 +67,15 @@ count_program() {
 
 # run_lines NAME SECONDS COMMAND...: a script that prints a line "ok - WHAT", "not ok - WHAT" or "skip - WHAT" per test.
 run_lines() {
-  local name=$1 seconds=$2 log=$logs/$1.log code=0 good bad missing skip
+  local name=$1 seconds=$2 code=0
   shift 2
-  timeout "$seconds" "$@" >"$log" 2>&1 || code=$?
+  timeout "$seconds" "$@" >"$logs/$name.log" 2>&1 || code=$?
+  count_lines "$name" "$code"
+}
+
+# count_lines NAME CODE: adds up what a script's log says.
+count_lines() {
+  local name=$1 code=$2 log=$logs/$1.log good bad missing skip
   good=$(grep -c '^ok - ' "$log") bad=$(grep -c '^not ok - ' "$log") missing=$(grep -c '^skip - ' "$log")
   if [ "$code" -ne 0 ] && [ "$bad" -eq 0 ]; then
     bad=1
@@ -84,6 +90,20 @@ run_lines() {
     grep -A 6 '^not ok - ' "$log" | head -n 60
   fi
   printf '   %-28s %5d passed %3d failed %3d skipped\n' "$name" "$good" "$bad" "$missing"
+}
+
+# run_scripts SECONDS PROGRAM SCRIPT...: Python scripts that are given a program and need no quiet machine, two at a time.
+run_scripts() {
+  local seconds=$1 program=$2 script name
+  shift 2
+  # shellcheck disable=SC2016
+  printf '%s\n' "$@" | xargs -P "$(build_jobs)" -I '{}' bash -c \
+    'name=$(basename "$1" .py); timeout "$2" python3 "$1" "$3" >"$4/$name.log" 2>&1; echo "$?" >"$4/$name.code"' _ \
+    '{}' "$seconds" "$program" "$logs"
+  for script in "$@"; do
+    name=$(basename "$script" .py)
+    count_lines "$name" "$(cat "$logs/$name.code")"
+  done
 }
 
 # run_tests PREFIX FOLDER SECONDS NAME...: the test programs of these folders of tests/ that this build has. Most of a
@@ -191,12 +211,7 @@ cuda_check() {
 # The program as a person meets it, in a shell.
 group_command_line() {
   prepare release "$root/build/release" millrace -DMILLRACE_TESTS=ON || return
-  run_lines command-line 300 python3 tests/apps/command_line.py build/release/bin/millrace
-  run_lines chat 300 python3 tests/apps/chat.py build/release/bin/millrace
-  run_lines pull 300 python3 tests/hub/pull.py build/release/bin/millrace
-  run_lines experts 300 python3 tests/apps/experts.py build/release/bin/millrace
-  run_lines shrink 600 python3 tests/apps/shrink.py build/release/bin/millrace
-  run_lines shrink-any 600 python3 tests/apps/shrink_any.py build/release/bin/millrace
+  run_scripts 900 build/release/bin/millrace tests/apps/{shrink_any,command_line,shrink,experts,chat}.py tests/hub/pull.py
 }
 
 # Every weight format on every instruction set this machine has: the same bits however a token is computed.
