@@ -44,7 +44,7 @@ uint64_t Dice::next() {
 }
 
 HashModel::HashModel(const CacheLayout& layout, int pages, int second_pages, int vocab, int spare_pages, int look_back)
-    : layout_(layout), vocab_(vocab), look_back_(look_back), branches_(layout_, pages, spare_pages) {
+    : layout_(layout), vocab_(vocab), look_back_(look_back), branches_(pages, spare_pages) {
   page_cells_ = static_cast<size_t>(layout.node_tokens);
   if (look_back > 0) beside_ = layout.layers.back().group;
   memory_.assign(page_cells_ * static_cast<size_t>(pages + spare_pages), kPoison);

@@ -38,7 +38,7 @@ Runner::Runner(Executor& executor, Store* second, Drafter* drafter, DraftRule ru
       rule_(rule),
       fills_(fills_masks(executor.model().spec())),
       scratch_(executor.vocab()),
-      branches_(executor.layout(), executor.options().pages, executor.planned().spare_pages) {}
+      branches_(executor.options().pages, executor.planned().spare_pages) {}
 
 Runner::Answer& Runner::answer(const Launch::Item& item) {
   auto [found, fresh] = answers_.try_emplace({item.request, item.choice});

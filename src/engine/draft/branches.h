@@ -23,7 +23,7 @@ struct Branch {
 class Branches {
  public:
   // Pages [first, first + count) of the store are spare.
-  Branches(const CacheLayout& layout, PageId first, int count) : layout_(layout), first_(first), count_(count) {}
+  Branches(PageId first, int count) : first_(first), count_(count) {}
   // Spare pages that a branch of so many tokens may need.
   static int pages_for(const CacheLayout& layout, int tokens);
   static bool fits(const CacheLayout& layout);  // whether there can be branches at all
@@ -39,7 +39,6 @@ class Branches {
   std::vector<PageCopy> keep(const Branch& branch, int tokens, std::span<const PageTable> own) const;
 
  private:
-  const CacheLayout& layout_;
   PageId first_;
   int count_, taken_ = 0;
   std::vector<Branch> open_;  // the first `used_` belong to this step
