@@ -510,7 +510,8 @@ def test_guesses_change_no_answer():
         check(run.code == 0, run.err)
         answer = json.loads(run.out)
         check(answer["tokens"] == plain["tokens"] and answer["usage"]["accepted_tokens"] > 0, names)
-    fails_with_one_line(Run("run", "-p", "x", "--speculate", "ngram", "--draft-max", "17", "-q"), "17", "16")
+    too_many = Run("run", "-p", "x", "--speculate", "ngram", "--draft-max", "17", "-q")
+    fails_with_one_line(too_many, "17", "16", code=2)
 
 
 def test_verify_speculate_shows_that_guesses_change_nothing():
