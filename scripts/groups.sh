@@ -92,7 +92,8 @@ count_lines() {
   printf '   %-28s %5d passed %3d failed %3d skipped\n' "$name" "$good" "$bad" "$missing"
 }
 
-# run_scripts SECONDS PROGRAM SCRIPT...: Python scripts that are given a program and need no quiet machine, two at a time.
+# run_scripts SECONDS PROGRAM SCRIPT...: Python scripts that are given a program and need no quiet machine, two at a
+# time.
 run_scripts() {
   local seconds=$1 program=$2 script name
   shift 2
@@ -211,7 +212,8 @@ cuda_check() {
 # The program as a person meets it, in a shell.
 group_command_line() {
   prepare release "$root/build/release" millrace -DMILLRACE_TESTS=ON || return
-  run_scripts 900 build/release/bin/millrace tests/apps/{shrink_any,command_line,shrink,experts,chat}.py tests/hub/pull.py
+  run_scripts 900 build/release/bin/millrace tests/apps/{shrink_any,command_line,shrink,experts,chat}.py \
+    tests/hub/pull.py
 }
 
 # Every weight format on every instruction set this machine has: the same bits however a token is computed.
