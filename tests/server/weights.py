@@ -200,7 +200,13 @@ async def rests(make, report, folder, known, order):
         late = asyncio.create_task(answer(server, 1))
         status, text = await server.fetch(ask("GET", f"/{state}"))
         health = (await server.fetch(ask("GET", "/health")))[0]
-        steps = [(await server.metrics_with(KEYS["operator"]))["generation_tokens_total"] for _ in range(2)]
+        for _ in range(50):  # what the last step gave may be told a little later
+            steps = []
+            for _ in range(2):
+                steps.append((await server.metrics_with(KEYS["operator"]))["generation_tokens_total"])
+                await asyncio.sleep(0.2)
+            if steps[0] == steps[1]:
+                break
         held = not late.done()
         awake = len(crash.descendants(server))
         if awake != (2 if state == "is_paused" else 0):
