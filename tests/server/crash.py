@@ -83,7 +83,7 @@ def meaning(events):
 
 
 async def stream(server, request, body, heard=None):
-    """The events of a stream, and the longest silence in it. `heard` counts what came; none once it has ended."""
+    """The events of a stream, and the longest silence in it. `heard` counts them; none once it has ended."""
     heard = heard if heard is not None else {}
     mine = heard.setdefault(id(body), 0)
     reader, writer = await server.connect()
@@ -98,7 +98,7 @@ async def stream(server, request, body, heard=None):
             if size == 0:
                 break
             text += chunk[:-2]
-            mine = heard[id(body)] = mine + 1
+            mine = heard[id(body)] = mine + chunk.count(b"data: ")  # a comment that fills a silence is no progress
         return [part[6:] for part in text.decode().split("\n\n") if part.startswith("data: ")], longest
     finally:
         heard.pop(id(body))
