@@ -65,7 +65,7 @@ Result<void> LoadedModel::read_model(const LoadChoice& choice) {
   if (!choice.weights) {
     trace_ = make_trace_backend();
     TRY(outline_, Model::outline(
-                      source.spec(), [&](const Slot& slot) { return source.type_of(slot); }, *trace_));
+                      source.spec(), [&](const Slot& slot) { return source.form_of(slot); }, *trace_));
     return {};
   }
   kept_as_ = source.kept_as();
