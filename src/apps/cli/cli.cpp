@@ -371,6 +371,7 @@ double Arguments::number(std::string_view flag) const {
 }
 
 std::vector<std::string> Arguments::texts(std::string_view flag) const { return parsed(flag).texts; }
+std::vector<double> Arguments::numbers(std::string_view flag) const { return parsed(flag).numbers; }
 std::vector<int64_t> Arguments::integers(std::string_view flag) const { return parsed(flag).integers; }
 
 std::vector<std::string> Arguments::operands(std::string_view name) const {

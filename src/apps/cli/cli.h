@@ -96,6 +96,7 @@ class Arguments {
   double number(std::string_view flag) const;    // Kind::number; 0 if absent and without default
   std::vector<std::string> texts(std::string_view flag) const;
   std::vector<int64_t> integers(std::string_view flag) const;
+  std::vector<double> numbers(std::string_view flag) const;
 
   // Empty if absent (possible only where the table says it is not required).
   std::string operand(std::string_view name) const;

@@ -8,7 +8,11 @@
 namespace millrace {
 
 void ReplayDrafter::propose(std::span<const DraftAsk> asks) {
+  if (beside_ != nullptr) beside_->propose(asks);
   for (const DraftAsk& ask : asks) {
+    ask.out->clear();
+    if (ask.others != nullptr) ask.others->clear();
+    if (ask.odds != nullptr) ask.odds->clear();
     const std::span<const Token> answer = truth_(ask);
     const int depth = main_depth(ask.limit, ask.branches);
     for (size_t i = 0; i < static_cast<size_t>(depth); ++i) {

@@ -57,6 +57,9 @@ class Head {
   static Result<std::unique_ptr<Head>> load(const Checkpoint& checkpoint, const Model& target, Backend& backend);
   // The MTP layer that a model's own file has behind its layers.
   static Result<std::unique_ptr<Head>> load_own(const Checkpoint& checkpoint, const Model& target, Backend& backend);
+  // As large as one that is published for such a target; what it guesses is noise. For benchmarks.
+  static Result<std::unique_ptr<Head>> random(HeadSpec::Kind kind, const Model& target, DType type, uint64_t seed,
+                                              Backend& backend);
 
   const HeadSpec& spec() const { return spec_; }
   const HeadWeights& weights() const { return weights_; }
@@ -72,6 +75,9 @@ class Head {
   HeadWeights weights_;
   std::vector<Token> tokens_;
 };
+
+// Refuses models whose streams no head reads.
+Result<void> check_target(const ModelSpec& target);
 
 // What a pass over entries gives for its wanted rows: logits [wanted, vocab] and features of the next entries
 // [wanted, width], in the Ops' scratch until the next step.

@@ -47,6 +47,13 @@ bool is_mtp(const Checkpoint& checkpoint) {
 
 }  // namespace
 
+Result<void> check_target(const ModelSpec& target) {
+  const bool fits = target.embed_width == 0 && target.positions == 0 && target.final_norm && !target.streams &&
+                    target.layers.size() >= 3;
+  if (fits) return {};
+  return error(Code::unsupported, "heads go with models of rotary positions and one width");
+}
+
 // Reads one head. Every tensor is looked for by name and checked for its shape before it is taken.
 class HeadLoader {
  public:
@@ -340,10 +347,7 @@ Result<void> HeadLoader::load_eagle(Head& head) {
 
 Result<std::unique_ptr<Head>> HeadLoader::begin() {
   const ModelSpec& target = target_.spec();
-  if (target.embed_width > 0 || target.positions > 0 || !target.final_norm || target.streams ||
-      target.layers.size() < 3)
-    return error(Code::unsupported, "{}: heads go with models of rotary positions and one width",
-                 checkpoint_.path().string());
+  if (auto fits = check_target(target); !fits.ok()) return within(checkpoint_.path().string(), fits.error());
   if (gguf_ != GgufHead::none) {
     TRY(config_, gguf_head_config(gguf_, checkpoint_.metadata()));
   }
