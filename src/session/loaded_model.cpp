@@ -7,6 +7,7 @@
 #include "base/cache_folder.h"
 #include "model/known_digests.h"
 #include "session/calls.h"
+#include "session/device.h"
 
 namespace millrace {
 namespace {
@@ -29,9 +30,10 @@ void add_tokens(const Json& config, std::string_view key, std::vector<Token>& ou
 
 namespace {
 
-// Whoever asks for float32 arithmetic wants the numbers themselves.
+// Whoever asks for float32 arithmetic wants the numbers themselves, where there is such.
 Keep keep_of(const LoadChoice& choice) {
-  const bool exact = choice.device == "reference" || choice.cpu.activations == Activations::float32;
+  const bool gpu = choice.device.starts_with("cuda") || choice.device == kNcclDevice;
+  const bool exact = choice.device == "reference" || (!gpu && choice.cpu.activations == Activations::float32);
   return exact ? Keep::exact : Keep::small;
 }
 

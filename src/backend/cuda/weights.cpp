@@ -8,9 +8,9 @@
 
 namespace millrace::cuda {
 
-Kept kept_as(DType type, int64_t rows, int64_t cols, WeightUse use, const Family& family) {
+Kept kept_as(DType type, int64_t rows, int64_t cols, WeightUse use, const Family& family, bool rounds_inputs) {
   const bool coded = type == DType::int8_128 || (type == DType::fp8_128 && family.fp8_rows != nullptr);
-  if (coded && use == WeightUse::linear) return {type, kCodes, fp8_bytes(rows, cols)};
+  if (coded && rounds_inputs && use == WeightUse::linear) return {type, kCodes, fp8_bytes(rows, cols)};
   if (type == DType::f32) return {type, kRows, bytes_of(type, rows * cols)};
   if (use == WeightUse::table || cols % 8 != 0) {
     const DType kept = read_as_filed(type) ? type : DType::bf16;
