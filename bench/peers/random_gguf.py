@@ -3,10 +3,12 @@
 
   bench/peers/random_gguf.py llama-3.2-1b Q4_K /tmp/llama-1b-q4_k.gguf
   bench/peers/random_gguf.py olmoe-7b-a1b Q4_K /tmp/olmoe-q4_k.gguf
+  bench/peers/random_gguf.py llama-3.1-8b Q4_K+Q6_K /tmp/llama-8b-q4_k_m.gguf
 
 Nothing is quantised: codes are random, scales such that weights have the spread of trained ones. A megabyte of groups is
 made and repeated, so a file is written at the disk's speed. All matrices have the one format, but for routers, which
-are float32; there is no tokenizer.
+are float32; of two formats, the other is of the matrices that Q4_K_M keeps in Q6_K: the head, and values and the way
+down of half the layers. There is no tokenizer.
 """
 import math
 import random
@@ -109,18 +111,30 @@ def tensors(shape, kind):
         yield "output.weight", (width, vocab)
 
 
+def kept_wider(tensor, layers):
+    """Whether Q4_K_M has more bits for it."""
+    if tensor == "output.weight":
+        return True
+    if not tensor.endswith(("attn_v.weight", "ffn_down.weight", "ffn_down_exps.weight")):
+        return False
+    layer, eighth = int(tensor.split(".")[1]), layers // 8
+    return layer < eighth or layer >= 7 * layers // 8 or (layer - eighth) % 3 == 2
+
+
 def up_to(value, multiple):
     return (value + multiple - 1) // multiple * multiple
 
 
 def main():
     shapes = {name: (shape, DENSE) for name, shape in SHAPES.items()} | EXPERT_SHAPES
-    if len(sys.argv) != 4 or sys.argv[1] not in shapes or sys.argv[2] not in FORMATS:
-        sys.exit(f"usage: random_gguf.py {{{','.join(shapes)}}} {{{','.join(FORMATS)}}} FILE")
-    (shape, kind), name = shapes[sys.argv[1]], sys.argv[2]
+    names = sys.argv[2].split("+") if len(sys.argv) == 4 else []
+    if not 1 <= len(names) <= 2 or sys.argv[1] not in shapes or any(name not in FORMATS for name in names):
+        sys.exit(f"usage: random_gguf.py {{{','.join(shapes)}}} {{{','.join(FORMATS)}}}[+FORMAT] FILE")
+    shape, kind = shapes[sys.argv[1]]
     head, at, runs = b"", 0, []
     listed = list(tensors(shape, kind))
     for tensor, sizes in listed:
+        name = names[-1] if kept_wider(tensor, shape[0]) else names[0]
         what = "ones" if len(sizes) == 1 else "F32" if tensor.endswith(ROUTER) else name
         number, values, size = FORMATS["F32" if what == "ones" else what]
         if sizes[0] % values != 0:
@@ -141,7 +155,7 @@ def main():
             pairs += text(key) + struct.pack("<II", 4, value)
     front = struct.pack("<4sIQQ", b"GGUF", 3, len(listed), len(entries)) + pairs + head
     deviation = 1 / math.sqrt(shape[1])
-    some = {what: some_groups(what, deviation) for what in {name, "F32"}} | {"ones": struct.pack("<f", 1.0) * (1 << 18)}
+    some = {what: some_groups(what, deviation) for what in {*names, "F32"}} | {"ones": struct.pack("<f", 1.0) * (1 << 18)}
     with open(sys.argv[3], "wb") as file:
         file.write(front + bytes(up_to(len(front), ALIGNMENT) - len(front)))
         for what, length in runs:

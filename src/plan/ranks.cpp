@@ -65,7 +65,7 @@ RanksPass& RanksPass::operator+=(const RanksPass& other) {
   return *this;
 }
 
-Result<RanksPlanner> RanksPlanner::create(const ModelSpec& spec, const TypeOf& type_of, const Backend* like,
+Result<RanksPlanner> RanksPlanner::create(const ModelSpec& spec, const FormOf& form_of, const Backend* like,
                                           const RanksChoice& choice) {
   CHECK(choice.ranks >= 1 && choice.here >= 1, "{} ranks, {} here", choice.ranks, choice.here);
   RanksPlanner planner;
@@ -75,7 +75,7 @@ Result<RanksPlanner> RanksPlanner::create(const ModelSpec& spec, const TypeOf& t
     member.comm = std::make_shared<CountingComm>(rank, choice.ranks, choice.cut);
     TRY(member.backend, make_rank_backend(make_trace_backend(like), member.comm, choice.cut));
     TRY_VOID(check_backend(spec, *member.backend));
-    TRY(member.model, Model::outline(spec, type_of, *member.backend));
+    TRY(member.model, Model::outline(spec, form_of, *member.backend));
   }
   return planner;
 }

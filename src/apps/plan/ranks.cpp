@@ -87,7 +87,7 @@ Result<RanksMade> ranks_made(const Arguments& arguments) {
   return made;
 }
 
-Result<std::vector<PlannedRanks>> plan_ranks(const RanksMade& made, const ModelSpec& spec, const TypeOf& type_of,
+Result<std::vector<PlannedRanks>> plan_ranks(const RanksMade& made, const ModelSpec& spec, const FormOf& form_of,
                                              bool like_here, const Hardware& hardware, const RanksLoad& load) {
   std::vector<PlannedRanks> lines;
   if (made.counts.empty()) return lines;
@@ -103,7 +103,7 @@ Result<std::vector<PlannedRanks>> plan_ranks(const RanksMade& made, const ModelS
     if (like_here) {
       TRY(part, make_cpu_backend({.threads = threads_of_rank(load.threads, line.choice)}));
     }
-    TRY(const RanksPlanner planner, RanksPlanner::create(spec, type_of, part.get(), line.choice));
+    TRY(const RanksPlanner planner, RanksPlanner::create(spec, form_of, part.get(), line.choice));
     TRY(line.memory, most_memory(planner, spec, hardware, load));
     for (int32_t begin = 0; begin < load.prompt; begin += load.chunk) {
       const int32_t count = std::min(load.chunk, load.prompt - begin);

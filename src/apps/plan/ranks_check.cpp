@@ -25,7 +25,7 @@ constexpr double kAllowedError = 0.25;
 struct Subject {
   std::string name;
   ModelSpec spec;
-  TypeOf type_of;
+  FormOf form_of;
   Checkpoint checkpoint;  // outlives what reads it
   std::optional<ModelSource> source;
   Ranked::Make make;
@@ -80,7 +80,7 @@ Result<std::unique_ptr<Subject>> open_subject(const Arguments& arguments) {
     const auto type = dtype_from_name(name);
     if (!type) return error(Code::invalid, "'{}' is no weight format; try Q8_0, Q4_0, BF16, F16 or F32", name);
     subject->name = fmt::format("{} {}", *shape, format(*type).name);
-    subject->type_of = [type](const Slot&) { return *type; };
+    subject->form_of = [type](const Slot&) { return *type; };
     subject->make = [&spec = subject->spec, type](Backend& backend) { return Model::random(spec, *type, 1, backend); };
     return subject;
   }
@@ -90,7 +90,7 @@ Result<std::unique_ptr<Subject>> open_subject(const Arguments& arguments) {
   TRY(subject->source, ModelSource::open(subject->checkpoint, 0, Keep::small));
   TRY_VOID(subject->source->forget(keep));
   subject->spec = subject->source->spec();
-  subject->type_of = [source = &*subject->source](const Slot& slot) { return source->type_of(slot); };
+  subject->form_of = [source = &*subject->source](const Slot& slot) { return source->form_of(slot); };
   subject->make = [source = &*subject->source](Backend& backend) { return Model::load(*source, backend); };
   return subject;
 }
@@ -190,7 +190,7 @@ Result<Check> measure(const Arguments& arguments, const Subject& subject, int ra
   TRY(const Opened opened, open(arguments, subject, ranks));
   Check check = {.choice = opened.choice, .description = opened.ranked->backend().description(), .link = opened.link};
   TRY(auto like, make_cpu_backend({.threads = threads_of_rank(threads, opened.choice)}));
-  TRY(const RanksPlanner planner, RanksPlanner::create(subject.spec, subject.type_of, like.get(), opened.choice));
+  TRY(const RanksPlanner planner, RanksPlanner::create(subject.spec, subject.form_of, like.get(), opened.choice));
   const std::vector<StepTest> tests = questions(context);
   const ExecutorOptions options = options_for(tests, 512, DType::f16);
   TRY(const std::vector<MemoryPlan> plans, planner.memory(options));

@@ -139,11 +139,12 @@ class CpuOps final : public Ops {
       }
     });
   }
-  // The products of one input, all kernels of which read it in the same form. `finish(rows, outputs)` follows each
-  // part.
+  // The products of one input, all kernels of which read it in the same form and order. `finish(rows, outputs)` follows
+  // each part.
   template <class F>
   void multiply(std::span<const Product> products, Tensor in, F&& finish);
   const std::byte* prepare(const LinearKernel& kernel, Tensor in);
+  Tensor in_order(const int32_t* order, Tensor in);  // as Weight::order says, in room of its own
 
   // Products of experts, in experts.cpp.
   struct Segment {  // an expert that has rows

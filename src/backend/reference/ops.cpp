@@ -167,9 +167,13 @@ void ReferenceOps::norm(const Norm& norm, int32_t parts, Tensor in, Tensor out) 
 }
 
 void ReferenceOps::linear(const Weight& weight, Tensor in, Tensor out) {
-  std::vector<float> values;
+  std::vector<float> values, ordered;
   for (int64_t n = 0; n < weight.rows; ++n) {
     read_row(weight, n, values);
+    if (weight.order != nullptr) {
+      ordered = values;
+      for (size_t k = 0; k < ordered.size(); ++k) values[static_cast<size_t>(weight.order[k])] = ordered[k];
+    }
     for (int64_t r = 0; r < in.rows; ++r) {
       double sum = weight.bias != nullptr ? weight.bias[n] : 0;
       for (int64_t k = 0; k < weight.cols; ++k)

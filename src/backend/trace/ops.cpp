@@ -104,11 +104,16 @@ void TraceOps::linear(const Weight& weight, Tensor in, Tensor out) {
   Cost cost;
   cost.weight_bytes = weight.bytes + (weight.bias != nullptr ? weight.rows * kFloat : 0);
   cost.activation_bytes = (values(in) + values(out)) * kFloat;
+  if (weight.order != nullptr) {  // the input once more, in another order
+    cost.weight_bytes += weight.cols * static_cast<int64_t>(sizeof(int32_t));
+    cost.activation_bytes += 2 * values(in) * kFloat;
+  }
   cost.flops = 2.0 * static_cast<double>(in.rows) * static_cast<double>(weight.rows) * static_cast<double>(weight.cols);
   record("linear", weight.type, out.rows, weight.cols, weight.rows, cost);
   // Backends keep the input in a form of their own while they multiply, in at most this much room. Rows may be padded
   // to a tile of kRowPadding.
   int64_t start = mark();
+  if (weight.order != nullptr) scratch(in.rows, in.cols);
   scratch((in.rows + kRowPadding - 1) / kRowPadding * kRowPadding, in.cols + kColumnPadding);
   restore(start);
 }
