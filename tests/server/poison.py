@@ -1,4 +1,4 @@
-"""A request that ends every engine that computes it: poison.py MILLRACE_PLANTED [--seeds N]. A line per check.
+"""A request that ends every engine that computes it: poison.py MILLRACE_PLANTED [--seeds N] [--first-seed K].
 
 MILLRACE_PLANTED is the server with a planted mistake: a step that computes one certain token of a prompt ends its
 process. Such requests must fail, each with an error of its own and after three restarts at the most; streams of every
@@ -56,7 +56,7 @@ async def round_of(server, work, wanted, dice, count):
     return wrong
 
 
-async def check(program, report, seeds):
+async def check(program, report, first, seeds):
     work = [{key: value for key, value in body.items() if key != "model"}
             for body in crash.bodies(2 * len(crash.KINDS), 100)]
     quiet = faults.Server(program, "-np", "24", "--in-process")
@@ -68,7 +68,7 @@ async def check(program, report, seeds):
         await server.start()
         for count in (1, 3):
             wrong = []
-            for seed in range(seeds):
+            for seed in range(first, first + seeds):
                 found = await round_of(server, work, wanted, random.Random(seed), count)
                 wrong += [f"seed {seed}: {one}" for one in found]
             report.say(f"{seeds} times {count} poisoned beside {len(work)} streams: they alone fail, after three "
@@ -84,9 +84,10 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("program")
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--first-seed", type=int, default=1)
     chosen = parser.parse_args()
     report = faults.Report()
-    asyncio.run(check(chosen.program, report, chosen.seeds))
+    asyncio.run(check(chosen.program, report, chosen.first_seed, chosen.seeds))
     return 0 if report.failures == 0 else 1
 
 
