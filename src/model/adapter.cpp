@@ -1,15 +1,17 @@
 #include "model/adapter.h"
 
 #include <algorithm>
+#include <bit>
 #include <map>
 #include <unordered_map>
 
-#include "backend/delta.h"
+#include "backend/memory.h"
 #include "base/file.h"
 #include "base/rng.h"
 #include "cache/bulk_digest.h"
 #include "model/adapter_settings.h"
 #include "model/file_names.h"
+#include "tensor/half.h"
 
 namespace millrace {
 namespace {
@@ -193,12 +195,28 @@ class AdapterReader {
   std::vector<AdapterPart> parts_;
 };
 
+// Whether no number changes on its way there and back.
+template <class To, class Back>
+bool keeps(const AdapterPart& part, To to, Back back) {
+  const auto same = [&](float number) {
+    return std::bit_cast<uint32_t>(back(to(number))) == std::bit_cast<uint32_t>(number);
+  };
+  return std::ranges::all_of(part.down, same) && std::ranges::all_of(part.up, same);
+}
+
+DeltaNumbers numbers_of(const AdapterPart& part) {
+  if (keeps(part, f32_to_bf16, bf16_to_f32)) return DeltaNumbers::bf16;
+  if (keeps(part, f32_to_f16, f16_to_f32)) return DeltaNumbers::f16;
+  return DeltaNumbers::f32;
+}
+
 // In order, with the digest of all.
 Adapter settled(std::vector<AdapterPart> parts) {
   Adapter adapter;
   std::ranges::sort(parts, {}, &AdapterPart::slot);
   Digest digest;
-  for (const AdapterPart& part : parts) {
+  for (AdapterPart& part : parts) {
+    part.numbers = numbers_of(part);
     digest.add_sized(fmt::format("{} {} {} {}", part.slot, part.rank, part.scale, part.table));
     digest.add(bulk_digest(std::as_bytes(std::span(part.down))));
     digest.add(bulk_digest(std::as_bytes(std::span(part.up))));
@@ -239,9 +257,13 @@ int32_t Adapter::rank() const {
 }
 
 int64_t Adapter::bytes() const {
-  size_t numbers = 0;
-  for (const AdapterPart& part : parts) numbers += part.down.size() + part.up.size();
-  return static_cast<int64_t>(numbers * sizeof(float));
+  int64_t bytes = 0;
+  for (const AdapterPart& part : parts) bytes += part.bytes();
+  return bytes;
+}
+
+int64_t AdapterPart::bytes() const {
+  return aligned(std::ssize(down) * bytes_of(numbers)) + aligned(std::ssize(up) * bytes_of(numbers));
 }
 
 Result<Adapter> read_adapter(const Checkpoint& file, const Json& config, const ModelSpec& spec) {
@@ -305,7 +327,9 @@ Adapter random_adapter(const ModelSpec& spec, int32_t rank, uint64_t seed) {
     for (std::vector<float>* numbers : {&part.down, &part.up}) {
       draws.resize(numbers->size());
       uniforms({.seed = seed, .choice = matrix++}, draws);
-      std::ranges::transform(draws, numbers->begin(), [](double u) { return static_cast<float>(u - 0.5) * 0.1f; });
+      // As most are stored: in 16 bits.
+      std::ranges::transform(draws, numbers->begin(),
+                             [](double u) { return bf16_to_f32(f32_to_bf16(static_cast<float>(u - 0.5) * 0.1f)); });
     }
     parts.push_back(std::move(part));
   }

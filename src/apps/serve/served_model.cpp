@@ -19,6 +19,7 @@
 #include "engine/executor.h"
 #include "process/mpi_engine.h"
 #include "process/remote_engine.h"
+#include "process/spare.h"
 #include "server/page.h"
 #include "session/bound.h"
 #include "session/fingerprint.h"
@@ -234,8 +235,9 @@ Result<ReadyEngine> engine_for(const Arguments& arguments, std::unique_ptr<Loade
   TRY(auto drafters, drafters_of(arguments, *loaded, options.executor.context));
   options.draft = drafters->for_engine();
   options.executor.beside = options.draft.beside;
-  TRY(options.executor.pages,
-      pages_of(arguments, *loaded, options.executor, memory_limit(arguments) / ranks_of(arguments)));
+  if (watch != nullptr && leaves_spare(arguments)) options.beside_bytes = spare_bytes(loaded->model().weight_bytes());
+  TRY(options.executor.pages, pages_of(arguments, *loaded, options.executor,
+                                       memory_limit(arguments) / ranks_of(arguments) - options.beside_bytes));
   TRY_VOID(fit_context(arguments, *loaded, options));
   TRY(options.adapters, adapters_of(arguments));
   options.policy = arguments.text("policy");

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "backend/cpu/ops.h"
+#include "backend/row_math.h"
 #include "base/check.h"
 
 namespace millrace::cpu {
@@ -163,14 +164,14 @@ void CpuOps::linear_delta(const RowDeltas& deltas, Tensor in, Tensor inout) {
   each_row(std::ssize(delta_rows_), deltas.rank * (ins + inout.cols) / 8, [&](int64_t index) {
     const int64_t r = delta_rows_[static_cast<size_t>(index)];
     const Delta& delta = deltas.changes[deltas.adapters[r]];
-    float room[kMostAdapterRank];
-    const float* narrow = room;
+    float narrow[kMostAdapterRank];
     if (deltas.ids != nullptr) {
-      narrow = delta.down + int64_t{deltas.ids[r]} * delta.rank;
+      for (int32_t j = 0; j < delta.rank; ++j)
+        narrow[j] = delta_number(delta.numbers, delta.down, int64_t{deltas.ids[r]} * delta.rank + j);
     } else {
-      kernels_.delta_down(in.row(r), delta.down, ins, delta.rank, room);
+      kernels_.delta_down(delta, in.row(r), ins, narrow);
     }
-    kernels_.delta_up(narrow, delta.up, delta.rank, inout.cols, delta.scale, deltas.strengths[r], inout.row(r));
+    kernels_.delta_up(delta, narrow, inout.cols, deltas.strengths[r], inout.row(r));
   });
 }
 

@@ -259,9 +259,10 @@ void TraceOps::linear_delta(const RowDeltas& deltas, Tensor in, Tensor inout) {
     cost.flops += 2.0 * delta.rank * static_cast<double>((table ? 0 : ins) + inout.cols);
     if (delta.rank == 0) continue;
     cost.activation_bytes += ((table ? 0 : ins) + 2 * inout.cols) * kFloat;
-    if (table) cost.weight_bytes += delta.rank * kFloat;
+    const int64_t number = bytes_of(delta.numbers);
+    if (table) cost.weight_bytes += delta.rank * number;
     if (std::exchange(read[static_cast<size_t>(deltas.adapters[r])], true)) continue;
-    cost.weight_bytes += delta.rank * ((table ? 0 : ins) + inout.cols) * kFloat;
+    cost.weight_bytes += delta.rank * ((table ? 0 : ins) + inout.cols) * number;
   }
   record("linear_delta", DType::f32, inout.rows, table ? 0 : in.cols, inout.cols, cost);
 }
