@@ -235,7 +235,7 @@ __global__ void __launch_bounds__(Segments * 128)
     const auto stage = static_cast<uint32_t>(i % Size::kStages);
     const uint32_t at = ring_at + stage * Size::kStageBytes;
     barrier_wait(full + 8 * stage, static_cast<uint32_t>(i / Size::kStages) & 1);
-    Sum sums[Sides][Rows / 2] = {};
+    Sum sums[Sides][Rows / 2];  // the first product of a block writes them
     products_begin();
 #pragma unroll
     for (int side = 0; side < Sides; ++side)
