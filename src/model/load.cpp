@@ -37,8 +37,8 @@ WeightPlan plan(const ModelSpec& spec, const Backend& backend, TypeOf type_of) {
       plan.vectors += slot.cols * kFloat;
     } else {
       const DType type = slot.float32 ? DType::f32 : type_of(slot);
-      const WeightUse use = slot.experts > 0 ? WeightUse::experts : slot.use;
-      plan.matrices += slot.matrices() * backend.weight_bytes(type, slot.rows, slot.cols, use);
+      plan.matrices += slot.experts > 0 ? experts_bytes(backend, type, slot.experts, slot.rows, slot.cols)
+                                        : backend.weight_bytes(type, slot.rows, slot.cols, slot.use);
     }
   }
   return plan;
