@@ -199,7 +199,7 @@ Result<LoadChoice> load_choice(const Arguments& arguments) {
   LoadChoice choice{.path = path, .device = device, .context = arguments.integer("ctx-size")};
   choice.cpu.threads = static_cast<int>(arguments.integer("threads"));
   choice.ranks = ranks_of(arguments);
-  choice.pipeline = by_layers(arguments);
+  TRY(choice.cut, rank_cut(arguments));
   choice.mpi = over_mpi(arguments);
   choice.memory_limit = memory_limit(arguments);
   TRY(choice.keep, kv_keep(arguments));
