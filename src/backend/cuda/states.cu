@@ -53,7 +53,7 @@ __global__ void __launch_bounds__(kStateThreads)
   const int head = static_cast<int>(blockIdx.y), sequence = static_cast<int>(blockIdx.z);
   if (col >= scan.value_dim) return;
   const int each = scan.heads / state.cuts, keys = scan.key_dim, width = scan.value_dim;
-  const int first_key = head / (scan.heads / scan.key_heads) * keys, at = head * width + col;
+  const int first_key = scan.key_head(head) * keys, at = head * width + col;
   float* matrix = piece_of(state, StateView::kScan, sequence, head / each) + int64_t{head % each} * keys * width + col;
   for (int row = step.first_row[sequence]; row < step.first_row[sequence + 1]; ++row) {
     const bool empty = step.positions[row] == 0;
