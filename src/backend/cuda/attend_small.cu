@@ -202,7 +202,7 @@ __global__ void __launch_bounds__(kTeamThreads)
                  const __grid_constant__ View q, const __grid_constant__ KvView kv, const __grid_constant__ Codes keys,
                  const __grid_constant__ Codes values, const __grid_constant__ View out,
                  const __grid_constant__ AttendPlan::Fresh fresh, const int32_t* first_item, float* partials,
-                 unsigned* finished, const StretchStart* stretches) {
+                 unsigned* finished, const StretchStart* stretches, bool stretches_there) {
   using Four = Team<T, D>;
   extern __shared__ __align__(128) char room[];
   __shared__ Exchange exchange;
@@ -213,6 +213,7 @@ __global__ void __launch_bounds__(kTeamThreads)
     reinterpret_cast<uint4*>(queries)[i] = {0, 0, 0, 0};
   __syncthreads();
   const ChunkList work = {first_item, step.sequences, kv.kv_heads};
+  if (!stretches_there) wait_for_previous();  // it finds them
   const StretchStart start = stretches[blockIdx.x];
   Four team = {exchange, shared_address(queries), 1, kChunk, thread / 32, {}, {}, {}};
   Stretch<T, D, Shaped, Coded<D>> stretch = {.step = step,
@@ -249,7 +250,8 @@ void start_short(cudaStream_t stream, const DeviceStep& step, const Attention& a
   const int teams = static_cast<int>(std::min({int64_t{multiprocessors()} * beside, most, int64_t{kMostTeams}}));
   const StretchStart* stretches = find_stretches(stream, step, plan, kv.kv_heads, teams);
   launch(stream, short_kernel<D, Shaped>, count(teams), kTeamThreads, static_cast<size_t>(Room<D>::kAll), step,
-         attention, q, kv, keys, values, out, plan.fresh, plan.first_item, plan.partials, plan.finished, stretches);
+         attention, q, kv, keys, values, out, plan.fresh, plan.first_item, plan.partials, plan.finished, stretches,
+         plan.stretches_there);
 }
 
 // ---- pieces of many rows
