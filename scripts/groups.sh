@@ -275,8 +275,9 @@ npm_ci() {
 
 # Clients that misbehave, beside streams that must not notice.
 group_faults() {
-  prepare release "$root/build/release" millrace -DMILLRACE_TESTS=ON || return
+  prepare release "$root/build/release" "millrace millrace_planted" -DMILLRACE_TESTS=ON || return
   run_lines faults 1800 python3 tests/server/faults.py build/release/bin/millrace
+  run_lines poison 600 python3 tests/server/poison.py build/release/bin/millrace_planted
   if need_packages haproxy; then
     run_lines resume 600 python3 tests/server/resume.py build/release/bin/millrace
   else
@@ -313,10 +314,11 @@ group_mpi() {
 # The same with thousands of them, under AddressSanitizer too, the metrics as Prometheus' own tool reads them, and two
 # servers behind HAProxy.
 group_faults_long() {
-  prepare release "$root/build/release" millrace -DMILLRACE_TESTS=ON || return
+  prepare release "$root/build/release" "millrace millrace_planted" -DMILLRACE_TESTS=ON || return
   need_packages prometheus || skipped "promtool: no package prometheus"
   need_packages slowhttptest || say "test: no package slowhttptest"
   run_lines faults-long 3600 python3 tests/server/faults.py build/release/bin/millrace --full
+  run_lines poison-long 1800 python3 tests/server/poison.py build/release/bin/millrace_planted --seeds 100
   if need_packages haproxy; then
     run_lines replicas 600 python3 tests/server/replicas.py build/release/bin/millrace
     run_lines resume-long 1800 python3 tests/server/resume.py build/release/bin/millrace --streams 200
@@ -345,9 +347,10 @@ group_fuzz() { run_fuzzers "$fuzz_seconds"; }
 group_fuzz_long() { run_fuzzers "$fuzz_long_seconds"; }
 
 group_threads() {
-  prepare tsan "$root/build/tsan" "$(targets_of "${threaded_programs[@]}")" || return
+  prepare tsan "$root/build/tsan" "millrace $(targets_of "${threaded_programs[@]}")" || return
   export TSAN_OPTIONS=halt_on_error=1
   run_tests threads build/tsan 1800 "${threaded_programs[@]}"
+  run_lines threads-served 1800 python3 tests/server/watched.py build/tsan/bin/millrace
 }
 
 # The second compiler, on everything.

@@ -28,6 +28,9 @@ struct HostMatrix {
   DType type = DType::f32;
   int64_t rows = 0, cols = 0;
   std::span<const std::byte> bytes;
+  // Which input of a product each number of a row belongs to; empty: number i to input i. Backends pass it by: who
+  // uploads puts it into Weight::order.
+  std::span<const int32_t> order = {};
 };
 
 // A matrix for each of several experts, all of one shape and format. `part` hands out one expert's; its bytes

@@ -1,8 +1,10 @@
 // Deltas: what adapters (LoRA) change of a matrix, as a product of two narrow ones, so that many of them share one
-// model: y = W x + strength * scale * up (down x). A step's rows have one each, or none (Step::adapters). Everything is
-// float32. `down x` is summed first, then `up`; the order of sums follows from the shapes. Values; any thread.
+// model: y = W x + strength * scale * up (down x). A step's rows have one each, or none (Step::adapters). Sums are
+// float32; numbers lie in 16 bits where that loses nothing, so the sums are the same either way. `down x` is summed
+// first, then `up`; the order of sums follows from the shapes. Values; any thread.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 namespace millrace {
@@ -10,11 +12,15 @@ namespace millrace {
 inline constexpr int32_t kMostAdapters = 64;      // that are loaded at a time
 inline constexpr int32_t kMostAdapterRank = 512;  // of one matrix
 
+enum class DeltaNumbers : int32_t { f32, bf16, f16 };
+inline constexpr int64_t bytes_of(DeltaNumbers numbers) { return numbers == DeltaNumbers::f32 ? 4 : 2; }
+
 struct Delta {
-  const float* down = nullptr;  // [rank, inputs]; of a table [its rows, rank]; on the backend
-  const float* up = nullptr;    // [rank, outputs]
-  int32_t rank = 0;             // 0: the adapter leaves this matrix as it is
+  const std::byte* down = nullptr;  // [rank, inputs]; of a table [its rows, rank]; on the backend
+  const std::byte* up = nullptr;    // [rank, outputs]
+  int32_t rank = 0;                 // 0: the adapter leaves this matrix as it is
   float scale = 0;
+  DeltaNumbers numbers = DeltaNumbers::f32;
 };
 
 // What one matrix has for the rows at hand.

@@ -7,8 +7,9 @@
 //
 // Activations are tensors of rows (tokens); weights are [outputs, inputs]. A backend must supply the primitives.
 // Compositions have a body made of primitives: that body is their meaning, and overriding it is the only way to fuse.
-// One thing more is allowed: what was given to add or add_norm as `in` is not read again until it is written anew, so a
-// backend may add a product as it comes and never write it by itself (cuda/held.h).
+// One thing more is allowed: what was given to add or add_norm as `in`, or to attend as q, is not read again until it
+// is written anew, so a backend may add a product as it comes and never write it by itself (cuda/held.h), and turn
+// queries where they lie.
 #pragma once
 
 #include <algorithm>
@@ -37,6 +38,9 @@ struct Weight {
   uint8_t layout = 0;           // of the data; the backend's own numbering
   int32_t experts = 0;          // 0: one matrix, no expert's
   int64_t stride = 0;           // bytes from the data of one expert to that of the next
+  // [cols] on the backend: number i of a row is multiplied with input order[i]. Null: with input i. Only `linear` and
+  // the compositions of it know it, so neither tables nor experts have one.
+  const int32_t* order = nullptr;
   explicit operator bool() const { return data != nullptr; }
   // An expert's matrix.
   Weight expert(int64_t index) const {

@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "backend/ops.h"
+#include "tensor/half.h"
 
 namespace millrace {
 
@@ -105,22 +106,30 @@ inline void pool_rows(Pooling pooling, Tensor in, int64_t first, int64_t end, fl
   for (int64_t c = 0; c < in.cols; ++c) out[c] /= divisor;
 }
 
+inline float delta_number(DeltaNumbers numbers, const std::byte* from, int64_t at) {
+  if (numbers == DeltaNumbers::f32) return reinterpret_cast<const float*>(from)[at];
+  const uint16_t half = reinterpret_cast<const uint16_t*>(from)[at];
+  return numbers == DeltaNumbers::bf16 ? bf16_to_f32(half) : f16_to_f32(half);
+}
+
 // One row of Ops::linear_delta. Sums in double, inputs and ranks ascending. `id`: a row of a table, or negative.
 inline void add_delta_row(const Delta& delta, float strength, int64_t id, const float* in, int64_t ins, float* out,
                           int64_t outs) {
   float narrow[kMostAdapterRank];
+  const auto down = [&](int64_t at) { return delta_number(delta.numbers, delta.down, at); };
+  const auto up = [&](int64_t at) { return delta_number(delta.numbers, delta.up, at); };
   for (int32_t j = 0; j < delta.rank; ++j) {
     if (id >= 0) {
-      narrow[j] = delta.down[id * delta.rank + j];
+      narrow[j] = down(id * delta.rank + j);
       continue;
     }
     double sum = 0;
-    for (int64_t i = 0; i < ins; ++i) sum += static_cast<double>(delta.down[j * ins + i]) * in[i];
+    for (int64_t i = 0; i < ins; ++i) sum += static_cast<double>(down(j * ins + i)) * in[i];
     narrow[j] = static_cast<float>(sum);
   }
   for (int64_t o = 0; o < outs; ++o) {
     double sum = 0;
-    for (int32_t j = 0; j < delta.rank; ++j) sum += static_cast<double>(delta.up[j * outs + o]) * narrow[j];
+    for (int32_t j = 0; j < delta.rank; ++j) sum += static_cast<double>(up(j * outs + o)) * narrow[j];
     out[o] += strength * (delta.scale * static_cast<float>(sum));
   }
 }

@@ -65,6 +65,15 @@ int KvCache::length(const FoundPrefix& found) const {
   return static_cast<int>(found.path.size()) * layout_.node_tokens + found.partial_tokens;
 }
 
+// Of what was found, the tokens that are in the pool: whoever is here has a parent that is here.
+int KvCache::length_here(const FoundPrefix& found) const {
+  int nodes = 0;
+  for (; nodes < static_cast<int>(found.path.size()); ++nodes)
+    if (tree_.node(found.path[static_cast<size_t>(nodes)]).away) return nodes * layout_.node_tokens;
+  const bool whole = found.partial != kNoNode && !tree_.node(found.partial).away;
+  return nodes * layout_.node_tokens + (whole ? found.partial_tokens : 0);
+}
+
 int KvCache::begin_after(int end) const { return PLANTED(look_back_forgotten) ? end : std::max(0, end - look_back_); }
 
 // Could a sequence go on after so many whole nodes and so many tokens of the node after them? Pages of every token are
@@ -108,13 +117,17 @@ void KvCache::trim(FoundPrefix& found) const {
 
 int KvCache::reuse_prefix(SequencePages& sequence, std::span<const Token> tokens) {
   CHECK(sequence.empty(), "a sequence that holds pages cannot take over others");
+  sequence.from_second = 0;
   if (tokens.size() < 2) return 0;
   FoundPrefix found = tree_.find(sequence.root, tokens.first(searched(tokens.size())));
+  const int here = length_here(found);
   do {
     trim(found);
     if (begin_after(length(found)) == 0) return 0;
   } while (!adopt(sequence, found));
-  return begin_after(length(found));
+  const int reused = begin_after(length(found));
+  sequence.from_second = std::max(0, reused - here);
+  return reused;
 }
 
 int KvCache::cached(const Identity& root, std::span<const Token> tokens) const {

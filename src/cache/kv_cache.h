@@ -25,6 +25,7 @@ struct SequencePages {
   Identity root;
   std::vector<PageTable> tables;  // one per group
   std::vector<NodeId> path;       // nodes of the tree whose pages these are, from the first token on
+  int from_second = 0;            // tokens that reuse_prefix() took over last and that were in the second store
 
   // Recurrent groups: the position the working state (entry 0 of their tables) stands at, the state before drafted
   // tokens, and states kept at the positions where a prefix may be reused. Pages are by recurrent group.
@@ -126,6 +127,7 @@ class KvCache {
   void trim(FoundPrefix& found) const;
   int length(const FoundPrefix& found) const;
   int begin_after(int end) const;  // what is computed first, of a prefix that ends there
+  int length_here(const FoundPrefix& found) const;
   size_t searched(size_t tokens) const { return tokens - 1 + static_cast<size_t>(look_back_); }
   bool adopt(SequencePages& sequence, FoundPrefix& found);
   size_t hold(const FoundPrefix& found, int64_t owner);

@@ -36,7 +36,7 @@ Engine::Engine(EngineParts parts) : parts_(std::move(parts)), start_(std::chrono
             .vocab = parts_.executor->vocab(),
             .token_bytes = tokens > 0 ? static_cast<double>(plan.kv_bytes) / tokens : 0,
             .bytes = parts_.executor->model().weight_bytes() + plan.kv_bytes + plan.workspace_bytes +
-                     plan.staging_bytes + (parts_.second ? parts_.second->bytes() : 0)};
+                     plan.staging_bytes + (parts_.second ? parts_.second->bytes() : 0) + parts_.options.beside_bytes};
 }
 
 Engine::~Engine() {

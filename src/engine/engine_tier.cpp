@@ -94,6 +94,7 @@ void Engine::take_in(const Request& request, int first, std::span<const TierNode
       store.write(std::as_bytes(std::span(node.pages)).subspan(i * size, size),
                   store.base() + pages[i] * store.page_bytes());
     }
+    parts_.scheduler->note_from_store(node_tokens);
     offered_.insert(node.chain);
     parent = made;
     ++first;

@@ -78,6 +78,8 @@ void Metrics::carry(const Metrics& before) {
                        &Metrics::prefix_lookups,
                        &Metrics::prefix_hits,
                        &Metrics::prefix_asked_tokens,
+                       &Metrics::prefix_second_tokens,
+                       &Metrics::prefix_store_tokens,
                        &Metrics::prompt_tokens,
                        &Metrics::generated_tokens,
                        &Metrics::draft_windows,

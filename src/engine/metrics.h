@@ -64,6 +64,8 @@ struct Metrics {
   // by answer, as it happens: prompts looked up, and which of their tokens were found; prompts whose first token came,
   // and the tokens chosen
   int64_t prefix_asked_tokens = 0, prefix_found_tokens = 0, prompt_tokens = 0, generated_tokens = 0;
+  // of the tokens found, those that came back from the second store; and tokens that came from outside (PageTier)
+  int64_t prefix_second_tokens = 0, prefix_store_tokens = 0;
   // answers that must be of a form, and the tokens chosen for them
   int64_t bound_answers = 0, bound_tokens = 0;
   // guesses: answers' windows that had any, guesses computed, those kept; the latter two by depth

@@ -37,6 +37,7 @@ struct EngineOptions {
   std::vector<AdapterAsk> adapters;  // loaded before the first request
   Identity identity;                 // of whatever decides the bytes of pages: a saved cache is kept under it
   EngineWatch* watch = nullptr;      // outlives the engine; null: nobody
+  int64_t beside_bytes = 0;          // that its process has taken besides; part of EngineFacts::bytes
 };
 
 struct EngineParts {

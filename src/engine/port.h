@@ -31,7 +31,7 @@ struct EngineFacts {
   int32_t node_tokens = 0;  // of the prefix cache: what is found or not
   int32_t vocab = 0;        // tokens the model knows
   double token_bytes = 0;   // of the cache, for one token
-  int64_t bytes = 0;        // that it has taken: weights, cache, workspace
+  int64_t bytes = 0;        // that it has taken: weights, cache, workspace, a spare
 };
 
 struct EngineSnapshot {

@@ -51,6 +51,7 @@ class Scheduler {
 
   bool idle() const { return requests_.empty(); }  // nobody waits for anything
   const Metrics& metrics() const { return metrics_; }
+  void note_from_store(int64_t tokens) { metrics_.prefix_store_tokens += tokens; }  // that whoever asks will find
   const StepTime& step_time() const { return step_time_; }
   const Limits& limits() const { return limits_; }
   const Policy& policy() const { return *policy_; }

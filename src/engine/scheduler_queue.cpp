@@ -261,6 +261,7 @@ void Scheduler::admit(StepPlan& plan, int& spare, double now) {
       sequence->reused = sequence->computed;
       metrics_.prefix_asked_tokens += static_cast<int64_t>(sequence->asked->prompt.size());
       metrics_.prefix_found_tokens += sequence->reused;
+      metrics_.prefix_second_tokens += std::min(sequence->reused, sequence->from_second);
     }
     OpenRequest& asked = requests_.at(sequence->request);
     if (asked.started < 0) asked.started = now;
@@ -301,7 +302,11 @@ int Scheduler::take_over(Sequence& sequence) {
   if (&lead != &sequence && lead.state == Sequence::State::running && sequence.chosen() == 0 &&
       lead.certain() >= lead.prompt() - 1)
     reused = cache_.fork(lead.pages, sequence.pages, std::min(lead.certain(), lead.prompt() - 1 + cache_.look_back()));
-  return reused > 0 ? reused : cache_.reuse_prefix(sequence.pages, sequence.tokens);
+  if (reused > 0) return reused;
+  reused = cache_.reuse_prefix(sequence.pages, sequence.tokens);
+  // A start for which there was no room may have been the one that brought them.
+  sequence.from_second = std::max(sequence.from_second, sequence.pages.from_second);
+  return reused;
 }
 
 // ---- who leaves ----

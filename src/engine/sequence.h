@@ -53,6 +53,7 @@ struct Sequence {
   int attempt = 0;    // counts up when what a step in flight computes for it cannot be trusted
   int preemptions = 0;
   int reused = 0;             // tokens its first start found in the cache
+  int from_second = 0;        // of them, those that had to come back from the second store for it
   std::vector<double> times;  // of its chosen tokens
 
   int known() const { return static_cast<int>(tokens.size()); }

@@ -1,15 +1,18 @@
 #include "model/adapter.h"
 
 #include <algorithm>
+#include <bit>
 #include <map>
 #include <unordered_map>
 
-#include "backend/delta.h"
+#include "backend/memory.h"
 #include "base/file.h"
 #include "base/rng.h"
 #include "cache/bulk_digest.h"
 #include "model/adapter_settings.h"
 #include "model/file_names.h"
+#include "model/gguf_states.h"
+#include "tensor/half.h"
 
 namespace millrace {
 namespace {
@@ -41,6 +44,7 @@ class AdapterReader {
                 AdapterSettings settings)
       : file_(file), spec_(spec), settings_(std::move(settings)), gguf_(file.kind() == Checkpoint::Kind::gguf) {
     permuted_ = gguf_ && architecture.gguf.permuted;
+    striped_ = gguf_ && stripes_values(architecture.gguf.name);
     for (const Slot& slot : changeable(spec)) {
       for (FileName& each : file_names(architecture, slot, gguf_, architecture.gguf.fused_ffn))
         targets_[std::move(each.name)].push_back({slot, each.take});
@@ -126,10 +130,21 @@ class AdapterReader {
     if (pair.table != (target.slot.name == "token_embd"))
       return error(Code::unsupported, "the tensor '{}' is not what adapters have for {}", pair.down->name,
                    target.slot.name);
+    if (const DeltaSpec* delta = delta_of(target.slot);
+        delta != nullptr && delta->striped != striped_ && delta->k_heads != delta->v_heads)
+      return error(Code::unsupported,
+                   "the tensor '{}' changes {}, whose {} value heads stand in another order in the model's file; give "
+                   "the model in the form the adapter was made for",
+                   pair.down->name, target.slot.name, delta->v_heads);
     if (pair.table && spec_.embed_scale != 1)
       return error(Code::unsupported, "the tensor '{}' changes embeddings that are scaled by {}, which is not built",
                    pair.down->name, spec_.embed_scale);
     return {};
+  }
+
+  const DeltaSpec* delta_of(const Slot& slot) const {
+    if (slot.layer < 0 || slot.name.find(".ffn_") != std::string::npos) return nullptr;
+    return std::get_if<DeltaSpec>(&spec_.layers[static_cast<size_t>(slot.layer)].mixer);
   }
 
   Result<void> check_shapes(const Target& target, const Pair& pair, int64_t ins, int64_t outs) const {
@@ -188,17 +203,33 @@ class AdapterReader {
   const ModelSpec& spec_;
   const AdapterSettings settings_;
   const bool gguf_;
-  bool permuted_ = false;
+  bool permuted_ = false, striped_ = false;
   std::unordered_map<std::string, std::vector<Target>> targets_;  // by the module's name in files
   std::vector<AdapterPart> parts_;
 };
+
+// Whether no number changes on its way there and back.
+template <class To, class Back>
+bool keeps(const AdapterPart& part, To to, Back back) {
+  const auto same = [&](float number) {
+    return std::bit_cast<uint32_t>(back(to(number))) == std::bit_cast<uint32_t>(number);
+  };
+  return std::ranges::all_of(part.down, same) && std::ranges::all_of(part.up, same);
+}
+
+DeltaNumbers numbers_of(const AdapterPart& part) {
+  if (keeps(part, f32_to_bf16, bf16_to_f32)) return DeltaNumbers::bf16;
+  if (keeps(part, f32_to_f16, f16_to_f32)) return DeltaNumbers::f16;
+  return DeltaNumbers::f32;
+}
 
 // In order, with the digest of all.
 Adapter settled(std::vector<AdapterPart> parts) {
   Adapter adapter;
   std::ranges::sort(parts, {}, &AdapterPart::slot);
   Digest digest;
-  for (const AdapterPart& part : parts) {
+  for (AdapterPart& part : parts) {
+    part.numbers = numbers_of(part);
     digest.add_sized(fmt::format("{} {} {} {}", part.slot, part.rank, part.scale, part.table));
     digest.add(bulk_digest(std::as_bytes(std::span(part.down))));
     digest.add(bulk_digest(std::as_bytes(std::span(part.up))));
@@ -239,9 +270,13 @@ int32_t Adapter::rank() const {
 }
 
 int64_t Adapter::bytes() const {
-  size_t numbers = 0;
-  for (const AdapterPart& part : parts) numbers += part.down.size() + part.up.size();
-  return static_cast<int64_t>(numbers * sizeof(float));
+  int64_t bytes = 0;
+  for (const AdapterPart& part : parts) bytes += part.bytes();
+  return bytes;
+}
+
+int64_t AdapterPart::bytes() const {
+  return aligned(std::ssize(down) * bytes_of(numbers)) + aligned(std::ssize(up) * bytes_of(numbers));
 }
 
 Result<Adapter> read_adapter(const Checkpoint& file, const Json& config, const ModelSpec& spec) {
@@ -305,7 +340,9 @@ Adapter random_adapter(const ModelSpec& spec, int32_t rank, uint64_t seed) {
     for (std::vector<float>* numbers : {&part.down, &part.up}) {
       draws.resize(numbers->size());
       uniforms({.seed = seed, .choice = matrix++}, draws);
-      std::ranges::transform(draws, numbers->begin(), [](double u) { return static_cast<float>(u - 0.5) * 0.1f; });
+      // As most are stored: in 16 bits.
+      std::ranges::transform(draws, numbers->begin(),
+                             [](double u) { return bf16_to_f32(f32_to_bf16(static_cast<float>(u - 0.5) * 0.1f)); });
     }
     parts.push_back(std::move(part));
   }

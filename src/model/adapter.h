@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "backend/delta.h"
 #include "base/json.h"
 #include "base/result.h"
 #include "cache/identity.h"
@@ -26,6 +27,10 @@ struct AdapterPart {
   bool table = false;       // of a table whose rows are looked up (embeddings)
   std::vector<float> down;  // [rank, inputs]; of a table [its rows, rank]
   std::vector<float> up;    // [rank, outputs]
+  // How its numbers can lie without a loss, the smallest way there is.
+  DeltaNumbers numbers = DeltaNumbers::f32;
+
+  int64_t bytes() const;  // of its numbers, as they lie on a backend
 };
 
 struct Adapter {

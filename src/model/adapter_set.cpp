@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <bit>
 
+#include "backend/memory.h"
 #include "base/check.h"
 #include "base/human.h"
+#include "tensor/half.h"
 
 namespace millrace {
 
@@ -72,18 +74,26 @@ Result<int> AdapterSet::add(const Adapter& adapter) {
   TRY(const int chosen, take_place(bytes));
   Place& place = used_[static_cast<size_t>(chosen)];
   std::byte* at = place.memory;
-  auto bring = [&](const std::vector<float>& numbers) {
-    const auto size = static_cast<int64_t>(numbers.size() * sizeof(float));
-    backend_.copy(at, reinterpret_cast<const std::byte*>(numbers.data()), size);
-    return reinterpret_cast<const float*>(std::exchange(at, at + size));
+  std::vector<uint16_t> halves;
+  auto bring = [&](const std::vector<float>& numbers, DeltaNumbers lie) {
+    const int64_t size = std::ssize(numbers) * bytes_of(lie);
+    const void* from = numbers.data();
+    if (lie != DeltaNumbers::f32) {
+      halves.resize(numbers.size());
+      std::ranges::transform(numbers, halves.begin(), lie == DeltaNumbers::bf16 ? f32_to_bf16 : f32_to_f16);
+      from = halves.data();
+    }
+    backend_.copy(at, static_cast<const std::byte*>(from), size);
+    return std::exchange(at, at + aligned(size));
   };
   for (size_t matrix = 0; matrix < matrices_.size(); ++matrix)
     table_[matrix * kMostAdapters + static_cast<size_t>(chosen)] = {};
   for (const AdapterPart& part : adapter.parts) {
     const size_t matrix = by_slot_.at(part.slot);
     matrices_[matrix].changed = true;
-    const float* down = bring(part.down);
-    table_[matrix * kMostAdapters + static_cast<size_t>(chosen)] = {down, bring(part.up), part.rank, part.scale};
+    const std::byte* down = bring(part.down, part.numbers);
+    table_[matrix * kMostAdapters + static_cast<size_t>(chosen)] = {down, bring(part.up, part.numbers), part.rank,
+                                                                    part.scale, part.numbers};
   }
   backend_.copy(on_backend_, reinterpret_cast<const std::byte*>(table_.data()),
                 static_cast<int64_t>(table_.size() * sizeof(Delta)));

@@ -8,6 +8,7 @@
 #include "model/known_digests.h"
 #include "model/mixers/mixers.h"
 #include "model/model.h"
+#include "model/orders.h"
 #include "model/shared.h"
 
 namespace millrace {
@@ -24,10 +25,11 @@ int64_t constant_bytes(const ModelSpec& spec) {
   return values * kFloat;
 }
 
-template <class TypeOf>
-WeightPlan plan(const ModelSpec& spec, const Backend& backend, TypeOf type_of) {
+template <class FormOf>
+WeightPlan plan(const ModelSpec& spec, const Backend& backend, FormOf form_of) {
   const std::optional<Stage> stage = stage_of(backend, spec.layers.size());
   WeightPlan plan = {.vectors = constant_bytes(spec)};
+  Orders orders;
   for (const Slot& slot : slots(spec)) {
     plan.parameters += slot.values();
     if (!is_here(slot, spec, stage)) continue;
@@ -36,9 +38,10 @@ WeightPlan plan(const ModelSpec& spec, const Backend& backend, TypeOf type_of) {
     if (slot.kind != SlotKind::matrix) {
       plan.vectors += slot.cols * kFloat;
     } else {
-      const DType type = slot.float32 ? DType::f32 : type_of(slot);
-      const WeightUse use = slot.experts > 0 ? WeightUse::experts : slot.use;
-      plan.matrices += slot.matrices() * backend.weight_bytes(type, slot.rows, slot.cols, use);
+      const MatrixForm form = slot.float32 ? DType::f32 : form_of(slot);
+      plan.matrices += slot.experts > 0 ? experts_bytes(backend, form.type, slot.experts, slot.rows, slot.cols)
+                                        : backend.weight_bytes(form.type, slot.rows, slot.cols, slot.use);
+      plan.vectors += orders.bytes(form.order);
     }
   }
   return plan;
@@ -120,6 +123,7 @@ class Loader {
       TRY(const HostMatrix matrix, source_.matrix(slot, 0, room_));
       if (digest_) add_matrix(slot, matrix);
       TRY(place, backend_.upload(matrix, slot.use, bias));
+      TRY(place.order, orders_.bring(matrix.order, backend_));
     }
     source_.done_with(slot);
     done_ += place.bytes;
@@ -162,6 +166,7 @@ class Loader {
   void add_matrix(const Slot& slot, const HostMatrix& matrix) {
     weights_.add_sized(fmt::format("{} {} {} {}", slot.name, format(matrix.type).name, matrix.rows, matrix.cols));
     weights_.add(bulk_digest(matrix.bytes));
+    if (!matrix.order.empty()) weights_.add(bulk_digest(std::as_bytes(matrix.order)));
   }
   void add_vector(std::string_view name, std::span<const float> values) {
     if (digest_) millrace::add_vector(weights_, name, values);
@@ -173,20 +178,21 @@ class Loader {
   Digest weights_;
   int64_t done_ = 0;
   std::vector<std::byte> room_;  // for rows that lie in another order in the file
+  Orders orders_;
 };
 
 }  // namespace
 
 WeightPlan plan_weights(const ModelSource& source, const Backend& backend) {
-  return plan(source.spec(), backend, [&](const Slot& slot) { return source.type_of(slot); });
+  return plan(source.spec(), backend, [&](const Slot& slot) { return source.form_of(slot); });
 }
 
-WeightPlan plan_weights(const ModelSpec& spec, const TypeOf& type_of, const Backend& backend) {
-  return plan(spec, backend, type_of);
+WeightPlan plan_weights(const ModelSpec& spec, const FormOf& form_of, const Backend& backend) {
+  return plan(spec, backend, form_of);
 }
 
 WeightPlan plan_weights(const ModelSpec& spec, DType type, const Backend& backend) {
-  return plan(spec, backend, [&](const Slot&) { return type; });
+  return plan(spec, backend, [&](const Slot&) { return MatrixForm(type); });
 }
 
 Result<void> Model::upload_constants(Backend& backend) {

@@ -40,8 +40,9 @@ struct WeightPlan {
 
 WeightPlan plan_weights(const ModelSource& source, const Backend& backend);
 WeightPlan plan_weights(const ModelSpec& spec, DType type, const Backend& backend);  // every matrix in one format
-using TypeOf = std::function<DType(const Slot& slot)>;                               // the format of each matrix
-WeightPlan plan_weights(const ModelSpec& spec, const TypeOf& type_of, const Backend& backend);
+// The format of a matrix, and the order of its inputs (HostMatrix::order).
+using FormOf = std::function<MatrixForm(const Slot& slot)>;
+WeightPlan plan_weights(const ModelSpec& spec, const FormOf& form_of, const Backend& backend);
 
 class Model {
  public:
@@ -53,7 +54,7 @@ class Model {
   static Result<std::unique_ptr<Model>> random(const ModelSpec& spec, DType type, uint64_t seed, Backend& backend);
   // Shapes only, for the trace backend: weights without numbers.
   static Result<std::unique_ptr<Model>> outline(const ModelSpec& spec, DType type, Backend& trace);
-  static Result<std::unique_ptr<Model>> outline(const ModelSpec& spec, const TypeOf& type_of, Backend& trace);
+  static Result<std::unique_ptr<Model>> outline(const ModelSpec& spec, const FormOf& form_of, Backend& trace);
 
   const ModelSpec& spec() const { return spec_; }
   const ModelWeights& weights() const { return weights_; }

@@ -1,10 +1,12 @@
 #include "model/check_backend.h"
 #include "model/model.h"
+#include "model/orders.h"
 #include "model/random_rows.h"
 
 namespace millrace {
 
 Result<void> Model::fill(Backend& backend, const std::function<Result<HostMatrix>(const Slot& slot)>& make) {
+  Orders orders;
   auto fill_place = [&](const Slot& slot, const Place& place) -> Result<void> {
     const std::vector<float> zeros(slot.bias ? static_cast<size_t>(slot.bias_size()) : 0);
     Weight* matrix = place.matrix;
@@ -39,6 +41,7 @@ Result<void> Model::fill(Backend& backend, const std::function<Result<HostMatrix
     }
     TRY(const HostMatrix made, make(slot));
     TRY(*matrix, backend.upload(made, slot.use, zeros));
+    TRY(matrix->order, orders.bring(made.order, backend));
     return {};
   };
   Result<void> failed;
@@ -87,13 +90,13 @@ Result<std::unique_ptr<Model>> Model::random(const ModelSpec& spec, DType type, 
   return model;
 }
 
-Result<std::unique_ptr<Model>> Model::outline(const ModelSpec& spec, const TypeOf& type_of, Backend& trace) {
+Result<std::unique_ptr<Model>> Model::outline(const ModelSpec& spec, const FormOf& form_of, Backend& trace) {
   TRY_VOID(check_spec(spec));
   std::unique_ptr<Model> model(new Model(spec, trace));
-  model->plan_ = plan_weights(spec, type_of, trace);
+  model->plan_ = plan_weights(spec, form_of, trace);
   TRY_VOID(model->fill(trace, [&](const Slot& slot) -> Result<HostMatrix> {
-    return HostMatrix{
-        .type = slot.float32 ? DType::f32 : type_of(slot), .rows = slot.rows, .cols = slot.cols, .bytes = {}};
+    const MatrixForm form = slot.float32 ? DType::f32 : form_of(slot);
+    return HostMatrix{.type = form.type, .rows = slot.rows, .cols = slot.cols, .bytes = {}, .order = form.order};
   }));
   return model;
 }

@@ -68,6 +68,14 @@ struct PlacedSlot {
 };
 std::vector<PlacedSlot> placed_slots(const ModelSpec& spec, const ModelWeights& weights);
 
+// How a slot's matrix lies: its format, and the order of its inputs (HostMatrix::order).
+struct MatrixForm {
+  DType type;
+  std::span<const int32_t> order;
+
+  MatrixForm(DType type_, std::span<const int32_t> order_ = {}) : type(type_), order(order_) {}
+};
+
 // What the kinds say their slots with.
 class SlotWalk {
  public:

@@ -41,8 +41,10 @@ class ModelSource {
   void done_with(const Slot& slot) const;
   Result<std::vector<float>> vector(const Slot& slot) const;
   Result<std::vector<float>> norm_weight(const Slot& slot) const;
-  Result<std::vector<float>> bias(const Slot& slot) const;  // empty if the slot has none
-  DType type_of(const Slot& slot) const;                    // of its weight, as matrix() hands it out
+  Result<std::vector<float>> bias(const Slot& slot) const;    // empty if the slot has none
+  DType type_of(const Slot& slot) const;                      // of its weight, as matrix() hands it out
+  std::span<const int32_t> order_of(const Slot& slot) const;  // of its weight's inputs (HostMatrix::order)
+  MatrixForm form_of(const Slot& slot) const { return {type_of(slot), order_of(slot)}; }
 
   // ---- changes: what is put stands for what the file has. To be made before the source is shared between threads.
   // A slot's weight, or that of one of its experts, as rows of the model's order. Experts are put all, in one format.

@@ -65,9 +65,16 @@ HostMatrix ModelSource::unpacked(const Slot& slot, const Location& part, int64_t
   const StoredMatrix& stored = *part.stored[apart ? static_cast<size_t>(expert) : 0];
   if (slot.experts > 0 && !apart)
     for (int64_t& row : rows) row += expert * stored.rows() / slot.experts;
-  HostMatrix out = {.type = stored.type(keep_), .rows = slot.rows, .cols = slot.cols};
+  const std::span<const int32_t> order = order_of(slot);
+  HostMatrix out = {.type = order.empty() ? stored.type(keep_) : stored.ordered_type(),
+                    .rows = slot.rows,
+                    .cols = slot.cols,
+                    .order = order};
   room.resize(static_cast<size_t>(bytes_of(out.type, slot.rows * slot.cols)));
-  stored.read(rows, keep_, room);
+  if (order.empty())
+    stored.read(rows, keep_, room);
+  else
+    stored.read_ordered(rows, room);
   out.bytes = room;
   return out;
 }
@@ -201,10 +208,20 @@ Result<std::vector<float>> ModelSource::vector(const Slot& slot) const {
   return values;
 }
 
+// Tables are read by rows, and experts and latents multiplied together: there inputs stay where they are.
+std::span<const int32_t> ModelSource::order_of(const Slot& slot) const {
+  if (keep_ != Keep::small || slot.kind != SlotKind::matrix || !slot.weight || slot.experts > 0 || slot.float32 ||
+      slot.use != WeightUse::linear || edit(slot, ".weight") != nullptr)
+    return {};
+  const Location& found = part(slot, ".weight");
+  return found.latent() || found.stored.size() != 1 ? std::span<const int32_t>() : found.stored.front()->order();
+}
+
 DType ModelSource::type_of(const Slot& slot) const {
   if (slot.float32) return DType::f32;
   if (const Edit* put = edit(slot, ".weight")) return put->type;
   const Location& found = part(slot, ".weight");
+  if (!order_of(slot).empty()) return found.stored.front()->ordered_type();
   const DType type = found.stored.empty() ? found.tensor->type : found.stored.front()->type(keep_);
   return found.take == Take::latent_k && format(type).group != 1 ? DType::bf16 : type;
 }
@@ -219,10 +236,12 @@ std::string ModelSource::kept_as() const {
     const auto found = parts_.find(slot.name + ".weight");
     if (found == parts_.end()) continue;
     for (const StoredMatrixPtr& matrix : found->second.stored) {
-      Share& share = shares[{matrix->method(), matrix->type(keep_)}];
+      const std::span<const int32_t> order = order_of(slot);
+      const DType type = order.empty() ? matrix->type(keep_) : matrix->ordered_type();
+      Share& share = shares[{matrix->method(), type}];
       ++share.matrices;
       for (const StoredTensor* tensor : matrix->tensors()) share.stored += static_cast<int64_t>(tensor->bytes.size());
-      share.kept += bytes_of(matrix->type(keep_), matrix->rows() * matrix->cols());
+      share.kept += bytes_of(type, matrix->rows() * matrix->cols()) + static_cast<int64_t>(order.size_bytes());
     }
   }
   std::vector<std::string> lines;

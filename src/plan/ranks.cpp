@@ -25,7 +25,7 @@ class CountingComm final : public Comm {
   void move(const Movement& movement) override {
     const int64_t rows = movement.row_count();
     ++count_.exchanges;
-    if (cut_ == RankCut::outputs && !movement.owners.empty()) {
+    if (cut_ != RankCut::layers && !movement.owners.empty()) {
       count_.embedded += rows * movement.rows.cols * static_cast<int64_t>(sizeof(float));
       return;
     }
@@ -65,7 +65,7 @@ RanksPass& RanksPass::operator+=(const RanksPass& other) {
   return *this;
 }
 
-Result<RanksPlanner> RanksPlanner::create(const ModelSpec& spec, const TypeOf& type_of, const Backend* like,
+Result<RanksPlanner> RanksPlanner::create(const ModelSpec& spec, const FormOf& form_of, const Backend* like,
                                           const RanksChoice& choice) {
   CHECK(choice.ranks >= 1 && choice.here >= 1, "{} ranks, {} here", choice.ranks, choice.here);
   RanksPlanner planner;
@@ -75,7 +75,7 @@ Result<RanksPlanner> RanksPlanner::create(const ModelSpec& spec, const TypeOf& t
     member.comm = std::make_shared<CountingComm>(rank, choice.ranks, choice.cut);
     TRY(member.backend, make_rank_backend(make_trace_backend(like), member.comm, choice.cut));
     TRY_VOID(check_backend(spec, *member.backend));
-    TRY(member.model, Model::outline(spec, type_of, *member.backend));
+    TRY(member.model, Model::outline(spec, form_of, *member.backend));
   }
   return planner;
 }
@@ -97,7 +97,7 @@ RankCount RanksPlanner::count(int rank, const KvForm& kv, std::span<const PassRo
   auto counted = std::make_unique<CallOps>(nullptr);
   const CallOps& calls = *counted;
   std::unique_ptr<Ops> ops = std::move(counted);
-  if (choice_.cut == RankCut::outputs) ops = std::make_unique<RankOps>(std::move(ops), *member.comm);
+  if (choice_.cut != RankCut::layers) ops = std::make_unique<RankOps>(std::move(ops), *member.comm, choice_.cut, false);
   member.comm->take();
   run_pass(*ops, *member.model, kv, rows);
   RankCount count = member.comm->take();
@@ -109,7 +109,7 @@ RankCount RanksPlanner::count(int rank, const KvForm& kv, std::span<const PassRo
 
 RanksPass RanksPlanner::pass(const KvForm& kv, std::span<const PassRows> rows, const Ceilings& ceilings,
                              const Link& link) const {
-  const bool together = choice_.cut == RankCut::outputs;
+  const bool together = choice_.cut != RankCut::layers;
   // While one works on its layers the others wait, so it has the machine.
   const Ceilings share = together ? share_of(ceilings, choice_.here) : ceilings;
   RanksPass pass;

@@ -47,7 +47,7 @@ struct RanksPass {
 class RanksPlanner {
  public:
   // `like` as make_trace_backend takes it; it outlives the planner. Refused as ranks themselves are.
-  static Result<RanksPlanner> create(const ModelSpec& spec, const TypeOf& type_of, const Backend* like,
+  static Result<RanksPlanner> create(const ModelSpec& spec, const FormOf& form_of, const Backend* like,
                                      const RanksChoice& choice);
   RanksPlanner(RanksPlanner&&) noexcept;
   RanksPlanner& operator=(RanksPlanner&&) noexcept;

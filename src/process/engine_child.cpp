@@ -1,5 +1,6 @@
 #include "process/engine_child.h"
 
+#include <signal.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -8,6 +9,7 @@
 #include <atomic>
 #include <cerrno>
 #include <condition_variable>
+#include <cstdlib>
 #include <deque>
 #include <map>
 #include <mutex>
@@ -26,6 +28,22 @@ constexpr int64_t kLeastAllowed = 2 * kSecond;
 constexpr int64_t kUntriedLeast = 15 * kSecond, kUntriedMost = 120 * kSecond;
 constexpr double kTimesExpected = 20;
 
+#ifdef MILLRACE_PLANTED_CRASH
+// A mistake that tests of the server need: a step that computes a certain token of a prompt ends the process.
+void crash_if_planted(const Launch& launch) {
+  const char* const token = std::getenv("MILLRACE_PLANTED_TOKEN");
+  if (token == nullptr) return;
+  for (size_t i = 0; i < launch.used; ++i) {
+    const Launch::Item& item = launch.items[i];
+    const std::vector<Token>& prompt = item.asked->prompt;
+    for (int at = item.begin; at < std::min<int>(item.begin + item.count, static_cast<int>(prompt.size())); ++at)
+      if (prompt[static_cast<size_t>(at)] == std::atoi(token)) ::raise(SIGSEGV);
+  }
+}
+#else
+void crash_if_planted(const Launch& /*launch*/) {}
+#endif
+
 // Signs of life into the shared page.
 class PageWatch : public EngineWatch {
  public:
@@ -41,6 +59,7 @@ class PageWatch : public EngineWatch {
     page_.step_allowed.store(expected > 0 ? std::max(kLeastAllowed, expected)
                                           : allowed_untried(parameters_.load(), tokens));
     page_.step_began.store(shared_now());
+    crash_if_planted(launch);
   }
   // A machine apart that has failed once does not recover within a process.
   void step_ended(int64_t failed) override {

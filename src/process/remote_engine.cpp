@@ -19,11 +19,21 @@ namespace {
 
 constexpr int64_t kSecond = 1'000'000'000;
 constexpr int kLookMilliseconds = 100;
+constexpr int64_t kLook = int64_t{kLookMilliseconds} * 1'000'000;
 constexpr int kStillLooks = 20;      // without a sign of life between steps
 constexpr int kDeathsTogether = 2;   // in a row; after so many a request is tried alone
-constexpr int kDeathsAlone = 3;      // after so many it is refused
+constexpr int kDeathsAlone = 3;      // after so many, the last of them alone, it is refused;
+constexpr int kDeathsOutside = 10;   // after so many if that last one came from outside
 constexpr int kDeathsOfCopies = 3;   // in a row, without a token; the next comes from the files
 constexpr double kLongestPause = 5;  // seconds before a process is started again
+constexpr int64_t kLeastLoad = 60 * kSecond, kTimesFirstLoad = 10;  // what a later start may take
+
+// Somebody killed it, or the system did, or one of the ranks it stands for (mpirun says so by its code). A request
+// can hardly be the reason.
+bool killed(int status) {
+  return (WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) ||
+         (WIFEXITED(status) && WEXITSTATUS(status) == 128 + SIGKILL);
+}
 
 std::string how_it_ended(int status) {
   if (WIFSIGNALED(status)) return fmt::format("by signal {} ({})", WTERMSIG(status), ::strsignal(WTERMSIG(status)));
@@ -137,6 +147,7 @@ Result<void> RemoteEngine::await_ready(const std::function<bool()>& go_on) {
     adapters_ = ready->adapters;
     process_.ready = true;
   }
+  first_load_ = shared_now() - process_.began;
   return {};
 }
 
@@ -156,7 +167,7 @@ RequestId RemoteEngine::submit(Request request, Listener listener, bool tell_adm
     open.request = std::move(request);
     open.listener = std::move(listener);
     open.tell_admission = tell_admission;
-    if (process_.ready && !paused_) send_request(id, open);
+    if (process_.ready && !paused_ && alone_.empty()) send_request(id, open);
   }
   wake();
   return id;
@@ -233,17 +244,22 @@ void RemoteEngine::loop() {
 }
 
 // The socket is closed: the process has ended or is about to.
-std::string RemoteEngine::await_end() const {
+int RemoteEngine::await_end() {
   int status = 0;
   for (int tries = 0; tries < 100; ++tries) {
     const pid_t found = ::waitpid(process_.id, &status, WNOHANG);
-    if (found == process_.id) return how_it_ended(status);
+    if (found == process_.id) return status;
     ::poll(nullptr, 0, 10);
   }
-  ::kill(process_.id, SIGKILL);
+  kill_process();
   while (::waitpid(process_.id, &status, 0) < 0 && errno == EINTR) {
   }
-  return how_it_ended(status);
+  return status;
+}
+
+void RemoteEngine::kill_process() {
+  process_.killed = true;
+  ::kill(process_.id, SIGKILL);
 }
 
 // Waits until there is something to send, to read or to look after, and does it.
@@ -318,7 +334,7 @@ bool RemoteEngine::read_arrived() {
         }
       }
       if (!good) {
-        ::kill(process_.id, SIGKILL);
+        kill_process();
         return false;
       }
     }
@@ -395,20 +411,18 @@ bool RemoteEngine::take_ready(const ReadyFrame& frame) {
   return true;
 }
 
-// Everything that is open, to a process that knows nothing of it. With the lock held.
+// Everything that is open, to a process that knows nothing of it; if any is to be tried alone, that one. With the lock
+// held.
 void RemoteEngine::send_open() {
   if (paused_) return;
   size_t tokens = 0;
   alone_.clear();
-  for (auto& [id, open] : open_) {
+  for (const auto& [id, open] : open_) {
     for (const Resumed& told : open.told) tokens += told.tokens.size();
-    if (open.deaths >= kDeathsTogether) {
-      alone_.push_back(id);
-    } else {
-      send_request(id, open);
-    }
+    if (open.deaths >= kDeathsTogether) alone_.push_back(id);
   }
-  if (!alone_.empty()) send_request(alone_.front(), open_.at(alone_.front()));
+  for (auto& [id, open] : open_)
+    if (alone_.empty() || id == alone_.front()) send_request(id, open);
   if (log_)
     log_(fmt::format("engine process {} is ready: {} requests go on after {} tokens", process_.id, open_.size(),
                      tokens));
@@ -424,11 +438,17 @@ void RemoteEngine::send_request(RequestId id, Open& open) {
   append_submit(frame, open);
 }
 
-// The one that was tried alone has told something or is gone: it is as good as others.
+// The one that was tried alone has told something or is gone. If others are to be tried it waits until they were:
+// they would not be alone beside it.
 void RemoteEngine::send_next_alone() {
-  alone_.pop_front();
-  while (!alone_.empty() && !open_.contains(alone_.front())) alone_.pop_front();
-  if (!alone_.empty()) send_request(alone_.front(), open_.at(alone_.front()));
+  const RequestId tried = alone_.front();
+  while (!alone_.empty() && (alone_.front() == tried || !open_.contains(alone_.front()))) alone_.pop_front();
+  if (!alone_.empty()) {
+    if (auto found = open_.find(tried); found != open_.end()) call_back(tried, found->second);
+    return send_request(alone_.front(), open_.at(alone_.front()));
+  }
+  for (auto& [id, open] : open_)
+    if (id != tried) send_request(id, open);
 }
 
 // A step that takes many times what it should, or an engine that shows no sign of life between steps. Looks are
@@ -438,64 +458,70 @@ void RemoteEngine::check_alive() {
   {
     std::lock_guard lock(mutex_);
     const int64_t now = shared_now();
-    if (!process_.ready || now - last_look_ < int64_t{kLookMilliseconds} * 1'000'000) return;
+    if (process_.id == 0 || now - last_look_ < kLook) return;
     last_look_ = now;
     const SharedPage& page = shared_.page();
     const int64_t began = page.step_began.load(), sign = began != 0 ? began : page.awake.load();
     still_ = sign == last_awake_ ? still_ + 1 : 0;
     last_awake_ = sign;
-    const int64_t allowed = page.step_allowed.load();
-    const int64_t looks =
-        began != 0 ? std::max<int64_t>(kStillLooks, allowed / (kLookMilliseconds * 1'000'000)) : kStillLooks;
-    if (still_ <= looks) return;
+    int64_t allowed = began != 0 ? page.step_allowed.load() : 0;
+    if (!process_.ready) allowed = std::max(kLeastLoad, kTimesFirstLoad * first_load_);
+    if (still_ <= std::max<int64_t>(kStillLooks, allowed / kLook)) return;
+    const int64_t since = process_.ready ? sign : process_.began;
     why = fmt::format("engine process {} has not moved for {:.1f} s{}: it is ended", process_.id,
-                      static_cast<double>(now - sign) / 1e9, began != 0 ? " in a step" : "");
+                      static_cast<double>(now - since) / 1e9,
+                      !process_.ready ? " of its start" : (began != 0 ? " in a step" : ""));
   }
   if (log_) log_(why);
-  ::kill(process_.id, SIGKILL);
+  kill_process();
   still_ = 0;
 }
 
-// Who may have caused the death: those in the step that ran, or who had just come; the one that was tried alone, if
-// any.
+// Who may have caused the death: those in the step that ran. Between steps, those who had just come; when that has
+// happened in a row without a token to anybody, all that the process had.
 std::vector<RequestId> RemoteEngine::suspects() const {
-  if (!alone_.empty()) return {alone_.front()};
   std::vector<RequestId> found;
   const SharedPage& page = shared_.page();
   if (page.step_began.load() != 0) {
     const auto count = std::clamp<int64_t>(page.ids_count.load(), 0, SharedPage::kMostIds);
     for (int64_t i = 0; i < count; ++i) found.push_back(page.ids[static_cast<size_t>(i)].load() & kIdBits);
   } else {
+    const bool all = !process_.told_any && quick_deaths_ >= kDeathsTogether;
     for (const auto& [id, open] : open_)
-      if (open.sent && open.tell_admission) found.push_back(id);
+      if (open.sent && (alone_.empty() || alone_.front() == id) && (all || open.tell_admission)) found.push_back(id);
   }
   std::sort(found.begin(), found.end());
   found.erase(std::unique(found.begin(), found.end()), found.end());
   return found;
 }
 
-void RemoteEngine::blame(std::vector<Call>& calls) {
-  for (RequestId id : suspects()) {
-    auto found = open_.find(id);
-    if (found == open_.end() || ++found->second.deaths < kDeathsAlone) continue;
+// Nobody is refused for a death in company: whatever else was computed may have been the cause, or nothing of both.
+void RemoteEngine::blame(bool outside, std::vector<Call>& calls) {
+  const std::vector<RequestId> found = suspects();
+  const int most = outside ? kDeathsOutside : kDeathsAlone;
+  for (RequestId id : found) {
+    auto suspect = open_.find(id);
+    if (suspect == open_.end() || ++suspect->second.deaths < most || found.size() > 1) continue;
     Event last = {.request = id, .finish = Finish::failed};
-    last.error = error(Code::internal, "the engine stopped {} times while it computed this request", kDeathsAlone);
+    last.error = error(Code::internal,
+                       "the engine stopped {} times in a row while it computed this request, the last time alone",
+                       suspect->second.deaths);
     if (log_) log_(fmt::format("request {} is refused: {}", id, last.error->message));
-    calls.emplace_back(found->second.listener, std::vector<Event>{last});
-    open_.erase(found);
+    calls.emplace_back(suspect->second.listener, std::vector<Event>{last});
+    open_.erase(suspect);
   }
   alone_.clear();
 }
 
 // The process has ended and was waited for.
-void RemoteEngine::bury(const std::string& how) {
+void RemoteEngine::bury(int status) {
   std::vector<Call> calls;
   {
     std::lock_guard lock(mutex_);
     const int id = std::exchange(process_.id, 0);
     close_sockets();
     was_ready_ = process_.ready;
-    if (process_.ready && !asleep_) blame(calls);
+    if (process_.ready && !asleep_) blame(killed(status) && !process_.killed, calls);
     quick_deaths_ += !process_.told_any && !asleep_;
     before_ = [&] {
       Metrics sum = shared_.page().seen().snapshot.metrics;
@@ -512,7 +538,7 @@ void RemoteEngine::bury(const std::string& how) {
     if (log_ && asleep_ && !stopping_) {
       log_(fmt::format("engine process {} has gone to sleep; {} requests wait", id, open_.size()));
     } else if (log_ && !stopping_) {
-      log_(fmt::format("engine process {} ended {}; {} requests wait", id, how, open_.size()));
+      log_(fmt::format("engine process {} ended {}; {} requests wait", id, how_it_ended(status), open_.size()));
     }
   }
   fail_cache_waits(error(Code::overloaded, "the engine stopped while its cache was asked for; try again"));

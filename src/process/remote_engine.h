@@ -1,7 +1,8 @@
 // RemoteEngine: an engine in a process of its own, which may die. What is open then goes on in another process from the
 // tokens already told: an answer is a function of its request and its tokens so far, so nobody notices but by the
-// clock. A step that takes far too long ends the process too. A request that was being computed at every death in a row
-// is tried alone, and refused when the engine dies of it once more.
+// clock. A step that takes far too long ends the process too. A request that was being computed at two deaths in a row,
+// without a token in between, is tried with nothing beside it, and refused when the engine dies of it once more; if
+// that was somebody's kill, after ten of them.
 //
 //   submit, cancel   any thread        noted and queued
 //   one thread       sends what is queued, reads what comes, calls listeners, watches over the process
@@ -85,6 +86,7 @@ class RemoteEngine : public EnginePort {
     FrameBuffer arrived;
     int64_t began = 0;
     bool told_any = false;
+    bool killed = false;  // by us
   };
   using Call = std::pair<Listener, std::vector<Event>>;
 
@@ -101,8 +103,8 @@ class RemoteEngine : public EnginePort {
   bool take_ready(const ReadyFrame& frame);
   void note(Open& open, Event& event);
   void check_alive();
-  void bury(const std::string& how);
-  void blame(std::vector<Call>& calls);
+  void bury(int status);
+  void blame(bool outside, std::vector<Call>& calls);
   std::vector<RequestId> suspects() const;
   void revive();
   void send_request(RequestId id, Open& open);
@@ -132,9 +134,11 @@ class RemoteEngine : public EnginePort {
   int64_t ask_cache(CacheDone& done);
   // Rest and change, in remote_rest.cpp.
   void call_back();
+  void call_back(RequestId id, Open& open);
   void become_next();
   void stop_thread();
-  std::string await_end() const;
+  int await_end();
+  void kill_process();
   void wake() const;
   EngineSnapshot figures() const;
 
@@ -152,7 +156,7 @@ class RemoteEngine : public EnginePort {
   Process process_;
   Spare spare_;
   std::map<RequestId, Open> open_;
-  std::deque<RequestId> alone_;  // to be tried one after another; the first is being tried
+  std::deque<RequestId> alone_;  // to be tried one after another; the first is all that the process has
   std::string out_;              // to be sent
   RequestId next_id_ = 1;
   Metrics before_;  // what processes before this one have counted
@@ -172,7 +176,8 @@ class RemoteEngine : public EnginePort {
   std::optional<Error> given_up_;  // the engine cannot be had again
   int64_t last_awake_ = 0;         // the sign of life last seen,
   int64_t last_look_ = 0;
-  int still_ = 0;  // and for how many looks it has not changed
+  int64_t first_load_ = 0;  // how long the first process took until it was ready
+  int still_ = 0;           // and for how many looks it has not changed
   bool stopping_ = false;
 
   std::thread thread_;

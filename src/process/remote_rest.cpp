@@ -8,11 +8,13 @@ namespace millrace {
 
 // With the lock held: nothing that the process says of open requests is heard any more.
 void RemoteEngine::call_back() {
-  for (auto& [id, open] : open_) {
-    if (open.sent && process_.ready) append_frame(CancelFrame{on_wire(id, open), -1}, out_);
-    ++open.round;
-  }
+  for (auto& [id, open] : open_) call_back(id, open);
   alone_.clear();
+}
+
+void RemoteEngine::call_back(RequestId id, Open& open) {
+  if (open.sent && process_.ready) append_frame(CancelFrame{on_wire(id, open), -1}, out_);
+  ++open.round;
 }
 
 Result<void> RemoteEngine::pause() {
@@ -87,6 +89,7 @@ void RemoteEngine::become_next() {
     std::swap(process_, other->process_);  // the old one ends with the other engine
     std::swap(shared_, other->shared_);
     std::swap(spare_, other->spare_);
+    first_load_ = std::max(first_load_, other->first_load_);
     command_ = other->command_;
     identity_ = other->identity_;
     last_awake_ = 0;

@@ -39,6 +39,10 @@ class Spare {
   int socket_ = -1, id_ = 0;
 };
 
+// Memory that a spare has for itself, beside so many bytes that it shares with its engine: its stack and what little it
+// writes, and the tables that say where the shared pages lie (eight bytes for each of 4 KiB at the most).
+constexpr int64_t spare_bytes(int64_t shared) { return (int64_t{1} << 20) + shared / 512; }
+
 // Processes whose parent is gone become children of this one, which has to wait for them.
 void adopt_orphans();
 

@@ -138,6 +138,15 @@ void draft_names(Page& page, const Metrics& m) {
   page.counter("millrace_draft_seconds_total", "Time spent guessing.", m.draft_seconds);
 }
 
+// Tokens found, by where they were.
+void prefix_names(Page& page, const Metrics& m) {
+  const int64_t near = m.prefix_found_tokens - m.prefix_second_tokens - m.prefix_store_tokens;
+  const std::pair<std::string_view, int64_t> tiers[] = {
+      {"memory", std::max<int64_t>(0, near)}, {"host", m.prefix_second_tokens}, {"store", m.prefix_store_tokens}};
+  page.counters("millrace_prefix_found_tokens_total",
+                "Prompt tokens found, by where: the cache, the host's memory (--swap), a page store.", "tier", tiers);
+}
+
 // Of pages shared with other replicas.
 void tier_names(Page& page, const TierCounters& tier) {
   if (tier.asked + tier.skipped + tier.stored + tier.dropped + tier.failed == 0) return;
@@ -168,6 +177,7 @@ void own_names(Page& page, const EngineSnapshot& snapshot) {
                static_cast<double>(m.bound_answers));
   page.counter("millrace_bound_tokens_total", "Tokens chosen for those, each under a mask.",
                static_cast<double>(m.bound_tokens));
+  prefix_names(page, m);
   page.counter("millrace_steps_total", "Steps computed.", static_cast<double>(m.steps));
   const std::pair<std::string_view, int64_t> rows[] = {
       {"part", m.shortlist_rows}, {"whole", m.whole_rows}, {"unsettled", m.unsettled_rows}};

@@ -37,7 +37,8 @@ int64_t gpu_memory(std::string_view name) {
 
 Result<std::unique_ptr<Backend>> open_device(std::string_view name, const CpuOptions& cpu) {
   TRY(const int gpu, gpu_of(name));
-  if (gpu >= 0) return make_cuda_backend({.device = gpu});
+  const bool rounds = cpu.activations == Activations::fast;
+  if (gpu >= 0) return make_cuda_backend({.device = gpu, .rounds_inputs = rounds});
   if (name == "reference") return make_reference_backend();
   if (name == "cpu" || name == "auto") return make_cpu_backend(cpu);
   return error(Code::invalid, "no device '{}'; there are cpu, cuda, cuda:NUMBER, nccl, auto and reference", name);
@@ -53,7 +54,9 @@ Result<std::unique_ptr<Backend>> open_rank_device(std::string_view name, const C
   TRY(const int gpu, gpu_of(name));
   if (gpu < 0) return open_device(name, cpu);
   const int gpus = std::max<int>(1, static_cast<int>(cuda_devices().size()));
-  return make_cuda_backend({.device = gpu < gpus ? (gpu + rank) % gpus : gpu, .graphs = false});
+  return make_cuda_backend({.device = gpu < gpus ? (gpu + rank) % gpus : gpu,
+                            .graphs = false,
+                            .rounds_inputs = cpu.activations == Activations::fast});
 }
 
 Result<Machine> measure_device(std::string_view name, const MachineOptions& cpu) {

@@ -7,6 +7,7 @@
 #include "base/cache_folder.h"
 #include "model/known_digests.h"
 #include "session/calls.h"
+#include "session/device.h"
 
 namespace millrace {
 namespace {
@@ -29,9 +30,10 @@ void add_tokens(const Json& config, std::string_view key, std::vector<Token>& ou
 
 namespace {
 
-// Whoever asks for float32 arithmetic wants the numbers themselves.
+// Whoever asks for float32 arithmetic wants the numbers themselves, where there is such.
 Keep keep_of(const LoadChoice& choice) {
-  const bool exact = choice.device == "reference" || choice.cpu.activations == Activations::float32;
+  const bool gpu = choice.device.starts_with("cuda") || choice.device == kNcclDevice;
+  const bool exact = choice.device == "reference" || (!gpu && choice.cpu.activations == Activations::float32);
   return exact ? Keep::exact : Keep::small;
 }
 
@@ -65,7 +67,7 @@ Result<void> LoadedModel::read_model(const LoadChoice& choice) {
   if (!choice.weights) {
     trace_ = make_trace_backend();
     TRY(outline_, Model::outline(
-                      source.spec(), [&](const Slot& slot) { return source.type_of(slot); }, *trace_));
+                      source.spec(), [&](const Slot& slot) { return source.form_of(slot); }, *trace_));
     return {};
   }
   kept_as_ = source.kept_as();
@@ -76,7 +78,7 @@ Result<void> LoadedModel::read_model(const LoadChoice& choice) {
                          .ranks = choice.ranks,
                          .mpi = choice.mpi,
                          .memory_limit = choice.memory_limit,
-                         .pipeline = choice.pipeline};
+                         .cut = choice.cut};
   TRY(ranked_, Ranked::open(ranks, [&](Backend& backend) { return Model::load(source, backend, options); }));
   if (!kept_as_.empty() && backend().apart())
     kept_as_ += fmt::format("; on {} all weights take {:.1f} MB, since what it has no panels for becomes BF16",

@@ -2,6 +2,7 @@
 // and numbers of its matrices in and out. One thread.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -30,6 +31,8 @@ std::vector<float> widened(DType type, std::span<const std::byte> bytes, int64_t
 // Puts numbers in a format; importance may be empty.
 void put_quantised(Team& team, ModelSource& source, const Slot& slot, int64_t expert, std::span<const float> numbers,
                    DType type, std::span<const float> importance);
+using TypeOf = std::function<DType(const Slot& slot)>;  // the format of each matrix
+
 // Every matrix of the model in the format that `type_of` says.
 Result<void> quantise_all(Team& team, ModelSource& source, const TypeOf& type_of, const ColumnWeights* importance);
 

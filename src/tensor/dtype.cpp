@@ -66,6 +66,8 @@ constexpr std::array<Format, kDTypes> kFormats = {{
     {DType::fp4_half, "FP4_F16",    32,  20,  -1, fp4_half_to_float, nullptr},
     {DType::fp8_f32,  "FP8_F32",    32,  36,  -1, fp8_f32_to_float, nullptr},
     {DType::fp8_128,  "FP8_128",   128, 132,  -1, fp8_128_to_float, fp8_128_from_float},
+    {DType::q8_zero,  "Q8_ZERO",    32,  36,  -1, q8_zero_to_float, q8_zero_from_float},
+    {DType::int8_128, "INT8_128",  128, 132,  -1, int8_128_to_float, int8_128_from_float},
 }};
 // clang-format on
 

@@ -19,11 +19,11 @@ enum class DType : uint8_t {
   q8_1, q8_k,
   // readable, multiplied as the file has them
   q1_0, q2_0, iq2_xs, iq2_s, iq3_xxs, iq3_s, iq1_s, iq1_m, tq1_0, tq2_0, nvfp4,
-  // no file has these: what tables and FP8 of Hugging Face checkpoints become (tensor/stored_matrix.h)
-  nf4, bnb_fp4, fp4_half, fp8_f32, fp8_128,
+  // no file has these: what tables, FP8 and zero points of Hugging Face checkpoints become (tensor/stored_matrix.h)
+  nf4, bnb_fp4, fp4_half, fp8_f32, fp8_128, q8_zero, int8_128,
 };
 // clang-format on
-inline constexpr int kDTypes = static_cast<int>(DType::fp8_128) + 1;
+inline constexpr int kDTypes = static_cast<int>(DType::int8_128) + 1;
 
 struct Format {
   DType type;

@@ -3,12 +3,25 @@
 #include <algorithm>
 #include <array>
 
+#include "base/check.h"
 #include "tensor/stored/layouts.h"
 
 namespace millrace {
 namespace {
 
-constexpr int64_t kRowsAtOnce = 16;  // layouts that lie across read a line of memory for so many
+constexpr size_t kRowsAtOnce = 16;  // layouts that lie across read a line of memory for so many
+
+// body(where in `rows`, first, count) for runs of rows that follow each other.
+template <class F>
+void each_run(std::span<const int64_t> rows, F&& body) {
+  for (size_t done = 0; done < rows.size();) {
+    size_t run = 1;
+    while (run < kRowsAtOnce && done + run < rows.size() && rows[done + run] == rows[done] + static_cast<int64_t>(run))
+      ++run;
+    body(done, rows[done], static_cast<int64_t>(run));
+    done += run;
+  }
+}
 
 }  // namespace
 
@@ -16,22 +29,24 @@ void StoredMatrix::read(std::span<const int64_t> rows, Keep keep, std::span<std:
   const DType type = this->type(keep);
   const auto row_bytes = static_cast<size_t>(bytes_of(type, cols_));
   std::vector<float> numbers;
-  for (size_t done = 0; done < rows.size();) {
-    size_t run = 1;
-    while (run < kRowsAtOnce && done + run < rows.size() && rows[done + run] == rows[done] + static_cast<int64_t>(run))
-      ++run;
+  each_run(rows, [&](size_t done, int64_t first, int64_t count) {
     std::byte* to = out.data() + done * row_bytes;
-    const auto count = static_cast<int64_t>(run);
-    if (type == small_) {
-      pack(rows[done], count, to);
-    } else {
-      numbers.resize(run * static_cast<size_t>(cols_));
-      floats(rows[done], count, numbers.data());
-      format(type).from_float(numbers.data(), to, count * cols_);
-    }
-    done += run;
-  }
+    if (type == small_) return pack(first, count, to);
+    numbers.resize(static_cast<size_t>(count * cols_));
+    floats(first, count, numbers.data());
+    format(type).from_float(numbers.data(), to, count * cols_);
+  });
 }
+
+void StoredMatrix::read_ordered(std::span<const int64_t> rows, std::span<std::byte> out) const {
+  CHECK(!order_.empty(), "{}: inputs follow each other", method_);
+  const auto row_bytes = static_cast<size_t>(bytes_of(ordered_, cols_));
+  each_run(rows, [&](size_t done, int64_t first, int64_t count) {
+    pack_ordered(first, count, out.data() + done * row_bytes);
+  });
+}
+
+void StoredMatrix::pack_ordered(int64_t, int64_t, std::byte*) const { CHECK(false, "{} knows no order", method_); }
 
 void StoredMatrix::pack(int64_t first, int64_t count, std::byte* out) const {
   std::vector<float> numbers(static_cast<size_t>(count * cols_));

@@ -29,22 +29,31 @@ class StoredMatrix {
   // All it is made of; the one with the codes first.
   std::span<const StoredTensor* const> tensors() const { return tensors_; }
   DType type(Keep keep) const { return keep == Keep::exact ? exact_ : small_; }
+  // Where groups are of inputs that do not follow each other: input order()[i] is the i-th of a row in the order of its
+  // groups, and in that order rows fit ordered_type() as they are. Empty if inputs follow each other, or do not fit.
+  std::span<const int32_t> order() const { return order_; }
+  DType ordered_type() const { return ordered_; }
 
   // Rows [first, first + count) as the float32 numbers the layout defines.
   virtual void floats(int64_t first, int64_t count, float* out) const = 0;
   // These rows in format type(keep), one after the other.
   void read(std::span<const int64_t> rows, Keep keep, std::span<std::byte> out) const;
+  // These rows in order(), in format ordered_type().
+  void read_ordered(std::span<const int64_t> rows, std::span<std::byte> out) const;
 
  protected:
   // Rows in the small format; unless a layout has the codes at hand, its numbers are rounded to it.
   virtual void pack(int64_t first, int64_t count, std::byte* out) const;
+  // The same in order(); called only where there is one.
+  virtual void pack_ordered(int64_t first, int64_t count, std::byte* out) const;
   // Q8_0, or BF16 where rows are not whole groups of 32.
   void settle_by_rounding();
 
   int64_t rows_ = 0, cols_ = 0;
   std::string method_;
   std::vector<const StoredTensor*> tensors_;
-  DType small_ = DType::bf16, exact_ = DType::f32;
+  DType small_ = DType::bf16, exact_ = DType::f32, ordered_ = DType::f32;
+  std::vector<int32_t> order_;
 };
 
 using StoredMatrixPtr = std::shared_ptr<const StoredMatrix>;

@@ -1,6 +1,7 @@
 // Products of every readable format and instruction set: against the reference, and bit for bit against themselves in
 // other company.
 #include <array>
+#include <numeric>
 
 #include "backend/rig.h"
 
@@ -202,6 +203,73 @@ TEST(Linear, CompositionsEqualTheirBodies) {
       }
     }
   }
+}
+
+// Weights whose inputs stand in another order give the bits of those that have them in order, where columns are moved
+// and nothing else: a row of one number per column says so, for any format. Joined products too.
+TEST(Linear, InputsInAnotherOrder) {
+  Random random(91);
+  for (DType type : {DType::f32, DType::q8_0, DType::q4_0, DType::q4_1, DType::q8_zero, DType::q4_k}) {
+    const int64_t inputs = 256, outputs = 90, rows = 5;
+    const auto a = random_matrix(type, outputs, inputs, random), b = random_matrix(type, outputs, inputs, random);
+    std::vector<int32_t> order(static_cast<size_t>(inputs)), other(static_cast<size_t>(inputs));
+    std::iota(order.begin(), order.end(), 0);
+    std::shuffle(order.begin(), order.end(), std::mt19937(5));
+    std::reverse_copy(order.begin(), order.end(), other.begin());
+    Rows in(rows, inputs, random), moved(rows, inputs), moved_too(rows, inputs);
+    for (int64_t r = 0; r < rows; ++r) {
+      for (int64_t i = 0; i < inputs; ++i) {
+        moved.tensor().row(r)[i] = in.tensor().row(r)[order[static_cast<size_t>(i)]];
+        moved_too.tensor().row(r)[i] = in.tensor().row(r)[other[static_cast<size_t>(i)]];
+      }
+    }
+    auto check = [&](Machine machine, const std::string& what) {
+      Ops& ops = *machine.ops;
+      const Weight first = machine.upload(type, outputs, inputs, a), second = machine.upload(type, outputs, inputs, b);
+      Weight one = first, two = second, apart = second;
+      one.order = two.order = order.data();
+      apart.order = other.data();
+      Rows plain(rows, outputs), ordered(rows, outputs), q(rows, outputs), k(rows, outputs), v(rows, outputs);
+      ops.linear(first, moved.tensor(), plain.tensor());
+      ops.linear(one, in.tensor(), ordered.tensor());
+      expect_same_bits(ordered, plain, 0, 0, rows, "linear " + what);
+      ops.linear_qkv(one, two, apart, in.tensor(), q.tensor(), k.tensor(), v.tensor());
+      expect_same_bits(q, plain, 0, 0, rows, "q " + what);
+      ops.linear(second, moved.tensor(), plain.tensor());
+      expect_same_bits(k, plain, 0, 0, rows, "k " + what);
+      ops.linear(second, moved_too.tensor(), plain.tensor());
+      expect_same_bits(v, plain, 0, 0, rows, "v " + what);
+      ops.linear_glu(first, second, Activation::silu, moved.tensor(), plain.tensor());
+      ops.linear_glu(one, two, Activation::silu, in.tensor(), ordered.tensor());
+      expect_same_bits(ordered, plain, 0, 0, rows, "linear_glu " + what);
+      ops.linear_glu(one, apart, Activation::silu, in.tensor(), ordered.tensor());
+      ops.Ops::linear_glu(one, apart, Activation::silu, in.tensor(), plain.tensor());
+      expect_same_bits(ordered, plain, 0, 0, rows, "linear_glu of two orders " + what);
+    };
+    for (std::string_view isa : cpu_isas())
+      for (Activations mode : kModes) check(cpu(isa, 2, mode), name(type, isa, mode));
+  }
+}
+
+// The reference reads what the order says, number by number.
+TEST(Linear, TheReferenceKnowsTheOrder) {
+  Random random(92);
+  const int64_t inputs = 64, outputs = 7, rows = 3;
+  const auto bytes = random_matrix(DType::f32, outputs, inputs, random);
+  std::vector<int32_t> order(static_cast<size_t>(inputs));
+  std::iota(order.begin(), order.end(), 0);
+  std::shuffle(order.begin(), order.end(), std::mt19937(6));
+  std::vector<std::byte> moved(bytes.size());
+  for (int64_t i = 0; i < outputs * inputs; ++i)
+    std::memcpy(&moved[static_cast<size_t>(4 * (i / inputs * inputs + order[static_cast<size_t>(i % inputs)]))],
+                &bytes[static_cast<size_t>(4 * i)], 4);
+  Rows in(rows, inputs, random), expected(rows, outputs), found(rows, outputs);
+  Machine machine = reference();
+  Weight ordered = machine.upload(DType::f32, outputs, inputs, bytes);
+  ordered.order = order.data();
+  machine.ops->linear(ordered, in.tensor(), found.tensor());
+  machine.ops->linear(machine.upload(DType::f32, outputs, inputs, moved), in.tensor(), expected.tensor());
+  expect_same_bits(found, expected, 0, 0, rows, "reference");
 }
 
 TEST(Linear, TablesThatAreMultipliedToo) {

@@ -80,6 +80,8 @@ TEST(Packed, EveryFormatHasPanels) {
                                     {DType::q5_1, DType::q5_k},
                                     {DType::q5_0, DType::q6_k},
                                     {DType::q3_k, DType::q6_k},
+                                    {DType::nvfp4, DType::q6_k},
+                                    {DType::fp4_half, DType::q6_k},
                                     {DType::iq4_nl, DType::q8_0},
                                     {DType::iq4_xs, DType::q8_0},
                                     {DType::q2_k, DType::bf16},

@@ -126,6 +126,25 @@ TEST(Scheduler, ASharedBeginningIsComputedOnce) {
   EXPECT_EQ(engine.scheduler.take_records().back().cached, 1000);
 }
 
+TEST(Scheduler, WhatComesBackFromTheSecondStoreIsCounted) {
+  Harness engine(kLimits, 14, "fcfs", 60);
+  const auto ask = [&](int seed) {
+    const RequestId id = engine.scheduler.submit(Harness::ask(100, 4, "a", seed), engine.now).value();
+    engine.run();
+    EXPECT_EQ(engine.answers[std::pair(id, 0)].tokens, engine.alone(Harness::ask(100, 4, "a", seed)));
+  };
+  for (int seed : {1000, 2000, 3000}) ask(seed);
+  const Metrics& metrics = engine.scheduler.metrics();
+  EXPECT_EQ(metrics.prefix_second_tokens, 0);
+  ask(1000);
+  EXPECT_GE(metrics.prefix_second_tokens, 80);
+  EXPECT_LE(metrics.prefix_second_tokens, metrics.prefix_found_tokens);
+  const int64_t before = metrics.prefix_second_tokens;
+  ask(1000);  // they are here now
+  EXPECT_EQ(metrics.prefix_second_tokens, before);
+  EXPECT_GE(metrics.prefix_found_tokens, before + 80);
+}
+
 TEST(Scheduler, CancellingGivesTheRoomToOthersAtOnce) {
   Limits limits = kLimits;
   limits.max_sequences = 2;

@@ -15,6 +15,7 @@
 #include "model/adapters.h"
 #include "model/edit.h"
 #include "tensor/gguf_writer.h"
+#include "tensor/half.h"
 
 namespace millrace {
 namespace {
@@ -322,6 +323,39 @@ TEST(Adapters, SeveralAsOneAreTheirSum) {
       found += double{part.up[static_cast<size_t>(j * 64 + out)]} * part.down[static_cast<size_t>(j * 64 + in)];
     EXPECT_NEAR(found * part.scale, 0.5 * 2 * one.change(out, in) + 2 * 1 * other.change(out, in), 1e-5);
   }
+}
+
+// ---- how numbers lie
+
+TEST(Adapters, NumbersLieIn16BitsWhereThatLosesNothing) {
+  const ExecutorOptions options = {.context = 16, .rows = 16, .wanted = 16, .kv = DType::f32};
+  const auto bf16 = [](float x) { return bf16_to_f32(f32_to_bf16(x)); };
+  const auto f16 = [](float x) { return f16_to_f32(f32_to_f16(x)); };
+  const auto as_it_is = [](float x) { return x; };
+  const auto check = [&](auto kept, DeltaNumbers wanted) {
+    Lora one("model.layers.0.self_attn.q_proj", 3, 64, 64, 9);
+    for (std::vector<float>* numbers : {&one.down, &one.up}) std::ranges::transform(*numbers, numbers->begin(), kept);
+    Folder folder;
+    test::write_peft(folder, test::peft_config(3, 3), test::peft_tensors({one}));
+    Loaded loaded = Loaded::open(own_folder() / "base-llama", make_cpu_backend({.threads = 1}).value(), options);
+    Adapter adapter = read_adapter(folder.path(), loaded.spec()).value();
+    ASSERT_EQ(adapter.parts.size(), 1u);
+    EXPECT_EQ(adapter.parts[0].numbers, wanted);
+    EXPECT_EQ(adapter.bytes(), 2 * 3 * 64 * bytes_of(wanted));
+    // The same logits, to the bit, as from numbers that lie whole.
+    const auto logits_with = [&](const Adapter& each) {
+      const int place = loaded.executor->load_adapter(each).value();
+      Seat seat = {.tokens = {3, 1, 4, 1, 5, 9, 2, 6}};
+      seat.adapter = place;
+      return together(*loaded.executor, {seat}, 99)[0];
+    };
+    const std::vector<float> lying = logits_with(adapter);
+    adapter.parts[0].numbers = DeltaNumbers::f32;
+    EXPECT_TRUE(same_bits(logits_with(adapter), lying));
+  };
+  check(bf16, DeltaNumbers::bf16);
+  check(f16, DeltaNumbers::f16);
+  check(as_it_is, DeltaNumbers::f32);
 }
 
 // ---- memory

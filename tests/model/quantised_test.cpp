@@ -88,14 +88,6 @@ TEST_P(QuantisedModel, ReferenceGivesTheStoredLogits) {
   EXPECT_LE(test::worst_difference(logits, golden.logits), 1e-4f);
 }
 
-// Layouts whose codes no form of ours holds, and which are rounded anew to 8 bits in groups of 32. They miss the 1e-3
-// that all others are held to (docs/formats.md): up to 2.3e-3 was measured.
-bool rounded_anew(const fs::path& folder) {
-  const std::string name = folder.filename().string();
-  return name == "ct-actorder-group" || name == "ct-actorder-group-asym" || name == "ct-w8-group-asym" ||
-         name == "gptq-4-desc-act";
-}
-
 // What the small forms round, apart from what the CPU's fast activations round.
 TEST_P(QuantisedModel, SmallFormsAreNear) {
   const test::Golden golden = test::Golden::read(GetParam());
@@ -105,7 +97,7 @@ TEST_P(QuantisedModel, SmallFormsAreNear) {
   ASSERT_EQ(logits.size(), golden.logits.size());
   const double kl = mean_kl(golden.logits, logits, golden.input.size());
   RecordProperty("kl", fmt::format("{:.2e}", kl));
-  EXPECT_LE(kl, rounded_anew(GetParam()) ? 3e-3 : 1e-3);
+  EXPECT_LE(kl, 1e-3);
 }
 
 // All that the usual way of running rounds: these models have random weights, which makes them worse than real ones.

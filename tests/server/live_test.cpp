@@ -57,6 +57,8 @@ EngineSnapshot after(int steps, double now) {
   m.bound_tokens = steps;
   m.prefix_asked_tokens = 40;
   m.prefix_found_tokens = 30;
+  m.prefix_second_tokens = 12;
+  m.prefix_store_tokens = 5;
   m.second_pages_used = 5;
   m.running = 4;
   m.kv_used_bytes = 4 * 100 * 8;
@@ -91,6 +93,8 @@ TEST(LiveView, MeansAndLimitAreOfTheTimeSinceTheLastLook) {
   EXPECT_EQ(second.at("bound").at("tokens").as_int64(), 110);
   EXPECT_EQ(second.at("prefix").at("asked_tokens").as_int64(), 40);
   EXPECT_EQ(second.at("prefix").at("found_tokens").as_int64(), 30);
+  EXPECT_EQ(second.at("prefix").at("second_tokens").as_int64(), 12);
+  EXPECT_EQ(second.at("prefix").at("store_tokens").as_int64(), 5);
   JsonObject third = view.look(after(110, 4), pages, floor, 8);
   EXPECT_TRUE(third.at("limit").is_null());  // no step since
   EXPECT_EQ(third.at("step").at("ms").as_double(), 0);

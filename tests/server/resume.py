@@ -16,7 +16,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import faults  # noqa: E402
 import replicas  # noqa: E402
 
-TOGETHER = 8
+TOGETHER, MANY_TOGETHER = 8, 24
 TOKENS = 160
 
 
@@ -118,6 +118,18 @@ async def strike(servers, start, streams, where):
     await servers[victim].start()
 
 
+async def compare(stream, port):
+    """What is wrong with a stream that broke, beside another replica's answer from its first event on."""
+    again = [stream.first[1]]
+    async for _, data in events(port, stream.number, stream.first[0]):
+        again.append(data)
+    if said(stream.told) != said(again):
+        return f"stream {stream.number}: {said(stream.told)} is not {said(again)}"[:2000]
+    if any(len(mine["ids"]) != TOKENS for mine in said(stream.told)[0].values()):
+        return f"stream {stream.number} is not whole"
+    return None
+
+
 async def check(millrace, report, wanted):
     """`wanted` streams that broke, each compared."""
     def start(port=0):
@@ -125,27 +137,22 @@ async def check(millrace, report, wanted):
 
     servers = [start() for _ in range(3)]
     proxy, broken, wrong, number = None, 0, [], 0
+    together = MANY_TOGETHER if wanted > MANY_TOGETHER else TOGETHER
     try:
-        for server in servers:
-            await server.start()
+        await asyncio.gather(*(server.start() for server in servers))
         proxy = replicas.Proxy([server.port for server in servers])
         await proxy.start()
         while broken < wanted and not wrong:
-            streams, where = [Stream(number + i) for i in range(TOGETHER)], {}
-            number += TOGETHER
+            streams, where = [Stream(number + i) for i in range(together)], {}
+            number += together
             await asyncio.gather(strike(servers, start, streams, where),
                                  *(stream.listen(proxy.front, where) for stream in streams))
-            for stream in streams:
-                if stream.breaks == 0:
-                    continue
-                broken += 1
-                again = [stream.first[1]]
-                async for _, data in events(servers[broken % 3].port, stream.number, stream.first[0]):
-                    again.append(data)
-                if said(stream.told) != said(again):
-                    wrong.append(f"stream {stream.number}: {said(stream.told)} is not {said(again)}"[:2000])
-                if any(len(mine["ids"]) != TOKENS for mine in said(stream.told)[0].values()):
-                    wrong.append(f"stream {stream.number} is not whole")
+            struck = [stream for stream in streams if stream.breaks > 0]
+            said_of = await asyncio.gather(*(compare(stream, servers[(broken + i) % 3].port)
+                                             for i, stream in enumerate(struck)))
+            broken += len(struck)
+            wrong = [one for one in said_of if one]
+            print(f"  {broken} streams broke", flush=True)
         report.say(f"{broken - len(wrong)} of {broken} streams of killed replicas go on at another, byte for byte",
                    wrong[0] if wrong else None)
     finally:

@@ -247,20 +247,22 @@ async def rollout(make, report, folder):
                None if done.returncode == 0 and said.count("round") == 2 else said[-600:])
 
 
+def prepare(make_server, folder):
+    """Weights to change between, bad ones, and keys; servers that have these."""
+    shutil.copy(MODEL, f"{folder}/w0.gguf")
+    for step in (1, 2):
+        other_weights(MODEL, f"{folder}/w{step}.gguf", step)
+    shutil.copy("models/stories-draft-1m-q8_0.gguf", f"{folder}/small.gguf")
+    with open(MODEL, "rb") as good, open(f"{folder}/bad.gguf", "wb") as bad:
+        bad.write(good.read(1 << 20))
+    with open(f"{folder}/keys", "w", encoding="utf-8") as file:
+        file.write(f"boss {KEYS['operator']} operator\nguest {KEYS['guest']}\n")
+    return lambda *flags: make_server("-np", "8", "--api-key-file", f"{folder}/keys", *flags)
+
+
 async def check(make_server, report, full):
     with tempfile.TemporaryDirectory() as folder:
-        shutil.copy(MODEL, f"{folder}/w0.gguf")
-        for step in (1, 2):
-            other_weights(MODEL, f"{folder}/w{step}.gguf", step)
-        shutil.copy("models/stories-draft-1m-q8_0.gguf", f"{folder}/small.gguf")
-        with open(MODEL, "rb") as good, open(f"{folder}/bad.gguf", "wb") as bad:
-            bad.write(good.read(1 << 20))
-        with open(f"{folder}/keys", "w", encoding="utf-8") as file:
-            file.write(f"boss {KEYS['operator']} operator\nguest {KEYS['guest']}\n")
-
-        def make(*flags):
-            return make_server("-np", "8", "--api-key-file", f"{folder}/keys", *flags)
-
+        make = prepare(make_server, folder)
         seeds = 8
         known, order = await fresh_answers(make, [f"{folder}/w{i}.gguf" for i in range(3)], seeds)
         report.say("three weights, three fingerprints, other answers",

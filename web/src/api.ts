@@ -213,7 +213,7 @@ export interface Live {
   draft_windows: number;
   generated_tokens: number;
   bound: { answers: number; tokens: number };
-  prefix: { lookups: number; hits: number; asked_tokens: number; found_tokens: number };
+  prefix: { lookups: number; hits: number; asked_tokens: number; found_tokens: number; second_tokens: number; store_tokens: number };
   store: { asked: number; found: number; stored: number; refused: number }; // stretches of tokens on disk, or shared
   step: { tokens: number; sequences: number; ms: number };
   ttft_ms: Percentiles;

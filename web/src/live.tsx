@@ -207,6 +207,8 @@ function Tiers({ now, samples }: { now: Live; samples: Sample[] }) {
       <table class="times">
         <tbody>
           <tr><th scope="row">Prompt tokens found</th><td>{count(prefix.found_tokens)} of {count(prefix.asked_tokens)}</td></tr>
+          <tr><th scope="row">Of them in the host's memory</th><td>{count(prefix.second_tokens)}</td></tr>
+          <tr><th scope="row">Of them in a page store</th><td>{count(prefix.store_tokens)}</td></tr>
           <tr><th scope="row">Prompts that began alike</th><td>{count(prefix.hits)} of {count(prefix.lookups)}</td></tr>
           <tr><th scope="row">Pages kept for others</th><td>{count(pages.cached)} of {count(pages.total)}</td></tr>
           <tr><th scope="row">Pages moved out</th><td>{count(pages.second_used)}</td></tr>

@@ -130,6 +130,17 @@ double most_of_limit(const ExplainReport& r) {
   return most;
 }
 
+// Where a prompt that comes again finds its beginning, and whether that pays.
+static void print_again(const Terminal& terminal, const ExplainReport& r) {
+  const AskedAgain& again = r.again;
+  terminal.print("asked again: {} of {} prompt tokens found in memory, first token after {}\n", again.found,
+                 r.timeline.prompt, short_seconds(again.seconds));
+  if (again.from_host > 0)
+    terminal.print("from the host's memory: {} in {}, {}\n", short_bytes(static_cast<double>(again.bytes)),
+                   short_seconds(again.from_host),
+                   again.from_host < r.what.first_token ? "faster than computing them" : "slower than computing them");
+}
+
 void print_explanation(const Terminal& terminal, const ExplainReport& r) {
   terminal.print("{} on {}: {} prompt tokens, {} of the answer\n", terminal.out_paint(Style::bold, printable(r.model)),
                  r.backend, r.timeline.prompt, r.timeline.answer);
@@ -137,9 +148,11 @@ void print_explanation(const Terminal& terminal, const ExplainReport& r) {
                  r.touched.empty() ? "" : fmt::format(", {} for a token", short_number(static_cast<double>(r.active))),
                  short_bytes(bytes_of_token(r)));
   print_touched(terminal, r.touched);
-  terminal.print("first token after {}, then {} a token ({} a second), {} of the limit\n\n",
+  terminal.print("first token after {}, then {} a token ({} a second), {} of the limit\n",
                  short_seconds(r.what.first_token), short_seconds(r.what.token),
                  short_number(r.what.token > 0 ? 1 / r.what.token : 0), share_of_limit(decode_of_limit(r)));
+  print_again(terminal, r);
+  terminal.print("\n");
   Table phases({{"phase"}, {"time", Align::right}, {"share", Align::right}});
   for (const PhaseShare& phase : r.what.phases)
     phases.row({phase.name, short_seconds(phase.seconds), percent(phase.seconds / r.timeline.end)});
@@ -186,6 +199,10 @@ Json explanation_json(const ExplainReport& r) {
                     {"decode_of_limit", decode_of_limit(r)},
                     {"over_limit", why ? Json(*why) : Json(nullptr)},
                     {"handover_seconds", r.handover},
+                    {"again", JsonObject{{"found_tokens", r.again.found},
+                                         {"ttft_seconds", r.again.seconds},
+                                         {"bytes", r.again.bytes},
+                                         {"from_host_seconds", r.again.from_host}}},
                     {"phases", std::move(phases)},
                     {"prefill", ops_json(r.what.prefill)},
                     {"decode", ops_json(r.what.decode)},

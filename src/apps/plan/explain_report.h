@@ -17,12 +17,21 @@ struct GrowthPoint {
   double seconds = 0, floor = 0;
 };
 
+// The same prompt once more, whose beginning is in the cache then, and what it would take to bring it there.
+struct AskedAgain {
+  int32_t found = 0;     // tokens of the prompt, in memory
+  double seconds = 0;    // to the first token
+  int64_t bytes = 0;     // of the cache, for those tokens
+  double from_host = 0;  // seconds to bring them from the host's memory (--swap); 0: the cache is there
+};
+
 struct ExplainReport {
   std::string model, backend, answer;
   Machine machine;
   int64_t weights = 0;                 // bytes
   int64_t parameters = 0, active = 0;  // of the model, and of those a token needs
   std::vector<TouchedExperts> touched;
+  AskedAgain again;
   RequestTimeline timeline;
   Explanation what;
   double handover = 0;

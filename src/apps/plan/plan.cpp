@@ -25,7 +25,7 @@ namespace {
 struct Subject {
   std::string name, weights;
   ModelSpec spec;
-  TypeOf type_of;
+  FormOf form_of;
   Checkpoint checkpoint;  // outlives what reads it
   std::optional<ModelSource> source;
 };
@@ -35,11 +35,11 @@ Result<void> choose_weights(const std::string& name, Subject& subject) {
   std::string lower = name;
   std::transform(lower.begin(), lower.end(), lower.begin(), [](unsigned char c) { return std::tolower(c); });
   if (lower == "f8" || lower == "fp8" || lower == "f8_e4m3") {
-    subject.type_of = [](const Slot& slot) { return slot.name == "token_embd" ? DType::bf16 : DType::f8_e4m3; };
+    subject.form_of = [](const Slot& slot) { return slot.name == "token_embd" ? DType::bf16 : DType::f8_e4m3; };
     return {};
   }
   TRY(const FileType type, FileType::parse(name));
-  subject.type_of = [spec = subject.spec, type](const Slot& slot) { return stored_type(spec, slot, type); };
+  subject.form_of = [spec = subject.spec, type](const Slot& slot) { return stored_type(spec, slot, type); };
   return {};
 }
 
@@ -87,7 +87,7 @@ Result<std::unique_ptr<Subject>> open_subject(const Arguments& arguments) {
   TRY_VOID(forget(subject->spec, keep));
   if (weights.empty() && subject->source) {
     subject->weights = main_format(*subject->source);
-    subject->type_of = [source = &*subject->source](const Slot& slot) { return source->type_of(slot); };
+    subject->form_of = [source = &*subject->source](const Slot& slot) { return source->form_of(slot); };
     return subject;
   }
   TRY_VOID(choose_weights(weights.empty() ? "BF16" : weights, *subject));
@@ -200,7 +200,7 @@ Result<void> add_ranks(const RanksMade& made, const Arguments& arguments, const 
                           .half_way = report.prompt + std::max(1, report.output / 2),
                           .chunk = static_cast<int32_t>(arguments.integer("ubatch-size")),
                           .page_tokens = static_cast<int32_t>(arguments.integer("page-tokens"))};
-  TRY(report.split, plan_ranks(made, subject.spec, subject.type_of, target.like != nullptr, target.hardware, load));
+  TRY(report.split, plan_ranks(made, subject.spec, subject.form_of, target.like != nullptr, target.hardware, load));
   return {};
 }
 
@@ -222,7 +222,7 @@ Result<PlanReport> make_report(const Arguments& arguments) {
   TRY_VOID(add_serving(arguments, report));
   TRY(const ModelSpec part, shard_spec(subject->spec, report.ranks));
   auto backend = make_trace_backend(target.like.get());
-  TRY(auto model, Model::outline(part, subject->type_of, *backend));
+  TRY(auto model, Model::outline(part, subject->form_of, *backend));
   TRY(Planner planner, Planner::create(*model, *backend, target.hardware,
                                        {.kv = report.kv,
                                         .chunk = static_cast<int32_t>(arguments.integer("ubatch-size")),
@@ -267,7 +267,7 @@ Result<int> plan_cluster(const Arguments& arguments) {
   TRY(const KvForm kv, kv_format(arguments));
   TRY(const ModelSpec part, shard_spec(subject->spec, ranks));
   auto backend = make_trace_backend(target.like.get());
-  TRY(auto model, Model::outline(part, subject->type_of, *backend));
+  TRY(auto model, Model::outline(part, subject->form_of, *backend));
   TRY(Planner planner, Planner::create(*model, *backend, target.hardware,
                                        {.kv = kv,
                                         .chunk = static_cast<int32_t>(arguments.integer("ubatch-size")),

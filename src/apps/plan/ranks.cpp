@@ -60,7 +60,7 @@ int threads_of_rank(int threads, const RanksChoice& choice) {
 std::vector<Flag> ranks_plan_flags() {
   return {by_commas(integer_flag("ranks", "", "", 1, kMostRanks,
                                  "what so many ranks of this program would hold, send and take; with --check: and do")),
-          pipeline_flag(),
+          pipeline_flag(), whole_experts_flag(),
           text_flag("transport", "HOW", "threads", "threads|mpi",
                     "links that --ranks measures: between threads, or between the processes that mpirun started")};
 }
@@ -69,7 +69,7 @@ Result<RanksMade> ranks_made(const Arguments& arguments) {
   RanksMade made;
   if (arguments.given("ranks"))
     for (const int64_t ranks : arguments.integers("ranks")) made.counts.push_back(static_cast<int>(ranks));
-  made.cut = by_layers(arguments) ? RankCut::layers : RankCut::outputs;
+  TRY(made.cut, rank_cut(arguments));
   if (!made.counts.empty() && arguments.integer("tensor-parallel") > 1)
     return error(Code::invalid, "give --ranks, as this program cuts a model, or --tp, as others do, not both");
   if (!over_mpi(arguments)) return made;
@@ -87,7 +87,7 @@ Result<RanksMade> ranks_made(const Arguments& arguments) {
   return made;
 }
 
-Result<std::vector<PlannedRanks>> plan_ranks(const RanksMade& made, const ModelSpec& spec, const TypeOf& type_of,
+Result<std::vector<PlannedRanks>> plan_ranks(const RanksMade& made, const ModelSpec& spec, const FormOf& form_of,
                                              bool like_here, const Hardware& hardware, const RanksLoad& load) {
   std::vector<PlannedRanks> lines;
   if (made.counts.empty()) return lines;
@@ -103,7 +103,7 @@ Result<std::vector<PlannedRanks>> plan_ranks(const RanksMade& made, const ModelS
     if (like_here) {
       TRY(part, make_cpu_backend({.threads = threads_of_rank(load.threads, line.choice)}));
     }
-    TRY(const RanksPlanner planner, RanksPlanner::create(spec, type_of, part.get(), line.choice));
+    TRY(const RanksPlanner planner, RanksPlanner::create(spec, form_of, part.get(), line.choice));
     TRY(line.memory, most_memory(planner, spec, hardware, load));
     for (int32_t begin = 0; begin < load.prompt; begin += load.chunk) {
       const int32_t count = std::min(load.chunk, load.prompt - begin);
@@ -116,6 +116,14 @@ Result<std::vector<PlannedRanks>> plan_ranks(const RanksMade& made, const ModelS
   }
   return lines;
 }
+
+namespace {
+
+const char* cut_name(RankCut cut) {
+  return cut == RankCut::layers ? ", of layers" : (cut == RankCut::experts ? ", whole experts" : "");
+}
+
+}  // namespace
 
 void print_ranks(const Terminal& terminal, const std::vector<PlannedRanks>& lines, int32_t batch, int32_t prompt) {
   if (lines.empty()) return;
@@ -135,10 +143,10 @@ void print_ranks(const Terminal& terminal, const std::vector<PlannedRanks>& line
                {fmt::format("prompt of {}", prompt), Align::right}});
   for (const PlannedRanks& line : lines) {
     const RanksPass& step = line.decode;
-    table.row({fmt::format("{}{}", line.choice.ranks, line.choice.cut == RankCut::layers ? ", of layers" : ""),
-               bytes(line.memory.weights), bytes(line.memory.kv), bytes(line.memory.total()),
-               line.memory.fits() ? "yes" : "NO", short_bytes(step.sent / batch), fmt::format("{:.0f}", step.exchanges),
-               short_seconds(step.link_seconds), short_seconds(step.seconds()), short_number(batch / step.seconds()),
+    table.row({fmt::format("{}{}", line.choice.ranks, cut_name(line.choice.cut)), bytes(line.memory.weights),
+               bytes(line.memory.kv), bytes(line.memory.total()), line.memory.fits() ? "yes" : "NO",
+               short_bytes(step.sent / batch), fmt::format("{:.0f}", step.exchanges), short_seconds(step.link_seconds),
+               short_seconds(step.seconds()), short_number(batch / step.seconds()),
                short_seconds(line.prefill.seconds())});
   }
   table.print(terminal);
@@ -154,6 +162,7 @@ JsonArray ranks_json(const std::vector<PlannedRanks>& lines, int32_t batch) {
   for (const PlannedRanks& line : lines) {
     array.push_back(JsonObject{{"ranks", line.choice.ranks},
                                {"pipeline", line.choice.cut == RankCut::layers},
+                               {"whole_experts", line.choice.cut == RankCut::experts},
                                {"ranks_of_a_machine", line.choice.here},
                                {"weights", line.memory.weights},
                                {"kv", line.memory.kv},

@@ -41,7 +41,7 @@ std::vector<Flag> ranks_plan_flags();
 // Under mpirun it joins the job, measures and leaves; processes other than the first end here.
 Result<RanksMade> ranks_made(const Arguments& arguments);
 // `like_here`: weights are packed as on this machine.
-Result<std::vector<PlannedRanks>> plan_ranks(const RanksMade& made, const ModelSpec& spec, const TypeOf& type_of,
+Result<std::vector<PlannedRanks>> plan_ranks(const RanksMade& made, const ModelSpec& spec, const FormOf& form_of,
                                              bool like_here, const Hardware& hardware, const RanksLoad& load);
 void print_ranks(const Terminal& terminal, const std::vector<PlannedRanks>& lines, int32_t batch, int32_t prompt);
 JsonArray ranks_json(const std::vector<PlannedRanks>& lines, int32_t batch);

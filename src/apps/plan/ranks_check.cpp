@@ -25,7 +25,7 @@ constexpr double kAllowedError = 0.25;
 struct Subject {
   std::string name;
   ModelSpec spec;
-  TypeOf type_of;
+  FormOf form_of;
   Checkpoint checkpoint;  // outlives what reads it
   std::optional<ModelSource> source;
   Ranked::Make make;
@@ -80,7 +80,7 @@ Result<std::unique_ptr<Subject>> open_subject(const Arguments& arguments) {
     const auto type = dtype_from_name(name);
     if (!type) return error(Code::invalid, "'{}' is no weight format; try Q8_0, Q4_0, BF16, F16 or F32", name);
     subject->name = fmt::format("{} {}", *shape, format(*type).name);
-    subject->type_of = [type](const Slot&) { return *type; };
+    subject->form_of = [type](const Slot&) { return *type; };
     subject->make = [&spec = subject->spec, type](Backend& backend) { return Model::random(spec, *type, 1, backend); };
     return subject;
   }
@@ -90,7 +90,7 @@ Result<std::unique_ptr<Subject>> open_subject(const Arguments& arguments) {
   TRY(subject->source, ModelSource::open(subject->checkpoint, 0, Keep::small));
   TRY_VOID(subject->source->forget(keep));
   subject->spec = subject->source->spec();
-  subject->type_of = [source = &*subject->source](const Slot& slot) { return source->type_of(slot); };
+  subject->form_of = [source = &*subject->source](const Slot& slot) { return source->form_of(slot); };
   subject->make = [source = &*subject->source](Backend& backend) { return Model::load(*source, backend); };
   return subject;
 }
@@ -104,11 +104,10 @@ struct Opened {
 
 Result<Opened> open(const Arguments& arguments, const Subject& subject, int ranks) {
   Opened opened;
-  const bool mpi = over_mpi(arguments), layers = by_layers(arguments);
-  const RankChoice choice{.cpu = {.threads = static_cast<int>(arguments.integer("threads"))},
-                          .ranks = ranks,
-                          .mpi = mpi,
-                          .pipeline = layers};
+  const bool mpi = over_mpi(arguments);
+  TRY(const RankCut cut, rank_cut(arguments));
+  const RankChoice choice{
+      .cpu = {.threads = static_cast<int>(arguments.integer("threads"))}, .ranks = ranks, .mpi = mpi, .cut = cut};
   // Processes other than the first stay in there, so what all do together is done where each loads.
   TRY(opened.ranked, Ranked::open(choice, [&](Backend& backend) {
         if (mpi) {
@@ -119,7 +118,7 @@ Result<Opened> open(const Arguments& arguments, const Subject& subject, int rank
       }));
   if (!mpi) opened.link = measure_thread_link(ranks);
   opened.choice.ranks = opened.ranked->ranks();
-  opened.choice.cut = layers ? RankCut::layers : RankCut::outputs;
+  opened.choice.cut = cut;
   if (!mpi) opened.choice.here = ranks;
   return opened;
 }
@@ -156,7 +155,7 @@ Result<void> check_sent(const RanksPlanner& planner, const Ranked& ranked, Execu
 TimeRow predict(const RanksPlanner& planner, const OpFit& fit, const Machine& machine, const Link& link,
                 const Executor& executor, const StepTest& test) {
   const RanksChoice& choice = planner.choice();
-  const bool together = choice.cut == RankCut::outputs;
+  const bool together = choice.cut != RankCut::layers;
   const KvForm& kv = executor.options().kv;
   TimeRow row = {.test = test};
   for (const std::vector<PassRows>& rows : passes_of(test, executor.options().rows)) {
@@ -190,7 +189,7 @@ Result<Check> measure(const Arguments& arguments, const Subject& subject, int ra
   TRY(const Opened opened, open(arguments, subject, ranks));
   Check check = {.choice = opened.choice, .description = opened.ranked->backend().description(), .link = opened.link};
   TRY(auto like, make_cpu_backend({.threads = threads_of_rank(threads, opened.choice)}));
-  TRY(const RanksPlanner planner, RanksPlanner::create(subject.spec, subject.type_of, like.get(), opened.choice));
+  TRY(const RanksPlanner planner, RanksPlanner::create(subject.spec, subject.form_of, like.get(), opened.choice));
   const std::vector<StepTest> tests = questions(context);
   const ExecutorOptions options = options_for(tests, 512, DType::f16);
   TRY(const std::vector<MemoryPlan> plans, planner.memory(options));
@@ -258,6 +257,7 @@ JsonObject check_json(const std::string& name, const Check& check) {
           {"backend", check.description},
           {"ranks", check.choice.ranks},
           {"pipeline", check.choice.cut == RankCut::layers},
+          {"whole_experts", check.choice.cut == RankCut::experts},
           {"link_seconds_per_exchange", check.link.seconds},
           {"link_bytes_per_second", check.link.bytes},
           {"memory", std::move(memory)},

@@ -19,6 +19,7 @@
 #include "engine/executor.h"
 #include "process/mpi_engine.h"
 #include "process/remote_engine.h"
+#include "process/spare.h"
 #include "server/page.h"
 #include "session/bound.h"
 #include "session/fingerprint.h"
@@ -189,7 +190,7 @@ Result<LoadChoice> load_choice(const Arguments& arguments) {
   LoadChoice choice{.path = path, .device = device, .context = arguments.integer("ctx-size")};
   choice.cpu.threads = static_cast<int>(arguments.integer("threads"));
   choice.ranks = ranks_of(arguments);
-  choice.pipeline = by_layers(arguments);
+  TRY(choice.cut, rank_cut(arguments));
   choice.mpi = over_mpi(arguments);
   choice.memory_limit = memory_limit(arguments);
   TRY(choice.keep, kv_keep(arguments));
@@ -225,8 +226,9 @@ Result<ReadyEngine> engine_for(const Arguments& arguments, std::unique_ptr<Loade
   TRY(auto drafters, drafters_of(arguments, *loaded, options.executor.context));
   options.draft = drafters->for_engine();
   options.executor.beside = options.draft.beside;
-  TRY(options.executor.pages,
-      pages_of(arguments, *loaded, options.executor, memory_limit(arguments) / ranks_of(arguments)));
+  if (watch != nullptr && leaves_spare(arguments)) options.beside_bytes = spare_bytes(loaded->model().weight_bytes());
+  TRY(options.executor.pages, pages_of(arguments, *loaded, options.executor,
+                                       memory_limit(arguments) / ranks_of(arguments) - options.beside_bytes));
   TRY_VOID(fit_context(arguments, *loaded, options));
   TRY(options.adapters, adapters_of(arguments));
   options.policy = arguments.text("policy");

@@ -12,10 +12,11 @@
 namespace millrace::apps {
 namespace {
 
+#if MILLRACE_SESSION_TEXT
 constexpr std::string_view kUsualPrompt =
     "Once upon a time there was a mill by a river. The wheel turned as fast as the water came, day and night, and "
-    "nobody in the "
-    "village had ever seen it stop. One day a girl asked the miller why.";
+    "nobody in the village had ever seen it stop. One day a girl asked the miller why.";
+#endif
 
 struct Line {
   int threads = 0;

@@ -1,3 +1,5 @@
+#include <algorithm>
+#include <bit>
 #include <cstring>
 
 #include "backend/cpu/cpu.h"
@@ -7,6 +9,8 @@
 #include "backend/numerics.h"
 #include "backend/ranks/ranks.h"
 #include "backend/rest.h"
+#include "tensor/formats/layout.h"
+#include "tensor/half.h"
 
 namespace millrace {
 namespace cpu {
@@ -29,13 +33,16 @@ class CpuBackend final : public Backend {
   }
 
   int64_t weight_bytes(DType type, int64_t rows, int64_t cols, WeightUse use) const override {
+    type = kept_as(type);
     const LinearKernel& kernel = kernel_of(type);
     // Whole lines, so that every expert's matrix begins with one.
     return packs(kernel, use) ? aligned(kernel.packed_bytes(rows, cols)) : bytes_of(type, rows * cols);
   }
 
-  Result<Weight> upload(const HostMatrix& matrix, WeightUse use, std::span<const float> bias) override {
-    TRY_VOID(check_matrix(matrix, bias));
+  Result<Weight> upload(const HostMatrix& filed, WeightUse use, std::span<const float> bias) override {
+    TRY_VOID(check_matrix(filed, bias));
+    std::vector<std::byte> room;
+    const HostMatrix matrix = as_kept(filed, room);
     const LinearKernel& kernel = kernel_of(matrix.type);
     Weight weight{
         matrix.type, matrix.rows, matrix.cols, nullptr, weight_bytes(matrix.type, matrix.rows, matrix.cols, use),
@@ -56,21 +63,19 @@ class CpuBackend final : public Backend {
 
   Result<Weight> upload_experts(const HostExperts& experts, std::span<const float> bias) override {
     TRY_VOID(check_experts(experts, bias));
-    const LinearKernel& kernel = kernel_of(experts.type);
+    const DType type = kept_as(experts.type);
+    const LinearKernel& kernel = kernel_of(type);
     const bool packed = packs(kernel, WeightUse::linear);
     const int64_t stride = weight_bytes(experts.type, experts.rows, experts.cols, WeightUse::experts);
-    Weight weight{experts.type,
-                  experts.rows,
-                  experts.cols,
-                  nullptr,
-                  stride * experts.experts,
-                  nullptr,
-                  packed ? kPacked : kAsFile};
+    Weight weight{
+        type, experts.rows, experts.cols, nullptr, stride * experts.experts, nullptr, packed ? kPacked : kAsFile};
     weight.experts = static_cast<int32_t>(experts.experts);
     weight.stride = stride;
     TRY(std::byte * place, memory_.take(Purpose::weights, weight.bytes));
+    std::vector<std::byte> room;
     for (int64_t e = 0; e < experts.experts; ++e) {
-      TRY(const HostMatrix matrix, expert_matrix(experts, e));
+      TRY(const HostMatrix filed, expert_matrix(experts, e));
+      const HostMatrix matrix = as_kept(filed, room);
       if (packed) {
         pack(kernel, matrix, place + e * stride);
       } else {
@@ -106,6 +111,25 @@ class CpuBackend final : public Backend {
  private:
   const LinearKernel& kernel_of(DType type) const {
     return kernels_.linear[static_cast<size_t>(activations_)][static_cast<size_t>(type)];
+  }
+  // INT8_128 says how inputs may be rounded, which here they are for every 32: it is kept as Q8_0, the same codes.
+  static DType kept_as(DType type) { return type == DType::int8_128 ? DType::q8_0 : type; }
+  static HostMatrix as_kept(const HostMatrix& matrix, std::vector<std::byte>& room) {
+    if (matrix.type != DType::int8_128) return matrix;
+    const int64_t groups = matrix.rows * matrix.cols / 128;
+    room.resize(static_cast<size_t>(groups * 4) * sizeof(layout::Q8_0));
+    const auto* from = reinterpret_cast<const layout::Int8Wide*>(matrix.bytes.data());
+    auto* to = reinterpret_cast<layout::Q8_0*>(room.data());
+    for (int64_t i = 0; i < groups * 4; ++i) {
+      const layout::Int8Wide& group = from[i / 4];
+      const auto factor = std::bit_cast<float>(layout::load_u32(group.d));
+      layout::store_u16(to[i].d, f32_to_f16(std::clamp(factor, -65504.0f, 65504.0f)));
+      std::memcpy(to[i].codes, group.codes + i % 4 * 32, 32);
+    }
+    HostMatrix kept = matrix;
+    kept.type = DType::q8_0;
+    kept.bytes = room;
+    return kept;
   }
   static bool packs(const LinearKernel& kernel, WeightUse use) {
     return use != WeightUse::table && kernel.pack != nullptr;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "backend/cpu/ops.h"
+#include "backend/row_math.h"
 #include "base/check.h"
 
 namespace millrace::cpu {
@@ -47,10 +48,22 @@ const std::byte* CpuOps::prepare(const LinearKernel& kernel, Tensor in) {
   return prepared;
 }
 
+Tensor CpuOps::in_order(const int32_t* order, Tensor in) {
+  if (order == nullptr) return in;
+  const Tensor out = scratch(in.rows, in.cols);
+  each_row(in.rows, in.cols, [&](int64_t r) {
+    const float* from = in.row(r);
+    float* to = out.row(r);
+    for (int64_t i = 0; i < in.cols; ++i) to[i] = from[order[i]];
+  });
+  return out;
+}
+
 template <class F>
 void CpuOps::multiply(std::span<const Product> products, Tensor in, F&& finish) {
   const LinearKernel& first = kernel(*products[0].weight);
   int64_t start = mark();
+  in = in_order(products[0].weight->order, in);
   const std::byte* prepared = prepare(first, in);
   int64_t row_parts = parts_of_rows(first, in), rows = up_to((in.rows + row_parts - 1) / row_parts, first.rows_tile);
   row_parts = (in.rows + rows - 1) / rows;
@@ -103,14 +116,16 @@ void CpuOps::linear(const Weight& weight, Tensor in, Tensor out) {
 void CpuOps::linear_qkv(const Weight& q, const Weight& k, const Weight& v, Tensor in, Tensor q_out, Tensor k_out,
                         Tensor v_out) {
   Product products[] = {{&q, q_out}, {&k, k_out}, {&v, v_out}};
-  // Products whose kernels read the input in the same form go together.
-  std::stable_sort(std::begin(products), std::end(products), [&](const Product& a, const Product& b) {
-    return reinterpret_cast<uintptr_t>(kernel(*a.weight).prepare) <
-           reinterpret_cast<uintptr_t>(kernel(*b.weight).prepare);
-  });
+  // Products whose kernels read the input in the same form and order go together.
+  auto form = [&](const Product& of) {
+    return std::pair(reinterpret_cast<uintptr_t>(kernel(*of.weight).prepare),
+                     reinterpret_cast<uintptr_t>(of.weight->order));
+  };
+  std::stable_sort(std::begin(products), std::end(products),
+                   [&](const Product& a, const Product& b) { return form(a) < form(b); });
   for (size_t begin = 0; begin < 3;) {
     size_t end = begin + 1;
-    while (end < 3 && kernel(*products[end].weight).prepare == kernel(*products[begin].weight).prepare) ++end;
+    while (end < 3 && form(products[end]) == form(products[begin])) ++end;
     multiply({products + begin, end - begin}, in, [](const LinearPart&) {});
     begin = end;
   }
@@ -118,7 +133,8 @@ void CpuOps::linear_qkv(const Weight& q, const Weight& k, const Weight& v, Tenso
 
 // A part of the gate is multiplied by the worker that has just computed the same part of `up`.
 void CpuOps::linear_glu(const Weight& gate, const Weight& up, Activation activation, Tensor in, Tensor out) {
-  if (gate.type != up.type || gate.layout != up.layout) return Ops::linear_glu(gate, up, activation, in, out);
+  if (gate.type != up.type || gate.layout != up.layout || gate.order != up.order)
+    return Ops::linear_glu(gate, up, activation, in, out);
   int64_t start = mark();
   Tensor gated = scratch(in.rows, gate.rows);
   Product product{&gate, gated};
@@ -148,14 +164,14 @@ void CpuOps::linear_delta(const RowDeltas& deltas, Tensor in, Tensor inout) {
   each_row(std::ssize(delta_rows_), deltas.rank * (ins + inout.cols) / 8, [&](int64_t index) {
     const int64_t r = delta_rows_[static_cast<size_t>(index)];
     const Delta& delta = deltas.changes[deltas.adapters[r]];
-    float room[kMostAdapterRank];
-    const float* narrow = room;
+    float narrow[kMostAdapterRank];
     if (deltas.ids != nullptr) {
-      narrow = delta.down + int64_t{deltas.ids[r]} * delta.rank;
+      for (int32_t j = 0; j < delta.rank; ++j)
+        narrow[j] = delta_number(delta.numbers, delta.down, int64_t{deltas.ids[r]} * delta.rank + j);
     } else {
-      kernels_.delta_down(in.row(r), delta.down, ins, delta.rank, room);
+      kernels_.delta_down(delta, in.row(r), ins, narrow);
     }
-    kernels_.delta_up(narrow, delta.up, delta.rank, inout.cols, delta.scale, deltas.strengths[r], inout.row(r));
+    kernels_.delta_up(delta, narrow, inout.cols, deltas.strengths[r], inout.row(r));
   });
 }
 

@@ -139,11 +139,12 @@ class CpuOps final : public Ops {
       }
     });
   }
-  // The products of one input, all kernels of which read it in the same form. `finish(rows, outputs)` follows each
-  // part.
+  // The products of one input, all kernels of which read it in the same form and order. `finish(rows, outputs)` follows
+  // each part.
   template <class F>
   void multiply(std::span<const Product> products, Tensor in, F&& finish);
   const std::byte* prepare(const LinearKernel& kernel, Tensor in);
+  Tensor in_order(const int32_t* order, Tensor in);  // as Weight::order says, in room of its own
 
   // Products of experts, in experts.cpp.
   struct Segment {  // an expert that has rows
@@ -159,7 +160,8 @@ class CpuOps final : public Ops {
   struct PairTile {
     int32_t segment, row;
   };
-  void bring_together(const LinearKernel& kernel, const Routing& routing, ExpertInput input, Tensor in);
+  void bring_together(const LinearKernel& kernel, const Routing& routing, int32_t experts, ExpertInput input,
+                      Tensor in);
   void list_tasks(const LinearKernel& kernel, const Weight& weight, int64_t pairs);
   template <class F>
   void multiply_experts(const Weight& weight, const Routing& routing, ExpertInput input, Tensor in, Tensor out,

@@ -29,12 +29,16 @@ bool map_kv(KvMaps& maps, const KvView& kv, int halves) {
 
 }  // namespace
 
-bool attend_fits(const Attention& attention, const KvView& kv) {
+bool attend_fits_but_form(const Attention& attention, const KvView& kv) {
   const bool pages = kv.page_tokens >= 8 && (kv.page_tokens & (kv.page_tokens - 1)) == 0 && kv.page_stride % 16 == 0 &&
                      kv.k_offset % 16 == 0 && kv.v_offset % 16 == 0;
-  return attention.ahead == 0 && attention.kept == 0 && pages && kv.form.plain() && kv.k_dim == kv.v_dim &&
+  return attention.ahead == 0 && attention.kept == 0 && pages && kv.k_dim == kv.v_dim &&
          (kv.k_dim == 64 || kv.k_dim == 128) && kv.kv_heads > 0 && attention.heads % kv.kv_heads == 0 &&
          attention.heads / kv.kv_heads <= 16;
+}
+
+bool attend_fits(const Attention& attention, const KvView& kv) {
+  return kv.form.plain() && attend_fits_but_form(attention, kv);
 }
 
 bool attend_turns(const Rope& rope) { return rope.dims > 0 && rope.dims % 8 == 0; }

@@ -3,13 +3,15 @@
 // caches of any form read that keep their first positions and a window.
 #include <cuda_fp8.h>
 
-#include "backend/cuda/rows.cuh"
+#include "backend/cuda/turn.cuh"
 
 namespace millrace::cuda {
 namespace {
 
 constexpr int kMostDims = kWidestValue;
 constexpr int kGroupBytes = 18;  // of 32 numbers of four bits: their factor in float16, then codes
+
+__device__ inline int lane_here() { return static_cast<int>(threadIdx.x) % 32; }
 
 // Keys or values of all tokens.
 struct Side {
@@ -59,7 +61,7 @@ __device__ inline float number(DType type, const std::byte* codes, int i) {
 
 // kv_turn by one warp, numbers in shared memory.
 __device__ void turn(float* x, int dim) {
-  const int lane = static_cast<int>(threadIdx.x), part = dim & -dim;
+  const int lane = lane_here(), part = dim & -dim;
   for (int half = 1; half < part; half *= 2) {
     for (int i = lane; i < dim / 2; i += 32) {
       const int low = i / half * 2 * half + i % half;
@@ -76,7 +78,7 @@ __device__ void turn(float* x, int dim) {
 // turn_head (backend/row_math.h) by one warp, numbers in shared memory.
 __device__ void turn_on(float* x, const Rope& rope, int positions) {
   const int half = rope.dims / 2;
-  for (int pair = static_cast<int>(threadIdx.x); pair < half; pair += 32) {
+  for (int pair = lane_here(); pair < half; pair += 32) {
     double sine, cosine;
     sincos(static_cast<double>(positions) * rope.frequencies[pair], &sine, &cosine);
     float& low = x[rope.neighbours ? 2 * pair : pair];
@@ -95,7 +97,7 @@ __device__ float largest(float mine) {
 }
 
 __device__ void write_bytes(const Side& side, const Place& place, const float* x) {
-  const int lane = static_cast<int>(threadIdx.x);
+  const int lane = lane_here();
   float most = 0, odd = 0;
   for (int i = lane; i < side.dim; i += 32) most = fmaxf(most, fabsf(x[i])), odd += x[i] - x[i];
   most = largest(most);
@@ -111,7 +113,7 @@ __device__ void write_bytes(const Side& side, const Place& place, const float* x
 }
 
 __device__ void write_fours(const Side& side, const Place& place, const float* x) {
-  const int lane = static_cast<int>(threadIdx.x);
+  const int lane = lane_here();
   for (int first = 0; first < side.dim; first += 32) {
     const float mine = x[first + lane], most = largest(fabsf(mine));
     const bool finite = __all_sync(~0u, mine - mine == 0) && most <= 65504.0f * 8;
@@ -127,11 +129,10 @@ __device__ void write_fours(const Side& side, const Place& place, const float* x
   }
 }
 
-__device__ void write_side(const DeviceStep& step, const KvView& kv, const Side& side, bool turned, const View& from,
-                           int64_t row, int head, float* x) {
-  const int lane = static_cast<int>(threadIdx.x);
-  for (int i = lane; i < side.dim; i += 32) x[i] = read(from, row, head * side.dim + i);
-  __syncwarp();
+// Writes the numbers of a token's head that lie at x, which it overwrites.
+__device__ void write_numbers(const DeviceStep& step, const KvView& kv, const Side& side, bool turned, int64_t row,
+                              int head, float* x) {
+  const int lane = lane_here();
   if (turned) turn(x, side.dim);
   const Place place = place_of(step, kv, side, step.sequence[row], head, step.positions[row]);
   if (has_factor(side.type)) {
@@ -150,6 +151,13 @@ __device__ void write_side(const DeviceStep& step, const KvView& kv, const Side&
   __syncwarp();
 }
 
+__device__ void write_side(const DeviceStep& step, const KvView& kv, const Side& side, bool turned, const View& from,
+                           int64_t row, int head, float* x) {
+  for (int i = lane_here(); i < side.dim; i += 32) x[i] = read(from, row, head * side.dim + i);
+  __syncwarp();
+  write_numbers(step, kv, side, turned, row, head, x);
+}
+
 __global__ void store_coded_kernel(DeviceStep step, View k, View v, KvView kv, Side keys, Side values, bool turned) {
   wait_for_previous();
   __shared__ float x[kMostDims];
@@ -159,13 +167,57 @@ __global__ void store_coded_kernel(DeviceStep step, View k, View v, KvView kv, S
   if (kv.v_dim > 0) write_side(step, kv, values, false, v, row, head, x);
 }
 
+// A warp for each row's head, those of q, then of k and v.
+constexpr int kFinishWarps = 4;
+__global__ void finish_coded_kernel(DeviceStep step, Turn turns, const float2* table, int heads, View q, View k, View v,
+                                    KvView kv, Side keys, Side values, bool turned_keys) {
+  wait_for_previous();
+  __shared__ float room[kFinishWarps][kMostDims];
+  const int64_t row = blockIdx.x;
+  const int lane = lane_here(), warp = static_cast<int>(threadIdx.x) / 32;
+  float* x = room[warp];
+  int head = static_cast<int>(blockIdx.y) * kFinishWarps + warp;
+  if (head >= heads + kv.kv_heads) return;
+  const bool query = head < heads;
+  if (!query) head -= heads;
+  const View& from = query ? q : k;
+  const int start = head * kv.k_dim;
+  for (int pair = lane; pair < turns.half; pair += 32) {
+    const int low = turns.first(pair), high = turns.second(pair);
+    const float2 to =
+        turned(table[row * turns.half + pair], read(from, row, start + low), read(from, row, start + high));
+    if (query) {
+      write(from, row, start + low, to.x);
+      write(from, row, start + high, to.y);
+    } else {
+      x[low] = to.x, x[high] = to.y;
+    }
+  }
+  if (query) return;
+  for (int i = 2 * turns.half + lane; i < kv.k_dim; i += 32) x[i] = read(k, row, start + i);
+  __syncwarp();
+  write_numbers(step, kv, keys, turned_keys, row, head, x);
+  write_side(step, kv, values, false, v, row, head, x);
+}
+
+__global__ void turn_queries_kernel(int dim, View inout) {
+  wait_for_previous();
+  __shared__ float x[kMostDims];
+  const int64_t row = blockIdx.x;
+  const int start = static_cast<int>(blockIdx.y) * dim;
+  for (int i = lane_here(); i < dim; i += 32) x[i] = read(inout, row, start + i);
+  __syncwarp();
+  turn(x, dim);
+  for (int i = lane_here(); i < dim; i += 32) write(inout, row, start + i, x[i]);
+}
+
 // Keeps: there are kept positions, and a row may have parted from them.
 template <bool Keeps>
 __global__ void attend_coded_kernel(DeviceStep step, Attention attention, View q, KvView kv, Side keys, Side values,
                                     bool turned, View out) {
   wait_for_previous();
   __shared__ float query[kMostDims];
-  const int lane = static_cast<int>(threadIdx.x);
+  const int lane = lane_here();
   const int64_t row = blockIdx.x;
   const int head = static_cast<int>(blockIdx.y), kv_head = head / (attention.heads / kv.kv_heads);
   const int position = step.positions[row], end = step.visible[row], sequence = step.sequence[row];
@@ -237,6 +289,20 @@ void store_coded(cudaStream_t stream, const DeviceStep& step, View k, View v, co
   const Side values = side_of(kv.form.v, kv.v_dim, kv.v_offset, kv.page_tokens);
   const dim3 grid(static_cast<unsigned>(k.rows), static_cast<unsigned>(kv.kv_heads));
   launch(stream, store_coded_kernel, grid, 32, 0, step, k, v, kv, keys, values, kv.form.turns_keys());
+}
+
+void finish_coded(cudaStream_t stream, const DeviceStep& step, const Rope& rope, const float* table, int32_t heads,
+                  View q, View k, View v, const KvView& kv) {
+  const Side keys = side_of(kv.form.k, kv.k_dim, kv.k_offset, kv.page_tokens);
+  const Side values = side_of(kv.form.v, kv.v_dim, kv.v_offset, kv.page_tokens);
+  const int all = heads + kv.kv_heads;
+  launch(stream, finish_coded_kernel, dim3(count(q.rows), count((all + kFinishWarps - 1) / kFinishWarps)),
+         32 * kFinishWarps, 0, step, Turn{rope.dims / 2, rope.neighbours}, reinterpret_cast<const float2*>(table),
+         heads, q, k, v, kv, keys, values, kv.form.turns_keys());
+}
+
+void turn_queries(cudaStream_t stream, int32_t heads, View inout) {
+  launch(stream, turn_queries_kernel, dim3(count(inout.rows), count(heads)), 32, 0, inout.cols / heads, inout);
 }
 
 void attend_coded(cudaStream_t stream, const DeviceStep& step, const Attention& attention, View q, const KvView& kv,

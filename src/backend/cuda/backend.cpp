@@ -26,15 +26,18 @@ class CudaBackend final : public Backend {
     return checked(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "a stream");
   }
 
-  std::string description() const override { return fmt::format("cuda: {}, {} kernels", name_, family_.name); }
+  std::string description() const override {
+    return fmt::format("cuda: {}, {} kernels{}", name_, family_.name,
+                       options_.rounds_inputs ? "" : " with inputs of 16 bits");
+  }
 
   int64_t weight_bytes(DType type, int64_t rows, int64_t cols, WeightUse use) const override {
-    return kept_as(type, rows, cols, use, family_).bytes;
+    return kept_as(type, rows, cols, use, family_, options_.rounds_inputs).bytes;
   }
 
   Result<Weight> upload(const HostMatrix& matrix, WeightUse use, std::span<const float> bias) override {
     TRY_VOID(check_matrix(matrix, bias));
-    const Kept kept = kept_as(matrix.type, matrix.rows, matrix.cols, use, family_);
+    const Kept kept = kept_as(matrix.type, matrix.rows, matrix.cols, use, family_, options_.rounds_inputs);
     TRY(std::byte * place, memory_.take(Purpose::weights, kept.bytes));
     TRY_VOID(make_room());
     TRY_VOID(way_.bring(matrix, kept, place, *team_, stream_));
@@ -48,7 +51,7 @@ class CudaBackend final : public Backend {
 
   Result<Weight> upload_experts(const HostExperts& experts, std::span<const float> bias) override {
     TRY_VOID(check_experts(experts, bias));
-    const Kept kept = kept_as(experts.type, experts.rows, experts.cols, WeightUse::experts, family_);
+    const Kept kept = kept_as(experts.type, experts.rows, experts.cols, WeightUse::experts, family_, false);
     TRY(std::byte * place, memory_.take(Purpose::weights, kept.bytes * experts.experts));
     TRY_VOID(make_room());
     for (int64_t e = 0; e < experts.experts; ++e) {

@@ -15,6 +15,8 @@ namespace millrace {
 struct CudaOptions {
   int device = 0;
   bool graphs = true;  // steps of single tokens are recorded once and replayed; MILLRACE_CUDA_GRAPHS=0 turns it off
+  // Inputs of FP8 and INT8 weights are rounded as the weights are (packed.h); else such weights become bfloat16.
+  bool rounds_inputs = true;
 };
 
 struct CudaDevice {

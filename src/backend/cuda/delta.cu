@@ -7,6 +7,18 @@ namespace {
 
 constexpr int kDownThreads = 256, kDownRanks = kDownThreads / 32;  // a warp for each rank
 
+__device__ __forceinline__ float number_at(const float* from, int64_t at) { return from[at]; }
+__device__ __forceinline__ float number_at(const __nv_bfloat16* from, int64_t at) { return __bfloat162float(from[at]); }
+__device__ __forceinline__ float number_at(const __half* from, int64_t at) { return __half2float(from[at]); }
+
+// Calls `work` with how the delta's numbers lie.
+template <class Work>
+__device__ __forceinline__ float with_numbers(const Delta& delta, const std::byte* from, Work work) {
+  if (delta.numbers == DeltaNumbers::f32) return work(reinterpret_cast<const float*>(from));
+  if (delta.numbers == DeltaNumbers::bf16) return work(reinterpret_cast<const __nv_bfloat16*>(from));
+  return work(reinterpret_cast<const __half*>(from));
+}
+
 __global__ void __launch_bounds__(kDownThreads) delta_down_kernel(DeltaRows deltas, View in) {
   wait_for_previous();
   const int64_t row = blockIdx.x;
@@ -18,10 +30,15 @@ __global__ void __launch_bounds__(kDownThreads) delta_down_kernel(DeltaRows delt
   if (rank >= delta.rank) return;
   float sum = 0;
   if (deltas.ids != nullptr) {
-    sum = delta.down[static_cast<int64_t>(deltas.ids[row]) * delta.rank + rank];
+    const int64_t at = static_cast<int64_t>(deltas.ids[row]) * delta.rank + rank;
+    sum = with_numbers(delta, delta.down, [&](const auto* down) { return number_at(down, at); });
   } else {
-    const float* numbers = delta.down + static_cast<int64_t>(rank) * in.cols;
-    for (int i = lane; i < in.cols; i += 32) sum += numbers[i] * read(in, row, i);
+    sum = with_numbers(delta, delta.down, [&](const auto* down) {
+      const auto* numbers = down + static_cast<int64_t>(rank) * in.cols;
+      float part = 0;
+      for (int i = lane; i < in.cols; i += 32) part += number_at(numbers, i) * read(in, row, i);
+      return part;
+    });
 #pragma unroll
     for (int step = 16; step > 0; step /= 2) sum += __shfl_xor_sync(~0u, sum, step);
   }
@@ -37,9 +54,12 @@ __global__ void delta_up_kernel(DeltaRows deltas, View inout) {
   const Delta delta = deltas.changes[adapter];
   if (delta.rank == 0) return;
   const float* narrow = deltas.narrow + row * deltas.rank;
-  float sum = 0;
-  for (int rank = 0; rank < delta.rank; ++rank)
-    sum += delta.up[static_cast<int64_t>(rank) * inout.cols + col] * narrow[rank];
+  const float sum = with_numbers(delta, delta.up, [&](const auto* up) {
+    float part = 0;
+    for (int rank = 0; rank < delta.rank; ++rank)
+      part += number_at(up, static_cast<int64_t>(rank) * inout.cols + col) * narrow[rank];
+    return part;
+  });
   write(inout, row, col, read(inout, row, col) + deltas.strengths[row] * (delta.scale * sum));
 }
 

@@ -20,15 +20,15 @@ cudaError_t load_all(std::initializer_list<Load> files) {
 cudaError_t load_shared() {
   return load_all({load_start, load_rows, load_turn, load_shortlist, load_pack, load_any_rows, load_routing,
                    load_experts, load_streams, load_delta, load_states, load_attend_any, load_attend_coded,
-                   load_attend_latent, load_parts});
+                   load_attend_small, load_attend_latent, load_fp8_code, load_parts});
 }
 cudaError_t load_hopper() {
   return load_all({load_few_rows, load_attend_cluster, load_shared, load_many_rows, load_spread_rows, load_attend_short,
-                   load_attend_long, load_fp8_rows, load_fp8_code});
+                   load_attend_long, load_fp8_rows});
 }
 cudaError_t load_portable() {
   return load_all({load_shared, portable::load_few_rows, portable::load_many_rows, portable::load_attend_long,
-                   portable::load_attend_short});
+                   portable::load_attend_short, portable::load_int8_rows});
 }
 
 bool never_finish(int32_t, const Rope&, const KvView&) { return false; }
@@ -40,7 +40,8 @@ constexpr Family kHopper = {.name = kHopperKernels,
                             .many_rows = many_rows,
                             .many_rows_finish = many_rows_finish,
                             .attend = attend,
-                            .fp8_rows = fp8_rows};
+                            .fp8_rows = fp8_rows,
+                            .int8_rows = int8_rows};
 constexpr Family kPortable = {.name = kPortableKernels,
                               .load = load_portable,
                               .few_rows_fit = portable::few_rows_fit,
@@ -48,7 +49,8 @@ constexpr Family kPortable = {.name = kPortableKernels,
                               .many_rows = portable::many_rows,
                               .many_rows_finish = never_finish,
                               .attend = portable::attend,
-                              .fp8_rows = nullptr};
+                              .fp8_rows = nullptr,
+                              .int8_rows = portable::int8_rows};
 
 }  // namespace
 

@@ -20,6 +20,7 @@ struct Family {
   decltype(&cuda::many_rows_finish) many_rows_finish;
   decltype(&cuda::attend) attend;
   decltype(&cuda::fp8_rows) fp8_rows;  // null: FP8 weights become bfloat16
+  decltype(&cuda::int8_rows) int8_rows;
 };
 
 // By the GPU's compute capability. An error says what is missing.

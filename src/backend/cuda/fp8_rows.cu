@@ -1,7 +1,8 @@
-// Products of FP8 weights with inputs that are rounded to FP8 (packed.h says what they mean). Outputs are the rows of
-// the matrix instruction and inputs its columns, so that one instruction serves a single row and long prompts alike:
-// wgmma, whose bits no other instruction need repeat. For few rows, four warps have a segment of the
-// inputs each and bring their own weights; for many, two groups of four warps share what a thread of its own brings.
+// Products of FP8 weights with inputs that are rounded to FP8, and of INT8 with INT8 (packed.h says what they mean).
+// Outputs are the rows of the matrix instruction and inputs its columns, so that one instruction serves a single row
+// and long prompts alike: wgmma, whose bits no other instruction need repeat (sums of whole numbers are exact in any).
+// For few rows, four warps have a segment of the inputs each and bring their own weights; for many, two groups of four
+// warps share what a thread of its own brings.
 #include <algorithm>
 
 #include "backend/cuda/packed.h"
@@ -18,9 +19,22 @@ namespace {
 #define MILLRACE_NAMES_OF_4 "%0,%1,%2,%3"
 #define MILLRACE_NAMES_OF_8 "%0,%1,%2,%3,%4,%5,%6,%7"
 #define MILLRACE_SUMS_4(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
+#define MILLRACE_WHOLE_SUMS_4(i) "+r"(d[i]), "+r"(d[i + 1]), "+r"(d[i + 2]), "+r"(d[i + 3])
+#define MILLRACE_WHOLE_SUMS_8(i) MILLRACE_WHOLE_SUMS_4(i), MILLRACE_WHOLE_SUMS_4(i + 4)
+#define MILLRACE_WHOLE_SUMS_16(i) MILLRACE_WHOLE_SUMS_8(i), MILLRACE_WHOLE_SUMS_8(i + 8)
+#define MILLRACE_WHOLE_SUMS_32(i) MILLRACE_WHOLE_SUMS_16(i), MILLRACE_WHOLE_SUMS_16(i + 16)
+#define MILLRACE_WHOLE_SUMS_64(i) MILLRACE_WHOLE_SUMS_32(i), MILLRACE_WHOLE_SUMS_32(i + 32)
 // sums (64 outputs x ROWS), if they are kept, + weights (64 x 32) * inputs (32 x ROWS)
+#define MILLRACE_INT8_PRODUCT(ROWS, S, FIRST, SECOND, KEEP)                                                    \
+  __device__ inline void multiply_add_codes(int (&d)[S], uint64_t weights, uint64_t inputs, int keep) {        \
+    asm volatile("{\n.reg .pred keep;\nsetp.ne.b32 keep, " KEEP ", 0;\n"                                     \
+                 "wgmma.mma_async.sync.aligned.m64n" #ROWS "k32.s32.s8.s8 {"                                   \
+                 MILLRACE_NAMES_OF_##S "}, " FIRST ", " SECOND ", keep;\n}"                                    \
+                 : MILLRACE_WHOLE_SUMS_##S(0)                                                                  \
+                 : "l"(weights), "l"(inputs), "r"(keep));                                                      \
+  }
 #define MILLRACE_FP8_PRODUCT(ROWS, S, FIRST, SECOND, KEEP)                                                     \
-  __device__ inline void multiply_add_fp8(float (&d)[S], uint64_t weights, uint64_t inputs, int keep) {        \
+  __device__ inline void multiply_add_codes(float (&d)[S], uint64_t weights, uint64_t inputs, int keep) {        \
     asm volatile("{\n.reg .pred keep;\nsetp.ne.b32 keep, " KEEP ", 0;\n"                                     \
                  "wgmma.mma_async.sync.aligned.m64n" #ROWS "k32.f32.e4m3.e4m3 {"                                \
                  MILLRACE_NAMES_OF_##S "}, " FIRST ", " SECOND ", keep, 1, 1;\n}"                               \
@@ -28,28 +42,33 @@ namespace {
                  : "l"(weights), "l"(inputs), "r"(keep));                                                      \
   }
 MILLRACE_FP8_PRODUCT(8, 4, "%4", "%5", "%6")
+MILLRACE_INT8_PRODUCT(8, 4, "%4", "%5", "%6")
 MILLRACE_FP8_PRODUCT(16, 8, "%8", "%9", "%10")
+MILLRACE_INT8_PRODUCT(16, 8, "%8", "%9", "%10")
 MILLRACE_FP8_PRODUCT(32, 16, "%16", "%17", "%18")
+MILLRACE_INT8_PRODUCT(32, 16, "%16", "%17", "%18")
 MILLRACE_FP8_PRODUCT(64, 32, "%32", "%33", "%34")
+MILLRACE_INT8_PRODUCT(64, 32, "%32", "%33", "%34")
 MILLRACE_FP8_PRODUCT(128, 64, "%64", "%65", "%66")
+MILLRACE_INT8_PRODUCT(128, 64, "%64", "%65", "%66")
 // clang-format on
 
-// A block of 128 inputs, from zero.
-template <int Sums>
-__device__ void multiply_block(uint32_t weights, uint32_t inputs, float (&sums)[Sums]) {
+// A block of 128 inputs, from zero. Sum: float for FP8, int for INT8.
+template <class Sum, int Sums>
+__device__ void multiply_block(uint32_t weights, uint32_t inputs, Sum (&sums)[Sums]) {
   const uint64_t a = inputs_at(weights), b = inputs_at(inputs);
 #pragma unroll
   for (int k = 0; k < 4; ++k)
-    multiply_add_fp8(sums, a + static_cast<uint64_t>(2 * k), b + static_cast<uint64_t>(2 * k), k);
+    multiply_add_codes(sums, a + static_cast<uint64_t>(2 * k), b + static_cast<uint64_t>(2 * k), k);
 }
 
 // sums are of outputs g and g + 8 of a warp's sixteen.
-template <int Sums>
-__device__ void add_block(const float* factors, const float (&sums)[Sums], float (&total)[Sums]) {
+template <class Sum, int Sums>
+__device__ void add_block(const float* factors, const Sum (&sums)[Sums], float (&total)[Sums]) {
   const int output = static_cast<int>(threadIdx.x) % 128 / 32 * 16 + static_cast<int>(threadIdx.x) % 32 / 4;
   const float low = factors[output], high = factors[output + 8];
 #pragma unroll
-  for (int i = 0; i < Sums; ++i) total[i] = __fmaf_rn(sums[i], i % 4 < 2 ? low : high, total[i]);
+  for (int i = 0; i < Sums; ++i) total[i] = __fmaf_rn(static_cast<float>(sums[i]), i % 4 < 2 ? low : high, total[i]);
 }
 
 // ---- what both kernels share
@@ -160,7 +179,7 @@ struct Few {
   static_assert(Sides * Rows / 2 * 128 * 4 <= kRingBytes);  // sums of a segment
 };
 
-template <int Rows, int Sides, int Segments>
+template <class Sum, int Rows, int Sides, int Segments>
 __global__ void __launch_bounds__(Segments * 128)
     fp8_few_kernel(const __grid_constant__ Products work, const __grid_constant__ Fp8Maps maps, Fp8Tiles tiles) {
   using Size = Few<Rows, Sides, Segments>;
@@ -216,7 +235,7 @@ __global__ void __launch_bounds__(Segments * 128)
     const auto stage = static_cast<uint32_t>(i % Size::kStages);
     const uint32_t at = ring_at + stage * Size::kStageBytes;
     barrier_wait(full + 8 * stage, static_cast<uint32_t>(i / Size::kStages) & 1);
-    float sums[Sides][Rows / 2] = {};
+    Sum sums[Sides][Rows / 2];  // the first product of a block writes them
     products_begin();
 #pragma unroll
     for (int side = 0; side < Sides; ++side)
@@ -357,7 +376,7 @@ __device__ inline void put_gated_laid_out(const Products& work, const Fp8Tile& t
 
 // Each group of four warps has 64 outputs, or one side of a gate; a thread of a third one asks for inputs and weights,
 // those of the next tile too.
-template <bool Gated, bool Cut>
+template <class Sum, bool Gated, bool Cut>
 __global__ void __launch_bounds__(kManyThreads, 1)
     fp8_many_kernel(const __grid_constant__ Products work, const __grid_constant__ Fp8Maps maps, Fp8Tiles tiles) {
   constexpr int kOutputs = Gated ? kFp8Tile : 2 * kFp8Tile;
@@ -432,7 +451,7 @@ __global__ void __launch_bounds__(kManyThreads, 1)
     for (int i = 0; i < tiles.blocks; ++i, ++seen) {
       const uint32_t stage = seen % kManyStages, at = ring_at + stage * kManyStageBytes;
       barrier_wait(full + 8 * stage, seen / kManyStages & 1);
-      float sums[64];
+      Sum sums[64];
       products_begin();
       multiply_block(at + static_cast<uint32_t>(group * kTileBytes), at + 2 * kTileBytes, sums);
       products_end();
@@ -501,33 +520,33 @@ bool map_all(const Products& work, int tile_rows, int tile_outputs, Fp8Maps& map
   return fine;
 }
 
-template <int Rows, int Sides, int Segments>
+template <class Sum, int Rows, int Sides, int Segments>
 cudaError_t start_few(cudaStream_t stream, const Products& work) {
   using Size = Few<Rows, Sides, Segments>;
-  static const bool prepared = prepare(fp8_few_kernel<Rows, Sides, Segments>, Size::kShared);
+  static const bool prepared = prepare(fp8_few_kernel<Sum, Rows, Sides, Segments>, Size::kShared);
   static_cast<void>(prepared);
   Fp8Maps maps;
   Fp8Tiles tiles;
   if (!map_all(work, Rows, kFp8Tile, maps, tiles)) return cudaErrorInvalidValue;
   const Launch how(stream, dim3(count(tiles.outputs), count(tiles.rows)), Segments * 128, Size::kShared, 1,
                    kernels_wait());
-  return cudaLaunchKernelEx(&how.config, fp8_few_kernel<Rows, Sides, Segments>, work, maps, tiles);
+  return cudaLaunchKernelEx(&how.config, fp8_few_kernel<Sum, Rows, Sides, Segments>, work, maps, tiles);
 }
-template <int Rows>
+template <class Sum, int Rows>
 cudaError_t start_few(cudaStream_t stream, const Products& work) {
   switch (work.segments) {
     case 1:
-      return work.gated ? start_few<Rows, 2, 1>(stream, work) : start_few<Rows, 1, 1>(stream, work);
+      return work.gated ? start_few<Sum, Rows, 2, 1>(stream, work) : start_few<Sum, Rows, 1, 1>(stream, work);
     case 2:
-      return work.gated ? start_few<Rows, 2, 2>(stream, work) : start_few<Rows, 1, 2>(stream, work);
+      return work.gated ? start_few<Sum, Rows, 2, 2>(stream, work) : start_few<Sum, Rows, 1, 2>(stream, work);
     default:
-      return work.gated ? start_few<Rows, 2, 4>(stream, work) : start_few<Rows, 1, 4>(stream, work);
+      return work.gated ? start_few<Sum, Rows, 2, 4>(stream, work) : start_few<Sum, Rows, 1, 4>(stream, work);
   }
 }
 
-template <bool Gated, bool Cut>
+template <class Sum, bool Gated, bool Cut>
 cudaError_t start_many(cudaStream_t stream, const Products& work) {
-  static const bool prepared = prepare(fp8_many_kernel<Gated, Cut>, kManyShared);
+  static const bool prepared = prepare(fp8_many_kernel<Sum, Gated, Cut>, kManyShared);
   static_cast<void>(prepared);
   Fp8Maps maps;
   Fp8Tiles tiles;
@@ -535,24 +554,28 @@ cudaError_t start_many(cudaStream_t stream, const Products& work) {
   const int64_t all = int64_t{tiles.outputs} * tiles.rows;
   const Launch how(stream, count(std::min<int64_t>(all, multiprocessors())), kManyThreads, kManyShared, 1,
                    kernels_wait());
-  return cudaLaunchKernelEx(&how.config, fp8_many_kernel<Gated, Cut>, work, maps, tiles);
+  return cudaLaunchKernelEx(&how.config, fp8_many_kernel<Sum, Gated, Cut>, work, maps, tiles);
+}
+
+template <class Sum>
+cudaError_t start(cudaStream_t stream, const Products& work) {
+  const int rows = work.coded.rows;
+  if (rows <= 8) return start_few<Sum, 8>(stream, work);
+  if (rows <= 16) return start_few<Sum, 16>(stream, work);
+  if (rows <= 32) return start_few<Sum, 32>(stream, work);
+  int64_t outputs = 0;
+  for (int i = 0; i < (work.gated ? 1 : work.count); ++i) outputs += work.parts[i].rows;
+  const int64_t tiles = outputs / (work.gated ? kFp8Tile : 2 * kFp8Tile) * ((rows + kManyTile - 1) / kManyTile);
+  if (rows <= 64 || tiles < multiprocessors()) return start_few<Sum, 64>(stream, work);
+  if (work.gated)
+    return work.segments > 1 ? start_many<Sum, true, true>(stream, work) : start_many<Sum, true, false>(stream, work);
+  return work.segments > 1 ? start_many<Sum, false, true>(stream, work) : start_many<Sum, false, false>(stream, work);
 }
 
 }  // namespace
 
-cudaError_t fp8_rows(cudaStream_t stream, const Products& work) {
-  const int rows = work.coded.rows;
-  if (rows <= 8) return start_few<8>(stream, work);
-  if (rows <= 16) return start_few<16>(stream, work);
-  if (rows <= 32) return start_few<32>(stream, work);
-  int64_t outputs = 0;
-  for (int i = 0; i < (work.gated ? 1 : work.count); ++i) outputs += work.parts[i].rows;
-  const int64_t tiles = outputs / (work.gated ? kFp8Tile : 2 * kFp8Tile) * ((rows + kManyTile - 1) / kManyTile);
-  if (rows <= 64 || tiles < multiprocessors()) return start_few<64>(stream, work);
-  if (work.gated)
-    return work.segments > 1 ? start_many<true, true>(stream, work) : start_many<true, false>(stream, work);
-  return work.segments > 1 ? start_many<false, true>(stream, work) : start_many<false, false>(stream, work);
-}
+cudaError_t fp8_rows(cudaStream_t stream, const Products& work) { return start<float>(stream, work); }
+cudaError_t int8_rows(cudaStream_t stream, const Products& work) { return start<int>(stream, work); }
 
 cudaError_t load_fp8_rows() { return load_kernels(); }
 

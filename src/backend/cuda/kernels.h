@@ -34,8 +34,8 @@ struct DeviceStep {
   int32_t linked = 0;              // positions before a row's own that come with the step too
 };
 
-// Each has a file's kernels ready (load.cuh). many_rows.cu, few_rows.cu, spread_rows.cu, fp8_*.cu and attend_*.cu
-// but for attend_any.cu are Hopper's.
+// Each has a file's kernels ready (load.cuh). many_rows.cu, few_rows.cu, spread_rows.cu, fp8_rows.cu, attend_long.cu,
+// attend_short.cu and attend_cluster.cu are Hopper's.
 cudaError_t load_start();
 cudaError_t load_rows();
 cudaError_t load_turn();
@@ -49,6 +49,7 @@ cudaError_t load_delta();
 cudaError_t load_states();
 cudaError_t load_attend_any();
 cudaError_t load_attend_coded();
+cudaError_t load_attend_small();
 cudaError_t load_attend_latent();
 cudaError_t load_few_rows();
 cudaError_t load_many_rows();
@@ -108,7 +109,8 @@ void add(cudaStream_t stream, View in, float scale, View out);
 void clamp(cudaStream_t stream, float limit, View inout);
 void gather(cudaStream_t stream, const int32_t* rows, View in, View out);
 void finish_logits(cudaStream_t stream, float scale, float softcap, View inout);
-void convert(cudaStream_t stream, View in, View out);  // between forms
+void convert(cudaStream_t stream, View in, View out);                              // between forms
+void order_columns(cudaStream_t stream, const int32_t* order, View in, View out);  // out[r][i] = in[r][order[i]]
 void add_bias(cudaStream_t stream, const float* bias, View inout);
 // The place of each row's largest number, the lowest of equals; -1 if one is a NaN.
 inline constexpr int32_t kArgmaxPart = 4096;
@@ -141,11 +143,12 @@ void finish_qkv(cudaStream_t stream, const DeviceStep& step, const Rope& rope, c
                 View q, View k, View v, const KvView& kv);
 
 // ---- few_rows.cu, many_rows.cu
-// Rows of FP8 numbers, each with its factor behind it: `cols` bytes, then a float32.
+// Rows of FP8 or INT8 numbers, each with its factor behind it: `cols` bytes, then a float32.
 struct CodedRows {
   std::byte* data = nullptr;
   int64_t stride = 0;
   int32_t rows = 0, cols = 0;
+  bool integers = false;  // INT8
 };
 
 // Up to three products of one input with weights in panels (packed.h).
@@ -177,7 +180,7 @@ struct Products {
   // Set: the input is the norm of `in`, also written to `normed`. few_rows only.
   const Norm* norm = nullptr;
   View normed;
-  CodedRows coded;  // the input of fp8_rows, instead of `in`
+  CodedRows coded;  // the input of fp8_rows and int8_rows, instead of `in`
   // Set: parts are queries, keys and values, to be finished as finish_qkv does. Queries come out as numbers of the
   // cache's type. Only where many_rows_finish() says so.
   struct Heads {
@@ -194,11 +197,12 @@ void few_rows(cudaStream_t stream, const Products& work);
 cudaError_t many_rows(cudaStream_t stream, const Products& work);
 bool many_rows_finish(int32_t rows, const Rope& rope, const KvView& kv);  // whether `heads` may be set
 
-// ---- fp8_code.cu, fp8_rows.cu: weights of kFp8 (packed.h), any number of rows.
+// ---- fp8_code.cu, fp8_rows.cu: weights of kCodes (packed.h), any number of rows.
 void code_rows(cudaStream_t stream, View in, const CodedRows& to);
 // The norm of `in`, as bfloat16 to `normed` and coded. False: it is too wide, and nothing has been queued.
 bool code_normed(cudaStream_t stream, const Norm& norm, View in, View normed, const CodedRows& to);
 cudaError_t fp8_rows(cudaStream_t stream, const Products& work);
+cudaError_t int8_rows(cudaStream_t stream, const Products& work);
 // Rows as a file has them, from row `first` of `all` on.
 void pack_fp8(cudaStream_t stream, const std::byte* from, int64_t first, int64_t rows, int64_t all, int64_t cols,
               std::byte* to);
@@ -303,6 +307,11 @@ void attend_any(cudaStream_t stream, const DeviceStep& step, const Attention& at
 
 // ---- attend_coded.cu: keys and values of fewer bits (backend/kv_form.h), any width.
 void store_coded(cudaStream_t stream, const DeviceStep& step, View k, View v, const KvView& kv);
+// Rotation of q, and of k before it is rounded and stored, and v.
+void finish_coded(cudaStream_t stream, const DeviceStep& step, const Rope& rope, const float* table, int32_t heads,
+                  View q, View k, View v, const KvView& kv);
+// Queries as keys of four bits are turned (kv_turn).
+void turn_queries(cudaStream_t stream, int32_t heads, View inout);
 void attend_coded(cudaStream_t stream, const DeviceStep& step, const Attention& attention, View q, const KvView& kv,
                   View out);
 
@@ -313,6 +322,7 @@ void attend_latent(cudaStream_t stream, const DeviceStep& step, const Attention&
 
 // ---- attend.cu: heads of 64 and 128 in a 16-bit cache.
 bool attend_fits(const Attention& attention, const KvView& kv);
+bool attend_fits_but_form(const Attention& attention, const KvView& kv);  // whatever the cache keeps
 // Sequences of one row have their key range split over the machine; others go tile by tile.
 struct AttendPlan {
   bool shorts = false;                  // sequences of one row are split; else they go with the long ones
@@ -342,6 +352,11 @@ int32_t attend_chunks(int32_t visible);
 int64_t attend_partial_floats(int64_t chunks, int32_t heads, int32_t dim);
 cudaError_t attend(cudaStream_t stream, const DeviceStep& step, const Attention& attention, View q, const KvView& kv,
                    View out, const AttendPlan& plan);
+
+// ---- attend_small.cu: heads of 64 and 128 in a cache of 8 or 4 bits; plan as for attend(), but never fresh.
+bool attend_small_fits(const Attention& attention, const KvView& kv);
+void attend_small(cudaStream_t stream, const DeviceStep& step, const Attention& attention, View q, const KvView& kv,
+                  View out, const AttendPlan& plan);
 
 // ---- pack.cu
 // Rows as a file has them (16-bit or quantised) into panels of panel_type().

@@ -17,7 +17,11 @@ namespace {
 
 int32_t as_int32(int64_t value) { return static_cast<int32_t>(value); }
 
-bool in_codes(const Weight& weight) { return weight.layout == kFp8; }
+Weight without_order(Weight weight) {
+  weight.order = nullptr;
+  return weight;
+}
+bool in_codes(const Weight& weight) { return weight.layout == kCodes; }
 bool in_panels(const Weight& weight) { return weight.layout == kPanels || in_codes(weight); }
 Form form_of(const Weight& weight) { return weight.type == DType::f16 ? Form::f16 : Form::bf16; }
 
@@ -339,27 +343,6 @@ void CudaOps::multiply_widened(Products work) {
   }
 }
 
-CodedRows CudaOps::code_inputs(Tensor in) {
-  const int64_t start = parts_.arena.mark();
-  const Tensor room = parts_.arena.rows(in.rows, in.cols);
-  parts_.arena.restore(start);
-  const CodedRows coded = {room.data, room.stride, as_int32(in.rows), as_int32(in.cols)};
-  if (held_.norm && same(held_.norm->out, in)) {
-    const HeldCalls::NormCall held = *held_.norm;
-    const View from = view(held.in);
-    // What the norm reads may have been given back, and lie where the codes go.
-    const bool apart = held.in.data + held.in.rows * held.in.stride <= room.data ||
-                       room.data + room.rows * room.stride <= held.in.data;
-    if (apart && code_normed(parts_.stream, held.norm, from, result(in, parts_.half), coded)) {
-      held_.norm.reset();
-      return coded;
-    }
-  }
-  flush_norm();
-  code_rows(parts_.stream, view(in), coded);
-  return coded;
-}
-
 void CudaOps::multiply(Products work, Tensor in, std::optional<View> seen, const Residual* residual) {
   const Form form = work.type == DType::f16 ? Form::f16 : Form::bf16;
   if (residual != nullptr) {
@@ -371,10 +354,11 @@ void CudaOps::multiply(Products work, Tensor in, std::optional<View> seen, const
   int64_t outputs = 0;
   for (int32_t i = 0; i < (work.gated ? 1 : work.count); ++i) outputs += outputs_of(work.parts[i]);
   const Family& family = *parts_.family;
-  if (work.type == DType::fp8_128) {
-    if (work.coded.data == nullptr) work.coded = code_inputs(in);
+  if (work.type == DType::fp8_128 || work.type == DType::int8_128) {
+    if (work.coded.data == nullptr) work.coded = code_inputs(work.type, in);
     work.segments = fp8_segments_of(outputs, work.cols);
-    return note(family.fp8_rows(parts_.stream, work));
+    const auto rows_of = work.type == DType::fp8_128 ? family.fp8_rows : family.int8_rows;
+    return note(rows_of(parts_.stream, work));
   }
   work.segments = segments_of(work.type, outputs, work.cols);
   if (family.few_rows_fit(rows, work.cols, false)) {
@@ -451,8 +435,14 @@ void CudaOps::flush_held() {
 
 void CudaOps::linear(const Weight& weight, Tensor in, Tensor out) {
   flush_held();
+  if (weight.order != nullptr) {
+    const int64_t start = mark();
+    const Tensor ordered = in_order(weight.order, in);
+    run_linear(without_order(weight), ordered, std::nullopt, out, nullptr);
+    return restore(start);
+  }
   if (in_codes(weight)) {
-    const CodedRows coded = code_inputs(in);
+    const CodedRows coded = code_inputs(weight.type, in);
     held_.product = HeldCalls::Product{weight, in, out, view(in), coded};
     return;
   }
@@ -470,6 +460,14 @@ void CudaOps::linear(const Weight& weight, Tensor in, Tensor out) {
 void CudaOps::linear_qkv(const Weight& q, const Weight& k, const Weight& v, Tensor in, Tensor q_out, Tensor k_out,
                          Tensor v_out) {
   flush_held();
+  if (q.order != k.order || q.order != v.order) return Ops::linear_qkv(q, k, v, in, q_out, k_out, v_out);
+  if (q.order != nullptr) {
+    const int64_t start = mark();
+    const Tensor ordered = in_order(q.order, in);
+    linear_qkv(without_order(q), without_order(k), without_order(v), ordered, q_out, k_out, v_out);
+    flush();  // before the room is given back
+    return restore(start);
+  }
   if (!in_panels(q) || !in_panels(k) || !in_panels(v) || q.type != k.type || q.type != v.type) {
     run_linear(q, in, std::nullopt, q_out, nullptr);
     run_linear(k, in, std::nullopt, k_out, nullptr);
@@ -489,6 +487,13 @@ void CudaOps::linear_qkv(const Weight& q, const Weight& k, const Weight& v, Tens
 
 void CudaOps::linear_glu(const Weight& gate, const Weight& up, Activation activation, Tensor in, Tensor out) {
   flush_held();
+  if (gate.order != up.order) return Ops::linear_glu(gate, up, activation, in, out);
+  if (gate.order != nullptr) {
+    const int64_t start = mark();
+    const Tensor ordered = in_order(gate.order, in);
+    linear_glu(without_order(gate), without_order(up), activation, ordered, out);
+    return restore(start);
+  }
   if (!in_panels(gate) || !in_panels(up) || gate.type != up.type) {
     flush_norm();
     const int64_t start = mark();

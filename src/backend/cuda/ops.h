@@ -167,8 +167,9 @@ class CudaOps final : public Ops, public Reach {
   void multiply_experts(ExpertProducts work, DType type);
   void run_linear(const Weight& weight, Tensor in, std::optional<View> seen, Tensor out, const Residual* residual,
                   const CodedRows& coded = {});
-  // The input of FP8 weights, in room that is free until the next is asked for.
-  CodedRows code_inputs(Tensor in);
+  Tensor in_order(const int32_t* order, Tensor in);  // as Weight::order says, in room of its own
+  // The input of weights in codes, in room that is free until the next is asked for.
+  CodedRows code_inputs(DType type, Tensor in);
   void run_held(const Residual* residual);
   const float* rope_table(const Rope& rope);
   void plan_attention(const Step& step);
@@ -191,7 +192,8 @@ class CudaOps final : public Ops, public Reach {
   int64_t outputs_of(const Products::Part& part) const;  // of all ranks
   // Which attention computes it is a matter of bits, so all ranks' heads decide.
   bool fits(const Attention& attention, const KvView& kv) const {
-    return attend_fits(attention, kv) && (!part_ || part_->heads_per_key <= kMostHeadsPerKey);
+    return (attend_fits(attention, kv) || attend_small_fits(attention, kv)) &&
+           (!part_ || part_->heads_per_key <= kMostHeadsPerKey);
   }
 
   struct Part {  // of what one rank would write at once

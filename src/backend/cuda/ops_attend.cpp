@@ -83,8 +83,13 @@ void CudaOps::kv_store(Tensor k, Tensor v, const KvView& kv) {
 
 void CudaOps::finish_qkv(const QkvFinish& finish, int32_t heads, Tensor q, Tensor k, Tensor v, const KvView& kv) {
   if (finish.q_norm != nullptr || finish.k_norm != nullptr || finish.clip > 0 || finish.rope.dims == 0 ||
-      finish.q_scale.every > 0 || !kv.form.plain())
+      finish.q_scale.every > 0 || (!kv.form.plain() && kv.v_dim == 0))
     return Ops::finish_qkv(finish, heads, q, k, v, kv);
+  if (!kv.form.plain()) {
+    flush();
+    return finish_coded(parts_.stream, device_step(&kv), finish.rope, rope_table(finish.rope), heads, view(q), view(k),
+                        view(v), kv);
+  }
   if (!held_.qkv || !same(held_.qkv->q, q)) flush();
   held_.finish = HeldCalls::Finish{finish.rope, heads, q, k, v, kv};
 }
@@ -158,14 +163,20 @@ void CudaOps::attend(const Attention& attention, Tensor q, const KvView& kv, Ten
   const View from = view(q), to = result(out, parts_.half);
   if (attention.value_width(kv) > kWidestValue) return note(cudaErrorInvalidValue);
   // That kernel reads any form, and it alone knows of positions that stay though the window has left them.
-  if (!kv.form.plain() || attention.kept > 0) return attend_coded(parts_.stream, step, attention, from, kv, to);
-  if (attend_latent_fits(attention, kv)) return attend_latent(parts_.stream, step, attention, from, kv, to);
-  if (!fits(attention, kv)) return attend_any(parts_.stream, step, attention, from, kv, to);
+  const bool small = !kv.form.plain();
+  if (attention.kept > 0 || (small && !fits(attention, kv)))
+    return attend_coded(parts_.stream, step, attention, from, kv, to);
+  if (!small && attend_latent_fits(attention, kv)) return attend_latent(parts_.stream, step, attention, from, kv, to);
+  if (!small && !fits(attention, kv)) return attend_any(parts_.stream, step, attention, from, kv, to);
   const StretchesFor wanted = {attention.heads,    kv.kv_heads,           kv.k_dim,
                                kv.form.k,          attention.softcap > 0, attention.slopes != nullptr,
                                attention.scale > 0};
   plan.stretches_there = stretches_for_ == wanted;
   if (plan.shorts) stretches_for_ = wanted;
+  if (small) {
+    if (kv.form.turns_keys()) turn_queries(parts_.stream, attention.heads, from);
+    return attend_small(parts_.stream, step, attention, from, kv, to, plan);
+  }
   note(parts_.family->attend(parts_.stream, step, attention, from, kv, to, plan));
 }
 

@@ -23,7 +23,7 @@ namespace millrace::cuda {
 enum Layout : uint8_t {
   kRows,    // rows as in the file: tables, and products by any_rows
   kPanels,  // as above
-  kFp8      // of fp8_128, for fp8_rows.cu: rows of codes, then the factors of every 64 rows by 128 inputs
+  kCodes    // of fp8_128 and int8_128: rows of codes, then the factors of every 64 rows by 128 inputs
 };
 
 inline constexpr int kPanel = 16;  // outputs
@@ -48,6 +48,8 @@ MILLRACE_BOTH constexpr DType panel_type(DType file) {
       return DType::q5_k;
     case DType::q5_0:
     case DType::q3_k:
+    case DType::nvfp4:
+    case DType::fp4_half:
       return DType::q6_k;
     case DType::iq4_nl:
     case DType::iq4_xs:
@@ -110,9 +112,9 @@ MILLRACE_BOTH constexpr int expert_segments(int chunks) {
   return chunks < 2 * kExpertSegments ? 1 : segments;
 }
 
-// FP8: inputs are rounded to FP8 too, with a factor for each row. A product is a chain over 128 inputs, times the
-// weights' factor; these are added in order, in segments where outputs are few; the sum is multiplied with the row's
-// factor.
+// FP8 and INT8: inputs are rounded likewise, with a factor for each row. A product is a chain over 128 inputs (of whole
+// numbers: exact), times the weights' factor; these are added in order, in segments where outputs are few; the sum is
+// multiplied with the row's factor.
 inline constexpr int kFp8Block = 128;  // inputs with one factor
 inline constexpr int kFp8Tile = 64;    // outputs
 MILLRACE_BOTH constexpr int64_t fp8_rows_of(int64_t outputs) { return (outputs + 127) / 128 * 128; }

@@ -33,6 +33,12 @@ __device__ inline int iq4_value(int code) {
   return kValues[code];
 }
 
+// Twice the number that a code of E2M1 stands for.
+__device__ inline int fp4_value(int code) {
+  const int size = code & 7, twice = size < 5 ? size : size == 5 ? 6 : size == 6 ? 8 : 12;
+  return code < 8 ? twice : -twice;
+}
+
 // The small integer that stands for number i of a row, as panels of panel_type() keep it: Q6_K's are 32 too large,
 // Q4_0's 8.
 __device__ inline int stored_integer(DType file, const std::byte* row, int i) {
@@ -58,6 +64,10 @@ __device__ inline int stored_integer(DType file, const std::byte* row, int i) {
       return iq4_value(nibble(row + i / 256 * 136 + 8 + in / 32 * 16, i % 32));
     case DType::mxfp4:
       return nibble(row + i / 32 * 17 + 1, i % 32);
+    case DType::fp4_half:
+      return fp4_value(nibble(row + i / 32 * 20 + 4, i % 32)) + 32;
+    case DType::nvfp4:
+      return fp4_value(byte_at(row, i / 64 * 36 + 4 + i % 64 / 16 * 8 + i % 8) >> (i % 16 / 8 * 4) & 15) + 32;
     case DType::q3_k: {
       const std::byte* super = row + i / 256 * 110;
       const int low = byte_at(super, 32 + in / 128 * 32 + in % 32) >> (in % 128 / 32 * 2) & 3;
@@ -101,6 +111,14 @@ __device__ inline float stored_factor(DType file, const std::byte* row, int i) {
     }
     case DType::mxfp4:
       return ldexpf(1.0f, byte_at(row, i / 32 * 17) - 127);
+    case DType::fp4_half:
+      return half_at(row + i / 32 * 20 + i % 32 / 16 * 2);
+    case DType::nvfp4: {  // E4M3, but for 127, which counts as zero, and 255
+      const int scale = byte_at(row, i / 64 * 36 + i % 64 / 16);
+      if (scale == 127) return 0;
+      if (scale == 255) return 240;
+      return __half2float(__ushort_as_half(static_cast<unsigned short>((scale & 127) << 7))) * 128.0f;
+    }
     case DType::q3_k: {
       const std::byte* super = row + i / 256 * 110;
       const int group = in / 16, low = byte_at(super, 96 + group % 8) >> (group / 8 * 4) & 15,

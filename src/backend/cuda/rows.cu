@@ -110,6 +110,12 @@ struct Gather {
   __device__ int rows() const { return out.rows; }
   __device__ void operator()(int64_t row, int col) const { write(out, row, col, read(in, source[row], col)); }
 };
+struct OrderColumns {
+  const int32_t* order;
+  View in, out;
+  __device__ int rows() const { return out.rows; }
+  __device__ void operator()(int64_t row, int col) const { write(out, row, col, read(in, row, order[col])); }
+};
 struct FinishLogits {
   View inout;
   float scale, softcap;
@@ -231,6 +237,9 @@ void finish_logits(cudaStream_t stream, float scale, float softcap, View inout) 
   each(stream, inout, FinishLogits{inout, scale, softcap});
 }
 void convert(cudaStream_t stream, View in, View out) { each(stream, out, Convert{in, out}); }
+void order_columns(cudaStream_t stream, const int32_t* order, View in, View out) {
+  each(stream, out, OrderColumns{order, in, out});
+}
 void add_bias(cudaStream_t stream, const float* bias, View inout) { each(stream, inout, AddBias{bias, inout}); }
 void argmax(cudaStream_t stream, View logits, const ArgmaxRoom& room, int32_t* best, int32_t* host_best) {
   static_assert(kArgmaxPart == kRowThreads * kArgmaxFours * 4);

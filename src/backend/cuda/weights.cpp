@@ -8,9 +8,9 @@
 
 namespace millrace::cuda {
 
-Kept kept_as(DType type, int64_t rows, int64_t cols, WeightUse use, const Family& family) {
-  if (type == DType::fp8_128 && use == WeightUse::linear && family.fp8_rows != nullptr)
-    return {type, kFp8, fp8_bytes(rows, cols)};
+Kept kept_as(DType type, int64_t rows, int64_t cols, WeightUse use, const Family& family, bool rounds_inputs) {
+  const bool coded = type == DType::int8_128 || (type == DType::fp8_128 && family.fp8_rows != nullptr);
+  if (coded && rounds_inputs && use == WeightUse::linear) return {type, kCodes, fp8_bytes(rows, cols)};
   if (type == DType::f32) return {type, kRows, bytes_of(type, rows * cols)};
   if (use == WeightUse::table || cols % 8 != 0) {
     const DType kept = read_as_filed(type) ? type : DType::bf16;
@@ -76,7 +76,7 @@ Result<void> WayThere::bring(const HostMatrix& matrix, const Kept& kept, std::by
     std::byte* to = panels ? half.device : place + first * row_to;
     TRY_VOID(checked(cudaMemcpyAsync(to, half.host, static_cast<size_t>(bytes), cudaMemcpyHostToDevice, stream),
                      "bringing weights"));
-    if (kept.layout == kFp8)
+    if (kept.layout == kCodes)
       pack_fp8(stream, half.device, first, rows, matrix.rows, matrix.cols, place);
     else if (panels)
       pack(stream, moved, half.device, rows, matrix.cols, place + first / kPanel * panel_bytes(kept.type, matrix.cols));

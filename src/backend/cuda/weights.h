@@ -16,7 +16,7 @@ struct Kept {
   int64_t bytes;
 };
 // What a matrix becomes (panel_type in packed.h). Formats the device does not read are kept as bfloat16, rounded.
-Kept kept_as(DType type, int64_t rows, int64_t cols, WeightUse use, const Family& family);
+Kept kept_as(DType type, int64_t rows, int64_t cols, WeightUse use, const Family& family, bool rounds_inputs);
 
 // The way of weights to the device: two halves of the host's memory, known to the device, and two of the device's. One
 // half is filled while the other is under way.

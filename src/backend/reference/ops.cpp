@@ -167,9 +167,13 @@ void ReferenceOps::norm(const Norm& norm, int32_t parts, Tensor in, Tensor out) 
 }
 
 void ReferenceOps::linear(const Weight& weight, Tensor in, Tensor out) {
-  std::vector<float> values;
+  std::vector<float> values, ordered;
   for (int64_t n = 0; n < weight.rows; ++n) {
     read_row(weight, n, values);
+    if (weight.order != nullptr) {
+      ordered = values;
+      for (size_t k = 0; k < ordered.size(); ++k) values[static_cast<size_t>(weight.order[k])] = ordered[k];
+    }
     for (int64_t r = 0; r < in.rows; ++r) {
       double sum = weight.bias != nullptr ? weight.bias[n] : 0;
       for (int64_t k = 0; k < weight.cols; ++k)
@@ -266,7 +270,7 @@ void ReferenceOps::route(const Router& router, Tensor logits, const Routing& rou
 
 void ReferenceOps::linear_experts(const Weight& weight, const Routing& routing, ExpertInput input, Tensor in,
                                   Tensor out) {
-  for (int32_t e = 0; e < routing.experts; ++e) {
+  for (int32_t e = 0; e < weight.experts; ++e) {
     for (int32_t p = routing.first[e]; p < routing.first[e + 1]; ++p) {
       Tensor from = in, to = out;
       from.data += (input == ExpertInput::rows ? routing.row[p] : p) * in.stride;

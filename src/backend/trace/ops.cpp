@@ -104,11 +104,16 @@ void TraceOps::linear(const Weight& weight, Tensor in, Tensor out) {
   Cost cost;
   cost.weight_bytes = weight.bytes + (weight.bias != nullptr ? weight.rows * kFloat : 0);
   cost.activation_bytes = (values(in) + values(out)) * kFloat;
+  if (weight.order != nullptr) {  // the input once more, in another order
+    cost.weight_bytes += weight.cols * static_cast<int64_t>(sizeof(int32_t));
+    cost.activation_bytes += 2 * values(in) * kFloat;
+  }
   cost.flops = 2.0 * static_cast<double>(in.rows) * static_cast<double>(weight.rows) * static_cast<double>(weight.cols);
   record("linear", weight.type, out.rows, weight.cols, weight.rows, cost);
   // Backends keep the input in a form of their own while they multiply, in at most this much room. Rows may be padded
   // to a tile of kRowPadding.
   int64_t start = mark();
+  if (weight.order != nullptr) scratch(in.rows, in.cols);
   scratch((in.rows + kRowPadding - 1) / kRowPadding * kRowPadding, in.cols + kColumnPadding);
   restore(start);
 }
@@ -174,9 +179,12 @@ void TraceOps::route(const Router& router, Tensor logits, const Routing& routing
   records_.back().cost.activation_bytes += routing.pairs() * 4 * kFloat;
 }
 
-// Which experts are read is not known before they are chosen: as many as rows that choose evenly would need.
+// Which experts are read is not known before they are chosen: as many as rows that choose evenly would need. A rank
+// that has some of them has its share.
 void TraceOps::linear_experts(const Weight& weight, const Routing& routing, ExpertInput input, Tensor in, Tensor out) {
-  const int64_t touched = touched_experts(routing.experts, routing.chosen, routing.rows), pairs = routing.pairs();
+  auto share = [&](int64_t of_all) { return (of_all * weight.experts + routing.experts - 1) / routing.experts; };
+  const int64_t touched = share(touched_experts(routing.experts, routing.chosen, routing.rows));
+  const int64_t pairs = share(routing.pairs());
   Cost cost;
   cost.weight_bytes = touched * (weight.stride + (weight.bias != nullptr ? weight.rows * kFloat : 0));
   cost.activation_bytes = (values(in) + values(out)) * kFloat;
@@ -184,7 +192,7 @@ void TraceOps::linear_experts(const Weight& weight, const Routing& routing, Expe
   record("linear_experts", weight.type, out.rows, weight.cols, weight.rows, cost);
   // Backends may bring each expert's rows together, and keep them in a form of their own as `linear` does.
   int64_t start = mark();
-  if (input == ExpertInput::rows) scratch(pairs, in.cols);
+  if (input == ExpertInput::rows) scratch(routing.pairs(), in.cols);
   scratch(padded_pairs(routing), in.cols + kColumnPadding);
   restore(start);
 }
@@ -254,9 +262,10 @@ void TraceOps::linear_delta(const RowDeltas& deltas, Tensor in, Tensor inout) {
     cost.flops += 2.0 * delta.rank * static_cast<double>((table ? 0 : ins) + inout.cols);
     if (delta.rank == 0) continue;
     cost.activation_bytes += ((table ? 0 : ins) + 2 * inout.cols) * kFloat;
-    if (table) cost.weight_bytes += delta.rank * kFloat;
+    const int64_t number = bytes_of(delta.numbers);
+    if (table) cost.weight_bytes += delta.rank * number;
     if (std::exchange(read[static_cast<size_t>(deltas.adapters[r])], true)) continue;
-    cost.weight_bytes += delta.rank * ((table ? 0 : ins) + inout.cols) * kFloat;
+    cost.weight_bytes += delta.rank * ((table ? 0 : ins) + inout.cols) * number;
   }
   record("linear_delta", DType::f32, inout.rows, table ? 0 : in.cols, inout.cols, cost);
 }

@@ -2,7 +2,10 @@
 // bit.
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "eval/ops/scene.h"
+#include "tensor/half.h"
 
 namespace millrace {
 namespace {
@@ -20,11 +23,29 @@ struct Case {
   std::vector<float> strengths;
 };
 
+// Each way that numbers can lie.
+DeltaNumbers lie_of(size_t adapter) { return static_cast<DeltaNumbers>(adapter % 3); }
+
+std::vector<uint16_t> halves_of(const std::vector<float>& numbers, DeltaNumbers lie) {
+  std::vector<uint16_t> halves;
+  for (const float number : numbers)
+    halves.push_back(lie == DeltaNumbers::bf16 ? f32_to_bf16(number) : f32_to_f16(number));
+  return halves;
+}
+
+// Numbers that lose nothing where they lie.
+std::vector<float> kept(std::vector<float> numbers, DeltaNumbers lie) {
+  if (lie == DeltaNumbers::f32) return numbers;
+  const std::vector<uint16_t> halves = halves_of(numbers, lie);
+  std::ranges::transform(halves, numbers.begin(), lie == DeltaNumbers::bf16 ? bf16_to_f32 : f16_to_f32);
+  return numbers;
+}
+
 Case make_case(int64_t ins, int64_t outs, bool table, Chance& chance) {
   Case made = {.ins = ins, .outs = outs, .table = table};
-  for (const int32_t rank : kRanks) {
-    made.down.push_back(chance.normals(rank * ins, 0.1f));
-    made.up.push_back(chance.normals(rank * outs, 0.1f));
+  for (size_t i = 0; i < std::size(kRanks); ++i) {
+    made.down.push_back(kept(chance.normals(kRanks[i] * ins, 0.1f), lie_of(i)));
+    made.up.push_back(kept(chance.normals(kRanks[i] * outs, 0.1f), lie_of(i)));
   }
   for (int32_t row = 0; row < kRows; ++row) {
     made.adapters.push_back(chance.below(static_cast<int32_t>(std::size(kRanks)) + 1) - 1);
@@ -42,15 +63,22 @@ T* brought(Rig& rig, std::span<const T> values) {
   return reinterpret_cast<T*>(place);
 }
 
-// What rows [first, first + count) of `to` become.
-Numbers run(Rig& rig, const Case& one, const Numbers& in, const Numbers& to, int32_t first, int32_t count) {
+std::byte* lying(Rig& rig, const std::vector<float>& numbers, DeltaNumbers lie) {
+  if (lie == DeltaNumbers::f32) return reinterpret_cast<std::byte*>(brought<float>(rig, numbers));
+  return reinterpret_cast<std::byte*>(brought<uint16_t>(rig, halves_of(numbers, lie)));
+}
+
+// What rows [first, first + count) of `to` become; `wide`: all numbers lie as float32.
+Numbers run(Rig& rig, const Case& one, const Numbers& in, const Numbers& to, int32_t first, int32_t count,
+            bool wide = false) {
   std::vector<Delta> changes;
   for (size_t i = 0; i < std::size(kRanks); ++i) {
     if (kRanks[i] == 0) {
       changes.emplace_back();
       continue;
     }
-    changes.push_back({brought<float>(rig, one.down[i]), brought<float>(rig, one.up[i]), kRanks[i], 1.5f});
+    const DeltaNumbers lie = wide ? DeltaNumbers::f32 : lie_of(i);
+    changes.push_back({lying(rig, one.down[i], lie), lying(rig, one.up[i], lie), kRanks[i], 1.5f, lie});
   }
   auto rows = [&](const auto& values) {
     return std::span(values).subspan(static_cast<size_t>(first), static_cast<size_t>(count));
@@ -81,6 +109,7 @@ void check_linear_delta(Scene& scene, Verdict& verdict) {
     const std::string what = fmt::format("{} x {}{}", shape.outs, shape.ins, shape.table ? " by ids" : "");
     const Numbers all = run(scene.device, one, in, to, 0, kRows);
     verdict.close(all, run(scene.reference, one, in, to, 0, kRows), what);
+    verdict.same(run(scene.device, one, in, to, 0, kRows, true), all, what + ": in 16 bits and in 32");
     for (const int32_t count : {1, 2, 9, 33})
       verdict.same(run(scene.device, one, in, to, 7, count), all.some(7, count),
                    fmt::format("{}: {} rows by themselves", what, count));

@@ -171,10 +171,17 @@ void add_layer_checks(std::vector<OpsCheck>& checks, double allowed) {
       {"BF16, then F16", DType::bf16, DType::f16, 8, 2, 64, DType::bf16},
       {"F32", DType::f32, DType::f32, 8, 2, 64, DType::f16},
       {"FP8_128", DType::fp8_128, DType::fp8_128, 8, 2, 64, DType::bf16},
+      {"INT8_128", DType::int8_128, DType::int8_128, 8, 2, 64, DType::bf16},
+      {"Q8_0, Q8 cache", DType::q8_0, DType::q8_0, 8, 2, 64, DType::i8},
+      {"Q8_0, 128 wide, Q4 cache", DType::q8_0, DType::q8_0, 8, 2, 128, DType::q4_0},
   };
-  constexpr double kCodedInputs = 0.15;  // four products whose inputs are rounded to FP8
+  constexpr double kCodedInputs = 0.15;  // four products whose inputs are rounded to FP8 or INT8
+  // Keys of four bits: what differs by a bit before may be another code.
+  auto coarse = [](const LayerKind& kind) {
+    return kind.type == DType::fp8_128 || kind.type == DType::int8_128 || kind.kv.k == DType::q4_0;
+  };
   for (const LayerKind& kind : kinds)
-    checks.push_back({"a layer of " + kind.name, kind.type == DType::fp8_128 ? kCodedInputs : allowed,
+    checks.push_back({"a layer of " + kind.name, coarse(kind) ? kCodedInputs : allowed,
                       [kind](Scene& scene, Verdict& verdict) { check_layer(kind, scene, verdict); }});
   checks.push_back({"a layer of F16 among float16 activations", allowed,
                     [](Scene& scene, Verdict& verdict) {

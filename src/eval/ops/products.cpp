@@ -2,6 +2,8 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstring>
+#include <numeric>
 
 #include <fmt/format.h>
 
@@ -47,17 +49,21 @@ void any_company(Verdict& verdict, const Numbers& in, const Numbers& all, const 
   }
 }
 
-// Inputs as a device has them that multiplies FP8 as FP8: E4M3, with a factor that brings a row's largest number, as
-// bfloat16, to 448.
-Numbers coded(const Numbers& in) {
+// Inputs as a device has them that multiplies FP8 as FP8, or INT8 as INT8: such codes, with a factor that brings a
+// row's largest number, as bfloat16, to the largest code.
+Numbers coded(DType type, const Numbers& in) {
+  const float most = type == DType::int8_128 ? 127.0f : 448.0f;
+  auto nearest = [&](float x) {
+    return type == DType::int8_128 ? std::clamp(std::nearbyint(x), -most, most)
+                                   : f8_e4m3_to_f32(f32_to_f8_e4m3(std::clamp(x, -most, most)));
+  };
   Numbers out(in.rows, in.cols);
   for (int64_t r = 0; r < in.rows; ++r) {
     auto rounded = [&](int64_t i) { return bf16_to_f32(f32_to_bf16(in.row(r)[i])); };
     float largest = 0;
     for (int64_t i = 0; i < in.cols; ++i) largest = std::max(largest, std::abs(rounded(i)));
     if (largest == 0) continue;
-    for (int64_t i = 0; i < in.cols; ++i)
-      out.row(r)[i] = f8_e4m3_to_f32(f32_to_f8_e4m3(rounded(i) * (448 / largest))) * (largest / 448);
+    for (int64_t i = 0; i < in.cols; ++i) out.row(r)[i] = nearest(rounded(i) * (most / largest)) * (largest / most);
   }
   return out;
 }
@@ -71,13 +77,13 @@ double distance(const Numbers& a, const Numbers& b) {
   return sum;
 }
 
-// What `run` should give of these inputs. With FP8 weights: of the inputs as they are, or as `coded` has them,
+// What `run` should give of these inputs. With FP8 or INT8 weights: of the inputs as they are, or as `coded` has them,
 // whichever the device does.
 template <class F>
 Numbers expected_of(DType type, const Numbers& in, const Numbers& found, F&& run) {
   Numbers plain = run(in);
-  if (type != DType::fp8_128) return plain;
-  Numbers rounded = run(coded(in));
+  if (type != DType::fp8_128 && type != DType::int8_128) return plain;
+  Numbers rounded = run(coded(type, in));
   return distance(found, rounded) < distance(found, plain) ? rounded : plain;
 }
 
@@ -188,6 +194,48 @@ void check_qkv(DType type, DType v_type, Scene& scene, Verdict& verdict) {
   }
 }
 
+// Weights whose inputs stand in another order: the bits of inputs that were moved before.
+void check_order(DType type, Scene& scene, Verdict& verdict) {
+  Chance chance(static_cast<uint64_t>(type) + 170);
+  const int64_t outputs = 304, inputs = inputs_near(type, 1280);
+  const FileMatrix file(type, outputs, inputs, chance), other(type, outputs, inputs, chance);
+  std::vector<int32_t> order(static_cast<size_t>(inputs));
+  std::iota(order.begin(), order.end(), 0);
+  for (size_t i = order.size(); i > 1; --i)
+    std::swap(order[i - 1], order[static_cast<size_t>(chance.below(static_cast<int32_t>(i)))]);
+  const Numbers in(kRows, inputs, chance);
+  Numbers moved(kRows, inputs);
+  for (int64_t r = 0; r < kRows; ++r) {
+    for (int64_t i = 0; i < inputs; ++i) moved.row(r)[i] = in.row(r)[order[static_cast<size_t>(i)]];
+  }
+  auto ordered = [&](Rig& rig, Weight weight) {
+    std::vector<float> numbers(order.size());
+    std::memcpy(numbers.data(), order.data(), order.size() * sizeof(int32_t));
+    weight.order = reinterpret_cast<const int32_t*>(rig.vector(numbers));
+    return weight;
+  };
+  auto gated = [&](const Weight& gate, const Weight& up, const Numbers& some) {
+    scene.device.begin(static_cast<int32_t>(some.rows));
+    const Tensor from = scene.device.bring(some), to = scene.device.blank(some.rows, gate.rows);
+    scene.device.ops().linear_glu(gate, up, Activation::silu, from, to);
+    return scene.device.read(to);
+  };
+  const Weight weight = scene.device.weight(file), second = scene.device.weight(other);
+  if (!scene.device.failure().empty()) return;
+  const Weight one = ordered(scene.device, weight);
+  Weight two = second, apart = ordered(scene.device, second);
+  two.order = one.order;
+  const Numbers all = linear(scene.device, one, in);
+  verdict.close(all.picked(kJudged),
+                linear(scene.reference, ordered(scene.reference, scene.reference.weight(file)), in.picked(kJudged)),
+                "a product");
+  verdict.same(all, linear(scene.device, weight, moved), "against inputs that were moved");
+  any_company(verdict, in, all, "a product", [&](const Numbers& some) { return linear(scene.device, one, some); });
+  const Numbers both = gated(weight, second, moved);
+  verdict.same(gated(one, two, in), both, "gated, one order");
+  verdict.close(gated(one, apart, in), both, "gated, two orders");
+}
+
 // Looked up as they stand in the file, or out of what products use.
 void check_embed(DType type, WeightUse use, Scene& scene, Verdict& verdict) {
   Chance chance(static_cast<uint64_t>(type) + 130);
@@ -215,17 +263,19 @@ void add_product_checks(std::vector<OpsCheck>& checks, double allowed) {
                       [=](Scene& scene, Verdict& verdict) { check(type, scene, verdict); }, f16_first});
   };
   constexpr double kExact = 1e-5;
-  constexpr double kCodedInputs = 4e-2;  // FP8 weights may be multiplied with inputs rounded to FP8
+  constexpr double kCodedInputs = 4e-2;  // FP8 and INT8 weights may be multiplied with inputs rounded likewise
   for (const DType type : weight_formats()) {
     add("linear", type, type == DType::f32 ? kExact : allowed, check_linear);
     add("linear_glu", type, 2 * allowed, check_glu);
-    add("linear_qkv", type, type == DType::fp8_128 ? kCodedInputs : allowed,
+    add("linear_qkv", type, type == DType::fp8_128 || type == DType::int8_128 ? kCodedInputs : allowed,
         [](DType of, Scene& s, Verdict& v) { check_qkv(of, of, s, v); });
     for (const WeightUse use : {WeightUse::table, WeightUse::table_and_linear})
       add(use == WeightUse::table ? "embed from a table" : "embed from a table that is multiplied too", type, allowed,
           [use](DType of, Scene& s, Verdict& v) { check_embed(of, use, s, v); });
   }
   for (const DType type : {DType::f32, DType::f16, DType::bf16}) add("linear of odd lengths", type, allowed, check_odd);
+  for (const DType type : {DType::f32, DType::q4_0, DType::q4_1, DType::q8_0})
+    add("inputs in another order", type, 2 * allowed, check_order);
   add("linear_qkv with Q6_K values and", DType::q4_k, allowed,
       [](DType of, Scene& s, Verdict& v) { check_qkv(of, DType::q6_k, s, v); });
   add("linear among float16 activations,", DType::f16, allowed, check_linear, true);

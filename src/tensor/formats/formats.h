@@ -50,7 +50,8 @@ ToFloat iq2_xs_to_float, iq2_s_to_float, iq3_xxs_to_float, iq3_s_to_float, iq1_s
 ToFloat tq1_0_to_float, tq2_0_to_float, q1_0_to_float, q2_0_to_float;
 
 // fp4.cpp: tables of four bits with float16 factors, which only the memory of this program has
-ToFloat nf4_to_float, bnb_fp4_to_float, fp4_half_to_float, fp8_f32_to_float, fp8_128_to_float;
-FromFloat fp8_128_from_float;
+ToFloat nf4_to_float, bnb_fp4_to_float, fp4_half_to_float, fp8_f32_to_float, fp8_128_to_float, q8_zero_to_float,
+    int8_128_to_float;
+FromFloat fp8_128_from_float, q8_zero_from_float, int8_128_from_float;
 
 }  // namespace millrace::formats

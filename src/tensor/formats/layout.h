@@ -57,6 +57,12 @@ struct NF4 {  // x = d * kNF4Values[q]; BNB_FP4 likewise with kBnbFP4Values
   uint8_t codes[16];
 };
 
+struct Q8Zero {  // x = d * (q - zero), q and zero unsigned
+  uint8_t d[2];
+  uint8_t zero[2];
+  uint8_t codes[32];
+};
+
 struct FP8Float {  // x = d * E4M3, and no minus zero
   uint8_t d[4];    // float32
   uint8_t codes[32];
@@ -65,6 +71,11 @@ struct FP8Float {  // x = d * E4M3, and no minus zero
 struct FP8Wide {  // the same with one factor for 128
   uint8_t d[4];
   uint8_t codes[128];
+};
+
+struct Int8Wide {  // x = d * q, q signed
+  uint8_t d[4];    // float32
+  int8_t codes[128];
 };
 
 struct FP4Half {  // 2 subgroups of 16: x = d * kFP4Values[q]

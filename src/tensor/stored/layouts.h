@@ -51,6 +51,7 @@ class Integers : public StoredMatrix {
 
  protected:
   void pack(int64_t first, int64_t count, std::byte* out) const override;
+  void pack_ordered(int64_t first, int64_t count, std::byte* out) const override;
   // Codes of rows [first, first + count), all their inputs.
   virtual void codes(int64_t first, int64_t count, uint8_t* out) const = 0;
   virtual int zero(int64_t row, int64_t group) const = 0;
@@ -72,7 +73,16 @@ class Integers : public StoredMatrix {
   int64_t group_at(int64_t input) const {
     return group_of_.empty() ? input / group_ : group_of_[static_cast<size_t>(input)];
   }
-  bool direct_ = false;  // codes become codes
+  // The format that has these codes as they are; nothing if there is none.
+  struct Codes {
+    std::optional<DType> type;
+    bool fits = true, exact = true;  // scales are within float16, are float16
+  };
+  Codes codes_format() const;
+  void settle_order();
+  // Codes become codes of this format.
+  void pack_codes(DType type, int64_t first, int64_t count, std::byte* out) const;
+  bool direct_ = false;  // they do
 };
 
 // What the configuration says of quantisation, of the model itself or of its language part. Null if nothing.

@@ -11,6 +11,20 @@
 namespace millrace::stored {
 namespace {
 
+// Whether inputs are int8 with a factor found for each (config_groups of compressed-tensors).
+bool rounds_inputs(const Json& config) {
+  const Json* said = quantisation_said(config);
+  const Json* groups = said != nullptr ? find(*said, "config_groups") : nullptr;
+  if (groups == nullptr || !groups->is_object()) return false;
+  return std::ranges::any_of(groups->get_object(), [](const auto& group) {
+    const Json* inputs = group.value().is_object() ? find(group.value(), "input_activations") : nullptr;
+    if (inputs == nullptr || !inputs->is_object()) return false;
+    const Json *type = find(*inputs, "type"), *dynamic = find(*inputs, "dynamic");
+    return number_said(inputs, "num_bits", 0) == 8 && type != nullptr && type->is_string() &&
+           type->get_string() == "int" && dynamic != nullptr && dynamic->is_bool() && dynamic->get_bool();
+  });
+}
+
 class Scaled final : public StoredMatrix {
  public:
   Result<void> open(const Checkpoint& checkpoint, const StoredTensor& weight, const StoredTensor& scales) {
@@ -45,6 +59,10 @@ class Scaled final : public StoredMatrix {
                             : DType::fp8_f32;  // codes and scales as they are
     // Rows or groups of integers keep their codes.
     direct_ = weight.type == DType::i8 && small_ == DType::q8_0 && rows_each_ == 1 && cols_each_ % 32 == 0;
+    // Where the checkpoint means inputs to be rounded too, so that whole numbers are multiplied.
+    if (direct_ && cols_ % 128 == 0 && (cols_each_ % 128 == 0 || cols_each_ == cols_) &&
+        rounds_inputs(checkpoint.config()))
+      small_ = DType::int8_128;
     return {};
   }
 
@@ -99,8 +117,9 @@ class Scaled final : public StoredMatrix {
   }
 
   void pack(int64_t first, int64_t count, std::byte* out) const override {
-    if (small_ == DType::fp8_f32) return pack_fp8<layout::FP8Float>(first, count, out);
-    if (small_ == DType::fp8_128) return pack_fp8<layout::FP8Wide>(first, count, out);
+    if (small_ == DType::fp8_f32) return pack_wide<layout::FP8Float>(first, count, out);
+    if (small_ == DType::fp8_128) return pack_wide<layout::FP8Wide>(first, count, out);
+    if (small_ == DType::int8_128) return pack_wide<layout::Int8Wide>(first, count, out);
     if (!direct_) return StoredMatrix::pack(first, count, out);
     for (int64_t at = first * cols_; at < (first + count) * cols_; at += 32, out += sizeof(layout::Q8_0)) {
       auto& to = *reinterpret_cast<layout::Q8_0*>(out);
@@ -110,8 +129,9 @@ class Scaled final : public StoredMatrix {
     }
   }
 
+  // Codes as they are, with float32 factors.
   template <class Group>
-  void pack_fp8(int64_t first, int64_t count, std::byte* out) const {
+  void pack_wide(int64_t first, int64_t count, std::byte* out) const {
     constexpr int64_t kGroup = sizeof(Group::codes);
     for (int64_t at = first * cols_; at < (first + count) * cols_; at += kGroup, out += sizeof(Group)) {
       auto& to = *reinterpret_cast<Group*>(out);

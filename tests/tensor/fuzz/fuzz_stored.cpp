@@ -2,6 +2,7 @@
 // file. Every module's weight is looked for, and its first and last rows are read in both ways.
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <vector>
@@ -44,6 +45,14 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       for (const Keep keep : {Keep::small, Keep::exact}) {
         std::vector<std::byte> room(static_cast<size_t>(2 * bytes_of(matrix.type(keep), matrix.cols())));
         matrix.read(rows, keep, room);
+      }
+      if (!matrix.order().empty()) {
+        CHECK(static_cast<int64_t>(matrix.order().size()) == matrix.cols());
+        std::vector<bool> there(matrix.order().size());
+        for (const int32_t input : matrix.order()) there.at(static_cast<size_t>(input)) = true;
+        CHECK(std::find(there.begin(), there.end(), false) == there.end());
+        std::vector<std::byte> room(static_cast<size_t>(2 * bytes_of(matrix.ordered_type(), matrix.cols())));
+        matrix.read_ordered(rows, room);
       }
     }
   }

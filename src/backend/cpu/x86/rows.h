@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cmath>
+#include <type_traits>
 
 #include "backend/cpu/delta_rows.h"
 #include "backend/cpu/kernels.h"
@@ -142,53 +143,75 @@ inline void rotate_head(const float* cos, const float* sin, int64_t dims, bool n
 
 // As delta_down and delta_up (delta_rows.h), whose orders of sums they have. Some rows of `down` at once share what is
 // read of the input; sums of outputs stay in registers over all ranks.
-template <int kRows>
-inline void delta_sums(const float* in, const float* down, int64_t ins, float* narrow) {
+template <class Lies>
+inline Floats load_numbers(const typename Lies::Stored* from) {
+  if constexpr (std::is_same_v<Lies, DeltaF32>) return load(from);
+  const auto* bytes = reinterpret_cast<const std::byte*>(from);
+  if constexpr (std::is_same_v<Lies, DeltaBf16>) return load_bf16(bytes);
+  if constexpr (std::is_same_v<Lies, DeltaF16>) return load_f16(bytes);
+}
+template <class Lies>
+inline Floats load_some_numbers(const typename Lies::Stored* from, int64_t count) {
+  if (count >= kLanes) return load_numbers<Lies>(from);
+  typename Lies::Stored some[kLanes] = {};
+  for (int64_t i = 0; i < count; ++i) some[i] = from[i];
+  return load_numbers<Lies>(some);
+}
+
+template <class Lies, int kRows>
+inline void delta_sums(const float* in, const typename Lies::Stored* down, int64_t ins, float* narrow) {
   Floats sums[kRows];
   for (Floats& sum : sums) sum = splat(0);
   int64_t i = 0;
   for (; i + kLanes <= ins; i += kLanes) {
     const Floats x = load(in + i);
-    for (int row = 0; row < kRows; ++row) sums[row] = fma(x, load(down + row * ins + i), sums[row]);
+    for (int row = 0; row < kRows; ++row) sums[row] = fma(x, load_numbers<Lies>(down + row * ins + i), sums[row]);
   }
   if (i < ins) {
     const Floats x = load_some(in + i, ins - i);
-    for (int row = 0; row < kRows; ++row) sums[row] = fma(x, load_some(down + row * ins + i, ins - i), sums[row]);
+    for (int row = 0; row < kRows; ++row)
+      sums[row] = fma(x, load_some_numbers<Lies>(down + row * ins + i, ins - i), sums[row]);
   }
   for (int row = 0; row < kRows; ++row) narrow[row] = sum_lanes(sums[row]);
 }
 
-inline void delta_down_vectors(const float* in, const float* down, int64_t ins, int32_t rank, float* narrow) {
-  int32_t j = 0;
-  for (; j + 4 <= rank; j += 4) delta_sums<4>(in, down + j * ins, ins, narrow + j);
-  for (; j < rank; ++j) delta_sums<1>(in, down + j * ins, ins, narrow + j);
+inline void delta_down_vectors(const Delta& delta, const float* in, int64_t ins, float* narrow) {
+  with_numbers(delta, [&]<class Lies>(Lies) {
+    const auto* down = numbers_at<Lies>(delta.down);
+    int32_t j = 0;
+    for (; j + 4 <= delta.rank; j += 4) delta_sums<Lies, 4>(in, down + j * ins, ins, narrow + j);
+    for (; j < delta.rank; ++j) delta_sums<Lies, 1>(in, down + j * ins, ins, narrow + j);
+  });
 }
 
-template <int kParts>
-inline void delta_outputs(const float* narrow, const float* up, int32_t rank, int64_t outs, int64_t count, float scale,
+template <class Lies, int kParts>
+inline void delta_outputs(const Delta& delta, const float* narrow, int64_t outs, int64_t first, int64_t count,
                           float strength, float* out) {
+  const auto* up = numbers_at<Lies>(delta.up) + first;
   Floats sums[kParts];
   for (Floats& sum : sums) sum = splat(0);
-  for (int32_t j = 0; j < rank; ++j) {
+  for (int32_t j = 0; j < delta.rank; ++j) {
     const Floats factor = splat(narrow[j]);
     for (int part = 0; part < kParts; ++part)
-      sums[part] = fma(factor, load_some(up + j * outs + part * kLanes, count - part * kLanes), sums[part]);
+      sums[part] =
+          fma(factor, load_some_numbers<Lies>(up + j * outs + part * kLanes, count - part * kLanes), sums[part]);
   }
   for (int part = 0; part < kParts; ++part) {
-    float* place = out + part * kLanes;
+    float* place = out + first + part * kLanes;
     const int64_t left = count - part * kLanes;
-    store_some(place, load_some(place, left) + splat(strength) * (splat(scale) * sums[part]), left);
+    store_some(place, load_some(place, left) + splat(strength) * (splat(delta.scale) * sums[part]), left);
   }
 }
 
-inline void delta_up_vectors(const float* narrow, const float* up, int32_t rank, int64_t outs, float scale,
-                             float strength, float* out) {
-  constexpr int kParts = 4, kOutputs = kParts * kLanes;
-  int64_t o = 0;
-  for (; o + kOutputs <= outs; o += kOutputs)
-    delta_outputs<kParts>(narrow, up + o, rank, outs, kOutputs, scale, strength, out + o);
-  for (; o < outs; o += kLanes)
-    delta_outputs<1>(narrow, up + o, rank, outs, least(kLanes, outs - o), scale, strength, out + o);
+inline void delta_up_vectors(const Delta& delta, const float* narrow, int64_t outs, float strength, float* out) {
+  with_numbers(delta, [&]<class Lies>(Lies) {
+    constexpr int kParts = 4, kOutputs = kParts * kLanes;
+    int64_t o = 0;
+    for (; o + kOutputs <= outs; o += kOutputs)
+      delta_outputs<Lies, kParts>(delta, narrow, outs, o, kOutputs, strength, out);
+    for (; o < outs; o += kLanes)
+      delta_outputs<Lies, 1>(delta, narrow, outs, o, least(kLanes, outs - o), strength, out);
+  });
 }
 
 inline void add_row_entries(Kernels& kernels) {

@@ -13,6 +13,7 @@ cudaError_t load_few_rows();
 cudaError_t load_many_rows();
 cudaError_t load_attend_long();
 cudaError_t load_attend_short();
+cudaError_t load_int8_rows();
 
 // ---- few_rows.cu
 inline constexpr int32_t kFewRows = 16;
@@ -21,6 +22,9 @@ void few_rows(cudaStream_t stream, const Products& work);
 
 // ---- many_rows.cu: any number of rows; weights and `in` are bfloat16, or both float16.
 cudaError_t many_rows(cudaStream_t stream, const Products& work);
+
+// ---- int8_rows.cu: any number of rows.
+cudaError_t int8_rows(cudaStream_t stream, const Products& work);
 
 // ---- attend_long.cu, attend_short.cu: heads of 64 and 128 in a 16-bit cache.
 cudaError_t attend(cudaStream_t stream, const DeviceStep& step, const Attention& attention, View q, const KvView& kv,

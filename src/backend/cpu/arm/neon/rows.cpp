@@ -204,9 +204,23 @@ void rotate(const float* cos, const float* sin, int64_t dims, bool neighbours, f
   }
 }
 
+template <class Lies>
+float32x4_t load_numbers(const typename Lies::Stored* from) {
+  if constexpr (std::is_same_v<Lies, DeltaF32>) return vld1q_f32(from);
+  if constexpr (std::is_same_v<Lies, DeltaBf16>) return vreinterpretq_f32_u32(vshll_n_u16(vld1_u16(from), 16));
+  if constexpr (std::is_same_v<Lies, DeltaF16>) return vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(from)));
+}
+template <class Lies>
+float32x4_t load_some_numbers(const typename Lies::Stored* from, int64_t count) {
+  if (count >= 4) return load_numbers<Lies>(from);
+  typename Lies::Stored some[4] = {};
+  for (int64_t i = 0; i < count; ++i) some[i] = from[i];
+  return load_numbers<Lies>(some);
+}
+
 // As delta_dots: input i in lane i % 16 of each sum, lanes summed by halving.
-template <int kRanks>
-void delta_sums(const float* in, const float* down, int64_t ins, float* narrow) {
+template <class Lies, int kRanks>
+void delta_sums(const float* in, const typename Lies::Stored* down, int64_t ins, float* narrow) {
   float32x4_t sums[kRanks][4];
   for (auto& one : sums)
     for (float32x4_t& part : one) part = vdupq_n_f32(0);
@@ -215,14 +229,14 @@ void delta_sums(const float* in, const float* down, int64_t ins, float* narrow) 
     for (int part = 0; part < 4; ++part) {
       const float32x4_t x = vld1q_f32(in + i + 4 * part);
       for (int j = 0; j < kRanks; ++j)
-        sums[j][part] = vfmaq_f32(sums[j][part], x, vld1q_f32(down + j * ins + i + 4 * part));
+        sums[j][part] = vfmaq_f32(sums[j][part], x, load_numbers<Lies>(down + j * ins + i + 4 * part));
     }
   }
   for (int part = 0; i + 4 * part < ins; ++part) {
     const int64_t at = i + 4 * part;
     const float32x4_t x = load_some(in + at, ins - at);
     for (int j = 0; j < kRanks; ++j)
-      sums[j][part] = vfmaq_f32(sums[j][part], x, load_some(down + j * ins + at, ins - at));
+      sums[j][part] = vfmaq_f32(sums[j][part], x, load_some_numbers<Lies>(down + j * ins + at, ins - at));
   }
   for (int j = 0; j < kRanks; ++j) {
     const float32x4_t four = vaddq_f32(vaddq_f32(sums[j][0], sums[j][2]), vaddq_f32(sums[j][1], sums[j][3]));
@@ -231,10 +245,13 @@ void delta_sums(const float* in, const float* down, int64_t ins, float* narrow) 
   }
 }
 
-void delta_down_vectors(const float* in, const float* down, int64_t ins, int32_t rank, float* narrow) {
-  int32_t j = 0;
-  for (; j + 4 <= rank; j += 4) delta_sums<4>(in, down + j * ins, ins, narrow + j);
-  for (; j < rank; ++j) delta_sums<1>(in, down + j * ins, ins, narrow + j);
+void delta_down_vectors(const Delta& delta, const float* in, int64_t ins, float* narrow) {
+  with_numbers(delta, [&]<class Lies>(Lies) {
+    const auto* down = numbers_at<Lies>(delta.down);
+    int32_t j = 0;
+    for (; j + 4 <= delta.rank; j += 4) delta_sums<Lies, 4>(in, down + j * ins, ins, narrow + j);
+    for (; j < delta.rank; ++j) delta_sums<Lies, 1>(in, down + j * ins, ins, narrow + j);
+  });
 }
 
 void round_f16(const float* in, std::byte* out, int64_t count) {
