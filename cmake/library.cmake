@@ -57,14 +57,16 @@ function(millrace_test name)
   add_test(NAME ${name} COMMAND test_${name})
 endfunction()
 
-# A fuzz target: one file with LLVMFuzzerTestOneInput, its seeds in the folder corpus/NAME beside it.
+# A fuzz target: one file with LLVMFuzzerTestOneInput, its seeds in the folder corpus/NAME beside it. FILES are what it
+# needs of a folder of src/ that nothing else needs with sanitizers: the rest of that folder is not built for them.
 function(millrace_fuzz name)
-  cmake_parse_arguments(ARG "" "SOURCE" "LINK" ${ARGN})
+  cmake_parse_arguments(ARG "" "SOURCE" "LINK;FILES" ${ARGN})
   lacks_text(${ARG_LINK})
   if(lacking OR NOT MILLRACE_FUZZ)
     return()
   endif()
-  add_executable(fuzz_${name} ${ARG_SOURCE})
+  list(TRANSFORM ARG_FILES PREPEND ${CMAKE_SOURCE_DIR}/src/)
+  add_executable(fuzz_${name} ${ARG_SOURCE} ${ARG_FILES})
   target_include_directories(fuzz_${name} PRIVATE ${CMAKE_SOURCE_DIR}/tests)
   list(TRANSFORM ARG_LINK PREPEND millrace_)
   target_link_libraries(fuzz_${name} PRIVATE ${ARG_LINK})

@@ -64,22 +64,14 @@ def write(file, count, width):
         count -= some
 
 
-def main():
-    if len(sys.argv) != 3 or sys.argv[1] not in SHAPES:
-        sys.exit(f"usage: random_model.py {{{'|'.join(SHAPES)}}} DIRECTORY")
-    shape, directory = SHAPES[sys.argv[1]], sys.argv[2]
-    layers, width, ffn, heads, kv_heads, head, vocab, context, theta, tied = shape
+def write_model(directory, config, tensors):
+    """config.json and model.safetensors; vectors are ones, matrices have the spread of trained ones."""
+    tensors = list(tensors)
     os.makedirs(directory, exist_ok=True)
-    config = {
-        "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": width, "intermediate_size": ffn,
-        "num_hidden_layers": layers, "num_attention_heads": heads, "num_key_value_heads": kv_heads, "head_dim": head,
-        "vocab_size": vocab, "max_position_embeddings": context, "rms_norm_eps": 1e-5, "rope_theta": theta, "hidden_act": "silu",
-        "tie_word_embeddings": tied, "bos_token_id": 1, "eos_token_id": 2, "torch_dtype": "bfloat16",
-    }
     with open(os.path.join(directory, "config.json"), "w", encoding="utf-8") as file:
         json.dump(config, file, indent=1)
     header, offset = {}, 0
-    for name, dims in tensors(shape):
+    for name, dims in tensors:
         size = 2 * math.prod(dims)
         header[name] = {"dtype": "BF16", "shape": list(dims), "data_offsets": [offset, offset + size]}
         offset += size
@@ -87,12 +79,26 @@ def main():
     text += b" " * (-len(text) % 8)
     with open(os.path.join(directory, "model.safetensors"), "wb") as file:
         file.write(struct.pack("<Q", len(text)) + text)
-        for name, dims in tensors(shape):
+        for name, dims in tensors:
             if len(dims) == 1:
                 file.write(b"\x80\x3f" * dims[0])
             else:
-                write(file, math.prod(dims), dims[1])
+                write(file, math.prod(dims), dims[-1])
     print(f"{directory}: {offset / 1e6:.0f} MB in {len(header)} tensors")
+
+
+def main():
+    if len(sys.argv) != 3 or sys.argv[1] not in SHAPES:
+        sys.exit(f"usage: random_model.py {{{'|'.join(SHAPES)}}} DIRECTORY")
+    shape, directory = SHAPES[sys.argv[1]], sys.argv[2]
+    layers, width, ffn, heads, kv_heads, head, vocab, context, theta, tied = shape
+    config = {
+        "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": width, "intermediate_size": ffn,
+        "num_hidden_layers": layers, "num_attention_heads": heads, "num_key_value_heads": kv_heads, "head_dim": head,
+        "vocab_size": vocab, "max_position_embeddings": context, "rms_norm_eps": 1e-5, "rope_theta": theta, "hidden_act": "silu",
+        "tie_word_embeddings": tied, "bos_token_id": 1, "eos_token_id": 2, "torch_dtype": "bfloat16",
+    }
+    write_model(directory, config, tensors(shape))
 
 
 if __name__ == "__main__":

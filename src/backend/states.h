@@ -10,6 +10,7 @@
 #include <limits>
 
 #include "backend/step.h"
+#include "base/both.h"
 #include "tensor/tensor.h"
 
 namespace millrace {
@@ -51,6 +52,7 @@ struct Convolution {
 // without it decay = exp(rate). u is v, or v * t if there are steps; with `delta` it is sigmoid(beta) * (v - S^T k).
 struct HeadScan {
   int32_t heads = 0, key_heads = 0;  // heads / key_heads neighbours share keys and queries
+  bool striped = false;              // or heads that are key_heads apart do
   int32_t key_dim = 0, value_dim = 0;
   const float* rate = nullptr;       // [heads], not positive
   const float* step_bias = nullptr;  // [heads] or null
@@ -58,6 +60,8 @@ struct HeadScan {
   float least = 0, most = std::numeric_limits<float>::infinity();
   float q_scale = 1, k_scale = 1;
   bool delta = false;
+
+  MILLRACE_BOTH int32_t key_head(int32_t head) const { return striped ? head % key_heads : head / (heads / key_heads); }
 };
 struct HeadScanRows {
   Tensor q, k;   // [rows, key_heads * key_dim]

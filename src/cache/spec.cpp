@@ -12,8 +12,11 @@ namespace {
 constexpr int kMaxPageTokens = 4096;
 constexpr int64_t kMaxPageBytes = int64_t{1} << 40;
 constexpr int kMostPageTokens = 128;  // where layers differ: kernels walk the cache in chunks of as many
-constexpr int kMostCuts = 16;         // of a state
-constexpr size_t kMostSizes = 2048;   // of pages that are tried
+// Beside states: a prefix ends where a state is kept, after whole pages of the prompt, so the next turn of a chat
+// computes up to so many tokens again.
+constexpr int kMostTokensBesideStates = 64;
+constexpr int kMostCuts = 16;        // of a state
+constexpr size_t kMostSizes = 2048;  // of pages that are tried
 
 bool keeps_nothing(const CacheSpec& spec) { return spec.bytes[0] == 0 && spec.bytes[1] == 0; }
 
@@ -97,10 +100,10 @@ void add_cuts(const CacheGroup& group, int tokens, int cuts, std::vector<Cut>& o
   }
 }
 
-std::vector<Cut> cuts_of(const CacheGroup& group, int page_tokens) {
+std::vector<Cut> cuts_of(const CacheGroup& group, int page_tokens, int most_tokens) {
   std::vector<Cut> out;
   if (!group.recurrent()) {
-    for (int tokens = page_tokens; tokens <= std::max(kMostPageTokens, page_tokens); tokens *= 2)
+    for (int tokens = page_tokens; tokens <= std::max(most_tokens, page_tokens); tokens *= 2)
       add_cuts(group, tokens, 1, out);
     return out;
   }
@@ -142,8 +145,9 @@ Result<Choice> choose_page(const std::vector<CacheGroup>& groups, int page_token
   std::vector<std::vector<Cut>> ways;
   std::vector<int64_t> sizes;
   double needed = 0;
+  const bool states = std::any_of(groups.begin(), groups.end(), [](const auto& group) { return group.recurrent(); });
   for (const CacheGroup& group : groups) {
-    ways.push_back(cuts_of(group, page_tokens));
+    ways.push_back(cuts_of(group, page_tokens, states ? kMostTokensBesideStates : kMostPageTokens));
     needed += usual_bytes(group);
     for (const Cut& cut : ways.back()) sizes.push_back(cut.bytes);
   }

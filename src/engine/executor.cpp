@@ -22,6 +22,10 @@ namespace millrace {
 namespace {
 
 constexpr int64_t kAlignment = 64;
+// A machine apart does few rows of each text soonest as sequences of one row each: attention is spread over all of it,
+// and steps of single rows are recorded. So many in all; beyond, keys had better be read once for all rows of a text.
+constexpr int32_t kMostAlone = 32;
+constexpr size_t kMostOfText = 16;  // as many as backends look back for (backend/cuda/ops.h)
 
 int64_t array_bytes(int64_t count) {
   return (count * static_cast<int64_t>(sizeof(int32_t)) + kAlignment - 1) & -kAlignment;
@@ -30,10 +34,14 @@ int64_t array_bytes(int64_t count) {
 // Entries a page table of one sequence may have.
 int32_t table_stride(const CacheGroup& group, int32_t context) { return std::max(1, group.pages_for(context)); }
 
-int64_t chunks_of(const ExecutorOptions& options) { return int64_t{options.sequences} * (1 + options.branches); }
+// Sequences of a step: chunks, and rows that are sequences of their own.
+int64_t sequences_of(const ExecutorOptions& options, const Backend& backend) {
+  return std::max(int64_t{options.sequences} * (1 + options.branches),
+                  int64_t{backend.apart() ? std::min(kMostAlone, options.rows) : 1});
+}
 
-int64_t arrays_bytes(const ExecutorOptions& options, const CacheLayout& layout) {
-  const int64_t chunks = chunks_of(options);
+int64_t arrays_bytes(const ExecutorOptions& options, const CacheLayout& layout, const Backend& backend) {
+  const int64_t chunks = sequences_of(options, backend);
   int64_t bytes = 4 * array_bytes(options.rows) + array_bytes(chunks + 1) + array_bytes(options.wanted);
   for (const CacheGroup& group : layout.groups) bytes += array_bytes(chunks * table_stride(group, options.context));
   return bytes;
@@ -58,7 +66,8 @@ int64_t results_bytes(const ExecutorOptions& options, const ModelSpec& spec) {
 // The arrays of a step, and logits on the host where they are computed elsewhere.
 int64_t staging_bytes(const ModelSpec& spec, const ExecutorOptions& options, const CacheLayout& layout,
                       const Backend& backend) {
-  return backend.staging_bytes(arrays_bytes(options, layout)) + (backend.apart() ? results_bytes(options, spec) : 0);
+  return backend.staging_bytes(arrays_bytes(options, layout, backend)) +
+         (backend.apart() ? results_bytes(options, spec) : 0);
 }
 
 Result<ExecutorOptions> settled(const ModelSpec& spec, ExecutorOptions options) {
@@ -111,6 +120,25 @@ Result<void> plan_branches(const Backend& backend, Executor::Plan& plan) {
 
 }  // namespace
 
+void BesideLayers::add(const BesideLayers& more) {
+  layers.insert(layers.end(), more.layers.begin(), more.layers.end());
+  look_back = look_back || more.look_back;
+}
+
+Result<void> check_beside(const BesideLayers& planned, int first, const BesideLayers& wanted) {
+  for (size_t i = 0; i < wanted.layers.size(); ++i) {
+    const size_t at = static_cast<size_t>(first) + i;
+    const KvShape there = at < planned.layers.size() ? planned.layers[at] : KvShape{}, own = wanted.layers[i];
+    if (own.kv_heads == there.kv_heads && own.k_dim == there.k_dim && own.v_dim == there.v_dim &&
+        own.window == there.window && own.kept == there.kept)
+      continue;
+    return error(Code::invalid,
+                 "the cache was planned for {} key heads of {} beside the model's, whoever guesses has {} of {}",
+                 there.kv_heads, there.k_dim, own.kv_heads, own.k_dim);
+  }
+  return {};
+}
+
 void suit_requests(const ModelSpec& spec, ExecutorOptions& options) {
   if (!fills_masks(spec) || spec.fill.mask < 0 || spec.fill.mask >= spec.vocab) return;
   const int32_t longest = options.context > 0 ? options.context : spec.context;
@@ -119,11 +147,10 @@ void suit_requests(const ModelSpec& spec, ExecutorOptions& options) {
   options.wanted = options.rows;
 }
 
-Executor::Executor(const Model& model, Backend& backend, Plan plan, Store store)
+Executor::Executor(const Model& model, Backend& backend, Plan plan)
     : model_(model),
       backend_(backend),
       plan_(std::move(plan)),
-      store_(std::move(store)),
       apart_(backend.apart()),
       adapters_(std::make_unique<AdapterSet>(model, backend, plan_.options.rows)) {}
 
@@ -148,12 +175,12 @@ Result<Executor::Plan> Executor::plan(const Model& model, const Backend& backend
   if (const Comm* comm = comm_of(backend); comm != nullptr && !stage) {
     for (KvShape& shape : plan.shapes) shape.kv_heads = kept_kv_heads(shape.kv_heads, comm->ranks());
   }
-  const bool beside = options.beside.kv_heads > 0;
-  if (beside && comm_of(backend) != nullptr)
-    return error(Code::unsupported, "heads run on one rank so far; guess with ngram or suffix instead");
-  if (beside) {
-    plan.shapes.push_back(options.beside);
-    plan.shapes.back().form = plan.options.kv;
+  if (options.beside.any() && comm_of(backend) != nullptr)
+    return error(Code::unsupported,
+                 "draft models and heads run on one rank so far; guess with ngram or suffix instead");
+  for (KvShape shape : options.beside.layers) {
+    shape.form = plan.options.kv;
+    plan.shapes.push_back(shape);
   }
   TRY(auto specs, specs_of(plan.shapes));
   TRY(plan.layout,
@@ -216,12 +243,31 @@ Result<std::unique_ptr<Executor>> Executor::create_here(const Model& model, Back
   }
   TRY(Store store, Store::over(plan.layout, plan.shapes, plan.options.pages + plan.spare_pages,
                                {*memory, static_cast<size_t>(plan.kv_bytes)}, std::move(copier)));
-  std::unique_ptr<Executor> executor(new Executor(model, backend, plan, std::move(store)));
+  std::unique_ptr<Executor> executor(new Executor(model, backend, plan));
+  executor->own_ = std::move(store);
+  executor->store_ = &*executor->own_;
+  executor->views_ = kv_views(model.spec(), *executor->store_);
   auto staging = executor->take_staging(backend);
   if (!staging.ok()) return refused(staging.error());
   auto ops = backend.make_ops(plan.workspace_bytes - backend.fixed_workspace());
   if (!ops.ok()) return refused(ops.error());
   executor->ops_ = std::move(*ops);
+  return executor;
+}
+
+Result<std::unique_ptr<Executor>> Executor::create_in(Executor& host, int first, const Model& model, Backend& backend) {
+  Plan plan = host.planned();
+  plan.spare_pages = 0;
+  plan.options.wanted = plan.options.sequences;
+  plan.options.branches = plan.options.branch_tokens = 0;
+  plan.kv_bytes = 0;
+  plan.staging_bytes = millrace::staging_bytes(model.spec(), plan.options, plan.layout, backend);
+  plan.workspace_bytes = workspace_bytes(model, plan.options.rows, plan.options.wanted) + backend.fixed_workspace();
+  std::unique_ptr<Executor> executor(new Executor(model, backend, plan));
+  executor->store_ = host.store_;
+  executor->views_ = kv_views(model.spec(), *host.store_, host.first_beside() + first);
+  TRY_VOID(executor->take_staging(backend));
+  TRY(executor->ops_, backend.make_ops(plan.workspace_bytes - backend.fixed_workspace()));
   return executor;
 }
 
@@ -233,7 +279,7 @@ Result<void> Executor::take_staging(Backend& backend) {
     take_shortlist(results + logits_bytes(plan_.options, model_.spec()));
     best_.resize(static_cast<size_t>(plan_.options.wanted));
   }
-  TRY(std::byte * memory, backend.allocate(Purpose::staging, arrays_bytes(plan_.options, plan_.layout)));
+  TRY(std::byte * memory, backend.allocate(Purpose::staging, arrays_bytes(plan_.options, plan_.layout, backend)));
   auto array = [&](int64_t count) {
     auto* start = reinterpret_cast<int32_t*>(memory);
     memory += array_bytes(count);
@@ -244,15 +290,15 @@ Result<void> Executor::take_staging(Backend& backend) {
   step_.positions = positions_ = array(o.rows);
   step_.visible = visible_ = array(o.rows);
   step_.sequence = sequence_ = array(o.rows);
-  step_.first_row = first_row_ = array(most_chunks() + 1);
+  const int64_t most = sequences_of(o, backend);
+  step_.first_row = first_row_ = array(most + 1);
   step_.wanted_rows = wanted_rows_ = array(o.wanted);
   for (const CacheGroup& group : plan_.layout.groups) {
     int32_t stride = table_stride(group, o.context);
-    pages_.push_back(array(int64_t{most_chunks()} * stride));
+    pages_.push_back(array(most * stride));
     groups_.push_back({pages_.back(), stride});
   }
   step_.groups = groups_;
-  views_ = kv_views(model_.spec(), store_);
   return {};
 }
 
@@ -268,8 +314,8 @@ void Executor::take_shortlist(std::byte* memory) {
 
 int32_t Executor::vocab() const { return model_.spec().vocab; }
 
-// Puts a chunk behind what is staged already.
-void Executor::stage(const Chunk& chunk, int32_t sequence) {
+// Puts a chunk behind what is staged already: as a sequence, or each of its rows as one.
+void Executor::stage(const Chunk& chunk, bool alone) {
   const int32_t count = static_cast<int32_t>(chunk.tokens.size());
   const ExecutorOptions& o = plan_.options;
   CHECK(count > 0 && step_.rows + count <= o.rows, "{} rows staged and {} more, of {}", step_.rows, count, o.rows);
@@ -283,7 +329,7 @@ void Executor::stage(const Chunk& chunk, int32_t sequence) {
     tokens_[row] = token;
     positions_[row] = chunk.begin + i;
     visible_[row] = chunk.begin + (chunk.whole ? count : i + 1);
-    sequence_[row] = sequence;
+    sequence_[row] = step_.sequences + (alone ? i : 0);
     if (i < count - chunk.wanted) continue;
     CHECK(step_.wanted < o.wanted, "logits of more than {} rows", o.wanted);
     wanted_rows_[step_.wanted++] = row;
@@ -294,10 +340,24 @@ void Executor::stage(const Chunk& chunk, int32_t sequence) {
           groups_[group].stride);
     CHECK(static_cast<int>(pages.size()) >= plan_.layout.groups[group].pages_for(chunk.begin + count),
           "{} pages do not hold {} tokens", pages.size(), chunk.begin + count);
-    std::copy(pages.begin(), pages.end(), pages_[group] + int64_t{sequence} * groups_[group].stride);
+    for (int32_t i = 0; i < (alone ? count : 1); ++i)
+      std::copy(pages.begin(), pages.end(), pages_[group] + int64_t{step_.sequences + i} * groups_[group].stride);
   }
-  step_.rows += count;
-  first_row_[sequence + 1] = step_.rows;
+  for (int32_t i = 0; i < count; ++i) {
+    ++step_.rows;
+    if (alone || i + 1 == count) first_row_[++step_.sequences] = step_.rows;
+  }
+}
+
+// Whether the step is small enough, of texts that want logits of all their rows, and nothing goes from row to row.
+bool Executor::rows_alone(std::span<const Chunk> chunks) const {
+  size_t rows = 0;
+  for (const Chunk& chunk : chunks) {
+    const size_t own = chunk.tokens.size();
+    if (chunk.whole || static_cast<size_t>(chunk.wanted) != own || own > kMostOfText) return false;
+    rows += own;
+  }
+  return apart_ && rows > chunks.size() && rows <= kMostAlone && plan_.layout.resumes_anywhere();
 }
 
 void Executor::carry_out(KvCache& cache) {
@@ -323,22 +383,21 @@ Result<std::unique_ptr<Store>> Executor::make_second(int64_t bytes) {
 
 void Executor::move_pages(std::span<const PageMove> moves, Store* second, std::vector<uint8_t>& failed) {
   if (lead_) lead_->moves(moves);
-  millrace::carry_out(moves, store_, second, failed);
+  millrace::carry_out(moves, *store_, second, failed);
 }
 
 void Executor::copy_pages(std::span<const PageCopy> copies) {
   if (lead_) lead_->copies(copies);
-  store_.copy(copies);
+  store_->copy(copies);
 }
 
 Tensor Executor::pass(std::span<const Chunk> chunks) {
   CHECK(!chunks.empty() && static_cast<int32_t>(chunks.size()) <= most_chunks(), "{} sequences of {}", chunks.size(),
         most_chunks());
-  step_.rows = step_.wanted = 0;
-  step_.sequences = static_cast<int32_t>(chunks.size());
+  step_.rows = step_.wanted = step_.sequences = 0;
   first_row_[0] = 0;
-  for (int32_t sequence = 0; sequence < step_.sequences; ++sequence)
-    stage(chunks[static_cast<size_t>(sequence)], sequence);
+  const bool alone = rows_alone(chunks);
+  for (const Chunk& chunk : chunks) stage(chunk, alone);
   if (lead_) lead_->step(chunks);
   ++counters_.steps;
   counters_.rows += step_.rows;
@@ -376,8 +435,11 @@ bool Executor::stage_adapters(std::span<const Chunk> chunks) {
   auto place_of = [&](const Chunk& chunk) { return chunk.adapter >= 0 ? chunk.adapter : usual_adapter_; };
   if (std::none_of(chunks.begin(), chunks.end(), [&](const Chunk& chunk) { return place_of(chunk) >= 0; }))
     return false;
+  size_t at = 0;
+  auto end = static_cast<int32_t>(chunks[0].tokens.size());
   for (int32_t row = 0; row < step_.rows; ++row) {
-    const Chunk& chunk = chunks[static_cast<size_t>(sequence_[row])];
+    while (row >= end) end += static_cast<int32_t>(chunks[++at].tokens.size());
+    const Chunk& chunk = chunks[at];
     CHECK(place_of(chunk) < 0 || adapters_->has(place_of(chunk)), "no adapter at place {}", place_of(chunk));
     row_adapters_[row] = place_of(chunk);
     row_strengths_[row] = chunk.adapter >= 0 ? chunk.strength : usual_strength_;

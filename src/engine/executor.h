@@ -28,6 +28,18 @@ struct Adapter;
 class AdapterSet;
 class AdaptedOps;
 
+// Layers that every token has beside the model's, of whoever guesses what comes next (engine/draft): of a head on the
+// model's streams, of a draft model. Their form is the cache's.
+struct BesideLayers {
+  std::vector<KvShape> layers;
+  bool look_back = false;  // what is kept of a token needs what computing the one before it gives
+
+  bool any() const { return !layers.empty(); }
+  void add(const BesideLayers& more);  // behind those that are there
+};
+// Refuses layers that a cache was not planned for, as those from `first` on.
+Result<void> check_beside(const BesideLayers& planned, int first, const BesideLayers& wanted);
+
 struct ExecutorOptions {
   int32_t context = 0;    // tokens of the longest sequence; 0: as many as the model was made for
   int32_t rows = 512;     // tokens computed in one step, all sequences together
@@ -39,9 +51,7 @@ struct ExecutorOptions {
   // Other ways to go on that a step computes beside each sequence, and tokens that one may have: so many chunks more,
   // and pages for them behind those of the cache (draft/branches.h).
   int32_t branches = 0, branch_tokens = 0;
-  // One layer more that every token has, of a head on the model's streams (engine/draft/head.h); no heads: none. Its
-  // form is the cache's.
-  KvShape beside;
+  BesideLayers beside;
   bool sees_ahead = false;  // a model whose tokens see those after them will be run by whoever knows how
 };
 
@@ -79,6 +89,9 @@ class Executor {
                                        const Backend& backend);
   // The model and the backend outlive the executor. Refused with the numbers if it does not fit the backend's limit.
   static Result<std::unique_ptr<Executor>> create(const Model& model, Backend& backend, const ExecutorOptions& options);
+  // Of a draft model that keeps its keys and values in the host's pages, as its layers `first` and on of those beside.
+  // Chunks have the host's tables. The host outlives it.
+  static Result<std::unique_ptr<Executor>> create_in(Executor& host, int first, const Model& model, Backend& backend);
   ~Executor();
 
   const ExecutorOptions& options() const { return plan_.options; }
@@ -86,10 +99,11 @@ class Executor {
   const Plan& planned() const { return plan_; }
   int32_t most_chunks() const { return plan_.options.sequences * (1 + plan_.options.branches); }
   const Model& model() const { return model_; }
-  Store& store() { return store_; }
-  // Of the layer that the options have beside the model's. A cache of its pages looks back so far, for its sake.
-  int look_back() const { return plan_.options.beside.kv_heads > 0 && plan_.layout.resumes_anywhere() ? 1 : 0; }
-  const KvView& beside() const { return store_.view(static_cast<int>(plan_.shapes.size()) - 1); }
+  Store& store() { return *store_; }
+  // A cache of its pages looks back so far, for the sake of layers beside the model's.
+  int look_back() const { return plan_.options.beside.look_back && plan_.layout.resumes_anywhere() ? 1 : 0; }
+  // Of the layers that the options have beside the model's.
+  const KvView& beside(int index = 0) const { return store_->view(first_beside() + index); }
   int32_t vocab() const;
 
   // One pass. Logits come in the order of the chunks and of positions within them, [wanted rows, vocab], float32, valid
@@ -139,19 +153,22 @@ class Executor {
   const Counters& counters() const { return counters_; }
 
  private:
-  Executor(const Model& model, Backend& backend, Plan plan, Store store);
+  Executor(const Model& model, Backend& backend, Plan plan);
+  int first_beside() const { return static_cast<int>(plan_.shapes.size() - plan_.options.beside.layers.size()); }
   static Result<std::unique_ptr<Executor>> create_here(const Model& model, Backend& backend, const Plan& plan);
   void take_shortlist(std::byte* memory);
   Result<void> take_staging(Backend& backend);
   Tensor pass(std::span<const Chunk> chunks);
+  bool rows_alone(std::span<const Chunk> chunks) const;
   void fail(const std::string& failure, Tensor logits);
-  void stage(const Chunk& chunk, int32_t sequence);
+  void stage(const Chunk& chunk, bool alone);
   bool stage_adapters(std::span<const Chunk> chunks);  // whether any chunk has one
 
   const Model& model_;
   Backend& backend_;
   Plan plan_;
-  Store store_;
+  std::optional<Store> own_;
+  Store* store_ = nullptr;  // its own, or its host's
   bool apart_;
   float* results_ = nullptr;    // [wanted, vocab] on the host, if the machine is apart
   std::vector<int32_t> best_;   // [wanted]

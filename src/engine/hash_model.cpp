@@ -163,7 +163,7 @@ SampledRow HashModel::run_work(const Work& work, const Guesses& guesses, std::ve
   if (known == 1) run_branches(work, last, guesses, others);
   const std::vector<uint64_t> own = run_path(work, sequence.pages.tables, work.begin, tokens);
   SampledRow row;
-  row.drafted = static_cast<int>(guesses.first.size());
+  row.drafted = row.first_drafted = static_cast<int>(guesses.first.size());
   for (size_t i = 0; i < others.size(); ++i)
     row.drafted = std::max(row.drafted, static_cast<int>(others[i].size()) - 1);
   for (int i = 0; i < known; ++i) right.push_back({own[static_cast<size_t>(i)], tokens[static_cast<size_t>(i)]});
@@ -174,7 +174,9 @@ SampledRow HashModel::run_work(const Work& work, const Guesses& guesses, std::ve
   for (size_t depth = 0;; ++depth) {
     row.tokens.push_back(
         choose_next(sequence, kept[depth], work.begin + known + static_cast<int>(depth), static_cast<int>(depth)));
-    if (depth < path.size() && path[depth] == row.tokens.back()) continue;
+    const bool goes_on = depth < path.size() && path[depth] == row.tokens.back();
+    row.along += goes_on && !branch;
+    if (goes_on) continue;
     auto agrees = [&](const std::vector<Token>& other) {
       return other.size() >= row.tokens.size() && std::equal(row.tokens.begin(), row.tokens.end(), other.begin());
     };

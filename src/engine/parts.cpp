@@ -63,8 +63,9 @@ Result<EngineParts> EngineParts::create(const Model& model, Backend& backend, co
   parts.cache = std::make_unique<KvCache>(layout, settled.executor.pages, second_pages, parts.executor->look_back());
   std::unique_ptr<DraftControl> control;
   if (parts.drafter != nullptr && !settled.limits.whole_windows)
-    control = options.draft.steady || options.draft.branches > 0 ? steady_drafts(options.draft.most)
-                                                                 : paying_drafts(options.draft.most);
+    control = options.draft.steady         ? steady_drafts(options.draft.most)
+              : options.draft.branches > 0 ? paying_trees(options.draft.most, options.draft.branches)
+                                           : paying_drafts(options.draft.most);
   parts.scheduler = std::make_unique<Scheduler>(settled.limits, *parts.cache, std::move(policy), std::move(control));
   parts.runner = std::make_unique<Runner>(*parts.executor, parts.second.get(), parts.drafter.get(), options.draft.rule);
   return parts;

@@ -20,8 +20,8 @@ struct DraftOptions {
   DrafterMaker make;                  // none: no guesses
   int most = 4;                       // guesses of one answer in one step
   bool steady = false;                // always as many, instead of as many as pay
-  int branches = 0;                   // other ways to go on that are tried beside; always as many guesses then
-  KvShape beside;                     // what a head keeps of every token in the target's pages
+  int branches = 0;                   // other ways to go on that are tried beside
+  BesideLayers beside;                // what is kept of every token in the target's pages for it
   DraftRule rule = DraftRule::exact;  // by any other answers differ from plain ones, and it is always as many
 };
 

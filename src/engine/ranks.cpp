@@ -23,6 +23,17 @@ ModelNumbers numbers_of(const Model& model) {
   return {static_cast<int64_t>(model.spec().layers.size()), model.spec().width, model.spec().vocab, model.parameters()};
 }
 
+// All of them but the layers of whoever guesses: several ranks have none (Executor::plan). A setting that is new does
+// not compile before it is here.
+template <class F>
+void each_setting(ExecutorOptions& options, F&& take) {
+  auto& [context, rows, sequences, wanted, pages, kv, page_tokens, branches, branch_tokens, beside, sees_ahead] =
+      options;
+  static_cast<void>(beside);
+  take(context), take(rows), take(sequences), take(wanted), take(pages), take(kv), take(page_tokens);
+  take(branches), take(branch_tokens), take(sees_ahead);
+}
+
 class Writer {
  public:
   Writer(std::vector<std::byte>& out, Told what, int32_t number) : out_(out) {
@@ -96,10 +107,10 @@ RankLead::~RankLead() {
 }
 
 void RankLead::make(const Model& model, const ExecutorOptions& options) {
-  static_assert(std::is_trivially_copyable_v<ExecutorOptions>);
   Writer out(message_, Told::make, number_);
   out.put(numbers_of(model));
-  out.put(options);
+  ExecutorOptions told = options;
+  each_setting(told, [&](const auto& setting) { out.put(setting); });
   comm_.broadcast(message_);
   told_ = true;
 }
@@ -203,7 +214,8 @@ class Follower {
 
   void make(int32_t number, Reader& in) {
     const auto numbers = in.take<ModelNumbers>();
-    const auto options = in.take<ExecutorOptions>();
+    ExecutorOptions options;
+    each_setting(options, [&](auto& setting) { setting = in.take<std::remove_reference_t<decltype(setting)>>(); });
     Result<std::unique_ptr<Executor>> made =
         numbers == numbers_of(model_)
             ? Executor::create(model_, backend_, options)

@@ -93,7 +93,7 @@ template <class Choose>
 void Runner::take(const Launch::Item& item, int64_t& next_row, SampledRow& out, Choose choose) {
   Answer& answer = this->answer(item);
   const auto known = static_cast<size_t>(item.known());
-  out.drafted = item.drafted;
+  out.drafted = out.first_drafted = item.drafted;
   answer.kept_branch = -1;
   if (item.branches > 0) note_branches(item, out);
   int64_t index = next_row;
@@ -112,6 +112,7 @@ void Runner::take(const Launch::Item& item, int64_t& next_row, SampledRow& out, 
     const bool agrees = guess < guesses && answer.tokens[at] == *token;
     const auto& ends = item.asked->stop_tokens;
     const bool ends_here = std::find(ends.begin(), ends.end(), *token) != ends.end();
+    out.along += agrees && !ends_here && answer.kept_branch < 0;
     if (agrees && !ends_here) continue;
     answer.tokens.resize(at);
     answer.tokens.push_back(*token);
@@ -400,10 +401,10 @@ void Runner::keep_branches(const Launch& launch, const Sampled& sampled) {
   }
 }
 
-// The streams of the rows that count: known tokens, guesses that were right, on the path that was gone along.
+// The rows that count, and their streams: known tokens, guesses that were right, on the path that was gone along.
 void Runner::observe(const Launch& launch, Sampled& sampled) {
+  if (drafter_ == nullptr || !drafter_->observes() || chunks_.empty()) return;
   const Tensor all = executor_.tapped();
-  if (drafter_ == nullptr || !all || chunks_.empty()) return;
   observed_.clear();
   int64_t row = 0;
   for (size_t i = 0; i < launch.used; ++i) {
@@ -417,14 +418,16 @@ void Runner::observe(const Launch& launch, Sampled& sampled) {
       row += static_cast<int64_t>(branch_of(item, branch).tokens.size());
     }
     const int64_t right = item.samples ? std::ssize(own.tokens) - 1 - item.begin : item.rows();
-    observed_.push_back({.request = item.request,
-                         .choice = item.choice,
-                         .begin = item.begin,
-                         .residence = item.residence,
-                         .streams = {all.data + from * all.stride, all.type, right, all.cols, all.stride},
-                         .tokens = own.tokens,
-                         .tables = item.tables,
-                         .waits = item.samples && item.begin >= static_cast<int>(item.asked->prompt.size())});
+    observed_.push_back(
+        {.request = item.request,
+         .choice = item.choice,
+         .begin = item.begin,
+         .rows = static_cast<int>(right),
+         .residence = item.residence,
+         .streams = all ? Tensor{all.data + from * all.stride, all.type, right, all.cols, all.stride} : Tensor(),
+         .tokens = own.tokens,
+         .tables = item.tables,
+         .waits = item.samples && item.begin >= static_cast<int>(item.asked->prompt.size())});
   }
   drafter_->observe(observed_);
   for (size_t i = 0; i < launch.used; ++i) sampled.rows[i].entries = observed_[i].entries;

@@ -197,7 +197,7 @@ void Scheduler::land_drafts(Sequence& sequence, const Work& work, const SampledR
   int accepted = static_cast<int>(row.tokens.size()) - 1;
   CHECK(accepted >= 0 && accepted <= row.drafted && row.drafted <= work.drafts, "{} tokens for {} of {} drafts",
         row.tokens.size(), row.drafted, work.drafts);
-  if (row.drafted > 0) note_drafts(sequence, row, accepted);
+  if (row.drafted > 0) note_drafts(sequence, work, row, accepted);
   if (sequence.residence == work.residence && accepted < work.drafts && !PLANTED(draft_kept)) {
     sequence.computed = cache_.rollback(sequence.pages, work.begin + work.count - work.drafts + accepted);
     sequence.committed = sequence.computed;
@@ -231,8 +231,10 @@ void Scheduler::tell(Sequence& sequence, const SampledRow& row, double now, std:
   if (how != Finish::none) finish(sequence, how, now);
 }
 
-void Scheduler::note_drafts(Sequence& sequence, const SampledRow& row, int accepted) {
-  if (control_ != nullptr) control_->landed(sequence.history, row.drafted, accepted);
+void Scheduler::note_drafts(Sequence& sequence, const Work& work, const SampledRow& row, int accepted) {
+  if (control_ != nullptr)
+    control_->landed(sequence.history,
+                     {.room = work.drafts, .drafted = row.first_drafted, .along = row.along, .accepted = accepted});
   ++metrics_.draft_windows;
   metrics_.drafted_tokens += row.drafted;
   metrics_.accepted_drafts += accepted;

@@ -75,7 +75,7 @@ class Scheduler {
   void hand_out_drafts(const Load& seen, int spare);
   int rows_of_window(Sequence& sequence, int spare);
   bool reserve(Sequence& sequence, int& count);
-  void note_drafts(Sequence& sequence, const SampledRow& row, int accepted);
+  void note_drafts(Sequence& sequence, const Work& work, const SampledRow& row, int accepted);
   void plan_work(StepPlan& plan, Sequence& sequence, int count);
   void plan_fill(StepPlan& plan, Sequence& sequence);
   void land_drafts(Sequence& sequence, const Work& work, const SampledRow& row);

@@ -164,7 +164,8 @@ class DiceControl : public DraftControl {
 
 std::unique_ptr<DraftControl> world_control(World& world) {
   if (world.limits.max_drafts == 0) return nullptr;
-  if (world.dice.chance(0.25)) return paying_drafts(world.limits.max_drafts);
+  if (world.dice.chance(0.25))
+    return world.dice.chance(0.5) ? paying_drafts(world.limits.max_drafts) : paying_trees(world.limits.max_drafts, 2);
   return std::make_unique<DiceControl>(world);
 }
 

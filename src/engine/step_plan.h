@@ -52,6 +52,7 @@ struct SampledRow {
   int drafted = 0;                 // guesses on the longest path that was computed, at most the work's `drafts`
   int entries = -1;                // tokens of which all that a drafter keeps beside is there; -1: it keeps nothing
   int draft_rows = 0;              // rows that guesses took, where there were several paths
+  int first_drafted = 0, along = 0;  // guesses of the first path, and of these those that were right
 };
 
 struct Sampled {

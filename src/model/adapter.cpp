@@ -11,6 +11,7 @@
 #include "cache/bulk_digest.h"
 #include "model/adapter_settings.h"
 #include "model/file_names.h"
+#include "model/gguf_states.h"
 #include "tensor/half.h"
 
 namespace millrace {
@@ -43,6 +44,7 @@ class AdapterReader {
                 AdapterSettings settings)
       : file_(file), spec_(spec), settings_(std::move(settings)), gguf_(file.kind() == Checkpoint::Kind::gguf) {
     permuted_ = gguf_ && architecture.gguf.permuted;
+    striped_ = gguf_ && stripes_values(architecture.gguf.name);
     for (const Slot& slot : changeable(spec)) {
       for (FileName& each : file_names(architecture, slot, gguf_, architecture.gguf.fused_ffn))
         targets_[std::move(each.name)].push_back({slot, each.take});
@@ -128,10 +130,21 @@ class AdapterReader {
     if (pair.table != (target.slot.name == "token_embd"))
       return error(Code::unsupported, "the tensor '{}' is not what adapters have for {}", pair.down->name,
                    target.slot.name);
+    if (const DeltaSpec* delta = delta_of(target.slot);
+        delta != nullptr && delta->striped != striped_ && delta->k_heads != delta->v_heads)
+      return error(Code::unsupported,
+                   "the tensor '{}' changes {}, whose {} value heads stand in another order in the model's file; give "
+                   "the model in the form the adapter was made for",
+                   pair.down->name, target.slot.name, delta->v_heads);
     if (pair.table && spec_.embed_scale != 1)
       return error(Code::unsupported, "the tensor '{}' changes embeddings that are scaled by {}, which is not built",
                    pair.down->name, spec_.embed_scale);
     return {};
+  }
+
+  const DeltaSpec* delta_of(const Slot& slot) const {
+    if (slot.layer < 0 || slot.name.find(".ffn_") != std::string::npos) return nullptr;
+    return std::get_if<DeltaSpec>(&spec_.layers[static_cast<size_t>(slot.layer)].mixer);
   }
 
   Result<void> check_shapes(const Target& target, const Pair& pair, int64_t ins, int64_t outs) const {
@@ -190,7 +203,7 @@ class AdapterReader {
   const ModelSpec& spec_;
   const AdapterSettings settings_;
   const bool gguf_;
-  bool permuted_ = false;
+  bool permuted_ = false, striped_ = false;
   std::unordered_map<std::string, std::vector<Target>> targets_;  // by the module's name in files
   std::vector<AdapterPart> parts_;
 };

@@ -107,7 +107,7 @@ Result<void> check_sayable(const ModelSource& source) {
   }
   std::string_view what;
   for (const LayerSpec& layer : spec.layers) {
-    if (layer.stream_norms && !is_encoder(gguf)) what = "norms on the residual stream";
+    if (layer.stream_norms && !is_encoder(gguf) && gguf != "minimax-01") what = "norms on the residual stream";
     const double depth = layer.residual_scale * std::sqrt(static_cast<double>(spec.layers.size()));
     if (gguf == "minicpm3" && (spec.embed_scale != 12 || std::abs(depth - 1.4) > 1e-5 ||
                                std::abs(spec.logit_scale * static_cast<float>(spec.width) - 256) > 1e-3f))
@@ -117,7 +117,7 @@ Result<void> check_sayable(const ModelSource& source) {
   }
   if (const std::string_view of_states = has_states(gguf) ? unsayable_states(spec, gguf) : ""; !of_states.empty())
     what = of_states;
-  if (!mixed_by_rule(spec)) what = "experts in layers that no rule lists";
+  if (!mixed_by_rule(spec) && gguf != "nemotron_h_moe") what = "experts in layers that no rule lists";
   if (what.empty()) return {};
   return error(Code::unsupported,
                "a GGUF file of the architecture {} cannot say that this model has {}, so it is not converted", gguf,
@@ -214,10 +214,12 @@ class Converter {
         name = fmt::format("blk.{}.ffn_up", slot.layer);
         parts = {slot, all[i + 1]};
         i += 1;
-      } else if (const int64_t woven = woven_parts(spec, slot, layout_.name); woven > 0) {
-        add_pieces(name, {slot, all[i + 1]}, false);
-        pieces_.back().woven = woven;
-        i += 1;
+      } else if (const Woven woven = woven_slots(spec, slot, layout_.name); woven.slots > 0) {
+        const auto first = all.begin() + static_cast<ptrdiff_t>(i);
+        add_pieces(fmt::format("blk.{}.{}", slot.layer, woven.name),
+                   {first, first + static_cast<ptrdiff_t>(woven.slots)}, false);
+        pieces_.back().woven = woven.parts;
+        i += woven.slots - 1;
         continue;
       } else if (layout_.name == "minicpm3" && slot.name.ends_with(".attn_k_b")) {
         add_latent(slot, all[i + 1]);
@@ -325,7 +327,7 @@ class Converter {
         TRY_VOID(write_floats(weight));
       } else if (slot.kind == SlotKind::vector) {
         TRY(const std::vector<float> numbers, source_.vector(slot));
-        TRY_VOID(write_floats(numbers));
+        TRY_VOID(write_floats(in_order(numbers, striped_order(source_.spec(), slot, layout_.name, false))));
       } else {
         const std::vector<float> factors = factors_of(slot, piece);
         for (int64_t expert = 0; expert < slot.matrices(); ++expert)
@@ -389,6 +391,37 @@ class Converter {
     return out;
   }
 
+  static std::vector<float> in_order(std::span<const float> numbers, const std::vector<int64_t>& order) {
+    std::vector<float> out(numbers.begin(), numbers.end());
+    for (size_t i = 0; i < order.size(); ++i) out[i] = numbers[static_cast<size_t>(order[i])];
+    return out;
+  }
+
+  // Columns in another order: whole groups are moved as they are where the order keeps them together.
+  static HostMatrix reordered(const HostMatrix& part, const std::vector<int64_t>& order, std::vector<std::byte>& room) {
+    const Format& stored = format(part.type);
+    const auto group = static_cast<size_t>(stored.group), bytes = static_cast<size_t>(stored.group_bytes);
+    bool whole = true;
+    for (size_t i = 0; i < order.size(); ++i) {
+      const auto start = static_cast<size_t>(order[i - i % group]);
+      whole = whole && start % group == 0 && static_cast<size_t>(order[i]) == start + i % group;
+    }
+    if (!whole) {
+      std::vector<std::byte> wide(static_cast<size_t>(bytes_of(DType::f32, part.rows * part.cols)));
+      stored.to_float(part.bytes.data(), reinterpret_cast<float*>(wide.data()), part.rows * part.cols);
+      return reordered({DType::f32, part.rows, part.cols, wide}, order, room);
+    }
+    room.resize(part.bytes.size());
+    const size_t groups = order.size() / group;
+    for (size_t r = 0; r < static_cast<size_t>(part.rows); ++r) {
+      for (size_t g = 0; g < groups; ++g) {
+        const size_t from = static_cast<size_t>(order[g * group]) / group;
+        std::memcpy(&room[(r * groups + g) * bytes], &part.bytes[(r * groups + from) * bytes], bytes);
+      }
+    }
+    return {part.type, part.rows, part.cols, room};
+  }
+
   // Rows times their factors.
   static std::vector<float> scaled(const HostMatrix& part, std::span<const float> factors) {
     std::vector<float> all(static_cast<size_t>(part.rows * part.cols));
@@ -404,19 +437,26 @@ class Converter {
     TRY(HostMatrix matrix, source_.matrix(slot, expert, room_));
     const auto row_in = static_cast<size_t>(bytes_of(matrix.type, slot.cols)),
                row_out = static_cast<size_t>(bytes_of(type, slot.cols));
-    const std::span<const float> importance =
+    const std::vector<int64_t> order = striped_order(source_.spec(), slot, layout_.name, false),
+                               columns = striped_order(source_.spec(), slot, layout_.name, true);
+    std::span<const float> importance =
         options_.importance ? options_.importance(slot, expert) : std::span<const float>();
+    std::vector<float> important;
+    if (!importance.empty() && !columns.empty()) importance = important = in_order(importance, columns);
     // As many rows at a time as give every worker some and stay within a few megabytes.
     const int64_t chunk = std::clamp<int64_t>((int64_t{4} << 20) / slot.cols, 1, slot.rows);
     std::vector<std::byte> out(static_cast<size_t>(chunk) * row_out), in(static_cast<size_t>(chunk) * row_in);
+    auto row_of = [&](int64_t r) { return order.empty() ? model_row(slot, r) : order[static_cast<size_t>(r)]; };
     for (int64_t first = begin; first < begin + rows; first += chunk) {
       const int64_t count = std::min(chunk, begin + rows - first);
       for (int64_t r = 0; r < count; ++r) {
         std::memcpy(&in[static_cast<size_t>(r) * row_in],
-                    &matrix.bytes[static_cast<size_t>(model_row(slot, first + r)) * row_in], row_in);
+                    &matrix.bytes[static_cast<size_t>(row_of(first + r)) * row_in], row_in);
       }
       const auto whole = std::span(out).first(static_cast<size_t>(count) * row_out);
       HostMatrix part = {matrix.type, count, slot.cols, std::span(in).first(static_cast<size_t>(count) * row_in)};
+      std::vector<std::byte> turned;
+      if (!columns.empty()) part = reordered(part, columns, turned);
       std::vector<float> numbers;
       if (!factors.empty()) {  // rows of such architectures are in the model's order
         numbers = scaled(part, std::span(factors).subspan(static_cast<size_t>(first), static_cast<size_t>(count)));
@@ -460,10 +500,14 @@ std::string file_tensor(const ModelSource& source, const Slot& slot) {
   if (layout.fused_qkv && (is(".attn_q") || is(".attn_k") || is(".attn_v")))
     name = fmt::format("blk.{}.attn_qkv", slot.layer);
   if (layout.fused_ffn && is(".ffn_gate")) name = fmt::format("blk.{}.ffn_up", slot.layer);
-  if (is(".attn_gate") && slot.layer >= 0 && !layout.names.empty()) {  // of attention: beside the queries
+  // Beside the queries: attention's gate, or keys and values.
+  for (const std::string_view beside : {".attn_q", ".attn_gate", ".attn_k", ".attn_v"}) {
+    if (!is(beside) || slot.layer < 0) continue;
     Slot q = slot;
     q.name = fmt::format("blk.{}.attn_q", slot.layer);
-    if (woven_parts(source.spec(), q, layout.name) > 0) name = q.name;
+    const Woven woven = woven_slots(source.spec(), q, layout.name);
+    if (woven.slots == (is(".attn_gate") ? size_t{2} : size_t{3}))
+      name = fmt::format("blk.{}.{}", slot.layer, woven.name);
   }
   return name + ".weight";
 }

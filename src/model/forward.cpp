@@ -289,11 +289,11 @@ std::vector<KvShape> kv_shapes(const ModelSpec& spec, const KvForm& form) {
   return shapes;
 }
 
-std::vector<KvView> kv_views(const ModelSpec& spec, const Store& store) {
+std::vector<KvView> kv_views(const ModelSpec& spec, const Store& store, int first) {
   std::vector<KvView> views;
   for (size_t i = 0; i < spec.layers.size(); ++i) {
     const int32_t from = kv_source(spec.layers[i].mixer);
-    views.push_back(store.view(from >= 0 ? from : static_cast<int>(i)));
+    views.push_back(store.view(first + (from >= 0 ? from : static_cast<int>(i))));
   }
   return views;
 }

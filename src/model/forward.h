@@ -32,8 +32,8 @@ int32_t encoded_width(const ModelSpec& spec);
 
 // What each layer keeps of the past; layers that read another's keys keep nothing.
 std::vector<KvShape> kv_shapes(const ModelSpec& spec, const KvForm& form);
-// The views forward() wants: the store's, or of the layer whose keys are read.
-std::vector<KvView> kv_views(const ModelSpec& spec, const Store& store);
+// The views forward() wants: the store's from its layer `first` on, or of the layer whose keys are read.
+std::vector<KvView> kv_views(const ModelSpec& spec, const Store& store, int first = 0);
 
 // Views of nothing, for passes under trace.
 std::vector<KvView> kv_outlines(const ModelSpec& spec, const KvForm& form);

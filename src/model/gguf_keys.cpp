@@ -104,9 +104,9 @@ Result<JsonArray> numbers_of(const StoredTensor& tensor) {
 }
 
 bool has_experts(std::string_view architecture) {
-  static constexpr std::string_view kThose[] = {"olmoe",         "phimoe",  "qwen2moe", "qwen3moe",  "glm4moe",
-                                                "minimax-m2",    "gpt-oss", "llama4",   "deepseek2", "jamba",
-                                                "granitehybrid", "gemma4",  "qwen3next"};
+  static constexpr std::string_view kThose[] = {
+      "olmoe",     "phimoe", "qwen2moe",      "qwen3moe", "glm4moe",   "minimax-m2", "gpt-oss",    "llama4",
+      "deepseek2", "jamba",  "granitehybrid", "gemma4",   "qwen3next", "qwen35moe",  "minimax-01", "nemotron_h_moe"};
   return std::find(std::begin(kThose), std::end(kThose), architecture) != std::end(kThose);
 }
 

@@ -82,7 +82,11 @@ class Keys {
   void write_ffns() {
     std::vector<int32_t> widths;
     for (const LayerSpec& layer : spec_.layers) widths.push_back(width_of(layer.ffn));
-    if (arch_ == "nemotron_h") return;  // said by layer, with the states
+    if (arch_.starts_with("nemotron_h")) {  // widths are said by layer, with the states
+      for (const LayerSpec& layer : spec_.layers)
+        if (chosen_experts(layer.ffn) > 0) return put_ffn_keys(keys_, layer.ffn);
+      return;
+    }
     if (std::adjacent_find(widths.begin(), widths.end(), std::not_equal_to<>()) != widths.end() &&
         (arch_ == "gemma3n" || arch_ == "gemma4")) {
       return keys_.put_counts("feed_forward_length", widths);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <numeric>
 
 #include "model/ffns/ffns.h"
 #include "model/mixers/mixers.h"
@@ -11,14 +12,18 @@ namespace millrace {
 namespace {
 
 constexpr std::string_view kFirstKind[] = {"mamba", "jamba"};
-constexpr std::string_view kSecondKind[] = {"mamba2", "nemotron_h", "granitehybrid", "falcon-h1"};
-constexpr std::string_view kDeltaKind[] = {"qwen3next"};
+constexpr std::string_view kSecondKind[] = {"mamba2", "nemotron_h", "nemotron_h_moe", "granitehybrid", "falcon-h1"};
+constexpr std::string_view kDeltaKind[] = {"qwen3next", "qwen35", "qwen35moe"};
+constexpr std::string_view kStriped[] = {"qwen35", "qwen35moe"};     // value heads that share a key stand apart
 constexpr std::string_view kPartEpsilon = "ssm.dt_b_c_rms_epsilon";  // ours: the format has one epsilon for all norms
 
 template <size_t N>
 bool one_of(const std::string_view (&list)[N], std::string_view name) {
   return std::find(std::begin(list), std::end(list), name) != std::end(list);
 }
+
+// Layers of one half each.
+bool has_halves(std::string_view gguf) { return gguf.starts_with("nemotron_h"); }
 
 // A number, or the largest of a list by layer, where layers of another kind have 0.
 int64_t largest(const JsonObject& values, std::string_view key) {
@@ -42,6 +47,7 @@ class States {
   Result<void> read() {
     settle_lists();
     if (arch_ == "lfm2") return read_lfm2();
+    if (arch_ == "minimax-01") return read_minimax();
     for (std::string_view key : {"ssm.conv_kernel", "ssm.inner_size", "ssm.state_size", "ssm.time_step_rank"}) {
       if (integer(key) < 1) return error(Code::invalid, "the key '{}.{}' is missing, or not a count", arch_, key);
     }
@@ -84,7 +90,8 @@ class States {
     for (int64_t i = 0; i < layers_ - ahead; ++i) {
       const bool attends = there(i, "attn_k.weight"),
                  keeps = there(i, "ssm_in.weight") || there(i, "shortconv.conv.weight");
-      list.emplace_back(attends ? attention : keeps || arch_ != "nemotron_h" ? state : "mlp");
+      const std::string_view other = there(i, "ffn_gate_inp.weight") ? "moe" : "mlp";
+      list.emplace_back(attends ? attention : keeps || !has_halves(arch_) ? state : other);
     }
     return list;
   }
@@ -99,6 +106,17 @@ class States {
     if (const Json* epsilon = find(values_, "rms_norm_eps")) {
       const Json value = *epsilon;
       values_["norm_eps"] = value;
+    }
+    return {};
+  }
+
+  // Its files have one factor for the stream, whatever is added to it.
+  Result<void> read_minimax() {
+    values_["layer_types"] = types("linear_attention", "full_attention");
+    if (const Json* keep = find(values_, "residual_multiplier")) {
+      const Json value = *keep;
+      for (std::string_view key : {"full_attn_alpha_factor", "linear_attn_alpha_factor", "mlp_alpha_factor"})
+        values_[key] = value;
     }
     return {};
   }
@@ -158,7 +176,7 @@ class States {
       std::string_view heads, dim, state, conv, groups;
     };
     const Names names = arch_ == "mamba2" ? Names{"num_heads", "head_dim", "state_size", "conv_kernel", "n_groups"}
-                        : arch_ == "nemotron_h"
+                        : has_halves(arch_)
                             ? Names{"mamba_num_heads", "mamba_head_dim", "ssm_state_size", "conv_kernel", "n_groups"}
                             : Names{"mamba_n_heads", "mamba_d_head", "mamba_d_state", "mamba_d_conv", "mamba_n_groups"};
     values_[names.heads] = heads;
@@ -167,7 +185,12 @@ class States {
     values_[names.conv] = integer("ssm.conv_kernel");
     values_[names.groups] = groups;
     values_["use_bias"] = any("ssm_in.bias");
-    if (arch_ == "nemotron_h") values_["layers_block_type"] = types("linear_attention", "full_attention");
+    if (has_halves(arch_)) {
+      values_["layers_block_type"] = types("linear_attention", "full_attention");
+      values_["n_shared_experts"] = any("ffn_up_shexp.weight") ? 1 : 0;
+      values_["moe_shared_expert_intermediate_size"] =
+          std::max<int64_t>(1, largest(values_, "shared_expert_intermediate_size"));
+    }
     if (arch_ == "granitehybrid") read_granite();
     if (arch_ == "falcon-h1") {  // multipliers are in the weights
       values_["mamba_d_ssm"] = inner;
@@ -188,6 +211,7 @@ class States {
     values_["linear_key_head_dim"] = integer("ssm.state_size");
     values_["linear_value_head_dim"] = inner / heads;
     values_["linear_conv_kernel_dim"] = integer("ssm.conv_kernel");
+    values_["linear_value_heads_striped"] = one_of(kStriped, arch_);
     values_["layer_types"] = types("linear_attention", "full_attention");
     values_["attention_bias"] = false;
     return {};
@@ -230,12 +254,7 @@ int64_t attention_interval(const ModelSpec& spec) {
   return static_cast<int64_t>(first) + 1;
 }
 
-void put_delta(GgufKeys& keys, const ModelSpec& spec, const DeltaSpec& delta) {
-  keys.put("ssm.conv_kernel", delta.conv);
-  keys.put("ssm.inner_size", int64_t{delta.v_heads} * delta.v_dim);
-  keys.put("ssm.state_size", delta.k_dim);
-  keys.put("ssm.time_step_rank", delta.v_heads);
-  keys.put("ssm.group_count", delta.k_heads);
+void put_interval(GgufKeys& keys, const ModelSpec& spec) {
   if (const int64_t interval = attention_interval(spec); interval > 0) {
     keys.put("full_attention_interval", interval);
   } else {
@@ -243,6 +262,19 @@ void put_delta(GgufKeys& keys, const ModelSpec& spec, const DeltaSpec& delta) {
     for (const LayerSpec& layer : spec.layers) recurrent.push_back(!std::holds_alternative<GqaSpec>(layer.mixer));
     keys.put_flags("attention.recurrent_layers", recurrent);
   }
+}
+
+void put_delta(GgufKeys& keys, const ModelSpec& spec, const DeltaSpec& delta) {
+  keys.put("ssm.conv_kernel", delta.conv);
+  keys.put("ssm.inner_size", int64_t{delta.v_heads} * delta.v_dim);
+  keys.put("ssm.state_size", delta.k_dim);
+  keys.put("ssm.time_step_rank", delta.v_heads);
+  keys.put("ssm.group_count", delta.k_heads);
+  put_interval(keys, spec);
+  if (!one_of(kStriped, keys.architecture()) || spec.ropes.empty()) return;
+  // How rotary pairs are shared out among the axes of pictures; in a text all axes are one.
+  const int32_t pairs = spec.ropes.front().dims / 2;
+  keys.put_counts("rope.dimension_sections", {(pairs + 2) / 3, (pairs + 1) / 3, pairs / 3, 0});
 }
 
 // Factors of Falcon H1 that its files have in the weights.
@@ -282,17 +314,52 @@ std::vector<float> folded_factors(const ModelSpec& spec, const Slot& slot, std::
   return none ? std::vector<float>() : factors;
 }
 
-int64_t woven_parts(const ModelSpec& spec, const Slot& slot, std::string_view gguf) {
-  if (slot.layer < 0 || !one_of(kDeltaKind, gguf)) return 0;
+Woven woven_slots(const ModelSpec& spec, const Slot& slot, std::string_view gguf) {
+  if (slot.layer < 0 || !has_states(gguf)) return {};
   const MixerSpec& mixer = spec.layers[static_cast<size_t>(slot.layer)].mixer;
-  if (const auto* gqa = std::get_if<GqaSpec>(&mixer); gqa != nullptr && gqa->gated && slot.name.ends_with(".attn_q"))
-    return gqa->heads;
+  const bool queries = slot.name.ends_with(".attn_q");
+  if (const auto* gqa = std::get_if<GqaSpec>(&mixer); gqa != nullptr && gqa->gated && queries)
+    return {.slots = 2, .parts = gqa->heads, .name = "attn_q"};
+  if (const auto* decay = std::get_if<DecaySpec>(&mixer); decay != nullptr && queries)
+    return {.slots = 3, .parts = decay->heads, .name = "attn_qkv"};
   const auto* delta = std::get_if<DeltaSpec>(&mixer);
-  return delta != nullptr && gguf == "qwen3next" && slot.name.ends_with(".ssm_beta") ? delta->k_heads : 0;
+  if (delta == nullptr || gguf != "qwen3next" || !slot.name.ends_with(".ssm_beta")) return {};
+  return {.slots = 2, .parts = delta->k_heads, .name = "ssm_ba"};
+}
+
+bool stripes_values(std::string_view gguf) { return one_of(kStriped, gguf); }
+
+std::vector<int64_t> striped_order(const ModelSpec& spec, const Slot& slot, std::string_view gguf, bool columns) {
+  if (slot.layer < 0 || !stripes_values(gguf)) return {};
+  const auto* delta = std::get_if<DeltaSpec>(&spec.layers[static_cast<size_t>(slot.layer)].mixer);
+  if (delta == nullptr || delta->striped || delta->k_heads == delta->v_heads) return {};
+  auto is = [&](std::string_view stem) { return slot.name.ends_with(stem); };
+  if (columns != is(".ssm_out")) return {};
+  const int64_t before = 2 * int64_t{delta->k_heads} * delta->k_dim;
+  int64_t first = 0, each = delta->v_dim;
+  if (is(".attn_qkv")) {
+    first = before;
+  } else if (is(".ssm_conv1d")) {
+    first = before * delta->conv;
+    each *= delta->conv;
+  } else if (is(".ssm_beta") || is(".ssm_alpha") || is(".ssm_dt_b") || is(".ssm_a")) {
+    each = 1;
+  } else if (!is(".attn_gate") && !is(".ssm_out")) {
+    return {};
+  }
+  std::vector<int64_t> order(static_cast<size_t>(first));
+  std::iota(order.begin(), order.end(), int64_t{0});
+  const int64_t shared = delta->v_heads / delta->k_heads;
+  for (int64_t h = 0; h < delta->v_heads; ++h) {
+    const int64_t from = h % delta->k_heads * shared + h / delta->k_heads;
+    for (int64_t i = 0; i < each; ++i) order.push_back(first + from * each + i);
+  }
+  return order;
 }
 
 bool has_states(std::string_view gguf) {
-  return gguf == "lfm2" || one_of(kFirstKind, gguf) || one_of(kSecondKind, gguf) || one_of(kDeltaKind, gguf);
+  return gguf == "lfm2" || gguf == "minimax-01" || one_of(kFirstKind, gguf) || one_of(kSecondKind, gguf) ||
+         one_of(kDeltaKind, gguf);
 }
 
 Result<void> read_states(const Checkpoint& file, std::string_view gguf, JsonObject& values) {
@@ -309,7 +376,7 @@ void put_states(GgufKeys& keys, const ModelSpec& spec) {
   }
   if (!attends) keys.put("attention.head_count", 0);
   if (!attends) keys.put("feed_forward_length", 0);
-  if (gguf == "nemotron_h") keys.put_counts("feed_forward_length", widths);
+  if (has_halves(gguf)) keys.put_counts("feed_forward_length", widths);
   if (gguf == "granitehybrid") {
     for (const LayerSpec& layer : spec.layers) {
       const auto* gqa = std::get_if<GqaSpec>(&layer.mixer);
@@ -321,6 +388,10 @@ void put_states(GgufKeys& keys, const ModelSpec& spec) {
   for (const LayerSpec& layer : spec.layers) {
     if (const auto* conv = std::get_if<ShortConvSpec>(&layer.mixer)) return keys.put("shortconv.l_cache", conv->conv);
     if (const auto* delta = std::get_if<DeltaSpec>(&layer.mixer)) return put_delta(keys, spec, *delta);
+    if (std::holds_alternative<DecaySpec>(layer.mixer)) {
+      keys.put_number("residual_scale", layer.mixer_keep);
+      return put_interval(keys, spec);
+    }
     const SsmSpec* ssm = ssm_of(layer);
     if (ssm == nullptr) continue;
     keys.put("ssm.conv_kernel", ssm->conv);
@@ -337,13 +408,15 @@ void put_states(GgufKeys& keys, const ModelSpec& spec) {
 std::string_view unsayable_states(const ModelSpec& spec, std::string_view gguf) {
   for (const LayerSpec& layer : spec.layers) {
     const bool folds = gguf == "falcon-h1";  // factors go into the weights
+    const LayerSpec& front = spec.layers.front();
+    if (layer.mixer_keep != front.mixer_keep || layer.ffn_keep != front.mixer_keep) return "several residual factors";
     if (layer.shared || (layer.beside && !folds)) return "halves beside its mixers";
     if (const auto* delta = std::get_if<DeltaSpec>(&layer.mixer); delta != nullptr && delta->k_dim != delta->v_dim)
       return "keys and values of different widths";
     const SsmSpec* ssm = ssm_of(layer);
     if (ssm == nullptr) continue;
     if (folds && ssm->norm && ssm->norm_before_gate) return "norms before the gate";
-    const float least = gguf == "nemotron_h" ? 0.001f : 0;
+    const float least = has_halves(gguf) ? 0.001f : 0;
     if (ssm->least_step != least || ssm->most_step != 0) return "limits of steps";
     if (!folds && (ssm->out_scale != 1 ||
                    std::any_of(ssm->part_scales.begin(), ssm->part_scales.end(), [](float x) { return x != 1; })))

@@ -34,7 +34,18 @@ std::vector<int64_t> state_shape(const ModelSpec& spec, int32_t layer, std::stri
 std::vector<float> folded_factors(const ModelSpec& spec, const Slot& slot, std::string_view gguf,
                                   std::string_view tensor);
 
-// Of a slot that lies in one tensor with the next one, part by part in turn: how many parts each has; else 0.
-int64_t woven_parts(const ModelSpec& spec, const Slot& slot, std::string_view gguf);
+// A slot that lies in one tensor with those after it, part by part in turn.
+struct Woven {
+  size_t slots = 0;  // how many lie together, itself included; 0: it lies alone
+  int64_t parts = 0;
+  std::string_view name;  // of the tensor, after "blk.N."
+};
+Woven woven_slots(const ModelSpec& spec, const Slot& slot, std::string_view gguf);
+
+// Whether value heads that share a key stand apart in files of the architecture (DeltaSpec::striped).
+bool stripes_values(std::string_view gguf);
+// Of a slot of the gated delta rule whose value heads stand in another order there: which of the model's rows (or
+// numbers, or with `columns` columns) each of the file's is; empty: the same.
+std::vector<int64_t> striped_order(const ModelSpec& spec, const Slot& slot, std::string_view gguf, bool columns);
 
 }  // namespace millrace

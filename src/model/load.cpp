@@ -39,8 +39,8 @@ WeightPlan plan(const ModelSpec& spec, const Backend& backend, FormOf form_of) {
       plan.vectors += slot.cols * kFloat;
     } else {
       const MatrixForm form = slot.float32 ? DType::f32 : form_of(slot);
-      const WeightUse use = slot.experts > 0 ? WeightUse::experts : slot.use;
-      plan.matrices += slot.matrices() * backend.weight_bytes(form.type, slot.rows, slot.cols, use);
+      plan.matrices += slot.experts > 0 ? experts_bytes(backend, form.type, slot.experts, slot.rows, slot.cols)
+                                        : backend.weight_bytes(form.type, slot.rows, slot.cols, slot.use);
       plan.vectors += orders.bytes(form.order);
     }
   }

@@ -109,7 +109,8 @@ struct SsmSpec {
 // The gated delta rule (Qwen 3.5, Qwen3-Next): a state is corrected by what it would have answered.
 struct DeltaSpec {
   int32_t k_heads = 0, v_heads = 0, k_dim = 0, v_dim = 0, conv = 0;
-  NormSpec norm;  // of each head's result
+  NormSpec norm;         // of each head's result
+  bool striped = false;  // value head h has the keys of head h % k_heads; otherwise neighbours share them
 };
 
 // Linear attention that forgets at a fixed rate (MiniMax).
@@ -182,6 +183,7 @@ struct MoeSpec {
   int32_t width = 0;         // of one expert
   int32_t shared_width = 0;  // of the experts every token passes, 0: none
   Activation activation = Activation::silu;
+  bool gated = true;  // false: an expert is one product, the activation and another product (Nemotron-H)
   RouterSpec router;
   bool bias = false;         // every product of the experts has one
   bool shared_gate = false;  // what the shared experts give is multiplied by a sigmoid of the input's own

@@ -25,7 +25,7 @@ class CountingComm final : public Comm {
   void move(const Movement& movement) override {
     const int64_t rows = movement.row_count();
     ++count_.exchanges;
-    if (cut_ == RankCut::outputs && !movement.owners.empty()) {
+    if (cut_ != RankCut::layers && !movement.owners.empty()) {
       count_.embedded += rows * movement.rows.cols * static_cast<int64_t>(sizeof(float));
       return;
     }
@@ -97,7 +97,7 @@ RankCount RanksPlanner::count(int rank, const KvForm& kv, std::span<const PassRo
   auto counted = std::make_unique<CallOps>(nullptr);
   const CallOps& calls = *counted;
   std::unique_ptr<Ops> ops = std::move(counted);
-  if (choice_.cut == RankCut::outputs) ops = std::make_unique<RankOps>(std::move(ops), *member.comm);
+  if (choice_.cut != RankCut::layers) ops = std::make_unique<RankOps>(std::move(ops), *member.comm, choice_.cut, false);
   member.comm->take();
   run_pass(*ops, *member.model, kv, rows);
   RankCount count = member.comm->take();
@@ -109,7 +109,7 @@ RankCount RanksPlanner::count(int rank, const KvForm& kv, std::span<const PassRo
 
 RanksPass RanksPlanner::pass(const KvForm& kv, std::span<const PassRows> rows, const Ceilings& ceilings,
                              const Link& link) const {
-  const bool together = choice_.cut == RankCut::outputs;
+  const bool together = choice_.cut != RankCut::layers;
   // While one works on its layers the others wait, so it has the machine.
   const Ceilings share = together ? share_of(ceilings, choice_.here) : ceilings;
   RanksPass pass;

@@ -27,10 +27,10 @@ Limits limits_of(const Executor& executor, int most_drafts, DraftRule rule) {
 }
 
 // A token the caller wants to stop at may well be an end token that is otherwise ignored.
-// Trees are always as large as they may be.
 std::unique_ptr<DraftControl> control_of(const Executor& executor, int most_drafts) {
   if (most_drafts == 0) return nullptr;
-  return executor.options().branches > 0 ? steady_drafts(most_drafts) : paying_drafts(most_drafts);
+  const int branches = executor.options().branches;
+  return branches > 0 ? paying_trees(most_drafts, branches) : paying_drafts(most_drafts);
 }
 
 Request request_of(std::span<const Token> prompt, const GenerateOptions& options, int32_t most, const Identity& root) {

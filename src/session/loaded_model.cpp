@@ -78,7 +78,7 @@ Result<void> LoadedModel::read_model(const LoadChoice& choice) {
                          .ranks = choice.ranks,
                          .mpi = choice.mpi,
                          .memory_limit = choice.memory_limit,
-                         .pipeline = choice.pipeline};
+                         .cut = choice.cut};
   TRY(ranked_, Ranked::open(ranks, [&](Backend& backend) { return Model::load(source, backend, options); }));
   if (!kept_as_.empty() && backend().apart())
     kept_as_ += fmt::format("; on {} all weights take {:.1f} MB, since what it has no panels for becomes BF16",

@@ -34,7 +34,7 @@ struct LoadChoice {
   CpuOptions cpu = {};
   int ranks = 1;                   // that share the model (session/ranked.h)
   bool mpi = false;                // they are the processes of this MPI job
-  bool pipeline = false;           // they have whole layers, instead of parts of all
+  RankCut cut = RankCut::outputs;  // what of the model each has
   int64_t context = 0;             // longest sequence that will be run; 0: as long as the model says
   int64_t memory_limit = 0;        // bytes over all purposes; 0: none
   KvKeep keep = {};                // what its cache keeps; nothing said: everything

@@ -30,8 +30,6 @@ Result<void> check(const RankChoice& choice) {
   return {};
 }
 
-RankCut cut_of(const RankChoice& choice) { return choice.pipeline ? RankCut::layers : RankCut::outputs; }
-
 Result<std::unique_ptr<Backend>> as_rank(std::unique_ptr<Backend> inner, std::shared_ptr<Comm> comm, RankCut cut) {
   if (inner->apart()) return make_apart_rank_backend(std::move(inner), std::move(comm), cut);
   return make_rank_backend(std::move(inner), std::move(comm), cut);
@@ -40,7 +38,7 @@ Result<std::unique_ptr<Backend>> as_rank(std::unique_ptr<Backend> inner, std::sh
 // Threads are divided between ranks; the first have one more if they do not divide.
 CpuOptions part_of(const RankChoice& choice, int rank, int ranks) {
   CpuOptions part = choice.cpu;
-  if (choice.pipeline) return part;  // while one works the others wait
+  if (choice.cut == RankCut::layers) return part;  // while one works the others wait
   const int all = choice.cpu.threads > 0 ? choice.cpu.threads : Team::usual();
   part.threads = std::max(1, all / ranks + (rank < all % ranks ? 1 : 0));
   return part;
@@ -69,7 +67,7 @@ Result<std::unique_ptr<Ranked>> Ranked::open(const RankChoice& choice, const Mak
     if (choice.device == kNcclDevice) {
       TRY(comm, make_nccl_comm(comm));
     }
-    TRY(member.backend, as_rank(std::move(computes), comm, cut_of(choice)));
+    TRY(member.backend, as_rank(std::move(computes), comm, choice.cut));
     if (choice.memory_limit > 0) member.backend->set_limit(choice.memory_limit / choice.ranks);
     TRY(member.model, make(*member.backend));
   }
@@ -91,7 +89,7 @@ Result<std::unique_ptr<Ranked>> Ranked::open_mpi(const RankChoice& choice, const
   Member& member = made->members_.emplace_back();
   auto load = [&]() -> Result<void> {
     TRY(auto computes, open_rank_device(choice.device, part_of(choice, job.rank_here, job.ranks_here), job.rank_here));
-    TRY(member.backend, as_rank(std::move(computes), comm, cut_of(choice)));
+    TRY(member.backend, as_rank(std::move(computes), comm, choice.cut));
     if (choice.memory_limit > 0) member.backend->set_limit(choice.memory_limit / job.ranks_here);
     TRY(member.model, make(*member.backend));
     return {};

@@ -12,6 +12,7 @@
 #include "backend/backend.h"
 #include "backend/comm.h"
 #include "backend/cpu/cpu.h"
+#include "backend/ranks/ranks.h"
 #include "base/result.h"
 #include "model/model.h"
 
@@ -21,9 +22,9 @@ struct RankChoice {
   std::string device = "cpu";  // as open_device (device.h) takes it
   CpuOptions cpu = {};         // threads: of all ranks of this process together
   int ranks = 1;
-  bool mpi = false;          // ranks are the processes of this MPI job; `ranks` 1 or as many
-  int64_t memory_limit = 0;  // bytes over all ranks of this process; 0: none
-  bool pipeline = false;     // ranks have whole layers, instead of parts of all; they work one after the other
+  bool mpi = false;                // ranks are the processes of this MPI job; `ranks` 1 or as many
+  int64_t memory_limit = 0;        // bytes over all ranks of this process; 0: none
+  RankCut cut = RankCut::outputs;  // what of the model each has; ranks of layers work one after the other
 };
 
 inline constexpr int kMostRanks = 64;

@@ -75,10 +75,34 @@ void Drafters::suit(ExecutorOptions& executor) const {
   }
 }
 
-KvShape Drafters::beside() const {
-  for (const Kind& kind : kinds_)
-    if (kind.head != nullptr) return HeadDrafter::beside(kind.head->spec());
-  return {};
+BesideLayers Drafters::beside() const {
+  BesideLayers all;
+  for (const Kind& kind : kinds_) all.add(kind.beside());
+  return all;
+}
+
+// By names, shapes and the beginnings of tensors: enough to tell one file from another.
+Identity Drafters::identity(const Identity& target) const {
+  constexpr size_t kBeginning = 4096;
+  Digest digest;
+  digest.add(target);
+  for (const Kind& kind : kinds_) {
+    if (!kind.beside().any()) continue;
+    digest.add_sized(kind.checkpoint == nullptr ? kind.name : "");  // the layer in the target's own file
+    if (kind.checkpoint == nullptr) continue;
+    for (const StoredTensor& tensor : kind.checkpoint->tensors()) {
+      digest.add_sized(tensor.name);
+      digest.add_sized(format(tensor.type).name);
+      digest.add(std::as_bytes(std::span(tensor.shape)));
+      digest.add(tensor.bytes.first(std::min(tensor.bytes.size(), kBeginning)));
+    }
+  }
+  return digest.finish();
+}
+
+BesideLayers Drafters::Kind::beside() const {
+  if (head != nullptr) return HeadDrafter::beside(head->spec());
+  return model != nullptr ? ModelDrafter::beside(model->spec()) : BesideLayers{};
 }
 
 DraftOptions Drafters::for_engine() const {
@@ -92,19 +116,20 @@ DraftOptions Drafters::for_engine() const {
 Result<std::unique_ptr<Drafter>> Drafters::drafter(Executor& target, Backend& backend) const {
   if (!any()) return std::unique_ptr<Drafter>();
   std::vector<std::unique_ptr<Drafter>> links;
-  const std::string& first = kinds_.front().name;
-  if (first != "ngram" && first != "suffix")
+  int first = 0;  // of the layers beside the target's
+  if (kinds_.front().name != "ngram" && kinds_.front().name != "suffix")
     links.push_back(std::make_unique<SuffixDrafter>(SuffixOptions{.predicted = true}));
   for (const Kind& kind : kinds_) {
     if (kind.head != nullptr) {
-      TRY(auto drafter, HeadDrafter::create(*kind.head, target, backend));
+      TRY(auto drafter, HeadDrafter::create(*kind.head, target, backend, first));
       links.push_back(std::move(drafter));
     } else if (kind.model != nullptr) {
-      TRY(auto drafter, ModelDrafter::create(*kind.model, target, backend));
+      TRY(auto drafter, ModelDrafter::create(*kind.model, target, backend, first));
       links.push_back(std::move(drafter));
     } else {
       links.push_back(std::make_unique<SuffixDrafter>(SuffixOptions{.earlier = kind.name == "suffix"}));
     }
+    first += static_cast<int>(kind.beside().layers.size());
     TRY_VOID(check_rule(rule(), *links.back()));
   }
   if (links.size() == 1) return std::move(links[0]);

@@ -35,8 +35,10 @@ class Drafters {
   // This object outlives the drafter. Without guesses there is none.
   Result<std::unique_ptr<Drafter>> drafter(Executor& target, Backend& backend) const;
   DraftOptions for_engine() const;
-  // What a head keeps of every token in the target's pages; no kv heads: nothing.
-  KvShape beside() const;
+  // What heads and draft models keep of every token in the target's pages.
+  BesideLayers beside() const;
+  // What pages are kept under, given what the target's are: other heads or draft models fill them otherwise.
+  Identity identity(const Identity& target) const;
 
  private:
   struct Kind {
@@ -44,6 +46,7 @@ class Drafters {
     std::unique_ptr<Checkpoint> checkpoint;  // of a draft model or a head
     std::unique_ptr<Model> model;
     std::unique_ptr<Head> head;
+    BesideLayers beside() const;
   };
   static Result<Kind> open_one(const std::string& name, LoadedModel& target, int64_t context);
   SpeculateOptions options_;

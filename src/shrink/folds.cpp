@@ -145,6 +145,8 @@ class Planner {
   }
 
   void add_inside(const MoeSpec& moe) {
+    if (!moe.gated && moe.activation != Activation::relu)
+      return leave_out("inputs of the experts' way down: an activation that factors do not pass through");
     if (moe.limit.limit > 0) {
       leave_out("inputs of the experts' way down: what they read is cut off at a limit");
     } else {

@@ -82,7 +82,7 @@ def link_lists(tree, top, function, sections=("LINK", "OPTIONAL")):
             words, section = call.group(1).split(), None
             allowed = lists.setdefault(words[0], set()) if words else set()
             for word in words[1:]:
-                if word in ("LINK", "OPTIONAL", "SYSTEM", "EXCLUDE", "SOURCE"):
+                if word in ("LINK", "OPTIONAL", "SYSTEM", "EXCLUDE", "SOURCE", "FILES"):
                     section = word
                 elif section in sections:
                     allowed.add(word)

@@ -105,7 +105,8 @@ TEST(States, Heads) {
   Random random(4);
   for (int kind : {0, 1, 2}) {  // fixed decay, steps, delta
     for (int32_t value_dim : {37, 64}) {
-      HeadScan scan = {.heads = 8, .key_heads = 4, .key_dim = 16, .value_dim = value_dim};
+      // Neighbours share keys, or heads that stand four apart.
+      HeadScan scan = {.heads = 8, .key_heads = 4, .striped = value_dim == 64, .key_dim = 16, .value_dim = value_dim};
       std::vector<float> rate, bias = random.normals(8), skip = random.normals(8);
       for (int i = 0; i < 8; ++i) rate.push_back(-0.05f * static_cast<float>(i + 1));
       scan.rate = rate.data();

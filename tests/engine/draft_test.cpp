@@ -142,7 +142,9 @@ double tokens_a_second(DraftControl& control, const std::function<double(int)>& 
     for (size_t i = 0; i < seats.size(); ++i) {
       int accepted = 0;
       while (accepted < seats[i].room && coin()) ++accepted;
-      if (seats[i].room > 0) control.landed(histories[i], seats[i].room, accepted);
+      const int room = seats[i].room;
+      if (room > 0)
+        control.landed(histories[i], {.room = room, .drafted = room, .along = accepted, .accepted = accepted});
       rows += seats[i].room;
       deepest = std::max(deepest, seats[i].room);
       gained += accepted;
@@ -218,7 +220,7 @@ TEST(Speculation, EveryDrafterAndSamplerGivesThePlainAnswersInACrowd) {
       return std::unique_ptr<Drafter>(new SuffixDrafter({.least_match = 1, .earlier = earlier}));
     };
   }
-  makers["itself"] = [&](const Executor& target, Backend& backend) {
+  makers["itself"] = [&](Executor& target, Backend& backend) {
     return ModelDrafter::create(*tiny.model, target, backend);
   };
   for (const auto& [name, make] : makers) {
@@ -227,6 +229,7 @@ TEST(Speculation, EveryDrafterAndSamplerGivesThePlainAnswersInACrowd) {
         EngineOptions options = options_for(8, overlap);
         options.executor.pages = 16;  // far too few: answers are put off and computed again
         options.draft = {.make = make, .most = 4, .steady = steady};
+        if (name == "itself") options.draft.beside = ModelDrafter::beside(tiny.model->spec());
         const Outcome outcome = run_all(tiny, all, options);
         EXPECT_TRUE(outcome.answers == plain) << name << (overlap ? ", overlapped" : "") << (steady ? ", steady" : "");
         if (!steady) continue;
@@ -279,7 +282,8 @@ TEST(Speculation, DraftersThatAreWrongForTheModelAreRefused) {
   wider.vocab += 8;
   const auto other = Model::random(wider, DType::f32, 1, *tiny.backend).value();
   EngineOptions options = options_for(2, false);
-  options.draft.make = [&](const Executor& target, Backend& backend) {
+  options.draft.beside = ModelDrafter::beside(wider);
+  options.draft.make = [&](Executor& target, Backend& backend) {
     return ModelDrafter::create(*other, target, backend);
   };
   auto refused = Engine::create(*tiny.model, *tiny.backend, options);

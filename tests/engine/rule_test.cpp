@@ -128,6 +128,7 @@ TEST(DraftRule, AnAnswerIsTheSameAloneAndInACrowd) {
     for (const DraftRule rule : {DraftRule::reject, DraftRule::typical}) {
       EngineOptions alone = options_for(1, false);
       alone.draft = {.make = make, .most = 4, .steady = false, .rule = rule};
+      if (name != "ngram") alone.draft.beside = ModelDrafter::beside(tiny.model->spec());
       const Outcome expected = run_all(tiny, all, alone);
       EXPECT_GT(expected.metrics.drafted_tokens, 5) << name;
       if (name == "another") {
@@ -143,6 +144,53 @@ TEST(DraftRule, AnAnswerIsTheSameAloneAndInACrowd) {
       }
     }
   }
+}
+
+// Tokens of a step are told together, so an engine that is gone had told whole windows, and the next one begins where
+// the last one ended: the rest of the answer is the same.
+TEST(DraftRule, AnAnswerGoesOnBehindAnyWindow) {
+  Tiny tiny("llama-gqa-rope3");
+  const auto other = Model::random(tiny.model->spec(), DType::f32, 1, *tiny.backend).value();
+  EngineOptions options = options_for(2, true);
+  options.draft = {.make = {}, .most = 4, .steady = false, .rule = DraftRule::reject};
+  options.draft.beside = ModelDrafter::beside(tiny.model->spec());
+  options.draft.make = [&](Executor& target, Backend& backend) {
+    return ModelDrafter::create(*other, target, backend);
+  };
+  auto run = [&](const Request& request) {
+    std::promise<void> done;
+    std::vector<std::vector<Token>> windows;
+    auto engine = Engine::create(*tiny.model, *tiny.backend, options).value();
+    engine->submit(request, [&](std::span<const Event> events) {
+      std::vector<Token>& window = windows.emplace_back();
+      for (const Event& event : events) {
+        if (event.token) window.push_back(*event.token);
+        if (event.finish != Finish::none) done.set_value();
+      }
+    });
+    done.get_future().wait();
+    return windows;
+  };
+  auto joined = [](std::span<const std::vector<Token>> windows) {
+    std::vector<Token> tokens;
+    for (const auto& window : windows) tokens.insert(tokens.end(), window.begin(), window.end());
+    return tokens;
+  };
+  Request request = every_kind()[1];
+  request.max_tokens = 40;
+  request.stop_tokens.clear();
+  request.sampling = {.temperature = 1, .seed = 8};
+  const auto windows = run(request);
+  ASSERT_GT(windows.size(), 10u);
+  int longer = 0;
+  for (size_t told = 1; told < windows.size(); told += 2) {
+    Request again = request;
+    again.again = true;
+    again.resumed = {{.tokens = joined(std::span(windows).first(told))}};
+    EXPECT_EQ(joined(run(again)), joined(std::span(windows).subspan(told))) << told << " windows";
+    longer += windows[told].size() > 1;
+  }
+  EXPECT_GT(longer, 0) << "no guess was kept, so little is shown";
 }
 
 TEST(DraftRule, WhatWouldMakeAnAnswerDependOnOthersIsRefused) {

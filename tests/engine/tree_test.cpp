@@ -5,6 +5,7 @@
 #include <set>
 
 #include "engine/apart.h"
+#include "engine/draft/control.h"
 #include "engine/draft/replay.h"
 #include "engine/draft/tree.h"
 #include "engine/draft_rig.h"
@@ -59,6 +60,62 @@ DrafterMaker branching(const Answers& plain, int32_t vocab) {
     };
     return std::unique_ptr<Drafter>(new ReplayDrafter(truth, 0.5, 5, vocab));
   };
+}
+
+// A world where steps cost what `cost` says. The first way's guesses are kept with a fixed chance, and where its first
+// one is wrong another way is right with a chance of its own.
+double tokens_a_second(DraftControl& control, const std::function<double(int)>& cost, double chance, double other,
+                       int sequences) {
+  std::vector<DraftHistory> histories(static_cast<size_t>(sequences));
+  double seconds = 0, tokens = 0;
+  uint32_t turn = 0;
+  auto coin = [&](double below) { return uniform({.seed = 5, .position = turn++}) < below; };
+  for (int step = 0; step < 2000; ++step) {
+    std::vector<DraftControl::Seat> seats;
+    for (DraftHistory& history : histories) seats.push_back({&history, 8});
+    control.assign(seats, sequences, sequences, 256);
+    int rows = sequences, deepest = 0;
+    double gained = sequences;
+    for (size_t i = 0; i < seats.size(); ++i) {
+      const int room = seats[i].room, depth = main_depth(room, 2);
+      if (room == 0) continue;
+      int along = 0;
+      while (along < depth && coin(chance)) ++along;
+      const int accepted = along + (along == 0 && depth < room && coin(other));
+      control.landed(histories[i], {.room = room, .drafted = depth, .along = along, .accepted = accepted});
+      rows += room;
+      deepest = std::max(deepest, depth);
+      gained += accepted;
+    }
+    const double drafting = deepest * 5e-5, took = cost(rows) + drafting;
+    control.ran(rows, deepest, took, drafting);
+    if (step < 400) continue;
+    seconds += took;
+    tokens += gained;
+  }
+  return tokens / seconds;
+}
+
+TEST(TreeControl, IsNeverMuchWorseThanPlainOrTheBestFixedSize) {
+  const std::vector<std::function<double(int)>> machines = {
+      [](int rows) { return 1e-3 * (1 + 0.03 * (rows - 1)); },           // rows nearly free
+      [](int rows) { return 1e-3 * (1 + 0.5 * (rows - 1)); },            // rows dear
+      [](int rows) { return 1e-3 * (1 + 0.4 * ((rows + 3) / 4 - 1)); },  // in tiles of four
+      [](int rows) { return 1e-3 * std::max(1.0, rows / 24.0); }};       // bound by arithmetic from 24 rows on
+  for (size_t machine = 0; machine < machines.size(); ++machine) {
+    for (const double chance : {0.1, 0.5, 0.8}) {
+      for (const double other : {0.0, 0.6}) {
+        for (const int sequences : {1, 16}) {
+          double best = 0;
+          for (int room = 0; room <= 8; ++room)
+            best = std::max(best, tokens_a_second(*steady_drafts(room), machines[machine], chance, other, sequences));
+          const double own = tokens_a_second(*paying_trees(8, 2), machines[machine], chance, other, sequences);
+          EXPECT_GT(own, 0.93 * best) << "machine " << machine << ", kept " << chance << ", others " << other << ", "
+                                      << sequences << " sequences";
+        }
+      }
+    }
+  }
 }
 
 class Tree : public testing::TestWithParam<const char*> {};

@@ -7,7 +7,9 @@
 
 #include "backend/cpu/cpu.h"
 #include "backend/reference/reference.h"
+#include "model/convert.h"
 #include "model/forward.h"
+#include "tensor/files.h"
 
 namespace millrace {
 namespace {
@@ -39,11 +41,19 @@ std::string test_name(const ::testing::TestParamInfo<std::string>& each) {
 
 class EmbedGoldenTest : public ::testing::TestWithParam<std::string> {
  protected:
-  EmbedResult check(Backend& backend, DType kv, GoldenRule rule) {
-    const fs::path own = own_folder() / GetParam(), folder = fs::exists(own) ? own : shared_folder() / GetParam();
+  static fs::path folder_of() {
+    const fs::path own = own_folder() / GetParam();
+    return fs::exists(own) ? own : shared_folder() / GetParam();
+  }
+
+  EmbedResult check(Backend& backend, DType kv, GoldenRule rule) { return check(backend, kv, rule, folder_of()); }
+
+  // The stored vectors against what the model at `path` gives.
+  EmbedResult check(Backend& backend, DType kv, GoldenRule rule, const fs::path& path) {
+    const fs::path folder = folder_of();
     auto golden = read_embed_golden(folder / "golden.safetensors");
     EXPECT_TRUE(golden.ok()) << golden.error().message;
-    auto checkpoint = Checkpoint::open(folder);
+    auto checkpoint = Checkpoint::open(path);
     EXPECT_TRUE(checkpoint.ok()) << checkpoint.error().message;
     auto source = ModelSource::open(*checkpoint);
     EXPECT_TRUE(source.ok()) << (source.ok() ? "" : source.error().message);
@@ -84,6 +94,28 @@ TEST_P(EmbedGoldenTest, CpuInFewerBits) {
   auto backend = make_cpu_backend({.threads = 2});
   ASSERT_TRUE(backend.ok());
   EXPECT_EQ(check(**backend, DType::f16, GoldenRule::reduced).failure, "");
+}
+
+// The same vectors and scores out of a GGUF file, where the format has words for the model.
+TEST_P(EmbedGoldenTest, AsGguf) {
+  const test::Folder room;
+  const fs::path file = room.path() / "x.gguf";
+  const Checkpoint original = Checkpoint::open(folder_of()).value();
+  const auto source = ModelSource::open(original);
+  ASSERT_TRUE(source.ok()) << source.error().message;
+  auto report = convert(*source, file, {.type = *FileType::parse("F32"), .threads = 1});
+  if (!report.ok()) {
+    const bool named = report.error().message.find("cannot say that this model has") != std::string::npos ||
+                       report.error().message.find("has no name for") != std::string::npos;
+    EXPECT_TRUE(named) << report.error().message;
+    return;
+  }
+  auto reference = make_reference_backend();
+  EXPECT_EQ(check(*reference, DType::f32, GoldenRule::reference, file).failure, "");
+  auto cpu = make_cpu_backend({.threads = 2, .activations = Activations::float32}).value();
+  EXPECT_EQ(check(*cpu, DType::f32, GoldenRule::float32, file).failure, "");
+  auto fast = make_cpu_backend({.threads = 2}).value();
+  EXPECT_EQ(check(*fast, DType::f16, GoldenRule::reduced, file).failure, "");
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, EmbedGoldenTest, ::testing::ValuesIn(names()), test_name);

@@ -1,5 +1,5 @@
-// Experts, latents and shared keys in every way that must not matter: chunks, neighbours, prefixes that are found,
-// pages moved out, answers computed again, caches written to files.
+// Experts, latents, shared keys and states in every way that must not matter: chunks, neighbours, prefixes that are
+// found, pages moved out, answers computed again, caches written to files.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -20,8 +20,12 @@ const CrowdSize kSize = {
 std::vector<std::string> kinds() {
   std::vector<std::string> names;
   for (const char* name :
-       {"mixtral", "olmoe", "phimoe", "qwen2_moe", "qwen3_moe", "glm4_moe", "gpt_oss", "llama4_text", "minimax_m2",
-        "deepseek_v2", "deepseek_v3", "minicpm3", "gemma3n_text", "gemma4_text", "gemma4_experts"}) {
+       {"mixtral",         "olmoe",        "phimoe",         "qwen2_moe",   "qwen3_moe",    "glm4_moe",
+        "gpt_oss",         "llama4_text",  "minimax_m2",     "deepseek_v2", "deepseek_v3",  "minicpm3",
+        "gemma3n_text",    "gemma4_text",  "gemma4_experts", "mamba",       "mamba2",       "falcon_mamba",
+        "falcon_h1",       "bamba",        "jamba",          "nemotron_h",  "lfm2",         "recurrent_gemma",
+        "qwen3_next",      "qwen3_5_text", "minimax",        "rwkv",        "stripedhyena", "zamba2",
+        "granitemoehybrid"}) {
     if (std::filesystem::exists(test::golden_path(name))) names.emplace_back(name);
   }
   return names;

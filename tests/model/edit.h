@@ -21,7 +21,7 @@ struct EditedTensor {
 
 class Edited {
  public:
-  explicit Edited(const std::string& golden) : checkpoint_(Checkpoint::open(golden_folder() / golden).value()) {
+  explicit Edited(const std::string& golden) : checkpoint_(Checkpoint::open(golden_path(golden)).value()) {
     config = checkpoint_.config().get_object();
     for (const StoredTensor& tensor : checkpoint_.tensors()) {
       const auto* data = reinterpret_cast<const char*>(tensor.bytes.data());

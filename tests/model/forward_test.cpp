@@ -75,9 +75,8 @@ TEST_P(ForwardTest, OnlyWantedRowsAreTheSameRows) {
 
 TEST_P(ForwardTest, NearTheStoredLogits) {
   const std::string& name = GetParam().golden;
-  const float exact = name == "minimax" ? 2e-3f : name == "qwen3_5_text" ? 5e-5f : 2e-5f;  // see golden_test.cpp
   if (!GetParam().cpu) {
-    EXPECT_LE(test::worst_difference(whole_, golden_.logits), exact);
+    EXPECT_LE(test::worst_difference(whole_, golden_.logits), test::golden_limit(name));
     return;
   }
   // Where activations are bfloat16 (AMX, Arm with bf16), rounding may turn a close choice between experts for a token

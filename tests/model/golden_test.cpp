@@ -7,10 +7,6 @@ namespace {
 using test::Golden;
 using test::Runner;
 
-// The file of MiniMax keeps its tables of decays in bfloat16, and the stored logits came of those; those of Qwen 3.5
-// were computed in float32 by chunks.
-float allowed(const std::string& name) { return name == "minimax" ? 2e-3f : name == "qwen3_5_text" ? 5e-5f : 2e-5f; }
-
 class GoldenTest : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(GoldenTest, ReferenceGivesTheStoredLogits) {
@@ -30,7 +26,7 @@ TEST_P(GoldenTest, ReferenceGivesTheStoredLogits) {
   Runner runner(**model, *backend, 1, tokens);
   const std::vector<float> logits = runner.step(0, 0, golden.input);
   ASSERT_EQ(logits.size(), golden.logits.size());
-  EXPECT_LE(test::worst_difference(logits, golden.logits), allowed(GetParam()));
+  EXPECT_LE(test::worst_difference(logits, golden.logits), test::golden_limit(GetParam()));
 
   const size_t vocab = static_cast<size_t>((*model)->spec().vocab);
   std::vector<float> last(logits.end() - static_cast<std::ptrdiff_t>(vocab), logits.end());

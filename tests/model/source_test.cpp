@@ -114,6 +114,11 @@ TEST(Source, RefusesWhatItCannotRead) {
   auto loose = Checkpoint::open(test::golden_folder() / "llama-mha" / "model.safetensors");
   ASSERT_TRUE(loose.ok());
   EXPECT_NE(ModelSource::open(*loose).error().message.find("config.json"), std::string::npos);
+  Edited custom("llama-mha");
+  custom.config["model_type"] = "somebodys_own";
+  custom.config["auto_map"] = {{"AutoModelForCausalLM", "modeling_own.OwnForCausalLM"}};
+  EXPECT_NE(complaint(custom).find("code that comes with a model ('auto_map') is never run"), std::string::npos)
+      << complaint(custom);
 }
 
 struct Mistake {

@@ -35,7 +35,7 @@ void expect_as_planned(const ModelSpec& spec, int ranks, RankCut cut) {
   const RanksPlanner planner = planner_of(spec, *like, ranks, cut);
   const std::vector<MemoryPlan> plans = planner.memory(kOptions).value();
   const bool layers = cut == RankCut::layers;
-  auto ranked = Ranked::open({.cpu = {.threads = layers ? 1 : ranks}, .ranks = ranks, .pipeline = layers},
+  auto ranked = Ranked::open({.cpu = {.threads = layers ? 1 : ranks}, .ranks = ranks, .cut = cut},
                              [&](Backend& backend) { return Model::random(spec, DType::q8_0, 1, backend); });
   ASSERT_TRUE(ranked.ok()) << ranked.error().message;
   auto executor = Executor::create((*ranked)->model(), (*ranked)->backend(), kOptions);
@@ -87,6 +87,17 @@ TEST(PlannedRanks, TakeAndSendWhatIsPlanned) {
       SCOPED_TRACE(fmt::format("{} on {} ranks", name, ranks));
       expect_as_planned(spec, ranks, RankCut::outputs);
     }
+  }
+}
+
+// Three ranks have two or three of eight experts each.
+TEST(PlannedRanks, OfWholeExpertsTakeAndSendWhatIsPlanned) {
+  ModelSpec spec = small_shape("mixtral-8x7b");
+  spec.layers.resize(1);
+  std::get<MoeSpec>(spec.layers[0].ffn).width = 256;
+  for (const int ranks : {2, 3}) {
+    SCOPED_TRACE(fmt::format("{} ranks", ranks));
+    expect_as_planned(spec, ranks, RankCut::experts);
   }
 }
 

@@ -152,7 +152,7 @@ async def under(server, request, wanted, work, disturb):
             process = engine_of(server)
             struck = await disturb(count)
             count += struck
-            strikes += [time.monotonic()] * struck
+            strikes.extend([time.monotonic()] * struck)
             while not done and struck and engine_of(server) == process:
                 await asyncio.sleep(0.005)
             await asyncio.sleep(0.1)  # what the last one said may still be on its way, and is no move of the next

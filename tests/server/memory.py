@@ -132,7 +132,7 @@ async def by_limit(make_server, request, report, work, wanted):
                 break
             tasks = await begun(server, request, work)
             try:
-                resource.prlimit(before, resource.RLIMIT_AS, (1 << 20, 1 << 20))
+                resource.prlimit(before, resource.RLIMIT_DATA, (1 << 20, 1 << 20))
             except ProcessLookupError:
                 pass
             many = {"prompt": [[1] + [300 + (7 * i + turn) % 3000 for i in range(3000)] for _ in range(100)],

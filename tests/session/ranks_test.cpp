@@ -18,17 +18,17 @@ namespace {
 using Folder = std::filesystem::path;
 
 Result<std::unique_ptr<LoadedModel>> load(const Folder& path, const std::string& device, int ranks,
-                                          bool pipeline = false) {
+                                          RankCut cut = RankCut::outputs) {
   LoadChoice choice{.path = path, .device = device};
   choice.cpu.threads = 1;
   choice.ranks = ranks;
-  choice.pipeline = pipeline;
+  choice.cut = cut;
   return LoadedModel::load(choice);
 }
 
 class RanksTest : public ::testing::TestWithParam<std::string> {};
 
-void expect_same(const std::string& name, const std::string& device, const KvForm& kv) {
+void expect_same(const std::string& name, const std::string& device, const KvForm& kv, RankCut cut = RankCut::outputs) {
   const Folder folder = test::golden_path(name);
   std::vector<Token> tokens = test::Golden::read(folder).input;
   tokens.resize(std::min<size_t>(tokens.size(), 20));
@@ -39,7 +39,7 @@ void expect_same(const std::string& name, const std::string& device, const KvFor
   const std::vector<KvShape> shapes = kv_shapes((*alone)->model().spec(), kv);
   const bool states = std::any_of(shapes.begin(), shapes.end(), [](const KvShape& one) { return one.state.kept(); });
   for (const int ranks : {2, 4}) {
-    auto loaded = load(folder, device, ranks);
+    auto loaded = load(folder, device, ranks, cut);
     ASSERT_TRUE(loaded.ok()) << loaded.error().message;
     auto found = run_ranks_ways((*loaded)->model(), (*loaded)->backend(), tokens, kv);
     ASSERT_TRUE(found.ok()) << found.error().message;
@@ -57,6 +57,12 @@ void expect_same(const std::string& name, const std::string& device, const KvFor
 TEST_P(RanksTest, CpuGivesTheBitsOfOneRank) { expect_same(GetParam(), "cpu", DType::f16); }
 TEST_P(RanksTest, ReferenceGivesTheBitsOfOneRank) { expect_same(GetParam(), "reference", DType::f32); }
 
+// Models without experts have none, and are cut by outputs alone.
+TEST_P(RanksTest, RanksOfWholeExpertsGiveTheBitsOfOne) {
+  expect_same(GetParam(), "cpu", DType::f16, RankCut::experts);
+  if (GetParam().find("moe") != std::string::npos) expect_same(GetParam(), "reference", DType::f32, RankCut::experts);
+}
+
 // Ranks of whole layers. What cannot be carried from one to the next is refused by name.
 void expect_same_by_layers(const std::string& name, const KvForm& kv) {
   const Folder folder = test::golden_path(name);
@@ -68,7 +74,7 @@ void expect_same_by_layers(const std::string& name, const KvForm& kv) {
   ASSERT_TRUE(expected.ok()) << expected.error().message;
   const auto layers = std::ssize((*alone)->model().spec().layers);
   for (const int ranks : {2, 4}) {
-    auto loaded = load(folder, "cpu", ranks, true);
+    auto loaded = load(folder, "cpu", ranks, RankCut::layers);
     if (!loaded.ok()) {
       EXPECT_NE(loaded.error().message.find("--pipeline"), std::string::npos) << loaded.error().message;
       if (layers < ranks) continue;
@@ -169,7 +175,8 @@ TEST(Ranks, AnEngineGivesTheAnswersOfOneRank) {
     const int ranks = std::min(number, 2);
     for (const CrowdWay& way : crowd_ways()) {
       if (!way.alone && !way.narrow && ranks == 1) continue;
-      auto loaded = load(test::golden_path("llama-gqa-rope3"), "cpu", ranks, number == 3);
+      auto loaded =
+          load(test::golden_path("llama-gqa-rope3"), "cpu", ranks, number == 3 ? RankCut::layers : RankCut::outputs);
       ASSERT_TRUE(loaded.ok()) << loaded.error().message;
       size.kv = DType::f16;
       auto outcome = run_crowd((*loaded)->model(), (*loaded)->backend(), size, way,

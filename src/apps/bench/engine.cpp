@@ -27,10 +27,11 @@ struct Subject {
 
 Result<std::unique_ptr<Subject>> open_subject(const Arguments& arguments) {
   auto subject = std::make_unique<Subject>();
+  TRY(const RankCut cut, rank_cut(arguments));
   const RankChoice choice{.device = arguments.text("device"),
                           .cpu = {.threads = static_cast<int>(arguments.integer("threads"))},
                           .ranks = ranks_of(arguments),
-                          .pipeline = by_layers(arguments)};
+                          .cut = cut};
   if (auto shape = arguments.maybe_text("shape"); shape.has_value()) {
     TRY(ModelSpec spec, named_shape(*shape));
     std::optional<DType> type = dtype_from_name(arguments.text("type"));
@@ -321,6 +322,7 @@ Verb bench_engine_verb() {
                     device_flag(),
                     ranks_flag(),
                     pipeline_flag(),
+                    whole_experts_flag(),
                     {.name = "threads",
                      .alias = "-t",
                      .kind = Kind::integer,

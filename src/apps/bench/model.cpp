@@ -49,11 +49,9 @@ Result<std::unique_ptr<Subject>> open_subject(const Arguments& arguments, int th
   bool exact = arguments.text("activations") == "float32";
   CpuOptions options = {.threads = threads, .activations = exact ? Activations::float32 : Activations::fast};
   TRY(const std::string device, rank_device(arguments));
-  const RankChoice choice{.device = device,
-                          .cpu = options,
-                          .ranks = ranks_of(arguments),
-                          .mpi = over_mpi(arguments),
-                          .pipeline = by_layers(arguments)};
+  TRY(const RankCut cut, rank_cut(arguments));
+  const RankChoice choice{
+      .device = device, .cpu = options, .ranks = ranks_of(arguments), .mpi = over_mpi(arguments), .cut = cut};
   if (auto shape = arguments.maybe_text("shape"); shape.has_value()) {
     TRY(ModelSpec spec, named_shape(*shape));
     TRY(const DType type, weight_format(arguments.text("type")));
@@ -255,6 +253,7 @@ std::vector<Flag> bench_flags() {
         device_flag(),
         ranks_flag(),
         pipeline_flag(),
+        whole_experts_flag(),
         transport_flag(),
         kv,
         integer_flag("ubatch-size", "-ub", "0", 0, 65536, "most tokens of one pass; 0: 512, on a GPU 2048"),

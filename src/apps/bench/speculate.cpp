@@ -161,8 +161,8 @@ Result<Line> run_way(const Arguments& arguments, Subject& subject, const Way& wa
   options.executor.kv = subject.loaded ? kv_type(arguments, *subject.loaded)
                                        : kv_type(arguments.text("kv-type"), subject.model(), subject.backend());
   options.limits.max_sequences = static_cast<int>(arguments.integer("parallel"));
-  options.limits.step_tokens =
-      std::max(256, 2 * options.limits.max_sequences + 256 * (options.limits.max_sequences > 1));
+  const int step = subject.backend().apart() ? 2048 : 256;
+  options.limits.step_tokens = std::max(step, 4 * options.limits.max_sequences);
   options.draft = draft_options(arguments, subject, way, truth);
   TRY(auto engine, Engine::create(subject.model(), subject.backend(), options));
   const size_t requests = subject.prompts.size();
@@ -205,12 +205,14 @@ double allowed(const Line& plain, const Line& line) {
   return line.tokens_a_pass() * plain.pass_seconds() / pass;
 }
 
-std::string by_depth(const Metrics& metrics) {
+// Of all guesses at a depth, those that were kept; and of those that had all before them kept.
+std::string by_depth(const Metrics& metrics, bool given) {
   std::string text;
   for (size_t depth = 0; depth < metrics.drafted_at.size() && metrics.drafted_at[depth] > 0; ++depth)
-    text +=
-        fmt::format("{}{:.2f}", depth == 0 ? "" : " ",
-                    static_cast<double>(metrics.accepted_at[depth]) / static_cast<double>(metrics.drafted_at[depth]));
+    text += fmt::format("{}{:.2f}", depth == 0 ? "" : " ",
+                        static_cast<double>(metrics.accepted_at[depth]) /
+                            static_cast<double>(std::max<int64_t>(
+                                1, given && depth > 0 ? metrics.accepted_at[depth - 1] : metrics.drafted_at[depth])));
   return text;
 }
 
@@ -228,7 +230,8 @@ JsonObject json(const Line& plain, const Line& line) {
           {"pass_cost", line.pass_seconds() / plain.pass_seconds()},
           {"drafted", line.metrics.drafted_tokens},
           {"accepted", line.metrics.accepted_drafts},
-          {"accepted_by_depth", by_depth(line.metrics)},
+          {"accepted_by_depth", by_depth(line.metrics, false)},
+          {"accepted_given_those_before", by_depth(line.metrics, true)},
           {"draft_seconds", line.metrics.draft_seconds},
           {"same", line.same}};
 }
@@ -259,7 +262,9 @@ Result<int> run(const Arguments& arguments) {
                {"tokens a pass", Align::right},
                {"pass cost", Align::right},
                {"guess cost", Align::right},
-               {"right, by depth"},
+               {"right", Align::right},
+               {"by depth"},
+               {"given those before"},
                {"same"}});
   TRY_VOID(check_asked(arguments));
   std::vector<Way> ways = {{0}};
@@ -287,7 +292,10 @@ Result<int> run(const Arguments& arguments) {
                  fmt::format("{:.2f}", line.rate / plain.rate), fmt::format("{:.2f}", allowed(plain, line)),
                  fmt::format("{:.2f}", line.tokens_a_pass()),
                  fmt::format("{:.2f}", line.pass_seconds() / plain.pass_seconds()), fmt::format("{:.2f}", guess),
-                 by_depth(line.metrics), line.same ? "yes" : terminal.out_paint(Style::red, "NO")});
+                 fmt::format("{:.2f}", static_cast<double>(line.metrics.accepted_drafts) /
+                                           static_cast<double>(std::max<int64_t>(1, line.metrics.drafted_tokens))),
+                 by_depth(line.metrics, false), by_depth(line.metrics, true),
+                 line.same ? "yes" : terminal.out_paint(Style::red, "NO")});
       array.push_back(json(plain, line));
     }
   }

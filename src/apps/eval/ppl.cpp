@@ -67,6 +67,7 @@ Verb eval_ppl_verb() {
                        {{.name = "json", .help = "as a JSON object with the key ppl"},
                         ranks_flag(),
                         pipeline_flag(),
+                        whole_experts_flag(),
                         transport_flag()},
                        adapter_flags(),
                        machine_flags()}),

@@ -234,7 +234,7 @@ Verb eval_task_verb() {
                          .help = "gsm8k: most tokens of an answer"},
                         {.name = "json", .help = "as a JSON object"}},
                        adapter_flags(),
-                       {ranks_flag(), pipeline_flag(), transport_flag()},
+                       {ranks_flag(), pipeline_flag(), whole_experts_flag(), transport_flag()},
                        machine_flags()}),
       .examples = {{"eval task hellaswag -m model.gguf --data hellaswag_val.jsonl -o answers.jsonl",
                     "stop it and start it again as you like"},

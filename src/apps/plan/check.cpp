@@ -8,6 +8,7 @@
 #include "apps/cli/interrupt.h"
 #include "apps/cli/model_path.h"
 #include "apps/cli/terminal.h"
+#include "apps/plan/accept_check.h"
 #include "apps/plan/lessons.h"
 #include "apps/plan/ranks_check.h"
 #include "apps/run/flags.h"
@@ -29,34 +30,6 @@ int64_t peak_resident() {
     if (line.starts_with("VmHWM:")) return std::atoll(line.c_str() + 6) * 1024;
   }
   return 0;
-}
-
-struct Subject {
-  std::string name;
-  Checkpoint checkpoint;
-  std::unique_ptr<Backend> backend;
-  std::unique_ptr<Model> model;
-};
-
-Result<std::unique_ptr<Subject>> open_subject(const Arguments& arguments) {
-  auto subject = std::make_unique<Subject>();
-  TRY(subject->backend, make_cpu_backend({.threads = static_cast<int>(arguments.integer("threads"))}));
-  TRY(const KvKeep keep, kv_keep(arguments));
-  if (auto shape = arguments.maybe_text("shape"); shape.has_value()) {
-    TRY(ModelSpec spec, named_shape(*shape));
-    TRY_VOID(forget(spec, keep));
-    const std::string name = arguments.text("weights").empty() ? "Q8_0" : arguments.text("weights");
-    const auto type = dtype_from_name(name);
-    if (!type) return error(Code::invalid, "'{}' is no weight format; try Q8_0, Q4_0, BF16, F16 or F32", name);
-    subject->name = fmt::format("{} {}", *shape, format(*type).name);
-    TRY(subject->model, Model::random(spec, *type, 1, *subject->backend));
-    return subject;
-  }
-  TRY(const std::filesystem::path path, model_path(arguments));
-  subject->name = path.stem().string();
-  TRY(subject->checkpoint, Checkpoint::open(path));
-  TRY(subject->model, Model::load(subject->checkpoint, *subject->backend, {.forget = keep}));
-  return subject;
 }
 
 struct MemoryRow {
@@ -92,7 +65,7 @@ struct Check {
 
 // What the model and an executor of that size take, planned without taking anything, and then taken and used to the
 // last page.
-Result<MemoryCheck> check_memory(const Subject& subject, int64_t before, int32_t sequences, int32_t context) {
+Result<MemoryCheck> check_memory(const CheckSubject& subject, int64_t before, int32_t sequences, int32_t context) {
   MemoryCheck check;
   auto trace = make_trace_backend(subject.backend.get());
   ExecutorOptions options = {.context = context, .rows = std::min(512, context), .sequences = sequences};
@@ -121,7 +94,7 @@ double predict(const OpFit& fit, const Executor& executor, const StepTest& test)
 
 Result<Check> measure(const Arguments& arguments) {
   const int64_t before = peak_resident();
-  TRY(auto subject, open_subject(arguments));
+  TRY(auto subject, open_check_subject(arguments));
   const int32_t context = std::min(subject->model->spec().context, 1024);
   if (context < 64)
     return error(Code::invalid, "a model of {} positions is too short to check; 64 are needed", context);
@@ -218,9 +191,31 @@ Json check_json(const Check& check) {
 
 }  // namespace
 
+Result<std::unique_ptr<CheckSubject>> open_check_subject(const Arguments& arguments) {
+  auto subject = std::make_unique<CheckSubject>();
+  TRY(subject->backend, make_cpu_backend({.threads = static_cast<int>(arguments.integer("threads"))}));
+  TRY(const KvKeep keep, kv_keep(arguments));
+  if (auto shape = arguments.maybe_text("shape"); shape.has_value()) {
+    TRY(ModelSpec spec, named_shape(*shape));
+    TRY_VOID(forget(spec, keep));
+    const std::string name = arguments.text("weights").empty() ? "Q8_0" : arguments.text("weights");
+    const auto type = dtype_from_name(name);
+    if (!type) return error(Code::invalid, "'{}' is no weight format; try Q8_0, Q4_0, BF16, F16 or F32", name);
+    subject->name = fmt::format("{} {}", *shape, format(*type).name);
+    TRY(subject->model, Model::random(spec, *type, 1, *subject->backend));
+    return subject;
+  }
+  TRY(const std::filesystem::path path, model_path(arguments));
+  subject->name = path.stem().string();
+  TRY(subject->checkpoint, Checkpoint::open(path));
+  TRY(subject->model, Model::load(subject->checkpoint, *subject->backend, {.forget = keep}));
+  return subject;
+}
+
 Result<int> run_plan_check(const Arguments& arguments) {
   Interruptible scope;
   if (arguments.given("ranks") || over_mpi(arguments)) return run_ranks_check(arguments);
+  if (arguments.given("accept")) return run_accept_check(arguments);
   const Terminal& terminal = arguments.terminal();
   auto check = measure(arguments);
   if (!check.ok() && Interruptible::interrupted()) return interrupted_error();

@@ -1,9 +1,24 @@
 // `plan --check`: the model is run here and every prediction stands beside its measurement. Main thread.
 #pragma once
 
+#include <memory>
+#include <string>
+
 #include "apps/cli/cli.h"
+#include "backend/backend.h"
+#include "model/model.h"
+#include "tensor/checkpoint.h"
 
 namespace millrace::apps {
+
+// What is run: a file, or random weights of a shape.
+struct CheckSubject {
+  std::string name;
+  Checkpoint checkpoint;
+  std::unique_ptr<Backend> backend;
+  std::unique_ptr<Model> model;
+};
+Result<std::unique_ptr<CheckSubject>> open_check_subject(const Arguments& arguments);
 
 Result<int> run_plan_check(const Arguments& arguments);
 

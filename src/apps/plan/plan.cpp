@@ -334,7 +334,9 @@ std::vector<Flag> load_flags() {
           integer_flag("draft", "", "4", 0, 1024, "drafted tokens a pass"),
           number_flag("draft-cost", "", "0.1", 0, 1e6, "of a drafted token, in passes of the model"),
           integer_flag("threads", "-t", "0", 0, 1024, "for --hw this and --check; 0: one for every processor"),
-          {.name = "check", .help = "run the model here and print what was predicted beside what was measured"},
+          {.name = "check",
+           .help = "run the model here and print what was predicted beside what was measured; with --accept, time "
+                   "passes that check guesses and predict from them"},
           {.name = "json", .help = "as one JSON object"},
           path_flag("html", "FILE", "write a page with charts")};
 }

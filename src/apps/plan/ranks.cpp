@@ -60,7 +60,7 @@ int threads_of_rank(int threads, const RanksChoice& choice) {
 std::vector<Flag> ranks_plan_flags() {
   return {by_commas(integer_flag("ranks", "", "", 1, kMostRanks,
                                  "what so many ranks of this program would hold, send and take; with --check: and do")),
-          pipeline_flag(),
+          pipeline_flag(), whole_experts_flag(),
           text_flag("transport", "HOW", "threads", "threads|mpi",
                     "links that --ranks measures: between threads, or between the processes that mpirun started")};
 }
@@ -69,7 +69,7 @@ Result<RanksMade> ranks_made(const Arguments& arguments) {
   RanksMade made;
   if (arguments.given("ranks"))
     for (const int64_t ranks : arguments.integers("ranks")) made.counts.push_back(static_cast<int>(ranks));
-  made.cut = by_layers(arguments) ? RankCut::layers : RankCut::outputs;
+  TRY(made.cut, rank_cut(arguments));
   if (!made.counts.empty() && arguments.integer("tensor-parallel") > 1)
     return error(Code::invalid, "give --ranks, as this program cuts a model, or --tp, as others do, not both");
   if (!over_mpi(arguments)) return made;
@@ -117,6 +117,14 @@ Result<std::vector<PlannedRanks>> plan_ranks(const RanksMade& made, const ModelS
   return lines;
 }
 
+namespace {
+
+const char* cut_name(RankCut cut) {
+  return cut == RankCut::layers ? ", of layers" : (cut == RankCut::experts ? ", whole experts" : "");
+}
+
+}  // namespace
+
 void print_ranks(const Terminal& terminal, const std::vector<PlannedRanks>& lines, int32_t batch, int32_t prompt) {
   if (lines.empty()) return;
   using Align = Table::Align;
@@ -135,10 +143,10 @@ void print_ranks(const Terminal& terminal, const std::vector<PlannedRanks>& line
                {fmt::format("prompt of {}", prompt), Align::right}});
   for (const PlannedRanks& line : lines) {
     const RanksPass& step = line.decode;
-    table.row({fmt::format("{}{}", line.choice.ranks, line.choice.cut == RankCut::layers ? ", of layers" : ""),
-               bytes(line.memory.weights), bytes(line.memory.kv), bytes(line.memory.total()),
-               line.memory.fits() ? "yes" : "NO", short_bytes(step.sent / batch), fmt::format("{:.0f}", step.exchanges),
-               short_seconds(step.link_seconds), short_seconds(step.seconds()), short_number(batch / step.seconds()),
+    table.row({fmt::format("{}{}", line.choice.ranks, cut_name(line.choice.cut)), bytes(line.memory.weights),
+               bytes(line.memory.kv), bytes(line.memory.total()), line.memory.fits() ? "yes" : "NO",
+               short_bytes(step.sent / batch), fmt::format("{:.0f}", step.exchanges), short_seconds(step.link_seconds),
+               short_seconds(step.seconds()), short_number(batch / step.seconds()),
                short_seconds(line.prefill.seconds())});
   }
   table.print(terminal);
@@ -154,6 +162,7 @@ JsonArray ranks_json(const std::vector<PlannedRanks>& lines, int32_t batch) {
   for (const PlannedRanks& line : lines) {
     array.push_back(JsonObject{{"ranks", line.choice.ranks},
                                {"pipeline", line.choice.cut == RankCut::layers},
+                               {"whole_experts", line.choice.cut == RankCut::experts},
                                {"ranks_of_a_machine", line.choice.here},
                                {"weights", line.memory.weights},
                                {"kv", line.memory.kv},

@@ -104,11 +104,10 @@ struct Opened {
 
 Result<Opened> open(const Arguments& arguments, const Subject& subject, int ranks) {
   Opened opened;
-  const bool mpi = over_mpi(arguments), layers = by_layers(arguments);
-  const RankChoice choice{.cpu = {.threads = static_cast<int>(arguments.integer("threads"))},
-                          .ranks = ranks,
-                          .mpi = mpi,
-                          .pipeline = layers};
+  const bool mpi = over_mpi(arguments);
+  TRY(const RankCut cut, rank_cut(arguments));
+  const RankChoice choice{
+      .cpu = {.threads = static_cast<int>(arguments.integer("threads"))}, .ranks = ranks, .mpi = mpi, .cut = cut};
   // Processes other than the first stay in there, so what all do together is done where each loads.
   TRY(opened.ranked, Ranked::open(choice, [&](Backend& backend) {
         if (mpi) {
@@ -119,7 +118,7 @@ Result<Opened> open(const Arguments& arguments, const Subject& subject, int rank
       }));
   if (!mpi) opened.link = measure_thread_link(ranks);
   opened.choice.ranks = opened.ranked->ranks();
-  opened.choice.cut = layers ? RankCut::layers : RankCut::outputs;
+  opened.choice.cut = cut;
   if (!mpi) opened.choice.here = ranks;
   return opened;
 }
@@ -156,7 +155,7 @@ Result<void> check_sent(const RanksPlanner& planner, const Ranked& ranked, Execu
 TimeRow predict(const RanksPlanner& planner, const OpFit& fit, const Machine& machine, const Link& link,
                 const Executor& executor, const StepTest& test) {
   const RanksChoice& choice = planner.choice();
-  const bool together = choice.cut == RankCut::outputs;
+  const bool together = choice.cut != RankCut::layers;
   const KvForm& kv = executor.options().kv;
   TimeRow row = {.test = test};
   for (const std::vector<PassRows>& rows : passes_of(test, executor.options().rows)) {
@@ -258,6 +257,7 @@ JsonObject check_json(const std::string& name, const Check& check) {
           {"backend", check.description},
           {"ranks", check.choice.ranks},
           {"pipeline", check.choice.cut == RankCut::layers},
+          {"whole_experts", check.choice.cut == RankCut::experts},
           {"link_seconds_per_exchange", check.link.seconds},
           {"link_bytes_per_second", check.link.bytes},
           {"memory", std::move(memory)},

@@ -341,7 +341,7 @@ Verb chat_verb() {
            sampling_flags(),
            speculate_flags(),
            adapter_flags(),
-           {ranks_flag(), pipeline_flag()},
+           {ranks_flag(), pipeline_flag(), whole_experts_flag()},
            machine_flags()}),
       .examples = {{"chat", "with the shipped model"},
                    {"chat owner/name:Q4_K_M", "with one that was pulled"},

@@ -86,7 +86,22 @@ Flag pipeline_flag() {
           .help = "ranks have whole layers instead of parts of all: less is sent, and they work one after the other"};
 }
 
-bool by_layers(const Arguments& arguments) { return arguments.knows("pipeline") && arguments.toggle("pipeline"); }
+Flag whole_experts_flag() {
+  return {.name = "whole-experts",
+          .help =
+              "of a mixture of experts, ranks have whole ones instead of some outputs of each: less is sent, and they "
+              "are busy unevenly"};
+}
+
+Result<RankCut> rank_cut(const Arguments& arguments) {
+  auto asked = [&](std::string_view flag) { return arguments.knows(flag) && arguments.toggle(flag); };
+  const bool layers = asked("pipeline"), experts = asked("whole-experts");
+  if (layers && experts)
+    return error(Code::invalid,
+                 "--pipeline gives ranks whole layers, with all of their experts, and --whole-experts parts of every "
+                 "layer: give one of them");
+  return layers ? RankCut::layers : (experts ? RankCut::experts : RankCut::outputs);
+}
 
 int ranks_of(const Arguments& arguments) {
   return arguments.knows("ranks") ? static_cast<int>(arguments.integer("ranks")) : 1;
@@ -360,7 +375,7 @@ Result<std::unique_ptr<LoadedModel>> load_model(const Arguments& arguments, int6
   LoadChoice choice{.path = path, .device = device, .context = context};
   choice.cpu.threads = static_cast<int>(arguments.integer("threads"));
   choice.ranks = ranks_of(arguments);
-  choice.pipeline = by_layers(arguments);
+  TRY(choice.cut, rank_cut(arguments));
   choice.mpi = over_mpi(arguments);
   choice.memory_limit = memory_limit(arguments);
   TRY(choice.keep, kv_keep(arguments));

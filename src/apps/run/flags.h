@@ -19,8 +19,9 @@ namespace millrace::apps {
 Flag device_flag();
 Flag ranks_flag();
 Flag pipeline_flag();
-bool by_layers(const Arguments& arguments);  // false where the verb has no such flag
-Flag transport_flag();                       // for verbs that `mpirun` may start
+Flag whole_experts_flag();
+Result<RankCut> rank_cut(const Arguments& arguments);  // as these two say, where the verb has them
+Flag transport_flag();                                 // for verbs that `mpirun` may start
 bool over_mpi(const Arguments& arguments);
 int ranks_of(const Arguments& arguments);  // 1 where the verb has no such flag
 // --kv-type and, for one of both, --cache-type-k and --cache-type-v: kv_type() understands them. And kv_keep_flag().

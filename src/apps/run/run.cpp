@@ -227,7 +227,7 @@ Verb run_verb() {
                            sampling_flags(),
                            speculate_flags(),
                            adapter_flags(),
-                           {ranks_flag(), pipeline_flag(), transport_flag()},
+                           {ranks_flag(), pipeline_flag(), whole_experts_flag(), transport_flag()},
                            machine_flags()}),
           .examples = {{"run -p 'Once upon a time' -n 100", "the shipped model tells a story"},
                        {"run -m model.gguf --chat -p 'What is the capital of France?' --temp 0",

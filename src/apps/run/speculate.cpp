@@ -18,7 +18,7 @@ std::vector<Flag> speculate_flags() {
                    "with --speculate: guesses a step at most; fewer where they would not pay"),
       integer_flag("draft-tree", "", "0", 0, kMostBranches,
                    "with a head and --draft-max of 3 or more: other ways to go on that are tried beside the likeliest, "
-                   "within as many rows; always as many then"),
+                   "within as many rows"),
       text_flag("draft-rule", "RULE", "exact", "exact|reject|typical",
                 "which guesses are kept: exact changes no answer; reject gives other answers of the same distribution, "
                 "typical of nearly the same, both with always as many guesses as --draft-max"),

@@ -293,7 +293,7 @@ Verb batch_verb() {
                        default_flags(),
                        diffusion_flags(),
                        speculate_flags(),
-                       {ranks_flag(), pipeline_flag()},
+                       {ranks_flag(), pipeline_flag(), whole_experts_flag()},
                        machine_flags()}),
       .examples = {{"batch -i questions.jsonl -o answers.jsonl -np 64", "64 at once"}},
       .notes =

@@ -121,7 +121,7 @@ std::vector<Flag> serving_flags() {
        default_flags(),
        diffusion_flags(),
        speculate_flags(),
-       {ranks_flag(), pipeline_flag(), transport_flag()},
+       {ranks_flag(), pipeline_flag(), whole_experts_flag(), transport_flag()},
        {path_flag("hostfile", "FILE", "machines of the ranks that mpirun starts, this one first (--transport mpi)"),
         text_flag("mpirun-options", "WORDS", "", "", "more of mpirun's own flags, for all that it starts")},
        machine_flags()});

@@ -112,15 +112,6 @@ bool gives_vectors(const LoadedModel& loaded) { return !loaded.model().spec().he
 
 bool keeps_cache(const Arguments& arguments) { return arguments.knows("cache-file") && arguments.given("cache-file"); }
 
-// Guesses of layers that a drafter adds lie in pages too.
-Result<Identity> saved_under(const Arguments& arguments, const Fingerprint& fingerprint) {
-  TRY(const SpeculateOptions guesses, speculate_options(arguments));
-  Digest digest;
-  digest.add(fingerprint.identity);
-  for (const std::string& name : guesses.names) digest.add_sized(name);
-  return digest.finish();
-}
-
 // What an earlier server left. Whatever is wrong with it is said, and the cache is empty then.
 Result<void> restore_cache(const Arguments& arguments, Engine& engine) {
   if (!keeps_cache(arguments)) return {};
@@ -199,7 +190,7 @@ Result<LoadChoice> load_choice(const Arguments& arguments) {
   LoadChoice choice{.path = path, .device = device, .context = arguments.integer("ctx-size")};
   choice.cpu.threads = static_cast<int>(arguments.integer("threads"));
   choice.ranks = ranks_of(arguments);
-  choice.pipeline = by_layers(arguments);
+  TRY(choice.cut, rank_cut(arguments));
   choice.mpi = over_mpi(arguments);
   choice.memory_limit = memory_limit(arguments);
   TRY(choice.keep, kv_keep(arguments));
@@ -246,11 +237,11 @@ Result<ReadyEngine> engine_for(const Arguments& arguments, std::unique_ptr<Loade
   ReadyEngine made;
   made.kv = options.executor.kv;
   made.fingerprint = fingerprint_of(loaded->model(), loaded->backend(), made.kv);
-  TRY(options.identity, saved_under(arguments, made.fingerprint));
+  options.identity = drafters->identity(made.fingerprint.identity);
   options.tell_cached = tells_routers(arguments);
   TRY(const Executor::Plan plan, Executor::plan(loaded->model(), loaded->backend(), options.executor));
   TRY(options.tier,
-      shared_pages(arguments, options.executor.beside.kv_heads > 0 ? options.identity : made.fingerprint.identity,
+      shared_pages(arguments, options.executor.beside.any() ? options.identity : made.fingerprint.identity,
                    plan.layout));
   TRY(made.engine, Engine::create(loaded->model(), loaded->backend(), options));
   TRY_VOID(restore_cache(arguments, *made.engine));

@@ -46,11 +46,12 @@ struct Opened {
 // Alone: without ranks, to compare with.
 Result<Opened> open(const Arguments& arguments, int ranks, bool alone) {
   TRY(const std::string device, rank_device(arguments));
+  TRY(const RankCut cut, rank_cut(arguments));
   RankChoice choice{.device = alone ? arguments.text("device") : device,
                     .cpu = {.threads = static_cast<int>(arguments.integer("threads"))},
                     .ranks = std::max(1, ranks),
                     .mpi = !alone && over_mpi(arguments),
-                    .pipeline = by_layers(arguments)};
+                    .cut = cut};
   Opened opened;
   if (const auto shape = arguments.maybe_text("shape"); shape.has_value() && !shape->empty()) {
     TRY(ModelSpec spec, named_shape(*shape));
@@ -66,7 +67,7 @@ Result<Opened> open(const Arguments& arguments, int ranks, bool alone) {
   TRY(file.keep, kv_keep(arguments));
   file.ranks = choice.ranks;
   file.mpi = choice.mpi;
-  file.pipeline = choice.pipeline;
+  file.cut = choice.cut;
   TRY(opened.loaded, LoadedModel::load(file));
   return opened;
 }
@@ -177,7 +178,7 @@ Verb verify_ranks_verb() {
                 integer_flag("layers", "", "2", 1, 1000, "of the shape, the first so many"), device_flag(),
                 integer_flag("threads", "-t", "0", 0, 1024, "of all ranks together; 0: one for every processor"),
                 by_commas(integer_flag("ranks", "", "2,4", 2, kMostRanks, "numbers of ranks to compare with one"))},
-               {pipeline_flag(), transport_flag()},
+               {pipeline_flag(), whole_experts_flag(), transport_flag()},
                kv_flags(),
                {integer_flag("tokens", "-n", "48", 8, 4096, "tokens of the text"),
                 integer_flag("seed", "-s", "3", 0, 1e12, "of the text"),

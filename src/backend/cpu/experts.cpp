@@ -40,8 +40,10 @@ void CpuOps::route(const Router& router, Tensor logits, const Routing& routing) 
   sort_pairs(routing);
 }
 
-// Which experts have rows, where these lie, and the input in the form that products read it.
-void CpuOps::bring_together(const LinearKernel& kernel, const Routing& routing, ExpertInput input, Tensor in) {
+// Which experts have rows, where these lie, and the input in the form that products read it. `experts` of them: a rank
+// may have some only, of which routing.first says where they lie.
+void CpuOps::bring_together(const LinearKernel& kernel, const Routing& routing, int32_t experts, ExpertInput input,
+                            Tensor in) {
   const bool one_row = input == ExpertInput::rows && routing.rows == 1;  // all experts read it, and one form of it
   Tensor pairs = in;
   if (input == ExpertInput::rows && !one_row) {
@@ -52,7 +54,7 @@ void CpuOps::bring_together(const LinearKernel& kernel, const Routing& routing, 
   }
   segments_.clear();
   tiles_of_pairs_.clear();
-  for (int32_t e = 0; e < routing.experts; ++e) {
+  for (int32_t e = 0; e < experts; ++e) {
     const int64_t first = routing.first[e], count = routing.first[e + 1] - first;
     if (count == 0) continue;
     Segment segment = {e, first, one_row ? in : rows_from(pairs, first, count), nullptr};
@@ -95,12 +97,13 @@ void CpuOps::list_tasks(const LinearKernel& kernel, const Weight& weight, int64_
 template <class F>
 void CpuOps::multiply_experts(const Weight& weight, const Routing& routing, ExpertInput input, Tensor in, Tensor out,
                               F&& finish) {
-  CHECK(in.cols == weight.cols && out.cols == weight.rows && routing.experts == weight.experts,
+  CHECK(in.cols == weight.cols && out.cols == weight.rows && routing.experts >= weight.experts,
         "{} experts of {} x {} from {} to {} of {}", weight.experts, weight.rows, weight.cols, in.cols, out.cols,
         routing.experts);
   const int64_t start = mark();
   const LinearKernel& kernel = this->kernel(weight);
-  bring_together(kernel, routing, input, in);
+  bring_together(kernel, routing, weight.experts, input, in);
+  if (segments_.empty()) return restore(start);  // no row of this step has an expert of this rank
   list_tasks(kernel, weight, routing.pairs());
   auto work = [&](int64_t index, int worker) {
     const ExpertTask& task = expert_tasks_[static_cast<size_t>(index)];

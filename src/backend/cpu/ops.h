@@ -160,7 +160,8 @@ class CpuOps final : public Ops {
   struct PairTile {
     int32_t segment, row;
   };
-  void bring_together(const LinearKernel& kernel, const Routing& routing, ExpertInput input, Tensor in);
+  void bring_together(const LinearKernel& kernel, const Routing& routing, int32_t experts, ExpertInput input,
+                      Tensor in);
   void list_tasks(const LinearKernel& kernel, const Weight& weight, int64_t pairs);
   template <class F>
   void multiply_experts(const Weight& weight, const Routing& routing, ExpertInput input, Tensor in, Tensor out,

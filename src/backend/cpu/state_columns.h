@@ -23,7 +23,7 @@ struct HeadColumns {
 
   int32_t begin() const { return step.first_row[sequence]; }
   int32_t end() const { return step.first_row[sequence + 1]; }
-  int64_t key_first() const { return head / (scan.heads / scan.key_heads) * scan.key_dim; }
+  int64_t key_first() const { return int64_t{scan.key_head(static_cast<int32_t>(head))} * scan.key_dim; }
 };
 
 // Some channels; their numbers lie `apart`.

@@ -61,7 +61,7 @@ __device__ void bring(const DeviceStep& step, const Attention& attention, const 
   int page = page_of(deal.first);  // asked for before it is known whether it is needed
   const int position = step.positions[deal.sequence], end = step.visible[deal.sequence];
   const int begin = sight_begin(attention, position);
-  const int known = fresh ? end + kChunk : min(end, position);
+  const int known = fresh ? end + kChunk : min(end, position - step.linked);
   bool waited = false;
   RingPlace<Size::kEntries> turn;
   for (int chunk = deal.first; chunk * kChunk < end; chunk += deal.step) {

@@ -43,7 +43,7 @@ __device__ void bring(const DeviceStep& step, const Attention& attention, const 
     int sequence = place.sequence, end = 0, known = 0, begin = 0;
     auto look = [&](int position, int visible) {
       end = visible, begin = sight_begin(attention, position);
-      known = fresh ? end + kChunk : min(end, position);
+      known = fresh ? end + kChunk : min(end, position - step.linked);
     };
     look(begins.position, begins.visible);
     for (int number = first; number < last; ++number, work.next(place)) {

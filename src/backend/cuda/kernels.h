@@ -31,6 +31,7 @@ struct DeviceStep {
   const int32_t* first_row = nullptr;
   const int32_t* pages = nullptr;  // of the cache group in question
   int32_t page_stride = 0;         // entries a sequence has
+  int32_t linked = 0;              // positions before a row's own that come with the step too
 };
 
 // Each has a file's kernels ready (load.cuh). many_rows.cu, few_rows.cu, spread_rows.cu, fp8_rows.cu, attend_long.cu,

@@ -299,7 +299,8 @@ DeviceStep CudaOps::device_step(const KvView* kv) const {
                      .positions = on_device(step_->positions),
                      .visible = on_device(step_->visible),
                      .sequence = on_device(step_->sequence),
-                     .first_row = on_device(step_->first_row)};
+                     .first_row = on_device(step_->first_row),
+                     .linked = linked_ ? kMostLinked : 0};
   if (kv != nullptr) {
     const PageTables& tables = step_->groups[static_cast<size_t>(kv->group)];
     step.pages = on_device(tables.pages);

@@ -29,6 +29,7 @@ inline constexpr int32_t kMostSequences = 4096;
 inline constexpr int32_t kMostHeadsPerKey = 16;                               // that attend_fits() allows
 inline constexpr int64_t kFinishedBytes = int64_t{kMostSequences} * 128 * 4;  // attention's counters
 inline constexpr int64_t kFixedBytes = kPartialBytes + kFinishedBytes + kStretchBytes + kMostSequences * 16;
+inline constexpr int32_t kMostLinked = 16;                    // rows of a text that may be sequences of their own
 inline constexpr int32_t kNoBest = INT32_MIN;                 // a best token is -1 or more
 inline constexpr int64_t kPinnedBytes = kMostSequences * 16;  // of the host: plans of steps, and best tokens
 
@@ -116,6 +117,7 @@ class CudaOps final : public Ops, public Reach {
   };
   struct StepKind {  // of steps that one recording serves
     int32_t rows, wanted;
+    bool linked;
     bool brief;  // few positions to look at
     auto operator<=>(const StepKind&) const = default;
   };
@@ -173,7 +175,7 @@ class CudaOps final : public Ops, public Reach {
   void plan_attention(const Step& step);
   bool plain(const Step& step) const;
   StepKind kind_of(const Step& step) const {  // of what plan_attention() has been told
-    return {step.rows, step.wanted, step.rows <= kFewRows && plan_.longest <= kBriefChunks};
+    return {step.rows, step.wanted, linked_, step.rows <= kFewRows && plan_.longest <= kBriefChunks};
   }
   // Where the device writes best tokens; until it has, there is kNoBest.
   int32_t* host_best() const { return parts_.plan_host + kMostSequences + 64; }
@@ -227,6 +229,7 @@ class CudaOps final : public Ops, public Reach {
   int32_t* best_device_ = nullptr;
   unsigned* argmax_finished_ = nullptr;
   bool to_record_ = false, recording_ = false, best_queued_ = false, sees_itself_last_ = false;
+  bool linked_ = false;  // rows of one text are sequences of their own in this step
   std::map<StepKind, Recorded> recorded_;
   cudaError_t failure_ = cudaSuccess;
   bool read_lost_ = false;

@@ -9,10 +9,23 @@ namespace {
 
 int32_t as_int32(int64_t value) { return static_cast<int32_t>(value); }
 
+// Whether two sequences of one row each are of one text: they have the same pages and follow one another. (Texts that
+// begin alike may be taken for one: that costs time only.)
+bool linked(const Step& step, int32_t s) {
+  const int32_t row = step.first_row[s], before = step.first_row[s - 1];
+  if (row != before + 1 || step.first_row[s + 1] != row + 1 || step.positions[row] != step.positions[before] + 1)
+    return false;
+  return std::all_of(step.groups.begin(), step.groups.end(), [&](const PageTables& tables) {
+    return tables.pages[int64_t{s} * tables.stride] == tables.pages[int64_t{s - 1} * tables.stride];
+  });
+}
+
 }  // namespace
 
 // Which sequences are split over the machine: those of one row, if their partial results find room.
 void CudaOps::plan_attention(const Step& step) {
+  linked_ = false;
+  for (int32_t s = 1; s < step.sequences && !linked_; ++s) linked_ = linked(step, s);
   int32_t* first_item = parts_.plan_host;
   int64_t chunks = 0;
   plan_.long_queries = plan_.long_rows = plan_.longest = 0;
@@ -119,8 +132,9 @@ void CudaOps::run_finishing(const Attention& attention, Tensor q, const KvView& 
 void CudaOps::attend(const Attention& attention, Tensor q, const KvView& kv, Tensor out) {
   run_finishing(attention, q, kv);
   std::optional<HeldCalls::Finish> finish;
+  // Where rows of a text are sequences of their own, each reads what those before it store: that is done first.
   if (held_.finish && !held_.qkv && same(held_.finish->q, q) && held_.finish->kv.base == kv.base && sees_itself_last_ &&
-      fits(attention, kv) && attend_turns(held_.finish->rope)) {
+      !linked_ && fits(attention, kv) && attend_turns(held_.finish->rope)) {
     finish.swap(held_.finish);
   }
   flush();

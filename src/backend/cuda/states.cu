@@ -1,5 +1,6 @@
-// Convolutions and scans over states, as states.h says: a thread takes a column of one sequence through all its rows,
-// so bits depend on neither the rows' number nor their neighbours. Plain: the state stays in memory (and its caches).
+// Convolutions and scans over states, as states.h says: a column of one sequence goes through all its rows in one
+// order, so bits depend on neither the rows' number nor their neighbours. States of the usual sizes stay in registers
+// from the first row to the last; those of other sizes stay in memory (and its caches).
 #include "backend/cuda/rows.cuh"
 
 namespace millrace::cuda {
@@ -53,7 +54,7 @@ __global__ void __launch_bounds__(kStateThreads)
   const int head = static_cast<int>(blockIdx.y), sequence = static_cast<int>(blockIdx.z);
   if (col >= scan.value_dim) return;
   const int each = scan.heads / state.cuts, keys = scan.key_dim, width = scan.value_dim;
-  const int first_key = head / (scan.heads / scan.key_heads) * keys, at = head * width + col;
+  const int first_key = scan.key_head(head) * keys, at = head * width + col;
   float* matrix = piece_of(state, StateView::kScan, sequence, head / each) + int64_t{head % each} * keys * width + col;
   for (int row = step.first_row[sequence]; row < step.first_row[sequence + 1]; ++row) {
     const bool empty = step.positions[row] == 0;
@@ -79,6 +80,163 @@ __global__ void __launch_bounds__(kStateThreads)
     }
     write(out, row, at, sum + (scan.skip != nullptr ? scan.skip[head] * v : 0));
   }
+}
+
+// ---- heads whose matrices fit into registers: four threads have a column, each a quarter of its numbers.
+constexpr int kQuarters = 4, kHeldColumns = kStateThreads / kQuarters;
+constexpr int kHeldRows = 16;  // that are brought together
+
+// Rows of one head: keys, queries and values as they are multiplied.
+template <int kEach>
+struct alignas(16) HeldRows {
+  // Quarters lie apart, so that four threads read from different banks.
+  static constexpr int kApart = kEach + 4;
+  float k[kHeldRows][kQuarters * kApart], q[kHeldRows][kQuarters * kApart];
+  float v[kHeldRows][kHeldColumns];
+  float decay[kHeldRows], t[kHeldRows], beta[kHeldRows];
+
+  __device__ static int place(int n) { return n / kEach * kApart + n % kEach; }
+  __device__ void bring(const HeadScan& scan, const HeadScanViews& in, int head, int first_col, int row, int rows) {
+    const int keys = scan.key_dim, first_key = scan.key_head(head) * keys, thread = static_cast<int>(threadIdx.x);
+    for (int i = thread; i < rows * kQuarters * kEach; i += kStateThreads) {
+      const int r = i / (kQuarters * kEach), n = i % (kQuarters * kEach);
+      k[r][place(n)] = n < keys ? read(in.k, row + r, first_key + n) * scan.k_scale : 0;
+      q[r][place(n)] = n < keys ? read(in.q, row + r, first_key + n) * scan.q_scale : 0;
+    }
+    for (int i = thread; i < rows * kHeldColumns; i += kStateThreads) {
+      const int r = i / kHeldColumns, col = first_col + i % kHeldColumns;
+      v[r][i % kHeldColumns] = col < scan.value_dim ? read(in.v, row + r, head * scan.value_dim + col) : 0;
+    }
+    if (thread >= rows) return;
+    float step = 1;
+    if (in.steps.data != nullptr) {
+      step = softplus_of(read(in.steps, row + thread, head) + (scan.step_bias != nullptr ? scan.step_bias[head] : 0));
+      step = fminf(fmaxf(step, scan.least), scan.most);
+    }
+    t[thread] = step;
+    decay[thread] = expf(scan.rate[head] * step);
+    beta[thread] = scan.delta ? sigmoid_of(read(in.beta, row + thread, head)) : 0;
+  }
+};
+
+// The sum of the four threads of a column, the same for all of them.
+__device__ inline float sum_of_quarters(float a, float b, float c, float d) {
+  float sum = (a + b) + (c + d);
+  sum += __shfl_xor_sync(~0u, sum, 1);
+  return sum + __shfl_xor_sync(~0u, sum, 2);
+}
+
+// Grid (columns of a head / 16, heads, sequences).
+template <int kEach, bool kDelta>
+__global__ void __launch_bounds__(kStateThreads)
+    scan_held_kernel(DeviceStep step, HeadScan scan, DeviceState state, HeadScanViews in, View out) {
+  wait_for_previous();
+  __shared__ HeldRows<kEach> rows;
+  const int quarter = static_cast<int>(threadIdx.x) % kQuarters, own = static_cast<int>(threadIdx.x) / kQuarters;
+  const int first_col = static_cast<int>(blockIdx.x) * kHeldColumns, col = first_col + own;
+  const int head = static_cast<int>(blockIdx.y), sequence = static_cast<int>(blockIdx.z);
+  const int begin = step.first_row[sequence], end = step.first_row[sequence + 1];
+  if (begin == end) return;
+  const int each = scan.heads / state.cuts, keys = scan.key_dim, width = scan.value_dim;
+  const bool there = col < width, empty = step.positions[begin] == 0;
+  float* matrix = piece_of(state, StateView::kScan, sequence, head / each) + int64_t{head % each} * keys * width + col;
+  float kept[kEach];
+#pragma unroll
+  for (int i = 0; i < kEach; ++i) {
+    const int n = quarter * kEach + i;
+    kept[i] = there && !empty && n < keys ? matrix[int64_t{n} * width] : 0;
+  }
+  const float skip = scan.skip != nullptr ? scan.skip[head] : 0;
+  for (int first = begin; first < end; first += kHeldRows) {
+    const int some = min(kHeldRows, end - first);
+    __syncthreads();
+    rows.bring(scan, in, head, first_col, first, some);
+    __syncthreads();
+    for (int r = 0; r < some; ++r) {
+      const auto* k = reinterpret_cast<const float4*>(&rows.k[r][quarter * HeldRows<kEach>::kApart]);
+      const auto* q = reinterpret_cast<const float4*>(&rows.q[r][quarter * HeldRows<kEach>::kApart]);
+      const float decay = rows.decay[r], v = rows.v[r][own];
+      float u = v * rows.t[r], a = 0, b = 0, c = 0, d = 0;
+#pragma unroll
+      for (int i = 0; i < kEach; i += 4) {
+        kept[i] *= decay, kept[i + 1] *= decay, kept[i + 2] *= decay, kept[i + 3] *= decay;
+        if constexpr (kDelta) {
+          const float4 key = k[i / 4];
+          a = fmaf(kept[i], key.x, a), b = fmaf(kept[i + 1], key.y, b);
+          c = fmaf(kept[i + 2], key.z, c), d = fmaf(kept[i + 3], key.w, d);
+        }
+      }
+      if constexpr (kDelta) u = rows.beta[r] * (v - sum_of_quarters(a, b, c, d));
+      a = b = c = d = 0;
+#pragma unroll
+      for (int i = 0; i < kEach; i += 4) {
+        const float4 key = k[i / 4], query = q[i / 4];
+        kept[i] = fmaf(key.x, u, kept[i]), a = fmaf(kept[i], query.x, a);
+        kept[i + 1] = fmaf(key.y, u, kept[i + 1]), b = fmaf(kept[i + 1], query.y, b);
+        kept[i + 2] = fmaf(key.z, u, kept[i + 2]), c = fmaf(kept[i + 2], query.z, c);
+        kept[i + 3] = fmaf(key.w, u, kept[i + 3]), d = fmaf(kept[i + 3], query.w, d);
+      }
+      const float sum = fmaf(skip, v, sum_of_quarters(a, b, c, d));
+      if (there && quarter == 0) write(out, first + r, head * width + col, sum);
+    }
+  }
+#pragma unroll
+  for (int i = 0; i < kEach; ++i) {
+    const int n = quarter * kEach + i;
+    if (there && n < keys) matrix[int64_t{n} * width] = kept[i];
+  }
+}
+
+// ---- channels of sixteen numbers (Mamba 1): four threads have a channel, each four of its numbers.
+constexpr int kSelectiveStates = 16, kSelectiveRows = 8;  // rows that are brought together
+
+__global__ void __launch_bounds__(kStateThreads)
+    scan_selective_kernel(DeviceStep step, DeviceChannels scan, DeviceState state, ChannelScanViews in, View out) {
+  wait_for_previous();
+  const int quarter = static_cast<int>(threadIdx.x) % kQuarters, sequence = static_cast<int>(blockIdx.y);
+  const int col = static_cast<int>(blockIdx.x) * kHeldColumns + static_cast<int>(threadIdx.x) / kQuarters;
+  const int begin = step.first_row[sequence], end = step.first_row[sequence + 1], cols = in.a.cols;
+  if (begin == end) return;
+  const int each = cols / state.cuts, at = min(col, cols - 1), first = quarter * kQuarters;
+  const bool there = col < cols, empty = step.positions[begin] == 0;
+  float* kept = piece_of(state, StateView::kScan, sequence, at / each) + at % each + int64_t{first} * each;
+  float h[kQuarters], rate[kQuarters];
+#pragma unroll
+  for (int i = 0; i < kQuarters; ++i) {
+    h[i] = empty ? 0 : kept[int64_t{i} * each];
+    rate[i] = scan.constants[0][int64_t{first + i} * cols + at];
+  }
+  const float skip = scan.constants[1][at];
+  for (int row = begin; row < end; row += kSelectiveRows) {
+    float a[kSelectiveRows], t[kSelectiveRows], enters[kSelectiveRows][kQuarters], leaves[kSelectiveRows][kQuarters];
+#pragma unroll
+    for (int r = 0; r < kSelectiveRows; ++r) {
+      const int from = min(row + r, end - 1);
+      a[r] = read(in.a, from, at);
+      t[r] = read(in.b, from, at);
+#pragma unroll
+      for (int i = 0; i < kQuarters; ++i) {
+        enters[r][i] = read(in.c, from, first + i);
+        leaves[r][i] = read(in.d, from, first + i);
+      }
+    }
+#pragma unroll
+    for (int r = 0; r < kSelectiveRows; ++r) {
+      if (row + r >= end) break;
+      const float step_size = softplus_of(t[r]), taken = step_size * a[r];
+      float sum[kQuarters];
+#pragma unroll
+      for (int i = 0; i < kQuarters; ++i) {
+        h[i] = fmaf(expf(step_size * rate[i]), h[i], taken * enters[r][i]);
+        sum[i] = h[i] * leaves[r][i];
+      }
+      const float all = fmaf(skip, a[r], sum_of_quarters(sum[0], sum[1], sum[2], sum[3]));
+      if (there && quarter == 0) write(out, row + r, col, all);
+    }
+  }
+#pragma unroll
+  for (int i = 0; i < kQuarters; ++i)
+    if (there) kept[int64_t{i} * each] = h[i];
 }
 
 // One channel through one row; its numbers lie `apart`.
@@ -165,6 +323,14 @@ void convolve(cudaStream_t stream, const DeviceStep& step, const DeviceConvoluti
 void scan_heads(cudaStream_t stream, const DeviceStep& step, const HeadScan& scan, const DeviceState& state,
                 const HeadScanViews& in, View out) {
   if (step.rows == 0) return;
+  const auto held = scan.key_dim <= 4 * 16   ? scan.delta ? scan_held_kernel<16, true> : scan_held_kernel<16, false>
+                      : scan.key_dim <= 4 * 32 ? scan.delta ? scan_held_kernel<32, true> : scan_held_kernel<32, false>
+                                               : nullptr;
+  if (held != nullptr) {
+    const dim3 grid(count((scan.value_dim + kHeldColumns - 1) / kHeldColumns), count(scan.heads),
+                    count(step.sequences));
+    return launch(stream, held, grid, kStateThreads, 0, step, scan, state, in, out);
+  }
   launch(stream, scan_heads_kernel, dim3(parts_of(scan.value_dim), count(scan.heads), count(step.sequences)),
          kStateThreads, 0, step, scan, state, in, out);
 }
@@ -172,6 +338,10 @@ void scan_heads(cudaStream_t stream, const DeviceStep& step, const HeadScan& sca
 void scan_channels(cudaStream_t stream, const DeviceStep& step, const DeviceChannels& scan, const DeviceState& state,
                    const ChannelScanViews& in, View out) {
   if (step.rows == 0) return;
+  if (scan.kind == ChannelScanKind::selective && scan.states == kSelectiveStates) {
+    const dim3 grid(count((in.a.cols + kHeldColumns - 1) / kHeldColumns), count(step.sequences));
+    return launch(stream, scan_selective_kernel, grid, kStateThreads, 0, step, scan, state, in, out);
+  }
   launch(stream, scan_channels_kernel, dim3(parts_of(in.a.cols), count(step.sequences)), kStateThreads, 0, step, scan,
          state, in, out);
 }

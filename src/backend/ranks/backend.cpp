@@ -40,6 +40,7 @@ class RankBackend final : public Backend {
   }
 
   Result<Weight> upload_experts(const HostExperts& experts, std::span<const float> bias) override {
+    if (cuts_experts(experts.experts)) return upload_whole(experts, bias);
     const int64_t first = begin(experts.rows), count = end(experts.rows) - first;
     HostExperts own = experts;
     own.rows = count;
@@ -84,10 +85,37 @@ class RankBackend final : public Backend {
       return error(Code::unsupported, "{} ranks: rows of {} cannot be moved between ranks", comm_->ranks(),
                    inner_->description());
     if (cut_ == RankCut::layers) return ops;
-    return std::unique_ptr<Ops>(std::make_unique<RankOps>(std::move(ops), *comm_));
+    return std::unique_ptr<Ops>(std::make_unique<RankOps>(std::move(ops), *comm_, cut_));
+  }
+
+  int64_t own_experts(int64_t experts) const {
+    if (!cuts_experts(experts)) return experts;
+    return first_expert(experts, parts_, comm_->rank() + 1) - first_expert(experts, parts_, comm_->rank());
   }
 
  private:
+  bool cuts_experts(int64_t experts) const { return cut_ == RankCut::experts && has_whole_experts(experts, parts_); }
+  // This rank's experts, as they are.
+  Result<Weight> upload_whole(const HostExperts& experts, std::span<const float> bias) {
+    if (apart())
+      return error(Code::unsupported,
+                   "{} ranks with whole experts on {}: the host must know which rows have which experts; leave out "
+                   "--whole-experts, and every rank has some outputs of each",
+                   comm_->ranks(), inner_->description());
+    const int64_t first = first_expert(experts.experts, parts_, comm_->rank()), count = own_experts(experts.experts);
+    HostExperts own = experts;
+    own.experts = count;
+    own.part = [&](int64_t expert) { return experts.part(first + expert); };
+    TRY(Weight weight, inner_->upload_experts(own, {}));
+    weight.experts = static_cast<int32_t>(experts.experts);
+    weight.bytes = weight.bytes * experts.experts / count;
+    if (bias.empty()) return weight;
+    // In as much room as the whole would take: that is what is planned.
+    std::vector<float> part(bias.size());
+    std::copy_n(bias.begin() + first * experts.rows, count * experts.rows, part.begin());
+    TRY(weight.bias, inner_->upload_vector(part));
+    return weight;
+  }
   int64_t begin(int64_t rows) const { return is_cut(rows, parts_) ? first_row(rows, parts_, comm_->rank()) : 0; }
   int64_t end(int64_t rows) const { return is_cut(rows, parts_) ? first_row(rows, parts_, comm_->rank() + 1) : rows; }
   void note_form(DType type) { (type == DType::f16 ? half_ : other_) |= type != DType::f32; }
@@ -126,6 +154,13 @@ Comm* comm_of(const Backend& backend) {
 const Backend& below(const Backend& backend) {
   const auto* rank = dynamic_cast<const RankBackend*>(&backend);
   return rank != nullptr ? rank->inner() : backend;
+}
+
+int64_t experts_bytes(const Backend& backend, DType type, int64_t experts, int64_t rows, int64_t cols) {
+  const auto* rank = dynamic_cast<const RankBackend*>(&backend);
+  if (rank == nullptr || rank->own_experts(experts) == experts)
+    return experts * backend.weight_bytes(type, rows, cols, WeightUse::experts);
+  return rank->own_experts(experts) * rank->inner().weight_bytes(type, rows, cols, WeightUse::experts);
 }
 
 std::optional<Stage> stage_of(const Backend& backend, size_t layers) {

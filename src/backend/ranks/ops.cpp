@@ -1,5 +1,7 @@
 #include "backend/ranks/ops.h"
 
+#include <algorithm>
+
 #include "base/check.h"
 
 namespace millrace {
@@ -20,12 +22,14 @@ KvView kept(const KvView& kv, const HeadShare& share) {
 
 }  // namespace
 
-RankOps::RankOps(std::unique_ptr<Ops> inner, Comm& comm)
+RankOps::RankOps(std::unique_ptr<Ops> inner, Comm& comm, RankCut cut, bool routes)
     : inner_(std::move(inner)),
       comm_(comm),
       reach_(dynamic_cast<Reach*>(inner_.get())),
       rank_(comm.rank()),
-      ranks_(comm.ranks()) {
+      ranks_(comm.ranks()),
+      whole_(cut == RankCut::experts),
+      routes_(routes) {
   for (std::vector<int64_t>& begins : begins_) begins.resize(static_cast<size_t>(ranks_) + 1);
   if (reach_ != nullptr) staged_.emplace(*reach_, comm);
 }
@@ -108,7 +112,37 @@ void RankOps::linear_qkv(const Weight& q, const Weight& k, const Weight& v, Tens
   gather_shared();
 }
 
+Weight RankOps::own_experts(const Weight& weight) const {
+  Weight part = weight;
+  const int64_t first = first_expert(weight.experts, ranks_, rank_);
+  part.experts = static_cast<int32_t>(first_expert(weight.experts, ranks_, rank_ + 1) - first);
+  part.bytes = weight.bytes * part.experts / weight.experts;
+  return part;
+}
+
+// Pairs lie by expert, so a rank's lie together. Of the same places as all.
+Routing RankOps::own_pairs(const Routing& routing) const {
+  Routing own = routing;
+  own.first += first_expert(routing.experts, ranks_, rank_);
+  return own;
+}
+
+// Every pair's row, from the rank that has its expert.
+void RankOps::gather_pairs(const Routing& routing, Tensor out) {
+  owners_.assign(static_cast<size_t>(routing.pairs()), 0);
+  for (int r = 0; r < ranks_ && routes_; ++r) {
+    const auto begin = routing.first[first_expert(routing.experts, ranks_, r)],
+               end = routing.first[first_expert(routing.experts, ranks_, r + 1)];
+    std::fill(owners_.begin() + begin, owners_.begin() + end, r);
+  }
+  comm_.gather_rows(out, owners_);
+}
+
 void RankOps::linear_experts(const Weight& weight, const Routing& routing, ExpertInput input, Tensor in, Tensor out) {
+  if (whole_experts(weight)) {
+    inner_->linear_experts(own_experts(weight), own_pairs(routing), input, in, out);
+    return gather_pairs(routing, out);
+  }
   if (!cut(weight)) return inner_->linear_experts(weight, routing, input, in, out);
   write_part(out, [&] { inner_->linear_experts(own(weight), routing, input, in, own(weight, out)); });
   gather_outputs(weight.rows, 1, out);
@@ -116,6 +150,10 @@ void RankOps::linear_experts(const Weight& weight, const Routing& routing, Exper
 
 void RankOps::linear_experts_glu(const Weight& gate, const Weight& up, Activation activation, const GluLimit& limit,
                                  const Routing& routing, ExpertInput input, Tensor in, Tensor out) {
+  // Only the way down reads them, on the same rank.
+  if (whole_experts(gate))
+    return inner_->linear_experts_glu(own_experts(gate), own_experts(up), activation, limit, own_pairs(routing), input,
+                                      in, out);
   if (!cut(gate)) return inner_->linear_experts_glu(gate, up, activation, limit, routing, input, in, out);
   write_part(out, [&] {
     inner_->linear_experts_glu(own(gate), own(up), activation, limit, routing, input, in, own(gate, out));
@@ -123,8 +161,18 @@ void RankOps::linear_experts_glu(const Weight& gate, const Weight& up, Activatio
   gather_outputs(gate.rows, 1, out);
 }
 
-// Of every head's matrix a rank has some outputs, so heads of what it gives begin that much later.
+// Heads whole, or of every head's matrix some outputs, so heads of what it gives begin that much later.
 void RankOps::linear_heads(const Weight& weight, Tensor in, Tensor out) {
+  if (whole_experts(weight)) {
+    const int64_t from = in.cols / weight.experts, to = out.cols / weight.experts;
+    const int64_t first = first_expert(weight.experts, ranks_, rank_);
+    const Weight own = own_experts(weight);
+    inner_->linear_heads(own, columns(in, first * from, own.experts * from),
+                         columns(out, first * to, own.experts * to));
+    for (int r = 0; r <= ranks_; ++r) begins_[0][static_cast<size_t>(r)] = first_expert(weight.experts, ranks_, r) * to;
+    shared_[used_++] = {out, 1, begins_[0]};
+    return gather_shared();
+  }
   if (!cut(weight)) return inner_->linear_heads(weight, in, out);
   Tensor part = out;
   part.data += first_row(weight.rows, ranks_, rank_) * static_cast<int64_t>(sizeof(float));

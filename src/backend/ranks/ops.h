@@ -12,6 +12,7 @@
 
 #include "backend/backend.h"
 #include "backend/comm.h"
+#include "backend/ranks/ranks.h"
 #include "backend/ranks/share.h"
 #include "backend/ranks/staged.h"
 
@@ -19,8 +20,8 @@ namespace millrace {
 
 class RankOps final : public Ops {
  public:
-  // The comm outlives it.
-  RankOps(std::unique_ptr<Ops> inner, Comm& comm);
+  // The comm outlives it. Without routes the host cannot read who has which expert: where nothing is computed.
+  RankOps(std::unique_ptr<Ops> inner, Comm& comm, RankCut cut, bool routes = true);
 
   void begin(const Step& step) override { inner_->begin(step); }
   Tensor scratch(int64_t rows, int64_t cols) override { return inner_->scratch(rows, cols); }
@@ -102,6 +103,10 @@ class RankOps final : public Ops {
     if (reach_ != nullptr) reach_->end_part();
   }
   bool cut(const Weight& weight) const { return is_cut(weight.rows, ranks_); }
+  bool whole_experts(const Weight& weight) const { return whole_ && has_whole_experts(weight.experts, ranks_); }
+  Weight own_experts(const Weight& weight) const;
+  Routing own_pairs(const Routing& routing) const;
+  void gather_pairs(const Routing& routing, Tensor out);
   Weight own(const Weight& weight) const;
   Tensor own(const Weight& weight, Tensor out) const;  // its columns of what the product gives
   void gather_outputs(int64_t rows, int64_t parts, Tensor out);
@@ -115,6 +120,7 @@ class RankOps final : public Ops {
   Reach* reach_;                       // of inner_, if the host does not read its rows
   std::optional<StagedMoves> staged_;  // then
   int rank_, ranks_;
+  bool whole_, routes_;                  // experts are whole; the host knows who has which
   std::array<SharedColumns, 3> shared_;  // of the gathering at hand, with what they point to
   std::array<std::vector<int64_t>, 3> begins_;
   size_t used_ = 0;

@@ -4,6 +4,7 @@
 //   outputs  this rank's outputs of every matrix and this rank's heads of the cache; its Ops compute those and gather
 //            the rest, so inputs are whole on every rank. Weights keep their whole shape; what they point to is this
 //            rank's part (ranks/share.h).
+//   experts  the same, but of experts some whole ones: those of a row that it has, its two products after one another.
 //   layers   whole layers, one after another, with their cache; rows go from rank to rank (model/forward.cpp).
 #pragma once
 
@@ -15,7 +16,7 @@
 
 namespace millrace {
 
-enum class RankCut : uint8_t { outputs, layers };
+enum class RankCut : uint8_t { outputs, experts, layers };
 
 // Refused on a machine apart.
 Result<std::unique_ptr<Backend>> make_rank_backend(std::unique_ptr<Backend> inner, std::shared_ptr<Comm> comm,
@@ -32,6 +33,9 @@ struct Stage {
 };
 // None: the backend has all layers, or parts of all.
 std::optional<Stage> stage_of(const Backend& backend, size_t layers);
+
+// What a backend charges for the matrices of so many experts (or heads): for those it has, if it has whole ones.
+int64_t experts_bytes(const Backend& backend, DType type, int64_t experts, int64_t rows, int64_t cols);
 
 // The ranks that run the same steps with a backend; null: it is no rank.
 Comm* comm_of(const Backend& backend);

@@ -17,6 +17,11 @@ inline int64_t first_row(int64_t rows, int ranks, int rank) {
   return rank == ranks ? rows : rows * rank / ranks / kLeastRows * kLeastRows;
 }
 
+// Whole experts, for ranks that have them so: the first of a rank; of rank `ranks`: all of them. Fewer experts than
+// ranks are cut by outputs.
+inline bool has_whole_experts(int64_t experts, int ranks) { return ranks > 1 && experts >= ranks; }
+inline int64_t first_expert(int64_t experts, int ranks, int rank) { return experts * rank / ranks; }
+
 // The first layer of a rank that has whole layers; of rank `ranks`: all of them.
 inline int32_t first_layer(int64_t layers, int ranks, int rank) { return static_cast<int32_t>(layers * rank / ranks); }
 

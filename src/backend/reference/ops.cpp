@@ -270,7 +270,7 @@ void ReferenceOps::route(const Router& router, Tensor logits, const Routing& rou
 
 void ReferenceOps::linear_experts(const Weight& weight, const Routing& routing, ExpertInput input, Tensor in,
                                   Tensor out) {
-  for (int32_t e = 0; e < routing.experts; ++e) {
+  for (int32_t e = 0; e < weight.experts; ++e) {
     for (int32_t p = routing.first[e]; p < routing.first[e + 1]; ++p) {
       Tensor from = in, to = out;
       from.data += (input == ExpertInput::rows ? routing.row[p] : p) * in.stride;

@@ -110,7 +110,7 @@ void ReferenceOps::scan_heads(const HeadScan& scan, const HeadScanRows& in, cons
     for (int32_t head = 0; head < scan.heads; ++head) {
       float* matrix =
           state.piece(*step_, s, StateView::kScan, static_cast<int32_t>(head / each)) + head % each * keys * width;
-      const int64_t key_head = head / (scan.heads / scan.key_heads);
+      const int64_t key_head = scan.key_head(head);
       for (int32_t r = step_->first_row[s]; r < step_->first_row[s + 1]; ++r) {
         if (step_->positions[r] == 0) std::fill_n(matrix, keys * width, 0.0f);
         const float *q = in.q.row(r) + key_head * keys, *k = in.k.row(r) + key_head * keys;

@@ -179,9 +179,12 @@ void TraceOps::route(const Router& router, Tensor logits, const Routing& routing
   records_.back().cost.activation_bytes += routing.pairs() * 4 * kFloat;
 }
 
-// Which experts are read is not known before they are chosen: as many as rows that choose evenly would need.
+// Which experts are read is not known before they are chosen: as many as rows that choose evenly would need. A rank
+// that has some of them has its share.
 void TraceOps::linear_experts(const Weight& weight, const Routing& routing, ExpertInput input, Tensor in, Tensor out) {
-  const int64_t touched = touched_experts(routing.experts, routing.chosen, routing.rows), pairs = routing.pairs();
+  auto share = [&](int64_t of_all) { return (of_all * weight.experts + routing.experts - 1) / routing.experts; };
+  const int64_t touched = share(touched_experts(routing.experts, routing.chosen, routing.rows));
+  const int64_t pairs = share(routing.pairs());
   Cost cost;
   cost.weight_bytes = touched * (weight.stride + (weight.bias != nullptr ? weight.rows * kFloat : 0));
   cost.activation_bytes = (values(in) + values(out)) * kFloat;
@@ -189,7 +192,7 @@ void TraceOps::linear_experts(const Weight& weight, const Routing& routing, Expe
   record("linear_experts", weight.type, out.rows, weight.cols, weight.rows, cost);
   // Backends may bring each expert's rows together, and keep them in a form of their own as `linear` does.
   int64_t start = mark();
-  if (input == ExpertInput::rows) scratch(pairs, in.cols);
+  if (input == ExpertInput::rows) scratch(routing.pairs(), in.cols);
   scratch(padded_pairs(routing), in.cols + kColumnPadding);
   restore(start);
 }

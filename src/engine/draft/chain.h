@@ -15,9 +15,10 @@ class ChainDrafter : public Drafter {
   bool repeats_itself() const override {
     return std::all_of(links_.begin(), links_.end(), [](const auto& link) { return link->repeats_itself(); });
   }
-  void observe(std::span<Observed> rows) override {
-    for (auto& link : links_) link->observe(rows);
+  bool observes() const override {
+    return std::any_of(links_.begin(), links_.end(), [](const auto& link) { return link->observes(); });
   }
+  void observe(std::span<Observed> rows) override;
   void forget(RequestId request) override {
     for (auto& link : links_) link->forget(request);
   }

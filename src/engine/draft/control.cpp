@@ -3,18 +3,15 @@
 #include <cmath>
 #include <limits>
 
+#include "engine/draft/control_measured.h"
+
 namespace millrace {
 namespace {
 
-constexpr double kFade = 0.9;                        // of older measurements
-constexpr double kOutlier = 4;                       // no measurement counts as more than so many times what is known
-constexpr int64_t kLeastPlain = 3;                   // steps without guesses that are measured before there are any
-constexpr double kMargin = 1.01;                     // what guesses must gain at least
-constexpr double kFadeOne = 0.96, kFadeAll = 0.998;  // of older guesses, for one answer and for all together
-constexpr double kFirst = 0.7, kFirstWeight = 2;     // what a guess is worth before any was seen
-constexpr double kAllWeight = 6;                     // how many of an answer's own guesses all others' count as
-constexpr double kUntried = 0.25;  // what rows nobody tried cost at most above fewer, if more were hardly tried either
-constexpr int kProbe = 64;         // steps without a guess, then there is one, to see whether that has changed
+constexpr double kFade = 0.9;       // of older measurements
+constexpr double kOutlier = 4;      // no measurement counts as more than so many times what is known
+constexpr int64_t kLeastPlain = 3;  // fewer measurements of a number of rows may be by chance
+constexpr double kUntried = 0.25;   // what rows nobody tried cost at most above fewer, if more were hardly tried either
 
 class Steady : public DraftControl {
  public:
@@ -34,15 +31,10 @@ class Steady : public DraftControl {
   int most_;
 };
 
-class Paying : public DraftControl {
+class Paying : public MeasuredControl {
  public:
   explicit Paying(int most) : most_(most) {}
   void assign(std::span<Seat> seats, int rows, int tokens, int spare) override;
-  void ran(int rows, int depth, double seconds, double draft_seconds) override;
-  void landed(DraftHistory& history, int drafted, int accepted) override {
-    history.add(drafted, accepted, kFadeOne);
-    all_.add(drafted, accepted, kFadeAll);
-  }
 
  private:
   struct Slot {
@@ -56,23 +48,10 @@ class Paying : public DraftControl {
     double rate;  // tokens a second
   };
   Choice most_worthwhile(int rows, int tokens) const;
-  void probe(std::span<Seat> seats, int spare);
 
   int most_;
-  RowCosts costs_;
-  DraftHistory all_;
-  double depth_seconds_ = 0;  // a guess of every answer takes
-  int64_t depths_seen_ = 0;
   std::vector<Slot> slots_;
 };
-
-void Paying::ran(int rows, int depth, double seconds, double draft_seconds) {
-  costs_.observe(rows, seconds - draft_seconds);
-  if (depth == 0) return;
-  const double each = draft_seconds / depth;
-  const double known = depths_seen_++ == 0 ? each : depth_seconds_;
-  depth_seconds_ = kFade * known + (1 - kFade) * std::min(each, depths_seen_ > 4 ? kOutlier * known : each);
-}
 
 // Which slots give the most tokens a second: no deeper than `deepest`, and of those as many as the result's `count`, in
 // their order. A deeper guess for one answer takes its time for all.
@@ -93,11 +72,12 @@ Paying::Choice Paying::most_worthwhile(int rows, int tokens) const {
 
 void Paying::assign(std::span<Seat> seats, int rows, int tokens, int spare) {
   if (costs_.seen(rows) < kLeastPlain) return;
+  look_at_all();
   slots_.clear();
   for (size_t seat = 0; seat < seats.size(); ++seat) {
     double worth = 1;
     for (int depth = 1; depth <= std::min(seats[seat].limit, most_); ++depth) {
-      worth *= seats[seat].history->chance(depth, all_.chance(depth, kFirst, kFirstWeight), kAllWeight);
+      worth *= chance(*seats[seat].history, depth);
       slots_.push_back({worth, depth, seat});
     }
   }
@@ -112,16 +92,6 @@ void Paying::assign(std::span<Seat> seats, int rows, int tokens, int spare) {
     --left;
   }
   probe(seats, spare - static_cast<int>(choice.count));
-}
-
-void Paying::probe(std::span<Seat> seats, int spare) {
-  for (Seat& seat : seats) {
-    seat.history->without = seat.room > 0 ? 0 : seat.history->without + 1;
-    if (seat.history->without < kProbe || seat.limit < 1 || spare < 1) continue;
-    seat.room = 1;
-    seat.history->without = 0;
-    --spare;
-  }
 }
 
 }  // namespace

@@ -42,8 +42,14 @@ class DraftControl {
   virtual ~DraftControl() = default;
   // `rows` the step has anyway, of which `tokens` give a token; at most `spare` more.
   virtual void assign(std::span<Seat> seats, int rows, int tokens, int spare) = 0;
-  // `drafted` guesses for an answer were computed, of which the first `accepted` were kept.
-  virtual void landed(DraftHistory& /*history*/, int /*drafted*/, int /*accepted*/) {}
+  // Guesses for an answer were computed.
+  struct Landed {
+    int room = 0;      // rows they could have had
+    int drafted = 0;   // of the first way to go on
+    int along = 0;     // of these, kept
+    int accepted = 0;  // kept in all: more where another way was right
+  };
+  virtual void landed(DraftHistory& /*history*/, const Landed& /*what*/) {}
   // What became of a step: its rows, the most guesses of one answer, and how long it and the guessing took.
   virtual void ran(int /*rows*/, int /*depth*/, double /*seconds*/, double /*draft_seconds*/) {}
 };
@@ -52,5 +58,7 @@ class DraftControl {
 std::unique_ptr<DraftControl> steady_drafts(int most);
 // As many as pay.
 std::unique_ptr<DraftControl> paying_drafts(int most);
+// The same where several ways to go on are tried at once, at most so many beside the first (draft/tree.h).
+std::unique_ptr<DraftControl> paying_trees(int most, int branches);
 
 }  // namespace millrace

@@ -52,14 +52,13 @@ struct DraftAsk {
   std::vector<std::vector<TokenProbability>>* odds = nullptr;
 };
 
-// Streams of the target for tokens [begin, begin + rows) of an answer, as they were computed; rows of guesses that
-// turned out wrong are not among them.
+// Tokens [begin, begin + rows) of an answer were computed; rows of guesses that turned out wrong are not among them.
 struct Observed {
   RequestId request = 0;
   int choice = 0;
-  int begin = 0;
+  int begin = 0, rows = 0;
   int residence = 0;
-  Tensor streams;                     // [rows, taps * width]
+  Tensor streams;                     // of the target, [rows, taps * width], if it is tapped
   std::span<const Token> tokens;      // at least those computed
   std::span<const PageTable> tables;  // of the target's cache
   bool waits = false;                 // whatever is kept beside of these may be made later
@@ -70,7 +69,8 @@ class Drafter {
  public:
   virtual ~Drafter() = default;
   virtual std::string_view name() const = 0;
-  // Called after every step of an executor that is tapped.
+  // Called after every step, if it wants to know.
+  virtual bool observes() const { return false; }
   virtual void observe(std::span<Observed> /*rows*/) {}
   virtual void propose(std::span<const DraftAsk> asks) = 0;
   // Whether guesses follow from the answer's own tokens alone, however often and beside whom it runs.

@@ -5,7 +5,6 @@
 
 #include "base/check.h"
 #include "engine/draft/tree.h"
-#include "engine/executor.h"
 
 namespace millrace {
 namespace {
@@ -44,25 +43,22 @@ std::string_view HeadDrafter::name() const {
   return "";
 }
 
-KvShape HeadDrafter::beside(const HeadSpec& head) {
+BesideLayers HeadDrafter::beside(const HeadSpec& head) {
   if (head.kind == HeadSpec::Kind::medusa) return {};
   const GqaSpec& attention = head.attention;
   KvShape shape;
   shape.kv_heads = attention.kv_heads;
   shape.k_dim = shape.v_dim = attention.head_dim;
-  return shape;
+  return {.layers = {shape}, .look_back = true};
 }
 
-Result<std::unique_ptr<Drafter>> HeadDrafter::create(const Head& head, Executor& target, Backend& backend) {
-  const KvShape wanted = beside(head.spec()), planned = target.options().beside;
-  if (wanted.kv_heads != planned.kv_heads || wanted.k_dim != planned.k_dim || wanted.v_dim != planned.v_dim)
-    return error(Code::invalid,
-                 "the cache was planned for {} key heads of {} beside the model's, the head has {} of {}",
-                 planned.kv_heads, planned.k_dim, wanted.kv_heads, wanted.k_dim);
+Result<std::unique_ptr<Drafter>> HeadDrafter::create(const Head& head, Executor& target, Backend& backend, int first) {
+  const BesideLayers wanted = beside(head.spec());
+  TRY_VOID(check_beside(target.options().beside, first, wanted));
   TRY_VOID(target.tap(head.spec().taps, backend));
   std::unique_ptr<HeadDrafter> made(new HeadDrafter(head, target));
-  if (wanted.kv_heads > 0) {
-    made->kv_ = target.beside();
+  if (wanted.any()) {
+    made->kv_ = target.beside(first);
     made->group_ = made->kv_.group;
     made->kv_.group = 0;
   }
@@ -334,8 +330,36 @@ void HeadDrafter::choose(Part& part, const float* logits) {
   part.open = ask.out->size() > depth && static_cast<int>(ask.out->size()) < main_depth(ask.limit, ask.branches);
 }
 
+// Whether the likeliest token of each row is all that is wanted: a machine apart finds it without bringing the others.
+bool HeadDrafter::best_do(std::span<const Part> parts) const {
+  return results_ != nullptr && std::all_of(parts.begin(), parts.end(), [](const Part& part) {
+           const DraftAsk& ask = *part.ask;
+           return ask.branches == 0 && ask.banned_now.empty() && takes_largest(ask.sampler->sampling());
+         });
+}
+
+bool HeadDrafter::take_best(std::span<Part> parts, Tensor logits) {
+  logits.cols = head_.spec().vocab;
+  best_.resize(static_cast<size_t>(logits.rows));
+  if (!ops_->fetch(logits, nullptr, best_.data()).empty()) return false;
+  bool more = false;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    Part& part = parts[i];
+    if (!part.open || best_[i] < 0) {  // broken numbers guess nothing
+      part.open = false;
+      continue;
+    }
+    const auto names = head_.tokens();
+    part.ask->out->push_back(names.empty() ? best_[i] : names[static_cast<size_t>(best_[i])]);
+    part.open = static_cast<int>(part.ask->out->size()) < part.ask->limit;
+    more = more || part.open;
+  }
+  return more;
+}
+
 // One guess more for everybody who wants one. False: nobody does.
 bool HeadDrafter::choose_all(std::span<Part> parts, Tensor logits) {
+  if (best_do(parts)) return take_best(parts, logits);
   const float* numbers = brought(logits);
   bool more = false;
   for (size_t i = 0; numbers != nullptr && i < parts.size(); ++i) {

@@ -12,6 +12,7 @@
 #include "cache/store.h"
 #include "engine/draft/drafter.h"
 #include "engine/draft/entries.h"
+#include "engine/executor.h"
 #include "model/heads/head.h"
 
 namespace millrace {
@@ -19,10 +20,12 @@ namespace millrace {
 class HeadDrafter : public Drafter {
  public:
   // What a head keeps of every token, to be planned with the target's cache; nothing of Medusa's.
-  static KvShape beside(const HeadSpec& head);
-  // Head and backend outlive it. The target was planned with beside(), and is tapped for it.
-  static Result<std::unique_ptr<Drafter>> create(const Head& head, Executor& target, Backend& backend);
+  static BesideLayers beside(const HeadSpec& head);
+  // Head and backend outlive it. The target was planned with beside(), as the layers from `first` on of those it has
+  // beside its own, and is tapped for it.
+  static Result<std::unique_ptr<Drafter>> create(const Head& head, Executor& target, Backend& backend, int first = 0);
   std::string_view name() const override;
+  bool observes() const override { return true; }
   void observe(std::span<Observed> rows) override;
   void propose(std::span<const DraftAsk> asks) override;
   void forget(RequestId request) override;
@@ -66,6 +69,8 @@ class HeadDrafter : public Drafter {
   void stage_row(int row, int sequence, Token token, int position);
   void choose(Part& part, const float* logits);
   bool choose_all(std::span<Part> parts, Tensor logits);
+  bool best_do(std::span<const Part> parts) const;
+  bool take_best(std::span<Part> parts, Tensor logits);
   const float* brought(Tensor logits);
   Tensor input(int64_t cols) const;
 
@@ -87,6 +92,7 @@ class HeadDrafter : public Drafter {
   std::vector<Part> parts_;
   std::vector<Gap> gaps_;
   std::vector<float> full_;  // logits of the target's tokens
+  std::vector<int32_t> best_;
   std::vector<Token> context_tokens_;
   std::vector<Token> banned_;
   SamplerScratch scratch_;

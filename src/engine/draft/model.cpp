@@ -3,47 +3,95 @@
 #include <algorithm>
 
 namespace millrace {
+namespace {
 
-ModelDrafter::ModelDrafter(std::unique_ptr<Executor> executor)
-    : executor_(std::move(executor)),
-      cache_(executor_->layout(), executor_->options().pages, 0),
-      scratch_(executor_->vocab()) {}
+constexpr int kLazy = 32;  // tokens of an answer that may wait
 
-Result<std::unique_ptr<Drafter>> ModelDrafter::create(const Model& model, const Executor& target, Backend& backend) {
+// How many of the first tokens two lines have in common.
+int agreed(std::span<const Token> a, std::span<const Token> b) {
+  return static_cast<int>(std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first - a.begin());
+}
+
+}  // namespace
+
+ModelDrafter::ModelDrafter(std::unique_ptr<Executor> executor, bool own)
+    : executor_(std::move(executor)), scratch_(executor_->vocab()) {
+  if (own) own_ = std::make_unique<KvCache>(executor_->layout(), executor_->options().pages, 0);
+  // Pages that a window has left are gone: what reads a window waits for nothing.
+  const auto shapes = kv_shapes(executor_->model().spec(), executor_->options().kv);
+  const bool windows = std::any_of(shapes.begin(), shapes.end(), [](const KvShape& shape) { return shape.window > 0; });
+  lazy_ = windows ? 0 : std::min(kLazy, executor_->options().rows - 1);
+}
+
+BesideLayers ModelDrafter::beside(const ModelSpec& model) {
+  BesideLayers layers{.layers = kv_shapes(model, KvForm())};
+  const bool states =
+      std::any_of(layers.layers.begin(), layers.layers.end(), [](const auto& shape) { return shape.state.kept(); });
+  return states ? BesideLayers() : layers;
+}
+
+Result<std::unique_ptr<Drafter>> ModelDrafter::create(const Model& model, Executor& target, Backend& backend,
+                                                      int first) {
   const ModelSpec& own = model.spec();
   if (own.vocab != target.vocab())
     return error(Code::invalid, "the draft model has {} tokens and the model {}: they must have the same vocabulary",
                  own.vocab, target.vocab());
-  ExecutorOptions options = target.options();
-  if (own.context < options.context)
+  if (own.context < target.options().context)
     return error(Code::invalid, "the draft model was made for {} tokens, a context of {} is wanted: ask for less (-c)",
-                 own.context, options.context);
+                 own.context, target.options().context);
+  const BesideLayers wanted = beside(own);
+  TRY_VOID(check_beside(target.options().beside, first, wanted));
+  ExecutorOptions options = target.options();
   options.pages = 0;
   options.wanted = 0;
   options.beside = {};
-  auto executor = Executor::create(model, backend, options);
+  options.branches = options.branch_tokens = 0;
+  auto executor =
+      wanted.any() ? Executor::create_in(target, first, model, backend) : Executor::create(model, backend, options);
   if (!executor.ok()) return within("the draft model", executor.error());
-  return std::unique_ptr<Drafter>(new ModelDrafter(std::move(*executor)));
+  return std::unique_ptr<Drafter>(new ModelDrafter(std::move(*executor), !wanted.any()));
+}
+
+// In new pages everything before `begin` was found in the cache, and nothing behind it.
+void ModelDrafter::settle(Track& track, int residence, int begin, std::span<const Token> tokens) {
+  const bool moved = residence != track.residence;
+  const int same = moved ? begin : agreed(std::span(track.line).first(static_cast<size_t>(track.computed)), tokens);
+  track.computed = std::min(moved ? begin : track.computed, same);
+  if (begin != track.begin) track.computed = std::min(track.computed, begin);
+  track.residence = residence;
+  track.begin = begin;
+  track.line.assign(tokens.begin(), tokens.end());
+}
+
+void ModelDrafter::observe(std::span<Observed> rows) {
+  parts_.clear();
+  bool now = false;
+  for (const Observed& seen : rows) {
+    Track& track = tracks_[{seen.request, seen.choice}];
+    const int upto = seen.begin + seen.rows;
+    settle(track, seen.residence, seen.begin, seen.tokens.first(static_cast<size_t>(upto)));
+    track.tables = seen.tables;
+    const int waiting = upto - track.computed;
+    now = now || waiting > (seen.waits ? lazy_ : 0);
+    if (waiting > 0) parts_.push_back({.track = &track});
+  }
+  while (now && pass(parts_)) continue;
+  for (Observed& seen : rows) seen.entries = tracks_.at({seen.request, seen.choice}).computed;
 }
 
 // Goes back to where the answer and what is in the store agree.
-ModelDrafter::Track& ModelDrafter::catch_up(const DraftAsk& ask) {
-  auto [found, fresh] = tracks_.try_emplace({ask.request, ask.choice});
-  Track& track = found->second;
-  if (fresh) track.pages = cache_.open(opened_++, ask.root);
-  const auto most = std::min<size_t>(static_cast<size_t>(track.computed), ask.tokens.size() - 1);
-  const auto agreed = static_cast<int>(
-      std::mismatch(track.line.begin(), track.line.begin() + static_cast<ptrdiff_t>(most), ask.tokens.begin()).first -
-      track.line.begin());
+void ModelDrafter::read_own(Track& track, const DraftAsk& ask) {
+  if (track.used == 0) track.pages = own_->open(opened_++, ask.root);
+  const size_t most = std::min(static_cast<size_t>(track.computed), ask.tokens.size() - 1);
+  const int same = agreed(std::span(track.line).first(most), ask.tokens);
   if (track.pages.empty()) {
-    track.computed = cache_.reuse_prefix(track.pages, ask.tokens);
-  } else if (agreed < track.computed) {
-    track.computed = cache_.rollback(track.pages, agreed);
+    track.computed = own_->reuse_prefix(track.pages, ask.tokens);
+  } else if (same < track.computed) {
+    track.computed = own_->rollback(track.pages, same);
   }
   track.line.assign(ask.tokens.begin(), ask.tokens.end());
   track.used = calls_;
   track.asked = true;
-  return track;
 }
 
 bool ModelDrafter::drop_oldest() {
@@ -53,91 +101,100 @@ bool ModelDrafter::drop_oldest() {
     if (oldest == nullptr || track.used < oldest->used) oldest = &track;
   }
   if (oldest == nullptr) return false;
-  cache_.release(oldest->pages);
+  own_->release(oldest->pages);
   oldest->computed = 0;
   return true;
 }
 
 bool ModelDrafter::reserve(Track& track, int upto) {
-  while (!cache_.reserve(track.pages, track.computed, upto, false)) {
+  while (own_ != nullptr && !own_->reserve(track.pages, track.computed, upto, false)) {
     if (!drop_oldest()) return false;
   }
+  if (own_ != nullptr) track.tables = track.pages.tables;
   return true;
 }
 
-void ModelDrafter::choose(const DraftAsk& ask, Track& track, std::span<const float> logits) {
-  const bool first = ask.out->empty();
-  const std::span<const Token> banned = first ? ask.banned_now : std::span<const Token>();
-  const auto token = ask.sampler->guess(logits, track.line, scratch_, banned);
-  if (!token.ok()) return;  // broken numbers guess nothing
+// One guess more. False: none could be made.
+bool ModelDrafter::choose(const Part& part, std::span<const float> logits) {
+  const DraftAsk& ask = *part.ask;
+  const std::span<const Token> banned = ask.out->empty() ? ask.banned_now : std::span<const Token>();
+  const auto token = ask.sampler->guess(logits, part.track->line, scratch_, banned);
+  if (!token.ok()) return false;  // broken numbers guess nothing
   if (ask.odds != nullptr) {
-    auto odds = ask.sampler->distribution(logits, track.line, scratch_, banned);
-    if (!odds.ok()) return;
+    auto odds = ask.sampler->distribution(logits, part.track->line, scratch_, banned);
+    if (!odds.ok()) return false;
     ask.odds->push_back(std::move(*odds));
   }
   ask.out->push_back(*token);
-  track.line.push_back(*token);
+  part.track->line.push_back(*token);
+  return true;
 }
 
 // One pass of the draft model over what its lines lack, as far as rows go. False: everybody has what they want.
-bool ModelDrafter::pass(std::span<const DraftAsk> asks) {
+bool ModelDrafter::pass(std::span<Part> parts) {
   int rows = executor_->options().rows;
   chunks_.clear();
-  for (size_t i = 0; i < asks.size(); ++i) {
-    Track* track = active_[i];
-    if (track == nullptr) continue;
-    const int size = static_cast<int>(track->line.size());
-    track->begin = track->computed;
-    track->count = std::min(size - track->computed, rows);
-    if (track->count <= 0) continue;
-    if (!reserve(*track, track->begin + track->count)) {
-      active_[i] = nullptr;  // no room: no guesses
+  for (Part& part : parts) {
+    Track& track = *part.track;
+    const int lacks = static_cast<int>(track.line.size()) - track.computed;
+    part.count = part.open ? std::min(lacks, rows) : 0;
+    if (part.count <= 0) continue;
+    if (!reserve(track, track.computed + part.count)) {
+      part.open = false;  // no room: no guesses
+      part.count = 0;
       continue;
     }
-    rows -= track->count;
-    const bool reaches = track->begin + track->count == size;
-    chunks_.push_back({.tokens = std::span<const Token>(track->line)
-                                     .subspan(static_cast<size_t>(track->begin), static_cast<size_t>(track->count)),
-                       .begin = track->begin,
-                       .tables = track->pages.tables,
-                       .wanted = reaches ? 1 : 0});
+    rows -= part.count;
+    const auto begin = static_cast<size_t>(track.computed), count = static_cast<size_t>(part.count);
+    chunks_.push_back({.tokens = std::span<const Token>(track.line).subspan(begin, count),
+                       .begin = track.computed,
+                       .tables = track.tables,
+                       .wanted = part.ask != nullptr && part.count == lacks ? 1 : 0});
   }
   if (chunks_.empty()) return false;
-  executor_->carry_out(cache_);
+  if (own_ != nullptr) executor_->carry_out(*own_);
   const Tensor logits = executor_->run(chunks_);
   int64_t row = 0;
-  for (size_t i = 0; i < asks.size(); ++i) {
-    Track* track = active_[i];
-    if (track == nullptr || track->count <= 0) continue;
-    track->computed += track->count;
-    if (track->computed < static_cast<int>(track->line.size())) continue;
-    const size_t before = asks[i].out->size();
-    choose(asks[i], *track, {logits.row(row++), static_cast<size_t>(executor_->vocab())});
-    const bool more = asks[i].out->size() > before && static_cast<int>(asks[i].out->size()) < asks[i].limit;
-    if (!more) active_[i] = nullptr;
+  for (Part& part : parts) {
+    if (part.count == 0) continue;
+    Track& track = *part.track;
+    track.computed += part.count;
+    if (part.ask == nullptr || track.computed < static_cast<int>(track.line.size())) continue;
+    part.open = choose(part, {logits.row(row++), static_cast<size_t>(executor_->vocab())}) &&
+                static_cast<int>(part.ask->out->size()) < part.ask->limit;
   }
   return true;
 }
 
 void ModelDrafter::propose(std::span<const DraftAsk> asks) {
   ++calls_;
-  active_.clear();
-  for (const DraftAsk& ask : asks) active_.push_back(ask.limit > 0 ? &catch_up(ask) : nullptr);
-  while (pass(asks)) continue;
+  parts_.clear();
   for (const DraftAsk& ask : asks) {
-    auto found = tracks_.find({ask.request, ask.choice});
-    if (found == tracks_.end()) continue;
-    Track& track = found->second;
+    if (ask.limit < 1) continue;
+    Track& track = tracks_[{ask.request, ask.choice}];
+    if (own_ != nullptr) {
+      read_own(track, ask);
+    } else {
+      settle(track, ask.residence, ask.begin, ask.tokens);
+      track.computed = std::min(track.computed, static_cast<int>(ask.tokens.size()) - 1);
+      track.tables = ask.tables;
+    }
+    parts_.push_back({.track = &track, .ask = &ask});
+  }
+  while (pass(parts_)) continue;
+  for (const Part& part : parts_) {
+    Track& track = *part.track;
+    if (own_ == nullptr) continue;
     track.asked = false;
     // Only the answer itself is offered to others, not guesses after it.
-    const int certain = std::min(track.computed, static_cast<int>(ask.tokens.size()));
-    if (!track.pages.empty()) cache_.publish(track.pages, ask.tokens, certain);
+    const int certain = std::min(track.computed, static_cast<int>(part.ask->tokens.size()));
+    if (!track.pages.empty()) own_->publish(track.pages, part.ask->tokens, certain);
   }
 }
 
 void ModelDrafter::forget(RequestId request) {
   const auto from = tracks_.lower_bound({request, 0}), to = tracks_.lower_bound({request + 1, 0});
-  for (auto at = from; at != to; ++at) cache_.release(at->second.pages);
+  for (auto at = from; at != to && own_ != nullptr; ++at) own_->release(at->second.pages);
   tracks_.erase(from, to);
 }
 

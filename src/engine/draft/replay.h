@@ -15,6 +15,7 @@ class ReplayDrafter : public Drafter {
   ReplayDrafter(Truth truth, double right, uint64_t seed, int32_t vocab, std::unique_ptr<Drafter> beside = nullptr)
       : truth_(std::move(truth)), right_(right), seed_(seed), vocab_(vocab), beside_(std::move(beside)) {}
   std::string_view name() const override { return "replay"; }
+  bool observes() const override { return beside_ != nullptr && beside_->observes(); }
   void observe(std::span<Observed> rows) override {
     if (beside_ != nullptr) beside_->observe(rows);
   }

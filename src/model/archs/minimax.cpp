@@ -68,8 +68,19 @@ constexpr TensorName kNames[] = {
     {"blk.{}.ffn_down_exps", "model.layers.{}.block_sparse_moe.experts.{}.w2", Take::per_expert},
 };
 
+// Queries, keys and values of linear attention lie head by head.
+constexpr TensorName kGgufNames[] = {
+    {"blk.{}.attn_q", "blk.{}.attn_q"},        {"blk.{}.attn_q", "blk.{}.attn_qkv", Take::grouped_q},
+    {"blk.{}.attn_k", "blk.{}.attn_k"},        {"blk.{}.attn_k", "blk.{}.attn_qkv", Take::grouped_k},
+    {"blk.{}.attn_v", "blk.{}.attn_v"},        {"blk.{}.attn_v", "blk.{}.attn_qkv", Take::grouped_v},
+    {"blk.{}.ssm_norm", "blk.{}.attn_norm_2"},
+};
+
 }  // namespace
 
-extern const Architecture kMiniMax = {.name = "minimax", .describe = describe_minimax, .names = kNames};
+extern const Architecture kMiniMax = {.name = "minimax",
+                                      .describe = describe_minimax,
+                                      .names = kNames,
+                                      .gguf = {.name = "minimax-01", .names = kGgufNames}};
 
 }  // namespace millrace

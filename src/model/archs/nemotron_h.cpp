@@ -13,11 +13,25 @@ std::string type_of(Config& config, const std::string& pattern, int32_t layer) {
   if (letter == '*') return "attention";
   if (letter == '-') return "mlp";
   if (letter == 'E') return "moe";
-  config.refuse("hybrid_override_pattern", fmt::format("expected M, * or - for layer {}", layer));
+  config.refuse("hybrid_override_pattern", fmt::format("expected M, *, - or E for layer {}", layer));
   return "mamba";
 }
 
-// Every layer is one half: Mamba 2, attention without rotation, or a feed-forward part without a gate.
+// Experts without gates, and one that every token passes.
+MoeSpec experts_of(Config& config, const Sizes& sizes) {
+  MoeSpec moe = mixture(config, {.experts = 8, .chosen = 2, .width = sizes.ffn});
+  moe.activation = activation(config, "mlp_hidden_act", "relu2");
+  moe.gated = false;
+  moe.router = grouped_router(config);
+  if (config.count_or_none("n_shared_experts", 1) > 0)
+    moe.shared_width = config.count("moe_shared_expert_intermediate_size", moe.width);
+  if (config.count_or_none("moe_latent_size", 0) > 0)
+    config.refuse("moe_latent_size", "experts in a stream narrower than the model's are not built");
+  if (config.flag("mlp_bias", false)) config.refuse("mlp_bias", "its experts have no biases");
+  return moe;
+}
+
+// Every layer is one half: Mamba 2, attention without rotation, a feed-forward part without a gate, or experts.
 void describe_nemotron_h(Config& config, ModelSpec& spec) {
   if (!config.has("num_hidden_layers")) {
     const Json* types = find(config.values(), "layers_block_type");
@@ -54,12 +68,16 @@ void describe_nemotron_h(Config& config, ModelSpec& spec) {
   DenseSpec ffn = plain_ffn(config, sizes, "mlp_hidden_act", "relu2");
   ffn.up_bias = ffn.down_bias = config.flag("mlp_bias", false);
   const std::string pattern = config.text("hybrid_override_pattern", "");
-  const std::vector<std::string> types = layer_types(
-      config, "layers_block_type", sizes.layers, {"mamba", "linear_attention", "attention", "full_attention", "mlp"},
-      [&](int32_t i) { return type_of(config, pattern, i); });
+  const std::vector<std::string> types =
+      layer_types(config, "layers_block_type", sizes.layers,
+                  {"mamba", "linear_attention", "attention", "full_attention", "mlp", "moe"},
+                  [&](int32_t i) { return type_of(config, pattern, i); });
   for (const std::string& type : types) {
     if (type == "mlp") {
       spec.layers.push_back(ffn_layer(ffn, norm));
+    } else if (type == "moe") {
+      spec.architecture = "nemotron_h_moe";  // GGUF has a name of its own for it
+      spec.layers.push_back(ffn_layer(experts_of(config, sizes), norm));
     } else {
       const bool attends = type == "attention" || type == "full_attention";
       spec.layers.push_back(attends ? mixer_layer(gqa, norm) : mixer_layer(ssm, norm));
@@ -87,6 +105,14 @@ constexpr TensorName kNames[] = {
     {"blk.{}.attn_output", "backbone.layers.{}.mixer.o_proj"},
     {"blk.{}.ffn_up", "backbone.layers.{}.mixer.up_proj"},
     {"blk.{}.ffn_down", "backbone.layers.{}.mixer.down_proj"},
+    {"blk.{}.ffn_gate_inp", "backbone.layers.{}.mixer.gate"},
+    {"blk.{}.exp_probs_b", "backbone.layers.{}.mixer.gate.e_score_correction_bias", Take::whole, true},
+    {"blk.{}.ffn_up_exps", "backbone.layers.{}.mixer.experts.{}.up_proj", Take::per_expert},
+    {"blk.{}.ffn_up_exps", "backbone.layers.{}.mixer.experts.up_proj", Take::whole, true},
+    {"blk.{}.ffn_down_exps", "backbone.layers.{}.mixer.experts.{}.down_proj", Take::per_expert},
+    {"blk.{}.ffn_down_exps", "backbone.layers.{}.mixer.experts.down_proj", Take::whole, true},
+    {"blk.{}.ffn_up_shexp", "backbone.layers.{}.mixer.shared_experts.up_proj"},
+    {"blk.{}.ffn_down_shexp", "backbone.layers.{}.mixer.shared_experts.down_proj"},
 };
 
 constexpr TensorName kGgufNames[] = {
@@ -103,5 +129,9 @@ extern const Architecture kNemotronH = {.name = "nemotron_h",
                                         .describe = describe_nemotron_h,
                                         .names = kNames,
                                         .gguf = {.name = "nemotron_h", .names = kGgufNames}};
+extern const Architecture kNemotronHMoe = {.name = "nemotron_h_moe",
+                                           .describe = describe_nemotron_h,
+                                           .names = kNames,
+                                           .gguf = {.name = "nemotron_h_moe", .names = kGgufNames}};
 
 }  // namespace millrace

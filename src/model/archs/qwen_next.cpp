@@ -21,7 +21,8 @@ void describe_layers(Config& config, ModelSpec& spec, const Sizes& sizes,
                            .k_dim = config.count("linear_key_head_dim", 128),
                            .v_dim = config.count("linear_value_head_dim", 128),
                            .conv = config.count("linear_conv_kernel_dim", 4),
-                           .norm = norm};
+                           .norm = norm,
+                           .striped = config.flag("linear_value_heads_striped", false)};
   const int32_t every = config.count("full_attention_interval", 4);
   const std::vector<std::string> types =
       layer_types(config, "layer_types", sizes.layers, {"linear_attention", "full_attention"},
@@ -33,17 +34,9 @@ void describe_layers(Config& config, ModelSpec& spec, const Sizes& sizes,
   spec.final_norm = norm;
 }
 
-void describe_qwen3_next(Config& config, ModelSpec& spec) {
-  const Sizes sizes = read_sizes(config, spec,
-                                 {.vocab = 151936,
-                                  .width = 2048,
-                                  .ffn = 5632,
-                                  .layers = 48,
-                                  .heads = 16,
-                                  .kv_heads = 2,
-                                  .head_dim = 256,
-                                  .context = 32768});
-  MoeSpec moe = mixture(config, {.experts = 512, .chosen = 10, .width = 512});
+void describe_mixed(Config& config, ModelSpec& spec, const Sizes& usual, const MoeSpec& usual_experts) {
+  const Sizes sizes = read_sizes(config, spec, usual);
+  MoeSpec moe = mixture(config, usual_experts);
   moe.shared_width = config.count_or_none("shared_expert_intermediate_size", 512);
   moe.shared_gate = true;
   moe.router.normalise = config.flag("norm_topk_prob", true);
@@ -55,6 +48,32 @@ void describe_qwen3_next(Config& config, ModelSpec& spec) {
     if (listed || (layer + 1) % every != 0) return dense;
     return moe;
   });
+}
+
+void describe_qwen3_next(Config& config, ModelSpec& spec) {
+  describe_mixed(config, spec,
+                 {.vocab = 151936,
+                  .width = 2048,
+                  .ffn = 5632,
+                  .layers = 48,
+                  .heads = 16,
+                  .kv_heads = 2,
+                  .head_dim = 256,
+                  .context = 32768},
+                 {.experts = 512, .chosen = 10, .width = 512});
+}
+
+void describe_qwen35_moe(Config& config, ModelSpec& spec) {
+  describe_mixed(config, spec,
+                 {.vocab = 248320,
+                  .width = 2048,
+                  .ffn = 5632,
+                  .layers = 40,
+                  .heads = 16,
+                  .kv_heads = 2,
+                  .head_dim = 256,
+                  .context = 32768},
+                 {.experts = 256, .chosen = 8, .width = 512});
 }
 
 void describe_qwen35(Config& config, ModelSpec& spec) {
@@ -87,10 +106,16 @@ constexpr TensorName kNames[] = {
     {"blk.{}.ssm_a", "model.layers.{}.linear_attn.A_log", Take::whole, true, false, Change::minus_exp},
     {"blk.{}.ssm_norm", "model.layers.{}.linear_attn.norm"},
     {"blk.{}.ssm_out", "model.layers.{}.linear_attn.out_proj"},
+    {"blk.{}.ffn_gate_exps", "model.layers.{}.mlp.experts.{}.gate_proj", Take::per_expert},
+    {"blk.{}.ffn_gate_exps", "model.layers.{}.mlp.experts.gate_up_proj", Take::first_half, true},
+    {"blk.{}.ffn_up_exps", "model.layers.{}.mlp.experts.{}.up_proj", Take::per_expert},
+    {"blk.{}.ffn_up_exps", "model.layers.{}.mlp.experts.gate_up_proj", Take::second_half, true},
+    {"blk.{}.ffn_down_exps", "model.layers.{}.mlp.experts.{}.down_proj", Take::per_expert},
+    {"blk.{}.ffn_down_exps", "model.layers.{}.mlp.experts.down_proj", Take::whole, true},
 };
 
 // Attention's gate lies in its queries' product, head by head; the delta rule's is a tensor of its own. The first files
-// kept the products of the delta rule as Hugging Face does.
+// kept the products of the delta rule as Hugging Face does, those of Qwen 3.5 have shares and steps apart.
 constexpr TensorName kGgufNames[] = {
     {"blk.{}.attn_q", "blk.{}.attn_q", Take::head_q},
     {"blk.{}.attn_gate", "blk.{}.attn_gate"},
@@ -111,7 +136,15 @@ extern const Architecture kQwen3Next = {.name = "qwen3_next",
                                         .names = kNames,
                                         .norms_plus_one = true,
                                         .gguf = {.name = "qwen3next", .names = kGgufNames}};
-extern const Architecture kQwen35 = {
-    .name = "qwen3_5_text", .describe = describe_qwen35, .names = kNames, .norms_plus_one = true};
+extern const Architecture kQwen35 = {.name = "qwen3_5_text",
+                                     .describe = describe_qwen35,
+                                     .names = kNames,
+                                     .norms_plus_one = true,
+                                     .gguf = {.name = "qwen35", .names = kGgufNames}};
+extern const Architecture kQwen35Moe = {.name = "qwen3_5_moe_text",
+                                        .describe = describe_qwen35_moe,
+                                        .names = kNames,
+                                        .norms_plus_one = true,
+                                        .gguf = {.name = "qwen35moe", .names = kGgufNames}};
 
 }  // namespace millrace

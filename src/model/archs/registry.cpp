@@ -10,16 +10,17 @@ namespace millrace {
 namespace {
 
 constexpr const Architecture* kAll[] = {
-    &kLlama,         &kMistral,    &kMinistral,  &kQwen2,        &kQwen3,          &kGemma,       &kGemma2,
-    &kGemma3,        &kPhi,        &kPhi3,       &kGpt2,         &kGptNeox,        &kOpt,         &kBloom,
-    &kFalcon,        &kStableLm,   &kOlmo,       &kOlmo2,        &kOlmo3,          &kSmolLm3,     &kGranite,
-    &kCohere,        &kCohere2,    &kGlm,        &kGlm4,         &kExaone4,        &kNemotron,    &kSeedOss,
-    &kErnie45,       &kBitNet,     &kStarcoder2, &kHunyuanDense, &kMixtral,        &kMiniMaxM2,   &kOlmoe,
-    &kPhiMoe,        &kQwen2Moe,   &kQwen3Moe,   &kGlm4Moe,      &kGptOss,         &kLlama4,      &kMiniCpm3,
-    &kGemma3n,       &kGemma4,     &kDeepSeek2,  &kDeepSeek3,    &kMamba,          &kFalconMamba, &kMamba2,
-    &kGraniteHybrid, &kBamba,      &kFalconH1,   &kJamba,        &kNemotronH,      &kLfm2,        &kRecurrentGemma,
-    &kQwen3Next,     &kQwen35,     &kMiniMax,    &kRwkv,         &kStripedHyena,   &kZamba2,      &kBert,
-    &kRoberta,       &kXlmRoberta, &kNomicBert,  &kModernBert,   &kGemmaEmbedding, &kLlada,       &kDream,
+    &kLlama,          &kMistral,   &kMinistral,  &kQwen2,        &kQwen3,     &kGemma,        &kGemma2,
+    &kGemma3,         &kPhi,       &kPhi3,       &kGpt2,         &kGptNeox,   &kOpt,          &kBloom,
+    &kFalcon,         &kStableLm,  &kOlmo,       &kOlmo2,        &kOlmo3,     &kSmolLm3,      &kGranite,
+    &kCohere,         &kCohere2,   &kGlm,        &kGlm4,         &kExaone4,   &kNemotron,     &kSeedOss,
+    &kErnie45,        &kBitNet,    &kStarcoder2, &kHunyuanDense, &kMixtral,   &kMiniMaxM2,    &kOlmoe,
+    &kPhiMoe,         &kQwen2Moe,  &kQwen3Moe,   &kGlm4Moe,      &kGptOss,    &kLlama4,       &kMiniCpm3,
+    &kGemma3n,        &kGemma4,    &kDeepSeek2,  &kDeepSeek3,    &kMamba,     &kFalconMamba,  &kMamba2,
+    &kGraniteHybrid,  &kBamba,     &kFalconH1,   &kJamba,        &kNemotronH, &kNemotronHMoe, &kLfm2,
+    &kRecurrentGemma, &kQwen3Next, &kQwen35,     &kQwen35Moe,    &kMiniMax,   &kRwkv,         &kStripedHyena,
+    &kZamba2,         &kBert,      &kRoberta,    &kXlmRoberta,   &kNomicBert, &kModernBert,   &kGemmaEmbedding,
+    &kLlada,          &kDream,
 };
 
 struct Alias {
@@ -34,6 +35,7 @@ constexpr auto kAliases = std::to_array<Alias>({
     {"falcon2", "falcon"},
     {"llama4", "llama4_text"},
     {"qwen3_5", "qwen3_5_text"},
+    {"qwen3_5_moe", "qwen3_5_moe_text"},
     {"camembert", "roberta"},
 });
 
@@ -43,10 +45,6 @@ struct Missing {
 };
 
 constexpr auto kMissing = std::to_array<Missing>({
-    {"qwen35", "value heads in another order in its GGUF form; the Hugging Face directory is read", "qwen3next"},
-    {"qwen35moe", "mixture of experts", "qwen3next"},
-    {"nemotron_h_moe", "experts without gates", "nemotron_h"},
-    {"minimax-01", "its GGUF form; the Hugging Face directory is read", "minimax-m2"},
     {"qwen", "the first Qwen generation", "qwen2"},
     {"qwen2_vl", "images", "qwen2"},
     {"qwen2_5_vl", "images", "qwen2"},
@@ -162,7 +160,11 @@ Result<const Architecture*> find_gguf_architecture(std::string_view name) {
 
 Result<ModelSpec> describe(Config& config) {
   auto found = find_architecture(config.model_type());
-  if (!found.ok()) return within(config.origin(), std::move(found).error());
+  if (!found.ok()) {
+    Error refused = std::move(found).error();
+    if (config.has("auto_map")) refused.message += "; code that comes with a model ('auto_map') is never run";
+    return within(config.origin(), std::move(refused));
+  }
   return describe_as(**found, config);
 }
 

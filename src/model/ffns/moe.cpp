@@ -43,7 +43,12 @@ int64_t gating_number(RouterScore score) {
 void run_shared(Ops& ops, const MoeSpec& spec, const MoeWeights& weights, Tensor in, Tensor out) {
   const int64_t start = ops.mark();
   Tensor inner = ops.scratch(in.rows, spec.shared_width), given = ops.scratch(in.rows, out.cols);
-  ops.linear_glu(weights.shared_gate, weights.shared_up, spec.activation, in, inner);
+  if (spec.gated) {
+    ops.linear_glu(weights.shared_gate, weights.shared_up, spec.activation, in, inner);
+  } else {
+    ops.linear(weights.shared_up, in, inner);
+    ops.activate(spec.activation, inner, inner);
+  }
   ops.linear(weights.shared_down, inner, given);
   if (spec.shared_gate) {
     Tensor share = ops.scratch(in.rows, 1);
@@ -63,12 +68,12 @@ void visit(SlotWalk& walk, const MoeSpec& moe, MoeWeights& weights) {
   walk.matrix("ffn_gate_inp", moe.experts, width, weights.router, {.bias = moe.router.bias, .float32 = true});
   if (moe.router.choice_bias) walk.vector("exp_probs_b", moe.experts, weights.choice_bias);
   if (moe.router.expert_scale) walk.vector("ffn_exps_scale", moe.experts, weights.expert_scale);
-  walk.matrix("ffn_gate_exps", moe.width, width, weights.gate, inner);
+  if (moe.gated) walk.matrix("ffn_gate_exps", moe.width, width, weights.gate, inner);
   walk.matrix("ffn_up_exps", moe.width, width, weights.up, inner);
   walk.matrix("ffn_down_exps", width, moe.width, weights.down, {.bias = moe.bias, .experts = moe.experts});
   if (moe.shared_width == 0) return;
   if (moe.shared_gate) walk.matrix("ffn_gate_inp_shexp", 1, width, weights.shared_router, {.float32 = true});
-  walk.matrix("ffn_gate_shexp", moe.shared_width, width, weights.shared_gate, {});
+  if (moe.gated) walk.matrix("ffn_gate_shexp", moe.shared_width, width, weights.shared_gate, {});
   walk.matrix("ffn_up_shexp", moe.shared_width, width, weights.shared_up, {});
   walk.matrix("ffn_down_shexp", width, moe.shared_width, weights.shared_down, {});
 }
@@ -84,6 +89,8 @@ Result<void> check(const MoeSpec& moe) {
                  kMaxWidth);
   TRY_VOID(in_range("the number of groups of experts", router.groups, std::min(moe.experts, kMostGroups)));
   TRY_VOID(in_range("the groups of a token", router.chosen_groups, router.groups));
+  if (!moe.gated && moe.limit.limit > 0)
+    return error(Code::invalid, "experts without gates cannot limit them to {}", moe.limit.limit);
   const int32_t group = moe.experts / router.groups;
   if (group * router.groups != moe.experts)
     return error(Code::invalid, "{} experts are not {} groups of one size", moe.experts, router.groups);
@@ -122,7 +129,12 @@ void run_routed(Ops& ops, const MoeSpec& spec, const MoeWeights& weights, Tensor
     read = ops.scratch(routing.pairs(), in.cols);
     ops.spread(routing, in, read);
   }
-  ops.linear_experts_glu(weights.gate, weights.up, spec.activation, spec.limit, routing, input, read, inner);
+  if (spec.gated) {
+    ops.linear_experts_glu(weights.gate, weights.up, spec.activation, spec.limit, routing, input, read, inner);
+  } else {
+    ops.linear_experts(weights.up, routing, input, read, inner);
+    ops.activate(spec.activation, inner, inner);
+  }
   ops.restore(before);
   Tensor given = ops.scratch(routing.pairs(), out.cols);
   ops.linear_experts(weights.down, routing, ExpertInput::pairs, inner, given);

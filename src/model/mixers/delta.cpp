@@ -59,6 +59,7 @@ void run(Ops& ops, const DeltaSpec& spec, const DeltaWeights& weights, const KvV
   const auto dim = static_cast<float>(spec.k_dim);
   const HeadScan scan = {.heads = spec.v_heads,
                          .key_heads = spec.k_heads,
+                         .striped = spec.striped,
                          .key_dim = spec.k_dim,
                          .value_dim = spec.v_dim,
                          .rate = weights.rate,

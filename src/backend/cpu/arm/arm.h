@@ -21,6 +21,7 @@ void add_neon_q5(Kernels& kernels);
 void add_neon_k45(Kernels& kernels);
 void add_neon_k236(Kernels& kernels);
 void add_neon_tables(Kernels& kernels);
+void add_neon_states(Kernels& kernels);
 void add_neon_peak(Kernels& kernels);
 void add_i8mm_float(Kernels& kernels);
 void add_i8mm_q(Kernels& kernels);

@@ -11,6 +11,7 @@ void add_neon(Kernels& kernels) {
   add_neon_k45(kernels);
   add_neon_k236(kernels);
   add_neon_tables(kernels);
+  add_neon_states(kernels);
   add_neon_peak(kernels);
 }
 
