@@ -275,9 +275,8 @@ npm_ci() {
 
 # Clients that misbehave, beside streams that must not notice.
 group_faults() {
-  prepare release "$root/build/release" "millrace millrace_planted" -DMILLRACE_TESTS=ON || return
+  prepare release "$root/build/release" millrace -DMILLRACE_TESTS=ON || return
   run_lines faults 1800 python3 tests/server/faults.py build/release/bin/millrace
-  run_lines poison 600 python3 tests/server/poison.py build/release/bin/millrace_planted
   if need_packages haproxy; then
     run_lines resume 600 python3 tests/server/resume.py build/release/bin/millrace
   else

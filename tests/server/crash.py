@@ -96,11 +96,11 @@ async def stream(server, request, body, heard=None):
         while True:
             size = int(await reader.readline(), 16)
             chunk = await reader.readexactly(size + 2)
-            times.append(time.monotonic())
             if size == 0:
                 break
             text += chunk[:-2]
             if b"data: " in chunk:  # and not a sign of life
+                times.append(time.monotonic())
                 mine = heard[id(body)] = mine + 1
         return [part[6:] for part in text.decode().split("\n\n") if part.startswith("data: ")], times
     finally:

@@ -1,11 +1,10 @@
 """Memory that runs out takes the engine and never the server. Part of faults.py.
 
 A control group of their own is filled by a process beside them until the system ends somebody in it, while streams of
-every kind run; and an engine is forbidden to take any more memory. Streams go on byte for byte.
+every kind run. They go on byte for byte.
 """
 import asyncio
 import os
-import resource
 import signal
 import subprocess
 import sys
@@ -121,31 +120,6 @@ async def by_group(server_of, program, request, report, work, wanted, rounds):
             await group.end()
 
 
-async def by_limit(make_server, request, report, work, wanted):
-    """No more memory for the engine, and then work that needs some."""
-    server = make_server("-np", "20")
-    try:
-        await server.start()
-        before, wrong = crash.engine_of(server), []
-        for turn in range(20):
-            if crash.engine_of(server) != before:
-                break
-            tasks = await begun(server, request, work)
-            try:
-                resource.prlimit(before, resource.RLIMIT_DATA, (1 << 20, 1 << 20))
-            except ProcessLookupError:
-                pass
-            many = {"prompt": [[1] + [300 + (7 * i + turn) % 3000 for i in range(3000)] for _ in range(100)],
-                    "max_tokens": 1}
-            status, text = await server.fetch(request("/v1/completions", many))
-            wrong += await ended(tasks, wanted) + ([] if status == 200 else [f"{status} {text!r:.200}"])
-        found = crash.engine_of(server) != before
-        report.say("an engine that gets no more memory is replaced, and streams go on byte for byte",
-                   None if found and not wrong else f"{found} {wrong[:3]}: {server.said()[-800:]}")
-    finally:
-        server.stop()
-
-
 async def check(server_of, program, request, report, full):
     work = [{key: value for key, value in body.items() if key != "model"}
             for body in crash.bodies(2 * len(crash.KINDS), 100)]
@@ -154,4 +128,3 @@ async def check(server_of, program, request, report, full):
     wanted = [crash.meaning((await crash.stream(quiet, request, body))[0]) for body in work]
     quiet.stop()
     await by_group(server_of, program, request, report, work, wanted, 20 if full else 2)
-    await by_limit(lambda *flags: server_of(program, *flags), request, report, work, wanted)
