@@ -166,7 +166,8 @@ void RankOps::linear_heads(const Weight& weight, Tensor in, Tensor out) {
   if (whole_experts(weight)) {
     const int64_t from = in.cols / weight.experts, to = out.cols / weight.experts;
     const int64_t first = first_expert(weight.experts, ranks_, rank_);
-    const Weight own = own_experts(weight);
+    Weight own = own_experts(weight);
+    if (own.bias != nullptr) own.bias += first * weight.rows;  // heads' biases are vectors of their own, and whole
     inner_->linear_heads(own, columns(in, first * from, own.experts * from),
                          columns(out, first * to, own.experts * to));
     for (int r = 0; r <= ranks_; ++r) begins_[0][static_cast<size_t>(r)] = first_expert(weight.experts, ranks_, r) * to;
@@ -176,6 +177,17 @@ void RankOps::linear_heads(const Weight& weight, Tensor in, Tensor out) {
   if (!cut(weight)) return inner_->linear_heads(weight, in, out);
   Tensor part = out;
   part.data += first_row(weight.rows, ranks_, rank_) * static_cast<int64_t>(sizeof(float));
+  if (weight.bias != nullptr && reach_ == nullptr) {  // whole, for every head
+    const Weight cut = own(weight);
+    const int64_t from = in.cols / weight.experts, to = out.cols / weight.experts;
+    const int64_t begin = first_row(weight.rows, ranks_, rank_);
+    for (int64_t head = 0; head < weight.experts; ++head) {
+      Weight one = cut.expert(head);
+      one.bias = weight.bias + head * weight.rows + begin;
+      inner_->linear(one, columns(in, head * from, weight.cols), columns(out, head * to + begin, cut.rows));
+    }
+    return gather_outputs(weight.rows, weight.experts, out);
+  }
   write_part(out, [&] { inner_->linear_heads(own(weight), in, part); });
   gather_outputs(weight.rows, weight.experts, out);
 }
