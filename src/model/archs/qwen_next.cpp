@@ -115,7 +115,7 @@ constexpr TensorName kNames[] = {
 };
 
 // Attention's gate lies in its queries' product, head by head; the delta rule's is a tensor of its own. The first files
-// kept the products of the delta rule as Hugging Face does, those of Qwen 3.5 have shares and steps apart.
+// kept the products of the delta rule as Hugging Face does.
 constexpr TensorName kGgufNames[] = {
     {"blk.{}.attn_q", "blk.{}.attn_q", Take::head_q},
     {"blk.{}.attn_gate", "blk.{}.attn_gate"},
@@ -125,6 +125,15 @@ constexpr TensorName kGgufNames[] = {
     {"blk.{}.attn_qkv", "blk.{}.ssm_in", Take::delta_qkv},
     {"blk.{}.ssm_beta", "blk.{}.ssm_ba", Take::delta_beta},
     {"blk.{}.ssm_alpha", "blk.{}.ssm_ba", Take::delta_steps},
+    {"blk.{}.ssm_dt_b", "blk.{}.ssm_dt.bias", Take::whole, true},
+    {"blk.{}.ssm_a", "blk.{}.ssm_a", Take::whole, true},
+    {"blk.{}.ffn_norm", "blk.{}.post_attention_norm"},
+};
+// Qwen 3.5 has shares and steps in tensors of their own.
+constexpr TensorName kGguf35Names[] = {
+    {"blk.{}.attn_q", "blk.{}.attn_q", Take::head_q},
+    {"blk.{}.attn_gate", "blk.{}.attn_gate"},
+    {"blk.{}.attn_gate", "blk.{}.attn_q", Take::head_gate},
     {"blk.{}.ssm_dt_b", "blk.{}.ssm_dt.bias", Take::whole, true},
     {"blk.{}.ssm_a", "blk.{}.ssm_a", Take::whole, true},
     {"blk.{}.ffn_norm", "blk.{}.post_attention_norm"},
@@ -140,11 +149,11 @@ extern const Architecture kQwen35 = {.name = "qwen3_5_text",
                                      .describe = describe_qwen35,
                                      .names = kNames,
                                      .norms_plus_one = true,
-                                     .gguf = {.name = "qwen35", .names = kGgufNames}};
+                                     .gguf = {.name = "qwen35", .names = kGguf35Names}};
 extern const Architecture kQwen35Moe = {.name = "qwen3_5_moe_text",
                                         .describe = describe_qwen35_moe,
                                         .names = kNames,
                                         .norms_plus_one = true,
-                                        .gguf = {.name = "qwen35moe", .names = kGgufNames}};
+                                        .gguf = {.name = "qwen35moe", .names = kGguf35Names}};
 
 }  // namespace millrace
