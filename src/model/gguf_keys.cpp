@@ -39,6 +39,7 @@ constexpr auto kKeys = std::to_array<GgufKey>({
     {"attention.sliding_window", "sliding_window"},
     {"attention.causal", "is_causal"},
     {"pooling_type", "pooling_type"},
+    {"normalised_vectors", "normalised_vectors"},
     {"attention.clamp_kqv", "clip_qkv"},
     {"attention.scale", "attention_multiplier"},
     {"attention.rope_pattern", "no_rope_layers"},

@@ -75,6 +75,7 @@ class Keys {
     if (has_states(arch_)) put_states(keys_, spec_);
     if (sees_ahead(spec_)) keys_.put_flag("attention.causal", false);
     if (spec_.pool && !spec_.pool->scores) keys_.put("pooling_type", pooling_number(spec_.pool->pooling));
+    if (spec_.pool && !spec_.pool->scores && !spec_.pool->normalised) keys_.put_flag("normalised_vectors", false);
   }
 
   // Each kind's keys once: those of the first layer that has it. Where every layer has experts, their width is the

@@ -88,6 +88,7 @@ constexpr Pooling kByNumber[] = {Pooling::mean, Pooling::mean, Pooling::first, P
 // GGUF says by numbers how rows become one, and by tensors what comes after.
 Result<void> read_gguf(const Checkpoint& checkpoint, Config& config, ModelSpec& spec) {
   const int32_t number = config.count_or_none("pooling_type", 0);
+  const bool normalised = config.flag("normalised_vectors", true);
   TRY_VOID(config.status());
   if (spec.pool && spec.pool->scores) return {};
   if (number >= 1 && number <= 3) {
@@ -95,6 +96,10 @@ Result<void> read_gguf(const Checkpoint& checkpoint, Config& config, ModelSpec& 
     spec.pool->pooling = kByNumber[number];
   } else if (number > 4) {
     return error(Code::unsupported, "pooling type {} is not one of 0 to 4", number);
+  }
+  if (!normalised) {
+    if (!spec.pool) spec.pool = PoolSpec{};
+    spec.pool->normalised = false;
   }
   for (std::string_view stem : {"dense_2", "dense_3"}) {
     const StoredTensor* tensor = checkpoint.find(fmt::format("{}.weight", stem));

@@ -80,10 +80,10 @@ TEST_P(ForwardTest, NearTheStoredLogits) {
     return;
   }
   // Where activations are bfloat16 (AMX, Arm with bf16), rounding may turn a close choice between experts for a token
-  // or two, and a delta rule carries it on: half of the rows are near in any case.
+  // or two, and a delta rule or a scan carries it on: half of the rows are near in any case.
   const bool turns = std::ranges::any_of(model_->spec().layers,
                                          [](const LayerSpec& layer) { return chosen_experts(layer.ffn) > 0; }) ||
-                     name.starts_with("qwen3_next") || name.starts_with("qwen3_5");
+                     name.starts_with("qwen3_next") || name.starts_with("qwen3_5") || name == "zamba2";
   std::vector<float> rows;
   for (size_t at = 0; at < whole_.size(); at += vocab())
     rows.push_back(

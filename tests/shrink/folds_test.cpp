@@ -10,7 +10,7 @@
 namespace millrace {
 namespace {
 
-const StudentOptions kOptions = {.cpu = {.threads = 1}};
+const StudentOptions kOptions = {.cpu = {.threads = 1, .activations = Activations::float32}};
 
 std::vector<std::vector<float>> logits_of(const ModelSource& source, std::span<const ScoredText> texts) {
   const Loaded loaded = load_student(source, kOptions).value();

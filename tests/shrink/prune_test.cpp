@@ -17,7 +17,7 @@ struct Subject {
       : checkpoint(Checkpoint::open(test::golden_folder() / golden).value()),
         source(ModelSource::open(checkpoint).value()),
         loaded(load_student(source, kOptions).value()) {}
-  static inline const StudentOptions kOptions = {.cpu = {.threads = 1}};
+  static inline const StudentOptions kOptions = {.cpu = {.threads = 1, .activations = Activations::float32}};
   Checkpoint checkpoint;
   ModelSource source;
   Loaded loaded;

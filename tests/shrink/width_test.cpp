@@ -16,7 +16,7 @@ struct Subject {
   explicit Subject(const std::string& golden)
       : checkpoint(Checkpoint::open(test::golden_folder() / golden).value()),
         source(ModelSource::open(checkpoint).value()) {}
-  static inline const StudentOptions kOptions = {.cpu = {.threads = 1}};
+  static inline const StudentOptions kOptions = {.cpu = {.threads = 1, .activations = Activations::float32}};
   Checkpoint checkpoint;
   ModelSource source;
   std::vector<ScoredText> texts = test::token_texts(6, 40, 250), held_out = test::token_texts(3, 40, 250, 77);
