@@ -238,6 +238,13 @@ Result<CacheFileSummary> restore_cache(KvCache& cache, const Identity& model, St
     summary.nodes += filled > 0;
     if (filled > 0) summary.tokens += static_cast<int64_t>(saved.tokens.size());
   }
+  // Between copies of states nodes have no pages, and are of use only for what follows them.
+  for (auto id = made.rbegin(); id != made.rend(); ++id) {
+    if (*id == kNoNode) continue;
+    const TreeNode& node = cache.tree().node(*id);
+    const bool empty = std::all_of(node.pages.begin(), node.pages.end(), [](PageId page) { return page == kNoPage; });
+    if (empty && !node.away && node.users == 0 && node.children.empty()) cache.tree().remove(*id);
+  }
   TRY_VOID(file->unchanged());
   return summary;
 }

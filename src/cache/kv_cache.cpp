@@ -455,7 +455,7 @@ std::vector<PageId> KvCache::restore(const Identity& root, NodeId parent, std::s
   auto count = static_cast<int>(std::count(present.begin(), present.end(), 1));
   std::vector<PageId> pages(static_cast<size_t>(count), kNoPage);
   made = kNoNode;
-  if (count == 0 || count > pool_.free()) return pages;
+  if (count > pool_.free()) return pages;
   made = tree_.extend(parent == kNoNode ? tree_.root(root) : parent, tokens);
   if (made == kNoNode || tree_.node(made).away) return pages;
   size_t next = 0;
