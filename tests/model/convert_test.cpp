@@ -169,6 +169,7 @@ TEST(Convert, PutsFactorsWhereTheFormatHasNoWordForThem) {
     auto file = converted(original, room.path() / fmt::format("{}.gguf", tied), "F32");
     ASSERT_TRUE(file.ok()) << file.error().message;
     EXPECT_LE(test::worst_difference(logits_of(*file, golden.input), expected), 2e-5f);
+    EXPECT_NE(file->find("blk.0.ffn_norm"), nullptr);  // where llama.cpp looks for it
     const StoredTensor *keys = file->find("blk.0.attn_k.weight"),
                        *own = original.find("model.layers.0.self_attn.k_proj.weight");
     EXPECT_NEAR((*read_floats(*keys))[5], (*read_floats(*own))[5] * 0.7f * 1.2f * 1.2f, 1e-6f);

@@ -141,6 +141,16 @@ constexpr TensorName kNames[] = {
     {"blk.{}.ffn_down_shexp", "model.layers.{}.shared_mlp.output_linear"},
 };
 
+// In files of Falcon H1 the second norm's name has no ending.
+constexpr TensorName kFalconH1GgufNames[] = {
+    {"blk.{}.ffn_norm", "blk.{}.ffn_norm", Take::whole, true},
+    {"blk.{}.ffn_norm", "blk.{}.ffn_norm"},
+    {"blk.{}.ssm_conv1d_b", "blk.{}.ssm_conv1d.bias", Take::whole, true},
+    {"blk.{}.ssm_dt_b", "blk.{}.ssm_dt.bias", Take::whole, true},
+    {"blk.{}.ssm_a", "blk.{}.ssm_a", Take::whole, true},
+    {"blk.{}.ssm_d", "blk.{}.ssm_d", Take::whole, true},
+};
+
 }  // namespace
 
 std::span<const TensorName> hybrid_names() { return kNames; }
@@ -148,7 +158,7 @@ std::span<const TensorName> hybrid_names() { return kNames; }
 extern const Architecture kFalconH1 = {.name = "falcon_h1",
                                        .describe = describe_falcon_h1,
                                        .names = kNames,
-                                       .gguf = {.name = "falcon-h1", .names = state_gguf_names()}};
+                                       .gguf = {.name = "falcon-h1", .names = kFalconH1GgufNames}};
 extern const Architecture kGraniteHybrid = {
     .name = "granitemoehybrid",
     .describe = describe_granite_hybrid,
