@@ -216,13 +216,14 @@ void put_shared(GgufKeys& keys, const ModelSpec& model) {
 }
 
 // Heads that differ by layer: those that see everything have the plain keys, those with a window keys of their own.
+// Qwen's files say otherwise which layers attend, and have one number for these.
 void put_heads(GgufKeys& keys, const ModelSpec& model, const GqaSpec& first) {
   GqaSpec full = first, local = first;
   std::vector<int32_t> kv_heads;
   for (const LayerSpec& layer : model.layers) {
     const auto* gqa = std::get_if<GqaSpec>(&layer.mixer);
     if (gqa == nullptr) {
-      kv_heads.push_back(0);
+      if (!keys.architecture().starts_with("qwen3")) kv_heads.push_back(0);
       continue;
     }
     kv_heads.push_back(gqa->kv_heads);
