@@ -8,6 +8,11 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
   list(APPEND precompiled <boost/json/value.hpp>)
 endif()
 
+# Clang notes when each header was written; ccache goes by what headers say, and may bring back what was made of others.
+if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
+  add_compile_options("$<$<COMPILE_LANGUAGE:CXX>:SHELL:-Xclang -fno-pch-timestamp>")
+endif()
+
 # precompile(TARGET FAMILY [HEADER...]): the family's first target makes the headers, the others use them.
 function(precompile target family)
   if(NOT MILLRACE_PCH OR MILLRACE_CROSS)
