@@ -1,6 +1,7 @@
 #include "cache/cache_file.h"
 
 #include <cstring>
+#include <set>
 #include <type_traits>
 
 #include "base/checked.h"
@@ -239,11 +240,14 @@ Result<CacheFileSummary> restore_cache(KvCache& cache, const Identity& model, St
     if (filled > 0) summary.tokens += static_cast<int64_t>(saved.tokens.size());
   }
   // Between copies of states nodes have no pages, and are of use only for what follows them.
+  std::set<NodeId> gone;  // a file may have a node twice
   for (auto id = made.rbegin(); id != made.rend(); ++id) {
-    if (*id == kNoNode) continue;
+    if (*id == kNoNode || gone.contains(*id)) continue;
     const TreeNode& node = cache.tree().node(*id);
     const bool empty = std::all_of(node.pages.begin(), node.pages.end(), [](PageId page) { return page == kNoPage; });
-    if (empty && !node.away && node.users == 0 && node.children.empty()) cache.tree().remove(*id);
+    if (!empty || node.away || node.users > 0 || !node.children.empty()) continue;
+    cache.tree().remove(*id);
+    gone.insert(*id);
   }
   TRY_VOID(file->unchanged());
   return summary;
