@@ -76,7 +76,7 @@ struct Loaded {
 
 class AdapterGolden : public ::testing::TestWithParam<std::string> {
  protected:
-  void check(std::unique_ptr<Backend> backend, DType kv, GoldenRule rule) {
+  void check(std::unique_ptr<Backend> backend, DType kv, GoldenRule rule, bool wide = false) {
     const fs::path folder = folder_of(GetParam());
     const Golden golden = read_golden(folder / "golden.safetensors").value();
     ExecutorOptions options = golden_options(golden);
@@ -88,6 +88,10 @@ class AdapterGolden : public ::testing::TestWithParam<std::string> {
     loaded.use(folder);
     const auto result = check_golden(*loaded.executor, golden, rule);
     ASSERT_TRUE(result.ok()) << result.error().message;
+    if (wide) {
+      EXPECT_LE(result->distance.kl_mean(), 3e-3);
+      return;
+    }
     EXPECT_TRUE(result->passed()) << result->failure;
   }
 };
@@ -103,8 +107,8 @@ TEST_P(AdapterGolden, OnTheCpu) {
 }
 TEST_P(AdapterGolden, OnTheCpuFast) {
   auto backend = make_cpu_backend({.threads = 2}).value();
-  if (widely_rounded(GetParam(), *backend)) GTEST_SKIP() << "rounds more than this golden allows";
-  check(std::move(backend), DType::f16, GoldenRule::reduced);
+  const bool wide = widely_rounded(GetParam(), *backend);
+  check(std::move(backend), DType::f16, GoldenRule::reduced, wide);
 }
 INSTANTIATE_TEST_SUITE_P(Adapters, AdapterGolden, ::testing::ValuesIn(names(false)), test::test_name);
 
