@@ -26,11 +26,11 @@ class Gathering {
       }
     };
   }
-  // Until so many have ended.
+  // Until so many have ended. The last number told is theirs, however many end while it is told of others.
   void wait(int requests, const std::function<void(int)>& heard) {
     std::unique_lock lock(mutex_);
-    for (int told = -1; ended_ < requests;) {
-      changed_.wait(lock, [&] { return ended_ > told || ended_ >= requests; });
+    for (int told = -1; told < requests;) {
+      changed_.wait(lock, [&] { return ended_ > told; });
       told = ended_;
       lock.unlock();
       heard(told);
