@@ -8,8 +8,10 @@
 #include <thread>
 
 #include "backend/comm.h"
+#include "backend/ranks/ranks.h"
 #include "backend/ranks/share.h"
 #include "backend/ranks/staged.h"
+#include "backend/rig.h"
 
 namespace millrace {
 namespace {
@@ -192,6 +194,47 @@ TEST(StagedMoves, EverybodyGetsEverything) {
     for (int r = 1; r < ranks; ++r) others.emplace_back(be, r);
     be(0);
     for (std::thread& other : others) other.join();
+  }
+}
+
+// Heads with biases, which are no experts': whole on every rank, whether heads or their outputs are parted.
+TEST(RankOps, HeadsWithBiasesGiveTheBitsOfOneRank) {
+  constexpr int64_t kHeads = 4, kOutputs = 96, kInputs = 64, kRows = 7;
+  testing::Random random(11);
+  const std::vector<std::byte> bytes = testing::random_matrix(DType::q8_0, kHeads * kOutputs, kInputs, random);
+  const std::vector<float> bias = random.normals(kHeads * kOutputs);
+  testing::Rows in(kRows, kHeads * kInputs, random);
+  const auto each = static_cast<size_t>(bytes_of(DType::q8_0, kOutputs * kInputs));
+  auto multiply = [&](testing::Machine machine) {
+    const HostExperts experts = {.experts = kHeads,
+                                 .type = DType::q8_0,
+                                 .rows = kOutputs,
+                                 .cols = kInputs,
+                                 .part = [&](int64_t head) -> Result<HostMatrix> {
+                                   return HostMatrix{DType::q8_0, kOutputs, kInputs,
+                                                     std::span(bytes).subspan(static_cast<size_t>(head) * each, each)};
+                                 }};
+    Weight weight = machine.backend->upload_experts(experts, {}).value();
+    weight.bias = machine.backend->upload_vector(bias).value();
+    testing::Rows out(kRows, kHeads * kOutputs);
+    machine.ops->linear_heads(weight, in.tensor(), out.tensor());
+    std::vector<float> numbers;
+    for (int64_t r = 0; r < kRows; ++r) numbers.insert(numbers.end(), out.row(r), out.row(r) + kHeads * kOutputs);
+    return numbers;
+  };
+  auto one_thread = [] { return std::move(make_cpu_backend({.threads = 1})).value(); };
+  const std::vector<float> expected = multiply(testing::Machine(one_thread()));
+  for (const RankCut cut : {RankCut::outputs, RankCut::experts}) {
+    for (const int ranks : {2, 3, 4}) {
+      const std::vector<std::shared_ptr<Comm>> comms = make_thread_comms(ranks);
+      std::vector<std::vector<float>> found(static_cast<size_t>(ranks));
+      std::vector<std::thread> all;
+      for (size_t r = 0; r < found.size(); ++r)
+        all.emplace_back(
+            [&, r] { found[r] = multiply(testing::Machine(make_rank_backend(one_thread(), comms[r], cut).value())); });
+      for (std::thread& one : all) one.join();
+      for (const std::vector<float>& numbers : found) EXPECT_EQ(numbers, expected) << ranks << " ranks";
+    }
   }
 }
 

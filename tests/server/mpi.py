@@ -1,7 +1,7 @@
 """Ranks that are processes of an MPI job: the bits of one rank, and streams that go on when a rank dies or hangs.
 
-Usage: mpi.py PROGRAM [--full | --kills N]. With --kills ranks are killed so often, and nothing else is done. The
-program is built with MILLRACE_MPI=ON; mpirun is Open MPI's.
+Usage: mpi.py PROGRAM [--full | --kills N [--device NAME]]. With --kills ranks are killed so often, and nothing else is
+done. The program is built with MILLRACE_MPI=ON; mpirun is Open MPI's.
 """
 import argparse
 import asyncio
@@ -96,11 +96,11 @@ def striker(sent, everyone, most=None):
     return strike
 
 
-async def check_serving(program, report, full, kills=0):
+async def check_serving(program, report, full, kills=0, device="cpu"):
     flags = ("--ranks", "2", "-t", "2", "--transport", "mpi", "--mpirun-options", " ".join(OPTIONS))
 
     def make(*more):
-        return Server(program, "-c", "512", *more)
+        return Server(program, "-c", "512", "--device", device, *more)
 
     await crash.check_ranks(make, request, report, kills or (100 if full else 6), flags,
                             striker(signal.SIGKILL, True), "one of two processes over MPI is killed")
@@ -130,10 +130,11 @@ def main():
     parser.add_argument("program")
     parser.add_argument("--full", action="store_true")
     parser.add_argument("--kills", type=int, default=0)
+    parser.add_argument("--device", default="cpu")
     chosen = parser.parse_args()
     report = Report()
     if chosen.kills > 0:
-        asyncio.run(check_serving(chosen.program, report, False, chosen.kills))
+        asyncio.run(check_serving(chosen.program, report, False, chosen.kills, chosen.device))
         return 0 if report.failures == 0 else 1
     check_plan(chosen.program, report)
     check_bits(chosen.program, report)

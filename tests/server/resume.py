@@ -1,9 +1,10 @@
-"""Streams that break because their replica is killed, gone on with at another: resume.py MILLRACE [--streams N].
+"""Streams that break because their replica is killed, gone on with at another: resume.py MILLRACE [--streams N]
+[--first N].
 
 Three servers behind HAProxy (deploy/haproxy.cfg). Streams without a seed run through it; the replica that has them is
 killed in their midst, and each client sends its body again with the last id it has. What it then has in all must be the
-answer, byte for byte, that another replica gives from the first event on. Prints a line per check; standard library
-only; needs haproxy.
+answer, byte for byte, that another replica gives from the first event on. With --first other streams are taken, so
+that many can be tried in pieces. Prints a line per check; standard library only; needs haproxy.
 """
 import argparse
 import asyncio
@@ -130,13 +131,13 @@ async def compare(stream, port):
     return None
 
 
-async def check(millrace, report, wanted):
-    """`wanted` streams that broke, each compared."""
+async def check(millrace, report, wanted, number):
+    """`wanted` streams that broke, each compared; the first has this number."""
     def start(port=0):
         return faults.Server(millrace, "-c", "512", "--port", str(port))
 
     servers = [start() for _ in range(3)]
-    proxy, broken, wrong, number = None, 0, [], 0
+    proxy, broken, wrong = None, 0, []
     together = MANY_TOGETHER if wanted > MANY_TOGETHER else TOGETHER
     try:
         await asyncio.gather(*(server.start() for server in servers))
@@ -168,7 +169,8 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("program")
     parser.add_argument("--streams", type=int, default=10)
+    parser.add_argument("--first", type=int, default=0)
     chosen = parser.parse_args()
     outcome = faults.Report()
-    asyncio.run(check(chosen.program, outcome, chosen.streams))
+    asyncio.run(check(chosen.program, outcome, chosen.streams, chosen.first))
     sys.exit(0 if outcome.failures == 0 else 1)

@@ -198,6 +198,9 @@ TEST(Ranks, OnAGpuGiveTheBitsOfOneRank) {
   if (cuda_devices().empty()) GTEST_SKIP() << "this machine has no GPU";
   for (const char* name : {"llama-gqa-rope3", "llama-mqa", "qwen2_moe", "gemma2", "minicpm3", "mamba"})
     expect_same(name, "cuda", DType::f16);
+  // Experts and heads whole: pairs go to all from the rank that has the expert.
+  for (const char* name : {"qwen2_moe", "glm4_moe", "gemma4_experts", "minicpm3"})
+    expect_same(name, "cuda", DType::f16, RankCut::experts);
 }
 
 TEST(Ranks, WhatCannotBeIsRefused) {

@@ -321,7 +321,7 @@ __global__ void any_experts_kernel(ExpertProducts work, DType type) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int64_t output = int64_t{blockIdx.y} * (blockDim.x / 32) + threadIdx.x / 32;
   const int pair = static_cast<int>(blockIdx.x);
-  if (output >= work.outputs) return;
+  if (output >= work.outputs || pair < work.first[0] || pair >= work.first[work.experts]) return;
   int low = 0, high = work.experts;  // the last expert that begins at the pair or before it, and has some
   while (high - low > 1) {
     const int middle = (low + high) / 2;

@@ -1,5 +1,6 @@
 // Routing, products of experts and of heads, and operations on streams. Nothing here is held back, and how many rows an
-// expert has is never asked for.
+// expert has is never asked for. A rank may have some of the experts: `weight.experts`, whose pairs begin at
+// routing.first[0], and pairs of others are left alone.
 #include "backend/cuda/ops.h"
 #include "backend/cuda/packed.h"
 
@@ -19,7 +20,7 @@ ExpertProducts products_of(const Weight& weight, const Routing& routing, ExpertI
           .outputs = static_cast<int32_t>(weight.rows),
           .cols = static_cast<int32_t>(weight.cols),
           .chunks = static_cast<int32_t>(chunks_of(weight.cols)),
-          .experts = routing.experts,
+          .experts = weight.experts,
           .pairs = routing.pairs(),
           .first = routing.first,
           .row = input == ExpertInput::rows ? routing.row : nullptr,

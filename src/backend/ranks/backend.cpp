@@ -97,11 +97,7 @@ class RankBackend final : public Backend {
   bool cuts_experts(int64_t experts) const { return cut_ == RankCut::experts && has_whole_experts(experts, parts_); }
   // This rank's experts, as they are.
   Result<Weight> upload_whole(const HostExperts& experts, std::span<const float> bias) {
-    if (apart())
-      return error(Code::unsupported,
-                   "{} ranks with whole experts on {}: the host must know which rows have which experts; leave out "
-                   "--whole-experts, and every rank has some outputs of each",
-                   comm_->ranks(), inner_->description());
+    note_form(experts.type);
     const int64_t first = first_expert(experts.experts, parts_, comm_->rank()), count = own_experts(experts.experts);
     HostExperts own = experts;
     own.experts = count;

@@ -127,15 +127,28 @@ Routing RankOps::own_pairs(const Routing& routing) const {
   return own;
 }
 
+// Where each expert's pairs begin. Of rows that the host does not read it is brought here, once for every routing.
+const int32_t* RankOps::first_pairs(const Routing& routing) {
+  if (reach_ == nullptr) return routing.first;
+  if (first_known_) return first_.data();
+  first_known_ = true;
+  first_.assign(static_cast<size_t>(routing.experts) + 1, 0);
+  const auto bytes = static_cast<int64_t>(first_.size() * sizeof(int32_t));
+  reach_->copy(reinterpret_cast<std::byte*>(first_.data()), bytes, reinterpret_cast<const std::byte*>(routing.first),
+               bytes, bytes, 1);
+  reach_->wait();
+  return first_.data();
+}
+
 // Every pair's row, from the rank that has its expert.
 void RankOps::gather_pairs(const Routing& routing, Tensor out) {
   owners_.assign(static_cast<size_t>(routing.pairs()), 0);
+  const int32_t* first = routes_ ? first_pairs(routing) : nullptr;
   for (int r = 0; r < ranks_ && routes_; ++r) {
-    const auto begin = routing.first[first_expert(routing.experts, ranks_, r)],
-               end = routing.first[first_expert(routing.experts, ranks_, r + 1)];
-    std::fill(owners_.begin() + begin, owners_.begin() + end, r);
+    std::fill(owners_.begin() + first[first_expert(routing.experts, ranks_, r)],
+              owners_.begin() + first[first_expert(routing.experts, ranks_, r + 1)], r);
   }
-  comm_.gather_rows(out, owners_);
+  staged_ ? staged_->gather_rows(out, owners_) : comm_.gather_rows(out, owners_);
 }
 
 void RankOps::linear_experts(const Weight& weight, const Routing& routing, ExpertInput input, Tensor in, Tensor out) {
@@ -175,20 +188,24 @@ void RankOps::linear_heads(const Weight& weight, Tensor in, Tensor out) {
     return gather_shared();
   }
   if (!cut(weight)) return inner_->linear_heads(weight, in, out);
-  Tensor part = out;
-  part.data += first_row(weight.rows, ranks_, rank_) * static_cast<int64_t>(sizeof(float));
-  if (weight.bias != nullptr && reach_ == nullptr) {  // whole, for every head
-    const Weight cut = own(weight);
-    const int64_t from = in.cols / weight.experts, to = out.cols / weight.experts;
-    const int64_t begin = first_row(weight.rows, ranks_, rank_);
-    for (int64_t head = 0; head < weight.experts; ++head) {
-      Weight one = cut.expert(head);
-      one.bias = weight.bias + head * weight.rows + begin;
-      inner_->linear(one, columns(in, head * from, weight.cols), columns(out, head * to + begin, cut.rows));
-    }
+  const int64_t from = in.cols / weight.experts, to = out.cols / weight.experts;
+  const int64_t begin = first_row(weight.rows, ranks_, rank_);
+  if (weight.bias == nullptr) {
+    Tensor part = out;
+    part.data += begin * static_cast<int64_t>(sizeof(float));
+    write_part(columns(out, 0, to), [&] { inner_->linear_heads(own(weight), in, part); });
     return gather_outputs(weight.rows, weight.experts, out);
   }
-  write_part(out, [&] { inner_->linear_heads(own(weight), in, part); });
+  // Biases are whole, for every head: not where those of a part would be looked for.
+  Weight one = own(weight);
+  one.bytes /= weight.experts;
+  one.experts = 1;
+  for (int64_t head = 0; head < weight.experts; ++head, one.data += weight.stride) {
+    one.bias = weight.bias + head * weight.rows + begin;
+    write_part(columns(out, head * to, to), [&] {
+      inner_->linear_heads(one, columns(in, head * from, from), columns(out, head * to + begin, one.rows));
+    });
+  }
   gather_outputs(weight.rows, weight.experts, out);
 }
 

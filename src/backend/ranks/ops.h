@@ -63,6 +63,7 @@ class RankOps final : public Ops {
     inner_->finish_logits(scale, softcap, inout);
   }
   void route(const Router& router, Tensor logits, const Routing& routing) override {
+    first_known_ = false;
     inner_->route(router, logits, routing);
   }
   void glu_limited(const GluLimit& limit, Tensor gate, Tensor up, Tensor out) override {
@@ -106,6 +107,7 @@ class RankOps final : public Ops {
   bool whole_experts(const Weight& weight) const { return whole_ && has_whole_experts(weight.experts, ranks_); }
   Weight own_experts(const Weight& weight) const;
   Routing own_pairs(const Routing& routing) const;
+  const int32_t* first_pairs(const Routing& routing);
   void gather_pairs(const Routing& routing, Tensor out);
   Weight own(const Weight& weight) const;
   Tensor own(const Weight& weight, Tensor out) const;  // its columns of what the product gives
@@ -125,6 +127,8 @@ class RankOps final : public Ops {
   std::array<std::vector<int64_t>, 3> begins_;
   size_t used_ = 0;
   std::vector<int32_t> owners_;
+  std::vector<int32_t> first_;  // of the routing at hand, for the host
+  bool first_known_ = false;
   std::map<std::pair<int32_t, int64_t>, int32_t> all_kv_heads_;  // by group and offset, since they were last stored
 };
 
