@@ -67,6 +67,16 @@ class PageWatch : public EngineWatch {
     awake();
     page_.step_began.store(0);
   }
+  // A step of nobody, as far as the server sees.
+  void change_begins() override {
+    page_.ids_count.store(0);
+    page_.step_allowed.store(kUntriedMost);
+    page_.step_began.store(shared_now());
+  }
+  void change_ended() override {
+    awake();
+    page_.step_began.store(0);
+  }
   void shown(const EngineSnapshot& snapshot) override { page_.show(snapshot); }
   void know(int64_t parameters) { parameters_ = parameters; }
 
