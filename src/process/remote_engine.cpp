@@ -18,7 +18,7 @@ namespace {
 constexpr int64_t kSecond = 1'000'000'000;
 constexpr int kLookMilliseconds = 100;
 constexpr int64_t kLook = int64_t{kLookMilliseconds} * 1'000'000;
-constexpr int kStillLooks = 20;      // without a sign of life between steps
+constexpr int kStillLooks = 17;      // without a sign of life between steps: two seconds with what looking takes
 constexpr int kDeathsTogether = 2;   // in a row; after so many a request is tried alone
 constexpr int kDeathsAlone = 3;      // after so many, the last of them alone, it is refused;
 constexpr int kDeathsOutside = 10;   // after so many if that last one came from outside
