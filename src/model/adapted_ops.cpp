@@ -14,7 +14,7 @@ void AdaptedOps::begin(const Step& step) {
     if (adapter >= 0 && std::ranges::find(present_, adapter) == present_.end()) present_.push_back(adapter);
   }
   inner_.begin(step);
-  recorded_ = inner_.records();
+  recorded_ = inner_.recording();
 }
 
 const Delta* AdaptedOps::changes(const Weight& weight) const {

@@ -54,7 +54,7 @@ class CudaOps final : public Ops, public Reach {
   void restore(int64_t mark) override;
 
   Tensor repeat(const Step& step) override;
-  bool records() const override { return recording_; }
+  bool recording() const override { return recording_; }
   std::string fetch(Tensor rows, float* numbers, int32_t* best) override;
   std::string fetch_shortlist(Tensor rows, const ShortlistBatch& batch, float* numbers) override;
 
