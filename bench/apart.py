@@ -20,8 +20,9 @@ class Server:
                                         stderr=self.log, stdin=subprocess.DEVNULL)
         while True:
             with open(self.log.name, encoding="utf-8") as file:
-                found = re.search(r"serving (http://\S+?:\d+)", file.read())
-            if found:
+                said = file.read()
+            found = re.search(r"serving (http://\S+?:\d+)", said)
+            if found and "ready " in said:
                 self.url = found.group(1)
                 return
             time.sleep(0.05)

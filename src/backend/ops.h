@@ -173,6 +173,9 @@ class Ops {
   // Does what an earlier step of the same counts did, with this step's arrays, and gives what that gave; null if there
   // is no such step to go by, and the calls are to be made.
   virtual Tensor repeat(const Step&) { return {}; }
+  // Whether the step that has begun will be repeated: which calls are made for it must then follow from its counts and
+  // from what is loaded, and not from who takes part.
+  virtual bool recording() const { return false; }
   // Waits for the step and brings a result's rows to the host, densely, and where each row's largest number is (the
   // lowest place of equals; -1 if the row has none). Either may be null. Says what went wrong, or nothing. By
   // default the host does it, with rows that it can read.

@@ -34,6 +34,7 @@ struct Step {
   const float* strengths = nullptr;          // [rows]
   const int32_t* wanted_adapters = nullptr;  // [wanted]
   const float* wanted_strengths = nullptr;   // [wanted]
+  int64_t adapter_set = 0;                   // which adapters are loaded: another number once that has changed
 };
 
 }  // namespace millrace

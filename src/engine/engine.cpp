@@ -185,7 +185,9 @@ bool Engine::take_inbox(bool wait) {
       continue;
     }
     settle();
+    if (watch != nullptr) watch->change_begins();
     item.change();
+    if (watch != nullptr) watch->change_ended();
   }
   clear_places();
   tell_changes();

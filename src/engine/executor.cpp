@@ -404,7 +404,7 @@ Tensor Executor::pass(std::span<const Chunk> chunks) {
   const bool adapted = stage_adapters(chunks);
   Ops& ops = adapted ? static_cast<Ops&>(*adapted_) : *ops_;
   taps_.out.rows = step_.rows;
-  Tensor logits = adapted ? Tensor() : ops_->repeat(step_);
+  const Tensor logits = ops_->repeat(step_);
   return logits ? logits : forward(ops, model_, views_, step_, nullptr, taps_.layers.empty() ? nullptr : &taps_);
 }
 
@@ -449,6 +449,7 @@ bool Executor::stage_adapters(std::span<const Chunk> chunks) {
     wanted_strengths_[i] = row_strengths_[wanted_rows_[i]];
   }
   step_.adapters = row_adapters_;
+  step_.adapter_set = adapters_->version();
   step_.strengths = row_strengths_;
   step_.wanted_adapters = wanted_adapters_;
   step_.wanted_strengths = wanted_strengths_;

@@ -13,9 +13,12 @@ struct Launch;
 class EngineWatch {
  public:
   virtual ~EngineWatch() = default;
-  virtual void awake() = 0;                                // engine thread, twice a second at least between steps
-  virtual void step_begins(const Launch& launch) = 0;      // on the thread that runs it
-  virtual void step_ended(int64_t failed) = 0;             // likewise; steps so far that a machine apart did not do
+  virtual void awake() = 0;                            // engine thread, twice a second at least between steps
+  virtual void step_begins(const Launch& launch) = 0;  // on the thread that runs it
+  virtual void step_ended(int64_t failed) = 0;         // likewise; steps so far that a machine apart did not do
+  // On the engine thread, while no step runs: something is put in place or taken out, which may take long.
+  virtual void change_begins() = 0;
+  virtual void change_ended() = 0;
   virtual void shown(const EngineSnapshot& snapshot) = 0;  // engine thread, whenever figures change
 };
 

@@ -14,11 +14,12 @@ void AdaptedOps::begin(const Step& step) {
     if (adapter >= 0 && std::ranges::find(present_, adapter) == present_.end()) present_.push_back(adapter);
   }
   inner_.begin(step);
+  recorded_ = inner_.recording();
 }
 
 const Delta* AdaptedOps::changes(const Weight& weight) const {
   const Delta* listed = adapters_.listed(weight);
-  if (listed == nullptr) return nullptr;
+  if (listed == nullptr || recorded_) return listed;
   const bool any = std::ranges::any_of(present_, [&](int32_t adapter) { return listed[adapter].rank > 0; });
   return any ? listed : nullptr;
 }

@@ -90,7 +90,7 @@ class AdaptedOps final : public Ops {
   }
 
  private:
-  // What changes a matrix for any row of the step; null: nothing does.
+  // What changes a matrix for any row of the step, or, where it is recorded, could; null: nothing does.
   const Delta* changes(const Weight& weight) const;
   void change(const Delta* listed, Tensor in, Tensor out, const int32_t* ids = nullptr);
 
@@ -98,6 +98,7 @@ class AdaptedOps final : public Ops {
   const AdapterSet& adapters_;
   const Step* step_ = nullptr;
   std::vector<int32_t> present_;  // adapters of the step
+  bool recorded_ = false;         // the step
 };
 
 }  // namespace millrace

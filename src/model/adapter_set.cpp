@@ -102,6 +102,7 @@ Result<int> AdapterSet::add(const Adapter& adapter) {
   place.rank = adapter.rank();
   rank_ = std::max(rank_, place.rank);
   ++count_;
+  ++version_;
   return chosen;
 }
 
@@ -109,6 +110,7 @@ void AdapterSet::remove(int place) {
   CHECK(has(place), "no adapter at place {}", place);
   used_[static_cast<size_t>(place)].held = false;
   --count_;
+  ++version_;
   rank_ = 0;
   for (const Place& each : used_)
     if (each.held) rank_ = std::max(rank_, each.rank);

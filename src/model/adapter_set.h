@@ -24,6 +24,7 @@ class AdapterSet {
   void remove(int place);
   bool has(int place) const { return place >= 0 && place < kMostAdapters && used_[static_cast<size_t>(place)].held; }
   bool empty() const { return count_ == 0; }
+  int64_t version() const { return version_; }  // another one whenever the set has changed; not 0 once it has
   int64_t bytes(int place) const { return used_[static_cast<size_t>(place)].bytes; }
 
   // What the adapters change of a matrix of the model; nothing if none does.
@@ -46,6 +47,7 @@ class AdapterSet {
   const int32_t rows_;
   std::array<Place, kMostAdapters> used_;
   int count_ = 0;
+  int64_t version_ = 0;
   struct Matrix {
     const Weight* weight = nullptr;
     bool changed = false;  // by any adapter, ever

@@ -2,6 +2,7 @@
 #include <map>
 
 #include "base/human.h"
+#include "base/read_ahead.h"
 #include "cache/bulk_digest.h"
 #include "model/check_backend.h"
 #include "model/ffns/ffns.h"
@@ -181,6 +182,18 @@ class Loader {
   Orders orders_;
 };
 
+// What is read of the files, slot by slot.
+std::vector<std::span<const std::byte>> parts_to_read(const ModelSource& source, const std::optional<Stage>& stage,
+                                                      std::vector<size_t>& ends) {
+  std::vector<std::span<const std::byte>> parts;
+  for (const Slot& slot : slots(source.spec())) {
+    if (slot.kind == SlotKind::matrix && slot.weight && is_here(slot, source.spec(), stage))
+      std::ranges::copy(source.places(slot), std::back_inserter(parts));
+    ends.push_back(parts.size());
+  }
+  return parts;
+}
+
 }  // namespace
 
 WeightPlan plan_weights(const ModelSource& source, const Backend& backend) {
@@ -238,7 +251,12 @@ Result<std::unique_ptr<Model>> Model::load(const ModelSource& source, Backend& b
   const KnownDigests known(options.digest ? options.digests : std::filesystem::path(), source);
   std::optional<Identity> digest = known.find();
   Loader loader(source, backend, options.digest && !digest);
+  std::vector<size_t> ends;
+  ReadAhead ahead(parts_to_read(source, model->stage_, ends));
+  size_t visited = 0;
   visit_slots(model->spec_, model->weights_, [&](const Slot& slot, const Place& place) {
+    if (visited > 0) ahead.read(ends[visited - 1]);
+    ++visited;
     if (!failed.ok()) return;
     if (!is_here(slot, model->spec_, model->stage_)) {
       failed = loader.read(slot);

@@ -37,6 +37,8 @@ class ModelSource {
   // The slot's weight, or that of one of its experts, as [rows, cols], out of the mapped file where it lies so, else
   // put into `room`.
   Result<HostMatrix> matrix(const Slot& slot, int64_t expert, std::vector<std::byte>& room) const;
+  // Where the slot's weight lies in the mapped files, or most of it.
+  std::vector<std::span<const std::byte>> places(const Slot& slot) const;
   // The slot's weight was copied and its place in the file will not be read soon: the system may have the memory back.
   void done_with(const Slot& slot) const;
   Result<std::vector<float>> vector(const Slot& slot) const;

@@ -145,15 +145,20 @@ Result<HostMatrix> ModelSource::matrix(const Slot& slot, int64_t expert, std::ve
   return slot.float32 && out.type != DType::f32 ? widened(out, room) : out;
 }
 
-void ModelSource::done_with(const Slot& slot) const {
-  if (edit(slot, ".weight") != nullptr) return;
+std::vector<std::span<const std::byte>> ModelSource::places(const Slot& slot) const {
+  std::vector<std::span<const std::byte>> found;
+  if (edit(slot, ".weight") != nullptr) return found;
   const Location& part = this->part(slot, ".weight");
+  for (int64_t i = 0; i < (part.take == Take::per_expert ? slot.experts : 1); ++i)
+    found.push_back(part.take != Take::per_expert ? part.tensor->bytes
+                    : part.stored.empty()         ? find(numbered(part.name, i))->bytes
+                                                  : part.stored[static_cast<size_t>(i)]->tensors().front()->bytes);
+  return found;
+}
+
+void ModelSource::done_with(const Slot& slot) const {
   const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
-  for (int64_t i = 0; i < (part.take == Take::per_expert ? slot.experts : 1); ++i) {
-    const std::span<const std::byte> bytes = part.take != Take::per_expert ? part.tensor->bytes
-                                             : part.stored.empty()
-                                                 ? find(numbered(part.name, i))->bytes
-                                                 : part.stored[static_cast<size_t>(i)]->tensors().front()->bytes;
+  for (const std::span<const std::byte> bytes : places(slot)) {
     const auto start = reinterpret_cast<uintptr_t>(bytes.data());
     const uintptr_t first = (start + page - 1) / page * page, end = (start + bytes.size()) / page * page;
     // Checkpoints are mapped files, so pages that are read again come from the file.

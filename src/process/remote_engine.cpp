@@ -12,19 +12,16 @@
 #include <cerrno>
 #include <cstring>
 
-#include "process/spawn.h"
-
 namespace millrace {
 namespace {
 
 constexpr int64_t kSecond = 1'000'000'000;
 constexpr int kLookMilliseconds = 100;
 constexpr int64_t kLook = int64_t{kLookMilliseconds} * 1'000'000;
-constexpr int kStillLooks = 20;      // without a sign of life between steps
+constexpr int kStillLooks = 17;      // without a sign of life between steps: two seconds with what looking takes
 constexpr int kDeathsTogether = 2;   // in a row; after so many a request is tried alone
 constexpr int kDeathsAlone = 3;      // after so many, the last of them alone, it is refused;
 constexpr int kDeathsOutside = 10;   // after so many if that last one came from outside
-constexpr int kDeathsOfCopies = 3;   // in a row, without a token; the next comes from the files
 constexpr double kLongestPause = 5;  // seconds before a process is started again
 constexpr int64_t kLeastLoad = 60 * kSecond, kTimesFirstLoad = 10;  // what a later start may take
 
@@ -33,11 +30,6 @@ constexpr int64_t kLeastLoad = 60 * kSecond, kTimesFirstLoad = 10;  // what a la
 bool killed(int status) {
   return (WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) ||
          (WIFEXITED(status) && WEXITSTATUS(status) == 128 + SIGKILL);
-}
-
-std::string how_it_ended(int status) {
-  if (WIFSIGNALED(status)) return fmt::format("by signal {} ({})", WTERMSIG(status), ::strsignal(WTERMSIG(status)));
-  return fmt::format("with code {}", WIFEXITED(status) ? WEXITSTATUS(status) : -1);
 }
 
 }  // namespace
@@ -49,7 +41,8 @@ Result<std::unique_ptr<RemoteEngine>> RemoteEngine::start(EngineCommand command,
   if (engine->wake_ < 0) return error(Code::io, "no event for the engine: {}", std::strerror(errno));
   engine->epoch_ = shared_now();
   if (engine->command_.spare) adopt_orphans();
-  TRY_VOID(engine->spawn(false));
+  TRY(Spawned first, engine->spawn(false));
+  engine->install(std::move(first));
   TRY_VOID(engine->await_ready(go_on));
   engine->thread_ = std::thread([e = engine.get()] { e->loop(); });
   return engine;
@@ -65,90 +58,6 @@ RemoteEngine::~RemoteEngine() {
 void RemoteEngine::wake() const {
   const uint64_t one = 1;
   static_cast<void>(!::write(wake_, &one, sizeof(one)));
-}
-
-Result<void> RemoteEngine::spawn(bool again) {
-  TRY(SharedPageFile shared, SharedPageFile::create());
-  SpawnedProcess spawned;
-  // What copies die of may be something that all of them have in memory.
-  if (again && was_ready_ && quick_deaths_ < kDeathsOfCopies) {
-    auto copied = spare_.copy(shared.file());
-    if (copied.ok()) spawned = *copied;
-    if (!copied.ok() && command_.spare && log_)
-      log_(fmt::format("the engine is started from its files: {}", copied.error().message));
-  }
-  if (spawned.id == 0) {
-    TRY(spawned, spawn_from_files(again, shared.file()));
-  }
-  shared_ = std::move(shared);
-  process_ = {};
-  process_.id = spawned.id;
-  process_.socket = spawned.socket;
-  process_.files = spawned.files;
-  process_.began = shared_now();
-  last_awake_ = 0;
-  still_ = 0;
-  return {};
-}
-
-Result<SpawnedProcess> RemoteEngine::spawn_from_files(bool again, int shared) {
-  spare_.end();
-  std::vector<std::string> words = command_.words;
-  const std::vector<std::string>& more = again ? command_.words_again : command_.words_first;
-  words.insert(words.end(), more.begin(), more.end());
-  // Whatever it found at its start may be what it died of.
-  if (again && !was_ready_) words.insert(words.end(), command_.words_bare.begin(), command_.words_bare.end());
-  TRY(const SpawnedProcess spawned, spawn_engine(words, shared, command_.spare));
-  spare_ = Spare(spawned.spare);
-  return spawned;
-}
-
-void RemoteEngine::close_sockets() {
-  for (int* socket : {&process_.socket, &process_.files})
-    if (const int file = std::exchange(*socket, -1); file >= 0) ::close(file);
-}
-
-// Ends the process, if there is one, and waits for it.
-void RemoteEngine::end_process(int signal) {
-  close_sockets();
-  if (process_.id == 0) return;
-  ::kill(process_.id, signal);
-  int status = 0;
-  while (::waitpid(process_.id, &status, 0) < 0 && errno == EINTR) {
-  }
-  process_.id = 0;
-}
-
-// Before the thread is there: the first process loads.
-Result<void> RemoteEngine::await_ready(const std::function<bool()>& go_on) {
-  while (!process_.ready) {
-    if (!go_on()) return error(Code::cancelled, "stopped while the model was loaded");
-    pollfd poll = {.fd = process_.socket, .events = POLLIN, .revents = 0};
-    ::poll(&poll, 1, kLookMilliseconds);
-    std::array<char, 4096> room;
-    const ssize_t count = ::recv(process_.socket, room.data(), room.size(), 0);
-    if (count < 0 && (errno == EAGAIN || errno == EINTR)) continue;
-    if (count <= 0) {
-      int status = 0;
-      while (::waitpid(process_.id, &status, 0) < 0 && errno == EINTR) {
-      }
-      process_.id = 0;
-      return error(Code::internal, "the engine's process ended {} while it loaded the model", how_it_ended(status));
-    }
-    process_.arrived.add({room.data(), static_cast<size_t>(count)});
-    TRY(auto bytes, process_.arrived.next());
-    if (!bytes) continue;
-    TRY(Frame frame, read_frame(*bytes));
-    if (const auto* failed = std::get_if<FailedFrame>(&frame)) return failed->error;
-    const auto* ready = std::get_if<ReadyFrame>(&frame);
-    if (ready == nullptr) return error(Code::internal, "the engine said something else than that it is ready");
-    first_ = *ready;
-    identity_ = ready->identity;
-    adapters_ = ready->adapters;
-    process_.ready = true;
-  }
-  first_load_ = shared_now() - process_.began;
-  return {};
 }
 
 // ---- any thread ----
@@ -241,25 +150,6 @@ void RemoteEngine::loop() {
     }
     turn();
   }
-}
-
-// The socket is closed: the process has ended or is about to.
-int RemoteEngine::await_end() {
-  int status = 0;
-  for (int tries = 0; tries < 100; ++tries) {
-    const pid_t found = ::waitpid(process_.id, &status, WNOHANG);
-    if (found == process_.id) return status;
-    ::poll(nullptr, 0, 10);
-  }
-  kill_process();
-  while (::waitpid(process_.id, &status, 0) < 0 && errno == EINTR) {
-  }
-  return status;
-}
-
-void RemoteEngine::kill_process() {
-  process_.killed = true;
-  ::kill(process_.id, SIGKILL);
 }
 
 // Waits until there is something to send, to read or to look after, and does it.
@@ -406,6 +296,7 @@ bool RemoteEngine::take_ready(const ReadyFrame& frame) {
     return false;
   }
   process_.ready = true;
+  still_ = 0;  // it was loading, and may not have had its first turn since
   restore_adapters(frame);
   send_open();
   return true;
@@ -467,7 +358,7 @@ void RemoteEngine::check_alive() {
     int64_t allowed = began != 0 ? page.step_allowed.load() : 0;
     if (!process_.ready) allowed = std::max(kLeastLoad, kTimesFirstLoad * first_load_);
     if (still_ <= std::max<int64_t>(kStillLooks, allowed / kLook)) return;
-    const int64_t since = process_.ready ? sign : process_.began;
+    const int64_t since = process_.ready ? std::max(sign, process_.began) : process_.began;
     why = fmt::format("engine process {} has not moved for {:.1f} s{}: it is ended", process_.id,
                       static_cast<double>(now - since) / 1e9,
                       !process_.ready ? " of its start" : (began != 0 ? " in a step" : ""));
@@ -547,17 +438,6 @@ void RemoteEngine::bury(int status) {
   if (told_ && !calls.empty()) told_();
   if (cached_) cached_({{.kind = CacheChange::Kind::cleared}});  // what it had cached went with it
   buried_.notify_all();
-}
-
-void RemoteEngine::revive() {
-  {
-    std::lock_guard lock(mutex_);
-    if (process_.id != 0 || given_up_ || stopping_ || asleep_ || shared_now() < try_at_) return;
-    auto spawned = spawn(true);
-    if (spawned.ok()) return;
-    try_at_ = shared_now() + kSecond;
-    if (log_) log_(spawned.error().message);
-  }
 }
 
 // No process will come that could go on: everybody is told, and whoever comes later too.

@@ -91,10 +91,6 @@ class RemoteEngine : public EnginePort {
   using Call = std::pair<Listener, std::vector<Event>>;
 
   RemoteEngine(EngineCommand command, Log log) : log_(std::move(log)), command_(std::move(command)) {}
-  Result<void> spawn(bool again);
-  Result<SpawnedProcess> spawn_from_files(bool again, int shared);
-  Result<void> await_ready(const std::function<bool()>& go_on);
-  void end_process(int signal);
   void loop();
   void turn();
   void send_queued();
@@ -106,10 +102,8 @@ class RemoteEngine : public EnginePort {
   void bury(int status);
   void blame(bool outside, std::vector<Call>& calls);
   std::vector<RequestId> suspects() const;
-  void revive();
   void send_request(RequestId id, Open& open);
   void send_open();
-  void close_sockets();
   // Requests by their numbers on the wire: the round is in the upper bits.
   static constexpr int kRoundShift = 40;
   static constexpr RequestId kIdBits = (RequestId{1} << kRoundShift) - 1;
@@ -117,6 +111,21 @@ class RemoteEngine : public EnginePort {
   void send_next_alone();
   void give_up(const Error& why);
   void refuse_late();
+  // The process, in remote_process.cpp.
+  struct Spawned {
+    SharedPageFile shared;
+    SpawnedProcess process;
+  };
+  Result<Spawned> spawn(bool again);
+  Result<SpawnedProcess> spawn_from_files(bool again, int shared);
+  void install(Spawned made);
+  Result<void> await_ready(const std::function<bool()>& go_on);
+  int await_end();
+  void kill_process();
+  void end_process(int signal);
+  void close_sockets();
+  void revive();
+  static std::string how_it_ended(int status);
   // Adapters, in remote_adapters.cpp.
   struct AdapterWait {  // for an answer about one
     std::string name;
@@ -137,8 +146,6 @@ class RemoteEngine : public EnginePort {
   void call_back(RequestId id, Open& open);
   void become_next();
   void stop_thread();
-  int await_end();
-  void kill_process();
   void wake() const;
   EngineSnapshot figures() const;
 
@@ -167,7 +174,8 @@ class RemoteEngine : public EnginePort {
   int64_t next_ticket_ = 1;
   bool was_ready_ = true;  // the process before
   bool paused_ = false, asleep_ = false;
-  std::condition_variable buried_;      // a process has ended
+  bool spawning_ = false;               // a process is being made, without the lock
+  std::condition_variable buried_;      // a process has ended, or was made
   std::shared_ptr<RemoteEngine> next_;  // whose process is to be taken
   std::condition_variable became_;      // there is no next_ any more
   int restarts_ = 0;

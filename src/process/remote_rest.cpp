@@ -33,8 +33,8 @@ Result<void> RemoteEngine::sleep() {
   std::unique_lock lock(mutex_);
   asleep_ = true;
   if (process_.id != 0) ::kill(process_.id, SIGKILL);
-  buried_.wait(lock, [this] { return process_.id == 0 || stopping_ || !asleep_; });
-  if (process_.id == 0) spare_.end();
+  buried_.wait(lock, [this] { return (process_.id == 0 && !spawning_) || stopping_ || !asleep_; });
+  if (process_.id == 0 && !spawning_) spare_.end();
   return {};
 }
 

@@ -1,6 +1,6 @@
 // SharedPage: memory that an engine in a process of its own shares with the server: signs of life, who takes part in
 // the step that runs, and the figures so far. It outlives the engine's process, so what that was at when it died can be
-// read afterwards. One writer a field; any reader.
+// read afterwards. One writer a field at a time; any reader.
 #pragma once
 
 #include <array>

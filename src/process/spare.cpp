@@ -25,7 +25,9 @@ namespace {
 // What is said to the server, a byte each: that there is a spare, by it; that there is a copy, by the copy; that the
 // copy has become the server's child, or that there is none, by the spare.
 constexpr char kHere = 'h', kCopied = 'c', kDone = 'd', kFailed = 'f';
-constexpr int64_t kPatience = 2'000'000'000;  // nanoseconds
+// On a machine that has too much to do, where everything else would take longer than to wait.
+constexpr int64_t kPatience = 5'000'000'000;  // nanoseconds
+constexpr int kTriesForOneThread = 3000;      // of a millisecond
 
 void say(char what) { static_cast<void>(::send(kEngineSpare, &what, 1, MSG_NOSIGNAL)); }
 
@@ -36,7 +38,7 @@ void wait_for(int id) {
 
 // A thread that was joined may be seen for a moment longer.
 bool has_one_thread() {
-  for (int tries = 0; tries < 200; ++tries) {
+  for (int tries = 0; tries < kTriesForOneThread; ++tries) {
     std::error_code failed;
     const std::filesystem::directory_iterator tasks("/proc/self/task", failed);
     if (failed) return false;

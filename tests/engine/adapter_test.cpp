@@ -39,7 +39,8 @@ class EngineAdapters : public testing::Test {
     EngineOptions options = {.executor = {.context = 96},
                              .limits = {.step_tokens = 64, .max_sequences = sequences, .max_waiting = 256},
                              .overlap = overlap,
-                             .adapters = std::move(adapters)};
+                             .adapters = std::move(adapters),
+                             .watch = watch_};
     return Engine::create(*models_.back(), *backends_.back(), options).value();
   }
   AdapterAsk ask(size_t index, const std::string& name) const {
@@ -82,6 +83,7 @@ class EngineAdapters : public testing::Test {
     return promise.get_future().get();
   }
 
+  EngineWatch* watch_ = nullptr;
   Checkpoint checkpoint_;
   std::array<Folder, 3> folders_;
   std::vector<std::unique_ptr<Backend>> backends_;
@@ -145,6 +147,37 @@ TEST_F(EngineAdapters, ComeAndGoWhileOthersAreAnswered) {
       EXPECT_EQ(answers[static_cast<size_t>(i)].get().tokens, expected[static_cast<size_t>(i)]);
   }
   EXPECT_EQ(running->adapters().size(), 1u);
+}
+
+// Whoever watches over the engine is told that it is at something that may take long, and that no step is.
+TEST_F(EngineAdapters, ComeAndGoWithWhoeverWatchesKnowing) {
+  struct Watch : EngineWatch {
+    void awake() override {}
+    void step_begins(const Launch&) override { wrong += changing || stepping.exchange(true); }
+    void step_ended(int64_t) override { wrong += changing || !stepping.exchange(false); }
+    void change_begins() override { wrong += stepping || changing.exchange(true); }
+    void change_ended() override { wrong += stepping || !changing.exchange(false); }
+    void shown(const EngineSnapshot&) override {}
+    std::atomic<bool> stepping = false, changing = false;
+    std::atomic<int> wrong = 0;
+  } watch;
+  watch_ = &watch;
+  for (const bool overlap : {false, true}) {
+    auto running = engine(overlap, 8);
+    std::vector<std::future<Answer>> answers;
+    for (int i = 0; i < 8; ++i) answers.push_back(submit(*running, request(i, "")));
+    for (int round = 0; round < 4; ++round) {
+      std::promise<bool> told;
+      running->load_adapter(ask(0, "one"),
+                            [&](const Result<AdapterInfo>& info) { told.set_value(info.ok() && watch.changing); });
+      EXPECT_TRUE(told.get_future().get());
+      ASSERT_TRUE(unload(*running, "one").ok());
+    }
+    for (auto& answer : answers) EXPECT_EQ(answer.get().error, "");
+    running.reset();
+    EXPECT_EQ(watch.wrong, 0);
+    EXPECT_FALSE(watch.stepping || watch.changing);
+  }
 }
 
 TEST_F(EngineAdapters, AreRefusedWithTheReason) {

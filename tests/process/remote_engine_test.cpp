@@ -23,6 +23,8 @@ namespace {
 // First token of a prompt: what computing it does.
 enum : Token { kGood = 1, kKillsItsEngine, kStandsStill, kEndsBetweenSteps };
 constexpr const char* kGateVariable = "MILLRACE_TEST_GATE";  // a file; while it is there nothing stands still
+// A file: a process that finds it there is long in coming, and its first turn comes after it is ready.
+constexpr const char* kSlowVariable = "MILLRACE_TEST_SLOW";
 constexpr int kAnswer = 20;
 
 Token token_of(const Request& request, size_t place) { return request.prompt[1] * 31 + static_cast<Token>(place) * 7; }
@@ -30,7 +32,11 @@ Token token_of(const Request& request, size_t place) { return request.prompt[1] 
 class Scripted {
  public:
   void run() {
+    const char* const slow = std::getenv(kSlowVariable);
+    const bool late = slow != nullptr && std::filesystem::exists(slow);
+    if (late) ::usleep(2'500'000);
     send(ReadyFrame{.facts = {.limits = {.context = 512}, .vocab = 1000}, .fingerprint = "scripted"});
+    if (late) ::usleep(300'000);
     while (hear()) {
       page().awake.store(shared_now());
       if (!open_.empty()) step();
@@ -130,6 +136,9 @@ class World {
     gate_ = std::filesystem::temp_directory_path() / ("millrace-gate-" + std::to_string(::getpid()));
     std::filesystem::remove(gate_);
     ::setenv(kGateVariable, gate_.c_str(), 1);
+    slow_ = gate_.string() + "-slow";
+    std::filesystem::remove(slow_);
+    ::setenv(kSlowVariable, slow_.c_str(), 1);
     const EngineCommand command = {.words = {"engine", "--gtest_filter=RemoteEngine.DISABLED_BeTheEngine",
                                              "--gtest_also_run_disabled_tests", "--gtest_brief=1"}};
     auto log = [](std::string_view) {};
@@ -140,6 +149,7 @@ class World {
   ~World() {
     engine_.reset();
     std::filesystem::remove(gate_);
+    std::filesystem::remove(slow_);
   }
 
   std::shared_ptr<Asked> ask(Token kind) {
@@ -156,6 +166,7 @@ class World {
     return asked;
   }
   void open_gate() { std::fclose(std::fopen(gate_.c_str(), "w")); }
+  void be_slow() { std::fclose(std::fopen(slow_.c_str(), "w")); }  // processes from now on
   int restarts() { return engine_->snapshot().restarts; }
 
   // Somebody kills the process once it computes. So many deaths more.
@@ -180,7 +191,7 @@ class World {
   }
 
  private:
-  std::filesystem::path gate_;
+  std::filesystem::path gate_, slow_;
   std::unique_ptr<RemoteEngine> engine_;
   int asked_ = 0;
 };
@@ -246,6 +257,19 @@ TEST(RemoteEngine, WhoComesWhileOthersAreTriedWaits) {
   asked.push_back(late);
   ASSERT_TRUE(World::all_ended(asked));
   for (const auto& one : asked) EXPECT_TRUE(one->whole());
+}
+
+// The time that a process took to load is no silence of the engine that it then is.
+TEST(RemoteEngine, OneThatWasLongInComingIsNotTakenForOneThatHangs) {
+  World world;
+  const auto asked = world.ask(kStandsStill);
+  ASSERT_TRUE(World::until([&] { return asked->count() == 3; }));
+  world.be_slow();
+  world.kill(1);
+  world.open_gate();
+  ASSERT_TRUE(World::all_ended({asked}));
+  EXPECT_TRUE(asked->whole());
+  EXPECT_EQ(world.restarts(), 1);
 }
 
 TEST(RemoteEngine, AnswersGoOnThroughKills) {

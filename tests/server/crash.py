@@ -209,6 +209,16 @@ def descendants(server, name=None):
     return sorted(one for one in family - {server.process.pid} if name in (None, known[one][0]))
 
 
+def beyond_plan(spares):
+    """What a process that keeps weights has for itself, where that is more than `spare_bytes` of src/process/spare.h."""
+    for one in spares:
+        with open(f"/proc/{one}/smaps_rollup", encoding="ascii") as file:
+            sizes = {line.split()[0]: int(line.split()[1]) << 10 for line in file if line.endswith(" kB\n")}
+        if sizes["Private_Dirty:"] > (1 << 20) + sizes["Rss:"] // 512:
+            return f"{sizes}"
+    return None
+
+
 async def check_spare(make_server, request, report):
     """A dead engine is replaced from memory: the model's file may be gone. Without that memory, the file will do."""
     with tempfile.TemporaryDirectory() as folder:
@@ -234,6 +244,7 @@ async def check_spare(make_server, request, report):
                        f"{wrong} differ after {strikes}: {server.said()[-2000:]}" if wrong or from_files else None)
             report.say("the weights are kept by one process", None if (len(spares), len(all_of_them)) == (1, 2) else
                        f"{spares} of {all_of_them}")
+            report.say("which has no more for itself than the plan for memory counts", beyond_plan(spares))
             with open(f"/proc/{engine_of(server)}/oom_score_adj", encoding="ascii") as file:
                 engine_goes = int(file.read())
             with open(f"/proc/{server.process.pid}/oom_score_adj", encoding="ascii") as file:
@@ -344,7 +355,11 @@ async def disturbed(server, request, report, rounds, work, wanted):
         report.say(f"{len(work)} streams go on byte for byte while the engine is {name} {rounds} times",
                    f"{wrong} differ after {strikes}" if wrong else None)
         print(f"  {strikes} times, silence of a stream after each: median {silences[len(silences) // 2]:.3f} s, "
-              f"99 % {silences[len(silences) * 99 // 100]:.3f} s, most {silences[-1]:.3f} s")
+              f"99 % {silences[len(silences) * 99 // 100]:.3f} s, most {silences[-1]:.3f} s, "
+              f"{sum(one > 0.5 for one in silences)} of {len(silences)} over 0.5 s")
+        if silences[-1] > 5:
+            print("  what the server said of it: " + "\n  ".join(line for line in server.said().splitlines() if
+                                                                re.search("has not moved|from its files", line)))
 
     await unloaded(server, request, report, work, wanted)
     report.say("the server stayed", None if server.process.poll() is None else server.said()[-500:])

@@ -14,7 +14,7 @@ import crash
 import faults
 
 TOKEN = 29999  # of the shipped model; nobody else asks for it
-REFUSED = "the engine stopped 3 times while it computed this request"
+REFUSED = "the engine stopped 3 times in a row while it computed this request"
 
 
 def poison(dice):

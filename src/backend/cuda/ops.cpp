@@ -33,12 +33,6 @@ Products::Part part_of(const Weight& weight, Tensor out) {
           .rows = as_int32(weight.rows)};
 }
 
-bool each_sees_itself_last(const Step& step) {
-  for (int32_t i = 0; i < step.rows; ++i)
-    if (step.visible[i] != step.positions[i] + 1) return false;
-  return true;
-}
-
 }  // namespace
 
 CudaOps::CudaOps(Parts parts) : parts_(std::move(parts)) {
@@ -57,11 +51,6 @@ CudaOps::~CudaOps() {
 }
 
 // ---- steps
-
-bool CudaOps::plain(const Step& step) const {
-  return parts_.graphs && step.types == nullptr && step.adapters == nullptr && step.rows == step.sequences &&
-         step.wanted == step.rows && step.rows <= kMostSequences && each_sees_itself_last(step);
-}
 
 void CudaOps::begin(const Step& step) {
   step_ = &step;
@@ -109,47 +98,6 @@ void CudaOps::queue_arrays() {
     take(tables.pages, twin(tables.pages), int64_t{step.sequences} * tables.stride);
   take(parts_.plan_host, plan_device_, std::min(step.sequences, kMostSequences - 1) + 1);
   bring_arrays(parts_.stream, arrays);
-}
-
-Tensor CudaOps::repeat(const Step& step) {
-  if (!plain(step)) return {};
-  plan_attention(step);
-  auto found = recorded_.find(kind_of(step));
-  to_record_ = found == recorded_.end();
-  if (to_record_) return {};
-  recording_ = false;
-  best_queued_ = true;
-  expect_best(step.wanted);
-  const cudaError_t status = cudaGraphLaunch(found->second.graph, parts_.stream);
-  if (failure_ == cudaSuccess) failure_ = status;
-  return found->second.result;
-}
-
-void CudaOps::queue_best(Tensor rows) {
-  if (rows.rows == 0 || rows.rows > kMostSequences) return;
-  expect_best(rows.rows);
-  argmax(parts_.stream, view(rows), {reinterpret_cast<uint64_t*>(parts_.fixed), argmax_finished_}, best_device_,
-         host_best());
-}
-
-void CudaOps::queue_step(Tensor rows, bool best) {
-  flush();
-  if (recording_) {
-    queue_best(rows);
-    cudaGraph_t graph = nullptr;
-    cudaGraphExec_t exec = nullptr;
-    cudaError_t status = cudaStreamEndCapture(parts_.stream, &graph);
-    if (status == cudaSuccess) status = cudaGraphInstantiate(&exec, graph, 0);
-    if (graph != nullptr) cudaGraphDestroy(graph);
-    if (status == cudaSuccess) {
-      recorded_[kind_of(*step_)] = {exec, rows};
-      status = cudaGraphLaunch(exec, parts_.stream);
-    }
-    note(status);
-    recording_ = false;
-  } else if (best && !best_queued_) {
-    queue_best(rows);
-  }
 }
 
 void CudaOps::queue_rows(Tensor rows, float* numbers) {

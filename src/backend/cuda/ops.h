@@ -54,6 +54,7 @@ class CudaOps final : public Ops, public Reach {
   void restore(int64_t mark) override;
 
   Tensor repeat(const Step& step) override;
+  bool recording() const override { return recording_; }
   std::string fetch(Tensor rows, float* numbers, int32_t* best) override;
   std::string fetch_shortlist(Tensor rows, const ShortlistBatch& batch, float* numbers) override;
 
@@ -118,7 +119,8 @@ class CudaOps final : public Ops, public Reach {
   struct StepKind {  // of steps that one recording serves
     int32_t rows, wanted;
     bool linked;
-    bool brief;  // few positions to look at
+    bool brief;        // few positions to look at
+    int64_t adapters;  // Step::adapter_set where rows have any, else 0
     auto operator<=>(const StepKind&) const = default;
   };
   struct Recorded {
@@ -173,9 +175,12 @@ class CudaOps final : public Ops, public Reach {
   void run_held(const Residual* residual);
   const float* rope_table(const Rope& rope);
   void plan_attention(const Step& step);
-  bool plain(const Step& step) const;
+  static bool each_sees_itself_last(const Step& step);
+  bool plain(const Step& step) const;  // one that is recorded
+  void keep_recorded(const StepKind& kind, const Recorded& one);
   StepKind kind_of(const Step& step) const {  // of what plan_attention() has been told
-    return {step.rows, step.wanted, linked_, step.rows <= kFewRows && plan_.longest <= kBriefChunks};
+    return {step.rows, step.wanted, linked_, step.rows <= kFewRows && plan_.longest <= kBriefChunks,
+            step.adapters != nullptr ? step.adapter_set : 0};
   }
   // Where the device writes best tokens; until it has, there is kNoBest.
   int32_t* host_best() const { return parts_.plan_host + kMostSequences + 64; }
