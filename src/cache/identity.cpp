@@ -91,8 +91,7 @@ Identity Digest::finish() {
 Identity root_key(std::span<const uint8_t, 32> secret, const PrefixRoot& root) {
   Digest digest(secret);
   digest.add(root.model);
-  for (const std::string_view part : {root.tenant, root.salt, root.adapter, root.rule, root.drafter})
-    digest.add_sized(part);
+  for (const std::string_view part : {root.tenant, root.salt, root.adapter, root.rule}) digest.add_sized(part);
   return digest.finish();
 }
 

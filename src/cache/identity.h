@@ -43,7 +43,6 @@ struct PrefixRoot {
   std::string_view salt;     // as the client gave it
   std::string_view adapter;  // empty: the model itself
   std::string_view rule;     // what the cache forgets and keeps otherwise than usual; empty: nothing
-  std::string_view drafter;  // whose layers have pages beside the model's; empty: none
 };
 
 // The root of the prefix tree for it. The secret is the server's own, 32 random bytes.

@@ -99,6 +99,11 @@ void Engine::run_overlapped() {
   Flight flights[2];
   for (int64_t turn = 0; take_inbox(parts_.scheduler->idle() && before_ == nullptr); ++turn) {
     Flight* next = nullptr;
+    if (before_ != nullptr && parts_.scheduler->had_better_wait()) {
+      await(*before_);
+      land(*std::exchange(before_, nullptr));
+      if (parts_.scheduler->idle()) continue;
+    }
     if (!parts_.scheduler->idle()) {
       plan(flights[turn % 2]);
       if (!flights[turn % 2].plan.empty()) next = &flights[turn % 2];

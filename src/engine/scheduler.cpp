@@ -6,6 +6,11 @@
 #include "cache/planted.h"
 
 namespace millrace {
+namespace {
+
+constexpr double kPauseFade = 0.05;  // of the latest pause between steps in their average
+
+}  // namespace
 
 StepPlan Scheduler::next(double now) {
   StepPlan plan;
@@ -43,7 +48,49 @@ StepPlan Scheduler::next(double now) {
   plan.moves = cache_.take_moves();
   plan.snapshots = cache_.take_snapshots();
   if (PLANTED(copies_out_of_order)) std::reverse(plan.moves.begin(), plan.moves.end());
+  if (plan.empty()) return plan;
+  if (flights_++ == 0) alone_ = plan.number, planned_at_ = now;
   return plan;
+}
+
+// Of who is running: those held by a step that guesses for them; those in a step without guesses, who go on (free); and
+// those in none, who may have guesses as the others had. By turns, two steps give tokens of all that guess once, and of
+// the others twice.
+bool Scheduler::had_better_wait() const {
+  int held = 0, held_rows = 0, free = 0, others = 0, prompts = 0;
+  for (const Sequence* sequence : running_) {
+    if (sequence->fills) continue;
+    const int lacks = sequence->remaining();
+    if (lacks > 1) prompts += lacks;
+    if (lacks == 1) ++(sequence->in_flight > 0 ? free : others);
+    if (lacks > 0 || sequence->in_flight == 0) continue;
+    ++held;
+    held_rows += 2 - lacks;  // what it lacked, and its guesses
+  }
+  if (held == 0 || free + others + prompts == 0) return held > 0;
+  prompts = std::min(prompts, limits_.step_tokens);
+  const int rows = held_rows / held;  // of who has guesses
+  const double windows = static_cast<double>(std::max<int64_t>(1, metrics_.draft_windows));
+  const double tokens = 1 + static_cast<double>(metrics_.accepted_drafts) / windows;
+  auto seconds = [&](int guessing) {
+    const int all = prompts + free + guessing * rows;
+    return control_ == nullptr || all == 0 ? 0 : control_->step_seconds(all, guessing > 0 ? rows - 1 : 0);
+  };
+  const double together = seconds(held + others) + pause_, by_turns = seconds(others) + seconds(held);
+  const double gained = (held + others) * tokens + prompts + free;
+  return gained * by_turns >= (gained + prompts + free) * together;
+}
+
+// How long nothing ran before a step that waited for the one before it.
+void Scheduler::note_pause(const StepPlan& plan, double seconds, double now) {
+  --flights_;
+  if (plan.number == alone_) {
+    const double before = goes_on_ ? planned_at_ - last_commit_ : 0;
+    const double pause = std::max(0.0, before + now - planned_at_ - seconds);
+    pause_ += kPauseFade * (std::min(pause, seconds) - pause_);
+  }
+  last_commit_ = now;
+  goes_on_ = !requests_.empty();
 }
 
 std::vector<Event> Scheduler::commit(const StepPlan& plan, const Sampled& sampled, double now) {
@@ -68,6 +115,7 @@ std::vector<Event> Scheduler::commit(const StepPlan& plan, const Sampled& sample
       cache_.publish(sequence.pages, sequence.tokens, sequence.certain());
   }
   note_step(plan, sampled, now);
+  note_pause(plan, sampled.seconds, now);
   std::erase_if(ended_, [](const auto& sequence) { return sequence->in_flight == 0; });
   return events;
 }

@@ -47,6 +47,10 @@ class Scheduler {
   // since whoever listens has all it wants of it. False if there was none to end.
   bool cancel(RequestId request, double now, int choice = -1);
   StepPlan next(double now);
+  // Whether the step in flight had better be committed before the next one is planned, which then has everybody in it:
+  // those it guesses for cannot be planned before, and what would be two steps by turns takes longer than one, unless
+  // many go on without guesses meanwhile.
+  bool had_better_wait() const;
   std::vector<Event> commit(const StepPlan& plan, const Sampled& sampled, double now);
 
   bool idle() const { return requests_.empty(); }  // nobody waits for anything
@@ -81,6 +85,7 @@ class Scheduler {
   void land_drafts(Sequence& sequence, const Work& work, const SampledRow& row);
   void tell(Sequence& sequence, const SampledRow& row, double now, std::vector<Event>& events);
   void land(Sequence& sequence, const Work& work, const SampledRow& row, double now, std::vector<Event>& events);
+  void note_pause(const StepPlan& plan, double seconds, double now);
   void note_now();
   void note_step(const StepPlan& plan, const Sampled& sampled, double now);
 
@@ -111,7 +116,12 @@ class Scheduler {
   std::unique_ptr<DraftControl> control_;  // may be null
   std::vector<DraftControl::Seat> seats_;
   std::vector<Sequence*> seated_;
-  int window_rows_ = 0;  // guesses that the step being planned still has room for, where windows are whole
+  // Between steps of which the later waited for the earlier, of late; and what it is measured by.
+  double pause_ = 0, last_commit_ = 0, planned_at_ = 0;
+  int flights_ = 0;       // planned and not committed
+  int64_t alone_ = -1;    // the step that was planned with none in flight
+  bool goes_on_ = false;  // there was more to do when the last step was committed
+  int window_rows_ = 0;   // guesses that the step being planned still has room for, where windows are whole
   StepTime step_time_;
   Metrics metrics_;
   std::vector<RequestRecord> records_;

@@ -144,6 +144,7 @@ Result<void> Simulation::die() {
 
 Result<void> Simulation::one_step() {
   if (before_ && (!world_.overlap || world_.dice.chance(0.2))) TRY_VOID(commit_before());
+  if (before_ && seed_ % 2 == 0 && life_->scheduler.had_better_wait()) TRY_VOID(commit_before());
   std::set<const Sequence*> lacking_one;
   for (const Sequence* sequence : life_->scheduler.sequences())
     if (sequence->state == Sequence::State::running && sequence->remaining() == 1) lacking_one.insert(sequence);

@@ -10,10 +10,25 @@
 #include "engine/draft/suffix.h"
 
 namespace millrace {
+namespace {
+
+bool from_text(std::string_view name) { return name == "ngram" || name == "suffix"; }
+
+// What llama.cpp's --spec-type says: a kind here, or nothing where the file that is named beside it says what it is.
+std::string_view known_as(std::string_view name) {
+  constexpr std::pair<std::string_view, std::string_view> kNames[] = {
+      {"ngram-simple", "ngram"}, {"ngram-map-k", "ngram"}, {"ngram-map-k4v", "ngram"}, {"ngram-mod", "ngram"},
+      {"ngram-cache", "suffix"}, {"draft-mtp", "mtp"},     {"draft-simple", "none"},   {"draft-eagle3", "none"}};
+  for (const auto& [theirs, ours] : kNames)
+    if (name == theirs) return ours;
+  return name;
+}
+
+}  // namespace
 
 Result<Drafters::Kind> Drafters::open_one(const std::string& name, LoadedModel& target, int64_t context) {
   Kind kind{.name = name, .checkpoint = nullptr, .model = nullptr, .head = nullptr};
-  if (name == "ngram" || name == "suffix") return kind;
+  if (from_text(name)) return kind;
   if (name == "mtp") {
     if (comm_of(target.backend()) != nullptr)
       return error(Code::unsupported, "mtp: heads run on one rank so far; with --ranks guess with ngram or suffix");
@@ -50,7 +65,8 @@ Result<std::unique_ptr<Drafters>> Drafters::open(const SpeculateOptions& options
   made->options_ = options;
   if (options.most < 1 || options.most > kMostDrafts)
     return error(Code::invalid, "{} guesses a step: ask for 1 to {}", options.most, kMostDrafts);
-  for (const std::string& name : options.names) {
+  for (const std::string& asked : options.names) {
+    const std::string name(known_as(asked));
     if (name.empty() || name == "none") continue;
     TRY(Kind kind, open_one(name, target, context));
     const bool heads =
@@ -117,8 +133,10 @@ Result<std::unique_ptr<Drafter>> Drafters::drafter(Executor& target, Backend& ba
   if (!any()) return std::unique_ptr<Drafter>();
   std::vector<std::unique_ptr<Drafter>> links;
   int first = 0;  // of the layers beside the target's
-  if (kinds_.front().name != "ngram" && kinds_.front().name != "suffix")
-    links.push_back(std::make_unique<SuffixDrafter>(SuffixOptions{.predicted = true}));
+  if (!from_text(kinds_.front().name)) {
+    TRY(auto predicted, SuffixDrafter::create({.predicted = true}, target, backend));
+    links.push_back(std::move(predicted));
+  }
   for (const Kind& kind : kinds_) {
     if (kind.head != nullptr) {
       TRY(auto drafter, HeadDrafter::create(*kind.head, target, backend, first));
@@ -127,7 +145,8 @@ Result<std::unique_ptr<Drafter>> Drafters::drafter(Executor& target, Backend& ba
       TRY(auto drafter, ModelDrafter::create(*kind.model, target, backend, first));
       links.push_back(std::move(drafter));
     } else {
-      links.push_back(std::make_unique<SuffixDrafter>(SuffixOptions{.earlier = kind.name == "suffix"}));
+      TRY(auto drafter, SuffixDrafter::create({.earlier = kind.name == "suffix"}, target, backend));
+      links.push_back(std::move(drafter));
     }
     first += static_cast<int>(kind.beside().layers.size());
     TRY_VOID(check_rule(rule(), *links.back()));
@@ -154,13 +173,14 @@ Result<SpeculateOptions> read_speculative_config(std::string_view json) {
     return error(Code::invalid, "num_speculative_tokens is {}: ask for 1 to {}", most, kMostDrafts);
   options.most = static_cast<int>(most);
   const bool text = method == "ngram" || method == "suffix";
+  const bool own = model.empty() && (method == "mtp" || method == "deepseek_mtp");  // in the model's file
   const bool file = method.empty() || method == "draft_model" || method == "medusa" || method == "eagle3" ||
                     method == "mtp" || method == "deepseek_mtp";
   if (!text && !file)
     return error(Code::unsupported, "no method '{}': take ngram, suffix, draft_model, medusa, eagle3 or mtp", method);
-  if (file && model.empty())
+  if (file && model.empty() && !own)
     return error(Code::invalid, "a speculative configuration needs a method, or the model that guesses");
-  options.names = {text ? method : model};
+  options.names = {text ? method : own ? "mtp" : model};
   return options;
 }
 

@@ -59,7 +59,6 @@ TEST(Identity, RootKeysTellEverythingApart) {
       {.salt = "abc"},
       {.adapter = "abc"},
       {.rule = "abc"},
-      {.drafter = "abc"},
       {.model = other, .tenant = "abc"},
       {.salt = "ab", .adapter = "c"},
       {},

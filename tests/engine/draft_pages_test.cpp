@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "engine/draft/model.h"
-#include "engine/draft_rig.h"
+#include "engine/pages_rig.h"
 
 namespace millrace {
 namespace {
@@ -15,15 +15,9 @@ std::vector<Token> a_text(int tokens) {
   return text;
 }
 
-// A model that guesses for another one of the same vocabulary, and one answer at a time in the making.
-struct Rig {
-  Tiny tiny{"llama-gqa-rope3"};
+// A model that guesses for another one of the same vocabulary.
+struct Rig : PagesRig {
   std::unique_ptr<Model> small;
-  std::unique_ptr<Executor> executor;
-  std::unique_ptr<Drafter> drafter;
-  std::unique_ptr<KvCache> cache;
-  SequencePages pages;
-  RequestId request = 0;
 
   explicit Rig(int window = 0, int rows = 64) {
     ModelSpec spec = tiny.model->spec();
@@ -34,61 +28,8 @@ struct Rig {
       attention.window = window;
     }
     small = Model::random(spec, DType::f32, 3, *tiny.backend).value();
-    const ExecutorOptions options{.context = 128,
-                                  .rows = rows,
-                                  .sequences = 2,
-                                  .pages = 64,
-                                  .kv = DType::f32,
-                                  .beside = ModelDrafter::beside(small->spec())};
-    executor = Executor::create(*tiny.model, *tiny.backend, options).value();
+    make_executor(ModelDrafter::beside(small->spec()), rows, 64);
     drafter = ModelDrafter::create(*small, *executor, *tiny.backend).value();
-    cache = std::make_unique<KvCache>(executor->layout(), executor->options().pages, 0, executor->look_back());
-  }
-  int compute(std::span<const Token> tokens, int begin, int end, bool waits = false) {
-    EXPECT_TRUE(cache->reserve(pages, begin, end));
-    executor->carry_out(*cache);
-    Observed seen{.request = request,
-                  .begin = begin,
-                  .rows = end - begin,
-                  .tokens = tokens,
-                  .tables = pages.tables,
-                  .waits = waits};
-    drafter->observe({&seen, 1});
-    return seen.entries;
-  }
-  std::vector<Token> guesses(std::span<const Token> tokens, int limit) {
-    const Sampler sampler = Sampler::create({.temperature = 0}, executor->vocab()).value();
-    std::vector<Token> out;
-    DraftAsk ask{.request = request};
-    ask.tokens = tokens;
-    ask.limit = limit;
-    ask.begin = static_cast<int>(tokens.size()) - 1;
-    EXPECT_TRUE(cache->reserve(pages, ask.begin, ask.begin + 1 + limit));
-    executor->carry_out(*cache);
-    ask.tables = pages.tables;
-    ask.sampler = &sampler;
-    ask.out = &out;
-    drafter->propose({&ask, 1});
-    return out;
-  }
-  int begin(std::span<const Token> tokens, const Identity& root = {}) {
-    pages = cache->open(++request, root);
-    return cache->reuse_prefix(pages, tokens);
-  }
-  // What the draft model keeps, in each of the pages that are full by then.
-  std::vector<std::string> kept(int tokens) const {
-    std::vector<std::string> found;
-    for (int layer = 0; layer < 2; ++layer) {
-      const KvView& view = executor->beside(layer);
-      const auto table = pages.tables[static_cast<size_t>(view.group)].pages();
-      const auto bytes = static_cast<size_t>(view.page_tokens * kv_bytes(view.form.k, view.k_dim));
-      for (size_t page = 0; page < static_cast<size_t>(tokens / view.page_tokens); ++page) {
-        if (table[page] < 0) continue;  // a window has left it
-        found.emplace_back(reinterpret_cast<const char*>(view.keys(table[page], 0)), bytes);
-        found.emplace_back(reinterpret_cast<const char*>(view.values(table[page], 0)), bytes);
-      }
-    }
-    return found;
   }
 };
 

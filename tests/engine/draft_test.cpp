@@ -20,6 +20,14 @@
 namespace millrace {
 namespace {
 
+// An index in memory of its own.
+struct OwnIndex {
+  explicit OwnIndex(int32_t room)
+      : memory(static_cast<size_t>(room * SuffixIndex::kTokenBytes)), index(memory.data(), room) {}
+  std::vector<std::byte> memory;
+  SuffixIndex index;
+};
+
 // The longest end of `read` that occurs in `text`.
 int longest_end(std::span<const Token> text, std::span<const Token> read) {
   for (size_t length = std::min(text.size(), read.size()); length > 0; --length) {
@@ -33,7 +41,8 @@ TEST(SuffixIndex, FindsWhatSearchingFinds) {
   for (int round = 0; round < 30; ++round) {
     std::mt19937 random(static_cast<unsigned>(round));
     const Token letters = 2 + round % 5;
-    SuffixIndex index;
+    OwnIndex room(128);
+    SuffixIndex& index = room.index;
     SuffixIndex::Match own, other;
     std::vector<Token> read;
     for (int i = 0; i < 120; ++i) {
@@ -58,12 +67,48 @@ TEST(SuffixIndex, FindsWhatSearchingFinds) {
   }
 }
 
-TEST(SuffixIndex, TakesFewBytesAToken) {
-  SuffixIndex index;
-  std::mt19937 random(1);
-  for (int i = 0; i < 50'000; ++i) index.add(static_cast<Token>(random() % 4096 * (random() % 3) / 2));
-  EXPECT_LT(index.bytes() / index.size(), 200);
+// Texts that need the most states and edges for their length, and others: none leaves its memory.
+TEST(SuffixIndex, FillsItsRoomAndNoMore) {
+  for (const int letters : {1, 2, 3, 50, 4096}) {
+    const int32_t room = 1024;
+    std::vector<std::byte> memory(static_cast<size_t>(room * SuffixIndex::kTokenBytes) + 64, std::byte{0x5a});
+    SuffixIndex index(memory.data(), room);
+    std::mt19937 random(1);
+    for (int round = 0; round < 3; ++round) {
+      for (int i = 0; !index.full(); ++i) {
+        // abbb...: the most states. abbb...bc: the most edges.
+        const bool worst = letters == 3 && round < 2;
+        index.add(worst ? i == 0                        ? 0
+                          : i + 1 == room && round == 1 ? 2
+                                                        : 1
+                        : static_cast<Token>(random() % static_cast<unsigned>(letters)));
+      }
+      EXPECT_EQ(index.size(), room);
+      EXPECT_TRUE(std::all_of(memory.end() - 64, memory.end(), [](std::byte b) { return b == std::byte{0x5a}; }));
+      index.clear();
+      EXPECT_EQ(index.size(), 0);
+    }
+  }
+  const SuffixIndex none;
+  EXPECT_TRUE(none.full());
+  EXPECT_EQ(none.read({}, 3).length, 0);
 }
+
+// A drafter in memory of its own, with room for so many tokens of each of two answers and of a root.
+struct OwnDrafter {
+  explicit OwnDrafter(const SuffixOptions& options, int32_t answer = 256, int32_t earlier = 256)
+      : rooms{.answer = answer,
+              .earlier = options.earlier ? earlier : 0,
+              .answers = 2,
+              .roots = options.earlier ? static_cast<int32_t>(options.roots) : 0},
+        memory(static_cast<size_t>(rooms.bytes())),
+        drafter(options, rooms, memory.data()) {}
+  void propose(std::span<const DraftAsk> asks) { drafter.propose(asks); }
+  void forget(RequestId request) { drafter.forget(request); }
+  SuffixDrafter::Rooms rooms;
+  std::vector<std::byte> memory;
+  SuffixDrafter drafter;
+};
 
 struct Asked {
   std::vector<Token> tokens, prediction, out;
@@ -79,7 +124,7 @@ struct Asked {
 };
 
 TEST(SuffixDrafter, RepeatsThePromptAndThePrediction) {
-  SuffixDrafter drafter({});
+  OwnDrafter drafter({});
   Asked a{.tokens = {1, 2, 3, 4, 5, 6, 2, 3}};
   DraftAsk ask = a.ask(1, 6, 4);
   drafter.propose({&ask, 1});
@@ -99,7 +144,7 @@ TEST(SuffixDrafter, RepeatsThePromptAndThePrediction) {
 }
 
 TEST(SuffixDrafter, LearnsFromEarlierAnswersOfTheSameRootOnly) {
-  SuffixDrafter drafter({.earlier = true});
+  OwnDrafter drafter({.earlier = true});
   Asked first{.tokens = {1, 50, 51, 52, 53, 54}};
   DraftAsk ask = first.ask(1, 1, 4, 7);
   drafter.propose({&ask, 1});
@@ -115,15 +160,95 @@ TEST(SuffixDrafter, LearnsFromEarlierAnswersOfTheSameRootOnly) {
 }
 
 TEST(SuffixDrafter, ForgetsTheOldestWhenFull) {
-  SuffixDrafter drafter({.earlier = true, .earlier_tokens = 64, .roots = 2});
-  for (int i = 0; i < 200; ++i) {
+  OwnDrafter drafter({.earlier = true, .roots = 2}, 64, 64);
+  auto answer = [&](int from, uint8_t root) {
+    static RequestId id = 0;
     Asked asked;
-    for (int t = 0; t < 20; ++t) asked.tokens.push_back(i % 7 + t);
-    DraftAsk ask = asked.ask(i, 1, 8, static_cast<uint8_t>(i % 5));
+    for (int t = 0; t < 20; ++t) asked.tokens.push_back(from + t);
+    DraftAsk ask = asked.ask(++id, 1, 8, root);
     drafter.propose({&ask, 1});
-    if (i > 3) drafter.forget(i - 3);
+    drafter.forget(id);
+  };
+  auto knows = [&](int from, uint8_t root) {
+    Asked asked{.tokens = {9999, from + 5, from + 6, from + 7}};
+    DraftAsk ask = asked.ask(1 << 20, 1, 3, root);
+    drafter.propose({&ask, 1});
+    drafter.forget(1 << 20);
+    return asked.out == std::vector<Token>{from + 8, from + 9, from + 10};
+  };
+  answer(100, 1), answer(200, 1);
+  EXPECT_TRUE(knows(100, 1) && knows(200, 1));
+  answer(300, 1), answer(400, 1);  // more than there is room for: it starts over
+  EXPECT_TRUE(knows(400, 1));
+  EXPECT_FALSE(knows(100, 1));
+  answer(500, 2), answer(600, 3);  // the third root takes the place of the first
+  EXPECT_TRUE(knows(500, 2) && knows(600, 3));
+  EXPECT_FALSE(knows(400, 1));
+  for (int i = 0; i < 200; ++i) answer(i % 7, static_cast<uint8_t>(i % 5));
+}
+
+// More answers than there are places: what is guessed for one is what is guessed for it alone, and a text that is
+// longer than a place is known by its latest part.
+TEST(SuffixDrafter, WhoLostItsPlaceReadsAgain) {
+  OwnDrafter crowd({}, 64);
+  std::vector<std::unique_ptr<OwnDrafter>> alone;
+  std::vector<Asked> all(5);
+  std::mt19937 random(4);
+  for (size_t i = 0; i < all.size(); ++i) alone.push_back(std::make_unique<OwnDrafter>(SuffixOptions{}, 64));
+  int guesses = 0;
+  for (int step = 0; step < 400; ++step) {
+    const size_t first = random() % all.size(), second = (first + 1 + random() % (all.size() - 1)) % all.size();
+    std::vector<DraftAsk> asks;
+    std::vector<std::vector<Token>> expected;
+    for (const size_t i : {first, second}) {
+      for (unsigned more = 1 + random() % 3; more > 0; --more) {
+        const size_t length = all[i].tokens.size();
+        const bool repeats = length > 20 && random() % 5 > 0;
+        all[i].tokens.push_back(repeats ? all[i].tokens[length - 17] : static_cast<Token>(random() % 9));
+      }
+      DraftAsk ask = all[i].ask(static_cast<RequestId>(i), 4, 5);
+      alone[i]->propose({&ask, 1});
+      expected.push_back(all[i].out);
+      asks.push_back(all[i].ask(static_cast<RequestId>(i), 4, 5));
+    }
+    crowd.propose(asks);
+    EXPECT_EQ(all[first].out, expected[0]) << step;
+    EXPECT_EQ(all[second].out, expected[1]) << step;
+    guesses += static_cast<int>(expected[0].size());
   }
-  EXPECT_LT(drafter.bytes(), 100'000);
+  EXPECT_GT(guesses, 300);
+}
+
+// What indexes take is planned, charged, and refused with the numbers where it does not fit.
+TEST(SuffixDrafter, WhatItKeepsIsInTheLedger) {
+  for (const bool earlier : {false, true}) {
+    Tiny tiny("llama-gqa-rope3");
+    EngineOptions options = options_for(4, false);
+    auto used = [&] {
+      int64_t all = 0;
+      for (int purpose = 0; purpose < kPurposes; ++purpose) all += tiny.backend->used(static_cast<Purpose>(purpose));
+      return all;
+    };
+    int64_t without = 0, with = 0;
+    options.draft = {.make = {}, .most = 4};
+    options.draft.make = [&, before = used()](Executor& target, Backend& backend) {
+      if (without == 0) without = used() - before;
+      auto made = SuffixDrafter::create({.earlier = earlier}, target, backend);
+      with = used() - before - without;
+      return made;
+    };
+    ASSERT_TRUE(Engine::create(*tiny.model, *tiny.backend, options).ok());
+    const auto rooms = SuffixDrafter::plan({.earlier = earlier}, 4, 96);
+    EXPECT_EQ(rooms.answer, 256);
+    EXPECT_EQ(with, rooms.bytes());
+    tiny.backend->set_limit(used() + without + with / 2);  // an engine once more, but not what it guesses from
+    const auto refused = Engine::create(*tiny.model, *tiny.backend, options);
+    ASSERT_FALSE(refused.ok());
+    EXPECT_NE(refused.error().message.find("guesses"), std::string::npos) << refused.error().message;
+  }
+  // A long context and many answers: as much as a few whole texts take.
+  EXPECT_LE(SuffixDrafter::plan({}, 64, 1 << 17).bytes(), 110 << 20);
+  EXPECT_EQ(SuffixDrafter::plan({}, 1, 4096).answer, 8192);
 }
 
 // A world where steps cost what `cost` says and guesses are kept with a fixed chance by depth.
@@ -216,8 +341,8 @@ TEST(Speculation, EveryDrafterAndSamplerGivesThePlainAnswersInACrowd) {
     };
   }
   for (bool earlier : {false, true}) {
-    makers[earlier ? "suffix" : "ngram"] = [=](const Executor&, Backend&) -> Result<std::unique_ptr<Drafter>> {
-      return std::unique_ptr<Drafter>(new SuffixDrafter({.least_match = 1, .earlier = earlier}));
+    makers[earlier ? "suffix" : "ngram"] = [=](Executor& target, Backend& backend) {
+      return SuffixDrafter::create({.least_match = 1, .earlier = earlier}, target, backend);
     };
   }
   makers["itself"] = [&](Executor& target, Backend& backend) {

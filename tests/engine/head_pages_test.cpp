@@ -8,8 +8,8 @@
 #include <limits>
 
 #include "engine/draft/head.h"
-#include "engine/draft_rig.h"
 #include "engine/made_up_head.h"
+#include "engine/pages_rig.h"
 
 namespace millrace {
 namespace {
@@ -22,84 +22,15 @@ std::vector<Token> a_prompt(int tokens) {
   return prompt;
 }
 
-// A model with a head, and one answer at a time in the making.
-struct Rig {
-  Tiny tiny{"llama-gqa-rope3"};
+// A model with a head.
+struct Rig : PagesRig {
   Checkpoint file;
   std::unique_ptr<Head> head;
-  std::unique_ptr<Executor> executor;
-  std::unique_ptr<Drafter> drafter;
-  std::unique_ptr<KvCache> cache;
-  SequencePages pages;
-  RequestId request = 0;
 
   explicit Rig(const char* kind, int rows = 64)
       : file(MadeUp(kind).open().value()), head(Head::load(file, *tiny.model, *tiny.backend).value()) {
-    executor = Executor::create(*tiny.model, *tiny.backend,
-                                {.context = 128,
-                                 .rows = rows,
-                                 .sequences = 2,
-                                 .pages = 24,
-                                 .kv = DType::f32,
-                                 .beside = HeadDrafter::beside(head->spec())})
-                   .value();
+    make_executor(HeadDrafter::beside(head->spec()), rows, 24);
     drafter = HeadDrafter::create(*head, *executor, *tiny.backend).value();
-    cache = std::make_unique<KvCache>(executor->layout(), executor->options().pages, 0, executor->look_back());
-  }
-
-  // Computes [begin, end) and shows it to the head. How many entries there are then.
-  int compute(std::span<const Token> tokens, int begin, int end, bool waits = false) {
-    EXPECT_TRUE(cache->reserve(pages, begin, end));
-    executor->carry_out(*cache);
-    const Chunk chunk{.tokens = tokens.subspan(static_cast<size_t>(begin), static_cast<size_t>(end - begin)),
-                      .begin = begin,
-                      .tables = pages.tables};
-    executor->run({&chunk, 1});
-    Observed seen{.request = request,
-                  .begin = begin,
-                  .streams = executor->tapped(),
-                  .tokens = tokens,
-                  .tables = pages.tables,
-                  .waits = waits};
-    drafter->observe({&seen, 1});
-    return seen.entries;
-  }
-  std::vector<Token> guesses(std::span<const Token> tokens, int limit) {
-    const Sampler sampler = Sampler::create({.temperature = 0}, executor->vocab()).value();
-    std::vector<Token> out;
-    DraftAsk ask{.request = request};
-    ask.tokens = tokens;
-    ask.limit = limit;
-    ask.begin = static_cast<int>(tokens.size()) - 1;
-    EXPECT_TRUE(cache->reserve(pages, ask.begin, ask.begin + 1 + limit));
-    executor->carry_out(*cache);
-    ask.tables = pages.tables;
-    ask.sampler = &sampler;
-    ask.out = &out;
-    drafter->propose({&ask, 1});
-    return out;
-  }
-  // Another answer begins. How many tokens it need not compute.
-  int begin(std::span<const Token> tokens, const Identity& root = {}) {
-    pages = cache->open(++request, root);
-    return cache->reuse_prefix(pages, tokens);
-  }
-  // What the head keeps in each of the pages that are full by then; how it lies in one is the backend's matter.
-  std::vector<std::string> entries(int tokens) const {
-    const KvView& view = executor->beside();
-    const auto table = pages.tables[static_cast<size_t>(view.group)].pages();
-    const auto bytes = [&](const std::byte* from, DType type, int32_t dim) {
-      return std::string(reinterpret_cast<const char*>(from),
-                         static_cast<size_t>(view.page_tokens * kv_bytes(type, dim)));
-    };
-    std::vector<std::string> found;
-    for (size_t page = 0; page < static_cast<size_t>(tokens / view.page_tokens); ++page) {
-      std::string& all = found.emplace_back();
-      for (int kv_head = 0; kv_head < view.kv_heads; ++kv_head)
-        all += bytes(view.keys(table[page], kv_head), view.form.k, view.k_dim) +
-               bytes(view.values(table[page], kv_head), view.form.v, view.v_dim);
-    }
-    return found;
   }
 };
 
@@ -115,7 +46,7 @@ TEST_P(HeadPages, APrefixThatIsFoundBringsTheHeadsEntries) {
   ASSERT_EQ(rig.begin(first), 0);
   EXPECT_EQ(rig.compute(first, 0, 33), 33);
   EXPECT_EQ(rig.compute(first, 33, 64), 64);
-  const auto made = rig.entries(64);
+  const auto made = rig.kept(64);
   const std::vector<Token> guessed = rig.guesses(first, 5);
   EXPECT_EQ(guessed.size(), 5u);
   rig.cache->retire(rig.pages, first, 64);
@@ -127,7 +58,7 @@ TEST_P(HeadPages, APrefixThatIsFoundBringsTheHeadsEntries) {
     const int found = rig.begin(second);
     EXPECT_EQ(found, std::min(common, 64) - 1) << common;
     EXPECT_EQ(rig.compute(second, found, 64), 64) << common;
-    const auto shared = rig.entries(64);
+    const auto shared = rig.kept(64);
     const std::vector<Token> with = rig.guesses(second, 5);
     rig.cache->release(rig.pages);
 
@@ -135,7 +66,7 @@ TEST_P(HeadPages, APrefixThatIsFoundBringsTheHeadsEntries) {
     alone.bytes[0] = static_cast<uint8_t>(common);
     ASSERT_EQ(rig.begin(second, alone), 0);
     EXPECT_EQ(rig.compute(second, 0, 64), 64);
-    EXPECT_EQ(differ_at(shared, rig.entries(64)), -1) << common;
+    EXPECT_EQ(differ_at(shared, rig.kept(64)), -1) << common;
     EXPECT_EQ(with, rig.guesses(second, 5)) << common;
     rig.cache->release(rig.pages);
     if (common == 65) {
@@ -166,7 +97,7 @@ TEST_P(HeadPages, EntriesAreTheSameHoweverTheyAreMade) {
   EXPECT_GT(waiting, 10);
   const std::vector<Token> guessed = bits.guesses(text, 4);  // which makes what was waiting
   EXPECT_EQ(guessed, whole.guesses(text, 4));
-  EXPECT_EQ(differ_at(bits.entries(65), whole.entries(65)), -1);
+  EXPECT_EQ(differ_at(bits.kept(65), whole.kept(65)), -1);
 }
 
 // Streams are kept for as many answers as run at once; whose were lost guesses again when new ones have come.

@@ -117,9 +117,7 @@ TEST(DraftRule, AnAnswerIsTheSameAloneAndInACrowd) {
   const auto other = Model::random(tiny.model->spec(), DType::f32, 1, *tiny.backend).value();
   const std::map<std::string, DrafterMaker> makers = {
       {"ngram",
-       [](Executor&, Backend&) -> Result<std::unique_ptr<Drafter>> {
-         return std::unique_ptr<Drafter>(new SuffixDrafter({.least_match = 1}));
-       }},
+       [](Executor& target, Backend& backend) { return SuffixDrafter::create({.least_match = 1}, target, backend); }},
       {"itself",
        [&](Executor& target, Backend& backend) { return ModelDrafter::create(*tiny.model, target, backend); }},
       {"another", [&](Executor& target, Backend& backend) { return ModelDrafter::create(*other, target, backend); }}};
@@ -197,15 +195,13 @@ TEST(DraftRule, WhatWouldMakeAnAnswerDependOnOthersIsRefused) {
   Tiny tiny("llama-gqa-rope3");
   EngineOptions options = options_for(2, false);
   options.draft = {.most = 4, .steady = false, .rule = DraftRule::reject};
-  options.draft.make = [](Executor&, Backend&) -> Result<std::unique_ptr<Drafter>> {
-    return std::unique_ptr<Drafter>(new SuffixDrafter({.earlier = true}));
+  options.draft.make = [](Executor& target, Backend& backend) {
+    return SuffixDrafter::create({.earlier = true}, target, backend);
   };
   auto refused = Engine::create(*tiny.model, *tiny.backend, options);
   ASSERT_FALSE(refused.ok());
   EXPECT_NE(refused.error().message.find("depends on other requests"), std::string::npos) << refused.error().message;
-  options.draft.make = [](Executor&, Backend&) -> Result<std::unique_ptr<Drafter>> {
-    return std::unique_ptr<Drafter>(new SuffixDrafter({}));
-  };
+  options.draft.make = [](Executor& target, Backend& backend) { return SuffixDrafter::create({}, target, backend); };
   options.limits.step_tokens = 4;
   EXPECT_FALSE(Engine::create(*tiny.model, *tiny.backend, options).ok()) << "no room for a whole window";
   options.limits.step_tokens = 64;

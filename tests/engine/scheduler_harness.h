@@ -46,23 +46,27 @@ struct Harness {
 
   // The plan that was made; its sequences may be gone.
   StepPlan step() {
+    if (overlap && scheduler.had_better_wait()) land();
     StepPlan plan = scheduler.next(now);
     if (plan.empty()) return plan;
     ++steps;
     for (const Work& work : plan.work) served[work.sequence->asked->tenant] += work.count;
     Sampled sampled = model.run(plan, {}, dice, guess);
     sampled.seconds = seconds(plan);
-    now += sampled.seconds;
+    now += sampled.seconds + (flight_plan.empty() ? pause : 0);
+    double ended = now;
     if (overlap) {
       std::swap(plan, flight_plan);
       std::swap(sampled, flight);
+      std::swap(ended, flight_ended);
       if (plan.work.empty() && plan.moves.empty()) return flight_plan;
     }
-    take(scheduler.commit(plan, sampled, now));
+    take(scheduler.commit(plan, sampled, ended));
     return overlap ? flight_plan : plan;
   }
   void land() {
-    if (!flight_plan.empty()) take(scheduler.commit(std::exchange(flight_plan, {}), std::exchange(flight, {}), now));
+    if (flight_plan.empty()) return;
+    take(scheduler.commit(std::exchange(flight_plan, {}), std::exchange(flight, {}), flight_ended));
   }
   void take(const std::vector<Event>& events) {
     for (const Event& event : events) {
@@ -93,8 +97,10 @@ struct Harness {
   std::function<double(const StepPlan&)> seconds = [](const StepPlan& plan) { return 1e-3 + 1e-4 * plan.tokens; };
   HashModel::Guess guess;
   bool overlap = false;
+  double pause = 0;  // before a step that waited for the one before it
   StepPlan flight_plan;
   Sampled flight;
+  double flight_ended = 0;
   Dice dice{1};
   double now = 0;
   int64_t steps = 0;

@@ -232,6 +232,59 @@ TEST(Scheduler, DraftsSaveStepsAndChangeNothing) {
   }
 }
 
+// Guesses for some, and steps that take what a test says.
+class SomeDrafts : public DraftControl {
+ public:
+  SomeDrafts(size_t guessed, double seconds, double a_row) : guessed_(guessed), seconds_(seconds), a_row_(a_row) {}
+  void assign(std::span<Seat> seats, int, int, int) override {
+    for (size_t i = 0; i < std::min(guessed_, seats.size()); ++i) seats[i].room = std::min(3, seats[i].limit);
+  }
+  double step_seconds(int rows, int) const override { return seconds_ + a_row_ * rows; }
+
+ private:
+  size_t guessed_;
+  double seconds_, a_row_;
+};
+
+// Answers of which half begin a step later would otherwise go on as two halves by turns for ever, since who has guesses
+// on the way is not planned: each a whole step, where one step could have all.
+TEST(Scheduler, WhoHasGuessesIsPutIntoOneStep) {
+  Limits limits = kLimits;
+  limits.max_drafts = 3;
+  Harness engine(limits, 400, "fcfs", 0, Harness::plain(4), std::make_unique<SomeDrafts>(8, 1e-3, 1e-5));
+  engine.overlap = true;
+  engine.seconds = [](const StepPlan& plan) { return 1e-3 + 1e-5 * plan.tokens; };
+  std::map<int, int> sizes;
+  for (int index = 0; index < 8; ++index) {
+    ASSERT_TRUE(engine.scheduler.submit(Harness::ask(6 + index, 200, "a", 1000 * index), 0).ok());
+    if (index % 4 == 3) engine.step(), engine.step();
+  }
+  for (int step = 0; step < 40; ++step) ++sizes[static_cast<int>(engine.step().work.size())];
+  EXPECT_GE(sizes[8], 36);
+  EXPECT_EQ(sizes[4], 0);
+}
+
+// One of eight has guesses: the seven others do not stand still between steps for its sake if that takes long.
+TEST(Scheduler, OthersDoNotWaitForAFewGuesses) {
+  for (const bool slow : {false, true}) {
+    Limits limits = kLimits;
+    limits.max_drafts = 3;
+    Harness engine(limits, 400, "fcfs", 0, Harness::plain(4), std::make_unique<SomeDrafts>(1, 1e-3, 1e-5));
+    engine.overlap = true;
+    engine.seconds = [](const StepPlan& plan) { return 1e-3 + 1e-5 * plan.tokens; };
+    engine.pause = slow ? 5e-4 : 0;
+    for (int index = 0; index < 8; ++index)
+      ASSERT_TRUE(engine.scheduler.submit(Harness::ask(6, 200, "a", 1000 * index), 0).ok());
+    int together = 0, apart = 0;
+    for (int step = 0; step < 120; ++step) {
+      const size_t size = engine.step().work.size();
+      if (step < 60) continue;
+      together += size == 8, apart += size == 7;
+    }
+    EXPECT_GE(slow ? apart : together, slow ? 20 : 55);
+  }
+}
+
 TEST(Scheduler, KvWasteIsLessThanAPageASequence) {
   Harness engine(kLimits, 400);
   for (int index = 0; index < 8; ++index)

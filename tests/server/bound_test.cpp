@@ -186,9 +186,7 @@ ServedModel with(int pages, bool guesses) {
   options.limits.step_tokens = 96;
   options.limits.max_waiting = 256;
   if (guesses) {
-    options.draft.make = [](const Executor&, Backend&) -> Result<std::unique_ptr<Drafter>> {
-      return std::unique_ptr<Drafter>(std::make_unique<SuffixDrafter>(SuffixOptions{}));
-    };
+    options.draft.make = [](Executor& target, Backend& backend) { return SuffixDrafter::create({}, target, backend); };
     options.draft.steady = true;
   }
   served.engine = Engine::create(served.loaded->model(), served.loaded->backend(), options).value();

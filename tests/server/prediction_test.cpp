@@ -22,8 +22,8 @@ ServedModel guessing_model() {
   options.limits.max_sequences = 4;
   options.limits.step_tokens = 64;
   options.draft = {.make = {}, .most = 6, .steady = true};
-  options.draft.make = [](Executor&, Backend&) -> Result<std::unique_ptr<Drafter>> {
-    return std::unique_ptr<Drafter>(new SuffixDrafter({.predicted = true}));
+  options.draft.make = [](Executor& target, Backend& backend) {
+    return SuffixDrafter::create({.predicted = true}, target, backend);
   };
   served.engine = Engine::create(served.loaded->model(), served.loaded->backend(), options).value();
   return served;

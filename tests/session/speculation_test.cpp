@@ -34,6 +34,7 @@ TEST(SpeculativeConfig, IsReadAsVllmWritesIt) {
   const SpeculateOptions file = read_speculative_config(R"({"method":"eagle3","model":"head"})").value();
   EXPECT_EQ(file.names, std::vector<std::string>{"head"});
   EXPECT_EQ(file.most, 4);
+  EXPECT_EQ(read_speculative_config(R"({"method":"mtp"})").value().names, std::vector<std::string>{"mtp"});
   for (const std::string_view bad :
        {"", "[]", "{}", R"({"method":"magic","model":"x"})", R"({"method":"eagle3"})", R"({"model":7})",
         R"({"method":"ngram","num_speculative_tokens":0})", R"({"method":"ngram","num_speculative_tokens":99})",

@@ -38,6 +38,10 @@ struct Line {
     if (metrics.draft_windows == 0) return 1;
     return 1 + static_cast<double>(metrics.accepted_drafts) / static_cast<double>(metrics.draft_windows);
   }
+  // Answers in a pass: fewer than run at once where those with guesses on the way take turns.
+  double answers_a_pass() const {
+    return metrics.step_sequences.sum() / static_cast<double>(std::max<int64_t>(1, metrics.steps));
+  }
   double pass_seconds() const {
     return (metrics.step_seconds.sum() - metrics.draft_seconds) /
            static_cast<double>(std::max<int64_t>(1, metrics.steps));
@@ -202,7 +206,7 @@ double allowed(const Line& plain, const Line& line) {
   if (line.metrics.draft_windows == 0) return 1;
   const auto windows = static_cast<double>(line.metrics.draft_windows);
   const double pass = line.pass_seconds() + line.metrics.draft_seconds / windows;
-  return line.tokens_a_pass() * plain.pass_seconds() / pass;
+  return line.tokens_a_pass() * line.answers_a_pass() / plain.answers_a_pass() * plain.pass_seconds() / pass;
 }
 
 // Of all guesses at a depth, those that were kept; and of those that had all before them kept.
@@ -227,6 +231,7 @@ JsonObject json(const Line& plain, const Line& line) {
           {"speedup", line.rate / plain.rate},
           {"allowed", allowed(plain, line)},
           {"tokens_a_pass", line.tokens_a_pass()},
+          {"answers_a_pass", line.answers_a_pass()},
           {"pass_cost", line.pass_seconds() / plain.pass_seconds()},
           {"drafted", line.metrics.drafted_tokens},
           {"accepted", line.metrics.accepted_drafts},
@@ -260,6 +265,7 @@ Result<int> run(const Arguments& arguments) {
                {"speed-up", Align::right},
                {"allowed", Align::right},
                {"tokens a pass", Align::right},
+               {"answers", Align::right},
                {"pass cost", Align::right},
                {"guess cost", Align::right},
                {"right", Align::right},
@@ -290,7 +296,7 @@ Result<int> run(const Arguments& arguments) {
               : line.metrics.draft_seconds / static_cast<double>(line.metrics.drafted_tokens) / plain.pass_seconds();
       table.row({fmt::format("{}", temperature), name_of(way), fmt::format("{:.0f}", line.rate),
                  fmt::format("{:.2f}", line.rate / plain.rate), fmt::format("{:.2f}", allowed(plain, line)),
-                 fmt::format("{:.2f}", line.tokens_a_pass()),
+                 fmt::format("{:.2f}", line.tokens_a_pass()), fmt::format("{:.1f}", line.answers_a_pass()),
                  fmt::format("{:.2f}", line.pass_seconds() / plain.pass_seconds()), fmt::format("{:.2f}", guess),
                  fmt::format("{:.2f}", static_cast<double>(line.metrics.accepted_drafts) /
                                            static_cast<double>(std::max<int64_t>(1, line.metrics.drafted_tokens))),
@@ -343,7 +349,8 @@ Verb bench_speculate_verb() {
           .notes =
               "Temperature 0 and 1; without guesses, with fixed numbers of them and with as many as pay. 'allowed' is "
               "the speed-up that the guesses that were right and the measured passes and guesses would give if nothing "
-              "else took time: tokens a pass over (cost of a pass + cost of its guesses), in plain passes. With "
+              "else took time: tokens a pass of all its answers over (cost of a pass + cost of its guesses), in plain "
+              "passes. With "
               "--accept, answers are known from the plain run and each guess is spoilt with the chance that is left; "
               "what --speculate or --head names runs beside for its time. Where all requests run at once, tokens a "
               "second are those while all of them did. Exit code 1 if an answer differs from the plain one.",

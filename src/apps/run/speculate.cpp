@@ -11,10 +11,10 @@ std::vector<Flag> speculate_flags() {
                 "the text), suffix (and of earlier answers), mtp (the layer for further tokens in the model's own "
                 "file), a draft model with the same vocabulary, or a head for the "
                 "model (Medusa, MTP, EAGLE-3)"));
-  what.alias = "-md --model-draft --speculative-model";
+  what.alias = "-md --model-draft --spec-draft-model --spec-type --speculative-model";
   return {
       what,
-      integer_flag("draft-max", "--draft --draft-n --num-speculative-tokens", "4", 1, kMostDrafts,
+      integer_flag("draft-max", "--draft --draft-n --spec-draft-n-max --num-speculative-tokens", "4", 1, kMostDrafts,
                    "with --speculate: guesses a step at most; fewer where they would not pay"),
       integer_flag("draft-tree", "", "0", 0, kMostBranches,
                    "with a head and --draft-max of 3 or more: other ways to go on that are tried beside the likeliest, "

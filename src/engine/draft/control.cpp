@@ -16,6 +16,8 @@ constexpr double kUntried = 0.25;   // what rows nobody tried cost at most above
 class Steady : public DraftControl {
  public:
   explicit Steady(int most) : most_(most) {}
+  void ran(int rows, int, double seconds, double) override { costs_.observe(rows, seconds); }
+  double step_seconds(int rows, int) const override { return costs_.at(rows); }
   void assign(std::span<Seat> seats, int, int, int spare) override {
     // In turn by depth, so that nobody has two before another has one.
     for (int depth = 1; depth <= most_; ++depth) {
@@ -29,6 +31,7 @@ class Steady : public DraftControl {
 
  private:
   int most_;
+  RowCosts costs_;  // guessing included
 };
 
 class Paying : public MeasuredControl {

@@ -52,6 +52,8 @@ class DraftControl {
   virtual void landed(DraftHistory& /*history*/, const Landed& /*what*/) {}
   // What became of a step: its rows, the most guesses of one answer, and how long it and the guessing took.
   virtual void ran(int /*rows*/, int /*depth*/, double /*seconds*/, double /*draft_seconds*/) {}
+  // How long such a step takes; 0: not known.
+  virtual double step_seconds(int /*rows*/, int /*depth*/) const { return 0; }
 };
 
 // Always as many as there is room for, at most `most` each.

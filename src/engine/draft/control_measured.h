@@ -21,6 +21,7 @@ class MeasuredControl : public DraftControl {
     history.add(what.drafted, what.along, kFadeOne);
     all_.add(what.drafted, what.along, kFadeAll);
   }
+  double step_seconds(int rows, int depth) const override { return costs_.at(rows) + depth * depth_seconds_; }
 
  protected:
   static constexpr double kFade = 0.9;       // of older measurements

@@ -1,85 +1,89 @@
 #include "engine/draft/suffix_index.h"
 
+#include <algorithm>
+
+#include "base/check.h"
+
 namespace millrace {
 
-SuffixIndex::SuffixIndex() : states_(1), table_(64, -1) {}
+SuffixIndex::SuffixIndex(std::byte* memory, int32_t room) : room_(room) {
+  static_assert(kTokenBytes == sizeof(Token) + 2 * sizeof(State) + 3 * sizeof(Edge) + 4 * sizeof(int32_t));
+  CHECK(room > 0 && (room & (room - 1)) == 0, "room for {} tokens", room);
+  states_ = reinterpret_cast<State*>(memory);
+  edges_ = reinterpret_cast<Edge*>(states_ + int64_t{2} * room);
+  table_ = reinterpret_cast<int32_t*>(edges_ + int64_t{3} * room);
+  text_ = table_ + int64_t{4} * room;
+  clear();
+}
+
+void SuffixIndex::clear() {
+  size_ = edge_count_ = last_ = 0;
+  if (room_ == 0) return;
+  std::fill_n(table_, int64_t{4} * room_, -1);
+  state(0) = State();
+  state_count_ = 1;
+}
 
 size_t SuffixIndex::place(int32_t from, Token token) const {
   uint64_t key = static_cast<uint64_t>(static_cast<uint32_t>(from)) << 32 | static_cast<uint32_t>(token);
   key = (key ^ (key >> 31)) * 0x9E3779B97F4A7C15;
-  return static_cast<size_t>(key ^ (key >> 29)) & (table_.size() - 1);
+  return static_cast<size_t>(key ^ (key >> 29)) & (size_t{4} * static_cast<size_t>(room_) - 1);
 }
 
 int32_t SuffixIndex::find(int32_t from, Token token) const {
-  for (size_t at = place(from, token);; at = (at + 1) & (table_.size() - 1)) {
+  const size_t last = size_t{4} * static_cast<size_t>(room_) - 1;
+  for (size_t at = place(from, token);; at = (at + 1) & last) {
     const int32_t edge = table_[at];
     if (edge < 0) return -1;
-    const Edge& found = edges_[static_cast<size_t>(edge)];
+    const Edge& found = edges_[edge];
     if (found.from == from && found.token == token) return edge;
   }
 }
 
 int32_t SuffixIndex::target(int32_t from, Token token) const {
-  const int32_t edge = find(from, token);
-  return edge < 0 ? -1 : edges_[static_cast<size_t>(edge)].to;
-}
-
-void SuffixIndex::grow_table() {
-  table_.assign(table_.size() * 2, -1);
-  for (size_t i = 0; i < edges_.size(); ++i) {
-    size_t at = place(edges_[i].from, edges_[i].token);
-    while (table_[at] >= 0) at = (at + 1) & (table_.size() - 1);
-    table_[at] = static_cast<int32_t>(i);
-  }
+  const int32_t edge = room_ == 0 ? -1 : find(from, token);
+  return edge < 0 ? -1 : edges_[edge].to;
 }
 
 void SuffixIndex::connect(int32_t from, Token token, int32_t to) {
   if (const int32_t edge = find(from, token); edge >= 0) {
-    edges_[static_cast<size_t>(edge)].to = to;
+    edges_[edge].to = to;
     return;
   }
-  if ((edges_.size() + 1) * 3 > table_.size() * 2) grow_table();
-  State& state = states_[static_cast<size_t>(from)];
-  const auto edge = static_cast<int32_t>(edges_.size());
-  edges_.push_back({from, token, to, state.edges});
-  state.edges = edge;
+  const int32_t edge = edge_count_++;
+  edges_[edge] = {from, token, to, state(from).edges};
+  state(from).edges = edge;
+  const size_t last = size_t{4} * static_cast<size_t>(room_) - 1;
   size_t at = place(from, token);
-  while (table_[at] >= 0) at = (at + 1) & (table_.size() - 1);
+  while (table_[at] >= 0) at = (at + 1) & last;
   table_[at] = edge;
 }
 
-// The strings of `state` no longer than what `from` and `token` make get a state of their own.
-int32_t SuffixIndex::split(int32_t from, Token token, int32_t state) {
-  const auto copy = static_cast<int32_t>(states_.size());
-  State made = states_[static_cast<size_t>(state)];
-  made.length = states_[static_cast<size_t>(from)].length + 1;
-  const int32_t first = made.edges;
-  made.edges = -1;
-  states_.push_back(made);
-  for (int32_t edge = first; edge >= 0; edge = edges_[static_cast<size_t>(edge)].next)
-    connect(copy, edges_[static_cast<size_t>(edge)].token, edges_[static_cast<size_t>(edge)].to);
-  for (int32_t at = from; at >= 0 && target(at, token) == state; at = states_[static_cast<size_t>(at)].link)
-    connect(at, token, copy);
-  states_[static_cast<size_t>(state)].link = copy;
+// The strings of `old` no longer than what `from` and `token` make get a state of their own.
+int32_t SuffixIndex::split(int32_t from, Token token, int32_t old) {
+  const int32_t copy = state_count_++;
+  state(copy) = state(old);
+  state(copy).length = state(from).length + 1;
+  state(copy).edges = -1;
+  for (int32_t edge = state(old).edges; edge >= 0; edge = edges_[edge].next)
+    connect(copy, edges_[edge].token, edges_[edge].to);
+  for (int32_t at = from; at >= 0 && target(at, token) == old; at = state(at).link) connect(at, token, copy);
+  state(old).link = copy;
   return copy;
 }
 
 void SuffixIndex::add(Token token) {
-  const auto fresh = static_cast<int32_t>(states_.size());
-  State made;
-  made.length = states_[static_cast<size_t>(last_)].length + 1;
-  made.end = size();
-  states_.push_back(made);
-  text_.push_back(token);
+  CHECK(!full(), "a text of {} tokens has no room for another", size_);
+  const int32_t fresh = state_count_++;
+  state(fresh) = {.length = state(last_).length + 1, .link = 0, .end = size_, .edges = -1};
+  text_[size_++] = token;
   int32_t at = last_;
-  for (; at >= 0 && find(at, token) < 0; at = states_[static_cast<size_t>(at)].link) connect(at, token, fresh);
-  int32_t link = 0;
+  for (; at >= 0 && find(at, token) < 0; at = state(at).link) connect(at, token, fresh);
   if (at >= 0) {
-    link = target(at, token);
-    if (states_[static_cast<size_t>(link)].length != states_[static_cast<size_t>(at)].length + 1)
-      link = split(at, token, link);
+    int32_t link = target(at, token);
+    if (state(link).length != state(at).length + 1) link = split(at, token, link);
+    state(fresh).link = link;
   }
-  states_[static_cast<size_t>(fresh)].link = link;
   last_ = fresh;
 }
 
@@ -88,25 +92,17 @@ SuffixIndex::Match SuffixIndex::read(Match match, Token token) const {
     const int32_t next = target(match.state, token);
     if (next >= 0) return {next, match.length + 1};
     if (match.state == 0) return {};
-    match.state = states_[static_cast<size_t>(match.state)].link;
-    match.length = states_[static_cast<size_t>(match.state)].length;
+    match.state = state(match.state).link;
+    match.length = state(match.state).length;
   }
 }
 
 SuffixIndex::Match SuffixIndex::settled(Match match) const {
-  for (int32_t link; (link = states_[static_cast<size_t>(match.state)].link) >= 0 &&
-                     states_[static_cast<size_t>(link)].length >= match.length;)
-    match.state = link;
+  while (match.state > 0 && state(state(match.state).link).length >= match.length)
+    match.state = state(match.state).link;
   return match;
 }
 
-int32_t SuffixIndex::after(const Match& match) const {
-  return match.length == 0 ? size() : states_[static_cast<size_t>(match.state)].end + 1;
-}
-
-int64_t SuffixIndex::bytes() const {
-  return static_cast<int64_t>(text_.capacity() * sizeof(Token) + states_.capacity() * sizeof(State) +
-                              edges_.capacity() * sizeof(Edge) + table_.capacity() * sizeof(int32_t));
-}
+int32_t SuffixIndex::after(const Match& match) const { return match.length == 0 ? size() : state(match.state).end + 1; }
 
 }  // namespace millrace
