@@ -140,9 +140,12 @@ std::vector<Arrival> poisson(const PoissonShape& shape, const WorkloadLimits& li
     auto draw = [&](uint32_t what) {
       return uniform({.seed = limits.seed, .choice = 0xffffffff, .position = static_cast<uint32_t>(n), .draw = what});
     };
+    auto length = [&](int mean, uint32_t what) {
+      return shape.exact ? mean : static_cast<int>(mean * (0.5 + draw(what)));
+    };
     Arrival arrival = {.time = time / limits.speed};
-    int prompt = std::clamp(static_cast<int>(shape.prompt * (0.5 + draw(0))), 1, limits.context - 2);
-    arrival.output = std::clamp(static_cast<int>(shape.output * (0.5 + draw(1))), 1, limits.context - prompt);
+    int prompt = std::clamp(length(shape.prompt, 0), 1, limits.context - 2);
+    arrival.output = std::clamp(length(shape.output, 1), 1, limits.context - prompt);
     for (int i = 0; i < prompt; ++i) {
       arrival.prompt.push_back(token_of(limits.seed, i < shape.shared ? 0 : n + 1, i, limits.vocab));
     }

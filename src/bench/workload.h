@@ -38,6 +38,7 @@ struct PoissonShape {
   double rate = 1;
   int prompt = 128, output = 64;
   int shared = 0;
+  bool exact = false;  // lengths are the means; else from half to three halves of them
   int requests = 100;
 };
 std::vector<Arrival> poisson(const PoissonShape& shape, const WorkloadLimits& limits);

@@ -52,6 +52,8 @@ class Model {
                                              const LoadOptions& options = {});
   // A model of that shape without a file, for benchmarks: weights that keep activations in range, the same for a seed.
   static Result<std::unique_ptr<Model>> random(const ModelSpec& spec, DType type, uint64_t seed, Backend& backend);
+  static Result<std::unique_ptr<Model>> random(const ModelSpec& spec, const FormOf& form_of, uint64_t seed,
+                                               Backend& backend);
   // Shapes only, for the trace backend: weights without numbers.
   static Result<std::unique_ptr<Model>> outline(const ModelSpec& spec, DType type, Backend& trace);
   static Result<std::unique_ptr<Model>> outline(const ModelSpec& spec, const FormOf& form_of, Backend& trace);

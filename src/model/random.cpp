@@ -56,13 +56,16 @@ Result<void> Model::fill(Backend& backend, const std::function<Result<HostMatrix
 }
 
 Result<std::unique_ptr<Model>> Model::random(const ModelSpec& spec, DType type, uint64_t seed, Backend& backend) {
+  return random(
+      spec, [type](const Slot&) { return type; }, seed, backend);
+}
+
+Result<std::unique_ptr<Model>> Model::random(const ModelSpec& spec, const FormOf& form_of, uint64_t seed,
+                                             Backend& backend) {
   TRY_VOID(check_spec(spec));
   TRY_VOID(check_runnable(spec));
   TRY_VOID(check_backend(spec, backend));
-  const Format& f = format(type);
-  if (f.from_float == nullptr) return error(Code::unsupported, "weights of format {} cannot be made", f.name);
   std::unique_ptr<Model> model(new Model(spec, backend));
-  RowPool pool(type, seed), exact(DType::f32, seed);
   // By name and layer, not by order: a stage of a pipeline fills some of the layers only. Experts come one by one.
   std::pair<std::string, int32_t> last;
   uint32_t salt = 0;
@@ -76,15 +79,18 @@ Result<std::unique_ptr<Model>> Model::random(const ModelSpec& spec, DType type, 
   };
   std::vector<std::byte> bytes;
   for (const Slot& slot : slots(spec)) {
-    if (slot.kind == SlotKind::matrix && !slot.float32 && slot.cols % f.group != 0) {
+    if (slot.kind != SlotKind::matrix || slot.float32) continue;
+    const Format& f = format(form_of(slot).type);
+    if (f.from_float == nullptr) return error(Code::unsupported, "weights of format {} cannot be made", f.name);
+    if (slot.cols % f.group != 0) {
       return error(Code::unsupported, "{}: rows of {} numbers cannot be {}: expected a multiple of {}", slot.name,
                    slot.cols, f.name, f.group);
     }
   }
-  model->plan_ = plan_weights(spec, type, backend);
+  model->plan_ = plan_weights(spec, form_of, backend);
   TRY_VOID(model->fill(backend, [&](const Slot& slot) -> Result<HostMatrix> {
-    const DType kept = slot.float32 ? DType::f32 : type;
-    bytes = (slot.float32 ? exact : pool).matrix(slot.rows, slot.cols, next_salt(slot));
+    const DType kept = slot.float32 ? DType::f32 : form_of(slot).type;
+    bytes = RowPool(kept, seed).matrix(slot.rows, slot.cols, next_salt(slot));
     return HostMatrix{.type = kept, .rows = slot.rows, .cols = slot.cols, .bytes = bytes};
   }));
   return model;

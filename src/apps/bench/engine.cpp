@@ -1,5 +1,7 @@
 #include <optional>
 
+#include "apps/bench/model.h"
+#include "apps/cli/flags.h"
 #include "apps/cli/interrupt.h"
 #include "apps/cli/model_path.h"
 #include "apps/cli/terminal.h"
@@ -34,11 +36,8 @@ Result<std::unique_ptr<Subject>> open_subject(const Arguments& arguments) {
                           .cut = cut};
   if (auto shape = arguments.maybe_text("shape"); shape.has_value()) {
     TRY(ModelSpec spec, named_shape(*shape));
-    std::optional<DType> type = dtype_from_name(arguments.text("type"));
-    if (!type || !format(*type).readable())
-      return error(Code::invalid, "'{}' is no weight format", arguments.text("type"));
-    TRY(subject->ranked,
-        Ranked::open(choice, [&](Backend& backend) { return Model::random(spec, *type, 1, backend); }));
+    TRY(const FormOf forms, random_forms(arguments.text("type"), spec));
+    TRY(subject->ranked, Ranked::open(choice, [&](Backend& backend) { return Model::random(spec, forms, 1, backend); }));
     return subject;
   }
   TRY(std::filesystem::path path, model_path(arguments));
@@ -59,6 +58,7 @@ Result<std::vector<Arrival>> arrivals_of(const Arguments& arguments, const Model
                         .prompt = static_cast<int>(arguments.integer("prompt")),
                         .output = static_cast<int>(arguments.integer("output-tokens")),
                         .shared = static_cast<int>(arguments.integer("shared-prefix")),
+                        .exact = arguments.toggle("exact-lengths"),
                         .requests = std::max(1, limits.requests > 0 ? limits.requests : 100)};
   return poisson(shape, limits);
 }
@@ -72,6 +72,7 @@ Result<Way> replay_one(const Arguments& arguments, const std::string& policy) {
   ReplayOptions options;
   EngineOptions& engine = options.engine;
   engine.executor.context = context;
+  engine.executor.kv = kv_type(arguments.text("kv"), subject->ranked->model(), subject->ranked->backend());
   engine.executor.pages = static_cast<int32_t>(arguments.integer("pages"));
   engine.limits.max_sequences = static_cast<int>(arguments.integer("parallel"));
   engine.limits.step_tokens =
@@ -203,6 +204,7 @@ Verb bench_engine_verb() {
                      .value = "FORMAT",
                      .otherwise = "Q8_0",
                      .help = "weight format for --shape"},
+                    text_flag("kv", "TYPE", "auto", kKvTypes, "format of keys and values; auto: as bench"),
                     {.name = "trace",
                      .kind = Kind::path,
                      .value = "FILE",
@@ -236,6 +238,7 @@ Verb bench_engine_verb() {
                      .least = 1,
                      .most = 1 << 20,
                      .help = "mean tokens generated (--poisson)"},
+                    {.name = "exact-lengths", .help = "every request has the mean lengths (--poisson)"},
                     {.name = "shared-prefix",
                      .kind = Kind::integer,
                      .value = "N",

@@ -14,6 +14,7 @@
 #include "base/json.h"
 #include "machine/stolen.h"
 #include "model/adapter.h"
+#include "model/convert.h"
 #include "model/shapes.h"
 #include "session/device.h"
 #include "session/ranked.h"
@@ -54,10 +55,11 @@ Result<std::unique_ptr<Subject>> open_subject(const Arguments& arguments, int th
       .device = device, .cpu = options, .ranks = ranks_of(arguments), .mpi = over_mpi(arguments), .cut = cut};
   if (auto shape = arguments.maybe_text("shape"); shape.has_value()) {
     TRY(ModelSpec spec, named_shape(*shape));
-    TRY(const DType type, weight_format(arguments.text("type")));
+    TRY(const FormOf forms, random_forms(arguments.text("type"), spec));
     subject->name = *shape;
-    subject->type = format(type).name;
-    TRY(subject->ranked, Ranked::open(choice, [&](Backend& backend) { return Model::random(spec, type, 1, backend); }));
+    const std::optional<DType> type = dtype_from_name(arguments.text("type"));
+    subject->type = type ? std::string(format(*type).name) : arguments.text("type");
+    TRY(subject->ranked, Ranked::open(choice, [&](Backend& backend) { return Model::random(spec, forms, 1, backend); }));
     return subject;
   }
   TRY(std::filesystem::path path, model_path(arguments));
@@ -249,7 +251,8 @@ std::vector<Flag> bench_flags() {
       {hub_flags(),
        {model_flag(),
         text_flag("shape", "NAME", "", "", "random weights of a known shape instead of a file"),
-        text_flag("type", "FORMAT", "Q8_0", "", "weight format for --shape"),
+        text_flag("type", "FORMAT", "Q8_0", "",
+                  "weight format for --shape; Q4_K_M: the mix that such files have, Q4_K_M+BF16: with that for its Q6_K"),
         device_flag(),
         ranks_flag(),
         pipeline_flag(),
@@ -262,6 +265,23 @@ std::vector<Flag> bench_flags() {
         {.name = "warmup", .otherwise = "true", .help = "one run before the first that counts"}},
        timing_flags(),
        {output}});
+}
+
+Result<FormOf> random_forms(std::string_view name, const ModelSpec& spec) {
+  if (dtype_from_name(name)) {
+    TRY(const DType type, weight_format(name));
+    return FormOf([type](const Slot&) { return type; });
+  }
+  const size_t plus = name.find('+');
+  TRY(const FileType mix, FileType::parse(name.substr(0, plus)));
+  std::optional<DType> instead;
+  if (plus != name.npos) {
+    TRY(instead, weight_format(name.substr(plus + 1)));
+  }
+  return FormOf([&spec, mix, instead](const Slot& slot) {
+    const DType type = stored_type(spec, slot, mix);
+    return type == DType::q6_k && instead ? *instead : type;
+  });
 }
 
 Result<int> run_bench(const Arguments& arguments, const std::vector<StepTest>& plain) {

@@ -198,7 +198,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     Four team = {
         exchange[number], shared_address(queries[number]), 1 + number, maps.run, thread / 32 % kTeamWarps, {}, {}, {}};
     const int in_team = thread % kTeamThreads;
-    bring_queries<T, D>(team.queries, q, row, group, deal.kv_head, fresh, in_team);
+    bring_queries<Team<T, D>>(team.queries, q, row, group, deal.kv_head, fresh, in_team);
     Newest<T, D> latest(in_team);
     const bool newest = fresh.table != nullptr && ((chunks - 1 - chunk) & (deal.step - 1)) == 0;
     if (newest) latest.bring(step, kv, fresh, row, deal.kv_head);

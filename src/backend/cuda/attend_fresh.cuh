@@ -36,16 +36,18 @@ __device__ inline void put_four(uint32_t to, const uint2& numbers) {
 }
 
 // Queries of a kv head: row i is head i of the group.
-template <class T, int D>
+template <class Four>
 __device__ void bring_queries(uint32_t to, const View& view, int row, int group, int kv_head,
                               const AttendPlan::Fresh& fresh, int thread) {
+  using T = typename Four::Number;
+  constexpr int D = Four::kDim;
   const auto* from = reinterpret_cast<const float*>(static_cast<const char*>(view.data) + row * view.stride);
 #pragma unroll 1
   for (int i = thread * 4; i < group * D; i += kTeamThreads * 4) {
     const int col = kv_head * group * D + i;
-    const uint32_t place = to + static_cast<uint32_t>(i / D * Team<T, D>::kQueryPitch + i % D * 2);
+    const uint32_t place = to + static_cast<uint32_t>(i / D * Four::kQueryPitch);
     if (is_form<T>(view.form)) {  // rounded already
-      put_four(place, reinterpret_cast<const uint2*>(from)[col / 4]);
+      Four::put_query(place, i % D, reinterpret_cast<const uint2*>(from)[col / 4]);
       continue;
     }
     float4 four;
@@ -56,7 +58,7 @@ __device__ void bring_queries(uint32_t to, const View& view, int row, int group,
     } else {
       four = {read(view, row, col), read(view, row, col + 1), read(view, row, col + 2), read(view, row, col + 3)};
     }
-    put_four(place, {two<T>(four.x, four.y), two<T>(four.z, four.w)});
+    Four::put_query(place, i % D, {two<T>(four.x, four.y), two<T>(four.z, four.w)});
   }
 }
 

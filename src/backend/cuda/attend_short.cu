@@ -148,7 +148,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   group_sync(kBegun + number, kTeamThreads + 32);
   Four team = {
       exchange[number], shared_address(queries[number]), 1 + number, maps.run, thread / 32 % kWarps, {}, {}, {}};
-  Stretch<T, D, Shaped, Brought<T, D>> stretch = {step,
+  Stretch<Four, Shaped, Brought<T, D>> stretch = {step,
                                                   attention,
                                                   kv,
                                                   q,

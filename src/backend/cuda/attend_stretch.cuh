@@ -126,9 +126,10 @@ struct CutChunks {
 //   keys_free()                   all warps have
 //   kJoinBatch                    chunks joined at a time
 //   kRoomBytes                    of shared memory there are for joining
-template <class T, int D, bool Shaped, class Feed>
+template <class Four, bool Shaped, class Feed>
 struct Stretch {
-  using Four = Team<T, D>;
+  using T = typename Four::Number;
+  static constexpr int D = Four::kDim;
   using Join = Joiner<D, Feed::kJoinBatch>;
   const DeviceStep& step;
   const Attention& attention;
@@ -172,8 +173,7 @@ struct Stretch {
       if (t == 0 && team.warp == 0) *reinterpret_cast<float2*>(row + D) = {most[r], total[r]};
 #pragma unroll
       for (int n = 0; n < Four::kTiles; ++n)
-        *reinterpret_cast<float2*>(row + team.warp * Four::kNumbers + n * 8 + 2 * t) = {sums[n][2 * r],
-                                                                                        sums[n][2 * r + 1]};
+        *reinterpret_cast<float2*>(row + team.warp * Four::kNumbers + Four::column(n)) = Four::pair(sums, n, r);
     }
   }
   __device__ void put(const ChunkPlace& place, int row, const float (&base)[2], const float (&total)[2],
@@ -184,14 +184,15 @@ struct Stretch {
       const int head = Four::lane() / 4 + 8 * r, number = place.kv_head * group + head;
       if (head >= group) continue;
       const float last = last_factor(base[r], total[r], attention.sinks, number);
-      const int col = number * D + team.warp * Four::kNumbers + Four::lane() % 4 * 2;
 #pragma unroll
       for (int n = 0; n < Four::kTiles; ++n) {
-        const float x = sums[n][2 * r] * last, y = sums[n][2 * r + 1] * last;
+        const int col = number * D + team.warp * Four::kNumbers + Four::column(n);
+        const float2 both = Four::pair(sums, n, r);
+        const float x = both.x * last, y = both.y * last;
         if (out.form == Form::f32)
-          *reinterpret_cast<float2*>(to + (col + n * 8) * 4) = {x, y};
+          *reinterpret_cast<float2*>(to + col * 4) = {x, y};
         else
-          *reinterpret_cast<uint32_t*>(to + (col + n * 8) * 2) =
+          *reinterpret_cast<uint32_t*>(to + col * 2) =
               out.form == Form::f16 ? two<__half>(x, y) : two<__nv_bfloat16>(x, y);
       }
     }
@@ -269,8 +270,8 @@ struct Stretch {
         for (int r = 0; r < 2; ++r)
           sight[r].slope = g + 8 * r < group ? attention.slopes[place.kv_head * group + g + 8 * r] : 0.0f;
       }
-      bring_queries<T, D>(team.queries, q, row, group, place.kv_head, fresh, thread);
-      const bool newest = fresh.table != nullptr && to == place.chunks;
+      bring_queries<Four>(team.queries, q, row, group, place.kv_head, fresh, thread);
+      const bool newest = Four::kPlain && fresh.table != nullptr && to == place.chunks;
       Newest<T, D> latest(thread);
       if (newest) latest.bring(step, kv, fresh, row, place.kv_head);
       team.sync();
@@ -291,9 +292,11 @@ struct Stretch {
         feed.keys_free();
         const uint32_t values = feed.values();
         if (last_one) latest.place(1, values, sight[0].position - chunk * kChunk, team.run);
-        if ((chunk + 1) * kChunk > sight[0].end)
-          clear_values<D>(values, sight[0].end - chunk * kChunk, team.run, thread);
-        if (last_one || (chunk + 1) * kChunk > sight[0].end) team.sync();
+        if constexpr (Four::kPlain) {
+          if ((chunk + 1) * kChunk > sight[0].end)
+            clear_values<D>(values, sight[0].end - chunk * kChunk, team.run, thread);
+          if (last_one || (chunk + 1) * kChunk > sight[0].end) team.sync();
+        }
         team.multiply_values(values);
         feed.values_read();
         const float one[2] = {team.total(0), team.total(1)};

@@ -34,6 +34,9 @@ __device__ uint32_t position_at(int position, int run) {
 
 template <class T, int D>
 struct Team {
+  using Number = T;
+  static constexpr int kDim = D;
+  static constexpr bool kPlain = true;  // keys and values are numbers as they lie in the cache
   static constexpr int kThreads = kTeamThreads;
   static constexpr int kKeys = kQuarter, kKeyTiles = kKeys / 8;  // positions of a warp
   static constexpr int kNumbers = D / kTeamWarps, kTiles = kNumbers / 8;
@@ -79,7 +82,10 @@ struct Team {
   }
 
   // Scores become weights, of the chunk that begins at `start`. sight: of rows g and g + 8, which see the same.
-  __device__ void weigh(int start, const Sight (&sight)[2], const Attention& attention, bool shapes) {
+  // scale(j) gives what the weights of this lane's two positions of tile j are multiplied with for the values.
+  template <class Scale = WeightsAsTheyAre>
+  __device__ void weigh(int start, const Sight (&sight)[2], const Attention& attention, bool shapes,
+                        const Scale& scale = {}) {
     const int g = lane() / 4, t = lane() % 4, first = start + warp * kKeys + 2 * t;
     if (shapes) {
 #pragma unroll
@@ -130,6 +136,10 @@ struct Team {
         scores[j][i] = power_of_two(fmaf(scores[j][i], factor, less[i / 2]));
         lanes[i] = j == 0 ? scores[j][i] : lanes[i] + scores[j][i];
       }
+      if constexpr (!std::is_same_v<Scale, WeightsAsTheyAre>) {
+        const float2 each = scale(j);
+        scores[j][0] *= each.x, scores[j][1] *= each.y, scores[j][2] *= each.x, scores[j][3] *= each.y;
+      }
       *reinterpret_cast<uint32_t*>(to + j * 16) = two<T>(scores[j][0], scores[j][1]);
       *reinterpret_cast<uint32_t*>(to + 8 * Exchange::kPitch + j * 16) = two<T>(scores[j][2], scores[j][3]);
     }
@@ -144,6 +154,17 @@ struct Team {
     all += __shfl_xor_sync(~0u, all, 1);
     all += __shfl_xor_sync(~0u, all, 2);
     return all;
+  }
+
+  // Which of the warp's numbers pair n of this lane is, and the pair itself, of row g + 8 r.
+  __device__ static int column(int n) { return n * 8 + lane() % 4 * 2; }
+  __device__ static float2 pair(const float (&of)[kTiles][4], int n, int r) {
+    return {of[n][2 * r], of[n][2 * r + 1]};
+  }
+  // Four numbers of a query, from number i on, to its row.
+  __device__ static void put_query(uint32_t row, int i, const uint2& four) {
+    asm volatile("st.shared.v2.b32 [%0], {%1,%2};" ::"r"(row + static_cast<uint32_t>(i * 2)), "r"(four.x), "r"(four.y)
+                 : "memory");
   }
 
   // This warp's share of the numbers.

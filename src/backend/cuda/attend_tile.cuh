@@ -56,8 +56,8 @@ __device__ inline QueryTile find_tile(const DeviceStep& step, const Attention& a
 }
 
 // A group's 64 queries into shared memory. Query i of a tile is row i / group of the piece, head i % group of the kv
-// head.
-template <class T, int D>
+// head. Parted: of every sixteen numbers 0, 1, 4, 5 and so on come first (attend_codes.cuh says why).
+template <class T, int D, bool Parted = false>
 __device__ void put_queries(const View& view, const QueryTile& tile, int group, int first_query, uint32_t to) {
   constexpr int kPieces = D / 8;
   const int thread = static_cast<int>(threadIdx.x) % 128;
@@ -86,7 +86,16 @@ __device__ void put_queries(const View& view, const QueryTile& tile, int group, 
                   two<T>(values[6], values[7])};
       }
     }
-    const uint32_t place = to + static_cast<uint32_t>(part / 8 * 8192 + at * 128 + ((part % 8) ^ (at % 8)) * 16);
+    const uint32_t row = to + static_cast<uint32_t>(part / 8 * 8192 + at * 128),
+                   place = row + static_cast<uint32_t>(((part % 8) ^ (at % 8)) * 16);
+    if constexpr (Parted) {
+      const uint32_t half = static_cast<uint32_t>(part % 2 * 8),
+                     first = row + static_cast<uint32_t>(((part % 8 & 6) ^ (at % 8)) * 16) + half,
+                     second = row + static_cast<uint32_t>(((part % 8 | 1) ^ (at % 8)) * 16) + half;
+      asm volatile("st.shared.v2.b32 [%0], {%1,%2};" ::"r"(first), "r"(packed.x), "r"(packed.z) : "memory");
+      asm volatile("st.shared.v2.b32 [%0], {%1,%2};" ::"r"(second), "r"(packed.y), "r"(packed.w) : "memory");
+      continue;
+    }
     asm volatile("st.shared.v4.b32 [%0], {%1,%2,%3,%4};" ::"r"(place), "r"(packed.x), "r"(packed.y), "r"(packed.z),
                  "r"(packed.w)
                  : "memory");
@@ -134,9 +143,11 @@ __device__ void shape_scores(float (&scores)[kChunk / 2], int first, bool plain,
   }
 }
 
-// Scores into weights. scores[4j + i] is row g + i / 2 * 8, position first + 8j + 2t + i % 2.
-template <class T>
-__device__ ChunkSums weigh(float (&scores)[kChunk / 2], uint32_t (&weights)[kChunk / 4], float factor) {
+// Scores into weights. scores[4j + i] is row g + i / 2 * 8, position first + 8j + 2t + i % 2. scale(j) gives what the
+// weights of this lane's two positions of tile j are multiplied with for the values.
+template <class T, class Scale = WeightsAsTheyAre>
+__device__ ChunkSums weigh(float (&scores)[kChunk / 2], uint32_t (&weights)[kChunk / 4], float factor,
+                           const Scale& scale = {}) {
   float high[4] = {scores[0], scores[1], scores[2], scores[3]};
 #pragma unroll
   for (int i = 4; i < kChunk / 2; ++i) high[i % 4] = fmaxf(high[i % 4], scores[i]);
@@ -162,10 +173,15 @@ __device__ ChunkSums weigh(float (&scores)[kChunk / 2], uint32_t (&weights)[kChu
         score = power_of_two(fmaf(score, factor, less[i / 2]));
         lanes[i] = j == 0 ? score : lanes[i] + score;
       }
+      float2 each = {1, 1};
+      if constexpr (!std::is_same_v<Scale, WeightsAsTheyAre>) each = scale(q * (kQuarter / 8) + j);
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
         const int at = q * (kQuarter / 2) + 4 * j + 2 * i;
-        weights[at / 2] = two<T>(scores[at], scores[at + 1]);
+        if constexpr (std::is_same_v<Scale, WeightsAsTheyAre>)
+          weights[at / 2] = two<T>(scores[at], scores[at + 1]);
+        else
+          weights[at / 2] = two<T>(scores[at] * each.x, scores[at + 1] * each.y);
       }
     }
     quarters[q][0] = lanes[0] + lanes[1];

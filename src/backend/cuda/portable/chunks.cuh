@@ -27,4 +27,30 @@ __device__ void bring_chunk(const KvView& kv, const int32_t* pages, int64_t offs
   }
 }
 
+// Keys and values of a chunk, side by side, for those who copy for themselves (attend_copied.cuh).
+template <int D, int Threads>
+struct CopiedNumbers {
+  struct Known {};
+  static constexpr int kSideBytes = kChunk * D * 2, kBytes = 2 * kSideBytes;
+  const KvView& kv;
+  uint32_t room;
+  int thread;
+  const int32_t* pages = nullptr;
+  int kv_head = 0;
+
+  __device__ CopiedNumbers(const KvView& kv_, uint32_t room_, int thread_) : kv(kv_), room(room_), thread(thread_) {}
+  __device__ void begin(const int32_t* its_pages, int its_kv_head) {
+    pages = its_pages;
+    kv_head = its_kv_head;
+  }
+  __device__ uint32_t keys_at() const { return room; }
+  __device__ uint32_t values_at() const { return room + kSideBytes; }
+  __device__ void bring_keys(int first, int end) const {
+    bring_chunk<D, Threads>(kv, pages, kv.k_offset, kv_head, first, end, keys_at(), thread);
+  }
+  __device__ void bring_values(int first, int end) const {
+    bring_chunk<D, Threads>(kv, pages, kv.v_offset, kv_head, first, end, values_at(), thread);
+  }
+};
+
 }  // namespace millrace::cuda::portable
