@@ -232,18 +232,22 @@ TEST(Scheduler, DraftsSaveStepsAndChangeNothing) {
   }
 }
 
-// Guesses for some, and steps that take what a test says.
+// Guesses for the first sequences it sees, and steps that take what a test says.
 class SomeDrafts : public DraftControl {
  public:
   SomeDrafts(size_t guessed, double seconds, double a_row) : guessed_(guessed), seconds_(seconds), a_row_(a_row) {}
   void assign(std::span<Seat> seats, int, int, int) override {
-    for (size_t i = 0; i < std::min(guessed_, seats.size()); ++i) seats[i].room = std::min(3, seats[i].limit);
+    for (Seat& seat : seats) {
+      if (chosen_.size() < guessed_) chosen_.insert(seat.history);
+      if (chosen_.contains(seat.history)) seat.room = std::min(3, seat.limit);
+    }
   }
   double step_seconds(int rows, int) const override { return seconds_ + a_row_ * rows; }
 
  private:
   size_t guessed_;
   double seconds_, a_row_;
+  std::set<const DraftHistory*> chosen_;
 };
 
 // Answers of which half begin a step later would otherwise go on as two halves by turns for ever, since who has guesses
