@@ -116,6 +116,17 @@ struct CodedTeam : Team<__nv_bfloat16, D> {
     });
   }
 
+  // Outside of these positions factors of four bits may be no numbers: nothing was written there. All bytes are numbers.
+  __device__ void clear_values(uint32_t values, int from, int to) const {
+    if (coded.values.type != DType::q4_0) return;
+    for (int i = warp * 32 + lane(); i < kChunk * (D / 32); i += kTeamThreads) {
+      const int position = i / (D / 32);
+      if (position >= from && position < to) continue;
+      const uint32_t place = values + static_cast<uint32_t>(position * coded.values.code_bytes + i % (D / 32) * 18);
+      asm volatile("st.shared.u16 [%0], %1;" ::"r"(place), "h"(static_cast<uint16_t>(0)) : "memory");
+    }
+    this->sync();
+  }
   __device__ void multiply_values(uint32_t values) {
 #pragma unroll
     for (int n = 0; n < kTiles; ++n) {
