@@ -50,9 +50,8 @@ struct PieceSide : CodeCopies<D, kPieceThreads> {
       : Base(known, kv, shared_address(raw_), thread), raw(raw_), first_seen(first_seen_), end(end_) {}
 
   __device__ void put_eight(int position, int piece, const uint32_t (&pairs)[4]) const {
-    const uint32_t place =
-        this->room + static_cast<uint32_t>(kWideAt + piece / 8 * kChunk * 128 + position * 128 +
-                                           ((piece ^ position) & 7) * 16);
+    const uint32_t place = this->room + static_cast<uint32_t>(kWideAt + piece / 8 * kChunk * 128 + position * 128 +
+                                                              ((piece ^ position) & 7) * 16);
     asm volatile("st.shared.v4.b32 [%0], {%1,%2,%3,%4};" ::"r"(place), "r"(pairs[0]), "r"(pairs[1]), "r"(pairs[2]),
                  "r"(pairs[3])
                  : "memory");
@@ -161,8 +160,7 @@ void start(cudaStream_t stream, const DeviceStep& step, const Attention& attenti
   const CodedKv known = {codes_of(kv.form.k, kv.k_dim, kv.k_offset, kv.page_tokens),
                          codes_of(kv.form.v, kv.v_dim, kv.v_offset, kv.page_tokens)};
   if (plan.shorts) start_copied_short<TeamSide<D>, Shaped>(stream, step, attention, q, kv, out, plan, known);
-  if (plan.long_queries > 0)
-    start_copied_long<PieceSide<D>, Shaped>(stream, step, attention, q, kv, out, plan, known);
+  if (plan.long_queries > 0) start_copied_long<PieceSide<D>, Shaped>(stream, step, attention, q, kv, out, plan, known);
 }
 
 bool coded(DType type) { return type == DType::i8 || type == DType::f8_e4m3 || type == DType::q4_0; }
