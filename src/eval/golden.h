@@ -41,6 +41,9 @@ enum class GoldenRule : uint8_t {
   // The same of weights that a checkpoint keeps in codes (GPTQ, W8A8 and others), where a single row may be 1e-2 off:
   // sixteen bits round some rows of the stored ones by that much even if weights are kept as float32 (docs/gpu.md).
   codes,
+  // Such weights where inputs are rounded to eight bits: the median KL is held to 1e-2 (tests/model/quantised_test.cpp
+  // says why).
+  codes_of_codes,
 };
 
 struct GoldenResult {

@@ -131,8 +131,10 @@ Result<GoldenResult> check(const Case& one, const Golden& golden, const Precisio
     TRY(const int place, executor->load_adapter(adapter));
     executor->use_adapter(place, 1);
   }
-  const bool codes = precision.rule == GoldenRule::reduced && keeps_codes(one.model);
-  return check_golden(*executor, golden, codes ? GoldenRule::codes : precision.rule);
+  GoldenRule rule = precision.rule;
+  if (rule == GoldenRule::reduced && keeps_codes(one.model))
+    rule = precision.activations == Activations::fast ? GoldenRule::codes_of_codes : GoldenRule::codes;
+  return check_golden(*executor, golden, rule);
 }
 
 Result<EmbedResult> check(const Case& one, const EmbedGolden& golden, const Precision& precision, int threads) {
@@ -328,7 +330,8 @@ Verb verify_golden_verb() {
           "Passing means: reference within 1e-3 of the largest |logit|; cpu with float32 activations and keys a "
           "mean KL of at "
           "most 1e-5; with fast activations or fewer bits in keys and values a mean KL of at most 1e-3 and a "
-          "largest of 5e-3 (1e-2 where a checkpoint keeps weights in codes; with experts, where rounding may turn a "
+          "largest of 5e-3 (weights that a checkpoint keeps in codes: 1e-2 with 16 bits, and with inputs of eight a "
+          "median of 1e-2 alone; with experts, where rounding may turn a "
           "close choice between two of them, a median of "
           "5e-3 and a mean of 0.1); and the same greedy "
           "tokens wherever the stored gap between the two likeliest exceeds 0.1 (float32) or 0.4 (fewer bits). "
