@@ -211,7 +211,7 @@ def descendants(server, name=None):
 
 
 def beyond_plan(spares):
-    """What a process that keeps weights has for itself, where that is more than `spare_bytes` of src/process/spare.h."""
+    """What a process that keeps weights has for itself beyond `spare_bytes` of src/process/spare.h."""
     for one in spares:
         with open(f"/proc/{one}/smaps_rollup", encoding="ascii") as file:
             sizes = {line.split()[0]: int(line.split()[1]) << 10 for line in file if line.endswith(" kB\n")}
