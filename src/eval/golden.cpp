@@ -39,6 +39,10 @@ Limits limits(GoldenRule rule, bool turning) {
       return {kNone, 1e-5, kNone, 0.1f};
     case GoldenRule::reduced:
       return turning ? Limits{kNone, 0.1, kNone, 1.0f, 5e-3} : Limits{kNone, 1e-3, 5e-3, 0.4f};
+    case GoldenRule::codes_of_codes:
+      return {kNone, kNone, kNone, turning ? 1.0f : 0.4f, 1e-2};
+    case GoldenRule::codes:
+      return turning ? limits(GoldenRule::reduced, true) : Limits{kNone, 1e-3, 1e-2, 0.4f};
   }
   return {};
 }

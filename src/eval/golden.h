@@ -38,6 +38,12 @@ enum class GoldenRule : uint8_t {
   // choice between two of them, and then that row is another function of its input: the median KL is held to 5e-3
   // instead, the mean to 0.1, and the gap is 1.
   reduced,
+  // The same of weights that a checkpoint keeps in codes (GPTQ, W8A8 and others), where a single row may be 1e-2 off:
+  // sixteen bits round some rows of the stored ones by that much even if weights are kept as float32 (docs/gpu.md).
+  codes,
+  // Such weights where inputs are rounded to eight bits: the median KL is held to 1e-2 (tests/model/quantised_test.cpp
+  // says why).
+  codes_of_codes,
 };
 
 struct GoldenResult {

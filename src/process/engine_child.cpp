@@ -202,9 +202,15 @@ class Child {
 
   void submit(SubmitFrame frame) {
     frame.request.outer = frame.id;
-    std::lock_guard lock(mutex_);
-    if (frame.constraint.empty()) return enter(std::move(frame));
+    std::unique_lock lock(mutex_);
+    const bool begun = !frame.request.resumed.empty();
+    if (frame.constraint.empty()) {
+      // Who has not begun takes no place from who has, and was only longer in coming.
+      if (!begun) bound_.wait(lock, [this] { return begun_unbound_ == 0; });
+      return enter(std::move(frame));
+    }
     // Compiling may take long: nobody else waits for it.
+    begun_unbound_ += begun;
     cancelled_[frame.id];
     unbound_.push_back(std::move(frame));
     if (!binder_.joinable()) binder_ = std::thread([this] { bind_all(); });
@@ -225,6 +231,7 @@ class Child {
         send(EventsFrame{.events = {refusal}});
       }
       lock.lock();
+      begun_unbound_ -= !frame.request.resumed.empty();
       const std::vector<int> cancelled = std::move(cancelled_.at(frame.id));
       cancelled_.erase(frame.id);
       if (constraint.ok()) {
@@ -279,6 +286,7 @@ class Child {
   };
   std::map<RequestId, Known> ids_;   // by what the server calls them; guarded by mutex_, as all up to the thread
   std::deque<SubmitFrame> unbound_;  // their constraints are still to be made
+  int begun_unbound_ = 0;            // of them, and of the one that is being made, those that go on
   std::map<RequestId, std::vector<int>> cancelled_;  // choices cancelled meanwhile
   std::condition_variable to_bind_, bound_;
   bool stopping_ = false;

@@ -312,19 +312,24 @@ void RemoteEngine::send_open() {
     for (const Resumed& told : open.told) tokens += told.tokens.size();
     if (open.deaths >= kDeathsTogether) alone_.push_back(id);
   }
-  for (auto& [id, open] : open_)
-    if (alone_.empty() || id == alone_.front()) send_request(id, open);
+  // Who has begun comes first, so that nobody takes a place in the middle of whose answer somebody else waits.
+  for (const bool begun : {true, false}) {
+    for (auto& [id, open] : open_)
+      if (has_begun(open) == begun && (alone_.empty() || id == alone_.front())) send_request(id, open);
+  }
   if (log_)
     log_(fmt::format("engine process {} is ready: {} requests go on after {} tokens", process_.id, open_.size(),
                      tokens));
 }
 
+bool RemoteEngine::has_begun(const Open& open) {
+  return std::ranges::any_of(open.told, [](const Resumed& told) { return told.finished || !told.tokens.empty(); });
+}
+
 void RemoteEngine::send_request(RequestId id, Open& open) {
   SubmitFrame frame{.id = on_wire(id, open), .tell_admission = open.tell_admission, .request = open.request};
   frame.request.again = std::exchange(open.sent, true);
-  const bool begun = std::any_of(open.told.begin(), open.told.end(),
-                                 [](const Resumed& told) { return told.finished || !told.tokens.empty(); });
-  if (begun) frame.request.resumed = open.told;
+  if (has_begun(open)) frame.request.resumed = open.told;
   if (open.request.constraint) frame.constraint = open.request.constraint->source();
   append_submit(frame, open);
 }

@@ -102,6 +102,7 @@ class RemoteEngine : public EnginePort {
   void bury(int status);
   void blame(bool outside, std::vector<Call>& calls);
   std::vector<RequestId> suspects() const;
+  static bool has_begun(const Open& open);
   void send_request(RequestId id, Open& open);
   void send_open();
   // Requests by their numbers on the wire: the round is in the upper bits.

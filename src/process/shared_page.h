@@ -34,7 +34,7 @@ struct SharedPage {
   std::array<Figures, 2> figures;
 
   void show(const EngineSnapshot& snapshot);
-  Figures seen() const;
+  Figures seen();
 };
 
 int64_t shared_now();  // nanoseconds, the same for all processes of the machine

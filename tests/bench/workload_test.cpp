@@ -20,6 +20,14 @@ TEST(Workload, ReadsAzureTraces) {
   EXPECT_EQ((*arrivals)[1].output, 109);
 }
 
+TEST(Workload, LengthsAreExactWhereAsked) {
+  const PoissonShape shape = {.prompt = 40, .output = 7, .exact = true, .requests = 9};
+  for (const Arrival& arrival : poisson(shape, kLimits)) {
+    EXPECT_EQ(arrival.prompt.size(), 40u);
+    EXPECT_EQ(arrival.output, 7);
+  }
+}
+
 TEST(Workload, MooncakeHashesSharePrefixes) {
   std::string text;
   for (int i = 0; i < 3; ++i) {

@@ -160,8 +160,9 @@ TEST_F(EngineAdapters, ComeAndGoWithWhoeverWatchesKnowing) {
     void shown(const EngineSnapshot&) override {}
     std::atomic<bool> stepping = false, changing = false;
     std::atomic<int> wrong = 0;
-  } watch;
-  watch_ = &watch;
+  };
+  const auto watch = std::make_unique<Watch>();
+  watch_ = watch.get();
   for (const bool overlap : {false, true}) {
     auto running = engine(overlap, 8);
     std::vector<std::future<Answer>> answers;
@@ -169,14 +170,14 @@ TEST_F(EngineAdapters, ComeAndGoWithWhoeverWatchesKnowing) {
     for (int round = 0; round < 4; ++round) {
       std::promise<bool> told;
       running->load_adapter(ask(0, "one"),
-                            [&](const Result<AdapterInfo>& info) { told.set_value(info.ok() && watch.changing); });
+                            [&](const Result<AdapterInfo>& info) { told.set_value(info.ok() && watch->changing); });
       EXPECT_TRUE(told.get_future().get());
       ASSERT_TRUE(unload(*running, "one").ok());
     }
     for (auto& answer : answers) EXPECT_EQ(answer.get().error, "");
     running.reset();
-    EXPECT_EQ(watch.wrong, 0);
-    EXPECT_FALSE(watch.stepping || watch.changing);
+    EXPECT_EQ(watch->wrong, 0);
+    EXPECT_FALSE(watch->stepping || watch->changing);
   }
 }
 

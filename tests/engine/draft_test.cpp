@@ -201,7 +201,7 @@ TEST(SuffixDrafter, WhoLostItsPlaceReadsAgain) {
     std::vector<DraftAsk> asks;
     std::vector<std::vector<Token>> expected;
     for (const size_t i : {first, second}) {
-      for (unsigned more = 1 + random() % 3; more > 0; --more) {
+      for (auto more = 1 + random() % 3; more > 0; --more) {
         const size_t length = all[i].tokens.size();
         const bool repeats = length > 20 && random() % 5 > 0;
         all[i].tokens.push_back(repeats ? all[i].tokens[length - 17] : static_cast<Token>(random() % 9));

@@ -168,5 +168,23 @@ TEST(Scoring, StopsWhenToldAndRefusesWhatIsTooLong) {
   EXPECT_FALSE(score_texts(*executor, texts, {}).ok());
 }
 
+// Weights in codes may move a single row further, but not the mean.
+TEST(GoldenCheck, CodesHaveALimitOfTheirOwn) {
+  GoldenResult result;
+  result.distance.rows = 20;
+  result.distance.kl_sum = 20 * 6e-4;
+  result.distance.kl_max = 8e-3;
+  EXPECT_NE(golden_failure(result, GoldenRule::reduced, false), "");
+  EXPECT_EQ(golden_failure(result, GoldenRule::codes, false), "");
+  result.distance.kl_max = 2e-2;
+  EXPECT_NE(golden_failure(result, GoldenRule::codes, false), "");
+  EXPECT_EQ(golden_failure(result, GoldenRule::codes_of_codes, false), "");
+  result.distance.kl_max = 8e-3;
+  result.distance.kl_sum = 20 * 2e-3;
+  EXPECT_NE(golden_failure(result, GoldenRule::codes, false), "");
+  result.kl_median = 2e-2;
+  EXPECT_NE(golden_failure(result, GoldenRule::codes_of_codes, false), "");
+}
+
 }  // namespace
 }  // namespace millrace

@@ -156,6 +156,14 @@ TEST(Forward, RandomModelsAreTheSameForASeedAndStayInRange) {
   EXPECT_EQ(logits[0], logits[1]);
   EXPECT_NE(logits[0], logits[2]);
   for (float value : logits[0]) EXPECT_TRUE(std::isfinite(value) && std::abs(value) < 100) << value;
+  // A form for each matrix.
+  const auto mixed = [](const Slot& slot) -> MatrixForm {
+    return slot.name.ends_with(".ffn_down") ? DType::q8_0 : DType::bf16;
+  };
+  auto two = make_cpu_backend({.threads = 1}).value();
+  const auto of_two = Model::random(spec, mixed, 1, *two).value();
+  EXPECT_EQ(two->used(Purpose::weights), of_two->weight_bytes());
+  EXPECT_EQ(of_two->weight_bytes(), plan_weights(spec, mixed, *two).bytes());
   auto backend = make_reference_backend();
   EXPECT_NE(Model::random(spec, DType::q4_k, 1, *backend).error().message.find("multiple of 256"), std::string::npos);
 

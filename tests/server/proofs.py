@@ -27,7 +27,7 @@ async def kills(program, report, count):
     with tempfile.TemporaryDirectory() as folder:
         crash.write_adapter(f"{folder}/early", 4, 1)
         crash.write_adapter(f"{folder}/late", 6, 2)
-        await crash.check_with(maker(program, "-np", "20", "--lora", f"{folder}/early", "--lora-dir", folder),
+        await crash.check_with(maker(program, "-np", "24", "--lora", f"{folder}/early", "--lora-dir", folder),
                                faults.request, report, count)
 
 

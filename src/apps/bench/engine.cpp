@@ -37,7 +37,8 @@ Result<std::unique_ptr<Subject>> open_subject(const Arguments& arguments) {
   if (auto shape = arguments.maybe_text("shape"); shape.has_value()) {
     TRY(ModelSpec spec, named_shape(*shape));
     TRY(const FormOf forms, random_forms(arguments.text("type"), spec));
-    TRY(subject->ranked, Ranked::open(choice, [&](Backend& backend) { return Model::random(spec, forms, 1, backend); }));
+    TRY(subject->ranked,
+        Ranked::open(choice, [&](Backend& backend) { return Model::random(spec, forms, 1, backend); }));
     return subject;
   }
   TRY(std::filesystem::path path, model_path(arguments));

@@ -59,7 +59,8 @@ Result<std::unique_ptr<Subject>> open_subject(const Arguments& arguments, int th
     subject->name = *shape;
     const std::optional<DType> type = dtype_from_name(arguments.text("type"));
     subject->type = type ? std::string(format(*type).name) : arguments.text("type");
-    TRY(subject->ranked, Ranked::open(choice, [&](Backend& backend) { return Model::random(spec, forms, 1, backend); }));
+    TRY(subject->ranked,
+        Ranked::open(choice, [&](Backend& backend) { return Model::random(spec, forms, 1, backend); }));
     return subject;
   }
   TRY(std::filesystem::path path, model_path(arguments));
@@ -251,8 +252,9 @@ std::vector<Flag> bench_flags() {
       {hub_flags(),
        {model_flag(),
         text_flag("shape", "NAME", "", "", "random weights of a known shape instead of a file"),
-        text_flag("type", "FORMAT", "Q8_0", "",
-                  "weight format for --shape; Q4_K_M: the mix that such files have, Q4_K_M+BF16: with that for its Q6_K"),
+        text_flag(
+            "type", "FORMAT", "Q8_0", "",
+            "weight format for --shape; Q4_K_M: the mix that such files have, Q4_K_M+BF16: with that for its Q6_K"),
         device_flag(),
         ranks_flag(),
         pipeline_flag(),

@@ -204,8 +204,7 @@ Result<Line> run_way(const Arguments& arguments, Subject& subject, const Way& wa
 // What the guesses that were right, the measured passes and the measured guessing allow: nothing between steps.
 double allowed(const Line& plain, const Line& line) {
   if (line.metrics.draft_windows == 0) return 1;
-  const auto windows = static_cast<double>(line.metrics.draft_windows);
-  const double pass = line.pass_seconds() + line.metrics.draft_seconds / windows;
+  const double pass = line.pass_seconds() + line.metrics.draft_seconds / static_cast<double>(line.metrics.steps);
   return line.tokens_a_pass() * line.answers_a_pass() / plain.answers_a_pass() * plain.pass_seconds() / pass;
 }
 
@@ -290,10 +289,10 @@ Result<int> run(const Arguments& arguments) {
       if (way.guesses == 0) plain = line;
       line.same = line.answers == plain.answers;
       same = same && line.same;
-      const double guess =
-          line.metrics.drafted_tokens == 0
-              ? 0
-              : line.metrics.draft_seconds / static_cast<double>(line.metrics.drafted_tokens) / plain.pass_seconds();
+      const double guess = line.metrics.drafted_tokens == 0
+                               ? 0
+                               : line.metrics.draft_seconds / static_cast<double>(line.metrics.drafted_tokens) *
+                                     line.answers_a_pass() / plain.pass_seconds();
       table.row({fmt::format("{}", temperature), name_of(way), fmt::format("{:.0f}", line.rate),
                  fmt::format("{:.2f}", line.rate / plain.rate), fmt::format("{:.2f}", allowed(plain, line)),
                  fmt::format("{:.2f}", line.tokens_a_pass()), fmt::format("{:.1f}", line.answers_a_pass()),

@@ -1,5 +1,5 @@
-// A team of four warps (attend_team.cuh) whose keys and values are codes, widened in registers between shared memory and
-// the matrix instruction. Device code.
+// A team of four warps (attend_team.cuh) whose keys and values are codes, widened in registers between shared memory
+// and the matrix instruction. Device code.
 #pragma once
 
 #include "backend/cuda/attend_codes.cuh"
@@ -31,8 +31,7 @@ struct CodedTeam : Team<__nv_bfloat16, D> {
   template <DType Kind>
   __device__ float2 factors(int at, int j) const {
     if constexpr (Kind == DType::q4_0) return {kMissing<Kind>, kMissing<Kind>};
-    const float2 two =
-        load_factors(room + static_cast<uint32_t>(at + (warp * kKeys + j * 8 + lane() % 4 * 2) * 4));
+    const float2 two = load_factors(room + static_cast<uint32_t>(at + (warp * kKeys + j * 8 + lane() % 4 * 2) * 4));
     return {two.x * kMissing<Kind>, two.y * kMissing<Kind>};
   }
 
@@ -81,8 +80,7 @@ struct CodedTeam : Team<__nv_bfloat16, D> {
     }
   }
   __device__ void multiply_fours(uint32_t keys) {
-    const uint32_t row =
-        keys + static_cast<uint32_t>((warp * kKeys + lane() / 4) * coded.keys.code_bytes);
+    const uint32_t row = keys + static_cast<uint32_t>((warp * kKeys + lane() / 4) * coded.keys.code_bytes);
 #pragma unroll
     for (int group = 0; group < D / 32; ++group) {
       const uint4 low = load_matrices(query() + static_cast<uint32_t>(group * 64)),
@@ -116,6 +114,18 @@ struct CodedTeam : Team<__nv_bfloat16, D> {
     });
   }
 
+  // Outside of these positions factors of four bits may be no numbers: nothing was written there. All bytes are
+  // numbers.
+  __device__ void clear_values(uint32_t values, int from, int to) const {
+    if (coded.values.type != DType::q4_0) return;
+    for (int i = warp * 32 + lane(); i < kChunk * (D / 32); i += kTeamThreads) {
+      const int position = i / (D / 32);
+      if (position >= from && position < to) continue;
+      const uint32_t place = values + static_cast<uint32_t>(position * coded.values.code_bytes + i % (D / 32) * 18);
+      asm volatile("st.shared.u16 [%0], %1;" ::"r"(place), "h"(static_cast<uint16_t>(0)) : "memory");
+    }
+    this->sync();
+  }
   __device__ void multiply_values(uint32_t values) {
 #pragma unroll
     for (int n = 0; n < kTiles; ++n) {

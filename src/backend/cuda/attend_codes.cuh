@@ -16,9 +16,9 @@ namespace millrace::cuda {
 // Keys or values of all tokens.
 struct Codes {
   DType type;
-  int code_bytes;      // of a token's head
-  int64_t offset;      // in a page
-  int64_t head_bytes;  // of a head's part of a page
+  int code_bytes;                                                           // of a token's head
+  int64_t offset;                                                           // in a page
+  int64_t head_bytes;                                                       // of a head's part of a page
   __host__ __device__ bool factors() const { return type != DType::q4_0; }  // one a token's head, behind all codes
 };
 struct CodedKv {
@@ -118,6 +118,17 @@ struct CodeCopies {
   __device__ void bring_values(int first, int end) const {
     bring_codes(coded.values, of_values, first, end, CodeRoom<D>::kValuesAt);
   }
+  // The chunk at `first`, whose keys are brought next: room in shared memory is for one chunk, and memory is far away.
+  __device__ void bring_nearer(int first, int end) const {
+    const int warp = thread / 32, each = run(), at = first + thread % 32 * each;
+    if (warp > 1 || at >= min(first + kChunk, end)) return;
+    const Codes& side = warp == 0 ? coded.keys : coded.values;
+    const std::byte* part = kv.base + side.offset + int64_t{ahead} * kv.page_stride + kv_head * side.head_bytes;
+    const int within = at & (kv.page_tokens - 1);
+    cuda::bring_nearer(part + within * side.code_bytes, static_cast<uint32_t>(each * side.code_bytes));
+    if (side.factors())
+      cuda::bring_nearer(part + kv.page_tokens * side.code_bytes + within * 4, static_cast<uint32_t>(each * 4));
+  }
   __device__ uint32_t keys_at() const { return room + CodeRoom<D>::kKeysAt; }
   __device__ uint32_t values_at() const { return room + CodeRoom<D>::kValuesAt; }
 };
@@ -126,11 +137,13 @@ struct CodeCopies {
 
 // What is still missing from widened numbers, of powers of two: scores and weights are multiplied with it.
 template <DType Kind>
-inline constexpr float kMissing = Kind == DType::i8 ? 64.0f : Kind == DType::q4_0 ? kRaise : 1.0f;
+inline constexpr float kMissing = Kind == DType::i8     ? 64.0f
+                                  : Kind == DType::q4_0 ? kRaise
+                                                        : 1.0f;
 
-// Codes `First` and `Second` of a word, widened. The lowest eight bits of a bfloat16 count steps of 2^-133 (unpack.cuh),
-// so an integer below 256 is a number as it stands. Of an E4M3's bits, exponent and mantissa where a bfloat16 has the
-// lowest and highest of its are the number times 2^-120.
+// Codes `First` and `Second` of a word, widened. The lowest eight bits of a bfloat16 count steps of 2^-133
+// (unpack.cuh), so an integer below 256 is a number as it stands. Of an E4M3's bits, exponent and mantissa where a
+// bfloat16 has the lowest and highest of its are the number times 2^-120.
 template <DType Kind, int First, int Second>
 __device__ __forceinline__ uint32_t pair_of_codes(uint32_t word) {
   if constexpr (Kind == DType::i8) {  // words have 128 added to each code

@@ -5,6 +5,7 @@
 //   begin(pages, kv_head)     whose chunks come next
 //   bring_keys(first, end), bring_values(first, end)   asks for the chunk at `first`, of which positions before `end`
 //                             are seen
+//   bring_nearer(first, end)  says that this chunk comes after the one whose values have been asked for
 // Device code and the host's side of it.
 #pragma once
 
@@ -36,6 +37,7 @@ struct CopiedFeed {
     if (next_values < last) side.bring_values(next_values * kChunk, seen_end);
     copies_end();
     ++next_values;
+    if (next_values < last) side.bring_nearer(next_values * kChunk, seen_end);
   }
   __device__ void begin(const ChunkPlace& place, int first, int to, int end) {
     next_keys = next_values = first;
@@ -132,9 +134,9 @@ void start_copied_short(cudaStream_t stream, const DeviceStep& step, const Atten
   const int64_t most = std::max<int64_t>(1, plan.longest) * step.sequences * kv.kv_heads;
   const int teams = static_cast<int>(std::min({int64_t{multiprocessors()} * beside, most, int64_t{kMostTeams}}));
   const StretchStart* stretches = find_stretches(stream, step, plan, kv.kv_heads, teams);
-  const SingleRows rows = {step,       attention,       q,           out,           kv,
-                           plan.fresh, plan.first_item, plan.partials, plan.finished, stretches,
-                           plan.stretches_there};
+  const SingleRows rows = {
+      step,      attention,           q, out, kv, plan.fresh, plan.first_item, plan.partials, plan.finished,
+      stretches, plan.stretches_there};
   launch(stream, copied_short_kernel<Side, Shaped>, count(teams), kTeamThreads, static_cast<size_t>(Side::kRoomBytes),
          rows, known);
 }

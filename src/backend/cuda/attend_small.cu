@@ -50,9 +50,8 @@ struct PieceSide : CodeCopies<D, kPieceThreads> {
       : Base(known, kv, shared_address(raw_), thread), raw(raw_), first_seen(first_seen_), end(end_) {}
 
   __device__ void put_eight(int position, int piece, const uint32_t (&pairs)[4]) const {
-    const uint32_t place =
-        this->room + static_cast<uint32_t>(kWideAt + piece / 8 * kChunk * 128 + position * 128 +
-                                           ((piece ^ position) & 7) * 16);
+    const uint32_t place = this->room + static_cast<uint32_t>(kWideAt + piece / 8 * kChunk * 128 + position * 128 +
+                                                              ((piece ^ position) & 7) * 16);
     asm volatile("st.shared.v4.b32 [%0], {%1,%2,%3,%4};" ::"r"(place), "r"(pairs[0]), "r"(pairs[1]), "r"(pairs[2]),
                  "r"(pairs[3])
                  : "memory");
@@ -82,13 +81,16 @@ struct PieceSide : CodeCopies<D, kPieceThreads> {
       });
     }
   }
+  // Where nothing was written factors may be no numbers.
   template <bool Parted>
-  __device__ void widen_fours(const char* codes, int code_bytes) const {
+  __device__ void widen_fours(const char* codes, int code_bytes, int first) const {
 #pragma unroll 1
     for (int i = this->thread; i < kChunk * (D / 32); i += kPieceThreads) {
       const int position = i / (D / 32), group = i % (D / 32);
       const auto* halves = reinterpret_cast<const uint16_t*>(codes + position * code_bytes + group * 18);
-      const __nv_bfloat162 both = factors_of_fours(halves[0], halves[0]), less = less_of_fours(both);
+      const bool seen = first + position >= first_seen && first + position < end;
+      const uint32_t factor = seen ? halves[0] : 0;
+      const __nv_bfloat162 both = factors_of_fours(factor, factor), less = less_of_fours(both);
       uint32_t words[4];
 #pragma unroll
       for (int j = 0; j < 4; ++j) words[j] = halves[1 + 2 * j] | uint32_t{halves[2 + 2 * j]} << 16;
@@ -102,11 +104,11 @@ struct PieceSide : CodeCopies<D, kPieceThreads> {
     }
   }
   template <bool Parted>
-  __device__ uint32_t widened(const Codes& side, int at) const {
+  __device__ uint32_t widened(const Codes& side, int at, int first) const {
     by_code(side.type, [&](auto kind) {
       constexpr DType kKind = decltype(kind)::value;
       if constexpr (kKind == DType::q4_0)
-        widen_fours<Parted>(raw + at, side.code_bytes);
+        widen_fours<Parted>(raw + at, side.code_bytes, first);
       else
         widen_bytes<kKind, Parted>(raw + at);
     });
@@ -129,9 +131,11 @@ struct PieceSide : CodeCopies<D, kPieceThreads> {
       keep_factors(this->coded.keys, CodeRoom<D>::kKeyFactorsAt, 0, first);
     else
       keep_factors(this->coded.values, CodeRoom<D>::kValueFactorsAt, kChunk * 4, first);
-    return widened<true>(this->coded.keys, CodeRoom<D>::kKeysAt);
+    return widened<true>(this->coded.keys, CodeRoom<D>::kKeysAt, first);
   }
-  __device__ uint32_t values(int) const { return widened<false>(this->coded.values, CodeRoom<D>::kValuesAt); }
+  __device__ uint32_t values(int first) const {
+    return widened<false>(this->coded.values, CodeRoom<D>::kValuesAt, first);
+  }
   __device__ void keys_read() const {}  // what is widened lies elsewhere, and the loop meets before it is overwritten
   __device__ void values_read() const {}
   __device__ float2 factors(int at, int j) const {
@@ -156,8 +160,7 @@ void start(cudaStream_t stream, const DeviceStep& step, const Attention& attenti
   const CodedKv known = {codes_of(kv.form.k, kv.k_dim, kv.k_offset, kv.page_tokens),
                          codes_of(kv.form.v, kv.v_dim, kv.v_offset, kv.page_tokens)};
   if (plan.shorts) start_copied_short<TeamSide<D>, Shaped>(stream, step, attention, q, kv, out, plan, known);
-  if (plan.long_queries > 0)
-    start_copied_long<PieceSide<D>, Shaped>(stream, step, attention, q, kv, out, plan, known);
+  if (plan.long_queries > 0) start_copied_long<PieceSide<D>, Shaped>(stream, step, attention, q, kv, out, plan, known);
 }
 
 bool coded(DType type) { return type == DType::i8 || type == DType::f8_e4m3 || type == DType::q4_0; }

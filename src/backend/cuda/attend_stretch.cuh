@@ -296,6 +296,8 @@ struct Stretch {
           if ((chunk + 1) * kChunk > sight[0].end)
             clear_values<D>(values, sight[0].end - chunk * kChunk, team.run, thread);
           if (last_one || (chunk + 1) * kChunk > sight[0].end) team.sync();
+        } else if (!sight[0].all(chunk * kChunk)) {
+          team.clear_values(values, sight[0].begin - chunk * kChunk, sight[0].end - chunk * kChunk);
         }
         team.multiply_values(values);
         feed.values_read();

@@ -158,9 +158,7 @@ struct Team {
 
   // Which of the warp's numbers pair n of this lane is, and the pair itself, of row g + 8 r.
   __device__ static int column(int n) { return n * 8 + lane() % 4 * 2; }
-  __device__ static float2 pair(const float (&of)[kTiles][4], int n, int r) {
-    return {of[n][2 * r], of[n][2 * r + 1]};
-  }
+  __device__ static float2 pair(const float (&of)[kTiles][4], int n, int r) { return {of[n][2 * r], of[n][2 * r + 1]}; }
   // Four numbers of a query, from number i on, to its row.
   __device__ static void put_query(uint32_t row, int i, const uint2& four) {
     asm volatile("st.shared.v2.b32 [%0], {%1,%2};" ::"r"(row + static_cast<uint32_t>(i * 2)), "r"(four.x), "r"(four.y)

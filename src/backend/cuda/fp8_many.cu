@@ -184,7 +184,7 @@ __global__ void __launch_bounds__(kManyThreads, 1)
   wait_for_previous();
   float* room = rooms + group * kPutFloats;
   uint32_t seen = 0;
-  auto multiply_next = [&](uint32_t number, Sum (&sums)[64]) {
+  auto multiply_next = [&](uint32_t number, Sum(&sums)[64]) {
     const uint32_t stage = number % kManyStages, at = ring_at + stage * kManyStageBytes;
     barrier_wait(full + 8 * stage, number / kManyStages & 1);
     products_begin();

@@ -23,8 +23,8 @@ struct OneRow {
   int code_bytes = 0;           // of a thread group's part of the row, in tiles of eight blocks
 };
 
-// Inputs first, first + 1 and so on of the row, as codes, where the instruction finds them; those outside of this thread
-// group's blocks are left out.
+// Inputs first, first + 1 and so on of the row, as codes, where the instruction finds them; those outside of this
+// thread group's blocks are left out.
 struct CodePlace {
   char* codes;
   int first_block, segment, blocks, segment_bytes;  // the group's first block; blocks of a segment; the group's
@@ -44,7 +44,8 @@ __device__ inline float code_row(const Products& work, bool integers, const Code
   uint4 values[kHeldEights];
   float largest = 0;
 #pragma unroll
-  for (int j = 0; j < kHeldEights; ++j) values[j] = thread + j * kThreads < eights ? from[thread + j * kThreads] : uint4{};
+  for (int j = 0; j < kHeldEights; ++j)
+    values[j] = thread + j * kThreads < eights ? from[thread + j * kThreads] : uint4{};
 #pragma unroll
   for (int j = 0; j < kHeldEights; ++j)
     largest = fmaxf(
@@ -63,7 +64,7 @@ __device__ inline float code_row(const Products& work, bool integers, const Code
 
 template <int Each>
 __device__ float code_normed_row(const Products& work, const Norm& norm, bool integers, const CodePlace& place,
-                             float* sums, float* room) {
+                                 float* sums, float* room) {
   NormedRow<Each> numbers(norm.kind, norm.epsilon, work.cols, norm.weight);
   numbers.load_weights();
   wait_for_previous();
@@ -108,7 +109,8 @@ __global__ void __launch_bounds__(kThreads)
   char* all_factors = base + kGroups * kStages * kTileBytes;
   const auto* factors = reinterpret_cast<const float*>(all_factors) + group * kStages * kFp8Tile;
   char* codes = all_factors + kGroups * kStages * kFactorBytes;  // a multiple of 1,024 behind base
-  const uint32_t ring_at = shared_address(ring), factors_at_ = shared_address(factors), full = shared_address(barriers[group]);
+  const uint32_t ring_at = shared_address(ring), factors_at_ = shared_address(factors),
+                 full = shared_address(barriers[group]);
   if (thread == 0) {
     for (uint32_t i = 0; i < kStages; ++i) barrier_begin(full + 8 * i, 1);
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
@@ -124,8 +126,8 @@ __global__ void __launch_bounds__(kThreads)
     const uint32_t barrier = full + 8 * stage;
     barrier_expect(barrier, kStageBytes);
     copy_box(ring_at + stage * kTileBytes, maps.weights[part], (first + i) * kFp8Block, tile.first_output, barrier);
-    copy_bytes(factors_at_ + stage * kFactorBytes,
-               factors_at(work, part, tile.first_output, one.blocks, first + i), kFactorBytes, barrier, read_once());
+    copy_bytes(factors_at_ + stage * kFactorBytes, factors_at(work, part, tile.first_output, one.blocks, first + i),
+               kFactorBytes, barrier, read_once());
   };
   __syncthreads();
   if (thread == 0) {
@@ -190,8 +192,7 @@ __global__ void __launch_bounds__(kThreads)
   if constexpr (Gated) {
     put_gated(work, 0, at, finished(work.parts[0], totals[0][mine]), finished(work.parts[1], totals[1][mine]));
   } else {
-    const float sum = finished(
-        to, (((0.0f + totals[0][mine]) + totals[1][mine]) + totals[2][mine]) + totals[3][mine]);
+    const float sum = finished(to, (((0.0f + totals[0][mine]) + totals[1][mine]) + totals[2][mine]) + totals[3][mine]);
     if (work.residual != nullptr)
       work.residual[at] += work.residual_scale * sum;
     else

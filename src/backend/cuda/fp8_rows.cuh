@@ -174,7 +174,8 @@ __device__ inline void put_gated(const Products& work, int row, int output, floa
 
 // ---- host side
 
-[[maybe_unused]] bool map_codes(CUtensorMap& map, const void* data, int64_t cols, int64_t rows, int64_t stride, int box_rows) {
+[[maybe_unused]] bool map_codes(CUtensorMap& map, const void* data, int64_t cols, int64_t rows, int64_t stride,
+                                int box_rows) {
   const cuuint64_t sizes[2] = {static_cast<cuuint64_t>(cols), static_cast<cuuint64_t>(rows)};
   const cuuint64_t strides[1] = {static_cast<cuuint64_t>(stride)};
   const cuuint32_t box[2] = {kFp8Block, static_cast<cuuint32_t>(box_rows)}, steps[2] = {1, 1};
