@@ -32,8 +32,10 @@ class MeasuredControl : public DraftControl {
   static constexpr double kFirst = 0.7;                       // what a guess is worth before any was seen
   static constexpr double kFirstWeight = 2;                   // guesses that this counts as
   static constexpr double kDeeperWeight = 8;                  // and what those one place nearer are worth, further away
-  static constexpr double kAllWeight = 6;  // how many of an answer's own guesses all others' count as
-  static constexpr int kProbe = 64;        // steps without a guess, then there is one, to see whether that has changed
+  static constexpr double kAllWeight = 16;  // how many of an answer's own guesses all others' count as
+  // After so many steps without a guess there is one, and after as many with guesses there is one more, to see whether
+  // that pays by now: a few that happened to be wrong must not keep that place from ever being tried again.
+  static constexpr int kProbe = 64;
 
   double chance(const DraftHistory& history, int depth) const {
     return history.chance(depth, of_all_[static_cast<size_t>(std::min(depth, DraftHistory::kDepths) - 1)], kAllWeight);
@@ -48,10 +50,9 @@ class MeasuredControl : public DraftControl {
   }
   void probe(std::span<Seat> seats, int spare) {
     for (Seat& seat : seats) {
-      seat.history->without = seat.room > 0 ? 0 : seat.history->without + 1;
-      if (seat.history->without < kProbe || seat.limit < 1 || spare < 1) continue;
-      seat.room = 1;
-      seat.history->without = 0;
+      if (++seat.history->since_probe < kProbe || seat.room >= seat.limit || spare < 1) continue;
+      ++seat.room;
+      seat.history->since_probe = 0;
       --spare;
     }
   }

@@ -26,7 +26,7 @@ struct DraftHistory {
   }
 
   std::array<double, kDepths> kept = {}, tried = {};
-  int without = 0;  // steps since it last had a guess
+  int since_probe = 0;  // steps since it last had a guess more than seemed to pay
 };
 
 }  // namespace millrace
