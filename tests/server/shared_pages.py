@@ -227,21 +227,23 @@ def middle_and_p99(seconds):
 
 
 async def latency(millrace, count):
-    """Prompts that were never seen, one after another, at servers that decide for themselves how long to wait."""
+    """Prompts that were never seen, one after another, at servers that decide for themselves how long to wait. Each is
+    asked of a server without a store too, turn about, so that whatever else the machine does befalls both."""
     redis, liar = Redis(), None
+    alone = faults.Server(millrace, "-c", "512")
     with tempfile.NamedTemporaryFile() as secret:
         secret.write(os.urandom(32))
         secret.flush()
         try:
+            await alone.start()
             await redis.command("PING")
             liar = Liar(redis.port)
             await liar.start()
-            states = (("no store", None), ("a healthy store", redis.port), ("a lying one", liar.port),
-                      ("one that evicts", redis.port), ("one that hangs", redis.port), ("a dead one", redis.port))
+            states = (("a healthy store", redis.port), ("a lying one", liar.port), ("one that evicts", redis.port),
+                      ("one that hangs", redis.port), ("a dead one", redis.port))
             for number, (name, port) in enumerate(states):
-                flags = () if port is None else ("--secret-file", secret.name, "--page-store",
-                                                 f"redis://127.0.0.1:{port}")
-                server = faults.Server(millrace, "-c", "512", *flags)
+                server = faults.Server(millrace, "-c", "512", "--secret-file", secret.name, "--page-store",
+                                       f"redis://127.0.0.1:{port}")
                 try:
                     await server.start()
                     for talk in range(30):
@@ -253,15 +255,20 @@ async def latency(millrace, count):
                         redis.process.send_signal(signal.SIGSTOP)
                     if name == "a dead one":
                         redis.stop()
-                    taken = [(await ask(server, 10000 * number + 100 + talk))["seconds"] for talk in range(count)]
-                    half, most = middle_and_p99(taken)
+                    taken, without = [], []
+                    for talk in range(10000 * number + 100, 10000 * number + 100 + count):
+                        without.append((await ask(alone, talk))["seconds"])
+                        taken.append((await ask(server, talk))["seconds"])
+                    (half, most), (half_alone, most_alone) = middle_and_p99(taken), middle_and_p99(without)
                     counts = {what: value for what, value in (await store_counts(server)).items() if value}
-                    print(f"{name}: {count} answers, middle {half:.1f} ms, p99 {most:.1f} ms, {counts}", flush=True)
+                    print(f"{name}: {count} answers, middle {half:.1f} ms, p99 {most:.1f} ms, without a store "
+                          f"{half_alone:.1f} and {most_alone:.1f} ms, {counts}", flush=True)
                 finally:
                     end(server)
                     if redis.process.poll() is None:
                         redis.process.send_signal(signal.SIGCONT)
         finally:
+            end(alone)
             redis.stop()
 
 
