@@ -12,6 +12,7 @@ constexpr int kProbe = 64;  // of so many look-ups that would not pay one is mad
 
 void QueuedTier::start() {
   thread_ = std::thread([this] { loop(); });
+  giving_up_ = std::thread([this] { give_up_loop(); });
 }
 
 double QueuedTier::expected_seconds(int64_t nodes, int64_t node_bytes) {
@@ -40,6 +41,7 @@ void QueuedTier::get(std::vector<Identity> chains, double seconds, std::function
     }
   }
   arrived_.notify_one();
+  asked_.notify_one();
   if (done) done({});
 }
 
@@ -69,7 +71,9 @@ void QueuedTier::stop() {
     stopping_ = true;
   }
   arrived_.notify_one();
+  asked_.notify_one();
   if (thread_.joinable()) thread_.join();
+  if (giving_up_.joinable()) giving_up_.join();
 }
 
 void QueuedTier::loop() {
@@ -90,6 +94,27 @@ void QueuedTier::loop() {
     lock.lock();
   }
   close();
+}
+
+// What waits behind a node that is being put is not kept waiting longer than it asked for.
+void QueuedTier::give_up_loop() {
+  for (std::unique_lock lock(mutex_); !stopping_;) {
+    if (gets_.empty()) {
+      asked_.wait(lock, [this] { return stopping_ || !gets_.empty(); });
+      continue;
+    }
+    const auto first = std::ranges::min_element(gets_, {}, &Get::until);
+    if (const auto until = first->until; Clock::now() < until) {
+      asked_.wait_until(lock, until);
+      continue;
+    }
+    const Get late = std::move(*first);
+    gets_.erase(first);
+    ++counters_.late;
+    lock.unlock();
+    late.done({});
+    lock.lock();
+  }
 }
 
 void QueuedTier::count(int64_t TierCounters::*what, int64_t by) {

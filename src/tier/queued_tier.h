@@ -1,7 +1,7 @@
 // QueuedTier: what tiers have in common. One thread does what was asked, look-ups first, then what is to be put, one
-// node at a time, so that no look-up waits long behind one. What look-ups take is measured as they are made; one that
-// would take longer than computing is not made, but for one of many, to measure again. After a failure nobody asks for
-// a while.
+// node at a time. A second thread answers look-ups whose time is over while the first is held up by a store that hangs.
+// What look-ups take is measured as they are made; one that would take longer than computing is not made, but for one
+// of many, to measure again. After a failure nobody asks for a while.
 #pragma once
 
 #include <chrono>
@@ -61,14 +61,15 @@ class QueuedTier : public PageTier {
     std::function<void(std::vector<TierNode>)> done;
   };
   void loop();
+  void give_up_loop();
   std::vector<TierNode> answer(const Get& asked);
   void take_in(const TierNode& node);
   bool closed() const;
   void measure(double seconds, size_t bytes);
 
   const QueueOptions options_;
-  mutable std::mutex mutex_;  // guards all below but the thread
-  std::condition_variable arrived_;
+  mutable std::mutex mutex_;                 // guards all below but the threads
+  std::condition_variable arrived_, asked_;  // for either thread
   std::deque<Get> gets_;
   std::deque<TierNode> puts_;
   size_t waiting_bytes_ = 0;
@@ -77,7 +78,7 @@ class QueuedTier : public PageTier {
   double round_seconds_, byte_seconds_;
   int since_probe_ = 0;
   bool stopping_ = false;
-  std::thread thread_;
+  std::thread thread_, giving_up_;
 };
 
 }  // namespace millrace
