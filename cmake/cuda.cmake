@@ -8,7 +8,7 @@ enable_language(CUDA)
 set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)
 set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION -std=c++20)
 find_package(CUDAToolkit 13 REQUIRED)
-set(hopper_kernels few_rows many_rows spread_rows fp8_rows fp8_many fp8_one attend_cluster attend_long attend_short)
+set(hopper_kernels few_rows many_rows spread_rows fp8_rows attend_cluster attend_long attend_short)
 
 file(GLOB shared_kernels CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/backend/cuda/*.cu)
 file(GLOB portable_kernels CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/backend/cuda/portable/*.cu)

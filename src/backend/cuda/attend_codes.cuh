@@ -118,17 +118,6 @@ struct CodeCopies {
   __device__ void bring_values(int first, int end) const {
     bring_codes(coded.values, of_values, first, end, CodeRoom<D>::kValuesAt);
   }
-  // The chunk at `first`, whose keys are brought next: room in shared memory is for one chunk, and memory is far away.
-  __device__ void bring_nearer(int first, int end) const {
-    const int warp = thread / 32, each = run(), at = first + thread % 32 * each;
-    if (warp > 1 || at >= min(first + kChunk, end)) return;
-    const Codes& side = warp == 0 ? coded.keys : coded.values;
-    const std::byte* part = kv.base + side.offset + int64_t{ahead} * kv.page_stride + kv_head * side.head_bytes;
-    const int within = at & (kv.page_tokens - 1);
-    cuda::bring_nearer(part + within * side.code_bytes, static_cast<uint32_t>(each * side.code_bytes));
-    if (side.factors())
-      cuda::bring_nearer(part + kv.page_tokens * side.code_bytes + within * 4, static_cast<uint32_t>(each * 4));
-  }
   __device__ uint32_t keys_at() const { return room + CodeRoom<D>::kKeysAt; }
   __device__ uint32_t values_at() const { return room + CodeRoom<D>::kValuesAt; }
 };

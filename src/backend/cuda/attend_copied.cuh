@@ -5,7 +5,6 @@
 //   begin(pages, kv_head)     whose chunks come next
 //   bring_keys(first, end), bring_values(first, end)   asks for the chunk at `first`, of which positions before `end`
 //                             are seen
-//   bring_nearer(first, end)  says that this chunk comes after the one whose values have been asked for
 // Device code and the host's side of it.
 #pragma once
 
@@ -37,7 +36,6 @@ struct CopiedFeed {
     if (next_values < last) side.bring_values(next_values * kChunk, seen_end);
     copies_end();
     ++next_values;
-    if (next_values < last) side.bring_nearer(next_values * kChunk, seen_end);
   }
   __device__ void begin(const ChunkPlace& place, int first, int to, int end) {
     next_keys = next_values = first;

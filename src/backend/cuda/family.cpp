@@ -24,7 +24,7 @@ cudaError_t load_shared() {
 }
 cudaError_t load_hopper() {
   return load_all({load_few_rows, load_attend_cluster, load_shared, load_many_rows, load_spread_rows, load_attend_short,
-                   load_attend_long, load_fp8_rows, load_fp8_many, load_fp8_one});
+                   load_attend_long, load_fp8_rows});
 }
 cudaError_t load_portable() {
   return load_all({load_shared, portable::load_few_rows, portable::load_many_rows, portable::load_attend_long,
@@ -32,7 +32,6 @@ cudaError_t load_portable() {
 }
 
 bool never_finish(int32_t, const Rope&, const KvView&) { return false; }
-bool never_one(const Products&, bool) { return false; }
 
 constexpr Family kHopper = {.name = kHopperKernels,
                             .load = load_hopper,
@@ -42,9 +41,7 @@ constexpr Family kHopper = {.name = kHopperKernels,
                             .many_rows_finish = many_rows_finish,
                             .attend = attend,
                             .fp8_rows = fp8_rows,
-                            .int8_rows = int8_rows,
-                            .fp8_one_fits = fp8_one_fits,
-                            .fp8_one = fp8_one};
+                            .int8_rows = int8_rows};
 constexpr Family kPortable = {.name = kPortableKernels,
                               .load = load_portable,
                               .few_rows_fit = portable::few_rows_fit,
@@ -53,9 +50,7 @@ constexpr Family kPortable = {.name = kPortableKernels,
                               .many_rows_finish = never_finish,
                               .attend = portable::attend,
                               .fp8_rows = nullptr,
-                              .int8_rows = portable::int8_rows,
-                              .fp8_one_fits = never_one,
-                              .fp8_one = nullptr};
+                              .int8_rows = portable::int8_rows};
 
 }  // namespace
 

@@ -21,8 +21,6 @@ struct Family {
   decltype(&cuda::attend) attend;
   decltype(&cuda::fp8_rows) fp8_rows;  // null: FP8 weights become bfloat16
   decltype(&cuda::int8_rows) int8_rows;
-  decltype(&cuda::fp8_one_fits) fp8_one_fits;
-  decltype(&cuda::fp8_one) fp8_one;
 };
 
 // By the GPU's compute capability. An error says what is missing.

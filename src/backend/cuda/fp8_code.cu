@@ -1,12 +1,53 @@
 // Inputs rounded to FP8, or to INT8, with a factor for each row, and such weights of a file brought into the layout of
 // fp8_rows.cu.
-#include "backend/cuda/fp8_code.cuh"
+#include <cuda_fp8.h>
+
 #include "backend/cuda/packed.h"
+#include "backend/cuda/rows.cuh"
 
 namespace millrace::cuda {
 namespace {
 
+// The largest code.
+__device__ inline float largest_code(const CodedRows& to) { return to.integers ? 127.0f : 448.0f; }
+
+// A row's factor brings its largest number, as bfloat16, to the largest code.
+struct Factor {
+  float up, down;
+};
+__device__ inline Factor row_factor_of(float largest, const CodedRows& to, float* room) {
+#pragma unroll
+  for (int step = 16; step > 0; step /= 2) largest = fmaxf(largest, __shfl_xor_sync(~0u, largest, step));
+  if (threadIdx.x % 32 == 0) room[threadIdx.x / 32] = largest;
+  __syncthreads();
+#pragma unroll
+  for (int i = 0; i < kRowThreads / 32; ++i) largest = fmaxf(largest, room[i]);
+  const float most = largest_code(to);
+  return {largest > 0 ? __fdiv_rn(most, largest) : 0.0f, __fdiv_rn(largest, most)};
+}
+__device__ inline float as_bfloat16(float x) { return __bfloat162float(__float2bfloat16_rn(x)); }
+__device__ inline float largest_of(const float4& four) {
+  return fmaxf(fmaxf(fabsf(four.x), fabsf(four.y)), fmaxf(fabsf(four.z), fabsf(four.w)));
+}
+__device__ inline uint32_t code_of(const CodedRows& to, float value) {
+  if (!to.integers) return uint32_t{__nv_cvt_float_to_fp8(value, __NV_SATFINITE, __NV_E4M3)};
+  return static_cast<uint32_t>(min(max(__float2int_rn(value), -127), 127)) & 255u;
+}
+__device__ inline uint32_t codes_of(const CodedRows& to, const float4& four, float up) {
+  const float values[4] = {four.x, four.y, four.z, four.w};
+  uint32_t codes = 0;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) codes |= code_of(to, values[i] * up) << (8 * i);
+  return codes;
+}
+// Numbers low and high of two bfloat16 pairs.
+__device__ inline float4 four_of(uint32_t first, uint32_t second) {
+  return {__uint_as_float(first << 16), __uint_as_float(first & 0xFFFF0000u), __uint_as_float(second << 16),
+          __uint_as_float(second & 0xFFFF0000u)};
+}
+
 // Rows of bfloat16 on multiples of sixteen bytes, eight numbers at a time, in registers.
+constexpr int kHeldEights = 8;
 __global__ void __launch_bounds__(kRowThreads) code_halves_kernel(View in, CodedRows to) {
   __shared__ float room[kRowThreads / 32];
   let_next_start();
@@ -25,13 +66,13 @@ __global__ void __launch_bounds__(kRowThreads) code_halves_kernel(View in, Coded
   for (int j = 0; j < kHeldEights; ++j)
     largest = fmaxf(
         largest, fmaxf(largest_of(four_of(values[j].x, values[j].y)), largest_of(four_of(values[j].z, values[j].w))));
-  const Factor factor = row_factor_of(largest, to.integers, room);
+  const Factor factor = row_factor_of(largest, to, room);
 #pragma unroll
   for (int j = 0; j < kHeldEights; ++j) {
     const int at = static_cast<int>(threadIdx.x) + j * kRowThreads;
     if (at < eights)
-      reinterpret_cast<uint2*>(out)[at] = {codes_of(to.integers, four_of(values[j].x, values[j].y), factor.up),
-                                           codes_of(to.integers, four_of(values[j].z, values[j].w), factor.up)};
+      reinterpret_cast<uint2*>(out)[at] = {codes_of(to, four_of(values[j].x, values[j].y), factor.up),
+                                           codes_of(to, four_of(values[j].z, values[j].w), factor.up)};
   }
   if (threadIdx.x == 0) *reinterpret_cast<float*>(out + in.cols) = factor.down;
 }
@@ -49,10 +90,10 @@ __global__ void __launch_bounds__(kRowThreads) code_rows_kernel(View in, CodedRo
   float largest = 0;
   for (int col = static_cast<int>(threadIdx.x) * 4; col < in.cols; col += kRowThreads * 4)
     largest = fmaxf(largest, largest_of(four_at(col)));
-  const Factor factor = row_factor_of(largest, to.integers, room);
+  const Factor factor = row_factor_of(largest, to, room);
   auto* out = reinterpret_cast<char*>(to.data) + row * to.stride;
   for (int col = static_cast<int>(threadIdx.x) * 4; col < in.cols; col += kRowThreads * 4)
-    *reinterpret_cast<uint32_t*>(out + col) = codes_of(to.integers, four_at(col), factor.up);
+    *reinterpret_cast<uint32_t*>(out + col) = codes_of(to, four_at(col), factor.up);
   if (threadIdx.x == 0) *reinterpret_cast<float*>(out + in.cols) = factor.down;
 }
 
@@ -72,10 +113,10 @@ __global__ void __launch_bounds__(kRowThreads) code_normed_kernel(Norm norm, Vie
     largest = fmaxf(largest, largest_of(rounded));
     write_four(normed, row, i, rounded, left);
   });
-  const Factor factor = row_factor_of(largest, to.integers, room);
+  const Factor factor = row_factor_of(largest, to, room);
   auto* out = reinterpret_cast<char*>(to.data) + row * to.stride;
   numbers.each([&](int, int i) {  // what this thread has written
-    *reinterpret_cast<uint32_t*>(out + i) = codes_of(to.integers, read_four(normed, row, i, 4), factor.up);
+    *reinterpret_cast<uint32_t*>(out + i) = codes_of(to, read_four(normed, row, i, 4), factor.up);
   });
   if (threadIdx.x == 0) *reinterpret_cast<float*>(out + in.cols) = factor.down;
 }

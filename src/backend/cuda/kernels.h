@@ -58,8 +58,6 @@ cudaError_t load_attend_long();
 cudaError_t load_attend_short();
 cudaError_t load_attend_cluster();
 cudaError_t load_fp8_rows();
-cudaError_t load_fp8_many();
-cudaError_t load_fp8_one();
 cudaError_t load_fp8_code();
 
 // ---- start.cu
@@ -205,9 +203,6 @@ void code_rows(cudaStream_t stream, View in, const CodedRows& to);
 bool code_normed(cudaStream_t stream, const Norm& norm, View in, View normed, const CodedRows& to);
 cudaError_t fp8_rows(cudaStream_t stream, const Products& work);
 cudaError_t int8_rows(cudaStream_t stream, const Products& work);
-// A single row of `in`, rounded on the way; `normed` as for few_rows. Only where fp8_one_fits() says so.
-bool fp8_one_fits(const Products& work, bool normed);
-cudaError_t fp8_one(cudaStream_t stream, const Products& work);
 // Rows as a file has them, from row `first` of `all` on.
 void pack_fp8(cudaStream_t stream, const std::byte* from, int64_t first, int64_t rows, int64_t all, int64_t cols,
               std::byte* to);

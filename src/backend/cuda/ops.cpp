@@ -291,14 +291,6 @@ void CudaOps::multiply_widened(Products work) {
   }
 }
 
-// Whether a product of codes rounds its input itself; says where that is.
-bool CudaOps::codes_itself(Products& work, Tensor in, std::optional<View> seen) {
-  const bool normed = held_.norm && same(held_.norm->out, in);
-  if (in.rows != 1 || (normed && parts_.half != Form::bf16)) return false;
-  work.in = normed ? view(held_.norm->in) : seen ? *seen : view(in);
-  return parts_.family->fp8_one_fits(work, normed);
-}
-
 void CudaOps::multiply(Products work, Tensor in, std::optional<View> seen, const Residual* residual) {
   const Form form = work.type == DType::f16 ? Form::f16 : Form::bf16;
   if (residual != nullptr) {
@@ -311,18 +303,8 @@ void CudaOps::multiply(Products work, Tensor in, std::optional<View> seen, const
   for (int32_t i = 0; i < (work.gated ? 1 : work.count); ++i) outputs += outputs_of(work.parts[i]);
   const Family& family = *parts_.family;
   if (work.type == DType::fp8_128 || work.type == DType::int8_128) {
-    work.segments = fp8_segments_of(outputs, work.cols);
-    if (work.coded.data == nullptr && codes_itself(work, in, seen)) {
-      if (held_.norm && same(held_.norm->out, in)) {
-        const HeldCalls::NormCall norm = *held_.norm;
-        held_.norm.reset();
-        work.norm = &norm.norm;
-        work.normed = result(in, Form::bf16);
-        return note(family.fp8_one(parts_.stream, work));
-      }
-      return note(family.fp8_one(parts_.stream, work));
-    }
     if (work.coded.data == nullptr) work.coded = code_inputs(work.type, in);
+    work.segments = fp8_segments_of(outputs, work.cols);
     const auto rows_of = work.type == DType::fp8_128 ? family.fp8_rows : family.int8_rows;
     return note(rows_of(parts_.stream, work));
   }
@@ -408,13 +390,9 @@ void CudaOps::linear(const Weight& weight, Tensor in, Tensor out) {
     return restore(start);
   }
   if (in_codes(weight)) {
-    Products alone = {.parts = {part_of(weight, out)}, .count = 1, .type = weight.type, .cols = as_int32(weight.cols)};
-    alone.segments = fp8_segments_of(outputs_of(alone.parts[0]), weight.cols);
-    if (!codes_itself(alone, in, std::nullopt)) {
-      const CodedRows coded = code_inputs(weight.type, in);
-      held_.product = HeldCalls::Product{weight, in, out, view(in), coded};
-      return;
-    }
+    const CodedRows coded = code_inputs(weight.type, in);
+    held_.product = HeldCalls::Product{weight, in, out, view(in), coded};
+    return;
   }
   if (held_.norm && same(held_.norm->out, in)) {
     held_.product = HeldCalls::Product{weight, in, out, std::nullopt};

@@ -172,7 +172,6 @@ class CudaOps final : public Ops, public Reach {
   Tensor in_order(const int32_t* order, Tensor in);  // as Weight::order says, in room of its own
   // The input of weights in codes, in room that is free until the next is asked for.
   CodedRows code_inputs(DType type, Tensor in);
-  bool codes_itself(Products& work, Tensor in, std::optional<View> seen);
   void run_held(const Residual* residual);
   const float* rope_table(const Rope& rope);
   void plan_attention(const Step& step);

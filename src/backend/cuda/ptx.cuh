@@ -201,12 +201,6 @@ __device__ inline void add_box(const CUtensorMap& map, int col, int row, uint32_
 __device__ inline void sent_end() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
 __device__ inline void sent_read() { asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory"); }
 __device__ inline void sent_arrived() { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }
-// Asks for bytes (a multiple of sixteen, and so is the address) to be in the second cache soon.
-__device__ inline void bring_nearer([[maybe_unused]] const void* from, [[maybe_unused]] uint32_t bytes) {
-#if MILLRACE_HOPPER
-  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
-#endif
-}
 // Sixteen bytes from memory to shared memory, `bytes` of them read (0 or 16) and the rest zero.
 __device__ inline void copy_16(uint32_t to, const void* from, int bytes) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");

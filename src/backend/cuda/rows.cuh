@@ -177,7 +177,7 @@ struct NormedRow {
   __device__ void load(Get&& get) {
     each([&](int j, int i) { values[j] = get(i, width - i); });
   }
-  // put(i, four, left) takes the normed ones, which are in `values` from then on. room: eight numbers in shared memory.
+  // put(i, four, left) takes the normed ones. room: eight numbers in shared memory.
   template <class Put>
   __device__ void finish(const float* bias, float* room, Put&& put) {
     if (kind == NormKind::layer) {
@@ -198,7 +198,6 @@ struct NormedRow {
         const float4 add = four_at(bias + i, width - i);
         normed = {normed.x + add.x, normed.y + add.y, normed.z + add.z, normed.w + add.w};
       }
-      values[j] = normed;
       put(i, normed, width - i);
     });
   }

@@ -43,7 +43,6 @@ struct CopiedNumbers {
     pages = its_pages;
     kv_head = its_kv_head;
   }
-  __device__ void bring_nearer(int, int) const {}
   __device__ uint32_t keys_at() const { return room; }
   __device__ uint32_t values_at() const { return room + kSideBytes; }
   __device__ void bring_keys(int first, int end) const {
