@@ -137,10 +137,39 @@ TEST(SuffixDrafter, RepeatsThePromptAndThePrediction) {
   ask = b.ask(2, 3, 9);
   drafter.propose({&ask, 1});
   EXPECT_EQ(b.out, (std::vector<Token>{7, 8}));  // and then it has ended
-  b.tokens = {9, 9, 8, 5, 6, 1};                 // not as predicted
+  b.tokens = {9, 9, 8, 5, 6, 1};                 // one is not as predicted
   ask = b.ask(2, 3, 9);
   drafter.propose({&ask, 1});
-  EXPECT_TRUE(b.out.empty());
+  EXPECT_EQ(b.out, (std::vector<Token>{8}));
+  b.tokens = {9, 9, 8, 5, 6, 1, 2};
+  ask = b.ask(2, 3, 9);
+  drafter.propose({&ask, 1});
+  EXPECT_EQ(b.out, (std::vector<Token>{}));  // behind its end there is nothing
+}
+
+// One word of a long repetition is another: what is behind it is guessed at once, but less of it; some more end it, and
+// so does one after a short repetition.
+TEST(SuffixDrafter, GoesOnBehindATokenThatIsAnother) {
+  auto guessed = [](int repeated, std::vector<Token> others) {
+    OwnDrafter drafter({});
+    Asked a;
+    for (Token token = 1; token <= 40; ++token) a.tokens.push_back(token);
+    for (Token token = 1; token <= repeated; ++token) a.tokens.push_back(token);
+    a.tokens.insert(a.tokens.end(), others.begin(), others.end());
+    DraftAsk ask = a.ask(1, 40, 16);
+    drafter.propose({&ask, 1});
+    return a.out;
+  };
+  using Tokens = std::vector<Token>;
+  EXPECT_EQ(guessed(12, {}), (Tokens{13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24}));
+  EXPECT_EQ(guessed(12, {99}), (Tokens{14, 15, 16, 17, 18, 19}));
+  EXPECT_EQ(guessed(30, {99}), (Tokens{32, 33, 34, 35, 36, 37, 38, 39}));
+  EXPECT_EQ(guessed(12, {99, 14}), (Tokens{15, 16, 17, 18, 19, 20, 21}));
+  EXPECT_EQ(guessed(12, {99, 98}), (Tokens{15, 16, 17}));
+  EXPECT_EQ(guessed(12, {99, 98, 97}), Tokens{});
+  EXPECT_EQ(guessed(3, {99}), Tokens{});
+  // Where tokens were put in, what is repeated is found again.
+  EXPECT_EQ(guessed(12, {99, 98, 13, 14}), (Tokens{15, 16}));
 }
 
 TEST(SuffixDrafter, LearnsFromEarlierAnswersOfTheSameRootOnly) {

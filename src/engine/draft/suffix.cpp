@@ -11,6 +11,8 @@ namespace {
 
 constexpr Token kBorder = -1;              // between texts; no model has it
 constexpr int32_t kTrusted = 1 << 20;      // agreement a client's prediction starts with
+constexpr int32_t kLong = 4;               // agreement that outlives a token which is another
+constexpr int32_t kAfterOther = 8;         // what is left of it then at most
 constexpr int32_t kAllAnswers = 1 << 19;   // tokens of all answers together; of a long one eight times its own
 constexpr int32_t kMostEarlier = 1 << 16;  // of a root
 constexpr int32_t kLeast = 64;             // of anything
@@ -93,10 +95,18 @@ SuffixDrafter::Track& SuffixDrafter::track_of(const DraftAsk& ask) {
   return track;
 }
 
+// After a long agreement a token that is another is taken for one that was written differently: what comes behind it is
+// guessed to be as it was.
 void SuffixDrafter::follow(const SuffixIndex& index, Cursor& cursor, Token token) {
   if (cursor.at < 0) return;
-  const bool agrees = cursor.at < index.size() && index.text()[static_cast<size_t>(cursor.at)] == token;
-  cursor = agrees ? Cursor{cursor.at + 1, cursor.agreed + 1} : Cursor{};
+  const Token next = cursor.at < index.size() ? index.text()[static_cast<size_t>(cursor.at)] : kBorder;
+  if (next == token) {
+    cursor = {cursor.at + 1, cursor.agreed + 1};
+  } else if (next != kBorder && cursor.agreed >= kLong) {
+    cursor = {cursor.at + 1, std::min(cursor.agreed / 2, kAfterOther)};
+  } else {
+    cursor = {};
+  }
 }
 
 // A longer agreement elsewhere counts more than going on where it was.
