@@ -124,32 +124,6 @@ double standard_deviation(std::span<const float> logits) {
   return std::sqrt(sum_lanes(squares) / count);
 }
 
-void race_candidates(std::span<const float> logits, float largest, float inverse_temperature, const Draw& draw,
-                     std::vector<Candidate>& out) {
-  out.clear();
-  // u <= -log(1 - u), so u / w bounds an arrival from below, and u / (1 - u) / w from above. Nobody whose lower bound
-  // is after the smallest upper bound so far can win; the factors cover the roughness of exp_below.
-  double bar = std::numeric_limits<double>::infinity();
-  for_lanes(logits, [&](const float* values, size_t first) {
-    double u[kLanes];
-    Draw from = draw;
-    from.draw = static_cast<uint32_t>(first);
-    uniforms(from, u);
-    double weight[kLanes];
-    for (size_t i = 0; i < kLanes; ++i) {
-      weight[i] = static_cast<double>(exp_below((values[i] - largest) * inverse_temperature)) * 1.0001 + 1e-37;
-    }
-    int32_t close = 0;
-    for (size_t i = 0; i < kLanes; ++i) close |= static_cast<int32_t>(u[i] <= bar * weight[i]);
-    if (close == 0) return;
-    for (size_t i = 0; i < kLanes; ++i) {
-      if (!(u[i] <= bar * weight[i]) || values[i] == kNever) continue;
-      out.push_back({static_cast<Token>(first + i), values[i]});
-      if (weight[i] > 1e-30) bar = std::min(bar, u[i] / (1 - u[i]) / weight[i] * 1.0003);
-    }
-  });
-}
-
 void select_largest(std::span<const float> logits, size_t k, std::vector<Candidate>& out) {
   out.clear();
   if (k == 0) return;
