@@ -2,32 +2,18 @@
 // answer turned out to be, and no prediction hurts anybody.
 #include <gtest/gtest.h>
 
-#include "engine/draft/suffix.h"
 #include "server/rig.h"
 
 namespace millrace {
 namespace {
 
 using testing::at;
+using testing::guessing_model;
 using testing::Rig;
 
 #if MILLRACE_SESSION_TEXT
 
 constexpr std::string_view kTalk = R"("messages":[{"role":"user","content":"Write a story about a fox."}])";
-
-ServedModel guessing_model() {
-  ServedModel served{.name = "stories", .fingerprint = "fp_test", .loaded = testing::shipped_model(), .created = 1};
-  EngineOptions options;
-  options.executor.context = 512;
-  options.limits.max_sequences = 4;
-  options.limits.step_tokens = 64;
-  options.draft = {.make = {}, .most = 6, .steady = true};
-  options.draft.make = [](Executor& target, Backend& backend) {
-    return SuffixDrafter::create({.predicted = true}, target, backend);
-  };
-  served.engine = Engine::create(served.loaded->model(), served.loaded->backend(), options).value();
-  return served;
-}
 
 std::string ask(std::string_view prediction, std::string_view more = "") {
   std::string body = fmt::format(R"({{{},"max_tokens":60,"temperature":1,"seed":4{})", kTalk, more);

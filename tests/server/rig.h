@@ -17,6 +17,7 @@
 #include <thread>
 #include <vector>
 
+#include "engine/draft/suffix.h"
 #include "engine/engine.h"
 #include "server/server.h"
 
@@ -189,6 +190,21 @@ inline ServedModel served_model(int max_sequences = 8, int max_waiting = 64, con
   options.limits.step_tokens = 64;
   options.limits.max_waiting = max_waiting;
   options.policy = policy;
+  served.engine = Engine::create(served.loaded->model(), served.loaded->backend(), options).value();
+  return served;
+}
+
+// The same with guesses from the text and from a prediction.
+inline ServedModel guessing_model() {
+  ServedModel served{.name = "stories", .fingerprint = "fp_test", .loaded = shipped_model(), .created = 1};
+  EngineOptions options;
+  options.executor.context = 512;
+  options.limits.max_sequences = 4;
+  options.limits.step_tokens = 64;
+  options.draft = {.make = {}, .most = 6, .steady = true};
+  options.draft.make = [](Executor& target, Backend& backend) {
+    return SuffixDrafter::create({.predicted = true}, target, backend);
+  };
   served.engine = Engine::create(served.loaded->model(), served.loaded->backend(), options).value();
   return served;
 }
