@@ -68,10 +68,10 @@ inline void multiply_rows(const LinearPart& part, int64_t k, int64_t count, cons
                                  acc + r * Panels * kPanel);
     }
   };
-  some(std::integral_constant<int, kMostRows>());
-  if constexpr (kMostRows > 4) some(std::integral_constant<int, 4>());
-  some(std::integral_constant<int, 2>());
-  some(std::integral_constant<int, 1>());
+  // What is left over is one product more, so that weights are read no more often than they must be.
+  [&]<int... kFewer>(std::integer_sequence<int, kFewer...>) {
+    (some(std::integral_constant<int, kMostRows - kFewer>()), ...);
+  }(std::make_integer_sequence<int, kMostRows>());
 }
 
 // Writes sums [rows, stride] with the bias to where outputs exist.
