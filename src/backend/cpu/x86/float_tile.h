@@ -69,10 +69,10 @@ inline void multiply_rows(const LinearPart& part, int64_t k, int64_t count, cons
     }
   };
   // What is left over is one product more, so that weights are read no more often than they must be.
-  [&]<int... kFewer>(std::integer_sequence<int, kFewer...>) {
+  const auto all = [&]<int... kFewer>(std::integer_sequence<int, kFewer...>) {
     (some(std::integral_constant<int, kMostRows - kFewer>()), ...);
-  }
-  (std::make_integer_sequence<int, kMostRows>());
+  };
+  all(std::make_integer_sequence<int, kMostRows>());
 }
 
 // Writes sums [rows, stride] with the bias to where outputs exist.
