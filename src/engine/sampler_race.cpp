@@ -46,12 +46,18 @@ using DrawBlock = uint64_t (*)(const float* values, Scale scale, const Draw& fir
 }
 
 #if defined(__x86_64__)
+#if defined(__clang__)  // takes the widest there are
+#define MILLRACE_WIDEST_VECTORS "avx512f,avx512dq,avx512vl,avx512bw"
+#else
+#define MILLRACE_WIDEST_VECTORS "avx512f,avx512dq,avx512vl,avx512bw,prefer-vector-width=512"
+#endif
 [[gnu::target("avx2"), gnu::flatten]] uint64_t draw_block_of_32(const float* values, Scale scale, const Draw& first,
                                                                 double bar, Block& out) {
   return draw_block(values, scale, first, bar, out);
 }
-[[gnu::target("avx512f,avx512dq,avx512vl,avx512bw,prefer-vector-width=512"), gnu::flatten]] uint64_t draw_block_of_64(
-    const float* values, Scale scale, const Draw& first, double bar, Block& out) {
+[[gnu::target(MILLRACE_WIDEST_VECTORS), gnu::flatten]] uint64_t draw_block_of_64(const float* values, Scale scale,
+                                                                                 const Draw& first, double bar,
+                                                                                 Block& out) {
   return draw_block(values, scale, first, bar, out);
 }
 #endif
