@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/rng.h"
-#include "tensor/dtype.h"
+#include "tensor/tensor.h"
 
 namespace millrace {
 
