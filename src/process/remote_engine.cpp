@@ -77,7 +77,6 @@ RequestId RemoteEngine::submit(Request request, Listener listener, bool tell_adm
     open.listener = std::move(listener);
     open.tell_admission = tell_admission;
     if (process_.ready && !paused_ && alone_.empty()) send_request(id, open);
-    if (send_out()) return id;
   }
   wake();
   return id;
@@ -100,7 +99,6 @@ void RemoteEngine::cancel(RequestId request, int choice) {
       open_.erase(found);
       if (!alone_.empty() && alone_.front() == request) send_next_alone();
     }
-    if (send_out()) return;
   }
   wake();
 }
@@ -183,19 +181,12 @@ void RemoteEngine::turn() {
 
 void RemoteEngine::send_queued() {
   std::lock_guard lock(mutex_);
-  send_out();
-}
-
-// With the lock held, by whoever has something to send: to wake the thread for it would take longer. True: nothing is
-// left.
-bool RemoteEngine::send_out() {
   while (!out_.empty() && process_.socket >= 0) {
     const ssize_t sent = ::send(process_.socket, out_.data(), out_.size(), MSG_NOSIGNAL);
     if (sent < 0 && errno == EINTR) continue;
-    if (sent <= 0) break;  // full, or gone, which reading notices
+    if (sent <= 0) return;  // full, or gone, which reading notices
     out_.erase(0, static_cast<size_t>(sent));
   }
-  return out_.empty();
 }
 
 // False: the process is gone, or says what makes no sense.

@@ -94,7 +94,6 @@ class RemoteEngine : public EnginePort {
   void loop();
   void turn();
   void send_queued();
-  bool send_out();
   bool read_arrived();
   void take(EventsFrame frame);
   bool take_ready(const ReadyFrame& frame);
