@@ -26,6 +26,7 @@ Result<FileState> state_of(const std::filesystem::path& path, int fd) {
   return FileState{.device = static_cast<uint64_t>(info.st_dev),
                    .inode = static_cast<uint64_t>(info.st_ino),
                    .size = static_cast<uint64_t>(info.st_size),
+                   .links = static_cast<uint64_t>(info.st_nlink),
                    .written = nanoseconds(info.st_mtim),
                    .changed = nanoseconds(info.st_ctim)};
 }

@@ -19,4 +19,12 @@ std::string human_bytes(uint64_t bytes) {
   return fmt::format("{:.{}f} {}", value, whole ? 0 : (value < 9.995 ? 2 : 1), kUnits[unit]);
 }
 
+std::string brief_bytes(uint64_t bytes) {
+  return bytes < 10'000'000 ? fmt::format("{} bytes", bytes) : human_bytes(bytes);
+}
+
+std::string counted(int64_t number, std::string_view noun) {
+  return fmt::format("{} {}{}", number, noun, number == 1 ? "" : "s");
+}
+
 }  // namespace millrace

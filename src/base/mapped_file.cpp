@@ -116,12 +116,14 @@ MappedFile::~MappedFile() {
 Result<void> MappedFile::unchanged() const {
   TRY(const FileState now, state_of(path_, fd_));
   const bool broken = guard_ >= 0 && ranges[static_cast<size_t>(guard_)].broken.load();
-  if (now == state_ && !broken) return {};
+  // Who writes to a file can set back when it was written, not when its entry changed. Links come and go harmlessly.
+  const bool touched = now.changed != state_.changed && now.links == state_.links;
+  if (now == state_ && !touched && !broken) return {};
   if (now.size != state_.size) {
     return error(Code::io, "{}: changed while it was read, from {} to {} bytes: use it once it is complete",
                  path_.string(), state_.size, now.size);
   }
-  if (now != state_) {
+  if (now != state_ || touched) {
     return error(Code::io, "{}: was written to while it was read: use it once it is complete", path_.string());
   }
   return error(Code::io, "{}: a part of it could not be read: look for a failing disk, or a file that changes",

@@ -15,11 +15,11 @@
 namespace millrace {
 
 // What tells two states of a file apart. Not the time its entry changed: replacing a file by renaming another over it
-// is the right way to do that, and leaves the bytes of the old one alone.
+// is the right way to do that, and leaves the bytes of the old one alone. It loses a link then.
 struct FileState {
-  uint64_t device = 0, inode = 0, size = 0;
+  uint64_t device = 0, inode = 0, size = 0, links = 0;
   int64_t written = 0;  // nanoseconds since 1970
-  int64_t changed = 0;  // when its entry was, which nobody can set back; not compared
+  int64_t changed = 0;  // when its entry was, which nobody can set back; compared while a file is read
   friend bool operator==(const FileState& a, const FileState& b) {
     return a.device == b.device && a.inode == b.inode && a.size == b.size && a.written == b.written;
   }

@@ -18,6 +18,12 @@ struct PhiloxWords {
   uint32_t high[Lanes], low[Lanes];
 };
 
+// Uniform in [0, 1), 53 bits, of a draw's first two words. By way of signed numbers, which x86 has vectors for; 53 bits
+// fit.
+MILLRACE_BOTH double to_unit(uint32_t high, uint32_t low) {
+  return static_cast<double>(static_cast<int64_t>((uint64_t{high} << 32 | low) >> 11)) * 0x1.0p-53;
+}
+
 // Of the draws (seed, choice, position, first + i).
 template <int Lanes>
 MILLRACE_BOTH PhiloxWords<Lanes> philox_words(uint64_t seed, uint32_t choice, uint32_t position, uint32_t first) {

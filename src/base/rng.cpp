@@ -5,13 +5,6 @@
 #include "base/philox.h"
 
 namespace millrace {
-namespace {
-
-double to_unit(uint32_t high, uint32_t low) {
-  return static_cast<double>((uint64_t{high} << 32 | low) >> 11) * 0x1.0p-53;
-}
-
-}  // namespace
 
 std::array<uint32_t, 4> philox(std::array<uint32_t, 2> key, std::array<uint32_t, 4> counter) {
   for (int round = 0; round < kPhiloxRounds; ++round) {

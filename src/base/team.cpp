@@ -43,7 +43,7 @@ Team::Team(int workers) : workers_(workers) {
   // With more workers than processors, spinning keeps the one we wait for from running.
   spins_ = usable.size() >= static_cast<size_t>(workers) ? kSpins : 0;
   if (count_nodes(usable) > 1 || count_cores(usable) < static_cast<int>(usable.size()))
-    for (Place& place : places_of(workers, usable)) places_.push_back(std::move(place.processors));
+    for (WorkerPlace& place : places_of(workers, usable)) places_.push_back(std::move(place.processors));
   start();
 }
 

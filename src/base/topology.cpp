@@ -105,17 +105,17 @@ int count_nodes(std::span<const Processor> processors) {
   return distinct(std::move(nodes));
 }
 
-std::vector<Place> places_of(int workers, std::span<const Processor> processors) {
+std::vector<WorkerPlace> places_of(int workers, std::span<const Processor> processors) {
   std::map<int, std::vector<Processor>> nodes;
   for (const Processor& processor : processors) nodes[processor.node].push_back(processor);
-  std::vector<Place> places;
+  std::vector<WorkerPlace> places;
   int cores_left = 0;
   for (const auto& [node, its] : nodes) cores_left += count_cores(its);
   for (const auto& [node, its] : nodes) {
     const int cores = count_cores(its), left = workers - static_cast<int>(places.size());
     const int share = (left * cores + cores_left - 1) / cores_left;
     cores_left -= cores;
-    Place place = {.node = node, .processors = {}};
+    WorkerPlace place = {.node = node, .processors = {}};
     std::vector<int> seen;
     for (const Processor& processor : its) {
       if (share <= cores && std::ranges::find(seen, processor.core) != seen.end()) continue;

@@ -25,13 +25,13 @@ int count_cores(std::span<const Processor> processors);
 int count_nodes(std::span<const Processor> processors);
 
 // Where a worker of a team may run.
-struct Place {
+struct WorkerPlace {
   int node = 0;
   std::vector<int> processors;  // ascending
 };
 // The places of so many workers. Nodes get workers by their cores, and workers that follow one another share a node, so
 // that a part of a matrix stays near whoever reads it. On a node they may use one processor of every core; all of them
 // only where there are more workers than cores. Which of these, the kernel chooses: it knows who else is at work.
-std::vector<Place> places_of(int workers, std::span<const Processor> processors);
+std::vector<WorkerPlace> places_of(int workers, std::span<const Processor> processors);
 
 }  // namespace millrace

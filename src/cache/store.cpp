@@ -89,7 +89,8 @@ Result<std::vector<CacheSpec>> specs_of(std::span<const KvShape> shapes) {
 Result<int64_t> Store::bytes_needed(const CacheLayout& layout, int pages) {
   Checked bytes = Checked(layout.page_bytes) * Checked(pages);
   if (pages < 1 || !bytes.within(kMaxStoreBytes))
-    return error(Code::invalid, "a cache of {} pages of {} bytes is out of range", pages, layout.page_bytes);
+    return error(Code::invalid, "a cache of {} pages of {} is out of range", pages,
+                 brief_bytes(static_cast<uint64_t>(layout.page_bytes)));
   return static_cast<int64_t>(*bytes.get());
 }
 

@@ -8,6 +8,7 @@
 
 #include "base/check.h"
 #include "base/checked.h"
+#include "base/human.h"
 #include "model/forward.h"
 #include "model/mixers/mixers.h"
 
@@ -110,10 +111,11 @@ Result<std::unique_ptr<Encoder>> Encoder::create(const Model& model, Backend& ba
   auto taken = encoder->take_memory(backend);
   if (taken.ok()) return encoder;
   return within(
-      fmt::format("no room for texts of {} tokens and {} of them at a time (KV {} bytes, workspace {}, staging "
+      fmt::format("no room for texts of {} tokens and {} of them at a time (KV {}, workspace {}, staging "
                   "{}); ask for shorter texts (-c)",
-                  plan.options.context, plan.options.sequences, plan.kv_bytes, plan.workspace_bytes,
-                  plan.staging_bytes),
+                  plan.options.context, plan.options.sequences, brief_bytes(static_cast<uint64_t>(plan.kv_bytes)),
+                  brief_bytes(static_cast<uint64_t>(plan.workspace_bytes)),
+                  brief_bytes(static_cast<uint64_t>(plan.staging_bytes))),
       taken.error());
 }
 

@@ -13,6 +13,7 @@
 #include "backend/ranks/share.h"
 #include "base/check.h"
 #include "base/checked.h"
+#include "base/human.h"
 #include "engine/draft/branches.h"
 #include "engine/draft/tree.h"
 #include "engine/ranks.h"
@@ -229,10 +230,11 @@ Result<std::unique_ptr<Executor>> Executor::create(const Model& model, Backend& 
 Result<std::unique_ptr<Executor>> Executor::create_here(const Model& model, Backend& backend, const Plan& plan) {
   auto refused = [&](Error failure) {
     return within(
-        fmt::format("no room for a context of {} tokens and {} sequences (KV {} bytes, workspace {}, staging {}); "
+        fmt::format("no room for a context of {} tokens and {} sequences (KV {}, workspace {}, staging {}); "
                     "ask for a shorter context (-c) or a smaller KV format",
-                    plan.options.context, plan.options.sequences, plan.kv_bytes, plan.workspace_bytes,
-                    plan.staging_bytes),
+                    plan.options.context, plan.options.sequences, brief_bytes(static_cast<uint64_t>(plan.kv_bytes)),
+                    brief_bytes(static_cast<uint64_t>(plan.workspace_bytes)),
+                    brief_bytes(static_cast<uint64_t>(plan.staging_bytes))),
         std::move(failure));
   };
   auto memory = backend.allocate(Purpose::kv, plan.kv_bytes);

@@ -43,9 +43,10 @@ void select_largest(std::span<const float> logits, size_t k, std::vector<Candida
 
 // Where the race can be decided: fills `out` with the tokens that may arrive before all others, ascending. Token i of
 // weight w = exp((logit - largest) * inverse_temperature) arrives at -log(1 - u_i) / w, u_i being uniform of draw
-// number i.
+// number i. By vectors of `width` bytes, the same to the bit for each of race_widths(); 0 takes the widest.
 void race_candidates(std::span<const float> logits, float largest, float inverse_temperature, const Draw& draw,
-                     std::vector<Candidate>& out);
+                     std::vector<Candidate>& out, int width = 0);
+std::vector<int> race_widths();
 
 // exp(x) for x <= 0 to 2e-7, zero below -87. Branch-free.
 float fast_exp(float x);

@@ -167,8 +167,8 @@ Picked pick(const ChoiceItem& item, std::span<const TextScore> scores) {
   return best;
 }
 
-Result<Journal> Journal::open(const std::filesystem::path& path, const JsonObject& identity) {
-  Journal journal;
+Result<TaskJournal> TaskJournal::open(const std::filesystem::path& path, const JsonObject& identity) {
+  TaskJournal journal;
   if (path.empty()) return journal;
   journal.path_ = path;
   size_t whole = 0;  // bytes of the lines that are complete
@@ -198,7 +198,7 @@ Result<Journal> Journal::open(const std::filesystem::path& path, const JsonObjec
   return journal;
 }
 
-Result<void> Journal::add(int64_t index, JsonObject entry) {
+Result<void> TaskJournal::add(int64_t index, JsonObject entry) {
   entry["index"] = index;
   if (file_.is_open()) {
     file_ << to_text(entry) << '\n' << std::flush;

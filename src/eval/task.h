@@ -53,10 +53,10 @@ struct Picked {
 Picked pick(const ChoiceItem& item, std::span<const TextScore> scores);
 
 // What was answered so far. The first line says what was asked of whom; a file that says something else is refused.
-class Journal {
+class TaskJournal {
  public:
   // An empty path keeps nothing.
-  static Result<Journal> open(const std::filesystem::path& path, const JsonObject& identity);
+  static Result<TaskJournal> open(const std::filesystem::path& path, const JsonObject& identity);
 
   const std::map<int64_t, Json>& done() const { return done_; }
   Result<void> add(int64_t index, JsonObject entry);

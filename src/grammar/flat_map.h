@@ -2,6 +2,7 @@
 // entry would cost more than the entry. Not for several threads at once.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <utility>
 #include <vector>

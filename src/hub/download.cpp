@@ -66,8 +66,8 @@ class Part {
 
   Result<void> add(std::span<const std::byte> bytes) {
     if (bytes.size() > download_.file.size - size_)
-      return error(Code::corrupt, "{} is longer than the {} bytes that were announced", download_.url,
-                   download_.file.size);
+      return error(Code::corrupt, "{} is longer than the {} that were announced", download_.url,
+                   brief_bytes(static_cast<uint64_t>(download_.file.size)));
     for (size_t done = 0; done < bytes.size();) {
       const ssize_t put = ::pwrite(fd_, bytes.data() + done, bytes.size() - done, static_cast<off_t>(size_));
       if (put < 0 && errno == EINTR) continue;
@@ -140,7 +140,8 @@ Result<void> attempt(Transport& transport, const Download& download, Part& part)
     if (!got.ok()) return got.error();
   }
   if (part.size() < download.file.size)
-    return error(Code::overloaded, "{}: {} of {} bytes came", download.url, part.size(), download.file.size);
+    return error(Code::overloaded, "{}: {} of {} came", download.url, brief_bytes(static_cast<uint64_t>(part.size())),
+                 brief_bytes(static_cast<uint64_t>(download.file.size)));
   return part.publish();
 }
 

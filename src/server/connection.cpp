@@ -11,6 +11,7 @@
 
 #include <algorithm>
 
+#include "base/human.h"
 #include "server/reply.h"
 #include "server/request_head.h"
 
@@ -217,6 +218,12 @@ class Connection : public ConnectionHandle, public std::enable_shared_from_this<
     auto parser = std::make_unique<Parser>();
     parser->header_limit(static_cast<uint32_t>(setting_.limits.header_bytes));
     parser->body_limit(setting_.limits.body_bytes);
+    // The last chunk is taken together with all its trailers, or not at all: they end where what was taken ends.
+    trailers_ = nullptr;
+    auto on_chunk = [this](uint64_t bytes, boost::beast::string_view extensions, error_code&) {
+      if (bytes == 0) trailers_ = extensions.data();
+    };
+    parser->on_chunk_header(on_chunk);
     bool there = in_.size() > 0;
     if (!there) {
       idle_ = true;
@@ -301,10 +308,15 @@ class Connection : public ConnectionHandle, public std::enable_shared_from_this<
       error_code failure;
       const bool had_header = parser.is_header_done();
       const size_t given = std::min(in_.size(), limits.header_bytes);
+      trailers_ = nullptr;  // what was seen before may have moved
       const size_t used = parser.put(asio::buffer(in_.data().data(), given), failure);
       if (failure && failure != http::error::need_more) {
         refused = status_of(failure);
         break;
+      }
+      if (parser.is_done() && trailers_ != nullptr) {
+        const char* data = static_cast<const char*>(in_.data().data());
+        if (has_folded_header({trailers_, static_cast<size_t>(data + used - trailers_)})) refused = 400;
       }
       in_.consume(used);
       taken_ += used;
@@ -373,7 +385,8 @@ class Connection : public ConnectionHandle, public std::enable_shared_from_this<
     keep_alive_ = false;
     head_only_ = false;
     refused_ = true;
-    std::string message = status == 413   ? fmt::format("the body is larger than {} bytes", setting_.limits.body_bytes)
+    std::string message = status == 413
+                              ? fmt::format("the body is larger than {}", brief_bytes(setting_.limits.body_bytes))
                           : status == 431 ? "the headers are too large or too many"
                           : status == 408 ? "the request did not come in time"
                           : status == 503 ? "too many large requests are being read: try again later"
@@ -508,7 +521,8 @@ class Connection : public ConnectionHandle, public std::enable_shared_from_this<
   std::function<void(ConnectionHandle*)> at_end_;
   boost::beast::flat_buffer in_;
   std::vector<char> landing_;
-  size_t taken_ = 0;  // bytes of this body, frames included
+  size_t taken_ = 0;                // bytes of this body, frames included
+  const char* trailers_ = nullptr;  // of a body in chunks, once its last one was seen
   std::shared_ptr<BodyCharge> charge_;
   std::shared_ptr<Reply> reply_;
   bool reading_ = false, writing_ = false, closed_ = false, idle_ = false, done_ = false;

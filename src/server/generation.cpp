@@ -505,7 +505,10 @@ void Generation::count_tokens() {
     const int count = choices_[i].tokens() - counted_[i];
     const bool first = counted_[i] == 0;
     counted_[i] += count;
-    if (count > 0 && !std::exchange(any_token_, true)) setting_.share->began();
+    if (count > 0 && !std::exchange(any_token_, true)) {
+      const Usage so_far = usage();
+      setting_.share->began(std::max<int64_t>(0, so_far.prompt - so_far.cached));
+    }
     setting_.share->tokens(count, first, since(first ? made_ : last_count_));
   }
   last_count_ = now;

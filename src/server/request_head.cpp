@@ -8,9 +8,8 @@ namespace millrace {
 namespace http = boost::beast::http;
 
 bool has_folded_header(std::string_view bytes) {
-  const size_t end = bytes.find("\r\n\r\n");
-  if (end == std::string_view::npos) return false;
-  for (size_t at = bytes.find("\r\n"); at < end; at = bytes.find("\r\n", at + 2))
+  const size_t end = std::min(bytes.find("\r\n\r\n"), bytes.size());
+  for (size_t at = bytes.find("\r\n"); at < end && at + 2 < bytes.size(); at = bytes.find("\r\n", at + 2))
     if (bytes[at + 2] == ' ' || bytes[at + 2] == '\t') return true;
   return false;
 }

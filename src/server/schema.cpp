@@ -9,14 +9,14 @@ namespace {
 using Failure = std::optional<ApiError>;
 
 // Where in a body we are: as an error names it, and as a list of ignored names does, where entries do not differ.
-struct Place {
+struct FieldPath {
   std::string path, kind;
 
-  Place member(std::string_view name) const {
+  FieldPath member(std::string_view name) const {
     if (path.empty()) return {std::string(name), std::string(name)};
     return {fmt::format("{}.{}", path, name), fmt::format("{}.{}", kind, name)};
   }
-  Place entry(size_t index) const { return {fmt::format("{}.[{}]", path, index), kind + ".[]"}; }
+  FieldPath entry(size_t index) const { return {fmt::format("{}.[{}]", path, index), kind + ".[]"}; }
 };
 
 std::string_view kind_name(const Json& value) {
@@ -27,7 +27,7 @@ std::string_view kind_name(const Json& value) {
   return value.is_object() ? "an object" : "null";
 }
 
-ApiError wrong_kind(const Place& place, std::string_view wanted, const Json& value) {
+ApiError wrong_kind(const FieldPath& place, std::string_view wanted, const Json& value) {
   ApiError failure =
       bad_field(place.path, fmt::format("'{}' must be {}, not {}", place.path, wanted, kind_name(value)));
   failure.code = "invalid_type";
@@ -39,12 +39,12 @@ std::string plain(double value) {
                                                                : fmt::format("{:g}", value);
 }
 
-ApiError out_of_range(const Field& field, const Place& place, double value) {
+ApiError out_of_range(const Field& field, const FieldPath& place, double value) {
   return bad_field(place.path, fmt::format("'{}' must be between {} and {}, not {}", place.path, plain(field.least),
                                            plain(field.most), plain(value)));
 }
 
-Failure check_integer(const Field& field, const Place& place, const Json& value) {
+Failure check_integer(const Field& field, const FieldPath& place, const Json& value) {
   double number = 0;
   if (value.is_int64()) {
     number = static_cast<double>(value.get_int64());
@@ -60,7 +60,7 @@ Failure check_integer(const Field& field, const Place& place, const Json& value)
   return {};
 }
 
-Failure check_number(const Field& field, const Place& place, const Json& value) {
+Failure check_number(const Field& field, const FieldPath& place, const Json& value) {
   if (!value.is_number()) return wrong_kind(place, "a number", value);
   const double number = value.is_double()  ? value.get_double()
                         : value.is_int64() ? static_cast<double>(value.get_int64())
@@ -78,7 +78,7 @@ bool is_choice(std::string_view choices, std::string_view text) {
   }
 }
 
-Failure check_text(const Field& field, const Place& place, const Json& value) {
+Failure check_text(const Field& field, const FieldPath& place, const Json& value) {
   if (!value.is_string()) return wrong_kind(place, "a text", value);
   const auto size = static_cast<double>(value.get_string().size());
   if (field.most > 0 && size > field.most)
@@ -89,13 +89,13 @@ Failure check_text(const Field& field, const Place& place, const Json& value) {
   return {};
 }
 
-Failure too_many(const Field& field, const Place& place, size_t entries) {
+Failure too_many(const Field& field, const FieldPath& place, size_t entries) {
   if (static_cast<double>(entries) <= field.most) return {};
   return bad_field(place.path,
                    fmt::format("'{}' has {} entries, at most {} are taken", place.path, entries, plain(field.most)));
 }
 
-Failure check_texts(const Field& field, const Place& place, const Json& value) {
+Failure check_texts(const Field& field, const FieldPath& place, const Json& value) {
   auto one = [&](const Json& text) -> Failure {
     if (!text.is_string()) return wrong_kind(place, "a text or a list of texts", text);
     const size_t size = text.get_string().size();
@@ -112,7 +112,7 @@ Failure check_texts(const Field& field, const Place& place, const Json& value) {
   return {};
 }
 
-Failure check_strings(const Field& field, const Place& place, const Json& value) {
+Failure check_strings(const Field& field, const FieldPath& place, const Json& value) {
   const auto* list = value.if_array();
   if (list == nullptr) return wrong_kind(place, "a list of texts", value);
   if (auto failure = too_many(field, place, list->size())) return failure;
@@ -127,16 +127,16 @@ bool is_token(const Json& value) {
   return value.is_int64() && value.get_int64() >= 0 && value.get_int64() <= kLargestToken;
 }
 
-Failure check_tokens(const Field& field, const Place& place, const Json& value) {
+Failure check_tokens(const Field& field, const FieldPath& place, const Json& value) {
   const auto* list = value.if_array();
   if (list == nullptr) return wrong_kind(place, "a list of token ids", value);
   if (auto failure = too_many(field, place, list->size())) return failure;
   for (const Json& token : *list)
-    if (!is_token(token)) return wrong_kind(place, "a list of token ids, which are whole numbers from 0 on,", token);
+    if (!is_token(token)) return wrong_kind(place, "a list of token ids (whole numbers from 0 on)", token);
   return {};
 }
 
-Failure check_prompt(const Field& field, const Place& place, const Json& value) {
+Failure check_prompt(const Field& field, const FieldPath& place, const Json& value) {
   if (value.is_string()) return {};
   const auto* list = value.if_array();
   if (list == nullptr) return wrong_kind(place, "a text, token ids, or a list of either", value);
@@ -156,7 +156,7 @@ Failure check_prompt(const Field& field, const Place& place, const Json& value) 
   return {};
 }
 
-Failure check_bias(const Field& field, const Place& place, const Json& value) {
+Failure check_bias(const Field& field, const FieldPath& place, const Json& value) {
   const auto* object = value.if_object();
   if (object == nullptr) return wrong_kind(place, "an object of token ids and numbers", value);
   if (object->size() > kMostBiases)
@@ -171,7 +171,7 @@ Failure check_bias(const Field& field, const Place& place, const Json& value) {
   return {};
 }
 
-Failure check_role(const Place& place, const Json& value) {
+Failure check_role(const FieldPath& place, const Json& value) {
   if (!value.is_string()) return wrong_kind(place, "a text", value);
   const std::string_view says = value.get_string();
   if (std::find(std::begin(kRoles), std::end(kRoles), says) != std::end(kRoles)) return {};
@@ -233,7 +233,7 @@ class Checker {
  public:
   Checker(unsigned kind, Ignored& ignored) : kind_(kind), ignored_(ignored) {}
 
-  Failure object(const Table& table, const Place& place, const JsonObject& body) {
+  Failure object(const Table& table, const FieldPath& place, const JsonObject& body) {
     if (body.size() > kMostMembers)
       return bad_field(place.path,
                        fmt::format("an object with {} fields, at most {} are taken", body.size(), kMostMembers));
@@ -263,9 +263,9 @@ class Checker {
     return nullptr;
   }
 
-  Failure unknown(const Table& table, const Place& place, std::string_view name) {
+  Failure unknown(const Table& table, const FieldPath& place, std::string_view name) {
     const std::string_view shown = shortened(name);
-    const Place here = place.member(shown);
+    const FieldPath here = place.member(shown);
     if (ignored_.contains(here.kind)) return {};
     ApiError failure = bad_field(here.path, fmt::format("unknown field '{}'", here.path));
     failure.code = "unknown_parameter";
@@ -281,7 +281,7 @@ class Checker {
     return note_ignored(here);
   }
 
-  Failure note_ignored(const Place& place) {
+  Failure note_ignored(const FieldPath& place) {
     ignored_.insert(place.kind);
     if (ignored_.size() <= kMostIgnored) return {};
     ApiError failure = bad_field(place.path, fmt::format("more than {} unknown fields", kMostIgnored));
@@ -289,7 +289,7 @@ class Checker {
     return failure;
   }
 
-  Failure member(const Field& field, const Place& place, const Json& value) {
+  Failure member(const Field& field, const FieldPath& place, const Json& value) {
     if (value.is_null()) return {};
     if (field.standing == Standing::ignored) return note_ignored(place);
     if (field.standing == Standing::absent) {
@@ -300,7 +300,7 @@ class Checker {
     return shape(field, place, value);
   }
 
-  Failure objects(const Field& field, const Place& place, const Json& value) {
+  Failure objects(const Field& field, const FieldPath& place, const Json& value) {
     const auto* list = value.if_array();
     const std::string_view wanted = field.shape == Shape::parts ? "a text or a list of objects" : "a list of objects";
     if (list == nullptr) return wrong_kind(place, wanted, value);
@@ -308,7 +308,7 @@ class Checker {
       return bad_field(place.path, fmt::format("'{}' has {} entries; there must be {} to {}", place.path, list->size(),
                                                plain(field.least), plain(field.most)));
     for (size_t i = 0; i < list->size(); ++i) {
-      const Place here = place.entry(i);
+      const FieldPath here = place.entry(i);
       const auto* one = (*list)[i].if_object();
       if (one == nullptr) return wrong_kind(here, "an object", (*list)[i]);
       if (auto failure = object(*field.inside, here, *one)) return failure;
@@ -316,7 +316,7 @@ class Checker {
     return {};
   }
 
-  Failure content(const Field& field, const Place& place, const Json& value) {
+  Failure content(const Field& field, const FieldPath& place, const Json& value) {
     if (value.is_string()) return {};
     const auto* parts = value.if_array();
     if (parts == nullptr) return wrong_kind(place, "a text or a list of parts", value);
@@ -336,7 +336,7 @@ class Checker {
     return {};
   }
 
-  Failure shape(const Field& field, const Place& place, const Json& value) {
+  Failure shape(const Field& field, const FieldPath& place, const Json& value) {
     switch (field.shape) {
       case Shape::boolean:
         return value.is_bool() ? Failure() : wrong_kind(place, "true or false", value);

@@ -13,8 +13,9 @@ void Share::refused() {
   ++metrics_.refused;
 }
 
-void Share::began() {
+void Share::began(int64_t computed) {
   std::lock_guard lock(mutex_);
+  metrics_.computed_tokens += computed;
   --metrics_.waiting;
   ++metrics_.running;
 }
@@ -33,6 +34,7 @@ void Share::tokens(int64_t count, bool first, double seconds) {
   if (count <= 0) return;
   std::lock_guard lock(mutex_);
   metrics_.generated_tokens += count;
+  metrics_.computed_tokens += count;
   if (first) metrics_.first_token.add(seconds);
   const int64_t between = first ? count - 1 : count;
   for (int64_t i = 0; i < between; ++i) metrics_.between_tokens.add(first ? 0 : seconds / static_cast<double>(between));

@@ -13,9 +13,9 @@ namespace millrace {
 
 class Share {
  public:
-  void opened();   // a request was let in, and waits
-  void refused();  // another was not: it came too soon
-  void began();    // an open one has its first token
+  void opened();                 // a request was let in, and waits
+  void refused();                // another was not: it came too soon
+  void began(int64_t computed);  // an open one has its first token, after so many of its prompt were computed
   struct End {
     bool begun = false, cancelled = false, failed = false;
     double seconds = 0;

@@ -4,6 +4,7 @@
 #include <future>
 #include <thread>
 
+#include "base/human.h"
 #include "server/route.h"
 
 namespace millrace {
@@ -207,7 +208,8 @@ Result<void> Shelf::make_room(Item& item) {
       if (idle != nullptr)
         idle->state = ModelState::asleep;
       else if (few && awake_beside(item) == 0)
-        return error(Code::no_memory, "{} bytes are needed and {} are there", need_of(item), room);
+        return error(Code::no_memory, "{} are needed and {} are there",
+                     brief_bytes(static_cast<uint64_t>(need_of(item))), brief_bytes(static_cast<uint64_t>(room)));
     }
     if (idle == nullptr) {
       if (since(began) > options_.patience) return error(Code::overloaded, "all models that are loaded are in use");

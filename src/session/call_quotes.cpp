@@ -91,7 +91,7 @@ CallReader::Match CallReader::match_next(size_t place, size_t& end) const {
     ++key;
   if (key == size()) return Match::more;
   size_t unused = 0;
-  return key == begin ? Match::no : match(format_->equals[CallFormat::kNumber], key, false, unused);
+  return key == begin ? Match::no : match(format_->equals[CallFormat::kNumeric], key, false, unused);
 }
 
 CallReader::Match CallReader::match_between(size_t place) const {

@@ -367,7 +367,7 @@ bool CallReader::read_key(Parts& out) {
   Match best = Match::no;
   for (; seen_ < size(); ++seen_) {
     // What begins a text in quotes is part of the value.
-    const size_t first = quotes() ? size_t{CallFormat::kNumber} : 0;
+    const size_t first = quotes() ? size_t{CallFormat::kNumeric} : 0;
     for (size_t type = first; type < (quotes() ? first + 1 : size_t{CallFormat::kTypes}); ++type) {
       size_t here = 0;
       const Match found = match(format_->equals[type], seen_, false, here);
@@ -393,7 +393,7 @@ bool CallReader::read_key(Parts& out) {
   }
   drop(end);
   emit(out, Kind::arguments, text + "\": ");
-  typed_ = format_->equals[CallFormat::kNumber] != format_->equals[CallFormat::kText];
+  typed_ = format_->equals[CallFormat::kNumeric] != format_->equals[CallFormat::kText];
   const Json* type = typed_ ? nullptr : type_of_value();
   certain_ = (typed_ ? type_ == CallFormat::kText : type != nullptr && *type == Json("string")) && !format_->cdata;
   json_ = typed_ ? type_ != CallFormat::kText : type != nullptr && type->is_string() && *type != Json("string");

@@ -50,7 +50,11 @@ Result<std::unique_ptr<LoadedModel>> LoadedModel::load(const LoadChoice& choice)
   const auto start = std::chrono::steady_clock::now();
   TRY(Checkpoint checkpoint, Checkpoint::open(choice.path));
   std::unique_ptr<LoadedModel> loaded(new LoadedModel(std::move(checkpoint)));
-  if (auto read = loaded->read_model(choice); !read.ok()) return within(choice.path.string(), read.error());
+  if (auto read = loaded->read_model(choice); !read.ok()) {
+    // What a file's own reader says begins with its path.
+    if (read.error().message.starts_with(choice.path.string())) return read.error();
+    return within(choice.path.string(), read.error());
+  }
   loaded->read_ends();
   Result<void> read = loaded->read_text(choice.chat_template);
   TRY_VOID(loaded->checkpoint_.unchanged());

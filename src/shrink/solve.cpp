@@ -43,8 +43,9 @@ bool cholesky(Team& team, double* a, int64_t n) {
     team.each(end - first, [&](int64_t j, int) {
       for (int64_t k = 0; k < first; ++k) turned[static_cast<size_t>(k * kBand + j)] = a[(first + j) * n + k];
     });
-    // What the columns before this band take off it.
-    team.each((n - first + kTileRows - 1) / kTileRows, [&](int64_t task, int) {
+    // What the columns before this band take off it. The first has none.
+    const int64_t tasks = first == 0 ? 0 : (n - first + kTileRows - 1) / kTileRows;
+    team.each(tasks, [&](int64_t task, int) {
       const int64_t i = first + task * kTileRows, tall = std::min(kTileRows, n - i);
       double tile[kTileRows * kAcross];
       for (int64_t j = first; j < std::min(end, i + tall); j += kAcross) {

@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "base/checked.h"
+#include "base/human.h"
 #include "tensor/identify.h"
 
 namespace millrace {
@@ -315,15 +316,15 @@ Result<void> check_end(std::span<const std::byte> file, uint64_t end, uint64_t a
   if (file.size() < end) {
     return error(
         Code::corrupt,
-        "is incomplete: {} bytes expected, {} found ({:.1f} %); the download was interrupted, download it again", end,
-        file.size(), 100.0 * static_cast<double>(file.size()) / static_cast<double>(end));
+        "is incomplete: {} expected, {} found ({:.1f} %, {} missing); the download was interrupted, download it again",
+        brief_bytes(end), brief_bytes(file.size()), 100.0 * static_cast<double>(file.size()) / static_cast<double>(end),
+        brief_bytes(end - file.size()));
   }
   const uint64_t padded = Checked(end).aligned(alignment).get().value_or(end);
   const auto rest = file.subspan(end);
   if (file.size() > padded || std::any_of(rest.begin(), rest.end(), [](std::byte b) { return b != std::byte{0}; })) {
-    return error(Code::corrupt,
-                 "has {} bytes behind its last tensor that belong to nothing ({} bytes expected, {} found)",
-                 rest.size(), end, file.size());
+    return error(Code::corrupt, "has {} behind its last tensor that belong to nothing ({} expected, {} found)",
+                 brief_bytes(rest.size()), brief_bytes(end), brief_bytes(file.size()));
   }
   return {};
 }

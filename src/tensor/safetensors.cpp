@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "base/checked.h"
+#include "base/human.h"
 #include "base/json.h"
 #include "tensor/identify.h"
 
@@ -243,8 +244,8 @@ Result<SafetensorsFile> parse_safetensors(std::span<const std::byte> file) {
   if (length > file.size() - 8) {
     return error(
         Code::corrupt,
-        "ends inside its header: at least {} bytes expected, {} found; the download was interrupted, download it again",
-        length + 8, file.size());
+        "ends inside its header: at least {} expected, {} found; the download was interrupted, download it again",
+        brief_bytes(length + 8), brief_bytes(file.size()));
   }
   const std::string_view header(reinterpret_cast<const char*>(file.data() + 8), length);
   TRY(HeaderHandler found, scan_header(header));
@@ -278,14 +279,14 @@ Result<SafetensorsFile> parse_safetensors(std::span<const std::byte> file) {
   if (last > data.size()) {
     return error(
         Code::corrupt,
-        "is incomplete: {} bytes expected, {} found ({:.1f} %); the download was interrupted, download it again",
-        total.get().value_or(0), file.size(),
-        100.0 * static_cast<double>(file.size()) / static_cast<double>(total.get().value_or(1)));
+        "is incomplete: {} expected, {} found ({:.1f} %, {} missing); the download was interrupted, download it again",
+        brief_bytes(total.get().value_or(0)), brief_bytes(file.size()),
+        100.0 * static_cast<double>(file.size()) / static_cast<double>(total.get().value_or(1)),
+        brief_bytes(last - data.size()));
   }
   if (last < data.size()) {
-    return error(Code::corrupt,
-                 "has {} bytes behind its last tensor that belong to nothing ({} bytes expected, {} found)",
-                 data.size() - last, *total.get(), file.size());
+    return error(Code::corrupt, "has {} behind its last tensor that belong to nothing ({} expected, {} found)",
+                 brief_bytes(data.size() - last), brief_bytes(*total.get()), brief_bytes(file.size()));
   }
   return out;
 }

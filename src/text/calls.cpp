@@ -242,18 +242,18 @@ class CallProber {
                                                         {"object", JsonObject{{"inner", 62342}}},
                                                         {"array", JsonArray{71623, 71624}},
                                                         {"null", nullptr}};
-    for (size_t type = CallFormat::kNumber; type < CallFormat::kTypes; ++type) {
+    for (size_t type = CallFormat::kNumeric; type < CallFormat::kTypes; ++type) {
       const JsonObject arguments = {{kKeys[0], text_json(kTexts[0])}, {kKeys[1], values[type].second}};
       auto text = calls_part({{kNames[0], kIds[0], arguments}}, {"string", values[type].first});
       const auto key = text ? place(*text, kKeys[1], 0) : std::nullopt;
-      format_.equals[type] = format_.equals[type == CallFormat::kNumber ? CallFormat::kText : CallFormat::kNumber];
+      format_.equals[type] = format_.equals[type == CallFormat::kNumeric ? CallFormat::kText : CallFormat::kNumeric];
       bool found = false;
       if (key && text->ends_with(format_.end)) {
         const size_t from = *key + kKeys[1].size(), to = text->size() - format_.end.size();
         found = from < to &&
                 value_after(std::string_view(*text).substr(from, to - from), values[type].second, format_.equals[type]);
       }
-      if (!found && type == CallFormat::kNumber) return false;
+      if (!found && type == CallFormat::kNumeric) return false;
     }
     const JsonObject odd = {{kKeys[0], text_json(kTexts[0])}, {kKeys[1], text_json("<odd>\n")}};
     const auto text = calls_part({{kNames[0], kIds[0], odd}});
@@ -534,8 +534,8 @@ JsonObject calls_json(const CallFormat& format) {
     add("middle", format.middle);
     add("open", format.open);
     add("equals", format.equals[CallFormat::kText]);
-    if (format.equals[CallFormat::kNumber] != format.equals[CallFormat::kText])
-      add("equals_other", format.equals[CallFormat::kNumber]);
+    if (format.equals[CallFormat::kNumeric] != format.equals[CallFormat::kText])
+      add("equals_other", format.equals[CallFormat::kNumeric]);
     add("text_open", format.quote_open);
     add("text_close", format.quote);
     add("next", format.next);

@@ -29,7 +29,7 @@ inline constexpr char kCallCount = '\x03';  // its number, from 1
 
 struct CallFormat {
   enum class Style : uint8_t { none, json, tags, channels };
-  enum Type : size_t { kText, kNumber, kBoolean, kObject, kArray, kNull, kTypes };
+  enum Type : size_t { kText, kNumeric, kBoolean, kObject, kArray, kNull, kTypes };
 
   Style style = Style::none;                // none: the template shows no calls, or in a way that is not understood
   std::string begin, middle, between, end;  // around the name and the arguments

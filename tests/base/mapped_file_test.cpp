@@ -67,6 +67,18 @@ TEST(MappedFile, WrittenToIsTold) {
   EXPECT_NE(changed.error().message.find("written to"), std::string::npos) << changed.error().message;
 }
 
+TEST(MappedFile, WrittenToIsToldThoughItsTimeIsSetBack) {
+  const fs::path path = make_file("set-back", 5000);
+  const auto file = MappedFile::open(path).value();
+  const auto before = fs::last_write_time(path);
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));  // the clock of a file system may be coarse
+  std::ofstream(path, std::ios::binary | std::ios::in) << "y";
+  fs::last_write_time(path, before);
+  const auto changed = file->unchanged();
+  ASSERT_FALSE(changed.ok());
+  EXPECT_NE(changed.error().message.find("written to"), std::string::npos) << changed.error().message;
+}
+
 TEST(MappedFile, ReplacedOrDeletedIsNoChange) {
   const fs::path path = make_file("replaced", 5000), other = make_file("other", 10);
   const auto file = MappedFile::open(path).value();

@@ -60,13 +60,13 @@ TEST_F(FakeSys, CoresAndNodesOfAServer) {
 
 TEST_F(FakeSys, CoresComeBeforeTheirSecondThreads) {
   const std::vector<Processor> all = server();
-  const std::vector<Place> four = places_of(4, all);
+  const std::vector<WorkerPlace> four = places_of(4, all);
   ASSERT_EQ(four.size(), 4u);
   EXPECT_EQ(four[0].processors, (std::vector<int>{0, 1}));
   EXPECT_EQ(four[1].node, 0);
   EXPECT_EQ(four[2].processors, (std::vector<int>{2, 3}));
   EXPECT_EQ(four[3].node, 1);
-  const std::vector<Place> eight = places_of(8, all);
+  const std::vector<WorkerPlace> eight = places_of(8, all);
   ASSERT_EQ(eight.size(), 8u);
   EXPECT_EQ(eight[3].processors, (std::vector<int>{0, 1, 4, 5}));
   EXPECT_EQ(eight[7].processors, (std::vector<int>{2, 3, 6, 7}));
@@ -75,7 +75,7 @@ TEST_F(FakeSys, CoresComeBeforeTheirSecondThreads) {
 TEST_F(FakeSys, AnyNumberOfWorkersHasPlaces) {
   const std::vector<Processor> all = server();
   for (int workers = 1; workers < 20; ++workers) {
-    const std::vector<Place> places = places_of(workers, all);
+    const std::vector<WorkerPlace> places = places_of(workers, all);
     ASSERT_EQ(places.size(), static_cast<size_t>(workers));
     for (size_t i = 0; i < places.size(); ++i) {
       EXPECT_FALSE(places[i].processors.empty());

@@ -414,6 +414,24 @@ TEST(SamplerScan, ManyUniformsAreTheSingleOnes) {
   }
 }
 
+// Not only the choice: all that could win, which is decided by every random number and every weight.
+TEST(SamplerScan, TheRaceIsTheSameByEveryWidthOfVectors) {
+  std::vector<Candidate> narrow, wide;
+  for (uint32_t seed = 0; seed < 200; ++seed) {
+    auto logits = oracle::random_logits(1 + seed * 37, seed);
+    const float largest = find_largest(logits).value().logit;
+    const Draw draw{.seed = seed, .choice = seed % 3, .position = 17};
+    const float inverse_temperature = seed % 2 == 0 ? 1.0F : 0.4F;
+    race_candidates(logits, largest, inverse_temperature, draw, narrow, 16);
+    ASSERT_FALSE(narrow.empty());
+    for (int width : race_widths()) {
+      race_candidates(logits, largest, inverse_temperature, draw, wide, width);
+      ASSERT_EQ(wide.size(), narrow.size()) << "seed " << seed << ", " << width << " bytes";
+      for (size_t i = 0; i < wide.size(); ++i) ASSERT_EQ(wide[i].id, narrow[i].id) << "seed " << seed << ", " << width;
+    }
+  }
+}
+
 // The quick race over a whole row and the plain one over a list choose the same token.
 TEST(SamplerScan, TheRaceIsTheSameOverRowAndList) {
   for (double temperature : {0.05, 0.7, 1.0, 4.0}) {

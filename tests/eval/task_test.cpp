@@ -74,19 +74,19 @@ TEST(Task, AJournalGoesOnWhereItWas) {
   std::filesystem::remove(path);
   const JsonObject identity = {{"task", "choice"}, {"model", "m"}};
   {
-    Journal journal = Journal::open(path, identity).value();
+    TaskJournal journal = TaskJournal::open(path, identity).value();
     ASSERT_TRUE(journal.add(0, {{"hit", true}}).ok());
     ASSERT_TRUE(journal.add(2, {{"hit", false}}).ok());
   }
   std::ofstream(path, std::ios::app) << "{\"index\":3,\"hi";  // cut short
   {
-    Journal journal = Journal::open(path, identity).value();
+    TaskJournal journal = TaskJournal::open(path, identity).value();
     EXPECT_EQ(journal.done().size(), 2u);
     EXPECT_TRUE(journal.done().contains(2));
     ASSERT_TRUE(journal.add(3, {{"hit", true}}).ok());
   }
-  EXPECT_EQ(Journal::open(path, identity)->done().size(), 3u);
-  EXPECT_FALSE(Journal::open(path, {{"task", "other"}}).ok());
+  EXPECT_EQ(TaskJournal::open(path, identity)->done().size(), 3u);
+  EXPECT_FALSE(TaskJournal::open(path, {{"task", "other"}}).ok());
   std::filesystem::remove(path);
 }
 

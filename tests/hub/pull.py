@@ -323,7 +323,7 @@ def test_resume_after_a_cut():
         data = read(SHIPPED)
         world.hub.repositories["own/big"] = {"big-Q8_0.gguf": data}
         world.hub.cut, world.hub.cuts = 5_000_000, 1
-        world.bad("pull", "own/big", "--retries", "0", said=["broke off|bytes came"])
+        world.bad("pull", "own/big", "--retries", "0", said=["broke off|of .* came"])
         check([os.path.getsize(part) for part in world.parts()] == [5_000_000], world.parts())
         check(not os.path.exists(world.place("own")), "nothing is published")
         world.good("pull", "own/big")
@@ -377,7 +377,7 @@ def test_damaged_and_wrong_sizes_are_refused():
         world.hub.lie["tiny-Q4_K_M.gguf"] = size - 1
         world.bad("pull", "own/tiny-GGUF", said=["longer than the"])
         world.hub.lie["tiny-Q4_K_M.gguf"] = size + 1
-        world.bad("pull", "own/tiny-GGUF", "--retries", "0", said=[f"{size} of {size + 1} bytes came|416|fewer"])
+        world.bad("pull", "own/tiny-GGUF", "--retries", "0", said=[f"{size} bytes of {size + 1} bytes came"])
         world.hub.lie = {}
         world.good("pull", "own/tiny-GGUF")
 

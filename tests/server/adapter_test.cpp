@@ -64,6 +64,7 @@ class ServerAdapters : public ::testing::Test {
   test::Folder folder_;
 };
 
+#if MILLRACE_SESSION_TEXT  // prompts are words
 TEST_F(ServerAdapters, AreChosenByModelOrByLora) {
   Rig rig(options());
   const std::string bare = text(rig.post("/v1/completions", asked("stories")));
@@ -166,6 +167,7 @@ TEST_F(ServerAdapters, AreLoadedByOperatorsFromOneFolder) {
   Rig closed;
   EXPECT_EQ(load(closed, "one", "one").status, 403);
 }
+#endif
 
 TEST(AdapterPaths, StayInTheFolder) {
   test::Folder folder;

@@ -7,6 +7,7 @@
 #include "engine/draft/suffix.h"
 #include "server/rig.h"
 
+#if MILLRACE_SESSION_TEXT
 namespace millrace {
 namespace {
 
@@ -219,3 +220,4 @@ TEST(Bound, AloneInACrowdPreemptedAndGuessedAheadAreTheSame) {
 
 }  // namespace
 }  // namespace millrace
+#endif

@@ -133,6 +133,7 @@ TEST(Http, WhatCannotBeReadIsRefused) {
       {"GET /health HTTP/1.1\r\n" + host + "A: b\r\n c\r\n\r\n", 400},  // a header that goes on in the next line
       {"GET /health HTTP/1.1\r\n" + host + "A: b\r\n\tc\r\n\r\n", 400},
       {"GET /health HTTP/1.1\r\n \r\n" + host + "\r\n", 400},
+      {"POST /v1/completions HTTP/1.1\r\n" + host + "Transfer-Encoding: chunked\r\n\r\n0\r\nA: b\r\n c\r\n\r\n", 400},
       {"POST /v1/completions HTTP/1.1\r\n" + host + "Transfer-Encoding: chunked\r\n\r\nzz\r\n", 400},
       {"POST /v1/completions HTTP/1.1\r\n" + host + "Transfer-Encoding: chunked\r\n\r\n-1\r\n", 400},
       {"POST /v1/completions HTTP/1.1\r\n" + host + "Transfer-Encoding: chunked\r\n\r\nffffffffffffffffff\r\n", 400},
@@ -156,6 +157,25 @@ TEST(Http, WhatCannotBeReadIsRefused) {
   client.send(many + "\r\n");
   EXPECT_EQ(client.answer().status, 431);
   EXPECT_EQ(rig.get("/health").status, 200);
+}
+
+// The parser takes lines as they come, so a line that goes on must be seen before the head is whole.
+TEST(Http, FoldedHeadersAreRefusedHoweverTheyCome) {
+  Rig rig;
+  const std::string head = "GET /health HTTP/1.1\r\nHost: localhost\r\nA: b\r\n c\r\n\r\n";
+  for (size_t cut = head.find("A: b"); cut < head.size(); ++cut) {
+    Client client(rig.port());
+    const std::string piece = head.substr(0, cut);
+    client.send(piece);
+    if (piece.find("\r\n ") == std::string::npos) client.send(head.substr(cut));  // else the answer needs no more
+    EXPECT_EQ(client.answer().status, 400) << "cut at " << cut;
+  }
+  // In a body such a line is nobody's business, however it is cut up.
+  const std::string text = "{\"prompt\":[1,403],\"max_tokens\":1,\r\n \"temperature\":0}";
+  Client client(rig.port());
+  client.send("POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n");
+  client.send(fmt::format("{:x}\r\n{}\r\n0\r\nA: b\r\n\r\n", text.size(), text));
+  EXPECT_EQ(client.answer().status, 200);
 }
 
 TEST(Http, TargetsInEveryForm) {

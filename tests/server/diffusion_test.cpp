@@ -112,7 +112,7 @@ TEST(DiffusionServer, WhatCannotBePromisedIs400) {
 
 TEST(DiffusionServer, PassesOfAModelThatHasNoneAre400) {
   Rig rig;
-  const Response refused = rig.post("/v1/completions", R"({"prompt":"Once","max_tokens":4,"diffusion_steps":4})");
+  const Response refused = rig.post("/v1/completions", R"({"prompt":[400],"max_tokens":4,"diffusion_steps":4})");
   EXPECT_EQ(refused.status, 400);
   EXPECT_NE(refused.body.find("token by token"), std::string::npos) << refused.body;
 }

@@ -8,6 +8,7 @@
 
 #include "server/rig.h"
 
+#if MILLRACE_SESSION_TEXT
 namespace millrace {
 namespace {
 
@@ -257,3 +258,4 @@ TEST(ResumeRefused, AnotherTenantOrSecret) {
 
 }  // namespace
 }  // namespace millrace
+#endif

@@ -349,7 +349,7 @@ std::string sampled(Grammar& grammar, const CallFormat& format, const std::vecto
     for (const Tool& tool : tools) {
       const Json* properties = find(tool.parameters, "properties");
       for (const auto& member : properties == nullptr ? JsonObject() : properties->get_object())
-        closers.push_back(format.quote + format.next + std::string(member.key()) + format.equals[CallFormat::kNumber]);
+        closers.push_back(format.quote + format.next + std::string(member.key()) + format.equals[CallFormat::kNumeric]);
     }
   }
   std::string text;

@@ -57,7 +57,7 @@ std::string written(const CallFormat& f, const std::vector<Call>& calls, bool le
       const Json& value = member.value();
       const size_t type = value.is_string()  ? CallFormat::kText
                           : value.is_array() ? CallFormat::kArray
-                                             : CallFormat::kNumber;
+                                             : CallFormat::kNumeric;
       out += (first ? f.open : f.next) + std::string(member.key()) + f.equals[type];
       out += value.is_string() ? std::string(value.get_string()) + f.quote : to_text(value);
       first = false;

@@ -207,7 +207,8 @@ TEST(Gguf, AlignmentIsTheFiles) {
 
 TEST(Gguf, TruncationSaysHowMuchIsMissing) {
   const std::string text = RawGguf(1).tensor("a", {1000}, 0, 0).pad().data(4000).text();
-  const std::string wanted = fmt::format("is incomplete: {} bytes expected, {} found", text.size(), text.size() - 3000);
+  const std::string wanted =
+      fmt::format("is incomplete: {} bytes expected, {} bytes found", text.size(), text.size() - 3000);
   expect_refused(bytes_view(text).first(text.size() - 3000), wanted);
   expect_refused(bytes_view(text).first(40), "the download is incomplete");
   expect_refused(bytes_view(text).first(52), "ends inside its header");

@@ -117,7 +117,7 @@ TEST(Safetensors, EveryByteBelongsToOneTensor) {
 TEST(Safetensors, TruncationSaysHowMuchIsMissing) {
   const std::string file = raw_safetensors(R"({"a":{"dtype":"U8","shape":[1000],"data_offsets":[0,1000]}})", 1000);
   expect_refused(std::string_view(file).substr(0, file.size() - 400),
-                 fmt::format("is incomplete: {} bytes expected, {} found", file.size(), file.size() - 400));
+                 fmt::format("is incomplete: {} bytes expected, {} bytes found", file.size(), file.size() - 400));
   expect_refused(std::string_view(file).substr(0, 20), "ends inside its header: at least");
 }
 

@@ -189,7 +189,7 @@ std::string fish_script() {
   return out;
 }
 
-Result<int> run(const Arguments& arguments) {
+Result<int> run_completion(const Arguments& arguments) {
   std::string shell = arguments.operand("SHELL");
   arguments.terminal().write_out(shell == "bash" ? bash_script() : (shell == "zsh" ? zsh_script() : fish_script()));
   return kExitOk;
@@ -205,7 +205,7 @@ Verb completion_verb() {
           .examples = {{"completion bash | sudo tee /etc/bash_completion.d/millrace", "for everyone who uses bash"},
                        {"completion zsh > ~/.zfunc/_millrace", "for zsh, with ~/.zfunc in $fpath"},
                        {"completion fish > ~/.config/fish/completions/millrace.fish", "for fish"}},
-          .run = run};
+          .run = run_completion};
 }
 
 }  // namespace millrace::apps

@@ -68,7 +68,7 @@ std::string threads_found() {
 
 std::string nodes_found() {
   std::string text;
-  const std::vector<Place> places = places_of(Team::usual(), usable_processors());
+  const std::vector<WorkerPlace> places = places_of(Team::usual(), usable_processors());
   for (size_t i = 0; i < places.size();) {
     size_t end = i;
     while (end < places.size() && places[end].node == places[i].node) ++end;
@@ -186,7 +186,7 @@ void print_text(const Terminal& terminal, const std::vector<Finding>& report) {
   }
 }
 
-Result<int> run(const Arguments& arguments) {
+Result<int> run_doctor(const Arguments& arguments) {
   Host host = probe_host();
   std::vector<Finding> report;
   examine_cpu(host, report);
@@ -207,7 +207,7 @@ Verb doctor_verb() {
           .flags = {{.name = "json", .help = "as a JSON array of findings"}},
           .examples = {{"doctor", "is this machine set up well?"},
                        {"doctor --json | jq '.[] | select(.hint)'", "only what could be better"}},
-          .run = run};
+          .run = run_doctor};
 }
 
 }  // namespace millrace::apps

@@ -6,7 +6,7 @@
 namespace millrace::apps {
 namespace {
 
-Result<int> run(const Arguments& arguments) {
+Result<int> run_version(const Arguments& arguments) {
   const Terminal& terminal = arguments.terminal();
   const BuildInfo& info = kBuildInfo;
   if (arguments.toggle("json")) {
@@ -30,7 +30,7 @@ Verb version_verb() {
           .group = "This program",
           .flags = {{.name = "json", .help = "as a JSON object"}},
           .examples = {{"version", "what am I running?"}},
-          .run = run};
+          .run = run_version};
 }
 
 }  // namespace millrace::apps

@@ -6,7 +6,7 @@
 namespace millrace::apps {
 namespace {
 
-Result<int> run(const Arguments& arguments) {
+Result<int> run_bench_batch(const Arguments& arguments) {
   std::vector<StepTest> tests;
   for (int64_t depth : arguments.integers("depth")) {
     for (int64_t sequences : arguments.integers("sequences")) {
@@ -33,7 +33,7 @@ Verb bench_batch_verb() {
           "Tokens a second are of all sequences together. Each step computes one token of every sequence and reads "
           "the weights once. With --adapters sequence i has adapter i modulo their number; limits stay those of the "
           "model alone.",
-      .run = run};
+      .run = run_bench_batch};
   verb.flags.insert(verb.flags.end(), {{.name = "sequences",
                                         .alias = "-b -npl",
                                         .kind = Kind::integer,

@@ -20,7 +20,7 @@ std::vector<StepTest> tests_of(const Arguments& arguments) {
   return tests;
 }
 
-Result<int> run(const Arguments& arguments) {
+Result<int> run_bench(const Arguments& arguments) {
   std::vector<StepTest> tests = tests_of(arguments);
   if (tests.empty()) return error(Code::invalid, "nothing to measure: give -p or -n above 0");
   return run_bench(arguments, tests);
@@ -41,7 +41,7 @@ Verb bench_verb() {
           "Times are of whole passes in this process. The floor is the least time this machine could take for the same "
           "passes: each op the longer of reading its weights and cache at the measured bandwidth and computing at the "
           "measured peak. Ceilings are measured once and kept (--remeasure).",
-      .run = run};
+      .run = run_bench};
   verb.flags.insert(verb.flags.end(), {{.name = "n-prompt",
                                         .alias = "-p",
                                         .kind = Kind::integer,

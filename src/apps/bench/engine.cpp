@@ -168,7 +168,7 @@ JsonObject way_json(const Way& way) {
           {"overhead", r.overhead()}};
 }
 
-Result<int> run(const Arguments& arguments) {
+Result<int> run_bench_engine(const Arguments& arguments) {
   Interruptible interruptible;
   std::vector<std::string> policies = arguments.texts("compare");
   if (policies.empty()) policies = {arguments.text("policy")};
@@ -349,7 +349,7 @@ Verb bench_engine_verb() {
               "Time is virtual unless --real-time: the clock moves by the measured length of each step and of the "
               "planning around it, "
               "and jumps over idle stretches. A request is on time if it met --ttft and --tpot.",
-          .run = run};
+          .run = run_bench_engine};
 }
 
 }  // namespace millrace::apps

@@ -267,7 +267,7 @@ void print(const Terminal& terminal, const Totals& totals, int32_t vocab, bool j
   for (const Json& line : named) terminal.print("{}\n", to_text(line));
 }
 
-Result<int> run(const Arguments& arguments) {
+Result<int> run_bench_grammar(const Arguments& arguments) {
   TRY(std::filesystem::path path, model_path(arguments));
   TRY(Tokenizer tokenizer, open_tokenizer(path));
   TRY(const std::string text, read_input(arguments.operand("FILE")));
@@ -328,7 +328,7 @@ Verb bench_grammar_verb() {
               "An instance counts as accepted if every token of it is in the mask of its place and the answer may end "
               "after the last. Times are what the one thread spent, whatever else the machine does, and include making "
               "states on first use.",
-          .run = run};
+          .run = run_bench_grammar};
 }
 
 }  // namespace millrace::apps

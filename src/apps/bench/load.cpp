@@ -136,7 +136,7 @@ void print(const std::vector<Row>& rows, int64_t bytes, const Terminal& terminal
   table.print(terminal);
 }
 
-Result<int> run(const Arguments& arguments) {
+Result<int> run_bench_load(const Arguments& arguments) {
   const Terminal& terminal = arguments.terminal();
   TRY(const fs::path path, model_path(arguments));
   TRY(const Files files, files_of(path));
@@ -190,7 +190,7 @@ Verb bench_load_verb() {
           "Loading reads every byte of the weights and packs it for the machine. 'From storage' is after the system "
           "was asked to forget the files; its limit is the same bytes read past the system's cache. 'From memory' "
           "is with the files in that cache; its limit is copying them out of it.",
-      .run = run};
+      .run = run_bench_load};
 }
 
 }  // namespace millrace::apps

@@ -166,7 +166,7 @@ Result<void> measure(const Arguments& arguments, const std::vector<OpTest>& test
   return {};
 }
 
-Result<int> run(const Arguments& arguments) {
+Result<int> run_bench_op(const Arguments& arguments) {
   Interruptible interruptible;
   TRY(std::vector<OpTest> tests, tests_of(arguments));
   std::vector<std::string> isas = arguments.texts("isa");
@@ -224,7 +224,7 @@ Verb bench_op_verb() {
           "Weights and cache are copied until they exceed 256 MB and met in turn, so they come from memory as they "
           "do in a model. norm and glu move activations only, which the floor counts as free: their limit is "
           "arithmetic.",
-      .run = run};
+      .run = run_bench_op};
 }
 
 }  // namespace millrace::apps

@@ -393,7 +393,7 @@ Result<int> measure_and_show(const Arguments& arguments) {
   return show(arguments, plan, best->first, best->second);
 }
 
-Result<int> run(const Arguments& arguments) {
+Result<int> run_bench_serve(const Arguments& arguments) {
   bool trace = arguments.text("dataset-name") == "timed_trace";
   if (trace != arguments.given("dataset-path")) {
     return wrong_use(arguments, trace ? "timed_trace needs --dataset-path" : "--dataset-path goes with timed_trace");
@@ -515,7 +515,7 @@ Verb bench_serve_verb() {
           "Flags, the result and the JSON keys are those of vLLM's `bench serve`. A request's times count from when "
           "it is sent; a time between tokens is one between pieces of the stream. Servers that take no token ids "
           "want --prompt-format text.",
-      .run = run};
+      .run = run_bench_serve};
 }
 
 }  // namespace millrace::apps

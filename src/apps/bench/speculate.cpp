@@ -255,7 +255,7 @@ Result<void> check_asked(const Arguments& arguments) {
   return {};
 }
 
-Result<int> run(const Arguments& arguments) {
+Result<int> run_bench_speculate(const Arguments& arguments) {
   const Terminal& terminal = arguments.terminal();
   using Align = Table::Align;
   Table table({{"temperature", Align::right},
@@ -353,7 +353,7 @@ Verb bench_speculate_verb() {
               "--accept, answers are known from the plain run and each guess is spoilt with the chance that is left; "
               "what --speculate or --head names runs beside for its time. Where all requests run at once, tokens a "
               "second are those while all of them did. Exit code 1 if an answer differs from the plain one.",
-          .run = run};
+          .run = run_bench_speculate};
 }
 
 }  // namespace millrace::apps

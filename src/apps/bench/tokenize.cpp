@@ -116,7 +116,7 @@ void print_json(const Terminal& terminal, const std::vector<Measured>& rows) {
   terminal.print("{}\n", to_pretty_text(out));
 }
 
-Result<int> run(const Arguments& arguments) {
+Result<int> run_bench_tokenize(const Arguments& arguments) {
   TRY(std::filesystem::path path, model_path(arguments));
   TRY(Tokenizer tokenizer, open_tokenizer(path));
   auto size = static_cast<size_t>(arguments.integer("size"));
@@ -183,7 +183,7 @@ Verb bench_tokenize_verb() {
                         "on a text of yours, and on the worst cases"}},
           .notes =
               "Speeds are per second of processor time of the one thread that works, so a busy machine shows the same.",
-          .run = run};
+          .run = run_bench_tokenize};
 }
 
 }  // namespace millrace::apps

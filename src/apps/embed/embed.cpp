@@ -43,7 +43,7 @@ void print_vector(const Terminal& terminal, const std::vector<float>& vector) {
   terminal.write_out(line + "\n");
 }
 
-Result<int> run(const Arguments& arguments) {
+Result<int> run_embed(const Arguments& arguments) {
   const Terminal& terminal = arguments.terminal();
   TRY(LoadedEmbedder loaded, load_embedder(arguments, arguments.text("pooling"), false));
   Embedder& embedder = *loaded.embedder;
@@ -129,7 +129,7 @@ Verb embed_verb() {
       .notes =
           "Texts are computed whole, several in a step and without padding; a text's numbers do not depend on the "
           "others. Vectors have length 1 unless the model's modules.json has no Normalize.",
-      .run = run};
+      .run = run_embed};
 }
 
 }  // namespace millrace::apps

@@ -11,7 +11,7 @@
 namespace millrace::apps {
 namespace {
 
-Result<int> run(const Arguments& arguments) {
+Result<int> run_rerank(const Arguments& arguments) {
   const Terminal& terminal = arguments.terminal();
   TRY(LoadedEmbedder loaded, load_embedder(arguments, "", true));
   Embedder& embedder = *loaded.embedder;
@@ -86,7 +86,7 @@ Verb rerank_verb() {
           .notes =
               "A classifier with one label gives the sigmoid of its logit; a model that writes is asked as "
               "Qwen3-Reranker is and gives the share of yes against no; any other the cosine of both vectors.",
-          .run = run};
+          .run = run_rerank};
 }
 
 }  // namespace millrace::apps

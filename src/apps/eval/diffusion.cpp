@@ -114,7 +114,7 @@ Json json_of(const std::vector<Line>& lines) {
   return rows;
 }
 
-Result<int> run(const Arguments& arguments) {
+Result<int> run_eval_diffusion(const Arguments& arguments) {
   const Terminal& terminal = arguments.terminal();
   TRY(auto loaded, load_model(arguments, 0));
   TRY(auto judge, load_judge(arguments, *loaded));
@@ -179,7 +179,7 @@ Verb eval_diffusion_verb() {
       .notes =
           "The likeliest tokens are chosen. Perplexity is the judge's, over the answers up to an end token. KL is "
           "of the whole sequence against frozen blocks, at masked positions of every pass, in nats.",
-      .run = run};
+      .run = run_eval_diffusion};
 }
 
 }  // namespace millrace::apps

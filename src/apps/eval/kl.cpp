@@ -126,7 +126,7 @@ std::string variant_name(const Arguments& arguments) {
   return name;
 }
 
-Result<int> run(const Arguments& arguments) {
+Result<int> run_eval_kl(const Arguments& arguments) {
   const Terminal& terminal = arguments.terminal();
   const bool differs = arguments.given("variant") || arguments.given("variant-backend") ||
                        arguments.given("variant-kv") || arguments.given("variant-activations") ||
@@ -214,7 +214,7 @@ Verb eval_kl_verb() {
           "KL is of the base's distribution from the variant's, in nats, at every scored token; a flip is another "
           "most likely token. The change of perplexity compares token by token, so its error is much smaller than "
           "that of either perplexity.",
-      .run = run};
+      .run = run_eval_kl};
 }
 
 }  // namespace millrace::apps

@@ -99,7 +99,7 @@ JsonArray json(const std::vector<Side>& sides) {
   return all;
 }
 
-Result<int> run(const Arguments& arguments) {
+Result<int> run_eval_needle(const Arguments& arguments) {
   Interruptible scope;
   TRY(const std::string text, read_input(arguments.text("file")));
   TRY(const KvKeep keep, kv_keep(arguments));
@@ -145,7 +145,7 @@ Verb eval_needle_verb() {
               "of them; found is how often the likeliest token is the right one of the other eight. The last row has "
               "no needle: what can be guessed. With --kv-keep the same is asked with a cache that forgets and one that "
               "does not.",
-          .run = run};
+          .run = run_eval_needle};
 }
 
 }  // namespace millrace::apps

@@ -9,7 +9,7 @@
 namespace millrace::apps {
 namespace {
 
-Result<int> run(const Arguments& arguments) {
+Result<int> run_eval_outliers(const Arguments& arguments) {
   const Terminal& terminal = arguments.terminal();
   using Align = Table::Align;
   Table table({{"times", Align::right},
@@ -68,7 +68,7 @@ Verb eval_outliers_verb() {
               "Errors are of the whole product, as a part of what its ordinary columns give. int8 a row has one factor "
               "for a row of inputs and one for an output's weights; Q8_0 is multiplied as the device does it, with a "
               "factor for every 32. Columns apart are kept in 16 bits, chosen once from other rows.",
-          .run = run};
+          .run = run_eval_outliers};
 }
 
 }  // namespace millrace::apps

@@ -15,7 +15,7 @@
 namespace millrace::apps {
 namespace {
 
-Result<int> run(const Arguments& arguments) {
+Result<int> run_eval_ppl(const Arguments& arguments) {
   const Terminal& terminal = arguments.terminal();
   TRY(std::string text, read_input(arguments.text("file")));
   TRY(auto loaded, load_model(arguments, arguments.integer("ctx")));
@@ -80,7 +80,7 @@ Verb eval_ppl_verb() {
           "Without --documents the text is cut into windows that do not overlap and the second half of each is scored, "
           "as "
           "llama.cpp's perplexity tool does.",
-      .run = run};
+      .run = run_eval_ppl};
 }
 
 }  // namespace millrace::apps

@@ -281,7 +281,7 @@ std::string entries_page(const std::vector<Entry>& entries, const std::string& t
   return page.html(fmt::format("millrace {} eval report", kBuildInfo.version));
 }
 
-Result<int> run(const Arguments& arguments) {
+Result<int> run_eval_report(const Arguments& arguments) {
   Interruptible scope;
   const Terminal& terminal = arguments.terminal();
   auto entries = measure(arguments);
@@ -342,7 +342,7 @@ Verb eval_report_verb() {
                    {"eval report model.gguf q4_k.gguf -f book.txt --activations float32,fast --kv-types f16,q8 --html "
                     "report.html",
                     "weights, activations and cache on one page"}},
-      .run = run};
+      .run = run_eval_report};
 }
 
 }  // namespace millrace::apps

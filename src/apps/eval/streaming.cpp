@@ -112,7 +112,7 @@ Json json(const StreamingRank& rank, const Base& base) {
                     {"together", array(rank.together)}};
 }
 
-Result<int> run(const Arguments& arguments) {
+Result<int> run_eval_streaming(const Arguments& arguments) {
   Interruptible scope;
   TRY(const KvKeep keep, kv_keep(arguments));
   if (!keep || !keep.layers.empty())
@@ -146,7 +146,7 @@ Verb eval_streaming_verb() {
           .notes =
               "Each layer alone keeps the first and last tokens only; KL is from the model that forgets nothing, in "
               "nats a token. Then the cheapest of them together. The last column is what --kv-keep takes.",
-          .run = run};
+          .run = run_eval_streaming};
 }
 
 }  // namespace millrace::apps

@@ -21,7 +21,7 @@ constexpr size_t kItemsAtOnce = 8;  // answered between two lines of the journal
 struct Run {
   const Arguments& arguments;
   LoadedModel& model;
-  Journal& journal;
+  TaskJournal& journal;
   size_t total = 0;
 };
 
@@ -123,7 +123,7 @@ Result<void> run_problems(Run& run, const std::vector<WordProblem>& items) {
   return {};
 }
 
-Interval share_of(const Journal& journal, std::string_view key) {
+Interval share_of(const TaskJournal& journal, std::string_view key) {
   int64_t hits = 0;
   for (const auto& [index, entry] : journal.done()) {
     const Json* value = find(entry, key);
@@ -132,7 +132,7 @@ Interval share_of(const Journal& journal, std::string_view key) {
   return share_interval(hits, static_cast<int64_t>(journal.done().size()));
 }
 
-void show(const Arguments& arguments, const Journal& journal, bool choices) {
+void show(const Arguments& arguments, const TaskJournal& journal, bool choices) {
   const Terminal& terminal = arguments.terminal();
   const Interval plain = share_of(journal, "plain"), normalised = share_of(journal, "normalised");
   auto object = [](const Interval& i) { return JsonObject{{"score", i.value}, {"low", i.low}, {"high", i.high}}; };
@@ -151,7 +151,7 @@ void show(const Arguments& arguments, const Journal& journal, bool choices) {
   terminal.print("{} questions\n", journal.done().size());
 }
 
-Result<int> run(const Arguments& arguments) {
+Result<int> run_eval_task(const Arguments& arguments) {
   const std::string task = arguments.operand("TASK");
   TRY(auto loaded, load_model(arguments, 0));
   if (loaded->tokenizer() == nullptr)
@@ -169,7 +169,7 @@ Result<int> run(const Arguments& arguments) {
                                {"questions", choices.size() + problems.size()},
                                {"shots", arguments.given("examples") ? arguments.integer("shots") : 0},
                                {"kv", kv_type(arguments, *loaded).name()}};
-  TRY(Journal journal, Journal::open(arguments.text("output"), identity));
+  TRY(TaskJournal journal, TaskJournal::open(arguments.text("output"), identity));
   if (!journal.done().empty()) arguments.terminal().note("{} answered before", journal.done().size());
   Interruptible scope;
   Run state = {arguments, *loaded, journal};
@@ -184,7 +184,7 @@ Result<int> run(const Arguments& arguments) {
   return kExitOk;
 }
 #else
-Result<int> run(const Arguments&) { return error(Code::unsupported, "this build has no text support"); }
+Result<int> run_eval_task(const Arguments&) { return error(Code::unsupported, "this build has no text support"); }
 #endif
 
 }  // namespace
@@ -243,7 +243,7 @@ Verb eval_task_verb() {
           "Choices are compared by how likely the model finds them after the question, and again divided by their "
           "length in characters (normalised), as HellaSwag is reported. gsm8k is answered greedily and right if the "
           "last number is. Intervals are Wilson's, 95 %.",
-      .run = run};
+      .run = run_eval_task};
 }
 
 }  // namespace millrace::apps

@@ -91,7 +91,7 @@ Result<Comparison> quantise(const Arguments& arguments, Bench& bench, ModelSourc
   return judged;
 }
 
-Result<int> run(const Arguments& arguments) {
+Result<int> run_convert(const Arguments& arguments) {
   if (arguments.text("to") != "gguf") return convert_to_directory(arguments);
   if (arguments.given("bits") || arguments.given("group") || arguments.toggle("sym"))
     return wrong_use(arguments, "--bits, --group and --sym go with --to gptq, awq or compressed-tensors");
@@ -186,7 +186,7 @@ Verb convert_verb() {
           .notes =
               "The result is written under a temporary name and renamed when it is whole, so an interrupted run "
               "leaves nothing behind. The files also run in llama.cpp, as far as it knows the architecture.",
-          .run = run};
+          .run = run_convert};
 }
 
 }  // namespace millrace::apps

@@ -187,7 +187,7 @@ std::optional<std::string> in_memory(const Checkpoint& checkpoint) {
   return packed_note(checkpoint, plan_weights(*source, **backend).bytes());
 }
 
-Result<int> run(const Arguments& arguments) {
+Result<int> run_inspect(const Arguments& arguments) {
   std::filesystem::path path = arguments.operand("PATH");
   TRY(path, path.empty() ? model_path(arguments) : model_path(arguments, path.string()));
   TRY(Checkpoint checkpoint, Checkpoint::open(path));
@@ -222,7 +222,7 @@ Verb inspect_verb() {
           .examples = {{"inspect model.gguf", "architecture, size, context, tokenizer of a file"},
                        {"inspect ./Llama-3.2-1B --tensors", "every tensor of a Hugging Face directory"},
                        {"inspect model.gguf --json | jq .parameters", "for scripts"}},
-          .run = run};
+          .run = run_inspect};
 }
 
 }  // namespace millrace::apps

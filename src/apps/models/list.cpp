@@ -40,7 +40,7 @@ std::string format_of(const fs::path& path) {
   return (checkpoint->kind() == Checkpoint::Kind::gguf ? "GGUF" : "safetensors") + type;
 }
 
-Result<int> run(const Arguments& arguments) {
+Result<int> run_list(const Arguments& arguments) {
   const Terminal& terminal = arguments.terminal();
   const ModelFolder folder = models_folder_of(arguments);
   const std::vector<LocalModel> models = folder.list();
@@ -99,7 +99,7 @@ Verb list_verb() {
           .notes =
               "Shows what `pull` fetched, and GGUF files and model directories that were put into the folder by hand. "
               "Any of these names goes where a path does: `run NAME`, `-m NAME`.",
-          .run = run};
+          .run = run_list};
 }
 
 Verb rm_verb() {

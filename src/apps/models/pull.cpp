@@ -7,7 +7,7 @@
 namespace millrace::apps {
 namespace {
 
-Result<int> run(const Arguments& arguments) {
+Result<int> run_pull(const Arguments& arguments) {
   const Terminal& terminal = arguments.terminal();
   for (const std::string& typed : arguments.operands("NAME")) {
     TRY(const LocalModel model, pull_model(arguments, typed, static_cast<int>(arguments.integer("retries"))));
@@ -49,7 +49,7 @@ Verb pull_verb() {
               "host only. Only what is needed is fetched, never pickles. Sizes and digests are checked, and a model "
               "appears whole or not at all; what came before a failure or Ctrl-C is kept and gone on from. Models lie "
               "in --models-dir (MILLRACE_MODELS_DIR). See docs/models.md.",
-          .run = run};
+          .run = run_pull};
 }
 
 }  // namespace millrace::apps

@@ -85,7 +85,7 @@ std::optional<LocalModel> local_model(const Arguments& arguments, const std::fil
   return std::nullopt;
 }
 
-Result<int> run(const Arguments& arguments) {
+Result<int> run_show(const Arguments& arguments) {
   const Terminal& terminal = arguments.terminal();
   TRY(const std::filesystem::path path, model_path(arguments));
   TRY(const Checkpoint checkpoint, Checkpoint::open(path));
@@ -129,7 +129,7 @@ Verb show_verb() {
           .examples = {{"show owner/name:Q4_K_M", "architecture, parameters, context, quantisation, licence, sampling"},
                        {"show model.gguf --template", "the chat template of a file"}},
           .notes = "`millrace inspect` shows what is in the files: tensors, types, metadata.",
-          .run = run};
+          .run = run_show};
 }
 
 }  // namespace millrace::apps

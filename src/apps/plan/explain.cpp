@@ -133,7 +133,7 @@ Result<void> measure_growth(const Arguments& arguments, LoadedModel& model, Expl
   return {};
 }
 
-Result<int> run(const Arguments& arguments) {
+Result<int> run_explain(const Arguments& arguments) {
   Interruptible scope;
   const Terminal& terminal = arguments.terminal();
   TRY(auto loaded, load_model(arguments, 0));
@@ -226,7 +226,7 @@ Verb explain_verb() {
           "before it to touch everything once. Limits are the machine's measured ceilings: each op the longer of "
           "reading its weights and cache and computing. Barrier is what handing work to the workers takes without any "
           "work; rest is what is left above both.",
-      .run = run};
+      .run = run_explain};
 }
 
 }  // namespace millrace::apps

@@ -276,7 +276,7 @@ Result<int> plan_cluster(const Arguments& arguments) {
   return run_cluster_plan(arguments, planner, subject->name, ranks);
 }
 
-Result<int> run(const Arguments& arguments) {
+Result<int> run_plan(const Arguments& arguments) {
   if (arguments.toggle("check")) return run_plan_check(arguments);
   if (arguments.toggle("cluster")) {
     if (arguments.given("ranks"))
@@ -362,7 +362,7 @@ Verb plan_verb() {
           "hardware could take: each operation the longer of reading its weights and cache and computing, one after "
           "another. Real engines come near it, none passes it. Latent attention is counted in its absorbed form, and "
           "experts as many as a batch would touch if tokens chose evenly.",
-      .run = run};
+      .run = run_plan};
 }
 
 }  // namespace millrace::apps

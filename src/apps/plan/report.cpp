@@ -2,6 +2,7 @@
 
 #include "apps/cli/terminal.h"
 #include "base/file.h"
+#include "base/human.h"
 #include "report/page.h"
 
 namespace millrace::apps {
@@ -29,8 +30,8 @@ void print_memory(const Terminal& terminal, const PlanReport& r) {
   heading(terminal, r.ranks > 1 ? "Memory of each device" : "Memory");
   line(terminal, "weights", bytes_text(m.weights), r.weights);
   line(terminal, "keys and values", bytes_text(m.kv),
-       fmt::format("{} of {}, {} sequences of {} tokens", short_bytes(static_cast<double>(m.kv) / r.batch / r.context),
-                   r.kv.name(), r.batch, r.context));
+       fmt::format("{} of {}, {} of {} tokens", short_bytes(static_cast<double>(m.kv) / r.batch / r.context),
+                   r.kv.name(), counted(r.batch, "sequence"), r.context));
   line(terminal, "workspace", bytes_text(m.workspace + m.staging));
   if (m.reserve > 0) line(terminal, "reserve", bytes_text(m.reserve), "driver, libraries, system");
   line(terminal, "total", bytes_text(m.total()),

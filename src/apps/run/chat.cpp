@@ -16,6 +16,7 @@
 #include "apps/run/report.h"
 #include "apps/run/speculate.h"
 #include "base/file.h"
+#include "base/human.h"
 #include "base/json.h"
 #include "session/added_sampling.h"
 #include "session/conversation.h"
@@ -51,8 +52,8 @@ struct ChatState {
 void show_stats(const ChatState& chat) {
   const GenerateTimes& times = chat.conversation.times();
   const int32_t turns = chat.conversation.turns();
-  chat.terminal.note("chat    {} {}, {} tokens, seed {}", turns, turns == 1 ? "turn" : "turns",
-                     chat.conversation.tokens(), chat.options.sampling.seed);
+  chat.terminal.note("chat    {}, {} tokens, seed {}", counted(turns, "turn"), chat.conversation.tokens(),
+                     chat.options.sampling.seed);
   report(chat.terminal, chat.model, times, "all turns");
   note_passes(chat.terminal, times, chat.options.fill);
 }
@@ -244,7 +245,7 @@ Result<void> use_tools(ChatState& chat, const std::string& file) {
   return {};
 }
 
-Result<void> talk(ChatState& chat, ChatInput& input) {
+Result<void> take_turns(ChatState& chat, ChatInput& input) {
   while (auto text = input.next()) {
     const Next next = command(chat, *text);
     if (next == Next::leave) break;
@@ -262,7 +263,7 @@ Result<void> talk(ChatState& chat, ChatInput& input) {
   return {};
 }
 
-Result<int> run(const Arguments& arguments) {
+Result<int> run_chat(const Arguments& arguments) {
   const Terminal& terminal = arguments.terminal();
   TRY(auto loaded, load_model(arguments, arguments.integer("ctx-size")));
   // Better to hear now than after the first question that there is no template.
@@ -298,7 +299,7 @@ Result<int> run(const Arguments& arguments) {
     TRY(const bool more, answer_calls(chat, input));
     if (!more) return kExitOk;
   }
-  TRY_VOID(talk(chat, input));
+  TRY_VOID(take_turns(chat, input));
   if (!arguments.toggle("json")) show_stats(chat);
   return kExitOk;
 }
@@ -353,7 +354,7 @@ Verb chat_verb() {
           "is "
           "computed twice. What is typed is kept in $XDG_STATE_HOME/millrace/chat_history (~/.local/state), for you "
           "alone.",
-      .run = run};
+      .run = run_chat};
 }
 
 }  // namespace millrace::apps

@@ -8,8 +8,6 @@
 
 namespace millrace::apps {
 
-using Kind = AnswerPart::Kind;
-
 int out_columns() {
   winsize size = {};
   if (::isatty(STDOUT_FILENO) != 1) return 0;
@@ -21,14 +19,14 @@ ChatShow::ChatShow(const Terminal& terminal, bool silent)
 
 void ChatShow::write(std::string_view text) {
   if (silent_ || text.empty()) return;
-  terminal_.write_out(kind_ == Kind::reasoning ? terminal_.out_paint(Style::dim, text) : std::string(text));
+  terminal_.write_out(kind_ == AnswerPart::Kind::reasoning ? terminal_.out_paint(Style::dim, text) : std::string(text));
   std::fflush(stdout);
   shown_ = true;
   line_open_ = !text.ends_with('\n');
 }
 
 // Reasoning and content stand on lines of their own.
-void ChatShow::to_kind(Kind kind) {
+void ChatShow::to_kind(AnswerPart::Kind kind) {
   if (kind == kind_) return;
   write(wrap_.flush());
   if (line_open_) write("\n");
@@ -47,12 +45,12 @@ void ChatShow::show_call() {
 void ChatShow::add(const AnswerPart& part) {
   std::string_view text = part.text;
   switch (part.kind) {
-    case Kind::reasoning:
+    case AnswerPart::Kind::reasoning:
       if (!watched_) return;  // a pipe gets the answer, nothing else
       to_kind(part.kind);
       write(wrap_.push(printable(text, true)));
       return;
-    case Kind::content:
+    case AnswerPart::Kind::content:
       // Some models say a space or a line break first; nobody needs to see it.
       if (!begun_) text.remove_prefix(std::min(text.find_first_not_of(" \n"), text.size()));
       if (text.empty()) return;
@@ -61,15 +59,15 @@ void ChatShow::add(const AnswerPart& part) {
       to_kind(part.kind);
       write(watched_ ? wrap_.push(printable(text, true)) : std::string(text));
       return;
-    case Kind::call:
+    case AnswerPart::Kind::call:
       to_kind(part.kind);
       name_ = text;
       arguments_.clear();
       return;
-    case Kind::arguments:
+    case AnswerPart::Kind::arguments:
       arguments_ += text;
       return;
-    case Kind::ended:
+    case AnswerPart::Kind::ended:
       show_call();
       return;
   }

@@ -134,7 +134,7 @@ Json result_json(const LoadedModel& model, const GenerateOptions& options, const
   return out;
 }
 
-Result<int> run(const Arguments& arguments) {
+Result<int> run_run(const Arguments& arguments) {
   const Terminal& terminal = arguments.terminal();
   TRY(auto loaded, load_model(arguments, arguments.integer("ctx-size")));
   TRY(Sampling sampling, sampling_of(arguments, *loaded));
@@ -241,7 +241,7 @@ Verb run_verb() {
               "penalties, DRY, top-nsigma, top-k, typical, top-p, min-p, XTC, temperature. Log-probabilities are of "
               "the model's own "
               "distribution, before any of them.",
-          .run = run};
+          .run = run_run};
 }
 
 }  // namespace millrace::apps

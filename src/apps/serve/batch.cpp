@@ -17,6 +17,7 @@
 #include "apps/run/flags.h"
 #include "apps/run/speculate.h"
 #include "apps/serve/flags.h"
+#include "base/human.h"
 #include "server/batch_file.h"
 #include "server/service.h"
 
@@ -258,13 +259,13 @@ Result<int> answer_all(const Arguments& arguments, std::ifstream& input, Output&
   return interrupted_exit_code();
 }
 
-Result<int> run(const Arguments& arguments) {
+Result<int> run_batch(const Arguments& arguments) {
   const std::string in = arguments.text("input"), out = arguments.text("output");
   TRY(std::ifstream input, open_input(in, out));
   BatchRecord record;
   TRY(Output output, Output::open(out, record));
   if (record.answered() > 0)
-    arguments.terminal().note("going on after {} answers in {}", record.answered(), printable(out));
+    arguments.terminal().note("going on after {} in {}", counted(record.answered(), "answer"), printable(out));
   return answer_all(arguments, input, output, std::move(record));
 }
 
@@ -299,7 +300,7 @@ Verb batch_verb() {
       .notes =
           "A line is {\"custom_id\": ..., \"method\": \"POST\", \"url\": \"/v1/chat/completions\", \"body\": {...}}. "
           "After a kill, the same command answers what is missing. A line with a mistake gets an error of its own.",
-      .run = run};
+      .run = run_batch};
 }
 
 }  // namespace millrace::apps

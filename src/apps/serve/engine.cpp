@@ -44,7 +44,7 @@ Result<int> run_job(const Arguments& arguments) {
   return code == 0 ? kExitOk : kExitFailure;
 }
 
-Result<int> run(const Arguments& arguments) {
+Result<int> run_engine(const Arguments& arguments) {
   const int rank = over_mpi(arguments) ? rank_by_launcher() : 0;
   if (rank > 0) {  // follows until the first rank stops, and ends there
     TRY_VOID(load_weights(arguments, [] { return true; }));
@@ -90,7 +90,7 @@ Verb engine_verb() {
           .flags = serving_flags(),
           .examples = {{"serve", "starts it and takes care of it"}},
           .notes = "Takes the flags of `serve`. If it dies, `serve` starts another and open answers go on.",
-          .run = run};
+          .run = run_engine};
 }
 
 }  // namespace millrace::apps

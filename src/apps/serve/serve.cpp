@@ -13,6 +13,7 @@
 #include "apps/run/speculate.h"
 #include "apps/serve/cache_keeper.h"
 #include "apps/serve/flags.h"
+#include "base/human.h"
 #include "server/server.h"
 
 namespace millrace::apps {
@@ -88,8 +89,8 @@ Result<void> load_and_serve(const Arguments& arguments, Server& server, const Si
     return {};
   }
   const EngineFacts& facts = served.engine->facts();
-  terminal.note("ready   {}: {} tokens of context, {} sequences, {} pages of cache{}", served.name,
-                facts.limits.context, facts.limits.max_sequences, facts.pages,
+  terminal.note("ready   {}: {} tokens of context, {}, {} of cache{}", served.name, facts.limits.context,
+                counted(facts.limits.max_sequences, "sequence"), counted(facts.pages, "page"),
                 in_process(served) ? "" : fmt::format("; engine process {}", served.engine->snapshot().process));
   for (const AdapterInfo& info : served.engine->adapters())
     terminal.note("adapter {}: rank {}, {}", printable(info.name), info.rank,
@@ -102,7 +103,7 @@ Result<void> load_and_serve(const Arguments& arguments, Server& server, const Si
   return {};
 }
 
-Result<int> run(const Arguments& arguments) {
+Result<int> run_serve(const Arguments& arguments) {
   const Terminal& terminal = arguments.terminal();
   TRY(ServerOptions options, server_options(arguments));
   TRY_VOID(model_path(arguments));  // said, and fetched where it must be, before anything listens
@@ -163,7 +164,7 @@ Verb serve_verb() {
               "It listens on this machine only, unless told otherwise; for others to reach it there must be a key. "
               "The first SIGTERM or Ctrl-C lets open answers end, a second one stops. See docs/api.md and "
               "docs/operations.md.",
-          .run = run};
+          .run = run_serve};
 }
 
 }  // namespace millrace::apps

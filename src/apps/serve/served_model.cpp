@@ -16,6 +16,7 @@
 #include "apps/serve/limit.h"
 #include "apps/serve/scripted_engine.h"
 #include "base/file.h"
+#include "base/human.h"
 #include "engine/executor.h"
 #include "process/mpi_engine.h"
 #include "process/remote_engine.h"
@@ -73,9 +74,9 @@ Result<void> fit_context(const Arguments& arguments, const LoadedModel& model, E
                  "--kv-size more, or -c {} or less",
                  wanted, options.executor.pages, fits, std::max(fits, 1));
   arguments.terminal().warn(
-      "the context is {} tokens instead of {}: the cache ({} pages) has no room for more; see "
+      "the context is {} tokens instead of {}: the cache ({}) has no room for more; see "
       "--kv-size",
-      fits, wanted, options.executor.pages);
+      fits, wanted, counted(options.executor.pages, "page"));
   options.executor.context = fits;
   return {};
 }

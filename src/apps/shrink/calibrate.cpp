@@ -54,7 +54,7 @@ Result<void> check_target(const Arguments& arguments, const fs::path& target) {
   return {};
 }
 
-Result<int> run(const Arguments& arguments) {
+Result<int> run_calibrate(const Arguments& arguments) {
   const Terminal& terminal = arguments.terminal();
   const fs::path target = arguments.text("output");
   fs::path part = target;
@@ -135,7 +135,7 @@ Verb calibrate_verb() {
               "The file has llama.cpp's layout and either program reads the other's. A few thousand tokens are enough; "
               "they should be like what the model will read, and not the text that it is scored with. An interrupted "
               "run leaves FILE.part, and the same command goes on from there with the same result.",
-          .run = run};
+          .run = run_calibrate};
 }
 
 }  // namespace millrace::apps

@@ -73,7 +73,7 @@ Result<int> distil(const Arguments& arguments, const fs::path& path, const fs::p
   return kExitOk;
 }
 
-Result<int> run(const Arguments& arguments) {
+Result<int> run_distil(const Arguments& arguments) {
   const fs::path path = arguments.operand("STUDENT"), target = arguments.operand("OUT");
   if (!arguments.given("calibrate")) return wrong_use(arguments, "a student learns from a text: give --calibrate TEXT");
   TRY_VOID(check_target(path, target, writing_of(arguments).replace));
@@ -104,7 +104,7 @@ Verb distil_verb() {
           .notes =
               "Matrices that write to the stream are moved by least squares, layer by layer, and quantised again "
               "in their own format by GPTQ. A step is kept only if the KL on held-out text falls.",
-          .run = run};
+          .run = run_distil};
 }
 
 }  // namespace millrace::apps

@@ -232,7 +232,7 @@ Result<int> prune(const Arguments& arguments, const fs::path& path, const fs::pa
   return kExitOk;
 }
 
-Result<int> run(const Arguments& arguments) {
+Result<int> run_prune(const Arguments& arguments) {
   const fs::path path = arguments.operand("IN"), target = arguments.operand("OUT");
   if (arguments.given("layers") && arguments.given("drop"))
     return wrong_use(arguments, "--layers chooses which go and --drop names them: give one of them");
@@ -306,7 +306,7 @@ Verb prune_verb() {
               "training. Every step of it is kept only if the KL on held-out text falls. An interrupted run leaves "
               "OUT.part, and "
               "the same command goes on from there with the same result.",
-          .run = run};
+          .run = run_prune};
 }
 
 }  // namespace millrace::apps

@@ -30,7 +30,7 @@ Result<std::vector<Token>> from_json(const Json& json, const Tokenizer& tokenize
   return tokens;
 }
 
-Result<int> run(const Arguments& arguments) {
+Result<int> run_detokenize(const Arguments& arguments) {
   TRY(std::filesystem::path path, model_path(arguments));
   TRY(Tokenizer tokenizer, open_tokenizer(path));
   const Terminal& terminal = arguments.terminal();
@@ -82,7 +82,7 @@ Verb detokenize_verb() {
           "Prints exactly the text: no line break is added unless the output is a terminal or there are several "
           "lines.\n"
           "Without --ids and --file, arrays are read from standard input.",
-      .run = run};
+      .run = run_detokenize};
 }
 
 }  // namespace millrace::apps

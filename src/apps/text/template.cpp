@@ -50,7 +50,7 @@ Result<Source> source_of(const Arguments& arguments) {
                 .variables = token_variables(path)};
 }
 
-Result<int> run(const Arguments& arguments) {
+Result<int> run_template(const Arguments& arguments) {
   if (arguments.given("template") && !arguments.given("input") && arguments.toggle("show")) {
     return wrong_use(arguments, "--show prints a model's template; --template is a file you have already");
   }
@@ -117,7 +117,7 @@ Verb template_verb() {
           "Prints exactly the text; a line break is added only on a terminal. With -m, the model's bos_token, "
           "eos_token, "
           "pad_token and unk_token are variables too, unless the input sets them.",
-      .run = run};
+      .run = run_template};
 }
 
 }  // namespace millrace::apps

@@ -36,7 +36,7 @@ Result<std::string> text_of(const Arguments& arguments) {
   return read_standard_input("--text or --file");
 }
 
-Result<int> run(const Arguments& arguments) {
+Result<int> run_tokenize(const Arguments& arguments) {
   if (arguments.given("text") && arguments.given("file")) {
     return wrong_use(arguments, "--text and --file exclude each other: give one of them");
   }
@@ -89,7 +89,7 @@ Verb tokenize_verb() {
                    {"tokenize -m ./Llama-3.2-1B --file texts.jsonl --json", "ids of many texts, an array a line"},
                    {"tokenize -m tokenizer.json --special --text '<|im_start|>user'", "just a tokenizer file will do"}},
       .notes = "Without --text and --file the text is read from standard input.",
-      .run = run};
+      .run = run_tokenize};
 }
 
 }  // namespace millrace::apps

@@ -49,7 +49,7 @@ Result<std::vector<Token>> prompt_of(const Arguments& arguments, const LoadedMod
   return tokens;
 }
 
-Result<int> run(const Arguments& arguments) {
+Result<int> run_verify_cache(const Arguments& arguments) {
   const Terminal& terminal = arguments.terminal();
   const bool plant = arguments.toggle("plant");
   TRY(auto path, model_path(arguments));
@@ -154,7 +154,7 @@ Verb verify_cache_verb() {
           "other sequences whose pages lie among its own, with 1, 2 and 4 threads. The logits of all positions "
           "must be the same to "
           "the last bit; their hash is printed for each way. Exit code 1 if one differs.",
-      .run = run};
+      .run = run_verify_cache};
 }
 
 }  // namespace millrace::apps

@@ -78,7 +78,7 @@ JsonArray json(const std::vector<Line>& lines) {
   return array;
 }
 
-Result<int> run(const Arguments& arguments) {
+Result<int> run_verify_crowd(const Arguments& arguments) {
   const Terminal& terminal = arguments.terminal();
   const CrowdSize size = {.requests = static_cast<int>(arguments.integer("requests")),
                           .parallel = static_cast<int>(arguments.integer("parallel")),
@@ -146,7 +146,7 @@ Verb verify_crowd_verb() {
               "computed again, or moved to the host's memory and back. Every answer must have the same tokens. Exit "
               "code 1 if one differs, if nobody was put off or if nothing was moved out. With --lora requests have the "
               "adapters in turn, and some have none.",
-          .run = run};
+          .run = run_verify_crowd};
 }
 
 }  // namespace millrace::apps

@@ -15,7 +15,7 @@ std::string verdict(const Terminal& terminal, const FormatResult& result) {
                                                     result.first_difference, result.found, result.expected));
 }
 
-Result<int> run(const Arguments& arguments) {
+Result<int> run_verify_formats(const Arguments& arguments) {
   const Terminal& terminal = arguments.terminal();
   std::vector<FormatResult> all;
   for (const std::string& path : arguments.operands("FILE")) {
@@ -57,7 +57,7 @@ Verb verify_formats_verb() {
           .notes =
               "Each FORMAT.raw is read as that format and compared with FORMAT.values bit for bit; a NaN equals "
               "any NaN. Exit code 1 if one differs or cannot be compared.",
-          .run = run};
+          .run = run_verify_formats};
 }
 
 }  // namespace millrace::apps

@@ -251,7 +251,7 @@ void print_lines(const Terminal& terminal, const std::vector<Line>& lines) {
   table.print(terminal);
 }
 
-Result<int> run(const Arguments& arguments) {
+Result<int> run_verify_golden(const Arguments& arguments) {
   const Terminal& terminal = arguments.terminal();
   std::vector<Case> cases;
   for (const std::string& path : arguments.operands("DIR")) TRY_VOID(find_cases(path, arguments.text("golden"), cases));
@@ -341,7 +341,7 @@ Verb verify_golden_verb() {
           "int8 in groups for quantised ones. Vectors and scores of whole texts (embeddings, rerankers): a cosine of "
           "at least 0.9999 in float32 and 0.999 in fewer bits, scores within 1e-3 and 2e-2, and the same bits alone "
           "and in company.",
-      .run = run};
+      .run = run_verify_golden};
 }
 
 }  // namespace millrace::apps

@@ -47,7 +47,7 @@ JsonArray json(const std::vector<OpsLine>& lines) {
   return array;
 }
 
-Result<int> run(const Arguments& arguments) {
+Result<int> run_verify_ops(const Arguments& arguments) {
   const Terminal& terminal = arguments.terminal();
   const bool plant = arguments.toggle("plant");
   CpuOptions cpu;
@@ -99,7 +99,7 @@ Verb verify_ops_verb() {
               "length of the difference over the length of what the reference gives. Rows must also have the same bits "
               "alone and in any company, and a composition the bits of the calls it is made of. The hash is of all "
               "numbers found: kernels that agree on every bit have the same. Exit code 1 if a check is wrong.",
-          .run = run};
+          .run = run_verify_ops};
 }
 
 }  // namespace millrace::apps

@@ -136,7 +136,7 @@ JsonArray json(const std::vector<Line>& lines) {
   return array;
 }
 
-Result<int> run(const Arguments& arguments) {
+Result<int> run_verify_ranks(const Arguments& arguments) {
   const Terminal& terminal = arguments.terminal();
   const bool plant = arguments.toggle("plant");
   std::vector<int64_t> counts = arguments.integers("ranks");
@@ -191,7 +191,7 @@ Verb verify_ranks_verb() {
               "A random text goes through the model whole, seven tokens at a time, one at a time, and in a crowd of "
               "three. The logits of every token must have the same bits as on one rank. Also said: what the rank with "
               "most holds of weights and of the cache, and how much it sends. Exit code 1 if a bit differs.",
-          .run = run};
+          .run = run_verify_ranks};
 }
 
 }  // namespace millrace::apps

@@ -132,7 +132,7 @@ Outcome compare(const SaidBy& said, const SaidBy& scored) {
   return outcome;
 }
 
-Result<int> run(const Arguments& arguments) {
+Result<int> run_verify_score(const Arguments& arguments) {
   const Terminal& terminal = arguments.terminal();
   const CrowdSize size = {.requests = static_cast<int>(arguments.integer("requests")),
                           .parallel = static_cast<int>(arguments.integer("parallel")),
@@ -183,7 +183,7 @@ Verb verify_score_verb() {
           "Then every prompt with its answer is given as a text, in another company and in steps of 48 tokens, "
           "and the model is asked how likely each token was. The two must be the same 32 bits: what a training "
           "loop scores is what the rollout saw. Exit code 1 if one differs.",
-      .run = run};
+      .run = run_verify_score};
 }
 
 }  // namespace millrace::apps

@@ -7,7 +7,7 @@
 namespace millrace::apps {
 namespace {
 
-Result<int> run(const Arguments& arguments) {
+Result<int> run_simulate(const Arguments& arguments) {
   const Terminal& terminal = arguments.terminal();
   Interruptible interruptible;
   int64_t seeds = arguments.integer("seeds");
@@ -52,7 +52,7 @@ Verb simulate_verb() {
               "The model's "
               "next token is a hash of what its cache holds, so a page mixed up shows at once. Exit code 1 names the "
               "seed that failed.",
-          .run = run};
+          .run = run_simulate};
 }
 
 }  // namespace millrace::apps

@@ -129,7 +129,7 @@ Result<bool> has_room_for_trees(const Arguments& arguments) {
   return std::none_of(shapes.begin(), shapes.end(), [](const KvShape& shape) { return shape.state.kept(); });
 }
 
-Result<int> run(const Arguments& arguments) {
+Result<int> run_verify_speculate(const Arguments& arguments) {
   const Terminal& terminal = arguments.terminal();
   std::vector<std::string> drafters = {"ngram", "suffix", "known answers, 0.5", "known answers, 0.9"};
   TRY(const SpeculateOptions asked, speculate_options(arguments));
@@ -209,7 +209,7 @@ Verb verify_speculate_verb() {
           "the first way to go on, and with --draft-tree with trees of each head. Every answer must have the same "
           "tokens. Exit code 1 if one "
           "differs or if no guess was right.",
-      .run = run};
+      .run = run_verify_speculate};
 }
 
 }  // namespace millrace::apps

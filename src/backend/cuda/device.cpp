@@ -2,7 +2,14 @@
 
 #include <algorithm>
 
+#include "base/human.h"
+
 namespace millrace::cuda {
+namespace {
+
+std::string text(int64_t bytes) { return brief_bytes(static_cast<uint64_t>(bytes)); }
+
+}  // namespace
 
 Result<void> checked(cudaError_t status, std::string_view what) {
   if (status == cudaSuccess) return {};
@@ -19,9 +26,8 @@ Result<void> DeviceMemory::charge(Purpose purpose, int64_t bytes) {
   int64_t taken = 0;
   for (int64_t one : used_) taken += one;
   if (bytes > limit_ - taken) {
-    return error(Code::no_memory,
-                 "{} bytes for {} do not fit: {} of {} bytes are taken; allow more memory or ask for less", bytes,
-                 purpose_name(purpose), taken, limit_);
+    return error(Code::no_memory, "{} for {} do not fit: {} of {} are taken; allow more memory or ask for less",
+                 text(bytes), purpose_name(purpose), text(taken), text(limit_));
   }
   used_[static_cast<size_t>(purpose)] += bytes;
   return {};
@@ -36,8 +42,8 @@ Result<std::byte*> DeviceMemory::take(Purpose purpose, int64_t bytes) {
     used_[static_cast<size_t>(purpose)] -= bytes;
     size_t free = 0, total = 0;
     cudaMemGetInfo(&free, &total);
-    return error(Code::no_memory, "the GPU has no {} bytes for {}: {} of {} bytes are free", bytes,
-                 purpose_name(purpose), free, total);
+    return error(Code::no_memory, "the GPU has no {} for {}: {} of {} are free", text(bytes), purpose_name(purpose),
+                 brief_bytes(free), brief_bytes(total));
   }
   device_.push_back(memory);
   // Done before any other stream's work, like all copies of loading that came before it on this one.
@@ -53,7 +59,7 @@ Result<std::byte*> DeviceMemory::take_host(Purpose purpose, int64_t bytes) {
   if (cudaMallocHost(&memory, length) != cudaSuccess) {
     cudaGetLastError();
     used_[static_cast<size_t>(purpose)] -= bytes;
-    return error(Code::no_memory, "the system has no {} bytes of pinned memory for {}", bytes, purpose_name(purpose));
+    return error(Code::no_memory, "the system has no {} of pinned memory for {}", text(bytes), purpose_name(purpose));
   }
   host_.push_back(memory);
   std::fill_n(static_cast<char*>(memory), length, '\0');

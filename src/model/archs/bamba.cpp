@@ -104,7 +104,7 @@ void describe_granite_hybrid(Config& config, ModelSpec& spec) {
   spec.logit_scale = static_cast<float>(1 / config.positive("logits_scaling", 1));
 }
 
-constexpr TensorName kNames[] = {
+constexpr TensorName kBambaNames[] = {
     {"output_norm", "model.final_layernorm"},
     {"output_norm", "model.norm"},
     {"blk.{}.ssm_in", "model.layers.{}.mamba.in_proj"},
@@ -153,21 +153,21 @@ constexpr TensorName kFalconH1GgufNames[] = {
 
 }  // namespace
 
-std::span<const TensorName> hybrid_names() { return kNames; }
+std::span<const TensorName> hybrid_names() { return kBambaNames; }
 
 extern const Architecture kFalconH1 = {.name = "falcon_h1",
                                        .describe = describe_falcon_h1,
-                                       .names = kNames,
+                                       .names = kBambaNames,
                                        .gguf = {.name = "falcon-h1", .names = kFalconH1GgufNames}};
 extern const Architecture kGraniteHybrid = {
     .name = "granitemoehybrid",
     .describe = describe_granite_hybrid,
-    .names = kNames,
+    .names = kBambaNames,
     .gguf = {.name = "granitehybrid", .permuted = true, .names = state_gguf_names()}};
 // Its files are Granite's without the multipliers.
 extern const Architecture kBamba = {.name = "bamba",
                                     .describe = describe_bamba,
-                                    .names = kNames,
+                                    .names = kBambaNames,
                                     .gguf = {.name = "granitehybrid", .permuted = true, .names = state_gguf_names()}};
 
 }  // namespace millrace

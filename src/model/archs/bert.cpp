@@ -82,7 +82,7 @@ void describe_nomic(Config& config, ModelSpec& spec) {
 }
 
 // RoBERTa's have "roberta." in front, and a classifier of other names.
-constexpr TensorName kNames[] = {
+constexpr TensorName kBertNames[] = {
     {"token_embd", "bert.embeddings.word_embeddings"},
     {"token_types", "bert.embeddings.token_type_embeddings"},
     {"position_embd", "bert.embeddings.position_embeddings"},
@@ -118,7 +118,7 @@ constexpr TensorName kNomicNames[] = {
     {"cls.1", "classifier"},
 };
 
-constexpr TensorName kGgufNames[] = {
+constexpr TensorName kBertGgufNames[] = {
     {"blk.{}.post_attention_norm", "blk.{}.attn_output_norm"},
     {"blk.{}.post_ffw_norm", "blk.{}.layer_output_norm"},
     {"cls.0", "cls"},
@@ -129,13 +129,13 @@ constexpr TensorName kGgufNames[] = {
 
 extern const Architecture kBert = {.name = "bert",
                                    .describe = describe_bert,
-                                   .names = kNames,
-                                   .gguf = {.name = "bert", .biased = true, .names = kGgufNames}};
-extern const Architecture kRoberta = {.name = "roberta", .describe = describe_roberta, .names = kNames};
-extern const Architecture kXlmRoberta = {.name = "xlm-roberta", .describe = describe_roberta, .names = kNames};
+                                   .names = kBertNames,
+                                   .gguf = {.name = "bert", .biased = true, .names = kBertGgufNames}};
+extern const Architecture kRoberta = {.name = "roberta", .describe = describe_roberta, .names = kBertNames};
+extern const Architecture kXlmRoberta = {.name = "xlm-roberta", .describe = describe_roberta, .names = kBertNames};
 extern const Architecture kNomicBert = {.name = "nomic_bert",
                                         .describe = describe_nomic,
                                         .names = kNomicNames,
-                                        .gguf = {.name = "nomic-bert", .names = kGgufNames}};
+                                        .gguf = {.name = "nomic-bert", .names = kBertGgufNames}};
 
 }  // namespace millrace

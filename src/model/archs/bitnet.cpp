@@ -19,7 +19,7 @@ void describe_bitnet(Config& config, ModelSpec& spec) {
   spec.final_norm = norm;
 }
 
-constexpr TensorName kNames[] = {
+constexpr TensorName kBitnetNames[] = {
     {"blk.{}.attn_sub_norm", "model.layers.{}.self_attn.attn_sub_norm"},
     {"blk.{}.ffn_sub_norm", "model.layers.{}.mlp.ffn_sub_norm"},
 };
@@ -27,6 +27,6 @@ constexpr TensorName kNames[] = {
 }  // namespace
 
 extern const Architecture kBitNet = {
-    .name = "bitnet", .describe = describe_bitnet, .names = kNames, .gguf = {.name = "bitnet"}};
+    .name = "bitnet", .describe = describe_bitnet, .names = kBitnetNames, .gguf = {.name = "bitnet"}};
 
 }  // namespace millrace

@@ -29,7 +29,7 @@ void describe_bloom(Config& config, ModelSpec& spec) {
   spec.final_norm = norm;
 }
 
-constexpr TensorName kNames[] = {
+constexpr TensorName kBloomNames[] = {
     {"token_embd", "transformer.word_embeddings"},
     {"token_embd_norm", "transformer.word_embeddings_layernorm"},
     {"output_norm", "transformer.ln_f"},
@@ -47,7 +47,7 @@ constexpr TensorName kNames[] = {
 
 extern const Architecture kBloom = {.name = "bloom",
                                     .describe = describe_bloom,
-                                    .names = kNames,
+                                    .names = kBloomNames,
                                     .gguf = {.name = "bloom", .fused_qkv = true, .biased = true}};
 
 }  // namespace millrace

@@ -36,7 +36,7 @@ void describe_exaone4(Config& config, ModelSpec& spec) {
   spec.final_norm = norm;
 }
 
-constexpr TensorName kNames[] = {
+constexpr TensorName kExaone4Names[] = {
     {"blk.{}.post_attention_norm", "model.layers.{}.post_attention_layernorm"},
     {"blk.{}.post_ffw_norm", "model.layers.{}.post_feedforward_layernorm"},
 };
@@ -44,6 +44,6 @@ constexpr TensorName kNames[] = {
 }  // namespace
 
 extern const Architecture kExaone4 = {
-    .name = "exaone4", .describe = describe_exaone4, .names = kNames, .gguf = {.name = "exaone4"}};
+    .name = "exaone4", .describe = describe_exaone4, .names = kExaone4Names, .gguf = {.name = "exaone4"}};
 
 }  // namespace millrace

@@ -44,7 +44,7 @@ void describe_falcon(Config& config, ModelSpec& spec) {
   spec.final_norm = norm;
 }
 
-constexpr TensorName kNames[] = {
+constexpr TensorName kFalconNames[] = {
     {"token_embd", "transformer.word_embeddings"},
     {"output_norm", "transformer.ln_f"},
     {"blk.{}.attn_norm", "transformer.h.{}.ln_attn"},
@@ -60,7 +60,7 @@ constexpr TensorName kNames[] = {
 };
 
 // Where there are two norms, the second is the attention's and the first the feed-forward part's.
-constexpr TensorName kGgufNames[] = {
+constexpr TensorName kFalconGgufNames[] = {
     {"blk.{}.attn_norm", "blk.{}.attn_norm_2"},
     {"blk.{}.attn_norm", "blk.{}.attn_norm"},
     {"blk.{}.ffn_norm", "blk.{}.attn_norm"},
@@ -70,7 +70,7 @@ constexpr TensorName kGgufNames[] = {
 
 extern const Architecture kFalcon = {.name = "falcon",
                                      .describe = describe_falcon,
-                                     .names = kNames,
-                                     .gguf = {.name = "falcon", .fused_qkv = true, .names = kGgufNames}};
+                                     .names = kFalconNames,
+                                     .gguf = {.name = "falcon", .fused_qkv = true, .names = kFalconGgufNames}};
 
 }  // namespace millrace

@@ -213,7 +213,7 @@ void describe_gemma3n(Config& config, ModelSpec& spec) {
   }
 }
 
-constexpr TensorName kNames[] = {
+constexpr TensorName kGemma4Names[] = {
     {"per_layer_token_embd", "model.embed_tokens_per_layer"},
     {"per_layer_model_proj", "model.per_layer_model_projection"},
     {"per_layer_proj_norm", "model.per_layer_projection_norm"},
@@ -245,7 +245,7 @@ constexpr TensorName kNames[] = {
     {"blk.{}.laurel_post_norm", "model.layers.{}.laurel.post_laurel_norm"},
 };
 
-constexpr TensorName kGguf[] = {
+constexpr TensorName kGemma4GgufNames[] = {
     {"blk.{}.ffn_gate_inp_scale", "blk.{}.ffn_gate_inp.scale", Take::whole, true},
     {"blk.{}.ffn_exps_scale", "blk.{}.ffn_down_exps.scale", Take::whole, true},
 };
@@ -253,8 +253,10 @@ constexpr TensorName kGguf[] = {
 }  // namespace
 
 extern const Architecture kGemma3n = {
-    .name = "gemma3n_text", .describe = describe_gemma3n, .names = kNames, .gguf = {.name = "gemma3n"}};
-extern const Architecture kGemma4 = {
-    .name = "gemma4_text", .describe = describe_gemma4, .names = kNames, .gguf = {.name = "gemma4", .names = kGguf}};
+    .name = "gemma3n_text", .describe = describe_gemma3n, .names = kGemma4Names, .gguf = {.name = "gemma3n"}};
+extern const Architecture kGemma4 = {.name = "gemma4_text",
+                                     .describe = describe_gemma4,
+                                     .names = kGemma4Names,
+                                     .gguf = {.name = "gemma4", .names = kGemma4GgufNames}};
 
 }  // namespace millrace

@@ -59,7 +59,7 @@ void describe_glm4_moe(Config& config, ModelSpec& spec) {
 
 constexpr TensorName kMoeGguf[] = {{"blk.{}.ffn_norm", "blk.{}.post_attention_norm"}};
 
-constexpr TensorName kNames[] = {
+constexpr TensorName kGlmNames[] = {
     {"blk.{}.post_attention_norm", "model.layers.{}.post_self_attn_layernorm"},
     {"blk.{}.post_ffw_norm", "model.layers.{}.post_mlp_layernorm"},
     {"blk.{}.ffn_gate", "model.layers.{}.mlp.gate_up_proj", Take::first_half},
@@ -69,9 +69,9 @@ constexpr TensorName kNames[] = {
 }  // namespace
 
 extern const Architecture kGlm = {
-    .name = "glm", .describe = describe_glm, .names = kNames, .gguf = {.name = "chatglm", .fused_ffn = true}};
+    .name = "glm", .describe = describe_glm, .names = kGlmNames, .gguf = {.name = "chatglm", .fused_ffn = true}};
 extern const Architecture kGlm4 = {
-    .name = "glm4", .describe = describe_glm4, .names = kNames, .gguf = {.name = "glm4", .fused_ffn = true}};
+    .name = "glm4", .describe = describe_glm4, .names = kGlmNames, .gguf = {.name = "glm4", .fused_ffn = true}};
 
 extern const Architecture kGlm4Moe = {
     .name = "glm4_moe", .describe = describe_glm4_moe, .gguf = {.name = "glm4moe", .names = kMoeGguf}};

@@ -34,7 +34,7 @@ void describe_gpt2(Config& config, ModelSpec& spec) {
   spec.positions = sizes.context;
 }
 
-constexpr TensorName kNames[] = {
+constexpr TensorName kGpt2Names[] = {
     {"token_embd", "transformer.wte"},
     {"position_embd", "transformer.wpe"},
     {"output_norm", "transformer.ln_f"},
@@ -52,7 +52,7 @@ constexpr TensorName kNames[] = {
 
 extern const Architecture kGpt2 = {.name = "gpt2",
                                    .describe = describe_gpt2,
-                                   .names = kNames,
+                                   .names = kGpt2Names,
                                    .transposed = true,
                                    .gguf = {.name = "gpt2", .fused_qkv = true, .biased = true}};
 

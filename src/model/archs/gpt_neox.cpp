@@ -26,7 +26,7 @@ void describe_gpt_neox(Config& config, ModelSpec& spec) {
   spec.final_norm = norm;
 }
 
-constexpr TensorName kNames[] = {
+constexpr TensorName kGptNeoxNames[] = {
     {"token_embd", "gpt_neox.embed_in"},
     {"output_norm", "gpt_neox.final_layer_norm"},
     {"output", "embed_out"},
@@ -43,7 +43,9 @@ constexpr TensorName kNames[] = {
 
 }  // namespace
 
-extern const Architecture kGptNeox = {
-    .name = "gpt_neox", .describe = describe_gpt_neox, .names = kNames, .gguf = {.name = "gptneox", .fused_qkv = true}};
+extern const Architecture kGptNeox = {.name = "gpt_neox",
+                                      .describe = describe_gpt_neox,
+                                      .names = kGptNeoxNames,
+                                      .gguf = {.name = "gptneox", .fused_qkv = true}};
 
 }  // namespace millrace

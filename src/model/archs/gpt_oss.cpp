@@ -32,18 +32,20 @@ void describe_gpt_oss(Config& config, ModelSpec& spec) {
   spec.final_norm = norm;
 }
 
-constexpr TensorName kNames[] = {
+constexpr TensorName kGptOssNames[] = {
     {"blk.{}.ffn_gate_inp", "model.layers.{}.mlp.router"},
     {"blk.{}.ffn_gate_exps", "model.layers.{}.mlp.experts.gate_up_proj", Take::even, true, true},
     {"blk.{}.ffn_up_exps", "model.layers.{}.mlp.experts.gate_up_proj", Take::odd, true, true},
     {"blk.{}.ffn_down_exps", "model.layers.{}.mlp.experts.down_proj", Take::whole, true, true},
 };
 
-constexpr TensorName kGguf[] = {{"blk.{}.ffn_norm", "blk.{}.post_attention_norm"}};
+constexpr TensorName kGptOssGgufNames[] = {{"blk.{}.ffn_norm", "blk.{}.post_attention_norm"}};
 
 }  // namespace
 
-extern const Architecture kGptOss = {
-    .name = "gpt_oss", .describe = describe_gpt_oss, .names = kNames, .gguf = {.name = "gpt-oss", .names = kGguf}};
+extern const Architecture kGptOss = {.name = "gpt_oss",
+                                     .describe = describe_gpt_oss,
+                                     .names = kGptOssNames,
+                                     .gguf = {.name = "gpt-oss", .names = kGptOssGgufNames}};
 
 }  // namespace millrace

@@ -18,14 +18,16 @@ void describe_hunyuan(Config& config, ModelSpec& spec) {
   spec.final_norm = norm;
 }
 
-constexpr TensorName kNames[] = {
+constexpr TensorName kHunyuanNames[] = {
     {"blk.{}.attn_q_norm", "model.layers.{}.self_attn.query_layernorm"},
     {"blk.{}.attn_k_norm", "model.layers.{}.self_attn.key_layernorm"},
 };
 
 }  // namespace
 
-extern const Architecture kHunyuanDense = {
-    .name = "hunyuan_v1_dense", .describe = describe_hunyuan, .names = kNames, .gguf = {.name = "hunyuan-dense"}};
+extern const Architecture kHunyuanDense = {.name = "hunyuan_v1_dense",
+                                           .describe = describe_hunyuan,
+                                           .names = kHunyuanNames,
+                                           .gguf = {.name = "hunyuan-dense"}};
 
 }  // namespace millrace

@@ -64,7 +64,7 @@ void describe_hyena(Config& config, ModelSpec& spec) {
   spec.final_norm = norm;
 }
 
-constexpr TensorName kNames[] = {
+constexpr TensorName kHyenaNames[] = {
     {"token_embd", "backbone.embedding_layer"},
     {"output", "backbone.unembed"},
     {"output_norm", "backbone.norm.scale", Take::whole, true},
@@ -88,6 +88,6 @@ constexpr TensorName kNames[] = {
 
 }  // namespace
 
-extern const Architecture kStripedHyena = {.name = "stripedhyena", .describe = describe_hyena, .names = kNames};
+extern const Architecture kStripedHyena = {.name = "stripedhyena", .describe = describe_hyena, .names = kHyenaNames};
 
 }  // namespace millrace

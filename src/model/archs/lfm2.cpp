@@ -49,7 +49,7 @@ void describe_lfm2(Config& config, ModelSpec& spec) {
   spec.final_norm = norm;
 }
 
-constexpr TensorName kNames[] = {
+constexpr TensorName kLfm2Names[] = {
     {"output_norm", "model.embedding_norm"},
     {"blk.{}.attn_norm", "model.layers.{}.operator_norm"},
     {"blk.{}.ffn_norm", "model.layers.{}.ffn_norm"},
@@ -65,7 +65,7 @@ constexpr TensorName kNames[] = {
     {"blk.{}.ffn_down", "model.layers.{}.feed_forward.w2"},
 };
 
-constexpr TensorName kGgufNames[] = {
+constexpr TensorName kLfm2GgufNames[] = {
     {"output_norm", "token_embd_norm"},
     {"blk.{}.shortconv.conv_b", "blk.{}.shortconv.conv.bias", Take::whole, true},
 };
@@ -73,6 +73,6 @@ constexpr TensorName kGgufNames[] = {
 }  // namespace
 
 extern const Architecture kLfm2 = {
-    .name = "lfm2", .describe = describe_lfm2, .names = kNames, .gguf = {.name = "lfm2", .names = kGgufNames}};
+    .name = "lfm2", .describe = describe_lfm2, .names = kLfm2Names, .gguf = {.name = "lfm2", .names = kLfm2GgufNames}};
 
 }  // namespace millrace

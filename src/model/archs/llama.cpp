@@ -17,7 +17,7 @@ void describe_llama(Config& config, ModelSpec& spec) {
   spec.final_norm = norm;
 }
 
-constexpr TensorName kNames[] = {
+constexpr TensorName kLlamaNames[] = {
     {"token_embd", "model.embed_tokens"},
     {"output_norm", "model.norm"},
     {"output", "lm_head"},
@@ -57,7 +57,7 @@ constexpr TensorName kNames[] = {
 
 }  // namespace
 
-std::span<const TensorName> llama_names() { return kNames; }
+std::span<const TensorName> llama_names() { return kLlamaNames; }
 
 extern const Architecture kLlama = {
     .name = "llama", .describe = describe_llama, .gguf = {.name = "llama", .permuted = true}};

@@ -60,7 +60,7 @@ void describe_llama4(Config& config, ModelSpec& spec) {
   spec.final_norm = norm;
 }
 
-constexpr TensorName kNames[] = {
+constexpr TensorName kLlama4Names[] = {
     {"blk.{}.ffn_gate", "model.layers.{}.feed_forward.gate_proj"},
     {"blk.{}.ffn_up", "model.layers.{}.feed_forward.up_proj"},
     {"blk.{}.ffn_down", "model.layers.{}.feed_forward.down_proj"},
@@ -76,6 +76,6 @@ constexpr TensorName kNames[] = {
 }  // namespace
 
 extern const Architecture kLlama4 = {
-    .name = "llama4_text", .describe = describe_llama4, .names = kNames, .gguf = {.name = "llama4"}};
+    .name = "llama4_text", .describe = describe_llama4, .names = kLlama4Names, .gguf = {.name = "llama4"}};
 
 }  // namespace millrace

@@ -131,7 +131,7 @@ void describe_mamba2(Config& config, ModelSpec& spec) {
   spec.final_norm = norm;
 }
 
-constexpr TensorName kNames[] = {
+constexpr TensorName kMambaNames[] = {
     {"token_embd", "backbone.embeddings"},
     {"token_embd", "backbone.embedding"},
     {"output_norm", "backbone.norm_f"},
@@ -148,7 +148,7 @@ constexpr TensorName kNames[] = {
     {"blk.{}.ssm_out", "backbone.layers.{}.mixer.out_proj"},
 };
 
-constexpr TensorName kGgufNames[] = {
+constexpr TensorName kMambaGgufNames[] = {
     {"blk.{}.ssm_conv1d_b", "blk.{}.ssm_conv1d.bias", Take::whole, true},
     {"blk.{}.ssm_dt_b", "blk.{}.ssm_dt.bias", Take::whole, true},
     {"blk.{}.ssm_a", "blk.{}.ssm_a", Take::whole, true},
@@ -157,15 +157,19 @@ constexpr TensorName kGgufNames[] = {
 
 }  // namespace
 
-std::span<const TensorName> state_gguf_names() { return kGgufNames; }
+std::span<const TensorName> state_gguf_names() { return kMambaGgufNames; }
 
-extern const Architecture kMamba = {
-    .name = "mamba", .describe = describe_mamba, .names = kNames, .gguf = {.name = "mamba", .names = kGgufNames}};
+extern const Architecture kMamba = {.name = "mamba",
+                                    .describe = describe_mamba,
+                                    .names = kMambaNames,
+                                    .gguf = {.name = "mamba", .names = kMambaGgufNames}};
 extern const Architecture kFalconMamba = {.name = "falcon_mamba",
                                           .describe = describe_falcon_mamba,
-                                          .names = kNames,
-                                          .gguf = {.name = "mamba", .names = kGgufNames}};
-extern const Architecture kMamba2 = {
-    .name = "mamba2", .describe = describe_mamba2, .names = kNames, .gguf = {.name = "mamba2", .names = kGgufNames}};
+                                          .names = kMambaNames,
+                                          .gguf = {.name = "mamba", .names = kMambaGgufNames}};
+extern const Architecture kMamba2 = {.name = "mamba2",
+                                     .describe = describe_mamba2,
+                                     .names = kMambaNames,
+                                     .gguf = {.name = "mamba2", .names = kMambaGgufNames}};
 
 }  // namespace millrace

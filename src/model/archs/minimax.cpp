@@ -51,7 +51,7 @@ void describe_minimax(Config& config, ModelSpec& spec) {
   spec.final_norm = norm;
 }
 
-constexpr TensorName kNames[] = {
+constexpr TensorName kMinimaxNames[] = {
     {"blk.{}.attn_q", "model.layers.{}.self_attn.q_proj"},
     {"blk.{}.attn_q", "model.layers.{}.self_attn.qkv_proj", Take::grouped_q},
     {"blk.{}.attn_k", "model.layers.{}.self_attn.k_proj"},
@@ -69,7 +69,7 @@ constexpr TensorName kNames[] = {
 };
 
 // Queries, keys and values of linear attention lie head by head.
-constexpr TensorName kGgufNames[] = {
+constexpr TensorName kMinimaxGgufNames[] = {
     {"blk.{}.attn_q", "blk.{}.attn_q"},        {"blk.{}.attn_q", "blk.{}.attn_qkv", Take::grouped_q},
     {"blk.{}.attn_k", "blk.{}.attn_k"},        {"blk.{}.attn_k", "blk.{}.attn_qkv", Take::grouped_k},
     {"blk.{}.attn_v", "blk.{}.attn_v"},        {"blk.{}.attn_v", "blk.{}.attn_qkv", Take::grouped_v},
@@ -80,7 +80,7 @@ constexpr TensorName kGgufNames[] = {
 
 extern const Architecture kMiniMax = {.name = "minimax",
                                       .describe = describe_minimax,
-                                      .names = kNames,
-                                      .gguf = {.name = "minimax-01", .names = kGgufNames}};
+                                      .names = kMinimaxNames,
+                                      .gguf = {.name = "minimax-01", .names = kMinimaxGgufNames}};
 
 }  // namespace millrace

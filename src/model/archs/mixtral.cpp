@@ -43,7 +43,7 @@ void describe_minimax_m2(Config& config, ModelSpec& spec) {
   spec.final_norm = norm;
 }
 
-constexpr TensorName kNames[] = {
+constexpr TensorName kMixtralNames[] = {
     {"blk.{}.ffn_gate_inp", "model.layers.{}.block_sparse_moe.gate"},
     {"blk.{}.exp_probs_b", "model.layers.{}.block_sparse_moe.e_score_correction_bias", Take::whole, true},
     {"blk.{}.ffn_gate_exps", "model.layers.{}.block_sparse_moe.experts.{}.w1", Take::per_expert},
@@ -53,11 +53,13 @@ constexpr TensorName kNames[] = {
 
 }  // namespace
 
-std::span<const TensorName> mixtral_names() { return kNames; }
+std::span<const TensorName> mixtral_names() { return kMixtralNames; }
 
-extern const Architecture kMixtral = {
-    .name = "mixtral", .describe = describe_mixtral, .names = kNames, .gguf = {.name = "llama", .permuted = true}};
+extern const Architecture kMixtral = {.name = "mixtral",
+                                      .describe = describe_mixtral,
+                                      .names = kMixtralNames,
+                                      .gguf = {.name = "llama", .permuted = true}};
 extern const Architecture kMiniMaxM2 = {
-    .name = "minimax_m2", .describe = describe_minimax_m2, .names = kNames, .gguf = {.name = "minimax-m2"}};
+    .name = "minimax_m2", .describe = describe_minimax_m2, .names = kMixtralNames, .gguf = {.name = "minimax-m2"}};
 
 }  // namespace millrace

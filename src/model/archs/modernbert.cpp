@@ -56,7 +56,7 @@ void describe_modernbert(Config& config, ModelSpec& spec) {
                             {.outputs = labels_of(config)}};
 }
 
-constexpr TensorName kNames[] = {
+constexpr TensorName kModernbertNames[] = {
     {"token_embd", "model.embeddings.tok_embeddings"},
     {"token_embd_norm", "model.embeddings.norm"},
     {"output_norm", "model.final_norm"},
@@ -74,7 +74,7 @@ constexpr TensorName kNames[] = {
     {"cls.1", "classifier"},
 };
 
-constexpr TensorName kGgufNames[] = {
+constexpr TensorName kModernbertGgufNames[] = {
     {"cls.0", "cls"},
     {"cls.0_norm", "cls.norm"},
     {"cls.1", "cls.output"},
@@ -85,7 +85,7 @@ constexpr TensorName kGgufNames[] = {
 extern const Architecture kModernBert = {
     .name = "modernbert",
     .describe = describe_modernbert,
-    .names = kNames,
-    .gguf = {.name = "modern-bert", .fused_qkv = true, .fused_ffn = true, .names = kGgufNames}};
+    .names = kModernbertNames,
+    .gguf = {.name = "modern-bert", .fused_qkv = true, .fused_ffn = true, .names = kModernbertGgufNames}};
 
 }  // namespace millrace

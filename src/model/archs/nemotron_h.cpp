@@ -86,7 +86,7 @@ void describe_nemotron_h(Config& config, ModelSpec& spec) {
   spec.final_norm = norm;
 }
 
-constexpr TensorName kNames[] = {
+constexpr TensorName kNemotronHNames[] = {
     {"token_embd", "backbone.embeddings"},
     {"output_norm", "backbone.norm_f"},
     {"blk.{}.attn_norm", "backbone.layers.{}.norm"},
@@ -115,7 +115,7 @@ constexpr TensorName kNames[] = {
     {"blk.{}.ffn_down_shexp", "backbone.layers.{}.mixer.shared_experts.down_proj"},
 };
 
-constexpr TensorName kGgufNames[] = {
+constexpr TensorName kNemotronHGgufNames[] = {
     {"blk.{}.ffn_norm", "blk.{}.attn_norm"},
     {"blk.{}.ssm_conv1d_b", "blk.{}.ssm_conv1d.bias", Take::whole, true},
     {"blk.{}.ssm_dt_b", "blk.{}.ssm_dt.bias", Take::whole, true},
@@ -127,11 +127,11 @@ constexpr TensorName kGgufNames[] = {
 
 extern const Architecture kNemotronH = {.name = "nemotron_h",
                                         .describe = describe_nemotron_h,
-                                        .names = kNames,
-                                        .gguf = {.name = "nemotron_h", .names = kGgufNames}};
+                                        .names = kNemotronHNames,
+                                        .gguf = {.name = "nemotron_h", .names = kNemotronHGgufNames}};
 extern const Architecture kNemotronHMoe = {.name = "nemotron_h_moe",
                                            .describe = describe_nemotron_h,
-                                           .names = kNames,
-                                           .gguf = {.name = "nemotron_h_moe", .names = kGgufNames}};
+                                           .names = kNemotronHNames,
+                                           .gguf = {.name = "nemotron_h_moe", .names = kNemotronHGgufNames}};
 
 }  // namespace millrace

@@ -35,7 +35,7 @@ void describe_opt(Config& config, ModelSpec& spec) {
   spec.positions = sizes.context + spec.position_offset;
 }
 
-constexpr TensorName kNames[] = {
+constexpr TensorName kOptNames[] = {
     {"token_embd", "model.decoder.embed_tokens"},
     {"position_embd", "model.decoder.embed_positions"},
     {"project_in", "model.decoder.project_in"},
@@ -55,6 +55,6 @@ constexpr TensorName kNames[] = {
 
 }  // namespace
 
-extern const Architecture kOpt = {.name = "opt", .describe = describe_opt, .names = kNames};
+extern const Architecture kOpt = {.name = "opt", .describe = describe_opt, .names = kOptNames};
 
 }  // namespace millrace

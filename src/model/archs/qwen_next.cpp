@@ -90,7 +90,7 @@ void describe_qwen35(Config& config, ModelSpec& spec) {
   describe_layers(config, spec, sizes, [&](int32_t) { return ffn; });
 }
 
-constexpr TensorName kNames[] = {
+constexpr TensorName kQwenNextNames[] = {
     {"blk.{}.attn_q", "model.layers.{}.self_attn.q_proj", Take::head_q},
     {"blk.{}.attn_gate", "model.layers.{}.self_attn.q_proj", Take::head_gate},
     {"blk.{}.attn_gate", "model.layers.{}.linear_attn.in_proj_qkvz", Take::delta_gate},
@@ -116,7 +116,7 @@ constexpr TensorName kNames[] = {
 
 // Attention's gate lies in its queries' product, head by head; the delta rule's is a tensor of its own. The first files
 // kept the products of the delta rule as Hugging Face does.
-constexpr TensorName kGgufNames[] = {
+constexpr TensorName kQwenNextGgufNames[] = {
     {"blk.{}.attn_q", "blk.{}.attn_q", Take::head_q},
     {"blk.{}.attn_gate", "blk.{}.attn_gate"},
     {"blk.{}.attn_gate", "blk.{}.attn_q", Take::head_gate},
@@ -142,17 +142,17 @@ constexpr TensorName kGguf35Names[] = {
 
 extern const Architecture kQwen3Next = {.name = "qwen3_next",
                                         .describe = describe_qwen3_next,
-                                        .names = kNames,
+                                        .names = kQwenNextNames,
                                         .norms_plus_one = true,
-                                        .gguf = {.name = "qwen3next", .names = kGgufNames}};
+                                        .gguf = {.name = "qwen3next", .names = kQwenNextGgufNames}};
 extern const Architecture kQwen35 = {.name = "qwen3_5_text",
                                      .describe = describe_qwen35,
-                                     .names = kNames,
+                                     .names = kQwenNextNames,
                                      .norms_plus_one = true,
                                      .gguf = {.name = "qwen35", .names = kGguf35Names}};
 extern const Architecture kQwen35Moe = {.name = "qwen3_5_moe_text",
                                         .describe = describe_qwen35_moe,
-                                        .names = kNames,
+                                        .names = kQwenNextNames,
                                         .norms_plus_one = true,
                                         .gguf = {.name = "qwen35moe", .names = kGguf35Names}};
 

@@ -45,7 +45,7 @@ void describe_recurrent_gemma(Config& config, ModelSpec& spec) {
   spec.logit_softcap = static_cast<float>(config.number_or_none("logits_soft_cap", 30));
 }
 
-constexpr TensorName kNames[] = {
+constexpr TensorName kRecurrentGemmaNames[] = {
     {"output_norm", "model.final_norm"},
     {"blk.{}.attn_norm", "model.layers.{}.temporal_pre_norm"},
     {"blk.{}.ffn_norm", "model.layers.{}.channel_pre_norm"},
@@ -71,7 +71,9 @@ constexpr TensorName kNames[] = {
 
 }  // namespace
 
-extern const Architecture kRecurrentGemma = {
-    .name = "recurrent_gemma", .describe = describe_recurrent_gemma, .names = kNames, .norms_plus_one = true};
+extern const Architecture kRecurrentGemma = {.name = "recurrent_gemma",
+                                             .describe = describe_recurrent_gemma,
+                                             .names = kRecurrentGemmaNames,
+                                             .norms_plus_one = true};
 
 }  // namespace millrace

@@ -33,7 +33,7 @@ void describe_rwkv(Config& config, ModelSpec& spec) {
   spec.final_norm = norm;
 }
 
-constexpr TensorName kNames[] = {
+constexpr TensorName kRwkvNames[] = {
     {"token_embd", "rwkv.embeddings"},
     {"token_embd_norm", "rwkv.blocks.0.pre_ln"},
     {"output_norm", "rwkv.ln_out"},
@@ -58,6 +58,6 @@ constexpr TensorName kNames[] = {
 
 }  // namespace
 
-extern const Architecture kRwkv = {.name = "rwkv", .describe = describe_rwkv, .names = kNames};
+extern const Architecture kRwkv = {.name = "rwkv", .describe = describe_rwkv, .names = kRwkvNames};
 
 }  // namespace millrace

@@ -25,11 +25,11 @@ void describe_seed_oss(Config& config, ModelSpec& spec) {
   spec.final_norm = norm;
 }
 
-constexpr TensorName kGgufNames[] = {{"blk.{}.ffn_norm", "blk.{}.post_attention_norm"}};
+constexpr TensorName kSeedOssGgufNames[] = {{"blk.{}.ffn_norm", "blk.{}.post_attention_norm"}};
 
 }  // namespace
 
 extern const Architecture kSeedOss = {
-    .name = "seed_oss", .describe = describe_seed_oss, .gguf = {.name = "seed_oss", .names = kGgufNames}};
+    .name = "seed_oss", .describe = describe_seed_oss, .gguf = {.name = "seed_oss", .names = kSeedOssGgufNames}};
 
 }  // namespace millrace

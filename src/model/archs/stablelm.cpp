@@ -32,7 +32,7 @@ void describe_stablelm(Config& config, ModelSpec& spec) {
   spec.final_norm = norm;
 }
 
-constexpr TensorName kNames[] = {
+constexpr TensorName kStablelmNames[] = {
     {"blk.{}.attn_q_norm", "model.layers.{}.self_attn.q_layernorm.norms.{}", Take::per_head},
     {"blk.{}.attn_k_norm", "model.layers.{}.self_attn.k_layernorm.norms.{}", Take::per_head},
 };
@@ -40,6 +40,6 @@ constexpr TensorName kNames[] = {
 }  // namespace
 
 extern const Architecture kStableLm = {
-    .name = "stablelm", .describe = describe_stablelm, .names = kNames, .gguf = {.name = "stablelm"}};
+    .name = "stablelm", .describe = describe_stablelm, .names = kStablelmNames, .gguf = {.name = "stablelm"}};
 
 }  // namespace millrace

@@ -26,7 +26,7 @@ void describe_starcoder2(Config& config, ModelSpec& spec) {
   spec.final_norm = norm;
 }
 
-constexpr TensorName kNames[] = {
+constexpr TensorName kStarcoder2Names[] = {
     {"blk.{}.ffn_up", "model.layers.{}.mlp.c_fc"},
     {"blk.{}.ffn_down", "model.layers.{}.mlp.c_proj"},
 };
@@ -34,6 +34,6 @@ constexpr TensorName kNames[] = {
 }  // namespace
 
 extern const Architecture kStarcoder2 = {
-    .name = "starcoder2", .describe = describe_starcoder2, .names = kNames, .gguf = {.name = "starcoder2"}};
+    .name = "starcoder2", .describe = describe_starcoder2, .names = kStarcoder2Names, .gguf = {.name = "starcoder2"}};
 
 }  // namespace millrace

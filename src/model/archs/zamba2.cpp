@@ -9,7 +9,7 @@
 namespace millrace {
 namespace {
 
-constexpr size_t kMostUses = 32;  // names of their own in kNames
+constexpr size_t kMostUses = 32;  // names of their own in kZamba2Names
 
 // The attention reads rows twice as wide, and its scores are scaled as if heads were half as wide.
 SharedSpec shared_part(Config& config, ModelSpec& spec, const Sizes& sizes, NormSpec norm) {
@@ -76,7 +76,7 @@ void describe_zamba2(Config& config, ModelSpec& spec) {
     "blk.{}.shared_high." #k, SHARED "feed_forward.gate_up_proj_adapter_list." #k ".1"   \
   }
 
-constexpr TensorName kNames[] = {
+constexpr TensorName kZamba2Names[] = {
     {"output_norm", "model.final_layernorm"},
     {"blk.{}.attn_norm", "model.layers.{}.input_layernorm"},
     {"blk.{}.attn_norm", "model.layers.{}.mamba_decoder.input_layernorm"},
@@ -137,6 +137,6 @@ constexpr TensorName kNames[] = {
 
 }  // namespace
 
-extern const Architecture kZamba2 = {.name = "zamba2", .describe = describe_zamba2, .names = kNames};
+extern const Architecture kZamba2 = {.name = "zamba2", .describe = describe_zamba2, .names = kZamba2Names};
 
 }  // namespace millrace

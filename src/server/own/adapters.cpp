@@ -13,7 +13,7 @@ namespace fs = std::filesystem;
 HttpAnswer said(std::string text) { return {.content_type = "text/plain; charset=utf-8", .body = std::move(text)}; }
 
 // Whoever may change what all tenants find.
-std::optional<ApiError> check_operator(Service& service, const Call& call) {
+std::optional<ApiError> check_may_change(Service& service, const Call& call) {
   if (auto failure = service.check_writes()) return failure;
   if (!call.visitor.oversees)
     return ApiError{.status = 403,
@@ -66,7 +66,7 @@ std::optional<ApiError> start_unload(Service& service, const JsonObject& body,
 
 // Reads the body on a worker; whoever carries it out answers.
 void change(Service& service, Call call, Body kind, Change start) {
-  if (auto failure = check_operator(service, call)) return call.exchange->answer(error_answer(*failure));
+  if (auto failure = check_may_change(service, call)) return call.exchange->answer(error_answer(*failure));
   auto request = std::make_shared<HttpRequest>(std::move(call.request));
   service.work(
       [&service, kind, start, request, exchange = call.exchange] {
