@@ -7,7 +7,11 @@ enable_language(CUDA)
 # CMake 3.25 does not know yet that this compiler has the standard.
 set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)
 set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION -std=c++20)
+# CMake 3.25, Debian 12's, deprecates nvToolsExt for projects that ask for 3.25, and fails where it is gone: CUDA 13.
+set(required ${CMAKE_MINIMUM_REQUIRED_VERSION})
+set(CMAKE_MINIMUM_REQUIRED_VERSION 3.24)
 find_package(CUDAToolkit 13 REQUIRED)
+set(CMAKE_MINIMUM_REQUIRED_VERSION ${required})
 set(hopper_kernels few_rows many_rows spread_rows fp8_rows attend_cluster attend_long attend_short)
 
 file(GLOB shared_kernels CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/backend/cuda/*.cu)

@@ -9,11 +9,12 @@ macro(lacks_text)
 endmacro()
 
 # A folder of src/ is one library. Its link list is the dependency rule of the house:
-# tests/arch/includes.py checks every #include against these lists.
+# tests/arch/rules.py checks every #include against these lists.
 #   LINK      folders it needs                     OPTIONAL  folders it uses where the build has them
 #   SYSTEM    libraries from outside               EXCLUDE   files of the folder that are not part of the library
+#   ALONE     files that share no batch (cmake/batches.cmake)
 function(millrace_library name)
-  cmake_parse_arguments(ARG "" "" "LINK;OPTIONAL;SYSTEM;EXCLUDE" ${ARGN})
+  cmake_parse_arguments(ARG "" "" "LINK;OPTIONAL;SYSTEM;EXCLUDE;ALONE" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS *.cpp)
   list(FILTER sources EXCLUDE REGEX "/fuzz/")
   foreach(file ${ARG_EXCLUDE})
@@ -28,16 +29,18 @@ function(millrace_library name)
   if(lacking)
     return()
   endif()
-  add_library(millrace_${name} STATIC ${sources})
+  split_alone(together apart ${sources})
+  in_batches(batches millrace_${name} ${CMAKE_SOURCE_DIR}/src ${together})
+  add_library(millrace_${name} STATIC ${batches} ${apart})
   target_include_directories(millrace_${name} PUBLIC ${CMAKE_SOURCE_DIR}/src)
   list(TRANSFORM ARG_LINK PREPEND millrace_)
   target_link_libraries(millrace_${name} PUBLIC ${ARG_LINK} ${ARG_SYSTEM})
   precompile(millrace_${name} src)
 endfunction()
 
-# All *_test.cpp of a folder of tests/ become one GoogleTest program.
+# All *_test.cpp of a folder of tests/ become one GoogleTest program. ALONE as above.
 function(millrace_test name)
-  cmake_parse_arguments(ARG "" "" "LINK" ${ARGN})
+  cmake_parse_arguments(ARG "" "" "LINK;ALONE" ${ARGN})
   lacks_text(${ARG_LINK})
   if(lacking OR NOT MILLRACE_TESTS)
     return()
@@ -47,7 +50,9 @@ function(millrace_test name)
   if(NOT sources)
     return()
   endif()
-  add_executable(test_${name} ${sources})
+  split_alone(together apart ${sources})
+  in_batches(batches test_${name} ${CMAKE_SOURCE_DIR}/tests ${together})
+  add_executable(test_${name} ${batches} ${apart})
   list(TRANSFORM ARG_LINK PREPEND millrace_)
   target_include_directories(test_${name} PRIVATE ${CMAKE_SOURCE_DIR}/tests)
   target_compile_definitions(test_${name} PRIVATE MILLRACE_SOURCE_DIR="${CMAKE_SOURCE_DIR}")

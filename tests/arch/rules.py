@@ -8,6 +8,8 @@ import re
 import shutil
 import subprocess
 
+import names
+
 CODE = (".h", ".cpp", ".cu", ".cuh", ".inc", ".in")
 SCRIPTS = (".py", ".sh", ".js", ".mjs", ".ts", ".tsx")
 MAX_FILE_LINES = 600
@@ -82,7 +84,7 @@ def link_lists(tree, top, function, sections=("LINK", "OPTIONAL")):
             words, section = call.group(1).split(), None
             allowed = lists.setdefault(words[0], set()) if words else set()
             for word in words[1:]:
-                if word in ("LINK", "OPTIONAL", "SYSTEM", "EXCLUDE", "SOURCE", "FILES"):
+                if word in ("LINK", "OPTIONAL", "SYSTEM", "EXCLUDE", "ALONE", "SOURCE", "FILES"):
                     section = word
                 elif section in sections:
                     allowed.add(word)
@@ -137,6 +139,47 @@ def rule_includes_follow_links(tree):
                     yield f"{place} includes {target}, but {top}/{folder} does not link {target.split('/')[0]}"
             elif top == "src" or f"tests/{target}" not in files:
                 yield f"{place} includes \"{target}\", which is no file of src/ (paths start at src/)"
+
+
+def rule_batches_share_no_names(tree):
+    """What is compiled together (cmake/batches.cmake) shares a scope, and a call could go to a neighbour's function."""
+    for top, function in (("src", "millrace_library"), ("tests", "millrace_test")):
+        links = link_lists(tree, top, function)
+        alone = link_lists(tree, top, function, sections=("ALONE",))
+        for folder in links:
+            near = closure(link_lists(tree, "src", "millrace_library"), folder) | set(links[folder])
+            headers = {}
+            for name in tree.ending(".h"):
+                if name.split("/")[1] in near and name.split("/")[0] in ("src", top) and "/cpu/" not in name:
+                    for key, kind in names.outside_unnamed(tree.text(name)).items():
+                        if kind != "value":
+                            headers.setdefault(key, name)
+            users = {}
+            for name in tree.ending(".cpp", under=(f"{top}/{folder}/",)):
+                inside = name.split("/", 2)[2]
+                if "/fuzz/" in name or any((inside + "/").startswith(entry + "/") for entry in alone[folder]):
+                    continue
+                for key, kind in names.in_unnamed(tree.text(name)).items():
+                    users.setdefault(key, []).append(name)
+                    if kind != "value" and key in headers:
+                        users[key].append(headers[key])
+            for (_, word), where in users.items():
+                if len(where) > 1:
+                    yield (f"'{word}' is in {' and '.join(where)}, which are compiled together: rename one, "
+                           f"or make it ALONE in {top}/{folder}/CMakeLists.txt")
+
+
+def rule_types_have_one_definition(tree):
+    """Two headers that define a type of one name: a program with both has one destructor for two types."""
+    homes = {}
+    for name in tree.ending(".h", under=("src/",)):
+        text = tree.text(name)
+        for key, kind in names.outside_unnamed(text).items():
+            if kind == "type" and re.search(rf"^(struct|class|enum class) {key[1]}\b[^;]*?\{{", text, re.M):
+                homes.setdefault(key, []).append(name)
+    for (namespace, word), where in homes.items():
+        if len(where) > 1:
+            yield f"'{namespace}::{word}' is defined in {' and '.join(where)}"
 
 
 def rule_vendors_stay_in_their_rooms(tree):
@@ -219,15 +262,12 @@ def rule_lines_are_not_too_long(tree):
 
 
 def rule_prose_is_wrapped(tree):
-    """Rows of tables, commands and links cannot be."""
+    """Rows of tables and links cannot be."""
     for name in tree.files:
         if not name.endswith(".md"):
             continue
-        command = False
         for number, line in enumerate(tree.text(name).splitlines(), 1):
-            if line.lstrip().startswith("```"):
-                command = not command
-            free = command or line.lstrip().startswith("|") or "http" in line
+            free = line.lstrip().startswith("|") or "http" in line
             if len(line) > MAX_COLUMNS and not free:
                 yield f"{name}:{number} has {len(line)} columns, more than {MAX_COLUMNS}"
 

@@ -8,12 +8,17 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import rules  # noqa: E402
 
 PURPOSE = "// What this header is for, who calls it from which thread, and what always holds.\n"
+INSIDE = "namespace millrace {{\n{}\n}}  // namespace millrace\n"
+HELPER = "namespace {\n\nconst int* count(const char* text) { return nullptr; }\n\n}  // namespace"
+AGAIN = INSIDE.format(HELPER)
+TYPE = PURPOSE + "#pragma once\n\n" + INSIDE.format("\nstruct Word {\n  int id = 0;\n};\n")
 CLEAN = {
     "src/base/CMakeLists.txt": "millrace_library(base SYSTEM fmt::fmt)\n",
     "src/base/size.h": PURPOSE + "#pragma once\n\nint size();\n",
     "src/text/CMakeLists.txt": "millrace_library(text\n  LINK base # the lowest\n  OPTIONAL extra)\n",
     "src/text/words.h": PURPOSE + '#pragma once\n\n#include "base/size.h"\n',
-    "src/text/words.cpp": '#include "text/words.h"\n\n#include <pcre2.h>\n\nint words() { return size(); }\n',
+    "src/text/words.cpp": '#include "text/words.h"\n\n#include <pcre2.h>\n\n' + INSIDE.format(HELPER),
+    "src/text/word.h": PURPOSE + "#pragma once\n\n" + INSIDE.format("\nstruct Word {\n  int id = 0;\n};\n"),
     "tests/text/CMakeLists.txt": "millrace_test(text LINK text)\n",
     "tests/text/words_test.cpp": '#include "text/words.h"\n\n#include "base/size.h"\n',
     "docs/tour.md": "[the sizes](../src/base/size.h) and `src/text/words.cpp`\n",
@@ -26,6 +31,8 @@ LONG_FUNCTION = "int f() {\n" + "  g();\n" * 70 + "  return 0;\n}\n"
 PLANTED = {
     "links_point_one_way": ("src/base/CMakeLists.txt", "millrace_library(base LINK text)\n"),
     "includes_follow_links": ("src/base/size.cpp", '#include "text/words.h"\n'),
+    "batches_share_no_names": ("src/text/more.cpp", AGAIN),
+    "types_have_one_definition": ("src/text/more.h", TYPE),
     "vendors_stay_in_their_rooms": ("src/base/size.cpp", "#include <pcre2.h>\n"),
     "files_are_short": ("src/base/size.cpp", "int a;\n" * 601),
     "functions_fit_a_screen": ("src/base/size.cpp", LONG_FUNCTION),
@@ -46,6 +53,7 @@ ALSO = [
     ("includes_follow_links", "tests/base/CMakeLists.txt", "millrace_test(base LINK base)\n", "tests/base/a_test.cpp",
      '#include "text/words.h"\n'),
     ("links_point_one_way", "src/base/CMakeLists.txt", "millrace_library(base LINK nowhere)\n"),
+    ("batches_share_no_names", "src/text/count.h", PURPOSE + "#pragma once\n\n" + INSIDE.format("\nint count();\n")),
     ("documents_name_what_exists", "README.md", "`src/base/gone.cpp`\n"),
     ("headers_say_what_they_are_for", "src/base/other.h", PURPOSE + "int a;\n"),
     ("shell_scripts_parse", "test", "#!/usr/bin/env bash\necho not executable\n"),
