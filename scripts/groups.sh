@@ -138,23 +138,19 @@ targets_of() {
   done
 }
 
-# run_fuzzers SECONDS: every fuzz target of build/asan from its seeds, with the words of corpus/NAME.dict if any;
-# what it finds is kept under build/found.
+# run_fuzzers SECONDS: every fuzz target of build/asan, two at a time.
 run_fuzzers() {
-  local seconds=$1 program name seeds work log words
+  local program name log
   prepare asan "$root/build/asan" fuzzers || return
   mkdir -p build/found
+  rm -f "$logs"/fuzz-*.code
+  export -f run_fuzzer
+  find build/asan/tests -type f -name 'fuzz_*' -executable | sort |
+    xargs -P "$(build_jobs)" -I '{}' bash -c 'run_fuzzer "$@"' _ '{}' "$1" "$logs"
   for program in $(find build/asan/tests -type f -name 'fuzz_*' -executable | sort); do
     name=${program##*/fuzz_}
-    work=build/found/corpus/$name
     log=$logs/fuzz-$name.log
-    mkdir -p "$work"
-    seeds=$(find tests -type d -path "*corpus/$name" | head -n 1)
-    words=
-    [ ! -e "$seeds.dict" ] || words=-dict=$seeds.dict
-    # shellcheck disable=SC2086
-    if timeout $((seconds * 3 + 60)) "$program" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 $words \
-      -print_final_stats=1 -artifact_prefix="build/found/$name-" "$work" $seeds >"$log" 2>&1; then
+    if [ "$(cat "$logs/fuzz-$name.code")" = 0 ]; then
       passed
       printf '   %-28s %s runs\n' "fuzz-$name" "$(sed -n 's/^stat::number_of_executed_units: *//p' "$log")"
     else
@@ -162,6 +158,20 @@ run_fuzzers() {
       tail -n 25 "$log"
     fi
   done
+}
+
+# run_fuzzer PROGRAM SECONDS LOGS: from its seeds, with the words of corpus/NAME.dict if any; what it finds is kept
+# under build/found. Runs in a shell of its own.
+run_fuzzer() {
+  local program=$1 seconds=$2 name=${1##*/fuzz_} seeds work words=()
+  work=build/found/corpus/$name
+  mkdir -p "$work"
+  seeds=$(find tests -type d -path "*corpus/$name" | head -n 1)
+  [ ! -e "$seeds.dict" ] || words=("-dict=$seeds.dict")
+  # shellcheck disable=SC2086
+  timeout $((seconds * 3 + 60)) "$program" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 "${words[@]}" \
+    -print_final_stats=1 -artifact_prefix="build/found/$name-" "$work" $seeds >"$3/fuzz-$name.log" 2>&1
+  echo "$?" >"$3/fuzz-$name.code"
 }
 
 # The shape of the tree: include rules, file sizes, formatting, and that each of these rules can fail.
@@ -356,17 +366,18 @@ group_fuzz_long() { run_fuzzers "$fuzz_long_seconds"; }
 
 group_threads() {
   prepare tsan "$root/build/tsan" "millrace $(targets_of "${threaded_programs[@]}")" || return
-  export TSAN_OPTIONS=halt_on_error=1
+  export TSAN_OPTIONS="halt_on_error=1 suppressions=$root/tests/tsan.supp"
   run_tests threads build/tsan 1800 "${threaded_programs[@]}"
   run_lines threads-served 1800 python3 tests/server/watched.py build/tsan/bin/millrace
 }
 
-# The second compiler, on everything.
+# The second compiler, on every file by itself.
 group_clang() {
   local targets
   # shellcheck disable=SC2046
   targets="millrace $(targets_of $(test_folders))"
-  prepare release "$root/build/clang" "$targets" -DCMAKE_CXX_COMPILER=clang++ -DMILLRACE_TESTS=ON || return
+  prepare release "$root/build/clang" "$targets" -DCMAKE_CXX_COMPILER=clang++ -DMILLRACE_TESTS=ON -DMILLRACE_BATCH=1 ||
+    return
   # shellcheck disable=SC2046
   run_tests clang build/clang 600 $(test_folders)
 }
@@ -381,8 +392,8 @@ group_no_text() {
 
 # Every header compiles on its own, those of the other processor's kernels with a compiler for it.
 group_headers() {
-  local databases=(build/release/compile_commands.json)
-  configure release "$root/build/release" -DMILLRACE_TESTS=ON || return
+  local databases=(build/headers/compile_commands.json) # nothing is built there
+  configure release "$root/build/headers" -DMILLRACE_TESTS=ON -DMILLRACE_BATCH=1 -DMILLRACE_PCH=OFF || return
   if cross_ready && configure_cross; then databases+=(build/emulated/compile_commands.json); fi
   run_lines headers 1200 python3 tests/arch/headers.py "${databases[@]}"
 }
@@ -421,13 +432,20 @@ group_emulated() {
   done
 }
 
-# emulate LABEL FOLDER EMULATOR...
+# emulate LABEL FOLDER EMULATOR...: two programs at a time.
 emulate() {
-  local label=$1 folder=$2 name program
+  local label=$1 folder=$2 name there=()
   shift 2
   for name in "${emulated_programs[@]}"; do
-    program=$folder/tests/$name/test_$name
-    [ ! -x "$program" ] || run_program "emulated-$label-$name" 3600 "$@" "$program"
+    [ ! -x "$folder/tests/$name/test_$name" ] || there+=("$name")
+  done
+  # shellcheck disable=SC2016
+  printf '%s\n' "${there[@]}" | xargs -P "$(build_jobs)" -I '{}' bash -c \
+    'log=$1 name=$2 folder=$3; shift 3
+     timeout 3600 "$@" "$folder/tests/$name/test_$name" >"$log-$name.log" 2>&1; echo "$?" >"$log-$name.code"' _ \
+    "$logs/emulated-$label" '{}' "$folder" "$@"
+  for name in "${there[@]}"; do
+    count_program "emulated-$label-$name" "$(cat "$logs/emulated-$label-$name.code")"
   done
 }
 
