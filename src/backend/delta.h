@@ -1,4 +1,4 @@
-// Deltas: what adapters (LoRA) change of a matrix, as a product of two narrow ones, so that many of them share one
+// Deltas: what adapters (LoRA) change of a matrix, as a product of two of low rank, so that many of them share one
 // model: y = W x + strength * scale * up (down x). A step's rows have one each, or none (Step::adapters). Sums are
 // float32; numbers lie in 16 bits where that loses nothing, so the sums are the same either way. `down x` is summed
 // first, then `up`; the order of sums follows from the shapes. Values; any thread.
@@ -30,7 +30,7 @@ struct RowDeltas {
   const int32_t* adapters = nullptr;  // [rows] as the step has them
   const float* strengths = nullptr;   // [rows]
   const int32_t* ids = nullptr;       // [rows] of a table: the row of `down` that takes the place of `down x`
-  float* narrow = nullptr;            // [rows, rank] room on the backend, for those that need it
+  float* low = nullptr;               // [rows, rank] room on the backend, for those that need it
   int32_t rank = 0;                   // largest of the adapters that are loaded
 };
 

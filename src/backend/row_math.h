@@ -115,21 +115,21 @@ inline float delta_number(DeltaNumbers numbers, const std::byte* from, int64_t a
 // One row of Ops::linear_delta. Sums in double, inputs and ranks ascending. `id`: a row of a table, or negative.
 inline void add_delta_row(const Delta& delta, float strength, int64_t id, const float* in, int64_t ins, float* out,
                           int64_t outs) {
-  float narrow[kMostAdapterRank];
+  float low[kMostAdapterRank];
   const auto down = [&](int64_t at) { return delta_number(delta.numbers, delta.down, at); };
   const auto up = [&](int64_t at) { return delta_number(delta.numbers, delta.up, at); };
   for (int32_t j = 0; j < delta.rank; ++j) {
     if (id >= 0) {
-      narrow[j] = down(id * delta.rank + j);
+      low[j] = down(id * delta.rank + j);
       continue;
     }
     double sum = 0;
     for (int64_t i = 0; i < ins; ++i) sum += static_cast<double>(down(j * ins + i)) * in[i];
-    narrow[j] = static_cast<float>(sum);
+    low[j] = static_cast<float>(sum);
   }
   for (int64_t o = 0; o < outs; ++o) {
     double sum = 0;
-    for (int32_t j = 0; j < delta.rank; ++j) sum += static_cast<double>(up(j * outs + o)) * narrow[j];
+    for (int32_t j = 0; j < delta.rank; ++j) sum += static_cast<double>(up(j * outs + o)) * low[j];
     out[o] += strength * (delta.scale * static_cast<float>(sum));
   }
 }

@@ -83,7 +83,7 @@ void shortlist_on_host(const ShortlistAsk& ask, std::span<const float> row, Shor
   const int32_t parts = shortlisting::parts_of(cols), room = shortlisting::listed_by_part(parts);
   CHECK(parts <= kShortlistParts, "{} logits, of at most {}", cols, kShortlistCols);
   auto group = std::make_unique<HostGroup>();
-  std::vector<shortlisting::Part> of(static_cast<size_t>(parts));
+  std::vector<shortlisting::PartFindings> of(static_cast<size_t>(parts));
   std::vector<ShortlistToken> listed(kShortlistListed);
   for (int32_t part = 0; part < parts; ++part) {
     group->begin();

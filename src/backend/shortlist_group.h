@@ -22,7 +22,7 @@ inline constexpr int kRaceEach = 2;  // tokens a part lists of a race
 static_assert(kShortlistParts * kRaceEach <= kThreads && kShortlistListed == kThreads * kEach);
 
 // What a part found out.
-struct Part {
+struct PartFindings {
   double sum;   // of weights
   float floor;  // every token at or above it is listed
   float key;    // of a race: the least
@@ -120,7 +120,7 @@ MILLRACE_BOTH void race_quad(const ShortlistAsk& ask, const float* row, int32_t 
 
 template <class Group>
 MILLRACE_BOTH void race_part(Group& group, const ShortlistAsk& ask, const float* row, int32_t cols, int part, int parts,
-                             int32_t best, Part& out, ShortlistToken* tokens) {
+                             int32_t best, PartFindings& out, ShortlistToken* tokens) {
   const float largest = row[best];
   // The likeliest token's own arrival is a bar for all others; then that of the first quarter of this part.
   group.each([&](int thread, State& state) {
@@ -189,7 +189,7 @@ MILLRACE_BOTH float part_bar(Group& group, float lowest, int32_t room) {
 
 template <class Group>
 MILLRACE_BOTH void list_part(Group& group, const ShortlistAsk& ask, const float* row, int32_t cols, int part, int parts,
-                             float largest, Part& out, ShortlistToken* tokens) {
+                             float largest, PartFindings& out, ShortlistToken* tokens) {
   const bool by_mass = ask.count == 0 && ask.mass < 1;
   group.each([&](int thread, State& state) {
 #ifdef __CUDA_ARCH__
@@ -229,14 +229,14 @@ MILLRACE_BOTH void list_part(Group& group, const ShortlistAsk& ask, const float*
 // listed_by_part() of room.
 template <class Group>
 MILLRACE_BOTH void shortlist_part(Group& group, const ShortlistAsk& ask, const float* row, int32_t cols, int part,
-                                  int32_t best, Part& out, ShortlistToken* tokens) {
+                                  int32_t best, PartFindings& out, ShortlistToken* tokens) {
   const int parts = parts_of(cols);
   if (ask.kind == ShortlistKind::race) race_part(group, ask, row, cols, part, parts, best, out, tokens);
   if (ask.kind == ShortlistKind::list) list_part(group, ask, row, cols, part, parts, row[best], out, tokens);
 }
 
 template <class Group>
-MILLRACE_BOTH void race_row(Group& group, const ShortlistAsk& ask, const Part* of, const ShortlistToken* listed,
+MILLRACE_BOTH void race_row(Group& group, const ShortlistAsk& ask, const PartFindings* of, const ShortlistToken* listed,
                             int parts, float largest, Shortlisted& out, ShortlistToken* tokens) {
   const int32_t room = listed_by_part(parts);
   group.each([&](int thread, State& state) {
@@ -294,7 +294,7 @@ MILLRACE_BOTH float row_bar(Group& group, const ShortlistAsk& ask, float floor, 
 }
 
 template <class Group>
-MILLRACE_BOTH void list_row(Group& group, const ShortlistAsk& ask, const Part* of, const ShortlistToken* listed,
+MILLRACE_BOTH void list_row(Group& group, const ShortlistAsk& ask, const PartFindings* of, const ShortlistToken* listed,
                             int parts, float largest, Shortlisted& out, ShortlistToken* tokens) {
   const int32_t room = listed_by_part(parts);
   group.each([&](int thread, State& state) {
@@ -335,8 +335,9 @@ MILLRACE_BOTH void list_row(Group& group, const ShortlistAsk& ask, const Part* o
 
 // Joins what the parts said: fits, floor, sum, count and tokens (kShortlistTokens of room) of a row.
 template <class Group>
-MILLRACE_BOTH void shortlist_row(Group& group, const ShortlistAsk& ask, const Part* of, const ShortlistToken* listed,
-                                 int32_t cols, float largest, Shortlisted& out, ShortlistToken* tokens) {
+MILLRACE_BOTH void shortlist_row(Group& group, const ShortlistAsk& ask, const PartFindings* of,
+                                 const ShortlistToken* listed, int32_t cols, float largest, Shortlisted& out,
+                                 ShortlistToken* tokens) {
   const int parts = parts_of(cols);
   if (ask.kind == ShortlistKind::race) race_row(group, ask, of, listed, parts, largest, out, tokens);
   if (ask.kind == ShortlistKind::list) list_row(group, ask, of, listed, parts, largest, out, tokens);

@@ -18,7 +18,7 @@ namespace millrace {
 // Where the states of one layer lie. A state has two parts, convolution and scan, and may be cut into as many equal
 // pieces as fit pages: piece i lies in the page of group + i and has its share of the channels or heads of both parts.
 struct StateView {
-  enum Part : uint8_t { kConvolution, kScan };
+  enum Kind : uint8_t { kConvolution, kScan };
   std::byte* base = nullptr;
   int64_t page_stride = 0;                  // bytes from page to page
   std::array<int64_t, 2> offsets = {0, 0};  // of each part within a page, bytes
@@ -27,7 +27,7 @@ struct StateView {
   int32_t cuts = 1;
 
   // Of a sequence, the numbers of one piece of a part.
-  float* piece(const Step& step, int32_t sequence, Part part, int32_t index) const {
+  float* piece(const Step& step, int32_t sequence, Kind part, int32_t index) const {
     const PageTables& tables = step.groups[static_cast<size_t>(group + index)];
     const int64_t page = tables.pages[int64_t{sequence} * tables.stride];
     return reinterpret_cast<float*>(base + page * page_stride + offsets[part]);

@@ -32,8 +32,8 @@ class Team {
   // Calls part(worker, workers) once on every worker and returns when all are done.
   template <class F>
   void run(F&& part) {
-    using Part = std::remove_reference_t<F>;
-    run_job([](void* context, int worker, int workers) { (*static_cast<Part*>(context))(worker, workers); },
+    using Body = std::remove_reference_t<F>;
+    run_job([](void* context, int worker, int workers) { (*static_cast<Body*>(context))(worker, workers); },
             const_cast<void*>(static_cast<const void*>(&part)));
   }
 

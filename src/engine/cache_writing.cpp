@@ -25,7 +25,7 @@ void CacheWriting::start(int file, Next next, Done done) {
     std::lock_guard lock(mutex_);
     if (!stopped_ && part_ == nullptr) {
       if (thread_.joinable()) thread_.join();  // it has nothing left to do
-      part_ = std::make_shared<Part>();
+      part_ = std::make_shared<Piece>();
       thread_ = std::thread([this, file, next = std::move(next), done = std::move(done), part = part_] {
         auto written = write(file, next, part);
         {
@@ -55,7 +55,7 @@ void CacheWriting::stop() {
   if (thread.joinable()) thread.join();
 }
 
-Result<int64_t> CacheWriting::write(int file, const Next& next, const std::shared_ptr<Part>& part) {
+Result<int64_t> CacheWriting::write(int file, const Next& next, const std::shared_ptr<Piece>& part) {
   Digest digest;
   int64_t bytes = 0;
   for (bool more = true; more;) {

@@ -29,17 +29,17 @@ class CacheWriting {
   void stop();
 
  private:
-  struct Part {  // asked for; outlives whoever asked
+  struct Piece {  // asked for; outlives whoever asked
     std::mutex mutex;
     std::condition_variable came;
     bool there = false, more = false, given_up = false;
     std::vector<std::byte> bytes;
   };
-  Result<int64_t> write(int file, const Next& next, const std::shared_ptr<Part>& part);
+  Result<int64_t> write(int file, const Next& next, const std::shared_ptr<Piece>& part);
 
   const Between between_;
-  std::mutex mutex_;            // guards all below
-  std::shared_ptr<Part> part_;  // of the file that is being written; null: none
+  std::mutex mutex_;             // guards all below
+  std::shared_ptr<Piece> part_;  // of the file that is being written; null: none
   bool stopped_ = false;
   std::thread thread_;
 };

@@ -53,7 +53,7 @@ class Gathering {
 
 // Tokens for a quarter of what runs at once, with prompts counted half, because much of them is shared; but the longest
 // request must fit.
-double narrow_room(const CrowdSize& size, const std::vector<Request>& requests) {
+double tight_room(const CrowdSize& size, const std::vector<Request>& requests) {
   double longest = 0, all = 0;
   for (const Request& request : requests) {
     const auto prompt = static_cast<double>(request.prompt.size()),
@@ -78,12 +78,12 @@ Result<EngineOptions> options_of(const Model& model, const Backend& backend, con
   options.policy = way.priority ? "priority" : "fcfs";
   options.swap_bytes = way.swaps ? size.swap_bytes : 0;
   options.overlap = way.overlap;
-  if (way.narrow) {
+  if (way.tight) {
     ExecutorOptions full = options.executor;
     full.sequences = options.limits.max_sequences;
     full.rows = std::max(options.limits.step_tokens, options.executor.rows);
     TRY(const Executor::Plan plan, Executor::plan(model, backend, full));
-    const double contexts = narrow_room(size, requests) / (size.prompt + size.tokens);
+    const double contexts = tight_room(size, requests) / (size.prompt + size.tokens);
     options.executor.pages = static_cast<int32_t>(std::ceil(contexts * plan.options.pages / full.sequences)) + 4;
   }
   return options;
@@ -151,10 +151,10 @@ std::vector<CrowdWay> crowd_ways() {
   return {{.name = "one after the other", .alone = true, .overlap = false},
           {.name = "together"},
           {.name = "together, steps of 48 tokens", .small_steps = true},
-          {.name = "in a quarter of the room, computed again", .narrow = true, .overlap = false},
-          {.name = "the same, steps planned ahead", .narrow = true},
-          {.name = "in a quarter of the room, moved out", .narrow = true, .swaps = true},
-          {.name = "the same, the later ones first", .narrow = true, .swaps = true, .priority = true}};
+          {.name = "in a quarter of the room, computed again", .tight = true, .overlap = false},
+          {.name = "the same, steps planned ahead", .tight = true},
+          {.name = "in a quarter of the room, moved out", .tight = true, .swaps = true},
+          {.name = "the same, the later ones first", .tight = true, .swaps = true, .priority = true}};
 }
 
 Result<CrowdOutcome> run_crowd(const Model& model, Backend& backend, const CrowdSize& size, const CrowdWay& way,

@@ -33,9 +33,9 @@ std::vector<Request> sampler_requests(const CrowdSize& size, int32_t vocab, uint
 
 struct CrowdWay {
   std::string name;
-  bool alone = false;   // one request after the other, which share nothing
-  bool narrow = false;  // room for a quarter of what would run at once
-  bool swaps = false;   // what is put off is moved to the host's memory; else it is computed again
+  bool alone = false;  // one request after the other, which share nothing
+  bool tight = false;  // room for a quarter of what would run at once
+  bool swaps = false;  // what is put off is moved to the host's memory; else it is computed again
   bool overlap = true;
   bool priority = false;  // the later half goes first
   bool small_steps = false;

@@ -118,7 +118,7 @@ void Shapes::filter_values(NodeId node, Shape& shape) {
 }
 
 void Shapes::take(Working& work, const Todo& todo) {
-  if (todo.part != Part::whole) return deny_part(work.shape, todo);
+  if (todo.part != Keyword::whole) return deny_part(work.shape, todo);
   for (int at = todo.chain; at >= 0; at = chain_[static_cast<size_t>(at)].second) {
     if (chain_[static_cast<size_t>(at)].first == todo.literal) {
       work.dead = true;  // it would have to hold before it can hold
@@ -193,7 +193,9 @@ void Shapes::hold_items(Shape& shape, const Schema& schema) {
 }
 
 void Shapes::hold_branches(Working& work, const Schema& schema, int chain) {
-  const auto todo = [&](SchemaId id, bool holds) { return Todo{holds ? id + 1 : -(id + 1), Part::whole, 0, 0, chain}; };
+  const auto todo = [&](SchemaId id, bool holds) {
+    return Todo{holds ? id + 1 : -(id + 1), Keyword::whole, 0, 0, chain};
+  };
   if (schema.ref >= 0) work.todo.push_back(todo(schema.ref, true));
   for (SchemaId id : schema.all_of) work.todo.push_back(todo(id, true));
   if (schema.not_of >= 0) work.todo.push_back(todo(schema.not_of, false));
@@ -219,18 +221,18 @@ void Shapes::hold_branches(Working& work, const Schema& schema, int chain) {
 void Shapes::one_of(Working& work, const Schema& schema, int chain) {
   Choice choice;
   for (size_t i = 0; i < schema.one_of.size(); ++i) {
-    std::vector<Todo> branch{{schema.one_of[i] + 1, Part::whole, 0, 0, chain}};
+    std::vector<Todo> branch{{schema.one_of[i] + 1, Keyword::whole, 0, 0, chain}};
     for (size_t j = 0; j < schema.one_of.size(); ++j) {
       if (i == j || error_) continue;
       if (schema.one_of[i] == schema.one_of[j]) {
-        branch.push_back({never(), Part::whole, 0, 0, chain});
+        branch.push_back({never(), Keyword::whole, 0, 0, chain});
         continue;
       }
       const NodeId pair = node({schema.one_of[i] + 1, schema.one_of[j] + 1});
       // Where that cannot be told (it is being looked at, further out), denying is right in any case.
       if (depth_ < kMostDepth) satisfiable(pair);
       const bool apart = satisfiable_[static_cast<size_t>(pair)] == 0;
-      if (!apart) branch.push_back({-(schema.one_of[j] + 1), Part::whole, 0, 0, chain});
+      if (!apart) branch.push_back({-(schema.one_of[j] + 1), Keyword::whole, 0, 0, chain});
     }
     choice.push_back(std::move(branch));
   }

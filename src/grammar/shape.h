@@ -98,7 +98,7 @@ class Shapes {
   std::vector<std::string> named_keys(const Shape& shape) const;
 
  private:
-  enum class Part : uint8_t {
+  enum class Keyword : uint8_t {
     whole,
     types,
     values,
@@ -127,7 +127,7 @@ class Shapes {
   };
   struct Todo {
     Literal literal = 0;
-    Part part = Part::whole;  // a whole schema, or the negation of one keyword
+    Keyword part = Keyword::whole;  // a whole schema, or the negation of one keyword
     int index = 0, second = 0;
     int chain = -1;
   };

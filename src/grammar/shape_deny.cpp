@@ -32,52 +32,54 @@ void Shapes::deny(Working& work, SchemaId id, const Schema& schema, int chain) {
 }
 
 void Shapes::deny_scalars(const Schema& schema, Literal literal, Choice& choice) {
-  const auto add = [&](Part part, int index = 0) { choice.push_back({{literal, part, index, 0, -1}}); };
-  if (schema.types != kAnyType) add(Part::types);
-  if (schema.values) add(Part::values);
-  if (schema.minimum) add(Part::minimum);
-  if (schema.maximum) add(Part::maximum);
-  if (schema.above) add(Part::above);
-  if (schema.below) add(Part::below);
-  if (schema.multiple_of) add(Part::multiple);
-  if (schema.least_length > 0) add(Part::shorter);
-  if (schema.most_length != Exprs::kMany) add(Part::longer);
-  for (size_t i = 0; i < schema.patterns.size(); ++i) add(Part::pattern, static_cast<int>(i));
+  const auto add = [&](Keyword part, int index = 0) { choice.push_back({{literal, part, index, 0, -1}}); };
+  if (schema.types != kAnyType) add(Keyword::types);
+  if (schema.values) add(Keyword::values);
+  if (schema.minimum) add(Keyword::minimum);
+  if (schema.maximum) add(Keyword::maximum);
+  if (schema.above) add(Keyword::above);
+  if (schema.below) add(Keyword::below);
+  if (schema.multiple_of) add(Keyword::multiple);
+  if (schema.least_length > 0) add(Keyword::shorter);
+  if (schema.most_length != Exprs::kMany) add(Keyword::longer);
+  for (size_t i = 0; i < schema.patterns.size(); ++i) add(Keyword::pattern, static_cast<int>(i));
 }
 
 void Shapes::deny_keys(const Schema& schema, Literal literal, Choice& choice) {
-  const auto add = [&](Part part, size_t index = 0, size_t second = 0) {
+  const auto add = [&](Keyword part, size_t index = 0, size_t second = 0) {
     choice.push_back({{literal, part, static_cast<int>(index), static_cast<int>(second), -1}});
   };
-  for (size_t i = 0; i < schema.properties.size(); ++i) add(Part::property, i);
-  for (size_t i = 0; i < schema.pattern_properties.size(); ++i) add(Part::pattern_property, i);
-  if (schema.additional >= 0) add(Part::additional);
-  if (schema.names >= 0) add(Part::names);
-  for (size_t i = 0; i < schema.required.size(); ++i) add(Part::required, i);
-  if (schema.least_properties > 0) add(Part::fewer);
-  if (schema.most_properties != Exprs::kMany) add(Part::more);
+  for (size_t i = 0; i < schema.properties.size(); ++i) add(Keyword::property, i);
+  for (size_t i = 0; i < schema.pattern_properties.size(); ++i) add(Keyword::pattern_property, i);
+  if (schema.additional >= 0) add(Keyword::additional);
+  if (schema.names >= 0) add(Keyword::names);
+  for (size_t i = 0; i < schema.required.size(); ++i) add(Keyword::required, i);
+  if (schema.least_properties > 0) add(Keyword::fewer);
+  if (schema.most_properties != Exprs::kMany) add(Keyword::more);
   for (size_t i = 0; i < schema.needs.size(); ++i) {
-    for (size_t j = 0; j < schema.needs[i].second.size(); ++j) add(Part::needs, i, j);
+    for (size_t j = 0; j < schema.needs[i].second.size(); ++j) add(Keyword::needs, i, j);
   }
 }
 
 void Shapes::deny_items(const Schema& schema, Literal literal, Choice& choice) {
-  const auto add = [&](Part part, size_t index = 0) {
+  const auto add = [&](Keyword part, size_t index = 0) {
     choice.push_back({{literal, part, static_cast<int>(index), 0, -1}});
   };
-  for (size_t i = 0; i < schema.prefix.size(); ++i) add(Part::item, i);
-  if (schema.items >= 0) add(Part::items);
-  if (schema.contains >= 0 && schema.least_contains > 0) add(Part::contains_less);
-  if (schema.contains >= 0 && schema.most_contains != Exprs::kMany) add(Part::contains_more);
-  if (schema.least_items > 0) add(Part::items_fewer);
-  if (schema.most_items != Exprs::kMany) add(Part::items_more);
+  for (size_t i = 0; i < schema.prefix.size(); ++i) add(Keyword::item, i);
+  if (schema.items >= 0) add(Keyword::items);
+  if (schema.contains >= 0 && schema.least_contains > 0) add(Keyword::contains_less);
+  if (schema.contains >= 0 && schema.most_contains != Exprs::kMany) add(Keyword::contains_more);
+  if (schema.least_items > 0) add(Keyword::items_fewer);
+  if (schema.most_items != Exprs::kMany) add(Keyword::items_more);
   if (schema.unique) {
     fail(millrace::error(Code::unsupported, "{}/uniqueItems: must fail here, which is not supported", schema.pointer));
   }
 }
 
 void Shapes::deny_branches(const Schema& schema, Choice& choice, int chain) {
-  const auto todo = [&](SchemaId id, bool holds) { return Todo{holds ? id + 1 : -(id + 1), Part::whole, 0, 0, chain}; };
+  const auto todo = [&](SchemaId id, bool holds) {
+    return Todo{holds ? id + 1 : -(id + 1), Keyword::whole, 0, 0, chain};
+  };
   if (schema.ref >= 0) choice.push_back({todo(schema.ref, false)});
   for (SchemaId id : schema.all_of) choice.push_back({todo(id, false)});
   if (!schema.any_of.empty()) {
@@ -105,17 +107,17 @@ void Shapes::deny_branches(const Schema& schema, Choice& choice, int chain) {
 
 void Shapes::deny_part(Shape& shape, const Todo& todo) {
   const Schema& schema = schemas_.at(todo.literal - 1);
-  if (todo.part == Part::types) {
+  if (todo.part == Keyword::types) {
     shape.types &= static_cast<uint8_t>(~schema.types);
-  } else if (todo.part == Part::values) {
+  } else if (todo.part == Keyword::values) {
     deny_values(shape, schema);
-  } else if (todo.part <= Part::multiple) {
+  } else if (todo.part <= Keyword::multiple) {
     shape.types &= kNumber;
     deny_number(shape, schema, todo);
-  } else if (todo.part <= Part::pattern) {
+  } else if (todo.part <= Keyword::pattern) {
     shape.types &= kString;
     deny_text(shape, schema, todo);
-  } else if (todo.part <= Part::needs) {
+  } else if (todo.part <= Keyword::needs) {
     shape.types &= kObject;
     deny_key(shape, schema, todo);
   } else {
@@ -148,13 +150,13 @@ void Shapes::deny_values(Shape& shape, const Schema& schema) {
 
 void Shapes::deny_number(Shape& shape, const Schema& schema, const Todo& todo) {
   switch (todo.part) {
-    case Part::minimum:
+    case Keyword::minimum:
       return shape.numbers.at_most(*schema.minimum, true);
-    case Part::maximum:
+    case Keyword::maximum:
       return shape.numbers.at_least(*schema.maximum, true);
-    case Part::above:
+    case Keyword::above:
       return shape.numbers.at_most(*schema.above, false);
-    case Part::below:
+    case Keyword::below:
       return shape.numbers.at_least(*schema.below, false);
     default:
       shape.numbers.no_steps.push_back(*schema.multiple_of);
@@ -162,9 +164,9 @@ void Shapes::deny_number(Shape& shape, const Schema& schema, const Todo& todo) {
 }
 
 void Shapes::deny_text(Shape& shape, const Schema& schema, const Todo& todo) {
-  if (todo.part == Part::shorter) {
+  if (todo.part == Keyword::shorter) {
     lower(shape.most_length, schema.least_length - 1);
-  } else if (todo.part == Part::longer) {
+  } else if (todo.part == Keyword::longer) {
     raise(shape.least_length, schema.most_length + 1);
   } else {
     const ExprId expr = schema.patterns[static_cast<size_t>(todo.index)].second;
@@ -189,23 +191,23 @@ void Shapes::deny_key(Shape& shape, const Schema& schema, const Todo& todo) {
     shape.keys.push_back(std::move(keys));
   };
   switch (todo.part) {
-    case Part::property:
+    case Keyword::property:
       shape.required.push_back(schema.properties[index].first);
       return named(schema.properties[index].first, -(schema.properties[index].second + 1));
-    case Part::pattern_property:
+    case Keyword::pattern_property:
       return shape.some.push_back(
           {schema.pattern_properties[index].first, -(schema.pattern_properties[index].second + 1)});
-    case Part::additional:
+    case Keyword::additional:
       return shape.some.push_back({additional_names(schema), -(schema.additional + 1)});
-    case Part::names: {
+    case Keyword::names: {
       const ExprId good = texts_of(node({schema.names + 1}));
       return shape.some.push_back({exprs_.both({any_text(exprs_), exprs_.negate(good)}), 0});
     }
-    case Part::required:
+    case Keyword::required:
       return named(schema.required[index], never());
-    case Part::fewer:
+    case Keyword::fewer:
       return lower(shape.most_properties, schema.least_properties - 1);
-    case Part::more:
+    case Keyword::more:
       return raise(shape.least_properties, schema.most_properties + 1);
     default:
       break;
@@ -216,20 +218,20 @@ void Shapes::deny_key(Shape& shape, const Schema& schema, const Todo& todo) {
 
 void Shapes::deny_item(Shape& shape, const Schema& schema, const Todo& todo) {
   switch (todo.part) {
-    case Part::item: {
+    case Keyword::item: {
       Shape::Items items;
       items.prefix.assign(static_cast<size_t>(todo.index) + 1, 0);
       items.prefix.back() = -(schema.prefix[static_cast<size_t>(todo.index)] + 1);
       shape.items.push_back(std::move(items));
       return raise(shape.least_items, todo.index + 1);
     }
-    case Part::items:
+    case Keyword::items:
       return shape.contains.push_back({-(schema.items + 1), static_cast<int>(schema.prefix.size()), 1, Exprs::kMany});
-    case Part::contains_less:
+    case Keyword::contains_less:
       return shape.contains.push_back({schema.contains + 1, 0, 0, schema.least_contains - 1});
-    case Part::contains_more:
+    case Keyword::contains_more:
       return shape.contains.push_back({schema.contains + 1, 0, schema.most_contains + 1, Exprs::kMany});
-    case Part::items_fewer:
+    case Keyword::items_fewer:
       return lower(shape.most_items, schema.least_items - 1);
     default:
       return raise(shape.least_items, schema.most_items + 1);

@@ -23,15 +23,15 @@ FileDigest::Kind digest_kind(const RemoteFile& file) {
 }
 
 // The bytes that are here already, and those that come behind them.
-class Part {
+class PartialFile {
  public:
-  explicit Part(const Download& download)
+  explicit PartialFile(const Download& download)
       : download_(download), path_(part_path(download)), digest_(digest_kind(download.file), download.file.size) {}
-  ~Part() {
+  ~PartialFile() {
     if (fd_ >= 0) ::close(fd_);
   }
-  Part(const Part&) = delete;
-  Part& operator=(const Part&) = delete;
+  PartialFile(const PartialFile&) = delete;
+  PartialFile& operator=(const PartialFile&) = delete;
 
   uint64_t size() const { return size_; }
   const fs::path& path() const { return path_; }
@@ -119,7 +119,7 @@ std::string stated_digest(const HttpHead& head) {
   return text;
 }
 
-Result<void> check_head(const HttpHead& head, const Download& download, Part& part) {
+Result<void> check_head(const HttpHead& head, const Download& download, PartialFile& part) {
   const std::string stated = stated_digest(head);
   if (stated.size() == 64 && !download.file.sha256.empty() && stated != download.file.sha256)
     return error(Code::corrupt, "{}: the server has other content ({}) than it listed ({}); pull it again",
@@ -132,7 +132,7 @@ Result<void> check_head(const HttpHead& head, const Download& download, Part& pa
   return {};
 }
 
-Result<void> attempt(Transport& transport, const Download& download, Part& part) {
+Result<void> attempt(Transport& transport, const Download& download, PartialFile& part) {
   if (part.size() < download.file.size) {
     const auto on_head = [&](const HttpHead& head) { return check_head(head, download, part); };
     const auto on_body = [&](std::span<const std::byte> bytes) { return part.add(bytes); };
@@ -173,7 +173,7 @@ uint64_t bytes_here(const Download& download) {
 Result<void> fetch_file(Transport& transport, const Download& download) {
   std::error_code failed;
   if (fs::file_size(download.target, failed) == download.file.size && !failed) return {};  // published by us, checked
-  Part part(download);
+  PartialFile part(download);
   TRY_VOID(part.open());
   if (download.progress != nullptr) download.progress(part.size());
   for (int failures = 0;;) {

@@ -31,12 +31,12 @@ Result<void> AdapterSet::prepare() {
 
 // Room that was too small stays the backend's: ranks double, so it is never as much as what is used.
 Result<void> AdapterSet::grow_narrow(int32_t rank) {
-  if (rank <= narrow_rank_ || !backend_.apart()) return {};
+  if (rank <= low_rank_ || !backend_.apart()) return {};
   const auto room = static_cast<int32_t>(std::bit_ceil(static_cast<uint32_t>(std::max(rank, 16))));
   const int64_t bytes = int64_t{rows_} * room * static_cast<int64_t>(sizeof(float));
   TRY(std::byte * memory, backend_.allocate(Purpose::workspace, bytes));
-  narrow_ = reinterpret_cast<float*>(memory);
-  narrow_rank_ = room;
+  low_ = reinterpret_cast<float*>(memory);
+  low_rank_ = room;
   return {};
 }
 
@@ -125,7 +125,7 @@ const Delta* AdapterSet::listed(const Weight& weight) const {
 RowDeltas AdapterSet::deltas(const Delta* listed) const {
   return {.changes = reinterpret_cast<const Delta*>(on_backend_) + (listed - table_.data()),
           .listed = listed,
-          .narrow = narrow_,
+          .low = low_,
           .rank = rank_};
 }
 

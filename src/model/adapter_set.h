@@ -55,10 +55,10 @@ class AdapterSet {
   std::vector<Matrix> matrices_;
   std::unordered_map<std::string, size_t> by_slot_;
   std::unordered_map<const Weight*, size_t> by_place_;
-  std::vector<Delta> table_;            // [matrices, kMostAdapters]
-  std::byte* on_backend_ = nullptr;     // the same
-  float* narrow_ = nullptr;             // [rows, narrow_rank_]
-  int32_t narrow_rank_ = 0, rank_ = 0;  // room for, and the largest there is
+  std::vector<Delta> table_;         // [matrices, kMostAdapters]
+  std::byte* on_backend_ = nullptr;  // the same
+  float* low_ = nullptr;             // [rows, low_rank_]
+  int32_t low_rank_ = 0, rank_ = 0;  // room for, and the largest there is
 };
 
 }  // namespace millrace

@@ -28,9 +28,9 @@ Tensor embed_tokens(Ops& ops, const ModelSpec& spec, const ModelWeights& weights
   Tensor x = ops.scratch(step.rows, spec.width);
   if (spec.embed_width > 0) {
     const int64_t start = ops.mark();
-    Tensor narrow = ops.scratch(step.rows, spec.embed_width);
-    ops.embed(weights.embedding, step.tokens, 0, spec.embed_scale, false, narrow);
-    ops.linear(weights.project_in, narrow, x);
+    Tensor embedded = ops.scratch(step.rows, spec.embed_width);
+    ops.embed(weights.embedding, step.tokens, 0, spec.embed_scale, false, embedded);
+    ops.linear(weights.project_in, embedded, x);
     ops.restore(start);
   } else {
     ops.embed(weights.embedding, step.tokens, 0, spec.embed_scale, false, x);
@@ -163,9 +163,9 @@ Tensor read_head(Ops& ops, const ModelSpec& spec, const ModelWeights& weights, T
   if (spec.final_norm) ops.norm(weights.final_norm, 1, rows, rows);
   if (hidden != nullptr) *hidden = rows;
   if (spec.embed_width > 0) {
-    Tensor narrow = ops.scratch(rows.rows, spec.embed_width);
-    ops.linear(weights.project_out, rows, narrow);
-    rows = narrow;
+    Tensor embedded = ops.scratch(rows.rows, spec.embed_width);
+    ops.linear(weights.project_out, rows, embedded);
+    rows = embedded;
   }
   Tensor logits = ops.scratch(rows.rows, spec.vocab);
   ops.linear(weights.head, rows, logits);
@@ -207,7 +207,7 @@ Tensor run_layers(Ops& ops, const Model& model, std::span<const KvView> kv, cons
     const LayerSpec& layer = spec.layers[i];
     const LayerWeights& own = weights.layers[i];
     const bool last = i + 1 == spec.layers.size();
-    const bool narrows = last && !ends_tapped;  // from here on only wanted rows
+    const bool wanted_only = last && !ends_tapped;  // from here on only wanted rows
     const int64_t start = ops.mark();
     tap(ops, taps, i, step, stream.x);
     if (spec.streams) predict_streams(ops, spec, own.streams, beside, stream.x);
@@ -219,13 +219,13 @@ Tensor run_layers(Ops& ops, const Model& model, std::span<const KvView> kv, cons
     if (layer.laurel > 0) run_laurel(ops, own.laurel, layer.laurel, stream.in, beside);
     Tensor y = ops.scratch(step.rows, spec.width);
     run_mixers(ops, layer, own, kv[i], stream.in, y);
-    if (narrows && step.wanted == 0) return {};
-    if (narrows && step.wanted < step.rows) keep_wanted(ops, step, spec, stream, beside, y);
+    if (wanted_only && step.wanted == 0) return {};
+    if (wanted_only && step.wanted < step.rows) keep_wanted(ops, step, spec, stream, beside, y);
     normed = i + 1 < end && !spec.layer_input && !spec.streams && !layer.scaled && !spec.layers[i + 1].shared;
     const Norm* next = normed ? entry_norm(spec.layers[i + 1], weights.layers[i + 1]) : nullptr;
     finish_layer(ops, layer, own, next, beside.laurel, y, stream);
     finish_beside(ops, spec, layer, own, static_cast<int64_t>(i), beside, stream.x);
-    if (!narrows) ops.restore(start);
+    if (!wanted_only) ops.restore(start);
   }
   if (stage != nullptr && !stage->last()) {
     pass_rows(ops, *stage, stage->comm->rank(), stage->comm->ranks() - 1, stream.x);

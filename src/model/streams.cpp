@@ -100,9 +100,9 @@ void predict_streams(Ops& ops, const ModelSpec& spec, const StreamWeights& weigh
 
 void run_laurel(Ops& ops, const LaurelWeights& weights, int32_t rank, Tensor in, const Beside& beside) {
   const int64_t start = ops.mark();
-  Tensor narrow = ops.scratch(in.rows, rank);
-  ops.linear(weights.left, in, narrow);
-  ops.linear(weights.right, narrow, beside.laurel);
+  Tensor low = ops.scratch(in.rows, rank);
+  ops.linear(weights.left, in, low);
+  ops.linear(weights.right, low, beside.laurel);
   ops.norm(weights.norm, 1, beside.laurel, beside.laurel);
   ops.add(in, 1, beside.laurel);
   ops.restore(start);

@@ -1,6 +1,6 @@
 // What stands beside the halves of a layer: inputs of each layer's own that are looked up by token (Gemma 3n, 4),
-// several streams of which a layer reads and corrects one (AltUp), and a second, narrow path beside the mixer (LAuReL).
-// Called by forward(), as calls on Ops.
+// several streams of which a layer reads and corrects one (AltUp), and a second path of low rank beside the mixer
+// (LAuReL). Called by forward(), as calls on Ops.
 #pragma once
 
 #include "backend/ops.h"

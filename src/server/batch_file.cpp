@@ -1,6 +1,7 @@
 #include "server/batch_file.h"
 
 #include "base/json.h"
+#include "server/schema.h"
 
 namespace millrace {
 namespace {
@@ -74,12 +75,11 @@ BatchRecord::Next BatchRecord::next(BatchLine& line, int64_t number) {
 std::string batch_answer_row(std::string_view id, const HttpAnswer& answer, int64_t number) {
   auto body = parse_json(answer.body, {.max_bytes = kLongestRow});
   const std::string name = fmt::format("batch_req_{}", number);
-  return to_text(JsonObject{{"id", name},
-                            {"custom_id", id},
-                            {"response", JsonObject{{"status_code", answer.status},
-                                                    {"request_id", name},
-                                                    {"body", body.ok() ? std::move(*body) : Json()}}},
-                            {"error", nullptr}});
+  JsonObject response = {
+      {"status_code", answer.status}, {"request_id", name}, {"body", body.ok() ? std::move(*body) : Json()}};
+  for (const auto& [header, value] : answer.headers)
+    if (header == kIgnoredHeader) response["ignored"] = value;
+  return to_text(JsonObject{{"id", name}, {"custom_id", id}, {"response", std::move(response)}, {"error", nullptr}});
 }
 
 std::string batch_error_row(std::string_view id, std::string_view message) {

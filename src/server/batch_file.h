@@ -45,6 +45,7 @@ class BatchRecord {
   std::set<std::string> seen_;                             // ids of lines so far
 };
 
+// With the names of fields that were taken and do nothing, if there were any (kIgnoredHeader).
 std::string batch_answer_row(std::string_view id, const HttpAnswer& answer, int64_t number);
 std::string batch_error_row(std::string_view id, std::string_view message);
 

@@ -118,7 +118,7 @@ Json LiveView::limit(const EngineSnapshot& snapshot, const std::function<double(
                      .tokens = (m.step_tokens.sum() - second_.step_tokens.sum()) / steps};
     const double held = static_cast<double>(m.kv_used_bytes) / std::max(1, m.running);
     step.context = token_bytes > 0 ? held / token_bytes : 0;
-    limit_ = std::min(1.0, floor(step) * steps / seconds);
+    limit_ = floor(step) * steps / seconds;
   }
   second_ = m;
   second_time_ = snapshot.now;

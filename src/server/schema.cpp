@@ -395,7 +395,7 @@ void add_ignored(const Ignored& ignored, HttpAnswer& answer) {
     --left;
   }
   if (left > 0) value += fmt::format(", and {} more", left);
-  answer.headers.emplace_back("X-Millrace-Ignored", std::move(value));
+  answer.headers.emplace_back(kIgnoredHeader, std::move(value));
 }
 
 }  // namespace millrace

@@ -83,6 +83,7 @@ inline constexpr size_t kMostIgnored = 128;  // different ones, in a whole body
 std::optional<ApiError> check_fields(const JsonObject& body, const Table& table, unsigned kind, Ignored& ignored);
 
 // The header that tells a client what was ignored; nothing if nothing was. Its value is plain text of bounded length.
+inline constexpr std::string_view kIgnoredHeader = "X-Millrace-Ignored";
 void add_ignored(const Ignored& ignored, HttpAnswer& answer);
 
 // A body of the table as JSON Schema, for /openapi.json.

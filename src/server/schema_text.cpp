@@ -6,6 +6,8 @@
 namespace millrace {
 namespace {
 
+constexpr size_t kColumns = 120;  // of a line in a document
+
 JsonObject token_json() { return {{"type", "integer"}, {"minimum", 0}, {"maximum", kLargestToken}}; }
 JsonObject list_json(Json items, size_t least, size_t most) {
   return {{"type", "array"}, {"items", std::move(items)}, {"minItems", least}, {"maxItems", most}};
@@ -170,17 +172,36 @@ std::string_view shape_name(Shape shape) {
   return "";
 }
 
+// An item of a list in a document, over as many lines as it needs.
+std::string item_text(std::string_view name, std::string_view what) {
+  std::string out, line = fmt::format("- `{}`:", name);
+  while (!what.empty()) {
+    const size_t end = std::min(what.find(' '), what.size());
+    if (line.size() + 1 + end > kColumns) {
+      out += line + "\n";
+      line = " ";
+    }
+    line += fmt::format(" {}", what.substr(0, end));
+    what.remove_prefix(std::min(end + 1, what.size()));
+  }
+  return out + line + "\n";
+}
+
 }  // namespace
 
 JsonObject schema_json(const Table& table, unsigned kind) { return table_json(table, kind); }
 
 std::string schema_markdown(const Table& table, unsigned kind) {
-  std::string out = "| field | type | range | default | |\n|---|---|---|---|---|\n";
+  std::string out = "| field | type | range | default | |\n|---|---|---|---|---|\n", below;
   auto row = [&](const std::string& name, const Field& field) {
     const std::string range = range_text(field);
     const std::string otherwise = field.otherwise.empty() ? "" : fmt::format("`{}`", field.otherwise);
-    out += fmt::format("| `{}` | {} | {} | {} | {}{} |\n", name, shape_name(field.shape), range, otherwise,
-                       field.standing == Standing::ignored ? "taken and ignored: " : "", field.help);
+    const std::string start = fmt::format("| `{}` | {} | {} | {} | ", name, shape_name(field.shape), range, otherwise);
+    const std::string what =
+        fmt::format("{}{}", field.standing == Standing::ignored ? "taken and ignored: " : "", field.help);
+    const bool fits = start.size() + what.size() + 2 <= kColumns;
+    out += fmt::format("{}{} |\n", start, fits ? what : "see below");
+    if (!fits) below += item_text(name, what);
   };
   for (const Field& field : table.fields) {
     if ((field.bodies & kind) == 0 || field.standing == Standing::absent) continue;
@@ -190,7 +211,7 @@ std::string schema_markdown(const Table& table, unsigned kind) {
     for (const Field& inner : field.inside->fields)
       if (inner.standing != Standing::absent) row(fmt::format("{}{}{}", field.name, between, inner.name), inner);
   }
-  return out;
+  return below.empty() ? out : out + "\n" + below;
 }
 
 }  // namespace millrace

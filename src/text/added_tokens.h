@@ -34,8 +34,8 @@ class AddedTokens {
   bool empty() const { return tokens_.empty(); }
 
   // Cuts the text into tokens and what lies between: part(begin, end, id), id == kNoToken for text.
-  template <class Part>
-  void find(std::string_view text, bool specials, Part&& part) const {
+  template <class OnPart>
+  void find(std::string_view text, bool specials, OnPart&& part) const {
     size_t done = 0;
     for (size_t from = 0; from < text.size();) {
       Match match = next(text, from, specials);

@@ -22,7 +22,8 @@ CLEAN = {
     "tests/text/CMakeLists.txt": "millrace_test(text LINK text)\n",
     "tests/text/words_test.cpp": '#include "text/words.h"\n\n#include "base/size.h"\n',
     "docs/tour.md": "[the sizes](../src/base/size.h) and `src/text/words.cpp`\n",
-    "README.md": "A tree. See [the tour](docs/tour.md) and [elsewhere](https://example.org/x).\n",
+    "README.md": "A tree. See [the tour](docs/tour.md) and [elsewhere](https://example.org/x).\n"
+                 "<https://example.org/" + "x" * 120 + ">\n",
     "millrace": "#!/usr/bin/env bash\necho run\n",
     ".clang-format": "BasedOnStyle: Google\nColumnLimit: 120\n",
 }
@@ -56,6 +57,8 @@ ALSO = [
     ("batches_share_no_names", "src/text/count.h", PURPOSE + "#pragma once\n\n" + INSIDE.format("\nint count();\n")),
     ("documents_name_what_exists", "README.md", "`src/base/gone.cpp`\n"),
     ("headers_say_what_they_are_for", "src/base/other.h", PURPOSE + "int a;\n"),
+    ("prose_is_wrapped", "docs/wide.md", "| a | b |\n|---|---|\n| 1 | " + "b " * 60 + "|\n"),
+    ("prose_is_wrapped", "docs/long.md", "a " * 80 + "https://example.org/x\n"),
     ("shell_scripts_parse", "test", "#!/usr/bin/env bash\necho not executable\n"),
 ]
 

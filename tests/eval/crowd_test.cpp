@@ -39,7 +39,7 @@ TEST(CrowdCheck, EveryWayGivesTheSameAnswers) {
     EXPECT_EQ(first_difference(expected.answers, found.answers), -1) << ways[i].name;
     EXPECT_LT(found.metrics.steps, expected.metrics.steps) << ways[i].name;
     EXPECT_GT(found.metrics.cached_tokens, expected.metrics.cached_tokens) << ways[i].name;
-    if (ways[i].narrow) {
+    if (ways[i].tight) {
       EXPECT_GT(found.metrics.preemptions, 0) << ways[i].name;
     }
     EXPECT_EQ(found.metrics.second_pages_used > 0, ways[i].swaps) << ways[i].name;

@@ -40,10 +40,18 @@ struct Tally {
   std::map<std::string, std::string> lines;  // of the docs, by file
 };
 
-// Text of a table's cell.
-std::string cell(std::string text) {
-  for (size_t at = 0; (at = text.find('|', at)) != std::string::npos; at += 2) text.insert(at, "\\");
-  return text;
+// An entry of a list, wrapped at 120 columns.
+std::string entry(const std::string& text) {
+  std::string lines = "-";
+  size_t column = lines.size();
+  for (size_t at = 0; at < text.size();) {
+    const size_t end = std::min(text.find(' ', at), text.size());
+    const bool fits = column + 1 + (end - at) <= 120;
+    lines.append(fits ? " " : "\n  ").append(text, at, end - at);
+    column = (fits ? column : 1) + 1 + (end - at);
+    at = end + 1;
+  }
+  return lines + "\n";
 }
 
 // What is valid and not produced, as docs/structured.md says: numbers of over 24 digits, leap seconds with an offset,
@@ -80,9 +88,8 @@ void check_group(const Json& group, Tally& tally) {
     // A schema that nothing satisfies is refused as such: its instances must all be wrong.
     if (grammar.error().message.find("no value satisfies") == std::string::npos) {
       const std::string file(group.at("file").get_string());
-      tally.lines[file] +=
-          fmt::format("| {} | {} | {} | {} |\n", group.at("draft").get_string(), cell(file),
-                      cell(std::string(group.at("description").get_string())), cell(grammar.error().message));
+      tally.lines[file] += entry(fmt::format("{}, {}: `{}`", group.at("draft").get_string(),
+                                             group.at("description").get_string(), grammar.error().message));
       return;
     }
     ++tally.unsatisfiable;
@@ -115,10 +122,11 @@ std::string refused_groups(const Tally& tally) {
       "the\n"
       "first token, with the keyword and its JSON pointer. None is wrong. Made by `MILLRACE_UPDATE_DOCS=1 "
       "test_grammar`;\n"
-      "[structured.md](structured.md) says what is meant.\n\n| draft | file | group | what is said "
-      "|\n|---|---|---|---|\n",
+      "[structured.md](structured.md) says what is meant. Headings are files of the suite; an entry has the draft, the "
+      "group\n"
+      "and what is said.\n",
       tally.groups, tally.right, tally.unsatisfiable, tally.refused - tally.unsatisfiable);
-  for (const auto& [file, lines] : tally.lines) text += lines;
+  for (const auto& [file, lines] : tally.lines) text += fmt::format("\n## {}\n\n{}", file, lines);
   return text;
 }
 

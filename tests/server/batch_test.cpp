@@ -62,6 +62,15 @@ TEST(BatchRecord, ADuplicatesErrorDoesNotHideTheAnswerToCome) {
   EXPECT_EQ(third.next(two, 2), Next::skip);
 }
 
+TEST(BatchRecord, AnAnswersRowNamesWhatWasIgnored) {
+  HttpAnswer answer{.body = "{}"};
+  EXPECT_EQ(batch_answer_row("a", answer, 1).find("ignored"), std::string::npos);
+  answer.headers = {{"X-Millrace-Ignored", "messages.[].weight, user"}};
+  const auto row = parse_json(batch_answer_row("a", answer, 1));
+  ASSERT_TRUE(row.ok());
+  EXPECT_EQ(row->at("response").at("ignored").as_string(), "messages.[].weight, user");
+}
+
 // Whoever mends a line gets it answered by the next run.
 TEST(BatchRecord, AMendedLineIsAsked) {
   BatchLine wrong = read_batch_line(R"({"custom_id":"a","url":"/nowhere","body":{}})", 1);

@@ -95,6 +95,10 @@ TEST(LiveView, MeansAndLimitAreOfTheTimeSinceTheLastLook) {
   EXPECT_EQ(second.at("prefix").at("found_tokens").as_int64(), 30);
   EXPECT_EQ(second.at("prefix").at("second_tokens").as_int64(), 12);
   EXPECT_EQ(second.at("prefix").at("store_tokens").as_int64(), 5);
+  LiveView fast;
+  auto slow_machine = [](const MeanStep&) { return 0.03; };
+  fast.look(after(10, 1), pages, slow_machine, 8);
+  EXPECT_NEAR(fast.look(after(110, 2.5), pages, slow_machine, 8).at("limit").as_double(), 3, 1e-9);  // told as it is
   JsonObject third = view.look(after(110, 4), pages, floor, 8);
   EXPECT_TRUE(third.at("limit").is_null());  // no step since
   EXPECT_EQ(third.at("step").at("ms").as_double(), 0);

@@ -201,7 +201,7 @@ export function Conversation() {
   const turns = chat?.turns ?? [];
   const asked = turns.findLast((turn) => turn.role === 'user');
   return (
-    <div class="talk">
+    <div class="conversation">
       <div class="scroller" ref={scroller} onScroll={scrolled} tabIndex={0} role="region" aria-label="Conversation">
         {chat ? (
           <div class="turns">

@@ -77,9 +77,16 @@ function recent(samples: Sample[], of: (sample: Sample) => number | null, end = 
   return values.length > 0 ? values.reduce((a, b) => a + b, 0) / values.length : 0;
 }
 
+function limitShare(limit: number | null): string {
+  if (limit === null) return '–';
+  return limit > 1.005 ? 'over 100 %' : `${(limit * 100).toFixed(0)} %`;
+}
+
 function limitNote(now: Live): string {
   if (!now.limit_known) return 'millrace bench measures it once';
-  return now.limit === null ? 'shown while steps run' : `a step takes ${duration(now.step.ms)}`;
+  if (now.limit === null) return 'shown while steps run';
+  if (now.limit > 1.005) return 'weights in the processor\'s cache, or measured on a busy machine: millrace bench --remeasure';
+  return `a step takes ${duration(now.step.ms)}`;
 }
 
 function Tiles({ now, samples }: { now: Live; samples: Sample[] }) {
@@ -91,7 +98,7 @@ function Tiles({ now, samples }: { now: Live; samples: Sample[] }) {
         note={`${count(now.cached_tokens)} more from the cache`} />
       <Tile name="Requests" value={count(now.running)} unit="running" note={`${count(now.waiting)} waiting, ${count(now.finished)} done`} />
       {now.scope === 'all' && (
-        <Tile name="Machine's limit" value={limit === null ? '–' : `${(limit * 100).toFixed(0)} %`}
+        <Tile name="Machine's limit" value={limitShare(limit)}
           note={limitNote(now)}>
           <meter min={0} max={1} value={limit ?? 0} aria-label="Share of the machine's limit" />
         </Tile>

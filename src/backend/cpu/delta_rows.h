@@ -74,18 +74,18 @@ inline void delta_dots(const float* in, const typename Lies::Stored* down, int64
   }
 }
 
-inline void delta_down(const Delta& delta, const float* in, int64_t ins, float* narrow) {
+inline void delta_down(const Delta& delta, const float* in, int64_t ins, float* low) {
   with_numbers(delta, [&]<class Lies>(Lies) {
     const auto* down = numbers_at<Lies>(delta.down);
     int32_t j = 0;
-    for (; j + 4 <= delta.rank; j += 4) delta_dots<Lies, 4>(in, down + j * ins, ins, narrow + j);
-    for (; j < delta.rank; ++j) delta_dots<Lies, 1>(in, down + j * ins, ins, narrow + j);
+    for (; j + 4 <= delta.rank; j += 4) delta_dots<Lies, 4>(in, down + j * ins, ins, low + j);
+    for (; j < delta.rank; ++j) delta_dots<Lies, 1>(in, down + j * ins, ins, low + j);
   });
 }
 
 // Some outputs at a time, four ranks of them in one pass: what is read lies in long stretches, and sums stay near.
 template <class Lies>
-inline void delta_outputs_of(const Delta& delta, const float* narrow, int64_t outs, float strength, float* out) {
+inline void delta_outputs_of(const Delta& delta, const float* low, int64_t outs, float strength, float* out) {
   constexpr int64_t kOutputs = 512;
   const auto* up = numbers_at<Lies>(delta.up);
   float sums[kOutputs];
@@ -95,7 +95,7 @@ inline void delta_outputs_of(const Delta& delta, const float* narrow, int64_t ou
     int32_t j = 0;
     for (; j + 4 <= delta.rank; j += 4) {
       const typename Lies::Stored *a = up + j * outs + o, *b = a + outs, *c = b + outs, *d = c + outs;
-      const float x = narrow[j], y = narrow[j + 1], z = narrow[j + 2], w = narrow[j + 3];
+      const float x = low[j], y = low[j + 1], z = low[j + 2], w = low[j + 3];
       for (int64_t i = 0; i < count; ++i)
         sums[i] = delta_add(
             w, Lies::wide(d[i]),
@@ -103,14 +103,14 @@ inline void delta_outputs_of(const Delta& delta, const float* narrow, int64_t ou
     }
     for (; j < delta.rank; ++j) {
       const typename Lies::Stored* a = up + j * outs + o;
-      for (int64_t i = 0; i < count; ++i) sums[i] = delta_add(narrow[j], Lies::wide(a[i]), sums[i]);
+      for (int64_t i = 0; i < count; ++i) sums[i] = delta_add(low[j], Lies::wide(a[i]), sums[i]);
     }
     for (int64_t i = 0; i < count; ++i) out[o + i] += strength * (delta.scale * sums[i]);
   }
 }
 
-inline void delta_up(const Delta& delta, const float* narrow, int64_t outs, float strength, float* out) {
-  with_numbers(delta, [&]<class Lies>(Lies) { delta_outputs_of<Lies>(delta, narrow, outs, strength, out); });
+inline void delta_up(const Delta& delta, const float* low, int64_t outs, float strength, float* out) {
+  with_numbers(delta, [&]<class Lies>(Lies) { delta_outputs_of<Lies>(delta, low, outs, strength, out); });
 }
 
 }  // namespace

@@ -180,9 +180,9 @@ struct Kernels {
   void (*add)(const float* in, float scale, float* out, int64_t count);
   void (*clamp)(float limit, float* inout, int64_t count);
   void (*finish_logits)(float scale, float softcap, float* inout, int64_t count);
-  // The two halves of a row's delta (delta_rows.h): narrow = down * in; out += strength * scale * (up^T * narrow).
-  void (*delta_down)(const Delta& delta, const float* in, int64_t ins, float* narrow);
-  void (*delta_up)(const Delta& delta, const float* narrow, int64_t outs, float strength, float* out);
+  // The two halves of a row's delta (delta_rows.h): low = down * in; out += strength * scale * (up^T * low).
+  void (*delta_down)(const Delta& delta, const float* in, int64_t ins, float* low);
+  void (*delta_up)(const Delta& delta, const float* low, int64_t outs, float strength, float* out);
   // Turns the leading dims of one head; cos and sin are [dims / 2].
   void (*rotate)(const float* cos, const float* sin, int64_t dims, bool neighbours, float* head);
 

@@ -151,7 +151,7 @@ void CpuOps::linear_glu(const Weight& gate, const Weight& up, Activation activat
   restore(start);
 }
 
-// Row by row: a worker that has the narrow half of a row goes on with the other. Rows of an adapter follow each other,
+// Row by row: a worker that has the first half of a row goes on with the other. Rows of an adapter follow each other,
 // so that what it is made of is still near.
 void CpuOps::linear_delta(const RowDeltas& deltas, Tensor in, Tensor inout) {
   const int64_t ins = deltas.ids != nullptr ? 0 : in.cols;
@@ -164,14 +164,14 @@ void CpuOps::linear_delta(const RowDeltas& deltas, Tensor in, Tensor inout) {
   each_row(std::ssize(delta_rows_), deltas.rank * (ins + inout.cols) / 8, [&](int64_t index) {
     const int64_t r = delta_rows_[static_cast<size_t>(index)];
     const Delta& delta = deltas.changes[deltas.adapters[r]];
-    float narrow[kMostAdapterRank];
+    float low[kMostAdapterRank];
     if (deltas.ids != nullptr) {
       for (int32_t j = 0; j < delta.rank; ++j)
-        narrow[j] = delta_number(delta.numbers, delta.down, int64_t{deltas.ids[r]} * delta.rank + j);
+        low[j] = delta_number(delta.numbers, delta.down, int64_t{deltas.ids[r]} * delta.rank + j);
     } else {
-      kernels_.delta_down(delta, in.row(r), ins, narrow);
+      kernels_.delta_down(delta, in.row(r), ins, low);
     }
-    kernels_.delta_up(delta, narrow, inout.cols, deltas.strengths[r], inout.row(r));
+    kernels_.delta_up(delta, low, inout.cols, deltas.strengths[r], inout.row(r));
   });
 }
 

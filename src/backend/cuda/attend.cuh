@@ -55,9 +55,9 @@ void by_head(const Attention& attention, const KvView& kv, F&& start) {
     else
       start(plain);
   };
-  auto wide = [&]<class T>(HeadKind<T, 64, false> narrow) {
+  auto wide = [&]<class T>(HeadKind<T, 64, false> kind) {
     if (kv.k_dim == 64)
-      shaped(narrow);
+      shaped(kind);
     else
       shaped(HeadKind<T, 128, false>{});
   };

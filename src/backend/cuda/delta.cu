@@ -1,4 +1,4 @@
-// What adapters change (Ops::linear_delta): a narrow product into a room of its own, then a wide one onto the result.
+// What adapters change (Ops::linear_delta): a product into a room of its own, then one onto the result.
 // Sums run over inputs, or ranks, in an order that the shapes alone decide.
 #include "backend/cuda/rows.cuh"
 
@@ -42,7 +42,7 @@ __global__ void __launch_bounds__(kDownThreads) delta_down_kernel(DeltaRows delt
 #pragma unroll
     for (int step = 16; step > 0; step /= 2) sum += __shfl_xor_sync(~0u, sum, step);
   }
-  if (lane == 0) deltas.narrow[row * deltas.rank + rank] = sum;
+  if (lane == 0) deltas.low[row * deltas.rank + rank] = sum;
 }
 
 __global__ void delta_up_kernel(DeltaRows deltas, View inout) {
@@ -53,11 +53,11 @@ __global__ void delta_up_kernel(DeltaRows deltas, View inout) {
   if (adapter < 0 || col >= inout.cols) return;
   const Delta delta = deltas.changes[adapter];
   if (delta.rank == 0) return;
-  const float* narrow = deltas.narrow + row * deltas.rank;
+  const float* low = deltas.low + row * deltas.rank;
   const float sum = with_numbers(delta, delta.up, [&](const auto* up) {
     float part = 0;
     for (int rank = 0; rank < delta.rank; ++rank)
-      part += number_at(up, static_cast<int64_t>(rank) * inout.cols + col) * narrow[rank];
+      part += number_at(up, static_cast<int64_t>(rank) * inout.cols + col) * low[rank];
     return part;
   });
   write(inout, row, col, read(inout, row, col) + deltas.strengths[row] * (delta.scale * sum));

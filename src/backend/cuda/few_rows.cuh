@@ -314,7 +314,7 @@ template <bool Gated>
 __device__ __forceinline__ void finish(const Products& work, int unit, const Sums (&sums)[Gated ? 2 : 1],
                                        const float (&kept)[4], int lane) {
   const Place at = place_of<Gated>(work, unit, 0);
-  const Products::Part& part = work.parts[at.part];
+  const Products::Product& part = work.parts[at.part];
   auto with_bias = [&](float value, const float* bias, int row) { return bias != nullptr ? value + bias[row] : value; };
 #pragma unroll
   for (int i = 0; i < 4; ++i) {

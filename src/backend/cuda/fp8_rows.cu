@@ -89,7 +89,7 @@ struct Fp8Tile {
 };
 
 __device__ inline const float* factors_at(const Products& work, int part, int first_output, int blocks, int block) {
-  const Products::Part& from = work.parts[part];
+  const Products::Product& from = work.parts[part];
   const auto* all = reinterpret_cast<const float*>(from.weights + fp8_rows_of(from.rows) * work.cols);
   return all + (int64_t{first_output / kFp8Tile} * blocks + block) * kFp8Tile;
 }
@@ -121,7 +121,7 @@ __device__ void scale_sums(const Products& work, int part, int first_row, int fi
     const int row = first_row + i / 2 * 8 + lane % 4 * 2 + i % 2;
     factors[i] = row < work.coded.rows ? row_factor(work, row) : 0.0f;
   }
-  const Products::Part& to = work.parts[part];
+  const Products::Product& to = work.parts[part];
   float bias[2] = {0, 0};
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
@@ -148,7 +148,7 @@ __device__ void each_result(const Products& work, const Fp8Tile& tile, F&& body)
 }
 template <int Sums>
 __device__ void put(const Products& work, const Fp8Tile& tile, float (&total)[Sums]) {
-  const Products::Part& to = work.parts[tile.part];
+  const Products::Product& to = work.parts[tile.part];
   if (work.residual != nullptr) {  // all reads before the first write
     float old[Sums];
     each_result<Sums>(work, tile,
@@ -312,7 +312,7 @@ __device__ inline void lay_out(float* room, const float (&total)[64]) {
 }
 // A group's 128 rows of 64 results, sixteen threads a row.
 __device__ inline void put_laid_out(const Products& work, const Fp8Tile& tile, const float* room) {
-  const Products::Part& to = work.parts[tile.part];
+  const Products::Product& to = work.parts[tile.part];
   const int thread = static_cast<int>(threadIdx.x) % 128, col = thread % 16 * 4,
             left = to.rows - tile.first_output - col;
   if (left <= 0) return;
@@ -513,7 +513,7 @@ bool map_all(const Products& work, int tile_rows, int tile_outputs, Fp8Maps& map
   bool fine = map_codes(maps.inputs, in.data, in.cols, in.rows, in.stride, tiles.box_rows) &&
               map_codes(maps.last_inputs, in.data, in.cols, in.rows, in.stride, left);
   for (int i = 0; i < work.count; ++i) {
-    const Products::Part& part = work.parts[i];
+    const Products::Product& part = work.parts[i];
     if (!work.gated || i == 0) tiles.outputs += (part.rows + tile_outputs - 1) / tile_outputs;
     fine = fine && map_codes(maps.weights[i], part.weights, work.cols, fp8_rows_of(part.rows), work.cols, kFp8Tile);
   }

@@ -154,7 +154,7 @@ struct CodedRows {
 // Up to three products of one input with weights in panels (packed.h).
 struct Products {
   enum class Role : uint8_t { result, query, key, value };
-  struct Part {
+  struct Product {
     const std::byte* weights = nullptr;
     const float* bias = nullptr;
     float* out = nullptr;
@@ -162,7 +162,7 @@ struct Products {
     int32_t rows = 0;        // outputs
     Role role = Role::result;
   };
-  Part parts[3];
+  Product parts[3];
   int32_t count = 0;
   DType type = DType::bf16;        // of the weights
   bool weights_just_made = false;  // by the kernel in front: they cannot be read before it has ended
@@ -232,7 +232,7 @@ struct DeltaRows {
   const int32_t* adapters = nullptr;
   const float* strengths = nullptr;
   const int32_t* ids = nullptr;  // of a table
-  float* narrow = nullptr;       // [rows, rank]
+  float* low = nullptr;          // [rows, rank]
   int32_t rank = 0;
 };
 void linear_delta(cudaStream_t stream, const DeltaRows& deltas, View in, View inout);

@@ -188,7 +188,7 @@ inline bool map_inputs(Maps& maps, Tiles& tiles, const Products& work, int tile_
   return map_inputs(maps.inputs, in, tiles.box_rows) && map_inputs(maps.last_inputs, in, tiles.last_rows);
 }
 // Panels: boxes of one chunk of so many of them.
-inline bool map_weights(CUtensorMap& map, const Products::Part& part, int chunks, int outputs) {
+inline bool map_weights(CUtensorMap& map, const Products::Product& part, int chunks, int outputs) {
   const cuuint64_t sizes[3] = {256, static_cast<cuuint64_t>(chunks) * 4, static_cast<cuuint64_t>(panels_of(part.rows))};
   const cuuint64_t strides[2] = {512, static_cast<cuuint64_t>(chunks) * kChunkBytes};
   const cuuint32_t box[3] = {256, 4, static_cast<cuuint32_t>(outputs / kPanel)}, steps[3] = {1, 1, 1};

@@ -10,7 +10,7 @@ namespace millrace::cuda {
 namespace {
 
 template <int Sums>
-__device__ void add_bias(const Products::Part& part, int output, float* sums) {
+__device__ void add_bias(const Products::Product& part, int output, float* sums) {
   if (part.bias == nullptr) return;
 #pragma unroll
   for (int i = 0; i < Sums; ++i) {
@@ -32,7 +32,7 @@ __device__ void each_row(const Products& work, const Tile& tile, F&& body) {
 
 // Sums of one row: sums[4j + first] and its neighbour are outputs 8j and 8j + 1 from `output` on.
 template <int Sums>
-__device__ void put_row(const Products& work, const Products::Part& to, int64_t row, int output, int first,
+__device__ void put_row(const Products& work, const Products::Product& to, int64_t row, int output, int first,
                         const float (&sums)[Sums]) {
   constexpr int kPairs = Sums / 4, kBatch = kPairs % 32 == 0 ? 8 : kPairs;
   float* place = work.residual != nullptr ? work.residual + row * work.residual_stride + output
@@ -71,7 +71,7 @@ __device__ void put_row(const Products& work, const Products::Part& to, int64_t 
 
 template <int Outputs>
 __device__ void finish(const Products& work, const Tile& tile, float (&sums)[Outputs / 2]) {
-  const Products::Part& to = work.parts[tile.part];
+  const Products::Product& to = work.parts[tile.part];
   const int output = tile.first_output + static_cast<int>(threadIdx.x) % 4 * 2;
   if (output >= to.rows) return;
   add_bias<Outputs / 2>(to, output, sums);
@@ -131,7 +131,7 @@ __device__ __forceinline__ void room_is_free() {
 __device__ inline void add_boxes(const Products& work, const Maps& maps, const Tile& tile, uint32_t room,
                                  float (&sums)[128]) {
   const int thread = static_cast<int>(threadIdx.x) % 128, g = thread % 32 / 4, t = thread % 4;
-  const Products::Part& to = work.parts[tile.part];
+  const Products::Product& to = work.parts[tile.part];
   add_bias<128>(to, tile.first_output + 2 * t, sums);
   const uint32_t row = room + static_cast<uint32_t>((thread / 32 * 16 + g) * 128 + t % 2 * 8);
 #pragma unroll
@@ -197,7 +197,7 @@ __device__ void turn_neighbours(const float2* angles, int pairs, int first, floa
 // Keys and values go where the cache has them, queries to `out`; all are rounded as the cache's numbers are.
 template <int Outputs>
 __device__ void finish_heads(const Products& work, const Tile& tile, float (&sums)[Outputs / 2]) {
-  const Products::Part& to = work.parts[tile.part];
+  const Products::Product& to = work.parts[tile.part];
   const Products::Heads& heads = work.heads;
   const int t = static_cast<int>(threadIdx.x) % 4, dim = heads.kv.k_dim;
   if (tile.first_output >= to.rows) return;

@@ -25,7 +25,7 @@ bool in_codes(const Weight& weight) { return weight.layout == kCodes; }
 bool in_panels(const Weight& weight) { return weight.layout == kPanels || in_codes(weight); }
 Form form_of(const Weight& weight) { return weight.type == DType::f16 ? Form::f16 : Form::bf16; }
 
-Products::Part part_of(const Weight& weight, Tensor out) {
+Products::Product part_of(const Weight& weight, Tensor out) {
   return {.weights = weight.data,
           .bias = weight.bias,
           .out = reinterpret_cast<float*>(out.data),
@@ -273,7 +273,7 @@ void CudaOps::multiply_widened(Products work) {
     for (int64_t first = 0; first < panels_of(whole.parts[i].rows); first += most) {
       const int64_t panels = std::min(most, panels_of(whole.parts[i].rows) - first), output = first * kPanel;
       for (int32_t side = 0; side < work.count; ++side) {
-        Products::Part part = whole.parts[i + side];
+        Products::Product part = whole.parts[i + side];
         std::byte* to = room + side * panels * wide;
         widen(parts_.stream, whole.type, part.weights + first * shortlist_bytes, panels, work.cols, to);
         part.weights = to;

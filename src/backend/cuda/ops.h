@@ -193,15 +193,15 @@ class CudaOps final : public Ops, public Reach {
   std::string wait_for_best(int64_t rows);
   cudaError_t see_best(int64_t rows);
   std::string failure_text() const;
-  void lost(Tensor tensor);                              // it is not written, and not to be read
-  int64_t outputs_of(const Products::Part& part) const;  // of all ranks
+  void lost(Tensor tensor);                                 // it is not written, and not to be read
+  int64_t outputs_of(const Products::Product& part) const;  // of all ranks
   // Which attention computes it is a matter of bits, so all ranks' heads decide.
   bool fits(const Attention& attention, const KvView& kv) const {
     return (attend_fits(attention, kv) || attend_small_fits(attention, kv)) &&
            (!part_ || part_->heads_per_key <= kMostHeadsPerKey);
   }
 
-  struct Part {  // of what one rank would write at once
+  struct RankShare {  // of what one rank would write at once
     Tensor whole;
     int32_t heads_per_key = 0;
     Tensor written = {};  // this rank's
@@ -209,7 +209,7 @@ class CudaOps final : public Ops, public Reach {
   };
 
   Parts parts_;
-  std::optional<Part> part_;  // of the call at hand
+  std::optional<RankShare> part_;  // of the call at hand
   std::unordered_map<const std::byte*, int64_t> all_outputs_;
   const Step* step_ = nullptr;
   std::vector<Buffer> rooms_;

@@ -75,7 +75,7 @@ void CudaOps::linear_delta(const RowDeltas& deltas, Tensor in, Tensor inout) {
                           .adapters = on_device(deltas.adapters),
                           .strengths = strengths,
                           .ids = deltas.ids != nullptr ? on_device(deltas.ids) : nullptr,
-                          .narrow = deltas.narrow,
+                          .low = deltas.low,
                           .rank = deltas.rank};
   const View from = deltas.ids != nullptr ? View{} : view(in);
   cuda::linear_delta(parts_.stream, rows, from, view(inout));

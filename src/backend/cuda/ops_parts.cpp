@@ -25,17 +25,17 @@ void CudaOps::wait() { note(cudaStreamSynchronize(parts_.stream)); }
 void CudaOps::all_outputs(const std::byte* weights, int64_t rows) { all_outputs_[weights] = rows; }
 
 void CudaOps::begin_part(Tensor whole, int32_t heads_per_key) {
-  part_ = Part{.whole = whole, .heads_per_key = heads_per_key};
+  part_ = RankShare{.whole = whole, .heads_per_key = heads_per_key};
 }
 
 void CudaOps::end_part() {
   flush();
-  const Part part = *part_;
+  const RankShare part = *part_;
   part_.reset();
   if (part.rounds_to != Form::f32) round_rows(parts_.stream, part.rounds_to, view(part.written));
 }
 
-int64_t CudaOps::outputs_of(const Products::Part& part) const {
+int64_t CudaOps::outputs_of(const Products::Product& part) const {
   const auto found = all_outputs_.find(part.weights);
   return found != all_outputs_.end() ? found->second : part.rows;
 }

@@ -7,7 +7,7 @@ namespace millrace::cuda {
 namespace {
 
 using shortlisting::kThreads;
-using shortlisting::Part;
+using shortlisting::PartFindings;
 using shortlisting::State;
 
 constexpr int kWarps = kThreads / 32;
@@ -97,7 +97,7 @@ __global__ void __launch_bounds__(kThreads, 4) part_kernel(View logits, Shortlis
   const int64_t part = number * gridDim.x + blockIdx.x;
   const int32_t listed = shortlisting::listed_by_part(static_cast<int32_t>(gridDim.x));
   shortlisting::shortlist_part(group, ask, row, logits.cols, static_cast<int>(blockIdx.x), best,
-                               static_cast<Part*>(room.parts)[part],
+                               static_cast<PartFindings*>(room.parts)[part],
                                room.listed + number * kShortlistListed + static_cast<int64_t>(blockIdx.x) * listed);
 }
 
@@ -120,7 +120,7 @@ __global__ void __launch_bounds__(kThreads) row_kernel(View logits, ShortlistRoo
   __syncthreads();
   ThreadGroup group(shared);
   const int64_t first = number * shortlisting::parts_of(logits.cols);
-  shortlisting::shortlist_row(group, ask, static_cast<const Part*>(room.parts) + first,
+  shortlisting::shortlist_row(group, ask, static_cast<const PartFindings*>(room.parts) + first,
                               room.listed + number * kShortlistListed, logits.cols, largest, found,
                               room.tokens + number * kShortlistTokens);
 }
@@ -128,7 +128,7 @@ __global__ void __launch_bounds__(kThreads) row_kernel(View logits, ShortlistRoo
 }  // namespace
 
 int64_t shortlist_parts_bytes(int32_t rows) {
-  return int64_t{rows} * kShortlistParts * static_cast<int64_t>(sizeof(Part));
+  return int64_t{rows} * kShortlistParts * static_cast<int64_t>(sizeof(PartFindings));
 }
 
 void shortlist_rows(cudaStream_t stream, View logits, const ShortlistRoom& room) {

@@ -70,7 +70,7 @@ __device__ void leave(uint32_t room, const float (&sums)[Outputs / 2]) {
 }
 
 // Four neighbouring results; `whole`: they can be written at once.
-__device__ inline void put(const Products& work, const Products::Part& part, float* to, int output, float4 old,
+__device__ inline void put(const Products& work, const Products::Product& part, float* to, int output, float4 old,
                            float4 sums, bool whole) {
   float values[4] = {sums.x, sums.y, sums.z, sums.w};
   const float before[4] = {old.x, old.y, old.z, old.w};
@@ -88,7 +88,7 @@ __device__ inline void put(const Products& work, const Products::Part& part, flo
 template <int Groups, int Outputs, int Each>
 __device__ void add_up(const Products& work, const Tile& tile, int rank, uint32_t room) {
   constexpr int kThreads = Groups * 128, kBatch = 4;
-  const Products::Part& part = work.parts[tile.part];
+  const Products::Product& part = work.parts[tile.part];
   const int segments = work.segments, share = Outputs * Each / segments, fours = share / 4,
             rows = min(64 * Groups, work.in.rows - tile.first_row);
   float* base = work.residual != nullptr ? work.residual : part.out;

@@ -16,7 +16,7 @@ double softplus(double x) { return x > 30 ? x : std::log1p(std::exp(x)); }
 struct ChannelState {
   const StateView& view;
   const Step& step;
-  StateView::Part part;
+  StateView::Kind part;
   int64_t channels;
 
   float& at(int32_t sequence, int64_t number, int64_t channel) const {

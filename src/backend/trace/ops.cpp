@@ -271,7 +271,7 @@ void TraceOps::linear_delta(const RowDeltas& deltas, Tensor in, Tensor inout) {
 }
 
 // A state is read by every sequence that has one, and written by all.
-void TraceOps::record_state(std::string_view op, const StateView& state, StateView::Part part, Cost cost, Tensor in,
+void TraceOps::record_state(std::string_view op, const StateView& state, StateView::Kind part, Cost cost, Tensor in,
                             Tensor out) {
   for (int32_t s = 0; s < step_->sequences; ++s) {
     const bool empty = step_->positions[step_->first_row[s]] == 0;

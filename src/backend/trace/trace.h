@@ -92,7 +92,7 @@ class TraceOps final : public Ops {
 
  private:
   void record(std::string_view op, DType type, int64_t rows, int64_t inputs, int64_t outputs, Cost cost);
-  void record_state(std::string_view op, const StateView& state, StateView::Part part, Cost cost, Tensor in,
+  void record_state(std::string_view op, const StateView& state, StateView::Kind part, Cost cost, Tensor in,
                     Tensor out);
   void elementwise(std::string_view op, Tensor in, Tensor out, int64_t tensors_moved, double flops_per_value);
 

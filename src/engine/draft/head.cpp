@@ -277,7 +277,7 @@ const float* HeadDrafter::brought(Tensor logits) {
 }
 
 // The entries that are missing, the last of each wanted.
-void HeadDrafter::stage_fresh(std::span<Part> parts) {
+void HeadDrafter::stage_fresh(std::span<OpenAsk> parts) {
   free_arrays();
   step_.rows = 0;
   step_.sequences = step_.wanted = static_cast<int32_t>(parts.size());
@@ -292,7 +292,7 @@ void HeadDrafter::stage_fresh(std::span<Part> parts) {
 }
 
 // One entry more for each, of the token just guessed. It does not count as made: the answer may go on otherwise.
-void HeadDrafter::stage_next(std::span<Part> parts, Tensor next) {
+void HeadDrafter::stage_next(std::span<OpenAsk> parts, Tensor next) {
   copy_rows(next, 0, input(head_.spec().width), 0, static_cast<int64_t>(parts.size()));
   for (size_t i = 0; i < parts.size(); ++i) {
     const auto row = static_cast<int>(i);
@@ -305,7 +305,7 @@ void HeadDrafter::stage_next(std::span<Part> parts, Tensor next) {
   step_.rows = step_.wanted = static_cast<int32_t>(parts.size());
 }
 
-void HeadDrafter::choose(Part& part, const float* logits) {
+void HeadDrafter::choose(OpenAsk& part, const float* logits) {
   const DraftAsk& ask = *part.ask;
   if (!part.open) return;
   std::span<const float> row(logits, static_cast<size_t>(head_.spec().vocab));
@@ -331,20 +331,20 @@ void HeadDrafter::choose(Part& part, const float* logits) {
 }
 
 // Whether the likeliest token of each row is all that is wanted: a machine apart finds it without bringing the others.
-bool HeadDrafter::best_do(std::span<const Part> parts) const {
-  return results_ != nullptr && std::all_of(parts.begin(), parts.end(), [](const Part& part) {
+bool HeadDrafter::best_do(std::span<const OpenAsk> parts) const {
+  return results_ != nullptr && std::all_of(parts.begin(), parts.end(), [](const OpenAsk& part) {
            const DraftAsk& ask = *part.ask;
            return ask.branches == 0 && ask.banned_now.empty() && takes_largest(ask.sampler->sampling());
          });
 }
 
-bool HeadDrafter::take_best(std::span<Part> parts, Tensor logits) {
+bool HeadDrafter::take_best(std::span<OpenAsk> parts, Tensor logits) {
   logits.cols = head_.spec().vocab;
   best_.resize(static_cast<size_t>(logits.rows));
   if (!ops_->fetch(logits, nullptr, best_.data()).empty()) return false;
   bool more = false;
   for (size_t i = 0; i < parts.size(); ++i) {
-    Part& part = parts[i];
+    OpenAsk& part = parts[i];
     if (!part.open || best_[i] < 0) {  // broken numbers guess nothing
       part.open = false;
       continue;
@@ -358,7 +358,7 @@ bool HeadDrafter::take_best(std::span<Part> parts, Tensor logits) {
 }
 
 // One guess more for everybody who wants one. False: nobody does.
-bool HeadDrafter::choose_all(std::span<Part> parts, Tensor logits) {
+bool HeadDrafter::choose_all(std::span<OpenAsk> parts, Tensor logits) {
   if (best_do(parts)) return take_best(parts, logits);
   const float* numbers = brought(logits);
   bool more = false;
@@ -371,17 +371,17 @@ bool HeadDrafter::choose_all(std::span<Part> parts, Tensor logits) {
   return more;
 }
 
-void HeadDrafter::guess(std::span<Part> parts) {
+void HeadDrafter::guess(std::span<OpenAsk> parts) {
   stage_fresh(parts);
   HeadOutput output = run_head(*ops_, head_, kv_, step_, input(feature_), true, shift_ + 1);
-  for (const Part& part : parts) part.track->line.made(static_cast<int>(part.ask->tokens.size()));
+  for (const OpenAsk& part : parts) part.track->line.made(static_cast<int>(part.ask->tokens.size()));
   while (choose_all(parts, output.logits)) {
     stage_next(parts, output.next);
     output = run_head(*ops_, head_, kv_, step_, input(head_.spec().width), false, shift_ + 1);
   }
 }
 
-void HeadDrafter::guess_medusa(std::span<Part> parts) {
+void HeadDrafter::guess_medusa(std::span<OpenAsk> parts) {
   step_.rows = step_.sequences = step_.wanted = static_cast<int32_t>(parts.size());
   first_row_[0] = 0;
   for (size_t i = 0; i < parts.size(); ++i) {
@@ -417,7 +417,7 @@ void HeadDrafter::propose(std::span<const DraftAsk> asks) {
     }
     if (parts_.empty()) return;
     medusa ? guess_medusa(parts_) : guess(parts_);
-    for (Part& part : parts_) {
+    for (OpenAsk& part : parts_) {
       if (part.ask->branches > 0) {
         part.ask->out->clear();
         plan_paths(part.choices, medusa, part.ask->limit, part.ask->branches, *part.ask->out, *part.ask->others);

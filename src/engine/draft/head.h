@@ -42,7 +42,7 @@ class HeadDrafter : public Drafter {
     std::span<const Token> tokens;
     int from, upto;
   };
-  struct Part {  // an ask under way
+  struct OpenAsk {  // an ask under way
     const DraftAsk* ask;
     Track* track;
     int from;                                 // the first fresh entry
@@ -62,15 +62,15 @@ class HeadDrafter : public Drafter {
   void stage_gap(int sequence, const Gap& gap, int rows);
   int settle(const DraftAsk& ask, Track& track);
   void take_slot(Track& track);
-  void guess(std::span<Part> parts);
-  void guess_medusa(std::span<Part> parts);
-  void stage_fresh(std::span<Part> parts);
-  void stage_next(std::span<Part> parts, Tensor next);
+  void guess(std::span<OpenAsk> parts);
+  void guess_medusa(std::span<OpenAsk> parts);
+  void stage_fresh(std::span<OpenAsk> parts);
+  void stage_next(std::span<OpenAsk> parts, Tensor next);
   void stage_row(int row, int sequence, Token token, int position);
-  void choose(Part& part, const float* logits);
-  bool choose_all(std::span<Part> parts, Tensor logits);
-  bool best_do(std::span<const Part> parts) const;
-  bool take_best(std::span<Part> parts, Tensor logits);
+  void choose(OpenAsk& part, const float* logits);
+  bool choose_all(std::span<OpenAsk> parts, Tensor logits);
+  bool best_do(std::span<const OpenAsk> parts) const;
+  bool take_best(std::span<OpenAsk> parts, Tensor logits);
   const float* brought(Tensor logits);
   Tensor input(int64_t cols) const;
 
@@ -89,7 +89,7 @@ class HeadDrafter : public Drafter {
   std::vector<Track*> slots_;  // by slot
   int64_t calls_ = 0;
   bool arrays_used_ = false;  // by a pass of which nothing was brought here
-  std::vector<Part> parts_;
+  std::vector<OpenAsk> parts_;
   std::vector<Gap> gaps_;
   std::vector<float> full_;  // logits of the target's tokens
   std::vector<int32_t> best_;

@@ -89,7 +89,7 @@ Numbers run(Rig& rig, const Case& one, const Numbers& in, const Numbers& to, int
                       .adapters = brought<int32_t>(rig, rows(one.adapters)),
                       .strengths = brought<float>(rig, rows(one.strengths)),
                       .ids = one.table ? brought<int32_t>(rig, rows(one.ids)) : nullptr,
-                      .narrow = brought<float>(rig, room),
+                      .low = brought<float>(rig, room),
                       .rank = kWidest};
   rig.begin(count);
   const Tensor from = one.table ? Tensor{} : rig.bring(in.some(first, count)), out = rig.bring(to.some(first, count));

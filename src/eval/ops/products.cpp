@@ -163,8 +163,8 @@ void same(Verdict& verdict, const Three& found, const Three& expected, const std
 // Values in another format, as files have them.
 void check_qkv(DType type, DType v_type, Scene& scene, Verdict& verdict) {
   Chance chance(static_cast<uint64_t>(type) + 90);
-  const int64_t inputs = std::max(inputs_near(type, 512), inputs_near(v_type, 512)), outputs = 256, narrow = 64;
-  const FileMatrix q(type, outputs, inputs, chance), k(type, narrow, inputs, chance), v(v_type, narrow, inputs, chance);
+  const int64_t inputs = std::max(inputs_near(type, 512), inputs_near(v_type, 512)), outputs = 256, few = 64;
+  const FileMatrix q(type, outputs, inputs, chance), k(type, few, inputs, chance), v(v_type, few, inputs, chance);
   const std::vector<float> bias = chance.normals(outputs);
   const Numbers in(kRows, inputs, chance);
   auto run = [&](Rig& rig, const Weight& a, const Weight& b, const Weight& c, const Numbers& some, bool body) {

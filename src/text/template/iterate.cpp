@@ -35,18 +35,18 @@ struct TextIterator : Iterator {
 
 // Keys, values or pairs of a dict.
 struct DictIterator : Iterator {
-  DictIterator(Ref<Dict> of, View::Part what, bool from_end)
+  DictIterator(Ref<Dict> of, View::Kind what, bool from_end)
       : Iterator("dict_iterator"), dict(std::move(of)), part(what), backwards(from_end) {}
   Result<Value> advance(Run& run) override {
     if (position >= dict->entries.size()) return Value();
     size_t i = position++;
     const auto& [key, value] = dict->entries[backwards ? dict->entries.size() - 1 - i : i];
-    if (part == View::Part::keys) return key;
-    if (part == View::Part::values) return value;
+    if (part == View::Kind::keys) return key;
+    if (part == View::Kind::values) return value;
     return run.heap.tuple({key, value});
   }
   Ref<Dict> dict;
-  View::Part part;
+  View::Kind part;
   size_t position = 0;
   bool backwards;
 };
@@ -80,7 +80,7 @@ Ref<Iterator> make_iterator(Run& run, const Value& value, bool backwards) {
     case Type::tuple:
       return up(run.heap.make<SequenceIterator>(0, value, backwards).get());
     case Type::dict:
-      return up(run.heap.make<DictIterator>(0, Ref<Dict>(&value.as<Dict>()), View::Part::keys, backwards).get());
+      return up(run.heap.make<DictIterator>(0, Ref<Dict>(&value.as<Dict>()), View::Kind::keys, backwards).get());
     case Type::view: {
       const auto& view = value.as<View>();
       return up(run.heap.make<DictIterator>(0, view.dict, view.part, backwards).get());

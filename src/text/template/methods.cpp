@@ -17,9 +17,9 @@ Result<Value> dict_get(Run& run, const Value& self, Arguments& arguments) {
   return arguments.positional.size() > 1 ? arguments.positional[1] : Value::none();
 }
 
-Result<Value> dict_view(Run& run, const Value& self, Arguments& arguments, View::Part part) {
-  TRY_VOID(positional_only(part == View::Part::keys     ? "keys"
-                           : part == View::Part::values ? "values"
+Result<Value> dict_view(Run& run, const Value& self, Arguments& arguments, View::Kind part) {
+  TRY_VOID(positional_only(part == View::Kind::keys     ? "keys"
+                           : part == View::Kind::values ? "values"
                                                         : "items",
                            arguments, 0, 0));
   return Value(run.heap.make<View>(0, Ref<Dict>(&self.as<Dict>()), part));
@@ -38,11 +38,11 @@ Result<Value> dict_from_keys(Run& run, const Value&, Arguments& arguments) {
 
 constexpr Builtin kDictMethods[] = {
     {"get", dict_get},
-    {"keys", [](Run& run, const Value& self, Arguments& args) { return dict_view(run, self, args, View::Part::keys); }},
+    {"keys", [](Run& run, const Value& self, Arguments& args) { return dict_view(run, self, args, View::Kind::keys); }},
     {"values",
-     [](Run& run, const Value& self, Arguments& args) { return dict_view(run, self, args, View::Part::values); }},
+     [](Run& run, const Value& self, Arguments& args) { return dict_view(run, self, args, View::Kind::values); }},
     {"items",
-     [](Run& run, const Value& self, Arguments& args) { return dict_view(run, self, args, View::Part::items); }},
+     [](Run& run, const Value& self, Arguments& args) { return dict_view(run, self, args, View::Kind::items); }},
     {"copy",
      [](Run&, const Value& self, Arguments& args) -> Result<Value> {
        TRY_VOID(positional_only("copy", args, 0, 0));
@@ -166,7 +166,7 @@ const Builtin* find_builtin(const Value& self, std::string_view name) {
     case Type::range:
       return find_in(kRangeMethods, name);
     case Type::view:
-      return self.as<View>().part == View::Part::values ? nullptr : find_in(kViewMethods, name);
+      return self.as<View>().part == View::Kind::values ? nullptr : find_in(kViewMethods, name);
     case Type::cycler:
       return find_in(kCyclerMethods, name);
     case Type::boolean:

@@ -189,8 +189,8 @@ Result<bool> equal_dicts(Run& run, const Dict& a, const Dict& b) {
 
 // Views of keys and of items are sets; a view of values equals only itself.
 Result<bool> equal_views(Run& run, const View& a, const View& b) {
-  if (a.part == View::Part::values || b.part != a.part) return false;
-  if (a.part == View::Part::items) return equal_dicts(run, *a.dict, *b.dict);
+  if (a.part == View::Kind::values || b.part != a.part) return false;
+  if (a.part == View::Kind::items) return equal_dicts(run, *a.dict, *b.dict);
   if (a.dict->entries.size() != b.dict->entries.size()) return false;
   for (const auto& [key, value] : a.dict->entries) {
     TRY_VOID(check_key(run, key));
@@ -337,7 +337,7 @@ Result<bool> contains(Run& run, const Value& container, const Value& item) {
       TRY_VOID(check_key(run, item));
       return container.as<Dict>().find(item) != nullptr;
     case Type::view:
-      if (container.as<View>().part == View::Part::keys) {
+      if (container.as<View>().part == View::Kind::keys) {
         TRY_VOID(check_key(run, item));
         return container.as<View>().dict->find(item) != nullptr;
       }

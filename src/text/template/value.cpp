@@ -249,7 +249,7 @@ std::string_view type_name(const Value& value) {
       return "range";
     case Type::view: {
       auto part = value.as<View>().part;
-      return part == View::Part::keys ? "dict_keys" : part == View::Part::values ? "dict_values" : "dict_items";
+      return part == View::Kind::keys ? "dict_keys" : part == View::Kind::values ? "dict_values" : "dict_items";
     }
     case Type::iterator:
       return "generator";

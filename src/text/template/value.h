@@ -197,10 +197,10 @@ struct Range : Object {
 
 // What dict.keys(), .values() and .items() give.
 struct View : Object {
-  enum class Part : uint8_t { keys, values, items };
-  View(Ref<Dict> of, Part what) : Object(Type::view), dict(std::move(of)), part(what) {}
+  enum class Kind : uint8_t { keys, values, items };
+  View(Ref<Dict> of, Kind what) : Object(Type::view), dict(std::move(of)), part(what) {}
   Ref<Dict> dict;
-  Part part;
+  Kind part;
 };
 
 // Something that is not there. It prints as nothing; using it says why it is not there.

@@ -159,7 +159,7 @@ inline Floats load_some_numbers(const typename Lies::Stored* from, int64_t count
 }
 
 template <class Lies, int kRows>
-inline void delta_sums(const float* in, const typename Lies::Stored* down, int64_t ins, float* narrow) {
+inline void delta_sums(const float* in, const typename Lies::Stored* down, int64_t ins, float* low) {
   Floats sums[kRows];
   for (Floats& sum : sums) sum = splat(0);
   int64_t i = 0;
@@ -172,26 +172,26 @@ inline void delta_sums(const float* in, const typename Lies::Stored* down, int64
     for (int row = 0; row < kRows; ++row)
       sums[row] = fma(x, load_some_numbers<Lies>(down + row * ins + i, ins - i), sums[row]);
   }
-  for (int row = 0; row < kRows; ++row) narrow[row] = sum_lanes(sums[row]);
+  for (int row = 0; row < kRows; ++row) low[row] = sum_lanes(sums[row]);
 }
 
-inline void delta_down_vectors(const Delta& delta, const float* in, int64_t ins, float* narrow) {
+inline void delta_down_vectors(const Delta& delta, const float* in, int64_t ins, float* low) {
   with_numbers(delta, [&]<class Lies>(Lies) {
     const auto* down = numbers_at<Lies>(delta.down);
     int32_t j = 0;
-    for (; j + 4 <= delta.rank; j += 4) delta_sums<Lies, 4>(in, down + j * ins, ins, narrow + j);
-    for (; j < delta.rank; ++j) delta_sums<Lies, 1>(in, down + j * ins, ins, narrow + j);
+    for (; j + 4 <= delta.rank; j += 4) delta_sums<Lies, 4>(in, down + j * ins, ins, low + j);
+    for (; j < delta.rank; ++j) delta_sums<Lies, 1>(in, down + j * ins, ins, low + j);
   });
 }
 
 template <class Lies, int kParts>
-inline void delta_outputs(const Delta& delta, const float* narrow, int64_t outs, int64_t first, int64_t count,
+inline void delta_outputs(const Delta& delta, const float* low, int64_t outs, int64_t first, int64_t count,
                           float strength, float* out) {
   const auto* up = numbers_at<Lies>(delta.up) + first;
   Floats sums[kParts];
   for (Floats& sum : sums) sum = splat(0);
   for (int32_t j = 0; j < delta.rank; ++j) {
-    const Floats factor = splat(narrow[j]);
+    const Floats factor = splat(low[j]);
     for (int part = 0; part < kParts; ++part)
       sums[part] =
           fma(factor, load_some_numbers<Lies>(up + j * outs + part * kLanes, count - part * kLanes), sums[part]);
@@ -203,14 +203,13 @@ inline void delta_outputs(const Delta& delta, const float* narrow, int64_t outs,
   }
 }
 
-inline void delta_up_vectors(const Delta& delta, const float* narrow, int64_t outs, float strength, float* out) {
+inline void delta_up_vectors(const Delta& delta, const float* low, int64_t outs, float strength, float* out) {
   with_numbers(delta, [&]<class Lies>(Lies) {
     constexpr int kParts = 4, kOutputs = kParts * kLanes;
     int64_t o = 0;
     for (; o + kOutputs <= outs; o += kOutputs)
-      delta_outputs<Lies, kParts>(delta, narrow, outs, o, kOutputs, strength, out);
-    for (; o < outs; o += kLanes)
-      delta_outputs<Lies, 1>(delta, narrow, outs, o, least(kLanes, outs - o), strength, out);
+      delta_outputs<Lies, kParts>(delta, low, outs, o, kOutputs, strength, out);
+    for (; o < outs; o += kLanes) delta_outputs<Lies, 1>(delta, low, outs, o, least(kLanes, outs - o), strength, out);
   });
 }
 

@@ -202,7 +202,7 @@ __global__ void __launch_bounds__(kMostWarps * 32, 1)
   const bool mine = unit < cut.units;
   const int chunks = mine ? min(cut.span, cut.chunks - warp.span * cut.span) : 0;  // of this warp
   const Place at = place_of<Gated>(work, mine ? unit : 0, 0);
-  const Products::Part& part = work.parts[at.part];
+  const Products::Product& part = work.parts[at.part];
   const std::byte* from[Size::kSides];
 #pragma unroll
   for (int side = 0; side < Size::kSides; ++side)

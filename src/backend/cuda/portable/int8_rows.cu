@@ -119,7 +119,7 @@ __device__ void put(const Products& work, int part, int row, int output, float o
     sum *= factor;
     return bias != nullptr ? sum + bias[output] : sum;
   };
-  const Products::Part& to = work.parts[part];
+  const Products::Product& to = work.parts[part];
   one = scaled(part, one);
   if constexpr (Gated) {
     const View out = {to.out, to.out_stride * 4, work.coded.rows, to.rows, work.out_form};

@@ -69,7 +69,7 @@ struct Bringing {
 #pragma unroll
     for (int i = 0; i < kWeights; ++i) {
       const int slot = thread / 128 + i * (Size::kThreads / 128);
-      const Products::Part& part = work.parts[Gated ? slot % 2 : tile.part];
+      const Products::Product& part = work.parts[Gated ? slot % 2 : tile.part];
       const int panel = tile.first_panel + (Gated ? slot / 2 : slot);
       const bool there = panel * kPanel < part.rows;
       weights[i] = there ? part.weights + int64_t{panel} * tiles.chunks * kChunkBytes + thread % 128 * 16 : nullptr;
@@ -146,14 +146,15 @@ __device__ void join(WarpSums<Size>& all, WarpSums<Size>& sums, bool first) {
 }
 
 // Two neighbouring outputs of a row.
-__device__ inline float2 with_bias(float2 pair, const Products::Part& part, int output) {
+__device__ inline float2 with_bias(float2 pair, const Products::Product& part, int output) {
   if (part.bias != nullptr) {
     pair.x += part.bias[output];
     if (output + 1 < part.rows) pair.y += part.bias[output + 1];
   }
   return pair;
 }
-__device__ inline void put(const Products& work, const Products::Part& part, int64_t token, int output, float2 pair) {
+__device__ inline void put(const Products& work, const Products::Product& part, int64_t token, int output,
+                           float2 pair) {
   if (output >= part.rows) return;
   pair = with_bias(pair, part, output);
   const bool adds = work.residual != nullptr, both = output + 1 < part.rows;
@@ -171,7 +172,7 @@ __device__ inline void put(const Products& work, const Products::Part& part, int
   if (both) place[1] = adds ? place[1] + work.residual_scale * pair.y : pair.y;
 }
 __device__ inline void put_gated(const Products& work, int64_t token, int output, float2 gate, float2 up) {
-  const Products::Part& part = work.parts[0];
+  const Products::Product& part = work.parts[0];
   if (output >= part.rows) return;
   gate = with_bias(gate, part, output);
   up = with_bias(up, work.parts[1], output);

@@ -220,7 +220,7 @@ float32x4_t load_some_numbers(const typename Lies::Stored* from, int64_t count) 
 
 // As delta_dots: input i in lane i % 16 of each sum, lanes summed by halving.
 template <class Lies, int kRanks>
-void delta_sums(const float* in, const typename Lies::Stored* down, int64_t ins, float* narrow) {
+void delta_sums(const float* in, const typename Lies::Stored* down, int64_t ins, float* low) {
   float32x4_t sums[kRanks][4];
   for (auto& one : sums)
     for (float32x4_t& part : one) part = vdupq_n_f32(0);
@@ -241,16 +241,16 @@ void delta_sums(const float* in, const typename Lies::Stored* down, int64_t ins,
   for (int j = 0; j < kRanks; ++j) {
     const float32x4_t four = vaddq_f32(vaddq_f32(sums[j][0], sums[j][2]), vaddq_f32(sums[j][1], sums[j][3]));
     const float32x2_t two = vadd_f32(vget_low_f32(four), vget_high_f32(four));
-    narrow[j] = vget_lane_f32(two, 0) + vget_lane_f32(two, 1);
+    low[j] = vget_lane_f32(two, 0) + vget_lane_f32(two, 1);
   }
 }
 
-void delta_down_vectors(const Delta& delta, const float* in, int64_t ins, float* narrow) {
+void delta_down_vectors(const Delta& delta, const float* in, int64_t ins, float* low) {
   with_numbers(delta, [&]<class Lies>(Lies) {
     const auto* down = numbers_at<Lies>(delta.down);
     int32_t j = 0;
-    for (; j + 4 <= delta.rank; j += 4) delta_sums<Lies, 4>(in, down + j * ins, ins, narrow + j);
-    for (; j < delta.rank; ++j) delta_sums<Lies, 1>(in, down + j * ins, ins, narrow + j);
+    for (; j + 4 <= delta.rank; j += 4) delta_sums<Lies, 4>(in, down + j * ins, ins, low + j);
+    for (; j < delta.rank; ++j) delta_sums<Lies, 1>(in, down + j * ins, ins, low + j);
   });
 }
 
