@@ -30,9 +30,7 @@ TEST(Attend, ChunksThreadsAndPagesDoNotShow) {
         auto same = [&](const Rows& rows, const char* what) {
           expect_same_bits(rows, whole, 0, 0, 290, c.name + " " + std::string(isa) + " " + what);
         };
-        same(scene.run(one, {110, 1, 1, 150, 1}, 2), "token by token, other pages");
-        same(scene.run(two, {2, 120, 1, 1, 1, 1, 1, 1, 140, 1}, 1), "token by token, two threads");
-        same(scene.run(two, {290}, 3), "two threads, other pages");
+        same(scene.run(two, {2, 108, 1, 1, 1, 1, 1, 1, 150, 1}, 2), "token by token, two threads, other pages");
         same(scene.run(four, {7, 1, 130, 2, 150}, 5), "four threads, uneven chunks");
       }
     }
@@ -93,14 +91,16 @@ TEST(Attend, ManyHeadsOfOneLatent) {
   for (DType type : {DType::f32, DType::f16, DType::bf16, DType::i8, DType::f8_e4m3}) {
     for (int32_t heads : {128, 71}) {
       Case c{"128 heads", heads, {1, 576, 0, 16, type}, 0, 0, false, false, 512};
-      Scene scene(c, 135, 12);
+      // More than one run of keys for the largest; the other has tiles that end within a token, early and late.
+      const int32_t tokens = heads == 128 ? 135 : 45, most = tokens - 7;
+      Scene scene(c, tokens, 12);
       Machine oracle = reference();
-      Rows expected = scene.run(oracle, {135}, 1);
+      Rows expected = scene.run(oracle, {tokens}, 1);
       for (std::string_view isa : cpu_isas()) {
         Machine one = cpu(isa, 1, Activations::fast), four = cpu(isa, 4, Activations::fast);
-        Rows whole = scene.run(one, {135}, 1);
+        Rows whole = scene.run(one, {tokens}, 1);
         expect_close(whole, expected, 2e-2f, std::string(isa));
-        expect_same_bits(scene.run(four, {128, 1, 6}, 2), whole, 0, 0, 135, std::string(isa));
+        expect_same_bits(scene.run(four, {most, 1, 6}, 2), whole, 0, 0, tokens, std::string(isa));
       }
     }
   }

@@ -1,4 +1,5 @@
-"""The server under clients that misbehave: faults.py MILLRACE [--full] [--only NAME]. Prints a line per check.
+"""The server under clients that misbehave, and servers that die or lack something: faults.py MILLRACE [--full]
+[--half clients|servers] [--only NAME]. Prints a line per check.
 
 In every fault eight background streams run along and must stay, byte for byte, what they were on a quiet server;
 afterwards nothing runs, no page is held but by the prefix cache, and memory is back where it was. Standard library
@@ -30,21 +31,15 @@ import several
 import starts
 import warm
 import weights
+from asking import PATIENCE, read_answer, request, story, tokens_of
 
 BACKGROUND = 8
-PATIENCE = 300  # seconds; only reached when something is wrong
 COUNTED = {"texts of JSON": len(cases.BAD_JSON) + len(cases.GOOD_JSON), "requests as bytes": len(cases.FRAMES),
            "hostile grammars": hostile.CASES}
 SMALL = {"disconnects": 60, "stalled": 40, "idle": 300, "bodies": 150, "overload": 120, "small schemas": 3000,
          **COUNTED}
 LARGE = {"disconnects": 2000, "stalled": 1000, "idle": 5000, "bodies": 5000, "overload": 600, "slowhttptest": 1000,
          "small schemas": 100000, **COUNTED}
-
-
-def request(path, body, headers=""):
-    data = body if isinstance(body, bytes) else json.dumps(body).encode()
-    head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(data)}\r\n{headers}\r\n"
-    return head.encode() + data
 
 
 class Server:
@@ -134,40 +129,6 @@ class Server:
         if "Sanitizer: " in self.said():  # an engine that one ends would be replaced, and nobody would notice
             raise RuntimeError(self.said()[-20000:])
         return code
-
-
-async def read_answer(reader):
-    head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), PATIENCE)
-    status = int(head[9:12])
-    length = re.search(rb"(?i)content-length: (\d+)", head)
-    if length:
-        return status, await asyncio.wait_for(reader.readexactly(int(length.group(1))), PATIENCE)
-    body = b""
-    while True:
-        size = int(await asyncio.wait_for(reader.readline(), PATIENCE), 16)
-        chunk = await asyncio.wait_for(reader.readexactly(size + 2), PATIENCE)
-        if size == 0:
-            return status, body
-        body += chunk[:-2]
-
-
-def story(seed, tokens=60):
-    """A body whose answer depends on its seed and nothing else."""
-    return {"prompt": [1, 403 + seed, 407, 261], "seed": seed, "temperature": 0.9, "max_tokens": tokens,
-            "ignore_eos": True, "stream": True, "return_token_ids": True, "user": "background"}
-
-
-def tokens_of(body):
-    """Text and token ids of a stream, or None if it did not end as it should."""
-    if not body.endswith(b"data: [DONE]\n\n"):
-        return None
-    text, ids = "", []
-    for event in body.decode().split("\n\n"):
-        if event.startswith("data: {"):
-            choice = json.loads(event[6:])["choices"][0]
-            text += choice.get("text", "")
-            ids += choice.get("token_ids", [])
-    return text, ids
 
 
 class Background:
@@ -569,11 +530,21 @@ APART = {"crash": crashes,
          "models": lambda chosen, report: several.check(maker(chosen), report)}
 
 
+def servers(chosen, report):
+    asyncio.run(other_doors(chosen.program, report))
+    asyncio.run(signals(chosen.program, report))
+    asyncio.run(starts.check(chosen.program, report, maker(chosen)))
+    batches.check(chosen.program, report, PATIENCE)
+    for check in APART.values():
+        asyncio.run(check(chosen, report))
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("program")
     parser.add_argument("--full", action="store_true")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--half", choices=["clients", "servers"], help="only those with clients that misbehave, or not")
     parser.add_argument("--only", help="one fault by its name, such as idle; nothing else runs")
     chosen = parser.parse_args()
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
@@ -581,18 +552,14 @@ def main():
     report = Report()
     if chosen.only in APART:
         asyncio.run(APART[chosen.only](chosen, report))
-        return 0 if report.failures == 0 else 1
-    if chosen.only:
+    elif chosen.only:
         counts = LARGE if chosen.full else {**SMALL, "slowhttptest": 200}
         asyncio.run(all_faults(chosen.program, counts, report, chosen.seed, only=chosen.only))
-        return 0 if report.failures == 0 else 1
-    asyncio.run(other_doors(chosen.program, report))
-    asyncio.run(signals(chosen.program, report))
-    asyncio.run(starts.check(chosen.program, report, lambda *flags: Server(chosen.program, *flags)))
-    batches.check(chosen.program, report, PATIENCE)
-    for check in APART.values():
-        asyncio.run(check(chosen, report))
-    asyncio.run(all_faults(chosen.program, LARGE if chosen.full else SMALL, report, chosen.seed))
+    else:
+        if chosen.half != "clients":
+            servers(chosen, report)
+        if chosen.half != "servers":
+            asyncio.run(all_faults(chosen.program, LARGE if chosen.full else SMALL, report, chosen.seed))
     return 0 if report.failures == 0 else 1
 
 
