@@ -104,23 +104,19 @@ count_lines() {
   printf '   %-28s %5d passed %3d failed %3d skipped\n' "$name" "$good" "$bad" "$missing"
 }
 
-# run_beside SECONDS "NAME COMMAND"...: scripts as of run_lines that need no quiet machine, two at a time.
-run_beside() {
-  local seconds=$1 one
-  shift
+# run_scripts SECONDS PROGRAM SCRIPT...: Python scripts that are given a program and need no quiet machine, two at a
+# time.
+run_scripts() {
+  local seconds=$1 program=$2 script name
+  shift 2
   # shellcheck disable=SC2016
   printf '%s\n' "$@" | xargs -P "$(build_jobs)" -I '{}' bash -c \
-    'read -r name command <<<"$1"; timeout "$2" $command >"$3/$name.log" 2>&1; echo "$?" >"$3/$name.code"' _ \
-    '{}' "$seconds" "$logs"
-  for one in "$@"; do count_lines "${one%% *}" "$(cat "$logs/${one%% *}.code")"; done
-}
-
-# run_scripts SECONDS PROGRAM SCRIPT...: Python scripts that are given a program, so.
-run_scripts() {
-  local seconds=$1 program=$2 script all=()
-  shift 2
-  for script in "$@"; do all+=("$(basename "$script" .py) python3 $script $program"); done
-  run_beside "$seconds" "${all[@]}"
+    'name=$(basename "$1" .py); timeout "$2" python3 "$1" "$3" >"$4/$name.log" 2>&1; echo "$?" >"$4/$name.code"' _ \
+    '{}' "$seconds" "$program" "$logs"
+  for script in "$@"; do
+    name=$(basename "$script" .py)
+    count_lines "$name" "$(cat "$logs/$name.code")"
+  done
 }
 
 # run_tests PREFIX FOLDER SECONDS NAME...: the test programs of these folders of tests/ that this build has. Most of a
@@ -302,30 +298,27 @@ npm_ci() {
 # Clients that misbehave, beside streams that must not notice.
 group_faults() {
   prepare release "$root/build/release" millrace -DMILLRACE_TESTS=ON || return
-  local program=build/release/bin/millrace all=()
-  all=("faults python3 tests/server/faults.py $program --half clients"
-    "faults-servers python3 tests/server/faults.py $program --half servers")
+  run_lines faults 1800 python3 tests/server/faults.py build/release/bin/millrace
   if need_packages haproxy; then
-    all+=("resume python3 tests/server/resume.py $program")
+    run_lines resume 600 python3 tests/server/resume.py build/release/bin/millrace
   else
     skipped "resume: no package haproxy"
   fi
   if need_packages redis-server; then
-    all+=("shared-pages python3 tests/server/shared_pages.py $program")
+    run_lines shared-pages 600 python3 tests/server/shared_pages.py build/release/bin/millrace
   else
     skipped "shared-pages: no package redis-server"
   fi
   if need_packages python3-yaml && /usr/bin/python3 -c 'import yaml' 2>/dev/null; then
-    all+=("deploy /usr/bin/python3 tests/server/deploy.py $program")
+    run_lines deploy 600 /usr/bin/python3 tests/server/deploy.py build/release/bin/millrace
   else
     skipped "deploy: no package python3-yaml"
   fi
   if need_packages python3-zmq && /usr/bin/python3 -c 'import zmq' 2>/dev/null; then
-    all+=("kv-events /usr/bin/python3 tests/server/kv_events.py $program")
+    run_lines kv-events 600 /usr/bin/python3 tests/server/kv_events.py build/release/bin/millrace
   else
     skipped "kv-events: no package python3-zmq"
   fi
-  run_beside 1800 "${all[@]}"
 }
 
 # Ranks as processes of an MPI job, in a build that has MPI.

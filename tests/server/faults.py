@@ -1,5 +1,5 @@
 """The server under clients that misbehave, and servers that die or lack something: faults.py MILLRACE [--full]
-[--half clients|servers] [--only NAME]. Prints a line per check.
+[--only NAME]. Prints a line per check.
 
 In every fault eight background streams run along and must stay, byte for byte, what they were on a quiet server;
 afterwards nothing runs, no page is held but by the prefix cache, and memory is back where it was. Standard library
@@ -544,7 +544,6 @@ def main():
     parser.add_argument("program")
     parser.add_argument("--full", action="store_true")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--half", choices=["clients", "servers"], help="only those with clients that misbehave, or not")
     parser.add_argument("--only", help="one fault by its name, such as idle; nothing else runs")
     chosen = parser.parse_args()
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
@@ -556,10 +555,8 @@ def main():
         counts = LARGE if chosen.full else {**SMALL, "slowhttptest": 200}
         asyncio.run(all_faults(chosen.program, counts, report, chosen.seed, only=chosen.only))
     else:
-        if chosen.half != "clients":
-            servers(chosen, report)
-        if chosen.half != "servers":
-            asyncio.run(all_faults(chosen.program, LARGE if chosen.full else SMALL, report, chosen.seed))
+        servers(chosen, report)
+        asyncio.run(all_faults(chosen.program, LARGE if chosen.full else SMALL, report, chosen.seed))
     return 0 if report.failures == 0 else 1
 
 
