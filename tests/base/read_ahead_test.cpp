@@ -5,9 +5,11 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <fstream>
 #include <string>
+#include <vector>
 
 #include "base/mapped_file.h"
 
@@ -39,14 +41,23 @@ class ReadAheadTest : public testing::Test {
     for (int i = 0; i < 60'000 && !ahead.done(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     return ahead.done();
   }
-  bool in_memory() const {
+  std::byte* bytes() const { return const_cast<std::byte*>(mapped_->bytes().data()); }
+  // Of the first `size` bytes, the pages that are not in memory.
+  std::vector<size_t> missing(size_t size) const {
     const auto page = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
-    std::vector<unsigned char> room(kParts * kPart / page);
-    auto* const bytes = const_cast<std::byte*>(mapped_->bytes().data());
-    if (::mincore(bytes, kParts * kPart, room.data()) != 0) return false;
-    for (const unsigned char one : room)
-      if ((one & 1) == 0) return false;
-    return true;
+    std::vector<unsigned char> room(size / page);
+    EXPECT_EQ(::mincore(bytes(), size, room.data()), 0);
+    std::vector<size_t> found;
+    for (size_t i = 0; i < room.size(); ++i)
+      if ((room[i] & 1) == 0) found.push_back(i * page);
+    return found;
+  }
+  // Whether asking for a page brings it: an emulator may leave advice about memory alone.
+  bool advice_is_taken(size_t at) const {
+    const auto page = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
+    (void)::madvise(bytes() + at, page, 22);  // MADV_POPULATE_READ
+    const std::vector<size_t> left = missing(kParts * kPart);
+    return std::ranges::find(left, at) == left.end();
   }
 
   fs::path path_;
@@ -56,7 +67,9 @@ class ReadAheadTest : public testing::Test {
 TEST_F(ReadAheadTest, BringsAllOfIt) {
   const ReadAhead ahead(parts());
   EXPECT_TRUE(done(ahead));
-  EXPECT_TRUE(in_memory());
+  const std::vector<size_t> left = missing(kParts * kPart);
+  if (!left.empty() && !advice_is_taken(left.front())) GTEST_SKIP() << "advice about memory does nothing here";
+  EXPECT_EQ(left.size(), 0U) << "pages";
 }
 
 TEST_F(ReadAheadTest, WhatWasReadMeanwhileIsPassedOver) {
