@@ -30,7 +30,7 @@ Result<void> AdapterSet::prepare() {
 }
 
 // Room that was too small stays the backend's: ranks double, so it is never as much as what is used.
-Result<void> AdapterSet::grow_narrow(int32_t rank) {
+Result<void> AdapterSet::grow_low(int32_t rank) {
   if (rank <= low_rank_ || !backend_.apart()) return {};
   const auto room = static_cast<int32_t>(std::bit_ceil(static_cast<uint32_t>(std::max(rank, 16))));
   const int64_t bytes = int64_t{rows_} * room * static_cast<int64_t>(sizeof(float));
@@ -69,7 +69,7 @@ Result<int> AdapterSet::add(const Adapter& adapter) {
     if (!by_slot_.contains(part.slot))
       return error(Code::internal, "the adapter changes {}, which the model has not", part.slot);
   }
-  TRY_VOID(grow_narrow(adapter.rank()));
+  TRY_VOID(grow_low(adapter.rank()));
   const int64_t bytes = adapter.bytes();
   TRY(const int chosen, take_place(bytes));
   Place& place = used_[static_cast<size_t>(chosen)];

@@ -39,7 +39,7 @@ class AdapterSet {
     int32_t rank = 0;
   };
   Result<void> prepare();
-  Result<void> grow_narrow(int32_t rank);
+  Result<void> grow_low(int32_t rank);
   Result<int> take_place(int64_t bytes);
 
   const Model& model_;

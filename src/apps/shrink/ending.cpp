@@ -82,7 +82,7 @@ Result<void> print_speed(const Arguments& arguments, const Ending& ending) {
       "by its bytes{}\n",
       before.measured(), after.measured(), after.measured() / before.measured(), before.foreseen(), after.foreseen(),
       before.foreseen() > 0 ? after.foreseen() / before.foreseen() : 0,
-      passes() ? " from memory; what is faster is read from the processor's caches" : "");
+      passes() ? "; " + over_limit_text(made->model().weight_bytes(), machine) : "");
   return {};
 }
 

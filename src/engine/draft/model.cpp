@@ -115,7 +115,7 @@ bool ModelDrafter::reserve(Track& track, int upto) {
 }
 
 // One guess more. False: none could be made.
-bool ModelDrafter::choose(const PassRow& part, std::span<const float> logits) {
+bool ModelDrafter::choose(const PassShare& part, std::span<const float> logits) {
   const DraftAsk& ask = *part.ask;
   const std::span<const Token> banned = ask.out->empty() ? ask.banned_now : std::span<const Token>();
   const auto token = ask.sampler->guess(logits, part.track->line, scratch_, banned);
@@ -131,10 +131,10 @@ bool ModelDrafter::choose(const PassRow& part, std::span<const float> logits) {
 }
 
 // One pass of the draft model over what its lines lack, as far as rows go. False: everybody has what they want.
-bool ModelDrafter::pass(std::span<PassRow> parts) {
+bool ModelDrafter::pass(std::span<PassShare> parts) {
   int rows = executor_->options().rows;
   chunks_.clear();
-  for (PassRow& part : parts) {
+  for (PassShare& part : parts) {
     Track& track = *part.track;
     const int lacks = static_cast<int>(track.line.size()) - track.computed;
     part.count = part.open ? std::min(lacks, rows) : 0;
@@ -155,7 +155,7 @@ bool ModelDrafter::pass(std::span<PassRow> parts) {
   if (own_ != nullptr) executor_->carry_out(*own_);
   const Tensor logits = executor_->run(chunks_);
   int64_t row = 0;
-  for (PassRow& part : parts) {
+  for (PassShare& part : parts) {
     if (part.count == 0) continue;
     Track& track = *part.track;
     track.computed += part.count;
@@ -182,7 +182,7 @@ void ModelDrafter::propose(std::span<const DraftAsk> asks) {
     parts_.push_back({.track = &track, .ask = &ask});
   }
   while (pass(parts_)) continue;
-  for (const PassRow& part : parts_) {
+  for (const PassShare& part : parts_) {
     Track& track = *part.track;
     if (own_ == nullptr) continue;
     track.asked = false;

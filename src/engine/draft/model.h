@@ -41,7 +41,7 @@ class ModelDrafter : public Drafter {
     int64_t used = 0;                   // when, for who goes first there
     bool asked = false;                 // in this call, so they stay
   };
-  struct PassRow {  // of a pass
+  struct PassShare {  // what one ask has of a pass
     Track* track = nullptr;
     const DraftAsk* ask = nullptr;  // null: nothing is guessed
     bool open = true;               // wants more
@@ -52,15 +52,15 @@ class ModelDrafter : public Drafter {
   void read_own(Track& track, const DraftAsk& ask);
   bool reserve(Track& track, int upto);
   bool drop_oldest();
-  bool pass(std::span<PassRow> parts);
-  bool choose(const PassRow& part, std::span<const float> logits);
+  bool pass(std::span<PassShare> parts);
+  bool choose(const PassShare& part, std::span<const float> logits);
 
   std::unique_ptr<Executor> executor_;
   std::unique_ptr<KvCache> own_;  // null: in the target's pages
   int lazy_ = 0;                  // tokens of an answer that may wait
   SamplerScratch scratch_;
   std::map<std::pair<RequestId, int>, Track> tracks_;
-  std::vector<PassRow> parts_;
+  std::vector<PassShare> parts_;
   std::vector<Chunk> chunks_;
   int64_t calls_ = 0, opened_ = 0;
 };
