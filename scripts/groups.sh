@@ -10,7 +10,7 @@ sanitized_rest=(backend session apps bench eval plan report hub tier grammar pro
 # Their tests that compare many answers and go the ways of others once more: with sanitizers only in --full.
 sanitized_later='ThoughtLimit.AloneInACrowd*:Bound.AloneInACrowd*:KvKeep.*:*ForwardTest.ChunksGiveTheSameBits*'
 sanitized_later+=':*ForwardTest.NeighboursDoNotMatter*:DraftRule.*:TreeControl.*:SamplerShortlist.*'
-sanitized_later+=':*EngineUnderPressure.*:Slo.KeepsItsTargets*:Simulation.FiveThousandSeedsHold:ThoughtLimit.EveryName*'
+sanitized_later+=':*EngineUnderPressure.*:Slo.KeepsItsTargets*:Simulation.SeedsHold:ThoughtLimit.EveryName*'
 sanitized_later+=':Tools.RequiredNamedAndStrict*:OpenApi.AndTheServer*:Bound.EveryFieldBinds:*Resume.AtEveryEvent*'
 sanitized_later+=':TrainedMedusa.*:*TrainedHead.*:Speculation.EveryDrafter*:*Tree.GivesThePlain*'
 # Folders whose programs use several threads, for ThreadSanitizer.
@@ -18,7 +18,7 @@ threaded_programs=(base backend engine session server eval)
 # Of those, what runs on one thread, or takes every format through the same loops of threads once more.
 single_threaded='CallCases.*:Attend.MatchesReference:Attend.ManyHeadsOfOneLatent:Attend.PageSizeDoesNotShow'
 single_threaded+=:Attend.ChunksThreadsAndPagesDoNotShow
-single_threaded+=':Attend.CodesAreMultipliedAsTheyAre:Simulation.FiveThousandSeedsHold:DraftControl.*'
+single_threaded+=':Attend.CodesAreMultipliedAsTheyAre:Simulation.SeedsHold:DraftControl.*'
 fuzz_seconds=${MILLRACE_FUZZ_SECONDS:-3}
 fuzz_long_seconds=${MILLRACE_FUZZ_LONG_SECONDS:-120}
 
@@ -244,6 +244,12 @@ group_exact() {
   run_lines exact 1500 python3 tests/apps/exact.py build/release/bin/millrace
 }
 
+# Tests that thin out their combinations in other groups, with all of them.
+group_thorough() {
+  prepare release "$root/build/release" "$(targets_of backend engine)" -DMILLRACE_TESTS=ON || return
+  MILLRACE_THOROUGH=1 GTEST_FILTER='Attend.*:Tiles.*:Simulation.*' run_tests thorough build/release 1800 backend engine
+}
+
 # Real clients from npm, at the versions of their lockfile, against a server of our own.
 group_clients() {
   prepare release "$root/build/release" millrace -DMILLRACE_TESTS=ON || return
@@ -420,9 +426,10 @@ configure_cross() { configure release "$root/build/emulated" "${cross_flags[@]}"
 
 # The kernels of processors other than this one: our own binaries on older and newer members of this family, and
 # binaries of the other family, all under qemu-user. AVX-512 and AMX are not emulated by it and need real hardware.
-emulated_programs=(base tensor backend cache engine)
-# Without what takes an emulator hours and has no loop of its own for a processor.
-emulated_later='Attend.ManyHeadsOfOneLatent:Simulation.FiveThousandSeedsHold:DraftControl.*:*EngineUnderPressure.*'
+emulated_programs=(backend engine base tensor cache)
+# Without what takes an emulator long and has no loop of its own for a processor: of the engine, only draws have.
+emulated_later='Attend.ManyHeadsOfOneLatent:Simulation.SeedsHold:DraftControl.*:*EngineUnderPressure.*:*MadeUpHead.*'
+emulated_later+=':DraftRule.*:*Tree*.*:*HeadPages.*:DraftPages.*'
 group_emulated() {
   local here other cpu
   here=$(uname -m) other=$(other_processor)
@@ -442,21 +449,25 @@ group_emulated() {
   done
 }
 
-# emulate LABEL FOLDER EMULATOR...: two programs at a time.
+# emulate LABEL FOLDER EMULATOR...: two at a time, the longest programs in pieces.
 emulate() {
-  local label=$1 folder=$2 name there=()
+  local label=$1 folder=$2 name all piece pieces=()
   shift 2
   for name in "${emulated_programs[@]}"; do
-    [ ! -x "$folder/tests/$name/test_$name" ] || there+=("$name")
+    [ -x "$folder/tests/$name/test_$name" ] || continue
+    case $name in backend) all=6 ;; engine) all=2 ;; *) all=1 ;; esac
+    for ((piece = 0; piece < all; ++piece)); do pieces+=("$name $piece $all"); done
   done
   # shellcheck disable=SC2016
-  printf '%s\n' "${there[@]}" | GTEST_FILTER=-$emulated_later xargs -P "$(build_jobs)" -I '{}' bash -c \
-    'log=$1 name=$2 folder=$3; shift 3
-     timeout 3600 "$@" "$folder/tests/$name/test_$name" >"$log-$name.log" 2>&1; echo "$?" >"$log-$name.code"' _ \
-    "$logs/emulated-$label" '{}' "$folder" "$@"
-  for name in "${there[@]}"; do
-    count_program "emulated-$label-$name" "$(cat "$logs/emulated-$label-$name.code")"
-  done
+  printf '%s\n' "${pieces[@]}" | GTEST_FILTER=-$emulated_later xargs -P "$(build_jobs)" -I '{}' bash -c \
+    'log=$1 folder=$3; read -r name piece all <<<"$2"; shift 3
+     export GTEST_TOTAL_SHARDS=$all GTEST_SHARD_INDEX=$piece
+     timeout 3600 "$@" "$folder/tests/$name/test_$name" >"$log-$name-$piece.log" 2>&1
+     echo "$?" >"$log-$name-$piece.code"' _ "$logs/emulated-$label" '{}' "$folder" "$@"
+  while read -r name piece all; do
+    name=emulated-$label-$name-$piece
+    count_program "$name" "$(cat "$logs/$name.code")"
+  done < <(printf '%s\n' "${pieces[@]}")
 }
 
 # The page's bundle is what its source gives, byte for byte.

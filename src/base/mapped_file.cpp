@@ -123,8 +123,13 @@ Result<void> MappedFile::unchanged() const {
     return error(Code::io, "{}: changed while it was read, from {} to {} bytes: use it once it is complete",
                  path_.string(), state_.size, now.size);
   }
-  if (now != state_ || touched) {
+  if (now != state_)
     return error(Code::io, "{}: was written to while it was read: use it once it is complete", path_.string());
+  if (touched) {
+    return error(Code::io,
+                 "{}: its entry changed while it was read: its owner or permissions did, or it was written to and its "
+                 "time set back. Whether its bytes are the same cannot be told: load it again",
+                 path_.string());
   }
   return error(Code::io, "{}: a part of it could not be read: look for a failing disk, or a file that changes",
                path_.string());

@@ -79,6 +79,18 @@ TEST(MappedFile, WrittenToIsToldThoughItsTimeIsSetBack) {
   EXPECT_NE(changed.error().message.find("written to"), std::string::npos) << changed.error().message;
 }
 
+// Nobody can tell from outside whether it was written to and set back as well, so it counts; but nobody says that it was.
+TEST(MappedFile, AChangedEntryIsToldAsSuch) {
+  const fs::path path = make_file("entry", 5000);
+  const auto file = MappedFile::open(path).value();
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  fs::permissions(path, fs::perms::owner_read);
+  const auto changed = file->unchanged();
+  ASSERT_FALSE(changed.ok());
+  EXPECT_NE(changed.error().message.find("owner or permissions"), std::string::npos) << changed.error().message;
+  EXPECT_EQ(changed.error().message.find("was written to while"), std::string::npos) << changed.error().message;
+}
+
 TEST(MappedFile, ReplacedOrDeletedIsNoChange) {
   const fs::path path = make_file("replaced", 5000), other = make_file("other", 10);
   const auto file = MappedFile::open(path).value();

@@ -5,19 +5,19 @@
 #include <cstdio>
 
 #include "base/sanitized.h"
+#include "base/thorough.h"
 
 namespace millrace {
 namespace {
 
-constexpr int64_t kSeeds = test::kSanitized ? 300 : 5000;
-
-TEST(Simulation, FiveThousandSeedsHold) {
-  SimulationSummary summary = simulate(1, kSeeds);
+TEST(Simulation, SeedsHold) {
+  const int64_t seeds = test::kSanitized ? 300 : test::thorough() ? 5000 : 1000;
+  SimulationSummary summary = simulate(1, seeds);
   printf("%s", describe(summary).c_str());
   ASSERT_FALSE(summary.failure) << "seed " << summary.failure->seed << ", step " << summary.failure->step << ": "
                                 << summary.failure->what;
   EXPECT_TRUE(summary.nothing_untried());
-  EXPECT_EQ(summary.totals.seeds, kSeeds);
+  EXPECT_EQ(summary.totals.seeds, seeds);
   EXPECT_GE(summary.totals.least_steps, 200);
   EXPECT_GE(summary.totals.least_requests, 30);
 }

@@ -149,7 +149,7 @@ TEST_P(Tree, GivesThePlainAnswersOnAMachineApart) {
   tiny.backend = std::make_unique<Apart>(std::move(tiny.backend));
   tiny.model = Model::load(tiny.checkpoint, *tiny.backend).value();
   EngineOptions options = options_for(5, true);
-  options.draft = {.make = branching(plain, tiny.model->spec().vocab), .most = 8, .branches = 2};
+  options.draft = {.make = branching(plain, tiny.model->spec().vocab), .most = 8, .steady = true, .branches = 2};
   const Outcome tree = run_all(tiny, all, options);
   EXPECT_TRUE(tree.answers == plain);
   EXPECT_GT(tree.metrics.accepted_drafts, 100);
