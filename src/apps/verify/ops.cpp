@@ -57,6 +57,7 @@ Result<int> run_verify_ops(const Arguments& arguments) {
   device.reset();
   OpsCheckOptions options = {.open = [&] { return open_device(arguments.text("device"), cpu); },
                              .only = arguments.maybe_text("only").value_or(""),
+                             .large = arguments.toggle("large"),
                              .plant = plant};
   TRY(const std::vector<OpsLine> lines, check_ops(options));
   int wrong = 0, unsupported = 0;
@@ -90,6 +91,7 @@ Verb verify_ops_verb() {
           .flags = {device_flag(),
                     integer_flag("threads", "-t", "0", 0, 1024, "worker threads; 0: one for every processor"),
                     text_flag("only", "TEXT", "", "", "checks whose name contains this"),
+                    {.name = "large", .help = "large sizes too; of a GPU they are always taken"},
                     {.name = "plant", .help = "also change one number in every check, which must show: exit code 1"},
                     {.name = "json", .help = "as a JSON object"}},
           .examples = {{"verify ops --device cuda", "a GPU"},

@@ -1,29 +1,14 @@
 // The cache and attention: every kind of it against the reference, and a row's bits whatever chunks, steps, pages and
 // sequences it is computed among.
-#include <algorithm>
-#include <cmath>
-
 #include <fmt/format.h>
 
-#include "eval/ops/scene.h"
+#include "eval/ops/sequences.h"
 
 namespace millrace {
 namespace {
 
-struct Kind {
-  std::string name;
-  int32_t heads, kv_heads, k_dim, v_dim, page_tokens;
-  int32_t window = 0;
-  float softcap = 0;
-  bool slopes = false, sinks = false;
-  int32_t grid = 0, value_dim = 0;
-  int32_t kept = 0;  // first positions beside the window; queries are turned back to where they are seen from
-  bool neighbours = false;
-  int32_t value_width() const { return v_dim > 0 ? v_dim : value_dim; }
-};
-
-const std::vector<Kind>& kinds() {
-  static const std::vector<Kind> all = {
+const std::vector<AttentionKind>& kinds() {
+  static const std::vector<AttentionKind> all = {
       {"four queries a key, 64 wide", 12, 3, 64, 64, 16},
       {"one key for all, 128 wide", 8, 1, 128, 128, 32},
       {"as many keys, 128 wide", 4, 4, 128, 128, 64},
@@ -50,85 +35,28 @@ const std::vector<Kind>& kinds() {
   return all;
 }
 
-// Every sequence has the same queries, keys and values, on pages of its own among everybody's.
-class Sequences {
- public:
-  static constexpr int32_t kCount = 6;
-
-  Sequences(Rig& rig, const Kind& kind, const KvForm& form, int32_t tokens, uint64_t seed) : rig_(rig), kind_(kind) {
-    Chance chance(seed);
-    q_ = Numbers(tokens, int64_t{kind.heads} * kind.k_dim, chance);
-    k_ = Numbers(tokens, int64_t{kind.kv_heads} * kind.k_dim, chance);
-    v_ = Numbers(tokens, int64_t{kind.kv_heads} * kind.v_dim, chance);
-    stride_ = (tokens + kind.page_tokens - 1) / kind.page_tokens;
-    for (int32_t i = 0; i < stride_ * kCount; ++i) pages_.push_back(i);
-    for (size_t i = pages_.size(); i > 1; --i)
-      std::swap(pages_[i - 1], pages_[static_cast<size_t>(chance.below(static_cast<int32_t>(i)))]);
-    const int64_t each = int64_t{kind.kv_heads} * kind.page_tokens;
-    const int64_t k = (each * kv_bytes(form.k, kind.k_dim) + 63) & ~63, v = each * kv_bytes(form.v, kind.v_dim),
-                  bytes = (k + v + 63) & ~63;
-    std::byte* base = rig.memory(Purpose::kv, bytes * static_cast<int64_t>(pages_.size()));
-    // Whoever reads what was never written shows it.
-    const std::vector<std::byte> nan(static_cast<size_t>(bytes) * pages_.size(), std::byte{0xff});
-    if (base != nullptr) rig.backend().copy(base, nan.data(), static_cast<int64_t>(nan.size()));
-    view_ = {base, bytes, 0, k, kind.page_tokens, kind.kv_heads, kind.k_dim, kind.v_dim, form, 0};
-    attention_ = {.heads = kind.heads,
-                  .scale = 1 / std::sqrt(static_cast<float>(kind.k_dim)),
-                  .value_dim = kind.value_dim,
-                  .window = kind.window,
-                  .grid = kind.grid,
-                  .softcap = kind.softcap,
-                  .slopes = kind.slopes ? rig.vector(chance.normals(kind.heads, 0.1f)) : nullptr,
-                  .sinks = kind.sinks ? rig.vector(chance.normals(kind.heads, 2)) : nullptr,
-                  .kept = kind.kept,
-                  .turn = {}};
-    if (kind.kept == 0) return;
-    std::vector<float> frequencies;
-    for (int32_t i = 0; i < kind.k_dim / 4; ++i) frequencies.push_back(std::pow(0.1f, static_cast<float>(i) / 8));
-    attention_.turn = {rig.vector(frequencies), kind.k_dim / 2, 1, kind.neighbours};
-  }
-
-  // A step; what the pieces' rows give, in their order.
-  Numbers step(std::span<const StepPiece> pieces) {
-    std::vector<int32_t> rows;
-    for (const StepPiece& piece : pieces)
-      for (int32_t i = 0; i < piece.rows; ++i) rows.push_back(piece.begin + i);
-    rig_.begin(pieces, pages_, stride_);
-    const Tensor q = rig_.bring(q_.picked(rows)), k = rig_.bring(k_.picked(rows)), v = rig_.bring(v_.picked(rows)),
-                 out = rig_.blank(q.rows, int64_t{kind_.heads} * kind_.value_width());
-    rig_.ops().kv_store(k, v, view_);
-    rig_.ops().attend(attention_, q, view_, out);
-    return rig_.read(out);
-  }
-  int32_t tokens() const { return static_cast<int32_t>(q_.rows); }
-
- private:
-  Rig& rig_;
-  const Kind& kind_;
-  Numbers q_, k_, v_;
-  std::vector<int32_t> pages_;
-  int32_t stride_ = 0;
-  KvView view_;
-  Attention attention_;
-};
-
-// Whether a cache may have heads of this kind in this form.
-bool spec_fits(const Kind& kind, const KvForm& form) {
-  const int k_group = format(form.k).group, v_group = format(form.v).group;
-  return kind.k_dim % k_group == 0 && kind.v_dim % v_group == 0 && (kind.v_dim > 0 || k_group == 1);
+const std::vector<AttentionKind>& kinds_of_texts() {
+  static const std::vector<AttentionKind> all = {
+      {"all that is visible, 64 wide", 8, 2, 64, 64, 16},
+      {"all that is visible, 96 wide", 4, 4, 96, 96, 16},
+      {.name = "a window both ways",
+       .heads = 4,
+       .kv_heads = 4,
+       .k_dim = 64,
+       .v_dim = 64,
+       .page_tokens = 32,
+       .window = 40,
+       .ahead = 39},
+  };
+  return all;
 }
 
 // What each row of a step must be.
-Numbers expected(const Numbers& whole, std::span<const StepPiece> pieces) {
-  std::vector<int32_t> rows;
-  for (const StepPiece& piece : pieces)
-    for (int32_t i = 0; i < piece.rows; ++i) rows.push_back(piece.begin + i);
-  return whole.picked(rows);
-}
+Numbers expected(const Numbers& whole, std::span<const StepPiece> pieces) { return whole.picked(positions_of(pieces)); }
 
-void check_kind(const Kind& kind, const KvForm& form, Scene& scene, Verdict& verdict) {
+void check_kind(const AttentionKind& kind, const KvForm& form, Scene& scene, Verdict& verdict) {
   constexpr int32_t kTokens = 330;
-  Sequences right(scene.reference, kind, form, kTokens, 7), device(scene.device, kind, form, kTokens, 7);
+  KvSequences right(scene.reference, kind, form, kTokens, 7), device(scene.device, kind, form, kTokens, 7);
   if (!scene.device.failure().empty()) return;
   const StepPiece all = {0, 0, kTokens};
   const Numbers whole = device.step({&all, 1});
@@ -147,6 +75,31 @@ void check_kind(const Kind& kind, const KvForm& form, Scene& scene, Verdict& ver
   same({{5, 321, 1}}, "a single row");
 }
 
+// Rows that see beyond themselves: whole texts of an encoder, and windows of a text that are computed together.
+void check_all_visible(const AttentionKind& kind, const KvForm& form, Scene& scene, Verdict& verdict) {
+  constexpr int32_t kTokens = 330;
+  KvSequences right(scene.reference, kind, form, kTokens, 8), device(scene.device, kind, form, kTokens, 8);
+  if (!scene.device.failure().empty()) return;
+  const StepPiece all = {0, 0, kTokens, kTokens};
+  verdict.close(device.step({&all, 1}), right.step({&all, 1}), "a text");
+  std::vector<StepPiece> texts;
+  for (const int32_t rows : {1, 64, 127, 128, 300})
+    texts.push_back({static_cast<int32_t>(texts.size()) + 1, 0, rows, rows});
+  auto each_alone = [&](std::span<const StepPiece> pieces, const std::string& what) {
+    const Numbers together = device.step(pieces);
+    int64_t row = 0;
+    for (const StepPiece& piece : pieces) {
+      verdict.same(device.step({&piece, 1}), together.some(row, piece.rows),
+                   fmt::format("{}: {} rows from position {} alone", what, piece.rows, piece.begin));
+      row += piece.rows;
+    }
+  };
+  each_alone(texts, "five texts together");
+  if (kind.ahead > 0) return;
+  const StepPiece windows[] = {{1, 1, 31, 32}, {2, 64, 32, 96}, {4, 128, 40, 168}};
+  each_alone(windows, "three windows together");
+}
+
 }  // namespace
 
 void add_attention_checks(std::vector<OpsCheck>& checks, double allowed, bool apart) {
@@ -160,11 +113,14 @@ void add_attention_checks(std::vector<OpsCheck>& checks, double allowed, bool ap
                           {DType::q4_0, DType::i8, false}};
   for (const KvForm& form : forms) {
     if (apart && form == DType::f32) continue;  // such devices keep 16 bits or fewer
-    for (const Kind& kind : kinds()) {
-      if (!spec_fits(kind, form)) continue;
+    for (const AttentionKind& kind : kinds()) {
+      if (!kind.fits(form)) continue;
       checks.push_back({fmt::format("attend over {}, {}", form.name(), kind.name), allowed,
                         [&kind, form](Scene& s, Verdict& v) { check_kind(kind, form, s, v); }});
     }
+    for (const AttentionKind& kind : kinds_of_texts())
+      checks.push_back({fmt::format("attend over {}, {}", form.name(), kind.name), allowed,
+                        [&kind, form](Scene& s, Verdict& v) { check_all_visible(kind, form, s, v); }});
   }
 }
 

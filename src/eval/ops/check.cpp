@@ -93,16 +93,17 @@ void Verdict::expect(bool fine, const std::string& what) {
   if (!fine) fail(what);
 }
 
+void Verdict::hash(const Numbers& found) { mix(line_.hash, found.all); }
+
 OpsLine Verdict::end(const Rig& rig) {
   if (!rig.failure().empty()) line_.first = rig.failure();
   if (line_.cases == 0 && line_.unsupported.empty()) fail("nothing was compared");
   return line_;
 }
 
-Result<std::vector<OpsLine>> check_ops(const OpsCheckOptions& options) {
-  TRY(auto looked_at, options.open());
-  const bool apart = looked_at->apart();
-  looked_at.reset();
+namespace {
+
+std::vector<OpsCheck> all_checks(bool apart, bool large) {
   std::vector<OpsCheck> checks;
   const double allowed = apart ? kAllowedApart : kAllowedHere;
   add_row_checks(checks);
@@ -113,8 +114,24 @@ Result<std::vector<OpsLine>> check_ops(const OpsCheckOptions& options) {
   add_head_checks(checks, allowed);
   add_delta_checks(checks);
   add_choice_checks(checks);
+  add_state_checks(checks);
+  add_finish_checks(checks, allowed, apart);
+  add_pair_checks(checks, allowed);
+  if (!large) return checks;
+  add_large_product_checks(checks, allowed);
+  add_large_attention_checks(checks, allowed, apart);
+  add_large_choice_checks(checks);
+  return checks;
+}
+
+}  // namespace
+
+Result<std::vector<OpsLine>> check_ops(const OpsCheckOptions& options) {
+  TRY(auto looked_at, options.open());
+  const bool apart = looked_at->apart();
+  looked_at.reset();
   std::vector<OpsLine> lines;
-  for (const OpsCheck& check : checks) {
+  for (const OpsCheck& check : all_checks(apart, options.large || apart)) {
     if (check.name.find(options.only) == std::string::npos) continue;
     TRY(auto backend, options.open());
     TRY(auto device, Rig::open(std::move(backend), check.f16_first));

@@ -30,6 +30,7 @@ struct OpsLine {
 struct OpsCheckOptions {
   std::function<Result<std::unique_ptr<Backend>>()> open;  // a device to check; opened several times, one at a time
   std::string only;                                        // checks whose name contains this; empty: all
+  bool large = false;                                      // large sizes too; where the device is apart, always
   bool plant = false;                                      // one number is changed in every check, which must show
   std::function<void(const OpsLine&)> told;                // as they end; may be empty
 };

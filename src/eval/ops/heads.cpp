@@ -8,17 +8,7 @@ namespace millrace {
 namespace {
 
 constexpr double kAllowed = 2e-5;
-constexpr int32_t kRows = 70;
-
-// `run` takes a rig and which rows, and gives what they became.
-template <class F>
-void judge(Scene& scene, Verdict& verdict, const std::string& what, F&& run) {
-  const Numbers all = run(scene.device, 0, kRows);
-  verdict.close(all, run(scene.reference, 0, kRows), what);
-  for (const int32_t count : {1, 2, 9, 33})
-    verdict.same(run(scene.device, 7, count), all.some(7, count),
-                 fmt::format("{}: {} rows by themselves", what, count));
-}
+constexpr int32_t kRows = kJudgedRows;
 
 void check_copy_heads(Scene& scene, Verdict& verdict) {
   if (!scene.device.backend().has_latents()) return verdict.unsupported("no latent attention");
@@ -29,12 +19,13 @@ void check_copy_heads(Scene& scene, Verdict& verdict) {
   };
   for (const Heads& h : {Heads{6, 64, 192, 576}, {16, 128, 128, 192}, {1, 64, 576, 64}, {3, 10, 24, 12}}) {
     const Numbers in(kRows, h.heads * h.in_apart, chance), to(kRows, h.heads * h.out_apart, chance);
-    judge(scene, verdict, fmt::format("{} heads of {}", h.heads, h.width), [&](Rig& rig, int32_t first, int32_t count) {
-      rig.begin(count);
-      const Tensor from = rig.bring(in.some(first, count)), out = rig.bring(to.some(first, count));
-      rig.ops().copy_heads(h.heads, h.width, from, out);
-      return rig.read(out);
-    });
+    judge_rows(scene, verdict, fmt::format("{} heads of {}", h.heads, h.width),
+               [&](Rig& rig, int32_t first, int32_t count) {
+                 rig.begin(count);
+                 const Tensor from = rig.bring(in.some(first, count)), out = rig.bring(to.some(first, count));
+                 rig.ops().copy_heads(h.heads, h.width, from, out);
+                 return rig.read(out);
+               });
   }
 }
 
@@ -64,7 +55,8 @@ void check_linear_heads(DType type, Scene& scene, Verdict& verdict) {
       return rig.read(out);
     };
     const std::string what = fmt::format("{} heads of {} x {}", h.heads, h.rows, cols);
-    judge(scene, verdict, what, [&](Rig& rig, int32_t first, int32_t count) { return run(rig, first, count, false); });
+    judge_rows(scene, verdict, what,
+               [&](Rig& rig, int32_t first, int32_t count) { return run(rig, first, count, false); });
     // Products for themselves may add in another order than products of experts.
     verdict.close(run(scene.device, 0, 20, false), run(scene.device, 0, 20, true), what + " against the body");
   }
@@ -77,14 +69,14 @@ void check_scale(Scene& scene, Verdict& verdict) {
     for (const bool one : {false, true}) {
       const Numbers in(kRows, cols, chance);
       const std::vector<float> factors = chance.normals(one ? 1 : cols);
-      judge(scene, verdict, fmt::format("{} by {}", cols, one ? "one factor" : "a factor each"),
-            [&](Rig& rig, int32_t first, int32_t count) {
-              const float* by = rig.vector(factors);
-              rig.begin(count);
-              const Tensor inout = rig.bring(in.some(first, count));
-              rig.ops().scale(by, static_cast<int64_t>(factors.size()), inout);
-              return rig.read(inout);
-            });
+      judge_rows(scene, verdict, fmt::format("{} by {}", cols, one ? "one factor" : "a factor each"),
+                 [&](Rig& rig, int32_t first, int32_t count) {
+                   const float* by = rig.vector(factors);
+                   rig.begin(count);
+                   const Tensor inout = rig.bring(in.some(first, count));
+                   rig.ops().scale(by, static_cast<int64_t>(factors.size()), inout);
+                   return rig.read(inout);
+                 });
     }
   }
 }
@@ -100,14 +92,14 @@ void check_mix(Scene& scene, Verdict& verdict) {
   for (const Parts& p : {Parts{4, 4, 96, 0}, {1, 4, 515, 1}, {4, 1, 2048, 0.5f}, {3, 2, 24, 1}}) {
     const Numbers factors(kRows, int64_t{p.ins} * p.outs, chance), in(kRows, p.ins * p.width, chance),
         to(kRows, p.outs * p.width, chance);
-    judge(scene, verdict, fmt::format("{} parts of {} into {}", p.ins, p.width, p.outs),
-          [&](Rig& rig, int32_t first, int32_t count) {
-            rig.begin(count);
-            const Tensor by = rig.bring(factors.some(first, count)), from = rig.bring(in.some(first, count)),
-                         out = rig.bring(to.some(first, count));
-            rig.ops().mix(by, p.more, p.ins, p.outs, from, out);
-            return rig.read(out);
-          });
+    judge_rows(scene, verdict, fmt::format("{} parts of {} into {}", p.ins, p.width, p.outs),
+               [&](Rig& rig, int32_t first, int32_t count) {
+                 rig.begin(count);
+                 const Tensor by = rig.bring(factors.some(first, count)), from = rig.bring(in.some(first, count)),
+                              out = rig.bring(to.some(first, count));
+                 rig.ops().mix(by, p.more, p.ins, p.outs, from, out);
+                 return rig.read(out);
+               });
   }
 }
 
@@ -116,7 +108,7 @@ void check_match_rms(Scene& scene, Verdict& verdict) {
   Chance chance(604);
   for (const int64_t cols : {96, 515, 2048}) {
     const Numbers like(kRows, cols, chance, 3), in(kRows, cols, chance, 0.2f);
-    judge(scene, verdict, fmt::format("rows of {}", cols), [&](Rig& rig, int32_t first, int32_t count) {
+    judge_rows(scene, verdict, fmt::format("rows of {}", cols), [&](Rig& rig, int32_t first, int32_t count) {
       rig.begin(count);
       const Tensor other = rig.bring(like.some(first, count)), inout = rig.bring(in.some(first, count));
       rig.ops().match_rms(other, inout);
@@ -131,7 +123,7 @@ void check_sparsify(Scene& scene, Verdict& verdict) {
   Chance chance(605);
   for (const float deviations : {0.0f, 0.5f, 1.6449f}) {
     const Numbers in(kRows, 1024, chance, 2);
-    judge(scene, verdict, fmt::format("{} deviations", deviations), [&](Rig& rig, int32_t first, int32_t count) {
+    judge_rows(scene, verdict, fmt::format("{} deviations", deviations), [&](Rig& rig, int32_t first, int32_t count) {
       rig.begin(count);
       const Tensor inout = rig.bring(in.some(first, count));
       rig.ops().sparsify(deviations, inout);

@@ -19,8 +19,8 @@ struct LayerKind {
   bool qk_norm = false, neighbours = false;
 };
 
-constexpr int64_t kWidth = 512, kInner = 768;
-constexpr int32_t kTokens = 200, kPageTokens = 16, kPages = 16;
+constexpr int64_t kLayerWidth = 512, kInner = 768;
+constexpr int32_t kLayerTokens = 200, kPageTokens = 16, kPages = 16;
 
 struct LayerWeightsOnRig {
   Weight q, k, v, out, gate, up, down;
@@ -30,15 +30,15 @@ struct LayerWeightsOnRig {
 
 struct LayerFiles {
   LayerFiles(const LayerKind& kind, Chance& chance)
-      : q(kind.type, int64_t{kind.heads} * kind.head_dim, kWidth, chance),
-        k(kind.type, int64_t{kind.kv_heads} * kind.head_dim, kWidth, chance),
-        v(kind.type, int64_t{kind.kv_heads} * kind.head_dim, kWidth, chance),
-        out(kind.type, kWidth, int64_t{kind.heads} * kind.head_dim, chance),
-        gate(kind.type, kInner, kWidth, chance),
-        up(kind.type, kInner, kWidth, chance),
-        down(kind.down_type, kWidth, kInner, chance),
-        first(chance.normals(kWidth)),
-        second(chance.normals(kWidth)),
+      : q(kind.type, int64_t{kind.heads} * kind.head_dim, kLayerWidth, chance),
+        k(kind.type, int64_t{kind.kv_heads} * kind.head_dim, kLayerWidth, chance),
+        v(kind.type, int64_t{kind.kv_heads} * kind.head_dim, kLayerWidth, chance),
+        out(kind.type, kLayerWidth, int64_t{kind.heads} * kind.head_dim, chance),
+        gate(kind.type, kInner, kLayerWidth, chance),
+        up(kind.type, kInner, kLayerWidth, chance),
+        down(kind.down_type, kLayerWidth, kInner, chance),
+        first(chance.normals(kLayerWidth)),
+        second(chance.normals(kLayerWidth)),
         q_norm(chance.normals(kind.head_dim)),
         frequencies(static_cast<size_t>(kind.head_dim / 2)) {
     for (size_t i = 0; i < frequencies.size(); ++i)
@@ -52,8 +52,8 @@ struct LayerFiles {
             .gate = rig.weight(gate),
             .up = rig.weight(up),
             .down = rig.weight(down),
-            .first = {NormKind::rms, 1e-5f, rig.vector(first), nullptr, kWidth},
-            .second = {NormKind::rms, 1e-5f, rig.vector(second), nullptr, kWidth},
+            .first = {NormKind::rms, 1e-5f, rig.vector(first), nullptr, kLayerWidth},
+            .second = {NormKind::rms, 1e-5f, rig.vector(second), nullptr, kLayerWidth},
             .q_norm = {NormKind::rms, 1e-5f, rig.vector(q_norm), nullptr, kind.head_dim},
             .rope = {rig.vector(frequencies), kind.head_dim, 1, kind.neighbours}};
   }
@@ -87,13 +87,13 @@ class Layer {
     for (const StepPiece& piece : pieces)
       for (int32_t i = 0; i < piece.rows; ++i) rows.push_back(piece.begin + i);
     rig_.begin(pieces, pages_, kPages);
-    const Tensor x = rig_.bring(all.picked(rows)), normed = rig_.blank(x.rows, kWidth);
+    const Tensor x = rig_.bring(all.picked(rows)), normed = rig_.blank(x.rows, kLayerWidth);
     auto done = [&] {
       if (at_once) rig_.finish();
     };
     Ops& ops = rig_.ops();
     ops.norm(weights_.first, 1, x, normed), done();
-    const Tensor y = ops.scratch(x.rows, kWidth);
+    const Tensor y = ops.scratch(x.rows, kLayerWidth);
     mix(normed, y, done);
     ops.add_norm(y, 0.8f, x, weights_.second, normed), done();
     const int64_t start = ops.mark();
@@ -133,10 +133,10 @@ class Layer {
 void check_layer(const LayerKind& kind, Scene& scene, Verdict& verdict) {
   Chance chance(301);
   const LayerFiles files(kind, chance);
-  const Numbers in(kTokens, kWidth, chance);
+  const Numbers in(kLayerTokens, kLayerWidth, chance);
   Layer device(scene.device, kind, files), right(scene.reference, kind, files);
   if (!scene.device.failure().empty()) return;
-  const StepPiece all = {0, 0, kTokens};
+  const StepPiece all = {0, 0, kLayerTokens};
   const Numbers whole = device.run(in, {&all, 1}, false);
   verdict.close(whole, right.run(in, {&all, 1}, false), "a prompt");
   auto same = [&](const std::vector<StepPiece>& pieces, const std::string& what) {

@@ -89,6 +89,13 @@ FileMatrix::FileMatrix(DType type_, int64_t rows_, int64_t cols_, Chance& chance
   }
 }
 
+std::vector<int32_t> positions_of(std::span<const StepPiece> pieces) {
+  std::vector<int32_t> positions;
+  for (const StepPiece& piece : pieces)
+    for (int32_t i = 0; i < piece.rows; ++i) positions.push_back(piece.begin + i);
+  return positions;
+}
+
 std::vector<DType> weight_formats() {
   std::vector<DType> types;
   for (int i = 0; i < kDTypes; ++i) {
@@ -119,27 +126,33 @@ void Rig::begin(int32_t rows) {
   begin({&whole, 1}, {&page, 1}, 1);
 }
 
-void Rig::begin(std::span<const StepPiece> pieces, std::span<const int32_t> pages, int32_t stride) {
+void Rig::begin(std::span<const StepPiece> pieces, std::span<const int32_t> pages, int32_t stride, int32_t groups) {
   finish();  // the arrays may still be on their way
-  CHECK(static_cast<int32_t>(pages.size()) <= kMostPages && static_cast<int32_t>(pieces.size()) <= kMostSequences,
-        "{} pages and {} pieces", pages.size(), pieces.size());
   int32_t row = 0, number = 0;
-  std::vector<int32_t> table;
+  for (const StepPiece& piece : pieces) row += piece.rows;
+  const auto count = static_cast<int32_t>(pieces.size());
+  CHECK(row <= kMostRows && count <= kMostSequences && groups <= kMostGroups &&
+            int64_t{groups} * count * stride <= kMostPages,
+        "{} rows of {} pieces with {} pages in {} groups", row, count, stride, groups);
+  row = 0;
   for (const StepPiece& piece : pieces) {
-    CHECK(row + piece.rows <= kMostRows, "{} rows", row + piece.rows);
     staged_[kFirstRow + number] = row;
     for (int32_t i = 0; i < piece.rows; ++i, ++row) {
       staged_[kTokens + row] = 0;
       staged_[kPositions + row] = piece.begin + i;
-      staged_[kVisible + row] = piece.begin + i + 1;
+      staged_[kVisible + row] = piece.sees > 0 ? piece.sees : piece.begin + i + 1;
       staged_[kSequence + row] = number;
     }
-    table.insert(table.end(), pages.begin() + piece.sequence * stride, pages.begin() + (piece.sequence + 1) * stride);
     ++number;
   }
   staged_[kFirstRow + number] = row;
-  std::copy(table.begin(), table.end(), staged_ + kPages);
-  tables_ = {staged_ + kPages, stride};
+  int32_t* table = staged_ + kPages;
+  for (int32_t group = 0; group < groups; ++group) {
+    const std::span<const int32_t> own =
+        pages.subspan(pages.size() / static_cast<size_t>(groups) * static_cast<size_t>(group));
+    tables_[static_cast<size_t>(group)] = {table, stride};
+    for (const StepPiece& piece : pieces) table = std::copy_n(own.begin() + piece.sequence * stride, stride, table);
+  }
   step_ = {.rows = row,
            .sequences = number,
            .wanted = 0,  // so that no step is recorded
@@ -149,7 +162,7 @@ void Rig::begin(std::span<const StepPiece> pieces, std::span<const int32_t> page
            .sequence = staged_ + kSequence,
            .first_row = staged_ + kFirstRow,
            .wanted_rows = staged_ + kTokens,
-           .groups = {&tables_, 1}};
+           .groups = {tables_.data(), static_cast<size_t>(groups)}};
   ops_->begin(step_);
 }
 

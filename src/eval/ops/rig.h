@@ -2,6 +2,7 @@
 // its operations, whose tensors are filled and read from the host wherever they lie. One thread.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -60,11 +61,14 @@ std::vector<DType> weight_formats();
 // Some rows of one sequence in a step.
 struct StepPiece {
   int32_t sequence = 0, begin = 0, rows = 0;
+  int32_t sees = 0;  // positions that all of its rows see; 0: each those up to its own
 };
+// Which positions the rows of such a step have, in their order.
+std::vector<int32_t> positions_of(std::span<const StepPiece> pieces);
 
 class Rig {
  public:
-  static constexpr int32_t kMostRows = 2048, kMostSequences = 64, kMostPages = 4096;
+  static constexpr int32_t kMostRows = 2048, kMostSequences = 64, kMostGroups = 4, kMostPages = 1 << 18;
 
   // `f16_first`: the first weight is of float16, by which some backends choose the form of their activations.
   static Result<std::unique_ptr<Rig>> open(std::unique_ptr<Backend> backend, bool f16_first = false);
@@ -74,8 +78,10 @@ class Rig {
 
   // Starts a step of so many rows of one sequence from its start; tensors of the step before are gone.
   void begin(int32_t rows);
-  // The same with rows of several sequences; page p of sequence s is pages[s * stride + p].
-  void begin(std::span<const StepPiece> pieces, std::span<const int32_t> pages, int32_t stride);
+  // The same with rows of several sequences; page p of sequence s is pages[s * stride + p]. Of several groups the pages
+  // of one lie behind those of another.
+  void begin(std::span<const StepPiece> pieces, std::span<const int32_t> pages, int32_t stride, int32_t groups = 1);
+  const Step& step() const { return step_; }
   // Integers the step's operations read (ids, rows), at most as many as it has rows. Starts the step anew.
   const int32_t* integers(std::span<const int32_t> values);
 
@@ -107,7 +113,7 @@ class Rig {
   std::unique_ptr<Backend> backend_;
   std::unique_ptr<Ops> ops_;
   int32_t* staged_ = nullptr;  // the step's arrays
-  PageTables tables_;
+  std::array<PageTables, kMostGroups> tables_;
   Step step_;
   std::string failure_;
 };

@@ -1,5 +1,7 @@
 // Operations on rows: norms, activations, sums, rotation. Float32 on every device, so they are near to the reference.
 #include <cmath>
+#include <span>
+#include <tuple>
 
 #include <fmt/format.h>
 
@@ -10,7 +12,9 @@ namespace {
 
 constexpr double kAllowed = 2e-5;
 constexpr double kRounded = 5e-3;  // results that are kept in 16 bits
-constexpr int32_t kRows = 70;
+// Angles are float32 products with positions of a thousand: what that rounds is seen in the result.
+constexpr double kTurned = 2e-4;
+constexpr int32_t kRows = kJudgedRows;
 
 struct NormCase {
   NormKind kind;
@@ -85,8 +89,8 @@ void check_activations(Scene& scene, Verdict& verdict) {
   Chance chance(203);
   const int64_t cols = 300;
   const Numbers in(kRows, cols, chance, 4), up(kRows, cols, chance);
-  for (const Activation activation :
-       {Activation::silu, Activation::gelu, Activation::gelu_tanh, Activation::relu, Activation::relu_squared}) {
+  for (const Activation activation : {Activation::silu, Activation::gelu, Activation::gelu_tanh, Activation::relu,
+                                      Activation::relu_squared, Activation::sigmoid, Activation::none}) {
     auto run = [&](Rig& rig, int32_t count, bool gated) {
       rig.begin(count);
       const Tensor from = rig.bring(in.some(0, count)), other = rig.bring(up.some(0, count)),
@@ -111,21 +115,31 @@ void check_plain(Scene& scene, Verdict& verdict) {
   Chance chance(204);
   const int64_t cols = 515;
   const Numbers in(kRows, cols, chance, 3), to(kRows, cols, chance);
-  auto run = [&](Rig& rig, int which) {
-    rig.begin(kRows);
-    const std::vector<int32_t> rows = {69, 3, 3, 0, 41};
-    const int32_t* chosen = which == 2 ? rig.integers(rows) : nullptr;
-    const Tensor from = rig.bring(in), out = rig.bring(to), some = rig.blank(5, cols);
+  std::vector<int32_t> chosen;
+  for (int32_t i = 0; i < kRows; ++i) chosen.push_back(i == 1 ? 69 : i * 3 % kRows);
+  auto run = [&](Rig& rig, int which, int32_t first, int32_t count) {
+    rig.begin(which == 2 ? kRows : count);
+    const std::span<const int32_t> wanted(chosen.data() + first, static_cast<size_t>(count));
+    const int32_t* rows = which == 2 ? rig.integers(wanted) : nullptr;
+    const Tensor from = rig.bring(which == 2 ? in : in.some(first, count)), out = rig.bring(to.some(first, count));
     if (which == 0) rig.ops().add(from, 0.7f, out);
     if (which == 1) rig.ops().clamp(1.5f, out);
-    if (which == 2) rig.ops().gather(chosen, from, some);
+    if (which == 2) rig.ops().gather(rows, from, out);
     if (which == 3) rig.ops().finish_logits(0.5f, 0, out);
     if (which == 4) rig.ops().finish_logits(0.25f, 3, out);
-    return rig.read(which == 2 ? some : out);
+    return rig.read(out);
   };
   const char* names[] = {"add", "clamp", "gather", "finish_logits", "finish_logits with a cap"};
   for (int which = 0; which < 5; ++which)
-    verdict.close(run(scene.device, which), run(scene.reference, which), names[which]);
+    judge_rows(scene, verdict, names[which],
+               [&](Rig& rig, int32_t first, int32_t count) { return run(rig, which, first, count); });
+}
+
+// A step of rows [first, first + count) of a sequence, from this position on.
+void begin_at(Rig& rig, int32_t position, int32_t first, int32_t count) {
+  const StepPiece piece = {0, position + first, count};
+  const std::vector<int32_t> pages(128);
+  rig.begin({&piece, 1}, pages, 128);
 }
 
 void check_rope(Scene& scene, Verdict& verdict) {
@@ -139,33 +153,55 @@ void check_rope(Scene& scene, Verdict& verdict) {
     for (size_t i = 0; i < frequencies.size(); ++i)
       frequencies[i] = static_cast<float>(std::pow(10000.0, -2.0 * static_cast<double>(i) / dims));
     const Numbers in(kRows, int64_t{heads} * width, chance);
-    auto run = [&](Rig& rig) {
-      const Rope rope = {rig.vector(frequencies), dims, 1.1f, neighbours};
-      const StepPiece piece = {0, 1000, kRows};
-      const std::vector<int32_t> pages(128);
-      rig.begin({&piece, 1}, pages, 128);
-      const Tensor inout = rig.bring(in);
-      rig.ops().rope(rope, heads, inout);
-      return rig.read(inout);
-    };
-    // Angles are float32 products with positions of a thousand: what that rounds is seen in the result.
-    verdict.close(run(scene.device), run(scene.reference), 2e-4,
-                  fmt::format("{} of {} dimensions{}", dims, width, neighbours ? ", neighbours" : ""));
+    judge_rows(scene, verdict, fmt::format("{} of {} dimensions{}", dims, width, neighbours ? ", neighbours" : ""),
+               [&](Rig& rig, int32_t first, int32_t count) {
+                 const Rope rope = {rig.vector(frequencies), dims, 1.1f, neighbours};
+                 begin_at(rig, 1000, first, count);
+                 const Tensor inout = rig.bring(in.some(first, count));
+                 rig.ops().rope(rope, heads, inout);
+                 return rig.read(inout);
+               });
   }
 }
 
 void check_position_scale(Scene& scene, Verdict& verdict) {
   Chance chance(206);
   const Numbers in(kRows, 192, chance);
-  auto run = [&](Rig& rig) {
-    const StepPiece piece = {0, 500, kRows};
-    const std::vector<int32_t> pages(128);
-    rig.begin({&piece, 1}, pages, 128);
-    const Tensor inout = rig.bring(in);
+  judge_rows(scene, verdict, "rows from position 500 on", [&](Rig& rig, int32_t first, int32_t count) {
+    begin_at(rig, 500, first, count);
+    const Tensor inout = rig.bring(in.some(first, count));
     rig.ops().scale_by_position({.factor = 0.1f, .every = 64, .offset = 1}, inout);
     return rig.read(inout);
-  };
-  verdict.close(run(scene.device), run(scene.reference), "rows from position 500 on");
+  });
+}
+
+// Texts of several lengths, each as one row.
+void check_pool(Scene& scene, Verdict& verdict) {
+  if (!scene.device.backend().has_streams()) return verdict.unsupported("no pooling");
+  Chance chance(207);
+  const std::vector<int32_t> lengths = {1, 70, 2, 300, 33};
+  const std::vector<int32_t> pages(lengths.size());
+  for (const int64_t cols : {96, 515, 1024}) {
+    for (const Pooling pooling :
+         {Pooling::first, Pooling::last, Pooling::mean, Pooling::mean_root, Pooling::mean_weighted, Pooling::most}) {
+      const Numbers in(300, cols, chance);
+      auto run = [&](Rig& rig, std::span<const int32_t> texts) {
+        std::vector<StepPiece> pieces;
+        for (const int32_t rows : texts) pieces.push_back({static_cast<int32_t>(pieces.size()), 0, rows});
+        rig.begin(pieces, pages, 1);
+        const Tensor from = rig.bring(in.picked(positions_of(pieces))),
+                     out = rig.blank(static_cast<int64_t>(texts.size()), cols);
+        rig.ops().pool(pooling, rig.step(), from, out);
+        return rig.read(out);
+      };
+      const std::string what = fmt::format("{} columns, pooling {}", cols, static_cast<int>(pooling));
+      const Numbers all = run(scene.device, lengths);
+      verdict.close(all, run(scene.reference, lengths), what);
+      for (size_t i = 0; i < lengths.size(); ++i)
+        verdict.same(run(scene.device, {&lengths[i], 1}), all.some(static_cast<int64_t>(i), 1),
+                     fmt::format("{}: {} rows by themselves", what, lengths[i]));
+    }
+  }
 }
 
 }  // namespace
@@ -175,8 +211,9 @@ void add_row_checks(std::vector<OpsCheck>& checks) {
   checks.push_back({"add_norm", kAllowed, check_add_norm});
   checks.push_back({"activate and glu", kAllowed, check_activations});
   checks.push_back({"add, clamp, gather, finish_logits", kAllowed, check_plain});
-  checks.push_back({"rope", kAllowed, check_rope});
+  checks.push_back({"rope", kTurned, check_rope});
   checks.push_back({"scale_by_position", kAllowed, check_position_scale});
+  checks.push_back({"pool", kAllowed, check_pool});
 }
 
 }  // namespace millrace
