@@ -281,7 +281,8 @@ Result<OpResult> run_op_test(Backend& backend, const OpTest& test, const Machine
   work.call(trace, 0);
   TRY(std::unique_ptr<Ops> ops, backend.make_ops(trace.workspace_bytes()));
   ops->begin(work.step);
-  OpResult result = {.test = test, .floor = floor_of(trace.records(), machine, options.fast)};
+  OpResult result = {
+      .test = test, .records = trace.records(), .floor = floor_of(trace.records(), machine, options.fast)};
   // As many calls as take long enough to time, after a first round that does not count.
   int64_t calls = 1, next = 0;
   for (int round = -1; round < options.repetitions;) {

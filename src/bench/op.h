@@ -31,8 +31,9 @@ struct OpTest {
 
 struct OpResult {
   OpTest test;
-  std::vector<double> seconds;  // of one call, one per repetition
-  Floor floor;                  // of one call
+  std::vector<double> seconds;       // of one call, one per repetition
+  std::vector<TraceRecord> records;  // of one call
+  Floor floor;                       // of them
   double median_seconds() const;
 };
 

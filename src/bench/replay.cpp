@@ -54,8 +54,8 @@ Result<ReplayReport> replay_virtual(const Model& model, Backend& backend, const 
   TRY(EngineParts parts, EngineParts::create(model, backend, options.engine));
   Scheduler& scheduler = *parts.scheduler;
   ReplayReport report = {.requests = arrivals.size(), .pages = parts.options.executor.pages};
-  Launch launch;
-  Sampled sampled;
+  Flight flight;
+  std::vector<RequestId> gone;
   Gaps gaps;
   double now = 0, page_steps = 0;
   size_t next = 0;
@@ -66,23 +66,22 @@ Result<ReplayReport> replay_virtual(const Model& model, Backend& backend, const 
       (void)scheduler.submit(request_of(arrivals[next], next, options), arrivals[next].time)
           .ok();  // refusals are counted
     }
-    StepPlan plan = scheduler.next(now);
-    launch.take(plan);
-    for (const RequestRecord& record : scheduler.take_records()) launch.forget.push_back(record.id);
+    for (const RequestRecord& record : scheduler.take_records()) gone.push_back(record.id);
+    parts.plan(flight, gone, now);
     double planning = since(begin);
-    if (plan.empty()) {
+    if (flight.plan.empty()) {
       now += 1e-3;  // everybody waits for time to pass
       continue;
     }
-    parts.runner->run(launch, sampled);
+    parts.run(flight);
     begin = Clock::now();
-    now += planning + sampled.seconds;
-    for (const Event& event : scheduler.commit(plan, sampled, now)) {
+    now += planning + flight.sampled.seconds;
+    for (const Event& event : parts.land(flight, now)) {
       if (event.token) gaps.note(event.request, event.choice, now);
     }
     double committing = since(begin);
     now += committing;
-    report.step_seconds += sampled.seconds;
+    report.step_seconds += flight.sampled.seconds;
     report.outside_seconds += planning + committing;
     const Metrics& m = scheduler.metrics();
     page_steps += static_cast<double>(m.pages_used - m.pages_cached) / report.pages;

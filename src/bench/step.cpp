@@ -152,7 +152,7 @@ Result<StepResult> run_step_test(Executor& executor, const StepTest& test, const
   Runner runner(executor, test, length, options.adapters);
   runner.prefill(0, test.depth, nullptr);
   StepResult result = {.test = test};
-  std::vector<std::vector<PassRows>> passes;
+  std::vector<std::vector<PassRows>>& passes = result.passes;
   for (int round = options.warm_up ? -1 : 0; round < options.repetitions; ++round) {
     if (options.progress && !options.progress(std::max(round, 0), options.repetitions)) {
       return error(Code::cancelled, "stopped");
@@ -166,10 +166,16 @@ Result<StepResult> run_step_test(Executor& executor, const StepTest& test, const
     }
     if (round >= 0) result.seconds.push_back(std::chrono::duration<double>(Clock::now() - begin).count());
   }
-  for (const auto& pass : passes) {
-    result.floor += floor_of(trace_pass(executor.model(), executor.options().kv, pass), machine, options.fast);
-  }
+  result.floor = floor_of(executor, passes, machine, options.fast);
   return result;
+}
+
+Floor floor_of(const Executor& executor, const std::vector<std::vector<PassRows>>& passes, const Machine& machine,
+               bool fast) {
+  Floor floor;
+  for (const auto& pass : passes)
+    floor += floor_of(trace_pass(executor.model(), executor.options().kv, pass), machine, fast);
+  return floor;
 }
 
 }  // namespace millrace

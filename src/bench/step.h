@@ -25,8 +25,9 @@ struct StepTest {
 
 struct StepResult {
   StepTest test;
-  std::vector<double> seconds;  // one per repetition
-  Floor floor;                  // of one repetition
+  std::vector<double> seconds;                // one per repetition
+  std::vector<std::vector<PassRows>> passes;  // of one repetition
+  Floor floor;                                // of them
 
   double mean_rate() const;  // tokens a second
   double deviation() const;  // of the rate, over the repetitions
@@ -45,6 +46,10 @@ struct StepBenchOptions {
 // The executor must have room for the test: sequences, context and rows. Results come with at least one repetition.
 Result<StepResult> run_step_test(Executor& executor, const StepTest& test, const Machine& machine,
                                  const StepBenchOptions& options);
+
+// The least that passes take, for who has other ceilings now than when they were timed.
+Floor floor_of(const Executor& executor, const std::vector<std::vector<PassRows>>& passes, const Machine& machine,
+               bool fast);
 
 // The executor options that a list of tests needs.
 ExecutorOptions options_for(const std::vector<StepTest>& tests, int32_t rows, const KvForm& kv);

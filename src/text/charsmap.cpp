@@ -10,6 +10,7 @@ namespace millrace {
 namespace {
 
 constexpr size_t kLongestForGrapheme = 5;
+constexpr size_t kLongestRule = 256;  // bytes it replaces; a broken trie may go round
 
 bool has_leaf(uint32_t unit) { return (unit >> 8 & 1) != 0; }
 uint32_t label(uint32_t unit) { return unit & (0x80000000u | 0xFF); }
@@ -57,6 +58,7 @@ Result<Charsmap> Charsmap::from_bytes(std::string_view bytes) {
   map.replacements_ = bytes.substr(4 + trie_bytes / 4 * 4);
   if (!is_valid_utf8(map.replacements_))
     return error(Code::corrupt, "the precompiled_charsmap holds text that is not UTF-8");
+  map.growth_ = map.find_growth();
   if (map.growth() > kMostGrowth)
     return error(Code::invalid, "the precompiled_charsmap could make a text {:.0f} times as long; {:.0f} is the most",
                  map.growth(), kMostGrowth);
@@ -67,7 +69,7 @@ template <class Found>
 void Charsmap::rules(std::string_view text, Found&& found) const {
   if (units_.empty()) return;
   size_t node = offset(units_[0]);
-  for (size_t i = 0; i < text.size(); ++i) {
+  for (size_t i = 0; i < std::min(text.size(), kLongestRule); ++i) {
     auto byte = static_cast<unsigned char>(text[i]);
     if (byte == 0) return;
     node ^= byte;
@@ -99,25 +101,40 @@ bool Charsmap::replace_shortest(std::string_view text, std::string& out) const {
   return replaced;
 }
 
-// What is replaced by much is a character of three bytes and more.
-double Charsmap::growth() const {
-  size_t longest = 0;
-  for (size_t at = 0; at < replacements_.size();) {
-    const size_t size = std::strlen(replacements_.data() + at);
-    longest = std::max(longest, size);
-    at += size + 1;
+// By the rule that replaces least by most. Of a unit it counts in how few bytes it can be reached, so that a broken
+// trie, whose paths meet or go round, costs no more than a sound one.
+double Charsmap::find_growth() const {
+  double most = 1;
+  if (units_.empty()) return most;
+  std::vector<bool> seen(units_.size());
+  std::vector<size_t> level = {offset(units_[0])}, next;
+  for (size_t bytes = 1; bytes <= kLongestRule && !level.empty(); ++bytes, level.swap(next), next.clear()) {
+    for (size_t node : level) {
+      for (uint32_t byte = 1; byte < 256; ++byte) {
+        const size_t at = node ^ byte;
+        if (at >= units_.size() || seen[at] || label(units_[at]) != byte) continue;
+        seen[at] = true;
+        const size_t to = at ^ offset(units_[at]);
+        if (to >= units_.size()) continue;
+        next.push_back(to);
+        if (!has_leaf(units_[at])) continue;
+        const size_t with = replacement(value(units_[to])).size();
+        most = std::max(most, static_cast<double>(with) / static_cast<double>(bytes));
+        if (most > kMostGrowth) return most;
+      }
+    }
   }
-  return std::max(1.0, static_cast<double>(longest) / 3);
+  return most;
 }
 
-std::string Charsmap::by_grapheme(std::string_view text) const {
+std::string Charsmap::by_grapheme(std::string_view text, size_t most) const {
   std::string out;
   out.reserve(text.size());
-  for (size_t at = 0; at < text.size();) {
+  for (size_t at = 0; at < text.size() && out.size() <= most;) {
     std::string_view cluster = text.substr(at, grapheme_bytes(text.substr(at)));
     at += cluster.size();
     if (cluster.size() <= kLongestForGrapheme && replace_shortest(cluster, out)) continue;
-    for (size_t i = 0; i < cluster.size();) {
+    for (size_t i = 0; i < cluster.size() && out.size() <= most;) {
       std::string_view character = cluster.substr(i, char_bytes(cluster[i]));
       if (!replace_shortest(character, out)) out += character;
       i += character.size();

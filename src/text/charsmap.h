@@ -17,10 +17,10 @@ class Charsmap {
   static Result<Charsmap> from_bytes(std::string_view bytes);
   static Result<Charsmap> from_base64(std::string_view text);
 
-  // As Hugging Face's tokenizers read it. The text is valid UTF-8.
-  std::string by_grapheme(std::string_view text) const;
-  // A text becomes at most about so many times as long.
-  double growth() const;
+  // As Hugging Face's tokenizers read it. The text is valid UTF-8. Stops once there are more than `most` bytes.
+  std::string by_grapheme(std::string_view text, size_t most = SIZE_MAX) const;
+  // A text becomes at most so many times as long.
+  double growth() const { return growth_; }
   // The replacement of the longest rule at the start of the text and how many bytes it covers (0: none does).
   std::string_view longest(std::string_view text, size_t* covered) const;
 
@@ -29,11 +29,13 @@ class Charsmap {
   // returns false.
   template <class Found>
   void rules(std::string_view text, Found&& found) const;
+  double find_growth() const;
   std::string_view replacement(uint32_t offset) const;
   bool replace_shortest(std::string_view text, std::string& out) const;
 
   std::vector<uint32_t> units_;  // the trie
   std::string replacements_;     // zero-terminated
+  double growth_ = 1;
 };
 
 }  // namespace millrace

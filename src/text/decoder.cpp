@@ -9,6 +9,7 @@ namespace millrace {
 namespace {
 
 constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
+constexpr int64_t kDecodeSteps = 1'000'000;  // of a regular expression on the text of one token
 
 // Gathers the fragments of a token; true once it is whole.
 class Gather {
@@ -32,8 +33,8 @@ class ReplaceStep : public DecodeStep {
   void push(std::string_view fragment, bool ends, const Next& next) override {
     if (!gather_.add(fragment, ends)) return;  // a match may span fragments
     std::string out;
-    scratch_.reset();
     const std::string& text = gather_.text();
+    scratch_.reset(text.size(), kDecodeSteps);
     for_each_part(text, pattern_, scratch_, [&](size_t begin, size_t end, bool match) {
       match ? out.append(content_) : out.append(text, begin, end - begin);
     });

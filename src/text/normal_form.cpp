@@ -63,34 +63,39 @@ int combining_class(uint32_t code) {
 
 class Normalizing {
  public:
-  explicit Normalizing(NormalForm form)
-      : compose_(form == NormalForm::nfc || form == NormalForm::nfkc),
+  Normalizing(NormalForm form, size_t most)
+      : most_(most),
+        compose_(form == NormalForm::nfc || form == NormalForm::nfkc),
         compatibility_(form == NormalForm::nfkc || form == NormalForm::nfkd) {}
 
   // The characters of a stretch that begins and ends where nothing reorders or composes across.
   void append(std::string& out, std::string_view text) {
     size_t bytes = 0;
-    for (size_t at = 0; at < text.size(); at += bytes) {
+    for (size_t at = 0; at < text.size() && out.size() <= most_; at += bytes) {
       uint32_t code = code_at(text.data() + at, &bytes);
       if (is_newer(code)) {
         flush(out);
         append_utf8(out, code);
       } else {
-        decompose(code);
+        decompose(out, code);
       }
     }
     flush(out);
   }
 
  private:
-  void decompose(uint32_t code) {
-    constexpr int kLongest = 18;  // U+FDFA
+  void decompose(std::string& out, uint32_t code) {
+    constexpr int kLongest = 18;    // U+FDFA
+    constexpr size_t kHeld = 4096;  // from then on they are written out wherever that changes nothing
     const int options = UTF8PROC_STABLE | UTF8PROC_DECOMPOSE | (compatibility_ ? UTF8PROC_COMPAT : 0);
     utf8proc_int32_t parts[kLongest];
     int boundary = 0;
     auto count = utf8proc_decompose_char(static_cast<utf8proc_int32_t>(code), parts, kLongest,
                                          static_cast<utf8proc_option_t>(options), &boundary);
-    if (count < 0 || count > kLongest) {
+    const bool kept = count < 0 || count > kLongest;
+    if (codes_.size() >= kHeld && among(kInert, kept || count == 0 ? code : static_cast<uint32_t>(parts[0])))
+      flush(out);
+    if (kept) {
       codes_.push_back(static_cast<utf8proc_int32_t>(code));
     } else {
       codes_.insert(codes_.end(), parts, parts + count);
@@ -118,16 +123,17 @@ class Normalizing {
     codes_.clear();
   }
 
+  size_t most_;
   bool compose_, compatibility_;
   std::vector<utf8proc_int32_t> codes_;
 };
 
 // NFC: copies what is inert; where a character is not, normalises from the one before it to the next inert one.
-std::string normalize_nfc(std::string_view text) {
-  Normalizing normalizing(NormalForm::nfc);
+std::string normalize_nfc(std::string_view text, size_t most) {
+  Normalizing normalizing(NormalForm::nfc, most);
   std::string out;
   size_t copied = 0, previous = 0, bytes = 0;
-  for (size_t at = 0; at < text.size();) {
+  for (size_t at = 0; at < text.size() && out.size() <= most;) {
     if (static_cast<unsigned char>(text[at]) < 0x80 || among(kInert, code_at(text.data() + at, &bytes))) {
       previous = at;
       at += char_bytes(text[at]);
@@ -145,13 +151,13 @@ std::string normalize_nfc(std::string_view text) {
 
 }  // namespace
 
-std::string normalize(std::string_view text, NormalForm form) {
-  if (form == NormalForm::nfc) return normalize_nfc(text);
+std::string normalize(std::string_view text, NormalForm form, size_t most) {
+  if (form == NormalForm::nfc) return normalize_nfc(text, most);
   std::string out;
   out.reserve(text.size());
-  Normalizing normalizing(form);
+  Normalizing normalizing(form, most);
   size_t at = 0;
-  while (at < text.size()) {
+  while (at < text.size() && out.size() <= most) {
     // ASCII decomposes to itself and stops every reordering, so stretches may be cut in front of it (and only there, as
     // an ASCII letter may compose with what follows).
     size_t end = at + 1;

@@ -76,8 +76,9 @@ struct Normalizer::Runner {
   std::string& text;
   bool* at_start;
   RegexScratch& scratch;
+  size_t most;  // bytes; more end in an error, so that a step may stop there
 
-  void operator()(NormalForm form) const { text = normalize(text, form); }
+  void operator()(NormalForm form) const { text = normalize(text, form, most); }
   void operator()(const Prepend& prepend) const {
     if (!text.empty()) text.insert(0, prepend.text);
   }
@@ -85,11 +86,18 @@ struct Normalizer::Runner {
     std::string out;
     out.reserve(text.size() + text.size() / 4);
     auto add = [&](size_t begin, size_t end, bool match) {
+      if (out.size() > most) return;
       match ? out += replace.content : out.append(text, begin, end - begin);
     };
     const std::string& literal = replace.pattern.literal_text();
     if (literal.size() == 1) {  // spaces, mostly
-      for (char c : text) c == literal[0] ? add(0, 0, true) : out.push_back(c);
+      for (char c : text) {
+        if (c != literal[0]) {
+          out.push_back(c);
+        } else if (out.size() <= most) {
+          out += replace.content;
+        }
+      }
     } else {
       for_each_part(text, replace.pattern, scratch, add);
     }
@@ -124,11 +132,20 @@ struct Normalizer::Runner {
     }
     if (bert.lower) text = lowercase(text);
   }
-  void operator()(const Charsmap& charsmap) const { text = charsmap.by_grapheme(text); }
+  void operator()(const Charsmap& charsmap) const { text = charsmap.by_grapheme(text, most); }
 };
 
-void Normalizer::run(std::string& text, bool* at_start, RegexScratch& scratch) const {
-  for (const Step& step : steps_) std::visit(Runner{text, at_start, scratch}, step);
+Result<void> Normalizer::run(std::string& text, bool* at_start, RegexScratch& scratch, GrowthBudget& budget) const {
+  const size_t before = text.size(), most = before + budget.left();
+  size_t after = before;
+  for (const Step& step : steps_) {
+    std::visit(Runner{text, at_start, scratch, most}, step);
+    if (std::holds_alternative<ByteLevel>(step)) break;  // the last one, and it doubles a text at most
+    after = text.size();
+    if (after > most) break;
+  }
+  if (after > before) budget.take(after - before);
+  return budget.status();
 }
 
 double Normalizer::growth() const {

@@ -11,6 +11,7 @@
 #include "base/json.h"
 #include "base/result.h"
 #include "text/charsmap.h"
+#include "text/growth.h"
 #include "text/pattern.h"
 #include "text/unicode.h"
 
@@ -29,14 +30,16 @@ class Normalizer {
   void add_bert() { add(Bert{}, "bert"); }  // all of its steps
 
   bool empty() const { return steps_.empty(); }
-  // A text comes out at most so many times as long. Bounded for what files say, so that no text can take all memory.
+  // A text comes out at most so many times as long, apart from what normal forms write out. Bounded for what files say;
+  // what one text may come to is bounded in run().
   double growth() const;
   // The bytes of the text come out as the characters that stand for them.
   bool byte_level() const { return byte_level_; }
   // The names of the steps, for recognising well-known ones: "prepend|replace".
   const std::string& signature() const { return signature_; }
-  // Clears *at_start if the first characters were taken away, so that what is left does not begin the input.
-  void run(std::string& text, bool* at_start, RegexScratch& scratch) const;
+  // Clears *at_start if the first characters were taken away, so that what is left does not begin the input. An error
+  // where the text grows by more than the budget has left.
+  Result<void> run(std::string& text, bool* at_start, RegexScratch& scratch, GrowthBudget& budget) const;
 
  private:
   struct Prepend {

@@ -1,5 +1,7 @@
 #include "text/pre_tokenizer.h"
 
+#include <algorithm>
+
 #include "text/byte_level.h"
 #include "text/unicode.h"
 
@@ -8,6 +10,9 @@ namespace {
 
 constexpr size_t kMostSteps = 64;
 constexpr int kDepth = 8;
+// Each keeps a text of its own while the steps after it run, and can double the pieces of the one before. Known files
+// have one.
+constexpr long kMostMetaspaces = 4;
 
 bool is_space(uint32_t code) { return CategoryTable::get().in(code, kSpace); }
 bool is_number(uint32_t code) { return CategoryTable::get().in(code, kNumber); }
@@ -113,6 +118,8 @@ Result<void> PreTokenizer::add_json(const Json& json, int depth) {
     add_byte_level(prefix, words);
   } else if (type == "Metaspace") {
     if (byte_level_) return error(Code::unsupported, "the pre-tokenizer has Metaspace after ByteLevel");
+    if (std::ranges::count(steps_, Kind::metaspace, &Step::kind) == kMostMetaspaces)
+      return error(Code::unsupported, "the pre-tokenizer has Metaspace more than {} times", kMostMetaspaces);
     TRY(std::string mark, get_string(json, "replacement", "\xE2\x96\x81"));
     TRY(std::string scheme, get_string(json, "prepend_scheme", "always"));
     TRY(bool prefix, get_bool(json, "add_prefix_space", true));
@@ -146,22 +153,23 @@ Result<void> PreTokenizer::add_json(const Json& json, int depth) {
   return {};
 }
 
-void PreTokenizer::run(std::string_view text, bool at_start, RegexScratch& scratch, PieceSink& sink) const {
-  run_step(0, text, at_start, scratch, sink);
+Result<void> PreTokenizer::run(std::string_view text, bool at_start, RegexScratch& scratch, GrowthBudget& budget,
+                               PieceSink& sink) const {
+  run_step(0, text, at_start, {scratch, budget, sink});
+  return budget.status();
 }
 
-void PreTokenizer::run_step(size_t step, std::string_view text, bool at_start, RegexScratch& scratch,
-                            PieceSink& sink) const {
-  if (step == steps_.size()) return finish(text, sink);
+void PreTokenizer::run_step(size_t step, std::string_view text, bool at_start, const Run& run) const {
+  if (step == steps_.size()) return finish(text, run.sink);
   const Step& now = steps_[step];
   switch (now.kind) {
     case Kind::split:
-      split(text, now.pattern, now.how, now.invert, scratch, [&](size_t begin, size_t end) {
+      split(text, now.pattern, now.how, now.invert, run.scratch, [&](size_t begin, size_t end) {
         std::string_view part = text.substr(begin, end - begin);
         if (step == last_split_) {  // where the time goes: straight to the model
-          sink.piece(part);
+          run.sink.piece(part);
         } else {
-          run_step(step + 1, part, at_start && begin == 0, scratch, sink);
+          run_step(step + 1, part, at_start && begin == 0, run);
         }
       });
       return;
@@ -170,19 +178,18 @@ void PreTokenizer::run_step(size_t step, std::string_view text, bool at_start, R
         std::string longer;
         longer.reserve(text.size() + 1);
         longer.append(" ").append(text);
-        return run_step(step + 1, longer, at_start, scratch, sink);
+        return run_step(step + 1, longer, at_start, run);
       }
-      return run_step(step + 1, text, at_start, scratch, sink);
+      return run_step(step + 1, text, at_start, run);
     case Kind::byte_chars:
-      if (step + 1 == steps_.size()) return sink.piece(text);
-      return run_step(step + 1, to_byte_level(text), at_start, scratch, sink);
+      if (step + 1 == steps_.size()) return run.sink.piece(text);
+      return run_step(step + 1, to_byte_level(text), at_start, run);
     case Kind::metaspace:
-      return run_metaspace(step, text, at_start, scratch, sink);
+      return run_metaspace(step, text, at_start, run);
   }
 }
 
-void PreTokenizer::run_metaspace(size_t step, std::string_view text, bool at_start, RegexScratch& scratch,
-                                 PieceSink& sink) const {
+void PreTokenizer::run_metaspace(size_t step, std::string_view text, bool at_start, const Run& run) const {
   const Step& now = steps_[step];
   std::string marked;
   marked.reserve(text.size() + text.size() / 4 + now.mark.size());
@@ -195,10 +202,11 @@ void PreTokenizer::run_metaspace(size_t step, std::string_view text, bool at_sta
       marked.push_back(c);
     }
   }
-  if (!now.splits) return run_step(step + 1, marked, at_start, scratch, sink);
+  if (!run.budget.take(marked.size() - text.size())) return;
+  if (!now.splits) return run_step(step + 1, marked, at_start, run);
   const std::string_view all = marked;
-  split(all, now.pattern, Split::merged_with_next, false, scratch, [&](size_t begin, size_t end) {
-    run_step(step + 1, all.substr(begin, end - begin), at_start && begin == 0, scratch, sink);
+  split(all, now.pattern, Split::merged_with_next, false, run.scratch, [&](size_t begin, size_t end) {
+    run_step(step + 1, all.substr(begin, end - begin), at_start && begin == 0, run);
   });
 }
 

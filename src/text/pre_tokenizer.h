@@ -8,6 +8,7 @@
 
 #include "base/json.h"
 #include "base/result.h"
+#include "text/growth.h"
 #include "text/pattern.h"
 
 namespace millrace {
@@ -33,8 +34,10 @@ class PreTokenizer {
   // Pieces reach the sink as bytes, not as the characters that stand for them.
   bool byte_level() const { return byte_level_; }
   bool empty() const { return steps_.empty(); }
-  // The text is valid UTF-8; `at_start` says that it begins where the whole input begins.
-  void run(std::string_view text, bool at_start, RegexScratch& scratch, PieceSink& sink) const;
+  // The text is valid UTF-8; `at_start` says that it begins where the whole input begins. An error where the marks in
+  // front of pieces come to more than the budget has left; some pieces have been handed on then.
+  Result<void> run(std::string_view text, bool at_start, RegexScratch& scratch, GrowthBudget& budget,
+                   PieceSink& sink) const;
 
   // The steps in one line, for recognising well-known ones.
   std::string signature() const { return byte_level_ ? signature_ + "|byte_level" : signature_; }
@@ -51,8 +54,13 @@ class PreTokenizer {
   };
 
   Result<void> add_json(const Json& json, int depth);
-  void run_step(size_t step, std::string_view text, bool at_start, RegexScratch& scratch, PieceSink& sink) const;
-  void run_metaspace(size_t step, std::string_view text, bool at_start, RegexScratch& scratch, PieceSink& sink) const;
+  struct Run {
+    RegexScratch& scratch;
+    GrowthBudget& budget;
+    PieceSink& sink;
+  };
+  void run_step(size_t step, std::string_view text, bool at_start, const Run& run) const;
+  void run_metaspace(size_t step, std::string_view text, bool at_start, const Run& run) const;
   void finish(std::string_view text, PieceSink& sink) const;
   void note(std::string_view what);
 

@@ -1,10 +1,12 @@
 // Regular expressions as tokenizer files write them (Oniguruma's syntax, which Hugging Face's tokenizers use), run by
 // PCRE2: compiled to machine code where the system allows that, interpreted where not. Patterns are translated first,
 // so that \s, \w, \p{...} and friends mean what they mean there, with the characters of Unicode 16. A Regex is
-// immutable and may be used from any thread; each thread brings its own RegexScratch. No pattern can hang: a search
-// that takes too many steps gives up, and after a few of those the scratch refuses to search until it is reset.
+// immutable and may be used from any thread; each thread brings its own RegexScratch. No pattern can hang: what the
+// searches in one text may cost is bounded by its length; once that is spent the scratch finds nothing and says why,
+// until it is reset.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -25,13 +27,22 @@ class RegexScratch {
   ~RegexScratch();
   RegexScratch(const RegexScratch&) = delete;
   RegexScratch& operator=(const RegexScratch&) = delete;
-  void reset() { failures_ = 0; }
+
+  static constexpr int64_t kSteps = 400'000'000;  // a few seconds
+  // For a text of so many bytes: from here on searches may take these steps, and some more for every byte.
+  void reset(size_t text_bytes, int64_t steps = kSteps);
+  // An error if searches found nothing because they had become too costly.
+  Result<void> status() const;
 
  private:
   friend class Regex;
   struct Parts;
+  enum class Spent : uint8_t { nothing, steps, time, memory };
+
   std::unique_ptr<Parts> parts_;
-  int failures_ = 0;
+  size_t text_bytes_ = 0;
+  int64_t most_ = kSteps, left_ = kSteps;
+  Spent spent_ = Spent::nothing;
 };
 
 class Regex {
@@ -42,6 +53,9 @@ class Regex {
   Span find(std::string_view text, size_t from, RegexScratch& scratch) const;
 
  private:
+  int match(std::string_view text, size_t from, uint32_t steps, RegexScratch& scratch) const;
+  int match_at(std::string_view text, size_t from, RegexScratch& scratch) const;
+
   std::shared_ptr<const void> code_;
 };
 

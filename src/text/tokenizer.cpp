@@ -96,7 +96,10 @@ Result<void> TokenizerParts::index_added() {
     }
     std::string normal = token.text;
     bool at_start = true;
-    normalizer.run(normal, &at_start, scratch);
+    scratch.reset(normal.size());
+    GrowthBudget budget(normal.size(), AddedTokens::kLongest);
+    TRY_VOID(normalizer.run(normal, &at_start, scratch, budget));
+    TRY_VOID(scratch.status());
     TRY_VOID(normalized_added.add(token, normal));
     if (normal != token.text) {
       shown.resize(static_cast<size_t>(vocabulary->size()));
@@ -112,57 +115,61 @@ Tokenizer TokenizerParts::finish(std::unique_ptr<TokenizerParts> parts) {
   return Tokenizer(std::shared_ptr<const TokenizerParts>(std::move(parts)));
 }
 
-void TokenizerParts::encode_text(std::string_view text, bool at_start, TokenizerSpace& space,
-                                 std::vector<Token>& out) const {
+Result<void> TokenizerParts::encode_text(std::string_view text, bool at_start, TokenizerSpace& space,
+                                         GrowthBudget& budget, std::vector<Token>& out) const {
   if (!normalizer.empty()) {
     space.text.assign(text);
-    normalizer.run(space.text, &at_start, space.regex);
+    TRY_VOID(normalizer.run(space.text, &at_start, space.regex, budget));
     text = space.text;
   }
   ModelSink sink(*this, space, out);
-  auto encode_part = [&](std::string_view part, bool first) {
-    if (!pre.empty()) {
-      pre.run(part, first, space.regex, sink);
-    } else if (!part.empty()) {
-      sink.piece(part);
-    }
+  auto encode_part = [&](std::string_view part, bool first) -> Result<void> {
+    if (!pre.empty()) return pre.run(part, first, space.regex, budget, sink);
+    if (!part.empty()) sink.piece(part);
+    return {};
   };
   if (normalized_added.empty()) return encode_part(text, at_start);
+  Result<void> status;
   const bool specials = space.specials;
   normalized_added.find(text, specials, [&](size_t begin, size_t end, Token id) {
     if (id != kNoToken) {
       out.push_back(id);
-    } else {
-      encode_part(text.substr(begin, end - begin), at_start && begin == 0);
+    } else if (status.ok()) {
+      status = encode_part(text.substr(begin, end - begin), at_start && begin == 0);
     }
   });
+  return status;
 }
 
-std::vector<Token> Tokenizer::encode(std::string_view text, EncodeOptions options) const {
+Result<std::vector<Token>> Tokenizer::encode(std::string_view text, EncodeOptions options) const {
   const TokenizerParts& parts = *parts_;
   Borrowed borrowed(parts);
   TokenizerSpace& space = *borrowed;
-  space.regex.reset();
   space.specials = options.parse_special;
   std::string repaired;
   if (!is_valid_utf8(text)) {
     append_valid_utf8(repaired, text);
     text = repaired;
   }
+  space.regex.reset(text.size());
+  GrowthBudget budget(text.size());
   std::vector<Token> out;
   out.reserve(text.size() / 4 + 8);
   if (options.add_special) out = parts.prefix;
   if (parts.raw_added.empty()) {
-    parts.encode_text(text, true, space, out);
+    TRY_VOID(parts.encode_text(text, true, space, budget, out));
   } else {
+    Result<void> status;
     parts.raw_added.find(text, options.parse_special, [&](size_t begin, size_t end, Token id) {
       if (id != kNoToken) {
         out.push_back(id);
-      } else {
-        parts.encode_text(text.substr(begin, end - begin), begin == 0, space, out);
+      } else if (status.ok()) {
+        status = parts.encode_text(text.substr(begin, end - begin), begin == 0, space, budget, out);
       }
     });
+    TRY_VOID(status);
   }
+  TRY_VOID(space.regex.status());
   if (options.add_special) out.insert(out.end(), parts.suffix.begin(), parts.suffix.end());
   return out;
 }
@@ -170,7 +177,9 @@ std::vector<Token> Tokenizer::encode(std::string_view text, EncodeOptions option
 Result<EncodedPair> Tokenizer::encode_pair(std::string_view first, std::string_view second, size_t most) const {
   const std::vector<PairPart>& layout = parts_->pair;
   if (layout.empty()) return error(Code::unsupported, "the tokenizer does not say how two texts go together");
-  std::vector<Token> texts[2] = {encode(first), encode(second)};
+  std::vector<Token> texts[2];
+  TRY(texts[0], encode(first));
+  TRY(texts[1], encode(second));
   size_t fixed = 0;
   for (const PairPart& part : layout) fixed += part.text == 0;
   while (most > 0 && fixed + texts[0].size() + texts[1].size() > most && !(texts[0].empty() && texts[1].empty()))

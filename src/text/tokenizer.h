@@ -3,7 +3,9 @@
 // any thread.
 //
 // Text may be any bytes: parts that are not UTF-8 count as U+FFFD, as in Rust and Python. Encoding takes time linear in
-// the text and memory of a few megabytes per thread at work.
+// the text and memory of a few megabytes per thread at work; it ends in an error where the files make a text grow
+// beyond all use or search it at a cost beyond any use (text/growth.h, text/regex.h), which no text does to an honest
+// file.
 #pragma once
 
 #include <memory>
@@ -63,7 +65,7 @@ class Tokenizer {
   static Result<Tokenizer> from_metadata(const Metadata& metadata);
   static Result<Tokenizer> from_words(std::string_view vocab_txt, const Json& tokenizer_config = nullptr);  // BERT's
 
-  std::vector<Token> encode(std::string_view text, EncodeOptions options = {}) const;
+  Result<std::vector<Token>> encode(std::string_view text, EncodeOptions options = {}) const;
   // Two texts with the model's special tokens; control tokens in them are plain text. An error if the files do not say
   // how. `most` 0: no limit; else the longer text is cut at its end until that many tokens are left.
   Result<EncodedPair> encode_pair(std::string_view first, std::string_view second, size_t most = 0) const;

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "base/file.h"
+#include "tensor/side_file.h"
 #include "text/byte_level.h"
 #include "text/gguf_pre.h"
 #include "text/merge_reader.h"
@@ -292,7 +293,7 @@ Result<Tokenizer> Tokenizer::open(const Checkpoint& checkpoint) {
   std::error_code ignored;
   if (const auto words = checkpoint.path() / "vocab.txt"; !path && std::filesystem::exists(words, ignored)) {
     constexpr size_t kMostBytes = size_t{64} << 20;
-    TRY(const std::string text, read_file(words, kMostBytes));
+    TRY(const std::string text, read_side_file(checkpoint.path(), words, kMostBytes));
     auto tokenizer = from_words(text, checkpoint.tokenizer_config());
     if (!tokenizer.ok()) return within(words.string(), std::move(tokenizer).error());
     return tokenizer;

@@ -1,6 +1,7 @@
 // Tokenizers from a tokenizer.json.
 #include <boost/json/monotonic_resource.hpp>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -14,6 +15,8 @@ namespace millrace {
 namespace {
 
 std::string_view view(const boost::json::string& text) { return {text.data(), text.size()}; }
+
+constexpr size_t kMostBeside = 1024;  // tokens before and after a text; known files have two
 
 const Json& member(const Json& json, std::string_view key) {
   static const Json kNull;
@@ -255,6 +258,7 @@ class Loader {
     if (json.is_null()) return {};
     TRY(std::string type, get_string(json, "type", ""));
     if (depth > 8) return error(Code::unsupported, "the post-processor has too many steps");
+    TRY_VOID(check_beside(parts_->prefix.size() + parts_->suffix.size()));
     if (type == "Sequence") {
       const Json& list = member(json, "processors");
       if (!list.is_array()) return error(Code::invalid, "a post-processor sequence has no 'processors'");
@@ -281,6 +285,14 @@ class Loader {
     return {};
   }
 
+  // The same long list may be named again and again, so what comes of it is counted.
+  static Result<void> check_beside(size_t tokens) {
+    if (tokens <= kMostBeside) return {};
+    return error(Code::invalid,
+                 "the post-processor puts {} tokens or more beside a text; {} is the most that is allowed", tokens,
+                 kMostBeside);
+  }
+
   // Tokens before and after the text, by the template for one text.
   Result<void> load_template(const Json& json) {
     const Json& list = member(json, "single");
@@ -303,6 +315,7 @@ class Loader {
         }
         (seen ? after : before).push_back(static_cast<Token>(id.get_int64()));
       }
+      TRY_VOID(check_beside(before.size() + after.size()));
     }
     TRY_VOID(load_pair(json));
     parts_->prefix.insert(parts_->prefix.begin(), before.begin(), before.end());
@@ -334,6 +347,7 @@ class Loader {
           return error(Code::invalid, "a post-processor template has an id that is none");
         parts.push_back({.token = static_cast<Token>(id.get_int64()), .second = type == 1});
       }
+      TRY_VOID(check_beside(static_cast<size_t>(std::ranges::count(parts, 0, &PairPart::text))));
     }
     if (seen == 3) parts_->pair = std::move(parts);
     return {};

@@ -63,7 +63,8 @@ struct TokenizerParts {
   std::vector<uint8_t> gguf_types;
   std::string gguf_pre;
 
-  void encode_text(std::string_view text, bool at_start, TokenizerSpace& space, std::vector<Token>& out) const;
+  Result<void> encode_text(std::string_view text, bool at_start, TokenizerSpace& space, GrowthBudget& budget,
+                           std::vector<Token>& out) const;
   std::string_view shown_text(Token id) const;
   // Whether decoding may leave the token out. One that normalisation changes stays, as in Hugging Face's tokenizers.
   bool skipped(Token id) const {

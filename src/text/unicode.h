@@ -111,7 +111,7 @@ size_t append_valid_utf8(std::string& out, std::string_view text, bool more = fa
 // those of Unicode 9 (newer characters stay as they are), lower case is that of Unicode 17 without context. The text is
 // valid.
 enum class NormalForm { nfc, nfd, nfkc, nfkd };
-std::string normalize(std::string_view text, NormalForm form);
+std::string normalize(std::string_view text, NormalForm form, size_t most = SIZE_MAX);
 std::string lowercase(std::string_view text);
 bool is_combining_mark(uint32_t code);
 // How many bytes the extended grapheme cluster at the start of the text has. The text is valid and not empty.

@@ -19,7 +19,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (!tokenizer.ok()) return 0;
   if (auto pair = tokenizer->encode_pair(text, text, 16); pair.ok() && pair->second > pair->tokens.size()) std::abort();
   for (bool specials : {false, true}) {
-    const std::vector<Token> tokens = tokenizer->encode(text, {.parse_special = specials, .add_special = true});
+    const auto encoded = tokenizer->encode(text, {.parse_special = specials, .add_special = true});
+    if (!encoded.ok()) continue;
+    const std::vector<Token>& tokens = *encoded;
     Detokenizer stream(*tokenizer);
     std::string streamed;
     for (Token token : tokens) stream.push(token, streamed);
