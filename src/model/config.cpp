@@ -76,7 +76,8 @@ Result<Config> Config::from_json(std::string origin, const Json& config) {
   // A model that also sees or hears keeps its language part in text_config.
   if (const Json* text = millrace::find(values, "text_config"); text != nullptr && text->is_object()) {
     JsonObject inner = text->get_object();
-    for (std::string_view key : {"tie_word_embeddings", "torch_dtype", "dtype"}) {
+    for (std::string_view key :
+         {"tie_word_embeddings", "torch_dtype", "dtype", "is_causal", "use_bidirectional_attention"}) {
       if (!inner.contains(key) && values.contains(key)) inner[key] = values[key];
     }
     values = std::move(inner);

@@ -1,11 +1,15 @@
 // Layers that read the keys and values of an earlier one, in any model that says so: `kv_from`.
+#include <cstring>
+
 #include "model/convert.h"
 #include "model/edit.h"
+#include "tensor/half.h"
 
 namespace millrace {
 namespace {
 
 using test::Edited;
+using test::EditedTensor;
 using test::Golden;
 using test::Runner;
 
@@ -17,21 +21,55 @@ std::string layer(int index, std::string_view name) { return fmt::format("model.
 // and values of the second, made of the first one's matrices, are then those of the first.
 class TwiceTheSame : public Edited {
  public:
-  TwiceTheSame();
+  explicit TwiceTheSame(std::string_view golden = kGolden);
 };
 
-TwiceTheSame::TwiceTheSame() : Edited(std::string(kGolden)) {
-  for (std::string_view name : {"self_attn.o_proj", "mlp.down_proj"}) {
-    std::string& bytes = tensor(layer(0, name)).bytes;
-    std::fill(bytes.begin(), bytes.end(), '\0');
+void silence(EditedTensor& tensor) { std::fill(tensor.bytes.begin(), tensor.bytes.end(), '\0'); }
+
+// Every `step`th number, of bfloat16, times `factor`.
+void scale(EditedTensor& tensor, size_t step, float factor) {
+  for (size_t at = 0; at + 1 < tensor.bytes.size(); at += 2 * step) {
+    uint16_t half = 0;
+    std::memcpy(&half, tensor.bytes.data() + at, sizeof half);
+    half = f32_to_bf16(bf16_to_f32(half) * factor);
+    std::memcpy(tensor.bytes.data() + at, &half, sizeof half);
   }
-  for (std::string_view name : {"input_layernorm", "self_attn.k_proj", "self_attn.v_proj"})
-    tensor(layer(1, name)).bytes = tensor(layer(0, name)).bytes;
+}
+
+TwiceTheSame::TwiceTheSame(std::string_view golden) : Edited(std::string(golden)) {
+  for (std::string_view name : {"self_attn.o_proj", "mlp.down_proj"}) silence(tensor(layer(0, name)));
+  for (std::string_view name : {"input_layernorm", "self_attn.k_proj", "self_attn.v_proj", "self_attn.key_layernorm"}) {
+    for (EditedTensor& each : tensors) {
+      if (each.name == layer(1, name)) each.bytes = tensor(layer(0, name)).bytes;
+    }
+  }
 }
 
 void share(Edited& edited, JsonArray from) {
   edited.config["kv_from"] = std::move(from);
-  for (std::string_view name : {"self_attn.k_proj", "self_attn.v_proj"}) edited.remove(layer(1, name));
+  for (std::string_view name : {"self_attn.k_proj", "self_attn.v_proj", "self_attn.key_layernorm"})
+    edited.remove(layer(1, name));
+}
+
+// The same weights as OLMo's: norms without weights, and queries, keys and values clipped. Keys and values of the first
+// two layers are small, so that of these the clip changes queries alone.
+void make_clipped(Edited& edited, double clip) {
+  edited.config["model_type"] = "olmo";
+  edited.config["architectures"] = JsonArray{"OlmoForCausalLM"};
+  edited.config["clip_qkv"] = clip;
+  std::erase_if(edited.tensors, [](const EditedTensor& each) { return each.name.find("norm") != std::string::npos; });
+  for (const std::string_view name : {"self_attn.k_proj", "self_attn.v_proj"}) {
+    for (const int index : {0, 1}) scale(edited.tensor(layer(index, name)), 1, 0x1p-6f);
+  }
+}
+
+// Norms of queries and keys that are not alike in all numbers, so that it matters which were turned before.
+void make_uneven(Edited& edited) {
+  for (EditedTensor& each : edited.tensors) {
+    if (each.name.find("query_layernorm") == std::string::npos && each.name.find("key_layernorm") == std::string::npos)
+      continue;
+    scale(each, 3, 2);
+  }
 }
 
 std::vector<float> logits_of(const Checkpoint& checkpoint, Backend& backend, int chunk) {
@@ -66,6 +104,52 @@ TEST(KvFrom, ReadsWhatALayerWithTheSameKeysReads) {
   // Keys that are not the first layer's give something else.
   other.tensor(layer(1, "self_attn.k_proj")).bytes = other.tensor(layer(2, "self_attn.k_proj")).bytes;
   EXPECT_NE(logits_of(other.open().value(), *backend_of(false), 40), logits_of(two, *backend_of(false), 40));
+}
+
+// What is done to keys and values besides, the reading layer does to its queries.
+TEST(KvFrom, ClipsItsQueries) {
+  constexpr double kClip = 0.25;
+  TwiceTheSame own, reading, wide;
+  make_clipped(own, kClip);
+  make_clipped(reading, kClip);
+  share(reading, {-1, 0, -1});
+  const Checkpoint one = own.open().value(), two = reading.open().value();
+  for (const bool cpu : {false, true}) {
+    const std::vector<float> expected = logits_of(one, *backend_of(cpu), 40);
+    ASSERT_FALSE(expected.empty());
+    for (const int chunk : {40, 7}) EXPECT_EQ(logits_of(two, *backend_of(cpu), chunk), expected) << chunk;
+  }
+  // Queries of the second layer are among what is clipped: without them it would be another model.
+  make_clipped(wide, 1e6);
+  for (TwiceTheSame* each : {&own, &wide}) silence(each->tensor(layer(2, "self_attn.o_proj")));
+  EXPECT_NE(logits_of(wide.open().value(), *backend_of(false), 40),
+            logits_of(own.open().value(), *backend_of(false), 40));
+}
+
+TEST(KvFrom, NormsItsQueriesAfterTheyTurnedWhereTheModelDoes) {
+  TwiceTheSame own("hunyuan_v1_dense"), reading("hunyuan_v1_dense"), before("hunyuan_v1_dense");
+  for (TwiceTheSame* each : {&own, &reading, &before}) {
+    make_uneven(*each);
+    silence(each->tensor(layer(2, "self_attn.o_proj")));
+  }
+  share(reading, {-1, 0, -1});
+  const Checkpoint one = own.open().value(), two = reading.open().value();
+  for (const bool cpu : {false, true}) {
+    const std::vector<float> expected = logits_of(one, *backend_of(cpu), 40);
+    ASSERT_FALSE(expected.empty());
+    for (const int chunk : {40, 7}) EXPECT_EQ(logits_of(two, *backend_of(cpu), chunk), expected) << chunk;
+  }
+  // Qwen 3 is the same with norms before.
+  before.config["model_type"] = "qwen3";
+  before.config["architectures"] = JsonArray{"Qwen3ForCausalLM"};
+  before.rename([](const std::string& name) {
+    std::string other = name;
+    for (const auto& [from, to] : {std::pair("query_layernorm", "q_norm"), std::pair("key_layernorm", "k_norm")}) {
+      if (const size_t at = other.find(from); at != other.npos) other.replace(at, std::strlen(from), to);
+    }
+    return other;
+  });
+  EXPECT_NE(logits_of(before.open().value(), *backend_of(false), 40), logits_of(one, *backend_of(false), 40));
 }
 
 TEST(KvFrom, TakesNoCacheAndIsKeptByFiles) {

@@ -60,6 +60,42 @@ TEST(Source, TakesAttentionThatIsNotCausal) {  // whoever runs it has to know (E
   }
 }
 
+TEST(Source, RefusesToSeeAheadWhereItCannot) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"deepseek_v2", "layer 0 keeps latents (MLA)"},
+      {"deepseek_v3", "layer 0 keeps latents (MLA)"},
+      {"minicpm3", "layer 0 keeps latents (MLA)"},
+      {"zamba2", "has a state"},
+      {"falcon_h1", "layer 0 has a state"},
+      {"mamba", "layer 0 has a state"},
+      {"falcon_mamba", "layer 0 has a state"},
+      {"mamba2", "layer 0 has a state"},
+      {"rwkv", "layer 0 has a state"},
+      {"jamba", "has a state"},
+  };
+  for (const auto& [golden, expected] : cases) {
+    Edited edited(golden);
+    EXPECT_EQ(complaint(edited), "") << golden;
+    edited.config["is_causal"] = false;
+    EXPECT_NE(complaint(edited).find("'is_causal' is false, which is not supported: layer "), std::string::npos)
+        << golden << ": " << complaint(edited);
+    EXPECT_NE(complaint(edited).find(expected), std::string::npos) << golden << ": " << complaint(edited);
+  }
+}
+
+TEST(Source, ReadsWhatTokensSeeBesideTheLanguagePart) {
+  for (const auto& [key, value] : {std::pair("is_causal", false), std::pair("use_bidirectional_attention", true)}) {
+    Edited outer("gemma3_text");
+    outer.config.erase("use_bidirectional_attention");
+    JsonObject whole = {{"model_type", "gemma3"}, {"text_config", outer.config}, {key, value}};
+    outer.config = whole;
+    outer.rename([](const std::string& name) { return "language_model." + name; });
+    auto source = outer.source();
+    ASSERT_TRUE(source.ok()) << source.error().message;
+    EXPECT_TRUE(sees_ahead(source->spec())) << key;
+  }
+}
+
 TEST(Source, IgnoresBuffersSavedByAccident) {
   Edited edited("llama-mha");
   edited.tensors.push_back({"model.layers.0.self_attn.rotary_emb.inv_freq", DType::f32, {8}, std::string(32, '\0')});

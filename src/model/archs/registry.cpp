@@ -114,16 +114,36 @@ void share_keys(Config& config, ModelSpec& spec) {
   }
 }
 
+// Lets a mixer see tokens after its own. The error is what it has that forbids it.
+Result<void> see_ahead(MixerSpec& mixer) {
+  if (auto* gqa = std::get_if<GqaSpec>(&mixer)) {
+    gqa->causal = false;
+    return {};
+  }
+  if (std::holds_alternative<NoMixer>(mixer)) return {};
+  if (std::holds_alternative<MlaSpec>(mixer))
+    return error(Code::unsupported, "keeps latents (MLA), which are built to be read by tokens after them only");
+  return error(Code::unsupported, "has a state, which knows nothing of tokens to come");
+}
+
+// Any model of heads may say `is_causal: false`. One that cannot do as it says would answer as if it said nothing.
+void see_ahead(Config& config, ModelSpec& spec) {
+  if (config.flag("is_causal", true)) return;
+  for (size_t i = 0; i < spec.layers.size(); ++i) {
+    LayerSpec& layer = spec.layers[i];
+    Result<void> seen = see_ahead(layer.mixer);
+    if (seen.ok() && layer.beside) seen = see_ahead(*layer.beside);
+    if (seen.ok() && layer.shared) seen = error(Code::unsupported, "has shared attention, which is built causal");
+    if (!seen.ok()) return config.refuse("is_causal", fmt::format("layer {} {}", i, seen.error().message));
+  }
+}
+
 Result<ModelSpec> describe_as(const Architecture& architecture, Config& config) {
   ModelSpec spec;
   spec.architecture = architecture.name;
   architecture.describe(config, spec);
   share_keys(config, spec);
-  if (!config.flag("is_causal", true)) {
-    for (LayerSpec& layer : spec.layers) {
-      if (auto* gqa = std::get_if<GqaSpec>(&layer.mixer)) gqa->causal = false;
-    }
-  }
+  see_ahead(config, spec);
   spec.fill.mask = config.count_or_none("mask_token_id", 0);
   if (!config.has("mask_token_id")) spec.fill.mask = -1;
   spec.fill.shifted = config.flag("shift_logits", architecture.name == "Dream");
