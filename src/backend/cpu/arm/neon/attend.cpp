@@ -63,11 +63,14 @@ float exponentials(float* scores, int32_t columns, Scores of) {
   return vaddvq_f32(sum);
 }
 
-// sums [v_dim] = weights [positions] x values [positions, stride].
-void weigh(const float* weights, const float* values, int32_t positions, int32_t stride, int32_t v_dim, float* sums) {
+// The sums of a query [v_dim] = weights [positions] x values [positions, stride]. Only of positions that it sees: one
+// that is no number would show in all others, too.
+void weigh(const AttendChunk& chunk, int32_t query, const float* weights, const float* values, int32_t stride) {
+  const int32_t begin = chunk.begin[query], end = std::min(chunk.end[query], chunk.positions), v_dim = chunk.v_dim;
+  float* sums = chunk.sums + query * chunk.sums_stride;
   for (int32_t i = 0; i < v_dim; i += 16) {
     float32x4_t sum[4] = {vdupq_n_f32(0), vdupq_n_f32(0), vdupq_n_f32(0), vdupq_n_f32(0)};
-    for (int32_t j = 0; j < positions; ++j) {
+    for (int32_t j = begin; j < end; ++j) {
 #pragma GCC unroll 4
       for (int n = 0; n < 4; ++n) sum[n] = vfmaq_n_f32(sum[n], vld1q_f32(values + j * stride + i + 4 * n), weights[j]);
     }
@@ -97,11 +100,10 @@ void attend(const AttendChunk& chunk) {
   }
   widen_chunk<type>(chunk.values, chunk.positions, chunk.v_dim, v_stride, widened);
   for (int32_t i = 0; i < chunk.queries; ++i) {
-    float* sums = chunk.sums + i * chunk.sums_stride;
     if (chunk.most[i] == kNothing) {
-      std::fill_n(sums, chunk.v_dim, 0.0f);
+      std::fill_n(chunk.sums + i * chunk.sums_stride, chunk.v_dim, 0.0f);
     } else {
-      weigh(scores + i * kAttendChunk, widened, chunk.positions, v_stride, chunk.v_dim, sums);
+      weigh(chunk, i, scores + i * kAttendChunk, widened, v_stride);
     }
   }
 }
@@ -198,11 +200,10 @@ void attend_any(const AttendChunk& chunk) {
     return weigh_any_bytes(chunk, values, scores, reinterpret_cast<SplitWeights*>(widened));
   values.widen(chunk, chunk.v_dim, v_stride, widened);
   for (int32_t i = 0; i < chunk.queries; ++i) {
-    float* sums = chunk.sums + i * chunk.sums_stride;
     if (chunk.most[i] == kNothing) {
-      std::fill_n(sums, chunk.v_dim, 0.0f);
+      std::fill_n(chunk.sums + i * chunk.sums_stride, chunk.v_dim, 0.0f);
     } else {
-      weigh(scores + i * kAttendChunk, widened, chunk.positions, v_stride, chunk.v_dim, sums);
+      weigh(chunk, i, scores + i * kAttendChunk, widened, v_stride);
     }
   }
 }
