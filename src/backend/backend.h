@@ -51,6 +51,9 @@ class Backend {
   virtual ~Backend() = default;
 
   virtual std::string description() const = 0;  // "cpu: i8mm, 2 threads"
+  // What decides the bits of its results beside the weights (backend/numerics.h), in words: the instruction set or the
+  // kind of device, and how inputs are rounded. Equal names mean equal bits, so not the number of threads (contract 1).
+  virtual std::string numerics() const = 0;
 
   // What upload() will charge for such a matrix. Planning and taking agree to the byte.
   virtual int64_t weight_bytes(DType type, int64_t rows, int64_t cols, WeightUse use) const = 0;

@@ -1,18 +1,12 @@
-// What decides the bits of a backend's results beside the weights. Any thread.
+// The version of what all backends compute. Whose arithmetic it is says Backend::numerics(). Any thread.
 #pragma once
-
-#include <string>
-
-#include "backend/backend.h"
 
 namespace millrace {
 
 // Raised whenever the same weights and tokens give other bits than before on any backend: the order of a sum, a
-// rounding, a way of packing. Answers and cached pages of another version are not ours to go on from.
+// rounding, a way of packing, a function of our own. Answers and cached pages of another version are not ours to go on
+// from (session/fingerprint.h). tests/backend/numerics_test.cpp keeps hashes of results beside it and fails when they
+// change and it does not. What the C library computes (exp, cos) is its own: both are as they were only with the same.
 inline constexpr int kNumericsVersion = 4;
-
-// The instruction set and its arithmetic, or the kind of device: "cpu i8mm fast", "cuda hopper kernels" (those compute
-// as the portable ones do, but for FP8 weights). Not the number of threads (contract 1).
-std::string numerics_of(const Backend& backend);
 
 }  // namespace millrace

@@ -38,7 +38,7 @@ class Digest {
 // Everything beside tokens and positions that decides what is in a cached page, or who may find it. Two requests share
 // a prefix only if all of it is equal; whatever comes to change keys and values gets a field here.
 struct PrefixRoot {
-  Identity model;            // the fingerprint: weights, formats, arithmetic, type of the cache (session/fingerprint.h)
+  Identity model;  // Fingerprint::pages (session/fingerprint.h): weights, formats, arithmetic, the cache's form
   std::string_view tenant;   // whose requests they are
   std::string_view salt;     // as the client gave it
   std::string_view adapter;  // empty: the model itself

@@ -3,8 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace millrace::cuda {
 namespace {
@@ -42,6 +44,18 @@ TEST(Capability, TheChoiceCanBeMadeByName) {
   EXPECT_NE(refusal(8, 9, kHopperKernels).find("8.9"), std::string::npos);
   EXPECT_NE(refusal(12, 0, kHopperKernels).find("12.0"), std::string::npos);
   EXPECT_NE(refusal(9, 0, "volta").find("MILLRACE_CUDA_KERNELS=volta"), std::string::npos);
+}
+
+// What fingerprints go by: GPUs that may add otherwise have other names.
+TEST(Capability, ArithmeticIsNamedByGenerationAndKernels) {
+  EXPECT_EQ(numerics_for(kHopperKernels, 9, 0, true), "cuda 9.0, hopper kernels");
+  std::vector<std::string> names = {numerics_for(kHopperKernels, 9, 0, true),
+                                    numerics_for(kPortableKernels, 9, 0, true),
+                                    numerics_for(kPortableKernels, 9, 0, false)};
+  for (const auto& [major, minor] : {std::pair{8, 0}, {8, 6}, {8, 9}, {10, 0}, {12, 0}})
+    names.push_back(numerics_for(kPortableKernels, major, minor, true));
+  std::sort(names.begin(), names.end());
+  EXPECT_EQ(std::unique(names.begin(), names.end()), names.end());
 }
 
 }  // namespace

@@ -6,7 +6,6 @@
 #include "backend/cpu/ops.h"
 #include "backend/matrix.h"
 #include "backend/memory.h"
-#include "backend/numerics.h"
 #include "backend/ranks/ranks.h"
 #include "backend/rest.h"
 #include "tensor/formats/layout.h"
@@ -28,7 +27,7 @@ class CpuBackend final : public Backend {
                        team_.workers() == 1 ? "" : "s", activations_ == Activations::fast ? "fast" : "float32");
   }
 
-  std::string numerics() const {
+  std::string numerics() const override {
     return fmt::format("cpu {} {}", kernels_.name, activations_ == Activations::fast ? "fast" : "float32");
   }
 
@@ -161,18 +160,6 @@ Result<std::unique_ptr<Backend>> make_cpu_backend(const CpuOptions& options) {
   }
   TRY(cpu::Kernels kernels, cpu::choose_kernels(options.isa));
   return std::unique_ptr<Backend>(std::make_unique<cpu::CpuBackend>(options, kernels));
-}
-
-std::string numerics_of(const Backend& backend) {
-  const auto* on_cpu = dynamic_cast<const cpu::CpuBackend*>(&below(backend));
-  const std::string description = below(backend).description();
-  if (on_cpu != nullptr) return on_cpu->numerics();
-  // "cuda: NAME, hopper kernels": the name does not matter, the kernels may.
-  const size_t name = description.find(':'), kernels = description.rfind(", ");
-  std::string kind = description.substr(0, name);
-  if (name != std::string::npos && kernels != std::string::npos && kernels > name)
-    kind += " " + description.substr(kernels + 2);
-  return kind;
 }
 
 bool rest_backend(Backend& backend) {

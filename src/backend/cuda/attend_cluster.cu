@@ -1,6 +1,6 @@
 // Attention of few sequences of one row and few chunks on Hopper, where most time goes into handing over. A cluster of
-// thread groups has a kv head of a sequence; its chunks are dealt out to their teams, two each (attend_team.cuh). What
-// a team finds goes straight into the shared memory of the cluster's first thread group, which joins it in order: no
+// thread blocks has a kv head of a sequence; its chunks are dealt out to their teams, two each (attend_team.cuh). What
+// a team finds goes straight into the shared memory of the cluster's first thread block, which joins it in order: no
 // counters, no way through memory. The arithmetic is that of attend.cuh.
 #include <algorithm>
 
@@ -15,7 +15,7 @@ constexpr int kThreads = kTeams * (kTeamThreads + 32);
 constexpr int kBegun = 1 + kTeams;      // names of barriers: teams have the first
 constexpr int kRingBytes = 64 << 10;    // of a team, for keys and values
 constexpr int kMostShared = 204 << 10;  // beside what is of fixed size
-constexpr int kMostTogether = 8;        // thread groups of a cluster
+constexpr int kMostTogether = 8;        // thread blocks of a cluster
 
 template <int D>
 struct Sizes {
@@ -33,7 +33,7 @@ __device__ inline uint32_t at_first(uint32_t address) {
   asm("mapa.shared::cluster.u32 %0, %1, 0;" : "=r"(there) : "r"(address));
   return there;
 }
-// Two numbers into shared memory of another thread group, counted at a barrier there.
+// Two numbers into shared memory of another thread block, counted at a barrier there.
 __device__ inline void send_two(uint32_t to, float x, float y, uint32_t barrier) {
   asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v2.f32 [%0], {%1,%2}, [%3];" ::"r"(to),
                "f"(x), "f"(y), "r"(barrier)
@@ -111,7 +111,7 @@ __device__ void send(const Team<T, D>& team, uint32_t to, const float (&total)[2
   }
 }
 
-// All records of the cluster, by its first thread group: a thread has two numbers.
+// All records of the cluster, by its first thread block: a thread has two numbers.
 template <int D>
 __device__ void join_records(const char* records, int count, int group, const Attention& attention, int kv_head,
                              const View& out, int row) {
@@ -155,7 +155,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   const bool asks = thread >= kTeams * kTeamThreads;
   const int number = asks ? thread / 32 - kTeams * kTeamWarps : thread / kTeamThreads;
   const int rank = static_cast<int>(blockIdx.x), together = static_cast<int>(gridDim.x);
-  // Every thread group has a team at work before any has two.
+  // Every thread block has a team at work before any has two.
   const Deal deal = {static_cast<int>(blockIdx.z), static_cast<int>(blockIdx.y), rank + number * together,
                      kTeams * together};
   const uint32_t ring = rings + static_cast<uint32_t>(number * kRingBytes);
@@ -203,7 +203,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     const bool newest = fresh.table != nullptr && ((chunks - 1 - chunk) & (deal.step - 1)) == 0;
     if (newest) latest.bring(step, kv, fresh, row, deal.kv_head);
     team.sync();
-    cluster_wait();  // the first thread group is there
+    cluster_wait();  // the first thread block is there
     const uint32_t to = at_first(records), barrier = at_first(shared_address(&arrived));
     RingPlace<Size::kEntries> turn;
     auto brought = [&] {
@@ -247,7 +247,7 @@ __global__ void __launch_bounds__(kThreads, 1)
 template <class T, int D, bool Shaped>
 struct Kernel {
   static constexpr auto kKernel = cluster_kernel<T, D, Shaped>;
-  // Clusters of so many thread groups that run at a time.
+  // Clusters of so many thread blocks that run at a time.
   static int at_once(int together) {
     static int most[kMostTogether + 1] = {};
     static const bool prepared = prepare(kKernel, kMostShared);

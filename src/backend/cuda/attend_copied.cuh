@@ -1,4 +1,4 @@
-// Attention whose thread groups copy keys and values for themselves, sixteen bytes a copy: for GPUs without Hopper's
+// Attention whose thread blocks copy keys and values for themselves, sixteen bytes a copy: for GPUs without Hopper's
 // copy engine (portable/), and for codes, which are no boxes of numbers (attend_small.cu). The next keys come while
 // values are multiplied, the next values while keys are. A Side says what is copied and how:
 //   kRoomBytes                of shared memory
@@ -14,7 +14,7 @@
 
 namespace millrace::cuda {
 
-// ---- single rows: a thread group is a team
+// ---- single rows: a thread block is a team
 
 template <class Four, class Side>
 struct CopiedFeed {

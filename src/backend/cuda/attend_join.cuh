@@ -1,4 +1,4 @@
-// Joining chunks that were written down by different thread groups (attend_short.cu), in order: what they have for a
+// Joining chunks that were written down by different thread blocks (attend_short.cu), in order: what they have for a
 // piece of a row is brought to shared memory, much of it at a time, for memory is far away while others still read. The
 // arithmetic is join()'s of attend.cuh. Device code.
 #pragma once

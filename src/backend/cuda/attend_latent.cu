@@ -1,5 +1,5 @@
 // Attention over latents: all heads share one key a position, and a value is the first numbers of its key. A thread
-// group has sixteen heads of a row and takes the row's positions 64 at a time, at fixed places, in order; its warps
+// block has sixteen heads of a row and takes the row's positions 64 at a time, at fixed places, in order; its warps
 // share the positions for scores and the numbers of values for sums. Keys are read once for sixteen heads. Every GPU.
 #include <type_traits>
 

@@ -1,4 +1,4 @@
-// Attention of pieces of many rows: a thread group takes 128 query rows of a kv head (rows of the piece times heads of
+// Attention of pieces of many rows: a thread block takes 128 query rows of a kv head (rows of the piece times heads of
 // the group), four warps for every 64 of them, and goes through all the chunks they see. Four more warps ask for
 // queries, keys and values ahead of them, across tiles. The two groups of warps take turns at the matrix units: one
 // computes powers while the other multiplies. A group's next scores are under way while its values are summed; behind a
@@ -125,7 +125,7 @@ __device__ void bring(const DeviceStep& step, const Attention& attention, const 
         int ticket = 0;
         if (lane == 0) ticket = static_cast<int>(atomicAdd(work.ticket, 1u));
         ticket = __shfl_sync(~0u, ticket, 0);
-        if (ticket >= all) {  // each thread group sees this once, and the last of them leaves the counter at zero
+        if (ticket >= all) {  // each thread block sees this once, and the last of them leaves the counter at zero
           if (lane == 0 && ticket == all + static_cast<int>(gridDim.x) - 1) *work.ticket = 0;
           break;
         }

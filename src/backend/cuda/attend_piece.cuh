@@ -1,5 +1,5 @@
-// Pieces of many rows whose thread groups copy keys and values for themselves (attend_copied.cuh says who): a thread
-// group takes a tile of 128 query rows of a kv head, sixteen a warp, through all the chunks they see. Of its Side this
+// Pieces of many rows whose thread blocks copy keys and values for themselves (attend_copied.cuh says who): a thread
+// block takes a tile of 128 query rows of a kv head, sixteen a warp, through all the chunks they see. Of its Side this
 // asks besides:
 //   keys(first), values(first)   where that chunk lies as multiply_keys() and add_values() take it; all threads call it
 //   keys_read(), values_read()   all threads call it when they are done with that; may wait for all

@@ -23,7 +23,7 @@ struct Sizes {
   static_assert(kWarps * Joiner<D, kBatch>::kRooms * Joiner<D, kBatch>::kRoom <= kRingBytes);
 };
 
-// Every thread group has a team at work before any has two.
+// Every thread block has a team at work before any has two.
 __device__ inline int number_of(int team) { return static_cast<int>(blockIdx.x) + team * static_cast<int>(gridDim.x); }
 
 // ---- the warps that ask

@@ -1,6 +1,7 @@
 #include <cstdlib>
 #include <memory>
 
+#include "backend/cuda/capability.h"
 #include "backend/cuda/cuda.h"
 #include "backend/cuda/ops.h"
 #include "backend/cuda/weights.h"
@@ -13,8 +14,8 @@ namespace {
 
 class CudaBackend final : public Backend {
  public:
-  CudaBackend(const CudaOptions& options, std::string name, const Family& family)
-      : options_(options), name_(std::move(name)), family_(family) {}
+  CudaBackend(const CudaOptions& options, const cudaDeviceProp& gpu, const Family& family)
+      : options_(options), name_(gpu.name), major_(gpu.major), minor_(gpu.minor), family_(family) {}
   ~CudaBackend() override {
     way_.close();
     if (stream_ != nullptr) cudaStreamDestroy(stream_);
@@ -30,6 +31,8 @@ class CudaBackend final : public Backend {
     return fmt::format("cuda: {}, {} kernels{}", name_, family_.name,
                        options_.rounds_inputs ? "" : " with inputs of 16 bits");
   }
+
+  std::string numerics() const override { return numerics_for(family_.name, major_, minor_, options_.rounds_inputs); }
 
   int64_t weight_bytes(DType type, int64_t rows, int64_t cols, WeightUse use) const override {
     return kept_as(type, rows, cols, use, family_, options_.rounds_inputs).bytes;
@@ -128,6 +131,7 @@ class CudaBackend final : public Backend {
 
   CudaOptions options_;
   std::string name_;
+  int major_, minor_;  // its compute capability
   const Family& family_;
   cudaStream_t stream_ = nullptr;
   WayThere way_;  // of weights, while loading
@@ -174,7 +178,7 @@ Result<std::unique_ptr<Backend>> make_cuda_backend(const CudaOptions& options) {
   CudaOptions settled = options;
   if (const char* graphs = std::getenv("MILLRACE_CUDA_GRAPHS"); graphs != nullptr && graphs[0] == '0')
     settled.graphs = false;
-  auto backend = std::make_unique<cuda::CudaBackend>(settled, properties.name, *family);
+  auto backend = std::make_unique<cuda::CudaBackend>(settled, properties, *family);
   TRY_VOID(backend->open());
   return std::unique_ptr<Backend>(std::move(backend));
 }

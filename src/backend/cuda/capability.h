@@ -1,7 +1,8 @@
-// Which family of kernels (family.h) a GPU gets, by its compute capability and what MILLRACE_CUDA_KERNELS asks for.
-// Apart from the kernels, so that it can be tested without them. Any thread.
+// Which family of kernels (family.h) a GPU gets, by its compute capability and what MILLRACE_CUDA_KERNELS asks for, and
+// what its arithmetic is called. Apart from the kernels, so that it can be tested without them. Any thread.
 #pragma once
 
+#include <string>
 #include <string_view>
 
 #include "base/result.h"
@@ -30,6 +31,12 @@ inline Result<std::string_view> family_for(std::string_view gpu, int major, int 
         gpu, major, minor);
   }
   return hopper && wanted != kPortableKernels ? kHopperKernels : kPortableKernels;
+}
+
+// Backend::numerics() of a GPU. How a matrix instruction adds its products is the affair of a generation of GPUs, which
+// the compute capability names; the name a GPU is sold by says nothing more.
+inline std::string numerics_for(std::string_view family, int major, int minor, bool rounds_inputs) {
+  return fmt::format("cuda {}.{}, {} kernels{}", major, minor, family, rounds_inputs ? "" : " with inputs of 16 bits");
 }
 
 }  // namespace millrace::cuda

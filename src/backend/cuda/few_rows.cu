@@ -11,8 +11,8 @@ namespace {
 
 constexpr int kShared = 220 << 10;  // a deep ring gains more than room for the next kernel would
 
-// How the work is cut: a thread group has every gridDim.x-th unit (a panel, or the two of a gate), a unit has a task
-// for each side and segment, and the group's streams, a warp each, take turns with its tasks. Stages are so many groups
+// How the work is cut: a thread block has every gridDim.x-th unit (a panel, or the two of a gate), a unit has a task
+// for each side and segment, and the block's streams, a warp each, take turns with its tasks. Stages are so many groups
 // of 64 inputs.
 struct Cut {
   int units, task_bits, segment_bits;
@@ -21,7 +21,7 @@ struct Cut {
   int streams, stages, groups, stage_bytes;
   int first, second;   // stages asked for before inputs are, and while they are on their way
   int inputs, counts;  // where in shared memory inputs lie, and behind them Parts
-  int units_each;      // of a thread group, at most
+  int units_each;      // of a thread block, at most
 };
 
 // Products behind a norm that are not gated are those of attention's inputs, whose outputs are few: more warps, so that
@@ -30,7 +30,7 @@ template <class Format, bool Gated, bool Normed>
 constexpr int kWarps = Normed && !Gated ? Format::kFewWarps : Format::kWarps;
 
 struct Task {
-  int number;  // in this thread group
+  int number;  // in this thread block
 
   __device__ int unit(const Cut& cut) const {
     return static_cast<int>(blockIdx.x) + (number >> cut.task_bits) * static_cast<int>(gridDim.x);

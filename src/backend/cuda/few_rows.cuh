@@ -115,7 +115,7 @@ __device__ __forceinline__ void norm_input(const Products& work, const Norm& nor
   }
 }
 
-// What the norm came to, for others that read it: each thread group writes a part. After all threads have normed.
+// What the norm came to, for others that read it: each thread block writes a part. After all threads have normed.
 template <class Format>
 __device__ void write_normed(const Products& work, const char* inputs) {
   for (int row = 0; row < work.in.rows; ++row) {

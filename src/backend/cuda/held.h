@@ -23,7 +23,7 @@
 
 namespace millrace::cuda {
 
-inline constexpr int32_t kFusedNormRows = 2;  // beyond, a kernel of its own is quicker than every thread group doing it
+inline constexpr int32_t kFusedNormRows = 2;  // beyond, a kernel of its own is quicker than every thread block doing it
 
 struct HeldCalls {
   struct Product {

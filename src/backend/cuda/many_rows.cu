@@ -1,6 +1,6 @@
-// Products of any number of rows. A thread group takes 64 or 128 rows by so many outputs that all multiprocessors have
+// Products of any number of rows. A thread block takes 64 or 128 rows by so many outputs that all multiprocessors have
 // something to do; one thread asks for inputs and weights, a ring of stages of 64 inputs ahead, and four warps for
-// every 64 rows multiply. Where there are several tiles of rows, two thread groups, a cluster, may share the weights
+// every 64 rows multiply. Where there are several tiles of rows, two thread blocks, a cluster, may share the weights
 // they bring. Sums are the chain of packed.h.
 #include "backend/cuda/many_rows_end.cuh"
 
@@ -33,7 +33,7 @@ inline constexpr int kReadOnceTiles = 2;
 template <int Outputs>
 inline constexpr bool kWholeHeads = Outputs % 128 == 0;
 
-// The tiles of a thread group, one after the other. Those of a pair have the same numbers.
+// The tiles of a thread block, one after the other. Those of a pair have the same numbers.
 template <int Groups, int Outputs, bool Gated, int Together>
 struct Way {
   const Products& work;
@@ -49,7 +49,7 @@ struct Way {
 };
 
 // The thread that asks. Its first weights do not wait for the kernel in front, unless it makes them. A tile beyond the
-// last row has no inputs; its thread group still brings its share of the weights, and its sums are of whatever lies
+// last row has no inputs; its thread block still brings its share of the weights, and its sums are of whatever lies
 // there, which nobody writes. Small tiles wait for this one thread: every instruction of its loop counts.
 template <bool Gated, bool Once, class Size, class Tiled>
 __device__ void bring(const Products& work, const Tiles& tiles, const Maps& maps, Ring<Size> ring, Tiled way) {
@@ -240,7 +240,7 @@ struct Variant {
     if ((Together > 1 && !many) || (kWideCut && (!many || work.cols < 4096)) || at_once() == 0)
       return std::numeric_limits<double>::infinity();
     const double rounds = std::ceil(static_cast<double>(clusters(work)) / at_once());
-    const double arrives = 2.0 * work.cols * (box_rows(work) + Outputs);  // at a thread group
+    const double arrives = 2.0 * work.cols * (box_rows(work) + Outputs);  // at a thread block
     const double asked = 2.0 * work.cols * (box_rows(work) + Outputs / Together);
     double weights = 0;
     for (int i = 0; i < work.count; ++i) weights += 2.0 * work.cols * work.parts[i].rows;
@@ -282,7 +282,7 @@ cudaError_t start_best(cudaStream_t stream, const Products& work) {
   }
 }
 
-// So many outputs, and thread groups that share weights.
+// So many outputs, and thread blocks that share weights.
 template <int Outputs, int Together = 1>
 struct Width {
   template <class T, int Groups, bool Gated, bool Cut>

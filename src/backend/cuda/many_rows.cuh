@@ -13,7 +13,7 @@
 
 namespace millrace::cuda {
 
-// A product whose segments are computed by different thread groups. False: it is not one for which that would be
+// A product whose segments are computed by different thread blocks. False: it is not one for which that would be
 // quicker, and nothing has been queued.
 bool spread_rows(cudaStream_t stream, const Products& work);
 
@@ -24,7 +24,7 @@ inline constexpr int kMostBytes = 224 << 10;  // of a ring and a room beside it
 inline constexpr int kRowGroup = 16;          // tiles of rows that go through all the outputs together
 inline constexpr int kEarlyBytes = 64 << 10;  // of weights asked for before inputs, which would queue behind them
 
-// Groups of 64 rows by so many outputs. Together: so many thread groups, a cluster, have neighbouring tiles of rows and
+// Groups of 64 rows by so many outputs. Together: so many thread blocks, a cluster, have neighbouring tiles of rows and
 // the same outputs; each asks for its share of the weights, which arrives at all of them. Buffer: bytes behind the
 // ring.
 template <int Groups, int Outputs, int Together = 1, int Buffer = 0>
@@ -53,7 +53,7 @@ struct Maps {
 struct Tile {
   int first_row, part, first_output;
 };
-// Of a cluster's tiles, which have one number, the one of its thread group `rank`. It may lie beyond the last row.
+// Of a cluster's tiles, which have one number, the one of its thread block `rank`. It may lie beyond the last row.
 template <int Groups, int Outputs, bool Gated, int Together = 1>
 __device__ Tile tile_of(const Products& work, const Tiles& tiles, int number, int rank = 0) {
   constexpr int kGroup = kRowGroup / Together;
@@ -119,7 +119,7 @@ __device__ void ask_weights(const Maps& maps, const Tile& tile, int chunk, const
   if constexpr (Gated) ask(to + Size::kWeightBytes / 2, maps.weights[1]);
 }
 
-// A thread group's half of them, for both of a pair: gate or up, or the first or last panels.
+// A thread block's half of them, for both of a pair: gate or up, or the first or last panels.
 template <class Size, bool Gated>
 __device__ void ask_half_weights(const Maps& maps, const Tile& tile, int chunk, const Ring<Size>& ring, int rank) {
   constexpr int kHalf = Size::kWeightBytes / 2;
@@ -128,7 +128,7 @@ __device__ void ask_half_weights(const Maps& maps, const Tile& tile, int chunk, 
   copy_box_to(3, to, maps.weights[Gated ? rank : tile.part], 0, chunk * 4, panel, ring.full());
 }
 
-// A stage may be overwritten, as far as these four warps are concerned: said to every thread group that brings
+// A stage may be overwritten, as far as these four warps are concerned: said to every thread block that brings
 // something there, by a thread of another warp.
 template <class Size>
 __device__ __forceinline__ void give_back(uint32_t free) {

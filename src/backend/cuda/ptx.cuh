@@ -17,7 +17,7 @@
 
 namespace millrace::cuda {
 
-// Lets the next kernel start its preparations, once all thread groups have said so.
+// Lets the next kernel start its preparations, once all thread blocks have said so.
 __device__ inline void let_next_start() {
 #if MILLRACE_HOPPER
   asm volatile("griddepcontrol.launch_dependents;");
@@ -38,7 +38,7 @@ __device__ inline void wait_for_previous() {
   let_next_start();
 }
 
-// All threads of a cluster's thread groups meet, and see what the others have written.
+// All threads of a cluster's thread blocks meet, and see what the others have written.
 __device__ inline void cluster_arrive() { asm volatile("barrier.cluster.arrive.release;" ::: "memory"); }
 __device__ inline void cluster_wait() { asm volatile("barrier.cluster.wait.acquire;" ::: "memory"); }
 __device__ inline void cluster_sync() {
@@ -51,7 +51,7 @@ __device__ inline int cluster_rank() {
   return rank;
 }
 
-// Counters of what thread groups have written: whoever sees the number sees that too.
+// Counters of what thread blocks have written: whoever sees the number sees that too.
 __device__ inline unsigned read_counter(const unsigned* counter) {
   unsigned value;
   asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(counter) : "memory");
@@ -125,7 +125,7 @@ __device__ inline void barrier_expect(uint32_t barrier, uint32_t bytes) {
 __device__ inline void barrier_arrive(uint32_t barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
-// The barrier at the same place in the cluster's thread group number `rank`. No wider scope is named: that would be a
+// The barrier at the same place in the cluster's thread block number `rank`. No wider scope is named: that would be a
 // fence for all of memory (lab/log.md).
 __device__ inline void barrier_arrive_at(uint32_t barrier, uint32_t rank) {
   asm volatile(
@@ -180,7 +180,7 @@ __device__ inline void copy_box(uint32_t to, const CUtensorMap& map, int col, in
       "l"(&map), "r"(col), "r"(row), "r"(sheet), "r"(barrier), "l"(policy)
       : "memory");
 }
-// The same, for the thread groups of a cluster that `mask` names: the box arrives, and is counted, at the same places
+// The same, for the thread blocks of a cluster that `mask` names: the box arrives, and is counted, at the same places
 // of each.
 __device__ inline void copy_box_to(uint16_t mask, uint32_t to, const CUtensorMap& map, int col, int row, int sheet,
                                    uint32_t barrier) {

@@ -1,4 +1,4 @@
-// What kernels share: reading and writing activations in any form, sums over a thread group, activations.
+// What kernels share: reading and writing activations in any form, sums over a thread block, activations.
 #pragma once
 
 #include "backend/cuda/kernels.h"
@@ -213,7 +213,7 @@ inline int multiprocessors() {
   return found;
 }
 
-inline unsigned count(int64_t value) { return static_cast<unsigned>(value); }  // of thread groups
+inline unsigned count(int64_t value) { return static_cast<unsigned>(value); }  // of thread blocks
 
 // Gives a kernel all the shared memory there is, so that the next one finds room beside it on the same multiprocessor;
 // `bytes` is the most it will ask for itself.
@@ -239,7 +239,7 @@ __global__ void asked_kernel() {}
 }  // namespace
 
 // Queues a kernel that, where kernels wait by themselves (ptx.cuh), may start while the one before still runs. Clusters
-// of more than one thread group are Hopper's.
+// of more than one thread block are Hopper's.
 struct Launch {
   cudaLaunchConfig_t config = {};
   cudaLaunchAttribute attributes[2] = {};

@@ -1,4 +1,4 @@
-// Shortlisting rows of logits on the device: shortlist_group.h by thread groups. Two kernels, the parts of all rows and
+// Shortlisting rows of logits on the device: shortlist_group.h by thread blocks. Two kernels, the parts of all rows and
 // then the rows; what is found goes straight into memory of the host, because it is little.
 #include "backend/cuda/rows.cuh"
 #include "backend/shortlist_group.h"

@@ -1,5 +1,5 @@
 // Products of so few rows and outputs that there are fewer tiles than multiprocessors, with inputs in segments
-// (packed.h): the segments of a tile go to the thread groups of a cluster. Each multiplies its own, one or more, leaves
+// (packed.h): the segments of a tile go to the thread blocks of a cluster. Each multiplies its own, one or more, leaves
 // their sums in its shared memory, and adds those of all segments, in order, for its share of the outputs. Tiles are
 // wider this way, and a multiprocessor has less to read: bringing inputs and weights to it is what binds 16 to 256
 // rows.
@@ -10,7 +10,7 @@
 namespace millrace::cuda {
 namespace {
 
-// Shared memory of the cluster's thread group number `rank`.
+// Shared memory of the cluster's thread block number `rank`.
 __device__ inline float4 load_of(uint32_t shared, int rank) {
   float4 four;
   asm volatile(
@@ -22,7 +22,7 @@ __device__ inline float4 load_of(uint32_t shared, int rank) {
   return four;
 }
 
-// The thread that asks for a thread group's segments. Its first weights do not wait for the kernel in front, unless it
+// The thread that asks for a thread block's segments. Its first weights do not wait for the kernel in front, unless it
 // makes them.
 template <class Size>
 __device__ void bring(const Products& work, const Tiles& tiles, const Maps& maps, const Tile& tile, int first,
@@ -84,7 +84,7 @@ __device__ inline void put(const Products& work, const Products::Product& part, 
   if (whole) *reinterpret_cast<float4*>(to) = {values[0], values[1], values[2], values[3]};
 }
 
-// This thread group's share of the outputs: four at a time, several times that asked for before the first is there.
+// This thread block's share of the outputs: four at a time, several times that asked for before the first is there.
 template <int Groups, int Outputs, int Each>
 __device__ void add_up(const Products& work, const Tile& tile, int rank, uint32_t room) {
   constexpr int kThreads = Groups * 128, kBatch = 4;
@@ -124,7 +124,7 @@ __device__ void add_up(const Products& work, const Tile& tile, int rank, uint32_
   }
 }
 
-// Each: segments of a thread group.
+// Each: segments of a thread block.
 template <class T, int Groups, int Outputs, int Each>
 __global__ void __launch_bounds__(Groups * 128 + 32, 1)
     spread_kernel(const __grid_constant__ Products work, const __grid_constant__ Maps maps, Tiles tiles) {
@@ -174,7 +174,7 @@ struct Variant {
     return Launch(stream, count(int64_t{cut.rows} * cut.outputs * together), Groups * 128 + 32, Size::kShared, together,
                   kernels_wait());
   }
-  // What arrives at a thread group, if all can run at a time.
+  // What arrives at a thread block, if all can run at a time.
   static double cost(const Products& work) {
     const Tiles cut = tiles(work);
     const int together = work.segments / Each;

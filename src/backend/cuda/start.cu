@@ -26,10 +26,10 @@ __global__ void __launch_bounds__(kThreads) bring_kernel(const __grid_constant__
   if (odd) one.to[last] = number;
 }
 
-// How thread groups are dealt out: 2^row for each row to embed, then `table` for each table.
+// How thread blocks are dealt out: 2^row for each row to embed, then `table` for each table.
 struct Deal {
   int row, table;
-  int rows;           // thread groups of all rows
+  int rows;           // thread blocks of all rows
   int64_t row_bytes;  // of the embedding, unless it lies in panels
 };
 
@@ -84,7 +84,7 @@ void bring_arrays(cudaStream_t stream, const Arrays& arrays) {
 }
 
 void start_rows(cudaStream_t stream, const StartRows& start) {
-  constexpr int64_t kMostOfRows = 128;  // thread groups of rows that are cut
+  constexpr int64_t kMostOfRows = 128;  // thread blocks of rows that are cut
   Deal deal = {};
   while ((kThreads << deal.row) < start.out.cols && int64_t{start.out.rows} << (deal.row + 1) <= kMostOfRows)
     ++deal.row;

@@ -57,7 +57,7 @@ struct FourPairs {
   }
 };
 
-// A thread group for each row and kHeadsTogether heads, kHeadThreads a head: those of q, then of k, then of v. All of
+// A thread block for each row and kHeadsTogether heads, kHeadThreads a head: those of q, then of k, then of v. All of
 // them are float32, and fours of them lie on multiples of sixteen bytes.
 __global__ void __launch_bounds__(kHeadThreads* kHeadsTogether)
     finish_kernel(DeviceStep step, Turn turn, const float2* table, int heads, View q, View k, View v, KvView kv) {

@@ -110,6 +110,7 @@ class ObservedBackend final : public Backend {
   ObservedBackend(Backend& inner, Watcher& watcher) : inner_(inner), watcher_(watcher) {}
 
   std::string description() const override { return inner_.description(); }
+  std::string numerics() const override { return inner_.numerics(); }
   int64_t weight_bytes(DType type, int64_t rows, int64_t cols, WeightUse use) const override {
     return inner_.weight_bytes(type, rows, cols, use);
   }

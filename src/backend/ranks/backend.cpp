@@ -21,6 +21,7 @@ class RankBackend final : public Backend {
   std::string description() const override {
     return fmt::format("{}, rank {} of {} ({})", inner_->description(), comm_->rank(), comm_->ranks(), comm_->name());
   }
+  std::string numerics() const override { return inner_->numerics(); }
   Comm* comm() const { return comm_.get(); }
   const Backend& inner() const { return *inner_; }
   RankCut cut() const { return cut_; }

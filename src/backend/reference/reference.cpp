@@ -12,6 +12,7 @@ namespace {
 class ReferenceBackend final : public Backend {
  public:
   std::string description() const override { return "reference: float32, one thread"; }
+  std::string numerics() const override { return "reference"; }
 
   int64_t weight_bytes(DType type, int64_t rows, int64_t cols, WeightUse) const override {
     return bytes_of(type, rows * cols);

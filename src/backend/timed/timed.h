@@ -124,6 +124,7 @@ class TimedBackend final : public Backend {
   CallOps* calls() const { return calls_; }  // of the Ops made last; null before
 
   std::string description() const override { return inner_.description(); }
+  std::string numerics() const override { return inner_.numerics(); }
   int64_t weight_bytes(DType type, int64_t rows, int64_t cols, WeightUse use) const override {
     return inner_.weight_bytes(type, rows, cols, use);
   }

@@ -16,6 +16,7 @@ class TraceBackend final : public Backend {
   explicit TraceBackend(const Backend* like) : like_(like) {}
 
   std::string description() const override { return "trace: costs only"; }
+  std::string numerics() const override { return "trace"; }
 
   int64_t weight_bytes(DType type, int64_t rows, int64_t cols, WeightUse use) const override {
     return like_ != nullptr ? like_->weight_bytes(type, rows, cols, use) : bytes_of(type, rows * cols);

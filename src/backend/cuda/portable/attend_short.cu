@@ -1,4 +1,4 @@
-// Attention of sequences of one row without Hopper's instructions: a thread group is a team of four warps that goes
+// Attention of sequences of one row without Hopper's instructions: a thread block is a team of four warps that goes
 // through its stretch of all chunks (attend_stretch.cuh) and copies keys and values for itself (attend_copied.cuh).
 #include "backend/cuda/attend_copied.cuh"
 #include "backend/cuda/portable/chunks.cuh"

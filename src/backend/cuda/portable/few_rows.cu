@@ -1,4 +1,4 @@
-// Products of at most sixteen rows, at the speed of memory, without Hopper's instructions. Each warp of a thread group
+// Products of at most sixteen rows, at the speed of memory, without Hopper's instructions. Each warp of a thread block
 // has a panel of sixteen outputs (of gated products its two sides), or one segment of it, and goes from the first input
 // to the last, all of them in step: stages of a few chunks come through a ring in shared memory by copies of sixteen
 // bytes. A warp asks for its own weights, all threads together for the inputs.
@@ -9,10 +9,10 @@ namespace millrace::cuda::portable {
 namespace {
 
 constexpr int kMostWarps = 16, kMostUnits = 8, kMostGroups = 8, kStages = 4;
-constexpr int kRing = 48 << 10;      // two thread groups find room on every multiprocessor (100 KB at least)
+constexpr int kRing = 48 << 10;      // two thread blocks find room on every multiprocessor (100 KB at least)
 constexpr int kMostRing = 96 << 10;  // where less would not do
 
-// How the work is cut: a unit is a panel, or the two of a gate. Thread groups have so many units; each has a warp for
+// How the work is cut: a unit is a panel, or the two of a gate. Thread blocks have so many units; each has a warp for
 // every span of its inputs: all of them, or a segment. Stages are so many groups of 64 inputs of every span. Spans and
 // groups are powers of two.
 struct Cut {
@@ -33,7 +33,7 @@ struct Layout {
   }
 };
 
-// Which unit of its thread group and which span a warp has.
+// Which unit of its thread block and which span a warp has.
 struct Warp {
   int number, unit, span;
   __device__ explicit Warp(const Cut& cut)
@@ -252,7 +252,7 @@ __global__ void __launch_bounds__(kMostWarps * 32, 1)
   });
 }
 
-// Thread groups of so much shared memory that a multiprocessor has room for.
+// Thread blocks of so much shared memory that a multiprocessor has room for.
 int groups_beside(int bytes) {
   static const int found = [] {
     int device = 0, all = 0;
@@ -271,7 +271,7 @@ int longest_stage(int units, int spans, int ring) {
   return groups;
 }
 
-// A warp for each segment if there is room for that. So many units that the last round of thread groups leaves least of
+// A warp for each segment if there is room for that. So many units that the last round of thread blocks leaves least of
 // the machine idle.
 template <class Size>
 Cut cut_of(const Products& work) {

@@ -1,4 +1,4 @@
-// Products of any number of rows without Hopper's instructions. A thread group takes a tile of rows by outputs; chunks
+// Products of any number of rows without Hopper's instructions. A thread block takes a tile of rows by outputs; chunks
 // of 64 inputs come through a ring in shared memory by copies of sixteen bytes, and every warp multiplies its share of
 // the rows with 32 outputs. Sums are the chain of packed.h.
 #include <algorithm>

@@ -1,5 +1,5 @@
 // Kernels for every GPU from compute capability 8.0 on: matrix instructions of single warps, copies of sixteen bytes,
-// no more shared memory than the smallest of these GPUs gives a thread group (99 KB). They compute what the kernels of
+// no more shared memory than the smallest of these GPUs gives a thread block (99 KB). They compute what the kernels of
 // kernels.h by the same names compute, to the bit, from the same weights and caches; family.h says who gets which.
 // Every function only queues work on the stream.
 #pragma once
