@@ -31,6 +31,23 @@ Result<FileState> state_of(const std::filesystem::path& path, int fd) {
                    .changed = nanoseconds(info.st_ctim)};
 }
 
+Result<void> unchanged(const std::filesystem::path& path, const FileState& before, const FileState& now) {
+  if (now.size != before.size) {
+    return error(Code::io, "{}: changed while it was read, from {} to {} bytes: use it once it is complete",
+                 path.string(), before.size, now.size);
+  }
+  if (now != before)
+    return error(Code::io, "{}: was written to while it was read: use it once it is complete", path.string());
+  // Who writes to a file can set back when it was written, not when its entry changed. Links come and go harmlessly.
+  if (now.changed != before.changed && now.links == before.links) {
+    return error(Code::io,
+                 "{}: its entry changed while it was read: its owner or permissions did, or it was written to and its "
+                 "time set back. Whether its bytes are the same cannot be told: load it again",
+                 path.string());
+  }
+  return {};
+}
+
 Result<OpenedFile> open_regular(const std::filesystem::path& path) {
   int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // opening a pipe must not wait for a writer
   if (fd < 0) return os_error(path, "open");
@@ -63,7 +80,10 @@ Result<std::string> read_file(const std::filesystem::path& path, size_t max_byte
     got += static_cast<size_t>(count);
   }
   text.resize(got);
+  const auto now = state_of(path, file.fd);
   ::close(file.fd);
+  if (!now.ok()) return now.error();
+  TRY_VOID(unchanged(path, file.state, *now));
   return text;
 }
 

@@ -20,8 +20,11 @@ struct OpenedFile {
 };
 Result<OpenedFile> open_regular(const std::filesystem::path& path);
 Result<FileState> state_of(const std::filesystem::path& path, int fd);
+// Two states of one open file, before and after it was read: an error that says what happened to it in between.
+Result<void> unchanged(const std::filesystem::path& path, const FileState& before, const FileState& now);
 Error os_error(const std::filesystem::path& path, std::string_view what);  // "PATH: cannot WHAT: " and errno in words
 
+// An error if the file changes meanwhile.
 Result<std::string> read_file(const std::filesystem::path& path, size_t max_bytes = size_t{256} << 20);
 
 // Writes to a temporary name beside the target; commit() syncs and renames, and without it nothing is left behind.

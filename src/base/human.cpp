@@ -23,7 +23,8 @@ std::string brief_bytes(uint64_t bytes) {
   return bytes < 10'000'000 ? fmt::format("{} bytes", bytes) : human_bytes(bytes);
 }
 
-std::string counted(int64_t number, std::string_view noun) {
+std::string counted(int64_t number, std::string_view noun, std::string_view plural) {
+  if (number != 1 && !plural.empty()) return fmt::format("{} {}", number, plural);
   return fmt::format("{} {}{}", number, noun, number == 1 ? "" : "s");
 }
 

@@ -9,6 +9,7 @@ namespace millrace {
 
 std::string human_bytes(uint64_t bytes);  // "308.2 MiB"
 std::string brief_bytes(uint64_t bytes);  // "2048 bytes" while that is short, "308.2 MiB" from 10,000,000 on
-std::string counted(int64_t number, std::string_view noun);  // "1 page", "2 pages"
+// "1 page", "2 pages", and with its own `plural` "2 matrices".
+std::string counted(int64_t number, std::string_view noun, std::string_view plural = "");
 
 }  // namespace millrace

@@ -116,21 +116,8 @@ MappedFile::~MappedFile() {
 Result<void> MappedFile::unchanged() const {
   TRY(const FileState now, state_of(path_, fd_));
   const bool broken = guard_ >= 0 && ranges[static_cast<size_t>(guard_)].broken.load();
-  // Who writes to a file can set back when it was written, not when its entry changed. Links come and go harmlessly.
-  const bool touched = now.changed != state_.changed && now.links == state_.links;
-  if (now == state_ && !touched && !broken) return {};
-  if (now.size != state_.size) {
-    return error(Code::io, "{}: changed while it was read, from {} to {} bytes: use it once it is complete",
-                 path_.string(), state_.size, now.size);
-  }
-  if (now != state_)
-    return error(Code::io, "{}: was written to while it was read: use it once it is complete", path_.string());
-  if (touched) {
-    return error(Code::io,
-                 "{}: its entry changed while it was read: its owner or permissions did, or it was written to and its "
-                 "time set back. Whether its bytes are the same cannot be told: load it again",
-                 path_.string());
-  }
+  TRY_VOID(millrace::unchanged(path_, state_, now));
+  if (!broken) return {};
   return error(Code::io, "{}: a part of it could not be read: look for a failing disk, or a file that changes",
                path_.string());
 }

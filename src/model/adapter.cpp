@@ -13,6 +13,7 @@
 #include "model/file_names.h"
 #include "model/gguf_states.h"
 #include "tensor/half.h"
+#include "tensor/side_file.h"
 
 namespace millrace {
 namespace {
@@ -256,7 +257,7 @@ Result<Adapter> read_checked(const fs::path& path, const ModelSpec& spec) {
   }
   TRY(const Checkpoint file, Checkpoint::open(weights));
   if (file.kind() == Checkpoint::Kind::gguf) return read_adapter(file, Json(), spec);
-  TRY(const std::string text, read_file(directory / "adapter_config.json", size_t{16} << 20));
+  TRY(const std::string text, read_side_file(directory, directory / "adapter_config.json", size_t{16} << 20));
   TRY(const Json config, parse_json(text));
   return read_adapter(file, config, spec);
 }

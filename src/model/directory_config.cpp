@@ -3,6 +3,7 @@
 #include <system_error>
 
 #include "base/file.h"
+#include "tensor/side_file.h"
 
 namespace millrace {
 namespace {
@@ -134,7 +135,7 @@ Result<void> write_side_files(const Checkpoint& from, const fs::path& folder, co
   for (const std::string_view name : kBeside) {
     std::error_code absent;
     if (!fs::exists(from.path() / name, absent)) continue;
-    TRY(const std::string text, read_file(from.path() / name));
+    TRY(const std::string text, read_side_file(from.path(), from.path() / name, size_t{256} << 20));
     TRY_VOID(write_text(folder / name, text));
   }
   return {};

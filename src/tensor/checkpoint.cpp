@@ -6,11 +6,11 @@
 #include <system_error>
 
 #include "base/check.h"
-#include "base/file.h"
 #include "tensor/gguf.h"
 #include "tensor/hugging_face.h"
 #include "tensor/identify.h"
 #include "tensor/safetensors.h"
+#include "tensor/side_file.h"
 
 namespace millrace {
 namespace {
@@ -114,10 +114,11 @@ Result<GgufFile> parse_mapped_gguf(const MappedFile& file) {
   return parsed;
 }
 
-// A JSON file beside the weights: null if it is not there.
-Result<Json> read_json(const fs::path& path) {
+// A JSON file beside the weights, in the model's folder or one inside: null if it is not there.
+Result<Json> read_json(const fs::path& folder, const fs::path& name) {
+  const fs::path path = folder / name;
   if (!is_there(path)) return Json(nullptr);
-  TRY(const std::string text, read_file(path, kMaxSideFile));
+  TRY(const std::string text, read_side_file(folder, path, kMaxSideFile));
   Result<Json> json = parse_config(text);
   if (!json.ok()) return within(path.string(), std::move(json).error());
   return json;
@@ -176,6 +177,12 @@ Result<std::shared_ptr<const MappedFile>> Checkpoint::map(const fs::path& path) 
 Result<void> Checkpoint::unchanged() const {
   for (const auto& file : files_) TRY_VOID(file->unchanged());
   return {};
+}
+
+std::vector<FileState> Checkpoint::states() const {
+  std::vector<FileState> found;
+  for (const auto& file : files_) found.push_back(file->state());
+  return found;
 }
 
 const StoredTensor* Checkpoint::find(std::string_view name) const {
@@ -241,7 +248,7 @@ Result<void> Checkpoint::add_weights() {
     const std::optional<std::string> only = only_safetensors(path_);
     return only ? add_safetensors(path_ / *only) : no_weights(path_);
   }
-  TRY(const std::string text, read_file(index_path, kMaxSafetensorsHeader));
+  TRY(const std::string text, read_side_file(path_, index_path, kMaxSafetensorsHeader));
   Result<ShardIndex> index = parse_shard_index(text);
   if (!index.ok()) return within(index_path.string(), std::move(index).error());
   for (size_t i = 0; i < index->files.size(); ++i) {
@@ -265,7 +272,7 @@ Result<void> Checkpoint::add_weights() {
 Result<void> Checkpoint::read_modules() {
   const fs::path list = path_ / "modules.json";
   if (!is_there(list)) return {};
-  TRY(const std::string text, read_file(list, kMaxSideFile));
+  TRY(const std::string text, read_side_file(path_, list, kMaxSideFile));
   Result<Json> parsed = parse_json(text);
   if (!parsed.ok()) return within(list.string(), std::move(parsed).error());
   constexpr size_t kMostModules = 32;
@@ -278,7 +285,7 @@ Result<void> Checkpoint::read_modules() {
         folder.size() <= 64 && folder != "." && folder != ".." && folder.find_first_of("/\\") == std::string::npos;
     if (!plain || !module.is_object())
       return error(Code::invalid, "{}: {} is no folder beside it", list.string(), in_quotes(folder));
-    TRY(Json config, read_json(path_ / folder / "config.json"));
+    TRY(Json config, read_json(path_, fs::path(folder) / "config.json"));
     module.get_object()["config"] = std::move(config);
     if (const fs::path weights = path_ / folder / "model.safetensors"; is_there(weights))
       TRY_VOID(add_safetensors(weights, folder + "."));
@@ -288,15 +295,18 @@ Result<void> Checkpoint::read_modules() {
 }
 
 Result<void> Checkpoint::read_side_files() {
-  TRY(sentence_config_, read_json(path_ / "config_sentence_transformers.json"));
-  TRY(sentence_limits_, read_json(path_ / "sentence_bert_config.json"));
-  TRY(config_, read_json(path_ / "config.json"));
-  TRY(generation_config_, read_json(path_ / "generation_config.json"));
-  TRY(tokenizer_config_, read_json(path_ / "tokenizer_config.json"));
-  if (is_there(path_ / "tokenizer.json")) tokenizer_json_ = path_ / "tokenizer.json";
+  TRY(sentence_config_, read_json(path_, "config_sentence_transformers.json"));
+  TRY(sentence_limits_, read_json(path_, "sentence_bert_config.json"));
+  TRY(config_, read_json(path_, "config.json"));
+  TRY(generation_config_, read_json(path_, "generation_config.json"));
+  TRY(tokenizer_config_, read_json(path_, "tokenizer_config.json"));
+  if (const fs::path path = path_ / "tokenizer.json"; is_there(path)) {
+    TRY_VOID(check_side_file(path_, path));
+    tokenizer_json_ = path;
+  }
   chat_template_ = chat_template_of(tokenizer_config_);
   if (const fs::path path = path_ / "chat_template.jinja"; is_there(path)) {
-    TRY(std::string text, read_file(path, kMaxSideFile));
+    TRY(std::string text, read_side_file(path_, path, kMaxSideFile));
     chat_template_ = std::move(text);
   }
   return {};

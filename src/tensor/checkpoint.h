@@ -60,6 +60,7 @@ class Checkpoint {
   Result<void> unchanged() const;
   size_t files() const { return files_.size(); }  // weight files: parts of a split GGUF, shards of safetensors
   const FileState& state_of_file(size_t file) const { return files_[file]->state(); }  // when it was opened
+  std::vector<FileState> states() const;                                               // of all of them
 
   const Metadata& metadata() const { return metadata_; }  // GGUF (of the first part); empty otherwise
   uint32_t gguf_version() const { return gguf_version_; }

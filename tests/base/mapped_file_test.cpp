@@ -7,10 +7,14 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <csignal>
 #include <fstream>
+#include <functional>
 #include <thread>
 #include <vector>
+
+#include "base/file.h"
 
 namespace millrace {
 namespace {
@@ -58,6 +62,30 @@ TEST(MappedFile, ManyThreadsMayFallIntoTheHole) {
   EXPECT_FALSE(other->unchanged().ok());
 }
 
+// As long as reading takes, somebody writes. A file that nobody touches meanwhile is read as it is.
+TEST(ReadFile, WrittenToOrCutShortMeanwhileIsTold) {
+  const fs::path path = make_file("whole", 64 << 20);
+  EXPECT_EQ(read_file(path).value().size(), 64u << 20);
+  const auto told = [&](const std::function<void()>& change, const char* words) {
+    std::atomic<bool> done{false};
+    std::thread writer([&] {
+      for (; !done; std::this_thread::sleep_for(std::chrono::milliseconds(1))) change();
+    });
+    bool found = false;
+    for (int tries = 0; tries < 50 && !found; ++tries) {
+      const auto text = read_file(path);
+      found = !text.ok() && text.error().message.find(words) != std::string::npos;
+    }
+    done = true;
+    writer.join();
+    return found;
+  };
+  EXPECT_TRUE(told([&] { std::ofstream(path, std::ios::binary | std::ios::in) << "y"; }, "written to while it was"));
+  int turn = 0;
+  EXPECT_TRUE(told([&] { fs::resize_file(path, (64 << 20) - ++turn); }, "changed while it was read, from"));
+  fs::remove(path);
+}
+
 TEST(MappedFile, WrittenToIsTold) {
   const fs::path path = make_file("written", 5000);
   const auto file = MappedFile::open(path).value();
@@ -79,7 +107,8 @@ TEST(MappedFile, WrittenToIsToldThoughItsTimeIsSetBack) {
   EXPECT_NE(changed.error().message.find("written to"), std::string::npos) << changed.error().message;
 }
 
-// Nobody can tell from outside whether it was written to and set back as well, so it counts; but nobody says that it was.
+// Nobody can tell from outside whether it was written to and set back as well, so it counts; but nobody says that it
+// was.
 TEST(MappedFile, AChangedEntryIsToldAsSuch) {
   const fs::path path = make_file("entry", 5000);
   const auto file = MappedFile::open(path).value();

@@ -223,6 +223,105 @@ TEST(Checkpoint, SideFilesMustBeRight) {
                  Code::invalid);
 }
 
+// A link among the small files stays in the model's folder, or in the blobs of its own download cache.
+TEST(Checkpoint, SideFilesDoNotLeadElsewhere) {
+  const Folder folder, outside;
+  const std::string content = R"({"chat_template": "SECRET", "weight_map": {"SECRETTENSOR": "SECRETFILE"}})";
+  const fs::path secret = outside.write("secret.json", content);
+  folder.write("model.safetensors", tiny_safetensors("w"));
+  folder.write("config.json", kConfig);
+  fs::create_directories(folder.path() / "1_Pooling");
+  folder.write("modules.json", R"([{"path": "1_Pooling"}])");
+  auto link = [&](std::string_view name) {
+    const fs::path at = folder.path() / name;
+    const bool there = fs::exists(at);
+    if (there) fs::rename(at, folder.path() / "kept");
+    fs::create_symlink(secret, at);
+    const auto opened = Checkpoint::open(folder.path());
+    ASSERT_FALSE(opened.ok()) << name;
+    const std::string& message = opened.error().message;
+    EXPECT_EQ(message.find(fmt::format("{}: leads to {}", at.string(), fs::canonical(secret).string())), 0u) << message;
+    EXPECT_NE(message.find("put a copy"), std::string::npos) << message;
+    EXPECT_EQ(message.find("SECRET"), std::string::npos) << message;
+    fs::remove(at);
+    if (there) fs::rename(folder.path() / "kept", at);
+  };
+  for (std::string_view name :
+       {"config.json", "generation_config.json", "tokenizer_config.json", "tokenizer.json", "chat_template.jinja",
+        "config_sentence_transformers.json", "sentence_bert_config.json", "modules.json", "1_Pooling/config.json"})
+    link(name);
+  fs::rename(folder.path() / "model.safetensors", folder.path() / "a.safetensors");
+  link("model.safetensors.index.json");
+  fs::rename(folder.path() / "a.safetensors", folder.path() / "model.safetensors");
+  // A folder inside that is itself a link, and what has no path any more.
+  fs::rename(folder.path() / "1_Pooling", folder.path() / "real");
+  fs::create_directory_symlink(outside.path(), folder.path() / "1_Pooling");
+  EXPECT_TRUE(Checkpoint::open(folder.path()).ok());
+  fs::rename(secret, outside.path() / "config.json");
+  EXPECT_FALSE(Checkpoint::open(folder.path()).ok());
+  fs::remove(folder.path() / "1_Pooling");
+  std::FILE* nameless = std::tmpfile();
+  ASSERT_NE(nameless, nullptr);
+  fs::create_symlink(fmt::format("/proc/self/fd/{}", ::fileno(nameless)), folder.path() / "chat_template.jinja");
+  EXPECT_FALSE(Checkpoint::open(folder.path()).ok());
+  std::fclose(nameless);
+  fs::remove(folder.path() / "chat_template.jinja");
+  // Within the folder, and to a folder by another name, links are fine.
+  fs::create_symlink("real/t.jinja", folder.path() / "chat_template.jinja");
+  folder.write("real/t.jinja", "hello");
+  fs::create_directory_symlink(folder.path(), outside.path() / "name");
+  const auto opened = Checkpoint::open(outside.path() / "name");
+  ASSERT_TRUE(opened.ok()) << opened.error().message;
+  EXPECT_EQ(*opened->chat_template(), "hello");
+}
+
+TEST(Checkpoint, OpensASnapshotOfADownloadCache) {
+  const Folder cache, outside;
+  const fs::path one = cache.path() / "models--a--one", other = cache.path() / "models--a--other";
+  const fs::path snapshot = one / "snapshots/abc";
+  for (const fs::path& folder : {one / "blobs", other / "blobs", snapshot}) fs::create_directories(folder);
+  cache.write("models--a--one/blobs/11", kConfig);
+  cache.write("models--a--one/blobs/22", tiny_safetensors("w"));
+  cache.write("models--a--one/blobs/33", "hello");
+  cache.write("models--a--other/blobs/44", "other");
+  fs::create_symlink("../../blobs/11", snapshot / "config.json");
+  fs::create_symlink("../../blobs/22", snapshot / "model.safetensors");
+  fs::create_symlink("../../blobs/33", snapshot / "chat_template.jinja");
+  const auto opened = Checkpoint::open(snapshot);
+  ASSERT_TRUE(opened.ok()) << opened.error().message;
+  EXPECT_EQ(*opened->chat_template(), "hello");
+  fs::remove(snapshot / "chat_template.jinja");
+  fs::create_symlink("../../../models--a--other/blobs/44", snapshot / "chat_template.jinja");
+  expect_refused(snapshot, "outside of the model's folder", Code::invalid);
+  fs::remove(snapshot / "chat_template.jinja");
+  EXPECT_TRUE(Checkpoint::open(snapshot).ok());
+  // Blobs that are a link could lead anywhere.
+  fs::rename(one / "blobs", outside.path() / "blobs");
+  fs::create_directory_symlink(outside.path() / "blobs", one / "blobs");
+  expect_refused(snapshot, "outside of the model's folder", Code::invalid);
+}
+
+// Weights may lie on another disk; what a link among them leads to is not quoted if it holds none.
+TEST(Checkpoint, LinkedWeightsAreReadAndNeverQuoted) {
+  const Folder folder, outside;
+  folder.write("config.json", kConfig);
+  const fs::path weights = folder.path() / "model.safetensors";
+  fs::create_symlink(outside.write("m.safetensors", tiny_safetensors("w")), weights);
+  EXPECT_TRUE(Checkpoint::open(folder.path()).ok());
+  fs::remove(weights);
+  folder.write("model.safetensors.index.json",
+               R"({"weight_map": {"w": "model-00001-of-00002.safetensors", "v": "model-00002-of-00002.safetensors"}})");
+  folder.write("model-00001-of-00002.safetensors", tiny_safetensors("w"));
+  for (std::string_view secret : {"root:SECRET:19000\n", "{\"key\": \"SECRET\"}", "\x01SECRET", "PK\x03\x04SECRET",
+                                  "version https://git-lfs.github.com/spec/v1\nSECRET\nsize SECRET\n"}) {
+    fs::create_symlink(outside.write("secret", secret), folder.path() / "model-00002-of-00002.safetensors");
+    const auto opened = Checkpoint::open(folder.path());
+    ASSERT_FALSE(opened.ok());
+    EXPECT_EQ(opened.error().message.find("SECRET"), std::string::npos) << opened.error().message;
+    fs::remove(folder.path() / "model-00002-of-00002.safetensors");
+  }
+}
+
 // ---- files that are something else
 // --------------------------------------------------------------------------------------
 
