@@ -85,7 +85,7 @@ void Engine::loop() { parts_.options.overlap ? run_overlapped() : run_in_turn();
 void Engine::run_in_turn() {
   Flight flight;
   while (take_inbox(parts_.scheduler->idle())) {
-    plan(flight);
+    parts_.plan(flight, ended_, now());
     if (flight.plan.empty()) {
       rest();
       continue;
@@ -105,7 +105,7 @@ void Engine::run_overlapped() {
       if (parts_.scheduler->idle()) continue;
     }
     if (!parts_.scheduler->idle()) {
-      plan(flights[turn % 2]);
+      parts_.plan(flights[turn % 2], ended_, now());
       if (!flights[turn % 2].plan.empty()) next = &flights[turn % 2];
     }
     if (next != nullptr) queue(*next);  // the runner goes on with it without waiting for this thread
@@ -149,7 +149,7 @@ void Engine::runner_loop() {
 void Engine::run(Flight& flight) {
   EngineWatch* const watch = parts_.options.watch;
   if (watch != nullptr) watch->step_begins(flight.launch);
-  parts_.runner->run(flight.launch, flight.sampled);
+  parts_.run(flight);
   if (watch != nullptr) watch->step_ended(parts_.executor->counters().failed);
 }
 
@@ -255,16 +255,9 @@ void Engine::admit(Inbox::Item& item) {
   ids_[item.id] = *submitted;
 }
 
-void Engine::plan(Flight& flight) {
-  flight.plan = parts_.scheduler->next(now());
-  flight.launch.take(flight.plan);
-  flight.launch.forget.insert(flight.launch.forget.end(), ended_.begin(), ended_.end());
-  ended_.clear();
-}
-
 void Engine::land(Flight& flight) {
   running_seconds_ += flight.sampled.seconds;
-  std::vector<Event> events = parts_.scheduler->commit(flight.plan, flight.sampled, now());
+  std::vector<Event> events = parts_.land(flight, now());
   note_progress();  // first, so that whoever hears of an end finds it counted
   tell_changes();   // before whoever is answered can ask what is cached now
   tell(events);

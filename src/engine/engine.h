@@ -85,12 +85,6 @@ class Engine : public EnginePort {
     int adapter = -1;                            // its place
     std::shared_ptr<const Request> offers = {};  // whose prompt is offered to others at the end; null: nobody's
   };
-  struct Flight {  // a step on its way
-    StepPlan plan;
-    Launch launch;
-    Sampled sampled;
-    bool done = false;  // overlapped only; guarded by turn_mutex_
-  };
 
   explicit Engine(EngineParts parts);
   double now() const;
@@ -100,7 +94,6 @@ class Engine : public EnginePort {
   bool take_inbox(bool wait);  // false: stop
   void admit(Inbox::Item& item);
   void drop(const Inbox::Item& item);
-  void plan(Flight& flight);
   void run(Flight& flight);
   void land(Flight& flight);
   void tell(std::span<const Event> events);
@@ -158,7 +151,7 @@ class Engine : public EnginePort {
 
   // Handing a step to the runner and back.
   std::mutex turn_mutex_;
-  std::condition_variable turn_;
+  std::condition_variable turn_;  // also for Flight::done
   Flight* queued_ = nullptr;
   bool runner_stops_ = false;
 

@@ -71,4 +71,11 @@ Result<EngineParts> EngineParts::create(const Model& model, Backend& backend, co
   return parts;
 }
 
+void EngineParts::plan(Flight& flight, std::vector<RequestId>& ended, double now) {
+  flight.plan = scheduler->next(now);
+  flight.launch.take(flight.plan);
+  flight.launch.forget.insert(flight.launch.forget.end(), ended.begin(), ended.end());
+  ended.clear();
+}
+
 }  // namespace millrace

@@ -1,5 +1,6 @@
 // EngineParts: what steps need, made together so that they agree: the executor with its store, the second store, the
-// cache's books, the scheduler and the runner. The Engine drives them with threads, a replay under a clock of its own.
+// cache's books, the scheduler and the runner, and a step through them. The Engine drives them with threads of its own,
+// a replay under a clock of its own, a Generator (session/generator.h) on its caller's thread.
 #pragma once
 
 #include <memory>
@@ -40,6 +41,14 @@ struct EngineOptions {
   int64_t beside_bytes = 0;          // that its process has taken besides; part of EngineFacts::bytes
 };
 
+// A step on its way. Reused from step to step: once grown it allocates nothing.
+struct Flight {
+  StepPlan plan;
+  Launch launch;
+  Sampled sampled;
+  bool done = false;  // for whoever has it run on another thread
+};
+
 struct EngineParts {
   EngineOptions options;  // zeros filled in
   std::unique_ptr<Executor> executor;
@@ -51,6 +60,12 @@ struct EngineParts {
 
   // The model and the backend outlive the parts. Everything is planned and taken here.
   static Result<EngineParts> create(const Model& model, Backend& backend, const EngineOptions& options);
+
+  // One step. It may be planned and landed on one thread while the one before it runs on another. Nothing is to be run
+  // if the plan is empty. `ended`, which is taken, has the requests that ended: no step from this one on has them.
+  void plan(Flight& flight, std::vector<RequestId>& ended, double now);
+  void run(Flight& flight) { runner->run(flight.launch, flight.sampled); }
+  std::vector<Event> land(Flight& flight, double now) { return scheduler->commit(flight.plan, flight.sampled, now); }
 };
 
 }  // namespace millrace

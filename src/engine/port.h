@@ -86,6 +86,8 @@ class EnginePort {
 
   virtual const EngineFacts& facts() const = 0;
   virtual EngineSnapshot snapshot() const = 0;
+  // Why no request can be answered, if so. It may pass.
+  virtual std::optional<Error> failing() const { return {}; }
   // What each page was there for when the engine last looked, and a wish that it look again soon: it does so after its
   // next step, once a wish, so that nobody watching costs nothing. Empty until it has looked.
   virtual std::vector<PageState> watch_pages() = 0;

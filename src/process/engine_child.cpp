@@ -320,8 +320,8 @@ Result<void> run_engine_child(const std::function<Result<bool>()>& load,
     return made.error();
   }
   watch.know(made->parameters);
-  child.send(ReadyFrame{made->engine->facts(), made->fingerprint, made->identity, made->weights, made->kv,
-                        made->engine->adapters()});
+  child.send(ReadyFrame{made->engine->facts(), made->pages, made->tokens, made->weights, made->kv,
+                        made->engine->adapters(), made->files});
   Result<void> served = child.serve(*made);
   // Nobody is left to tell anything: neither what is open nor memory needs to be put in order.
   if (served.ok()) ::_exit(0);

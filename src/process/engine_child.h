@@ -19,9 +19,9 @@ inline constexpr int kEngineSocket = 3, kEngineSharedFile = 4, kEngineFiles = 5,
 struct EngineOfProcess {
   std::shared_ptr<void> model;  // whatever the engine needs to live
   std::unique_ptr<Engine> engine;
-  std::string fingerprint;
-  Identity identity, weights;
+  Identity pages, tokens, weights;  // as ReadyFrame has them
   KvForm kv;
+  std::vector<FileState> files = {};
   int64_t parameters = 0;  // of the model; 0: not known
   // A constraint from its source.
   std::function<Result<std::shared_ptr<Constraint>>(const std::string& source, const std::string& tenant)> constraint;

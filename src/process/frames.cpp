@@ -214,6 +214,14 @@ void fields_of_adapter(Io& io, A& info) {
   fields_of_identity(io, info.content);
 }
 
+template <class Io, class S>
+void fields_of_state(Io& io, S& state) {
+  for (auto member : {&FileState::device, &FileState::inode, &FileState::size, &FileState::links})
+    io.value(state.*member);
+  io.value(state.written);
+  io.value(state.changed);
+}
+
 template <class Io, class F>
 void fields(Io& io, F& frame) {
   using T = std::remove_const_t<F>;
@@ -227,13 +235,12 @@ void fields(Io& io, F& frame) {
     io.value(frame.choice);
   } else if constexpr (std::is_same_v<T, ReadyFrame>) {
     fields_of_facts(io, frame.facts);
-    io.text(frame.fingerprint);
-    fields_of_identity(io, frame.identity);
-    fields_of_identity(io, frame.weights);
+    for (auto* identity : {&frame.pages, &frame.tokens, &frame.weights}) fields_of_identity(io, *identity);
     choice(io, frame.kv.k, kDTypes - 1);
     choice(io, frame.kv.v, kDTypes - 1);
     io.value(frame.kv.turned);
     io.list(frame.adapters, [&](auto& info) { fields_of_adapter(io, info); });
+    io.list(frame.files, [&](auto& state) { fields_of_state(io, state); });
   } else if constexpr (std::is_same_v<T, FailedFrame>) {
     fields_of_error(io, frame.error);
   } else if constexpr (std::is_same_v<T, EventsFrame>) {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "backend/kv_form.h"
+#include "base/mapped_file.h"
 #include "base/result.h"
 #include "cache/identity.h"
 #include "engine/port.h"
@@ -47,10 +48,10 @@ struct ResetCacheFrame {
 // From the engine.
 struct ReadyFrame {
   EngineFacts facts;
-  std::string fingerprint;
-  Identity identity, weights;  // the fingerprint's, and of the weights alone
+  Identity pages, tokens, weights;  // the fingerprint's (session/fingerprint.h), and of the weights alone
   KvForm kv;
   std::vector<AdapterInfo> adapters;
+  std::vector<FileState> files;  // that the weights were read from, as they were then
 };
 struct FailedFrame {  // it could not be started
   Error error;

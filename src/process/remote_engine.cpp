@@ -22,6 +22,7 @@ constexpr int kStillLooks = 17;      // without a sign of life between steps: tw
 constexpr int kDeathsTogether = 2;   // in a row; after so many a request is tried alone
 constexpr int kDeathsAlone = 3;      // after so many, the last of them alone, it is refused;
 constexpr int kDeathsOutside = 10;   // after so many if that last one came from outside
+constexpr int kFailedStarts = 3;     // for the model's files; after so many requests are refused
 constexpr double kLongestPause = 5;  // seconds before a process is started again
 constexpr int64_t kLeastLoad = 60 * kSecond, kTimesFirstLoad = 10;  // what a later start may take
 
@@ -116,8 +117,7 @@ EngineSnapshot RemoteEngine::figures() const {
   const int64_t now = shared_now();
   // `at` is when the engine's own clock was at last_progress or a little later.
   snapshot.now = seconds(epoch_, now);
-  snapshot.last_progress = process_.ready && seen.at != 0 ? seconds(epoch_, std::max(seen.at, process_.began))
-                                                          : seconds(epoch_, std::max(process_.began, try_at_));
+  snapshot.last_progress = seconds(epoch_, process_.ready ? std::max(seen.at, process_.ready_at) : gone_since_);
   snapshot.metrics.carry(before_);
   snapshot.process = process_.id;
   snapshot.restarts = restarts_;
@@ -127,6 +127,11 @@ EngineSnapshot RemoteEngine::figures() const {
   if (asleep_) snapshot.last_progress = snapshot.now;  // it is as it should be
   if (seen.at == 0) snapshot.pages = first_.facts.pages;
   return snapshot;
+}
+
+std::optional<Error> RemoteEngine::failing() const {
+  std::lock_guard lock(mutex_);
+  return given_up_;
 }
 
 std::vector<PageState> RemoteEngine::watch_pages() {
@@ -161,7 +166,7 @@ void RemoteEngine::turn() {
     std::lock_guard lock(mutex_);
     files[1].fd = process_.socket;
     if (!out_.empty()) files[1].events |= POLLOUT;
-    if (process_.id == 0 && !given_up_ && !asleep_)
+    if (process_.id == 0 && !for_good_ && !asleep_)
       pause = static_cast<int>(std::clamp<int64_t>((try_at_ - shared_now()) / 1'000'000, 0, kLookMilliseconds));
   }
   ::poll(files.data(), files.size(), pause);
@@ -218,7 +223,9 @@ bool RemoteEngine::read_arrived() {
         } else if (const auto* ready = std::get_if<ReadyFrame>(&*frame)) {
           good = take_ready(*ready);
         } else if (const auto* failed = std::get_if<FailedFrame>(&*frame)) {
-          log_(fmt::format("the engine could not be started again: {}", failed->error.message));
+          std::lock_guard lock(mutex_);
+          process_.failed = failed->error;
+          if (log_ && !given_up_) log_(fmt::format("the engine could not be started again: {}", failed->error.message));
         } else {
           good = false;
         }
@@ -290,12 +297,15 @@ void RemoteEngine::take(EventsFrame frame) {
 // A process of the same fingerprint may go on with what another has begun, and no other.
 bool RemoteEngine::take_ready(const ReadyFrame& frame) {
   std::unique_lock lock(mutex_);
-  if (frame.identity != identity_ || frame.facts.limits.context != first_.facts.limits.context) {
+  if (frame.tokens != tokens_ || frame.facts.limits.context != first_.facts.limits.context) {
     lock.unlock();
     give_up(error(Code::io, "the model's files are not what they were when the server started; start it again"));
     return false;
   }
   process_.ready = true;
+  process_.ready_at = shared_now();
+  gone_since_ = failed_starts_ = 0;
+  given_up_.reset();
   still_ = 0;  // it was loading, and may not have had its first turn since
   restore_adapters(frame);
   send_open();
@@ -417,6 +427,8 @@ void RemoteEngine::bury(int status) {
     const int id = std::exchange(process_.id, 0);
     close_sockets();
     was_ready_ = process_.ready;
+    if (gone_since_ == 0) gone_since_ = shared_now();
+    const bool quiet = stopping_ || given_up_.has_value();  // what fails again and again was said once
     if (process_.ready && !asleep_) blame(killed(status) && !process_.killed, calls);
     quick_deaths_ += !process_.told_any && !asleep_;
     before_ = [&] {
@@ -431,9 +443,13 @@ void RemoteEngine::bury(int status) {
     restarts_ += !asleep_;
     const double pause = quick_deaths_ > 1 ? std::min(kLongestPause, 0.05 * (1 << std::min(quick_deaths_, 10))) : 0;
     try_at_ = shared_now() + static_cast<int64_t>(pause * static_cast<double>(kSecond));
+    if (!was_ready_ && !asleep_) {
+      const Error ended = error(Code::internal, "its process ended {} while it loaded the model", how_it_ended(status));
+      start_failed(process_.failed.value_or(ended), process_.failed.has_value());
+    }
     if (log_ && asleep_ && !stopping_) {
       log_(fmt::format("engine process {} has gone to sleep; {} requests wait", id, open_.size()));
-    } else if (log_ && !stopping_) {
+    } else if (log_ && !quiet) {
       log_(fmt::format("engine process {} ended {}; {} requests wait", id, how_it_ended(status), open_.size()));
     }
   }
@@ -445,11 +461,24 @@ void RemoteEngine::bury(int status) {
   buried_.notify_all();
 }
 
+// With the lock held. What a process said of the model's files the next one will say too, most likely; whatever else is
+// wrong may pass.
+void RemoteEngine::start_failed(const Error& why, bool told) {
+  if (for_good_) return;
+  failed_starts_ += told && why.code != Code::no_memory && why.code != Code::internal;
+  const double gone = static_cast<double>(shared_now() - gone_since_) / static_cast<double>(kSecond);
+  if (failed_starts_ < kFailedStarts && gone < command_.patience) return;
+  const bool first = !given_up_;
+  given_up_ = within("the engine cannot be started again, which is tried every few seconds", why);
+  if (log_ && first) log_(given_up_->message);
+}
+
 // No process will come that could go on: everybody is told, and whoever comes later too.
 void RemoteEngine::give_up(const Error& why) {
   {
     std::lock_guard lock(mutex_);
     given_up_ = why;
+    for_good_ = true;
     spare_.end();
   }
   if (log_) log_(why.message);

@@ -4,6 +4,9 @@
 // without a token in between, is tried with nothing beside it, and refused when the engine dies of it once more; if
 // that was somebody's kill, after ten of them.
 //
+// When no process can be started any more, requests are refused with the reason, and starts go on being tried: files
+// that are put back heal it. Files of another fingerprint do not.
+//
 //   submit, cancel   any thread        noted and queued
 //   one thread       sends what is queued, reads what comes, calls listeners, watches over the process
 #pragma once
@@ -32,7 +35,8 @@ struct EngineCommand {
   std::vector<std::string> words_first = {};  // added the first time
   std::vector<std::string> words_again = {};  // added when it is not
   std::vector<std::string> words_bare = {};   // and these, when the one before died before it was ready
-  bool spare = false;  // it may leave a spare (spare.h), of which the next ones are copies as long as that works
+  double patience = 60;  // seconds without a process, however starts fail, until requests are refused
+  bool spare = false;    // it may leave a spare (spare.h), of which the next ones are copies as long as that works
 };
 
 class RemoteEngine : public EnginePort {
@@ -49,6 +53,7 @@ class RemoteEngine : public EnginePort {
   void when_cached(std::function<void(std::vector<CacheChange>)> heard) override { cached_ = std::move(heard); }
   const EngineFacts& facts() const override { return first_.facts; }
   EngineSnapshot snapshot() const override;
+  std::optional<Error> failing() const override;
   std::vector<PageState> watch_pages() override;
   std::vector<AdapterInfo> adapters() const override;
   void load_adapter(AdapterAsk ask, std::function<void(Result<AdapterInfo>)> done) override;
@@ -84,7 +89,8 @@ class RemoteEngine : public EnginePort {
     int files = -1;
     bool ready = false;
     FrameBuffer arrived;
-    int64_t began = 0;
+    int64_t began = 0, ready_at = 0;
+    std::optional<Error> failed;  // what it said of its start
     bool told_any = false;
     bool killed = false;  // by us
   };
@@ -111,6 +117,7 @@ class RemoteEngine : public EnginePort {
   static RequestId on_wire(RequestId id, const Open& open) { return id | open.round << kRoundShift; }
   void send_next_alone();
   void give_up(const Error& why);
+  void start_failed(const Error& why, bool told);
   void refuse_late();
   // The process, in remote_process.cpp.
   struct Spawned {
@@ -160,7 +167,7 @@ class RemoteEngine : public EnginePort {
 
   mutable std::mutex mutex_;  // guards all below
   EngineCommand command_;
-  Identity identity_;  // that every process is to have
+  Identity tokens_;  // of the fingerprint that every process is to have
   Process process_;
   Spare spare_;
   std::map<RequestId, Open> open_;
@@ -182,7 +189,10 @@ class RemoteEngine : public EnginePort {
   int restarts_ = 0;
   int quick_deaths_ = 0;           // in a row, without a token told
   int64_t try_at_ = 0;             // when to start the next process
-  std::optional<Error> given_up_;  // the engine cannot be had again
+  int64_t gone_since_ = 0;         // when the first process of those died that did not become ready; 0: there is one
+  int failed_starts_ = 0;          // for the model's files, since then
+  std::optional<Error> given_up_;  // why requests are refused
+  bool for_good_ = false;          // no other process is tried
   int64_t last_awake_ = 0;         // the sign of life last seen,
   int64_t last_look_ = 0;
   int64_t first_load_ = 0;  // how long the first process took until it was ready

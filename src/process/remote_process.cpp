@@ -107,9 +107,10 @@ Result<void> RemoteEngine::await_ready(const std::function<bool()>& go_on) {
     const auto* ready = std::get_if<ReadyFrame>(&frame);
     if (ready == nullptr) return error(Code::internal, "the engine said something else than that it is ready");
     first_ = *ready;
-    identity_ = ready->identity;
+    tokens_ = ready->tokens;
     adapters_ = ready->adapters;
     process_.ready = true;
+    process_.ready_at = shared_now();
   }
   first_load_ = shared_now() - process_.began;
   return {};
@@ -137,7 +138,7 @@ void RemoteEngine::kill_process() {
 void RemoteEngine::revive() {
   {
     std::lock_guard lock(mutex_);
-    if (process_.id != 0 || given_up_ || stopping_ || asleep_ || shared_now() < try_at_) return;
+    if (process_.id != 0 || for_good_ || stopping_ || asleep_ || shared_now() < try_at_) return;
     spawning_ = true;
   }
   auto spawned = spawn(true);
@@ -149,7 +150,8 @@ void RemoteEngine::revive() {
     if (asleep_) ::kill(process_.id, SIGKILL);  // who wants that waits until it is buried
   } else {
     try_at_ = shared_now() + kSecond;
-    if (log_) log_(spawned.error().message);
+    if (log_ && !given_up_) log_(spawned.error().message);
+    start_failed(spawned.error(), false);
   }
 }
 

@@ -42,7 +42,7 @@ void RemoteEngine::go_on() {
   {
     std::lock_guard lock(mutex_);
     if (!std::exchange(paused_, false)) return;
-    if (std::exchange(asleep_, false)) try_at_ = shared_now();
+    if (std::exchange(asleep_, false)) gone_since_ = try_at_ = shared_now();
     if (process_.ready) send_open();
   }
   wake();
@@ -91,10 +91,13 @@ void RemoteEngine::become_next() {
     std::swap(spare_, other->spare_);
     first_load_ = std::max(first_load_, other->first_load_);
     command_ = other->command_;
-    identity_ = other->identity_;
+    tokens_ = other->tokens_;
     last_awake_ = 0;
     still_ = quick_deaths_ = 0;
     given_up_.reset();
+    for_good_ = false;
+    failed_starts_ = 0;
+    gone_since_ = process_.ready ? 0 : shared_now();
     asleep_ = false;
     ReadyFrame there;
     there.adapters = other->adapters_;

@@ -33,7 +33,7 @@ Result<std::vector<Token>> raw_prompt(const LoadedModel& model, std::string_view
     return error(Code::unsupported, "{}: no text without a tokenizer: {}", model.checkpoint().path().string(),
                  model.tokenizer_error());
   }
-  std::vector<Token> tokens = model.tokenizer()->encode(text, {.parse_special = true});
+  TRY(std::vector<Token> tokens, model.tokenizer()->encode(text, {.parse_special = true}));
   if (model.begin_token() && (tokens.empty() || tokens[0] != *model.begin_token()))
     tokens.insert(tokens.begin(), *model.begin_token());
   return tokens;

@@ -102,7 +102,7 @@ Result<ChatPrompt> chat_prompt(const LoadedModel& model, std::span<const Message
                                const ChatOptions& options) {
   ChatPrompt prompt;
   TRY(prompt.text, render_chat(model, messages, options));
-  prompt.tokens = model.tokenizer()->encode(prompt.text, {.parse_special = true});
+  TRY(prompt.tokens, model.tokenizer()->encode(prompt.text, {.parse_special = true}));
   prompt.thinking = thinking_at_end(model, prompt.tokens);
   const SpecialTokens& special = model.tokenizer()->special();
   if (special.add_begin && special.begin >= 0 && (prompt.tokens.empty() || prompt.tokens[0] != special.begin)) {

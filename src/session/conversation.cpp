@@ -218,12 +218,12 @@ void Conversation::remember(const ChatPrompt& prompt, const Generated& generated
 void Conversation::splice(ChatPrompt& prompt) const {
   if (seen_text_.empty() || !prompt.text.starts_with(seen_text_)) return;
   const Tokenizer& tokenizer = *model_.tokenizer();
-  std::vector<Token> rest =
-      tokenizer.encode(std::string_view(prompt.text).substr(seen_text_.size()), {.parse_special = true});
-  const bool clean = !rest.empty() && (tokenizer.is_special(rest[0]) || tokenizer.is_special(seen_.back()));
+  const auto rest = tokenizer.encode(std::string_view(prompt.text).substr(seen_text_.size()), {.parse_special = true});
+  const bool clean =
+      rest.ok() && !rest->empty() && (tokenizer.is_special(rest->front()) || tokenizer.is_special(seen_.back()));
   if (!clean) return;
   prompt.tokens = seen_;
-  prompt.tokens.insert(prompt.tokens.end(), rest.begin(), rest.end());
+  prompt.tokens.insert(prompt.tokens.end(), rest->begin(), rest->end());
 }
 
 #else

@@ -84,11 +84,11 @@ Result<void> Embedder::check_dimensions(int64_t dimensions) const {
 Result<EncodeInput> Embedder::input(std::string_view text, const EmbedText& how) const {
   const Tokenizer* tokenizer = model_.tokenizer();
   if (tokenizer == nullptr) return no_text(model_);
-  std::vector<Token> tokens = tokenizer->encode(std::string(how.prompt) + std::string(text), {.add_special = true});
+  TRY(std::vector<Token> tokens, tokenizer->encode(std::string(how.prompt) + std::string(text), {.add_special = true}));
   const auto most = static_cast<size_t>(encoder_->options().context);
   if (how.truncate && tokens.size() > most) {
     // What stands at the end of every text stays there.
-    const std::vector<Token> ends = tokenizer->encode("", {.add_special = true});
+    TRY(const std::vector<Token> ends, tokenizer->encode("", {.add_special = true}));
     size_t kept = 0;
     while (kept < std::min(ends.size(), most) && ends[ends.size() - 1 - kept] == tokens[tokens.size() - 1 - kept])
       ++kept;
@@ -105,10 +105,10 @@ Result<EncodeInput> Embedder::question(std::string_view first, std::string_view 
       "provided. Note that the answer can only be \"yes\" or \"no\".<|im_end|>\n<|im_start|>user\n";
   constexpr std::string_view kAfter = "<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n";
   const Tokenizer& tokenizer = *model_.tokenizer();
-  std::vector<Token> tokens = tokenizer.encode(kBefore, {.parse_special = true});
-  std::vector<Token> body =
-      tokenizer.encode(fmt::format("<Instruct>: {}\n<Query>: {}\n<Document>: {}", instruction, first, second));
-  const std::vector<Token> after = tokenizer.encode(kAfter, {.parse_special = true});
+  TRY(std::vector<Token> tokens, tokenizer.encode(kBefore, {.parse_special = true}));
+  TRY(std::vector<Token> body,
+      tokenizer.encode(fmt::format("<Instruct>: {}\n<Query>: {}\n<Document>: {}", instruction, first, second)));
+  TRY(const std::vector<Token> after, tokenizer.encode(kAfter, {.parse_special = true}));
   const auto most = static_cast<size_t>(encoder_->options().context);
   const size_t fixed = tokens.size() + after.size();
   if (truncate && fixed < most && body.size() > most - fixed) body.resize(most - fixed);
@@ -145,7 +145,8 @@ Result<std::vector<EncodeInput>> Embedder::pair(std::string_view first, std::str
 Result<void> Embedder::find_answers() {
   const Tokenizer* tokenizer = model_.tokenizer();
   if (tokenizer == nullptr) return no_text(model_);
-  const auto yes = tokenizer->encode("yes"), no = tokenizer->encode("no");
+  TRY(const auto yes, tokenizer->encode("yes"));
+  TRY(const auto no, tokenizer->encode("no"));
   if (yes.size() != 1 || no.size() != 1) {
     return error(Code::unsupported,
                  "the model has no classifier, and its tokenizer has no single tokens for yes and no: it cannot score");

@@ -16,13 +16,14 @@ Result<std::vector<Token>> fill_prompt(const LoadedModel& model, std::string_vie
   }
   std::vector<Token> tokens;
   if (model.begin_token()) tokens.push_back(*model.begin_token());
-  auto add = [&](Token mark, std::string_view text) {
+  auto add = [&](Token mark, std::string_view text) -> Result<void> {
     tokens.push_back(mark);
-    const std::vector<Token> list = tokenizer.encode(text);
+    TRY(const std::vector<Token> list, tokenizer.encode(text));
     tokens.insert(tokens.end(), list.begin(), list.end());
+    return {};
   };
-  add(special.fill_prefix, before);
-  add(special.fill_suffix, after);
+  TRY_VOID(add(special.fill_prefix, before));
+  TRY_VOID(add(special.fill_suffix, after));
   tokens.push_back(special.fill_middle);
   return tokens;
 }

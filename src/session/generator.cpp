@@ -12,27 +12,15 @@ bool contains(std::span<const Token> tokens, Token token) {
   return std::find(tokens.begin(), tokens.end(), token) != tokens.end();
 }
 
-Limits limits_of(const Executor& executor, int most_drafts, DraftRule rule) {
-  Limits limits;
-  limits.step_tokens = executor.options().rows;
-  limits.max_sequences = 1;
-  limits.max_waiting = 1;
-  limits.max_choices = 1;
-  limits.context = executor.options().context;
-  limits.max_drafts = limits.step_drafts = std::min(most_drafts, executor.options().wanted - 1);
-  limits.whole_windows = rule != DraftRule::exact;
-  limits.fills = fills_masks(executor.model().spec());
-  limits.shifted = executor.model().spec().fill.shifted;
-  return limits;
+// Guesses are of what follows a token: where the whole context is a few tokens, fewer of them fit a step, or none.
+DraftOptions fitting(DraftOptions draft, const ModelSpec& spec, const ExecutorOptions& executor) {
+  const int32_t context = executor.context > 0 ? executor.context : spec.context;
+  draft.most = std::min(draft.most, std::min(executor.rows, context) - 1);
+  if (draft.most < 1) draft.make = {};
+  return draft;
 }
 
 // A token the caller wants to stop at may well be an end token that is otherwise ignored.
-std::unique_ptr<DraftControl> control_of(const Executor& executor, int most_drafts) {
-  if (most_drafts == 0) return nullptr;
-  const int branches = executor.options().branches;
-  return branches > 0 ? paying_trees(most_drafts, branches) : paying_drafts(most_drafts);
-}
-
 Request request_of(std::span<const Token> prompt, const GenerateOptions& options, int32_t most, const Identity& root) {
   Request request;
   request.prompt.assign(prompt.begin(), prompt.end());
@@ -75,6 +63,7 @@ GenerateTimes& GenerateTimes::operator+=(const GenerateTimes& other) {
   prompt_tokens += other.prompt_tokens;
   reused_tokens += other.reused_tokens;
   answer_tokens += other.answer_tokens;
+  following_tokens += other.following_tokens;
   passes += other.passes;
   windows += other.windows;
   drafted_tokens += other.drafted_tokens;
@@ -82,14 +71,18 @@ GenerateTimes& GenerateTimes::operator+=(const GenerateTimes& other) {
   return *this;
 }
 
-Generator::Generator(Executor& executor, std::unique_ptr<Drafter> drafter, int most_drafts, DraftRule rule)
-    : executor_(executor),
-      drafter_(std::move(drafter)),
-      cache_(executor.layout(), executor.options().pages, 0, executor.look_back()),
-      scheduler_(limits_of(executor, drafter_ == nullptr ? 0 : most_drafts, rule), cache_, make_policy("fcfs").value(),
-                 control_of(executor, drafter_ == nullptr || rule != DraftRule::exact ? 0 : most_drafts)),
-      runner_(executor, nullptr, drafter_.get(), rule),
-      start_(std::chrono::steady_clock::now()) {}
+Result<std::unique_ptr<Generator>> Generator::create(const Model& model, Backend& backend,
+                                                     const ExecutorOptions& executor, const DraftOptions& draft) {
+  EngineOptions options;
+  options.executor = executor;
+  options.limits.step_tokens = executor.rows;
+  options.limits.max_sequences = options.limits.max_waiting = options.limits.max_choices = 1;
+  options.draft = fitting(draft, model.spec(), executor);
+  TRY(EngineParts parts, EngineParts::create(model, backend, options));
+  return std::unique_ptr<Generator>(new Generator(std::move(parts)));
+}
+
+Generator::Generator(EngineParts parts) : parts_(std::move(parts)), start_(std::chrono::steady_clock::now()) {}
 
 void Generator::forget() {
   for (uint8_t& byte : root_.bytes) {  // the next number
@@ -98,11 +91,10 @@ void Generator::forget() {
 }
 
 std::vector<Event> Generator::step() {
-  const StepPlan plan = scheduler_.next(now());
-  CHECK(!plan.empty(), "one request alone always goes on");
-  launch_.take(plan);
-  runner_.run(launch_, sampled_);
-  return scheduler_.commit(plan, sampled_, now());
+  parts_.plan(flight_, ended_, now());
+  CHECK(!flight_.plan.empty(), "one request alone always goes on");
+  parts_.run(flight_);
+  return parts_.land(flight_, now());
 }
 
 Result<void> Generator::check(std::span<const Token> prompt) const {
@@ -116,8 +108,8 @@ Result<void> Generator::check(std::span<const Token> prompt) const {
         prompt.size(), context());
   }
   for (Token token : prompt) {
-    if (token < 0 || token >= executor_.vocab()) {
-      return error(Code::invalid, "token {} is not one of the model's {}", token, executor_.vocab());
+    if (token < 0 || token >= parts_.executor->vocab()) {
+      return error(Code::invalid, "token {} is not one of the model's {}", token, parts_.executor->vocab());
     }
   }
   return {};
@@ -126,22 +118,23 @@ Result<void> Generator::check(std::span<const Token> prompt) const {
 Result<Generated> Generator::generate(std::span<const Token> prompt, const GenerateOptions& options,
                                       const Listener& listener, const std::function<bool()>& interrupted) {
   TRY_VOID(check(prompt));
-  TRY_VOID(check_sampling(options.sampling, executor_.vocab()));
+  TRY_VOID(check_sampling(options.sampling, parts_.executor->vocab()));
+  Scheduler& scheduler = *parts_.scheduler;
   const int32_t room = context() - static_cast<int32_t>(prompt.size());
-  const bool fills = scheduler_.limits().fills;
+  const bool fills = scheduler.limits().fills;
   const int32_t usual = fills ? std::min(room, kUsualFill) : room;
   const int32_t most = options.max_tokens < 0 ? usual : std::min(room, options.max_tokens);
   Generated result;
   result.times.prompt_tokens = static_cast<int32_t>(prompt.size());
   result.ending = most == options.max_tokens || most < room ? Ending::length : Ending::context;
   if (most == 0) return result;
-  const Metrics before = scheduler_.metrics();
-  TRY(const RequestId id, scheduler_.submit(request_of(prompt, options, most, root_), now()));
+  const Metrics before = scheduler.metrics();
+  TRY(const RequestId id, scheduler.submit(request_of(prompt, options, most, root_), now()));
   const Result<void> answered = answer(id, options, listener, interrupted, result);
-  launch_.forget.push_back(id);
-  (void)scheduler_.take_records();
+  ended_.push_back(id);
+  (void)scheduler.take_records();
   if (!answered.ok()) return answered.error();
-  const Metrics& after = scheduler_.metrics();
+  const Metrics& after = scheduler.metrics();
   result.times.passes = after.fill_passes - before.fill_passes;
   result.times.windows = after.draft_windows - before.draft_windows;
   result.times.drafted_tokens = after.drafted_tokens - before.drafted_tokens;
@@ -154,10 +147,10 @@ Result<void> Generator::answer(RequestId id, const GenerateOptions& options, con
   const double begin = now();
   double first = begin;
   std::optional<Error> failed;
-  while (!scheduler_.idle()) {
+  while (!parts_.scheduler->idle()) {
     if (result.times.answer_tokens == 0 && interrupted && interrupted()) {
       failed = error(Code::cancelled, "stopped while reading the prompt");
-      scheduler_.cancel(id, now());
+      parts_.scheduler->cancel(id, now());
       break;
     }
     for (const Event& event : step()) {
@@ -166,13 +159,14 @@ Result<void> Generator::answer(RequestId id, const GenerateOptions& options, con
       if (result.times.answer_tokens == 0) first = now();
       result.times.reused_tokens = event.cached;
       if (take(event, options, listener, result)) continue;
-      if (event.finish == Finish::none) scheduler_.cancel(id, now(), 0);
+      if (event.finish == Finish::none) parts_.scheduler->cancel(id, now(), 0);
       break;  // tokens guessed right beyond a stop string are no part of the answer
     }
   }
   if (failed) return *failed;
   result.times.prompt_seconds = first - begin;
   result.times.answer_seconds = now() - first;
+  result.times.following_tokens = std::max(0, result.times.answer_tokens - 1);
   return {};
 }
 

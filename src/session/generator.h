@@ -1,12 +1,13 @@
-// Generator: one request at a time through the engine's own scheduler, cache and runner, on the caller's thread. What
-// it computed stays in the prefix tree, so a prompt that begins like one before it (the next turn of a chat) computes
-// only what is new. With a drafter it computes guesses beside the next token and keeps those it would have chosen
-// anyway: the same tokens, sooner. An answer's tokens are those a server gives. One thread.
+// Generator: one request at a time through the engine's own parts and steps (EngineParts), on the caller's thread: an
+// answer's tokens are those a server gives. What it computed stays in the prefix tree, so a prompt that begins like one
+// before it (the next turn of a chat) computes only what is new. With a drafter it computes guesses beside the next
+// token and keeps those it would have chosen anyway: the same tokens, sooner. One thread.
 #pragma once
 
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -14,10 +15,7 @@
 #include "base/result.h"
 #include "base/token.h"
 #include "engine/constraint.h"
-#include "engine/draft/drafter.h"
-#include "engine/executor.h"
-#include "engine/runner.h"
-#include "engine/scheduler.h"
+#include "engine/parts.h"
 
 namespace millrace {
 
@@ -52,16 +50,17 @@ struct GeneratedToken {
 };
 
 struct GenerateTimes {
-  double prompt_seconds = 0;  // until the first token was chosen: time to first token
-  double answer_seconds = 0;  // from the first token to the last
-  int32_t prompt_tokens = 0;  // of the prompt
-  int32_t reused_tokens = 0;  // of them, not computed again
-  int32_t answer_tokens = 0;  // chosen, an end token included
-  int64_t passes = 0;         // over the answer, where masks are filled
+  double prompt_seconds = 0;     // until the first token was chosen: time to first token
+  double answer_seconds = 0;     // from the first token to the last
+  int32_t prompt_tokens = 0;     // of the prompt
+  int32_t reused_tokens = 0;     // of them, not computed again
+  int32_t answer_tokens = 0;     // chosen, an end token included
+  int32_t following_tokens = 0;  // of them, after the first of their answer: what answer_seconds is of
+  int64_t passes = 0;            // over the answer, where masks are filled
   int64_t windows = 0, drafted_tokens = 0, accepted_tokens = 0;  // passes with guesses, guesses, those that were right
 
   // Per token after the first.
-  double token_seconds() const { return answer_tokens > 1 ? answer_seconds / (answer_tokens - 1) : 0; }
+  double token_seconds() const { return following_tokens > 0 ? answer_seconds / following_tokens : 0; }
   GenerateTimes& operator+=(const GenerateTimes& other);
 };
 
@@ -78,11 +77,10 @@ class Generator {
   enum class Reply : uint8_t { more, stop_string, enough };
   using Listener = std::function<Reply(const GeneratedToken&)>;
 
-  // The executor outlives it and is used by nobody else meanwhile. With a drafter there are guesses, at most
-  // `most_drafts` a pass and no more than pay; the executor must give logits of one more row than that.
-  // By a rule other than exact it is always as many, and answers differ from plain ones.
-  explicit Generator(Executor& executor, std::unique_ptr<Drafter> drafter = nullptr, int most_drafts = 0,
-                     DraftRule rule = DraftRule::exact);
+  // The model and the backend outlive it. `executor` is as for one sequence: how many there are, and what guesses need
+  // besides, follows from being alone and from `draft`.
+  static Result<std::unique_ptr<Generator>> create(const Model& model, Backend& backend,
+                                                   const ExecutorOptions& executor, const DraftOptions& draft = {});
 
   // Refused with the counts if the prompt leaves no room in the context. `interrupted` is asked between steps of the
   // prompt.
@@ -90,24 +88,22 @@ class Generator {
                              const std::function<bool()>& interrupted = {});
 
   void forget();  // what was computed before is not found again
-  int32_t context() const { return executor_.options().context; }
+  int32_t context() const { return parts_.options.limits.context; }
+  Executor& executor() { return *parts_.executor; }  // between answers: its adapters, what it counted
 
  private:
+  explicit Generator(EngineParts parts);
   Result<void> check(std::span<const Token> prompt) const;
-  std::vector<Event> step();  // plan, run, commit
+  std::vector<Event> step();  // plan, run, land
   Result<void> answer(RequestId id, const GenerateOptions& options, const Listener& listener,
                       const std::function<bool()>& interrupted, Generated& result);
   static bool take(const Event& event, const GenerateOptions& options, const Listener& listener, Generated& result);
   double now() const { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count(); }
 
-  Executor& executor_;
-  std::unique_ptr<Drafter> drafter_;  // may be null
-  KvCache cache_;
-  Scheduler scheduler_;
-  Runner runner_;
-  Launch launch_;
-  Sampled sampled_;
-  Identity root_;  // of everything it computed since it last forgot
+  EngineParts parts_;
+  Flight flight_;
+  std::vector<RequestId> ended_;  // to be forgotten by the runner
+  Identity root_;                 // of everything it computed since it last forgot
   std::chrono::steady_clock::time_point start_;
 };
 

@@ -39,7 +39,18 @@ Keep keep_of(const LoadChoice& choice) {
 
 }  // namespace
 
-void LoadedModel::keep_digest(const LoadChoice& choice, const Identity& digest) const {
+Result<void> LoadedModel::check_same_files(std::span<const FileState> theirs) const {
+  if (std::ranges::equal(checkpoint_.states(), theirs)) return {};
+  return error(
+      Code::io,
+      "{}: changed between two readings of it, by the server and by its engine: try again once it stays the same",
+      checkpoint_.path().string());
+}
+
+void LoadedModel::keep_digest(const LoadChoice& choice, std::span<const FileState> theirs,
+                              const Identity& digest) const {
+  const auto untouched = [](const FileState& a, const FileState& b) { return a == b && a.changed == b.changed; };
+  if (!std::ranges::equal(checkpoint_.states(), theirs, untouched)) return;
   const auto source = ModelSource::open(checkpoint_, choice.context, keep_of(choice));
   if (!source.ok()) return;
   const KnownDigests known(cache_folder(), *source);
@@ -56,7 +67,7 @@ Result<std::unique_ptr<LoadedModel>> LoadedModel::load(const LoadChoice& choice)
     return within(choice.path.string(), read.error());
   }
   loaded->read_ends();
-  Result<void> read = loaded->read_text(choice.chat_template);
+  Result<void> read = loaded->read_text(choice);
   TRY_VOID(loaded->checkpoint_.unchanged());
   TRY_VOID(std::move(read));
   std::sort(loaded->ends_.begin(), loaded->ends_.end());
@@ -103,12 +114,14 @@ void LoadedModel::read_ends() {
 
 #if MILLRACE_SESSION_TEXT
 
-Result<void> LoadedModel::read_text(const std::string& chat_template) {
+Result<void> LoadedModel::read_text(const LoadChoice& choice) {
   TRY_VOID(read_tokenizer());
   ChatFacts facts = ChatFacts::of(checkpoint_, tokenizer());
-  if (!chat_template.empty()) facts.templates = {{"default", chat_template}};
+  if (!choice.chat_template.empty()) facts.templates = {{"default", choice.chat_template}};
+  if (choice.fingerprint)
+    text_digests_ = {.tokenizer = digest_of_tokenizer(checkpoint_), .chat = digest_of_chat(facts)};
   auto chat = ChatTemplate::from(std::move(facts));
-  if (!chat.ok() && !chat_template.empty()) return within("the chat template", chat.error());
+  if (!chat.ok() && !choice.chat_template.empty()) return within("the chat template", chat.error());
   if (chat.ok()) {
     chat_template_ = std::move(*chat);
   } else {
@@ -154,7 +167,8 @@ std::vector<Token> LoadedModel::tokens_containing(std::span<const std::string> t
 
 #else
 
-Result<void> LoadedModel::read_text(const std::string&) {
+Result<void> LoadedModel::read_text(const LoadChoice& choice) {
+  if (choice.fingerprint) text_digests_ = {.tokenizer = digest_of_tokenizer(checkpoint_), .chat = {}};
   tokenizer_error_ = chat_error_ = "this build has no text support; give token ids (--ids)";
   std::vector<Token> begin;
   add_tokens(checkpoint_.config(), "bos_token_id", begin);

@@ -18,6 +18,7 @@
 #include "base/result.h"
 #include "base/token.h"
 #include "model/model.h"
+#include "session/fingerprint_text.h"
 #include "session/ranked.h"
 #include "tensor/checkpoint.h"
 #if MILLRACE_SESSION_TEXT
@@ -38,7 +39,7 @@ struct LoadChoice {
   int64_t context = 0;             // longest sequence that will be run; 0: as long as the model says
   int64_t memory_limit = 0;        // bytes over all purposes; 0: none
   KvKeep keep = {};                // what its cache keeps; nothing said: everything
-  bool fingerprint = false;        // digest the weights, for fingerprint_of
+  bool fingerprint = false;        // digest the weights and what text goes by, for fingerprint_of
   bool weights = true;             // false: shapes and text only; what computes is elsewhere
   std::string chat_template = {};  // the source of one to use instead of the model's own
   std::function<bool(int64_t done, int64_t total)> progress = {};
@@ -56,13 +57,17 @@ class LoadedModel {
   int32_t vocab() const { return model().spec().vocab; }
   int32_t context() const { return model().spec().context; }
   double load_seconds() const { return load_seconds_; }
-  // Keeps a digest of the weights that a process which may not write has taken, for the next time.
-  void keep_digest(const LoadChoice& choice, const Identity& digest) const;
+  // Another process has read the weights from files in these states: the very same as here, or an error.
+  Result<void> check_same_files(std::span<const FileState> theirs) const;
+  // Keeps a digest of the weights that a process which may not write has taken of these files, for the next time. If
+  // anything at all tells them from those that were opened here, nothing is kept.
+  void keep_digest(const LoadChoice& choice, std::span<const FileState> theirs, const Identity& digest) const;
   // What became of weights that are stored as codes and scales, in one line with bytes; empty if there were none.
   const std::string& kept_as() const { return kept_as_; }
 
   std::optional<Token> begin_token() const { return begin_; }  // only if texts start with it
   std::span<const Token> end_tokens() const { return ends_; }
+  const std::optional<TextDigests>& text_digests() const { return text_digests_; }  // if LoadChoice asked for them
 
 #if MILLRACE_SESSION_TEXT
   // Null if the files have no tokenizer this build can read; tokenizer_error() says why.
@@ -81,7 +86,7 @@ class LoadedModel {
  private:
   explicit LoadedModel(Checkpoint checkpoint) : checkpoint_(std::move(checkpoint)) {}
   Result<void> read_model(const LoadChoice& choice);
-  Result<void> read_text(const std::string& chat_template);
+  Result<void> read_text(const LoadChoice& choice);
 #if MILLRACE_SESSION_TEXT
   Result<void> read_tokenizer();
 #endif
@@ -93,6 +98,7 @@ class LoadedModel {
   std::unique_ptr<Model> outline_;
   std::optional<Token> begin_;
   std::vector<Token> ends_;
+  std::optional<TextDigests> text_digests_;
 #if MILLRACE_SESSION_TEXT
   std::optional<Tokenizer> tokenizer_;
   std::optional<ChatTemplate> chat_template_;

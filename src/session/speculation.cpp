@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "backend/ranks/ranks.h"
+#include "base/cache_folder.h"
 #include "base/json.h"
 #include "engine/draft/chain.h"
 #include "engine/draft/head.h"
@@ -26,7 +27,7 @@ std::string_view known_as(std::string_view name) {
 
 }  // namespace
 
-Result<Drafters::Kind> Drafters::open_one(const std::string& name, LoadedModel& target, int64_t context) {
+Result<Drafters::Kind> Drafters::open_one(const std::string& name, bool digest, LoadedModel& target, int64_t context) {
   Kind kind{.name = name, .checkpoint = nullptr, .model = nullptr, .head = nullptr};
   if (from_text(name)) return kind;
   if (name == "mtp") {
@@ -50,7 +51,9 @@ Result<Drafters::Kind> Drafters::open_one(const std::string& name, LoadedModel& 
   }
   // Where the target has a fixed size, so has what drafts for it; layers that forget alone are the target's own.
   const KvKeep keep = target.model().spec().keep.bounded() ? target.model().spec().keep : KvKeep{};
-  auto model = Model::load(*kind.checkpoint, target.backend(), {.context = context, .forget = keep, .progress = {}});
+  auto model =
+      Model::load(*kind.checkpoint, target.backend(),
+                  {.context = context, .forget = keep, .digest = digest, .digests = cache_folder(), .progress = {}});
   if (!model.ok()) return within(name, model.error());
   kind.model = std::move(*model);
   if (kind.model->spec().vocab != target.vocab())
@@ -68,7 +71,7 @@ Result<std::unique_ptr<Drafters>> Drafters::open(const SpeculateOptions& options
   for (const std::string& asked : options.names) {
     const std::string name(known_as(asked));
     if (name.empty() || name == "none") continue;
-    TRY(Kind kind, open_one(name, target, context));
+    TRY(Kind kind, open_one(name, options.rule != DraftRule::exact, target, context));
     const bool heads =
         std::any_of(made->kinds_.begin(), made->kinds_.end(), [](const Kind& k) { return k.head != nullptr; });
     if (kind.head != nullptr && heads) return error(Code::invalid, "{}: one head at a time", name);
@@ -79,16 +82,6 @@ Result<std::unique_ptr<Drafters>> Drafters::open(const SpeculateOptions& options
   if (!made->any() && options.rule != DraftRule::exact)
     return error(Code::invalid, "rule {} is about guesses: say what guesses (--speculate)", rule_name(options.rule));
   return made;
-}
-
-void Drafters::suit(ExecutorOptions& executor) const {
-  if (!any()) return;
-  executor.wanted = 1 + most();
-  executor.beside = beside();
-  if (options_.branches > 0 && most() > 2) {
-    executor.branches = options_.branches;
-    executor.branch_tokens = most();
-  }
 }
 
 BesideLayers Drafters::beside() const {
@@ -112,6 +105,18 @@ Identity Drafters::identity(const Identity& target) const {
       digest.add(std::as_bytes(std::span(tensor.shape)));
       digest.add(tensor.bytes.first(std::min(tensor.bytes.size(), kBeginning)));
     }
+  }
+  return digest.finish();
+}
+
+std::optional<Identity> Drafters::changes() const {
+  if (!any() || rule() == DraftRule::exact) return {};
+  Digest digest;
+  digest.add_sized(rule_name(rule()));
+  digest.add_sized(fmt::format("{} {}", most(), options_.branches));
+  for (const Kind& kind : kinds_) {
+    digest.add_sized(kind.model != nullptr ? "model" : kind.name);  // heads are refused with such rules (check_rule)
+    if (kind.model != nullptr) digest.add(kind.model->content().value());
   }
   return digest.finish();
 }

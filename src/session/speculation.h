@@ -4,6 +4,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -30,8 +31,6 @@ class Drafters {
   bool any() const { return !kinds_.empty(); }
   int most() const { return options_.most; }
   DraftRule rule() const { return options_.rule; }
-  // What an executor for one sequence must give: rows of logits, and other ways to go on. Without guesses: as ever.
-  void suit(ExecutorOptions& executor) const;
   // This object outlives the drafter. Without guesses there is none.
   Result<std::unique_ptr<Drafter>> drafter(Executor& target, Backend& backend) const;
   DraftOptions for_engine() const;
@@ -39,6 +38,9 @@ class Drafters {
   BesideLayers beside() const;
   // What pages are kept under, given what the target's are: other heads or draft models fill them otherwise.
   Identity identity(const Identity& target) const;
+  // What answers follow from where guesses change them: the rule, how many guesses there are, and whatever guesses.
+  // None by the exact rule, which changes none.
+  std::optional<Identity> changes() const;
 
  private:
   struct Kind {
@@ -48,7 +50,7 @@ class Drafters {
     std::unique_ptr<Head> head;
     BesideLayers beside() const;
   };
-  static Result<Kind> open_one(const std::string& name, LoadedModel& target, int64_t context);
+  static Result<Kind> open_one(const std::string& name, bool digest, LoadedModel& target, int64_t context);
   SpeculateOptions options_;
   std::vector<Kind> kinds_;
 };

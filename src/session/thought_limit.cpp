@@ -171,7 +171,7 @@ class LimitedThoughts : public Constraint {
 };
 
 // Tokens whose bytes are the mark's: control tokens as they are, the rest as the tokenizer writes it.
-std::vector<Token> tokens_of_mark(const Tokenizer& tokenizer, std::string_view mark) {
+Result<std::vector<Token>> tokens_of_mark(const Tokenizer& tokenizer, std::string_view mark) {
   constexpr size_t kControl = 5;  // bytes of control_bytes()
   std::vector<Token> tokens;
   while (!mark.empty()) {
@@ -183,7 +183,7 @@ std::vector<Token> tokens_of_mark(const Tokenizer& tokenizer, std::string_view m
       continue;
     }
     const size_t text = std::min(mark.find('\xFE'), mark.size());
-    const std::vector<Token> more = tokenizer.encode(mark.substr(0, text));
+    TRY(const std::vector<Token> more, tokenizer.encode(mark.substr(0, text)));
     tokens.insert(tokens.end(), more.begin(), more.end());
     mark.remove_prefix(text);
   }
@@ -207,7 +207,7 @@ Result<ThoughtLimit> thought_limit(const LoadedModel& model, Thinking thinking, 
   const size_t control = limit.begin.rfind('\xFE'),
                mark = control != std::string::npos ? control : limit.begin.rfind('<');
   limit.certain = limit.repeats && mark != std::string::npos && mark > 0 ? mark : limit.begin.size();
-  limit.close = tokens_of_mark(*model.tokenizer(), limit.end);
+  TRY(limit.close, tokens_of_mark(*model.tokenizer(), limit.end));
   const SoughtMark end(limit.end);
   size_t matched = 0;
   for (Token token : limit.close)

@@ -29,7 +29,8 @@ TEST(ProcessCalls, AGrammarOfCallsIsTheSameOnTheOtherSide) {
 
   const std::string text = "<tool_call>\n{\"name\": \"g\", \"arguments\": {}}\n</tool_call>";
   auto a = bound->constraint->start(), b = (*other)->start();
-  for (Token token : loaded->tokenizer()->encode(text)) {
+  const std::vector<Token> tokens = loaded->tokenizer()->encode(text).value();
+  for (Token token : tokens) {
     const auto mine = bound->constraint->allowed(a), theirs = (*other)->allowed(b);
     ASSERT_TRUE(mine.ok() && theirs.ok());
     EXPECT_EQ((*mine)->words, (*theirs)->words);

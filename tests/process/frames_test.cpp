@@ -35,13 +35,15 @@ std::vector<Frame> frames() {
   told.logprobs = Logprobs{.chosen = -0.5F, .top = {{3, -0.1F}, {4, -2}}};
   Event failed = {.request = 5, .finish = Finish::failed};
   failed.error = error(Code::overloaded, "too much");
-  ReadyFrame ready{.fingerprint = "fp_1", .kv = DType::bf16};
+  ReadyFrame ready{.kv = DType::bf16};
   ready.facts = {
       .limits = {.context = 99}, .pages = 12, .page_tokens = 16, .vocab = 4096, .token_bytes = 2.5, .bytes = 77};
-  ready.identity.bytes[0] = 1;
+  ready.pages.bytes[0] = 1;
+  ready.tokens.bytes[31] = 2;
   AdapterInfo info = {.name = "tone", .path = "/adapters/tone", .strength = 0.5F, .rank = 8, .bytes = 4096};
   info.content.bytes[5] = 9;
   ready.adapters = {info, info};
+  ready.files = {{.device = 1, .inode = 2, .size = 3, .links = 4, .written = 5, .changed = 6}};
   AdapterFrame refused{.ticket = 8};
   refused.error = error(Code::not_found, "no such adapter");
   return {SubmitFrame{.id = 4, .tell_admission = true, .request = some_request(), .constraint = "0 -1 0000 {}"},
@@ -100,6 +102,9 @@ TEST(Frames, AreReadAsTheyWereWritten) {
   ASSERT_EQ(ready.adapters.size(), 2u);
   EXPECT_EQ(ready.adapters[1].path, "/adapters/tone");
   EXPECT_EQ(ready.adapters[1].content.bytes[5], 9);
+  ASSERT_EQ(ready.files.size(), 1u);
+  EXPECT_EQ(ready.files[0], (FileState{.device = 1, .inode = 2, .size = 3, .links = 0, .written = 5, .changed = 0}));
+  EXPECT_EQ(ready.files[0].changed, 6);
   auto load = std::get<LoadAdapterFrame>(read_frame(std::string_view(wanted[7]).substr(4)).value());
   EXPECT_EQ(load.ask.content, ready.adapters[0].content);
 }

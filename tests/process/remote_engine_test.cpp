@@ -13,6 +13,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <thread>
 
 #include "process/engine_child.h"
@@ -25,17 +26,32 @@ enum : Token { kGood = 1, kKillsItsEngine, kStandsStill, kEndsBetweenSteps };
 constexpr const char* kGateVariable = "MILLRACE_TEST_GATE";  // a file; while it is there nothing stands still
 // A file: a process that finds it there is long in coming, and its first turn comes after it is ready.
 constexpr const char* kSlowVariable = "MILLRACE_TEST_SLOW";
+// A file: a process that finds it there says that the model is gone, or nothing if it is not empty, and ends.
+constexpr const char* kGoneVariable = "MILLRACE_TEST_GONE";
+// A file: a process that finds it there has another fingerprint.
+constexpr const char* kOtherVariable = "MILLRACE_TEST_OTHER";
 constexpr int kAnswer = 20;
+
+bool is_there(const char* variable) {
+  const char* const path = std::getenv(variable);
+  return path != nullptr && std::filesystem::exists(path);
+}
 
 Token token_of(const Request& request, size_t place) { return request.prompt[1] * 31 + static_cast<Token>(place) * 7; }
 
 class Scripted {
  public:
   void run() {
-    const char* const slow = std::getenv(kSlowVariable);
-    const bool late = slow != nullptr && std::filesystem::exists(slow);
+    if (is_there(kGoneVariable)) {
+      if (std::filesystem::file_size(std::getenv(kGoneVariable)) == 0)
+        send(FailedFrame{error(Code::not_found, "model.gguf: does not exist")});
+      ::_exit(1);
+    }
+    const bool late = is_there(kSlowVariable);
     if (late) ::usleep(2'500'000);
-    send(ReadyFrame{.facts = {.limits = {.context = 512}, .vocab = 1000}, .fingerprint = "scripted"});
+    ReadyFrame ready{.facts = {.limits = {.context = 512}, .vocab = 1000}};
+    ready.tokens.bytes[0] = is_there(kOtherVariable) ? 1 : 0;
+    send(ready);
     if (late) ::usleep(300'000);
     while (hear()) {
       page().awake.store(shared_now());
@@ -132,15 +148,21 @@ struct Asked {
 
 class World {
  public:
-  World() {
+  explicit World(double patience = 60) {
     gate_ = std::filesystem::temp_directory_path() / ("millrace-gate-" + std::to_string(::getpid()));
     std::filesystem::remove(gate_);
     ::setenv(kGateVariable, gate_.c_str(), 1);
     slow_ = gate_.string() + "-slow";
     std::filesystem::remove(slow_);
     ::setenv(kSlowVariable, slow_.c_str(), 1);
+    gone_ = gate_.string() + "-gone";
+    other_ = gate_.string() + "-other";
+    come_back();
+    ::setenv(kGoneVariable, gone_.c_str(), 1);
+    ::setenv(kOtherVariable, other_.c_str(), 1);
     const EngineCommand command = {.words = {"engine", "--gtest_filter=RemoteEngine.DISABLED_BeTheEngine",
-                                             "--gtest_also_run_disabled_tests", "--gtest_brief=1"}};
+                                             "--gtest_also_run_disabled_tests", "--gtest_brief=1"},
+                                   .patience = patience};
     auto log = [](std::string_view) {};
     engine_ = RemoteEngine::start(
                   command, [] { return true; }, log)
@@ -150,6 +172,7 @@ class World {
     engine_.reset();
     std::filesystem::remove(gate_);
     std::filesystem::remove(slow_);
+    come_back();
   }
 
   std::shared_ptr<Asked> ask(Token kind) {
@@ -166,7 +189,22 @@ class World {
     return asked;
   }
   void open_gate() { std::fclose(std::fopen(gate_.c_str(), "w")); }
-  void be_slow() { std::fclose(std::fopen(slow_.c_str(), "w")); }  // processes from now on
+  void be_slow() { std::fclose(std::fopen(slow_.c_str(), "w")); }      // processes from now on
+  void be_gone(const char* how = "") { std::ofstream(gone_) << how; }  // the model's files, or whatever is needed
+  void come_back() {
+    std::filesystem::remove(gone_);
+    std::filesystem::remove(other_);
+  }
+  void be_other() { std::ofstream(other_) << ""; }
+  RemoteEngine& engine() { return *engine_; }
+  double still() {
+    const EngineSnapshot seen = engine_->snapshot();
+    return seen.now - seen.last_progress;
+  }
+  bool failing_with(const char* words) {
+    const auto why = engine_->failing();
+    return why && why->message.find(words) != std::string::npos;
+  }
   int restarts() { return engine_->snapshot().restarts; }
 
   // Somebody kills the process once it computes. So many deaths more.
@@ -191,7 +229,7 @@ class World {
   }
 
  private:
-  std::filesystem::path gate_, slow_;
+  std::filesystem::path gate_, slow_, gone_, other_;
   std::unique_ptr<RemoteEngine> engine_;
   int asked_ = 0;
 };
@@ -270,6 +308,80 @@ TEST(RemoteEngine, OneThatWasLongInComingIsNotTakenForOneThatHangs) {
   ASSERT_TRUE(World::all_ended({asked}));
   EXPECT_TRUE(asked->whole());
   EXPECT_EQ(world.restarts(), 1);
+}
+
+// What is open ends with the reason, who comes later gets it at once, and when the files are back, so is the engine.
+TEST(RemoteEngine, AModelThatIsGoneRefusesRequestsUntilItIsBack) {
+  World world;
+  const auto asked = world.ask(kStandsStill);
+  ASSERT_TRUE(World::until([&] { return asked->count() == 3; }));
+  EXPECT_FALSE(world.engine().failing());
+  world.be_gone();
+  world.kill(1);
+  ASSERT_TRUE(World::all_ended({asked}));
+  ASSERT_TRUE(asked->end->error);
+  EXPECT_NE(asked->end->error->message.find("model.gguf: does not exist"), std::string::npos);
+  EXPECT_TRUE(world.failing_with("model.gguf: does not exist"));
+  EXPECT_GE(world.restarts(), 4) << "its death and three starts";
+  const auto late = world.ask(kGood);
+  ASSERT_TRUE(World::all_ended({late}));
+  EXPECT_TRUE(late->end->error);
+  world.come_back();
+  ASSERT_TRUE(World::until([&] { return world.engine().snapshot().present; }));
+  EXPECT_FALSE(world.engine().failing());
+  const auto again = world.ask(kGood);
+  ASSERT_TRUE(World::all_ended({again}));
+  EXPECT_TRUE(again->whole());
+}
+
+// However often it is tried meanwhile.
+TEST(RemoteEngine, ProgressIsCountedFromTheFirstDeath) {
+  World world;
+  ASSERT_TRUE(World::until([&] { return world.engine().snapshot().present; }));
+  world.be_gone();
+  world.kill(1);
+  double last = 0;
+  while (world.restarts() < 4) {
+    const double still = world.still();
+    EXPECT_GE(still, last);
+    last = still;
+    ::usleep(5'000);
+  }
+  EXPECT_GT(last, 0.5) << "pauses of 0.2 and 0.4 seconds lie behind it";
+  world.come_back();
+  ASSERT_TRUE(World::until([&] { return world.engine().snapshot().present; }));
+  EXPECT_LT(world.still(), last);
+}
+
+// One that says nothing may be able to start soon: it is waited for, but not for ever.
+TEST(RemoteEngine, StartsThatFailForAnyReasonAreWaitedForOnlySoLong) {
+  World world(1.2);
+  const auto asked = world.ask(kStandsStill);
+  ASSERT_TRUE(World::until([&] { return asked->count() == 3; }));
+  world.be_gone("without a word");
+  world.kill(1);
+  ASSERT_TRUE(World::until([&] { return world.restarts() >= 4; }));
+  EXPECT_FALSE(asked->ended());
+  ASSERT_TRUE(World::all_ended({asked}));
+  ASSERT_TRUE(asked->end->error);
+  EXPECT_NE(asked->end->error->message.find("with code 1 while it loaded the model"), std::string::npos);
+  EXPECT_GE(world.still(), 1.2);
+}
+
+TEST(RemoteEngine, OtherFilesAreTriedOnce) {
+  World world;
+  const auto asked = world.ask(kStandsStill);
+  ASSERT_TRUE(World::until([&] { return asked->count() == 3; }));
+  world.be_other();
+  world.kill(1);
+  ASSERT_TRUE(World::all_ended({asked}));
+  EXPECT_TRUE(asked->end->error);
+  EXPECT_TRUE(world.failing_with("start it again"));
+  ASSERT_TRUE(World::until([&] { return world.restarts() == 2; }));
+  world.come_back();
+  ::usleep(500'000);
+  EXPECT_EQ(world.engine().snapshot().process, 0);
+  EXPECT_TRUE(world.failing_with("start it again"));
 }
 
 TEST(RemoteEngine, AnswersGoOnThroughKills) {

@@ -1,15 +1,20 @@
 """Weights that change under a server that runs, and servers that stand still. Part of faults.py.
 
 Answers are always those of a fresh server with the weights their fingerprint names; nobody is dropped in the modes
-wait and keep, nothing of other weights is found in a cache, and a bad file leaves the old weights serving.
+wait and keep, nothing of other weights is found in a cache, and a bad file leaves the old weights serving. A file that
+is gone when the engine has to be started again is told, until it is back.
 """
 import asyncio
+import ctypes
 import json
 import os
 import shutil
+import signal
 import struct
 import sys
 import tempfile
+import threading
+import time
 
 import crash
 
@@ -247,6 +252,127 @@ async def rollout(make, report, folder):
                None if done.returncode == 0 and said.count("round") == 2 else said[-600:])
 
 
+def kill_all(server):
+    """The engine and what would replace it from memory, so that files are read again."""
+    spares = crash.descendants(server, "millrace-spare")
+    for one in spares + [one for one in crash.descendants(server) if one not in spares]:
+        try:
+            os.kill(one, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+
+
+async def until(so, seconds=60):
+    end = time.monotonic() + seconds
+    while not await so() and time.monotonic() < end:
+        await asyncio.sleep(0.05)
+
+
+async def without_files(make, report, folder):
+    """The engine dies and its file is gone, damaged or another: everybody is told so, at once and by every route."""
+    model = f"{folder}/served.gguf"
+    for what, words, heals in (("gone", "does not exist", True), ("empty", "empty", True),
+                               ("another", "are not what they were", False)):
+        shutil.copy(MODEL, model)
+        server = make("-m", model, "--alias", "story")
+        await server.start()
+        wanted = await answer(server, 0)
+        long = asyncio.create_task(server.fetch(ask("POST", "/v1/completions", story(1, 1900))))
+        await asyncio.sleep(0.2)
+        if what == "gone":
+            os.remove(model)
+        elif what == "empty":
+            os.truncate(model, 0)
+        else:
+            shutil.copy(f"{folder}/w1.gguf", model)
+        kill_all(server)
+        status, text = await asyncio.wait_for(long, 100)
+        wrong = [] if status == 503 and words in text.decode() else [f"open: {status} {text!r:.200}"]
+        for one in (ask("GET", "/ready"), ask("GET", "/health"), ask("POST", "/v1/completions", story(2))):
+            began = time.monotonic()
+            status, text = await server.fetch(one)
+            said = json.loads(text)
+            if status != 503 or words not in text.decode() or time.monotonic() - began > 10:
+                wrong.append(f"{one[:20]}: {status} {said}")
+            if said.get("seconds_since_progress", 0) < 0:
+                wrong.append(f"{said}")
+        if heals:
+            shutil.copy(MODEL, f"{model}.whole")
+            os.rename(f"{model}.whole", model)
+
+            async def is_ready():
+                return (await server.fetch(ask("GET", "/ready")))[0] == 200
+
+            await until(is_ready)
+            status, _ = await server.fetch(ask("GET", "/health"))
+            again = await answer(server, 0) if status == 200 else f"health {status}: {server.said()[-600:]}"
+            if again[:2] != wanted[:2]:
+                wrong.append(f"then {again}")
+        server.stop()
+        report.say(f"an engine whose file is {what} is told, and comes back with it" if heals else
+                   f"an engine whose file is {what} is told", wrong or None)
+
+
+def replace_once_open(opened, name, other):
+    """`other` gets the name as soon as the file `opened` was opened. The thread ends when that has happened."""
+    system = ctypes.CDLL(None, use_errno=True)
+    watch = system.inotify_init1(os.O_CLOEXEC)
+    system.inotify_add_watch(watch, opened.encode(), 0x20)  # IN_OPEN
+
+    def replace():
+        os.read(watch, 4096)
+        os.rename(other, name)
+        os.close(watch)
+
+    thread = threading.Thread(target=replace, daemon=True)
+    thread.start()
+    return thread
+
+
+async def turned(make, report, folder):
+    """A name that stands for another file between the server's reading and the engine's: nothing is mixed or kept."""
+    link, name, cache = f"{folder}/link.gguf", f"{folder}/name.gguf", f"{folder}/cache"
+    before = os.environ.get("XDG_CACHE_HOME")
+    os.environ["XDG_CACHE_HOME"] = cache
+    wrong, refused = [], 0
+    try:
+        await asyncio.sleep(2.1)  # digests of files that changed just now are not kept
+        for _ in range(5):  # a crowded machine may turn it too late
+            if os.path.lexists(link):
+                os.remove(link)
+            os.symlink("w0.gguf", link)
+            os.symlink("w1.gguf", f"{link}.other")
+            thread = replace_once_open(f"{folder}/w0.gguf", link, f"{link}.other")
+            server = make("-m", link, "--alias", "story")
+            try:
+                await server.start()
+                server.stop()
+            except RuntimeError as failure:
+                refused += "changed between two readings" in str(failure)
+            thread.join()
+            if refused:
+                break
+        if refused == 0 or os.path.exists(f"{cache}/millrace/digests.json"):
+            wrong.append(f"{refused} refused, {os.listdir(cache) if os.path.isdir(cache) else 'no cache'}")
+        server = make("-m", f"{folder}/w2.gguf", "--alias", "story", "--weights-dir", folder)
+        await server.start()
+        first = await answer(server, 0)
+        shutil.copy(f"{folder}/w0.gguf", name)
+        shutil.copy(f"{folder}/w1.gguf", f"{name}.other")
+        thread = replace_once_open(name, name, f"{name}.other")
+        status, said = await do(server, "/update_weights_from_disk", {"model_path": "name.gguf"})
+        thread.join()
+        same = (await answer(server, 0))[:2] == first[:2]
+        if status == 200 or "changed between two readings" not in str(said) or not same:
+            wrong.append(f"reload: {status} {said}")
+        server.stop()
+    finally:
+        os.environ.pop("XDG_CACHE_HOME")
+        if before is not None:
+            os.environ["XDG_CACHE_HOME"] = before
+    report.say("a file that another replaces between two readings is refused", wrong or None)
+
+
 def prepare(make_server, folder):
     """Weights to change between, bad ones, and keys; servers that have these."""
     shutil.copy(MODEL, f"{folder}/w0.gguf")
@@ -273,3 +399,5 @@ async def check(make_server, report, full):
         await rollout(make, report, folder)
         await modes(make, report, folder, known, order)
         await rests(make, report, folder, known, order)
+        await without_files(make, report, folder)
+        await turned(make, report, folder)

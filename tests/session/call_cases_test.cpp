@@ -58,7 +58,8 @@ std::vector<std::string> cut_by(std::string_view text, size_t bytes) {
 
 std::vector<std::string> cut_by_tokens(std::string_view text) {
   std::vector<std::string> pieces;
-  for (Token token : tokenizer().encode(text)) pieces.push_back(tokenizer().token_bytes(token));
+  const std::vector<Token> tokens = tokenizer().encode(text).value();
+  for (Token token : tokens) pieces.push_back(tokenizer().token_bytes(token));
   return pieces;
 }
 

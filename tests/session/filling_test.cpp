@@ -31,13 +31,9 @@ class FillingTest : public ::testing::Test {
  protected:
   void make(const ModelSpec& spec) {
     generator_.reset();
-    executor_.reset();
     backend_ = make_reference_backend();
     model_ = Model::random(spec, DType::f32, 3, *backend_).value();
-    ExecutorOptions wanted = {.kv = DType::f32};
-    suit_requests(spec, wanted);
-    executor_ = Executor::create(*model_, *backend_, wanted).value();
-    generator_ = std::make_unique<Generator>(*executor_);
+    generator_ = Generator::create(*model_, *backend_, {.kv = DType::f32}).value();
   }
   void SetUp() override { make(tiny()); }
   Result<Generated> run(const GenerateOptions& options, std::vector<Token>* heard = nullptr) {
@@ -52,7 +48,6 @@ class FillingTest : public ::testing::Test {
 
   std::unique_ptr<Backend> backend_;
   std::unique_ptr<Model> model_;
-  std::unique_ptr<Executor> executor_;
   std::unique_ptr<Generator> generator_;
 };
 
@@ -126,12 +121,10 @@ TEST(FillingStory, GivesTheStoredRuns) {
   options.max_tokens = static_cast<int32_t>(run.as_object().at("masks").as_int64());
   options.fill.steps = static_cast<int32_t>(run.as_object().at("steps").as_int64());
   const std::vector<Token> prompt = tokens("prompt");
-  ExecutorOptions wanted = {.context = static_cast<int32_t>(prompt.size()) + options.max_tokens, .kv = DType::f32};
-  suit_requests(model->spec(), wanted);
-  const auto executor = Executor::create(*model, *backend, wanted).value();
-  Generator generator(*executor);
+  const int32_t context = static_cast<int32_t>(prompt.size()) + options.max_tokens;
+  const auto generator = Generator::create(*model, *backend, {.context = context, .kv = DType::f32}).value();
   const Generated out =
-      generator.generate(prompt, options, [](const GeneratedToken&) { return Generator::Reply::more; }).value();
+      generator->generate(prompt, options, [](const GeneratedToken&) { return Generator::Reply::more; }).value();
   EXPECT_EQ(out.tokens, tokens("out"));
 }
 

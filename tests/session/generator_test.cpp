@@ -12,20 +12,20 @@
 namespace millrace {
 namespace {
 
-// A tiny model with golden logits and an executor on it.
+// A tiny model with golden logits and a generator on it.
 struct Rig {
   std::unique_ptr<LoadedModel> loaded;
-  std::unique_ptr<Executor> executor;
   Golden golden;
+  std::unique_ptr<Generator> generator;
 
-  explicit Rig(const char* name, ExecutorOptions options = {}, const char* backend = "cpu") {
+  explicit Rig(const char* name, ExecutorOptions options = {}, const DraftOptions& draft = {}) {
     const auto folder = std::filesystem::path(MILLRACE_SOURCE_DIR) / "tests/model/golden" / name;
-    LoadChoice choice{.path = folder, .device = backend};
+    LoadChoice choice{.path = folder, .device = "cpu"};
     choice.cpu.threads = 1;
     choice.cpu.activations = Activations::float32;
     loaded = LoadedModel::load(choice).value();
     if (options.context == 0) options.context = 128;
-    executor = Executor::create(loaded->model(), loaded->backend(), options).value();
+    generator = Generator::create(loaded->model(), loaded->backend(), options, draft).value();
     golden = read_golden(folder / "golden.safetensors").value();
   }
 };
@@ -38,7 +38,7 @@ TEST(Generator, ContinuesAsTheOtherImplementationDid) {
   for (const char* name : {"llama-gqa-rope3", "mistral-swa", "gpt2", "bloom"}) {
     for (int32_t rows : {7, 512}) {
       Rig rig(name, {.rows = rows, .kv = DType::f32});
-      Generator generator(*rig.executor);
+      Generator& generator = *rig.generator;
       auto result =
           generator.generate(rig.golden.input, greedy(static_cast<int32_t>(rig.golden.greedy.size())), more).value();
       EXPECT_EQ(result.ending, Ending::length);
@@ -56,8 +56,8 @@ TEST(Generator, ComputesOnlyWhatIsNewWithStatesToo) {
   for (const char* name : {"mamba", "rwkv", "lfm2", "qwen3_5_text", "recurrent_gemma", "nemotron_h", "falcon_h1",
                            "stripedhyena", "zamba2"}) {
     // Room for all of it: what leaves a full cache first depends on what steps took.
-    Rig rig(name, {.context = 512, .rows = 64, .sequences = 8});
-    Generator generator(*rig.executor);
+    Rig rig(name, {.context = 512, .rows = 64, .pages = 400});
+    Generator& generator = *rig.generator;
     const GenerateOptions options{.sampling = {.seed = 5}, .max_tokens = 9};
     std::vector<Token> prompt;
     for (int i = 0; i < 5; ++i) prompt.insert(prompt.end(), rig.golden.input.begin(), rig.golden.input.end());
@@ -75,7 +75,7 @@ TEST(Generator, ComputesOnlyWhatIsNewWithStatesToo) {
     generator.forget();
     (void)generator.generate(prompt, options, more).value();
     auto third = generator.generate(other, options, more).value();
-    const int32_t node = rig.executor->layout().node_tokens, size = static_cast<int32_t>(prompt.size());
+    const int32_t node = generator.executor().layout().node_tokens, size = static_cast<int32_t>(prompt.size());
     EXPECT_EQ(third.times.reused_tokens, (size - 1) / node * node) << name;
     EXPECT_LE(size - third.times.reused_tokens, node) << name;
 
@@ -88,18 +88,18 @@ TEST(Generator, ComputesOnlyWhatIsNewWithStatesToo) {
 
 TEST(Generator, ComputesOnlyWhatIsNew) {
   Rig rig("llama-gqa-rope3");
-  Generator generator(*rig.executor);
+  Generator& generator = *rig.generator;
   const GenerateOptions options{.sampling = {.seed = 5}, .max_tokens = 9};
   std::vector<Token> talk = rig.golden.input;
   auto first = generator.generate(talk, options, more).value();
   EXPECT_EQ(first.times.reused_tokens, 0);
   talk.insert(talk.end(), first.tokens.begin(), first.tokens.end());
   for (Token token : {7, 8, 9}) talk.push_back(token);
-  const int64_t rows_before = rig.executor->counters().rows;
+  const int64_t rows_before = generator.executor().counters().rows;
   auto second = generator.generate(talk, options, more).value();
   // The last token of the first answer was chosen, but never computed.
   EXPECT_EQ(second.times.reused_tokens, static_cast<int32_t>(talk.size()) - 4);
-  EXPECT_EQ(rig.executor->counters().rows - rows_before, 4 + 8);
+  EXPECT_EQ(generator.executor().counters().rows - rows_before, 4 + 8);
 
   generator.forget();
   EXPECT_EQ(generator.generate(talk, options, more).value().tokens, second.tokens)
@@ -117,9 +117,10 @@ TEST(Generator, ComputesOnlyWhatIsNew) {
 
 TEST(Generator, ReuseIsExactInWindowedModelsToo) {
   Rig rig("mistral-swa"), other("mistral-swa");
-  Generator generator(*rig.executor);
+  Generator& generator = *rig.generator;
   auto alone = [&](const std::vector<Token>& prompt, const GenerateOptions& options) {
-    return Generator(*other.executor).generate(prompt, options, more).value().tokens;
+    other.generator->forget();
+    return other.generator->generate(prompt, options, more).value().tokens;
   };
   std::vector<Token> talk = rig.golden.input;
   const GenerateOptions options{.sampling = {.seed = 9}, .max_tokens = 12};
@@ -137,12 +138,13 @@ TEST(Generator, ReuseIsExactInWindowedModelsToo) {
 }
 
 TEST(Generator, GuessesChangeNoAnswer) {
-  Rig rig("llama-gqa-rope3", {.wanted = 5});
-  Rig other("llama-gqa-rope3");
-  Generator plain(*other.executor);
   std::vector<Token> known;
   auto truth = [&](const DraftAsk&) -> std::span<const Token> { return known; };
-  Generator guessing(*rig.executor, std::make_unique<ReplayDrafter>(truth, 0.8, 3, rig.executor->vocab()), 4);
+  auto make = [&](Executor& executor, Backend&) -> Result<std::unique_ptr<Drafter>> {
+    return std::unique_ptr<Drafter>(new ReplayDrafter(truth, 0.8, 3, executor.vocab()));
+  };
+  Rig rig("llama-gqa-rope3", {}, {.make = make, .most = 4, .beside = {}}), other("llama-gqa-rope3");
+  Generator &plain = *other.generator, &guessing = *rig.generator;
   int64_t accepted = 0, windows = 0;  // whether they pay is the machine's business; they are tried
   for (const Sampling& sampling : {Sampling{.temperature = 0}, Sampling{.seed = 5},
                                    Sampling{.repetition = 1.2, .mirostat = 2, .seed = 6}, Sampling{.top_k = 5}}) {
@@ -165,9 +167,25 @@ TEST(Generator, GuessesChangeNoAnswer) {
   EXPECT_GT(accepted, 0);
 }
 
+// A rule that always has all its guesses has fewer where no more fit.
+TEST(Generator, AShortContextHasFewerGuesses) {
+  auto make = [](Executor& executor, Backend&) -> Result<std::unique_ptr<Drafter>> {
+    auto nothing = [](const DraftAsk&) -> std::span<const Token> { return {}; };
+    return std::unique_ptr<Drafter>(new ReplayDrafter(nothing, 1, 3, executor.vocab()));
+  };
+  for (const int32_t context : {2, 4}) {
+    for (const DraftRule rule : {DraftRule::exact, DraftRule::typical}) {
+      Rig rig("llama-gqa-rope3", {.context = context}, {.make = make, .most = 8, .beside = {}, .rule = rule});
+      EXPECT_TRUE(rig.generator->generate(std::vector<Token>{7}, greedy(1), more).ok()) << context;
+    }
+  }
+  Rig rig("llama-gqa-rope3", {.context = 1}, {.make = make, .most = 8, .beside = {}});
+  EXPECT_FALSE(rig.generator->generate(std::vector<Token>{7}, greedy(1), more).ok());
+}
+
 TEST(Generator, EndsWhereItShould) {
   Rig rig("llama-gqa-rope3", {.kv = DType::f32});
-  Generator generator(*rig.executor);
+  Generator& generator = *rig.generator;
   auto plain = generator.generate(rig.golden.input, greedy(16), more).value();
   const Token third = plain.tokens[2];
   const size_t place =
@@ -207,7 +225,7 @@ TEST(Generator, EndsWhereItShould) {
 
 TEST(Generator, TheContextIsALimitWithNumbers) {
   Rig rig("llama-gqa-rope3", {.context = 45});
-  Generator generator(*rig.executor);
+  Generator& generator = *rig.generator;
   auto full = generator.generate(rig.golden.input, greedy(-1), more).value();
   EXPECT_EQ(full.ending, Ending::context);
   EXPECT_EQ(full.tokens.size(), 5u);
@@ -226,7 +244,7 @@ TEST(Generator, TheContextIsALimitWithNumbers) {
 
 TEST(Generator, ReportsLogprobsOfTheModel) {
   Rig rig("llama-gqa-rope3");
-  Generator generator(*rig.executor);
+  Generator& generator = *rig.generator;
   GenerateOptions options{.sampling = {.temperature = 2, .seed = 1}, .max_tokens = 5, .logprobs = 320};
   int tokens = 0;
   auto result = generator.generate(rig.golden.input, options, [&](const GeneratedToken& token) {
@@ -247,7 +265,7 @@ TEST(Generator, ReportsLogprobsOfTheModel) {
 
 TEST(Generator, BrokenParametersAreRefused) {
   Rig rig("llama-gqa-rope3");
-  Generator generator(*rig.executor);
+  Generator& generator = *rig.generator;
   EXPECT_FALSE(generator.generate(rig.golden.input, {.sampling = {.top_p = 0}}, more).ok());
   EXPECT_FALSE(generator.generate(rig.golden.input, {.sampling = {.banned = {5000}}}, more).ok());
 }

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <fstream>
 #include <sstream>
 
@@ -60,6 +61,8 @@ void write_iq2_xxs(const fs::path& path) {
   norm("output_norm.weight");
   ASSERT_TRUE(writer.begin(path).ok() && writer.write(bytes).ok() && writer.finish().ok());
 }
+
+void write(const fs::path& path, std::string_view text) { std::ofstream(path) << text; }
 
 // A copy of a model to be spoilt.
 class Copy {
@@ -122,17 +125,55 @@ TEST(LoadedModel, AFileWrittenToWhileLoadingIsAnError) {
   }
 }
 
+// Of a model whose weights are computed with elsewhere: a digest that was taken there is one of these files only if
+// they are the very same.
+TEST(LoadedModel, KeepsNoDigestOfOtherFiles) {
+  const fs::path folder = fs::path(testing::TempDir()) / fmt::format("loaded-{}-cache", getpid());
+  const char* const before = std::getenv("XDG_CACHE_HOME");
+  const std::string set_before = before != nullptr ? before : "";
+  ::setenv("XDG_CACHE_HOME", folder.c_str(), 1);
+  LoadChoice choice = choice_of(kRoot / kModels[0], "cpu");
+  choice.weights = false;
+  const auto outline = LoadedModel::load(choice).value();
+  const std::vector<FileState> ours = outline->checkpoint().states();
+  ASSERT_EQ(ours.size(), 1u);
+  EXPECT_TRUE(outline->check_same_files(ours).ok());
+  const fs::path kept = folder / "millrace" / "digests.json";
+  for (auto member : {&FileState::device, &FileState::inode, &FileState::size}) {
+    std::vector<FileState> theirs = ours;
+    ++(theirs[0].*member);
+    const auto same = outline->check_same_files(theirs);
+    ASSERT_FALSE(same.ok());
+    EXPECT_NE(same.error().message.find("changed between"), std::string::npos) << same.error().message;
+    outline->keep_digest(choice, theirs, Identity());
+    EXPECT_FALSE(fs::exists(kept));
+  }
+  EXPECT_FALSE(outline->check_same_files({}).ok());
+  std::vector<FileState> touched = ours;
+  ++touched[0].changed;  // as much the same as can be told, and not enough to remember for good
+  EXPECT_TRUE(outline->check_same_files(touched).ok());
+  outline->keep_digest(choice, touched, Identity());
+  EXPECT_FALSE(fs::exists(kept));
+  outline->keep_digest(choice, ours, Identity());
+  EXPECT_TRUE(fs::exists(kept));
+  fs::remove_all(folder);
+  if (before != nullptr) {
+    ::setenv("XDG_CACHE_HOME", set_before.c_str(), 1);
+  } else {
+    ::unsetenv("XDG_CACHE_HOME");
+  }
+}
+
 TEST(LoadedModel, GoesOnWhenItsFileIsGone) {
   for (const char* model : kModels) {
     for (const char* device : {"cpu", "reference"}) {
       const Copy copy(model, "gone");
       const auto loaded = LoadedModel::load(choice_of(copy.path(), device)).value();
       auto tell = [&] {
-        auto executor = Executor::create(loaded->model(), loaded->backend(), {.context = 128}).value();
-        Generator generator(*executor);
-        return generator
-            .generate(std::vector<Token>{1, 5, 9}, {.max_tokens = 12},
-                      [](const GeneratedToken&) { return Generator::Reply::more; })
+        return Generator::create(loaded->model(), loaded->backend(), {.context = 128})
+            .value()
+            ->generate(std::vector<Token>{1, 5, 9}, {.max_tokens = 12},
+                       [](const GeneratedToken&) { return Generator::Reply::more; })
             .value()
             .tokens;
       };
@@ -161,17 +202,106 @@ TEST(Fingerprint, IsOfContentNotOfNames) {
     LoadChoice choice = choice_of(copy.path(), device);
     choice.cpu.activations = activations;
     const auto loaded = LoadedModel::load(choice).value();
-    return fingerprint_of(loaded->model(), loaded->backend(), kv).text();
+    const Fingerprint print = fingerprint_of(*loaded, kv);
+    EXPECT_NE(print.pages, print.tokens);
+    return std::pair(print.pages, fingerprint_text(print, *loaded, {}));
   };
-  const std::string print = of(one, DType::f16);
-  EXPECT_EQ(print.size(), 15u);
+  const auto print = of(one, DType::f16);
+  EXPECT_EQ(print.second.size(), 15u);
   EXPECT_EQ(of(same, DType::f16), print);
-  EXPECT_NE(of(other, DType::f16), print) << "another byte of the weights";
-  EXPECT_NE(of(set, DType::f16), print) << "another setting";
-  EXPECT_NE(of(one, DType::f32), print) << "another type of the cache";
-  EXPECT_NE(of(one, DType::f16, "reference"), print) << "another arithmetic";
-  EXPECT_NE(of(one, DType::f16, "cpu", Activations::float32), print) << "another arithmetic";
+  auto expect_other = [&](const auto& changed, const char* what) {
+    EXPECT_NE(changed.first, print.first) << what;
+    EXPECT_NE(changed.second, print.second) << what;
+  };
+  expect_other(of(other, DType::f16), "another byte of the weights");
+  expect_other(of(set, DType::f16), "another setting");
+  expect_other(of(one, DType::f32), "another type of the cache");
+  expect_other(of(one, DType::f16, "reference"), "another arithmetic");
+  expect_other(of(one, DType::f16, "cpu", Activations::float32), "another arithmetic");
 }
+
+// What a model's answers come to beside its weights: pages are shared all the same.
+class AnswerPrint : public testing::Test {
+ protected:
+  struct Print {
+    Fingerprint steps;
+    std::string text;
+  };
+  Print of(const LoadChoice& choice, const SpeculateOptions& guesses = {}, const SamplingDefaults& defaults = {}) {
+    const auto loaded = LoadedModel::load(choice).value();
+    const auto drafters = Drafters::open(guesses, *loaded, 128).value();
+    const Fingerprint print = fingerprint_of(*loaded, DType::f16, drafters.get());
+    return {print, fingerprint_text(print, *loaded, defaults)};
+  }
+  Print guessing(std::vector<std::string> names, DraftRule rule, int most = 4) {
+    return of(plain_, {.names = std::move(names), .most = most, .rule = rule});
+  }
+  void expect_other_text(const Print& one, const Print& other, bool tokens, const char* what) {
+    EXPECT_EQ(one.steps.pages, other.steps.pages) << what;
+    EXPECT_EQ(one.steps.tokens != other.steps.tokens, tokens) << what;
+    EXPECT_NE(one.text, other.text) << what;
+  }
+
+  const LoadChoice plain_ = choice_of(kRoot / kModels[0], "cpu");
+};
+
+TEST_F(AnswerPrint, NamesTheRuleByWhichGuessesAreKept) {
+  const Print print = of(plain_);
+  EXPECT_EQ(guessing({"ngram"}, DraftRule::exact).text, print.text) << "exact guesses change no answer";
+  EXPECT_EQ(guessing({"suffix"}, DraftRule::exact, 7).text, print.text);
+  const Print reject = guessing({"ngram"}, DraftRule::reject);
+  EXPECT_EQ(guessing({"ngram"}, DraftRule::reject).text, reject.text);
+  expect_other_text(reject, print, true, "another rule");
+  expect_other_text(reject, guessing({"ngram"}, DraftRule::typical), true, "another rule");
+  expect_other_text(reject, guessing({"ngram"}, DraftRule::reject, 5), true, "another number of guesses");
+  // A draft model goes by what is in its file, whatever it is called.
+  const Copy same(kModels[0], "draft-same.gguf"), other(kModels[0], "draft-other.gguf");
+  {
+    std::fstream file(other.weights(), std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(static_cast<std::streamoff>(fs::file_size(other.weights()) - 1));
+    file.put('\x41');
+  }
+  const Print model = guessing({(kRoot / kModels[0]).string()}, DraftRule::reject);
+  expect_other_text(model, reject, true, "what guesses");
+  EXPECT_EQ(guessing({same.path().string()}, DraftRule::reject).text, model.text);
+  expect_other_text(model, guessing({other.path().string()}, DraftRule::reject), true, "the draft model's weights");
+}
+
+TEST_F(AnswerPrint, NamesWhatARequestLeavesOut) {
+  SamplingDefaults warmer, breaks, blocks;
+  warmer.sampling.temperature += 0.25;
+  breaks.dry_breakers.emplace_back(";");
+  blocks.fill.block = 8;
+  for (const SamplingDefaults& defaults : {warmer, breaks, blocks})
+    expect_other_text(of(plain_, {}, defaults), of(plain_), false, "other defaults");
+}
+
+#if MILLRACE_SESSION_TEXT
+TEST_F(AnswerPrint, NamesTokenizerAndTemplate) {
+  LoadChoice choice = plain_;
+  choice.chat_template = "{{ messages[0].content }}";
+  expect_other_text(of(choice), of(plain_), false, "another template");
+  // Of a directory the files beside the weights count, wherever they lie; without weights it is the same text.
+  const Copy one(kModels[1], "text-one"), same(kModels[1], "text-same"), other(kModels[1], "text-other");
+  auto tokenizer = [](std::string_view word) {
+    return fmt::format(R"({{"model": {{"type": "WordLevel", "vocab": {{"{}": 0, "b": 1}}, "unk_token": "b"}}}})", word);
+  };
+  write(one.path() / "tokenizer.json", tokenizer("a"));
+  write(same.path() / "tokenizer.json", tokenizer("a"));
+  write(other.path() / "tokenizer.json", tokenizer("c"));
+  const LoadChoice read = choice_of(one.path(), "cpu");
+  const Print print = of(read);
+  EXPECT_EQ(of(choice_of(same.path(), "cpu")).text, print.text);
+  expect_other_text(of(choice_of(other.path(), "cpu")), print, true, "another tokenizer");
+  write(same.path() / "chat_template.jinja", "{{ messages[0].content }}");
+  expect_other_text(of(choice_of(same.path(), "cpu")), print, false, "a template beside it");
+  LoadChoice outline = read;
+  outline.weights = false;
+  EXPECT_EQ(fingerprint_text(print.steps, *LoadedModel::load(outline).value(), {}), print.text);
+  write(one.path() / "tokenizer_config.json", R"({"bos_token": "b"})");
+  expect_other_text(of(read), print, true, "other settings of the tokenizer");
+}
+#endif
 
 // Digests that were taken before are believed as long as their file is the one they were taken of.
 class Digests : public testing::Test {

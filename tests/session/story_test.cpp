@@ -56,11 +56,10 @@ class StoryModel : public ::testing::Test {
     LoadChoice choice{.path = kRoot / "models/stories-14m-q8_0.gguf"};
     choice.cpu.threads = 2;
     model_ = LoadedModel::load(choice).value();
-    executor_ = Executor::create(model_->model(), model_->backend(), {.context = 512}).value();
   }
-  static void TearDownTestSuite() {
-    executor_.reset();
-    model_.reset();
+  static void TearDownTestSuite() { model_.reset(); }
+  static std::unique_ptr<Generator> make() {
+    return Generator::create(model_->model(), model_->backend(), {.context = 512}).value();
   }
   static GenerateOptions greedy(int32_t tokens) {
     GenerateOptions options{.sampling = {.temperature = 0}, .max_tokens = tokens};
@@ -74,7 +73,6 @@ class StoryModel : public ::testing::Test {
   }
 
   static inline std::unique_ptr<LoadedModel> model_;
-  static inline std::unique_ptr<Executor> executor_;
 };
 
 TEST_F(StoryModel, PromptsHaveTheStoredTokens) {
@@ -86,7 +84,8 @@ TEST_F(StoryModel, PromptsHaveTheStoredTokens) {
 }
 
 TEST_F(StoryModel, TellsTheStoredStories) {
-  Generator generator(*executor_);
+  const auto made = make();
+  Generator& generator = *made;
   size_t all_same = 0;
   for (const Story& story : stories()) {
     auto result =
@@ -107,7 +106,8 @@ TEST_F(StoryModel, TellsTheStoredStories) {
 }
 
 TEST_F(StoryModel, StopStringsEndTheTextNotTheTokens) {
-  Generator generator(*executor_);
+  const auto made = make();
+  Generator& generator = *made;
   const Story story = stories()[4];  // "Once upon a time"
   // What it says when nothing stops it, on this machine.
   std::string whole;
@@ -156,7 +156,8 @@ TEST_F(StoryModel, IsAsSurprisedAsItsOriginal) {
 }
 
 TEST_F(StoryModel, ATalkComputesOnlyWhatIsNew) {
-  Generator generator(*executor_);
+  const auto made = make();
+  Generator& generator = *made;
   Conversation talk(*model_, generator, "");
   std::string shown;
   auto show = [&](const AnswerPart& piece) {
@@ -192,8 +193,8 @@ TEST_F(StoryModel, ATalkComputesOnlyWhatIsNew) {
   // The same talk without anything kept.
   std::vector<Message> messages(talk.messages().begin(), talk.messages().begin() + 3);
   ChatPrompt prompt = chat_prompt(*model_, messages).value();
-  Generator fresh(*executor_);
-  auto again = fresh.generate(prompt.tokens, greedy(40), [](const GeneratedToken&) { return Generator::Reply::more; });
+  auto again =
+      make()->generate(prompt.tokens, greedy(40), [](const GeneratedToken&) { return Generator::Reply::more; });
   EXPECT_EQ(again->tokens, second->tokens);
 
   talk.reset();
@@ -203,7 +204,8 @@ TEST_F(StoryModel, ATalkComputesOnlyWhatIsNew) {
 }
 
 TEST_F(StoryModel, AStoppedAnswerStaysInTheTalk) {
-  Generator generator(*executor_);
+  const auto made = make();
+  Generator& generator = *made;
   Conversation talk(*model_, generator, "You tell stories.");
   int pieces = 0;
   auto stopped =

@@ -31,9 +31,9 @@ std::shared_ptr<const TokenMask> after(Constraint& constraint, const std::vector
 TEST(ThoughtLimitStates, TheEndIsAllThatMayComeWhereTheLimitIs) {
   const auto model = model_with("json.jinja");
   const Tokenizer& tokenizer = *model->tokenizer();
-  const std::vector<Token> close = tokenizer.encode("</think>");
+  const std::vector<Token> close = tokenizer.encode("</think>").value();
   auto limit = limit_thoughts(*model, thought_limit(*model, Thinking::open, 3).value(), nullptr);
-  std::vector<Token> tokens = tokenizer.encode("Once upon a time there was");
+  std::vector<Token> tokens = tokenizer.encode("Once upon a time there was").value();
   ASSERT_GT(tokens.size(), 3U);
   tokens.resize(2);
   EXPECT_EQ(after(*limit, tokens)->count(), model->vocab());
@@ -54,9 +54,10 @@ TEST(ThoughtLimitStates, TheEndIsAllThatMayComeWhereTheLimitIs) {
 TEST(ThoughtLimitStates, ReasoningThatTheAnswerBeginsItself) {
   const auto model = model_with("json.jinja");
   const Tokenizer& tokenizer = *model->tokenizer();
-  const std::vector<Token> close = tokenizer.encode("</think>"), word = {tokenizer.encode("Once").front()};
+  const std::vector<Token> close = tokenizer.encode("</think>").value(),
+                           word = {tokenizer.encode("Once").value().front()};
   auto limit = limit_thoughts(*model, thought_limit(*model, Thinking::may, 2).value(), nullptr);
-  std::vector<Token> tokens = tokenizer.encode("<think>");
+  std::vector<Token> tokens = tokenizer.encode("<think>").value();
   EXPECT_EQ(after(*limit, tokens)->count(), model->vocab());
   tokens.insert(tokens.end(), 2, word[0]);
   EXPECT_EQ(after(*limit, tokens)->only(), close[0]);
@@ -67,20 +68,21 @@ TEST(ThoughtLimitStates, InChannelsItDoesNotBeginAgain) {
   const auto model = model_with("channels.jinja");
   const Tokenizer& tokenizer = *model->tokenizer();
   auto limit = limit_thoughts(*model, thought_limit(*model, Thinking::closed, 2).value(), nullptr);
-  std::vector<Token> tokens = tokenizer.encode("<|channel|>analysis<|message|>", {.parse_special = true});
-  tokens.insert(tokens.end(), 2, tokenizer.encode("Once").front());
-  for (Token token : tokenizer.encode("<|end|><|start|>assistant", {.parse_special = true})) {
+  std::vector<Token> tokens = tokenizer.encode("<|channel|>analysis<|message|>", {.parse_special = true}).value();
+  tokens.insert(tokens.end(), 2, tokenizer.encode("Once").value().front());
+  const std::vector<Token> marks = tokenizer.encode("<|end|><|start|>assistant", {.parse_special = true}).value();
+  for (Token token : marks) {
     ASSERT_EQ(after(*limit, tokens)->only(), token);
     tokens.push_back(token);
   }
-  std::vector<Token> again = tokenizer.encode("<|channel|>analysis", {.parse_special = true});
+  std::vector<Token> again = tokenizer.encode("<|channel|>analysis", {.parse_special = true}).value();
   const Token last = again.back();
   again.pop_back();
   tokens.insert(tokens.end(), again.begin(), again.end());
   EXPECT_FALSE(after(*limit, tokens)->has(last));
   EXPECT_GT(after(*limit, tokens)->count(), 1);
   // Other channels are open.
-  const std::vector<Token> final = tokenizer.encode("<|channel|>final", {.parse_special = true});
+  const std::vector<Token> final = tokenizer.encode("<|channel|>final", {.parse_special = true}).value();
   tokens.resize(tokens.size() - again.size());
   for (Token token : final) {
     EXPECT_TRUE(after(*limit, tokens)->has(token));
