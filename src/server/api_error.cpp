@@ -44,6 +44,11 @@ ApiError from_error(const Error& failure) {
   }
 }
 
+ApiError engine_fails(const Error& why) {
+  return {
+      .status = 503, .message = why.message, .type = "server_error", .code = "engine_unavailable", .retry_after = 5};
+}
+
 ApiError come_again(ApiError failure, double wait_seconds) {
   failure.message += fmt::format("; try again in about {:.0f} s", whole_seconds(wait_seconds));
   failure.retry_after = wait_seconds;

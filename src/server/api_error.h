@@ -30,6 +30,9 @@ ApiError unfinished();
 // What an Error of the layers below means to a client.
 ApiError from_error(const Error& failure);
 
+// No engine can be started.
+ApiError engine_fails(const Error& why);
+
 // The error with a time to come again: in its text for people, in Retry-After for programs, the same in both.
 ApiError come_again(ApiError failure, double wait_seconds);
 

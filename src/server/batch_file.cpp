@@ -1,13 +1,13 @@
 #include "server/batch_file.h"
 
 #include "base/json.h"
+#include "server/glance.h"
 #include "server/schema.h"
 
 namespace millrace {
 namespace {
 
 // A line may be longer and deeper than a body may be: then its own answer says so, under its own id.
-constexpr size_t kLongestLine = size_t{64} << 20;
 constexpr unsigned kDeepestLine = 256;
 constexpr size_t kLongestRow = size_t{1} << 30;
 
@@ -31,9 +31,13 @@ BatchLine read_batch_line(std::string_view text, int64_t number) {
     line.wrong = fmt::format("line {}: {}", number, what);
     return line;
   };
-  if (text.size() > kLongestLine) return wrong("longer than 64 MiB");
-  auto json = parse_json(text, {.max_depth = kDeepestLine});
-  if (!json.ok()) return wrong(json.error().message);
+  const bool too_long = text.size() > kLongestBatchLine;
+  auto json = too_long ? Result<Json>(error(Code::invalid, "longer than 64 MiB"))
+                       : parse_json(text, {.max_bytes = kLongestBatchLine, .max_depth = kDeepestLine});
+  if (!json.ok()) {
+    if (auto id = string_at_a_glance(text, "custom_id"); id && !id->empty()) line.id = *std::move(id);
+    return wrong(json.error().message);
+  }
   if (const Json* id = find(*json, "custom_id"); id != nullptr && id->is_string())
     line.id = std::string(id->get_string());
   if (const std::string what = what_is_wrong(*json); !what.empty()) return wrong(what);
@@ -61,8 +65,9 @@ Result<void> BatchRecord::add_row(std::string_view row) {
 }
 
 bool BatchRecord::looks_like_row(std::string_view begun) {
-  constexpr std::string_view kBegin = "{\"";
-  return begun.substr(0, kBegin.size()) == kBegin.substr(0, begun.size());
+  for (const std::string_view begin : {R"({"id":"batch_req_)", R"({"id":null,"custom_id":")"})
+    if (begun.substr(0, begin.size()) == begin.substr(0, begun.size())) return true;
+  return false;
 }
 
 BatchRecord::Next BatchRecord::next(BatchLine& line, int64_t number) {

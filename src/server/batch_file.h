@@ -18,6 +18,9 @@
 
 namespace millrace {
 
+// A longer line is not asked, whoever reads it may cut it off behind that.
+inline constexpr size_t kLongestBatchLine = size_t{64} << 20;
+
 struct BatchLine {
   std::string id;       // its custom_id if it has one, else line-NUMBER
   std::string wrong;    // why it cannot be asked; empty: it can

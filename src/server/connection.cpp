@@ -29,6 +29,7 @@ constexpr size_t kWatchBytes = 512;       // and while an answer is: hardly ever
 constexpr size_t kBodyReadBytes = 65536;  // and while a body comes
 constexpr size_t kAheadBytes = 16384;     // a client may send of its next request before it has this answer
 constexpr int64_t kSmallBody = 65536;
+constexpr size_t kNoBody = 1024;                   // some clients send a little where nothing is taken
 constexpr size_t kKeptBytes = 16384;               // of room a connection keeps between answers
 constexpr size_t kDrainedBytes = size_t{1} << 20;  // of what a client still sends after it was refused
 constexpr double kTurnSeconds = 2;  // for whoever is told that there are too many to ask, and then to read it
@@ -232,6 +233,8 @@ class Connection : public ConnectionHandle, public std::enable_shared_from_this<
     }
     if (!there) co_return false;
     HttpRequest request;
+    room_ = setting_.limits.body_bytes;
+    head_only_ = false;
     const int refused = co_await read_request(*parser, request);
     if (refused > 0) co_await refuse(refused);
     if (refused != 0) co_return false;
@@ -268,6 +271,8 @@ class Connection : public ConnectionHandle, public std::enable_shared_from_this<
         co_await write_whole(std::move(*denied));
         co_return -1;
       }
+      limit_body(parser, request, refused);
+      if (refused != 0) co_return refused;
     }
     if (!parser.is_done() && boost::beast::iequals(parser.get()["Expect"], "100-continue")) {
       const bool written = co_await write("HTTP/1.1 100 Continue\r\n\r\n");
@@ -278,6 +283,14 @@ class Connection : public ConnectionHandle, public std::enable_shared_from_this<
     request.body = std::move(parser.get().body());
     request.charge = std::move(charge_);
     co_return 0;
+  }
+
+  // Where nothing is taken nobody was asked for a key either: large bodies there would be anybody's.
+  void limit_body(Parser& parser, const HttpRequest& head, int& refused) {
+    if (takes_body(head.method, head.path)) return;
+    room_ = std::min(room_, kNoBody);
+    parser.body_limit(room_);  // of chunks; a length was looked at together with the head
+    if (const auto length = parser.content_length(); length && *length > room_) refused = 413;
   }
 
   // The status that says what is wrong with the bytes.
@@ -322,7 +335,7 @@ class Connection : public ConnectionHandle, public std::enable_shared_from_this<
       taken_ += used;
       if (had_header != parser.is_header_done()) break;
       if (used == 0 && given == limits.header_bytes) refused = 431;
-      if (had_header && taken_ > 2 * limits.body_bytes + limits.header_bytes) refused = 413;
+      if (had_header && taken_ > 2 * room_ + limits.header_bytes) refused = 413;
       if (used == 0) break;
     }
     return refused == 0;
@@ -383,10 +396,8 @@ class Connection : public ConnectionHandle, public std::enable_shared_from_this<
   // What cannot be read as a request is answered and ends the connection: where the next one begins is not known.
   asio::awaitable<void> refuse(int status) {
     keep_alive_ = false;
-    head_only_ = false;
     refused_ = true;
-    std::string message = status == 413
-                              ? fmt::format("the body is larger than {}", brief_bytes(setting_.limits.body_bytes))
+    std::string message = status == 413   ? fmt::format("the body is larger than {}", brief_bytes(room_))
                           : status == 431 ? "the headers are too large or too many"
                           : status == 408 ? "the request did not come in time"
                           : status == 503 ? "too many large requests are being read: try again later"
@@ -521,7 +532,8 @@ class Connection : public ConnectionHandle, public std::enable_shared_from_this<
   std::function<void(ConnectionHandle*)> at_end_;
   boost::beast::flat_buffer in_;
   std::vector<char> landing_;
-  size_t taken_ = 0;                // bytes of this body, frames included
+  size_t room_ = 0;                 // for this body
+  size_t taken_ = 0;                // bytes of it, frames included
   const char* trailers_ = nullptr;  // of a body in chunks, once its last one was seen
   std::shared_ptr<BodyCharge> charge_;
   std::shared_ptr<Reply> reply_;

@@ -172,10 +172,15 @@ void Controls::wake_up(Done done) {
         const auto model = service_.model();
         if (!sleeping_) return std::string("awake");
         model->engine->go_on();
-        TRY_VOID(wait_for([&] { return model->engine->snapshot().present; }));
-        if (paused_) TRY_VOID(model->engine->pause());
+        std::optional<Error> failing;
+        TRY_VOID(wait_for([&] {
+          failing = model->engine->failing();
+          return failing || model->engine->snapshot().present;
+        }));
+        if (paused_ && !failing) TRY_VOID(model->engine->pause());
         sleeping_ = false;
         release();
+        if (failing) return *failing;  // requests are refused with it
         return std::string("awake");
       },
       std::move(done));

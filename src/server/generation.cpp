@@ -170,11 +170,12 @@ std::optional<ApiError> Generation::read_prediction(std::shared_ptr<const Predic
 #if MILLRACE_SESSION_TEXT
   const Tokenizer* tokenizer = setting_.model->loaded->tokenizer();
   if (tokenizer == nullptr) return bad_field("prediction", "no prediction can be read without a tokenizer");
-  std::vector<Token> tokens = tokenizer->encode(asked_.prediction);
+  auto tokens = tokenizer->encode(asked_.prediction);
+  if (!tokens.ok()) return bad_field("prediction", tokens.error().message);
   asked_.prediction.clear();
-  const auto used = std::min(tokens.size(), static_cast<size_t>(setting_.model->engine->facts().limits.context));
-  asked_.request.prediction.assign(tokens.begin(), tokens.begin() + static_cast<ptrdiff_t>(used));
-  out = std::make_shared<const PredictedText>(std::move(tokens));
+  const auto used = std::min(tokens->size(), static_cast<size_t>(setting_.model->engine->facts().limits.context));
+  asked_.request.prediction.assign(tokens->begin(), tokens->begin() + static_cast<ptrdiff_t>(used));
+  out = std::make_shared<const PredictedText>(std::move(*tokens));
   return {};
 #else
   (void)out;
@@ -399,6 +400,8 @@ void Generation::take(const Heard& heard) {
   if (asked_.stream) writer_.took(stamp_, choices_, index, open);
   if (!choice.error() || failure_) return;
   failure_ = from_error(*choice.error());
+  if (const auto why = setting_.model->engine->failing(); why && why->message == choice.error()->message)
+    failure_ = engine_fails(*why);
   if (failure_->status == 429) failure_ = come_again(*std::move(failure_), setting_.wait_expected());
 }
 

@@ -38,15 +38,15 @@ struct MeanStep {
 
 // A model that answers. It is there as long as any of its generations, and its engine is gone before the workers are.
 struct ServedModel {
-  std::string name;  // as clients know it
-  std::string fingerprint;
+  std::string name;         // as clients know it
+  std::string fingerprint;  // fingerprint_text() (session/fingerprint.h)
   std::shared_ptr<LoadedModel> loaded;
   std::shared_ptr<Bounds> bounds;      // what answers are bound to; made when it is served
   std::shared_ptr<EnginePort> engine;  // null: it writes no text
   std::unique_ptr<EmbedQueue> embeds;  // null: it gives no vectors
   int64_t created = 0;                 // when it was loaded, seconds since 1970
   SamplingDefaults defaults = {};      // for what a request does not say
-  Identity identity;                   // whose fingerprint it is, whole: prefixes are kept under it
+  Identity identity;                   // that prefixes are kept under (Fingerprint::pages)
   std::string version = {};            // of its weights, as whoever changed them called it
   // The least seconds this machine could take for a step; none if the machine was never measured.
   std::function<double(const MeanStep& step)> floor = {};

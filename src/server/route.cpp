@@ -42,4 +42,9 @@ FoundRoute find_route(std::string_view method, std::string_view path) {
   return found;
 }
 
+bool takes_body(std::string_view method, std::string_view path) {
+  const FoundRoute found = find_route(method, path);
+  return found.route != nullptr && found.route->method == "POST" && found.route->access == Access::key;
+}
+
 }  // namespace millrace

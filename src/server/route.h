@@ -76,5 +76,7 @@ struct FoundRoute {
   std::string argument;
 };
 FoundRoute find_route(std::string_view method, std::string_view path);
+// Whether a body is of any use there, and none is taken from somebody who would need no key where others have one.
+bool takes_body(std::string_view method, std::string_view path);
 
 }  // namespace millrace

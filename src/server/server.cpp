@@ -37,8 +37,9 @@ constexpr int kSpareFiles = 64 + kTurnedAway;  // for the model, logs and the li
 constexpr int kSendBytes = 64 << 10;
 constexpr size_t kCrowd = 256;  // connections whose memory is worth giving back
 
-// As many connections as the process may have open files, up to the number asked for.
-int possible_connections(int wanted) {
+// As many connections as the process may have open files, up to the number asked for; fewer are told.
+int possible_connections(const ServerOptions& options) {
+  const int wanted = options.connections;
   rlimit limit = {};
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return wanted;
   const auto needed = static_cast<rlim_t>(wanted + kSpareFiles);
@@ -48,7 +49,13 @@ int possible_connections(int wanted) {
     ::getrlimit(RLIMIT_NOFILE, &limit);
   }
   if (limit.rlim_cur >= needed) return wanted;
-  return std::max(1, static_cast<int>(limit.rlim_cur) - kSpareFiles);
+  const int possible = std::max(1, static_cast<int>(limit.rlim_cur) - kSpareFiles);
+  if (options.warn)
+    options.warn(fmt::format(
+        "{} of {} connections can be open at once, since this process may have {} open files: allow {} (ulimit -n {}, "
+        "or LimitNOFILE={} in a unit of systemd), or ask for fewer with --max-connections",
+        possible, wanted, limit.rlim_cur, needed, needed, needed));
+  return possible;
 }
 
 Result<std::unique_ptr<asio::ssl::context>> make_tls(const ServerOptions& options) {
@@ -294,7 +301,7 @@ bool Server::is_loopback(const std::string& host) {
 Result<std::unique_ptr<Server>> Server::create(ServerOptions options) {
   auto state = std::make_unique<State>(std::move(options));
   const ServerOptions& chosen = state->options;
-  state->most_connections = possible_connections(chosen.connections);
+  state->most_connections = possible_connections(chosen);
   TRY(state->tls, make_tls(chosen));
   if (!chosen.unix_socket.empty()) TRY_VOID(state->listen_unix());
   if (!chosen.host.empty()) TRY_VOID(state->listen_tcp());

@@ -27,7 +27,7 @@ struct ServerOptions {
   int connections = 8192;
   double header_seconds = 10, body_seconds = 60, idle_seconds = 75, write_seconds = 30, ping_seconds = 15;
   double grace_seconds = 30;                             // for what is open when the server drains
-  std::function<void(std::string_view line)> warn = {};  // what whoever runs the server must hear; I/O thread
+  std::function<void(std::string_view line)> warn = {};  // what whoever runs it must hear; create() and I/O thread
   ServiceOptions service;
 };
 

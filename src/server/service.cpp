@@ -258,6 +258,12 @@ std::optional<ApiError> Service::check_ready() const {
   return {};
 }
 
+std::optional<ApiError> Service::check_engine() const {
+  const auto served = model();
+  const auto why = served && served->engine ? served->engine->failing() : std::nullopt;
+  return why ? std::optional(engine_fails(*why)) : std::nullopt;
+}
+
 std::optional<ApiError> Service::check_writes() const {
   if (auto failure = check_ready()) return failure;
   const auto served = model();
@@ -421,6 +427,7 @@ void Service::generate(const Dialect& dialect, Call call) {
   std::shared_ptr<Share> share;
   AtEnd at_end;
   auto failure = check_writes();
+  if (!failure) failure = check_engine();
   if (!failure) failure = enter(call, request, share, at_end);
   if (failure) return call.exchange->answer(dialect.refuse(*failure));
   prepare_workers_.post([this, opening = Opening{&dialect, request, call.exchange, call.visitor, share, at_end}] {

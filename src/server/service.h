@@ -122,6 +122,7 @@ class Service {
   // What is open, for whoever watches: of one tenant, or of all.
   JsonArray open_requests(const std::string* tenant);
   std::optional<ApiError> check_ready() const;
+  std::optional<ApiError> check_engine() const;  // there is one, or is to be soon
   std::optional<ApiError> check_writes() const;  // ready, and the model writes text
   static ApiError no_such_model(std::string_view name);
   // What a tenant has used. Only for names that have a key: their number does not grow.

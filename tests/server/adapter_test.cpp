@@ -13,6 +13,7 @@ using test::Lora;
 using testing::at;
 using testing::Response;
 using testing::Rig;
+using testing::served_model;
 using testing::text_of;
 
 // For the shipped model.
@@ -169,6 +170,28 @@ TEST_F(ServerAdapters, AreLoadedByOperatorsFromOneFolder) {
 }
 #endif
 
+// One rule for all bodies: what was taken and does nothing is named.
+TEST_F(ServerAdapters, RequestsForOperatorsNameWhatTheyIgnore) {
+  ServerOptions options = this->options();
+  options.service.weights_folder = folder_.path();
+  options.service.fits_beside = [](const ServedModel&) { return true; };
+  options.service.load = [](const std::string&, const ServedModel&) -> Result<ServedModel> { return served_model(); };
+  std::ofstream(folder_.path() / "new.gguf") << "GGUF";
+  Rig rig(std::move(options));
+  for (const auto& [path, body, status] :
+       {std::tuple{"/v1/load_lora_adapter", R"({"lora_name":"x","lora_path":"one","foo":1})", 200},
+        std::tuple{"/v1/unload_lora_adapter", R"({"lora_name":"x","foo":1})", 200},
+        std::tuple{"/v1/unload_lora_adapter", R"({"lora_name":"x","foo":1})", 404},
+        std::tuple{"/update_weights_from_disk", R"({"model_path":"new.gguf","foo":1})", 200},
+        std::tuple{"/update_weights_from_disk", R"({"model_path":"none.gguf","foo":1})", 404}}) {
+    const Response response = rig.post(path, body);
+    EXPECT_EQ(response.status, status) << path << response.body;
+    const auto named = response.headers.find("x-millrace-ignored");
+    ASSERT_NE(named, response.headers.end()) << path << status;
+    EXPECT_EQ(named->second, "foo");
+  }
+}
+
 TEST(AdapterPaths, StayInTheFolder) {
   test::Folder folder;
   std::filesystem::create_directories(folder.path() / "a/b");
@@ -182,6 +205,44 @@ TEST(AdapterPaths, StayInTheFolder) {
     EXPECT_FALSE(path_within(folder.path(), path).ok()) << path;
   EXPECT_FALSE(path_within(folder.path() / "none", "a").ok());
   std::filesystem::remove_all(folder.path().string() + "-beside");
+}
+
+// What a folder holds may not lead out of it either, however deep, nor may the other parts of a file.
+TEST(AdapterPaths, FilesInsideDoNotLeadOut) {
+  namespace fs = std::filesystem;
+  test::Folder folder, outside;
+  const fs::path in = folder.path();
+  std::ofstream(outside.path() / "secret.txt") << "SECRET";
+  auto refused = [&](std::string_view path, std::string_view link) {
+    const auto found = path_within(in, path);
+    ASSERT_FALSE(found.ok()) << path;
+    EXPECT_NE(found.error().message.find(fmt::format("{} is a link that leads out", link)), std::string::npos)
+        << found.error().message;
+  };
+  fs::create_directories(in / "shared");
+  std::ofstream(in / "shared/config.json") << "{}";
+  fs::create_directories(in / "good/sub");
+  fs::create_symlink("../shared/config.json", in / "good/config.json");
+  fs::create_directory_symlink("../good", in / "good/round");
+  fs::create_symlink("nowhere", in / "good/dangling");
+  EXPECT_TRUE(path_within(in, "good").ok());
+  fs::create_directories(in / "weights");
+  fs::create_symlink(outside.path() / "secret.txt", in / "weights/model.safetensors");
+  refused("weights", "weights/model.safetensors");
+  fs::create_directories(in / "deep/sub");
+  fs::create_symlink(outside.path() / "secret.txt", in / "deep/sub/config.json");
+  refused("deep", "deep/sub/config.json");
+  fs::create_directories(in / "around");
+  fs::create_directory_symlink("../deep/sub", in / "around/sub");
+  refused("around", "deep/sub/config.json");
+  fs::create_directories(in / "folders");
+  fs::create_directory_symlink(outside.path(), in / "folders/sub");
+  refused("folders", "folders/sub");
+  std::ofstream(in / "m-00001-of-00002.gguf") << "GGUF";
+  std::ofstream(in / "alone.gguf") << "GGUF";
+  fs::create_symlink(outside.path() / "secret.txt", in / "m-00002-of-00002.gguf");
+  refused("m-00001-of-00002.gguf", "m-00002-of-00002.gguf");
+  EXPECT_TRUE(path_within(in, "alone.gguf").ok());
 }
 
 }  // namespace

@@ -18,16 +18,15 @@ using testing::text_of;
 
 constexpr std::string_view kIds = "[1,403,407,261,378]";
 
-// The greedy continuation by another way: alone on an executor, without threads or server.
+// The greedy continuation by another way: alone, without threads or server.
 std::vector<Token> greedy(std::vector<Token> prompt, int32_t count) {
   auto model = testing::shipped_model();
-  auto executor = Executor::create(model->model(), model->backend(), {.context = 512}).value();
-  Generator generator(*executor);
+  const auto generator = Generator::create(model->model(), model->backend(), {.context = 512}).value();
   GenerateOptions options{.max_tokens = count};
   options.sampling.temperature = 0;
   options.ignore_end = true;
   options.end_tokens.assign(model->end_tokens().begin(), model->end_tokens().end());
-  auto result = generator.generate(prompt, options, [](const GeneratedToken&) { return Generator::Reply::more; });
+  auto result = generator->generate(prompt, options, [](const GeneratedToken&) { return Generator::Reply::more; });
   return result.value().tokens;
 }
 
@@ -73,6 +72,75 @@ TEST(Answers, AnEngineThatStandsStillIsNotHealthy) {
   const Response response = rig.get("/health");
   EXPECT_EQ(response.status, 503);
   EXPECT_EQ(at(response.json(), "status"), Json("stuck"));
+}
+
+// One that ends what is open when it comes to fail, as an engine without a process does.
+class EngineThatFails : public EnginePort {
+ public:
+  explicit EngineThatFails(int32_t vocab) {
+    facts_.limits.context = 512;
+    facts_.vocab = vocab;
+  }
+  RequestId submit(Request, Listener listener, bool) override {
+    std::lock_guard lock(mutex_);
+    open_.push_back(std::move(listener));
+    return std::ssize(open_);
+  }
+  void fail(const char* why) {
+    std::vector<Listener> open;
+    {
+      std::lock_guard lock(mutex_);
+      why_ = error(Code::not_found, "{}", why);
+      open.swap(open_);
+    }
+    Event last{.request = 1, .finish = Finish::failed};
+    last.error = why_;
+    for (const Listener& listener : open) listener({&last, 1});
+    if (told_) told_();
+  }
+  bool has_open() const {
+    std::lock_guard lock(mutex_);
+    return !open_.empty();
+  }
+  std::optional<Error> failing() const override {
+    std::lock_guard lock(mutex_);
+    return why_;
+  }
+  void cancel(RequestId, int) override {}
+  void when_told(std::function<void()> told) override { told_ = std::move(told); }
+  const EngineFacts& facts() const override { return facts_; }
+  EngineSnapshot snapshot() const override { return {}; }
+  std::vector<PageState> watch_pages() override { return {}; }
+
+ private:
+  EngineFacts facts_;
+  std::function<void()> told_;
+  mutable std::mutex mutex_;
+  std::vector<Listener> open_;
+  std::optional<Error> why_;
+};
+
+TEST(Answers, AnEngineThatCannotBeHadIsToldEverywhere) {
+  ServedModel served = testing::served_model();
+  auto engine = std::make_shared<EngineThatFails>(served.loaded->vocab());
+  served.engine = engine;
+  Rig rig({}, std::move(served));
+  EXPECT_EQ(rig.get("/ready").status, 200);
+  constexpr const char* kAsk = R"({"prompt":[1,403],"max_tokens":4})";
+  Client open(rig.port());
+  open.ask("POST", "/v1/completions", kAsk);
+  ASSERT_TRUE(testing::eventually([&] { return engine->has_open(); }));
+  engine->fail("the file is gone");
+  for (const Response& response : {open.answer(), rig.post("/v1/completions", kAsk), rig.get("/ready")}) {
+    EXPECT_EQ(response.status, 503);
+    EXPECT_EQ(at(response.json(), "error", "message"), Json("the file is gone"));
+    EXPECT_EQ(at(response.json(), "error", "code"), Json("engine_unavailable"));
+  }
+  const Response health = rig.get("/health");
+  EXPECT_EQ(health.status, 503);
+  EXPECT_EQ(at(health.json(), "status"), Json("failing"));
+  EXPECT_EQ(at(health.json(), "message"), Json("the file is gone"));
+  EXPECT_EQ(rig.get("/v1/models").status, 200);  // needs no engine
 }
 
 TEST(Answers, WhileLoadingEverybodyIsToldToWait) {

@@ -83,6 +83,47 @@ TEST(Attack, TheKeyComesBeforeTheBody) {
   EXPECT_EQ(kept.answer().status, 200);
 }
 
+// Where no key is asked for, or nothing is taken, a large body is refused by its head, or where it becomes large.
+TEST(Attack, WhereNothingIsTakenThereIsNoRoomForABody) {
+  static constexpr StaticFile kFiles[] = {{"/index.html", "text/html", "<p>hello", "", "tag1"}};
+  for (const bool keys : {true, false}) {
+    ServerOptions options;
+    options.service.files = kFiles;
+    options.service.open_metrics = true;
+    ASSERT_TRUE(options.service.keys.add_lines(keys ? "a key-of-a-0001" : "").ok());
+    Rig rig(std::move(options));
+    for (std::string_view line : {"GET /health", "GET /ready", "HEAD /health", "GET /", "HEAD /index.html",
+                                  "GET /metrics", "GET /v1/models", "DELETE /v1/responses/x"}) {
+      const std::string key =
+          line.find("/v1/") == std::string_view::npos ? "" : "Authorization: Bearer key-of-a-0001\r\n";
+      const std::string head = fmt::format("{} HTTP/1.1\r\nHost: localhost\r\n{}", line, key);
+      for (std::string_view rest : {"Content-Length: 1025\r\n\r\n", "Content-Length: 16777216\r\n\r\n",
+                                    "Expect: 100-continue\r\nContent-Length: 200000\r\n\r\n"}) {
+        Client client(rig.port());
+        client.send(head + std::string(rest));
+        const Response refused = client.answer(line.starts_with("HEAD"));
+        EXPECT_EQ(refused.status, 413) << line << " " << rest;
+        EXPECT_EQ(refused.headers.at("connection"), "close");
+        EXPECT_TRUE(client.ended());
+      }
+      Client chunks(rig.port());
+      chunks.send(head + "Transfer-Encoding: chunked\r\n\r\n400\r\n" + std::string(1024, ' ') + "\r\n");
+      chunks.send("1\r\n");
+      EXPECT_EQ(chunks.answer(line.starts_with("HEAD")).status, 413) << line;
+      EXPECT_TRUE(chunks.ended());
+    }
+    EXPECT_TRUE(eventually([&] { return rig.server().service().counters().body_bytes.load() == 0; }));
+    // A little is let go by, and the connection goes on.
+    Client kept(rig.port());
+    for (int i = 0; i < 2; ++i) {
+      kept.ask("GET", "/health", std::string(1024, ' '));
+      EXPECT_EQ(kept.answer().status, 200);
+    }
+    const std::string large = fmt::format(R"({{"prompt":[1,403],"max_tokens":1{}}})", std::string(100000, ' '));
+    EXPECT_EQ(rig.post("/v1/completions", large, "Authorization: Bearer key-of-a-0001\r\n").status, 200);
+  }
+}
+
 Json first_event(int port, std::string_view key) {
   Client client(port);
   client.ask("GET", "/live", "", key);

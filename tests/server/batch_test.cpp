@@ -29,6 +29,21 @@ TEST(BatchLines, AValidIdIsKeptWhateverElseIsWrong) {
   }
 }
 
+// Also where a line is no JSON, or too deep or too long to be read as such.
+TEST(BatchLines, AValidIdIsFoundInWhatCannotBeRead) {
+  const std::string deep(300, '['),
+      head = R"({"body":{"custom_id":"no","x":["custom_id",":\""]},"custom_id": "a\u0062\"",)";
+  for (const std::string& text : {head + R"("body":)" + deep, head + R"("url":)", head + "\"x\":\"never ends",
+                                  head + R"("body":")" + std::string(kLongestBatchLine, 'x') + "\"}"}) {
+    const BatchLine line = read_batch_line(text, 7);
+    EXPECT_EQ(line.id, "ab\"") << text.substr(0, 200);
+    EXPECT_FALSE(line.wrong.empty());
+  }
+  for (const std::string text : {R"({"x":"custom_id","a")", R"({"custom_id":["a")", R"({"custom_id":"a)",
+                                 R"({"custom_id":{"a":1},)", R"({"custom_id")"})
+    EXPECT_EQ(read_batch_line(text, 7).id, "line-7") << text;
+}
+
 // A body too deep or too large for the server is answered by the server, under the line's own id.
 TEST(BatchLines, ABodyIsJudgedByTheServer) {
   std::string deep = R"({"custom_id":"a","url":"/v1/completions","body":{"x":)";
@@ -88,7 +103,9 @@ TEST(BatchRecord, OnlyRowsOfABatchAreRows) {
   EXPECT_FALSE(record.add_row(kGood).ok()) << "a line of requests is no answer";
   EXPECT_TRUE(BatchRecord::looks_like_row("{\"id\":\"ba"));
   EXPECT_TRUE(BatchRecord::looks_like_row("{"));
+  EXPECT_TRUE(BatchRecord::looks_like_row(R"({"id":null,"custom_id":"b","resp)"));
   EXPECT_FALSE(BatchRecord::looks_like_row("my only copy of a poem"));
+  EXPECT_FALSE(BatchRecord::looks_like_row(R"({"name":"only copy"})"));
 }
 
 }  // namespace

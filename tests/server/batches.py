@@ -62,7 +62,7 @@ def killed(program, report, patience):
         one = Batch(program, folder, lines, patience)
         one.stop_midway(signal.SIGKILL)
         with open(one.target, "a", encoding="utf-8") as file:
-            file.write('{"custom_id": "half of a li')
+            file.write('{"id":"batch_req_4","custom_id":"half of a li')
         done = one.run()
         rows = rows_of(one.target)
         wrong = once_each(rows, [f"r{i}" for i in range(40)] + ["bad", "line-4"])
@@ -108,7 +108,8 @@ def full(program, report, patience):
         told = done.returncode == 1 and b"No space left on device" in done.stderr
         report.say("batch: a full device is an error", None if told else f"{done.returncode} {done.stderr[-300:]!r}")
         done = one.run(preexec_fn=small_disk)
-        told = done.returncode == 1 and b"cannot write the answers" in done.stderr
+        told = (done.returncode == 1 and b"cannot write the answers" in done.stderr and
+                one.target.encode() in done.stderr and b"Make room" in done.stderr)
         report.say("batch: so is a disk that fills up", None if told else f"{done.returncode} {done.stderr[-300:]!r}")
         done = one.run()
         wrong = once_each(rows_of(one.target), names) if done.returncode == 0 else f"{done.stderr[-300:]!r}"
@@ -121,21 +122,69 @@ def files(program, report, patience):
         one = Batch(program, folder, [line("a")], patience)
         with open(one.source, "rb") as file:
             before = file.read()
-        soft, hard, poem = (os.path.join(folder, name) for name in ("soft", "hard", "poem"))
+        soft, hard, poem, verse = (os.path.join(folder, name) for name in ("soft", "hard", "poem", "verse"))
         os.symlink(one.source, soft)
         os.link(one.source, hard)
         with open(poem, "w", encoding="utf-8") as file:
             file.write("the only copy")
+        with open(verse, "w", encoding="utf-8") as file:
+            file.write('{"name": "the only copy"}')
         wrong = None
         for target, sentence in ((one.source, b"same file"), (soft, b"same file"), (hard, b"same file"),
-                                 (poem, b"no answer of a batch")):
+                                 (poem, b"no answer of a batch"), (verse, b"no answer of a batch")):
             done = one.run(target)
             if done.returncode != 1 or sentence not in done.stderr:
                 wrong = f"-o {os.path.basename(target)}: {done.returncode} {done.stderr[-300:]!r}"
-        with open(one.source, "rb") as source, open(poem, "rb") as other:
-            if source.read() != before or other.read() != b"the only copy":
+        with open(one.source, "rb") as source, open(poem, "rb") as other, open(verse, "rb") as third:
+            if source.read() != before or other.read() != b"the only copy" or b"only copy" not in third.read():
                 wrong = "a file that is no batch's was changed"
         report.say("batch: files that are not its own are refused", wrong)
+
+
+def together(program, report, patience):
+    """Two batches on one file of answers: the second is refused, the first loses nothing."""
+    with tempfile.TemporaryDirectory() as folder:
+        names = [f"r{i}" for i in range(60)]
+        one = Batch(program, folder, [line(name, 200) for name in names], patience)
+        first = subprocess.Popen(one.command(), stderr=subprocess.PIPE)
+        deadline = time.monotonic() + patience
+        while not (os.path.exists(one.target) and os.path.getsize(one.target)) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        second = one.run()
+        _, said = first.communicate(timeout=patience)
+        wrong = None if second.returncode == 1 and b"another batch" in second.stderr else f"{second.stderr[-300:]!r}"
+        wrong = wrong or (once_each(rows_of(one.target), names) if first.returncode == 0 else f"{said[-300:]!r}")
+        report.say("batch: two at once do not write to one file", wrong)
+
+
+def pipes(program, report, patience):
+    """Lines that come slowly are answered as they come; a signal and a reader that goes away end it."""
+    with tempfile.TemporaryDirectory() as folder:
+        one = Batch(program, folder, [line("a")], patience)
+        command = [program, "batch", "-i", "/dev/stdin", "-o", one.target, "-c", "512"]
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE)
+        process.stdin.write("".join(line(f"s{i}") + "\n" for i in range(3)).encode())
+        process.stdin.flush()
+        deadline, rows = time.monotonic() + patience, []
+        while len(rows) < 3 and time.monotonic() < deadline:
+            time.sleep(0.02)
+            rows = rows_of(one.target) if os.path.exists(one.target) and os.path.getsize(one.target) else []
+        process.send_signal(signal.SIGINT)  # the pipe stays open
+        code = process.wait(timeout=patience)
+        process.stdin.close()
+        process.stderr.close()
+        report.say("batch: answers are written while the next line is awaited, and SIGINT ends it",
+                   once_each(rows, ["s0", "s1", "s2"]) or (None if code == 130 else f"code {code}"))
+        with open(one.source, "w", encoding="utf-8") as file:
+            file.write("".join(line(f"r{i}", 200) + "\n" for i in range(40)))
+        reader, writer = os.pipe()
+        process = subprocess.Popen([*one.command(f"/dev/fd/{writer}")], stderr=subprocess.PIPE, pass_fds=[writer])
+        os.close(writer)
+        os.read(reader, 100)
+        os.close(reader)
+        process.communicate(timeout=patience)
+        gone = process.returncode in (1, -signal.SIGPIPE)
+        report.say("batch: a reader that goes away ends it", None if gone else f"code {process.returncode}")
 
 
 def doubles(program, report, patience):
@@ -156,7 +205,7 @@ def doubles(program, report, patience):
 
 
 def check(program, report, patience):
-    for part in (killed, interrupted, full, files, doubles):
+    for part in (killed, interrupted, full, files, together, pipes, doubles):
         try:
             part(program, report, patience)
         except subprocess.TimeoutExpired as late:

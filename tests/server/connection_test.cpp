@@ -1,8 +1,10 @@
 // The connection: HTTP/1.1 as clients and attackers speak it, keep-alive, limits, slow and vanishing clients, keys,
 // hosts, draining. After each the engine must be as quiet as before.
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <cmath>
+#include <iostream>
 #include <regex>
 #include <set>
 
@@ -300,6 +302,22 @@ TEST(Http, TooManyConnectionsAreToldSo) {
   EXPECT_EQ(rig.server().service().counters().connections.load(), 2);
   second.close();
   EXPECT_TRUE(eventually([&] { return rig.get("/health").status == 200; }));
+}
+
+// Fewer connections than were asked for, since there are too few open files, are told before anything is served. In a
+// process of its own: a limit that is lowered cannot be raised again.
+TEST(HttpDeathTest, TooFewOpenFilesAreToldAtTheStart) {
+  ::testing::FLAGS_gtest_death_test_style = "threadsafe";
+  auto start = [] {
+    const rlimit few = {.rlim_cur = 140, .rlim_max = 140};
+    if (::setrlimit(RLIMIT_NOFILE, &few) != 0) std::exit(2);
+    ServerOptions options;
+    options.port = 0;
+    options.warn = [](std::string_view line) { std::cerr << line << std::endl; };
+    std::exit(Server::create(std::move(options)).ok() ? 0 : 1);
+  };
+  EXPECT_EXIT(start(), ::testing::ExitedWithCode(0),
+              "12 of 8192 connections.*140 open files.*ulimit -n 8320.*LimitNOFILE=8320.*--max-connections");
 }
 
 std::vector<Route> all_routes() {

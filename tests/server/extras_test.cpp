@@ -63,9 +63,11 @@ TEST(Extras, FillsInTheMiddleWithTheModelsOwnTokens) {
   const std::shared_ptr<LoadedModel> model = filling.load();
   const Tokenizer& tokenizer = *model->tokenizer();
   std::vector<Token> ids = {1, FillingModel::kPrefix};
-  for (Token token : tokenizer.encode("Once upon a")) ids.push_back(token);
+  const std::vector<Token> before = tokenizer.encode("Once upon a").value();
+  for (Token token : before) ids.push_back(token);
   ids.push_back(FillingModel::kSuffix);
-  for (Token token : tokenizer.encode(" was happy.")) ids.push_back(token);
+  const std::vector<Token> after = tokenizer.encode(" was happy.").value();
+  for (Token token : after) ids.push_back(token);
   ids.push_back(FillingModel::kMiddle);
   const Response filled =
       rig.post("/v1/completions", R"({"prompt":"Once upon a","suffix":" was happy.","max_tokens":12,"temperature":0})");

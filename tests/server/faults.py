@@ -358,11 +358,16 @@ FAULTS = [("disconnects", disconnects), ("stalled", stalled_readers), ("idle", i
 
 
 class Report:
-    failures = 0
+    """What held and what did not, each with the seconds since the one before."""
+
+    def __init__(self):
+        self.failures, self.last = 0, time.monotonic()
 
     def say(self, what, wrong=None):
+        now = time.monotonic()
+        took, self.last = now - self.last, now
         self.failures += wrong is not None
-        print(f"not ok - {what}\n  {wrong}" if wrong is not None else f"ok - {what}", flush=True)
+        print(f"not ok - {what}\n  {wrong}" if wrong is not None else f"ok - {what}\n  {took:.1f} s", flush=True)
 
 
 # Keys and values of 16 x 512 tokens of the shipped model: taken at the start, resident once they were used.

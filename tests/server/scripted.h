@@ -76,7 +76,7 @@ inline std::shared_ptr<LoadedModel> model_with(std::string chat_template, bool w
 inline ServedModel scripted(const std::string& chat_template, const std::string& text, int step = 1,
                             Finish finish = Finish::stop) {
   ServedModel served{.name = "scripted", .fingerprint = "fp_test", .loaded = model_with(chat_template), .created = 1};
-  const std::vector<Token> tokens = served.loaded->tokenizer()->encode(text, {.parse_special = true});
+  const std::vector<Token> tokens = served.loaded->tokenizer()->encode(text, {.parse_special = true}).value();
   served.engine = std::make_unique<ScriptedEngine>([tokens](const Request&) { return tokens; }, served.loaded->vocab(),
                                                    step, finish);
   return served;

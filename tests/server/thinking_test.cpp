@@ -75,7 +75,7 @@ std::vector<Token> first(const std::vector<Token>& tokens, size_t count) {
 
 TEST(ThoughtLimit, EveryNameEndsReasoningWhereItSays) {
   Rig rig({}, thinking());
-  const std::vector<Token> close = thinker()->tokenizer()->encode("</think>");
+  const std::vector<Token> close = thinker()->tokenizer()->encode("</think>").value();
   int seed = 0;
   for (std::string_view name : {"thinking_budget", "thinking_token_budget", "thinking_budget_tokens",
                                 "reasoning_budget", "reasoning_budget_tokens", "kwargs"}) {
@@ -104,7 +104,7 @@ TEST(ThoughtLimit, NoneAtAllIsNoReasoning) {
   EXPECT_EQ(none.thought, 0);
   EXPECT_EQ(none.reasoning, "");
   // A prompt that begins it all the same: its end is the first thing that is written.
-  const std::vector<Token> close = thinker()->tokenizer()->encode("</think>");
+  const std::vector<Token> close = thinker()->tokenizer()->encode("</think>").value();
   const Answered open = asked(rig, body(fmt::format(R"("thinking_budget":0,{})", kOpen)));
   EXPECT_EQ(first(open.ids, close.size()), close);
   EXPECT_EQ(open.reasoning, "");
@@ -114,7 +114,7 @@ TEST(ThoughtLimit, NoneAtAllIsNoReasoning) {
 
 TEST(ThoughtLimit, ASchemaHoldsAfterIt) {
   Rig rig({}, thinking());
-  const std::vector<Token> close = thinker()->tokenizer()->encode("</think>");
+  const std::vector<Token> close = thinker()->tokenizer()->encode("</think>").value();
   for (int seed = 1; seed <= 3; ++seed) {
     const Answered answer =
         asked(rig, body(fmt::format(R"("thinking_budget":5,"guided_json":{{"enum":["yes","no"]}},{})", kOpen), seed));

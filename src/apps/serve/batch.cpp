@@ -1,11 +1,5 @@
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <condition_variable>
-#include <cstring>
 #include <deque>
-#include <fstream>
 #include <mutex>
 
 #include "apps/build_info.h"
@@ -16,9 +10,9 @@
 #include "apps/run/diffusion.h"
 #include "apps/run/flags.h"
 #include "apps/run/speculate.h"
+#include "apps/serve/batch_files.h"
 #include "apps/serve/flags.h"
 #include "base/human.h"
-#include "server/batch_file.h"
 #include "server/service.h"
 
 namespace millrace::apps {
@@ -45,7 +39,7 @@ class Answered {
     arrived_.notify_one();
   }
   // Nothing if none came for a moment, so that the caller can look whether it was interrupted.
-  std::optional<Item> pop(std::chrono::milliseconds patience = std::chrono::milliseconds(200)) {
+  std::optional<Item> pop(std::chrono::milliseconds patience) {
     std::unique_lock lock(mutex_);
     if (!arrived_.wait_for(lock, patience, [&] { return !items_.empty(); })) return std::nullopt;
     Item item = std::move(items_.front());
@@ -73,77 +67,29 @@ class LineExchange : public Exchange {
   std::shared_ptr<const Asked> asked_;
 };
 
-// Rows appended one by one, each on its way to the disk before the next begins: a kill loses at most part of the last.
-class Output {
- public:
-  // What an earlier run wrote there goes into `record`.
-  static Result<Output> open(const std::string& path, BatchRecord& record) {
-    Output output;
-    output.fd_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-    if (output.fd_ < 0) return error(Code::io, "{}: {}", path, std::strerror(errno));
-    struct stat what = {};
-    if (::fstat(output.fd_, &what) != 0) return error(Code::io, "{}: {}", path, std::strerror(errno));
-    if (S_ISREG(what.st_mode)) TRY_VOID(output.resume(path, record));  // a device or a pipe has nothing to go on with
-    return output;
-  }
-  Output(Output&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  Output& operator=(Output&&) = delete;
-  ~Output() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  Result<void> write(std::string row) {
-    row += '\n';
-    for (std::string_view rest = row; !rest.empty();) {
-      const ssize_t written = ::write(fd_, rest.data(), rest.size());
-      if (written < 0 && errno == EINTR) continue;
-      if (written <= 0) return error(Code::io, "cannot write the answers: {}", std::strerror(errno));
-      rest.remove_prefix(static_cast<size_t>(written));
-    }
-    return {};
-  }
-
- private:
-  Output() = default;
-  // What an earlier run answered need not be asked again; a row it could not finish is taken back.
-  Result<void> resume(const std::string& path, BatchRecord& record) {
-    std::ifstream before(path, std::ios::binary);
-    std::string row;
-    off_t whole = 0;
-    for (int64_t number = 1; std::getline(before, row); ++number) {
-      const bool finished = !before.eof();
-      auto added = finished ? record.add_row(row) : Result<void>();
-      if (!added.ok() || (!finished && !BatchRecord::looks_like_row(row)))
-        return error(Code::invalid, "{}: line {} is no answer of a batch; give another file with -o", path, number);
-      if (finished) whole += static_cast<off_t>(row.size()) + 1;
-    }
-    if (::ftruncate(fd_, whole) != 0 || ::lseek(fd_, 0, SEEK_END) < 0)
-      return error(Code::io, "{}: {}", path, std::strerror(errno));
-    return {};
-  }
-  int fd_ = -1;
-};
-
 struct Counts {
   int64_t lines = 0, answered = 0, failed = 0, skipped = 0;
 };
 
 class Batch {
  public:
-  Batch(Service& service, Output& output, BatchRecord record, size_t at_once)
+  Batch(Service& service, BatchOutput& output, BatchRecord record, size_t at_once)
       : service_(service), output_(output), record_(std::move(record)), at_once_(at_once) {}
 
   const Counts& counts() const { return counts_; }
 
   // Until every line has its row, something cannot be written, or it is interrupted; what is still open then is
   // answered to nobody.
-  Result<void> run(std::istream& input, Progress& progress, const std::function<uint64_t()>& position) {
+  Result<void> run(BatchInput& input, Progress& progress) {
     std::string text;
-    while (std::getline(input, text)) {
-      ++counts_.lines;
-      if (text.find_first_not_of(" \t\r") == std::string::npos) continue;
-      TRY_VOID(take(text));
+    for (auto next = BatchInput::Next::line; next != BatchInput::Next::end;) {
+      if (Interruptible::interrupted()) return interrupted_error();
+      TRY(next, input.next(text, std::chrono::milliseconds(open_ > 0 ? 20 : 200)));
+      if (next == BatchInput::Next::line) TRY_VOID(take(text));
+      // Answers are written as they come, however long the next line takes.
+      TRY_VOID(land(std::chrono::milliseconds(0)));
       while (open_ >= at_once_) TRY_VOID(land());
-      progress.update(position());
+      progress.update(input.position());
     }
     while (open_ > 0) TRY_VOID(land());
     return {};
@@ -156,7 +102,8 @@ class Batch {
 
  private:
   Result<void> take(const std::string& text) {
-    if (Interruptible::interrupted()) return interrupted_error();
+    ++counts_.lines;
+    if (text.find_first_not_of(" \t\r") == std::string::npos) return {};
     BatchLine line = read_batch_line(text, counts_.lines);
     switch (record_.next(line, counts_.lines)) {
       case BatchRecord::Next::skip:
@@ -177,9 +124,9 @@ class Batch {
     HttpRequest request = asked->request();
     service_.handle(std::move(request), std::make_shared<LineExchange>(answered_, std::move(asked)));
   }
-  Result<void> land() {
+  Result<void> land(std::chrono::milliseconds patience = std::chrono::milliseconds(200)) {
     if (Interruptible::interrupted()) return interrupted_error();
-    auto item = answered_->pop();
+    auto item = answered_->pop(patience);
     if (!item) return {};
     --open_;
     // The queue was full: its turn comes when others have ended. Alone it would be refused for good.
@@ -198,7 +145,7 @@ class Batch {
   }
 
   Service& service_;
-  Output& output_;
+  BatchOutput& output_;
   BatchRecord record_;
   size_t at_once_, open_ = 0;
   int64_t written_ = 0;
@@ -207,33 +154,14 @@ class Batch {
   std::shared_ptr<Answered> answered_ = std::make_shared<Answered>();
 };
 
-Result<std::ifstream> open_input(const std::string& in, const std::string& out) {
-  struct stat source = {}, target = {};
-  if (::stat(in.c_str(), &source) != 0) return error(Code::io, "{}: cannot be read: {}", in, std::strerror(errno));
-  if (S_ISDIR(source.st_mode)) return error(Code::invalid, "{}: this is a folder; -i takes a file of requests", in);
-  const bool same = ::stat(out.c_str(), &target) == 0 && S_ISREG(source.st_mode) && source.st_dev == target.st_dev &&
-                    source.st_ino == target.st_ino;
-  if (same) return error(Code::invalid, "{} and {} are the same file: give the answers another with -o", in, out);
-  std::ifstream input(in, std::ios::binary);
-  if (!input) return error(Code::io, "{}: cannot be read: {}", in, std::strerror(errno));
-  return input;
-}
-
-// How many bytes the input has, 0 if it is a pipe.
-uint64_t bytes_of(std::ifstream& input) {
-  input.seekg(0, std::ios::end);
-  const auto bytes = static_cast<uint64_t>(std::max<std::streamoff>(input.tellg(), 0));
-  input.clear();
-  input.seekg(0);
-  input.clear();
-  return bytes;
-}
-
 // The service goes before anything it answers into does.
-Result<int> answer_all(const Arguments& arguments, std::ifstream& input, Output& output, BatchRecord record) {
+Result<int> answer_all(const Arguments& arguments, BatchInput& input, BatchOutput& output, BatchRecord record) {
   const Terminal& terminal = arguments.terminal();
   Interruptible scope;
-  TRY(ServedModel model, served_model(arguments, [] { return !Interruptible::interrupted(); }));
+  auto loaded = served_model(arguments, [] { return !Interruptible::interrupted(); });
+  if (!loaded.ok() && loaded.error().code == Code::cancelled)
+    terminal.note("interrupted while the model was loading: nothing was asked yet");
+  TRY(ServedModel model, std::move(loaded));
   const int places = model.engine ? model.engine->facts().limits.max_sequences
                                   : model.embeds->embedder().encoder().options().sequences;
   ServiceOptions options{.version = std::string(kBuildInfo.version)};
@@ -241,10 +169,9 @@ Result<int> answer_all(const Arguments& arguments, std::ifstream& input, Output&
   Service service(std::move(options));
   service.serve(std::move(model));
   const auto start = std::chrono::steady_clock::now();
-  Progress progress(terminal, "batch", std::max<uint64_t>(bytes_of(input), 1), Progress::Unit::bytes);
+  Progress progress(terminal, "batch", std::max<uint64_t>(input.bytes(), 1), Progress::Unit::bytes);
   Batch batch(service, output, std::move(record), at_once);
-  auto position = [&] { return static_cast<uint64_t>(std::max<std::streamoff>(input.tellg(), 0)); };
-  auto done = batch.run(input, progress, position);
+  auto done = batch.run(input, progress);
   const bool interrupted = !done.ok() && done.error().code == Code::cancelled;
   if (interrupted) done = batch.write_finished();
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -261,9 +188,9 @@ Result<int> answer_all(const Arguments& arguments, std::ifstream& input, Output&
 
 Result<int> run_batch(const Arguments& arguments) {
   const std::string in = arguments.text("input"), out = arguments.text("output");
-  TRY(std::ifstream input, open_input(in, out));
+  TRY(BatchInput input, BatchInput::open(in, out));
   BatchRecord record;
-  TRY(Output output, Output::open(out, record));
+  TRY(BatchOutput output, BatchOutput::open(out, record));
   if (record.answered() > 0)
     arguments.terminal().note("going on after {} in {}", counted(record.answered(), "answer"), printable(out));
   return answer_all(arguments, input, output, std::move(record));

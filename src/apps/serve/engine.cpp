@@ -20,10 +20,11 @@ Result<EngineOfProcess> made_for(const Arguments& arguments, std::unique_ptr<Loa
   TRY(ReadyEngine ready, engine_for(arguments, std::move(loaded), &watch));
   EngineOfProcess made;
   made.engine = std::move(ready.engine);
-  made.fingerprint = ready.fingerprint.text();
-  made.identity = ready.fingerprint.identity;
+  made.pages = ready.fingerprint.pages;
+  made.tokens = ready.fingerprint.tokens;
   made.weights = ready.loaded->model().weights_digest().value_or(Identity());
   made.kv = ready.kv;
+  made.files = ready.loaded->checkpoint().states();
   made.parameters = ready.loaded->model().parameters();
   auto bounds = std::make_shared<Bounds>(*ready.loaded, arguments.integer("grammar-cache"));
   made.model = ready.loaded;

@@ -38,6 +38,7 @@ Result<ServedModel> reloaded_model(const Arguments& arguments, const std::string
   if (fresh.engine == nullptr || fresh.context() != old.context())
     return error(Code::invalid, "{}: has a context of {} tokens, the model that is served {}", path, fresh.context(),
                  old.context());
+  TRY_VOID(outline->check_same_files(fresh.loaded->checkpoint().states()));  // whose shapes were compared
   return fresh;
 }
 

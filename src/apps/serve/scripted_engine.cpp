@@ -52,8 +52,9 @@ class ScriptedEngine : public EnginePort {
     for (const ScriptLine& line : script_) {
       if (!std::all_of(line.when.begin(), line.when.end(), has)) continue;
       if (std::any_of(line.unless.begin(), line.unless.end(), has)) continue;
-      const std::vector<Token> tokens = model_.tokenizer()->encode(line.say, {.parse_special = true});
-      for (int i = 0; i < line.times; ++i) playing.tokens.insert(playing.tokens.end(), tokens.begin(), tokens.end());
+      const auto tokens = model_.tokenizer()->encode(line.say, {.parse_special = true});
+      if (!tokens.ok()) break;  // nothing is said
+      for (int i = 0; i < line.times; ++i) playing.tokens.insert(playing.tokens.end(), tokens->begin(), tokens->end());
       playing.pause = std::chrono::milliseconds(line.pause_ms);
       playing.found = true;
       break;

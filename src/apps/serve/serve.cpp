@@ -58,7 +58,8 @@ class Signals {
       if (signal <= 0) continue;
       const int count = count_.fetch_add(1) + 1;
       if (count == 1) {
-        terminal.note("draining: {} requests open; once more to stop now", server.service().open());
+        terminal.note("draining: {} open; once more to stop now",
+                      counted(static_cast<int64_t>(server.service().open()), "request"));
         server.drain();
       } else if (count == 2) {
         server.stop();

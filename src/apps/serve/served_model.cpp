@@ -70,13 +70,13 @@ Result<void> fit_context(const Arguments& arguments, const LoadedModel& model, E
   if (fits >= wanted) return {};
   if (fits < 1 || arguments.integer("ctx-size") > 0)
     return error(Code::no_memory,
-                 "a sequence of {} tokens needs more than the {} pages of cache there are, which hold {}: give "
+                 "a sequence of {} needs more than the cache there is, {}, which holds {}: give "
                  "--kv-size more, or -c {} or less",
-                 wanted, options.executor.pages, fits, std::max(fits, 1));
+                 counted(wanted, "token"), counted(options.executor.pages, "page"), fits, std::max(fits, 1));
   arguments.terminal().warn(
-      "the context is {} tokens instead of {}: the cache ({}) has no room for more; see "
+      "the context is {} instead of {}: the cache ({}) has no room for more; see "
       "--kv-size",
-      fits, wanted, counted(options.executor.pages, "page"));
+      counted(fits, "token"), wanted, counted(options.executor.pages, "page"));
   options.executor.context = fits;
   return {};
 }
@@ -100,9 +100,9 @@ Result<ServedModel> served_embedder(const Arguments& arguments, const std::files
   served.embeds =
       std::make_unique<EmbedQueue>(std::move(embedder), static_cast<size_t>(arguments.integer("max-waiting")) * 16);
   served.name = arguments.maybe_text("alias").value_or(model_name(arguments, path));
-  const Fingerprint fingerprint = fingerprint_of(loaded->model(), loaded->backend(), options.kv);
-  served.fingerprint = fingerprint.text();
-  served.identity = fingerprint.identity;
+  const Fingerprint fingerprint = fingerprint_of(*loaded, options.kv);
+  served.fingerprint = fingerprint_text(fingerprint, *loaded, served.defaults);
+  served.identity = fingerprint.pages;
   served.created =
       std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
   served.loaded = std::move(loaded);
@@ -124,7 +124,7 @@ Result<void> restore_cache(const Arguments& arguments, Engine& engine) {
   const Terminal& terminal = arguments.terminal();
   auto restored = engine.restore_cache(arguments.text("cache-file"));
   if (restored.ok()) {
-    terminal.note("cache   {} tokens of prefixes found again, {}", restored->tokens,
+    terminal.note("cache   {} of prefixes found again, {}", counted(restored->tokens, "token"),
                   human_bytes(static_cast<uint64_t>(restored->bytes)));
   } else if (restored.error().code == Code::not_found) {
     terminal.note("cache   empty; it will be saved as {}", arguments.text("cache-file"));
@@ -149,10 +149,11 @@ Result<ReadyEngine> remote_engine(const Arguments& arguments, const std::functio
   if (keeps_cache(arguments)) command.words_bare = {"--no-cache-restore"};
   auto log = [terminal = &arguments.terminal()](std::string_view line) { terminal->note("{}", line); };
   TRY(auto remote, RemoteEngine::start(std::move(command), go_on, log));
-  made.fingerprint = {.identity = remote->ready().identity};
+  TRY_VOID(made.loaded->check_same_files(remote->ready().files));
+  made.fingerprint = {.pages = remote->ready().pages, .tokens = remote->ready().tokens};
   made.kv = remote->ready().kv;
   TRY(const LoadChoice choice, load_choice(arguments));
-  made.loaded->keep_digest(choice, remote->ready().weights);
+  made.loaded->keep_digest(choice, remote->ready().files, remote->ready().weights);
   engine = std::move(remote);
   return made;
 }
@@ -237,13 +238,12 @@ Result<ReadyEngine> engine_for(const Arguments& arguments, std::unique_ptr<Loade
   options.watch = watch;
   ReadyEngine made;
   made.kv = options.executor.kv;
-  made.fingerprint = fingerprint_of(loaded->model(), loaded->backend(), made.kv);
-  options.identity = drafters->identity(made.fingerprint.identity);
+  made.fingerprint = fingerprint_of(*loaded, made.kv, drafters.get());
+  options.identity = drafters->identity(made.fingerprint.pages);
   options.tell_cached = tells_routers(arguments);
   TRY(const Executor::Plan plan, Executor::plan(loaded->model(), loaded->backend(), options.executor));
   TRY(options.tier,
-      shared_pages(arguments, options.executor.beside.any() ? options.identity : made.fingerprint.identity,
-                   plan.layout));
+      shared_pages(arguments, options.executor.beside.any() ? options.identity : made.fingerprint.pages, plan.layout));
   TRY(made.engine, Engine::create(loaded->model(), loaded->backend(), options));
   TRY_VOID(restore_cache(arguments, *made.engine));
   // The engine's drafter is made of these, so they go with the model.
@@ -284,7 +284,7 @@ Result<ServedModel> served_model(const Arguments& arguments, const std::function
   std::shared_ptr<LoadedModel> outline;
   if (apart) {
     TRY(LoadChoice choice, load_choice(arguments));
-    choice.weights = choice.fingerprint = false;
+    choice.weights = false;
     TRY(outline, LoadedModel::load(choice));
   }
   ServedModel served;
@@ -303,8 +303,7 @@ Result<ServedModel> served_model(const Arguments& arguments, const std::function
       return error(Code::invalid, "the adapter {} has the model's name, '{}': give it another (--lora NAME={})",
                    info.path, served.name, info.path);
   }
-  served.fingerprint = made.fingerprint.text();
-  served.identity = made.fingerprint.identity;
+  served.identity = made.fingerprint.pages;
   served.created =
       std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
   if (arguments.text("device") == "cpu")
@@ -312,6 +311,7 @@ Result<ServedModel> served_model(const Arguments& arguments, const std::function
   served.defaults = defaults_of(arguments, *made.loaded);
   TRY(served.defaults.fill, fill_of(arguments, *made.loaded));
   TRY_VOID(check_sampling(served.defaults.sampling, made.loaded->vocab()));
+  served.fingerprint = fingerprint_text(made.fingerprint, *made.loaded, served.defaults);
   served.loaded = std::move(made.loaded);
   served.bounds = std::make_shared<Bounds>(*served.loaded, arguments.integer("grammar-cache"));
   note_tools(arguments, served);

@@ -1,9 +1,10 @@
 #include "server/own/adapters.h"
 
-#include <algorithm>
+#include <set>
 
 #include "server/openai/read_request.h"
 #include "server/service.h"
+#include "tensor/side_file.h"
 
 namespace millrace {
 namespace {
@@ -28,11 +29,9 @@ std::optional<ApiError> check_may_change(Service& service, const Call& call) {
   return {};
 }
 
-using Change = std::optional<ApiError> (*)(Service& service, const JsonObject& body,
-                                           const std::shared_ptr<Exchange>& exchange);
+using Change = std::optional<ApiError> (*)(Service& service, const JsonObject& body, const Noted& answer);
 
-std::optional<ApiError> start_load(Service& service, const JsonObject& body,
-                                   const std::shared_ptr<Exchange>& exchange) {
+std::optional<ApiError> start_load(Service& service, const JsonObject& body, const Noted& answer) {
   const auto model = service.model();
   const ServedModel& served = *model;
   AdapterAsk ask;
@@ -47,19 +46,18 @@ std::optional<ApiError> start_load(Service& service, const JsonObject& body,
     return failure;
   }
   ask.path = path->string();
-  served.engine->load_adapter(ask, [exchange, name = ask.name](Result<AdapterInfo> loaded) {
-    exchange->answer(loaded.ok() ? said(fmt::format("Success: LoRA adapter '{}' added successfully.", name))
-                                 : error_answer(from_error(loaded.error())));
+  served.engine->load_adapter(ask, [answer, name = ask.name](Result<AdapterInfo> loaded) {
+    answer(loaded.ok() ? said(fmt::format("Success: LoRA adapter '{}' added successfully.", name))
+                       : error_answer(from_error(loaded.error())));
   });
   return {};
 }
 
-std::optional<ApiError> start_unload(Service& service, const JsonObject& body,
-                                     const std::shared_ptr<Exchange>& exchange) {
+std::optional<ApiError> start_unload(Service& service, const JsonObject& body, const Noted& answer) {
   const std::string name(find(body, "lora_name")->get_string());
-  service.model()->engine->unload_adapter(name, [exchange, name](Result<void> unloaded) {
-    exchange->answer(unloaded.ok() ? said(fmt::format("Success: LoRA adapter '{}' removed successfully.", name))
-                                   : error_answer(from_error(unloaded.error())));
+  service.model()->engine->unload_adapter(name, [answer, name](Result<void> unloaded) {
+    answer(unloaded.ok() ? said(fmt::format("Success: LoRA adapter '{}' removed successfully.", name))
+                         : error_answer(from_error(unloaded.error())));
   });
   return {};
 }
@@ -73,13 +71,55 @@ void change(Service& service, Call call, Body kind, Change start) {
         JsonObject body;
         Ignored ignored;
         auto failure = read_body(request->body, kind, service.options().body, body, ignored);
-        if (!failure) failure = start(service, body, exchange);
-        if (failure) exchange->answer(error_answer(*failure));
+        const Noted answer = noting(ignored, exchange);
+        if (!failure) failure = start(service, body, answer);
+        if (failure) answer(error_answer(*failure));
       },
       call.exchange);
 }
 
+// What is read together with a file or folder: all in a folder, or the parts of a file in parts.
+std::vector<fs::path> files_of(const fs::path& found, std::error_code& code) {
+  const bool folder = fs::is_directory(found, code);
+  if (!folder && found.filename().string().find("-of-") == std::string::npos) return {};
+  std::vector<fs::path> files;
+  for (fs::directory_iterator it(folder ? found : found.parent_path(), code), end; !code && it != end;
+       it.increment(code))
+    if (folder || it->path().extension() == found.extension()) files.push_back(it->path());
+  return files;
+}
+
+// No file of it, and of folders in it, is a link to what lies outside of the root.
+Result<void> check_links(const fs::path& root, const fs::path& found) {
+  std::vector<fs::path> waiting = {found};
+  std::set<fs::path> seen;
+  while (!waiting.empty()) {
+    const fs::path at = waiting.back();
+    waiting.pop_back();
+    std::error_code code;
+    const std::vector<fs::path> files = files_of(at, code);
+    if (code)
+      return error(Code::io, "{} cannot be looked through: {}", at.lexically_relative(root).string(), code.message());
+    for (const fs::path& file : files) {
+      if (!fs::exists(file, code)) continue;
+      const fs::path target = fs::canonical(file, code);
+      if (code || !lies_in(root, target))
+        return error(Code::invalid, "{} is a link that leads out of the folder: put a copy in its place",
+                     file.lexically_relative(root).string());
+      if (fs::is_directory(target, code) && seen.insert(target).second) waiting.push_back(target);
+    }
+  }
+  return {};
+}
+
 }  // namespace
+
+Noted noting(const Ignored& ignored, const std::shared_ptr<Exchange>& exchange) {
+  return [ignored, exchange](HttpAnswer answer) {
+    add_ignored(ignored, answer);
+    exchange->answer(std::move(answer));
+  };
+}
 
 Result<fs::path> path_within(const fs::path& folder, std::string_view asked, std::string_view what) {
   std::error_code code;
@@ -87,9 +127,10 @@ Result<fs::path> path_within(const fs::path& folder, std::string_view asked, std
   if (code) return error(Code::not_found, "the folder of {} is not there", what);
   const fs::path found = fs::canonical(root / fs::path(asked), code);
   // What lies elsewhere is not even said to be there.
-  const auto [end, rest] = std::mismatch(root.begin(), root.end(), found.begin(), found.end());
-  if (code || end != root.end())
+  if (code || !lies_in(root, found))
     return error(Code::not_found, "there is no '{}' in the folder of {}", shortened(asked), what);
+  if (auto inside = check_links(root, found); !inside.ok())
+    return within(fmt::format("the folder of {}", what), std::move(inside).error());
   return found;
 }
 

@@ -40,8 +40,7 @@ std::optional<ApiError> read_mode(std::string_view query, OpenAnswers otherwise,
   return {};
 }
 
-std::optional<ApiError> start_update(Service& service, const JsonObject& body,
-                                     const std::shared_ptr<Exchange>& exchange) {
+std::optional<ApiError> start_update(Service& service, const JsonObject& body, const Noted& answer) {
   auto path =
       path_within(service.options().weights_folder, find(body, "model_path")->get_string(), "weights (--weights-dir)");
   if (!path.ok()) {
@@ -58,12 +57,12 @@ std::optional<ApiError> start_update(Service& service, const JsonObject& body,
     open = OpenAnswers::abort;
   std::string version;
   if (const Json* given = find(body, "weight_version")) version = std::string(given->get_string());
-  service.controls().update(path->string(), version, open, [&service, exchange](Result<std::string> said) {
-    if (!said.ok()) return exchange->answer(error_answer(from_error(said.error())));
-    exchange->answer({.body = to_text(JsonObject{{"success", true},
-                                                 {"message", *said},
-                                                 {"num_paused_requests", 0},
-                                                 {"fingerprint", service.model()->fingerprint}})});
+  service.controls().update(path->string(), version, open, [&service, answer](Result<std::string> said) {
+    if (!said.ok()) return answer(error_answer(from_error(said.error())));
+    answer({.body = to_text(JsonObject{{"success", true},
+                                       {"message", *said},
+                                       {"num_paused_requests", 0},
+                                       {"fingerprint", service.model()->fingerprint}})});
   });
   return {};
 }
@@ -131,8 +130,9 @@ void update_weights(Service& service, Call call) {
         JsonObject body;
         Ignored ignored;
         auto wrong = read_body(request->body, kUpdateWeights, service.options().body, body, ignored);
-        if (!wrong) wrong = start_update(service, body, exchange);
-        if (wrong) exchange->answer(error_answer(*wrong));
+        const Noted answer = noting(ignored, exchange);
+        if (!wrong) wrong = start_update(service, body, answer);
+        if (wrong) answer(error_answer(*wrong));
       },
       call.exchange);
 }

@@ -51,13 +51,20 @@ void health(Service& service, Call call) {
   const EngineSnapshot snapshot = served->engine->snapshot();
   const double still = snapshot.now - snapshot.last_progress;
   const bool stuck = still > service.options().stuck_seconds;
-  HttpAnswer answer = json_answer(JsonObject{{"status", stuck ? "stuck" : "ok"}, {"seconds_since_progress", still}});
-  if (stuck) answer.status = 503;
+  JsonObject said{{"status", stuck ? "stuck" : "ok"}, {"seconds_since_progress", still}};
+  const auto failure = service.check_engine();
+  if (failure) {
+    said["status"] = "failing";
+    said["message"] = failure->message;
+  }
+  HttpAnswer answer = json_answer(std::move(said));
+  if (stuck || failure) answer.status = 503;
   call.exchange->answer(std::move(answer));
 }
 
 void ready(Service& service, Call call) {
   auto failure = service.check_ready();
+  if (!failure) failure = service.check_engine();
   call.exchange->answer(failure ? error_answer(*failure) : json_answer(JsonObject{{"status", "ready"}}));
 }
 
