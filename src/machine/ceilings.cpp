@@ -76,22 +76,41 @@ double read_rate(Team& team, double& noise) {
   }
   for (auto& each : rates) std::sort(each.begin(), each.end());
   const std::vector<double>& better = rates[rates[1].back() > rates[0].back()];
-  noise = std::max(noise, 1 - better[better.size() / 2] / better.back());
+  noise = 1 - better[better.size() / 2] / better.back();
   return better.back();
 }
 
+// The ceilings of a machine, by the names they have in the file.
+struct NamedCeiling {
+  std::string_view name;
+  double Machine::*rate;
+  double CeilingNoise::*noise;
+};
+constexpr NamedCeiling kCeilings[] = {{"read", &Machine::read_bytes, &CeilingNoise::read},
+                                      {"int8", &Machine::int8_operations, &CeilingNoise::int8},
+                                      {"bf16", &Machine::bf16_operations, &CeilingNoise::bf16},
+                                      {"f32", &Machine::f32_operations, &CeilingNoise::f32},
+                                      {"f16", &Machine::f16_operations, &CeilingNoise::f16}};
+
+std::string key_of(const NamedCeiling& ceiling) {
+  return std::string(ceiling.name) + (ceiling.rate == &Machine::read_bytes ? "_bytes" : "_operations");
+}
+
+// A file of before some figure or its noise was kept is no error worth telling: the machine is measured again.
 Result<Machine> read_cache(const Machine& wanted) {
   TRY(std::string text, read_file(machine_cache_path(wanted), 1 << 16));
   TRY(Json json, parse_json(text));
+  const Json* noise = find(json, "noise");
+  if (noise == nullptr || !noise->is_object())
+    return error(Code::corrupt, "it does not say how noisy the measurement of each figure was");
   Machine machine = wanted;
-  TRY(machine.read_bytes, get_number(json, "read_bytes", 0));
-  TRY(machine.int8_operations, get_number(json, "int8_operations", 0));
-  TRY(machine.bf16_operations, get_number(json, "bf16_operations", 0));
-  TRY(machine.f32_operations, get_number(json, "f32_operations", 0));
-  if (find(json, "f16_operations") == nullptr) return error(Code::corrupt, "it does not say how fast float16 is");
-  TRY(machine.f16_operations, get_number(json, "f16_operations", 0));
-  if (find(json, "noise") == nullptr) return error(Code::corrupt, "it does not say how noisy the measurement was");
-  TRY(machine.noise, get_number(json, "noise", 0));
+  for (const NamedCeiling& ceiling : kCeilings) {
+    const std::string key = key_of(ceiling);
+    if (find(json, key) == nullptr || find(*noise, ceiling.name) == nullptr)
+      return error(Code::corrupt, "it has no '{}' or does not say how noisy that is", key);
+    TRY(machine.*ceiling.rate, get_number(json, key, 0));
+    TRY(machine.noise.*ceiling.noise, get_number(*noise, ceiling.name, 0));
+  }
   TRY(machine.stolen, get_number(json, "stolen", 0));
   if (!(machine.read_bytes > 0 && machine.f32_operations > 0))
     return error(Code::corrupt, "the figures are not positive");
@@ -104,16 +123,13 @@ void write_cache(const Machine& machine) {
   std::filesystem::create_directories(path.parent_path(), ignored);
   auto file = AtomicFile::create(path);
   if (!file.ok()) return;
-  Json json = {{"processor", machine.processor},
-               {"isa", machine.isa},
-               {"threads", machine.threads},
-               {"read_bytes", machine.read_bytes},
-               {"int8_operations", machine.int8_operations},
-               {"bf16_operations", machine.bf16_operations},
-               {"f32_operations", machine.f32_operations},
-               {"f16_operations", machine.f16_operations},
-               {"noise", machine.noise},
-               {"stolen", machine.stolen}};
+  JsonObject json = {{"processor", machine.processor}, {"isa", machine.isa}, {"threads", machine.threads}}, noise;
+  for (const NamedCeiling& ceiling : kCeilings) {
+    json[key_of(ceiling)] = machine.*ceiling.rate;
+    noise[ceiling.name] = machine.noise.*ceiling.noise;
+  }
+  json["noise"] = std::move(noise);
+  json["stolen"] = machine.stolen;
   if (file->write(to_pretty_text(json) + "\n").ok()) (void)file->commit().ok();
 }
 
@@ -127,26 +143,39 @@ Result<void> measure_arithmetic(Machine& machine) {
     f32.push_back(peaks.f32);
     f16.push_back(f16_peak(peaks));
   }
-  auto best = [&](std::vector<double>& rates) {
+  auto best = [](std::vector<double>& rates, double& noise) {
     std::sort(rates.begin(), rates.end());
-    if (rates.back() > 0) machine.noise = std::max(machine.noise, 1 - rates[rates.size() / 2] / rates.back());
+    noise = rates.back() > 0 ? 1 - rates[rates.size() / 2] / rates.back() : 0;
     return rates.back();
   };
-  machine.int8_operations = best(int8);
-  machine.bf16_operations = best(bf16);
-  machine.f32_operations = best(f32);
-  machine.f16_operations = best(f16);
+  machine.int8_operations = best(int8, machine.noise.int8);
+  machine.bf16_operations = best(bf16, machine.noise.bf16);
+  machine.f32_operations = best(f32, machine.noise.f32);
+  machine.f16_operations = best(f16, machine.noise.f16);
   return {};
 }
 
-// What was done once can be done.
+// What was done once can be done. Each figure keeps the noise it was measured with.
 Machine larger_of(Machine one, const Machine& other) {
-  one.read_bytes = std::max(one.read_bytes, other.read_bytes);
-  one.int8_operations = std::max(one.int8_operations, other.int8_operations);
-  one.bf16_operations = std::max(one.bf16_operations, other.bf16_operations);
-  one.f32_operations = std::max(one.f32_operations, other.f32_operations);
-  one.f16_operations = std::max(one.f16_operations, other.f16_operations);
+  for (const NamedCeiling& ceiling : kCeilings) {
+    if (one.*ceiling.rate >= other.*ceiling.rate) continue;
+    one.*ceiling.rate = other.*ceiling.rate;
+    one.noise.*ceiling.noise = other.noise.*ceiling.noise;
+  }
   return one;
+}
+
+std::string percent_of_noise(double noise) {
+  return noise < 0 ? "unknown noise" : fmt::format("{:.0f} % noise", 100 * noise);
+}
+
+// "WHAT measured with 3 % noise", and what follows from it.
+std::string noise_text_of(std::string_view what, double noise, double stolen) {
+  std::string text = fmt::format("{} measured with {}", what, percent_of_noise(noise));
+  if (stolen >= 0.005) text += fmt::format(" and {:.0f} % of processor time stolen", 100 * stolen);
+  if (noise >= 0.1 || stolen >= 0.02)
+    text += ": others were at work, so they may be too low; bench --remeasure on a quiet machine";
+  return text;
 }
 
 }  // namespace
@@ -159,21 +188,47 @@ std::string share_of_limit(double share) {
 
 bool fits_a_cache(int64_t weights) { return weights < int64_t{128} << 20; }  // last caches are up to about so large
 
-std::string over_limit_text(int64_t weights, const Machine& machine) {
-  if (!fits_a_cache(weights)) {
-    return fmt::format("over 100 %: faster than what was measured as the machine's limit, twice; {}",
-                       noise_text(machine));
+double CeilingNoise::arithmetic() const { return std::max({int8, bf16, f32, f16}); }
+double CeilingNoise::largest() const { return std::max(read, arithmetic()); }
+
+void PassedLimits::add(double memory_seconds, double compute_seconds, double seconds) {
+  if (!(seconds > 0) || !over_limit((memory_seconds + compute_seconds) / seconds)) return;
+  (over_limit(compute_seconds / seconds) ? compute : memory) = true;
+}
+
+std::string over_limit_text(const PassedLimits& passed, int64_t weights, const Machine& machine) {
+  constexpr std::string_view kTwice = "faster than what was measured as the machine's limit, twice";
+  std::string text;
+  if (passed.memory) {
+    const std::string why =
+        fits_a_cache(weights)
+            ? fmt::format("{} of weights may come from the processor's cache, the limit is what memory gives",
+                          human_bytes(static_cast<uint64_t>(weights)))
+            : std::string(kTwice);
+    text = fmt::format("over 100 % of memory's limit: {}; {}", why,
+                       noise_text_of("its ceiling was", machine.noise.read, machine.stolen));
   }
-  return fmt::format(
-      "over 100 %: {} of weights may come from the processor's cache, the limit is what memory gives; {}",
-      human_bytes(static_cast<uint64_t>(weights)), noise_text(machine));
+  if (passed.compute) {
+    text += fmt::format("{}over 100 % of arithmetic's limit: {}; {}", text.empty() ? "" : "; ", kTwice,
+                        noise_text_of("its ceilings were", machine.noise.arithmetic(), machine.stolen));
+  }
+  return text;
 }
 
 std::string noise_text(const Machine& machine) {
-  std::string text = fmt::format("the ceilings were measured with {:.0f} % noise", 100 * machine.noise);
-  if (machine.stolen >= 0.005) text += fmt::format(" and {:.0f} % of processor time stolen", 100 * machine.stolen);
-  if (machine.noise >= 0.1 || machine.stolen >= 0.02)
-    text += ": others were at work, so they may be too low; bench --remeasure on a quiet machine";
+  return noise_text_of("the ceilings were", machine.noise.largest(), machine.stolen);
+}
+
+std::string ceilings_text(const Machine& machine) {
+  std::string text =
+      fmt::format("read {:.1f} GB/s ({})", machine.read_bytes / 1e9, percent_of_noise(machine.noise.read));
+  for (const NamedCeiling& ceiling : kCeilings) {
+    if (ceiling.rate == &Machine::read_bytes) continue;
+    text += fmt::format(", {} ", ceiling.name);
+    const double rate = machine.*ceiling.rate;
+    text += rate > 0 ? fmt::format("{:.0f} GOP/s ({})", rate / 1e9, percent_of_noise(machine.noise.*ceiling.noise))
+                     : "none";
+  }
   return text;
 }
 
@@ -216,7 +271,7 @@ Result<Machine> measure_machine(const MachineOptions& options) {
   const StolenTime stolen;
   TRY_VOID(measure_arithmetic(machine));
   Team team(machine.threads);
-  machine.read_bytes = read_rate(team, machine.noise);
+  machine.read_bytes = read_rate(team, machine.noise.read);
   machine.stolen = stolen.share().value_or(0);
   if (options.raise && cached.ok()) machine = larger_of(machine, *cached);
   write_cache(machine);

@@ -43,4 +43,13 @@ std::optional<double> StolenTime::share() const {
   return static_cast<double>(end->stolen - begin_->stolen) / static_cast<double>(end->all - begin_->all);
 }
 
+std::optional<std::string> stolen_text(std::optional<double> share) {
+  if (share.value_or(0) < 0.005) return std::nullopt;
+  return fmt::format(
+      "other virtual machines took up to {:.0f} % of the processor time meanwhile: speeds are that much too low",
+      100 * *share);
+}
+
+Json stolen_json(std::optional<double> share) { return share ? Json(*share) : Json(nullptr); }
+
 }  // namespace millrace

@@ -4,7 +4,10 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
+
+#include "base/json.h"
 
 namespace millrace {
 
@@ -23,5 +26,9 @@ class StolenTime {
  private:
   std::optional<ProcessorTimes> begin_;
 };
+
+// The line beside figures that were measured meanwhile; nothing if next to nothing was stolen, or nobody tells.
+std::optional<std::string> stolen_text(std::optional<double> share);
+Json stolen_json(std::optional<double> share);  // null if nobody tells
 
 }  // namespace millrace

@@ -40,8 +40,6 @@ struct Ceilings {
 // otherwise all in float32.
 Ceilings ceilings_of(const Machine& machine, bool fast);
 
-enum class Bound : uint8_t { memory, compute };
-
 // The least time: every op takes the longer of moving its weights and cache and doing its arithmetic, one after
 // another. Activations are counted as free, for they can stay in the caches.
 struct Floor {

@@ -10,6 +10,7 @@
 #include "backend/cpu/cpu.h"
 #include "base/json.h"
 #include "bench/replay.h"
+#include "machine/stolen.h"
 #include "model/shapes.h"
 #include "session/ranked.h"
 
@@ -19,6 +20,7 @@ namespace {
 struct Way {
   std::string policy;
   ReplayReport report;
+  std::optional<double> stolen;  // of processor time meanwhile
 };
 
 // A model on a backend of its own for every replay: what an engine takes of a backend stays taken.
@@ -91,8 +93,9 @@ Result<Way> replay_one(const Arguments& arguments, const std::string& policy) {
     progress.update(ended);
     return !Interruptible::interrupted();
   };
+  const StolenTime stolen;
   TRY(ReplayReport report, replay(subject->ranked->model(), subject->ranked->backend(), arrivals, options));
-  return Way{policy, std::move(report)};
+  return Way{policy, std::move(report), stolen.share()};
 }
 
 std::string milliseconds(double seconds) { return fmt::format("{:.1f}", seconds * 1000); }
@@ -129,6 +132,9 @@ void print_table(const Terminal& terminal, const std::vector<Way>& ways) {
                fmt::format("{}", m.preemptions), fmt::format("{:.2f} %", 100 * r.overhead())});
   }
   table.print(terminal);
+  std::optional<double> stolen;
+  for (const Way& way : ways) stolen = std::max(stolen, way.stolen);
+  if (const auto text = stolen_text(stolen)) terminal.note("{}", *text);
 }
 
 JsonObject histogram_json(const Histogram& h) {
@@ -165,7 +171,8 @@ JsonObject way_json(const Way& way) {
           {"kv_waste", m.kv_waste()},
           {"prefix_rate", r.prefix_rate()},
           {"preemptions", m.preemptions},
-          {"overhead", r.overhead()}};
+          {"overhead", r.overhead()},
+          {"stolen", stolen_json(way.stolen)}};
 }
 
 Result<int> run_bench_engine(const Arguments& arguments) {

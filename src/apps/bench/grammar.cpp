@@ -152,11 +152,12 @@ class GrammarBench {
 
   // The model's own tokens where they spell the text exactly, else the longest that fit.
   std::vector<Token> tokens_of(std::string_view text) const {
-    std::vector<Token> tokens = tokenizer_.encode(text);
+    const auto own = tokenizer_.encode(text);
     std::string spelled;
-    for (Token token : tokens) spelled += vocabulary_->bytes(token);
-    if (spelled == text) return tokens;
-    tokens.clear();
+    for (Token token : own.ok() ? std::span<const Token>(*own) : std::span<const Token>())
+      spelled += vocabulary_->bytes(token);
+    if (own.ok() && spelled == text) return *own;
+    std::vector<Token> tokens;
     while (!text.empty()) {
       size_t length = std::min(longest_, text.size());
       auto found = by_bytes_.find(std::string(text.substr(0, length)));

@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 
+#include "apps/bench/rows.h"
 #include "apps/cli/flags.h"
 #include "apps/cli/interrupt.h"
 #include "apps/cli/model_path.h"
@@ -26,15 +27,6 @@ namespace {
 struct Subject {
   std::string name, type;
   std::unique_ptr<Ranked> ranked;
-};
-
-struct Row {
-  std::string model, type, kv, isa, description;
-  int threads = 0;
-  int64_t bytes = 0, parameters = 0;
-  StepResult result;
-  Machine machine;
-  std::optional<double> stolen;  // of processor time, while it was measured
 };
 
 std::string main_type(const Checkpoint& checkpoint) {
@@ -71,113 +63,8 @@ Result<std::unique_ptr<Subject>> open_subject(const Arguments& arguments, int th
   return subject;
 }
 
-void print_markdown(const Terminal& terminal, const std::vector<Row>& rows) {
-  Table table({{"model"},
-               {"type"},
-               {"kv"},
-               {"size"},
-               {"params"},
-               {"threads", Table::Align::right},
-               {"test"},
-               {"t/s", Table::Align::right},
-               {"MB/token", Table::Align::right},
-               {"MFLOP/token", Table::Align::right},
-               {"GB/s", Table::Align::right},
-               {"GOP/s", Table::Align::right},
-               {"of limit", Table::Align::right},
-               {"bound by"}});
-  for (const Row& row : rows) {
-    const StepResult& r = row.result;
-    double tokens = static_cast<double>(r.test.tokens()), seconds = r.median_seconds();
-    table.row({row.model, row.type, row.kv, human_bytes(static_cast<uint64_t>(row.bytes)),
-               human_count(static_cast<uint64_t>(row.parameters)), fmt::format("{}", row.threads), r.test.name(),
-               fmt::format("{:.2f} ± {:.2f}", r.mean_rate(), r.deviation()),
-               fmt::format("{:.2f}", r.floor.bytes / tokens / 1e6), fmt::format("{:.1f}", r.floor.flops / tokens / 1e6),
-               fmt::format("{:.1f}", r.floor.bytes / seconds / 1e9),
-               fmt::format("{:.1f}", r.floor.flops / seconds / 1e9), share_of_limit(r.floor.seconds / seconds),
-               r.floor.bound() == Bound::memory ? "memory" : "compute"});
-  }
-  table.print(terminal);
-}
-
-JsonObject row_json(const Row& row) {
-  const StepResult& r = row.result;
-  double seconds = r.median_seconds(), tokens = static_cast<double>(r.test.tokens());
-  JsonArray samples;
-  for (double s : r.seconds) samples.push_back(s);
-  return {{"model", row.model},
-          {"type", row.type},
-          {"kv", row.kv},
-          {"model_bytes", row.bytes},
-          {"model_params", row.parameters},
-          {"backend", row.description},
-          {"isa", row.isa},
-          {"threads", row.threads},
-          {"test", r.test.name()},
-          {"n_prompt", r.test.prompt},
-          {"n_gen", r.test.generated},
-          {"n_depth", r.test.depth},
-          {"sequences", r.test.sequences},
-          {"avg_ts", r.mean_rate()},
-          {"stddev_ts", r.deviation()},
-          {"median_s", seconds},
-          {"samples_s", samples},
-          {"bytes_per_token", r.floor.bytes / tokens},
-          {"flops_per_token", r.floor.flops / tokens},
-          {"gb_per_s", r.floor.bytes / seconds / 1e9},
-          {"gop_per_s", r.floor.flops / seconds / 1e9},
-          {"floor_s", r.floor.seconds},
-          {"of_limit", r.floor.seconds / seconds},
-          {"bound", r.floor.bound() == Bound::memory ? "memory" : "compute"},
-          {"ceiling_read_gb_per_s", row.machine.read_bytes / 1e9},
-          {"ceiling_int8_gop_per_s", row.machine.int8_operations / 1e9},
-          {"ceiling_bf16_gop_per_s", row.machine.bf16_operations / 1e9},
-          {"ceiling_f32_gop_per_s", row.machine.f32_operations / 1e9},
-          {"ceiling_noise", row.machine.noise},
-          {"ceiling_stolen", row.machine.stolen},
-          {"stolen", row.stolen ? Json(*row.stolen) : Json(nullptr)}};
-}
-
-// What a reader of the table must know to trust it.
-void print_ceilings(const Terminal& terminal, const std::vector<Row>& rows) {
-  const Machine& m = rows.back().machine;
-  terminal.note("ceilings ({}, {}, {} threads): read {:.1f} GB/s; int8 {:.0f}, bf16 {:.0f}, f32 {:.0f} GOP/s",
-                m.processor, m.isa, m.threads, m.read_bytes / 1e9, m.int8_operations / 1e9, m.bf16_operations / 1e9,
-                m.f32_operations / 1e9);
-  auto passes = [](const Row& row) { return over_limit(row.result.floor.seconds / row.result.median_seconds()); };
-  const auto passed = std::find_if(rows.begin(), rows.end(), passes);
-  if (passed != rows.end()) {
-    terminal.note("{}", over_limit_text(passed->bytes, m));
-  } else if (m.noise >= 0.1 || m.stolen >= 0.02) {
-    terminal.note("{}", noise_text(m));
-  }
-  double stolen = 0;
-  for (const Row& row : rows) stolen = std::max(stolen, row.stolen.value_or(0));
-  if (stolen >= 0.005)
-    terminal.note(
-        "other virtual machines took up to {:.0f} % of the processor time meanwhile: speeds are that much too low",
-        100 * stolen);
-}
-
-void print_csv(const Terminal& terminal, const std::vector<Row>& rows) {
-  bool first = true;
-  for (const Row& row : rows) {
-    JsonObject object = row_json(row);
-    object.erase("samples_s");
-    std::string titles, cells;
-    for (const auto& member : object) {
-      if (!titles.empty()) titles += ",", cells += ",";
-      titles += std::string_view(member.key());
-      cells += to_text(member.value());
-    }
-    if (first) terminal.print("{}\n", titles);
-    terminal.print("{}\n", cells);
-    first = false;
-  }
-}
-
 Result<void> measure(const Arguments& arguments, const std::vector<StepTest>& tests, int threads,
-                     std::vector<Row>& rows) {
+                     std::vector<StepRow>& rows) {
   const Terminal& terminal = arguments.terminal();
   TRY(auto subject, open_subject(arguments, threads));
   TRY(Machine machine,
@@ -196,6 +83,7 @@ Result<void> measure(const Arguments& arguments, const std::vector<StepTest>& te
   int total = static_cast<int>(tests.size() * static_cast<size_t>(arguments.integer("repetitions")));
   Progress progress(terminal, fmt::format("{} threads", threads), static_cast<uint64_t>(total), Progress::Unit::count);
   int before = 0;
+  const size_t first = rows.size();
   for (const StepTest& test : tests) {
     StepBenchOptions options = {.repetitions = static_cast<int>(arguments.integer("repetitions")),
                                 .warm_up = arguments.toggle("warmup"),
@@ -205,16 +93,21 @@ Result<void> measure(const Arguments& arguments, const std::vector<StepTest>& te
                                   progress.update(static_cast<uint64_t>(before + done));
                                   return !Interruptible::interrupted();
                                 }};
-    const StolenTime stolen;
+    std::optional<StolenTime> stolen(std::in_place);
     TRY(StepResult result, run_step_test(*executor, test, machine, options));
     before += options.repetitions;
     if (result.floor.seconds > result.median_seconds()) {  // what it passed was no limit
       TRY(machine, measure_device(arguments.text("device"), {.threads = threads, .raise = true}));
+      for (auto row = rows.begin() + static_cast<ptrdiff_t>(first); row != rows.end(); ++row) {  // nor was it theirs
+        row->machine = machine;
+        row->result.floor = floor_of(*executor, row->result.passes, machine, options.fast);
+      }
+      stolen.emplace();
       TRY(result, run_step_test(*executor, test, machine, options));
     }
     rows.push_back({subject->name, subject->type, kv.name(), machine.isa, subject->ranked->backend().description(),
                     threads, subject->ranked->model().weight_bytes(), subject->ranked->model().parameters(),
-                    std::move(result), machine, stolen.share()});
+                    std::move(result), machine, stolen->share()});
   }
   return {};
 }
@@ -231,7 +124,7 @@ std::vector<StepTest> with_adapters(const std::vector<StepTest>& tests, int64_t 
 }
 
 // What adapters cost: each such row follows the one without.
-void print_adapters(const Terminal& terminal, const std::vector<Row>& rows) {
+void print_adapters(const Terminal& terminal, const std::vector<StepRow>& rows) {
   for (size_t i = 1; i < rows.size(); ++i) {
     if (rows[i].result.test.adapters == 0) continue;
     const double with = rows[i].result.best_seconds(), without = rows[i - 1].result.best_seconds();
@@ -290,7 +183,7 @@ Result<int> run_bench(const Arguments& arguments, const std::vector<StepTest>& p
   Interruptible interruptible;
   const std::vector<StepTest> tests = with_adapters(plain, arguments.integer("adapters"));
   const Terminal& terminal = arguments.terminal();
-  std::vector<Row> rows;
+  std::vector<StepRow> rows;
   for (int threads : thread_counts(arguments)) {
     auto measured = measure(arguments, tests, threads, rows);
     if (!measured.ok() && Interruptible::interrupted()) return interrupted_error();
@@ -299,13 +192,12 @@ Result<int> run_bench(const Arguments& arguments, const std::vector<StepTest>& p
   std::string output = arguments.text("output");
   if (output == "json") {
     JsonArray all;
-    for (const Row& row : rows) all.push_back(row_json(row));
+    for (const StepRow& row : rows) all.push_back(row_json(row));
     terminal.print("{}\n", to_pretty_text(all));
   } else if (output == "csv") {
     print_csv(terminal, rows);
   } else {
-    print_markdown(terminal, rows);
-    print_ceilings(terminal, rows);
+    print_rows(terminal, rows);
     print_adapters(terminal, rows);
   }
   return kExitOk;

@@ -2,6 +2,7 @@
 #include <charconv>
 #include <optional>
 
+#include "apps/bench/rows.h"
 #include "apps/cli/flags.h"
 #include "apps/cli/interrupt.h"
 #include "apps/cli/terminal.h"
@@ -10,16 +11,10 @@
 #include "backend/cpu/cpu.h"
 #include "base/json.h"
 #include "bench/op.h"
+#include "machine/stolen.h"
 
 namespace millrace::apps {
 namespace {
-
-struct Row {
-  OpResult result;
-  std::string isa;
-  int threads = 0;
-  Machine machine;
-};
 
 // "2048x8192" or "32/8x64": numbers with what stands between them.
 Result<std::vector<int64_t>> numbers(std::string_view text, std::string_view between) {
@@ -93,75 +88,37 @@ Result<std::vector<OpTest>> tests_of(const Arguments& arguments) {
   return tests;
 }
 
-void print_table(const Terminal& terminal, const std::vector<Row>& rows) {
-  using Align = Table::Align;
-  Table table({{"op"},
-               {"type"},
-               {"rows", Align::right},
-               {"isa"},
-               {"threads", Align::right},
-               {"us", Align::right},
-               {"MB", Align::right},
-               {"MFLOP", Align::right},
-               {"GB/s", Align::right},
-               {"GOP/s", Align::right},
-               {"of limit", Align::right},
-               {"bound by"}});
-  for (const Row& row : rows) {
-    const OpResult& r = row.result;
-    double seconds = r.median_seconds();
-    bool weights = r.floor.bytes > 0;
-    table.row({r.test.name(), std::string(format(r.test.type).name), fmt::format("{}", r.test.rows), row.isa,
-               fmt::format("{}", row.threads), fmt::format("{:.1f}", seconds * 1e6),
-               fmt::format("{:.2f}", r.floor.bytes / 1e6), fmt::format("{:.2f}", r.floor.flops / 1e6),
-               fmt::format("{:.1f}", r.floor.bytes / seconds / 1e9),
-               fmt::format("{:.1f}", r.floor.flops / seconds / 1e9), share_of_limit(r.floor.seconds / seconds),
-               weights && r.floor.bound() == Bound::memory ? "memory" : "compute"});
-  }
-  table.print(terminal);
-  const bool passed = std::any_of(rows.begin(), rows.end(), [](const Row& row) {
-    return row.result.floor.seconds > 1.005 * row.result.median_seconds();
-  });
-  if (passed)
-    terminal.note("over 100 %: faster than what was measured as the machine's limit, twice; {}",
-                  noise_text(rows.back().machine));
-}
-
-JsonObject row_json(const Row& row) {
-  const OpResult& r = row.result;
-  double seconds = r.median_seconds();
-  return {{"op", r.test.name()},
-          {"type", format(r.test.type).name},
-          {"rows", r.test.rows},
-          {"isa", row.isa},
-          {"threads", row.threads},
-          {"seconds", seconds},
-          {"bytes", r.floor.bytes},
-          {"flops", r.floor.flops},
-          {"gb_per_s", r.floor.bytes / seconds / 1e9},
-          {"gop_per_s", r.floor.flops / seconds / 1e9},
-          {"floor_s", r.floor.seconds},
-          {"of_limit", r.floor.seconds / seconds},
-          {"bound", r.floor.bound() == Bound::memory ? "memory" : "compute"}};
+// Bytes of weights or cache that are gone through before any is met again: of these two kinds there is one copy.
+int64_t footprint_of(const OpResult& result, const OpBenchOptions& options) {
+  const bool one = result.test.kind == OpTest::Kind::experts || result.test.kind == OpTest::Kind::heads;
+  return one ? static_cast<int64_t>(result.floor.bytes) : options.footprint;
 }
 
 Result<void> measure(const Arguments& arguments, const std::vector<OpTest>& tests, const std::string& isa, int threads,
-                     std::vector<Row>& rows) {
+                     std::vector<OpRow>& rows) {
   bool exact = arguments.text("activations") == "float32";
   TRY(Machine machine, measure_machine({.threads = threads, .isa = isa, .remeasure = arguments.toggle("remeasure")}));
   OpBenchOptions options = {.repetitions = static_cast<int>(arguments.integer("repetitions")),
                             .fast = !exact,
                             .go_on = [] { return !Interruptible::interrupted(); }};
+  const size_t first = rows.size();
   for (const OpTest& test : tests) {
     TRY(auto backend,
         make_cpu_backend(
             {.threads = threads, .isa = isa, .activations = exact ? Activations::float32 : Activations::fast}));
+    std::optional<StolenTime> stolen(std::in_place);
     TRY(OpResult result, run_op_test(*backend, test, machine, options));
     if (result.floor.seconds > result.median_seconds()) {  // what it passed was no limit
       TRY(machine, measure_machine({.threads = threads, .isa = isa, .raise = true}));
+      for (auto row = rows.begin() + static_cast<ptrdiff_t>(first); row != rows.end(); ++row) {  // nor was it theirs
+        row->machine = machine;
+        row->result.floor = floor_of(row->result.records, machine, options.fast);
+      }
+      stolen.emplace();
       TRY(result, run_op_test(*backend, test, machine, options));
     }
-    rows.push_back({std::move(result), machine.isa, threads, machine});
+    const int64_t footprint = footprint_of(result, options);
+    rows.push_back({std::move(result), machine.isa, threads, footprint, machine, stolen->share()});
   }
   return {};
 }
@@ -172,7 +129,7 @@ Result<int> run_bench_op(const Arguments& arguments) {
   std::vector<std::string> isas = arguments.texts("isa");
   if (isas.empty()) isas = {""};
   if (isas == std::vector<std::string>{"all"}) isas.assign(cpu_isas().begin(), cpu_isas().end());
-  std::vector<Row> rows;
+  std::vector<OpRow> rows;
   for (const std::string& isa : isas) {
     for (int threads : thread_counts(arguments)) {
       auto measured = measure(arguments, tests, isa, threads, rows);
@@ -182,10 +139,10 @@ Result<int> run_bench_op(const Arguments& arguments) {
   }
   if (arguments.text("output") == "json") {
     JsonArray all;
-    for (const Row& row : rows) all.push_back(row_json(row));
+    for (const OpRow& row : rows) all.push_back(row_json(row));
     arguments.terminal().print("{}\n", to_pretty_text(all));
   } else {
-    print_table(arguments.terminal(), rows);
+    print_rows(arguments.terminal(), rows);
   }
   return kExitOk;
 }

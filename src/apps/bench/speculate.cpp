@@ -13,6 +13,7 @@
 #include "engine/draft/head.h"
 #include "engine/draft/replay.h"
 #include "engine/engine.h"
+#include "machine/stolen.h"
 #include "model/shapes.h"
 #include "session/answer.h"
 
@@ -30,7 +31,8 @@ struct Line {
   double temperature = 0;
   double rate = 0;  // tokens a second
   Metrics metrics;
-  bool same = true;  // as without guesses
+  bool same = true;              // as without guesses
+  std::optional<double> stolen;  // of processor time meanwhile
   Answers answers;
 
   // Tokens out of a pass that had guesses.
@@ -176,6 +178,7 @@ Result<Line> run_way(const Arguments& arguments, Subject& subject, const Way& wa
   std::promise<void> done;
   std::optional<Error> failed;
   size_t left = requests;
+  const StolenTime stolen;
   const auto start = std::chrono::steady_clock::now();
   auto now = [&] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(); };
   for (size_t i = 0; i < requests; ++i) {
@@ -195,6 +198,7 @@ Result<Line> run_way(const Arguments& arguments, Subject& subject, const Way& wa
   }
   done.get_future().wait();
   const double seconds = now();
+  line.stolen = stolen.share();
   if (failed) return *failed;
   line.metrics = engine->snapshot().metrics;
   line.rate = rate_of(times, static_cast<size_t>(arguments.integer("parallel")), seconds);
@@ -237,7 +241,8 @@ JsonObject json(const Line& plain, const Line& line) {
           {"accepted_by_depth", by_depth(line.metrics, false)},
           {"accepted_given_those_before", by_depth(line.metrics, true)},
           {"draft_seconds", line.metrics.draft_seconds},
-          {"same", line.same}};
+          {"same", line.same},
+          {"stolen", stolen_json(line.stolen)}};
 }
 
 Result<void> check_asked(const Arguments& arguments) {
@@ -277,6 +282,7 @@ Result<int> run_bench_speculate(const Arguments& arguments) {
   if (arguments.toggle("paying")) ways.push_back({-1});
   JsonArray array;
   bool same = true;
+  std::optional<double> stolen;
   std::shared_ptr<Subject> subject;
   for (double temperature : arguments.numbers("temp")) {
     Line plain;
@@ -289,6 +295,7 @@ Result<int> run_bench_speculate(const Arguments& arguments) {
       if (way.guesses == 0) plain = line;
       line.same = line.answers == plain.answers;
       same = same && line.same;
+      stolen = std::max(stolen, line.stolen);
       const double guess = line.metrics.drafted_tokens == 0
                                ? 0
                                : line.metrics.draft_seconds / static_cast<double>(line.metrics.drafted_tokens) *
@@ -304,10 +311,12 @@ Result<int> run_bench_speculate(const Arguments& arguments) {
       array.push_back(json(plain, line));
     }
   }
-  if (arguments.toggle("json"))
+  if (arguments.toggle("json")) {
     terminal.print("{}\n", to_text(JsonObject{{"lines", std::move(array)}}));
-  else
+  } else {
     table.print(terminal);
+    if (const auto text = stolen_text(stolen)) terminal.note("{}", *text);
+  }
   return same ? kExitOk : kExitFailure;
 }
 

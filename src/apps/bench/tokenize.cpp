@@ -70,12 +70,12 @@ double thread_seconds() {
   return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9;
 }
 
-Measured measure(const Tokenizer& tokenizer, const Case& item, int64_t repeat) {
+Result<Measured> measure(const Tokenizer& tokenizer, const Case& item, int64_t repeat) {
   Measured result = {.name = item.name, .bytes = item.text.size()};
   std::vector<double> times;
   for (int64_t i = 0; i < repeat; ++i) {
     double start = thread_seconds();
-    std::vector<Token> tokens = tokenizer.encode(item.text);
+    TRY(const std::vector<Token> tokens, tokenizer.encode(item.text));
     times.push_back(thread_seconds() - start);
     result.tokens = tokens.size();
   }
@@ -136,7 +136,8 @@ Result<int> run_bench_tokenize(const Arguments& arguments) {
   {
     Progress progress(terminal, "tokenizing", cases.size(), Progress::Unit::count);
     for (const Case& item : cases) {
-      rows.push_back(measure(tokenizer, item, arguments.integer("repeat")));
+      TRY(Measured row, measure(tokenizer, item, arguments.integer("repeat")));
+      rows.push_back(std::move(row));
       progress.update(rows.size());
     }
   }

@@ -8,6 +8,7 @@
 #include "apps/plan/check.h"
 #include "base/json.h"
 #include "engine/executor.h"
+#include "machine/stolen.h"
 #include "plan/serving.h"
 
 namespace millrace::apps {
@@ -68,6 +69,15 @@ class Passes {
   int depth_ = 0;
 };
 
+Table passes_table() {
+  using Align = Table::Align;
+  return Table({{"guesses", Align::right},
+                {"pass, ms", Align::right},
+                {"of a plain one", Align::right},
+                {"tokens a pass", Align::right},
+                {"speed-up", Align::right}});
+}
+
 }  // namespace
 
 Result<int> run_accept_check(const Arguments& arguments) {
@@ -85,6 +95,7 @@ Result<int> run_accept_check(const Arguments& arguments) {
   const KvForm kv = kv_form_from_name(arguments.text("kv")).value();
   TRY(Passes passes, Passes::open(*subject, kv, batch, static_cast<int>(depth)));
   std::vector<Row> rows(kMostRows);
+  const StolenTime stolen;
   size_t best = 0;
   for (size_t guesses = 0; guesses < rows.size(); ++guesses) {
     if (Interruptible::interrupted()) return interrupted_error();
@@ -94,12 +105,8 @@ Result<int> run_accept_check(const Arguments& arguments) {
                                    arguments.number("draft-cost"), output, row.seconds / rows[0].seconds));
     if (row.speculation.speedup > rows[best].speculation.speedup) best = guesses;
   }
-  using Align = Table::Align;
-  Table table({{"guesses", Align::right},
-               {"pass, ms", Align::right},
-               {"of a plain one", Align::right},
-               {"tokens a pass", Align::right},
-               {"speed-up", Align::right}});
+  const std::optional<double> share = stolen.share();
+  Table table = passes_table();
   JsonArray array;
   for (size_t guesses = 0; guesses < rows.size(); ++guesses) {
     const Row& row = rows[guesses];
@@ -118,10 +125,12 @@ Result<int> run_accept_check(const Arguments& arguments) {
                                                      {"sequences", batch},
                                                      {"depth", depth},
                                                      {"rows", std::move(array)},
-                                                     {"best", static_cast<int64_t>(best)}}));
+                                                     {"best", static_cast<int64_t>(best)},
+                                                     {"stolen", stolen_json(share)}}));
     return kExitOk;
   }
   table.print(terminal);
+  if (const auto text = stolen_text(share)) terminal.note("{}", *text);
   terminal.print(
       "{} sequences at a depth of {} tokens: {} guesses are best, {:.2f} times as fast; {} asked for, {:.2f}\n", batch,
       depth, best, rows[best].speculation.speedup, drafted, rows[static_cast<size_t>(drafted)].speculation.speedup);

@@ -13,7 +13,9 @@
 #include "apps/plan/ranks_check.h"
 #include "apps/run/flags.h"
 #include "backend/cpu/cpu.h"
+#include "base/human.h"
 #include "base/json.h"
+#include "machine/stolen.h"
 #include "model/shapes.h"
 #include "report/page.h"
 
@@ -48,10 +50,11 @@ struct MemoryCheck {
 };
 
 struct TimeRow {
-  StepTest test;
-  double predicted = 0, measured = 0, floor = 0;
-  double error() const { return predicted / measured - 1; }
-  double of_limit() const { return floor / measured; }
+  StepResult result;
+  double predicted = 0;
+  double measured() const { return result.median_seconds(); }
+  double error() const { return predicted / measured() - 1; }
+  double of_limit() const { return result.floor.seconds / measured(); }
 };
 
 struct Check {
@@ -61,6 +64,14 @@ struct Check {
   MemoryCheck memory;
   std::vector<TimeRow> times;
   double median_error = 0;
+  std::optional<double> stolen;  // of processor time, while passes were timed
+
+  PassedLimits passed() const {
+    PassedLimits all;
+    for (const TimeRow& row : times)
+      all.add(row.result.floor.memory_seconds, row.result.floor.compute_seconds, row.measured());
+    return all;
+  }
 };
 
 // What the model and an executor of that size take, planned without taking anything, and then taken and used to the
@@ -110,17 +121,19 @@ Result<Check> measure(const Arguments& arguments) {
   TRY(const OpFit fit, learn(*subject->model, *subject->backend, machine, context, progress));
   TRY(auto executor, Executor::create(*subject->model, *subject->backend, options_for(tests, 512, DType::f16)));
   std::vector<double> errors;
+  const StolenTime stolen;
   for (const StepTest& test : tests) {
     const StepBenchOptions options = {.repetitions = 7,
                                       .progress = [](int, int) { return !Interruptible::interrupted(); }};
     TRY(StepResult result, run_step_test(*executor, test, machine, options));
-    if (over_limit(result.floor.seconds / result.median_seconds()) && !fits_a_cache(check.weights)) {
-      TRY(machine, measure_machine({.threads = threads, .raise = true}));  // what was passed was no limit
-      TRY(result, run_step_test(*executor, test, machine, options));
-    }
-    check.times.push_back({test, predict(fit, *executor, test), result.median_seconds(), result.floor.seconds});
+    check.times.push_back({std::move(result), predict(fit, *executor, test)});
     errors.push_back(std::abs(check.times.back().error()));
     progress.update(lessons(context).size() + check.times.size());
+  }
+  check.stolen = stolen.share();
+  if (check.passed().any()) {  // what was passed was no limit
+    TRY(machine, measure_machine({.threads = threads, .raise = true}));
+    for (TimeRow& row : check.times) row.result.floor = floor_of(*executor, row.result.passes, machine, true);
   }
   std::sort(errors.begin(), errors.end());
   check.median_error = errors[errors.size() / 2];
@@ -128,27 +141,17 @@ Result<Check> measure(const Arguments& arguments) {
   return check;
 }
 
-// Why a pass was over its limit; nothing if none was.
-std::optional<std::string> why_over(const Check& check) {
-  auto over = [](const TimeRow& row) { return over_limit(row.of_limit()); };
-  if (std::none_of(check.times.begin(), check.times.end(), over)) return std::nullopt;
-  return over_limit_text(check.weights, check.machine);
-}
-
 void print_check(const Terminal& terminal, const Check& check) {
   using Align = Table::Align;
   terminal.print("{} on {}\n\n", terminal.out_paint(Style::bold, printable(check.model)), check.backend);
-  Table memory(
-      {{"memory"}, {"planned, bytes", Align::right}, {"taken, bytes", Align::right}, {"difference", Align::right}});
+  Table memory({{"memory"}, {"planned", Align::right}, {"taken", Align::right}, {"difference", Align::right}});
   for (const MemoryRow& row : check.memory.rows) {
-    memory.row({row.what, fmt::format("{}", row.planned), fmt::format("{}", row.taken),
-                fmt::format("{}", row.taken - row.planned)});
+    memory.row({row.what, memory_text(row.planned), memory_text(row.taken), memory_text(row.taken - row.planned)});
   }
-  memory.row({"resident above an empty process", fmt::format("{}", check.memory.planned),
-              fmt::format("{}", check.memory.resident),
-              fmt::format("{}", check.memory.resident - check.memory.planned)});
+  memory.row({"resident above an empty process", memory_text(check.memory.planned), memory_text(check.memory.resident),
+              memory_text(check.memory.resident - check.memory.planned)});
   memory.print(terminal);
-  terminal.print("allowed of the last line: 2 % and 8 MiB, {}\n\n", check.memory.allowed());
+  terminal.print("allowed of the last line: 2 % and 8 MiB, {}\n\n", memory_text(check.memory.allowed()));
   Table times({{"pass"},
                {"predicted", Align::right},
                {"measured", Align::right},
@@ -156,25 +159,27 @@ void print_check(const Terminal& terminal, const Check& check) {
                {"limit", Align::right},
                {"of limit", Align::right}});
   for (const TimeRow& row : check.times) {
-    times.row({row.test.name(), short_seconds(row.predicted), short_seconds(row.measured),
-               fmt::format("{:+.1f} %", 100 * row.error()), short_seconds(row.floor), share_of_limit(row.of_limit())});
+    times.row({row.result.test.name(), short_seconds(row.predicted), short_seconds(row.measured()),
+               fmt::format("{:+.1f} %", 100 * row.error()), short_seconds(row.result.floor.seconds),
+               share_of_limit(row.of_limit())});
   }
   times.print(terminal);
-  if (const auto why = why_over(check)) terminal.note("{}", *why);
+  if (check.passed().any()) terminal.note("{}", over_limit_text(check.passed(), check.weights, check.machine));
+  if (const auto text = stolen_text(check.stolen)) terminal.note("{}", *text);
   terminal.print("median error {:.1f} %\n", 100 * check.median_error);
 }
 
 Json check_json(const Check& check) {
-  const auto why = why_over(check);
+  const std::string why = over_limit_text(check.passed(), check.weights, check.machine);
   JsonArray memory, times;
   for (const MemoryRow& row : check.memory.rows)
     memory.push_back(JsonObject{{"what", row.what}, {"planned", row.planned}, {"taken", row.taken}});
   for (const TimeRow& row : check.times) {
-    times.push_back(JsonObject{{"test", row.test.name()},
+    times.push_back(JsonObject{{"test", row.result.test.name()},
                                {"predicted_seconds", row.predicted},
-                               {"measured_seconds", row.measured},
+                               {"measured_seconds", row.measured()},
                                {"error", row.error()},
-                               {"limit_seconds", row.floor}});
+                               {"limit_seconds", row.result.floor.seconds}});
   }
   return JsonObject{{"model", valid_utf8(check.model)},
                     {"backend", check.backend},
@@ -185,11 +190,16 @@ Json check_json(const Check& check) {
                     {"memory_exact", check.memory.exact()},
                     {"resident_near", check.memory.near()},
                     {"times", std::move(times)},
-                    {"over_limit", why ? Json(*why) : Json(nullptr)},
+                    {"over_limit", why.empty() ? Json(nullptr) : Json(why)},
+                    {"stolen", stolen_json(check.stolen)},
                     {"median_error", check.median_error}};
 }
 
 }  // namespace
+
+std::string memory_text(int64_t bytes) {
+  return (bytes < 0 ? "-" : "") + human_bytes(static_cast<uint64_t>(std::abs(bytes)));
+}
 
 Result<std::unique_ptr<CheckSubject>> open_check_subject(const Arguments& arguments) {
   auto subject = std::make_unique<CheckSubject>();

@@ -20,6 +20,9 @@ struct CheckSubject {
 };
 Result<std::unique_ptr<CheckSubject>> open_check_subject(const Arguments& arguments);
 
+// Bytes of a table for people, or a difference of such: "64 MiB", "-1.50 KiB".
+std::string memory_text(int64_t bytes);
+
 Result<int> run_plan_check(const Arguments& arguments);
 
 }  // namespace millrace::apps

@@ -4,6 +4,7 @@
 #include "apps/cli/input.h"
 #include "apps/cli/interrupt.h"
 #include "apps/cli/model_path.h"
+#include "apps/cli/output.h"
 #include "apps/cli/terminal.h"
 #include "apps/cli/verbs.h"
 #include "apps/plan/explain_report.h"
@@ -11,6 +12,7 @@
 #include "apps/run/flags.h"
 #include "base/team.h"
 #include "bench/step.h"
+#include "machine/stolen.h"
 #include "model/slots.h"
 #include "session/answer.h"
 #include "session/chat_prompt.h"
@@ -59,11 +61,11 @@ double host_seconds(Executor& executor, int64_t bytes) {
 }
 
 // One request, every call timed.
-Result<void> run_request(const Arguments& arguments, LoadedModel& model, Executor& executor, CallOps& calls,
+Result<void> run_request(const Arguments& arguments, LoadedModel& model, Generator& generator, CallOps& calls,
                          ExplainReport& report) {
   TRY(const Sampling sampling, sampling_of(arguments, model));
   const GenerateOptions options = generate_options(arguments, model, sampling);
-  Generator generator(executor);
+  Executor& executor = generator.executor();
   // Once before, so that nothing is touched for the first time in what is shown.
   TRY(const std::vector<Token> warm, tokenise(arguments, model));
   GenerateOptions few = options;
@@ -104,8 +106,14 @@ Result<Machine> machine_of(const Arguments& arguments, bool raise) {
                         {.threads = static_cast<int>(arguments.integer("threads")), .raise = raise});
 }
 
+// Passes of several lengths, and the executor they ran on.
+struct GrowthRuns {
+  std::unique_ptr<Executor> executor;
+  std::vector<StepResult> results;
+};
+
 // How prefill grows with the prompt and a token with the context, up to what the model was made for.
-Result<void> measure_growth(const Arguments& arguments, LoadedModel& model, ExplainReport& report) {
+Result<GrowthRuns> measure_growth(const Arguments& arguments, LoadedModel& model, const Machine& machine) {
   const int32_t most = std::min(model.context(), static_cast<int32_t>(arguments.integer("growth")));
   std::vector<StepTest> tests;
   for (int32_t part = 1; part <= 8; ++part) {
@@ -114,26 +122,38 @@ Result<void> measure_growth(const Arguments& arguments, LoadedModel& model, Expl
     tests.push_back({.prompt = length});
     tests.push_back({.generated = 4, .depth = length - 4});
   }
-  if (tests.empty()) return {};
+  GrowthRuns runs;
+  if (tests.empty()) return runs;
   const KvForm kv = kv_type(arguments, model);
-  TRY(auto executor, Executor::create(model.model(), model.backend(),
+  TRY(runs.executor, Executor::create(model.model(), model.backend(),
                                       options_for(tests, step_rows(arguments, "ubatch-size", 512), kv)));
   Progress progress(arguments.terminal(), "measuring growth", tests.size(), Progress::Unit::count);
-  uint64_t done = 0;
   for (const StepTest& test : tests) {
-    TRY(const StepResult result,
-        run_step_test(*executor, test, report.machine,
-                      {.repetitions = 3, .progress = [](int, int) { return !Interruptible::interrupted(); }}));
-    const double passes = test.generated > 0 ? test.generated : 1;
-    (test.generated > 0 ? report.decode : report.prefill)
-        .push_back({test.generated > 0 ? test.depth : test.prompt, result.median_seconds() / passes,
-                    result.floor.seconds / passes});
-    progress.update(++done);
+    TRY(StepResult result, run_step_test(*runs.executor, test, machine, {.repetitions = 3, .progress = [](int, int) {
+                                                                           return !Interruptible::interrupted();
+                                                                         }}));
+    runs.results.push_back(std::move(result));
+    progress.update(runs.results.size());
   }
-  return {};
+  return runs;
+}
+
+// They stand beside the ceilings as these are known now.
+void put_growth(const GrowthRuns& runs, ExplainReport& report) {
+  report.prefill.clear(), report.decode.clear();
+  for (const StepResult& result : runs.results) {
+    const StepTest& test = result.test;
+    const double passes = test.generated > 0 ? test.generated : 1;
+    Floor floor = floor_of(*runs.executor, result.passes, report.machine, true);
+    for (double* each : {&floor.seconds, &floor.memory_seconds, &floor.compute_seconds, &floor.bytes, &floor.flops})
+      *each /= passes;
+    (test.generated > 0 ? report.decode : report.prefill)
+        .push_back({test.generated > 0 ? test.depth : test.prompt, result.median_seconds() / passes, floor});
+  }
 }
 
 Result<int> run_explain(const Arguments& arguments) {
+  TRY_VOID(check_outputs(arguments, {"html", "trace"}));
   Interruptible scope;
   const Terminal& terminal = arguments.terminal();
   TRY(auto loaded, load_model(arguments, 0));
@@ -154,20 +174,30 @@ Result<int> run_explain(const Arguments& arguments) {
     options.context = static_cast<int32_t>(std::min<int64_t>(options.context, needed));
   }
   options.kv = kv_type(arguments, *loaded);
-  TRY(auto executor, Executor::create(loaded->model(), timed, options));
-  auto done = run_request(arguments, *loaded, *executor, *timed.calls(), report);
+  TRY(auto generator, Generator::create(loaded->model(), timed, options));
+  const StolenTime stolen;
+  auto done = run_request(arguments, *loaded, *generator, *timed.calls(), report);
   if (done.ok() && !Interruptible::interrupted()) {
     count_costs(*timed.calls(), loaded->model(), options.kv);
+    GrowthRuns runs;
+    if (arguments.integer("growth") > 0) {
+      auto grown = measure_growth(arguments, *loaded, report.machine);
+      if (grown.ok())
+        runs = std::move(*grown);
+      else
+        done = std::move(grown).error();
+    }
+    report.stolen = stolen.share();
     auto explain_all = [&] {
       report.what =
           explain(*timed.calls(), report.timeline, loaded->model(), ceilings_of(report.machine, true), report.handover);
+      put_growth(runs, report);
     };
     explain_all();
-    if (over_limit(most_of_limit(report)) && !fits_a_cache(report.weights)) {  // what was passed was no limit
+    if (passed_limits(report).any()) {  // what was passed was no limit
       TRY(report.machine, machine_of(arguments, true));
       explain_all();
     }
-    if (arguments.integer("growth") > 0) done = measure_growth(arguments, *loaded, report);
   }
   if (Interruptible::interrupted()) return interrupted_error();
   TRY_VOID(std::move(done));
@@ -203,6 +233,7 @@ Verb explain_verb() {
                 .help = "measure lengths up to N tokens too; 0: none"},
                {.name = "json", .help = "as one JSON object"},
                {.name = "html", .kind = Kind::path, .value = "FILE", .help = "write a page with charts"},
+               force_flag("replace the files of --html and --trace if they are there already"),
                {.name = "trace",
                 .kind = Kind::path,
                 .value = "FILE",

@@ -6,6 +6,7 @@
 #include "apps/build_info.h"
 #include "apps/cli/terminal.h"
 #include "apps/plan/expert_load.h"
+#include "machine/stolen.h"
 #include "report/chart.h"
 #include "report/page.h"
 
@@ -60,8 +61,8 @@ void print_growth(const Terminal& terminal, std::string_view title, std::string_
   Table table(
       {{std::string(what), Align::right}, {"time", Align::right}, {"limit", Align::right}, {"of limit", Align::right}});
   for (const GrowthPoint& point : points) {
-    table.row({fmt::format("{}", point.length), short_seconds(point.seconds), short_seconds(point.floor),
-               share_of_limit(point.floor / point.seconds)});
+    table.row({fmt::format("{}", point.length), short_seconds(point.seconds), short_seconds(point.floor.seconds),
+               share_of_limit(point.floor.seconds / point.seconds)});
   }
   table.print(terminal);
 }
@@ -88,7 +89,8 @@ JsonArray ops_json(const std::vector<OpShare>& ops) {
 JsonObject growth_json(const std::vector<GrowthPoint>& points) {
   JsonArray rows;
   for (const GrowthPoint& point : points)
-    rows.push_back(JsonObject{{"tokens", point.length}, {"seconds", point.seconds}, {"limit_seconds", point.floor}});
+    rows.push_back(
+        JsonObject{{"tokens", point.length}, {"seconds", point.seconds}, {"limit_seconds", point.floor.seconds}});
   const Growth growth = growth_of(points);
   return {{"points", std::move(rows)},
           {"fixed_seconds", growth.fixed},
@@ -111,23 +113,24 @@ double bytes_of_token(const ExplainReport& r) {
   return steps > 0 ? r.what.decode_floor.bytes / steps : 0;
 }
 
-// Why something was over its limit; nothing if nothing was.
-std::optional<std::string> why_over(const ExplainReport& r) {
-  if (!over_limit(most_of_limit(r))) return std::nullopt;
-  return over_limit_text(r.weights, r.machine);
-}
+// Why something was over its limit; empty if nothing was.
+std::string why_over(const ExplainReport& r) { return over_limit_text(passed_limits(r), r.weights, r.machine); }
 
 }  // namespace
 
-double most_of_limit(const ExplainReport& r) {
-  double most = decode_of_limit(r);
+PassedLimits passed_limits(const ExplainReport& r) {
+  PassedLimits passed;
+  auto add = [&](const Floor& floor, double seconds) {
+    passed.add(floor.memory_seconds, floor.compute_seconds, seconds);
+  };
+  add(r.what.decode_floor, total_seconds(r.what.decode));
   for (const auto* ops : {&r.what.prefill, &r.what.decode}) {
-    for (const OpShare& op : *ops) most = std::max(most, op.of_limit());
+    for (const OpShare& op : *ops) add(op.floor, op.seconds);
   }
   for (const auto* points : {&r.prefill, &r.decode}) {
-    for (const GrowthPoint& point : *points) most = std::max(most, point.floor / point.seconds);
+    for (const GrowthPoint& point : *points) add(point.floor, point.seconds);
   }
-  return most;
+  return passed;
 }
 
 // Where a prompt that comes again finds its beginning, and whether that pays.
@@ -172,11 +175,12 @@ void print_explanation(const Terminal& terminal, const ExplainReport& r) {
   if (r.handover > 0)
     terminal.note("barrier: {} to hand work to {} workers and wait for them, measured without any work",
                   short_seconds(r.handover), r.machine.threads);
-  if (const auto why = why_over(r)) terminal.note("{}", *why);
+  if (const std::string why = why_over(r); !why.empty()) terminal.note("{}", why);
+  if (const auto text = stolen_text(r.stolen)) terminal.note("{}", *text);
 }
 
 Json explanation_json(const ExplainReport& r) {
-  const auto why = why_over(r);
+  const std::string why = why_over(r);
   JsonObject phases;
   for (const PhaseShare& phase : r.what.phases) phases[phase.name] = phase.seconds;
   JsonArray layers;
@@ -197,7 +201,8 @@ Json explanation_json(const ExplainReport& r) {
                     {"ttft_seconds", r.what.first_token},
                     {"tpot_seconds", r.what.token},
                     {"decode_of_limit", decode_of_limit(r)},
-                    {"over_limit", why ? Json(*why) : Json(nullptr)},
+                    {"over_limit", why.empty() ? Json(nullptr) : Json(why)},
+                    {"stolen", stolen_json(r.stolen)},
                     {"handover_seconds", r.handover},
                     {"again", JsonObject{{"found_tokens", r.again.found},
                                          {"ttft_seconds", r.again.seconds},
@@ -313,7 +318,7 @@ std::string growth_chart(const std::vector<GrowthPoint>& points, std::string_vie
          limit = {.name = "limit", .colour = 1, .dots = false, .dashed = true};
   for (const GrowthPoint& point : points) {
     measured.points.push_back({static_cast<double>(point.length), point.seconds});
-    limit.points.push_back({static_cast<double>(point.length), point.floor});
+    limit.points.push_back({static_cast<double>(point.length), point.floor.seconds});
   }
   chart.series = {measured, limit};
   return draw(chart);
@@ -323,19 +328,18 @@ std::string growth_chart(const std::vector<GrowthPoint>& points, std::string_vie
 
 std::string explanation_page(const ExplainReport& r) {
   using namespace report;
-  const Machine& m = r.machine;
   Page page(
       fmt::format("Where the time went: {}", r.model),
       fmt::format("One request on {}: {} prompt tokens, {} of the answer. Limits are this machine's measured ceilings: "
-                  "reading {}/s, {} int8, {} bf16 and {} float32 operations a second.",
-                  r.backend, r.timeline.prompt, r.timeline.answer, short_bytes(m.read_bytes),
-                  short_number(m.int8_operations), short_number(m.bf16_operations), short_number(m.f32_operations)));
+                  "{}.",
+                  r.backend, r.timeline.prompt, r.timeline.answer, ceilings_text(r.machine)));
   page.figures(
       {{short_seconds(r.what.first_token), "to the first token", fmt::format("a prompt of {}", r.timeline.prompt)},
        {short_seconds(r.what.token), "for every next token", "mean"},
        {short_number(r.what.token > 0 ? 1 / r.what.token : 0), "tokens a second", "while decoding"},
        {share_of_limit(decode_of_limit(r)), "of the limit", "ops of a decode step"}});
-  if (const auto why = why_over(r)) page.note(*why);
+  if (const std::string why = why_over(r); !why.empty()) page.note(why);
+  if (const auto text = stolen_text(r.stolen)) page.note(*text);
   page.section("The request", "From the text going in to the last word coming out.");
   page.chart(phases_chart(r), "Nothing waited in a queue: the machine had one request.");
   if (!r.what.decode.empty()) {

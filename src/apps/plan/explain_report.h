@@ -1,6 +1,7 @@
 // What `explain` found out, shown as text, JSON, a page with charts, or a trace for Perfetto. Main thread.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,7 +15,8 @@ namespace millrace::apps {
 
 struct GrowthPoint {
   int32_t length = 0;
-  double seconds = 0, floor = 0;
+  double seconds = 0;
+  Floor floor;
 };
 
 // The same prompt once more, whose beginning is in the cache then, and what it would take to bring it there.
@@ -36,10 +38,11 @@ struct ExplainReport {
   Explanation what;
   double handover = 0;
   std::vector<GrowthPoint> prefill, decode;  // by prompt length, by tokens in the cache
+  std::optional<double> stolen;              // of processor time, while all that was timed
 };
 
-// The largest share of its limit that anything had.
-double most_of_limit(const ExplainReport& report);
+// Which limits any of its figures passed.
+PassedLimits passed_limits(const ExplainReport& report);
 
 void print_explanation(const Terminal& terminal, const ExplainReport& report);
 Json explanation_json(const ExplainReport& report);

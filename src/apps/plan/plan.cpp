@@ -3,6 +3,7 @@
 #include "apps/cli/flags.h"
 #include "apps/cli/host.h"
 #include "apps/cli/model_path.h"
+#include "apps/cli/output.h"
 #include "apps/cli/summary.h"
 #include "apps/cli/terminal.h"
 #include "apps/cli/verbs.h"
@@ -284,6 +285,7 @@ Result<int> run_plan(const Arguments& arguments) {
     return plan_cluster(arguments);
   }
   const Terminal& terminal = arguments.terminal();
+  TRY_VOID(check_outputs(arguments, {"html"}));
   TRY(const PlanReport report, make_report(arguments));
   if (report.context > report.model_context) {
     terminal.warn("a context of {} tokens, but the model was made for {}", report.context, report.model_context);
@@ -338,7 +340,8 @@ std::vector<Flag> load_flags() {
            .help = "run the model here and print what was predicted beside what was measured; with --accept, time "
                    "passes that check guesses and predict from them"},
           {.name = "json", .help = "as one JSON object"},
-          path_flag("html", "FILE", "write a page with charts")};
+          path_flag("html", "FILE", "write a page with charts"),
+          force_flag()};
 }
 
 }  // namespace

@@ -6,10 +6,12 @@
 #include "apps/cli/interrupt.h"
 #include "apps/cli/model_path.h"
 #include "apps/cli/terminal.h"
+#include "apps/plan/check.h"
 #include "apps/plan/lessons.h"
 #include "apps/plan/ranks.h"
 #include "apps/run/flags.h"
 #include "backend/cpu/cpu.h"
+#include "machine/stolen.h"
 #include "model/shapes.h"
 #include "report/page.h"
 #include "session/ranked.h"
@@ -55,6 +57,7 @@ struct Check {
   std::vector<MemoryRow> memory;
   std::vector<SentRow> sent;
   std::vector<TimeRow> times;
+  std::optional<double> stolen;  // of processor time, while passes were timed
 
   bool exact() const {
     return std::ranges::all_of(memory, [](const MemoryRow& row) { return row.planned == row.taken; });
@@ -199,6 +202,7 @@ Result<Check> measure(const Arguments& arguments, const Subject& subject, int ra
   TRY(const Machine machine, measure_machine({.threads = threads}));
   Progress progress(arguments.terminal(), "measuring", lessons(context).size() + tests.size(), Progress::Unit::count);
   TRY(const OpFit fit, learn_alone(subject, machine, threads, context, progress));
+  const StolenTime stolen;
   for (const StepTest& test : tests) {
     const StepBenchOptions timing = {.repetitions = 7,
                                      .progress = [](int, int) { return !Interruptible::interrupted(); }};
@@ -208,6 +212,7 @@ Result<Check> measure(const Arguments& arguments, const Subject& subject, int ra
     check.times.push_back(row);
     progress.update(lessons(context).size() + check.times.size());
   }
+  check.stolen = stolen.share();
   return check;
 }
 
@@ -215,14 +220,16 @@ void print_check(const Terminal& terminal, const std::string& name, const Check&
   using Align = Table::Align;
   terminal.print("{} on {}; links: {} an exchange, {}/s\n\n", terminal.out_paint(Style::bold, printable(name)),
                  check.description, short_seconds(check.link.seconds), short_bytes(check.link.bytes));
-  Table memory({{"memory"}, {"planned, bytes", Align::right}, {"taken, bytes", Align::right}});
-  for (const MemoryRow& row : check.memory)
-    memory.row({row.what, fmt::format("{}", row.planned), fmt::format("{}", row.taken)});
+  Table memory({{"memory"}, {"planned", Align::right}, {"taken", Align::right}, {"difference", Align::right}});
+  for (const MemoryRow& row : check.memory) {
+    memory.row({row.what, memory_text(row.planned), memory_text(row.taken), memory_text(row.taken - row.planned)});
+  }
   memory.print(terminal);
   terminal.print("\n");
-  Table sent({{"sent by rank 0"}, {"planned, bytes", Align::right}, {"sent, bytes", Align::right}});
+  Table sent({{"sent by rank 0"}, {"planned", Align::right}, {"sent", Align::right}});
   for (const SentRow& row : check.sent)
-    sent.row({row.test.name(), fmt::format("{} to {}", row.least, row.most), fmt::format("{}", row.counted)});
+    sent.row({row.test.name(), fmt::format("{} to {}", memory_text(row.least), memory_text(row.most)),
+              memory_text(row.counted)});
   sent.print(terminal);
   terminal.print("\n");
   Table times({{"pass"},
@@ -235,6 +242,7 @@ void print_check(const Terminal& terminal, const std::string& name, const Check&
                fmt::format("{:+.1f} %", 100 * row.error())});
   }
   times.print(terminal);
+  if (const auto text = stolen_text(check.stolen)) terminal.note("{}", *text);
   terminal.print("median error {:.1f} %\n", 100 * check.median_error());
 }
 
@@ -265,7 +273,8 @@ JsonObject check_json(const std::string& name, const Check& check) {
           {"sent", std::move(sent)},
           {"sent_as_planned", check.counted()},
           {"times", std::move(times)},
-          {"median_error", check.median_error()}};
+          {"median_error", check.median_error()},
+          {"stolen", stolen_json(check.stolen)}};
 }
 
 }  // namespace

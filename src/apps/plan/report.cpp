@@ -215,6 +215,11 @@ JsonObject load_json(const PlanReport& r, const LoadPlan& p) {
 
 }  // namespace
 
+std::string arithmetic_text(const Ceilings& c) {
+  const bool bf16 = c.bf16 > c.f32;  // whoever has none multiplies in float32, and both figures are that one
+  return fmt::format("{} op/s in {}", short_number(bf16 ? c.bf16 : c.f32), bf16 ? "bf16" : "float32");
+}
+
 std::string fitting_text(const PlanReport& r) {
   std::vector<std::string> parts;
   for (const auto& [length, sequences] : r.fitting) parts.push_back(fmt::format("{} of {}", sequences, length));
@@ -227,9 +232,9 @@ void print_plan(const Terminal& terminal, const PlanReport& r) {
                  r.touched.empty() ? "" : fmt::format(", {} for a token", short_number(static_cast<double>(r.active))),
                  r.weights, r.kv.name());
   const Ceilings& c = r.hardware.ceilings;
-  terminal.print("on {}{} ({}; {}: {}/s, {} op/s in bf16)\n", r.devices() > 1 ? fmt::format("{} x ", r.devices()) : "",
+  terminal.print("on {}{} ({}; {}: {}/s, {})\n", r.devices() > 1 ? fmt::format("{} x ", r.devices()) : "",
                  printable(r.hardware.name), printable(r.hardware.description), printable(r.hardware.source),
-                 short_bytes(c.read_bytes), short_number(c.bf16));
+                 short_bytes(c.read_bytes), arithmetic_text(c));
   if (r.devices() > 1) terminal.print("{} copies, each cut over {} devices\n", r.replicas, r.ranks);
   print_memory(terminal, r);
   print_time(terminal, r);

@@ -65,6 +65,8 @@ struct PlanReport {
   }
 };
 
+// The arithmetic that products with 16 bits are done in: "660 G op/s in bf16", or in float32 where there is no other.
+std::string arithmetic_text(const Ceilings& ceilings);
 std::string fitting_text(const PlanReport& report);  // "63 of 1024, 15 of 4096"
 void print_plan(const Terminal& terminal, const PlanReport& report);
 Json plan_json(const PlanReport& report);

@@ -7,6 +7,7 @@
 #include "apps/files/writing.h"
 #include "apps/shrink/texts.h"
 #include "bench/step.h"
+#include "machine/stolen.h"
 
 namespace millrace::apps {
 namespace {
@@ -32,7 +33,7 @@ class Runner {
     TRY(const StepResult result, run_step_test(*executor_, test_, machine, options));
     const auto tokens = static_cast<double>(test_.tokens());
     rates_.push_back(tokens / result.best_seconds());
-    if (result.floor.seconds > 0) foreseen_ = tokens / result.floor.seconds;
+    floor_ = result.floor;
     return {};
   }
 
@@ -41,13 +42,21 @@ class Runner {
     std::sort(sorted.begin(), sorted.end());
     return sorted[sorted.size() / 2];
   }
-  double foreseen() const { return foreseen_; }
+  double foreseen() const { return floor_.seconds > 0 ? static_cast<double>(test_.tokens()) / floor_.seconds : 0; }
+  PassedLimits passed() const {
+    PassedLimits passed;
+    passed.add(floor_.memory_seconds, floor_.compute_seconds, static_cast<double>(test_.tokens()) / measured());
+    return passed;
+  }
+  std::string why_over(const Machine& machine) const {
+    return over_limit_text(passed(), executor_->model().weight_bytes(), machine);
+  }
 
  private:
   StepTest test_;
   std::unique_ptr<Executor> executor_;
   std::vector<double> rates_;
-  double foreseen_ = 0;
+  Floor floor_;
 };
 
 Result<std::unique_ptr<LoadedModel>> load_file(const Arguments& arguments, const std::filesystem::path& path) {
@@ -67,22 +76,28 @@ Result<void> print_speed(const Arguments& arguments, const Ending& ending) {
   TRY(Machine machine, measure_machine({.threads = threads}));
   TRY(Runner before, Runner::make(own ? *own : *ending.before));
   TRY(Runner after, Runner::make(*made));
+  const StolenTime stolen;
   for (int round = 0; round < kRounds; ++round) {
     TRY_VOID(before.run(machine, round == 0));
     TRY_VOID(after.run(machine, round == 0));
   }
-  auto passes = [&] { return before.measured() > before.foreseen() || after.measured() > after.foreseen(); };
-  if (passes() && !fits_a_cache(made->model().weight_bytes())) {  // what was passed was no limit
+  const std::optional<double> share = stolen.share();
+  if (before.passed().any() || after.passed().any()) {  // what was passed was no limit
     TRY(machine, measure_machine({.threads = threads, .raise = true}));
     TRY_VOID(before.run(machine, false));
     TRY_VOID(after.run(machine, false));
   }
-  arguments.terminal().print(
+  const Terminal& terminal = arguments.terminal();
+  terminal.print(
       "speed      generating {:.1f} -> {:.1f} tokens a second ({:.2f} times), at most {:.1f} -> {:.1f} ({:.2f} times) "
-      "by its bytes{}\n",
+      "by its bytes\n",
       before.measured(), after.measured(), after.measured() / before.measured(), before.foreseen(), after.foreseen(),
-      before.foreseen() > 0 ? after.foreseen() / before.foreseen() : 0,
-      passes() ? "; " + over_limit_text(made->model().weight_bytes(), machine) : "");
+      before.foreseen() > 0 ? after.foreseen() / before.foreseen() : 0);
+  for (const auto& [name, runner] : {std::pair("before", &before), {"after", &after}}) {
+    if (const std::string why = runner->why_over(machine); !why.empty())
+      terminal.print("limit      {}: {}\n", name, why);
+  }
+  if (const auto text = stolen_text(share)) terminal.note("{}", *text);
   return {};
 }
 
