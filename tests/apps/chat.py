@@ -105,8 +105,8 @@ def saved(chat, folder, name="chat.json"):
     """The messages, by /save, at a prompt."""
     path = os.path.join(folder, name)
     start = len(chat.text)
-    chat.keys(f"/save {path}\r")
-    chat.until(r"saved \d+ messages", start)
+    chat.keys(f"/save --force {path}\r")
+    chat.until(r"saved \d+ messages?", start)
     chat.prompt(start)
     with open(path, encoding="utf-8") as file:
         return json.load(file)["messages"]
@@ -264,6 +264,13 @@ def test_commands():
         say(f"/load {home}/chat.json", "loaded 3 messages")
         check(saved(chat, home, "third.json") == messages, "as it was saved")
         say("/load /nonexistent", "warning")
+        with open(f"{home}/taken.json", "w", encoding="utf-8") as file:
+            file.write("mine")
+        say(f"/save {home}/taken.json", r"taken.json: is there already.*/save --force FILE replaces")
+        with open(f"{home}/taken.json", encoding="utf-8") as file:
+            check(file.read() == "mine", "as it was")
+        say(f"/save {home}/new.json", "saved 3 messages")
+        say("/save --force", "needs a file name")
         say("/system", "no system message")
         check(saved(chat, home)[0]["role"] == "user", "no system message")
         say("/nonsense", "no command /nonsense")

@@ -128,6 +128,17 @@ TEST_F(Cli, UnknownFlagsSuggestTheNearest) {
   EXPECT_EQ(failure({"tea", "--no-cups"}), "unknown flag --no-cups; did you mean --cups?");
   EXPECT_EQ(failure({"tea", "--colour=never"}), "unknown flag --colour; did you mean --color?");
   EXPECT_EQ(failure({"tea", "--blockchain"}), "unknown flag --blockchain; `millrace brew --help` lists the flags");
+  EXPECT_EQ(failure({"tea", "-mugss"}), "unknown flag -mugss; did you mean --mugs?");
+}
+
+// Every spelling of a few letters is near to another: only the same letters are a slip.
+TEST_F(Cli, ShortSpellingsSuggestOnlySwappedLetters) {
+  for (const char* other : {"-x", "-z", "-cd", "-mug", "-muga", "-cupz", "-hat"})
+    EXPECT_EQ(failure({"tea", other}), fmt::format("unknown flag {}; `millrace brew --help` lists the flags", other));
+  EXPECT_EQ(failure({"tea", "-cpus", "3"}), "unknown flag -cpus; did you mean --cups?");
+  EXPECT_EQ(failure({"tea", "-cups", "3"}), "unknown flag -cups; did you mean --cups?");
+  for (const char* known : {"-ngl", "-sm", "-ts", "-mg", "-dev", "-nkvo", "-cb"})
+    EXPECT_EQ(failure({"tea", known}).find("there is no -"), 0u) << known;
 }
 
 TEST_F(Cli, TheEnvironmentStandsBetweenFlagAndDefault) {

@@ -117,6 +117,7 @@ def test_doctor_reports_every_part():
     for row in rows:
         check(row["found"] and row["what"] in run.out, row)
     check(sum(line == "gpu" for line in run.out.splitlines()) == 1, run)
+    check(sum("cuda" in row["what"] for row in rows) == 1, rows)
 
 
 def test_color_is_for_terminals():
@@ -559,7 +560,7 @@ def test_eval_compares_files_line_by_line():
             same, other = same["rouge2"], other["rouge2"]
         check(abs(same["score"] - (100 if verb in ("bleu", "chrf") else 1)) < 1e-9, same)
         check(other["score"] < same["score"] and other["low"] <= other["score"] <= other["high"], other)
-        fails_with_one_line(Run("eval", verb, paths[0], paths[2]), "1 lines", "has 2")
+        fails_with_one_line(Run("eval", verb, paths[0], paths[2]), "1 line,", "has 2")
 
 
 def test_documents_name_only_verbs_that_exist():
@@ -571,13 +572,14 @@ def test_documents_name_only_verbs_that_exist():
             check(word in known, f"{name} names a verb '{word}'")
 
 
-def main():
+def run_all(tests):
+    """Runs the functions of a module that are named test_..., each with FOLDER and SHIPPED of this one."""
     global FOLDER, SHIPPED
     SHIPPED = json.loads(Run("inspect", "--json").out)["path"]  # the model that is used when none is named
     broken = 0
     with tempfile.TemporaryDirectory() as FOLDER:
         fixtures.write_all(FOLDER)
-        for name, test in list(globals().items()):
+        for name, test in list(tests.items()):
             if not name.startswith("test_"):
                 continue
             title = name[len("test_"):].replace("_", " ")
@@ -592,4 +594,4 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_all(globals()))

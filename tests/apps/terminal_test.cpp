@@ -11,6 +11,7 @@ TEST(Human, BytesAndCountsKeepThreeFigures) {
   EXPECT_EQ(brief_bytes(1 << 20), "1048576 bytes");
   EXPECT_EQ(brief_bytes(540'672'000'256), "503.5 GiB");
   EXPECT_EQ(counted(1, "page") + ", " + counted(0, "page") + ", " + counted(2, "page"), "1 page, 0 pages, 2 pages");
+  EXPECT_EQ(counted(1, "matrix", "matrices") + ", " + counted(2, "matrix", "matrices"), "1 matrix, 2 matrices");
   EXPECT_EQ(human_bytes(0), "0 B");
   EXPECT_EQ(human_bytes(1023), "1023 B");
   EXPECT_EQ(human_bytes(4096), "4 KiB");

@@ -2,6 +2,7 @@
 #include <cmath>
 #include <cstdlib>
 
+#include "apps/about/finding.h"
 #include "apps/build_info.h"
 #include "apps/cli/host.h"
 #include "apps/cli/model_path.h"
@@ -16,14 +17,6 @@
 
 namespace millrace::apps {
 namespace {
-
-// One line of the report. A hint says in plain words what could be better and how; without one all is well.
-struct Finding {
-  std::string_view part;
-  std::string_view what;
-  std::string found;
-  std::string hint = "";
-};
 
 bool has(const Host& host, std::string_view feature) {
   const auto& all = host.cpu_features;
@@ -43,22 +36,6 @@ std::string isa_hint(std::string_view chosen) {
   return "MILLRACE_ISA holds it back from the best this processor can run";
 }
 
-void examine_cuda(std::vector<Finding>& report) {
-  if (!cuda_built()) {
-    report.push_back({"gpu", "cuda", "not in this build"});
-    return;
-  }
-  const std::vector<CudaDevice> devices = cuda_devices();
-  if (devices.empty()) report.push_back({"gpu", "cuda", "no GPU, or no driver for one"});
-  for (size_t i = 0; i < devices.size(); ++i) {
-    const CudaDevice& device = devices[i];
-    std::string found =
-        fmt::format("cuda:{}: {}, {}", i, device.name, human_bytes(static_cast<uint64_t>(device.memory)));
-    if (!device.kernels.empty()) found += fmt::format(", {} kernels", device.kernels);
-    report.push_back({"gpu", "cuda", found, device.refusal});
-  }
-}
-
 std::string threads_found() {
   const std::vector<Processor>& all = usable_processors();
   const int cores = count_cores(all);
@@ -72,8 +49,8 @@ std::string nodes_found() {
   for (size_t i = 0; i < places.size();) {
     size_t end = i;
     while (end < places.size() && places[end].node == places[i].node) ++end;
-    text += fmt::format("{}node {}: {} workers on processors {}", i == 0 ? "" : "; ", places[i].node, end - i,
-                        fmt::join(places[i].processors, ","));
+    text += fmt::format("{}node {}: {} on processors {}", i == 0 ? "" : "; ", places[i].node,
+                        counted(static_cast<int64_t>(end - i), "worker"), fmt::join(places[i].processors, ","));
     i = end;
   }
   return text + "; weights lie on the node whose workers read them";
@@ -90,7 +67,7 @@ void examine_cpu(const Host& host, std::vector<Finding>& report) {
                     chosen == isas.back() ? "" : isa_hint(chosen)});
   Finding count = {"cpu", "processors", fmt::format("{} usable of {}", usable, host.processors)};
   if (host.cores) {
-    count.found += *host.cores < host.processors ? fmt::format(", threads of {} cores", *host.cores)
+    count.found += *host.cores < host.processors ? fmt::format(", threads of {}", counted(*host.cores, "core"))
                                                  : std::string(", each a core");
   }
   if (host.cpu_quota && *host.cpu_quota + 0.01 < usable) {
@@ -132,17 +109,7 @@ void examine_memory(const Host& host, std::vector<Finding>& report) {
 }
 
 void examine_gpus(const Host& host, std::vector<Finding>& report) {
-  if (host.gpus.empty()) report.push_back({"gpu", "found", "none"});
-  for (const Gpu& gpu : host.gpus) {
-    Finding finding = {"gpu", "found", gpu.name};
-    if (!gpu.supported) {
-      finding.hint = "not supported: Millrace uses NVIDIA GPUs only";
-    } else if (!kBuildInfo.cuda) {
-      finding.hint = "this build does not use it: build with `cmake --preset cuda` (needs the CUDA 13 toolkit)";
-    }
-    report.push_back(finding);
-  }
-  examine_cuda(report);
+  for (Finding& finding : gpu_findings(host, cuda_built(), cuda_devices())) report.push_back(std::move(finding));
   if (!host.gpu_driver.empty()) report.push_back({"gpu", "driver", host.gpu_driver});
 }
 

@@ -34,16 +34,31 @@ const Flag* find_flag(const Verb& verb, std::string_view spelling) {
   return nullptr;
 }
 
-// Flags of llama.cpp that mean nothing here, and what does what they are for.
+// Flags of llama.cpp and vLLM that are not here, and what does what they are for.
 struct Foreign {
   std::string_view spellings, answer;
 };
 constexpr Foreign kForeign[] = {
     {" -ngl --gpu-layers --n-gpu-layers ",
      "a model runs whole on one device: --device cuda, or auto, puts it on the GPU"},
+    {" -dev ", "--device says what computes"},
+    {" -sm --split-mode -ts --tensor-split -mg --main-gpu ",
+     "a model runs whole on the one device that --device names"},
+    {" -nkvo --no-kv-offload ", "keys and values lie where the model is computed"},
+    {" -cb --cont-batching -nocb --no-cont-batching ", "requests that are open are always computed together"},
     {" -fa --flash-attn ", "attention is always computed that way"},
     {" --mlock --no-mmap ", "weights are always copied into memory"},
 };
+
+// A spelling of one dash and so few letters is near to every other, so that only the same letters are a slip: -dev is
+// not meant for -d, and -fh is for -hf.
+bool is_slip(std::string_view typed, std::string_view known) {
+  constexpr size_t kFewLetters = 4;
+  if (typed.starts_with("--") || typed.size() > 1 + kFewLetters) return true;
+  known.remove_prefix(std::min(known.find_first_not_of('-'), known.size()));
+  typed.remove_prefix(1);
+  return typed.size() == known.size() && std::is_permutation(typed.begin(), typed.end(), known.begin());
+}
 
 Error unknown_flag(const Verb& verb, std::string_view spelling) {
   for (const Foreign& foreign : kForeign) {
@@ -58,6 +73,7 @@ Error unknown_flag(const Verb& verb, std::string_view spelling) {
   };
   for (const Flag& flag : verb.flags) add(flag);
   for (const Flag& flag : common_flags()) add(flag);
+  std::erase_if(known, [&](const std::string& each) { return !is_slip(spelling, each); });
   if (auto guess = nearest(spelling, known)) {
     return error(Code::invalid, "unknown flag {}; did you mean {}?", spelling, *guess);
   }

@@ -58,8 +58,8 @@ Result<int> run_embed(const Arguments& arguments) {
   const std::string_view pooling = pooling_name(embedder.encoder().pooling());
   if (!arguments.toggle("json")) {
     for (const auto& vector : vectors) print_vector(terminal, vector);
-    terminal.note("{} texts, {} tokens, pooling {}, {:.0f} tokens a second", inputs.size(), tokens, pooling,
-                  seconds > 0 ? static_cast<double>(tokens) / seconds : 0.0);
+    terminal.note("{}, {}, pooling {}, {:.0f} tokens a second", counted(static_cast<int64_t>(inputs.size()), "text"),
+                  counted(tokens, "token"), pooling, seconds > 0 ? static_cast<double>(tokens) / seconds : 0.0);
     return kExitOk;
   }
   JsonArray data;

@@ -32,7 +32,8 @@ Result<int> run_rerank(const Arguments& arguments) {
     order.resize(most);
   if (!arguments.toggle("json")) {
     for (size_t i : order) terminal.print("{:.6f}  {:>4}  {}\n", scores[i], i, printable(documents[i]));
-    terminal.note("{} documents, scored by {}", documents.size(), scoring_name(embedder.scoring()));
+    terminal.note("{}, scored by {}", counted(static_cast<int64_t>(documents.size()), "document"),
+                  scoring_name(embedder.scoring()));
     return kExitOk;
   }
   JsonArray results;

@@ -20,7 +20,7 @@ Result<std::vector<ScoredText>> scored_texts(const Arguments& arguments, const L
         arguments.integer("ctx") > 0 ? static_cast<int32_t>(arguments.integer("ctx")) : std::min(512, model.context());
     if (window < 4) return error(Code::invalid, "windows of {} tokens are too short; --ctx must be at least 4", window);
     const std::optional<Token> begin = model.begin_token();
-    std::vector<Token> tokens = tokenizer.encode(text);
+    TRY(std::vector<Token> tokens, tokenizer.encode(text));
     if (begin) tokens.insert(tokens.begin(), *begin);
     if (tokens.size() < static_cast<size_t>(window)) {
       return error(Code::invalid,
@@ -34,8 +34,9 @@ Result<std::vector<ScoredText>> scored_texts(const Arguments& arguments, const L
   for (std::string_view document : split_documents(text)) {
     if (texts.size() == limit) break;
     ScoredText one;
+    TRY(const std::vector<Token> tokens, tokenizer.encode(document));
     if (special.begin >= 0) one.tokens.push_back(special.begin);
-    for (Token token : tokenizer.encode(document)) one.tokens.push_back(token);
+    one.tokens.insert(one.tokens.end(), tokens.begin(), tokens.end());
     if (special.end >= 0) one.tokens.push_back(special.end);
     if (arguments.integer("ctx") > 0 && static_cast<int64_t>(one.tokens.size()) - 1 > arguments.integer("ctx")) {
       return error(Code::invalid, "document {} has {} tokens, but --ctx allows {}", texts.size() + 1, one.tokens.size(),

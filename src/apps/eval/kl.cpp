@@ -4,6 +4,7 @@
 #include "apps/cli/host.h"
 #include "apps/cli/input.h"
 #include "apps/cli/interrupt.h"
+#include "apps/cli/output.h"
 #include "apps/cli/terminal.h"
 #include "apps/cli/verbs.h"
 #include "apps/eval/depth.h"
@@ -127,6 +128,7 @@ std::string variant_name(const Arguments& arguments) {
 }
 
 Result<int> run_eval_kl(const Arguments& arguments) {
+  TRY_VOID(check_outputs(arguments, {"html"}));
   const Terminal& terminal = arguments.terminal();
   const bool differs = arguments.given("variant") || arguments.given("variant-backend") ||
                        arguments.given("variant-kv") || arguments.given("variant-activations") ||
@@ -205,7 +207,8 @@ Verb eval_kl_verb() {
              .choices = "fast|float32",
              .help = "its arithmetic of products"},
             {.name = "json", .help = "as a JSON object"},
-            {.name = "html", .kind = Kind::path, .value = "FILE", .help = "write a page that draws KL by depth"}},
+            {.name = "html", .kind = Kind::path, .value = "FILE", .help = "write a page that draws KL by depth"},
+            force_flag()},
            machine_flags()}),
       .examples = {{"eval kl -m model-f16.gguf --variant model-q4_k.gguf -f book.txt", "what quantising costs"},
                    {"eval kl -f book.txt --variant-kv bf16", "another format of keys and values, the shipped model"},

@@ -39,19 +39,19 @@ Result<int> run_eval_ppl(const Arguments& arguments) {
   progress.reset();
   if (!scored.ok() && Interruptible::interrupted()) return interrupted_error();
   if (!scored.ok()) return scored.error();
-  const char* unit = arguments.toggle("documents") ? "documents" : "windows";
+  const std::string unit = arguments.toggle("documents") ? "document" : "window";
   if (arguments.toggle("json")) {
     terminal.print("{}\n", to_text(JsonObject{{"ppl", scored->value()},
                                               {"standard_error", scored->standard_error()},
                                               {"tokens", scored->total.tokens},
                                               {"nll", scored->total.surprise},
-                                              {unit, texts.size()},
+                                              {unit + "s", texts.size()},
                                               {"kv", options.kv.name()},
                                               {"backend", loaded->backend().description()},
                                               {"model", valid_utf8(loaded->checkpoint().path().string())}}));
   } else {
-    terminal.print("perplexity {:.4f} +- {:.4f}  ({} tokens in {} {})\n", scored->value(), scored->standard_error(),
-                   scored->total.tokens, texts.size(), unit);
+    terminal.print("perplexity {:.4f} +- {:.4f}  ({} in {})\n", scored->value(), scored->standard_error(),
+                   counted(scored->total.tokens, "token"), counted(static_cast<int64_t>(texts.size()), unit));
   }
   return kExitOk;
 }

@@ -5,6 +5,7 @@
 #include "apps/build_info.h"
 #include "apps/cli/input.h"
 #include "apps/cli/interrupt.h"
+#include "apps/cli/output.h"
 #include "apps/cli/terminal.h"
 #include "apps/cli/verbs.h"
 #include "apps/eval/depth.h"
@@ -282,6 +283,7 @@ std::string entries_page(const std::vector<Entry>& entries, const std::string& t
 }
 
 Result<int> run_eval_report(const Arguments& arguments) {
+  TRY_VOID(check_outputs(arguments, {"html"}));
   Interruptible scope;
   const Terminal& terminal = arguments.terminal();
   auto entries = measure(arguments);
@@ -322,7 +324,8 @@ Verb eval_report_verb() {
                 .many = Many::commas,
                 .help = "arithmetics of products to try with each: fast, float32"},
                {.name = "json", .help = "as a JSON array"},
-               {.name = "html", .kind = Kind::path, .value = "FILE", .help = "write a page with charts"}},
+               {.name = "html", .kind = Kind::path, .value = "FILE", .help = "write a page with charts"},
+               force_flag()},
               machine_flags()});
   std::erase_if(flags, [](const Flag& flag) {
     return flag.name == "model" || flag.name == "kv-type" || flag.name.starts_with("cache-type-") ||

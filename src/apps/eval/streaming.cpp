@@ -89,7 +89,8 @@ void print(const Terminal& terminal, const StreamingRank& rank, const Base& base
                cost.keep.name()});
   };
   for (const StreamingCost& cost : rank.alone) row(cost, fmt::format("layer {}", cost.keep.layers.front()));
-  for (const StreamingCost& cost : rank.together) row(cost, fmt::format("{} layers", cost.keep.layers.size()));
+  for (const StreamingCost& cost : rank.together)
+    row(cost, counted(static_cast<int64_t>(cost.keep.layers.size()), "layer"));
   table.print(terminal);
 }
 

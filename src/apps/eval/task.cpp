@@ -44,7 +44,12 @@ Result<std::vector<Item>> read_items(const Arguments& arguments, std::string_vie
 
 Result<void> run_choices(Run& run, const std::vector<ChoiceItem>& items) {
   const Tokenizer& tokenizer = *run.model.tokenizer();
-  const Encode encode = [&](std::string_view text) { return tokenizer.encode(text); };
+  Result<void> encoded;
+  const Encode encode = [&](std::string_view text) {
+    auto tokens = tokenizer.encode(text);
+    if (!tokens.ok()) encoded = tokens.error();
+    return tokens.ok() ? std::move(*tokens) : std::vector<Token>();
+  };
   const int32_t context = run.model.context();
   ExecutorOptions options;
   options.context = context;
@@ -63,6 +68,7 @@ Result<void> run_choices(Run& run, const std::vector<ChoiceItem>& items) {
       for (ScoredText& text : choice_texts(items[i], encode, run.model.begin_token(), context))
         texts.push_back(std::move(text));
     }
+    TRY_VOID(encoded);
     TRY(const Perplexity scored, score_texts(*executor, texts, [](int64_t) { return !Interruptible::interrupted(); }));
     size_t first = 0;
     for (size_t index : indices) {
@@ -91,9 +97,8 @@ Result<void> run_problems(Run& run, const std::vector<WordProblem>& items) {
   }
   ExecutorOptions wanted = {.context = run.model.context()};
   wanted.kv = kv_type(run.arguments, run.model);
-  TRY(auto executor, Executor::create(run.model.model(), run.model.backend(), wanted));
-  TRY_VOID(use_adapters(run.arguments, *executor));
-  Generator generator(*executor);
+  TRY(auto generator, Generator::create(run.model.model(), run.model.backend(), wanted));
+  TRY_VOID(use_adapters(run.arguments, generator->executor()));
   GenerateOptions options;
   options.sampling.temperature = 0;
   options.max_tokens = static_cast<int32_t>(run.arguments.integer("max-tokens"));
@@ -107,7 +112,7 @@ Result<void> run_problems(Run& run, const std::vector<WordProblem>& items) {
         raw_prompt(run.model, before + "Question: " + items[i].question + "\nAnswer:"));
     TRY(Answer answer, Answer::create(run.model, stops, true));
     std::string text;
-    auto generated = generator.generate(
+    auto generated = generator->generate(
         prompt, options,
         [&](const GeneratedToken& token) {
           if (Interruptible::interrupted() || token.last) return Generator::Reply::enough;
@@ -148,7 +153,7 @@ void show(const Arguments& arguments, const TaskJournal& journal, bool choices) 
   };
   line(choices ? "accuracy" : "exact match", plain);
   if (choices) line("accuracy, normalised", normalised);
-  terminal.print("{} questions\n", journal.done().size());
+  terminal.print("{}\n", counted(static_cast<int64_t>(journal.done().size()), "question"));
 }
 
 Result<int> run_eval_task(const Arguments& arguments) {

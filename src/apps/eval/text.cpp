@@ -28,8 +28,9 @@ Result<Lines> read_lines(const Arguments& arguments) {
     TRY(const std::string other, read_input(file));
     std::vector<std::string> all = split_lines(other);
     if (all.size() != lines.hypotheses.size()) {
-      return error(Code::invalid, "{} has {} lines, but {} has {}; line n of one belongs to line n of the other", file,
-                   all.size(), arguments.operand("HYPOTHESES"), lines.hypotheses.size());
+      return error(Code::invalid, "{} has {}, but {} has {}; line n of one belongs to line n of the other", file,
+                   counted(static_cast<int64_t>(all.size()), "line"), arguments.operand("HYPOTHESES"),
+                   lines.hypotheses.size());
     }
     for (size_t i = 0; i < all.size(); ++i) lines.references[i].push_back(std::move(all[i]));
   }
@@ -77,8 +78,9 @@ Result<int> run_bleu(const Arguments& arguments) {
         {"segments", segments.size()},
         {"signature", "case:mixed|eff:no|tok:13a|smooth:exp"}},
        2,
-       fmt::format("{:.1f}/{:.1f}/{:.1f}/{:.1f}, brevity {:.3f}, {} segments", score.precisions[0], score.precisions[1],
-                   score.precisions[2], score.precisions[3], score.brevity, segments.size()));
+       fmt::format("{:.1f}/{:.1f}/{:.1f}/{:.1f}, brevity {:.3f}, {}", score.precisions[0], score.precisions[1],
+                   score.precisions[2], score.precisions[3], score.brevity,
+                   counted(static_cast<int64_t>(segments.size()), "segment")));
   return kExitOk;
 }
 
@@ -100,7 +102,7 @@ Result<int> run_chrf(const Arguments& arguments) {
   });
   show(arguments, fmt::format("chrF{}{}", options.beta, std::string(static_cast<size_t>(options.word_order), '+')),
        interval, {{"segments", segments.size()}, {"signature", "case:mixed|eff:yes|nc:6|space:no"}}, 2,
-       fmt::format("{} segments", segments.size()));
+       counted(static_cast<int64_t>(segments.size()), "segment"));
   return kExitOk;
 }
 
@@ -141,7 +143,7 @@ Result<int> run_f1(const Arguments& arguments) {
   for (size_t i = 0; i < lines.hypotheses.size(); ++i)
     values.push_back(answer_f1(lines.hypotheses[i], lines.references[i]));
   show(arguments, "F1", mean_interval(values), {{"segments", values.size()}}, 4,
-       fmt::format("{} answers", values.size()));
+       counted(static_cast<int64_t>(values.size()), "answer"));
   return kExitOk;
 }
 
@@ -151,7 +153,7 @@ Result<int> run_em(const Arguments& arguments) {
   for (size_t i = 0; i < lines.hypotheses.size(); ++i) hits += answer_matches(lines.hypotheses[i], lines.references[i]);
   const auto all = static_cast<int64_t>(lines.hypotheses.size());
   show(arguments, "EM", share_interval(hits, all), {{"hits", hits}, {"segments", all}}, 4,
-       fmt::format("{} of {} answers", hits, all));
+       fmt::format("{} of {}", hits, counted(all, "answer")));
   return kExitOk;
 }
 

@@ -58,11 +58,11 @@ Result<void> set_importance(const Arguments& arguments, const ModelSource& sourc
   TRY(const Importance importance, read_importance(file));
   TRY(choices.importance, ColumnWeights::match(importance, source, true));
   const Terminal& terminal = arguments.terminal();
-  terminal.note("importance of {} matrices, {} tokens each", choices.importance->matched(),
-                static_cast<int64_t>(importance.tensors.front().counts.front()));
+  terminal.note("importance of {}, {} each", counted(choices.importance->matched(), "matrix", "matrices"),
+                counted(static_cast<int64_t>(importance.tensors.front().counts.front()), "token"));
   if (choices.importance->missing() > 0)
-    terminal.note("{} matrices are not in {} and count every column alike", choices.importance->missing(),
-                  arguments.text("imatrix"));
+    terminal.note("{} not in {}: every column counts alike there",
+                  counted(choices.importance->missing(), "matrix is", "matrices are"), arguments.text("imatrix"));
   options.importance = [&choices](const Slot& slot, int64_t expert) { return choices.importance->of(slot, expert); };
   return {};
 }
@@ -126,11 +126,11 @@ Result<int> run_convert(const Arguments& arguments) {
     return wrong_use(arguments, "--method other than round and --budget need a text: --calibrate TEXT");
   }
   TRY(const ConvertReport report, write_model(terminal, source, target, options));
-  terminal.note("{}: {} parameters in {} tensors, {}", target.string(),
-                human_count(static_cast<uint64_t>(report.parameters)), report.tensors, human_bytes(report.bytes));
+  terminal.note("{}: {} parameters in {}, {}", target.string(), human_count(static_cast<uint64_t>(report.parameters)),
+                counted(report.tensors, "tensor"), human_bytes(report.bytes));
   if (report.fallbacks > 0) {
-    terminal.note("{} matrices have rows that do not fill groups of {} and got a nearby format", report.fallbacks,
-                  format(options.type.type).name);
+    terminal.note("{} rows that do not fill groups of {}: stored in a nearby format",
+                  counted(report.fallbacks, "matrix has", "matrices have"), format(options.type.type).name);
   }
   if (judged) {
     bench->journal->remove();

@@ -19,7 +19,8 @@ std::string meta_text(const MetaValue& value) {
   if (const auto* number = std::get_if<int64_t>(&value)) return fmt::format("{}", *number);
   if (const auto* number = std::get_if<uint64_t>(&value)) return fmt::format("{}", *number);
   if (const auto* number = std::get_if<double>(&value)) return fmt::format("{:g}", *number);
-  if (const auto* array = std::get_if<MetaArray>(&value)) return fmt::format("[{} values]", array->size());
+  if (const auto* array = std::get_if<MetaArray>(&value))
+    return fmt::format("[{}]", counted(static_cast<int64_t>(array->size()), "value"));
   std::string text = printable(std::get<std::string_view>(value));
   return text.size() <= kLongest ? text
                                  : fmt::format("{}... ({} bytes)", printable(text.substr(0, kLongest)), text.size());
@@ -129,12 +130,14 @@ void print_summary(const Terminal& terminal, const Checkpoint& checkpoint, const
       lines.add("for a token",
                 fmt::format("{} ({}) of the parameters", human_count(static_cast<uint64_t>(active)), active));
       if (source->layers_ahead() > 0) {
-        lines.add("left out", fmt::format("{} layers that predict further tokens", source->layers_ahead()));
+        lines.add("left out", source->layers_ahead() == 1
+                                  ? "1 layer that predicts a further token"
+                                  : fmt::format("{} layers that predict further tokens", source->layers_ahead()));
       }
     }
   }
-  lines.add("context", summary.context ? fmt::format("{} tokens", *summary.context) : "");
-  lines.add("vocabulary", summary.vocabulary ? fmt::format("{} tokens", *summary.vocabulary) : "");
+  lines.add("context", summary.context ? counted(*summary.context, "token") : "");
+  lines.add("vocabulary", summary.vocabulary ? counted(*summary.vocabulary, "token") : "");
   lines.add("tokenizer", summary.tokenizer.empty() ? "none" : summary.tokenizer);
   std::string special;
   for (const auto& [role, id] : summary.special_tokens)

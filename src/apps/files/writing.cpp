@@ -4,6 +4,7 @@
 #include <system_error>
 
 #include "apps/cli/interrupt.h"
+#include "apps/cli/output.h"
 #include "base/team.h"
 #include "session/sampling_defaults.h"
 #if MILLRACE_HAS_TEXT
@@ -30,13 +31,6 @@ Result<void> check_place(const fs::path& source, const fs::path& target) {
     return error(Code::not_found, "{}: no such directory; create it first", folder.string());
   }
   return {};
-}
-
-Result<void> check_absent(const fs::path& target) {
-  std::error_code ignored;
-  if (!fs::exists(target, ignored)) return {};
-  return error(Code::invalid, "{}: is there already ({}); --force replaces it", target.string(),
-               human_bytes(fs::file_size(target, ignored)));
 }
 
 // How the makers of a model would have tokens chosen, as its directory says it.
@@ -71,7 +65,7 @@ Result<void> set_text(const Terminal& terminal, const Checkpoint& checkpoint, Co
 }  // namespace
 
 std::vector<Flag> writing_flags() {
-  return {{.name = "force", .help = "replace OUT if it is there already"},
+  return {force_flag("replace OUT if it is there already"),
           {.name = "name", .kind = Kind::text, .value = "NAME", .help = "the model's name in the file"},
           {.name = "threads",
            .kind = Kind::integer,

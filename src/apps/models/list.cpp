@@ -25,7 +25,7 @@ std::string ago(fs::file_time_type time) {
   };
   for (const Unit& unit : {Unit{86400, "day"}, Unit{3600, "hour"}, Unit{60, "minute"}}) {
     const int64_t count = seconds / unit.seconds;
-    if (count > 0) return fmt::format("{} {}{} ago", count, unit.name, count == 1 ? "" : "s");
+    if (count > 0) return counted(count, unit.name) + " ago";
   }
   return "just now";
 }

@@ -67,7 +67,7 @@ void print(const Terminal& terminal, const Shown& shown) {
   line("format", fmt::format("{}, {}", summary.format, human_bytes(summary.file_bytes)));
   line("architecture", summary.architecture);
   line("parameters", human_count(static_cast<uint64_t>(summary.parameters)));
-  line("context", summary.context ? fmt::format("{} tokens", *summary.context) : "");
+  line("context", summary.context ? counted(*summary.context, "token") : "");
   line("quantisation", quantisation(summary));
   const auto& chat = shown.checkpoint.chat_template();
   line("template", chat ? fmt::format("{} bytes (--template prints it)", chat->size()) : "none");

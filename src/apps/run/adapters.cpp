@@ -64,7 +64,8 @@ Result<void> use_adapters(const std::vector<AdapterAsk>& asks, const Terminal& t
   std::vector<Adapter> read;
   for (const AdapterAsk& ask : asks) {
     TRY(Adapter adapter, read_adapter(ask.path, executor.model().spec()));
-    terminal.note("adapter {}: rank {}, {} matrices, {}", ask.name, adapter.rank(), adapter.parts.size(),
+    terminal.note("adapter {}: rank {}, {}, {}", ask.name, adapter.rank(),
+                  counted(static_cast<int64_t>(adapter.parts.size()), "matrix", "matrices"),
                   human_bytes(static_cast<uint64_t>(adapter.bytes())));
     read.push_back(std::move(adapter));
   }

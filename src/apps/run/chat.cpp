@@ -2,10 +2,12 @@
 #include <charconv>
 #include <cmath>
 #include <cstdio>
+#include <optional>
 
 #include "apps/cli/input.h"
 #include "apps/cli/interrupt.h"
 #include "apps/cli/model_path.h"
+#include "apps/cli/output.h"
 #include "apps/cli/terminal.h"
 #include "apps/cli/verbs.h"
 #include "apps/run/adapters.h"
@@ -31,7 +33,7 @@ constexpr std::string_view kHelp =
     "/set NAME X    change a value of sampling (temperature, top_p, seed, max_tokens ...); /set shows all\n"
     "/regen         the last answer again, with another seed\n"
     "/reset         forget the chat\n"
-    "/save FILE     write the chat as JSON\n"
+    "/save FILE     write the chat as JSON; /save --force FILE over one that is there\n"
     "/load FILE     go on with a chat that was saved\n"
     "/stats         tokens, speed and memory so far\n"
     "/help          this\n"
@@ -47,14 +49,16 @@ struct ChatState {
   Conversation conversation;
   GenerateOptions options;
   std::vector<std::string> stops;
+  std::optional<Ending> ended = {};  // how the last answer did
 };
 
 void show_stats(const ChatState& chat) {
   const GenerateTimes& times = chat.conversation.times();
   const int32_t turns = chat.conversation.turns();
-  chat.terminal.note("chat    {}, {} tokens, seed {}", counted(turns, "turn"), chat.conversation.tokens(),
+  chat.terminal.note("chat    {}, {}, seed {}", counted(turns, "turn"), counted(chat.conversation.tokens(), "token"),
                      chat.options.sampling.seed);
-  report(chat.terminal, chat.model, times, "all turns");
+  report(chat.terminal, chat.model, times,
+         chat.ended ? fmt::format("the last answer ended by: {}", ending_name(*chat.ended)) : "");
   note_passes(chat.terminal, times, chat.options.fill);
 }
 
@@ -64,12 +68,21 @@ std::string_view trimmed(std::string_view text) {
   return text;
 }
 
+// How many messages there are, in words.
+std::string messages_of(const ChatState& chat) {
+  return counted(static_cast<int64_t>(chat.conversation.messages().size()), "message");
+}
+
 Result<void> save(const ChatState& chat, std::string_view file) {
+  constexpr std::string_view kForce = "--force";
+  const bool replace = file == kForce || file.starts_with(fmt::format("{} ", kForce));
+  if (replace) file = trimmed(file.substr(kForce.size()));
   if (file.empty()) return error(Code::invalid, "/save needs a file name");
+  if (!replace) TRY_VOID(check_absent(std::string(file), "/save --force FILE"));
   TRY(AtomicFile out, AtomicFile::create(std::string(file)));
   TRY_VOID(out.write(to_pretty_text(chat.conversation.to_json()) + "\n"));
   TRY_VOID(out.commit());
-  chat.terminal.note("saved {} messages to {}", chat.conversation.messages().size(), printable(file));
+  chat.terminal.note("saved {} to {}", messages_of(chat), printable(file));
   return {};
 }
 
@@ -79,7 +92,7 @@ Result<void> load(ChatState& chat, std::string_view file) {
   auto json = parse_json(text);
   if (!json.ok()) return within(file, std::move(json).error());
   if (auto loaded = chat.conversation.load(*json); !loaded.ok()) return within(file, loaded.error());
-  chat.terminal.note("loaded {} messages from {}", chat.conversation.messages().size(), printable(file));
+  chat.terminal.note("loaded {} from {}", messages_of(chat), printable(file));
   return {};
 }
 
@@ -188,15 +201,17 @@ Result<void> turn(ChatState& chat, const Speak& speak) {
   if (Interruptible::interrupted()) {
     if (interrupted_exit_code() != kExitInterrupted) return interrupted_error();  // not Ctrl-C: asked to end
     scope.clear();
+    chat.ended = Ending::stopped;
     chat.terminal.note("(stopped)");
     return {};
   }
   if (!result.ok()) return result.error();
+  chat.ended = result->ending;
   if (json) {
     print_json(chat, shown, *result);
   } else if (result->ending == Ending::context || result->ending == Ending::length) {
-    chat.terminal.note("(ended by {}: the chat has {} tokens)", ending_name(result->ending),
-                       chat.conversation.tokens());
+    chat.terminal.note("(ended by {}: the chat has {})", ending_name(result->ending),
+                       counted(chat.conversation.tokens(), "token"));
   }
   return {};
 }
@@ -276,16 +291,12 @@ Result<int> run_chat(const Arguments& arguments) {
   wanted.rows = step_rows(arguments, "ubatch-size", 512);
   wanted.kv = kv_type(arguments, *loaded);
   TRY(auto drafters, drafters_of(arguments, *loaded, wanted.context));
-  drafters->suit(wanted);
-  suit_requests(loaded->model().spec(), wanted);
-  TRY(auto executor, Executor::create(loaded->model(), loaded->backend(), wanted));
-  TRY_VOID(use_adapters(arguments, *executor));
-  TRY(auto drafter, drafters->drafter(*executor, loaded->backend()));
-  Generator generator(*executor, std::move(drafter), drafters->most(), drafters->rule());
+  TRY(auto generator, Generator::create(loaded->model(), loaded->backend(), wanted, drafters->for_engine()));
+  TRY_VOID(use_adapters(arguments, generator->executor()));
   ChatState chat{arguments,
                  terminal,
                  *loaded,
-                 Conversation(*loaded, generator, arguments.text("system")),
+                 Conversation(*loaded, *generator, arguments.text("system")),
                  generate_options(arguments, *loaded, sampling),
                  arguments.texts("stop")};
   TRY(chat.options.fill, fill_of(arguments, *loaded));

@@ -5,7 +5,22 @@ namespace {
 
 double rate(double count, double seconds) { return seconds > 0 ? count / seconds : 0; }
 
-double answer_rate(const GenerateTimes& times) { return rate(times.answer_tokens - 1, times.answer_seconds); }
+double answer_rate(const GenerateTimes& times) { return rate(times.following_tokens, times.answer_seconds); }
+
+// What was not measured is left out: without an answer there is no first token, and after one token no speed.
+std::string prompt_line(const GenerateTimes& times) {
+  std::string line = counted(times.prompt_tokens, "token");
+  if (times.reused_tokens > 0) line += fmt::format(" ({} of them kept from before)", times.reused_tokens);
+  if (times.answer_tokens == 0) return line;
+  return line + fmt::format(", first token after {} ({:.1f} tok/s)", human_seconds(times.prompt_seconds),
+                            rate(times.prompt_tokens - times.reused_tokens, times.prompt_seconds));
+}
+
+std::string answer_line(const GenerateTimes& times) {
+  std::string line = counted(times.answer_tokens, "token");
+  if (times.following_tokens == 0) return line;
+  return line + fmt::format(", {} a token, {:.1f} tok/s", human_seconds(times.token_seconds()), answer_rate(times));
+}
 
 }  // namespace
 
@@ -22,16 +37,11 @@ void report_memory(const Terminal& terminal, const Backend& backend) {
 }
 
 void report(const Terminal& terminal, const LoadedModel& model, const GenerateTimes& times, std::string_view ending) {
-  const int32_t computed = times.prompt_tokens - times.reused_tokens;
-  const std::string reused =
-      times.reused_tokens > 0 ? fmt::format(" ({} of them kept from before)", times.reused_tokens) : "";
-  terminal.note("in      {} tokens{}, first token after {} ({:.1f} tok/s)", times.prompt_tokens, reused,
-                human_seconds(times.prompt_seconds), rate(computed, times.prompt_seconds));
-  terminal.note("out     {} tokens, {} a token, {:.1f} tok/s; ended by: {}", times.answer_tokens,
-                human_seconds(times.token_seconds()), answer_rate(times), ending);
+  terminal.note("in      {}", prompt_line(times));
+  terminal.note("out     {}{}{}", answer_line(times), ending.empty() ? "" : "; ", ending);
   if (times.windows > 0)
-    terminal.note("guessed {} tokens ahead in {} passes, {} of them right ({:.0f} %)", times.drafted_tokens,
-                  times.windows, times.accepted_tokens,
+    terminal.note("guessed {} ahead in {}, {} of them right ({:.0f} %)", counted(times.drafted_tokens, "token"),
+                  counted(times.windows, "pass", "passes"), times.accepted_tokens,
                   100 * static_cast<double>(times.accepted_tokens) / static_cast<double>(times.drafted_tokens));
   report_memory(terminal, model.backend());
 }

@@ -8,7 +8,7 @@
 
 namespace millrace::apps {
 
-// Three lines on stderr.
+// Three lines on stderr. `ending` says how it ended; empty: nothing did yet.
 void report(const Terminal& terminal, const LoadedModel& model, const GenerateTimes& times, std::string_view ending);
 void report_memory(const Terminal& terminal, const Backend& backend);
 

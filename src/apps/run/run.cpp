@@ -145,12 +145,8 @@ Result<int> run_run(const Arguments& arguments) {
   wanted.kv = kv_type(arguments, *loaded);
   warn_of_length(terminal, *loaded, wanted.context);
   TRY(auto drafters, drafters_of(arguments, *loaded, wanted.context));
-  drafters->suit(wanted);
-  suit_requests(loaded->model().spec(), wanted);
-  TRY(auto executor, Executor::create(loaded->model(), loaded->backend(), wanted));
-  TRY_VOID(use_adapters(arguments, *executor));
-  TRY(auto drafter, drafters->drafter(*executor, loaded->backend()));
-  Generator generator(*executor, std::move(drafter), drafters->most(), drafters->rule());
+  TRY(auto generator, Generator::create(loaded->model(), loaded->backend(), wanted, drafters->for_engine()));
+  TRY_VOID(use_adapters(arguments, generator->executor()));
   GenerateOptions options = generate_options(arguments, *loaded, sampling);
   TRY(options.fill, fill_of(arguments, *loaded));
   Bounds bounds(*loaded);
@@ -160,13 +156,13 @@ Result<int> run_run(const Arguments& arguments) {
                     {.continues = !chat, .after = chat ? open_reasoning(*loaded, prompt, Thinking::may) : ""}));
   if (arguments.given("logprobs")) options.logprobs = static_cast<int32_t>(arguments.integer("logprobs"));
   Transcript transcript;
-  TRY(Generated generated, stream(arguments, *loaded, generator, prompt, options, transcript));
+  TRY(Generated generated, stream(arguments, *loaded, *generator, prompt, options, transcript));
   if (arguments.toggle("json")) {
     terminal.print("{}\n", to_text(result_json(*loaded, options, generated, std::move(transcript))));
   } else {
     if (terminal.out_is_tty()) terminal.note("");
     if (sampling.temperature > 0) terminal.note("seed    {}", sampling.seed);
-    report(terminal, *loaded, generated.times, ending_name(generated.ending));
+    report(terminal, *loaded, generated.times, fmt::format("ended by: {}", ending_name(generated.ending)));
     note_passes(terminal, generated.times, options.fill);
   }
   return Interruptible::interrupted() ? interrupted_exit_code() : kExitOk;

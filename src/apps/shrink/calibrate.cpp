@@ -6,6 +6,7 @@
 #include "apps/cli/flags.h"
 #include "apps/cli/input.h"
 #include "apps/cli/interrupt.h"
+#include "apps/cli/output.h"
 #include "apps/cli/terminal.h"
 #include "apps/cli/verbs.h"
 #include "apps/eval/input.h"
@@ -41,7 +42,7 @@ Result<Importance> begun_before(const Terminal& terminal, const fs::path& part, 
     return error(Code::invalid, "{}: was begun with another text, model or machine; remove it to begin anew",
                  part.string());
   }
-  terminal.note("going on after {} texts of an earlier run", begun.chunks);
+  terminal.note("going on after {} of an earlier run", counted(begun.chunks, "text"));
   return begun;
 }
 
@@ -49,9 +50,21 @@ Result<void> check_target(const Arguments& arguments, const fs::path& target) {
   std::error_code ignored;
   if (fs::is_directory(target, ignored))
     return error(Code::invalid, "{}: is a directory; name the file to write", target.string());
-  if (fs::exists(target, ignored) && !arguments.toggle("force"))
-    return error(Code::invalid, "{}: is there already; --force replaces it", target.string());
-  return {};
+  return check_outputs(arguments, {"output"});
+}
+
+void say_done(const Terminal& terminal, const fs::path& target, const Calibration& done, size_t texts) {
+  if (done.unread > 0)
+    terminal.warn("{} reached by no token of the text: every column counts alike there",
+                  counted(done.unread, "expert was", "experts were"));
+  std::error_code ignored;
+  const TextScore& score = done.score;
+  terminal.print("{}: {}, {}, {}; perplexity {:.4f} of {}\n", target.string(),
+                 human_bytes(fs::file_size(target, ignored)),
+                 counted(static_cast<int64_t>(done.importance.tensors.size()), "tensor"),
+                 counted(static_cast<int64_t>(texts), "text"),
+                 score.tokens > 0 ? std::exp(score.surprise / static_cast<double>(score.tokens)) : 0,
+                 counted(score.tokens, "token"));
 }
 
 Result<int> run_calibrate(const Arguments& arguments) {
@@ -104,12 +117,7 @@ Result<int> run_calibrate(const Arguments& arguments) {
   TRY_VOID(write_importance(done->importance, target, false));
   std::error_code ignored;
   fs::remove(part, ignored);
-  if (done->unread > 0)
-    terminal.warn("{} experts were reached by no token of the text and will count every column alike", done->unread);
-  const TextScore& score = done->score;
-  terminal.print("{}: {}, {} tensors, {} texts; perplexity {:.4f} of {} tokens\n", target.string(),
-                 human_bytes(fs::file_size(target, ignored)), done->importance.tensors.size(), texts.size(),
-                 score.tokens > 0 ? std::exp(score.surprise / static_cast<double>(score.tokens)) : 0, score.tokens);
+  say_done(terminal, target, *done, texts.size());
   return kExitOk;
 }
 
@@ -127,7 +135,7 @@ Verb calibrate_verb() {
                              .required = true,
                              .help = "the imatrix file to write"},
                             {.name = "head", .help = "of the head as well; quantising it by importance seldom helps"},
-                            {.name = "force", .help = "replace the file if it is there already"}},
+                            force_flag()},
                            machine_flags()}),
           .examples = {{"calibrate -m model-bf16.gguf -f book.txt -o imatrix.gguf", "over windows of 512 tokens"},
                        {"calibrate -m ./model -f stories.txt --documents -o imatrix.gguf", "each document alone"}},

@@ -59,7 +59,7 @@ int64_t room_left(const Arguments& arguments, const Bench& bench) {
 }
 
 void say_left_out(const Terminal& terminal, const ModelSpec& spec, const Rounding& rounding, const FoldPlan& plan) {
-  terminal.note("{} groups of columns can be folded", plan.groups.size());
+  terminal.note("{} of columns can be folded", counted(static_cast<int64_t>(plan.groups.size()), "group"));
   for (const std::string& each : plan.left_out) terminal.note("left out: {}", each);
   for (const Slot& slot : slots(spec)) {
     if (slot.name == "output" && rounding.takes(slot)) terminal.note("left out: the head, which is rounded as it is");
@@ -103,8 +103,9 @@ Result<std::unique_ptr<Bench>> open_bench(const Arguments& arguments, const std:
     TRY(bench->some, Judge::make(bench->teacher->model(), bench->teacher->backend(), std::span(held_out).first(texts),
                                  writing_of(arguments).threads));
   }
-  arguments.terminal().note("{} tokens to fit to, {} held out; steps are decided by {} of these",
-                            tokens_of(bench->texts.fitted), tokens_of(held_out), bench->decider().tokens());
+  arguments.terminal().note("{} to fit to, {} held out; steps are decided by {} of these",
+                            counted(tokens_of(bench->texts.fitted), "token"), tokens_of(held_out),
+                            bench->decider().tokens());
   return bench;
 }
 
@@ -123,7 +124,8 @@ Result<void> open_journal(const Arguments& arguments, Bench& bench, const std::f
   for (uint8_t byte : digest.finish().bytes) of += fmt::format("{:02x}", byte);
   TRY(bench.journal, Journal::open(part_of(target), of));
   if (bench.journal->found() > 0)
-    arguments.terminal().note("going on after {} steps of an earlier run", bench.journal->found());
+    arguments.terminal().note("going on after {} of an earlier run",
+                              counted(static_cast<int64_t>(bench.journal->found()), "step"));
   return {};
 }
 

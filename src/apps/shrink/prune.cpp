@@ -94,7 +94,7 @@ Result<void> narrow(const Arguments& arguments, Bench& bench, Team& team, ModelS
   if (arguments.given("ffn")) {
     TRY(const int32_t width, ffn_width(source.spec(), arguments.number("ffn")));
     TRY_VOID(measured([&](InputSums& sums) { return narrow_ffn(source, sums, width); }));
-    arguments.terminal().note("feed-forward parts of {} columns", width);
+    arguments.terminal().note("feed-forward parts of {}", counted(width, "column"));
   }
   if (!arguments.given("kv-heads")) return {};
   const auto heads = static_cast<int32_t>(arguments.integer("kv-heads"));
@@ -112,8 +112,8 @@ Result<Narrowing> narrow_width(const Arguments& arguments, Bench& bench, Team& t
   TRY(const Loaded loaded, load_student(folded, options.student));
   TRY(const StreamSums sums, sum_stream(team, loaded, bench.texts.fitted, options.progress));
   if (sums.rows < source.spec().width)
-    arguments.terminal().warn("{} rows of text for a stream of {} numbers: directions that the text does not show go",
-                              sums.rows, source.spec().width);
+    arguments.terminal().warn("{} of text for a stream of {} numbers: directions that the text does not show go",
+                              counted(sums.rows, "row"), source.spec().width);
   const auto shown = judge->texts();  // how much of the stream stays is a mean, and needs no more
   TRY(Narrowing turn, turned(team, source.spec(), sums, width));
   TRY_VOID(measure_kept(team, loaded, shown, turn, options.progress));

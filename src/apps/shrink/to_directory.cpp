@@ -5,6 +5,7 @@
 #include <system_error>
 
 #include "apps/cli/interrupt.h"
+#include "apps/cli/output.h"
 #include "apps/cli/terminal.h"
 #include "apps/cli/verbs.h"
 #include "apps/files/writing.h"
@@ -59,7 +60,7 @@ Result<void> check_directory(const fs::path& target, bool replace) {
   if (!folder.empty() && !fs::is_directory(folder, ignored))
     return error(Code::not_found, "{}: no such directory; create it first", folder.string());
   if (!fs::exists(target, ignored)) return {};
-  if (!replace) return error(Code::invalid, "{}: is there already; --force replaces it", target.string());
+  if (!replace) return check_absent(target);
   if (!fs::is_regular_file(target / "config.json", ignored))
     return error(Code::invalid, "{}: is no model's directory, so it is not replaced; choose another name",
                  target.string());
@@ -76,8 +77,8 @@ FoldPlan writable_plan(const ModelSource& source) {
     return !all;
   });
   if (plan.groups.size() < before)
-    plan.left_out.push_back(
-        fmt::format("{} groups of columns whose tensors are not written one by one", before - plan.groups.size()));
+    plan.left_out.push_back(fmt::format("{} of columns whose tensors are not written one by one",
+                                        counted(static_cast<int64_t>(before - plan.groups.size()), "group")));
   return plan;
 }
 
@@ -181,8 +182,9 @@ Result<int> run(const Arguments& arguments) {
   Interruptible scope;
   TRY(const Chosen chosen, choose(arguments, source, rounding));
   TRY(const DirectoryReport report, write(arguments, chosen.student, layout, target));
-  terminal.note("{}: {} matrices packed, {} of layers kept as they are, {} tensors, {}", target.string(), report.packed,
-                report.kept.size(), report.tensors, human_bytes(report.bytes));
+  terminal.note("{}: {} packed, {} of layers kept as they are, {}, {}", target.string(),
+                counted(report.packed, "matrix", "matrices"), report.kept.size(), counted(report.tensors, "tensor"),
+                human_bytes(report.bytes));
   if (chosen.bench == nullptr) {
     terminal.note("{}", unmeasured_note(path, target));
     return kExitOk;

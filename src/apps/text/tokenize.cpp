@@ -27,7 +27,7 @@ void print_tokens(const Terminal& terminal, const Tokenizer& tokenizer, const st
     std::string text = special ? std::string(tokenizer.token_text(token)) : tokenizer.token_bytes(token);
     terminal.print("{:>7}  {}\n", token, terminal.out_paint(special ? Style::cyan : Style::plain, json_string(text)));
   }
-  terminal.note("{} tokens", tokens.size());
+  terminal.note("{}", counted(static_cast<int64_t>(tokens.size()), "token"));
 }
 
 Result<std::string> text_of(const Arguments& arguments) {
@@ -47,21 +47,21 @@ Result<int> run_tokenize(const Arguments& arguments) {
                            .add_special = arguments.toggle("add-special")};
   const Terminal& terminal = arguments.terminal();
   bool json = arguments.toggle("json");
-  auto encode = [&](std::string_view part) {
-    std::vector<Token> tokens = tokenizer.encode(part, options);
+  auto encode = [&](std::string_view part) -> Result<void> {
+    TRY(const std::vector<Token> tokens, tokenizer.encode(part, options));
     json ? print_ids(terminal, tokens) : print_tokens(terminal, tokenizer, tokens);
+    return {};
   };
   std::string file = arguments.given("text") ? "" : arguments.text("file");
   if (!file.ends_with(".jsonl")) {
-    encode(text);
+    TRY_VOID(encode(text));
     return kExitOk;
   }
   TRY_VOID(for_each_line(text, file, [&](const Json& line) -> Result<void> {
     const auto* string = line.if_string();
     if (string == nullptr)
       return error(Code::invalid, "should be a JSON string (a file ending in .jsonl holds one a line)");
-    encode(std::string_view(string->data(), string->size()));
-    return {};
+    return encode(std::string_view(string->data(), string->size()));
   }));
   return kExitOk;
 }

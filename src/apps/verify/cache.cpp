@@ -32,7 +32,8 @@ Result<std::vector<Token>> prompt_of(const Arguments& arguments, const LoadedMod
   if (tokens.empty() && model.tokenizer() != nullptr) {
     const std::string text = arguments.given("prompt") ? arguments.text("prompt") : std::string(kUsualPrompt);
     if (model.begin_token()) tokens.push_back(*model.begin_token());
-    for (Token token : model.tokenizer()->encode(text)) tokens.push_back(token);
+    TRY(const std::vector<Token> list, model.tokenizer()->encode(text));
+    tokens.insert(tokens.end(), list.begin(), list.end());
   }
 #endif
   if (tokens.empty() && arguments.given("prompt")) return error(Code::invalid, "{}", model.tokenizer_error());
@@ -72,7 +73,7 @@ Result<int> run_verify_cache(const Arguments& arguments) {
         Executor::create(loaded->model(), loaded->backend(), cache_check_options(count, kv, page_tokens)));
     TRY_VOID(use_adapters(arguments, *executor));
     if (threads == 1) {
-      terminal.note("{}: {} tokens, keys and values as {}{}", path.string(), count, kv.name(),
+      terminal.note("{}: {}, keys and values as {}{}", path.string(), counted(count, "token"), kv.name(),
                     choice.keep ? fmt::format(", of which {} are kept", choice.keep.name()) : "");
     }
     for (const CacheWay& way : cache_ways(count, page_tokens, plant && threads == 1)) {
@@ -100,7 +101,9 @@ Result<int> run_verify_cache(const Arguments& arguments) {
                    to_text(JsonObject{{"tokens", tokens}, {"differences", differences}, {"ways", std::move(array)}}));
   } else {
     table.print(terminal);
-    terminal.note("{} differences in {} ways to compute the same {} positions", differences, lines.size(), tokens);
+    terminal.note("{} in {} to compute the same {}", counted(differences, "difference"),
+                  counted(static_cast<int64_t>(lines.size()), "way"),
+                  counted(static_cast<int64_t>(tokens), "position"));
   }
   if (plant && differences == 0) terminal.fail("the flipped bits did not show: the check is blind");
   return differences == 0 && !plant ? kExitOk : kExitFailure;

@@ -106,8 +106,9 @@ Result<int> run_verify_crowd(const Arguments& arguments) {
                                               {"ways", json(lines)}}));
   } else {
     print(lines, terminal);
-    terminal.note("{} differences in {} ways to give the same {} answers", differences, lines.size(),
-                  lines[0].outcome.answers.size());
+    terminal.note("{} in {} to give the same {}", counted(differences, "difference"),
+                  counted(static_cast<int64_t>(lines.size()), "way"),
+                  counted(static_cast<int64_t>(lines[0].outcome.answers.size()), "answer"));
   }
   if (plant && differences == 0) terminal.fail("the changed prompt did not show: the check is blind");
   const bool shown = preemptions > 0 && (moved > 0 || size.swap_bytes == 0);

@@ -38,7 +38,8 @@ Result<int> run_verify_formats(const Arguments& arguments) {
     for (const FormatResult& each : all)
       table.row({printable(each.name), fmt::format("{}", each.values), verdict(terminal, each)});
     table.print(terminal);
-    terminal.note("{} of {} formats read bit for bit", all.size() - static_cast<size_t>(failed), all.size());
+    terminal.note("{} of {} read bit for bit", all.size() - static_cast<size_t>(failed),
+                  counted(static_cast<int64_t>(all.size()), "format"));
   }
   return failed == 0 ? kExitOk : kExitFailure;
 }

@@ -242,7 +242,7 @@ void print_lines(const Terminal& terminal, const std::vector<Line>& lines) {
       const EmbedResult& e = *line.embed;
       table.row({printable(line.model), line.precision, fmt::format("{:.2e}", e.difference),
                  fmt::format("{:.2e}", e.largest > 0 ? e.difference / e.largest : 0.0), "-", "-",
-                 fmt::format("{} texts, cosine {:.7f}", e.texts, e.cosine), verdict});
+                 fmt::format("{}, cosine {:.7f}", counted(e.texts, "text"), e.cosine), verdict});
       continue;
     }
     table.row({printable(line.model), line.precision, number(d.largest_difference), number(d.relative_difference()),
@@ -277,7 +277,8 @@ Result<int> run_verify_golden(const Arguments& arguments) {
     terminal.print("{}\n", to_text(JsonObject{{"failed", failed}, {"lines", std::move(array)}}));
   } else {
     print_lines(terminal, lines);
-    terminal.note("{} of {} checks passed", lines.size() - static_cast<size_t>(failed), lines.size());
+    terminal.note("{} of {} passed", lines.size() - static_cast<size_t>(failed),
+                  counted(static_cast<int64_t>(lines.size()), "check"));
   }
   return failed == 0 ? kExitOk : kExitFailure;
 }

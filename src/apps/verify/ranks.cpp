@@ -159,8 +159,9 @@ Result<int> run_verify_ranks(const Arguments& arguments) {
     terminal.print("{}\n", to_text(JsonObject{{"differences", differences}, {"ranks", json(lines)}}));
   } else {
     print(lines, terminal);
-    terminal.note("{} differences in {} numbers of ranks, {} ways to compute the same text each", differences,
-                  lines.size() - 1, lines[0].ways.size());
+    terminal.note("{} in {} of ranks, {} to compute the same text each", counted(differences, "difference"),
+                  counted(static_cast<int64_t>(lines.size()) - 1, "number"),
+                  counted(static_cast<int64_t>(lines[0].ways.size()), "way"));
   }
   if (plant && differences == 0) terminal.fail("the changed token did not show: the check is blind");
   return differences == 0 && !plant ? kExitOk : kExitFailure;

@@ -153,8 +153,9 @@ Result<int> run_verify_score(const Arguments& arguments) {
                    to_text(JsonObject{
                        {"answers", said.size()}, {"tokens", outcome.tokens}, {"differences", outcome.differences}}));
   } else {
-    terminal.print("{} log-probabilities of {} answers, scored as given texts: {} differ\n", outcome.tokens,
-                   said.size(), outcome.differences);
+    terminal.print("{} of {}, scored as given texts: {} differ\n",
+                   counted(outcome.tokens, "log-probability", "log-probabilities"),
+                   counted(static_cast<int64_t>(said.size()), "answer"), outcome.differences);
   }
   if (outcome.differences > 0) terminal.fail(outcome.first);
   return outcome.differences == 0 && outcome.tokens > 0 ? kExitOk : kExitFailure;

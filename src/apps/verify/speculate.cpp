@@ -175,8 +175,8 @@ Result<int> run_verify_speculate(const Arguments& arguments) {
                                               {"ways", std::move(array)}}));
   } else {
     print(lines, terminal);
-    terminal.note("{} differences in {} tokens of {} runs; {} guesses, {} of them right", differences, tokens,
-                  lines.size(), guessed, right);
+    terminal.note("{} in {} of {}; {}, {} of them right", counted(differences, "difference"), counted(tokens, "token"),
+                  counted(static_cast<int64_t>(lines.size()), "run"), counted(guessed, "guess", "guesses"), right);
   }
   if (right == 0) terminal.fail("no guess was right, so little is shown: ask for longer answers (--predict)");
   return differences == 0 && right > 0 ? kExitOk : kExitFailure;
