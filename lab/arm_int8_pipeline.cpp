@@ -1,7 +1,8 @@
 // Lab: the product of arm_int8_gemm.cpp (a factor per 32 inputs on both sides) as assembly that takes register
 // allocation and order away from the compiler: four rows by eight outputs, the float arithmetic of a group spread over
-// the matrix products of the next. One core of a Neoverse V1: 268 GOP/s at 8 rows x 2048 inputs, 278 at 64 (41.8 %), 230 to
-// 250 at 5632 inputs, where weights come from the last cache; several panels at a time or shorter segments: no faster.
+// the matrix products of the next. One core of a Neoverse V1: 268 GOP/s at 8 rows x 2048 inputs, 278 at 64 (41.8 %),
+// 230 to 250 at 5632 inputs, where weights come from the last cache; several panels at a time or shorter segments: no
+// faster.
 //   g++ -O3 -std=c++20 -march=armv8.4-a+dotprod+i8mm lab/arm_int8_pipeline.cpp -o /tmp/lab && /tmp/lab
 #include <algorithm>
 #include <chrono>

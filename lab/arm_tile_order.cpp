@@ -147,7 +147,7 @@ void search(double seconds, unsigned seed) {
   while (now() - begin < seconds) {
     double patience = 0.02 * (1 - (now() - begin) / seconds) + 1e-4;
     std::vector<Instruction> next = at;
-    for (unsigned moves = 1 + random() % 3; moves > 0; --moves) {
+    for (auto moves = 1 + random() % 3; moves > 0; --moves) {
       int from = static_cast<int>(random() % next.size());
       int to = std::clamp<int>(from + static_cast<int>(random() % 41) - 20, 0, static_cast<int>(next.size()) - 1);
       int step = from < to ? 1 : -1;
@@ -156,7 +156,8 @@ void search(double seconds, unsigned seed) {
         std::swap(next[static_cast<size_t>(from)], next[static_cast<size_t>(from + step)]);
     }
     double now_costs = cycles(next);
-    if (now_costs >= cost && std::exp((cost - now_costs) / patience) * 4294967296.0 < random()) continue;
+    if (now_costs >= cost && std::exp((cost - now_costs) / patience) * 4294967296.0 < static_cast<double>(random()))
+      continue;
     at = next;
     cost = now_costs;
     if (cost < least && cycles(at) < least) least = cost, best = at;

@@ -2,8 +2,8 @@
 //   g++ -std=c++20 -O2 -Isrc lab/cpu_attend.cpp
 //     build/release/src/{backend/libmillrace_backend,tensor/libmillrace_tensor,base/libmillrace_base}.a -lfmt -lpthread
 //   a.out [threads] [isa] [heads kv_heads head_dim] [format] [depth rows]
-// Layers rotate through caches larger than the last cache of the machine, and a page has all layers, as the engine keeps
-// them. Best of many passes; with one thread, processor time. LAB_PAGE: tokens of a page, 16 unless told.
+// Layers rotate through caches larger than the last cache of the machine, and a page has all layers, as the engine
+// keeps them. Best of many passes; with one thread, processor time. LAB_PAGE: tokens of a page, 16 unless told.
 #include <time.h>
 
 #include <algorithm>
@@ -105,7 +105,7 @@ int main(int argc, char** argv) {
   one_thread = threads == 1;
   for (DType type : {DType::bf16, DType::f16, DType::f32}) {
     if (argc > 6 && dtype_from_name(argv[6]) != type) continue;
-    auto backend = make_cpu_backend({threads, false, isa, Activations::fast});
+    auto backend = make_cpu_backend({.threads = threads, .isa = isa});
     if (!backend.ok()) return std::fprintf(stderr, "%s\n", backend.error().message.c_str()), 1;
     if (argc > 8) {
       measure(**backend, type, shape, std::atoi(argv[7]), std::atoi(argv[8]));

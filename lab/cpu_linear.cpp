@@ -47,7 +47,7 @@ void measure(Backend& backend, DType type, const Options& options) {
   int64_t copies = (int64_t{160} << 20) / static_cast<int64_t>(bytes.size()) + 1;
   std::vector<Weight> weights;
   for (int64_t i = 0; i < copies; ++i) {
-    weights.push_back(backend.upload({type, outputs, inputs, bytes, false}, WeightUse::linear, {}).value());
+    weights.push_back(backend.upload({type, outputs, inputs, bytes}, WeightUse::linear, {}).value());
   }
   auto ops = std::move(backend.make_ops(int64_t{256} << 20)).value();
   Step step;
@@ -86,7 +86,7 @@ int main(int argc, char** argv) {
   if (argc > 5) options.outputs = std::atol(argv[4]), options.inputs = std::atol(argv[5]);
   if (argc > 6) options.rows = std::atol(argv[6]);
   for (char* name = std::strtok(options.formats.data(), ","); name != nullptr; name = std::strtok(nullptr, ",")) {
-    auto backend = make_cpu_backend({options.threads, false, options.isa, Activations::fast});
+    auto backend = make_cpu_backend({.threads = options.threads, .isa = options.isa});
     auto type = dtype_from_name(name);
     if (!backend.ok() || !type) return std::fprintf(stderr, "no such instruction set or format\n"), 1;
     measure(**backend, *type, options);

@@ -78,7 +78,7 @@ struct Bench {
   std::vector<std::byte*> scratch, prepared;
   std::vector<float*> sums;
 
-  Bench(int workers, const LinearKernel& chosen) : team(workers, true), kernel(chosen) {
+  Bench(int workers, const LinearKernel& chosen) : team(workers), kernel(chosen) {
     for (int i = 0; i < workers; ++i) {
       scratch.push_back(memory(cpu::kWorkerBytes));
       prepared.push_back(memory(1 << 20));

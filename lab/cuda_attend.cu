@@ -1,6 +1,7 @@
 // Attention alone: the same bits for a row however it is computed, close to exact arithmetic, and how fast.
 //   nvcc -std=c++20 -O3 --fmad=false -gencode=arch=compute_90a,code=sm_90a -Isrc lab/cuda_attend.cu
-//   src/backend/cuda/{attend,attend_any,attend_long,attend_short,attend_cluster,portable/attend_long,portable/attend_short}.cu
+//   src/backend/cuda/{attend,attend_any,attend_long,attend_short,attend_cluster}.cu
+//   src/backend/cuda/portable/{attend_long,attend_short}.cu
 //   -o attend_lab && ./attend_lab [portable] [bits|prefill|decode]
 // portable: those kernels, their bits against the ones for Hopper.
 
@@ -84,11 +85,11 @@ __global__ void fill_sequence(KvView kv, const int32_t* pages, int tokens, uint6
   for (int i = static_cast<int>(threadIdx.x); i < 2 * kv.k_dim; i += static_cast<int>(blockDim.x)) {
     const float x = random_at(seed + (uint64_t{blockIdx.x} * gridDim.y + blockIdx.y) * 2 * kv.k_dim + i);
     uint16_t* to = place_of(kv, pages, position, head, i >= kv.k_dim) + i % kv.k_dim;
-    *to = kv.type == DType::f16 ? __half_as_ushort(__float2half_rn(x)) : __bfloat16_as_ushort(__float2bfloat16_rn(x));
+    *to = kv.form.k == DType::f16 ? __half_as_ushort(__float2half_rn(x)) : __bfloat16_as_ushort(__float2bfloat16_rn(x));
   }
 }
 __device__ double number(const KvView& kv, uint16_t bits) {
-  return kv.type == DType::f16 ? __half2float(__ushort_as_half(bits)) : __bfloat162float(__ushort_as_bfloat16(bits));
+  return kv.form.k == DType::f16 ? __half2float(__ushort_as_half(bits)) : __bfloat162float(__ushort_as_bfloat16(bits));
 }
 // Exact but for double's rounding: a thread for each number of the result.
 __global__ void exact(DeviceStep step, Attention attention, View q, KvView kv, double* out, double* room, int widest) {
@@ -101,8 +102,8 @@ __global__ void exact(DeviceStep step, Attention attention, View q, KvView kv, d
     double dot = 0;
     for (int i = 0; i < kv.k_dim; ++i) {
       const float x = read(q, row, head * kv.k_dim + i);
-      const double rounded = kv.type == DType::f16 ? static_cast<double>(__half2float(__float2half_rn(x)))
-                                                   : static_cast<double>(__bfloat162float(__float2bfloat16_rn(x)));
+      const double rounded = kv.form.k == DType::f16 ? static_cast<double>(__half2float(__float2half_rn(x)))
+                                                     : static_cast<double>(__bfloat162float(__float2bfloat16_rn(x)));
       dot += rounded * number(kv, place_of(kv, pages, p, kv_head, false)[i]);
     }
     dot *= attention.scale;

@@ -314,7 +314,7 @@ int main(int argc, char** argv) {
   fine = check(DType::bf16, 6144, 4096, false) && fine;
   fine = check(DType::bf16, 2050, 8192, false) && fine;
   fine = check(DType::q8_0, 1000, 9216, false) && fine;
-  for (DType type : {DType::bf16, DType::f16}) {  // an odd number of tiles of rows, several for a thread group
+  for (DType type : {DType::bf16, DType::f16}) {  // an odd number of tiles of rows, several for a thread block
     fine = check(type, 4096, 4096, false, 1900) && fine;
     fine = check(type, 4112, 1536, false, 1900) && fine;
     fine = check(type, 3000, 1024, false, 1100) && fine;

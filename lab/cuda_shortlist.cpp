@@ -1,11 +1,11 @@
 // Shortlisting rows of logits alone: whether what the device proposes leads the sampler to the token it finds in the
 // whole row, how often it asks for the whole row, and how long the kernels take.
 //   nvcc -std=c++20 -O3 --fmad=false -gencode=arch=compute_90a,code=sm_90a -Isrc
-//   -lib src/backend/cuda/{narrow,rows}.cu -o kernels.a
+//   -lib src/backend/cuda/{shortlist,rows}.cu -o kernels.a
 //   g++ -std=c++20 -O3 -ffp-contract=off -Isrc -I/usr/local/cuda/include lab/cuda_shortlist.cpp
-//   src/backend/{narrow,ops}.cpp src/base/{rng,result}.cpp
-//   src/engine/{sampler,sampler_shortlist,sampler_penalty,sampler_scan,sampling}.cpp kernels.a -lfmt
-//   -L/usr/local/cuda/lib64 -lcudart_static -ldl -lrt -lpthread -o narrow && ./narrow
+//   src/backend/{shortlist,ops}.cpp src/base/{rng,result}.cpp
+//   src/engine/{sampler,sampler_shortlist,sampler_penalty,sampler_scan,sampler_race,sampling}.cpp kernels.a -lfmt
+//   -L/usr/local/cuda/lib64 -lcudart_static -ldl -lrt -lpthread -o shortlist && ./shortlist
 // Two compilers, because the CUDA compiler does not get along with fmt, which the sampler's headers include.
 
 #include <cmath>

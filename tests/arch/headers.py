@@ -1,14 +1,16 @@
-"""Compiles every header of src/ on its own, so that each includes what it needs.
+"""Compiles every header of src/ on its own, so that each includes what it needs, and the programs of lab/.
 
 Usage: headers.py COMPILE_COMMANDS... Compiler and flags are those of the sources nearest to the header, so kernels of
 another processor are compiled if one of the databases is of a build for it, and skipped otherwise; so are headers of a
-CUDA toolkit that is not there.
+CUDA toolkit that is not there. Programs of lab/ are in no build: arm_ and x86_ have the flags of that processor's
+kernels, cuda_ needs nvcc.
 """
 import concurrent.futures
 import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 
@@ -65,21 +67,42 @@ def compile_alone(header, command):
     return said.returncode == 0, said.stderr
 
 
+def compile_program(name, commands):
+    """The same of a program of lab/."""
+    kind = name.split("_")[0]
+    nvcc = shutil.which("nvcc", path=f"{os.environ.get('PATH', '')}:/usr/local/cuda/bin")
+    if kind == "cuda" and nvcc is None:
+        return None, "no nvcc"
+    command = commands.get({"arm": "backend/cpu/arm/i8mm", "x86": "backend/cpu/x86/amx"}.get(kind, "base"))
+    if command is None:
+        return None, "no compiler for that processor"
+    command = [*command, "-Itests", "-fsyntax-only"]
+    if name.endswith(".cu"):
+        command = [nvcc, "-std=c++20", "-arch=compute_90a", "-code=sm_90a", "-Isrc", "-c", "-o", os.devnull]
+    elif kind == "cuda":
+        command.append(f"-I{os.path.dirname(nvcc)}/../include")
+    said = subprocess.run([*command, f"lab/{name}"], capture_output=True, text=True, cwd=ROOT)
+    return said.returncode == 0, said.stderr
+
+
 def main():
     commands = commands_by_folder(sys.argv[1:])
     headers = []
     for folder, _, names in os.walk(os.path.join(ROOT, "src")):
         headers += [os.path.relpath(os.path.join(folder, name), os.path.join(ROOT, "src")) for name in names
                     if name.endswith(".h")]
-    headers.sort()
+    programs = [name for name in os.listdir(os.path.join(ROOT, "lab")) if name.endswith((".cpp", ".cu"))]
+    tasks = [(name, " compiles on its own", compile_alone, name, command_for(name, commands))
+             for name in sorted(headers)]
+    tasks += [(f"lab/{name}", "", compile_program, name, commands) for name in sorted(programs)]
     broken = 0
     with concurrent.futures.ThreadPoolExecutor(max_workers=min(2, os.cpu_count() or 1)) as pool:
-        results = pool.map(lambda name: compile_alone(name, command_for(name, commands)), headers)
-        for name, (good, said) in zip(headers, results):
+        results = pool.map(lambda task: task[2](*task[3:]), tasks)
+        for (name, means, *_), (good, said) in zip(tasks, results):
             if good is None:
                 print(f"skip - {name}: {said}")
                 continue
-            print(f"{'ok' if good else 'not ok'} - {name} compiles on its own")
+            print(f"{'ok' if good else 'not ok'} - {name}{means}")
             if not good:
                 broken += 1
                 print("".join(f"  {line}\n" for line in said.splitlines()[:6]), end="")
