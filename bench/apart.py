@@ -43,8 +43,8 @@ def main():
             many = load(program, servers[name], "--max-concurrency", "16", "--num-prompts", "96", "--random-input-len",
                         "16", "--random-output-len", "256", "--seed", str(turn))
             speeds[name].append(many["output_throughput"])
-            few = load(program, servers[name], "--max-concurrency", "1", "--num-prompts", "60", "--random-input-len", "8",
-                       "--random-output-len", "2", "--seed", str(100 + turn))
+            few = load(program, servers[name], "--max-concurrency", "1", "--num-prompts", "60", "--random-input-len",
+                       "8", "--random-output-len", "2", "--seed", str(100 + turn))
             firsts[name].append(few["median_ttft_ms"])
     for server in servers.values():
         server.process.terminate()
@@ -56,8 +56,8 @@ def main():
               f"{first[name]:.3f} ms ({min(firsts[name]):.3f} to {max(firsts[name]):.3f})")
     ratios = [1 - a / b for a, b in zip(speeds["apart"], speeds["one process"])]
     waits = [1000 * (a - b) for a, b in zip(firsts["apart"], firsts["one process"])]
-    print(f"cost: {100 * statistics.median(ratios):.1f} % of tok/s, {statistics.median(waits):.0f} us of the first token "
-          "(medians of rounds)")
+    print(f"cost: {100 * statistics.median(ratios):.1f} % of tok/s, {statistics.median(waits):.0f} us of the first "
+          "token (medians of rounds)")
 
 
 if __name__ == "__main__":

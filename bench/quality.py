@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""What each weight format and its arithmetic cost in quality: perplexity of a text, and divergence from the model as it is stored.
+"""What each weight format and its arithmetic cost in quality: perplexity, and divergence from the model as stored.
 
   bench/quality.py MODEL_DIRECTORY TEXT --limit 60
 
 The base is the model's own weights in a file of F32, which are multiplied in float32, with a float32 cache.
-Each variant is a file of that format, computed as it is by default: int8 activations where the format has them, a float16
-cache. The last rows change one thing at a time.
+Each variant is a file of that format, computed as it is by default: int8 activations where the format has them, a
+float16 cache. The last rows change one thing at a time.
 """
 import argparse
 import json
@@ -43,17 +43,19 @@ def main():
                                stdout=subprocess.DEVNULL)
             return path
 
-        print("| weights | arithmetic | cache | MB | perplexity | change, % | KL, mean nat | KL, 99 % below | same likeliest |")
+        print("| weights | arithmetic | cache | MB | perplexity | change, % | KL, mean nat | KL, 99 % below | "
+              "same likeliest |")
         print("|---|---|---|---:|---:|---:|---:|---:|---:|", flush=True)
         cases = [(kind, "fast", "f16") for kind in args.types.split(",")]
         cases += [("F32", "fast", "bf16"), ("F32", "float32", "f16"), ("Q8_0", "float32", "f16"),
                   ("Q4_0", "float32", "f16"), ("Q8_0", "fast", "bf16")]
         for kind, arithmetic, kv in cases:
             variant = file_of(kind)
-            found = ask([args.millrace, "eval", "kl", "-m", file_of("F32"), "--kv", "f32", "--variant", variant, "--variant-kv", kv,
-                         "--variant-activations", arithmetic, *common])
-            print(f"| {kind} | {arithmetic} | {kv} | {os.path.getsize(variant) / 1e6:.1f} | {found['ppl_variant']:.4f} | "
-                  f"{100 * found['ppl_change']:+.3f} ± {100 * found['ppl_change_error']:.3f} | {found['kl_mean']:.2e} | "
+            found = ask([args.millrace, "eval", "kl", "-m", file_of("F32"), "--kv", "f32", "--variant", variant,
+                         "--variant-kv", kv, "--variant-activations", arithmetic, *common])
+            print(f"| {kind} | {arithmetic} | {kv} | {os.path.getsize(variant) / 1e6:.1f} | "
+                  f"{found['ppl_variant']:.4f} | {100 * found['ppl_change']:+.3f} ± "
+                  f"{100 * found['ppl_change_error']:.3f} | {found['kl_mean']:.2e} | "
                   f"{found['kl_p99']:.1e} | {100 * (1 - found['flip_share']):.2f} % |", flush=True)
 
 

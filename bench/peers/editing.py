@@ -120,7 +120,8 @@ def main():
         print(f"{way:32} {statistics.median(rates[way]):8.1f} tok/s ({min(rates[way]):.1f} to {max(rates[way]):.1f}), "
               f"{right[way]} of {args.rounds} answers right", flush=True)
     for maker in ("millrace", "llama.cpp"):
-        of = {way: statistics.median(rate) for way, rate in rates.items() if way.startswith(maker) and "plain" not in way}
+        of = {way: statistics.median(rate) for way, rate in rates.items()
+              if way.startswith(maker) and "plain" not in way}
         if of:
             best = max(of, key=of.get)
             print(f"{best}: {of[best] / statistics.median(rates[f'{maker}, plain']):.2f} times plain")

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Times llama.cpp's llama-bench and `millrace bench` alternately on the same GGUF files and prints the ratios.
 
-  bench/peers/llama_bench.py --llama-bench ~/llama.cpp/build/bin/llama-bench -t 2 -p 512 -n 64 model-q8_0.gguf model-q4_0.gguf
+  bench/peers/llama_bench.py --llama-bench ~/llama.cpp/build/bin/llama-bench -t 2 -p 512 -n 64 q8_0.gguf q4_0.gguf
 
-Both run the same tests for the same files in turn, several rounds, because machines are shared: a ratio of medians from one
-run is worth something, a figure from last week is not.
+Both run the same tests for the same files in turn, several rounds, because machines are shared: a ratio of medians from
+one run is worth something, a figure from last week is not.
 """
 import argparse
 import json
@@ -24,14 +24,14 @@ def ask(command):
 
 
 def peer_rates(args, model, depth):
-    command = [args.llama_bench, "-m", model, "-o", "json", "-t", str(args.threads), "-p", args.prompt, "-n", args.generate,
-               "-d", str(depth), "-r", str(args.repetitions), "-fa", "1"]
+    command = [args.llama_bench, "-m", model, "-o", "json", "-t", str(args.threads), "-p", args.prompt,
+               "-n", args.generate, "-d", str(depth), "-r", str(args.repetitions), "-fa", "1"]
     return {key(row["n_prompt"], row["n_gen"], depth): row["avg_ts"] for row in ask(command)}
 
 
 def our_rates(args, model, depth):
-    command = [args.millrace, "bench", "-m", model, "-o", "json", "-t", str(args.threads), "-p", args.prompt, "-n", args.generate,
-               "-d", str(depth), "-r", str(args.repetitions)]
+    command = [args.millrace, "bench", "-m", model, "-o", "json", "-t", str(args.threads), "-p", args.prompt,
+               "-n", args.generate, "-d", str(depth), "-r", str(args.repetitions)]
     rows = ask(command)
     return ({key(row["n_prompt"], row["n_gen"], depth): row["avg_ts"] for row in rows},
             {key(row["n_prompt"], row["n_gen"], depth): (row["of_limit"], row["bound"]) for row in rows})

@@ -5,10 +5,10 @@
   bench/peers/random_gguf.py olmoe-7b-a1b Q4_K /tmp/olmoe-q4_k.gguf
   bench/peers/random_gguf.py llama-3.1-8b Q4_K+Q6_K /tmp/llama-8b-q4_k_m.gguf
 
-Nothing is quantised: codes are random, scales such that weights have the spread of trained ones. A megabyte of groups is
-made and repeated, so a file is written at the disk's speed. All matrices have the one format, but for routers, which
-are float32; of two formats, the other is of the matrices that Q4_K_M keeps in Q6_K: the head, and values and the way
-down of half the layers. There is no tokenizer.
+Nothing is quantised: codes are random, scales such that weights have the spread of trained ones. A megabyte of groups
+is made and repeated, so a file is written at the disk's speed. All matrices have the one format, but for routers,
+which are float32; of two formats, the other is of the matrices that Q4_K_M keeps in Q6_K: the head, and values and
+the way down of half the layers. There is no tokenizer.
 """
 import math
 import random
@@ -25,8 +25,8 @@ FORMATS = {"F32": (0, 1, 4), "F16": (1, 1, 2), "Q4_0": (2, 32, 18), "Q8_0": (8, 
            "NVFP4": (40, 64, 36), "Q1_0": (41, 128, 18), "Q2_0": (42, 64, 18)}
 # Of formats whose codes and scales may be anything: a group's largest number for a factor of one, roughly; and those
 # whose factor stands behind their codes.
-SPREAD = {"IQ2_XXS": 100, "IQ2_XS": 100, "IQ3_XXS": 200, "IQ1_S": 15, "IQ3_S": 300, "IQ2_S": 100, "IQ1_M": 15, "TQ1_0": 1,
-          "TQ2_0": 1, "Q1_0": 1, "Q2_0": 2}
+SPREAD = {"IQ2_XXS": 100, "IQ2_XS": 100, "IQ3_XXS": 200, "IQ1_S": 15, "IQ3_S": 300, "IQ2_S": 100, "IQ1_M": 15,
+          "TQ1_0": 1, "TQ2_0": 1, "Q1_0": 1, "Q2_0": 2}
 FACTOR_LAST = ("TQ1_0", "TQ2_0")
 ALIGNMENT = 32
 # as SHAPES, and architecture, experts, experts of a token
@@ -57,7 +57,8 @@ def group(source, name, deviation):
     factor = half(2 * deviation / SPREAD[name])
     if name == "IQ1_M":  # in the highest four bits of four numbers
         bits = int.from_bytes(factor, "little")
-        return noise(48) + b"".join(struct.pack("<H", source.getrandbits(12) | (bits >> 4 * i & 15) << 12) for i in range(4))
+        return noise(48) + b"".join(struct.pack("<H", source.getrandbits(12) | (bits >> 4 * i & 15) << 12)
+                                    for i in range(4))
     codes = noise(FORMATS[name][2] - 2)
     return codes + factor if name in FACTOR_LAST else factor + codes
 
@@ -172,7 +173,8 @@ def main():
             pairs += text(key) + struct.pack("<II", 4, value)
     front = struct.pack("<4sIQQ", b"GGUF", 3, len(listed), len(entries)) + pairs + head
     deviation = 1 / math.sqrt(shape[1])
-    some = {what: some_groups(what, deviation) for what in {*names, "F32"}} | {"ones": struct.pack("<f", 1.0) * (1 << 18)}
+    some = {what: some_groups(what, deviation) for what in {*names, "F32"}}
+    some |= {"ones": struct.pack("<f", 1.0) * (1 << 18)}
     with open(sys.argv[3], "wb") as file:
         file.write(front + bytes(up_to(len(front), ALIGNMENT) - len(front)))
         for what, length in runs:

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes a Hugging Face directory with random weights of a known Llama shape, to be converted and timed by several engines.
+"""Writes a Hugging Face directory with random weights of a known Llama shape, for timing several engines.
 
   bench/peers/random_model.py tinyllama-1.1b /tmp/tinyllama
   ./millrace convert /tmp/tinyllama /tmp/tinyllama-q4_0.gguf --type Q4_0
@@ -95,7 +95,8 @@ def main():
     config = {
         "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": width, "intermediate_size": ffn,
         "num_hidden_layers": layers, "num_attention_heads": heads, "num_key_value_heads": kv_heads, "head_dim": head,
-        "vocab_size": vocab, "max_position_embeddings": context, "rms_norm_eps": 1e-5, "rope_theta": theta, "hidden_act": "silu",
+        "vocab_size": vocab, "max_position_embeddings": context, "rms_norm_eps": 1e-5, "rope_theta": theta,
+        "hidden_act": "silu",
         "tie_word_embeddings": tied, "bos_token_id": 1, "eos_token_id": 2, "torch_dtype": "bfloat16",
     }
     write_model(directory, config, tensors(shape))

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes a Hugging Face directory with random weights of a model with states, to be converted and timed by several engines.
+"""Writes a Hugging Face directory with random weights of a model with states, for timing several engines.
 
   bench/peers/random_states.py mamba-130m /tmp/mamba
   ./millrace convert /tmp/mamba /tmp/mamba-q8_0.gguf --type Q8_0
@@ -13,7 +13,8 @@ from random_model import write_model
 
 def mamba():
     layers, width, inner, state, rank, vocab = 24, 768, 1536, 16, 48, 50280
-    config = {"model_type": "mamba", "hidden_size": width, "intermediate_size": inner, "state_size": state, "num_hidden_layers": layers,
+    config = {"model_type": "mamba", "hidden_size": width, "intermediate_size": inner, "state_size": state,
+              "num_hidden_layers": layers,
               "time_step_rank": rank, "vocab_size": vocab, "conv_kernel": 4, "tie_word_embeddings": True}
 
     def tensors():
@@ -37,7 +38,8 @@ def mamba():
 def mamba2():
     layers, width, heads, dim, state, vocab = 24, 768, 24, 64, 128, 50288
     inner = heads * dim
-    config = {"model_type": "mamba2", "hidden_size": width, "num_heads": heads, "head_dim": dim, "state_size": state, "n_groups": 1,
+    config = {"model_type": "mamba2", "hidden_size": width, "num_heads": heads, "head_dim": dim, "state_size": state,
+              "n_groups": 1,
               "num_hidden_layers": layers, "vocab_size": vocab, "conv_kernel": 4, "tie_word_embeddings": True}
 
     def tensors():
@@ -68,10 +70,11 @@ def attention(at, width, heads, kv_heads, dim, times=1):
 
 def falcon_h1():
     layers, width, ffn, heads, kv_heads, dim, state, inner, vocab = 36, 1024, 2048, 8, 2, 64, 128, 1536, 32784
-    config = {"model_type": "falcon_h1", "hidden_size": width, "intermediate_size": ffn, "num_hidden_layers": layers, "vocab_size": vocab,
-              "num_attention_heads": heads, "num_key_value_heads": kv_heads, "head_dim": dim, "mamba_d_ssm": inner, "mamba_n_heads": 24,
-              "mamba_d_head": 64, "mamba_d_state": state, "mamba_n_groups": 1, "mamba_d_conv": 4, "mamba_rms_norm": False,
-              "mamba_norm_before_gate": False, "max_position_embeddings": 16384, "rope_theta": 1e11, "tie_word_embeddings": False}
+    config = {"model_type": "falcon_h1", "hidden_size": width, "intermediate_size": ffn, "num_hidden_layers": layers,
+              "vocab_size": vocab, "num_attention_heads": heads, "num_key_value_heads": kv_heads, "head_dim": dim,
+              "mamba_d_ssm": inner, "mamba_n_heads": 24, "mamba_d_head": 64, "mamba_d_state": state,
+              "mamba_n_groups": 1, "mamba_d_conv": 4, "mamba_rms_norm": False, "mamba_norm_before_gate": False,
+              "max_position_embeddings": 16384, "rope_theta": 1e11, "tie_word_embeddings": False}
 
     def tensors():
         yield "model.embed_tokens.weight", (vocab, width)
@@ -93,9 +96,11 @@ def falcon_h1():
 def lfm2():
     layers, width, ffn, heads, kv_heads, dim, vocab = 16, 1024, 4608, 16, 8, 64, 65536
     full = (2, 5, 8, 10, 12, 14)
-    config = {"model_type": "lfm2", "hidden_size": width, "intermediate_size": ffn, "num_hidden_layers": layers, "vocab_size": vocab,
-              "num_attention_heads": heads, "num_key_value_heads": kv_heads, "conv_L_cache": 3, "block_auto_adjust_ff_dim": False,
-              "layer_types": ["full_attention" if i in full else "conv" for i in range(layers)], "max_position_embeddings": 32768,
+    config = {"model_type": "lfm2", "hidden_size": width, "intermediate_size": ffn, "num_hidden_layers": layers,
+              "vocab_size": vocab, "num_attention_heads": heads, "num_key_value_heads": kv_heads, "conv_L_cache": 3,
+              "block_auto_adjust_ff_dim": False,
+              "layer_types": ["full_attention" if i in full else "conv" for i in range(layers)],
+              "max_position_embeddings": 32768,
               "rope_theta": 1e6, "tie_word_embeddings": True}
 
     def tensors():
@@ -124,8 +129,9 @@ def qwen35():
     layers, width, ffn, heads, kv_heads, dim, vocab = 24, 1024, 3584, 8, 2, 256, 65536
     k_heads, v_heads, state = 16, 32, 128
     keys, values = k_heads * state, v_heads * state
-    config = {"model_type": "qwen3_5_text", "hidden_size": width, "intermediate_size": ffn, "num_hidden_layers": layers, "vocab_size": vocab,
-              "num_attention_heads": heads, "num_key_value_heads": kv_heads, "head_dim": dim, "linear_num_key_heads": k_heads,
+    config = {"model_type": "qwen3_5_text", "hidden_size": width, "intermediate_size": ffn,
+              "num_hidden_layers": layers, "vocab_size": vocab, "num_attention_heads": heads,
+              "num_key_value_heads": kv_heads, "head_dim": dim, "linear_num_key_heads": k_heads,
               "linear_num_value_heads": v_heads, "linear_key_head_dim": state, "linear_value_head_dim": state,
               "max_position_embeddings": 32768, "rope_theta": 1e7, "tie_word_embeddings": True}
 
@@ -158,7 +164,8 @@ def qwen35():
     return config, tensors()
 
 
-SHAPES = {"mamba-130m": mamba, "mamba2-130m": mamba2, "falcon-h1-0.5b": falcon_h1, "lfm2-350m": lfm2, "qwen3.5-1b": qwen35}
+SHAPES = {"mamba-130m": mamba, "mamba2-130m": mamba2, "falcon-h1-0.5b": falcon_h1, "lfm2-350m": lfm2,
+          "qwen3.5-1b": qwen35}
 
 
 def main():

@@ -55,7 +55,8 @@ def main(server, files):
         before = batch[0][3]
         assert update["success"] and update["fingerprint"] != before, update
         moved = [sum(score(server, prompt, answer)) - sum(logprobs) for prompt, answer, logprobs, _ in batch]
-        print(f"round {round_number}: {len(batch)} answers of {before}, reward {mean:.3f}, now {update['fingerprint']}, "
+        print(f"round {round_number}: {len(batch)} answers of {before}, reward {mean:.3f}, "
+              f"now {update['fingerprint']}, "
               f"log-probabilities moved by {sum(moved) / len(moved):+.3f}")
 
 
