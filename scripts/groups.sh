@@ -202,7 +202,7 @@ group_cuda() {
     skipped "cuda: no nvcc here, nothing was compiled"
     return
   fi
-  prepare cuda "$root/build/cuda" millrace -DMILLRACE_TESTS=OFF || return
+  prepare cuda "$root/build/cuda" "millrace test_session" -DMILLRACE_TESTS=ON || return
   passed
   if ! nvidia-smi -L >/dev/null 2>&1; then
     skipped "cuda: compiled, but there is no GPU to run it on"
@@ -216,13 +216,14 @@ group_cuda() {
   cuda_check golden "$program" verify golden tests/model/golden --backend cuda
   cuda_check cache "$program" verify cache --device cuda
   cuda_check crowd "$program" verify crowd --device cuda
+  GTEST_FILTER='Ranks.OnAGpu*' run_program cuda-ranks 600 build/cuda/tests/session/test_session
 }
 
 # cuda_check NAME COMMAND...: a command that must succeed, its output kept.
 cuda_check() {
   local name=cuda-$1
   shift
-  if timeout 600 "$@" >"$logs/$name.log" 2>"$logs/$name.err"; then
+  if timeout 1200 "$@" >"$logs/$name.log" 2>"$logs/$name.err"; then
     passed
     printf '   %-28s fine\n' "$name"
   else
@@ -234,8 +235,8 @@ cuda_check() {
 # The program as a person meets it, in a shell.
 group_command_line() {
   prepare release "$root/build/release" millrace -DMILLRACE_TESTS=ON || return
-  run_scripts 900 build/release/bin/millrace tests/apps/{shrink_any,command_line,shrink,experts,chat}.py \
-    tests/hub/pull.py
+  run_scripts 900 build/release/bin/millrace tests/apps/{shrink_any,command_line,shrink,experts,chat,ceilings}.py \
+    tests/apps/manners.py tests/hub/pull.py
 }
 
 # Every weight format on every instruction set this machine has: the same bits however a token is computed.
@@ -404,7 +405,7 @@ group_no_text() {
   run_tests no-text build/no_text 600 session server engine
 }
 
-# Every header compiles on its own, those of the other processor's kernels with a compiler for it.
+# Every header compiles on its own, and every program of lab/; what is the other processor's with a compiler for it.
 group_headers() {
   local databases=(build/headers/compile_commands.json) # nothing is built there
   configure release "$root/build/headers" -DMILLRACE_TESTS=ON -DMILLRACE_BATCH=1 -DMILLRACE_PCH=OFF || return

@@ -47,11 +47,18 @@ uint64_t bytes_below(const fs::path& place) {
   return bytes;
 }
 
+// The empty file whose time is that of the last use: in a model's folder, beside one that is a file.
+fs::path use_mark(const LocalModel& model) {
+  std::error_code failed;
+  if (fs::is_directory(model.folder, failed)) return model.folder / kUsed;
+  return model.folder.parent_path() / fmt::format(".{}{}", model.folder.filename().string(), kUsed);
+}
+
 void look_at(LocalModel& model) {
   std::error_code failed;
   model.bytes = bytes_below(model.folder);
   model.modified = fs::last_write_time(model.folder, failed);
-  const auto used = fs::last_write_time(model.folder / kUsed, failed);
+  const auto used = fs::last_write_time(use_mark(model), failed);
   if (!failed) model.used = used;
 }
 
@@ -212,6 +219,7 @@ Result<void> ModelFolder::publish(const fs::path& gathered, const fs::path& plac
 
 Result<void> ModelFolder::remove(const LocalModel& model) const {
   std::error_code failed;
+  if (!fs::is_directory(model.folder, failed)) ::unlink(use_mark(model).c_str());
   if (fs::is_symlink(model.folder, failed)) {
     if (::unlink(model.folder.c_str()) != 0) return os_error(model.folder, "remove");
     return {};
@@ -225,9 +233,7 @@ Result<void> ModelFolder::remove(const LocalModel& model) const {
 }
 
 void ModelFolder::mark_used(const LocalModel& model) {
-  std::error_code failed;
-  if (!fs::is_directory(model.folder, failed)) return;
-  const int fd = ::open((model.folder / kUsed).c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
+  const int fd = ::open(use_mark(model).c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
   if (fd < 0) return;
   ::futimens(fd, nullptr);
   ::close(fd);

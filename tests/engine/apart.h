@@ -13,6 +13,7 @@ class Apart final : public Backend {
  public:
   explicit Apart(std::unique_ptr<Backend> inner) : inner_(std::move(inner)) {}
   std::string description() const override { return inner_->description(); }
+  std::string numerics() const override { return inner_->numerics(); }
   int64_t weight_bytes(DType type, int64_t rows, int64_t cols, WeightUse use) const override {
     return inner_->weight_bytes(type, rows, cols, use);
   }

@@ -223,6 +223,22 @@ TEST_F(Folder, PublishesAndRemovesWhole) {
   EXPECT_TRUE(fs::is_empty(root));
 }
 
+TEST_F(Folder, NotesTheUseOfWhatWasPutThereByHand) {
+  const ModelFolder folder(root);
+  write("plain.gguf", "x");
+  write("directory/config.json", "{}");
+  for (const char* name : {"plain", "directory"}) {
+    auto model = folder.find(name);
+    ASSERT_TRUE(model.ok()) << name;
+    EXPECT_FALSE(model->used.has_value()) << name;
+    ModelFolder::mark_used(*model);
+    EXPECT_TRUE(folder.find(name)->used.has_value()) << name;
+  }
+  EXPECT_EQ(folder.list().size(), 2u);  // marks are no models
+  for (const LocalModel& model : folder.list()) ASSERT_TRUE(folder.remove(model).ok());
+  EXPECT_TRUE(fs::is_empty(root));
+}
+
 TEST(Pull, SaysWhatToDoByHand) {
   const auto name = parse_name("o/n:Q8_0");
   const std::string said = by_hand(ModelFolder("/models"), *name);
