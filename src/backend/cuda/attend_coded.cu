@@ -220,8 +220,9 @@ __global__ void attend_coded_kernel(DeviceStep step, Attention attention, View q
   const int lane = lane_here();
   const int64_t row = blockIdx.x;
   const int head = static_cast<int>(blockIdx.y), kv_head = head / (attention.heads / kv.kv_heads);
-  const int position = step.positions[row], end = step.visible[row], sequence = step.sequence[row];
-  const int begin = sight_begin(attention, position), width = kv.v_dim > 0 ? kv.v_dim : attention.value_dim;
+  const int position = step.positions[row], sequence = step.sequence[row];
+  const int begin = sight_begin(attention, position), end = sight_end(attention, position, step.visible[row]);
+  const int width = kv.v_dim > 0 ? kv.v_dim : attention.value_dim;
   float most = attention.sinks != nullptr ? attention.sinks[head] : -INFINITY;
   float total = attention.sinks != nullptr ? 1.0f : 0.0f;
   float sums[kMostDims / 32] = {};
