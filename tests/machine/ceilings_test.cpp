@@ -73,8 +73,8 @@ TEST_F(Ceilings, APassedOneIsRaisedAndKeepsItsOwnNoise) {
     EXPECT_LT(noise, 1);
   }
   const Machine kept = measure_machine({.threads = 1, .known_only = true}).value();
-  EXPECT_EQ(kept.read_bytes, raised.read_bytes);
-  EXPECT_EQ(kept.noise.read, raised.noise.read);
+  EXPECT_DOUBLE_EQ(kept.read_bytes, raised.read_bytes);  // text may cost the last bit
+  EXPECT_DOUBLE_EQ(kept.noise.read, raised.noise.read);
   EXPECT_EQ(kept.noise.int8, 8);
 }
 
