@@ -235,7 +235,7 @@ cuda_check() {
 # The program as a person meets it, in a shell.
 group_command_line() {
   prepare release "$root/build/release" millrace -DMILLRACE_TESTS=ON || return
-  run_scripts 900 build/release/bin/millrace tests/apps/{shrink_any,command_line,shrink,experts,chat,ceilings}.py \
+  run_scripts 900 build/release/bin/millrace tests/apps/{shrink_any,command_line,shrink,experts,chat}.py \
     tests/apps/manners.py tests/hub/pull.py
 }
 
@@ -245,9 +245,10 @@ group_exact() {
   run_lines exact 1500 python3 tests/apps/exact.py build/release/bin/millrace
 }
 
-# Tests that thin out their combinations in other groups, with all of them.
+# Tests that thin out their combinations in other groups, with all of them; limits that are passed, by every verb.
 group_thorough() {
-  prepare release "$root/build/release" "$(targets_of backend engine)" -DMILLRACE_TESTS=ON || return
+  prepare release "$root/build/release" "millrace $(targets_of backend engine)" -DMILLRACE_TESTS=ON || return
+  run_lines ceilings 600 python3 tests/apps/ceilings.py build/release/bin/millrace
   MILLRACE_THOROUGH=1 GTEST_FILTER='Attend.*:Tiles.*:Simulation.*' run_tests thorough build/release 1800 backend engine
 }
 

@@ -36,7 +36,7 @@ from asking import PATIENCE, read_answer, request, story, tokens_of
 BACKGROUND = 8
 COUNTED = {"texts of JSON": len(cases.BAD_JSON) + len(cases.GOOD_JSON), "requests as bytes": len(cases.FRAMES),
            "hostile grammars": hostile.CASES}
-SMALL = {"disconnects": 60, "stalled": 40, "idle": 300, "bodies": 150, "overload": 120, "small schemas": 3000,
+SMALL = {"disconnects": 60, "stalled": 40, "idle": 150, "bodies": 150, "overload": 120, "small schemas": 3000,
          **COUNTED}
 LARGE = {"disconnects": 2000, "stalled": 1000, "idle": 5000, "bodies": 5000, "overload": 600, "slowhttptest": 1000,
          "small schemas": 100000, **COUNTED}

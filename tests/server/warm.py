@@ -217,7 +217,7 @@ async def check(make_server, request, report, full):
         await on_disk(make_server, request, report, folder)
         wanted = await restarted(make, request, report, file)
         await engine_killed(make, request, report, wanted)
-        await refused(make, request, report, file, wanted, 1000 if full else 50)
+        await refused(make, request, report, file, wanted, 1000 if full else 20)
         await killed(make, request, report, file, 200 if full else 5)
         server = make_server("--cache-file", f"{folder}/none/prefixes")
         code = server.process.wait(timeout=60)
