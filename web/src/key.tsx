@@ -17,7 +17,8 @@ export function KeyDialog() {
     }
   }, [wanted]);
   return (
-    <dialog ref={dialog} onClose={() => keyWanted.set(false)} aria-labelledby="key-title">
+    // Escape only: that it closed is told a moment later, when a refused key may want it open again.
+    <dialog ref={dialog} onCancel={() => keyWanted.set(false)} aria-labelledby="key-title">
       <form method="dialog" onSubmit={(event) => {
         event.preventDefault();
         setKey(key.trim(), keep);
