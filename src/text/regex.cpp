@@ -17,7 +17,7 @@ constexpr size_t kStackStart = 32 << 10, kStackLimit = 16 << 20;
 constexpr uint32_t kHeapLimitKib = 256 << 10;
 // Steps are PCRE2's: about one for every way it goes back to try another. Up to kFewSteps at one place of a text cost
 // nothing; more are taken from the scratch, of which a text brings kStepsPerByte for every byte.
-constexpr uint32_t kFewSteps = 500, kMostSteps = 256'000'000;
+constexpr uint32_t kFewSteps = 500, kMostSteps = 32'000'000;
 constexpr int64_t kStepsPerByte = 100;
 // Not all of its work counts as steps (characters that are skipped in a row), so there is a limit in time as well, far
 // beyond what a search within the steps takes. It is looked at after so many places.

@@ -28,7 +28,7 @@ class RegexScratch {
   RegexScratch(const RegexScratch&) = delete;
   RegexScratch& operator=(const RegexScratch&) = delete;
 
-  static constexpr int64_t kSteps = 400'000'000;  // a few seconds
+  static constexpr int64_t kSteps = 60'000'000;  // seconds, where each is dear
   // For a text of so many bytes: from here on searches may take these steps, and some more for every byte.
   void reset(size_t text_bytes, int64_t steps = kSteps);
   // An error if searches found nothing because they had become too costly.
