@@ -1,7 +1,9 @@
 """`millrace batch` under kills, signals, full disks and files that are not what they should be. Part of faults.py."""
+import fcntl
 import json
 import os
 import resource
+import select
 import signal
 import subprocess
 import tempfile
@@ -185,6 +187,17 @@ def pipes(program, report, patience):
         process.communicate(timeout=patience)
         gone = process.returncode in (1, -signal.SIGPIPE)
         report.say("batch: a reader that goes away ends it", None if gone else f"code {process.returncode}")
+        reader, writer = os.pipe()
+        fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, 4096)
+        process = subprocess.Popen([*one.command(f"/dev/fd/{writer}")], stderr=subprocess.PIPE, pass_fds=[writer])
+        os.close(writer)
+        select.select([reader], [], [], patience)
+        time.sleep(1)  # until the pipe is full, most likely; SIGINT ends it either way
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=patience)
+        os.close(reader)
+        report.say("batch: SIGINT ends it while nobody reads the answers",
+                   None if process.returncode == 130 else f"code {process.returncode}")
 
 
 def doubles(program, report, patience):

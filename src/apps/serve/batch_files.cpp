@@ -6,7 +6,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <climits>
 #include <cstring>
 #include <fstream>
 #include <utility>
@@ -130,14 +132,21 @@ Result<void> BatchOutput::resume(BatchRecord& record) {
   return {};
 }
 
+// A pipe whose reader is slow is waited for, but not against a signal.
+Result<void> BatchOutput::wait_for_room() const {
+  pollfd ready = {.fd = fd_, .events = POLLOUT, .revents = 0};
+  while (::poll(&ready, 1, 200) <= 0) {
+    if (Interruptible::interrupted()) return interrupted_error();
+  }
+  return {};
+}
+
 Result<void> BatchOutput::write(std::string row) {
   row += '\n';
   for (std::string_view rest = row; !rest.empty();) {
-    const ssize_t written = ::write(fd_, rest.data(), rest.size());
-    if (written < 0 && errno == EINTR) {
-      if (!regular_ && Interruptible::interrupted()) return interrupted_error();
-      continue;
-    }
+    if (!regular_) TRY_VOID(wait_for_room());
+    const ssize_t written = ::write(fd_, rest.data(), regular_ ? rest.size() : std::min<size_t>(rest.size(), PIPE_BUF));
+    if (written < 0 && errno == EINTR) continue;
     if (written <= 0) {
       return error(Code::io,
                    "{}: cannot write the answers: {}; {} there. Make room, and the same command goes on with what is "

@@ -49,6 +49,7 @@ class BatchOutput {
  private:
   BatchOutput() = default;
   Result<void> resume(BatchRecord& record);
+  Result<void> wait_for_room() const;
   std::string path_;
   int fd_ = -1;
   bool regular_ = false;
